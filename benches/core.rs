@@ -5,9 +5,9 @@ use divan::Bencher;
 use divan::counter::ItemsCount;
 use mcctl::engine::alloc::{Allocator, OffsetAllocator};
 use mcctl::engine::base::{ClientId, Mono, SegmentId};
-use mcctl::engine::master::{Call, Direct, Effects, MasterState, Policy, Wish};
+use mcctl::engine::master::{DirectAccess, Effects, MasterCall, MasterState, PutSpec, StorePolicy};
 use mcctl::engine::wire::method::dispatch;
-use mcctl::engine::wire::pack::{Packer, encode};
+use mcctl::engine::wire::pack::{PayloadWriter, encode};
 use mcctl::engine::wire::types::{ObjectMeta, ReplicaType, ReplicateConfig, Segment};
 use mcctl::engine::wire::{MasterApi, Method, Text, Wire};
 
@@ -25,7 +25,7 @@ fn key(i: u64) -> String {
 }
 
 /// A master with eight segments and `keys` objects of 1 MiB.
-struct Pool {
+struct SegmentPool {
     state: MasterState,
     effects: Effects,
     now: Mono,
@@ -33,10 +33,11 @@ struct Pool {
     rng: u64,
 }
 
-impl Pool {
-    fn new(keys: u64) -> Pool {
-        let policy = Policy { seed: 5, client_ttl: std::time::Duration::from_secs(1 << 30), ..Policy::default() };
-        let mut pool = Pool {
+impl SegmentPool {
+    fn new(keys: u64) -> SegmentPool {
+        let policy =
+            StorePolicy { seed: 5, client_ttl: std::time::Duration::from_secs(1 << 30), ..StorePolicy::default() };
+        let mut pool = SegmentPool {
             state: MasterState::new(policy),
             effects: Effects::default(),
             now: Mono::from_ms(1_000),
@@ -63,9 +64,9 @@ impl Pool {
         pool
     }
 
-    fn call(&mut self) -> Call<Direct<'_>> {
+    fn call(&mut self) -> MasterCall<DirectAccess<'_>> {
         self.now.0 += 1_000;
-        Call(Direct { state: &mut self.state, now: self.now, effects: &mut self.effects })
+        MasterCall(DirectAccess { state: &mut self.state, now: self.now, effects: &mut self.effects })
     }
 
     fn put(&mut self, name: &str) {
@@ -82,7 +83,7 @@ impl Pool {
     }
 }
 
-fn body(method: Method, longest: usize, put: impl FnOnce(&mut Packer<'_>)) -> Vec<u8> {
+fn body(method: Method, longest: usize, put: impl FnOnce(&mut PayloadWriter<'_>)) -> Vec<u8> {
     let mut out = Vec::new();
     encode(&mut out, method.request_type().expect("has arguments"), true, longest, put);
     out
@@ -102,7 +103,7 @@ fn allocate_and_free_in_a_full_pool(bencher: Bencher, bytes: u64) {
 
 #[divan::bench(args = [20_000, 1_000_000])]
 fn exist_key(bencher: Bencher, keys: u64) {
-    let mut pool = Pool::new(keys);
+    let mut pool = SegmentPool::new(keys);
     bencher.bench_local(|| {
         let at = pool.random();
         pool.now.0 += 1_000;
@@ -112,7 +113,7 @@ fn exist_key(bencher: Bencher, keys: u64) {
 
 #[divan::bench(args = [20_000, 1_000_000])]
 fn replica_list(bencher: Bencher, keys: u64) {
-    let mut pool = Pool::new(keys);
+    let mut pool = SegmentPool::new(keys);
     bencher.bench_local(|| {
         let at = pool.random();
         pool.now.0 += 1_000;
@@ -122,15 +123,15 @@ fn replica_list(bencher: Bencher, keys: u64) {
 
 #[divan::bench(args = [20_000, 1_000_000])]
 fn put_and_remove(bencher: Bencher, keys: u64) {
-    let mut pool = Pool::new(keys);
+    let mut pool = SegmentPool::new(keys);
     let config = ReplicateConfig::default();
     let mut i = 0;
     bencher.bench_local(|| {
         i += 1;
         let name = key(keys + i);
         pool.now.0 += 1_000;
-        let wish = Wish::of(&config, 1, pool.state.policy()).expect("plain");
-        pool.state.put_start(pool.now, ME, name.as_bytes(), MIB, &wish, 0).expect("room");
+        let spec = PutSpec::new(&config, 1, pool.state.policy()).expect("plain");
+        pool.state.put_start(pool.now, ME, name.as_bytes(), MIB, &spec, 0).expect("room");
         pool.state.put_end(pool.now, ME, name.as_bytes(), None, ReplicaType::ALL).expect("ends");
         pool.state.remove(pool.now, name.as_bytes(), false).expect("not read");
     });
@@ -138,7 +139,7 @@ fn put_and_remove(bencher: Bencher, keys: u64) {
 
 /// A request of 128 keys, decoded, answered, encoded.
 fn batch(bencher: Bencher, keys: u64, method: Method) {
-    let mut pool = Pool::new(keys);
+    let mut pool = SegmentPool::new(keys);
     let bodies: Vec<Vec<u8>> = (0..64)
         .map(|_| {
             let names: Vec<usize> = (0..BATCH).map(|_| pool.random()).collect();
@@ -171,7 +172,7 @@ fn batch_get_replica_list_body(bencher: Bencher, keys: u64) {
 /// BatchPutStart and BatchPutEnd of 128 keys (and their removal, which is not part of the bodies).
 #[divan::bench(args = [20_000, 1_000_000])]
 fn batch_put_bodies(bencher: Bencher, keys: u64) {
-    let mut pool = Pool::new(keys);
+    let mut pool = SegmentPool::new(keys);
     let names: Vec<String> = (0..BATCH as u64).map(|i| key(keys + i)).collect();
     let texts: Vec<Text<'_>> = names.iter().map(|name| name.as_str().into()).collect();
     let start = body(Method::BatchPutStart, BATCH, |out| {

@@ -11,7 +11,7 @@ use std::net::TcpStream;
 use std::os::fd::AsFd;
 use std::time::{Duration, Instant};
 
-use mcctl::engine::sys::socket::{note_arrivals, receive_aged};
+use mcctl::engine::sys::socket::{enable_rx_timestamps, receive_with_age};
 use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags, EpollTimeout};
 
 use crate::{number, word};
@@ -50,7 +50,7 @@ pub fn main(args: &[String]) {
         .map(|index| {
             let connection = TcpStream::connect(("127.0.0.1", port)).expect("the mock listens");
             connection.set_nodelay(true).expect("set");
-            note_arrivals(&connection).expect("set");
+            enable_rx_timestamps(&connection).expect("set");
             let events = EpollFlags::EPOLLIN | EpollFlags::EPOLLET;
             epoll.add(&connection, EpollEvent::new(events, index as u64)).expect("added");
             connection
@@ -69,7 +69,7 @@ pub fn main(args: &[String]) {
             let count = epoll.wait(&mut events, EpollTimeout::NONE).expect("events");
             for event in &events[..count] {
                 let connection = &connections[event.data() as usize];
-                match receive_aged(connection.as_fd(), &mut bytes) {
+                match receive_with_age(connection.as_fd(), &mut bytes) {
                     Ok((count, _age)) => {
                         assert!(
                             0 < count && count < bytes.len(),

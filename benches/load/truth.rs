@@ -14,12 +14,13 @@ use std::time::Duration;
 
 use mcctl::engine::base::HostPort;
 use mcctl::engine::env::{Env, RealEnv};
-use mcctl::engine::load::answer::{Answer, Dialect};
+use mcctl::engine::load::answer::{Dialect, ModelAnswer};
 use mcctl::engine::load::measure::Tally;
-use mcctl::engine::load::target::{Limits, Target, Via};
-use mcctl::engine::load::workload::{Ask, Members, Synthetic, Words, Workload};
+use mcctl::engine::load::target::{ExchangeLimits, HttpProtocol, LoadTarget};
+use mcctl::engine::load::workload::{LoadWorkload, Members, Synthetic, SyntheticPrompt, TurnRequest};
 use mcctl::engine::load::{
-    Arrivals, Bounds, Distribution, Driver, Gaps, Live, Pace, Rate, Record, Rules, Script, Seed, Turn, run,
+    Arrivals, Distribution, Driver, Gaps, LiveCounters, Pace, Rate, Rules, RunLimits, Script, Seed, TimedRequest, Turn,
+    run,
 };
 
 use crate::{number, word};
@@ -31,20 +32,20 @@ fn name(turn: Turn) -> String {
     format!("{}-{}", turn.conversation, turn.index)
 }
 
-impl Workload for Named {
+impl LoadWorkload for Named {
     fn scripts(&self) -> Vec<Script> {
         self.0.scripts()
     }
-    fn ask(&mut self, turn: Turn) -> Ask {
-        let mut ask = self.0.ask(turn);
+    fn request(&mut self, turn: Turn) -> TurnRequest {
+        let mut ask = self.0.request(turn);
         ask.extra = Members::new([("rid".to_owned(), format!("\"{}\"", name(turn)))]);
         ask
     }
-    fn heard(&mut self, turn: Turn, answer: &Answer) {
-        self.0.heard(turn, answer);
+    fn on_response(&mut self, turn: Turn, answer: &ModelAnswer) {
+        self.0.on_response(turn, answer);
     }
-    fn over(&mut self, turn: Turn) {
-        self.0.over(turn);
+    fn on_conversation_end(&mut self, turn: Turn) {
+        self.0.on_conversation_end(turn);
     }
 }
 
@@ -116,7 +117,7 @@ pub fn main(args: &[String]) {
     let constant = |value: f64| Distribution::Constant(value);
     let mut workload = Synthetic::new(streams, constant(1.0), constant(64.0), constant(tokens), Seed(1));
     if chat {
-        workload.words = Words::Chat;
+        workload.words = SyntheticPrompt::Chat;
     }
     let mut workload = Named(workload);
     let pace = match burst {
@@ -127,7 +128,7 @@ pub fn main(args: &[String]) {
         }
     };
     let driver = Driver::new(workload.scripts(), pace, Rules::default(), Seed(1));
-    let target = Target {
+    let target = LoadTarget {
         at: HostPort::new("127.0.0.1", port),
         path: if chat { "/v1/chat/completions" } else { "/generate" }.to_owned(),
         dialect: if chat { Dialect::Chat } else { Dialect::Generate },
@@ -138,21 +139,22 @@ pub fn main(args: &[String]) {
         ignore_eos: true,
         extra: serde_json::Map::new(),
         headers: hyper::HeaderMap::new(),
-        via: Via::default(),
-        limits: Limits::default(),
+        protocol: HttpProtocol::default(),
+        limits: ExchangeLimits::default(),
     };
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
     let env = RealEnv::new();
-    let (mut records, mut tally): (Vec<Record>, Tally) = Default::default();
+    let (mut records, mut tally): (Vec<TimedRequest>, Tally) = Default::default();
     let cpu = env.thread_cpu().expect("a real thread");
     let ran = runtime.block_on(async {
         let (_tell, mut stop) = tokio::sync::mpsc::channel(1);
-        let bounds = Bounds { duration: Duration::from_secs(600), connections: streams as usize };
-        let told = |record: Record| {
+        let bounds = RunLimits { duration: Duration::from_secs(600), connections: streams as usize };
+        let told = |record: TimedRequest| {
             tally.add(&record);
             records.push(record);
         };
-        run(env.clone(), target, &mut workload, driver, bounds, Arc::new(Live::default()), &mut stop, told).await
+        run(env.clone(), target, &mut workload, driver, bounds, Arc::new(LiveCounters::default()), &mut stop, told)
+            .await
     });
     let cpu = env.thread_cpu().expect("a real thread") - cpu;
     // The two clocks are one, with two origins.
@@ -204,7 +206,7 @@ pub fn main(args: &[String]) {
             lag.max
         );
     }
-    for doubt in ran.doubts() {
+    for doubt in ran.caveats() {
         println!("doubt: {doubt}");
     }
     let status = std::fs::read_to_string("/proc/self/status").expect("there is one");

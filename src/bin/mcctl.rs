@@ -1,4 +1,4 @@
-//! The `mcctl` binary: parse, run, exit code.
+//! The `mcctl` binary: passes its arguments to the library and returns the exit code.
 
 use std::process::ExitCode;
 

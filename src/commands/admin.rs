@@ -1,4 +1,4 @@
-//! A client of a master's admin HTTP: mcctl's own or mooncake_master's. Reading there grants no lease, which the RPC does.
+//! A client of a master's admin HTTP, of mcctl or of mooncake_master. Unlike the RPC, reading there grants no lease.
 
 use std::collections::BTreeMap;
 use std::ops::ControlFlow;
@@ -13,53 +13,50 @@ use crate::engine::env::{Env, RealEnv, deadline};
 use crate::engine::http::Samples;
 use crate::engine::http::client::no_certificates;
 use crate::engine::http::fetch::root_cause;
+use crate::engine::master::admin::CLIENTS_ROUTE;
 use crate::engine::metadata::escape;
 
-/// The admin port where nobody chose another.
+/// Default admin port of a master.
 pub const PORT: u16 = 9003;
-/// The longest answer that is kept whole, bytes: 100,000 segments.
-const ANSWER_BYTES_MAX: usize = 64 << 20;
-/// The longest line of a list, bytes; longer ones are cut by the key limit anyway.
+/// The longest response that is read whole, bytes: enough for 100,000 segments.
+const RESPONSE_BYTES_MAX: usize = 64 << 20;
+/// The longest line of a list, bytes. The limit of keys is below it.
 const LINE_BYTES_MAX: usize = 2 << 20;
-/// A list of keys that brings so many bytes in the time of an answer goes on.
+/// Bytes of a key list that must arrive within each time limit.
 const PROGRESS_BYTES: usize = 64 << 10;
-/// Keys of one question, so that the address stays short.
-const KEYS_PER_QUESTION: usize = 64;
-/// Bytes of escaped keys of one question.
-const KEY_BYTES_PER_QUESTION: usize = 4 << 10;
+/// Keys per query, so that the URL stays short.
+const KEYS_PER_QUERY: usize = 64;
+/// Bytes of escaped keys per query.
+const KEY_BYTES_PER_QUERY: usize = 4 << 10;
 
-/// A master's admin HTTP.
+/// A client of a master's admin HTTP.
 #[derive(Clone, Debug)]
-pub struct Admin {
+pub struct AdminClient {
     http: reqwest::Client,
     at: HostPort,
     origin: String,
     limit: Duration,
 }
 
-/// `/health`.
+/// The response of `/health`.
 #[derive(Clone, Debug, Deserialize)]
-pub struct Health {
+pub struct MasterHealth {
     /// `leader` or `standby`.
     pub role: String,
     /// `serving`, `standby`, ...
     pub ha_state: String,
-    /// Does it answer clients?
+    /// Whether the master answers clients.
     pub service_ready: bool,
 }
 
-/// One mounted segment, of `/get_segments_detail`.
+/// One mounted segment of `/get_segments_detail`.
 #[derive(Clone, Debug, Deserialize, Serialize)]
-pub struct Segment {
-    /// Its name.
+pub struct MountedSegment {
     pub segment_name: String,
-    /// Its id.
     pub segment_id: String,
-    /// Who mounted it.
     pub client_id: String,
-    /// Size, bytes.
     pub size_bytes: u64,
-    /// Where the transfer engine reaches it.
+    /// Address or name of the node for the transfer engine.
     pub te_endpoint: String,
     /// `tcp` or `rdma`.
     pub protocol: String,
@@ -71,30 +68,38 @@ pub struct Segment {
     pub allocator_capacity_bytes: u64,
 }
 
-/// One complete memory replica of an object, as the master shows it.
+/// Last heartbeat of a client, of `/api/v1/mcctl/clients`.
+#[derive(Clone, Debug, Deserialize)]
+pub struct ClientHeartbeat {
+    pub client_id: String,
+    /// Milliseconds since the last heartbeat or other call of the client.
+    pub last_heartbeat_ms: u64,
+}
+
+/// One complete memory replica of an object.
 #[derive(Clone, Debug, Deserialize, Serialize, PartialEq, Eq)]
-pub struct Replica {
-    /// Length of the object, bytes.
+pub struct MemoryReplica {
+    /// Length of the object.
     #[serde(rename(deserialize = "size_", serialize = "bytes"))]
     pub bytes: u64,
-    /// Where it begins, in the owner's address space.
+    /// First address, in the owner's address space.
     #[serde(rename(deserialize = "buffer_address_", serialize = "address"))]
     pub address: u64,
     /// `tcp` or `rdma`.
     #[serde(rename(deserialize = "protocol_", serialize = "protocol"))]
     pub protocol: String,
-    /// Where the transfer engine reaches it.
+    /// Address or name of the node for the transfer engine.
     #[serde(rename(deserialize = "transport_endpoint_", serialize = "endpoint"))]
     pub endpoint: String,
 }
 
-impl Admin {
-    /// The admin HTTP at `at`, which `origin` chose. The answer to a question is there, whole, within `limit`;
-    /// only a list of keys may take longer, see [`Admin::keys`]. Nothing is connected yet.
+impl AdminClient {
+    /// A client for the admin HTTP at `at`, which `origin` selected. It does not connect yet. Each whole response must arrive within
+    /// `limit`; only a list of keys may take longer, see [`AdminClient::keys`].
     ///
     /// # Errors
-    /// The host's HTTP library cannot be set up.
-    pub fn new(at: HostPort, origin: String, limit: Duration) -> Result<Admin, Failure> {
+    /// The HTTP client cannot be set up.
+    pub fn new(at: HostPort, origin: String, limit: Duration) -> Result<AdminClient, Failure> {
         let failed =
             |error: &dyn std::fmt::Display| Failure::host("cannot set up an HTTP client").found(error.to_string());
         let http = reqwest::Client::builder()
@@ -102,10 +107,10 @@ impl Admin {
             .redirect(reqwest::redirect::Policy::none())
             .tls_backend_preconfigured(no_certificates().map_err(|error| failed(&error))?)
             .build();
-        Ok(Admin { http: http.map_err(|error| failed(&error))?, at, origin, limit })
+        Ok(AdminClient { http: http.map_err(|error| failed(&error))?, at, origin, limit })
     }
 
-    /// Where it is.
+    /// The address of the admin HTTP.
     pub fn at(&self) -> &HostPort {
         &self.at
     }
@@ -116,48 +121,48 @@ impl Admin {
     }
 
     fn unreachable(&self, target: &str, error: reqwest::Error) -> Failure {
-        Failure::unreachable(format!("no answer from the master's admin HTTP at {}", self.at))
+        Failure::unreachable(format!("cannot reach the master's admin HTTP at {}", self.at))
             .tried(format!("GET {} ({})", target.split('?').next().unwrap_or(target), self.origin))
             .found(root_cause(&error.without_url()))
-            .next("start the master, or name its admin port with --admin HOST:PORT")
+            .next("start the master, or give its admin address with --admin HOST:PORT")
     }
 
-    fn odd(&self, target: &str, found: String) -> Failure {
-        Failure::unreachable(format!("{} does not answer like a Mooncake master's admin HTTP", self.at))
+    fn unexpected(&self, target: &str, found: String) -> Failure {
+        Failure::unreachable(format!("{} is not the admin HTTP of a Mooncake master", self.at))
             .tried(format!("GET {} ({})", target.split('?').next().unwrap_or(target), self.origin))
             .found(found)
-            .next("name the master's admin port (metrics_port, 9003 unless it was chosen) with --admin HOST:PORT")
+            .next("give the master's admin address (--metrics_port of the master, 9003 by default) with --admin HOST:PORT")
     }
 
-    fn late(&self, target: &str, what: &str) -> Failure {
-        Failure::unreachable(format!("the master's admin HTTP at {} does not answer in time", self.at))
+    fn timeout(&self, target: &str, what: &str) -> Failure {
+        Failure::unreachable(format!("the master's admin HTTP at {} did not answer in time", self.at))
             .tried(format!("GET {} ({})", target.split('?').next().unwrap_or(target), self.origin))
             .found(format!("{what} within {}", show_duration(self.limit)))
-            .next("see whether the master is overloaded or stopped, or wait longer with --timeout")
+            .next("check whether the master is overloaded or suspended, or wait longer with --timeout")
     }
 
-    /// The whole answer to a question that must succeed, within the limit.
+    /// The whole response of a request that must succeed, within the limit.
     async fn get(&self, target: &str) -> Result<Vec<u8>, Failure> {
-        let answered = deadline(&RealEnv::new(), self.limit, self.whole(target)).await;
-        answered.unwrap_or_else(|_| Err(self.late(target, "no whole answer")))
-    }
-
-    async fn whole(&self, target: &str) -> Result<Vec<u8>, Failure> {
-        let (status, body) = self.answer(target).await?;
+        let (status, body) = self.response_in_time(target).await?;
         if status.is_success() {
             return Ok(body);
         }
         let text: String = String::from_utf8_lossy(&body).chars().take(200).collect();
-        Err(self.odd(target, format!("{status}: {text}")))
+        Err(self.unexpected(target, format!("{status}: {text}")))
     }
 
-    async fn answer(&self, target: &str) -> Result<(reqwest::StatusCode, Vec<u8>), Failure> {
+    async fn response_in_time(&self, target: &str) -> Result<(reqwest::StatusCode, Vec<u8>), Failure> {
+        let response = deadline(&RealEnv::new(), self.limit, self.response(target)).await;
+        response.unwrap_or_else(|_| Err(self.timeout(target, "no complete response")))
+    }
+
+    async fn response(&self, target: &str) -> Result<(reqwest::StatusCode, Vec<u8>), Failure> {
         let mut response = self.send(target).await?;
         let status = response.status();
         let mut body = Vec::new();
         while let Some(chunk) = response.chunk().await.map_err(|error| self.unreachable(target, error))? {
-            if body.len() + chunk.len() > ANSWER_BYTES_MAX {
-                return Err(self.odd(target, format!("an answer of more than {ANSWER_BYTES_MAX} bytes")));
+            if body.len() + chunk.len() > RESPONSE_BYTES_MAX {
+                return Err(self.unexpected(target, format!("a response of more than {RESPONSE_BYTES_MAX} bytes")));
             }
             body.extend_from_slice(&chunk);
         }
@@ -166,73 +171,88 @@ impl Admin {
 
     async fn json<T: for<'a> Deserialize<'a>>(&self, target: &str) -> Result<T, Failure> {
         let body = self.get(target).await?;
-        serde_json::from_slice(&body).map_err(|error| self.odd(target, error.to_string()))
+        serde_json::from_slice(&body).map_err(|error| self.unexpected(target, error.to_string()))
     }
 
-    /// What the master is at the moment.
+    /// Role and state of the master.
     ///
     /// # Errors
-    /// It does not answer.
-    pub async fn health(&self) -> Result<Health, Failure> {
+    /// The admin HTTP does not answer, or not like a Mooncake master.
+    pub async fn health(&self) -> Result<MasterHealth, Failure> {
         const TARGET: &str = "/health";
-        let answered = deadline(&RealEnv::new(), self.limit, self.answer(TARGET)).await;
-        let (status, body) = answered.unwrap_or_else(|_| Err(self.late(TARGET, "no whole answer")))?;
-        // A master whose RPC workers are stuck says so with 503 and the same document.
-        serde_json::from_slice(&body).map_err(|error| self.odd(TARGET, format!("{status}: {error}")))
+        let (status, body) = self.response_in_time(TARGET).await?;
+        // A master with stuck RPC workers answers 503 with the same document.
+        serde_json::from_slice(&body).map_err(|error| self.unexpected(TARGET, format!("{status}: {error}")))
+    }
+
+    /// The last heartbeat of each client with a segment; `None` if the master does not report it, as mooncake_master.
+    ///
+    /// # Errors
+    /// The admin HTTP does not answer, or not like a Mooncake master.
+    pub async fn heartbeats(&self) -> Result<Option<Vec<ClientHeartbeat>>, Failure> {
+        #[derive(Deserialize)]
+        struct ClientList {
+            clients: Vec<ClientHeartbeat>,
+        }
+        let (status, body) = self.response_in_time(CLIENTS_ROUTE).await?;
+        if !status.is_success() {
+            return Ok(None);
+        }
+        let list = serde_json::from_slice::<ClientList>(&body);
+        list.map(|list| Some(list.clients)).map_err(|error| self.unexpected(CLIENTS_ROUTE, error.to_string()))
     }
 
     /// All mounted segments.
     ///
     /// # Errors
-    /// It does not answer.
-    pub async fn segments(&self) -> Result<Vec<Segment>, Failure> {
+    /// The admin HTTP does not answer, or not like a Mooncake master.
+    pub async fn segments(&self) -> Result<Vec<MountedSegment>, Failure> {
         #[derive(Deserialize)]
-        struct Detail {
-            segments: Vec<Segment>,
+        struct SegmentList {
+            segments: Vec<MountedSegment>,
         }
-        self.json::<Detail>("/get_segments_detail").await.map(|detail| detail.segments)
+        self.json::<SegmentList>("/get_segments_detail").await.map(|detail| detail.segments)
     }
 
     /// The metrics without labels, by name.
     ///
     /// # Errors
-    /// It does not answer.
+    /// The admin HTTP does not answer, or not like a Mooncake master.
     pub async fn metrics(&self) -> Result<BTreeMap<String, f64>, Failure> {
         let body = self.get("/metrics").await?;
         let samples = Samples::parse(&String::from_utf8_lossy(&body));
         Ok(samples.plain().map(|(name, value)| (name.to_owned(), value)).collect())
     }
 
-    /// Every key, as it comes, until `visit` breaks. All of them may take longer than the limit, as long as that time brings
-    /// [`PROGRESS_BYTES`] or the end; the time that `visit` takes is not counted.
+    /// Calls `visit` with each key as it arrives, until `visit` breaks. The whole list may take longer than the limit if
+    /// [`PROGRESS_BYTES`] arrive within each limit. Time spent in `visit` does not count.
     ///
     /// # Errors
-    /// It does not answer, or not fast enough, or `visit` fails.
+    /// The admin HTTP does not answer or is too slow, or `visit` fails.
     pub async fn keys(&self, mut visit: impl FnMut(&str) -> Result<ControlFlow<()>, Failure>) -> Result<(), Failure> {
         const TARGET: &str = "/get_all_keys";
         let env = RealEnv::new();
-        let late =
-            || self.late(TARGET, &format!("neither {} of the list nor its end", ByteSize(PROGRESS_BYTES as u64)));
-        let mut response = deadline(&env, self.limit, self.send(TARGET)).await.map_err(|_| late())??;
+        let timeout = || self.timeout(TARGET, &format!("less than {} of the list", ByteSize(PROGRESS_BYTES as u64)));
+        let mut response = deadline(&env, self.limit, self.send(TARGET)).await.map_err(|_| timeout())??;
         if !response.status().is_success() {
-            return Err(self.odd(TARGET, response.status().to_string()));
+            return Err(self.unexpected(TARGET, response.status().to_string()));
         }
         let mut rest: Vec<u8> = Vec::new();
-        let (mut waited, mut came) = (Duration::ZERO, 0);
+        let (mut waited, mut received) = (Duration::ZERO, 0);
         loop {
-            let asked = env.now();
+            let began = env.now();
             let left = self.limit.saturating_sub(waited);
-            let chunk = deadline(&env, left, response.chunk()).await.map_err(|_| late())?;
+            let chunk = deadline(&env, left, response.chunk()).await.map_err(|_| timeout())?;
             let Some(chunk) = chunk.map_err(|error| self.unreachable(TARGET, error))? else { break };
-            waited += env.now().since(asked);
-            came += chunk.len();
-            if came >= PROGRESS_BYTES {
-                (waited, came) = (Duration::ZERO, 0);
+            waited += env.now().since(began);
+            received += chunk.len();
+            if received >= PROGRESS_BYTES {
+                (waited, received) = (Duration::ZERO, 0);
             }
             rest.extend_from_slice(&chunk);
             let Some(end) = rest.iter().rposition(|byte| *byte == b'\n') else {
                 if rest.len() > LINE_BYTES_MAX {
-                    return Err(self.odd(TARGET, format!("a line of more than {LINE_BYTES_MAX} bytes")));
+                    return Err(self.unexpected(TARGET, format!("a line of more than {LINE_BYTES_MAX} bytes")));
                 }
                 continue;
             };
@@ -249,55 +269,55 @@ impl Admin {
         Ok(())
     }
 
-    /// The complete memory replicas of each of `keys`, in their order; `None` for one that is not there. No lease is granted.
+    /// The complete memory replicas of each of `keys`, in their order; `None` for a key that does not exist. Grants no lease.
     ///
     /// # Errors
-    /// It does not answer.
-    pub async fn replicas(&self, keys: &[String]) -> Result<Vec<Option<Vec<Replica>>>, Failure> {
+    /// The admin HTTP does not answer, or not like a Mooncake master.
+    pub async fn replicas(&self, keys: &[String]) -> Result<Vec<Option<Vec<MemoryReplica>>>, Failure> {
         let mut found = Vec::with_capacity(keys.len());
         let mut rest = keys;
         while !rest.is_empty() {
-            let (now, later) = rest.split_at(question(rest));
-            found.extend(self.some_replicas(now).await?);
+            let (query, later) = rest.split_at(query_len(rest));
+            found.extend(self.query_replicas(query).await?);
             rest = later;
         }
         Ok(found)
     }
 
-    async fn some_replicas(&self, keys: &[String]) -> Result<Vec<Option<Vec<Replica>>>, Failure> {
+    async fn query_replicas(&self, keys: &[String]) -> Result<Vec<Option<Vec<MemoryReplica>>>, Failure> {
         #[derive(Deserialize)]
-        struct Answer {
-            data: BTreeMap<String, Item>,
+        struct BatchReply {
+            data: BTreeMap<String, KeyReply>,
         }
         #[derive(Deserialize)]
-        struct Item {
+        struct KeyReply {
             ok: bool,
-            values: Option<Vec<Replica>>,
+            values: Option<Vec<MemoryReplica>>,
         }
         let list: Vec<String> = keys.iter().map(|key| escape(key)).collect();
         let target = format!("/batch_query_keys?keys={}", list.join(","));
-        let answer: Answer = self.json(&target).await?;
-        // A key may be asked for twice, and stands in the answer once.
-        let look = |key: &String| {
-            let item = answer.data.get(key)?;
-            item.ok.then(|| item.values.clone().unwrap_or_default())
+        let reply: BatchReply = self.json(&target).await?;
+        // `keys` may hold a key twice; the reply has it once.
+        let replicas = |key: &String| {
+            let entry = reply.data.get(key)?;
+            entry.ok.then(|| entry.values.clone().unwrap_or_default())
         };
-        Ok(keys.iter().map(look).collect())
+        Ok(keys.iter().map(replicas).collect())
     }
 }
 
-/// How many of the first `keys` fit into one question; at least one.
-fn question(keys: &[String]) -> usize {
+/// The number of first `keys` that fit one query, at least 1.
+fn query_len(keys: &[String]) -> usize {
     let mut bytes = 0;
-    let fit = keys.iter().take(KEYS_PER_QUESTION).take_while(|key| {
+    let fit = keys.iter().take(KEYS_PER_QUERY).take_while(|key| {
         bytes += 3 * key.len() + 1;
-        bytes <= KEY_BYTES_PER_QUESTION
+        bytes <= KEY_BYTES_PER_QUERY
     });
     fit.count().max(1)
 }
 
-/// Can `key` be asked for over HTTP? Keys are separated by commas there, and the separation comes after the decoding.
-pub fn can_ask(key: &str) -> bool {
+/// Whether `key` can be queried over HTTP. Keys are separated by commas there, after URL decoding, so a key with a comma cannot.
+pub fn can_query(key: &str) -> bool {
     !key.contains(',') && !key.is_empty()
 }
 
@@ -306,14 +326,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_question_holds_as_many_keys_as_fit_and_at_least_one() {
-        assert_eq!(question(&vec!["k".to_owned(); 1000]), KEYS_PER_QUESTION);
-        assert_eq!(question(&vec!["k".repeat(1000); 3]), 1);
-        assert_eq!(question(&["k".repeat(100_000)]), 1);
+    fn a_query_holds_the_keys_that_fit_and_at_least_one() {
+        assert_eq!(query_len(&vec!["k".to_owned(); 1000]), KEYS_PER_QUERY);
+        assert_eq!(query_len(&vec!["k".repeat(1000); 3]), 1);
+        assert_eq!(query_len(&["k".repeat(100_000)]), 1);
     }
 
     #[test]
-    fn a_key_with_a_comma_cannot_be_asked_for() {
-        assert!(can_ask("a/b") && !can_ask("a,b") && !can_ask(""));
+    fn a_key_with_a_comma_cannot_be_queried() {
+        assert!(can_query("a/b") && !can_query("a,b") && !can_query(""));
     }
 }

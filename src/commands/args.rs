@@ -1,17 +1,43 @@
-//! Value parsers that commands share. Each says what it wanted when it does not get it.
+//! Value parsers that commands share.
 
 use std::time::Duration;
 
+use thiserror::Error;
+
 use crate::engine::base::HostPort;
+use crate::engine::base::addr::ParseAddrError;
+use crate::engine::base::size::ParseSizeError;
+
+/// Why a text is not a value of its flag.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+pub enum ValueError {
+    #[error("'{0}' is not a duration: write a whole number with ms, s, m or h, e.g. 10s (no unit means ms)")]
+    Duration(String),
+    #[error("a time limit of 0 leaves no time: give at least 1ms")]
+    ZeroLimit,
+    #[error("'{0}' is not a number")]
+    Number(String),
+    #[error("give a number above 0")]
+    NotPositive,
+    #[error("give 0 or more")]
+    Negative,
+    #[error("a key has at least one character")]
+    EmptyKey,
+    #[error(transparent)]
+    Address(#[from] ParseAddrError),
+    #[error(transparent)]
+    Size(#[from] ParseSizeError),
+    #[error("this store needs a node that contributes memory; the smallest segment is 16mb")]
+    ZeroSegment,
+}
 
 /// A duration as Mooncake's master writes one: a whole number and, after optional blanks, `ms`, `s`, `m` or `h` in any case;
 /// without a unit it is milliseconds.
 ///
 /// # Errors
 /// The text is not of that form, or does not fit in 64 bits of milliseconds.
-pub fn duration(text: &str) -> Result<Duration, String> {
-    let bad =
-        || format!("'{text}' is not a duration: write a whole number with ms, s, m or h, e.g. 10s (no unit means ms)");
+pub fn duration(text: &str) -> Result<Duration, ValueError> {
+    let bad = || ValueError::Duration(text.to_owned());
     let trimmed = text.trim();
     let split = trimmed.find(|c: char| !c.is_ascii_digit()).unwrap_or(trimmed.len());
     let (number, unit) = trimmed.split_at(split);
@@ -26,15 +52,39 @@ pub fn duration(text: &str) -> Result<Duration, String> {
     number.checked_mul(ms).map(Duration::from_millis).ok_or_else(bad)
 }
 
-/// A [`duration`] that something may take: not nothing.
-pub fn limit(text: &str) -> Result<Duration, String> {
+/// A [`duration`] above 0, for a time limit.
+///
+/// # Errors
+/// The text is not a duration, or it is 0.
+pub fn limit(text: &str) -> Result<Duration, ValueError> {
     match duration(text)? {
-        Duration::ZERO => Err("a time limit of 0 leaves no time: give at least 1ms".to_owned()),
+        Duration::ZERO => Err(ValueError::ZeroLimit),
         limit => Ok(limit),
     }
 }
 
-/// A duration for people: `300 ms`, `10 s`, `30 min`, `24 h`.
+/// A finite number above 0.
+///
+/// # Errors
+/// The text is not a number, or the number is 0 or less.
+pub fn positive(text: &str) -> Result<f64, ValueError> {
+    number(text).and_then(|value| if value > 0.0 { Ok(value) } else { Err(ValueError::NotPositive) })
+}
+
+/// A finite number of 0 or more.
+///
+/// # Errors
+/// The text is not a number, or the number is negative.
+pub fn not_negative(text: &str) -> Result<f64, ValueError> {
+    number(text).and_then(|value| if value >= 0.0 { Ok(value) } else { Err(ValueError::Negative) })
+}
+
+fn number(text: &str) -> Result<f64, ValueError> {
+    let number = text.parse().ok().filter(|value: &f64| value.is_finite());
+    number.ok_or_else(|| ValueError::Number(text.to_owned()))
+}
+
+/// `duration` in its largest whole unit: `300 ms`, `10 s`, `30 min`, `24 h`.
 pub fn show_duration(duration: Duration) -> String {
     let ms = duration.as_millis();
     for (unit, name) in [(3_600_000, "h"), (60_000, "min"), (1_000, "s")] {
@@ -45,12 +95,12 @@ pub fn show_duration(duration: Duration) -> String {
     format!("{ms} ms")
 }
 
-/// `HOST` or `HOST:PORT`, with `port` where none is written.
+/// `HOST` or `HOST:PORT`; the port defaults to `port`.
 ///
 /// # Errors
 /// The text is not an address.
-pub fn endpoint(text: &str, port: u16) -> Result<HostPort, String> {
-    let (host, written) = HostPort::split(text).map_err(|error| error.to_string())?;
+pub fn endpoint(text: &str, port: u16) -> Result<HostPort, ValueError> {
+    let (host, written) = HostPort::split(text)?;
     Ok(HostPort::new(host, written.unwrap_or(port)))
 }
 
@@ -59,7 +109,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_form_that_upstream_accepts_is_a_duration() {
+    fn duration_accepts_all_upstream_forms() {
         for (text, ms) in [
             ("0", 0),
             ("10000", 10_000),
@@ -74,14 +124,22 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_duration_is_refused_with_the_text() {
+    fn duration_refuses_other_texts() {
         for bad in ["", "s", "-1", "1.5s", "5x", "5 s s", "18446744073709551615h", "1d"] {
-            assert!(duration(bad).expect_err(bad).starts_with(&format!("'{bad}' is not a duration")));
+            assert_eq!(duration(bad), Err(ValueError::Duration(bad.to_owned())));
         }
+        assert_eq!(limit("0"), Err(ValueError::ZeroLimit));
     }
 
     #[test]
-    fn a_duration_prints_in_its_largest_whole_unit() {
+    fn numbers_are_finite_and_in_range() {
+        assert_eq!((positive("2.5"), not_negative("0")), (Ok(2.5), Ok(0.0)));
+        assert_eq!((positive("0"), not_negative("-1")), (Err(ValueError::NotPositive), Err(ValueError::Negative)));
+        assert_eq!(positive("inf"), Err(ValueError::Number("inf".to_owned())));
+    }
+
+    #[test]
+    fn show_duration_uses_the_largest_whole_unit() {
         for (ms, text) in
             [(0, "0 ms"), (1_500, "1500 ms"), (10_000, "10 s"), (1_800_000, "30 min"), (86_400_000, "24 h")]
         {
@@ -90,7 +148,7 @@ mod tests {
     }
 
     #[test]
-    fn an_endpoint_without_a_port_takes_the_usual_one() {
+    fn an_endpoint_without_a_port_has_the_default_port() {
         assert_eq!(endpoint("node-1", 50051), Ok(HostPort::new("node-1", 50051)));
         assert_eq!(endpoint("[::1]:7", 50051), Ok(HostPort::new("::1", 7)));
         assert!(endpoint("", 1).is_err());

@@ -1,25 +1,25 @@
-//! `mcctl completions`: what a shell needs to complete our command line, from the same tree that parses it.
+//! `mcctl completions`: shell completion scripts, generated from the command tree that parses the command line.
 
 use clap_complete::Shell;
 
 use crate::commands::error::{Exit, Outcome};
 use crate::commands::{output, tree};
 
-/// For which shell.
+/// Flags of `mcctl completions`.
 #[derive(Debug, clap::Args)]
 #[command(
-    after_help = "bash: source <(mcctl completions bash), or write it to /usr/share/bash-completion/completions/mcctl\n\
-    zsh: write it to a file _mcctl in a folder of $fpath\n\
+    after_help = "bash: run source <(mcctl completions bash), or write the script to /usr/share/bash-completion/completions/mcctl\n\
+    zsh: write the script to a file named _mcctl in a folder of $fpath\n\
     fish: mcctl completions fish > ~/.config/fish/completions/mcctl.fish"
 )]
 pub struct Args {
-    /// The shell that reads the script from stdout
+    /// Shell that runs the script
     #[arg(value_name = "SHELL")]
     shell: Shell,
 }
 
 impl Args {
-    /// Write the script.
+    /// Print the script.
     ///
     /// # Errors
     /// stdout cannot be written.

@@ -1,7 +1,7 @@
-//! A configuration file: YAML or JSON (comments tolerated) with upstream's keys, as assignments to a table's flags.
+//! Configuration files: YAML or JSON with comments, with upstream's keys, converted to assignments of a table's flags.
 //!
-//! As upstream, unknown keys are left to the caller, who warns. A value of another type, on which upstream aborts, is an error that
-//! names file and key.
+//! Unknown keys are returned to the caller, which warns, as upstream does. A value of another type is an error that names file and
+//! key; upstream aborts on it.
 
 use std::fmt;
 use std::path::Path;
@@ -10,58 +10,59 @@ use serde::de::{Deserialize, DeserializeSeed, Deserializer, MapAccess, SeqAccess
 use serde_json::Value as Json;
 
 use crate::commands::error::Failure;
-use crate::commands::flags::{Kind, Table};
-use crate::commands::settings::{Assignment, Origin};
+use crate::commands::flags::{FlagTable, ValueKind};
+use crate::commands::settings::{Assignment, ValueOrigin};
 use crate::commands::unknown_key::UnknownKey;
 
 /// The longest configuration file that is read, bytes.
 pub const CONFIG_BYTES_MAX: u64 = 1 << 20;
 
-/// The most brackets that may be open at one place of a YAML file.
+/// The most brackets that may be open at once in a YAML file.
 const NESTING_MAX: u32 = 64;
 
-/// Must a JSON value have the type of its flag, or may it be a text that reads as one?
+/// Whether a JSON value must have the type of its flag, or may be a text that parses as that type.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Typing {
-    /// As `mooncake_master` reads JSON.
+    /// `mooncake_master` reads JSON this way.
     Strict,
-    /// As the store service reads JSON, and everybody YAML: `"16gb"`, `"true"`.
+    /// The store service reads JSON this way, and all programs read YAML this way: `"16gb"`, `"true"`.
     Loose,
 }
 
-/// What a configuration file holds.
+/// The parsed content of a configuration file.
 #[derive(Debug)]
 pub struct ConfigFile {
     /// The values of known keys.
     pub assignments: Vec<Assignment>,
-    /// Keys that no flag has, in the file's order.
+    /// Keys that match no flag, in the file's order.
     pub unknown: Vec<UnknownKey>,
 }
 
-/// The assignments that the file `path` with content `text` makes to flags of `table`. The ending of the name tells the format.
+/// The assignments that the file `path` with content `text` makes to flags of `table`. The extension of `path` selects the format.
 ///
 /// # Errors
-/// The file is neither YAML nor JSON, or has a value of another type.
-pub fn parse(table: &'static Table, path: &Path, text: &str, json: Typing) -> Result<ConfigFile, Failure> {
+/// The extension is unknown, the text is not valid, or a value has another type than its flag.
+pub fn parse(table: &'static FlagTable, path: &Path, text: &str, json: Typing) -> Result<ConfigFile, Failure> {
     let ending = path.extension().and_then(|ending| ending.to_str()).unwrap_or_default().to_ascii_lowercase();
     let (document, typing) = match ending.as_str() {
         "yaml" | "yml" => (parse_yaml(path, text)?, Typing::Loose),
         "json" => (parse_json(path, text)?, json),
         _ => {
-            return Err(Failure::usage(format!("{}: unknown kind of configuration file", path.display()))
-                .found(format!("a name that ends in '.{ending}'"))
-                .next("name it .yaml, .yml or .json"));
+            return Err(Failure::usage(format!("{}: unknown configuration file format", path.display()))
+                .found(format!("the extension '.{ending}'"))
+                .next("use the extension .yaml, .yml or .json"));
         }
     };
     let out = ConfigFile { assignments: Vec::new(), unknown: Vec::new() };
-    let mut reader = Reader { table, path, typing, out };
+    let mut reader = ConfigReader { table, path, typing, out };
     match document {
         Json::Object(map) => map.iter().try_for_each(|(key, value)| reader.entry(key, value))?,
         // An empty YAML file.
         Json::Null => {}
         other => {
-            return Err(Failure::usage(format!("{}: the file must be a map of keys to values", path.display()))
-                .found(kind_of(&other)));
+            return Err(
+                Failure::usage(format!("{}: expected a map of keys to values", path.display())).found(kind_of(&other))
+            );
         }
     }
     Ok(reader.out)
@@ -69,17 +70,17 @@ pub fn parse(table: &'static Table, path: &Path, text: &str, json: Typing) -> Re
 
 fn parse_yaml(path: &Path, text: &str) -> Result<Json, Failure> {
     check_nesting(path, text)?;
-    let read: Result<Once, _> = serde_yaml_ng::from_str(text);
+    let read: Result<UniqueKeyJson, _> = serde_yaml_ng::from_str(text);
     read.map(|once| once.0).map_err(|error| malformed(path, "YAML", &error.to_string()))
 }
 
 fn parse_json(path: &Path, text: &str) -> Result<Json, Failure> {
-    let read: Result<Once, _> = serde_json::from_reader(json_comments::StripComments::new(text.as_bytes()));
+    let read: Result<UniqueKeyJson, _> = serde_json::from_reader(json_comments::StripComments::new(text.as_bytes()));
     read.map(|once| once.0).map_err(|error| malformed(path, "JSON", &error.to_string()))
 }
 
-/// The YAML library takes time with the square of the nesting, and no configuration nests at all. Brackets in texts and comments
-/// count, too: nobody leaves so many open.
+/// Refuse deep nesting: the YAML library takes quadratic time in the depth, and configuration files do not nest. Brackets in texts and
+/// comments count too; real files never leave that many open.
 fn check_nesting(path: &Path, text: &str) -> Result<(), Failure> {
     let (mut open, mut line) = (0u32, 1);
     for byte in text.bytes() {
@@ -98,22 +99,24 @@ fn check_nesting(path: &Path, text: &str) -> Result<(), Failure> {
 }
 
 fn malformed(path: &Path, format: &str, found: &str) -> Failure {
-    Failure::usage(format!("{} is not valid {format}", path.display())).found(found).next("mend the file at that place")
+    Failure::usage(format!("{} is not valid {format}", path.display()))
+        .found(found)
+        .next("fix the file at that position")
 }
 
-/// A document in which no map has a key twice: of two values for one setting, none is surely the one that was meant.
-struct Once(Json);
+/// A document in which no map has a duplicate key. With two values for one setting, mcctl cannot know which one is intended.
+struct UniqueKeyJson(Json);
 
-impl<'de> Deserialize<'de> for Once {
-    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Once, D::Error> {
-        from.deserialize_any(OnceVisitor)
+impl<'de> Deserialize<'de> for UniqueKeyJson {
+    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<UniqueKeyJson, D::Error> {
+        from.deserialize_any(UniqueKeyVisitor)
     }
 }
 
-/// A key that the map does not have yet. The check is made while it is read, for then the error tells its place.
-struct NewKey<'a>(&'a serde_json::Map<String, Json>);
+/// Deserializes a key that the map does not have yet. Checking during parsing gives the error its line and column.
+struct UniqueKeySeed<'a>(&'a serde_json::Map<String, Json>);
 
-impl<'de> DeserializeSeed<'de> for NewKey<'_> {
+impl<'de> DeserializeSeed<'de> for UniqueKeySeed<'_> {
     type Value = String;
 
     fn deserialize<D: Deserializer<'de>>(self, from: D) -> Result<String, D::Error> {
@@ -121,7 +124,7 @@ impl<'de> DeserializeSeed<'de> for NewKey<'_> {
     }
 }
 
-impl Visitor<'_> for NewKey<'_> {
+impl Visitor<'_> for UniqueKeySeed<'_> {
     type Value = String;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -130,76 +133,76 @@ impl Visitor<'_> for NewKey<'_> {
 
     fn visit_str<E: serde::de::Error>(self, key: &str) -> Result<String, E> {
         match self.0.contains_key(key) {
-            true => Err(E::custom(format_args!("key '{key}' is there twice"))),
+            true => Err(E::custom(format_args!("duplicate key '{key}'"))),
             false => Ok(key.to_owned()),
         }
     }
 }
 
-struct OnceVisitor;
+struct UniqueKeyVisitor;
 
-impl<'de> Visitor<'de> for OnceVisitor {
-    type Value = Once;
+impl<'de> Visitor<'de> for UniqueKeyVisitor {
+    type Value = UniqueKeyJson;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("a map of keys to values")
     }
 
-    fn visit_bool<E>(self, value: bool) -> Result<Once, E> {
-        Ok(Once(value.into()))
+    fn visit_bool<E>(self, value: bool) -> Result<UniqueKeyJson, E> {
+        Ok(UniqueKeyJson(value.into()))
     }
 
-    fn visit_i64<E>(self, value: i64) -> Result<Once, E> {
-        Ok(Once(value.into()))
+    fn visit_i64<E>(self, value: i64) -> Result<UniqueKeyJson, E> {
+        Ok(UniqueKeyJson(value.into()))
     }
 
-    fn visit_u64<E>(self, value: u64) -> Result<Once, E> {
-        Ok(Once(value.into()))
+    fn visit_u64<E>(self, value: u64) -> Result<UniqueKeyJson, E> {
+        Ok(UniqueKeyJson(value.into()))
     }
 
-    fn visit_f64<E>(self, value: f64) -> Result<Once, E> {
-        Ok(Once(value.into()))
+    fn visit_f64<E>(self, value: f64) -> Result<UniqueKeyJson, E> {
+        Ok(UniqueKeyJson(value.into()))
     }
 
-    fn visit_str<E>(self, value: &str) -> Result<Once, E> {
-        Ok(Once(value.into()))
+    fn visit_str<E>(self, value: &str) -> Result<UniqueKeyJson, E> {
+        Ok(UniqueKeyJson(value.into()))
     }
 
-    fn visit_unit<E>(self) -> Result<Once, E> {
-        Ok(Once(Json::Null))
+    fn visit_unit<E>(self) -> Result<UniqueKeyJson, E> {
+        Ok(UniqueKeyJson(Json::Null))
     }
 
-    /// What the YAML library calls an empty file.
-    fn visit_none<E>(self) -> Result<Once, E> {
-        Ok(Once(Json::Null))
+    /// The YAML library calls this for an empty file.
+    fn visit_none<E>(self) -> Result<UniqueKeyJson, E> {
+        Ok(UniqueKeyJson(Json::Null))
     }
 
-    fn visit_seq<A: SeqAccess<'de>>(self, mut items: A) -> Result<Once, A::Error> {
+    fn visit_seq<A: SeqAccess<'de>>(self, mut items: A) -> Result<UniqueKeyJson, A::Error> {
         let mut list = Vec::new();
-        while let Some(Once(item)) = items.next_element()? {
+        while let Some(UniqueKeyJson(item)) = items.next_element()? {
             list.push(item);
         }
-        Ok(Once(Json::Array(list)))
+        Ok(UniqueKeyJson(Json::Array(list)))
     }
 
-    fn visit_map<A: MapAccess<'de>>(self, mut entries: A) -> Result<Once, A::Error> {
+    fn visit_map<A: MapAccess<'de>>(self, mut entries: A) -> Result<UniqueKeyJson, A::Error> {
         let mut map = serde_json::Map::new();
-        while let Some(key) = entries.next_key_seed(NewKey(&map))? {
-            let Once(value) = entries.next_value()?;
+        while let Some(key) = entries.next_key_seed(UniqueKeySeed(&map))? {
+            let UniqueKeyJson(value) = entries.next_value()?;
             map.insert(key, value);
         }
-        Ok(Once(Json::Object(map)))
+        Ok(UniqueKeyJson(Json::Object(map)))
     }
 }
 
-struct Reader<'a> {
-    table: &'static Table,
+struct ConfigReader<'a> {
+    table: &'static FlagTable,
     path: &'a Path,
     typing: Typing,
     out: ConfigFile,
 }
 
-impl Reader<'_> {
+impl ConfigReader<'_> {
     fn entry(&mut self, key: &str, value: &Json) -> Result<(), Failure> {
         if let Json::Object(map) = value {
             return map.iter().try_for_each(|(inner, value)| self.entry(&format!("{key}.{inner}"), value));
@@ -210,7 +213,7 @@ impl Reader<'_> {
         };
         let ill_typed = || {
             Failure::usage(format!(
-                "{}: key '{key}' is {}, but {} is expected",
+                "{}: key '{key}' is {}, expected {}",
                 self.path.display(),
                 kind_of(value),
                 flag.kind
@@ -219,27 +222,27 @@ impl Reader<'_> {
             .next(format!("{key}: {}", flag.help))
         };
         let text = match value {
-            Json::Bool(b) if flag.kind == Kind::Bool => b.to_string(),
-            Json::Number(n) if flag.kind != Kind::Bool => n.to_string(),
+            Json::Bool(b) if flag.kind == ValueKind::Bool => b.to_string(),
+            Json::Number(n) if flag.kind != ValueKind::Bool => n.to_string(),
             Json::String(text) if self.typing == Typing::Loose || takes_text(flag.kind) => text.clone(),
             _ => return Err(ill_typed()),
         };
         if flag.kind.parse(&text).is_none() {
             return Err(ill_typed());
         }
-        let origin = Origin::File { path: self.path.to_owned(), key: key.to_owned() };
+        let origin = ValueOrigin::File { path: self.path.to_owned(), key: key.to_owned() };
         self.out.assignments.push(Assignment { flag, text, origin });
         Ok(())
     }
 }
 
-fn takes_text(kind: Kind) -> bool {
-    matches!(kind, Kind::Text | Kind::Word(_) | Kind::Duration | Kind::Size)
+fn takes_text(kind: ValueKind) -> bool {
+    matches!(kind, ValueKind::Text | ValueKind::Word(_) | ValueKind::Duration | ValueKind::Size)
 }
 
 fn kind_of(value: &Json) -> String {
     match value {
-        Json::Null => "empty".to_owned(),
+        Json::Null => "null".to_owned(),
         Json::Bool(b) => b.to_string(),
         Json::Number(n) => n.to_string(),
         Json::String(text) => format!("the text '{text}'"),
@@ -253,50 +256,49 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
+    use crate::commands::error::Exit;
     use crate::commands::flags::flag;
     use crate::commands::unknown_key;
     use crate::engine::env::{Env, RealEnv};
 
-    static TABLE: Table = Table {
+    static TABLE: FlagTable = FlagTable {
         command: "serve test",
         about: "",
         groups: &[(
             "All",
             &[
-                flag("rpc_port", Kind::Port, "0", "the RPC port"),
-                flag("port", Kind::Port, "0", "the old name").not_in_file("write rpc_port"),
-                flag("client_ttl", Kind::Whole(0, 100), "10", "seconds").key("client_live_ttl_sec"),
-                flag("enable_ha", Kind::Bool, "false", "ha"),
-                flag("default_kv_lease_ttl", Kind::Duration, "10s", "lease"),
-                flag("eviction_ratio", Kind::Number(0.0, 1.0), "0.05", "share"),
-                flag("cluster_id", Kind::Text, "", "name"),
+                flag("rpc_port", ValueKind::Port, "0", "the RPC port"),
+                flag("port", ValueKind::Port, "0", "the old name").not_in_file("write rpc_port"),
+                flag("client_ttl", ValueKind::Whole(0, 100), "10", "seconds").key("client_live_ttl_sec"),
+                flag("enable_ha", ValueKind::Bool, "false", "ha"),
+                flag("default_kv_lease_ttl", ValueKind::Duration, "10s", "lease"),
+                flag("eviction_ratio", ValueKind::Number(0.0, 1.0), "0.05", "share"),
+                flag("cluster_id", ValueKind::Text, "", "name"),
             ],
         )],
     };
 
-    fn read(name: &str, text: &str) -> Result<Vec<String>, String> {
+    fn read(name: &str, text: &str) -> Result<Vec<String>, Failure> {
         let show = |given: &Assignment| format!("{}={}", given.flag.name, given.text);
-        match parse(&TABLE, Path::new(name), text, Typing::Strict) {
-            Ok(file) => match unknown_key::settle(&file.unknown, true) {
-                Ok(_) => Ok(file.assignments.iter().map(show).collect()),
-                Err(failure) => Err(failure.line().trim_end().to_owned()),
-            },
-            Err(failure) => Err(failure.line().trim_end().to_owned()),
-        }
+        let file = parse(&TABLE, Path::new(name), text, Typing::Strict)?;
+        unknown_key::settle(&file.unknown, true)?;
+        Ok(file.assignments.iter().map(show).collect())
     }
 
-    /// The warnings that the file causes, and the values that count.
+    /// The warnings that the file causes, and the number of assignments.
     fn warned(name: &str, text: &str) -> (Vec<String>, usize) {
         let file = parse(&TABLE, Path::new(name), text, Typing::Strict).expect("only a warning");
         (unknown_key::settle(&file.unknown, false).expect("only a warning"), file.assignments.len())
     }
 
-    fn refused(name: &str, text: &str) -> String {
-        read(name, text).expect_err("it should be refused")
+    fn refused(name: &str, text: &str) -> Failure {
+        let failure = read(name, text).expect_err("it should be refused");
+        assert_eq!(failure.exit, Exit::Usage);
+        failure
     }
 
     #[test]
-    fn yaml_and_json_with_comments_give_the_same_assignments() {
+    fn yaml_and_json_give_the_same_assignments() {
         let expected =
             ["client_ttl=30", "default_kv_lease_ttl=5s", "enable_ha=false", "eviction_ratio=0.1", "rpc_port=1"];
         let yaml = "# a master\nrpc_port: 1\nclient_live_ttl_sec: 30\nenable_ha: false\ndefault_kv_lease_ttl: 5s\neviction_ratio: 0.1\n";
@@ -318,15 +320,22 @@ mod tests {
     }
 
     #[test]
-    fn an_unknown_key_names_file_key_and_the_nearest_known_one() {
-        assert_eq!(
-            refused("m.yaml", "rpc_prot: 1"),
-            "error: m.yaml: unknown key 'rpc_prot'; next: did you mean rpc_port?; or leave out --strict-config"
-        );
-        assert_eq!(
-            refused("m.json", r#"{"master": {"rpc_port": 1}}"#),
-            "error: m.json: unknown key 'master.rpc_port'; next: did you mean rpc_port?; or leave out --strict-config"
-        );
+    fn errors_name_file_key_value_and_fix() {
+        let texts = [
+            ("m.yaml", "rpc_prot: 1"),
+            ("m.json", r#"{"master": {"rpc_port": 1}}"#),
+            ("m.yaml", "client_ttl: 30"),
+            ("m.yaml", "port: 30"),
+            ("m.json", r#"{"rpc_port": "50051"}"#),
+            ("m.json", r#"{"rpc_port": null}"#),
+            ("m.json", "{\"rpc_port\": 1,\n \"rpc_port\": 2}"),
+            ("m.yaml", "client_live_ttl_sec: 1\nrpc_port: 1\nclient_live_ttl_sec: 2\n"),
+            ("m.json", "{\"rpc_port\": "),
+            ("m.yaml", "- 1"),
+            ("m.toml", ""),
+        ];
+        let lines: String = texts.iter().map(|(name, text)| refused(name, text).line()).collect();
+        insta::assert_snapshot!(lines);
     }
 
     #[test]
@@ -336,26 +345,11 @@ mod tests {
         assert_eq!(assigned, 1);
         assert_eq!(warnings.len(), 3, "{warnings:?}");
         let has = |part: &str| warnings.iter().any(|warning| warning.contains(part));
-        assert!(has("'rpc_prot' is ignored; did you mean rpc_port?") && has("'nested.deep'"), "{warnings:?}");
+        assert!(has("rpc_prot") && has("rpc_port?") && has("nested.deep"), "{warnings:?}");
     }
 
     #[test]
-    fn a_flag_name_that_is_no_key_names_the_key() {
-        assert_eq!(
-            refused("m.yaml", "client_ttl: 30"),
-            "error: m.yaml: unknown key 'client_ttl'; next: in a file --client-ttl is written client_live_ttl_sec; \
-             or leave out --strict-config"
-        );
-        assert!(refused("m.yaml", "port: 30").contains("--port cannot be set in a file: write rpc_port"));
-    }
-
-    #[test]
-    fn a_value_of_another_type_names_file_key_found_and_expected() {
-        assert_eq!(
-            refused("m.json", r#"{"rpc_port": "50051"}"#),
-            "error: m.json: key 'rpc_port' is the text '50051', but a port from 0 to 65535 is expected; found: rpc_port: \
-             \"50051\"; next: rpc_port: the RPC port"
-        );
+    fn a_value_of_another_type_is_refused_and_names_its_key() {
         for (name, text) in [
             ("m.json", r#"{"enable_ha": "false"}"#),
             ("m.json", r#"{"enable_ha": 1}"#),
@@ -367,7 +361,8 @@ mod tests {
             ("m.yaml", "enable_ha: maybe"),
             ("m.yaml", "cluster_id: true"),
         ] {
-            assert!(refused(name, text).contains("is expected"), "{text}");
+            let key = text.split(['"', ':']).find(|word| word.len() > 3).expect("a key");
+            assert!(refused(name, text).what.contains(&format!("key '{key}'")), "{text}");
         }
         assert_eq!(
             read("m.yaml", "rpc_port: \"7\"\nenable_ha: 'yes'"),
@@ -376,18 +371,7 @@ mod tests {
     }
 
     #[test]
-    fn a_key_that_is_there_twice_is_refused_with_its_place() {
-        assert_eq!(
-            refused("m.json", "{\"rpc_port\": 1,\n \"rpc_port\": 2}"),
-            "error: m.json is not valid JSON; found: key 'rpc_port' is there twice at line 2 column 12; next: mend the file at \
-             that place"
-        );
-        let said = refused("m.yaml", "client_live_ttl_sec: 1\nrpc_port: 1\nclient_live_ttl_sec: 2\n");
-        assert!(said.contains("key 'client_live_ttl_sec' is there twice at line 3"), "{said}");
-    }
-
-    #[test]
-    fn a_file_of_brackets_is_refused_at_once() {
+    fn a_file_of_brackets_is_refused_in_linear_time() {
         let (env, limit) = (RealEnv::new(), Duration::from_secs(10));
         let began = env.now();
         for text in ["[", "{a: ", "- ", "? "] {
@@ -396,13 +380,5 @@ mod tests {
         refused("m.json", &"[".repeat(100_000));
         refused("m.json", &"{\"a\":".repeat(100_000));
         assert!(env.now().since(began) < limit);
-    }
-
-    #[test]
-    fn what_is_no_map_or_not_well_formed_is_refused_with_the_place() {
-        assert!(refused("m.json", "{\"rpc_port\": ").contains("m.json is not valid JSON; found: EOF"));
-        assert!(refused("m.yaml", "a: [").contains("m.yaml is not valid YAML"));
-        assert!(refused("m.yaml", "- 1").contains("must be a map"));
-        assert!(refused("m.toml", "").contains("a name that ends in '.toml'"));
     }
 }

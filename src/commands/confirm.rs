@@ -1,4 +1,4 @@
-//! The question before a command that empties something: on a terminal y/N, elsewhere --yes is required.
+//! Confirmation of commands that empty a store or caches: y/N on a terminal, --yes elsewhere.
 
 use std::io::{self, BufRead, IsTerminal, Write};
 
@@ -7,15 +7,15 @@ use crate::commands::error::Failure;
 /// The flag that answers the question.
 #[derive(Clone, Debug, Default, clap::Args)]
 pub struct ConfirmArgs {
-    /// Empty without asking. Required where there is no terminal to ask at
+    /// Empty without asking; required without a terminal
     #[arg(long)]
     pub yes: bool,
 }
 
-/// Go on only if `yes` is set or the person at the terminal agrees. `what` completes "This ...": what is emptied, and where.
+/// Return only if `yes` is set or the user confirms. `what` completes the sentence "This ...": what is emptied, and where.
 ///
 /// # Errors
-/// The answer is not yes (exit code 1), or there is no terminal to ask at (exit code 2). Nothing was changed then.
+/// The user does not confirm (exit code 1), or stdin or stderr is not a terminal (exit code 2). Nothing has been changed.
 pub fn destruction(yes: bool, what: &str) -> Result<(), Failure> {
     if yes {
         return Ok(());
@@ -28,12 +28,12 @@ pub fn destruction(yes: bool, what: &str) -> Result<(), Failure> {
 
 fn refused(what: &str) -> Failure {
     Failure::usage(format!("this {what}: --yes is required"))
-        .found("stdin or stderr is not a terminal, so there is no one to ask")
-        .next("add --yes if that is intended; nothing was changed")
+        .found("stdin or stderr is not a terminal, so mcctl cannot ask for confirmation")
+        .next("add --yes if this is intended; nothing was changed")
 }
 
 fn ask(what: &str, input: &mut impl BufRead, output: &mut impl Write) -> Result<(), Failure> {
-    // A question that cannot be shown is not answered.
+    // Without the question on screen, no answer counts.
     let shown = write!(output, "This {what}. Continue? [y/N] ").and_then(|()| output.flush());
     let mut answer = String::new();
     let read = shown.and_then(|()| input.read_line(&mut answer));
@@ -49,7 +49,7 @@ mod tests {
     use crate::commands::error::Exit;
 
     #[test]
-    fn only_yes_is_yes_and_the_question_names_what_is_emptied() {
+    fn only_yes_confirms_and_the_question_names_the_target() {
         for (typed, is_agreed) in [("y\n", true), ("YES\n", true), ("\n", false), ("", false), ("no\n", false)] {
             let mut shown = Vec::new();
             let answer = ask("removes all objects of m:1", &mut typed.as_bytes(), &mut shown);
@@ -60,7 +60,7 @@ mod tests {
     }
 
     #[test]
-    fn without_a_terminal_the_flag_is_required() {
+    fn the_flag_is_required_without_a_terminal() {
         let failure = refused("removes all objects of m:1");
         assert_eq!(failure.exit, Exit::Usage);
         assert!(failure.what.contains("m:1") && failure.next.is_some_and(|next| next.contains("--yes")));

@@ -1,52 +1,66 @@
-//! The metadata mode of a store: found for a client that was not given one, and compared when bytes cannot be moved.
+//! The metadata mode of a store: discovered for clients without --metadata-server, and compared when a transfer fails.
 
 use crate::commands::error::Failure;
+use crate::commands::master_target::MasterTarget;
 use crate::commands::serve::metadata::key_space;
-use crate::commands::target::Master;
 use crate::engine::base::HostPort;
 use crate::engine::env::RealEnv;
 use crate::engine::metadata::MetadataUri;
-use crate::engine::metadata::discovery::{self, Discovered, Evidence, Question};
+use crate::engine::metadata::discovery::{self, DiscoveredMode, DiscoveryQuery, Evidence};
 
 /// The metadata mode that the nodes of `master` use; `None` without evidence.
-pub async fn find(master: &Master) -> Option<Discovered> {
+pub async fn find(master: &MasterTarget) -> Option<DiscoveredMode> {
     find_at(master.admin().ok()?.at(), master).await
 }
 
-/// The same, with the admin port of `master` at `admin`.
-pub async fn find_at(admin: &HostPort, master: &Master) -> Option<Discovered> {
+/// The metadata mode that the nodes of `master` use, with its admin port at `admin`; `None` without evidence.
+pub async fn find_at(admin: &HostPort, master: &MasterTarget) -> Option<DiscoveredMode> {
     let keys = key_space();
-    let question = Question { admin, master_host: &master.at.host, keys: &keys, limit: master.timeout };
+    let question = DiscoveryQuery { admin, master_host: &master.at.host, keys: &keys, limit: master.timeout };
     discovery::find(&RealEnv::new(), &question).await
 }
 
-/// One line about what was found, for stderr.
-pub fn note(found: Option<&Discovered>) -> String {
+/// One line about the metadata mode that a client of `master` uses, for stderr.
+pub fn note(found: Option<&DiscoveredMode>, master: &MasterTarget) -> String {
     let (metadata, why) = match found {
-        Some(Discovered { metadata, evidence }) => (metadata, reason(evidence)),
+        Some(DiscoveredMode { metadata, evidence }) => (metadata, reason(evidence)),
+        None if master.is_admin_unknown() => {
+            let why = "default: without --admin HOST:PORT the mode of the nodes cannot be discovered";
+            (&MetadataUri::P2p, why.to_owned())
+        }
         None => (&MetadataUri::P2p, "default: no node of this store could be checked".to_owned()),
     };
     format!("metadata: {metadata} ({why}); --metadata-server overrides")
 }
 
-/// Why a store is believed to use what was found.
+/// The evidence for a metadata mode.
 fn reason(evidence: &Evidence) -> String {
     match evidence {
         Evidence::Announced(admin) => format!("reported by the master at http://{admin}"),
         Evidence::Handshake(node) => format!("node {node} answers a handshake at its name"),
-        Evidence::Record(node) => format!("it has the record of node {node}"),
+        Evidence::Record(node) => format!("the service has the record of node {node}"),
     }
 }
 
-/// `failure`, with the other metadata mode in its first line if the nodes of `master` use another one than `used`, which `origin` chose.
-pub async fn explained(failure: Failure, master: &Master, used: &MetadataUri, origin: &str) -> Failure {
+/// `failure`, extended by the metadata mode of the nodes if it differs from `used`, which `origin` chose. If the nodes cannot be
+/// checked because the admin port is unknown, its next step names `--admin`.
+pub async fn explained(failure: Failure, master: &MasterTarget, used: &MetadataUri, origin: &str) -> Failure {
     match find(master).await {
         Some(found) if differ(&found.metadata, used) => mismatch(failure, &found, used, origin),
+        None if master.is_admin_unknown() => with_admin_hint(failure),
         _ => failure,
     }
 }
 
-/// Two modes, or two services on different ports or paths. The same service may have several names for its host.
+/// `failure` with a next step that names the flag for an unusual admin port.
+pub fn with_admin_hint(failure: Failure) -> Failure {
+    const HINT: &str = "give --admin HOST:PORT, so that mcctl can discover the metadata mode of the nodes";
+    let next = failure.next.as_ref().map_or(HINT.to_owned(), |next| format!("{HINT}; {next}"));
+    failure.next(next)
+}
+
+/// Whether two modes differ: P2PHANDSHAKE and HTTP, or two services on different ports or paths. Hosts are not compared, since one
+/// service may be reached by several host names.
 fn differ(found: &MetadataUri, used: &MetadataUri) -> bool {
     match (found, used) {
         (MetadataUri::P2p, MetadataUri::P2p) => false,
@@ -55,12 +69,12 @@ fn differ(found: &MetadataUri, used: &MetadataUri) -> bool {
     }
 }
 
-/// What follows the last colon of `url`, the port and path, or all of it.
+/// Port and path of `url`, or all of it if it has no colon.
 fn without_host(url: &str) -> &str {
     url.rsplit_once(':').map_or(url, |(_, rest)| rest).trim_end_matches('/')
 }
 
-fn mismatch(failure: Failure, found: &Discovered, used: &MetadataUri, origin: &str) -> Failure {
+fn mismatch(failure: Failure, found: &DiscoveredMode, used: &MetadataUri, origin: &str) -> Failure {
     let Failure { exit, what, tried, found: cause, .. } = failure;
     let evidence = format!("{}; {what}", reason(&found.evidence));
     Failure {
@@ -78,7 +92,7 @@ mod tests {
     use crate::commands::error::Exit;
 
     #[test]
-    fn another_host_name_is_no_mismatch_and_another_port_is_one() {
+    fn another_port_is_a_mismatch_and_another_host_name_is_not() {
         let http = |url: &str| MetadataUri::Http(url.to_owned());
         let here = http("http://127.0.0.1:8080/metadata");
         assert!(!differ(&here, &http("http://localhost:8080/metadata/")));
@@ -87,8 +101,14 @@ mod tests {
     }
 
     #[test]
+    fn the_admin_hint_comes_before_the_other_advice() {
+        let failure = with_admin_hint(Failure::unreachable("cannot get 'k'").next("check the node"));
+        assert!(failure.next.is_some_and(|next| next.starts_with("give --admin ") && next.ends_with("check the node")));
+    }
+
+    #[test]
     fn a_mismatch_is_the_first_line_and_keeps_exit_code_and_cause() {
-        let found = Discovered { metadata: MetadataUri::P2p, evidence: Evidence::Handshake("n:1".to_owned()) };
+        let found = DiscoveredMode { metadata: MetadataUri::P2p, evidence: Evidence::Handshake("n:1".to_owned()) };
         let used = MetadataUri::Http("http://m:8080/metadata".to_owned());
         let failure = Failure::unreachable("cannot get 'k'").found("Connection refused");
         let explained = mismatch(failure, &found, &used, "--metadata-server http://m:8080/metadata");

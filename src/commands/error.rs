@@ -1,7 +1,7 @@
-//! What a command says when it does not succeed: what happened, what was tried, what was found, what to do; and the exit code.
+//! Exit codes and error messages of commands: what happened, what was tried, what was found, and what to do next.
 //!
-//! The exit codes are a contract (README, `tests/it/cli/exit.rs`). Errors of the engine carry conditions; this floor gives them
-//! words. On a terminal the parts stand one below the other; elsewhere (journals, container logs) they are one line.
+//! The exit codes are a contract (README, `tests/it/cli/exit.rs`). Engine errors carry conditions; commands turn them into messages.
+//! On a terminal a message is a block of lines. Elsewhere (journals, container logs) it is one line.
 
 use std::fmt;
 use std::io::{self, IsTerminal};
@@ -13,24 +13,23 @@ use crate::engine::base::text::masked;
 /// How a run of the program ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Exit {
-    /// Done.
     Done,
-    /// It ran, and the answer is no: a key that is not there, a check that failed.
+    /// The command ran and the answer is no: a key does not exist, a check failed.
     No,
     /// The command line or a configuration file is wrong.
     Usage,
-    /// Something outside is unreachable.
+    /// A service outside this process is unreachable.
     Unreachable,
-    /// This host cannot do it: permission, memory, device, port.
+    /// This host lacks a permission, memory, a device or a free port.
     Host,
     /// A bug in mcctl.
     Bug,
-    /// What the program that is imitated byte for byte gives; its codes are its own.
+    /// An exit code of the upstream program that a link imitates byte for byte.
     Imitated(u8),
 }
 
 impl Exit {
-    /// The number that the shell sees.
+    /// The exit code of the process.
     pub const fn code(self) -> u8 {
         match self {
             Exit::Done => 0,
@@ -50,70 +49,69 @@ impl From<Exit> for ExitCode {
     }
 }
 
-/// What a command gives back.
+/// The result of a command.
 pub type Outcome = Result<Exit, Failure>;
 
-/// Why a command ended early, in the words that the user reads.
+/// Why a command ended early, as the user reads it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Failure {
-    /// The exit code.
     pub exit: Exit,
-    /// What is wrong, where: one sentence without a full stop.
+    /// The cause, with the value found: one sentence without a full stop.
     pub what: String,
-    /// What was tried, with address, path and where the value came from.
+    /// The action that failed, with address or path and the origin of the value.
     pub tried: Option<String>,
-    /// What was found instead.
+    /// The evidence: an error of the system or of a peer.
     pub found: Option<String>,
-    /// What to do about it.
+    /// The command or setting that fixes it.
     pub next: Option<String>,
 }
 
 impl Failure {
-    /// A failure with exit code `exit` that says `what`.
+    /// A failure with exit code `exit` and first line `what`.
     pub fn new(exit: Exit, what: impl Into<String>) -> Failure {
         Failure { exit, what: what.into(), tried: None, found: None, next: None }
     }
 
-    /// The command line or a configuration file is wrong.
+    /// A failure with [`Exit::Usage`].
     pub fn usage(what: impl Into<String>) -> Failure {
         Failure::new(Exit::Usage, what)
     }
 
-    /// Something outside is unreachable.
+    /// A failure with [`Exit::Unreachable`].
     pub fn unreachable(what: impl Into<String>) -> Failure {
         Failure::new(Exit::Unreachable, what)
     }
 
-    /// This host cannot do it.
+    /// A failure with [`Exit::Host`].
     pub fn host(what: impl Into<String>) -> Failure {
         Failure::new(Exit::Host, what)
     }
 
-    /// The answer is no.
+    /// A failure with [`Exit::No`].
     pub fn no(what: impl Into<String>) -> Failure {
         Failure::new(Exit::No, what)
     }
 
-    /// What was tried.
+    /// Sets the action that failed.
     pub fn tried(mut self, text: impl Into<String>) -> Failure {
         self.tried = Some(text.into());
         self
     }
 
-    /// What was found.
+    /// Sets the evidence of the failure.
     pub fn found(mut self, text: impl Into<String>) -> Failure {
         self.found = Some(text.into());
         self
     }
 
-    /// What to do.
+    /// Sets the command or setting that fixes it.
     pub fn next(mut self, text: impl Into<String>) -> Failure {
         self.next = Some(text.into());
         self
     }
 
-    /// The reader of our output went away: that ends the command well, and nothing is said.
-    fn reader_gone() -> Failure {
+    /// The reader of stdout closed the pipe: exit code 0, no message.
+    fn closed_pipe() -> Failure {
         Failure::new(Exit::Done, "")
     }
 
@@ -133,7 +131,7 @@ impl Failure {
         masked(&text).into_owned()
     }
 
-    /// The failure as one line, for everything that is not a terminal.
+    /// The failure as one line, for pipes and files.
     pub fn line(&self) -> String {
         let mut text = format!("error: {}", self.what);
         for (name, part) in self.parts() {
@@ -142,7 +140,7 @@ impl Failure {
         masked(&text).replace('\n', " ") + "\n"
     }
 
-    /// Say it on stderr and give the exit code.
+    /// Print the failure to stderr. Returns its exit code.
     pub fn report(&self) -> Exit {
         if !self.what.is_empty() {
             let text = match io::stderr().is_terminal() {
@@ -163,18 +161,18 @@ impl fmt::Display for Failure {
 
 impl std::error::Error for Failure {}
 
-/// From writing to stdout.
+/// An error of writing to stdout.
 impl From<io::Error> for Failure {
     fn from(error: io::Error) -> Failure {
         if error.kind() == io::ErrorKind::BrokenPipe {
-            return Failure::reader_gone();
+            return Failure::closed_pipe();
         }
         Failure::host("cannot write to stdout").found(error.to_string())
     }
 }
 
 impl From<clap::Error> for Failure {
-    /// clap's message in our parts.
+    /// clap's message, split into the parts of a failure.
     fn from(error: clap::Error) -> Failure {
         let text = error.to_string();
         let mut lines = text.lines().map(str::trim).filter(|line| !line.is_empty());
@@ -182,11 +180,14 @@ impl From<clap::Error> for Failure {
         let mut next = None;
         for line in lines {
             if let Some(tip) = line.strip_prefix("tip: ") {
-                next.get_or_insert(tip.to_owned());
+                // "to pass '--x' as a value, use '-- --x'" misleads: an unknown flag is hardly ever meant as a value.
+                if !tip.starts_with("to pass '-") {
+                    next.get_or_insert(tip.to_owned());
+                }
             } else if line.starts_with("Usage:") {
-                next.get_or_insert(line.to_owned());
+                next.get_or_insert(format!("see --help; {}", line.replacen("Usage:", "usage:", 1)));
             } else if line.starts_with("For more information") {
-                next.get_or_insert("--help tells more".to_owned());
+                next.get_or_insert("see --help".to_owned());
             } else {
                 what = format!("{what} {line}");
             }
@@ -195,15 +196,15 @@ impl From<clap::Error> for Failure {
     }
 }
 
-/// Make a panic say that it is a bug. The code 70 is given by [`guard`]; a task of a server that panics ends only itself.
+/// Report every panic as a bug. [`guard`] returns exit code 70. A panic in a server's task ends only that task.
 pub fn install_panic_hook() {
     std::panic::set_hook(Box::new(|info| {
-        let place = info.location().map(|at| format!("{}:{}", at.file(), at.line())).unwrap_or_default();
-        let said = info.payload();
-        let said = said.downcast_ref::<&str>().copied().or(said.downcast_ref::<String>().map(String::as_str));
+        let location = info.location().map(|at| format!("{}:{}", at.file(), at.line())).unwrap_or_default();
+        let payload = info.payload();
+        let message = payload.downcast_ref::<&str>().copied().or(payload.downcast_ref::<String>().map(String::as_str));
         Failure::new(Exit::Bug, format!("a bug in mcctl {}", env!("CARGO_PKG_VERSION")))
-            .found(format!("panic at {place}: {}", said.unwrap_or("no message")))
-            .next("report this line together with the command that was run")
+            .found(format!("panic at {location}: {}", message.unwrap_or("no message")))
+            .next("report this line together with the command line")
             .report();
     }));
 }
@@ -222,15 +223,19 @@ mod tests {
     }
 
     #[test]
-    fn a_terminal_gets_a_block_and_a_log_gets_one_line() {
-        assert_eq!(
-            sample().block(false),
-            "error: port 50051 is in use\n  tried   listen on 0.0.0.0:50051 (default)\n  next    stop it\n"
-        );
-        assert_eq!(
-            sample().line(),
-            "error: port 50051 is in use; tried: listen on 0.0.0.0:50051 (default); next: stop it\n"
-        );
+    fn a_terminal_gets_a_block_and_a_log_one_line() {
+        insta::assert_snapshot!(format!("{}{}", sample().block(false), sample().line()), @r"
+        error: port 50051 is in use
+          tried   listen on 0.0.0.0:50051 (default)
+          next    stop it
+        error: port 50051 is in use; tried: listen on 0.0.0.0:50051 (default); next: stop it
+        ");
+    }
+
+    #[test]
+    fn colour_is_only_in_the_first_word_of_a_block() {
+        assert!(sample().block(true).starts_with("\x1b[1;31merror:\x1b[0m port"));
+        assert!(!sample().block(false).contains('\x1b') && !sample().line().contains('\x1b'));
     }
 
     #[test]
@@ -243,14 +248,14 @@ mod tests {
     }
 
     #[test]
-    fn a_closed_stdout_is_success_and_any_other_trouble_is_not() {
+    fn a_closed_stdout_is_success_and_a_full_disk_is_not() {
         let gone = Failure::from(io::Error::from(io::ErrorKind::BrokenPipe));
         assert_eq!((gone.exit, gone.report()), (Exit::Done, Exit::Done));
         assert_eq!(Failure::from(io::Error::from(io::ErrorKind::StorageFull)).exit, Exit::Host);
     }
 
     #[test]
-    fn a_panic_is_a_bug() {
+    fn a_panic_has_exit_code_70() {
         let hook = std::panic::take_hook();
         std::panic::set_hook(Box::new(|_| {}));
         let exit = guard(|| panic!("on purpose"));

@@ -1,6 +1,6 @@
-//! What a flag is: one entry of a table from which parsing, configuration files, `--help` and the errors are derived.
+//! Flag tables: parsing, configuration files, `--help` and error messages are derived from them.
 //!
-//! The tables themselves stand beside the commands that they belong to (`serve/*_flags.rs`).
+//! The tables are beside the commands they belong to (`serve/*_flags.rs`).
 
 use std::fmt;
 use std::time::Duration;
@@ -8,163 +8,152 @@ use std::time::Duration;
 use crate::commands::args;
 use crate::engine::base::ByteSize;
 
-/// One flag.
+/// A flag and everything that help, parsing and files need to know about it.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Flag {
-    /// Upstream's name where it has one, with underscores; ours otherwise.
+pub struct FlagSpec {
+    /// The name with underscores: upstream's if upstream has the flag.
     pub name: &'static str,
-    /// Other names that mean the same.
     pub aliases: &'static [&'static str],
-    /// What a value looks like.
-    pub kind: Kind,
-    /// The value when none is given, as it would be written.
+    pub kind: ValueKind,
+    /// The default as it is written on a command line.
     pub default: &'static str,
-    /// What it does, one sentence without a full stop, with the unit where the kind does not tell it.
+    /// One sentence without a full stop. It names the unit unless `kind` implies it.
     pub help: &'static str,
-    /// Does it do anything here?
-    pub class: Class,
-    /// Its name in a configuration file.
-    pub key: Key,
-    /// The environment variable that sets it.
+    pub class: FlagSupport,
+    /// Name in a configuration file.
+    pub key: FileKey,
+    /// Environment variable that sets the flag.
     pub env: Option<&'static str>,
 }
 
-/// What a value of a flag looks like.
+/// Type and range of a flag's value.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub enum Kind {
-    /// true or false; the flag may stand alone.
+pub enum ValueKind {
+    /// true or false. Without a value the flag means true.
     Bool,
-    /// A whole number in a range.
+    /// A whole number from the first to the second bound.
     Whole(i64, u64),
-    /// A number in a range.
+    /// A number from the first to the second bound.
     Number(f64, f64),
-    /// Anything.
     Text,
-    /// One of these words.
+    /// One of the listed words.
     Word(&'static [&'static str]),
-    /// A TCP port.
     Port,
-    /// A duration; without a unit in milliseconds.
+    /// A duration, in milliseconds if it has no unit.
     Duration,
     /// A number of bytes.
     Size,
-    /// `KEY=VALUE`, sets the flag of that configuration key. Only the parser of flags sees it.
+    /// `KEY=VALUE`: sets the flag with that configuration key. Only the flag parser handles it.
     Define,
 }
 
-/// Does a flag do anything here?
+/// Whether mcctl implements a flag.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Class {
-    /// Yes.
+pub enum FlagSupport {
     Works,
-    /// It is accepted and has no effect; the text says why.
+    /// Accepted and ignored, for the given reason.
     NoEffect(&'static str),
-    /// It would change what is kept or served, by a feature that is not there: only its default is accepted.
+    /// Belongs to the given feature, which mcctl does not have. Only the default is accepted, because ignoring another value would
+    /// change what is stored or served.
     Absent(&'static str),
 }
 
 /// A flag's name in a configuration file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Key {
-    /// The flag's name.
+pub enum FileKey {
     Same,
-    /// Another one.
     Named(&'static str),
-    /// It cannot stand in a file; the text says what can instead.
+    /// Not allowed in a file. The text names the alternative.
     None(&'static str),
 }
 
 /// A value of a flag.
 #[derive(Clone, Debug, PartialEq)]
-pub enum Value {
-    /// [`Kind::Bool`].
+pub enum FlagValue {
     Bool(bool),
-    /// [`Kind::Whole`] and [`Kind::Port`].
+    /// Also the value of a [`ValueKind::Port`].
     Whole(i128),
-    /// [`Kind::Number`].
     Number(f64),
-    /// [`Kind::Text`] and [`Kind::Word`].
+    /// Also the value of a [`ValueKind::Word`].
     Text(String),
-    /// [`Kind::Duration`].
     Duration(Duration),
-    /// [`Kind::Size`].
     Size(ByteSize),
 }
 
 /// The flags of one command.
 #[derive(Debug)]
-pub struct Table {
-    /// The command, as it is typed after `mcctl`.
+pub struct FlagTable {
+    /// The command as typed after `mcctl`.
     pub command: &'static str,
-    /// One or two sentences for `--help`.
+    /// One or two sentences for `--help`; `-h` shows the first one.
     pub about: &'static str,
-    /// The flags, in groups with a heading, in the order of `--help`.
-    pub groups: &'static [(&'static str, &'static [Flag])],
+    /// Flags in groups, each with its heading, in the order of `--help`.
+    pub groups: &'static [(&'static str, &'static [FlagSpec])],
 }
 
-/// A flag that works, in files under its own name and in no environment variable; the other functions change that.
-pub const fn flag(name: &'static str, kind: Kind, default: &'static str, help: &'static str) -> Flag {
-    Flag { name, aliases: &[], kind, default, help, class: Class::Works, key: Key::Same, env: None }
+/// A flag that works, with its own name in files and without an environment variable. The builder methods change that.
+pub const fn flag(name: &'static str, kind: ValueKind, default: &'static str, help: &'static str) -> FlagSpec {
+    FlagSpec { name, aliases: &[], kind, default, help, class: FlagSupport::Works, key: FileKey::Same, env: None }
 }
 
-impl Flag {
-    /// It is accepted without an effect, because of `why`.
-    pub const fn no_effect(mut self, why: &'static str) -> Flag {
-        self.class = Class::NoEffect(why);
+impl FlagSpec {
+    /// Accept and ignore the flag, for the reason `why`.
+    pub const fn no_effect(mut self, why: &'static str) -> FlagSpec {
+        self.class = FlagSupport::NoEffect(why);
         self
     }
 
-    /// It belongs to `feature`, which is not there.
-    pub const fn absent(mut self, feature: &'static str) -> Flag {
-        self.class = Class::Absent(feature);
+    /// Accept only the default: the flag belongs to `feature`, which mcctl does not have.
+    pub const fn absent(mut self, feature: &'static str) -> FlagSpec {
+        self.class = FlagSupport::Absent(feature);
         self
     }
 
-    /// In a file its name is `key`.
-    pub const fn key(mut self, key: &'static str) -> Flag {
-        self.key = Key::Named(key);
+    /// Name the flag `key` in configuration files.
+    pub const fn key(mut self, key: &'static str) -> FlagSpec {
+        self.key = FileKey::Named(key);
         self
     }
 
-    /// It cannot stand in a file; `instead` says what to do.
-    pub const fn not_in_file(mut self, instead: &'static str) -> Flag {
-        self.key = Key::None(instead);
+    /// Refuse the flag in configuration files. `instead` names the alternative.
+    pub const fn not_in_file(mut self, instead: &'static str) -> FlagSpec {
+        self.key = FileKey::None(instead);
         self
     }
 
-    /// The environment variable `name` sets it.
-    pub const fn env(mut self, name: &'static str) -> Flag {
+    /// Read the flag from the environment variable `name`.
+    pub const fn env(mut self, name: &'static str) -> FlagSpec {
         self.env = Some(name);
         self
     }
 
-    /// These names mean the same.
-    pub const fn aliases(mut self, names: &'static [&'static str]) -> Flag {
+    /// Accept the other names `names`.
+    pub const fn aliases(mut self, names: &'static [&'static str]) -> FlagSpec {
         self.aliases = names;
         self
     }
 
-    /// The flag as we write it: `--rpc-port`.
+    /// The flag as mcctl writes it: `--rpc-port`.
     pub fn spelled(&self) -> String {
         spelled(self.name)
     }
 
-    /// The name that a configuration file uses, if it can stand in one.
+    /// The flag's key in a configuration file, if it is allowed there.
     pub fn file_key(&self) -> Option<&'static str> {
         match self.key {
-            Key::Same => Some(self.name),
-            Key::Named(key) => Some(key),
-            Key::None(_) => None,
+            FileKey::Same => Some(self.name),
+            FileKey::Named(key) => Some(key),
+            FileKey::None(_) => None,
         }
     }
 
     /// The default as a value.
-    pub fn default_value(&self) -> Value {
-        self.kind.parse(self.default).expect("every default in the tables is of its kind, which a test checks")
+    pub fn default_value(&self) -> FlagValue {
+        self.kind.parse(self.default).expect("a test checks that every default parses")
     }
 }
 
-/// A flag's name as we write it on a command line.
+/// The flag `name` as mcctl writes it on a command line.
 pub fn spelled(name: &str) -> String {
     match name.len() {
         1 => format!("-{name}"),
@@ -172,37 +161,37 @@ pub fn spelled(name: &str) -> String {
     }
 }
 
-impl Table {
-    /// Every flag.
-    pub fn flags(&self) -> impl Iterator<Item = &'static Flag> {
+impl FlagTable {
+    /// All flags of all groups.
+    pub fn flags(&self) -> impl Iterator<Item = &'static FlagSpec> {
         self.groups.iter().flat_map(|(_, flags)| flags.iter())
     }
 
-    /// The flag named `name`, in which `-` and `_` are the same.
-    pub fn find(&self, name: &str) -> Option<&'static Flag> {
+    /// The flag with name or alias `name`; `-` and `_` are equal.
+    pub fn find(&self, name: &str) -> Option<&'static FlagSpec> {
         let name = name.replace('-', "_");
         self.flags().find(|flag| flag.name == name || flag.aliases.contains(&name.as_str()))
     }
 
-    /// The flag that a configuration file calls `key`.
-    pub fn find_key(&self, key: &str) -> Option<&'static Flag> {
+    /// The flag with the configuration key `key`.
+    pub fn find_key(&self, key: &str) -> Option<&'static FlagSpec> {
         self.flags().find(|flag| flag.file_key() == Some(key))
     }
 
-    /// The known flag name that `name` is most like.
+    /// The known flag name closest to `name`.
     pub fn nearest(&self, name: &str) -> Option<String> {
         let name = name.replace('-', "_");
         nearest(&name, self.flags().flat_map(|flag| std::iter::once(&flag.name).chain(flag.aliases)).copied())
             .map(spelled)
     }
 
-    /// The known configuration key that `key` is most like.
+    /// The known configuration key closest to `key`.
     pub fn nearest_key(&self, key: &str) -> Option<&'static str> {
-        nearest(key, self.flags().filter_map(Flag::file_key))
+        nearest(key, self.flags().filter_map(FlagSpec::file_key))
     }
 }
 
-/// The one of `known` that was probably meant by `name`, if any is: no more than a third of the letters are wrong.
+/// The name in `known` that is closest to `name`, with at most a third of the letters wrong; `None` if all differ more.
 pub fn nearest<S: AsRef<str>>(name: &str, known: impl Iterator<Item = S>) -> Option<S> {
     let name = name.to_ascii_lowercase();
     let mistakes_max = (name.chars().count() / 3).max(1);
@@ -211,73 +200,73 @@ pub fn nearest<S: AsRef<str>>(name: &str, known: impl Iterator<Item = S>) -> Opt
     known.map(|s| (mistakes(&s), s)).filter(|(n, _)| *n <= mistakes_max).min_by_key(|(n, _)| *n).map(|(_, s)| s)
 }
 
-impl Kind {
-    /// The value that `text` is; `None` when it is not of this kind.
-    pub fn parse(&self, text: &str) -> Option<Value> {
+impl ValueKind {
+    /// Parse `text`; `None` if it is not of this kind.
+    pub fn parse(&self, text: &str) -> Option<FlagValue> {
         match *self {
-            Kind::Bool => parse_bool(text).map(Value::Bool),
-            Kind::Whole(min, max) => {
-                parse_whole(text).filter(|n| (i128::from(min)..=i128::from(max)).contains(n)).map(Value::Whole)
+            ValueKind::Bool => parse_bool(text).map(FlagValue::Bool),
+            ValueKind::Whole(min, max) => {
+                parse_whole(text).filter(|n| (i128::from(min)..=i128::from(max)).contains(n)).map(FlagValue::Whole)
             }
-            Kind::Port => parse_whole(text).filter(|n| (0..=65535).contains(n)).map(Value::Whole),
-            Kind::Number(min, max) => {
-                text.trim().parse().ok().filter(|n: &f64| (min..=max).contains(n)).map(Value::Number)
+            ValueKind::Port => parse_whole(text).filter(|n| (0..=65535).contains(n)).map(FlagValue::Whole),
+            ValueKind::Number(min, max) => {
+                text.trim().parse().ok().filter(|n: &f64| (min..=max).contains(n)).map(FlagValue::Number)
             }
-            Kind::Word(words) => words.contains(&text).then(|| Value::Text(text.to_owned())),
-            Kind::Text | Kind::Define => Some(Value::Text(text.to_owned())),
-            Kind::Duration => args::duration(text).ok().map(Value::Duration),
-            Kind::Size => text.parse().ok().map(Value::Size),
+            ValueKind::Word(words) => words.contains(&text).then(|| FlagValue::Text(text.to_owned())),
+            ValueKind::Text | ValueKind::Define => Some(FlagValue::Text(text.to_owned())),
+            ValueKind::Duration => args::duration(text).ok().map(FlagValue::Duration),
+            ValueKind::Size => text.parse().ok().map(FlagValue::Size),
         }
     }
 
-    /// A word for the value in `--help`.
+    /// Placeholder of the value in `--help`.
     pub fn value_name(&self) -> &'static str {
         match self {
-            Kind::Bool => "",
-            Kind::Whole(..) | Kind::Number(..) => "N",
-            Kind::Text => "TEXT",
-            Kind::Word(_) => "WORD",
-            Kind::Port => "PORT",
-            Kind::Duration => "TIME",
-            Kind::Size => "SIZE",
-            Kind::Define => "KEY=VALUE",
+            ValueKind::Bool => "",
+            ValueKind::Whole(..) | ValueKind::Number(..) => "N",
+            ValueKind::Text => "TEXT",
+            ValueKind::Word(_) => "WORD",
+            ValueKind::Port => "PORT",
+            ValueKind::Duration => "TIME",
+            ValueKind::Size => "SIZE",
+            ValueKind::Define => "KEY=VALUE",
         }
     }
 }
 
-impl fmt::Display for Kind {
-    /// What is expected: `a port from 0 to 65535`.
+impl fmt::Display for ValueKind {
+    /// The expected value: `a port from 0 to 65535`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Kind::Bool => f.write_str("true or false"),
-            Kind::Whole(min, u64::MAX) => write!(f, "a whole number, {min} or more"),
-            Kind::Whole(min, max) => write!(f, "a whole number from {min} to {max}"),
-            Kind::Number(min, max) if *max == f64::MAX => write!(f, "a number, {min} or more"),
-            Kind::Number(min, max) => write!(f, "a number from {min} to {max}"),
-            Kind::Text => f.write_str("a text"),
-            Kind::Word(words) => write!(f, "one of {}", words.join(", ")),
-            Kind::Port => f.write_str("a port from 0 to 65535"),
-            Kind::Duration => f.write_str("a duration such as 10s, 500ms or 10000 (ms)"),
-            Kind::Size => f.write_str("a size such as 16gb, 512mb or 4096"),
-            Kind::Define => f.write_str("KEY=VALUE"),
+            ValueKind::Bool => f.write_str("true or false"),
+            ValueKind::Whole(min, u64::MAX) => write!(f, "a whole number, {min} or more"),
+            ValueKind::Whole(min, max) => write!(f, "a whole number from {min} to {max}"),
+            ValueKind::Number(min, max) if *max == f64::MAX => write!(f, "a number, {min} or more"),
+            ValueKind::Number(min, max) => write!(f, "a number from {min} to {max}"),
+            ValueKind::Text => f.write_str("a text"),
+            ValueKind::Word(words) => write!(f, "one of {}", words.join(", ")),
+            ValueKind::Port => f.write_str("a port from 0 to 65535"),
+            ValueKind::Duration => f.write_str("a duration such as 10s, 500ms or 10000 (ms)"),
+            ValueKind::Size => f.write_str("a size such as 16gb, 512mb or 4096"),
+            ValueKind::Define => f.write_str("KEY=VALUE"),
         }
     }
 }
 
-impl fmt::Display for Value {
+impl fmt::Display for FlagValue {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Value::Bool(b) => write!(f, "{b}"),
-            Value::Whole(n) => write!(f, "{n}"),
-            Value::Number(n) => write!(f, "{n}"),
-            Value::Text(text) => f.write_str(text),
-            Value::Duration(d) => f.write_str(&args::show_duration(*d)),
-            Value::Size(size) => write!(f, "{size}"),
+            FlagValue::Bool(b) => write!(f, "{b}"),
+            FlagValue::Whole(n) => write!(f, "{n}"),
+            FlagValue::Number(n) => write!(f, "{n}"),
+            FlagValue::Text(text) => f.write_str(text),
+            FlagValue::Duration(d) => f.write_str(&args::show_duration(*d)),
+            FlagValue::Size(size) => write!(f, "{size}"),
         }
     }
 }
 
-/// gflags' words for a boolean and those that the store service adds.
+/// A boolean in the spellings of gflags and of the store service.
 pub fn parse_bool(text: &str) -> Option<bool> {
     match text.trim().to_ascii_lowercase().as_str() {
         "1" | "t" | "true" | "y" | "yes" | "on" | "enable" => Some(true),
@@ -286,7 +275,7 @@ pub fn parse_bool(text: &str) -> Option<bool> {
     }
 }
 
-/// A whole number, decimal or, as in gflags, hexadecimal after `0x`.
+/// A whole number, decimal or hexadecimal after `0x`, as gflags reads it.
 fn parse_whole(text: &str) -> Option<i128> {
     let text = text.trim();
     let (digits, negative) = text.strip_prefix('-').map_or((text, false), |rest| (rest, true));
@@ -301,31 +290,31 @@ fn parse_whole(text: &str) -> Option<i128> {
 mod tests {
     use super::*;
 
-    fn whole(text: &str) -> Option<Value> {
-        Kind::Whole(-5, 300).parse(text)
+    fn whole(text: &str) -> Option<FlagValue> {
+        ValueKind::Whole(-5, 300).parse(text)
     }
 
     #[test]
-    fn a_whole_number_is_decimal_or_hexadecimal_and_in_its_range() {
-        assert_eq!(whole("17"), Some(Value::Whole(17)));
-        assert_eq!(whole("0x2a"), Some(Value::Whole(42)));
-        assert_eq!(whole("-5"), Some(Value::Whole(-5)));
+    fn a_whole_number_is_decimal_or_hexadecimal_and_in_range() {
+        assert_eq!(whole("17"), Some(FlagValue::Whole(17)));
+        assert_eq!(whole("0x2a"), Some(FlagValue::Whole(42)));
+        assert_eq!(whole("-5"), Some(FlagValue::Whole(-5)));
         for bad in ["", "-", "--1", "+-1", "301", "-6", "1.0", "a", "0x", "99999999999999999999999999999999999999999"] {
             assert_eq!(whole(bad), None, "{bad}");
         }
     }
 
     #[test]
-    fn a_number_out_of_range_or_not_a_number_is_refused() {
-        let ratio = Kind::Number(0.0, 1.0);
-        assert_eq!(ratio.parse(".5"), Some(Value::Number(0.5)));
+    fn a_number_outside_its_range_is_refused() {
+        let ratio = ValueKind::Number(0.0, 1.0);
+        assert_eq!(ratio.parse(".5"), Some(FlagValue::Number(0.5)));
         for bad in ["1.01", "-0.1", "nan", "inf", "x"] {
             assert_eq!(ratio.parse(bad), None, "{bad}");
         }
     }
 
     #[test]
-    fn the_words_of_gflags_and_of_the_store_service_are_booleans() {
+    fn booleans_have_the_spellings_of_gflags_and_the_store_service() {
         for yes in ["1", "t", "TRUE", "y", "Yes", "on", "enable"] {
             assert_eq!(parse_bool(yes), Some(true));
         }
@@ -336,7 +325,7 @@ mod tests {
     }
 
     #[test]
-    fn the_nearest_name_is_found_and_nonsense_has_none() {
+    fn nearest_finds_typos_and_ignores_nonsense() {
         let known = ["rpc_port", "metrics_port", "eviction_ratio"];
         assert_eq!(nearest("rpc_prot", known.iter()), Some(&"rpc_port"));
         assert_eq!(nearest("evction_ratio", known.iter()), Some(&"eviction_ratio"));

@@ -1,100 +1,104 @@
-//! The command line as gflags reads it, over a [`Table`] of flags. Pure: files and environment come in through [`World`].
+//! A parser for gflags command lines over a [`FlagTable`]. It is pure: [`FlagSources`] reads files and the environment.
 //!
-//! Forms: `-f v`, `-f=v`, `--f=v`, `--f v`, a boolean alone, `--nof` and `--no-f` for booleans, `-` and `_` alike in names;
-//! `--flagfile`, `--fromenv`, `--tryfromenv`, `--undefok`, `--help` (with its relatives) and `--version`; `-Dk=v` where the table
-//! has a [`Kind::Define`]. Checked against `mooncake_master` 0.3.13.post1. Three traps of the original are errors here: a stray
-//! word (the original ignores it), `--switch false` (the original reads it as true), and a value that is another known flag.
+//! Accepted forms: `-f v`, `-f=v`, `--f=v`, `--f v`, a boolean without a value, `--nof` and `--no-f` for booleans. `-` and `_` are equal
+//! in names. Also `--flagfile`, `--fromenv`, `--tryfromenv`, `--undefok`, `--help` with its variants, `--version`, and `-Dk=v` if the
+//! table has a [`ValueKind::Define`]. Checked against `mooncake_master` 0.3.13.post1.
+//!
+//! Three traps of the original are errors here: a stray word (the original ignores it), `--switch false` (the original reads it as
+//! true), and a known flag in the place of a value.
 
 use std::path::{Path, PathBuf};
 
 use crate::commands::error::Failure;
-use crate::commands::flags::{Flag, Kind, Table, parse_bool};
-use crate::commands::settings::{Assignment, Origin};
+use crate::commands::flags::{FlagSpec, FlagTable, ValueKind, parse_bool};
+use crate::commands::help::HelpLength;
+use crate::commands::settings::{Assignment, ValueOrigin};
 use crate::commands::unknown_key::UnknownKey;
 
-/// What the parser may ask the world for.
-pub trait World {
+/// Access to flag files and environment variables.
+pub trait FlagSources {
     /// The text of a flag file.
     ///
     /// # Errors
-    /// It cannot be read.
+    /// The file cannot be read.
     fn read(&self, path: &Path) -> Result<String, Failure>;
     /// The value of an environment variable.
     fn env(&self, name: &str) -> Option<String>;
 }
 
-/// What a command line says.
+/// The content of a command line.
 #[derive(Debug, Default, PartialEq)]
-pub struct Parsed {
-    /// Values, in order.
+pub struct ParsedFlags {
     pub assignments: Vec<Assignment>,
-    /// Keys of `-D` that no flag has, in order.
+    /// Keys of `-D` that match no flag, in order.
     pub unknown_defines: Vec<UnknownKey>,
-    /// `--help` or one of its relatives is among the flags.
-    pub help: bool,
-    /// `--version` is among the flags.
+    /// Set by `--help` or one of its variants.
+    pub help: Option<HelpLength>,
     pub version: bool,
 }
 
-/// Flag files may name flag files, this deep.
+/// Maximum depth of flag files that name flag files.
 const FLAGFILE_DEPTH_MAX: usize = 8;
 
-/// Read `args` (without the program's name) as flags of `table`.
+/// Parse `args`, without the program's name, as flags of `table`.
 ///
 /// # Errors
-/// A flag is unknown or lacks its value, or a word is not a flag.
-pub fn parse(table: &'static Table, args: &[String], world: &impl World) -> Result<Parsed, Failure> {
-    let mut parser = Parser { table, world, out: Parsed::default(), undefok: Vec::new(), unknown: Vec::new() };
+/// A flag is unknown or lacks its value, a word is not a flag, or a flag file cannot be read.
+pub fn parse(table: &'static FlagTable, args: &[String], world: &impl FlagSources) -> Result<ParsedFlags, Failure> {
+    let mut parser = FlagParser { table, world, out: ParsedFlags::default(), undefok: Vec::new(), unknown: Vec::new() };
     parser.command_line(args)?;
-    // Which unknown flags are fine is known only now: --undefok may stand after them.
+    // Unknown flags are judged at the end, because --undefok may follow them.
     let (undefok, unknown) = (parser.undefok, parser.unknown);
     match unknown.into_iter().find(|(name, _)| !undefok.contains(name)) {
-        Some((_, failure)) if !parser.out.help => Err(failure),
+        Some((_, failure)) if parser.out.help.is_none() => Err(failure),
         _ => Ok(parser.out),
     }
 }
 
-struct Parser<'a, W> {
-    table: &'static Table,
+struct FlagParser<'a, W> {
+    table: &'static FlagTable,
     world: &'a W,
-    out: Parsed,
+    out: ParsedFlags,
     undefok: Vec<String>,
     unknown: Vec<(String, Failure)>,
 }
 
-/// A flag taken apart: its name and, after `=`, its value.
-struct Token<'a> {
+/// A flag split into its name and, after `=`, its value.
+struct FlagToken<'a> {
     spelled: &'a str,
     name: &'a str,
     value: Option<&'a str>,
 }
 
-impl<'a> Token<'a> {
-    fn new(arg: &'a str) -> Option<Token<'a>> {
+impl<'a> FlagToken<'a> {
+    fn new(arg: &'a str) -> Option<FlagToken<'a>> {
         let body = arg.strip_prefix("--").or(arg.strip_prefix('-')).filter(|body| !body.is_empty())?;
         let (name, value) = body.split_once('=').map_or((body, None), |(name, value)| (name, Some(value)));
-        Some(Token { spelled: &arg[..arg.len() - body.len() + name.len()], name, value })
+        Some(FlagToken { spelled: &arg[..arg.len() - body.len() + name.len()], name, value })
     }
 }
 
-/// What a name means.
-enum Meaning {
-    Set(&'static Flag),
-    Unset(&'static Flag),
-    Loader(Loader),
-    Ask(fn(&mut Parsed)),
+/// The meaning of a flag's name.
+enum TokenKind {
+    /// A flag of the table.
+    Set(&'static FlagSpec),
+    /// A boolean flag of the table after `no`.
+    Unset(&'static FlagSpec),
+    Loader(FlagLoader),
+    Help(HelpLength),
+    Version,
     Unknown,
 }
 
 #[derive(Clone, Copy)]
-enum Loader {
+enum FlagLoader {
     FlagFile,
     FromEnv,
     TryFromEnv,
     UndefOk,
 }
 
-impl<W: World> Parser<'_, W> {
+impl<W: FlagSources> FlagParser<'_, W> {
     fn command_line(&mut self, args: &[String]) -> Result<(), Failure> {
         let mut args = args.iter().map(String::as_str).peekable();
         while let Some(arg) = args.next() {
@@ -112,94 +116,108 @@ impl<W: World> Parser<'_, W> {
                 self.define(pair)?;
                 continue;
             }
-            let Some(token) = Token::new(arg) else { return Err(self.stray(arg)) };
+            let Some(token) = FlagToken::new(arg) else { return Err(self.stray(arg)) };
             let next = args.peek().copied();
-            let origin = Origin::Flag(token.spelled.to_owned());
-            if self.flag(&token, next, &origin, 0)? == Took::Next {
+            let origin = ValueOrigin::Flag(token.spelled.to_owned());
+            if self.flag(&token, next, &origin, 0)? == WordCount::Two {
                 args.next();
             }
         }
         Ok(())
     }
 
-    fn meaning(&self, name: &str) -> Meaning {
+    fn kind_of(&self, name: &str) -> TokenKind {
         let plain = name.replace('-', "_");
         match plain.as_str() {
-            "flagfile" => return Meaning::Loader(Loader::FlagFile),
-            "fromenv" => return Meaning::Loader(Loader::FromEnv),
-            "tryfromenv" => return Meaning::Loader(Loader::TryFromEnv),
-            "undefok" => return Meaning::Loader(Loader::UndefOk),
-            "help" | "h" | "helpfull" | "helpshort" | "helppackage" | "helpon" | "helpmatch" | "helpxml" => {
-                return Meaning::Ask(|out| out.help = true);
+            "flagfile" => return TokenKind::Loader(FlagLoader::FlagFile),
+            "fromenv" => return TokenKind::Loader(FlagLoader::FromEnv),
+            "tryfromenv" => return TokenKind::Loader(FlagLoader::TryFromEnv),
+            "undefok" => return TokenKind::Loader(FlagLoader::UndefOk),
+            "h" | "helpshort" => return TokenKind::Help(HelpLength::Short),
+            "help" | "helpfull" | "helppackage" | "helpon" | "helpmatch" | "helpxml" => {
+                return TokenKind::Help(HelpLength::Long);
             }
-            "version" => return Meaning::Ask(|out| out.version = true),
+            "version" => return TokenKind::Version,
             _ => {}
         }
         if let Some(flag) = self.table.find(&plain) {
-            return Meaning::Set(flag);
+            return TokenKind::Set(flag);
         }
         let positive = plain.strip_prefix("no_").and_then(|rest| self.table.find(rest));
         match positive.or_else(|| plain.strip_prefix("no").and_then(|rest| self.table.find(rest))) {
-            Some(flag) if flag.kind == Kind::Bool => Meaning::Unset(flag),
-            _ => Meaning::Unknown,
+            Some(flag) if flag.kind == ValueKind::Bool => TokenKind::Unset(flag),
+            _ => TokenKind::Unknown,
         }
     }
 
-    /// One flag; `next` is the word after it, which may be its value.
-    fn flag(&mut self, token: &Token, next: Option<&str>, origin: &Origin, depth: usize) -> Result<Took, Failure> {
-        match self.meaning(token.name) {
-            Meaning::Set(flag) if flag.kind == Kind::Bool => self.switch(flag, token, next, origin),
-            Meaning::Set(flag) => {
+    /// Apply one flag. `next` is the word after it, which may be its value.
+    fn flag(
+        &mut self,
+        token: &FlagToken,
+        next: Option<&str>,
+        origin: &ValueOrigin,
+        depth: usize,
+    ) -> Result<WordCount, Failure> {
+        match self.kind_of(token.name) {
+            TokenKind::Set(flag) if flag.kind == ValueKind::Bool => self.switch(flag, token, next, origin),
+            TokenKind::Set(flag) => {
                 let (text, took) = self.value(token, next, &flag.kind.to_string())?;
-                if flag.kind == Kind::Define {
+                if flag.kind == ValueKind::Define {
                     self.define(text)?;
                 } else {
                     self.set(flag, text, origin);
                 }
                 Ok(took)
             }
-            Meaning::Unset(flag) => match token.value {
+            TokenKind::Unset(flag) => match token.value {
                 None => {
                     self.set(flag, "false", origin);
-                    Ok(Took::Itself)
+                    Ok(WordCount::One)
                 }
                 Some(value) => Err(Failure::usage(format!("{} takes no value", token.spelled))
                     .found(format!("'{}={value}'", token.spelled))
                     .next(format!("write {}=true or {}=false", flag.spelled(), flag.spelled()))),
             },
-            Meaning::Loader(loader) => {
+            TokenKind::Loader(loader) => {
                 let (text, took) = self.value(token, next, "a file or a list of names")?;
                 self.load(loader, text, token.spelled, depth)?;
                 Ok(took)
             }
-            Meaning::Ask(ask) => {
-                ask(&mut self.out);
-                Ok(Took::Itself)
+            TokenKind::Help(length) => {
+                // The longer help wins.
+                if self.out.help != Some(HelpLength::Long) {
+                    self.out.help = Some(length);
+                }
+                Ok(WordCount::One)
             }
-            Meaning::Unknown => {
+            TokenKind::Version => {
+                self.out.version = true;
+                Ok(WordCount::One)
+            }
+            TokenKind::Unknown => {
                 let failure = self.unknown(token, origin);
                 self.unknown.push((token.name.replace('-', "_"), failure));
-                // Whether the next word is its value cannot be known; with a value of its own it is not.
-                let takes = token.value.is_none() && next.is_some_and(|word| !word.starts_with('-'));
-                Ok(if takes { Took::Next } else { Took::Itself })
+                // The next word may be its value, unless the token has one.
+                let has_value = token.value.is_none() && next.is_some_and(|word| !word.starts_with('-'));
+                Ok(if has_value { WordCount::Two } else { WordCount::One })
             }
         }
     }
 
     fn switch(
         &mut self,
-        flag: &'static Flag,
-        token: &Token,
+        flag: &'static FlagSpec,
+        token: &FlagToken,
         next: Option<&str>,
-        origin: &Origin,
-    ) -> Result<Took, Failure> {
+        origin: &ValueOrigin,
+    ) -> Result<WordCount, Failure> {
         if let Some(text) = token.value {
             self.set(flag, text, origin);
-            return Ok(Took::Itself);
+            return Ok(WordCount::One);
         }
         match next.and_then(parse_bool) {
             Some(false) => {
-                Err(Failure::usage(format!("{} is a switch: the word after it does not belong to it", token.spelled))
+                Err(Failure::usage(format!("{} is a switch: the word after it is not its value", token.spelled))
                     .found(format!(
                         "'{} {}', which mooncake_master reads as true",
                         token.spelled,
@@ -209,41 +227,46 @@ impl<W: World> Parser<'_, W> {
             }
             word => {
                 self.set(flag, "true", origin);
-                Ok(if word.is_some() { Took::Next } else { Took::Itself })
+                Ok(if word.is_some() { WordCount::Two } else { WordCount::One })
             }
         }
     }
 
     /// The value of a flag that needs one.
-    fn value<'t>(&self, token: &Token<'t>, next: Option<&'t str>, expected: &str) -> Result<(&'t str, Took), Failure> {
+    fn value<'t>(
+        &self,
+        token: &FlagToken<'t>,
+        next: Option<&'t str>,
+        expected: &str,
+    ) -> Result<(&'t str, WordCount), Failure> {
         if let Some(text) = token.value {
-            return Ok((text, Took::Itself));
+            return Ok((text, WordCount::One));
         }
         let is_flag = |word: &str| {
             word == "--"
-                || Token::new(word)
-                    .is_some_and(|t| word.starts_with("--") && !matches!(self.meaning(t.name), Meaning::Unknown))
+                || FlagToken::new(word)
+                    .is_some_and(|t| word.starts_with("--") && !matches!(self.kind_of(t.name), TokenKind::Unknown))
         };
         match next {
-            Some(word) if !is_flag(word) => Ok((word, Took::Next)),
+            Some(word) if !is_flag(word) => Ok((word, WordCount::Two)),
             _ => Err(self.lacks_value(token.spelled, expected)),
         }
     }
 
-    fn set(&mut self, flag: &'static Flag, text: &str, origin: &Origin) {
+    fn set(&mut self, flag: &'static FlagSpec, text: &str, origin: &ValueOrigin) {
         self.out.assignments.push(Assignment { flag, text: text.to_owned(), origin: origin.clone() });
     }
 
-    fn load(&mut self, loader: Loader, text: &str, spelled: &str, depth: usize) -> Result<(), Failure> {
+    fn load(&mut self, loader: FlagLoader, text: &str, spelled: &str, depth: usize) -> Result<(), Failure> {
         let names = || text.split(',').map(str::trim).filter(|name| !name.is_empty());
         match loader {
-            Loader::FlagFile => names().try_for_each(|path| self.flag_file(Path::new(path), depth)),
-            Loader::UndefOk => {
+            FlagLoader::FlagFile => names().try_for_each(|path| self.flag_file(Path::new(path), depth)),
+            FlagLoader::UndefOk => {
                 self.undefok.extend(names().map(|name| name.replace('-', "_")));
                 Ok(())
             }
-            Loader::FromEnv => names().try_for_each(|name| self.take_env(name, true, spelled)),
-            Loader::TryFromEnv => names().try_for_each(|name| self.take_env(name, false, spelled)),
+            FlagLoader::FromEnv => names().try_for_each(|name| self.take_env(name, true, spelled)),
+            FlagLoader::TryFromEnv => names().try_for_each(|name| self.take_env(name, false, spelled)),
         }
     }
 
@@ -256,7 +279,7 @@ impl<W: World> Parser<'_, W> {
         let variable = format!("FLAGS_{}", name.replace('-', "_"));
         match self.world.env(&variable) {
             Some(text) => {
-                self.set(flag, &text, &Origin::Env(variable));
+                self.set(flag, &text, &ValueOrigin::Env(variable));
                 Ok(())
             }
             None if must => Err(Failure::usage(format!("{spelled}={name} needs the environment variable {variable}"))
@@ -266,12 +289,12 @@ impl<W: World> Parser<'_, W> {
         }
     }
 
-    /// A file with one flag a line, `#` comments and blank lines.
+    /// Read a file with one flag per line, `#` comments and blank lines.
     fn flag_file(&mut self, path: &Path, depth: usize) -> Result<(), Failure> {
         if depth == FLAGFILE_DEPTH_MAX {
             return Err(Failure::usage(format!("{}: --flagfile is nested too deep", path.display()))
                 .found(format!("{FLAGFILE_DEPTH_MAX} files, each named by the one before"))
-                .next("look for a file that names itself"));
+                .next("check whether a file names itself"));
         }
         let text = self.world.read(path)?;
         for (index, line) in text.lines().enumerate() {
@@ -279,23 +302,23 @@ impl<W: World> Parser<'_, W> {
             if line.is_empty() || line.starts_with('#') {
                 continue;
             }
-            let place = format!("{}:{}", path.display(), index + 1);
-            let Some(token) = Token::new(line) else {
-                return Err(Failure::usage(format!("{place}: a line of a flag file is --name=value"))
+            let location = format!("{}:{}", path.display(), index + 1);
+            let Some(token) = FlagToken::new(line) else {
+                return Err(Failure::usage(format!("{location}: expected --name=value"))
                     .found(format!("'{line}'"))
-                    .next("one flag a line; sections for single programs are not understood"));
+                    .next("write one flag per line; sections for single programs are not supported"));
             };
-            let origin = Origin::FlagFile { path: PathBuf::from(path), line: index + 1 };
+            let origin = ValueOrigin::FlagFile { path: PathBuf::from(path), line: index + 1 };
             self.flag(&token, None, &origin, depth + 1)?;
         }
         Ok(())
     }
 
-    fn definer(&self) -> Option<&'static Flag> {
-        self.table.flags().find(|flag| flag.kind == Kind::Define)
+    fn definer(&self) -> Option<&'static FlagSpec> {
+        self.table.flags().find(|flag| flag.kind == ValueKind::Define)
     }
 
-    /// `-D key=value`: the same as that key in a configuration file, but stronger.
+    /// Apply `-D key=value`: like that key in a configuration file, which it overrides.
     fn define(&mut self, pair: &str) -> Result<(), Failure> {
         let Some((key, text)) = pair.split_once('=') else {
             return Err(self.lacks_value(&format!("-D {pair}"), "KEY=VALUE"));
@@ -304,21 +327,21 @@ impl<W: World> Parser<'_, W> {
             self.out.unknown_defines.push(UnknownKey::new(self.table, "-D", key));
             return Ok(());
         };
-        self.set(flag, text, &Origin::Flag(format!("-D {key}")));
+        self.set(flag, text, &ValueOrigin::Flag(format!("-D {key}")));
         Ok(())
     }
 
-    fn unknown(&self, token: &Token, origin: &Origin) -> Failure {
-        let place = match origin {
-            Origin::FlagFile { .. } => format!("{origin}: "),
+    fn unknown(&self, token: &FlagToken, origin: &ValueOrigin) -> Failure {
+        let location = match origin {
+            ValueOrigin::FlagFile { .. } => format!("{origin}: "),
             _ => String::new(),
         };
-        let help = format!("mcctl {} --help lists all", self.table.command);
+        let help = format!("mcctl {} --help lists all flags", self.table.command);
         let next = match self.table.nearest(token.name) {
-            Some(near) => format!("the nearest known one is {near}; {help}"),
+            Some(near) => format!("did you mean {near}? {help}"),
             None => help,
         };
-        Failure::usage(format!("{place}unknown flag {} for mcctl {}", token.spelled, self.table.command)).next(next)
+        Failure::usage(format!("{location}unknown flag {} for mcctl {}", token.spelled, self.table.command)).next(next)
     }
 
     fn stray(&self, word: &str) -> Failure {
@@ -326,21 +349,21 @@ impl<W: World> Parser<'_, W> {
         let name = word.split_once('=').map_or(word, |(name, _)| name);
         match self.table.find(name) {
             Some(_) => failure.next(format!("write --{word}")),
-            None => failure.next("flags start with - or --, and a value follows its flag"),
+            None => failure.next("a flag starts with - or --, and its value follows it"),
         }
     }
 
     fn lacks_value(&self, spelled: &str, expected: &str) -> Failure {
         Failure::usage(format!("{spelled} needs a value: {expected}"))
-            .next(format!("mcctl {} --help tells what it does", self.table.command))
+            .next(format!("see mcctl {} --help", self.table.command))
     }
 }
 
-/// How many words a flag was.
+/// The number of words that a flag and its value take.
 #[derive(Clone, Copy, PartialEq)]
-enum Took {
-    Itself,
-    Next,
+enum WordCount {
+    One,
+    Two,
 }
 
 #[cfg(test)]

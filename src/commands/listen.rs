@@ -1,47 +1,49 @@
-//! Addresses that a command listens on: what is wrong when it cannot, and whether two of them collide.
+//! Addresses that a command listens on: errors of binding them, and collisions between them.
 
 use std::io;
 use std::net::{IpAddr, ToSocketAddrs};
 
 use crate::commands::error::Failure;
 use crate::engine::base::HostPort;
-use crate::engine::sys::ports::{self, Holder, Use};
+use crate::engine::sys::ports::{self, PortOwner, PortUse};
 
 /// One address that a command will listen on.
 #[derive(Clone, Debug)]
-pub struct Listen {
-    /// What listens there: `the RPC server`.
+pub struct ListenAddress {
+    /// The service, as errors name it: `the RPC server`.
     pub what: &'static str,
-    /// Where.
     pub at: HostPort,
-    /// The flag that chose the port, its value and where that came from.
+    /// The flag that sets the port, with value and origin.
     pub origin: String,
-    /// The flag that chose the host, likewise.
+    /// The flag that sets the host, with value and origin.
     pub host_origin: String,
 }
 
-impl Listen {
-    /// Why it cannot listen there.
+impl ListenAddress {
+    /// The failure for `error`, which binding the address returned.
     pub fn failure(&self, error: &io::Error) -> Failure {
-        let Listen { what, at, origin, host_origin } = self;
+        let ListenAddress { what, at, origin, host_origin } = self;
         let tried = format!("listen on {at} for {what}: {origin}");
         match error.kind() {
             io::ErrorKind::AddrInUse => {
                 let holder = ports::holder(at.port);
                 let next = match &holder {
-                    Some(Holder { does: Use::Listens, pid, .. }) => {
+                    Some(PortOwner { port_use: PortUse::Listens, pid, .. }) => {
                         format!("stop process {pid}, or choose another port")
                     }
                     _ => match ports::outgoing_range().filter(|(first, last)| (*first..=*last).contains(&at.port)) {
                         Some((first, last)) => format!(
-                            "choose a port outside {first} to {last}, from which outgoing connections take theirs, or reserve this \
-                             one in net.ipv4.ip_local_reserved_ports"
+                            "choose a port outside the ephemeral range {first} to {last}, or add it to \
+                             net.ipv4.ip_local_reserved_ports"
                         ),
-                        None => format!("find it with 'ss -tanp sport = :{}' as root, or choose another port", at.port),
+                        None => format!(
+                            "run 'ss -tanp sport = :{}' as root to find the process, or choose another port",
+                            at.port
+                        ),
                     },
                 };
-                let holder = holder
-                    .map_or("by a process that cannot be seen from here".to_owned(), |holder| format!("by {holder}"));
+                let holder =
+                    holder.map_or("by a process that this user cannot see".to_owned(), |holder| format!("by {holder}"));
                 Failure::host(format!("port {} for {what} is in use {holder}", at.port)).tried(tried).next(next)
             }
             io::ErrorKind::PermissionDenied => Failure::host(format!("this user may not listen on port {}", at.port))
@@ -51,36 +53,36 @@ impl Listen {
             io::ErrorKind::AddrNotAvailable => Failure::usage(format!("{} is not an address of this host", at.host))
                 .tried(format!("listen on {at} for {what}: {host_origin}"))
                 .found(error.to_string())
-                .next("give an address of this host, or 0.0.0.0 for all of them"),
+                .next("give an address of this host, or 0.0.0.0 for all addresses"),
             _ => Failure::host(format!("cannot listen on {at} for {what}"))
                 .tried(format!("{origin}, {host_origin}"))
                 .found(error.to_string())
-                .next("give a host and port that this machine can listen on"),
+                .next("give an address and port that this host can listen on"),
         }
     }
 }
 
-/// Check that no two of `listens` want the same port of the same address.
+/// Check that no two of `listens` use the same port on the same address.
 ///
 /// # Errors
-/// Two do; both flags are named.
-pub fn check_collisions(listens: &[Listen]) -> Result<(), Failure> {
+/// Two collide. The failure names both flags.
+pub fn check_collisions(listens: &[ListenAddress]) -> Result<(), Failure> {
     for (index, one) in listens.iter().enumerate() {
         for other in &listens[index + 1..] {
             if one.at.port != 0 && one.at.port == other.at.port && overlap(&one.at.host, &other.at.host) {
                 return Err(Failure::usage(format!(
-                    "{} and {} are given one port, {}",
+                    "{} and {} have the same port, {}",
                     one.what, other.what, one.at.port
                 ))
                 .found(format!("{} and {}", one.origin, other.origin))
-                .next("give each its own port"));
+                .next("give each service its own port"));
             }
         }
     }
     Ok(())
 }
 
-/// Do two hosts have an address in common? A name that cannot be resolved is only like itself.
+/// Whether two hosts have an address in common. A name that cannot be resolved equals only itself.
 fn overlap(one: &str, other: &str) -> bool {
     let addresses = |host: &str| -> Vec<IpAddr> {
         let found = (host, 0).to_socket_addrs().map(|found| found.map(|address| address.ip()).collect());
@@ -98,8 +100,8 @@ mod tests {
     use super::*;
     use crate::commands::error::Exit;
 
-    fn listen(what: &'static str, host: &str, port: u16) -> Listen {
-        Listen {
+    fn listen(what: &'static str, host: &str, port: u16) -> ListenAddress {
+        ListenAddress {
             what,
             at: HostPort::new(host, port),
             origin: format!("--{what} {port} (default)"),
@@ -108,19 +110,21 @@ mod tests {
     }
 
     #[test]
-    fn a_port_in_use_names_its_holder() {
+    fn a_port_in_use_names_the_process_that_holds_it() {
         let holder = std::net::TcpListener::bind("127.0.0.1:0").expect("a free port");
         let port = holder.local_addr().expect("bound").port();
         let failure = listen("rpc", "127.0.0.1", port).failure(&io::ErrorKind::AddrInUse.into());
         assert_eq!(failure.exit, Exit::Host);
-        assert!(failure.what.starts_with(&format!("port {port} for rpc is in use by pid {} (", std::process::id())));
-        assert_eq!(failure.tried, Some(format!("listen on 127.0.0.1:{port} for rpc: --rpc {port} (default)")));
+        assert!(failure.what.contains(&format!("{port} for rpc")), "{failure}");
+        assert!(failure.what.contains(&format!("by pid {} (", std::process::id())), "{failure}");
+        assert!(failure.tried.is_some_and(|tried| tried.contains(&format!("--rpc {port} (default)"))));
     }
 
     #[test]
-    fn two_services_on_one_port_are_refused_unless_their_addresses_differ() {
+    fn two_services_on_one_port_and_address_are_refused() {
         let check = |a: &str, b: &str| check_collisions(&[listen("one", a, 7), listen("two", b, 7)]);
-        assert_eq!(check("0.0.0.0", "127.0.0.1").expect_err("overlap").what, "one and two are given one port, 7");
+        let failure = check("0.0.0.0", "127.0.0.1").expect_err("overlap");
+        assert_eq!(failure.found.as_deref(), Some("--one 7 (default) and --two 7 (default)"));
         assert!(check("127.0.0.1", "127.0.0.1").is_err());
         assert!(check("localhost", "127.0.0.1").is_err());
         assert!(check("127.0.0.1", "127.0.0.2").is_ok());

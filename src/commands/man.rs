@@ -8,24 +8,22 @@ use clap_mangen::Man;
 use crate::commands::error::{Exit, Failure, Outcome};
 use crate::commands::{output, tree};
 
-/// Which page, or where all of them go.
+/// Flags of `mcctl man`.
 #[derive(Debug, clap::Args)]
-#[command(after_help = "Read one: mcctl man store put | man -l -\n\
-    Install all: mcctl man --dir /usr/local/share/man/man1")]
 pub struct Args {
-    /// The command whose page is written to stdout; without one it is the program's
+    /// Command whose page is printed [default: the page of mcctl]
     #[arg(value_name = "COMMAND", conflicts_with = "dir")]
     command: Vec<String>,
-    /// Write the pages of all commands into this folder, which is made if need be
+    /// Write the pages of all commands to this folder; it is created if it does not exist
     #[arg(long, value_name = "DIR")]
     dir: Option<PathBuf>,
 }
 
 impl Args {
-    /// Write the page, or all.
+    /// Print one page, or write all of them.
     ///
     /// # Errors
-    /// There is no such command, or the pages cannot be written.
+    /// The command does not exist, or the pages cannot be written.
     pub fn run(self) -> Outcome {
         let tree = tree::with_flags_of_services();
         let Some(dir) = self.dir else {
@@ -37,7 +35,7 @@ impl Args {
         let written = fs::create_dir_all(&dir).and_then(|()| clap_mangen::generate_to(tree, &dir));
         written.map_err(|error| {
             let at = dir.display();
-            Failure::host(format!("cannot write manual pages into {at}"))
+            Failure::host(format!("cannot write manual pages to {at}"))
                 .tried(format!("--dir {at}"))
                 .found(error.to_string())
         })?;
@@ -45,8 +43,11 @@ impl Args {
     }
 }
 
-/// The command of these words, under the name of its page.
-fn find(tree: clap::Command, words: &[String]) -> Result<clap::Command, Failure> {
+/// The command that `words` name, renamed to the name of its manual page.
+///
+/// # Errors
+/// The command does not exist.
+pub(super) fn find(tree: clap::Command, words: &[String]) -> Result<clap::Command, Failure> {
     let mut found = tree;
     found.build();
     for word in words {
@@ -54,11 +55,12 @@ fn find(tree: clap::Command, words: &[String]) -> Result<clap::Command, Failure>
         let next = found.find_subcommand(word).cloned();
         found = next.ok_or_else(|| {
             let known = if names.is_empty() {
-                "it has no commands".to_owned()
+                "it has no subcommands".to_owned()
             } else {
-                format!("known are {}", names.join(", "))
+                format!("use one of {}", names.join(", "))
             };
-            Failure::usage(format!("{} has no command '{word}'", found.get_bin_name().unwrap_or("mcctl"))).next(known)
+            Failure::usage(format!("{} has no subcommand '{word}'", found.get_bin_name().unwrap_or("mcctl")))
+                .next(known)
         })?;
     }
     let name = found.get_display_name().unwrap_or("mcctl").to_owned();

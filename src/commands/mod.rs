@@ -1,4 +1,4 @@
-//! The command line: the only place that knows clap, tables, colours, progress bars and exit codes.
+//! The command line. No other module uses clap, tables, colours, progress bars or exit codes.
 
 pub mod admin;
 pub mod args;
@@ -12,15 +12,17 @@ pub mod doctor;
 pub mod error;
 pub mod flags;
 pub mod gflags;
+pub mod guides;
 pub mod help;
 pub mod init;
 pub mod input;
-pub mod link;
 pub mod lint;
 pub mod listen;
 pub mod logging;
 pub mod man;
+pub mod master_target;
 pub mod output;
+pub mod program_alias;
 pub mod render;
 pub mod runtime;
 pub mod serve;
@@ -29,7 +31,7 @@ pub mod size_hugepages;
 pub mod status;
 pub mod store;
 pub mod svg;
-pub mod target;
+pub mod table;
 pub mod transport;
 mod tree;
 mod unknown_key;
@@ -39,91 +41,105 @@ use std::ffi::OsString;
 use std::process::ExitCode;
 
 use clap::error::ErrorKind;
-use clap::{Args, CommandFactory, Parser, Subcommand};
+use clap::{Args, CommandFactory, FromArgMatches, Parser, Subcommand};
 
 use crate::commands::error::{Exit, Failure, Outcome};
-use crate::commands::link::Link;
-use crate::commands::serve::Service;
+use crate::commands::program_alias::ProgramAlias;
+use crate::commands::serve::ServiceKind;
 use crate::engine::sys::signal;
 
-/// What `--version` says after the program's name.
+/// Text that `--version` prints after the program's name.
 pub const VERSION: &str = concat!(env!("CARGO_PKG_VERSION"), " (speaks Mooncake 0.3.13)");
 
 /// Size, check, serve, move and measure a Mooncake KV-cache store.
 #[derive(Debug, Parser)]
 #[command(name = "mcctl", version = VERSION, max_term_width = 100, disable_help_subcommand = true)]
-#[command(after_help = "Exit codes: 0 done, 1 ran and the answer is no, 2 command line or configuration wrong, \
-    3 something outside unreachable, 4 this host cannot do it, 70 a bug.\n\
-    A link named mooncake_master, mooncake_http_metadata_server, mc_store_rest_server, mooncake_store_service, \
-    transfer_engine_bench, transfer_engine_topology_dump, mooncake-hicache-sizing or check_hicache_hugepage_requirements \
-    behaves as that program.")]
+#[command(
+    after_help = "Exit codes: 0 success, 1 the answer is no or a check failed, 2 wrong command line or configuration, \
+    3 a service is unreachable, 4 this host lacks a permission, memory, device or port, 70 a bug in mcctl.\n\
+    When mcctl is started through a link named mooncake_master, mooncake_http_metadata_server, mc_store_rest_server, \
+    mooncake_store_service, transfer_engine_bench, transfer_engine_topology_dump, mooncake-hicache-sizing or \
+    check_hicache_hugepage_requirements, it behaves as that program."
+)]
 struct Cli {
     #[command(flatten)]
-    log: logging::Options,
+    log: logging::LogOptions,
     #[command(subcommand)]
-    command: Command,
+    command: TopCommand,
 }
 
-/// What goes wrong in a command that ends by itself is in its own error; that it moves bytes otherwise than asked for is not.
+/// Log filter of commands that end by themselves. Their errors are reported once, by the command; only a transport other than the
+/// requested one is logged.
 const QUIET: &str = "error,mcctl::commands::transport=warn,mcctl::engine::transfer::engine=warn,\
                      mcctl::engine::transfer::rdma::open=warn";
 
 #[derive(Debug, Subcommand)]
-enum Command {
-    /// Run a part of a store until a signal ends it
+enum TopCommand {
+    /// Run a service: master, metadata service, store node or simulator
     #[command(subcommand)]
     Serve(ServeCommand),
-    /// A whole store in one process on this machine, checked, and what to paste to use it
+    /// Run a complete store on this machine, check it, and print how to use it
     Up(up::Args),
-    /// Put, get and look at objects
+    /// Put, get, list and remove objects
     #[command(subcommand)]
-    Store(store::Command),
-    /// What a master holds and does
+    Store(store::StoreCommand),
+    /// Show memory, objects, clients, segments and rates of a master
     Status(status::Args),
-    /// Measure
+    /// Measure stores, transfers and inference servers
     #[command(subcommand)]
-    Bench(bench::Command),
-    /// How much memory and how many huge pages a SGLang HiCache deployment takes, and whether this host has them
+    Bench(bench::BenchCommand),
+    /// Compute the memory and huge pages that an SGLang HiCache deployment needs, and check this host
     SizeHugepages(Box<size_hugepages::Args>),
-    /// The RDMA devices of this host, what is wrong with them, and which to use
+    /// List the RDMA devices of this host, their problems and the recommended choice
     Devices(devices::Args),
-    /// What is wrong with this host, the wheel, a running store, and what to do about it
+    /// Check this host, the Mooncake wheel and a running store, and suggest fixes
     Doctor(Box<doctor::Args>),
-    /// What is wrong with manifests, units, environment files and command lines, with file and line
+    /// Check manifests, units, environment files and command lines for mistakes
     Lint(lint::Args),
-    /// A commented deployment file, from flags or questions
+    /// Write a commented deployment file from flags or answers
     Init(Box<init::Args>),
-    /// The files that start a deployment: units, scripts, Compose files, manifests
+    /// Generate units, scripts, Compose files or manifests from a deployment file
     Render(render::Args),
-    /// A script with which a shell completes this command line
+    /// Print a shell completion script
     Completions(completions::Args),
-    /// Manual pages
+    /// Print or install manual pages
     Man(man::Args),
+    /// Show the help of a command
+    Help(HelpArgs),
+    /// Print the version of mcctl
+    Version,
+}
+
+#[derive(Debug, Args)]
+struct HelpArgs {
+    /// The command, e.g. store put
+    #[arg(value_name = "COMMAND")]
+    command: Vec<String>,
 }
 
 #[derive(Debug, Subcommand)]
 enum ServeCommand {
-    /// The master: where objects are, and who holds memory (takes mooncake_master's flags)
+    /// Run a master, the index of a store's objects and segments (flags of mooncake_master)
     #[command(disable_help_flag = true)]
-    Master(Raw),
-    /// The transfer engine's metadata service (takes mooncake_http_metadata_server's flags)
+    Master(RawFlags),
+    /// Run the transfer engine's metadata service (flags of mooncake_http_metadata_server)
     #[command(disable_help_flag = true)]
-    Metadata(Raw),
-    /// A store node: memory for objects, and a REST port (takes mooncake_store_service's flags)
+    Metadata(RawFlags),
+    /// Run a store node that contributes memory and serves a REST API (flags of mooncake_store_service)
     #[command(disable_help_flag = true)]
-    Store(Raw),
-    /// A simulator of a SGLang endpoint with HiCache: no model, a real radix cache, any Mooncake store as its third tier
+    Store(RawFlags),
+    /// Simulate an SGLang server with HiCache: no model, a real radix cache, any Mooncake store as L3
     Sim(Box<serve::sim::Args>),
 }
 
-/// Flags that another parser reads.
+/// Flags that [`gflags`] parses.
 #[derive(Debug, Args)]
-struct Raw {
+struct RawFlags {
     #[arg(trailing_var_arg = true, allow_hyphen_values = true, value_name = "FLAGS")]
     args: Vec<String>,
 }
 
-/// Run the command line `args` (the program's name first) and give its exit code.
+/// Run the command line `args`, the program's name first. Returns the exit code.
 pub fn main(args: Vec<OsString>) -> ExitCode {
     error::install_panic_hook();
     signal::file_size_limit_is_an_error();
@@ -132,13 +148,13 @@ pub fn main(args: Vec<OsString>) -> ExitCode {
     exit.into()
 }
 
-/// Variables that are read here must be text; else they would be taken for unset.
+/// Refuse variables of mcctl and Mooncake that are not UTF-8: they would be read as unset.
 fn check_environment(variables: impl Iterator<Item = (OsString, OsString)>) -> Result<(), Failure> {
-    let ours = |name: &str| ["MC_", "MCCTL_", "MOONCAKE_"].iter().any(|prefix| name.starts_with(prefix));
+    let is_read = |name: &str| ["MC_", "MCCTL_", "MOONCAKE_"].iter().any(|prefix| name.starts_with(prefix));
     for (name, value) in variables {
-        if let (Some(name), None) = (name.to_str().filter(|name| ours(name)), value.to_str()) {
-            let found = format!("the environment variable {name} is not UTF-8: {}", value.display());
-            return Err(Failure::usage(found).next(format!("unset {name}, or give it a value")));
+        if let (Some(name), None) = (name.to_str().filter(|name| is_read(name)), value.to_str()) {
+            let what = format!("the environment variable {name} is not UTF-8: {}", value.display());
+            return Err(Failure::usage(what).next(format!("unset {name}, or set it to valid text")));
         }
     }
     Ok(())
@@ -152,7 +168,7 @@ fn run(args: Vec<OsString>) -> Outcome {
     }
     check_environment(std::env::vars_os())?;
     if let Some((program, words)) = args.split_first()
-        && let Some(link) = Link::named(program)
+        && let Some(link) = ProgramAlias::named(program)
     {
         return link.run(words);
     }
@@ -161,14 +177,14 @@ fn run(args: Vec<OsString>) -> Outcome {
         None => {
             let args = bench::serving::abbreviations::expand(args, own_flags);
             let args = bench::multi_turn::preset::expand(args)?;
-            let cli = match Cli::try_parse_from(&args) {
+            let cli = match parse(&args) {
                 Ok(cli) => cli,
-                // --help and --version
+                // --help and --version.
                 Err(error) if !error.use_stderr() => {
                     output::data(error.to_string())?;
                     return Ok(Exit::Done);
                 }
-                // A command without its second word: the choice is shown, which is no error message.
+                // A command without its subcommand: clap's list of subcommands is the message.
                 Err(error) if error.kind() == ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand => {
                     output::say(error.to_string().trim_end());
                     return Ok(Exit::Usage);
@@ -178,7 +194,23 @@ fn run(args: Vec<OsString>) -> Outcome {
             return cli.run();
         }
     };
-    service.run(rest, &logging::Options::default())
+    service.run(rest, &logging::LogOptions::default())
+}
+
+/// The command tree as the parser uses it.
+fn parser() -> clap::Command {
+    help::guided(Cli::command())
+}
+
+fn parse(args: &[String]) -> Result<Cli, clap::Error> {
+    Cli::from_arg_matches(&parser().try_get_matches_from(args)?)
+}
+
+/// Show the help of the command that `words` name.
+fn show_help(words: &[String]) -> Outcome {
+    man::find(tree::with_flags_of_services(), words)?;
+    let line = std::iter::once("mcctl").chain(words.iter().map(String::as_str)).chain(["--help"]);
+    run(line.map(OsString::from).collect())
 }
 
 /// The long flags of `bench COMMAND`, without dashes.
@@ -193,14 +225,14 @@ fn own_flags(command: &str) -> Vec<String> {
     .collect()
 }
 
-/// The service that the first two words name. Its flags are not clap's: they go past it untouched.
-fn service_of(args: &[String]) -> Option<(Service, &[String])> {
+/// The service that the first two words name, and its flags. clap never sees those: [`gflags`] parses them.
+fn service_of(args: &[String]) -> Option<(ServiceKind, &[String])> {
     let (_, rest) = args.split_first()?;
     let ([first, second], rest) = rest.split_first_chunk::<2>()?;
     let service = match (first.as_str(), second.as_str()) {
-        ("serve", "master") => Service::Master,
-        ("serve", "metadata") => Service::Metadata,
-        ("serve", "store") => Service::Store,
+        ("serve", "master") => ServiceKind::Master,
+        ("serve", "metadata") => ServiceKind::Metadata,
+        ("serve", "store") => ServiceKind::Store,
         _ => return None,
     };
     Some((service, rest))
@@ -210,49 +242,54 @@ impl Cli {
     fn run(self) -> Outcome {
         let log = &self.log;
         match self.command {
-            Command::Serve(ServeCommand::Master(raw)) => Service::Master.run(&raw.args, log),
-            Command::Serve(ServeCommand::Metadata(raw)) => Service::Metadata.run(&raw.args, log),
-            Command::Serve(ServeCommand::Store(raw)) => Service::Store.run(&raw.args, log),
-            Command::Serve(ServeCommand::Sim(args)) => {
+            TopCommand::Serve(ServeCommand::Master(raw)) => ServiceKind::Master.run(&raw.args, log),
+            TopCommand::Serve(ServeCommand::Metadata(raw)) => ServiceKind::Metadata.run(&raw.args, log),
+            TopCommand::Serve(ServeCommand::Store(raw)) => ServiceKind::Store.run(&raw.args, log),
+            TopCommand::Serve(ServeCommand::Sim(args)) => {
                 logging::init(&log.with_file(&args.log), "warn")?;
                 args.run()
             }
-            Command::Up(args) => {
+            TopCommand::Up(args) => {
                 logging::init(&log.with_file(&args.log), "warn")?;
                 args.run()
             }
-            Command::Store(command) => {
+            TopCommand::Store(command) => {
                 logging::init(log, QUIET)?;
                 command.run()
             }
-            Command::Status(args) => {
+            TopCommand::Status(args) => {
                 logging::init(log, QUIET)?;
                 args.run()
             }
-            Command::Bench(command) => {
+            TopCommand::Bench(command) => {
                 logging::init(log, QUIET)?;
                 command.run()
             }
-            Command::SizeHugepages(args) => {
+            TopCommand::SizeHugepages(args) => {
                 logging::init(log, QUIET)?;
                 args.run()
             }
-            Command::Devices(args) => {
+            TopCommand::Devices(args) => {
                 logging::init(log, QUIET)?;
                 args.run()
             }
-            Command::Doctor(args) => {
+            TopCommand::Doctor(args) => {
                 logging::init(log, "off")?;
                 args.run()
             }
-            Command::Lint(args) => {
+            TopCommand::Lint(args) => {
                 logging::init(log, QUIET)?;
                 args.run()
             }
-            Command::Init(args) => args.run(),
-            Command::Render(args) => args.run(),
-            Command::Completions(args) => args.run(),
-            Command::Man(args) => args.run(),
+            TopCommand::Init(args) => args.run(),
+            TopCommand::Render(args) => args.run(),
+            TopCommand::Completions(args) => args.run(),
+            TopCommand::Man(args) => args.run(),
+            TopCommand::Help(args) => show_help(&args.command),
+            TopCommand::Version => {
+                output::line(format_args!("mcctl {VERSION}"))?;
+                Ok(Exit::Done)
+            }
         }
     }
 }
@@ -262,18 +299,17 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_command_line_is_well_formed() {
-        use clap::CommandFactory;
-        Cli::command().debug_assert();
+    fn the_command_tree_is_well_formed() {
+        parser().debug_assert();
     }
 
     #[test]
-    fn two_words_name_a_service() {
-        let split = |line: &str| -> Option<(Service, usize)> {
+    fn the_first_two_words_name_a_service() {
+        let split = |line: &str| -> Option<(ServiceKind, usize)> {
             let args: Vec<String> = line.split(' ').map(str::to_owned).collect();
             service_of(&args).map(|(service, rest)| (service, rest.len()))
         };
-        assert_eq!(split("mcctl serve store --port=1"), Some((Service::Store, 1)));
+        assert_eq!(split("mcctl serve store --port=1"), Some((ServiceKind::Store, 1)));
         assert_eq!(split("mcctl serve"), None);
         assert_eq!(split("mcctl bench transfer"), None);
     }

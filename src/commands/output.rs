@@ -1,17 +1,18 @@
-//! Where a command writes: stdout carries data and nothing else, stderr carries talk.
+//! Output of commands: stdout carries data only, stderr carries notes and errors.
 
 use std::io::{self, IsTerminal, Write};
 
+use comfy_table::{CellAlignment, ContentArrangement, Table, presets};
 use serde::Serialize;
 
 use crate::commands::error::Failure;
 use crate::commands::logging;
 use crate::engine::base::text::masked;
 
-/// Write `text` to stdout as it is.
+/// Write `text` to stdout unchanged.
 ///
 /// # Errors
-/// stdout cannot be written; a reader that went away ends the command well.
+/// stdout cannot be written. A closed pipe becomes a failure with exit code 0 and no message.
 pub fn data(text: impl AsRef<[u8]>) -> Result<(), Failure> {
     let mut stdout = io::stdout().lock();
     stdout.write_all(text.as_ref())?;
@@ -31,15 +32,67 @@ pub fn line(text: impl std::fmt::Display) -> Result<(), Failure> {
 /// # Errors
 /// As [`data`].
 pub fn json(value: &impl Serialize) -> Result<(), Failure> {
-    line(serde_json::to_string(value).expect("our own documents have only text keys"))
+    line(serde_json::to_string(value).expect("all documents have only text keys"))
 }
 
-/// Write `text` and a newline to stderr, without the passwords of URLs in it, as [`logging::to_stderr`] does.
+/// Write `text` and a newline to stderr with [`logging::to_stderr`]. Passwords in URLs are masked.
 pub fn say(text: impl std::fmt::Display) {
     logging::to_stderr(&format!("{}\n", masked(&text.to_string())));
 }
 
-/// May stdout carry colours and cursor movements?
+/// Whether stdout may carry colours and cursor movements.
 pub fn is_fancy() -> bool {
     io::stdout().is_terminal() && std::env::var_os("NO_COLOR").is_none()
+}
+
+/// Columns of the terminal that shows stdout: `COLUMNS` if it is set, `None` for a pipe or file.
+pub fn columns() -> Option<usize> {
+    // Unit tests do not depend on the terminal that runs them.
+    if cfg!(test) {
+        return None;
+    }
+    let named = std::env::var("COLUMNS").ok().and_then(|text| text.trim().parse().ok()).filter(|columns| *columns > 0);
+    let detected = || terminal_size::terminal_size_of(io::stdout()).map(|(width, _)| usize::from(width.0));
+    named.or_else(detected)
+}
+
+/// Column at which the text of [`labelled`] begins.
+const LABEL_WIDTH: usize = 10;
+
+/// A table without borders that fits the terminal. The columns `right` are right-aligned.
+pub fn table<const N: usize>(header: [&str; N], right: &[usize]) -> Table {
+    let mut table = Table::new();
+    table.load_style(presets::NOTHING);
+    if let Some(columns) = columns() {
+        table.set_content_arrangement(ContentArrangement::Dynamic);
+        table.set_width(u16::try_from(columns).unwrap_or(u16::MAX));
+    }
+    table.set_header(header);
+    for column in right {
+        if let Some(column) = table.column_mut(*column) {
+            column.set_cell_alignment(CellAlignment::Right);
+        }
+    }
+    table
+}
+
+/// The lines of `table` without trailing blanks.
+pub fn table_text(table: &Table) -> String {
+    table.lines().map(|line| format!("{}\n", line.trim_end())).collect()
+}
+
+/// `label` and `text` in lines that fit the terminal.
+pub fn labelled(label: &str, text: &str) -> String {
+    let width = columns().unwrap_or(usize::MAX).max(4 * LABEL_WIDTH);
+    let mut lines = vec![format!("{label:<LABEL_WIDTH$}")];
+    for word in text.split(' ') {
+        let line = lines.last_mut().expect("one line at least");
+        if line.chars().count() + 1 + word.chars().count() > width {
+            lines.push(format!("{:LABEL_WIDTH$}{word}", ""));
+        } else {
+            let blank = if line.chars().count() > LABEL_WIDTH { " " } else { "" };
+            line.push_str(&format!("{blank}{word}"));
+        }
+    }
+    lines.iter().map(|line| format!("{}\n", line.trim_end())).collect()
 }

@@ -1,14 +1,14 @@
-//! The command line as a tree, for what describes it: shell completions and manual pages.
+//! The command tree with the flags of the services, for shell completions, manual pages and `mcctl help`.
 //!
-//! The services' flags are tables of their own, which clap never parses; here they become arguments of its kind.
+//! clap does not parse the flags of the services. This module converts their tables to clap arguments.
 
 use clap::{Arg, ArgAction, Command, CommandFactory};
 
-use crate::commands::flags::{Kind, Table, spelled};
+use crate::commands::flags::{FlagTable, ValueKind, spelled};
 use crate::commands::serve::{master_flags, metadata_flags, store_flags};
 use crate::commands::{Cli, help};
 
-/// Everything that can be typed.
+/// The whole command tree.
 pub(super) fn with_flags_of_services() -> Command {
     let services =
         [("master", &master_flags::TABLE), ("metadata", &metadata_flags::TABLE), ("store", &store_flags::TABLE)];
@@ -17,7 +17,7 @@ pub(super) fn with_flags_of_services() -> Command {
     })
 }
 
-fn service(name: &'static str, table: &'static Table) -> Command {
+fn service(name: &'static str, table: &'static FlagTable) -> Command {
     let mut command = Command::new(name).about(table.about);
     for (heading, flags) in table.groups {
         for flag in *flags {
@@ -34,8 +34,8 @@ fn service(name: &'static str, table: &'static Table) -> Command {
                 };
             }
             arg = match flag.kind {
-                Kind::Bool => arg.action(ArgAction::SetTrue),
-                Kind::Word(words) => {
+                ValueKind::Bool => arg.action(ArgAction::SetTrue),
+                ValueKind::Word(words) => {
                     arg.value_name(flag.kind.value_name()).value_parser(words.to_vec()).hide_possible_values(true)
                 }
                 _ => arg.value_name(flag.kind.value_name()),

@@ -1,60 +1,60 @@
-//! Keys of a configuration file or of `-D` that no flag has: a warning, or with `--strict-config` an error.
+//! Unknown keys in a configuration file or in `-D`: a warning, or with `--strict-config` an error.
 
 use crate::commands::error::Failure;
-use crate::commands::flags::{Flag, Key, Table};
+use crate::commands::flags::{FileKey, FlagSpec, FlagTable};
 
-/// The flag that turns unknown keys into errors.
-pub const STRICT: Flag = crate::commands::flags::flag(
+/// `--strict-config` turns unknown keys into errors.
+pub const STRICT: FlagSpec = crate::commands::flags::flag(
     "strict_config",
-    crate::commands::flags::Kind::Bool,
+    crate::commands::flags::ValueKind::Bool,
     "false",
-    "Refuse unknown configuration keys; without it they are ignored with a warning",
+    "Refuse unknown configuration keys instead of ignoring them with a warning",
 )
 .not_in_file("use --strict-config");
 
-/// A key that no flag of a command has.
+/// A key that matches no flag of a command.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct UnknownKey {
-    /// Where it stands: the file, or `-D`.
-    place: String,
+    /// The file, or `-D`.
+    source: String,
     key: String,
-    /// The suggestion: the nearest known key, or where keys are listed.
+    /// The nearest known key, or the command that lists the keys.
     hint: String,
 }
 
 impl UnknownKey {
-    /// `key`, found at `place`, which `table` does not have.
-    pub fn new(table: &'static Table, place: impl Into<String>, key: &str) -> UnknownKey {
+    /// `key`, read from `source`, which matches no flag of `table`.
+    pub fn new(table: &'static FlagTable, source: impl Into<String>, key: &str) -> UnknownKey {
         let hint = match table.flags().find(|flag| flag.name == key) {
             Some(flag) => match flag.key {
-                Key::Named(name) => Some(format!("in a file {} is written {name}", flag.spelled())),
-                Key::None(instead) => Some(format!("{} cannot be set in a file: {instead}", flag.spelled())),
-                Key::Same => None,
+                FileKey::Named(name) => Some(format!("in a file, write {} as {name}", flag.spelled())),
+                FileKey::None(instead) => Some(format!("{} cannot be set in a file: {instead}", flag.spelled())),
+                FileKey::Same => None,
             },
             None => {
                 let leaf = key.rsplit('.').next().unwrap_or(key);
                 table.nearest_key(leaf).map(|near| format!("did you mean {near}?"))
             }
         };
-        let all = || format!("mcctl {} --help lists the flags, whose names are the keys", table.command);
-        UnknownKey { place: place.into(), key: key.to_owned(), hint: hint.unwrap_or_else(all) }
+        let all = || format!("the keys are the flag names of mcctl {} --help", table.command);
+        UnknownKey { source: source.into(), key: key.to_owned(), hint: hint.unwrap_or_else(all) }
     }
 
     /// The warning for a key that is ignored.
     pub fn warning(&self) -> String {
-        format!("{}: unknown key '{}' is ignored; {}", self.place, self.key, self.hint)
+        format!("{}: unknown key '{}' is ignored; {}", self.source, self.key, self.hint)
     }
 
     fn refusal(&self) -> Failure {
-        Failure::usage(format!("{}: unknown key '{}'", self.place, self.key))
-            .next(format!("{}; or leave out --strict-config", self.hint))
+        Failure::usage(format!("{}: unknown key '{}'", self.source, self.key))
+            .next(format!("{}; or remove --strict-config", self.hint))
     }
 }
 
-/// The warnings for `unknown` keys.
+/// A warning for each of `unknown`.
 ///
 /// # Errors
-/// There is one, and `strict` refuses it.
+/// With `strict`, the first unknown key.
 pub fn settle(unknown: &[UnknownKey], strict: bool) -> Result<Vec<String>, Failure> {
     match unknown.first() {
         Some(first) if strict => Err(first.refusal()),

@@ -1,4 +1,4 @@
-//! Everything below the command line; usable as a library. Never prints, never exits.
+//! Everything below the command line, usable as a library. Never prints, never exits.
 
 pub mod alloc;
 pub mod base;

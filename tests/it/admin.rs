@@ -1,4 +1,4 @@
-//! The master's admin surface over a state that is made up: the captured answers of the real one, and ours beyond them.
+//! The master's admin API over a fake state: the captured answers of the real master, and the additional ones.
 
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
@@ -6,11 +6,11 @@ use std::time::Duration;
 
 use mcctl::engine::base::{ClientId, ErrorCode, HostPort, SegmentId};
 use mcctl::engine::env::RealEnv;
-use mcctl::engine::http::Running;
-use mcctl::engine::master::admin::Admin;
-use mcctl::engine::master::metrics::{Counters, Gauges};
+use mcctl::engine::http::HttpServer;
+use mcctl::engine::master::admin::AdminApi;
+use mcctl::engine::master::metrics::{MasterCounters, MasterGauges};
 use mcctl::engine::master::view::{AdminView, ReplicaView, RunState, SegmentView, ServiceView};
-use mcctl::engine::master::{MasterState, Policy, Walk};
+use mcctl::engine::master::{MasterState, ObjectWalk, StorePolicy};
 
 use crate::http::{Connection, replay};
 
@@ -21,9 +21,9 @@ struct Fixed {
     segments: Vec<(SegmentId, u64, u64, u64)>,
     keys: Vec<Vec<u8>>,
     stuck: AtomicBool,
-    /// Slices of the last removal, and whether it was forced.
+    /// The slices of the last removal: whether each was forced.
     removals: Mutex<Vec<bool>>,
-    /// The most keys that were given under one hold of the state.
+    /// Maximum number of keys per hold of the state.
     keys_per_hold_max: AtomicUsize,
 }
 
@@ -33,14 +33,14 @@ impl AdminView for Fixed {
         ServiceView { state: if standby { RunState::Standby } else { RunState::Serving }, leader: None }
     }
 
-    fn stuck(&self) -> Option<Duration> {
+    fn stuck_for(&self) -> Option<Duration> {
         self.stuck.load(Ordering::Relaxed).then_some(Duration::from_secs(7))
     }
 
-    fn figures(&self) -> (Counters, Gauges) {
-        let mut counters = Counters::default();
+    fn metrics(&self) -> (MasterCounters, MasterGauges) {
+        let mut counters = MasterCounters::default();
         counters.exist_key.add(true);
-        (counters, Gauges { keys: self.keys.len() as u64, ..Gauges::default() })
+        (counters, MasterGauges { keys: self.keys.len() as u64, ..MasterGauges::default() })
     }
 
     fn segments(&self, cursor: u64, limit: usize, visit: &mut dyn FnMut(SegmentView<'_>)) -> Option<u64> {
@@ -66,17 +66,17 @@ impl AdminView for Fixed {
         let slots = self.keys.len() * 2;
         let from = usize::try_from(cursor).unwrap();
         let end = slots.min(from + limit);
-        let mut given = 0;
+        let mut passed = 0;
         for slot in (from..end).filter(|slot| slot % 2 == 1) {
             visit(&self.keys[slot / 2]);
-            given += 1;
+            passed += 1;
         }
-        self.keys_per_hold_max.fetch_max(given, Ordering::Relaxed);
+        self.keys_per_hold_max.fetch_max(passed, Ordering::Relaxed);
         (end < slots).then_some(end as u64)
     }
 
-    /// Three slices of ten objects, of which seven go without force.
-    fn remove_slice(&self, walk: Option<Walk>, force: bool) -> (u64, Option<Walk>) {
+    /// Three slices of ten objects, of which seven can be removed without force.
+    fn remove_slice(&self, walk: Option<ObjectWalk>, force: bool) -> (u64, Option<ObjectWalk>) {
         let mut removals = self.removals.lock().unwrap();
         if walk.is_none() {
             removals.clear();
@@ -85,7 +85,7 @@ impl AdminView for Fixed {
         let done = removals.len() == 3;
         (
             if force { 10 } else { 7 },
-            (!done).then(|| walk.unwrap_or_else(|| MasterState::new(Policy::default()).walk())),
+            (!done).then(|| walk.unwrap_or_else(|| MasterState::new(StorePolicy::default()).walk())),
         )
     }
 
@@ -103,7 +103,7 @@ impl AdminView for Fixed {
     }
 }
 
-/// The state of the master that was captured.
+/// The state of the captured master.
 fn captured() -> Fixed {
     Fixed {
         segments: vec![
@@ -115,16 +115,16 @@ fn captured() -> Fixed {
     }
 }
 
-async fn serve(state: Fixed) -> (Arc<Fixed>, Running, Connection) {
+async fn serve(state: Fixed) -> (Arc<Fixed>, HttpServer, Connection) {
     let state = Arc::new(state);
-    let admin = Admin::new(RealEnv::new(), state.clone());
+    let admin = AdminApi::new(RealEnv::new(), state.clone());
     let running = admin.start(&HostPort::new("127.0.0.1", 0)).await.unwrap();
     let connection = Connection::to(running.at().port).await;
     (state, running, connection)
 }
 
 #[tokio::test]
-async fn every_captured_request_is_answered_as_the_real_master_does() {
+async fn captured_requests_get_the_real_masters_answers() {
     let (_state, running, _) = serve(captured()).await;
     replay("admin.txt", running.at().port).await;
 }
@@ -140,7 +140,7 @@ async fn head_is_answered_like_get_without_a_body() {
 }
 
 #[tokio::test]
-async fn the_families_are_the_real_masters_in_its_order_and_then_ours() {
+async fn metric_families_are_the_real_masters_in_order_then_ours() {
     let (_state, _running, mut connection) = serve(captured()).await;
     let answer = connection.ask("GET", "/metrics", b"").await;
     assert_eq!(answer.content_type, "text/plain; version=0.0.4");
@@ -168,7 +168,7 @@ async fn the_families_are_the_real_masters_in_its_order_and_then_ours() {
 }
 
 #[tokio::test]
-async fn a_master_that_does_not_serve_is_healthy_but_not_ready_and_answers_nothing_about_objects() {
+async fn a_standby_master_is_healthy_but_not_ready() {
     let (state, _running, mut connection) = serve(captured()).await;
     assert_eq!(connection.ask("GET", "/ready", b"").await.status, 200);
     state.standby.store(true, Ordering::Relaxed);
@@ -184,7 +184,7 @@ async fn a_master_that_does_not_serve_is_healthy_but_not_ready_and_answers_nothi
 }
 
 #[tokio::test]
-async fn health_is_red_while_rpc_workers_are_stuck() {
+async fn health_returns_503_while_rpc_workers_are_stuck() {
     let (state, _running, mut connection) = serve(captured()).await;
     state.stuck.store(true, Ordering::Relaxed);
     for route in ["/health", "/ready"] {
@@ -197,7 +197,7 @@ async fn health_is_red_while_rpc_workers_are_stuck() {
 }
 
 #[tokio::test]
-async fn remove_all_walks_in_slices_and_is_forced_only_by_the_word_true() {
+async fn remove_all_works_in_slices_and_is_forced_only_by_true() {
     let (state, _running, mut connection) = serve(captured()).await;
     for (query, forced, removed) in
         [("", false, 21), ("?force=true", true, 30), ("?force=1", false, 21), ("?tenant_id=x&force=true", true, 30)]
@@ -215,12 +215,12 @@ async fn remove_all_walks_in_slices_and_is_forced_only_by_the_word_true() {
 }
 
 #[tokio::test]
-async fn a_key_is_decoded_and_one_that_is_being_written_says_so() {
+async fn a_key_is_decoded_and_an_unfinished_object_is_reported() {
     let (_state, _running, mut connection) = serve(captured()).await;
     assert_eq!(connection.ask("GET", "/query_key?key=kk%2F1%20a", b"").await.status, 200);
     let writing = connection.ask("GET", "/query_key?key=being%20written", b"").await;
     assert!(writing.text().contains("\"error_message\":\"REPLICA_IS_NOT_READY\""), "{}", writing.text());
-    // Encoded commas separate too, and a key that is asked for twice stands there once.
+    // Encoded commas also separate keys, and a repeated key appears once.
     let batch = connection.ask("GET", "/batch_query_keys?keys=kq%2Ckk%2F1%20a,kq,%22", b"").await;
     let value: serde_json::Value = serde_json::from_str(batch.text()).unwrap();
     let data = value["data"].as_object().unwrap();
@@ -229,14 +229,14 @@ async fn a_key_is_decoded_and_one_that_is_being_written_says_so() {
 }
 
 #[tokio::test]
-async fn a_long_list_of_keys_is_whole_and_never_holds_the_state_for_long() {
+async fn a_long_key_list_is_complete_and_sent_in_pages() {
     let keys: Vec<_> = (0..100_000).map(|n| format!("model/block/{n:032}").into_bytes()).collect();
     let expected: Vec<u8> = keys.iter().flat_map(|key| [key.as_slice(), b"\n"].concat()).collect();
     let (state, _running, mut connection) = serve(Fixed { keys, ..Fixed::default() }).await;
     let answer = connection.ask("GET", "/get_all_keys", b"").await;
     assert!(answer.body == expected, "{} of {} bytes", answer.body.len(), expected.len());
     assert!(state.keys_per_hold_max.load(Ordering::Relaxed) <= 1000);
-    // The connection is good for the next request.
+    // The connection can be used for the next request.
     assert_eq!(connection.ask("GET", "/role", b"").await.text(), "leader");
 }
 

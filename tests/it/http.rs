@@ -1,9 +1,8 @@
-//! A bare HTTP/1.1 client, so that tests send exactly the bytes they mean; and the fixtures of captured exchanges.
+//! A minimal HTTP/1.1 client that sends exact bytes, and the fixtures of captured exchanges.
 
 use tokio::io::{AsyncBufReadExt, AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, BufReader};
 use tokio::net::TcpStream;
 
-/// An answer.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Answer {
     pub status: u16,
@@ -17,7 +16,6 @@ impl Answer {
     }
 }
 
-/// One connection that is kept open.
 pub struct Connection<S = TcpStream>(BufReader<S>);
 
 impl Connection {
@@ -43,12 +41,12 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
         self.0.write_all(bytes).await.unwrap();
     }
 
-    /// Send `bytes`, if the other side still takes them.
+    /// Sends `bytes`; an error if the server has closed the connection.
     pub async fn try_send(&mut self, bytes: &[u8]) -> std::io::Result<()> {
         self.0.write_all(bytes).await
     }
 
-    /// How many bytes come before the other side closes.
+    /// Reads until the server closes. Returns the number of bytes.
     pub async fn read_to_the_end(&mut self) -> usize {
         let mut page = vec![0; 1 << 20];
         let mut total = 0;
@@ -58,13 +56,13 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
         total
     }
 
-    /// Read once, at most `most` bytes; 0 when the other side has closed.
+    /// Reads once, at most `most` bytes; 0 if the server has closed.
     pub async fn read_some(&mut self, most: usize) -> usize {
         let mut page = vec![0; most];
         self.0.read(&mut page).await.unwrap_or(0)
     }
 
-    /// Is the connection closed by the other side, without a further byte?
+    /// Returns true if the server closes without sending another byte.
     pub async fn is_closed(&mut self) -> bool {
         matches!(self.0.read(&mut [0]).await, Ok(0) | Err(_))
     }
@@ -118,8 +116,8 @@ pub struct Exchange {
     pub answer: String,
 }
 
-/// The exchanges of `fixtures/http/<name>`. `> method target body`, then `< status content-type body`; `-` stands for none, `\n` in
-/// a body for a line end. Lines that begin with `#` or `!` are for people.
+/// Reads the exchanges of `fixtures/http/<name>`: `> method target body`, then `< status content-type body`. `-` stands for an empty
+/// part, `\n` in a body for a line end. Lines that begin with `#` or `!` are comments.
 pub fn fixture(name: &str) -> Vec<Exchange> {
     let path = format!("{}/fixtures/http/{name}", env!("CARGO_MANIFEST_DIR"));
     let text = std::fs::read_to_string(&path).unwrap();
@@ -130,7 +128,7 @@ pub fn fixture(name: &str) -> Vec<Exchange> {
         .chunks(2)
         .map(|pair| {
             let mut request = pair[0].strip_prefix("> ").unwrap().splitn(3, ' ');
-            // A content type may contain a blank, after its semicolon.
+            // A content type may contain a space after its semicolon.
             let answer = pair[1].strip_prefix("< ").unwrap().replace("; ", ";");
             let mut answer = answer.splitn(3, ' ');
             Exchange {
@@ -145,7 +143,7 @@ pub fn fixture(name: &str) -> Vec<Exchange> {
         .collect()
 }
 
-/// Send every request of the fixture over one connection and compare the answers; JSON by value.
+/// Sends every request of the fixture over one connection and compares the answers; JSON by value.
 pub async fn replay(name: &str, port: u16) {
     let mut connection = Connection::to(port).await;
     for exchange in fixture(name) {

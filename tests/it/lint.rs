@@ -1,14 +1,15 @@
-//! `mcctl lint` on the deployments of fixtures/lint: each mistake is found where it stands, and nothing else is.
+//! `mcctl lint` on the deployments in fixtures/lint: each mistake is reported at its line, and nothing else is.
 
 use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use mcctl::commands::flags::{Class, Table};
+use mcctl::commands::flags::{FlagSupport, FlagTable};
 use mcctl::commands::serve::{master_flags, metadata_flags, store_flags};
 use mcctl::engine::check::{Finding, Severity};
 use mcctl::engine::lint::{
-    CHECKS, METADATA_FLAGS, NODE_FLAGS, REFUSED_BY_MASTER, REFUSED_BY_NODE, Source, UP_FLAGS, check_scene, read,
+    CHECKS, METADATA_FLAGS, NODE_FLAGS, REFUSED_BY_MASTER, REFUSED_BY_NODE, ReadError, SourceFile, UP_FLAGS,
+    check_deployment, read, read_each,
 };
 use proptest::prelude::*;
 use serde_json::Value;
@@ -22,7 +23,7 @@ fn fixtures(which: &str) -> Vec<PathBuf> {
     found
 }
 
-/// The files of a fixture: itself, or those of its folder; names as they stand in findings, and texts.
+/// The files of a fixture (a file or a folder) as pairs of name and text. The names are those in findings.
 fn texts(fixture: &Path) -> Vec<(String, String)> {
     let files = if fixture.is_dir() {
         let mut files: Vec<PathBuf> = fs::read_dir(fixture).unwrap().map(|entry| entry.unwrap().path()).collect();
@@ -36,22 +37,22 @@ fn texts(fixture: &Path) -> Vec<(String, String)> {
 }
 
 fn lint(texts: &[(String, String)]) -> Vec<Finding> {
-    let sources: Vec<Source<'_>> = texts
+    let sources: Vec<SourceFile<'_>> = texts
         .iter()
         .filter(|(name, _)| name != "expect.txt")
-        .map(|(name, text)| Source { name, bytes: text.as_bytes(), kind: None })
+        .map(|(name, text)| SourceFile { name, bytes: text.as_bytes(), kind: None })
         .collect();
-    let scene = read(&sources).unwrap_or_else(|(name, error)| panic!("{name}: {error}"));
-    check_scene(&scene)
+    let deployment = read(&sources).unwrap_or_else(|(name, error)| panic!("{name}: {error}"));
+    check_deployment(&deployment)
 }
 
-/// `file line rule severity` of a finding.
+/// A finding as `file line rule severity`.
 fn shown(finding: &Finding) -> String {
     let place = finding.place.as_ref().unwrap();
     format!("{} {} {} {}", place.file, place.line, finding.id, finding.severity)
 }
 
-/// What the fixture says that is to be found.
+/// The findings that the fixture expects, from its comments.
 fn expected(texts: &[(String, String)]) -> BTreeSet<String> {
     let mut all = BTreeSet::new();
     for (name, text) in texts {
@@ -72,7 +73,7 @@ fn expected(texts: &[(String, String)]) -> BTreeSet<String> {
 }
 
 #[test]
-fn every_mistake_is_found_in_its_line_and_nothing_else_above_info() {
+fn every_mistake_is_reported_at_its_line_and_nothing_else() {
     let mut wrong = Vec::new();
     for fixture in fixtures("bad") {
         let texts = texts(&fixture);
@@ -92,7 +93,7 @@ fn every_mistake_is_found_in_its_line_and_nothing_else_above_info() {
 }
 
 #[test]
-fn good_deployments_give_nothing_above_info() {
+fn correct_deployments_yield_no_warning() {
     let mut wrong = Vec::new();
     for fixture in fixtures("clean") {
         let found: Vec<Finding> = lint(&texts(&fixture)).into_iter().filter(|f| f.severity > Severity::Info).collect();
@@ -105,19 +106,19 @@ fn good_deployments_give_nothing_above_info() {
 
 #[test]
 fn every_rule_has_a_fixture() {
-    let seen: BTreeSet<String> = fixtures("bad")
+    let covered: BTreeSet<String> = fixtures("bad")
         .iter()
         .flat_map(|fixture| expected(&texts(fixture)))
         .filter_map(|line| line.split(' ').nth(2).map(str::to_owned))
         .collect();
-    let without: Vec<&str> = CHECKS.iter().map(|check| check.id).filter(|id| !seen.contains(*id)).collect();
+    let without: Vec<&str> = CHECKS.iter().map(|check| check.id).filter(|id| !covered.contains(*id)).collect();
     assert!(without.is_empty(), "{without:?}");
 }
 
 #[test]
 fn lint_reports_the_flags_that_mcctl_serve_refuses() {
-    let absent = |table: &'static Table| {
-        let refused = table.flags().filter(|flag| matches!(flag.class, Class::Absent(_)));
+    let absent = |table: &'static FlagTable| {
+        let refused = table.flags().filter(|flag| matches!(flag.class, FlagSupport::Absent(_)));
         refused.map(|flag| (flag.name, flag.default)).collect::<BTreeSet<_>>()
     };
     let known: BTreeSet<_> = REFUSED_BY_MASTER.iter().map(|refused| (refused.name, refused.default)).collect();
@@ -126,14 +127,14 @@ fn lint_reports_the_flags_that_mcctl_serve_refuses() {
     assert!(REFUSED_BY_NODE.iter().all(|refused| node.contains(&(refused.name, refused.default))), "{node:?}");
 }
 
-/// The flags of `table` and their aliases, without those of the log, which all services have.
-fn flags_of(table: &'static Table) -> BTreeSet<&'static str> {
+/// The flags of `table` and their aliases, without the logging flags that all services share.
+fn flags_of(table: &'static FlagTable) -> BTreeSet<&'static str> {
     let names = table.flags().flat_map(|flag| std::iter::once(flag.name).chain(flag.aliases.iter().copied()));
     names.filter(|name| !name.starts_with("log_")).collect()
 }
 
 #[test]
-fn lint_knows_the_flags_of_mcctl() {
+fn lint_lists_the_flags_of_mcctl_programs() {
     let known = |list: &[&'static str]| list.iter().copied().filter(|name| !matches!(*name, "help" | "h")).collect();
     let node: BTreeSet<&str> = known(NODE_FLAGS);
     assert_eq!(node, flags_of(&store_flags::TABLE));
@@ -153,7 +154,7 @@ fn lint_knows_the_flags_of_mcctl() {
 }
 
 #[test]
-fn the_known_flags_of_sglang_are_sorted() {
+fn known_sglang_flags_are_sorted() {
     let known = include_str!("../../src/engine/lint/sglang_flags.txt");
     let names: Vec<&str> = known.lines().collect();
     assert!(names.len() > 500 && names.is_sorted() && names.contains(&"hicache_size"));
@@ -183,19 +184,19 @@ fn a_folder_is_read_with_its_subfolders() {
     assert!(ids.iter().any(|id| **id == "selector"), "{ids:?}");
     assert!(run.stderr.contains("package.json") && !run.stderr.contains("notes.md"), "{run:?}");
     fs::remove_dir_all(at("base")).unwrap();
-    // Nothing in it is part of a deployment: nothing was checked.
+    // No file in it is part of a deployment, so nothing was checked.
     for args in [&["lint", folder, "--json"][..], &["doctor", "--only", "config", "--file", folder]] {
         let run = mcctl(args);
         assert!(run.code == 2 && run.stderr.contains(folder), "{run:?}");
     }
     fs::remove_file(at("package.json")).unwrap();
     let run = mcctl(&["lint", folder]);
-    assert!(run.code == 2 && run.stderr.contains("no manifest in"), "{run:?}");
+    assert!(run.code == 2 && run.stderr.contains(folder), "{run:?}");
     assert_eq!(mcctl(&["doctor", "--only", "config", "--file", folder]).code, 2);
 }
 
 #[test]
-fn no_remedy_for_mcctl_serve_master_names_a_flag_that_it_refuses() {
+fn fixes_for_mcctl_serve_master_never_name_a_refused_flag() {
     let found = |line: &str| lint(&[("start.sh".to_owned(), format!("mcctl serve master{line}\n"))]);
     let mut all = found("");
     for refused in REFUSED_BY_MASTER {
@@ -211,7 +212,7 @@ fn no_remedy_for_mcctl_serve_master_names_a_flag_that_it_refuses() {
 }
 
 #[test]
-fn ids_are_kebab_case_and_stand_once() {
+fn rule_ids_are_unique_and_kebab_case() {
     let ids: BTreeSet<&str> = CHECKS.iter().map(|check| check.id).collect();
     assert_eq!(ids.len(), CHECKS.len());
     for check in CHECKS {
@@ -221,7 +222,7 @@ fn ids_are_kebab_case_and_stand_once() {
 }
 
 #[test]
-fn texts_are_sentences_without_a_full_stop_on_one_line() {
+fn finding_texts_are_single_lines_without_a_full_stop() {
     for fixture in fixtures("bad") {
         for finding in lint(&texts(&fixture)) {
             for text in [&finding.finding, &finding.evidence, &finding.remedy] {
@@ -232,13 +233,16 @@ fn texts_are_sentences_without_a_full_stop_on_one_line() {
 }
 
 #[test]
-fn the_command_prints_places_and_ends_by_what_it_found() {
+fn report_has_locations_and_the_exit_code_reflects_findings() {
     let bad = fixtures("bad").into_iter().find(|f| f.ends_with("memory-limit.yaml")).unwrap();
     let bad = bad.to_str().unwrap();
     let run = mcctl(&["lint", bad]);
     assert_eq!(run.code, 1, "{run:?}");
     assert!(run.stdout.contains("memory-limit.yaml:30: error: "), "{run:?}");
-    assert!(run.stdout.contains("[memory-limit]\n    seen: ") && run.stdout.contains("\n    next: "), "{run:?}");
+    assert!(
+        run.stdout.contains("[memory-limit]\n    found: ") && run.stdout.ends_with("\nresult: failed\n"),
+        "{run:?}"
+    );
     assert_eq!(mcctl(&["lint", "--skip", "memory-limit", bad]).code, 0);
     assert_eq!(mcctl(&["lint", "--only", "selector", bad]).code, 0);
     assert_eq!(mcctl(&["lint", "--fail-on", "never", bad]).code, 0);
@@ -251,7 +255,7 @@ fn the_command_prints_places_and_ends_by_what_it_found() {
 }
 
 #[test]
-fn what_cannot_be_read_is_named_with_its_line() {
+fn unreadable_inputs_are_reported_with_their_line() {
     let dir = tempfile::tempdir().unwrap();
     let says = |name: &str, bytes: &[u8], words: &[&str]| {
         let path = dir.path().join(name);
@@ -262,12 +266,12 @@ fn what_cannot_be_read_is_named_with_its_line() {
             assert!(run.stderr.contains(word), "{name}: {run:?}");
         }
     };
-    says("a.yaml", b"apiVersion: v1\nkind: [\n", &["a.yaml:", "no YAML"]);
+    says("a.yaml", b"apiVersion: v1\nkind: [\n", &["a.yaml:", "invalid YAML"]);
     says("b.yaml", b"a: 1\n{{ if .x }}\nb: 2\n{{ end }}\n", &["b.yaml:", "template"]);
-    says("c.json", b"{\n \"protocol\": \"tcp\",\n}\n", &["c.json:3", "no JSON"]);
+    says("c.json", b"{\n \"protocol\": \"tcp\",\n}\n", &["c.json:3", "invalid JSON"]);
     says("d.yaml", b"", &["empty"]);
-    says("e.sh", b"\x7fELF\x00\x01", &["no text"]);
-    says("f.txt", b"Dear all,\nthe cache is slow.\n", &["--kind"]);
+    says("e.sh", b"\x7fELF\x00\x01", &["not a text file"]);
+    says("f.txt", b"Dear all,\nthe cache is slow.\n", &["--kind", "kubernetes, compose, unit", "lmcache-config"]);
     says("g.yaml", b"title: a song\nverses: 3\n", &["--kind"]);
     let run = mcctl(&["lint", "/nowhere/at-all.yaml"]);
     assert!(run.code == 2 && run.stderr.contains("/nowhere/at-all.yaml"), "{run:?}");
@@ -277,7 +281,7 @@ fn what_cannot_be_read_is_named_with_its_line() {
 }
 
 #[test]
-fn what_cannot_be_read_hides_nothing_of_the_rest() {
+fn an_unreadable_input_does_not_stop_the_others() {
     let dir = tempfile::tempdir().unwrap();
     let bad = fixtures("bad").into_iter().find(|f| f.ends_with("memory-limit.yaml")).unwrap();
     let bad = bad.to_str().unwrap();
@@ -287,7 +291,7 @@ fn what_cannot_be_read_hides_nothing_of_the_rest() {
     fs::write(at("many.sh"), many).unwrap();
     let run = mcctl(&["lint", &at("letter.txt"), "/nowhere/at-all.yaml", bad, &at("many.sh")]);
     assert_eq!(run.code, 2, "{run:?}");
-    assert!(run.stdout.contains("[memory-limit]") && run.stdout.contains("1 file,"), "{run:?}");
+    assert!(run.stdout.contains("[memory-limit]") && run.stdout.contains("1 file ("), "{run:?}");
     assert_eq!(run.stderr.lines().count(), 3, "{run:?}");
     for name in ["letter.txt", "/nowhere/at-all.yaml", "many.sh"] {
         assert!(run.stderr.lines().any(|line| line.contains(name)), "{name}: {run:?}");
@@ -299,7 +303,7 @@ fn what_cannot_be_read_hides_nothing_of_the_rest() {
 }
 
 #[test]
-fn what_starts_nothing_is_said_and_no_mistake() {
+fn files_that_start_nothing_are_not_errors() {
     let dir = tempfile::tempdir().unwrap();
     let files = [
         ("60-hicache.conf", "# pages\nvm.nr_hugepages = 1024\n"),
@@ -339,19 +343,19 @@ fn what_starts_nothing_is_said_and_no_mistake() {
 }
 
 #[test]
-fn what_may_have_no_end_is_not_opened() {
+fn pipes_and_devices_are_not_read() {
     let dir = tempfile::tempdir().unwrap();
     let pipe = dir.path().join("pipe.toml");
     assert!(std::process::Command::new("mkfifo").arg(&pipe).status().unwrap().success());
     let pipe = pipe.to_str().unwrap();
     for args in [&["lint", pipe][..], &["doctor", "--file", pipe], &["render", "k8s", pipe], &["lint", "/dev/zero"]] {
         let run = mcctl(args);
-        assert!(run.code == 2 && run.stderr.contains("only files with an end are read"), "{args:?}: {run:?}");
+        assert!(run.code == 2 && run.stderr.contains("expected a regular file"), "{args:?}: {run:?}");
     }
 }
 
 #[test]
-fn a_release_is_numbers_with_dots() {
+fn an_invalid_release_is_a_usage_error() {
     let bad = fixtures("bad").into_iter().find(|f| f.ends_with("memory-limit.yaml")).unwrap();
     let run = mcctl(&["lint", "--release", "banana", bad.to_str().unwrap()]);
     assert!(run.code == 2 && run.stderr.contains("'banana'"), "{run:?}");
@@ -359,16 +363,16 @@ fn a_release_is_numbers_with_dots() {
 }
 
 #[test]
-fn the_list_of_rules_needs_no_file() {
+fn rules_are_listed_without_a_file() {
     let run = mcctl(&["lint", "--list"]);
     let list = run.succeeds();
-    assert_eq!(list.lines().count(), CHECKS.len());
+    assert!(list.starts_with("rule") && list.lines().count() > CHECKS.len(), "{list}");
     let run = mcctl(&["lint", "--list", "--json"]);
     let document: Value = serde_json::from_str(run.succeeds()).expect("JSON");
     assert_eq!(document["rules"].as_array().map(Vec::len), Some(CHECKS.len()));
 }
 
-/// What `mcctl render` writes of an example: names and texts.
+/// The files that `mcctl render` writes for an example, as pairs of name and text.
 fn rendered(format: &str, example: &Path) -> Vec<(String, String)> {
     let run = mcctl(&["render", format, example.to_str().unwrap(), "--json"]);
     let document: Value = serde_json::from_str(run.succeeds()).expect("JSON");
@@ -376,13 +380,13 @@ fn rendered(format: &str, example: &Path) -> Vec<(String, String)> {
     document["files"].as_array().unwrap().iter().map(|file| (text(&file["name"]), text(&file["text"]))).collect()
 }
 
-/// Names of files that lint does not read: they set up the host.
+/// Whether the file sets up the host. Lint does not check such files.
 fn sets_up_the_host(name: &str) -> bool {
     name.ends_with(".conf") || name.ends_with(".target") || name.ends_with(".md") || name.ends_with(".slice")
 }
 
 #[test]
-fn what_render_writes_gives_nothing_above_info() {
+fn rendered_files_yield_no_warning() {
     let examples = Path::new(env!("CARGO_MANIFEST_DIR")).join("fixtures/deploy");
     let mut examples: Vec<PathBuf> = fs::read_dir(examples).unwrap().map(|entry| entry.unwrap().path()).collect();
     examples.retain(|path| path.extension().is_some_and(|e| e == "toml" || e == "yaml"));
@@ -390,26 +394,27 @@ fn what_render_writes_gives_nothing_above_info() {
     assert!(examples.len() >= 5);
     let (mut wrong, mut processes) = (Vec::new(), 0);
     for example in &examples {
-        for (format, _) in mcctl::engine::deploy::render::Kind::ALL {
+        for (format, _) in mcctl::engine::deploy::render::RenderFormat::ALL {
             let texts = rendered(format, example);
             let texts: Vec<(String, String)> = texts.into_iter().filter(|(name, _)| !sets_up_the_host(name)).collect();
-            let sources: Vec<Source<'_>> =
-                texts.iter().map(|(name, text)| Source { name, bytes: text.as_bytes(), kind: None }).collect();
-            let called = format!("{format} of {}", example.display());
-            let scene = read(&sources).unwrap_or_else(|(name, error)| panic!("{called}: {name}: {error}"));
-            processes += scene.processes.iter().filter(|process| process.role.is_client()).count();
-            let found: Vec<Finding> = check_scene(&scene).into_iter().filter(|f| f.severity > Severity::Info).collect();
+            let sources: Vec<SourceFile<'_>> =
+                texts.iter().map(|(name, text)| SourceFile { name, bytes: text.as_bytes(), kind: None }).collect();
+            let label = format!("{format} of {}", example.display());
+            let deployment = read(&sources).unwrap_or_else(|(name, error)| panic!("{label}: {name}: {error}"));
+            processes += deployment.processes.iter().filter(|process| process.role.is_client()).count();
+            let found: Vec<Finding> =
+                check_deployment(&deployment).into_iter().filter(|f| f.severity > Severity::Info).collect();
             for finding in found {
                 let [finding_text, evidence, next] = [&finding.finding, &finding.evidence, &finding.remedy];
-                wrong.push(format!("{called}: {}\n    {finding_text}\n    {evidence}\n    {next}", shown(&finding)));
+                wrong.push(format!("{label}: {}\n    {finding_text}\n    {evidence}\n    {next}", shown(&finding)));
             }
         }
     }
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
-    assert!(processes > 30, "the processes were not understood: {processes}");
+    assert!(processes > 30, "lint recognized only {processes} processes");
 }
 
-/// Some fixture's text.
+/// Any file of any fixture.
 fn any_fixture() -> impl Strategy<Value = (String, String)> {
     let all: Vec<(String, String)> =
         ["bad", "clean"].iter().flat_map(|which| fixtures(which)).flat_map(|fixture| texts(&fixture)).collect();
@@ -417,9 +422,9 @@ fn any_fixture() -> impl Strategy<Value = (String, String)> {
 }
 
 fn must_not_panic(name: &str, bytes: &[u8]) {
-    for kind in std::iter::once(None).chain(mcctl::engine::lint::Kind::ALL.iter().map(|(kind, _)| Some(*kind))) {
-        if let Ok(scene) = read(&[Source { name, bytes, kind }]) {
-            check_scene(&scene);
+    for kind in std::iter::once(None).chain(mcctl::engine::lint::FileKind::ALL.iter().map(|(kind, _)| Some(*kind))) {
+        if let Ok(deployment) = read(&[SourceFile { name, bytes, kind }]) {
+            check_deployment(&deployment);
         }
     }
 }
@@ -428,17 +433,17 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 64, ..ProptestConfig::default() })]
 
     #[test]
-    fn no_bytes_make_it_panic(bytes in prop::collection::vec(any::<u8>(), 0..400), name in "[a-z]{1,4}\\.(yaml|json|sh|env|service|x)") {
+    fn arbitrary_bytes_do_not_panic(bytes in prop::collection::vec(any::<u8>(), 0..400), name in "[a-z]{1,4}\\.(yaml|json|sh|env|service|x)") {
         must_not_panic(&name, &bytes);
     }
 
     #[test]
-    fn no_text_of_its_alphabet_makes_it_panic(text in "[-\\[\\]{}:,&*!|>'\"#%@`$ \\\\\\n=a-zA-Z0-9._/]{0,300}", name in "[a-z]{1,4}\\.(yaml|json|sh|env|service|x)") {
+    fn texts_of_the_grammar_alphabet_do_not_panic(text in "[-\\[\\]{}:,&*!|>'\"#%@`$ \\\\\\n=a-zA-Z0-9._/]{0,300}", name in "[a-z]{1,4}\\.(yaml|json|sh|env|service|x)") {
         must_not_panic(&name, text.as_bytes());
     }
 
     #[test]
-    fn no_piece_of_a_fixture_makes_it_panic((name, text) in any_fixture(), from in any::<prop::sample::Index>(), to in any::<prop::sample::Index>(), junk in "[-:{}\\[\\]&*'\"|\\n ]{0,4}") {
+    fn pieces_of_fixtures_do_not_panic((name, text) in any_fixture(), from in any::<prop::sample::Index>(), to in any::<prop::sample::Index>(), junk in "[-:{}\\[\\]&*'\"|\\n ]{0,4}") {
         let (from, to) = (from.index(text.len() + 1), to.index(text.len() + 1));
         let bytes = text.as_bytes();
         must_not_panic(&name, &bytes[..to]);
@@ -447,36 +452,84 @@ proptest! {
     }
 }
 
-/// Why the text is refused.
-fn refused(name: &str, text: &str) -> String {
-    let sources = [Source { name, bytes: text.as_bytes(), kind: None }];
-    read(&sources).map(|_| ()).expect_err("too much").1.to_string()
+fn read_error(name: &str, text: &str) -> ReadError {
+    let sources = [SourceFile { name, bytes: text.as_bytes(), kind: None }];
+    read(&sources).map(|_| ()).expect_err("the input is over a limit").1
 }
 
 #[test]
-fn what_no_deployment_says_is_refused_before_it_takes_time() {
+fn inputs_over_a_limit_are_rejected_before_they_cost_time() {
+    let over = |name: &str, text: &str| match read_error(name, text) {
+        ReadError::TooMany { what, most } => (what, most),
+        error => panic!("{name}: {error}"),
+    };
     let service = "  sN: {image: x, command: [mc_store_rest_server], environment: {MOONCAKE_MASTER: \"m:50051\"}}\n";
     let services: String = (0..2000).map(|n| service.replace("sN", &format!("s{n}"))).collect();
-    assert_eq!(refused("compose.yaml", &format!("services:\n{services}")), "it has more than 1024 processes");
+    assert_eq!(over("compose.yaml", &format!("services:\n{services}")), ("processes", 1024));
     let service = "apiVersion: v1\nkind: Service\nmetadata: {name: a}\nspec: {selector: {a: b}}\n---\n";
-    assert_eq!(refused("many.yaml", &service.repeat(5000)), "it has more than 4096 Services");
+    assert_eq!(over("many.yaml", &service.repeat(5000)), ("Services", 4096));
     let words = "--x, ".repeat(10_000);
-    assert_eq!(
-        refused("compose.yaml", &format!("services:\n  m: {{image: x, command: [mooncake_master, {words}]}}\n")),
-        "it has more than 4096 words and variables of a process"
-    );
-    assert_eq!(
-        refused("long.sh", &format!("mooncake_master {}", "--x ".repeat(10_000))),
-        "it has more than 4096 words and variables of a process"
-    );
+    let compose = format!("services:\n  m: {{image: x, command: [mooncake_master, {words}]}}\n");
+    assert_eq!(over("compose.yaml", &compose).1, 4096);
+    assert_eq!(over("long.sh", &format!("mooncake_master {}", "--x ".repeat(10_000))).1, 4096);
     let variables: String = (0..10_000).map(|n| format!("MC_{n}=1\n")).collect();
-    assert_eq!(refused("long.env", &variables), "it has more than 4096 assignments");
-    assert!(refused("long.sh", &"mooncake_master\n".repeat(100_000)).contains("a manifest may have 262144"));
-    assert_eq!(refused("many.sh", &"mooncake_master\n".repeat(2000)), "it has more than 1024 processes");
+    assert_eq!(over("long.env", &variables), ("assignments", 4096));
+    assert_eq!(over("many.sh", &"mooncake_master\n".repeat(2000)), ("processes", 1024));
+    let long = read_error("long.sh", &"mooncake_master\n".repeat(100_000));
+    assert!(matches!(long, ReadError::TooLarge { most: 262_144, .. }), "{long}");
 }
 
 #[test]
-fn a_unit_of_root_needs_no_limit_and_a_folder_is_not_below_one_whose_name_it_begins_with() {
+fn read_errors_have_plain_texts() {
+    let texts = [
+        ("a.yaml", "apiVersion: v1\nkind: [\n"),
+        ("a.yaml", "a: 1\n{{ if .x }}\nb: 2\n{{ end }}\n"),
+        ("a.json", "{\n \"protocol\": \"tcp\",\n}\n"),
+        ("a.yaml", ""),
+        ("a.sh", "a\0b"),
+        ("a.txt", "Dear all,\nthe cache is slow.\n"),
+        ("a.conf", "vm.nr_hugepages = 1\n"),
+        ("Chart.yaml", "name: a\n"),
+        ("values.yaml", "image: {repository: a}\n"),
+        ("kustomization.yaml", "resources: [a.yaml]\n"),
+    ];
+    let error = |name: &str, text: &str| {
+        let source = SourceFile { name, bytes: text.as_bytes(), kind: None };
+        read_each(&[source]).1.into_iter().map(|(name, error)| format!("{name}: {error}\n")).collect::<String>()
+    };
+    insta::with_settings!({prepend_module_to_snapshot => false, omit_expression => true}, {
+        insta::assert_snapshot!("lint_read_errors", texts.map(|(name, text)| error(name, text)).concat());
+    });
+}
+
+/// Every finding text of the fixtures, once per rule and text.
+#[test]
+fn finding_texts_of_all_fixtures() {
+    let mut all = BTreeSet::new();
+    for fixture in fixtures("bad") {
+        for f in lint(&texts(&fixture)) {
+            all.insert(format!(
+                "{} {}: {}\n    found: {}\n    next:  {}\n",
+                f.id, f.severity, f.finding, f.evidence, f.remedy
+            ));
+        }
+    }
+    insta::with_settings!({prepend_module_to_snapshot => false, omit_expression => true}, {
+        insta::assert_snapshot!("lint_findings", all.into_iter().collect::<String>());
+    });
+}
+
+#[test]
+fn passwords_in_urls_are_masked() {
+    let text =
+        "MOONCAKE_MASTER=http://me:secret@10.1.2.3:50051 MOONCAKE_LOCAL_HOSTNAME=10.1.2.4 mc_store_rest_server\n";
+    let found = lint(&[("start.sh".to_owned(), text.to_owned())]);
+    assert!(found.iter().any(|finding| finding.evidence.contains("http://me:***@")), "{found:#?}");
+    assert!(!format!("{found:?}").contains("secret"), "{found:#?}");
+}
+
+#[test]
+fn root_units_need_no_memlock_and_mounts_match_whole_path_components() {
     let ids = |name: &str, text: &str| -> Vec<&'static str> {
         let found = lint(&[(name.to_owned(), text.to_owned())]);
         found.iter().filter(|finding| finding.severity > Severity::Info).map(|finding| finding.id).collect()
@@ -496,15 +549,15 @@ fn a_unit_of_root_needs_no_limit_and_a_folder_is_not_below_one_whose_name_it_beg
 }
 
 #[test]
-fn what_runs_on_one_host_may_belong_to_several_stores() {
-    use mcctl::engine::lint::{Scene, running_process};
+fn running_processes_may_belong_to_different_stores() {
+    use mcctl::engine::lint::{ParsedDeployment, running_process};
     let store = |pid, master: &str, protocol: &str| {
         let variables =
             format!("MOONCAKE_MASTER={master}\0MOONCAKE_PROTOCOL={protocol}\0MOONCAKE_LOCAL_HOSTNAME=10.1.2.4\0");
         running_process(pid, b"mc_store_rest_server\0", Some(variables.as_bytes())).unwrap()
     };
     let found = |processes| {
-        let found = check_scene(&Scene { processes, ..Scene::default() });
+        let found = check_deployment(&ParsedDeployment { processes, ..ParsedDeployment::default() });
         found.into_iter().filter(|f| f.severity == Severity::Error).map(|f| f.id).collect::<Vec<_>>()
     };
     let one = store(1, "10.1.2.3:50051", "tcp");

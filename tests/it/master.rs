@@ -1,4 +1,4 @@
-//! The master's shell: many threads at one state, and what it tells when a client goes.
+//! The running master: concurrent callers, the events of an expired client, and stalls.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -7,11 +7,11 @@ use std::time::{Duration, Instant};
 use mcctl::engine::base::{ClientId, ErrorCode, HostPort, SegmentId};
 use mcctl::engine::env::RealEnv;
 use mcctl::engine::master::view::AdminView;
-use mcctl::engine::master::{Departure, Effect, MasterConfig, MasterHandle, MasterServer};
+use mcctl::engine::master::{MasterConfig, MasterHandle, MasterServer, StateEffect, UnmountReason};
 use mcctl::engine::wire::types::{ClientStatus, ObjectMeta, ReplicaType, ReplicateConfig, Segment};
 use mcctl::engine::wire::{MasterApi, Text};
 
-use crate::sim::Ahead;
+use crate::sim::AdjustableClock;
 
 const T: Text<'static> = Text(b"default");
 const ME: ClientId = ClientId(1, 1);
@@ -37,7 +37,7 @@ fn segment(id: u64, size: u64) -> Segment {
     }
 }
 
-/// Put a key; false when there was no room.
+/// Puts a key. Returns false if there was no space.
 fn put(master: &MasterHandle<RealEnv>, client: ClientId, key: &str, bytes: u64) -> bool {
     match master.call().put_start(client, key.into(), bytes, ReplicateConfig::default(), T) {
         Ok(_) => {
@@ -66,7 +66,7 @@ fn ranges(master: &MasterHandle<RealEnv>) -> BTreeMap<u64, u64> {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn many_threads_at_a_full_pool_leave_no_byte_in_two_places_and_sums_that_agree() {
+async fn concurrent_puts_never_allocate_a_byte_twice() {
     let server = server(|config| config.policy.lease_ttl = Duration::from_millis(20)).await;
     let handle = server.handle();
     for id in 1..=4 {
@@ -94,47 +94,49 @@ async fn many_threads_at_a_full_pool_leave_no_byte_in_two_places_and_sums_that_a
     };
     let work = &work;
     tokio::task::block_in_place(|| std::thread::scope(|scope| (0..4).for_each(|t| drop(scope.spawn(move || work(t))))));
-    assert!(stored.load(Ordering::Relaxed) > 2_000, "most puts find room");
-    // Eviction may still be at work; a reading in between two equal sums is one.
+    assert!(stored.load(Ordering::Relaxed) > 2_000, "most puts succeed");
+    // Eviction may still run, so the ranges count only if the sums before and after are equal.
     let began = Instant::now();
     let ranges = loop {
-        let before = handle.figures().1;
+        let before = handle.metrics().1;
         let ranges = ranges(&handle);
-        if handle.figures().1 == before {
+        if handle.metrics().1 == before {
             assert_eq!(before.allocated_bytes, ranges.values().sum::<u64>());
             break ranges;
         }
         assert!(began.elapsed() < Duration::from_secs(10), "eviction does not end");
     };
     let ends = ranges.iter().map(|(at, bytes)| at + bytes);
-    assert!(ends.zip(ranges.keys().skip(1)).all(|(end, next)| end <= *next), "a byte in two places");
-    assert!(handle.figures().0.evicted_keys > 0);
+    assert!(ends.zip(ranges.keys().skip(1)).all(|(end, next)| end <= *next), "a byte is allocated twice");
+    assert!(handle.metrics().0.evicted_keys > 0);
     server.stop().await;
 }
 
 #[tokio::test]
-async fn who_listens_hears_of_a_client_that_went_and_of_what_it_lent() {
+async fn subscribers_get_the_events_of_an_expired_client() {
     let server = server(|config| config.policy.client_ttl = Duration::from_millis(50)).await;
     let handle = server.handle();
-    let mut departures = handle.departures();
+    let mut events_receiver = handle.unmount_events();
     handle.call().mount_segment(segment(1, KIB), ME).unwrap();
     assert!(handle.has_segment_named("127.0.0.1:1"));
-    let mut heard = Vec::new();
+    let mut events = Vec::new();
     let began = Instant::now();
-    while heard.len() < 2 && began.elapsed() < Duration::from_secs(10) {
-        heard.push(tokio::time::timeout(Duration::from_secs(10), departures.recv()).await.unwrap().unwrap());
+    while events.len() < 2 && began.elapsed() < Duration::from_secs(10) {
+        events.push(tokio::time::timeout(Duration::from_secs(10), events_receiver.recv()).await.unwrap().unwrap());
     }
-    let gone = |effect: &Effect| match effect {
-        Effect::Unmounted { name, reason: Departure::Expired, last_of_name: true, .. } => name.0 == "127.0.0.1:1",
+    let unmounted = |effect: &StateEffect| match effect {
+        StateEffect::Unmounted { name, reason: UnmountReason::ClientExpired, last_of_name: true, .. } => {
+            name.0 == "127.0.0.1:1"
+        }
         _ => false,
     };
-    assert!(heard.iter().any(gone) && heard.contains(&Effect::ClientExpired { client: ME }), "{heard:?}");
+    assert!(events.iter().any(unmounted) && events.contains(&StateEffect::ClientExpired { client: ME }), "{events:?}");
     assert!(!handle.has_segment_named("127.0.0.1:1"));
     server.stop().await;
 }
 
 #[tokio::test]
-async fn a_failed_allocation_makes_room_by_itself_within_moments() {
+async fn a_failed_allocation_triggers_eviction() {
     let server = server(|config| config.policy.watermark = 1.0).await;
     let handle = server.handle();
     handle.call().mount_segment(segment(1, 100 * KIB), ME).unwrap();
@@ -145,56 +147,56 @@ async fn a_failed_allocation_makes_room_by_itself_within_moments() {
     assert!(nth >= 98);
     let began = Instant::now();
     while !put(&handle, ME, "another", KIB) {
-        assert!(began.elapsed() < Duration::from_secs(10), "no room was made");
+        assert!(began.elapsed() < Duration::from_secs(10), "nothing was evicted");
         tokio::time::sleep(Duration::from_millis(5)).await;
     }
     server.stop().await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_master_that_stood_still_takes_nobody_for_dead_whose_ping_it_has_not_read() {
-    let env = Ahead::default();
+async fn no_client_expires_in_a_stall_while_its_ping_is_unread() {
+    let env = AdjustableClock::default();
     let mut config = MasterConfig::new(HostPort::new("127.0.0.1", 0));
     config.threads = 1;
     config.policy.client_ttl = Duration::from_secs(2);
     let server = MasterServer::start(config, env.clone()).await.unwrap();
     let handle = server.handle();
-    let mut departures = handle.departures();
-    let lent = segment(1, 256 * KIB);
-    handle.call().mount_segment(lent.clone(), ME).unwrap();
-    handle.call().remount_segment(vec![lent], ME).unwrap();
+    let mut events_receiver = handle.unmount_events();
+    let mounted = segment(1, 256 * KIB);
+    handle.call().mount_segment(mounted.clone(), ME).unwrap();
+    handle.call().remount_segment(vec![mounted], ME).unwrap();
     for _ in 0..3 {
-        env.put_forward(Duration::from_secs(60));
-        // either the clockwork comes first or the ping does
+        env.advance(Duration::from_secs(60));
+        // Either the ticker runs first or the ping is read first.
         tokio::time::sleep(Duration::from_millis(300)).await;
         assert_eq!(handle.call().ping(ME).unwrap().client_status, ClientStatus::OK);
-        env.put_forward(Duration::from_secs(60));
+        env.advance(Duration::from_secs(60));
         assert_eq!(handle.call().ping(ME).unwrap().client_status, ClientStatus::OK);
     }
-    assert!(departures.try_recv().is_err());
-    // and who is silent from now on is gone after its two seconds
-    let gone = tokio::time::timeout(Duration::from_secs(20), departures.recv()).await.unwrap().unwrap();
-    assert!(matches!(gone, Effect::ClientExpired { client: ME }), "{gone:?}");
+    assert!(events_receiver.try_recv().is_err());
+    // Without further pings the client expires after two seconds.
+    let gone = tokio::time::timeout(Duration::from_secs(20), events_receiver.recv()).await.unwrap().unwrap();
+    assert!(matches!(gone, StateEffect::ClientExpired { client: ME }), "{gone:?}");
     server.stop().await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_worker_that_has_not_polled_for_seconds_is_stuck_until_it_polls() {
-    let env = Ahead::default();
+async fn a_worker_is_stuck_until_it_polls_again() {
+    let env = AdjustableClock::default();
     let mut config = MasterConfig::new(HostPort::new("127.0.0.1", 0));
     config.threads = 1;
     let server = MasterServer::start(config, env.clone()).await.unwrap();
     let handle = server.handle();
-    assert_eq!(handle.stuck(), None);
-    // A beat may come between the two; not each time.
-    let noticed = (0..20).any(|_| {
-        env.put_forward(Duration::from_secs(10));
-        handle.stuck().is_some()
+    assert_eq!(handle.stuck_for(), None);
+    // The worker may poll between the two steps, but not every time.
+    let detected = (0..20).any(|_| {
+        env.advance(Duration::from_secs(10));
+        handle.stuck_for().is_some()
     });
-    assert!(noticed);
+    assert!(detected);
     let began = Instant::now();
-    while handle.stuck().is_some() {
-        assert!(began.elapsed() < Duration::from_secs(20), "it polls twice a second");
+    while handle.stuck_for().is_some() {
+        assert!(began.elapsed() < Duration::from_secs(20), "the worker polls twice a second");
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
     server.stop().await;

@@ -1,13 +1,13 @@
-//! The metadata service over real HTTP: the captured answers of the real one, and the mends.
+//! The metadata service over real HTTP: the captured answers of the real service, and the documented differences.
 
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use mcctl::engine::base::HostPort;
 use mcctl::engine::env::RealEnv;
-use mcctl::engine::http::Running;
+use mcctl::engine::http::HttpServer;
 use mcctl::engine::metadata::probe::PROBE_LIMIT;
-use mcctl::engine::metadata::table::Forgotten;
+use mcctl::engine::metadata::records::RemovedRecords;
 use mcctl::engine::metadata::{KeySpace, MetadataClient, MetadataError, MetadataService};
 use proptest::prelude::*;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -16,7 +16,7 @@ use tokio::net::TcpListener;
 use crate::http::{Connection, replay};
 use crate::sim::SimEnv;
 
-async fn serve() -> (MetadataService<RealEnv>, Running, MetadataClient) {
+async fn serve() -> (MetadataService<RealEnv>, HttpServer, MetadataClient) {
     let service = MetadataService::new(RealEnv::new(), KeySpace::default());
     let running = service.start(&HostPort::new("127.0.0.1", 0)).await.unwrap();
     let client = MetadataClient::http(&format!("http://{}/metadata", running.at())).unwrap();
@@ -27,38 +27,38 @@ fn rpc_meta(port: u16) -> Bytes {
     format!("{{\"ip_or_host_name\":\"127.0.0.1\",\"rpc_port\":{port}}}").into()
 }
 
-/// What an engine's handshake port does with a connection.
+/// How an owner's handshake port treats a connection.
 #[derive(Clone, Copy)]
-enum Owner {
+enum OwnerBehavior {
     Answers,
-    ClosesInOrder,
+    Closes,
     Hangs,
-    IsAnotherProgram,
-    IsGone,
+    OtherProtocol,
+    Dead,
 }
 
-/// The port at which `owner` lives, and what keeps it alive.
-async fn owner(owner: Owner) -> (u16, Option<tokio::task::JoinHandle<()>>) {
+/// The handshake port of an owner, and the task that serves it.
+async fn owner(owner: OwnerBehavior) -> (u16, Option<tokio::task::JoinHandle<()>>) {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let port = listener.local_addr().unwrap().port();
-    if let Owner::IsGone = owner {
+    if let OwnerBehavior::Dead = owner {
         return (port, None);
     }
     let task = tokio::spawn(async move {
         let mut open = Vec::new();
         while let Ok((mut stream, _)) = listener.accept().await {
             match owner {
-                Owner::Answers => {
+                OwnerBehavior::Answers => {
                     let mut probe = [0; 12];
                     stream.read_exact(&mut probe).await.unwrap();
                     assert_eq!(&probe, b"\x04\0\0\0\0\0\0\0\x03{}\n");
                     stream.write_all(b"\x15\0\0\0\0\0\0\0\x03{\"status\":\"success\"}\n").await.unwrap();
                 }
-                Owner::ClosesInOrder => {
+                OwnerBehavior::Closes => {
                     let _ = stream.read(&mut [0; 64]).await;
                 }
-                Owner::IsAnotherProgram => stream.write_all(b"SSH-2.0-OpenSSH_9.6\r\n").await.unwrap(),
-                Owner::Hangs | Owner::IsGone => open.push(stream),
+                OwnerBehavior::OtherProtocol => stream.write_all(b"SSH-2.0-OpenSSH_9.6\r\n").await.unwrap(),
+                OwnerBehavior::Hangs | OwnerBehavior::Dead => open.push(stream),
             }
         }
     });
@@ -66,20 +66,20 @@ async fn owner(owner: Owner) -> (u16, Option<tokio::task::JoinHandle<()>>) {
 }
 
 #[tokio::test]
-async fn every_captured_request_is_answered_as_the_real_server_does() {
+async fn captured_requests_get_the_real_servers_answers() {
     let (_service, running, _) = serve().await;
     replay("metadata.txt", running.at().port).await;
 }
 
 #[tokio::test]
-async fn a_name_changes_hands_only_when_its_owner_is_gone() {
+async fn a_name_is_taken_over_only_from_a_dead_owner() {
     let (_service, _running, client) = serve().await;
     let cases = [
-        (Owner::Answers, false),
-        (Owner::ClosesInOrder, false),
-        (Owner::Hangs, true),
-        (Owner::IsAnotherProgram, true),
-        (Owner::IsGone, true),
+        (OwnerBehavior::Answers, false),
+        (OwnerBehavior::Closes, false),
+        (OwnerBehavior::Hangs, true),
+        (OwnerBehavior::OtherProtocol, true),
+        (OwnerBehavior::Dead, true),
     ];
     for (n, (kind, taken)) in cases.into_iter().enumerate() {
         let (port, task) = owner(kind).await;
@@ -105,36 +105,36 @@ async fn a_name_changes_hands_only_when_its_owner_is_gone() {
 }
 
 #[tokio::test]
-async fn a_dead_clients_records_are_removed_under_the_spelling_that_engines_use() {
+async fn a_dead_clients_records_are_removed_under_the_engines_spelling() {
     let (service, _running, client) = serve().await;
     client.put("mooncake/rpc_meta/localhost:12805", rpc_meta(1)).await.unwrap();
     client.put("mooncake/ram/localhost:12805", "d".into()).await.unwrap();
-    assert_eq!(service.forget_segment("localhost:12805"), Forgotten { ram: true, rpc_meta: true });
+    assert_eq!(service.remove_segment("localhost:12805"), RemovedRecords { ram: true, rpc_meta: true });
     assert_eq!(client.get("mooncake/ram/localhost:12805").await.unwrap(), None);
     assert!(!client.remove("mooncake/rpc_meta/localhost:12805").await.unwrap());
     assert_eq!(service.records(), 0);
 }
 
 #[tokio::test]
-async fn an_expired_owner_is_not_asked_though_it_would_answer() {
+async fn an_expired_owner_is_not_probed_even_if_it_would_answer() {
     let (service, _running, client) = serve().await;
-    let (port, _task) = owner(Owner::Answers).await;
+    let (port, _task) = owner(OwnerBehavior::Answers).await;
     client.put("mooncake/rpc_meta/n", rpc_meta(port)).await.unwrap();
-    service.owner_expired("n");
+    service.mark_owner_expired("n");
     client.put("mooncake/rpc_meta/n", rpc_meta(1)).await.unwrap();
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn of_many_that_take_over_a_dead_owners_name_one_wins() {
+async fn one_of_many_concurrent_take_overs_wins() {
     let (_service, _running, client) = serve().await;
-    let (port, _) = owner(Owner::IsGone).await;
+    let (port, _) = owner(OwnerBehavior::Dead).await;
     client.put("mooncake/rpc_meta/n", rpc_meta(port)).await.unwrap();
-    // Each of them is alive, so that whoever comes second finds the first one answering.
+    // Each contender is alive, so the later ones find a live owner.
     let mut tries = tokio::task::JoinSet::new();
     for _ in 0..8 {
         let client = client.clone();
         tries.spawn(async move {
-            let (port, _task) = owner(Owner::Answers).await;
+            let (port, _task) = owner(OwnerBehavior::Answers).await;
             client.put("mooncake/rpc_meta/n", rpc_meta(port)).await.map(|()| port)
         });
     }
@@ -146,7 +146,7 @@ async fn of_many_that_take_over_a_dead_owners_name_one_wins() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn writes_of_many_engines_at_once_are_all_kept() {
+async fn concurrent_writes_of_many_engines_are_all_kept() {
     let (service, _running, client) = serve().await;
     let mut writes = tokio::task::JoinSet::new();
     for n in 0..64 {
@@ -166,7 +166,7 @@ async fn writes_of_many_engines_at_once_are_all_kept() {
 }
 
 #[tokio::test]
-async fn a_large_record_comes_back_and_a_larger_one_is_refused() {
+async fn a_large_record_round_trips_and_a_larger_one_is_refused() {
     let (_service, running, client) = serve().await;
     let large = Bytes::from(vec![b'x'; 5 << 20]);
     client.put("mooncake/ram/large", large.clone()).await.unwrap();
@@ -177,7 +177,7 @@ async fn a_large_record_comes_back_and_a_larger_one_is_refused() {
 }
 
 #[tokio::test]
-async fn a_port_that_is_taken_is_an_error_that_names_it() {
+async fn a_port_in_use_is_an_error_with_the_address() {
     let (service, running, _) = serve().await;
     let error = service.start(running.at()).await.unwrap_err();
     assert!(error.source.kind() == std::io::ErrorKind::AddrInUse);
@@ -185,7 +185,7 @@ async fn a_port_that_is_taken_is_an_error_that_names_it() {
 }
 
 #[tokio::test]
-async fn stopping_frees_the_port_at_once_in_spite_of_idle_and_half_sent_requests() {
+async fn stopping_frees_the_port_despite_open_connections() {
     let (service, running, _) = serve().await;
     let at = running.at().clone();
     let mut idle = Connection::to(at.port).await;
@@ -201,7 +201,7 @@ async fn stopping_frees_the_port_at_once_in_spite_of_idle_and_half_sent_requests
 }
 
 #[tokio::test]
-async fn what_is_no_http_is_refused_and_the_service_goes_on() {
+async fn invalid_http_is_refused_and_the_service_continues() {
     let (_service, running, client) = serve().await;
     for bad in [&b"\x00\x01\x02\x03\x04\x05\x06\x07\x08\r\n\r\n"[..], b"GET /metadata?key=\xff\xfe HTTP/9\r\n\r\n"] {
         let mut connection = Connection::to(running.at().port).await;
@@ -211,18 +211,18 @@ async fn what_is_no_http_is_refused_and_the_service_goes_on() {
     let mut long = Connection::to(running.at().port).await;
     let mut head = b"GET /metadata?key=".to_vec();
     head.resize(200 << 10, b'a');
-    // The server may close before it has taken it all.
+    // The server may close before it has read everything.
     let _ = tokio::time::timeout(Duration::from_secs(5), long.send(&head)).await;
     assert_eq!(client.get("k").await.unwrap(), None);
 }
 
 #[tokio::test]
-async fn a_service_that_is_not_there_is_an_error_within_the_connect_limit() {
-    let (port, _) = owner(Owner::IsGone).await;
+async fn an_unavailable_service_is_an_error_within_the_limits() {
+    let (port, _) = owner(OwnerBehavior::Dead).await;
     let client = MetadataClient::http(&format!("http://127.0.0.1:{port}/metadata")).unwrap();
     let error = client.get("mooncake/ram/x").await.unwrap_err();
     assert!(matches!(&error, MetadataError::Unreachable { key, .. } if key == "mooncake/ram/x"), "{error}");
-    let (port, _task) = owner(Owner::Hangs).await;
+    let (port, _task) = owner(OwnerBehavior::Hangs).await;
     let client = MetadataClient::http(&format!("http://127.0.0.1:{port}/metadata")).unwrap();
     let started = Instant::now();
     let error = client.get("k").await.unwrap_err();
@@ -230,10 +230,10 @@ async fn a_service_that_is_not_there_is_an_error_within_the_connect_limit() {
     assert!(started.elapsed() < Duration::from_secs(4));
 }
 
-/// The same service as a host of a simulated network: an owner that is cut off loses its name after the probe's limit of virtual
-/// time, and one that answers again keeps the next one's hands off.
+/// The service on a simulated network: an owner behind a partition loses its name after the probe's limit in virtual time, and a
+/// reachable one keeps it.
 #[test]
-fn an_owner_behind_a_partition_loses_its_name_and_one_that_is_reachable_keeps_it() {
+fn an_owner_behind_a_partition_loses_its_name() {
     let mut sim = turmoil::Builder::new()
         .rng_seed(11)
         .simulation_duration(Duration::from_secs(60))
@@ -281,7 +281,7 @@ proptest! {
         runtime.block_on(async {
             let (_service, _running, client) = serve().await;
             for (n, key) in keys.iter().enumerate() {
-                // Each write must be seen under exactly its own key, whatever the key is made of.
+                // Each write must be visible under exactly its own key, for any characters in the key.
                 let key = format!("{n}{key}");
                 let value = Bytes::from([value.as_slice(), n.to_string().as_bytes()].concat());
                 client.put(&key, value.clone()).await.unwrap();

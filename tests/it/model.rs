@@ -1,16 +1,16 @@
-//! The master against a model of plain maps: the same generated calls to both, and after each of them the same answers, the same
-//! sums, and no byte in two places.
+//! Compares the master with a model of plain maps. Both get the same generated calls. After each call the answers and sums must be
+//! equal, and no byte may be allocated twice.
 //!
-//! Two things the model takes from the master instead of predicting them: where memory was found, and which of equally old objects
-//! was evicted. It checks that they were allowed.
+//! The model does not predict two choices of the master: the allocated memory, and the victim among equally old objects. It checks that
+//! they are valid.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
 
 use mcctl::engine::base::{ClientId, ErrorCode, Mono, SegmentId};
-use mcctl::engine::master::{Call, Direct, Effects, MasterState, Policy};
+use mcctl::engine::master::{DirectAccess, Effects, MasterCall, MasterState, StorePolicy};
 use mcctl::engine::wire::types::{
-    ClientStatus, ObjectMeta, Place, ReplicaDescriptor, ReplicaType, ReplicateConfig, Segment, SoftPinAction,
+    ClientStatus, ObjectMeta, ReplicaDescriptor, ReplicaLocation, ReplicaType, ReplicateConfig, Segment, SoftPinAction,
 };
 use mcctl::engine::wire::{Expected, MasterApi, Text, TextBuf};
 use proptest::prelude::*;
@@ -90,9 +90,9 @@ struct Object {
 #[derive(Debug, Default)]
 struct Model {
     now: u64,
-    /// Segment -> client, size, when it leaves.
+    /// Segment -> client, size, end of its grace period.
     segments: BTreeMap<u64, (u64, u64, Option<u64>)>,
-    /// Client -> deadline, ok.
+    /// Client -> deadline, whether it is ok.
     clients: BTreeMap<u64, (u64, bool)>,
     objects: BTreeMap<u64, Object>,
     /// Segment, address, size, until.
@@ -111,7 +111,7 @@ impl Model {
         self.discards.retain(|discard| discard.0 != segment);
     }
 
-    /// Every range that is taken in a segment, with its length.
+    /// The allocated ranges of a segment with their lengths.
     fn taken(&self, segment: u64) -> Vec<(u64, u64)> {
         let live = self.objects.values().flat_map(|object| object.at.iter().map(|(s, a)| (*s, *a, object.size)));
         let waiting = self.discards.iter().map(|(s, a, size, _)| (*s, *a, *size));
@@ -128,14 +128,14 @@ impl Model {
         self.segments.values().map(|(_, size, _)| size).sum()
     }
 
-    /// Would a segment that takes new objects surely have room?
-    fn surely_has_room(&self, size: u64) -> bool {
+    /// Returns true if an open segment certainly has enough space.
+    fn certainly_has_space(&self, size: u64) -> bool {
         self.segments.iter().filter(|(_, (_, _, leaves))| leaves.is_none()).any(|(segment, (_, length, _))| {
             let mut free_from = base(*segment);
             let mut longest = 0;
             for (address, size) in self.taken(*segment) {
                 longest = longest.max(address - free_from);
-                // Long blocks take up to 7 bytes more than they were asked for.
+                // Long blocks use up to 7 bytes more than requested.
                 free_from = address + if size >= 400 { size.next_multiple_of(8) } else { size };
             }
             longest.max((base(*segment) + length).saturating_sub(free_from)) >= size + 8
@@ -143,11 +143,11 @@ impl Model {
     }
 
     fn discard(&mut self, key: u64, until: u64) {
-        let object = self.objects.remove(&key).expect("there");
+        let object = self.objects.remove(&key).expect("the object exists");
         self.discards.extend(object.at.iter().map(|(segment, address)| (*segment, *address, object.size, until)));
     }
 
-    /// What the clock brings about before eviction. How many writes were released.
+    /// Does the work that is due before eviction. Returns the number of released writes.
     fn pass(&mut self) -> u64 {
         let now = self.now;
         let gone: Vec<u64> = self.clients.iter().filter(|(_, (until, _))| *until <= now).map(|(id, _)| *id).collect();
@@ -165,7 +165,7 @@ impl Model {
         (before - self.discards.len() - self.objects.len()) as u64
     }
 
-    /// Check what eviction took, and take it, too.
+    /// Checks the evicted objects and removes them from the model.
     fn evict(&mut self, gone: &[u64], released: u64) {
         let (used, capacity) = (self.used() as f64, self.capacity() as f64);
         let ratio = if capacity == 0.0 { 0.0 } else { used / capacity };
@@ -173,7 +173,7 @@ impl Model {
         let due = (ratio > WATERMARK || self.wanted && ratio > 0.0) && base > 0 && self.now >= self.not_before;
         self.wanted &= base > 0 && !due;
         if !due {
-            assert!(gone.is_empty(), "evicted without need: {gone:?}");
+            assert!(gone.is_empty(), "unnecessary eviction: {gone:?}");
             return;
         }
         self.not_before = self.now + 10;
@@ -194,17 +194,17 @@ impl Model {
         soft.truncate(short);
         let mut leases = (Vec::new(), Vec::new());
         for key in gone {
-            let object = self.objects.remove(key).expect("it was there");
-            assert!(idle(&object), "evicted although protected: {object:?}");
+            let object = self.objects.remove(key).expect("the object existed");
+            assert!(idle(&object), "evicted a protected object: {object:?}");
             if object.soft_until > now { leases.1.push(object.lease) } else { leases.0.push(object.lease) }
         }
         leases.0.sort_unstable();
         leases.1.sort_unstable();
-        assert_eq!(leases, (plain, soft), "the oldest, as many as upstream's arithmetic says");
+        assert_eq!(leases, (plain, soft), "upstream's number of victims, oldest first");
     }
 }
 
-/// Segments lie a tebibyte apart.
+/// Segments are one tebibyte apart.
 fn base(segment: u64) -> u64 {
     segment << 40
 }
@@ -235,7 +235,7 @@ struct Pair {
 impl Pair {
     fn new() -> Pair {
         let ms = Duration::from_millis;
-        let master = MasterState::new(Policy {
+        let master = MasterState::new(StorePolicy {
             lease_ttl: ms(LEASE),
             soft_pin_ttl: ms(PIN),
             client_ttl: ms(CLIENT_TTL),
@@ -243,13 +243,17 @@ impl Pair {
             put_release_after: ms(RELEASE),
             watermark: WATERMARK,
             eviction_ratio: RATIO,
-            ..Policy::default()
+            ..StorePolicy::default()
         });
         Pair { master, effects: Effects::default(), model: Model { now: 100_000, ..Model::default() } }
     }
 
-    fn call(&mut self) -> Call<Direct<'_>> {
-        Call(Direct { state: &mut self.master, now: Mono::from_ms(self.model.now), effects: &mut self.effects })
+    fn call(&mut self) -> MasterCall<DirectAccess<'_>> {
+        MasterCall(DirectAccess {
+            state: &mut self.master,
+            now: Mono::from_ms(self.model.now),
+            effects: &mut self.effects,
+        })
     }
 
     fn run(&mut self, step: &Step) {
@@ -296,7 +300,7 @@ impl Pair {
                 self.model.segments.insert(segment, (client, size, Some(self.model.now + grace)));
             }
             Step::Ping { client } => {
-                let answer = self.call().ping(ClientId(client, 0)).expect("always").client_status;
+                let answer = self.call().ping(ClientId(client, 0)).expect("ping never fails").client_status;
                 let now = self.model.now;
                 let known = self.model.clients.get_mut(&client).is_some_and(|client| {
                     client.0 = now + CLIENT_TTL;
@@ -431,7 +435,7 @@ impl Pair {
             Ok(answer) => answer,
             Err(error) => {
                 assert_eq!(error, ErrorCode::NO_AVAILABLE_HANDLE);
-                assert!(!model.surely_has_room(size), "refused {size} although there is room");
+                assert!(!model.certainly_has_space(size), "refused {size} bytes despite enough space");
                 let open = model.segments.values().filter(|(_, _, leaves)| leaves.is_none()).count();
                 model.wanted |= open as u64 >= replicas;
                 return;
@@ -441,10 +445,10 @@ impl Pair {
         let at: Vec<(u64, u64)> = places(&answer).collect();
         for (nth, (segment, address)) in at.iter().enumerate() {
             let (_, length, leaves) = model.segments[segment];
-            assert_eq!(leaves, None, "a leaving segment takes nothing new");
+            assert_eq!(leaves, None, "a closed segment accepts no new objects");
             assert!(*address >= base(*segment) && address + size <= base(*segment) + length, "outside its segment");
             let overlaps = |(other, n): &(u64, u64)| *other < address + size && *address < other + n;
-            assert_eq!(model.taken(*segment).iter().find(|range| overlaps(range)), None, "a byte in two places");
+            assert_eq!(model.taken(*segment).iter().find(|range| overlaps(range)), None, "a byte is allocated twice");
             assert!(at[..nth].iter().all(|(other, _)| other != segment), "two replicas on one name");
         }
         let hard = matches!(pins, Pins::Hard) || kept_hard;
@@ -462,7 +466,7 @@ impl Pair {
         model.objects.insert(key, object);
     }
 
-    /// What a read finds; it leases what it finds.
+    /// Reads and leases an object.
     fn read(&mut self, key: u64) -> Expected<&Object> {
         let now = self.model.now;
         match self.model.objects.get_mut(&key) {
@@ -475,7 +479,7 @@ impl Pair {
         }
     }
 
-    fn is_there(&self, key: u64) -> bool {
+    fn exists(&self, key: u64) -> bool {
         self.master.peek(name(key).as_bytes()).map_err(|refusal| refusal.code()) != Err(ErrorCode::OBJECT_NOT_FOUND)
     }
 
@@ -483,13 +487,13 @@ impl Pair {
         let now = Mono::from_ms(self.model.now);
         while self.master.tick(now, now, &mut self.effects) {}
         let released = self.model.pass();
-        let gone: Vec<u64> = self.model.objects.keys().copied().filter(|key| !self.is_there(*key)).collect();
+        let gone: Vec<u64> = self.model.objects.keys().copied().filter(|key| !self.exists(*key)).collect();
         self.model.evict(&gone, released);
     }
 
     fn check(&self) {
         for key in 0..12 {
-            assert_eq!(self.is_there(key), self.model.objects.contains_key(&key), "key {key}");
+            assert_eq!(self.exists(key), self.model.objects.contains_key(&key), "key {key}");
         }
         let (gauges, model) = (self.master.gauges(), &self.model);
         let soft = |o: &&Object| !o.processing && !o.hard && o.soft_until > model.now;
@@ -501,21 +505,21 @@ impl Pair {
         let complete = model.objects.values().filter(|o| !o.processing);
         assert_eq!(gauges.mem_replicas, complete.map(|o| o.at.len() as u64).sum::<u64>());
         let now = Mono::from_ms(model.now);
-        assert!(self.master.next_wakeup(now, now) > now, "nothing is left undone");
+        assert!(self.master.next_wakeup(now, now) > now, "no work is left");
     }
 }
 
 fn places(replicas: &[ReplicaDescriptor]) -> impl Iterator<Item = (u64, u64)> + '_ {
-    replicas.iter().map(|replica| match &replica.place {
-        Place::Memory(buffer) => (buffer.buffer_address >> 40, buffer.buffer_address),
+    replicas.iter().map(|replica| match &replica.location {
+        ReplicaLocation::Memory(buffer) => (buffer.buffer_address >> 40, buffer.buffer_address),
         other => panic!("not in memory: {other:?}"),
     })
 }
 
-/// Found by the property below: records that went with their segment and were not swept yet began a round of eviction, which gave up
-/// nothing and made the next one, which was needed, wait for its pause.
+/// Found by the property test below. Unswept records of a removed segment started an eviction round. It evicted nothing, and the next,
+/// necessary round had to wait for the pause.
 #[test]
-fn a_round_of_eviction_is_not_spent_on_records_that_are_gone_with_their_segment() {
+fn records_of_removed_segments_do_not_use_up_an_eviction_round() {
     let put = |client, key, size, replicas, upsert| Step::Put { client, key, size, replicas, pins: Pins::None, upsert };
     let mut pair = Pair::new();
     for segment in 1..4 {
@@ -541,7 +545,7 @@ fn a_round_of_eviction_is_not_spent_on_records_that_are_gone_with_their_segment(
 proptest! {
     #![proptest_config(ProptestConfig { cases: 400, ..ProptestConfig::default() })]
     #[test]
-    fn the_master_does_what_forty_lines_of_maps_do(steps in steps()) {
+    fn the_master_behaves_like_a_model_of_maps(steps in steps()) {
         let mut pair = Pair::new();
         for segment in 1..4 {
             pair.run(&Step::Mount { client: segment, segment, size: 6_000 });

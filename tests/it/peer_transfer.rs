@@ -1,4 +1,4 @@
-//! The transfer engine against the real one, both ways, with both kinds of metadata.
+//! The transfer engine against the real one, in both directions, with both kinds of metadata.
 
 use std::process::Command;
 use std::sync::Arc;
@@ -6,11 +6,12 @@ use std::time::{Duration, Instant};
 
 use mcctl::engine::base::HostPort;
 use mcctl::engine::env::RealEnv;
-use mcctl::engine::http::Running;
+use mcctl::engine::http::HttpServer;
 use mcctl::engine::metadata::{KeySpace, MetadataService, MetadataUri};
 use mcctl::engine::sys::Memory;
 use mcctl::engine::transfer::{
-    Access, Op, OpKind, Protocol, RdmaWish, RemoteAddr, TransferConfig, TransferEngine, TransferError, TransferSettings,
+    Access, Op, OpKind, RdmaOptions, RemoteAddr, TransferConfig, TransferEngine, TransferError, TransferProtocol,
+    TransferSettings,
 };
 use serde_json::{Value, json};
 
@@ -18,13 +19,13 @@ use crate::peer::cluster::{Make, Master, Metadata};
 use crate::peer::process::{Dialogue, PATIENCE, Process, run};
 use crate::peer::wheel::{mcctl, wheel};
 
-/// Bytes that each end offers.
+/// Bytes offered by each end.
 const BYTES: usize = 8 << 20;
 
-/// Where segments are found in a test.
+/// The metadata used by a test.
 enum Finding {
     P2p,
-    Ours(Running),
+    Ours(HttpServer),
     Real(Box<Master>),
 }
 
@@ -47,16 +48,16 @@ impl Finding {
         let config = TransferConfig {
             local_server_name: if let Finding::P2p = self { "127.0.0.1".to_owned() } else { name.to_owned() },
             metadata: self.text().parse::<MetadataUri>().unwrap(),
-            protocol: Protocol::Tcp,
+            protocol: TransferProtocol::Tcp,
             announce_host: Some("127.0.0.1".to_owned()),
-            rdma: RdmaWish::default(),
+            rdma: RdmaOptions::default(),
             settings: TransferSettings::default(),
         };
         TransferEngine::start(config, RealEnv::new()).await
     }
 }
 
-/// The real engine, as a Python program loads it.
+/// The real engine, loaded by a Python program.
 struct Real {
     dialogue: Dialogue,
     segment: String,
@@ -72,16 +73,16 @@ impl Real {
         let mut dialogue = Dialogue::start("engine", command, dir.path());
         let p2p = matches!(finding, Finding::P2p);
         let name = if p2p { "127.0.0.1" } else { name };
-        dialogue.say(&json!({ "do": "start", "name": name, "metadata": finding.text(), "bytes": BYTES }).to_string());
-        let started = dialogue.hear(PATIENCE);
+        dialogue.send(&json!({ "do": "start", "name": name, "metadata": finding.text(), "bytes": BYTES }).to_string());
+        let started = dialogue.receive(PATIENCE);
         assert_eq!(started["rc"], 0, "{started}");
         let segment = if p2p { format!("127.0.0.1:{}", started["port"]) } else { name.to_owned() };
         Real { dialogue, segment, address: started["address"].as_u64().unwrap(), _dir: dir }
     }
 
     fn ask(&mut self, question: Value) -> Value {
-        self.dialogue.say(&question.to_string());
-        self.dialogue.hear(PATIENCE)
+        self.dialogue.send(&question.to_string());
+        self.dialogue.receive(PATIENCE)
     }
 
     fn fill(&mut self, at: usize, length: usize, seed: u64) {
@@ -98,7 +99,7 @@ impl Real {
     }
 }
 
-/// What `fill` writes there.
+/// The bytes that `fill` writes.
 fn pattern(length: usize, seed: usize) -> Vec<u8> {
     (0..length).map(|i| ((i % 251 * 31 + seed) % 251) as u8).collect()
 }
@@ -109,7 +110,7 @@ fn bytes_of(memory: &Arc<Memory>, at: usize, length: usize) -> Vec<u8> {
 
 const SIZES: [usize; 6] = [1, 4096, 65_535, 65_537, 1 << 20, (3 << 20) + 17];
 
-/// A real engine reads and writes our memory: every byte is where it belongs, and what is not registered is refused.
+/// A real engine reads and writes our memory: every byte is in its place, and unregistered memory is refused.
 async fn real_initiator(finding: &Finding, environment: &[(&str, &str)]) {
     let ours = finding.engine("ours").await.unwrap();
     let memory = Arc::new(Memory::from_vec(pattern(BYTES, 1)));
@@ -128,13 +129,13 @@ async fn real_initiator(finding: &Finding, environment: &[(&str, &str)]) {
         }
         let end = memory.address() + BYTES as u64;
         assert_ne!(real.moves("read", &segment, 0, end - 10, 11), 0, "a range that ends outside");
-        assert_eq!(real.moves("read", &segment, 0, end - 10, 10), 0, "and the last one inside");
+        assert_eq!(real.moves("read", &segment, 0, end - 10, 10), 0, "the last range inside");
     });
     let counters = ours.counters();
     assert_eq!((counters.served.reads, counters.served.writes, counters.rejected), (7, 6, 1));
 }
 
-/// Our engine reads and writes a real one's memory.
+/// Our engine reads and writes a real engine's memory.
 async fn real_target(finding: &Finding, environment: &[(&str, &str)]) {
     let mut real = tokio::task::block_in_place(|| Real::start(finding, "real-target", environment));
     let ours = finding.engine("ours").await.unwrap();
@@ -158,12 +159,12 @@ async fn real_target(finding: &Finding, environment: &[(&str, &str)]) {
         ours.transfer(&real.segment, vec![op(OpKind::Read, 0, length, real.address)], limit).await.unwrap();
         assert!(bytes_of(&memory, 0, length) == pattern(length, 100 + i), "read {length}");
     }
-    // A batch of small ones, on several lanes.
+    // A batch of small operations, on several connections.
     tokio::task::block_in_place(|| real.fill(0, BYTES, 8));
     let ops = (0..256).map(|i| op(OpKind::Read, i * 4096, 4096, real.address + i as u64 * 4096)).collect();
     ours.transfer(&real.segment, ops, limit).await.unwrap();
     assert!(bytes_of(&memory, 0, 256 * 4096) == pattern(256 * 4096, 8));
-    // Runs of them, of which some are refused: those behind are asked for again.
+    // Runs in which some operations are refused: those after them are requested again.
     for kind in [OpKind::Write, OpKind::Read] {
         memory.write_at(0, &pattern(64 * 4096, 9)).unwrap();
         let remote = |i: usize| if i % 20 == 7 { 4096 } else { real.address + i as u64 * 4096 };
@@ -174,44 +175,44 @@ async fn real_target(finding: &Finding, environment: &[(&str, &str)]) {
             assert!(if i % 20 == 7 { refused } else { result.is_ok() }, "{kind:?} {i}: {result:?}");
         }
     }
-    assert!(bytes_of(&memory, 0, 64 * 4096) == pattern(64 * 4096, 9), "what was written was read back");
+    assert!(bytes_of(&memory, 0, 64 * 4096) == pattern(64 * 4096, 9), "reads return what was written");
     for kind in [OpKind::Read, OpKind::Write] {
         let results = ours.submit(&real.segment, vec![op(kind, 0, 100, 4096)], limit).finish().await;
         assert!(matches!(results[0], Err(TransferError::Rejected { code: 1, .. })), "{results:?}");
     }
     ours.probe(&real.segment).await.unwrap();
     assert!(ours.notify(&real.segment, "n1", "hello").await.unwrap());
-    let notices = tokio::task::block_in_place(|| real.ask(json!({ "do": "notices" })));
-    assert_eq!(notices["notices"], json!([["n1", "hello"]]));
+    let notifications = tokio::task::block_in_place(|| real.ask(json!({ "do": "notices" })));
+    assert_eq!(notifications["notices"], json!([["n1", "hello"]]));
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_real_engine_reads_and_writes_our_memory() {
+async fn a_real_engine_accesses_our_memory() {
     real_initiator(&Finding::P2p, &[]).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_real_engine_reads_and_writes_our_memory_with_our_metadata_service() {
+async fn a_real_engine_accesses_our_memory_over_our_metadata() {
     real_initiator(&Finding::ours().await, &[]).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_real_engine_with_a_connection_for_each_request_reads_and_writes_our_memory() {
+async fn a_real_engine_without_connection_pool_accesses_our_memory() {
     real_initiator(&Finding::P2p, &[("MC_TCP_ENABLE_CONNECTION_POOL", "0")]).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn our_engine_reads_and_writes_a_real_ones_memory() {
+async fn our_engine_accesses_a_real_ones_memory() {
     real_target(&Finding::P2p, &[]).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn our_engine_reads_and_writes_a_real_ones_memory_with_our_metadata_service() {
+async fn our_engine_accesses_a_real_ones_memory_over_our_metadata() {
     real_target(&Finding::ours().await, &[]).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn both_ways_with_the_real_metadata_service() {
+async fn both_directions_work_over_the_real_metadata_service() {
     let dir = tempfile::tempdir().unwrap();
     let master = tokio::task::block_in_place(|| Master::start(Make::Real, dir.path(), &[]));
     let finding = Finding::Real(Box::new(master));
@@ -234,17 +235,17 @@ async fn a_real_engine_probes_and_notifies_ours() {
         assert_eq!(told["rc"], 0);
     });
     let end = Instant::now() + PATIENCE;
-    let mut notices = ours.take_notices();
-    while notices.is_empty() {
-        assert!(Instant::now() < end, "no message came");
+    let mut notifications = ours.take_notifications();
+    while notifications.is_empty() {
+        assert!(Instant::now() < end, "no message arrived");
         tokio::time::sleep(Duration::from_millis(10)).await;
-        notices = ours.take_notices();
+        notifications = ours.take_notifications();
     }
-    assert_eq!((notices[0].name.as_str(), notices[0].message.as_str()), ("n", "m"));
+    assert_eq!((notifications[0].name.as_str(), notifications[0].message.as_str()), ("n", "m"));
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_name_that_a_killed_process_left_at_the_real_metadata_service_comes_back_at_once() {
+async fn a_killed_process_name_can_be_claimed_at_the_real_metadata() {
     let dir = tempfile::tempdir().unwrap();
     let master = tokio::task::block_in_place(|| Master::start(Make::Real, dir.path(), &[]));
     let finding = Finding::Real(Box::new(master));
@@ -258,7 +259,7 @@ async fn a_name_that_a_killed_process_left_at_the_real_metadata_service_comes_ba
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_real_engine_that_is_stopped_costs_its_deadline_once_and_is_used_again_when_it_goes_on() {
+async fn a_stopped_real_engine_costs_one_deadline_and_recovers() {
     let mut real = tokio::task::block_in_place(|| Real::start(&Finding::P2p, "", &[]));
     tokio::task::block_in_place(|| real.fill(0, 4096, 1));
     let ours = Finding::P2p.engine("").await.unwrap();
@@ -279,7 +280,7 @@ async fn a_real_engine_that_is_stopped_costs_its_deadline_once_and_is_used_again
     let read = || vec![Op { kind: OpKind::Read, local: memory.whole(), remote: RemoteAddr(real.address) }];
     let began = Instant::now();
     while ours.transfer(&real.segment, read(), PATIENCE).await.is_err() {
-        assert!(began.elapsed() < PATIENCE, "not noticed");
+        assert!(began.elapsed() < PATIENCE, "recovery not detected");
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
     assert!(bytes_of(&memory, 0, 4096) == pattern(4096, 1));
@@ -297,7 +298,7 @@ fn link_of_ours() -> Command {
     command
 }
 
-/// The two benches as target and initiator, in every pairing with one of each make.
+/// The two benchmarks as target and initiator, in both pairings of mcctl and the real one.
 fn benches(finding: &Finding, ours: fn() -> Command) {
     fn real() -> Command {
         wheel().program("transfer_engine_bench")
@@ -324,7 +325,7 @@ fn benches(finding: &Finding, ours: fn() -> Command) {
         let at = line.split("listening on ").nth(1).unwrap().split_whitespace().next().unwrap();
         let segment = if p2p { at.to_owned() } else { name };
         if make == "real" {
-            // It says so before it has registered its memory.
+            // It prints the address before it has registered its memory.
             server.wait_line("numa node");
         }
         for operation in ["read", "write"] {
@@ -333,7 +334,7 @@ fn benches(finding: &Finding, ours: fn() -> Command) {
                 command.args([&format!("--segment_id={segment}"), &format!("--operation={operation}")]);
                 command.args([&format!("--block_size={block}"), &format!("--batch_size={batch}")]);
                 command.args(["--threads=2", "--duration=1"]);
-                // The link has upstream's flags only.
+                // The upstream-compatible name accepts upstream's flags only.
                 if command.get_args().any(|word| word == "transfer") {
                     command.arg("--verify");
                 }
@@ -351,12 +352,12 @@ fn the_real_bench_and_ours_work_together() {
 }
 
 #[test]
-fn the_real_bench_and_our_link_work_together() {
+fn the_real_bench_and_our_compatible_command_work_together() {
     benches(&Finding::P2p, link_of_ours);
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_real_bench_and_ours_work_together_with_our_metadata_service() {
+async fn the_benches_work_together_over_our_metadata() {
     let finding = Finding::ours().await;
     tokio::task::block_in_place(|| benches(&finding, command_of_ours));
 }

@@ -1,4 +1,4 @@
-//! The store node's REST routes over a store that is a map: the captured answers of the real one, and ours beyond them.
+//! The store node's REST API over a map: the captured answers of the real service, and the additional ones.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
@@ -7,21 +7,23 @@ use std::time::Duration;
 use bytes::Bytes;
 use mcctl::engine::base::{ErrorCode, HostPort, ObjectKey, SegmentId};
 use mcctl::engine::env::RealEnv;
-use mcctl::engine::http::Running;
-use mcctl::engine::store::rest::{self, Held, NodeFigures, NodeHealth, ObjectStore, READING_BYTES_MAX, Refusal, Room};
+use mcctl::engine::http::HttpServer;
+use mcctl::engine::store::rest::{
+    self, NodeHealth, NodeMetrics, ObjectStore, READING_BYTES_MAX, ReadBudget, ReadPermit, StoreRefusal,
+};
 
 use crate::http::{Connection, replay};
 
-/// Objects in a map. Reading `hang` never ends; `leased` cannot be removed; nothing answers for `away`.
+/// Objects in a map. Reading `hang` never ends, `leased` cannot be removed, and all calls for `away` fail.
 #[derive(Default)]
 struct InMap(Mutex<BTreeMap<ObjectKey, Bytes>>);
 
-fn refuse<T>(code: ErrorCode) -> Result<T, Refusal> {
-    Err(Refusal { code, reason: format!("the map says {code}") })
+fn refuse<T>(code: ErrorCode) -> Result<T, StoreRefusal> {
+    Err(StoreRefusal { code, reason: format!("refused with {code}") })
 }
 
 impl ObjectStore for InMap {
-    async fn put(&self, key: ObjectKey, value: Bytes) -> Result<(), Refusal> {
+    async fn put(&self, key: ObjectKey, value: Bytes) -> Result<(), StoreRefusal> {
         match key.as_bytes() {
             b"away" => refuse(ErrorCode::RPC_FAIL),
             b"full" => refuse(ErrorCode::NO_AVAILABLE_HANDLE),
@@ -32,37 +34,37 @@ impl ObjectStore for InMap {
         }
     }
 
-    async fn get(&self, key: ObjectKey, room: Room) -> Result<(Bytes, Held), Refusal> {
+    async fn get(&self, key: ObjectKey, room: ReadBudget) -> Result<(Bytes, ReadPermit), StoreRefusal> {
         let value = match key.as_bytes() {
             b"hang" => std::future::pending().await,
             b"away" => return refuse(ErrorCode::RPC_FAIL),
             _ => self.0.lock().unwrap().get(&key).cloned(),
         };
         let Some(value) = value else { return refuse(ErrorCode::OBJECT_NOT_FOUND) };
-        let held = room.hold(value.len() as u64).await;
+        let held = room.acquire(value.len() as u64).await;
         Ok((value, held))
     }
 
-    async fn exists(&self, key: ObjectKey) -> Result<bool, Refusal> {
+    async fn exists(&self, key: ObjectKey) -> Result<bool, StoreRefusal> {
         match key.as_bytes() {
             b"away" => refuse(ErrorCode::RPC_FAIL),
             _ => Ok(self.0.lock().unwrap().contains_key(&key)),
         }
     }
 
-    async fn remove(&self, key: ObjectKey) -> Result<(), Refusal> {
+    async fn remove(&self, key: ObjectKey) -> Result<(), StoreRefusal> {
         match key.as_bytes() {
             b"leased" => refuse(ErrorCode::OBJECT_HAS_LEASE),
             _ => self.0.lock().unwrap().remove(&key).map_or_else(|| refuse(ErrorCode::OBJECT_NOT_FOUND), |_| Ok(())),
         }
     }
 
-    async fn remove_all(&self) -> Result<u64, Refusal> {
+    async fn remove_all(&self) -> Result<u64, StoreRefusal> {
         let objects = std::mem::take(&mut *self.0.lock().unwrap());
         Ok(objects.len() as u64)
     }
 
-    async fn mount(&self, bytes: u64) -> Result<(SegmentId, u64), Refusal> {
+    async fn mount(&self, bytes: u64) -> Result<(SegmentId, u64), StoreRefusal> {
         if bytes > 1 << 40 {
             refuse(ErrorCode::INTERNAL_ERROR)
         } else {
@@ -70,7 +72,7 @@ impl ObjectStore for InMap {
         }
     }
 
-    async fn unmount(&self, segment: SegmentId, grace: Duration) -> Result<(), Refusal> {
+    async fn unmount(&self, segment: SegmentId, grace: Duration) -> Result<(), StoreRefusal> {
         match (segment, grace.as_secs()) {
             (SegmentId(3, 4), 0 | 5) => Ok(()),
             _ => refuse(ErrorCode::INTERNAL_ERROR),
@@ -85,12 +87,12 @@ impl ObjectStore for InMap {
         }
     }
 
-    fn figures(&self) -> NodeFigures {
-        NodeFigures { served_read_bytes: 7, segment_bytes: 1 << 30, ..NodeFigures::default() }
+    fn metrics(&self) -> NodeMetrics {
+        NodeMetrics { served_read_bytes: 7, segment_bytes: 1 << 30, ..NodeMetrics::default() }
     }
 }
 
-async fn serve() -> (Running, Connection) {
+async fn serve() -> (HttpServer, Connection) {
     let at = HostPort::new("127.0.0.1", 0);
     let running = rest::start(RealEnv::new(), &at, Arc::new(InMap::default())).await.unwrap();
     let connection = Connection::to(running.at().port).await;
@@ -103,7 +105,7 @@ async fn put(connection: &mut Connection, key: &str, value: &str) -> u16 {
 }
 
 #[tokio::test]
-async fn every_captured_request_is_answered_as_the_real_service_does() {
+async fn captured_requests_get_the_real_services_answers() {
     let (running, _) = serve().await;
     replay("rest.txt", running.at().port).await;
     replay("rest-segments.txt", running.at().port).await;
@@ -120,7 +122,7 @@ async fn memory_is_mounted_and_unmounted_by_id() {
     assert_eq!(post("/api/mount", r#"{"size": 17, "location": "cpu:0"}"#).await, (200, mounted.to_owned()));
     let (status, text) = post("/api/mount", r#"{"size": 99999999999999}"#).await;
     assert_eq!(status, 500);
-    assert!(text.starts_with(r#"{"error": "Allocate and mount failed, ret=-1", "reason": "#), "{text}");
+    assert!(text.contains("ret=-1") && text.contains("reason"), "{text}");
     for body in [r#"{"segment_ids": "3-4"}"#, r#"{"segment_ids": ["3-4"], "grace_period_seconds": 5}"#] {
         assert_eq!(post("/api/unmount", body).await, (200, r#"{"status": "success"}"#.to_owned()), "{body}");
     }
@@ -146,7 +148,7 @@ async fn memory_is_mounted_and_unmounted_by_id() {
 }
 
 #[tokio::test]
-async fn bodies_have_the_blanks_that_scripts_may_match() {
+async fn json_bodies_have_pythons_spaces() {
     let (_running, mut connection) = serve().await;
     assert_eq!(connection.ask("GET", "/api/exist/a", b"").await.text(), "{\"exists\": false}");
     put(&mut connection, "a", "1").await;
@@ -156,7 +158,7 @@ async fn bodies_have_the_blanks_that_scripts_may_match() {
 }
 
 #[tokio::test]
-async fn a_key_may_contain_anything_and_be_written_either_way() {
+async fn a_key_may_contain_anything_encoded_or_plain() {
     let (_running, mut connection) = serve().await;
     assert_eq!(put(&mut connection, "model/layer 0/é?", "value").await, 200);
     for path in ["/api/get/model/layer%200/%C3%A9%3F", "/api/get/model%2Flayer%200%2F%c3%a9%3f"] {
@@ -170,7 +172,7 @@ async fn a_key_may_contain_anything_and_be_written_either_way() {
 }
 
 #[tokio::test]
-async fn a_call_that_waits_holds_no_other_up() {
+async fn a_waiting_call_delays_no_other() {
     let (running, mut connection) = serve().await;
     let mut waiting = Vec::new();
     for _ in 0..8 {
@@ -184,7 +186,7 @@ async fn a_call_that_waits_holds_no_other_up() {
 }
 
 #[tokio::test]
-async fn a_refusal_says_why() {
+async fn a_refusal_has_a_reason() {
     let (_running, mut connection) = serve().await;
     let cases = [
         ("GET", "/api/get/away", "Exist check failed", "RPC_FAIL"),
@@ -203,7 +205,7 @@ async fn a_refusal_says_why() {
 }
 
 #[tokio::test]
-async fn a_large_value_comes_back_and_one_beyond_the_limit_is_refused() {
+async fn a_large_value_round_trips_and_a_larger_one_is_refused() {
     let (running, mut connection) = serve().await;
     let value = "x".repeat(20 << 20);
     assert_eq!(put(&mut connection, "large", &value).await, 200);
@@ -214,7 +216,7 @@ async fn a_large_value_comes_back_and_one_beyond_the_limit_is_refused() {
 }
 
 #[tokio::test]
-async fn answers_that_nobody_reads_share_a_bound_and_others_wait_for_it() {
+async fn unread_answers_share_a_budget_and_others_wait() {
     let (running, mut connection) = serve().await;
     let size = 32 << 20;
     assert_eq!(put(&mut connection, "large", &"x".repeat(size)).await, 200);
@@ -223,20 +225,20 @@ async fn answers_that_nobody_reads_share_a_bound_and_others_wait_for_it() {
     for _ in 0..READING_BYTES_MAX / size {
         let mut reader = Connection::to(running.at().port).await;
         reader.send(b"GET /api/get/large HTTP/1.1\r\nHost: t\r\n\r\n").await;
-        // its head has come: the object is held until its bytes are taken
+        // The head has arrived: the object is held until its bytes are read.
         reader.read_some(1).await;
         unread.push(reader);
     }
     connection.send(b"GET /api/get/small HTTP/1.1\r\nHost: t\r\n\r\n").await;
     let waiting = tokio::time::timeout(Duration::from_millis(300), connection.read_some(1)).await;
-    assert!(waiting.is_err(), "there is no room");
+    assert!(waiting.is_err(), "the budget is used up");
     unread.pop();
     let answered = tokio::time::timeout(Duration::from_secs(20), connection.read_some(1)).await;
     assert_eq!(answered, Ok(1));
 }
 
 #[tokio::test]
-async fn health_and_metrics_tell_of_the_node() {
+async fn health_and_metrics_report_the_node() {
     let (_running, mut connection) = serve().await;
     let healthy = connection.ask("GET", "/health", b"").await;
     assert_eq!((healthy.status, healthy.text()), (200, "{\"status\": \"healthy\", \"code\": 0}"));

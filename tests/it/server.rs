@@ -1,4 +1,4 @@
-//! The floor under every HTTP surface: its bounds and deadlines, with peers that do not behave.
+//! The HTTP server under all HTTP APIs: its limits and deadlines with misbehaving clients.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -6,55 +6,59 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 use mcctl::engine::base::HostPort;
 use mcctl::engine::env::RealEnv;
-use mcctl::engine::http::{self, Body, Handler, Limits, Request, Response, Running, StatusCode, answer};
+use mcctl::engine::http::{
+    self, Handler, HttpLimits, HttpRequest, HttpServer, Response, ResponseBody, StatusCode, answer,
+};
 use tokio::sync::Semaphore;
 
 use crate::http::Connection;
 
 const LARGE: usize = 64 << 20;
 
-/// `/echo` gives the body back, `/gate` waits until the test opens it, `/endless` never ends, `/large` is [`LARGE`], `/panic` panics.
+/// `/echo` returns the body, `/gate` waits until the test opens it, `/endless` never ends, `/large` has [`LARGE`] bytes, `/panic` panics.
 struct Routes {
     gate: Semaphore,
 }
 
 impl Handler for Routes {
-    async fn handle(&self, request: Request) -> Response {
+    async fn handle(&self, request: HttpRequest) -> Response {
         match request.path() {
             "/gate" => {
                 let _pass = self.gate.acquire().await.unwrap();
                 answer(StatusCode::OK, "text/plain", "through")
             }
-            "/endless" => answer(StatusCode::OK, "text/plain", Body::paged(|| Some(Bytes::from(vec![b'x'; 64 << 10])))),
+            "/endless" => {
+                answer(StatusCode::OK, "text/plain", ResponseBody::paged(|| Some(Bytes::from(vec![b'x'; 64 << 10]))))
+            }
             "/large" => answer(StatusCode::OK, "text/plain", Bytes::from(vec![b'x'; LARGE])),
-            "/panic" => panic!("a handler with a fault"),
+            "/panic" => panic!("a buggy handler"),
             _ => answer(StatusCode::OK, "text/plain", request.body),
         }
     }
 }
 
-const SHORT: Limits = Limits {
+const SHORT: HttpLimits = HttpLimits {
     header: Duration::from_millis(300),
     body: Duration::from_millis(300),
     answer: Duration::from_millis(300),
     stall: Duration::from_millis(300),
     drain: Duration::from_millis(300),
-    ..Limits::SMALL
+    ..HttpLimits::SMALL
 };
 
-async fn serve(limits: Limits) -> (Running, Arc<Routes>) {
+async fn serve(limits: HttpLimits) -> (HttpServer, Arc<Routes>) {
     let routes = Arc::new(Routes { gate: Semaphore::new(0) });
     let at = HostPort::new("127.0.0.1", 0);
     (http::start(RealEnv::new(), &at, limits, routes.clone()).await.unwrap(), routes)
 }
 
-/// `work` within a time that is far above every limit of [`SHORT`].
+/// Awaits `work` within a time far above every limit of [`SHORT`].
 async fn soon<T>(work: impl Future<Output = T>) -> T {
-    tokio::time::timeout(Duration::from_secs(10), work).await.expect("it should have come long ago")
+    tokio::time::timeout(Duration::from_secs(10), work).await.expect("timed out")
 }
 
 #[tokio::test]
-async fn a_connection_that_is_idle_or_sends_its_head_too_slowly_is_closed() {
+async fn an_idle_connection_or_a_slow_head_is_closed() {
     let (server, _) = serve(SHORT).await;
     let mut silent = Connection::to(server.at().port).await;
     assert!(soon(silent.is_closed()).await);
@@ -69,12 +73,12 @@ async fn a_connection_that_is_idle_or_sends_its_head_too_slowly_is_closed() {
         }
         tokio::time::sleep(Duration::from_millis(50)).await;
     }
-    // Bytes that trickle in do not buy time.
+    // Single bytes do not extend the deadline.
     assert!(started.elapsed() < Duration::from_secs(2), "{:?}", started.elapsed());
 }
 
 #[tokio::test]
-async fn a_body_that_does_not_come_is_answered_with_408_and_a_late_answer_with_504() {
+async fn a_missing_body_gets_408_and_a_late_answer_504() {
     let (server, _) = serve(SHORT).await;
     let mut half = Connection::to(server.at().port).await;
     half.send(b"PUT /echo HTTP/1.1\r\nHost: t\r\nContent-Length: 10\r\n\r\nhalf").await;
@@ -84,18 +88,18 @@ async fn a_body_that_does_not_come_is_answered_with_408_and_a_late_answer_with_5
 }
 
 #[tokio::test]
-async fn a_peer_that_stops_reading_is_closed() {
+async fn a_client_that_stops_reading_is_disconnected() {
     let (server, _) = serve(SHORT).await;
-    let mut deaf = Connection::to(server.at().port).await;
-    deaf.send(b"GET /endless HTTP/1.1\r\nHost: t\r\n\r\n").await;
-    // The answer fills the sockets' buffers and stands still; after the limit the rest is a broken connection.
+    let mut client = Connection::to(server.at().port).await;
+    client.send(b"GET /endless HTTP/1.1\r\nHost: t\r\n\r\n").await;
+    // The answer fills the sockets' buffers and stalls. After the limit the connection is closed.
     tokio::time::sleep(Duration::from_millis(1500)).await;
-    assert!(soon(deaf.read_to_the_end()).await < 64 << 20);
+    assert!(soon(client.read_to_the_end()).await < 64 << 20);
 }
 
 #[tokio::test]
-async fn a_body_in_chunks_is_bounded_like_one_with_a_length() {
-    let (server, _) = serve(Limits { body_bytes_max: 1000, ..SHORT }).await;
+async fn a_chunked_body_has_the_same_limit_as_one_with_a_length() {
+    let (server, _) = serve(HttpLimits { body_bytes_max: 1000, ..SHORT }).await;
     let mut connection = Connection::to(server.at().port).await;
     connection
         .send(b"PUT /echo HTTP/1.1\r\nHost: t\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n2\r\nde\r\n0\r\n\r\n")
@@ -107,8 +111,8 @@ async fn a_body_in_chunks_is_bounded_like_one_with_a_length() {
 }
 
 #[tokio::test]
-async fn bodies_that_are_read_at_once_share_a_bound_and_wait_for_their_turn() {
-    let limits = Limits {
+async fn concurrent_bodies_share_a_budget_and_wait() {
+    let limits = HttpLimits {
         body_bytes_max: 1 << 20,
         bodies_bytes_max: 1 << 20,
         body: Duration::from_secs(5),
@@ -120,13 +124,13 @@ async fn bodies_that_are_read_at_once_share_a_bound_and_wait_for_their_turn() {
     let mut first = Connection::to(server.at().port).await;
     first.send(b"PUT /gate HTTP/1.1\r\nHost: t\r\nContent-Length: 1048576\r\n\r\n").await;
     first.send(&large).await;
-    // The second body finds no room while the first one's answer is not made; a small one needs none.
+    // The second body must wait until the first request is answered; a small one needs no budget.
     let mut second = Connection::to(server.at().port).await;
     let mut small = Connection::to(server.at().port).await;
     let second = second.ask("PUT", "/echo", &large);
     let mut second = std::pin::pin!(second);
     tokio::select! {
-        _ = &mut second => panic!("the second body was read while the first one was held"),
+        _ = &mut second => panic!("the second body was read before the first request was answered"),
         answer = small.ask("PUT", "/echo", b"small") => assert_eq!(answer.text(), "small"),
     }
     routes.gate.add_permits(1);
@@ -135,8 +139,8 @@ async fn bodies_that_are_read_at_once_share_a_bound_and_wait_for_their_turn() {
 }
 
 #[tokio::test]
-async fn a_peer_that_reads_below_the_least_rate_is_closed() {
-    let (server, _) = serve(Limits { least_rate: 1 << 30, ..SHORT }).await;
+async fn a_client_that_reads_below_the_least_rate_is_disconnected() {
+    let (server, _) = serve(HttpLimits { least_rate: 1 << 30, ..SHORT }).await;
     let mut slow = Connection::to(server.at().port).await;
     slow.send(b"GET /large HTTP/1.1\r\nHost: t\r\n\r\n").await;
     let mut read = 0;
@@ -149,14 +153,14 @@ async fn a_peer_that_reads_below_the_least_rate_is_closed() {
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
     assert!(read < LARGE, "{read}");
-    // one that keeps up gets all of it
-    let (server, _) = serve(Limits { stall: Duration::from_secs(60), ..SHORT }).await;
+    // A fast client gets the whole answer.
+    let (server, _) = serve(HttpLimits { stall: Duration::from_secs(60), ..SHORT }).await;
     assert_eq!(Connection::to(server.at().port).await.ask("GET", "/large", b"").await.body.len(), LARGE);
 }
 
 #[tokio::test]
-async fn a_connection_beyond_the_bound_displaces_the_one_idle_longest() {
-    let (server, _) = serve(Limits { connections_max: 2, header: Duration::from_secs(60), ..SHORT }).await;
+async fn a_connection_above_the_limit_displaces_the_one_idle_longest() {
+    let (server, _) = serve(HttpLimits { connections_max: 2, header: Duration::from_secs(60), ..SHORT }).await;
     let mut first = Connection::to(server.at().port).await;
     first.ask("GET", "/", b"").await;
     let mut second = Connection::to(server.at().port).await;
@@ -169,9 +173,9 @@ async fn a_connection_beyond_the_bound_displaces_the_one_idle_longest() {
 }
 
 #[tokio::test]
-async fn a_connection_with_a_request_under_way_is_not_displaced() {
+async fn a_connection_with_a_request_in_progress_is_not_displaced() {
     let long = Duration::from_secs(60);
-    let (server, routes) = serve(Limits { connections_max: 2, header: long, answer: long, ..SHORT }).await;
+    let (server, routes) = serve(HttpLimits { connections_max: 2, header: long, answer: long, ..SHORT }).await;
     let mut busy = Vec::new();
     for _ in 0..2 {
         let mut connection = Connection::to(server.at().port).await;
@@ -179,7 +183,7 @@ async fn a_connection_with_a_request_under_way_is_not_displaced() {
         connection.send(b"GET /gate HTTP/1.1\r\nHost: t\r\n\r\n").await;
         busy.push(connection);
     }
-    // Both requests are being answered when a third peer comes, since a request is read as soon as it arrives.
+    // Both requests are in progress when a third client connects, because a request is read as soon as it arrives.
     tokio::time::sleep(Duration::from_millis(300)).await;
     let mut third = Connection::to(server.at().port).await;
     third.send(b"GET / HTTP/1.1\r\nHost: t\r\n\r\n").await;
@@ -192,9 +196,9 @@ async fn a_connection_with_a_request_under_way_is_not_displaced() {
 }
 
 #[tokio::test]
-async fn a_handler_that_panics_closes_its_connection_and_no_other() {
-    // the other one may be silent for as long as a panic takes to be written down
-    let (server, _) = serve(Limits { header: Duration::from_secs(10), ..SHORT }).await;
+async fn a_panicking_handler_closes_only_its_connection() {
+    // The other connection must stay open while the panic is printed.
+    let (server, _) = serve(HttpLimits { header: Duration::from_secs(10), ..SHORT }).await;
     let mut good = Connection::to(server.at().port).await;
     let mut bad = Connection::to(server.at().port).await;
     bad.send(b"GET /panic HTTP/1.1\r\nHost: t\r\n\r\n").await;
@@ -203,14 +207,14 @@ async fn a_handler_that_panics_closes_its_connection_and_no_other() {
 }
 
 #[tokio::test]
-async fn a_stop_lets_an_answer_that_has_begun_go_out_and_ends_what_does_not_end() {
-    let (server, routes) = serve(Limits { answer: Duration::from_secs(5), ..SHORT }).await;
+async fn a_stop_completes_started_answers_and_aborts_endless_ones() {
+    let (server, routes) = serve(HttpLimits { answer: Duration::from_secs(5), ..SHORT }).await;
     let port = server.at().port;
     let mut waiting = Connection::to(port).await;
     waiting.send(b"GET /gate HTTP/1.1\r\nHost: t\r\n\r\n").await;
     let mut endless = Connection::to(port).await;
     endless.send(b"GET /endless HTTP/1.1\r\nHost: t\r\n\r\n").await;
-    // Both requests have been read when a third one, sent after them, is answered.
+    // Both requests have been read when a later third one is answered.
     Connection::to(port).await.ask("GET", "/", b"").await;
     let started = Instant::now();
     let (_, answer) = tokio::join!(server.stop(), async {

@@ -1,4 +1,4 @@
-//! An `Env` on a simulated network: virtual time, seeded randomness, turmoil's sockets. And the real one with a clock of ours.
+//! Test environments: a simulated network (virtual time, seeded randomness, turmoil's sockets), and the real one with an adjustable clock.
 
 use std::io;
 use std::sync::Arc;
@@ -90,21 +90,20 @@ impl Listener for SimListener {
     }
 }
 
-/// The real world, but its clock can be put forward.
+/// The real environment with a clock that can be advanced.
 #[derive(Clone, Default)]
-pub struct Ahead {
+pub struct AdjustableClock {
     real: RealEnv,
     ms: Arc<AtomicU64>,
 }
 
-impl Ahead {
-    /// Put it forward by so much.
-    pub fn put_forward(&self, by: Duration) {
+impl AdjustableClock {
+    pub fn advance(&self, by: Duration) {
         self.ms.fetch_add(by.as_millis() as u64, Ordering::Relaxed);
     }
 }
 
-impl Env for Ahead {
+impl Env for AdjustableClock {
     type Net = <RealEnv as Env>::Net;
     fn net(&self) -> &Self::Net {
         self.real.net()

@@ -1,4 +1,4 @@
-//! The simulated endpoint over its routes, alone and on a real store; and the program around it.
+//! The simulated endpoint over its routes, alone and with a real store, and the `serve sim` command.
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
@@ -6,13 +6,13 @@ use std::time::Duration;
 
 use mcctl::engine::base::{ByteSize, HostPort};
 use mcctl::engine::env::{Env, RealEnv};
-use mcctl::engine::http::{Fetched, Fetcher, Samples};
+use mcctl::engine::http::{FetchResponse, Fetcher, Samples};
 use mcctl::engine::master::{MasterConfig, MasterServer};
 use mcctl::engine::metadata::MetadataUri;
-use mcctl::engine::sim::{self, Config, Cost, Running, Storage};
+use mcctl::engine::sim::{self, Config, Cost, RunningSimulator, Storage};
 use mcctl::engine::store::{ClientConfig, Node, NodeConfig, name};
 use mcctl::engine::sys::pages::MemoryPolicy;
-use mcctl::engine::transfer::{Protocol, RdmaWish, TransferConfig, TransferSettings};
+use mcctl::engine::transfer::{RdmaOptions, TransferConfig, TransferProtocol, TransferSettings};
 use nix::sys::signal::Signal;
 use serde_json::{Value, json};
 
@@ -25,9 +25,9 @@ fn quick() -> Config {
     Config { page_size: 16, device_tokens: 4096, bytes_per_token: 64, cost, ..Config::small() }
 }
 
-/// A simulator, and who asks it.
+/// A simulator and its client.
 struct Sim {
-    running: Running,
+    running: RunningSimulator,
     fetch: Fetcher,
     url: String,
 }
@@ -39,11 +39,11 @@ impl Sim {
         Sim { running, url, fetch: Fetcher::new(false, Duration::from_secs(20), 64 << 20).unwrap() }
     }
 
-    async fn post(&self, path: &str, body: &Value) -> Fetched {
+    async fn post(&self, path: &str, body: &Value) -> FetchResponse {
         self.fetch.post(&format!("{}{path}", self.url), body.to_string()).await.unwrap()
     }
 
-    async fn get(&self, path: &str) -> Fetched {
+    async fn get(&self, path: &str) -> FetchResponse {
         self.fetch.get(&format!("{}{path}", self.url)).await.unwrap()
     }
 
@@ -61,7 +61,7 @@ impl Sim {
         Samples::parse(&self.get("/metrics").await.body)
     }
 
-    /// The frames of a stream.
+    /// Posts a streaming request and returns its frames.
     async fn stream(&self, path: &str, mut body: Value) -> Vec<Value> {
         body["stream"] = json!(true);
         let answer = self.post(path, &body).await;
@@ -82,7 +82,7 @@ fn tiers(answer: &Value) -> [u64; 3] {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_stream_of_generate_grows_and_tells_where_the_prompt_came_from() {
+async fn generate_stream_grows_and_reports_cached_tokens() {
     let sim = Sim::start(quick(), None).await;
     let body = json!({"input_ids": ids(1, 100), "sampling_params": {"max_new_tokens": 5}});
     let frames = sim.stream("/generate", body.clone()).await;
@@ -99,7 +99,7 @@ async fn a_stream_of_generate_grows_and_tells_where_the_prompt_came_from() {
         assert!(meta[time].as_f64().is_some_and(|seconds| seconds >= 0.0), "{time}: {meta}");
     }
     let again = sim.stream("/generate", body).await;
-    assert_eq!(again[4]["output_ids"], frames[4]["output_ids"], "the same prompt has the same answer");
+    assert_eq!(again[4]["output_ids"], frames[4]["output_ids"], "equal prompts have equal answers");
     assert_eq!(tiers(&again[4]), [96, 0, 0]);
     assert_eq!(again[4]["meta_info"]["cached_tokens"], 96);
     sim.running.stop().await;
@@ -111,7 +111,7 @@ async fn a_stream_of_generate_grows_and_tells_where_the_prompt_came_from() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_chat_that_goes_on_finds_its_answers_in_the_cache_as_page_exactly_as_ids_do() {
+async fn continued_chat_finds_its_answers_in_the_cache() {
     let sim = Sim::start(quick(), None).await;
     let mut messages = vec![json!({"role": "user", "content": "tell me something of a certain length, please"})];
     let mut before = 0;
@@ -119,7 +119,7 @@ async fn a_chat_that_goes_on_finds_its_answers_in_the_cache_as_page_exactly_as_i
         let body = json!({"messages": messages, "max_completion_tokens": 30, "return_cached_tokens_details": true,
             "stream_options": {"include_usage": true}});
         let frames = sim.stream("/v1/chat/completions", body).await;
-        // A role, 30 tokens, an end, the tiers, the usage.
+        // A role, 30 tokens, an end, the tiers and the usage.
         assert_eq!(frames.len(), 34, "{frames:?}");
         assert!(frames.iter().all(|frame| frame["system_fingerprint"].as_str().unwrap().contains("simulator")));
         let usage = &frames[33]["usage"];
@@ -150,7 +150,7 @@ async fn a_chat_that_goes_on_finds_its_answers_in_the_cache_as_page_exactly_as_i
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn it_says_everywhere_that_it_is_a_simulator_and_what_its_sizes_are() {
+async fn every_response_identifies_the_simulator() {
     let sim = Sim::start(Config { model: "m".to_owned(), ..quick() }, None).await;
     for path in ["/server_info", "/get_server_info", "/model_info", "/get_model_info"] {
         let answer: Value = serde_json::from_str(&sim.get(path).await.body).unwrap();
@@ -170,7 +170,7 @@ async fn it_says_everywhere_that_it_is_a_simulator_and_what_its_sizes_are() {
     sim.running.stop().await;
 }
 
-/// Send bytes, read to the end: the head and the rest.
+/// Sends raw bytes and reads to the end. Returns the head and the body.
 fn raw(sim: &Sim, request: &str) -> (String, String) {
     let mut stream = TcpStream::connect(sim.url.trim_start_matches("http://")).unwrap();
     stream.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
@@ -182,7 +182,7 @@ fn raw(sim: &Sim, request: &str) -> (String, String) {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn the_counters_are_the_sums_over_the_responses() {
+async fn counters_are_the_sums_over_the_responses() {
     let sim = Sim::start(Config { host_tokens: 8208, ..quick() }, None).await;
     let asked = (0..24u32).map(|n| (ids(n % 7, 300 + 60 * (n % 5)), 3 + n % 4));
     let answers = futures_util::future::join_all(asked.map(|(prompt, output)| {
@@ -210,7 +210,7 @@ async fn the_counters_are_the_sums_over_the_responses() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_cannot_be_served_is_refused_in_sglangs_shape() {
+async fn unsupported_requests_are_refused_in_sglangs_format() {
     let sim = Sim::start(quick(), None).await;
     let post = async |path: &str, body: &str| {
         let answer = sim.fetch.post(&format!("{}{path}", sim.url), body.to_owned()).await.unwrap();
@@ -218,9 +218,12 @@ async fn what_cannot_be_served_is_refused_in_sglangs_shape() {
         (answer.status, value)
     };
     let long = json!({"input_ids": ids(1, 4096)}).to_string();
-    for (body, says) in
-        [("{", "EOF"), (&*long, "longer than"), (r#"{"input_ids":[]}"#, "no tokens"), (r#"{"text":7}"#, "text or")]
-    {
+    for (body, says) in [
+        ("{", "EOF"),
+        (&*long, "longer than"),
+        (r#"{"input_ids":[]}"#, "no tokens"),
+        (r#"{"text":7}"#, "text (a string)"),
+    ] {
         let (status, value) = post("/generate", body).await;
         let message = value["error"]["message"].as_str().unwrap();
         assert!(status == 400 && message.contains(says), "{body:.40}: {status} {value}");
@@ -230,15 +233,15 @@ async fn what_cannot_be_served_is_refused_in_sglangs_shape() {
     assert_eq!(post("/nowhere", "{}").await.0, 404);
     let huge = "POST /generate HTTP/1.1\r\nhost: x\r\ncontent-length: 99999999999\r\n\r\n";
     assert!(raw(&sim, huge).0.starts_with("HTTP/1.1 413"));
-    // It still serves.
+    // The server keeps working.
     assert_eq!(sim.generate(&ids(1, 10), 2).await["meta_info"]["completion_tokens"], 2);
-    // A prompt that fits with less of an answer than was asked for gets that.
+    // A prompt that leaves less space than requested gets a shorter answer.
     assert_eq!(sim.generate(&ids(1, 4090), 100).await["meta_info"]["completion_tokens"], 5);
     sim.running.stop().await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_client_that_is_gone_frees_its_place_and_a_flush_waits_for_the_idle() {
+async fn disconnected_client_is_aborted_and_flush_waits_until_idle() {
     let sim = Sim::start(Config { running_max: 1, ..quick() }, None).await;
     let body =
         json!({"input_ids": ids(1, 50), "sampling_params": {"max_new_tokens": 3000}, "stream": true}).to_string();
@@ -257,7 +260,7 @@ async fn a_client_that_is_gone_frees_its_place_and_a_flush_waits_for_the_idle() 
     );
     assert_eq!(metrics.sum("sglang:kv_used_tokens"), Some(0.0));
     assert_eq!(sim.get("/flush_cache?timeout=x").await.status, 400);
-    // By its name, too.
+    // Abort by request id.
     let mine = json!({"rid": "mine-1", "text": "a", "sampling_params": {"max_new_tokens": 3000}});
     let waits = sim.post("/generate", &mine);
     let abort = async {
@@ -283,9 +286,9 @@ async fn node(master: &MasterServer<RealEnv>, segment_mib: u64) -> Node<RealEnv>
         engine: TransferConfig {
             local_server_name: String::new(),
             metadata: MetadataUri::P2p,
-            protocol: Protocol::Tcp,
+            protocol: TransferProtocol::Tcp,
             announce_host: None,
-            rdma: RdmaWish::default(),
+            rdma: RdmaOptions::default(),
             settings: TransferSettings::default(),
         },
         client: ClientConfig::new(HostPort::new("127.0.0.1", master.rpc_port())),
@@ -295,7 +298,7 @@ async fn node(master: &MasterServer<RealEnv>, segment_mib: u64) -> Node<RealEnv>
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn pages_come_back_from_a_real_store_after_a_flush_and_to_another_simulator() {
+async fn pages_return_from_a_real_store_also_to_another_simulator() {
     let env = RealEnv::new();
     let mut config = MasterConfig::new(HostPort::new("127.0.0.1", 0));
     config.policy.lease_ttl = Duration::from_millis(50);
@@ -320,7 +323,7 @@ async fn pages_come_back_from_a_real_store_after_a_flush_and_to_another_simulato
     let again = sim.generate(&ids(1, 800), 2).await;
     assert_eq!((tiers(&again), &again["output_ids"]), ([0, 0, 784], &first["output_ids"]));
     assert_eq!(again["meta_info"]["cached_tokens_details"]["storage_backend"], "MooncakeStore");
-    // Now it is on the device. Others push it to the host.
+    // It is on the device now. Other requests push it to the host.
     for other in 2..8 {
         sim.generate(&ids(other, 800), 2).await;
     }
@@ -329,7 +332,7 @@ async fn pages_come_back_from_a_real_store_after_a_flush_and_to_another_simulato
     assert_eq!(metrics.sum("sglang:prefetched_tokens_total"), Some(784.0));
     assert_eq!(metrics.sum_where("sglang:cached_tokens_total", "cache_source", "storage"), Some(784.0));
     assert_eq!(metrics.sum("sglang:load_back_tokens_total"), Some(784.0 * 2.0));
-    // Another one of the same model shares it, one of another size does not.
+    // A simulator of the same model shares the pages; one with another page size in bytes does not.
     let other = Sim::start(config.clone(), storage()).await;
     assert_eq!(tiers(&other.generate(&ids(1, 800), 2).await), [0, 0, 784]);
     other.running.stop().await;
@@ -337,8 +340,7 @@ async fn pages_come_back_from_a_real_store_after_a_flush_and_to_another_simulato
     let other = Sim::start(strange.clone(), Some(Storage::new(env.clone(), client.client().clone(), &strange))).await;
     assert_eq!(tiers(&other.generate(&ids(1, 800), 2).await), [0, 0, 0]);
     other.running.stop().await;
-    // Leases are short here.
-    // Its last page was computed and written again after the flush.
+    // Leases are short here. The last page was computed and written again after the flush.
     written(&sim, 7.0 * 800.0 + 16.0).await;
     env.sleep(Duration::from_millis(100)).await;
     assert_eq!(sim.post("/hicache/storage-backend/clear", &Value::Null).await.status, 200);
@@ -352,14 +354,14 @@ async fn pages_come_back_from_a_real_store_after_a_flush_and_to_another_simulato
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn without_its_store_it_serves_as_if_nothing_were_stored() {
+async fn missing_store_does_not_affect_requests() {
     let env = RealEnv::new();
     let master = MasterServer::start(MasterConfig::new(HostPort::new("127.0.0.1", 0)), env.clone()).await.unwrap();
     let client = node(&master, 0).await;
     let config = Config { host_tokens: 8208, ..quick() };
     let storage = Storage::new(env.clone(), client.client().clone(), &config);
     let sim = Sim::start(config, Some(storage)).await;
-    // There is no room in a store without a node.
+    // A store without a node has no space.
     sim.generate(&ids(1, 800), 2).await;
     sim.post("/flush_cache", &Value::Null).await;
     assert_eq!(tiers(&sim.generate(&ids(1, 800), 2).await), [0, 0, 0]);
@@ -372,7 +374,7 @@ async fn without_its_store_it_serves_as_if_nothing_were_stored() {
 }
 
 #[test]
-fn the_program_serves_until_a_signal_and_warns_first() {
+fn serve_sim_runs_until_a_signal() {
     let mut service = Service::start(command(&["serve", "sim", "--port=0", "--page-size=16", "--enable-metrics"]));
     service.line_with("SIMULATOR");
     let port = service.port_after("http://127.0.0.1:");
@@ -398,14 +400,14 @@ fn the_program_serves_until_a_signal_and_warns_first() {
 }
 
 #[test]
-fn a_wrong_line_is_2_a_taken_port_4_and_no_master_3() {
+fn serve_sim_exit_codes_for_usage_port_and_master() {
     for bad in ["--page-size=0", "--max-total-tokens=20", "--prefill-tokens-per-s=0", "--hicache-storage-backend=file"]
     {
         let run = mcctl(&["serve", "sim", bad]);
         assert_eq!((run.code, run.stdout.as_str()), (2, ""), "{bad}: {run:?}");
     }
     let big = mcctl(&["serve", "sim", "--page-size=4096", "--bytes-per-token=1000000"]);
-    assert!(big.fails(2).contains("pages are larger than"), "{big:?}");
+    assert!(big.fails(2).contains("a page exceeds"), "{big:?}");
     let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let port = format!("--port={}", taken.local_addr().unwrap().port());
     assert!(mcctl(&["serve", "sim", &port]).fails(4).contains("for the simulator is in use"));
@@ -413,7 +415,7 @@ fn a_wrong_line_is_2_a_taken_port_4_and_no_master_3() {
 }
 
 #[test]
-fn its_pages_are_kept_by_a_real_mooncake_master_and_node() {
+fn pages_are_stored_in_a_real_mooncake_cluster() {
     let cluster = Cluster::start(Make::Real, Make::Real, Metadata::P2p, 1, 64 << 20);
     let master = format!("--master={}", cluster.master.address());
     let mut service =
@@ -422,7 +424,7 @@ fn its_pages_are_kept_by_a_real_mooncake_master_and_node() {
     let runtime = tokio::runtime::Runtime::new().unwrap();
     let asked = json!({"input_ids": ids(1, 800), "sampling_params": {"max_new_tokens": 2}}).to_string();
     let fetch = Fetcher::new(false, Duration::from_secs(20), 1 << 20).unwrap();
-    let post = |path: &str, body: &str| -> Fetched {
+    let post = |path: &str, body: &str| -> FetchResponse {
         runtime.block_on(fetch.post(&format!("http://127.0.0.1:{port}{path}"), body.to_owned())).unwrap()
     };
     let generate = || -> Value { serde_json::from_str(&post("/generate", &asked).body).unwrap() };

@@ -1,4 +1,4 @@
-//! Client and nodes against a master, all in this process over loopback sockets.
+//! A client and nodes with a master, all in this process over loopback sockets.
 
 use std::io::{Read, Write};
 use std::net::TcpListener;
@@ -13,7 +13,7 @@ use mcctl::engine::rpc::Timeouts;
 use mcctl::engine::store::{ClientConfig, Node, NodeConfig, NodeError, PutOutcome, StoreError, name};
 use mcctl::engine::sys::memory::Memory;
 use mcctl::engine::sys::pages::MemoryPolicy;
-use mcctl::engine::transfer::{Protocol, RdmaWish, TransferConfig, TransferEngine, TransferSettings};
+use mcctl::engine::transfer::{RdmaOptions, TransferConfig, TransferEngine, TransferProtocol, TransferSettings};
 use mcctl::engine::wire::types::{ReplicateConfig, Segment};
 
 const MIB: usize = 1 << 20;
@@ -33,9 +33,9 @@ fn config(master: u16, segment_mib: u64) -> NodeConfig {
         engine: TransferConfig {
             local_server_name: String::new(),
             metadata: MetadataUri::P2p,
-            protocol: Protocol::Tcp,
+            protocol: TransferProtocol::Tcp,
             announce_host: None,
-            rdma: RdmaWish::default(),
+            rdma: RdmaOptions::default(),
             settings: TransferSettings::default(),
         },
         client: ClientConfig { timeouts, ..ClientConfig::new(HostPort::new("127.0.0.1", master)) },
@@ -59,11 +59,11 @@ fn slice(value: Vec<u8>) -> mcctl::engine::sys::memory::Slice {
     Arc::new(Memory::from_vec(value)).whole()
 }
 
-/// Ask until the answer is as wanted; ten seconds at most.
-async fn until(what: &str, mut wanted: impl AsyncFnMut() -> bool) {
+/// Polls until the condition holds; ten seconds at most.
+async fn until(what: &str, mut condition: impl AsyncFnMut() -> bool) {
     let env = RealEnv::new();
     for _ in 0..200 {
-        if wanted().await {
+        if condition().await {
             return;
         }
         env.sleep(Duration::from_millis(50)).await;
@@ -72,7 +72,7 @@ async fn until(what: &str, mut wanted: impl AsyncFnMut() -> bool) {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_is_put_is_read_back_by_another_client_from_nodes_that_neither_is() {
+async fn a_value_round_trips_between_two_pure_clients() {
     let master = master(0).await;
     let nodes = [node(master.rpc_port(), 96).await, node(master.rpc_port(), 96).await];
     let writer = node(master.rpc_port(), 0).await;
@@ -91,7 +91,7 @@ async fn what_is_put_is_read_back_by_another_client_from_nodes_that_neither_is()
         assert!(gone.is_not_found(), "{gone}");
     }
     let served: u64 = nodes.iter().map(|n| n.client().engine().counters().served.read_bytes).sum();
-    assert!(served >= 65 * MIB as u64, "the bytes came from the nodes: {served}");
+    assert!(served >= 65 * MIB as u64, "the nodes served the bytes: {served}");
     for node in nodes.into_iter().chain([writer, reader]) {
         node.stop().await;
     }
@@ -107,7 +107,7 @@ fn segments(master: &MasterServer<RealEnv>) -> usize {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_batch_goes_to_several_nodes_and_each_object_has_its_own_outcome() {
+async fn a_batch_uses_several_nodes_and_returns_one_result_per_object() {
     let master = master(0).await;
     let _nodes =
         [node(master.rpc_port(), 64).await, node(master.rpc_port(), 64).await, node(master.rpc_port(), 64).await];
@@ -137,7 +137,7 @@ async fn a_batch_goes_to_several_nodes_and_each_object_has_its_own_outcome() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn bytes_that_came_after_the_lease_are_not_given_out() {
+async fn bytes_read_after_the_lease_are_not_returned() {
     let mut config = MasterConfig::new(HostPort::new("127.0.0.1", 0));
     config.policy.lease_ttl = Duration::ZERO;
     let master = MasterServer::start(config, RealEnv::new()).await.unwrap();
@@ -147,7 +147,7 @@ async fn bytes_that_came_after_the_lease_are_not_given_out() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn an_upsert_replaces_the_object_with_one_of_any_size() {
+async fn an_upsert_replaces_an_object_with_one_of_any_size() {
     let master = master(0).await;
     let node = node(master.rpc_port(), 32).await;
     let config = ReplicateConfig::default();
@@ -159,14 +159,14 @@ async fn an_upsert_replaces_the_object_with_one_of_any_size() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_read_goes_on_with_the_other_replica_when_a_node_is_gone() {
+async fn a_read_uses_the_other_replica_when_a_node_is_gone() {
     let master = master(0).await;
     let first = node(master.rpc_port(), 32).await;
     let second = node(master.rpc_port(), 32).await;
     let client = node(master.rpc_port(), 0).await;
     let config = ReplicateConfig { replica_num: 2, ..ReplicateConfig::default() };
     client.client().put(&key("k"), slice(bytes(50_000, 3)), &config).await.unwrap();
-    // The engine goes without a word to the master, as after a kill.
+    // The engine stops without an unmount, as after a kill.
     first.client().engine().shutdown().await.unwrap();
     for _ in 0..8 {
         assert_eq!(client.client().get(&key("k")).await.unwrap(), bytes(50_000, 3));
@@ -174,7 +174,7 @@ async fn a_read_goes_on_with_the_other_replica_when_a_node_is_gone() {
     drop(second);
 }
 
-/// A peer whose data port takes bytes and says nothing, as a stopped process does; or whose handshake port does so already.
+/// A peer whose data port accepts bytes and never answers, like a stopped process. With `at_handshake`, its handshake port does so.
 fn hung_peer(at_handshake: bool) -> String {
     let handshake = TcpListener::bind("127.0.0.1:0").unwrap();
     let data = TcpListener::bind("127.0.0.1:0").unwrap();
@@ -220,38 +220,39 @@ async fn put_to_hung_peer(at_handshake: bool) -> (StoreError, Result<PutOutcome,
     };
     client.client().master().mount_segment(segment, ClientId(3, 4)).await.unwrap().unwrap();
     let config = ReplicateConfig::default();
-    let failed = client.client().put(&key("k"), slice(vec![7; 1000]), &config).await.expect_err("nobody answers");
+    let failed =
+        client.client().put(&key("k"), slice(vec![7; 1000]), &config).await.expect_err("the peer never answers");
     (failed, client.client().put(&key("k"), slice(vec![7; 1000]), &config).await)
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn room_to_which_bytes_may_still_be_on_their_way_is_not_given_back() {
+async fn memory_that_may_still_receive_bytes_is_not_released() {
     let (failed, again) = put_to_hung_peer(false).await;
     assert!(failed.may_still_land(), "{failed}");
-    // The key is still being written, as far as the master knows.
+    // At the master, the write is still in progress.
     assert!(matches!(again, Ok(PutOutcome::AlreadyExists)), "{again:?}");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn room_to_which_nothing_was_sent_is_given_back_at_once() {
+async fn memory_that_received_nothing_is_released_at_once() {
     let (failed, again) = put_to_hung_peer(true).await;
     assert!(!failed.may_still_land(), "{failed}");
     assert!(matches!(again, Err(StoreError::Transfer { .. })), "{again:?}");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_node_waits_for_a_silent_master_no_longer_than_it_was_told() {
+async fn a_node_waits_for_a_silent_master_at_most_max_wait() {
     let silent = TcpListener::bind("127.0.0.1:0").unwrap();
     let mut config = config(silent.local_addr().unwrap().port(), 16);
     config.max_wait = Duration::from_millis(500);
     let env = RealEnv::new();
     let before = env.now();
-    Node::start(config, env.clone()).await.err().expect("nobody answers");
+    Node::start(config, env.clone()).await.err().expect("the peer never answers");
     assert!(env.now().since(before) < Duration::from_secs(4));
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn nodes_mount_again_by_themselves_when_the_master_was_restarted() {
+async fn nodes_remount_after_a_restart_of_the_master() {
     let first = master(0).await;
     let port = first.rpc_port();
     let node = node(port, 32).await;
@@ -259,15 +260,15 @@ async fn nodes_mount_again_by_themselves_when_the_master_was_restarted() {
     node.client().put(&key("before"), slice(vec![1; 100]), &config).await.unwrap();
     first.stop().await;
     let second = master(port).await;
-    until("the segment is mounted again", async || segments(&second) == 1).await;
-    assert!(node.client().get(&key("before")).await.expect_err("the new master knows no objects").is_not_found());
+    until("the segment is remounted", async || segments(&second) == 1).await;
+    assert!(node.client().get(&key("before")).await.expect_err("the new master has no objects").is_not_found());
     node.client().put(&key("after"), slice(vec![2; 100]), &config).await.unwrap();
     assert_eq!(node.client().get(&key("after")).await.unwrap(), vec![2; 100]);
-    until("the pulse is back", async || node.pulse().is_healthy()).await;
+    until("heartbeats are answered", async || node.heartbeat_status().is_healthy()).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_node_whose_name_another_process_has_mounts_nothing_until_it_is_free_again() {
+async fn a_node_mounts_nothing_while_another_process_has_its_name() {
     let service = MetadataService::new(RealEnv::new(), KeySpace::default());
     let running = service.start(&HostPort::new("127.0.0.1", 0)).await.unwrap();
     let first = master(0).await;
@@ -278,9 +279,9 @@ async fn a_node_whose_name_another_process_has_mounts_nothing_until_it_is_free_a
     let engine = config.engine.clone();
     let node = Node::start(config, RealEnv::new()).await.unwrap();
     first.stop().await;
-    // As if it had been paused past its time, and another process had taken its name.
+    // As if the node had been paused until it expired, and another process had claimed its name.
     let name = node.name().to_string();
-    service.forget_segment(&name);
+    service.remove_segment(&name);
     let other = TransferConfig { local_server_name: name.clone(), ..engine };
     let other = TransferEngine::start(other, RealEnv::new()).await.unwrap();
     let client = MetadataClient::http(&format!("http://{}/metadata", running.at())).unwrap();
@@ -289,30 +290,30 @@ async fn a_node_whose_name_another_process_has_mounts_nothing_until_it_is_free_a
     let second = master(port).await;
     let pings = || {
         use mcctl::engine::master::view::AdminView;
-        second.handle().figures().0.ping.requests
+        second.handle().metrics().0.ping.requests
     };
-    until("the node has asked three times", async || pings() >= 3).await;
-    assert_eq!((segments(&second), node.pulse().is_healthy()), (0, false));
+    until("the node has sent three pings", async || pings() >= 3).await;
+    assert_eq!((segments(&second), node.heartbeat_status().is_healthy()), (0, false));
     assert_eq!(client.get(&key).await.unwrap(), record);
     other.shutdown().await.unwrap();
-    until("the segment is mounted again", async || segments(&second) == 1).await;
+    until("the segment is remounted", async || segments(&second) == 1).await;
     assert!(client.get(&key).await.unwrap().is_some_and(|now| Some(now) != record));
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_node_without_a_master_gives_up_in_its_own_time_and_names_it() {
+async fn a_node_without_a_master_fails_after_max_wait_with_its_address() {
     let free = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
     let mut config = config(free, 16);
     config.max_wait = Duration::from_millis(600);
     let env = RealEnv::new();
     let before = env.now();
-    let error = Node::start(config, env.clone()).await.err().expect("nobody is there");
+    let error = Node::start(config, env.clone()).await.err().expect("no master is running");
     assert!(env.now().since(before) < Duration::from_secs(5));
     assert!(error.to_string().contains(&format!("127.0.0.1:{free}")), "{error}");
 }
 
 #[tokio::test]
-async fn a_loopback_name_is_refused_where_the_master_is_elsewhere() {
+async fn a_loopback_name_is_refused_with_a_remote_master() {
     let mut config = config(1, 16);
     config.client.master = HostPort::new("192.0.2.1", 50051);
     let error = Node::start(config, RealEnv::new()).await.err().expect("refused");
@@ -320,33 +321,33 @@ async fn a_loopback_name_is_refused_where_the_master_is_elsewhere() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn memory_mounted_later_holds_objects_survives_the_master_and_goes_alone() {
+async fn memory_mounted_at_run_time_is_remounted_and_unmounted_alone() {
     use mcctl::engine::store::rest::ObjectStore;
     let first = master(0).await;
     let port = first.rpc_port();
-    // A pure client at first: without memory and without heartbeats.
+    // A pure client at first, without memory and heartbeats.
     let node = node(port, 0).await;
     let store = node.store();
     let (one, bytes) = store.mount(1).await.expect("memory");
     assert_eq!((bytes, segments(&first)), (16 << 20, 1));
     let (two, _) = store.mount((16 << 20) + 1).await.expect("memory");
-    assert_eq!((segments(&first), store.figures().segment_bytes), (2, 48 << 20));
+    assert_eq!((segments(&first), store.metrics().segment_bytes), (2, 48 << 20));
     let config = ReplicateConfig::default();
     node.client().put(&key("k"), slice(bytes_of(100)), &config).await.unwrap();
     assert_eq!(node.client().get(&key("k")).await.unwrap(), bytes_of(100));
     first.stop().await;
     let second = master(port).await;
-    until("both are mounted again", async || segments(&second) == 2).await;
+    until("both segments are remounted", async || segments(&second) == 2).await;
     store.unmount(one, Duration::ZERO).await.expect("mounted");
-    assert_eq!((segments(&second), store.figures().segment_bytes), (1, 32 << 20));
-    assert!(store.unmount(one, Duration::ZERO).await.is_err(), "it is unmounted already");
+    assert_eq!((segments(&second), store.metrics().segment_bytes), (1, 32 << 20));
+    assert!(store.unmount(one, Duration::ZERO).await.is_err(), "already unmounted");
     store.unmount(two, Duration::from_millis(10)).await.expect("mounted");
-    until("the grace period is over", async || segments(&second) == 0).await;
+    until("the grace period ends", async || segments(&second) == 0).await;
     node.stop().await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn addresses_of_unmounted_memory_are_not_used_again() {
+async fn addresses_of_unmounted_memory_are_not_reused() {
     use mcctl::engine::master::view::AdminView;
     use mcctl::engine::store::rest::ObjectStore;
     let master = master(0).await;
@@ -361,29 +362,29 @@ async fn addresses_of_unmounted_memory_are_not_used_again() {
     node.stop().await;
 }
 
-// One thread: the mount does not go on before the caller has gone.
+// Single-threaded, so that the mount does not continue before its caller is gone.
 #[tokio::test]
-async fn memory_whose_caller_has_gone_is_unmounted_again() {
+async fn memory_is_unmounted_if_the_caller_of_mount_is_gone() {
     use mcctl::engine::master::view::AdminView;
     use mcctl::engine::store::rest::ObjectStore;
     let master = master(0).await;
     let node = node(master.rpc_port(), 0).await;
     let store = node.store();
-    // Begun, and dropped at once, as when an HTTP client closes its connection.
+    // Started and dropped at once, as when an HTTP client disconnects.
     assert!(futures_util::FutureExt::now_or_never(store.mount(1)).is_none());
-    let counts = || master.handle().figures().0;
-    until("it is unmounted", async || counts().unmount_segment.requests == 1).await;
+    let counts = || master.handle().metrics().0;
+    until("the segment is unmounted", async || counts().unmount_segment.requests == 1).await;
     assert_eq!((counts().mount_segment.requests, segments(&master)), (1, 0));
-    until("its memory is released", async || store.figures().segment_bytes == 0).await;
+    until("the memory is released", async || store.metrics().segment_bytes == 0).await;
     node.stop().await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn the_nodes_first_segment_is_not_unmounted_alone() {
+async fn the_first_segment_of_a_node_cannot_be_unmounted_alone() {
     use mcctl::engine::store::rest::ObjectStore;
     let master = master(0).await;
     let node = node(master.rpc_port(), 16).await;
-    let id = node.segment().expect("it has one").id;
+    let id = node.segment().expect("the node has a segment").id;
     assert!(node.store().unmount(id, Duration::ZERO).await.is_err());
     assert_eq!(segments(&master), 1);
     node.stop().await;

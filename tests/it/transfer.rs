@@ -1,8 +1,8 @@
-//! The transfer engine against itself: bytes, refusals, and peers that hang, die and come back.
+//! The transfer engine against itself: bytes, refusals, and peers that hang, die and recover.
 
 mod connections;
-mod fake;
-mod records;
+mod faulty_peers;
+mod metadata_records;
 
 use std::collections::HashMap;
 use std::io::{Read, Write};
@@ -13,17 +13,20 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 use mcctl::engine::base::HostPort;
 use mcctl::engine::env::RealEnv;
-use mcctl::engine::http::{self, Handler, Limits, Method, Request, Response, Running, StatusCode, answer, decode};
+use mcctl::engine::http::{
+    self, Handler, HttpLimits, HttpRequest, HttpServer, Method, Response, StatusCode, answer, decode,
+};
 use mcctl::engine::metadata::{KeySpace, MetadataClient, MetadataService, MetadataUri};
 use mcctl::engine::sys::Memory;
 use mcctl::engine::transfer::config::Framing;
-use mcctl::engine::transfer::tcp::{Header, Version};
+use mcctl::engine::transfer::tcp::{FramingVersion, RequestFrame};
 use mcctl::engine::transfer::{
-    Access, Op, OpKind, Protocol, RdmaWish, RemoteAddr, TransferConfig, TransferEngine, TransferError, TransferSettings,
+    Access, Op, OpKind, RdmaOptions, RemoteAddr, TransferConfig, TransferEngine, TransferError, TransferProtocol,
+    TransferSettings,
 };
 use mcctl::engine::wire::json::SegmentDescriptor;
 
-use crate::sim::Ahead;
+use crate::sim::AdjustableClock;
 
 const LIMIT: Duration = Duration::from_secs(20);
 
@@ -31,9 +34,9 @@ fn config(name: &str) -> TransferConfig {
     TransferConfig {
         local_server_name: name.to_owned(),
         metadata: MetadataUri::P2p,
-        protocol: Protocol::Tcp,
+        protocol: TransferProtocol::Tcp,
         announce_host: None,
-        rdma: RdmaWish::default(),
+        rdma: RdmaOptions::default(),
         settings: TransferSettings::default(),
     }
 }
@@ -46,7 +49,7 @@ async fn engine() -> TransferEngine {
     start(config("127.0.0.1")).await
 }
 
-/// An engine with `len` bytes that peers may reach.
+/// An engine with `len` bytes of memory open to peers.
 async fn target(len: usize) -> (TransferEngine, Arc<Memory>) {
     let engine = engine().await;
     let memory = Arc::new(Memory::from_vec(pattern(len, 0)));
@@ -70,7 +73,7 @@ fn is_rejected(result: &Result<(), TransferError>) -> bool {
     matches!(result, Err(TransferError::Rejected { .. }))
 }
 
-/// Every size and offset, both ways, in one batch each; neighbours stay as they were.
+/// Writes and reads every size and offset in one batch each. Adjacent bytes must not change.
 async fn moves_bytes(ours: &TransferEngine, segment: &str, theirs: &Arc<Memory>) {
     let sizes = [1, 7, 24, 4096, 65_535, 65_537, 1 << 20, (3 << 20) + 5];
     let mut expected = theirs.whole().to_vec();
@@ -97,7 +100,7 @@ async fn bytes_arrive_at_every_size_and_offset_and_nowhere_else() {
     moves_bytes(&ours, theirs.segment_name(), &memory).await;
     let issued = ours.counters().issued;
     assert_eq!((issued.reads, issued.writes), (8, 8));
-    // the target counts a read when its last byte is handed over, which the initiator may see first
+    // The target counts a read when its last byte is sent, which the initiator may observe first.
     let end = Instant::now() + LIMIT;
     while theirs.counters().served != issued {
         assert!(Instant::now() < end, "{:?}, issued {issued:?}", theirs.counters().served);
@@ -107,7 +110,7 @@ async fn bytes_arrive_at_every_size_and_offset_and_nowhere_else() {
 }
 
 #[tokio::test]
-async fn a_large_batch_is_shared_by_several_movers() {
+async fn a_large_batch_uses_several_threads() {
     let (theirs, memory) = target(64 << 20).await;
     let mut shared = config("127.0.0.1");
     shared.settings.movers_per_batch = 4;
@@ -126,7 +129,7 @@ async fn a_large_batch_is_shared_by_several_movers() {
 }
 
 #[tokio::test]
-async fn version_1_moves_the_same_bytes_with_a_connection_for_each_request() {
+async fn framing_version_1_uses_a_connection_per_request() {
     let (theirs, memory) = target(6 << 20).await;
     let mut old = config("127.0.0.1");
     old.settings.framing = Framing::V1;
@@ -136,14 +139,14 @@ async fn version_1_moves_the_same_bytes_with_a_connection_for_each_request() {
     let buffer = Arc::new(Memory::from_vec(vec![0; 10]));
     let out = memory.address() + memory.len() as u64;
     let refused = async |kind| ours.transfer(theirs.segment_name(), vec![op(kind, &buffer, 0, 10, out)], LIMIT).await;
-    assert!(is_rejected(&refused(OpKind::Read).await), "closed in order, which says no");
+    assert!(is_rejected(&refused(OpKind::Read).await), "closed in order, which means refused");
     assert!(matches!(refused(OpKind::Write).await, Err(TransferError::Lost { .. })), "reset");
 }
 
 #[tokio::test]
-async fn lanes_stay_open_and_are_no_more_than_four() {
+async fn at_most_four_connections_stay_open() {
     let mut spread = config("127.0.0.1");
-    spread.settings.lanes_nearby = 16;
+    spread.settings.connections_nearby = 16;
     let ((theirs, memory), ours) = (target(1 << 20).await, start(spread).await);
     let buffer = Arc::new(Memory::from_vec(vec![0; 1 << 20]));
     for _ in 0..20 {
@@ -157,7 +160,7 @@ async fn lanes_stay_open_and_are_no_more_than_four() {
 }
 
 #[tokio::test]
-async fn only_memory_that_is_registered_for_peers_is_reached() {
+async fn only_memory_registered_for_remote_access_is_accessible() {
     let ((theirs, shared), ours) = (target(10_000).await, engine().await);
     let private = memory(10_000, 1);
     theirs.register(&private, Access::Local).await.unwrap();
@@ -175,7 +178,7 @@ async fn only_memory_that_is_registered_for_peers_is_reached() {
     }
     assert_eq!(theirs.counters().rejected, 14);
     assert_eq!(private.whole().to_vec(), pattern(10_000, 1));
-    // A refusal says nothing about the peer: the next request is served, and no bytes are no request.
+    // A refusal does not mark the peer as down: the next request is served. Zero bytes need no request.
     let good = vec![op(OpKind::Read, &buffer, 0, 10_000, at), op(OpKind::Read, &buffer, 5, 0, 1)];
     ours.transfer(name, good, LIMIT).await.unwrap();
     assert_eq!(buffer.whole().to_vec(), shared.whole().to_vec());
@@ -209,7 +212,7 @@ async fn requests_that_arrive_together_are_served_in_order() {
     let before = memory.slice(0, 16).unwrap().to_vec();
     let (mut stream, descriptor) = raw(&theirs, &ours).await;
     let header = |kind, at, size| {
-        Header { kind, version: Version::V2, address: descriptor.buffers[0].address + at, size }.encode()
+        RequestFrame { kind, version: FramingVersion::V2, address: descriptor.buffers[0].address + at, size }.encode()
     };
     let mut sent = header(OpKind::Read, 0, 16).to_vec();
     sent.extend_from_slice(&header(OpKind::Write, 4, 8));
@@ -222,7 +225,7 @@ async fn requests_that_arrive_together_are_served_in_order() {
     let mut wanted = [done, &before[..], done, done, &before[..4], b"newbytes", &before[12..], done, done].concat();
     wanted.extend_from_slice(&[5; 5]);
     wanted.extend_from_slice(&memory.slice(9100, 5).unwrap().to_vec());
-    // Cut anywhere: a header or a body may come in two.
+    // Split at any point: a header or a body may arrive in two parts.
     for cut in [1, 20, 24, 30, 50, 56, 57, 100, sent.len() - 10, sent.len()] {
         memory.write_at(0, &before).unwrap();
         stream.write_all(&sent[..cut]).unwrap();
@@ -235,7 +238,7 @@ async fn requests_that_arrive_together_are_served_in_order() {
 }
 
 #[tokio::test]
-async fn a_large_write_that_is_refused_ends_at_once_with_the_refusal() {
+async fn a_refused_large_write_fails_at_once() {
     let ((theirs, _memory), ours) = (target(1 << 20).await, engine().await);
     let buffer = Arc::new(Memory::from_vec(vec![0; 64 << 20]));
     let began = Instant::now();
@@ -246,7 +249,7 @@ async fn a_large_write_that_is_refused_ends_at_once_with_the_refusal() {
 }
 
 #[tokio::test]
-async fn the_own_segment_is_copied_without_a_connection() {
+async fn the_local_segment_is_copied_without_a_connection() {
     let (ours, memory) = target(6 << 20).await;
     let name = ours.segment_name().to_owned();
     moves_bytes(&ours, &name, &memory).await;
@@ -272,16 +275,16 @@ async fn overlapping_and_empty_memory_cannot_be_registered() {
 }
 
 #[tokio::test]
-async fn rdma_is_refused_and_never_tcp_in_disguise() {
-    let config = TransferConfig { protocol: Protocol::Rdma, ..config("127.0.0.1") };
+async fn rdma_does_not_fall_back_to_tcp_by_default() {
+    let config = TransferConfig { protocol: TransferProtocol::Rdma, ..config("127.0.0.1") };
     let error = TransferEngine::start(config, RealEnv::new()).await.err().unwrap();
     assert!(matches!(error, TransferError::NoRdma { .. }), "{error}");
 }
 
 #[tokio::test]
-async fn rdma_that_cannot_be_had_is_tcp_only_where_that_is_allowed() {
-    let rdma = RdmaWish { devices: vec!["none_such".to_owned()], tcp_instead: true };
-    let config = TransferConfig { protocol: Protocol::Rdma, rdma, ..config("127.0.0.1") };
+async fn rdma_falls_back_to_tcp_only_if_allowed() {
+    let rdma = RdmaOptions { devices: vec!["none_such".to_owned()], allow_tcp_fallback: true };
+    let config = TransferConfig { protocol: TransferProtocol::Rdma, rdma, ..config("127.0.0.1") };
     let engine = TransferEngine::start(config, RealEnv::new()).await.unwrap();
     assert_eq!(engine.protocol(), "tcp");
     assert_ne!(engine.data_port(), 0);
@@ -291,9 +294,12 @@ async fn rdma_that_cannot_be_had_is_tcp_only_where_that_is_allowed() {
 async fn notify_and_probe_reach_a_live_engine_and_only_that() {
     let (a, b) = (engine().await, engine().await);
     assert!(a.notify(b.segment_name(), "n1", "hello").await.unwrap());
-    let notices = b.take_notices();
-    assert_eq!((notices.len(), notices[0].name.as_str(), notices[0].message.as_str()), (1, "n1", "hello"));
-    assert!(b.take_notices().is_empty());
+    let notifications = b.take_notifications();
+    assert_eq!(
+        (notifications.len(), notifications[0].name.as_str(), notifications[0].message.as_str()),
+        (1, "n1", "hello")
+    );
+    assert!(b.take_notifications().is_empty());
     a.probe(b.segment_name()).await.unwrap();
     let name = b.segment_name().to_owned();
     b.shutdown().await.unwrap();
@@ -314,7 +320,7 @@ async fn ipv6_peers_find_each_other_in_both_forms_of_the_address() {
     moves_bytes(&ours, theirs.endpoint(), &memory).await;
 }
 
-/// The address of a data port, and of memory behind it, that a hand-made peer needs.
+/// A connection to the data port and the descriptor of the memory behind it, for a hand-made peer.
 async fn raw(theirs: &TransferEngine, ours: &TransferEngine) -> (TcpStream, Arc<SegmentDescriptor>) {
     let descriptor = ours.open(theirs.segment_name()).await.unwrap();
     (TcpStream::connect(("127.0.0.1", theirs.data_port())).unwrap(), descriptor)
@@ -332,8 +338,8 @@ async fn the_data_port_survives_every_kind_of_garbage() {
     }
     let (mut stream, descriptor) = raw(&theirs, &ours).await;
     let address = descriptor.buffers[0].address;
-    // A body that breaks off: what came is written, and nothing beyond.
-    let header = Header { kind: OpKind::Write, version: Version::V2, address, size: 100 };
+    // A body that breaks off: only the received bytes are written.
+    let header = RequestFrame { kind: OpKind::Write, version: FramingVersion::V2, address, size: 100 };
     stream.write_all(&header.encode()).unwrap();
     stream.write_all(&[7; 40]).unwrap();
     drop(stream);
@@ -369,7 +375,7 @@ async fn the_handshake_port_survives_garbage_and_silence() {
     }
     let began = Instant::now();
     moves(&ours, &theirs, &memory).await;
-    assert!(began.elapsed() < Duration::from_secs(1), "twenty silent connections are in nobody's way");
+    assert!(began.elapsed() < Duration::from_secs(1), "twenty silent connections block no other");
     drop(silent);
 }
 
@@ -377,7 +383,7 @@ fn read_10() -> Vec<Op> {
     vec![op(OpKind::Read, &Arc::new(Memory::from_vec(vec![0; 10])), 0, 10, 4096)]
 }
 
-/// A port that nobody listens on: it was free a moment ago.
+/// A port on which no process listens: it was free a moment ago.
 fn closed_port() -> u16 {
     TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
 }
@@ -397,23 +403,23 @@ async fn shutdown_closes_the_ports_and_refuses_more_work() {
     }
     let error = theirs.transfer(ours.segment_name(), read_10(), LIMIT).await.unwrap_err();
     assert!(matches!(error, TransferError::Stopped));
-    assert_eq!(Arc::strong_count(&memory), 1, "the engine has let go of it");
+    assert_eq!(Arc::strong_count(&memory), 1, "the engine has released it");
 }
 
 #[tokio::test]
-async fn lanes_to_a_segment_that_nobody_uses_any_more_are_closed() {
+async fn connections_to_unused_segments_are_closed() {
     let ((first, theirs), (second, others)) = (target(1000).await, target(1000).await);
-    let env = Ahead::default();
+    let env = AdjustableClock::default();
     let ours = TransferEngine::start(config("127.0.0.1"), env.clone()).await.unwrap();
     let local = memory(1000, 1);
     let read = |of: &Arc<Memory>| vec![op(OpKind::Read, &local, 0, 1000, of.address())];
     ours.transfer(first.segment_name(), read(&theirs), LIMIT).await.unwrap();
     assert_eq!(first.counters().connections_open, 1);
-    env.put_forward(Duration::from_secs(6 * 60));
+    env.advance(Duration::from_secs(6 * 60));
     ours.transfer(second.segment_name(), read(&others), LIMIT).await.unwrap();
     let end = Instant::now() + LIMIT;
     while first.counters().connections_open > 0 {
-        assert!(Instant::now() < end, "the lane is still open");
+        assert!(Instant::now() < end, "the connection is still open");
         tokio::time::sleep(Duration::from_millis(5)).await;
     }
     assert_eq!((ours.peers().len(), second.counters().connections_open), (1, 1));
@@ -421,12 +427,12 @@ async fn lanes_to_a_segment_that_nobody_uses_any_more_are_closed() {
 }
 
 #[tokio::test]
-async fn messages_that_nobody_fetches_are_bounded_by_their_bytes() {
+async fn queued_messages_are_bounded_by_bytes() {
     let (a, b) = (engine().await, engine().await);
     let text = "m".repeat(300 << 10);
     for name in ["n1", "n2", "n3", "n4"] {
         assert!(a.notify(b.segment_name(), name, &text).await.unwrap());
     }
-    let names: Vec<String> = b.take_notices().into_iter().map(|message| message.name).collect();
+    let names: Vec<String> = b.take_notifications().into_iter().map(|message| message.name).collect();
     assert_eq!((names, b.counters().notices_dropped), (vec!["n2".into(), "n3".into(), "n4".into()], 1));
 }

@@ -1,4 +1,4 @@
-//! What real peers sent is what we read and write: every frame of `fixtures/wire` decodes, and encodes to the same bytes.
+//! Messages of real peers: every frame in `fixtures/wire` decodes, and encodes to the same bytes.
 
 use std::collections::BTreeSet;
 use std::path::PathBuf;
@@ -19,7 +19,7 @@ pub fn unhex(text: &str) -> Vec<u8> {
 }
 
 #[test]
-fn every_method_has_the_id_and_the_type_hashes_of_the_real_master() {
+fn every_method_has_the_real_masters_id_and_type_hashes() {
     let mut named = BTreeSet::new();
     for line in fixture("methods.txt").lines().filter(|line| !line.starts_with('#')) {
         let [name, id, request, response] = line.split(' ').collect::<Vec<_>>()[..] else { panic!("{line}") };
@@ -37,7 +37,7 @@ fn every_method_has_the_id_and_the_type_hashes_of_the_real_master() {
     assert_eq!(Method::ALL.len(), 64);
 }
 
-/// The frames of one capture: direction, and the bytes. Cut ones (`…`) are left out.
+/// The frames of one capture: direction and bytes. Truncated ones (`…`) are skipped.
 fn frames(text: &str) -> Vec<(bool, Vec<u8>)> {
     let mut frames = Vec::new();
     let mut request = None;
@@ -62,7 +62,7 @@ fn check_capture(name: &str, least: usize) {
         let (body, what);
         if is_request {
             let header = RequestHeader::decode(frame[..REQUEST_HEADER_BYTES].try_into().unwrap()).unwrap();
-            let method = Method::from_id(header.function_id).expect("a method we know");
+            let method = Method::from_id(header.function_id).expect("a known method");
             asked.insert(header.seq, method);
             body = &frame[REQUEST_HEADER_BYTES..];
             assert_eq!(body.len(), header.length as usize);
@@ -75,7 +75,7 @@ fn check_capture(name: &str, least: usize) {
             if header.error != RpcErrc::OK || body.len() != header.length as usize {
                 continue;
             }
-            // Captures of several connections share sequence numbers, but their answers' types differ by hash.
+            // Several connections in a capture share sequence numbers, but their answers differ in the type hash.
             let hash = u32::from_le_bytes(body[..4].try_into().unwrap()) & !1;
             let method = asked.get(&header.seq).copied().filter(|m| m.response_type().hash() == hash);
             let Some(method) =
@@ -90,38 +90,38 @@ fn check_capture(name: &str, least: usize) {
         assert_eq!(again, body, "{what}: {shown}");
         checked += 1;
     }
-    assert!(checked >= least, "{name}: only {checked} frames were found");
+    assert!(checked >= least, "{name}: only {checked} frames");
 }
 
 #[test]
-fn what_the_real_client_and_master_said_with_peer_handshakes_reads_and_writes_back() {
+fn captured_messages_with_peer_handshakes_round_trip() {
     check_capture("client-p2phandshake.hex", 50);
 }
 
 #[test]
-fn what_the_real_client_and_master_said_with_a_metadata_server_reads_and_writes_back() {
+fn captured_messages_with_a_metadata_server_round_trip() {
     check_capture("client-httpmeta.hex", 50);
 }
 
 #[test]
-fn what_they_said_over_a_master_restart_reads_and_writes_back() {
+fn captured_messages_over_a_master_restart_round_trip() {
     check_capture("client-master-restart.hex", 70);
 }
 
 #[test]
-fn what_the_real_store_service_said_reads_and_writes_back() {
+fn captured_messages_of_the_store_service_round_trip() {
     check_capture("store-service.hex", 18);
 }
 
 #[test]
-fn canonical_requests_that_the_real_master_accepted_read_and_write_back() {
+fn canonical_requests_accepted_by_the_real_master_round_trip() {
     check_capture("foreign-client.hex", 100);
 }
 
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(2000))]
     #[test]
-    fn arbitrary_bytes_into_any_method_never_panic_and_what_decodes_reads_back(
+    fn arbitrary_bytes_never_panic_and_decoded_values_round_trip(
         index in 0usize..64, tail in prop::collection::vec(any::<u8>(), 0..200), flags in prop::option::of(0u8..32)
     ) {
         let method = Method::ALL[index];

@@ -1,24 +1,29 @@
-//! `mcctl bench compare`: two endpoints, or one before and after a change, under the same work.
+//! `mcctl bench compare`: compares two endpoints, or one before and after a change, under the same workload.
 
 use crate::commands::bench::multi_turn;
 use crate::commands::error::{Failure, Outcome};
 
-/// Two endpoints, and the work.
+/// Comparison of two inference servers.
 #[derive(Clone, Debug, clap::Args)]
 #[group(id = "two")]
 #[command(
     args_override_self = true,
     mut_args(multi_turn::negative_numbers_are_values),
-    after_help = "Exit codes: 0 B is not worse, 1 B is worse beyond its interval (in any pass and measure, even if it is \
-    better in others), the work was not the same, requests failed, a signal ended the run or a goal was missed, 2 command line wrong, \
-    3 nothing listens at one of them or none went well there, 4 a file could not be written, or this host does not allow as many \
-    connections, 70 a bug in mcctl. Where the reader of stdout has gone away the code is 0."
+    after_help = "Exit codes:\n\
+    \x20 0   B is not worse\n\
+    \x20 1   B is worse in at least one measure, the runs are not comparable, requests failed,\n\
+    \x20     a signal ended the run, or a goal was missed\n\
+    \x20 2   command line wrong\n\
+    \x20 3   an endpoint is unreachable, or no request to it succeeded\n\
+    \x20 4   a file could not be written, or this host allows too few connections\n\
+    \x20 70  a bug in mcctl\n\
+    If the reader of stdout closes it, the code is 0."
 )]
 pub struct Args {
-    /// The first server, or the records of a run against it (--records)
+    /// URL of the first server, or the file of a recorded run (--records)
     #[arg(value_name = "A")]
     a: String,
-    /// The second
+    /// URL of the second server, or the file of a recorded run
     #[arg(value_name = "B")]
     b: String,
     #[command(flatten)]
@@ -26,19 +31,20 @@ pub struct Args {
 }
 
 impl Args {
-    /// Compare.
+    /// Runs the comparison and writes its report.
     ///
     /// # Errors
-    /// What the user has to know.
+    /// The command line is wrong, or an endpoint or a file is not usable.
     pub fn run(self) -> Outcome {
         let mut work = self.work;
         if work.endpoint.url.is_some() || work.compare.against.is_some() {
-            return Err(Failure::usage("A and B are the servers").next("leave out --url and --against"));
+            return Err(Failure::usage("A and B already name the servers").next("drop --url and --against"));
         }
         match (self.a.contains("://"), self.b.contains("://")) {
             (true, true) => {}
             (true, false) => {
-                return Err(Failure::usage("a file comes before a server").next("give the records first, then the URL"));
+                return Err(Failure::usage("a records file cannot follow a URL")
+                    .next("put the records file first, then the URL"));
             }
             (false, _) => return work.run_against(&self.a, &self.b),
         }

@@ -1,129 +1,133 @@
-//! `mcctl bench dataset`: a small dataset of made-up words, for those who have none.
+//! `mcctl bench dataset`: generates a small synthetic dataset.
 
 use std::io::{self, BufWriter, Write};
 use std::path::PathBuf;
 
 use clap::ValueEnum;
 
-use crate::commands::bench::multi_turn::{OpenManner, open};
+use crate::commands::bench::multi_turn::{OpenMode, open};
+use crate::commands::bench::number::{self, NumberError};
 use crate::commands::error::{Exit, Failure, Outcome};
-use crate::engine::load::workload::dataset::{Format, Sample, SampleFormat};
+use crate::engine::load::workload::dataset::{DatasetFormat, SampleFormat, SampleSpec};
 use crate::engine::load::{Distribution, Seed};
 
-/// The formats, by the names that `--dataset-name` has for them.
+/// The formats, with the names of `--dataset-name`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-enum Name {
-    /// Conversations, a JSON array
+enum SampleDataset {
+    /// Conversations as one JSON array
     Sharegpt,
-    /// Conversations, JSONL
+    /// Conversations, one JSON object per line
     Custom,
-    /// Chat requests, JSONL; played with --api chat only
+    /// Chat requests, JSONL; needs --api chat
     Openai,
-    /// A trace of requests that share blocks
+    /// Trace of requests that share blocks
     Mooncake,
-    /// A trace of sessions (rows of aiperf's kind: messages, delays)
+    /// Trace of sessions, aiperf format (messages and delays)
     Sessions,
-    /// Conversations whose turns hold what is new; played with --api chat only
+    /// Agent conversations; each turn holds only the new messages; needs --api chat
     AgenticTrace,
     /// Long contexts, each with a question and four choices
     #[value(name = "longbench_v2", alias = "longbench")]
     Longbench,
-    /// Texts said in turn
+    /// Dialogues of alternating texts, JSONL
     Ultrachat,
     /// Long texts, each with several questions
     Loogle,
-    /// Questions with a category, of which the first is asked
+    /// Turns with a category; only the first turn is sent
     SpeedBench,
 }
 
-impl Name {
+impl SampleDataset {
     fn format(self) -> SampleFormat {
         SampleFormat::File(match self {
-            Name::Sharegpt => Format::ShareGpt,
-            Name::Custom => Format::Custom,
-            Name::Openai => Format::OpenAi,
-            Name::Mooncake => Format::Mooncake,
-            Name::Sessions => return SampleFormat::Sessions,
-            Name::AgenticTrace => Format::Agentic,
-            Name::Longbench => Format::LongBench,
-            Name::Ultrachat => Format::UltraChat,
-            Name::Loogle => Format::Loogle,
-            Name::SpeedBench => Format::SpeedBench,
+            SampleDataset::Sharegpt => DatasetFormat::ShareGpt,
+            SampleDataset::Custom => DatasetFormat::Custom,
+            SampleDataset::Openai => DatasetFormat::OpenAi,
+            SampleDataset::Mooncake => DatasetFormat::Mooncake,
+            SampleDataset::Sessions => return SampleFormat::Sessions,
+            SampleDataset::AgenticTrace => DatasetFormat::Agentic,
+            SampleDataset::Longbench => DatasetFormat::LongBench,
+            SampleDataset::Ultrachat => DatasetFormat::UltraChat,
+            SampleDataset::Loogle => DatasetFormat::Loogle,
+            SampleDataset::SpeedBench => DatasetFormat::SpeedBench,
         })
     }
 }
 
-/// What to make.
+/// Generation of a dataset.
 #[derive(Debug, clap::Args)]
 #[command(
-    after_help = "The same flags give the same bytes. 'mcctl bench multi-turn --dataset-name NAME --dataset-path FILE' plays it \
-    (sessions are read by mooncake). openai and agentic-trace are chats and need --api chat; the others are played over every route. No \
-    format needs a tokenizer: without one the lengths of answers are estimated from their words (mooncake has lengths of its own), and with \
-    --tokenizer FILE they are counted.\n\
-    Exit codes: 0 written, 2 command line wrong, or the file is there already, 4 it cannot be written."
+    after_help = "Equal flags give equal files. 'mcctl bench multi-turn --dataset-name NAME --dataset-path FILE' sends the dataset; use \
+    the name mooncake for the format sessions. openai and agentic-trace need --api chat; the others work with every API. No format needs a \
+    tokenizer: without one, output lengths are estimated from words (mooncake contains its lengths); with --tokenizer FILE they are counted.\n\
+    Exit codes:\n\
+    \x20 0   written\n\
+    \x20 2   command line wrong, or the file already exists\n\
+    \x20 4   the file cannot be written"
 )]
 pub struct Args {
-    /// The format
+    /// Format of the dataset
     #[arg(long, value_enum, default_value = "sharegpt", value_name = "NAME")]
-    format: Name,
-    /// Conversations, or requests where the format knows nothing else
+    format: SampleDataset,
+    /// Number of conversations, or of requests in a format without conversations
     #[arg(long, default_value_t = 100, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
     conversations: u32,
-    /// Turns of each: a number, uniform:LOW,HIGH, exponential:MEAN or lognormal:MEAN,CV
+    /// Turns per conversation: a number, uniform:LOW,HIGH, exponential:MEAN or lognormal:MEAN,CV
     #[arg(long, default_value = "uniform:2,6", value_name = "N")]
     turns: Distribution,
-    /// Words of a question (mooncake: tokens of a prompt [default: lognormal:6000,1])
+    /// Length of a question, words [default: lognormal:60,0.8]; for mooncake length of a prompt, tokens [default: lognormal:6000,1]
     #[arg(long, value_name = "WORDS")]
     question: Option<Distribution>,
-    /// Words of an answer (mooncake: tokens)
+    /// Length of an answer, words (mooncake: tokens)
     #[arg(long, default_value = "lognormal:120,0.8", value_name = "WORDS")]
     answer: Distribution,
-    /// Words of a long context, or of a system prompt
+    /// Length of a long context or a system prompt, words
     #[arg(long, default_value = "400", value_name = "WORDS")]
     context: Distribution,
-    /// So many system prompts are shared (mooncake: beginnings of prompts)
+    /// Number of shared system prompts (mooncake: shared prefixes); 0 shares none
     #[arg(long, default_value_t = 0, value_name = "N")]
     groups: u32,
-    /// mooncake, sessions: conversations per second
+    /// mooncake, sessions: arrival rate, conversations per second
     #[arg(long, default_value_t = 2.0, value_name = "RATE", value_parser = rate)]
     rate: f64,
-    /// All of it comes from this
+    /// Seed of all random choices
     #[arg(long, default_value_t = 1, value_name = "N")]
     seed: u64,
-    /// Where it is written [default: stdout]
+    /// Output file [default: stdout]
     #[arg(long, short, value_name = "FILE")]
     out: Option<PathBuf>,
-    /// Write over a file that exists
+    /// Overwrite an existing file
     #[arg(long)]
     overwrite: bool,
 }
 
-fn rate(text: &str) -> Result<f64, String> {
-    let rate = text.parse::<f64>().ok().filter(|rate| (0.001..=1e6).contains(rate));
-    rate.ok_or_else(|| format!("'{text}' is no rate: write conversations per second, 0.001 to 1000000"))
+fn rate(text: &str) -> Result<f64, NumberError> {
+    number::parse(text, "a rate", "conversations per second from 0.001 to 1000000", |rate| {
+        (0.001..=1e6).contains(&rate)
+    })
 }
 
-/// The longest text that is made, in words.
+/// Maximum mean length, words or tokens.
 const WORDS_MAX: f64 = 1e6;
 
 impl Args {
-    /// Make it.
+    /// Generates the dataset.
     ///
     /// # Errors
-    /// It cannot be written.
+    /// A length is too large, or the file cannot be written.
     pub fn run(self) -> Outcome {
-        let tokens = matches!(self.format, Name::Mooncake);
-        let usual = if tokens {
+        let tokens = matches!(self.format, SampleDataset::Mooncake);
+        let default = if tokens {
             Distribution::LogNormal { mean: 6000.0, cv: 1.0 }
         } else {
             Distribution::LogNormal { mean: 60.0, cv: 0.8 }
         };
-        let question = self.question.unwrap_or(usual);
+        let question = self.question.unwrap_or(default);
         let long = [self.turns, question, self.answer, self.context].into_iter().find(|law| law.mean() > WORDS_MAX);
         if let Some(long) = long {
-            return Err(Failure::usage(format!("'{long}' is longer than {WORDS_MAX} on average")));
+            return Err(Failure::usage(format!("the mean of '{long}' is above {WORDS_MAX}")));
         }
-        let sample = Sample {
+        let sample = SampleSpec {
             format: self.format.format(),
             conversations: self.conversations,
             turns: self.turns,
@@ -140,20 +144,20 @@ impl Args {
         };
         let written = match &self.out {
             Some(path) => {
-                let manner = if self.overwrite { OpenManner::Over } else { OpenManner::New };
-                write(&mut open(path, manner)?)
+                let mode = if self.overwrite { OpenMode::Overwrite } else { OpenMode::New };
+                write(&mut open(path, mode)?)
             }
             None => write(&mut io::stdout().lock()),
         };
         match written {
             Ok(()) => Ok(Exit::Done),
-            // The reader has what it wants.
+            // The reader closed stdout: it does not need the rest.
             Err(error) if error.kind() == io::ErrorKind::BrokenPipe && self.out.is_none() => Ok(Exit::Done),
             Err(error) => {
                 let out = self.out.as_ref().map_or_else(|| "stdout".to_owned(), |path| path.display().to_string());
                 Err(Failure::host(format!("cannot write {out}"))
                     .found(error.to_string())
-                    .next("name a file in a folder that can be written, with room for it"))
+                    .next("choose a file in a writable directory with enough space"))
             }
         }
     }

@@ -1,38 +1,45 @@
-//! `mcctl bench ladder`: the same prompts computed, and answered from L1, L2 and L3 on purpose.
+//! `mcctl bench ladder`: the tier ladder. Measures TTFT of the same prompts when computed, and when cached in L1, L2 and L3.
 
 use std::path::PathBuf;
 
 use serde::Serialize;
+use thiserror::Error;
 
+use crate::commands::bench::caveat::{BenchCaveat, TierNotVerified, render_end};
 use crate::commands::bench::multi_turn::args::{Api, EndpointArgs, ServerArgs};
-use crate::commands::bench::multi_turn::live::Screen;
-use crate::commands::bench::multi_turn::measure;
+use crate::commands::bench::multi_turn::execute;
 use crate::commands::bench::multi_turn::negative_numbers_are_values;
-use crate::commands::bench::multi_turn::reach::reached;
-use crate::commands::bench::sheet::Sheet;
+use crate::commands::bench::multi_turn::preflight::check_endpoints_reachable;
+use crate::commands::bench::multi_turn::progress::Screen;
 use crate::commands::confirm::{self, ConfirmArgs};
 use crate::commands::error::{Exit, Failure, Outcome};
 use crate::commands::output;
 use crate::commands::runtime::{self, Signals};
+use crate::commands::table::{self, ReportTable};
 use crate::engine::env::{Env, RealEnv};
 use crate::engine::load::Seed;
-use crate::engine::load::ladder::{Ladder, Rung, Rungs, schedule};
-use crate::engine::load::server::{Info, Server};
-use crate::engine::load::session::{Figure, Observer, Pass, Session, Side};
-use crate::engine::load::workload::Workload;
+use crate::engine::load::ladder::{Ladder, LadderPrompts, LadderTier, schedule};
+use crate::engine::load::server::{ObservationCaveat, ServerClient, ServerInfo};
+use crate::engine::load::session::{Figure, LoadEndpoint, Observer, PassResult, Session};
+use crate::engine::load::workload::LoadWorkload;
 
-/// Lengths where none are given, as far as they fit.
+/// Default prompt lengths in tokens, as far as they fit into L1.
 const LENGTHS: [u32; 8] = [512, 1024, 2048, 4096, 8192, 16_384, 32_768, 65_536];
 
-/// Which prompts, where.
+/// Tier ladder of an SGLang server.
 #[derive(Clone, Debug, clap::Args)]
 #[command(
     mut_args(negative_numbers_are_values),
-    after_help = "The server must be SGLang, and nobody else may use it meanwhile: its L1 and L2 are emptied again and again, and filled \
-    with made-up prompts. L3 keeps what it has. A request counts for a tier only when the server says that this tier answered it.\n\
-    Exit codes: 0 every tier answered at every length, 1 not, or a signal ended it (what was measured is told), 2 command line wrong, 3 the \
-    server does not answer or is no SGLang, 4 the file of --json could not be written, 70 a bug in mcctl. Where the reader of stdout has \
-    gone away the code is 0."
+    after_help = "The server must be SGLang without other clients: L1 and L2 are flushed repeatedly and filled with synthetic prompts. L3 is \
+    not cleared. A request counts for a tier only if the server reports that the prompt came from this tier.\n\
+    Exit codes:\n\
+    \x20 0   every tier was verified at every length\n\
+    \x20 1   a tier was not verified, requests failed, or a signal ended the run\n\
+    \x20 2   command line wrong\n\
+    \x20 3   the server is unreachable, or is not SGLang\n\
+    \x20 4   the file of --json could not be written\n\
+    \x20 70  a bug in mcctl\n\
+    If the reader of stdout closes it, the code is 0."
 )]
 pub struct Args {
     #[command(flatten)]
@@ -41,74 +48,76 @@ pub struct Args {
     server: ServerArgs,
     #[command(flatten)]
     confirm: ConfirmArgs,
-    /// Tokens of the prompts [default: 512, 1024, 2048 ... up to 65536, as far as they fit]
+    /// Prompt lengths, tokens [default: 512, 1024, 2048 ... up to 65536, as far as they fit into L1]
     #[arg(long, value_delimiter = ',', value_name = "LIST", value_parser = clap::value_parser!(u32).range(1..=10_000_000))]
     lengths: Vec<u32>,
-    /// Prompts of each length
+    /// Number of prompts per length
     #[arg(long, default_value_t = 5, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=10_000))]
     repeats: u32,
-    /// Tokens of an answer
+    /// Output length of each request, tokens
     #[arg(long, alias = "output-tokens", default_value_t = 4, value_name = "TOKENS", value_parser = clap::value_parser!(u32).range(1..=100_000))]
     output_length: u32,
-    /// Ids are drawn below this
+    /// Draw token IDs below N
     #[arg(long, default_value_t = 32_000, value_name = "N", value_parser = clap::value_parser!(u32).range(2..))]
     vocab_size: u32,
-    /// The prompts come from it; another one each time, else L3 has them already
+    /// Seed of the prompts; L3 already holds the prompts of an earlier run with the same seed [default: random]
     #[arg(long, value_name = "N")]
     seed: Option<u64>,
-    /// One JSON document on stdout, or into FILE
+    /// Print the report as one JSON document, or write it to FILE
     #[arg(long, value_name = "FILE", num_args = 0..=1, default_missing_value = "-")]
     json: Option<PathBuf>,
 }
 
 /// The document (schema `mcctl.bench.ladder/1`).
 #[derive(Debug, Serialize)]
-struct Report {
+struct LadderReport {
     schema: &'static str,
     version: &'static str,
     target: String,
     seed: u64,
-    server: Info,
+    server: ServerInfo,
     #[serde(flatten)]
     ladder: Ladder,
-    /// Do the sums over the answers agree with the server's counters, in every pass?
+    /// The responses agree with the server's counters in every pass. `None`: not checked.
     agrees: Option<bool>,
-    doubts: Vec<String>,
+    #[serde(rename = "doubts")]
+    caveats: Vec<BenchCaveat>,
 }
 
-/// Tells the steps as they come.
-struct Told;
+/// Logs the steps of the run.
+struct StepLogger;
 
-impl Observer for Told {
+impl Observer for StepLogger {
     fn note(&mut self, text: &str) {
         output::say(text);
     }
 }
 
 impl Args {
-    /// Measure.
+    /// Runs the ladder and writes its report.
     ///
     /// # Errors
-    /// What the user has to know.
+    /// The command line is wrong, the server is not usable, or the user does not confirm.
     pub fn run(self) -> Outcome {
         if self.endpoint.api != Api::Generate {
-            return Err(Failure::usage("a ladder needs prompts of token ids").next("use --api generate"));
+            return Err(Failure::usage("the tier ladder sends token IDs").next("use --api generate"));
         }
         let target = self.endpoint.target()?;
         let base = self.endpoint.base_of(&target);
-        self.endpoint.trust_is_used(target.via.tls.is_some() || self.server.has_https())?;
+        self.endpoint.trust_is_used(target.protocol.tls.is_some() || self.server.has_https())?;
         let server = self.server.server(&self.endpoint, &target, true)?;
-        let server = server
-            .ok_or_else(|| Failure::usage("a ladder needs the server's other routes").next("drop --no-server-calls"))?;
-        reached([("A", &target)])?;
+        let server = server.ok_or_else(|| {
+            Failure::usage("the tier ladder needs the server's other routes").next("drop --no-server-calls")
+        })?;
+        check_endpoints_reachable([("A", &target)])?;
         let info = info(&server)?;
         let device = info.device_tokens.unwrap_or(0);
         let rungs = self.rungs(device)?;
-        confirm::destruction(self.confirm.yes, &format!("empties the caches (L1 and L2) of {base} again and again"))?;
-        // A group is measured while it is whole in L1, beside what its answers take.
+        confirm::destruction(self.confirm.yes, &format!("repeatedly flushes the caches (L1 and L2) of {base}"))?;
+        // A whole group fits into L1, together with its outputs.
         let groups = rungs.groups(device * 2 / 5);
         let has_storage = info.storage.is_some();
-        let mut side = Side::new("A", target, Box::new(rungs.clone()) as Box<dyn Workload + Send>);
+        let mut side = LoadEndpoint::new("A", target, Box::new(rungs.clone()) as Box<dyn LoadWorkload + Send>);
         (side.server, side.vocabulary) = (Some(server), self.vocab_size);
         let seed = rungs.seed;
         let session = Session {
@@ -117,34 +126,40 @@ impl Args {
             seed,
             keep_figures: true,
         };
-        let mut told = Told;
-        let measured = measure::carry_out(session, Vec::new(), vec![&mut told], &Screen::new(true))?;
-        let mut wanted = vec![Rung::Cold, Rung::Device];
-        wanted.extend(info.has_host.then_some(Rung::Host));
-        wanted.extend(has_storage.then_some(Rung::Storage));
+        let mut logger = StepLogger;
+        let measured = execute::run(session, Vec::new(), vec![&mut logger], &Screen::new(true))?;
+        let mut tiers = vec![LadderTier::Cold, LadderTier::Device];
+        tiers.extend(info.has_host.then_some(LadderTier::Host));
+        tiers.extend(has_storage.then_some(LadderTier::Storage));
         let passes = &measured.executed.passes;
         let ladder = Ladder::of(&rungs, info.page_size.unwrap_or(1), &figures(passes));
-        let mut doubts: Vec<String> = Vec::new();
-        doubts.extend(measured.signal.map(|signal| format!("{signal} ended the run early")));
-        doubts.extend(measured.executed.broke.as_ref().map(|broke| format!("not all was done: {broke}")));
-        let lacking = ladder.lacking(&wanted);
-        let stopped = measured.signal.is_some() || measured.executed.broke.is_some();
-        // What a run that ended early did not come to needs no reason of its own.
-        let begun = |at: &&(u32, Rung)| ladder.rungs.iter().any(|rung| (rung.length, rung.tier) == **at);
-        let told = lacking.iter().filter(|at| !stopped || begun(at));
-        let mut said: Vec<String> = told.map(|(length, tier)| lack(*length, *tier, &ladder, &info)).collect();
-        doubts.append(&mut said);
-        for doubt in passes.iter().filter_map(|pass| pass.observed.as_ref()).flat_map(|observed| &observed.doubts) {
-            if !doubts.contains(doubt) && !doubt.starts_with("the cache was warm") {
-                doubts.push(doubt.clone());
+        let mut caveats: Vec<BenchCaveat> = Vec::new();
+        caveats.extend(measured.signal.map(|signal| BenchCaveat::Signal { signal }));
+        let broke = measured.executed.failed_step.as_ref();
+        caveats.extend(broke.map(|reason| BenchCaveat::Incomplete { reason: reason.to_string() }));
+        let lacking = ladder.missing(&tiers);
+        let stopped = measured.signal.is_some() || measured.executed.failed_step.is_some();
+        // A run that ended early needs no caveat for tiers that it did not reach.
+        let begun = |at: &&(u32, LadderTier)| ladder.rungs.iter().any(|rung| (rung.length, rung.tier) == **at);
+        let reached = lacking.iter().filter(|at| !stopped || begun(at));
+        let not_verified = reached.map(|(length, tier)| not_verified(*length, *tier, &ladder, &info));
+        caveats.extend(not_verified.map(BenchCaveat::TierNotVerified));
+        for caveat in passes.iter().filter_map(|pass| pass.observed.as_ref()).flat_map(|observed| &observed.caveats) {
+            // The ladder warms the cache on purpose.
+            if matches!(caveat, ObservationCaveat::WarmCache(_)) {
+                continue;
+            }
+            let caveat = BenchCaveat::Server(caveat.to_string());
+            if !caveats.contains(&caveat) {
+                caveats.push(caveat);
             }
         }
         let agrees: Vec<bool> = passes.iter().filter_map(|pass| pass.observed.as_ref()?.agrees).collect();
         let failed: u64 = passes.iter().map(|pass| pass.tally.failed()).sum();
         if failed > 0 {
-            doubts.push(format!("{failed} requests failed"));
+            caveats.push(BenchCaveat::RequestsFailed { requests: failed });
         }
-        let report = Report {
+        let report = LadderReport {
             schema: "mcctl.bench.ladder/1",
             version: env!("CARGO_PKG_VERSION"),
             target: base,
@@ -152,18 +167,18 @@ impl Args {
             server: info,
             ladder,
             agrees: (!agrees.is_empty()).then(|| agrees.iter().all(|agrees| *agrees)),
-            doubts,
+            caveats,
         };
         match self.json.as_deref() {
             Some(path) if path.as_os_str() != "-" => {
-                let text = serde_json::to_string(&report).expect("our own documents have only text keys");
+                let text = serde_json::to_string(&report).expect("report keys are strings");
                 std::fs::write(path, text + "\n").map_err(|error| {
                     Failure::host(format!("cannot write {}", path.display())).found(error.to_string())
                 })?;
-                output::data(render(&report))?;
+                output::data(render(&report, table::width()))?;
             }
             Some(_) => output::json(&report)?,
-            None => output::data(render(&report))?,
+            None => output::data(render(&report, table::width()))?,
         }
         let none = passes.iter().all(|pass| pass.tally.all.requests == 0);
         Ok(match (none, lacking.is_empty() && failed == 0 && !stopped) {
@@ -174,8 +189,8 @@ impl Args {
         })
     }
 
-    fn rungs(&self, device: u64) -> Result<Rungs, Failure> {
-        // Twice, since the filler that pushes it out runs beside nothing else, and an answer takes room.
+    fn rungs(&self, device: u64) -> Result<LadderPrompts, Failure> {
+        // A prompt takes at most half of L1, because the filler that evicts it needs the same space, plus the output.
         let most = device.saturating_sub(u64::from(self.output_length)) / 2;
         let mut lengths = match self.lengths.is_empty() {
             true => LENGTHS.into_iter().filter(|length| u64::from(*length) <= most).collect(),
@@ -186,11 +201,11 @@ impl Args {
         let longest = lengths.last().copied().unwrap_or(0);
         if lengths.is_empty() || u64::from(longest) > most {
             return Err(Failure::usage(format!("a prompt of {longest} tokens is too long for this server"))
-                .found(format!("its L1 holds {device} tokens; a ladder needs twice the prompt"))
-                .next(format!("give --lengths up to {most}")));
+                .found(format!("L1 holds {device} tokens; the tier ladder needs twice the prompt"))
+                .next(format!("use --lengths up to {most}")));
         }
         let seed = self.seed.unwrap_or_else(|| RealEnv::new().rng() >> 16);
-        Ok(Rungs {
+        Ok(LadderPrompts {
             lengths,
             repeats: self.repeats,
             vocabulary: self.vocab_size,
@@ -200,30 +215,41 @@ impl Args {
     }
 }
 
-/// What the server says of itself.
-fn info(server: &Server) -> Result<Info, Failure> {
-    let told = runtime::block_on(0, async {
-        let mut signals = Signals::take()?;
-        tokio::select! {
-            told = server.info() => Ok(told),
-            came = signals.next() => Err(Failure::no(format!("{came}: nothing was measured yet"))),
-        }
-    })?;
-    let found = match told {
-        Ok(Some(info)) if info.device_tokens.is_some() => return Ok(info),
-        Ok(Some(_)) => "it does not say how many tokens its L1 holds (max_total_num_tokens)".to_owned(),
-        Ok(None) => "it has no /server_info of SGLang's".to_owned(),
-        Err(error) => error.to_string(),
-    };
-    Err(Failure::unreachable(format!("{} cannot be climbed", server.base()))
-        .tried("ask /server_info what its caches hold")
-        .found(found)
-        .next("name an SGLang server of release 0.5 or later with --url; bench multi-turn measures any other"))
+/// A server that cannot run the tier ladder.
+#[derive(Debug, Error)]
+enum LadderRefusal {
+    #[error("the server does not report the size of L1 (max_total_num_tokens)")]
+    NoDeviceSize,
+    #[error("the server has no SGLang route /server_info")]
+    NotSglang,
+    #[error("{0}")]
+    Unreadable(String),
 }
 
-/// Every request with the tier that was to answer it.
-fn figures(passes: &[Pass]) -> Vec<(Rung, Figure)> {
-    let tier = |pass: &Pass| Rung::ALL.into_iter().find(|rung| rung.name() == pass.id.name);
+/// Reads the server's settings.
+fn info(server: &ServerClient) -> Result<ServerInfo, Failure> {
+    let answer = runtime::block_on(0, async {
+        let mut signals = Signals::take()?;
+        tokio::select! {
+            answer = server.info() => Ok(answer),
+            signal = signals.next() => Err(Failure::no(format!("{signal}: stopped before the first measurement"))),
+        }
+    })?;
+    let refusal = match answer {
+        Ok(Some(info)) if info.device_tokens.is_some() => return Ok(info),
+        Ok(Some(_)) => LadderRefusal::NoDeviceSize,
+        Ok(None) => LadderRefusal::NotSglang,
+        Err(error) => LadderRefusal::Unreadable(error.to_string()),
+    };
+    Err(Failure::unreachable(format!("cannot run the tier ladder against {}", server.base()))
+        .tried("GET /server_info")
+        .found(refusal.to_string())
+        .next("specify the --url of an SGLang server 0.5 or later; bench multi-turn measures other servers"))
+}
+
+/// Returns every request with its intended tier.
+fn figures(passes: &[PassResult]) -> Vec<(LadderTier, Figure)> {
+    let tier = |pass: &PassResult| LadderTier::ALL.into_iter().find(|rung| rung.name() == pass.id.name);
     passes
         .iter()
         .filter_map(|pass| Some((tier(pass)?, pass)))
@@ -231,39 +257,39 @@ fn figures(passes: &[Pass]) -> Vec<(Rung, Figure)> {
         .collect()
 }
 
-/// Why a tier answered nothing of a length, as far as that can be told.
-fn lack(length: u32, tier: Rung, ladder: &Ladder, info: &Info) -> String {
+/// Returns the reason why no request verified `tier` at `length`.
+fn not_verified(length: u32, tier: LadderTier, ladder: &Ladder, info: &ServerInfo) -> TierNotVerified {
     let rung = ladder.rungs.iter().find(|rung| (rung.length, rung.tier) == (length, tier));
-    let got = match rung {
-        None => "no request went well".to_owned(),
-        Some(rung) => {
-            format!(
-                "{} requests had {} tokens from device, {} from host, {} from storage, {} computed",
-                rung.requests, rung.device, rung.host, rung.storage, rung.computed
-            )
-        }
-    };
-    let threshold = match tier {
-        Rung::Storage if length <= info.prefetch_threshold => {
-            format!(" (L3 is asked for {} tokens at least)", info.prefetch_threshold)
-        }
-        _ => String::new(),
-    };
-    format!("no prompt of {length} tokens came from {} alone: {got}{threshold}", tier.name())
+    let Some(rung) = rung else { return TierNotVerified::NoRequest { length, tier: tier.name() } };
+    let below_threshold = tier == LadderTier::Storage && length <= info.prefetch_threshold;
+    TierNotVerified::OtherSource {
+        length,
+        tier: tier.name(),
+        requests: rung.requests.into(),
+        device: rung.device,
+        host: rung.host,
+        storage: rung.storage,
+        computed: rung.computed,
+        threshold: below_threshold.then_some(info.prefetch_threshold),
+    }
 }
 
-fn render(report: &Report) -> String {
-    let mut text = format!(
-        "{} (SGLang {}): {} tokens in L1, pages of {}, L3 {} (seed {})\n\n",
-        report.target,
-        report.server.version.as_deref().unwrap_or("of no version"),
-        report.server.device_tokens.unwrap_or(0),
-        report.server.page_size.unwrap_or(0),
-        report.server.storage.as_deref().unwrap_or("none"),
-        report.seed
+fn render(report: &LadderReport, width: usize) -> String {
+    let server = &report.server;
+    let mut text = table::wrapped_line(
+        &format!(
+            "{} (SGLang {}): {} tokens in L1, {} tokens per page, L3 {} (seed {})",
+            report.target,
+            server.version.as_deref().unwrap_or("of unknown version"),
+            server.device_tokens.unwrap_or(0),
+            server.page_size.unwrap_or(0),
+            server.storage.as_deref().unwrap_or("none"),
+            report.seed
+        ),
+        width,
     );
-    let head = ["tokens", "tier", "verified", "first token, ms", "95 % of the mean", "tokens/s", "cached each"];
-    let mut rows = Sheet::new("", &head).words(1);
+    let head = ["tokens", "tier", "verified", "TTFT mean, ms", "95 % interval", "tokens/s", "cached tokens"];
+    let mut rows = ReportTable::new("", &head).text_column(1);
     for rung in &report.ladder.rungs {
         let ttft = rung.ttft;
         let interval = ttft.and_then(|ttft| Some(format!("{:.1} to {:.1}", ttft.low_ms?, ttft.high_ms?)));
@@ -277,50 +303,63 @@ fn render(report: &Report) -> String {
             format!("{:.0}", (rung.device + rung.host + rung.storage) as f64 / f64::from(rung.requests.max(1))),
         ]);
     }
-    rows.notes.push("cached each: tokens of a prompt that came from a cache, the mean over the requests".to_owned());
-    text.push_str(&rows.text());
+    rows.notes.push("cached tokens: mean per request".to_owned());
+    text.push('\n');
+    text.push_str(&rows.render(width));
     if !report.ladder.fits.is_empty() {
-        text.push('\n');
-        let mut rows = Sheet::new("A straight line through the lengths", &["tier", "fixed, ms", "further tokens/s"]);
+        let mut rows = ReportTable::new("Linear fit over the lengths", &["tier", "fixed cost, ms", "tokens/s"]);
         for fit in &report.ladder.fits {
-            let rate = fit.tokens_per_s.map_or("no longer with more".to_owned(), |rate| format!("{rate:.0}"));
+            let rate = fit.tokens_per_s.map_or("no increase".to_owned(), |rate| format!("{rate:.0}"));
             rows.row([fit.tier.name().to_owned(), format!("{:.1}", fit.fixed_ms), rate]);
         }
-        text.push_str(&rows.text());
+        text.push('\n');
+        text.push_str(&rows.render(width));
+    }
+    let agreement = match report.agrees {
+        Some(true) => "Cached tokens in the responses match the server's counters in every pass",
+        Some(false) => "Cached tokens in the responses differ from the server's counters",
+        None => "The server's counters were not available for comparison",
+    };
+    text.push('\n');
+    text.push_str(&table::wrapped_line(agreement, width));
+    text + &render_end(&report.caveats, &answer(report), width)
+}
+
+/// Returns the answer of the report: the verified tiers, and from which length L2 and L3 are faster than computing.
+fn answer(report: &LadderReport) -> Vec<String> {
+    let rungs = &report.ladder.rungs;
+    let verified = rungs.iter().filter(|rung| rung.verified > 0).count();
+    let mut answer = Vec::new();
+    // The answer has three lines; the table has the verified requests of each row.
+    if report.ladder.break_even.len() < 3 {
+        answer.push(format!("Verified: {verified} of {} combinations of tier and length", rungs.len()));
     }
     for even in &report.ladder.break_even {
-        let shown =
-            even.shown_from.map_or("at no measured length".to_owned(), |length| format!("from {length} tokens on"));
-        let fitted = match even.fitted {
-            None => "they never cross".to_owned(),
-            Some(0.0) => "it is below at any length".to_owned(),
-            Some(tokens) => format!("they cross at {tokens:.0} tokens"),
+        let measured = match even.shown_from {
+            None => "not faster than computing at any measured length".to_owned(),
+            Some(length) => format!("faster than computing from {length} tokens on"),
         };
-        text.push_str(&format!("\n{} is faster than computing {shown}; by the lines {fitted}", even.tier.name()));
+        let fitted = match even.fitted {
+            None => "the fits never cross".to_owned(),
+            Some(0.0) => "the fit is lower at any length".to_owned(),
+            Some(tokens) => format!("the fits cross at {tokens:.0} tokens"),
+        };
+        answer.push(format!("{}: {measured}; {fitted}", even.tier.name()));
     }
-    match report.agrees {
-        Some(true) => text.push_str("\nanswers and the server's counters agree exactly, by tier, in every pass"),
-        Some(false) => text.push_str("\nanswers and the server's counters differ"),
-        None => {}
-    }
-    for doubt in &report.doubts {
-        text.push_str(&format!("\ndoubt: {doubt}"));
-    }
-    text.push('\n');
-    text
+    answer
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::engine::load::ladder::Measured;
+    use crate::engine::load::ladder::LadderCell;
 
     #[test]
-    fn cached_tokens_are_those_of_one_prompt_however_many_there_were() {
-        let told = serde_json::json!({"page_size": 16, "max_total_num_tokens": 4096});
-        let rung = Measured {
+    fn cached_tokens_are_the_mean_per_request() {
+        let settings = serde_json::json!({"page_size": 16, "max_total_num_tokens": 4096});
+        let rung = LadderCell {
             length: 512,
-            tier: Rung::Device,
+            tier: LadderTier::Device,
             requests: 5,
             verified: 5,
             device: 5 * 496,
@@ -330,23 +369,24 @@ mod tests {
             ttft: None,
             tokens_per_s: None,
         };
-        let report = Report {
+        let report = LadderReport {
             schema: "mcctl.bench.ladder/1",
             version: "0",
             target: "http://h:1".to_owned(),
             seed: 1,
-            server: Info::read(&told).expect("SGLang's"),
+            server: ServerInfo::read(&settings).expect("SGLang's"),
             ladder: Ladder { rungs: vec![rung], ..Ladder::default() },
             agrees: None,
-            doubts: Vec::new(),
+            caveats: Vec::new(),
         };
-        let text = render(&report);
+        let text = render(&report, 100);
         let row = text.lines().find(|line| line.contains(" device ")).expect("its row");
         assert_eq!(row.split_whitespace().collect::<Vec<_>>(), ["512", "device", "5/5", "-", "-", "-", "496"]);
-        assert!(text.contains("\ncached each: "), "{text}");
-        let none = lack(512, Rung::Host, &report.ladder, &report.server);
-        assert!(none.ends_with("from host alone: no request went well"), "{none}");
-        let other = lack(512, Rung::Device, &report.ladder, &report.server);
-        assert!(other.contains("5 requests had 2480 tokens from device"), "{other}");
+        let none = not_verified(512, LadderTier::Host, &report.ladder, &report.server);
+        assert_eq!(none, TierNotVerified::NoRequest { length: 512, tier: "host" });
+        let other = not_verified(512, LadderTier::Device, &report.ladder, &report.server);
+        assert!(matches!(other, TierNotVerified::OtherSource { requests: 5, device: 2480, .. }), "{other}");
+        assert!(text.lines().all(|line| line.chars().count() <= 100), "{text}");
+        assert!(render(&report, 60).lines().all(|line| line.chars().count() <= 60));
     }
 }

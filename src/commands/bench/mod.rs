@@ -1,11 +1,12 @@
-//! `mcctl bench`: measurements.
+//! `mcctl bench`: benchmarks of inference servers, stores and the transfer engine.
 
+pub mod caveat;
 pub mod compare;
 pub mod dataset;
 pub mod ladder;
 pub mod multi_turn;
+pub mod number;
 pub mod serving;
-pub mod sheet;
 pub mod store;
 pub mod transfer;
 
@@ -13,39 +14,38 @@ use clap::Subcommand;
 
 use crate::commands::error::Outcome;
 
-/// What to measure.
 #[derive(Debug, Subcommand)]
-pub enum Command {
-    /// Conversations against an inference server
+pub enum BenchCommand {
+    /// Measure an inference server with multi-turn conversations
     MultiTurn(Box<multi_turn::Args>),
-    /// Single requests against an inference server, with the flags and figures of sglang.bench_serving
+    /// Measure an inference server with single requests, like sglang.bench_serving
     Serving(Box<serving::Args>),
-    /// Empty the caches (L1, L2) of two inference servers, and compare them under the same conversations
+    /// Compare two inference servers under the same conversations; flushes their caches (L1, L2)
     Compare(Box<compare::Args>),
-    /// Make a small dataset of made-up words, in any format that multi-turn reads
+    /// Generate a small synthetic dataset in any format that multi-turn reads
     Dataset(dataset::Args),
-    /// Objects put into a store and got back: latency, throughput, CPU, errors
+    /// Measure puts and gets of a store: throughput, latency, CPU and errors
     Store(Box<store::Args>),
-    /// Empty the caches (L1, L2) of an SGLang server, and time the same prompts computed and from L1, L2 and L3
+    /// Tier ladder: TTFT of the same prompts computed and from L1, L2 and L3; flushes the caches (L1, L2) of an SGLang server
     Ladder(Box<ladder::Args>),
-    /// Bytes moved by the transfer engine between two processes
+    /// Measure the transfer engine between two processes
     Transfer(transfer::Args),
 }
 
-impl Command {
-    /// Measure.
+impl BenchCommand {
+    /// Runs the benchmark.
     ///
     /// # Errors
-    /// What the user has to know.
+    /// The command line is wrong, a peer is unreachable, or this host lacks a resource.
     pub fn run(self) -> Outcome {
         match self {
-            Command::MultiTurn(args) => args.run(),
-            Command::Serving(args) => args.run(),
-            Command::Compare(args) => args.run(),
-            Command::Dataset(args) => args.run(),
-            Command::Store(args) => args.run(),
-            Command::Ladder(args) => args.run(),
-            Command::Transfer(args) => transfer::run(&args),
+            BenchCommand::MultiTurn(args) => args.run(),
+            BenchCommand::Serving(args) => args.run(),
+            BenchCommand::Compare(args) => args.run(),
+            BenchCommand::Dataset(args) => args.run(),
+            BenchCommand::Store(args) => args.run(),
+            BenchCommand::Ladder(args) => args.run(),
+            BenchCommand::Transfer(args) => transfer::run(&args),
         }
     }
 }

@@ -1,4 +1,4 @@
-//! `mcctl bench store`: objects in and out of a cluster, any Mooncake master's.
+//! `mcctl bench store`: measures puts and gets of a store with any Mooncake master.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -6,96 +6,103 @@ use std::time::Duration;
 use serde::Serialize;
 
 use crate::commands::args::{self, show_duration};
-use crate::commands::bench::sheet::{Section, Sheet};
+use crate::commands::bench::caveat::{BenchCaveat, render_end};
 use crate::commands::error::{Exit, Failure, Outcome};
+use crate::commands::master_target::MasterTarget;
 use crate::commands::output;
 use crate::commands::runtime::{self, Signals};
 use crate::commands::serve::node::NodePlan;
-use crate::commands::store::link::{self, LinkArgs, LinkPlan, UsedMetadata};
-use crate::commands::target::Master;
+use crate::commands::store::connect::{self, ClientMetadata, ClientPlan, ConnectArgs};
+use crate::commands::table::{self, ReportSection, ReportTable};
 use crate::commands::transport::{self, TransportArgs};
 use crate::engine::base::ByteSize;
-use crate::engine::bench::store::{self as bench, Done, Pass, Plan, PlanError, Stop};
+use crate::engine::bench::store::{
+    self as bench, OperationStats, StopFlag, StoreBenchPlan, StoreBenchPlanError, StorePass,
+};
 use crate::engine::env::{Env, RealEnv, processors};
-use crate::engine::load::{Seed, Summary};
+use crate::engine::load::{LatencySummary, Seed};
 use crate::engine::store::{Node, NodeError, StoreClient, StoreError};
 use crate::engine::sys::host;
 
-/// What is stored and read, and how.
+/// Puts and gets of a store.
 #[derive(Debug, clap::Args)]
 #[command(
-    after_help = "An object that is not there when it is read is a failure: evicted, or never stored. With --overfill, which is for stores \
-    smaller than what is put, it is counted, and no failure. An object that got fewer copies than --replicas, since too few nodes had \
-    room, is counted and a reason for doubt.\n\
-    Exit codes: 0 all went well, 1 objects failed or were missing, or a signal ended it (what ran is reported), 2 command line wrong, \
-    3 the master does not answer or no node can be reached, 4 this host lacks the memory."
+    after_help = "An object that is missing when read (evicted, or never stored) is a failure. With --overfill, for stores smaller than \
+    the data, missing objects are counted but are not failures. An object with fewer copies than --replicas, because too few nodes have \
+    room, is a caveat.\n\
+    Exit codes:\n\
+    \x20 0   all operations succeeded\n\
+    \x20 1   objects failed or were missing, or a signal ended the run\n\
+    \x20 2   command line wrong\n\
+    \x20 3   the master or every node is unreachable\n\
+    \x20 4   this host has too little memory"
 )]
 pub struct Args {
-    /// Bytes of an object; several, separated by ',', are taken in turn
+    /// Object size; several sizes, separated by ',', are used in turn
     #[arg(long, visible_alias = "value-size", value_name = "SIZE,..", default_value = "1mb", value_delimiter = ',')]
     object_size: Vec<ByteSize>,
-    /// Objects of a batch
+    /// Number of objects per batch
     #[arg(long, visible_alias = "batch-size", value_name = "N", default_value_t = 16, value_parser = clap::value_parser!(u32).range(1..=4096))]
     batch: u32,
-    /// Clients at once, each with a connection of its own to the master
+    /// Concurrent clients, each with its own connection to the master
     #[arg(long, visible_alias = "threads", value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=1024))]
     clients: u32,
-    /// Objects that are put, and then read
+    /// Number of objects to put and then read
     #[arg(long, value_name = "N", default_value_t = 256, value_parser = clap::value_parser!(u32).range(1..=100_000_000))]
     objects: u32,
-    /// Read for so long [default: until as many objects were read as were put]
+    /// Duration of the second pass [default: until every object is read once]
     #[arg(long, value_name = "TIME", value_parser = args::limit)]
     duration: Option<Duration>,
-    /// Share of batches that are reads once all is put; the others put further objects
+    /// Share of read batches in the second pass, 0 to 1; the other batches put new objects
     #[arg(long, value_name = "SHARE", default_value_t = 1.0)]
     read_ratio: f64,
-    /// Read popular objects more often: popularity falls with the rank to the power of ALPHA [default: all in turn]
+    /// Read objects with a Zipf distribution of exponent ALPHA, above 0 and at most 10 [default: read in turn]
     #[arg(long, value_name = "ALPHA")]
     zipf: Option<f64>,
-    /// Compare every byte that is read (CPU figures then include that; latencies do not)
+    /// Compare every byte read (CPU figures include the comparison, latencies do not)
     #[arg(long)]
     verify: bool,
-    /// Copies of each object
+    /// Number of copies per object
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u64).range(1..=64))]
     replicas: u64,
-    /// The store is to be overfilled: objects that are no longer there when they are read are counted, and no failure
+    /// The store is smaller than the data: objects missing when read are counted, but are not failures
     #[arg(long)]
     overfill: bool,
-    /// Leave the objects in the store
+    /// Do not remove the objects at the end
     #[arg(long)]
     keep: bool,
-    /// Where all choices come from
+    /// Seed of all random choices
     #[arg(long, value_name = "N", default_value_t = 1)]
     seed: u64,
-    /// One JSON document on stdout
+    /// Print the report as one JSON document
     #[arg(long)]
     json: bool,
     #[command(flatten)]
-    link: LinkArgs,
+    link: ConnectArgs,
     #[command(flatten)]
     transport: TransportArgs,
 }
 
-/// Batches below which a median says little.
+/// Minimum batches for latency percentiles.
 const BATCHES_MIN: u64 = 30;
-/// Errors of a node or master that cannot be reached.
-const AWAY: [&str; 3] = ["TRANSFER_FAIL", "RPC_FAIL", "RPC_TIMEOUT"];
+/// Errors of an unreachable node or master.
+const UNREACHABLE: [&str; 3] = ["TRANSFER_FAIL", "RPC_FAIL", "RPC_TIMEOUT"];
 
 impl Args {
-    /// Measure.
+    /// Runs the benchmark and writes its report.
     ///
     /// # Errors
-    /// What the user has to know.
+    /// The command line is wrong, the master or all nodes are unreachable, or this host has too little memory.
     pub fn run(self) -> Outcome {
         let env = RealEnv::new();
         let plan = self.plan(&format!("mcctl-bench-{:016x}-", env.rng()))?;
         self.check_memory(&plan)?;
-        // Tasks wait more than they work: bytes are moved by the transfer engine's threads.
+        // Tasks mostly wait: threads of the transfer engine move the bytes.
         runtime::block_on(processors().max(2), async {
             let mut signals = Signals::take()?;
             let start = async {
                 let (master, plan) = self.link.over(&self.transport).planned().await?;
-                let LinkPlan { node: node_plan, config, metadata, note, .. } = plan;
+                let ClientPlan { node: node_plan, config, metadata, note, .. } = plan;
                 let client_config = config.client.clone();
                 let began = env.now();
                 match Node::start(config, env.clone()).await {
@@ -105,7 +112,7 @@ impl Args {
             };
             let (master, client_config, metadata, note, node) = tokio::select! {
                 started = start => started?,
-                signal = signals.next() => return Err(Failure::no(format!("{signal}: stopped before it was ready"))),
+                signal = signals.next() => return Err(Failure::no(format!("{signal}: stopped before the client was ready"))),
             };
             note.iter().for_each(output::say);
             let mut clients = Vec::new();
@@ -121,14 +128,14 @@ impl Args {
                     }
                 }
             }
-            let told = self.measure(&node, clients, &plan, &mut signals, (&master, &metadata)).await;
+            let outcome = self.measure(&node, clients, &plan, &mut signals, (&master, &metadata)).await;
             runtime::stop_in_time("the client", node.stop()).await;
-            told
+            outcome
         })
     }
 
-    fn plan(&self, prefix: &str) -> Result<Plan, Failure> {
-        let plan = Plan {
+    fn plan(&self, prefix: &str) -> Result<StoreBenchPlan, Failure> {
+        let plan = StoreBenchPlan {
             prefix: prefix.to_owned(),
             sizes: self.object_size.iter().map(|size| size.0).collect(),
             objects: self.objects,
@@ -142,25 +149,28 @@ impl Args {
         };
         plan.check().map_err(|error| {
             let next = match error {
-                PlanError::TooLarge { .. } => "lower --object-size or --batch",
-                PlanError::Zipf(_) => "give --zipf 0.99, for example",
-                PlanError::Ratio(_) => "give --read-ratio 0.9, for example",
-                PlanError::Nothing(_) => "give --object-size 1mb, for example",
+                StoreBenchPlanError::TooLarge { .. } => "lower --object-size or --batch",
+                StoreBenchPlanError::Zipf(_) => "use for example --zipf 0.99",
+                StoreBenchPlanError::Ratio(_) => "use for example --read-ratio 0.9",
+                StoreBenchPlanError::Nothing(_) => "use for example --object-size 1mb",
             };
             Failure::usage(error.to_string()).next(next)
         })?;
         Ok(plan)
     }
 
-    /// Each client has room for a batch out and a batch in.
-    fn check_memory(&self, plan: &Plan) -> Result<(), Failure> {
-        let wanted = plan.batch_bytes().saturating_mul(2).saturating_mul(u64::from(self.clients));
+    /// Checks the memory of this host: each client needs two batches, one to put and one to read.
+    fn check_memory(&self, plan: &StoreBenchPlan) -> Result<(), Failure> {
+        let required = plan.batch_bytes().saturating_mul(2).saturating_mul(u64::from(self.clients));
         let available = host::memory().map_or(u64::MAX, |memory| memory.available);
-        if wanted > available {
-            return Err(Failure::host(format!("{} of memory are wanted", ByteSize(wanted)))
-                .tried("take memory for a batch out and a batch in, for each client")
-                .found(format!("{} are available", ByteSize(available)))
-                .next("lower --object-size, --batch or --clients"));
+        if required > available {
+            return Err(Failure::host(format!(
+                "needs {} of memory; {} available",
+                ByteSize(required),
+                ByteSize(available)
+            ))
+            .tried("allocate a put batch and a read batch for each client")
+            .next("lower --object-size, --batch or --clients"));
         }
         Ok(())
     }
@@ -169,12 +179,12 @@ impl Args {
         &self,
         node: &Node<RealEnv>,
         clients: Vec<StoreClient<RealEnv>>,
-        plan: &Plan,
+        plan: &StoreBenchPlan,
         signals: &mut Signals,
-        (master, metadata): (&Master, &UsedMetadata),
+        (master, metadata): (&MasterTarget, &ClientMetadata),
     ) -> Outcome {
         let at = master.at.to_string();
-        let stop = Stop::default();
+        let stop = StopFlag::default();
         let mut running = tokio::spawn(bench::run(RealEnv::new(), clients, plan.clone(), stop.clone()));
         let mut stopped = None;
         let passes = loop {
@@ -183,11 +193,11 @@ impl Args {
                 signal = signals.next() => {
                     if stopped.is_some() {
                         running.abort();
-                        return Err(Failure::no(format!("{signal}: stopped without a report; its objects are left"))
+                        return Err(Failure::no(format!("{signal}: stopped without a report; the objects remain in the store"))
                             .next(format!("mcctl store rm --force --regex '{}' --master {at}", plan.every_key())));
                     }
-                    output::say(format!("{signal}: the batches under way end, then the report comes"));
-                    stop.stop();
+                    output::say(format!("{signal}: waiting for the current batches, then reporting"));
+                    stop.set();
                     stopped = Some(signal);
                 }
             }
@@ -196,13 +206,13 @@ impl Args {
             transport::failure(&error, "registering the clients' memory")
                 .unwrap_or_else(|| Failure::host(error.to_string()))
         })?;
-        let ours = plan.every_key();
-        let left = match self.keep {
+        let keys = plan.every_key();
+        let removed = match self.keep {
             true => Ok(None),
             false => tokio::select! {
-                gone = node.client().remove_by_regex(&ours, true) => gone.map(Some),
+                removed = node.client().remove_by_regex(&keys, true) => removed.map(Some),
                 signal = signals.next() => {
-                    output::say(format!("{signal}: its objects may be left"));
+                    output::say(format!("{signal}: objects may remain in the store"));
                     Ok(None)
                 }
             },
@@ -212,42 +222,42 @@ impl Args {
         {
             return Err(failure);
         }
-        let report = Report::new(self, plan, &at, &passes, stopped.is_some(), left);
+        let report = StoreReport::new(self, plan, &at, &passes, stopped.is_some(), removed);
         if self.json {
             output::json(&report)?;
         } else {
-            output::data(report.text())?;
+            output::data(report.text(table::width()))?;
         }
         Ok(report.exit())
     }
 }
 
-/// Why nothing could be stored, where that is because no node could be reached: there is nothing to report then.
-async fn unreachable(master: &Master, metadata: &UsedMetadata, passes: &[Pass]) -> Option<Failure> {
-    let [Pass { put, .. }] = passes else { return None };
-    if put.objects > 0 || put.taken > 0 {
+/// Returns an error if nothing was stored because no node is reachable. Without stored objects there is nothing to report.
+async fn unreachable(master: &MasterTarget, metadata: &ClientMetadata, passes: &[StorePass]) -> Option<Failure> {
+    let [StorePass { put, .. }] = passes else { return None };
+    if put.objects > 0 || put.already_existing > 0 {
         return None;
     }
     let error = put.failed.values().find_map(|failed| failed.error.as_ref())?;
-    let failure = link::explained(master, metadata, "put objects", error).await;
+    let failure = connect::explained(master, metadata, "put objects", error).await;
     (failure.exit == Exit::Unreachable).then_some(failure)
 }
 
-/// The client did not start within `took`.
+/// Returns the error of a client that did not start after `took`.
 async fn unstarted(
-    master: &Master,
+    master: &MasterTarget,
     plan: &NodePlan,
-    metadata: &UsedMetadata,
+    metadata: &ClientMetadata,
     error: NodeError,
     took: Duration,
 ) -> Failure {
     let is_master = matches!(error, NodeError::Master(_));
-    let mut failure = link::unstarted(master, plan, metadata, error).await;
+    let mut failure = connect::unstarted(master, plan, metadata, error).await;
     if is_master && failure.exit == Exit::Unreachable {
         let limits = master.timeouts();
         let found = failure.found.take().unwrap_or_default();
         failure.found = Some(format!(
-            "{found}, after {} (at most {} for a connection, {} for an answer: --timeout)",
+            "{found}, after {} (limits: {} to connect, {} per call; see --timeout)",
             show_duration(took),
             show_duration(limits.connect),
             show_duration(limits.call)
@@ -256,9 +266,9 @@ async fn unstarted(
     failure
 }
 
-/// The document.
+/// The report as a document.
 #[derive(Debug, Serialize)]
-struct Report {
+struct StoreReport {
     schema: &'static str,
     master: String,
     prefix: String,
@@ -271,55 +281,55 @@ struct Report {
     zipf: Option<f64>,
     seed: u64,
     verified: bool,
-    /// Were objects to be missing?
     overfill: bool,
     stopped: bool,
-    passes: Vec<PassReport>,
-    /// Objects that were removed at the end; none: they are left, or nobody knows.
+    passes: Vec<StorePassReport>,
+    /// Objects removed at the end. `None`: they were kept, or removing them failed.
     removed: Option<i64>,
-    doubts: Vec<String>,
+    #[serde(rename = "doubts")]
+    caveats: Vec<BenchCaveat>,
 }
 
 #[derive(Debug, Serialize)]
-struct PassReport {
+struct StorePassReport {
     name: &'static str,
     seconds: f64,
     cpu_s: f64,
     cpu_us_per_object: Option<f64>,
     cpu_s_per_gb: Option<f64>,
-    put: Option<Figures>,
-    get: Option<Figures>,
+    put: Option<OperationReport>,
+    get: Option<OperationReport>,
 }
 
 #[derive(Debug, Serialize)]
-struct Figures {
+struct OperationReport {
     batches: u64,
     objects: u64,
     bytes: u64,
     objects_per_s: f64,
     gb_per_s: f64,
-    /// Of a whole batch.
-    latency: Option<Summary>,
+    /// Latency of whole batches.
+    latency: Option<LatencySummary>,
     missing: u64,
     already_there: u64,
-    /// Objects that got fewer copies than were asked for.
+    /// Objects with fewer copies than `--replicas`.
     fewer_copies: u64,
     verified: u64,
     failed: u64,
-    failures: BTreeMap<String, FailureReport>,
+    failures: BTreeMap<String, ErrorReport>,
 }
 
 #[derive(Debug, Serialize)]
-struct FailureReport {
+struct ErrorReport {
     count: u64,
     first: String,
 }
 
-impl Figures {
-    fn new(pass: &Pass, done: &Done) -> Option<Figures> {
+impl OperationReport {
+    fn new(pass: &StorePass, done: &OperationStats) -> Option<OperationReport> {
         let failed = done.failures();
-        let any = done.objects + done.missing + done.taken + failed;
-        (any > 0).then(|| Figures {
+        let any = done.objects + done.missing + done.already_existing + failed;
+        (any > 0).then(|| OperationReport {
             batches: done.batches,
             objects: done.objects,
             bytes: done.bytes,
@@ -327,75 +337,70 @@ impl Figures {
             gb_per_s: pass.per_second(done.bytes) / 1e9,
             latency: done.latency.summary(),
             missing: done.missing,
-            already_there: done.taken,
+            already_there: done.already_existing,
             fewer_copies: done.fewer_copies,
             verified: done.verified,
             failed,
             failures: done
                 .failed
                 .iter()
-                .map(|(name, failed)| {
-                    (name.clone(), FailureReport { count: failed.count, first: failed.first.clone() })
-                })
+                .map(|(name, failed)| (name.clone(), ErrorReport { count: failed.count, first: failed.first.clone() }))
                 .collect(),
         })
     }
 }
 
-impl Report {
+impl StoreReport {
     fn new(
         args: &Args,
-        plan: &Plan,
+        plan: &StoreBenchPlan,
         master: &str,
-        passes: &[Pass],
+        passes: &[StorePass],
         stopped: bool,
-        left: Result<Option<i64>, StoreError>,
-    ) -> Report {
-        let mut doubts = Vec::new();
+        removed: Result<Option<i64>, StoreError>,
+    ) -> StoreReport {
+        let mut caveats = Vec::new();
         if stopped {
-            doubts.push("a signal ended it before its time: the figures are those of what ran".to_owned());
+            caveats.push(BenchCaveat::Signal { signal: "a signal" });
         }
         for pass in passes {
             for (what, done) in [("put", &pass.put), ("get", &pass.get)] {
                 let latencies = done.latency.count();
                 if latencies > 0 && latencies < BATCHES_MIN {
-                    doubts.push(format!(
-                        "{}: {latencies} batches of {what}, too few for a latency: raise --objects or --duration, or lower --batch",
-                        pass.name
-                    ));
+                    let operation = if pass.name == what { what.to_owned() } else { format!("{}: {what}", pass.name) };
+                    caveats.push(BenchCaveat::TooFewStoreBatches { operation, batches: latencies });
                 }
                 if done.missing > 0 && args.overfill {
-                    doubts.push(format!(
-                        "{}: {} objects were not there to be read; the figures are of those that were",
-                        pass.name, done.missing
-                    ));
+                    caveats.push(BenchCaveat::MissingObjects { pass: pass.name, objects: done.missing });
                 }
                 if done.fewer_copies > 0 {
-                    doubts.push(format!(
-                        "{}: {} of {} objects got fewer copies than --replicas {}: there were not enough nodes with room for them",
-                        pass.name, done.fewer_copies, done.objects, plan.replicas
-                    ));
+                    caveats.push(BenchCaveat::FewerCopies {
+                        pass: pass.name,
+                        fewer: done.fewer_copies,
+                        objects: done.objects,
+                        replicas: plan.replicas,
+                    });
                 }
             }
         }
-        let removed = left.unwrap_or_else(|error| {
-            doubts.push(format!("its objects are left in the store: {error}"));
+        let removed = removed.unwrap_or_else(|error| {
+            caveats.push(BenchCaveat::NotRemoved { error: error.to_string(), prefix: plan.prefix.clone() });
             None
         });
         let passes = passes.iter().map(|pass| {
             let gb = (pass.put.bytes + pass.get.bytes) as f64 / 1e9;
             let cpu = pass.cpu.as_secs_f64();
-            PassReport {
+            StorePassReport {
                 name: pass.name,
                 seconds: pass.elapsed.as_secs_f64(),
                 cpu_s: cpu,
                 cpu_us_per_object: pass.cpu_per_object().map(|cpu| cpu.as_secs_f64() * 1e6),
                 cpu_s_per_gb: (gb > 0.0).then(|| cpu / gb),
-                put: Figures::new(pass, &pass.put),
-                get: Figures::new(pass, &pass.get),
+                put: OperationReport::new(pass, &pass.put),
+                get: OperationReport::new(pass, &pass.get),
             }
         });
-        Report {
+        StoreReport {
             schema: "mcctl.bench.store/1",
             master: master.to_owned(),
             prefix: plan.prefix.clone(),
@@ -412,12 +417,12 @@ impl Report {
             stopped,
             passes: passes.collect(),
             removed,
-            doubts,
+            caveats,
         }
     }
 
-    /// Everything that was measured: the pass, the kind of work, and what came of it.
-    fn figures(&self) -> impl Iterator<Item = (&PassReport, &'static str, &Figures)> {
+    /// Returns every pass with its operations and their figures.
+    fn figures(&self) -> impl Iterator<Item = (&StorePassReport, &'static str, &OperationReport)> {
         self.passes.iter().flat_map(move |pass| {
             [("put", &pass.put), ("get", &pass.get)]
                 .into_iter()
@@ -425,20 +430,21 @@ impl Report {
         })
     }
 
-    /// Objects that failed, those that were not there among them unless that was to be so.
+    /// Returns the number of failed objects. Missing objects count unless `--overfill` is set.
     fn failures(&self) -> u64 {
-        let missing = |figures: &Figures| if self.overfill { 0 } else { figures.missing };
+        let missing = |figures: &OperationReport| if self.overfill { 0 } else { figures.missing };
         self.figures().map(|(_, _, figures)| figures.failed + missing(figures)).sum()
     }
 
-    /// How the run ends: 1 where anything failed, or not all of it was done; 3 where no byte was moved, since a node or the master
-    /// could not be reached.
+    /// Returns the exit code: 1 if objects failed or the run was stopped, 3 if nothing was moved because the master or a node is
+    /// unreachable.
     fn exit(&self) -> Exit {
         let figures = || self.figures().map(|(_, _, figures)| figures);
         let moved = figures().any(|figures| figures.objects > 0);
         let mut errors = figures().flat_map(|figures| figures.failures.keys()).peekable();
-        let is_away = !moved && errors.peek().is_some() && errors.all(|name| AWAY.contains(&name.as_str()));
-        if is_away {
+        let is_unreachable =
+            !moved && errors.peek().is_some() && errors.all(|name| UNREACHABLE.contains(&name.as_str()));
+        if is_unreachable {
             Exit::Unreachable
         } else if self.failures() > 0 || self.stopped {
             Exit::No
@@ -447,12 +453,12 @@ impl Report {
         }
     }
 
-    /// The report for people.
-    fn text(&self) -> String {
+    /// Renders the report in at most `width` columns.
+    fn text(&self, width: usize) -> String {
         let sizes: Vec<String> = self.object_bytes.iter().map(|bytes| ByteSize(*bytes).to_string()).collect();
-        let mut whole = Section::new("");
+        let mut whole = ReportSection::new("");
         whole.text.push(format!(
-            "store at {}: {} objects of {}, {} a batch, {} client{} (seed {})",
+            "store at {}: {} objects of {}, {} per batch, {} client{} (seed {})",
             self.master,
             self.objects,
             sizes.join(", "),
@@ -461,11 +467,13 @@ impl Report {
             if self.clients == 1 { "" } else { "s" },
             self.seed,
         ));
-        let mut moved =
-            Sheet::new("", &["pass", "what", "objects", "objects/s", "GB/s", "CPU us/object", "missing", "failed"])
-                .words(1);
-        let head = ["a batch, ms", "what", "count", "mean", "std", "min", "p50", "p90", "p95", "p99", "p99.9", "max"];
-        let mut batches = Sheet::new("", &head).words(1);
+        let mut moved = ReportTable::new(
+            "",
+            &["pass", "operation", "objects", "objects/s", "GB/s", "CPU us/object", "missing", "failed"],
+        )
+        .text_column(1);
+        let head = ["pass", "operation", "count", "mean", "std", "min", "p50", "p90", "p95", "p99", "p99.9", "max"];
+        let mut batches = ReportTable::new("Batch latency, ms", &head).text_column(1);
         for (pass, what, figures) in self.figures() {
             moved.row([
                 pass.name.to_owned(),
@@ -500,31 +508,47 @@ impl Report {
                 ]);
             }
         }
-        whole.sheets = vec![moved, batches];
-        let mut text = whole.text() + "\n";
+        whole.tables = vec![moved, batches];
+        let mut text = whole.render(width) + "\n";
         for (pass, what, figures) in self.figures() {
             for (name, failed) in &figures.failures {
-                text.push_str(&format!("failed: {}: {what}: {} x {name}: {}\n", pass.name, failed.count, failed.first));
+                let line = format!("failed: {}: {what}: {} x {name}: {}", pass.name, failed.count, failed.first);
+                text.push_str(&table::wrapped_line(&line, width));
             }
             if figures.missing > 0 && !self.overfill {
-                text.push_str(&format!(
-                    "failed: {}: {what}: {} objects were not there: the store has evicted them, or never got them (a store that is \
-                     smaller than what is put takes --overfill)\n",
+                let line = format!(
+                    "failed: {}: {what}: {} objects not found: the store evicted them, or never stored them (use --overfill for a store \
+                     smaller than the data)",
                     pass.name, figures.missing
-                ));
+                );
+                text.push_str(&table::wrapped_line(&line, width));
             }
         }
-        if self.verified {
-            let verified: u64 = self.passes.iter().filter_map(|pass| Some(pass.get.as_ref()?.verified)).sum();
-            text.push_str(&format!("{verified} objects compared byte for byte\n"));
-        }
-        for doubt in &self.doubts {
-            text.push_str(&format!("doubt: {doubt}\n"));
-        }
-        match self.removed {
-            Some(removed) => text.push_str(&format!("{removed} objects removed again\n")),
-            None => text.push_str(&format!("its objects are left: {}...\n", self.prefix)),
-        }
-        text
+        text + &render_end(&self.caveats, &self.answer(), width)
+    }
+
+    /// Returns the answer of the report: puts, gets, and the fate of the objects.
+    fn answer(&self) -> Vec<String> {
+        let line = |name: &'static str| {
+            let figures: Vec<_> = self.figures().filter(|(_, what, _)| *what == name).collect();
+            let objects: u64 = figures.iter().map(|(_, _, figures)| figures.objects).sum();
+            let best = figures.iter().max_by(|a, b| a.2.gb_per_s.total_cmp(&b.2.gb_per_s))?;
+            let p50 = best
+                .2
+                .latency
+                .as_ref()
+                .map_or("-".to_owned(), |latency| format!("{:.2} ms", latency.p50.as_secs_f64() * 1e3));
+            Some(format!("{name}: {objects} objects, {:.3} GB/s, batch latency p50 {p50}", best.2.gb_per_s))
+        };
+        let mut answer: Vec<String> = ["put", "get"].into_iter().filter_map(line).collect();
+        let verified: u64 = self.passes.iter().filter_map(|pass| Some(pass.get.as_ref()?.verified)).sum();
+        let verified =
+            if self.verified { format!("{verified} objects compared byte for byte, ") } else { String::new() };
+        let failed = self.failures();
+        answer.push(match self.removed {
+            Some(removed) => format!("{verified}{failed} failed, {removed} removed"),
+            None => format!("{verified}{failed} failed, objects kept under the prefix {}", self.prefix),
+        });
+        answer
     }
 }

@@ -4,7 +4,7 @@ use clap::Parser;
 
 use crate::commands::error::{Exit, Failure, Outcome};
 use crate::commands::output;
-use crate::engine::sys::Tree;
+use crate::engine::sys::FileTree;
 use crate::engine::topology::{Choice, Host, Matrix, Wish};
 
 /// The RDMA devices that serve each memory, as the classic transfer engine chooses them.
@@ -67,7 +67,8 @@ pub fn run(words: &[String]) -> Outcome {
     if !names.is_empty() {
         wish.filter = Some(names);
     }
-    let tree = Tree::new("/".as_ref()).map_err(|error| Failure::host("cannot read /sys").found(error.to_string()))?;
+    let tree =
+        FileTree::new("/".as_ref()).map_err(|error| Failure::host("cannot read /sys").found(error.to_string()))?;
     let host = Host::read(&tree);
     let (choice, _) = Choice::of(&host, &wish);
     let (mode, matrix) = match file {

@@ -13,7 +13,7 @@ use serde::Serialize;
 
 use crate::commands::error::{Exit, Failure, Outcome};
 use crate::commands::output;
-use crate::engine::sys::Tree;
+use crate::engine::sys::FileTree;
 use crate::engine::topology::{Choice, Finding, Host, Level, Link, Live, Matrix, UNKNOWN_WITHOUT_VERBS, Wish};
 
 /// libibverbs has this long to tell what it knows: a broken driver must not keep everything waiting.
@@ -100,7 +100,7 @@ impl Args {
     /// # Errors
     /// What the user has to know.
     pub fn run(self) -> Outcome {
-        let tree = Tree::new(&self.root).map_err(|error| {
+        let tree = FileTree::new(&self.root).map_err(|error| {
             let at = self.root.display();
             Failure::usage(format!("cannot look into {at}"))
                 .tried(format!("--root {at}"))

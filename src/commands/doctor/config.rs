@@ -4,10 +4,10 @@ use crate::commands::doctor::Args;
 use crate::commands::error::Failure;
 use crate::commands::lint::{self, inputs};
 use crate::engine::doctor::config::{self as doctor, Question};
-use crate::engine::sys::Tree;
+use crate::engine::sys::FileTree;
 
 /// Files, environment and processes.
-pub(super) fn read(args: &Args, tree: &Tree) -> Result<Question, Failure> {
+pub(super) fn read(args: &Args, tree: &FileTree) -> Result<Question, Failure> {
     let (inputs, unread) = inputs::load(&args.file);
     if let Some((_, failure)) = unread.into_iter().next() {
         return Err(failure);
@@ -16,8 +16,8 @@ pub(super) fn read(args: &Args, tree: &Tree) -> Result<Question, Failure> {
         .into_iter()
         // What is in a folder may be about something else.
         .filter(|input| {
-            !input.is_of_folder
-                || doctor::file(input.name.as_str(), &input.bytes).is_none_or(|e| !input.is_passed_over(&e))
+            !input.is_from_folder
+                || doctor::file(input.name.as_str(), &input.bytes).is_none_or(|e| !input.is_skipped(&e))
         })
         .map(|input| (input.name, input.bytes))
         .collect();

@@ -46,6 +46,7 @@ struct Line<'a> {
 }
 
 impl Summary {
+    /// Counts the findings of `reports` by severity.
     pub fn of(reports: &[Report]) -> Summary {
         let mut summary = Summary { checks: reports.len(), ..Summary::default() };
         for report in reports {
@@ -67,6 +68,7 @@ impl Summary {
 }
 
 impl Document<'_> {
+    /// The document of `reports`, with what the peers reported.
     pub fn of<'a>(reports: &'a [Report], peers: &'a Facts) -> Document<'a> {
         Document {
             schema: "mcctl.doctor/1",

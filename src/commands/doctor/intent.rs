@@ -8,12 +8,12 @@ use serde::Deserialize;
 
 use crate::commands::doctor::{Args, running};
 use crate::commands::error::Failure;
-use crate::commands::target::{self, RPC_PORT};
+use crate::commands::master_target::{self, RPC_PORT};
 use crate::engine::base::ByteSize;
 use crate::engine::doctor::host::{Intent, Pages, Protocol};
 use crate::engine::doctor::wheel::Places;
 use crate::engine::plan::size_text;
-use crate::engine::sys::Tree;
+use crate::engine::sys::FileTree;
 
 /// What a huge page has where nobody says more.
 const PAGE_BYTES: u64 = 2 << 20;
@@ -27,9 +27,7 @@ const PREFIXES: &[&str] = &["MC_", "MOONCAKE_", "SGLANG_", "NCCL_IB_"];
 /// The words of `--protocol`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub enum ProtocolName {
-    /// Sockets.
     Tcp,
-    /// RDMA devices.
     Rdma,
 }
 
@@ -115,8 +113,10 @@ pub(super) fn read(args: &Args) -> Result<Intent, Failure> {
     // What is not understood here is for the checks of the configuration.
     intent.master = match master {
         Some((_, text)) if running::is_etcd(&text) => None,
-        Some((origin, text)) if args.link.master.master.is_some() => Some(target::address(&text, &origin, RPC_PORT)?),
-        Some((origin, text)) => target::address(&text, &origin, RPC_PORT).ok(),
+        Some((origin, text)) if args.link.master.master.is_some() => {
+            Some(master_target::address(&text, &origin, RPC_PORT)?)
+        }
+        Some((origin, text)) => master_target::address(&text, &origin, RPC_PORT).ok(),
         None => None,
     };
     intent.environment = environment;
@@ -137,7 +137,7 @@ fn is_page(bytes: u64) -> Result<(), Failure> {
 ///
 /// # Errors
 /// It is not.
-pub(super) fn is_interpreter(tree: &Tree, python: &str) -> Result<(), Failure> {
+pub(super) fn is_interpreter(tree: &FileTree, python: &str) -> Result<(), Failure> {
     let is_named = |path: &str| path.rsplit('/').next().is_some_and(|name| name.contains("py"));
     let below = |name: &str| tree.resolve(&format!("{}/{name}", python.trim_end_matches('/'))).is_some();
     let is_folder = tree.names(python).is_ok_and(|names| names.is_some());

@@ -17,13 +17,13 @@ use crate::commands::args::show_duration;
 use crate::commands::error::{Exit, Failure, Outcome};
 use crate::commands::output;
 use crate::commands::runtime::{self, Signals};
-use crate::commands::store::link::LinkArgs;
+use crate::commands::store::connect::ConnectArgs;
 use crate::commands::transport::TransportArgs;
 use crate::engine::base::ByteSize;
 use crate::engine::check::{Check, Report, Severity};
 use crate::engine::doctor::{self, Selection, cluster, host, peer as peers, wheel};
 use crate::engine::env::{RealEnv, deadline};
-use crate::engine::sys::Tree;
+use crate::engine::sys::FileTree;
 
 /// What reads files only has this long; a folder on a file system that is gone must not keep everything waiting.
 const FILES_MAX: Duration = Duration::from_secs(5);
@@ -54,7 +54,7 @@ pub struct Args {
     #[arg(long, conflicts_with = "problems")]
     list: bool,
     /// List the problems that operators meet, each with what recognises it, and do no check
-    #[arg(long)]
+    #[arg(long, alias = "list-problems")]
     problems: bool,
     /// One JSON document on stdout (schema mcctl.doctor/1)
     #[arg(long)]
@@ -72,17 +72,17 @@ pub struct Args {
     #[arg(long, value_name = "FILE")]
     plan: Option<PathBuf>,
     /// Ordinary memory that the processes of this host will take in all, bytes or with kb, mb, gb, tb (powers of 1024)
-    #[arg(long, value_name = "SIZE")]
+    #[arg(long, alias = "expect-memory", value_name = "SIZE")]
     need_memory: Option<ByteSize>,
     /// Huge pages that they will take in all, as bytes
-    #[arg(long, value_name = "SIZE", conflicts_with = "plan")]
+    #[arg(long, alias = "expect-hugepages", value_name = "SIZE", conflicts_with = "plan")]
     need_hugepages: Option<ByteSize>,
     /// Bytes of a huge page [default: 2mb; environment: MC_STORE_HUGEPAGE_SIZE]
     #[arg(long, value_name = "SIZE", conflicts_with = "plan")]
     hugepage_size: Option<ByteSize>,
     /// Register so much memory, beside a page, with each RDMA device for a trial: bytes or with kb, mb, gb, tb (powers of 1024)
     /// [default: the page only]
-    #[arg(long, value_name = "SIZE")]
+    #[arg(long, alias = "mr-test-size", value_name = "SIZE")]
     trial: Option<ByteSize>,
     /// Ports that services shall listen on: taken ones are errors then [default: looks at 50051, 9003, 8080, 8081, 9300]
     #[arg(long, value_name = "PORT,...", value_delimiter = ',', value_parser = clap::value_parser!(u16).range(1..))]
@@ -105,7 +105,7 @@ pub struct Args {
     #[command(flatten)]
     peer: peer::PeerArgs,
     #[command(flatten)]
-    link: LinkArgs,
+    link: ConnectArgs,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
@@ -135,7 +135,7 @@ impl Args {
         if selection.is_empty() {
             return Err(Failure::usage("no check is left to do").tried("--only and --skip").next("--list names all"));
         }
-        let tree = Tree::new(&self.root).map_err(|error| {
+        let tree = FileTree::new(&self.root).map_err(|error| {
             let at = self.root.display();
             Failure::usage(format!("cannot look into {at}"))
                 .tried(format!("--root {at}"))
@@ -227,7 +227,7 @@ async fn unless_stopped(
 
 /// All groups at once.
 async fn look(
-    tree: &Tree,
+    tree: &FileTree,
     intent: &host::Intent,
     places: &wheel::Places,
     config: &doctor::config::Question,

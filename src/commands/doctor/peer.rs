@@ -10,7 +10,7 @@ use serde::Serialize;
 use crate::commands::error::Failure;
 use crate::commands::output;
 use crate::commands::serve::node;
-use crate::commands::store::link::LinkArgs;
+use crate::commands::store::connect::ConnectArgs;
 use crate::commands::transport::TransportArgs;
 use crate::engine::base::HostPort;
 use crate::engine::base::text::escaped;
@@ -21,8 +21,10 @@ use crate::engine::env::{Env, RealEnv, deadline};
 use crate::engine::metadata::{CallLimits, MetadataUri};
 use crate::engine::store::name::{NodeName, PORTS};
 use crate::engine::sys::interface;
-use crate::engine::transfer::rdma::trial::{Attempt, Cause, End, Failure as Failed, Tried};
-use crate::engine::transfer::{Protocol, TransferConfig, TransferSettings};
+use crate::engine::transfer::rdma::path_probe::{
+    PathProbe, ProbeFailure as Failed, ProbeFailureCause, ProbedDevice, ProbedPath,
+};
+use crate::engine::transfer::{TransferConfig, TransferProtocol, TransferSettings};
 
 /// Flags for another engine.
 #[derive(Clone, Debug, clap::Args)]
@@ -48,7 +50,7 @@ impl PeerArgs {
     /// A flag is no name, or no metadata service.
     pub(super) async fn question(
         &self,
-        link: &LinkArgs,
+        link: &ConnectArgs,
         selection: &Selection,
         is_this_host: bool,
     ) -> Result<Result<Question, String>, Failure> {
@@ -115,7 +117,7 @@ impl PeerArgs {
             Ok(TransferConfig {
                 local_server_name: name,
                 metadata,
-                protocol: Protocol::Rdma,
+                protocol: TransferProtocol::Rdma,
                 announce_host: None,
                 rdma: transport.map_err(|failure| failure.what)?.rdma,
                 settings,
@@ -189,7 +191,7 @@ pub(super) fn table(facts: &Facts) -> String {
         .collect()
 }
 
-fn outcome(end: &End, tried: &Tried) -> String {
+fn outcome(end: &ProbedDevice, tried: &ProbedPath) -> String {
     match (&tried.attempt.result, explain::figures(&tried.attempt)) {
         (Ok(_), Some(figures)) if tried.attempt.works() => format!("ok: {figures}"),
         (Ok(_), Some(figures)) => format!("fails at large packets: {figures}"),
@@ -314,7 +316,7 @@ impl<'a> Line<'a> {
     }
 }
 
-fn own(end: &End) -> OwnLine<'_> {
+fn own(end: &ProbedDevice) -> OwnLine<'_> {
     OwnLine {
         name: &end.device,
         port: end.port,
@@ -328,7 +330,7 @@ fn own(end: &End) -> OwnLine<'_> {
     }
 }
 
-fn attempt(attempt: &Attempt) -> AttemptLine<'_> {
+fn attempt(attempt: &PathProbe) -> AttemptLine<'_> {
     let figures = attempt.result.as_ref().ok();
     let read = figures.and_then(|figures| figures.read.as_ref());
     AttemptLine {
@@ -350,15 +352,15 @@ fn attempt(attempt: &Attempt) -> AttemptLine<'_> {
 
 fn failure(failed: &Failed) -> FailureLine<'_> {
     let (cause, call, errno, completion) = match failed.cause {
-        Cause::Verb { call, errno } => ("verb", Some(call), Some(errno), None),
-        Cause::Completion(status) => ("completion", None, None, Some(status.name())),
-        Cause::Silence(_) => ("silence", None, None, None),
-        Cause::Refused => ("refused", None, None, None),
-        Cause::Unreachable => ("unreachable", None, None, None),
-        Cause::NoRdma => ("no-rdma", None, None, None),
-        Cause::Answer => ("answer", None, None, None),
+        ProbeFailureCause::Verb { call, errno } => ("verb", Some(call), Some(errno), None),
+        ProbeFailureCause::Completion(status) => ("completion", None, None, Some(status.name())),
+        ProbeFailureCause::Silence(_) => ("silence", None, None, None),
+        ProbeFailureCause::Refused => ("refused", None, None, None),
+        ProbeFailureCause::Unreachable => ("unreachable", None, None, None),
+        ProbeFailureCause::NoRdma => ("no-rdma", None, None, None),
+        ProbeFailureCause::Answer => ("answer", None, None, None),
     };
-    FailureLine { step: explain::word(failed.step), cause, call, errno, completion, words: &failed.words }
+    FailureLine { step: explain::word(failed.step), cause, call, errno, completion, words: &failed.message }
 }
 
 fn us(time: Duration) -> f64 {

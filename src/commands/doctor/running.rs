@@ -8,10 +8,10 @@ use crate::commands::admin;
 use crate::commands::args;
 use crate::commands::discovery;
 use crate::commands::error::Failure;
+use crate::commands::master_target::{self, MasterArgs, RPC_PORT};
 use crate::commands::output;
 use crate::commands::serve::node;
-use crate::commands::store::link::LinkArgs;
-use crate::commands::target::{self, MasterArgs, RPC_PORT};
+use crate::commands::store::connect::ConnectArgs;
 use crate::engine::base::{ByteSize, HostPort};
 use crate::engine::check::{Check, Report};
 use crate::engine::doctor::cluster::{self, Etcd, MasterAt};
@@ -71,14 +71,15 @@ fn misnamed(text: &str, origin: &str) -> Option<String> {
     match text.strip_prefix("etcd://") {
         Some(list) => Etcd::parse(list, CLUSTER_ID).err(),
         None => {
-            let failure = target::address(text, origin, RPC_PORT).err()?;
+            let failure = master_target::address(text, origin, RPC_PORT).err()?;
             Some(failure.found.unwrap_or(failure.what))
         }
     }
 }
 
 fn admin_address(text: &str) -> Result<HostPort, String> {
-    args::endpoint(text.strip_prefix("http://").unwrap_or(text).trim_end_matches('/'), admin::PORT)
+    let text = text.strip_prefix("http://").unwrap_or(text).trim_end_matches('/');
+    args::endpoint(text, admin::PORT).map_err(|error| error.to_string())
 }
 
 /// Is `url` that of a server?
@@ -107,7 +108,7 @@ impl RunningArgs {
     /// A flag is no address, no URL or no size.
     pub(super) async fn questions(
         &self,
-        link: &LinkArgs,
+        link: &ConnectArgs,
         is_asked: bool,
         selection: &Selection,
     ) -> Result<Questions, Failure> {
@@ -178,7 +179,7 @@ impl RunningArgs {
         MasterCalls(RpcClient::new(RealEnv::new(), at, timeouts)).service_ready().await.is_ok()
     }
 
-    async fn cluster(&self, link: &LinkArgs, named: Option<String>) -> Result<cluster::Question, Failure> {
+    async fn cluster(&self, link: &ConnectArgs, named: Option<String>) -> Result<cluster::Question, Failure> {
         let etcd = named.as_deref().and_then(|text| Some((text, text.strip_prefix("etcd://")?)));
         let etcd = match etcd {
             None => None,
@@ -193,7 +194,7 @@ impl RunningArgs {
             None => link.clone(),
             Some(etcd) => {
                 let at = etcd.endpoints.first().map(HostPort::to_string);
-                LinkArgs { master: MasterArgs { master: at, ..link.master.clone() }, ..link.clone() }
+                ConnectArgs { master: MasterArgs { master: at, ..link.master.clone() }, ..link.clone() }
             }
         };
         let master = link.master.find().await?;
@@ -208,7 +209,7 @@ impl RunningArgs {
         if is_metadata_assumed && let Some(admin) = admins.first() {
             let found = discovery::find_at(admin, &master).await;
             is_metadata_assumed = found.is_none();
-            output::say(discovery::note(found.as_ref()));
+            output::say(discovery::note(found.as_ref(), &master));
             link.metadata_server = Some(found.map_or(MetadataUri::P2p, |found| found.metadata).to_string());
         }
         let metadata = match (&link.metadata_server, variable) {

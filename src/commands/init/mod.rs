@@ -1,60 +1,64 @@
-//! `mcctl init`: a deployment file to begin with, from flags, or from questions where somebody can answer.
+//! `mcctl init`: writes a deployment file from flags, or from answers to questions on a terminal.
 
 mod question;
 
 use std::fs;
-use std::io::{self, Write};
-use std::path::PathBuf;
+use std::io::{self, BufRead, Write};
+use std::path::{Path, PathBuf};
+
+use question::{AnswerError, Prompter, count, hosts, hosts_or_none, list, one_of, optional, required};
 
 use crate::commands::error::{Exit, Failure, Outcome};
 use crate::commands::{output, render};
 use crate::engine::deploy::{
-    Deployment, Device, Format, Ground, HighAvailability, HugePageSize, MetadataKind, Mode, Programs, Protocol, Size,
-    commented, launches,
+    ComputeDevice, DeploySize, DeploySizeError, DeploymentSpec, FileFormat, HighAvailability, HugePageSize,
+    MetadataKind, Platform, Programs, ServingMode, SizeNote, TransferProtocol, commented, plan_processes,
 };
 
-/// What the file says. What is not given is asked for on a terminal, else left at its default.
+/// Write a deployment file for `mcctl render`
 #[derive(Clone, Debug, Default, clap::Args)]
-#[command(after_help = "mcctl init --model Qwen/Qwen3-32B --tp 4 --hicache-size-gb 64 --out demo.toml\n\
-    mcctl render systemd demo.toml --out units")]
+#[command(
+    after_help = "On a terminal, init asks for the most important values if --model is missing. All other values have defaults.\n\
+    Sizes: 16gb = 16g = 16Gi = 16GiB = 16 x 1024^3 bytes; a bare number is in bytes."
+)]
 pub struct Args {
-    /// Write to this file instead of to stdout; .toml or .yaml
+    /// Write to this file instead of stdout; .toml or .yaml
     #[arg(long, value_name = "FILE")]
     out: Option<PathBuf>,
-    /// Overwrite it
+    /// Overwrite an existing file
     #[arg(long, requires = "out")]
     force: bool,
-    /// toml or yaml [default: by the file's ending, else toml]
+    /// toml or yaml [default: by file extension, otherwise toml]
     #[arg(long, value_name = "FORMAT", value_parser = ["toml", "yaml"])]
     format: Option<String>,
-    /// Folder of the model, or its name on the hub
+    /// Model folder, or model name on the hub
     #[arg(long, value_name = "PATH")]
     model: Option<String>,
-    /// How serving is arranged: single, distributed or pd
+    /// Arrangement of the serving processes: single, distributed or pd
     #[arg(long, value_name = "MODE", value_parser = ["single", "distributed", "pd"])]
     mode: Option<String>,
-    /// What names begin with
+    /// Prefix of unit, container and object names
     #[arg(long)]
     name: Option<String>,
-    /// Whose master and store nodes: upstream or mcctl
-    #[arg(long, value_name = "WHOSE", value_parser = ["upstream", "mcctl"])]
+    /// Master and store nodes: mcctl or upstream [default: mcctl; upstream with --etcd or --ssd]
+    #[arg(long, value_name = "NAME", value_parser = ["mcctl", "upstream"])]
     programs: Option<String>,
-    /// Tensor parallel size
-    #[arg(long, value_name = "N")]
+    /// Tensor parallel size of each server
+    #[arg(long = "tp-size", alias = "tp", value_name = "N")]
     tp: Option<u64>,
-    /// Pipeline parallel size
-    #[arg(long, value_name = "N")]
+    /// Pipeline parallel size of each server
+    #[arg(long = "pp-size", alias = "pp", value_name = "N")]
     pp: Option<u64>,
-    /// L2 of each rank, decimal GB
-    #[arg(long, value_name = "GB")]
+    /// L2 per rank in GB (10^9 bytes), as SGLang's --hicache-size
+    #[arg(long = "hicache-size", alias = "hicache-size-gb", value_name = "GB")]
     hicache_size_gb: Option<u64>,
-    /// What one server lends to the store, e.g. 16GiB; 0 for nothing
-    #[arg(long, value_name = "SIZE")]
-    segment: Option<Size>,
-    /// Host of the master; several with --etcd
+    /// Memory that each server contributes to the store, e.g. 16GiB; 0 for none
+    #[arg(long, value_name = "SIZE", value_parser = size)]
+    segment: Option<String>,
+    /// Master host; several with --etcd
     #[arg(long, value_name = "HOSTS", value_delimiter = ',')]
     master: Vec<String>,
-    /// Hosts of the servers (of the prefill servers with pd)
+    /// Hosts of the servers (with pd: of the prefill servers)
     #[arg(long, value_name = "HOSTS", value_delimiter = ',')]
     hosts: Vec<String>,
     /// Hosts of the decode servers
@@ -63,186 +67,234 @@ pub struct Args {
     /// Host of the router
     #[arg(long, value_name = "HOST")]
     router: Option<String>,
-    /// Hosts of each distributed server
+    /// Hosts per distributed server
     #[arg(long, value_name = "N")]
     nnodes: Option<u32>,
-    /// Hosts of processes that only lend memory
+    /// Hosts of storage-only nodes
     #[arg(long, value_name = "HOSTS", value_delimiter = ',')]
     stores: Vec<String>,
-    /// What each of those lends
-    #[arg(long, value_name = "SIZE", requires = "stores")]
-    store_segment: Option<Size>,
-    /// NUMA nodes of their hosts: a process for each
+    /// Memory that each storage-only node contributes
+    #[arg(long, value_name = "SIZE", requires = "stores", value_parser = size)]
+    store_segment: Option<String>,
+    /// NUMA nodes of storage-only hosts; one process per NUMA node
     #[arg(long, value_name = "NODES", value_delimiter = ',', requires = "stores")]
     numa: Vec<u32>,
-    /// Folder of their SSD tier
+    /// Folder of the SSD tier on storage-only hosts
     #[arg(long, value_name = "DIR", requires = "stores")]
     ssd: Option<String>,
-    /// tcp or rdma
+    /// Transport between engines: tcp or rdma
     #[arg(long, value_name = "PROTOCOL", value_parser = ["tcp", "rdma"])]
     protocol: Option<String>,
-    /// RDMA devices
+    /// RDMA devices (mcctl devices lists them)
     #[arg(long, value_name = "DEVICES", value_delimiter = ',')]
     devices: Vec<String>,
-    /// Huge pages: none, 2MiB or 1GiB
+    /// Huge-page size: none, 2MiB or 1GiB
     #[arg(long, value_name = "SIZE", value_parser = ["none", "2MiB", "1GiB"])]
     hugepages: Option<String>,
-    /// p2p or http
+    /// Discovery of transfer engines: p2p or http
     #[arg(long, value_name = "KIND", value_parser = ["p2p", "http"])]
     metadata: Option<String>,
-    /// Members of etcd, HOST:PORT: several masters
+    /// etcd members as HOST:PORT, for several masters
     #[arg(long, value_name = "MEMBERS", value_delimiter = ',')]
     etcd: Vec<String>,
-    /// cuda or cpu
+    /// Device that SGLang computes on: cuda or cpu
     #[arg(long, value_name = "DEVICE", value_parser = ["cuda", "cpu"])]
     device: Option<String>,
-    /// Your image of mcctl, with a tag
+    /// Your mcctl image with a tag, for container formats
     #[arg(long, value_name = "IMAGE")]
     mcctl_image: Option<String>,
 }
 
+/// Checks a size and keeps its spelling, so that an ambiguous one can be reported.
+fn size(text: &str) -> Result<String, DeploySizeError> {
+    text.parse::<DeploySize>().map(|_| text.to_owned())
+}
+
 impl Args {
-    /// Write the file.
+    /// Runs the command.
     ///
     /// # Errors
-    /// Something that is needed is not given and nobody can be asked; the values contradict each other; the file is there.
+    /// A required value is missing and stdin is not a terminal, the values contradict each other, or the file exists.
     pub fn run(mut self) -> Outcome {
-        if question::can_ask() {
-            self.ask()?;
+        if question::is_interactive() && self.model.is_none() {
+            self.ask(&mut Prompter { input: io::stdin().lock(), output: io::stderr() })?;
         }
-        let format = self.notation()?;
-        let wanted = self.deployment()?;
-        render::flags_exist(&wanted).map_err(Failure::usage)?;
-        launches(&wanted, Ground::Hosts).map_err(|error| Failure::usage(error.to_string()))?;
-        let text = commented(&wanted, format);
+        let format = self.file_format()?;
+        self.choose_programs();
+        let spec = self.spec()?;
+        render::check_flags(&spec).map_err(|error| Failure::usage(error.to_string()))?;
+        plan_processes(&spec, Platform::Hosts).map_err(|error| Failure::usage(error.to_string()))?;
+        let text = commented(&spec, format);
         let Some(path) = &self.out else {
             output::data(text)?;
             return Ok(Exit::Done);
         };
-        let mut how = fs::OpenOptions::new();
-        let how =
-            if self.force { how.write(true).create(true).truncate(true) } else { how.write(true).create_new(true) };
-        how.open(path).and_then(|mut file| file.write_all(text.as_bytes())).map_err(|error| match error.kind() {
-            io::ErrorKind::AlreadyExists => {
-                Failure::usage(format!("{} is there already", path.display())).next("--force overwrites it")
+        let mut options = fs::OpenOptions::new();
+        let options = match self.force {
+            true => options.write(true).create(true).truncate(true),
+            false => options.write(true).create_new(true),
+        };
+        options.open(path).and_then(|mut file| file.write_all(text.as_bytes())).map_err(|error| {
+            match error.kind() {
+                io::ErrorKind::AlreadyExists => {
+                    Failure::usage(format!("{} already exists", path.display())).next("--force overwrites it")
+                }
+                _ => Failure::host(format!("cannot write {}", path.display())).found(error.to_string()),
             }
-            _ => Failure::host(format!("cannot write {}", path.display())).found(error.to_string()),
         })?;
-        output::say(format!("wrote {}; next: mcctl render systemd {0}", path.display()));
+        output::say(format!("wrote {0}\nnext: mcctl render systemd {0} --out units", path.display()));
         Ok(Exit::Done)
     }
 
-    fn notation(&self) -> Result<Format, Failure> {
-        let ending = self.out.as_ref().map(|path| path.extension().and_then(|e| e.to_str()).unwrap_or_default());
-        let of_ending = ending.and_then(Format::of_ending);
-        let named = self.format.as_deref().and_then(Format::of_ending);
-        if let (Some(path), None) = (&self.out, of_ending) {
-            let what = format!("{} is no name of a deployment file", path.display());
-            return Err(Failure::usage(what).next("name it .toml, .yaml or .yml"));
+    fn file_format(&self) -> Result<FileFormat, Failure> {
+        let of_file = self.out.as_deref().and_then(format_of);
+        let named = self.format.as_deref().and_then(FileFormat::of_extension);
+        if let (Some(path), None) = (&self.out, of_file) {
+            let what = format!("{} is not a deployment file name", path.display());
+            return Err(Failure::usage(what).next("use the extension .toml, .yaml or .yml"));
         }
-        match (named, of_ending) {
-            (Some(named), Some(ending)) if named != ending => {
-                Err(Failure::usage("--format and the ending of --out are not the same"))
+        match (named, of_file) {
+            (Some(named), Some(of_file)) if named != of_file => {
+                Err(Failure::usage("--format contradicts the extension of --out"))
             }
-            (named, ending) => Ok(named.or(ending).unwrap_or(Format::Toml)),
+            (named, of_file) => Ok(named.or(of_file).unwrap_or(FileFormat::Toml)),
         }
     }
 
-    /// What matters most and was not given.
-    fn ask(&mut self) -> Result<(), Failure> {
-        if self.model.is_some() {
-            return Ok(());
+    /// The feature that mcctl's programs do not support and the arguments request.
+    fn unsupported_by_mcctl(&self) -> Option<&'static str> {
+        match (self.etcd.is_empty(), self.ssd.as_deref().unwrap_or_default().is_empty()) {
+            (false, _) => Some("high availability"),
+            (true, false) => Some("an SSD tier"),
+            (true, true) => None,
         }
-        output::say("Empty answers take what stands in brackets.");
-        self.model = Some(question::ask("Model (folder, or name on the hub)", "")?);
+    }
+
+    /// Uses upstream's programs for a feature that mcctl's do not support, unless the user chose the programs.
+    fn choose_programs(&mut self) {
+        if let (None, Some(feature)) = (&self.programs, self.unsupported_by_mcctl()) {
+            output::say(format!(
+                "note: mcctl does not support {feature} yet; the file uses upstream's master and store nodes \
+                 (programs = \"upstream\")"
+            ));
+            self.programs = Some("upstream".to_owned());
+        }
+    }
+
+    /// Asks for the most important values that are not given.
+    fn ask<R: BufRead, W: Write>(&mut self, prompt: &mut Prompter<R, W>) -> Result<(), Failure> {
+        let _ = writeln!(prompt.output, "Press Enter to accept the value in brackets.");
+        self.model = Some(prompt.ask("Model (folder, or name on the hub)", "", required)?);
         if self.mode.is_none() {
-            self.mode = Some(question::ask("Arrangement (single, distributed, pd)", "single")?);
+            let modes = one_of(&["single", "distributed", "pd"]);
+            self.mode = Some(prompt.ask("Arrangement (single, distributed, pd)", "single", modes)?);
         }
         if self.tp.is_none() {
-            self.tp = Some(question::number("Tensor parallel size", 1)?);
+            self.tp = Some(prompt.ask("Tensor parallel size", "1", count)?);
         }
         if self.hicache_size_gb.is_none() {
-            self.hicache_size_gb = Some(question::number("L2 of each rank, decimal GB", 32)?);
+            self.hicache_size_gb = Some(prompt.ask("L2 per rank in GB (10^9 bytes)", "32", count)?);
         }
         if self.master.is_empty() {
-            self.master = question::list("Host of the master", "127.0.0.1")?;
+            self.master = prompt.ask("Master host (several, separated by commas, with etcd)", "127.0.0.1", hosts)?;
+        }
+        if self.master.len() > 1 && self.etcd.is_empty() {
+            self.etcd = prompt.ask("etcd members (HOST:PORT, separated by commas)", "", list)?;
         }
         if self.hosts.is_empty() {
-            self.hosts = question::list("Hosts of the servers, separated by commas", &self.master.join(","))?;
+            self.hosts = prompt.ask("Server hosts, separated by commas", &self.master.join(","), hosts)?;
         }
         if self.mode.as_deref() == Some("pd") && self.decode.is_empty() {
-            self.decode = question::list("Hosts of the decode servers", &self.hosts.join(","))?;
+            self.decode = prompt.ask("Decode hosts, separated by commas", &self.hosts.join(","), hosts)?;
         }
         if self.mode.as_deref() == Some("distributed") && self.nnodes.is_none() {
-            let all = u64::try_from(self.hosts.len()).unwrap_or(2);
-            self.nnodes = u32::try_from(question::number("Hosts of each server", all)?).ok();
+            let nnodes = prompt.ask("Hosts per server", &self.hosts.len().to_string(), count)?;
+            self.nnodes = Some(u32::try_from(nnodes).unwrap_or(u32::MAX));
         }
         if self.stores.is_empty() {
-            self.stores = question::list("Hosts of processes that only lend memory (empty for none)", "")?;
+            self.stores = prompt.ask("Storage-only hosts, separated by commas (empty for none)", "", hosts_or_none)?;
+        }
+        if !self.stores.is_empty() && self.ssd.is_none() {
+            let folder = prompt.ask("Folder of the SSD tier on these hosts (empty for none)", "", optional)?;
+            self.ssd = Some(folder).filter(|folder| !folder.is_empty());
+        }
+        if let (None, Some(feature)) = (&self.programs, self.unsupported_by_mcctl()) {
+            let question = format!("mcctl does not support {feature} yet. Use upstream's programs (yes, no)");
+            if prompt.ask(&question, "yes", one_of(&["yes", "no"]))? == "no" {
+                self.ssd = None;
+                self.etcd.clear();
+                self.master.truncate(1);
+            }
         }
         if self.protocol.is_none() {
-            self.protocol = Some(question::ask("Protocol (tcp, rdma)", "tcp")?);
+            self.protocol = Some(prompt.ask("Transport (tcp, rdma)", "tcp", one_of(&["tcp", "rdma"]))?);
         }
         if self.protocol.as_deref() == Some("rdma") && self.devices.is_empty() {
-            self.devices = question::list("RDMA devices", "mlx5_0")?;
+            self.devices = prompt.ask("RDMA devices, separated by commas", "mlx5_0", list)?;
+        }
+        if self.out.is_none() {
+            let force = self.force;
+            self.out = prompt.ask("Write to file (- for stdout)", "deployment.toml", |text| out_file(text, force))?;
         }
         Ok(())
     }
 
-    fn deployment(&self) -> Result<Deployment, Failure> {
+    fn spec(&self) -> Result<DeploymentSpec, Failure> {
         let given = self.clone();
-        let mut wanted = Deployment::default();
+        let mut spec = DeploymentSpec::default();
         let Some(model) = given.model.filter(|model| !model.is_empty()) else {
-            return Err(Failure::usage("the model is not given").next("--model PATH; on a terminal it is asked for"));
+            return Err(Failure::usage("--model is required")
+                .next("mcctl init --model PATH; without it, init asks on a terminal"));
         };
-        wanted.model.path = model;
-        wanted.name = given.name.unwrap_or(wanted.name);
-        wanted.model.tp = given.tp.unwrap_or(wanted.model.tp);
-        wanted.model.pp = given.pp.unwrap_or(wanted.model.pp);
-        wanted.model.hicache_size_gb = given.hicache_size_gb;
-        wanted.segment.engines = given.segment.unwrap_or(wanted.segment.engines);
-        wanted.programs =
-            word("--programs", given.programs, &[("upstream", Programs::Upstream), ("mcctl", Programs::Mcctl)])?;
-        wanted.serving.mode = word(
+        spec.model.path = model;
+        spec.name = given.name.unwrap_or(spec.name);
+        spec.model.tp = given.tp.unwrap_or(spec.model.tp);
+        spec.model.pp = given.pp.unwrap_or(spec.model.pp);
+        spec.model.hicache_size_gb = given.hicache_size_gb;
+        spec.segment.engines = size_or("--segment", given.segment, spec.segment.engines);
+        spec.programs =
+            choice("--programs", given.programs, &[("mcctl", Programs::Mcctl), ("upstream", Programs::Upstream)])?;
+        spec.serving.mode = choice(
             "--mode",
             given.mode,
-            &[("single", Mode::Single), ("distributed", Mode::Distributed), ("pd", Mode::Pd)],
+            &[("single", ServingMode::Single), ("distributed", ServingMode::Distributed), ("pd", ServingMode::Pd)],
         )?;
-        wanted.serving.device = word("--device", given.device, &[("cuda", Device::Cuda), ("cpu", Device::Cpu)])?;
-        wanted.transfer.protocol =
-            word("--protocol", given.protocol, &[("tcp", Protocol::Tcp), ("rdma", Protocol::Rdma)])?;
-        wanted.metadata.kind =
-            word("--metadata", given.metadata, &[("p2p", MetadataKind::P2p), ("http", MetadataKind::Http)])?;
-        wanted.hugepages.size = word(
+        spec.serving.device =
+            choice("--device", given.device, &[("cuda", ComputeDevice::Cuda), ("cpu", ComputeDevice::Cpu)])?;
+        spec.transfer.protocol =
+            choice("--protocol", given.protocol, &[("tcp", TransferProtocol::Tcp), ("rdma", TransferProtocol::Rdma)])?;
+        spec.metadata.kind =
+            choice("--metadata", given.metadata, &[("p2p", MetadataKind::P2p), ("http", MetadataKind::Http)])?;
+        spec.hugepages.size = choice(
             "--hugepages",
             given.hugepages,
             &[("none", HugePageSize::None), ("2MiB", HugePageSize::Mib2), ("1GiB", HugePageSize::Gib1)],
         )?;
-        wanted.transfer.devices = given.devices;
+        spec.transfer.devices = given.devices;
         if !given.master.is_empty() {
-            wanted.master.hosts = given.master;
+            spec.master.hosts = given.master;
         }
         if !given.etcd.is_empty() {
-            let replicas = u32::try_from(wanted.master.hosts.len()).unwrap_or(u32::MAX);
-            wanted.master.ha = Some(HighAvailability { etcd: given.etcd, replicas, ..HighAvailability::default() });
+            let replicas = u32::try_from(spec.master.hosts.len()).unwrap_or(u32::MAX);
+            spec.master.ha = Some(HighAvailability { etcd: given.etcd, replicas, ..HighAvailability::default() });
         }
-        // Somebody who names no host of the servers means that of the master.
-        let own = wanted.master.hosts.first().cloned().into_iter().collect::<Vec<_>>();
-        let hosts = if given.hosts.is_empty() { own.clone() } else { given.hosts };
+        // Without --hosts, the servers run on the master's host.
+        let master_host = spec.master.hosts.first().cloned().into_iter().collect::<Vec<_>>();
+        let hosts = if given.hosts.is_empty() { master_host.clone() } else { given.hosts };
         let decode = if given.decode.is_empty() { hosts.clone() } else { given.decode.clone() };
         let count = |hosts: &[String]| u32::try_from(hosts.len()).unwrap_or(u32::MAX).max(1);
-        let serving = &mut wanted.serving;
+        let serving = &mut spec.serving;
         serving.nnodes = match (serving.mode, given.nnodes) {
-            (Mode::Distributed, nnodes) => nnodes.unwrap_or(count(&hosts)),
+            (ServingMode::Distributed, nnodes) => nnodes.unwrap_or(count(&hosts)),
             (_, nnodes) => nnodes.unwrap_or(1),
         };
-        if serving.mode != Mode::Pd && (!given.decode.is_empty() || given.router.is_some()) {
+        if serving.mode != ServingMode::Pd && (!given.decode.is_empty() || given.router.is_some()) {
             return Err(
-                Failure::usage("--decode and --router are of --mode pd").next("add --mode pd, or leave them out")
+                Failure::usage("--decode and --router require --mode pd").next("add --mode pd, or remove these flags")
             );
         }
-        if serving.mode == Mode::Pd {
-            serving.router.host = given.router.or(own.first().cloned()).unwrap_or_default();
+        if serving.mode == ServingMode::Pd {
+            serving.router.host = given.router.or(master_host.first().cloned()).unwrap_or_default();
             serving.prefill.replicas = count(&hosts);
             serving.decode.replicas = count(&decode);
             (serving.prefill.hosts, serving.decode.hosts) = (hosts, decode);
@@ -250,21 +302,83 @@ impl Args {
             serving.replicas = (count(&hosts) / serving.nnodes.max(1)).max(1);
             serving.hosts = hosts;
         }
-        wanted.nodes.hosts = given.stores;
-        wanted.nodes.segment = given.store_segment.unwrap_or(wanted.nodes.segment);
-        wanted.nodes.numa = given.numa;
-        wanted.nodes.ssd_path = given.ssd.unwrap_or_default();
-        wanted.images.mcctl = given.mcctl_image.unwrap_or_default();
-        Ok(wanted)
+        spec.nodes.hosts = given.stores;
+        spec.nodes.segment = size_or("--store-segment", given.store_segment, spec.nodes.segment);
+        spec.nodes.numa = given.numa;
+        spec.nodes.ssd_path = given.ssd.unwrap_or_default();
+        spec.images.mcctl = given.mcctl_image.unwrap_or_default();
+        Ok(spec)
     }
 }
 
-/// The value that `text` names among `known`; without a text the first.
-fn word<T: Copy>(flag: &str, text: Option<String>, known: &[(&str, T)]) -> Result<T, Failure> {
+/// The size of `flag`, or `default`. Reports an ambiguous unit on stderr.
+fn size_or(flag: &str, text: Option<String>, default: DeploySize) -> DeploySize {
+    let Some(text) = text else { return default };
+    if let Some(note) = SizeNote::of(flag, &text) {
+        output::say(format!("note: {note}"));
+    }
+    text.parse().unwrap_or(default)
+}
+
+fn format_of(path: &Path) -> Option<FileFormat> {
+    FileFormat::of_extension(path.extension()?.to_str()?)
+}
+
+/// The answer to the question for an output file. `None` stands for stdout.
+fn out_file(text: &str, force: bool) -> Result<Option<PathBuf>, AnswerError> {
+    if text == "-" {
+        return Ok(None);
+    }
+    let path = PathBuf::from(text);
+    if format_of(&path).is_none() {
+        return Err(AnswerError::NotADeploymentFile);
+    }
+    match path.symlink_metadata() {
+        Ok(_) if !force => Err(AnswerError::Exists(text.to_owned())),
+        _ => Ok(Some(path)),
+    }
+}
+
+/// The value with the name `text` in `known`, or the first one if `text` is `None`.
+fn choice<T: Copy>(flag: &str, text: Option<String>, known: &[(&str, T)]) -> Result<T, Failure> {
     let Some(text) = text else { return Ok(known[0].1) };
     let found = known.iter().find(|(name, _)| *name == text).map(|(_, value)| *value);
     found.ok_or_else(|| {
         let names: Vec<&str> = known.iter().map(|(name, _)| *name).collect();
-        Failure::usage(format!("'{text}' is no value of {flag}")).next(format!("known are {}", names.join(", ")))
+        Failure::usage(format!("'{text}' is not a value of {flag}")).next(format!("use one of {}", names.join(", ")))
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn answered(answers: &str) -> (Args, String) {
+        let mut prompter = Prompter { input: answers.as_bytes(), output: Vec::new() };
+        let mut args = Args::default();
+        args.ask(&mut prompter).unwrap();
+        (args, String::from_utf8(prompter.output).unwrap())
+    }
+
+    #[test]
+    fn init_asks_again_and_asks_for_the_output_file() {
+        let folder = tempfile::tempdir().unwrap();
+        let (old, new) = (folder.path().join("a.toml"), folder.path().join("b.toml"));
+        fs::write(&old, "").unwrap();
+        let answers = format!("m\ntriple\n\nx\n2\n\n\n\n\ntcp\nx.ini\n{}\n{}\n", old.display(), new.display());
+        let (args, text) = answered(&answers);
+        assert_eq!((args.tp, args.mode.as_deref(), args.out.as_deref()), (Some(2), Some("single"), Some(&*new)));
+        assert_eq!(text.matches("Write to file").count(), 3, "{text}");
+        assert_eq!(args.spec().unwrap().programs, Programs::Mcctl);
+    }
+
+    #[test]
+    fn init_offers_upstream_for_unsupported_features() {
+        let answers = "m\n\n\n\n10.0.0.1\n\n10.0.0.2\n/ssd\nyes\n\n-\n";
+        let (mut args, _) = answered(answers);
+        args.choose_programs();
+        assert_eq!(args.spec().unwrap().programs, Programs::Upstream);
+        let (args, _) = answered(&answers.replace("yes", "no"));
+        assert_eq!((args.ssd.clone(), args.spec().unwrap().programs), (None, Programs::Mcctl));
+    }
 }

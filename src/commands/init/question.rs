@@ -1,45 +1,163 @@
-//! Questions on a terminal. Nobody is asked where nobody can answer.
+//! Questions on a terminal. They repeat until the answer is valid.
 
 use std::io::{self, BufRead, IsTerminal, Write};
 
 use crate::commands::error::Failure;
+use crate::engine::deploy::is_host;
 
-/// Can somebody read a question and type an answer?
-pub fn can_ask() -> bool {
+/// Whether stdin and stderr are terminals, so that a person can answer.
+pub fn is_interactive() -> bool {
     io::stdin().is_terminal() && io::stderr().is_terminal()
 }
 
-/// An answer; an empty one is `default`.
-///
-/// # Errors
-/// The answers ended.
-pub fn ask(what: &str, default: &str) -> Result<String, Failure> {
-    let shown = if default.is_empty() { String::new() } else { format!(" [{default}]") };
-    let mut stderr = io::stderr().lock();
-    // Nobody is left to ask when stderr is gone; the answers end then, too.
-    let _ = write!(stderr, "{what}{shown}: ").and_then(|()| stderr.flush());
-    let mut line = String::new();
-    match io::stdin().lock().read_line(&mut line) {
-        Ok(0) => Err(Failure::usage("the answers ended").next("give the values as flags; --help lists them")),
-        Ok(_) => Ok(Some(line.trim()).filter(|line| !line.is_empty()).unwrap_or(default).to_owned()),
-        Err(error) => Err(Failure::host("cannot read an answer").found(error.to_string())),
+/// Why an answer is invalid.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum AnswerError {
+    #[error("an answer is required")]
+    Required,
+    #[error("'{0}' is not a whole number of at least 1")]
+    NotANumber(String),
+    #[error("'{text}' is not one of {allowed}")]
+    NotOneOf { text: String, allowed: String },
+    #[error("'{0}' is not a host name or address")]
+    NotAHost(String),
+    #[error("'{0}' begins with '-'")]
+    LooksLikeAFlag(String),
+    #[error("the file name must end in .toml, .yaml or .yml")]
+    NotADeploymentFile,
+    #[error("{0} already exists")]
+    Exists(String),
+}
+
+/// Asks questions on `output` and reads answers from `input`.
+#[derive(Debug)]
+pub struct Prompter<R, W> {
+    pub input: R,
+    pub output: W,
+}
+
+impl<R: BufRead, W: Write> Prompter<R, W> {
+    /// Asks until `parse` accepts the answer. An empty answer stands for `default`.
+    ///
+    /// # Errors
+    /// The input ends or cannot be read.
+    pub fn ask<T>(
+        &mut self,
+        question: &str,
+        default: &str,
+        parse: impl Fn(&str) -> Result<T, AnswerError>,
+    ) -> Result<T, Failure> {
+        let suffix = if default.is_empty() { String::new() } else { format!(" [{default}]") };
+        loop {
+            // If the output is closed, the input is as well, which ends the loop.
+            let _ = write!(self.output, "{question}{suffix}: ").and_then(|()| self.output.flush());
+            let mut line = String::new();
+            let length = self
+                .input
+                .read_line(&mut line)
+                .map_err(|error| Failure::host("cannot read an answer from stdin").found(error.to_string()))?;
+            if length == 0 {
+                return Err(Failure::usage("stdin closed before all questions were answered")
+                    .next("pass the values as flags; mcctl init --help lists them"));
+            }
+            let answer = Some(line.trim()).filter(|answer| !answer.is_empty()).unwrap_or(default);
+            match parse(answer) {
+                Ok(value) => return Ok(value),
+                Err(error) => {
+                    let _ = writeln!(self.output, "  {error}");
+                }
+            }
+        }
     }
 }
 
-/// An answer that is a number.
-///
-/// # Errors
-/// As [`ask`]; or it is no number.
-pub fn number(what: &str, default: u64) -> Result<u64, Failure> {
-    let text = ask(what, &default.to_string())?;
-    text.parse().map_err(|_| Failure::usage(format!("'{text}' is not a number")).tried(what))
+/// Accepts a non-empty text that does not look like a flag.
+pub fn required(text: &str) -> Result<String, AnswerError> {
+    match text {
+        "" => Err(AnswerError::Required),
+        text if text.starts_with('-') => Err(AnswerError::LooksLikeAFlag(text.to_owned())),
+        text => Ok(text.to_owned()),
+    }
 }
 
-/// An answer that is a list, separated by commas.
-///
-/// # Errors
-/// As [`ask`].
-pub fn list(what: &str, default: &str) -> Result<Vec<String>, Failure> {
-    let text = ask(what, default)?;
-    Ok(text.split(',').map(|word| word.trim().to_owned()).filter(|word| !word.is_empty()).collect())
+/// Accepts any text, including an empty one.
+pub fn optional(text: &str) -> Result<String, AnswerError> {
+    Ok(text.to_owned())
+}
+
+/// Accepts a whole number of at least 1.
+pub fn count(text: &str) -> Result<u64, AnswerError> {
+    text.parse().ok().filter(|count| *count > 0).ok_or_else(|| AnswerError::NotANumber(text.to_owned()))
+}
+
+/// Accepts one of `allowed`.
+pub fn one_of(allowed: &'static [&'static str]) -> impl Fn(&str) -> Result<String, AnswerError> {
+    move |text| match allowed.contains(&text) {
+        true => Ok(text.to_owned()),
+        false => Err(AnswerError::NotOneOf { text: text.to_owned(), allowed: allowed.join(", ") }),
+    }
+}
+
+fn items(text: &str) -> Vec<String> {
+    text.split(',').map(|item| item.trim().to_owned()).filter(|item| !item.is_empty()).collect()
+}
+
+/// Accepts a list of at least one item, separated by commas.
+pub fn list(text: &str) -> Result<Vec<String>, AnswerError> {
+    let items = items(text);
+    if items.is_empty() { Err(AnswerError::Required) } else { Ok(items) }
+}
+
+/// Accepts a list of hosts, separated by commas. It may be empty.
+pub fn hosts_or_none(text: &str) -> Result<Vec<String>, AnswerError> {
+    let hosts = items(text);
+    match hosts.iter().find(|host| !is_host(host)) {
+        Some(host) => Err(AnswerError::NotAHost(host.clone())),
+        None => Ok(hosts),
+    }
+}
+
+/// Accepts a list of at least one host, separated by commas.
+pub fn hosts(text: &str) -> Result<Vec<String>, AnswerError> {
+    let hosts = hosts_or_none(text)?;
+    if hosts.is_empty() { Err(AnswerError::Required) } else { Ok(hosts) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn prompter(answers: &'static str) -> Prompter<&'static [u8], Vec<u8>> {
+        Prompter { input: answers.as_bytes(), output: Vec::new() }
+    }
+
+    #[test]
+    fn an_invalid_answer_is_asked_for_again() {
+        let mut prompter = prompter("two\n0\n 2 \n");
+        assert_eq!(prompter.ask("Size", "1", count), Ok(2));
+        let text = String::from_utf8(prompter.output).unwrap();
+        assert_eq!(text.matches("Size [1]: ").count(), 3);
+    }
+
+    #[test]
+    fn an_empty_answer_is_the_default() {
+        assert_eq!(prompter("\n").ask("Mode", "single", one_of(&["single", "pd"])), Ok("single".to_owned()));
+        assert_eq!(prompter("\nm\n").ask("Model", "", required), Ok("m".to_owned()));
+        assert_eq!(prompter("a, b\n").ask("Hosts", "", hosts), Ok(vec!["a".to_owned(), "b".to_owned()]));
+    }
+
+    #[test]
+    fn a_closed_input_is_a_usage_error() {
+        let error = prompter("x\n").ask("Size", "1", count).unwrap_err();
+        assert_eq!(error.exit, crate::commands::error::Exit::Usage);
+    }
+
+    #[test]
+    fn answers_are_validated() {
+        assert!(matches!(one_of(&["a"])("b"), Err(AnswerError::NotOneOf { .. })));
+        assert!(matches!(hosts("a b"), Err(AnswerError::NotAHost(_))));
+        assert_eq!(hosts(" , "), Err(AnswerError::Required));
+        assert_eq!(hosts_or_none(""), Ok(Vec::new()));
+        assert!(matches!(required("--help"), Err(AnswerError::LooksLikeAFlag(_))));
+    }
 }

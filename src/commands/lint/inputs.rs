@@ -1,4 +1,4 @@
-//! The files that a command line names: each itself, and those of a folder that may describe a deployment.
+//! The inputs of a command line: single files, and the files in a folder that may belong to a deployment.
 
 use std::fs;
 use std::io::{self, Read};
@@ -8,54 +8,54 @@ use crate::commands::error::Failure;
 use crate::commands::input;
 use crate::engine::lint::{FILE_BYTES_MAX, ReadError};
 
-/// Files of one folder.
+/// Limit on files per folder.
 const FILES_MAX: usize = 1000;
-/// Folders below one another.
+/// Limit on the depth of subfolders.
 const DEPTH_MAX: usize = 8;
-/// Endings of files that are read in a folder.
+/// Extensions of the files that are read in a folder.
 const EXTENSIONS: &[&str] = &["yaml", "yml", "json", "service", "env", "sh", "bash"];
 
-/// A file and its bytes.
+/// A file and its contents.
 #[derive(Debug)]
-pub struct Input {
+pub struct LintInput {
     /// The name in findings.
     pub name: String,
-    /// At most one byte more than is allowed.
+    /// At most one byte more than the limit, so that the parser detects a file that is too large.
     pub bytes: Vec<u8>,
-    /// Was only its folder named? Then it may be about something else.
-    pub is_of_folder: bool,
+    /// Whether the user named only the folder. Such a file may be unrelated to the deployment.
+    pub is_from_folder: bool,
 }
 
-impl Input {
-    /// Is it to be passed over without an error: a file of a folder that is not part of a deployment?
-    pub fn is_passed_over(&self, error: &ReadError) -> bool {
+impl LintInput {
+    /// Whether to skip the file without an error, because it is in a named folder but not part of a deployment.
+    pub fn is_skipped(&self, error: &ReadError) -> bool {
         let is_other = matches!(error, ReadError::Unknown | ReadError::Empty | ReadError::NothingToCheck { .. });
-        self.is_of_folder && is_other
+        self.is_from_folder && is_other
     }
 }
 
-/// What `names` name, in their order; and the names of those that cannot be read, with the reason.
-pub fn load(names: &[String]) -> (Vec<Input>, Vec<(String, Failure)>) {
+/// Reads the inputs `names` in order. The second list has the names that cannot be read, with their errors.
+pub fn load(names: &[String]) -> (Vec<LintInput>, Vec<(String, Failure)>) {
     let (mut inputs, mut unread) = (Vec::new(), Vec::new());
     for name in names {
         if name == "-" || !Path::new(name).is_dir() {
             match bytes(name) {
-                Ok(bytes) => inputs.push(Input { name: shown(name).to_owned(), bytes, is_of_folder: false }),
+                Ok(bytes) => inputs.push(LintInput { name: shown(name).to_owned(), bytes, is_from_folder: false }),
                 Err(failure) => unread.push((shown(name).to_owned(), failure)),
             }
             continue;
         }
         match files(Path::new(name)) {
             Ok(paths) if paths.is_empty() => {
-                let failure = Failure::usage(format!("no manifest in {name}"))
-                    .tried(format!("look for {} in {name}", EXTENSIONS.join(", ")))
+                let failure = Failure::usage(format!("no deployment files in {name}"))
+                    .tried(format!("look for files ending in .{} in {name}", EXTENSIONS.join(", .")))
                     .next("name the files, or another folder");
                 unread.push((name.clone(), failure));
             }
             Ok(paths) => {
                 for path in paths {
                     match bytes(&path) {
-                        Ok(bytes) => inputs.push(Input { name: path, bytes, is_of_folder: true }),
+                        Ok(bytes) => inputs.push(LintInput { name: path, bytes, is_from_folder: true }),
                         Err(failure) => unread.push((path, failure)),
                     }
                 }
@@ -66,11 +66,11 @@ pub fn load(names: &[String]) -> (Vec<Input>, Vec<(String, Failure)>) {
     (inputs, unread)
 }
 
-/// The error where every file of the folders `names` was passed over: a check that looked at nothing must not pass.
+/// The error if every file of the folders `names` was skipped. A check that read nothing must not pass.
 pub fn nothing_in(names: &[String]) -> Failure {
-    Failure::usage(format!("no file of a deployment in {}", names.join(", ")))
-        .tried("to tell each file's kind by its content")
-        .next("name the folder of the deployment, or its files with --kind")
+    Failure::usage(format!("no file in {} is part of a deployment", names.join(", ")))
+        .tried("detect the kind of each file from its contents")
+        .next("name the deployment's folder, or name its files and pass --kind")
 }
 
 /// The name in findings.
@@ -89,17 +89,17 @@ fn bytes(name: &str) -> Result<Vec<u8>, Failure> {
         Failure::usage(format!("cannot read {}", shown(name)))
             .tried(format!("read {name}"))
             .found(error.to_string())
-            .next("name an existing file or folder; - reads stdin")
+            .next("name an existing file or folder, or - for stdin")
     })?;
     Ok(bytes)
 }
 
-/// The files below `folder` that may describe a deployment, in order. Links to folders are not followed.
+/// The files below `folder` that may belong to a deployment, sorted. Symbolic links to folders are not followed.
 fn files(folder: &Path) -> Result<Vec<String>, Failure> {
     let (mut found, mut folders) = (Vec::new(), vec![(folder.to_owned(), 0)]);
     while let Some((folder, depth)) = folders.pop() {
         let cannot = |error: io::Error| {
-            Failure::usage(format!("cannot read the folder {}", folder.display())).found(error.to_string())
+            Failure::usage(format!("cannot read folder {}", folder.display())).found(error.to_string())
         };
         for entry in fs::read_dir(&folder).map_err(cannot)? {
             let entry = entry.map_err(cannot)?;
@@ -117,7 +117,7 @@ fn files(folder: &Path) -> Result<Vec<String>, Failure> {
             }
             if found.len() > FILES_MAX {
                 return Err(Failure::usage(format!("{} has more than {FILES_MAX} files", folder.display()))
-                    .next("name the folder of one deployment"));
+                    .next("name a folder that contains one deployment"));
             }
         }
     }

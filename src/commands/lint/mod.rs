@@ -1,53 +1,55 @@
-//! `mcctl lint FILE...`: what is wrong with manifests, units, environment files, command lines and settings files.
+//! `mcctl lint FILE...`: checks manifests, units, environment files, command lines and settings files.
 //!
-//! Only reads and prints; what is wrong is decided by [`crate::engine::lint`].
+//! This module reads the inputs and prints the report. [`crate::engine::lint`] contains the rules.
 
 pub(in crate::commands) mod inputs;
 mod report;
 
-use crate::commands::error::{Exit, Failure, Outcome};
-use crate::commands::output;
-use crate::engine::check::{Finding, Severity};
-use crate::engine::lint::{CHECKS, Kind, ReadError, Source, check_scene, read_each};
+use std::io::{self, IsTerminal};
 
-/// What to read, and what to say.
+use crate::commands::error::{Exit, Failure, Outcome};
+use crate::commands::lint::report::LintVerdict;
+use crate::commands::{output, table};
+use crate::engine::check::{Finding, Severity};
+use crate::engine::lint::{CHECKS, FileKind, ReadError, SourceFile, check_deployment, read_each};
+
+/// Check deployment files for mistakes
 #[derive(Debug, clap::Args)]
 #[command(
-    after_help = "Kinds are told apart by content and name: Kubernetes YAML (RoleBasedGroups, too), compose files, systemd \
-    units, environment files, shell scripts and command lines, the store's JSON, SGLang's extra config, the master's \
-    --config_path file, vLLM's MOONCAKE_CONFIG_PATH file, LMCache's YAML. Give all files of one deployment together: rules look across \
-    them. Of a folder, files ending in .yaml, .yml, .json, .service, .env, .sh and .bash are read, subfolders included.\n\
-    Exit codes: 0 nothing at or above --fail-on, 1 something, 2 an input that cannot be read (the others are judged)."
+    after_help = "Pass all files of one deployment together: some rules compare several files. In a folder, files ending in .yaml, .yml, \
+    .json, .service, .env, .sh and .bash are read, including subfolders.\n\
+    The kind of a file is detected from its contents and name. --kind overrides it.\n\
+    Exit codes: 0 no finding at or above --fail-on, 1 at least one, 2 an input cannot be read (the others are checked)."
 )]
 pub struct Args {
-    /// Files of one deployment, or folders of them; - is stdin
+    /// Files of one deployment, or folders of such files; - for stdin
     #[arg(value_name = "FILE|DIR", required_unless_present = "list")]
     files: Vec<String>,
-    /// What all files are, instead of telling by content and name
+    /// Kind of all files [default: detected from contents and name]
     #[arg(long, value_enum, value_name = "KIND")]
-    kind: Option<Word>,
-    /// The release of Mooncake that is deployed, for flags that only newer ones have, e.g. 0.3.12
+    kind: Option<KindArg>,
+    /// Mooncake release in use, to check flags that older releases lack, e.g. 0.3.12
     #[arg(long, value_name = "RELEASE")]
     release: Option<String>,
-    /// Only these rules
+    /// Run only these rules
     #[arg(long, value_name = "IDS", value_delimiter = ',')]
     only: Vec<String>,
-    /// Not these rules
+    /// Do not run these rules
     #[arg(long, value_name = "IDS", value_delimiter = ',')]
     skip: Vec<String>,
-    /// The least severity that makes the exit code 1
+    /// Lowest severity that makes the exit code 1
     #[arg(long, value_enum, value_name = "SEVERITY", default_value = "warning")]
-    fail_on: FailOn,
-    /// One JSON document on stdout
+    fail_on: LintFailOn,
+    /// Print the report as JSON
     #[arg(long)]
     json: bool,
-    /// List the rules, and read nothing
+    /// List the rules and exit
     #[arg(long, conflicts_with = "files")]
     list: bool,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
-enum Word {
+enum KindArg {
     Kubernetes,
     Compose,
     Unit,
@@ -60,51 +62,51 @@ enum Word {
     LmcacheConfig,
 }
 
-impl From<Word> for Kind {
-    fn from(word: Word) -> Kind {
-        match word {
-            Word::Kubernetes => Kind::Kubernetes,
-            Word::Compose => Kind::Compose,
-            Word::Unit => Kind::Unit,
-            Word::Env => Kind::Env,
-            Word::Shell => Kind::Shell,
-            Word::StoreConfig => Kind::StoreConfig,
-            Word::ExtraConfig => Kind::ExtraConfig,
-            Word::MasterConfig => Kind::MasterConfig,
-            Word::VllmConfig => Kind::VllmConfig,
-            Word::LmcacheConfig => Kind::LmcacheConfig,
+impl From<KindArg> for FileKind {
+    fn from(kind: KindArg) -> FileKind {
+        match kind {
+            KindArg::Kubernetes => FileKind::Kubernetes,
+            KindArg::Compose => FileKind::Compose,
+            KindArg::Unit => FileKind::Unit,
+            KindArg::Env => FileKind::Env,
+            KindArg::Shell => FileKind::Shell,
+            KindArg::StoreConfig => FileKind::StoreConfig,
+            KindArg::ExtraConfig => FileKind::ExtraConfig,
+            KindArg::MasterConfig => FileKind::MasterConfig,
+            KindArg::VllmConfig => FileKind::VllmConfig,
+            KindArg::LmcacheConfig => FileKind::LmcacheConfig,
         }
     }
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
-enum FailOn {
+enum LintFailOn {
     Info,
     Warning,
     Error,
-    /// Only what cannot be read
+    /// Never exit with 1
     Never,
 }
 
-impl FailOn {
-    fn least(self) -> Option<Severity> {
+impl LintFailOn {
+    fn threshold(self) -> Option<Severity> {
         match self {
-            FailOn::Info => Some(Severity::Info),
-            FailOn::Warning => Some(Severity::Warning),
-            FailOn::Error => Some(Severity::Error),
-            FailOn::Never => None,
+            LintFailOn::Info => Some(Severity::Info),
+            LintFailOn::Warning => Some(Severity::Warning),
+            LintFailOn::Error => Some(Severity::Error),
+            LintFailOn::Never => None,
         }
     }
 }
 
 impl Args {
-    /// Read, judge, print.
+    /// Runs the command.
     ///
     /// # Errors
-    /// A rule that there is not, or a release that is none; what cannot be read is said, and the rest is judged.
+    /// An unknown rule, or an invalid release. An unreadable input is reported, and the others are checked.
     pub fn run(self) -> Outcome {
         if self.list {
-            output::data(if self.json { report::list_json() } else { report::list() })?;
+            output::data(if self.json { report::list_json() } else { report::list(table::width()) })?;
             return Ok(Exit::Done);
         }
         for id in self.only.iter().chain(&self.skip) {
@@ -114,14 +116,14 @@ impl Args {
             known_release(text)?;
         }
         let (inputs, mut unread) = inputs::load(&self.files);
-        let kind = self.kind.map(Kind::from);
-        let sources: Vec<Source<'_>> =
-            inputs.iter().map(|input| Source { name: &input.name, bytes: &input.bytes, kind }).collect();
-        let (mut scene, left) = read_each(&sources);
+        let kind = self.kind.map(FileKind::from);
+        let sources: Vec<SourceFile<'_>> =
+            inputs.iter().map(|input| SourceFile { name: &input.name, bytes: &input.bytes, kind }).collect();
+        let (mut deployment, left) = read_each(&sources);
         let mut names: Vec<&str> = sources.iter().map(|source| source.name).collect();
         for (name, error) in &left {
-            let is_passed_over = inputs.iter().any(|input| input.name == *name && input.is_passed_over(error));
-            if is_passed_over || matches!(error, ReadError::NothingToCheck { .. }) {
+            let is_skipped = inputs.iter().any(|input| input.name == *name && input.is_skipped(error));
+            if is_skipped || matches!(error, ReadError::NothingToCheck { .. }) {
                 output::say(format!("{name}: {error}"));
             } else {
                 unread.push((name.clone(), unreadable(name, error)));
@@ -136,21 +138,28 @@ impl Args {
         for (_, failure) in &unread {
             output::say(failure.line().trim_end());
         }
-        scene.release = self.release.clone().map(|text| text.trim_start_matches('v').to_owned());
+        deployment.release = self.release.clone().map(|text| text.trim_start_matches('v').to_owned());
         let wanted = |finding: &Finding| {
             (self.only.is_empty() || self.only.iter().any(|id| id == finding.id))
                 && !self.skip.iter().any(|id| id == finding.id)
         };
-        let findings: Vec<Finding> = check_scene(&scene).into_iter().filter(wanted).collect();
+        let findings: Vec<Finding> = check_deployment(&deployment).into_iter().filter(wanted).collect();
+        let fails = self.fail_on.threshold().is_some_and(|threshold| findings.iter().any(|f| f.severity >= threshold));
         if self.json {
-            output::json(&report::Document::new(&names, &unread, &scene, &findings))?;
+            output::json(&report::LintReport::new(&names, &unread, &deployment, &findings))?;
         } else if !names.is_empty() {
-            output::data(report::text(&scene, &names, &findings))?;
+            // Editors and scripts parse unwrapped lines.
+            let width = io::stdout().is_terminal().then(table::width);
+            let verdict = match unread.len() {
+                0 if fails => LintVerdict::Failed,
+                0 => LintVerdict::Passed,
+                count => LintVerdict::Incomplete(count),
+            };
+            output::data(report::text(&deployment, &names, &findings, verdict, width))?;
         }
         if !unread.is_empty() {
             return Ok(Exit::Usage);
         }
-        let fails = self.fail_on.least().is_some_and(|least| findings.iter().any(|f| f.severity >= least));
         Ok(if fails { Exit::No } else { Exit::Done })
     }
 }
@@ -160,31 +169,31 @@ fn known_rule(id: &str) -> Result<(), Failure> {
         return Ok(());
     }
     let nearest = CHECKS.iter().map(|check| check.id).min_by_key(|known| strsim::damerau_levenshtein(id, known));
-    Err(Failure::usage(format!("there is no rule '{id}'"))
-        .next(format!("the nearest is {}; mcctl lint --list shows all", nearest.unwrap_or_default())))
+    Err(Failure::usage(format!("unknown rule '{id}'"))
+        .next(format!("did you mean '{}'? mcctl lint --list lists all rules", nearest.unwrap_or_default())))
 }
 
-/// A release is numbers with dots between them, and perhaps words behind: `0.3.13.post1`.
+/// A release is at least two numbers separated by dots, optionally with a suffix: `0.3.13.post1`.
 fn known_release(text: &str) -> Result<(), Failure> {
     let mut parts = text.trim_start_matches('v').split('.');
     let number = |part: Option<&str>| part.is_some_and(|part| part.parse::<u32>().is_ok());
     if number(parts.next()) && number(parts.next()) {
         return Ok(());
     }
-    Err(Failure::usage(format!("'{text}' is no release of Mooncake"))
-        .next("write numbers with dots, e.g. 0.3.13.post1"))
+    Err(Failure::usage(format!("'{text}' is not a Mooncake release"))
+        .next("write numbers separated by dots, e.g. 0.3.13.post1"))
 }
 
-/// Why a file is nothing that can be judged, in the user's words.
+/// The error message for a file that cannot be parsed.
 pub(in crate::commands) fn unreadable(name: &str, error: &ReadError) -> Failure {
     let at = error.line().map_or_else(|| name.to_owned(), |line| format!("{name}:{line}"));
     let next = match error {
         ReadError::Yaml { templated: true, .. } => {
-            "it is a template: give what it renders (helm template, kustomize build)"
+            "the file is a template: check its rendered output (helm template, kustomize build)"
         }
-        ReadError::Unknown => "give its kind with --kind",
-        ReadError::Empty => "give a file with something in it",
-        _ => "fix the file, or give its kind with --kind",
+        ReadError::Unknown => "pass --kind KIND if it is one of these",
+        ReadError::Empty => "name a file with contents",
+        _ => "fix the file, or pass --kind KIND",
     };
     Failure::usage(format!("cannot read {at}")).found(error.to_string()).next(next)
 }

@@ -1,65 +1,65 @@
-//! Findings as text and as JSON.
+//! The report as text and as JSON.
 
 use std::collections::BTreeMap;
-use std::fmt::Write;
 
 use serde::Serialize;
 
 use crate::commands::error::Failure;
+use crate::commands::table::{ReportTable, wrapped_line};
 use crate::engine::check::{Finding, Severity};
-use crate::engine::lint::{CHECKS, Make, Role, Scene};
+use crate::engine::lint::{CHECKS, Implementation, ParsedDeployment, ProcessRole};
 
-/// `--json`, schema `mcctl.lint/1`.
+/// The document of `--json`, schema `mcctl.lint/1`.
 #[derive(Debug, Serialize)]
-pub struct Document<'a> {
+pub struct LintReport<'a> {
     schema: &'static str,
     files: &'a [&'a str],
-    unread: Vec<UnreadLine<'a>>,
-    processes: Vec<ProcessLine<'a>>,
+    unread: Vec<UnreadFile<'a>>,
+    processes: Vec<ListedProcess<'a>>,
     findings: &'a [Finding],
     counts: BTreeMap<Severity, usize>,
 }
 
-/// A file that could not be read, and why.
+/// A file that could not be read.
 #[derive(Debug, Serialize)]
-struct UnreadLine<'a> {
+struct UnreadFile<'a> {
     name: &'a str,
     reason: &'a str,
 }
 
-/// A process that was understood.
+/// A process found in the inputs.
 #[derive(Debug, Serialize)]
-struct ProcessLine<'a> {
+struct ListedProcess<'a> {
     role: &'static str,
     name: &'a str,
     place: String,
-    /// Whose program it is, `upstream` or `mcctl`: remedies are for that one.
+    /// `upstream` or `mcctl`. Suggested fixes are for this implementation.
     program: &'static str,
-    /// The release of Mooncake that is assumed; absent where neither `--release` nor an image names one.
+    /// The assumed Mooncake release. Absent if neither `--release` nor the image sets one.
     #[serde(skip_serializing_if = "Option::is_none")]
     release: Option<String>,
 }
 
-impl<'a> Document<'a> {
-    /// What was read and found.
+impl<'a> LintReport<'a> {
+    /// Builds the document from the inputs and findings.
     pub fn new(
         files: &'a [&'a str],
         unread: &'a [(String, Failure)],
-        scene: &'a Scene,
+        deployment: &'a ParsedDeployment,
         findings: &'a [Finding],
-    ) -> Document<'a> {
+    ) -> LintReport<'a> {
         let reason = |failure: &'a Failure| failure.found.as_deref().unwrap_or(&failure.what);
-        let unread = unread.iter().map(|(name, failure)| UnreadLine { name, reason: reason(failure) }).collect();
+        let unread = unread.iter().map(|(name, failure)| UnreadFile { name, reason: reason(failure) }).collect();
         let counts = counts(findings);
-        let known = scene.processes.iter().filter(|process| process.role != Role::Other);
-        let processes = known.map(|p| ProcessLine {
+        let known = deployment.processes.iter().filter(|process| process.role != ProcessRole::Other);
+        let processes = known.map(|p| ListedProcess {
             role: p.role.noun(),
             name: &p.name,
             place: p.place.to_string(),
-            program: p.make.word(),
-            release: scene.release_of(p).filter(|_| p.make == Make::Upstream),
+            program: p.implementation.name(),
+            release: deployment.release_of(p).filter(|_| p.implementation == Implementation::Upstream),
         });
-        Document { schema: "mcctl.lint/1", files, unread, processes: processes.collect(), findings, counts }
+        LintReport { schema: "mcctl.lint/1", files, unread, processes: processes.collect(), findings, counts }
     }
 }
 
@@ -71,55 +71,112 @@ fn counts(findings: &[Finding]) -> BTreeMap<Severity, usize> {
     counts
 }
 
-/// A line per finding that editors understand, what says so and what to do below it; then what was looked at.
-pub fn text(scene: &Scene, files: &[&str], findings: &[Finding]) -> String {
+/// The verdict of a run, for the last line of the report.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LintVerdict {
+    Passed,
+    /// A finding reaches `--fail-on`.
+    Failed,
+    /// This many inputs could not be read.
+    Incomplete(usize),
+}
+
+/// The findings in compiler format, each with its evidence and fix, followed by the counts and the verdict. Lines wrap at `width`.
+pub fn text(
+    deployment: &ParsedDeployment,
+    files: &[&str],
+    findings: &[Finding],
+    verdict: LintVerdict,
+    width: Option<usize>,
+) -> String {
+    let line = |text: String| match width {
+        Some(width) => wrapped_line(&text, width),
+        None => text + "\n",
+    };
     let mut out = String::new();
     for finding in findings {
         let place = finding.place.as_ref().map(|place| format!("{place}: ")).unwrap_or_default();
-        // Writing to a text cannot fail.
-        let _ = writeln!(out, "{place}{}: {} [{}]", finding.severity, finding.finding, finding.id);
-        let _ = writeln!(out, "    seen: {}", finding.evidence);
-        let _ = writeln!(out, "    next: {}", finding.remedy);
+        out.push_str(&line(format!("{place}{}: {} [{}]", finding.severity, finding.finding, finding.id)));
+        out.push_str(&line(format!("    found: {}", finding.evidence)));
+        out.push_str(&line(format!("    next:  {}", finding.remedy)));
     }
     let counts = counts(findings);
-    let known = scene.processes.iter().filter(|process| process.role != Role::Other).count();
+    let known = deployment.processes.iter().filter(|process| process.role != ProcessRole::Other).count();
     let count = |severity| counts.get(&severity).copied().unwrap_or_default();
-    let _ = writeln!(
-        out,
-        "{}, {}: {}, {}, {} info",
-        many(files.len(), "file"),
-        many(known, "process").replace("processs", "processes"),
-        many(count(Severity::Error), "error"),
-        many(count(Severity::Warning), "warning"),
+    out.push_str(&line(format!(
+        "{}, {}, {} info in {} ({})",
+        counted(count(Severity::Error), "error", "errors"),
+        counted(count(Severity::Warning), "warning", "warnings"),
         count(Severity::Info),
-    );
+        counted(files.len(), "file", "files"),
+        counted(known, "process", "processes"),
+    )));
+    out.push_str(&match verdict {
+        LintVerdict::Passed => "result: passed\n".to_owned(),
+        LintVerdict::Failed => "result: failed\n".to_owned(),
+        LintVerdict::Incomplete(count) => {
+            line(format!("result: incomplete, {} could not be read", counted(count, "input", "inputs")))
+        }
+    });
     out
 }
 
-fn many(count: usize, what: &str) -> String {
-    format!("{count} {what}{}", if count == 1 { "" } else { "s" })
+fn counted(count: usize, one: &str, several: &str) -> String {
+    format!("{count} {}", if count == 1 { one } else { several })
 }
 
-/// `--list`: each rule with what it makes sure of.
-pub fn list() -> String {
-    let width = CHECKS.iter().map(|check| check.id.len()).max().unwrap_or(0);
-    CHECKS.iter().map(|check| format!("{:<width$}  {}\n", check.id, check.about)).collect()
+/// The text of `--list`: each rule and what it checks, at most `width` columns wide.
+pub fn list(width: usize) -> String {
+    let mut table = ReportTable::new("", &["rule", "checks that"]).text_column(1);
+    for check in CHECKS {
+        table.row([check.id, check.about]);
+    }
+    table.render(width)
 }
 
-/// `--list --json`.
+/// The document of `--list --json`.
 pub fn list_json() -> String {
     #[derive(Serialize)]
-    struct Line {
+    struct RuleJson {
         id: &'static str,
         about: &'static str,
         problems: &'static [u8],
     }
     #[derive(Serialize)]
-    struct List {
+    struct RuleListJson {
         schema: &'static str,
-        rules: Vec<Line>,
+        rules: Vec<RuleJson>,
     }
-    let rules = CHECKS.iter().map(|c| Line { id: c.id, about: c.about, problems: c.problems }).collect();
-    let list = List { schema: "mcctl.lint-rules/1", rules };
+    let rules = CHECKS.iter().map(|c| RuleJson { id: c.id, about: c.about, problems: c.problems }).collect();
+    let list = RuleListJson { schema: "mcctl.lint-rules/1", rules };
     serde_json::to_string(&list).map(|text| text + "\n").unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_rule_table_has_a_header_and_fits_60_columns() {
+        let text = list(60);
+        assert!(text.starts_with("rule"), "{text}");
+        assert!(text.lines().all(|line| line.len() <= 60), "{text}");
+    }
+
+    #[test]
+    fn findings_wrap_only_at_a_given_width() {
+        let finding = Finding {
+            id: "memory-limit",
+            severity: Severity::Error,
+            finding: "a text that is too long for a narrow terminal, ".repeat(3),
+            evidence: "e".to_owned(),
+            remedy: "r".to_owned(),
+            place: None,
+        };
+        let text = |width| {
+            text(&ParsedDeployment::default(), &["a"], std::slice::from_ref(&finding), LintVerdict::Failed, width)
+        };
+        assert!(text(Some(60)).lines().all(|line| line.len() <= 60));
+        assert_eq!(text(None).lines().count(), 5);
+    }
 }

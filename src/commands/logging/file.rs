@@ -1,16 +1,16 @@
-//! The log file: appended to, rotated by size, opened again on request.
+//! The log file: appended to, rotated by size, reopened on request.
 //!
-//! `PATH` is the current file, `PATH.1` the one before, up to `PATH.KEEP`. A file that cannot be written costs log lines, never the
-//! program: that is reported once on stderr, and the number of lost lines in the log itself once it can be written again.
+//! `PATH` is the current file, `PATH.1` the previous one, up to `PATH.KEEP`. If the file cannot be written, log lines are lost but the
+//! program continues. The error is reported once on stderr. The number of lost lines is logged when the file is writable again.
 
 use std::ffi::OsString;
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
-use crate::commands::logging::sink::{self, Output};
+use crate::commands::logging::sink::{self, LineOutput};
 
-/// A file of log lines.
+/// The current log file.
 pub struct LogFile {
     path: PathBuf,
     /// Rotate before this many bytes are exceeded; 0 never rotates.
@@ -18,11 +18,11 @@ pub struct LogFile {
     /// Rotated files to keep.
     keep: u32,
     file: File,
-    /// Bytes in the file; `None` for one that is never rotated: a device, a pipe, or a name of an open file such as `/dev/stdout`.
+    /// Bytes in the file; `None` for one that is never rotated: a device, a pipe, or a descriptor path such as `/dev/stdout`.
     len: Option<u64>,
     /// Lines lost since the last successful write.
     lost: u64,
-    /// Steps that failed and were reported, each until it succeeds.
+    /// Steps whose failure has been reported and that have not succeeded since.
     failing: Vec<&'static str>,
 }
 
@@ -49,7 +49,7 @@ impl LogFile {
             self.len = Some(0);
             return Ok(());
         }
-        // Nothing is at the path when it was moved away, or could not be opened after the last rotation: the others keep their numbers.
+        // If the current file was moved away or could not be opened after the last rotation, the rotated files keep their numbers.
         if fs::symlink_metadata(&self.path).is_ok() {
             for number in (1..self.keep).rev() {
                 rename(&self.rotated(number), &self.rotated(number + 1))?;
@@ -60,7 +60,7 @@ impl LogFile {
         Ok(())
     }
 
-    /// The part of `lines`, whole lines, that goes into the current file.
+    /// The number of bytes of `lines`, in whole lines, that fit the current file.
     fn fitting(&self, lines: &[u8]) -> usize {
         let Some(len) = self.len.filter(|_| self.max > 0) else { return lines.len() };
         let room = usize::try_from(self.max.saturating_sub(len)).unwrap_or(usize::MAX);
@@ -69,13 +69,13 @@ impl LogFile {
         }
         match memchr::memrchr(b'\n', &lines[..room]) {
             Some(end) => end + 1,
-            // An empty file takes one line, however long.
+            // An empty file takes one line of any length.
             None if len == 0 => memchr::memchr(b'\n', lines).map_or(lines.len(), |end| end + 1),
             None => 0,
         }
     }
 
-    /// Append `lines`; on failure, how many bytes of whole lines are in the file.
+    /// Append `lines`. On failure, returns the bytes of whole lines that are in the file.
     fn append(&mut self, lines: &[u8]) -> Result<(), (usize, io::Error)> {
         let mut done = 0;
         while done < lines.len() {
@@ -88,7 +88,7 @@ impl LogFile {
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
                 Err(error) => error,
             };
-            // No half line stays behind, unless another process writes the same file.
+            // Truncate a partial line, unless another process writes the same file.
             let whole = memchr::memrchr(b'\n', &lines[..done]).map_or(0, |end| end + 1);
             let before = self.len.filter(|len| self.file.metadata().is_ok_and(|now| now.len() == len + done as u64));
             if let Some(before) = before {
@@ -105,12 +105,12 @@ impl LogFile {
         self.len = self.len.map(|len| len + bytes as u64);
     }
 
-    /// `step` succeeded: its next failure is reported again.
+    /// Note that `step` succeeded, so that its next failure is reported again.
     fn succeeded(&mut self, step: &'static str) {
         self.failing.retain(|failing| *failing != step);
     }
 
-    /// Report `error` on stderr, unless `step` has not succeeded since its last report.
+    /// Report `error` on stderr, unless the last failure of `step` was reported and it has not succeeded since.
     fn report(&mut self, step: &'static str, error: &io::Error) {
         if !self.failing.contains(&step) {
             self.failing.push(step);
@@ -120,7 +120,7 @@ impl LogFile {
     }
 }
 
-impl Output for LogFile {
+impl LineOutput for LogFile {
     fn write(&mut self, mut lines: &[u8]) {
         while !lines.is_empty() {
             let mut fitting = self.fitting(lines);
@@ -130,7 +130,7 @@ impl Output for LogFile {
                         self.succeeded("rotate");
                         continue;
                     }
-                    // Better a large file than none.
+                    // An oversized file is better than lost lines.
                     Err(error) => {
                         self.report("rotate", &error);
                         fitting = lines.len();
@@ -154,9 +154,9 @@ impl Output for LogFile {
         match append_to(&self.path) {
             Ok((file, len)) => {
                 (self.file, self.len, self.failing) = (file, len, Vec::new());
-                tracing::info!("log file opened again: {}", self.path.display());
+                tracing::info!("log file reopened: {}", self.path.display());
             }
-            Err(error) => self.report("open again", &error),
+            Err(error) => self.report("reopen", &error),
         }
     }
 }
@@ -169,7 +169,7 @@ fn append_to(path: &Path) -> io::Result<(File, Option<u64>)> {
     Ok((file, rotates.then_some(about.len())))
 }
 
-/// Is `path` in /proc, or a link to there? To rename it would take a name away from other programs.
+/// Whether `path` is in /proc or a symbolic link into it. Renaming it would take the name away from other programs.
 fn is_in_proc(path: &Path) -> bool {
     let is_below = |path: &Path| {
         let folder = path.parent().and_then(|folder| fs::canonicalize(folder).ok());
@@ -195,7 +195,7 @@ mod tests {
     }
 
     #[test]
-    fn a_full_file_is_rotated_between_lines_and_only_keep_are_kept() {
+    fn a_full_file_is_rotated_between_lines() {
         let dir = tempfile::tempdir().expect("a folder");
         let path = dir.path().join("log");
         let mut file = LogFile::open(&path, 8, 2).expect("it opens");
@@ -219,7 +219,7 @@ mod tests {
     }
 
     #[test]
-    fn keep_0_starts_the_file_anew_and_size_0_never_rotates() {
+    fn keep_0_truncates_the_file_and_size_0_never_rotates() {
         let dir = tempfile::tempdir().expect("a folder");
         let path = dir.path().join("log");
         let mut file = LogFile::open(&path, 4, 0).expect("it opens");
@@ -232,7 +232,7 @@ mod tests {
     }
 
     #[test]
-    fn after_reopen_lines_go_to_the_path_again() {
+    fn reopen_creates_a_moved_file_again() {
         let dir = tempfile::tempdir().expect("a folder");
         let (path, moved) = (dir.path().join("log"), dir.path().join("moved"));
         let mut file = LogFile::open(&path, 0, 0).expect("it opens");
@@ -253,7 +253,7 @@ mod tests {
     }
 
     #[test]
-    fn devices_and_names_of_open_files_are_never_rotated() {
+    fn devices_and_descriptor_paths_are_never_rotated() {
         let dir = tempfile::tempdir().expect("a folder");
         let (path, link) = (dir.path().join("log"), dir.path().join("link"));
         let open = File::create(&path).expect("created");
@@ -268,7 +268,7 @@ mod tests {
     }
 
     #[test]
-    fn rotated_files_keep_their_numbers_when_the_current_file_was_moved_away() {
+    fn rotated_files_keep_their_numbers_if_the_current_file_is_gone() {
         let dir = tempfile::tempdir().expect("a folder");
         let path = dir.path().join("log");
         let mut file = LogFile::open(&path, 4, 2).expect("it opens");

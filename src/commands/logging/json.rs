@@ -1,4 +1,4 @@
-//! Log lines as JSON: one object a line with `time` (UTC), `level`, `target`, `message`, and the event's fields beside them.
+//! Log lines as JSON: one object per line with `time` (UTC), `level`, `target`, `message` and the event's fields.
 
 use std::fmt::{self, Write};
 
@@ -10,13 +10,13 @@ use tracing_subscriber::fmt::time::{FormatTime, SystemTime};
 use tracing_subscriber::fmt::{FmtContext, FormatEvent, FormatFields};
 use tracing_subscriber::registry::LookupSpan;
 
-/// The names that every line has.
+/// Names that every line has. An event's field of such a name gets a prefix.
 const RESERVED: [&str; 3] = ["time", "level", "target"];
 
 /// The format of `--log-format json`.
-pub struct Json;
+pub struct JsonFormat;
 
-impl<S, N> FormatEvent<S, N> for Json
+impl<S, N> FormatEvent<S, N> for JsonFormat
 where
     S: Subscriber + for<'a> LookupSpan<'a>,
     N: for<'a> FormatFields<'a> + 'static,
@@ -25,7 +25,7 @@ where
         let about = event.metadata();
         let mut time = String::new();
         SystemTime.format_time(&mut Writer::new(&mut time))?;
-        let mut fields = Fields::default();
+        let mut fields = EventFields::default();
         event.record(&mut fields);
         let (level, target) = (about.level(), Value::from(about.target()));
         let message = Value::from(fields.message);
@@ -37,14 +37,14 @@ where
     }
 }
 
-/// An event's fields: its message, and the rest as text to follow other members.
+/// The message of an event, and its other fields as JSON members.
 #[derive(Default)]
-struct Fields {
+struct EventFields {
     message: String,
     rest: String,
 }
 
-impl Fields {
+impl EventFields {
     fn add(&mut self, field: &Field, value: Value) {
         let name = field.name();
         let prefix = if RESERVED.contains(&name) { "field_" } else { "" };
@@ -52,7 +52,7 @@ impl Fields {
     }
 }
 
-impl Visit for Fields {
+impl Visit for EventFields {
     fn record_debug(&mut self, field: &Field, value: &dyn fmt::Debug) {
         match field.name() {
             "message" => self.message = format!("{value:?}"),
@@ -92,9 +92,9 @@ mod tests {
     use super::*;
 
     #[derive(Clone, Default)]
-    struct Lines(Arc<Mutex<Vec<u8>>>);
+    struct LineBuffer(Arc<Mutex<Vec<u8>>>);
 
-    impl io::Write for Lines {
+    impl io::Write for LineBuffer {
         fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
             self.0.lock().expect("not poisoned").extend_from_slice(bytes);
             Ok(bytes.len())
@@ -107,9 +107,10 @@ mod tests {
 
     #[test]
     fn an_event_is_one_line_of_json_with_its_fields() {
-        let lines = Lines::default();
+        let lines = LineBuffer::default();
         let writer = lines.clone();
-        let subscriber = tracing_subscriber::fmt().event_format(Json).with_writer(move || writer.clone()).finish();
+        let subscriber =
+            tracing_subscriber::fmt().event_format(JsonFormat).with_writer(move || writer.clone()).finish();
         tracing::subscriber::with_default(subscriber, || {
             tracing::warn!(bytes = 7_u64, peer = %"a\"b", level = true, "two\nlines {}", 1);
         });

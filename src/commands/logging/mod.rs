@@ -1,4 +1,4 @@
-//! Log lines: which are written, in which format, and where they go (stderr or a file). Writing never blocks the program.
+//! Logging: level, format, and output to stderr or a file. Writing never blocks the program.
 
 mod file;
 mod json;
@@ -15,67 +15,66 @@ use tracing_subscriber::EnvFilter;
 use crate::commands::error::Failure;
 use crate::commands::flags::nearest;
 use crate::commands::logging::file::LogFile;
-use crate::commands::logging::json::Json;
+use crate::commands::logging::json::JsonFormat;
 use crate::commands::logging::sink::Sink;
 use crate::engine::base::ByteSize;
 
 /// The levels, quietest first.
 pub const LEVELS: &[&str] = &["off", "error", "warn", "info", "debug", "trace"];
-/// The formats, the default first.
+/// The formats. The first one is the default.
 pub const FORMATS: &[&str] = &["text", "json"];
-/// Size at which a log file is rotated, by default.
+/// Default size at which a log file is rotated.
 pub const FILE_MAX_SIZE: &str = "100mb";
-/// Rotated files that are kept, by default.
+/// Default number of rotated files to keep.
 pub const FILE_KEEP: &str = "5";
-/// The most rotated files that can be kept.
+/// Maximum number of rotated files to keep.
 pub const FILE_KEEP_MAX: u64 = 1000;
 
-/// The flags about log lines, which stand before the command; level and format may stand after it, too.
+/// Log flags before the command. Level and format are also accepted after it.
 #[derive(Clone, Debug, clap::Args)]
-pub struct Options {
-    /// Log lines to write: off, error, warn, info, debug, trace, or a filter [environment: MCCTL_LOG, MC_LOG_LEVEL]
+pub struct LogOptions {
+    /// Log level: off, error, warn, info, debug, trace, or a filter [environment: MCCTL_LOG, MC_LOG_LEVEL]
     #[arg(id = "log_level", long = "log-level", global = true, value_name = "LEVEL")]
     pub level: Option<String>,
-    /// Format of log lines; json is one object a line
+    /// Format of log lines; json is one object per line
     #[arg(id = "log_format", long = "log-format", global = true, value_name = "FORMAT", default_value = FORMATS[0], value_parser = FORMATS.to_vec(),
         hide_short_help = true)]
     pub format: String,
-    /// Where they go.
     #[command(flatten)]
-    pub file: FileOptions,
+    pub file: LogFileOptions,
 }
 
-/// The flags about the log file. They are not global, since `bench multi-turn` has a `--log-file` of another meaning.
+/// Flags of the log file. They are not global, because `--log-file` of `bench multi-turn` means another file.
 #[derive(Clone, Debug, clap::Args)]
-pub struct FileOptions {
-    /// File for log lines instead of stderr; lines are appended
-    #[arg(long = "log-file", value_name = "PATH")]
+pub struct LogFileOptions {
+    /// Append log lines to this file instead of stderr
+    #[arg(long = "log-file", value_name = "PATH", hide_short_help = true)]
     pub path: Option<PathBuf>,
-    /// Rotate the log file (PATH to PATH.1 and so on) before it exceeds this size; 0 never rotates
+    /// Rotate the log file (PATH to PATH.1 and so on) before it exceeds this size; 0: never
     #[arg(long = "log-file-max-size", value_name = "SIZE", default_value = FILE_MAX_SIZE, hide_short_help = true)]
     pub max_size: ByteSize,
-    /// Rotated log files to keep
+    /// Number of rotated log files to keep
     #[arg(long = "log-file-keep", value_name = "N", default_value = FILE_KEEP,
         value_parser = clap::value_parser!(u32).range(0..=FILE_KEEP_MAX as i64), hide_short_help = true)]
     pub keep: u32,
 }
 
-impl Options {
-    /// The same, with what `later`, the flags behind the command, has other than the defaults.
-    pub fn with_file(&self, later: &FileOptions) -> Options {
-        let (usual, before) = (FileOptions::default(), &self.file);
-        let file = FileOptions {
+impl LogOptions {
+    /// These options, overridden by the values of `later`, the flags after the command, that are not defaults.
+    pub fn with_file(&self, later: &LogFileOptions) -> LogOptions {
+        let (usual, before) = (LogFileOptions::default(), &self.file);
+        let file = LogFileOptions {
             path: later.path.as_ref().or(before.path.as_ref()).cloned(),
             max_size: if later.max_size == usual.max_size { before.max_size } else { later.max_size },
             keep: if later.keep == usual.keep { before.keep } else { later.keep },
         };
-        Options { file, ..self.clone() }
+        LogOptions { file, ..self.clone() }
     }
 }
 
-impl Default for FileOptions {
-    fn default() -> FileOptions {
-        FileOptions {
+impl Default for LogFileOptions {
+    fn default() -> LogFileOptions {
+        LogFileOptions {
             path: None,
             max_size: FILE_MAX_SIZE.parse().expect("a size"),
             keep: FILE_KEEP.parse().expect("a number"),
@@ -83,21 +82,21 @@ impl Default for FileOptions {
     }
 }
 
-impl Default for Options {
-    fn default() -> Options {
-        Options { level: None, format: FORMATS[0].to_owned(), file: FileOptions::default() }
+impl Default for LogOptions {
+    fn default() -> LogOptions {
+        LogOptions { level: None, format: FORMATS[0].to_owned(), file: LogFileOptions::default() }
     }
 }
 
-/// The log file, if log lines go to one.
+/// The log file, if one is configured.
 static FILE: OnceLock<Sink> = OnceLock::new();
 
-/// Write log lines as `options` ask: of their level, or of the one that `MCCTL_LOG` or upstream's `MC_LOG_LEVEL` names, or of
-/// `fallback`. Besides a level, each may be a filter such as `info,mcctl::engine::rpc=debug`.
+/// Start logging with `options`. The level comes from them, or else from `MCCTL_LOG`, upstream's `MC_LOG_LEVEL`, or `fallback`. Each
+/// is a level or a filter such as `info,mcctl::engine::rpc=debug`.
 ///
 /// # Errors
 /// The level is unknown, or the log file cannot be opened.
-pub fn init(options: &Options, fallback: &str) -> Result<(), Failure> {
+pub fn init(options: &LogOptions, fallback: &str) -> Result<(), Failure> {
     let env = |name: &str| std::env::var(name).ok().filter(|text| !text.is_empty()).map(|text| (text, name.to_owned()));
     let (text, origin) = options
         .level
@@ -115,7 +114,7 @@ pub fn init(options: &Options, fallback: &str) -> Result<(), Failure> {
                 Failure::host(format!("cannot open the log file {}", path.display()))
                     .tried(format!("--log-file {}", path.display()))
                     .found(error.to_string())
-                    .next("give a path that this user can write, or leave --log-file out")
+                    .next("give a path with write permission, or remove --log-file")
             })?;
             FILE.get_or_init(|| Sink::start("log", file))
         }
@@ -124,49 +123,49 @@ pub fn init(options: &Options, fallback: &str) -> Result<(), Failure> {
         options.file.path.is_none() && io::stderr().is_terminal() && std::env::var_os("NO_COLOR").is_none();
     let builder = tracing_subscriber::fmt()
         .with_env_filter(filter)
-        .with_writer(move || Queued(sink))
+        .with_writer(move || SinkWriter(sink))
         .with_ansi(is_coloured)
         .with_target(false)
         .log_internal_errors(false);
-    // A second initialisation (tests call commands in one process) keeps the first.
+    // A second initialisation has no effect. Tests run several commands in one process.
     let _ = match options.format.as_str() {
-        "json" => builder.event_format(Json).try_init(),
+        "json" => builder.event_format(JsonFormat).try_init(),
         _ => builder.try_init(),
     };
     Ok(())
 }
 
-/// Does a person watch the log lines? They go to a terminal then.
-pub fn is_watched() -> bool {
+/// Whether log lines go to a terminal.
+pub fn is_on_terminal() -> bool {
     FILE.get().is_none() && io::stderr().is_terminal()
 }
 
-/// Write `text` to stderr and wait until it is written, but only briefly where its reader has stalled.
+/// Write `text` to stderr and wait until it is written, but only briefly if its reader has stalled.
 pub fn to_stderr(text: &str) {
     sink::stderr().push_and_wait(text.as_bytes());
 }
 
-/// Open the log file again, if there is one: log rotation has moved it away.
+/// Reopen the log file, if one is configured, after log rotation has moved it.
 pub fn reopen() {
     match FILE.get() {
         Some(sink) => sink.reopen(),
-        None => tracing::info!("SIGHUP: no effect, since there is no log file (--log-file)"),
+        None => tracing::info!("SIGHUP has no effect without a log file (--log-file)"),
     }
 }
 
-/// The longest wait at the end of a command for a reader of stderr, such as a pager.
+/// Longest wait at the end of a command for a reader of stderr, such as a pager.
 const READER_MAX: Duration = Duration::from_secs(600);
 
-/// Does the end of this process not wait for a stalled reader of stderr?
+/// Whether this process is a service, which does not wait for a stalled reader of stderr when it ends.
 static IS_SERVICE: AtomicBool = AtomicBool::new(false);
 
-/// This process is a service: a signal ends it, whether stderr is read or not.
+/// Mark this process as a service: a signal ends it even if its stderr is not read.
 pub fn mark_service() {
     IS_SERVICE.store(true, Ordering::Relaxed);
 }
 
-/// Wait for the lines that are queued: for at most [`sink::FLUSH_MAX`] each for log file and stderr of a service, and for stderr of a
-/// command until they are read or the reader is gone.
+/// Write the queued lines before the process ends. A service waits at most [`sink::FLUSH_MAX`] each for log file and stderr. A command
+/// waits until its stderr is read or closed.
 pub fn finish() {
     if let Some(sink) = FILE.get() {
         sink.flush(sink::FLUSH_MAX);
@@ -174,10 +173,10 @@ pub fn finish() {
     sink::flush_stderr(if IS_SERVICE.load(Ordering::Relaxed) { sink::FLUSH_MAX } else { READER_MAX });
 }
 
-/// The end of a sink that the subscriber writes to: an event is one write.
-struct Queued(&'static Sink);
+/// The writer that the subscriber uses. Each event is one write.
+struct SinkWriter(&'static Sink);
 
-impl io::Write for Queued {
+impl io::Write for SinkWriter {
     fn write(&mut self, line: &[u8]) -> io::Result<usize> {
         self.0.push(line);
         Ok(line.len())
@@ -191,7 +190,7 @@ impl io::Write for Queued {
 fn filter(text: &str, origin: &str) -> Result<EnvFilter, Failure> {
     let lower = text.trim().to_ascii_lowercase();
     let name = match lower.as_str() {
-        // Python's and glog's words.
+        // Names of Python and glog.
         "warning" => "warn",
         "critical" | "fatal" => "error",
         "notset" => "trace",
@@ -200,8 +199,8 @@ fn filter(text: &str, origin: &str) -> Result<EnvFilter, Failure> {
     if !LEVELS.contains(&name) && !name.contains(['=', ',']) {
         let failure = Failure::usage(format!("'{text}' is not a log level")).found(format!("'{text}' from {origin}"));
         return Err(match nearest(name, LEVELS.iter()) {
-            Some(near) => failure.next(format!("the nearest known one is {near}; all: {}", LEVELS.join(", "))),
-            None => failure.next(format!("one of {}", LEVELS.join(", "))),
+            Some(near) => failure.next(format!("did you mean {near}? Levels: {}", LEVELS.join(", "))),
+            None => failure.next(format!("use one of {}", LEVELS.join(", "))),
         });
     }
     EnvFilter::try_new(if name.contains(['=', ',']) { text } else { name }).map_err(|error| {
@@ -209,7 +208,7 @@ fn filter(text: &str, origin: &str) -> Result<EnvFilter, Failure> {
     })
 }
 
-/// The level that glog's `--minloglevel` and `--v` mean.
+/// The level for glog's `--minloglevel` and `--v`.
 pub fn from_glog(min: i64, verbose: i64) -> &'static str {
     match (min, verbose) {
         (_, 2..) => "trace",
@@ -225,20 +224,20 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_level_may_be_ours_pythons_or_a_filter() {
+    fn a_level_has_several_spellings_or_is_a_filter() {
         for good in ["info", "INFO", "warning", "CRITICAL", "off", "info,mcctl::engine::rpc=debug"] {
             assert!(filter(good, "test").is_ok(), "{good}");
         }
     }
 
     #[test]
-    fn log_file_flags_before_and_behind_the_command_add_up() {
-        let file = |path: Option<&str>, max_size: &str, keep| FileOptions {
+    fn log_file_flags_before_and_after_the_command_are_merged() {
+        let file = |path: Option<&str>, max_size: &str, keep| LogFileOptions {
             path: path.map(PathBuf::from),
             max_size: max_size.parse().expect("a size"),
             keep,
         };
-        let before = Options { file: file(Some("a"), "1mb", 5), ..Options::default() };
+        let before = LogOptions { file: file(Some("a"), "1mb", 5), ..LogOptions::default() };
         let both = before.with_file(&file(None, FILE_MAX_SIZE, 3)).file;
         assert_eq!((both.path, both.max_size.0, both.keep), (Some("a".into()), 1 << 20, 3));
         let both = before.with_file(&file(Some("b"), "2mb", 5)).file;
@@ -246,15 +245,14 @@ mod tests {
     }
 
     #[test]
-    fn an_unknown_level_names_the_nearest_one() {
-        let line = filter("inof", "MCCTL_LOG").expect_err("unknown").line();
-        assert!(line.starts_with(
-            "error: 'inof' is not a log level; found: 'inof' from MCCTL_LOG; next: the nearest known one is info"
-        ));
+    fn an_unknown_level_suggests_the_nearest_one() {
+        let failure = filter("inof", "MCCTL_LOG").expect_err("unknown");
+        assert!(failure.what.contains("'inof'") && failure.found.is_some_and(|found| found.contains("MCCTL_LOG")));
+        assert!(failure.next.is_some_and(|next| next.starts_with("did you mean info?")));
     }
 
     #[test]
-    fn glog_levels_map_to_ours() {
+    fn glog_levels_map_to_log_levels() {
         assert_eq!(
             [from_glog(0, 0), from_glog(1, 0), from_glog(2, 0), from_glog(0, 1), from_glog(0, 3)],
             ["info", "warn", "error", "debug", "trace"]

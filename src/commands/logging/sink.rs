@@ -1,6 +1,6 @@
-//! A bounded queue of lines and the thread that writes them: no caller waits for the disk, terminal or pipe behind it.
+//! A bounded queue of lines and a thread that writes them, so that no caller waits for a disk, terminal or pipe.
 //!
-//! A full queue drops lines and counts them. When the writer gets through again, it logs the count at the place of the gap.
+//! A full queue drops and counts lines. When the writer makes progress again, it logs the count at the position of the gap.
 
 use std::cell::Cell;
 use std::io::{self, Write};
@@ -9,61 +9,61 @@ use std::time::Duration;
 
 use crate::engine::env::{Env, RealEnv};
 
-/// Bytes of lines that wait for the writer; as many again may be in its hands.
+/// Maximum bytes of queued lines. The writer may hold as many again.
 const QUEUE_BYTES_MAX: usize = 1 << 20;
-/// The longest wait for lines that should be out before the caller goes on.
+/// Longest wait for queued lines to be written.
 pub const FLUSH_MAX: Duration = Duration::from_secs(1);
-/// Pause between two attempts to write to a non-blocking stderr that is full.
+/// Pause between two attempts to write to a full non-blocking stderr.
 const RETRY: Duration = Duration::from_millis(10);
 
 thread_local! {
-    /// Is this thread the writer of a sink?
+    /// Whether this thread is the writer of a sink.
     static IS_WRITER: Cell<bool> = const { Cell::new(false) };
 }
 
-/// Where the writer puts lines. It may block.
-pub trait Output: Send + 'static {
-    /// Write whole lines. Failures are the output's own affair.
+/// The destination of lines. Its methods may block.
+pub trait LineOutput: Send + 'static {
+    /// Write whole lines. The output handles its own errors.
     fn write(&mut self, lines: &[u8]);
 
-    /// Open the file behind it again, if there is one.
+    /// Reopen the file behind the output, if it has one.
     fn reopen(&mut self) {}
 }
 
 /// A queue with its writer thread.
 pub struct Sink {
-    shared: Arc<Shared>,
-    /// False where the host refused the thread: callers then write themselves.
+    shared: Arc<SinkShared>,
+    /// False if the host refused to start the thread. Callers then write synchronously.
     has_writer: bool,
 }
 
-struct Shared {
-    queue: Mutex<Queue>,
-    /// The writer has something to do.
+struct SinkShared {
+    queue: Mutex<LineQueue>,
+    /// Notified when the writer has work.
     filled: Condvar,
-    /// The writer has finished a batch.
+    /// Notified when the writer has finished a batch.
     written: Condvar,
-    output: Mutex<Box<dyn Output>>,
+    output: Mutex<Box<dyn LineOutput>>,
 }
 
 #[derive(Default)]
-struct Queue {
-    /// Whole lines, one after the other.
+struct LineQueue {
     lines: Vec<u8>,
-    /// Lines that found no room since the last batch.
+    /// Lines dropped since the last batch.
     dropped: u64,
-    /// Pushes accepted so far, and those of them that were written.
+    /// Number of accepted pushes.
     accepted: u64,
+    /// Number of accepted pushes that were written.
     written: u64,
     reopen: bool,
-    /// A wait for the writer was in vain, and it has written nothing since.
+    /// A wait for the writer timed out, and it has written nothing since.
     stalled: bool,
 }
 
 impl Sink {
-    /// A sink over `output`, whose thread is called `name`.
-    pub fn start(name: &str, output: impl Output) -> Sink {
-        let shared = Arc::new(Shared {
+    /// Start a sink over `output`. Its thread is named `name`.
+    pub fn start(name: &str, output: impl LineOutput) -> Sink {
+        let shared = Arc::new(SinkShared {
             queue: Mutex::default(),
             filled: Condvar::new(),
             written: Condvar::new(),
@@ -74,14 +74,14 @@ impl Sink {
         Sink { shared, has_writer: thread.is_ok() }
     }
 
-    /// Queue `line`, which ends with a newline. It is dropped and counted when the queue is full.
+    /// Queue `line`, which ends with a newline. A full queue drops and counts it.
     pub fn push(&self, line: &[u8]) {
         if !self.has_writer {
             return self.write_here(line);
         }
         let mut queue = lock(&self.shared.queue);
         if IS_WRITER.get() {
-            // The writer's own line about a gap: it belongs before everything that was queued after the gap.
+            // The writer's line about a gap goes before the lines that were queued after the gap.
             queue.lines.splice(0..0, line.iter().copied());
         } else if !queue.lines.is_empty() && queue.lines.len() + line.len() > QUEUE_BYTES_MAX {
             queue.dropped += 1;
@@ -95,14 +95,14 @@ impl Sink {
     }
 
     fn write_here(&self, line: &[u8]) {
-        // What the output itself logs meanwhile is left out.
+        // Lines that the output itself logs meanwhile are dropped.
         if !IS_WRITER.replace(true) {
             lock(&self.shared.output).write(line);
             IS_WRITER.set(false);
         }
     }
 
-    /// Queue `line` and wait until it is written, for at most [`FLUSH_MAX`]; not at all while the writer is known to be stalled.
+    /// Queue `line` and wait at most [`FLUSH_MAX`] until it is written. Does not wait while the writer is stalled.
     pub fn push_and_wait(&self, line: &[u8]) {
         self.push(line);
         let is_stalled = lock(&self.shared.queue).stalled;
@@ -111,7 +111,7 @@ impl Sink {
         }
     }
 
-    /// Wait until everything queued so far is written, for at most `limit`. Returns whether it is.
+    /// Wait at most `limit` until all queued lines are written. Returns whether they are.
     pub fn flush(&self, limit: Duration) -> bool {
         let queue = lock(&self.shared.queue);
         let upto = queue.accepted;
@@ -121,19 +121,19 @@ impl Sink {
         !timeout.timed_out()
     }
 
-    /// Have the writer open its file again, behind the lines that are queued.
+    /// Ask the writer to reopen its file after the queued lines.
     pub fn reopen(&self) {
         lock(&self.shared.queue).reopen = true;
         self.shared.filled.notify_one();
     }
 }
 
-impl Shared {
+impl SinkShared {
     fn run(&self) {
         IS_WRITER.set(true);
         loop {
             let queue = lock(&self.queue);
-            let idle = |queue: &mut Queue| queue.lines.is_empty() && queue.dropped == 0 && !queue.reopen;
+            let idle = |queue: &mut LineQueue| queue.lines.is_empty() && queue.dropped == 0 && !queue.reopen;
             let mut queue = self.filled.wait_while(queue, idle).unwrap_or_else(PoisonError::into_inner);
             let lines = std::mem::take(&mut queue.lines);
             let (dropped, reopen) = (std::mem::take(&mut queue.dropped), std::mem::take(&mut queue.reopen));
@@ -157,17 +157,17 @@ impl Shared {
     }
 }
 
-/// A panic while it was held leaves whole lines behind.
+/// Lock `mutex`, even if it is poisoned: a panic while it was held leaves whole lines.
 fn lock<T: ?Sized>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// The sink of this process's stderr, started by its first use.
+/// The sink of stderr. The first call starts it.
 pub fn stderr() -> &'static Sink {
-    STDERR.get_or_init(|| Sink::start("stderr", Stderr))
+    STDERR.get_or_init(|| Sink::start("stderr", StderrOutput))
 }
 
-/// Wait for what was written to stderr, if anything was, for at most `limit`.
+/// Wait at most `limit` until the lines for stderr are written.
 pub fn flush_stderr(limit: Duration) {
     if let Some(sink) = STDERR.get() {
         sink.flush(limit);
@@ -176,18 +176,18 @@ pub fn flush_stderr(limit: Duration) {
 
 static STDERR: OnceLock<Sink> = OnceLock::new();
 
-struct Stderr;
+struct StderrOutput;
 
-impl Output for Stderr {
+impl LineOutput for StderrOutput {
     fn write(&mut self, mut lines: &[u8]) {
         while !lines.is_empty() {
             match io::stderr().write(lines) {
                 Ok(0) => return,
                 Ok(count) => lines = &lines[count..],
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-                // Another process may have made the shared file description non-blocking.
+                // Another process may have made the shared open file non-blocking.
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => RealEnv::new().pause_thread(RETRY),
-                // The reader has gone.
+                // The reader has closed the pipe.
                 Err(_) => return,
             }
         }
@@ -200,16 +200,16 @@ mod tests {
 
     use super::*;
 
-    /// Nothing here takes longer, even on a busy machine.
+    /// Time limit of waits, above what a busy machine needs.
     const PATIENCE: Duration = Duration::from_secs(30);
 
-    /// Hands batches over, each only when the test permits it.
-    struct Gated {
+    /// Sends each batch to the test when the test permits it.
+    struct GatedOutput {
         permits: Receiver<()>,
         batches: Sender<Vec<u8>>,
     }
 
-    impl Output for Gated {
+    impl LineOutput for GatedOutput {
         fn write(&mut self, lines: &[u8]) {
             let _ = self.permits.recv();
             let _ = self.batches.send(lines.to_vec());
@@ -219,13 +219,13 @@ mod tests {
     fn gated() -> (Sink, Sender<()>, Receiver<Vec<u8>>) {
         let (permit, permits) = channel();
         let (batches, batch) = channel();
-        (Sink::start("test", Gated { permits, batches }), permit, batch)
+        (Sink::start("test", GatedOutput { permits, batches }), permit, batch)
     }
 
     #[test]
     fn a_stalled_output_blocks_no_caller_and_the_queue_is_bounded() {
         let (sink, permit, batch) = gated();
-        sink.push(b"in the writer's hands\n");
+        sink.push(b"held by the writer\n");
         while !lock(&sink.shared.queue).lines.is_empty() {
             std::thread::yield_now();
         }
@@ -241,7 +241,7 @@ mod tests {
         assert_eq!((queued, dropped), (QUEUE_BYTES_MAX, (pushed - (QUEUE_BYTES_MAX >> 10)) as u64));
         assert!(!sink.flush(Duration::from_millis(1)));
         assert!(lock(&sink.shared.queue).stalled);
-        // It flows again.
+        // The output accepts lines again.
         drop(permit);
         assert!(sink.flush(PATIENCE));
         let written: usize = batch.try_iter().map(|lines| lines.len()).sum();

@@ -1,7 +1,8 @@
-//! `mcctl render`: the files that start what a deployment file describes.
+//! `mcctl render`: writes the files that start a deployment.
 
 pub mod write;
 
+use std::collections::BTreeMap;
 use std::io::Read;
 use std::path::{Path, PathBuf};
 
@@ -11,102 +12,150 @@ use crate::commands::error::{Exit, Failure, Outcome};
 use crate::commands::input;
 use crate::commands::output;
 use crate::commands::serve::master_flags;
-use crate::engine::deploy::render::{File, Kind, render};
-use crate::engine::deploy::{Deployment, Format, Programs, parse};
+use crate::engine::base::addr::host_is_loopback;
+use crate::engine::deploy::render::{RenderFormat, RenderedFile, render, shell_quoted};
+use crate::engine::deploy::{DeploymentSpec, FileFormat, Programs, parse, size_notes};
 use crate::engine::lint::MCCTL_FLAGS;
 
-/// What to write, from which file.
+/// Write the files that start a deployment
 #[derive(Debug, clap::Args)]
-#[command(after_help = "env      a file of variables for each process\n\
-    sglang   a script with the command line of each serving process\n\
-    systemd  units, environment files and sysctl.d, per host as below its root\n\
-    docker   a script of docker run, per host\n\
-    compose  a Compose file, per host\n\
-    k8s      Deployments, StatefulSets, Services\n\
+#[command(after_help = "Formats:\n  \
+    env      one file of variables per process\n  \
+    sglang   one script per serving process with its command line\n  \
+    systemd  units, environment files and sysctl.d, one folder per host\n  \
+    docker   one docker run script per host\n  \
+    compose  one Compose file per host\n  \
+    k8s      Deployments, StatefulSets and Services\n  \
     rbg      a RoleBasedGroup\n\n\
-    mcctl init writes a deployment file to begin with.")]
+    mcctl init writes a deployment file.")]
 pub struct Args {
-    /// What is written: env, sglang, systemd, docker, compose, k8s or rbg
-    #[arg(value_name = "FORMAT", value_parser = kind)]
-    kind: Kind,
-    /// The deployment file, .toml or .yaml
+    /// Output format: env, sglang, systemd, docker, compose, k8s or rbg
+    #[arg(value_name = "FORMAT", value_parser = format)]
+    kind: RenderFormat,
+    /// Deployment file, .toml or .yaml
     #[arg(value_name = "FILE")]
     file: PathBuf,
-    /// Write the files into this folder instead of to stdout
+    /// Write the files to this folder instead of stdout
     #[arg(long, value_name = "DIR")]
     out: Option<PathBuf>,
-    /// Overwrite files that differ
+    /// Overwrite existing files with other contents
     #[arg(long, requires = "out")]
     force: bool,
-    /// Set a value of the file, e.g. model.tp=8; repeatable
+    /// Override a value of the deployment file, e.g. model.tp=8; repeatable
     #[arg(long, value_name = "KEY=VALUE")]
     set: Vec<String>,
-    /// Version of the RoleBasedGroup API: v1alpha2, or v1alpha1 up to rbg 0.6
+    /// RoleBasedGroup API version: v1alpha2, or v1alpha1 for rbg up to 0.6
     #[arg(long, value_name = "VERSION", value_parser = ["v1alpha1", "v1alpha2"])]
     rbg_api: Option<String>,
-    /// One JSON document with all files on stdout
+    /// Print all files as one JSON document
     #[arg(long, conflicts_with = "out")]
     json: bool,
 }
 
-fn kind(text: &str) -> Result<Kind, String> {
-    let found = Kind::ALL.iter().find(|(word, _)| *word == text).map(|(_, kind)| *kind);
-    found.ok_or_else(|| format!("known are {}", Kind::ALL.iter().map(|(word, _)| *word).collect::<Vec<_>>().join(", ")))
+/// An unknown output format.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("the formats are {}", RenderFormat::ALL.iter().map(|(name, _)| *name).collect::<Vec<_>>().join(", "))]
+struct UnknownFormat;
+
+fn format(text: &str) -> Result<RenderFormat, UnknownFormat> {
+    RenderFormat::ALL.iter().find(|(name, _)| *name == text).map(|(_, format)| *format).ok_or(UnknownFormat)
 }
 
-/// The longest file that is looked at: a little more than a deployment file may have.
+/// Limit on the bytes read, slightly above the limit on a deployment file.
 const READ_MAX: u64 = 128 << 10;
 
 impl Args {
-    /// Write the files.
+    /// Runs the command.
     ///
     /// # Errors
-    /// The deployment file is wrong, or files cannot be written.
+    /// The deployment file is invalid, or a file cannot be written.
     pub fn run(mut self) -> Outcome {
         if let Some(version) = &self.rbg_api {
             self.set.push(format!("kubernetes.rbg_api={version}"));
         }
-        let wanted = read(&self.file, &self.set)?;
+        let spec = read(&self.file, &self.set)?;
         let source = self.file.file_name().unwrap_or(self.file.as_os_str()).to_string_lossy().into_owned();
         let files =
-            render(&wanted, self.kind, &one_line(&source)).map_err(|error| wrong(&self.file, &error.to_string()))?;
+            render(&spec, self.kind, &one_line(&source)).map_err(|error| failure(&self.file, &error.to_string()))?;
         match &self.out {
             Some(dir) => {
-                write::into(dir, &files, self.force)?;
-                if let Some(next) = next(self.kind, &dir.display().to_string()) {
-                    output::say(next);
+                write::write_files(dir, &files, self.force)?;
+                for line in next_steps(self.kind, dir, &files, Path::new(SYSTEMD_RUNS).is_dir()) {
+                    output::say(line);
                 }
             }
             None if self.json => {
                 let files: Vec<_> = files.iter().map(|f| json!({"name": f.name, "text": f.text})).collect();
                 output::json(&json!({"schema": "mcctl.render/1", "files": files}))?;
             }
-            None => output::data(joined(&files))?,
+            None => output::data(concatenate(&files))?,
         }
         Ok(Exit::Done)
     }
 }
 
-/// What to do with the files below `dir`.
-fn next(kind: Kind, dir: &str) -> Option<String> {
-    Some(match kind {
-        Kind::Env | Kind::Sglang => return None,
-        Kind::Systemd => format!(
-            "next, for each HOST: rsync -r {dir}/HOST/etc/ root@HOST:/etc/, and there as root: systemctl daemon-reload; sysctl --system; \
-             systemd-tmpfiles --create; systemctl enable --now UNIT..."
+/// Exists on hosts that run systemd, see sd_booted(3).
+const SYSTEMD_RUNS: &str = "/run/systemd/system";
+/// Limit on the hosts whose next steps are printed.
+const HOSTS_SHOWN: usize = 8;
+
+/// The commands that start the files in `dir`, one line per host.
+fn next_steps(kind: RenderFormat, dir: &Path, files: &[RenderedFile], has_systemd: bool) -> Vec<String> {
+    let path = |below: &str| shell_quoted(&dir.join(below).display().to_string());
+    let mut hosts: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
+    for file in files {
+        let (host, rest) = file.name.split_once('/').unwrap_or(("", file.name.as_str()));
+        hosts.entry(host).or_default().push(rest);
+    }
+    let on_host = |host: &str| match host_is_loopback(host) {
+        true => "next: ".to_owned(),
+        false => format!("next, on {host}: "),
+    };
+    let line = |(host, names): (&&str, &Vec<&str>)| match kind {
+        RenderFormat::Env | RenderFormat::Sglang => None,
+        RenderFormat::Systemd => Some(systemd_step(host, names, &path(&format!("{host}/etc")), has_systemd)),
+        RenderFormat::Docker => Some(format!("{}sh {} up", on_host(host), path(&format!("{host}/docker.sh")))),
+        RenderFormat::Compose => {
+            Some(format!("{}docker compose -f {} up -d", on_host(host), path(&format!("{host}/compose.yaml"))))
+        }
+        RenderFormat::K8s | RenderFormat::Rbg => Some(format!(
+            "next: kubectl apply -f {}",
+            names.iter().map(|name| path(name)).collect::<Vec<_>>().join(" -f ")
+        )),
+    };
+    let mut lines: Vec<String> = hosts.iter().take(HOSTS_SHOWN).filter_map(line).collect();
+    if !lines.is_empty() && hosts.len() > HOSTS_SHOWN {
+        lines.push(format!("and {} more hosts in the same way", hosts.len() - HOSTS_SHOWN));
+    }
+    lines
+}
+
+/// The command that installs and starts the units of one host. `etc` is the folder with its files.
+fn systemd_step(host: &str, names: &[&str], etc: &str, has_systemd: bool) -> String {
+    let units: Vec<&str> = names.iter().filter_map(|name| name.strip_prefix("etc/systemd/system/")).collect();
+    let mut commands = vec!["systemctl daemon-reload".to_owned(), "sysctl --system".to_owned()];
+    if names.iter().any(|name| name.starts_with("etc/tmpfiles.d/")) {
+        commands.push("systemd-tmpfiles --create".to_owned());
+    }
+    commands.push(format!("systemctl enable --now {}", units.join(" ")));
+    let commands = commands.join(" && ");
+    if !host_is_loopback(host) {
+        return format!("next: scp -r {etc} root@{host}:/ && ssh root@{host} '{commands}'");
+    }
+    match has_systemd {
+        true => format!("next, as root: cp -r {etc} / && {commands}"),
+        false => format!(
+            "next: this host does not run systemd. Copy {etc} to / on a host that does, and run as root: {commands}"
         ),
-        Kind::Docker => format!("next, on each HOST: sh {dir}/HOST/docker.sh"),
-        Kind::Compose => format!("next, on each HOST: docker compose -f {dir}/HOST/compose.yaml up -d"),
-        Kind::K8s | Kind::Rbg => format!("next: kubectl apply -f {dir}"),
-    })
+    }
 }
 
 fn one_line(text: &str) -> String {
     text.chars().map(|c| if c.is_control() { '?' } else { c }).collect()
 }
 
-/// All files, each below a line with its name; one alone is itself. The line begins another document where there are several of YAML.
-fn joined(files: &[File]) -> String {
+/// All files as one text, each below a line with its name. Several YAML files become several documents.
+fn concatenate(files: &[RenderedFile]) -> String {
     if let [file] = files {
         return file.text.clone();
     }
@@ -123,21 +172,21 @@ fn joined(files: &[File]) -> String {
     text
 }
 
-/// Characters of an error's words that are shown.
-const WORDS_MAX: usize = 400;
+/// Limit on the length of an error message, in characters.
+const MESSAGE_MAX: usize = 400;
 
-fn wrong(path: &Path, what: &str) -> Failure {
-    // What the parser quotes may be as long as the file.
-    let short: String = what.chars().take(WORDS_MAX).collect();
+fn failure(path: &Path, what: &str) -> Failure {
+    // A parser may quote the whole file.
+    let short: String = what.chars().take(MESSAGE_MAX).collect();
     let more = if short.len() < what.len() { " ..." } else { "" };
     Failure::usage(format!("{}: {short}{more}", path.display()))
 }
 
-/// The deployment file at `path`, with `sets` in it.
-fn read(path: &Path, sets: &[String]) -> Result<Deployment, Failure> {
-    let ending = path.extension().and_then(|ending| ending.to_str()).unwrap_or_default();
-    let Some(format) = Format::of_ending(ending) else {
-        return Err(wrong(path, "unknown kind of deployment file").next("name it .toml, .yaml or .yml"));
+/// Parses the deployment file at `path`, with the overrides `sets`. Reports ambiguous sizes on stderr.
+fn read(path: &Path, sets: &[String]) -> Result<DeploymentSpec, Failure> {
+    let extension = path.extension().and_then(|extension| extension.to_str()).unwrap_or_default();
+    let Some(format) = FileFormat::of_extension(extension) else {
+        return Err(failure(path, "not a deployment file name").next("use the extension .toml, .yaml or .yml"));
     };
     let mut text = String::new();
     let read = input::open(path).and_then(|file| file.take(READ_MAX).read_to_string(&mut text));
@@ -146,21 +195,57 @@ fn read(path: &Path, sets: &[String]) -> Result<Deployment, Failure> {
             .found(error.to_string())
             .next("mcctl init writes a deployment file")
     })?;
-    let wanted = parse(&text, format, sets).map_err(|error| wrong(path, &error.to_string()))?;
-    flags_exist(&wanted).map_err(|what| wrong(path, &what))?;
-    Ok(wanted)
+    let spec = parse(&text, format, sets).map_err(|error| failure(path, &error.to_string()))?;
+    check_flags(&spec).map_err(|error| failure(path, &error.to_string()))?;
+    for note in size_notes(&text, format, sets) {
+        output::say(format!("note: {note}"));
+    }
+    Ok(spec)
 }
 
-/// Flags that the file gives to the master are flags of one: an unknown one ends upstream's without a reason.
-pub(super) fn flags_exist(wanted: &Deployment) -> Result<(), String> {
-    for arg in &wanted.master.extra_flags {
+/// A flag in `master.extra_flags` that the master does not have.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("master.extra_flags: the master has no flag --{name}{}", near.as_deref().map(|near| format!("; did you mean {near}?")).unwrap_or_default())]
+pub(super) struct UnknownMasterFlag {
+    name: String,
+    near: Option<String>,
+}
+
+/// Checks that the master has all flags in `master.extra_flags`. Upstream's master exits on an unknown flag without a message.
+pub(super) fn check_flags(spec: &DeploymentSpec) -> Result<(), UnknownMasterFlag> {
+    for arg in &spec.master.extra_flags {
         let name = arg.trim_start_matches('-').split('=').next().unwrap_or_default().replace('-', "_");
-        let ours_alone = MCCTL_FLAGS.contains(&name.as_str()) && wanted.programs == Programs::Upstream;
-        if arg.starts_with("--") && (master_flags::TABLE.find(&name).is_none() || ours_alone) {
-            let near =
-                master_flags::TABLE.nearest(&name).map(|near| format!("; nearest is {near}")).unwrap_or_default();
-            return Err(format!("master.extra_flags: a master has no flag --{name}{near}"));
+        let mcctl_only = MCCTL_FLAGS.contains(&name.as_str()) && spec.programs == Programs::Upstream;
+        if arg.starts_with("--") && (master_flags::TABLE.find(&name).is_none() || mcctl_only) {
+            let near = master_flags::TABLE.nearest(&name);
+            return Err(UnknownMasterFlag { name, near });
         }
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn files(names: &[&str]) -> Vec<RenderedFile> {
+        names.iter().map(|name| RenderedFile { name: (*name).to_owned(), text: String::new() }).collect()
+    }
+
+    #[test]
+    fn next_steps_name_the_real_units_and_fit_the_host() {
+        let local = files(&["127.0.0.1/etc/systemd/system/a.service", "127.0.0.1/etc/sysctl.d/60-a.conf"]);
+        let remote = files(&["10.0.0.1/etc/systemd/system/b.service", "10.0.0.1/etc/tmpfiles.d/b.conf"]);
+        let step = |files: &[RenderedFile], kind, systemd| next_steps(kind, Path::new("my units"), files, systemd);
+        let steps = [
+            step(&local, RenderFormat::Systemd, true),
+            step(&local, RenderFormat::Systemd, false),
+            step(&remote, RenderFormat::Systemd, true),
+            step(&files(&["10.0.0.1/docker.sh"]), RenderFormat::Docker, true),
+            step(&files(&["127.0.0.1/compose.yaml"]), RenderFormat::Compose, true),
+            step(&files(&["k8s.yaml"]), RenderFormat::K8s, true),
+            step(&files(&["127.0.0.1/a.env"]), RenderFormat::Env, true),
+        ];
+        insta::assert_snapshot!("next_steps", steps.concat().join("\n"));
+    }
 }

@@ -1,15 +1,15 @@
-//! What a service's `/metrics` page has of the process itself: its release, and the standard `process_*` families.
+//! Metrics of the process on a service's `/metrics` page: the release, and the standard `process_*` families.
 
 use std::fmt::Write;
 
-use crate::engine::sys::own;
+use crate::engine::sys::process_stats;
 
-/// The release of Mooncake that is spoken.
+/// The Mooncake release whose protocols mcctl implements.
 const MOONCAKE: &str = "0.3.13";
 
-/// The families as Prometheus text.
+/// The metric families as Prometheus text.
 pub fn process() -> String {
-    let found = own::figures();
+    let found = process_stats::read();
     let mut text = format!(
         "# HELP mcctl_build_info The release of mcctl, and the release of Mooncake that it speaks\n\
          # TYPE mcctl_build_info gauge\n\

@@ -1,4 +1,4 @@
-//! `mcctl serve master`: mooncake_master's flags and files to a master, with its admin HTTP and, on request, the metadata service.
+//! `mcctl serve master`: runs a master with its admin HTTP and, on request, the metadata service, from mooncake_master's flags and files.
 
 use std::path::Path;
 use std::time::Duration;
@@ -6,25 +6,25 @@ use std::time::Duration;
 use crate::commands::config_file::{self, CONFIG_BYTES_MAX, Typing};
 use crate::commands::error::{Exit, Failure, Outcome};
 use crate::commands::flags::nearest;
-use crate::commands::gflags::Parsed;
-use crate::commands::listen::{Listen, check_collisions};
+use crate::commands::gflags::ParsedFlags;
+use crate::commands::listen::{ListenAddress, check_collisions};
 use crate::commands::logging;
 use crate::commands::runtime::{self, Signals};
-use crate::commands::serve::assembly::{Assembly, Cleanup, Plan};
+use crate::commands::serve::master_process::{MasterPlan, MasterProcess, MetadataCleanup};
 use crate::commands::serve::{master_flags, settings_of, start_logging};
 use crate::commands::settings::{Settings, read_text};
 use crate::commands::unknown_key;
 use crate::engine::alloc::placement::Strategy;
 use crate::engine::base::HostPort;
-use crate::engine::master::{MasterConfig, Policy};
+use crate::engine::master::{MasterConfig, StorePolicy};
 use crate::engine::rpc::server::default_threads;
 use crate::engine::sys::interface;
 
-/// Run a master until a signal ends it.
+/// Run a master until a signal.
 ///
 /// # Errors
-/// What the user has to know.
-pub fn run(parsed: &Parsed, log: &logging::Options) -> Outcome {
+/// The settings are wrong, or a port cannot be bound.
+pub fn run(parsed: &ParsedFlags, log: &logging::LogOptions) -> Outcome {
     let (settings, warnings) = settings(parsed)?;
     let glog = (settings.is_given("minloglevel") || settings.is_given("v"))
         .then(|| logging::from_glog(settings.whole("minloglevel"), settings.whole("v")));
@@ -34,14 +34,14 @@ pub fn run(parsed: &Parsed, log: &logging::Options) -> Outcome {
     }
     let env = |name: &str| std::env::var(name).ok().filter(|text| !text.is_empty());
     let plan = plan(&settings, &env)?;
-    // The RPC has threads of its own; this one serves the rest.
+    // The RPC has its own threads. This thread serves the rest.
     runtime::block_on(0, async {
         let mut signals = Signals::take_for_service()?;
         let given = settings.given();
         if !given.is_empty() {
             tracing::info!("settings: {}", given.join(", "));
         }
-        let mut assembly = Assembly::start(&plan).await?;
+        let mut assembly = MasterProcess::start(&plan).await?;
         tracing::info!("Master service started on port {}: {}", assembly.rpc.port, assembly.listeners());
         let signal = tokio::select! {
             signal = signals.next() => signal,
@@ -53,8 +53,8 @@ pub fn run(parsed: &Parsed, log: &logging::Options) -> Outcome {
     })
 }
 
-/// Flags over the file that `--config-path` names over defaults, and a warning for each key of the file that is unknown.
-fn settings(parsed: &Parsed) -> Result<(Settings, Vec<String>), Failure> {
+/// The settings and a warning for each unknown key. Flags override the file of `--config-path`, which overrides defaults.
+fn settings(parsed: &ParsedFlags) -> Result<(Settings, Vec<String>), Failure> {
     let flags = settings_of(&master_flags::TABLE, parsed)?;
     let path = flags.text("config_path");
     if path.is_empty() {
@@ -69,24 +69,24 @@ fn settings(parsed: &Parsed) -> Result<(Settings, Vec<String>), Failure> {
     Ok((settings, unknown_key::settle(&file.unknown, flags.bool("strict_config"))?))
 }
 
-/// What the settings and the environment mean.
-fn plan(settings: &Settings, env: &impl Fn(&str) -> Option<String>) -> Result<Plan, Failure> {
+/// The configuration that the settings and the environment describe.
+fn plan(settings: &Settings, env: &impl Fn(&str) -> Option<String>) -> Result<MasterPlan, Failure> {
     if let Some(protocol) = env("MC_RPC_PROTOCOL").filter(|protocol| protocol != "tcp") {
-        return Err(Failure::usage(format!("MC_RPC_PROTOCOL is '{protocol}', but the RPC runs over tcp only"))
-            .next("unset MC_RPC_PROTOCOL, on the clients too"));
+        return Err(Failure::usage(format!("MC_RPC_PROTOCOL is '{protocol}', but the RPC supports only tcp"))
+            .next("unset MC_RPC_PROTOCOL here and on the clients"));
     }
     let rpc = rpc_listen(settings)?;
     let admin = listen("the admin HTTP", settings, "metrics_host", "metrics_port");
     let metadata = settings
         .bool("enable_http_metadata_server")
         .then(|| listen("the metadata service", settings, "http_metadata_server_host", "http_metadata_server_port"));
-    let listens: Vec<Listen> =
+    let listens: Vec<ListenAddress> =
         [Some(rpc.clone()), Some(admin.clone()), metadata.clone()].into_iter().flatten().collect();
     check_collisions(&listens)?;
     let cleanup = match settings.bool("enable_metadata_cleanup_on_timeout") {
-        false => Cleanup::Release,
-        true if metadata.is_some() => Cleanup::Remove,
-        true => Cleanup::Elsewhere(separate_metadata_server(env)?),
+        false => MetadataCleanup::Release,
+        true if metadata.is_some() => MetadataCleanup::Remove,
+        true => MetadataCleanup::Elsewhere(separate_metadata_server(env)?),
     };
     let mut config = MasterConfig::new(rpc.at.clone());
     let idle = settings.seconds("rpc_conn_timeout_seconds");
@@ -96,18 +96,18 @@ fn plan(settings: &Settings, env: &impl Fn(&str) -> Option<String>) -> Result<Pl
         threads => threads,
     };
     config.policy = policy(settings)?;
-    // A person at a terminal did not ask for a long line every ten seconds.
+    // On a terminal, a long line every ten seconds is noise unless it was requested.
     let report = settings.bool("enable_metric_reporting")
-        && (settings.is_given("enable_metric_reporting") || !logging::is_watched());
-    Ok(Plan { config, rpc, admin, metadata, cleanup, report })
+        && (settings.is_given("enable_metric_reporting") || !logging::is_on_terminal());
+    Ok(MasterPlan { config, rpc, admin, metadata, cleanup, report })
 }
 
-fn policy(settings: &Settings) -> Result<Policy, Failure> {
+fn policy(settings: &Settings) -> Result<StorePolicy, Failure> {
     let strategy = match settings.text("allocation_strategy") {
         "free_ratio_first" => Strategy::FreeRatioFirst,
         "local_first" => Strategy::LocalFirst,
         "cxl" => {
-            return Err(Failure::usage("--allocation-strategy cxl is not available: CXL memory is not there yet")
+            return Err(Failure::usage("--allocation-strategy cxl is not available: CXL memory is not supported")
                 .found(settings.describe("allocation_strategy"))
                 .next("use random or free_ratio_first"));
         }
@@ -122,30 +122,30 @@ fn policy(settings: &Settings) -> Result<Policy, Failure> {
     };
     let (discard, release) = ("put_start_discard_timeout_sec", "put_start_release_timeout_sec");
     if settings.seconds(discard) > settings.seconds(release) {
-        return Err(Failure::usage("the memory of an unfinished put would be free before the put may be overwritten")
+        return Err(Failure::usage("the release timeout of an unfinished put is shorter than its discard timeout")
             .found(format!("{} and {}", settings.describe(discard), settings.describe(release)))
-            .next("make the release timeout the longer one"));
+            .next("raise --put-start-release-timeout-sec, or lower --put-start-discard-timeout-sec"));
     }
     let (pin, pin_max) = ("default_kv_soft_pin_ttl", "max_kv_soft_pin_ttl");
     if settings.duration(pin) > settings.duration(pin_max) {
-        return Err(Failure::usage("the default life of a soft pin is longer than the longest")
+        return Err(Failure::usage("the default time to live of a soft pin is above the maximum")
             .found(format!("{} and {}", settings.describe(pin), settings.describe(pin_max)))
-            .next("lower the one or raise the other"));
+            .next("lower --default-kv-soft-pin-ttl, or raise --max-kv-soft-pin-ttl"));
     }
     if settings.seconds("client_ttl") < CLIENT_TTL_MIN {
-        return Err(Failure::usage("clients would expire between two heartbeats, which come every second")
+        return Err(Failure::usage("clients would expire between two heartbeats, which they send every second")
             .found(settings.describe("client_ttl"))
-            .next("give 2 or more"));
+            .next("give --client-ttl 2 or more"));
     }
     let lease = "default_kv_lease_ttl";
     if settings.duration(lease).is_zero() {
         return Err(Failure::usage(
-            "every read would fail with LEASE_EXPIRED (-707): a lease of 0 ends before the bytes arrive",
+            "every read would fail with LEASE_EXPIRED (-707): a lease of 0 ends before the data arrives",
         )
         .found(settings.describe(lease))
-        .next("give 1000 (milliseconds) or more, or leave the flag out for 10s"));
+        .next("give 1000 (milliseconds) or more, or remove the flag for the default of 10s"));
     }
-    Ok(Policy {
+    Ok(StorePolicy {
         lease_ttl: settings.duration("default_kv_lease_ttl"),
         soft_pin_ttl: settings.duration(pin),
         soft_pin_ttl_max: settings.duration(pin_max),
@@ -160,11 +160,11 @@ fn policy(settings: &Settings) -> Result<Policy, Failure> {
     })
 }
 
-/// Upstream's clients ping every second.
+/// Upstream's clients send a heartbeat every second.
 const CLIENT_TTL_MIN: Duration = Duration::from_secs(2);
 
-fn listen(what: &'static str, settings: &Settings, host: &str, port: &str) -> Listen {
-    Listen {
+fn listen(what: &'static str, settings: &Settings, host: &str, port: &str) -> ListenAddress {
+    ListenAddress {
         what,
         at: HostPort::new(unbracketed(settings.text(host)), settings.whole(port)),
         origin: settings.describe(port),
@@ -172,7 +172,7 @@ fn listen(what: &'static str, settings: &Settings, host: &str, port: &str) -> Li
     }
 }
 
-fn rpc_listen(settings: &Settings) -> Result<Listen, Failure> {
+fn rpc_listen(settings: &Settings) -> Result<ListenAddress, Failure> {
     let port = if settings.whole::<u16>("rpc_port") == 0 { "port" } else { "rpc_port" };
     let mut rpc = listen("the master's RPC", settings, "rpc_address", port);
     let name = settings.text("rpc_interface");
@@ -182,15 +182,15 @@ fn rpc_listen(settings: &Settings) -> Result<Listen, Failure> {
         })?;
         let Some((_, address)) = all.iter().find(|(interface, _)| interface == name) else {
             let known = all.iter().map(|(interface, _)| interface.as_str());
-            let failure = Failure::usage(format!("there is no interface '{name}' with an IPv4 address on this host"))
-                .found(format!(
+            let failure =
+                Failure::usage(format!("this host has no interface '{name}' with an IPv4 address")).found(format!(
                     "{}; interfaces: {}",
                     settings.describe("rpc_interface"),
                     known.clone().collect::<Vec<_>>().join(", ")
                 ));
             return Err(match nearest(name, known) {
-                Some(near) => failure.next(format!("the nearest known one is {near}")),
-                None => failure.next("name one of them, or use --rpc-address"),
+                Some(near) => failure.next(format!("did you mean {near}?")),
+                None => failure.next("give one of them, or use --rpc-address"),
             });
         };
         rpc.at.host = address.to_string();
@@ -203,7 +203,7 @@ fn unbracketed(host: &str) -> &str {
     host.strip_prefix('[').and_then(|host| host.strip_suffix(']')).unwrap_or(host)
 }
 
-/// Where upstream's master looks for a metadata service that is not its own.
+/// URL of a metadata service that is not embedded, read from the variables and file that upstream's master uses.
 fn separate_metadata_server(env: &impl Fn(&str) -> Option<String>) -> Result<Option<String>, Failure> {
     let is_http = |url: &String| url.starts_with("http://") || url.starts_with("https://");
     if let Some(url) = env("MOONCAKE_TE_META_DATA_SERVER") {
@@ -219,11 +219,11 @@ fn separate_metadata_server(env: &impl Fn(&str) -> Option<String>) -> Result<Opt
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::commands::gflags::{self, World};
+    use crate::commands::gflags::{self, FlagSources};
 
-    struct NoWorld;
+    struct NoSources;
 
-    impl World for NoWorld {
+    impl FlagSources for NoSources {
         fn read(&self, path: &Path) -> Result<String, Failure> {
             Err(Failure::usage(format!("cannot read {}", path.display())))
         }
@@ -233,16 +233,16 @@ mod tests {
         }
     }
 
-    fn planned(args: &[&str]) -> Result<Plan, String> {
+    fn planned(args: &[&str]) -> Result<MasterPlan, Failure> {
         let args: Vec<String> = args.iter().map(|arg| (*arg).to_owned()).collect();
-        let parsed = gflags::parse(&master_flags::TABLE, &args, &NoWorld).expect("well formed");
-        settings(&parsed).and_then(|(settings, _)| plan(&settings, &|_| None)).map_err(|failure| failure.what)
+        let parsed = gflags::parse(&master_flags::TABLE, &args, &NoSources).expect("well formed");
+        settings(&parsed).and_then(|(settings, _)| plan(&settings, &|_| None))
     }
 
     #[test]
     fn no_flags_are_upstreams_defaults() {
-        let plan = planned(&[]).expect("the defaults hold together");
-        assert_eq!(plan.config.policy, Policy::default());
+        let plan = planned(&[]).expect("the defaults are consistent");
+        assert_eq!(plan.config.policy, StorePolicy::default());
         assert_eq!(
             (plan.rpc.at.to_string(), plan.admin.at.to_string()),
             ("0.0.0.0:50051".to_owned(), "0.0.0.0:9003".to_owned())
@@ -251,7 +251,7 @@ mod tests {
     }
 
     #[test]
-    fn the_rpc_port_is_the_new_flag_or_else_the_old_one() {
+    fn rpc_port_overrides_port() {
         let port = |args: &[&str]| planned(args).expect("well formed").rpc.at.port;
         assert_eq!(port(&["--port=7"]), 7);
         assert_eq!(port(&["--port=7", "--rpc_port=8"]), 8);
@@ -259,7 +259,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_without_the_port_keeps_it_and_flags_are_stronger_than_the_file() {
+    fn flags_override_the_file_which_overrides_defaults() {
         let dir = tempfile::tempdir().expect("a folder");
         let path = dir.path().join("m.yaml");
         std::fs::write(&path, "default_kv_lease_ttl: 5s\nmetrics_port: 1234\nclient_live_ttl_sec: 60\n")
@@ -274,12 +274,13 @@ mod tests {
     #[test]
     fn two_listeners_on_one_port_are_refused() {
         let both = planned(&["--enable_http_metadata_server", "--http_metadata_server_port=9003"]);
-        assert_eq!(both.err().as_deref(), Some("the admin HTTP and the metadata service are given one port, 9003"));
-        assert!(planned(&["--http_metadata_server_port=9003"]).is_ok(), "it is not enabled");
+        assert!(both.is_err_and(|failure| failure.exit == Exit::Usage && failure.what.contains("9003")));
+        assert!(planned(&["--http_metadata_server_port=9003"]).is_ok(), "the service is not enabled");
     }
 
     #[test]
-    fn values_that_contradict_each_other_are_refused() {
+    fn contradictory_values_are_refused_with_their_flags() {
+        let mut errors = String::new();
         for args in [
             &["--put_start_discard_timeout_sec=700"][..],
             &["--default_kv_soft_pin_ttl=48h"],
@@ -288,8 +289,14 @@ mod tests {
             &["--allocation_strategy=cxl"],
             &["--rpc_interface=nosuchif0"],
         ] {
-            assert!(planned(args).is_err(), "{args:?}");
+            let failure = planned(args).expect_err("refused");
+            assert_eq!(failure.exit, Exit::Usage, "{args:?}");
+            // The interfaces of this host differ.
+            if !args[0].contains("interface") {
+                errors.push_str(&failure.line());
+            }
         }
+        insta::assert_snapshot!(errors);
         assert_eq!(planned(&["--rpc_interface=lo"]).expect("loopback").rpc.at.host, "127.0.0.1");
     }
 }

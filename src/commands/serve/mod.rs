@@ -1,9 +1,9 @@
-//! `mcctl serve`: the long-running parts of a store. Flags and files become an engine's configuration; a signal ends it.
+//! `mcctl serve`: services that run until a signal. Flags and files become an engine's configuration.
 
-pub mod assembly;
 pub mod exposition;
 pub mod master;
 pub mod master_flags;
+pub mod master_process;
 pub mod metadata;
 pub mod metadata_flags;
 pub mod node;
@@ -14,70 +14,67 @@ pub mod store_flags;
 use std::path::Path;
 
 use crate::commands::error::{Exit, Failure, Outcome};
-use crate::commands::flags::{Flag, Kind, Table, flag};
-use crate::commands::gflags::{self, Parsed, World};
+use crate::commands::flags::{FlagSpec, FlagTable, ValueKind, flag};
+use crate::commands::gflags::{self, FlagSources, ParsedFlags};
 use crate::commands::settings::{Settings, read_text};
 use crate::commands::{VERSION, help, logging, output};
 use crate::engine::sys::descriptors;
 
-/// Log lines, for every service.
-pub(crate) const LOG_LEVEL: Flag =
-    flag("log_level", Kind::Text, "info", "Log lines to write: off, error, warn, info, debug or trace")
+/// `--log-level` of all services.
+pub(crate) const LOG_LEVEL: FlagSpec =
+    flag("log_level", ValueKind::Text, "info", "Log lines to write: off, error, warn, info, debug or trace")
         .not_in_file("use --log-level or MCCTL_LOG")
         .env("MCCTL_LOG");
-/// Where log lines go, for every service.
-pub(crate) const LOG_FILE: Flag =
-    flag("log_file", Kind::Text, "", "File for log lines instead of stderr; lines are appended, SIGHUP opens it again")
+/// `--log-file` of all services.
+pub(crate) const LOG_FILE: FlagSpec =
+    flag("log_file", ValueKind::Text, "", "File for log lines instead of stderr; appended to, and reopened on SIGHUP")
         .not_in_file("use --log-file");
-/// When the log file is rotated.
-pub(crate) const LOG_FILE_MAX_SIZE: Flag = flag(
+/// `--log-file-max-size` of all services.
+pub(crate) const LOG_FILE_MAX_SIZE: FlagSpec = flag(
     "log_file_max_size",
-    Kind::Size,
+    ValueKind::Size,
     logging::FILE_MAX_SIZE,
-    "Rotate the log file (PATH to PATH.1 and so on) before it exceeds this size; 0 never rotates",
+    "Rotate the log file (PATH to PATH.1 and so on) before it exceeds this size; 0: never",
 )
 .not_in_file("use --log-file-max-size");
-/// How many of it stay.
-pub(crate) const LOG_FILE_KEEP: Flag =
-    flag("log_file_keep", Kind::Whole(0, logging::FILE_KEEP_MAX), logging::FILE_KEEP, "Rotated log files to keep")
+/// `--log-file-keep` of all services.
+pub(crate) const LOG_FILE_KEEP: FlagSpec =
+    flag("log_file_keep", ValueKind::Whole(0, logging::FILE_KEEP_MAX), logging::FILE_KEEP, "Rotated log files to keep")
         .not_in_file("use --log-file-keep");
-/// What a log line looks like.
-pub(crate) const LOG_FORMAT: Flag = flag(
+/// `--log-format` of all services.
+pub(crate) const LOG_FORMAT: FlagSpec = flag(
     "log_format",
-    Kind::Word(logging::FORMATS),
+    ValueKind::Word(logging::FORMATS),
     logging::FORMATS[0],
-    "Format of log lines; json is one object a line",
+    "Format of log lines; json is one object per line",
 )
 .not_in_file("use --log-format");
 
 /// The longest flag file that is read, bytes.
 const FLAGFILE_BYTES_MAX: u64 = 1 << 20;
 
-/// Which service.
+/// A service that parses its flags with [`gflags`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Service {
-    /// The master.
+pub enum ServiceKind {
     Master,
-    /// The metadata service.
     Metadata,
-    /// A store node.
     Store,
 }
 
-impl Service {
-    /// Run it with the flags `args`. `log` is what stood before the service's name.
+impl ServiceKind {
+    /// Run the service with the flags `args`. `log` holds the log flags before the service's name.
     ///
     /// # Errors
-    /// What the user has to know.
-    pub fn run(self, args: &[String], log: &logging::Options) -> Outcome {
+    /// The flags are wrong, or the service cannot start.
+    pub fn run(self, args: &[String], log: &logging::LogOptions) -> Outcome {
         let table = match self {
-            Service::Master => &master_flags::TABLE,
-            Service::Metadata => &metadata_flags::TABLE,
-            Service::Store => &store_flags::TABLE,
+            ServiceKind::Master => &master_flags::TABLE,
+            ServiceKind::Metadata => &metadata_flags::TABLE,
+            ServiceKind::Store => &store_flags::TABLE,
         };
-        let parsed = gflags::parse(table, args, &RealWorld)?;
-        if parsed.help {
-            output::data(help::render(table))?;
+        let parsed = gflags::parse(table, args, &ProcessSources)?;
+        if let Some(length) = parsed.help {
+            output::data(help::render(table, length))?;
             return Ok(Exit::Done);
         }
         if parsed.version {
@@ -85,23 +82,23 @@ impl Service {
             return Ok(Exit::Done);
         }
         match self {
-            Service::Master => master::run(&parsed, log),
-            Service::Metadata => metadata::run(&parsed, log),
-            Service::Store => store::run(&parsed, log),
+            ServiceKind::Master => master::run(&parsed, log),
+            ServiceKind::Metadata => metadata::run(&parsed, log),
+            ServiceKind::Store => store::run(&parsed, log),
         }
     }
 }
 
-/// The settings of a table whose flags come from the command line only.
-fn settings_of(table: &'static Table, parsed: &Parsed) -> Result<Settings, Failure> {
+/// The settings of `table` from the command line only.
+fn settings_of(table: &'static FlagTable, parsed: &ParsedFlags) -> Result<Settings, Failure> {
     let mut settings = Settings::new(table);
     settings.assign_all(&parsed.assignments)?;
     Ok(settings)
 }
 
-/// Switch log lines on, as the flags ask or else `before`, the flags before the service's name; allow many connections;
-/// then report which flags have no effect.
-fn start_logging(settings: &Settings, before: &logging::Options, glog: Option<&'static str>) -> Result<(), Failure> {
+/// Start logging with the service's flags, or else `before`, the flags before the service's name. Then raise the limit of open files
+/// and warn about flags without effect.
+fn start_logging(settings: &Settings, before: &logging::LogOptions, glog: Option<&'static str>) -> Result<(), Failure> {
     let warnings = settings.check_features()?;
     let text = |name: &str| settings.is_given(name).then(|| settings.text(name).to_owned());
     let mut log = before.clone();
@@ -122,12 +119,12 @@ fn start_logging(settings: &Settings, before: &logging::Options, glog: Option<&'
     Ok(())
 }
 
-/// Raise the soft limit of open files: with the usual 1,024 a service would refuse its thousandth connection.
+/// Raise the soft limit of open files. With the common limit of 1,024, a service would refuse its thousandth connection.
 pub(crate) fn allow_open_files() {
     match descriptors::allow(OPEN_FILES) {
         Ok(allowed) if allowed < OPEN_FILES_LOW => {
             tracing::warn!(
-                "this host allows {allowed} open files to a process: raise the hard limit (ulimit -Hn) for more connections"
+                "the limit of open files is {allowed}: raise the hard limit (ulimit -Hn) for more connections"
             );
         }
         Ok(_) => {}
@@ -135,15 +132,15 @@ pub(crate) fn allow_open_files() {
     }
 }
 
-/// Room for the most connections of all ports of a service.
+/// Open files that a service needs for the maximum number of connections on all ports.
 const OPEN_FILES: u64 = 128 << 10;
-/// Below this a service of a small cluster may run out of files.
+/// Below this limit, even a service of a small cluster may run out of files.
 const OPEN_FILES_LOW: u64 = 1024;
 
-/// The files and the environment of this process.
-pub(crate) struct RealWorld;
+/// Flag files and environment of this process.
+pub(crate) struct ProcessSources;
 
-impl World for RealWorld {
+impl FlagSources for ProcessSources {
     fn read(&self, path: &Path) -> Result<String, Failure> {
         read_text(path, "--flagfile", FLAGFILE_BYTES_MAX)
     }

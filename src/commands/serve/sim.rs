@@ -1,112 +1,113 @@
-//! `mcctl serve sim`: a simulated SGLang endpoint. Flags are named as SGLang's where it has one.
+//! `mcctl serve sim`: a simulated SGLang server. Flags have SGLang's names where SGLang has the flag.
 
 use std::time::Duration;
 
+use crate::commands::args;
 use crate::commands::error::{Exit, Failure, Outcome};
-use crate::commands::listen::Listen;
-use crate::commands::logging::FileOptions;
+use crate::commands::listen::ListenAddress;
+use crate::commands::logging::LogFileOptions;
 use crate::commands::output;
 use crate::commands::runtime::{self, Signals};
-use crate::commands::store::link::{self, LinkArgs, LinkPlan};
+use crate::commands::store::connect::{self, ClientPlan, ConnectArgs};
 use crate::commands::transport::TransportArgs;
 use crate::engine::base::{ByteSize, HostPort};
 use crate::engine::env::{RealEnv, processors};
 use crate::engine::sim::{self, Config, Cost, Storage};
 use crate::engine::store::Node;
 
-/// What is simulated.
+/// Flags of `mcctl serve sim`.
 #[derive(Debug, clap::Args)]
 pub struct Args {
     /// Address to listen on
     #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1")]
     host: String,
-    /// Port to listen on; 0 takes any free port
+    /// Port to listen on; 0: any free port
     #[arg(long, value_name = "PORT", default_value_t = 30_000)]
     port: u16,
     #[command(flatten)]
-    shape: Shape,
-    /// Keep what the device evicts on the host, too (L2)
+    shape: SimShape,
+    /// Simulate a host cache (L2) behind the device cache (L1)
     #[arg(long)]
     enable_hierarchical_cache: bool,
-    /// What keeps it beyond that (L3): mooncake, the store of --master [default: mooncake if --master is given, else nothing]
+    /// Storage behind L2 (L3): mooncake, the store of --master [default: mooncake with --master, else none]
     #[arg(long, value_name = "NAME", value_parser = ["mooncake"])]
     hicache_storage_backend: Option<String>,
     #[command(flatten)]
-    link: LinkArgs,
+    link: ConnectArgs,
     #[command(flatten)]
     transport: TransportArgs,
     #[command(flatten)]
-    accepted: Accepted,
+    accepted: SglangCompatFlags,
     #[command(flatten)]
-    pub(in crate::commands) log: FileOptions,
+    pub(in crate::commands) log: LogFileOptions,
 }
 
-/// Sizes and costs.
+/// Cache sizes, limits and the cost model of a simulator.
 #[derive(Clone, Debug, clap::Args)]
-#[command(next_help_heading = "What is simulated")]
-pub struct Shape {
-    /// What the model is called
+#[command(next_help_heading = "Simulated server")]
+pub struct SimShape {
+    /// Name of the model
     #[arg(long, visible_alias = "model-path", value_name = "NAME", default_value = "sim")]
     served_model_name: String,
-    /// Tokens of a page
+    /// Tokens per page
     #[arg(long, value_name = "TOKENS", default_value_t = 64, value_parser = clap::value_parser!(u32).range(1..=4096))]
     page_size: u32,
-    /// Tokens that the device holds (L1)
+    /// Size of the device cache (L1) in tokens
     #[arg(long, value_name = "TOKENS", default_value_t = 65_536, value_parser = clap::value_parser!(u32).range(16..=1 << 30))]
     max_total_tokens: u32,
-    /// Size of L2: so many times that of L1, and a page more, as SGLang's pool has it
-    #[arg(long, value_name = "RATIO", default_value_t = 2.0, value_parser = positive)]
+    /// Size of L2 as a multiple of L1, plus one page as in SGLang
+    #[arg(long, value_name = "RATIO", default_value_t = 2.0, value_parser = args::positive)]
     hicache_ratio: f64,
-    /// Size of L2 in tokens, instead: in whole pages, and none more
+    /// Size of L2 in tokens, rounded down to whole pages; overrides --hicache-ratio
     #[arg(long, value_name = "TOKENS", value_parser = clap::value_parser!(u64).range(1..=HOST_TOKENS_MAX))]
     hicache_size_tokens: Option<u64>,
-    /// Size of L2 in GB, instead: and a page more, as SGLang's pool has it
-    #[arg(long, value_name = "GB", value_parser = positive)]
+    /// Size of L2 in GB (10^9 bytes), plus one page as in SGLang; overrides --hicache-ratio
+    #[arg(long, value_name = "GB", value_parser = args::positive)]
     hicache_size: Option<f64>,
-    /// Uncached tokens from which storage is asked
+    /// Minimum number of uncached tokens for a lookup in L3
     #[arg(long, value_name = "TOKENS", default_value_t = 256)]
     prefetch_threshold: u32,
-    /// Bytes of a token's keys and values, which are what storage is given
+    /// Bytes of one token's keys and values, as stored in L3
     #[arg(long, value_name = "BYTES", default_value_t = 2048, value_parser = clap::value_parser!(u32).range(2..=4 << 20))]
     bytes_per_token: u32,
-    /// Tokens of a prompt with its answer at most
+    /// Maximum tokens of prompt and answer together
     #[arg(long, value_name = "TOKENS", default_value_t = 131_072, value_parser = clap::value_parser!(u32).range(2..=1 << 24))]
     context_length: u32,
-    /// Requests that run at once
+    /// Maximum number of running requests
     #[arg(long, value_name = "N", default_value_t = 64, value_parser = clap::value_parser!(u32).range(1..=65_536))]
     max_running_requests: u32,
-    /// Requests that wait at once; further ones get 503
+    /// Maximum number of queued requests; further ones are answered with 503
     #[arg(long, value_name = "N", default_value_t = 16_384, value_parser = clap::value_parser!(u32).range(1..=1 << 20))]
     max_queued_requests: u32,
-    /// Tokens of prompts that one step computes, where it computes several
+    /// Maximum prompt tokens per step, over several prompts
     #[arg(long, value_name = "TOKENS", default_value_t = 8192, value_parser = clap::value_parser!(u32).range(1..))]
     chunked_prefill_size: u32,
-    /// Tokens of an answer where the request does not say
+    /// Tokens of an answer if the request does not set a limit
     #[arg(long, value_name = "TOKENS", default_value_t = 128, value_parser = clap::value_parser!(u32).range(1..))]
     output_tokens: u32,
-    /// Streams of /generate are deltas
+    /// Stream only new text from /generate
     #[arg(long)]
     incremental_streaming_output: bool,
-    /// Tokens of prompts computed in a second
-    #[arg(long, value_name = "TOKENS", default_value_t = 20_000.0, value_parser = positive)]
+    /// Prompt tokens computed per second
+    #[arg(long, value_name = "TOKENS", default_value_t = 20_000.0, value_parser = args::positive)]
     prefill_tokens_per_s: f64,
-    /// A step: every running request gets a token, or prompts are computed
-    #[arg(long, value_name = "MS", default_value_t = 10.0, value_parser = not_negative)]
+    /// Duration of a step, in which each running request gets one token or prompts are computed
+    #[arg(long, value_name = "MS", default_value_t = 10.0, value_parser = args::not_negative)]
     decode_step_ms: f64,
-    /// What each running request adds to a step
-    #[arg(long, value_name = "US", default_value_t = 0.0, value_parser = not_negative)]
+    /// Additional duration of a step per running request
+    #[arg(long, value_name = "US", default_value_t = 0.0, value_parser = args::not_negative)]
     decode_step_us_per_request: f64,
-    /// Tokens brought from L2 to L1 in a second
-    #[arg(long, value_name = "TOKENS", default_value_t = 400_000.0, value_parser = positive)]
+    /// Tokens loaded from L2 to L1 per second
+    #[arg(long, value_name = "TOKENS", default_value_t = 400_000.0, value_parser = args::positive)]
     load_back_tokens_per_s: f64,
-    /// Tokens read from L3 in a second at most; 0: as fast as the store is
-    #[arg(long, value_name = "TOKENS", default_value_t = 0.0, value_parser = not_negative)]
+    /// Maximum tokens read from L3 per second; 0: as fast as the store
+    #[arg(long, value_name = "TOKENS", default_value_t = 0.0, value_parser = args::not_negative)]
     storage_tokens_per_s: f64,
 }
 
-/// Flags of SGLang that are taken so that its command lines run: what they switch on is always on.
+/// Flags of SGLang that are accepted so that its command lines run. The features are always on.
 #[derive(Debug, clap::Args)]
-struct Accepted {
+struct SglangCompatFlags {
     #[arg(long, hide = true)]
     enable_metrics: bool,
     #[arg(long, hide = true)]
@@ -121,33 +122,20 @@ struct Accepted {
     hicache_mem_layout: Option<String>,
 }
 
-/// What is said first, whoever reads it.
-pub(in crate::commands) const WARNING: &str =
-    "this is a SIMULATOR of a SGLang endpoint: no model runs, answers are made up, and times are those of a cost model";
+/// The first line of output.
+pub(in crate::commands) const WARNING: &str = "this is a SIMULATOR of an SGLang server: it runs no model, answers are random text, and times come from a cost model";
 /// Threads for requests, storage and the engine.
 const THREADS_MAX: usize = 4;
-/// Tokens of L2 at most.
+/// Maximum tokens of L2.
 const HOST_TOKENS_MAX: u64 = 1 << 34;
-/// The largest object that a page is stored as.
+/// Maximum size of an object. A page is stored as two objects.
 const OBJECT_BYTES_MAX: u64 = 64 << 20;
 
-fn number(text: &str) -> Result<f64, String> {
-    text.parse().ok().filter(|value: &f64| value.is_finite()).ok_or_else(|| format!("'{text}' is not a number"))
-}
-
-fn positive(text: &str) -> Result<f64, String> {
-    number(text).and_then(|value| if value > 0.0 { Ok(value) } else { Err("give a number above 0".to_owned()) })
-}
-
-fn not_negative(text: &str) -> Result<f64, String> {
-    number(text).and_then(|value| if value >= 0.0 { Ok(value) } else { Err("give 0 or more".to_owned()) })
-}
-
-impl Shape {
-    /// As the engine takes it.
+impl SimShape {
+    /// The engine's configuration.
     ///
     /// # Errors
-    /// The sizes do not fit together.
+    /// The sizes contradict each other or exceed a limit.
     pub(in crate::commands) fn config(&self, hicache: bool) -> Result<Config, Failure> {
         let (page, device) = (u64::from(self.page_size), u64::from(self.max_total_tokens));
         let bytes = u64::from(self.bytes_per_token);
@@ -157,15 +145,15 @@ impl Shape {
         }
         let pages = |tokens: u64| tokens / page * page;
         let host = match (self.hicache_size_tokens, self.hicache_size) {
-            // What was asked for, and a page at least.
+            // At least one page.
             (Some(tokens), _) => pages(tokens).max(page),
-            // As SGLang makes its pool of these two: with a page that pads.
+            // SGLang adds one padding page to its pool.
             (None, Some(gb)) => pages((gb * 1e9 / bytes as f64) as u64).saturating_add(page),
             (None, None) => pages((device as f64 * self.hicache_ratio) as u64).saturating_add(page),
         };
         if host > HOST_TOKENS_MAX {
             return Err(Failure::usage(format!("an L2 of {host} tokens is more than {HOST_TOKENS_MAX}"))
-                .next("lower --hicache-ratio or --hicache-size"));
+                .next("lower --hicache-ratio, --hicache-size or --hicache-size-tokens"));
         }
         let host = if hicache { host } else { 0 };
         let config = Config {
@@ -192,7 +180,7 @@ impl Shape {
         };
         if config.object_bytes() > OBJECT_BYTES_MAX {
             let found = format!("a page is stored as two objects of {}", ByteSize(config.object_bytes()));
-            return Err(Failure::usage(format!("pages are larger than two objects of {}", ByteSize(OBJECT_BYTES_MAX)))
+            return Err(Failure::usage(format!("a page exceeds two objects of {}", ByteSize(OBJECT_BYTES_MAX)))
                 .found(found)
                 .next("lower --page-size or --bytes-per-token"));
         }
@@ -200,16 +188,16 @@ impl Shape {
     }
 }
 
-/// The longest step, so that nothing overflows.
+/// `seconds` as a duration, limited to a day so that sums do not overflow.
 fn time(seconds: f64) -> Duration {
     Duration::from_secs_f64(seconds.min(86_400.0))
 }
 
 impl Args {
-    /// Run it until a signal ends it.
+    /// Run the simulator until a signal.
     ///
     /// # Errors
-    /// What the user has to know.
+    /// The sizes are wrong, the port cannot be bound, or the store is unreachable.
     pub fn run(self) -> Outcome {
         let has_storage = self.hicache_storage_backend.is_some() || self.link.master.master.is_some();
         let config = self.shape.config(self.enable_hierarchical_cache || has_storage)?;
@@ -232,7 +220,7 @@ impl Args {
     }
 
     async fn serve(&self, config: &Config, node: Option<&Node<RealEnv>>, signals: &mut Signals) -> Outcome {
-        let listen = Listen {
+        let listen = ListenAddress {
             what: "the simulator",
             at: HostPort::new(self.host.clone(), self.port),
             origin: format!("--port {}", self.port),
@@ -240,7 +228,7 @@ impl Args {
         };
         let running = start(config, node, &listen).await?;
         output::line(format!(
-            "ready: a simulated SGLang endpoint at http://{}; {}",
+            "ready: simulated SGLang server at http://{}; {}",
             running.at(),
             tiers(config, node.is_some())
         ))?;
@@ -251,48 +239,48 @@ impl Args {
     }
 }
 
-/// Start a simulator that listens as `listen` says, with the store of `node` behind it.
+/// Start a simulator that listens on `listen` and uses the store of `node` as L3.
 ///
 /// # Errors
-/// The port cannot be taken.
+/// The port cannot be bound.
 pub(in crate::commands) async fn start(
     config: &Config,
     node: Option<&Node<RealEnv>>,
-    listen: &Listen,
-) -> Result<sim::Running, Failure> {
+    listen: &ListenAddress,
+) -> Result<sim::RunningSimulator, Failure> {
     let env = RealEnv::new();
     let storage = node.map(|node| Storage::new(env.clone(), node.client().clone(), config));
     sim::start(env, &listen.at, config.clone(), storage).await.map_err(|error| listen.failure(&error.source))
 }
 
-/// The sizes of the tiers, in words.
+/// The sizes of the cache tiers, for the ready line.
 fn tiers(config: &Config, storage: bool) -> String {
     let mut text = format!("L1 {} tokens", config.device_tokens);
     if config.host_tokens > 0 {
         text.push_str(&format!(", L2 {} tokens", config.host_tokens));
     }
     if storage {
-        text.push_str(&format!(", L3 the store, {} a page", ByteSize(2 * config.object_bytes())));
+        text.push_str(&format!(", L3 the store with {} per page", ByteSize(2 * config.object_bytes())));
     }
     text
 }
 
-/// A client of the store that `link` names; `None` when a signal came first.
-async fn connect(link: &LinkArgs, signals: &mut Signals) -> Result<Option<Node<RealEnv>>, Failure> {
+/// A client of the store that `link` selects; `None` if a signal arrives first.
+async fn connect(link: &ConnectArgs, signals: &mut Signals) -> Result<Option<Node<RealEnv>>, Failure> {
     let start = async {
-        let (master, LinkPlan { node: plan, config, metadata, note, .. }) = link.planned().await?;
+        let (master, ClientPlan { node: plan, config, metadata, note, .. }) = link.planned().await?;
         match Node::start(config, RealEnv::new()).await {
             Ok(node) => {
                 note.iter().for_each(output::say);
                 Ok(Some(node))
             }
-            Err(error) => Err(link::unstarted(&master, &plan, &metadata, error).await),
+            Err(error) => Err(connect::unstarted(&master, &plan, &metadata, error).await),
         }
     };
     tokio::select! {
         started = start => started,
         signal = signals.next() => {
-            output::say(format!("{signal}: stopped before it was ready"));
+            output::say(format!("{signal}: stopped before the simulator was ready"));
             Ok(None)
         }
     }
@@ -305,21 +293,21 @@ mod tests {
     use super::*;
 
     #[derive(Parser)]
-    struct Line {
+    struct ShapeCommand {
         #[command(flatten)]
-        shape: Shape,
+        shape: SimShape,
     }
 
     #[test]
-    fn l2_is_as_large_as_was_asked_for_in_tokens_and_as_sglang_makes_it_of_a_ratio_or_gb() {
+    fn l2_has_the_given_tokens_or_sglangs_size_for_a_ratio_or_gb() {
         let host = |hicache: bool, flags: &[&str]| {
-            let line = Line::try_parse_from([&["sim", "--page-size=16"], flags].concat()).expect("flags");
+            let line = ShapeCommand::try_parse_from([&["sim", "--page-size=16"], flags].concat()).expect("flags");
             line.shape.config(hicache).expect("sizes").host_tokens
         };
         assert_eq!(host(true, &["--hicache-size-tokens=32768"]), 32_768);
         assert_eq!(host(true, &["--hicache-size-tokens=32783"]), 32_768, "whole pages");
-        assert_eq!(host(true, &["--hicache-size-tokens=5"]), 16, "one at least");
-        // A real one with 4096 tokens on the device says 8208.
+        assert_eq!(host(true, &["--hicache-size-tokens=5"]), 16, "at least one page");
+        // A real SGLang server with 4096 tokens of L1 reports 8208.
         assert_eq!(host(true, &["--max-total-tokens=4096"]), 8_208);
         assert_eq!(host(true, &["--hicache-size=0.067108864"]), 32_784);
         assert_eq!(host(false, &["--hicache-size-tokens=32768"]), 0);

@@ -1,82 +1,84 @@
-//! Every flag, key and environment variable of `mooncake_store_service` 0.3.13.post1, and ours.
+//! All flags, keys and environment variables of `mooncake_store_service` 0.3.13.post1, and mcctl's own flags.
 
-use crate::commands::flags::{Flag, Kind, Table, flag};
+use crate::commands::flags::{FlagSpec, FlagTable, ValueKind, flag};
 use crate::commands::serve::{LOG_FILE, LOG_FILE_KEEP, LOG_FILE_MAX_SIZE, LOG_FORMAT, LOG_LEVEL};
 use crate::commands::unknown_key::STRICT;
 
-const ONLY_OFFLOAD: &str = "the SSD tier (offload) is not there yet";
+const ONLY_OFFLOAD: &str = "the SSD tier (offload) is not supported";
 
 /// The flags of `serve store`.
-pub static TABLE: Table = Table {
+pub static TABLE: FlagTable = FlagTable {
     command: "serve store",
-    about: "Run a store node: memory that a Mooncake master gives to objects, and a REST port. Takes the flags, JSON keys and \
-            environment of mooncake_store_service 0.3.13; strongest first: flags and -D in their order, then --config, else the \
-            file that MOONCAKE_CONFIG_PATH names, else the MOONCAKE_* variables.",
+    about: "Run a store node, which contributes memory to a Mooncake master and serves a REST API. It accepts the flags, JSON keys and \
+            environment of mooncake_store_service 0.3.13. Flags and -D override the file of --config, or else of \
+            MOONCAKE_CONFIG_PATH, which replaces the MOONCAKE_* variables.",
     groups: &[("Store", STORE), ("Service", SERVICE), ("Files and the environment", LOADERS)],
 };
 
-const STORE: &[Flag] = &[
-    flag("master_server_address", Kind::Text, "", "HOST:PORT of the master")
+const STORE: &[FlagSpec] = &[
+    flag("master_server_address", ValueKind::Text, "", "HOST:PORT of the master")
         .aliases(&["master"])
         .env("MOONCAKE_MASTER"),
-    flag("metadata_server", Kind::Text, "P2PHANDSHAKE", "URL of the metadata service, or P2PHANDSHAKE for none")
+    flag("metadata_server", ValueKind::Text, "P2PHANDSHAKE", "URL of the metadata service, or P2PHANDSHAKE")
         .env("MOONCAKE_TE_META_DATA_SERVER"),
     flag(
         "local_hostname",
-        Kind::Text,
+        ValueKind::Text,
         "",
-        "Name or address under which other hosts reach this node; without one, localhost for a \
-        master on this host and else the address that this host uses towards the master",
+        "Name or address at which other hosts reach this node; if empty, localhost for a master on this host, otherwise the address \
+        towards the master",
     )
     .env("MOONCAKE_LOCAL_HOSTNAME"),
-    flag("global_segment_size", Kind::Size, "3200mb", "Memory given to the store; 0 gives none")
+    flag("global_segment_size", ValueKind::Size, "3200mb", "Memory to contribute to the store; 0: none")
         .aliases(&["segment_size"])
         .env("MOONCAKE_GLOBAL_SEGMENT_SIZE"),
     flag(
         "local_buffer_size",
-        Kind::Size,
+        ValueKind::Size,
         "1gb",
-        "Memory for this node's own puts and gets; 0 takes some when it is needed",
+        "Memory for this node's own puts and gets; 0: allocated on demand",
     )
     .env("MOONCAKE_LOCAL_BUFFER_SIZE"),
-    flag("protocol", Kind::Text, "tcp", "Transport: tcp or rdma").env("MOONCAKE_PROTOCOL"),
-    flag("device_name", Kind::Text, "", "RDMA devices, separated by ','; without any, all that can be used")
+    flag("protocol", ValueKind::Text, "tcp", "Transport: tcp or rdma").env("MOONCAKE_PROTOCOL"),
+    flag("device_name", ValueKind::Text, "", "RDMA devices, separated by ','; if empty, all usable ones")
         .aliases(&["rdma_devices"])
         .env("MOONCAKE_DEVICE"),
     flag(
         "allow_tcp_fallback",
-        Kind::Bool,
+        ValueKind::Bool,
         "false",
-        "With rdma: use tcp where this host has no RDMA, and say so, instead of giving up",
+        "With rdma: use tcp if this host has no RDMA device, and log a warning, instead of failing",
     ),
-    flag("tenant_id", Kind::Text, "default", "Tenant of this node's own requests")
+    flag("tenant_id", ValueKind::Text, "default", "Tenant of this node's own requests")
         .env("MOONCAKE_TENANT_ID")
         .no_effect("without strict tenants the master ignores it"),
-    flag("enable_ssd_offload", Kind::Bool, "false", "Keep objects on this node's SSD too")
+    flag("enable_ssd_offload", ValueKind::Bool, "false", "Store objects on this node's SSD too")
         .env("MOONCAKE_OFFLOAD_ENABLED")
         .absent(ONLY_OFFLOAD),
-    flag("ssd_offload_path", Kind::Text, "", "Folder for them")
+    flag("ssd_offload_path", ValueKind::Text, "", "Folder for objects on SSD")
         .env("MOONCAKE_OFFLOAD_FILE_STORAGE_PATH")
         .no_effect(ONLY_OFFLOAD),
     flag(
         "enable_client_http_server",
-        Kind::Bool,
+        ValueKind::Bool,
         "false",
-        "Serve /health, /metrics and /metrics/summary of this node's client on a port of their own",
+        "Serve /health, /metrics and /metrics/summary of this node's client on --client-http-port",
     )
     .env("MOONCAKE_ENABLE_CLIENT_HTTP_SERVER"),
-    flag("client_http_port", Kind::Port, "9300", "Port for them; 0 takes any free port")
+    flag("client_http_port", ValueKind::Port, "9300", "Port of the client HTTP server; 0: any free port")
         .env("MOONCAKE_CLIENT_HTTP_PORT"),
 ];
 
-const SERVICE: &[Flag] = &[
-    flag("port", Kind::Port, "8080", "REST port; 0 takes any free port").not_in_file("use --port"),
-    flag("host", Kind::Text, "0.0.0.0", "Address that the REST port is bound to").not_in_file("use --host"),
+const SERVICE: &[FlagSpec] = &[
+    flag("port", ValueKind::Port, "8080", "REST port; 0: any free port")
+        .aliases(&["rest_port"])
+        .not_in_file("use --rest-port"),
+    flag("host", ValueKind::Text, "0.0.0.0", "Address that the REST port is bound to").not_in_file("use --host"),
     flag(
         "max_wait_time",
-        Kind::Number(0.0, 86_400.0),
+        ValueKind::Number(0.0, 86_400.0),
         "60",
-        "Seconds to wait for the metadata service, and then for the master, before giving up",
+        "Seconds to wait for the metadata service, and then for the master",
     )
     .not_in_file("use --max-wait-time"),
     LOG_LEVEL,
@@ -86,22 +88,21 @@ const SERVICE: &[Flag] = &[
     LOG_FORMAT,
 ];
 
-const LOADERS: &[Flag] = &[
-    flag("config", Kind::Text, "", "JSON file whose keys are the names of the first group with '_'")
+const LOADERS: &[FlagSpec] = &[
+    flag("config", ValueKind::Text, "", "JSON file whose keys are the flag names of the group Store, with '_'")
         .not_in_file("use --config"),
     STRICT,
-    flag("define", Kind::Define, "", "Set one of those keys; repeatable").aliases(&["D"]).not_in_file("use -D"),
-    flag("flagfile", Kind::Text, "", "File of flags, one a line, read at this place")
-        .not_in_file("it is a flag of the command line"),
+    flag("define", ValueKind::Define, "", "Set a key of --config; repeatable").aliases(&["D"]).not_in_file("use -D"),
+    flag("flagfile", ValueKind::Text, "", "File with one flag per line, applied in place")
+        .not_in_file("give it on the command line"),
 ];
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::commands::flags::Class;
 
     #[test]
-    fn every_key_and_variable_of_the_original_is_here_with_its_default() {
+    fn all_upstream_keys_and_variables_have_upstream_defaults() {
         for (key, env, default) in [
             ("local_hostname", "MOONCAKE_LOCAL_HOSTNAME", ""),
             ("metadata_server", "MOONCAKE_TE_META_DATA_SERVER", "P2PHANDSHAKE"),
@@ -116,20 +117,19 @@ mod tests {
             ("enable_client_http_server", "MOONCAKE_ENABLE_CLIENT_HTTP_SERVER", "false"),
             ("client_http_port", "MOONCAKE_CLIENT_HTTP_PORT", "9300"),
         ] {
-            let flag = TABLE.find_key(key).unwrap_or_else(|| panic!("{key} is missing"));
+            let flag = TABLE.find_key(key).unwrap_or_else(|| panic!("no key {key}"));
             assert_eq!((flag.env, flag.default), (Some(env), default), "{key}");
         }
     }
 
     #[test]
-    fn no_name_is_listed_twice_and_every_default_is_of_its_kind() {
+    fn names_are_unique_and_defaults_parse() {
         let mut names: Vec<_> = TABLE.flags().flat_map(|f| std::iter::once(&f.name).chain(f.aliases)).collect();
         names.sort_unstable();
         let count = names.len();
         names.dedup();
         assert_eq!(names.len(), count);
         for flag in TABLE.flags() {
-            assert_eq!(flag.class == Class::Works, !matches!(flag.class, Class::NoEffect(_) | Class::Absent(_)));
             flag.default_value();
         }
     }

@@ -11,7 +11,7 @@ use crate::commands::size_hugepages::host::Host;
 use crate::commands::size_hugepages::report::Report;
 use crate::engine::base::ByteSize;
 use crate::engine::plan::client::GIB1;
-use crate::engine::sys::reserve::{ReserveError, Sysfs, Target, reserve};
+use crate::engine::sys::reserve::{PoolTarget, ReserveError, SysfsPools, reserve};
 
 /// What the two flags would do, as lines, without doing it.
 ///
@@ -45,8 +45,9 @@ pub fn dry_run(args: &Args, host: &Host, report: &Report) -> Result<(), Failure>
 pub fn apply(args: &Args, host: &Host, report: &Report) -> Result<(), Failure> {
     check(host, report)?;
     let sys = args.root.join("sys");
-    let targets: Vec<Target> = report.nodes.iter().map(|node| Target { node: node.node, pages: node.target }).collect();
-    let pools = Sysfs { root: &sys, kib: report.hugepage_bytes / 1024 };
+    let targets: Vec<PoolTarget> =
+        report.nodes.iter().map(|node| PoolTarget { node: node.node, pages: node.target }).collect();
+    let pools = SysfsPools { root: &sys, kib: report.hugepage_bytes / 1024 };
     let raised = reserve(&pools, &targets, args.keep_partial).map_err(|error| failed(&error))?;
     if raised.is_empty() {
         output::say("nothing to reserve: the pages are in the pool");

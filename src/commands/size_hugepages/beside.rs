@@ -15,20 +15,16 @@ use crate::engine::plan::upstream;
 pub struct UpstreamRow {
     /// L2 and segment of all ranks.
     pub baseline_bytes: u64,
-    /// With the arena.
     pub clean_bytes: u64,
     /// What mcctl counts for the ranks of a group, at most.
     pub counted_bytes: u64,
-    /// Why they differ.
     pub why: Vec<String>,
 }
 
 /// KEP-74's figure.
 #[derive(Clone, Debug, Serialize)]
 pub struct Kep74Row {
-    /// Keys.
     pub keys: u64,
-    /// What it shows.
     pub shown_gib: f64,
     /// What so many keys take.
     pub bytes: u64,

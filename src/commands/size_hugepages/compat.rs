@@ -125,7 +125,6 @@ fn usage(program: &str) -> String {
 
 /// What an argument looks like before any is consumed.
 enum Kind<'a> {
-    /// An argument.
     Plain,
     /// The first `--`; everything after it is plain.
     Separator,

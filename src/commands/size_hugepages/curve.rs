@@ -41,9 +41,7 @@ pub struct Wanted {
 pub struct Document {
     /// The document's kind and version.
     pub schema: &'static str,
-    /// The file.
     pub trace: String,
-    /// Requests in it.
     pub requests: u64,
     /// Blocks that they ask for.
     pub blocks: u64,
@@ -53,7 +51,6 @@ pub struct Document {
     pub block_tokens: u64,
     /// The hit rate of a cache that holds all.
     pub best_hit_rate: f64,
-    /// Points by size.
     pub curve: Vec<Point>,
     /// For each rate on the command line, the smallest size.
     pub wanted: Vec<Wanted>,

@@ -2,7 +2,7 @@
 
 use crate::commands::size_hugepages::curve::{Document, cells};
 use crate::commands::size_hugepages::curve_svg;
-use crate::commands::svg::marked;
+use crate::commands::svg::escaped;
 
 const STYLE: &str = "body{font:14px sans-serif;margin:2em;max-width:60em}table{border-collapse:collapse}\
                      td,th{padding:.2em .8em;text-align:right;border-bottom:1px solid #ddd}";
@@ -14,7 +14,7 @@ pub fn page(document: &Document) -> String {
          <style>{STYLE}</style>\n</head>\n<body>\n<h1>Hit rate over tokens held</h1>\n\
          <p>{} requests of {}, {} blocks of {} tokens, {} of them different: at most {:.2} % can be hit.</p>\n",
         document.requests,
-        marked(&document.trace),
+        escaped(&document.trace),
         document.blocks,
         document.block_tokens,
         document.distinct_blocks,
@@ -26,7 +26,7 @@ pub fn page(document: &Document) -> String {
         html.push_str("<th>L2: --hicache-size</th><th>or L3: segments</th></tr>\n");
         for wanted in &document.wanted {
             let reached = match &wanted.reached {
-                Some(point) => cells(point).map(|cell| format!("<td>{}</td>", marked(&cell))).concat(),
+                Some(point) => cells(point).map(|cell| format!("<td>{}</td>", escaped(&cell))).concat(),
                 None => "<td colspan=\"4\">no size reaches that</td>".to_owned(),
             };
             html.push_str(&format!("<tr><td>{:.1} %</td>{reached}</tr>\n", wanted.hit_rate * 100.0));
@@ -36,7 +36,7 @@ pub fn page(document: &Document) -> String {
     html.push_str("<h2>Curve</h2>\n<table>\n<tr><th>tokens held</th><th>hit rate</th>");
     html.push_str("<th>L2: --hicache-size</th><th>L3: segments</th></tr>\n");
     for point in &document.curve {
-        let row = cells(point).map(|cell| format!("<td>{}</td>", marked(&cell))).concat();
+        let row = cells(point).map(|cell| format!("<td>{}</td>", escaped(&cell))).concat();
         html.push_str(&format!("<tr>{row}</tr>\n"));
     }
     html + "</table>\n</body>\n</html>\n"

@@ -1,13 +1,13 @@
 //! The hit-rate curve as a picture: hit rate over tokens held, the tokens on a logarithmic axis.
 
 use crate::commands::size_hugepages::curve::Point;
-use crate::commands::svg::{Axis, Plot, Series};
+use crate::commands::svg::{Axis, Plot, PlotSeries};
 
 /// The picture, as a document of its own.
 pub fn picture(curve: &[Point]) -> String {
     let points = curve.iter().map(|point| (point.tokens.max(1) as f64, point.hit_rate * 100.0)).collect();
     let plot = Plot::new("Hit rate over tokens held", Axis::log("tokens held"), Axis::even("hit rate, %"));
-    plot.with(Series::line("hit rate", 0, points)).document()
+    plot.with(PlotSeries::line("hit rate", 0, points)).document()
 }
 
 #[cfg(test)]

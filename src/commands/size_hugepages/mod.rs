@@ -112,7 +112,7 @@ pub struct Args {
     #[arg(long, value_name = "N", default_value = "8192")]
     pub(crate) conversation_tokens: u64,
     /// Find the largest balanced sizes that fit the host: L2, and a segment as large
-    #[arg(long, conflicts_with_all = ["hicache_size", "hicache_ratio", "global_segment_size"])]
+    #[arg(long, alias = "max-fit", conflicts_with_all = ["hicache_size", "hicache_ratio", "global_segment_size"])]
     pub(crate) fit: bool,
     /// A request trace in Mooncake's format (a JSON object with hash_ids on each line; the records of a bench are not read): show the
     /// hit rate of any cache size on it, instead of what a deployment takes

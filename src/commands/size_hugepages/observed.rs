@@ -20,7 +20,6 @@ struct Document {
     tokens: u64,
     reported_bytes: u64,
     calculated_bytes: u64,
-    /// Reported, less calculated.
     unexplained_bytes: i64,
     /// Of the calculated bytes.
     unexplained_percent: f64,

@@ -37,7 +37,6 @@ impl From<Bounds> for Range {
 /// A rank of one pipeline stage.
 #[derive(Clone, Debug, Serialize)]
 pub struct RankRow {
-    /// The stage.
     pub stage: u64,
     /// Bytes of keys and values per token.
     pub token_bytes: Option<u64>,
@@ -64,13 +63,11 @@ pub struct RankRow {
 /// A NUMA node.
 #[derive(Clone, Debug, Serialize)]
 pub struct NodeRow {
-    /// Its number.
     pub node: u32,
     /// Huge pages that it should have free.
     pub needed: u64,
     /// Huge pages in its pool.
     pub total: u64,
-    /// Of those, free.
     pub free: u64,
     /// What its pool must be set to; as it is where that is enough.
     pub target: u64,
@@ -89,7 +86,6 @@ pub struct TierRow {
     pub pages: u64,
     /// Objects in the store.
     pub keys: u64,
-    /// Conversations.
     pub conversations: u64,
 }
 
@@ -134,9 +130,7 @@ pub struct Report {
     pub sizes: Vec<SizeRow>,
     /// Whether it fits.
     pub verdict: Verdict,
-    /// Why, in sentences.
     pub reasons: Vec<String>,
-    /// The model.
     pub model: Option<String>,
     /// Where its figures were seen.
     pub model_source: Option<String>,
@@ -166,9 +160,7 @@ pub struct Report {
     pub available_hugepages: Option<u64>,
     /// Per NUMA node.
     pub nodes: Vec<NodeRow>,
-    /// SGLang's guard.
     pub guard: GuardRow,
-    /// What tiers hold.
     pub tiers: Vec<TierRow>,
     /// Bytes of an object in the store.
     pub object_bytes: Option<u64>,

@@ -1,59 +1,68 @@
-//! `mcctl status`: what a master holds and does, and what nodes move bytes over. Reads their HTTP only, so it changes nothing.
+//! `mcctl status`: memory, objects, clients, segments and rates of a master, and the transport of nodes. It only reads their HTTP
+//! ports, so it changes nothing.
 
 mod nodes;
 
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use comfy_table::{CellAlignment, Table, presets};
 use serde::Serialize;
+use thiserror::Error;
 
-use crate::commands::admin::{Admin, Health, Segment};
-use crate::commands::args as parsers;
+use crate::commands::admin::{AdminClient, MasterHealth, MountedSegment};
+use crate::commands::args::{self as parsers, ValueError, show_duration};
+use crate::commands::discovery;
 use crate::commands::error::{Exit, Failure, Outcome};
+use crate::commands::master_target::{MasterArgs, MasterTarget};
 use crate::commands::output;
 use crate::commands::runtime::{self, Signals};
-use crate::commands::status::nodes::{Answer, Node};
-use crate::commands::target::MasterArgs;
+use crate::commands::status::nodes::{NodeReply, NodeStatus};
 use crate::engine::base::text::escaped;
 use crate::engine::base::{ByteSize, HostPort, Mono};
 use crate::engine::env::{Env, RealEnv};
+use crate::engine::metadata::MetadataUri;
 
-/// What to show, how often.
+/// Flags of `mcctl status`.
 #[derive(Debug, clap::Args)]
 pub struct Args {
-    /// Show it again and again, until a signal
+    /// Repeat until a signal
     #[arg(long, short)]
     watch: bool,
-    /// Time over which rates are measured, and between two pictures of --watch; 0 shows no rates
+    /// Time over which rates are measured, and between two reports of --watch; 0 shows no rates
     #[arg(long, value_name = "TIME", default_value = "1s", value_parser = parsers::duration)]
     interval: Duration,
-    /// Ask this node too (its HTTP port; 8080 where none is written) what it moves bytes over, by peer and RDMA device; may be given
-    /// several times
+    /// Also show the transport of this node, by peer and RDMA device; repeatable
+    ///
+    /// The port is the node's HTTP port (--rest-port of mcctl serve store), 8080 by default.
     #[arg(long = "node", value_name = "HOST[:PORT]", value_parser = node)]
     nodes: Vec<HostPort>,
-    /// One JSON document on stdout; with --watch one a line
+    /// One JSON document on stdout; with --watch one per line
     #[arg(long)]
     json: bool,
     #[command(flatten)]
     master: MasterArgs,
 }
 
-fn node(text: &str) -> Result<HostPort, String> {
+fn node(text: &str) -> Result<HostPort, ValueError> {
     parsers::endpoint(text, nodes::PORT)
 }
 
-/// What is asked for once.
-struct Sample {
+/// Time between two heartbeats of a client, of mcctl or of the Mooncake wheel.
+const HEARTBEAT: Duration = Duration::from_secs(1);
+
+/// The responses to one round of requests.
+struct StatusSample {
     at: Mono,
-    health: Health,
-    segments: Vec<Segment>,
+    health: MasterHealth,
+    segments: Vec<MountedSegment>,
+    /// Time since the last heartbeat by client id; `None` if the master does not report it.
+    heartbeats: Option<BTreeMap<String, Duration>>,
     metrics: BTreeMap<String, f64>,
-    nodes: Vec<Answer>,
+    nodes: Vec<NodeReply>,
 }
 
 #[derive(Debug, Serialize)]
-struct Document<'a> {
+struct StatusDocument<'a> {
     schema: &'static str,
     admin: String,
     role: &'a str,
@@ -68,15 +77,17 @@ struct Document<'a> {
     evicted_bytes: u64,
     failed_allocations: u64,
     /// Per second, over `interval_ms`.
-    rates: Option<Rates>,
+    rates: Option<StatusRates>,
     interval_ms: Option<u64>,
-    segments: &'a [Segment],
-    /// Those that were asked.
-    nodes: Vec<Node<'a>>,
+    segments: &'a [MountedSegment],
+    /// Milliseconds since the last heartbeat by client id; `null` if the master does not report it, as mooncake_master.
+    heartbeats_ms: Option<BTreeMap<&'a str, u64>>,
+    /// The nodes of --node.
+    nodes: Vec<NodeStatus<'a>>,
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
-struct Rates {
+struct StatusRates {
     puts: f64,
     gets: f64,
     exists: f64,
@@ -87,85 +98,102 @@ struct Rates {
 }
 
 impl Args {
-    /// Show it.
+    /// Print the status once, or repeatedly with `--watch`.
     ///
     /// # Errors
-    /// What the user has to know.
+    /// The master or its admin HTTP does not answer, or a signal arrives first.
     pub fn run(self) -> Outcome {
         runtime::block_on(0, async {
             let mut signals = Signals::take()?;
-            let found = async { self.show(&self.master.find().await?.admin_required().await?).await };
+            let report = async {
+                let master = self.master.find().await?;
+                self.report(&master, &master.admin_required().await?).await
+            };
             tokio::select! {
-                outcome = found => outcome,
-                // What --watch shows has no end of its own.
+                outcome = report => outcome,
+                // --watch ends only with a signal.
                 signal = signals.next() => match self.watch {
                     true => Ok(Exit::Done),
-                    false => Err(Failure::no(format!("{signal}: stopped before the master had answered"))),
+                    false => Err(Failure::no(format!("{signal}: stopped before the master answered"))),
                 },
             }
         })
     }
 
-    async fn show(&self, admin: &Admin) -> Outcome {
+    async fn report(&self, master: &MasterTarget, admin: &AdminClient) -> Outcome {
         let env = RealEnv::new();
         let pause = if self.watch { self.interval.max(WATCH_MIN) } else { self.interval };
         let mut last = self.sample(&env, admin).await?;
+        let is_http = match self.json {
+            true => false,
+            false => discovery::find(master).await.is_some_and(|found| found.metadata != MetadataUri::P2p),
+        };
         if pause.is_zero() {
-            self.picture(admin, &last, None)?;
-            return Ok(ready(&last));
+            self.print(admin, &last, None, is_http)?;
+            return Ok(exit_of(&last));
         }
         loop {
             env.sleep(pause).await;
             let now = self.sample(&env, admin).await?;
-            self.picture(admin, &now, Some(&last))?;
+            self.print(admin, &now, Some(&last), is_http)?;
             if !self.watch {
-                return Ok(ready(&now));
+                return Ok(exit_of(&now));
             }
             last = now;
         }
     }
 
-    async fn sample(&self, env: &RealEnv, admin: &Admin) -> Result<Sample, Failure> {
+    async fn sample(&self, env: &RealEnv, admin: &AdminClient) -> Result<StatusSample, Failure> {
         let health = admin.health().await?;
         // A standby answers neither.
-        let segments = if health.service_ready { admin.segments().await? } else { Vec::new() };
+        let (segments, heartbeats) = match health.service_ready {
+            true => (admin.segments().await?, admin.heartbeats().await?),
+            false => (Vec::new(), None),
+        };
+        let heartbeats = heartbeats.map(|all| {
+            all.into_iter().map(|one| (one.client_id, Duration::from_millis(one.last_heartbeat_ms))).collect()
+        });
         let (at, metrics) = (env.now(), admin.metrics().await?);
-        Ok(Sample { at, health, segments, metrics, nodes: nodes::ask(&self.nodes, self.master.timeout).await? })
+        let nodes = nodes::query(&self.nodes, self.master.timeout).await?;
+        Ok(StatusSample { at, health, segments, heartbeats, metrics, nodes })
     }
 
-    fn picture(&self, admin: &Admin, now: &Sample, before: Option<&Sample>) -> Result<(), Failure> {
+    fn print(
+        &self,
+        admin: &AdminClient,
+        now: &StatusSample,
+        before: Option<&StatusSample>,
+        is_http: bool,
+    ) -> Result<(), Failure> {
         let document = document(admin, now, before);
         if self.json {
             return output::json(&document);
         }
         let clear = if self.watch && output::is_fancy() { "\x1b[H\x1b[2J" } else { "" };
-        output::data(format!("{clear}{}", render(&document)))
+        output::data(format!("{clear}{}", render(&document, is_http)))
     }
 }
 
-/// The shortest time between two pictures.
+/// The shortest time between two reports of --watch.
 const WATCH_MIN: Duration = Duration::from_millis(100);
 
-/// A master that does not serve is a no; a node that does not answer is unreachable.
-fn ready(sample: &Sample) -> Exit {
-    for (node, answer) in &sample.nodes {
-        if let Err(error) = answer {
-            let next = "see that mcctl serve store runs there, and give its HTTP port (--port) as --node HOST:PORT";
-            output::say(format!("node {node}: {}; next: {next}", escaped(error)));
-        }
+/// [`Exit::No`] for a master that does not serve, [`Exit::Unreachable`] for a node without figures, which is reported on stderr.
+fn exit_of(sample: &StatusSample) -> Exit {
+    let failed = sample.nodes.iter().filter_map(|node| Some((&node.at, node.transport.as_ref().err()?)));
+    let mut exit = Exit::Done;
+    for (node, error) in failed {
+        let next = "check that mcctl serve store runs there, and give its HTTP port as --node HOST:PORT";
+        output::say(format!("node {node}: {}; next: {next}", escaped(&error.to_string())));
+        exit = Exit::Unreachable;
     }
-    match sample.nodes.iter().all(|(_, answer)| answer.is_ok()) {
-        _ if !sample.health.service_ready => Exit::No,
-        true => Exit::Done,
-        false => Exit::Unreachable,
-    }
+    if sample.health.service_ready { exit } else { Exit::No }
 }
 
-fn document<'a>(admin: &Admin, now: &'a Sample, before: Option<&Sample>) -> Document<'a> {
+fn document<'a>(admin: &AdminClient, now: &'a StatusSample, before: Option<&StatusSample>) -> StatusDocument<'a> {
     #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "counts and bytes; the cast saturates")]
     let whole = |name: &str| now.metrics.get(name).map_or(0, |value| *value as u64);
     let span = before.map(|before| now.at.since(before.at));
-    Document {
+    StatusDocument {
         schema: "mcctl.status/1",
         admin: admin.at().to_string(),
         role: &now.health.role,
@@ -182,50 +210,85 @@ fn document<'a>(admin: &Admin, now: &'a Sample, before: Option<&Sample>) -> Docu
         rates: before.zip(span).map(|(before, span)| rates(&before.metrics, &now.metrics, span)),
         interval_ms: span.map(|span| u64::try_from(span.as_millis()).unwrap_or(u64::MAX)),
         segments: &now.segments,
-        nodes: now.nodes.iter().map(Node::new).collect(),
+        heartbeats_ms: now.heartbeats.as_ref().map(|all| {
+            all.iter().map(|(client, age)| (&**client, u64::try_from(age.as_millis()).unwrap_or(u64::MAX))).collect()
+        }),
+        nodes: now.nodes.iter().map(NodeStatus::new).collect(),
     }
 }
 
-/// What happened per second between two sets of metrics. Batch calls count with their items.
-fn rates(before: &BTreeMap<String, f64>, now: &BTreeMap<String, f64>, span: Duration) -> Rates {
-    let grown = |name: &str| {
+/// Rates per second between two sets of metrics. A batch call counts as many times as it has items.
+fn rates(before: &BTreeMap<String, f64>, now: &BTreeMap<String, f64>, span: Duration) -> StatusRates {
+    let per_second = |name: &str| {
         let value = |of: &BTreeMap<String, f64>| of.get(name).copied().unwrap_or(0.0);
-        // A restart in between makes a counter smaller.
+        // A restart of the master resets its counters.
         (value(now) - value(before)).max(0.0) / span.as_secs_f64().max(f64::EPSILON)
     };
-    let calls = |one: &str| grown(&format!("master_{one}_requests_total"));
-    let items = |batch: &str| grown(&format!("master_batch_{batch}_items_total"));
-    Rates {
+    let calls = |one: &str| per_second(&format!("master_{one}_requests_total"));
+    let items = |batch: &str| per_second(&format!("master_batch_{batch}_items_total"));
+    StatusRates {
         puts: calls("put_end") + items("put_end"),
         gets: calls("get_replica_list") + items("get_replica_list"),
         exists: calls("exist_key") + items("exist_key"),
         removes: calls("remove") + calls("remove_by_regex") + calls("remove_all"),
-        evicted_keys: grown("master_evicted_key_count"),
-        failed_allocations: grown("master_put_start_alloc_failures_total"),
+        evicted_keys: per_second("master_evicted_key_count"),
+        failed_allocations: per_second("master_put_start_alloc_failures_total"),
         heartbeats: calls("ping"),
     }
 }
 
-fn render(status: &Document<'_>) -> String {
+/// A reason why the store may fail although the master answers.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+enum StatusCaveat {
+    #[error("no node has mounted a segment, so every put fails")]
+    NoSegments,
+    #[error("{segment}: no heartbeat for {}, {missed} missed", show_duration(*.age))]
+    HeartbeatsMissed { segment: String, age: Duration, missed: u64 },
+    #[error("node {0} is unreachable")]
+    NodeUnreachable(String),
+}
+
+/// The number of heartbeats that a client with a last heartbeat of `age` has missed.
+fn missed(age: Duration) -> u64 {
+    // Half an interval of tolerance for scheduling.
+    u64::try_from(age.saturating_sub(HEARTBEAT / 2).as_millis() / HEARTBEAT.as_millis()).unwrap_or(u64::MAX)
+}
+
+fn caveats(status: &StatusDocument<'_>) -> Vec<StatusCaveat> {
+    let mut caveats = Vec::new();
+    if status.ready && status.segments.is_empty() {
+        caveats.push(StatusCaveat::NoSegments);
+    }
+    for segment in status.segments {
+        if let Some(age) = heartbeat(status, segment).filter(|age| missed(*age) >= 2) {
+            let age = Duration::from_secs(age.as_secs());
+            let (segment, missed) = (escaped(&segment.segment_name), missed(age + HEARTBEAT / 2));
+            caveats.push(StatusCaveat::HeartbeatsMissed { segment, age, missed });
+        }
+    }
+    let failed = status.nodes.iter().filter(|node| node.has_failed());
+    caveats.extend(failed.map(|node| StatusCaveat::NodeUnreachable(node.at().to_owned())));
+    caveats
+}
+
+/// The time since the last heartbeat of the client that owns `segment`.
+fn heartbeat(status: &StatusDocument<'_>, segment: &MountedSegment) -> Option<Duration> {
+    status.heartbeats_ms.as_ref()?.get(&*segment.client_id).map(|ms| Duration::from_millis(*ms))
+}
+
+/// The report. With `is_http` the nodes use an HTTP metadata service.
+fn render(status: &StatusDocument<'_>, is_http: bool) -> String {
     let plural = |n: u64, what: &str| format!("{n} {what}{}", if n == 1 { "" } else { "s" });
-    let mut text = format!(
-        "master    {} {} {}\nmemory    {} of {}{}\nobjects   {} ({} soft-pinned)\nclients   {}\nevicted   {} ({}); {}\n",
-        status.admin,
-        status.role,
-        status.state,
-        ByteSize(status.used_bytes),
-        ByteSize(status.capacity_bytes),
-        percent(status.used_bytes, status.capacity_bytes).map_or(String::new(), |share| format!(" ({share})")),
-        plural(status.keys, "key"),
-        status.soft_pinned_keys,
-        status.clients,
-        plural(status.evicted_keys, "key"),
-        ByteSize(status.evicted_bytes),
-        plural(status.failed_allocations, "failed allocation"),
-    );
+    let mut text = format!("master    {} {} {}\n", status.admin, status.role, status.state);
+    if status.segments.is_empty() {
+        text.push_str("segments  none\n");
+    } else {
+        text.push_str(&format!("segments  {}\n{}", status.segments.len(), segment_table(status, is_http)));
+    }
+    text.push_str(&nodes::render(&status.nodes));
     if let (Some(rates), Some(ms)) = (status.rates, status.interval_ms) {
-        text.push_str(&format!(
-            "per s     put {:.1}  get {:.1}  exist {:.1}  remove {:.1}  evicted {:.1}  heartbeat {:.1}  (over {:.1} s)\n",
+        let rates = format!(
+            "put {:.1}, get {:.1}, exist {:.1}, remove {:.1}, evicted {:.1}, heartbeat {:.1} (over {:.1} s)",
             rates.puts,
             rates.gets,
             rates.exists,
@@ -233,41 +296,57 @@ fn render(status: &Document<'_>) -> String {
             rates.evicted_keys,
             rates.heartbeats,
             Duration::from_millis(ms).as_secs_f64(),
-        ));
+        );
+        text.push_str(&output::labelled("per s", &rates));
     }
-    if status.segments.is_empty() {
-        text.push_str("segments  none: no node has mounted memory, so every put fails\n");
-    } else {
-        text.push_str(&format!("segments  {}\n{}\n", status.segments.len(), segment_table(status.segments).trim_fmt()));
+    text.push_str(&format!(
+        "evicted   {} ({}); {}\n",
+        plural(status.evicted_keys, "key"),
+        ByteSize(status.evicted_bytes),
+        plural(status.failed_allocations, "failed allocation"),
+    ));
+    for caveat in caveats(status) {
+        text.push_str(&output::labelled("caveat", &caveat.to_string()));
     }
-    text + &nodes::render(&status.nodes)
+    let share = percent(status.used_bytes, status.capacity_bytes).map_or(String::new(), |share| format!(" ({share})"));
+    text.push_str(&format!(
+        "memory    {} of {}{share}\nobjects   {} ({} soft-pinned)\n",
+        ByteSize(status.used_bytes),
+        ByteSize(status.capacity_bytes),
+        plural(status.keys, "key"),
+        status.soft_pinned_keys,
+    ));
+    let ready = if status.ready { "ready" } else { "not ready" };
+    text + &format!("status    {ready}, {}\n", plural(status.clients, "client"))
 }
 
 fn percent(part: u64, whole: u64) -> Option<String> {
     (whole > 0).then(|| format!("{:.1} %", part as f64 * 100.0 / whole as f64))
 }
 
-fn segment_table(segments: &[Segment]) -> Table {
-    let mut table = Table::new();
-    table.load_style(presets::NOTHING);
-    table.set_header(["segment", "size", "used %", "used", "endpoint", "protocol", "status"]);
-    for segment in segments {
+fn segment_table(status: &StatusDocument<'_>, is_http: bool) -> String {
+    let header = ["segment", "size", "used", "%", "endpoint", "protocol", "status", "heartbeat"];
+    let mut table = output::table(header, &[1, 2, 3, 7]);
+    for segment in status.segments {
+        // The name is then a key of the metadata service. No process listens on its port.
+        let is_only_name = is_http && segment.te_endpoint == segment.segment_name;
+        let heartbeat = heartbeat(status, segment).map_or("-".to_owned(), |age| {
+            let mark = if missed(age) >= 2 { " !" } else { "" };
+            format!("{:.1} s{mark}", age.as_secs_f64())
+        });
         table.add_row([
             escaped(&segment.segment_name),
             ByteSize(segment.size_bytes).to_string(),
-            percent(segment.allocator_used_bytes, segment.allocator_capacity_bytes).unwrap_or_default(),
             ByteSize(segment.allocator_used_bytes).to_string(),
-            escaped(&segment.te_endpoint),
+            percent(segment.allocator_used_bytes, segment.allocator_capacity_bytes)
+                .map_or("-".to_owned(), |share| share.trim_end_matches(" %").to_owned()),
+            if is_only_name { "in metadata".to_owned() } else { escaped(&segment.te_endpoint) },
             escaped(&segment.protocol),
             escaped(&segment.status),
+            heartbeat,
         ]);
     }
-    for column in 1..4 {
-        if let Some(column) = table.column_mut(column) {
-            column.set_cell_alignment(CellAlignment::Right);
-        }
-    }
-    table
+    output::table_text(&table)
 }
 
 #[cfg(test)]
@@ -279,7 +358,7 @@ mod tests {
     }
 
     #[test]
-    fn rates_count_batch_items_and_survive_a_restart() {
+    fn rates_count_batch_items_and_handle_a_restart() {
         let before = metrics(&[("master_put_end_requests_total", 10.0), ("master_exist_key_requests_total", 50.0)]);
         let now = metrics(&[
             ("master_put_end_requests_total", 30.0),
@@ -290,20 +369,22 @@ mod tests {
         assert_eq!((rates.puts, rates.exists), (60.0, 0.0));
     }
 
-    #[test]
-    fn the_picture_names_memory_keys_clients_and_each_segment() {
-        let segment = Segment {
-            segment_name: "node-1:12345".to_owned(),
+    fn segment(name: &str, client: &str) -> MountedSegment {
+        MountedSegment {
+            segment_name: name.to_owned(),
             segment_id: "1-2".to_owned(),
-            client_id: "3-4".to_owned(),
+            client_id: client.to_owned(),
             size_bytes: 16 << 30,
-            te_endpoint: "node-1:15000".to_owned(),
+            te_endpoint: name.to_owned(),
             protocol: "tcp".to_owned(),
             status: "OK".to_owned(),
             allocator_used_bytes: 4 << 30,
             allocator_capacity_bytes: 16 << 30,
-        };
-        let status = Document {
+        }
+    }
+
+    fn status(segments: &[MountedSegment]) -> StatusDocument<'_> {
+        StatusDocument {
             schema: "mcctl.status/1",
             admin: "127.0.0.1:9003".to_owned(),
             role: "leader",
@@ -317,21 +398,32 @@ mod tests {
             evicted_keys: 7,
             evicted_bytes: 7 << 20,
             failed_allocations: 0,
-            rates: Some(Rates { puts: 12.34, ..Rates::default() }),
+            rates: Some(StatusRates { puts: 12.34, ..StatusRates::default() }),
             interval_ms: Some(1000),
-            segments: &[segment],
+            segments,
+            heartbeats_ms: Some([("a", 400), ("b", 7100)].into()),
             nodes: Vec::new(),
+        }
+    }
+
+    #[test]
+    fn a_report_shows_segments_and_ends_with_caveats_and_answer() {
+        let segments = [segment("node-1:12345", "a"), segment("node-2:12345", "b"), segment("node-3:12345", "c")];
+        let status = status(&segments);
+        insta::assert_snapshot!(format!("{}\nHTTP metadata:\n{}", render(&status, false), render(&status, true)));
+    }
+
+    #[test]
+    fn two_missed_heartbeats_and_missing_segments_are_caveats() {
+        let segments = [segment("node-1:12345", "a"), segment("node-2:12345", "b")];
+        let missed = StatusCaveat::HeartbeatsMissed {
+            segment: "node-2:12345".to_owned(),
+            age: Duration::from_secs(7),
+            missed: 7,
         };
-        insta::assert_snapshot!(render(&status), @r"
-        master    127.0.0.1:9003 leader serving
-        memory    4 GiB of 16 GiB (25.0 %)
-        objects   1 key (0 soft-pinned)
-        clients   2
-        evicted   7 keys (7 MiB); 0 failed allocations
-        per s     put 12.3  get 0.0  exist 0.0  remove 0.0  evicted 0.0  heartbeat 0.0  (over 1.0 s)
-        segments  1
-         segment         size  used %   used  endpoint      protocol  status
-         node-1:12345  16 GiB  25.0 %  4 GiB  node-1:15000  tcp       OK
-        ");
+        assert_eq!(caveats(&status(&segments)), [missed]);
+        assert_eq!(caveats(&status(&[])), [StatusCaveat::NoSegments]);
+        let ages = [0, 1_400, 1_600, 2_400, 2_600].map(|ms| super::missed(Duration::from_millis(ms)));
+        assert_eq!(ages, [0, 0, 1, 1, 2]);
     }
 }

@@ -1,100 +1,133 @@
-//! What nodes move bytes over, by peer and by RDMA device: as their HTTP ports tell.
+//! The transport of nodes, by peer and by RDMA device, as their HTTP ports report it.
 
 use std::time::Duration;
 
-use comfy_table::{CellAlignment, Table, presets};
 use futures_util::future::join_all;
 use serde::Serialize;
+use thiserror::Error;
 
 use crate::commands::error::Failure;
+use crate::commands::output;
 use crate::engine::base::text::escaped;
 use crate::engine::base::{ByteSize, HostPort};
 use crate::engine::http::Fetcher;
-use crate::engine::store::ways::{DeviceWay, PeerWay, SCHEMA, Ways};
+use crate::engine::store::transport_stats::{DeviceStats, PeerStats, SCHEMA, TransportStats};
 
-/// A node's HTTP port where none is written.
+/// Default HTTP port of a node.
 pub(super) const PORT: u16 = 8080;
-/// The longest answer, bytes: as many peers as a node remembers.
-const ANSWER_BYTES_MAX: usize = 32 << 20;
+/// The longest response, bytes: enough for all peers that a node keeps.
+const RESPONSE_BYTES_MAX: usize = 32 << 20;
 
-/// A node's answer, or why there is none.
-pub(super) type Answer = (String, Result<Ways, String>);
+/// Why a node has no transport figures.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+pub(super) enum NodeFailure {
+    #[error("{0}")]
+    Unreachable(String),
+    #[error("not an mcctl node: {0}")]
+    NotMcctl(String),
+}
+
+/// The figures of one node, or why it has none.
+pub(super) struct NodeReply {
+    pub at: String,
+    pub transport: Result<TransportStats, NodeFailure>,
+}
 
 /// One node in the JSON document.
 #[derive(Debug, Serialize)]
-pub(super) struct Node<'a> {
-    /// Its HTTP port.
+pub(super) struct NodeStatus<'a> {
     node: &'a str,
-    /// Why there is nothing to tell.
-    error: Option<&'a str>,
+    /// Why the node has no figures.
+    error: Option<String>,
     /// `tcp` or `rdma`.
     transport: Option<&'a str>,
-    peers: &'a [PeerWay],
-    devices: &'a [DeviceWay],
+    peers: &'a [PeerStats],
+    devices: &'a [DeviceStats],
 }
 
-/// Ask `nodes`, all at once. Each has `limit`.
+/// Query `nodes` concurrently. Each has `limit`.
 ///
 /// # Errors
-/// This host's HTTP library cannot be set up.
-pub(super) async fn ask(nodes: &[HostPort], limit: Duration) -> Result<Vec<Answer>, Failure> {
+/// The HTTP client cannot be set up.
+pub(super) async fn query(nodes: &[HostPort], limit: Duration) -> Result<Vec<NodeReply>, Failure> {
     if nodes.is_empty() {
         return Ok(Vec::new());
     }
-    let fetcher = Fetcher::new(false, limit, ANSWER_BYTES_MAX)
+    let fetcher = Fetcher::new(false, limit, RESPONSE_BYTES_MAX)
         .map_err(|error| Failure::host("cannot set up an HTTP client").found(error.to_string()))?;
-    let ask = |node: &HostPort| {
-        let (fetcher, node) = (fetcher.clone(), node.to_string());
+    let query = |node: &HostPort| {
+        let (fetcher, at) = (fetcher.clone(), node.to_string());
         async move {
-            let answer = one(&fetcher, &node).await;
-            (node, answer)
+            let transport = transport_of(&fetcher, &at).await;
+            NodeReply { at, transport }
         }
     };
-    Ok(join_all(nodes.iter().map(ask)).await)
+    Ok(join_all(nodes.iter().map(query)).await)
 }
 
-async fn one(fetcher: &Fetcher, node: &str) -> Result<Ways, String> {
-    let answer = fetcher.get(&format!("http://{node}/transport")).await.map_err(|error| error.to_string())?;
-    let ways = serde_json::from_str::<Ways>(&answer.body).ok().filter(|ways| answer.is_ok() && ways.schema == SCHEMA);
-    ways.ok_or_else(|| format!("no node of mcctl's answers there: {}", answer.shown()))
+async fn transport_of(fetcher: &Fetcher, node: &str) -> Result<TransportStats, NodeFailure> {
+    let answer = fetcher
+        .get(&format!("http://{node}/transport"))
+        .await
+        .map_err(|error| NodeFailure::Unreachable(error.to_string()))?;
+    let figures = serde_json::from_str::<TransportStats>(&answer.body).ok();
+    let figures = figures.filter(|figures| answer.is_ok() && figures.schema == SCHEMA);
+    figures.ok_or_else(|| NodeFailure::NotMcctl(answer.shown().to_string()))
 }
 
-impl<'a> Node<'a> {
-    pub(super) fn new((node, answer): &'a Answer) -> Node<'a> {
-        match answer {
-            Ok(ways) => {
-                Node { node, error: None, transport: Some(&ways.transport), peers: &ways.peers, devices: &ways.devices }
+impl<'a> NodeStatus<'a> {
+    /// Whether the node has no figures.
+    pub(super) fn has_failed(&self) -> bool {
+        self.error.is_some()
+    }
+
+    /// Address of the node's HTTP port.
+    pub(super) fn at(&self) -> &str {
+        self.node
+    }
+
+    pub(super) fn new(reply: &'a NodeReply) -> NodeStatus<'a> {
+        let node = &reply.at;
+        match &reply.transport {
+            Ok(figures) => NodeStatus {
+                node,
+                error: None,
+                transport: Some(&figures.transport),
+                peers: &figures.peers,
+                devices: &figures.devices,
+            },
+            Err(error) => {
+                NodeStatus { node, error: Some(error.to_string()), transport: None, peers: &[], devices: &[] }
             }
-            Err(error) => Node { node, error: Some(error), transport: None, peers: &[], devices: &[] },
         }
     }
 }
 
-/// For people.
-pub(super) fn render(nodes: &[Node<'_>]) -> String {
+/// The nodes as text: a line and up to two tables each.
+pub(super) fn render(nodes: &[NodeStatus<'_>]) -> String {
     let mut text = String::new();
     for node in nodes {
-        let told = match (node.error, node.transport) {
-            (Some(error), _) => format!("no answer: {}", escaped(error)),
-            (None, Some("")) | (None, None) => "not started yet".to_owned(),
+        let summary = match (&node.error, node.transport) {
+            (Some(error), _) => format!("no figures: {}", escaped(error)),
+            (None, Some("")) | (None, None) => "still starting".to_owned(),
             (None, Some(transport)) => {
                 let counted = |n: usize, what: &str| format!("{n} {what}{}", if n == 1 { "" } else { "s" });
                 format!("{}, {}", escaped(transport), counted(node.peers.len(), "peer"))
             }
         };
-        text.push_str(&format!("node      {}  {told}\n", node.node));
+        text.push_str(&format!("node      {}  {summary}\n", node.node));
         if !node.peers.is_empty() {
-            text.push_str(&format!("{}\n", peer_table(node.peers).trim_fmt()));
+            text.push_str(&peer_table(node.peers));
         }
         if !node.devices.is_empty() {
-            text.push_str(&format!("{}\n", device_table(node.devices).trim_fmt()));
+            text.push_str(&device_table(node.devices));
         }
     }
     text
 }
 
-fn peer_table(peers: &[PeerWay]) -> Table {
-    let mut table = plain(["peer", "transport", "state", "read", "written", "failures"], 3..6);
+fn peer_table(peers: &[PeerStats]) -> String {
+    let mut table = output::table(["peer", "transport", "state", "read", "written", "failures"], &[3, 4, 5]);
     for peer in peers {
         table.add_row([
             escaped(&peer.segment),
@@ -105,11 +138,12 @@ fn peer_table(peers: &[PeerWay]) -> Table {
             peer.failures.to_string(),
         ]);
     }
-    table
+    output::table_text(&table)
 }
 
-fn device_table(devices: &[DeviceWay]) -> Table {
-    let mut table = plain(["device", "port", "GID", "state", "endpoints", "read", "written", "failures"], 4..7);
+fn device_table(devices: &[DeviceStats]) -> String {
+    let header = ["device", "port", "GID", "state", "endpoints", "read", "written", "failures"];
+    let mut table = output::table(header, &[4, 5, 6]);
     for device in devices {
         let kinds: Vec<String> = device
             .failures
@@ -129,29 +163,17 @@ fn device_table(devices: &[DeviceWay]) -> Table {
             if kinds.is_empty() { "0".to_owned() } else { kinds.join(", ") },
         ]);
     }
-    table
-}
-
-fn plain<const N: usize>(header: [&str; N], right: std::ops::Range<usize>) -> Table {
-    let mut table = Table::new();
-    table.load_style(presets::NOTHING);
-    table.set_header(header);
-    for column in right {
-        if let Some(column) = table.column_mut(column) {
-            column.set_cell_alignment(CellAlignment::Right);
-        }
-    }
-    table
+    output::table_text(&table)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::engine::store::ways::Failures;
+    use crate::engine::store::transport_stats::DeviceFailures;
 
     #[test]
-    fn each_node_is_shown_with_its_peers_and_devices_or_why_not() {
-        let peer = PeerWay {
+    fn each_node_is_shown_with_peers_and_devices_or_an_error() {
+        let peer = PeerStats {
             segment: "node-2:15001".to_owned(),
             transport: "rdma".to_owned(),
             state: "up".to_owned(),
@@ -159,7 +181,7 @@ mod tests {
             written_bytes: 3 << 20,
             failures: 1,
         };
-        let device = DeviceWay {
+        let device = DeviceStats {
             device: "mlx5_0".to_owned(),
             port: 1,
             gid: "3 ::ffff:192.0.2.1".to_owned(),
@@ -170,15 +192,22 @@ mod tests {
             requests: 64,
             read_bytes: 1 << 20,
             written_bytes: 3 << 20,
-            failures: Failures { connection: 1, peer: 2, ..Failures::default() },
+            failures: DeviceFailures { connection: 1, peer: 2, ..DeviceFailures::default() },
         };
-        let ways = Ways { transport: "rdma".to_owned(), peers: vec![peer], devices: vec![device], ..Ways::default() };
-        let answers: [Answer; 3] = [
-            ("node-1:8080".to_owned(), Ok(ways)),
-            ("node-3:8080".to_owned(), Ok(Ways { transport: "tcp".to_owned(), ..Ways::default() })),
-            ("node-4:8080".to_owned(), Err("Connection refused".to_owned())),
-        ];
-        let nodes: Vec<Node<'_>> = answers.iter().map(Node::new).collect();
+        let rdma = TransportStats {
+            transport: "rdma".to_owned(),
+            peers: vec![peer],
+            devices: vec![device],
+            ..TransportStats::default()
+        };
+        let tcp = TransportStats { transport: "tcp".to_owned(), ..TransportStats::default() };
+        let refused = NodeFailure::Unreachable("Connection refused".to_owned());
+        let replies: Vec<NodeReply> =
+            [("node-1:8080", Ok(rdma)), ("node-3:8080", Ok(tcp)), ("node-4:8080", Err(refused))]
+                .into_iter()
+                .map(|(at, transport)| NodeReply { at: at.to_owned(), transport })
+                .collect();
+        let nodes: Vec<NodeStatus<'_>> = replies.iter().map(NodeStatus::new).collect();
         insta::assert_snapshot!(render(&nodes), @r"
         node      node-1:8080  rdma, 1 peer
          peer          transport  state   read  written  failures
@@ -186,7 +215,7 @@ mod tests {
          device  port  GID                 state  endpoints   read  written  failures
          mlx5_0  1     3 ::ffff:192.0.2.1  up             2  1 MiB    3 MiB  1 connection, 2 peer
         node      node-3:8080  tcp, 0 peers
-        node      node-4:8080  no answer: Connection refused
+        node      node-4:8080  no figures: Connection refused
         ");
     }
 }

@@ -1,4 +1,4 @@
-//! Where `store get` puts bytes: stdout, a device or pipe, or a file. Nothing is opened or changed here.
+//! The destination of `store get`: stdout, a device or pipe, or a file. This module opens and changes nothing.
 
 use std::fs;
 use std::io;
@@ -8,36 +8,33 @@ use nix::unistd::{AccessFlags, access};
 
 use crate::commands::error::Failure;
 
-/// A place for the bytes of one object.
+/// The destination of one object.
 #[derive(Debug)]
 pub(super) enum Destination {
-    /// Standard output.
     Stdout,
-    /// What is written to as it is: a device, a pipe, an open descriptor, a link to nothing.
+    /// Written directly: a device, a pipe, an open descriptor, or a dangling symbolic link.
     Stream(PathBuf),
-    /// A regular file in a folder that takes no new one.
+    /// An existing regular file, overwritten in place because no file can be created in its folder.
     InPlace {
-        /// Its path, without links.
+        /// Path with symbolic links resolved.
         path: PathBuf,
-        /// The folder that it is in.
         folder: PathBuf,
     },
-    /// A regular file, there or not, which is whole or as it was before.
+    /// A new or existing regular file, written to a temporary file that is renamed: it is complete or unchanged.
     File {
-        /// Its path, without links.
+        /// Path with symbolic links resolved.
         path: PathBuf,
-        /// The folder that it is in.
         folder: PathBuf,
-        /// Who may do what with the file that is there now, and whose it is.
+        /// Owner and mode of the existing file.
         old: Option<fs::Metadata>,
     },
 }
 
 impl Destination {
-    /// What `path`, the value of `--output`, means. Nothing is opened yet, but what would surely fail later fails now.
+    /// The destination for `path`, the value of `--output`. Nothing is opened, but a path that cannot be written fails now.
     ///
     /// # Errors
-    /// There is no such folder, it is a folder itself, or this user may not write there.
+    /// The folder does not exist, `path` is a directory, or this user has no write permission.
     pub(super) fn find(path: Option<&Path>) -> Result<Destination, Failure> {
         let Some(path) = path.filter(|path| path.as_os_str() != "-" && *path != Path::new("/dev/stdout")) else {
             return Ok(Destination::Stdout);
@@ -45,7 +42,7 @@ impl Destination {
         Destination::find_for(path, |path, flags| Ok(access(path, flags)?))
     }
 
-    /// What `path` means for a user who `may` do this and that.
+    /// The destination for `path`, where `may` checks the permissions of the user.
     fn find_for(path: &Path, may: impl Fn(&Path, AccessFlags) -> io::Result<()>) -> Result<Destination, Failure> {
         let is_folder =
             || usage(path, "it is a directory", format!("name a file in it: --output {}", path.join("NAME").display()));
@@ -71,12 +68,12 @@ impl Destination {
         match fs::metadata(&folder) {
             Ok(found) if found.is_dir() => {}
             Ok(_) => {
-                let found = format!("{} is no directory", folder.display());
+                let found = format!("{} is not a directory", folder.display());
                 return Err(usage(path, found, "give --output another FILE".to_owned()));
             }
             Err(error) => {
                 let found = format!("{}: {error}", folder.display());
-                return Err(usage(path, found, format!("make it first: mkdir -p {}", folder.display())));
+                return Err(usage(path, found, format!("create it: mkdir -p {}", folder.display())));
             }
         }
         if old.is_some() {
@@ -85,23 +82,23 @@ impl Destination {
         match may(&folder, AccessFlags::W_OK | AccessFlags::X_OK) {
             Ok(()) => {}
             Err(_) if old.is_some() => return Ok(Destination::InPlace { path: real, folder }),
-            Err(error) => return Err(refused(path, &format!("make a file in {}", folder.display()), &error)),
+            Err(error) => return Err(refused(path, &format!("create a file in {}", folder.display()), &error)),
         }
         Ok(Destination::File { path: real, folder, old })
     }
 
-    /// What the user has to know before the bytes are written.
+    /// A warning to print before the object is written.
     pub(super) fn note(&self) -> Option<String> {
         let Destination::InPlace { path, folder } = self else { return None };
         Some(format!(
-            "note: no file can be made in {}: {} is written in place, and is neither the old nor the new one if that fails",
+            "note: cannot create a file in {}, so {} is overwritten in place; a failure leaves it incomplete",
             folder.display(),
             path.display()
         ))
     }
 }
 
-/// Is `path` the name of a descriptor that is open? A regular file behind it is to be written to, and not to be replaced.
+/// Whether `path` names an open descriptor. A regular file behind it is written through the descriptor and not replaced.
 fn is_descriptor(path: &Path) -> bool {
     let folder = path.parent().unwrap_or(path);
     path == Path::new("/dev/stdout")
@@ -119,7 +116,7 @@ fn refused(path: &Path, tried: &str, error: &io::Error) -> Failure {
     Failure::host(format!("cannot write {}", path.display()))
         .tried(tried)
         .found(error.to_string())
-        .next("give --output a FILE in a directory that this user may write to, or send stdout there")
+        .next("give --output a FILE in a directory with write permission, or redirect stdout")
 }
 
 #[cfg(test)]
@@ -132,9 +129,9 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_a_file_is_refused_before_anything_is_read() {
+    fn unwritable_paths_are_refused_early() {
         let dir = tempfile::tempdir().expect("a folder");
-        let refused = |path: &Path| Destination::find(Some(path)).expect_err("no place for bytes");
+        let refused = |path: &Path| Destination::find(Some(path)).expect_err("not writable");
         assert_eq!(refused(dir.path()).found.as_deref(), Some("it is a directory"));
         assert_eq!(refused(&dir.path().join("x/")).found.as_deref(), Some("it is a directory"));
         assert_eq!(refused(&dir.path().join("none/x")).exit, Exit::Usage);
@@ -144,13 +141,13 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_regular_file_is_a_stream_and_so_is_a_descriptor() {
+    fn devices_and_descriptors_are_streams() {
         assert!(matches!(find("/dev/null"), Ok(Destination::Stream(_))));
         assert!(matches!(find("/dev/stdout"), Ok(Destination::Stdout)));
         assert!(matches!(Destination::find(None), Ok(Destination::Stdout)));
         let open = tempfile::tempfile().expect("a file");
         for folder in ["/dev/fd", "/proc/self/fd", "/proc/thread-self/fd"] {
-            // The last is of the thread that opens it, which shares its descriptors with ours.
+            // /proc/thread-self belongs to the opening thread, which shares its descriptors with this one.
             let path = format!("{folder}/{}", std::os::fd::AsRawFd::as_raw_fd(&open));
             assert!(matches!(find(&path), Ok(Destination::Stream(_))), "{path}");
         }
@@ -160,8 +157,8 @@ mod tests {
     }
 
     #[test]
-    fn a_regular_file_in_shared_memory_is_replaced_like_any_other() {
-        // Not every host has it.
+    fn a_regular_file_in_dev_shm_is_replaced_by_rename() {
+        // Not every host has /dev/shm.
         let Ok(dir) = tempfile::tempdir_in("/dev/shm") else { return };
         let file = dir.path().join("model");
         assert!(matches!(Destination::find(Some(&file)), Ok(Destination::File { old: None, .. })));
@@ -170,7 +167,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_in_a_folder_that_takes_no_new_one_is_written_in_place_and_a_new_one_is_refused() {
+    fn without_a_writable_folder_an_existing_file_is_overwritten() {
         let dir = tempfile::tempdir().expect("a folder");
         let file = dir.path().join("file");
         let closed =
@@ -179,7 +176,7 @@ mod tests {
         fs::write(&file, "old").expect("written");
         let found = Destination::find_for(&file, closed).expect("a file of ours");
         assert!(matches!(&found, Destination::InPlace { path, .. } if path.ends_with("file")), "{found:?}");
-        assert!(found.note().is_some_and(|note| note.contains("is written in place")));
+        assert!(found.note().is_some());
         let foreign = |_: &Path, _| Err(io::Error::from_raw_os_error(13));
         assert_eq!(Destination::find_for(&file, foreign).expect_err("not ours").exit, Exit::Host);
     }

@@ -3,19 +3,19 @@
 use serde::Serialize;
 
 use crate::commands::error::{Exit, Failure, Outcome};
+use crate::commands::master_target::{MasterArgs, MasterTarget};
 use crate::commands::output;
-use crate::commands::store::link::UnusedLinkArgs;
+use crate::commands::store::connect::UnusedConnectArgs;
 use crate::commands::store::{TENANT, key, stat};
-use crate::commands::target::{Master, MasterArgs};
 use crate::engine::base::text::escaped;
 
-/// Which keys, and how to answer.
+/// Flags of `mcctl store exists`.
 #[derive(Debug, clap::Args)]
 pub struct Args {
-    /// Keys to look for
+    /// Keys of the objects
     #[arg(required = true, value_name = "KEY", value_parser = key::parse)]
     keys: Vec<String>,
-    /// Answer by the exit code only
+    /// Print nothing; the exit code is the answer
     #[arg(long, short, conflicts_with = "json")]
     quiet: bool,
     /// One JSON document on stdout
@@ -24,29 +24,29 @@ pub struct Args {
     #[command(flatten)]
     master: MasterArgs,
     #[command(flatten)]
-    unused: UnusedLinkArgs,
+    unused: UnusedConnectArgs,
 }
 
 #[derive(Serialize)]
-struct Document<'a> {
+struct ExistsDocument<'a> {
     schema: &'static str,
-    objects: Vec<Object<'a>>,
+    objects: Vec<KeyPresence<'a>>,
 }
 
 #[derive(Serialize)]
-struct Object<'a> {
+struct KeyPresence<'a> {
     key: &'a str,
     exists: bool,
 }
 
 impl Args {
     pub(super) async fn run(self) -> Outcome {
-        let found = ask(&self.master.find().await?, &self.keys).await?;
-        let objects = || self.keys.iter().zip(&found).map(|(key, exists)| Object { key, exists: *exists });
+        let found = query(&self.master.find().await?, &self.keys).await?;
+        let objects = || self.keys.iter().zip(&found).map(|(key, exists)| KeyPresence { key, exists: *exists });
         if self.json {
-            output::json(&Document { schema: "mcctl.store.exists/1", objects: objects().collect() })?;
+            output::json(&ExistsDocument { schema: "mcctl.store.exists/1", objects: objects().collect() })?;
         } else if !self.quiet {
-            for Object { key, exists } in objects() {
+            for KeyPresence { key, exists } in objects() {
                 output::line(format_args!("{}\t{}", if exists { "yes" } else { "no" }, escaped(key)))?;
             }
         }
@@ -54,21 +54,23 @@ impl Args {
     }
 }
 
-async fn ask(master: &Master, keys: &[String]) -> Result<Vec<bool>, Failure> {
-    stat::admin_or_rpc(master, keys, |replicas| replicas.is_some(), async || ask_rpc(master, keys).await).await
+async fn query(master: &MasterTarget, keys: &[String]) -> Result<Vec<bool>, Failure> {
+    stat::admin_or_rpc(master, keys, |replicas| replicas.is_some(), async || query_rpc(master, keys).await).await
 }
 
-async fn ask_rpc(master: &Master, keys: &[String]) -> Result<Vec<bool>, Failure> {
-    let asked = keys.iter().map(|key| key.as_str().into()).collect();
-    let answers = master.calls().batch_exist_key(asked, TENANT.into()).await.map_err(|error| master.failure(&error))?;
+async fn query_rpc(master: &MasterTarget, keys: &[String]) -> Result<Vec<bool>, Failure> {
+    let query = keys.iter().map(|key| key.as_str().into()).collect();
+    let answers = master.calls().batch_exist_key(query, TENANT.into()).await.map_err(|error| master.failure(&error))?;
     if answers.len() != keys.len() {
         return Err(Failure::unreachable(format!(
-            "the master at {} answers {} keys, not {}",
+            "the master at {} returned {} answers for {} keys",
             master.at,
             answers.len(),
             keys.len()
         )));
     }
-    let read = |answer: Result<bool, _>| answer.map_err(|code| Failure::no(format!("the master refuses: {code}")));
-    answers.into_iter().map(read).collect()
+    let checked = |answer: Result<bool, _>| {
+        answer.map_err(|code| Failure::no("the master refused the request").found(format!("{code}")))
+    };
+    answers.into_iter().map(checked).collect()
 }

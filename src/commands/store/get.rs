@@ -10,43 +10,45 @@ use serde::Serialize;
 use crate::commands::error::{Exit, Failure, Outcome};
 use crate::commands::output;
 use crate::commands::runtime::{STOP_MAX, Signals};
+use crate::commands::store::connect::{ConnectArgs, stopped};
 use crate::commands::store::destination::Destination;
 use crate::commands::store::key;
-use crate::commands::store::link::{LinkArgs, stopped};
-use crate::commands::store::writing::Writing;
+use crate::commands::store::object_write::ObjectWrite;
 use crate::commands::transport::TransportArgs;
 use crate::engine::base::text::Quoted;
 use crate::engine::base::{ByteSize, ObjectKey};
 use crate::engine::env::{RealEnv, deadline};
 use crate::engine::store::StoreClient;
 
-/// What to read, and where to.
+/// Flags of `mcctl store get`.
 #[derive(Debug, clap::Args)]
 pub struct Args {
     /// Key of the object
     #[arg(value_parser = key::parse)]
     key: String,
-    /// File for its bytes, which is written whole or left as it was (or in place, if its directory takes no new file); '-' or
-    /// nothing for stdout
+    /// Write the object to FILE instead of stdout; '-' is stdout
+    ///
+    /// FILE is complete or unchanged, even if the command fails. If no file can be created in its directory, an existing FILE is
+    /// overwritten in place.
     #[arg(long, short, value_name = "FILE")]
     output: Option<PathBuf>,
-    /// One JSON document on stdout: size and file, or without --output the value, which must be UTF-8 text
+    /// One JSON document on stdout: size and file, or without --output the value, which must be UTF-8
     #[arg(long)]
     json: bool,
     #[command(flatten)]
-    link: LinkArgs,
+    link: ConnectArgs,
     #[command(flatten)]
     transport: TransportArgs,
 }
 
 #[derive(Serialize)]
-struct Document<'a> {
+struct GetDocument<'a> {
     schema: &'static str,
     key: &'a str,
     bytes: u64,
-    /// The file that was written.
+    /// Path of the file, with --output.
     output: Option<&'a str>,
-    /// The value, where no file was written.
+    /// The value, without --output.
     value: Option<&'a str>,
 }
 
@@ -65,13 +67,13 @@ impl Args {
             return self.show(&bytes);
         }
         if to_stdout && io::stdout().is_terminal() && std::str::from_utf8(&bytes).is_err() {
-            return Err(Failure::usage(format!("{} is not text, and this is a terminal", Quoted(&self.key)))
-                .next("give --output FILE, or pipe it"));
+            return Err(Failure::usage(format!("{} is not text, and stdout is a terminal", Quoted(&self.key)))
+                .next("give --output FILE, or redirect stdout"));
         }
         if let Some(note) = destination.note() {
             output::say(note);
         }
-        write(Writing::new(destination, bytes), signals).await?;
+        write(ObjectWrite::new(destination, bytes), signals).await?;
         let Some(path) = self.output.as_ref().filter(|_| !to_stdout) else { return Ok(Exit::Done) };
         if self.json {
             let output = path.to_string_lossy();
@@ -82,27 +84,27 @@ impl Args {
         Ok(Exit::Done)
     }
 
-    /// The value in the document.
+    /// Print the document with the value.
     fn show(&self, bytes: &[u8]) -> Outcome {
         let Ok(value) = std::str::from_utf8(bytes) else {
             return Err(Failure::usage(format!("{} is not UTF-8 text, which --json requires", Quoted(&self.key)))
-                .next("give --output FILE beside --json"));
+                .next("add --output FILE"));
         };
         output::json(&self.document(bytes.len() as u64, None, Some(value)))?;
         Ok(Exit::Done)
     }
 
-    fn document<'a>(&'a self, bytes: u64, output: Option<&'a str>, value: Option<&'a str>) -> Document<'a> {
-        Document { schema: "mcctl.store.get/1", key: &self.key, bytes, output, value }
+    fn document<'a>(&'a self, bytes: u64, output: Option<&'a str>, value: Option<&'a str>) -> GetDocument<'a> {
+        GetDocument { schema: "mcctl.store.get/1", key: &self.key, bytes, output, value }
     }
 }
 
-/// What it may take to remove a file that a disk has not taken in yet.
+/// Maximum time for removing a temporary file from a stalled disk.
 const REMOVE_MAX: Duration = Duration::from_secs(1);
 
-/// Write, which may wait for a reader or a disk for as long as it likes, unless a signal comes. A write that was done when the
-/// signal came is done.
-async fn write(writing: Writing, mut signals: Signals) -> Result<(), Failure> {
+/// Run the write, which may block on a reader or a disk, until it ends or a signal arrives. A write that has completed when the signal
+/// arrives counts as success.
+async fn write(writing: ObjectWrite, mut signals: Signals) -> Result<(), Failure> {
     let writing = Arc::new(writing);
     let mut running = {
         let writing = Arc::clone(&writing);
@@ -119,9 +121,9 @@ async fn write(writing: Writing, mut signals: Signals) -> Result<(), Failure> {
         Ok(Err(panic)) => std::panic::resume_unwind(panic.into_panic()),
         Err(_) => {
             let writing = Arc::clone(&writing);
-            // What keeps the write from its end may keep this from its end, too.
-            let _ = deadline(&RealEnv::new(), REMOVE_MAX, tokio::task::spawn_blocking(move || writing.give_up())).await;
+            // The stall that blocks the write may block the removal too.
+            let _ = deadline(&RealEnv::new(), REMOVE_MAX, tokio::task::spawn_blocking(move || writing.abort())).await;
         }
     }
-    Err(stopped(signal, "write the object").found(writing.left()))
+    Err(stopped(signal, "write the object").found(writing.remains()))
 }

@@ -1,12 +1,14 @@
-//! Keys on the command line.
+//! Object keys on the command line.
 
-/// `text` as a key.
+use crate::commands::args::ValueError;
+
+/// Parse `text` as a key.
 ///
 /// # Errors
-/// It is empty, which no master takes.
-pub(super) fn parse(text: &str) -> Result<String, String> {
+/// The text is empty. Masters refuse empty keys.
+pub(super) fn parse(text: &str) -> Result<String, ValueError> {
     match text {
-        "" => Err("a key has at least one character".to_owned()),
+        "" => Err(ValueError::EmptyKey),
         text => Ok(text.to_owned()),
     }
 }

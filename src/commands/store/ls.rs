@@ -1,65 +1,91 @@
-//! `mcctl store ls`: keys, in the order in which the master has them.
+//! `mcctl store ls`: keys in the order of the master.
 
 use std::ops::ControlFlow;
 
 use serde::Serialize;
 
-use crate::commands::admin::Replica;
+use crate::commands::admin::MemoryReplica;
 use crate::commands::error::{Exit, Failure, Outcome};
+use crate::commands::master_target::{MasterArgs, MasterTarget};
 use crate::commands::output;
-use crate::commands::store::link::UnusedLinkArgs;
+use crate::commands::store::connect::UnusedConnectArgs;
 use crate::commands::store::stat;
-use crate::commands::target::{Master, MasterArgs};
+use crate::engine::base::ByteSize;
 use crate::engine::base::text::escaped;
 
-/// Which keys, and how to show them.
+/// Flags of `mcctl store ls`.
 #[derive(Debug, clap::Args)]
 pub struct Args {
-    /// Only keys that begin with this
-    #[arg(value_name = "PREFIX", default_value = "", hide_default_value = true)]
-    prefix: String,
-    /// At most so many keys
+    /// List only keys that begin with PREFIX
+    #[arg(value_name = "PREFIX")]
+    prefix: Option<String>,
+    #[arg(id = "prefix_flag", long = "prefix", value_name = "PREFIX", hide = true, conflicts_with = "prefix")]
+    prefix_flag: Option<String>,
+    /// List at most N keys
     #[arg(long, short = 'n', value_name = "N")]
     limit: Option<usize>,
-    /// Size in bytes, number of copies and the node of the first one, before each key; with a header
+    /// Show size in bytes, number of copies and node of the first copy, with a header
     #[arg(long, short)]
     long: bool,
-    /// One JSON document a line: each key as it is (the text form escapes control characters and '\'), then the count
+    /// One JSON document per line: each key unescaped, then the count
     #[arg(long)]
     json: bool,
     #[command(flatten)]
     master: MasterArgs,
     #[command(flatten)]
-    unused: UnusedLinkArgs,
+    unused: UnusedConnectArgs,
 }
 
 #[derive(Serialize)]
-struct Line<'a> {
+struct KeyDocument<'a> {
     schema: &'static str,
     key: &'a str,
     #[serde(skip_serializing_if = "Option::is_none")]
-    replicas: Option<&'a [Replica]>,
+    replicas: Option<&'a [MemoryReplica]>,
 }
 
 #[derive(Serialize)]
-struct Count {
+struct CountDocument {
     schema: &'static str,
     keys: usize,
     complete: bool,
 }
 
-/// Keys whose sizes are asked for together.
+/// Keys per query of sizes and replicas.
 const PAGE: usize = 512;
+
+/// Columns of the long form.
+#[derive(Clone, Copy)]
+struct LongColumns {
+    size: usize,
+    copies: usize,
+    node: usize,
+}
+
+impl LongColumns {
+    /// Columns that leave room for keys on a terminal of `width` columns.
+    fn for_width(width: usize) -> LongColumns {
+        match width < 80 {
+            true => LongColumns { size: 10, copies: 6, node: 15 },
+            false => LongColumns { size: 14, copies: 6, node: 24 },
+        }
+    }
+
+    fn line(self, size: &str, copies: &str, node: &str, key: &str) -> String {
+        format!("{size:>0$} {copies:>1$} {node:<2$} {key}", self.size, self.copies, self.node)
+    }
+}
 
 impl Args {
     pub(super) async fn run(self) -> Outcome {
+        let prefix = self.prefix.as_ref().or(self.prefix_flag.as_ref()).map_or("", String::as_str);
         let master = self.master.find().await?;
         let (mut shown, mut complete) = (0, true);
         let mut page = Vec::new();
-        // With --long the keys are read first: asking for their sizes in between would leave the list waiting half read.
+        // With --long the keys are read first: querying their sizes in between would leave the response half read.
         let admin = master.admin_required().await?;
         let result = admin.keys(|key| {
-            if !key.starts_with(&self.prefix) {
+            if !key.starts_with(prefix) {
                 return Ok(ControlFlow::Continue(()));
             }
             if self.limit == Some(shown) {
@@ -70,46 +96,55 @@ impl Args {
             if self.long {
                 page.push(key.to_owned());
             } else {
-                self.show(key, None)?;
+                self.print(key)?;
             }
             Ok(ControlFlow::Continue(()))
         });
         result.await?;
-        if self.long && !self.json && !page.is_empty() {
-            output::line(format_args!("{:>14} {:>6} {:<24} {}", "SIZE", "COPIES", "NODE", "KEY"))?;
-        }
-        for keys in page.chunks(PAGE) {
-            self.show_long(&master, keys).await?;
-        }
+        let bytes = self.print_long(&master, &page).await?;
         if self.json {
-            output::json(&Count { schema: "mcctl.store.ls.count/1", keys: shown, complete })?;
-        } else if !complete {
-            output::say(format!("note: stopped after {shown} keys; there are more"));
+            output::json(&CountDocument { schema: "mcctl.store.ls.count/1", keys: shown, complete })?;
+            return Ok(Exit::Done);
+        }
+        if !complete {
+            output::say(format!("note: stopped after {shown} keys; more keys exist"));
+        }
+        if self.long {
+            let keys = if shown == 1 { "1 key".to_owned() } else { format!("{shown} keys") };
+            output::say(format!("{keys}, {}", ByteSize(bytes)));
         }
         Ok(Exit::Done)
     }
 
-    async fn show_long(&self, master: &Master, keys: &[String]) -> Result<(), Failure> {
-        let found = stat::look_up(master, keys).await?;
-        // A key that went between the two questions is not shown.
-        keys.iter()
-            .zip(found)
-            .filter_map(|(key, replicas)| Some((key, replicas?)))
-            .try_for_each(|(key, all)| self.show(key, Some(&all)))
+    fn print(&self, key: &str) -> Result<(), Failure> {
+        match self.json {
+            true => output::json(&KeyDocument { schema: "mcctl.store.ls/1", key, replicas: None }),
+            false => output::line(escaped(key)),
+        }
     }
 
-    fn show(&self, key: &str, replicas: Option<&[Replica]>) -> Result<(), Failure> {
-        if self.json {
-            return output::json(&Line { schema: "mcctl.store.ls/1", key, replicas });
+    /// Print `keys` with sizes and replicas. Returns the sum of the sizes.
+    async fn print_long(&self, master: &MasterTarget, keys: &[String]) -> Result<u64, Failure> {
+        let columns = LongColumns::for_width(output::columns().unwrap_or(usize::MAX));
+        if !self.json && !keys.is_empty() {
+            output::line(columns.line("SIZE", "COPIES", "NODE", "KEY"))?;
         }
-        let key = escaped(key);
-        match replicas.map(|all| (all.len(), all.first())) {
-            Some((count, Some(first))) => {
-                let endpoint = escaped(&first.endpoint);
-                output::line(format_args!("{:>14} {count:>6} {endpoint:<24} {key}", first.bytes))
+        let mut bytes = 0;
+        for keys in keys.chunks(PAGE) {
+            let found = stat::look_up(master, keys).await?;
+            // A key that was removed between the two queries is not shown.
+            for (key, replicas) in keys.iter().zip(found).filter_map(|(key, replicas)| Some((key, replicas?))) {
+                let first = replicas.first();
+                bytes += first.map_or(0, |first| first.bytes);
+                if self.json {
+                    output::json(&KeyDocument { schema: "mcctl.store.ls/1", key, replicas: Some(&replicas) })?;
+                    continue;
+                }
+                let size = first.map_or("-".to_owned(), |first| first.bytes.to_string());
+                let node = first.map_or("-".to_owned(), |first| escaped(&first.endpoint));
+                output::line(columns.line(&size, &replicas.len().to_string(), &node, &escaped(key)))?;
             }
-            Some((count, None)) => output::line(format_args!("{:>14} {count:>6} {:<24} {key}", "-", "-")),
-            None => output::line(key),
         }
+        Ok(bytes)
     }
 }

@@ -1,57 +1,57 @@
-//! `mcctl store`: objects by hand. Questions go through the master's admin HTTP, which grants no lease; where it cannot answer,
-//! the RPC is asked, which grants one, and a line on stderr says so.
+//! `mcctl store`: put, get and list objects. Lookups use the master's admin HTTP, which grants no lease. If it cannot answer, the RPC is
+//! used, which grants one, and a note on stderr reports that.
 
+pub mod connect;
 mod destination;
 mod exists;
 mod get;
 mod key;
-pub mod link;
 mod ls;
+mod object_write;
 mod put;
 mod rm;
 mod stat;
-mod writing;
 
 use clap::Subcommand;
 
 use crate::commands::error::Outcome;
 use crate::commands::runtime;
 
-/// What to do with objects.
+/// Subcommands of `mcctl store`.
 #[derive(Debug, Subcommand)]
-pub enum Command {
-    /// Store an object from a file, from stdin or as text. Exit code 1 when the key is taken
+pub enum StoreCommand {
+    /// Store an object from a file, stdin or text; exit code 1 if the key exists
     Put(put::Args),
-    /// Read an object into a file or to stdout
+    /// Read an object to a file or stdout
     Get(get::Args),
-    /// Is each key there? Exit code 1 when one is not
+    /// Check whether keys exist; exit code 1 if one does not
     Exists(exists::Args),
-    /// Remove objects by key or pattern, or empty the whole store (--all, which asks first)
+    /// Remove objects by key or pattern, or empty the store
     Rm(rm::Args),
-    /// List keys
+    /// List the keys in the store
     Ls(ls::Args),
-    /// Size and replicas of objects
+    /// Show size and replicas of objects
     Stat(stat::Args),
 }
 
-impl Command {
-    /// Do it.
+impl StoreCommand {
+    /// Run the subcommand.
     ///
     /// # Errors
-    /// What the user has to know.
+    /// The master or a node is unreachable, or refuses.
     pub fn run(self) -> Outcome {
         runtime::block_on(0, async {
             match self {
-                Command::Put(args) => args.run().await,
-                Command::Get(args) => args.run().await,
-                Command::Exists(args) => args.run().await,
-                Command::Rm(args) => args.run().await,
-                Command::Ls(args) => args.run().await,
-                Command::Stat(args) => args.run().await,
+                StoreCommand::Put(args) => args.run().await,
+                StoreCommand::Get(args) => args.run().await,
+                StoreCommand::Exists(args) => args.run().await,
+                StoreCommand::Rm(args) => args.run().await,
+                StoreCommand::Ls(args) => args.run().await,
+                StoreCommand::Stat(args) => args.run().await,
             }
         })
     }
 }
 
-/// The tenant of every call: without strict tenants the master ignores it.
+/// The tenant of every call. A master without strict tenants ignores it.
 const TENANT: &str = "default";

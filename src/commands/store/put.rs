@@ -8,13 +8,13 @@ use std::time::Duration;
 
 use serde::Serialize;
 
-use crate::commands::args as parsers;
+use crate::commands::args::{self as parsers, ValueError};
 use crate::commands::error::{Exit, Failure, Outcome};
 use crate::commands::output;
 use crate::commands::runtime::Signals;
+use crate::commands::store::connect::{self, ConnectArgs};
 use crate::commands::store::key;
-use crate::commands::store::link::{self, LinkArgs};
-use crate::commands::store::stat::{self, Presence};
+use crate::commands::store::stat::{self, KeyState};
 use crate::commands::transport::TransportArgs;
 use crate::engine::base::text::Quoted;
 use crate::engine::base::{ByteSize, ErrorCode, ObjectKey};
@@ -24,98 +24,95 @@ use crate::engine::sys::host;
 use crate::engine::sys::memory::{Memory, Slice};
 use crate::engine::wire::types::{ReplicateConfig, SoftPinAction};
 
-/// What to store, and how it is to be kept.
+/// Flags of `mcctl store put`.
 #[derive(Debug, clap::Args)]
 pub struct Args {
     /// Key of the object
     #[arg(value_parser = key::parse)]
     key: String,
-    /// File with its bytes; '-' or nothing for stdin
+    /// File to store [default: stdin; '-' is stdin]
     #[arg(value_name = "FILE")]
     file: Option<PathBuf>,
-    /// The bytes themselves
+    /// Store TEXT instead of a file
     #[arg(long, value_name = "TEXT", conflicts_with = "file")]
     value: Option<String>,
-    /// Replace an object that is there
+    /// Replace the object if the key exists
     #[arg(long)]
     upsert: bool,
-    /// Copies, each on another segment. Exit code 1 when fewer were stored
+    /// Number of copies, each on another segment; exit code 1 if fewer were stored
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u64).range(1..=1024))]
     replicas: u64,
-    /// Exit code 0 even if fewer copies than --replicas were stored
+    /// Exit with 0 even if fewer copies than --replicas were stored
     #[arg(long)]
     allow_fewer: bool,
-    /// Evict it last, for so long [without a time: as long as the master does by default]
+    /// Evict the object last, for TIME [without TIME: the master's default]
     #[arg(long, value_name = "TIME", num_args = 0..=1, default_missing_value = "", require_equals = true, value_parser = soft_pin)]
     soft_pin: Option<SoftPin>,
-    /// Never evict it
+    /// Never evict the object
     #[arg(long)]
     hard_pin: bool,
-    /// Name of a segment to try first
+    /// Segment to allocate from first
     #[arg(long, value_name = "NAME")]
     segment: Option<String>,
     /// One JSON document on stdout
     #[arg(long)]
     json: bool,
     #[command(flatten)]
-    link: LinkArgs,
+    link: ConnectArgs,
     #[command(flatten)]
     transport: TransportArgs,
 }
 
-/// What became of the put.
+/// The result of a put.
 #[derive(Debug)]
-enum Became {
+enum PutResult {
     Stored {
         replicas: usize,
     },
-    /// The key is taken, by this.
-    Taken(Presence),
-    /// The master does not take the arguments.
-    Misfit,
+    /// The key exists, in this state.
+    Exists(KeyState),
+    /// The master refuses the arguments.
+    InvalidArguments,
 }
 
-fn taken(quoted: Quoted<'_>, by: Presence) -> Failure {
-    match by {
-        Presence::Complete => Failure::no(format!("{quoted} exists already, and was left as it is"))
-            .next("--upsert replaces it; mcctl store rm removes it"),
-        Presence::Unfinished => Failure::no(format!(
-            "another put of {quoted} is unfinished, so nothing was stored and nothing can be read yet"
-        ))
-        .next(
-            "try again when it is finished; when its writer has gone, the master lets go of the key after a while \
-                    (--put-start-discard-timeout-sec, 30 s unless it was changed)",
+fn exists(quoted: Quoted<'_>, state: KeyState) -> Failure {
+    match state {
+        KeyState::Complete => Failure::no(format!("{quoted} already exists; it was not changed"))
+            .next("replace it with --upsert, or remove it with mcctl store rm"),
+        KeyState::Unfinished => Failure::no(format!("another put of {quoted} is unfinished; nothing was stored")).next(
+            "retry when it has finished; if its client is gone, the master drops the key after \
+                 --put-start-discard-timeout-sec, 30 s by default",
         ),
-        Presence::Gone => Failure::no(format!(
-            "{quoted} was taken when it was to be put, and is not there any more; nothing was stored"
-        ))
-        .next("try again"),
+        KeyState::Gone => {
+            Failure::no(format!("another client put {quoted} first, and it has since been removed; nothing was stored"))
+                .next("retry")
+        }
     }
 }
 
-/// A soft pin's life, if one was given.
+/// The time to live of a soft pin; `None` is the master's default.
 #[derive(Clone, Copy, Debug)]
 struct SoftPin(Option<Duration>);
 
-fn soft_pin(text: &str) -> Result<SoftPin, String> {
+fn soft_pin(text: &str) -> Result<SoftPin, ValueError> {
     match text {
         "" => Ok(SoftPin(None)),
         text => parsers::duration(text).map(|life| SoftPin(Some(life))),
     }
 }
 
-/// All bytes of `input`, which is called `from`, if `room` bytes hold them twice: once grown, once while they grow.
-fn read_all<R: Read>(from: &str, input: io::Result<R>, room: u64) -> Result<Vec<u8>, Failure> {
-    let most = room / 2;
+/// All bytes of `input`, named `from`. It may take half of `available` bytes of memory, because a growing buffer is copied.
+fn read_all<R: Read>(from: &str, input: io::Result<R>, available: u64) -> Result<Vec<u8>, Failure> {
+    let max = available / 2;
     let too_large = |found: String| {
         Failure::host(format!("{from} does not fit this host's memory"))
-            .tried("read it whole, since an object is put in one piece")
+            .tried("read all of it, since an object is put as a whole")
             .found(found)
     };
     let mut bytes = Vec::new();
-    match input.and_then(|input| input.take(most.saturating_add(1)).read_to_end(&mut bytes)) {
-        Ok(_) if bytes.len() as u64 > most => {
-            Err(too_large(format!("more than {}, half of what is available", ByteSize(most))))
+    match input.and_then(|input| input.take(max.saturating_add(1)).read_to_end(&mut bytes)) {
+        Ok(_) if bytes.len() as u64 > max => {
+            Err(too_large(format!("more than {}, half of the available memory", ByteSize(max))))
         }
         Ok(_) => Ok(bytes),
         Err(error) if error.kind() == io::ErrorKind::OutOfMemory => Err(too_large(error.to_string())),
@@ -125,25 +122,25 @@ fn read_all<R: Read>(from: &str, input: io::Result<R>, room: u64) -> Result<Vec<
 
 /// All bytes of `file`, or of stdin.
 fn read(file: Option<&Path>) -> Result<Vec<u8>, Failure> {
-    let room = host::memory().map_or(u64::MAX, |memory| memory.available);
+    let available = host::memory().map_or(u64::MAX, |memory| memory.available);
     match file {
-        Some(path) => read_all(&path.display().to_string(), File::open(path), room),
+        Some(path) => read_all(&path.display().to_string(), File::open(path), available),
         None => {
             if io::stdin().is_terminal() {
                 output::say("reading the value from the terminal; Ctrl-D ends it");
             }
-            read_all("stdin", Ok(io::stdin().lock()), room)
+            read_all("stdin", Ok(io::stdin().lock()), available)
         }
     }
 }
 
 #[derive(Serialize)]
-struct Document<'a> {
+struct PutDocument<'a> {
     schema: &'static str,
     key: &'a str,
     bytes: usize,
     stored: bool,
-    /// Copies that were stored.
+    /// Number of stored copies.
     replicas: usize,
     replicas_requested: u64,
 }
@@ -154,34 +151,32 @@ impl Args {
         let len = bytes.len();
         let quoted = Quoted(&self.key);
         if len == 0 {
-            return Err(Failure::usage(format!(
-                "{quoted} would have no bytes, and the store keeps objects of one byte and more"
-            ))
-            .next("give a FILE that is not empty, or --value TEXT"));
+            return Err(Failure::usage(format!("the value of {quoted} is empty; an object has at least 1 byte"))
+                .next("give a FILE that is not empty, or --value TEXT"));
         }
         let mut link = self.link.over(&self.transport).connect().await?;
         let value = Arc::new(Memory::from_vec(bytes)).whole();
         let what = format!("put {quoted}");
-        let mut became = link.attempt(&what, async |client: &StoreClient<RealEnv>| self.put(client, value).await).await;
-        if let Ok(Became::Taken(by)) = &mut became {
+        let mut result = link.attempt(&what, async |client: &StoreClient<RealEnv>| self.put(client, value).await).await;
+        if let Ok(PutResult::Exists(state)) = &mut result {
             let master = link.master().clone();
-            let ask =
-                async |client: &StoreClient<RealEnv>| Ok(stat::presence(&master, client.master(), &self.key).await);
-            match link.attempt(&what, ask).await {
-                Ok(found) => *by = found,
-                Err(failure) => became = Err(failure),
+            let query =
+                async |client: &StoreClient<RealEnv>| Ok(stat::key_state(&master, client.master(), &self.key).await);
+            match link.attempt(&what, query).await {
+                Ok(found) => *state = found,
+                Err(failure) => result = Err(failure),
             }
         }
         link.close().await;
-        let became = became?;
-        let replicas = match became {
-            Became::Stored { replicas } => replicas,
-            Became::Taken(_) => 0,
-            Became::Misfit => return Err(self.misfit()),
+        let result = result?;
+        let replicas = match result {
+            PutResult::Stored { replicas } => replicas,
+            PutResult::Exists(_) => 0,
+            PutResult::InvalidArguments => return Err(self.invalid_arguments()),
         };
         if self.json {
             let stored = replicas > 0;
-            output::json(&Document {
+            output::json(&PutDocument {
                 schema: "mcctl.store.put/1",
                 key: &self.key,
                 bytes: len,
@@ -190,13 +185,13 @@ impl Args {
                 replicas_requested: self.replicas,
             })?;
         }
-        if let Became::Taken(by) = became {
-            return Err(taken(quoted, by));
+        if let PutResult::Exists(state) = result {
+            return Err(exists(quoted, state));
         }
         let copies = format!("{replicas} {}", if replicas == 1 { "copy" } else { "copies" });
         if (replicas as u64) < self.replicas && !self.allow_fewer {
-            return Err(Failure::no(format!("{quoted} was stored with {copies}; {} were requested", self.replicas))
-                .found("no other segment has room: each copy needs a segment of its own")
+            return Err(Failure::no(format!("{quoted} was stored with {copies} of {} requested", self.replicas))
+                .found("no other segment has enough free memory; each copy needs its own segment")
                 .next("mcctl status lists the segments; --allow-fewer accepts fewer copies"));
         }
         if !self.json {
@@ -206,39 +201,40 @@ impl Args {
         Ok(Exit::Done)
     }
 
-    async fn put(&self, client: &StoreClient<RealEnv>, value: Slice) -> Result<Became, StoreError> {
+    async fn put(&self, client: &StoreClient<RealEnv>, value: Slice) -> Result<PutResult, StoreError> {
         let (key, config) = (ObjectKey::from(self.key.as_str()), self.config());
         let put = match self.upsert {
             true => client.upsert(&key, value, &config).await,
             false => client.put(&key, value, &config).await,
         };
         match put {
-            Ok(PutOutcome::Stored { replicas }) => Ok(Became::Stored { replicas }),
-            // What is there is asked for next.
-            Ok(PutOutcome::AlreadyExists) => Ok(Became::Taken(Presence::Complete)),
-            Err(StoreError::Refused { code: ErrorCode::INVALID_PARAMS, .. }) => Ok(Became::Misfit),
+            Ok(PutOutcome::Stored { replicas }) => Ok(PutResult::Stored { replicas }),
+            // The caller queries the actual state next.
+            Ok(PutOutcome::AlreadyExists) => Ok(PutResult::Exists(KeyState::Complete)),
+            Err(StoreError::Refused { code: ErrorCode::INVALID_PARAMS, .. }) => Ok(PutResult::InvalidArguments),
             Err(error) => Err(error),
         }
     }
 
-    /// What the master does not take of what was asked for.
-    fn misfit(&self) -> Failure {
+    /// The failure for arguments that the master refused.
+    fn invalid_arguments(&self) -> Failure {
         let quoted = Quoted(&self.key);
         match self.soft_pin {
-            Some(SoftPin(Some(life))) => {
-                Failure::usage(format!("cannot put {quoted}: the master does not give a soft pin of this length"))
-                    .tried(format!("--soft-pin={}", parsers::show_duration(life)))
-                    .found(ErrorCode::INVALID_PARAMS.to_string())
-                    .next("ask for less: 24h is the most unless the master's --max-kv-soft-pin-ttl says otherwise")
-            }
-            _ => Failure::no(format!("cannot put {quoted}: the master does not take what was asked for"))
+            Some(SoftPin(Some(life))) => Failure::usage(format!(
+                "cannot put {quoted}: the master refused the soft pin of {}",
+                parsers::show_duration(life)
+            ))
+            .tried(format!("--soft-pin={}", parsers::show_duration(life)))
+            .found(ErrorCode::INVALID_PARAMS.to_string())
+            .next("give a shorter time: the master's --max-kv-soft-pin-ttl is 24h by default"),
+            _ => Failure::no(format!("cannot put {quoted}: the master refused the arguments"))
                 .tried(format!("a key of {} bytes, {} copies", self.key.len(), self.replicas))
                 .found(ErrorCode::INVALID_PARAMS.to_string())
-                .next("try a shorter key, or fewer --replicas"),
+                .next("use a shorter key, or fewer --replicas"),
         }
     }
 
-    /// The object's bytes. A signal ends the wait for them: a terminal or a pipe may bring none.
+    /// The object's bytes. A signal ends the read, which may block on a terminal or pipe.
     async fn read_unless_stopped(&self) -> Result<Vec<u8>, Failure> {
         if let Some(text) = &self.value {
             return Ok(text.clone().into_bytes());
@@ -248,7 +244,7 @@ impl Args {
         let reading = tokio::task::spawn_blocking(move || read(file.as_deref()));
         tokio::select! {
             read = reading => read.unwrap_or_else(|panic| std::panic::resume_unwind(panic.into_panic())),
-            signal = signals.next() => Err(link::stopped(signal, &format!("put {}", Quoted(&self.key)))),
+            signal = signals.next() => Err(connect::stopped(signal, &format!("put {}", Quoted(&self.key)))),
         }
     }
 
@@ -271,10 +267,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_input_without_end_is_refused_once_it_exceeds_half_of_what_is_available() {
+    fn input_beyond_half_of_the_available_memory_is_refused() {
         let failure = read_all("/dev/zero", Ok(io::repeat(0)), 1 << 20).expect_err("it does not end");
         assert_eq!(failure.exit, Exit::Host);
-        assert_eq!(failure.found.as_deref(), Some("more than 512 KiB, half of what is available"));
+        assert!(failure.found.is_some_and(|found| found.contains("512 KiB")));
         assert_eq!(read_all("x", Ok(&b"abc"[..]), 6).expect("it fits"), b"abc");
         assert!(read_all("x", Ok(&b"abcd"[..]), 6).is_err());
     }

@@ -4,28 +4,28 @@ use serde::Serialize;
 
 use crate::commands::confirm::{self, ConfirmArgs};
 use crate::commands::error::{Exit, Failure, Outcome};
+use crate::commands::master_target::{MasterArgs, MasterTarget};
 use crate::commands::output;
-use crate::commands::store::link::UnusedLinkArgs;
+use crate::commands::store::connect::UnusedConnectArgs;
 use crate::commands::store::{TENANT, key};
-use crate::commands::target::{Master, MasterArgs};
 use crate::engine::base::ErrorCode;
 use crate::engine::base::text::{Quoted, escaped};
 
-/// Which objects, and how hard.
+/// Flags of `mcctl store rm`.
 #[derive(Debug, clap::Args)]
 pub struct Args {
-    /// Keys to remove
+    /// Keys of the objects
     #[arg(value_name = "KEY", value_parser = key::parse, required_unless_present_any = ["regex", "all"])]
     keys: Vec<String>,
-    /// Remove every object whose key this pattern is found in (ECMAScript; anchor it with ^ and $)
+    /// Remove all objects whose key contains a match of PATTERN (ECMAScript; anchor with ^ and $)
     #[arg(long, value_name = "PATTERN", conflicts_with_all = ["keys", "all"])]
     regex: Option<String>,
-    /// Remove every object of the store. Asks first on a terminal; elsewhere --yes is required
+    /// Remove all objects of the store; asks on a terminal, elsewhere --yes is required
     #[arg(long, conflicts_with = "keys")]
     all: bool,
     #[command(flatten)]
     confirm: ConfirmArgs,
-    /// Also objects that somebody has a read lease on
+    /// Also remove objects under a read lease
     #[arg(long)]
     force: bool,
     /// One JSON document on stdout
@@ -34,20 +34,20 @@ pub struct Args {
     #[command(flatten)]
     master: MasterArgs,
     #[command(flatten)]
-    unused: UnusedLinkArgs,
+    unused: UnusedConnectArgs,
 }
 
 #[derive(Serialize)]
-struct Document<'a> {
+struct RmDocument<'a> {
     schema: &'static str,
     removed: i64,
-    kept: Vec<Kept<'a>>,
-    /// Objects that are left after `--all`; `null` with keys or a pattern, and where the admin port does not report it.
+    kept: Vec<KeptKey<'a>>,
+    /// Objects left after `--all`; `null` with keys or a pattern, and if the admin port does not report it.
     remaining: Option<u64>,
 }
 
 #[derive(Serialize)]
-struct Kept<'a> {
+struct KeptKey<'a> {
     key: &'a str,
     code: i32,
     why: String,
@@ -72,34 +72,33 @@ impl Args {
         let exit = if kept.is_empty() && remaining.is_none_or(|left| left == 0) { Exit::Done } else { Exit::No };
         if !self.json {
             for (key, code) in &kept {
-                output::say(format!("{}: not removed: {}", escaped(key), why(*code)));
+                output::say(format!("{}: not removed: {}", escaped(key), reason(*code)));
             }
             output::say(format!("removed {removed} object{}", if removed == 1 { "" } else { "s" }));
             if let Some(left @ 1..) = remaining {
-                let force = if self.force { "" } else { " --force removes objects under a read lease, too." };
-                output::say(format!("{left} object{} left.{force}", if left == 1 { " is" } else { "s are" }));
+                let force = if self.force { "" } else { "; --force also removes objects under a read lease" };
+                output::say(format!("{left} object{} left{force}", if left == 1 { "" } else { "s" }));
             }
             return Ok(exit);
         }
-        let lines = kept.iter().map(|(key, code)| Kept { key, code: code.0, why: why(*code) });
-        output::json(&Document { schema: "mcctl.store.rm/1", removed, kept: lines.collect(), remaining })?;
+        let lines = kept.iter().map(|(key, code)| KeptKey { key, code: code.0, why: reason(*code) });
+        output::json(&RmDocument { schema: "mcctl.store.rm/1", removed, kept: lines.collect(), remaining })?;
         Ok(exit)
     }
 
-    async fn by_regex(&self, master: &Master, regex: &str) -> Result<i64, Failure> {
+    async fn by_regex(&self, master: &MasterTarget, regex: &str) -> Result<i64, Failure> {
         let answer = master.calls().remove_by_regex(regex.into(), self.force, TENANT.into()).await;
         match answer.map_err(|error| master.failure(&error))? {
             Ok(removed) => Ok(removed),
-            Err(ErrorCode::INVALID_PARAMS) => Err(Failure::usage(format!(
-                "{} is not a regular expression that the master understands",
-                Quoted(regex)
-            ))
-            .next("write an ECMAScript pattern, e.g. '^prefix/.*'")),
-            Err(code) => Err(Failure::no("the master refuses to remove by pattern").found(code.to_string())),
+            Err(ErrorCode::INVALID_PARAMS) => {
+                Err(Failure::usage(format!("{} is not a valid regular expression for the master", Quoted(regex)))
+                    .next("write an ECMAScript pattern, e.g. '^prefix/.*'"))
+            }
+            Err(code) => Err(Failure::no("the master refused to remove by pattern").found(code.to_string())),
         }
     }
 
-    async fn by_key(&self, master: &Master) -> Result<(i64, Vec<(&str, ErrorCode)>), Failure> {
+    async fn by_key(&self, master: &MasterTarget) -> Result<(i64, Vec<(&str, ErrorCode)>), Failure> {
         let calls = master.calls();
         let (mut removed, mut kept) = (0, Vec::new());
         for key in &self.keys {
@@ -116,14 +115,14 @@ impl Args {
     }
 }
 
-/// The objects of the store, where the admin port reports them.
-async fn object_count(master: &Master) -> Option<u64> {
+/// The number of objects in the store, if the admin port reports it.
+async fn object_count(master: &MasterTarget) -> Option<u64> {
     let metrics = master.admin().ok()?.metrics().await.ok()?;
     metrics.get("master_key_count").map(|count| *count as u64)
 }
 
-/// What --all empties: the store, with the number of its objects where it is known.
-async fn everything(master: &Master) -> String {
+/// The effect of --all, as the confirmation shows it.
+async fn everything(master: &MasterTarget) -> String {
     let objects = match object_count(master).await {
         Some(1) => "the only object".to_owned(),
         Some(count) => format!("all {count} objects"),
@@ -132,12 +131,12 @@ async fn everything(master: &Master) -> String {
     format!("removes {objects} of the store at {} ({})", master.at, master.origin)
 }
 
-fn why(code: ErrorCode) -> String {
+fn reason(code: ErrorCode) -> String {
     let meaning = match code {
         ErrorCode::OBJECT_NOT_FOUND => "the object does not exist",
         ErrorCode::OBJECT_HAS_LEASE => {
-            "a read lease protects it, which lasts 10 s after the last read unless the master's --default_kv_lease_ttl was changed; \
-             wait for its end, or use --force"
+            "it is under a read lease, which ends --default_kv_lease_ttl of the master (10 s by default) after the last read; \
+             wait, or use --force"
         }
         ErrorCode::REPLICA_IS_NOT_READY => "its put is not finished",
         ErrorCode::OBJECT_HAS_REPLICATION_TASK => "it is being copied or moved",

@@ -2,22 +2,22 @@
 
 use serde::Serialize;
 
-use crate::commands::admin::{self, Replica};
+use crate::commands::admin::{self, MemoryReplica};
 use crate::commands::error::{Exit, Failure, Outcome};
+use crate::commands::master_target::{MasterArgs, MasterTarget};
 use crate::commands::output;
-use crate::commands::store::link::UnusedLinkArgs;
+use crate::commands::store::connect::UnusedConnectArgs;
 use crate::commands::store::{TENANT, key};
-use crate::commands::target::{Master, MasterArgs};
 use crate::engine::base::text::{Quoted, escaped};
 use crate::engine::base::{ByteSize, ErrorCode};
 use crate::engine::wire::MasterCalls;
 use crate::engine::wire::method::Channel;
-use crate::engine::wire::types::{Place, ReplicaDescriptor, ReplicaStatus};
+use crate::engine::wire::types::{ReplicaDescriptor, ReplicaLocation, ReplicaStatus};
 
-/// Which objects, and how to show them.
+/// Flags of `mcctl store stat`.
 #[derive(Debug, clap::Args)]
 pub struct Args {
-    /// Keys to look up
+    /// Keys of the objects
     #[arg(required = true, value_name = "KEY", value_parser = key::parse)]
     keys: Vec<String>,
     /// One JSON document on stdout
@@ -26,66 +26,79 @@ pub struct Args {
     #[command(flatten)]
     master: MasterArgs,
     #[command(flatten)]
-    unused: UnusedLinkArgs,
+    unused: UnusedConnectArgs,
 }
 
 #[derive(Serialize)]
-struct Document<'a> {
+struct StatDocument<'a> {
     schema: &'static str,
-    objects: Vec<Object<'a>>,
+    objects: Vec<ObjectStat<'a>>,
 }
 
 #[derive(Serialize)]
-struct Object<'a> {
+struct ObjectStat<'a> {
     key: &'a str,
     exists: bool,
     bytes: Option<u64>,
-    replicas: &'a [Replica],
+    replicas: &'a [MemoryReplica],
 }
 
 impl Args {
     pub(super) async fn run(self) -> Outcome {
         let found = look_up(&self.master.find().await?, &self.keys).await?;
         if self.json {
-            let objects = self.keys.iter().zip(&found).map(|(key, replicas)| Object {
+            let objects = self.keys.iter().zip(&found).map(|(key, replicas)| ObjectStat {
                 key,
                 exists: replicas.is_some(),
                 bytes: replicas.as_ref().and_then(|all| all.first()).map(|one| one.bytes),
                 replicas: replicas.as_deref().unwrap_or_default(),
             });
-            output::json(&Document { schema: "mcctl.store.stat/1", objects: objects.collect() })?;
+            output::json(&StatDocument { schema: "mcctl.store.stat/1", objects: objects.collect() })?;
         } else {
-            for (key, replicas) in self.keys.iter().zip(&found) {
-                match replicas {
-                    Some(replicas) => output::data(show(key, replicas))?,
-                    None => output::say(format!("{}: not there, or its put is not finished", escaped(key))),
-                }
+            let objects = || self.keys.iter().zip(&found);
+            if found.iter().any(Option::is_some) {
+                output::data(table(objects()))?;
             }
+            for (key, _) in objects().filter(|(_, replicas)| replicas.is_none()) {
+                output::say(format!("{}: not found, or its put is not finished", escaped(key)));
+            }
+            let count = found.iter().flatten().count();
+            output::say(format!("found {count} of {} key{}", found.len(), if found.len() == 1 { "" } else { "s" }));
         }
         Ok(if found.iter().all(Option::is_some) { Exit::Done } else { Exit::No })
     }
 }
 
-fn show(key: &str, replicas: &[Replica]) -> String {
-    let bytes = replicas.first().map_or(0, |one| one.bytes);
-    let mut text = format!("{}\n  size      {bytes} bytes ({})\n", escaped(key), ByteSize(bytes));
-    for replica in replicas {
-        text.push_str(&format!(
-            "  replica   memory at {} address 0x{:x} over {}\n",
-            escaped(&replica.endpoint),
-            replica.address,
-            escaped(&replica.protocol)
-        ));
+/// A table of `objects` with a row for each replica.
+fn table<'a>(objects: impl Iterator<Item = (&'a String, &'a Option<Vec<MemoryReplica>>)>) -> String {
+    let mut table = output::table(["KEY", "BYTES", "SIZE", "NODE", "ADDRESS", "PROTOCOL"], &[1, 2]);
+    for (key, replicas) in objects.filter_map(|(key, replicas)| Some((key, replicas.as_ref()?))) {
+        if replicas.is_empty() {
+            table.add_row([&*escaped(key), "-", "-", "-", "-", "-"]);
+        }
+        for replica in replicas {
+            table.add_row([
+                escaped(key),
+                replica.bytes.to_string(),
+                ByteSize(replica.bytes).to_string(),
+                escaped(&replica.endpoint),
+                format!("0x{:x}", replica.address),
+                escaped(&replica.protocol),
+            ]);
+        }
     }
-    text
+    output::table_text(&table)
 }
 
-/// The memory replicas of each key; `None` for one that is not there.
-pub(super) async fn look_up(master: &Master, keys: &[String]) -> Result<Vec<Option<Vec<Replica>>>, Failure> {
+/// The memory replicas of each key; `None` for a key that does not exist.
+pub(super) async fn look_up(
+    master: &MasterTarget,
+    keys: &[String],
+) -> Result<Vec<Option<Vec<MemoryReplica>>>, Failure> {
     admin_or_rpc(master, keys, |replicas| replicas, async || look_up_rpc(master, keys).await).await
 }
 
-async fn look_up_rpc(master: &Master, keys: &[String]) -> Result<Vec<Option<Vec<Replica>>>, Failure> {
+async fn look_up_rpc(master: &MasterTarget, keys: &[String]) -> Result<Vec<Option<Vec<MemoryReplica>>>, Failure> {
     let calls = master.calls();
     let mut found = Vec::with_capacity(keys.len());
     for key in keys {
@@ -95,7 +108,7 @@ async fn look_up_rpc(master: &Master, keys: &[String]) -> Result<Vec<Option<Vec<
             Err(ErrorCode::OBJECT_NOT_FOUND | ErrorCode::REPLICA_IS_NOT_READY) => found.push(None),
             Err(code) => {
                 return Err(
-                    Failure::no(format!("the master refuses to look up {}", Quoted(key))).found(code.to_string())
+                    Failure::no(format!("the master refused to look up {}", Quoted(key))).found(code.to_string())
                 );
             }
         }
@@ -103,64 +116,63 @@ async fn look_up_rpc(master: &Master, keys: &[String]) -> Result<Vec<Option<Vec<
     Ok(found)
 }
 
-/// What is known of each of `keys`: `from_admin` of what the admin HTTP says, which grants no lease, or what `rpc` says where that
-/// cannot answer. A line on stderr then says that the RPC is asked, and what that changes.
+/// The result of `from_admin` for each of `keys` through the admin HTTP, which grants no lease. If that cannot answer, the result of
+/// `rpc`, and a note on stderr that the RPC grants leases.
 pub(super) async fn admin_or_rpc<T>(
-    master: &Master,
+    master: &MasterTarget,
     keys: &[String],
-    from_admin: impl Fn(Option<Vec<Replica>>) -> T,
+    from_admin: impl Fn(Option<Vec<MemoryReplica>>) -> T,
     rpc: impl AsyncFnOnce() -> Result<Vec<T>, Failure>,
 ) -> Result<Vec<T>, Failure> {
-    let why = if master.is_admin_unknown() {
-        format!("no --admin was given for the master at {}", master.at)
-    } else if !keys.iter().all(|key| admin::can_ask(key)) {
-        "the admin HTTP cannot be asked for a key with a comma".to_owned()
+    let reason = if master.is_admin_unknown() {
+        format!("the admin address of the master at {} is not known (--admin)", master.at)
+    } else if !keys.iter().all(|key| admin::can_query(key)) {
+        "the admin HTTP cannot look up a key with a comma".to_owned()
     } else {
         match master.admin()?.replicas(keys).await {
             Ok(found) => return Ok(found.into_iter().map(from_admin).collect()),
             Err(failure) => failure.what,
         }
     };
-    output::say(format!("note: {why}; the master's RPC is asked instead, which gives each key found a read lease"));
+    output::say(format!("note: {reason}; using the master's RPC, which grants each existing key a read lease"));
     rpc().await
 }
 
-/// What is under a key that is taken.
+/// The state of a key that a put found to exist.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Presence {
-    /// An object, or at least nobody says otherwise.
+pub(super) enum KeyState {
+    /// A complete object; also the state if the master cannot be queried.
     Complete,
-    /// A put that is not finished.
+    /// A put of the key has not ended.
     Unfinished,
-    /// Nothing any more.
     Gone,
 }
 
-/// What is under `key`, which has just been found taken. The admin HTTP is asked first, for the RPC gives an object that is there a
-/// lease, which would keep it from being removed.
-pub(super) async fn presence<C>(master: &Master, calls: &MasterCalls<C>, key: &str) -> Presence
+/// The state of `key`, which a put has just found to exist. The admin HTTP is used first: the RPC would grant an existing object a
+/// lease, which blocks its removal.
+pub(super) async fn key_state<C>(master: &MasterTarget, calls: &MasterCalls<C>, key: &str) -> KeyState
 where
     C: Channel,
 {
     if !master.is_admin_unknown()
-        && admin::can_ask(key)
+        && admin::can_query(key)
         && let Ok(admin) = master.admin()
         && let Ok(found) = admin.replicas(&[key.to_owned()]).await
         && found.first().is_some_and(Option::is_some)
     {
-        return Presence::Complete;
+        return KeyState::Complete;
     }
     match calls.get_replica_list(key.into(), TENANT.into()).await {
-        Ok(Err(ErrorCode::REPLICA_IS_NOT_READY)) => Presence::Unfinished,
-        Ok(Err(ErrorCode::OBJECT_NOT_FOUND)) => Presence::Gone,
-        _ => Presence::Complete,
+        Ok(Err(ErrorCode::REPLICA_IS_NOT_READY)) => KeyState::Unfinished,
+        Ok(Err(ErrorCode::OBJECT_NOT_FOUND)) => KeyState::Gone,
+        _ => KeyState::Complete,
     }
 }
 
-/// A complete replica in memory, as the admin HTTP would show it.
-fn memory_replica(replica: &ReplicaDescriptor) -> Option<Replica> {
-    let Place::Memory(buffer) = &replica.place else { return None };
-    (replica.status == ReplicaStatus::COMPLETE).then(|| Replica {
+/// A complete memory replica in the form of the admin HTTP.
+fn memory_replica(replica: &ReplicaDescriptor) -> Option<MemoryReplica> {
+    let ReplicaLocation::Memory(buffer) = &replica.location else { return None };
+    (replica.status == ReplicaStatus::COMPLETE).then(|| MemoryReplica {
         bytes: buffer.size,
         address: buffer.buffer_address,
         protocol: text(&buffer.protocol.0),

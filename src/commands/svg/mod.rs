@@ -1,15 +1,14 @@
-//! Pictures: plots as SVG text, made here from nothing else.
+//! Plots as SVG text, without other files.
 //!
-//! A plot names its colours as CSS variables with a value to fall back on, so that a page can give it other ones for a dark screen,
-//! and a picture that stands alone has its own.
+//! Colours are CSS variables with a fallback value: a page can override them for dark mode, and a standalone image uses the fallback.
 
 mod plot;
 mod scale;
 
-pub use plot::{Axis, Mark, Plot, Series};
+pub use plot::{Axis, Mark, Plot, PlotSeries};
 
-/// Text that is no markup.
-pub fn marked(text: &str) -> String {
+/// Escapes `text` for HTML and SVG. Control characters are replaced.
+pub fn escaped(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     for c in text.chars() {
         match c {
@@ -30,7 +29,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_file_name_is_no_markup() {
-        assert_eq!(marked("<script>\"a\"&'b'\n"), "&lt;script&gt;&quot;a&quot;&amp;&#39;b&#39;\u{fffd}");
+    fn markup_and_control_characters_are_escaped() {
+        assert_eq!(escaped("<script>\"a\"&'b'\n"), "&lt;script&gt;&quot;a&quot;&amp;&#39;b&#39;\u{fffd}");
     }
 }

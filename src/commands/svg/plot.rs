@@ -1,7 +1,7 @@
 //! One plot: axes, a legend, and series of marks.
 
-use crate::commands::svg::marked;
-use crate::commands::svg::scale::{Scale, label};
+use crate::commands::svg::escaped;
+use crate::commands::svg::scale::{AxisScale, label};
 
 const WIDTH: f64 = 640.0;
 const HEIGHT: f64 = 300.0;
@@ -10,95 +10,92 @@ const RIGHT: f64 = 16.0;
 const TOP: f64 = 34.0;
 const BOTTOM: f64 = 46.0;
 
-/// Colours for a light ground, told apart by those who see colours otherwise, too. A page may set `--s1` and so on.
+/// Colours for a light background, distinguishable with colour vision deficiency. A page may override them with `--s1` to `--s6`.
 const COLOURS: [&str; 6] = ["#0b62c4", "#d1660a", "#1a8a5a", "#a03fa8", "#7a6a00", "#b3263a"];
 
-/// An axis.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Axis {
-    /// What it shows, with its unit.
+    /// Quantity with its unit.
     pub label: String,
-    /// Equal steps are equal factors.
     pub log: bool,
-    /// It reaches down to zero.
+    /// The axis includes zero.
     pub from_zero: bool,
-    /// Names in place of numbers: the value n stands under the n-th, from zero.
+    /// Category names instead of numbers; value n is the n-th name, from zero.
     pub names: Vec<String>,
 }
 
 impl Axis {
-    /// Even steps, from zero.
+    /// Returns a linear axis that includes zero.
     pub fn even(label: &str) -> Axis {
         Axis { label: label.to_owned(), from_zero: true, ..Axis::default() }
     }
 
-    /// Even steps about the values.
+    /// Returns a linear axis around the values.
     pub fn close(label: &str) -> Axis {
         Axis { label: label.to_owned(), ..Axis::default() }
     }
 
-    /// Equal steps are equal factors.
+    /// Returns a logarithmic axis.
     pub fn log(label: &str) -> Axis {
         Axis { label: label.to_owned(), log: true, ..Axis::default() }
     }
 
-    /// A name for each value.
+    /// Returns a category axis.
     pub fn named(label: &str, names: Vec<String>) -> Axis {
         Axis { label: label.to_owned(), names, ..Axis::default() }
     }
 }
 
-/// How the values of a series are drawn.
+/// The marks of a series with their values.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Mark {
-    /// Points joined by a line; one that is no number is a gap in it.
+    /// Points joined by a line; a point that is not finite leaves a gap.
     Line(Vec<(f64, f64)>),
     /// The area between two values at each x.
     Area(Vec<(f64, f64, f64)>),
-    /// The same, so faint that lines are seen on it.
+    /// A transparent area, for use behind lines.
     Band(Vec<(f64, f64, f64)>),
     /// A point with its interval: x, low, value, high.
     Whisker(Vec<(f64, f64, f64, f64)>),
 }
 
-/// A series.
+/// A series of a plot.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Series {
-    /// Its name in the legend; none without one.
+pub struct PlotSeries {
+    /// Name in the legend; an empty name is not listed.
     pub name: String,
-    /// Which colour, from zero.
+    /// Index of the colour, from zero.
     pub colour: usize,
-    /// Its values.
     pub mark: Mark,
-    /// Is a line of dashes, so that what lies under it is seen?
+    /// Draw a dashed line.
     pub dashed: bool,
 }
 
-impl Series {
-    /// A line.
-    pub fn line(name: &str, colour: usize, points: Vec<(f64, f64)>) -> Series {
-        Series { name: name.to_owned(), colour, mark: Mark::Line(points), dashed: false }
+impl PlotSeries {
+    /// Returns a series drawn as a line.
+    pub fn line(name: &str, colour: usize, points: Vec<(f64, f64)>) -> PlotSeries {
+        PlotSeries { name: name.to_owned(), colour, mark: Mark::Line(points), dashed: false }
     }
 
-    /// An area.
-    pub fn area(name: &str, colour: usize, points: Vec<(f64, f64, f64)>) -> Series {
-        Series { name: name.to_owned(), colour, mark: Mark::Area(points), dashed: false }
+    /// Returns a series drawn as an area.
+    pub fn area(name: &str, colour: usize, points: Vec<(f64, f64, f64)>) -> PlotSeries {
+        PlotSeries { name: name.to_owned(), colour, mark: Mark::Area(points), dashed: false }
     }
 
-    /// A faint area.
-    pub fn band(name: &str, colour: usize, points: Vec<(f64, f64, f64)>) -> Series {
-        Series { name: name.to_owned(), colour, mark: Mark::Band(points), dashed: false }
+    /// Returns a transparent area.
+    pub fn band(name: &str, colour: usize, points: Vec<(f64, f64, f64)>) -> PlotSeries {
+        PlotSeries { name: name.to_owned(), colour, mark: Mark::Band(points), dashed: false }
     }
 
-    /// Points with intervals.
-    pub fn whiskers(name: &str, colour: usize, points: Vec<(f64, f64, f64, f64)>) -> Series {
-        Series { name: name.to_owned(), colour, mark: Mark::Whisker(points), dashed: false }
+    /// Returns points with intervals.
+    pub fn whiskers(name: &str, colour: usize, points: Vec<(f64, f64, f64, f64)>) -> PlotSeries {
+        PlotSeries { name: name.to_owned(), colour, mark: Mark::Whisker(points), dashed: false }
     }
 
-    /// The same line of dashes: what it covers is seen between them.
+    /// Returns the same line, dashed, so that a line below it stays visible.
     #[must_use]
-    pub fn dashed(self) -> Series {
-        Series { dashed: true, ..self }
+    pub fn dashed(self) -> PlotSeries {
+        PlotSeries { dashed: true, ..self }
     }
 
     fn xs(&self) -> Vec<f64> {
@@ -118,62 +115,59 @@ impl Series {
     }
 }
 
-/// A plot.
+/// A plot with axes and series.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Plot {
-    /// What it shows.
     pub title: String,
-    /// Across.
     pub x: Axis,
-    /// Up.
     pub y: Axis,
-    /// What is drawn, the first at the bottom.
-    pub series: Vec<Series>,
+    /// Series in drawing order; the first is at the bottom.
+    pub series: Vec<PlotSeries>,
 }
 
 impl Plot {
-    /// A plot without series yet.
+    /// Returns a plot without series.
     pub fn new(title: &str, x: Axis, y: Axis) -> Plot {
         Plot { title: title.to_owned(), x, y, series: Vec::new() }
     }
 
-    /// One series more.
-    pub fn with(mut self, series: Series) -> Plot {
+    /// Adds a series above the others.
+    pub fn with(mut self, series: PlotSeries) -> Plot {
         self.series.push(series);
         self
     }
 
-    /// Is there anything to see?
+    /// Returns whether no series has a finite value.
     pub fn is_empty(&self) -> bool {
         self.series.iter().all(|series| series.ys().iter().all(|value| !value.is_finite()))
     }
 
-    /// The picture, for within a page.
+    /// Renders the plot as SVG for a page.
     pub fn svg(&self) -> String {
         self.picture("")
     }
 
-    /// The picture as a document of its own, on a white ground.
+    /// Renders the plot as a standalone SVG document with a white background.
     pub fn document(&self) -> String {
         self.picture("<rect width=\"100%\" height=\"100%\" fill=\"white\"/>\n")
     }
 
     fn picture(&self, ground: &str) -> String {
-        let xs = self.series.iter().flat_map(Series::xs);
+        let xs = self.series.iter().flat_map(PlotSeries::xs);
         let x = match self.x.names.len() {
-            0 => Scale::of(xs, self.x.log, self.x.from_zero),
-            names => Scale::of([-0.5, names as f64 - 0.5].into_iter(), false, false),
+            0 => AxisScale::of(xs, self.x.log, self.x.from_zero),
+            names => AxisScale::of([-0.5, names as f64 - 0.5].into_iter(), false, false),
         };
-        let y = Scale::of(self.series.iter().flat_map(Series::ys), self.y.log, self.y.from_zero).rounded();
+        let y = AxisScale::of(self.series.iter().flat_map(PlotSeries::ys), self.y.log, self.y.from_zero).rounded();
         let right = WIDTH - RIGHT;
         let foot = HEIGHT - BOTTOM;
-        let at = Places { x, y };
+        let at = PlotArea { x, y };
         let mut svg = format!(
             "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {WIDTH} {HEIGHT}\" width=\"{WIDTH}\" height=\"{HEIGHT}\" \
              role=\"img\" aria-label=\"{title}\" font-family=\"system-ui,sans-serif\" font-size=\"12\" fill=\"var(--ink,#222)\">\n{ground}\
              <title>{title}</title>\n\
              <text x=\"{LEFT}\" y=\"15\" font-weight=\"600\">{title}</text>\n",
-            title = marked(&self.title)
+            title = escaped(&self.title)
         );
         for tick in y.ticks() {
             svg.push_str(&format!(
@@ -188,7 +182,7 @@ impl Plot {
         let ticks: Vec<(f64, String)> = match self.x.names.len() {
             0 => x.ticks().into_iter().map(|tick| (tick, label(tick))).collect(),
             names => {
-                // As many as can be read.
+                // At most 16 names, so that they stay readable.
                 let every = names.div_ceil(16);
                 let shown = self.x.names.iter().enumerate().filter(|(place, _)| place % every == 0);
                 shown.map(|(place, name)| (place as f64, short(name))).collect()
@@ -201,7 +195,7 @@ impl Plot {
                 at.x(tick),
                 foot + 4.0,
                 foot + 17.0,
-                marked(&text)
+                escaped(&text)
             ));
         }
         for series in &self.series {
@@ -213,17 +207,17 @@ impl Plot {
              <text x=\"14\" y=\"{:.1}\" text-anchor=\"middle\" transform=\"rotate(-90 14 {:.1})\">{}</text>\n",
             (LEFT + right) / 2.0,
             HEIGHT - 8.0,
-            marked(&self.x.label),
+            escaped(&self.x.label),
             (TOP + foot) / 2.0,
             (TOP + foot) / 2.0,
-            marked(&self.y.label)
+            escaped(&self.y.label)
         ));
         svg + &self.legend() + "</svg>\n"
     }
 
-    /// Names of the series, from the right end of the title's line or the line below it.
+    /// Renders the names of the series below the title.
     fn legend(&self) -> String {
-        let named: Vec<&Series> = self.series.iter().filter(|series| !series.name.is_empty()).collect();
+        let named: Vec<&PlotSeries> = self.series.iter().filter(|series| !series.name.is_empty()).collect();
         let areas = named.iter().any(|series| matches!(series.mark, Mark::Area(_)));
         if named.len() < 2 && !areas {
             return String::new();
@@ -243,7 +237,7 @@ impl Plot {
             text.push_str(&format!(
                 "{swatch}<text x=\"{:.1}\" y=\"29\" font-size=\"11\">{}</text>\n",
                 x + 14.0,
-                marked(&series.name)
+                escaped(&series.name)
             ));
             x += 14.0 + 6.3 * series.name.chars().count() as f64 + 14.0;
         }
@@ -251,12 +245,12 @@ impl Plot {
     }
 }
 
-/// What stands before a name in the legend.
+/// Renders the colour sample before a name in the legend.
 fn rectangle(x: f64, colour: &str, more: &str) -> String {
     format!("<rect x=\"{x:.1}\" y=\"21\" width=\"10\" height=\"8\" fill=\"{colour}\"{more}/>")
 }
 
-/// A name that fits under an axis.
+/// Truncates a name to 16 characters.
 fn short(name: &str) -> String {
     match name.char_indices().nth(16) {
         Some((end, _)) => format!("{}…", &name[..end]),
@@ -269,14 +263,14 @@ fn colour(number: usize) -> String {
     format!("var(--s{},{})", place + 1, COLOURS[place])
 }
 
-/// From values to places in the picture.
+/// Converts values to coordinates of the image.
 #[derive(Clone, Copy)]
-struct Places {
-    x: Scale,
-    y: Scale,
+struct PlotArea {
+    x: AxisScale,
+    y: AxisScale,
 }
 
-impl Places {
+impl PlotArea {
     fn x(&self, value: f64) -> f64 {
         LEFT + self.x.place(value) * (WIDTH - LEFT - RIGHT)
     }
@@ -285,7 +279,7 @@ impl Places {
         TOP + (1.0 - self.y.place(value)) * (HEIGHT - TOP - BOTTOM)
     }
 
-    fn draw(&self, series: &Series) -> String {
+    fn draw(&self, series: &PlotSeries) -> String {
         let colour = colour(series.colour);
         match &series.mark {
             Mark::Line(points) => {
@@ -299,7 +293,7 @@ impl Places {
                         places.join(" ")
                     ));
                 }
-                // Few points are seen one by one.
+                // Mark the points individually if there are few.
                 if points.len() <= 40 {
                     for (x, y) in points.iter().filter(|(x, y)| x.is_finite() && y.is_finite()) {
                         text.push_str(&format!(
@@ -307,7 +301,7 @@ impl Places {
                             self.x(*x),
                             self.y(*y),
                             if series.dashed { 1.5 } else { 2.6 },
-                            marked(&series.name),
+                            escaped(&series.name),
                             label(*y),
                             label(*x)
                         ));
@@ -319,7 +313,7 @@ impl Places {
                 let opacity = if matches!(series.mark, Mark::Area(_)) { 0.6 } else { 0.2 };
                 let points: Vec<_> =
                     points.iter().filter(|(x, a, b)| x.is_finite() && a.is_finite() && b.is_finite()).collect();
-                // A single value has some width, too.
+                // A single value is drawn with some width.
                 let wide = if points.len() == 1 { 24.0 } else { 0.0 };
                 let top = points.iter().flat_map(|(x, _, high)| {
                     [-wide, wide]
@@ -365,7 +359,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_plot_is_well_formed_whatever_it_is_given_and_names_nothing_outside() {
+    fn svg_is_well_formed_for_any_values() {
         let odd = [f64::NAN, f64::INFINITY, -1.0, 0.0, 1e300];
         let line = odd.iter().flat_map(|x| odd.iter().map(|y| (*x, *y))).collect();
         let area = odd.iter().map(|v| (*v, 0.0, *v)).collect();
@@ -373,9 +367,9 @@ mod tests {
         for log in [false, true] {
             let axis = |label: &str| Axis { log, ..Axis::even(label) };
             let plot = Plot::new("<&>", axis("\"x\""), axis("y"))
-                .with(Series::line("a", 0, Vec::clone(&line)))
-                .with(Series::area("b", 1, Vec::clone(&area)))
-                .with(Series::whiskers("c", 7, Vec::clone(&whiskers)));
+                .with(PlotSeries::line("a", 0, Vec::clone(&line)))
+                .with(PlotSeries::area("b", 1, Vec::clone(&area)))
+                .with(PlotSeries::whiskers("c", 7, Vec::clone(&whiskers)));
             let svg = plot.svg();
             assert!(
                 svg.starts_with("<svg ") && svg.ends_with("</svg>\n") && !svg.contains("NaN") && !svg.contains("inf")
@@ -386,17 +380,17 @@ mod tests {
     }
 
     #[test]
-    fn a_gap_in_a_line_parts_it_and_areas_stand_on_each_other() {
+    fn a_gap_splits_a_line() {
         let plot = Plot::new("t", Axis::even("x"), Axis::even("y"))
-            .with(Series::line("", 0, vec![(0.0, 1.0), (1.0, f64::NAN), (2.0, 1.0), (3.0, 2.0)]))
-            .with(Series::area("", 1, vec![(0.0, 0.0, 1.0), (3.0, 1.0, 2.0)]));
+            .with(PlotSeries::line("", 0, vec![(0.0, 1.0), (1.0, f64::NAN), (2.0, 1.0), (3.0, 2.0)]))
+            .with(PlotSeries::area("", 1, vec![(0.0, 0.0, 1.0), (3.0, 1.0, 2.0)]));
         let svg = plot.svg();
         assert_eq!((svg.matches("<polyline").count(), svg.matches("<polygon").count()), (2, 1));
         assert_eq!(svg.matches("dasharray").count(), 0);
-        let over = |name: &str| Series::line(name, 2, vec![(0.0, 1.0), (3.0, 2.0)]);
+        let over = |name: &str| PlotSeries::line(name, 2, vec![(0.0, 1.0), (3.0, 2.0)]);
         let dashed = plot.with(over("under")).with(over("over").dashed()).svg();
         assert!(dashed.contains("stroke-dasharray") && dashed.contains("h4m2 0h4"), "{dashed}");
-        let plot = Plot::new("t", Axis::even("x"), Axis::even("y")).with(Series::line("", 0, vec![(0.0, 1.0)]));
+        let plot = Plot::new("t", Axis::even("x"), Axis::even("y")).with(PlotSeries::line("", 0, vec![(0.0, 1.0)]));
         assert!(!plot.is_empty() && Plot::new("t", Axis::even("x"), Axis::even("y")).is_empty());
     }
 }

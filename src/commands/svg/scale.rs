@@ -1,16 +1,16 @@
-//! From a value to a place on an axis, and where the axis is labelled.
+//! The scale of an axis: positions of values, and ticks.
 
-/// The range of an axis and how it is divided.
+/// The range of an axis.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(super) struct Scale {
+pub(super) struct AxisScale {
     low: f64,
     high: f64,
     log: bool,
 }
 
-impl Scale {
-    /// A scale that holds all `values`; on a logarithmic one only positive ones count.
-    pub(super) fn of(values: impl Iterator<Item = f64>, log: bool, from_zero: bool) -> Scale {
+impl AxisScale {
+    /// Returns a scale that contains all finite `values`; a logarithmic scale ignores values that are not positive.
+    pub(super) fn of(values: impl Iterator<Item = f64>, log: bool, from_zero: bool) -> AxisScale {
         let usable = values.filter(|value| value.is_finite() && (!log || *value > 0.0));
         let (mut low, mut high) =
             usable.fold((f64::INFINITY, f64::NEG_INFINITY), |(low, high), value| (low.min(value), high.max(value)));
@@ -18,11 +18,11 @@ impl Scale {
             (low, high) = if log { (1.0, 10.0) } else { (0.0, 1.0) };
         }
         if log {
-            // At least half a decade, or no two ticks fit.
+            // At least half a decade, so that two ticks fit.
             if high / low < 3.2 {
                 (low, high) = (low / 1.8, high * 1.8);
             }
-            return Scale { low, high, log };
+            return AxisScale { low, high, log };
         }
         if from_zero {
             (low, high) = (low.min(0.0), high.max(0.0));
@@ -31,11 +31,11 @@ impl Scale {
             let room = if high == 0.0 { 1.0 } else { high.abs() * 0.5 };
             (low, high) = if from_zero && low >= 0.0 { (0.0, high + room) } else { (low - room, high + room) };
         }
-        Scale { low, high, log }
+        AxisScale { low, high, log }
     }
 
-    /// Widen it to ticks at both ends.
-    pub(super) fn rounded(mut self) -> Scale {
+    /// Extends a linear scale to ticks at both ends.
+    pub(super) fn rounded(mut self) -> AxisScale {
         if !self.log {
             let step = step((self.high - self.low) / 5.0);
             self.low = (self.low / step + 1e-9).floor() * step;
@@ -44,7 +44,7 @@ impl Scale {
         self
     }
 
-    /// Where `value` lies: 0 at the low end, 1 at the high one.
+    /// Returns the position of `value`: 0 at the low end, 1 at the high end.
     pub(super) fn place(&self, value: f64) -> f64 {
         let at = match self.log {
             true => (value.max(self.low).log10() - self.low.log10()) / (self.high.log10() - self.low.log10()),
@@ -53,7 +53,7 @@ impl Scale {
         if at.is_finite() { at.clamp(0.0, 1.0) } else { 0.0 }
     }
 
-    /// Values to label.
+    /// Returns the values of the ticks.
     pub(super) fn ticks(&self) -> Vec<f64> {
         if !self.log {
             let step = step((self.high - self.low) / 5.0);
@@ -75,7 +75,7 @@ impl Scale {
     }
 }
 
-/// The next of 1, 2, 5, 10, 20 ... that is not below `least`.
+/// Returns the smallest number of the series 1, 2, 5, 10, 20 ... that is at least `least`.
 fn step(least: f64) -> f64 {
     if !(least.is_finite() && least > 0.0) {
         return 1.0;
@@ -85,7 +85,7 @@ fn step(least: f64) -> f64 {
     digit * decade
 }
 
-/// A number as an axis shows it.
+/// Formats a number for an axis.
 pub(super) fn label(value: f64) -> String {
     let size = value.abs();
     let (value, unit) = match size {
@@ -116,18 +116,18 @@ mod tests {
 
     #[test]
     fn ticks_are_round_and_within_the_scale() {
-        let scale = Scale::of([3.0, 47.0].into_iter(), false, true).rounded();
+        let scale = AxisScale::of([3.0, 47.0].into_iter(), false, true).rounded();
         assert_eq!(scale.ticks(), [0.0, 10.0, 20.0, 30.0, 40.0, 50.0]);
-        let log = Scale::of([2.0, 800.0, 0.0, f64::NAN].into_iter(), true, false);
+        let log = AxisScale::of([2.0, 800.0, 0.0, f64::NAN].into_iter(), true, false);
         assert_eq!(log.ticks(), [3.0, 10.0, 30.0, 100.0, 300.0]);
         assert_eq!((log.place(2.0), log.place(0.0), log.place(1e9)), (0.0, 0.0, 1.0));
     }
 
     #[test]
-    fn nothing_one_value_and_zeros_have_a_scale_too() {
+    fn empty_and_constant_input_has_a_scale() {
         for values in [vec![], vec![0.0], vec![5.0], vec![f64::NAN], vec![-3.0, -3.0]] {
             for (log, from_zero) in [(false, false), (false, true), (true, false)] {
-                let scale = Scale::of(values.iter().copied(), log, from_zero).rounded();
+                let scale = AxisScale::of(values.iter().copied(), log, from_zero).rounded();
                 assert!(!scale.ticks().is_empty() && scale.high > scale.low, "{values:?} {log}: {scale:?}");
                 assert!((0.0..=1.0).contains(&scale.place(f64::NAN)));
             }

@@ -1,10 +1,10 @@
-//! `mcctl up`: a whole store in one process on this machine, checked with a round trip, and what to paste to use it.
+//! `mcctl up`: a complete store in one process on this machine, checked with a round trip, and the settings of its clients.
 //!
-//! Nothing is left when it ends: everything is memory of this process.
+//! Everything is memory of this process, so nothing remains when it ends.
 
-mod check;
 mod paste;
 mod ports;
+mod round_trip;
 mod sim;
 
 use std::fmt;
@@ -13,35 +13,36 @@ use std::time::Duration;
 
 use serde::Serialize;
 
+use crate::commands::args::ValueError;
 use crate::commands::error::{Exit, Failure, Outcome};
-use crate::commands::listen::Listen;
-use crate::commands::logging::{self, FileOptions};
+use crate::commands::listen::ListenAddress;
+use crate::commands::logging::{self, LogFileOptions};
 use crate::commands::output;
 use crate::commands::runtime::{self, Signals};
 use crate::commands::serve;
-use crate::commands::serve::assembly::{Assembly, Cleanup, Plan};
+use crate::commands::serve::master_process::{MasterPlan, MasterProcess, MetadataCleanup};
 use crate::commands::serve::node::{self, NodePlan, NodePorts, RunningNode};
 use crate::commands::transport::TransportArgs;
-use crate::commands::up::check::Checked;
-use crate::commands::up::paste::{Place, SGLANG_FLAGS};
-use crate::commands::up::ports::Wanted;
-use crate::commands::up::sim::{Sim, SimDocument};
+use crate::commands::up::paste::{SGLANG_FLAGS, StoreAddresses};
+use crate::commands::up::ports::PortRequest;
+use crate::commands::up::round_trip::RoundTrip;
+use crate::commands::up::sim::{LocalSim, SimDocument};
 use crate::engine::base::ByteSize;
-use crate::engine::base::size::ParseSizeError;
+
 use crate::engine::env::processors;
 use crate::engine::master::MasterConfig;
 
-/// What the store is to be.
+/// Flags of `mcctl up`.
 #[derive(Debug, clap::Args)]
 pub struct Args {
-    /// Memory that the node contributes, allocated as it is used: bytes, or with kb, mb, gb, tb (powers of 1024, as with KiB)
+    /// Memory that the node contributes: bytes, or with kb, mb, gb, tb (powers of 1024); pages are allocated on first use
     #[arg(long, value_name = "SIZE", default_value = "1GiB", value_parser = segment_size)]
     segment_size: SegmentSize,
-    /// Address that everything listens on and is called by
+    /// Address that all services listen on
     #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1")]
     host: IpAddr,
-    /// How nodes and clients find each other: http (a metadata service in this process) or P2PHANDSHAKE
-    #[arg(long, value_name = "HOW", default_value = "http", value_parser = ["http", "P2PHANDSHAKE"])]
+    /// Metadata mode: http (a metadata service in this process) or P2PHANDSHAKE
+    #[arg(long, value_name = "MODE", default_value = "http", value_parser = ["http", "P2PHANDSHAKE"])]
     metadata: String,
     /// RPC port of the master [default: 50051 if it is free, else any]
     #[arg(long, value_name = "PORT")]
@@ -55,41 +56,41 @@ pub struct Args {
     /// REST port of the node [default: 8081 if it is free, else any]
     #[arg(long, value_name = "PORT")]
     rest_port: Option<u16>,
-    /// A simulated SGLang endpoint on this store, too, and what to type to put load on it
+    /// Also run a simulated SGLang server on this store, and print a command that puts load on it
     #[arg(long)]
     with_sim: bool,
-    /// Its port [default: 30000 if it is free, else any]
+    /// Port of the simulated server [default: 30000 if it is free, else any]
     #[arg(long, value_name = "PORT", requires = "with_sim")]
     sim_port: Option<u16>,
     #[command(flatten)]
     transport: TransportArgs,
-    /// End after the round trip
+    /// Exit after the round trip
     #[arg(long)]
     once: bool,
-    /// One JSON document on stdout when it is ready
+    /// One JSON document on stdout when the store is ready
     #[arg(long)]
     json: bool,
     #[command(flatten)]
-    pub(in crate::commands) log: FileOptions,
+    pub(in crate::commands) log: LogFileOptions,
 }
 
-/// Size of the segment, and how it was written.
+/// Size of the segment, and the text that it was parsed from.
 #[derive(Clone, Debug)]
 struct SegmentSize {
     bytes: ByteSize,
     text: String,
 }
 
-fn segment_size(text: &str) -> Result<SegmentSize, String> {
-    let bytes: ByteSize = text.parse().map_err(|error: ParseSizeError| error.to_string())?;
+fn segment_size(text: &str) -> Result<SegmentSize, ValueError> {
+    let bytes: ByteSize = text.parse()?;
     match bytes.0 {
-        0 => Err("the node of this store must contribute memory; the smallest segment is 16mb".to_owned()),
+        0 => Err(ValueError::ZeroSegment),
         _ => Ok(SegmentSize { bytes, text: text.to_owned() }),
     }
 }
 
 impl fmt::Display for SegmentSize {
-    /// The size, after the text it was read from where that can also mean a power of 1000.
+    /// The size. If the user's unit could also mean a power of 1000, that text is shown first.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let text = self.text.to_ascii_lowercase();
         match ["kb", "mb", "gb", "tb"].iter().any(|unit| text.ends_with(unit)) {
@@ -100,20 +101,20 @@ impl fmt::Display for SegmentSize {
 }
 
 impl Args {
-    /// Run it until a signal ends it.
+    /// Run the store until a signal.
     ///
     /// # Errors
-    /// What the user has to know.
+    /// A part of the store cannot start, or the round trip fails.
     pub fn run(self) -> Outcome {
         runtime::block_on(processors().clamp(2, THREADS_MAX), async {
             logging::mark_service();
             let mut signals = Signals::take_with_hangup()?;
             let mut store = tokio::select! {
-                store = Store::start(&self) => store?,
+                store = LocalStore::start(&self) => store?,
                 signal = signals.next() => return Ok(interrupted(signal)),
             };
             let checked = tokio::select! {
-                checked = check::round_trip(&store.node_plan) => checked,
+                checked = round_trip::round_trip(&store.node_plan) => checked,
                 signal = signals.next() => {
                     store.stop().await;
                     return Ok(interrupted(signal));
@@ -123,30 +124,30 @@ impl Args {
                 Ok(checked) => store.simulate(&self).await.map(|()| checked),
                 failure => failure,
             };
-            let told = checked.and_then(|checked| self.tell(&store, &checked));
-            if told.is_ok() && !self.once {
+            let printed = checked.and_then(|checked| self.print(&store, &checked));
+            if printed.is_ok() && !self.once {
                 tokio::select! {
                     signal = signals.next() => output::say(format!("{signal}: stopping")),
-                    never = store.assembly.work() => match never {},
+                    never = store.master.work() => match never {},
                 }
             }
             store.stop().await;
-            told.map(|()| Exit::Done)
+            printed.map(|()| Exit::Done)
         })
     }
 
-    /// Say where it is, and what to paste.
-    fn tell(&self, store: &Store, checked: &Checked) -> Result<(), Failure> {
-        let place = store.place();
-        let environment = paste::environment(&place);
+    /// Print the addresses of the store and the settings of its clients.
+    fn print(&self, store: &LocalStore, checked: &RoundTrip) -> Result<(), Failure> {
+        let addresses = store.addresses();
+        let environment = paste::environment(&addresses);
         if self.json {
-            return output::json(&Document {
+            return output::json(&UpDocument {
                 schema: "mcctl.up/1",
                 ready: true,
                 pid: std::process::id(),
-                master: place.master.to_string(),
-                admin: format!("http://{}", place.admin),
-                metadata: place.metadata.clone(),
+                master: addresses.master.to_string(),
+                admin: format!("http://{}", addresses.admin),
+                metadata: addresses.metadata.clone(),
                 node: store.node.node.name().to_string(),
                 segment_bytes: self.segment_size.bytes.0,
                 rest: format!("http://{}", store.node.rest_at()),
@@ -167,63 +168,63 @@ impl Args {
             "master    RPC {}, admin http://{}\n\
              metadata  {}\n\
              node      {} contributes {}, REST http://{}\n\
-             check     {} put, read back over {}, compared and removed in {:.1} ms\n\
+             check     put {}, read back over {}, compared and removed in {:.1} ms\n\
              \n\
-             # the environment of a client: Python, SGLang or another store node\n\
+             # environment of a client: Python, SGLang or another store node\n\
              {}\n\
-             # SGLang with this store as the third tier of its cache\n\
+             # SGLang with this store as L3 of its cache\n\
              python -m sglang.launch_server --model-path MODEL \\\n  {}\n\
              \n\
-             # try it, in another shell\n\
+             # try it in another shell\n\
              {program} store put greeting --value hello{link}{protocol}\n\
              {program} store get greeting{link}{protocol}\n\
              {program} store ls --long{link}\n\
              {program} status{link}\n\
              \n",
-            place.master,
-            place.admin,
-            place.metadata,
+            addresses.master,
+            addresses.admin,
+            addresses.metadata,
             store.node.node.name(),
             self.segment_size,
             store.node.rest_at(),
             ByteSize(checked.bytes),
-            place.protocol.to_uppercase(),
+            addresses.protocol.to_uppercase(),
             checked.total_ms,
             paste::shell(&environment),
             paste::flag_lines(),
             program = program(),
-            link = paste::link(&place),
-            protocol = if place.protocol == "rdma" { " --protocol rdma" } else { "" },
+            link = paste::connect_flags(&addresses),
+            protocol = if addresses.protocol == "rdma" { " --protocol rdma" } else { "" },
         );
         output::data(text)?;
         if let Some(sim) = &store.sim {
             output::data(sim.text(&program()))?;
         }
         output::line(if self.once {
-            "ready; the round trip is done, and this store ends"
+            "ready; the round trip succeeded, stopping the store"
         } else {
-            "ready; Ctrl-C ends it"
+            "ready; stop with Ctrl-C"
         })
     }
 }
 
-/// Threads for everything but RPC calls and the moving of bytes.
+/// Threads besides those of the RPC and the transfer engine.
 const THREADS_MAX: usize = 4;
-/// The master is in this process.
+/// Longest wait of the node for the master, which runs in this process.
 const MASTER_WAIT: Duration = Duration::from_secs(5);
 
 fn interrupted(signal: &str) -> Exit {
-    output::say(format!("{signal}: stopped before it was ready"));
+    output::say(format!("{signal}: stopped before the store was ready"));
     Exit::Done
 }
 
-/// How this program was called.
+/// The name by which this program was started.
 fn program() -> String {
     std::env::args().next().unwrap_or_else(|| "mcctl".to_owned())
 }
 
 #[derive(Serialize)]
-struct Document<'a> {
+struct UpDocument<'a> {
     schema: &'static str,
     ready: bool,
     pid: u32,
@@ -234,62 +235,62 @@ struct Document<'a> {
     segment_bytes: u64,
     rest: String,
     notes: &'a [String],
-    check: &'a Checked,
+    check: &'a RoundTrip,
     #[serde(skip_serializing_if = "Option::is_none")]
     sim: Option<SimDocument>,
     environment: serde_json::Map<String, serde_json::Value>,
     sglang_flags: &'static [&'static str],
 }
 
-/// Everything that runs.
-struct Store {
-    assembly: Assembly,
+/// The running parts of the store.
+struct LocalStore {
+    master: MasterProcess,
     node: RunningNode,
     node_plan: NodePlan,
-    sim_at: Option<Listen>,
-    sim: Option<Sim>,
+    sim_at: Option<ListenAddress>,
+    sim: Option<LocalSim>,
     notes: Vec<String>,
 }
 
-impl Store {
-    async fn start(args: &Args) -> Result<Store, Failure> {
+impl LocalStore {
+    async fn start(args: &Args) -> Result<LocalStore, Failure> {
         let host = args.host.to_string();
         let mut notes = Vec::new();
-        let want = |what, flag, asked, usual| Wanted { what, flag, asked, usual };
-        let mut wanted = vec![
-            want("the master's RPC", "--rpc-port", args.rpc_port, 50051),
-            want("the admin HTTP", "--metrics-port", args.metrics_port, 9003),
-            want("the REST port", "--rest-port", args.rest_port, 8081),
+        let request = |what, flag, port, default| PortRequest { what, flag, port, default };
+        let mut requests = vec![
+            request("the master's RPC", "--rpc-port", args.rpc_port, 50051),
+            request("the admin HTTP", "--metrics-port", args.metrics_port, 9003),
+            request("the REST port", "--rest-port", args.rest_port, 8081),
         ];
         if args.metadata == "http" {
-            wanted.push(want("the metadata service", "--metadata-port", args.metadata_port, 8080));
+            requests.push(request("the metadata service", "--metadata-port", args.metadata_port, 8080));
         }
         if args.with_sim {
-            wanted.push(want("the simulator", "--sim-port", args.sim_port, 30_000));
+            requests.push(request("the simulator", "--sim-port", args.sim_port, 30_000));
         }
-        let mut listens = ports::choose(&host, &wanted, &mut notes)?.into_iter();
-        let mut next = || listens.next().expect("one for each that is wanted");
+        let mut listens = ports::choose(&host, &requests, &mut notes)?.into_iter();
+        let mut next = || listens.next().expect("one address per request");
         let (rpc, admin, rest) = (next(), next(), next());
         let metadata = if args.metadata == "http" { listens.next() } else { None };
         let sim_at = listens.next();
-        let plan = Plan {
+        let plan = MasterPlan {
             config: MasterConfig::new(rpc.at.clone()),
             rpc,
             admin,
             metadata,
-            cleanup: Cleanup::Remove,
+            cleanup: MetadataCleanup::Remove,
             report: false,
         };
         serve::allow_open_files();
-        let assembly = Assembly::start(&plan).await?;
-        let found = match &assembly.metadata_at {
+        let master = MasterProcess::start(&plan).await?;
+        let metadata = match &master.metadata_at {
             Some(at) => format!("http://{at}/metadata"),
             None => "P2PHANDSHAKE".to_owned(),
         };
         let node_plan = NodePlan {
-            master: assembly.rpc.clone(),
+            master: master.rpc.clone(),
             master_origin: "the master of this process".to_owned(),
-            metadata: node::metadata(&found, "the metadata service of this process".to_owned())?,
+            metadata: node::metadata(&metadata, "the metadata service of this process".to_owned())?,
             local_hostname: if args.host.is_ipv6() { format!("[{host}]") } else { host.clone() },
             segment: args.segment_size.bytes,
             segment_origin: format!("--segment-size {}", args.segment_size.text),
@@ -301,25 +302,27 @@ impl Store {
             waited: Duration::ZERO,
             metrics: None,
         };
-        // A signal ends the metadata service too, and with it the node's records.
+        // A signal also ends the metadata service with the node's records.
         match RunningNode::start(&node_plan, &NodePorts { rest, client_http: None }, std::future::pending()).await {
-            Ok(Some(node)) => Ok(Store { assembly, node, node_plan, sim_at, sim: None, notes }),
-            Ok(None) => unreachable!("nothing stops it"),
+            Ok(Some(node)) => Ok(LocalStore { master, node, node_plan, sim_at, sim: None, notes }),
+            Ok(None) => unreachable!("the stop future never completes"),
             Err(failure) => {
-                runtime::stop_in_time("the master", assembly.stop()).await;
-                // Its parts are in this process: no flag names others.
+                runtime::stop_in_time("the master", master.stop()).await;
+                // All parts are in this process, so advice about other addresses does not apply.
                 Err(match failure.exit {
-                    Exit::Unreachable => failure.next("see why with --log-level=info; this host may be overloaded"),
+                    Exit::Unreachable => {
+                        failure.next("check the log with --log-level=info; this host may be overloaded")
+                    }
                     _ => failure,
                 })
             }
         }
     }
 
-    fn place(&self) -> Place {
-        Place {
-            master: self.assembly.rpc.clone(),
-            admin: self.assembly.admin_at.clone(),
+    fn addresses(&self) -> StoreAddresses {
+        StoreAddresses {
+            master: self.master.rpc.clone(),
+            admin: self.master.admin_at.clone(),
             metadata: self.node_plan.metadata.to_string(),
             protocol: self.node.node.client().engine().protocol(),
             devices: self.node_plan.transport.rdma.devices.join(","),
@@ -327,10 +330,10 @@ impl Store {
         }
     }
 
-    /// Start the simulator, if one is wanted.
+    /// Start the simulator if --with-sim was given.
     async fn simulate(&mut self, args: &Args) -> Result<(), Failure> {
         if let Some(listen) = self.sim_at.take() {
-            self.sim = Some(Sim::start(&self.node_plan, &listen, args.json).await?);
+            self.sim = Some(LocalSim::start(&self.node_plan, &listen, args.json).await?);
         }
         Ok(())
     }
@@ -341,7 +344,7 @@ impl Store {
                 sim.stop().await;
             }
             self.node.stop().await;
-            self.assembly.stop().await;
+            self.master.stop().await;
         };
         runtime::stop_in_time("the store", end).await;
     }

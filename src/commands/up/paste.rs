@@ -1,55 +1,54 @@
-//! What to paste so that others use a store: environment and flags, exact.
+//! Environment variables and flags with which clients use a store, ready to paste.
 
 use crate::commands::admin;
-use crate::commands::target::RPC_PORT;
+use crate::commands::master_target::RPC_PORT;
 use crate::engine::base::HostPort;
 
-/// Where a store is.
+/// Addresses of a store and the settings of its clients.
 #[derive(Clone, Debug)]
-pub struct Place {
-    /// The master's RPC.
+pub struct StoreAddresses {
     pub master: HostPort,
-    /// Its admin HTTP.
     pub admin: HostPort,
-    /// The metadata service's URL, or `P2PHANDSHAKE`.
+    /// URL of the metadata service, or `P2PHANDSHAKE`.
     pub metadata: String,
-    /// What bytes are moved over.
+    /// `tcp` or `rdma`.
     pub protocol: &'static str,
-    /// RDMA devices, separated by ','; empty = all.
+    /// RDMA devices, separated by ','; empty: all.
     pub devices: String,
-    /// The name that a client on this host takes.
+    /// Host name for a client on this host.
     pub client_host: String,
 }
 
-/// The environment of a Mooncake client, in the order of importance. SGLang and the store service read the same names.
-pub fn environment(place: &Place) -> Vec<(&'static str, String)> {
+/// The environment of a Mooncake client, most important variables first. SGLang and the store service read the same names.
+pub fn environment(addresses: &StoreAddresses) -> Vec<(&'static str, String)> {
     let mut lines = vec![
-        ("MOONCAKE_MASTER", place.master.to_string()),
-        ("MOONCAKE_TE_META_DATA_SERVER", place.metadata.clone()),
-        ("MOONCAKE_PROTOCOL", place.protocol.to_owned()),
-        // The node of this store lends the memory; a client that lends none loses nothing when it ends.
+        ("MOONCAKE_MASTER", addresses.master.to_string()),
+        ("MOONCAKE_TE_META_DATA_SERVER", addresses.metadata.clone()),
+        ("MOONCAKE_PROTOCOL", addresses.protocol.to_owned()),
+        // The node of this store contributes the memory. A pure client loses no objects when it ends.
         ("MOONCAKE_GLOBAL_SEGMENT_SIZE", "0".to_owned()),
-        ("MOONCAKE_LOCAL_HOSTNAME", place.client_host.clone()),
-        ("MOONCAKE_MASTER_METRICS_PORT", place.admin.port.to_string()),
+        ("MOONCAKE_LOCAL_HOSTNAME", addresses.client_host.clone()),
+        ("MOONCAKE_MASTER_METRICS_PORT", addresses.admin.port.to_string()),
     ];
-    if place.protocol == "rdma" && !place.devices.is_empty() {
-        lines.insert(3, ("MOONCAKE_DEVICE", place.devices.clone()));
+    if addresses.protocol == "rdma" && !addresses.devices.is_empty() {
+        lines.insert(3, ("MOONCAKE_DEVICE", addresses.devices.clone()));
     }
     lines
 }
 
-/// Flags by which a client of this host finds the store: none where it has the default addresses. The metadata mode is found.
-pub fn link(place: &Place) -> String {
-    let is_here = place.master.host == "127.0.0.1" && place.admin.host == "127.0.0.1";
-    match (is_here, place.master.port, place.admin.port) {
+/// Flags with which a client on this host connects to the store; empty for the default addresses. The client discovers the metadata
+/// mode.
+pub fn connect_flags(addresses: &StoreAddresses) -> String {
+    let is_local = addresses.master.host == "127.0.0.1" && addresses.admin.host == "127.0.0.1";
+    match (is_local, addresses.master.port, addresses.admin.port) {
         (true, RPC_PORT, admin::PORT) => String::new(),
-        (_, _, admin::PORT) => format!(" --master {}", place.master),
-        _ => format!(" --master {} --admin {}", place.master, place.admin),
+        (_, _, admin::PORT) => format!(" --master {}", addresses.master),
+        _ => format!(" --master {} --admin {}", addresses.master, addresses.admin),
     }
 }
 
-/// The flags with which SGLang 0.5.23 uses a Mooncake store as the third tier of its cache. Layout and I/O backend are the pair that
-/// needs no GPU kernels; with a GPU `page_first` and `kernel` do, too.
+/// The flags with which SGLang 0.5.23 uses a Mooncake store as L3 of its cache. This layout and I/O backend need no GPU kernels. With a
+/// GPU, `page_first` and `kernel` work too.
 pub const SGLANG_FLAGS: &[&str] = &[
     "--enable-hierarchical-cache",
     "--hicache-ratio",
@@ -64,7 +63,7 @@ pub const SGLANG_FLAGS: &[&str] = &[
     "wait_complete",
 ];
 
-/// The flags, one with its value a line.
+/// The flags, each with its value on its own line.
 pub fn flag_lines() -> String {
     let mut text = String::new();
     for word in SGLANG_FLAGS {
@@ -79,12 +78,12 @@ pub fn flag_lines() -> String {
     text
 }
 
-/// As lines of a shell.
+/// The environment as shell commands.
 pub fn shell(environment: &[(&'static str, String)]) -> String {
     environment.iter().map(|(name, value)| format!("export {name}={}\n", quoted(value))).collect()
 }
 
-/// `text` as one word of a shell.
+/// `text` quoted as one shell word.
 fn quoted(text: &str) -> String {
     let plain = |c: char| c.is_ascii_alphanumeric() || "-_./:@%+,=".contains(c);
     if !text.is_empty() && text.chars().all(plain) {
@@ -98,8 +97,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_environment_is_one_that_a_shell_takes() {
-        let place = Place {
+    fn the_environment_is_valid_shell() {
+        let tcp = StoreAddresses {
             master: HostPort::new("127.0.0.1", 50051),
             admin: HostPort::new("127.0.0.1", 9003),
             metadata: "http://127.0.0.1:8080/metadata".to_owned(),
@@ -107,7 +106,7 @@ mod tests {
             devices: String::new(),
             client_host: "127.0.0.1".to_owned(),
         };
-        insta::assert_snapshot!(shell(&environment(&place)), @r"
+        insta::assert_snapshot!(shell(&environment(&tcp)), @r"
         export MOONCAKE_MASTER=127.0.0.1:50051
         export MOONCAKE_TE_META_DATA_SERVER=http://127.0.0.1:8080/metadata
         export MOONCAKE_PROTOCOL=tcp
@@ -115,14 +114,14 @@ mod tests {
         export MOONCAKE_LOCAL_HOSTNAME=127.0.0.1
         export MOONCAKE_MASTER_METRICS_PORT=9003
         ");
-        let rdma = Place { protocol: "rdma", devices: "rxe0,rxe1".to_owned(), ..place };
+        let rdma = StoreAddresses { protocol: "rdma", devices: "rxe0,rxe1".to_owned(), ..tcp };
         let lines = shell(&environment(&rdma));
         assert!(lines.contains("MOONCAKE_PROTOCOL=rdma\nexport MOONCAKE_DEVICE=rxe0,rxe1\n"), "{lines}");
     }
 
     #[test]
     fn a_store_at_the_default_addresses_needs_no_flags() {
-        let place = |rpc: u16, admin: u16| Place {
+        let addresses = |rpc: u16, admin: u16| StoreAddresses {
             master: HostPort::new("127.0.0.1", rpc),
             admin: HostPort::new("127.0.0.1", admin),
             metadata: "http://127.0.0.1:8081/metadata".to_owned(),
@@ -130,13 +129,13 @@ mod tests {
             devices: String::new(),
             client_host: "127.0.0.1".to_owned(),
         };
-        assert_eq!(link(&place(50051, 9003)), "");
-        assert_eq!(link(&place(50052, 9003)), " --master 127.0.0.1:50052");
-        assert_eq!(link(&place(50051, 9004)), " --master 127.0.0.1:50051 --admin 127.0.0.1:9004");
+        assert_eq!(connect_flags(&addresses(50051, 9003)), "");
+        assert_eq!(connect_flags(&addresses(50052, 9003)), " --master 127.0.0.1:50052");
+        assert_eq!(connect_flags(&addresses(50051, 9004)), " --master 127.0.0.1:50051 --admin 127.0.0.1:9004");
     }
 
     #[test]
-    fn a_value_that_a_shell_would_read_otherwise_is_quoted() {
+    fn shell_metacharacters_are_quoted() {
         assert_eq!(quoted("[::1]:50051"), "'[::1]:50051'");
         assert_eq!(quoted("it's"), r"'it'\''s'");
         assert_eq!(quoted(""), "''");

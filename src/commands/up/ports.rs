@@ -1,50 +1,50 @@
-//! The usual port of a service if it is free, else another.
+//! Port selection: the default port of a service if it is free, else any free port.
 
 use crate::commands::error::Failure;
-use crate::commands::listen::{Listen, check_collisions};
+use crate::commands::listen::{ListenAddress, check_collisions};
 use crate::engine::base::HostPort;
 use crate::engine::sys::ports;
 
-/// One listener, and the port that it wants.
+/// The port of one service.
 #[derive(Clone, Copy, Debug)]
-pub struct Wanted {
-    /// What listens.
+pub struct PortRequest {
+    /// The service, as errors name it.
     pub what: &'static str,
-    /// The flag that chooses its port.
+    /// The flag that sets the port.
     pub flag: &'static str,
-    /// The port that the flag names.
-    pub asked: Option<u16>,
-    /// The port without the flag.
-    pub usual: u16,
+    /// Value of the flag.
+    pub port: Option<u16>,
+    /// Port without the flag.
+    pub default: u16,
 }
 
-/// Where each of `wanted` listens on `host`: at the port that was asked for, or at its usual one if that is free, or at any. Says in
-/// `notes` who has a usual one. A port may be lost between here and the bind, which is then an error as everywhere.
+/// The address on `host` for each of `requests`: the requested port, else the default port if it is free, else any port. A default port
+/// in use is reported in `notes`. A port that is taken before the caller binds it causes the usual error.
 ///
 /// # Errors
-/// Two are asked to listen on one port.
-pub fn choose(host: &str, wanted: &[Wanted], notes: &mut Vec<String>) -> Result<Vec<Listen>, Failure> {
-    let listens: Vec<Listen> = wanted.iter().map(|one| place(host, one, wanted, notes)).collect();
+/// Two requests have the same port.
+pub fn choose(host: &str, requests: &[PortRequest], notes: &mut Vec<String>) -> Result<Vec<ListenAddress>, Failure> {
+    let listens: Vec<ListenAddress> = requests.iter().map(|one| address(host, one, requests, notes)).collect();
     check_collisions(&listens)?;
     Ok(listens)
 }
 
-fn place(host: &str, one: &Wanted, all: &[Wanted], notes: &mut Vec<String>) -> Listen {
-    let Wanted { what, flag, asked, usual } = *one;
-    let (port, origin) = if let Some(port) = asked {
+fn address(host: &str, one: &PortRequest, all: &[PortRequest], notes: &mut Vec<String>) -> ListenAddress {
+    let PortRequest { what, flag, port, default } = *one;
+    let (port, origin) = if let Some(port) = port {
         (port, format!("{flag} {port} (command line)"))
-    } else if let Some(holder) = holder(host, usual, all) {
-        notes.push(format!("port {usual} is taken by {holder}: {what} takes another one"));
+    } else if let Some(holder) = holder(host, default, all) {
+        notes.push(format!("port {default} is in use by {holder}: {what} uses another port"));
         (0, format!("{flag}, any free port"))
     } else {
-        (usual, format!("{flag} {usual} (default)"))
+        (default, format!("{flag} {default} (default)"))
     };
-    Listen { what, at: HostPort::new(host, port), origin, host_origin: format!("--host {host}") }
+    ListenAddress { what, at: HostPort::new(host, port), origin, host_origin: format!("--host {host}") }
 }
 
-/// Who has `port`, or will.
-fn holder(host: &str, port: u16, all: &[Wanted]) -> Option<String> {
-    if let Some(other) = all.iter().find(|other| other.asked == Some(port)) {
+/// The process that holds `port`, or the flag that requests it.
+fn holder(host: &str, port: u16, all: &[PortRequest]) -> Option<String> {
+    if let Some(other) = all.iter().find(|other| other.port == Some(port)) {
         return Some(format!("{} {port}", other.flag));
     }
     let is_free = std::net::TcpListener::bind((host, port)).is_ok();
@@ -55,38 +55,38 @@ fn holder(host: &str, port: u16, all: &[Wanted]) -> Option<String> {
 mod tests {
     use super::*;
 
-    const RPC: Wanted = Wanted { what: "the RPC", flag: "--rpc-port", asked: None, usual: 0 };
-    const ADMIN: Wanted = Wanted { what: "the admin HTTP", flag: "--metrics-port", asked: None, usual: 0 };
+    const RPC: PortRequest = PortRequest { what: "the RPC", flag: "--rpc-port", port: None, default: 0 };
+    const ADMIN: PortRequest = PortRequest { what: "the admin HTTP", flag: "--metrics-port", port: None, default: 0 };
 
-    fn choose_ports(wanted: &[Wanted]) -> Result<(Vec<u16>, Vec<String>), Failure> {
+    fn choose_ports(requests: &[PortRequest]) -> Result<(Vec<u16>, Vec<String>), Failure> {
         let mut notes = Vec::new();
-        let chosen = choose("127.0.0.1", wanted, &mut notes)?;
+        let chosen = choose("127.0.0.1", requests, &mut notes)?;
         Ok((chosen.iter().map(|listen| listen.at.port).collect(), notes))
     }
 
     #[test]
-    fn a_taken_port_is_replaced_and_its_holder_named() {
+    fn a_default_port_in_use_is_replaced_and_its_holder_named() {
         let taken = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
         let port = taken.local_addr().expect("bound").port();
-        let (ports, notes) = choose_ports(&[Wanted { usual: port, ..RPC }]).expect("one alone");
+        let (ports, notes) = choose_ports(&[PortRequest { default: port, ..RPC }]).expect("no collision");
         assert_eq!(ports, [0]);
-        assert!(notes[0].starts_with(&format!("port {port} is taken by pid {}", std::process::id())), "{notes:?}");
-        let asked = choose_ports(&[Wanted { usual: port, asked: Some(port), ..RPC }]).expect("one alone");
-        assert_eq!(asked, (vec![port], vec![]), "what was asked for is kept");
+        assert!(notes[0].contains(&format!("pid {}", std::process::id())), "{notes:?}");
+        let requested = choose_ports(&[PortRequest { default: port, port: Some(port), ..RPC }]).expect("no collision");
+        assert_eq!(requested, (vec![port], vec![]), "a requested port is kept");
     }
 
     #[test]
-    fn one_port_for_two_is_refused_and_both_flags_are_named() {
-        let failure = choose_ports(&[Wanted { asked: Some(7), ..RPC }, Wanted { asked: Some(7), ..ADMIN }]);
-        let failure = failure.expect_err("both want it");
-        assert_eq!(failure.what, "the RPC and the admin HTTP are given one port, 7");
-        assert_eq!(failure.found.as_deref(), Some("--rpc-port 7 (command line) and --metrics-port 7 (command line)"));
+    fn one_port_for_two_services_is_refused_and_names_both_flags() {
+        let failure = choose_ports(&[PortRequest { port: Some(7), ..RPC }, PortRequest { port: Some(7), ..ADMIN }]);
+        let found = failure.expect_err("a collision").found.expect("both flags");
+        assert!(found.contains("--rpc-port 7") && found.contains("--metrics-port 7"), "{found}");
     }
 
     #[test]
-    fn a_usual_port_gives_way_to_one_that_was_asked_for() {
-        let found = choose_ports(&[Wanted { usual: 7, ..RPC }, Wanted { asked: Some(7), ..ADMIN }]);
-        let notes = vec!["port 7 is taken by --metrics-port 7: the RPC takes another one".to_owned()];
-        assert_eq!(found, Ok((vec![0, 7], notes)));
+    fn a_default_port_yields_to_a_requested_one() {
+        let requests = [PortRequest { default: 7, ..RPC }, PortRequest { port: Some(7), ..ADMIN }];
+        let (ports, notes) = choose_ports(&requests).expect("no collision");
+        assert_eq!(ports, [0, 7]);
+        assert!(notes[0].contains("--metrics-port 7"), "{notes:?}");
     }
 }

@@ -1,58 +1,56 @@
-//! `mcctl up --with-sim`: a simulated endpoint on the store, small enough that a minute of load shows all three tiers.
+//! `mcctl up --with-sim`: a simulated server on the store, small enough that a minute of load uses all three tiers.
 
 use serde::Serialize;
 
 use crate::commands::error::Failure;
-use crate::commands::listen::Listen;
+use crate::commands::listen::ListenAddress;
 use crate::commands::output;
 use crate::commands::serve::node::{self, NodePlan};
 use crate::commands::serve::sim::{self, WARNING};
 use crate::engine::base::ByteSize;
 use crate::engine::env::RealEnv;
-use crate::engine::sim::{Config, Running};
+use crate::engine::sim::{Config, RunningSimulator};
 use crate::engine::store::Node;
 
-/// Tokens on the device.
+/// Size of L1 in tokens.
 const DEVICE_TOKENS: u64 = 16_384;
-/// What the conversations that are put on it come to is some 55,000 tokens: more than device and host hold.
+/// Flags of a load of about 55,000 tokens, more than L1 and L2 hold.
 const LOAD: &str =
     "--num-clients 24 --num-rounds 4 --request-length 512 --output-length 64 --request-rate 6 --max-parallel 16";
 
-/// A simulator that runs, and the client through which it uses the store.
-pub struct Sim {
-    running: Running,
+/// A running simulator and its client of the store.
+pub struct LocalSim {
+    running: RunningSimulator,
     client: Node<RealEnv>,
 }
 
-/// What is said of it.
+/// The simulator in the JSON document.
 #[derive(Debug, Serialize)]
 pub struct SimDocument {
-    /// Always.
     simulator: bool,
-    /// Where it is.
     url: String,
-    /// What puts load on it.
+    /// A command line that puts load on it.
     bench: String,
 }
 
-impl Sim {
-    /// Start it at `listen`, on the store that the node of `plan` is in.
+impl LocalSim {
+    /// Start a simulator at `listen` on the store of the node of `plan`.
     ///
     /// # Errors
-    /// No port, or no client.
-    pub async fn start(plan: &NodePlan, listen: &Listen, quiet: bool) -> Result<Sim, Failure> {
+    /// The port cannot be bound, or the client cannot start.
+    pub async fn start(plan: &NodePlan, listen: &ListenAddress, quiet: bool) -> Result<LocalSim, Failure> {
         if !quiet {
             output::say(format!("note: --with-sim: {WARNING}"));
         }
         let plan = NodePlan { segment: ByteSize(0), ..plan.clone() };
-        // The node has said what there is to warn of.
+        // The node has already logged the warnings.
         let (config, _) = node::config(&plan);
         let client = Node::start(config, RealEnv::new()).await.map_err(|error| node::failure(&plan, error))?;
         let small = Config::small();
         let host_tokens = 2 * DEVICE_TOKENS + small.page_size;
         let config = Config { device_tokens: DEVICE_TOKENS, host_tokens, context_length: DEVICE_TOKENS, ..small };
         match sim::start(&config, Some(&client), listen).await {
-            Ok(running) => Ok(Sim { running, client }),
+            Ok(running) => Ok(LocalSim { running, client }),
             Err(failure) => {
                 client.stop().await;
                 Err(failure)
@@ -60,16 +58,16 @@ impl Sim {
         }
     }
 
-    /// For scripts.
+    /// The simulator for the JSON document.
     pub fn document(&self, program: &str) -> SimDocument {
         SimDocument { simulator: true, url: self.url(), bench: self.bench(program) }
     }
 
-    /// For people.
+    /// The simulator for the text report.
     pub fn text(&self, program: &str) -> String {
         format!(
-            "# a SIMULATED SGLang endpoint on this store: L1 {DEVICE_TOKENS} tokens, L2 twice that, L3 the store\n{}\n\n\
-             # conversations that outgrow L1 and L2: which tier answers, turn by turn\n{}\n\n",
+            "# a SIMULATED SGLang server on this store: L1 {DEVICE_TOKENS} tokens, L2 twice that, L3 the store\n{}\n\n\
+             # conversations that exceed L1 and L2; shows which tier answers each turn\n{}\n\n",
             self.url(),
             self.bench(program)
         )
@@ -83,7 +81,7 @@ impl Sim {
         format!("{program} bench multi-turn --url {} {LOAD}", self.url())
     }
 
-    /// Stop it.
+    /// Stop the simulator and its client.
     pub async fn stop(self) {
         self.running.stop().await;
         self.client.stop().await;

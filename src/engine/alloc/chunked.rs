@@ -1,7 +1,7 @@
-//! A growing array that never moves what it holds once its first chunk is full: growth costs one chunk, not a copy of all.
+//! A growing array that does not move its items once its first chunk is full: growth costs one chunk, not a copy of all items.
 //!
-//! Records of millions of objects live in these. A `Vec` would double, and the copy would hold the master's state for
-//! milliseconds; here the longest step is filling one chunk.
+//! It stores the records of millions of objects. Doubling a `Vec` would copy them and hold the master's state for milliseconds. Here the
+//! longest step is filling one chunk.
 
 use std::ops::{Index, IndexMut};
 
@@ -22,20 +22,20 @@ impl<T> Default for Chunked<T> {
 }
 
 impl<T> Chunked<T> {
-    /// Items held.
+    /// Returns the number of items in the array.
     pub fn len(&self) -> u32 {
         self.len
     }
 
-    /// Nothing held?
+    /// Returns true if the array has no items.
     pub fn is_empty(&self) -> bool {
         self.len == 0
     }
 
-    /// Append `value`; its index.
+    /// Appends `value` and returns its index.
     ///
     /// # Panics
-    /// At 2^32 - 1 items: callers bound their counts well below.
+    /// At 2^32 - 1 items. Callers limit their counts well below.
     pub fn push(&mut self, value: T) -> u32 {
         let at = self.len;
         self.len = at.checked_add(1).expect("fewer than 2^32 records");
@@ -52,7 +52,7 @@ impl<T> Chunked<T> {
         at
     }
 
-    /// The item at `at`, if it is there.
+    /// Returns the item at `at`, if it exists.
     pub fn get(&self, at: u32) -> Option<&T> {
         self.chunks.get(at as usize >> CHUNK_BITS)?.get(at as usize & (CHUNK - 1))
     }

@@ -1,8 +1,8 @@
-//! Which bytes of a segment a replica gets, and which segment: offsets and names only, never memory.
+//! Chooses the segment and the byte range of a replica. Works with offsets and names only, never with memory.
 //!
-//! Nothing here touches the bytes it hands out, reads a clock or draws its own random numbers. Start with [`Allocator`], the
-//! contract of one segment's allocator; [`offset`] is the one we ship, [`placement`] chooses among segments. Upstream's
-//! counterparts are `OffsetBufferAllocator` and `allocation_strategy.h`.
+//! Nothing in this folder accesses the allocated bytes, reads a clock or generates its own seeds. Start with [`Allocator`], the
+//! interface of one segment's allocator. [`offset`] implements it, and [`placement`] chooses among segments. Upstream's counterparts are
+//! `OffsetBufferAllocator` and `allocation_strategy.h`.
 
 pub mod chunked;
 pub mod offset;
@@ -11,25 +11,25 @@ pub mod placement;
 pub use chunked::Chunked;
 pub use offset::OffsetAllocator;
 
-/// A handed-out stretch of a segment: where it begins, and the ticket with which it is given back.
+/// An allocated range of a segment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Block {
-    /// Bytes from the segment's beginning.
+    /// Offset from the start of the segment in bytes.
     pub offset: u64,
-    /// What [`Allocator::free`] wants. Unique among the live blocks of one allocator; reused after `free`.
+    /// Identifies the block in [`Allocator::free`]. Unique among the live blocks of one allocator; reused after `free`.
     pub ticket: u32,
 }
 
-/// The contract of one segment's allocator: blocks do not overlap, lie inside the capacity, and what is freed can be had again.
+/// Allocator of one segment: blocks do not overlap, lie inside the capacity, and freed memory is available again.
 pub trait Allocator {
-    /// A block of at least `bytes` bytes, or `None` when no free run is long enough (or `bytes` is 0).
+    /// Allocates a block of at least `bytes` bytes; `None` if no free run is long enough, or `bytes` is 0.
     fn allocate(&mut self, bytes: u64) -> Option<Block>;
-    /// Give a block back. `ticket` must come from [`Allocator::allocate`] and must not have been given back since.
+    /// Frees a block. `ticket` must come from [`Allocator::allocate`] and must not have been freed since.
     fn free(&mut self, ticket: u32);
-    /// Bytes in all.
+    /// Total number of bytes.
     fn capacity(&self) -> u64;
-    /// Bytes in blocks that are handed out, their rounding included.
+    /// Number of allocated bytes, including rounding.
     fn used(&self) -> u64;
-    /// Blocks that are handed out.
+    /// Number of allocated blocks.
     fn live(&self) -> u32;
 }

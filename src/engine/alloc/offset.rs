@@ -1,35 +1,35 @@
-//! The offset allocator: free runs sorted into bins of sizes, 32 bins to a power of two, found through two bit maps.
+//! The offset allocator: free runs are sorted into bins by size, 32 bins per power of two, and found through two bitmaps.
 //!
-//! Three things set it apart from upstream's: a request is not rounded up to a bin (uniform sizes fill the pool to the last
-//! whole object, and a run that was just freed fits the same size again because its own bin is searched too); the records of
-//! the runs grow with use (an unused segment costs a few kilobytes, upstream's 2 MiB); a run's record is 24 bytes.
+//! It differs from upstream's in three ways. A request is not rounded up to a bin: uniform sizes fill the segment to the last whole
+//! object, and a freed run fits the same size again because its own bin is searched too. Run records grow with use: an unused segment
+//! costs a few kilobytes, upstream's 2 MiB. A run record has 24 bytes.
 //!
-//! Cost: a handful of steps for `allocate` and `free`; when no larger bin has anything, at most [`SCAN_LAST`] runs of the
-//! request's own bin are looked at before it is refused.
+//! `allocate` and `free` take a handful of steps. If all larger bins are empty, at most [`SCAN_LAST`] runs of the request's own bin are
+//! inspected before the request is refused.
 
 use crate::engine::alloc::{Allocator, Block, Chunked};
 
-/// Hands out offsets in one segment.
+/// Allocates offsets in one segment.
 #[derive(Debug)]
 pub struct OffsetAllocator {
     capacity: u64,
     used: u64,
     live: u32,
     runs: Chunked<Run>,
-    /// First of the unused records, linked by `next`.
+    /// First unused record. Unused records are linked by `next`.
     spare: u32,
     /// First free run of each bin.
     bins: Box<[u32]>,
-    /// Bit r: row r has a non-empty bin.
+    /// Bit r is set if row r has a non-empty bin.
     rows: u64,
-    /// Bit s of row r: bin (r, s) is not empty.
+    /// Bit s of row r is set if bin (r, s) is not empty.
     steps: Box<[u32]>,
 }
 
-/// A run of bytes: either handed out or free. Its length is the distance to the run above it.
+/// A run of bytes, allocated or free. Its length is the distance to the run above it.
 #[derive(Clone, Copy, Debug)]
 struct Run {
-    /// Offset, with [`FREE`] set when the run is free.
+    /// Offset, with [`FREE`] set if the run is free.
     at: u64,
     below: u32,
     above: u32,
@@ -41,11 +41,11 @@ const NIL: u32 = u32::MAX;
 const FREE: u64 = 1 << 63;
 const STEP_BITS: u32 = 5;
 const STEPS: u32 = 1 << STEP_BITS;
-/// Runs of the request's own bin that are tried before a larger bin is opened.
+/// Runs of the request's own bin inspected before a larger bin is used.
 const SCAN_FIRST: u32 = 4;
-/// Runs of the request's own bin that are tried before it is refused.
+/// Runs of the request's own bin inspected before the request is refused.
 const SCAN_LAST: u32 = 64;
-/// Requests of at least this many bytes are rounded up to a multiple of 8; for shorter ones that would cost over 2 %.
+/// Requests of at least this many bytes are rounded up to a multiple of 8. For shorter ones that would waste over 2 %.
 const ROUND_FROM: u64 = 400;
 const ROUND: u64 = 8;
 
@@ -53,7 +53,7 @@ impl OffsetAllocator {
     /// An allocator of `capacity` bytes, all free.
     ///
     /// # Panics
-    /// When `capacity` is 2^63 or more; segments are refused long before.
+    /// If `capacity` is 2^63 or more. Segments of that size are refused earlier.
     pub fn new(capacity: u64) -> OffsetAllocator {
         assert!(capacity < FREE, "a segment is smaller than 2^63 bytes");
         let rows = row_and_step(capacity.max(1)).0 as usize + 1;
@@ -74,7 +74,7 @@ impl OffsetAllocator {
         this
     }
 
-    /// The longest free run, bytes. Walks the runs of the highest non-empty bin.
+    /// The longest free run in bytes. Walks the runs of the highest non-empty bin.
     pub fn largest_free(&self) -> u64 {
         let Some(row) = highest(self.rows) else { return 0 };
         let step = 31 - self.steps[row as usize].leading_zeros();
@@ -107,12 +107,12 @@ impl OffsetAllocator {
         at
     }
 
-    fn forget(&mut self, at: u32) {
+    fn recycle(&mut self, at: u32) {
         self.runs[at].next = self.spare;
         self.spare = at;
     }
 
-    /// Put a run into its bin and mark it free.
+    /// Marks a run free and inserts it into its bin.
     fn link(&mut self, at: u32) {
         let (row, step) = row_and_step(self.len(at));
         let head = std::mem::replace(&mut self.bins[bin(row, step)], at);
@@ -127,7 +127,7 @@ impl OffsetAllocator {
         self.rows |= 1 << row;
     }
 
-    /// Take a run out of its bin and mark it handed out.
+    /// Marks a run allocated and removes it from its bin.
     fn unlink(&mut self, at: u32) {
         let Run { prev, next, .. } = self.runs[at];
         if next != NIL {
@@ -148,7 +148,7 @@ impl OffsetAllocator {
         self.runs[at].at &= !FREE;
     }
 
-    /// The first run of bin (row, step) that is long enough, looking at no more than `scan`.
+    /// The first run of bin (row, step) that is long enough, among the first `scan` runs.
     fn first_fit(&self, row: u32, step: u32, bytes: u64, scan: u32) -> Option<u32> {
         let mut at = self.bins[bin(row, step)];
         for _ in 0..scan {
@@ -163,7 +163,7 @@ impl OffsetAllocator {
         None
     }
 
-    /// A run from the smallest non-empty bin above (row, step); every run there is long enough.
+    /// A run from the smallest non-empty bin above (row, step). Every run there is long enough.
     fn any_above(&self, row: u32, step: u32) -> Option<u32> {
         let higher_steps = self.steps[row as usize] & ((u32::MAX << step) << 1);
         let (row, steps) = if higher_steps != 0 {
@@ -204,7 +204,7 @@ impl Allocator for OffsetAllocator {
     }
 
     fn free(&mut self, ticket: u32) {
-        debug_assert!(!self.is_free(ticket), "a block is given back once");
+        debug_assert!(!self.is_free(ticket), "a block is freed once");
         self.used -= self.len(ticket);
         self.live -= 1;
         let Run { below, above, .. } = self.runs[ticket];
@@ -215,7 +215,7 @@ impl Allocator for OffsetAllocator {
             if over != NIL {
                 self.runs[over].below = ticket;
             }
-            self.forget(above);
+            self.recycle(above);
         }
         if self.is_free(below) {
             self.unlink(below);
@@ -224,7 +224,7 @@ impl Allocator for OffsetAllocator {
             if over != NIL {
                 self.runs[over].below = below;
             }
-            self.forget(ticket);
+            self.recycle(ticket);
             self.link(below);
         } else {
             self.link(ticket);
@@ -244,7 +244,7 @@ impl Allocator for OffsetAllocator {
     }
 }
 
-/// The bin of a length: lengths below [`STEPS`] have one each, above that every power of two is cut into [`STEPS`].
+/// The bin of a length. Lengths below [`STEPS`] have one each; above, every power of two is split into [`STEPS`].
 fn row_and_step(bytes: u64) -> (u32, u32) {
     debug_assert!(bytes > 0);
     let top = 63 - bytes.leading_zeros();
@@ -273,7 +273,7 @@ mod tests {
 
     use super::*;
 
-    /// Fill with `bytes` until the first refusal; the share of the capacity that the requests sum to.
+    /// Allocates `bytes` until the first refusal. Returns the allocated fraction of the capacity.
     fn filled(capacity: u64, bytes: u64) -> f64 {
         let mut pool = OffsetAllocator::new(capacity);
         let mut sum = 0;
@@ -284,7 +284,7 @@ mod tests {
     }
 
     #[test]
-    fn uniform_sizes_fill_the_pool_to_98_percent_before_the_first_refusal() {
+    fn uniform_sizes_fill_the_segment_to_98_percent() {
         for bytes in [1, 7, 99, 100, 399, 401, 511, 1_000, 4_096, 100_001, 1_100_000, 1 << 20, (1 << 20) + 1] {
             let share = filled(bytes * 1_000 + 17, bytes);
             assert!(share >= 0.98, "{bytes} bytes fill {share}");
@@ -292,7 +292,7 @@ mod tests {
     }
 
     #[test]
-    fn a_freed_block_is_had_again_by_the_same_size_in_a_full_pool() {
+    fn a_freed_block_is_reused_for_the_same_size_in_a_full_segment() {
         for (bytes, every) in [(100u64, 2), (1_000_000, 2), (1_100_000, 3), (4_096, 5)] {
             let mut pool = OffsetAllocator::new(bytes.next_multiple_of(8) * 64);
             let blocks: Vec<Block> = std::iter::from_fn(|| pool.allocate(bytes)).collect();
@@ -305,7 +305,7 @@ mod tests {
     }
 
     #[test]
-    fn small_blocks_lie_close_and_page_sized_ones_stay_aligned() {
+    fn small_blocks_are_packed_and_page_sized_ones_stay_aligned() {
         let mut pool = OffsetAllocator::new(1 << 20);
         let mut at = |bytes| pool.allocate(bytes).map(|b| b.offset);
         assert_eq!((at(4096), at(4096)), (Some(0), Some(4096)));
@@ -313,7 +313,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_and_more_than_everything_are_refused() {
+    fn zero_bytes_and_more_than_the_capacity_are_refused() {
         let mut pool = OffsetAllocator::new(1 << 20);
         assert_eq!(pool.allocate(0), None);
         assert_eq!(pool.allocate((1 << 20) + 1), None);
@@ -323,7 +323,7 @@ mod tests {
     }
 
     #[test]
-    fn a_segment_of_16_tib_works_to_its_last_byte() {
+    fn a_segment_of_16_tib_is_usable_to_its_last_byte() {
         let mut pool = OffsetAllocator::new(16 << 40);
         let tib = |pool: &mut OffsetAllocator| pool.allocate(1 << 40);
         let blocks: Vec<Block> = std::iter::from_fn(|| tib(&mut pool)).collect();
@@ -346,14 +346,14 @@ mod tests {
     }
 
     #[derive(Clone, Copy, Debug)]
-    enum Step {
-        Take(u64),
-        Give(usize),
+    enum AllocStep {
+        Allocate(u64),
+        Free(usize),
     }
 
-    fn steps() -> impl Strategy<Value = Vec<Step>> {
+    fn steps() -> impl Strategy<Value = Vec<AllocStep>> {
         let size = prop_oneof![1u64..64, 1u64..5_000, 1u64..200_000];
-        let step = prop_oneof![3 => size.prop_map(Step::Take), 2 => any::<usize>().prop_map(Step::Give)];
+        let step = prop_oneof![3 => size.prop_map(AllocStep::Allocate), 2 => any::<usize>().prop_map(AllocStep::Free)];
         prop::collection::vec(step, 1..400)
     }
 
@@ -364,7 +364,7 @@ mod tests {
             let mut live: BTreeMap<u64, (u64, u32)> = BTreeMap::new();
             for step in steps {
                 match step {
-                    Step::Take(bytes) => if let Some(block) = pool.allocate(bytes) {
+                    AllocStep::Allocate(bytes) => if let Some(block) = pool.allocate(bytes) {
                         let below = live.range(..=block.offset).next_back();
                         prop_assert!(below.is_none_or(|(at, (len, _))| at + len <= block.offset));
                         let above = live.range(block.offset..).next();
@@ -372,14 +372,14 @@ mod tests {
                         prop_assert!(block.offset + bytes <= capacity);
                         live.insert(block.offset, (bytes, block.ticket));
                     },
-                    Step::Give(nth) => if !live.is_empty() {
+                    AllocStep::Free(nth) => if !live.is_empty() {
                         let (&at, &(_, ticket)) = live.iter().nth(nth % live.len()).expect("not empty");
                         live.remove(&at);
                         pool.free(ticket);
                     },
                 }
-                let wanted: u64 = live.values().map(|(len, _)| len).sum();
-                prop_assert!(pool.used() >= wanted && pool.used() <= wanted + 8 * live.len() as u64);
+                let request: u64 = live.values().map(|(len, _)| len).sum();
+                prop_assert!(pool.used() >= request && pool.used() <= request + 8 * live.len() as u64);
                 prop_assert_eq!(pool.live() as usize, live.len());
                 prop_assert!(pool.largest_free() <= capacity - pool.used());
             }

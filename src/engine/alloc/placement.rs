@@ -1,16 +1,16 @@
-//! Which segments the replicas of a new object go to.
+//! Chooses the segments for the replicas of a new object.
 //!
-//! Replicas of one object lie on different segment *names* (a client that lends several stretches of memory gives them one
-//! name, and a copy on the same host is no second copy). The choice is best effort: fewer replicas than asked for are fine,
-//! none is a refusal. Neither strategy looks at more than [`PROBES_MAX`] names, so the cost does not grow with the pool.
+//! Replicas of one object are on different segment *names*: a client that contributes several segments gives them one name, and a second
+//! copy on the same host would not add redundancy. The choice is best effort: fewer replicas than requested are accepted, none is a
+//! refusal. At most [`PROBES_MAX`] names are tried, so the cost does not grow with the store.
 //!
-//! Randomness is handed in as [`Rng`], so a seed replays.
+//! Randomness comes from a seeded [`Rng`], so that a run can be replayed.
 
 use bytes::Bytes;
 
-/// Names that are tried before an allocation is refused (upstream's bound).
+/// Names tried before an allocation is refused (upstream's limit).
 pub const PROBES_MAX: usize = 100;
-/// `free_ratio_first` compares this many names for each replica that is wanted (upstream's factor).
+/// Number of names that `free_ratio_first` compares per requested replica (upstream's factor).
 const SAMPLE_PER_REPLICA: usize = 6;
 
 /// How names are chosen; upstream's `--allocation_strategy`.
@@ -19,60 +19,65 @@ pub enum Strategy {
     /// A random name, then its successors.
     #[default]
     Random,
-    /// The emptiest of a random sample, then as `Random`.
+    /// The name with the most free space in a random sample, then as `Random`.
     FreeRatioFirst,
     /// The names of the writer's host and of the hosts after it, then as `Random`.
     LocalFirst,
 }
 
-/// The names to choose from, numbered from 0 without gaps, and the means to try one.
-pub trait Pool {
-    /// What a successful try yields.
-    type Taken;
-    /// How many names there are.
+/// The names to choose from, numbered from 0 without gaps, and allocation under a name.
+pub trait SegmentPool {
+    /// The result of a successful allocation.
+    type Allocation;
+    /// Returns the number of names.
     fn names(&self) -> usize;
-    /// The number of a name, if it takes new objects.
+    /// Returns the number of a name, if it accepts new objects.
     fn find(&self, name: &[u8]) -> Option<usize>;
-    /// Up to `count` names in the order of their hosts, from the first host that is not before `host` on and around; `draw` chooses
-    /// where to begin among the names of a host. Names without a host are left out.
+    /// Returns up to `count` names in the order of their hosts, from the first host not before `host`, wrapping around. `draw` selects
+    /// the first name within a host. Names without a host are omitted.
     fn near(&self, host: &[u8], draw: u64, count: usize) -> Vec<usize>;
-    /// Bytes free over bytes in all, of everything under a name.
+    /// Free bytes divided by total bytes of all segments under a name.
     fn free_ratio(&self, name: usize) -> f64;
-    /// Take `bytes` from one of the segments under a name; `draw` chooses where to begin among them.
-    fn take(&mut self, name: usize, bytes: u64, draw: u64) -> Option<Self::Taken>;
+    /// Allocates `bytes` from one of the segments under a name. `draw` selects the first segment to try.
+    fn allocate(&mut self, name: usize, bytes: u64, draw: u64) -> Option<Self::Allocation>;
 }
 
-/// What is wanted.
+/// A request for the memory of one object.
 #[derive(Clone, Copy, Debug)]
-pub struct Request<'a> {
-    /// Bytes per replica.
+pub struct PlacementRequest<'a> {
     pub bytes: u64,
-    /// Replicas, at most.
+    /// Maximum number of replicas.
     pub replicas: u64,
-    /// Names to try first, best first; unknown and full ones are passed over.
+    /// Names to try first, best first. Unknown and full ones are skipped.
     pub preferred: &'a [Bytes],
-    /// The host whose names come next, if any.
+    /// Host whose names are tried next.
     pub near: Option<&'a [u8]>,
 }
 
-/// Take memory for one object; what was taken goes to `out`, first choice first.
-pub fn place<P: Pool>(strategy: Strategy, pool: &mut P, rng: &mut Rng, wanted: &Request<'_>, out: &mut Vec<P::Taken>) {
+/// Allocates memory for one object. The allocations are appended to `out`, first choice first.
+pub fn place<P: SegmentPool>(
+    strategy: Strategy,
+    pool: &mut P,
+    rng: &mut Rng,
+    request: &PlacementRequest<'_>,
+    out: &mut Vec<P::Allocation>,
+) {
     let names = pool.names();
-    if names == 0 || wanted.replicas == 0 {
+    if names == 0 || request.replicas == 0 {
         return;
     }
-    let mut search = Search { pool, rng, bytes: wanted.bytes, left: wanted.replicas, used: Vec::new(), out };
-    for name in wanted.preferred.iter().take(PROBES_MAX) {
+    let mut search = PlacementSearch { pool, rng, bytes: request.bytes, left: request.replicas, used: Vec::new(), out };
+    for name in request.preferred.iter().take(PROBES_MAX) {
         if let Some(name) = search.pool.find(name) {
-            search.attempt(name);
+            search.try_name(name);
         }
     }
-    if let Some(host) = wanted.near {
+    if let Some(host) = request.near {
         let draw = search.rng.next();
-        // The first one mostly has room, so the rest is looked up only when it has none.
+        // The first name usually has space, so the others are looked up only if it has none.
         for (count, done) in [(1, 0), (PROBES_MAX, 1)] {
             if search.left > 0 {
-                search.pool.near(host, draw, count).into_iter().skip(done).for_each(|name| search.attempt(name));
+                search.pool.near(host, draw, count).into_iter().skip(done).for_each(|name| search.try_name(name));
             }
         }
     }
@@ -84,13 +89,13 @@ pub fn place<P: Pool>(strategy: Strategy, pool: &mut P, rng: &mut Rng, wanted: &
             (0..count).map(|i| (start + i) % names).map(|name| (search.pool.free_ratio(name), name)).collect();
         sample.sort_by(|a, b| b.0.total_cmp(&a.0));
         for (_, name) in sample {
-            search.attempt(name);
+            search.try_name(name);
         }
     }
     if search.left > 0 {
         let start = search.rng.below(names);
         for i in 0..names.min(PROBES_MAX) {
-            search.attempt((start + i) % names);
+            search.try_name((start + i) % names);
             if search.left == 0 {
                 break;
             }
@@ -98,23 +103,23 @@ pub fn place<P: Pool>(strategy: Strategy, pool: &mut P, rng: &mut Rng, wanted: &
     }
 }
 
-struct Search<'a, P: Pool> {
+struct PlacementSearch<'a, P: SegmentPool> {
     pool: &'a mut P,
     rng: &'a mut Rng,
     bytes: u64,
     left: u64,
-    /// Names that hold a replica already.
+    /// Names that already have a replica.
     used: Vec<usize>,
-    out: &'a mut Vec<P::Taken>,
+    out: &'a mut Vec<P::Allocation>,
 }
 
-impl<P: Pool> Search<'_, P> {
-    fn attempt(&mut self, name: usize) {
+impl<P: SegmentPool> PlacementSearch<'_, P> {
+    fn try_name(&mut self, name: usize) {
         if self.left == 0 || self.used.contains(&name) {
             return;
         }
-        if let Some(taken) = self.pool.take(name, self.bytes, self.rng.next()) {
-            self.out.push(taken);
+        if let Some(allocation) = self.pool.allocate(name, self.bytes, self.rng.next()) {
+            self.out.push(allocation);
             self.left -= 1;
             if self.left > 0 {
                 self.used.push(name);
@@ -123,7 +128,7 @@ impl<P: Pool> Search<'_, P> {
     }
 }
 
-/// A small generator of pseudo-random numbers (splitmix64): the same seed gives the same numbers.
+/// A small pseudo-random number generator (SplitMix64). The same seed gives the same numbers.
 #[derive(Clone, Debug)]
 pub struct Rng(u64);
 
@@ -133,7 +138,7 @@ impl Rng {
         Rng(seed)
     }
 
-    /// The next number.
+    /// Generates the next pseudo-random number.
     #[expect(clippy::should_implement_trait, reason = "an endless source, not an iterator")]
     pub fn next(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
@@ -143,7 +148,7 @@ impl Rng {
         z ^ (z >> 31)
     }
 
-    /// The next number, scaled to below `bound`, which must not be 0.
+    /// The next number, scaled to the range below `bound`, which must not be 0.
     pub fn below(&mut self, bound: usize) -> usize {
         #[expect(clippy::cast_possible_truncation, reason = "the product's upper half is below bound")]
         let scaled = ((u128::from(self.next()) * bound as u128) >> 64) as usize;
@@ -155,29 +160,29 @@ impl Rng {
 mod tests {
     use super::*;
 
-    /// A pool that takes anything that fits and remembers the order in which it was asked.
-    struct Shelf {
+    /// Accepts everything that fits, and records the order of the attempts.
+    struct FakePool {
         free: Vec<u64>,
         size: u64,
-        asked: Vec<usize>,
+        tried: Vec<usize>,
     }
 
-    impl Shelf {
-        fn new(free: &[u64], size: u64) -> Shelf {
-            Shelf { free: free.to_vec(), size, asked: Vec::new() }
+    impl FakePool {
+        fn new(free: &[u64], size: u64) -> FakePool {
+            FakePool { free: free.to_vec(), size, tried: Vec::new() }
         }
 
         fn place(&mut self, strategy: Strategy, seed: u64, replicas: u64, preferred: &[&'static [u8]]) -> Vec<usize> {
             let mut out = Vec::new();
             let preferred: Vec<Bytes> = preferred.iter().copied().map(Bytes::from_static).collect();
-            let wanted = Request { bytes: 1, replicas, preferred: &preferred, near: None };
-            place(strategy, self, &mut Rng::new(seed), &wanted, &mut out);
+            let request = PlacementRequest { bytes: 1, replicas, preferred: &preferred, near: None };
+            place(strategy, self, &mut Rng::new(seed), &request, &mut out);
             out
         }
     }
 
-    impl Pool for Shelf {
-        type Taken = usize;
+    impl SegmentPool for FakePool {
+        type Allocation = usize;
         fn names(&self) -> usize {
             self.free.len()
         }
@@ -192,8 +197,8 @@ mod tests {
         fn free_ratio(&self, name: usize) -> f64 {
             self.free[name] as f64 / self.size as f64
         }
-        fn take(&mut self, name: usize, bytes: u64, _draw: u64) -> Option<usize> {
-            self.asked.push(name);
+        fn allocate(&mut self, name: usize, bytes: u64, _draw: u64) -> Option<usize> {
+            self.tried.push(name);
             self.free[name] = self.free[name].checked_sub(bytes)?;
             Some(name)
         }
@@ -201,7 +206,7 @@ mod tests {
 
     #[test]
     fn random_spreads_objects_over_all_names() {
-        let mut shelf = Shelf::new(&[u64::MAX; 8], u64::MAX);
+        let mut shelf = FakePool::new(&[u64::MAX; 8], u64::MAX);
         let mut hits = [0; 8];
         for seed in 0..4_000 {
             hits[shelf.place(Strategy::Random, seed, 1, &[])[0]] += 1;
@@ -210,10 +215,10 @@ mod tests {
     }
 
     #[test]
-    fn replicas_lie_on_different_names_and_fewer_are_better_than_none() {
+    fn replicas_are_on_different_names_and_fewer_are_accepted() {
         for strategy in [Strategy::Random, Strategy::FreeRatioFirst] {
             for seed in 0..50 {
-                let mut got = Shelf::new(&[9; 3], 9).place(strategy, seed, 5, &[]);
+                let mut got = FakePool::new(&[9; 3], 9).place(strategy, seed, 5, &[]);
                 got.sort_unstable();
                 assert_eq!(got, [0, 1, 2], "{strategy:?}");
             }
@@ -221,49 +226,49 @@ mod tests {
     }
 
     #[test]
-    fn full_names_are_passed_over() {
+    fn full_names_are_skipped() {
         for seed in 0..50 {
-            assert_eq!(Shelf::new(&[0, 0, 5, 0], 9).place(Strategy::Random, seed, 1, &[]), [2]);
-            assert_eq!(Shelf::new(&[0; 4], 9).place(Strategy::Random, seed, 1, &[]), [] as [usize; 0]);
+            assert_eq!(FakePool::new(&[0, 0, 5, 0], 9).place(Strategy::Random, seed, 1, &[]), [2]);
+            assert_eq!(FakePool::new(&[0; 4], 9).place(Strategy::Random, seed, 1, &[]), [] as [usize; 0]);
         }
     }
 
     #[test]
-    fn preferred_names_come_first_in_their_order_and_unknown_or_full_ones_are_skipped() {
-        let preferred: [&'static [u8]; 4] = [b"nobody", b"1", b"3", b"2"];
-        let got = Shelf::new(&[9, 0, 9, 9], 9).place(Strategy::Random, 7, 2, &preferred);
+    fn preferred_names_come_first_and_unknown_or_full_ones_are_skipped() {
+        let preferred: [&'static [u8]; 4] = [b"unknown", b"1", b"3", b"2"];
+        let got = FakePool::new(&[9, 0, 9, 9], 9).place(Strategy::Random, 7, 2, &preferred);
         assert_eq!(got, [3, 2]);
     }
 
     #[test]
-    fn the_writers_host_comes_after_preferred_names_and_before_all_others() {
+    fn the_writers_host_comes_after_preferred_names() {
         let place = |free: &[u64], preferred: &[Bytes], seed| {
-            let (mut shelf, mut out) = (Shelf::new(free, 9), Vec::new());
-            let wanted = Request { bytes: 1, replicas: 1, preferred, near: Some(b"2") };
-            super::place(Strategy::LocalFirst, &mut shelf, &mut Rng::new(seed), &wanted, &mut out);
+            let (mut shelf, mut out) = (FakePool::new(free, 9), Vec::new());
+            let request = PlacementRequest { bytes: 1, replicas: 1, preferred, near: Some(b"2") };
+            super::place(Strategy::LocalFirst, &mut shelf, &mut Rng::new(seed), &request, &mut out);
             out
         };
         for seed in 0..50 {
             assert_eq!(place(&[9; 4], &[], seed), [2]);
-            assert_eq!(place(&[9, 9, 0, 9], &[], seed), [3], "the next host when the own one is full");
-            assert_eq!(place(&[9, 9, 0, 0], &[], seed), [0], "and around");
+            assert_eq!(place(&[9, 9, 0, 9], &[], seed), [3], "the next host if the preferred one is full");
+            assert_eq!(place(&[9, 9, 0, 0], &[], seed), [0], "wraps around");
             assert_eq!(place(&[9; 4], &[Bytes::from_static(b"1")], seed), [1]);
         }
     }
 
     #[test]
-    fn no_more_than_a_hundred_names_are_tried() {
+    fn at_most_a_hundred_names_are_tried() {
         for strategy in [Strategy::Random, Strategy::FreeRatioFirst] {
-            let mut shelf = Shelf::new(&[0; 4_000], 9);
+            let mut shelf = FakePool::new(&[0; 4_000], 9);
             assert!(shelf.place(strategy, 3, 1, &[]).is_empty());
-            assert!(shelf.asked.len() <= PROBES_MAX + SAMPLE_PER_REPLICA, "{}", shelf.asked.len());
+            assert!(shelf.tried.len() <= PROBES_MAX + SAMPLE_PER_REPLICA, "{}", shelf.tried.len());
         }
     }
 
     #[test]
-    fn free_ratio_first_takes_the_emptiest_of_its_sample() {
+    fn free_ratio_first_chooses_the_emptiest_of_its_sample() {
         for seed in 0..50 {
-            assert_eq!(Shelf::new(&[3, 8, 5], 9).place(Strategy::FreeRatioFirst, seed, 1, &[]), [1]);
+            assert_eq!(FakePool::new(&[3, 8, 5], 9).place(Strategy::FreeRatioFirst, seed, 1, &[]), [1]);
         }
     }
 
@@ -278,7 +283,7 @@ mod tests {
     }
 
     #[test]
-    fn an_empty_pool_takes_nothing() {
-        assert!(Shelf::new(&[], 9).place(Strategy::Random, 0, 1, &[b"0"]).is_empty());
+    fn an_empty_pool_allocates_nothing() {
+        assert!(FakePool::new(&[], 9).place(Strategy::Random, 0, 1, &[b"0"]).is_empty());
     }
 }

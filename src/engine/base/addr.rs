@@ -1,4 +1,4 @@
-//! Host and port, in the forms that operators and Mooncake write.
+//! Host and port, in the forms that operators and Mooncake use.
 
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr};
@@ -9,13 +9,12 @@ use std::str::FromStr;
 pub struct HostPort {
     /// Name or address; IPv6 without brackets, possibly with a `%zone`.
     pub host: String,
-    /// TCP port.
     pub port: u16,
 }
 
 /// Why a text is not an address.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("'{text}' is not HOST:PORT ({what}); IPv6 is written [::1]:50051")]
+#[error("'{text}' is not HOST:PORT ({what}); write IPv6 as [::1]:50051")]
 pub struct ParseAddrError {
     text: String,
     what: &'static str,
@@ -27,11 +26,11 @@ impl HostPort {
         HostPort { host: host.into(), port }
     }
 
-    /// Split `text` into host and, if there is one, port. Accepts `host`, `host:port`, `1.2.3.4:port`, `[v6]:port`, `[v6]`, bare
-    /// `v6` (with zone), and Mooncake's unbracketed `v6:port` only where the last group cannot belong to the address.
+    /// Splits `text` into host and optional port. Accepts `host`, `host:port`, `1.2.3.4:port`, `[v6]:port`, `[v6]`, bare `v6` (with
+    /// zone), and Mooncake's unbracketed `v6:port` if the last group cannot belong to the address.
     ///
     /// # Errors
-    /// The host is empty, or what follows the last colon is not a port.
+    /// The host is empty, or the text after the last colon is not a port.
     pub fn split(text: &str) -> Result<(String, Option<u16>), ParseAddrError> {
         let bad = |what| ParseAddrError { text: text.to_owned(), what };
         let port = |p: &str| p.parse::<u16>().map_err(|_| bad("the port is not a number from 0 to 65535"));
@@ -61,19 +60,19 @@ impl HostPort {
         Ok((host.to_owned(), tail.map(port).transpose()?))
     }
 
-    /// Is the host a name or address of this machine's loopback?
+    /// Returns true if the host is a loopback name or address.
     pub fn is_loopback(&self) -> bool {
         host_is_loopback(&self.host)
     }
 }
 
-/// Is `host` `localhost`, in 127.0.0.0/8, or `::1`?
+/// Returns true if `host` is `localhost`, in 127.0.0.0/8, or `::1`.
 pub fn host_is_loopback(host: &str) -> bool {
     loopback_to_bind(host).is_some()
 }
 
-/// The address to bind for a service that is announced as `host`, when that is a loopback address or `localhost`: nobody else is
-/// to reach it then. `None` for any other host, which is no reason to bind less than all interfaces.
+/// The address to bind for a service that is announced as `host`, if that is `localhost` or a loopback address: other hosts must not
+/// reach it then. `None` for any other host: the service binds all interfaces.
 pub fn loopback_to_bind(host: &str) -> Option<IpAddr> {
     if host == "localhost" {
         return Some(Ipv4Addr::LOCALHOST.into());
@@ -132,7 +131,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_address_is_refused() {
+    fn an_invalid_address_is_refused() {
         for bad in ["", ":1", "a:b:1", "a:70000", "a:", "[::1", "[]:1", "[::1]x", "a:x"] {
             assert_eq!(split(bad), None, "{bad}");
         }
@@ -140,7 +139,7 @@ mod tests {
     }
 
     #[test]
-    fn only_a_loopback_host_says_what_to_bind() {
+    fn only_a_loopback_host_determines_the_bind_address() {
         assert_eq!(loopback_to_bind("localhost"), Some(Ipv4Addr::LOCALHOST.into()));
         assert_eq!(loopback_to_bind("127.0.0.2").map(|ip| ip.to_string()).as_deref(), Some("127.0.0.2"));
         assert_eq!(loopback_to_bind("::1").map(|ip| ip.to_string()).as_deref(), Some("::1"));

@@ -1,17 +1,17 @@
-//! Upstream's error numbers. A number that is not in the list survives and prints as itself.
+//! Upstream's error codes. An unknown code keeps its value and prints as a number.
 
 use std::fmt;
 
-/// What the master or a client of the store answers when it refuses: upstream's `ErrorCode`, an i32.
+/// Error code of the master or a store client: upstream's `ErrorCode`, an i32.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ErrorCode(pub i32);
 
 macro_rules! codes {
     ($($name:ident = $number:literal),* $(,)?) => {
-        #[allow(missing_docs, reason = "the names are upstream's and say it")]
+        #[allow(missing_docs, reason = "the names are upstream's and self-explanatory")]
         impl ErrorCode {
             $(pub const $name: ErrorCode = ErrorCode($number);)*
-            /// Every number with a known name.
+            /// Every code with a known name.
             pub const KNOWN: &'static [(ErrorCode, &'static str)] =
                 &[$((ErrorCode($number), stringify!($name))),*];
         }
@@ -42,7 +42,7 @@ codes! {
 }
 
 impl ErrorCode {
-    /// Upstream's name of the number, if it is one we know.
+    /// Upstream's name of the code, if it is known.
     pub fn name(self) -> Option<&'static str> {
         ErrorCode::KNOWN.iter().find(|(code, _)| *code == self).map(|(_, name)| *name)
     }
@@ -70,13 +70,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_known_number_has_upstreams_name_and_an_unknown_one_keeps_its_value() {
+    fn a_known_code_has_upstreams_name_and_an_unknown_one_its_value() {
         assert_eq!(ErrorCode(-704).to_string(), "OBJECT_NOT_FOUND (-704)");
         assert_eq!(ErrorCode(-4242).to_string(), "unknown error -4242");
     }
 
     #[test]
-    fn no_number_and_no_name_is_listed_twice() {
+    fn no_code_and_no_name_is_listed_twice() {
         let mut numbers: Vec<_> = ErrorCode::KNOWN.iter().map(|(c, _)| c.0).collect();
         let mut names: Vec<_> = ErrorCode::KNOWN.iter().map(|(_, n)| *n).collect();
         numbers.sort_unstable();

@@ -1,11 +1,11 @@
-//! Names of things: clients and segments are 128-bit ids, objects are named by byte strings.
+//! Identifiers: clients and segments have 128-bit ids, objects have byte strings as keys.
 
 use std::fmt;
 use std::str::FromStr;
 
 use crate::engine::base::text::Quoted;
 
-/// The longest object key that is accepted, bytes. Upstream has no limit; SGLang's keys are under 200 bytes.
+/// The longest accepted object key in bytes. Upstream has no limit; SGLang's keys are under 200 bytes.
 pub const KEY_BYTES_MAX: usize = 1 << 20;
 
 macro_rules! uuid {
@@ -38,11 +38,11 @@ macro_rules! uuid {
 }
 
 uuid! {
-    /// A client process, as it names itself to the master.
+    /// A client process; the process chooses the id.
     ClientId
 }
 uuid! {
-    /// A mounted stretch of memory.
+    /// A mounted memory segment.
     SegmentId
 }
 
@@ -53,15 +53,15 @@ uuid! {
 
 /// The text is not two decimal numbers joined by `-`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("an id is two decimal numbers joined by '-'")]
+#[error("invalid id: expected two decimal numbers joined by '-'")]
 pub struct ParseIdError;
 
-/// An object's key: any bytes, though in practice text.
+/// An object's key: any bytes, in practice text.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ObjectKey(pub Box<[u8]>);
 
 impl ObjectKey {
-    /// The key's bytes.
+    /// Returns the bytes of the key.
     pub fn as_bytes(&self) -> &[u8] {
         &self.0
     }
@@ -80,7 +80,7 @@ impl From<&[u8]> for ObjectKey {
 }
 
 impl fmt::Display for ObjectKey {
-    /// As errors show it: between quotes, on one line, cut when it is long.
+    /// Quoted, on one line, and truncated if it is long, as in error messages.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         fmt::Display::fmt(&Quoted(&String::from_utf8_lossy(&self.0)), f)
     }
@@ -97,7 +97,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_id_reads_back_from_its_text() {
+    fn an_id_round_trips_through_text() {
         let id = ClientId(7, u64::MAX);
         assert_eq!(id.to_string(), "7-18446744073709551615");
         assert_eq!(id.to_string().parse(), Ok(id));

@@ -1,4 +1,4 @@
-//! Words of the domain: sizes, ids, times, error numbers, addresses. No I/O, no async, no clock.
+//! Basic types: sizes, ids, times, error codes, addresses. No I/O, no async, no clock.
 
 pub mod addr;
 pub mod code;

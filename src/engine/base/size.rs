@@ -1,4 +1,4 @@
-//! Sizes in bytes, as operators write them and as we print them.
+//! Sizes in bytes, parsed from operators' notation and printed with units.
 
 use std::fmt;
 use std::str::FromStr;
@@ -8,20 +8,16 @@ use std::str::FromStr;
 pub struct ByteSize(pub u64);
 
 impl ByteSize {
-    /// One kibibyte.
     pub const KIB: u64 = 1 << 10;
-    /// One mebibyte.
     pub const MIB: u64 = 1 << 20;
-    /// One gibibyte.
     pub const GIB: u64 = 1 << 30;
-    /// One tebibyte.
     pub const TIB: u64 = 1 << 40;
 }
 
 /// Why a text is not a size.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "'{text}' is not a size: write a number of bytes, or a number with kb, mb, gb or tb (powers of 1024), e.g. 16gb"
+    "'{text}' is not a size: expected a number of bytes, or a number with kb, mb, gb or tb (powers of 1024), e.g. 16gb"
 )]
 pub struct ParseSizeError {
     text: String,
@@ -30,8 +26,8 @@ pub struct ParseSizeError {
 impl FromStr for ByteSize {
     type Err = ParseSizeError;
 
-    /// Upstream's grammar (all units are powers of 1024, fractions allowed, case ignored): `16gb`, `1.5 GB`, `64m`, `4096`;
-    /// and Kubernetes' `16Gi`, `16GiB`, which mean the same.
+    /// Upstream's grammar (all units are powers of 1024, fractions allowed, case ignored): `16gb`, `1.5 GB`, `64m`, `4096`; and
+    /// Kubernetes' `16Gi` and `16GiB` with the same meaning.
     fn from_str(text: &str) -> Result<ByteSize, ParseSizeError> {
         let bad = || ParseSizeError { text: text.to_owned() };
         let trimmed = text.trim();
@@ -53,11 +49,7 @@ impl FromStr for ByteSize {
         if !bytes.is_finite() || bytes >= u64::MAX as f64 {
             return Err(bad());
         }
-        #[expect(
-            clippy::cast_possible_truncation,
-            clippy::cast_sign_loss,
-            reason = "checked to be in range just above"
-        )]
+        #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "the range is checked above")]
         Ok(ByteSize(bytes as u64))
     }
 }
@@ -107,7 +99,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_a_size_is_refused_with_the_text() {
+    fn an_invalid_size_is_refused_with_its_text() {
         for bad in ["", "gb", "-1", "1e9", "16 xb", "1.2.3", "99999999999tb", "0x10"] {
             let error = bad.parse::<ByteSize>().expect_err(bad).to_string();
             assert!(error.starts_with(&format!("'{bad}' is not a size")), "{error}");

@@ -1,18 +1,18 @@
-//! Texts that others chose (keys, names), made fit for a line that people read.
+//! Makes foreign text (keys, names) safe to print on one line.
 
 use std::borrow::Cow;
 use std::fmt;
 
-/// Characters of a key that an error shows.
+/// Maximum number of characters of a key in an error message.
 const SHOWN_MAX: usize = 64;
 
-/// `text` on one line: control characters and what would not be seen as escapes of Rust (`\n`, `\u{1b}`), and so `\` as `\\`.
+/// `text` on one line: control and invisible characters become Rust escapes (`\n`, `\u{1b}`), and `\` becomes `\\`.
 pub fn escaped(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     for c in text.chars() {
         match c {
             '\\' => out.push_str("\\\\"),
-            // Everything else that `escape_debug` would change can be seen: quotes need no escape where none stand around.
+            // `escape_debug` would also escape quotes, which is unnecessary without quotes around the text.
             '"' | '\'' => out.push(c),
             _ => out.extend(c.escape_debug()),
         }
@@ -20,13 +20,12 @@ pub fn escaped(text: &str) -> String {
     out
 }
 
-/// At most `most` characters of `text`, a blank for each that would not be seen: what another program says, fit for a line.
+/// At most `most` characters of `text`, with control characters replaced by spaces: another program's message on one line.
 pub fn one_line(text: &str, most: usize) -> String {
     text.chars().take(most).map(|c| if c.is_control() { ' ' } else { c }).collect()
 }
 
-/// `text` without the secrets of the URLs in it: what stands before the `@` of an authority, apart from the user name before a `:`,
-/// becomes `***`.
+/// `text` with the secrets in its URLs masked: the part before the `@` of an authority becomes `***`, except a user name before a `:`.
 pub fn masked(text: &str) -> Cow<'_, str> {
     const AUTHORITY: &str = "://";
     let (mut out, mut rest) = (String::new(), text);
@@ -53,7 +52,7 @@ pub fn masked(text: &str) -> Cow<'_, str> {
     Cow::Owned(out)
 }
 
-/// A text as an error shows it: [`escaped`], between quotes, and cut when it is long.
+/// A text in an error message: [`escaped`], in quotes, and truncated if it is long.
 #[derive(Clone, Copy, Debug)]
 pub struct Quoted<'a>(pub &'a str);
 
@@ -71,14 +70,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_would_break_a_line_is_escaped_and_the_rest_stays() {
+    fn characters_that_break_a_line_are_escaped_and_others_are_kept() {
         assert_eq!(escaped("a/b c,'d\" é日"), "a/b c,'d\" é日");
         assert_eq!(escaped("a\nb\tc\r\u{1b}[2Jd\0\\"), "a\\nb\\tc\\r\\u{1b}[2Jd\\0\\\\");
         assert_eq!(escaped("\u{202e}\u{200b}"), "\\u{202e}\\u{200b}");
     }
 
     #[test]
-    fn a_password_in_a_url_is_masked_and_all_else_stays() {
+    fn a_password_in_a_url_is_masked_and_the_rest_is_kept() {
         for (text, shown) in [
             ("http://me:secret@host:80/x?y=a@b", "http://me:***@host:80/x?y=a@b"),
             ("redis://:secret@host", "redis://:***@host"),
@@ -94,13 +93,13 @@ mod tests {
     }
 
     #[test]
-    fn what_another_program_says_is_fit_for_a_line() {
+    fn one_line_replaces_control_characters_and_truncates() {
         assert_eq!(one_line("\u{1b}[2Jred\n\u{7}é日", 8), " [2Jred ");
         assert_eq!(one_line("é日\u{9b}x", 9), "é日 x");
     }
 
     #[test]
-    fn a_long_text_is_cut_at_a_character_and_tells_its_length() {
+    fn a_long_text_is_cut_at_a_character_and_reports_its_length() {
         assert_eq!(Quoted("k\n").to_string(), "'k\\n'");
         assert_eq!(Quoted(&"é".repeat(64)).to_string(), format!("'{}'", "é".repeat(64)));
         assert_eq!(Quoted(&"é".repeat(65)).to_string(), format!("'{}...' (130 bytes)", "é".repeat(64)));

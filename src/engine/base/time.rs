@@ -1,14 +1,13 @@
-//! Points in time as plain numbers, so that the cores can be driven by a hand-turned clock.
+//! Points in time as plain numbers, so that the pure parts can run with a simulated clock.
 
 use std::ops::{Add, Sub};
 use std::time::Duration;
 
-/// A point on the monotonic clock, in nanoseconds since an origin chosen by the `Env` that made it.
+/// A point on the monotonic clock, in nanoseconds since an origin chosen by its `Env`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Mono(pub u64);
 
 impl Mono {
-    /// The origin.
     pub const ZERO: Mono = Mono(0);
 
     /// The point `ms` milliseconds after the origin.
@@ -16,7 +15,7 @@ impl Mono {
         Mono(ms * 1_000_000)
     }
 
-    /// Time from `earlier` to `self`; zero when `earlier` is later.
+    /// Time from `earlier` to `self`; zero if `earlier` is later.
     pub fn since(self, earlier: Mono) -> Duration {
         Duration::from_nanos(self.0.saturating_sub(earlier.0))
     }
@@ -36,6 +35,6 @@ impl Sub<Duration> for Mono {
     }
 }
 
-/// Wall-clock time, milliseconds since 1970 (what Mooncake writes where it writes a time).
+/// Wall-clock time in milliseconds since 1970, the unit of Mooncake's timestamps.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Unix(pub i64);

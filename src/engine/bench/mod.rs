@@ -1,4 +1,4 @@
-//! Measurements of the engine's parts.
+//! Benchmarks of the engine: store objects and transfers.
 
 pub mod store;
 pub mod transfer;

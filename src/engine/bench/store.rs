@@ -1,7 +1,7 @@
-//! Objects in and out of a cluster: what a put and a get of so many at once take, and what they cost.
+//! Benchmark of puts and gets: latency, throughput and CPU cost of batches.
 //!
-//! Clients work side by side, each with a connection of its own to the master, one batch after the other. Keys begin with a prefix of
-//! the run, by which they are removed again.
+//! Clients run concurrently, each with its own connection to the master, and process one batch after the other. All keys of a run share
+//! a prefix, which is used to remove them.
 
 mod client;
 mod plan;
@@ -14,197 +14,194 @@ use std::time::Duration;
 
 use crate::engine::base::Mono;
 use crate::engine::env::Env;
-use crate::engine::load::Histogram;
+use crate::engine::load::LatencyHistogram;
 use crate::engine::store::{StoreClient, StoreError};
 use crate::engine::sys::host::cpu_time;
 use crate::engine::transfer::TransferError;
 
-use client::Client;
-pub use plan::{Plan, PlanError};
-use stored::Stored;
+use client::BenchClient;
+pub use plan::{StoreBenchPlan, StoreBenchPlanError};
+use stored::StoredPrefix;
 
-/// Ends the run early: between two batches.
+/// Stops a run early, between two batches.
 #[derive(Clone, Debug, Default)]
-pub struct Stop(Arc<AtomicBool>);
+pub struct StopFlag(Arc<AtomicBool>);
 
-impl Stop {
-    /// End it.
-    pub fn stop(&self) {
+impl StopFlag {
+    /// Requests the end of the run.
+    pub fn set(&self) {
         self.0.store(true, Ordering::Relaxed);
     }
 
-    /// Is it to end?
-    pub fn is_told(&self) -> bool {
+    /// Returns whether a stop was requested.
+    pub fn is_set(&self) -> bool {
         self.0.load(Ordering::Relaxed)
     }
 }
 
-/// A failure, as often as it happened.
+/// An error and the number of objects that failed with it.
 #[derive(Clone, Debug)]
-pub struct Failed {
-    /// How many objects.
+pub struct ErrorCount {
     pub count: u64,
-    /// Message of the first one.
+    /// Message of the first failure.
     pub first: String,
-    /// The first one, unless it was not an error of the store.
+    /// The first failure, if the store reported it.
     pub error: Option<StoreError>,
 }
 
-/// What became of one kind of work.
+/// Results of the puts or of the gets of a pass.
 #[derive(Clone, Debug, Default)]
-pub struct Done {
-    /// Batches, of those that moved anything.
+pub struct OperationStats {
+    /// Batches that moved at least one object.
     pub batches: u64,
-    /// Objects moved.
     pub objects: u64,
-    /// Their bytes.
     pub bytes: u64,
-    /// Objects that were not there to be read: evicted, or never stored.
+    /// Objects not found when read: evicted, or never stored.
     pub missing: u64,
-    /// Objects that were there already.
-    pub taken: u64,
-    /// Objects that got fewer copies than were asked for: there were not enough nodes with room.
+    /// Objects not put because the key already exists.
+    pub already_existing: u64,
+    /// Objects with fewer copies than requested: too few nodes had room.
     pub fewer_copies: u64,
-    /// Objects whose bytes were compared, and the same.
+    /// Objects whose bytes were compared and matched.
     pub verified: u64,
-    /// Objects that failed, by the error's name.
-    pub failed: BTreeMap<String, Failed>,
-    /// How long batches took.
-    pub latency: Histogram,
+    /// Failed objects by error name.
+    pub failed: BTreeMap<String, ErrorCount>,
+    pub latency: LatencyHistogram,
 }
 
-impl Done {
-    /// Objects that failed.
+impl OperationStats {
+    /// Returns the number of failed objects.
     pub fn failures(&self) -> u64 {
         self.failed.values().map(|failed| failed.count).sum()
     }
 
-    fn add(&mut self, other: Done) {
+    fn add(&mut self, other: OperationStats) {
         self.batches += other.batches;
         self.objects += other.objects;
         self.bytes += other.bytes;
         self.missing += other.missing;
-        self.taken += other.taken;
+        self.already_existing += other.already_existing;
         self.fewer_copies += other.fewer_copies;
         self.verified += other.verified;
         for (name, failed) in other.failed {
-            let mine = self.failed.entry(name).or_insert(Failed { count: 0, ..failed.clone() });
+            let mine = self.failed.entry(name).or_insert(ErrorCount { count: 0, ..failed.clone() });
             mine.count += failed.count;
         }
         self.latency.add(&other.latency);
     }
 }
 
-/// What a pass brought.
+/// Results of a pass.
 #[derive(Clone, Debug)]
-pub struct Pass {
+pub struct StorePass {
     /// `put`, `get` or `mixed`.
     pub name: &'static str,
-    /// From its start to the end of its last batch.
+    /// From the start of the pass to the end of its last batch.
     pub elapsed: Duration,
-    /// CPU time of this process meanwhile, all threads.
+    /// CPU time of this process during the pass, all threads.
     pub cpu: Duration,
-    /// The puts.
-    pub put: Done,
-    /// The gets.
-    pub get: Done,
+    pub put: OperationStats,
+    pub get: OperationStats,
 }
 
-impl Pass {
-    /// CPU of this process per object moved.
+impl StorePass {
+    /// Returns the CPU time of this process per moved object.
     pub fn cpu_per_object(&self) -> Option<Duration> {
         let objects = u32::try_from(self.put.objects + self.get.objects).ok().filter(|objects| *objects > 0);
         objects.map(|objects| self.cpu / objects)
     }
 
-    /// `amount` a second.
+    /// Returns `amount` per second of the pass.
     pub fn per_second(&self, amount: u64) -> f64 {
         amount as f64 / self.elapsed.as_secs_f64().max(1e-9)
     }
 }
 
-/// What the clients of a pass share.
-struct Shared {
-    plan: Plan,
-    stop: Stop,
-    /// The next object to put, or the next number of a read.
+/// State shared by the clients of a pass.
+struct PassState {
+    plan: StoreBenchPlan,
+    stop: StopFlag,
+    /// Index of the next object to put, or of the next read.
     next: AtomicU32,
-    /// Objects put, the first ones.
-    stored: Mutex<Stored>,
-    /// Batches of puts that stored nothing, as long as none stored anything.
-    fruitless: AtomicU32,
-    /// Has any object been stored, or found stored?
+    /// Objects with a completed put.
+    stored: Mutex<StoredPrefix>,
+    /// Put batches that stored nothing.
+    failed_batches: AtomicU32,
+    /// At least one object was stored or already existed.
     any: AtomicBool,
 }
 
-/// Batches of puts after which a run that has stored nothing ends.
-const FRUITLESS_MAX: u32 = 4;
+/// A run without a stored object ends after this many put batches.
+const FAILED_BATCHES_MAX: u32 = 4;
 
-impl Shared {
-    /// So many of the first objects have been put: only these are read.
+impl PassState {
+    /// Returns N such that the first N objects are stored. Only these are read.
     fn stored(&self) -> u32 {
         self.stored.lock().unwrap_or_else(PoisonError::into_inner).first()
     }
 
-    /// A batch of puts is over; did it store anything?
-    fn note_put(&self, stored: bool) {
+    /// Records whether a put batch stored anything.
+    fn record_put(&self, stored: bool) {
         if stored {
             self.any.store(true, Ordering::Relaxed);
         } else {
-            self.fruitless.fetch_add(1, Ordering::Relaxed);
+            self.failed_batches.fetch_add(1, Ordering::Relaxed);
         }
     }
 
-    /// Has nothing been stored although it was tried often enough?
-    fn is_hopeless(&self) -> bool {
-        !self.any.load(Ordering::Relaxed) && self.fruitless.load(Ordering::Relaxed) >= FRUITLESS_MAX
+    /// Returns whether enough put batches failed without a stored object.
+    fn nothing_stored(&self) -> bool {
+        !self.any.load(Ordering::Relaxed) && self.failed_batches.load(Ordering::Relaxed) >= FAILED_BATCHES_MAX
     }
 
-    /// The put of these is over.
+    /// Records that the put of `objects` is complete.
     fn put(&self, objects: std::ops::Range<u32>) {
         self.stored.lock().unwrap_or_else(PoisonError::into_inner).add(objects);
     }
 }
 
-/// Carry out `plan` with `stores`, a client each, in tasks of their own.
+/// Runs `plan` with one client task per store in `stores`.
 ///
-/// A run whose first puts store nothing ends with that pass.
+/// A run whose first puts store nothing ends after that pass.
 ///
 /// # Errors
 /// A client's memory cannot be registered.
 pub async fn run<E: Env>(
     env: E,
     stores: Vec<StoreClient<E>>,
-    plan: Plan,
-    stop: Stop,
-) -> Result<Vec<Pass>, TransferError> {
+    plan: StoreBenchPlan,
+    stop: StopFlag,
+) -> Result<Vec<StorePass>, TransferError> {
     let (mut passes, mut clients) = (Vec::new(), Vec::with_capacity(stores.len()));
     for (index, store) in stores.into_iter().enumerate() {
-        clients.push(Client::new(env.clone(), store, &plan, index as u64).await?);
+        clients.push(BenchClient::new(env.clone(), store, &plan, index as u64).await?);
     }
     let shared = |next: u32, stored: u32| {
         let (plan, stop) = (plan.clone(), stop.clone());
-        let (fruitless, any) = (AtomicU32::new(0), AtomicBool::new(false));
-        Arc::new(Shared {
+        let (failed_batches, any) = (AtomicU32::new(0), AtomicBool::new(false));
+        Arc::new(PassState {
             plan,
             stop,
             next: AtomicU32::new(next),
-            stored: Mutex::new(Stored::new(stored)),
-            fruitless,
+            stored: Mutex::new(StoredPrefix::new(stored)),
+            failed_batches,
             any,
         })
     };
-    let names = [("put", Kind::Put), if plan.read_ratio < 1.0 { ("mixed", Kind::Mixed) } else { ("get", Kind::Get) }];
+    let names = [
+        ("put", PassKind::Put),
+        if plan.read_ratio < 1.0 { ("mixed", PassKind::Mixed) } else { ("get", PassKind::Get) },
+    ];
     for (name, kind) in names {
-        // There is nothing to read where no put succeeded.
-        let is_empty = |pass: &Pass| pass.put.objects == 0 && pass.put.taken == 0;
-        if stop.is_told() || passes.last().is_some_and(is_empty) {
+        // Without a successful put there is nothing to read.
+        let is_empty = |pass: &StorePass| pass.put.objects == 0 && pass.put.already_existing == 0;
+        if stop.is_set() || passes.last().is_some_and(is_empty) {
             break;
         }
-        let stored = if kind == Kind::Put { 0 } else { plan.objects };
-        let shared = shared(if kind == Kind::Get { 0 } else { stored }, stored);
+        let stored = if kind == PassKind::Put { 0 } else { plan.objects };
+        let shared = shared(if kind == PassKind::Get { 0 } else { stored }, stored);
         let (began, cpu) = (env.now(), cpu_time());
-        let until = plan.duration.filter(|_| kind != Kind::Put).map(|duration| began + duration);
+        let until = plan.duration.filter(|_| kind != PassKind::Put).map(|duration| began + duration);
         let tasks: Vec<_> = clients
             .drain(..)
             .map(|mut client| {
@@ -215,8 +212,13 @@ pub async fn run<E: Env>(
                 })
             })
             .collect();
-        let mut pass =
-            Pass { name, elapsed: Duration::ZERO, cpu: Duration::ZERO, put: Done::default(), get: Done::default() };
+        let mut pass = StorePass {
+            name,
+            elapsed: Duration::ZERO,
+            cpu: Duration::ZERO,
+            put: OperationStats::default(),
+            get: OperationStats::default(),
+        };
         for task in tasks {
             let (client, share) = task.await.unwrap_or_else(|bug| std::panic::resume_unwind(bug.into_panic()));
             clients.push(client);
@@ -229,22 +231,22 @@ pub async fn run<E: Env>(
     Ok(passes)
 }
 
-/// What a pass does.
+/// The operations of a pass.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Kind {
+enum PassKind {
     Put,
     Get,
     Mixed,
 }
 
-/// What one client did in a pass.
+/// Results of one client in a pass.
 #[derive(Debug, Default)]
-struct Share {
-    put: Done,
-    get: Done,
+struct ClientStats {
+    put: OperationStats,
+    get: OperationStats,
 }
 
-/// Is the time up?
-fn is_over(now: Mono, until: Option<Mono>) -> bool {
+/// Returns whether the deadline `until` has passed.
+fn is_time_up(now: Mono, until: Option<Mono>) -> bool {
     until.is_some_and(|until| now >= until)
 }

@@ -1,124 +1,111 @@
-//! How fast the transfer engine reads or writes a peer's memory, and what that costs.
+//! Benchmark of the transfer engine: throughput, latency and CPU cost of reading or writing a peer's memory.
 //!
-//! Threads carry out batches of equal operations one after another, as Mooncake's `transfer_engine_bench` does, each on its own
-//! part of both buffers, until the time is up.
+//! Threads run batches of equal operations until the duration is over, as Mooncake's `transfer_engine_bench` does. Each thread has its
+//! own part of both buffers.
 
 use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
 
 use crate::engine::env::Env;
-use crate::engine::load::Histogram;
+use crate::engine::load::LatencyHistogram;
 use crate::engine::sys::host::cpu_time;
 use crate::engine::sys::{Memory, OutOfRange};
 use crate::engine::transfer::{Op, OpKind, RemoteAddr, TransferEngine, TransferError};
 
-/// What to do, and for how long.
+/// The plan of a run.
 #[derive(Clone, Debug)]
-pub struct Plan {
-    /// Whose memory.
+pub struct TransferBenchPlan {
     pub segment: String,
-    /// Which way.
     pub kind: OpKind,
-    /// Bytes of an operation.
     pub block_bytes: u64,
-    /// Operations of a batch.
     pub batch: usize,
-    /// Threads that carry out batches.
     pub threads: usize,
-    /// How long.
     pub duration: Duration,
     /// Compare the bytes of every batch.
     pub verify: bool,
-    /// How long one batch may take.
+    /// Timeout of one batch.
     pub batch_limit: Duration,
 }
 
-impl Plan {
-    /// What both buffers must hold at least, bytes; `None` when that is more than can be counted.
+impl TransferBenchPlan {
+    /// Returns the minimum size of both buffers in bytes; `None` on overflow.
     pub fn buffer_bytes(&self) -> Option<u64> {
         self.block_bytes.checked_mul(self.batch as u64)?.checked_mul(self.threads as u64)
     }
 }
 
-/// What was measured.
+/// The result of a run.
 #[derive(Clone, Debug)]
-pub struct Report {
-    /// From the first batch to the last.
+pub struct TransferBenchResult {
+    /// From the start of the first batch to the end of the last.
     pub elapsed: Duration,
-    /// Batches carried out.
     pub batches: u64,
-    /// Bytes moved.
     pub bytes: u64,
-    /// CPU time of this process meanwhile, all threads.
+    /// CPU time of this process during the run, all threads.
     pub cpu: Duration,
-    /// How long batches took.
-    pub batch: Histogram,
+    pub batch: LatencyHistogram,
 }
 
-impl Report {
-    /// Bytes per second.
+impl TransferBenchResult {
+    /// Returns the throughput in bytes per second.
     pub fn bytes_per_second(&self) -> f64 {
         self.bytes as f64 / self.elapsed.as_secs_f64().max(1e-9)
     }
 
-    /// CPU seconds per 1e9 bytes.
+    /// Returns CPU seconds per 1e9 bytes.
     pub fn cpu_seconds_per_gb(&self) -> f64 {
         self.cpu.as_secs_f64() / (self.bytes as f64 / 1e9).max(1e-9)
     }
 }
 
-/// Why there is no report.
 #[derive(Debug, thiserror::Error)]
-pub enum BenchError {
+pub enum TransferBenchError {
     /// The segment cannot be opened, or an operation failed.
     #[error(transparent)]
     Transfer(#[from] TransferError),
     /// The target offers too little memory.
     #[error(
-        "segment {segment} offers {offered} bytes in one piece, but {wanted} are needed (block size x batch size x threads)"
+        "segment {segment} has a largest buffer of {offered} bytes; {wanted} are required (block size x batch size x threads)"
     )]
     TargetTooSmall {
-        /// The segment.
         segment: String,
-        /// Its largest buffer, bytes.
+        /// Bytes of the largest buffer.
         offered: u64,
-        /// What the plan needs, bytes.
+        /// Bytes that the plan requires.
         wanted: u64,
     },
     /// The local buffer is too small.
     #[error(transparent)]
     BufferTooSmall(#[from] OutOfRange),
-    /// The bytes that came back are not those that were sent.
-    #[error("{kind} of {length} bytes at {address:#x} moved wrong bytes: byte {at} differs")]
-    Different {
+    #[error("verification failed: {kind} of {length} bytes at {address:#x} differs from byte {at}")]
+    WrongBytes {
         /// `read` or `write`.
         kind: &'static str,
-        /// Where the operation began in the target.
+        /// Address of the operation in the target.
         address: u64,
-        /// Its length, bytes.
+        /// Bytes of the operation.
         length: u64,
-        /// The first byte that differs.
+        /// Offset of the first different byte.
         at: usize,
     },
-    /// The host gives no more threads.
     #[error("cannot start a thread")]
     Thread(#[from] std::io::Error),
 }
 
-/// Carry out `plan` with `buffer` as the local memory. Blocks; not for async threads.
+/// Runs `plan` with `buffer` as the local memory. Blocks the calling thread, so async code must not call it directly.
 ///
 /// # Errors
-/// Any [`BenchError`]; the first that a thread meets.
+/// The first [`TransferBenchError`] of any thread.
 pub fn run<E: Env>(
     engine: &TransferEngine,
-    plan: &Plan,
+    plan: &TransferBenchPlan,
     base: u64,
     buffer: &Arc<Memory>,
     env: &E,
-) -> Result<Report, BenchError> {
+) -> Result<TransferBenchResult, TransferBenchError> {
     let threads =
-        (0..plan.threads).map(|t| Thread::new(engine, plan, base, buffer, t)).collect::<Result<Vec<_>, _>>()?;
+        (0..plan.threads).map(|t| BenchThread::new(engine, plan, base, buffer, t)).collect::<Result<Vec<_>, _>>()?;
     if plan.verify && plan.kind == OpKind::Read {
         for thread in &threads {
             thread.prepare()?;
@@ -133,12 +120,12 @@ pub fn run<E: Env>(
             .collect();
         handles.into_iter().map(|h| h?.join().expect("a bench thread does not panic")).collect::<Result<Vec<_>, _>>()
     })?;
-    let mut report = Report {
+    let mut report = TransferBenchResult {
         elapsed: env.now().since(began),
         batches: 0,
         bytes: 0,
         cpu: cpu_time().saturating_sub(cpu),
-        batch: Histogram::default(),
+        batch: LatencyHistogram::default(),
     };
     for share in shares {
         report.batches += share.count();
@@ -148,46 +135,46 @@ pub fn run<E: Env>(
     Ok(report)
 }
 
-/// Where the plan's range begins in the target: its first buffer that is large enough.
+/// Returns the address of the first buffer in the target that is large enough for the plan.
 ///
 /// # Errors
-/// It cannot be opened, or has none.
-pub async fn target_base(engine: &TransferEngine, plan: &Plan) -> Result<u64, BenchError> {
+/// The segment cannot be opened, or has no such buffer.
+pub async fn target_base(engine: &TransferEngine, plan: &TransferBenchPlan) -> Result<u64, TransferBenchError> {
     let descriptor = engine.open(&plan.segment).await?;
     let wanted = plan.buffer_bytes().unwrap_or(u64::MAX);
     let found = descriptor.buffers.iter().find(|b| b.length >= wanted);
-    found.map(|b| b.address).ok_or_else(|| BenchError::TargetTooSmall {
+    found.map(|b| b.address).ok_or_else(|| TransferBenchError::TargetTooSmall {
         segment: plan.segment.clone(),
         offered: descriptor.buffers.iter().map(|b| b.length).max().unwrap_or(0),
         wanted,
     })
 }
 
-/// One thread's part of the plan.
-struct Thread<'a> {
+/// The operations of one thread.
+struct BenchThread<'a> {
     engine: &'a TransferEngine,
-    plan: &'a Plan,
+    plan: &'a TransferBenchPlan,
     ops: Vec<Op>,
 }
 
-impl<'a> Thread<'a> {
+impl<'a> BenchThread<'a> {
     fn new(
         engine: &'a TransferEngine,
-        plan: &'a Plan,
+        plan: &'a TransferBenchPlan,
         base: u64,
         buffer: &Arc<Memory>,
         number: usize,
-    ) -> Result<Thread<'a>, OutOfRange> {
+    ) -> Result<BenchThread<'a>, OutOfRange> {
         let block = usize::try_from(plan.block_bytes).unwrap_or(usize::MAX);
         let op = |i: usize| {
             let offset = (i * plan.threads + number).saturating_mul(block);
             Ok(Op { kind: plan.kind, local: buffer.slice(offset, block)?, remote: RemoteAddr(base + offset as u64) })
         };
-        Ok(Thread { engine, plan, ops: (0..plan.batch).map(op).collect::<Result<_, OutOfRange>>()? })
+        Ok(BenchThread { engine, plan, ops: (0..plan.batch).map(op).collect::<Result<_, OutOfRange>>()? })
     }
 
-    fn work<E: Env>(&self, end: crate::engine::base::Mono, env: &E) -> Result<Histogram, BenchError> {
-        let mut took = Histogram::default();
+    fn work<E: Env>(&self, end: crate::engine::base::Mono, env: &E) -> Result<LatencyHistogram, TransferBenchError> {
+        let mut took = LatencyHistogram::default();
         let mut now = env.now();
         let mut round = 0;
         while now < end {
@@ -211,17 +198,17 @@ impl<'a> Thread<'a> {
         self.engine.submit(&self.plan.segment, ops, self.plan.batch_limit).wait().into_iter().collect()
     }
 
-    fn turned(&self, kind: OpKind) -> Vec<Op> {
+    fn with_kind(&self, kind: OpKind) -> Vec<Op> {
         self.ops.iter().cloned().map(|op| Op { kind, ..op }).collect()
     }
 
-    /// Fill the target with what reads are compared with.
-    fn prepare(&self) -> Result<(), BenchError> {
+    /// Writes the expected bytes to the target before verified reads.
+    fn prepare(&self) -> Result<(), TransferBenchError> {
         self.fill(0)?;
-        Ok(self.batch(self.turned(OpKind::Write))?)
+        Ok(self.batch(self.with_kind(OpKind::Write))?)
     }
 
-    fn before(&self, round: u64) -> Result<(), BenchError> {
+    fn before(&self, round: u64) -> Result<(), TransferBenchError> {
         match self.plan.kind {
             OpKind::Write => self.fill(round),
             OpKind::Read => {
@@ -233,36 +220,41 @@ impl<'a> Thread<'a> {
         }
     }
 
-    fn after(&self, round: u64) -> Result<(), BenchError> {
+    fn after(&self, round: u64) -> Result<(), TransferBenchError> {
         if self.plan.kind == OpKind::Read {
             return self.compare("read", 0);
         }
         for op in &self.ops {
             op.local.memory().fill(op.local.offset(), op.local.len(), 0)?;
         }
-        self.batch(self.turned(OpKind::Read))?;
+        self.batch(self.with_kind(OpKind::Read))?;
         self.compare("write", round)
     }
 
-    fn fill(&self, round: u64) -> Result<(), BenchError> {
+    fn fill(&self, round: u64) -> Result<(), TransferBenchError> {
         for op in &self.ops {
             op.local.memory().write_at(op.local.offset(), &pattern(op.remote.0, op.local.len(), round))?;
         }
         Ok(())
     }
 
-    fn compare(&self, kind: &'static str, round: u64) -> Result<(), BenchError> {
+    fn compare(&self, kind: &'static str, round: u64) -> Result<(), TransferBenchError> {
         for op in &self.ops {
             let (got, expected) = (op.local.to_vec(), pattern(op.remote.0, op.local.len(), round));
             if let Some(at) = got.iter().zip(&expected).position(|(a, b)| a != b) {
-                return Err(BenchError::Different { kind, address: op.remote.0, length: got.len() as u64, at });
+                return Err(TransferBenchError::WrongBytes {
+                    kind,
+                    address: op.remote.0,
+                    length: got.len() as u64,
+                    at,
+                });
             }
         }
         Ok(())
     }
 }
 
-/// Bytes that tell where and when they belong.
+/// Returns bytes that depend on `address` and `round`. No word of 8 bytes is zero.
 fn pattern(address: u64, len: usize, round: u64) -> Vec<u8> {
     const ODD: u64 = 0x9e37_79b9_7f4a_7c15;
     let word = |i: u64| (address.wrapping_add(8 * i) ^ round.wrapping_mul(ODD)).wrapping_mul(ODD) | 1;
@@ -274,7 +266,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn patterns_differ_by_place_and_round_and_are_never_zero() {
+    fn patterns_depend_on_address_and_round_and_are_never_zero() {
         let one = pattern(4096, 21, 0);
         assert_eq!(one.len(), 21);
         assert_ne!(one, pattern(4104, 21, 0));
@@ -283,13 +275,13 @@ mod tests {
     }
 
     #[test]
-    fn the_figures_of_a_report_follow_from_its_parts() {
-        let report = Report {
+    fn rates_are_computed_from_bytes_and_times() {
+        let report = TransferBenchResult {
             elapsed: Duration::from_secs(2),
             batches: 10,
             bytes: 4_000_000_000,
             cpu: Duration::from_secs(3),
-            batch: Histogram::default(),
+            batch: LatencyHistogram::default(),
         };
         assert_eq!((report.bytes_per_second(), report.cpu_seconds_per_gb()), (2e9, 0.75));
     }

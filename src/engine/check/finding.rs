@@ -36,14 +36,14 @@ impl fmt::Display for Severity {
 
 /// A line of a text that was read.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
-pub struct Place {
+pub struct SourceLocation {
     /// The file as the user named it; `environment`, `command line` or `pid 12` where there is none.
     pub file: Arc<str>,
     /// Counted from one; 0 where the text has no lines.
     pub line: u32,
 }
 
-impl fmt::Display for Place {
+impl fmt::Display for SourceLocation {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.line {
             0 => f.write_str(&self.file),
@@ -77,5 +77,5 @@ pub struct Finding {
     pub remedy: String,
     /// Where in a file, where it is in one.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub place: Option<Place>,
+    pub place: Option<SourceLocation>,
 }

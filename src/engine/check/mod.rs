@@ -3,5 +3,5 @@
 mod finding;
 mod report;
 
-pub use finding::{Finding, Place, Severity, listed};
+pub use finding::{Finding, Severity, SourceLocation, listed};
 pub use report::{Check, Group, Report, Status};

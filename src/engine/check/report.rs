@@ -75,9 +75,7 @@ pub enum Status {
 /// What came of a check.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Report {
-    /// The check.
     pub check: Check,
-    /// How it ended.
     pub status: Status,
     /// How long it took.
     pub took: Duration,

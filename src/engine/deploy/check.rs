@@ -1,48 +1,52 @@
-//! What must hold between the values of a deployment file before any process is planned.
+//! Validation of a deployment file before processes are planned.
 
 use std::net::IpAddr;
 
 use crate::engine::base::addr::host_is_loopback;
 use crate::engine::base::text::Quoted;
-use crate::engine::deploy::error::wrong;
+use crate::engine::deploy::error::invalid_value;
 use crate::engine::deploy::{
-    DeployError, Deployment, Ground, HugePageSize, MetadataKind, Mode, Programs, Protocol, Release, Size,
+    DeployError, DeploySize, DeploymentSpec, HugePageSize, MetadataKind, Platform, Programs, Release, ServingMode,
+    TransferProtocol,
 };
-use crate::engine::kube::text;
+use crate::engine::kube::grammar;
 
-/// Hosts of one list, and replicas.
+/// Limit on hosts per list, and on replicas.
 const COUNT_MAX: usize = 4096;
-/// The longest name: it stands before `-prefill-1000` in names of at most 63 characters.
+/// Limit on the name. Object names append e.g. `-prefill-1000` to it and have at most 63 characters.
 const NAME_MAX: usize = 40;
-/// What a master takes without any keys.
-const MASTER_MEMORY_MIN: Size = Size(64 << 20);
-/// Values that SGLang 0.5.23 takes, `sglang/srt/arg_groups/fields/memory.py`. `layer_first` cannot use Mooncake.
+/// Minimum memory of a master, which is its usage without keys.
+const MASTER_MEMORY_MIN: DeploySize = DeploySize(64 << 20);
+/// Values that SGLang 0.5.23 accepts (`sglang/srt/arg_groups/fields/memory.py`). `layer_first` does not work with Mooncake.
 const LAYOUTS: &[&str] = &["page_first", "page_first_direct", "page_first_kv_split", "page_head"];
 const IO_BACKENDS: &[&str] = &["direct", "kernel", "kernel_ascend"];
 const WRITE_POLICIES: &[&str] = &["write_back", "write_through", "write_through_selective"];
 const PREFETCH_POLICIES: &[&str] = &["best_effort", "wait_complete", "timeout"];
 
-/// Check `wanted` for `ground`.
+/// Validates `spec` for `platform`.
 ///
 /// # Errors
-/// The first thing that is wrong.
-pub(crate) fn check(wanted: &Deployment, ground: Ground) -> Result<(), DeployError> {
-    texts(wanted)?;
-    numbers(wanted)?;
-    master(wanted)?;
-    programs(wanted)?;
-    transfer(wanted)?;
-    lending(wanted, ground)?;
-    serving(wanted)?;
-    if ground == Ground::Hosts { hosts(wanted) } else { cluster(wanted) }
+/// The first invalid or contradictory value.
+pub(crate) fn check(spec: &DeploymentSpec, platform: Platform) -> Result<(), DeployError> {
+    texts(spec)?;
+    numbers(spec)?;
+    master(spec)?;
+    programs(spec)?;
+    transfer(spec)?;
+    contributed_memory(spec, platform)?;
+    serving(spec)?;
+    if platform == Platform::Hosts { hosts(spec) } else { cluster(spec) }
 }
 
-fn texts(wanted: &Deployment) -> Result<(), DeployError> {
-    if wanted.version != 1 {
-        return Err(wrong("version", format!("{} is not known, only 1", wanted.version)));
+fn texts(spec: &DeploymentSpec) -> Result<(), DeployError> {
+    if spec.version != 1 {
+        return Err(invalid_value(
+            "version",
+            format!("unknown schema version {}; this release supports 1", spec.version),
+        ));
     }
     let label = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-';
-    let name = &wanted.name;
+    let name = &spec.name;
     if name.is_empty()
         || name.len() > NAME_MAX
         || !name.chars().all(label)
@@ -50,20 +54,20 @@ fn texts(wanted: &Deployment) -> Result<(), DeployError> {
         || name.ends_with('-')
     {
         let what = format!("{} is not a DNS label of at most {NAME_MAX} characters (a-z, 0-9, -)", Quoted(name));
-        return Err(wrong("name", what));
+        return Err(invalid_value("name", what));
     }
-    let model = &wanted.model;
+    let model = &spec.model;
     if model.path.is_empty() {
-        return Err(wrong("model.path", "name the folder of a model or its name on the hub"));
+        return Err(invalid_value("model.path", "required: set the folder of a model, or its name on the hub"));
     }
     for (key, value) in [("model.path", &model.path), ("model.served_name", &model.served_name)] {
         if value.starts_with('-') {
-            return Err(wrong(key, format!("{} would be read as a flag", Quoted(value))));
+            return Err(invalid_value(key, format!("{} must not begin with '-'", Quoted(value))));
         }
     }
-    // It stands on both sides of a ':' where containers mount it.
+    // Container mounts use ':' as a separator.
     if model.path.starts_with('/') && model.path.contains(':') {
-        return Err(wrong("model.path", format!("{} has a ':'", Quoted(&model.path))));
+        return Err(invalid_value("model.path", format!("{} must not contain ':'", Quoted(&model.path))));
     }
     for (key, value, known) in [
         ("model.layout", &model.layout, LAYOUTS),
@@ -72,59 +76,59 @@ fn texts(wanted: &Deployment) -> Result<(), DeployError> {
         ("model.prefetch_policy", &model.prefetch_policy, PREFETCH_POLICIES),
     ] {
         if !known.contains(&value.as_str()) {
-            let mut what = format!("{} is none of {}", Quoted(value), known.join(", "));
+            let mut what = format!("{} is not one of {}", Quoted(value), known.join(", "));
             if value == "layer_first" {
-                what.push_str("; a Mooncake store needs the keys of a page together");
+                what.push_str("; a Mooncake store requires the keys of a page together");
             }
-            return Err(wrong(key, what));
+            return Err(invalid_value(key, what));
         }
     }
-    // These go into units, scripts and manifests; none of those has a line break or a NUL in a word.
+    // These values end up in units, scripts and manifests, which cannot represent line breaks or NUL in a word.
     let words: [(&'static str, Vec<&String>); 12] = [
         ("model.path", vec![&model.path]),
         ("model.served_name", vec![&model.served_name]),
         ("model.extra_args", model.extra_args.iter().collect()),
         ("model.env", model.env.iter().flat_map(|(name, value)| [name, value]).collect()),
-        ("master.extra_flags", wanted.master.extra_flags.iter().collect()),
-        ("transfer.devices", wanted.transfer.devices.iter().collect()),
-        ("serving.router.extra_args", wanted.serving.router.extra_args.iter().collect()),
-        ("serving.ib_devices", wanted.serving.ib_devices.iter().collect()),
-        ("host", vec![&wanted.host.bin_dir, &wanted.host.python, &wanted.host.user]),
-        ("images", vec![&wanted.images.sglang, &wanted.images.store, &wanted.images.router, &wanted.images.mcctl]),
-        ("metadata.url", vec![&wanted.metadata.url]),
-        ("kubernetes.model_mount", vec![&wanted.kubernetes.model_mount]),
+        ("master.extra_flags", spec.master.extra_flags.iter().collect()),
+        ("transfer.devices", spec.transfer.devices.iter().collect()),
+        ("serving.router.extra_args", spec.serving.router.extra_args.iter().collect()),
+        ("serving.ib_devices", spec.serving.ib_devices.iter().collect()),
+        ("host", vec![&spec.host.bin_dir, &spec.host.python, &spec.host.user]),
+        ("images", vec![&spec.images.sglang, &spec.images.store, &spec.images.router, &spec.images.mcctl]),
+        ("metadata.url", vec![&spec.metadata.url]),
+        ("kubernetes.model_mount", vec![&spec.kubernetes.model_mount]),
     ];
     for (key, values) in words {
         if let Some(bad) = values.iter().find(|value| value.chars().any(char::is_control)) {
-            return Err(wrong(key, format!("{} has a control character", Quoted(bad))));
+            return Err(invalid_value(key, format!("{} contains a control character", Quoted(bad))));
         }
     }
     for name in model.env.keys() {
         let head = name.starts_with(|c: char| c.is_ascii_alphabetic() || c == '_');
         if !head || !name.chars().all(|c| c.is_ascii_alphanumeric() || c == '_') {
-            return Err(wrong("model.env", format!("{} is not the name of a variable", Quoted(name))));
+            return Err(invalid_value("model.env", format!("{} is not a valid variable name", Quoted(name))));
         }
     }
-    for device in wanted.transfer.devices.iter().chain(&wanted.serving.ib_devices) {
+    for device in spec.transfer.devices.iter().chain(&spec.serving.ib_devices) {
         if device.is_empty() || !device.chars().all(|c| c.is_ascii_alphanumeric() || "_-.:".contains(c)) {
-            return Err(wrong("transfer.devices", format!("{} is not the name of a device", Quoted(device))));
+            return Err(invalid_value("transfer.devices", format!("{} is not a device name", Quoted(device))));
         }
     }
-    let ssd = &wanted.nodes.ssd_path;
+    let ssd = &spec.nodes.ssd_path;
     if !ssd.is_empty() && (!is_path(ssd) || ssd.split('/').any(|part| part == "..")) {
-        return Err(wrong("nodes.ssd_path", format!("{} is not an absolute path without '..'", Quoted(ssd))));
+        return Err(invalid_value("nodes.ssd_path", format!("{} must be an absolute path without '..'", Quoted(ssd))));
     }
-    let (python, user) = (&wanted.host.python, &wanted.host.user);
+    let (python, user) = (&spec.host.python, &spec.host.user);
     if python.is_empty() || python.starts_with('-') {
-        return Err(wrong("host.python", format!("{} is no program", Quoted(python))));
+        return Err(invalid_value("host.python", format!("{} is not a program", Quoted(python))));
     }
     let in_name = |c: char| c.is_ascii_alphanumeric() || "_-.".contains(c);
     if user.starts_with('-') || !user.chars().all(in_name) {
-        return Err(wrong("host.user", format!("{} is not the name of a user", Quoted(user))));
+        return Err(invalid_value("host.user", format!("{} is not a user name", Quoted(user))));
     }
-    let bin_dir = &wanted.host.bin_dir;
+    let bin_dir = &spec.host.bin_dir;
     if !bin_dir.is_empty() && !is_path(bin_dir) {
-        return Err(wrong("host.bin_dir", format!("{} is not an absolute path", Quoted(bin_dir))));
+        return Err(invalid_value("host.bin_dir", format!("{} must be an absolute path", Quoted(bin_dir))));
     }
     Ok(())
 }
@@ -133,26 +137,26 @@ fn is_path(text: &str) -> bool {
     text.starts_with('/') && text.chars().all(|c| c.is_alphanumeric() || "/_-.+@".contains(c))
 }
 
-fn numbers(wanted: &Deployment) -> Result<(), DeployError> {
-    let (master, serving) = (&wanted.master, &wanted.serving);
+fn numbers(spec: &DeploymentSpec) -> Result<(), DeployError> {
+    let (master, serving) = (&spec.master, &spec.serving);
     for (key, port) in [
         ("master.rpc_port", master.rpc_port),
         ("master.admin_port", master.admin_port),
-        ("metadata.port", wanted.metadata.port),
-        ("nodes.rest_port", wanted.nodes.rest_port),
-        ("nodes.client_http_port", wanted.nodes.client_http_port),
+        ("metadata.port", spec.metadata.port),
+        ("nodes.rest_port", spec.nodes.rest_port),
+        ("nodes.client_http_port", spec.nodes.client_http_port),
         ("serving.port", serving.port),
         ("serving.dist_port", serving.dist_port),
         ("serving.bootstrap_port", serving.bootstrap_port),
         ("serving.router.port", serving.router.port),
     ] {
         if port == 0 {
-            return Err(wrong(key, "0 is no port that others could know"));
+            return Err(invalid_value(key, "must not be 0: other processes must know the port"));
         }
     }
     for (key, value) in [
-        ("model.tp", wanted.model.tp),
-        ("model.page_size", wanted.model.page_size),
+        ("model.tp", spec.model.tp),
+        ("model.page_size", spec.model.page_size),
         ("master.client_ttl_s", master.client_ttl_s),
         ("master.lease_ttl_ms", master.lease_ttl_ms),
         ("master.rpc_threads", master.rpc_threads.into()),
@@ -162,10 +166,10 @@ fn numbers(wanted: &Deployment) -> Result<(), DeployError> {
         ("serving.decode.replicas", serving.decode.replicas.into()),
     ] {
         if value == 0 {
-            return Err(wrong(key, "must be at least 1"));
+            return Err(invalid_value(key, "must be at least 1"));
         }
         if value > u64::from(u32::MAX) {
-            return Err(wrong(key, "is absurdly large"));
+            return Err(invalid_value(key, format!("{value} is too large")));
         }
     }
     for (key, count) in [
@@ -173,163 +177,175 @@ fn numbers(wanted: &Deployment) -> Result<(), DeployError> {
         ("serving.nnodes", serving.nnodes),
         ("serving.prefill.replicas", serving.prefill.replicas),
         ("serving.decode.replicas", serving.decode.replicas),
-        ("nodes.replicas", wanted.nodes.replicas),
+        ("nodes.replicas", spec.nodes.replicas),
         ("master.ha.replicas", master.ha.as_ref().map_or(0, |ha| ha.replicas)),
         ("master.rpc_threads", master.rpc_threads),
-        ("kubernetes.rdma_count", wanted.kubernetes.rdma_count),
+        ("kubernetes.rdma_count", spec.kubernetes.rdma_count),
     ] {
         if count as usize > COUNT_MAX {
-            return Err(wrong(key, format!("{count} are more than {COUNT_MAX}")));
+            return Err(invalid_value(key, format!("{count} exceeds the limit of {COUNT_MAX}")));
         }
     }
     if !(master.high_watermark > 0.0 && master.high_watermark <= 1.0) {
-        return Err(wrong("master.high_watermark", "must be more than 0 and at most 1"));
+        return Err(invalid_value("master.high_watermark", "must be greater than 0 and at most 1"));
     }
     if master.memory < MASTER_MEMORY_MIN {
-        return Err(wrong("master.memory", format!("a master takes {MASTER_MEMORY_MIN} at least")));
+        return Err(invalid_value("master.memory", format!("a master needs at least {MASTER_MEMORY_MIN}")));
     }
-    if wanted.model.hicache_ratio.is_some_and(|ratio| !(ratio > 0.0 && ratio.is_finite())) {
-        return Err(wrong("model.hicache_ratio", "must be a positive number"));
+    if spec.model.hicache_ratio.is_some_and(|ratio| !(ratio > 0.0 && ratio.is_finite())) {
+        return Err(invalid_value("model.hicache_ratio", "must be a positive number"));
     }
-    if wanted.model.hicache_size_gb.is_some() && wanted.model.hicache_ratio.is_some() {
-        return Err(wrong("model.hicache_ratio", "hicache_size_gb is there, too; SGLang then ignores the ratio"));
+    if spec.model.hicache_size_gb.is_some() && spec.model.hicache_ratio.is_some() {
+        return Err(invalid_value(
+            "model.hicache_ratio",
+            "conflicts with hicache_size_gb: SGLang then ignores the ratio",
+        ));
     }
-    if wanted.model.hicache_size_gb == Some(0) {
-        return Err(wrong("model.hicache_size_gb", "0 means the ratio to SGLang; write hicache_ratio"));
+    if spec.model.hicache_size_gb == Some(0) {
+        return Err(invalid_value("model.hicache_size_gb", "0 makes SGLang use the ratio; set hicache_ratio instead"));
     }
     Ok(())
 }
 
-fn master(wanted: &Deployment) -> Result<(), DeployError> {
-    let master = &wanted.master;
-    let embedded = wanted.metadata.kind == MetadataKind::Http && wanted.metadata.url.is_empty();
-    let url = &wanted.metadata.url;
-    if !url.is_empty() && wanted.metadata.kind != MetadataKind::Http {
-        return Err(wrong("metadata.url", "is not used with kind p2p"));
+fn master(spec: &DeploymentSpec) -> Result<(), DeployError> {
+    let master = &spec.master;
+    let embedded = spec.metadata.kind == MetadataKind::Http && spec.metadata.url.is_empty();
+    let url = &spec.metadata.url;
+    if !url.is_empty() && spec.metadata.kind != MetadataKind::Http {
+        return Err(invalid_value("metadata.url", "has no effect with kind = \"p2p\""));
     }
     if !url.is_empty() && !url.starts_with("http://") && !url.starts_with("https://") {
-        return Err(wrong("metadata.url", format!("{} is not an http URL", Quoted(url))));
+        return Err(invalid_value("metadata.url", format!("{} is not an HTTP URL", Quoted(url))));
     }
     let Some(ha) = &master.ha else {
         return Ok(());
     };
     if ha.etcd.is_empty() {
-        return Err(wrong("master.ha.etcd", "name the members of etcd as HOST:PORT"));
+        return Err(invalid_value("master.ha.etcd", "required: list the etcd members as HOST:PORT"));
     }
     for member in &ha.etcd {
         let good = crate::engine::base::HostPort::split(member)
             .is_ok_and(|(host, port)| is_host(&host) && port.is_some_and(|port| port > 0));
         if !good {
-            let what = format!("{} is not HOST:PORT, without http:// and a slash at the end", Quoted(member));
-            return Err(wrong("master.ha.etcd", what));
+            let what = format!("{} must be HOST:PORT, without http:// and a trailing slash", Quoted(member));
+            return Err(invalid_value("master.ha.etcd", what));
         }
     }
     let id = &ha.cluster_id;
     if id.is_empty() || !id.chars().all(|c| c.is_ascii_alphanumeric() || "_-.".contains(c)) {
-        return Err(wrong("master.ha.cluster_id", format!("{} is not a plain word", Quoted(id))));
+        return Err(invalid_value(
+            "master.ha.cluster_id",
+            format!("{} may contain only letters, digits, '_', '-' and '.'", Quoted(id)),
+        ));
     }
-    if ha.oplog && wanted.mooncake < Release::V0_3_13Post1 {
-        let what = format!("release {} has no oplog yet; a fail-over loses all keys", wanted.mooncake.text());
-        return Err(wrong("master.ha.oplog", what));
+    if ha.oplog && spec.mooncake < Release::V0_3_13Post1 {
+        let what = format!("release {} has no oplog: a failover would lose all keys", spec.mooncake.text());
+        return Err(invalid_value("master.ha.oplog", what));
     }
     if embedded {
-        let what = "the service within a master ends with it; use p2p, or a url elsewhere, with high availability";
-        return Err(wrong("metadata.kind", what));
+        let what =
+            "a metadata service inside the master stops with it; with high availability, set p2p or an external url";
+        return Err(invalid_value("metadata.kind", what));
     }
     Ok(())
 }
 
-fn programs(wanted: &Deployment) -> Result<(), DeployError> {
-    if wanted.programs == Programs::Upstream {
+fn programs(spec: &DeploymentSpec) -> Result<(), DeployError> {
+    if spec.programs == Programs::Upstream {
         return Ok(());
     }
-    let not_there = if wanted.master.ha.is_some() {
-        Some(("master.ha", "mcctl's master has no high availability yet; use programs = \"upstream\""))
-    } else if !wanted.nodes.ssd_path.is_empty() {
-        Some(("nodes.ssd_path", "mcctl's nodes have no SSD tier yet; use programs = \"upstream\""))
+    let unsupported = if spec.master.ha.is_some() {
+        Some(("master.ha", "mcctl's master does not support high availability yet; set programs = \"upstream\""))
+    } else if !spec.nodes.ssd_path.is_empty() {
+        Some(("nodes.ssd_path", "mcctl's nodes do not support an SSD tier yet; set programs = \"upstream\""))
     } else {
         None
     };
-    not_there.map_or(Ok(()), |(key, what)| Err(wrong(key, what)))
+    unsupported.map_or(Ok(()), |(key, what)| Err(invalid_value(key, what)))
 }
 
-fn transfer(wanted: &Deployment) -> Result<(), DeployError> {
-    let transfer = &wanted.transfer;
+fn transfer(spec: &DeploymentSpec) -> Result<(), DeployError> {
+    let transfer = &spec.transfer;
     match transfer.protocol {
-        Protocol::Rdma if transfer.devices.is_empty() => Err(wrong(
+        TransferProtocol::Rdma if transfer.devices.is_empty() => Err(invalid_value(
             "transfer.devices",
-            "rdma without devices becomes TCP where none is found, without an error; name them (mcctl devices lists them)",
+            "required: without devices, rdma silently falls back to TCP if none is found; mcctl devices lists them",
         )),
-        Protocol::Tcp if !transfer.devices.is_empty() => Err(wrong(
+        TransferProtocol::Tcp if !transfer.devices.is_empty() => Err(invalid_value(
             "transfer.devices",
-            "they are not used with protocol tcp; remove them or set protocol = \"rdma\"",
+            "has no effect with protocol = \"tcp\": remove it, or set protocol = \"rdma\"",
         )),
-        Protocol::Tcp if transfer.gid_index.is_some() => {
-            Err(wrong("transfer.gid_index", "it is not used with protocol tcp"))
+        TransferProtocol::Tcp if transfer.gid_index.is_some() => {
+            Err(invalid_value("transfer.gid_index", "has no effect with protocol = \"tcp\""))
         }
         _ if transfer.nic_nodes == 0 || transfer.nic_nodes > 64 => {
-            Err(wrong("transfer.nic_nodes", "must be from 1 to 64"))
+            Err(invalid_value("transfer.nic_nodes", "must be between 1 and 64"))
         }
         _ => Ok(()),
     }
 }
 
-fn lending(wanted: &Deployment, ground: Ground) -> Result<(), DeployError> {
-    let nodes = &wanted.nodes;
-    let count = if ground == Ground::Hosts { nodes.hosts.len() } else { nodes.replicas as usize + nodes.hosts.len() };
-    if wanted.segment.engines.0 == 0 && count == 0 {
-        return Err(wrong("segment.engines", "nobody lends memory to the store: give engines a size, or add nodes"));
+fn contributed_memory(spec: &DeploymentSpec, platform: Platform) -> Result<(), DeployError> {
+    let nodes = &spec.nodes;
+    let count =
+        if platform == Platform::Hosts { nodes.hosts.len() } else { nodes.replicas as usize + nodes.hosts.len() };
+    if spec.segment.engines.0 == 0 && count == 0 {
+        return Err(invalid_value(
+            "segment.engines",
+            "no process contributes memory to the store: set a size, or add nodes",
+        ));
     }
     if count > 0 && nodes.segment.0 == 0 {
-        return Err(wrong("nodes.segment", "a node that lends nothing is of no use"));
+        return Err(invalid_value("nodes.segment", "must not be 0: a node has no other purpose than its segment"));
     }
     let mut numa = nodes.numa.clone();
     numa.sort_unstable();
     numa.dedup();
     if numa.len() != nodes.numa.len() || numa.iter().any(|node| *node > 1023) {
-        return Err(wrong("nodes.numa", "name each NUMA node once"));
+        return Err(invalid_value("nodes.numa", "must list each NUMA node once"));
     }
     let span = u16::try_from(nodes.numa.len().max(1)).unwrap_or(u16::MAX);
     if nodes.rest_port.checked_add(span).is_none() || nodes.client_http_port.checked_add(span).is_none() {
-        return Err(wrong("nodes.rest_port", "the ports of further NUMA nodes do not fit behind it"));
+        return Err(invalid_value("nodes.rest_port", "leaves no ports for the further NUMA nodes"));
     }
-    if wanted.hugepages.size != HugePageSize::None
-        && wanted.model.hicache_size_gb.is_none()
-        && wanted.model.device_tokens.is_none()
+    if spec.hugepages.size != HugePageSize::None
+        && spec.model.hicache_size_gb.is_none()
+        && spec.model.device_tokens.is_none()
     {
-        let what = "pages must be counted beforehand: give hicache_size_gb, or device_tokens for the ratio";
-        return Err(wrong("hugepages.size", what));
+        let what = "the number of pages must be known: set hicache_size_gb, or device_tokens with the ratio";
+        return Err(invalid_value("hugepages.size", what));
     }
     Ok(())
 }
 
-fn serving(wanted: &Deployment) -> Result<(), DeployError> {
-    let serving = &wanted.serving;
+fn serving(spec: &DeploymentSpec) -> Result<(), DeployError> {
+    let serving = &spec.serving;
     match serving.mode {
-        Mode::Distributed if serving.nnodes < 2 => {
-            Err(wrong("serving.nnodes", "a distributed server is over 2 hosts or more; else use mode = \"single\""))
-        }
-        Mode::Single | Mode::Pd if serving.nnodes != 1 => {
-            Err(wrong("serving.nnodes", "only mode = \"distributed\" has servers over several hosts"))
+        ServingMode::Distributed if serving.nnodes < 2 => Err(invalid_value(
+            "serving.nnodes",
+            "a distributed server needs at least 2 hosts; for one host, set mode = \"single\"",
+        )),
+        ServingMode::Single | ServingMode::Pd if serving.nnodes != 1 => {
+            Err(invalid_value("serving.nnodes", "must be 1 unless mode = \"distributed\""))
         }
         _ => Ok(()),
     }
 }
 
-/// A name or an address, fit for a URL, a script and the name of a folder.
-fn is_host(host: &str) -> bool {
+/// Whether `host` is a name or an address that is valid in a URL, a script and a file name.
+pub fn is_host(host: &str) -> bool {
     let word = |c: char| c.is_ascii_alphanumeric() || "-_".contains(c);
     let label = |label: &str| !label.is_empty() && !label.starts_with('-') && label.chars().all(word);
     host.len() <= 253 && (host.split('.').all(label) || host.parse::<IpAddr>().is_ok())
 }
 
-fn hosts(wanted: &Deployment) -> Result<(), DeployError> {
-    let (master, serving) = (&wanted.master, &wanted.serving);
+fn hosts(spec: &DeploymentSpec) -> Result<(), DeployError> {
+    let (master, serving) = (&spec.master, &spec.serving);
     let mut lists: Vec<(&'static str, Vec<&String>, bool)> = vec![
         ("master.hosts", master.hosts.iter().collect(), true),
-        ("nodes.hosts", wanted.nodes.hosts.iter().collect(), false),
+        ("nodes.hosts", spec.nodes.hosts.iter().collect(), false),
     ];
-    if serving.mode == Mode::Pd {
+    if serving.mode == ServingMode::Pd {
         lists.push(("serving.prefill.hosts", serving.prefill.hosts.iter().collect(), true));
         lists.push(("serving.decode.hosts", serving.decode.hosts.iter().collect(), true));
         lists.push(("serving.router.host", vec![&serving.router.host], true));
@@ -340,38 +356,40 @@ fn hosts(wanted: &Deployment) -> Result<(), DeployError> {
     let mut outside: Option<(&'static str, &String)> = None;
     for (key, list, needed) in &lists {
         if *needed && list.is_empty() {
-            return Err(wrong(key, "name at least one host"));
+            return Err(invalid_value(key, "requires at least one host"));
         }
         if list.len() > COUNT_MAX {
-            return Err(wrong(key, format!("{} hosts are more than {COUNT_MAX}", list.len())));
+            return Err(invalid_value(key, format!("{} hosts exceed the limit of {COUNT_MAX}", list.len())));
         }
         for &host in list {
             if !is_host(host) {
-                return Err(wrong(key, format!("{} is not the name or address of a host", Quoted(host))));
+                return Err(invalid_value(key, format!("{} is not a host name or address", Quoted(host))));
             }
             if host.parse::<IpAddr>().is_ok_and(|address| address.is_unspecified()) {
-                return Err(wrong(key, format!("{host} is no address that others can reach")));
+                return Err(invalid_value(key, format!("{host} is not an address that other hosts can reach")));
             }
             let seen = if host_is_loopback(host) { &mut loopback } else { &mut outside };
             seen.get_or_insert((key, host));
         }
     }
     if let (Some((key, inside)), Some((_, other))) = (loopback, outside) {
-        return Err(wrong(key, format!("{inside} is reached from its own host only, and {other} is another one")));
+        return Err(invalid_value(key, format!("{inside} is a loopback address, which {other} cannot reach")));
     }
-    if serving.mode == Mode::Distributed && !serving.hosts.len().is_multiple_of(serving.nnodes as usize) {
-        let what = format!("{} hosts are not {} for every server", serving.hosts.len(), serving.nnodes);
-        return Err(wrong("serving.hosts", what));
+    if serving.mode == ServingMode::Distributed && !serving.hosts.len().is_multiple_of(serving.nnodes as usize) {
+        let what = format!("{} hosts are not a multiple of nnodes = {}", serving.hosts.len(), serving.nnodes);
+        return Err(invalid_value("serving.hosts", what));
     }
     match &master.ha {
         None if master.hosts.len() != 1 => {
-            Err(wrong("master.hosts", "more than one master needs [master.ha] with etcd"))
+            Err(invalid_value("master.hosts", "more than one master requires [master.ha] with etcd"))
         }
-        Some(_) if master.hosts.len() < 2 => Err(wrong("master.hosts", "high availability needs two masters or more")),
+        Some(_) if master.hosts.len() < 2 => {
+            Err(invalid_value("master.hosts", "high availability requires at least two masters"))
+        }
         Some(_) => match master.hosts.iter().find(|host| host.parse::<IpAddr>().is_err()) {
             Some(name) => {
-                let what = format!("{name} must be an address: a master binds to it and publishes it in etcd");
-                Err(wrong("master.hosts", what))
+                let what = format!("{name} must be an IP address: the master binds to it and publishes it in etcd");
+                Err(invalid_value("master.hosts", what))
             }
             None => Ok(()),
         },
@@ -379,51 +397,60 @@ fn hosts(wanted: &Deployment) -> Result<(), DeployError> {
     }
 }
 
-fn cluster(wanted: &Deployment) -> Result<(), DeployError> {
-    let kubernetes = &wanted.kubernetes;
+fn cluster(spec: &DeploymentSpec) -> Result<(), DeployError> {
+    let kubernetes = &spec.kubernetes;
     if !kubernetes.model_claim.is_empty() && !kubernetes.model_host_path.is_empty() {
-        return Err(wrong("kubernetes.model_claim", "model_host_path is there, too; there is one place for the model"));
+        return Err(invalid_value("kubernetes.model_claim", "conflicts with model_host_path: set only one of them"));
     }
     for (key, value, wrong_with) in [
-        ("kubernetes.namespace", &kubernetes.namespace, text::dns_label(&kubernetes.namespace)),
-        ("kubernetes.rdma_resource", &kubernetes.rdma_resource, text::qualified_key(&kubernetes.rdma_resource)),
-        ("kubernetes.gpu_resource", &kubernetes.gpu_resource, text::qualified_key(&kubernetes.gpu_resource)),
+        ("kubernetes.namespace", &kubernetes.namespace, grammar::dns_label(&kubernetes.namespace)),
+        ("kubernetes.rdma_resource", &kubernetes.rdma_resource, grammar::qualified_key(&kubernetes.rdma_resource)),
+        ("kubernetes.gpu_resource", &kubernetes.gpu_resource, grammar::qualified_key(&kubernetes.gpu_resource)),
     ] {
         if let Some(what) = wrong_with {
-            return Err(wrong(key, format!("{} is {what}", Quoted(value))));
+            return Err(invalid_value(key, format!("{} is {what}", Quoted(value))));
         }
     }
     for (key, value) in &kubernetes.node_selector {
-        if let Some(what) = text::qualified_key(key).or_else(|| text::label_value(value)) {
-            return Err(wrong("kubernetes.node_selector", format!("{} = {} is {what}", Quoted(key), Quoted(value))));
+        if let Some(what) = grammar::qualified_key(key).or_else(|| grammar::label_value(value)) {
+            return Err(invalid_value(
+                "kubernetes.node_selector",
+                format!("{} = {} is {what}", Quoted(key), Quoted(value)),
+            ));
         }
     }
-    model_volume(wanted)?;
-    if wanted.master.ha.as_ref().is_some_and(|ha| ha.replicas < 2) {
-        return Err(wrong("master.ha.replicas", "high availability needs two masters or more"));
+    model_volume(spec)?;
+    if spec.master.ha.as_ref().is_some_and(|ha| ha.replicas < 2) {
+        return Err(invalid_value("master.ha.replicas", "high availability requires at least two masters"));
     }
     Ok(())
 }
 
-/// Is the model below the place where its volume is mounted?
-fn model_volume(wanted: &Deployment) -> Result<(), DeployError> {
-    let (kubernetes, model) = (&wanted.kubernetes, &wanted.model.path);
+/// Checks that the model path is below the mount of its volume.
+fn model_volume(spec: &DeploymentSpec) -> Result<(), DeployError> {
+    let (kubernetes, model) = (&spec.kubernetes, &spec.model.path);
     let (claim, folder, mount) = (&kubernetes.model_claim, &kubernetes.model_host_path, &kubernetes.model_mount);
     if claim.is_empty() && folder.is_empty() {
         return Ok(());
     }
-    if let Some(what) = text::dns_subdomain(claim).filter(|_| !claim.is_empty()) {
-        return Err(wrong("kubernetes.model_claim", format!("{} is {what}", Quoted(claim))));
+    if let Some(what) = grammar::dns_subdomain(claim).filter(|_| !claim.is_empty()) {
+        return Err(invalid_value("kubernetes.model_claim", format!("{} is {what}", Quoted(claim))));
     }
     if !folder.is_empty() && !is_path(folder) {
-        return Err(wrong("kubernetes.model_host_path", format!("{} is not an absolute path", Quoted(folder))));
+        return Err(invalid_value(
+            "kubernetes.model_host_path",
+            format!("{} must be an absolute path", Quoted(folder)),
+        ));
     }
     if !is_path(mount) || mount == "/" {
-        return Err(wrong("kubernetes.model_mount", format!("{} is not an absolute path of a folder", Quoted(mount))));
+        return Err(invalid_value(
+            "kubernetes.model_mount",
+            format!("{} must be an absolute path of a folder", Quoted(mount)),
+        ));
     }
     if model.starts_with('/') && !std::path::Path::new(model).starts_with(mount) {
-        let what = format!("{} is not below {}, where the model is mounted", Quoted(model), Quoted(mount));
-        return Err(wrong("kubernetes.model_mount", what));
+        let what = format!("{} is not below the model mount {}", Quoted(model), Quoted(mount));
+        return Err(invalid_value("kubernetes.model_mount", what));
     }
     Ok(())
 }

@@ -1,63 +1,60 @@
-//! Why a deployment file gives no processes.
+//! Errors in a deployment file.
 
 use crate::engine::base::text::Quoted;
 use crate::engine::plan::PlanError;
 
-/// A condition of a deployment file.
+/// An error in a deployment file, or in a value set for it.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum DeployError {
-    /// The text is not TOML or YAML, or a value has another type.
+    /// Invalid TOML or YAML, or a value of the wrong type.
     #[error("{}{what}", place(*line))]
     Syntax {
-        /// The line, from 1, where it is known.
+        /// Line number from 1, if known.
         line: Option<usize>,
-        /// What the parser says.
         what: String,
     },
-    /// A key that no section has.
-    #[error("{}unknown key {}{}", place(*line), Quoted(key), nearest(near.as_deref()))]
+    /// A key that does not exist.
+    #[error("{}unknown key {}{}", place(*line), Quoted(key), did_you_mean(near.as_deref()))]
     UnknownKey {
-        /// The line, from 1, where it is known.
+        /// Line number from 1, if known.
         line: Option<usize>,
-        /// The key.
         key: String,
-        /// The known key that is nearest.
+        /// The most similar known key.
         near: Option<String>,
     },
-    /// A `--set` that is not `KEY=VALUE`, or whose key leads nowhere.
-    #[error("{} sets nothing: {what}", Quoted(text))]
-    Set {
-        /// The text.
-        text: String,
-        /// What is wrong.
-        what: String,
+    /// A `--set` argument without `=`, or with an empty key.
+    #[error("{} in --set is not KEY=VALUE, e.g. model.tp=8", Quoted(text))]
+    SetSyntax { text: String },
+    /// A key in `--set` that does not exist.
+    #[error("unknown key {} in --set{}", Quoted(key), did_you_mean(near.as_deref()))]
+    SetUnknownKey {
+        key: String,
+        /// The most similar known key, with its section.
+        near: Option<String>,
     },
-    /// A value that cannot be.
+    /// A value in `--set` that the key does not accept.
+    #[error("--set {}: {what}", crate::engine::base::text::escaped(text))]
+    SetValue { text: String, what: String },
     #[error("{key}: {what}")]
     Value {
-        /// The key, with its section.
+        /// Key with its section.
         key: &'static str,
-        /// What is wrong with it.
         what: String,
     },
-    /// The sizes do not go together.
+    /// Sizes that contradict each other.
     #[error("{key}: {error}")]
     Plan {
-        /// The key, with its section.
+        /// Key with its section.
         key: &'static str,
-        /// Why.
         error: PlanError,
     },
-    /// Two processes want one port.
-    #[error("port {port} of {host} is wanted twice{}", by_whom(first, second))]
+    /// A port that two processes use.
+    #[error("port {port} of {host} is used twice{}", users(first, second))]
     PortTaken {
-        /// The host, or the workload in Kubernetes.
+        /// The host. In Kubernetes, the workload.
         host: String,
-        /// The port.
         port: u16,
-        /// Who has it.
         first: String,
-        /// Who wants it, too.
         second: String,
     },
 }
@@ -66,16 +63,16 @@ fn place(line: Option<usize>) -> String {
     line.map(|line| format!("line {line}: ")).unwrap_or_default()
 }
 
-fn nearest(near: Option<&str>) -> String {
-    near.map(|near| format!("; nearest is '{near}'")).unwrap_or_default()
+fn did_you_mean(near: Option<&str>) -> String {
+    near.map(|near| format!("; did you mean '{near}'?")).unwrap_or_default()
 }
 
-/// What is wrong with the value of `key`.
-pub(crate) fn wrong(key: &'static str, what: impl Into<String>) -> DeployError {
+/// An invalid value of `key`.
+pub(crate) fn invalid_value(key: &'static str, what: impl Into<String>) -> DeployError {
     DeployError::Value { key, what: what.into() }
 }
 
-/// Who wants it, once where it is one.
-fn by_whom(first: &str, second: &str) -> String {
+/// The processes that use the port, named once if they are the same.
+fn users(first: &str, second: &str) -> String {
     if first == second { format!(" by {first}") } else { format!(": by {first} and by {second}") }
 }

@@ -1,27 +1,33 @@
-//! From one small file to everything that is started: the deployment file, the processes it means, and their files.
+//! The deployment file, the processes it describes, and their generated files.
 //!
-//! Text -> [`Deployment`] -> [`Launch`]es -> files. [`launches()`] is the one place that decides a process's program, flags,
-//! environment, memory, ports, limits and order; the writers in [`render`] only spell what it decided. Pure: reads no file of the
-//! host and starts nothing. What `mooncake` (0.3.13) and `sglang` (0.5.23) read is spelt as each of them reads it.
+//! Text -> [`DeploymentSpec`] -> [`ProcessPlan`]es -> files. [`plan_processes()`] decides everything about a process: program, flags, environment,
+//! memory, ports, limits and start order. The writers in [`render`] only format its decisions. Pure: reads no file of the host and
+//! starts nothing. Values are spelled the way `mooncake` (0.3.13) and `sglang` (0.5.23) parse them.
 
 mod check;
 mod commented;
 mod error;
-mod launch;
-mod launches;
 mod need;
 mod parse;
+mod plans;
+mod process_plan;
 pub mod render;
 mod schema;
 mod size;
 
+pub use check::is_host;
 pub use commented::commented;
 pub use error::DeployError;
-pub use launch::{Drain, Image, Launch, Mount, Port, Probe, ProbeBy, Probes, Resources, Role, Wait};
-pub use launches::{Ground, launches};
-pub use parse::{Format, parse};
-pub use schema::{
-    Deployment, Device, HighAvailability, Host, HugePageSize, HugePages, Images, Kubernetes, KvCache, Master, Metadata,
-    MetadataKind, Mode, Model, Nodes, Programs, Protocol, RbgApi, Release, Router, Segment, Servers, Serving, Transfer,
+pub use parse::{FileFormat, SizeNote, parse, size_notes};
+pub use plans::{Platform, plan_processes};
+pub use process_plan::{
+    ComponentRole, DrainHook, HostMount, ImageSource, NamedPort, ProbeAction, ProbeSet, ProbeSpec, ProcessPlan,
+    ProcessResources, StartupWait,
 };
-pub use size::Size;
+pub use schema::{
+    ComputeDevice, DeploymentSpec, HighAvailability, HostSection, HugePageSize, HugePagesSection, ImagesSection,
+    KubernetesSection, KvCache, MasterSection, MetadataKind, MetadataSection, ModelSection, NodesSection,
+    PdServersSection, Programs, RbgApi, Release, RouterSection, SegmentSection, ServingMode, ServingSection,
+    TransferProtocol, TransferSection,
+};
+pub use size::{DeploySize, DeploySizeError};

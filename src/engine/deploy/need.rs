@@ -1,7 +1,7 @@
-//! Memory, huge pages and segments of a process, from [`crate::engine::plan`].
+//! Memory, huge pages and segments of a process, computed by [`crate::engine::plan`].
 
-use crate::engine::deploy::error::wrong;
-use crate::engine::deploy::{DeployError, Deployment, Device, HugePageSize, KvCache, Protocol};
+use crate::engine::deploy::error::invalid_value;
+use crate::engine::deploy::{ComputeDevice, DeployError, DeploymentSpec, HugePageSize, KvCache, TransferProtocol};
 use crate::engine::plan::client::{self, ClientWish, GIB1, LOCAL_BUFFER_BYTES, MIB2, PLAIN_SEGMENT_BYTES_MIN};
 use crate::engine::plan::geometry::CacheType;
 use crate::engine::plan::guard::RESERVE_BYTES;
@@ -10,94 +10,94 @@ use crate::engine::plan::layout::Layout;
 use crate::engine::plan::need::{Deployment as Planned, REGION_BYTES, Services, need};
 use crate::engine::plan::{PlanError, models};
 
-/// What a rank takes beside its cache: Python, the libraries, the CUDA context, staging. An estimate on the safe side.
+/// Memory of a rank besides its cache: Python, libraries, the CUDA context, staging. A conservative estimate, in bytes.
 const RANK_BYTES: u64 = 4 << 30;
-/// What an engine takes once: tokenizer, detokenizer, HTTP.
+/// Memory of a server besides its ranks: tokenizer, detokenizer, HTTP. In bytes.
 const ENGINE_BYTES: u64 = 4 << 30;
-/// What a store node takes beside its memory: Python, the library, page tables.
+/// Memory of a store node besides its segment: Python, the library, page tables. In bytes.
 const NODE_BYTES: u64 = 1 << 30;
-/// The staging buffer of the SSD tier, `MOONCAKE_OFFLOAD_LOCAL_BUFFER_SIZE_BYTES`.
+/// Staging buffer of the SSD tier, `MOONCAKE_OFFLOAD_LOCAL_BUFFER_SIZE_BYTES`.
 const STAGING_BYTES: u64 = 1_342_177_280;
 
-/// What a process takes.
+/// The memory requirements of a process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Taken {
-    /// Ordinary memory with headroom, bytes; `None` where it cannot be known.
+pub(crate) struct MemoryNeed {
+    /// Base-page memory with headroom, in bytes. `None` if it cannot be computed.
     pub memory: Option<u64>,
-    /// Bytes of a huge page and their number.
+    /// Bytes per huge page, and the number of pages.
     pub hugepages: Option<(u64, u64)>,
 }
 
-/// A tenth more, so that what is not counted does not end the process.
+/// Adds 10 % for allocations that are not modelled.
 fn with_headroom(bytes: u64) -> u64 {
     bytes.saturating_add(bytes / 10)
 }
 
-fn page(wanted: &Deployment) -> Option<u64> {
-    match wanted.hugepages.size {
+fn page(spec: &DeploymentSpec) -> Option<u64> {
+    match spec.hugepages.size {
         HugePageSize::None => None,
         HugePageSize::Mib2 => Some(MIB2),
         HugePageSize::Gib1 => Some(GIB1),
     }
 }
 
-fn nic_nodes(wanted: &Deployment) -> u64 {
-    if wanted.transfer.protocol == Protocol::Rdma { wanted.transfer.nic_nodes } else { 0 }
+fn nic_nodes(spec: &DeploymentSpec) -> u64 {
+    if spec.transfer.protocol == TransferProtocol::Rdma { spec.transfer.nic_nodes } else { 0 }
 }
 
-/// Ranks on one host of a server.
-pub(crate) fn layout(wanted: &Deployment) -> Result<Layout, DeployError> {
-    let model = &wanted.model;
-    Layout::new(model.tp, model.pp, model.dp, model.dp_attention, wanted.serving.nnodes.into())
+/// The ranks of a server and their distribution over hosts.
+pub(crate) fn layout(spec: &DeploymentSpec) -> Result<Layout, DeployError> {
+    let model = &spec.model;
+    Layout::new(model.tp, model.pp, model.dp, model.dp_attention, spec.serving.nnodes.into())
         .map_err(|error| DeployError::Plan { key: "model", error })
 }
 
-/// The processes of a server on one of its hosts: its GPUs, where it has some.
-pub(crate) fn ranks_on_host(wanted: &Deployment) -> Result<u64, DeployError> {
-    Ok(layout(wanted)?.stages_of_host(0).len() as u64)
+/// The number of ranks of a server on one host, and of its GPUs.
+pub(crate) fn ranks_on_host(spec: &DeploymentSpec) -> Result<u64, DeployError> {
+    Ok(layout(spec)?.stages_of_host(0).len() as u64)
 }
 
-/// What a serving process with all its ranks of one host takes; without HiCache, when it does not use the store.
-pub(crate) fn engine(wanted: &Deployment, uses_store: bool) -> Result<Taken, DeployError> {
-    let model = &wanted.model;
-    let layout = layout(wanted)?;
+/// The requirements of a server process on one host, with all its ranks. Without `uses_store`, HiCache is off.
+pub(crate) fn engine(spec: &DeploymentSpec, uses_store: bool) -> Result<MemoryNeed, DeployError> {
+    let model = &spec.model;
+    let layout = layout(spec)?;
     let ranks = layout.stages_of_host(0).len() as u64;
-    let shm = wanted.serving.shm.0;
-    // With the CPU as device, weights and cache are in the same memory, and nothing here knows them.
-    let on_gpu = wanted.serving.device == Device::Cuda;
+    let shm = spec.serving.shm.0;
+    // With a CPU device, weights and KV cache are in the same memory, and their size is unknown.
+    let on_gpu = spec.serving.device == ComputeDevice::Cuda;
     let bare = RANK_BYTES * ranks + ENGINE_BYTES + shm;
     if !uses_store {
-        return Ok(Taken { memory: on_gpu.then(|| with_headroom(bare)), hugepages: None });
+        return Ok(MemoryNeed { memory: on_gpu.then(|| with_headroom(bare)), hugepages: None });
     }
-    let page = page(wanted);
-    let rank_segment = wanted.segment.engines.0 / (layout.attention_tp() * layout.pp());
-    if wanted.segment.engines.0 > 0 && rank_segment < PLAIN_SEGMENT_BYTES_MIN && page.is_none() {
+    let page = page(spec);
+    let rank_segment = spec.segment.engines.0 / (layout.attention_tp() * layout.pp());
+    if spec.segment.engines.0 > 0 && rank_segment < PLAIN_SEGMENT_BYTES_MIN && page.is_none() {
         let what = format!(
-            "{} over {} ranks is {rank_segment} bytes each, and the store takes 16 MiB at least",
-            wanted.segment.engines,
+            "{} over {} ranks is {rank_segment} bytes each; the minimum is 16 MiB",
+            spec.segment.engines,
             layout.attention_tp() * layout.pp()
         );
-        return Err(wrong("segment.engines", what));
+        return Err(invalid_value("segment.engines", what));
     }
     let wish = match (model.hicache_size_gb, model.device_tokens) {
         (Some(gb), _) => Some(Wish::Gb(gb)),
-        (None, Some(device_tokens)) => Some(Wish::Ratio { ratio: ratio(wanted), device_tokens }),
+        (None, Some(device_tokens)) => Some(Wish::Ratio { ratio: ratio(spec), device_tokens }),
         (None, None) => None,
     };
-    let Some(wish) = wish else { return Ok(Taken { memory: None, hugepages: None }) };
+    let Some(wish) = wish else { return Ok(MemoryNeed { memory: None, hugepages: None }) };
     let known = if model.known_as.is_empty() { model.path.trim_end_matches('/') } else { &model.known_as };
     let geometry = match models::by_name(known) {
         Ok(found) => Some(found.geometry),
         Err(error) if !model.known_as.is_empty() => return Err(DeployError::Plan { key: "model.known_as", error }),
-        // A ratio of tokens says nothing without the bytes of one.
+        // A ratio in tokens cannot be converted without the bytes per token.
         Err(_) if matches!(wish, Wish::Ratio { .. }) => {
             if page.is_some() {
-                return Err(wrong(
+                return Err(invalid_value(
                     "model.known_as",
-                    "pages for a ratio need a known model; name one, or give hicache_size_gb",
+                    "huge pages with a ratio require a known model: set known_as, or use hicache_size_gb",
                 ));
             }
-            return Ok(Taken { memory: None, hugepages: None });
+            return Ok(MemoryNeed { memory: None, hugepages: None });
         }
         Err(_) => None,
     };
@@ -111,47 +111,46 @@ pub(crate) fn engine(wanted: &Deployment, uses_store: bool) -> Result<Taken, Dep
         cache,
         page_size: model.page_size,
         wish,
-        group_segment: wanted.segment.engines.0,
+        group_segment: spec.segment.engines.0,
         arena: 0,
         page: page.unwrap_or(MIB2),
         default_page: MIB2,
-        nic_nodes: nic_nodes(wanted),
+        nic_nodes: nic_nodes(spec),
         region: REGION_BYTES,
         services: Services::default(),
     };
     let found = need(&planned).map_err(|error| DeployError::Plan { key: "model", error })?;
-    let too_large =
-        || DeployError::Plan { key: "model", error: PlanError::TooLarge { what: "the memory of a server" } };
+    let too_large = || DeployError::Plan { key: "model", error: PlanError::TooLarge { what: "the server's memory" } };
     let l2 = found.ranks.iter().map(|rank| rank.l2.most).max().unwrap_or(0);
-    // SGLang's guard asks for L2 and a reserve of ordinary memory even where L2 is of huge pages.
+    // SGLang's guard requires base-page memory for L2 and a reserve even if L2 uses huge pages.
     let mut bytes = l2.checked_mul(ranks).and_then(|l2| l2.checked_add(bare + RESERVE_BYTES)).ok_or_else(too_large)?;
     if page.is_none() {
         let lent = (rank_segment + LOCAL_BUFFER_BYTES).checked_mul(ranks).ok_or_else(too_large)?;
         bytes = bytes.checked_add(lent).ok_or_else(too_large)?;
     }
-    Ok(Taken {
+    Ok(MemoryNeed {
         memory: on_gpu.then(|| with_headroom(bytes)),
         hugepages: page.map(|page| (page, found.most.count(page))),
     })
 }
 
-/// `--hicache-ratio`, SGLang's own where the file has none.
-pub(crate) fn ratio(wanted: &Deployment) -> f64 {
-    wanted.model.hicache_ratio.unwrap_or(2.0)
+/// The value of `--hicache-ratio`, or SGLang's default.
+pub(crate) fn ratio(spec: &DeploymentSpec) -> f64 {
+    spec.model.hicache_ratio.unwrap_or(2.0)
 }
 
-/// What a store node takes.
-pub(crate) fn node(wanted: &Deployment) -> Result<Taken, DeployError> {
-    let nodes = &wanted.nodes;
-    let page = page(wanted);
+/// The requirements of a store node.
+pub(crate) fn node(spec: &DeploymentSpec) -> Result<MemoryNeed, DeployError> {
+    let nodes = &spec.nodes;
+    let page = page(spec);
     if nodes.segment.0 < PLAIN_SEGMENT_BYTES_MIN && page.is_none() {
-        let what = format!("{} is less than the 16 MiB that the store takes at least", nodes.segment);
-        return Err(wrong("nodes.segment", what));
+        let what = format!("{} is below the minimum of 16 MiB", nodes.segment);
+        return Err(invalid_value("nodes.segment", what));
     }
     let staging = if nodes.ssd_path.is_empty() { 0 } else { STAGING_BYTES };
     let Some(page) = page else {
         let bytes = nodes.segment.0.saturating_add(nodes.local_buffer.0).saturating_add(staging + NODE_BYTES);
-        return Ok(Taken { memory: Some(with_headroom(bytes)), hugepages: None });
+        return Ok(MemoryNeed { memory: Some(with_headroom(bytes)), hugepages: None });
     };
     let wish = ClientWish {
         segment: nodes.segment.0,
@@ -159,62 +158,63 @@ pub(crate) fn node(wanted: &Deployment) -> Result<Taken, DeployError> {
         arena: 0,
         page,
         default_page: MIB2,
-        nic_nodes: nic_nodes(wanted),
+        nic_nodes: nic_nodes(spec),
     };
     let client = client::client(&wish).map_err(|error| DeployError::Plan { key: "nodes.segment", error })?;
-    // Whether staging is of huge pages depends on the backend: there is room for it in both.
+    // The backend decides whether staging uses huge pages. Reserve room in both kinds of memory.
     let pages = client.pages.count(page) + staging.div_ceil(page);
-    Ok(Taken { memory: Some(with_headroom(NODE_BYTES + staging)), hugepages: Some((page, pages)) })
+    Ok(MemoryNeed { memory: Some(with_headroom(NODE_BYTES + staging)), hugepages: Some((page, pages)) })
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::engine::deploy::Size;
+    use crate::engine::deploy::DeploySize;
 
-    fn wanted() -> Deployment {
-        let mut wanted = Deployment::default();
-        wanted.model.path = "Qwen/Qwen3-32B".to_owned();
-        wanted.model.tp = 4;
-        wanted.model.hicache_size_gb = Some(64);
-        wanted.segment.engines = Size(8 << 30);
-        wanted
+    fn spec() -> DeploymentSpec {
+        let mut spec = DeploymentSpec::default();
+        spec.model.path = "Qwen/Qwen3-32B".to_owned();
+        spec.model.tp = 4;
+        spec.model.hicache_size_gb = Some(64);
+        spec.segment.engines = DeploySize(8 << 30);
+        spec
     }
 
     #[test]
-    fn a_server_takes_its_l2_its_segments_the_guards_reserve_and_a_tenth_more() {
+    fn a_server_needs_l2_segments_the_guard_reserve_and_headroom() {
         let l2 = 4 * 64_000_884_736u64;
         let rest = 8 * (1u64 << 30) + 4 * (16 << 20) + 4 * RANK_BYTES + ENGINE_BYTES + (16 << 30) + RESERVE_BYTES;
-        let taken = engine(&wanted(), true).unwrap();
-        assert_eq!(taken, Taken { memory: Some((l2 + rest) + (l2 + rest) / 10), hugepages: None });
+        let needed = engine(&spec(), true).unwrap();
+        assert_eq!(needed, MemoryNeed { memory: Some((l2 + rest) + (l2 + rest) / 10), hugepages: None });
     }
 
     #[test]
-    fn huge_pages_are_those_of_the_plan_and_the_guard_still_wants_ordinary_memory() {
-        let mut wanted = wanted();
-        wanted.hugepages.size = HugePageSize::Mib2;
-        let taken = engine(&wanted, true).unwrap();
-        assert_eq!(taken.hugepages, Some((MIB2, 4 * (30_518 + 1_024 + 8))));
-        assert!(taken.memory.unwrap() > 4 * 64_000_884_736);
+    fn huge_pages_match_the_plan_and_the_guard_needs_base_pages() {
+        let mut spec = spec();
+        spec.hugepages.size = HugePageSize::Mib2;
+        let needed = engine(&spec, true).unwrap();
+        assert_eq!(needed.hugepages, Some((MIB2, 4 * (30_518 + 1_024 + 8))));
+        assert!(needed.memory.unwrap() > 4 * 64_000_884_736);
     }
 
     #[test]
-    fn a_ratio_of_an_unknown_pool_has_no_limit_and_too_small_a_segment_is_refused() {
-        let mut wanted = wanted();
-        wanted.model.hicache_size_gb = None;
-        assert_eq!(engine(&wanted, true).unwrap().memory, None);
-        wanted.segment.engines = Size(60 << 20);
-        assert!(engine(&wanted, true).unwrap_err().to_string().contains("16 MiB at least"));
-        wanted.nodes.segment = Size(1 << 20);
-        assert!(node(&wanted).unwrap_err().to_string().contains("16 MiB"));
+    fn a_ratio_without_a_pool_has_no_limit_and_small_segments_are_refused() {
+        let mut spec = spec();
+        spec.model.hicache_size_gb = None;
+        assert_eq!(engine(&spec, true).unwrap().memory, None);
+        spec.segment.engines = DeploySize(60 << 20);
+        let key = |error: DeployError| matches!(error, DeployError::Value { key, .. } if key.contains("segment"));
+        assert!(key(engine(&spec, true).unwrap_err()));
+        spec.nodes.segment = DeploySize(1 << 20);
+        assert!(key(node(&spec).unwrap_err()));
     }
 
     #[test]
-    fn a_node_has_room_for_more_than_its_segment() {
-        let mut wanted = wanted();
-        wanted.nodes.segment = Size(10 << 30);
-        assert_eq!(node(&wanted).unwrap().memory, Some(with_headroom(11 << 30)));
-        wanted.nodes.ssd_path = "/ssd".to_owned();
-        assert_eq!(node(&wanted).unwrap().memory, Some(with_headroom((11 << 30) + STAGING_BYTES)));
+    fn a_node_has_headroom_beyond_its_segment() {
+        let mut spec = spec();
+        spec.nodes.segment = DeploySize(10 << 30);
+        assert_eq!(node(&spec).unwrap().memory, Some(with_headroom(11 << 30)));
+        spec.nodes.ssd_path = "/ssd".to_owned();
+        assert_eq!(node(&spec).unwrap().memory, Some(with_headroom((11 << 30) + STAGING_BYTES)));
     }
 }

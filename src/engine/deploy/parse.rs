@@ -1,48 +1,72 @@
-//! Text to [`Deployment`]: TOML or YAML of one schema, and values that a command line puts in the place of the file's.
+//! Parses a deployment file (TOML or YAML, one schema) and applies `--set` values.
 
+use std::fmt;
+
+use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use serde_json::{Map, Value};
 
 use crate::engine::base::text::Quoted;
-use crate::engine::deploy::{DeployError, Deployment};
+use crate::engine::deploy::commented::KEYS;
+use crate::engine::deploy::{DeployError, DeploySize, DeploymentSpec};
 
-/// The longest deployment file, bytes.
+/// Limit on the size of a deployment file, in bytes.
 pub const FILE_BYTES_MAX: usize = 64 << 10;
 
-/// The notation of a deployment file.
+/// The format of a deployment file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Format {
-    /// TOML.
+pub enum FileFormat {
     Toml,
-    /// YAML.
     Yaml,
 }
 
-impl Format {
-    /// The format of a file with this ending (without the dot).
-    pub fn of_ending(ending: &str) -> Option<Format> {
+impl FileFormat {
+    /// The format for a file extension (without the dot).
+    pub fn of_extension(ending: &str) -> Option<FileFormat> {
         match ending {
-            "toml" => Some(Format::Toml),
-            "yaml" | "yml" => Some(Format::Yaml),
+            "toml" => Some(FileFormat::Toml),
+            "yaml" | "yml" => Some(FileFormat::Yaml),
             _ => None,
         }
     }
 }
 
-/// The deployment that `text` describes, with `sets` (`section.key=value`, the value in TOML's notation or a bare word) in it.
+/// A size in an ambiguous unit, and how it is interpreted.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SizeNote {
+    pub key: String,
+    pub text: String,
+    pub size: DeploySize,
+}
+
+impl fmt::Display for SizeNote {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {} is read as {}", self.key, Quoted(&self.text), self.size)
+    }
+}
+
+impl SizeNote {
+    /// The note for the value `text` of `key`, if its unit is ambiguous.
+    pub fn of(key: &str, text: &str) -> Option<SizeNote> {
+        let size = text.parse().ok().filter(|_| DeploySize::is_ambiguous(text))?;
+        Some(SizeNote { key: key.to_owned(), text: text.to_owned(), size })
+    }
+}
+
+/// Parses `text` and applies `sets` (`section.key=value`, where the value is TOML or a bare word).
 ///
 /// # Errors
-/// The text is not in the format; a key is unknown; a value has another type; a set leads nowhere.
-pub fn parse(text: &str, format: Format, sets: &[String]) -> Result<Deployment, DeployError> {
+/// Invalid syntax, an unknown key, a value of the wrong type, or an invalid set.
+pub fn parse(text: &str, format: FileFormat, sets: &[String]) -> Result<DeploymentSpec, DeployError> {
     if text.len() > FILE_BYTES_MAX {
         let what = format!("{} bytes are more than the {FILE_BYTES_MAX} of any deployment file", text.len());
         return Err(DeployError::Syntax { line: None, what });
     }
-    if format == Format::Yaml {
-        few_brackets(text)?;
+    if format == FileFormat::Yaml {
+        limit_brackets(text)?;
     }
-    // Read even when it is changed afterwards: only here errors know their lines.
-    let plain: Deployment = typed(text, format)?;
+    // Parse without the sets first: only the original text has line numbers.
+    let plain: DeploymentSpec = typed(text, format)?;
     if sets.is_empty() {
         return Ok(plain);
     }
@@ -51,25 +75,16 @@ pub fn parse(text: &str, format: Format, sets: &[String]) -> Result<Deployment, 
         tree = Value::Object(Map::new());
     }
     for set in sets {
-        put(&mut tree, set)?;
+        apply_set(&mut tree, set)?;
     }
-    serde_json::from_value(tree).map_err(|error| {
-        let text = sets.join(" ");
-        match refused(&error.to_string(), None) {
-            DeployError::UnknownKey { key, near, .. } => {
-                let near = near.map(|near| format!(", nearest is '{near}'")).unwrap_or_default();
-                DeployError::Set { text, what: format!("unknown key {}{near}", Quoted(&key)) }
-            }
-            error => DeployError::Set { text, what: error.to_string() },
-        }
-    })
+    spec_of(&tree).map_err(|error| DeployError::Syntax { line: None, what: error.to_string() })
 }
 
-/// The most brackets that may be open at one place of YAML: the library's time grows with their square. A file of ours has two.
+/// Limit on open brackets in YAML. The parser's run time is quadratic in them. Real files open two.
 const NESTING_MAX: u32 = 64;
 
-/// Brackets in texts and comments count, too: nobody leaves so many open.
-fn few_brackets(text: &str) -> Result<(), DeployError> {
+/// Rejects deeply nested YAML. Brackets in strings and comments count as well.
+fn limit_brackets(text: &str) -> Result<(), DeployError> {
     let mut open = 0u32;
     for (line, number) in text.lines().zip(1..) {
         for byte in line.bytes() {
@@ -87,67 +102,114 @@ fn few_brackets(text: &str) -> Result<(), DeployError> {
     Ok(())
 }
 
-fn typed<T: DeserializeOwned>(text: &str, format: Format) -> Result<T, DeployError> {
+fn typed<T: DeserializeOwned>(text: &str, format: FileFormat) -> Result<T, DeployError> {
     match format {
-        Format::Toml => toml::from_str(text).map_err(|error| {
+        FileFormat::Toml => toml::from_str(text).map_err(|error| {
             let line = error.span().map(|span| 1 + text[..span.start.min(text.len())].matches('\n').count());
-            refused(error.message(), line)
+            parser_error(error.message(), line)
         }),
-        Format::Yaml => {
+        FileFormat::Yaml => {
             if text.trim().is_empty() {
                 return serde_json::from_value(Value::Object(Map::new()))
-                    .map_err(|error| refused(&error.to_string(), None));
+                    .map_err(|error| parser_error(&error.to_string(), None));
             }
             serde_yaml_ng::from_str(text).map_err(|error| {
-                let said = error.to_string();
-                // The place is told apart, the words are without it.
-                let words = said.rsplit_once(" at line ").map_or(said.as_str(), |(words, _)| words);
-                refused(words, error.location().map(|place| place.line()))
+                let message = error.to_string();
+                // The location is reported separately.
+                let message = message.rsplit_once(" at line ").map_or(message.as_str(), |(message, _)| message);
+                parser_error(message, error.location().map(|at| at.line()))
             })
         }
     }
 }
 
-/// What a parser says, in our words where it is about a key.
-fn refused(said: &str, line: Option<usize>) -> DeployError {
-    let key = said.split_once("unknown field `").and_then(|(_, rest)| rest.split_once('`'));
+/// A parser's message as a [`DeployError`]. Unknown fields become [`DeployError::UnknownKey`].
+fn parser_error(message: &str, line: Option<usize>) -> DeployError {
+    let key = message.split_once("unknown field `").and_then(|(_, rest)| rest.split_once('`'));
     let Some((key, rest)) = key else {
-        return DeployError::Syntax { line, what: said.lines().collect::<Vec<_>>().join(" ") };
+        return DeployError::Syntax { line, what: message.lines().collect::<Vec<_>>().join(" ") };
     };
     let known = rest.split('`').skip(1).step_by(2);
     let near = known.min_by_key(|name| strsim::levenshtein(name, key)).map(str::to_owned);
     DeployError::UnknownKey { line, key: key.to_owned(), near }
 }
 
-/// Put `set` into `tree`.
-fn put(tree: &mut Value, set: &str) -> Result<(), DeployError> {
-    let bad = |what: String| DeployError::Set { text: set.to_owned(), what };
-    let (path, value) = set.split_once('=').ok_or_else(|| bad("write KEY=VALUE, e.g. model.tp=8".to_owned()))?;
-    let (sections, key) = match path.rsplit_once('.') {
-        Some((sections, key)) => (sections.split('.').collect(), key),
-        None => (Vec::new(), path),
-    };
-    if key.is_empty() || sections.iter().any(|section| section.is_empty()) {
-        return Err(bad("write KEY=VALUE, e.g. model.tp=8".to_owned()));
+fn spec_of(tree: &Value) -> Result<DeploymentSpec, serde_json::Error> {
+    DeploymentSpec::deserialize(tree)
+}
+
+/// Applies `set` to `tree` and checks the type of its value.
+fn apply_set(tree: &mut Value, set: &str) -> Result<(), DeployError> {
+    let syntax = || DeployError::SetSyntax { text: set.to_owned() };
+    let (path, value) = set.split_once('=').ok_or_else(syntax)?;
+    let keys: Vec<&str> = path.split('.').collect();
+    if keys.iter().any(|key| key.is_empty()) {
+        return Err(syntax());
     }
-    let mut at = tree;
+    if !is_key(path) {
+        let near = key_paths().min_by_key(|known| strsim::damerau_levenshtein(known, path));
+        return Err(DeployError::SetUnknownKey { key: path.to_owned(), near });
+    }
+    let invalid = |what: String| DeployError::SetValue { text: set.to_owned(), what };
+    let (last, sections) = keys.split_last().ok_or_else(syntax)?;
+    let mut at = &mut *tree;
     for section in sections {
-        let Value::Object(map) = at else { return Err(bad(format!("{path} leads through a value"))) };
-        at = map.entry(section).or_insert_with(|| Value::Object(Map::new()));
         if at.is_null() {
             *at = Value::Object(Map::new());
         }
+        let Value::Object(map) = at else { return Err(invalid(format!("{section} is not in a section"))) };
+        at = map.entry(*section).or_insert_with(|| Value::Object(Map::new()));
     }
-    let Value::Object(map) = at else { return Err(bad(format!("{path} leads through a value"))) };
-    map.insert(key.to_owned(), value_of(value));
-    Ok(())
+    if at.is_null() {
+        *at = Value::Object(Map::new());
+    }
+    let Value::Object(map) = at else { return Err(invalid(format!("{last} is not in a section"))) };
+    map.insert((*last).to_owned(), value_of(value));
+    spec_of(tree).map(|_| ()).map_err(|error| invalid(error.to_string()))
 }
 
-/// A value of TOML, or else the text as it stands.
+/// Whether `path` names a key, or an entry of a map such as `model.env`.
+fn is_key(path: &str) -> bool {
+    let is_entry = |map: &str| path.strip_prefix(map).is_some_and(|rest| rest.starts_with('.'));
+    MAP_KEYS.iter().any(|map| is_entry(map)) || key_paths().any(|known| known == path)
+}
+
+/// Keys whose values are maps with arbitrary keys.
+const MAP_KEYS: [&str; 2] = ["model.env", "kubernetes.node_selector"];
+
+/// All keys with their sections, and the sections themselves.
+fn key_paths() -> impl Iterator<Item = String> {
+    let keys = KEYS.iter().map(|(section, key, _)| match *section {
+        "" => (*key).to_owned(),
+        section => format!("{section}.{key}"),
+    });
+    keys.chain(KEYS.iter().map(|(section, ..)| (*section).to_owned()).filter(|section| !section.is_empty()))
+}
+
+/// The keys whose values are sizes.
+const SIZE_KEYS: [&str; 5] = ["segment.engines", "nodes.segment", "nodes.local_buffer", "serving.shm", "master.memory"];
+
+/// The sizes in `text` and `sets` that have an ambiguous unit. Texts that do not parse have none.
+pub fn size_notes(text: &str, format: FileFormat, sets: &[String]) -> Vec<SizeNote> {
+    let tree: Value = typed(text, format).unwrap_or_default();
+    let in_file = |key: &&str| {
+        let value = key.split('.').try_fold(&tree, |at, part| at.get(part))?;
+        SizeNote::of(key, value.as_str()?)
+    };
+    let in_set = |set: &String| {
+        let (key, value) = set.split_once('=').filter(|(key, _)| SIZE_KEYS.contains(key))?;
+        SizeNote::of(key, value.trim_matches('"'))
+    };
+    let set_keys: Vec<&str> = sets.iter().filter_map(|set| Some(set.split_once('=')?.0)).collect();
+    let from_file = SIZE_KEYS.iter().filter(|key| !set_keys.contains(key)).filter_map(in_file);
+    from_file.chain(sets.iter().filter_map(in_set)).collect()
+}
+
+/// `text` as a TOML value, or as a string if it is not one.
 fn value_of(text: &str) -> Value {
     let read: Result<Map<String, Value>, _> = toml::from_str(&format!("v = {text}"));
     match read {
-        // What is null in JSON is nan or inf in TOML, which has no null: no number of ours.
+        // JSON turns TOML's nan and inf into null. No key accepts them.
         Ok(mut map) if map.len() == 1 => {
             map.remove("v").filter(|value| !value.is_null()).unwrap_or_else(|| Value::String(text.to_owned()))
         }
@@ -158,67 +220,108 @@ fn value_of(text: &str) -> Value {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::engine::deploy::{Mode, Size};
+    use crate::engine::deploy::{DeploySize, ServingMode};
 
-    fn says(text: &str, format: Format) -> String {
-        parse(text, format, &[]).expect_err(text).to_string()
+    fn parse_error(text: &str, format: FileFormat) -> DeployError {
+        parse(text, format, &[]).expect_err(text)
     }
 
     #[test]
-    fn both_notations_are_one_schema() {
+    fn toml_and_yaml_have_the_same_schema() {
         let toml =
             "name = \"a\"\n[model]\npath = \"m\"\ntp = 2\n[serving]\nmode = \"pd\"\n[segment]\nengines = \"1GiB\"\n";
         let yaml = "name: a\nmodel: {path: m, tp: 2}\nserving:\n  mode: pd\nsegment:\n  engines: 1GiB\n";
-        let read = parse(toml, Format::Toml, &[]).unwrap();
-        assert_eq!(read, parse(yaml, Format::Yaml, &[]).unwrap());
-        assert_eq!((read.serving.mode, read.segment.engines), (Mode::Pd, Size(1 << 30)));
-        assert_eq!(parse("", Format::Toml, &[]), parse("", Format::Yaml, &[]));
+        let read = parse(toml, FileFormat::Toml, &[]).unwrap();
+        assert_eq!(read, parse(yaml, FileFormat::Yaml, &[]).unwrap());
+        assert_eq!((read.serving.mode, read.segment.engines), (ServingMode::Pd, DeploySize(1 << 30)));
+        assert_eq!(parse("", FileFormat::Toml, &[]), parse("", FileFormat::Yaml, &[]));
     }
 
     #[test]
-    fn a_set_number_that_is_none_is_refused_and_does_not_unset_the_files() {
+    fn a_set_number_that_is_not_finite_is_rejected() {
         let text = "[model]\npath = \"m\"\nhicache_size_gb = 16\n";
         for set in ["model.hicache_size_gb=nan", "model.hicache_size_gb=inf", "model.hicache_ratio=nan"] {
-            assert!(parse(text, Format::Toml, &[set.to_owned()]).is_err(), "{set}");
+            assert!(parse(text, FileFormat::Toml, &[set.to_owned()]).is_err(), "{set}");
         }
     }
 
     #[test]
-    fn an_unknown_key_is_named_with_its_line_and_the_nearest() {
-        assert_eq!(says("[model]\npaht = \"m\"\n", Format::Toml), "line 2: unknown key 'paht'; nearest is 'path'");
-        let yaml = says("model:\n  path: m\n  page_sise: 64\n", Format::Yaml);
-        assert!(yaml.contains("unknown key 'page_sise'; nearest is 'page_size'"), "{yaml}");
-        assert!(says("[modell]\n", Format::Toml).ends_with("unknown key 'modell'; nearest is 'model'"));
-    }
-
-    #[test]
-    fn a_value_of_another_type_and_a_key_that_stands_twice_are_refused_with_the_line() {
-        for (text, format) in [
-            ("[model]\ntp = \"two\"\n", Format::Toml),
-            ("[model]\ntp = -1\n", Format::Toml),
-            ("[model]\ntp = 1\ntp = 2\n", Format::Toml),
-            ("a = [\n", Format::Toml),
-            ("model:\n  tp: two\n", Format::Yaml),
-            ("model:\n  tp: 1\n  tp: 2\n", Format::Yaml),
-            ("model: [\n", Format::Yaml),
-            (&"[".repeat(60_000), Format::Yaml),
-            ("[segment]\nengines = \"16gb\"\n", Format::Toml),
+    fn an_unknown_key_has_a_line_and_a_suggestion() {
+        for (text, format, line, key, near) in [
+            ("[model]\npaht = \"m\"\n", FileFormat::Toml, 2, "paht", "path"),
+            ("model:\n  path: m\n  page_sise: 64\n", FileFormat::Yaml, 1, "page_sise", "page_size"),
+            ("[modell]\n", FileFormat::Toml, 1, "modell", "model"),
         ] {
-            let said = says(text, format);
-            assert!(said.starts_with("line ") && !said.contains('\n'), "{said}");
+            match parse_error(text, format) {
+                DeployError::UnknownKey { line: found, key: unknown, near: Some(known) } => {
+                    assert_eq!((unknown.as_str(), known.as_str()), (key, near));
+                    assert!(found.is_some_and(|found| found >= line), "{found:?}");
+                }
+                error => panic!("{error}"),
+            }
         }
     }
 
     #[test]
-    fn a_set_takes_the_place_of_a_value() {
+    fn wrong_types_and_duplicate_keys_are_rejected_with_a_line() {
+        for (text, format) in [
+            ("[model]\ntp = \"two\"\n", FileFormat::Toml),
+            ("[model]\ntp = -1\n", FileFormat::Toml),
+            ("[model]\ntp = 1\ntp = 2\n", FileFormat::Toml),
+            ("a = [\n", FileFormat::Toml),
+            ("model:\n  tp: two\n", FileFormat::Yaml),
+            ("model:\n  tp: 1\n  tp: 2\n", FileFormat::Yaml),
+            ("model: [\n", FileFormat::Yaml),
+            (&"[".repeat(60_000), FileFormat::Yaml),
+            ("[segment]\nengines = \"16xb\"\n", FileFormat::Toml),
+        ] {
+            let error = parse_error(text, format);
+            assert!(
+                matches!(error, DeployError::Syntax { line: Some(_), .. }) && !error.to_string().contains('\n'),
+                "{error}"
+            );
+        }
+    }
+
+    #[test]
+    fn sets_override_values_of_the_file() {
         let sets =
             ["model.tp=8", "model.path=/models/x", "nodes.hosts=[\"a\", \"b\"]", "name=b", "master.ha.replicas=3"];
-        let read = parse("name = \"a\"\n", Format::Toml, &sets.map(str::to_owned)).unwrap();
+        let read = parse("name = \"a\"\n", FileFormat::Toml, &sets.map(str::to_owned)).unwrap();
         assert_eq!((read.model.tp, read.model.path.as_str(), read.name.as_str()), (8, "/models/x", "b"));
         assert_eq!((read.nodes.hosts.len(), read.master.ha.unwrap().replicas), (2, 3));
-        for bad in ["model.tp", "=1", "model..tp=1", "name.x=1", "model.tpp=1", "model.tp=x"] {
-            let said = parse("name = \"a\"\n", Format::Toml, &[bad.to_owned()]).expect_err(bad).to_string();
-            assert!(said.contains("sets nothing"), "{said}");
+    }
+
+    #[test]
+    fn invalid_sets_are_rejected() {
+        let set = |set: &str| parse("name = \"a\"\n", FileFormat::Toml, &[set.to_owned()]).expect_err(set);
+        for bad in ["model.tp", "=1", "model..tp=1"] {
+            assert!(matches!(set(bad), DeployError::SetSyntax { .. }), "{bad}");
         }
+        for (bad, near) in [("model.tpp=1", "model.tp"), ("segment.engine=1", "segment.engines"), ("nmae=x", "name")] {
+            match set(bad) {
+                DeployError::SetUnknownKey { near: Some(known), .. } => assert_eq!(known, near),
+                error => panic!("{error}"),
+            }
+        }
+        assert!(matches!(set("name.x=1"), DeployError::SetUnknownKey { .. }));
+        for bad in ["model.tp=x", "segment=1", "segment.engines=16xb"] {
+            assert!(matches!(set(bad), DeployError::SetValue { .. }), "{bad}");
+        }
+    }
+
+    #[test]
+    fn ambiguous_sizes_of_file_and_sets_are_noted() {
+        let text = "[segment]\nengines = \"64gb\"\n[nodes]\nsegment = \"16GiB\"\nlocal_buffer = \"1g\"\n";
+        let notes = |sets: &[&str]| -> Vec<String> {
+            let sets: Vec<String> = sets.iter().map(|set| (*set).to_owned()).collect();
+            size_notes(text, FileFormat::Toml, &sets).iter().map(SizeNote::to_string).collect()
+        };
+        insta::assert_snapshot!(notes(&[]).join("\n"), @r"
+            segment.engines: '64gb' is read as 64GiB
+            nodes.local_buffer: '1g' is read as 1GiB
+            ");
+        assert_eq!(notes(&["segment.engines=8GiB", "nodes.local_buffer=0"]), Vec::<String>::new());
+        assert_eq!(notes(&["segment.engines=8gb", "nodes.local_buffer=0"]).len(), 1);
     }
 }

@@ -1,70 +1,64 @@
-//! The deployment file: what each key means and what it is when it is not there.
+//! The schema of the deployment file: the meaning and default of each key.
 
 use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-use crate::engine::deploy::Size;
+use crate::engine::deploy::DeploySize;
 
-/// The whole file.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
-pub struct Deployment {
-    /// Of this schema: 1.
+pub struct DeploymentSpec {
+    /// Schema version, always 1.
     pub version: u32,
-    /// The name that units, containers and objects begin with: a DNS label.
+    /// Prefix of unit, container and object names: a DNS label.
     pub name: String,
-    /// Whose master and store nodes.
+    /// Which implementation runs the master and the store nodes.
     pub programs: Programs,
-    /// The release of Mooncake in the images and on the hosts.
+    /// Mooncake release in the images and on the hosts.
     pub mooncake: Release,
-    /// What is served, and its cache.
-    pub model: Model,
-    /// The index of the store.
-    pub master: Master,
-    /// How transfer engines find each other.
-    pub metadata: Metadata,
-    /// How bytes are moved.
-    pub transfer: Transfer,
-    /// What the serving processes lend to the store.
-    pub segment: Segment,
-    /// Processes that only lend.
-    pub nodes: Nodes,
-    /// The serving processes.
-    pub serving: Serving,
+    /// The model and its cache.
+    pub model: ModelSection,
+    /// The master, which holds the metadata of the store.
+    pub master: MasterSection,
+    /// How transfer engines discover each other.
+    pub metadata: MetadataSection,
+    pub transfer: TransferSection,
+    /// Memory that serving processes contribute to the store.
+    pub segment: SegmentSection,
+    pub nodes: NodesSection,
+    pub serving: ServingSection,
     /// Huge pages for L2 and segments.
-    pub hugepages: HugePages,
-    /// Container images.
-    pub images: Images,
-    /// What only Kubernetes asks.
-    pub kubernetes: Kubernetes,
-    /// Where programs are on plain hosts.
-    pub host: Host,
+    pub hugepages: HugePagesSection,
+    pub images: ImagesSection,
+    pub kubernetes: KubernetesSection,
+    /// Location of programs on plain hosts.
+    pub host: HostSection,
 }
 
-impl Default for Deployment {
-    fn default() -> Deployment {
-        Deployment {
+impl Default for DeploymentSpec {
+    fn default() -> DeploymentSpec {
+        DeploymentSpec {
             version: 1,
             name: "hicache".to_owned(),
             programs: Programs::Upstream,
             mooncake: Release::V0_3_13Post1,
-            model: Model::default(),
-            master: Master::default(),
-            metadata: Metadata::default(),
-            transfer: Transfer::default(),
-            segment: Segment::default(),
-            nodes: Nodes::default(),
-            serving: Serving::default(),
-            hugepages: HugePages::default(),
-            images: Images::default(),
-            kubernetes: Kubernetes::default(),
-            host: Host::default(),
+            model: ModelSection::default(),
+            master: MasterSection::default(),
+            metadata: MetadataSection::default(),
+            transfer: TransferSection::default(),
+            segment: SegmentSection::default(),
+            nodes: NodesSection::default(),
+            serving: ServingSection::default(),
+            hugepages: HugePagesSection::default(),
+            images: ImagesSection::default(),
+            kubernetes: KubernetesSection::default(),
+            host: HostSection::default(),
         }
     }
 }
 
-/// Whose master and store nodes.
+/// Which implementation runs the master and the store nodes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Programs {
@@ -75,20 +69,20 @@ pub enum Programs {
     Mcctl,
 }
 
-/// A release of Mooncake whose flags are known.
+/// A Mooncake release whose flags are known.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub enum Release {
-    /// Of which the flags of 0.3.13 are not yet there.
+    /// Lacks the flags that were added in 0.3.13.
     #[serde(rename = "0.3.12.post1")]
     V0_3_12Post1,
-    /// The one that everything here was tried with.
+    /// The release that everything was tested with.
     #[default]
     #[serde(rename = "0.3.13.post1")]
     V0_3_13Post1,
 }
 
 impl Release {
-    /// As the package index writes it.
+    /// The version on the package index.
     pub fn text(self) -> &'static str {
         match self {
             Release::V0_3_12Post1 => "0.3.12.post1",
@@ -97,20 +91,19 @@ impl Release {
     }
 }
 
-/// The element type of the cache, as `--kv-cache-dtype` names it.
+/// The element type of the KV cache, as in `--kv-cache-dtype`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub enum KvCache {
-    /// The model's own.
     #[default]
     #[serde(rename = "auto")]
     Auto,
-    /// 2 bytes.
+    /// 2 bytes per element.
     #[serde(rename = "bf16")]
     Bf16,
-    /// 1 byte.
+    /// 1 byte per element.
     #[serde(rename = "fp8_e4m3")]
     Fp8E4m3,
-    /// 1 byte.
+    /// 1 byte per element.
     #[serde(rename = "fp8_e5m2")]
     Fp8E5m2,
 }
@@ -127,25 +120,22 @@ impl KvCache {
     }
 }
 
-/// What is served, and its cache.
+/// The model and its cache.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
-pub struct Model {
+pub struct ModelSection {
     /// `--model-path`: a folder, or a name on the hub.
     pub path: String,
-    /// The model whose cache is sized, where the path does not tell; else there are bounds only.
+    /// The model that determines the cache size, if the path does not identify it. Without it, sizes are bounds only.
     pub known_as: String,
-    /// `--served-model-name`; empty leaves it out.
+    /// `--served-model-name`; empty omits the flag.
     pub served_name: String,
-    /// Tensor parallel size.
     pub tp: u64,
-    /// Pipeline parallel size.
     pub pp: u64,
-    /// Data parallel size.
     pub dp: u64,
-    /// Data parallel ranks are groups within tp.
+    /// Data-parallel ranks are groups within TP.
     pub dp_attention: bool,
-    /// Tokens of a page: the same in every server that shares the store.
+    /// Tokens per page. Must be equal in all servers that share the store.
     pub page_size: u64,
     /// `--kv-cache-dtype`.
     pub kv_cache: KvCache,
@@ -153,27 +143,26 @@ pub struct Model {
     pub layout: String,
     /// `--hicache-io-backend`.
     pub io_backend: String,
-    /// L2 per rank, decimal GB; without it `hicache_ratio` counts.
+    /// L2 per rank, decimal GB. Without it, `hicache_ratio` applies.
     pub hicache_size_gb: Option<u64>,
-    /// L2 as a multiple of the device's pool.
+    /// L2 as a multiple of the device pool.
     pub hicache_ratio: Option<f64>,
-    /// Tokens of the device's pool: what a ratio is a multiple of. Without it the memory of a ratio is not known.
+    /// Tokens in the device pool, the base of `hicache_ratio`. Without it, the memory for a ratio is unknown.
     pub device_tokens: Option<u64>,
     /// `--hicache-write-policy`.
     pub write_policy: String,
     /// `--hicache-storage-prefetch-policy`.
     pub prefetch_policy: String,
-    /// Tokens below which L3 is not asked.
+    /// Token count below which L3 is not queried.
     pub prefetch_threshold: u64,
-    /// Flags of SGLang, as they stand.
+    /// Additional SGLang flags, passed unchanged.
     pub extra_args: Vec<String>,
-    /// Variables of SGLang.
     pub env: BTreeMap<String, String>,
 }
 
-impl Default for Model {
-    fn default() -> Model {
-        Model {
+impl Default for ModelSection {
+    fn default() -> ModelSection {
+        ModelSection {
             path: String::new(),
             known_as: String::new(),
             served_name: String::new(),
@@ -197,35 +186,33 @@ impl Default for Model {
     }
 }
 
-/// The index of the store.
+/// The master, which holds the metadata of the store.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
-pub struct Master {
-    /// Where it runs on plain hosts; with high availability, all of them.
+pub struct MasterSection {
+    /// Hosts outside Kubernetes. With high availability, all masters.
     pub hosts: Vec<String>,
-    /// Its RPC port.
     pub rpc_port: u16,
-    /// Its admin HTTP port.
+    /// Port of the admin HTTP API.
     pub admin_port: u16,
-    /// Worker threads.
     pub rpc_threads: u32,
-    /// Life of a read lease, milliseconds.
+    /// Duration of a read lease, in milliseconds.
     pub lease_ttl_ms: u64,
-    /// Share of the memory above which objects are evicted.
+    /// Memory usage above which objects are evicted, as a fraction.
     pub high_watermark: f64,
-    /// Seconds without a heartbeat after which a client's segments are gone.
+    /// Seconds without a heartbeat after which the master removes a client's segments.
     pub client_ttl_s: u64,
-    /// Memory of the process: about 1 GiB for a million keys.
-    pub memory: Size,
-    /// Flags of the master, as they stand.
+    /// Memory of the process: about 1 GiB per million keys.
+    pub memory: DeploySize,
+    /// Additional master flags, passed unchanged.
     pub extra_flags: Vec<String>,
-    /// More than one master.
+    /// Settings for more than one master.
     pub ha: Option<HighAvailability>,
 }
 
-impl Default for Master {
-    fn default() -> Master {
-        Master {
+impl Default for MasterSection {
+    fn default() -> MasterSection {
+        MasterSection {
             hosts: vec!["127.0.0.1".to_owned()],
             rpc_port: 50051,
             admin_port: 9003,
@@ -233,24 +220,24 @@ impl Default for Master {
             lease_ttl_ms: 10_000,
             high_watermark: 0.9,
             client_ttl_s: 30,
-            memory: Size(4 << 30),
+            memory: DeploySize(4 << 30),
             extra_flags: Vec::new(),
             ha: None,
         }
     }
 }
 
-/// More than one master, elected through etcd.
+/// Several masters that elect a leader through etcd.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct HighAvailability {
-    /// `HOST:PORT` of each member of etcd.
+    /// `HOST:PORT` of each etcd member.
     pub etcd: Vec<String>,
-    /// Masters in Kubernetes; on plain hosts they are as many as `master.hosts`.
+    /// Number of masters in Kubernetes. On plain hosts it is the length of `master.hosts`.
     pub replicas: u32,
-    /// Namespace of the election; masters and clients must agree.
+    /// Namespace of the election. Must be equal for masters and clients.
     pub cluster_id: String,
-    /// Replicate the metadata, so that a fail-over keeps the keys.
+    /// Replicate the metadata, so that a failover preserves the keys.
     pub oplog: bool,
 }
 
@@ -260,119 +247,113 @@ impl Default for HighAvailability {
     }
 }
 
-/// How transfer engines find each other.
+/// How transfer engines discover each other.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
-pub struct Metadata {
-    /// By asking each other, or a service.
+pub struct MetadataSection {
+    /// By handshake, or through a metadata service.
     pub kind: MetadataKind,
-    /// Port of the service within the master.
+    /// Port of the metadata service inside the master.
     pub port: u16,
-    /// URL of a service that runs elsewhere; empty for the one within the master.
+    /// URL of an external metadata service. Empty for the one inside the master.
     pub url: String,
 }
 
-impl Default for Metadata {
-    fn default() -> Metadata {
-        Metadata { kind: MetadataKind::P2p, port: 8080, url: String::new() }
+impl Default for MetadataSection {
+    fn default() -> MetadataSection {
+        MetadataSection { kind: MetadataKind::P2p, port: 8080, url: String::new() }
     }
 }
 
-/// By asking each other, or a service.
+/// How transfer engines discover each other.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum MetadataKind {
-    /// `P2PHANDSHAKE`: nothing that can be lost.
+    /// `P2PHANDSHAKE`: no service that could lose its records.
     #[default]
     P2p,
-    /// An HTTP service, in memory only.
+    /// An HTTP service that keeps its records in memory only.
     Http,
 }
 
-/// How bytes are moved: the same for all, or they do not meet.
+/// The transport. It must be the same for all processes.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
-pub struct Transfer {
+pub struct TransferSection {
     /// `tcp` or `rdma`.
-    pub protocol: Protocol,
-    /// RDMA devices.
+    pub protocol: TransferProtocol,
     pub devices: Vec<String>,
     /// `MC_GID_INDEX`.
     pub gid_index: Option<u32>,
-    /// NUMA nodes with NICs, over which an RDMA segment is spread.
+    /// Number of NUMA nodes with NICs, over which an RDMA segment is spread.
     pub nic_nodes: u64,
 }
 
-impl Default for Transfer {
-    fn default() -> Transfer {
-        Transfer { protocol: Protocol::Tcp, devices: Vec::new(), gid_index: None, nic_nodes: 1 }
+impl Default for TransferSection {
+    fn default() -> TransferSection {
+        TransferSection { protocol: TransferProtocol::Tcp, devices: Vec::new(), gid_index: None, nic_nodes: 1 }
     }
 }
 
-/// The transport.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
-pub enum Protocol {
-    /// Sockets.
+pub enum TransferProtocol {
     #[default]
     Tcp,
-    /// Verbs.
     Rdma,
 }
 
-impl Protocol {
+impl TransferProtocol {
     /// The value of `MOONCAKE_PROTOCOL`.
     pub fn text(self) -> &'static str {
         match self {
-            Protocol::Tcp => "tcp",
-            Protocol::Rdma => "rdma",
+            TransferProtocol::Tcp => "tcp",
+            TransferProtocol::Rdma => "rdma",
         }
     }
 }
 
-/// What the serving processes lend.
+/// Memory that serving processes contribute.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
-pub struct Segment {
-    /// Of one server (a TP x PP group): its ranks share it. 0 lends nothing.
-    pub engines: Size,
+pub struct SegmentSection {
+    /// Per server (a TP x PP group), divided among its ranks. 0 contributes nothing.
+    pub engines: DeploySize,
 }
 
-impl Default for Segment {
-    fn default() -> Segment {
-        Segment { engines: Size(4 << 30) }
+impl Default for SegmentSection {
+    fn default() -> SegmentSection {
+        SegmentSection { engines: DeploySize(4 << 30) }
     }
 }
 
-/// Processes that only lend memory.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
-pub struct Nodes {
-    /// Where they run on plain hosts.
+pub struct NodesSection {
     pub hosts: Vec<String>,
-    /// Pods in Kubernetes; 0 takes as many as there are hosts.
+    /// Pods in Kubernetes. 0 uses the number of hosts.
     pub replicas: u32,
-    /// What each process lends. It is not divided.
-    pub segment: Size,
-    /// Memory of each process for its own REST puts and gets.
-    pub local_buffer: Size,
-    /// NUMA nodes; one process for each, bound to it. Empty: one process, not bound.
+    /// Memory that each process contributes. It is not divided.
+    pub segment: DeploySize,
+    /// Buffer of each process for its own REST requests.
+    pub local_buffer: DeploySize,
+    /// NUMA nodes, with one process bound to each. Empty runs one unbound process.
     pub numa: Vec<u32>,
-    /// REST port; the next process of the host has the next one.
+    /// REST port of the first process on a host. Further processes use the following ports.
     pub rest_port: u16,
-    /// Client HTTP port (upstream's health and metrics); counted up likewise.
+    /// Client HTTP port (upstream's health and metrics), numbered in the same way.
     pub client_http_port: u16,
-    /// Folder of the SSD tier; empty for none.
+    /// Folder of the SSD tier; empty disables it.
     pub ssd_path: String,
 }
 
-impl Default for Nodes {
-    fn default() -> Nodes {
-        Nodes {
+impl Default for NodesSection {
+    fn default() -> NodesSection {
+        NodesSection {
             hosts: Vec::new(),
             replicas: 0,
-            segment: Size(16 << 30),
-            local_buffer: Size(0),
+            segment: DeploySize(16 << 30),
+            local_buffer: DeploySize(0),
             numa: Vec::new(),
             rest_port: 8088,
             client_http_port: 9300,
@@ -381,158 +362,143 @@ impl Default for Nodes {
     }
 }
 
-/// How the serving processes are arranged.
+/// The arrangement of the serving processes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
-pub enum Mode {
-    /// Every server on one host.
+pub enum ServingMode {
+    /// Each server on one host.
     #[default]
     Single,
-    /// Every server over `nnodes` hosts.
+    /// Each server on `nnodes` hosts.
     Distributed,
-    /// Servers that prefill, servers that decode, and a router.
+    /// Prefill servers, decode servers and a router.
     Pd,
 }
 
-/// What SGLang computes on.
+/// The device that SGLang computes on.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
-pub enum Device {
-    /// GPUs.
+pub enum ComputeDevice {
     #[default]
     Cuda,
-    /// None.
     Cpu,
 }
 
-/// The serving processes.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
-pub struct Serving {
-    /// How they are arranged.
-    pub mode: Mode,
-    /// Where they run on plain hosts: a server each, or `nnodes` hosts for each.
+pub struct ServingSection {
+    pub mode: ServingMode,
+    /// Hosts outside Kubernetes: one per server, or `nnodes` per server.
     pub hosts: Vec<String>,
-    /// Servers in Kubernetes.
     pub replicas: u32,
-    /// Hosts of one server, for `distributed`.
+    /// Hosts per server, for `distributed`.
     pub nnodes: u32,
-    /// HTTP port.
     pub port: u16,
-    /// Port on which the ranks of a distributed server meet.
+    /// Rendezvous port of the ranks of a distributed server.
     pub dist_port: u16,
-    /// What SGLang computes on.
-    pub device: Device,
-    /// `/dev/shm` of a container: what NCCL and torch take.
-    pub shm: Size,
-    /// For `pd`: the servers that prefill. They use the store.
-    pub prefill: Servers,
-    /// For `pd`: the servers that decode. They do not use the store.
-    pub decode: Servers,
-    /// For `pd`: where requests go.
-    pub router: Router,
-    /// For `pd`: port on which a prefill server meets decode servers.
+    pub device: ComputeDevice,
+    /// Size of `/dev/shm` in a container, used by NCCL and torch.
+    pub shm: DeploySize,
+    /// For `pd`: the prefill servers. They use the store.
+    pub prefill: PdServersSection,
+    /// For `pd`: the decode servers. They do not use the store.
+    pub decode: PdServersSection,
+    /// For `pd`: the router.
+    pub router: RouterSection,
+    /// For `pd`: bootstrap port of the prefill servers, for decode servers.
     pub bootstrap_port: u16,
-    /// For `pd`: devices that move the cache from prefill to decode; empty takes `transfer.devices`.
+    /// For `pd`: devices for the transfer from prefill to decode. Empty uses `transfer.devices`.
     pub ib_devices: Vec<String>,
 }
 
-impl Default for Serving {
-    fn default() -> Serving {
-        Serving {
-            mode: Mode::Single,
+impl Default for ServingSection {
+    fn default() -> ServingSection {
+        ServingSection {
+            mode: ServingMode::Single,
             hosts: vec!["127.0.0.1".to_owned()],
             replicas: 1,
             nnodes: 1,
             port: 30000,
             dist_port: 20000,
-            device: Device::Cuda,
-            shm: Size(16 << 30),
-            prefill: Servers::default(),
-            decode: Servers::default(),
-            router: Router::default(),
+            device: ComputeDevice::Cuda,
+            shm: DeploySize(16 << 30),
+            prefill: PdServersSection::default(),
+            decode: PdServersSection::default(),
+            router: RouterSection::default(),
             bootstrap_port: 8998,
             ib_devices: Vec::new(),
         }
     }
 }
 
-/// The servers of one side of `pd`.
+/// The prefill or the decode servers of `pd`.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
-pub struct Servers {
-    /// Where they run on plain hosts, one on each.
+pub struct PdServersSection {
+    /// Hosts outside Kubernetes, one server per host.
     pub hosts: Vec<String>,
-    /// How many in Kubernetes.
+    /// Number of servers in Kubernetes.
     pub replicas: u32,
-    /// HTTP port; 0 takes 30000 for prefill and 30001 for decode.
+    /// HTTP port. 0 uses 30000 for prefill and 30001 for decode.
     pub port: u16,
 }
 
-impl Default for Servers {
-    fn default() -> Servers {
-        Servers { hosts: vec!["127.0.0.1".to_owned()], replicas: 1, port: 0 }
+impl Default for PdServersSection {
+    fn default() -> PdServersSection {
+        PdServersSection { hosts: vec!["127.0.0.1".to_owned()], replicas: 1, port: 0 }
     }
 }
 
-/// Where requests go.
+/// The router of `pd`.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
-pub struct Router {
-    /// Where it runs on plain hosts.
+pub struct RouterSection {
     pub host: String,
-    /// HTTP port.
     pub port: u16,
-    /// Flags of the router, as they stand.
+    /// Additional router flags, passed unchanged.
     pub extra_args: Vec<String>,
 }
 
-impl Default for Router {
-    fn default() -> Router {
-        Router { host: "127.0.0.1".to_owned(), port: 8000, extra_args: Vec::new() }
+impl Default for RouterSection {
+    fn default() -> RouterSection {
+        RouterSection { host: "127.0.0.1".to_owned(), port: 8000, extra_args: Vec::new() }
     }
 }
 
 /// Huge pages for L2 and segments.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
-pub struct HugePages {
-    /// Their size.
+pub struct HugePagesSection {
     pub size: HugePageSize,
 }
 
 /// The size of a huge page.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub enum HugePageSize {
-    /// Ordinary pages.
     #[default]
     #[serde(rename = "none")]
     None,
-    /// 2 MiB.
     #[serde(rename = "2MiB")]
     Mib2,
-    /// 1 GiB.
     #[serde(rename = "1GiB")]
     Gib1,
 }
 
-/// Container images.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
-pub struct Images {
-    /// SGLang, with the client of the release that `mooncake` names.
+pub struct ImagesSection {
+    /// SGLang, with the Mooncake client of the release in `mooncake`.
     pub sglang: String,
-    /// Upstream's master and store; empty takes the one above.
+    /// Upstream's master and store. Empty uses the SGLang image.
     pub store: String,
-    /// The router.
     pub router: String,
-    /// mcctl's; there is no public one, so this is to be filled in.
+    /// mcctl. Required in containers, because no public image exists.
     pub mcctl: String,
 }
 
-impl Default for Images {
-    fn default() -> Images {
-        Images {
+impl Default for ImagesSection {
+    fn default() -> ImagesSection {
+        ImagesSection {
             sglang: "lmsysorg/sglang:v0.5.23".to_owned(),
             store: String::new(),
             router: "lmsysorg/sglang-router:v0.2.4".to_owned(),
@@ -545,42 +511,41 @@ impl Default for Images {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum RbgApi {
-    /// Up to rbg 0.6.
+    /// For rbg up to 0.6.
     V1alpha1,
-    /// From rbg 0.7.
+    /// For rbg 0.7 and later.
     #[default]
     V1alpha2,
 }
 
-/// What only Kubernetes asks.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
-pub struct Kubernetes {
+pub struct KubernetesSection {
     /// Namespace of all objects.
     pub namespace: String,
     /// Version of the RoleBasedGroup API.
     pub rbg_api: RbgApi,
-    /// Resource of the RDMA device plugin.
+    /// Resource name of the RDMA device plugin.
     pub rdma_resource: String,
-    /// How many of it a pod takes.
+    /// Amount of the RDMA resource per pod.
     pub rdma_count: u32,
-    /// Resource of the GPU device plugin.
+    /// Resource name of the GPU device plugin.
     pub gpu_resource: String,
-    /// Pods in the host's network.
+    /// Run pods in the host's network.
     pub host_network: bool,
-    /// Labels of the nodes that serving and store pods run on.
+    /// Node labels for serving and store pods.
     pub node_selector: BTreeMap<String, String>,
-    /// A PersistentVolumeClaim with the model; empty for none.
+    /// PersistentVolumeClaim that contains the model; empty for none.
     pub model_claim: String,
-    /// A folder of the nodes with the model; empty for none.
+    /// Folder on the nodes that contains the model; empty for none.
     pub model_host_path: String,
-    /// Where either is mounted.
+    /// Mount path of the model.
     pub model_mount: String,
 }
 
-impl Default for Kubernetes {
-    fn default() -> Kubernetes {
-        Kubernetes {
+impl Default for KubernetesSection {
+    fn default() -> KubernetesSection {
+        KubernetesSection {
             namespace: "default".to_owned(),
             rbg_api: RbgApi::V1alpha2,
             rdma_resource: "rdma/hca".to_owned(),
@@ -595,20 +560,19 @@ impl Default for Kubernetes {
     }
 }
 
-/// Where programs are on plain hosts.
+/// Location of programs on plain hosts.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
-pub struct Host {
-    /// Folder of `mooncake_master`, `mc_store_rest_server` and `mcctl`; empty looks in PATH.
+pub struct HostSection {
+    /// Folder of `mooncake_master`, `mc_store_rest_server` and `mcctl`. Empty searches PATH.
     pub bin_dir: String,
-    /// Python with SGLang.
     pub python: String,
-    /// User of the units; empty for root.
+    /// User of the systemd units; empty for root.
     pub user: String,
 }
 
-impl Default for Host {
-    fn default() -> Host {
-        Host { bin_dir: String::new(), python: "python3".to_owned(), user: String::new() }
+impl Default for HostSection {
+    fn default() -> HostSection {
+        HostSection { bin_dir: String::new(), python: "python3".to_owned(), user: String::new() }
     }
 }

@@ -1,4 +1,4 @@
-//! Sizes as the deployment file writes them: always with a unit that has one meaning.
+//! Sizes in the deployment file. They have the same syntax as sizes in flags.
 
 use std::fmt;
 use std::str::FromStr;
@@ -6,116 +6,85 @@ use std::str::FromStr;
 use serde::de::{self, Deserialize, Deserializer, Visitor};
 use serde::{Serialize, Serializer};
 
+use crate::engine::base::ByteSize;
+use crate::engine::base::size::ParseSizeError;
 use crate::engine::base::text::Quoted;
 
-/// A number of bytes. `16GiB` is 16 x 1024^3, `16GB` is 16 x 10^9, `0` and any other bare number are bytes. `16gb` is refused: SGLang
-/// and the store mean 1024^3 by it, and a disk's vendor does not.
+/// A number of bytes, in the syntax of [`ByteSize`]: all units are powers of 1024, so `16GiB`, `16Gi`, `16GB`, `16gb` and `16g` are
+/// equal. A bare number is in bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Size(pub u64);
+pub struct DeploySize(pub u64);
 
-/// What an address space holds: no size is larger.
+/// Limit on a size: the 57-bit address space.
 const BYTES_MAX: u64 = 1 << 57;
 
-const UNITS: &[(&str, u64)] = &[
-    ("KiB", 1 << 10),
-    ("MiB", 1 << 20),
-    ("GiB", 1 << 30),
-    ("TiB", 1 << 40),
-    ("kB", 1_000),
-    ("MB", 1_000_000),
-    ("GB", 1_000_000_000),
-    ("TB", 1_000_000_000_000),
-];
+/// Why a text is not a size of the deployment file.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum DeploySizeError {
+    #[error(transparent)]
+    Syntax(#[from] ParseSizeError),
+    #[error("{} is larger than any address space", Quoted(.0))]
+    TooLarge(String),
+}
 
-impl FromStr for Size {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Size, String> {
-        let trimmed = text.trim();
-        let split = trimmed.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(trimmed.len());
-        let (number, unit) = trimmed.split_at(split);
-        let unit = unit.trim();
-        let bad = || {
-            let twin = UNITS.iter().find(|(name, _)| name.replace('i', "").eq_ignore_ascii_case(unit));
-            let hint = match twin {
-                Some((name, _)) => format!("write {number}{name} (1024-based) or a decimal unit such as {number}GB"),
-                None => {
-                    "write a number with KiB, MiB, GiB or TiB (1024-based), kB, MB, GB or TB (1000-based), or bytes"
-                        .to_owned()
-                }
-            };
-            format!("{} is not a size: {hint}", Quoted(text))
-        };
-        let scale = match unit {
-            "" => 1,
-            unit => UNITS.iter().find(|(name, _)| *name == unit).map(|(_, scale)| *scale).ok_or_else(bad)?,
-        };
-        let too_large = || format!("{} is absurdly large", Quoted(text));
-        let bytes = match number.split_once('.') {
-            None => {
-                if number.is_empty() {
-                    return Err(bad());
-                }
-                let whole: u64 = number.parse().map_err(|_| too_large())?;
-                whole.checked_mul(scale).ok_or_else(too_large)?
-            }
-            Some((whole, fraction)) => {
-                let digits = fraction.len();
-                if digits == 0 || digits > 6 || unit.is_empty() {
-                    return Err(bad());
-                }
-                let whole: u64 = whole.parse().map_err(|_| bad())?;
-                let part: u64 = fraction.parse().map_err(|_| bad())?;
-                let part = u128::from(part) * u128::from(scale) / 10u128.pow(u32::try_from(digits).unwrap_or(6));
-                let all = u128::from(whole) * u128::from(scale) + part;
-                u64::try_from(all).map_err(|_| too_large())?
-            }
-        };
-        if bytes > BYTES_MAX { Err(too_large()) } else { Ok(Size(bytes)) }
+impl DeploySize {
+    /// Whether `text` has a unit that also has a decimal meaning (10^9 for `GB`), such as `16gb`, `16GB` or `16g`.
+    pub fn is_ambiguous(text: &str) -> bool {
+        let unit = text.trim().trim_start_matches(|c: char| c.is_ascii_digit() || c == '.').trim().to_ascii_lowercase();
+        !unit.is_empty() && unit != "b" && !unit.contains('i')
     }
 }
 
-impl fmt::Display for Size {
-    /// In the largest unit that divides it: `16GiB`, `30GB`, `12345`.
+impl FromStr for DeploySize {
+    type Err = DeploySizeError;
+
+    fn from_str(text: &str) -> Result<DeploySize, DeploySizeError> {
+        let ByteSize(bytes) = text.parse()?;
+        if bytes > BYTES_MAX { Err(DeploySizeError::TooLarge(text.to_owned())) } else { Ok(DeploySize(bytes)) }
+    }
+}
+
+impl fmt::Display for DeploySize {
+    /// In the largest binary unit that divides it: `16GiB`, `12345`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let whole = |(_, scale): &&(&str, u64)| self.0 > 0 && self.0.is_multiple_of(*scale);
-        let binary = UNITS[..4].iter().rev().find(whole);
-        match binary.or_else(|| UNITS[5..].iter().rev().find(whole)) {
+        const UNITS: [(&str, u64); 4] =
+            [("TiB", ByteSize::TIB), ("GiB", ByteSize::GIB), ("MiB", ByteSize::MIB), ("KiB", ByteSize::KIB)];
+        match UNITS.iter().find(|(_, scale)| self.0 > 0 && self.0.is_multiple_of(*scale)) {
             Some((name, scale)) => write!(f, "{}{name}", self.0 / scale),
             None => write!(f, "{}", self.0),
         }
     }
 }
 
-impl Serialize for Size {
+impl Serialize for DeploySize {
     fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
         to.collect_str(self)
     }
 }
 
-impl<'de> Deserialize<'de> for Size {
-    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Size, D::Error> {
-        struct Text;
-        impl Visitor<'_> for Text {
-            type Value = Size;
+impl<'de> Deserialize<'de> for DeploySize {
+    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<DeploySize, D::Error> {
+        struct SizeVisitor;
+        impl Visitor<'_> for SizeVisitor {
+            type Value = DeploySize;
 
             fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str("a size such as \"16GiB\" or a number of bytes")
+                f.write_str("a size such as \"16GiB\", or a number of bytes")
             }
 
-            fn visit_str<E: de::Error>(self, text: &str) -> Result<Size, E> {
+            fn visit_str<E: de::Error>(self, text: &str) -> Result<DeploySize, E> {
                 text.parse().map_err(E::custom)
             }
 
-            fn visit_u64<E: de::Error>(self, bytes: u64) -> Result<Size, E> {
+            fn visit_u64<E: de::Error>(self, bytes: u64) -> Result<DeploySize, E> {
                 self.visit_str(&bytes.to_string())
             }
 
-            fn visit_i64<E: de::Error>(self, bytes: i64) -> Result<Size, E> {
+            fn visit_i64<E: de::Error>(self, bytes: i64) -> Result<DeploySize, E> {
                 self.visit_str(&bytes.to_string())
             }
         }
-        from.deserialize_any(Text)
+        from.deserialize_any(SizeVisitor)
     }
 }
 
@@ -125,33 +94,37 @@ mod tests {
     use proptest::prelude::*;
 
     #[test]
-    fn a_unit_has_one_meaning() {
-        for (text, bytes) in [
-            ("16GiB", 16 << 30),
-            ("16GB", 16_000_000_000),
-            ("1.5 GiB", 3 << 29),
-            ("0", 0),
-            ("4096", 4096),
-            ("2MiB", 2 << 20),
-        ] {
-            assert_eq!(text.parse(), Ok(Size(bytes)), "{text}");
+    fn all_spellings_of_a_size_are_powers_of_1024() {
+        for text in ["16GiB", "16Gi", "16GB", "16gb", "16 G", "16384m"] {
+            assert_eq!(text.parse(), Ok(DeploySize(16 << 30)), "{text}");
+        }
+        for (text, bytes) in [("1.5 GiB", 3 << 29), ("0", 0), ("4096", 4096), ("2MiB", 2 << 20)] {
+            assert_eq!(text.parse(), Ok(DeploySize(bytes)), "{text}");
         }
     }
 
     #[test]
-    fn a_unit_with_two_meanings_is_refused_with_the_one_that_was_probably_meant() {
-        for bad in ["16gb", "16g", "16G", "16Gi", "", "-1", "1e9", "GiB", "1.2.3GiB", "0x10", "1.5"] {
-            assert!(bad.parse::<Size>().is_err(), "{bad}");
+    fn units_with_a_decimal_meaning_are_ambiguous() {
+        for text in ["64gb", "64GB", "64g", "1.5 m", "64kb"] {
+            assert!(DeploySize::is_ambiguous(text), "{text}");
         }
-        let said = "16gb".parse::<Size>().unwrap_err();
-        assert!(said.contains("write 16GiB (1024-based)"), "{said}");
-        assert!("999999999TiB".parse::<Size>().unwrap_err().contains("absurdly large"));
+        for text in ["64GiB", "64Gi", "64", "0", "64b"] {
+            assert!(!DeploySize::is_ambiguous(text), "{text}");
+        }
+    }
+
+    #[test]
+    fn invalid_sizes_are_rejected() {
+        for bad in ["", "-1", "1e9", "GiB", "1.2.3GiB", "0x10"] {
+            assert!(matches!(bad.parse::<DeploySize>(), Err(DeploySizeError::Syntax(_))), "{bad}");
+        }
+        assert_eq!("999999TiB".parse::<DeploySize>(), Err(DeploySizeError::TooLarge("999999TiB".to_owned())));
     }
 
     proptest! {
         #[test]
-        fn what_is_printed_is_read_back(bytes in 0..=BYTES_MAX) {
-            prop_assert_eq!(Size(bytes).to_string().parse(), Ok(Size(bytes)));
+        fn printed_sizes_parse_back(bytes in 0..=BYTES_MAX) {
+            prop_assert_eq!(DeploySize(bytes).to_string().parse(), Ok(DeploySize(bytes)));
         }
     }
 }

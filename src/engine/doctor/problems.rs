@@ -5,7 +5,6 @@
 /// A problem.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Problem {
-    /// Its number.
     pub number: u8,
     /// What is seen, and from what it comes.
     pub about: &'static str,

@@ -12,7 +12,6 @@ pub struct Selection {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("'{name}' is neither a check nor a group of checks")]
 pub struct UnknownName {
-    /// What was written.
     pub name: String,
     /// Known names that look like it, the nearest first; all groups where none does.
     pub near: Vec<&'static str>,

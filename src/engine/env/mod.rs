@@ -1,8 +1,7 @@
-//! Where time, sockets, wall clock and randomness come from. The shells (servers, clients, benches) take an `Env`;
-//! the cores take none, they take `now`.
+//! Access to time, sockets, wall clock and randomness. Servers, clients and benches take an `Env`; pure code takes `now`.
 //!
-//! Nothing else in the engine reads a clock or opens a control-plane socket (`.clippy.toml` refuses it). The transfer engine's
-//! data plane is the one exception: see `transfer::tcp`.
+//! No other code in the engine reads a clock or opens a control-plane socket (`.clippy.toml` enforces it). The transfer engine's data
+//! plane is the only exception: see `transfer::tcp`.
 
 mod real;
 
@@ -18,55 +17,55 @@ use crate::engine::base::{HostPort, Mono, Unix};
 
 pub use real::RealEnv;
 
-/// Where a shell gets sockets, time and randomness from. Cheap to clone.
+/// Provides sockets, time and randomness. Cheap to clone.
 pub trait Env: Clone + Send + Sync + 'static {
-    /// The network.
+    /// The network of this environment.
     type Net: Net;
-    /// The network.
+    /// Returns the network of this environment.
     fn net(&self) -> &Self::Net;
-    /// Monotonic time.
+    /// Returns the monotonic time.
     fn now(&self) -> Mono;
-    /// Wall-clock time, only for what people and other programs read.
+    /// Returns the wall-clock time. For output to people and other programs only.
     fn unix(&self) -> Unix;
-    /// Wait for `duration`.
+    /// Waits for `duration` on the clock of this environment.
     fn sleep(&self, duration: Duration) -> impl Future<Output = ()> + Send;
-    /// A random number.
+    /// Returns a random number.
     fn rng(&self) -> u64;
-    /// Keep the calling thread waiting for `duration`. For the few places that wait under no runtime, and so short that going
-    /// through one would cost more. Nothing happens where threads are not real: nobody else would run meanwhile.
+    /// Blocks the calling thread for `duration`. For the few short waits outside a runtime where using one would cost more. No effect
+    /// without real threads, because no other code would run meanwhile.
     fn pause_thread(&self, _duration: Duration) {}
-    /// Processor time that the calling thread has used so far; `None` where threads are not real. A system call.
+    /// Returns the processor time used by the calling thread; `None` without real threads. Costs a system call.
     fn thread_cpu(&self) -> Option<Duration> {
         None
     }
 }
 
-/// Stream sockets.
+/// A network with stream sockets.
 pub trait Net: Clone + Send + Sync + 'static {
-    /// A connected stream.
+    /// The type of a connected stream.
     type Stream: AsyncRead + AsyncWrite + Unpin + Send + 'static;
-    /// A bound listener.
+    /// The type of a bound listener.
     type Listener: Listener<Stream = Self::Stream>;
-    /// A stream on its way from one runtime to another.
+    /// A stream being moved from one runtime to another.
     type Detached: Send + 'static;
-    /// Connect to `to`.
+    /// Connects a stream to the address `to`.
     fn connect(&self, to: &HostPort) -> impl Future<Output = io::Result<Self::Stream>> + Send;
-    /// Bind `at`; port 0 takes a free one.
+    /// Binds `at`; port 0 selects a free one.
     fn listen(&self, at: &HostPort) -> impl Future<Output = io::Result<Self::Listener>> + Send;
-    /// Take a stream off the runtime it is on.
+    /// Detaches a stream from its runtime.
     ///
     /// # Errors
-    /// The system refuses.
+    /// The system call failed.
     fn detach(stream: Self::Stream) -> io::Result<Self::Detached>;
-    /// Put a stream on the runtime that runs this.
+    /// Attaches a stream to the current runtime.
     ///
     /// # Errors
-    /// The system refuses.
+    /// The system call failed.
     fn attach(socket: Self::Detached) -> io::Result<Self::Stream>;
-    /// From now on [`Net::poll_read_aged`] shall know when bytes came in. Where that cannot be known nothing happens.
+    /// Enables arrival times for [`Net::poll_read_aged`]. No effect where they are not available.
     fn note_arrivals(_stream: &Self::Stream) {}
-    /// Read as [`AsyncRead::poll_read`] does, and tell how long the last of the bytes had lain unread: the time of their arrival does
-    /// not depend on when the program came round to them. Zero where nobody knows.
+    /// Reads like [`AsyncRead::poll_read`] and returns how long the last byte had been unread. So its arrival time does not depend on
+    /// when the program reads it. Zero where arrival times are not available.
     fn poll_read_aged(
         stream: &mut Self::Stream,
         cx: &mut Context<'_>,
@@ -76,30 +75,30 @@ pub trait Net: Clone + Send + Sync + 'static {
     }
 }
 
-/// A bound listener.
+/// The type of a bound listener.
 pub trait Listener: Send + 'static {
-    /// What `accept` gives.
+    /// The type of an accepted stream.
     type Stream;
-    /// The next connection and the peer's address, as text.
+    /// Accepts the next connection. The text is the peer's address.
     fn accept(&mut self) -> impl Future<Output = io::Result<(Self::Stream, String)>> + Send;
-    /// The port that was bound.
+    /// The port that the listener is bound to.
     fn port(&self) -> u16;
 }
 
-/// The processors that this process may use.
+/// Number of processors available to this process.
 pub fn processors() -> usize {
     std::thread::available_parallelism().map_or(1, usize::from)
 }
 
-/// `work` did not finish within its time.
+/// The time limit was exceeded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("no answer within {0:?}")]
 pub struct Elapsed(pub Duration);
 
-/// Run `work`, but no longer than `limit`.
+/// Runs `work` for at most `limit`.
 ///
 /// # Errors
-/// [`Elapsed`] when the time is up; `work` is dropped then.
+/// [`Elapsed`] if the limit is exceeded. `work` is then dropped.
 pub async fn deadline<E: Env, T>(env: &E, limit: Duration, work: impl Future<Output = T>) -> Result<T, Elapsed> {
     tokio::select! {
         biased;

@@ -1,5 +1,5 @@
-//! The real world: tokio's sockets and timers, the system's clocks and entropy.
-#![expect(clippy::disallowed_methods, reason = "this is the one place that these calls belong in")]
+//! The real environment: tokio's sockets and timers, the system's clocks and entropy.
+#![expect(clippy::disallowed_methods, reason = "the only file in which these calls are allowed")]
 
 use std::hash::{BuildHasher, Hasher, RandomState};
 use std::io;
@@ -25,7 +25,7 @@ pub struct RealEnv {
 }
 
 impl RealEnv {
-    /// The one there is.
+    /// The environment of this process.
     pub fn new() -> RealEnv {
         RealEnv::default()
     }
@@ -40,7 +40,7 @@ impl Env for RealEnv {
 
     fn now(&self) -> Mono {
         static ORIGIN: OnceLock<Instant> = OnceLock::new();
-        // One second past zero, so that "a little before the start" exists.
+        // One second past zero, so that a time shortly before the start exists.
         Mono(1_000_000_000) + ORIGIN.get_or_init(Instant::now).elapsed()
     }
 
@@ -62,12 +62,12 @@ impl Env for RealEnv {
     }
 
     fn thread_cpu(&self) -> Option<Duration> {
-        // Not getrusage: that lags by up to a timer tick while the thread runs.
+        // Not getrusage: its value lags by up to a timer tick while the thread runs.
         clock_gettime(ClockId::CLOCK_THREAD_CPUTIME_ID).ok().map(Duration::from)
     }
 }
 
-/// SplitMix64 over a counter, from a seed that the standard library draws from the system.
+/// SplitMix64 over a counter, with a seed that the standard library gets from the system.
 struct Rng(AtomicU64);
 
 impl Default for Rng {
@@ -86,11 +86,10 @@ impl Rng {
     }
 }
 
-/// Connections that may wait to be accepted: all ranks of a cluster connect at once when a master is back. The kernel cuts it to
-/// net.core.somaxconn.
+/// Length of the accept queue: all ranks of a cluster connect at once when a master returns. The kernel limits it to net.core.somaxconn.
 const BACKLOG: i32 = 4096;
 
-/// TCP.
+/// TCP over the system's network.
 #[derive(Clone, Default)]
 pub struct RealNet;
 
@@ -110,7 +109,7 @@ impl Net for RealNet {
         for address in lookup_host((at.host.as_str(), at.port)).await? {
             match socket::listen(address, BACKLOG) {
                 Ok(listener) => {
-                    socket::end_with_the_peers_host(&listener)?;
+                    socket::enable_keepalive(&listener)?;
                     listener.set_nonblocking(true)?;
                     let listener = TcpListener::from_std(listener)?;
                     return Ok(RealListener { port: listener.local_addr()?.port(), listener });
@@ -130,8 +129,8 @@ impl Net for RealNet {
     }
 
     fn note_arrivals(stream: &TcpStream) {
-        // A kernel that refuses leaves ages of zero, which says that nobody knows.
-        let _ = socket::note_arrivals(stream);
+        // If the kernel refuses, all ages are zero, which means "not available".
+        let _ = socket::enable_rx_timestamps(stream);
     }
 
     fn poll_read_aged(
@@ -144,9 +143,9 @@ impl Net for RealNet {
             let mut got = None;
             let tried = stream.try_io(Interest::READABLE, || {
                 let room = buf.initialize_unfilled();
-                let (count, age) = socket::receive_aged(stream.as_fd(), room)?;
+                let (count, age) = socket::receive_with_age(stream.as_fd(), room)?;
                 got = Some((count, age));
-                // Fewer bytes than there was room for: nothing is left, and the next event tells of more. Saying so spares a call.
+                // A short read means that the socket is empty and the next event reports new bytes. `WouldBlock` saves a system call.
                 if 0 < count && count < room.len() { Err(io::ErrorKind::WouldBlock.into()) } else { Ok(()) }
             });
             match (got, tried) {
@@ -169,7 +168,7 @@ pub struct RealListener {
 }
 
 impl RealListener {
-    /// The tokio listener, for servers that are built on one.
+    /// Returns the tokio listener, for servers that are built on one.
     pub fn into_inner(self) -> TcpListener {
         self.listener
     }
@@ -204,12 +203,12 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn many_connections_wait_to_be_accepted() {
+    async fn many_connections_can_wait_to_be_accepted() {
         let kernel = std::fs::read_to_string("/proc/sys/net/core/somaxconn").unwrap();
         let most = kernel.trim().parse::<usize>().unwrap().min(400);
         let listener = RealNet.listen(&HostPort::new("127.0.0.1", 0)).await.unwrap();
         let at = std::net::SocketAddr::from(([127, 0, 0, 1], listener.port()));
-        // Beyond the backlog a connection is only made when its first packet is sent again, after a second.
+        // Beyond the backlog a connection is established only when its first packet is retransmitted, after a second.
         let connect = |_| std::net::TcpStream::connect_timeout(&at, Duration::from_millis(900)).unwrap();
         let waiting: Vec<_> = (0..most).map(connect).collect();
         assert_eq!(waiting.len(), most);

@@ -1,12 +1,12 @@
-//! What our HTTP clients have in common.
+//! Code shared by our HTTP clients.
 
 use std::sync::Arc;
 
-/// A TLS set-up that trusts nobody, for a client that speaks plain HTTP only: without one its library would read the host's
-/// certificates, which takes milliseconds and is of no use there.
+/// A TLS configuration without trusted certificates, for a client that uses plain HTTP only. Without it the library would read the host's
+/// certificates, which takes milliseconds for nothing.
 ///
 /// # Errors
-/// The library has no version of TLS.
+/// The library supports no version of TLS.
 pub fn no_certificates() -> Result<rustls::ClientConfig, rustls::Error> {
     let provider = Arc::new(rustls::crypto::ring::default_provider());
     Ok(rustls::ClientConfig::builder_with_provider(provider)

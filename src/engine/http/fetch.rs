@@ -1,5 +1,5 @@
-//! Questions to other programs' HTTP: one request, one whole answer, within a time and a size. It takes no part in simulated
-//! runs: the HTTP library has its own clock and sockets.
+//! An HTTP client for other programs: one request, one complete answer, limited in time and size. It cannot take part in simulated runs,
+//! because the HTTP library has its own clock and sockets.
 
 use std::time::Duration;
 
@@ -9,7 +9,7 @@ use reqwest::Method;
 use crate::engine::base::text::one_line;
 use crate::engine::http::client::no_certificates;
 
-/// Asks HTTP servers. Cheap to clone; clones share the connections. No proxy is used and no redirect followed.
+/// Sends HTTP requests. Cheap to clone; clones share the connections. Uses no proxy and follows no redirect.
 #[derive(Clone, Debug)]
 pub struct Fetcher {
     http: reqwest::Client,
@@ -19,65 +19,64 @@ pub struct Fetcher {
     headers: HeaderMap,
 }
 
-/// A whole answer, whatever its status.
+/// A complete answer with any status.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Fetched {
-    /// The status.
+pub struct FetchResponse {
     pub status: u16,
-    /// The body, as text; what is no UTF-8 is replaced.
+    /// The body as text; invalid UTF-8 is replaced.
     pub body: String,
 }
 
-impl Fetched {
-    /// Is the status one of success?
+impl FetchResponse {
+    /// Returns true for a 2xx status.
     pub fn is_ok(&self) -> bool {
         (200..300).contains(&self.status)
     }
 
-    /// The status and the start of the body, as evidence.
+    /// The status and the start of the body, as evidence in reports.
     pub fn shown(&self) -> String {
         const SHOWN: usize = 120;
         format!("HTTP {}: {}", self.status, one_line(self.body.trim(), SHOWN))
     }
 }
 
-/// Why there is no answer.
+/// Why a request got no answer.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum FetchError {
-    /// No connection, or it broke.
+    /// The connection failed or broke.
     #[error("{0}")]
     Unreachable(String),
-    /// Not whole in time.
-    #[error("no whole answer within {0:?}")]
-    Late(Duration),
-    /// More than was bargained for.
-    #[error("an answer of more than {0} bytes")]
+    /// The answer was not complete in time.
+    #[error("no complete answer within {0:?}")]
+    Timeout(Duration),
+    /// The answer exceeds the size limit.
+    #[error("the answer is longer than {0} bytes")]
     TooLong(usize),
-    /// The client cannot be set up, or the URL is none.
+    /// The client cannot be set up, or the URL is invalid.
     #[error("{0}")]
     Unusable(String),
 }
 
 impl Fetcher {
-    /// For plain HTTP, or with `tls` for https too. Each answer is there within `limit` and no longer than `bytes_max`.
+    /// A client for plain HTTP, or with `tls` for HTTPS as well. An answer must be complete within `limit` and have at most `bytes_max`.
     ///
     /// # Errors
-    /// This host's HTTP library cannot be set up.
+    /// The HTTP library cannot be set up on this host.
     pub fn new(tls: bool, limit: Duration, bytes_max: usize) -> Result<Fetcher, FetchError> {
         if !tls {
-            let nobody = no_certificates().map_err(|error| FetchError::Unusable(error.to_string()))?;
-            return Fetcher::trusting(Some(nobody), limit, bytes_max);
+            let tls = no_certificates().map_err(|error| FetchError::Unusable(error.to_string()))?;
+            return Fetcher::with_tls(Some(tls), limit, bytes_max);
         }
-        // An error means that somebody installed one before, which is as good.
+        // An error means that a provider is already installed, which is sufficient.
         let _ = rustls::crypto::ring::default_provider().install_default();
-        Fetcher::trusting(None, limit, bytes_max)
+        Fetcher::with_tls(None, limit, bytes_max)
     }
 
-    /// The same, with TLS as `tls` has it; as this host has it without.
+    /// Like [`new`](Fetcher::new), with the TLS configuration `tls`, or the host's if it is `None`.
     ///
     /// # Errors
     /// As [`new`](Fetcher::new).
-    pub fn trusting(
+    pub fn with_tls(
         tls: Option<rustls::ClientConfig>,
         limit: Duration,
         bytes_max: usize,
@@ -95,35 +94,35 @@ impl Fetcher {
         Ok(Fetcher { http, limit, bytes_max, bearer: None, headers: HeaderMap::new() })
     }
 
-    /// The same, with `Authorization: Bearer` in every request.
+    /// Adds `Authorization: Bearer` to every request.
     #[must_use]
     pub fn with_bearer(self, bearer: Option<String>) -> Fetcher {
         Fetcher { bearer, ..self }
     }
 
-    /// The same, with `headers` in every request.
+    /// Adds `headers` to every request.
     #[must_use]
     pub fn with_headers(self, headers: HeaderMap) -> Fetcher {
         Fetcher { headers, ..self }
     }
 
-    /// GET `url`.
+    /// Sends a GET request to `url`.
     ///
     /// # Errors
-    /// See [`FetchError`]; any status is an answer.
-    pub async fn get(&self, url: &str) -> Result<Fetched, FetchError> {
+    /// See [`FetchError`]. An answer with any status is not an error.
+    pub async fn get(&self, url: &str) -> Result<FetchResponse, FetchError> {
         self.send(Method::GET, url, None).await
     }
 
-    /// POST `json` to `url`.
+    /// Sends a POST request with the body `json` to `url`.
     ///
     /// # Errors
     /// As [`get`](Fetcher::get).
-    pub async fn post(&self, url: &str, json: String) -> Result<Fetched, FetchError> {
+    pub async fn post(&self, url: &str, json: String) -> Result<FetchResponse, FetchError> {
         self.send(Method::POST, url, Some(json)).await
     }
 
-    async fn send(&self, method: Method, url: &str, body: Option<String>) -> Result<Fetched, FetchError> {
+    async fn send(&self, method: Method, url: &str, body: Option<String>) -> Result<FetchResponse, FetchError> {
         let mut headers = self.headers.clone();
         if body.is_some() && !headers.contains_key(CONTENT_TYPE) {
             headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
@@ -145,12 +144,12 @@ impl Fetcher {
             body.extend_from_slice(&chunk);
         }
         let body = String::from_utf8(body).unwrap_or_else(|e| String::from_utf8_lossy(e.as_bytes()).into_owned());
-        Ok(Fetched { status, body })
+        Ok(FetchResponse { status, body })
     }
 
     fn failed(&self, error: reqwest::Error) -> FetchError {
         if error.is_timeout() {
-            return FetchError::Late(self.limit);
+            return FetchError::Timeout(self.limit);
         }
         if error.is_builder() {
             return FetchError::Unusable(error.to_string());
@@ -159,7 +158,7 @@ impl Fetcher {
     }
 }
 
-/// The innermost reason: `Connection refused (os error 111)`.
+/// The innermost cause, for example `Connection refused (os error 111)`.
 pub fn root_cause(error: &dyn std::error::Error) -> String {
     let mut inner = error;
     while let Some(source) = inner.source() {

@@ -1,9 +1,9 @@
-//! A small HTTP/1.1 server: the floor under the metadata service, the master's admin surface and the store node's REST routes.
+//! A small HTTP/1.1 server for the metadata service, the master's admin API and the store node's REST API.
 //!
-//! It owns what must hold for all three, whoever is on the other side: a bound on connections, on header and body bytes and on the
-//! bodies that are read at once, a deadline on every step (header, body, answer, a peer that stops reading), a stop that ends
-//! within a bound. It knows no route: a [`Handler`] gets whole requests. No TLS, no HTTP/2, as upstream's servers. Beside it: one question to another
-//! program's HTTP ([`fetch`]), and the samples of a Prometheus page ([`samples`]).
+//! It enforces what all three need against any client: limits on connections, header bytes, body bytes and concurrently read bodies;
+//! a time limit on every step (header, body, answer, a client that stops reading); and a bounded stop. It has no routes: a [`Handler`]
+//! gets complete requests. No TLS and no HTTP/2, as in upstream's servers. This folder also has a client for other programs' HTTP
+//! ([`fetch`]) and a parser of Prometheus pages ([`samples`]).
 
 mod body;
 pub mod client;
@@ -13,13 +13,13 @@ mod requests;
 pub mod samples;
 mod server;
 
-pub use body::{Body, Pages, Pieces};
-pub use fetch::{FetchError, Fetched, Fetcher};
+pub use body::{PageSource, PieceSource, ResponseBody};
+pub use fetch::{FetchError, FetchResponse, Fetcher};
 pub use hyper::{Method, StatusCode};
 pub use query::{decode, param};
 pub use requests::Requests;
 pub use samples::Samples;
-pub use server::{Running, start};
+pub use server::{HttpServer, start};
 
 use std::future::Future;
 use std::io;
@@ -32,78 +32,76 @@ use crate::engine::base::HostPort;
 
 /// A request whose body has been read.
 #[derive(Clone, Debug)]
-pub struct Request {
-    /// The method.
+pub struct HttpRequest {
     pub method: Method,
     /// The path and, after `?`, the parameters, as sent.
     pub target: hyper::Uri,
-    /// The body.
     pub body: Bytes,
 }
 
-impl Request {
+impl HttpRequest {
     /// The path, as sent (percent-encoded).
     pub fn path(&self) -> &str {
         self.target.path()
     }
 
-    /// The first parameter called `name`, as sent (percent-encoded); `None` when there is none.
+    /// The first parameter named `name`, as sent (percent-encoded).
     pub fn param(&self, name: &str) -> Option<&str> {
         param(self.target.query().unwrap_or_default(), name)
     }
 }
 
-/// An answer.
-pub type Response = hyper::Response<Body>;
+/// An answer of a handler.
+pub type Response = hyper::Response<ResponseBody>;
 
-/// What a server does with requests. Many run at once; one that waits holds nobody up.
+/// Handles requests. Many run concurrently; one that waits delays no other.
 pub trait Handler: Send + Sync + 'static {
-    /// Answer `request`. Dropped when it takes longer than [`Limits::answer`].
-    fn handle(&self, request: Request) -> impl Future<Output = Response> + Send;
+    /// Answers `request`. The future is dropped when it exceeds [`HttpLimits::answer`].
+    fn handle(&self, request: HttpRequest) -> impl Future<Output = Response> + Send;
 
-    /// Where requests are counted, if they are.
+    /// The counters for requests, if they are counted.
     fn requests(&self) -> Option<&Requests> {
         None
     }
 
-    /// The route that `path` belongs to: one of a few fixed texts, since it becomes a metric's label.
+    /// The route of `path`. It becomes a metric label, so it must be one of a few fixed texts.
     fn route(&self, _path: &str) -> &'static str {
         OTHER_ROUTE
     }
 }
 
-/// The route of a path that the server does not have.
+/// The route of unknown paths.
 pub const OTHER_ROUTE: &str = "other";
 
-/// Bounds of one server.
+/// Limits of one server.
 #[derive(Clone, Copy, Debug)]
-pub struct Limits {
-    /// Connections that are open at once. For a further one the connection is closed that has been idle longest; if none is idle, it
-    /// waits to be accepted.
+pub struct HttpLimits {
+    /// Maximum number of open connections. For a further one, the connection that has been idle longest is closed. If none is idle, the
+    /// new one waits to be accepted.
     pub connections_max: usize,
-    /// Bytes of request line and headers.
+    /// Maximum size of request line and headers in bytes.
     pub header_bytes_max: usize,
-    /// Bytes of one body.
+    /// Maximum size of one body in bytes.
     pub body_bytes_max: usize,
-    /// Bytes of all bodies that are being read or answered at once; further ones wait. At least `body_bytes_max`.
+    /// Maximum total size of all bodies being read or answered, in bytes. Further ones wait. At least `body_bytes_max`.
     pub bodies_bytes_max: usize,
-    /// How long a connection may be idle, or take to send its headers.
+    /// Time limit for an idle connection, and for sending the headers.
     pub header: Duration,
-    /// How long a body may take.
+    /// Time limit for sending a body.
     pub body: Duration,
-    /// How long an answer may take to begin.
+    /// Time limit until an answer starts.
     pub answer: Duration,
-    /// While an answer waits for its peer, the peer must take [`Limits::least_rate`] in each such period, or all of the answer.
+    /// While an answer is being sent, the client must read at [`HttpLimits::least_rate`] over each period of this length, or read all of it.
     pub stall: Duration,
-    /// The least rate at which a peer must take an answer, bytes per second; 0 asks for some byte in each period.
+    /// Minimum rate at which a client must read an answer, in bytes per second; 0 requires at least one byte per period.
     pub least_rate: u64,
-    /// How long a stop waits for answers that have begun.
+    /// How long a stop waits for answers in progress.
     pub drain: Duration,
 }
 
-impl Limits {
-    /// For services whose requests are small: 1 MiB per body.
-    pub const SMALL: Limits = Limits {
+impl HttpLimits {
+    /// Limits for services with small requests: 1 MiB per body.
+    pub const SMALL: HttpLimits = HttpLimits {
         connections_max: 4096,
         header_bytes_max: 64 << 10,
         body_bytes_max: 1 << 20,
@@ -117,19 +115,17 @@ impl Limits {
     };
 }
 
-/// A port could not be taken.
+/// The address is not available.
 #[derive(Debug, thiserror::Error)]
 #[error("cannot listen on {at}")]
 pub struct BindError {
-    /// Where.
     pub at: HostPort,
-    /// What the system says.
     #[source]
     pub source: io::Error,
 }
 
-/// An answer with `status`, a content type (none when empty) and a body.
-pub fn answer(status: StatusCode, content_type: &'static str, body: impl Into<Body>) -> Response {
+/// An answer with `status`, a content type (omitted if empty) and a body.
+pub fn answer(status: StatusCode, content_type: &'static str, body: impl Into<ResponseBody>) -> Response {
     let mut response = Response::new(body.into());
     *response.status_mut() = status;
     if !content_type.is_empty() {
@@ -138,7 +134,7 @@ pub fn answer(status: StatusCode, content_type: &'static str, body: impl Into<Bo
     response
 }
 
-/// What upstream's C++ servers answer to a method or path that they do not have: 404, no content type.
+/// The answer of upstream's C++ servers to an unknown method or path: 404 without a content type.
 pub fn no_such_route() -> Response {
     answer(StatusCode::NOT_FOUND, "", "404 Not Found")
 }

@@ -1,10 +1,10 @@
-//! Parameters after the `?`.
+//! Query parameters of a URL.
 
 use std::borrow::Cow;
 
 use percent_encoding::percent_decode_str;
 
-/// The first parameter called `name`, still encoded; `None` when there is none.
+/// The first parameter named `name`, still encoded.
 pub fn param<'a>(query: &'a str, name: &str) -> Option<&'a str> {
     query.split('&').find_map(|pair| match pair.split_once('=') {
         Some((key, value)) if key == name => Some(value),
@@ -13,8 +13,8 @@ pub fn param<'a>(query: &'a str, name: &str) -> Option<&'a str> {
     })
 }
 
-/// `text` with each `%XX` replaced by its byte. A `+` stays a `+`: Mooncake's clients encode blanks as `%20`, and keys that were
-/// typed by hand with a `+` mean one. A `%` without two hex digits stays as it is.
+/// Replaces each `%XX` in `text` by its byte. A `+` is left unchanged: Mooncake's clients encode spaces as `%20`, and manually typed keys
+/// with a `+` contain a plus sign. A `%` without two hexadecimal digits is left unchanged.
 pub fn decode(text: &str) -> Cow<'_, [u8]> {
     percent_decode_str(text).into()
 }
@@ -32,7 +32,7 @@ mod tests {
     }
 
     #[test]
-    fn decoding_leaves_what_is_not_encoded() {
+    fn decoding_leaves_unencoded_text_unchanged() {
         assert_eq!(&*decode("a%2Fb%3a+c%zz%"), b"a/b:+c%zz%");
     }
 }

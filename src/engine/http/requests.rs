@@ -1,4 +1,4 @@
-//! Counts of HTTP requests, and how long their answers took: for a `/metrics` page.
+//! Counts HTTP requests and their durations for a `/metrics` page.
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
@@ -7,29 +7,29 @@ use std::time::Duration;
 
 use hyper::{Method, StatusCode};
 
-/// Upper bounds of the duration histogram's buckets, seconds.
+/// Upper bounds of the duration histogram's buckets, in seconds.
 const BOUNDS_S: [f64; 6] = [0.001, 0.005, 0.025, 0.1, 0.5, 2.5];
 
-/// The requests of one or more servers.
+/// The request counts of one or more servers.
 #[derive(Debug, Default)]
-pub struct Requests(Mutex<Counts>);
+pub struct Requests(Mutex<RequestCounts>);
 
 #[derive(Debug, Default)]
-struct Counts {
+struct RequestCounts {
     answered: BTreeMap<(&'static str, &'static str, u16), u64>,
-    took: BTreeMap<&'static str, Took>,
+    took: BTreeMap<&'static str, DurationHistogram>,
 }
 
 #[derive(Debug, Default)]
-struct Took {
-    /// Requests by bucket; those above the last bound are in the count alone.
+struct DurationHistogram {
+    /// Requests by bucket. Those above the last bound are only in the count.
     buckets: [u64; BOUNDS_S.len()],
     count: u64,
     sum: Duration,
 }
 
 impl Requests {
-    /// Count a request on `route` whose answer took `duration`.
+    /// Counts a request on `route` that was answered after `duration`.
     pub fn record(&self, route: &'static str, method: &Method, status: StatusCode, duration: Duration) {
         let mut counts = self.lock();
         *counts.answered.entry((route, label(method), status.as_u16())).or_default() += 1;
@@ -41,7 +41,7 @@ impl Requests {
         }
     }
 
-    /// The Prometheus text of both families.
+    /// Renders both families in the Prometheus text format.
     pub fn exposition(&self) -> String {
         let counts = self.lock();
         let mut text = String::from(
@@ -75,13 +75,13 @@ impl Requests {
         text
     }
 
-    fn lock(&self) -> MutexGuard<'_, Counts> {
+    fn lock(&self) -> MutexGuard<'_, RequestCounts> {
         // Plain numbers: a panic leaves at most one request half counted.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-/// The method, one of a few: a client can invent any.
+/// The method as one of a few labels, because a client can send any token.
 fn label(method: &Method) -> &'static str {
     match *method {
         Method::GET => "GET",

@@ -1,24 +1,24 @@
-//! The samples of a Prometheus text page, as masters and SGLang write it. Pure.
+//! Parses the samples of a Prometheus text page, as masters and SGLang print it. Pure.
 
-/// A line of the page.
+/// One sample of the page.
 #[derive(Clone, Debug, PartialEq)]
-struct Sample {
+struct PageSample {
     name: String,
     labels: Vec<(String, String)>,
     value: f64,
 }
 
-/// All samples of a page, in its order. Comments and lines that are none are left out.
+/// All samples of a page in order. Comments and invalid lines are skipped.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Samples(Vec<Sample>);
+pub struct Samples(Vec<PageSample>);
 
 impl Samples {
-    /// Read a page.
+    /// Parses a page in the Prometheus text format.
     pub fn parse(page: &str) -> Samples {
         Samples(page.lines().filter_map(sample).collect())
     }
 
-    /// The sum of all samples of `name`; `None` when there is none.
+    /// The sum of all samples of `name`; `None` if there are none.
     pub fn sum(&self, name: &str) -> Option<f64> {
         total(self.of(name))
     }
@@ -28,7 +28,7 @@ impl Samples {
         total(self.of(name).filter(|sample| sample.label(label) == Some(value)))
     }
 
-    /// What the values of `label` sum to, for the samples of `name`, in the page's order.
+    /// For each value of `label`, in page order: the sum of the samples of `name`.
     pub fn by(&self, name: &str, label: &str) -> Vec<(&str, f64)> {
         let mut sums: Vec<(&str, f64)> = Vec::new();
         for sample in self.of(name) {
@@ -41,42 +41,42 @@ impl Samples {
         sums
     }
 
-    /// The samples without labels: name and value.
+    /// Names and values of the samples without labels.
     pub fn plain(&self) -> impl Iterator<Item = (&str, f64)> {
         self.0.iter().filter(|sample| sample.labels.is_empty()).map(|sample| (&*sample.name, sample.value))
     }
 
-    /// The samples of `name`, in the page's order: labels and value.
+    /// Labels and values of the samples of `name`, in page order.
     pub fn samples(&self, name: &str) -> impl Iterator<Item = (&[(String, String)], f64)> {
         self.of(name).map(|sample| (&*sample.labels, sample.value))
     }
 
-    /// The name of each sample.
+    /// The names of all samples.
     pub fn names(&self) -> impl Iterator<Item = &str> {
         self.0.iter().map(|sample| &*sample.name)
     }
 
-    /// Is there none at all?
+    /// Returns true if the page has no samples.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
-    fn of(&self, name: &str) -> impl Iterator<Item = &Sample> {
+    fn of(&self, name: &str) -> impl Iterator<Item = &PageSample> {
         self.0.iter().filter(move |sample| sample.name == name)
     }
 }
 
-impl Sample {
+impl PageSample {
     fn label(&self, name: &str) -> Option<&str> {
         self.labels.iter().find(|(label, _)| label == name).map(|(_, value)| &**value)
     }
 }
 
-fn total<'a>(samples: impl Iterator<Item = &'a Sample>) -> Option<f64> {
+fn total<'a>(samples: impl Iterator<Item = &'a PageSample>) -> Option<f64> {
     samples.map(|sample| sample.value).reduce(|sum, value| sum + value)
 }
 
-fn sample(line: &str) -> Option<Sample> {
+fn sample(line: &str) -> Option<PageSample> {
     let line = line.trim();
     if line.is_empty() || line.starts_with('#') {
         return None;
@@ -86,12 +86,12 @@ fn sample(line: &str) -> Option<Sample> {
         Some(rest) => labels(rest)?,
         None => (Vec::new(), rest),
     };
-    // A time may follow the value.
+    // A timestamp may follow the value.
     let value = value.split_whitespace().next()?.parse().ok()?;
-    Some(Sample { name: name.to_owned(), labels, value })
+    Some(PageSample { name: name.to_owned(), labels, value })
 }
 
-/// `a="b",c="d"} 5`: the labels, and what follows the brace.
+/// Parses `a="b",c="d"} 5` into the labels and the text after the brace.
 fn labels(text: &str) -> Option<(Vec<(String, String)>, &str)> {
     let (mut labels, mut rest) = (Vec::new(), text);
     loop {
@@ -123,7 +123,7 @@ mod tests {
     const PAGE: &str = "# HELP a b\n# TYPE a gauge\na 5\nb{segment=\"x\"} 7\nb{segment=\"y\",to=\"a \\\"}, b\"} 2\nc_total 1.5e3 17\nodd\nd{x=\"1\n";
 
     #[test]
-    fn samples_are_summed_over_their_labels_and_what_is_no_sample_is_left_out() {
+    fn samples_are_summed_over_labels_and_invalid_lines_are_skipped() {
         let page = Samples::parse(PAGE);
         assert_eq!(page.sum("a"), Some(5.0));
         assert_eq!(page.sum("b"), Some(9.0));

@@ -1,4 +1,4 @@
-//! Accepting connections and serving them, until told to stop.
+//! Accepts connections and serves them until the server is stopped.
 
 use std::collections::HashMap;
 use std::convert::Infallible;
@@ -23,23 +23,23 @@ use tracing::Level;
 use crate::engine::base::{HostPort, Mono};
 use crate::engine::env::{Env, Listener, Net, deadline};
 use crate::engine::http::body::{self, BodyError};
-use crate::engine::http::{BindError, Handler, Limits, Request, Response, StatusCode, answer};
+use crate::engine::http::{BindError, Handler, HttpLimits, HttpRequest, Response, StatusCode, answer};
 
-/// A server that runs. Dropping it tells it to stop; [`Running::stop`] also waits for the end.
+/// A running server. Dropping it stops it; [`HttpServer::stop`] also waits for the end.
 #[derive(Debug)]
-pub struct Running {
+pub struct HttpServer {
     at: HostPort,
     stop: watch::Sender<bool>,
     task: JoinHandle<()>,
 }
 
-impl Running {
-    /// Where it listens: the host that was asked for, and the port that was taken.
+impl HttpServer {
+    /// The listen address: the configured host and the actual port.
     pub fn at(&self) -> &HostPort {
         &self.at
     }
 
-    /// Stop: accept nothing more, let answers that have begun go out within [`Limits::drain`], close the rest.
+    /// Stops accepting, lets answers in progress complete within [`HttpLimits::drain`], and closes the remaining connections.
     pub async fn stop(self) {
         let _ = self.stop.send(true);
         // A panic in the accept loop is a bug that the panic itself has reported.
@@ -47,49 +47,49 @@ impl Running {
     }
 }
 
-/// Listen at `at` (port 0 takes a free one) and serve `handler` until the answer is stopped or dropped.
+/// Listens at `at` and serves `handler` until the returned value is stopped or dropped. Port 0 selects a free port.
 ///
 /// # Errors
-/// [`BindError`] when the address cannot be taken.
+/// [`BindError`] if the address is not available.
 pub async fn start<E: Env, H: Handler>(
     env: E,
     at: &HostPort,
-    limits: Limits,
+    limits: HttpLimits,
     handler: Arc<H>,
-) -> Result<Running, BindError> {
+) -> Result<HttpServer, BindError> {
     let listener = env.net().listen(at).await.map_err(|source| BindError { at: at.clone(), source })?;
     let at = HostPort::new(at.host.clone(), listener.port());
     let (stop, stopped) = watch::channel(false);
     let room = limits.bodies_bytes_max.max(limits.body_bytes_max).div_ceil(BODY_UNIT);
-    let server = Server { env, limits, handler, bodies: Semaphore::new(room) };
+    let server = ServerShared { env, limits, handler, bodies: Semaphore::new(room) };
     let task = tokio::spawn(accept(Arc::new(server), listener, stopped));
-    Ok(Running { at, stop, task })
+    Ok(HttpServer { at, stop, task })
 }
 
-/// What the connections of one server share.
-struct Server<E, H> {
+/// State shared by the connections of one server.
+struct ServerShared<E, H> {
     env: E,
-    limits: Limits,
+    limits: HttpLimits,
     handler: Arc<H>,
-    /// Room for bodies, in units of [`BODY_UNIT`].
+    /// Budget for bodies, in units of [`BODY_UNIT`].
     bodies: Semaphore,
 }
 
 async fn accept<E: Env, H: Handler>(
-    server: Arc<Server<E, H>>,
+    server: Arc<ServerShared<E, H>>,
     mut listener: <E::Net as Net>::Listener,
     mut stopped: watch::Receiver<bool>,
 ) {
     let mut connections = JoinSet::new();
-    let mut slots = Slots::default();
+    let mut slots = ConnectionSlots::default();
     let limit = server.limits.connections_max;
     let mut failed = 0u64;
-    // Accepted, but there is no room for it yet.
+    // An accepted connection that waits for a free slot.
     let mut waiting: Option<(<E::Net as Net>::Stream, String)> = None;
     loop {
         if let Some((stream, peer)) = waiting.take() {
             if slots.open.len() < limit || slots.close_idle_longest(listener.port(), &peer, limit) {
-                let slot = Arc::new(Slot::new(server.env.now()));
+                let slot = Arc::new(ConnectionSlot::new(server.env.now()));
                 let task = connections.spawn(connection(server.clone(), stream, peer, stopped.clone(), slot.clone()));
                 slots.open.insert(task.id(), (task, slot));
             } else {
@@ -98,14 +98,14 @@ async fn accept<E: Env, H: Handler>(
         }
         tokio::select! {
             biased;
-            () = told_to_stop(&mut stopped) => break,
+            () = stop_requested(&mut stopped) => break,
             Some(ended) = connections.join_next_with_id(), if !connections.is_empty() => {
                 let id = ended.map_or_else(|error| error.id(), |(id, ())| id);
                 slots.open.remove(&id);
             }
             accepted = listener.accept(), if waiting.is_none() => match accepted {
                 Ok(accepted) => waiting = Some(accepted),
-                // Out of descriptors, or a connection that was gone before we saw it: do not spin on the former.
+                // Out of descriptors, or the connection is already gone. The pause prevents spinning on the former.
                 Err(error) => {
                     failed += 1;
                     if failed.is_power_of_two() {
@@ -114,7 +114,7 @@ async fn accept<E: Env, H: Handler>(
                     server.env.sleep(ACCEPT_PAUSE).await;
                 }
             },
-            // Every connection has a request under way: one of them may become idle without ending.
+            // All connections have a request in progress. One may become idle without ending, so check again.
             () = server.env.sleep(FULL_PAUSE), if waiting.is_some() => {}
         }
     }
@@ -126,14 +126,14 @@ async fn accept<E: Env, H: Handler>(
 }
 
 async fn connection<E: Env, H: Handler>(
-    server: Arc<Server<E, H>>,
+    server: Arc<ServerShared<E, H>>,
     stream: <E::Net as Net>::Stream,
     peer: String,
     mut stopped: watch::Receiver<bool>,
-    slot: Arc<Slot>,
+    slot: Arc<ConnectionSlot>,
 ) {
     let limits = server.limits;
-    let stream = Unstalled {
+    let stream = StallLimitedStream {
         stream,
         env: server.env.clone(),
         slot: slot.clone(),
@@ -160,27 +160,27 @@ async fn connection<E: Env, H: Handler>(
             .max_buf_size(limits.header_bytes_max)
             .serve_connection(TokioIo::new(stream), service)
     );
-    // What goes wrong on a connection ends that connection; there is nobody to tell.
+    // An error ends only this connection, and nothing could be reported to the client.
     tokio::select! {
         _ = connection.as_mut() => return,
-        () = told_to_stop(&mut stopped) => connection.as_mut().graceful_shutdown(),
+        () = stop_requested(&mut stopped) => connection.as_mut().graceful_shutdown(),
     }
     let _ = connection.await;
 }
 
-/// Bytes that a peer must take in each `period`: one at least.
+/// Bytes that a client must read in each `period`, at least one.
 fn least_in(period: Duration, rate: u64) -> u64 {
     let ms = u64::try_from(period.as_millis()).unwrap_or(u64::MAX);
     (ms.saturating_mul(rate) / 1000).max(1)
 }
 
-/// Ends when the sender says so, or is gone.
-async fn told_to_stop(stopped: &mut watch::Receiver<bool>) {
+/// Completes when the server is stopped or dropped.
+async fn stop_requested(stopped: &mut watch::Receiver<bool>) {
     let _ = stopped.wait_for(|stop| *stop).await;
 }
 
-impl<E: Env, H: Handler> Server<E, H> {
-    /// Answer, count, and log a line at debug level.
+impl<E: Env, H: Handler> ServerShared<E, H> {
+    /// Answers a request, counts it, and logs it at debug level.
     async fn answer_and_log(&self, request: hyper::Request<Incoming>, peer: &str) -> Response {
         let began = self.env.now();
         let method = request.method().clone();
@@ -209,21 +209,21 @@ impl<E: Env, H: Handler> Server<E, H> {
                 Err(refusal) => return refusal,
             }
         };
-        let request = Request { method: head.method, target: head.uri, body };
+        let request = HttpRequest { method: head.method, target: head.uri, body };
         match deadline(&self.env, self.limits.answer, self.handler.handle(request)).await {
             Ok(response) => response,
-            Err(_) => answer(StatusCode::GATEWAY_TIMEOUT, TEXT, "no answer in time"),
+            Err(_) => answer(StatusCode::GATEWAY_TIMEOUT, TEXT, "request timed out"),
         }
     }
 
-    /// The request's body, and the room that it takes up until the answer is made.
+    /// Reads the request's body. The permit is its share of the budget until the answer is complete.
     async fn body(&self, incoming: &mut Incoming) -> Result<(Bytes, Option<SemaphorePermit<'_>>), Response> {
         let limit = self.limits.body_bytes_max;
         let hint = incoming.size_hint();
         if hint.lower() > limit as u64 {
             return Err(too_long(limit));
         }
-        // Without a length it could become as long as any.
+        // Without a length it may have any size up to the limit.
         let bytes = hint.exact().and_then(|n| usize::try_from(n).ok()).unwrap_or(limit);
         let units = u32::try_from(bytes.div_ceil(BODY_UNIT)).unwrap_or(u32::MAX);
         let read = async {
@@ -233,28 +233,28 @@ impl<E: Env, H: Handler> Server<E, H> {
         match deadline(&self.env, self.limits.body, read).await {
             Ok(Ok(read)) => Ok(read),
             Ok(Err(BodyError::TooLong)) => Err(too_long(limit)),
-            Ok(Err(BodyError::Broken)) => Err(answer(StatusCode::BAD_REQUEST, TEXT, "the body is broken")),
-            Err(_) => Err(answer(StatusCode::REQUEST_TIMEOUT, TEXT, "the body did not come in time")),
+            Ok(Err(BodyError::Broken)) => Err(answer(StatusCode::BAD_REQUEST, TEXT, "invalid request body")),
+            Err(_) => Err(answer(StatusCode::REQUEST_TIMEOUT, TEXT, "timed out reading the request body")),
         }
     }
 }
 
 fn too_long(limit: usize) -> Response {
-    answer(StatusCode::PAYLOAD_TOO_LARGE, TEXT, format!("a body has at most {limit} bytes here"))
+    answer(StatusCode::PAYLOAD_TOO_LARGE, TEXT, format!("request body exceeds {limit} bytes"))
 }
 
-/// An open connection, as the accept loop sees it.
-struct Slot {
-    /// When it was accepted, answered a request or took bytes of an answer, whichever was last. Bytes of a request do not count: a peer
-    /// that sends a head byte by byte is idle.
+/// State of an open connection that the accept loop reads.
+struct ConnectionSlot {
+    /// The last time it was accepted, answered a request or sent bytes of an answer. Received bytes do not count: a client that sends
+    /// headers byte by byte is idle.
     since: AtomicU64,
-    /// Is a request being answered?
+    /// A request is being answered.
     busy: AtomicBool,
 }
 
-impl Slot {
-    fn new(now: Mono) -> Slot {
-        Slot { since: AtomicU64::new(now.0), busy: AtomicBool::new(false) }
+impl ConnectionSlot {
+    fn new(now: Mono) -> ConnectionSlot {
+        ConnectionSlot { since: AtomicU64::new(now.0), busy: AtomicBool::new(false) }
     }
 
     fn touch(&self, now: Mono) {
@@ -262,21 +262,20 @@ impl Slot {
     }
 }
 
-/// The open connections.
 #[derive(Default)]
-struct Slots {
-    open: HashMap<task::Id, (AbortHandle, Arc<Slot>)>,
-    /// Connections that were closed to make room.
+struct ConnectionSlots {
+    open: HashMap<task::Id, (AbortHandle, Arc<ConnectionSlot>)>,
+    /// Number of connections closed to make room.
     closed: u64,
 }
 
-impl Slots {
+impl ConnectionSlots {
     fn idle_longest(&self) -> Option<task::Id> {
         let idle = self.open.iter().filter(|(_, (_, slot))| !slot.busy.load(Ordering::Relaxed));
         idle.min_by_key(|(_, (_, slot))| slot.since.load(Ordering::Relaxed)).map(|(id, _)| *id)
     }
 
-    /// Make room for `peer`, if a connection is idle.
+    /// Closes the connection idle longest to make room for `peer`. Returns false if none is idle.
     fn close_idle_longest(&mut self, port: u16, peer: &str, limit: usize) -> bool {
         let Some((task, _)) = self.idle_longest().and_then(|id| self.open.remove(&id)) else { return false };
         task.abort();
@@ -289,21 +288,21 @@ impl Slots {
     }
 }
 
-/// A stream whose peer must take `least` bytes in each period of `limit`, for as long as bytes wait for it.
-struct Unstalled<E, S> {
+/// A stream whose peer must read `least` bytes in each period of `limit` while bytes are waiting to be sent.
+struct StallLimitedStream<E, S> {
     stream: S,
     env: E,
-    slot: Arc<Slot>,
+    slot: Arc<ConnectionSlot>,
     limit: Duration,
     least: u64,
-    /// The end of this period. There is none before the first byte has to wait.
+    /// End of the current period. `None` until a byte has to wait.
     period: Option<Pin<Box<dyn Future<Output = ()> + Send>>>,
-    /// Bytes that the peer took in it.
+    /// Bytes that the peer read in this period.
     moved: u64,
 }
 
-impl<E: Env, S> Unstalled<E, S> {
-    /// Pass `progress` on; while there is none, let the period run.
+impl<E: Env, S> StallLimitedStream<E, S> {
+    /// Passes `progress` through. Without progress, the period runs.
     fn watch(&mut self, cx: &mut Context<'_>, progress: Poll<io::Result<usize>>) -> Poll<io::Result<usize>> {
         if let Poll::Ready(taken) = progress {
             if let Ok(bytes) = taken {
@@ -327,16 +326,16 @@ impl<E: Env, S> Unstalled<E, S> {
     }
 }
 
-// Nothing is pinned inside.
-impl<E, S: Unpin> Unpin for Unstalled<E, S> {}
+// No field is structurally pinned.
+impl<E, S: Unpin> Unpin for StallLimitedStream<E, S> {}
 
-impl<E: Env, S: AsyncRead + Unpin> AsyncRead for Unstalled<E, S> {
+impl<E: Env, S: AsyncRead + Unpin> AsyncRead for StallLimitedStream<E, S> {
     fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
         Pin::new(&mut self.stream).poll_read(cx, buf)
     }
 }
 
-impl<E: Env, S: AsyncWrite + Unpin> AsyncWrite for Unstalled<E, S> {
+impl<E: Env, S: AsyncWrite + Unpin> AsyncWrite for StallLimitedStream<E, S> {
     fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
         let progress = Pin::new(&mut self.stream).poll_write(cx, buf);
         self.watch(cx, progress)
@@ -347,7 +346,7 @@ impl<E: Env, S: AsyncWrite + Unpin> AsyncWrite for Unstalled<E, S> {
         cx: &mut Context<'_>,
         bufs: &[io::IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
-        // Head and body of a short answer as one piece: copying them costs less than a gathering write does.
+        // Head and body of a short answer are written as one piece: copying them costs less than a vectored write.
         let total = bufs.iter().map(|buf| buf.len()).sum::<usize>();
         let mut joined = [0; JOIN_BYTES_MAX];
         let progress = match joined.get_mut(..total) {
@@ -370,7 +369,7 @@ impl<E: Env, S: AsyncWrite + Unpin> AsyncWrite for Unstalled<E, S> {
     }
 
     fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        // Nothing waits for the peer any more.
+        // No bytes are waiting for the peer any more.
         self.period = None;
         Pin::new(&mut self.stream).poll_flush(cx)
     }
@@ -381,11 +380,11 @@ impl<E: Env, S: AsyncWrite + Unpin> AsyncWrite for Unstalled<E, S> {
 }
 
 const TEXT: &str = "text/plain; charset=utf-8";
-/// Bodies up to this size are not counted; larger ones are counted in this unit.
+/// Bodies up to this size are not counted. Larger ones are counted in this unit.
 const BODY_UNIT: usize = 64 << 10;
 /// Answers up to this size are written as one piece.
 const JOIN_BYTES_MAX: usize = 2 << 10;
-/// Pause between two looks for an idle connection when all are busy.
+/// Pause between two searches for an idle connection while all are busy.
 const FULL_PAUSE: Duration = Duration::from_millis(50);
 /// Pause after a failed accept.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);

@@ -1,16 +1,16 @@
-//! Kubernetes documents, held to what the API server refuses, and beyond: to what it lets pass in silence.
+//! Validation of Kubernetes documents: everything the API server rejects, and mistakes that it silently accepts.
 //!
-//! Unknown fields are refused everywhere, in the places too where the server keeps or drops them without a word
-//! (`spec.roles` of a RoleBasedGroup carries `x-kubernetes-preserve-unknown-fields`). Fields and types are those of k8s-openapi
-//! and, for RoleBasedGroups, of `rbg`; the rules that types cannot tell are in `rule` and `rbg`.
+//! Unknown fields are violations everywhere, including places where the server silently keeps or drops them (`spec.roles` of a
+//! RoleBasedGroup has `x-kubernetes-preserve-unknown-fields`). Fields and types come from k8s-openapi and, for RoleBasedGroups,
+//! from `rbg`. `rule` and `rbg` contain the rules that types cannot express.
 //!
-//! One document at a time: that a Service selects something is for who sees all documents. Pure, and deaf to lines: a complaint
-//! has a path. Kinds that are not known are not judged ([`known`] tells which are).
+//! Each document is validated alone. References between documents, such as Service selectors, are checked elsewhere. Pure: a
+//! violation has a path, not a line. Unknown kinds are not validated ([`known`] lists the known ones).
 
+pub mod grammar;
 pub mod path;
 pub mod rbg;
 mod rule;
-pub mod text;
 mod typed;
 
 use std::fmt;
@@ -20,131 +20,191 @@ use serde::Deserialize;
 use serde_json::Value;
 
 use crate::engine::base::text::Quoted;
-use path::Path;
-use rule::Spot;
+use path::FieldPath;
+use rule::Field;
 
-/// One thing that is wrong with a document.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Complaint {
-    /// Where: `spec.roles[1].standalonePattern.template`; empty for the document itself. [`Path::parse`] reads it.
-    pub path: String,
-    /// What, as a sentence without a full stop.
-    pub what: String,
+/// The category of a violation.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum ViolationKind {
+    /// Two fields contradict each other.
+    Conflict,
+    /// Dependencies form a cycle.
+    Cycle,
+    /// The field is deprecated.
+    Deprecated,
+    /// The server silently drops the field.
+    Dropped,
+    /// Two list items have the same key.
+    Duplicate,
+    /// A required field or alternative is missing.
+    Missing,
+    /// The value does not have the required syntax.
+    Syntax,
+    /// A number is out of range.
+    Range,
+    /// A reference has no target.
+    Reference,
+    /// A rollout could never make progress.
+    Stuck,
+    /// The field does not exist.
+    UnknownField,
+    /// The value is not one of the allowed values.
+    Value,
+    /// The field or kind belongs to another API version.
+    Version,
+    /// The value has the wrong type.
+    WrongType,
 }
 
-impl Complaint {
-    fn new(at: &Path, what: impl Into<String>) -> Complaint {
-        Complaint { path: at.to_string(), what: what.into() }
-    }
-}
-
-impl fmt::Display for Complaint {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self.path.as_str() {
-            "" => f.write_str(&self.what),
-            path => write!(f, "{path}: {}", self.what),
+impl ViolationKind {
+    /// A stable identifier in kebab case.
+    pub const fn id(self) -> &'static str {
+        match self {
+            ViolationKind::Conflict => "conflict",
+            ViolationKind::Cycle => "cycle",
+            ViolationKind::Deprecated => "deprecated",
+            ViolationKind::Dropped => "dropped",
+            ViolationKind::Duplicate => "duplicate",
+            ViolationKind::Missing => "missing",
+            ViolationKind::Syntax => "syntax",
+            ViolationKind::Range => "range",
+            ViolationKind::Reference => "reference",
+            ViolationKind::Stuck => "stuck",
+            ViolationKind::UnknownField => "unknown-field",
+            ViolationKind::Value => "value",
+            ViolationKind::Version => "version",
+            ViolationKind::WrongType => "wrong-type",
         }
     }
 }
 
-/// Holds a document against a type: [`typed::hold`] of that type.
-type Hold = fn(&Value, &Path, &mut Vec<Complaint>) -> Vec<typed::Met>;
-
-fn hold<T: for<'de> Deserialize<'de>>() -> Hold {
-    typed::hold::<T>
+/// A violation in a document.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Violation {
+    /// Field path such as `spec.roles[1].standalonePattern.template`. Empty for the document itself. [`FieldPath::parse`] parses it.
+    pub path: String,
+    pub kind: ViolationKind,
+    /// A message without a full stop.
+    pub message: String,
 }
 
-/// Every kind that is known: its version, its name, its type.
-fn kinds() -> [(&'static str, &'static str, Hold); 28] {
+impl Violation {
+    fn new(at: &FieldPath, kind: ViolationKind, message: impl Into<String>) -> Violation {
+        Violation { path: at.to_string(), kind, message: message.into() }
+    }
+}
+
+impl fmt::Display for Violation {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.path.as_str() {
+            "" => f.write_str(&self.message),
+            path => write!(f, "{path}: {}", self.message),
+        }
+    }
+}
+
+/// Checks a document against a type: [`typed::check_type`] for that type.
+type TypeCheck = fn(&Value, &FieldPath, &mut Vec<Violation>) -> Vec<typed::VisitedStruct>;
+
+fn check_as<T: for<'de> Deserialize<'de>>() -> TypeCheck {
+    typed::check_type::<T>
+}
+
+/// All known kinds: API version, name, type.
+fn kinds() -> [(&'static str, &'static str, TypeCheck); 28] {
     use {apps::v1 as apps, autoscaling::v2 as autoscaling, batch::v1 as batch, core::v1 as core};
     [
-        ("apps/v1", "DaemonSet", hold::<apps::DaemonSet>()),
-        ("apps/v1", "Deployment", hold::<apps::Deployment>()),
-        ("apps/v1", "ReplicaSet", hold::<apps::ReplicaSet>()),
-        ("apps/v1", "StatefulSet", hold::<apps::StatefulSet>()),
-        ("autoscaling/v2", "HorizontalPodAutoscaler", hold::<autoscaling::HorizontalPodAutoscaler>()),
-        ("batch/v1", "CronJob", hold::<batch::CronJob>()),
-        ("batch/v1", "Job", hold::<batch::Job>()),
-        ("coordination.k8s.io/v1", "Lease", hold::<coordination::v1::Lease>()),
-        ("discovery.k8s.io/v1", "EndpointSlice", hold::<discovery::v1::EndpointSlice>()),
-        ("networking.k8s.io/v1", "Ingress", hold::<networking::v1::Ingress>()),
-        ("networking.k8s.io/v1", "NetworkPolicy", hold::<networking::v1::NetworkPolicy>()),
-        ("policy/v1", "PodDisruptionBudget", hold::<policy::v1::PodDisruptionBudget>()),
-        ("rbac.authorization.k8s.io/v1", "ClusterRole", hold::<rbac::v1::ClusterRole>()),
-        ("rbac.authorization.k8s.io/v1", "ClusterRoleBinding", hold::<rbac::v1::ClusterRoleBinding>()),
-        ("rbac.authorization.k8s.io/v1", "Role", hold::<rbac::v1::Role>()),
-        ("rbac.authorization.k8s.io/v1", "RoleBinding", hold::<rbac::v1::RoleBinding>()),
-        ("v1", "ConfigMap", hold::<core::ConfigMap>()),
-        ("v1", "Endpoints", hold::<core::Endpoints>()),
-        ("v1", "LimitRange", hold::<core::LimitRange>()),
-        ("v1", "Namespace", hold::<core::Namespace>()),
-        ("v1", "PersistentVolume", hold::<core::PersistentVolume>()),
-        ("v1", "PersistentVolumeClaim", hold::<core::PersistentVolumeClaim>()),
-        ("v1", "Pod", hold::<core::Pod>()),
-        ("v1", "ResourceQuota", hold::<core::ResourceQuota>()),
-        ("v1", "Secret", hold::<core::Secret>()),
-        ("v1", "Service", hold::<core::Service>()),
-        ("v1", "ServiceAccount", hold::<core::ServiceAccount>()),
-        (rbg::V1ALPHA1, rbg::KIND, hold::<rbg::v1alpha1::RoleBasedGroup>()),
+        ("apps/v1", "DaemonSet", check_as::<apps::DaemonSet>()),
+        ("apps/v1", "Deployment", check_as::<apps::Deployment>()),
+        ("apps/v1", "ReplicaSet", check_as::<apps::ReplicaSet>()),
+        ("apps/v1", "StatefulSet", check_as::<apps::StatefulSet>()),
+        ("autoscaling/v2", "HorizontalPodAutoscaler", check_as::<autoscaling::HorizontalPodAutoscaler>()),
+        ("batch/v1", "CronJob", check_as::<batch::CronJob>()),
+        ("batch/v1", "Job", check_as::<batch::Job>()),
+        ("coordination.k8s.io/v1", "Lease", check_as::<coordination::v1::Lease>()),
+        ("discovery.k8s.io/v1", "EndpointSlice", check_as::<discovery::v1::EndpointSlice>()),
+        ("networking.k8s.io/v1", "Ingress", check_as::<networking::v1::Ingress>()),
+        ("networking.k8s.io/v1", "NetworkPolicy", check_as::<networking::v1::NetworkPolicy>()),
+        ("policy/v1", "PodDisruptionBudget", check_as::<policy::v1::PodDisruptionBudget>()),
+        ("rbac.authorization.k8s.io/v1", "ClusterRole", check_as::<rbac::v1::ClusterRole>()),
+        ("rbac.authorization.k8s.io/v1", "ClusterRoleBinding", check_as::<rbac::v1::ClusterRoleBinding>()),
+        ("rbac.authorization.k8s.io/v1", "Role", check_as::<rbac::v1::Role>()),
+        ("rbac.authorization.k8s.io/v1", "RoleBinding", check_as::<rbac::v1::RoleBinding>()),
+        ("v1", "ConfigMap", check_as::<core::ConfigMap>()),
+        ("v1", "Endpoints", check_as::<core::Endpoints>()),
+        ("v1", "LimitRange", check_as::<core::LimitRange>()),
+        ("v1", "Namespace", check_as::<core::Namespace>()),
+        ("v1", "PersistentVolume", check_as::<core::PersistentVolume>()),
+        ("v1", "PersistentVolumeClaim", check_as::<core::PersistentVolumeClaim>()),
+        ("v1", "Pod", check_as::<core::Pod>()),
+        ("v1", "ResourceQuota", check_as::<core::ResourceQuota>()),
+        ("v1", "Secret", check_as::<core::Secret>()),
+        ("v1", "Service", check_as::<core::Service>()),
+        ("v1", "ServiceAccount", check_as::<core::ServiceAccount>()),
+        (rbg::V1ALPHA1, rbg::KIND, check_as::<rbg::v1alpha1::RoleBasedGroupV1alpha1>()),
     ]
 }
 
-/// Is this a document of a kind that [`validate`] judges?
+/// Whether [`validate`] validates documents of this kind.
 pub fn known(document: &Value) -> bool {
     let kind = document.get("kind").and_then(Value::as_str).unwrap_or_default();
     kind == "List" || kinds().iter().any(|(_, name, _)| *name == kind)
 }
 
-/// Everything that is wrong with one document. Nothing is said of a kind that is not known.
-pub fn validate(document: &Value) -> Vec<Complaint> {
-    let mut complaints = Vec::new();
-    judge(document, &Path::root(), &mut complaints);
-    complaints
+/// All violations in a document. Empty if its kind is unknown.
+pub fn validate(document: &Value) -> Vec<Violation> {
+    let mut violations = Vec::new();
+    validate_at(document, &FieldPath::root(), &mut violations);
+    violations
 }
 
-fn judge(whole: &Value, at: &Path, complaints: &mut Vec<Complaint>) {
+fn validate_at(whole: &Value, at: &FieldPath, violations: &mut Vec<Violation>) {
     let Some(document) = at.find(whole) else { return };
     let Some(map) = document.as_object() else {
-        complaints.push(Complaint::new(at, "a document is a map with apiVersion, kind and metadata"));
+        violations.push(Violation::new(
+            at,
+            ViolationKind::WrongType,
+            "expected an object with apiVersion, kind and metadata",
+        ));
         return;
     };
     let text = |key: &str| map.get(key).and_then(Value::as_str).filter(|text| !text.is_empty());
     let (Some(version), Some(kind)) = (text("apiVersion"), text("kind")) else {
         for key in ["apiVersion", "kind"].iter().filter(|key| text(key).is_none()) {
-            complaints.push(Complaint::new(at, format!("{key} is missing")));
+            violations.push(Violation::new(at, ViolationKind::Missing, format!("{key} is missing")));
         }
         return;
     };
     if (version, kind) == ("v1", "List") {
         let items = at.key("items");
         let count = items.find(whole).and_then(Value::as_array).map_or(0, Vec::len);
-        return (0..count).for_each(|i| judge(whole, &items.index(i), complaints));
+        return (0..count).for_each(|i| validate_at(whole, &items.index(i), violations));
     }
     let of_kind: Vec<_> = kinds().into_iter().filter(|(_, name, _)| *name == kind).collect();
     if of_kind.is_empty() {
         return;
     }
     let typed = match (version, kind) {
-        (rbg::V1ALPHA2, rbg::KIND) => Some(hold::<rbg::v1alpha2::RoleBasedGroup>()),
-        _ => of_kind.iter().find(|(v, _, _)| *v == version).map(|(_, _, hold)| *hold),
+        (rbg::V1ALPHA2, rbg::KIND) => Some(check_as::<rbg::v1alpha2::RoleBasedGroupV1alpha2>()),
+        _ => of_kind.iter().find(|(v, _, _)| *v == version).map(|(_, _, check_as)| *check_as),
     };
     let Some(typed) = typed else {
         let right = if kind == rbg::KIND { rbg::V1ALPHA2 } else { of_kind[0].0 };
-        let what = format!("{kind} is of {right}, and {} stands here", Quoted(version));
-        complaints.push(Complaint::new(&at.key("apiVersion"), what));
+        let message = format!("{kind} is in API version {right}, not {}", Quoted(version));
+        violations.push(Violation::new(&at.key("apiVersion"), ViolationKind::Version, message));
         return;
     };
-    let met = typed(document, at, complaints);
-    let top = Spot { at: at.clone(), value: document };
-    rule::document(&top, complaints);
-    for met in &met {
-        if let Some(value) = met.at.find(whole) {
-            rule::structure(met.name, &Spot { at: met.at.clone(), value }, whole, complaints);
+    let visited = typed(document, at, violations);
+    let top = Field { at: at.clone(), value: document };
+    rule::document(&top, violations);
+    for visit in &visited {
+        if let Some(value) = visit.at.find(whole) {
+            rule::structure(visit.name, &Field { at: visit.at.clone(), value }, whole, violations);
         }
     }
     match version {
-        rbg::V1ALPHA2 => rbg::rules_v1alpha2(&top, complaints),
-        rbg::V1ALPHA1 => rbg::rules_v1alpha1(&top, complaints),
+        rbg::V1ALPHA2 => rbg::rules_v1alpha2(&top, violations),
+        rbg::V1ALPHA1 => rbg::rules_v1alpha1(&top, violations),
         _ => {}
     }
 }

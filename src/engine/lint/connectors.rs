@@ -1,9 +1,9 @@
-//! The settings that vLLM's and LMCache's connectors to the store read.
+//! The settings that the store connectors of vLLM and LMCache read.
 //!
-//! From `vllm/distributed/mooncake_store.py` of vLLM 0.33.0, and from `lmcache/v1/config.py` and
+//! Sources: `vllm/distributed/mooncake_store.py` of vLLM 0.33.0; `lmcache/v1/config.py` and
 //! `lmcache/v1/storage_backend/connector/mooncakestore_connector.py` of LMCache 0.5.6.
 
-/// Keys of the file that `MOONCAKE_CONFIG_PATH` names, as vLLM reads it.
+/// Keys of the `MOONCAKE_CONFIG_PATH` file that vLLM reads.
 pub const VLLM_KEYS: &[&str] = &[
     "metadata_server",
     "master_server_address",
@@ -16,13 +16,13 @@ pub const VLLM_KEYS: &[&str] = &[
     "tenant_id",
 ];
 
-/// Values of its key `mode`; the first is the default.
+/// Values of the key `mode`. The first is the default.
 pub const VLLM_MODES: &[&str] = &["embedded", "standalone-store"];
 
-/// Bytes of vLLM's `global_segment_size` without the key.
+/// vLLM's default for `global_segment_size`, in bytes.
 pub const VLLM_SEGMENT_BYTES: u64 = 4 << 30;
 
-/// Keys of LMCache itself, in that file and in `extra_config`.
+/// LMCache's own keys, in that file and in `extra_config`.
 pub const LMCACHE_OWN_KEYS: &[&str] = &[
     "transfer_timeout",
     "storage_root_dir",
@@ -32,7 +32,7 @@ pub const LMCACHE_OWN_KEYS: &[&str] = &[
     "mooncake_prefer_local_alloc",
 ];
 
-/// Keys that LMCache passes on to the store without a prefix. Release 0.3.13 does not read the last two of them.
+/// Keys that LMCache passes to the store without a prefix. Mooncake 0.3.13 does not read the last two.
 pub const LMCACHE_PLAIN_KEYS: &[&str] = &[
     "local_hostname",
     "metadata_server",
@@ -43,10 +43,10 @@ pub const LMCACHE_PLAIN_KEYS: &[&str] = &[
     "master_server_address",
 ];
 
-/// What LMCache removes from a key before it passes it on to the store.
+/// The prefix that LMCache strips from a key before it passes the key to the store.
 pub const LMCACHE_PREFIX: &str = "mooncake_";
 
-/// Keys that the store's client 0.3.13 reads when it is set up with a dictionary.
+/// Keys that the store client of Mooncake 0.3.13 reads from a setup dictionary.
 pub const STORE_SETUP_KEYS: &[&str] = &[
     "local_hostname",
     "metadata_server",
@@ -62,7 +62,7 @@ pub const STORE_SETUP_KEYS: &[&str] = &[
     "tenant_id",
 ];
 
-/// The master of a store that is set up with a dictionary without `master_server_addr`.
+/// The master address that the store uses if the dictionary has no `master_server_addr`.
 pub const STORE_SETUP_MASTER: &str = "127.0.0.1:50051";
 
 /// Keys of LMCache's configuration file.

@@ -1,32 +1,31 @@
-//! Words of a command line as flags with values, in the two grammars that our processes have.
+//! Command-line arguments parsed into flags, in the two syntaxes that the supported programs use: gflags and argparse.
 
-use crate::engine::check::Place;
+use crate::engine::check::SourceLocation;
+use crate::engine::lint::model::{Implementation, LocatedValue, Process, ProcessRole};
 use crate::engine::lint::names::master_flag;
-use crate::engine::lint::scene::{Make, Process, Role, Said};
 
-/// A flag that was given.
+/// A flag on a command line.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Flag {
-    /// Without hyphens before it, `_` between its words, and without a `no` that switches it off.
+pub struct CommandFlag {
+    /// Without leading hyphens, with `_` between words, and without the `no` prefix that negates it.
     pub name: String,
-    /// As it was written, without its value.
+    /// As written, without its value.
     pub spelled: String,
-    /// Its value: the text after `=`, or the next word.
-    pub value: Option<Said>,
-    /// Where it is.
-    pub place: Place,
-    /// A word that looks like its value and is not read as one: `--enable_ha false`.
-    pub stray: Option<Said>,
+    /// The text after `=`, or the next argument.
+    pub value: Option<LocatedValue>,
+    pub place: SourceLocation,
+    /// An argument that looks like the value but is not parsed as one: `--enable_ha false`.
+    pub stray: Option<LocatedValue>,
 }
 
-impl Flag {
-    /// Value and place; the flag itself where it has no value.
-    pub fn said(&self) -> Said {
-        self.value.clone().unwrap_or_else(|| Said::new("true", self.place.clone()))
+impl CommandFlag {
+    /// Value and location. A flag without a value counts as `true`.
+    pub fn located(&self) -> LocatedValue {
+        self.value.clone().unwrap_or_else(|| LocatedValue::new("true", self.place.clone()))
     }
 }
 
-/// What gflags takes for true; everything else that a boolean flag may have is false.
+/// Whether gflags parses `text` as true. It parses any other boolean value as false.
 pub fn is_true(text: &str) -> bool {
     matches!(text.to_ascii_lowercase().as_str(), "1" | "t" | "true" | "y" | "yes" | "on")
 }
@@ -35,15 +34,16 @@ fn is_false(text: &str) -> bool {
     matches!(text.to_ascii_lowercase().as_str(), "0" | "f" | "false" | "n" | "no" | "off")
 }
 
-/// The flags among the words of a process.
-pub fn of(process: &Process) -> Vec<Flag> {
-    match (process.role, process.make) {
-        (Role::Master | Role::RealClient, _) | (Role::Metadata | Role::Store, Make::Mcctl) => gflags(&process.args),
+/// Parses the arguments of a process into flags.
+pub fn parse(process: &Process) -> Vec<CommandFlag> {
+    match (process.role, process.implementation) {
+        (ProcessRole::Master | ProcessRole::RealClient, _)
+        | (ProcessRole::Metadata | ProcessRole::Store, Implementation::Mcctl) => gflags(&process.args),
         _ => argparse(&process.args),
     }
 }
 
-fn split(word: &Said) -> Option<(&str, Option<Said>)> {
+fn split(word: &LocatedValue) -> Option<(&str, Option<LocatedValue>)> {
     let body = word.text.strip_prefix("--").or_else(|| word.text.strip_prefix('-'))?;
     if body.is_empty() || body.starts_with(|c: char| c.is_ascii_digit() || c == '.' || c == '=') {
         return None;
@@ -51,13 +51,13 @@ fn split(word: &Said) -> Option<(&str, Option<Said>)> {
     match word.text.split_once('=') {
         Some((_, value)) => {
             let name = body.split('=').next().unwrap_or(body);
-            Some((name, Some(Said::new(value, word.place.clone()))))
+            Some((name, Some(LocatedValue::new(value, word.place.clone()))))
         }
         None => Some((body, None)),
     }
 }
 
-fn gflags(args: &[Said]) -> Vec<Flag> {
+fn gflags(args: &[LocatedValue]) -> Vec<CommandFlag> {
     let mut flags = Vec::new();
     let mut words = args.iter().peekable();
     while let Some(word) = words.next() {
@@ -66,8 +66,8 @@ fn gflags(args: &[Said]) -> Vec<Flag> {
         }
         // `-Dkey=value` of `mcctl serve store`.
         if let Some(pair) = word.text.strip_prefix("-D").filter(|pair| pair.contains('=')) {
-            let (value, place) = (Some(Said::new(pair, word.place.clone())), word.place.clone());
-            flags.push(Flag { name: "D".into(), spelled: "-D".into(), value, place, stray: None });
+            let (value, place) = (Some(LocatedValue::new(pair, word.place.clone())), word.place.clone());
+            flags.push(CommandFlag { name: "D".into(), spelled: "-D".into(), value, place, stray: None });
             continue;
         }
         let Some((name, value)) = split(word) else { continue };
@@ -76,14 +76,14 @@ fn gflags(args: &[Said]) -> Vec<Flag> {
             name => name,
         };
         let spelled = word.text.split('=').next().unwrap_or_default().to_owned();
-        let mut flag = Flag { name: name.clone(), spelled, value, place: word.place.clone(), stray: None };
+        let mut flag = CommandFlag { name: name.clone(), spelled, value, place: word.place.clone(), stray: None };
         if flag.value.is_none() {
             let positive = name.strip_prefix("no").filter(|n| master_flag(n).is_some_and(|f| f.is_switch()));
             if let Some(positive) = positive.filter(|_| master_flag(&name).is_none()) {
                 name = positive.to_owned();
-                flag.value = Some(Said::new("false", word.place.clone()));
+                flag.value = Some(LocatedValue::new("false", word.place.clone()));
             } else if master_flag(&name).is_some_and(|f| f.is_switch()) {
-                flag.value = Some(Said::new("true", word.place.clone()));
+                flag.value = Some(LocatedValue::new("true", word.place.clone()));
                 flag.stray = words.next_if(|next| is_false(&next.text) || is_true(&next.text)).cloned();
             } else {
                 flag.value = words.next_if(|next| !next.text.starts_with("--")).cloned();
@@ -95,7 +95,7 @@ fn gflags(args: &[Said]) -> Vec<Flag> {
     flags
 }
 
-fn argparse(args: &[Said]) -> Vec<Flag> {
+fn argparse(args: &[LocatedValue]) -> Vec<CommandFlag> {
     let mut flags = Vec::new();
     let mut words = args.iter().peekable();
     while let Some(word) = words.next() {
@@ -107,43 +107,43 @@ fn argparse(args: &[Said]) -> Vec<Flag> {
                     None => continue,
                 }
             } else {
-                Said::new(pair, word.place.clone())
+                LocatedValue::new(pair, word.place.clone())
             };
             let place = word.place.clone();
-            flags.push(Flag { name: "D".into(), spelled: "-D".into(), value: Some(pair), place, stray: None });
+            flags.push(CommandFlag { name: "D".into(), spelled: "-D".into(), value: Some(pair), place, stray: None });
             continue;
         }
         let Some((name, value)) = split(word) else { continue };
         let spelled = word.text.split('=').next().unwrap_or_default().to_owned();
         let name = name.replace('-', "_");
         let value = value.or_else(|| words.next_if(|next| !next.text.starts_with("--")).cloned());
-        flags.push(Flag { name, spelled, value, place: word.place.clone(), stray: None });
+        flags.push(CommandFlag { name, spelled, value, place: word.place.clone(), stray: None });
     }
     flags
 }
 
-/// The last flag among `flags` with one of `names`.
-pub fn last<'f>(flags: &'f [Flag], names: &[&str]) -> Option<&'f Flag> {
+/// The last of `flags` that has one of `names`.
+pub fn last<'f>(flags: &'f [CommandFlag], names: &[&str]) -> Option<&'f CommandFlag> {
     flags.iter().rev().find(|flag| names.contains(&flag.name.as_str()))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::engine::lint::scene::Habitat;
+    use crate::engine::lint::model::RuntimeKind;
 
-    fn flags(role: Role, line: &str) -> Vec<(String, Option<String>)> {
-        let place = Place { file: "x".into(), line: 1 };
-        let mut process = Process::new("x", role, place.clone(), Habitat::Shell);
-        process.args = line.split(' ').map(|w| Said::new(w, place.clone())).collect();
-        of(&process).into_iter().map(|f| (f.name, f.value.map(|v| v.text))).collect()
+    fn flags(role: ProcessRole, line: &str) -> Vec<(String, Option<String>)> {
+        let place = SourceLocation { file: "x".into(), line: 1 };
+        let mut process = Process::new("x", role, place.clone(), RuntimeKind::Shell);
+        process.args = line.split(' ').map(|w| LocatedValue::new(w, place.clone())).collect();
+        parse(&process).into_iter().map(|f| (f.name, f.value.map(|v| v.text))).collect()
     }
 
     #[test]
-    fn gflags_switches_take_no_word() {
+    fn gflags_switches_do_not_consume_the_next_argument() {
         let some = |text: &str| Some(text.to_owned());
         assert_eq!(
-            flags(Role::Master, "--rpc-port 1 -enable_ha false --noenable_offload --eviction_ratio=0.1 stray"),
+            flags(ProcessRole::Master, "--rpc-port 1 -enable_ha false --noenable_offload --eviction_ratio=0.1 stray"),
             [
                 ("rpc_port".into(), some("1")),
                 ("enable_ha".into(), some("true")),
@@ -154,10 +154,10 @@ mod tests {
     }
 
     #[test]
-    fn argparse_flags_take_the_next_word_and_defines_stand_together() {
+    fn argparse_flags_consume_the_next_argument() {
         let some = |text: &str| Some(text.to_owned());
         assert_eq!(
-            flags(Role::Store, "--config=/a -Dprotocol=tcp -D a=b --port 1 --x --y"),
+            flags(ProcessRole::Store, "--config=/a -Dprotocol=tcp -D a=b --port 1 --x --y"),
             [
                 ("config".into(), some("/a")),
                 ("D".into(), some("protocol=tcp")),

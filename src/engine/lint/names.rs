@@ -1,21 +1,18 @@
-//! The names that Mooncake 0.3.13 and SGLang 0.5.23 read: flags, variables, keys.
+//! The flags, variables and keys that Mooncake 0.3.13 and SGLang 0.5.23 read.
 //!
-//! From `mooncake_master --help`, the words in the wheel's binaries and scripts, and SGLang's sources.
+//! Sources: `mooncake_master --help`, strings in the wheel's binaries and scripts, and SGLang's sources.
 
 use std::sync::LazyLock;
 
-/// What a flag of the master takes.
+/// The value type of a master flag.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FlagKind {
-    /// Any text.
     Text,
-    /// true or false; takes no word of its own.
+    /// true or false. Does not consume the next argument.
     Switch,
-    /// A whole number.
     Whole,
-    /// A number.
     Number,
-    /// A share from 0 to 1.
+    /// A fraction from 0 to 1.
     Ratio,
     /// Milliseconds, or a number with ms, s, m or h.
     Duration,
@@ -24,16 +21,15 @@ pub enum FlagKind {
 /// A flag of `mooncake_master`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MasterFlag {
-    /// With `_`.
+    /// Flag name, with `_`.
     pub name: &'static str,
-    /// What it takes.
     pub kind: FlagKind,
-    /// The first release that has it, where an older one is known not to.
+    /// The first release that has the flag, if an older release is known to lack it.
     pub since: Option<&'static str>,
 }
 
 impl MasterFlag {
-    /// Does it take no word of its own?
+    /// Whether the flag does not consume the next argument.
     pub fn is_switch(&self) -> bool {
         self.kind == FlagKind::Switch
     }
@@ -143,7 +139,7 @@ pub const MASTER_FLAGS: &[MasterFlag] = &[
     MasterFlag { name: "use_mmap_arena_allocator", kind: FlagKind::Switch, since: None },
 ];
 
-/// The flags of the libraries in it.
+/// Flags of the libraries linked into the master (glog, gflags).
 #[rustfmt::skip]
 pub const LIBRARY_FLAGS: &[MasterFlag] = &[
     MasterFlag { name: "alsologtoemail", kind: FlagKind::Text, since: None },
@@ -183,31 +179,31 @@ pub const LIBRARY_FLAGS: &[MasterFlag] = &[
     MasterFlag { name: "version", kind: FlagKind::Switch, since: None },
 ];
 
-/// The flags of `mcctl serve master` beside them.
+/// Additional flags of `mcctl serve master`.
 pub const MCCTL_FLAGS: &[&str] = &["log_level", "log_file", "log_file_max_size", "log_file_keep", "log_format"];
 
-/// The keys of a master's settings file: its flags, but for these.
+/// Master flags that are not keys of its settings file.
 pub const NOT_A_KEY: &[&str] = &["port", "max_threads", "config_path", "client_ttl"];
 
-/// The key that is not called as its flag is.
+/// The one settings key whose name differs from its flag (`client_ttl`).
 pub const CLIENT_TTL_KEY: &str = "client_live_ttl_sec";
 
-/// The flag `name` (with `_`), if the master has it.
+/// The master flag `name` (with `_`), if it exists.
 pub fn master_flag(name: &str) -> Option<&'static MasterFlag> {
     MASTER_FLAGS.iter().chain(LIBRARY_FLAGS).find(|flag| flag.name == name)
 }
 
-/// The nearest of `names`, if it is near enough to be meant.
+/// The name most similar to `name`, if the difference is small enough for a typo.
 pub fn nearest<'n>(name: &str, names: impl IntoIterator<Item = &'n str>) -> Option<&'n str> {
     let most = |known: &str| 1 + known.len() / 5;
-    // The distance takes the product of both lengths, and is at least their difference.
+    // The edit distance costs O(n*m) and is at least the difference in length.
     let near = names.into_iter().filter(|known| known.len().abs_diff(name.len()) <= most(known));
     let scored = near.map(|known| (strsim::damerau_levenshtein(name, known), known));
     let (distance, known) = scored.min_by_key(|(distance, known)| (*distance, known.len()))?;
     (distance <= most(known)).then_some(known)
 }
 
-/// Variables of the transfer engine and the store's client: `MC_*`.
+/// Variables of the transfer engine and the store client: `MC_*`.
 pub const ENGINE_VARIABLES: &[&str] = &[
     "MC_METADATA_CLUSTER_ID",
     "MC_TCP_BIND_ADDRESS",
@@ -336,10 +332,10 @@ pub const ENGINE_VARIABLES: &[&str] = &[
     "MC_TPU_PJRT_LIB",
 ];
 
-/// Beginnings of variables of hardware whose names vary.
+/// Prefixes of hardware-specific variables whose full names vary.
 pub const VARIABLE_PREFIXES: &[&str] = &["MC_MUSA_"];
 
-/// Variables that `mooncake_store_service` reads into its settings.
+/// Variables that `mooncake_store_service` reads as settings.
 pub const SERVICE_VARIABLES: &[&str] = &[
     "MOONCAKE_CONFIG_PATH",
     "MOONCAKE_DEVICE",
@@ -356,7 +352,7 @@ pub const SERVICE_VARIABLES: &[&str] = &[
     "MOONCAKE_ENABLE_CLIENT_HTTP_SERVER",
 ];
 
-/// Variables that SGLang reads into its Mooncake settings.
+/// Variables that SGLang reads as Mooncake settings.
 pub const SGLANG_VARIABLES: &[&str] = &[
     "MOONCAKE_CHECK_SERVER",
     "MOONCAKE_CLIENT",
@@ -374,7 +370,7 @@ pub const SGLANG_VARIABLES: &[&str] = &[
     "SGLANG_HICACHE_MOONCAKE_CONFIG_PATH",
 ];
 
-/// Further variables of the store, its SSD tier, its snapshots, and of those who use it.
+/// Other variables of the store, its SSD tier, its snapshots and its clients.
 pub const MORE_VARIABLES: &[&str] = &[
     "MOONCAKE_LOCAL_BUFFER_SIZE",
     "MOONCAKE_AWS_ACCESS_KEY_ID",
@@ -500,14 +496,14 @@ pub const HICACHE_VARIABLES: &[&str] = &[
     "SGLANG_HICACHE_TMA_TRANSFER",
 ];
 
-/// Flags of SGLang 0.5.23, with `_`, in order.
+/// Flags of SGLang 0.5.23, with `_`, sorted.
 pub static SGLANG_FLAGS: LazyLock<Vec<&'static str>> =
     LazyLock::new(|| include_str!("sglang_flags.txt").lines().collect());
 
-/// The flag by which a decode server writes its cache to the store without HiCache.
+/// The flag that makes a decode server write its cache to the store without HiCache.
 pub const DECODE_OFFLOAD: &str = "disaggregation_decode_enable_offload_kvcache";
 
-/// Flags of SGLang with a fixed set of values, and those.
+/// SGLang flags with a fixed set of values.
 #[rustfmt::skip]
 pub const SGLANG_VALUES: &[(&str, &[&str])] = &[
     ("disaggregation_decode_allocation_policy", &["early", "prefill_complete"]),
@@ -524,7 +520,7 @@ pub const SGLANG_VALUES: &[(&str, &[&str])] = &[
     ("unified_cache_external_linker_backend", &["mooncake", "mori", "dynamic"]),
 ];
 
-/// Keys of the store service's settings file, and the variable of each.
+/// Keys of the store service's settings file, each with its environment variable.
 pub const SERVICE_KEYS: &[(&str, &str)] = &[
     ("local_hostname", "MOONCAKE_LOCAL_HOSTNAME"),
     ("metadata_server", "MOONCAKE_TE_META_DATA_SERVER"),
@@ -540,7 +536,7 @@ pub const SERVICE_KEYS: &[(&str, &str)] = &[
     ("client_http_port", "MOONCAKE_CLIENT_HTTP_PORT"),
 ];
 
-/// Keys of SGLang's Mooncake settings, and the variable of each; an empty one has none.
+/// Keys of SGLang's Mooncake settings, each with its environment variable (empty if it has none).
 pub const SGLANG_KEYS: &[(&str, &str)] = &[
     ("master_server_address", "MOONCAKE_MASTER"),
     ("client_server_address", "MOONCAKE_CLIENT"),

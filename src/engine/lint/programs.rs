@@ -1,20 +1,20 @@
-//! Which flags the programs of mcctl have, and which of them they refuse: a remedy must start.
+//! The flags of mcctl's programs, and which of them the programs refuse. A suggested fix must start.
 //!
-//! `commands` has the tables of these programs; a test there compares them with these lists.
+//! `commands` owns the flag tables of these programs. A test there compares them with these lists.
 
-/// A flag that a program of mcctl accepts only with its default: the feature behind it is not supported.
+/// A flag that a program of mcctl accepts only with its default value, because the feature is not supported.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Refused {
-    /// The flag, with `_`.
+pub struct RefusedFlag {
+    /// Flag name, with `_`.
     pub name: &'static str,
-    /// The one accepted value; `false` stands for all spellings of it.
+    /// The only accepted value. `false` stands for all its spellings.
     pub default: &'static str,
-    /// The feature, as the subject of a sentence.
+    /// The feature as the subject of a sentence.
     pub feature: &'static str,
 }
 
-const fn refused(name: &'static str, default: &'static str, feature: &'static str) -> Refused {
-    Refused { name, default, feature }
+const fn refused(name: &'static str, default: &'static str, feature: &'static str) -> RefusedFlag {
+    RefusedFlag { name, default, feature }
 }
 
 const HA: &str = "high availability";
@@ -22,7 +22,7 @@ const SNAPSHOTS: &str = "a snapshot of the metadata";
 const SSD: &str = "the SSD tier";
 
 /// Flags that `mcctl serve master` refuses.
-pub const REFUSED_BY_MASTER: &[Refused] = &[
+pub const REFUSED_BY_MASTER: &[RefusedFlag] = &[
     refused("enable_ha", "false", HA),
     refused("enable_oplog", "false", "the oplog"),
     refused("enable_snapshot", "false", SNAPSHOTS),
@@ -36,13 +36,13 @@ pub const REFUSED_BY_MASTER: &[Refused] = &[
     refused("enable_kv_events", "false", "publishing KV events"),
 ];
 
-/// Settings that `mcctl serve store` refuses, by their keys.
-pub const REFUSED_BY_NODE: &[Refused] = &[refused("enable_ssd_offload", "false", SSD)];
+/// Setting keys that `mcctl serve store` refuses.
+pub const REFUSED_BY_NODE: &[RefusedFlag] = &[refused("enable_ssd_offload", "false", SSD)];
 
 /// Transports of `mcctl serve store`.
 pub const NODE_TRANSPORTS: &[&str] = &["tcp", "rdma"];
 
-/// Flags of `mcctl serve store`, beside those of the log.
+/// Flags of `mcctl serve store`, without the logging flags.
 pub const NODE_FLAGS: &[&str] = &[
     "master_server_address",
     "master",
@@ -61,6 +61,7 @@ pub const NODE_FLAGS: &[&str] = &[
     "enable_client_http_server",
     "client_http_port",
     "port",
+    "rest_port",
     "host",
     "max_wait_time",
     "config",
@@ -72,10 +73,10 @@ pub const NODE_FLAGS: &[&str] = &[
     "h",
 ];
 
-/// Flags of `mcctl serve metadata`, beside those of the log.
+/// Flags of `mcctl serve metadata`, without the logging flags.
 pub const METADATA_FLAGS: &[&str] = &["port", "host", "flagfile", "help", "h"];
 
-/// Flags of `mcctl up`, beside those of the log.
+/// Flags of `mcctl up`, without the logging flags.
 pub const UP_FLAGS: &[&str] = &[
     "segment_size",
     "host",
@@ -95,9 +96,9 @@ pub const UP_FLAGS: &[&str] = &[
     "h",
 ];
 
-impl Refused {
-    /// Does `text` ask for the feature?
-    pub fn is_asked_for(&self, text: &str) -> bool {
+impl RefusedFlag {
+    /// Whether `text` requests the feature.
+    pub fn is_requested(&self, text: &str) -> bool {
         let text = text.trim();
         match self.default {
             "false" => crate::engine::lint::flags::is_true(text),

@@ -1,8 +1,8 @@
-//! Amounts as Kubernetes, Docker and systemd write them.
+//! Quantities in the syntax of Kubernetes, Docker and systemd.
 
-use crate::engine::lint::scene::{Habitat, Process, Said};
+use crate::engine::lint::model::{LocatedValue, Process, RuntimeKind};
 
-/// An amount of Kubernetes in thousandths: `500m`, `2`, `1.5Gi`, `1e3`.
+/// A Kubernetes quantity in thousandths: `500m`, `2`, `1.5Gi`, `1e3`.
 fn thousandths(text: &str) -> Option<u128> {
     let text = text.trim();
     let end = text.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(text.len());
@@ -32,12 +32,12 @@ fn thousandths(text: &str) -> Option<u128> {
     Some(digits.checked_mul(factor)? / scale)
 }
 
-/// Bytes of a Kubernetes amount.
+/// A Kubernetes quantity in bytes.
 pub fn kubernetes(text: &str) -> Option<u64> {
     u64::try_from(thousandths(text)? / 1000).ok()
 }
 
-/// Bytes as Docker and systemd write them: units are powers of 1024.
+/// Bytes in the syntax of Docker and systemd, where units are powers of 1024.
 fn binary(text: &str) -> Option<u64> {
     let lower = text.trim().to_ascii_lowercase();
     let end = lower.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(lower.len());
@@ -59,27 +59,28 @@ fn binary(text: &str) -> Option<u64> {
     })
 }
 
-/// Bytes of `said` as whoever starts `process` reads it.
-pub fn bytes(process: &Process, said: &Said) -> Option<u64> {
-    match process.habitat {
-        Habitat::Kubernetes => kubernetes(&said.text),
-        _ => binary(&said.text),
+/// The value in bytes, in the syntax of the runtime that starts `process`.
+pub fn bytes(process: &Process, located: &LocatedValue) -> Option<u64> {
+    match process.runtime {
+        RuntimeKind::Kubernetes => kubernetes(&located.text),
+        _ => binary(&located.text),
     }
 }
 
-/// The memory limit of a process in bytes, and where it is.
-pub fn memory_limit(process: &Process) -> Option<(u64, &Said)> {
-    let said = process.limits.resources.get("memory")?.limit.as_ref().filter(|said| said.is_known())?;
-    Some((bytes(process, said)?, said))
+/// The memory limit of a process in bytes, and its location.
+pub fn memory_limit(process: &Process) -> Option<(u64, &LocatedValue)> {
+    let located = process.limits.resources.get("memory")?.limit.as_ref().filter(|located| located.is_known())?;
+    Some((bytes(process, located)?, located))
 }
 
-/// The CPU limit in thousandths of one.
-pub fn cpu_limit(process: &Process) -> Option<(u64, &Said)> {
-    let said = process.limits.resources.get("cpu")?.limit.as_ref().filter(|said| said.is_known())?;
-    Some((u64::try_from(thousandths(&said.text)?).ok()?, said))
+/// The CPU limit in thousandths of a CPU, and its location.
+pub fn cpu_limit(process: &Process) -> Option<(u64, &LocatedValue)> {
+    let located = process.limits.resources.get("cpu")?.limit.as_ref().filter(|located| located.is_known())?;
+    Some((u64::try_from(thousandths(&located.text)?).ok()?, located))
 }
 
-/// Seconds as Kubernetes (a number), compose and systemd (`1min 30s`, `90`, `2m`) write them; `None` for ever, or no time.
+/// Seconds in the syntax of Kubernetes (a number), Compose or systemd (`1min 30s`, `90`, `2m`). `None` for `infinity` and for an invalid
+/// duration.
 pub fn seconds(text: &str) -> Option<u64> {
     let text = text.trim();
     if let Ok(seconds) = text.parse() {
@@ -108,7 +109,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn units_of_kubernetes() {
+    fn kubernetes_units_are_parsed() {
         for (text, want) in [
             ("50Gi", Some(50 << 30)),
             ("50G", Some(50_000_000_000)),
@@ -126,7 +127,7 @@ mod tests {
     }
 
     #[test]
-    fn units_of_docker_and_systemd() {
+    fn docker_and_systemd_units_are_parsed() {
         assert_eq!(
             (binary("50g"), binary("1.5GiB"), binary("64M"), binary("infinity")),
             (Some(50 << 30), Some(3 << 29), Some(64 << 20), None)

@@ -1,7 +1,7 @@
-//! When requests are to come: absolute instants, so that a late one does not put off those after it.
+//! Arrival times of requests. They are absolute, so that a late request does not delay the ones after it.
 //!
-//! Gaps are drawn at rate one and carried over to the wanted rate by the inverse of its integral. So every law of gaps goes with
-//! every course of the rate, and a gap that falls into a ramp is right on both sides.
+//! Gaps are drawn at rate 1 and mapped to the target rate through the inverse of its integral. Every gap distribution
+//! therefore works with every rate curve, and a gap that spans the end of a ramp is exact on both sides.
 
 use std::time::Duration;
 
@@ -9,40 +9,39 @@ use rand::Rng;
 use rand_chacha::ChaCha8Rng;
 use rand_distr::{Distribution as _, Gamma};
 
-/// The law of the gaps between arrivals, at a mean of one.
+/// Distribution of the gaps between arrivals, with mean 1.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Gaps {
-    /// All the same.
     Even,
-    /// Evenly between nothing and twice the mean, as `bench_multiturn.py` has it.
+    /// Uniform between zero and twice the mean, as in `bench_multiturn.py`.
     Uniform,
-    /// Gamma with this shape. One is a Poisson process; less comes in bursts, more is smoother (vLLM's `burstiness`).
+    /// Gamma with this shape. 1 is a Poisson process, less is burstier, more is smoother (vLLM's `burstiness`).
     Gamma(f64),
 }
 
 impl Gaps {
-    /// A Poisson process.
+    /// Exponential gaps: a Poisson process.
     pub const POISSON: Gaps = Gaps::Gamma(1.0);
 }
 
-/// The course of the rate, arrivals per second.
+/// Request rate over time, in arrivals per second.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Rate {
-    /// Always the same, above zero. Infinite: all at once.
+    /// A constant rate above zero. Infinity sends all requests at once.
     Constant(f64),
-    /// From one rate to another along a line, and then the other.
+    /// A linear change from one rate to another, which then stays.
     Ramp {
-        /// At the start.
         from: f64,
-        /// At the end, above zero, and after it.
+        /// Rate at the end of the ramp and after it, above zero.
         to: f64,
-        /// How long it takes.
+        /// Duration of the ramp.
         over: Duration,
     },
 }
 
 impl Rate {
-    /// When `arrivals` (a sum of gaps at rate one) are due, seconds: the inverse of the integral of the rate.
+    /// Returns the time in seconds at which `arrivals` (a sum of rate-1 gaps) are due: the inverse of the integral of
+    /// the rate.
     fn due(self, arrivals: f64) -> f64 {
         match self {
             Rate::Constant(rate) => arrivals / rate,
@@ -52,7 +51,7 @@ impl Rate {
                 if arrivals >= within {
                     return over + (arrivals - within) / to;
                 }
-                // from*t + slope*t*t/2 = arrivals, in the form that also holds for a slope of nothing.
+                // from*t + slope*t*t/2 = arrivals, in the form that also holds for a slope of zero.
                 let slope = (to - from) / over;
                 2.0 * arrivals / (from + (from * from + 2.0 * slope * arrivals).max(0.0).sqrt())
             }
@@ -60,33 +59,29 @@ impl Rate {
     }
 }
 
-/// A plan of arrivals.
+/// A schedule of arrivals.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Arrivals {
-    /// Drawn.
     Drawn {
-        /// How they are spread.
         gaps: Gaps,
-        /// How many there are.
         rate: Rate,
     },
-    /// Recorded times since the start, in order, divided by a speed-up.
+    /// Recorded times since the start, in order, divided by `speed`.
     Recorded {
-        /// The times.
         at: Vec<Duration>,
-        /// Two plays a trace in half its time.
+        /// 2 plays a trace in half its time.
         speed: f64,
     },
 }
 
 impl Arrivals {
-    /// The instants, as durations since the start, never falling. Drawn ones have no end.
+    /// Returns the arrival times as non-decreasing durations since the start. Drawn arrivals never end.
     pub fn instants(self, rng: ChaCha8Rng) -> Instants {
         Instants { arrivals: self, rng, sum: 0.0, index: 0 }
     }
 }
 
-/// See [`Arrivals::instants`].
+/// Iterator over arrival times; see [`Arrivals::instants`].
 #[derive(Clone, Debug)]
 pub struct Instants {
     arrivals: Arrivals,
@@ -95,7 +90,7 @@ pub struct Instants {
     index: usize,
 }
 
-/// Beyond any run: later instants are cut to it.
+/// Upper bound of any arrival time, beyond the length of any run.
 const FAR: Duration = Duration::from_secs(100 * 365 * 86_400);
 
 fn seconds(seconds: f64) -> Duration {
@@ -108,7 +103,8 @@ impl Iterator for Instants {
     fn next(&mut self) -> Option<Duration> {
         match &self.arrivals {
             Arrivals::Drawn { gaps, rate } => {
-                // The first comes at once where gaps are even, and after a gap elsewhere: a Poisson process has no arrival at zero.
+                // Even gaps start with an arrival at zero. Other distributions start with a gap: a Poisson process
+                // has no arrival at zero.
                 let gap = match *gaps {
                     Gaps::Even => f64::from(u8::from(self.index > 0)),
                     Gaps::Uniform => 2.0 * self.rng.random::<f64>(),
@@ -137,7 +133,7 @@ mod tests {
         Arrivals::Drawn { gaps, rate }.instants(rng).take(count).map(|at| at.as_secs_f64()).collect()
     }
 
-    /// The largest distance between the sample's distribution and `law`, times the root of its size (Kolmogorov and Smirnov).
+    /// The Kolmogorov-Smirnov distance between the sample and `law`, times the square root of the sample size.
     fn distance(mut sample: Vec<f64>, law: impl Fn(f64) -> f64) -> f64 {
         sample.sort_by(f64::total_cmp);
         let n = sample.len() as f64;
@@ -152,11 +148,11 @@ mod tests {
         std::iter::once(&0.0).chain(instants).zip(instants).map(|(a, b)| b - a).collect()
     }
 
-    /// Not exceeded by 99.9 % of samples that follow the law.
+    /// Critical value that 99.9 % of samples of the distribution do not exceed.
     const KS_999: f64 = 1.95;
 
     #[test]
-    fn even_arrivals_keep_their_distance_for_ever() {
+    fn even_arrivals_do_not_drift() {
         let at = instants(Gaps::Even, Rate::Constant(10.0), 1_000_000);
         assert_eq!(at[0], 0.0);
         assert!((at[999_999] - 99_999.9).abs() < 1e-6, "{}", at[999_999]);
@@ -170,12 +166,12 @@ mod tests {
     }
 
     #[test]
-    fn gamma_arrivals_follow_their_law_at_shapes_that_have_a_closed_form() {
-        // Shape 2 is the sum of two exponential gaps (Erlang).
+    fn gamma_arrivals_match_their_closed_form() {
+        // Shape 2 is the sum of two exponential gaps (Erlang distribution).
         let gaps = gaps_of(&instants(Gaps::Gamma(2.0), Rate::Constant(4.0), 20_000));
         let found = distance(gaps, |gap| 1.0 - (-8.0 * gap).exp() * (1.0 + 8.0 * gap));
         assert!(found < KS_999, "{found}");
-        // Bursts: mean and variance of shape 0.25.
+        // Bursty: mean and variance of shape 0.25.
         let gaps = gaps_of(&instants(Gaps::Gamma(0.25), Rate::Constant(1.0), 100_000));
         let mean = gaps.iter().sum::<f64>() / gaps.len() as f64;
         let variance = gaps.iter().map(|gap| (gap - mean).powi(2)).sum::<f64>() / gaps.len() as f64;
@@ -183,7 +179,7 @@ mod tests {
     }
 
     #[test]
-    fn a_ramp_has_the_arrivals_of_its_area_and_goes_on_at_its_end() {
+    fn ramp_has_the_arrivals_of_its_area_and_then_its_final_rate() {
         let rate = Rate::Ramp { from: 0.0, to: 10.0, over: Duration::from_secs(10) };
         let at = instants(Gaps::Even, rate, 151);
         assert!((at[50] - 10.0).abs() < 1e-9, "50 arrivals in the ramp: {}", at[50]);
@@ -194,14 +190,14 @@ mod tests {
     }
 
     #[test]
-    fn a_trace_is_played_at_its_speed_and_ends() {
+    fn recorded_arrivals_are_scaled_by_speed_and_end() {
         let at = [0, 1_500, 4_000].map(Duration::from_millis).to_vec();
         let played: Vec<Duration> = Arrivals::Recorded { at, speed: 2.0 }.instants(Seed(0).generator("", 0)).collect();
         assert_eq!(played, [0, 750, 2_000].map(Duration::from_millis));
     }
 
     #[test]
-    fn absurd_rates_do_not_panic() {
+    fn extreme_rates_do_not_panic() {
         for rate in [1e-300, f64::INFINITY, 1e300] {
             assert_eq!(instants(Gaps::POISSON, Rate::Constant(rate), 3).len(), 3);
         }

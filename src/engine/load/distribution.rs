@@ -1,4 +1,4 @@
-//! How a length or a think time is drawn.
+//! Distributions of lengths and think times.
 
 use std::fmt;
 use std::str::FromStr;
@@ -6,41 +6,36 @@ use std::str::FromStr;
 use rand::Rng;
 use rand_distr::{Distribution as _, Exp, LogNormal};
 
-/// A distribution of numbers that are not negative.
+/// A distribution of non-negative numbers.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Distribution {
-    /// Always the same.
     Constant(f64),
-    /// Evenly between two bounds, both included for whole numbers.
+    /// Uniform between two bounds. For integers both bounds are included.
     Uniform {
-        /// The least.
         low: f64,
-        /// The most.
         high: f64,
     },
-    /// Exponential with this mean.
+    /// Exponential with the given mean.
     Exponential {
-        /// The mean.
         mean: f64,
     },
-    /// Lognormal.
     LogNormal {
-        /// The mean of the numbers themselves, not of their logarithms.
+        /// Mean of the values themselves, not of their logarithms.
         mean: f64,
         /// Standard deviation divided by the mean.
         cv: f64,
     },
 }
 
-/// A text is no distribution.
+/// A text that is not a distribution.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "'{0}' is no distribution: write a number, uniform:LOW,HIGH, exponential:MEAN or lognormal:MEAN,CV, with numbers >= 0"
+    "invalid distribution '{0}': expected a number, uniform:LOW,HIGH, exponential:MEAN or lognormal:MEAN,CV, with numbers >= 0"
 )]
 pub struct ParseDistributionError(pub String);
 
 impl Distribution {
-    /// Draw a number.
+    /// Draws a value from the distribution.
     pub fn draw(&self, rng: &mut impl Rng) -> f64 {
         match *self {
             Distribution::Constant(value) => value,
@@ -58,20 +53,20 @@ impl Distribution {
         }
     }
 
-    /// Draw a whole number, at least `least`.
+    /// Draws an integer that is at least `least`.
     pub fn draw_count(&self, rng: &mut impl Rng, least: u32) -> u32 {
         let drawn = match *self {
-            // Each whole number of the range is as likely as any other.
+            // Each integer of the range is equally likely.
             Distribution::Uniform { low, high } => {
                 f64::from(rng.random_range(low.round() as u32..=high.round() as u32))
             }
             _ => self.draw(rng).round(),
         };
-        // Casts of floats saturate.
+        // Float-to-integer casts saturate.
         (drawn as u32).max(least)
     }
 
-    /// The mean.
+    /// Returns the mean of the distribution.
     pub fn mean(&self) -> f64 {
         match *self {
             Distribution::Constant(value) => value,
@@ -118,7 +113,7 @@ mod tests {
     use crate::engine::load::Seed;
 
     #[test]
-    fn what_is_written_is_read_back_and_nonsense_is_refused() {
+    fn display_round_trips_and_invalid_texts_are_refused() {
         for text in ["64", "0.5", "uniform:32,128", "exponential:5", "lognormal:5,1.2"] {
             assert_eq!(text.parse::<Distribution>().expect(text).to_string(), text);
         }
@@ -129,7 +124,7 @@ mod tests {
     }
 
     #[test]
-    fn the_mean_of_many_draws_is_the_mean() {
+    fn mean_of_many_draws_is_the_declared_mean() {
         for text in ["7", "uniform:10,30", "exponential:20", "lognormal:20,0.8"] {
             let law: Distribution = text.parse().expect("it is one");
             let mut rng = Seed(1).generator("test", 0);
@@ -139,7 +134,7 @@ mod tests {
     }
 
     #[test]
-    fn whole_numbers_include_both_bounds_and_respect_the_least() {
+    fn integer_draws_include_both_bounds_and_the_minimum() {
         let law = Distribution::Uniform { low: 1.0, high: 3.0 };
         let mut rng = Seed(1).generator("test", 0);
         let drawn: std::collections::BTreeSet<u32> = (0..100).map(|_| law.draw_count(&mut rng, 1)).collect();

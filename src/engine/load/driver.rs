@@ -1,8 +1,8 @@
-//! What is sent next, and when it was planned: conversations as state machines.
+//! Decides which request is sent next and when it is scheduled. Conversations are state machines.
 //!
-//! Pure: the shell tells the time and the ends of requests, and sends what [`Driver::due`] gives. A request that has to wait (for the
-//! cap, for the shell) keeps its planned instant, from which its latency is counted; to wait for a free place is part of what a user
-//! would see.
+//! The driver does no I/O. Its caller passes in the time and the ends of requests, and sends what [`Driver::due`]
+//! returns. A request that has to wait, for the concurrency limit or for the caller, keeps its scheduled time. Its
+//! latency counts from there, because a user would see that wait too.
 
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
@@ -14,121 +14,110 @@ use rand_chacha::ChaCha8Rng;
 
 use crate::engine::load::{Instants, Seed};
 
-/// A request: one turn of one conversation. Both count from zero.
+/// A request: one turn of one conversation. Both indices start at zero.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Turn {
-    /// Index among the scripts.
     pub conversation: u32,
-    /// Which of its turns.
     pub index: u32,
 }
 
-/// A request to send now.
+/// A request that is due.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Start {
-    /// Which.
+pub struct DueRequest {
     pub turn: Turn,
-    /// When it was to be sent: never later than now.
+    /// Scheduled send time, never later than now.
     pub planned: Duration,
-    /// From when on it could be: then, or when a place under the cap came free for it.
-    pub free: Duration,
+    /// Earliest time at which it could be sent: its scheduled time, or the time at which the concurrency limit left a
+    /// slot.
+    pub eligible_at: Duration,
 }
 
-/// The course of a conversation, apart from its words.
+/// The timing of a conversation, without its content.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Script {
-    /// How many turns it has, at least one.
+    /// Number of turns, at least one.
     pub turns: u32,
-    /// The wait between the end of a turn and the next one; none where the list has ended.
+    /// Think time between the end of each turn and the next turn. Missing entries are zero.
     pub think: Vec<Duration>,
-    /// When each turn was recorded, for [`Pace::Recorded`].
+    /// Recorded time of each turn, for [`Pace::Recorded`].
     pub at: Vec<Duration>,
 }
 
-/// Who decides when the next request comes.
+/// What determines when the next request is sent.
 #[derive(Clone, Debug)]
 pub enum Pace {
-    /// So many conversations are open at once; when one is over, the next begins.
-    Closed {
-        /// How many.
-        conversations: usize,
-    },
-    /// Conversations begin at these instants; further turns follow after their think time.
+    /// A fixed number of open conversations. When one ends, the next one starts.
+    Closed { conversations: usize },
+    /// Conversations start at these times. Later turns follow after their think time.
     Conversations(Instants),
-    /// All conversations are open from the start. At each instant one request comes, of a conversation that is ready; where none
-    /// is, it comes as soon as one is.
+    /// All conversations are open from the start. At each of these times one request is sent, from a conversation
+    /// that is ready. If none is ready, it is sent as soon as one is.
     Requests(Instants),
-    /// Every turn comes at its recorded time, or its think time after the end of the turn before it if that is later.
+    /// Each turn is sent at its recorded time, or one think time after the end of the previous turn if that is
+    /// later.
     Recorded,
-    /// So many users, each with a turn every `gap` (or at the end of the turn before it, if that is later), out of step with each
-    /// other from the start. A user whose conversation is over takes up the next.
-    Users {
-        /// How many.
-        users: usize,
-        /// Time from turn to turn.
-        gap: Duration,
-    },
+    /// A fixed number of users, each with a turn every `gap`, or at the end of the previous turn if that is later.
+    /// Their start times are staggered. A user whose conversation has ended takes the next one.
+    Users { users: usize, gap: Duration },
 }
 
-/// Which of several ready conversations is next.
+/// Order in which ready conversations are served.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Ready {
-    /// The one that is ready longest.
+pub enum ReadyOrder {
+    /// The conversation that has been ready the longest.
     Fifo,
-    /// Any of them.
     Random,
 }
 
-/// Bounds that hold at every pace.
+/// Limits that apply to every pace.
 #[derive(Clone, Copy, Debug)]
 pub struct Rules {
-    /// Most requests in flight.
+    /// Maximum number of requests in flight.
     pub in_flight: usize,
-    /// Which conversation is next.
-    pub ready: Ready,
-    /// Nobody begins a turn before all that are open ended the turn before it.
+    pub ready: ReadyOrder,
+    /// Start no turn before all open conversations have ended their previous turn.
     pub barrier: bool,
 }
 
 impl Default for Rules {
     fn default() -> Rules {
-        Rules { in_flight: usize::MAX, ready: Ready::Fifo, barrier: false }
+        Rules { in_flight: usize::MAX, ready: ReadyOrder::Fifo, barrier: false }
     }
 }
 
-/// Where a conversation stands.
+/// Progress of a conversation.
 #[derive(Clone, Copy, Debug, Default)]
-struct Standing {
-    /// Its next turn, or the one in flight.
+struct ConversationState {
+    /// The next turn, or the one in flight.
     turn: u32,
     /// When the user's last turn was due ([`Pace::Users`]).
     due: Duration,
 }
 
-/// See the module.
+/// Schedules the requests of a run.
 #[derive(Debug)]
 pub struct Driver {
     scripts: Vec<Script>,
-    standing: Vec<Standing>,
-    pace: Paced,
+    standing: Vec<ConversationState>,
+    pace: PaceState,
     rules: Rules,
     rng: ChaCha8Rng,
-    /// Scripts before this one have begun.
+    /// Number of scripts that have started.
     begun: usize,
-    /// Turns that become ready at an instant.
+    /// Turns that become ready at a given time.
     timers: BinaryHeap<Reverse<(Duration, u32)>>,
-    /// Ready turns with the instant since which they are.
+    /// Ready turns with the time at which they became ready.
     ready: VecDeque<(Duration, u32)>,
-    /// Conversations at the barrier.
+    /// Conversations that wait at the barrier.
     held: Vec<u32>,
     in_flight: usize,
-    /// When a place last came free while all were taken.
+    /// When a slot last became free while all slots were in use.
     freed: Duration,
     stopped: bool,
 }
 
 #[derive(Debug)]
-enum Paced {
+enum PaceState {
     Closed,
     Conversations(Peekable<Instants>),
     Requests(Peekable<Instants>),
@@ -137,15 +126,15 @@ enum Paced {
 }
 
 impl Driver {
-    /// A run of `scripts`. The order in which random choices fall comes from `seed`.
+    /// Creates a driver for `scripts`. `seed` determines the order of random choices.
     pub fn new(scripts: Vec<Script>, pace: Pace, rules: Rules, seed: Seed) -> Driver {
-        let standing = vec![Standing::default(); scripts.len()];
+        let standing = vec![ConversationState::default(); scripts.len()];
         let (paced, first) = match pace {
-            Pace::Closed { conversations } => (Paced::Closed, conversations),
-            Pace::Conversations(instants) => (Paced::Conversations(instants.peekable()), 0),
-            Pace::Requests(instants) => (Paced::Requests(instants.peekable()), scripts.len()),
-            Pace::Recorded => (Paced::Recorded, scripts.len()),
-            Pace::Users { users, gap } => (Paced::Users { gap }, users),
+            Pace::Closed { conversations } => (PaceState::Closed, conversations),
+            Pace::Conversations(instants) => (PaceState::Conversations(instants.peekable()), 0),
+            Pace::Requests(instants) => (PaceState::Requests(instants.peekable()), scripts.len()),
+            Pace::Recorded => (PaceState::Recorded, scripts.len()),
+            Pace::Users { users, gap } => (PaceState::Users { gap }, users),
         };
         let rng = seed.generator("ready", 0);
         let mut driver = Driver {
@@ -164,8 +153,8 @@ impl Driver {
         };
         for place in 0..first.min(driver.scripts.len()) {
             let at = match (&driver.pace, driver.scripts[place].at.first()) {
-                (Paced::Recorded, Some(at)) => *at,
-                (Paced::Users { gap }, _) => gap.mul_f64(place as f64 / first as f64),
+                (PaceState::Recorded, Some(at)) => *at,
+                (PaceState::Users { gap }, _) => gap.mul_f64(place as f64 / first as f64),
                 _ => Duration::ZERO,
             };
             driver.begin(at);
@@ -173,7 +162,7 @@ impl Driver {
         driver
     }
 
-    /// The next script begins at `at`.
+    /// Starts the next script at `at`.
     fn begin(&mut self, at: Duration) {
         if self.begun < self.scripts.len() && !self.stopped {
             self.standing[self.begun].due = at;
@@ -182,12 +171,12 @@ impl Driver {
         }
     }
 
-    /// What is to be sent by `now`, in order. Each is in flight from then on, until [`Driver::ended`].
-    pub fn due(&mut self, now: Duration) -> Vec<Start> {
+    /// Returns the requests to send by `now`, in order. Each is in flight until [`Driver::finish`].
+    pub fn due(&mut self, now: Duration) -> Vec<DueRequest> {
         if self.stopped {
             return Vec::new();
         }
-        while let Paced::Conversations(instants) = &mut self.pace
+        while let PaceState::Conversations(instants) = &mut self.pace
             && self.begun < self.scripts.len()
             && let Some(at) = instants.next_if(|at| *at <= now)
         {
@@ -202,34 +191,35 @@ impl Driver {
         let mut starts = Vec::new();
         while self.in_flight < self.rules.in_flight && !self.ready.is_empty() {
             let mut planned = Duration::ZERO;
-            if let Paced::Requests(instants) = &mut self.pace {
+            if let PaceState::Requests(instants) = &mut self.pace {
                 match instants.next_if(|at| *at <= now) {
                     Some(at) => planned = at,
                     None => break,
                 }
             }
             let index = match self.rules.ready {
-                Ready::Fifo => 0,
-                Ready::Random => self.rng.random_range(0..self.ready.len()),
+                ReadyOrder::Fifo => 0,
+                ReadyOrder::Random => self.rng.random_range(0..self.ready.len()),
             };
             let Some((since, conversation)) = self.ready.remove(index) else { break };
             let turn = Turn { conversation, index: self.standing[conversation as usize].turn };
             self.in_flight += 1;
             let planned = planned.max(since);
-            starts.push(Start { turn, planned, free: planned.max(self.freed) });
+            starts.push(DueRequest { turn, planned, eligible_at: planned.max(self.freed) });
         }
         starts
     }
 
-    /// When [`Driver::due`] has something new even if nothing ends before; `None` while only ends can change anything.
+    /// Returns when [`Driver::due`] next has a request, unless a request ends before. `None` if only the end of a
+    /// request can change anything.
     pub fn wake(&mut self) -> Option<Duration> {
         if self.stopped {
             return None;
         }
         let timer = self.timers.peek().map(|Reverse((at, _))| *at);
         let instant = match &mut self.pace {
-            Paced::Conversations(instants) if self.begun < self.scripts.len() => instants.peek().copied(),
-            Paced::Requests(instants) if !self.ready.is_empty() && self.in_flight < self.rules.in_flight => {
+            PaceState::Conversations(instants) if self.begun < self.scripts.len() => instants.peek().copied(),
+            PaceState::Requests(instants) if !self.ready.is_empty() && self.in_flight < self.rules.in_flight => {
                 instants.peek().copied()
             }
             _ => None,
@@ -237,8 +227,9 @@ impl Driver {
         timer.into_iter().chain(instant).min()
     }
 
-    /// `turn` ended at `now`; is its conversation over? Where the turn failed, it is: what would follow has no history to stand on.
-    pub fn ended(&mut self, turn: Turn, now: Duration, well: bool) -> bool {
+    /// Records that `turn` ended at `now`. Returns whether its conversation is over. A failed turn ends its
+    /// conversation, because the next turn would lack history.
+    pub fn finish(&mut self, turn: Turn, now: Duration, well: bool) -> bool {
         let at = turn.conversation as usize;
         debug_assert_eq!(self.standing[at].turn, turn.index, "it is in flight");
         if self.in_flight == self.rules.in_flight {
@@ -249,8 +240,8 @@ impl Driver {
         let over = !well || self.standing[at].turn >= self.scripts[at].turns;
         if over {
             match self.pace {
-                Paced::Closed => self.begin(now),
-                Paced::Users { gap } => self.begin((self.standing[at].due + gap).max(now)),
+                PaceState::Closed => self.begin(now),
+                PaceState::Users { gap } => self.begin((self.standing[at].due + gap).max(now)),
                 _ => {}
             }
         } else if self.rules.barrier {
@@ -266,27 +257,27 @@ impl Driver {
         over
     }
 
-    /// The next turn of `conversation` becomes ready, at `now` at the earliest.
+    /// Schedules the next turn of `conversation`, at `now` at the earliest.
     fn follow(&mut self, conversation: u32, now: Duration) {
         let at = conversation as usize;
         let (script, standing) = (&self.scripts[at], &mut self.standing[at]);
         let index = standing.turn as usize;
         let think = script.think.get(index - 1).copied().unwrap_or_default();
         let due = match self.pace {
-            Paced::Users { gap } => (standing.due + gap).max(now),
-            Paced::Recorded => script.at.get(index).copied().unwrap_or_default().max(now + think),
+            PaceState::Users { gap } => (standing.due + gap).max(now),
+            PaceState::Recorded => script.at.get(index).copied().unwrap_or_default().max(now + think),
             _ => now + think,
         };
         standing.due = due;
         self.timers.push(Reverse((due, conversation)));
     }
 
-    /// Start nothing more: the time is up, or the user has seen enough.
+    /// Sends nothing more: the time limit was reached, or the user stopped the run.
     pub fn stop(&mut self) {
         self.stopped = true;
     }
 
-    /// Is nothing in flight, and nothing left to send?
+    /// Whether nothing is in flight and nothing is left to send.
     pub fn is_over(&self) -> bool {
         let left = self.begun < self.scripts.len()
             || !self.timers.is_empty()
@@ -295,7 +286,7 @@ impl Driver {
         self.in_flight == 0 && (self.stopped || !left)
     }
 
-    /// Requests in flight.
+    /// Number of requests in flight.
     pub fn in_flight(&self) -> usize {
         self.in_flight
     }
@@ -319,7 +310,8 @@ mod tests {
         vec![Script { turns, ..Script::default() }; count]
     }
 
-    /// Run to the end against a server that takes `service(turn)`; gives (sent, planned, turn) in the order of sending.
+    /// Runs to the end against a server that takes `service(turn)`. Returns (sent, planned, turn) in the order of
+    /// sending.
     fn play(mut driver: Driver, service: impl Fn(Turn) -> Duration) -> Vec<(Duration, Duration, Turn)> {
         let mut ends: BinaryHeap<Reverse<(Duration, Turn)>> = BinaryHeap::new();
         let (mut now, mut sent) = (Duration::ZERO, Vec::new());
@@ -338,7 +330,7 @@ mod tests {
                 && at <= now
             {
                 ends.pop();
-                driver.ended(turn, now, true);
+                driver.finish(turn, now, true);
             }
         }
         assert!(driver.is_over());
@@ -353,7 +345,7 @@ mod tests {
     }
 
     #[test]
-    fn closed_keeps_so_many_conversations_open_and_thinks_between_turns() {
+    fn closed_pace_limits_open_conversations_and_waits_think_times() {
         let script = Script { turns: 2, think: vec![ms(5)], ..Script::default() };
         let driver = Driver::new(vec![script; 3], Pace::Closed { conversations: 2 }, Rules::default(), Seed(1));
         let sent = lines(&play(driver, |_| ms(10)));
@@ -362,26 +354,26 @@ mod tests {
     }
 
     #[test]
-    fn a_request_that_waits_for_the_cap_keeps_its_planned_instant() {
+    fn waiting_for_the_limit_keeps_the_scheduled_time() {
         let rules = Rules { in_flight: 1, ..Rules::default() };
         let driver = Driver::new(scripts(3, 1), Pace::Conversations(even(100.0)), rules, Seed(1));
         assert_eq!(lines(&play(driver, |_| ms(50))), [(0, 0, 0, 0), (50, 10, 1, 0), (100, 20, 2, 0)]);
     }
 
     #[test]
-    fn a_place_that_came_free_is_told_apart_from_lateness_of_our_own() {
+    fn concurrency_wait_is_separate_from_generator_lag() {
         let rules = Rules { in_flight: 1, ..Rules::default() };
         let mut driver = Driver::new(scripts(3, 1), Pace::Conversations(even(100.0)), rules, Seed(1));
         let first = driver.due(ms(2))[0];
-        assert_eq!((first.planned, first.free), (ms(0), ms(0)), "nobody but the shell was late");
-        driver.ended(first.turn, ms(50), true);
+        assert_eq!((first.planned, first.eligible_at), (ms(0), ms(0)), "only the caller was late");
+        driver.finish(first.turn, ms(50), true);
         let second = driver.due(ms(53))[0];
-        assert_eq!((second.planned, second.free), (ms(10), ms(50)), "it waited for the first until 50");
+        assert_eq!((second.planned, second.eligible_at), (ms(10), ms(50)), "waited for the first until 50");
     }
 
     #[test]
-    fn arrivals_of_a_stall_are_made_up_for() {
-        // The server stands still for the first request; nine arrivals come meanwhile, each planned at its own instant.
+    fn arrivals_during_a_stall_are_caught_up() {
+        // The server stalls on the first request. Nine more arrive meanwhile, each with its own scheduled time.
         let driver = Driver::new(
             scripts(10, 1),
             Pace::Requests(even(100.0)),
@@ -395,20 +387,20 @@ mod tests {
     }
 
     #[test]
-    fn requests_come_at_their_instants_and_wait_for_a_ready_conversation() {
+    fn requests_wait_for_a_ready_conversation() {
         let driver = Driver::new(scripts(1, 3), Pace::Requests(even(100.0)), Rules::default(), Seed(1));
         assert_eq!(lines(&play(driver, |_| ms(25))), [(0, 0, 0, 0), (25, 25, 0, 1), (50, 50, 0, 2)]);
     }
 
     #[test]
-    fn the_barrier_opens_when_all_ended_a_round_and_does_not_wait_for_those_that_failed() {
+    fn barrier_opens_after_a_round_and_skips_failed_conversations() {
         let rules = Rules { barrier: true, ..Rules::default() };
         let mut driver = Driver::new(scripts(3, 2), Pace::Closed { conversations: 3 }, rules, Seed(1));
         let first: Vec<Turn> = driver.due(ms(0)).into_iter().map(|start| start.turn).collect();
-        driver.ended(first[0], ms(10), true);
-        driver.ended(first[1], ms(20), false);
+        driver.finish(first[0], ms(10), true);
+        driver.finish(first[1], ms(20), false);
         assert_eq!((driver.due(ms(25)), driver.wake()), (Vec::new(), None));
-        driver.ended(first[2], ms(30), true);
+        driver.finish(first[2], ms(30), true);
         let second = driver.due(ms(30));
         let turns: Vec<(u32, u32)> = second.iter().map(|s| (s.turn.conversation, s.turn.index)).collect();
         assert_eq!(turns, [(0, 1), (2, 1)]);
@@ -416,7 +408,7 @@ mod tests {
     }
 
     #[test]
-    fn users_are_out_of_step_and_keep_their_gap_unless_the_server_is_slower() {
+    fn users_are_staggered_and_keep_their_gap() {
         let driver = Driver::new(scripts(2, 2), Pace::Users { users: 2, gap: ms(100) }, Rules::default(), Seed(1));
         assert_eq!(
             lines(&play(driver, |turn| if turn.conversation == 0 { ms(10) } else { ms(130) })),
@@ -425,32 +417,32 @@ mod tests {
     }
 
     #[test]
-    fn a_trace_keeps_its_times_and_a_turn_waits_for_the_answer_before_it() {
+    fn recorded_turns_keep_their_times_and_wait_for_the_previous_answer() {
         let script = |at: [u64; 2]| Script { turns: 2, at: at.map(ms).to_vec(), ..Script::default() };
         let driver = Driver::new(vec![script([5, 100]), script([7, 10])], Pace::Recorded, Rules::default(), Seed(1));
         assert_eq!(lines(&play(driver, |_| ms(20))), [(5, 5, 0, 0), (7, 7, 1, 0), (27, 27, 1, 1), (100, 100, 0, 1)]);
     }
 
     #[test]
-    fn a_recorded_turn_without_a_time_comes_its_think_time_after_the_answer_before_it() {
+    fn recorded_turn_without_time_follows_after_its_think_time() {
         let script = Script { turns: 2, think: vec![ms(30)], at: vec![ms(5), ms(0)] };
         let driver = Driver::new(vec![script], Pace::Recorded, Rules::default(), Seed(1));
         assert_eq!(lines(&play(driver, |_| ms(20))), [(5, 5, 0, 0), (55, 55, 0, 1)]);
     }
 
     #[test]
-    fn after_a_stop_only_what_is_in_flight_is_left() {
+    fn stop_leaves_only_requests_in_flight() {
         let mut driver = Driver::new(scripts(5, 2), Pace::Closed { conversations: 1 }, Rules::default(), Seed(1));
         let start = driver.due(ms(0))[0];
         driver.stop();
         assert!(!driver.is_over());
-        driver.ended(start.turn, ms(1), true);
+        driver.finish(start.turn, ms(1), true);
         assert!(driver.is_over() && driver.due(ms(9)).is_empty() && driver.wake().is_none());
     }
 
     proptest! {
         #[test]
-        fn every_turn_is_sent_once_in_order_within_the_cap_and_never_early(
+        fn every_turn_is_sent_once_in_order_within_the_limit(
             turns in proptest::collection::vec(1_u32..5, 1..20),
             which in 0..5_u8,
             cap in 1_usize..6,
@@ -472,7 +464,7 @@ mod tests {
                 3 => Pace::Recorded,
                 _ => Pace::Users { users: 3, gap: ms(11) },
             };
-            let ready = if random { Ready::Random } else { Ready::Fifo };
+            let ready = if random { ReadyOrder::Random } else { ReadyOrder::Fifo };
             let driver = || Driver::new(scripts.clone(), pace.clone(), Rules { in_flight: cap, ready, barrier }, Seed(seed));
             let service = |turn: Turn| ms(u64::from(turn.conversation * 7 + turn.index * 3) % 13);
             let sent = play(driver(), service);
@@ -481,7 +473,7 @@ mod tests {
                 let own: Vec<u32> = sent.iter().filter(|s| s.2.conversation as usize == conversation).map(|s| s.2.index).collect();
                 prop_assert_eq!(own, (0..*turns).collect::<Vec<_>>());
             }
-            prop_assert_eq!(lines(&play(driver(), service)), lines(&sent), "the same seed, the same run");
+            prop_assert_eq!(lines(&play(driver(), service)), lines(&sent), "the same seed gives the same run");
         }
     }
 }

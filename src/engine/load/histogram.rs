@@ -1,17 +1,17 @@
-//! Latencies in bounded memory, and the percentiles that so many of them can support.
+//! Latency histograms in bounded memory, and the percentiles that a sample size supports.
 
 use std::time::Duration;
 
 use hdrhistogram::Histogram as Hdr;
 use serde::{Serialize, Serializer};
 
-/// The longest latency that is told apart from longer ones.
+/// Longer latencies are counted as this one.
 const LONGEST: Duration = Duration::from_secs(24 * 3600);
 
-/// A histogram of durations: three significant digits from one microsecond to a day, so at most some 200 KiB whatever its number;
-/// mean, deviation, least and largest are exact.
+/// A histogram of durations with three significant digits from 1 us to one day. It takes at most about 200 KiB,
+/// whatever the number of values. Mean, deviation, minimum and maximum are exact.
 #[derive(Clone, Debug)]
-pub struct Histogram {
+pub struct LatencyHistogram {
     counts: Hdr<u64>,
     sum: f64,
     squares: f64,
@@ -19,15 +19,15 @@ pub struct Histogram {
     max: Duration,
 }
 
-impl Default for Histogram {
-    fn default() -> Histogram {
+impl Default for LatencyHistogram {
+    fn default() -> LatencyHistogram {
         let counts = Hdr::new_with_bounds(1_000, LONGEST.as_nanos() as u64, 3).expect("the bounds are right");
-        Histogram { counts, sum: 0.0, squares: 0.0, min: Duration::MAX, max: Duration::ZERO }
+        LatencyHistogram { counts, sum: 0.0, squares: 0.0, min: Duration::MAX, max: Duration::ZERO }
     }
 }
 
-impl Histogram {
-    /// Count `value`, `times` over.
+impl LatencyHistogram {
+    /// Records `value` `times` times.
     pub fn record(&mut self, value: Duration, times: u32) {
         if times == 0 {
             return;
@@ -40,26 +40,26 @@ impl Histogram {
         self.squares += seconds * seconds * f64::from(times);
     }
 
-    /// Count all of `other`.
-    pub fn add(&mut self, other: &Histogram) {
+    /// Adds all values of `other`.
+    pub fn add(&mut self, other: &LatencyHistogram) {
         self.counts.add(&other.counts).expect("the same bounds");
         self.sum += other.sum;
         self.squares += other.squares;
         (self.min, self.max) = (self.min.min(other.min), self.max.max(other.max));
     }
 
-    /// How many were counted.
+    /// Number of recorded values.
     pub fn count(&self) -> u64 {
         self.counts.len()
     }
 
-    /// The value below which the share `q` (0 to 1) of them lies; `None` of none.
+    /// Returns the `q` quantile (0 to 1), or `None` if the histogram is empty.
     pub fn at(&self, q: f64) -> Option<Duration> {
         let value = Duration::from_nanos(self.counts.value_at_quantile(q.clamp(0.0, 1.0)));
         (self.count() > 0).then(|| value.clamp(self.min, self.max))
     }
 
-    /// The distribution: values with the share that lies at or below them, in at most some hundred steps.
+    /// Returns the cumulative distribution as (value, share at or below it), in at most about 100 steps.
     pub fn curve(&self) -> Vec<(Duration, f64)> {
         let mut curve: Vec<(Duration, f64)> = Vec::new();
         let steps = (1..100).map(|step| f64::from(step) / 100.0).chain([0.995, 0.999, 1.0]);
@@ -73,17 +73,17 @@ impl Histogram {
         curve
     }
 
-    /// What can be said of them; `None` of none.
-    pub fn summary(&self) -> Option<Summary> {
+    /// Returns the summary, or `None` if the histogram is empty.
+    pub fn summary(&self) -> Option<LatencySummary> {
         let n = self.count();
         if n == 0 {
             return None;
         }
         let mean = self.sum / n as f64;
         let at = |q: f64| Duration::from_nanos(self.counts.value_at_quantile(q));
-        // Beyond the q-th percentile lie n (1 - q) values: with fewer than one, the largest would be told under another name.
+        // n (1 - q) values lie above the q quantile. With fewer than one, the percentile would just be the maximum.
         let supported = |q: f64| (n as f64 * (1.0 - q) >= 1.0 - 1e-9).then(|| at(q));
-        Some(Summary {
+        Some(LatencySummary {
             count: n,
             mean: Duration::from_secs_f64(mean),
             deviation: Duration::from_secs_f64((self.squares / n as f64 - mean * mean).max(0.0).sqrt()),
@@ -98,42 +98,34 @@ impl Histogram {
     }
 }
 
-/// What a histogram says. A percentile is absent where the sample is too small for it: p99 takes 100 values, p99.9 takes 1,000.
+/// Summary of a histogram. A percentile is absent if the sample is too small for it: p99 needs 100 values, p99.9
+/// needs 1,000.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
-pub struct Summary {
-    /// How many values.
+pub struct LatencySummary {
     pub count: u64,
-    /// The mean.
     #[serde(rename = "mean_ms", serialize_with = "ms")]
     pub mean: Duration,
-    /// The standard deviation of the values (not of the mean).
+    /// Standard deviation of the values, not of the mean.
     #[serde(rename = "deviation_ms", serialize_with = "ms")]
     pub deviation: Duration,
-    /// The least.
     #[serde(rename = "min_ms", serialize_with = "ms")]
     pub min: Duration,
-    /// The median.
     #[serde(rename = "p50_ms", serialize_with = "ms")]
     pub p50: Duration,
-    /// Ninety of a hundred are at most this.
     #[serde(rename = "p90_ms", serialize_with = "maybe_ms")]
     pub p90: Option<Duration>,
-    /// Ninety-five of a hundred.
     #[serde(rename = "p95_ms", serialize_with = "maybe_ms")]
     pub p95: Option<Duration>,
-    /// Ninety-nine of a hundred.
     #[serde(rename = "p99_ms", serialize_with = "maybe_ms")]
     pub p99: Option<Duration>,
-    /// 999 of a thousand.
     #[serde(rename = "p99_9_ms", serialize_with = "maybe_ms")]
     pub p999: Option<Duration>,
-    /// The largest.
     #[serde(rename = "max_ms", serialize_with = "ms")]
     pub max: Duration,
 }
 
 fn ms<S: Serializer>(value: &Duration, to: S) -> Result<S::Ok, S::Error> {
-    // To the microsecond.
+    // Rounded to microseconds.
     to.serialize_f64((value.as_secs_f64() * 1e6).round() / 1e3)
 }
 
@@ -149,8 +141,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn percentiles_are_there_when_the_sample_supports_them() {
-        let mut histogram = Histogram::default();
+    fn percentiles_require_a_large_enough_sample() {
+        let mut histogram = LatencyHistogram::default();
         assert_eq!(histogram.summary(), None);
         for i in 1..=99_u64 {
             histogram.record(Duration::from_millis(i), 1);
@@ -166,8 +158,8 @@ mod tests {
     }
 
     #[test]
-    fn a_curve_climbs_from_the_least_to_the_largest_and_repeats_no_value() {
-        let mut histogram = Histogram::default();
+    fn curve_increases_without_repeated_values() {
+        let mut histogram = LatencyHistogram::default();
         assert!(histogram.curve().is_empty() && histogram.at(0.5).is_none());
         (1..=3).for_each(|i| histogram.record(Duration::from_millis(i), 1));
         let curve = histogram.curve();
@@ -177,19 +169,19 @@ mod tests {
     }
 
     #[test]
-    fn values_beyond_the_bounds_are_counted_and_two_histograms_add_up() {
-        let mut histogram = Histogram::default();
+    fn out_of_range_values_are_counted_and_histograms_add_up() {
+        let mut histogram = LatencyHistogram::default();
         histogram.record(Duration::ZERO, 2);
         histogram.record(Duration::MAX.min(Duration::from_secs(1 << 40)), 1);
-        let mut sum = Histogram::default();
+        let mut sum = LatencyHistogram::default();
         sum.add(&histogram);
         sum.add(&histogram);
         assert_eq!((sum.count(), sum.summary().map(|s| s.min)), (6, Some(Duration::ZERO)));
     }
 
     #[test]
-    fn json_has_milliseconds_and_null_for_what_cannot_be_said() {
-        let mut histogram = Histogram::default();
+    fn json_uses_milliseconds_and_null_for_missing_percentiles() {
+        let mut histogram = LatencyHistogram::default();
         histogram.record(Duration::from_micros(1_500), 1);
         let json = serde_json::to_value(histogram.summary()).expect("numbers");
         assert_eq!((json["mean_ms"].as_f64(), json["p99_ms"].is_null()), (Some(1.5), true));

@@ -1,69 +1,69 @@
-//! The same prompts answered by each tier on purpose: what the first token costs when a prompt is computed, and when it comes from L1,
-//! L2 or L3; and from which length on L3 is faster than computing. Pure: the plan of the steps, and the look at what they brought.
+//! Tier ladder: measures TTFT for the same prompts when they are computed and when they come from L1, L2 or L3. Also
+//! finds the prompt length from which L3 is faster than computing. This module plans the steps and evaluates their
+//! results, without I/O.
 //!
-//! A request counts for a tier only when the server's own word says that this tier answered it.
+//! A request counts for a tier only if the server reports that this tier answered it.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::ops::Range;
 
 use serde::Serialize;
 
-use crate::engine::load::session::{Control, Figure, PassPlan, Step, Tier};
-use crate::engine::load::workload::{Ask, Prompt, Workload};
-use crate::engine::load::{Answer, Pace, Rules, Script, Seed, Turn};
+use crate::engine::load::session::{Control, Figure, PassPlan, SessionStep, Tier};
+use crate::engine::load::workload::{LoadWorkload, TurnPrompt, TurnRequest};
+use crate::engine::load::{ModelAnswer, Pace, Rules, Script, Seed, Turn};
 
-/// Where a prompt's tokens come from.
+/// Where the tokens of a prompt come from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
 #[serde(rename_all = "lowercase")]
-pub enum Rung {
-    /// All of it is computed.
+pub enum LadderTier {
+    /// Nothing is cached; all tokens are computed.
     Cold,
-    /// L1.
+    /// L1, the device memory.
     Device,
-    /// L2.
+    /// L2, the host memory.
     Host,
-    /// L3.
+    /// L3, the Mooncake store.
     Storage,
 }
 
-impl Rung {
-    /// All of them, nearest to the processor last.
-    pub const ALL: [Rung; 4] = [Rung::Cold, Rung::Device, Rung::Host, Rung::Storage];
+impl LadderTier {
+    /// All tiers, from no cache to L3.
+    pub const ALL: [LadderTier; 4] = [LadderTier::Cold, LadderTier::Device, LadderTier::Host, LadderTier::Storage];
 
-    /// The name of its passes.
+    /// Returns the name of its passes.
     pub const fn name(self) -> &'static str {
         match self {
-            Rung::Cold => "cold",
-            Rung::Device => "device",
-            Rung::Host => "host",
-            Rung::Storage => "storage",
+            LadderTier::Cold => "cold",
+            LadderTier::Device => "device",
+            LadderTier::Host => "host",
+            LadderTier::Storage => "storage",
         }
     }
 }
 
-/// Prompts of token ids: so many of each length, one conversation of one turn each.
+/// Prompts of token ids: `repeats` of each length, each a conversation of one turn.
 #[derive(Clone, Debug)]
-pub struct Rungs {
-    /// The lengths, in tokens.
+pub struct LadderPrompts {
+    /// Prompt lengths in tokens.
     pub lengths: Vec<u32>,
-    /// Prompts of each.
     pub repeats: u32,
-    /// Ids are drawn below this.
+    /// Upper bound (exclusive) of token ids.
     pub vocabulary: u32,
-    /// Tokens of an answer.
+    /// Answer length in tokens.
     pub output: u32,
-    /// The ids come from it.
+    /// Seed of the token ids.
     pub seed: Seed,
 }
 
-impl Rungs {
-    /// The length of the prompt of `conversation`.
+impl LadderPrompts {
+    /// Returns the prompt length of `conversation`.
     pub fn length(&self, conversation: u32) -> u32 {
         let at = (conversation / self.repeats.max(1)) as usize;
         self.lengths.get(at).or(self.lengths.last()).copied().unwrap_or(1)
     }
 
-    /// The prompts in groups that fit together into `tokens`; a group has at least one.
+    /// Splits the prompts into groups that fit into `tokens`. A group has at least one prompt.
     pub fn groups(&self, tokens: u64) -> Vec<Range<u32>> {
         let all = self.lengths.len() as u32 * self.repeats;
         let (mut groups, mut from, mut sum) = (Vec::new(), 0, 0);
@@ -81,27 +81,27 @@ impl Rungs {
     }
 }
 
-impl Workload for Rungs {
+impl LoadWorkload for LadderPrompts {
     fn scripts(&self) -> Vec<Script> {
         vec![Script { turns: 1, ..Script::default() }; self.lengths.len() * self.repeats as usize]
     }
 
-    fn ask(&mut self, turn: Turn) -> Ask {
+    fn request(&mut self, turn: Turn) -> TurnRequest {
         use rand::Rng;
         let mut rng = self.seed.generator("ladder", u64::from(turn.conversation));
         let ids = (0..self.length(turn.conversation)).map(|_| rng.random_range(1..self.vocabulary.max(2))).collect();
-        Ask::new(Prompt::Ids(ids), self.output)
+        TurnRequest::new(TurnPrompt::Ids(ids), self.output)
     }
 
-    fn heard(&mut self, _: Turn, _: &Answer) {}
+    fn on_response(&mut self, _: Turn, _: &ModelAnswer) {}
 
-    fn over(&mut self, _: Turn) {}
+    fn on_conversation_end(&mut self, _: Turn) {}
 }
 
-/// The steps, for prompts in `groups`: computed first, again at once, again after others pushed it out of L1, again after L1 and L2
-/// were emptied.
-pub fn schedule(groups: &[Range<u32>], has_host: bool, has_storage: bool) -> VecDeque<(usize, Step)> {
-    let pass = |rung: Rung, part: &Range<u32>| {
+/// Plans the steps for prompts in `groups`: first computed, then repeated at once, then after other requests evicted
+/// them from L1, then after a flush of L1 and L2.
+pub fn schedule(groups: &[Range<u32>], has_host: bool, has_storage: bool) -> VecDeque<(usize, SessionStep)> {
+    let pass = |rung: LadderTier, part: &Range<u32>| {
         let plan = PassPlan {
             name: rung.name().to_owned(),
             block: 0,
@@ -110,102 +110,97 @@ pub fn schedule(groups: &[Range<u32>], has_host: bool, has_storage: bool) -> Vec
             rules: Rules { in_flight: 1, ..Rules::default() },
             duration: std::time::Duration::from_secs(24 * 3600),
         };
-        Step::Pass(Box::new(plan))
+        SessionStep::Pass(Box::new(plan))
     };
-    let mut steps = vec![Step::Control(Control::Warm(2))];
+    let mut steps = vec![SessionStep::Control(Control::Warm(2))];
     for part in groups {
-        steps.extend([Step::Control(Control::Settle), Step::Control(Control::Flush)]);
-        steps.extend([pass(Rung::Cold, part), pass(Rung::Device, part)]);
+        steps.extend([SessionStep::Control(Control::Settle), SessionStep::Control(Control::Flush)]);
+        steps.extend([pass(LadderTier::Cold, part), pass(LadderTier::Device, part)]);
         if has_host {
             steps.extend([
-                Step::Control(Control::Settle),
-                Step::Control(Control::Fill(Tier::Device)),
-                pass(Rung::Host, part),
+                SessionStep::Control(Control::Settle),
+                SessionStep::Control(Control::Fill(Tier::Device)),
+                pass(LadderTier::Host, part),
             ]);
         }
         if has_storage {
-            steps.extend([Step::Control(Control::Settle), Step::Control(Control::Flush), pass(Rung::Storage, part)]);
+            steps.extend([
+                SessionStep::Control(Control::Settle),
+                SessionStep::Control(Control::Flush),
+                pass(LadderTier::Storage, part),
+            ]);
         }
     }
     steps.into_iter().map(|step| (0, step)).collect()
 }
 
-/// One length at one tier.
+/// Results of one prompt length at one tier.
 #[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct Measured {
-    /// Tokens of the prompts.
+pub struct LadderCell {
+    /// Prompt length in tokens.
     pub length: u32,
-    /// The tier that was to answer.
-    pub tier: Rung,
-    /// Requests that went well.
+    /// The tier that should answer.
+    pub tier: LadderTier,
     pub requests: u32,
-    /// Those that the tier did answer, by the server's word; only they count.
+    /// Requests that the tier did answer according to the server. Only these are evaluated.
     pub verified: u32,
-    /// Tokens of all of them, by where they came from.
+    /// Prompt tokens of all requests, by source.
     pub device: u64,
-    /// From L2.
     pub host: u64,
-    /// From L3.
     pub storage: u64,
-    /// Computed.
     pub computed: u64,
-    /// From the last byte of the request to the first token, with the 95 % interval of the mean.
+    /// Time from the last byte of the request to the first token, with the 95 % confidence interval of the mean.
     pub ttft: Option<Mean>,
-    /// Tokens of the prompt by that time, per second.
+    /// Prompt tokens per second until the first token.
     pub tokens_per_s: Option<f64>,
 }
 
-/// A mean with its interval, in milliseconds.
+/// A mean with its confidence interval, in milliseconds.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Mean {
-    /// The mean.
     pub mean_ms: f64,
-    /// The lower end of its 95 % interval; absent of fewer than two.
+    /// Bounds of the 95 % interval. Absent with fewer than two values.
     pub low_ms: Option<f64>,
-    /// The upper end.
     pub high_ms: Option<f64>,
 }
 
-/// Time to the first token as a fixed part and a part per token, by least squares over the lengths.
+/// TTFT as a fixed part plus a part per token, fitted by least squares over the lengths.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
-pub struct Fit {
-    /// The tier.
-    pub tier: Rung,
-    /// The fixed part.
+pub struct LinearFit {
+    pub tier: LadderTier,
     pub fixed_ms: f64,
-    /// Further tokens per second; absent where more tokens do not take longer.
+    /// Additional tokens per second. Absent if longer prompts do not take longer.
     pub tokens_per_s: Option<f64>,
 }
 
-/// From which length on a tier is faster than computing.
+/// The prompt length from which a tier is faster than computing.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct BreakEven {
-    /// The tier.
-    pub tier: Rung,
-    /// The least measured length from which on its interval lies below that of computing, at this and every longer one.
+    pub tier: LadderTier,
+    /// Shortest measured length from which on the tier's interval lies below that of computing.
     pub shown_from: Option<u32>,
-    /// Where the two straight lines cross; zero where the tier is faster at any length, absent where it never is.
+    /// Length at which the fitted lines cross. Zero if the tier is always faster, absent if it never is.
     pub fitted: Option<f64>,
 }
 
-/// What a ladder says.
+/// Results of a tier ladder.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct Ladder {
-    /// By length, then by tier.
-    pub rungs: Vec<Measured>,
-    /// By tier.
-    pub fits: Vec<Fit>,
-    /// Of the tiers that are caches.
+    /// Sorted by length, then by tier.
+    pub rungs: Vec<LadderCell>,
+    pub fits: Vec<LinearFit>,
+    /// Only for the cache tiers.
     pub break_even: Vec<BreakEven>,
 }
 
 impl Ladder {
-    /// Look at figures, each with the tier that was to answer it. `page` is the server's.
-    pub fn of(rungs: &Rungs, page: u32, figures: &[(Rung, Figure)]) -> Ladder {
-        let mut cells: BTreeMap<(u32, Rung), (Measured, Vec<f64>)> = BTreeMap::new();
+    /// Evaluates figures, each with the tier that should have answered it. `page` is the server's page size in
+    /// tokens.
+    pub fn of(rungs: &LadderPrompts, page: u32, figures: &[(LadderTier, Figure)]) -> Ladder {
+        let mut cells: BTreeMap<(u32, LadderTier), (LadderCell, Vec<f64>)> = BTreeMap::new();
         for (tier, figure) in figures.iter().filter(|(_, figure)| figure.well) {
             let length = rungs.length(figure.turn.conversation);
-            let empty = || Measured {
+            let empty = || LadderCell {
                 length,
                 tier: *tier,
                 requests: 0,
@@ -228,21 +223,21 @@ impl Ladder {
                 times.push(figure.ttft.saturating_sub(figure.lag).as_secs_f64() * 1e3);
             }
         }
-        let rungs: Vec<Measured> = cells
+        let rungs: Vec<LadderCell> = cells
             .into_values()
             .map(|(cell, times)| {
                 let ttft = mean(&times);
                 let tokens_per_s = ttft.map(|ttft| f64::from(cell.length) / (ttft.mean_ms / 1e3).max(1e-9));
-                Measured { ttft, tokens_per_s, ..cell }
+                LadderCell { ttft, tokens_per_s, ..cell }
             })
             .collect();
-        let fits: Vec<Fit> = Rung::ALL.into_iter().filter_map(|tier| fit(tier, &rungs)).collect();
-        let break_even = Rung::ALL[1..].iter().filter_map(|tier| break_even(*tier, &rungs, &fits)).collect();
+        let fits: Vec<LinearFit> = LadderTier::ALL.into_iter().filter_map(|tier| fit(tier, &rungs)).collect();
+        let break_even = LadderTier::ALL[1..].iter().filter_map(|tier| break_even(*tier, &rungs, &fits)).collect();
         Ladder { rungs, fits, break_even }
     }
 
-    /// Tiers among `wanted` that answered no request of some length.
-    pub fn lacking(&self, wanted: &[Rung]) -> Vec<(u32, Rung)> {
+    /// Returns the lengths and tiers among `wanted` for which no request was verified.
+    pub fn missing(&self, wanted: &[LadderTier]) -> Vec<(u32, LadderTier)> {
         let lengths: std::collections::BTreeSet<u32> = self.rungs.iter().map(|rung| rung.length).collect();
         let has = |length, tier| {
             self.rungs.iter().any(|rung| (rung.length, rung.tier) == (length, tier) && rung.verified > 0)
@@ -252,16 +247,16 @@ impl Ladder {
     }
 }
 
-/// Did `tier` answer? All whole pages but that of the last token come from it, and none from elsewhere.
-fn is_from(tier: Rung, figure: &Figure, page: u32) -> bool {
+/// Whether `tier` answered: all whole pages except that of the last token come from it, and none from another tier.
+fn is_from(tier: LadderTier, figure: &Figure, page: u32) -> bool {
     let page = page.max(1);
     let whole = figure.prompt.saturating_sub(1) / page * page;
     let tiers = [figure.device, figure.host, figure.storage];
     match tier {
-        Rung::Cold => figure.cached == 0,
-        Rung::Device => tiers == [whole, 0, 0],
-        Rung::Host => tiers == [0, whole, 0],
-        Rung::Storage => tiers == [0, 0, whole],
+        LadderTier::Cold => figure.cached == 0,
+        LadderTier::Device => tiers == [whole, 0, 0],
+        LadderTier::Host => tiers == [0, whole, 0],
+        LadderTier::Storage => tiers == [0, 0, whole],
     }
 }
 
@@ -278,13 +273,13 @@ fn mean(times: &[f64]) -> Option<Mean> {
     Some(Mean { mean_ms, low_ms: half.map(|half| (mean_ms - half).max(0.0)), high_ms: half.map(|half| mean_ms + half) })
 }
 
-/// The 97.5 % point of Student's distribution.
+/// The 97.5 % quantile of Student's t-distribution.
 fn student(freedom: usize) -> f64 {
     const POINTS: [f64; 10] = [12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228];
     match freedom {
         0 => f64::INFINITY,
         1..=10 => POINTS[freedom - 1],
-        // Cornish and Fisher's expansion, right to a thousandth from here on.
+        // Cornish-Fisher expansion, exact to a thousandth from 11 degrees of freedom on.
         _ => {
             let (z, n) = (1.959_964_f64, freedom as f64);
             z + (z.powi(3) + z) / (4.0 * n) + (5.0 * z.powi(5) + 16.0 * z.powi(3) + 3.0 * z) / (96.0 * n * n)
@@ -292,7 +287,7 @@ fn student(freedom: usize) -> f64 {
     }
 }
 
-fn fit(tier: Rung, rungs: &[Measured]) -> Option<Fit> {
+fn fit(tier: LadderTier, rungs: &[LadderCell]) -> Option<LinearFit> {
     let points: Vec<(f64, f64)> = rungs
         .iter()
         .filter(|rung| rung.tier == tier)
@@ -305,14 +300,14 @@ fn fit(tier: Rung, rungs: &[Measured]) -> Option<Fit> {
     let (mx, my) = (points.iter().map(|p| p.0).sum::<f64>() / n, points.iter().map(|p| p.1).sum::<f64>() / n);
     let slope = points.iter().map(|(x, y)| (x - mx) * (y - my)).sum::<f64>()
         / points.iter().map(|(x, _)| (x - mx).powi(2)).sum::<f64>();
-    Some(Fit { tier, fixed_ms: my - slope * mx, tokens_per_s: (slope > 0.0).then(|| 1e3 / slope) })
+    Some(LinearFit { tier, fixed_ms: my - slope * mx, tokens_per_s: (slope > 0.0).then(|| 1e3 / slope) })
 }
 
-fn break_even(tier: Rung, rungs: &[Measured], fits: &[Fit]) -> Option<BreakEven> {
-    let of = |tier: Rung| rungs.iter().filter(move |rung| rung.tier == tier && rung.ttft.is_some());
+fn break_even(tier: LadderTier, rungs: &[LadderCell], fits: &[LinearFit]) -> Option<BreakEven> {
+    let of = |tier: LadderTier| rungs.iter().filter(move |rung| rung.tier == tier && rung.ttft.is_some());
     let mut shown_from = None;
     for rung in of(tier).collect::<Vec<_>>().into_iter().rev() {
-        let cold = of(Rung::Cold).find(|cold| cold.length == rung.length).and_then(|cold| cold.ttft?.low_ms);
+        let cold = of(LadderTier::Cold).find(|cold| cold.length == rung.length).and_then(|cold| cold.ttft?.low_ms);
         let high = rung.ttft.and_then(|ttft| ttft.high_ms);
         if !high.zip(cold).is_some_and(|(high, cold)| high < cold) {
             break;
@@ -320,11 +315,11 @@ fn break_even(tier: Rung, rungs: &[Measured], fits: &[Fit]) -> Option<BreakEven>
         shown_from = Some(rung.length);
     }
     of(tier).next()?;
-    let line = |tier: Rung| {
+    let line = |tier: LadderTier| {
         let fit = fits.iter().find(|fit| fit.tier == tier)?;
         Some((fit.fixed_ms, fit.tokens_per_s.map_or(0.0, |rate| 1e3 / rate)))
     };
-    let fitted = line(tier).zip(line(Rung::Cold)).and_then(|((fixed, slope), (cold_fixed, cold_slope))| {
+    let fitted = line(tier).zip(line(LadderTier::Cold)).and_then(|((fixed, slope), (cold_fixed, cold_slope))| {
         match (fixed <= cold_fixed, slope < cold_slope) {
             (true, true) => Some(0.0),
             (false, true) => Some((fixed - cold_fixed) / (cold_slope - slope)),
@@ -339,11 +334,11 @@ mod tests {
     use super::*;
     use std::time::Duration;
 
-    fn rungs() -> Rungs {
-        Rungs { lengths: vec![512, 1024, 2048], repeats: 3, vocabulary: 1000, output: 1, seed: Seed(1) }
+    fn rungs() -> LadderPrompts {
+        LadderPrompts { lengths: vec![512, 1024, 2048], repeats: 3, vocabulary: 1000, output: 1, seed: Seed(1) }
     }
 
-    fn figure(conversation: u32, tier: Rung, ms: f64) -> (Rung, Figure) {
+    fn figure(conversation: u32, tier: LadderTier, ms: f64) -> (LadderTier, Figure) {
         let prompt = rungs().length(conversation);
         let whole = (prompt - 1) / 16 * 16;
         let of = |wanted| if tier == wanted { whole } else { 0 };
@@ -356,68 +351,70 @@ mod tests {
             lag: Duration::ZERO,
             prompt,
             completion: 1,
-            device: of(Rung::Device),
-            host: of(Rung::Host),
-            storage: of(Rung::Storage),
-            cached: if tier == Rung::Cold { 0 } else { whole },
+            device: of(LadderTier::Device),
+            host: of(LadderTier::Host),
+            storage: of(LadderTier::Storage),
+            cached: if tier == LadderTier::Cold { 0 } else { whole },
             expected: None,
         };
         (tier, figure)
     }
 
-    /// Computing takes 10 ms and 0.1 ms a token, L3 60 ms and 0.02 ms a token.
-    fn figures() -> Vec<(Rung, Figure)> {
+    /// Computing takes 10 ms plus 0.1 ms per token; L3 takes 60 ms plus 0.02 ms per token.
+    fn figures() -> Vec<(LadderTier, Figure)> {
         let mut figures = Vec::new();
         for conversation in 0..9 {
             let length = f64::from(rungs().length(conversation));
             let noise = f64::from(conversation % 3) - 1.0;
-            figures.push(figure(conversation, Rung::Cold, 10.0 + 0.1 * length + noise));
-            figures.push(figure(conversation, Rung::Storage, 60.0 + 0.02 * length + noise));
+            figures.push(figure(conversation, LadderTier::Cold, 10.0 + 0.1 * length + noise));
+            figures.push(figure(conversation, LadderTier::Storage, 60.0 + 0.02 * length + noise));
         }
         figures
     }
 
     #[test]
-    fn the_lines_cross_where_fetching_costs_as_much_as_computing() {
+    fn lines_cross_where_fetching_costs_as_much_as_computing() {
         let ladder = Ladder::of(&rungs(), 16, &figures());
         let cold = ladder.fits[0];
-        assert!((cold.fixed_ms - 10.0).abs() < 1e-6 && (cold.tokens_per_s.expect("it rises") - 10_000.0).abs() < 1e-3);
+        assert!(
+            (cold.fixed_ms - 10.0).abs() < 1e-6 && (cold.tokens_per_s.expect("a rising line") - 10_000.0).abs() < 1e-3
+        );
         let even = ladder.break_even[0];
-        assert_eq!((even.tier, even.shown_from), (Rung::Storage, Some(1024)));
+        assert_eq!((even.tier, even.shown_from), (LadderTier::Storage, Some(1024)));
         assert!((even.fitted.expect("they cross") - 625.0).abs() < 1e-6, "{even:?}");
-        assert_eq!(ladder.lacking(&[Rung::Cold, Rung::Storage]), []);
-        assert_eq!(ladder.lacking(&[Rung::Host]).len(), 3);
+        assert_eq!(ladder.missing(&[LadderTier::Cold, LadderTier::Storage]), []);
+        assert_eq!(ladder.missing(&[LadderTier::Host]).len(), 3);
     }
 
     #[test]
-    fn what_another_tier_answered_does_not_count() {
+    fn requests_answered_by_another_tier_do_not_count() {
         let mut figures = figures();
-        for (_, figure) in figures.iter_mut().filter(|(tier, _)| *tier == Rung::Storage) {
+        for (_, figure) in figures.iter_mut().filter(|(tier, _)| *tier == LadderTier::Storage) {
             (figure.storage, figure.host) = (figure.storage - 16, 16);
         }
         let ladder = Ladder::of(&rungs(), 16, &figures);
-        let storage: Vec<&Measured> = ladder.rungs.iter().filter(|rung| rung.tier == Rung::Storage).collect();
+        let storage: Vec<&LadderCell> = ladder.rungs.iter().filter(|rung| rung.tier == LadderTier::Storage).collect();
         assert!(storage.iter().all(|rung| rung.requests == 3 && rung.verified == 0 && rung.ttft.is_none()));
         assert_eq!(
-            ladder.lacking(&[Rung::Storage]),
-            [(512, Rung::Storage), (1024, Rung::Storage), (2048, Rung::Storage)]
+            ladder.missing(&[LadderTier::Storage]),
+            [(512, LadderTier::Storage), (1024, LadderTier::Storage), (2048, LadderTier::Storage)]
         );
         assert_eq!(ladder.break_even, []);
     }
 
     #[test]
-    fn prompts_go_in_groups_that_fit_and_none_is_left_out() {
+    fn groups_fit_and_cover_all_prompts() {
         assert_eq!(rungs().groups(1_600), [0..3, 3..4, 4..5, 5..6, 6..7, 7..8, 8..9]);
         assert_eq!(rungs().groups(1 << 20), std::iter::once(0..9).collect::<Vec<_>>());
         assert_eq!(rungs().groups(1).len(), 9);
     }
 
     #[test]
-    fn steps_leave_out_the_tiers_that_the_server_lacks() {
-        let names = |steps: VecDeque<(usize, Step)>| {
+    fn schedule_skips_tiers_that_the_server_lacks() {
+        let names = |steps: VecDeque<(usize, SessionStep)>| {
             let passes = steps.into_iter().filter_map(|(_, step)| match step {
-                Step::Pass(plan) => Some(plan.name),
-                Step::Control(_) => None,
+                SessionStep::Pass(plan) => Some(plan.name),
+                SessionStep::Control(_) => None,
             });
             passes.collect::<Vec<_>>()
         };
@@ -426,9 +423,9 @@ mod tests {
     }
 
     #[test]
-    fn the_interval_of_a_mean_is_students() {
-        let told = mean(&[1.0, 2.0, 3.0]).expect("some");
-        assert!((told.high_ms.expect("three") - (2.0 + 4.303 / 3.0_f64.sqrt())).abs() < 1e-9);
+    fn interval_of_a_mean_uses_students_distribution() {
+        let interval = mean(&[1.0, 2.0, 3.0]).expect("some");
+        assert!((interval.high_ms.expect("three") - (2.0 + 4.303 / 3.0_f64.sqrt())).abs() < 1e-9);
         assert_eq!(mean(&[1.0]).expect("one").low_ms, None);
         assert!((student(11) - 2.201).abs() < 3e-3 && (student(1000) - 1.962).abs() < 1e-3);
         assert_eq!(mean(&[]), None);

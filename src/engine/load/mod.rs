@@ -1,16 +1,17 @@
-//! Load on a server, and how it answers: what is sent when, and what the answers say. Knows nothing of Mooncake.
+//! Load generator: when each request is sent, and how the server responds. It is independent of Mooncake.
 //!
-//! The cores (`seed`, `distribution`, `arrivals`, `driver`) have no clock and no socket: times are durations since the run began,
-//! and randomness comes from one [`Seed`]. The same seed gives the same requests at the same planned instants.
+//! The cores (`seed`, `distribution`, `arrivals`, `driver`) use neither a clock nor a socket. Times are durations
+//! since the start of the run, and all randomness comes from one [`Seed`]. The same seed gives the same requests at
+//! the same planned times.
 
 pub mod answer;
 mod arrivals;
+pub mod cache_model;
+mod caveats;
 pub mod compare;
 mod distribution;
-mod doubts;
 mod driver;
 mod histogram;
-pub mod known;
 pub mod ladder;
 pub mod measure;
 pub mod numpy;
@@ -24,11 +25,11 @@ pub mod sweep;
 pub mod target;
 pub mod workload;
 
-pub use answer::Answer;
+pub use answer::ModelAnswer;
 pub use arrivals::{Arrivals, Gaps, Instants, Rate};
+pub use caveats::GeneratorCaveat;
 pub use distribution::{Distribution, ParseDistributionError};
-pub use doubts::Doubt;
-pub use driver::{Driver, Pace, Ready, Rules, Script, Start, Turn};
-pub use histogram::{Histogram, Summary};
-pub use run::{Bounds, Live, Ran, Record, run};
+pub use driver::{Driver, DueRequest, Pace, ReadyOrder, Rules, Script, Turn};
+pub use histogram::{LatencyHistogram, LatencySummary};
+pub use run::{LiveCounters, RunLimits, RunStats, TimedRequest, run};
 pub use seed::Seed;

@@ -1,9 +1,10 @@
-//! The arrivals of `sglang.bench_serving`: the same seed gives the same instants there and here, so that two runs differ in nothing but
-//! the tool. It draws them from NumPy's legacy generator (`np.random.seed`), after the lengths of its dataset.
+//! The arrivals of `sglang.bench_serving`. The same seed gives the same arrival times in both tools, so that two runs
+//! differ only in the tool. `bench_serving` draws them from NumPy's legacy generator (`np.random.seed`), after the
+//! lengths of its dataset.
 
 use std::time::Duration;
 
-/// Words of the state of MT19937, and the distance of the words that are mixed.
+/// State size of MT19937 in 32-bit words, and the distance between mixed words.
 const WORDS: usize = 624;
 const DISTANCE: usize = 397;
 
@@ -40,18 +41,18 @@ impl Numpy {
         word ^ (word >> 18)
     }
 
-    /// A number from 0 up to 1, with 53 bits.
+    /// A number in `0.0..1.0`, with 53 random bits.
     fn unit(&mut self) -> f64 {
         let (high, low) = (self.word() >> 5, self.word() >> 6);
         (f64::from(high) * 67_108_864.0 + f64::from(low)) / 9_007_199_254_740_992.0
     }
 
-    /// A gap of a Poisson process, at a mean of one.
+    /// A gap of a Poisson process with mean 1.
     fn exponential(&mut self) -> f64 {
         -(1.0 - self.unit()).ln()
     }
 
-    /// A whole number from 0 to `most`, both included, as `np.random.randint` draws it.
+    /// An integer from 0 to `most` inclusive, as `np.random.randint` draws it.
     fn up_to(&mut self, most: u32) -> u32 {
         if most == 0 {
             return 0;
@@ -66,18 +67,18 @@ impl Numpy {
     }
 }
 
-/// Whole numbers that a dataset of `bench_serving` draws before the arrivals.
+/// Integers that a dataset of `bench_serving` draws before the arrivals.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Drawn {
-    /// How many.
+pub struct PriorDraws {
     pub count: u32,
-    /// The largest less the smallest.
+    /// Largest value minus smallest value.
     pub range: u32,
 }
 
-/// The instants of `count` requests at `rate` a second: the first at once, and the others after exponential gaps.
-pub fn arrivals(seed: u64, rate: f64, count: u32, before: &[Drawn]) -> Vec<Duration> {
-    // The tool refuses seeds of more bits.
+/// Returns the arrival times of `count` requests at `rate` per second: the first at zero, the others after
+/// exponential gaps.
+pub fn arrivals(seed: u64, rate: f64, count: u32, before: &[PriorDraws]) -> Vec<Duration> {
+    // bench_serving rejects seeds above 32 bits.
     let mut numpy = Numpy::seeded(seed as u32);
     for drawn in before {
         (0..drawn.count).for_each(|_| {
@@ -98,7 +99,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn gaps_and_whole_numbers_are_those_of_numpy() {
+    fn gaps_and_integers_match_numpy() {
         let mut numpy = Numpy::seeded(43);
         let gaps = [0.0122229292812678, 0.09392179106639259, 0.014316734298938481, 0.027521296254641704];
         for gap in gaps {
@@ -112,12 +113,12 @@ mod tests {
     }
 
     #[test]
-    fn the_first_request_comes_at_once_and_lengths_are_drawn_before() {
+    fn first_request_is_immediate_and_lengths_are_drawn_first() {
         let at = arrivals(43, 10.0, 3, &[]);
         assert_eq!((at[0], at[1].as_micros(), at[2].as_micros()), (Duration::ZERO, 12_222, 106_144));
-        let drawn = Drawn { count: 4, range: 1820 };
+        let drawn = PriorDraws { count: 4, range: 1820 };
         let at = arrivals(42, 1.0, 2, &[drawn]);
         assert_eq!(at[1].as_micros(), 1_316_745);
-        assert_eq!(arrivals(42, 1.0, 2, &[Drawn { range: 0, ..drawn }]), arrivals(42, 1.0, 2, &[]));
+        assert_eq!(arrivals(42, 1.0, 2, &[PriorDraws { range: 0, ..drawn }]), arrivals(42, 1.0, 2, &[]));
     }
 }

@@ -1,9 +1,10 @@
-//! Is one endpoint better than another? Differences between the same requests, and how sure one can be of them.
+//! Tests whether one endpoint is better than another, from paired differences between the same requests.
 //!
-//! Requests of one conversation are not independent (they share a history and its place in the cache), so the bootstrap draws whole
-//! conversations. Nor are the conversations of one block: whatever went on beside the endpoint while the block ran went on for all of
-//! them. So the blocks' own differences give a second interval (Student's), and the wider of both holds at each end. A bootstrap
-//! of few draws is too narrow; it is widened as Student's law is wider than the normal one.
+//! Requests of one conversation are not independent: they share a history and its cached prefix. The bootstrap
+//! therefore draws whole conversations. Conversations of one block are not independent either, because any
+//! disturbance during the block affects all of them. The differences between blocks give a second interval
+//! (Student's), and at each end the wider one applies. A bootstrap of few groups is too narrow. It is widened by the
+//! ratio of Student's to the normal quantile.
 
 use std::collections::BTreeMap;
 
@@ -12,119 +13,109 @@ use serde::Serialize;
 
 use crate::engine::load::{Seed, student};
 
-/// One request's figure at both endpoints.
+/// The figures of one request at both endpoints.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Pair {
-    /// The conversation it belongs to.
+pub struct RequestPair {
     pub conversation: u32,
     /// The block in which it was measured.
     pub block: u32,
-    /// How much it counts: one, or the number of values of which it is the mean.
+    /// Weight: 1, or the number of values that the figure is a mean of.
     pub weight: f64,
-    /// At the first endpoint.
+    /// Figure at the first endpoint.
     pub a: f64,
-    /// At the second.
+    /// Figure at the second endpoint.
     pub b: f64,
 }
 
-/// Which way a figure is to go.
+/// Whether lower or higher values are better.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Wanted {
-    /// A latency.
+pub enum BetterWhen {
     Less,
-    /// A hit.
     More,
 }
 
-/// When a difference counts.
+/// When a difference counts as shown.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Rule {
-    /// The share of intervals that hold the truth, above 0 and below 1.
+pub struct DifferenceRule {
+    /// Confidence level, above 0 and below 1.
     pub level: f64,
-    /// The interval has to lie beyond this share of the first endpoint's mean: a difference of less matters to nobody.
+    /// Minimum difference, as a share of the first endpoint's mean. The interval has to lie beyond it.
     pub margin: f64,
-    /// Which way is better.
-    pub wanted: Wanted,
-    /// Samples of the bootstrap; see [`DRAWS`].
+    pub better_when: BetterWhen,
+    /// Bootstrap samples; see [`DRAWS`].
     pub draws: usize,
 }
 
-/// The level of each of `tests` intervals with which all of them hold the truth at once in at least 95 of 100 cases (Bonferroni).
+/// Returns the confidence level of each of `tests` intervals such that all hold together in at least 95 % of cases
+/// (Bonferroni).
 pub fn level_of_each(tests: usize) -> f64 {
     1.0 - 0.05 / tests.max(1) as f64
 }
 
-/// What can be said of the second endpoint.
+/// The verdict on the second endpoint.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum Verdict {
-    /// Its figure is better, beyond chance.
+pub enum DifferenceVerdict {
     Better,
-    /// It is worse, beyond chance.
     Worse,
-    /// The interval holds zero, or does not clear the margin.
+    /// The interval includes zero, or does not exceed the margin.
     NoDifferenceShown,
-    /// Fewer than [`CONVERSATIONS_MIN`] conversations: nothing can be said.
+    /// Fewer than [`CONVERSATIONS_MIN`] conversations.
     TooFew,
 }
 
-impl Verdict {
-    /// In words.
-    pub const fn words(self) -> &'static str {
+impl DifferenceVerdict {
+    /// Returns the label in text reports.
+    pub const fn label(self) -> &'static str {
         match self {
-            Verdict::Better => "better",
-            Verdict::Worse => "worse",
-            Verdict::NoDifferenceShown => "no difference shown",
-            Verdict::TooFew => "too few",
+            DifferenceVerdict::Better => "better",
+            DifferenceVerdict::Worse => "worse",
+            DifferenceVerdict::NoDifferenceShown => "no difference shown",
+            DifferenceVerdict::TooFew => "too few",
         }
     }
 }
 
-/// A difference of means, `b - a`, with its interval.
+/// A difference of means, `b - a`, with its confidence interval.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Difference {
-    /// Pairs.
     pub pairs: usize,
-    /// Conversations they come from.
     pub conversations: usize,
-    /// Blocks they were measured in.
     pub blocks: usize,
-    /// Mean of the first endpoint's figures.
+    /// Mean at the first endpoint.
     pub mean_a: f64,
-    /// Mean of the second's.
+    /// Mean at the second endpoint.
     pub mean_b: f64,
-    /// Lower end of the interval of `mean_b - mean_a`.
+    /// Bounds of the interval of `mean_b - mean_a`.
     pub low: f64,
-    /// Upper end.
     pub high: f64,
-    /// The share of such intervals that hold the truth.
+    /// Confidence level of the interval.
     pub level: f64,
-    /// What follows.
-    pub verdict: Verdict,
+    pub verdict: DifferenceVerdict,
 }
 
 impl Difference {
-    /// `mean_b - mean_a`.
+    /// Returns `mean_b - mean_a`.
     pub fn difference(&self) -> f64 {
         self.mean_b - self.mean_a
     }
 
-    /// The difference as a share of the first endpoint's mean; `None` where that is zero.
+    /// Returns the difference as a share of the first endpoint's mean, or `None` if that mean is zero.
     pub fn share(&self) -> Option<f64> {
         (self.mean_a != 0.0).then(|| self.difference() / self.mean_a)
     }
 }
 
-/// With fewer conversations an interval says less than it seems to.
+/// With fewer conversations, the interval is not reliable.
 pub const CONVERSATIONS_MIN: usize = 5;
-/// Samples of a bootstrap whose ends are steady to a few hundredths of the interval.
+/// Bootstrap samples with which the bounds are stable to a few hundredths of the interval.
 pub const DRAWS: usize = 4_000;
 
-/// Weights and weighted differences, summed up by something.
+/// Sum of weights and of weighted differences, by group.
 type Sums = BTreeMap<u32, (f64, f64)>;
 
-/// Compare `pairs`; `None` when there are none. The same seed gives the same interval.
-pub fn compare(pairs: &[Pair], rule: Rule, seed: Seed) -> Option<Difference> {
+/// Compares `pairs`. Returns `None` if they are empty. The same seed gives the same interval.
+pub fn compare(pairs: &[RequestPair], rule: DifferenceRule, seed: Seed) -> Option<Difference> {
     let weight: f64 = pairs.iter().map(|pair| pair.weight).sum();
     if weight <= 0.0 {
         return None;
@@ -149,12 +140,12 @@ pub fn compare(pairs: &[Pair], rule: Rule, seed: Seed) -> Option<Difference> {
     let either = between_blocks(&blocks, rule.level);
     let (low, high) = (mean_b - mean_a - below.max(either), mean_b - mean_a + above.max(either));
     let margin = (mean_a * rule.margin).abs();
-    let verdict = match rule.wanted {
-        _ if groups.len() < CONVERSATIONS_MIN => Verdict::TooFew,
-        _ if low <= margin && high >= -margin => Verdict::NoDifferenceShown,
-        Wanted::Less if high < 0.0 => Verdict::Better,
-        Wanted::More if low > 0.0 => Verdict::Better,
-        _ => Verdict::Worse,
+    let verdict = match rule.better_when {
+        _ if groups.len() < CONVERSATIONS_MIN => DifferenceVerdict::TooFew,
+        _ if low <= margin && high >= -margin => DifferenceVerdict::NoDifferenceShown,
+        BetterWhen::Less if high < 0.0 => DifferenceVerdict::Better,
+        BetterWhen::More if low > 0.0 => DifferenceVerdict::Better,
+        _ => DifferenceVerdict::Worse,
     };
     Some(Difference {
         pairs: pairs.len(),
@@ -169,8 +160,9 @@ pub fn compare(pairs: &[Pair], rule: Rule, seed: Seed) -> Option<Difference> {
     })
 }
 
-/// How far the interval reaches below and above `mean`, by drawing among `groups` of (weight, weighted difference).
-fn bootstrap(groups: &[(f64, f64)], mean: f64, rule: &Rule, seed: Seed) -> (f64, f64) {
+/// Returns how far the interval extends below and above `mean`, by resampling `groups` of (weight, weighted
+/// difference).
+fn bootstrap(groups: &[(f64, f64)], mean: f64, rule: &DifferenceRule, seed: Seed) -> (f64, f64) {
     let (level, number) = (rule.level, rule.draws.max(2));
     let mut rng = seed.generator("bootstrap", 0);
     let mut draws: Vec<f64> = (0..number)
@@ -196,7 +188,7 @@ fn bootstrap(groups: &[(f64, f64)], mean: f64, rule: &Rule, seed: Seed) -> (f64,
     ((mean - at(outside)).max(0.0) * wider, (at(1.0 - outside) - mean).max(0.0) * wider)
 }
 
-/// Half of Student's interval of the mean of `blocks`; nothing where there is but one, which says nothing of others.
+/// Half-width of Student's interval of the mean of `blocks`. Zero for a single block, which has no variance.
 fn between_blocks(blocks: &[f64], level: f64) -> f64 {
     if blocks.len() < 2 {
         return 0.0;
@@ -213,13 +205,20 @@ mod tests {
     use crate::engine::load::Distribution;
     use rand_distr::{Distribution as _, Normal};
 
-    // Fewer draws than in earnest: there are hundreds of comparisons here.
-    const FIVE: Rule = Rule { level: 0.99, margin: 0.0, wanted: Wanted::Less, draws: 400 };
+    // Fewer draws than in production, because hundreds of comparisons run here.
+    const FIVE: DifferenceRule = DifferenceRule { level: 0.99, margin: 0.0, better_when: BetterWhen::Less, draws: 400 };
 
-    /// `conversations` of four turns in `blocks` blocks, whose level differs widely between conversations. The second endpoint is
-    /// `shift` off; both blocks of a pair have their own disturbance of this deviation, and the whole drifts by `drift` from one
-    /// to the next.
-    fn sample(conversations: u32, blocks: u32, shift: f64, disturbance: f64, drift: f64, seed: u64) -> Vec<Pair> {
+    /// `conversations` of four turns in `blocks` blocks, with levels that differ widely between conversations. The
+    /// second endpoint is off by `shift`. Each pass has its own disturbance with this deviation, and each pass drifts
+    /// by `drift` from the previous one.
+    fn sample(
+        conversations: u32,
+        blocks: u32,
+        shift: f64,
+        disturbance: f64,
+        drift: f64,
+        seed: u64,
+    ) -> Vec<RequestPair> {
         let mut rng = Seed(seed).generator("sample", 0);
         let (level, noise) =
             (Distribution::Exponential { mean: 100.0 }, Distribution::Uniform { low: -5.0, high: 5.0 });
@@ -235,37 +234,38 @@ mod tests {
                 for _ in 0..4 {
                     let a = base + at_a + noise.draw(&mut rng);
                     let b = base + at_b + shift + noise.draw(&mut rng);
-                    pairs.push(Pair { conversation, block, weight: 1.0, a, b });
+                    pairs.push(RequestPair { conversation, block, weight: 1.0, a, b });
                 }
             }
         }
         pairs
     }
 
-    fn verdict(pairs: &[Pair]) -> Verdict {
+    fn verdict(pairs: &[RequestPair]) -> DifferenceVerdict {
         compare(pairs, FIVE, Seed(7)).expect("pairs").verdict
     }
 
     #[test]
-    fn a_difference_far_below_the_spread_between_conversations_is_shown() {
+    fn difference_far_below_the_spread_of_conversations_is_shown() {
         let found = compare(&sample(40, 1, -3.0, 0.0, 0.0, 1), FIVE, Seed(1)).expect("pairs");
-        assert_eq!(found.verdict, Verdict::Better);
+        assert_eq!(found.verdict, DifferenceVerdict::Better);
         assert!(found.low < -3.0 && -3.0 < found.high, "{found:?}");
-        assert_eq!(verdict(&sample(40, 1, 3.0, 0.0, 0.0, 1)), Verdict::Worse);
-        let hits = Rule { wanted: Wanted::More, ..FIVE };
+        assert_eq!(verdict(&sample(40, 1, 3.0, 0.0, 0.0, 1)), DifferenceVerdict::Worse);
+        let hits = DifferenceRule { better_when: BetterWhen::More, ..FIVE };
         let verdict = compare(&sample(40, 1, 3.0, 0.0, 0.0, 1), hits, Seed(1)).expect("pairs").verdict;
-        assert_eq!(verdict, Verdict::Better, "more hits are better");
+        assert_eq!(verdict, DifferenceVerdict::Better, "more hits are better");
     }
 
     #[test]
-    fn the_same_endpoint_twice_is_taken_for_two_hardly_ever_though_every_block_has_a_disturbance_of_its_own() {
-        // What is wanted: with five figures at 99 % each, at most 5 of 100 comparisons of an endpoint with itself are wrong; for one
-        // figure 1 of 100. Disturbances of ten times what a conversation's mean is off by, a drift, few and many blocks.
+    fn identical_endpoints_rarely_differ_despite_block_disturbances() {
+        // With five figures at 99 % each, at most 5 of 100 self-comparisons may be wrong, so 1 of 100 per figure.
+        // Disturbances are ten times the standard error of a conversation's mean, with drift, and with few and many
+        // blocks.
         for (blocks, disturbance, drift) in
             [(1, 0.0, 0.0), (4, 5.0, 0.0), (8, 5.0, 0.0), (8, 20.0, 3.0), (16, 2.0, 5.0)]
         {
             let shown = (0..300).filter(|seed| {
-                verdict(&sample(32, blocks, 0.0, disturbance, drift, *seed)) != Verdict::NoDifferenceShown
+                verdict(&sample(32, blocks, 0.0, disturbance, drift, *seed)) != DifferenceVerdict::NoDifferenceShown
             });
             let shown = shown.count();
             assert!(shown <= 9, "{shown} of 300 with {blocks} blocks, {disturbance}, {drift}");
@@ -273,39 +273,45 @@ mod tests {
     }
 
     #[test]
-    fn without_the_blocks_own_interval_disturbances_would_pass_for_differences() {
-        let as_one = |pairs: Vec<Pair>| pairs.into_iter().map(|pair| Pair { block: 0, ..pair }).collect::<Vec<_>>();
+    fn bootstrap_alone_mistakes_disturbances_for_differences() {
+        let as_one = |pairs: Vec<RequestPair>| {
+            pairs.into_iter().map(|pair| RequestPair { block: 0, ..pair }).collect::<Vec<_>>()
+        };
         let shown = (0..100)
-            .filter(|seed| verdict(&as_one(sample(64, 4, 0.0, 5.0, 0.0, *seed))) != Verdict::NoDifferenceShown)
+            .filter(|seed| {
+                verdict(&as_one(sample(64, 4, 0.0, 5.0, 0.0, *seed))) != DifferenceVerdict::NoDifferenceShown
+            })
             .count();
-        assert!(shown > 30, "the bootstrap alone is wrong in {shown} of 100");
+        assert!(shown > 30, "wrong in {shown} of 100");
     }
 
     #[test]
-    fn a_true_difference_is_found_among_disturbances_of_its_size() {
-        let found = (0..100).filter(|seed| verdict(&sample(64, 12, -10.0, 5.0, 0.5, *seed)) == Verdict::Better).count();
+    fn true_difference_is_found_among_disturbances_of_its_size() {
+        let found = (0..100)
+            .filter(|seed| verdict(&sample(64, 12, -10.0, 5.0, 0.5, *seed)) == DifferenceVerdict::Better)
+            .count();
         assert!(found >= 90, "{found} of 100");
     }
 
     #[test]
-    fn a_difference_that_matters_to_nobody_is_none() {
-        let rule = Rule { margin: 0.05, ..FIVE };
+    fn difference_within_the_margin_is_not_shown() {
+        let rule = DifferenceRule { margin: 0.05, ..FIVE };
         let pairs = sample(64, 1, 1.0, 0.0, 0.0, 3);
-        assert_eq!(verdict(&pairs), Verdict::Worse);
-        assert_eq!(compare(&pairs, rule, Seed(1)).expect("pairs").verdict, Verdict::NoDifferenceShown);
+        assert_eq!(verdict(&pairs), DifferenceVerdict::Worse);
+        assert_eq!(compare(&pairs, rule, Seed(1)).expect("pairs").verdict, DifferenceVerdict::NoDifferenceShown);
     }
 
     #[test]
-    fn weights_make_a_mean_of_means_the_mean_of_all() {
-        let pair = |conversation, weight, a| Pair { conversation, block: 0, weight, a, b: a + 1.0 };
+    fn weights_turn_a_mean_of_means_into_the_overall_mean() {
+        let pair = |conversation, weight, a| RequestPair { conversation, block: 0, weight, a, b: a + 1.0 };
         let found = compare(&[pair(0, 9.0, 10.0), pair(1, 1.0, 20.0)], FIVE, Seed(1)).expect("pairs");
         assert_eq!((found.mean_a, found.mean_b), (11.0, 12.0));
         assert!((found.difference() - 1.0).abs() < 1e-9 && (found.share().expect("some") - 1.0 / 11.0).abs() < 1e-9);
     }
 
     #[test]
-    fn few_conversations_give_no_verdict_and_none_no_figure() {
-        assert_eq!(verdict(&sample(4, 1, -50.0, 0.0, 0.0, 1)), Verdict::TooFew);
+    fn few_conversations_give_no_verdict() {
+        assert_eq!(verdict(&sample(4, 1, -50.0, 0.0, 0.0, 1)), DifferenceVerdict::TooFew);
         assert_eq!(compare(&[], FIVE, Seed(1)), None);
         assert!((level_of_each(5) - 0.99).abs() < 1e-12);
     }

@@ -1,4 +1,4 @@
-//! The run: the driver's plan against a server, and every exchange told as it ends.
+//! Executes a run: sends the driver's requests to a server and reports every exchange when it ends.
 
 use std::any::Any;
 use std::panic::AssertUnwindSafe;
@@ -12,76 +12,75 @@ use tokio::sync::mpsc;
 
 use crate::engine::base::Mono;
 use crate::engine::env::{Env, deadline};
-use crate::engine::load::answer::Arrival;
-use crate::engine::load::target::{ARRIVALS_MAX, Asking, Exchange, Outcome, Pool, Target};
-use crate::engine::load::workload::Workload;
-use crate::engine::load::{Driver, Histogram, Start, Turn};
+use crate::engine::load::answer::TokenArrival;
+use crate::engine::load::target::{
+    ARRIVALS_MAX, ConnectionPool, EncodedRequest, Exchange, ExchangeOutcome, LoadTarget,
+};
+use crate::engine::load::workload::LoadWorkload;
+use crate::engine::load::{Driver, DueRequest, LatencyHistogram, Turn};
 
-/// A request from its plan to its end. Times count from the start of the run.
+/// A request from schedule to end. Times are relative to the start of the run.
 #[derive(Clone, Debug)]
-pub struct Record {
-    /// Which.
+pub struct TimedRequest {
     pub turn: Turn,
-    /// When it was to be sent. Latencies count from here.
+    /// Scheduled send time. Latencies count from here.
     pub planned: Duration,
-    /// From when on it could be sent: then, or when the cap left a place for it. What lies after it is the generator's own lag.
-    pub free: Duration,
-    /// Tokens that were asked for.
+    /// Earliest possible send time: the scheduled time, or the time at which a slot became free. Later delay is
+    /// generator lag.
+    pub eligible_at: Duration,
     pub max_tokens: u32,
-    /// Tokens of its prompt that should have been cached, where somebody keeps count.
+    /// Prompt tokens that should have been cached, if an expectation exists.
     pub expected: Option<u32>,
-    /// What happened.
     pub exchange: Exchange,
 }
 
-impl Record {
-    /// How late the generator was with it.
+impl TimedRequest {
+    /// Returns the generator lag of this request.
     pub fn lag(&self) -> Duration {
-        self.exchange.wrote.saturating_sub(self.free + self.exchange.waited)
+        self.exchange.wrote.saturating_sub(self.eligible_at + self.exchange.waited)
     }
 }
 
-/// What a run does right now, for who watches it from beside.
+/// Live counters of a run, for progress display.
 #[derive(Debug, Default)]
-pub struct Live {
-    /// Requests that were sent.
+pub struct LiveCounters {
     pub sent: AtomicU64,
-    /// Requests that ended, well or not.
+    /// Requests ended, including failed ones.
     pub ended: AtomicU64,
-    /// Tokens that arrived.
     pub tokens: AtomicU64,
 }
 
-/// Bounds of a run.
+/// Limits of a run.
 #[derive(Clone, Copy, Debug)]
-pub struct Bounds {
-    /// After this nothing more is sent; what is in flight is waited for.
+pub struct RunLimits {
+    /// After this time nothing more is sent. Requests in flight are awaited.
     pub duration: Duration,
-    /// Exchanges for which connections are open before the clock starts.
+    /// Number of concurrent exchanges for which connections are opened before the clock starts.
     pub connections: usize,
 }
 
-/// The generator's share of its processor is looked at so often.
+/// Interval at which the generator's CPU share is sampled.
 const SHARE_EVERY: Duration = Duration::from_secs(1);
 
-/// What all exchanges share.
-struct Shared<E: Env + Unpin> {
+/// State shared by all exchanges.
+struct RunContext<E: Env + Unpin> {
     env: E,
-    pool: Pool<E>,
+    pool: ConnectionPool<E>,
     start: Mono,
-    /// Gaps between tokens of answers that went well.
-    gaps: Mutex<Histogram>,
+    /// ITL of successful answers.
+    gaps: Mutex<LatencyHistogram>,
     retried: AtomicU64,
-    live: Arc<Live>,
+    live: Arc<LiveCounters>,
 }
 
-impl<E: Env + Unpin> Shared<E> {
+impl<E: Env + Unpin> RunContext<E> {
     fn now(&self) -> Duration {
         self.env.now().since(self.start)
     }
 
-    /// One exchange, and another after each answer that asks to come again later, as far as that is wanted.
-    async fn exchange(&self, asking: Asking) -> Exchange {
+    /// Performs one exchange, and repeats it after a busy response with `Retry-After`, up to the configured number of
+    /// retries.
+    async fn exchange(&self, asking: EncodedRequest) -> Exchange {
         let begun = self.now();
         let limits = self.pool.target().limits;
         let mut left = limits.busy_retries;
@@ -89,7 +88,7 @@ impl<E: Env + Unpin> Shared<E> {
             let again = self.now();
             let mut exchange = self.once(asking.clone(), again).await;
             exchange.waited = again.saturating_sub(begun);
-            let Outcome::Status { status: 429 | 503, retry_after: Some(wait), .. } = exchange.outcome else {
+            let ExchangeOutcome::Status { status: 429 | 503, retry_after: Some(wait), .. } = exchange.outcome else {
                 return exchange;
             };
             if left == 0 || self.now().saturating_sub(begun).saturating_add(wait) > limits.whole {
@@ -101,10 +100,10 @@ impl<E: Env + Unpin> Shared<E> {
         }
     }
 
-    async fn once(&self, asking: Asking, begun: Duration) -> Exchange {
-        // Arrivals that the exchange does not keep, since they are too many.
+    async fn once(&self, asking: EncodedRequest, begun: Duration) -> Exchange {
+        // Gaps beyond the first `ARRIVALS_MAX` frames, whose arrivals the exchange does not store.
         let (mut frames, mut last, mut beyond) = (0, Duration::ZERO, None);
-        let told = |arrival: Arrival| {
+        let on_record = |arrival: TokenArrival| {
             self.live.tokens.fetch_add(u64::from(arrival.tokens), Ordering::Relaxed);
             frames += 1;
             if frames > ARRIVALS_MAX {
@@ -112,9 +111,9 @@ impl<E: Env + Unpin> Shared<E> {
             }
             last = arrival.at;
         };
-        let exchange = self.pool.exchange(asking, begun, told).await;
-        // Only now it is known whether it went well. All other times are of answers that did.
-        if exchange.outcome == Outcome::Ok {
+        let exchange = self.pool.exchange(asking, begun, on_record).await;
+        // Gaps count only for successful answers, like all other times.
+        if exchange.outcome == ExchangeOutcome::Ok {
             let mut gaps = self.gaps.lock().unwrap_or_else(PoisonError::into_inner);
             exchange.arrivals.windows(2).for_each(|two| gap(&mut gaps, two[0].at, two[1]));
             beyond.iter().for_each(|beyond| gaps.add(beyond));
@@ -122,42 +121,42 @@ impl<E: Env + Unpin> Shared<E> {
         exchange
     }
 
-    /// One exchange from its beginning to its end. One that panics is a failed request, since the run would wait for it for ever.
-    async fn whole(&self, asking: Asking) -> Exchange {
+    /// Performs one exchange. A panic becomes a failed request, because the run would otherwise wait for it forever.
+    async fn whole(&self, asking: EncodedRequest) -> Exchange {
         let begun = self.now();
         let asked = AssertUnwindSafe(self.exchange(asking)).catch_unwind().await;
         asked.unwrap_or_else(|panic| {
             let mut exchange = Exchange::without_connection(begun, self.now(), String::new());
-            exchange.outcome = Outcome::Bug(words(panic.as_ref()));
+            exchange.outcome = ExchangeOutcome::Bug(panic_message(panic.as_ref()));
             exchange
         })
     }
 }
 
-/// What a panic says.
-fn words(panic: &(dyn Any + Send)) -> String {
+/// Returns the message of a panic.
+fn panic_message(panic: &(dyn Any + Send)) -> String {
     let said = panic.downcast_ref::<&str>().copied().or(panic.downcast_ref::<String>().map(String::as_str));
-    said.unwrap_or("a panic that says nothing").to_owned()
+    said.unwrap_or("panic without a message").to_owned()
 }
 
-/// Count the gap between the tokens that came at `last` and the next.
-fn gap(gaps: &mut Histogram, last: Duration, next: Arrival) {
-    // Tokens that came together share the gap before them.
+/// Counts the gap between `last` and the arrival of the next tokens.
+fn gap(gaps: &mut LatencyHistogram, last: Duration, next: TokenArrival) {
+    // Tokens that arrive together share the gap before them.
     gaps.record(next.at.saturating_sub(last) / next.tokens, next.tokens);
 }
 
-/// At so many reads a second and more, they are done in batches.
+/// From this number of reads per second on, reads are batched.
 const BATCH_FROM: f64 = 4_000.0;
-/// One batch comes so long after the other.
+/// Interval between two batches.
 const BATCH_EVERY: Duration = Duration::from_millis(1);
-/// Whether batches are worth their while is decided so often.
+/// Interval at which batching is reconsidered.
 const BATCH_DECISION: Duration = Duration::from_millis(20);
 
-/// Read in batches while much comes in. A thread that waits for each frame of hundreds of streams goes to sleep and is woken for nearly
-/// each, which costs as much as reading it. Where the system notes arrivals, tokens keep their times however late they are read; what
-/// is to be sent leaves at most [`BATCH_EVERY`] later, and that is part of the lag that is told.
-async fn batches<E: Env + Unpin>(shared: Arc<Shared<E>>) {
-    let reads = || (shared.env.now(), shared.pool.noted());
+/// Batches reads under high load. A thread that waits for each frame of hundreds of streams sleeps and wakes for
+/// nearly every frame, which costs as much as reading it. Tokens keep their arrival times where the kernel timestamps
+/// them. Requests leave up to [`BATCH_EVERY`] later, and that delay is part of the reported lag.
+async fn batches<E: Env + Unpin>(shared: Arc<RunContext<E>>) {
+    let reads = || (shared.env.now(), shared.pool.timestamped_reads());
     let many = |(then, before): (Mono, u64)| {
         let (now, after) = reads();
         (after - before) as f64 > now.since(then).as_secs_f64() * BATCH_FROM
@@ -170,7 +169,7 @@ async fn batches<E: Env + Unpin>(shared: Arc<Shared<E>>) {
             let before = reads();
             while shared.env.now().since(before.0) < BATCH_DECISION {
                 shared.env.pause_thread(BATCH_EVERY);
-                // All that became ready meanwhile goes before.
+                // Let all tasks run that became ready meanwhile.
                 tokio::task::yield_now().await;
             }
             busy = many(before);
@@ -178,51 +177,50 @@ async fn batches<E: Env + Unpin>(shared: Arc<Shared<E>>) {
     }
 }
 
-/// What a run leaves beside its records.
+/// Results of a run beside its records.
 #[derive(Clone, Debug, Default)]
-pub struct Ran {
-    /// Gaps between the tokens of an answer, of answers that went well.
-    pub gaps: Histogram,
-    /// From the start to the end of the last exchange.
+pub struct RunStats {
+    /// ITL of successful answers.
+    pub gaps: LatencyHistogram,
+    /// Time from the start to the end of the last exchange.
     pub took: Duration,
-    /// Requests that were in flight when the run was broken off.
+    /// Requests in flight when the run was aborted.
     pub unfinished: u64,
-    /// Was it told to stop?
+    /// Whether a stop signal ended the run.
     pub stopped: bool,
-    /// When its clock started.
+    /// Start time of the run.
     pub started: Mono,
-    /// Requests that were sent once more, since their kept connection turned out to have been closed while it was idle.
+    /// Requests sent again because their idle connection had been closed.
     pub resent: u64,
-    /// Answers of a busy server after which the request was sent again.
+    /// Requests retried after a busy response.
     pub retried: u64,
-    /// Requests that a panic here broke off: bugs of mcctl.
+    /// Requests aborted by a panic in mcctl.
     pub bugs: u64,
-    /// Connections that were opened.
     pub connections: u64,
-    /// How long what came in had lain unread: it does not change the times of tokens where the system notes their arrival, and tells how
-    /// far behind the generator was.
-    pub delays: Histogram,
-    /// The share of its processor that the generator used in its busiest second; `None` where that is not known.
+    /// Client read delay: how long bytes stayed unread. Token times are unaffected where the kernel timestamps
+    /// arrivals. It shows how far behind the generator was.
+    pub delays: LatencyHistogram,
+    /// The generator's CPU share in its busiest second. `None` if unknown.
     pub share: Option<f64>,
 }
 
-/// The generator's share of its processor.
-struct Share {
+/// Samples the generator's CPU share.
+struct CpuShare {
     since: Mono,
     used: Option<Duration>,
     most: Option<f64>,
 }
 
-impl Share {
-    fn new<E: Env>(env: &E) -> Share {
-        Share { since: env.now(), used: env.thread_cpu(), most: None }
+impl CpuShare {
+    fn new<E: Env>(env: &E) -> CpuShare {
+        CpuShare { since: env.now(), used: env.thread_cpu(), most: None }
     }
 
-    /// Look at it, if it is time or the run is `over`.
-    fn look<E: Env>(&mut self, env: &E, over: bool) {
+    /// Takes a sample if it is time, or if the run is `over`.
+    fn sample<E: Env>(&mut self, env: &E, over: bool) {
         let now = env.now();
         let passed = now.since(self.since);
-        // The end of a run counts unless it is too short to tell anything.
+        // The last interval counts unless it is too short to be meaningful.
         if passed < SHARE_EVERY && !(over && (self.most.is_none() || passed >= SHARE_EVERY / 4)) {
             return;
         }
@@ -237,46 +235,49 @@ impl Share {
     }
 }
 
-/// Run `driver` over `workload` against `target`, and tell every record to `told`. When `stop` comes, nothing more is sent; when it
-/// comes again, what is in flight is given up.
-#[expect(clippy::too_many_arguments, reason = "each is another thing of the caller's")]
+/// Runs `driver` over `workload` against `target`, and passes every record to `on_record`. On the first `stop`,
+/// nothing more is sent. On the second, requests in flight are aborted.
+#[expect(clippy::too_many_arguments, reason = "independent inputs of the caller")]
 pub async fn run<E: Env + Unpin>(
     env: E,
-    target: Target,
-    workload: &mut (dyn Workload + Send),
+    target: LoadTarget,
+    workload: &mut (dyn LoadWorkload + Send),
     mut driver: Driver,
-    bounds: Bounds,
-    live: Arc<Live>,
+    bounds: RunLimits,
+    live: Arc<LiveCounters>,
     stop: &mut mpsc::Receiver<()>,
-    mut told: impl FnMut(Record),
-) -> Ran {
-    // Connections are there when the clock starts, and so is what is to be sent at once.
-    let mut pool = Pool::open(env.clone(), target, bounds.connections).await;
-    let mut ready: Vec<Ready> = driver.due(Duration::ZERO).into_iter().map(|s| Ready::of(s, workload, &pool)).collect();
-    let start = pool.starts();
+    mut on_record: impl FnMut(TimedRequest),
+) -> RunStats {
+    // Connections are open and the first requests are built before the clock starts.
+    let mut pool = ConnectionPool::open(env.clone(), target, bounds.connections).await;
+    let mut ready: Vec<PreparedRequest> =
+        driver.due(Duration::ZERO).into_iter().map(|s| PreparedRequest::of(s, workload, &pool)).collect();
+    let start = pool.start_clock();
     let (gaps, retried) = (Mutex::default(), AtomicU64::new(0));
-    let shared = Arc::new(Shared { env: env.clone(), pool, start, gaps, retried, live });
-    // With threads beside this one, one that pauses would hold up what the others could do.
+    let shared = Arc::new(RunContext { env: env.clone(), pool, start, gaps, retried, live });
+    // On a multi-threaded runtime, pausing this thread would block others.
     let alone = Handle::current().runtime_flavor() == RuntimeFlavor::CurrentThread;
     let batches = alone.then(|| tokio::spawn(batches(Arc::clone(&shared))));
-    let (ended, mut ends) = mpsc::unbounded_channel::<Record>();
+    let (ended, mut ends) = mpsc::unbounded_channel::<TimedRequest>();
     let mut last_end = Duration::ZERO;
     let (mut stopped, mut bugs) = (false, 0);
-    let mut share = Share::new(&env);
+    let mut share = CpuShare::new(&env);
     while !driver.is_over() {
-        share.look(&env, false);
+        share.sample(&env, false);
         let now = shared.now();
         if now >= bounds.duration {
             driver.stop();
         }
-        ready.extend(driver.due(now).into_iter().map(|start| Ready::of(start, workload, &shared.pool)));
-        for Ready { start: Start { turn, planned, free }, max_tokens, expected, asking } in ready.drain(..) {
+        ready.extend(driver.due(now).into_iter().map(|start| PreparedRequest::of(start, workload, &shared.pool)));
+        for PreparedRequest { start: DueRequest { turn, planned, eligible_at }, max_tokens, expected, asking } in
+            ready.drain(..)
+        {
             shared.live.sent.fetch_add(1, Ordering::Relaxed);
             let (shared, ended) = (Arc::clone(&shared), ended.clone());
             tokio::spawn(async move {
                 let exchange = shared.whole(asking).await;
-                // Nobody listens any more when the run was broken off.
-                let _ = ended.send(Record { turn, planned, free, max_tokens, expected, exchange });
+                // The receiver is gone if the run was aborted.
+                let _ = ended.send(TimedRequest { turn, planned, eligible_at, max_tokens, expected, exchange });
             });
         }
         let wake = driver.wake().unwrap_or(bounds.duration).min(bounds.duration);
@@ -294,24 +295,24 @@ pub async fn run<E: Env + Unpin>(
         };
         while let Some(one) = record {
             last_end = last_end.max(one.exchange.end);
-            let well = one.exchange.outcome == Outcome::Ok;
-            bugs += u64::from(matches!(one.exchange.outcome, Outcome::Bug(_)));
+            let well = one.exchange.outcome == ExchangeOutcome::Ok;
+            bugs += u64::from(matches!(one.exchange.outcome, ExchangeOutcome::Bug(_)));
             if well {
-                workload.heard(one.turn, &one.exchange.answer);
+                workload.on_response(one.turn, &one.exchange.answer);
             }
-            if driver.ended(one.turn, one.exchange.end, well) {
-                workload.over(one.turn);
+            if driver.finish(one.turn, one.exchange.end, well) {
+                workload.on_conversation_end(one.turn);
             }
             shared.live.ended.fetch_add(1, Ordering::Relaxed);
-            told(one);
+            on_record(one);
             record = ends.try_recv().ok();
         }
     }
     if let Some(batches) = batches {
         batches.abort();
     }
-    share.look(&env, true);
-    Ran {
+    share.sample(&env, true);
+    RunStats {
         gaps: shared.gaps.lock().unwrap_or_else(PoisonError::into_inner).clone(),
         took: last_end,
         unfinished: driver.in_flight() as u64,
@@ -326,17 +327,26 @@ pub async fn run<E: Env + Unpin>(
     }
 }
 
-/// A request that is made and not sent yet.
-struct Ready {
-    start: Start,
+/// A request that is built but not sent yet.
+struct PreparedRequest {
+    start: DueRequest,
     max_tokens: u32,
     expected: Option<u32>,
-    asking: Asking,
+    asking: EncodedRequest,
 }
 
-impl Ready {
-    fn of<E: Env + Unpin>(start: Start, workload: &mut (dyn Workload + Send), pool: &Pool<E>) -> Ready {
-        let ask = workload.ask(start.turn);
-        Ready { start, max_tokens: ask.max_tokens, expected: ask.expected, asking: pool.target().asking(&ask) }
+impl PreparedRequest {
+    fn of<E: Env + Unpin>(
+        start: DueRequest,
+        workload: &mut (dyn LoadWorkload + Send),
+        pool: &ConnectionPool<E>,
+    ) -> PreparedRequest {
+        let ask = workload.request(start.turn);
+        PreparedRequest {
+            start,
+            max_tokens: ask.max_tokens,
+            expected: ask.expected,
+            asking: pool.target().encode(&ask),
+        }
     }
 }

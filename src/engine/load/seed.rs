@@ -1,17 +1,18 @@
-//! One number from which all randomness of a run comes.
+//! The seed of a run, from which all randomness derives.
 
 use rand::SeedableRng;
 use rand_chacha::ChaCha8Rng;
 
-/// The seed of a run. Every use takes its own generator by name and index, so that one more draw in one place changes nothing in
-/// another, and a conversation is the same whatever came before it.
+/// The seed of a run. Every consumer gets its own generator, keyed by name and index. An extra draw in one place
+/// therefore changes nothing elsewhere, and a conversation does not depend on the ones before it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Seed(pub u64);
 
 impl Seed {
-    /// The generator for `purpose`, number `index`. ChaCha with 8 rounds: the same on every machine and in every release.
+    /// Returns the generator for `purpose` and `index`: ChaCha with 8 rounds, which is identical on every machine and
+    /// in every release.
     pub fn generator(self, purpose: &str, index: u64) -> ChaCha8Rng {
-        // FNV-1a: a key for the purpose, no more.
+        // FNV-1a, used only to derive a key from the purpose.
         let key = purpose
             .bytes()
             .fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3));
@@ -30,7 +31,7 @@ mod tests {
     use rand::RngCore;
 
     #[test]
-    fn a_generator_depends_on_seed_purpose_and_index_and_on_nothing_else() {
+    fn generator_depends_only_on_seed_purpose_and_index() {
         let draw = |seed: u64, purpose: &str, index| Seed(seed).generator(purpose, index).next_u64();
         assert_eq!(draw(1, "arrivals", 0), draw(1, "arrivals", 0));
         let all = [draw(1, "arrivals", 0), draw(2, "arrivals", 0), draw(1, "lengths", 0), draw(1, "arrivals", 1)];
@@ -39,7 +40,7 @@ mod tests {
     }
 
     #[test]
-    fn the_numbers_of_a_seed_never_change() {
+    fn numbers_of_a_seed_never_change() {
         let mut generator = Seed(43).generator("arrivals", 7);
         assert_eq!([generator.next_u32(), generator.next_u32()], [2_080_963_664, 819_814_773]);
     }

@@ -1,15 +1,15 @@
-//! How far the mean of a few values may be off: quantiles of Student's law.
+//! Quantiles of Student's t-distribution, for confidence intervals of means of small samples.
 
-/// From this many degrees of freedom on it is taken for the normal law.
+/// From this many degrees of freedom on, the normal distribution is used.
 const MANY: u32 = 2_000;
 
-/// The chance that a Student variable of `freedom` degrees lies within `-t..t`: the finite sums of Abramowitz and Stegun, 26.7.3 and
-/// 26.7.4.
+/// The probability that a Student variable with `freedom` degrees of freedom lies within `-t..t`, by the finite sums
+/// of Abramowitz and Stegun, 26.7.3 and 26.7.4.
 fn within(t: f64, freedom: u32) -> f64 {
     let theta = (t / f64::from(freedom).sqrt()).atan();
     let (sin, cos) = theta.sin_cos();
     let odd = freedom % 2 == 1;
-    // The sum's terms: each is the one before it by cos^2 * (k-1)/k.
+    // Each term is the previous one times cos^2 * (k-1)/k.
     let (mut term, mut sum) = if odd { (cos, cos) } else { (1.0, 1.0) };
     let mut k = if odd { 3 } else { 2 };
     while k <= freedom.saturating_sub(2) {
@@ -24,7 +24,8 @@ fn within(t: f64, freedom: u32) -> f64 {
     }
 }
 
-/// The bound `t` with a share `level` of the law of `freedom` degrees (at least one) within `-t..t`.
+/// Returns the bound `t` such that a share `level` of the t-distribution with `freedom` (at least 1) degrees of
+/// freedom lies within `-t..t`.
 pub(super) fn bound(level: f64, freedom: u32) -> f64 {
     let freedom = freedom.clamp(1, MANY);
     let (mut low, mut high) = (0.0, 1.0);
@@ -42,7 +43,7 @@ pub(super) fn bound(level: f64, freedom: u32) -> f64 {
     high
 }
 
-/// The same of the normal law.
+/// The same bound for the normal distribution.
 pub(super) fn normal(level: f64) -> f64 {
     bound(level, MANY)
 }
@@ -52,7 +53,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_bounds_are_those_of_the_tables() {
+    fn bounds_match_the_published_tables() {
         let table = [
             (0.95, 1, 12.706),
             (0.95, 2, 4.303),

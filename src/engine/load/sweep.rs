@@ -1,22 +1,22 @@
-//! The same load at rising rates, or with rising numbers in flight: where more load brings nothing but waiting, and how much of it still
-//! meets the limits.
+//! Load sweep: the same workload at increasing rates or concurrency. Finds where more load only adds queueing, and
+//! the highest load that still meets the limits.
 
 use std::str::FromStr;
 
-/// Values of a sweep, at most.
+/// Maximum number of values in a sweep.
 pub const VALUES_MAX: usize = 1_000;
 
-/// Rising values above zero: `1,2,4`, or `FROM:TO:STEP` with both ends.
+/// Increasing values above zero: `1,2,4`, or `FROM:TO:STEP` with both ends included.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Values(Vec<f64>);
 
-/// A text is no list of values.
+/// A text that is not a list of sweep values.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("'{0}' is no sweep: write numbers above 0 as A,B,C or FROM:TO:STEP, at most {VALUES_MAX} of them")]
+#[error("invalid sweep '{0}': expected numbers above 0 as A,B,C or FROM:TO:STEP, at most {VALUES_MAX} of them")]
 pub struct ParseValuesError(pub String);
 
 impl Values {
-    /// The values, in rising order, each once.
+    /// Returns the values in increasing order, without duplicates.
     pub fn get(&self) -> &[f64] {
         &self.0
     }
@@ -31,7 +31,7 @@ impl FromStr for Values {
         let parts = |at: char| text.split(at).map(number).collect::<Option<Vec<f64>>>().ok_or_else(wrong);
         let mut values = if text.contains(':') {
             let [from, to, step] = parts(':')?[..] else { return Err(wrong()) };
-            // The end belongs to it even if the steps do not add up to it exactly.
+            // The end is included even if rounding leaves the last step slightly off.
             let steps = ((to - from) / step + 1e-9).floor();
             if !(0.0..VALUES_MAX as f64).contains(&steps) {
                 return Err(wrong());
@@ -46,40 +46,40 @@ impl FromStr for Values {
     }
 }
 
-/// What a value brought.
+/// The result of one value of a sweep.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Point {
-    /// The load that was asked for.
+pub struct SweepPoint {
+    /// Offered load: request rate or concurrency.
     pub load: f64,
-    /// Tokens per second, in and out.
+    /// Input plus output tokens per second.
     pub throughput: f64,
-    /// Mean time of a whole answer from its plan.
+    /// Mean E2E latency from the scheduled send time.
     pub latency: f64,
-    /// Did it meet the limits? `None` without limits.
+    /// Whether all limits were met. `None` without limits.
     pub meets: Option<bool>,
 }
 
-/// A load brings its share while the throughput grows at least as this power of it.
+/// A higher load pays off while throughput grows at least with this power of the load.
 const SHARE: f64 = 0.5;
 
-/// The knee of `points` (in rising order of load): the first of them after which no greater load brings half of its share, which is
-/// when throughput grows less than with the square root of the load, and answers take longer instead. `None` while the last
-/// value still pays.
-pub fn knee(points: &[Point]) -> Option<usize> {
+/// Returns the index of the knee of `points`, which are in increasing order of load. The knee is the first point
+/// after which no higher load pays off: throughput grows by less than the square root of the load while latency
+/// grows. `None` if the last value still pays off.
+pub fn knee(points: &[SweepPoint]) -> Option<usize> {
     (0..points.len().saturating_sub(1)).find(|at| {
         let (here, after) = (&points[*at], &points[at + 1..]);
-        let pays = |there: &Point| there.throughput >= here.throughput * (there.load / here.load).powf(SHARE);
+        let pays = |there: &SweepPoint| there.throughput >= here.throughput * (there.load / here.load).powf(SHARE);
         !after.iter().any(pays) && after.iter().all(|there| there.latency > here.latency)
     })
 }
 
-/// The greatest load up to which every one met the limits.
-pub fn highest_that_meets(points: &[Point]) -> Option<usize> {
+/// Returns the index of the highest load up to which every load met the limits.
+pub fn highest_that_meets(points: &[SweepPoint]) -> Option<usize> {
     points.iter().take_while(|point| point.meets == Some(true)).count().checked_sub(1)
 }
 
-/// Have two values in a row failed the limits? Then more of them would as well.
-pub fn is_settled(points: &[Point]) -> bool {
+/// Whether the last two values missed the limits, so that higher loads need not be run.
+pub fn is_settled(points: &[SweepPoint]) -> bool {
     points.iter().rev().take(2).filter(|point| point.meets == Some(false)).count() == 2
 }
 
@@ -87,9 +87,9 @@ pub fn is_settled(points: &[Point]) -> bool {
 mod tests {
     use super::*;
 
-    fn points(of: &[(f64, f64, f64)]) -> Vec<Point> {
+    fn points(of: &[(f64, f64, f64)]) -> Vec<SweepPoint> {
         of.iter()
-            .map(|(load, throughput, latency)| Point {
+            .map(|(load, throughput, latency)| SweepPoint {
                 load: *load,
                 throughput: *throughput,
                 latency: *latency,
@@ -99,23 +99,23 @@ mod tests {
     }
 
     #[test]
-    fn the_knee_is_where_more_load_brings_waiting_instead_of_tokens() {
+    fn knee_is_where_more_load_only_adds_waiting() {
         let saturated =
             points(&[(1.0, 100.0, 1.0), (2.0, 198.0, 1.1), (4.0, 380.0, 1.4), (8.0, 420.0, 4.0), (16.0, 425.0, 30.0)]);
         assert_eq!(knee(&saturated), Some(2));
         assert_eq!(knee(&saturated[..3]), None, "it still pays");
-        // A dip in the middle is no knee when more load brings more after all.
+        // A dip in the middle is not a knee if a higher load gains throughput again.
         let dip = points(&[(1.0, 100.0, 1.0), (2.0, 120.0, 1.3), (4.0, 390.0, 1.4)]);
         assert_eq!(knee(&dip), None);
-        // Throughput that stands still from the first on: the first was enough.
+        // Throughput is flat from the first value on, so the first value was enough.
         assert_eq!(knee(&points(&[(1.0, 400.0, 3.0), (2.0, 405.0, 9.0)])), Some(0));
         assert_eq!((knee(&[]), knee(&points(&[(1.0, 1.0, 1.0)]))), (None, None));
     }
 
     #[test]
-    fn the_highest_that_meets_has_no_failure_below_it_and_two_failures_settle_it() {
-        let meets = |list: &[bool]| -> Vec<Point> {
-            let point = |(i, meets): (usize, &bool)| Point {
+    fn highest_that_meets_stops_at_the_first_failure_and_two_settle() {
+        let meets = |list: &[bool]| -> Vec<SweepPoint> {
+            let point = |(i, meets): (usize, &bool)| SweepPoint {
                 load: i as f64 + 1.0,
                 throughput: 1.0,
                 latency: 1.0,
@@ -133,7 +133,7 @@ mod tests {
     }
 
     #[test]
-    fn lists_and_ranges_are_read_and_nonsense_is_refused() {
+    fn lists_and_ranges_parse_and_invalid_texts_are_refused() {
         let read = |text: &str| text.parse::<Values>().map(|values| values.get().to_vec());
         assert_eq!(read("4,1,2,2"), Ok(vec![1.0, 2.0, 4.0]));
         assert_eq!(read("0.1:0.3:0.1").expect("a range").len(), 3);

@@ -1,15 +1,20 @@
-//! The master's admin HTTP surface: what probes, Prometheus, SGLang and people look at. One route changes something:
-//! `POST /api/v1/remove_all`.
+//! The master's admin HTTP API for probes, Prometheus, SGLang and operators. Only `POST /api/v1/remove_all` changes the state.
 //!
-//! Routes, texts and status codes are those of mooncake_master 0.3.13 (captured; `fixtures/http/admin.txt`). Beyond it: `/ready`, which
-//! is 200 only while clients are answered; `/health` is 503 while RPC worker threads are stuck (upstream's is always 200);
-//! `/api/v1/mcctl/discovery`, which names the metadata mode of the nodes; `/version` and `/`, a list of routes; HEAD; `/query_key`
-//! decodes its key, and grants no lease; long lists are sent page by page, so that the state is never held for the length of a list.
+//! Routes, texts and status codes are those of mooncake_master 0.3.13 (captured; `fixtures/http/admin.txt`). Differences:
+//!
+//! * `/ready` returns 200 only while clients are answered.
+//! * `/health` returns 503 while RPC worker threads are stuck; upstream's always returns 200.
+//! * `/api/v1/mcctl/discovery` names the metadata mode of the nodes.
+//! * `/version`, and `/` with a list of routes; HEAD.
+//! * `/query_key` decodes its key, and grants no lease.
+//! * Long lists are sent page by page, so that the state is not held for the length of a list.
+//!
 //! Upstream's routes for drain jobs and tenant quotas are not implemented.
 
 use std::collections::{BTreeMap, HashSet};
 use std::fmt::Write;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::time::Duration;
 
 use bytes::Bytes;
 use serde::Serialize;
@@ -17,26 +22,26 @@ use serde::Serialize;
 use crate::engine::base::{ErrorCode, HostPort};
 use crate::engine::env::Env;
 use crate::engine::http::{
-    self, BindError, Body, Handler, Limits, Method, OTHER_ROUTE, Request, Requests, Response, Running, StatusCode,
-    answer, decode, no_such_route,
+    self, BindError, Handler, HttpLimits, HttpRequest, HttpServer, Method, OTHER_ROUTE, Requests, Response,
+    ResponseBody, StatusCode, answer, decode, no_such_route,
 };
 use crate::engine::master::announcer::Announcer;
-use crate::engine::master::metrics::{SegmentUse, exposition};
-use crate::engine::master::summary::{PERIOD, Readings};
+use crate::engine::master::metrics::{SegmentUsage, exposition};
+use crate::engine::master::summary::{CounterHistory, PERIOD};
 use crate::engine::master::view::{AdminView, ReplicaView, SegmentView, segment_status_name};
 use crate::engine::metadata::discovery;
 
-/// The admin surface of one master.
-pub struct Admin<E> {
+/// The admin API of one master.
+pub struct AdminApi<E> {
     env: E,
     view: Arc<dyn AdminView>,
-    readings: Mutex<Readings>,
+    readings: Mutex<CounterHistory>,
     announcer: Option<Announcer<E>>,
     requests: Arc<Requests>,
     more_metrics: OnceLock<fn() -> String>,
 }
 
-/// Every route, for its metric and for `/`.
+/// All routes, for the request metrics and for `/`.
 const ROUTES: &[&str] = &[
     "/",
     "/metrics",
@@ -57,40 +62,46 @@ const ROUTES: &[&str] = &[
     "/api/v1/remove_all",
     "/kv_events/status",
     discovery::ROUTE,
+    CLIENTS_ROUTE,
 ];
 
-impl<E: Env> Admin<E> {
-    /// The surface over `view`.
-    pub fn new(env: E, view: Arc<dyn AdminView>) -> Arc<Admin<E>> {
-        Admin::announcing(env, view, None)
+/// Route that reports the last heartbeat of each client with a mounted segment.
+pub const CLIENTS_ROUTE: &str = "/api/v1/mcctl/clients";
+/// Value of `schema` in the response of [`CLIENTS_ROUTE`].
+pub const CLIENTS_SCHEMA: &str = "mcctl.clients/1";
+
+impl<E: Env> AdminApi<E> {
+    /// An admin API over `view`.
+    pub fn new(env: E, view: Arc<dyn AdminView>) -> Arc<AdminApi<E>> {
+        AdminApi::announcing(env, view, None)
     }
 
-    /// The surface over `view`, with [`discovery::ROUTE`] if there is an `announcer`.
-    pub fn announcing(env: E, view: Arc<dyn AdminView>, announcer: Option<Announcer<E>>) -> Arc<Admin<E>> {
-        let readings = Mutex::new(Readings::starting(env.now()));
+    /// An admin API over `view`, with [`discovery::ROUTE`] if an `announcer` is given.
+    pub fn announcing(env: E, view: Arc<dyn AdminView>, announcer: Option<Announcer<E>>) -> Arc<AdminApi<E>> {
+        let readings = Mutex::new(CounterHistory::starting(env.now()));
         let (requests, more_metrics) = (Arc::default(), OnceLock::new());
-        Arc::new(Admin { env, view, readings, announcer, requests, more_metrics })
+        Arc::new(AdminApi { env, view, readings, announcer, requests, more_metrics })
     }
 
-    /// Append what `more` gives to `/metrics`. The first call counts.
+    /// Appends the output of `more` to `/metrics`. Only the first call has an effect.
     pub fn append_metrics(&self, more: fn() -> String) {
         let _ = self.more_metrics.set(more);
     }
 
-    /// The counts of its HTTP requests, in which other servers of the process may count theirs.
+    /// The HTTP request counts. Other servers of the process may share them.
     pub fn http_requests(&self) -> &Arc<Requests> {
         &self.requests
     }
 
-    /// Serve it at `at` (port 0 takes a free one).
+    /// Listens at `at`. Port 0 selects a free port.
     ///
     /// # Errors
-    /// [`BindError`] when the address cannot be taken.
-    pub async fn start(self: &Arc<Self>, at: &HostPort) -> Result<Running, BindError> {
-        http::start(self.env.clone(), at, Limits::SMALL, self.clone()).await
+    /// [`BindError`] if the address is not available.
+    pub async fn start(self: &Arc<Self>, at: &HostPort) -> Result<HttpServer, BindError> {
+        http::start(self.env.clone(), at, HttpLimits::SMALL, self.clone()).await
     }
 
-    /// Give `report` the summary line every ten seconds, for as long as it is polled.
+    /// Passes the summary line to `report` every ten seconds, as long as the future is polled.
     pub async fn report(&self, mut report: impl FnMut(&str) + Send) {
         loop {
             self.env.sleep(PERIOD).await;
@@ -98,9 +109,9 @@ impl<E: Env> Admin<E> {
         }
     }
 
-    /// The summary line of this moment.
+    /// The current summary line.
     pub fn summary(&self) -> String {
-        let (counters, gauges) = self.view.figures();
+        let (counters, gauges) = self.view.metrics();
         let now = self.env.now();
         let mut readings = self.readings.lock().unwrap_or_else(PoisonError::into_inner);
         let line = readings.line(now, &self.view.service(), &counters, &gauges);
@@ -109,7 +120,7 @@ impl<E: Env> Admin<E> {
     }
 }
 
-impl<E: Env> Handler for Admin<E> {
+impl<E: Env> Handler for AdminApi<E> {
     fn requests(&self) -> Option<&Requests> {
         Some(&self.requests)
     }
@@ -118,7 +129,7 @@ impl<E: Env> Handler for Admin<E> {
         ROUTES.iter().find(|route| **route == path).copied().unwrap_or(OTHER_ROUTE)
     }
 
-    async fn handle(&self, request: Request) -> Response {
+    async fn handle(&self, request: HttpRequest) -> Response {
         let service = self.view.service();
         let state = service.state;
         match (&request.method, request.path()) {
@@ -128,19 +139,19 @@ impl<E: Env> Handler for Admin<E> {
             (&Method::POST, "/api/v1/remove_all") => return not_serving(),
             _ => return no_such_route(),
         }
-        let stuck = self.view.stuck();
+        let stuck = self.view.stuck_for();
         match request.path() {
             "/metrics" => return text(StatusCode::OK, METRICS_TEXT, self.metrics()),
             "/metrics/summary" => return text(StatusCode::OK, METRICS_TEXT, self.summary()),
             "/health" => {
-                // Upstream always answers 200. Most probes read the status code only, and must notice stuck workers.
+                // Upstream always returns 200. Most probes check only the status code, and must notice stuck workers.
                 let (code, status) = match stuck {
                     None => (StatusCode::OK, "ok"),
                     Some(_) => (StatusCode::SERVICE_UNAVAILABLE, "stuck"),
                 };
                 return json(
                     code,
-                    &Health {
+                    &HealthBody {
                         status,
                         role: state.role(),
                         ha_state: state.name(),
@@ -164,14 +175,14 @@ impl<E: Env> Handler for Admin<E> {
             "/" => return text(StatusCode::OK, PLAIN_TEXT, ROUTES.join("\n") + "\n"),
             "/version" => {
                 let (version, mooncake) = (env!("CARGO_PKG_VERSION"), MOONCAKE_VERSION);
-                return json(StatusCode::OK, &Version { version, mooncake });
+                return json(StatusCode::OK, &VersionBody { version, mooncake });
             }
             "/role" => return text(StatusCode::OK, PLAIN_TEXT, state.role().into()),
             "/ha_status" => return text(StatusCode::OK, PLAIN_TEXT, state.name().into()),
             "/leader" => {
                 return json(
                     StatusCode::OK,
-                    &Leader {
+                    &LeaderBody {
                         present: service.leader.is_some(),
                         leader_address: service.leader.as_ref().map(|l| &*l.address),
                         view_version: service.leader.as_ref().map(|l| l.view_version),
@@ -180,15 +191,16 @@ impl<E: Env> Handler for Admin<E> {
             }
             _ => {}
         }
-        let route: fn(&Self, &Request) -> Response = match request.path() {
+        let route: fn(&Self, &HttpRequest) -> Response = match request.path() {
             "/get_all_keys" => |admin, _| admin.all_keys(),
             "/get_all_segments" => |admin, _| admin.all_segments(),
             "/get_segments_detail" => |admin, _| admin.segments_detail(),
-            "/query_segment" => Admin::query_segment,
-            "/query_key" => Admin::query_key,
-            "/batch_query_keys" => Admin::batch_query_keys,
-            "/api/v1/segments/status" => Admin::segment_status,
+            "/query_segment" => AdminApi::query_segment,
+            "/query_key" => AdminApi::query_key,
+            "/batch_query_keys" => AdminApi::batch_query_keys,
+            "/api/v1/segments/status" => AdminApi::segment_status,
             "/kv_events/status" => |_, _| answer(StatusCode::OK, JSON, NO_KV_EVENTS),
+            CLIENTS_ROUTE => |admin, _| admin.clients(),
             _ => return no_such_route(),
         };
         if !state.is_serving() {
@@ -198,10 +210,10 @@ impl<E: Env> Handler for Admin<E> {
     }
 }
 
-impl<E: Env> Admin<E> {
+impl<E: Env> AdminApi<E> {
     fn metrics(&self) -> String {
-        let (counters, gauges) = self.view.figures();
-        let mut by_name = BTreeMap::<String, SegmentUse>::new();
+        let (counters, gauges) = self.view.metrics();
+        let mut by_name = BTreeMap::<String, SegmentUsage>::new();
         self.each_segment(|segment| add_use(&mut by_name, &segment));
         let mut text = exposition(&counters, &gauges, by_name.iter().map(|(name, usage)| (&**name, usage)));
         text.push_str(&self.requests.exposition());
@@ -213,10 +225,26 @@ impl<E: Env> Admin<E> {
 
     fn announcement(&self) -> Response {
         let Some(announcer) = &self.announcer else { return no_such_route() };
-        // The first page is enough to see whether nodes use the embedded service.
+        // The first page is enough to find out whether nodes use the embedded service.
         let mut nodes = Vec::new();
         self.view.segments(0, SEGMENTS_PER_PAGE, &mut |segment| nodes.push(segment.endpoint.to_owned()));
         json(StatusCode::OK, &announcer.announcement(&nodes))
+    }
+
+    fn clients(&self) -> Response {
+        let mut heartbeats = BTreeMap::new();
+        let mut cursor = Some(0);
+        while let Some(at) = cursor {
+            cursor = self.view.heartbeats(at, SEGMENTS_PER_PAGE, &mut |client, age| {
+                heartbeats.insert(client.to_string(), age);
+            });
+        }
+        let milliseconds = |age: Duration| u64::try_from(age.as_millis()).unwrap_or(u64::MAX);
+        let clients = heartbeats
+            .into_iter()
+            .map(|(client_id, age)| ClientHeartbeat { client_id, last_heartbeat_ms: milliseconds(age) })
+            .collect();
+        json(StatusCode::OK, &ClientHeartbeats { schema: CLIENTS_SCHEMA, clients })
     }
 
     fn all_keys(&self) -> Response {
@@ -233,16 +261,16 @@ impl<E: Env> Admin<E> {
         let body = match page() {
             Some((first, false)) => {
                 let mut first = Some(first);
-                Body::paged(move || first.take().or_else(|| page().map(|(keys, _)| keys)))
+                ResponseBody::paged(move || first.take().or_else(|| page().map(|(keys, _)| keys)))
             }
-            whole => Body::from(whole.map(|(keys, _)| keys).unwrap_or_default()),
+            whole => ResponseBody::from(whole.map(|(keys, _)| keys).unwrap_or_default()),
         };
         answer(StatusCode::OK, METRICS_TEXT, body)
     }
 
-    /// Remove all objects, leased ones only with `?force=true`. Tenants share one store here, so `tenant_id` selects nothing, as
-    /// upstream without multi-tenancy. The walk goes on when the caller does not wait for its end.
-    async fn remove_all(&self, request: &Request) -> Response {
+    /// Removes all objects; leased ones only with `?force=true`. All tenants share one store, so `tenant_id` is ignored, as in upstream
+    /// without multi-tenancy. The walk continues even if the client disconnects.
+    async fn remove_all(&self, request: &HttpRequest) -> Response {
         let (view, force) = (self.view.clone(), request.param("force") == Some("true"));
         let walk = tokio::spawn(async move {
             let (mut removed, mut next) = view.remove_slice(None, force);
@@ -256,7 +284,7 @@ impl<E: Env> Admin<E> {
             removed
         });
         match walk.await {
-            Ok(removed_count) => json(StatusCode::OK, &Removed { success: true, removed_count }),
+            Ok(removed_count) => json(StatusCode::OK, &RemoveAllBody { success: true, removed_count }),
             Err(_) => failure(StatusCode::INTERNAL_SERVER_ERROR, ErrorCode::INTERNAL_ERROR, "INTERNAL_ERROR"),
         }
     }
@@ -272,10 +300,10 @@ impl<E: Env> Admin<E> {
 
     fn segments_detail(&self) -> Response {
         let mut details = Vec::new();
-        let mut by_name = BTreeMap::<String, SegmentUse>::new();
+        let mut by_name = BTreeMap::<String, SegmentUsage>::new();
         self.each_segment(|segment| {
             add_use(&mut by_name, &segment);
-            details.push(SegmentDetail {
+            details.push(SegmentDetailBody {
                 segment_name: segment.name.to_owned(),
                 segment_id: segment.id.to_string(),
                 client_id: segment.client.to_string(),
@@ -290,7 +318,7 @@ impl<E: Env> Admin<E> {
                 allocator_usage_percent: 0.0,
             });
         });
-        // Use is that of the name, as upstream says it: a client's several segments share one figure.
+        // As in upstream, usage is per name: the segments of one client share one value.
         for detail in &mut details {
             let Some(usage) = by_name.get(&detail.segment_name) else { continue };
             detail.allocator_used_bytes = usage.used_bytes;
@@ -299,12 +327,12 @@ impl<E: Env> Admin<E> {
                 detail.allocator_usage_percent = 100.0 * usage.used_bytes as f64 / usage.capacity_bytes as f64;
             }
         }
-        json(StatusCode::OK, &SegmentsDetail { total_segments: details.len(), segments: details })
+        json(StatusCode::OK, &SegmentsDetailBody { total_segments: details.len(), segments: details })
     }
 
-    fn query_segment(&self, request: &Request) -> Response {
+    fn query_segment(&self, request: &HttpRequest) -> Response {
         let name = decode(request.param("segment").unwrap_or_default());
-        let mut found = None::<SegmentUse>;
+        let mut found = None::<SegmentUsage>;
         self.each_segment(|segment| {
             if segment.name.as_bytes() == &*name {
                 let usage = found.get_or_insert_default();
@@ -316,12 +344,12 @@ impl<E: Env> Admin<E> {
             return text(StatusCode::INTERNAL_SERVER_ERROR, METRICS_TEXT, "Failed to query segment".into());
         };
         let name = String::from_utf8_lossy(&name);
-        let SegmentUse { used_bytes, capacity_bytes } = usage;
+        let SegmentUsage { used_bytes, capacity_bytes } = usage;
         let body = format!("{name}\nUsed(bytes): {used_bytes}\nCapacity(bytes) : {capacity_bytes}\n");
         text(StatusCode::OK, METRICS_TEXT, body)
     }
 
-    fn segment_status(&self, request: &Request) -> Response {
+    fn segment_status(&self, request: &HttpRequest) -> Response {
         let Some(name) = request.param("segment").filter(|name| !name.is_empty()) else {
             return failure(StatusCode::BAD_REQUEST, ErrorCode::INVALID_PARAMS, "Missing segment query parameter");
         };
@@ -337,7 +365,7 @@ impl<E: Env> Admin<E> {
         };
         json(
             StatusCode::OK,
-            &SegmentStatus {
+            &SegmentStatusBody {
                 success: true,
                 segment: &String::from_utf8_lossy(&name),
                 status,
@@ -348,29 +376,30 @@ impl<E: Env> Admin<E> {
         )
     }
 
-    fn query_key(&self, request: &Request) -> Response {
+    fn query_key(&self, request: &HttpRequest) -> Response {
         let key = decode(request.param("key").unwrap_or_default());
         match self.view.replicas(&key) {
-            Ok(replicas) => {
-                json(StatusCode::OK, &Found { success: true, data: replicas.iter().map(Replica::from).collect() })
-            }
+            Ok(replicas) => json(
+                StatusCode::OK,
+                &KeyReplicasBody { success: true, data: replicas.iter().map(ReplicaBody::from).collect() },
+            ),
             Err(code) => failure(StatusCode::NOT_FOUND, code, &name_of(code)),
         }
     }
 
-    /// Decoded first and split at commas then, as upstream does: a client that encodes the commas means them all the same.
-    fn batch_query_keys(&self, request: &Request) -> Response {
+    /// The query is decoded before it is split at commas, as in upstream. So encoded commas separate keys, too.
+    fn batch_query_keys(&self, request: &HttpRequest) -> Response {
         let keys = decode(request.param("keys").unwrap_or_default());
-        let mut seen = HashSet::<&[u8]>::new();
+        let mut unique = HashSet::<&[u8]>::new();
         let mut body = String::from("{\"success\":true,\"data\":{");
         for key in keys.split(|byte| *byte == b',').filter(|key| !key.is_empty()) {
-            if !seen.insert(key) {
+            if !unique.insert(key) {
                 continue;
             }
-            let comma = if seen.len() > 1 { "," } else { "" };
+            let comma = if unique.len() > 1 { "," } else { "" };
             let found = self.view.replicas(key);
-            let values = found.as_ref().ok().map(|found| found.iter().map(Replica::from).collect::<Vec<_>>());
-            let entry = BatchEntry {
+            let values = found.as_ref().ok().map(|found| found.iter().map(ReplicaBody::from).collect::<Vec<_>>());
+            let entry = BatchEntryBody {
                 ok: found.is_ok(),
                 error: found.as_ref().err().map(|code| name_of(*code)),
                 values,
@@ -380,14 +409,14 @@ impl<E: Env> Admin<E> {
             };
             let _ = write!(body, "{comma}{}:{}", to_json(&String::from_utf8_lossy(key)), to_json(&entry));
         }
-        if seen.is_empty() {
+        if unique.is_empty() {
             return answer(StatusCode::BAD_REQUEST, JSON, NO_KEYS);
         }
         body.push_str("}}");
         text(StatusCode::OK, JSON, body)
     }
 
-    /// Every mounted segment, a page at a time.
+    /// Visits every mounted segment, one page at a time.
     fn each_segment(&self, mut visit: impl FnMut(SegmentView<'_>)) {
         let mut cursor = Some(0);
         while let Some(at) = cursor {
@@ -396,9 +425,9 @@ impl<E: Env> Admin<E> {
     }
 }
 
-fn add_use(by_name: &mut BTreeMap<String, SegmentUse>, segment: &SegmentView<'_>) {
+fn add_use(by_name: &mut BTreeMap<String, SegmentUsage>, segment: &SegmentView<'_>) {
     if !by_name.contains_key(segment.name) {
-        by_name.insert(segment.name.to_owned(), SegmentUse::default());
+        by_name.insert(segment.name.to_owned(), SegmentUsage::default());
     }
     if let Some(usage) = by_name.get_mut(segment.name) {
         usage.used_bytes += segment.used_bytes;
@@ -419,10 +448,10 @@ fn to_json(value: &(impl Serialize + ?Sized)) -> String {
 }
 
 fn failure(status: StatusCode, code: ErrorCode, message: &str) -> Response {
-    json(status, &Failure { success: false, error_code: code.0, error_message: message })
+    json(status, &FailureBody { success: false, error_code: code.0, error_message: message })
 }
 
-/// What routes of the service plane answer on a master that does not serve.
+/// The answer to service routes on a master that is not serving.
 fn not_serving() -> Response {
     let code = ErrorCode::UNAVAILABLE_IN_CURRENT_MODE;
     failure(StatusCode::SERVICE_UNAVAILABLE, code, "service plane is not active")
@@ -433,7 +462,7 @@ fn name_of(code: ErrorCode) -> String {
 }
 
 #[derive(Serialize)]
-struct Health<'a> {
+struct HealthBody<'a> {
     status: &'a str,
     role: &'a str,
     ha_state: &'a str,
@@ -443,33 +472,33 @@ struct Health<'a> {
 }
 
 #[derive(Serialize)]
-struct Version<'a> {
+struct VersionBody<'a> {
     version: &'a str,
     mooncake: &'a str,
 }
 
 #[derive(Serialize)]
-struct Leader<'a> {
+struct LeaderBody<'a> {
     present: bool,
     leader_address: Option<&'a str>,
     view_version: Option<u64>,
 }
 
 #[derive(Serialize)]
-struct Failure<'a> {
+struct FailureBody<'a> {
     success: bool,
     error_code: i32,
     error_message: &'a str,
 }
 
 #[derive(Serialize)]
-struct SegmentsDetail {
+struct SegmentsDetailBody {
     total_segments: usize,
-    segments: Vec<SegmentDetail>,
+    segments: Vec<SegmentDetailBody>,
 }
 
 #[derive(Serialize)]
-struct SegmentDetail {
+struct SegmentDetailBody {
     segment_name: String,
     segment_id: String,
     client_id: String,
@@ -485,7 +514,7 @@ struct SegmentDetail {
 }
 
 #[derive(Serialize)]
-struct SegmentStatus<'a> {
+struct SegmentStatusBody<'a> {
     success: bool,
     segment: &'a str,
     status: i32,
@@ -495,39 +524,51 @@ struct SegmentStatus<'a> {
 }
 
 #[derive(Serialize)]
-struct Removed {
+struct ClientHeartbeats {
+    schema: &'static str,
+    clients: Vec<ClientHeartbeat>,
+}
+
+#[derive(Serialize)]
+struct ClientHeartbeat {
+    client_id: String,
+    last_heartbeat_ms: u64,
+}
+
+#[derive(Serialize)]
+struct RemoveAllBody {
     success: bool,
     removed_count: u64,
 }
 
 #[derive(Serialize)]
-struct Found<'a> {
+struct KeyReplicasBody<'a> {
     success: bool,
-    data: Vec<Replica<'a>>,
+    data: Vec<ReplicaBody<'a>>,
 }
 
-/// The last three are of kinds of replicas that are not here yet.
+/// The last three are for replica types that are not implemented yet.
 #[derive(Serialize)]
-struct BatchEntry<'a> {
+struct BatchEntryBody<'a> {
     ok: bool,
     error: Option<String>,
-    values: Option<Vec<Replica<'a>>>,
+    values: Option<Vec<ReplicaBody<'a>>>,
     disk_values: Option<()>,
     local_disk_values: Option<()>,
     nof_values: Option<()>,
 }
 
 #[derive(Serialize)]
-struct Replica<'a> {
+struct ReplicaBody<'a> {
     size_: u64,
     buffer_address_: u64,
     protocol_: &'a str,
     transport_endpoint_: &'a str,
 }
 
-impl<'a> From<&'a ReplicaView> for Replica<'a> {
-    fn from(replica: &'a ReplicaView) -> Replica<'a> {
-        Replica {
+impl<'a> From<&'a ReplicaView> for ReplicaBody<'a> {
+    fn from(replica: &'a ReplicaView) -> ReplicaBody<'a> {
+        ReplicaBody {
             size_: replica.bytes,
             buffer_address_: replica.address,
             protocol_: &replica.protocol,
@@ -536,7 +577,7 @@ impl<'a> From<&'a ReplicaView> for Replica<'a> {
     }
 }
 
-/// A number with at most six significant digits and no trailing zeros, as C++ streams write one.
+/// A number with at most six significant digits and no trailing zeros, as C++ streams print it.
 struct SixDigits(f64);
 
 impl std::fmt::Display for SixDigits {
@@ -547,15 +588,15 @@ impl std::fmt::Display for SixDigits {
     }
 }
 
-/// The release of Mooncake whose routes these are.
+/// The Mooncake release whose routes these are.
 const MOONCAKE_VERSION: &str = "0.3.13";
 const JSON: &str = "application/json; charset=utf-8";
 const PLAIN_TEXT: &str = "text/plain; charset=utf-8";
-/// What upstream says of all its other texts too.
+/// Upstream uses this content type for all its plain texts.
 const METRICS_TEXT: &str = "text/plain; version=0.0.4";
 const NO_KEYS: &str = "{\"success\":false,\"error\":\"No keys provided. Use ?keys=key1,key2,...\"}";
 const NO_KV_EVENTS: &str = "{\"enabled\":false,\"published_batches\":0,\"published_events\":0,\"dropped_events\":0,\"skipped_unparsed_keys\":0}";
-/// At 100 bytes a key, copying a page takes some tens of microseconds.
+/// Copying a page takes some tens of microseconds with keys of 100 bytes.
 const KEYS_PER_PAGE: usize = 512;
 const SEGMENTS_PER_PAGE: usize = 256;
 
@@ -564,7 +605,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_size_in_gib_has_six_digits_at_most() {
+    fn a_size_in_gib_has_at_most_six_digits() {
         for (bytes, text) in
             [(16u64 << 20, "0.015625"), (64 << 20, "0.0625"), (3_355_443_200, "3.125"), (1, "0.000000000931323")]
         {

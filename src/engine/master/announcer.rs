@@ -1,22 +1,22 @@
-//! What a master announces about itself and the metadata mode of its nodes, for clients that were given neither.
+//! What a master announces about itself and the metadata mode of its nodes, for clients that were configured with neither.
 
 use crate::engine::base::HostPort;
 use crate::engine::env::Env;
 use crate::engine::metadata::MetadataService;
 use crate::engine::metadata::discovery::{AnnouncedMode, Announcement, SCHEMA};
 
-/// Makes the [`Announcement`] of one master.
+/// Creates the [`Announcement`] of one master.
 #[derive(Debug)]
 pub struct Announcer<E> {
     /// RPC port of the master.
     pub rpc_port: u16,
-    /// The metadata service in the master's process, and the address it listens on.
+    /// The metadata service in the master's process, and its listen address.
     pub embedded: Option<(HostPort, MetadataService<E>)>,
 }
 
 impl<E: Env> Announcer<E> {
-    /// The announcement of a master whose nodes have the names `nodes`. The embedded service is announced if it has the record of one
-    /// of them, or if there are none yet: nodes need not use a service that runs.
+    /// The announcement of a master whose nodes have the names `nodes`. The embedded service is announced if it has a record of one of
+    /// them, or if there are no nodes yet. A running service is not necessarily the one that the nodes use.
     pub fn announcement(&self, nodes: &[String]) -> Announcement {
         let used =
             |service: &MetadataService<E>| nodes.is_empty() || nodes.iter().any(|node| service.has_segment(node));

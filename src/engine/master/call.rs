@@ -1,70 +1,66 @@
-//! Answers the RPC methods: arguments in, [`MasterState`] asked, figures counted, results out.
+//! Implements the RPC methods: calls [`MasterState`] with the arguments, updates the counters, and returns the results.
 //!
-//! A call holds the state once; a batch once per [`KEYS_PER_HOLD`] keys, and walks over all objects once per slice, so that others
-//! get in between. Tenants are accepted and ignored, as upstream does without multi-tenancy.
+//! A call holds the state once. A batch holds it once per [`KEYS_PER_HOLD`] keys, and a walk over all objects once per slice, so that
+//! other callers can proceed in between. Tenants are accepted and ignored, as upstream does without multi-tenancy.
 
 use bytes::Bytes;
 
 use crate::engine::base::{ClientId, ErrorCode, Mono, SegmentId, TaskId};
-use crate::engine::master::absent::Absent;
-use crate::engine::master::code::Refusal;
 use crate::engine::master::effect::Effects;
-use crate::engine::master::metrics::{BatchCount, Counters};
-use crate::engine::master::pattern::{self, Pattern};
-use crate::engine::master::put::{Wish, check_put};
+use crate::engine::master::metrics::{BatchCount, MasterCounters};
+use crate::engine::master::pattern::{self, KeyPattern};
+use crate::engine::master::put::{PutSpec, check_put};
+use crate::engine::master::refusal::MasterRefusal;
 use crate::engine::master::state::MasterState;
+use crate::engine::master::unsupported::UnsupportedResult;
 use crate::engine::wire::types::{
     CopyStartResponse, GetReplicaListResponse, GetStorageConfigResponse, MoveStartResponse, NofSegment,
-    NofSegmentOwner, ObjectMeta, PingResponse, Place, PromotionAllocStartResponse, QueryTaskResponse,
-    ReplicaDescriptor, ReplicaType, ReplicateConfig, Segment, SegmentStatus, StorageObjectMetadata, TaskAssignment,
+    NofSegmentOwner, ObjectMeta, PingResponse, PromotionAllocStartResponse, QueryTaskResponse, ReplicaDescriptor,
+    ReplicaLocation, ReplicaType, ReplicateConfig, Segment, SegmentStatus, StorageObjectMetadata, TaskAssignment,
     TaskCompleteRequest, TierTaskItem,
 };
 use crate::engine::wire::{Expected, Map, MasterApi, Method, Text, TextBuf};
 
-/// The protocol version that every client insists on.
+/// The protocol version that every client requires.
 const PROTOCOL_VERSION: &str = "2.0.0";
 
-/// Keys of a batch that are answered while the state is held once.
+/// Keys of a batch handled while the state is held once.
 const KEYS_PER_HOLD: usize = 64;
 
-/// Holds of one batch after which others go first.
-const HOLDS_IN_A_ROW: usize = 16;
+/// Number of holds of one batch after which other callers may proceed.
+const HOLDS_BEFORE_YIELD: usize = 16;
 
-/// Who has the state, and the time.
-pub trait Hold {
-    /// Hold the state for as long as `work` takes.
-    fn hold<R>(&mut self, work: impl FnOnce(&mut MasterState, Mono, &mut Effects) -> R) -> R;
-    /// Between two holds of one call: let others go first, if some wait.
-    fn step_aside(&mut self) {}
+/// Access to the state and its time.
+pub trait StateAccess {
+    /// Runs `work` while holding the state.
+    fn with_state<R>(&mut self, work: impl FnOnce(&mut MasterState, Mono, &mut Effects) -> R) -> R;
+    /// Lets waiting callers proceed. For use between two holds of one call.
+    fn yield_to_waiters(&mut self) {}
 }
 
-/// The state at hand, at one time: for tests and simulations.
+/// Direct access to a state at a fixed time, for tests and simulations.
 #[derive(Debug)]
-pub struct Direct<'a> {
-    /// The state.
+pub struct DirectAccess<'a> {
     pub state: &'a mut MasterState,
-    /// When all calls happen.
+    /// The time of all calls.
     pub now: Mono,
-    /// What they want to happen outside.
+    /// Receives the effects of the calls.
     pub effects: &'a mut Effects,
 }
 
-impl Hold for Direct<'_> {
-    fn hold<R>(&mut self, work: impl FnOnce(&mut MasterState, Mono, &mut Effects) -> R) -> R {
+impl StateAccess for DirectAccess<'_> {
+    fn with_state<R>(&mut self, work: impl FnOnce(&mut MasterState, Mono, &mut Effects) -> R) -> R {
         work(self.state, self.now, self.effects)
     }
 }
 
-/// Answers calls.
+/// Implements the RPC methods over a state.
 #[derive(Debug)]
-pub struct Call<H>(
-    /// Where the state comes from.
-    pub H,
-);
+pub struct MasterCall<A>(pub A);
 
-/// An item of a batch that may be about an object.
+/// A batch item that may refer to an object.
 trait Keyed {
-    /// The object's key.
+    /// The key of the object, if the item has one.
     fn key(&self) -> Option<&[u8]>;
 }
 
@@ -86,25 +82,25 @@ impl Keyed for ClientId {
     }
 }
 
-impl<H: Hold> Call<H> {
-    /// Answer a batch item by item, in holds of [`KEYS_PER_HOLD`].
+impl<H: StateAccess> MasterCall<H> {
+    /// Handles a batch item by item, in holds of [`KEYS_PER_HOLD`].
     fn batch<T: Keyed, R>(
         &mut self,
         items: &[T],
-        tally: Option<fn(&mut Counters) -> &mut BatchCount>,
-        mut each: impl FnMut(&mut MasterState, Mono, &T, usize) -> Result<R, Refusal>,
+        tally: Option<fn(&mut MasterCounters) -> &mut BatchCount>,
+        mut each: impl FnMut(&mut MasterState, Mono, &T, usize) -> Result<R, MasterRefusal>,
     ) -> Vec<Expected<R>> {
         let mut answers = Vec::with_capacity(items.len());
         let mut failed = 0;
         loop {
             let begin = answers.len();
             let end = items.len().min(begin + KEYS_PER_HOLD);
-            self.0.hold(|state, now, _| {
+            self.0.with_state(|state, now, _| {
                 state.warm(items[begin..end].iter().filter_map(Keyed::key));
                 for (nth, item) in items.iter().enumerate().take(end).skip(begin) {
                     let answer = each(state, now, item, nth);
                     failed += usize::from(answer.is_err());
-                    answers.push(answer.map_err(Refusal::code));
+                    answers.push(answer.map_err(MasterRefusal::code));
                 }
                 if end == items.len()
                     && let Some(tally) = tally
@@ -115,9 +111,9 @@ impl<H: Hold> Call<H> {
             if end == items.len() {
                 return answers;
             }
-            // Two or three holds in a row keep nobody waiting long; sleeping would keep the connection's neighbours.
-            if end.is_multiple_of(HOLDS_IN_A_ROW * KEYS_PER_HOLD) {
-                self.0.step_aside();
+            // Two or three holds in a row delay other callers only briefly. Sleeping would delay the other connections of this thread.
+            if end.is_multiple_of(HOLDS_BEFORE_YIELD * KEYS_PER_HOLD) {
+                self.0.yield_to_waiters();
             }
         }
     }
@@ -128,33 +124,33 @@ impl<H: Hold> Call<H> {
         keys: &[Text<'_>],
         lengths: &[u64],
         config: &ReplicateConfig,
-        tally: Option<fn(&mut Counters) -> &mut BatchCount>,
-        start: Start,
+        tally: Option<fn(&mut MasterCounters) -> &mut BatchCount>,
+        start: StartFn,
     ) -> Vec<Expected<Vec<ReplicaDescriptor>>> {
-        let wish = self.0.hold(|state, _, _| Wish::of(config, keys.len(), state.policy()));
-        // A batch that does not fit itself is refused before anything else that is wrong with it.
+        let spec = self.0.with_state(|state, _, _| PutSpec::new(config, keys.len(), state.policy()));
+        // A batch of inconsistent lengths is refused before its other errors are checked.
         let groups = config.group_ids.as_ref().map_or(keys.len(), Vec::len);
         let fits = keys.len() == lengths.len() && keys.len() == groups;
-        let wish = if fits { wish } else { Err(Refusal::BadArguments) };
-        let mut wish = match wish {
-            Ok(wish) => wish,
+        let spec = if fits { spec } else { Err(MasterRefusal::BadArguments) };
+        let mut spec = match spec {
+            Ok(spec) => spec,
             Err(refusal) => {
                 return self.batch(keys, tally, |_, _, key, nth| {
-                    // no length may be there for this key, and then the refusal is that already
+                    // The key may have no length. Then the refusal already accounts for that.
                     lengths.get(nth).map_or(Ok(()), |length| check_put(key.0, *length))?;
                     Err(refusal)
                 });
             }
         };
         self.batch(keys, tally, |state, now, key, nth| {
-            let answer = start(state, now, client, key.0, lengths[nth], &wish, nth);
+            let answer = start(state, now, client, key.0, lengths[nth], &spec, nth);
             if nth == 0
                 && config.prefer_alloc_in_same_node
                 && let Ok(replicas) = &answer
                 && let Some(endpoint) = endpoint(replicas)
             {
-                // Upstream takes the first replica's endpoint for a segment name; in P2P mode it is none, and has no effect.
-                wish.prefer(endpoint);
+                // Upstream uses the first replica's endpoint as a segment name. In P2P mode it is not one, and has no effect.
+                spec.prefer(endpoint);
             }
             answer
         })
@@ -166,42 +162,42 @@ impl<H: Hold> Call<H> {
         key: Text<'_>,
         length: u64,
         config: &ReplicateConfig,
-        start: Start,
+        start: StartFn,
     ) -> Expected<Vec<ReplicaDescriptor>> {
-        self.0.hold(|state, now, _| {
-            let wish = check_put(key.0, length).and_then(|()| Wish::of(config, 1, state.policy()));
-            let answer = wish.and_then(|wish| start(state, now, client, key.0, length, &wish, 0));
+        self.0.with_state(|state, now, _| {
+            let spec = check_put(key.0, length).and_then(|()| PutSpec::new(config, 1, state.policy()));
+            let answer = spec.and_then(|spec| start(state, now, client, key.0, length, &spec, 0));
             state.counters.put_start.add(answer.is_ok());
-            answer.map_err(Refusal::code)
+            answer.map_err(MasterRefusal::code)
         })
     }
 
     fn end(&mut self, client: ClientId, object: &ObjectMeta<'_>, kind: ReplicaType) -> Expected<()> {
-        self.0.hold(|state, now, _| {
+        self.0.with_state(|state, now, _| {
             let answer = state.put_end(now, client, object.key.0, object.object_checksum, kind);
             state.counters.put_end.add(answer.is_ok());
-            answer.map_err(Refusal::code)
+            answer.map_err(MasterRefusal::code)
         })
     }
 
     fn revoke(&mut self, client: ClientId, key: Text<'_>, kind: ReplicaType) -> Expected<()> {
-        self.0.hold(|state, _, _| {
+        self.0.with_state(|state, _, _| {
             let answer = state.put_revoke(client, key.0, kind);
             state.counters.put_revoke.add(answer.is_ok());
-            answer.map_err(Refusal::code)
+            answer.map_err(MasterRefusal::code)
         })
     }
 
-    /// Walk over all keys in which the expression is found; `each` gets those of a slice at a time, the state held.
+    /// Calls `each` for all keys that match the expression. It runs while the state is held.
     ///
     /// # Errors
-    /// `BadRegex` when the search is too hard or takes too long. What `each` did until then stays done.
+    /// `BadRegex` if the search exceeds its step limit or time budget. Earlier calls of `each` are not undone.
     fn matching(
         &mut self,
-        pattern: &Pattern,
+        pattern: &KeyPattern,
         mut each: impl FnMut(&mut MasterState, Mono, &[u8]),
-    ) -> Result<(), Refusal> {
-        let (mut walk, end) = self.0.hold(|state, now, _| {
+    ) -> Result<(), MasterRefusal> {
+        let (mut walk, end) = self.0.with_state(|state, now, _| {
             let walk = state.walk();
             (walk, now + pattern::budget(walk.slots()))
         });
@@ -209,7 +205,7 @@ impl<H: Hold> Call<H> {
         while !walk.is_done() {
             bytes.clear();
             ends.clear();
-            let now = self.0.hold(|state, now, _| {
+            let now = self.0.with_state(|state, now, _| {
                 state.key_slice(&mut walk, &mut |key| {
                     bytes.extend_from_slice(key);
                     ends.push(bytes.len());
@@ -217,65 +213,72 @@ impl<H: Hold> Call<H> {
                 now
             });
             if now > end {
-                return Err(Refusal::BadRegex);
+                return Err(MasterRefusal::BadRegex);
             }
             let mut from = 0;
             let mut found = Vec::new();
             for &end in &ends {
                 let key = &bytes[from..end];
                 from = end;
-                if pattern.is_in(key) {
+                if pattern.matches(key) {
                     found.push(key);
                 }
-                if pattern.is_too_hard() {
-                    return Err(Refusal::BadRegex);
+                if pattern.exceeds_hard_keys() {
+                    return Err(MasterRefusal::BadRegex);
                 }
             }
             for chunk in found.chunks(KEYS_PER_HOLD) {
-                self.0.hold(|state, now, _| chunk.iter().for_each(|key| each(state, now, key)));
+                self.0.with_state(|state, now, _| chunk.iter().for_each(|key| each(state, now, key)));
             }
-            self.0.step_aside();
+            self.0.yield_to_waiters();
         }
         Ok(())
     }
 
-    /// What a method whose feature is not here answers.
-    fn absent(&mut self, method: Method, key: Option<Text<'_>>) -> (Absent, bool) {
-        let absent = Absent::of(method);
-        let is_there = match key {
-            Some(key) if absent.asks_for_key() => self.0.hold(|state, _, _| state.is_known(key.0)),
+    /// The result of an unsupported method, and whether `key` exists.
+    fn unsupported(&mut self, method: Method, key: Option<Text<'_>>) -> (UnsupportedResult, bool) {
+        let unsupported = UnsupportedResult::of(method);
+        let exists = match key {
+            Some(key) if unsupported.depends_on_key() => self.0.with_state(|state, _, _| state.contains_key(key.0)),
             _ => true,
         };
-        (absent, is_there)
+        (unsupported, exists)
     }
 
-    fn absent_answer<T: Default>(&mut self, method: Method, key: Option<Text<'_>>) -> Expected<T> {
-        let (absent, is_there) = self.absent(method, key);
-        absent.answer(is_there)
+    fn unsupported_result<T: Default>(&mut self, method: Method, key: Option<Text<'_>>) -> Expected<T> {
+        let (unsupported, exists) = self.unsupported(method, key);
+        unsupported.result(exists)
     }
 
-    fn absent_refusal<T>(&mut self, method: Method, key: Option<Text<'_>>) -> Expected<T> {
-        let (absent, is_there) = self.absent(method, key);
-        Err(absent.refusal(is_there).unwrap_or(ErrorCode::NOT_SUPPORTED))
+    fn unsupported_error<T>(&mut self, method: Method, key: Option<Text<'_>>) -> Expected<T> {
+        let (unsupported, exists) = self.unsupported(method, key);
+        Err(unsupported.error(exists).unwrap_or(ErrorCode::NOT_SUPPORTED))
     }
 
-    fn count(&mut self, add: impl FnOnce(&mut Counters)) {
-        self.0.hold(|state, _, _| add(&mut state.counters));
+    fn count(&mut self, add: impl FnOnce(&mut MasterCounters)) {
+        self.0.with_state(|state, _, _| add(&mut state.counters));
     }
 }
 
 /// `put_start` or `upsert_start`.
-type Start =
-    fn(&mut MasterState, Mono, ClientId, &[u8], u64, &Wish<'_>, usize) -> Result<Vec<ReplicaDescriptor>, Refusal>;
+type StartFn = fn(
+    &mut MasterState,
+    Mono,
+    ClientId,
+    &[u8],
+    u64,
+    &PutSpec<'_>,
+    usize,
+) -> Result<Vec<ReplicaDescriptor>, MasterRefusal>;
 
 fn endpoint(replicas: &[ReplicaDescriptor]) -> Option<Bytes> {
-    match &replicas.first()?.place {
-        Place::Memory(buffer) => Some(buffer.transport_endpoint.0.clone()),
+    match &replicas.first()?.location {
+        ReplicaLocation::Memory(buffer) => Some(buffer.transport_endpoint.0.clone()),
         _ => None,
     }
 }
 
-impl<H: Hold> MasterApi for Call<H> {
+impl<H: StateAccess> MasterApi for MasterCall<H> {
     fn service_ready<'a>(&mut self) -> Expected<TextBuf> {
         Ok(TextBuf(Bytes::from_static(PROTOCOL_VERSION.as_bytes())))
     }
@@ -289,14 +292,14 @@ impl<H: Hold> MasterApi for Call<H> {
     }
 
     fn ping<'a>(&mut self, client_id: ClientId) -> Expected<PingResponse> {
-        self.0.hold(|state, now, _| {
+        self.0.with_state(|state, now, _| {
             state.counters.ping.add(true);
             Ok(PingResponse { view_version_id: 0, client_status: state.ping(now, client_id) })
         })
     }
 
     fn exist_key<'a>(&mut self, key: Text<'a>, _tenant: Text<'a>) -> Expected<bool> {
-        self.0.hold(|state, now, _| {
+        self.0.with_state(|state, now, _| {
             state.counters.exist_key.add(true);
             Ok(state.exist(now, key.0))
         })
@@ -307,10 +310,10 @@ impl<H: Hold> MasterApi for Call<H> {
     }
 
     fn get_replica_list<'a>(&mut self, key: Text<'a>, _tenant: Text<'a>) -> Expected<GetReplicaListResponse> {
-        self.0.hold(|state, now, _| {
+        self.0.with_state(|state, now, _| {
             let answer = state.replica_list(now, key.0);
             state.counters.get_replica_list.add(answer.is_ok());
-            answer.map_err(Refusal::code)
+            answer.map_err(MasterRefusal::code)
         })
     }
 
@@ -327,7 +330,7 @@ impl<H: Hold> MasterApi for Call<H> {
         regex: Text<'a>,
         _tenant: Text<'a>,
     ) -> Expected<Map<TextBuf, Vec<ReplicaDescriptor>>> {
-        let pattern = Pattern::new(regex.0);
+        let pattern = KeyPattern::new(regex.0);
         self.count(|c| c.get_replica_list_by_regex.add(pattern.is_ok()));
         let mut found = Vec::new();
         self.matching(&pattern?, |state, now, key| {
@@ -377,7 +380,7 @@ impl<H: Hold> MasterApi for Call<H> {
         config: ReplicateConfig,
         _tenant: Text<'a>,
     ) -> Vec<Expected<Vec<ReplicaDescriptor>>> {
-        let tally: fn(&mut Counters) -> &mut BatchCount = |c| &mut c.batch_put_start;
+        let tally: fn(&mut MasterCounters) -> &mut BatchCount = |c| &mut c.batch_put_start;
         self.start_batch(client_id, &keys, &slice_lengths, &config, Some(tally), MasterState::put_start)
     }
 
@@ -468,10 +471,10 @@ impl<H: Hold> MasterApi for Call<H> {
     }
 
     fn remove<'a>(&mut self, key: Text<'a>, force: bool, _tenant: Text<'a>) -> Expected<()> {
-        self.0.hold(|state, now, _| {
+        self.0.with_state(|state, now, _| {
             let answer = state.remove(now, key.0, force);
             state.counters.remove.add(answer.is_ok());
-            answer.map_err(Refusal::code)
+            answer.map_err(MasterRefusal::code)
         })
     }
 
@@ -480,7 +483,7 @@ impl<H: Hold> MasterApi for Call<H> {
     }
 
     fn remove_by_regex<'a>(&mut self, regex: Text<'a>, force: bool, _tenant: Text<'a>) -> Expected<i64> {
-        let pattern = Pattern::new(regex.0);
+        let pattern = KeyPattern::new(regex.0);
         self.count(|c| c.remove_by_regex.add(pattern.is_ok()));
         let mut removed = 0;
         self.matching(&pattern?, |state, now, key| removed += i64::from(state.remove(now, key, force).is_ok()))?;
@@ -488,14 +491,14 @@ impl<H: Hold> MasterApi for Call<H> {
     }
 
     fn remove_all<'a>(&mut self, force: bool, _tenant: Text<'a>) -> i64 {
-        let mut walk = self.0.hold(|state, _, _| {
+        let mut walk = self.0.with_state(|state, _, _| {
             state.counters.remove_all.add(true);
             state.walk()
         });
         let mut removed = 0;
         while !walk.is_done() {
-            removed += self.0.hold(|state, now, _| state.remove_slice(now, &mut walk, force));
-            self.0.step_aside();
+            removed += self.0.with_state(|state, now, _| state.remove_slice(now, &mut walk, force));
+            self.0.yield_to_waiters();
         }
         i64::try_from(removed).unwrap_or(i64::MAX)
     }
@@ -507,36 +510,36 @@ impl<H: Hold> MasterApi for Call<H> {
         segment_name: Text<'a>,
     ) -> Expected<Vec<TextBuf>> {
         let mut cleared = Vec::new();
-        // A key that is passed over is no failure of the call; upstream counts it as one all the same.
+        // Skipping a key is not a failure of the call, but upstream counts it as one.
         self.batch(&keys, Some(|c| &mut c.batch_replica_clear), |state, now, key, _| {
             if state.clear_replicas(now, key.0, client_id, segment_name.0) {
                 cleared.push(key.to_buf());
                 Ok(())
             } else {
-                Err(Refusal::NoObject)
+                Err(MasterRefusal::NoObject)
             }
         });
         Ok(cleared)
     }
 
     fn mount_segment<'a>(&mut self, segment: Segment, client_id: ClientId) -> Expected<()> {
-        self.0.hold(|state, now, effects| {
+        self.0.with_state(|state, now, effects| {
             let answer = state.mount(now, segment, client_id, effects);
             state.counters.mount_segment.add(answer.is_ok());
-            answer.map_err(Refusal::code)
+            answer.map_err(MasterRefusal::code)
         })
     }
 
     fn remount_segment<'a>(&mut self, segments: Vec<Segment>, client_id: ClientId) -> Expected<()> {
-        self.0.hold(|state, now, effects| {
+        self.0.with_state(|state, now, effects| {
             let answer = state.remount(now, segments, client_id, effects);
             state.counters.remount_segment.add(answer.is_ok());
-            answer.map_err(Refusal::code)
+            answer.map_err(MasterRefusal::code)
         })
     }
 
     fn unmount_segment<'a>(&mut self, segment_id: SegmentId, _client_id: ClientId) -> Expected<()> {
-        self.0.hold(|state, _, effects| {
+        self.0.with_state(|state, _, effects| {
             state.unmount(segment_id, effects);
             state.counters.unmount_segment.add(true);
             Ok(())
@@ -549,23 +552,23 @@ impl<H: Hold> MasterApi for Call<H> {
         client_id: ClientId,
         grace_period_ms: u64,
     ) -> Expected<()> {
-        self.0.hold(|state, now, _| {
-            state.unmount_gracefully(now, segment_id, client_id, grace_period_ms).map_err(Refusal::code)
+        self.0.with_state(|state, now, _| {
+            state.unmount_gracefully(now, segment_id, client_id, grace_period_ms).map_err(MasterRefusal::code)
         })
     }
 
     fn query_segment_status<'a>(&mut self, segment_name: Text<'a>) -> Expected<SegmentStatus> {
-        self.0.hold(|state, _, _| state.segment_status(segment_name.0).ok_or(Refusal::NoSegment.code()))
+        self.0.with_state(|state, _, _| state.segment_status(segment_name.0).ok_or(MasterRefusal::NoSegment.code()))
     }
 
     fn query_segment_status_by_id<'a>(&mut self, segment_id: SegmentId) -> Expected<SegmentStatus> {
-        self.0.hold(|state, _, _| state.segment_status_by_id(segment_id).ok_or(Refusal::NoSegment.code()))
+        self.0.with_state(|state, _, _| state.segment_status_by_id(segment_id).ok_or(MasterRefusal::NoSegment.code()))
     }
 
     fn batch_query_ip<'a>(&mut self, client_ids: Vec<ClientId>) -> Expected<Map<ClientId, Vec<TextBuf>>> {
         let mut found = Map::default();
         self.batch(&client_ids, Some(|c| &mut c.batch_query_ip), |state, _, client, _| {
-            let hosts = state.client_hosts(*client).ok_or(Refusal::NoSegment)?;
+            let hosts = state.client_hosts(*client).ok_or(MasterRefusal::NoSegment)?;
             if !found.0.iter().any(|(known, _)| known == client) {
                 found.0.push((*client, hosts));
             }
@@ -576,22 +579,22 @@ impl<H: Hold> MasterApi for Call<H> {
 
     fn fetch_tasks<'a>(&mut self, _client_id: ClientId, _batch_size: u64) -> Expected<Vec<TaskAssignment>> {
         self.count(|c| c.fetch_tasks.add(true));
-        self.absent_answer(Method::FetchTasks, None)
+        self.unsupported_result(Method::FetchTasks, None)
     }
 
     fn mark_task_to_complete<'a>(&mut self, _client_id: ClientId, _result: TaskCompleteRequest) -> Expected<()> {
         self.count(|c| c.update_task.add(false));
-        self.absent_answer(Method::MarkTaskToComplete, None)
+        self.unsupported_result(Method::MarkTaskToComplete, None)
     }
 
     fn query_task<'a>(&mut self, _task_id: TaskId) -> Expected<QueryTaskResponse> {
         self.count(|c| c.query_task.add(false));
-        self.absent_refusal(Method::QueryTask, None)
+        self.unsupported_error(Method::QueryTask, None)
     }
 
     fn create_copy_task<'a>(&mut self, key: Text<'a>, _tenant: Text<'a>, _targets: Vec<Text<'a>>) -> Expected<TaskId> {
         self.count(|c| c.create_copy_task.add(false));
-        self.absent_refusal(Method::CreateCopyTask, Some(key))
+        self.unsupported_error(Method::CreateCopyTask, Some(key))
     }
 
     fn create_move_task<'a>(
@@ -602,7 +605,7 @@ impl<H: Hold> MasterApi for Call<H> {
         _target: Text<'a>,
     ) -> Expected<TaskId> {
         self.count(|c| c.create_move_task.add(false));
-        self.absent_refusal(Method::CreateMoveTask, Some(key))
+        self.unsupported_error(Method::CreateMoveTask, Some(key))
     }
 
     fn copy_start<'a>(
@@ -614,17 +617,17 @@ impl<H: Hold> MasterApi for Call<H> {
         _targets: Vec<Text<'a>>,
     ) -> Expected<CopyStartResponse> {
         self.count(|c| c.copy_start.add(false));
-        self.absent_refusal(Method::CopyStart, Some(key))
+        self.unsupported_error(Method::CopyStart, Some(key))
     }
 
     fn copy_end<'a>(&mut self, _client_id: ClientId, key: Text<'a>, _tenant: Text<'a>) -> Expected<()> {
         self.count(|c| c.copy_end.add(false));
-        self.absent_answer(Method::CopyEnd, Some(key))
+        self.unsupported_result(Method::CopyEnd, Some(key))
     }
 
     fn copy_revoke<'a>(&mut self, _client_id: ClientId, key: Text<'a>, _tenant: Text<'a>) -> Expected<()> {
         self.count(|c| c.copy_revoke.add(false));
-        self.absent_answer(Method::CopyRevoke, Some(key))
+        self.unsupported_result(Method::CopyRevoke, Some(key))
     }
 
     fn move_start<'a>(
@@ -636,17 +639,17 @@ impl<H: Hold> MasterApi for Call<H> {
         _target: Text<'a>,
     ) -> Expected<MoveStartResponse> {
         self.count(|c| c.move_start.add(false));
-        self.absent_refusal(Method::MoveStart, Some(key))
+        self.unsupported_error(Method::MoveStart, Some(key))
     }
 
     fn move_end<'a>(&mut self, _client_id: ClientId, key: Text<'a>, _tenant: Text<'a>) -> Expected<()> {
         self.count(|c| c.move_end.add(false));
-        self.absent_answer(Method::MoveEnd, Some(key))
+        self.unsupported_result(Method::MoveEnd, Some(key))
     }
 
     fn move_revoke<'a>(&mut self, _client_id: ClientId, key: Text<'a>, _tenant: Text<'a>) -> Expected<()> {
         self.count(|c| c.move_revoke.add(false));
-        self.absent_answer(Method::MoveRevoke, Some(key))
+        self.unsupported_result(Method::MoveRevoke, Some(key))
     }
 
     fn dynamic_replica_copy_start<'a>(
@@ -659,7 +662,7 @@ impl<H: Hold> MasterApi for Call<H> {
         _lease_id: ClientId,
         _version_epoch: u64,
     ) -> Expected<CopyStartResponse> {
-        self.absent_refusal(Method::DynamicReplicaCopyStart, Some(key))
+        self.unsupported_error(Method::DynamicReplicaCopyStart, Some(key))
     }
 
     fn dynamic_replica_copy_end<'a>(
@@ -670,7 +673,7 @@ impl<H: Hold> MasterApi for Call<H> {
         _lease_id: ClientId,
         _version_epoch: u64,
     ) -> Expected<()> {
-        self.absent_answer(Method::DynamicReplicaCopyEnd, Some(key))
+        self.unsupported_result(Method::DynamicReplicaCopyEnd, Some(key))
     }
 
     fn dynamic_replica_copy_revoke<'a>(
@@ -681,15 +684,15 @@ impl<H: Hold> MasterApi for Call<H> {
         _lease_id: ClientId,
         _version_epoch: u64,
     ) -> Expected<()> {
-        self.absent_answer(Method::DynamicReplicaCopyRevoke, Some(key))
+        self.unsupported_result(Method::DynamicReplicaCopyRevoke, Some(key))
     }
 
     fn mount_local_disk_segment<'a>(&mut self, _client_id: ClientId, _enable_offloading: bool) -> Expected<()> {
-        self.absent_answer(Method::MountLocalDiskSegment, None)
+        self.unsupported_result(Method::MountLocalDiskSegment, None)
     }
 
     fn unmount_local_disk_segment<'a>(&mut self, _client_id: ClientId) -> Expected<()> {
-        self.absent_answer(Method::UnmountLocalDiskSegment, None)
+        self.unsupported_result(Method::UnmountLocalDiskSegment, None)
     }
 
     fn offload_object_heartbeat<'a>(
@@ -697,7 +700,7 @@ impl<H: Hold> MasterApi for Call<H> {
         _client_id: ClientId,
         _enable_offloading: bool,
     ) -> Expected<Vec<TierTaskItem>> {
-        self.absent_answer(Method::OffloadObjectHeartbeat, None)
+        self.unsupported_result(Method::OffloadObjectHeartbeat, None)
     }
 
     fn notify_offload_success<'a>(
@@ -706,15 +709,15 @@ impl<H: Hold> MasterApi for Call<H> {
         _items: Vec<TierTaskItem>,
         _metadata: Vec<StorageObjectMetadata>,
     ) -> Expected<()> {
-        self.absent_answer(Method::NotifyOffloadSuccess, None)
+        self.unsupported_result(Method::NotifyOffloadSuccess, None)
     }
 
     fn report_ssd_capacity<'a>(&mut self, _client_id: ClientId, _bytes: i64) -> Expected<()> {
-        self.absent_answer(Method::ReportSsdCapacity, None)
+        self.unsupported_result(Method::ReportSsdCapacity, None)
     }
 
     fn poll_remove_all<'a>(&mut self, _client_id: ClientId) -> Expected<bool> {
-        self.absent_answer(Method::PollRemoveAll, None)
+        self.unsupported_result(Method::PollRemoveAll, None)
     }
 
     fn evict_disk_replica<'a>(
@@ -724,7 +727,8 @@ impl<H: Hold> MasterApi for Call<H> {
         _tenant: Text<'a>,
         replica_type: ReplicaType,
     ) -> Expected<()> {
-        let answer = self.absent_answer(Method::EvictDiskReplica, Some(key)).and_then(|()| check_disk(replica_type));
+        let answer =
+            self.unsupported_result(Method::EvictDiskReplica, Some(key)).and_then(|()| check_disk(replica_type));
         self.count(|c| c.evict_disk_replica.add(answer.is_ok()));
         answer
     }
@@ -736,15 +740,15 @@ impl<H: Hold> MasterApi for Call<H> {
         _tenant: Text<'a>,
         replica_type: ReplicaType,
     ) -> Vec<Expected<()>> {
-        let absent = Absent::of(Method::BatchEvictDiskReplica);
-        let there = self.batch(&keys, None, |state, _, key, _| Ok(state.is_known(key.0)));
+        let unsupported = UnsupportedResult::of(Method::BatchEvictDiskReplica);
+        let exist = self.batch(&keys, None, |state, _, key, _| Ok(state.contains_key(key.0)));
         let answers =
-            there.into_iter().map(|is_there| absent.answer(is_there?).and_then(|()| check_disk(replica_type)));
+            exist.into_iter().map(|exists| unsupported.result(exists?).and_then(|()| check_disk(replica_type)));
         answers.collect()
     }
 
     fn promotion_object_heartbeat<'a>(&mut self, _client_id: ClientId) -> Expected<Vec<TierTaskItem>> {
-        self.absent_answer(Method::PromotionObjectHeartbeat, None)
+        self.unsupported_result(Method::PromotionObjectHeartbeat, None)
     }
 
     fn promotion_alloc_start<'a>(
@@ -755,39 +759,39 @@ impl<H: Hold> MasterApi for Call<H> {
         _size: u64,
         _preferred_segments: Vec<Text<'a>>,
     ) -> Expected<PromotionAllocStartResponse> {
-        self.absent_refusal(Method::PromotionAllocStart, Some(key))
+        self.unsupported_error(Method::PromotionAllocStart, Some(key))
     }
 
     fn notify_promotion_success<'a>(&mut self, _client_id: ClientId, key: Text<'a>, _tenant: Text<'a>) -> Expected<()> {
-        self.absent_answer(Method::NotifyPromotionSuccess, Some(key))
+        self.unsupported_result(Method::NotifyPromotionSuccess, Some(key))
     }
 
     fn notify_promotion_failure<'a>(&mut self, _client_id: ClientId, key: Text<'a>, _tenant: Text<'a>) -> Expected<()> {
-        self.absent_answer(Method::NotifyPromotionFailure, Some(key))
+        self.unsupported_result(Method::NotifyPromotionFailure, Some(key))
     }
 
     fn mount_nof_segment<'a>(&mut self, _segment: NofSegment, _client_id: ClientId) -> Expected<()> {
-        self.absent_answer(Method::MountNoFSegment, None)
+        self.unsupported_result(Method::MountNoFSegment, None)
     }
 
     fn remount_nof_segment<'a>(&mut self, _segments: Vec<NofSegment>, _client_id: ClientId) -> Expected<()> {
-        self.absent_answer(Method::ReMountNoFSegment, None)
+        self.unsupported_result(Method::ReMountNoFSegment, None)
     }
 
     fn unmount_nof_segment<'a>(&mut self, _segment_id: SegmentId, _client_id: ClientId) -> Expected<()> {
-        self.absent_answer(Method::UnmountNoFSegment, None)
+        self.unsupported_result(Method::UnmountNoFSegment, None)
     }
 
     fn get_all_nof_segments<'a>(&mut self) -> Expected<Vec<NofSegment>> {
-        self.absent_answer(Method::GetAllNoFSegments, None)
+        self.unsupported_result(Method::GetAllNoFSegments, None)
     }
 
     fn get_nof_segments_by_name<'a>(&mut self, _name: Text<'a>) -> Expected<Vec<NofSegmentOwner>> {
-        self.absent_answer(Method::GetNoFSegmentsByName, None)
+        self.unsupported_result(Method::GetNoFSegmentsByName, None)
     }
 }
 
-/// Only these are kept on disk.
+/// Accepts only the replica types that are stored on disk.
 fn check_disk(kind: ReplicaType) -> Expected<()> {
     if kind == ReplicaType::DISK || kind == ReplicaType::LOCAL_DISK { Ok(()) } else { Err(ErrorCode::INVALID_PARAMS) }
 }

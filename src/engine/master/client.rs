@@ -1,10 +1,10 @@
-//! The clients that lend memory, and which of them are alive.
+//! The clients that contribute memory, and whether they are alive.
 //!
-//! A client is *ok* once it has said which segments it lends (`ReMountSegment`); until then every ping is answered with "remount",
-//! even right after a successful mount. That is upstream's way, and its clients count on it.
+//! A client is *ok* once it has registered its segments with `ReMountSegment`. Until then every ping is answered with "remount", even
+//! right after a successful mount. Upstream does the same, and its clients rely on it.
 //!
-//! A master that was stopped for a minute would take everybody for dead whose pings it has not read yet. So deadlines are kept on a
-//! clock from which such time is missing (`standstill` says how much of it).
+//! After a stall of a minute, the master would expire every client whose pings it has not read yet. So deadlines are kept on a clock
+//! from which stalls are subtracted (`stall` computes how much).
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -13,58 +13,59 @@ use foldhash::fast::FixedState;
 use hashbrown::HashMap;
 
 use crate::engine::base::{ClientId, Mono};
+use crate::engine::master::slots::SegmentSlot;
 
-/// Clients that are kept at most.
+/// Maximum number of clients.
 pub(super) const CLIENTS_MAX: usize = 1 << 18;
 
-/// One client.
+/// A client that is alive.
 #[derive(Debug)]
-pub(super) struct Client {
-    /// It has told us its segments.
+pub(super) struct ClientRecord {
+    /// The client has registered its segments.
     pub ok: bool,
     /// Slots of its mounted segments.
-    pub segments: Vec<u32>,
-    /// Without the time that the master has lost.
+    pub segments: Vec<SegmentSlot>,
+    /// Deadline on the clock without stalls.
     deadline: Mono,
 }
 
-/// All clients.
+/// All clients, with their deadlines in order.
 #[derive(Debug)]
-pub(super) struct Clients {
-    by_id: HashMap<ClientId, Client, FixedState>,
+pub(super) struct ClientTable {
+    by_id: HashMap<ClientId, ClientRecord, FixedState>,
     deadlines: BTreeSet<(Mono, ClientId)>,
-    /// How much is missing from the clients' clock in all.
+    /// Total time subtracted from the clients' clock.
     lost: Duration,
 }
 
-impl Clients {
-    /// None.
-    pub fn new(seed: u64) -> Clients {
+impl ClientTable {
+    /// Creates a table without entries.
+    pub fn new(seed: u64) -> ClientTable {
         let by_id = HashMap::with_hasher(FixedState::with_seed(seed));
-        Clients { by_id, deadlines: BTreeSet::new(), lost: Duration::ZERO }
+        ClientTable { by_id, deadlines: BTreeSet::new(), lost: Duration::ZERO }
     }
 
-    /// How many are alive.
+    /// Number of clients that are alive.
     pub fn len(&self) -> usize {
         self.by_id.len()
     }
 
-    /// Is there no room for one that is not known yet?
+    /// Returns true if `id` is new and the table is full.
     pub fn is_full_for(&self, id: ClientId) -> bool {
         self.by_id.len() >= CLIENTS_MAX && !self.by_id.contains_key(&id)
     }
 
-    /// The client, if it is alive.
-    pub fn get(&self, id: ClientId) -> Option<&Client> {
+    /// Returns the client if it is alive.
+    pub fn get(&self, id: ClientId) -> Option<&ClientRecord> {
         self.by_id.get(&id)
     }
 
-    /// The client, if it is alive.
-    pub fn get_mut(&mut self, id: ClientId) -> Option<&mut Client> {
+    /// Returns the client if it is alive.
+    pub fn get_mut(&mut self, id: ClientId) -> Option<&mut ClientRecord> {
         self.by_id.get_mut(&id)
     }
 
-    /// Something was heard of a client that is known: it lives until `deadline`. Was it known?
+    /// Extends the life of a registered client to `deadline`. Returns false if the client is unknown.
     pub fn refresh(&mut self, id: ClientId, deadline: Mono) -> bool {
         let deadline = deadline - self.lost;
         let Some(client) = self.by_id.get_mut(&id) else { return false };
@@ -74,28 +75,33 @@ impl Clients {
         true
     }
 
-    /// The client, made if it is new; it lives until `deadline`.
-    pub fn admit(&mut self, id: ClientId, deadline: Mono) -> &mut Client {
+    /// Returns the client, creating it if necessary, and extends its life to `deadline`.
+    pub fn admit(&mut self, id: ClientId, deadline: Mono) -> &mut ClientRecord {
         let known = self.refresh(id, deadline);
         let deadline = deadline - self.lost;
         if !known {
             self.deadlines.insert((deadline, id));
         }
-        self.by_id.entry(id).or_insert(Client { ok: false, segments: Vec::new(), deadline })
+        self.by_id.entry(id).or_insert(ClientRecord { ok: false, segments: Vec::new(), deadline })
     }
 
-    /// The client whose time is up first.
+    /// The time at which the client expires unless it calls again; its time to live after its last call.
+    pub fn deadline(&self, id: ClientId) -> Option<Mono> {
+        self.by_id.get(&id).map(|client| client.deadline + self.lost)
+    }
+
+    /// Returns the client that expires first.
     pub fn first_deadline(&self) -> Option<(Mono, ClientId)> {
         self.deadlines.first().map(|(deadline, client)| (*deadline + self.lost, *client))
     }
 
-    /// All that are alive live `gap` longer.
+    /// Extends the life of all clients by `gap`.
     pub fn postpone(&mut self, gap: Duration) {
         self.lost += gap;
     }
 
-    /// Forget a client.
-    pub fn remove(&mut self, id: ClientId) -> Option<Client> {
+    /// Removes a client and its deadline.
+    pub fn remove(&mut self, id: ClientId) -> Option<ClientRecord> {
         let client = self.by_id.remove(&id)?;
         self.deadlines.remove(&(client.deadline, id));
         Some(client)

@@ -1,27 +1,27 @@
-//! Replicas that belong to no object any more but may still be written to: their memory waits before it is used again.
+//! Replicas that no longer belong to an object but may still be written to. Their memory is quarantined before it is reused.
 
 use std::collections::BTreeMap;
 
 use crate::engine::base::Mono;
-use crate::engine::master::object::Replica;
+use crate::engine::master::object::ReplicaRecord;
 
-/// The waiting replicas, by the time at which they may be freed.
+/// The quarantined replicas, ordered by the time at which they may be freed.
 #[derive(Debug, Default)]
 pub(super) struct Discards {
-    waiting: BTreeMap<(Mono, u64), (Replica, u64)>,
+    waiting: BTreeMap<(Mono, u64), (ReplicaRecord, u64)>,
     bytes: u64,
 }
 
 impl Discards {
-    /// Keep `replica` of `bytes` until `until`.
-    pub fn add(&mut self, replica: Replica, bytes: u64, until: Mono) {
+    /// Quarantines `replica` of `bytes` bytes until `until`.
+    pub fn add(&mut self, replica: ReplicaRecord, bytes: u64, until: Mono) {
         self.bytes += bytes;
-        // Replica ids are unique, so no two entries fall together.
+        // Replica ids are unique, so no two keys are equal.
         self.waiting.insert((until, replica.id), (replica, bytes));
     }
 
-    /// One whose time has come.
-    pub fn pop_due(&mut self, now: Mono) -> Option<(Replica, u64)> {
+    /// Removes and returns a replica that may be freed now.
+    pub fn pop_due(&mut self, now: Mono) -> Option<(ReplicaRecord, u64)> {
         let entry = self.waiting.first_entry()?;
         if entry.key().0 > now {
             return None;
@@ -31,12 +31,12 @@ impl Discards {
         Some((replica, bytes))
     }
 
-    /// When the next one's time comes.
+    /// The time at which the next replica may be freed.
     pub fn first(&self) -> Option<Mono> {
         self.waiting.keys().next().map(|key| key.0)
     }
 
-    /// Bytes that wait.
+    /// Returns the total number of quarantined bytes.
     pub fn bytes(&self) -> u64 {
         self.bytes
     }

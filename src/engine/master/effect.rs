@@ -1,72 +1,60 @@
-//! What the state wants to happen outside, as values: the shell performs them after it let go of the state.
+//! What the state requests from its environment, as values. The server performs them after it has released the state.
 
 use crate::engine::alloc::OffsetAllocator;
 use crate::engine::base::{ClientId, SegmentId};
 use crate::engine::wire::TextBuf;
 
-/// Something for the shell to do or to tell.
+/// Something for the server to do or to log.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Effect {
-    /// A segment is there.
+pub enum StateEffect {
+    /// A segment was mounted.
     Mounted {
-        /// Which.
         segment: SegmentId,
-        /// Its name.
         name: TextBuf,
-        /// Whose.
         client: ClientId,
-        /// Its length, bytes.
+        /// Size of the segment.
         bytes: u64,
     },
-    /// A segment is gone, and with it every replica in it.
+    /// A segment was removed, and with it every replica in it.
     Unmounted {
-        /// Which.
         segment: SegmentId,
-        /// Its name.
         name: TextBuf,
-        /// Whose it was.
         client: ClientId,
-        /// Why.
-        reason: Departure,
-        /// No segment of this name is left. When the client is gone, too (`Expired`), so should be what the metadata service
-        /// keeps under the name.
+        reason: UnmountReason,
+        /// No other segment has this name. If the client expired as well, the metadata service should drop what it stores under
+        /// the name.
         last_of_name: bool,
     },
-    /// A client is gone: nothing was heard of it for its time to live. Its segments' `Unmounted` came before.
-    ClientExpired {
-        /// Who.
-        client: ClientId,
-    },
+    /// A client expired: it sent no ping within its time to live. The `Unmounted` effects of its segments come first.
+    ClientExpired { client: ClientId },
     /// A round of eviction ended.
     Evicted {
-        /// Objects.
         objects: u64,
-        /// Bytes.
+        /// Freed bytes, over all replicas.
         bytes: u64,
     },
 }
 
-/// Why a segment went.
+/// Why a segment was unmounted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Departure {
-    /// Its client asked for it.
-    Asked,
-    /// Its grace period is over.
-    GraceOver,
-    /// Its client is gone.
-    Expired,
-    /// Another segment claimed its place: its process was restarted.
+pub enum UnmountReason {
+    /// Its client requested it.
+    Requested,
+    /// Its grace period ended.
+    GraceElapsed,
+    ClientExpired,
+    /// A newer segment replaced it, because its process restarted.
     Superseded {
+        /// The client that mounted the newer segment.
         /// The client that mounted the other segment.
         by: ClientId,
     },
 }
 
-/// Effects in the order in which they arose.
+/// Effects in the order in which they occurred.
 #[derive(Debug, Default)]
 pub struct Effects {
-    /// To be done.
-    pub list: Vec<Effect>,
-    /// To be dropped where nobody waits: a large segment's records take a while.
+    pub list: Vec<StateEffect>,
+    /// Allocators to drop outside the lock: dropping a large segment's records takes a while.
     pub(super) waste: Vec<OffsetAllocator>,
 }

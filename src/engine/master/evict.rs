@@ -1,77 +1,77 @@
-//! Making room: when memory runs short, the objects whose leases ended first are given up.
+//! Eviction: when memory is short, the objects with the oldest lease expiry are evicted.
 //!
-//! Upstream's arithmetic, in slices. A round begins when use is above the watermark or an allocation failed; it aims at a share of
-//! the objects, takes unpinned ones by the end of their lease, and falls back on soft-pinned ones if it got too few. Each slice
-//! gives up at most [`VICTIMS_PER_SLICE`] objects, so the state is never held long; the order is kept ready by `Order`.
+//! The arithmetic is upstream's; the work is done in slices. A round starts when usage exceeds the watermark or an allocation failed.
+//! It aims to evict a fraction of the objects: unpinned ones by the end of their lease, then soft-pinned ones if it evicted too few.
+//! Each slice evicts at most [`VICTIMS_PER_SLICE`] objects, so the state is never held for long. `EvictionIndex` keeps the order ready.
 //!
-//! A put that comes while room is being made makes some itself ([`VICTIMS_PER_PUT`]): so room is made as fast as it is taken,
-//! whatever the scheduler does with the clockwork's thread.
+//! A put during a round evicts some objects itself ([`VICTIMS_PER_PUT`]). So memory is freed as fast as it is allocated, no matter how
+//! the scheduler treats the ticker's thread.
 
 use std::time::Duration;
 
 use crate::engine::base::Mono;
-use crate::engine::master::effect::{Effect, Effects};
-use crate::engine::master::object::NIL;
-use crate::engine::master::order::Place;
+use crate::engine::master::effect::{Effects, StateEffect};
+use crate::engine::master::eviction_index::EvictionList;
+use crate::engine::master::slots::ObjectSlot;
 use crate::engine::master::state::MasterState;
 
-/// Objects given up while the state is held once.
+/// Objects evicted per slice, while the state is held once.
 const VICTIMS_PER_SLICE: u64 = 64;
-/// Objects looked at for one that is given up, at most: those of protected groups come along.
-const LOOKS_PER_VICTIM: u64 = 4;
-/// Objects given up by each put that comes during a round.
+/// Maximum number of objects inspected per victim: members of protected groups are inspected but not evicted.
+const INSPECTED_PER_VICTIM: u64 = 4;
+/// Objects evicted by each put during a round.
 const VICTIMS_PER_PUT: u64 = 2;
-/// Members of one group that are given up together at most; a larger group goes in parts.
+/// Maximum number of group members evicted together. A larger group is evicted in parts.
 const GROUP_MEMBERS_MAX: u64 = 1024;
-/// Upstream looks every so often whether eviction is needed.
+/// Pause between two rounds. Upstream checks at this interval whether eviction is needed.
 const PAUSE: Duration = Duration::from_millis(10);
 
-/// Where eviction stands.
+/// The state of eviction.
 #[derive(Debug, Default)]
 pub(super) struct Eviction {
     /// An allocation failed since the last round began.
-    pub wanted: bool,
-    /// The round under way.
-    round: Option<Round>,
-    /// No round before this.
+    pub requested: bool,
+    /// The round in progress.
+    round: Option<EvictionRound>,
+    /// No round starts before this time.
     not_before: Mono,
 }
 
 #[derive(Clone, Copy, Debug)]
-struct Round {
-    /// Unpinned objects to give up.
+struct EvictionRound {
+    /// Number of unpinned objects to evict.
     target: u64,
-    /// Objects to have given up, or soft-pinned ones go, too.
+    /// Soft-pinned objects are evicted too until this number is reached.
     lower_bound: u64,
     evicted: u64,
     freed_bytes: u64,
-    /// Displaced writes whose memory was released meanwhile count as given up.
+    /// Displaced writes released during the round. They count as evicted.
     released: u64,
-    /// The second pass: soft-pinned objects.
+    /// In the second pass, which evicts soft-pinned objects.
     soft: bool,
-    /// Nothing is left to do; the clockwork will close it.
+    /// No work is left. The ticker will end the round.
     done: bool,
 }
 
 impl MasterState {
-    /// When the next round may begin, if one is needed.
+    /// When the next round may start, if one is needed.
     pub(super) fn eviction_due(&self) -> Option<Mono> {
         if self.eviction.round.is_some() {
             return Some(Mono::ZERO);
         }
         let used = self.used_ratio();
-        let needed = used > self.policy.watermark || self.eviction.wanted && used > 0.0;
+        let needed = used > self.policy.watermark || self.eviction.requested && used > 0.0;
         (needed && self.evictable > 0).then_some(self.eviction.not_before)
     }
 
-    /// A slice of eviction, if it is needed. True: go on at once.
+    /// Does a slice of eviction, if one is needed. Returns true if the caller should continue at once.
     pub(super) fn evict_slice(&mut self, now: Mono, released: u64, out: &mut Effects) -> bool {
         if self.eviction.round.is_none() {
             match self.eviction_due() {
                 Some(due) if due <= now => self.begin_round(),
                 _ => {
-                    // Without anything to give up, the wish is void.
-                    self.eviction.wanted &= self.evictable > 0;
+                    // Without evictable objects, the request for a round is dropped.
+                    self.eviction.requested &= self.evictable > 0;
                     return false;
                 }
             }
@@ -86,12 +86,12 @@ impl MasterState {
         self.eviction.not_before = now + PAUSE;
         if round.evicted > 0 {
             self.counters.evictions += 1;
-            out.list.push(Effect::Evicted { objects: round.evicted, bytes: round.freed_bytes });
+            out.list.push(StateEffect::Evicted { objects: round.evicted, bytes: round.freed_bytes });
         }
         false
     }
 
-    /// A put comes: if room is being made, make some.
+    /// Evicts some objects on behalf of a put, if a round is in progress.
     #[inline]
     pub(super) fn evict_for_put(&mut self, now: Mono) {
         if let Some(mut round) = self.eviction.round.take() {
@@ -100,15 +100,19 @@ impl MasterState {
         }
     }
 
-    #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "shares of a count, at most the count")]
+    #[expect(
+        clippy::cast_possible_truncation,
+        clippy::cast_sign_loss,
+        reason = "fractions of a count, at most the count"
+    )]
     fn begin_round(&mut self) {
-        self.eviction.wanted = false;
+        self.eviction.requested = false;
         self.counters.eviction_attempts += 1;
         let over = self.used_ratio() - self.policy.watermark;
         let target = self.policy.eviction_ratio.max(over + self.policy.eviction_ratio);
         let lower_bound = (target * 0.5).max(over);
         let share = |ratio: f64| ((self.evictable as f64 * ratio).ceil().max(0.0) as u64).min(self.evictable);
-        self.eviction.round = Some(Round {
+        self.eviction.round = Some(EvictionRound {
             target: share(target),
             lower_bound: share(lower_bound),
             evicted: 0,
@@ -119,10 +123,10 @@ impl MasterState {
         });
     }
 
-    /// Go on with a round, for about `victims` objects.
-    fn advance(&mut self, round: &mut Round, now: Mono, victims: u64) {
+    /// Continues a round by about `victims` objects.
+    fn advance(&mut self, round: &mut EvictionRound, now: Mono, victims: u64) {
         let stop_at = round.evicted + victims;
-        for _ in 0..victims * LOOKS_PER_VICTIM {
+        for _ in 0..victims * INSPECTED_PER_VICTIM {
             if round.done || round.evicted >= stop_at {
                 return;
             }
@@ -132,7 +136,7 @@ impl MasterState {
                 (round.target, self.order.first_unpinned(&self.objects))
             };
             match next.filter(|(lease, _)| *lease <= now && round.evicted < goal) {
-                Some((_, at)) => self.give_up(round, at, now),
+                Some((_, at)) => self.evict_with_group(round, at, now),
                 None => {
                     let short = round.evicted + round.released < round.lower_bound;
                     round.done = round.soft || !short || !self.policy.evict_soft_pinned;
@@ -142,40 +146,40 @@ impl MasterState {
         }
     }
 
-    /// Give up an object, and its group with it; or find that its turn comes later.
-    fn give_up(&mut self, round: &mut Round, at: u32, now: Mono) {
-        if !self.settle(at) {
+    /// Evicts an object together with its group, or postpones it if the group is protected.
+    fn evict_with_group(&mut self, round: &mut EvictionRound, at: ObjectSlot, now: Mono) {
+        if !self.drop_lost_replicas(at) {
             return;
         }
         let Some(group) = self.objects[at].group() else { return self.evict(round, at) };
         let lease = self.groups.lease_until(group);
         if lease > now {
-            // A member was read: all of them are protected as long as it is.
+            // A member was read: its lease protects the whole group.
             self.order.postpone(&mut self.objects, at, lease);
             return;
         }
         let mut member = self.groups.first(group);
         for _ in 0..GROUP_MEMBERS_MAX {
-            if member == NIL {
+            if member == ObjectSlot::NIL {
                 break;
             }
             let object = &self.objects[member];
-            let next = object.extra.as_ref().and_then(|extra| extra.group).map_or(NIL, |group| group.next);
-            let unpinned = matches!(object.place, Place::Written | Place::Read | Place::Odd);
-            if unpinned || object.place == Place::Pinned && round.soft {
+            let next = object.extra.as_ref().and_then(|extra| extra.group).map_or(ObjectSlot::NIL, |group| group.next);
+            let unpinned = matches!(object.list, EvictionList::Written | EvictionList::Read | EvictionList::Unordered);
+            if unpinned || object.list == EvictionList::Pinned && round.soft {
                 self.evict(round, member);
             }
             member = next;
         }
-        // Far down a large group: this one's turn came, so it goes.
+        // The object may be far down in a large group. It is the next victim, so it is evicted in any case.
         if self.objects.get(at).is_some_and(|object| object.group() == Some(group))
-            && self.objects[at].place != Place::None
+            && self.objects[at].list != EvictionList::None
         {
             self.evict(round, at);
         }
     }
 
-    fn evict(&mut self, round: &mut Round, at: u32) {
+    fn evict(&mut self, round: &mut EvictionRound, at: ObjectSlot) {
         let object = &self.objects[at];
         let bytes = object.size * object.replicas().count() as u64;
         self.erase(at);

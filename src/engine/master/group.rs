@@ -1,63 +1,64 @@
-//! Groups: objects that are given up together. A group exists as long as it has a member.
+//! Groups: objects that are evicted together. A group exists as long as it has a member.
 
 use foldhash::fast::FixedState;
 use hashbrown::HashMap;
 
 use crate::engine::base::Mono;
-use crate::engine::master::object::{Membership, NIL, Objects};
+use crate::engine::master::object::{GroupMembership, ObjectTable};
+use crate::engine::master::slots::{GroupSlot, ObjectSlot};
 
-/// All groups.
+/// All groups, found by name or by slot.
 #[derive(Debug)]
-pub(super) struct Groups {
-    by_name: HashMap<Box<[u8]>, u32, FixedState>,
-    slots: Vec<Group>,
-    spare: Vec<u32>,
+pub(super) struct GroupTable {
+    by_name: HashMap<Box<[u8]>, GroupSlot, FixedState>,
+    slots: Vec<ObjectGroup>,
+    spare: Vec<GroupSlot>,
 }
 
-/// One group: its members are a list through the records' extras.
+/// One group. Its members form a list through the records' extras.
 #[derive(Debug)]
-struct Group {
+struct ObjectGroup {
     name: Box<[u8]>,
-    first: u32,
-    /// The members' common lease: reading one protects all, without touching all.
+    first: ObjectSlot,
+    /// The members' shared lease. Reading one member protects all without touching all.
     lease_until: Mono,
 }
 
-impl Groups {
-    /// None.
-    pub fn new(seed: u64) -> Groups {
-        Groups { by_name: HashMap::with_hasher(FixedState::with_seed(seed)), slots: Vec::new(), spare: Vec::new() }
+impl GroupTable {
+    /// Creates a table without entries.
+    pub fn new(seed: u64) -> GroupTable {
+        GroupTable { by_name: HashMap::with_hasher(FixedState::with_seed(seed)), slots: Vec::new(), spare: Vec::new() }
     }
 
-    /// Put the object `at` into the group `name`.
-    pub fn join(&mut self, objects: &mut Objects, at: u32, name: &[u8]) {
+    /// Adds the object `at` to the group `name`.
+    pub fn join(&mut self, objects: &mut ObjectTable, at: ObjectSlot, name: &[u8]) {
         let slot = match self.by_name.get(name) {
             Some(&slot) => slot,
             None => {
-                let group = Group { name: name.into(), first: NIL, lease_until: Mono::ZERO };
+                let group = ObjectGroup { name: name.into(), first: ObjectSlot::NIL, lease_until: Mono::ZERO };
                 let slot = match self.spare.pop() {
                     Some(slot) => {
-                        self.slots[slot as usize] = group;
+                        self.slots[slot.index()] = group;
                         slot
                     }
                     None => {
                         self.slots.push(group);
-                        u32::try_from(self.slots.len() - 1).expect("no more groups than objects")
+                        GroupSlot::from_index(self.slots.len() - 1)
                     }
                 };
                 self.by_name.insert(name.into(), slot);
                 slot
             }
         };
-        let next = std::mem::replace(&mut self.slots[slot as usize].first, at);
+        let next = std::mem::replace(&mut self.slots[slot.index()].first, at);
         if let Some(second) = membership(objects, next) {
             second.prev = at;
         }
-        objects[at].extra_mut().group = Some(Membership { group: slot, prev: NIL, next });
+        objects[at].extra_mut().group = Some(GroupMembership { group: slot, prev: ObjectSlot::NIL, next });
     }
 
-    /// An object with this membership is gone.
-    pub fn left(&mut self, objects: &mut Objects, was: Membership) {
+    /// Unlinks a removed object. `was` is the membership it had.
+    pub fn remove_member(&mut self, objects: &mut ObjectTable, was: GroupMembership) {
         if let Some(next) = membership(objects, was.next) {
             next.prev = was.prev;
         }
@@ -65,38 +66,38 @@ impl Groups {
             prev.next = was.next;
             return;
         }
-        let group = &mut self.slots[was.group as usize];
+        let group = &mut self.slots[was.group.index()];
         group.first = was.next;
-        if was.next == NIL {
+        if was.next == ObjectSlot::NIL {
             self.by_name.remove(&std::mem::take(&mut group.name));
             self.spare.push(was.group);
         }
     }
 
-    /// One of the members.
-    pub fn first(&self, group: u32) -> u32 {
-        self.slots[group as usize].first
+    /// Returns the first member.
+    pub fn first(&self, group: GroupSlot) -> ObjectSlot {
+        self.slots[group.index()].first
     }
 
-    /// The group's name.
-    pub fn name(&self, group: u32) -> &[u8] {
-        &self.slots[group as usize].name
+    /// Returns the group's name.
+    pub fn name(&self, group: GroupSlot) -> &[u8] {
+        &self.slots[group.index()].name
     }
 
-    /// Until when all members are protected.
-    pub fn lease_until(&self, group: u32) -> Mono {
-        self.slots[group as usize].lease_until
+    /// Returns the end of the members' shared lease.
+    pub fn lease_until(&self, group: GroupSlot) -> Mono {
+        self.slots[group.index()].lease_until
     }
 
-    /// A member was read.
-    pub fn touch(&mut self, group: u32, lease: Mono) {
-        let group = &mut self.slots[group as usize];
+    /// Extends the shared lease because a member was read.
+    pub fn extend_lease(&mut self, group: GroupSlot, lease: Mono) {
+        let group = &mut self.slots[group.index()];
         group.lease_until = group.lease_until.max(lease);
     }
 }
 
-fn membership(objects: &mut Objects, at: u32) -> Option<&mut Membership> {
-    if at == NIL {
+fn membership(objects: &mut ObjectTable, at: ObjectSlot) -> Option<&mut GroupMembership> {
+    if at == ObjectSlot::NIL {
         return None;
     }
     objects[at].extra.as_mut()?.group.as_mut()

@@ -1,49 +1,45 @@
-//! The master's figures: plain numbers that the state increments while it is held, and their Prometheus text.
+//! The master's metrics: plain numbers that the state increments, and their Prometheus exposition.
 //!
-//! Names and types are upstream's of 0.3.13 (capture of a real master; `fixtures/http/master-metrics-families.txt`), so that its
-//! dashboard works. Families of parts that are not here yet (disk, promotion, oplog) are printed with their value of a master
-//! that does not use them, 0. Ours beyond that begin with `mcctl_`. One figure differs on purpose: the real master's histogram of
-//! value sizes holds a value of 0 that no object has.
+//! Names and types are those of upstream's 0.3.13 (captured from a real master; `fixtures/http/master-metrics-families.txt`), so that
+//! its dashboard works. Families of missing features (disk, promotion, oplog) have the value 0, as on a master that does not use them.
+//! Additional families start with `mcctl_`. One value differs on purpose: the real master's histogram of value sizes contains a value
+//! of 0 that belongs to no object.
 //!
-//! To add a counter: a field, and a line in [`exposition`].
+//! To add a counter, add a field and a line in [`exposition`].
 
 use std::fmt::{self, Write};
 use std::time::Duration;
 
-/// Calls of one kind.
+/// Calls of one method.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct CallCount {
-    /// Calls received.
     pub requests: u64,
-    /// Of those, the ones answered with an error.
+    /// Calls that returned an error.
     pub failures: u64,
 }
 
 impl CallCount {
-    /// Count one call and how it ended.
+    /// Counts one call and its result.
     pub fn add(&mut self, succeeded: bool) {
         self.requests += 1;
         self.failures += u64::from(!succeeded);
     }
 }
 
-/// Batch calls of one kind.
+/// Calls of one batch method.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct BatchCount {
-    /// Calls received.
     pub requests: u64,
-    /// Calls of which every item failed.
+    /// Calls whose items all failed.
     pub failures: u64,
-    /// Calls of which some items failed.
+    /// Calls with failed and successful items.
     pub partial_successes: u64,
-    /// Items in them.
     pub items: u64,
-    /// Items that failed.
     pub failed_items: u64,
 }
 
 impl BatchCount {
-    /// Count one call of `items` items of which `failed` failed. A call without items is a success.
+    /// Counts one call of `items` items, of which `failed` failed. A call without items is a success.
     pub fn add(&mut self, items: usize, failed: usize) {
         self.requests += 1;
         self.items += items as u64;
@@ -56,23 +52,23 @@ impl BatchCount {
     }
 }
 
-/// A histogram with fixed upper bounds; the last bucket has none.
+/// A histogram with fixed upper bounds. The last bucket is unbounded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Histogram<const BUCKETS: usize> {
+pub struct FixedHistogram<const BUCKETS: usize> {
     bounds: &'static [u64],
     buckets: [u64; BUCKETS],
     sum: u64,
     max: u64,
 }
 
-impl<const BUCKETS: usize> Histogram<BUCKETS> {
-    /// Empty; `bounds` ascend and are one fewer than the buckets.
+impl<const BUCKETS: usize> FixedHistogram<BUCKETS> {
+    /// An empty histogram. `bounds` are ascending, one fewer than the buckets.
     const fn new(bounds: &'static [u64]) -> Self {
         assert!(bounds.len() + 1 == BUCKETS, "one bucket more than bounds");
-        Histogram { bounds, buckets: [0; BUCKETS], sum: 0, max: 0 }
+        FixedHistogram { bounds, buckets: [0; BUCKETS], sum: 0, max: 0 }
     }
 
-    /// Count `value`.
+    /// Adds `value` to its bucket.
     pub fn record(&mut self, value: u64) {
         let bucket = self.bounds.iter().position(|bound| value <= *bound).unwrap_or(BUCKETS - 1);
         self.buckets[bucket] += 1;
@@ -80,12 +76,12 @@ impl<const BUCKETS: usize> Histogram<BUCKETS> {
         self.max = self.max.max(value);
     }
 
-    /// How many values were recorded.
+    /// Number of recorded values.
     pub fn count(&self) -> u64 {
         self.buckets.iter().sum()
     }
 
-    /// How many values were above `bound`, which is one of the bounds.
+    /// Number of values above `bound`, which must be one of the bounds.
     pub fn count_above(&self, bound: u64) -> u64 {
         self.bounds
             .iter()
@@ -93,22 +89,22 @@ impl<const BUCKETS: usize> Histogram<BUCKETS> {
             .fold(self.count(), |rest, (b, n)| if *b <= bound { rest - n } else { rest })
     }
 
-    /// The largest value so far.
+    /// The largest recorded value.
     pub fn max(&self) -> u64 {
         self.max
     }
 }
 
-/// Everything that only grows. Behind the state's lock, so plain numbers; copied out as a whole.
+/// All counters. They are plain numbers behind the state's lock, and are copied as a whole.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Counters {
+pub struct MasterCounters {
     /// `ExistKey`.
     pub exist_key: CallCount,
     /// `PutStart` and `UpsertStart`.
     pub put_start: CallCount,
-    /// Of the failed ones, those for want of space.
+    /// Failed calls that found no space.
     pub put_start_alloc_failures: u64,
-    /// Puts that got fewer replicas than they asked for.
+    /// Puts that got fewer replicas than requested.
     pub put_start_partial_allocations: u64,
     /// `PutEnd` and `UpsertEnd`.
     pub put_end: CallCount,
@@ -170,38 +166,35 @@ pub struct Counters {
     pub batch_put_end: BatchCount,
     /// `BatchPutRevoke`.
     pub batch_put_revoke: BatchCount,
-    /// Reads (single and batch items) that were answered with a memory replica.
+    /// Reads (single or batch items) that returned a memory replica.
     pub mem_hits: u64,
-    /// Bytes of those objects.
+    /// Total size of the objects of these reads, in bytes.
     pub mem_hit_bytes: u64,
     /// Reads that found a complete replica.
     pub valid_gets: u64,
-    /// Reads.
     pub total_gets: u64,
     /// Eviction rounds that evicted something.
     pub evictions: u64,
-    /// Eviction rounds.
     pub eviction_attempts: u64,
-    /// Objects evicted.
     pub evicted_keys: u64,
-    /// Bytes of those.
+    /// Total size of the evicted objects, in bytes.
     pub evicted_bytes: u64,
     /// Unfinished puts that another put displaced.
     pub put_start_discards: u64,
-    /// Unfinished puts whose memory was released.
+    /// Unfinished puts whose memory was released for reuse.
     pub put_start_releases: u64,
-    /// Sizes of the objects whose put ended, bytes.
-    pub value_bytes: Histogram<8>,
-    /// How long the state was held at a time, nanoseconds; of long holds, the time that the holder was on a processor. Ours.
-    pub state_hold_ns: Histogram<13>,
-    /// Holds that were long only because the system took the processor from the holder. Ours.
+    /// Sizes of completed objects, in bytes.
+    pub value_bytes: FixedHistogram<8>,
+    /// Duration of each hold of the state, in nanoseconds. Long holds count with their processor time. Not in upstream.
+    pub state_hold_ns: FixedHistogram<13>,
+    /// Holds that were long only because the holder was preempted. Not in upstream.
     pub state_hold_preempted: u64,
 }
 
-impl Default for Counters {
-    fn default() -> Counters {
+impl Default for MasterCounters {
+    fn default() -> MasterCounters {
         let (call, batch) = (CallCount::default(), BatchCount::default());
-        Counters {
+        MasterCounters {
             exist_key: call,
             put_start: call,
             put_start_alloc_failures: 0,
@@ -246,48 +239,44 @@ impl Default for Counters {
             evicted_bytes: 0,
             put_start_discards: 0,
             put_start_releases: 0,
-            value_bytes: Histogram::new(VALUE_BOUNDS),
-            state_hold_ns: Histogram::new(HOLD_BOUNDS_NS),
+            value_bytes: FixedHistogram::new(VALUE_BOUNDS),
+            state_hold_ns: FixedHistogram::new(HOLD_BOUNDS_NS),
             state_hold_preempted: 0,
         }
     }
 }
 
-/// What stands at a moment.
+/// Current values that can rise and fall.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Gauges {
-    /// Bytes in use in all mounted memory segments (requested sizes).
+pub struct MasterGauges {
+    /// Requested bytes of all objects in memory.
     pub allocated_bytes: u64,
-    /// Bytes of all mounted memory segments.
+    /// Total size of all mounted memory segments, in bytes.
     pub capacity_bytes: u64,
-    /// Objects.
     pub keys: u64,
     /// Objects with a soft pin.
     pub soft_pinned_keys: u64,
     /// Clients that are alive.
     pub clients: u64,
-    /// Complete memory replicas.
     pub mem_replicas: u64,
-    /// Bytes of displaced unfinished puts that are not released yet.
+    /// Bytes of displaced unfinished puts whose memory is still quarantined.
     pub discarded_staging_bytes: u64,
 }
 
-/// Use of one segment name.
+/// Memory usage of the segments of one name.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct SegmentUse {
-    /// Bytes in use.
+pub struct SegmentUsage {
     pub used_bytes: u64,
-    /// Bytes.
     pub capacity_bytes: u64,
 }
 
-/// The whole Prometheus text. `segments` are by name, in ascending order.
+/// Renders all metrics in the Prometheus text format. `segments` must be sorted by name.
 pub fn exposition<'a>(
-    counters: &Counters,
-    gauges: &Gauges,
-    segments: impl Iterator<Item = (&'a str, &'a SegmentUse)> + Clone,
+    counters: &MasterCounters,
+    gauges: &MasterGauges,
+    segments: impl Iterator<Item = (&'a str, &'a SegmentUsage)> + Clone,
 ) -> String {
-    let mut out = Text(String::with_capacity(24 << 10));
+    let mut out = ExpositionText(String::with_capacity(24 << 10));
     let (c, g) = (counters, gauges);
     out.gauge("master_allocated_bytes", "Bytes in use in all memory segments", g.allocated_bytes);
     out.gauge("master_total_capacity_bytes", "Bytes of all mounted memory segments", g.capacity_bytes);
@@ -318,7 +307,7 @@ pub fn exposition<'a>(
     );
     out.counter(
         "master_put_start_partial_allocations_total",
-        "PutStart calls that got fewer replicas than asked for",
+        "PutStart calls that got fewer replicas than requested",
         c.put_start_partial_allocations,
     );
     out.call("put_end", "PutEnd", c.put_end);
@@ -363,8 +352,8 @@ pub fn exposition<'a>(
     out.counter("master_attempted_evictions_total", "Eviction rounds", c.eviction_attempts);
     out.counter("master_evicted_key_count", "Objects evicted", c.evicted_keys);
     out.counter("master_evicted_size_bytes", "Bytes of evicted objects", c.evicted_bytes);
-    // Only memory is evicted here, so these equal the totals. Upstream adds them at its first eviction; a counter that is there
-    // from the start loses no increase.
+    // Only memory is evicted, so these equal the totals. Upstream adds them at its first eviction. Exporting them from the start loses
+    // no increase.
     out.counter("master_successful_evictions_mem", "Eviction rounds that evicted from memory", c.evictions);
     out.counter("master_attempted_evictions_mem", "Eviction rounds over memory", c.eviction_attempts);
     out.counter("master_evicted_key_count_mem", "Objects evicted from memory", c.evicted_keys);
@@ -382,7 +371,7 @@ pub fn exposition<'a>(
     }
     out.histogram(
         "mcctl_master_state_hold_seconds",
-        "How long the state was held at a time, by the holder's processor time where that is less than half",
+        "How long the state was held at a time, in the holder's processor time if that is less than half",
         &c.state_hold_ns,
         |out, ns| {
             let _ = write!(out, "{}", Duration::from_nanos(ns).as_secs_f64());
@@ -390,10 +379,10 @@ pub fn exposition<'a>(
     );
     out.counter(
         "mcctl_master_state_hold_preempted_total",
-        "Holds during which the system took the processor away for longer than the hold worked",
+        "Holds during which the holder was preempted for more than half of the time",
         c.state_hold_preempted,
     );
-    out.head("mcctl_master_state_hold_max_seconds", "The longest time the state was held so far", "gauge");
+    out.head("mcctl_master_state_hold_max_seconds", "Longest time the state was held", "gauge");
     let _ = writeln!(
         out.0,
         "mcctl_master_state_hold_max_seconds {}",
@@ -402,10 +391,10 @@ pub fn exposition<'a>(
     out.0
 }
 
-/// The text as it grows.
-struct Text(String);
+/// Builds the Prometheus text.
+struct ExpositionText(String);
 
-impl Text {
+impl ExpositionText {
     fn head(&mut self, name: &str, help: &str, kind: &str) {
         let _ = writeln!(self.0, "# HELP {name} {help}\n# TYPE {name} {kind}");
     }
@@ -415,7 +404,7 @@ impl Text {
     }
 
     fn labelled(&mut self, name: &str, label: &str, text: &str, value: u64) {
-        let _ = writeln!(self.0, "{name}{{{label}=\"{}\"}} {value}", LabelText(text));
+        let _ = writeln!(self.0, "{name}{{{label}=\"{}\"}} {value}", LabelValue(text));
     }
 
     fn gauge(&mut self, name: &str, help: &str, value: u64) {
@@ -450,13 +439,12 @@ impl Text {
         );
     }
 
-    /// `bound` writes an upper bound in the family's unit; the sum is in the same unit when that is a whole number of bytes, and
-    /// in seconds when the histogram counts nanoseconds.
+    /// Writes a histogram. `write_in_unit` writes a bound, and the sum, in the unit of the family.
     fn histogram<const N: usize>(
         &mut self,
         name: &str,
         help: &str,
-        histogram: &Histogram<N>,
+        histogram: &FixedHistogram<N>,
         write_in_unit: impl Fn(&mut String, u64),
     ) {
         self.head(name, help, "histogram");
@@ -476,10 +464,10 @@ impl Text {
     }
 }
 
-/// A label's value with `\`, `"` and line ends escaped.
-struct LabelText<'a>(&'a str);
+/// A label value in which `\`, `"` and line ends are escaped.
+struct LabelValue<'a>(&'a str);
 
-impl fmt::Display for LabelText<'_> {
+impl fmt::Display for LabelValue<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for c in self.0.chars() {
             match c {
@@ -496,38 +484,38 @@ impl fmt::Display for LabelText<'_> {
 /// Upstream's bounds of `master_value_size_bytes`.
 const VALUE_BOUNDS: &[u64] = &[4 << 10, 64 << 10, 256 << 10, 1 << 20, 4 << 20, 16 << 20, 64 << 20];
 
-/// 1 us to 100 ms; 1 ms is where a hold is a fault.
+/// 1 us to 100 ms. A hold of more than 1 ms is considered a bug.
 const HOLD_BOUNDS_NS: &[u64] =
     &[1_000, 2_000, 5_000, 10_000, 20_000, 50_000, 100_000, 200_000, 500_000, 1_000_000, 10_000_000, 100_000_000];
 
-/// Families of parts that are not built: promotion from disk, and high availability.
+/// Families of missing features: promotion from disk, and high availability.
 const NOT_BUILT: &[(&str, &str, &str)] = &[
-    ("master_promotion_in_flight", "Promotions from disk under way", "gauge"),
-    ("master_promotion_admitted_total", "Promotions begun", "counter"),
-    ("master_promotion_completed_total", "Promotions finished", "counter"),
+    ("master_promotion_in_flight", "Promotions from disk in progress", "gauge"),
+    ("master_promotion_admitted_total", "Promotions started", "counter"),
+    ("master_promotion_completed_total", "Promotions completed", "counter"),
     ("master_promotion_completed_bytes_total", "Bytes promoted", "counter"),
-    ("master_promotion_expired_total", "Promotions that ran out of time", "counter"),
-    ("master_promotion_failed_total", "Promotions that their holder gave up", "counter"),
-    ("master_promotion_cancelled_total", "Promotions whose object, holder or replica went away", "counter"),
-    ("master_promotion_rejected_frequency_total", "Promotions refused for too few reads", "counter"),
-    ("master_promotion_rejected_watermark_total", "Promotions refused for full memory", "counter"),
-    ("master_promotion_rejected_cap_total", "Promotions refused for too many under way", "counter"),
-    ("master_promotion_candidate_recorded_total", "Promotion candidates noted", "counter"),
-    ("master_promotion_candidate_admitted_total", "Promotion candidates begun later", "counter"),
-    ("master_promotion_candidate_admission_rejected_total", "Promotion candidates refused again", "counter"),
-    ("master_promotion_candidate_expired_evaluated_total", "Promotion candidates dropped after a look", "counter"),
-    ("master_promotion_candidate_expired_unevaluated_total", "Promotion candidates dropped without a look", "counter"),
+    ("master_promotion_expired_total", "Promotions that timed out", "counter"),
+    ("master_promotion_failed_total", "Promotions aborted by their holder", "counter"),
+    ("master_promotion_cancelled_total", "Promotions whose object, holder or replica disappeared", "counter"),
+    ("master_promotion_rejected_frequency_total", "Promotions rejected: too few reads", "counter"),
+    ("master_promotion_rejected_watermark_total", "Promotions rejected: memory above the watermark", "counter"),
+    ("master_promotion_rejected_cap_total", "Promotions rejected: too many in progress", "counter"),
+    ("master_promotion_candidate_recorded_total", "Promotion candidates recorded", "counter"),
+    ("master_promotion_candidate_admitted_total", "Promotion candidates started later", "counter"),
+    ("master_promotion_candidate_admission_rejected_total", "Promotion candidates rejected again", "counter"),
+    ("master_promotion_candidate_expired_evaluated_total", "Promotion candidates dropped after evaluation", "counter"),
+    ("master_promotion_candidate_expired_unevaluated_total", "Promotion candidates dropped unevaluated", "counter"),
     (
         "master_promotion_candidate_dropped_limit_total",
-        "Promotion candidates not noted, there were too many",
+        "Promotion candidates not recorded because of the limit",
         "counter",
     ),
     ("ha_oplog_last_sequence_id", "Last log entry written by the leader", "gauge"),
     ("ha_oplog_applied_sequence_id", "Last log entry applied by the standby", "gauge"),
     ("ha_oplog_standby_lag", "Log entries that the standby is behind", "gauge"),
-    ("ha_oplog_pending_entries", "Log entries that wait for an earlier one", "gauge"),
-    ("ha_pending_mutation_queue_size", "Changes that wait to be written", "gauge"),
-    ("ha_standby_state", "State of the standby, 0 is stopped", "gauge"),
+    ("ha_oplog_pending_entries", "Log entries waiting for an earlier entry", "gauge"),
+    ("ha_pending_mutation_queue_size", "Changes waiting to be written", "gauge"),
+    ("ha_standby_state", "State of the standby; 0 is stopped", "gauge"),
 ];
 
 #[cfg(test)]
@@ -535,7 +523,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_batch_counts_as_failed_only_when_every_item_failed() {
+    fn a_batch_fails_only_if_every_item_fails() {
         let mut count = BatchCount::default();
         for (items, failed) in [(3, 0), (3, 1), (3, 3), (0, 0)] {
             count.add(items, failed);
@@ -545,12 +533,12 @@ mod tests {
     }
 
     #[test]
-    fn a_histogram_bucket_includes_its_bound_and_is_cumulative_in_the_text() {
-        let mut counters = Counters::default();
+    fn a_bucket_includes_its_bound_and_is_cumulative_in_the_text() {
+        let mut counters = MasterCounters::default();
         for bytes in [1, 4096, 4097, 1 << 30] {
             counters.value_bytes.record(bytes);
         }
-        let text = exposition(&counters, &Gauges::default(), std::iter::empty());
+        let text = exposition(&counters, &MasterGauges::default(), std::iter::empty());
         for line in [
             "master_value_size_bytes_bucket{le=\"4096.000000\"} 2",
             "master_value_size_bytes_bucket{le=\"65536.000000\"} 3",
@@ -564,11 +552,11 @@ mod tests {
     }
 
     #[test]
-    fn how_long_the_state_was_held_is_in_seconds() {
-        let mut counters = Counters::default();
+    fn hold_times_are_exposed_in_seconds() {
+        let mut counters = MasterCounters::default();
         counters.state_hold_ns.record(1_500_000);
         assert_eq!(counters.state_hold_ns.count_above(1_000_000), 1);
-        let text = exposition(&counters, &Gauges::default(), std::iter::empty());
+        let text = exposition(&counters, &MasterGauges::default(), std::iter::empty());
         for line in [
             "mcctl_master_state_hold_seconds_bucket{le=\"0.001\"} 0",
             "mcctl_master_state_hold_seconds_bucket{le=\"0.01\"} 1",
@@ -580,9 +568,9 @@ mod tests {
     }
 
     #[test]
-    fn a_segment_name_cannot_break_out_of_its_label() {
-        let usage = SegmentUse { used_bytes: 1, capacity_bytes: 2 };
-        let text = exposition(&Counters::default(), &Gauges::default(), [("a\"\\\nb", &usage)].into_iter());
+    fn a_segment_name_is_escaped_in_its_label() {
+        let usage = SegmentUsage { used_bytes: 1, capacity_bytes: 2 };
+        let text = exposition(&MasterCounters::default(), &MasterGauges::default(), [("a\"\\\nb", &usage)].into_iter());
         assert!(text.contains("segment_allocated_bytes{segment=\"a\\\"\\\\\\nb\"} 1\n"), "{text}");
     }
 }

@@ -1,47 +1,48 @@
-//! The brain of the store: which objects there are, where their bytes lie, who may write them, and what is given up when memory
-//! runs short. A state machine inside ([`MasterState`]: no socket, no clock, no `.await`), servers outside.
+//! The store's master. It knows which objects exist, where their bytes are and who may write them, and it evicts when memory is
+//! short. [`MasterState`] is a pure state machine (no socket, no clock, no `.await`); the servers are built around it.
 //!
-//! Start with [`state`]; the rules are in `read`, `put`, `remove`, `mount`, `evict` and `tick`, the structures they work on in
-//! `object`, `order`, `segment` and `client`. [`call`] answers the RPC methods, [`absent`] those whose feature is not here.
+//! Start with [`state`]. The rules are in `read`, `put`, `remove`, `mount`, `evict` and `tick`. Their data structures are in
+//! `object`, `eviction_index`, `segment` and `client`. [`call`] answers the RPC methods, [`unsupported`] those of missing features.
 //! Upstream: `mooncake-store/src/master_service.cpp`, `rpc_service.cpp`, `segment.cpp`.
 
 pub mod admin;
 pub mod announcer;
 pub mod call;
-pub mod code;
 pub mod config;
 pub mod effect;
 pub mod metrics;
+pub mod refusal;
 pub mod server;
 pub mod state;
 pub mod summary;
 pub mod view;
 
-mod absent;
 mod client;
 mod discard;
 mod evict;
+mod eviction_index;
 mod group;
-mod key;
+mod hash_index;
+mod long_keys;
 mod mount;
 mod object;
-mod order;
 mod owner;
 mod pattern;
 mod put;
 mod read;
 mod remove;
 mod segment;
-mod standstill;
-mod table;
+mod slots;
+mod stall;
 mod tick;
+mod unsupported;
 
-pub use call::{Call, Direct, Hold};
-pub use code::Refusal;
-pub use config::{MasterConfig, Policy};
-pub use effect::{Departure, Effect, Effects};
-pub use put::Wish;
-pub use remove::Walk;
+pub use call::{DirectAccess, MasterCall, StateAccess};
+pub use config::{MasterConfig, StorePolicy};
+pub use effect::{Effects, StateEffect, UnmountReason};
+pub use put::PutSpec;
+pub use refusal::MasterRefusal;
+pub use remove::ObjectWalk;
 pub use server::{MasterError, MasterHandle, MasterServer};
 pub use state::MasterState;
 

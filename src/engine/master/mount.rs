@@ -1,31 +1,32 @@
-//! Memory comes and goes: mounts, remounts, unmounts, and the clients behind them.
+//! Mounts, remounts and unmounts of segments, and the life of the clients that own them.
 //!
-//! **Two segments on one spot.** A node that was killed and is back at once mounts new segments, under new ids and a new client
-//! id, while the old ones live on until their client's time is up. The old process's memory is gone, yet its segments carry the
-//! same endpoint, so a reader of an old object would be sent to the new process and get whatever lies there. And an address range
-//! that is mounted twice would be handed out twice. So, of two segments with one endpoint,
+//! **Conflicting segments.** A node that was killed and restarts at once mounts new segments under new ids and a new client id. The
+//! old segments remain until their client's time to live has passed. The old process's memory is gone, but its segments have the same
+//! endpoint. A reader of an old object would be sent to the new process and read unrelated bytes. An address range that is mounted
+//! twice would be allocated twice. So two segments with the same endpoint conflict in two cases:
 //!
-//! * if their address ranges overlap, the newer one is right, whoever mounted them: a range belongs to one mapping of one process;
-//! * if they have one name with a port in it but different clients, and the newer one comes from a `MountSegment` (which is how
-//!   a process begins; a client that merely lost touch with the master sends `ReMountSegment`), the older client is gone: only
-//!   one process listens on a port.
+//! * Their address ranges overlap. The newer segment wins, whichever client mounted it: a range belongs to one mapping of one process.
+//! * They have the same name with a port in it but different clients, and the newer one was mounted by `MountSegment`. A process
+//!   starts with `MountSegment`; a client that lost contact with the master sends `ReMountSegment`. The older client is considered
+//!   dead, because only one process can listen on a port.
 //!
-//! The older segment is retired at once and its client has to remount. Should it be alive after all (two clients in one process,
-//! told to use one name), its next ping says so, and it comes back through `ReMountSegment`, beside the newer one.
-//! Upstream keeps both until the old client's time to live has passed. One client may lend many segments under one name, as upstream's
-//! does with large sizes: those never collide.
+//! The older segment is retired at once and its client must remount. If that client is alive after all (two clients in one process
+//! with the same configured name), its next ping returns "remount", and it remounts beside the newer segment with `ReMountSegment`.
+//! Upstream keeps both segments until the old client's time to live has passed. One client may mount many segments under one name,
+//! as upstream's client does with large sizes. Those never conflict.
 
 use crate::engine::base::{ClientId, HostPort, Mono, SegmentId};
-use crate::engine::master::client::Client;
-use crate::engine::master::code::Refusal;
-use crate::engine::master::effect::{Departure, Effect, Effects};
+use crate::engine::master::client::ClientRecord;
+use crate::engine::master::effect::{Effects, StateEffect, UnmountReason};
+use crate::engine::master::refusal::MasterRefusal;
 use crate::engine::master::segment::{NAME_BYTES_MAX, SEGMENT_BYTES_MAX};
+use crate::engine::master::slots::SegmentSlot;
 use crate::engine::master::state::MasterState;
 use crate::engine::wire::TextBuf;
 use crate::engine::wire::types::{ClientStatus, Segment, SegmentStatus};
 
 impl MasterState {
-    /// A client is alive. Does it have to (re)mount its segments?
+    /// Records that a client is alive. The result tells it whether it must (re)mount its segments.
     pub fn ping(&mut self, now: Mono, client: ClientId) -> ClientStatus {
         let deadline = now + self.policy.client_ttl;
         if self.clients.refresh(client, deadline) && self.clients.get(client).is_some_and(|client| client.ok) {
@@ -35,37 +36,43 @@ impl MasterState {
         }
     }
 
-    /// A client lends memory. Saying it twice is fine.
+    /// Mounts a segment of a client. Repeating the call is harmless.
     ///
     /// # Errors
     /// `BadArguments`, `SegmentBusy`, `Full`.
-    pub fn mount(&mut self, now: Mono, segment: Segment, client: ClientId, out: &mut Effects) -> Result<(), Refusal> {
+    pub fn mount(
+        &mut self,
+        now: Mono,
+        segment: Segment,
+        client: ClientId,
+        out: &mut Effects,
+    ) -> Result<(), MasterRefusal> {
         check_segment(&segment)?;
         if let Some((_, mounted)) = self.segments.find(segment.id) {
             if mounted.status != SegmentStatus::OK {
-                return Err(Refusal::SegmentBusy);
+                return Err(MasterRefusal::SegmentBusy);
             }
             self.clients.refresh(client, now + self.policy.client_ttl);
             return Ok(());
         }
         if self.clients.is_full_for(client) || self.segments.is_full() {
-            return Err(Refusal::Full);
+            return Err(MasterRefusal::Full);
         }
-        self.add_segment(now, segment, client, Arrival::Fresh, out);
+        self.add_segment(now, segment, client, MountKind::New, out);
         Ok(())
     }
 
-    /// A client tells all the memory that it lends. From then on it is ok.
+    /// Mounts all segments of a client and marks the client as ok.
     ///
     /// # Errors
-    /// `BadArguments` for a segment that is mounted with other properties or by somebody else; `SegmentBusy`; `Full`.
+    /// `BadArguments` for a segment that is mounted with other properties or by another client; `SegmentBusy`; `Full`.
     pub fn remount(
         &mut self,
         now: Mono,
         segments: Vec<Segment>,
         client: ClientId,
         out: &mut Effects,
-    ) -> Result<(), Refusal> {
+    ) -> Result<(), MasterRefusal> {
         if self.clients.get(client).is_some_and(|client| client.ok) {
             self.clients.refresh(client, now + self.policy.client_ttl);
             return Ok(());
@@ -74,35 +81,35 @@ impl MasterState {
             check_segment(segment)?;
             if let Some((_, mounted)) = self.segments.find(segment.id) {
                 if mounted.client != client || mounted.segment != *segment {
-                    return Err(Refusal::BadArguments);
+                    return Err(MasterRefusal::BadArguments);
                 }
                 if mounted.status == SegmentStatus::UNMOUNTING {
-                    return Err(Refusal::SegmentBusy);
+                    return Err(MasterRefusal::SegmentBusy);
                 }
             }
         }
         if self.clients.is_full_for(client) {
-            return Err(Refusal::Full);
+            return Err(MasterRefusal::Full);
         }
         for segment in segments {
             if self.segments.find(segment.id).is_none() {
                 if self.segments.is_full() {
-                    return Err(Refusal::Full);
+                    return Err(MasterRefusal::Full);
                 }
-                self.add_segment(now, segment, client, Arrival::Again, out);
+                self.add_segment(now, segment, client, MountKind::Remount, out);
             }
         }
         self.clients.admit(client, now + self.policy.client_ttl).ok = true;
         Ok(())
     }
 
-    fn add_segment(&mut self, now: Mono, segment: Segment, client: ClientId, arrival: Arrival, out: &mut Effects) {
-        let rivals: Vec<u32> = self
+    fn add_segment(&mut self, now: Mono, segment: Segment, client: ClientId, kind: MountKind, out: &mut Effects) {
+        let rivals: Vec<SegmentSlot> = self
             .segments
             .of_endpoint(&segment.te_endpoint.0)
             .iter()
             .copied()
-            .filter(|slot| self.collides(*slot, &segment, client, arrival))
+            .filter(|slot| self.collides(*slot, &segment, client, kind))
             .collect();
         for slot in rivals {
             if let Some(owner) = self.segments.get(slot).map(|mounted| mounted.client).filter(|owner| *owner != client)
@@ -110,58 +117,64 @@ impl MasterState {
             {
                 owner.ok = false;
             }
-            self.retire(slot, Departure::Superseded { by: client }, out);
+            self.retire(slot, UnmountReason::Superseded { by: client }, out);
         }
-        out.list.push(Effect::Mounted { segment: segment.id, name: segment.name.clone(), client, bytes: segment.size });
+        out.list.push(StateEffect::Mounted {
+            segment: segment.id,
+            name: segment.name.clone(),
+            client,
+            bytes: segment.size,
+        });
         let slot = self.segments.mount(segment, client);
         self.clients.admit(client, now + self.policy.client_ttl).segments.push(slot);
     }
 
-    /// Does the mounted segment in `slot` have to give way to `new`? Both have one endpoint. See the head of this file.
-    fn collides(&self, slot: u32, new: &Segment, client: ClientId, arrival: Arrival) -> bool {
+    /// Returns true if `new` replaces the mounted segment in `slot`. Both have the same endpoint. The module docs give the rules.
+    fn collides(&self, slot: SegmentSlot, new: &Segment, client: ClientId, kind: MountKind) -> bool {
         let Some(mounted) = self.segments.get(slot) else { return false };
         let old = &mounted.segment;
         let overlap = old.base < new.base + new.size && new.base < old.base + old.size;
         let restarted = mounted.client != client
-            && arrival == Arrival::Fresh
+            && kind == MountKind::New
             && old.name == new.name
             && has_port(&new.name)
             && !new.te_endpoint.is_empty();
         overlap || restarted
     }
 
-    /// A client takes memory back. An unknown id is fine. The client is not compared with the one that mounted the segment: upstream
-    /// does not (a different client's unmount succeeds on 0.3.13.post1), so its operators' scripts may rely on it, while there is
-    /// nothing to protect: ids are no secret and no call is authenticated.
+    /// Unmounts a segment. An unknown id is accepted. The client is not compared with the one that mounted the segment: upstream does
+    /// not compare either (on 0.3.13.post1 another client's unmount succeeds), so operators' scripts may rely on it. A check would
+    /// protect nothing, because ids are not secret and calls are not authenticated.
     pub fn unmount(&mut self, segment: SegmentId, out: &mut Effects) {
         if let Some((slot, _)) = self.segments.find(segment) {
-            self.retire(slot, Departure::Asked, out);
-            // A small store is clean at once, so that counts are exact; a large one is swept by `tick`.
+            self.retire(slot, UnmountReason::Requested, out);
+            // A small store is swept at once, so that its counts are exact. A large one is swept by `tick`.
             self.sweep_slice();
         }
     }
 
-    /// A client takes memory back at `now` + `grace_ms`; until then it can be read, but takes nothing new.
+    /// Unmounts a segment at `now` + `grace_ms`. Until then it can be read, but accepts no new objects.
     ///
     /// # Errors
-    /// `NoSegment` when the client lends nothing, `BadArguments` when not this.
+    /// `NoSegment` if the client has no segment, `BadArguments` if this segment is not one of them.
     pub fn unmount_gracefully(
         &mut self,
         now: Mono,
         segment: SegmentId,
         client: ClientId,
         grace_ms: u64,
-    ) -> Result<(), Refusal> {
-        let owner = self.clients.get(client).filter(|client| !client.segments.is_empty()).ok_or(Refusal::NoSegment)?;
+    ) -> Result<(), MasterRefusal> {
+        let owner =
+            self.clients.get(client).filter(|client| !client.segments.is_empty()).ok_or(MasterRefusal::NoSegment)?;
         let slot = match self.segments.find(segment) {
             Some((slot, _)) if owner.segments.contains(&slot) => slot,
-            _ => return Err(Refusal::BadArguments),
+            _ => return Err(MasterRefusal::BadArguments),
         };
-        let mounted = self.segments.get(slot).ok_or(Refusal::BadArguments)?;
+        let mounted = self.segments.get(slot).ok_or(MasterRefusal::BadArguments)?;
         if mounted.status == SegmentStatus::UNMOUNTING {
-            return Err(Refusal::SegmentBusy);
+            return Err(MasterRefusal::SegmentBusy);
         }
-        // Said again, the new period counts.
+        // On repetition, the new grace period replaces the old one.
         if let Some(before) = mounted.grace_until {
             self.grace.remove(&(before, segment));
         }
@@ -171,28 +184,28 @@ impl MasterState {
         Ok(())
     }
 
-    /// Where in its life the segment with this id is.
+    /// Returns the status of the segment with this id.
     pub fn segment_status_by_id(&self, segment: SegmentId) -> Option<SegmentStatus> {
         self.segments.find(segment).map(|(_, mounted)| mounted.status)
     }
 
-    /// Where in its life the (first) segment of this name is.
+    /// Returns the status of the first segment with this name.
     pub fn segment_status(&self, name: &[u8]) -> Option<SegmentStatus> {
         if !self.segments.has_name(name) {
             return None;
         }
         (0..self.segments.slots())
-            .filter_map(|slot| self.segments.get(slot))
+            .filter_map(|slot| self.segments.get(SegmentSlot(slot)))
             .find(|mounted| mounted.segment.name.0 == name)
             .map(|mounted| mounted.status)
     }
 
-    /// Is a segment of this name mounted?
+    /// Returns true if a segment of this name is mounted.
     pub fn has_segment_named(&self, name: &[u8]) -> bool {
         self.segments.has_name(name)
     }
 
-    /// The hosts of a client's endpoints, each once; `None` when it lends nothing.
+    /// Returns the distinct hosts of a client's endpoints; `None` if it has no segment.
     pub fn client_hosts(&self, client: ClientId) -> Option<Vec<TextBuf>> {
         let client = self.clients.get(client).filter(|client| !client.segments.is_empty())?;
         let mut hosts: Vec<TextBuf> = Vec::new();
@@ -206,8 +219,8 @@ impl MasterState {
         Some(hosts)
     }
 
-    /// A segment is gone; the records that point to it are swept later.
-    pub(super) fn retire(&mut self, slot: u32, reason: Departure, out: &mut Effects) {
+    /// Removes a segment. The records that refer to it are swept later.
+    pub(super) fn retire(&mut self, slot: SegmentSlot, reason: UnmountReason, out: &mut Effects) {
         let Some(mounted) = self.segments.get(slot) else { return };
         if let Some(until) = mounted.grace_until {
             self.grace.remove(&(until, mounted.segment.id));
@@ -217,7 +230,7 @@ impl MasterState {
             client.segments.retain(|other| *other != slot);
         }
         self.sweep_left = self.objects.slots();
-        out.list.push(Effect::Unmounted {
+        out.list.push(StateEffect::Unmounted {
             segment: departed.segment.id,
             name: departed.segment.name,
             client: departed.client,
@@ -226,35 +239,35 @@ impl MasterState {
         });
     }
 
-    /// A client's time is up: nothing of it is readable from now on. Its segments are retired by the next steps of `tick`.
+    /// Removes an expired client. Its segments are unreadable at once; the next calls of `tick` retire them.
     pub(super) fn expire(&mut self, client: ClientId, out: &mut Effects) {
-        let Some(Client { segments, .. }) = self.clients.remove(client) else { return };
+        let Some(ClientRecord { segments, .. }) = self.clients.remove(client) else { return };
         for slot in segments {
             self.segments.condemn(slot);
             self.condemned.push_back(slot);
         }
-        out.list.push(Effect::ClientExpired { client });
+        out.list.push(StateEffect::ClientExpired { client });
     }
 }
 
-/// How a segment arrives.
+/// The call that mounted a segment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Arrival {
-    /// By `MountSegment`: its process just made it.
-    Fresh,
-    /// By `ReMountSegment`: its process had it before.
-    Again,
+enum MountKind {
+    /// `MountSegment`: the process has just created the segment.
+    New,
+    /// `ReMountSegment`: the process had the segment before.
+    Remount,
 }
 
 fn has_port(name: &TextBuf) -> bool {
     std::str::from_utf8(&name.0).is_ok_and(|name| matches!(HostPort::split(name), Ok((_, Some(_)))))
 }
 
-fn check_segment(segment: &Segment) -> Result<(), Refusal> {
+fn check_segment(segment: &Segment) -> Result<(), MasterRefusal> {
     let texts = [&segment.name, &segment.te_endpoint, &segment.protocol, &segment.host_id];
     let fits = segment.base.checked_add(segment.size).is_some() && segment.size <= SEGMENT_BYTES_MAX;
     if segment.base == 0 || segment.size == 0 || !fits || texts.iter().any(|text| text.0.len() > NAME_BYTES_MAX) {
-        return Err(Refusal::BadArguments);
+        return Err(MasterRefusal::BadArguments);
     }
     Ok(())
 }

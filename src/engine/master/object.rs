@@ -1,8 +1,8 @@
-//! The records of all objects: found by key through a table of 8-byte slots, kept in a slab that never moves.
+//! The records of all objects. A table of 8-byte slots maps a key to its record; the records are in a slab that never moves.
 //!
-//! Nothing here knows a rule of the store; it keeps records whole. A record is 160 bytes, half of them for its key; with its share
-//! of the table (10 to 20 bytes) and its allocator run (24) an object with one replica costs some 200 bytes. A key in its record is
-//! one wait for memory less in every lookup; keys longer than [`INLINE`] lie elsewhere.
+//! This file contains no rules of the store; it only keeps the records consistent. A record has 160 bytes, half of them for the key.
+//! With its share of the table (10 to 20 bytes) and its allocator run (24), an object with one replica costs about 200 bytes. Storing
+//! the key in the record saves one cache miss per lookup. Keys longer than [`INLINE`] are stored elsewhere.
 
 use std::hash::BuildHasher;
 use std::hint::black_box;
@@ -11,190 +11,180 @@ use foldhash::fast::FixedState;
 
 use crate::engine::alloc::Chunked;
 use crate::engine::base::Mono;
-use crate::engine::master::key::Keys;
-use crate::engine::master::order::Place;
-use crate::engine::master::table::Table;
+use crate::engine::master::eviction_index::EvictionList;
+use crate::engine::master::hash_index::HashIndex;
+use crate::engine::master::long_keys::LongKeys;
+use crate::engine::master::slots::{GroupSlot, ObjectSlot, OwnerSlot, SegmentSlot};
 
-/// No object.
-pub(super) const NIL: u32 = u32::MAX;
-
-/// Objects that are kept at most; the index is a `u32` and some are left for safety.
+/// Maximum number of objects. The index is a `u32`; the upper half stays unused as a safety margin.
 pub(super) const OBJECTS_MAX: u32 = 1 << 31;
 
-/// The longest key that is kept in its record, bytes: SGLang's are 64 hexadecimal digits and a suffix.
+/// Longest key stored inside its record, in bytes. SGLang's keys are 64 hexadecimal digits and a suffix.
 const INLINE: usize = 80;
 
-/// Keys that [`Objects::warm`] takes at a time.
+/// Maximum number of keys that [`ObjectTable::warm`] handles per call.
 const WARM_MAX: usize = 64;
 
-/// A stretch of a segment that belongs to an object.
+/// A range of a segment that belongs to an object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Replica {
+pub(super) struct ReplicaRecord {
     /// Slot in the segment table.
-    pub segment: u32,
-    /// The allocator's ticket.
+    pub segment: SegmentSlot,
     pub ticket: u32,
     /// First byte in the segment.
     pub offset: u64,
-    /// What clients call it.
+    /// The id that clients see.
     pub id: u64,
 }
 
 /// One object. The alignment keeps it on three cache lines.
 #[derive(Debug)]
 #[repr(align(32))]
-pub(super) struct Object {
-    /// Of the key.
+pub(super) struct ObjectRecord {
     hash: u32,
     key_len: u32,
-    /// The key, or, if that is longer, the slot where it is kept.
+    /// The key. For a longer key: its slot in [`LongKeys`].
     key: [u8; INLINE],
-    /// The writer, as a slot of `Owners`.
-    pub owner: u32,
-    /// Bytes, as asked for.
+    /// The writer, as a slot of `OwnerTable`.
+    pub owner: OwnerSlot,
+    /// Requested size in bytes.
     pub size: u64,
-    /// Protected from removal and eviction before this; also the clock by which victims are chosen.
+    /// Until then the object cannot be removed or evicted. Victims are also chosen by this time.
     pub lease_until: Mono,
     /// When the last write began.
     pub put_start: Mono,
-    /// The first replica; more are in `extra`. An object has at least one.
-    pub replica: Replica,
-    /// Neighbours in the list that `place` names. `prev` is free for the list's owner.
-    pub prev: u32,
-    /// See `prev`.
-    pub next: u32,
-    /// What few objects have.
-    pub extra: Option<Box<Extra>>,
-    /// Which list or set of `Order` the object is in.
-    pub place: Place,
-    /// Being written: not readable, not evictable.
+    /// The first replica; the others are in `extra`. An object has at least one.
+    pub replica: ReplicaRecord,
+    /// Neighbours in the list that `list` names. The list's owner may use `prev` for other purposes.
+    pub prev: ObjectSlot,
+    pub next: ObjectSlot,
+    /// Attributes that most objects do not have.
+    pub extra: Option<Box<ObjectExtra>>,
+    /// The list or set of the eviction index that contains the object.
+    pub list: EvictionList,
+    /// A write is in progress: neither readable nor evictable.
     pub processing: bool,
-    /// Never evicted.
     pub hard_pin: bool,
 }
 
-/// What few objects have.
+/// Attributes that most objects do not have.
 #[derive(Debug, Default)]
-pub(super) struct Extra {
-    /// Replicas after the first.
-    pub replicas: Vec<Replica>,
-    /// As the writer gave it.
+pub(super) struct ObjectExtra {
+    /// All replicas except the first.
+    pub replicas: Vec<ReplicaRecord>,
+    /// The checksum that the writer sent.
     pub checksum: Option<u64>,
-    /// The soft pin holds until then.
+    /// End of the soft pin.
     pub soft_pin: Option<Mono>,
-    /// What the write under way does to the soft pin when it ends.
+    /// Effect of the write in progress on the soft pin.
     pub pending_pin: PendingPin,
-    /// The group, and neighbours in it.
-    pub group: Option<Membership>,
+    /// The group, and the neighbours in its member list.
+    pub group: Option<GroupMembership>,
 }
 
 /// What a write does to the soft pin when it ends.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) enum PendingPin {
-    /// Leave it.
     #[default]
     Keep,
-    /// Set it for so many milliseconds from the end of the write.
+    /// Pin for this number of milliseconds, counted from the end of the write.
     Set(u64),
-    /// Clear it.
     Clear,
 }
 
-/// An object's place in its group.
+/// An object's position in its group.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Membership {
-    /// Slot in `Groups`.
-    pub group: u32,
-    /// Neighbours among the members.
-    pub prev: u32,
-    /// See `prev`.
-    pub next: u32,
+pub(super) struct GroupMembership {
+    pub group: GroupSlot,
+    /// Neighbours in the member list.
+    pub prev: ObjectSlot,
+    pub next: ObjectSlot,
 }
 
-impl Object {
-    /// All replicas.
-    pub fn replicas(&self) -> impl Iterator<Item = &Replica> {
+impl ObjectRecord {
+    /// Iterates over all replicas, the first one first.
+    pub fn replicas(&self) -> impl Iterator<Item = &ReplicaRecord> {
         std::iter::once(&self.replica).chain(self.extra.iter().flat_map(|extra| &extra.replicas))
     }
 
-    /// The group's slot.
-    pub fn group(&self) -> Option<u32> {
+    /// The slot of the object's group.
+    pub fn group(&self) -> Option<GroupSlot> {
         Some(self.extra.as_ref()?.group?.group)
     }
 
-    /// What few objects have, made if missing.
-    pub fn extra_mut(&mut self) -> &mut Extra {
+    /// Returns the rare attributes; creates them if they are missing.
+    pub fn extra_mut(&mut self) -> &mut ObjectExtra {
         self.extra.get_or_insert_default()
     }
 
-    /// The soft pin's end, if one is set (it may have passed).
+    /// End of the soft pin, if one is set. It may be in the past.
     pub fn soft_pin(&self) -> Option<Mono> {
         self.extra.as_ref()?.soft_pin
     }
 }
 
-/// A key with its hash, so that it is hashed once.
+/// A key and its hash, so that each key is hashed only once.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Hashed<'a> {
+pub(super) struct HashedKey<'a> {
     pub key: &'a [u8],
     hash: u32,
 }
 
-/// All objects.
+/// All object records, found by key or by slot.
 #[derive(Debug)]
-pub(super) struct Objects {
-    table: Table,
-    slots: Chunked<Object>,
-    keys: Keys,
-    /// First free slot, linked by `next`.
-    spare: u32,
+pub(super) struct ObjectTable {
+    table: HashIndex,
+    slots: Chunked<ObjectRecord>,
+    keys: LongKeys,
+    /// First free slot. Free slots are linked by `next`.
+    spare: ObjectSlot,
     len: u32,
     hasher: FixedState,
 }
 
-impl Objects {
-    /// None; `seed` decides the order of the table, so a run replays.
-    pub fn new(seed: u64) -> Objects {
-        Objects {
-            table: Table::new(),
+impl ObjectTable {
+    /// An empty table. `seed` determines the hash order, so that a run can be replayed.
+    pub fn new(seed: u64) -> ObjectTable {
+        ObjectTable {
+            table: HashIndex::new(),
             slots: Chunked::default(),
-            keys: Keys::default(),
-            spare: NIL,
+            keys: LongKeys::default(),
+            spare: ObjectSlot::NIL,
             len: 0,
             hasher: FixedState::with_seed(seed),
         }
     }
 
-    /// Objects kept.
+    /// Returns the number of objects.
     pub fn len(&self) -> u32 {
         self.len
     }
 
-    /// Slots, live or free: indices are below this.
+    /// Number of slots, used or free. Every index is below it.
     pub fn slots(&self) -> u32 {
         self.slots.len()
     }
 
-    /// Hash a key.
+    /// Hashes a key with the table's seed.
     #[expect(clippy::cast_possible_truncation, reason = "32 bits of the hash are enough for 2^31 objects")]
-    pub fn hash<'a>(&self, key: &'a [u8]) -> Hashed<'a> {
-        Hashed { key, hash: self.hasher.hash_one(key) as u32 }
+    pub fn hash<'a>(&self, key: &'a [u8]) -> HashedKey<'a> {
+        HashedKey { key, hash: self.hasher.hash_one(key) as u32 }
     }
 
-    /// The object with this key.
-    pub fn find(&self, key: Hashed<'_>) -> Option<u32> {
-        self.table.find(key.hash, |at| self.is_named(at, key))
+    /// Returns the object with this key.
+    pub fn find(&self, key: HashedKey<'_>) -> Option<ObjectSlot> {
+        self.table.find(key.hash, |at| self.has_key(ObjectSlot(at), key)).map(ObjectSlot)
     }
 
-    fn is_named(&self, at: u32, name: Hashed<'_>) -> bool {
-        let object = &self.slots[at];
+    fn has_key(&self, at: ObjectSlot, name: HashedKey<'_>) -> bool {
+        let object = &self.slots[at.0];
         object.key_len as usize == name.key.len() && self.key_of(object) == name.key
     }
 
-    /// Bring near what looking these keys up will touch.
+    /// Prefetches the cache lines that looking up these keys will touch.
     ///
-    /// A lookup is a chain of cache misses, table, record, key, and the processor waits for each. Here all lookups of a batch take
-    /// each step together, so that their misses overlap. What is read does not matter, only that it was.
+    /// A lookup is a chain of cache misses (table, record, key), and the processor waits for each. This function does each step for
+    /// all keys of a batch, so that the misses overlap. The values read do not matter.
     pub fn warm<'a>(&self, keys: impl Iterator<Item = &'a [u8]>) {
         let mut hashes = [0u32; WARM_MAX];
         let mut count = 0;
@@ -204,86 +194,86 @@ impl Objects {
         }
         let hashes = &hashes[..count];
         black_box(hashes.iter().fold(0, |sum, hash| sum ^ self.table.touch(*hash)));
-        let mut found = [NIL; WARM_MAX];
+        let mut found = [ObjectSlot::NIL; WARM_MAX];
         for (found, hash) in found.iter_mut().zip(hashes) {
-            *found = self.table.guess(*hash).unwrap_or(NIL);
+            *found = self.table.guess(*hash).map_or(ObjectSlot::NIL, ObjectSlot);
         }
-        // A record lies on three lines: its key begins on the first, ends on the second, and the links are on the third. Of the
-        // neighbours only the links are written.
-        let links = |at: u32| self.slots.get(at).map_or(0, |object| object.prev);
+        // A record spans three cache lines: the key starts on the first and ends on the second, and the links are on the third.
+        // Of the neighbours, only the links are modified.
+        let links = |at: ObjectSlot| self.slots.get(at.0).map_or(0, |object| object.prev.0);
         black_box(found.iter().fold(0, |sum, at| {
-            let Some(object) = self.slots.get(*at) else { return sum };
-            sum ^ u32::from(object.key[0]) ^ u32::from(object.key[INLINE - 1]) ^ object.prev
+            let Some(object) = self.slots.get(at.0) else { return sum };
+            sum ^ u32::from(object.key[0]) ^ u32::from(object.key[INLINE - 1]) ^ object.prev.0
         }));
-        black_box(found.iter().fold(0, |sum, at| match self.slots.get(*at) {
+        black_box(found.iter().fold(0, |sum, at| match self.slots.get(at.0) {
             Some(object) => sum ^ links(object.prev) ^ links(object.next),
             None => sum,
         }));
     }
 
-    /// Keep a new object under `key`, which must not be taken.
-    pub fn insert(&mut self, key: Hashed<'_>, new: NewObject) -> u32 {
-        debug_assert!(self.find(key).is_none(), "an object is kept once");
-        let object = Object {
+    /// Inserts a new object. `key` must not exist.
+    pub fn insert(&mut self, key: HashedKey<'_>, new: NewObject) -> ObjectSlot {
+        debug_assert!(self.find(key).is_none(), "a key is inserted only once");
+        let object = ObjectRecord {
             hash: key.hash,
-            key: self.keep_key(key.key),
+            key: self.encode_key(key.key),
             key_len: u32::try_from(key.key.len()).expect("keys are at most KEY_BYTES_MAX"),
             owner: new.owner,
             size: new.size,
             lease_until: Mono::ZERO,
             put_start: new.put_start,
             replica: new.replica,
-            prev: NIL,
-            next: NIL,
+            prev: ObjectSlot::NIL,
+            next: ObjectSlot::NIL,
             extra: new.extra,
-            place: Place::None,
+            list: EvictionList::None,
             processing: true,
             hard_pin: new.hard_pin,
         };
-        let at = if self.spare == NIL {
-            self.slots.push(object)
+        let at = if self.spare == ObjectSlot::NIL {
+            ObjectSlot(self.slots.push(object))
         } else {
             let at = self.spare;
-            self.spare = self.slots[at].next;
-            self.slots[at] = object;
+            self.spare = self.slots[at.0].next;
+            self.slots[at.0] = object;
             at
         };
-        self.table.insert(key.hash, at);
+        self.table.insert(key.hash, at.0);
         self.len += 1;
         at
     }
 
-    /// Forget the object; what it held besides its key comes back.
-    pub fn remove(&mut self, at: u32) -> Removed {
-        let was_there = self.table.remove(self.slots[at].hash, at);
-        debug_assert!(was_there, "every live object is in the table");
-        let object = &mut self.slots[at];
+    /// Removes the object. The caller must release the returned resources.
+    pub fn remove(&mut self, at: ObjectSlot) -> RemovedObject {
+        let existed = self.table.remove(self.slots[at.0].hash, at.0);
+        debug_assert!(existed, "every live object is in the table");
+        let object = &mut self.slots[at.0];
         if object.key_len as usize > INLINE {
             self.keys.remove(long_slot(&object.key), object.key_len);
         }
-        debug_assert!(object.place == Place::None, "an object leaves its list before it goes");
-        object.place = Place::Free;
+        debug_assert!(object.list == EvictionList::None, "an object leaves its list before it is removed");
+        object.list = EvictionList::Free;
         object.next = self.spare;
         self.spare = at;
         self.len -= 1;
-        Removed { extra: object.extra.take(), owner: object.owner }
+        RemovedObject { extra: object.extra.take(), owner: object.owner }
     }
 
-    /// The key of an object.
-    pub fn key(&self, at: u32) -> &[u8] {
-        self.key_of(&self.slots[at])
+    /// Returns the key of an object.
+    pub fn key(&self, at: ObjectSlot) -> &[u8] {
+        self.key_of(&self.slots[at.0])
     }
 
     #[inline]
-    fn key_of<'a>(&'a self, object: &'a Object) -> &'a [u8] {
+    fn key_of<'a>(&'a self, object: &'a ObjectRecord) -> &'a [u8] {
         match object.key.get(..object.key_len as usize) {
             Some(key) => key,
             None => self.keys.get(long_slot(&object.key), object.key_len),
         }
     }
 
-    /// What the record keeps of a key; a long one goes elsewhere.
-    fn keep_key(&mut self, key: &[u8]) -> [u8; INLINE] {
+    /// Encodes a key for its record. A long key is stored in [`LongKeys`].
+    fn encode_key(&mut self, key: &[u8]) -> [u8; INLINE] {
         let mut kept = [0; INLINE];
         match kept.get_mut(..key.len()) {
             Some(kept) => kept.copy_from_slice(key),
@@ -292,46 +282,46 @@ impl Objects {
         kept
     }
 
-    /// The object in a slot, if there is one.
-    pub fn get(&self, at: u32) -> Option<&Object> {
-        self.slots.get(at).filter(|object| object.place != Place::Free)
+    /// Returns the object in a slot; `None` for a free slot.
+    pub fn get(&self, at: ObjectSlot) -> Option<&ObjectRecord> {
+        self.slots.get(at.0).filter(|object| object.list != EvictionList::Free)
     }
 }
 
-impl std::ops::Index<u32> for Objects {
-    type Output = Object;
-    fn index(&self, at: u32) -> &Object {
-        &self.slots[at]
+impl std::ops::Index<ObjectSlot> for ObjectTable {
+    type Output = ObjectRecord;
+    fn index(&self, at: ObjectSlot) -> &ObjectRecord {
+        &self.slots[at.0]
     }
 }
 
-impl std::ops::IndexMut<u32> for Objects {
-    fn index_mut(&mut self, at: u32) -> &mut Object {
-        &mut self.slots[at]
+impl std::ops::IndexMut<ObjectSlot> for ObjectTable {
+    fn index_mut(&mut self, at: ObjectSlot) -> &mut ObjectRecord {
+        &mut self.slots[at.0]
     }
 }
 
-/// Where a key is that is too long for its record.
+/// Reads the slot of a key that is too long for its record.
 fn long_slot(kept: &[u8; INLINE]) -> u32 {
     u32::from_le_bytes([kept[0], kept[1], kept[2], kept[3]])
 }
 
-/// What a new object begins with.
+/// Initial values of a new object.
 #[derive(Debug)]
 pub(super) struct NewObject {
-    pub owner: u32,
+    pub owner: OwnerSlot,
     pub size: u64,
     pub put_start: Mono,
-    pub replica: Replica,
-    pub extra: Option<Box<Extra>>,
+    pub replica: ReplicaRecord,
+    pub extra: Option<Box<ObjectExtra>>,
     pub hard_pin: bool,
 }
 
-/// What an object leaves behind for its caller to settle.
+/// Resources of a removed object that the caller must release.
 #[derive(Debug)]
-pub(super) struct Removed {
-    pub extra: Option<Box<Extra>>,
-    pub owner: u32,
+pub(super) struct RemovedObject {
+    pub extra: Option<Box<ObjectExtra>>,
+    pub owner: OwnerSlot,
 }
 
 #[cfg(test)]
@@ -340,16 +330,17 @@ mod tests {
 
     #[test]
     fn a_record_is_160_bytes() {
-        assert_eq!(size_of::<Object>(), 160);
+        assert_eq!(size_of::<ObjectRecord>(), 160);
     }
 
     #[test]
-    fn keys_of_every_length_are_found_and_told_apart() {
-        let mut objects = Objects::new(1);
+    fn keys_of_every_length_are_found() {
+        let mut objects = ObjectTable::new(1);
         let made: Vec<Vec<u8>> = (1..300usize).map(|len| vec![(len % 7) as u8; len]).collect();
-        let replica = Replica { segment: 0, ticket: 0, offset: 0, id: 0 };
-        let new = || NewObject { owner: 0, size: 1, put_start: Mono::ZERO, replica, extra: None, hard_pin: false };
-        let at: Vec<u32> = made.iter().map(|key| objects.insert(objects.hash(key), new())).collect();
+        let replica = ReplicaRecord { segment: SegmentSlot(0), ticket: 0, offset: 0, id: 0 };
+        let new =
+            || NewObject { owner: OwnerSlot(0), size: 1, put_start: Mono::ZERO, replica, extra: None, hard_pin: false };
+        let at: Vec<ObjectSlot> = made.iter().map(|key| objects.insert(objects.hash(key), new())).collect();
         for (key, at) in made.iter().zip(&at) {
             assert_eq!((objects.find(objects.hash(key)), objects.key(*at)), (Some(*at), &key[..]));
         }

@@ -1,49 +1,50 @@
-//! The ids of the objects' writers, each kept once: an object holds a 4-byte slot instead of a 16-byte id.
+//! The ids of the objects' writers, stored once each: an object contains a 4-byte slot instead of a 16-byte id.
 //!
-//! A writer need not be a client that the master knows otherwise: one that lends no memory never says anything but puts.
+//! A writer is not necessarily a registered client: a pure client never sends anything but puts.
 
 use foldhash::fast::FixedState;
 use hashbrown::HashMap;
 
 use crate::engine::base::ClientId;
+use crate::engine::master::slots::OwnerSlot;
 
-/// Ids of writers with the number of their objects.
+/// Reference-counted writer ids. The count is the number of the writer's objects.
 #[derive(Debug)]
-pub(super) struct Owners {
-    by_id: HashMap<ClientId, u32, FixedState>,
+pub(super) struct OwnerTable {
+    by_id: HashMap<ClientId, OwnerSlot, FixedState>,
     slots: Vec<(ClientId, u32)>,
-    spare: Vec<u32>,
+    spare: Vec<OwnerSlot>,
 }
 
-impl Owners {
-    /// None.
-    pub fn new(seed: u64) -> Owners {
-        Owners { by_id: HashMap::with_hasher(FixedState::with_seed(seed)), slots: Vec::new(), spare: Vec::new() }
+impl OwnerTable {
+    /// Creates a table without entries.
+    pub fn new(seed: u64) -> OwnerTable {
+        OwnerTable { by_id: HashMap::with_hasher(FixedState::with_seed(seed)), slots: Vec::new(), spare: Vec::new() }
     }
 
-    /// The slot of `id`, with one object more.
-    pub fn hold(&mut self, id: ClientId) -> u32 {
+    /// Returns the slot of `id` and counts one more object for it.
+    pub fn acquire(&mut self, id: ClientId) -> OwnerSlot {
         if let Some(&slot) = self.by_id.get(&id) {
-            self.slots[slot as usize].1 += 1;
+            self.slots[slot.index()].1 += 1;
             return slot;
         }
         let slot = match self.spare.pop() {
             Some(slot) => {
-                self.slots[slot as usize] = (id, 1);
+                self.slots[slot.index()] = (id, 1);
                 slot
             }
             None => {
                 self.slots.push((id, 1));
-                u32::try_from(self.slots.len() - 1).expect("no more writers than objects")
+                OwnerSlot::from_index(self.slots.len() - 1)
             }
         };
         self.by_id.insert(id, slot);
         slot
     }
 
-    /// One object less; the slot is forgotten with its last.
-    pub fn release(&mut self, slot: u32) {
-        let (id, objects) = &mut self.slots[slot as usize];
+    /// Counts one object less. With the last object the slot is freed.
+    pub fn release(&mut self, slot: OwnerSlot) {
+        let (id, objects) = &mut self.slots[slot.index()];
         *objects -= 1;
         if *objects == 0 {
             self.by_id.remove(id);
@@ -51,9 +52,9 @@ impl Owners {
         }
     }
 
-    /// Whose slot it is.
-    pub fn id(&self, slot: u32) -> ClientId {
-        self.slots[slot as usize].0
+    /// Returns the writer id in a slot.
+    pub fn id(&self, slot: OwnerSlot) -> ClientId {
+        self.slots[slot.index()].0
     }
 }
 
@@ -62,14 +63,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_writer_is_kept_as_long_as_it_has_objects() {
-        let mut owners = Owners::new(1);
+    fn a_writer_slot_lives_as_long_as_it_has_objects() {
+        let mut owners = OwnerTable::new(1);
         let (a, b) = (ClientId(1, 2), ClientId(3, 4));
-        let slot = owners.hold(a);
-        assert_eq!((owners.hold(a), owners.id(slot)), (slot, a));
+        let slot = owners.acquire(a);
+        assert_eq!((owners.acquire(a), owners.id(slot)), (slot, a));
         owners.release(slot);
-        assert_ne!(owners.hold(b), slot);
+        assert_ne!(owners.acquire(b), slot);
         owners.release(slot);
-        assert_eq!(owners.hold(ClientId(5, 6)), slot);
+        assert_eq!(owners.acquire(ClientId(5, 6)), slot);
     }
 }

@@ -1,52 +1,53 @@
-//! Writing: a put takes memory, its writer fills it, the end of the put makes the object readable. In between the object belongs
-//! to its writer alone.
+//! Writing. A put allocates memory, its writer fills it, and the end of the put makes the object readable. Until then the object
+//! belongs to its writer alone.
 //!
-//! A writer may die, or be slow. After the *discard* time somebody else may put the same key; the first writer's memory is then
-//! kept aside until the *release* time, since it may still be written to.
+//! A writer may crash or be slow. After `put_discard_after`, another client may put the same key. The memory of the first writer is
+//! then quarantined until `put_release_after`, because the first writer may still write to it.
 
 use bytes::Bytes;
 
-use crate::engine::alloc::placement::{self, Request, Strategy};
+use crate::engine::alloc::placement::{self, PlacementRequest, Strategy};
 use crate::engine::base::id::KEY_BYTES_MAX;
 use crate::engine::base::{ClientId, Mono};
-use crate::engine::master::code::Refusal;
-use crate::engine::master::config::Policy;
-use crate::engine::master::object::{Extra, NewObject, OBJECTS_MAX, PendingPin};
+use crate::engine::master::config::StorePolicy;
+use crate::engine::master::object::{NewObject, OBJECTS_MAX, ObjectExtra, PendingPin};
+use crate::engine::master::refusal::MasterRefusal;
+use crate::engine::master::slots::ObjectSlot;
 use crate::engine::master::state::MasterState;
 use crate::engine::wire::TextBuf;
 use crate::engine::wire::types::{ReplicaDescriptor, ReplicaType, ReplicateConfig, SoftPinAction};
 
-/// What a writer asks for, checked: a `ReplicateConfig` that makes sense.
+/// The validated options of a put, from a `ReplicateConfig`.
 #[derive(Clone, Debug)]
-pub struct Wish<'a> {
+pub struct PutSpec<'a> {
     replicas: u64,
     pin: PendingPin,
     hard_pin: bool,
     preferred: Vec<Bytes>,
-    /// Segments of the writer's host come first; its name, or empty for the one that the writer's own memory has.
+    /// Host whose segments are preferred. Empty: the host of the writer's own segments. `None`: no preference.
     near: Option<Bytes>,
-    /// One per key, or none at all.
+    /// One group name per key, or `None`.
     groups: Option<&'a [TextBuf]>,
 }
 
-impl<'a> Wish<'a> {
-    /// Check what is asked for `keys` keys.
+impl<'a> PutSpec<'a> {
+    /// Validates the options of a put of `keys` keys.
     ///
     /// # Errors
-    /// `BadArguments` for what contradicts itself, `NoSuchTier` for tiers that are not there.
-    pub fn of(config: &'a ReplicateConfig, keys: usize, policy: &Policy) -> Result<Wish<'a>, Refusal> {
+    /// `BadArguments` for contradictory options, `NoSuchTier` for storage tiers that this master does not have.
+    pub fn new(config: &'a ReplicateConfig, keys: usize, policy: &StorePolicy) -> Result<PutSpec<'a>, MasterRefusal> {
         let bad = config.replica_num == 0 && config.nof_replica_num == 0 && config.dfs_replica_num == 0
             || config.dfs_replica_num > 1
             || config.dfs_replica_num > 0 && config.replica_num == 0;
         if bad {
-            return Err(Refusal::BadArguments);
+            return Err(MasterRefusal::BadArguments);
         }
-        // In upstream's order, which the answer shows when several things are wrong at once.
+        // Upstream checks in this order. It decides the error code when several options are invalid.
         if config.dfs_replica_num > 0 {
-            return Err(Refusal::NoSuchTier);
+            return Err(MasterRefusal::NoSuchTier);
         }
         if config.nof_replica_num > 0 {
-            return Err(Refusal::BadArguments);
+            return Err(MasterRefusal::BadArguments);
         }
         let pin = match (config.soft_pin_action, config.soft_pin_ttl_ms) {
             (SoftPinAction::PRESERVE, None) => PendingPin::Keep,
@@ -54,15 +55,15 @@ impl<'a> Wish<'a> {
             (SoftPinAction::ENABLE, ttl_ms) => {
                 let ttl_ms = ttl_ms.map_or(policy.soft_pin_ttl.as_millis(), u128::from);
                 if ttl_ms > policy.soft_pin_ttl_max.as_millis() {
-                    return Err(Refusal::BadArguments);
+                    return Err(MasterRefusal::BadArguments);
                 }
-                PendingPin::Set(u64::try_from(ttl_ms).map_err(|_| Refusal::BadArguments)?)
+                PendingPin::Set(u64::try_from(ttl_ms).map_err(|_| MasterRefusal::BadArguments)?)
             }
-            _ => return Err(Refusal::BadArguments),
+            _ => return Err(MasterRefusal::BadArguments),
         };
         let groups = config.group_ids.as_deref();
         if groups.is_some_and(|groups| groups.len() != keys) {
-            return Err(Refusal::BadArguments);
+            return Err(MasterRefusal::BadArguments);
         }
         let preferred = if config.preferred_segment.is_empty() {
             config.preferred_segments.iter().map(|name| name.0.clone()).filter(|name| !name.is_empty()).collect()
@@ -70,24 +71,24 @@ impl<'a> Wish<'a> {
             vec![config.preferred_segment.0.clone()]
         };
         let near = policy.strategy == Strategy::LocalFirst || config.prefer_alloc_in_same_node;
-        // Upstream: several copies have to lie apart, so the host counts for one only.
+        // As upstream: several copies must be on different hosts, so the host preference applies to single copies only.
         let near = (near && config.replica_num == 1).then(|| config.host_id.0.clone());
-        Ok(Wish { replicas: config.replica_num, pin, hard_pin: config.with_hard_pin, preferred, near, groups })
+        Ok(PutSpec { replicas: config.replica_num, pin, hard_pin: config.with_hard_pin, preferred, near, groups })
     }
 
-    /// Try this segment name first from now on.
+    /// Tries this segment name first from now on.
     pub fn prefer(&mut self, name: Bytes) {
         self.preferred = vec![name];
     }
 
-    /// The group of the `nth` key; an empty name is no group.
+    /// The group of the `nth` key. An empty name means "no group".
     fn group(&self, nth: usize) -> Option<&'a [u8]> {
         Some(&self.groups?.get(nth)?.0[..]).filter(|name| !name.is_empty())
     }
 }
 
 impl MasterState {
-    /// Take memory for a new object; `nth` is the key's place among those of the wish.
+    /// Allocates memory for a new object. `nth` is the index of the key in the call's batch.
     ///
     /// # Errors
     /// `BadArguments`, `ObjectExists`, `NoSpace`.
@@ -97,80 +98,87 @@ impl MasterState {
         client: ClientId,
         key: &[u8],
         bytes: u64,
-        wish: &Wish<'_>,
+        spec: &PutSpec<'_>,
         nth: usize,
-    ) -> Result<Vec<ReplicaDescriptor>, Refusal> {
+    ) -> Result<Vec<ReplicaDescriptor>, MasterRefusal> {
         check_put(key, bytes)?;
         self.evict_for_put(now);
         if let Some(at) = self.find(key) {
             let object = &self.objects[at];
             if !object.processing || object.put_start + self.policy.put_discard_after >= now {
-                return Err(Refusal::ObjectExists);
+                return Err(MasterRefusal::ObjectExists);
             }
             let until = object.put_start + self.policy.put_release_after;
             self.counters.put_start_discards += 1;
             self.discard(at, until);
         }
-        self.create(now, client, key, bytes, wish, Heritage { group: wish.group(nth), ..Heritage::default() })
+        self.create(
+            now,
+            client,
+            key,
+            bytes,
+            spec,
+            InheritedAttributes { group: spec.group(nth), ..InheritedAttributes::default() },
+        )
     }
 
-    /// Take memory for an object that may exist; if it does and has this size, it is written in place.
+    /// Allocates memory for a new or existing object. An existing object of the same size is overwritten in place.
     ///
     /// # Errors
-    /// `BadArguments`, `NoSpace`; the object is gone then, if its size was another.
+    /// `BadArguments`, `NoSpace`. After `NoSpace`, an existing object of another size is gone.
     pub fn upsert_start(
         &mut self,
         now: Mono,
         client: ClientId,
         key: &[u8],
         bytes: u64,
-        wish: &Wish<'_>,
+        spec: &PutSpec<'_>,
         nth: usize,
-    ) -> Result<Vec<ReplicaDescriptor>, Refusal> {
+    ) -> Result<Vec<ReplicaDescriptor>, MasterRefusal> {
         check_put(key, bytes)?;
         self.evict_for_put(now);
-        let mut heritage = Heritage { group: wish.group(nth), ..Heritage::default() };
+        let mut inherited = InheritedAttributes { group: spec.group(nth), ..InheritedAttributes::default() };
         let Some(at) = self.find(key) else {
-            return self.create(now, client, key, bytes, wish, heritage);
+            return self.create(now, client, key, bytes, spec, inherited);
         };
         let object = &self.objects[at];
         let group = object.group().map(|group| self.groups.name(group));
-        if wish.groups.is_some() && group != wish.group(nth) {
-            return Err(Refusal::BadArguments);
+        if spec.groups.is_some() && group != spec.group(nth) {
+            return Err(MasterRefusal::BadArguments);
         }
         let pin = object.soft_pin().filter(|end| *end > now);
         let until = now + self.policy.put_release_after;
         if object.processing {
             // Unlike a put, an upsert displaces an unfinished write at once. Upstream keeps the soft pin here, but not the group.
-            heritage.pin = pin;
+            inherited.pin = pin;
             self.counters.put_start_discards += 1;
             self.discard(at, until);
-            return self.create(now, client, key, bytes, wish, heritage);
+            return self.create(now, client, key, bytes, spec, inherited);
         }
         if object.size != bytes {
             let group: Option<Box<[u8]>> = group.map(Into::into);
-            heritage.hard_pin = object.hard_pin;
-            heritage.pin = pin;
-            heritage.group = group.as_deref();
-            // Readers may still read what was there, so its memory is not used again for a while.
+            inherited.hard_pin = object.hard_pin;
+            inherited.pin = pin;
+            inherited.group = group.as_deref();
+            // Readers may still read the old bytes, so their memory is quarantined.
             self.discard(at, until);
-            return self.create(now, client, key, bytes, wish, heritage);
+            return self.create(now, client, key, bytes, spec, inherited);
         }
         self.uncount(at);
-        let owner = self.owners.hold(client);
+        let owner = self.owners.acquire(client);
         let object = &mut self.objects[at];
         let before = std::mem::replace(&mut object.owner, owner);
         object.put_start = now;
         object.processing = true;
-        if wish.pin != PendingPin::Keep || object.extra.is_some() {
-            object.extra_mut().pending_pin = wish.pin;
+        if spec.pin != PendingPin::Keep || object.extra.is_some() {
+            object.extra_mut().pending_pin = spec.pin;
         }
         self.owners.release(before);
         self.order.begin_write(&mut self.objects, at);
         Ok(self.describe(at))
     }
 
-    /// The object's bytes are written: it can be read.
+    /// Completes the object: its bytes are written, and it can be read.
     ///
     /// # Errors
     /// `NoObject`, `NotTheWriter`, `NoWrite`.
@@ -181,18 +189,18 @@ impl MasterState {
         key: &[u8],
         checksum: Option<u64>,
         kind: ReplicaType,
-    ) -> Result<(), Refusal> {
-        let at = self.find(key).ok_or(Refusal::NoObject)?;
+    ) -> Result<(), MasterRefusal> {
+        let at = self.find(key).ok_or(MasterRefusal::NoObject)?;
         if self.owners.id(self.objects[at].owner) != client {
-            return Err(Refusal::NotTheWriter);
+            return Err(MasterRefusal::NotTheWriter);
         }
         let object = &mut self.objects[at];
         if !object.processing {
-            // The end of a write is said again when its answer was lost. Nothing is taken over from the repetition.
-            return if is_memory(kind) { Ok(()) } else { Err(Refusal::NoWrite) };
+            // A client repeats the end of a write if the answer was lost. The repetition changes nothing.
+            return if is_memory(kind) { Ok(()) } else { Err(MasterRefusal::NoWrite) };
         }
         if !is_memory(kind) {
-            // The end of a write to a tier where this object has nothing: upstream agrees and waits for the memory's.
+            // The object has no replica in this tier. Upstream returns success and waits for the end of the memory write.
             return Ok(());
         }
         object.processing = false;
@@ -200,8 +208,8 @@ impl MasterState {
             object.extra_mut().checksum = checksum;
         }
         let size = object.size;
-        // Out of the list of writes while the record still says what filed it there.
-        self.order.leave(&mut self.objects, at);
+        // Leave the list of writes before the lease changes: the index finds the object by its current lease.
+        self.order.remove(&mut self.objects, at);
         let object = &mut self.objects[at];
         object.lease_until = object.lease_until.max(now);
         if let Some(extra) = object.extra.as_mut() {
@@ -211,24 +219,24 @@ impl MasterState {
                 PendingPin::Clear => extra.soft_pin = None,
             }
         }
-        self.order.file(&mut self.objects, at, now);
+        self.order.insert(&mut self.objects, at, now);
         self.count(at);
         self.counters.value_bytes.record(size);
         Ok(())
     }
 
-    /// The object's bytes could not be written: it is gone.
+    /// Removes the object: its bytes could not be written.
     ///
     /// # Errors
     /// `NoObject`, `NotTheWriter`, `NoWrite`.
-    pub fn put_revoke(&mut self, client: ClientId, key: &[u8], kind: ReplicaType) -> Result<(), Refusal> {
-        let at = self.find(key).ok_or(Refusal::NoObject)?;
+    pub fn put_revoke(&mut self, client: ClientId, key: &[u8], kind: ReplicaType) -> Result<(), MasterRefusal> {
+        let at = self.find(key).ok_or(MasterRefusal::NoObject)?;
         let object = &self.objects[at];
         if self.owners.id(object.owner) != client {
-            return Err(Refusal::NotTheWriter);
+            return Err(MasterRefusal::NotTheWriter);
         }
         if !object.processing {
-            return Err(Refusal::NoWrite);
+            return Err(MasterRefusal::NoWrite);
         }
         if is_memory(kind) {
             self.erase(at);
@@ -236,7 +244,7 @@ impl MasterState {
         Ok(())
     }
 
-    /// The host of the client's own memory; empty when it has none.
+    /// The host of the client's own segments; empty if it has none.
     fn host_of(&self, client: ClientId) -> Bytes {
         let segments = self.clients.get(client).map_or(&[][..], |client| &client.segments);
         let mut hosts = segments.iter().filter_map(|slot| Some(&self.segments.get(*slot)?.segment.host_id.0));
@@ -249,82 +257,83 @@ impl MasterState {
         client: ClientId,
         key: &[u8],
         bytes: u64,
-        wish: &Wish<'_>,
-        heritage: Heritage<'_>,
-    ) -> Result<Vec<ReplicaDescriptor>, Refusal> {
-        let mut taken = std::mem::take(&mut self.taken);
-        taken.clear();
+        spec: &PutSpec<'_>,
+        inherited: InheritedAttributes<'_>,
+    ) -> Result<Vec<ReplicaDescriptor>, MasterRefusal> {
+        let mut scratch = std::mem::take(&mut self.scratch);
+        scratch.clear();
         if self.objects.len() < OBJECTS_MAX {
-            let near = wish.near.as_ref().map(|host| if host.is_empty() { self.host_of(client) } else { host.clone() });
+            let near = spec.near.as_ref().map(|host| if host.is_empty() { self.host_of(client) } else { host.clone() });
             let near = near.as_deref().filter(|host| !host.is_empty());
-            let request = Request { bytes, replicas: wish.replicas, preferred: &wish.preferred, near };
-            placement::place(self.policy.strategy, &mut self.segments, &mut self.rng, &request, &mut taken);
+            let request = PlacementRequest { bytes, replicas: spec.replicas, preferred: &spec.preferred, near };
+            placement::place(self.policy.strategy, &mut self.segments, &mut self.rng, &request, &mut scratch);
         }
-        let Some((&replica, more)) = taken.split_first() else {
-            self.taken = taken;
+        let Some((&replica, more)) = scratch.split_first() else {
+            self.scratch = scratch;
             self.counters.put_start_alloc_failures += 1;
-            if self.segments.open_names() as u64 >= wish.replicas {
-                self.eviction.wanted = true;
+            if self.segments.open_names() as u64 >= spec.replicas {
+                self.eviction.requested = true;
             }
-            return Err(Refusal::NoSpace);
+            return Err(MasterRefusal::NoSpace);
         };
-        if (taken.len() as u64) < wish.replicas {
+        if (scratch.len() as u64) < spec.replicas {
             self.counters.put_start_partial_allocations += 1;
         }
-        let extra = (!more.is_empty() || wish.pin != PendingPin::Keep || heritage.pin.is_some()).then(|| {
-            Box::new(Extra {
+        let extra = (!more.is_empty() || spec.pin != PendingPin::Keep || inherited.pin.is_some()).then(|| {
+            Box::new(ObjectExtra {
                 replicas: more.to_vec(),
-                soft_pin: heritage.pin,
-                pending_pin: wish.pin,
-                ..Extra::default()
+                soft_pin: inherited.pin,
+                pending_pin: spec.pin,
+                ..ObjectExtra::default()
             })
         });
         let new = NewObject {
-            owner: self.owners.hold(client),
+            owner: self.owners.acquire(client),
             size: bytes,
             put_start: now,
             replica,
             extra,
-            hard_pin: wish.hard_pin || heritage.hard_pin,
+            hard_pin: spec.hard_pin || inherited.hard_pin,
         };
         let at = self.objects.insert(self.objects.hash(key), new);
-        if let Some(group) = heritage.group {
+        if let Some(group) = inherited.group {
             self.groups.join(&mut self.objects, at, group);
         }
         self.order.begin_write(&mut self.objects, at);
-        self.taken = taken;
+        self.scratch = scratch;
         Ok(self.describe(at))
     }
 
-    /// Forget the object, but keep its memory aside until `until`.
-    pub(super) fn discard(&mut self, at: u32, until: Mono) {
+    /// Removes the object, but quarantines its memory until `until`.
+    pub(super) fn discard(&mut self, at: ObjectSlot, until: Mono) {
         let size = self.objects[at].size;
-        let mut taken = std::mem::take(&mut self.taken);
-        taken.clear();
-        self.erase_keeping_memory(at, &mut taken);
-        for replica in taken.drain(..) {
+        let mut scratch = std::mem::take(&mut self.scratch);
+        scratch.clear();
+        self.erase_keeping_memory(at, &mut scratch);
+        for replica in scratch.drain(..) {
             self.discards.add(replica, size, until);
         }
-        self.taken = taken;
+        self.scratch = scratch;
     }
 }
 
-/// What a new object takes over from the one that had its key.
+/// What a new object inherits from the object that it replaces.
 #[derive(Clone, Copy, Debug, Default)]
-struct Heritage<'a> {
+struct InheritedAttributes<'a> {
     group: Option<&'a [u8]>,
     pin: Option<Mono>,
     hard_pin: bool,
 }
 
-pub(crate) fn check_put(key: &[u8], bytes: u64) -> Result<(), Refusal> {
+/// Checks the arguments that every put needs: a key of valid length and a size above 0.
+pub(crate) fn check_put(key: &[u8], bytes: u64) -> Result<(), MasterRefusal> {
     if key.is_empty() || key.len() > KEY_BYTES_MAX || bytes == 0 {
-        return Err(Refusal::BadArguments);
+        return Err(MasterRefusal::BadArguments);
     }
     Ok(())
 }
 
-/// Does this kind of replica include those in memory?
+/// Returns true if this kind of replica includes memory replicas.
 fn is_memory(kind: ReplicaType) -> bool {
     kind == ReplicaType::ALL || kind == ReplicaType::MEMORY
 }

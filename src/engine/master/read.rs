@@ -1,15 +1,18 @@
-//! Calls that find objects and, by finding them, protect them: every read grants a lease.
+//! Lookups. Every read grants the object a lease, which protects it.
 //!
-//! The lease's end doubles as the clock of the eviction order, as upstream has it.
+//! As in upstream, the end of the lease also determines the eviction order.
 
-use crate::engine::base::{ErrorCode, Mono};
-use crate::engine::master::code::Refusal;
+use std::time::Duration;
+
+use crate::engine::base::{ClientId, ErrorCode, Mono};
+use crate::engine::master::refusal::MasterRefusal;
+use crate::engine::master::slots::{ObjectSlot, SegmentSlot};
 use crate::engine::master::state::MasterState;
 use crate::engine::master::view::{ReplicaView, SegmentView};
-use crate::engine::wire::types::{GetReplicaListResponse, Place, ReplicaDescriptor};
+use crate::engine::wire::types::{GetReplicaListResponse, ReplicaDescriptor, ReplicaLocation};
 
 impl MasterState {
-    /// Is there a complete object with this key? It is leased then.
+    /// Returns true if a complete object with this key exists, and leases it.
     pub fn exist(&mut self, now: Mono, key: &[u8]) -> bool {
         match self.find(key) {
             Some(at) if !self.objects[at].processing => {
@@ -20,16 +23,16 @@ impl MasterState {
         }
     }
 
-    /// Where the object is. It is leased then.
+    /// Returns the object's replicas and leases it.
     ///
     /// # Errors
     /// `NoObject`, `NotReady`.
-    pub fn replica_list(&mut self, now: Mono, key: &[u8]) -> Result<GetReplicaListResponse, Refusal> {
+    pub fn replica_list(&mut self, now: Mono, key: &[u8]) -> Result<GetReplicaListResponse, MasterRefusal> {
         self.counters.total_gets += 1;
-        let at = self.find(key).ok_or(Refusal::NoObject)?;
+        let at = self.find(key).ok_or(MasterRefusal::NoObject)?;
         let object = &self.objects[at];
         if object.processing {
-            return Err(Refusal::NotReady);
+            return Err(MasterRefusal::NotReady);
         }
         self.counters.mem_hits += 1;
         self.counters.mem_hit_bytes += object.size;
@@ -40,33 +43,34 @@ impl MasterState {
         Ok(GetReplicaListResponse { replicas: self.describe(at), lease_ttl_ms, object_checksum })
     }
 
-    /// Where the object is, if it is complete; it is leased then. For lookups by expression, which upstream does not count as reads.
+    /// Returns the replicas of a complete object and leases it. For lookups by regular expression, which upstream does not count as
+    /// reads.
     pub fn lease_replicas(&mut self, now: Mono, key: &[u8]) -> Option<Vec<ReplicaDescriptor>> {
         let at = self.find(key).filter(|at| !self.objects[*at].processing)?;
         self.grant_lease(at, now);
         Some(self.describe(at))
     }
 
-    /// Is there an object with this key, complete or not? Grants nothing.
-    pub fn is_known(&mut self, key: &[u8]) -> bool {
+    /// Returns true if an object with this key exists, complete or not. Grants no lease.
+    pub fn contains_key(&mut self, key: &[u8]) -> bool {
         self.find(key).is_some()
     }
 
-    /// Where the object is, without a lease: for people who look, not for readers.
+    /// Returns the object's replicas without a lease, for the admin API.
     ///
     /// # Errors
     /// `NoObject`, `NotReady`.
-    pub fn peek(&self, key: &[u8]) -> Result<Vec<ReplicaView>, Refusal> {
-        let at = self.objects.find(self.objects.hash(key)).ok_or(Refusal::NoObject)?;
+    pub fn peek(&self, key: &[u8]) -> Result<Vec<ReplicaView>, MasterRefusal> {
+        let at = self.objects.find(self.objects.hash(key)).ok_or(MasterRefusal::NoObject)?;
         let object = &self.objects[at];
         if !object.replicas().any(|replica| self.segments.is_readable(replica.segment)) {
-            return Err(Refusal::NoObject);
+            return Err(MasterRefusal::NoObject);
         }
         if object.processing {
-            return Err(Refusal::NotReady);
+            return Err(MasterRefusal::NotReady);
         }
-        let views = self.describe(at).into_iter().filter_map(|replica| match replica.place {
-            Place::Memory(buffer) => Some(ReplicaView {
+        let views = self.describe(at).into_iter().filter_map(|replica| match replica.location {
+            ReplicaLocation::Memory(buffer) => Some(ReplicaView {
                 bytes: buffer.size,
                 address: buffer.buffer_address,
                 protocol: buffer.protocol.to_string_lossy().into_owned(),
@@ -77,21 +81,21 @@ impl MasterState {
         Ok(views.collect())
     }
 
-    /// Extend the object's lease, and its group's, to `now` + TTL.
-    pub(super) fn grant_lease(&mut self, at: u32, now: Mono) {
+    /// Extends the lease of the object and of its group to `now` + TTL.
+    pub(super) fn grant_lease(&mut self, at: ObjectSlot, now: Mono) {
         let lease = now + self.policy.lease_ttl;
         self.order.touch(&mut self.objects, at, lease);
         if let Some(group) = self.objects[at].group() {
-            self.groups.touch(group, lease);
+            self.groups.extend_lease(group, lease);
         }
     }
 
-    /// Up to `limit` slots from `cursor` on are looked at; the mounted segments in them are given to `visit`. Where to go on, or
-    /// `None` at the end.
+    /// Passes the mounted segments among the next `limit` slots from `cursor` to `visit`. Returns the next cursor, or `None` at the
+    /// end.
     pub fn view_segments(&self, cursor: u64, limit: usize, visit: &mut dyn FnMut(SegmentView<'_>)) -> Option<u64> {
         let slots = u64::from(self.segments.slots());
         let end = slots.min(cursor.saturating_add(limit.max(1) as u64));
-        for slot in (cursor..end).filter_map(|slot| u32::try_from(slot).ok()) {
+        for slot in (cursor..end).filter_map(|slot| u32::try_from(slot).ok().map(SegmentSlot)) {
             let Some(mounted) = self.segments.get(slot) else { continue };
             let segment = &mounted.segment;
             visit(SegmentView {
@@ -109,11 +113,31 @@ impl MasterState {
         (end < slots).then_some(end)
     }
 
-    /// Up to `limit` slots from `cursor` on are looked at; the keys of complete objects in them are given to `visit`. Where to go
-    /// on, or `None` at the end. An object that exists all the while is seen exactly once.
+    /// Calls `visit` with the client of each segment in up to `limit` slots from `cursor` on, and the time from its last call to `now`.
+    /// Returns where to continue, `None` at the end.
+    pub fn view_heartbeats(
+        &self,
+        now: Mono,
+        cursor: u64,
+        limit: usize,
+        visit: &mut dyn FnMut(ClientId, Duration),
+    ) -> Option<u64> {
+        let slots = u64::from(self.segments.slots());
+        let end = slots.min(cursor.saturating_add(limit.max(1) as u64));
+        for slot in (cursor..end).filter_map(|slot| u32::try_from(slot).ok().map(SegmentSlot)) {
+            let Some(mounted) = self.segments.get(slot) else { continue };
+            if let Some(deadline) = self.clients.deadline(mounted.client) {
+                visit(mounted.client, (now + self.policy.client_ttl).since(deadline));
+            }
+        }
+        (end < slots).then_some(end)
+    }
+
+    /// Passes the keys of the complete objects among the next `limit` slots from `cursor` to `visit`. Returns the next cursor, or
+    /// `None` at the end. An object that exists during the whole walk is visited exactly once.
     pub fn keys(&self, cursor: u64, limit: usize, visit: &mut dyn FnMut(&[u8])) -> Option<u64> {
         let end = u64::from(self.objects.slots()).min(cursor.saturating_add(limit.max(1) as u64));
-        for at in (cursor..end).filter_map(|at| u32::try_from(at).ok()) {
+        for at in (cursor..end).filter_map(|at| u32::try_from(at).ok().map(ObjectSlot)) {
             let Some(object) = self.objects.get(at) else { continue };
             if !object.processing && object.replicas().any(|replica| self.segments.is_readable(replica.segment)) {
                 visit(self.objects.key(at));
@@ -123,8 +147,8 @@ impl MasterState {
     }
 }
 
-impl From<Refusal> for ErrorCode {
-    fn from(refusal: Refusal) -> ErrorCode {
+impl From<MasterRefusal> for ErrorCode {
+    fn from(refusal: MasterRefusal) -> ErrorCode {
         refusal.code()
     }
 }

@@ -1,67 +1,68 @@
-//! Forgetting objects on demand. A lease holds a removal off unless it is forced; a write under way always does.
+//! Removal on request. A lease blocks a removal unless it is forced; a write in progress always blocks it.
 
 use crate::engine::base::{ClientId, Mono};
-use crate::engine::master::code::Refusal;
+use crate::engine::master::refusal::MasterRefusal;
+use crate::engine::master::slots::{ObjectSlot, SegmentSlot};
 use crate::engine::master::state::MasterState;
 
-/// Slots that a slice of `remove_all` looks at, and objects that it removes: some tens of microseconds.
+/// Limits of one slice of `remove_all`: slots inspected and objects removed. A slice takes some tens of microseconds.
 const SLOTS_PER_SLICE: u32 = 4096;
 const REMOVALS_PER_SLICE: u32 = 128;
 
-/// Where a walk over all objects stands. Objects that come up meanwhile may or may not be met.
+/// The position of a walk over all objects. Objects created during the walk may or may not be visited.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Walk {
+pub struct ObjectWalk {
     at: u32,
     end: u32,
 }
 
-impl Walk {
-    /// Slots that are left to look at.
+impl ObjectWalk {
+    /// Number of slots left to visit.
     pub fn slots(self) -> u32 {
         self.end.saturating_sub(self.at)
     }
 
-    /// Is it over?
+    /// Returns true if the walk is complete.
     pub fn is_done(self) -> bool {
         self.at >= self.end
     }
 }
 
 impl MasterState {
-    /// Forget an object.
+    /// Removes an object.
     ///
     /// # Errors
     /// `NoObject`, `Leased` (unless `force`), `NotReady`.
-    pub fn remove(&mut self, now: Mono, key: &[u8], force: bool) -> Result<(), Refusal> {
-        let at = self.find(key).ok_or(Refusal::NoObject)?;
+    pub fn remove(&mut self, now: Mono, key: &[u8], force: bool) -> Result<(), MasterRefusal> {
+        let at = self.find(key).ok_or(MasterRefusal::NoObject)?;
         self.check_removable(at, now, force)?;
         self.erase(at);
         Ok(())
     }
 
-    fn check_removable(&self, at: u32, now: Mono, force: bool) -> Result<(), Refusal> {
+    fn check_removable(&self, at: ObjectSlot, now: Mono, force: bool) -> Result<(), MasterRefusal> {
         if !force && now < self.lease_until(at) {
-            return Err(Refusal::Leased);
+            return Err(MasterRefusal::Leased);
         }
         if self.objects[at].processing {
-            return Err(Refusal::NotReady);
+            return Err(MasterRefusal::NotReady);
         }
         Ok(())
     }
 
-    /// Begin a walk over all objects that are here now.
-    pub fn walk(&self) -> Walk {
-        Walk { at: 0, end: self.objects.slots() }
+    /// Starts a walk over all objects that exist now.
+    pub fn walk(&self) -> ObjectWalk {
+        ObjectWalk { at: 0, end: self.objects.slots() }
     }
 
-    /// Remove what can be removed of the next slice of the walk; how many went.
-    pub fn remove_slice(&mut self, now: Mono, walk: &mut Walk, force: bool) -> u64 {
-        let (mut looked, mut removed) = (0, 0);
-        while !walk.is_done() && looked < SLOTS_PER_SLICE && removed < REMOVALS_PER_SLICE {
-            let at = walk.at;
+    /// Removes the removable objects in the next slice of the walk. Returns their number.
+    pub fn remove_slice(&mut self, now: Mono, walk: &mut ObjectWalk, force: bool) -> u64 {
+        let (mut visited, mut removed) = (0, 0);
+        while !walk.is_done() && visited < SLOTS_PER_SLICE && removed < REMOVALS_PER_SLICE {
+            let at = ObjectSlot(walk.at);
             walk.at += 1;
-            looked += 1;
-            if self.objects.get(at).is_none() || !self.settle(at) {
+            visited += 1;
+            if self.objects.get(at).is_none() || !self.drop_lost_replicas(at) {
                 continue;
             }
             if self.check_removable(at, now, force).is_ok() {
@@ -72,10 +73,10 @@ impl MasterState {
         u64::from(removed)
     }
 
-    /// Give the keys of the next slice of the walk to `visit`, which only copies: they are matched after the state was let go.
-    pub fn key_slice(&self, walk: &mut Walk, visit: &mut dyn FnMut(&[u8])) {
+    /// Passes the keys in the next slice of the walk to `visit`, which should only copy them: it runs while the state is held.
+    pub fn key_slice(&self, walk: &mut ObjectWalk, visit: &mut dyn FnMut(&[u8])) {
         let end = walk.end.min(walk.at.saturating_add(KEYS_PER_SLICE));
-        for at in walk.at..end {
+        for at in (walk.at..end).map(ObjectSlot) {
             if self.objects.get(at).is_some() {
                 visit(self.objects.key(at));
             }
@@ -83,8 +84,8 @@ impl MasterState {
         walk.at = end;
     }
 
-    /// Forget those of a client's objects' replicas that lie on segments of the name (all, if it is empty). Whether the key was
-    /// done; it is passed over when it is not there, another's, leased, being written, or not on such a segment.
+    /// Removes the object's replicas on segments of this name; with an empty name, the whole object. Returns false and changes nothing
+    /// if the object is missing, owned by another client, leased, being written, or not on such a segment.
     pub fn clear_replicas(&mut self, now: Mono, key: &[u8], client: ClientId, segment_name: &[u8]) -> bool {
         let Some(at) = self.find(key) else { return false };
         let object = &self.objects[at];
@@ -96,14 +97,15 @@ impl MasterState {
             return true;
         }
         let segments = &self.segments;
-        let lies_there = |slot: u32| segments.get(slot).is_some_and(|mounted| mounted.segment.name.0 == segment_name);
-        let (all, there) = object
+        let on_segment =
+            |slot: SegmentSlot| segments.get(slot).is_some_and(|mounted| mounted.segment.name.0 == segment_name);
+        let (all, matching) = object
             .replicas()
-            .fold((0, 0), |(all, there), replica| (all + 1, there + usize::from(lies_there(replica.segment))));
-        if there == 0 {
+            .fold((0, 0), |(all, matching), replica| (all + 1, matching + usize::from(on_segment(replica.segment))));
+        if matching == 0 {
             return false;
         }
-        if there == all {
+        if matching == all {
             self.erase(at);
         } else {
             self.keep_replicas(at, |segments, replica| {
@@ -114,5 +116,5 @@ impl MasterState {
     }
 }
 
-/// Keys that are copied out at a time.
+/// Keys copied per slice.
 const KEYS_PER_SLICE: u32 = 256;

@@ -1,7 +1,7 @@
-//! The mounted segments: their memory, their names, and who may take from them.
+//! The mounted segments: their memory, their names, and the allocation of replicas.
 //!
-//! A segment that goes is *gone* at once: nothing is allocated from it or read in it from then on. Its slot stays reserved until
-//! no record points to it any more, so a stale replica can never be taken for one of a later segment.
+//! A retired segment is gone at once: nothing is allocated or read in it from then on. Its slot stays reserved until no record refers
+//! to it. So a stale replica can never be mistaken for one of a later segment.
 
 use std::collections::BTreeMap;
 
@@ -9,55 +9,51 @@ use bytes::Bytes;
 use foldhash::fast::FixedState;
 use hashbrown::HashMap;
 
-use crate::engine::alloc::placement::Pool;
+use crate::engine::alloc::placement::SegmentPool;
 use crate::engine::alloc::{Allocator, OffsetAllocator};
 use crate::engine::base::{ClientId, Mono, SegmentId};
-use crate::engine::master::object::Replica;
+use crate::engine::master::object::ReplicaRecord;
+use crate::engine::master::slots::SegmentSlot;
 use crate::engine::wire::types::{Segment, SegmentStatus};
 
-/// Segments that are kept at most, gone ones with records left included.
+/// Maximum number of segments, including retired ones that records still refer to.
 pub(super) const SEGMENTS_MAX: usize = 1 << 18;
 
-/// The largest segment: 32 TiB, more than any host has. So the bytes of all segments together fit into 64 bits.
+/// The largest segment: 32 TiB, more than any host has. With this limit the total size of all segments fits into 64 bits.
 pub(super) const SEGMENT_BYTES_MAX: u64 = 1 << 45;
 const _: () = assert!(SEGMENT_BYTES_MAX.checked_mul(SEGMENTS_MAX as u64).is_some());
 
-/// The longest name, endpoint or protocol, bytes.
+/// The longest name, endpoint or protocol, in bytes.
 pub(super) const NAME_BYTES_MAX: usize = 4096;
 
-/// The protocols that there are.
 const PROTOCOLS: [&str; 2] = ["tcp", "rdma"];
 
-/// A mounted segment.
 #[derive(Debug)]
-pub(super) struct Mounted {
-    /// As the client described it.
+pub(super) struct MountedSegment {
+    /// As described by the client.
     pub segment: Segment,
-    /// Whose it is.
     pub client: ClientId,
-    /// Mounted or going.
     pub status: SegmentStatus,
-    /// When it goes.
     pub grace_until: Option<Mono>,
-    /// Bytes asked for by what is in it.
+    /// Sum of the requested sizes of the objects in it, in bytes.
     pub used: u64,
     memory: OffsetAllocator,
 }
 
-/// All segments.
+/// All segments, found by slot, id, name, endpoint or host.
 #[derive(Debug)]
-pub(super) struct Segments {
-    slots: Vec<Slot>,
-    spare: Vec<u32>,
-    by_id: HashMap<SegmentId, u32, FixedState>,
-    /// All mounted segments of an endpoint.
-    by_endpoint: HashMap<Bytes, Vec<u32>, FixedState>,
-    /// How many mounted segments a name has.
+pub(super) struct SegmentTable {
+    slots: Vec<SegmentEntry>,
+    spare: Vec<SegmentSlot>,
+    by_id: HashMap<SegmentId, SegmentSlot, FixedState>,
+    /// Slots of the mounted segments of each endpoint.
+    by_endpoint: HashMap<Bytes, Vec<SegmentSlot>, FixedState>,
+    /// Number of mounted segments of each name.
     of_name: HashMap<Bytes, u32, FixedState>,
-    /// Names with a segment that takes new objects, without gaps, in no particular order.
+    /// Names with at least one segment that accepts new objects. Dense and unordered.
     open: Vec<OpenName>,
     open_by_name: HashMap<Bytes, u32, FixedState>,
-    /// How many segments that take new objects each name of each host has.
+    /// For each host and name: the number of segments that accept new objects.
     hosts: BTreeMap<Bytes, BTreeMap<Bytes, u32>>,
     capacity: u64,
     used: u64,
@@ -65,23 +61,23 @@ pub(super) struct Segments {
 }
 
 #[derive(Debug, Default)]
-struct Slot {
-    mounted: Option<Box<Mounted>>,
-    /// Records that point here.
+struct SegmentEntry {
+    mounted: Option<Box<MountedSegment>>,
+    /// Number of records that refer to this slot.
     replicas: u32,
 }
 
 #[derive(Debug)]
 struct OpenName {
     name: Bytes,
-    segments: Vec<u32>,
+    segments: Vec<SegmentSlot>,
 }
 
-impl Segments {
-    /// None.
-    pub fn new(seed: u64) -> Segments {
+impl SegmentTable {
+    /// Creates a table without entries.
+    pub fn new(seed: u64) -> SegmentTable {
         let hasher = || FixedState::with_seed(seed);
-        Segments {
+        SegmentTable {
             slots: Vec::new(),
             spare: Vec::new(),
             by_id: HashMap::with_hasher(hasher()),
@@ -96,58 +92,58 @@ impl Segments {
         }
     }
 
-    /// Bytes of all mounted segments.
+    /// Total size of all mounted segments in bytes.
     pub fn capacity(&self) -> u64 {
         self.capacity
     }
 
-    /// Bytes asked for by what is in them.
+    /// Total requested size of the objects in all segments, in bytes.
     pub fn used(&self) -> u64 {
         self.used
     }
 
-    /// Is there room for one more?
+    /// Returns true if no more segments can be mounted.
     pub fn is_full(&self) -> bool {
         self.spare.is_empty() && self.slots.len() >= SEGMENTS_MAX
     }
 
-    /// Slots, mounted or not.
+    /// Number of slots, mounted or not.
     pub fn slots(&self) -> u32 {
         u32::try_from(self.slots.len()).expect("at most SEGMENTS_MAX")
     }
 
-    /// The segment with this id.
-    pub fn find(&self, id: SegmentId) -> Option<(u32, &Mounted)> {
+    /// Returns the segment with this id and its slot.
+    pub fn find(&self, id: SegmentId) -> Option<(SegmentSlot, &MountedSegment)> {
         let slot = *self.by_id.get(&id)?;
         Some((slot, self.get(slot)?))
     }
 
-    /// The segment in a slot, if it is mounted.
+    /// Returns the segment in a slot, if it is mounted.
     #[inline]
-    pub fn get(&self, slot: u32) -> Option<&Mounted> {
-        self.slots.get(slot as usize)?.mounted.as_deref()
+    pub fn get(&self, slot: SegmentSlot) -> Option<&MountedSegment> {
+        self.slots.get(slot.index())?.mounted.as_deref()
     }
 
-    /// The mounted segments of an endpoint.
-    pub fn of_endpoint(&self, endpoint: &[u8]) -> &[u32] {
+    /// Slots of the mounted segments of an endpoint.
+    pub fn of_endpoint(&self, endpoint: &[u8]) -> &[SegmentSlot] {
         self.by_endpoint.get(endpoint).map_or(&[], Vec::as_slice)
     }
 
-    /// Is a segment of this name mounted?
+    /// Returns true if a segment of this name is mounted.
     pub fn has_name(&self, name: &[u8]) -> bool {
         self.of_name.contains_key(name)
     }
 
-    /// Mount a segment whose id is not mounted; its slot.
-    pub fn mount(&mut self, mut segment: Segment, client: ClientId) -> u32 {
-        // Every answer carries a clone of it, and a clone of a constant counts nothing.
+    /// Mounts a segment and returns its slot. The id must not be mounted.
+    pub fn mount(&mut self, mut segment: Segment, client: ClientId) -> SegmentSlot {
+        // Every answer contains a clone of the protocol. Cloning a static `Bytes` updates no reference count.
         if let Some(known) = PROTOCOLS.iter().find(|known| segment.protocol.0 == known.as_bytes()) {
             segment.protocol.0 = Bytes::from_static(known.as_bytes());
         }
         debug_assert!(!self.by_id.contains_key(&segment.id), "an id is mounted once");
         let slot = self.spare.pop().unwrap_or_else(|| {
-            self.slots.push(Slot::default());
-            self.slots() - 1
+            self.slots.push(SegmentEntry::default());
+            SegmentSlot::from_index(self.slots.len() - 1)
         });
         self.by_id.insert(segment.id, slot);
         self.by_endpoint.entry(segment.te_endpoint.0.clone()).or_default().push(slot);
@@ -155,27 +151,27 @@ impl Segments {
         self.capacity += segment.size;
         self.open(slot, &segment);
         let memory = OffsetAllocator::new(segment.size);
-        let mounted = Mounted { segment, client, status: SegmentStatus::OK, grace_until: None, used: 0, memory };
-        self.slots[slot as usize].mounted = Some(Box::new(mounted));
+        let mounted = MountedSegment { segment, client, status: SegmentStatus::OK, grace_until: None, used: 0, memory };
+        self.slots[slot.index()].mounted = Some(Box::new(mounted));
         slot
     }
 
-    /// Nothing is read in it or put into it any more; `retire` follows.
-    pub fn condemn(&mut self, slot: u32) {
-        if let Some(mounted) = self.slots[slot as usize].mounted.as_mut() {
+    /// Makes the segment unreadable and closes it for new objects. `retire` must follow.
+    pub fn condemn(&mut self, slot: SegmentSlot) {
+        if let Some(mounted) = self.slots[slot.index()].mounted.as_mut() {
             mounted.status = SegmentStatus::UNMOUNTING;
         }
     }
 
-    /// Can the replicas in this slot be read?
+    /// Returns true if the replicas in this slot can be read.
     #[inline]
-    pub fn is_readable(&self, slot: u32) -> bool {
+    pub fn is_readable(&self, slot: SegmentSlot) -> bool {
         self.get(slot).is_some_and(|mounted| mounted.status != SegmentStatus::UNMOUNTING)
     }
 
-    /// Take no new objects into it from now on; it goes at `until`.
-    pub fn close(&mut self, slot: u32, until: Mono) {
-        if let Some(mounted) = self.slots[slot as usize].mounted.as_mut() {
+    /// Stops allocation in the segment. It is unmounted at `until`.
+    pub fn close(&mut self, slot: SegmentSlot, until: Mono) {
+        if let Some(mounted) = self.slots[slot.index()].mounted.as_mut() {
             mounted.status = SegmentStatus::GRACEFULLY_UNMOUNTING;
             mounted.grace_until = Some(until);
             let segment = mounted.segment.clone();
@@ -183,9 +179,9 @@ impl Segments {
         }
     }
 
-    /// The segment is gone. Its memory's records go to `waste`.
-    pub fn retire(&mut self, slot: u32, waste: &mut Vec<OffsetAllocator>) -> Option<Departed> {
-        let Mounted { segment, client, used, memory, .. } = *self.slots[slot as usize].mounted.take()?;
+    /// Removes the segment. Its allocator is moved to `waste`.
+    pub fn retire(&mut self, slot: SegmentSlot, waste: &mut Vec<OffsetAllocator>) -> Option<RetiredSegment> {
+        let MountedSegment { segment, client, used, memory, .. } = *self.slots[slot.index()].mounted.take()?;
         waste.push(memory);
         self.by_id.remove(&segment.id);
         if let Some(slots) = self.by_endpoint.get_mut(&segment.te_endpoint.0) {
@@ -204,15 +200,15 @@ impl Segments {
         }
         self.capacity -= segment.size;
         self.used -= used;
-        if self.slots[slot as usize].replicas == 0 {
+        if self.slots[slot.index()].replicas == 0 {
             self.spare.push(slot);
         }
-        Some(Departed { segment, client, last_of_name: left == 0 })
+        Some(RetiredSegment { segment, client, last_of_name: left == 0 })
     }
 
-    /// Give a replica's bytes back.
-    pub fn free(&mut self, replica: &Replica, bytes: u64) {
-        let slot = &mut self.slots[replica.segment as usize];
+    /// Releases the memory of a replica.
+    pub fn free(&mut self, replica: &ReplicaRecord, bytes: u64) {
+        let slot = &mut self.slots[replica.segment.index()];
         slot.replicas -= 1;
         match slot.mounted.as_mut() {
             Some(mounted) => {
@@ -225,12 +221,12 @@ impl Segments {
         }
     }
 
-    /// Names that take new objects.
+    /// Number of names that accept new objects.
     pub fn open_names(&self) -> usize {
         self.open.len()
     }
 
-    fn open(&mut self, slot: u32, segment: &Segment) {
+    fn open(&mut self, slot: SegmentSlot, segment: &Segment) {
         let (name, host) = (&segment.name.0, &segment.host_id.0);
         if !host.is_empty() {
             *self.hosts.entry(host.clone()).or_default().entry(name.clone()).or_default() += 1;
@@ -244,8 +240,8 @@ impl Segments {
         }
     }
 
-    /// The segment takes nothing new; it may be closed already.
-    fn shut(&mut self, slot: u32, segment: &Segment) {
+    /// Removes the segment from the open names. It may be closed already.
+    fn shut(&mut self, slot: SegmentSlot, segment: &Segment) {
         let (name, host) = (&segment.name.0, &segment.host_id.0);
         let Some(&at) = self.open_by_name.get(name) else { return };
         let segments = &mut self.open[at as usize].segments;
@@ -273,11 +269,11 @@ impl Segments {
     }
 }
 
-/// Segments of one name that are tried; a client may lend thousands of chunks under one.
+/// Maximum number of segments tried per name. A client may mount thousands of segments under one name.
 const CHUNKS_TRIED_MAX: usize = 100;
 
-impl Pool for Segments {
-    type Taken = Replica;
+impl SegmentPool for SegmentTable {
+    type Allocation = ReplicaRecord;
 
     fn names(&self) -> usize {
         self.open.len()
@@ -295,7 +291,7 @@ impl Pool for Segments {
             let begin = usize::try_from(draw % names.len().max(1) as u64).unwrap_or(0);
             names.keys().skip(begin).chain(names.keys().take(begin))
         });
-        names.filter_map(|name| Pool::find(self, name)).take(count).collect()
+        names.filter_map(|name| SegmentPool::find(self, name)).take(count).collect()
     }
 
     fn free_ratio(&self, name: usize) -> f64 {
@@ -307,13 +303,13 @@ impl Pool for Segments {
         1.0 - used as f64 / (size as f64).max(1.0)
     }
 
-    fn take(&mut self, name: usize, bytes: u64, draw: u64) -> Option<Replica> {
+    fn allocate(&mut self, name: usize, bytes: u64, draw: u64) -> Option<ReplicaRecord> {
         let segments = &self.open[name].segments;
         let count = segments.len();
         let start = usize::try_from(draw % count as u64).unwrap_or(0);
         for i in 0..count.min(CHUNKS_TRIED_MAX) {
             let segment = segments[(start + i) % count];
-            let slot = &mut self.slots[segment as usize];
+            let slot = &mut self.slots[segment.index()];
             let Some(mounted) = slot.mounted.as_mut().filter(|mounted| mounted.status == SegmentStatus::OK) else {
                 continue;
             };
@@ -323,16 +319,16 @@ impl Pool for Segments {
                 slot.replicas += 1;
                 let id = self.next_replica;
                 self.next_replica += 1;
-                return Some(Replica { segment, ticket: block.ticket, offset: block.offset, id });
+                return Some(ReplicaRecord { segment, ticket: block.ticket, offset: block.offset, id });
             }
         }
         None
     }
 }
 
-/// What is left of a segment to tell of.
+/// A segment that was just retired, for the report to subscribers.
 #[derive(Debug)]
-pub(super) struct Departed {
+pub(super) struct RetiredSegment {
     pub segment: Segment,
     pub client: ClientId,
     pub last_of_name: bool,

@@ -1,7 +1,7 @@
-//! The shell around [`MasterState`]: the lock, the clock, the RPC server, and the task that turns the state's own clockwork.
+//! Runs a [`MasterState`]: the lock, the clock, the RPC server, and the ticker, which is the task for the state's background work.
 //!
-//! One mutex guards the whole state. Nobody holds it long (`mcctl_master_state_hold_seconds` shows how long), and the clockwork lets
-//! callers that wait go first between its slices.
+//! One mutex guards the whole state. No caller holds it for long (`mcctl_master_state_hold_seconds` measures it), and the ticker lets
+//! waiting callers proceed between its slices.
 
 use std::cell::Cell;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -11,42 +11,42 @@ use std::time::Duration;
 use tokio::sync::{Notify, broadcast, watch};
 
 use crate::engine::base::text::escaped;
-use crate::engine::base::{ErrorCode, Mono};
+use crate::engine::base::{ClientId, ErrorCode, Mono};
 use crate::engine::env::Env;
-use crate::engine::master::call::{Call, Hold};
+use crate::engine::master::call::{MasterCall, StateAccess};
 use crate::engine::master::config::MasterConfig;
-use crate::engine::master::effect::{Departure, Effect, Effects};
-use crate::engine::master::metrics::{Counters, Gauges};
-use crate::engine::master::remove::Walk;
-use crate::engine::master::standstill::{Standstills, Told};
+use crate::engine::master::effect::{Effects, StateEffect, UnmountReason};
+use crate::engine::master::metrics::{MasterCounters, MasterGauges};
+use crate::engine::master::remove::ObjectWalk;
+use crate::engine::master::stall::{StallDetector, StallReport};
 use crate::engine::master::state::MasterState;
 use crate::engine::master::view::{AdminView, ReplicaView, RunState, SegmentView, ServiceView};
 use crate::engine::rpc::WorkerPolls;
-use crate::engine::rpc::server::{RpcServer, ServerConfig, Service, StartError};
+use crate::engine::rpc::server::{RpcServer, RpcService, ServerConfig, StartError};
 use crate::engine::wire::method::dispatch;
 use crate::engine::wire::{DecodeError, Method, TextBuf};
 
-/// Departures that a subscriber may be behind before it loses some: a client's thousand segments leave at once.
-const DEPARTURES_KEPT: usize = 16 << 10;
-/// How long whoever works in slices sleeps between two of them while others wait for the state. A mutex is not fair, and yielding the
-/// processor instead is worse: the scheduler takes it for a wish to run much later, perhaps in the middle of the next slice.
-const STEP_ASIDE: Duration = Duration::from_micros(20);
+/// Number of events that a subscriber may lag behind before it loses some. A client's thousand segments are unmounted at once.
+const EVENTS_KEPT: usize = 16 << 10;
+/// Sleep between two slices of work while other callers wait for the state. A mutex is not fair. Yielding the processor instead is
+/// worse: the scheduler may then run the thread much later, perhaps while it holds the state for its next slice.
+const YIELD_PAUSE: Duration = Duration::from_micros(20);
 
-/// A worker is stuck when it has not polled its connections for this long: `/health` and `/ready` answer 503. Polls are half a second
-/// apart, and no call on a worker takes a second.
+/// A worker is stuck if it has not polled its connections for this long. `/health` and `/ready` then return 503. Polls are half a
+/// second apart, and no call on a worker takes a second.
 pub const WORKER_STUCK_AFTER: Duration = Duration::from_secs(5);
 
-/// Holds longer than this are looked at twice.
+/// A hold longer than this is also measured in processor time.
 const LONG_HOLD: Duration = Duration::from_micros(500);
-/// How old the mark of a thread's processor time may be.
-const MARK_EVERY: Duration = Duration::from_micros(250);
+/// Maximum age of a thread's processor-time mark.
+const CPU_MARK_INTERVAL: Duration = Duration::from_micros(250);
 
 thread_local! {
-    /// When the thread's processor time was last looked at, and what it was.
+    /// When the thread's processor time was last read, and its value.
     static CPU_MARK: Cell<Option<(Mono, Duration)>> = const { Cell::new(None) };
 }
 
-/// Why there is no master.
+/// Why a master could not start.
 #[derive(Debug, thiserror::Error)]
 pub enum MasterError {
     /// The RPC server could not start.
@@ -59,63 +59,63 @@ pub struct MasterServer<E: Env> {
     handle: MasterHandle<E>,
     rpc: RpcServer,
     stop: watch::Sender<bool>,
-    clockwork: tokio::task::JoinHandle<()>,
+    ticker: tokio::task::JoinHandle<()>,
 }
 
 impl<E: Env> MasterServer<E> {
-    /// Listen and serve.
+    /// Starts listening and serving.
     ///
     /// # Errors
-    /// The address is taken, or a thread cannot be started.
+    /// The address is in use, or a thread cannot be started.
     pub async fn start(mut config: MasterConfig, env: E) -> Result<MasterServer<E>, MasterError> {
         if config.policy.seed == 0 {
             config.policy.seed = env.rng();
         }
-        let shared = Arc::new(Shared {
-            guarded: Mutex::new(Guarded {
-                standstills: Standstills::new(env.now(), config.policy.client_ttl),
+        let shared = Arc::new(MasterShared {
+            guarded: Mutex::new(GuardedState {
+                stalls: StallDetector::new(env.now(), config.policy.client_ttl),
                 state: MasterState::new(config.policy),
                 planned: Mono::ZERO,
             }),
             waiting: AtomicUsize::new(0),
             wake: Notify::new(),
-            departures: broadcast::Sender::new(DEPARTURES_KEPT),
+            unmount_events: broadcast::Sender::new(EVENTS_KEPT),
             env: env.clone(),
         });
         let server = ServerConfig { listen: config.listen, threads: config.threads, idle_timeout: config.idle_timeout };
         let rpc = RpcServer::start(server, env, shared.clone()).await?;
         let (stop, stopping) = watch::channel(false);
         let handle = MasterHandle { shared, polls: rpc.polls() };
-        let clockwork = tokio::spawn(run_clockwork(handle.clone(), stopping));
-        Ok(MasterServer { handle, rpc, stop, clockwork })
+        let ticker = tokio::spawn(run_ticker(handle.clone(), stopping));
+        Ok(MasterServer { handle, rpc, stop, ticker })
     }
 
-    /// The RPC port that was bound.
+    /// The port that the RPC server listens on.
     pub fn rpc_port(&self) -> u16 {
         self.rpc.port()
     }
 
-    /// Open RPC connections.
+    /// Number of open RPC connections.
     pub fn connections(&self) -> usize {
         self.rpc.connections()
     }
 
-    /// The state, for admin surfaces.
+    /// Access to the state, for the admin API.
     pub fn handle(&self) -> MasterHandle<E> {
         self.handle.clone()
     }
 
-    /// Accept no more, let calls under way finish, stop.
+    /// Stops accepting connections, waits for calls in progress, and stops the ticker.
     pub async fn stop(self) {
         self.rpc.stop().await;
         let _ = self.stop.send(true);
-        let _ = self.clockwork.await;
+        let _ = self.ticker.await;
     }
 }
 
-/// The state of a running master. Cheap to clone.
+/// Access to the state of a running master. Cheap to clone.
 pub struct MasterHandle<E> {
-    shared: Arc<Shared<E>>,
+    shared: Arc<MasterShared<E>>,
     polls: WorkerPolls,
 }
 
@@ -126,76 +126,76 @@ impl<E> Clone for MasterHandle<E> {
 }
 
 impl<E: Env> MasterHandle<E> {
-    /// Segments that went and clients that expired from now on, for whoever keeps something about them elsewhere.
-    pub fn departures(&self) -> broadcast::Receiver<Effect> {
-        self.shared.departures.subscribe()
+    /// Subscribes to unmounted segments and expired clients, for components that store something about them elsewhere.
+    pub fn unmount_events(&self) -> broadcast::Receiver<StateEffect> {
+        self.shared.unmount_events.subscribe()
     }
 
-    /// Is a segment of this name mounted?
+    /// Returns true if a segment of this name is mounted.
     pub fn has_segment_named(&self, name: &str) -> bool {
-        self.shared.hold(|state, _, _| state.has_segment_named(name.as_bytes()))
+        self.shared.with_state(|state, _, _| state.has_segment_named(name.as_bytes()))
     }
 
-    /// Call methods without a connection.
-    pub fn call(&self) -> Call<impl Hold + '_> {
-        Call(Holder { shared: &self.shared, peer: None })
+    /// Calls RPC methods without a connection.
+    pub fn call(&self) -> MasterCall<impl StateAccess + '_> {
+        MasterCall(LockedAccess { shared: &self.shared, peer: None })
     }
 }
 
-struct Shared<E> {
-    guarded: Mutex<Guarded>,
-    /// Callers that found the state held.
+struct MasterShared<E> {
+    guarded: Mutex<GuardedState>,
+    /// Number of callers waiting for the state.
     waiting: AtomicUsize,
-    /// Wakes the clockwork before its time.
+    /// Wakes the ticker before its planned time.
     wake: Notify,
-    departures: broadcast::Sender<Effect>,
+    unmount_events: broadcast::Sender<StateEffect>,
     env: E,
 }
 
-struct Guarded {
+struct GuardedState {
     state: MasterState,
-    /// When the clockwork will look again by itself.
+    /// When the ticker will run next.
     planned: Mono,
-    /// The state's time, and in which of it nothing ran.
-    standstills: Standstills,
+    /// The state's time, without going back, and the stalls.
+    stalls: StallDetector,
 }
 
-impl<E: Env> Shared<E> {
-    /// The state, and since when it is held. `asked` is the time just before.
-    fn lock(&self, asked: Mono) -> (MutexGuard<'_, Guarded>, Mono) {
+impl<E: Env> MasterShared<E> {
+    /// Locks the state. Returns the time since which it is held. `requested_at` is the time just before the call.
+    fn lock(&self, requested_at: Mono) -> (MutexGuard<'_, GuardedState>, Mono) {
         let (mut guard, since) = match self.guarded.try_lock() {
-            Ok(guard) => (guard, asked),
+            Ok(guard) => (guard, requested_at),
             Err(_) => {
                 self.waiting.fetch_add(1, Ordering::Relaxed);
-                // A panic while the state was held is a bug; the state is no less usable for it than the process is.
+                // A panic while the state was held is a bug, but the process continues with the state as it is.
                 let guard = self.guarded.lock().unwrap_or_else(PoisonError::into_inner);
                 self.waiting.fetch_sub(1, Ordering::Relaxed);
                 (guard, self.env.now())
             }
         };
-        let longer = guard.standstills.look(since);
+        let longer = guard.stalls.observe(since);
         if !longer.is_zero() {
-            guard.state.resume(longer);
+            guard.state.extend_client_deadlines(longer);
         }
         (guard, since)
     }
 
-    fn hold<R>(&self, work: impl FnOnce(&mut MasterState, Mono, &mut Effects) -> R) -> R {
-        self.hold_for(None, work)
+    fn with_state<R>(&self, work: impl FnOnce(&mut MasterState, Mono, &mut Effects) -> R) -> R {
+        self.with_state_for(None, work)
     }
 
-    /// Hold the state for a call of `peer`.
-    fn hold_for<R>(&self, peer: Option<&str>, work: impl FnOnce(&mut MasterState, Mono, &mut Effects) -> R) -> R {
-        self.hold_guarded(peer, |guarded, now, effects| work(&mut guarded.state, now, effects))
+    /// Holds the state for a call of `peer`.
+    fn with_state_for<R>(&self, peer: Option<&str>, work: impl FnOnce(&mut MasterState, Mono, &mut Effects) -> R) -> R {
+        self.with_guarded(peer, |guarded, now, effects| work(&mut guarded.state, now, effects))
     }
 
-    fn hold_guarded<R>(&self, peer: Option<&str>, work: impl FnOnce(&mut Guarded, Mono, &mut Effects) -> R) -> R {
+    fn with_guarded<R>(&self, peer: Option<&str>, work: impl FnOnce(&mut GuardedState, Mono, &mut Effects) -> R) -> R {
         let mut effects = Effects::default();
-        let asked = self.env.now();
-        self.mark_cpu(asked);
+        let requested_at = self.env.now();
+        self.mark_cpu(requested_at);
         let (result, wake) = {
-            let (mut guard, since) = self.lock(asked);
-            let now = guard.standstills.latest();
+            let (mut guard, since) = self.lock(requested_at);
+            let now = guard.stalls.latest();
             let result = work(&mut guard, now, &mut effects);
             let wake = guard.state.urgent().is_some_and(|at| at < guard.planned);
             if wake {
@@ -211,12 +211,12 @@ impl<E: Env> Shared<E> {
         result
     }
 
-    /// Record how long a hold took.
+    /// Records how long a hold took.
     ///
-    /// A holder can be preempted, and then the wall clock tells more of the machine's load than of the master's work. So a long hold
-    /// counts with what the thread used of its processor since a mark that is at most [`MARK_EVERY`] older than the hold: an upper
-    /// bound that costs a system call now and then instead of two for every call.
-    fn record_hold(&self, counters: &mut Counters, since: Mono) {
+    /// The holder may be preempted. Then the wall-clock time measures the load of the machine rather than the master's work. So a long
+    /// hold counts with the thread's processor time since its mark, which is at most [`CPU_MARK_INTERVAL`] older than the hold. This is
+    /// an upper bound. It costs an occasional system call instead of two per call.
+    fn record_hold(&self, counters: &mut MasterCounters, since: Mono) {
         let mut held = self.env.now().since(since);
         if held >= LONG_HOLD
             && let Some(used) = CPU_MARK.get().and_then(|(_, mark)| Some(self.env.thread_cpu()?.saturating_sub(mark)))
@@ -228,68 +228,68 @@ impl<E: Env> Shared<E> {
         counters.state_hold_ns.record(u64::try_from(held.as_nanos()).unwrap_or(u64::MAX));
     }
 
-    /// Mark the thread's processor time, if the last mark is old. Before the state is held.
+    /// Renews the thread's processor-time mark if it is old. Call it before locking the state.
     fn mark_cpu(&self, now: Mono) {
-        if CPU_MARK.get().is_none_or(|(at, _)| now.since(at) >= MARK_EVERY) {
+        if CPU_MARK.get().is_none_or(|(at, _)| now.since(at) >= CPU_MARK_INTERVAL) {
             CPU_MARK.set(self.env.thread_cpu().map(|used| (now, used)));
         }
     }
 
     fn perform(&self, effects: Effects, peer: Option<&str>) {
         for effect in effects.list {
-            tell(&effect, peer);
-            if matches!(effect, Effect::Unmounted { .. } | Effect::ClientExpired { .. }) {
-                // Nobody may listen.
-                let _ = self.departures.send(effect);
+            log_effect(&effect, peer);
+            if matches!(effect, StateEffect::Unmounted { .. } | StateEffect::ClientExpired { .. }) {
+                // An error means that there are no subscribers.
+                let _ = self.unmount_events.send(effect);
             }
         }
     }
 }
 
-impl<E: Env> Service for Shared<E> {
+impl<E: Env> RpcService for MasterShared<E> {
     fn answer(&self, peer: &str, method: Method, body: &[u8], out: &mut Vec<u8>) -> Result<(), DecodeError> {
-        dispatch(&mut Call(Holder { shared: self, peer: Some(peer) }), method, body, out)
+        dispatch(&mut MasterCall(LockedAccess { shared: self, peer: Some(peer) }), method, body, out)
     }
 
-    /// Walks over all keys.
+    /// True for methods that walk over all keys.
     fn is_long(&self, method: Method) -> bool {
         matches!(method, Method::GetReplicaListByRegex | Method::RemoveByRegex | Method::RemoveAll)
     }
 }
 
-struct Holder<'a, E> {
-    shared: &'a Shared<E>,
-    /// Whose call it is, if it came over a connection.
+struct LockedAccess<'a, E> {
+    shared: &'a MasterShared<E>,
+    /// Address of the caller, if the call came over a connection.
     peer: Option<&'a str>,
 }
 
-impl<E: Env> Hold for Holder<'_, E> {
-    fn hold<R>(&mut self, work: impl FnOnce(&mut MasterState, Mono, &mut Effects) -> R) -> R {
-        self.shared.hold_for(self.peer, work)
+impl<E: Env> StateAccess for LockedAccess<'_, E> {
+    fn with_state<R>(&mut self, work: impl FnOnce(&mut MasterState, Mono, &mut Effects) -> R) -> R {
+        self.shared.with_state_for(self.peer, work)
     }
 
-    fn step_aside(&mut self) {
+    fn yield_to_waiters(&mut self) {
         if self.shared.waiting.load(Ordering::Relaxed) > 0 {
-            // In the midst of a plain function on a worker thread: there is nothing to await, and the others are other threads.
-            self.shared.env.pause_thread(STEP_ASIDE);
+            // This is synchronous code on a worker thread and cannot await. The waiting callers are on other threads.
+            self.shared.env.pause_thread(YIELD_PAUSE);
         }
     }
 }
 
-async fn run_clockwork<E: Env>(master: MasterHandle<E>, mut stopping: watch::Receiver<bool>) {
+async fn run_ticker<E: Env>(master: MasterHandle<E>, mut stopping: watch::Receiver<bool>) {
     let MasterHandle { shared, polls } = master;
     loop {
         let slice = || {
-            let heard = polls.oldest();
-            shared.hold_guarded(None, |guarded, now, effects| {
-                // The next slice, or the look at what comes next, follows at once.
-                guarded.standstills.expect(now);
-                guarded.state.tick(now, heard.unwrap_or(now), effects)
+            let answered_until = polls.oldest();
+            shared.with_guarded(None, |guarded, now, effects| {
+                // The next slice, or the computation of the next wakeup, follows at once.
+                guarded.stalls.expect_by(now);
+                guarded.state.tick(now, answered_until.unwrap_or(now), effects)
             })
         };
         while slice() {
             if shared.waiting.load(Ordering::Relaxed) > 0 {
-                shared.env.sleep(STEP_ASIDE).await;
+                shared.env.sleep(YIELD_PAUSE).await;
             } else {
                 tokio::task::yield_now().await;
             }
@@ -297,23 +297,23 @@ async fn run_clockwork<E: Env>(master: MasterHandle<E>, mut stopping: watch::Rec
                 return;
             }
         }
-        let (pause, told) = {
-            let heard = polls.oldest();
+        let (pause, report) = {
+            let answered_until = polls.oldest();
             let (mut guard, _) = shared.lock(shared.env.now());
-            // Not the time that was asked for: it may be from before a standstill that somebody else has seen.
-            let now = guard.standstills.latest();
-            let next = guard.state.next_wakeup(now, heard.unwrap_or(now));
+            // Not the time that was just read: it may be before a stall that another caller has already observed.
+            let now = guard.stalls.latest();
+            let next = guard.state.next_wakeup(now, answered_until.unwrap_or(now));
             guard.planned = next;
-            // A time that has passed although nothing was left to do would spin; the eviction's pause is the shortest there is.
+            // A time in the past without work to do would spin. The pause between eviction rounds is the shortest one.
             let pause = next.since(now).max(Duration::from_millis(1));
-            guard.standstills.expect(now + pause);
-            (pause, guard.standstills.tell())
+            guard.stalls.expect_by(now + pause);
+            (pause, guard.stalls.take_report())
         };
-        if let Some(Told { stood_still, longer }) = told {
+        if let Some(StallReport { stalled, extension }) = report {
             tracing::warn!(
-                ?stood_still,
-                clients_live_longer = ?longer,
-                "the master stood still (stopped, or out of processor time)"
+                ?stalled,
+                client_ttl_extension = ?extension,
+                "the master stalled (stopped, or short of processor time); client deadlines were extended"
             );
         }
         tokio::select! {
@@ -324,35 +324,39 @@ async fn run_clockwork<E: Env>(master: MasterHandle<E>, mut stopping: watch::Rec
     }
 }
 
-/// Log an effect of a call of `peer`, or of the clockwork. Names are the clients' own and may contain anything.
-fn tell(effect: &Effect, peer: Option<&str>) {
+/// Logs an effect of a call of `peer`, or of the ticker. Names come from clients and may contain any bytes.
+fn log_effect(effect: &StateEffect, peer: Option<&str>) {
     let shown = |name: &TextBuf| escaped(&name.to_string_lossy());
     let peer = peer.unwrap_or("this process");
     match effect {
-        Effect::Mounted { segment, name, client, bytes } => {
+        StateEffect::Mounted { segment, name, client, bytes } => {
             tracing::info!(%segment, name = %shown(name), %client, %peer, bytes, "segment mounted");
         }
-        Effect::Unmounted { segment, name, client, reason, .. } => {
+        StateEffect::Unmounted { segment, name, client, reason, .. } => {
             let name = shown(name);
             match reason {
-                Departure::Asked => tracing::info!(%segment, %name, %client, %peer, "segment unmounted"),
-                Departure::GraceOver => {
-                    tracing::info!(%segment, %name, %client, "segment unmounted, its grace period is over")
+                UnmountReason::Requested => tracing::info!(%segment, %name, %client, %peer, "segment unmounted"),
+                UnmountReason::GraceElapsed => {
+                    tracing::info!(%segment, %name, %client, "segment unmounted: grace period ended")
                 }
-                Departure::Expired => tracing::warn!(%segment, %name, %client, "segment lost with its client"),
-                Departure::Superseded { by } => tracing::warn!(
+                UnmountReason::ClientExpired => {
+                    tracing::warn!(%segment, %name, %client, "segment lost: its client expired")
+                }
+                UnmountReason::Superseded { by } => tracing::warn!(
                     %segment,
                     %name,
                     %client,
                     new_client = %by,
                     %peer,
-                    "segment superseded by a mount from this peer, its objects are lost: its process was restarted, or two \
-                     processes have one name"
+                    "segment replaced by a new mount, its objects are lost: its process restarted, or two processes have the \
+                     same name"
                 ),
             }
         }
-        Effect::ClientExpired { client } => tracing::warn!(%client, "client lost: no ping for its time to live"),
-        Effect::Evicted { objects, bytes } => tracing::info!(objects, bytes, "evicted"),
+        StateEffect::ClientExpired { client } => {
+            tracing::warn!(%client, "client expired: no ping within its time to live")
+        }
+        StateEffect::Evicted { objects, bytes } => tracing::info!(objects, bytes, "evicted"),
     }
 }
 
@@ -361,25 +365,29 @@ impl<E: Env> AdminView for MasterHandle<E> {
         ServiceView { state: RunState::Serving, leader: None }
     }
 
-    fn stuck(&self) -> Option<Duration> {
+    fn stuck_for(&self) -> Option<Duration> {
         let silent = self.shared.env.now().since(self.polls.oldest()?);
         (silent >= WORKER_STUCK_AFTER).then_some(silent)
     }
 
-    fn figures(&self) -> (Counters, Gauges) {
-        self.shared.hold(|state, _, _| (state.counters.clone(), state.gauges()))
+    fn metrics(&self) -> (MasterCounters, MasterGauges) {
+        self.shared.with_state(|state, _, _| (state.counters.clone(), state.gauges()))
     }
 
     fn segments(&self, cursor: u64, limit: usize, visit: &mut dyn FnMut(SegmentView<'_>)) -> Option<u64> {
-        self.shared.hold(|state, _, _| state.view_segments(cursor, limit, visit))
+        self.shared.with_state(|state, _, _| state.view_segments(cursor, limit, visit))
+    }
+
+    fn heartbeats(&self, cursor: u64, limit: usize, visit: &mut dyn FnMut(ClientId, Duration)) -> Option<u64> {
+        self.shared.with_state(|state, now, _| state.view_heartbeats(now, cursor, limit, visit))
     }
 
     fn keys(&self, cursor: u64, limit: usize, visit: &mut dyn FnMut(&[u8])) -> Option<u64> {
-        self.shared.hold(|state, _, _| state.keys(cursor, limit, visit))
+        self.shared.with_state(|state, _, _| state.keys(cursor, limit, visit))
     }
 
-    fn remove_slice(&self, walk: Option<Walk>, force: bool) -> (u64, Option<Walk>) {
-        let slice = self.shared.hold(|state, now, _| {
+    fn remove_slice(&self, walk: Option<ObjectWalk>, force: bool) -> (u64, Option<ObjectWalk>) {
+        let slice = self.shared.with_state(|state, now, _| {
             let mut walk = walk.unwrap_or_else(|| {
                 state.counters.remove_all.add(true);
                 state.walk()
@@ -387,12 +395,12 @@ impl<E: Env> AdminView for MasterHandle<E> {
             let removed = state.remove_slice(now, &mut walk, force);
             (removed, (!walk.is_done()).then_some(walk))
         });
-        Holder { shared: &self.shared, peer: None }.step_aside();
+        LockedAccess { shared: &self.shared, peer: None }.yield_to_waiters();
         slice
     }
 
     fn replicas(&self, key: &[u8]) -> Result<Vec<ReplicaView>, ErrorCode> {
-        self.shared.hold(|state, _, _| state.peek(key)).map_err(|refusal| refusal.code())
+        self.shared.with_state(|state, _, _| state.peek(key)).map_err(|refusal| refusal.code())
     }
 }
 
@@ -401,21 +409,21 @@ mod tests {
     use super::*;
     use crate::engine::base::{ClientId, SegmentId};
 
-    /// The log lines of an effect.
-    fn told(effect: &Effect, peer: Option<&str>) -> String {
+    /// Returns the log lines of an effect.
+    fn logged(effect: &StateEffect, peer: Option<&str>) -> String {
         let lines = Arc::new(Mutex::new(Vec::new()));
         let writer = {
             let lines = lines.clone();
-            move || Lines(lines.clone())
+            move || LogBuffer(lines.clone())
         };
         let log = tracing_subscriber::fmt().with_ansi(false).with_writer(writer).finish();
-        tracing::subscriber::with_default(log, || tell(effect, peer));
+        tracing::subscriber::with_default(log, || log_effect(effect, peer));
         String::from_utf8(lines.lock().unwrap().clone()).unwrap()
     }
 
-    struct Lines(Arc<Mutex<Vec<u8>>>);
+    struct LogBuffer(Arc<Mutex<Vec<u8>>>);
 
-    impl std::io::Write for Lines {
+    impl std::io::Write for LogBuffer {
         fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
             self.0.lock().unwrap().extend_from_slice(bytes);
             Ok(bytes.len())
@@ -430,21 +438,22 @@ mod tests {
     const NEW: ClientId = ClientId(2, 2);
 
     #[test]
-    fn a_superseded_segment_is_a_warning_with_the_newcomers_address() {
-        let reason = Departure::Superseded { by: NEW };
+    fn a_superseded_segment_is_a_warning_with_the_new_clients_address() {
+        let reason = UnmountReason::Superseded { by: NEW };
         let name = TextBuf::from("node:1");
-        let effect = Effect::Unmounted { segment: SegmentId(1, 1), name, client: OLD, reason, last_of_name: false };
-        let line = told(&effect, Some("10.0.0.9:4711"));
+        let effect =
+            StateEffect::Unmounted { segment: SegmentId(1, 1), name, client: OLD, reason, last_of_name: false };
+        let line = logged(&effect, Some("10.0.0.9:4711"));
         for part in [" WARN ", "node:1", &OLD.to_string(), &NEW.to_string(), "10.0.0.9:4711"] {
             assert!(line.contains(part), "{part}: {line}");
         }
     }
 
     #[test]
-    fn a_name_from_outside_cannot_forge_log_lines_or_control_a_terminal() {
+    fn a_client_name_cannot_forge_log_lines_or_control_a_terminal() {
         let name = TextBuf::from("a\n2026-01-01 WARN forged\u{1b}]0;title\u{7}\u{1b}[2J");
-        let effect = Effect::Mounted { segment: SegmentId(1, 1), name, client: OLD, bytes: 1 };
-        let text = told(&effect, None);
+        let effect = StateEffect::Mounted { segment: SegmentId(1, 1), name, client: OLD, bytes: 1 };
+        let text = logged(&effect, None);
         assert_eq!(text.lines().count(), 1, "{text}");
         assert!(!text.trim_end().contains(|c: char| c.is_control()), "{text:?}");
     }

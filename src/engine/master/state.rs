@@ -1,69 +1,68 @@
-//! The master's state: everything it knows, and the steps that keep it whole.
+//! The master's state and the basic operations that keep it consistent.
 //!
-//! Pure: the time comes in with each call, what must happen outside goes out as `Effects`. No call holds it long: work that
-//! grows with the store (eviction, the records of a segment that went, a client's thousand segments, remove-all) is done in
-//! slices by [`MasterState::tick`] or through a cursor.
+//! Pure: each call receives the time, and returns what must happen outside as `Effects`. No call holds the state for long. Work that
+//! grows with the store (eviction, records of a removed segment, a client's thousand segments, remove-all) is done in slices by
+//! [`MasterState::tick`] or through a cursor.
 //!
-//! Here are the parts and the few operations on records that all others use; the calls are in `read`, `put`, `remove` and
-//! `mount`, the slow work in `evict` and `tick`. Upstream: `mooncake-store/src/master_service.cpp`.
+//! This file has the parts of the state and the operations on records that all other files use. The calls are in `read`, `put`,
+//! `remove` and `mount`, the background work in `evict` and `tick`. Upstream: `mooncake-store/src/master_service.cpp`.
 
 use std::collections::{BTreeSet, VecDeque};
 
 use crate::engine::alloc::placement::Rng;
 use crate::engine::base::{Mono, SegmentId};
-use crate::engine::master::client::Clients;
-use crate::engine::master::config::Policy;
+use crate::engine::master::client::ClientTable;
+use crate::engine::master::config::StorePolicy;
 use crate::engine::master::discard::Discards;
 use crate::engine::master::evict::Eviction;
-use crate::engine::master::group::Groups;
-use crate::engine::master::metrics::{Counters, Gauges};
-use crate::engine::master::object::{Objects, Replica};
-use crate::engine::master::order::Order;
-use crate::engine::master::owner::Owners;
-use crate::engine::master::segment::Segments;
-use crate::engine::wire::types::{BufferDescriptor, Place, ReplicaDescriptor, ReplicaStatus};
+use crate::engine::master::eviction_index::EvictionIndex;
+use crate::engine::master::group::GroupTable;
+use crate::engine::master::metrics::{MasterCounters, MasterGauges};
+use crate::engine::master::object::{ObjectTable, ReplicaRecord};
+use crate::engine::master::owner::OwnerTable;
+use crate::engine::master::segment::SegmentTable;
+use crate::engine::master::slots::{ObjectSlot, SegmentSlot};
+use crate::engine::wire::types::{BufferDescriptor, ReplicaDescriptor, ReplicaLocation, ReplicaStatus};
 
-/// Everything the master knows.
+/// The complete state of a master.
 #[derive(Debug)]
 pub struct MasterState {
-    pub(super) policy: Policy,
-    pub(super) objects: Objects,
-    pub(super) order: Order,
-    pub(super) owners: Owners,
-    pub(super) groups: Groups,
-    pub(super) segments: Segments,
-    pub(super) clients: Clients,
+    pub(super) policy: StorePolicy,
+    pub(super) objects: ObjectTable,
+    pub(super) order: EvictionIndex,
+    pub(super) owners: OwnerTable,
+    pub(super) groups: GroupTable,
+    pub(super) segments: SegmentTable,
+    pub(super) clients: ClientTable,
     pub(super) discards: Discards,
     pub(super) eviction: Eviction,
-    /// Segments whose grace period runs, by its end.
+    /// Segments in their grace period, by its end.
     pub(super) grace: BTreeSet<(Mono, SegmentId)>,
     /// Slots of condemned segments that are not retired yet.
-    pub(super) condemned: VecDeque<u32>,
-    /// Slots of the object table that are still to be looked at for records of gone segments, and where to go on.
+    pub(super) condemned: VecDeque<SegmentSlot>,
+    /// Sweep for records of removed segments: the number of object slots left to inspect, and the next slot.
     pub(super) sweep_left: u32,
     pub(super) sweep_at: u32,
     pub(super) rng: Rng,
     /// Complete objects without a hard pin: the base of the eviction ratio.
     pub(super) evictable: u64,
-    /// Complete replicas.
     pub(super) mem_replicas: u64,
-    /// Replicas of the object that is being put; kept for its allocation.
-    pub(super) taken: Vec<Replica>,
-    /// The figures.
-    pub counters: Counters,
+    /// Scratch buffer for the replicas of one object; kept to reuse its allocation.
+    pub(super) scratch: Vec<ReplicaRecord>,
+    pub counters: MasterCounters,
 }
 
 impl MasterState {
-    /// An empty store.
-    pub fn new(policy: Policy) -> MasterState {
+    /// Creates the state of an empty store.
+    pub fn new(policy: StorePolicy) -> MasterState {
         let seed = policy.seed;
         MasterState {
-            objects: Objects::new(seed),
-            order: Order::new(),
-            owners: Owners::new(seed),
-            groups: Groups::new(seed),
-            segments: Segments::new(seed),
-            clients: Clients::new(seed),
+            objects: ObjectTable::new(seed),
+            order: EvictionIndex::new(),
+            owners: OwnerTable::new(seed),
+            groups: GroupTable::new(seed),
+            segments: SegmentTable::new(seed),
+            clients: ClientTable::new(seed),
             discards: Discards::default(),
             eviction: Eviction::default(),
             grace: BTreeSet::new(),
@@ -73,20 +72,20 @@ impl MasterState {
             rng: Rng::new(seed),
             evictable: 0,
             mem_replicas: 0,
-            taken: Vec::new(),
-            counters: Counters::default(),
+            scratch: Vec::new(),
+            counters: MasterCounters::default(),
             policy,
         }
     }
 
-    /// The rules.
-    pub fn policy(&self) -> &Policy {
+    /// The rules of this store.
+    pub fn policy(&self) -> &StorePolicy {
         &self.policy
     }
 
-    /// What stands now.
-    pub fn gauges(&self) -> Gauges {
-        Gauges {
+    /// The current gauge values.
+    pub fn gauges(&self) -> MasterGauges {
+        MasterGauges {
             allocated_bytes: self.segments.used(),
             capacity_bytes: self.segments.capacity(),
             keys: u64::from(self.objects.len()),
@@ -97,7 +96,7 @@ impl MasterState {
         }
     }
 
-    /// Bytes in use over bytes in all; 0 without memory.
+    /// Used bytes divided by capacity; 0 without capacity.
     pub fn used_ratio(&self) -> f64 {
         match self.segments.capacity() {
             0 => 0.0,
@@ -105,27 +104,27 @@ impl MasterState {
         }
     }
 
-    /// A batch about these keys comes: see [`Objects::warm`].
+    /// Prefetches for a batch about these keys. See [`ObjectTable::warm`].
     pub(super) fn warm<'a>(&self, keys: impl Iterator<Item = &'a [u8]>) {
         self.objects.warm(keys);
     }
 
-    /// The object with this key, rid of replicas whose segment is gone; an object that has no other is gone, too.
+    /// Returns the object with this key, after dropping its lost replicas. An object whose replicas are all lost is removed.
     #[inline]
-    pub(super) fn find(&mut self, key: &[u8]) -> Option<u32> {
+    pub(super) fn find(&mut self, key: &[u8]) -> Option<ObjectSlot> {
         let at = self.objects.find(self.objects.hash(key))?;
         let object = &self.objects[at];
-        if object.extra.is_none() && self.segments.is_readable(object.replica.segment) || self.settle(at) {
+        if object.extra.is_none() && self.segments.is_readable(object.replica.segment) || self.drop_lost_replicas(at) {
             Some(at)
         } else {
             None
         }
     }
 
-    /// Rid the object of replicas whose segment is gone. False: it had no other and is gone.
-    pub(super) fn settle(&mut self, at: u32) -> bool {
+    /// Drops the replicas whose segment is gone. Returns false if none was left and the object was removed.
+    pub(super) fn drop_lost_replicas(&mut self, at: ObjectSlot) -> bool {
         let segments = &self.segments;
-        let readable = |replica: &Replica| segments.is_readable(replica.segment);
+        let readable = |replica: &ReplicaRecord| segments.is_readable(replica.segment);
         if self.objects[at].replicas().all(readable) {
             return true;
         }
@@ -137,11 +136,11 @@ impl MasterState {
         true
     }
 
-    /// Free the replicas that `keep` does not want. At least one must stay.
-    pub(super) fn keep_replicas(&mut self, at: u32, keep: impl Fn(&Segments, &Replica) -> bool) {
+    /// Frees the replicas for which `keep` returns false. At least one must remain.
+    pub(super) fn keep_replicas(&mut self, at: ObjectSlot, keep: impl Fn(&SegmentTable, &ReplicaRecord) -> bool) {
         let (size, processing) = (self.objects[at].size, self.objects[at].processing);
-        let all: Vec<Replica> = self.objects[at].replicas().copied().collect();
-        let (kept, lost): (Vec<Replica>, Vec<Replica>) =
+        let all: Vec<ReplicaRecord> = self.objects[at].replicas().copied().collect();
+        let (kept, lost): (Vec<ReplicaRecord>, Vec<ReplicaRecord>) =
             all.into_iter().partition(|replica| keep(&self.segments, replica));
         for replica in &lost {
             self.segments.free(replica, size);
@@ -150,28 +149,28 @@ impl MasterState {
             self.mem_replicas -= lost.len() as u64;
         }
         let object = &mut self.objects[at];
-        let (first, rest) = kept.split_first().expect("the caller made sure that one stays");
+        let (first, rest) = kept.split_first().expect("the caller checked that one remains");
         object.replica = *first;
         if let Some(extra) = object.extra.as_mut() {
             extra.replicas = rest.to_vec();
         }
     }
 
-    /// Forget an object and free its memory.
-    pub(super) fn erase(&mut self, at: u32) {
+    /// Removes an object and frees its memory.
+    pub(super) fn erase(&mut self, at: ObjectSlot) {
         let size = self.objects[at].size;
-        let mut taken = std::mem::take(&mut self.taken);
-        taken.clear();
-        self.erase_keeping_memory(at, &mut taken);
-        for replica in taken.drain(..) {
+        let mut scratch = std::mem::take(&mut self.scratch);
+        scratch.clear();
+        self.erase_keeping_memory(at, &mut scratch);
+        for replica in scratch.drain(..) {
             self.segments.free(&replica, size);
         }
-        self.taken = taken;
+        self.scratch = scratch;
     }
 
-    /// Forget an object; its replicas go to `replicas`, their memory still taken.
-    pub(super) fn erase_keeping_memory(&mut self, at: u32, replicas: &mut Vec<Replica>) {
-        self.order.leave(&mut self.objects, at);
+    /// Removes an object without freeing its memory. Its replicas are appended to `replicas`.
+    pub(super) fn erase_keeping_memory(&mut self, at: ObjectSlot, replicas: &mut Vec<ReplicaRecord>) {
+        self.order.remove(&mut self.objects, at);
         let object = &self.objects[at];
         replicas.extend(object.replicas());
         if !object.processing {
@@ -180,26 +179,26 @@ impl MasterState {
         let removed = self.objects.remove(at);
         self.owners.release(removed.owner);
         if let Some(membership) = removed.extra.and_then(|extra| extra.group) {
-            self.groups.left(&mut self.objects, membership);
+            self.groups.remove_member(&mut self.objects, membership);
         }
     }
 
-    /// The object became complete.
-    pub(super) fn count(&mut self, at: u32) {
+    /// Counts an object that became complete.
+    pub(super) fn count(&mut self, at: ObjectSlot) {
         let object = &self.objects[at];
         self.mem_replicas += object.replicas().count() as u64;
         self.evictable += u64::from(!object.hard_pin);
     }
 
-    /// The object is no longer complete.
-    pub(super) fn uncount(&mut self, at: u32) {
+    /// Uncounts an object that is no longer complete.
+    pub(super) fn uncount(&mut self, at: ObjectSlot) {
         let object = &self.objects[at];
         self.mem_replicas -= object.replicas().count() as u64;
         self.evictable -= u64::from(!object.hard_pin);
     }
 
-    /// Until when the object is protected: by its own lease or its group's.
-    pub(super) fn lease_until(&self, at: u32) -> Mono {
+    /// Until when the object is protected by its own lease or its group's.
+    pub(super) fn lease_until(&self, at: ObjectSlot) -> Mono {
         let object = &self.objects[at];
         match object.group() {
             Some(group) => object.lease_until.max(self.groups.lease_until(group)),
@@ -207,18 +206,18 @@ impl MasterState {
         }
     }
 
-    /// What clients are told of the object's replicas.
-    pub(super) fn describe(&self, at: u32) -> Vec<ReplicaDescriptor> {
+    /// The object's replicas in the form that clients receive.
+    pub(super) fn describe(&self, at: ObjectSlot) -> Vec<ReplicaDescriptor> {
         let object = &self.objects[at];
         let status = if object.processing { ReplicaStatus::PROCESSING } else { ReplicaStatus::COMPLETE };
         object.replicas().filter_map(|replica| self.describe_replica(replica, object.size, status)).collect()
     }
 
-    fn describe_replica(&self, replica: &Replica, size: u64, status: ReplicaStatus) -> Option<ReplicaDescriptor> {
+    fn describe_replica(&self, replica: &ReplicaRecord, size: u64, status: ReplicaStatus) -> Option<ReplicaDescriptor> {
         let segment = &self.segments.get(replica.segment)?.segment;
         Some(ReplicaDescriptor {
             id: replica.id,
-            place: Place::Memory(BufferDescriptor {
+            location: ReplicaLocation::Memory(BufferDescriptor {
                 size,
                 buffer_address: segment.base + replica.offset,
                 protocol: segment.protocol.clone(),

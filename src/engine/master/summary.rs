@@ -1,44 +1,45 @@
-//! The one-line summary: what the master logs every ten seconds and answers at `/metrics/summary`.
+//! The one-line summary that the master logs every ten seconds and returns at `/metrics/summary`.
 //!
-//! The form is that of 0.3.13 (`fixtures/http/summary.txt`), since log scrapers read it. The rates are those of the last ten
-//! seconds or so while the line is logged, however often somebody asks besides; upstream's are those since anybody last asked.
+//! The format is that of 0.3.13 (`fixtures/http/summary.txt`), because log scrapers parse it. While the line is logged, its rates cover
+//! the last ten seconds or so, no matter how often it is requested in between. Upstream's rates cover the time since the last request
+//! of any client.
 
 use std::fmt::{self, Write};
 use std::time::Duration;
 
 use crate::engine::base::Mono;
-use crate::engine::master::metrics::{BatchCount, CallCount, Counters, Gauges};
+use crate::engine::master::metrics::{BatchCount, CallCount, MasterCounters, MasterGauges};
 use crate::engine::master::view::ServiceView;
 
-/// Two earlier readings of the counters, from which rates are made.
+/// Two earlier snapshots of the counters, from which the rates are computed.
 #[derive(Debug)]
-pub struct Readings {
-    older: (Mono, Counters),
-    newer: (Mono, Counters),
+pub struct CounterHistory {
+    older: (Mono, MasterCounters),
+    newer: (Mono, MasterCounters),
 }
 
-impl Readings {
-    /// The process starts at `now`, with nothing counted.
-    pub fn starting(now: Mono) -> Readings {
-        Readings { older: (now, Counters::default()), newer: (now, Counters::default()) }
+impl CounterHistory {
+    /// The history of a process that starts at `now` with all counters at 0.
+    pub fn starting(now: Mono) -> CounterHistory {
+        CounterHistory { older: (now, MasterCounters::default()), newer: (now, MasterCounters::default()) }
     }
 
-    /// Keep `counters` as a reading, if the last one is [`PERIOD`] old.
-    pub fn keep(&mut self, now: Mono, counters: &Counters) {
+    /// Stores `counters` as a snapshot if the last one is at least [`PERIOD`] old.
+    pub fn keep(&mut self, now: Mono, counters: &MasterCounters) {
         if now.since(self.newer.0) >= PERIOD {
             self.older = std::mem::replace(&mut self.newer, (now, counters.clone()));
         }
     }
 
-    /// The reading to compare one of `now` with: not so old that it tells of the past, not so young that it tells nothing.
-    fn base(&self, now: Mono) -> &(Mono, Counters) {
+    /// The snapshot to compare with: old enough for a meaningful rate, recent enough to reflect the present.
+    fn base(&self, now: Mono) -> &(Mono, MasterCounters) {
         if now.since(self.newer.0) >= PERIOD / 2 { &self.newer } else { &self.older }
     }
 
-    /// The summary at `now`.
-    pub fn line(&self, now: Mono, service: &ServiceView, counters: &Counters, gauges: &Gauges) -> String {
+    /// Renders the summary line at `now`.
+    pub fn line(&self, now: Mono, service: &ServiceView, counters: &MasterCounters, gauges: &MasterGauges) -> String {
         let (then, before) = self.base(now);
-        let rates = Rates { seconds: now.since(*then).as_secs_f64(), before, now: counters };
+        let rates = CounterRates { seconds: now.since(*then).as_secs_f64(), before, now: counters };
         let mut line = String::with_capacity(2 << 10);
         let state = service.state;
         let _ = write!(
@@ -47,8 +48,8 @@ impl Readings {
             state.role(),
             state.name(),
             state.is_serving(),
-            Size(gauges.allocated_bytes),
-            Size(gauges.capacity_bytes),
+            SummaryBytes(gauges.allocated_bytes),
+            SummaryBytes(gauges.capacity_bytes),
         );
         if gauges.capacity_bytes > 0 {
             let percent = 100.0 * gauges.allocated_bytes as f64 / gauges.capacity_bytes as f64;
@@ -67,7 +68,7 @@ impl Readings {
             c.evictions,
             c.eviction_attempts,
             c.evicted_keys,
-            Size(c.evicted_bytes)
+            SummaryBytes(c.evicted_bytes)
         );
         let failures =
             format!("AllocFail={}, PartialAlloc={}, ", c.put_start_alloc_failures, c.put_start_partial_allocations);
@@ -79,7 +80,7 @@ impl Readings {
             evictions.replace("{}", ""),
             c.put_start_releases,
             c.put_start_discards,
-            Size(gauges.discarded_staging_bytes),
+            SummaryBytes(gauges.discarded_staging_bytes),
         );
         line.push_str(NOT_BUILT);
         if let Some(leader) = &service.leader {
@@ -89,20 +90,20 @@ impl Readings {
     }
 }
 
-/// The difference of two readings, per second.
-struct Rates<'a> {
+/// Rates between two snapshots of the counters.
+struct CounterRates<'a> {
     seconds: f64,
-    before: &'a Counters,
-    now: &'a Counters,
+    before: &'a MasterCounters,
+    now: &'a MasterCounters,
 }
 
-impl Rates<'_> {
+impl CounterRates<'_> {
     fn per_second(&self, now: u64, before: u64) -> f64 {
         if self.seconds > 0.0 { now.saturating_sub(before) as f64 / self.seconds } else { 0.0 }
     }
 
-    /// `Success/Total` of one kind of calls.
-    fn call(&self, of: impl Fn(&Counters) -> CallCount) -> String {
+    /// The rates of one method as `Success/Total`.
+    fn call(&self, of: impl Fn(&MasterCounters) -> CallCount) -> String {
         let (now, before) = (of(self.now), of(self.before));
         let total = self.per_second(now.requests, before.requests);
         let succeeded = self.per_second(now.requests - now.failures, before.requests - before.failures);
@@ -111,7 +112,7 @@ impl Rates<'_> {
 
     fn calls(&self, line: &mut String) {
         line.push_str(" | Requests (Success/Total per sec): ");
-        let kinds: [Kind<CallCount>; 15] = [
+        let kinds: [SummaryEntry<CallCount>; 15] = [
             ("PutStart", |c| c.put_start),
             ("PutEnd", |c| c.put_end),
             ("PutRevoke", |c| c.put_revoke),
@@ -135,7 +136,7 @@ impl Rates<'_> {
 
     fn batches(&self, line: &mut String) {
         line.push_str(" | Batch Requests (per sec, Req=Success/PartialSuccess/Total, Item=Success/Total): ");
-        let kinds: [Kind<BatchCount>; 7] = [
+        let kinds: [SummaryEntry<BatchCount>; 7] = [
             ("PutStart", |c| c.batch_put_start),
             ("PutEnd", |c| c.batch_put_end),
             ("PutRevoke", |c| c.batch_put_revoke),
@@ -157,7 +158,7 @@ impl Rates<'_> {
                 rate(|b| b.items),
             );
         }
-        let kinds: [Kind<CallCount>; 5] = [
+        let kinds: [SummaryEntry<CallCount>; 5] = [
             ("CreateMoveTask", |c| c.create_move_task),
             ("CreateCopyTask", |c| c.create_copy_task),
             ("QueryTask", |c| c.query_task),
@@ -170,13 +171,13 @@ impl Rates<'_> {
     }
 }
 
-/// The word for a kind of calls, and where it is counted.
-type Kind<T> = (&'static str, fn(&Counters) -> T);
+/// A label in the summary and the counter behind it.
+type SummaryEntry<T> = (&'static str, fn(&MasterCounters) -> T);
 
-/// A number of bytes as upstream writes it: powers of 1024, two decimals from 1 KB on.
-struct Size(u64);
+/// A number of bytes in upstream's format: powers of 1024, with two decimals from 1 KB.
+struct SummaryBytes(u64);
 
-impl fmt::Display for Size {
+impl fmt::Display for SummaryBytes {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut size = self.0 as f64;
         if self.0 < 1024 {
@@ -194,10 +195,10 @@ impl fmt::Display for Size {
     }
 }
 
-/// How often the line is logged, and how far apart the readings are.
+/// Interval between two summary lines, and between two snapshots.
 pub const PERIOD: Duration = Duration::from_secs(10);
 
-/// The parts that are not built yet, as a master that does not use them writes them.
+/// The parts for missing features, as a master that does not use them prints them.
 const NOT_BUILT: &str = " | Promotion: in_flight=0, admitted=0, completed=0, failed=0, cancelled=0, expired=0, bytes=0 B, \
     rejected(freq/wm/cap)=0/0/0 | Snapshots: Success=0, Fail=0}, ha={HA Metrics Summary: last_seq=0, applied_seq=0, lag=0, \
     pending=0, mutation_queue=0, batch_commits=0, sync_commits=0, skipped=0, checksum_fail=0, etcd_fail=0, watch_disconn=0, \
@@ -213,55 +214,60 @@ mod tests {
     }
 
     #[test]
-    fn the_line_is_that_of_a_real_master_in_the_same_state() {
+    fn the_line_equals_that_of_a_real_master_in_the_same_state() {
         let fixture = include_str!("../../../fixtures/http/summary.txt");
         let captured = fixture.lines().find(|l| !l.starts_with('#')).unwrap();
-        let mut readings = Readings::starting(Mono::ZERO);
-        let mut counters = Counters::default();
+        let mut readings = CounterHistory::starting(Mono::ZERO);
+        let mut counters = MasterCounters::default();
         counters.put_start.add(true);
         readings.keep(Mono::from_ms(10_000), &counters);
         counters.ping.requests = 207;
         counters.fetch_tasks.requests = 207;
-        let gauges = Gauges {
+        let gauges = MasterGauges {
             allocated_bytes: 13_894_642,
             capacity_bytes: 150_994_944,
             keys: 55,
             soft_pinned_keys: 1,
             clients: 2,
-            ..Gauges::default()
+            ..MasterGauges::default()
         };
         assert_eq!(readings.line(Mono::from_ms(110_000), &serving(), &counters, &gauges), captured);
     }
 
     #[test]
-    fn asking_often_does_not_change_the_rates() {
-        let mut readings = Readings::starting(Mono::ZERO);
-        let mut counters = Counters::default();
+    fn frequent_requests_do_not_change_the_rates() {
+        let mut readings = CounterHistory::starting(Mono::ZERO);
+        let mut counters = MasterCounters::default();
         for second in 1..=100 {
             counters.ping.requests += 5;
             let now = Mono::from_ms(second * 1000);
             readings.keep(now, &counters);
-            let line = readings.line(now, &serving(), &counters, &Gauges::default());
+            let line = readings.line(now, &serving(), &counters, &MasterGauges::default());
             assert!(line.contains("Ping=5.00/5.00"), "{second}: {line}");
         }
     }
 
     #[test]
-    fn the_share_is_left_out_without_memory_and_the_leader_stands_at_the_end() {
+    fn without_memory_the_percentage_is_omitted_and_the_leader_is_last() {
         let service = ServiceView {
             state: RunState::Standby,
             leader: Some(LeaderView { address: "10.0.0.1:50051".into(), view_version: 2 }),
         };
-        let line = Readings::starting(Mono::ZERO).line(Mono::ZERO, &service, &Counters::default(), &Gauges::default());
+        let line = CounterHistory::starting(Mono::ZERO).line(
+            Mono::ZERO,
+            &service,
+            &MasterCounters::default(),
+            &MasterGauges::default(),
+        );
         let start = "role=standby, state=standby, service_ready=false, master={Mem Storage: 0 B / 0 B | NVMe";
         assert!(line.starts_with(start), "{line}");
         assert!(line.ends_with("state=0}, leader=10.0.0.1:50051, view_version=2"), "{line}");
     }
 
     #[test]
-    fn sizes_have_upstreams_units() {
+    fn sizes_are_printed_in_upstreams_units() {
         for (bytes, text) in [(1023, "1023 B"), (1024, "1.00 KB"), (13_894_642, "13.25 MB"), (5 << 40, "5.00 TB")] {
-            assert_eq!(Size(bytes).to_string(), text);
+            assert_eq!(SummaryBytes(bytes).to_string(), text);
         }
     }
 }

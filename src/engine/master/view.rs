@@ -1,87 +1,91 @@
-//! What the admin HTTP surface asks of the master's state, and the plain values it gets.
+//! The interface between the admin HTTP API and the master's state, in plain values.
 //!
-//! The state implements [`AdminView`]; `admin.rs` renders it. Only [`AdminView::remove_slice`] changes the state: reading a key
-//! through this trait grants no lease (upstream's `/query_key` grants one, which makes the next remove fail).
+//! The state implements [`AdminView`]; `admin.rs` renders it. Only [`AdminView::remove_slice`] changes the state. Reading a key through
+//! this trait grants no lease. (Upstream's `/query_key` grants one, which makes the next remove fail.)
 
 use std::time::Duration;
 
 use crate::engine::base::{ClientId, ErrorCode, SegmentId};
-use crate::engine::master::metrics::{Counters, Gauges};
-use crate::engine::master::remove::Walk;
+use crate::engine::master::metrics::{MasterCounters, MasterGauges};
+use crate::engine::master::remove::ObjectWalk;
 
-/// Read access to the master's state. Each call holds the state for as short as its answer is: lists come in pages.
+/// Access to the master's state for the admin API. No call holds the state for long: lists are returned in pages.
 pub trait AdminView: Send + Sync + 'static {
-    /// Role, run state and leader.
+    /// Run state, role and leader.
     fn service(&self) -> ServiceView;
 
-    /// How long a worker thread of the RPC server has not polled its connections, when that is so long that it must be stuck: clients
-    /// of that worker are not answered.
-    fn stuck(&self) -> Option<Duration> {
+    /// How long a worker thread of the RPC server has not polled its connections, if that is long enough to call it stuck. The clients
+    /// of a stuck worker get no answers.
+    fn stuck_for(&self) -> Option<Duration> {
         None
     }
 
-    /// The counters as they stand, and the gauges.
-    fn figures(&self) -> (Counters, Gauges);
+    /// A snapshot of the counters and the gauges.
+    fn metrics(&self) -> (MasterCounters, MasterGauges);
 
-    /// Up to `limit` mounted segments from `cursor` on (0 is the beginning) are given to `visit`; the answer is where to go on,
-    /// `None` at the end. A segment that is mounted all the while is seen exactly once. `visit` runs while the state is held.
+    /// Passes up to `limit` mounted segments, starting at `cursor`, to `visit`. The first cursor is 0. Returns the next cursor, or `None`
+    /// at the end. A segment that is mounted during the whole walk is visited exactly once. `visit` runs while the state is held.
     fn segments(&self, cursor: u64, limit: usize, visit: &mut dyn FnMut(SegmentView<'_>)) -> Option<u64>;
 
-    /// Up to `limit` object keys from `cursor` on (0 is the beginning) are given to `visit`; the answer is where to go on, `None`
-    /// at the end. An object that exists all the while is seen exactly once. `visit` runs while the state is held: it only
-    /// copies. `limit` bounds the slots looked at as much as the keys given, so that a sparse table does not hold the state long.
+    /// Calls `visit` with the client of each of up to `limit` segment slots from `cursor` on (0 is the beginning), and the time since
+    /// its last heartbeat or other call. Returns where to continue, `None` at the end. A client with several segments is visited
+    /// several times.
+    fn heartbeats(&self, _cursor: u64, _limit: usize, _visit: &mut dyn FnMut(ClientId, Duration)) -> Option<u64> {
+        None
+    }
+
+    /// Passes up to `limit` object keys, starting at `cursor`, to `visit`. The first cursor is 0. Returns the next cursor, or `None` at
+    /// the end. An object that exists during the whole walk is visited exactly once. `visit` runs while the state is held, so it should
+    /// only copy. `limit` bounds the inspected slots as well as the keys, so that a sparse table does not hold the state for long.
     fn keys(&self, cursor: u64, limit: usize, visit: &mut dyn FnMut(&[u8])) -> Option<u64>;
 
-    /// Remove what can be removed of the next slice of the objects; how many went, and where to go on, `None` at the end. `walk` is
-    /// `None` at the beginning. With `force` leased objects go too. Each call holds the state for one slice.
-    fn remove_slice(&self, walk: Option<Walk>, force: bool) -> (u64, Option<Walk>);
+    /// Removes the removable objects in the next slice of `walk`; `None` starts a walk. Returns their number and the rest of the walk,
+    /// `None` at the end. With `force`, leased objects are removed as well. Each call holds the state for one slice.
+    fn remove_slice(&self, walk: Option<ObjectWalk>, force: bool) -> (u64, Option<ObjectWalk>);
 
-    /// The complete memory replicas of `key`.
+    /// Returns the complete memory replicas of `key`.
     ///
     /// # Errors
     /// `OBJECT_NOT_FOUND`, or `REPLICA_IS_NOT_READY` while the object is being written.
     fn replicas(&self, key: &[u8]) -> Result<Vec<ReplicaView>, ErrorCode>;
 }
 
-/// What the process is at the moment.
+/// The run state of the process.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ServiceView {
-    /// Run state; the role follows from it.
+    /// The role follows from the run state.
     pub state: RunState,
-    /// The leader that is known to an HA cluster; `None` without HA.
+    /// The leader of the HA cluster; `None` without HA.
     pub leader: Option<LeaderView>,
 }
 
-/// Who leads an HA cluster.
+/// The leader of an HA cluster.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LeaderView {
-    /// `host:port` of its RPC port.
+    /// `host:port` of the leader's RPC port.
     pub address: String,
-    /// Grows with every election.
+    /// Increases with every election.
     pub view_version: u64,
 }
 
-/// Upstream's run states, as `/ha_status` names them.
+/// Upstream's run states, with their names in `/ha_status`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RunState {
-    /// Not yet anything.
     Starting,
-    /// Follows a leader.
     Standby,
-    /// Tries to become the leader.
+    /// Trying to become the leader.
     Candidate,
-    /// Reads back what was kept.
+    /// Reading back the persisted state.
     Recovering,
-    /// Applies what the last leader left.
+    /// Applying what the previous leader wrote.
     CatchingUp,
-    /// Elected, not yet answering.
+    /// Elected, but not yet answering.
     LeaderWarmup,
-    /// Answers.
     Serving,
 }
 
 impl RunState {
-    /// Upstream's word.
+    /// Upstream's name of the state.
     pub fn name(self) -> &'static str {
         match self {
             RunState::Starting => "starting",
@@ -102,28 +106,24 @@ impl RunState {
         }
     }
 
-    /// Does it answer clients?
+    /// Returns true if the master answers clients in this state.
     pub fn is_serving(self) -> bool {
         self == RunState::Serving
     }
 }
 
-/// One mounted segment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SegmentView<'a> {
-    /// Its id.
     pub id: SegmentId,
-    /// Who mounted it.
     pub client: ClientId,
-    /// Its name; several segments can have one name.
+    /// Several segments can have the same name.
     pub name: &'a str,
     /// First address, in the owner's address space.
     pub base: u64,
-    /// Size, bytes.
     pub bytes: u64,
-    /// Bytes asked for by the objects that are in this segment now (requested sizes, as upstream counts).
+    /// Requested bytes of the objects in this segment. Upstream counts requested sizes, too.
     pub used_bytes: u64,
-    /// Where the transfer engine reaches it.
+    /// Endpoint of the transfer engine.
     pub endpoint: &'a str,
     /// `tcp` or `rdma`.
     pub protocol: &'a str,
@@ -131,16 +131,16 @@ pub struct SegmentView<'a> {
     pub status: i32,
 }
 
-/// One complete replica in memory.
+/// One complete memory replica.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ReplicaView {
-    /// Length of the object, bytes.
+    /// Size of the object in bytes.
     pub bytes: u64,
-    /// Where it begins, in the owner's address space.
+    /// First address, in the owner's address space.
     pub address: u64,
     /// `tcp` or `rdma`.
     pub protocol: String,
-    /// Where the transfer engine reaches it.
+    /// Endpoint of the transfer engine.
     pub endpoint: String,
 }
 

@@ -1,8 +1,8 @@
-//! The client of an HTTP metadata service, as Mooncake's own HTTP plug-in behaves: one GET, PUT or DELETE per record, only status
+//! A client of an HTTP metadata service. It behaves like Mooncake's own HTTP plug-in: one GET, PUT or DELETE per record, only status
 //! 200 is success, no retries.
 //!
-//! Proxies from the environment are not used: the service is part of the cluster, and a proxy between the two only breaks it.
-//! This client has its own clock (the HTTP library's), so it takes no part in simulated runs.
+//! Proxies from the environment are not used, because the service is part of the cluster. Time limits use the HTTP library's clock, so
+//! this client cannot take part in simulated runs.
 
 use std::fmt;
 use std::sync::Arc;
@@ -15,7 +15,7 @@ use crate::engine::base::text::masked;
 use crate::engine::http::client::no_certificates;
 use crate::engine::metadata::{MetadataError, VALUE_BYTES_MAX, key};
 
-/// Asks one metadata service. Cheap to clone; clones share the connections.
+/// A client of one metadata service. Cheap to clone; clones share the connections.
 #[derive(Clone)]
 pub struct MetadataClient {
     http: reqwest::Client,
@@ -25,17 +25,14 @@ pub struct MetadataClient {
     limits: CallLimits,
 }
 
-/// How long a call may take.
+/// Time limits of a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CallLimits {
-    /// To be connected.
     pub connect: Duration,
-    /// In all.
     pub call: Duration,
 }
 
 impl Default for CallLimits {
-    /// Mooncake's own.
     fn default() -> CallLimits {
         CallLimits { connect: Duration::from_millis(1500), call: Duration::from_secs(3) }
     }
@@ -48,15 +45,15 @@ impl fmt::Debug for MetadataClient {
 }
 
 impl MetadataClient {
-    /// A client for the service at `url` (`http://host:port/metadata`). Nothing is connected yet.
+    /// A client for the service at `url` (`http://host:port/metadata`). It does not connect yet.
     ///
     /// # Errors
-    /// [`MetadataError::BadUrl`], or [`MetadataError::Setup`] when the host's certificates cannot be read.
+    /// [`MetadataError::BadUrl`], or [`MetadataError::Setup`] if the host's certificates cannot be read.
     pub fn http(url: &str) -> Result<MetadataClient, MetadataError> {
         MetadataClient::http_within(url, CallLimits::default())
     }
 
-    /// The same, with other limits.
+    /// Like [`http`](MetadataClient::http), with other limits.
     ///
     /// # Errors
     /// As [`http`](MetadataClient::http).
@@ -73,25 +70,25 @@ impl MetadataClient {
         let builder = match parsed.scheme() {
             "http" => builder.tls_backend_preconfigured(no_certificates().map_err(|e| bad(e.to_string()))?),
             "https" => {
-                // An error means that somebody installed one before, which is as good.
+                // An error means that a provider is already installed, which is sufficient.
                 let _ = rustls::crypto::ring::default_provider().install_default();
                 builder
             }
-            other => return Err(bad(format!("the scheme is {other}, not http or https"))),
+            other => return Err(bad(format!("scheme '{other}' is not http or https"))),
         };
         let http = builder.build().map_err(|source| MetadataError::Setup { url: masked(url).into_owned(), source })?;
         Ok(MetadataClient { http, url: Arc::from(url), shown: Arc::from(&*masked(url)), limits })
     }
 
-    /// The service's URL, as given.
+    /// The service's URL, as configured.
     pub fn url(&self) -> &str {
         &self.url
     }
 
-    /// The record under `key`; `None` when there is none.
+    /// Returns the record under `key`, if it exists.
     ///
     /// # Errors
-    /// Any [`MetadataError`] but `BadUrl` and `Setup`.
+    /// Any [`MetadataError`] except `BadUrl` and `Setup`.
     pub async fn get(&self, key: &str) -> Result<Option<Bytes>, MetadataError> {
         let response = self.send(Method::GET, key, None).await?;
         match response.status() {
@@ -101,10 +98,10 @@ impl MetadataClient {
         }
     }
 
-    /// Write `body` under `key`.
+    /// Writes `body` under `key`.
     ///
     /// # Errors
-    /// Any [`MetadataError`] but `BadUrl`, `Setup` and `TooLarge`; see [`MetadataError::is_duplicate`] for a name that is taken.
+    /// Any [`MetadataError`] except `BadUrl`, `Setup` and `TooLarge`. [`MetadataError::is_duplicate`] recognises a name in use.
     pub async fn put(&self, key: &str, body: Bytes) -> Result<(), MetadataError> {
         let response = self.send(Method::PUT, key, Some(body)).await?;
         match response.status() {
@@ -113,10 +110,10 @@ impl MetadataClient {
         }
     }
 
-    /// Remove the record under `key`; was there one?
+    /// Removes the record under `key`. Returns false if it did not exist.
     ///
     /// # Errors
-    /// Any [`MetadataError`] but `BadUrl`, `Setup` and `TooLarge`.
+    /// Any [`MetadataError`] except `BadUrl`, `Setup` and `TooLarge`.
     pub async fn remove(&self, key: &str) -> Result<bool, MetadataError> {
         let response = self.send(Method::DELETE, key, None).await?;
         match response.status() {
@@ -149,7 +146,7 @@ impl MetadataClient {
         Ok(body.freeze())
     }
 
-    /// Read the rest, so that the connection can be used again.
+    /// Reads the rest of the body, so that the connection can be reused.
     async fn drain(&self, response: Response, key: &str) -> Result<(), MetadataError> {
         self.body(response, key).await.map(drop)
     }
@@ -170,7 +167,7 @@ impl MetadataClient {
 
     fn failed(&self, source: reqwest::Error, key: &str) -> MetadataError {
         let (url, key) = (self.shown.to_string(), key.to_owned());
-        // The error repeats the URL with the escaped key; ours is shorter.
+        // The library's error repeats the URL with the escaped key; ours is shorter.
         let source = source.without_url();
         if source.is_timeout() {
             let limit = if source.is_connect() { self.limits.connect } else { self.limits.call };
@@ -181,9 +178,9 @@ impl MetadataClient {
     }
 }
 
-/// A node asks from few tasks at a time; more connections would only be held open for nothing.
+/// A node calls from few tasks at a time, so more idle connections would be useless.
 const IDLE_CONNECTIONS_MAX: usize = 4;
-/// What of a refusal goes into the error.
+/// Maximum length of the answer's text in an error, in bytes.
 const REFUSAL_BYTES_MAX: usize = 200;
 
 #[cfg(test)]
@@ -191,7 +188,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_text_that_is_no_url_is_refused_at_once() {
+    fn an_invalid_url_is_refused_at_once() {
         for bad in ["", "nope", "ftp://a/metadata"] {
             assert!(matches!(MetadataClient::http(bad), Err(MetadataError::BadUrl { .. })), "{bad}");
         }
@@ -199,7 +196,7 @@ mod tests {
     }
 
     #[test]
-    fn tls_is_set_up_or_said_to_be_impossible_here() {
+    fn a_tls_client_is_created_or_its_setup_fails() {
         let made = MetadataClient::http("https://127.0.0.1:1/metadata");
         assert!(matches!(made, Ok(_) | Err(MetadataError::Setup { .. })), "{made:?}");
     }

@@ -1,9 +1,9 @@
-//! Which metadata mode the nodes of a store use, for a client that was not given one.
+//! Finds the metadata mode that the nodes of a store use, for a client that was not configured with one.
 //!
-//! Clients and nodes must use the same mode: one HTTP metadata service, or P2PHANDSHAKE. [`find`] looks in this order: the
+//! Clients and nodes must use the same mode: one HTTP metadata service, or P2PHANDSHAKE. [`find`] checks in this order: the
 //! [announcement](Announcement) of an mcctl master, the record of a node in the metadata service on port 8080 of the master's host, a
-//! handshake with a node by its name (P2PHANDSHAKE). Only evidence counts: a service that knows no node is not used. The record comes
-//! first because nodes of a service may answer a handshake at their names too (`MC_LEGACY_RPC_PORT_BINDING`).
+//! handshake with a node at its name (P2PHANDSHAKE). Only evidence counts: a service without a node's record is not used. The record is
+//! checked before the handshake because nodes of a service may answer handshakes too (`MC_LEGACY_RPC_PORT_BINDING`).
 
 use std::net::IpAddr;
 use std::time::Duration;
@@ -16,26 +16,24 @@ use crate::engine::env::Env;
 use crate::engine::http::Fetcher;
 use crate::engine::metadata::{KeySpace, MetadataUri, escape, probe};
 
-/// Route of an mcctl master's admin port that answers an [`Announcement`].
+/// Route of an mcctl master's admin port that returns an [`Announcement`].
 pub const ROUTE: &str = "/api/v1/mcctl/discovery";
-/// Value of [`Announcement::schema`].
 pub const SCHEMA: &str = "mcctl.discovery/1";
-/// Port of a metadata service by default.
+/// Default port of a metadata service.
 pub const SERVICE_PORT: u16 = 8080;
 
-/// Longest wait for one answer.
+/// Time limit of one answer.
 const ANSWER_MAX: Duration = Duration::from_secs(1);
-/// Longest answer, bytes: the details of some 10,000 segments.
+/// The longest answer in bytes: the details of some 10,000 segments.
 const ANSWER_BYTES_MAX: usize = 4 << 20;
-/// Nodes that are tried, all at once: some may be down.
+/// Number of nodes probed, all concurrently, because some may be down.
 const NODES_MAX: usize = 8;
 
 /// What an mcctl master reports about itself and its nodes on [`ROUTE`].
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Announcement {
-    /// [`SCHEMA`].
     pub schema: String,
-    /// RPC port of this master, by which a client recognises the admin port that belongs to it.
+    /// RPC port of this master. Clients use it to check that the admin port belongs to the master.
     pub rpc_port: u16,
     /// The mode of its nodes.
     pub metadata: AnnouncedMode,
@@ -50,62 +48,59 @@ pub enum AnnouncedMode {
         /// Its URL. An unspecified host (0.0.0.0, ::) stands for the host by which the client reached the admin port.
         url: String,
     },
-    /// P2PHANDSHAKE.
     P2p,
     /// The master has no evidence. Also any mode that a later release announces.
     #[serde(other)]
     Unknown,
 }
 
-/// Which store is looked at.
+/// The store to examine.
 #[derive(Clone, Copy, Debug)]
-pub struct Question<'a> {
+pub struct DiscoveryQuery<'a> {
     /// The master's admin address.
     pub admin: &'a HostPort,
-    /// Host of the master.
+    /// The host of the master.
     pub master_host: &'a str,
-    /// Names of the records, see `MC_METADATA_CLUSTER_ID`.
+    /// Names of the records; see `MC_METADATA_CLUSTER_ID`.
     pub keys: &'a KeySpace,
-    /// Longest wait for one answer; at most a second is used.
+    /// Time limit of one answer; at most one second is used.
     pub limit: Duration,
 }
 
 /// A metadata mode and the evidence for it.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Discovered {
-    /// The mode.
+pub struct DiscoveredMode {
     pub metadata: MetadataUri,
-    /// Where it was found.
     pub evidence: Evidence,
 }
 
-/// Why a store is believed to use a mode.
+/// The evidence for a metadata mode.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Evidence {
-    /// The master announces it at this admin address.
+    /// The master announces the mode at this admin address.
     Announced(HostPort),
-    /// The node of this name answered a handshake at its name.
+    /// The node with this name answered a handshake.
     Handshake(String),
-    /// The service has the record of the node of this name.
+    /// The service has a record of the node with this name.
     Record(String),
 }
 
-/// The metadata mode of a store; `None` without evidence.
-pub async fn find<E: Env>(env: &E, question: &Question<'_>) -> Option<Discovered> {
-    let service = HostPort::new(question.master_host, SERVICE_PORT);
-    find_at(env, question, &service).await
+/// Finds the metadata mode of a store; `None` without evidence.
+pub async fn find<E: Env>(env: &E, query: &DiscoveryQuery<'_>) -> Option<DiscoveredMode> {
+    let service = HostPort::new(query.master_host, SERVICE_PORT);
+    find_at(env, query, &service).await
 }
 
-async fn find_at<E: Env>(env: &E, question: &Question<'_>, service: &HostPort) -> Option<Discovered> {
-    let admin = question.admin;
-    let fetcher = Fetcher::new(false, question.limit.min(ANSWER_MAX), ANSWER_BYTES_MAX).ok()?;
+async fn find_at<E: Env>(env: &E, query: &DiscoveryQuery<'_>, service: &HostPort) -> Option<DiscoveredMode> {
+    let admin = query.admin;
+    let fetcher = Fetcher::new(false, query.limit.min(ANSWER_MAX), ANSWER_BYTES_MAX).ok()?;
     if let Some(metadata) = announced(&fetcher, admin).await.and_then(|found| mode(found.metadata, admin)) {
-        return Some(Discovered { metadata, evidence: Evidence::Announced(admin.clone()) });
+        return Some(DiscoveredMode { metadata, evidence: Evidence::Announced(admin.clone()) });
     }
     let nodes = nodes(&fetcher, admin).await?;
     let url = format!("http://{service}/metadata");
     let records = join_all(nodes.iter().map(async |node| {
-        let record = fetcher.get(&format!("{url}?key={}", escape(&question.keys.ram_key(node)))).await;
+        let record = fetcher.get(&format!("{url}?key={}", escape(&query.keys.ram_key(node)))).await;
         record.is_ok_and(|record| record.is_ok())
     }));
     let handshakes = join_all(nodes.iter().map(async |node| match node.parse::<HostPort>() {
@@ -114,17 +109,17 @@ async fn find_at<E: Env>(env: &E, question: &Question<'_>, service: &HostPort) -
     }));
     let (records, handshakes) = join(records, handshakes).await;
     if let Some(node) = first(&nodes, &records) {
-        return Some(Discovered { metadata: MetadataUri::Http(url), evidence: Evidence::Record(node) });
+        return Some(DiscoveredMode { metadata: MetadataUri::Http(url), evidence: Evidence::Record(node) });
     }
     let node = first(&nodes, &handshakes)?;
-    Some(Discovered { metadata: MetadataUri::P2p, evidence: Evidence::Handshake(node) })
+    Some(DiscoveredMode { metadata: MetadataUri::P2p, evidence: Evidence::Handshake(node) })
 }
 
-/// Does the admin port at `admin` belong to the master at `master`? An mcctl master announces its RPC port, an elected leader of
-/// any release its RPC address. Any other master gives no evidence.
+/// Returns true if the admin port at `admin` belongs to the master at `master`. An mcctl master announces its RPC port, an elected leader
+/// of any release its RPC address. Any other master gives no evidence.
 pub async fn is_admin_of(admin: &HostPort, master: &HostPort, limit: Duration) -> bool {
     #[derive(Deserialize)]
-    struct Leader {
+    struct LeaderAnswer {
         leader_address: Option<String>,
     }
     let Ok(fetcher) = Fetcher::new(false, limit.min(ANSWER_MAX), ANSWER_BYTES_MAX) else { return false };
@@ -132,7 +127,7 @@ pub async fn is_admin_of(admin: &HostPort, master: &HostPort, limit: Duration) -
         return found.rpc_port == master.port;
     }
     let leader = fetcher.get(&format!("http://{admin}/leader")).await.ok().filter(|answer| answer.is_ok());
-    let leader = leader.and_then(|answer| serde_json::from_str::<Leader>(&answer.body).ok());
+    let leader = leader.and_then(|answer| serde_json::from_str::<LeaderAnswer>(&answer.body).ok());
     leader.and_then(|leader| leader.leader_address).is_some_and(|address| address == master.to_string())
 }
 
@@ -141,14 +136,14 @@ async fn announced(fetcher: &Fetcher, admin: &HostPort) -> Option<Announcement> 
     serde_json::from_str::<Announcement>(&answer.body).ok().filter(|found| found.schema == SCHEMA)
 }
 
-/// `announced` as a mode for a client that reached the master at `admin`.
+/// Converts an announced mode for a client that reached the master at `admin`.
 fn mode(announced: AnnouncedMode, admin: &HostPort) -> Option<MetadataUri> {
     let url = match announced {
         AnnouncedMode::Http { url } => url,
         AnnouncedMode::P2p => return Some(MetadataUri::P2p),
         AnnouncedMode::Unknown => return None,
     };
-    // It is shown on terminals.
+    // The URL is printed on terminals.
     if url.chars().any(char::is_control) {
         return None;
     }
@@ -163,20 +158,20 @@ fn mode(announced: AnnouncedMode, admin: &HostPort) -> Option<MetadataUri> {
     url.parse().ok()
 }
 
-/// Names by which the nodes of the master are found, the first ones.
+/// The names of the master's first nodes.
 async fn nodes(fetcher: &Fetcher, admin: &HostPort) -> Option<Vec<String>> {
     #[derive(Deserialize)]
-    struct Segments {
-        segments: Vec<Segment>,
+    struct SegmentsAnswer {
+        segments: Vec<SegmentAnswer>,
     }
     #[derive(Deserialize)]
-    struct Segment {
+    struct SegmentAnswer {
         te_endpoint: String,
     }
     let detail = fetcher.get(&format!("http://{admin}/get_segments_detail")).await.ok()?;
-    let mut nodes: Vec<String> = match serde_json::from_str::<Segments>(&detail.body) {
+    let mut nodes: Vec<String> = match serde_json::from_str::<SegmentsAnswer>(&detail.body) {
         Ok(found) if detail.is_ok() => found.segments.into_iter().map(|segment| segment.te_endpoint).collect(),
-        // A master before 0.3.12 has no details.
+        // A master before 0.3.12 has no details route.
         _ => {
             let names = fetcher.get(&format!("http://{admin}/get_all_segments")).await.ok()?;
             names.is_ok().then(|| names.body.lines().map(str::to_owned).collect())?
@@ -188,7 +183,7 @@ async fn nodes(fetcher: &Fetcher, admin: &HostPort) -> Option<Vec<String>> {
     Some(nodes)
 }
 
-/// The first of `nodes` whose answer is yes.
+/// The first node whose answer is true.
 fn first(nodes: &[String], answers: &[bool]) -> Option<String> {
     nodes.iter().zip(answers).find(|(_, yes)| **yes).map(|(node, _)| node.clone())
 }
@@ -199,20 +194,20 @@ mod tests {
 
     use super::*;
     use crate::engine::env::RealEnv;
-    use crate::engine::http::{self, Handler, Limits, Request, Response, Running, StatusCode, answer};
+    use crate::engine::http::{self, Handler, HttpLimits, HttpRequest, HttpServer, Response, StatusCode, answer};
 
-    /// A master and a metadata service on one port.
-    struct Store {
+    /// A fake master and metadata service on one port.
+    struct FakeStore {
         announcement: Option<&'static str>,
         /// Lists the segment details, as 0.3.12 and later do.
         detailed: bool,
-        /// Name of the second of two nodes; the first is down.
+        /// Name of the second of two nodes. The first is down.
         node: String,
         has_record: bool,
     }
 
-    impl Handler for Store {
-        async fn handle(&self, request: Request) -> Response {
+    impl Handler for FakeStore {
+        async fn handle(&self, request: HttpRequest) -> Response {
             let json = |body: String| answer(StatusCode::OK, "application/json", body);
             let node = &self.node;
             match (request.path(), request.param("key")) {
@@ -230,27 +225,27 @@ mod tests {
         }
     }
 
-    async fn start(store: Store) -> Running {
+    async fn start(store: FakeStore) -> HttpServer {
         let here = HostPort::new("127.0.0.1", 0);
-        http::start(RealEnv::new(), &here, Limits::SMALL, Arc::new(store)).await.expect("a free port")
+        http::start(RealEnv::new(), &here, HttpLimits::SMALL, Arc::new(store)).await.expect("a free port")
     }
 
-    fn plain() -> Store {
-        Store { announcement: None, detailed: true, node: "127.0.0.1:2".to_owned(), has_record: false }
+    fn plain() -> FakeStore {
+        FakeStore { announcement: None, detailed: true, node: "127.0.0.1:2".to_owned(), has_record: false }
     }
 
-    async fn found(store: &Running) -> Option<Discovered> {
+    async fn found(store: &HttpServer) -> Option<DiscoveredMode> {
         let keys = KeySpace::default();
         let limit = Duration::from_secs(1);
-        let question = Question { admin: store.at(), master_host: "127.0.0.1", keys: &keys, limit };
-        find_at(&RealEnv::new(), &question, store.at()).await
+        let query = DiscoveryQuery { admin: store.at(), master_host: "127.0.0.1", keys: &keys, limit };
+        find_at(&RealEnv::new(), &query, store.at()).await
     }
 
     #[tokio::test]
     async fn an_announcement_comes_first_and_its_host_may_be_unspecified() {
         let text = r#"{"schema":"mcctl.discovery/1","rpc_port":7,"metadata":{"mode":"http","url":"http://0.0.0.0:5/metadata"}}"#;
-        let store = start(Store { announcement: Some(text), has_record: true, ..plain() }).await;
-        let expected = Discovered {
+        let store = start(FakeStore { announcement: Some(text), has_record: true, ..plain() }).await;
+        let expected = DiscoveredMode {
             metadata: MetadataUri::Http("http://127.0.0.1:5/metadata".to_owned()),
             evidence: Evidence::Announced(store.at().clone()),
         };
@@ -270,10 +265,10 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_node_without_record_that_answers_at_its_name_uses_p2phandshake() {
+    async fn a_node_without_record_that_answers_handshakes_uses_p2p() {
         let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("a free port");
         let node = listener.local_addr().expect("bound").to_string();
-        // An engine of a release before 0.3.12 reads the whole question and closes.
+        // An engine of a release before 0.3.12 reads the whole probe and closes.
         std::thread::spawn(move || {
             while let Ok((mut stream, _)) = listener.accept() {
                 let _ = std::io::Read::read(&mut stream, &mut [0; 64]);
@@ -281,19 +276,19 @@ mod tests {
         });
         let unknown = r#"{"schema":"mcctl.discovery/1","rpc_port":7,"metadata":{"mode":"later","x":1}}"#;
         for (announcement, detailed) in [(None, true), (None, false), (Some(unknown), true)] {
-            let store = start(Store { announcement, detailed, node: node.clone(), has_record: false }).await;
-            let expected = Discovered { metadata: MetadataUri::P2p, evidence: Evidence::Handshake(node.clone()) };
+            let store = start(FakeStore { announcement, detailed, node: node.clone(), has_record: false }).await;
+            let expected = DiscoveredMode { metadata: MetadataUri::P2p, evidence: Evidence::Handshake(node.clone()) };
             assert_eq!(found(&store).await, Some(expected));
         }
-        let store = start(Store { node: node.clone(), has_record: true, ..plain() }).await;
+        let store = start(FakeStore { node: node.clone(), has_record: true, ..plain() }).await;
         assert_eq!(found(&store).await.map(|found| found.evidence), Some(Evidence::Record(node)));
     }
 
     #[tokio::test]
-    async fn a_service_counts_if_it_has_the_record_of_a_node() {
+    async fn a_service_is_used_only_if_it_has_the_record_of_a_node() {
         for has_record in [true, false] {
-            let store = start(Store { has_record, ..plain() }).await;
-            let expected = Discovered {
+            let store = start(FakeStore { has_record, ..plain() }).await;
+            let expected = DiscoveredMode {
                 metadata: MetadataUri::Http(format!("http://{}/metadata", store.at())),
                 evidence: Evidence::Record("127.0.0.1:2".to_owned()),
             };

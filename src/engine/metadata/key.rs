@@ -1,14 +1,14 @@
-//! Names of the records in the metadata service, and how a key is written in a URL.
+//! Keys of the records in the metadata service, and their escaping in a URL.
 //!
-//! Facts from Mooncake 0.3.13 (and 0.3.6, which knows no cluster id): `mooncake/`, then the cluster id and a `/` when one is set,
-//! then `ram/<segment>` or `rpc_meta/<server>`. A segment name that contains `/` stands without the `ram/`.
+//! Facts from Mooncake 0.3.13 (and 0.3.6, which has no cluster id): a key is `mooncake/`, then the cluster id and a `/` if one is set,
+//! then `ram/<segment>` or `rpc_meta/<server>`. A segment name that contains `/` has no `ram/`.
 
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 
-/// What libcurl's `curl_easy_escape` leaves as it is: letters, digits and `-._~`.
+/// The characters that libcurl's `curl_easy_escape` does not escape: letters, digits and `-._~`.
 const ESCAPED: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~');
 
-/// The names of one cluster's records.
+/// The record keys of one cluster.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct KeySpace {
     prefix: String,
@@ -21,7 +21,7 @@ impl Default for KeySpace {
 }
 
 impl KeySpace {
-    /// The key space of `cluster_id`, the value of `MC_METADATA_CLUSTER_ID`; none, or an empty one, is the plain `mooncake/`.
+    /// The key space of `cluster_id`, the value of `MC_METADATA_CLUSTER_ID`. Without an id the prefix is `mooncake/`.
     pub fn new(cluster_id: Option<&str>) -> KeySpace {
         let mut prefix = String::from("mooncake/");
         if let Some(id) = cluster_id.filter(|id| !id.is_empty()) {
@@ -42,14 +42,14 @@ impl KeySpace {
         }
     }
 
-    /// Key of the record that says where `server`'s handshake port is.
+    /// Key of the record with the address of `server`'s handshake port.
     pub fn rpc_meta_key(&self, server: &str) -> String {
         format!("{}rpc_meta/{server}", self.prefix)
     }
 }
 
-/// `key` as it stands in a URL: everything outside `A-Za-z0-9-._~` as `%XX` in upper case, exactly as libcurl does it.
-/// Upstream's embedded server compares the escaped text, so any other spelling would be another key there.
+/// Escapes `key` for a URL: everything outside `A-Za-z0-9-._~` becomes `%XX` in upper case, exactly as in libcurl. Upstream's embedded
+/// server compares the escaped text, so any other spelling would be a different key there.
 pub fn escape(key: &str) -> String {
     utf8_percent_encode(key, ESCAPED).to_string()
 }
@@ -59,7 +59,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn keys_are_those_that_a_real_engine_asks_for() {
+    fn keys_equal_those_that_a_real_engine_requests() {
         let plain = KeySpace::default();
         assert_eq!(plain.ram_key("tgt:12345"), "mooncake/ram/tgt:12345");
         assert_eq!(plain.rpc_meta_key("tgt:12345"), "mooncake/rpc_meta/tgt:12345");
@@ -67,14 +67,14 @@ mod tests {
     }
 
     #[test]
-    fn a_cluster_id_is_a_folder_of_its_own() {
+    fn a_cluster_id_is_a_path_segment() {
         assert_eq!(KeySpace::new(Some("blue")).ram_key("a"), "mooncake/blue/ram/a");
         assert_eq!(KeySpace::new(Some("blue/")).rpc_meta_key("a"), "mooncake/blue/rpc_meta/a");
         assert_eq!(KeySpace::new(Some("")), KeySpace::default());
     }
 
     #[test]
-    fn a_segment_name_with_a_slash_stands_without_the_ram_folder() {
+    fn a_segment_name_with_a_slash_has_no_ram_prefix() {
         assert_eq!(KeySpace::default().ram_key("nvmeof/x"), "mooncake/nvmeof/x");
     }
 

@@ -1,97 +1,89 @@
-//! Where segments are found: the client of the HTTP metadata service, and that service.
+//! Locating segments: the client of the HTTP metadata service, and that service.
 //!
-//! Values are opaque here: nothing in this folder reads a segment descriptor (`wire::json` does). With `P2PHANDSHAKE` there is no
-//! metadata service at all, and nothing of this folder runs.
+//! Values are opaque: nothing in this folder parses a segment descriptor (`wire::json` does). With `P2PHANDSHAKE` no metadata service
+//! exists, and no code of this folder runs.
 //!
-//! Start with [`MetadataClient`] or with [`table`]. Upstream: `transfer_metadata_plugin.cpp` and the HTTP metadata servers.
+//! Start with [`MetadataClient`] or with the service in `service.rs`. Upstream: `transfer_metadata_plugin.cpp` and the HTTP metadata servers.
 
 mod client;
 pub mod discovery;
 mod key;
 pub mod probe;
+pub mod records;
 mod service;
-pub mod table;
 mod uri;
 
 pub use client::{CallLimits, MetadataClient};
 pub use key::{KeySpace, escape};
-pub use service::{Keys, MetadataService};
+pub use service::{KeyParsing, MetadataService};
 pub use uri::{MetadataUri, ParseMetadataUriError};
 
 use std::time::Duration;
 
-/// Why a call to the metadata service did not succeed.
+/// Why a call to the metadata service failed.
 #[derive(Debug, thiserror::Error)]
 pub enum MetadataError {
-    /// The URL cannot be used.
-    #[error("'{url}' is not a URL of a metadata service: {reason}")]
+    /// The URL is invalid.
+    #[error("'{url}' is not a metadata service URL: {reason}")]
     BadUrl {
-        /// What was given.
         url: String,
-        /// What is wrong with it.
+        /// The problem with the URL.
         reason: String,
     },
     /// TLS could not be set up on this host.
     #[error("cannot set up an HTTP client for {url}")]
     Setup {
-        /// The service.
         url: String,
-        /// What the HTTP library says.
+        /// The HTTP library's error.
         #[source]
         source: reqwest::Error,
     },
     /// No connection to the service, or the connection broke.
-    #[error("cannot reach the metadata service {url} for {key}")]
+    #[error("cannot reach the metadata service {url} for key {key}")]
     Unreachable {
-        /// The service.
         url: String,
-        /// The record that was asked for.
+        /// The key of the record.
         key: String,
-        /// What the HTTP library says.
+        /// The HTTP library's error.
         #[source]
         source: reqwest::Error,
     },
-    /// No whole answer in time.
-    #[error("no answer from the metadata service {url} for {key} within {limit:?}")]
+    /// No complete answer within the limit.
+    #[error("no answer from the metadata service {url} for key {key} within {limit:?}")]
     Timeout {
-        /// The service.
         url: String,
-        /// The record that was asked for.
+        /// The key of the record.
         key: String,
-        /// How long a call may take.
+        /// Time limit of the call.
         limit: Duration,
     },
-    /// The service answered with another status than 200.
-    #[error("the metadata service {url} answered {status} for {key}: {text}")]
+    /// The service returned a status other than 200.
+    #[error("the metadata service {url} returned status {status} for key {key}: {text}")]
     Refused {
-        /// The service.
         url: String,
-        /// The record that was asked for.
+        /// The key of the record.
         key: String,
-        /// HTTP status.
         status: u16,
         /// The start of the answer's body.
         text: String,
     },
     /// The record is larger than any descriptor can be.
-    #[error("the metadata service {url} holds more than {limit} bytes under {key}")]
+    #[error("the metadata service {url} returned more than {limit} bytes for key {key}")]
     TooLarge {
-        /// The service.
         url: String,
-        /// The record that was asked for.
+        /// The key of the record.
         key: String,
-        /// [`VALUE_BYTES_MAX`].
         limit: usize,
     },
 }
 
 impl MetadataError {
-    /// Is it that another process owns this name (`rpc_meta` exists with other content)?
+    /// Returns true if another process owns this name (`rpc_meta` exists with other content).
     pub fn is_duplicate(&self) -> bool {
         matches!(self, MetadataError::Refused { status: 400, text, .. } if text.contains("Duplicate rpc_meta"))
     }
 
-    /// Could the same call succeed later, without a change of configuration?
+    /// Returns true if the same call may succeed later without a change of configuration.
     pub fn is_retryable(&self) -> bool {
         match self {
             MetadataError::Unreachable { .. } | MetadataError::Timeout { .. } => true,
@@ -101,5 +93,5 @@ impl MetadataError {
     }
 }
 
-/// Longest record that is read or kept. A descriptor of 10,000 RDMA buffers on 16 devices is about 5 MiB.
+/// The longest record in bytes. A descriptor of 10,000 RDMA buffers on 16 devices has about 5 MiB.
 pub const VALUE_BYTES_MAX: usize = 16 << 20;

@@ -1,9 +1,9 @@
-//! Is the owner of a name still there? One question to its handshake port.
+//! Checks whether the owner of a name is alive, with one message to its handshake port.
 //!
-//! The question is Mooncake's Probe message (type 3, `{}`), which engines of 0.3.12 and later answer with a frame. Older ones take
-//! it for broken JSON and close the connection; they count as alive too, since something accepted it and closed in order. A
-//! reset, silence, a refused connection, or an answer that is no frame of this protocol (another program has the port now) is
-//! nobody.
+//! The message is Mooncake's Probe (type 3, `{}`), which engines of 0.3.12 and later answer with a frame. Older engines interpret it as
+//! invalid JSON and close the connection. They count as alive, because a process accepted the connection and closed it in order. A
+//! reset, silence, a refused connection, or an answer that is not a frame of this protocol (another program has the port now) counts as
+//! dead.
 
 use std::time::Duration;
 
@@ -11,14 +11,14 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
 use crate::engine::base::HostPort;
 use crate::engine::env::{Env, Net, deadline};
-use crate::engine::wire::json::{Frame, HEADER_BYTES, Kind, payload_len};
+use crate::engine::wire::json::{HEADER_BYTES, HandshakeFrame, HandshakeKind, payload_len};
 
-/// Does an engine answer at `endpoint` within [`PROBE_LIMIT`]?
+/// Returns true if an engine answers at `endpoint` within [`PROBE_LIMIT`].
 pub async fn is_alive<E: Env>(env: &E, endpoint: &HostPort) -> bool {
     let ask = async {
         let mut stream = env.net().connect(endpoint).await?;
-        stream.write_all(&Frame::Typed(Kind::Probe, b"{}").encode()).await?;
-        // The length and the type say who answers; what else it says is of no interest.
+        stream.write_all(&HandshakeFrame::Typed(HandshakeKind::Probe, b"{}").encode()).await?;
+        // Length and type identify the protocol. The rest of the answer is irrelevant.
         let mut head = [0; HEADER_BYTES + 1];
         let mut read = 0;
         while read < head.len() {
@@ -29,13 +29,15 @@ pub async fn is_alive<E: Env>(env: &E, endpoint: &HostPort) -> bool {
         }
         let [length @ .., kind] = head;
         let is_frame = payload_len(length, FRAME_BYTES_MAX).is_ok();
-        Ok::<bool, std::io::Error>(is_frame && Frame::split(&[kind]) == Frame::Typed(Kind::Probe, b""))
+        Ok::<bool, std::io::Error>(
+            is_frame && HandshakeFrame::split(&[kind]) == HandshakeFrame::Typed(HandshakeKind::Probe, b""),
+        )
     };
     matches!(deadline(env, PROBE_LIMIT, ask).await, Ok(Ok(true)))
 }
 
-/// Connecting, asking and being answered, all together.
+/// Time limit for connecting, sending and receiving together.
 pub const PROBE_LIMIT: Duration = Duration::from_millis(200);
 
-/// Mooncake's largest configurable bound of a handshake frame.
+/// Mooncake's largest configurable limit of a handshake frame.
 const FRAME_BYTES_MAX: usize = 128 << 20;

@@ -1,9 +1,9 @@
 //! The HTTP metadata service: `GET`, `PUT` and `DELETE` of `/metadata?key=<key>`, and `/health`.
 //!
-//! Answers, texts and status codes are those of the server that is embedded in mooncake_master 0.3.13 (captured; see
-//! `fixtures/http/metadata.txt`), with four fixes: keys are decoded, so that both spellings of one key are one key; the host that
-//! was asked for is the one that is bound; a dead owner's name can be taken over; and removing a dead client's records removes
-//! them. A service that runs alone reads keys as the Python server of the wheel does ([`Keys::Trimmed`]). Nothing is kept on disk.
+//! Answers, texts and status codes are those of the server embedded in mooncake_master 0.3.13 (captured; `fixtures/http/metadata.txt`),
+//! with four fixes. Keys are decoded, so that two spellings of a key are the same key. The configured host is the one that is bound. The
+//! name of a dead owner can be taken over. Removing a dead client's records removes them. A stand-alone service parses keys like the
+//! wheel's Python server ([`KeyParsing::Trimmed`]). Records are only in memory.
 
 use std::borrow::Cow;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
@@ -14,35 +14,35 @@ use tokio::sync::Semaphore;
 use crate::engine::base::HostPort;
 use crate::engine::env::Env;
 use crate::engine::http::{
-    self, BindError, Handler, Limits, Method, OTHER_ROUTE, Request, Requests, Response, Running, StatusCode, answer,
-    decode, no_such_route,
+    self, BindError, Handler, HttpLimits, HttpRequest, HttpServer, Method, OTHER_ROUTE, Requests, Response, StatusCode,
+    answer, decode, no_such_route,
 };
-use crate::engine::metadata::table::{Forgotten, Put, Table};
+use crate::engine::metadata::records::{MetadataTable, RemovedRecords, WriteOutcome};
 use crate::engine::metadata::{KeySpace, VALUE_BYTES_MAX, probe};
 
-/// The service: the records, and what may be asked of them from this process. Cheap to clone; clones are the same service.
+/// The records and the operations on them within this process. Cheap to clone; clones share the records.
 #[derive(Debug)]
 pub struct MetadataService<E> {
-    shared: Arc<Shared<E>>,
+    shared: Arc<MetadataShared<E>>,
 }
 
-/// How the key of a request is read.
+/// How the key of a request is parsed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Keys {
-    /// As the server embedded in `mooncake_master` reads it: only a missing or empty key is refused.
+pub enum KeyParsing {
+    /// As in the server embedded in `mooncake_master`: only a missing or empty key is refused.
     #[default]
     Plain,
-    /// As the stand-alone Python server reads it: `+` is a blank, blanks around the key are cut off, and a key of blanks is refused.
+    /// As in the stand-alone Python server: `+` is a space, surrounding whitespace is removed, and a blank key is refused.
     Trimmed,
 }
 
 #[derive(Debug)]
-struct Shared<E> {
+struct MetadataShared<E> {
     env: E,
-    reading: Keys,
+    parsing: KeyParsing,
     keys: KeySpace,
-    table: Mutex<Table>,
-    /// Owners that are being asked at once; beyond that a conflict is refused without a question.
+    table: Mutex<MetadataTable>,
+    /// Limits concurrent probes of owners. Beyond it a conflict is refused without a probe.
     probes: Semaphore,
     requests: OnceLock<Arc<Requests>>,
 }
@@ -54,54 +54,61 @@ impl<E> Clone for MetadataService<E> {
 }
 
 impl<E: Env> MetadataService<E> {
-    /// An empty service. `keys` is the key space whose names [`MetadataService::forget_segment`] means.
+    /// An empty service. `keys` is the key space for [`MetadataService::remove_segment`].
     pub fn new(env: E, keys: KeySpace) -> MetadataService<E> {
-        MetadataService::reading(env, keys, Keys::Plain)
+        MetadataService::with_parsing(env, keys, KeyParsing::Plain)
     }
 
-    /// An empty service that reads keys as `reading` says.
-    pub fn reading(env: E, keys: KeySpace, reading: Keys) -> MetadataService<E> {
+    /// An empty service that parses keys according to `parsing`.
+    pub fn with_parsing(env: E, keys: KeySpace, parsing: KeyParsing) -> MetadataService<E> {
         let probes = Semaphore::new(PROBES_MAX);
         MetadataService {
-            shared: Arc::new(Shared { env, reading, keys, table: Mutex::default(), probes, requests: OnceLock::new() }),
+            shared: Arc::new(MetadataShared {
+                env,
+                parsing,
+                keys,
+                table: Mutex::default(),
+                probes,
+                requests: OnceLock::new(),
+            }),
         }
     }
 
-    /// Count its requests among `requests`, whose owner reports them. The first call counts.
-    pub fn count_in(&self, requests: Arc<Requests>) {
+    /// Counts the service's requests in `requests`, whose owner reports them. Only the first call has an effect.
+    pub fn share_request_counts(&self, requests: Arc<Requests>) {
         let _ = self.shared.requests.set(requests);
     }
 
-    /// Serve it at `at` (port 0 takes a free one). It can be served at several addresses.
+    /// Listens at `at`. Port 0 selects a free port. The service can listen at several addresses.
     ///
     /// # Errors
-    /// [`BindError`] when the address cannot be taken.
-    pub async fn start(&self, at: &HostPort) -> Result<Running, BindError> {
+    /// [`BindError`] if the address is not available.
+    pub async fn start(&self, at: &HostPort) -> Result<HttpServer, BindError> {
         http::start(self.shared.env.clone(), at, LIMITS, self.shared.clone()).await
     }
 
-    /// Remove both records of `name`, whose owner is gone for good.
-    pub fn forget_segment(&self, name: &str) -> Forgotten {
-        self.shared.table().forget_segment(&self.shared.keys, name)
+    /// Removes both records of `name`, whose owner is permanently gone.
+    pub fn remove_segment(&self, name: &str) -> RemovedRecords {
+        self.shared.table().remove_segment(&self.shared.keys, name)
     }
 
-    /// The owner of `name` has expired: leave its records, and give the name to whoever asks next.
-    pub fn owner_expired(&self, name: &str) {
-        self.shared.table().owner_expired(&self.shared.keys, name);
+    /// Marks the owner of `name` as expired. Its records remain, but the next process that requests the name gets it.
+    pub fn mark_owner_expired(&self, name: &str) {
+        self.shared.table().mark_owner_expired(&self.shared.keys, name);
     }
 
-    /// Is there a segment descriptor of `name`?
+    /// Returns true if `name` has a segment descriptor.
     pub fn has_segment(&self, name: &str) -> bool {
         self.shared.table().get(self.shared.keys.ram_key(name).as_bytes()).is_some()
     }
 
-    /// How many records there are.
+    /// Returns the number of records.
     pub fn records(&self) -> usize {
         self.shared.table().len()
     }
 }
 
-impl<E: Env> Handler for Shared<E> {
+impl<E: Env> Handler for MetadataShared<E> {
     fn requests(&self) -> Option<&Requests> {
         self.requests.get().map(|requests| &**requests)
     }
@@ -109,27 +116,27 @@ impl<E: Env> Handler for Shared<E> {
     fn route(&self, path: &str) -> &'static str {
         match path {
             "/metadata" => "/metadata",
-            // Counted beside the admin HTTP's own.
+            // Distinct from the admin API's `/health` in the request counts.
             "/health" => "metadata:/health",
             _ => OTHER_ROUTE,
         }
     }
 
-    async fn handle(&self, request: Request) -> Response {
+    async fn handle(&self, request: HttpRequest) -> Response {
         match (request.path(), &request.method) {
             ("/metadata", &(Method::GET | Method::PUT | Method::DELETE)) => {}
             ("/health", &(Method::GET | Method::HEAD)) => return answer(StatusCode::OK, "", "OK"),
             _ => return no_such_route(),
         }
         let given = request.param("key").unwrap_or_default();
-        let key = match self.reading {
-            Keys::Plain => decode(given),
-            Keys::Trimmed => trimmed(given),
+        let key = match self.parsing {
+            KeyParsing::Plain => decode(given),
+            KeyParsing::Trimmed => trimmed(given),
         };
         if key.is_empty() {
-            return match self.reading {
-                Keys::Plain => answer(StatusCode::BAD_REQUEST, "", "Missing key parameter"),
-                Keys::Trimmed => {
+            return match self.parsing {
+                KeyParsing::Plain => answer(StatusCode::BAD_REQUEST, "", "Missing key parameter"),
+                KeyParsing::Trimmed => {
                     answer(StatusCode::BAD_REQUEST, "application/json; charset=utf-8", "metadata key is required")
                 }
             };
@@ -140,10 +147,12 @@ impl<E: Env> Handler for Shared<E> {
                 None => answer(StatusCode::NOT_FOUND, "", "metadata not found"),
             },
             Method::PUT => match self.put(&key, &request.body).await {
-                Put::Updated => answer(StatusCode::OK, "", "metadata updated"),
-                Put::Unchanged => answer(StatusCode::OK, "", "metadata unchanged"),
-                Put::Conflict { .. } => answer(StatusCode::BAD_REQUEST, "", "Duplicate rpc_meta key not allowed"),
-                Put::Full => answer(StatusCode::INSUFFICIENT_STORAGE, "", "metadata table is full"),
+                WriteOutcome::Updated => answer(StatusCode::OK, "", "metadata updated"),
+                WriteOutcome::Unchanged => answer(StatusCode::OK, "", "metadata unchanged"),
+                WriteOutcome::Conflict { .. } => {
+                    answer(StatusCode::BAD_REQUEST, "", "Duplicate rpc_meta key not allowed")
+                }
+                WriteOutcome::Full => answer(StatusCode::INSUFFICIENT_STORAGE, "", "metadata table is full"),
             },
             _ if self.table().remove(&key) => answer(StatusCode::OK, "", "metadata deleted"),
             _ => answer(StatusCode::NOT_FOUND, "", "metadata not found"),
@@ -151,7 +160,7 @@ impl<E: Env> Handler for Shared<E> {
     }
 }
 
-/// The key as a form field: `+` for a blank, and without the blanks around it, in Python's sense of a blank.
+/// Decodes a key as a form field: `+` is a space, and surrounding whitespace in Python's sense is removed.
 fn trimmed(given: &str) -> Cow<'_, [u8]> {
     let blank = |c: char| c.is_whitespace() || ('\x1c'..='\x1f').contains(&c);
     let plain = given.replace('+', " ");
@@ -162,29 +171,29 @@ fn trimmed(given: &str) -> Cow<'_, [u8]> {
     })
 }
 
-impl<E: Env> Shared<E> {
-    fn table(&self) -> MutexGuard<'_, Table> {
-        // A panic while it was held cannot leave it half changed in a way that matters: each record is written in one step.
+impl<E: Env> MetadataShared<E> {
+    fn table(&self) -> MutexGuard<'_, MetadataTable> {
+        // A panic while the lock was held leaves no partial change that matters: each record is written in one step.
         self.table.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    async fn put(&self, key: &[u8], value: &[u8]) -> Put {
+    async fn put(&self, key: &[u8], value: &[u8]) -> WriteOutcome {
         let put = self.table().put(key, value);
-        let Put::Conflict { owner: Some(owner), standing } = &put else { return put };
+        let WriteOutcome::Conflict { owner: Some(owner), current } = &put else { return put };
         let Ok(_turn) = self.probes.try_acquire() else { return put };
         if probe::is_alive(&self.env, owner).await {
             return put;
         }
-        self.table().take_over(key, standing, value)
+        self.table().take_over(key, current, value)
     }
 }
 
-/// Owners that are asked at once.
+/// Maximum number of concurrent probes.
 const PROBES_MAX: usize = 64;
 
-const LIMITS: Limits = Limits {
+const LIMITS: HttpLimits = HttpLimits {
     body_bytes_max: VALUE_BYTES_MAX,
     bodies_bytes_max: 8 * VALUE_BYTES_MAX,
     answer: Duration::from_secs(2),
-    ..Limits::SMALL
+    ..HttpLimits::SMALL
 };

@@ -10,15 +10,13 @@ use crate::engine::base::text::masked;
 pub enum MetadataUri {
     /// No service: peers exchange descriptors over their handshake ports.
     P2p,
-    /// An HTTP metadata service; the whole URL, to which `?key=` is appended.
+    /// URL of an HTTP metadata service, to which `?key=` is appended.
     Http(String),
 }
 
-/// Why a text is no connection string that this build supports.
+/// Why a connection string is not supported.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error(
-    "'{text}' is not a metadata server this program can use ({what}); supported are P2PHANDSHAKE and http(s)://HOST:PORT/metadata"
-)]
+#[error("unsupported metadata server '{text}' ({what}); use P2PHANDSHAKE or http(s)://HOST:PORT/metadata")]
 pub struct ParseMetadataUriError {
     text: String,
     what: &'static str,
@@ -49,13 +47,13 @@ impl FromStr for MetadataUri {
             Some(_) => Err(bad("unknown scheme")),
             None if text.is_empty() => Err(bad("it is empty")),
             None if text.eq_ignore_ascii_case("P2PHANDSHAKE") => Err(bad("upper case is required")),
-            // Upstream takes a text without a scheme as an etcd address.
-            None => Err(bad("without a scheme it means etcd, which is not supported yet")),
+            // Upstream interprets a text without a scheme as an etcd address.
+            None => Err(bad("no scheme means etcd, which is not supported yet")),
         }
     }
 }
 
-/// As it was given, but for a password in it.
+/// The original text, with any password masked.
 impl fmt::Display for MetadataUri {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -76,14 +74,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn both_supported_forms_are_read_and_printed_as_they_were() {
+    fn supported_uris_round_trip_through_text() {
         for text in ["P2PHANDSHAKE", "http://127.0.0.1:8080/metadata", "https://[::1]:8443/metadata"] {
             assert_eq!(text.parse::<MetadataUri>().unwrap().to_string(), text);
         }
     }
 
     #[test]
-    fn a_password_is_never_shown() {
+    fn a_password_is_masked_in_output() {
         let uri: MetadataUri = "http://me:secret@h:1/metadata".parse().expect("a URL");
         let refused = "redis://:secret@h:1".parse::<MetadataUri>().expect_err("redis").to_string();
         for shown in [uri.to_string(), format!("{uri:?}"), refused] {
@@ -92,7 +90,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_supported_is_refused_with_what_is() {
+    fn an_unsupported_uri_is_refused_with_the_supported_forms() {
         for (text, what) in [
             ("etcd://a:2379", "etcd is not"),
             ("10.0.0.1:2379", "means etcd"),

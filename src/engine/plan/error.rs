@@ -8,11 +8,9 @@ pub enum PlanError {
     /// A text is not in the grammar of the program that would read it.
     #[error("{} is not what {reader} reads: {grammar}", Quoted(text))]
     NotASize {
-        /// The text.
         text: String,
         /// The program that would read it.
         reader: &'static str,
-        /// What it reads.
         grammar: &'static str,
     },
     /// A size flag's text has a unit that upstream's script does not read, or is not a number.
@@ -30,56 +28,25 @@ pub enum PlanError {
     },
     /// SGLang's `--hicache-size` counts whole GB.
     #[error("--hicache-size {} is less than 1 GB (10^9 bytes), the least that SGLang accepts", Quoted(given))]
-    BelowOneGb {
-        /// The text.
-        given: String,
-    },
+    BelowOneGb { given: String },
     /// A figure is larger than any host.
     #[error("{what} is absurdly large")]
-    TooLarge {
-        /// Of what.
-        what: &'static str,
-    },
+    TooLarge { what: &'static str },
     /// A count that must be positive is 0.
     #[error("{what} must be at least 1")]
-    Zero {
-        /// Of what.
-        what: &'static str,
-    },
+    Zero { what: &'static str },
     /// SGLang refuses these sizes together.
     #[error("{what} {value} cannot be divided by {by} {divisor}: SGLang refuses that")]
-    NotDivisible {
-        /// What is divided.
-        what: &'static str,
-        /// Its value.
-        value: u64,
-        /// The divisor's name.
-        by: &'static str,
-        /// Its value.
-        divisor: u64,
-    },
+    NotDivisible { what: &'static str, value: u64, by: &'static str, divisor: u64 },
     /// SGLang refuses data parallelism over several hosts without DP attention.
     #[error("dp {dp} over {nnodes} hosts needs DP attention: SGLang refuses it otherwise")]
-    DataParallelHosts {
-        /// Data parallel size.
-        dp: u64,
-        /// Hosts.
-        nnodes: u64,
-    },
+    DataParallelHosts { dp: u64, nnodes: u64 },
     /// More pipeline stages than layers.
     #[error("{pp} pipeline stages are more than the {layers} layers of the model")]
-    TooManyStages {
-        /// Stages.
-        pp: u64,
-        /// Layers.
-        layers: u64,
-    },
+    TooManyStages { pp: u64, layers: u64 },
     /// A model's description lacks something.
     #[error("the model's config.json has no usable {field}")]
-    ConfigField {
-        /// The field.
-        field: &'static str,
-    },
+    ConfigField { field: &'static str },
     /// A model's description is no JSON object.
     #[error("the model's config.json is not a JSON object: {found}")]
     ConfigSyntax {
@@ -88,14 +55,10 @@ pub enum PlanError {
     },
     /// A kind of cache whose host pool has rules that are not known here.
     #[error("models with {what} are not sized: {}", known(what))]
-    Unsupported {
-        /// The kind.
-        what: &'static str,
-    },
+    Unsupported { what: &'static str },
     /// No model of that name is known.
     #[error("no model is known as {}; nearest: {}", Quoted(name), nearest.join(", "))]
     UnknownModel {
-        /// The name.
         name: String,
         /// Names that are nearest.
         nearest: Vec<&'static str>,

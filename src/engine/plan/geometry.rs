@@ -61,7 +61,6 @@ pub struct Geometry {
     pub layers: u64,
     /// Layers that keep only a window of tokens, of the same shape; they have a pool of their own.
     pub window_layers: u64,
-    /// The kind.
     pub attention: Attention,
 }
 

@@ -43,7 +43,6 @@ pub struct L2 {
     pub buffer: Bounds,
     /// Bytes of the side pools.
     pub side: Bounds,
-    /// Buffers.
     pub buffers: u64,
 }
 

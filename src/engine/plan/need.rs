@@ -12,7 +12,6 @@ use crate::engine::plan::layout::Layout;
 /// Stand-alone store services on the same host.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Services {
-    /// How many.
     pub count: u64,
     /// Segment of each, bytes. Not divided.
     pub segment: u64,
@@ -28,7 +27,6 @@ pub const REGION_BYTES: u64 = 1 << 40;
 /// What is to be started.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Deployment {
-    /// Its ranks.
     pub layout: Layout,
     /// The model's cache, if known.
     pub geometry: Option<Geometry>,
@@ -57,7 +55,6 @@ pub struct Deployment {
 /// What a rank of one pipeline stage takes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Rank {
-    /// The stage.
     pub stage: u64,
     /// Its pool, where the model says enough for one.
     pub pool: Option<HostPool>,

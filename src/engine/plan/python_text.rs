@@ -18,7 +18,6 @@ pub enum PythonInt {
     Value(i128),
     /// A number beyond 127 bits.
     TooLarge,
-    /// A ValueError.
     Invalid,
 }
 

@@ -49,7 +49,6 @@ pub struct Reuse {
     last: HashMap<u64, u32>,
     /// Counts of the places in use: 1 where a page was used last.
     tree: Fenwick,
-    /// The next place.
     next: u32,
     /// Times that each distance was seen.
     seen: Vec<u64>,

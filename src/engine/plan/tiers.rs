@@ -31,7 +31,6 @@ pub struct Holding {
     pub pages: u64,
     /// Objects; 0 where there are none.
     pub keys: u64,
-    /// Whole conversations.
     pub conversations: u64,
 }
 

@@ -31,7 +31,6 @@ pub enum UpstreamError {
     /// The letters are no unit.
     #[error("unsupported size unit in {}", python_text::repr(.0))]
     Unit(String),
-    /// No ranks.
     #[error("tp_size must be positive")]
     Tp,
     /// Beyond what is computed here.
@@ -48,7 +47,6 @@ pub enum Status {
     Insufficient,
     /// Less than baseline and arena.
     ArenaMayFallBack,
-    /// Enough.
     Clean,
 }
 
@@ -77,15 +75,12 @@ impl Status {
 pub struct Estimate {
     /// L2 and segment of a rank.
     pub baseline_rank: u128,
-    /// Of all ranks.
     pub baseline_total: u128,
     /// L2, segment and arena of a rank.
     pub clean_rank: u128,
-    /// Of all ranks.
     pub clean_total: u128,
     /// Bytes in huge pages, if known.
     pub available: Option<u128>,
-    /// The verdict.
     pub status: Status,
 }
 

@@ -1,7 +1,7 @@
-//! The client's shell: one connection, any number of calls in flight, made anew after it broke.
+//! The RPC client: one connection with any number of concurrent calls, reconnected after a failure.
 //!
-//! A call whose answer never came is *unknown*, not failed: nothing is sent again here. Callers repeat what upstream's contract
-//! makes repeatable.
+//! If the answer to a call is lost, its outcome is *unknown*, not failed. This client never resends a call. Callers repeat the calls that
+//! upstream's contract makes repeatable.
 
 use std::collections::HashMap;
 use std::io;
@@ -22,93 +22,52 @@ use crate::engine::wire::frame::{
 use crate::engine::wire::method::Channel;
 use crate::engine::wire::{DecodeError, Method};
 
-/// Requests waiting to be written on one connection; more callers than that wait for room.
+/// Requests queued for writing per connection. Further callers wait.
 const WRITE_QUEUE: usize = 1024;
-/// Queued requests are gathered into one write up to this size.
+/// Queued requests are combined into one write up to this size in bytes.
 const WRITE_AT_BYTES: usize = 256 << 10;
 
-/// How long a client waits.
+/// Time limits of a client.
 #[derive(Clone, Copy, Debug)]
 pub struct Timeouts {
-    /// For a connection.
     pub connect: Duration,
-    /// For an answer.
     pub call: Duration,
 }
 
 impl Default for Timeouts {
-    /// 3 s and 10 s. Upstream waits 30 s for each and repeats connects for 4 s.
+    /// 3 s and 10 s. Upstream waits 30 s for each and retries connecting for 4 s.
     fn default() -> Timeouts {
         Timeouts { connect: Duration::from_secs(3), call: Duration::from_secs(10) }
     }
 }
 
-/// Why a call has no answer.
+/// Why a call returned no answer.
 #[derive(Clone, Debug, thiserror::Error)]
 pub enum CallError {
-    /// No connection: the call was not sent.
+    /// The connection failed; the call was not sent.
     #[error("cannot connect to {address}: {source}")]
-    Connect {
-        /// Whom to.
-        address: HostPort,
-        /// What the system said.
-        source: Arc<io::Error>,
-    },
-    /// No connection within the time: the call was not sent.
-    #[error("no connection to {address} within {limit:?}")]
-    ConnectTimeout {
-        /// Whom to.
-        address: HostPort,
-        /// How long was waited.
-        limit: Duration,
-    },
-    /// No answer within the time: whether the call was carried out is unknown.
-    #[error("{} was not answered by {address} within {limit:?}", method.name())]
-    Timeout {
-        /// Whom.
-        address: HostPort,
-        /// What was called.
-        method: Method,
-        /// How long was waited.
-        limit: Duration,
-    },
-    /// The connection broke: whether the call was carried out is unknown.
-    #[error("the connection to {address} broke during {}: {why}", method.name())]
-    Closed {
-        /// Whom to.
-        address: HostPort,
-        /// What was called.
-        method: Method,
-        /// How.
-        why: String,
-    },
-    /// The request is too large to send.
-    #[error("a request of {bytes} bytes for {}: at most {} are sent", method.name(), frame::REQUEST_BODY_BYTES_MAX)]
-    TooLarge {
-        /// What was to be called.
-        method: Method,
-        /// The request's size.
-        bytes: usize,
-    },
-    /// The server refused the request as such.
-    #[error("{address} refuses {}: {error:?} ({message}); it may be of another release", method.name())]
-    Remote {
-        /// Whom.
-        address: HostPort,
-        /// What was called.
-        method: Method,
-        /// coro_rpc's number.
-        error: RpcErrc,
-        /// The server's words.
-        message: String,
-    },
-    /// The answer is not of the type that it should be.
-    #[error("the answer does not decode: {0}")]
+    Connect { address: HostPort, source: Arc<io::Error> },
+    /// The connection was not established in time; the call was not sent.
+    #[error("cannot connect to {address} within {limit:?}")]
+    ConnectTimeout { address: HostPort, limit: Duration },
+    /// No answer in time; whether the call was executed is unknown.
+    #[error("no answer from {address} to {} within {limit:?}", method.name())]
+    Timeout { address: HostPort, method: Method, limit: Duration },
+    /// The connection broke; whether the call was executed is unknown.
+    #[error("connection to {address} lost during {}: {why}", method.name())]
+    Closed { address: HostPort, method: Method, why: ConnectionError },
+    #[error("request of {bytes} bytes for {} exceeds the limit of {} bytes", method.name(), frame::REQUEST_BODY_BYTES_MAX)]
+    TooLarge { method: Method, bytes: usize },
+    /// The server returned an RPC error instead of a result.
+    #[error("{address} refused {}: {error:?} ({message}); its release may differ", method.name())]
+    Remote { address: HostPort, method: Method, error: RpcErrc, message: String },
+    /// The answer does not have the method's result type.
+    #[error("cannot decode the answer: {0}")]
     Decode(#[from] DecodeError),
 }
 
 impl CallError {
-    /// The number that upstream's clients give for such a failure.
+    /// The error code that upstream's clients return for this error.
     pub fn code(&self) -> ErrorCode {
         match self {
             CallError::Timeout { .. } => ErrorCode::RPC_TIMEOUT,
@@ -117,49 +76,65 @@ impl CallError {
     }
 }
 
+/// Why a connection ended.
+#[derive(Clone, Debug, thiserror::Error)]
+pub enum ConnectionError {
+    #[error("closed before the request was written")]
+    ClosedBeforeWrite,
+    #[error("closed by the peer")]
+    ClosedByPeer,
+    #[error("closed")]
+    Closed,
+    #[error("{0}")]
+    Io(Arc<io::Error>),
+    /// The peer sent an invalid frame.
+    #[error(transparent)]
+    Frame(FrameError),
+}
+
 /// A client of one server. Clones share the connection.
 #[derive(Clone)]
-pub struct RpcClient<E: Env>(Arc<Inner<E>>);
+pub struct RpcClient<E: Env>(Arc<RpcClientInner<E>>);
 
-struct Inner<E: Env> {
+struct RpcClientInner<E: Env> {
     env: E,
     address: HostPort,
     timeouts: Timeouts,
-    connection: tokio::sync::Mutex<Option<Arc<Connection>>>,
+    connection: tokio::sync::Mutex<Option<Arc<ClientConnection>>>,
 }
 
-/// A live connection. Its two tasks end when it breaks or when the last owner lets go.
-struct Connection {
+/// A live connection. Its two tasks end when the connection breaks or its last owner is dropped.
+struct ClientConnection {
     seq: AtomicU32,
     requests: mpsc::Sender<Vec<u8>>,
-    waiting: Arc<Waiting>,
+    waiting: Arc<WaitingCalls>,
     tasks: [AbortHandle; 2],
 }
 
-type Answer = (RpcErrc, Bytes);
-type Calls = HashMap<u32, oneshot::Sender<Result<Answer, String>>>;
+type RpcAnswer = (RpcErrc, Bytes);
+type CallSenders = HashMap<u32, oneshot::Sender<Result<RpcAnswer, ConnectionError>>>;
 
-/// Who waits for which answer.
+/// Calls that wait for their answers.
 #[derive(Default)]
-struct Waiting {
+struct WaitingCalls {
     broken: AtomicBool,
-    calls: Mutex<Calls>,
+    calls: Mutex<CallSenders>,
 }
 
 impl<E: Env> RpcClient<E> {
-    /// A client of the server at `address`; connects when first used.
+    /// A client of the server at `address`. It connects when first used.
     pub fn new(env: E, address: HostPort, timeouts: Timeouts) -> RpcClient<E> {
-        RpcClient(Arc::new(Inner { env, address, timeouts, connection: tokio::sync::Mutex::new(None) }))
+        RpcClient(Arc::new(RpcClientInner { env, address, timeouts, connection: tokio::sync::Mutex::new(None) }))
     }
 
-    /// The server's address.
+    /// Returns the address of the server.
     pub fn address(&self) -> &HostPort {
         &self.0.address
     }
 
-    /// The connection, made now if there is none. Callers that come while one connects wait for it, but none longer than the time
-    /// for a connection.
-    async fn connection(&self) -> Result<Arc<Connection>, CallError> {
+    /// Returns the connection; establishes it if necessary. Concurrent callers wait for the same attempt, each at most the connect
+    /// limit.
+    async fn connection(&self) -> Result<Arc<ClientConnection>, CallError> {
         let inner = &*self.0;
         let connected = async {
             let mut slot = inner.connection.lock().await;
@@ -167,7 +142,7 @@ impl<E: Env> RpcClient<E> {
                 return Ok(live.clone());
             }
             let stream = inner.env.net().connect(&inner.address).await?;
-            let connection = Arc::new(Connection::over(stream));
+            let connection = Arc::new(ClientConnection::over(stream));
             *slot = Some(connection.clone());
             Ok(connection)
         };
@@ -178,7 +153,7 @@ impl<E: Env> RpcClient<E> {
         }
     }
 
-    async fn exchange(&self, method: Method, body: Vec<u8>) -> Result<Answer, CallError> {
+    async fn exchange(&self, method: Method, body: Vec<u8>) -> Result<RpcAnswer, CallError> {
         let length = u32::try_from(body.len()).ok().filter(|length| *length <= frame::REQUEST_BODY_BYTES_MAX);
         let length = length.ok_or(CallError::TooLarge { method, bytes: body.len() })?;
         let connection = self.connection().await?;
@@ -189,19 +164,19 @@ impl<E: Env> RpcClient<E> {
         request.extend_from_slice(&body);
         let (answered, answer) = oneshot::channel();
         connection.waiting.lock().insert(seq, answered);
-        let _forget = Forget { waiting: &connection.waiting, seq };
+        let _guard = CallGuard { waiting: &connection.waiting, seq };
         let limit = self.0.timeouts.call;
         let answered = async {
             if connection.waiting.broken.load(Ordering::Acquire) || connection.requests.send(request).await.is_err() {
-                return Err("it was closed before the request was written".to_owned());
+                return Err(ConnectionError::ClosedBeforeWrite);
             }
-            answer.await.unwrap_or_else(|_| Err("closed".to_owned()))
+            answer.await.unwrap_or(Err(ConnectionError::Closed))
         };
         match deadline(&self.0.env, limit, answered).await {
             Ok(answer) => answer.map_err(|why| CallError::Closed { address: address(), method, why }),
             Err(_) => {
-                // A server that does not answer one call in its time is asked over a new connection next: this one may be dead
-                // without having ended. Calls that wait on it still get their answers.
+                // The connection may be dead without having ended, so the next call uses a new one. Other calls that wait on this
+                // connection still get their answers.
                 connection.waiting.broken.store(true, Ordering::Release);
                 Err(CallError::Timeout { address: address(), method, limit })
             }
@@ -222,58 +197,63 @@ impl<E: Env> Channel for RpcClient<E> {
     }
 }
 
-impl Connection {
-    fn over<S: AsyncRead + AsyncWrite + Send + 'static>(stream: S) -> Connection {
+impl ClientConnection {
+    fn over<S: AsyncRead + AsyncWrite + Send + 'static>(stream: S) -> ClientConnection {
         let (reader, writer) = tokio::io::split(stream);
         let (requests, queue) = mpsc::channel(WRITE_QUEUE);
-        let waiting = Arc::new(Waiting::default());
+        let waiting = Arc::new(WaitingCalls::default());
         let (reading, writing) = (waiting.clone(), waiting.clone());
         let read = tokio::spawn(async move {
             let why = read_answers(reader, &reading).await;
-            reading.fail_all(&why);
+            reading.fail_all(why);
         });
         let write = tokio::spawn(async move {
             if let Err(error) = write_requests(writer, queue).await {
-                writing.fail_all(&error.to_string());
+                writing.fail_all(ConnectionError::Io(Arc::new(error)));
             }
         });
-        Connection { seq: AtomicU32::new(0), requests, waiting, tasks: [read.abort_handle(), write.abort_handle()] }
+        ClientConnection {
+            seq: AtomicU32::new(0),
+            requests,
+            waiting,
+            tasks: [read.abort_handle(), write.abort_handle()],
+        }
     }
 }
 
-impl Drop for Connection {
+impl Drop for ClientConnection {
     fn drop(&mut self) {
         self.tasks.iter().for_each(AbortHandle::abort);
     }
 }
 
-impl Waiting {
-    fn lock(&self) -> MutexGuard<'_, Calls> {
+impl WaitingCalls {
+    fn lock(&self) -> MutexGuard<'_, CallSenders> {
         self.calls.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// No answer will come any more; later calls open a new connection.
-    fn fail_all(&self, why: &str) {
+    /// Fails all waiting calls. Later calls open a new connection.
+    fn fail_all(&self, why: ConnectionError) {
         self.broken.store(true, Ordering::Release);
         for (_, call) in self.lock().drain() {
-            let _ = call.send(Err(why.to_owned()));
+            let _ = call.send(Err(why.clone()));
         }
     }
 }
 
-/// Takes a call off the list of those that wait, also when its future is dropped.
-struct Forget<'a> {
-    waiting: &'a Waiting,
+/// Removes a call from the waiting ones on drop, also when its future is cancelled.
+struct CallGuard<'a> {
+    waiting: &'a WaitingCalls,
     seq: u32,
 }
 
-impl Drop for Forget<'_> {
+impl Drop for CallGuard<'_> {
     fn drop(&mut self) {
         self.waiting.lock().remove(&self.seq);
     }
 }
 
-/// Write what is queued, as much as there is at a time.
+/// Writes queued requests, combining those that are available.
 async fn write_requests(mut writer: impl AsyncWrite + Unpin, mut queue: mpsc::Receiver<Vec<u8>>) -> io::Result<()> {
     let mut out = Vec::new();
     while let Some(first) = queue.recv().await {
@@ -289,25 +269,25 @@ async fn write_requests(mut writer: impl AsyncWrite + Unpin, mut queue: mpsc::Re
     Ok(())
 }
 
-/// Hand out answers until the connection ends; why it did.
-async fn read_answers(mut reader: impl AsyncRead + Unpin, waiting: &Waiting) -> String {
+/// Passes answers to their calls until the connection ends. Returns the reason.
+async fn read_answers(mut reader: impl AsyncRead + Unpin, waiting: &WaitingCalls) -> ConnectionError {
     let mut input = BytesMut::with_capacity(16 << 10);
     loop {
         match reader.read_buf(&mut input).await {
-            Ok(0) => return "closed by the other side".to_owned(),
+            Ok(0) => return ConnectionError::ClosedByPeer,
             Ok(_) => {}
-            Err(error) => return error.to_string(),
+            Err(error) => return ConnectionError::Io(Arc::new(error)),
         }
         loop {
             match next_answer(&mut input) {
                 Ok(None) => break,
                 Ok(Some((header, body))) => {
-                    // Nobody waits any more for an answer that came after its deadline.
+                    // A call whose deadline has passed no longer waits for its answer.
                     if let Some(call) = waiting.lock().remove(&header.seq) {
                         let _ = call.send(Ok((header.error, body)));
                     }
                 }
-                Err(error) => return error.to_string(),
+                Err(error) => return ConnectionError::Frame(error),
             }
         }
     }

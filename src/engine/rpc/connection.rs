@@ -1,7 +1,7 @@
-//! One connection: its requests are read, answered in their order, and the answers written.
+//! One connection: reads requests, answers them in order and writes the answers.
 //!
-//! Small requests have no timer, no lock and no allocation of their own. A request that is large and not whole gets a buffer of its size
-//! once there is room for it in a budget that all connections share. A long call ([`Service::is_long`]) runs on a thread of its own.
+//! Small requests need no timer, no lock and no allocation. An incomplete large request gets a buffer of its size once a budget shared by
+//! all connections grants it. A long call ([`RpcService::is_long`]) runs on a separate thread.
 
 use std::collections::HashSet;
 use std::io;
@@ -15,68 +15,68 @@ use tracing::Level;
 
 use crate::engine::env::{Env, Net, deadline};
 use crate::engine::rpc::log;
-use crate::engine::rpc::server::Service;
+use crate::engine::rpc::server::RpcService;
 use crate::engine::wire::frame::{
     self, FrameError, REQUEST_BODY_BYTES_MAX, REQUEST_HEADER_BYTES, RequestHeader, RpcErrc,
 };
 use crate::engine::wire::{DecodeError, Method};
 
-/// Bytes of large unfinished requests and of large answers to long calls that their peers have not taken, all connections together. Messages
-/// up to [`SMALL_BYTES_MAX`] are not counted; further large ones wait.
+/// Budget in bytes for large unfinished requests and large unread answers of long calls, over all connections. Messages up to
+/// [`SMALL_BYTES_MAX`] are not counted. Further large messages wait.
 pub const UNFINISHED_BYTES_MAX: usize = 256 << 20;
-/// Requests up to this size are not counted: a connection may hold as much of an unfinished one.
+/// Requests up to this size are not counted. A connection may buffer this much of an unfinished request.
 pub const SMALL_BYTES_MAX: usize = 64 << 10;
-/// A peer that has sent a part of a request must go on within this time: with any byte of a small request, with
-/// [`PROGRESS_BYTES`] (or the rest) of a large one.
+/// A peer that has sent part of a request must make progress within this time: any byte of a small request, [`PROGRESS_BYTES`] (or the
+/// rest) of a large one.
 pub const PROGRESS_DEADLINE: Duration = Duration::from_secs(30);
-/// What a large request must grow by within [`PROGRESS_DEADLINE`]: the largest is whole, or dropped, after two minutes.
+/// A large request must grow by this much per [`PROGRESS_DEADLINE`]. So the largest is complete, or dropped, after two minutes.
 pub const PROGRESS_BYTES: usize = 16 << 20;
-/// Long calls that run at once; further ones wait.
+/// Maximum number of concurrent long calls. Further ones wait.
 pub const LONG_CALLS_MAX: usize = 2;
 
-/// The unit of the budget.
+/// Granularity of the budget in bytes.
 const UNIT_BYTES: usize = 64 << 10;
-/// Answers are written when this many bytes have gathered, even if more requests wait.
+/// Answers are written when this many bytes are buffered, even if more requests wait.
 const WRITE_AT_BYTES: usize = 256 << 10;
-/// An output buffer that grew beyond this for one large answer is given back after it.
+/// An output buffer that grew beyond this for a large answer is freed after it.
 const KEEP_BUFFER_BYTES: usize = 256 << 10;
-/// What a connection's input buffer starts with.
+/// Initial size of a connection's input buffer.
 const INPUT_BYTES: usize = 16 << 10;
-/// A peer that takes no answer for this long is dropped.
+/// A peer that reads no answer for this time is disconnected.
 const WRITE_DEADLINE: Duration = Duration::from_secs(30);
 
-// The largest request fits the budget, so that it is only ever a question of time.
+// The largest request fits the budget, so it never waits forever.
 const _: () = assert!(UNFINISHED_BYTES_MAX > REQUEST_BODY_BYTES_MAX as usize + REQUEST_HEADER_BYTES);
 
-/// What the connections of one server share.
-pub(super) struct Shared<E, S> {
+/// State shared by the connections of one server.
+pub(super) struct ConnectionShared<E, S> {
     pub env: E,
     pub service: Arc<S>,
     pub idle_timeout: Option<Duration>,
     pub stopping: watch::Receiver<bool>,
-    /// Room for large messages, in units of [`UNIT_BYTES`].
+    /// Budget for large messages, in units of [`UNIT_BYTES`].
     pub unfinished: Semaphore,
-    /// Turns for long calls. `None` where connections have no threads (simulations): long calls are answered like all others there.
+    /// Limits long calls. `None` if connections have no threads (simulations): long calls are then answered like all others.
     pub long_calls: Option<Arc<Semaphore>>,
 }
 
-impl<E, S> Shared<E, S> {
-    pub fn new(
+impl<E, S> ConnectionShared<E, S> {
+    pub(super) fn new(
         env: E,
         service: Arc<S>,
         idle_timeout: Option<Duration>,
         has_threads: bool,
         stopping: watch::Receiver<bool>,
-    ) -> Shared<E, S> {
+    ) -> ConnectionShared<E, S> {
         let unfinished = Semaphore::new(UNFINISHED_BYTES_MAX / UNIT_BYTES);
         let long_calls = has_threads.then(|| Arc::new(Semaphore::new(LONG_CALLS_MAX)));
-        Shared { env, service, idle_timeout, stopping, unfinished, long_calls }
+        ConnectionShared { env, service, idle_timeout, stopping, unfinished, long_calls }
     }
 }
 
-impl<E, S> Shared<E, S> {
-    /// Wait for room for a large message; one that is larger than all of it has the room for itself.
-    async fn room(&self, bytes: usize) -> Option<SemaphorePermit<'_>> {
+impl<E, S> ConnectionShared<E, S> {
+    /// Waits until the budget grants a large message. A message larger than the budget gets the whole budget.
+    async fn acquire_budget(&self, bytes: usize) -> Option<SemaphorePermit<'_>> {
         let units = bytes.min(UNFINISHED_BYTES_MAX).div_ceil(UNIT_BYTES);
         // The semaphore is never closed.
         self.unfinished.acquire_many(u32::try_from(units).unwrap_or(u32::MAX)).await.ok()
@@ -84,36 +84,36 @@ impl<E, S> Shared<E, S> {
 }
 
 /// What a connection does next.
-enum Next {
-    /// Read: no whole request is left.
+enum NextStep {
+    /// Read: no complete request is buffered.
     Read,
-    /// Read the rest of a large request, of which this many bytes are the whole.
+    /// Read the rest of a large request with this total size.
     ReadLarge(usize),
-    /// Write what has gathered, then go on.
+    /// Write the buffered answers, then continue.
     Write,
-    /// Answer this apart, then go on.
-    Apart(LongCall),
+    /// Run this call on a separate thread, then continue.
+    RunLong(LongCall),
 }
 
-/// A call that takes long.
+/// A call that may take long.
 struct LongCall {
     method: Method,
     seq: u32,
     body: Vec<u8>,
 }
 
-/// Serve one connection until it ends; `_ticket` is held as long.
-pub(super) async fn serve<E: Env, S: Service>(
-    shared: Arc<Shared<E, S>>,
+/// Serves one connection until it ends. `_guard` is dropped at the end.
+pub(super) async fn serve<E: Env, S: RpcService>(
+    shared: Arc<ConnectionShared<E, S>>,
     mut stream: <E::Net as Net>::Stream,
     peer: String,
-    _ticket: impl Send,
+    _guard: impl Send,
 ) {
     let mut input = BytesMut::with_capacity(INPUT_BYTES);
     let mut output = Vec::new();
-    let mut misfits = Misfits::default();
-    // The room of a large request, from before it is read until it is answered; and of a large answer, until it is written.
-    let (mut room, mut answer_room) = (None, None);
+    let mut decode_errors = DecodeErrorThrottle::default();
+    // The budget share of a large request is held until it is answered, that of a large answer until it is written.
+    let (mut share, mut answer_share) = (None, None);
     loop {
         let read = match (input.is_empty(), shared.idle_timeout) {
             (true, None) => stream.read_buf(&mut input).await,
@@ -130,53 +130,53 @@ pub(super) async fn serve<E: Env, S: Service>(
             return;
         }
         loop {
-            let next = match answer_waiting(&shared, &mut input, &mut output, &mut misfits, &peer) {
+            let next = match answer_buffered(&shared, &mut input, &mut output, &mut decode_errors, &peer) {
                 Ok(next) => next,
                 Err(error) => return tracing::warn!(%peer, %error, "connection closed"),
             };
-            if room.is_some() {
+            if share.is_some() {
                 let mut small = BytesMut::with_capacity(INPUT_BYTES);
                 small.extend_from_slice(&input);
                 input = small;
-                // A call that is answered apart has a copy of its body, and so keeps its room.
-                if !matches!(next, Next::Apart(_)) {
-                    room = None;
+                // A long call has a copy of its body, so it keeps its share.
+                if !matches!(next, NextStep::RunLong(_)) {
+                    share = None;
                 }
             }
             if !output.is_empty() {
                 match deadline(&shared.env, WRITE_DEADLINE, stream.write_all(&output)).await {
                     Ok(Ok(())) => {
                         output.clear();
-                        if answer_room.take().is_some() {
+                        if answer_share.take().is_some() {
                             output = Vec::new();
                         }
                     }
                     Ok(Err(_)) => return,
-                    Err(_) => return tracing::warn!(%peer, "connection closed: the peer does not read its answers"),
+                    Err(_) => return tracing::warn!(%peer, "connection closed: the peer does not read the answers"),
                 }
             }
             match next {
-                Next::Read => break,
-                Next::ReadLarge(whole) => {
-                    let Some(permit) = shared.room(whole).await else { return };
-                    room = Some(permit);
+                NextStep::Read => break,
+                NextStep::ReadLarge(whole) => {
+                    let Some(permit) = shared.acquire_budget(whole).await else { return };
+                    share = Some(permit);
                     match read_large(&shared.env, &mut stream, &mut input, whole).await {
                         Ok(true) => {}
                         Ok(false) => return report_unfinished(&peer, input.len(), PROGRESS_DEADLINE),
                         Err(_) => return,
                     }
                 }
-                Next::Write => tokio::task::yield_now().await,
-                Next::Apart(call) => {
+                NextStep::Write => tokio::task::yield_now().await,
+                NextStep::RunLong(call) => {
                     let method = call.method;
                     let answered = tokio::select! {
-                        answered = answer_apart(&shared, call, peer.clone(), room.take()) => answered,
-                        () = until_gone(&mut stream, &mut input) => return,
+                        answered = run_long_call(&shared, call, peer.clone(), share.take()) => answered,
+                        () = wait_for_close(&mut stream, &mut input) => return,
                     };
-                    let Some((answer, misfit, permit)) = answered else { return };
-                    (output, answer_room) = (answer, permit);
-                    if let Some(error) = misfit {
-                        misfits.report(&peer, method, &error);
+                    let Some((answer, decode_error, permit)) = answered else { return };
+                    (output, answer_share) = (answer, permit);
+                    if let Some(error) = decode_error {
+                        decode_errors.report(&peer, method, &error);
                     }
                 }
             }
@@ -191,7 +191,7 @@ fn report_unfinished(peer: &str, bytes: usize, limit: Duration) {
     tracing::warn!(%peer, bytes, ?limit, "connection closed: the rest of a request did not arrive in time");
 }
 
-/// Read until `input` holds `whole` bytes, in a buffer of just that size. False when the peer is too slow.
+/// Reads until `input` contains `whole` bytes, in a buffer of exactly that size. Returns false if the peer is too slow.
 async fn read_large<E: Env>(
     env: &E,
     stream: &mut (impl AsyncRead + Unpin),
@@ -220,33 +220,33 @@ async fn read_large<E: Env>(
     Ok(true)
 }
 
-/// Answer on a thread that may block, when it is this call's turn: the answer's bytes, why the request did not fit the method, and the room
-/// of a large answer. `None` when the answer cannot be made.
-async fn answer_apart<'a, E: Env, S: Service>(
-    shared: &'a Shared<E, S>,
+/// Answers a long call on a blocking thread. Returns the answer's bytes, the decode error of the request, and the budget share of a large
+/// answer; `None` if the service panicked.
+async fn run_long_call<'a, E: Env, S: RpcService>(
+    shared: &'a ConnectionShared<E, S>,
     call: LongCall,
     peer: String,
-    room: Option<SemaphorePermit<'a>>,
+    share: Option<SemaphorePermit<'a>>,
 ) -> Option<(Vec<u8>, Option<DecodeError>, Option<SemaphorePermit<'a>>)> {
-    let turn = shared.long_calls.clone()?.acquire_owned().await.ok()?;
+    let permit = shared.long_calls.clone()?.acquire_owned().await.ok()?;
     let (service, env) = (shared.service.clone(), shared.env.clone());
     let work = move || {
         let mut output = Vec::new();
-        let misfit = answer(&*service, &env, &peer, call.method, call.seq, &call.body, &mut output).err();
-        (output, misfit, turn)
+        let decode_error = answer(&*service, &env, &peer, call.method, call.seq, &call.body, &mut output).err();
+        (output, decode_error, permit)
     };
-    // A panic there ends this connection, as one here would.
-    let (output, misfit, turn) = tokio::task::spawn_blocking(work).await.ok()?;
-    // The request is gone. A connection that waits for room holds none, or two could wait for each other.
-    drop(room);
-    // Until there is room for this answer, no other is made in its place.
-    let room = if output.len() > SMALL_BYTES_MAX { Some(shared.room(output.len()).await?) } else { None };
-    drop(turn);
-    Some((output, misfit, room))
+    // A panic in the service ends this connection, as it would without the thread.
+    let (output, decode_error, permit) = tokio::task::spawn_blocking(work).await.ok()?;
+    // The request is freed. A connection that waits for the budget must hold no share, or two could wait for each other.
+    drop(share);
+    // This call keeps its slot until the budget grants its answer.
+    let share = if output.len() > SMALL_BYTES_MAX { Some(shared.acquire_budget(output.len()).await?) } else { None };
+    drop(permit);
+    Some((output, decode_error, share))
 }
 
-/// Wait until the peer closes the connection. What it sends meanwhile is kept, up to a bound; beyond that it is not watched.
-async fn until_gone(stream: &mut (impl AsyncRead + Unpin), input: &mut BytesMut) {
+/// Waits until the peer closes the connection. Meanwhile received bytes are buffered up to a limit; beyond it the peer is not watched.
+async fn wait_for_close(stream: &mut (impl AsyncRead + Unpin), input: &mut BytesMut) {
     while input.len() < INPUT_BYTES {
         if !matches!(stream.read_buf(input).await, Ok(1..)) {
             return;
@@ -255,24 +255,24 @@ async fn until_gone(stream: &mut (impl AsyncRead + Unpin), input: &mut BytesMut)
     std::future::pending().await
 }
 
-/// Answer the requests that are whole in `input`, one after the other, until something else has to come first.
-fn answer_waiting<E: Env, S: Service>(
-    shared: &Shared<E, S>,
+/// Answers the complete requests in `input` in order, until something else must happen first.
+fn answer_buffered<E: Env, S: RpcService>(
+    shared: &ConnectionShared<E, S>,
     input: &mut BytesMut,
     output: &mut Vec<u8>,
-    misfits: &mut Misfits,
+    decode_errors: &mut DecodeErrorThrottle,
     peer: &str,
-) -> Result<Next, FrameError> {
+) -> Result<NextStep, FrameError> {
     let service = &*shared.service;
     while let Some(header) = next_header(input)? {
         let length = header.length as usize;
         let whole = REQUEST_HEADER_BYTES + length + header.attachment as usize;
         if input.len() < whole {
             if whole > SMALL_BYTES_MAX {
-                return Ok(Next::ReadLarge(whole));
+                return Ok(NextStep::ReadLarge(whole));
             }
             input.reserve(whole - input.len());
-            return Ok(Next::Read);
+            return Ok(NextStep::Read);
         }
         let body = &input[REQUEST_HEADER_BYTES..REQUEST_HEADER_BYTES + length];
         match Method::from_id(header.function_id) {
@@ -287,25 +287,25 @@ fn answer_waiting<E: Env, S: Service>(
             Some(method) if service.is_long(method) && shared.long_calls.is_some() => {
                 let call = LongCall { method, seq: header.seq, body: body.to_vec() };
                 input.advance(whole);
-                return Ok(Next::Apart(call));
+                return Ok(NextStep::RunLong(call));
             }
             Some(method) => {
                 if let Err(error) = answer(service, &shared.env, peer, method, header.seq, body, output) {
-                    misfits.report(peer, method, &error);
+                    decode_errors.report(peer, method, &error);
                 }
             }
         }
         input.advance(whole);
         if output.len() >= WRITE_AT_BYTES {
-            return Ok(Next::Write);
+            return Ok(NextStep::Write);
         }
     }
-    Ok(Next::Read)
+    Ok(NextStep::Read)
 }
 
-/// Append the answer to one request; the error is why the answer is a refusal.
+/// Appends the answer to one request. The error is the reason for an error answer.
 fn answer(
-    service: &impl Service,
+    service: &impl RpcService,
     env: &impl Env,
     peer: &str,
     method: Method,
@@ -323,7 +323,7 @@ fn answer(
     answered
 }
 
-/// The header at the front of `input`, if all of it has arrived. The first byte alone shows that the peer does not speak RPC.
+/// Returns the header at the start of `input` if it is complete. The first byte is enough to detect a peer with another protocol.
 fn next_header(input: &BytesMut) -> Result<Option<RequestHeader>, FrameError> {
     match input.first_chunk::<REQUEST_HEADER_BYTES>() {
         Some(bytes) => RequestHeader::decode(bytes).map(Some),
@@ -334,14 +334,14 @@ fn next_header(input: &BytesMut) -> Result<Option<RequestHeader>, FrameError> {
     }
 }
 
-/// A client of another release fails in the same way on every call: each method is reported once per connection.
+/// Limits warnings to one per method and connection: a client of another release fails on every call in the same way.
 #[derive(Default)]
-struct Misfits(HashSet<Method>);
+struct DecodeErrorThrottle(HashSet<Method>);
 
-impl Misfits {
+impl DecodeErrorThrottle {
     fn report(&mut self, peer: &str, method: Method, error: &DecodeError) {
         if self.0.insert(method) {
-            tracing::warn!(%peer, method = method.name(), %error, "a request does not fit the method");
+            tracing::warn!(%peer, method = method.name(), %error, "cannot decode a request");
         }
     }
 }
@@ -354,10 +354,10 @@ mod tests {
 
     const ANSWER_BYTES: usize = 3 * UNIT_BYTES;
 
-    /// Answers are of [`ANSWER_BYTES`].
-    struct Large;
+    /// Returns answers of [`ANSWER_BYTES`].
+    struct LargeAnswers;
 
-    impl Service for Large {
+    impl RpcService for LargeAnswers {
         fn answer(&self, _: &str, _: Method, _: &[u8], out: &mut Vec<u8>) -> Result<(), DecodeError> {
             out.resize(out.len() + ANSWER_BYTES, 0);
             Ok(())
@@ -367,18 +367,23 @@ mod tests {
     #[tokio::test]
     async fn large_answers_to_long_calls_share_the_budget() {
         let (_stop, stopping) = watch::channel(false);
-        let shared = Shared::new(RealEnv::new(), Arc::new(Large), None, true, stopping);
-        // Room for one answer, not for two.
+        let shared = ConnectionShared::new(RealEnv::new(), Arc::new(LargeAnswers), None, true, stopping);
+        // The budget is large enough for one answer, not for two.
         shared.unfinished.forget_permits(UNFINISHED_BYTES_MAX / UNIT_BYTES - 6);
         let ask = || {
-            answer_apart(&shared, LongCall { method: Method::RemoveAll, seq: 1, body: Vec::new() }, String::new(), None)
+            run_long_call(
+                &shared,
+                LongCall { method: Method::RemoveAll, seq: 1, body: Vec::new() },
+                String::new(),
+                None,
+            )
         };
-        let (answer, _, room) = ask().await.expect("an answer");
-        assert!(answer.len() > ANSWER_BYTES && room.is_some());
+        let (answer, _, share) = ask().await.expect("an answer");
+        assert!(answer.len() > ANSWER_BYTES && share.is_some());
         let mut second = pin!(ask());
         let early = deadline(&shared.env, Duration::from_millis(200), second.as_mut()).await;
         assert!(early.is_err(), "the first answer is not written yet");
-        drop(room);
+        drop(share);
         assert!(second.await.is_some());
         assert_eq!(shared.long_calls.as_ref().map(|turns| turns.available_permits()), Some(LONG_CALLS_MAX));
     }

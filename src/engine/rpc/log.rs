@@ -1,15 +1,15 @@
-//! The debug line of a call.
+//! The debug log line of a call.
 
 use crate::engine::env::Env;
-use crate::engine::rpc::Service;
+use crate::engine::rpc::RpcService;
 use crate::engine::wire::{DecodeError, Method, method};
 
-/// Let `service` answer, and log the call at debug level: method, peer, key count, result and microseconds.
+/// Calls `service` and logs the call at debug level: method, peer, key count, result and microseconds.
 ///
 /// # Errors
-/// As [`Service::answer`].
+/// As [`RpcService::answer`].
 pub fn answer(
-    service: &impl Service,
+    service: &impl RpcService,
     env: &impl Env,
     peer: &str,
     method: Method,
@@ -22,7 +22,7 @@ pub fn answer(
     let keys = method::outline::keys(method, body);
     let result = match &answered {
         Ok(()) => method::outline::result(method, &out[start..]),
-        Err(_) => "the request does not decode".to_owned(),
+        Err(_) => "cannot decode the request".to_owned(),
     };
     tracing::debug!(method = method.name(), peer, keys, result, us, "RPC");
     answered

@@ -1,6 +1,6 @@
-//! Framed request and response over `env`: the shell around [`crate::engine::wire`].
+//! Framed requests and responses over `env`, with the codecs of [`crate::engine::wire`].
 //!
-//! Knows frames and methods, nothing of what they mean. Upstream: yalantinglibs `coro_rpc`.
+//! This folder handles frames and method numbers, but not the meaning of the methods. Upstream: yalantinglibs `coro_rpc`.
 
 pub mod client;
 pub mod connection;
@@ -10,4 +10,4 @@ pub mod server;
 
 pub use client::{CallError, RpcClient, Timeouts};
 pub use polls::WorkerPolls;
-pub use server::{RpcServer, ServerConfig, Service, StartError};
+pub use server::{RpcServer, RpcService, ServerConfig, StartError};

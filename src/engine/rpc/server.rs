@@ -1,10 +1,10 @@
-//! The server's shell: accept, read frames, let a [`Service`] answer, write.
+//! The RPC server: accepts connections, reads frames, calls a [`RpcService`] and writes the answers.
 //!
-//! Each worker is a thread with a single-threaded runtime of its own, and a connection stays with the worker it was given:
-//! a request then costs one wait, one read and one write, and wakes no other thread. Every request that is already in the buffer
-//! is answered before anything is written, so a pipelining client pays less than one system call per request. Connections are
-//! dealt out [`TOGETHER`] at a time: a thread with a few of them sleeps and wakes less often than several with one each, which
-//! is worth a third of the CPU per request. What happens on a connection is in `connection.rs`.
+//! Each worker is a thread with its own single-threaded runtime, and a connection stays with its worker. A request then costs one wait,
+//! one read and one write, and wakes no other thread. All buffered requests are answered before anything is written, so a pipelining
+//! client needs less than one system call per request. Connections are assigned in groups of [`GROUP_SIZE`]: one thread with several
+//! connections sleeps and wakes less often than several threads with one each. That saves a third of the CPU time per request.
+//! `connection.rs` serves the connections.
 
 use std::io;
 use std::sync::Arc;
@@ -17,56 +17,51 @@ use tokio::task::JoinSet;
 
 use crate::engine::base::HostPort;
 use crate::engine::env::{Env, Listener, Net, processors};
-use crate::engine::rpc::connection::{self, Shared};
+use crate::engine::rpc::connection::{self, ConnectionShared};
 use crate::engine::rpc::polls::WorkerPolls;
 use crate::engine::wire::{DecodeError, Method};
 
-/// Connections that one server holds; a further one is closed at once. 1,000 hosts with 8 ranks of 4 connections are 32,000.
+/// Maximum number of connections per server. Further ones are closed at once. 1,000 hosts with 8 ranks of 4 connections are 32,000.
 pub const CONNECTIONS_MAX: usize = 65_536;
-/// Connections that a worker gets before the next worker gets some.
-const TOGETHER: usize = 16;
-/// Sockets handed to a worker that it has not taken up yet.
+/// Connections assigned to a worker before the next worker gets some.
+const GROUP_SIZE: usize = 16;
+/// Sockets queued for a worker.
 const HANDOVER_QUEUE: usize = 1024;
 
-/// What answers requests: one call at a time per connection, from several threads.
-pub trait Service: Send + Sync + 'static {
-    /// Append the body of the answer to `out`. `peer` is the address of the connection's other end.
+/// Answers requests: one call at a time per connection, from several threads.
+pub trait RpcService: Send + Sync + 'static {
+    /// Appends the body of the answer to `out`. `peer` is the address of the client.
     ///
     /// # Errors
-    /// The request's body is not what the method takes; `out` must be as it was.
+    /// The body cannot be decoded as the method's arguments. `out` must then be unchanged.
     fn answer(&self, peer: &str, method: Method, body: &[u8], out: &mut Vec<u8>) -> Result<(), DecodeError>;
 
-    /// Can an answer to this method take long, as a walk over all keys does? It is then made on a thread of its own, so that other
-    /// connections of the same worker are served meanwhile. At most [`connection::LONG_CALLS_MAX`] run at once.
+    /// Returns true if a call of this method can take long, such as a walk over all keys. It then runs on a separate thread, so that the
+    /// worker continues to serve its other connections. At most [`connection::LONG_CALLS_MAX`] run concurrently.
     fn is_long(&self, _method: Method) -> bool {
         false
     }
 }
 
-/// How a server runs.
+/// The settings of a server.
 #[derive(Clone, Debug)]
 pub struct ServerConfig {
-    /// Where to listen; port 0 takes a free one.
+    /// Address to listen on; port 0 selects a free one.
     pub listen: HostPort,
-    /// Worker threads; 0 serves on the runtime of the caller (for simulations).
+    /// Number of worker threads; 0 serves on the caller's runtime (for simulations).
     pub threads: usize,
-    /// Close a connection that sent nothing for this long.
+    /// Close a connection without a request for this time.
     pub idle_timeout: Option<Duration>,
 }
 
-/// The server could not start.
+/// Why a server could not start.
 #[derive(Debug, thiserror::Error)]
 pub enum StartError {
-    /// The address cannot be listened on.
+    /// The address is not available.
     #[error("cannot listen on {address}: {source}")]
-    Listen {
-        /// The address.
-        address: HostPort,
-        /// What the system said.
-        source: io::Error,
-    },
-    /// No thread could be started.
-    #[error("cannot start a worker thread: {0}; fewer threads, or a higher limit of open files, may help")]
+    Listen { address: HostPort, source: io::Error },
+    /// A thread could not be started.
+    #[error("cannot start a worker thread: {0}; try fewer threads or a higher open-file limit")]
     Thread(#[source] io::Error),
 }
 
@@ -81,14 +76,14 @@ pub struct RpcServer {
 }
 
 impl RpcServer {
-    /// Listen and serve.
+    /// Starts listening and serving.
     ///
     /// # Errors
-    /// The address is taken, or a thread cannot be started.
+    /// The address is in use, or a thread cannot be started.
     pub async fn start<E: Env>(
         config: ServerConfig,
         env: E,
-        service: Arc<impl Service>,
+        service: Arc<impl RpcService>,
     ) -> Result<RpcServer, StartError> {
         let listener = env.net().listen(&config.listen).await;
         let listener = listener.map_err(|source| StartError::Listen { address: config.listen.clone(), source })?;
@@ -96,21 +91,21 @@ impl RpcServer {
         let (shutdown, stopping) = watch::channel(false);
         let connections = Arc::new(AtomicUsize::new(0));
         let polls = WorkerPolls::new(config.threads, env.now());
-        let shared = Arc::new(Shared::new(env, service, config.idle_timeout, config.threads > 0, stopping));
+        let shared = Arc::new(ConnectionShared::new(env, service, config.idle_timeout, config.threads > 0, stopping));
         let mut queues: Vec<Worker<E>> = Vec::new();
         let mut workers = Vec::new();
         for index in 0..config.threads {
             let (queue, sockets) = mpsc::channel(HANDOVER_QUEUE);
             let shared = shared.clone();
-            // Made here, so that a server whose threads cannot work does not start.
+            // Created here, so that a server whose threads cannot work does not start.
             let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
             let runtime = runtime.map_err(StartError::Thread)?;
             let thread = std::thread::Builder::new().name(format!("rpc-{index}"));
             let mine = Arc::<AtomicUsize>::default();
-            let beat = polls.clone().beat(shared.env.clone(), index, mine.clone());
+            let updates = polls.clone().keep_updated(shared.env.clone(), index, mine.clone());
             let work = move || {
-                run_worker(&shared, &runtime, beat, sockets);
-                // A long call that is still under way is not waited for.
+                run_worker(&shared, &runtime, updates, sockets);
+                // Do not wait for long calls in progress.
                 runtime.shutdown_background();
             };
             workers.push(thread.spawn(work).map_err(StartError::Thread)?);
@@ -120,23 +115,23 @@ impl RpcServer {
         Ok(RpcServer { port, shutdown, acceptor, workers, connections, polls })
     }
 
-    /// The port that was bound.
+    /// The port that the server listens on.
     pub fn port(&self) -> u16 {
         self.port
     }
 
-    /// Open connections.
+    /// Number of open connections.
     pub fn connections(&self) -> usize {
         self.connections.load(Ordering::Relaxed)
     }
 
-    /// When the workers last polled their connections.
+    /// The times at which the workers last polled their connections.
     pub fn polls(&self) -> WorkerPolls {
         self.polls.clone()
     }
 
-    /// Accept no more and close all connections. A request is answered under way or not at all; only an answer that its peer was
-    /// slow to take may be cut short.
+    /// Stops accepting and closes all connections. A request in progress is answered completely or not at all. An answer may be cut
+    /// short only if the peer was slow to read it.
     pub async fn stop(mut self) {
         let _ = self.shutdown.send(true);
         let _ = (&mut self.acceptor).await;
@@ -152,33 +147,33 @@ impl Drop for RpcServer {
     }
 }
 
-/// Counts a connection for as long as it is open.
-struct Ticket(Arc<AtomicUsize>);
+/// Counts an open connection until it is dropped.
+struct ConnectionGuard(Arc<AtomicUsize>);
 
-impl Ticket {
-    fn new(count: &Arc<AtomicUsize>) -> Ticket {
+impl ConnectionGuard {
+    fn new(count: &Arc<AtomicUsize>) -> ConnectionGuard {
         count.fetch_add(1, Ordering::Relaxed);
-        Ticket(count.clone())
+        ConnectionGuard(count.clone())
     }
 }
 
-impl Drop for Ticket {
+impl Drop for ConnectionGuard {
     fn drop(&mut self) {
         self.0.fetch_sub(1, Ordering::Relaxed);
     }
 }
 
-/// A worker thread, as the acceptor sees it.
+/// A worker thread, as used by the acceptor.
 struct Worker<E: Env> {
     queue: mpsc::Sender<Handover<E>>,
     connections: Arc<AtomicUsize>,
 }
 
-type Handover<E> = (<<E as Env>::Net as Net>::Detached, String, [Ticket; 2]);
+type Handover<E> = (<<E as Env>::Net as Net>::Detached, String, [ConnectionGuard; 2]);
 
-/// Accept connections and deal them out to the workers in turn, or serve them here if there are none.
-async fn accept<E: Env, S: Service>(
-    shared: Arc<Shared<E, S>>,
+/// Accepts connections and assigns them to the workers. Without workers it serves them on this runtime.
+async fn accept<E: Env, S: RpcService>(
+    shared: Arc<ConnectionShared<E, S>>,
     mut listener: <E::Net as Net>::Listener,
     workers: Vec<Worker<E>>,
     connections: Arc<AtomicUsize>,
@@ -195,7 +190,7 @@ async fn accept<E: Env, S: Service>(
         let (stream, peer) = match accepted {
             Ok(accepted) => accepted,
             Err(error) => {
-                // Mostly "too many open files": the connection waits in the backlog until one is free.
+                // Usually "too many open files": the connection waits in the backlog until a descriptor is free.
                 failed += 1;
                 if failed.is_power_of_two() {
                     tracing::warn!(%error, failed, "cannot accept a connection");
@@ -205,39 +200,39 @@ async fn accept<E: Env, S: Service>(
             }
         };
         if connections.load(Ordering::Relaxed) >= CONNECTIONS_MAX {
-            tracing::warn!(%peer, limit = CONNECTIONS_MAX, "too many connections, this one is closed");
+            tracing::warn!(%peer, limit = CONNECTIONS_MAX, "connection limit reached: closed a new connection");
             continue;
         }
-        let ticket = Ticket::new(&connections);
-        let Some(worker) = workers.iter().min_by_key(|worker| worker.connections.load(Ordering::Relaxed) / TOGETHER)
+        let guard = ConnectionGuard::new(&connections);
+        let Some(worker) = workers.iter().min_by_key(|worker| worker.connections.load(Ordering::Relaxed) / GROUP_SIZE)
         else {
-            here.spawn(connection::serve(shared.clone(), stream, peer, ticket));
+            here.spawn(connection::serve(shared.clone(), stream, peer, guard));
             continue;
         };
         let Ok(socket) = E::Net::detach(stream) else { continue };
-        if worker.queue.send((socket, peer, [ticket, Ticket::new(&worker.connections)])).await.is_err() {
+        if worker.queue.send((socket, peer, [guard, ConnectionGuard::new(&worker.connections)])).await.is_err() {
             break;
         }
     }
 }
 
-fn run_worker<E: Env, S: Service>(
-    shared: &Arc<Shared<E, S>>,
+fn run_worker<E: Env, S: RpcService>(
+    shared: &Arc<ConnectionShared<E, S>>,
     runtime: &tokio::runtime::Runtime,
-    beat: impl Future<Output = ()> + Send + 'static,
+    updates: impl Future<Output = ()> + Send + 'static,
     mut sockets: mpsc::Receiver<Handover<E>>,
 ) {
     runtime.block_on(async {
-        drop(tokio::spawn(beat));
+        drop(tokio::spawn(updates));
         let mut tasks = JoinSet::new();
         let mut stop = shared.stopping.clone();
         loop {
             tokio::select! {
                 handover = sockets.recv() => {
-                    let Some((socket, peer, ticket)) = handover else { break };
+                    let Some((socket, peer, guard)) = handover else { break };
                     match E::Net::attach(socket) {
-                        Ok(stream) => drop(tasks.spawn(connection::serve(shared.clone(), stream, peer, ticket))),
-                        Err(error) => tracing::warn!(%peer, %error, "a connection was lost between threads"),
+                        Ok(stream) => drop(tasks.spawn(connection::serve(shared.clone(), stream, peer, guard))),
+                        Err(error) => tracing::warn!(%peer, %error, "cannot move a connection to a worker thread"),
                     }
                 }
                 Some(_) = tasks.join_next(), if !tasks.is_empty() => {}
@@ -247,11 +242,9 @@ fn run_worker<E: Env, S: Service>(
     });
 }
 
-/// The worker threads where nobody says how many: one per processor, at most `most` (upstream's default of that is
-/// [`THREADS_MAX`]).
+/// The default number of worker threads: one per processor, at most `most` (upstream's default maximum is [`THREADS_MAX`]).
 pub fn default_threads(most: usize) -> usize {
     processors().min(most)
 }
 
-/// Upstream's `--max_threads`.
 pub const THREADS_MAX: usize = 16;

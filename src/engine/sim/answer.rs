@@ -1,4 +1,4 @@
-//! Answers, in the shapes of SGLang's routes.
+//! Responses, in the formats of SGLang's routes.
 
 use std::sync::Arc;
 
@@ -7,61 +7,52 @@ use serde_json::{Value, json};
 
 use crate::engine::base::Mono;
 use crate::engine::sim::VERSION;
-use crate::engine::sim::ask::Route;
-use crate::engine::sim::counters::ByTier;
-use crate::engine::sim::scheduler::{Admission, End};
+use crate::engine::sim::ask::ApiRoute;
+use crate::engine::sim::counters::TierTokens;
+use crate::engine::sim::scheduler::{Admission, FinishReason};
 use crate::engine::sim::token;
 
-/// The wall clock at one instant of the other: instants become Unix seconds.
+/// A point of the monotonic clock with its Unix time, to convert between the two.
 #[derive(Clone, Copy, Debug)]
-pub struct Clock {
-    /// Unix seconds.
+pub struct WallClock {
+    /// Unix time in seconds.
     pub unix: f64,
-    /// The same instant.
     pub mono: Mono,
 }
 
-impl Clock {
+impl WallClock {
     fn at(&self, at: Mono) -> f64 {
         self.unix + (at.0 as f64 - self.mono.0 as f64) / 1e9
     }
 }
 
-/// What all answers to one request have in common.
+/// Builds the frames of one response.
 #[derive(Debug)]
-pub struct Frames {
-    /// Which route's.
-    pub route: Route,
-    /// Its id.
+pub struct AnswerFrames {
+    pub route: ApiRoute,
     pub id: String,
-    /// The model's name.
     pub model: Arc<str>,
-    /// Are frames deltas?
     pub incremental: bool,
-    /// Is the usage to be told at the end of a stream?
+    /// Whether usage is sent at the end of a stream.
     pub usage: bool,
-    /// Are the tiers to be told?
+    /// Whether cached tokens are sent by tier.
     pub details: bool,
-    /// Is there storage?
     pub storage: bool,
-    /// The wall clock.
-    pub clock: Clock,
-    /// Tokens of the prompt.
+    pub clock: WallClock,
     pub prompt: u64,
-    /// When it came.
     pub arrived: Mono,
     admission: Option<Admission>,
     sent: usize,
     text: String,
 }
 
-/// What storage is called, as SGLang's Mooncake backend is.
+/// Name of the storage backend, as in SGLang.
 pub const BACKEND: &str = "MooncakeStore";
 
-impl Frames {
-    /// No token is there yet.
-    pub fn new(route: Route, id: String, model: Arc<str>, clock: Clock) -> Frames {
-        Frames {
+impl AnswerFrames {
+    /// Creates a builder for a response without tokens so far.
+    pub fn new(route: ApiRoute, id: String, model: Arc<str>, clock: WallClock) -> AnswerFrames {
+        AnswerFrames {
             route,
             id,
             model,
@@ -78,11 +69,11 @@ impl Frames {
         }
     }
 
-    /// The first token is there, of this answer: its frames.
+    /// Returns the frames of the first token.
     pub fn first(&mut self, admission: Admission, at: Mono) -> Bytes {
         self.admission = Some(admission);
         let mut out = Vec::new();
-        if self.route == Route::Chat {
+        if self.route == ApiRoute::Chat {
             let role = json!({"role": "assistant", "content": "", "reasoning_content": null});
             frame(&mut out, &self.chunk("delta", &role, None));
         }
@@ -90,7 +81,7 @@ impl Frames {
         out.into()
     }
 
-    /// Another token is there: its frame.
+    /// Returns the frame of a further token.
     pub fn next(&mut self, at: Mono) -> Bytes {
         let mut out = Vec::new();
         self.token(&mut out, at);
@@ -103,28 +94,30 @@ impl Frames {
         self.sent += 1;
         let word = token::text(*id);
         match self.route {
-            Route::Generate => {
+            ApiRoute::Generate => {
                 self.text.push_str(&word);
                 let is_last = self.sent == admission.answer.len();
-                // The last one comes with the end.
+                // The last token is sent with the end.
                 if !is_last {
                     let value = self.generated(if self.incremental { &word } else { &self.text }, at, None);
                     frame(out, &value);
                 }
             }
-            Route::Chat => frame(out, &self.chunk("delta", &json!({"content": word, "reasoning_content": null}), None)),
-            Route::Completions => frame(out, &self.chunk("text", &json!(word), None)),
+            ApiRoute::Chat => {
+                frame(out, &self.chunk("delta", &json!({"content": word, "reasoning_content": null}), None))
+            }
+            ApiRoute::Completions => frame(out, &self.chunk("text", &json!(word), None)),
         }
     }
 
-    /// It is over: the last frames of a stream.
-    pub fn end(&mut self, end: End, at: Mono) -> Bytes {
+    /// Returns the last frames of a stream.
+    pub fn end(&mut self, end: FinishReason, at: Mono) -> Bytes {
         let mut out = Vec::new();
         let reason = reason(end);
         match self.route {
-            Route::Generate => {
+            ApiRoute::Generate => {
                 let value = match (&self.admission, self.incremental) {
-                    (Some(admission), true) if end == End::Length => {
+                    (Some(admission), true) if end == FinishReason::Length => {
                         let word = token::text(admission.answer[self.sent - 1]);
                         self.generated(&word, at, Some(end))
                     }
@@ -133,10 +126,10 @@ impl Frames {
                 };
                 frame(&mut out, &value);
             }
-            Route::Chat => frame(&mut out, &self.chunk("delta", &json!({"reasoning_content": null}), Some(reason))),
-            Route::Completions => frame(&mut out, &self.chunk("text", &json!(""), Some(reason))),
+            ApiRoute::Chat => frame(&mut out, &self.chunk("delta", &json!({"reasoning_content": null}), Some(reason))),
+            ApiRoute::Completions => frame(&mut out, &self.chunk("text", &json!(""), Some(reason))),
         }
-        if self.route != Route::Generate {
+        if self.route != ApiRoute::Generate {
             let object = |more: Value| -> Value {
                 let mut value = self.head(true);
                 value["choices"] = json!([]);
@@ -156,19 +149,19 @@ impl Frames {
         out.into()
     }
 
-    /// The whole answer, not streamed.
-    pub fn whole(&mut self, end: End, at: Mono) -> Value {
+    /// Returns the whole response, if it is not streamed.
+    pub fn whole(&mut self, end: FinishReason, at: Mono) -> Value {
         let text: String = self.answered().iter().map(|id| token::text(*id)).collect();
         let choice = match self.route {
-            Route::Generate => {
+            ApiRoute::Generate => {
                 self.text = text;
                 return self.generated(&self.text, at, Some(end));
             }
-            Route::Chat => {
+            ApiRoute::Chat => {
                 json!({"index": 0, "message": {"role": "assistant", "content": text, "reasoning_content": null,
                 "tool_calls": null}, "logprobs": null, "finish_reason": reason(end), "matched_stop": null})
             }
-            Route::Completions => {
+            ApiRoute::Completions => {
                 json!({"index": 0, "text": text, "logprobs": null, "finish_reason": reason(end), "matched_stop": null})
             }
         };
@@ -182,7 +175,7 @@ impl Frames {
         value
     }
 
-    /// Count a token that is told with the others at the end.
+    /// Counts a token of a response that is not streamed.
     pub fn count(&mut self, admission: Option<Admission>) {
         if admission.is_some() {
             self.admission = admission;
@@ -194,17 +187,17 @@ impl Frames {
         self.admission.as_ref().map_or(&[], |admission| &admission.answer[..self.sent.min(admission.answer.len())])
     }
 
-    fn by_tier(&self) -> ByTier {
-        self.admission.as_ref().map_or_else(ByTier::default, |admission| admission.tokens)
+    fn by_tier(&self) -> TierTokens {
+        self.admission.as_ref().map_or_else(TierTokens::default, |admission| admission.tokens)
     }
 
     fn cached(&self) -> u64 {
-        let ByTier { device, host, storage, .. } = self.by_tier();
+        let TierTokens { device, host, storage, .. } = self.by_tier();
         device + host + storage
     }
 
     fn tiers(&self) -> Value {
-        let ByTier { device, host, storage, .. } = self.by_tier();
+        let TierTokens { device, host, storage, .. } = self.by_tier();
         match (self.cached(), self.storage) {
             (0, _) => Value::Null,
             (_, false) => json!({"device": device, "host": host}),
@@ -212,14 +205,14 @@ impl Frames {
         }
     }
 
-    /// An object of `/generate`.
-    fn generated(&self, text: &str, at: Mono, end: Option<End>) -> Value {
+    /// Builds an object of `/generate`.
+    fn generated(&self, text: &str, at: Mono, end: Option<FinishReason>) -> Value {
         let seconds = |admission: &Admission| admission.started.since(admission.arrived).as_secs_f64();
         let all = self.answered();
         let ids = if self.incremental && self.sent > 0 { &all[all.len() - 1..] } else { all };
         let finish = end.map(|end| match end {
-            End::Length => json!({"type": "length", "length": self.sent}),
-            End::Abort => json!({"type": "abort", "message": "Abort in waiting queue or in batch", "status_code": null, "err_type": null}),
+            FinishReason::Length => json!({"type": "length", "length": self.sent}),
+            FinishReason::Abort => json!({"type": "abort", "message": "Abort in waiting queue or in batch", "status_code": null, "err_type": null}),
         });
         let mut meta = json!({
             "id": self.id,
@@ -261,11 +254,11 @@ impl Frames {
         json!({"text": text, "output_ids": ids, "meta_info": meta})
     }
 
-    /// What every object of OpenAI's routes begins with.
+    /// Builds the common members of the OpenAI objects.
     fn head(&self, streamed: bool) -> Value {
         let object = match (self.route, streamed) {
-            (Route::Chat, true) => "chat.completion.chunk",
-            (Route::Chat, false) => "chat.completion",
+            (ApiRoute::Chat, true) => "chat.completion.chunk",
+            (ApiRoute::Chat, false) => "chat.completion",
             _ => "text_completion",
         };
         let created = self.clock.at(self.arrived) as u64;
@@ -276,7 +269,7 @@ impl Frames {
         let mut value = self.head(true);
         value["choices"] =
             json!([{"index": 0, key: what, "logprobs": null, "finish_reason": reason, "matched_stop": null}]);
-        if self.route == Route::Completions {
+        if self.route == ApiRoute::Completions {
             value["usage"] = Value::Null;
         }
         value
@@ -293,10 +286,10 @@ impl Frames {
     }
 }
 
-fn reason(end: End) -> &'static str {
+fn reason(end: FinishReason) -> &'static str {
     match end {
-        End::Length => "length",
-        End::Abort => "abort",
+        FinishReason::Length => "length",
+        FinishReason::Abort => "abort",
     }
 }
 
@@ -306,10 +299,10 @@ fn frame(out: &mut Vec<u8>, value: &Value) {
     out.extend_from_slice(b"\n\n");
 }
 
-/// What is wrong with a request, in the shape of its route.
-pub fn error(route: Route, status: u16, says: &str) -> Value {
+/// Builds the error object of a route.
+pub fn error(route: ApiRoute, status: u16, says: &str) -> Value {
     match route {
-        Route::Generate => json!({"error": {"message": says, "type": "invalid_request_error", "code": status}}),
+        ApiRoute::Generate => json!({"error": {"message": says, "type": "invalid_request_error", "code": status}}),
         _ => json!({"object": "error", "message": says, "type": "BadRequestError", "param": null, "code": status}),
     }
 }

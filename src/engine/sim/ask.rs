@@ -1,15 +1,15 @@
-//! Requests as they come: JSON of unknown origin to an [`Ask`]. What a simulator cannot do is refused, never passed over in silence;
-//! what has no meaning for made-up answers (temperature, stop words) is.
+//! Parses requests: untrusted JSON becomes a [`SimRequest`]. What the simulator does not support is refused. What
+//! does not affect generated answers (temperature, stop words) is ignored.
 
 use serde::Deserialize;
 use serde_json::Value;
 
-use crate::engine::sim::scheduler::Ask;
+use crate::engine::sim::scheduler::SimRequest;
 use crate::engine::sim::token;
 
-/// Which route's answer is wanted.
+/// API route of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Route {
+pub enum ApiRoute {
     /// `/generate`.
     Generate,
     /// `/v1/completions`.
@@ -18,30 +18,29 @@ pub enum Route {
     Chat,
 }
 
-/// What a body asks for.
+/// A parsed request body.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Wanted {
-    /// The request.
-    pub ask: Ask,
-    /// Its id, if the client chose one (`rid`).
+pub struct ParsedRequest {
+    pub ask: SimRequest,
+    /// Request id chosen by the client (`rid`).
     pub id: Option<String>,
-    /// The usage at the end of a stream.
+    /// Whether to send usage at the end of a stream.
     pub usage: bool,
-    /// The tiers at the end of an OpenAI answer.
+    /// Whether to send cached tokens by tier at the end of an OpenAI response.
     pub details: bool,
 }
 
-/// The longest id that a client may choose, bytes.
+/// Maximum length of a request id, in bytes.
 const ID_BYTES_MAX: usize = 256;
 
 #[derive(Deserialize)]
-struct Generate {
+struct GenerateBody {
     #[serde(default)]
     text: Option<Value>,
     #[serde(default)]
-    input_ids: Option<Ids>,
+    input_ids: Option<TokenIds>,
     #[serde(default)]
-    sampling_params: Option<Sampling>,
+    sampling_params: Option<SamplingParams>,
     #[serde(default)]
     stream: Option<bool>,
     #[serde(default)]
@@ -50,13 +49,13 @@ struct Generate {
 
 #[derive(Deserialize)]
 #[serde(untagged)]
-enum Ids {
+enum TokenIds {
     One(Vec<u32>),
     Other(serde::de::IgnoredAny),
 }
 
 #[derive(Default, Deserialize)]
-struct Sampling {
+struct SamplingParams {
     #[serde(default)]
     max_new_tokens: Option<u32>,
     #[serde(default)]
@@ -64,11 +63,11 @@ struct Sampling {
 }
 
 #[derive(Deserialize)]
-struct OpenAi {
+struct OpenAiBody {
     #[serde(default)]
-    messages: Option<Vec<Message>>,
+    messages: Option<Vec<BodyMessage>>,
     #[serde(default)]
-    prompt: Option<Prompt>,
+    prompt: Option<CompletionPrompt>,
     #[serde(default)]
     max_tokens: Option<u32>,
     #[serde(default)]
@@ -87,7 +86,7 @@ struct OpenAi {
 
 #[derive(Deserialize)]
 #[serde(untagged)]
-enum Prompt {
+enum CompletionPrompt {
     Text(String),
     Ids(Vec<u32>),
     Other(serde::de::IgnoredAny),
@@ -100,69 +99,86 @@ struct StreamOptions {
 }
 
 #[derive(Deserialize)]
-struct Message {
+struct BodyMessage {
     role: String,
     #[serde(default)]
-    content: Option<Content>,
+    content: Option<MessageContent>,
 }
 
 #[derive(Deserialize)]
 #[serde(untagged)]
-enum Content {
+enum MessageContent {
     Text(String),
-    Parts(Vec<Part>),
+    Parts(Vec<ContentPart>),
 }
 
 #[derive(Deserialize)]
-struct Part {
+struct ContentPart {
     #[serde(default)]
     text: Option<String>,
 }
 
-const BATCH: &str = "this is a simulator: it takes one prompt a request, no batch of them";
+/// Why a request body is refused.
+#[derive(Debug, thiserror::Error)]
+pub enum BodyError {
+    #[error("{0}")]
+    Json(#[from] serde_json::Error),
+    #[error("the simulator accepts one prompt per request, not a batch")]
+    Batch,
+    #[error("the simulator returns one answer per request, not {0}")]
+    SeveralAnswers(u32),
+    #[error("exactly one of text (a string) and input_ids (a list of token ids) is required")]
+    TextOrIds,
+    #[error("messages must be a list of at least one message")]
+    NoMessages,
+    #[error("prompt is required: a string or a list of token ids")]
+    NoPrompt,
+    #[error("rid must not be longer than {ID_BYTES_MAX} bytes")]
+    LongId,
+}
 
-/// Read a body.
+/// Parses a request body.
 ///
 /// # Errors
-/// What is wrong with it.
-pub fn read(route: Route, body: &[u8]) -> Result<Wanted, String> {
+/// The body is malformed, or requests something that the simulator does not support.
+pub fn read(route: ApiRoute, body: &[u8]) -> Result<ParsedRequest, BodyError> {
     match route {
-        Route::Generate => generate(body),
-        Route::Completions | Route::Chat => openai(route, body),
+        ApiRoute::Generate => generate(body),
+        ApiRoute::Completions | ApiRoute::Chat => openai(route, body),
     }
 }
 
-fn generate(body: &[u8]) -> Result<Wanted, String> {
-    let asked: Generate = serde_json::from_slice(body).map_err(|error| error.to_string())?;
+fn generate(body: &[u8]) -> Result<ParsedRequest, BodyError> {
+    let asked: GenerateBody = serde_json::from_slice(body)?;
     let prompt = match (asked.text, asked.input_ids) {
-        (None | Some(Value::Null), Some(Ids::One(ids))) => ids,
+        (None | Some(Value::Null), Some(TokenIds::One(ids))) => ids,
         (Some(Value::String(text)), None) => token::tokens(&text),
-        (Some(Value::Array(_)), None) | (None, Some(Ids::Other(_))) => return Err(BATCH.to_owned()),
-        _ => return Err("either text or input_ids is to be given: a string, or a list of token ids".to_owned()),
+        (Some(Value::Array(_)), None) | (None, Some(TokenIds::Other(_))) => return Err(BodyError::Batch),
+        _ => return Err(BodyError::TextOrIds),
     };
     let sampling = asked.sampling_params.unwrap_or_default();
     one(sampling.n)?;
-    Ok(Wanted {
-        ask: Ask { prompt, output: sampling.max_new_tokens, stream: asked.stream.unwrap_or(false) },
+    Ok(ParsedRequest {
+        ask: SimRequest { prompt, output: sampling.max_new_tokens, stream: asked.stream.unwrap_or(false) },
         id: id(asked.rid)?,
         usage: true,
         details: true,
     })
 }
 
-fn openai(route: Route, body: &[u8]) -> Result<Wanted, String> {
-    let asked: OpenAi = serde_json::from_slice(body).map_err(|error| error.to_string())?;
+fn openai(route: ApiRoute, body: &[u8]) -> Result<ParsedRequest, BodyError> {
+    let asked: OpenAiBody = serde_json::from_slice(body)?;
     one(asked.n)?;
     let prompt = match (route, asked.messages, asked.prompt) {
-        (Route::Chat, Some(messages), _) if !messages.is_empty() => chat(&messages),
-        (Route::Chat, ..) => return Err("messages is to be a list of at least one".to_owned()),
-        (_, _, Some(Prompt::Text(text))) => token::tokens(&text),
-        (_, _, Some(Prompt::Ids(ids))) => ids,
-        (_, _, Some(Prompt::Other(_))) => return Err(BATCH.to_owned()),
-        (_, _, None) => return Err("prompt is to be given: a string, or a list of token ids".to_owned()),
+        (ApiRoute::Chat, Some(messages), _) if !messages.is_empty() => chat(&messages),
+        (ApiRoute::Chat, ..) => return Err(BodyError::NoMessages),
+        (_, _, Some(CompletionPrompt::Text(text))) => token::tokens(&text),
+        (_, _, Some(CompletionPrompt::Ids(ids))) => ids,
+        (_, _, Some(CompletionPrompt::Other(_))) => return Err(BodyError::Batch),
+        (_, _, None) => return Err(BodyError::NoPrompt),
     };
-    Ok(Wanted {
-        ask: Ask {
+    Ok(ParsedRequest {
+        ask: SimRequest {
             prompt,
             output: asked.max_completion_tokens.or(asked.max_tokens),
             stream: asked.stream.unwrap_or(false),
@@ -173,17 +189,17 @@ fn openai(route: Route, body: &[u8]) -> Result<Wanted, String> {
     })
 }
 
-/// What a template makes of a conversation: each message under its role, and the role that is to answer. A conversation that goes on
-/// begins with what it was before.
-fn chat(messages: &[Message]) -> Vec<u32> {
+/// Renders a conversation like a chat template: each message after its role, then the role of the answer. A continued
+/// conversation begins with its previous text.
+fn chat(messages: &[BodyMessage]) -> Vec<u32> {
     let mut text = String::new();
     for message in messages {
         text.push_str("\n<|");
         text.push_str(&message.role);
         text.push_str("|>");
         match &message.content {
-            Some(Content::Text(content)) => text.push_str(content),
-            Some(Content::Parts(parts)) => {
+            Some(MessageContent::Text(content)) => text.push_str(content),
+            Some(MessageContent::Parts(parts)) => {
                 parts.iter().filter_map(|part| part.text.as_deref()).for_each(|part| text.push_str(part))
             }
             None => {}
@@ -193,16 +209,16 @@ fn chat(messages: &[Message]) -> Vec<u32> {
     token::tokens(&text)
 }
 
-fn one(n: Option<u32>) -> Result<(), String> {
+fn one(n: Option<u32>) -> Result<(), BodyError> {
     match n {
         None | Some(1) => Ok(()),
-        Some(n) => Err(format!("this is a simulator: it gives one answer, not {n}")),
+        Some(n) => Err(BodyError::SeveralAnswers(n)),
     }
 }
 
-fn id(id: Option<String>) -> Result<Option<String>, String> {
+fn id(id: Option<String>) -> Result<Option<String>, BodyError> {
     match id {
-        Some(id) if id.len() > ID_BYTES_MAX => Err(format!("rid has at most {ID_BYTES_MAX} bytes here")),
+        Some(id) if id.len() > ID_BYTES_MAX => Err(BodyError::LongId),
         id => Ok(id),
     }
 }
@@ -211,61 +227,66 @@ fn id(id: Option<String>) -> Result<Option<String>, String> {
 mod tests {
     use super::*;
 
-    fn ok(route: Route, body: &str) -> Wanted {
+    fn ok(route: ApiRoute, body: &str) -> ParsedRequest {
         read(route, body.as_bytes()).unwrap()
     }
 
     #[test]
-    fn each_route_has_its_own_names_for_the_same() {
+    fn routes_use_their_own_member_names() {
         let ids = ok(
-            Route::Generate,
+            ApiRoute::Generate,
             r#"{"input_ids":[1,2],"sampling_params":{"max_new_tokens":7,"temperature":0},"stream":true}"#,
         );
-        assert_eq!(ids.ask, Ask { prompt: vec![1, 2], output: Some(7), stream: true });
-        let text = ok(Route::Generate, r#"{"text":"a word","rid":"x"}"#);
+        assert_eq!(ids.ask, SimRequest { prompt: vec![1, 2], output: Some(7), stream: true });
+        let text = ok(ApiRoute::Generate, r#"{"text":"a word","rid":"x"}"#);
         assert_eq!((text.ask.prompt.len(), text.ask.output, text.id.as_deref()), (2, None, Some("x")));
-        let chat =
-            ok(Route::Chat, r#"{"messages":[{"role":"user","content":"a"}],"max_completion_tokens":3,"max_tokens":9}"#);
+        let chat = ok(
+            ApiRoute::Chat,
+            r#"{"messages":[{"role":"user","content":"a"}],"max_completion_tokens":3,"max_tokens":9}"#,
+        );
         assert_eq!((chat.ask.output, chat.usage), (Some(3), false));
         let whole = ok(
-            Route::Completions,
+            ApiRoute::Completions,
             r#"{"prompt":"ab","stream":true,"stream_options":{"include_usage":true},"best_of":1}"#,
         );
         assert!(whole.usage && whole.ask.stream && !whole.details);
     }
 
     #[test]
-    fn a_conversation_that_goes_on_begins_with_what_it_was() {
+    fn continued_conversation_begins_with_its_previous_tokens() {
         let said: String = (0..30).map(|at| token::text(token::answered(3, at))).collect();
         let first =
-            ok(Route::Chat, r#"{"messages":[{"role":"system","content":"be"},{"role":"user","content":"hello"}]}"#);
+            ok(ApiRoute::Chat, r#"{"messages":[{"role":"system","content":"be"},{"role":"user","content":"hello"}]}"#);
         let body = serde_json::json!({"messages": [
             {"role": "system", "content": "be"}, {"role": "user", "content": [{"type": "text", "text": "hello"}]},
             {"role": "assistant", "content": said}, {"role": "user", "content": "more"}]});
-        let next = ok(Route::Chat, &body.to_string()).ask.prompt;
+        let next = ok(ApiRoute::Chat, &body.to_string()).ask.prompt;
         let before = first.ask.prompt.len();
         assert_eq!(next[..before], first.ask.prompt[..]);
         assert!((0..30).all(|at| next[before + at as usize] == token::answered(3, at)));
     }
 
     #[test]
-    fn what_cannot_be_answered_is_refused_with_a_reason() {
-        for (route, body, why) in [
-            (Route::Generate, "{", "EOF"),
-            (Route::Generate, "[]", "either text or input_ids"),
-            (Route::Generate, "\"text\"", "invalid type"),
-            (Route::Generate, "{}", "either text or input_ids"),
-            (Route::Generate, r#"{"text":"a","input_ids":[1]}"#, "either text or input_ids"),
-            (Route::Generate, r#"{"text":["a","b"]}"#, "one prompt a request"),
-            (Route::Generate, r#"{"input_ids":[[1],[2]]}"#, "one prompt a request"),
-            (Route::Generate, r#"{"input_ids":[-1]}"#, "one prompt a request"),
-            (Route::Generate, r#"{"text":"a","sampling_params":{"n":2}}"#, "one answer"),
-            (Route::Chat, r#"{"messages":[]}"#, "at least one"),
-            (Route::Completions, r#"{"prompt":["a","b"]}"#, "one prompt a request"),
-            (Route::Completions, "{}", "prompt is to be given"),
-        ] {
-            let said = read(route, body.as_bytes()).unwrap_err();
-            assert!(said.contains(why), "{body}: {said}");
+    fn unsupported_requests_are_refused_with_a_reason() {
+        use BodyError as E;
+        type Expected = fn(&BodyError) -> bool;
+        let cases: [(ApiRoute, &str, Expected); 12] = [
+            (ApiRoute::Generate, "{", |e| matches!(e, E::Json(_))),
+            (ApiRoute::Generate, "[]", |e| matches!(e, E::TextOrIds)),
+            (ApiRoute::Generate, "\"text\"", |e| matches!(e, E::Json(_))),
+            (ApiRoute::Generate, "{}", |e| matches!(e, E::TextOrIds)),
+            (ApiRoute::Generate, r#"{"text":"a","input_ids":[1]}"#, |e| matches!(e, E::TextOrIds)),
+            (ApiRoute::Generate, r#"{"text":["a","b"]}"#, |e| matches!(e, E::Batch)),
+            (ApiRoute::Generate, r#"{"input_ids":[[1],[2]]}"#, |e| matches!(e, E::Batch)),
+            (ApiRoute::Generate, r#"{"input_ids":[-1]}"#, |e| matches!(e, E::Batch)),
+            (ApiRoute::Generate, r#"{"text":"a","sampling_params":{"n":2}}"#, |e| matches!(e, E::SeveralAnswers(2))),
+            (ApiRoute::Chat, r#"{"messages":[]}"#, |e| matches!(e, E::NoMessages)),
+            (ApiRoute::Completions, r#"{"prompt":["a","b"]}"#, |e| matches!(e, E::Batch)),
+            (ApiRoute::Completions, "{}", |e| matches!(e, E::NoPrompt)),
+        ];
+        for (route, body, expected) in cases {
+            let error = read(route, body.as_bytes()).unwrap_err();
+            assert!(expected(&error), "{body}: {error}");
         }
     }
 }

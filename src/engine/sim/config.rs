@@ -1,60 +1,58 @@
-//! What is simulated: sizes, and what everything costs.
+//! Configuration of a simulated endpoint: sizes and cost model.
 
 use std::time::Duration;
 
 use crate::engine::plan::hicache::PREFETCH_THRESHOLD;
 
-/// What work costs. A step of the engine takes `step`, and, where it computes prompts or brings pages back from the host, the time of
-/// those tokens.
+/// Cost model. An engine step takes `step`, plus the time for the tokens whose prefill it computes or that it loads
+/// from the host.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Cost {
-    /// Tokens of prompts computed in a second.
+    /// Prefill throughput in tokens per second.
     pub prefill_tokens_per_s: f64,
-    /// A step in which every running request gets a token, and the least that any step takes.
+    /// Duration of a decode step, in which every running request gets one token. Also the minimum duration of any
+    /// step.
     pub step: Duration,
-    /// What each running request adds to a step.
+    /// Additional duration of a decode step per running request.
     pub step_per_request: Duration,
-    /// Tokens brought from the host to the device in a second.
+    /// Throughput of loads from host to device, in tokens per second.
     pub load_back_tokens_per_s: f64,
-    /// Tokens read from storage in a second; 0: as fast as the store gives them. It never gives them faster.
+    /// Maximum throughput of reads from storage, in tokens per second. 0: as fast as the store.
     pub storage_tokens_per_s: f64,
 }
 
-/// A simulated endpoint.
+/// Configuration of a simulated endpoint.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Config {
-    /// What the model is called.
     pub model: String,
-    /// Tokens of a page.
+    /// Returns the number of tokens per page.
     pub page_size: u64,
-    /// Tokens of the device's pool.
+    /// Device pool size in tokens.
     pub device_tokens: u64,
-    /// Tokens of the host's pool; 0: no HiCache.
+    /// Host pool size in tokens. 0 disables HiCache.
     pub host_tokens: u64,
-    /// Is there storage?
     pub storage: bool,
-    /// Uncached tokens from which storage is asked.
+    /// Minimum number of missing tokens for a lookup in storage.
     pub prefetch_threshold: u64,
-    /// Bytes of a token's keys and values.
+    /// KV bytes per token.
     pub bytes_per_token: u64,
-    /// Tokens of prompt and answer at most.
+    /// Maximum tokens of prompt and answer.
     pub context_length: u64,
-    /// Requests that run at once; others wait.
+    /// Maximum number of running requests. Others wait.
     pub running_max: usize,
-    /// Requests that wait at once; others are refused.
+    /// Maximum number of waiting requests. Others are refused.
     pub queue_max: usize,
-    /// Tokens of prompts that one step computes, if there is more than one prompt in it.
+    /// Maximum prompt tokens computed in one step, if it has more than one prompt.
     pub prefill_batch_tokens: u64,
-    /// Tokens of an answer where none are asked for.
+    /// Default answer length in tokens.
     pub output_tokens: u32,
-    /// Are streams deltas, rather than all so far?
+    /// Whether streams send deltas instead of the whole text so far.
     pub incremental: bool,
-    /// What work costs.
     pub cost: Cost,
 }
 
 impl Config {
-    /// A small one: 64 tokens a page, 64 Ki tokens on the device and no HiCache.
+    /// Returns a small configuration: 64 tokens per page, 64 Ki tokens on the device, no HiCache.
     pub fn small() -> Config {
         Config {
             model: "sim".to_owned(),
@@ -80,52 +78,46 @@ impl Config {
         }
     }
 
-    /// Bytes of one of the two objects of a page.
+    /// Returns the bytes of one of the two objects of a page.
     pub fn object_bytes(&self) -> u64 {
         (self.page_size * self.bytes_per_token / 2).max(1)
     }
 
-    /// Tokens of the longest prompt with its answer.
+    /// Returns the maximum tokens of a prompt with its answer.
     pub fn request_tokens_max(&self) -> u64 {
         let pages = self.device_tokens / self.page_size;
         self.context_length.min(pages.saturating_mul(self.page_size)).saturating_sub(1)
     }
 
-    /// The tokens of an answer to a prompt of `prompt` tokens, where `asked` are asked for: SGLang, too, cuts it to what there is room
-    /// for.
+    /// Returns the answer length for a prompt of `prompt` tokens if `asked` tokens are requested. Like in SGLang, it
+    /// is cut to the available space.
     ///
     /// # Errors
-    /// The prompt itself is too long, or empty.
-    pub fn answer_tokens(&self, prompt: u64, asked: Option<u32>) -> Result<u32, Refused> {
+    /// The prompt is empty, or exceeds the context length or the device pool.
+    pub fn answer_tokens(&self, prompt: u64, asked: Option<u32>) -> Result<u32, AdmissionError> {
         let max = self.request_tokens_max();
         if prompt == 0 {
-            return Err(Refused::Empty);
+            return Err(AdmissionError::Empty);
         }
         if prompt >= max {
-            return Err(Refused::TooLong { prompt, max });
+            return Err(AdmissionError::TooLong { prompt, max });
         }
         let asked = asked.unwrap_or(self.output_tokens).max(1);
         Ok(asked.min(u32::try_from(max - prompt).unwrap_or(u32::MAX)))
     }
 }
 
-/// Why a request is not taken.
+/// Why a request is refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum Refused {
-    /// It has no tokens.
+pub enum AdmissionError {
+    /// The prompt has no tokens.
     #[error("The prompt has no tokens.")]
     Empty,
-    /// It does not fit.
+    /// The prompt does not fit.
     #[error(
-        "The input ({prompt} tokens) is longer than what this server holds ({max} tokens: the context length, or the KV pool)."
+        "The input ({prompt} tokens) is longer than this server supports ({max} tokens: context length or KV pool)."
     )]
-    TooLong {
-        /// Its tokens.
-        prompt: u64,
-        /// What fits.
-        max: u64,
-    },
-    /// Too many wait.
+    TooLong { prompt: u64, max: u64 },
     #[error("The request queue is full.")]
     QueueFull,
 }

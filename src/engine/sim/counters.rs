@@ -1,167 +1,157 @@
-//! What a SGLang counts of itself, as numbers. Pure.
+//! Counters of the simulated SGLang server. No I/O.
 
 use std::time::Duration;
 
-/// Upper bounds of the histogram of times to the first token and of whole requests, seconds.
+/// Bucket bounds of TTFT and E2E latency, in seconds.
 pub const LATENCY: &[f64] =
     &[0.1, 0.2, 0.4, 0.6, 0.8, 1.0, 2.0, 4.0, 6.0, 8.0, 10.0, 20.0, 40.0, 60.0, 80.0, 100.0, 200.0, 400.0];
-/// Of gaps between tokens.
+/// Bucket bounds of inter-token latency, in seconds.
 pub const GAPS: &[f64] = &[
     0.002, 0.004, 0.006, 0.008, 0.01, 0.015, 0.02, 0.025, 0.03, 0.035, 0.04, 0.06, 0.08, 0.1, 0.2, 0.4, 0.6, 0.8, 1.0,
 ];
-/// Of waits in the queue.
+/// Bucket bounds of queue time, in seconds.
 pub const QUEUE: &[f64] =
     &[0.0, 0.001, 0.005, 0.01, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 3.0, 4.0, 5.0, 10.0, 20.0, 60.0, 200.0, 1000.0];
-/// Of pages in a batch.
+/// Bucket bounds of pages per batch.
 pub const PAGES: &[f64] = &[1.0, 5.0, 10.0, 50.0, 100.0];
-/// Of bandwidths, GB/s.
+/// Bucket bounds of bandwidth, in GB/s.
 pub const BANDWIDTH: &[f64] = &[0.1, 0.5, 1.0, 5.0, 10.0, 50.0, 100.0];
 
-/// A histogram of Prometheus.
+/// A Prometheus histogram with fixed bounds.
 #[derive(Clone, Debug)]
-pub struct Buckets {
-    /// Upper bounds.
+pub struct PromHistogram {
     pub bounds: &'static [f64],
-    /// How many fell below each bound and above the one before; the last is above all.
+    /// Number of values per bucket, not cumulative. The last bucket has no upper bound.
     pub counts: Vec<u64>,
-    /// Their sum.
     pub sum: f64,
 }
 
-impl Buckets {
-    /// Empty.
-    pub fn new(bounds: &'static [f64]) -> Buckets {
-        Buckets { bounds, counts: vec![0; bounds.len() + 1], sum: 0.0 }
+impl PromHistogram {
+    /// Creates an empty histogram.
+    pub fn new(bounds: &'static [f64]) -> PromHistogram {
+        PromHistogram { bounds, counts: vec![0; bounds.len() + 1], sum: 0.0 }
     }
 
-    /// Count `value`.
+    /// Records `value` a single time.
     pub fn record(&mut self, value: f64) {
         self.record_times(value, 1);
     }
 
-    /// Count `value` so often.
+    /// Records `value` `times` times.
     pub fn record_times(&mut self, value: f64, times: u64) {
         let at = self.bounds.iter().position(|bound| value <= *bound).unwrap_or(self.bounds.len());
         self.counts[at] += times;
         self.sum += value * times as f64;
     }
 
-    /// How many were counted.
+    /// Returns the number of values.
     pub fn count(&self) -> u64 {
         self.counts.iter().sum()
     }
 }
 
-/// Tokens by where they came from.
+/// Prompt tokens by source.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct ByTier {
-    /// From the device.
+pub struct TierTokens {
     pub device: u64,
-    /// From the host.
     pub host: u64,
-    /// From storage.
     pub storage: u64,
-    /// Computed.
     pub computed: u64,
 }
 
-/// Why storage gave less than was found there: SGLang's words.
+/// Tokens found in storage but not used, by SGLang's reasons.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Unfulfilled {
-    /// Too few to be worth it.
+pub struct UnfulfilledTokens {
+    /// Fewer than the prefetch threshold.
     pub below_threshold: u64,
-    /// The host has no room.
+    /// No space on the host.
     pub host_capacity: u64,
-    /// Another request brought them meanwhile.
+    /// Meanwhile loaded by another request.
     pub device_overlap: u64,
-    /// The store did not give what it has listed, or other bytes.
+    /// A read from the store failed or returned other bytes.
     pub storage_transfer: u64,
-    /// What they were to follow is gone.
+    /// The prefix before them was evicted.
     pub anchor_lost: u64,
-    /// They came, but the device had no room.
+    /// They were fetched, but the device had no space.
     pub cache_admission_shortfall: u64,
 }
 
-/// Counts of requests of one kind: streamed, or not.
+/// Counters of finished requests, streamed or not.
 #[derive(Clone, Debug)]
-pub struct Finished {
-    /// Requests.
+pub struct FinishedStats {
     pub requests: u64,
-    /// Tokens of their prompts.
     pub prompt: u64,
-    /// Tokens of their answers.
     pub generation: u64,
-    /// From arrival to the first token, seconds.
-    pub first_token: Buckets,
-    /// From arrival to the end.
-    pub whole: Buckets,
-    /// Between tokens.
-    pub gaps: Buckets,
+    /// TTFT from arrival, in seconds.
+    pub first_token: PromHistogram,
+    /// E2E latency in seconds.
+    pub whole: PromHistogram,
+    /// Inter-token latency in seconds.
+    pub gaps: PromHistogram,
 }
 
-impl Default for Finished {
-    fn default() -> Finished {
-        Finished {
+impl Default for FinishedStats {
+    fn default() -> FinishedStats {
+        FinishedStats {
             requests: 0,
             prompt: 0,
             generation: 0,
-            first_token: Buckets::new(LATENCY),
-            whole: Buckets::new(LATENCY),
-            gaps: Buckets::new(GAPS),
+            first_token: PromHistogram::new(LATENCY),
+            whole: PromHistogram::new(LATENCY),
+            gaps: PromHistogram::new(GAPS),
         }
     }
 }
 
-/// Everything that is counted, since the start.
+/// All counters, since the start.
 #[derive(Clone, Debug)]
-pub struct Counters {
-    /// Requests that ended well: not streamed, streamed.
-    pub finished: [Finished; 2],
-    /// Cached tokens of requests that ended well.
-    pub cached: ByTier,
-    /// Tokens of prompts that were started.
-    pub prefill: ByTier,
-    /// Tokens made by decode steps.
+pub struct SimCounters {
+    /// Successful requests: not streamed, streamed.
+    pub finished: [FinishedStats; 2],
+    /// Cached tokens of successful requests.
+    pub cached: TierTokens,
+    /// Prompt tokens of started requests.
+    pub prefill: TierTokens,
+    /// Tokens generated by decode steps.
     pub decoded: u64,
-    /// Requests that ended otherwise.
     pub aborted: u64,
-    /// From arrival to the start.
-    pub queue: Buckets,
+    /// Queue time in seconds.
+    pub queue: PromHistogram,
     /// Tokens evicted from the device.
     pub evicted: u64,
     /// Tokens copied to the host.
     pub host_backup: u64,
-    /// Tokens brought back from the host.
+    /// Tokens loaded from the host.
     pub load_back: u64,
-    /// Tokens that storage took.
+    /// Tokens written to storage.
     pub storage_backup: u64,
-    /// Tokens that storage was not given, or did not take.
+    /// Tokens not written to storage: queue full, or write failed.
     pub storage_backup_dropped: u64,
-    /// Tokens that storage was found to have.
+    /// Tokens found in storage by lookups.
     pub storage_hit: u64,
-    /// Tokens that came from storage.
+    /// Tokens fetched from storage.
     pub prefetched: u64,
-    /// Those that did not, by reason.
-    pub unfulfilled: Unfulfilled,
-    /// Pages of a batch to storage.
-    pub backup_pages: Buckets,
-    /// How fast it went.
-    pub backup_bandwidth: Buckets,
-    /// Pages of a batch from storage.
-    pub prefetch_pages: Buckets,
-    /// How fast it went.
-    pub prefetch_bandwidth: Buckets,
+    /// Tokens found in storage but not used, by reason.
+    pub unfulfilled: UnfulfilledTokens,
+    /// Pages per batch written to storage.
+    pub backup_pages: PromHistogram,
+    /// Bandwidth of these batches, in GB/s.
+    pub backup_bandwidth: PromHistogram,
+    /// Pages per batch read from storage.
+    pub prefetch_pages: PromHistogram,
+    /// Bandwidth of these batches, in GB/s.
+    pub prefetch_bandwidth: PromHistogram,
 }
 
-impl Default for Counters {
-    fn default() -> Counters {
-        Counters {
+impl Default for SimCounters {
+    fn default() -> SimCounters {
+        SimCounters {
             finished: Default::default(),
-            cached: ByTier::default(),
-            prefill: ByTier::default(),
+            cached: TierTokens::default(),
+            prefill: TierTokens::default(),
             decoded: 0,
             aborted: 0,
-            queue: Buckets::new(QUEUE),
+            queue: PromHistogram::new(QUEUE),
             evicted: 0,
             host_backup: 0,
             load_back: 0,
@@ -169,16 +159,16 @@ impl Default for Counters {
             storage_backup_dropped: 0,
             storage_hit: 0,
             prefetched: 0,
-            unfulfilled: Unfulfilled::default(),
-            backup_pages: Buckets::new(PAGES),
-            backup_bandwidth: Buckets::new(BANDWIDTH),
-            prefetch_pages: Buckets::new(PAGES),
-            prefetch_bandwidth: Buckets::new(BANDWIDTH),
+            unfulfilled: UnfulfilledTokens::default(),
+            backup_pages: PromHistogram::new(PAGES),
+            backup_bandwidth: PromHistogram::new(BANDWIDTH),
+            prefetch_pages: PromHistogram::new(PAGES),
+            prefetch_bandwidth: PromHistogram::new(BANDWIDTH),
         }
     }
 }
 
-/// 1e9 bytes a second.
+/// Returns the bandwidth in GB/s (1e9 bytes per second).
 pub fn gb_per_s(bytes: u64, took: Duration) -> f64 {
     bytes as f64 / 1e9 / took.as_secs_f64().max(1e-9)
 }

@@ -1,16 +1,16 @@
-//! `/metrics`, with SGLang's names and labels. Pure.
+//! `/metrics`, with SGLang's metric names and labels. No I/O.
 
 use std::fmt::Write as _;
 
 use crate::engine::sim::config::Config;
-use crate::engine::sim::counters::{Buckets, Counters};
-use crate::engine::sim::scheduler::Gauges;
+use crate::engine::sim::counters::{PromHistogram, SimCounters};
+use crate::engine::sim::scheduler::SimGauges;
 
-struct Page {
+struct MetricsPage {
     text: String,
 }
 
-impl Page {
+impl MetricsPage {
     fn head(&mut self, name: &str, kind: &str, help: &str) {
         let _ = write!(self.text, "# HELP {name} {help}\n# TYPE {name} {kind}\n");
     }
@@ -24,7 +24,7 @@ impl Page {
         self.sample(name, labels, value);
     }
 
-    fn counts(&mut self, name: &str, labels: &str, buckets: &Buckets) {
+    fn counts(&mut self, name: &str, labels: &str, buckets: &PromHistogram) {
         let mut below = 0;
         let bounds = buckets.bounds.iter().map(|bound| format!("{bound:?}")).chain(["+Inf".to_owned()]);
         for (bound, count) in bounds.zip(&buckets.counts) {
@@ -36,36 +36,36 @@ impl Page {
     }
 }
 
-/// The page.
-pub fn page(config: &Config, counters: &Counters, gauges: &Gauges) -> String {
+/// Renders the metrics page.
+pub fn page(config: &Config, counters: &SimCounters, gauges: &SimGauges) -> String {
     let name = escaped(&config.model);
     let engine = format!("engine_type=\"unified\",model_name=\"{name}\",moe_ep_rank=\"0\",pp_rank=\"0\",tp_rank=\"0\"");
     let radix = "cache_type=\"UnifiedRadixCache\",dp_rank=\"0\",pp_rank=\"0\",tp_rank=\"0\"";
     let storage = "attn_cp_rank=\"0\",attn_cp_size=\"1\",dp_rank=\"0\",pp_rank=\"0\",pp_size=\"1\",storage_backend=\"mooncake\",tp_rank=\"0\"";
     let front = format!("engine_type=\"unified\",model_name=\"{name}\"");
-    let mut page = Page { text: String::new() };
-    page.one("mcctl_sim_info", "gauge", "This is a simulator: no model runs here.", "simulator=\"true\"", 1.0);
+    let mut page = MetricsPage { text: String::new() };
+    page.one("mcctl_sim_info", "gauge", "This is a simulator; no model runs.", "simulator=\"true\"", 1.0);
     requests(&mut page, &front, counters);
-    let gauge = |page: &mut Page, name: &str, help: &str, value: u64| {
+    let gauge = |page: &mut MetricsPage, name: &str, help: &str, value: u64| {
         page.one(&format!("sglang:{name}"), "gauge", help, &engine, value as f64);
     };
-    gauge(&mut page, "num_running_reqs", "Requests that run.", gauges.running);
-    gauge(&mut page, "num_queue_reqs", "Requests that wait.", gauges.queued);
-    gauge(&mut page, "num_used_tokens", "Tokens of the device in use.", gauges.used);
-    gauge(&mut page, "kv_used_tokens", "Tokens of the device in use.", gauges.used);
-    gauge(&mut page, "kv_available_tokens", "Tokens of the device that are free.", gauges.available);
-    gauge(&mut page, "kv_evictable_tokens", "Tokens of the device that are only cached.", gauges.evictable);
-    gauge(&mut page, "max_total_num_tokens", "Tokens that the device holds.", config.device_tokens);
-    gauge(&mut page, "page_size", "Tokens of a page.", config.page_size);
-    gauge(&mut page, "num_pages", "Pages that the device holds.", config.device_tokens / config.page_size);
-    gauge(&mut page, "context_len", "Tokens of a request at most.", config.context_length);
-    gauge(&mut page, "hicache_host_used_tokens", "Tokens on the host.", gauges.host_used);
-    gauge(&mut page, "hicache_host_total_tokens", "Tokens that the host holds.", config.host_tokens);
+    gauge(&mut page, "num_running_reqs", "Running requests.", gauges.running);
+    gauge(&mut page, "num_queue_reqs", "Waiting requests.", gauges.queued);
+    gauge(&mut page, "num_used_tokens", "Used device tokens.", gauges.used);
+    gauge(&mut page, "kv_used_tokens", "Used device tokens.", gauges.used);
+    gauge(&mut page, "kv_available_tokens", "Free device tokens.", gauges.available);
+    gauge(&mut page, "kv_evictable_tokens", "Cached device tokens that can be evicted.", gauges.evictable);
+    gauge(&mut page, "max_total_num_tokens", "Device capacity in tokens.", config.device_tokens);
+    gauge(&mut page, "page_size", "Tokens per page.", config.page_size);
+    gauge(&mut page, "num_pages", "Device capacity in pages.", config.device_tokens / config.page_size);
+    gauge(&mut page, "context_len", "Maximum tokens per request.", config.context_length);
+    gauge(&mut page, "hicache_host_used_tokens", "Used host tokens.", gauges.host_used);
+    gauge(&mut page, "hicache_host_total_tokens", "Host capacity in tokens.", config.host_tokens);
     let usage = gauges.used as f64 / config.device_tokens as f64;
-    page.one("sglang:token_usage", "gauge", "Share of the device in use.", &engine, usage);
-    page.one("sglang:full_token_usage", "gauge", "Share of the device in use.", &engine, usage);
+    page.one("sglang:token_usage", "gauge", "Used share of the device.", &engine, usage);
+    page.one("sglang:full_token_usage", "gauge", "Used share of the device.", &engine, usage);
     prefill(&mut page, &engine, counters);
-    page.head("sglang:queue_time_seconds", "histogram", "Wait in the queue.");
+    page.head("sglang:queue_time_seconds", "histogram", "Queue time.");
     page.counts("sglang:queue_time_seconds", &engine, &counters.queue);
     let bytes = |tokens: u64| (tokens * config.bytes_per_token) as f64;
     let pool = format!("pool=\"kv\",{radix}");
@@ -74,10 +74,10 @@ pub fn page(config: &Config, counters: &Counters, gauges: &Gauges) -> String {
     if config.host_tokens > 0 {
         let backup = counters.host_backup;
         page.one("sglang:hicache_backup_tokens_total", "counter", "Tokens copied to the host.", &pool, backup as f64);
-        page.one("sglang:hicache_backup_bytes_total", "counter", "Their bytes.", radix, bytes(backup));
+        page.one("sglang:hicache_backup_bytes_total", "counter", "Bytes copied to the host.", radix, bytes(backup));
         let load_back = counters.load_back;
-        page.one("sglang:load_back_tokens_total", "counter", "Tokens brought back.", &pool, load_back as f64);
-        page.one("sglang:load_back_bytes_total", "counter", "Their bytes.", radix, bytes(load_back));
+        page.one("sglang:load_back_tokens_total", "counter", "Tokens loaded from the host.", &pool, load_back as f64);
+        page.one("sglang:load_back_bytes_total", "counter", "Bytes loaded from the host.", radix, bytes(load_back));
     }
     if config.storage {
         tier(&mut page, storage, counters);
@@ -85,13 +85,13 @@ pub fn page(config: &Config, counters: &Counters, gauges: &Gauges) -> String {
     page.text
 }
 
-fn requests(page: &mut Page, front: &str, counters: &Counters) {
+fn requests(page: &mut MetricsPage, front: &str, counters: &SimCounters) {
     let labels = |streamed: usize| format!("{front},is_streaming=\"{}\"", streamed == 1);
-    type Count = fn(&crate::engine::sim::counters::Finished) -> u64;
-    let totals: [(&str, &str, Count); 3] = [
-        ("sglang:prompt_tokens_total", "Tokens of prompts.", |kind| kind.prompt),
-        ("sglang:generation_tokens_total", "Tokens of answers.", |kind| kind.generation),
-        ("sglang:num_requests_total", "Requests that ended well.", |kind| kind.requests),
+    type CountOf = fn(&crate::engine::sim::counters::FinishedStats) -> u64;
+    let totals: [(&str, &str, CountOf); 3] = [
+        ("sglang:prompt_tokens_total", "Prompt tokens.", |kind| kind.prompt),
+        ("sglang:generation_tokens_total", "Generated tokens.", |kind| kind.generation),
+        ("sglang:num_requests_total", "Successful requests.", |kind| kind.requests),
     ];
     for (name, help, count) in totals {
         page.head(name, "counter", help);
@@ -99,11 +99,11 @@ fn requests(page: &mut Page, front: &str, counters: &Counters) {
             page.sample(name, &labels(streamed), count(kind) as f64);
         }
     }
-    type Times = fn(&crate::engine::sim::counters::Finished) -> &Buckets;
-    let times: [(&str, &str, Times); 3] = [
+    type HistogramOf = fn(&crate::engine::sim::counters::FinishedStats) -> &PromHistogram;
+    let times: [(&str, &str, HistogramOf); 3] = [
         ("sglang:time_to_first_token_seconds", "Time to the first token.", |kind| &kind.first_token),
         ("sglang:e2e_request_latency_seconds", "Time to the end.", |kind| &kind.whole),
-        ("sglang:inter_token_latency_seconds", "Time between tokens.", |kind| &kind.gaps),
+        ("sglang:inter_token_latency_seconds", "Inter-token latency.", |kind| &kind.gaps),
     ];
     for (name, help, buckets) in times {
         page.head(name, "histogram", help);
@@ -111,20 +111,20 @@ fn requests(page: &mut Page, front: &str, counters: &Counters) {
             page.counts(name, &labels(streamed), buckets(kind));
         }
     }
-    page.one("sglang:num_aborted_requests_total", "counter", "Requests given up.", front, counters.aborted as f64);
-    page.head("sglang:cached_tokens_total", "counter", "Tokens of prompts that were cached, by tier.");
+    page.one("sglang:num_aborted_requests_total", "counter", "Aborted requests.", front, counters.aborted as f64);
+    page.head("sglang:cached_tokens_total", "counter", "Cached prompt tokens by tier.");
     let cached = counters.cached;
     for (source, tokens) in [("device", cached.device), ("host", cached.host), ("storage", cached.storage)] {
-        // As a labelled series of Prometheus' Python client: there from its first event on.
+        // Like a labelled series of the Prometheus Python client, it appears with its first event.
         if tokens > 0 {
             page.sample("sglang:cached_tokens_total", &format!("cache_source=\"{source}\",{front}"), tokens as f64);
         }
     }
 }
 
-fn prefill(page: &mut Page, engine: &str, counters: &Counters) {
+fn prefill(page: &mut MetricsPage, engine: &str, counters: &SimCounters) {
     let prefill = counters.prefill;
-    page.head("sglang:prefill_effective_tokens_total", "counter", "Tokens of prompts, by where they came from.");
+    page.head("sglang:prefill_effective_tokens_total", "counter", "Prompt tokens by source.");
     let modes = [
         ("input", prefill.computed),
         ("device_hit", prefill.device),
@@ -134,7 +134,7 @@ fn prefill(page: &mut Page, engine: &str, counters: &Counters) {
     for (mode, tokens) in modes {
         page.sample("sglang:prefill_effective_tokens_total", &format!("mode=\"{mode}\",{engine}"), tokens as f64);
     }
-    page.head("sglang:realtime_tokens_total", "counter", "Tokens, as they come about.");
+    page.head("sglang:realtime_tokens_total", "counter", "Tokens processed, by mode.");
     let cached = prefill.device + prefill.host + prefill.storage;
     for (mode, tokens) in
         [("prefill_compute", prefill.computed), ("prefill_cache", cached), ("decode", counters.decoded)]
@@ -143,17 +143,17 @@ fn prefill(page: &mut Page, engine: &str, counters: &Counters) {
     }
 }
 
-fn tier(page: &mut Page, labels: &str, counters: &Counters) {
+fn tier(page: &mut MetricsPage, labels: &str, counters: &SimCounters) {
     for (name, help, tokens) in [
-        ("backuped_tokens_total", "Tokens that storage took.", counters.storage_backup),
-        ("hicache_backup_dropped_tokens_total", "Tokens that it did not take.", counters.storage_backup_dropped),
-        ("storage_prefetch_hit_tokens_total", "Tokens that it was found to have.", counters.storage_hit),
-        ("prefetched_tokens_total", "Tokens that came from it.", counters.prefetched),
+        ("backuped_tokens_total", "Tokens written to storage.", counters.storage_backup),
+        ("hicache_backup_dropped_tokens_total", "Tokens not written to storage.", counters.storage_backup_dropped),
+        ("storage_prefetch_hit_tokens_total", "Tokens found in storage.", counters.storage_hit),
+        ("prefetched_tokens_total", "Tokens fetched from storage.", counters.prefetched),
     ] {
         page.one(&format!("sglang:{name}"), "counter", help, labels, tokens as f64);
     }
     let name = "sglang:storage_prefetch_unfulfilled_tokens_total";
-    page.head(name, "counter", "Tokens that it has and that did not come, by reason.");
+    page.head(name, "counter", "Tokens found in storage but not used, by reason.");
     let lost = counters.unfulfilled;
     for (reason, tokens) in [
         ("below_threshold", lost.below_threshold),
@@ -171,17 +171,17 @@ fn tier(page: &mut Page, labels: &str, counters: &Counters) {
         page.sample(name, &format!("reason=\"{reason}\",{labels}"), tokens as f64);
     }
     for (name, help, buckets) in [
-        ("backup_pgs", "Pages of a batch to storage.", &counters.backup_pages),
-        ("backup_bandwidth", "GB/s of a batch to storage.", &counters.backup_bandwidth),
-        ("prefetch_pgs", "Pages of a batch from storage.", &counters.prefetch_pages),
-        ("prefetch_bandwidth", "GB/s of a batch from storage.", &counters.prefetch_bandwidth),
+        ("backup_pgs", "Pages per batch written to storage.", &counters.backup_pages),
+        ("backup_bandwidth", "Bandwidth of a batch written to storage, GB/s.", &counters.backup_bandwidth),
+        ("prefetch_pgs", "Pages per batch read from storage.", &counters.prefetch_pages),
+        ("prefetch_bandwidth", "Bandwidth of a batch read from storage, GB/s.", &counters.prefetch_bandwidth),
     ] {
         page.head(&format!("sglang:{name}"), "histogram", help);
         page.counts(&format!("sglang:{name}"), labels, buckets);
     }
 }
 
-/// A label's value.
+/// Escapes a label value.
 fn escaped(text: &str) -> String {
     text.replace('\\', "\\\\").replace('"', "\\\"").replace('\n', "\\n")
 }
@@ -192,13 +192,13 @@ mod tests {
     use crate::engine::http::Samples;
 
     #[test]
-    fn the_page_can_be_read_and_says_that_nothing_here_is_real() {
-        let mut counters = Counters::default();
+    fn page_parses_and_identifies_the_simulator() {
+        let mut counters = SimCounters::default();
         counters.finished[1].requests = 3;
         counters.finished[1].gaps.record_times(0.01, 7);
         counters.cached.storage = 64;
         let config = Config { model: "a \"model\"".to_owned(), storage: true, host_tokens: 100, ..Config::small() };
-        let text = page(&config, &counters, &Gauges::default());
+        let text = page(&config, &counters, &SimGauges::default());
         let samples = Samples::parse(&text);
         assert_eq!(samples.sum("mcctl_sim_info"), Some(1.0));
         assert_eq!(samples.sum_where("sglang:num_requests_total", "model_name", "a \"model\""), Some(3.0));

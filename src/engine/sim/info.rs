@@ -1,14 +1,14 @@
-//! What the endpoint says of itself.
+//! Documents that describe the simulated endpoint.
 
 use serde_json::{Value, json};
 
 use crate::engine::sim::VERSION;
 use crate::engine::sim::config::Config;
-use crate::engine::sim::counters::Counters;
-use crate::engine::sim::scheduler::Gauges;
+use crate::engine::sim::counters::SimCounters;
+use crate::engine::sim::scheduler::SimGauges;
 use crate::engine::sim::token::VOCABULARY;
 
-/// The names of the settings of storage, where there is some.
+/// Returns name and settings of the storage backend, or nulls.
 fn storage(config: &Config) -> (Value, Value) {
     match config.storage {
         true => (json!("mooncake"), json!({"prefetch_threshold": config.prefetch_threshold}).to_string().into()),
@@ -17,7 +17,7 @@ fn storage(config: &Config) -> (Value, Value) {
 }
 
 /// `/server_info`.
-pub fn server(config: &Config, gauges: &Gauges, counters: &Counters, uptime_s: f64) -> Value {
+pub fn server(config: &Config, gauges: &SimGauges, counters: &SimCounters, uptime_s: f64) -> Value {
     let (backend, extra) = storage(config);
     let decode = counters.finished.iter().map(|kind| kind.generation).sum::<u64>();
     let mut all = json!({

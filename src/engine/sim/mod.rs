@@ -1,11 +1,13 @@
-//! A simulator of a SGLang endpoint with HiCache, for laptops and CI: no model, no GPU, and the cache of the real one.
+//! Simulator of an SGLang endpoint with HiCache, for laptops and CI. It has no model and no GPU, but caches like the
+//! real server.
 //!
-//! What is real: the radix tree over device and host (the one of [`crate::engine::plan::hicache`], which records of a real SGLang hold
-//! to it), the page-exact rule, the queue, and storage, which is any Mooncake store, through the real client. What is not: tokens are a
-//! stated rule over bytes, answers come from the prompt's hash, and time is a stated cost model. It says so in everything that it
-//! answers.
+//! The following is real: the radix tree over device and host, the page-granular matching, the queue, and storage.
+//! The tree is that of [`crate::engine::plan::hicache`], which is tested against recordings of a real SGLang. Storage
+//! is any Mooncake store, accessed with the real client. The following is simulated: tokens follow a simple rule over
+//! bytes, answers derive from a hash of the prompt, and time follows a cost model. Every response identifies the
+//! simulator.
 //!
-//! [`scheduler`] is a state machine without clock and socket; `server` and `storage` are its shell.
+//! [`scheduler`] is a state machine without clock or socket. `server` and `storage` connect it to them.
 
 mod answer;
 mod ask;
@@ -19,11 +21,11 @@ mod server;
 pub mod storage;
 pub mod token;
 
-pub use config::{Config, Cost, Refused};
-pub use server::{Running, Simulator, start};
+pub use config::{AdmissionError, Config, Cost};
+pub use server::{RunningSimulator, Simulator, start};
 pub use storage::Storage;
 
-/// The header that every answer has, with the value `1`.
+/// Header of every response, with the value `1`.
 pub const HEADER: &str = "x-mcctl-simulator";
-/// What it calls itself: `version` of `/server_info`, `system_fingerprint` of OpenAI's answers.
+/// Version string: `version` of `/server_info`, and `system_fingerprint` of OpenAI responses.
 pub const VERSION: &str = concat!("mcctl-sim ", env!("CARGO_PKG_VERSION"), " (a simulator: no model ran)");

@@ -1,15 +1,15 @@
-//! Pages: what a page of tokens is called, and what it is called in the store.
+//! Page ids, and the keys and content of their objects in the store.
 
 use md5::{Digest, Md5};
 
 use crate::engine::base::ObjectKey;
 
-/// What every key begins with.
+/// Prefix of every key.
 const PREFIX: &str = "mcctl-sim-";
-/// Every key of ours and no other.
+/// Regular expression that matches exactly the keys of simulators.
 pub const EVERY_KEY: &str = "^mcctl-sim-[0-9a-f]{16}-[kv]$";
 
-/// SplitMix64's last step: every bit of the result hangs on every bit of `n`.
+/// SplitMix64 finalizer: every bit of the result depends on every bit of `n`.
 pub fn mixed(n: u64) -> u64 {
     let mut z = n.wrapping_add(0x9e37_79b9_7f4a_7c15);
     z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -17,24 +17,24 @@ pub fn mixed(n: u64) -> u64 {
     z ^ (z >> 31)
 }
 
-/// Names pages one after the other, each by all tokens up to its end. The same on every machine and in every release: it is what two
-/// simulators share a store by.
+/// Computes page ids in sequence. Each id depends on all tokens up to the end of its page. It is the same on every
+/// machine and in every release, because simulators share a store by it.
 #[derive(Clone, Debug)]
-pub struct Namer {
+pub struct PageNamer {
     before: [u8; 16],
 }
 
-impl Namer {
-    /// For pages of `page` tokens of `bytes` each, of the model `model`: others have other names.
-    pub fn new(model: &str, page: u64, bytes: u64) -> Namer {
+impl PageNamer {
+    /// Creates a namer for pages of `page` tokens of `bytes` each, of `model`. Other parameters give other ids.
+    pub fn new(model: &str, page: u64, bytes: u64) -> PageNamer {
         let mut hash = Md5::new();
         hash.update(page.to_le_bytes());
         hash.update(bytes.to_le_bytes());
         hash.update(model.as_bytes());
-        Namer { before: hash.finalize().into() }
+        PageNamer { before: hash.finalize().into() }
     }
 
-    /// The name of the page that follows those before.
+    /// Returns the id of the next page.
     pub fn next(&mut self, tokens: &[u32]) -> u64 {
         let mut hash = Md5::new();
         hash.update(self.before);
@@ -47,12 +47,13 @@ impl Namer {
     }
 }
 
-/// The two objects of a page, as SGLang stores keys and values of attention.
+/// Returns the keys of the two objects of a page: attention keys and values, as in SGLang.
 pub fn keys(page: u64) -> [ObjectKey; 2] {
     ["k", "v"].map(|half| ObjectKey::from(format!("{PREFIX}{page:016x}-{half}").as_str()))
 }
 
-/// The bytes of an object: half 0 or 1 of a page. Every eight of them are another number, so that none is mistaken for another.
+/// Fills `bytes` with the content of object `half` (0 or 1) of a page. Every eight bytes differ, so that mixed-up
+/// objects are detected.
 pub fn fill(page: u64, half: usize, bytes: &mut [u8]) {
     let mut state = mixed(page ^ half as u64);
     for word in bytes.chunks_mut(8) {
@@ -66,9 +67,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_page_is_named_by_everything_before_it_and_never_otherwise() {
+    fn page_id_depends_on_all_previous_tokens() {
         let names = |model: &str, pages: &[[u32; 2]]| -> Vec<u64> {
-            let mut namer = Namer::new(model, 2, 64);
+            let mut namer = PageNamer::new(model, 2, 64);
             pages.iter().map(|page| namer.next(page)).collect()
         };
         let one = names("a", &[[1, 2], [3, 4]]);

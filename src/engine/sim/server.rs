@@ -1,4 +1,4 @@
-//! The shell: HTTP routes around the [`Scheduler`], a task that lets its time go on, and tasks that carry out what it asks of storage.
+//! HTTP routes around the [`Scheduler`], a task that advances its time, and tasks for its storage operations.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -14,48 +14,50 @@ use tokio::task::JoinHandle;
 
 use crate::engine::base::HostPort;
 use crate::engine::env::Env;
-use crate::engine::http::{self, BindError, Body, Handler, Limits, Method, Request, Response, StatusCode, answer};
-use crate::engine::sim::answer::{self, Clock, Frames};
-use crate::engine::sim::ask::{self, Route, Wanted};
-use crate::engine::sim::config::{Config, Refused};
-use crate::engine::sim::scheduler::{Admission, Effect, End, Prepared, Scheduler};
+use crate::engine::http::{
+    self, BindError, Handler, HttpLimits, HttpRequest, Method, Response, ResponseBody, StatusCode, answer,
+};
+use crate::engine::sim::answer::{self, AnswerFrames, WallClock};
+use crate::engine::sim::ask::{self, ApiRoute, ParsedRequest};
+use crate::engine::sim::config::{AdmissionError, Config};
+use crate::engine::sim::scheduler::{Admission, FinishReason, HashedRequest, Scheduler, SchedulerEffect};
 use crate::engine::sim::storage::Storage;
 use crate::engine::sim::{HEADER, exposition, info};
 
-/// A request of a million ids is some 8 MB of JSON.
-const LIMITS: Limits = Limits {
+/// HTTP limits. A request of a million ids is about 8 MB of JSON.
+const LIMITS: HttpLimits = HttpLimits {
     connections_max: 16_384,
     header_bytes_max: 64 << 10,
     body_bytes_max: 32 << 20,
     bodies_bytes_max: 256 << 20,
     header: Duration::from_secs(300),
     body: Duration::from_secs(60),
-    // An answer that is not streamed begins when it is whole.
+    // The head of a response that is not streamed is sent when the answer is complete.
     answer: Duration::from_secs(6 * 3600),
     stall: Duration::from_secs(60),
     least_rate: 0,
     drain: Duration::from_secs(1),
 };
-/// Pages that wait to be written to storage; further ones are not.
+/// Maximum number of pages queued for writing to storage. Further pages are dropped.
 const WRITE_PAGES_MAX: u64 = 1 << 16;
-/// How often a flush looks whether the engine is idle.
+/// Interval at which a waiting flush checks whether the engine is idle.
 const FLUSH_POLL: Duration = Duration::from_millis(20);
-/// The longest that a flush waits.
+/// Maximum wait of a flush.
 const FLUSH_MAX: Duration = Duration::from_secs(600);
 
-/// A simulator that runs. Dropping it stops it.
-pub struct Running {
-    http: http::Running,
+/// A running simulator. Dropping it stops it.
+pub struct RunningSimulator {
+    http: http::HttpServer,
     tasks: Vec<JoinHandle<()>>,
 }
 
-impl Running {
-    /// Where it listens.
+impl RunningSimulator {
+    /// Returns the listen address.
     pub fn at(&self) -> &HostPort {
         self.http.at()
     }
 
-    /// Stop: streams under way are cut off soon.
+    /// Stops the simulator. Open streams are cut off.
     pub async fn stop(self) {
         for task in &self.tasks {
             task.abort();
@@ -64,56 +66,56 @@ impl Running {
     }
 }
 
-/// A simulated endpoint.
+/// HTTP handler of the simulated endpoint.
 pub struct Simulator<E: Env> {
-    inner: Arc<Inner<E>>,
+    inner: Arc<SimShared<E>>,
 }
 
-struct Inner<E: Env> {
+struct SimShared<E: Env> {
     env: E,
     config: Config,
     model: Arc<str>,
-    clock: Clock,
+    clock: WallClock,
     storage: Option<Storage<E>>,
-    state: Mutex<State>,
-    /// Something happens sooner than was thought.
+    state: Mutex<SimState>,
+    /// Wakes the timer task when an event is due earlier than expected.
     sooner: Notify,
     writes: mpsc::UnboundedSender<Vec<u64>>,
-    /// Pages in `writes`.
+    /// Number of pages in `writes`.
     writing: AtomicU64,
 }
 
-struct State {
+struct SimState {
     scheduler: Scheduler,
-    listeners: HashMap<u64, mpsc::UnboundedSender<Event>>,
+    listeners: HashMap<u64, mpsc::UnboundedSender<RequestEvent>>,
     names: HashMap<u64, String>,
 }
 
-/// What the listener of a request hears.
-enum Event {
+/// An event for the connection of a request.
+enum RequestEvent {
     First(crate::engine::base::Mono, Admission),
     Token(crate::engine::base::Mono),
-    Ended(crate::engine::base::Mono, End),
+    Finished(crate::engine::base::Mono, FinishReason),
 }
 
-/// Start a simulator of `config` at `at`, with `storage` if the configuration says that there is some.
+/// Starts a simulator with `config` at `at`. `config.storage` is set according to `storage`.
 ///
 /// # Errors
-/// The port cannot be taken.
+/// The address cannot be bound.
 pub async fn start<E: Env>(
     env: E,
     at: &HostPort,
     config: Config,
     storage: Option<Storage<E>>,
-) -> Result<Running, BindError> {
+) -> Result<RunningSimulator, BindError> {
     let config = Config { storage: storage.is_some(), ..config };
     let (writes, written) = mpsc::unbounded_channel();
-    let clock = Clock { unix: env.unix().0 as f64 / 1e3, mono: env.now() };
-    let inner = Arc::new(Inner {
+    let clock = WallClock { unix: env.unix().0 as f64 / 1e3, mono: env.now() };
+    let inner = Arc::new(SimShared {
         model: config.model.as_str().into(),
         clock,
         storage,
-        state: Mutex::new(State {
+        state: Mutex::new(SimState {
             scheduler: Scheduler::new(config.clone()),
             listeners: HashMap::new(),
             names: HashMap::new(),
@@ -126,11 +128,11 @@ pub async fn start<E: Env>(
     });
     let http = http::start(env, at, LIMITS, Arc::new(Simulator { inner: inner.clone() })).await?;
     let tasks = vec![tokio::spawn(drive(inner.clone())), tokio::spawn(write_back(inner, written))];
-    Ok(Running { http, tasks })
+    Ok(RunningSimulator { http, tasks })
 }
 
-/// Let the scheduler's time go on.
-async fn drive<E: Env>(inner: Arc<Inner<E>>) {
+/// Advances the scheduler's time.
+async fn drive<E: Env>(inner: Arc<SimShared<E>>) {
     loop {
         let now = inner.env.now();
         let wake = inner.with(|scheduler| {
@@ -147,8 +149,8 @@ async fn drive<E: Env>(inner: Arc<Inner<E>>) {
     }
 }
 
-/// Write to storage what the scheduler has copied to the host, one batch after the other.
-async fn write_back<E: Env>(inner: Arc<Inner<E>>, mut writes: mpsc::UnboundedReceiver<Vec<u64>>) {
+/// Writes pages that were copied to the host to storage, one batch after the other.
+async fn write_back<E: Env>(inner: Arc<SimShared<E>>, mut writes: mpsc::UnboundedReceiver<Vec<u64>>) {
     let Some(storage) = &inner.storage else { return };
     while let Some(pages) = writes.recv().await {
         let moved = storage.write(&pages).await;
@@ -159,12 +161,12 @@ async fn write_back<E: Env>(inner: Arc<Inner<E>>, mut writes: mpsc::UnboundedRec
     }
 }
 
-impl<E: Env> Inner<E> {
-    fn state(&self) -> MutexGuard<'_, State> {
+impl<E: Env> SimShared<E> {
+    fn state(&self) -> MutexGuard<'_, SimState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Do `work` with the scheduler, then what it asks for.
+    /// Calls `work` with the scheduler, then executes its effects.
     fn with<T>(self: &Arc<Self>, work: impl FnOnce(&mut Scheduler) -> T) -> T {
         let mut state = self.state();
         let done = work(&mut state.scheduler);
@@ -172,29 +174,29 @@ impl<E: Env> Inner<E> {
         done
     }
 
-    fn carry_out(self: &Arc<Self>, state: &mut State) {
+    fn carry_out(self: &Arc<Self>, state: &mut SimState) {
         for effect in state.scheduler.effects() {
             match effect {
-                Effect::First { id, at, admission } => tell(state, id, Event::First(at, admission)),
-                Effect::Token { id, at } => tell(state, id, Event::Token(at)),
-                Effect::Ended { id, at, end } => {
-                    tell(state, id, Event::Ended(at, end));
+                SchedulerEffect::First { id, at, admission } => notify(state, id, RequestEvent::First(at, admission)),
+                SchedulerEffect::Token { id, at } => notify(state, id, RequestEvent::Token(at)),
+                SchedulerEffect::Finished { id, at, end } => {
+                    notify(state, id, RequestEvent::Finished(at, end));
                     state.listeners.remove(&id);
                     state.names.remove(&id);
                 }
-                Effect::Look { id, pages } => self.storage_task(move |inner, storage| async move {
-                    let hit = storage.look(&pages).await;
+                SchedulerEffect::Lookup { id, pages } => self.storage_task(move |inner, storage| async move {
+                    let hit = storage.lookup(&pages).await;
                     let now = inner.env.now();
-                    inner.with(|scheduler| scheduler.looked(now, id, hit));
+                    inner.with(|scheduler| scheduler.lookup_done(now, id, hit));
                     inner.sooner.notify_one();
                 }),
-                Effect::Read { id, pages } => self.storage_task(move |inner, storage| async move {
+                SchedulerEffect::Read { id, pages } => self.storage_task(move |inner, storage| async move {
                     let moved = storage.read(&pages).await;
                     let now = inner.env.now();
                     inner.with(|scheduler| scheduler.read(now, id, moved.pages, moved.took));
                     inner.sooner.notify_one();
                 }),
-                Effect::Write { pages } => {
+                SchedulerEffect::Write { pages } => {
                     let count = pages.len() as u64;
                     let is_full = self.writing.load(Ordering::Relaxed) + count > WRITE_PAGES_MAX;
                     if is_full || self.writes.send(pages).is_err() {
@@ -207,33 +209,33 @@ impl<E: Env> Inner<E> {
         }
     }
 
-    /// Run `work` with storage, in a task of its own. There are as many as there are requests that wait.
+    /// Runs `work` with storage in a task of its own. There is at most one task per waiting request.
     fn storage_task<F: Future<Output = ()> + Send + 'static>(
         self: &Arc<Self>,
-        work: impl FnOnce(Arc<Inner<E>>, Storage<E>) -> F,
+        work: impl FnOnce(Arc<SimShared<E>>, Storage<E>) -> F,
     ) {
-        // Without storage the scheduler asks nothing of it.
+        // Without storage the scheduler requests none of these operations.
         if let Some(storage) = self.storage.clone() {
             tokio::spawn(work(self.clone(), storage));
         }
     }
 }
 
-fn tell(state: &State, id: u64, event: Event) {
+fn notify(state: &SimState, id: u64, event: RequestEvent) {
     if let Some(listener) = state.listeners.get(&id) {
-        // Who does not listen any more has said so, or is about to.
+        // The receiver is gone if the client disconnected; its request is about to be aborted.
         let _ = listener.send(event);
     }
 }
 
-/// A request that somebody waits for; when nobody does any more, it gives its place up.
-struct Ticket<E: Env> {
-    inner: Arc<Inner<E>>,
+/// A request with a connected client. Dropping it aborts the request.
+struct PendingRequest<E: Env> {
+    inner: Arc<SimShared<E>>,
     id: u64,
-    heard: mpsc::UnboundedReceiver<Event>,
+    events: mpsc::UnboundedReceiver<RequestEvent>,
 }
 
-impl<E: Env> Drop for Ticket<E> {
+impl<E: Env> Drop for PendingRequest<E> {
     fn drop(&mut self) {
         let now = self.inner.env.now();
         let mut state = self.inner.state();
@@ -247,7 +249,7 @@ impl<E: Env> Drop for Ticket<E> {
 }
 
 impl<E: Env> Handler for Simulator<E> {
-    async fn handle(&self, request: Request) -> Response {
+    async fn handle(&self, request: HttpRequest) -> Response {
         let mut response = self.route(request).await;
         response.headers_mut().insert(HeaderName::from_static(HEADER), HeaderValue::from_static("1"));
         response
@@ -255,14 +257,14 @@ impl<E: Env> Handler for Simulator<E> {
 }
 
 impl<E: Env> Simulator<E> {
-    async fn route(&self, request: Request) -> Response {
+    async fn route(&self, request: HttpRequest) -> Response {
         let inner = &self.inner;
         let path = request.path().trim_end_matches('/').to_owned();
         let (get, post) = (request.method == Method::GET, request.method == Method::POST);
         match (path.as_str(), get, post) {
-            ("/generate", _, true) => self.ask(Route::Generate, &request).await,
-            ("/v1/completions", _, true) => self.ask(Route::Completions, &request).await,
-            ("/v1/chat/completions", _, true) => self.ask(Route::Chat, &request).await,
+            ("/generate", _, true) => self.ask(ApiRoute::Generate, &request).await,
+            ("/v1/completions", _, true) => self.ask(ApiRoute::Completions, &request).await,
+            ("/v1/chat/completions", _, true) => self.ask(ApiRoute::Chat, &request).await,
             ("/health" | "/health_generate" | "/ready", true, _) => answer(StatusCode::OK, "", ""),
             ("/v1/models", true, _) => {
                 json_answer(StatusCode::OK, &info::models(&inner.config, inner.clock.unix as u64))
@@ -293,26 +295,26 @@ impl<E: Env> Simulator<E> {
         }
     }
 
-    async fn ask(&self, route: Route, request: &Request) -> Response {
+    async fn ask(&self, route: ApiRoute, request: &HttpRequest) -> Response {
         let refuse = |status: StatusCode, says: &str| json_answer(status, &answer::error(route, status.as_u16(), says));
-        let Wanted { ask, id: name, usage, details } = match ask::read(route, &request.body) {
+        let ParsedRequest { ask, id: name, usage, details } = match ask::read(route, &request.body) {
             Ok(wanted) => wanted,
-            Err(says) => return refuse(StatusCode::BAD_REQUEST, &says),
+            Err(error) => return refuse(StatusCode::BAD_REQUEST, &error.to_string()),
         };
         let inner = &self.inner;
         let (stream, prompt) = (ask.stream, ask.prompt.len() as u64);
         let name = name.unwrap_or_else(|| format!("{:016x}{:016x}", inner.env.rng(), inner.env.rng()));
-        let prepared = match Prepared::new(ask, &inner.config) {
+        let prepared = match HashedRequest::new(ask, &inner.config) {
             Ok(prepared) => prepared,
             Err(refused) => return refuse(StatusCode::BAD_REQUEST, &refused.to_string()),
         };
         let now = inner.env.now();
-        let (tell, heard) = mpsc::unbounded_channel();
+        let (sender, events) = mpsc::unbounded_channel();
         let arrived = {
             let mut state = inner.state();
             let arrived = state.scheduler.arrive(now, prepared);
             if let Ok(id) = arrived {
-                state.listeners.insert(id, tell);
+                state.listeners.insert(id, sender);
                 state.names.insert(id, name.clone());
             }
             inner.carry_out(&mut state);
@@ -320,15 +322,17 @@ impl<E: Env> Simulator<E> {
         };
         let id = match arrived {
             Ok(id) => id,
-            Err(refused @ Refused::QueueFull) => return refuse(StatusCode::SERVICE_UNAVAILABLE, &refused.to_string()),
+            Err(refused @ AdmissionError::QueueFull) => {
+                return refuse(StatusCode::SERVICE_UNAVAILABLE, &refused.to_string());
+            }
             Err(refused) => return refuse(StatusCode::BAD_REQUEST, &refused.to_string()),
         };
         inner.sooner.notify_one();
-        let mut frames = Frames::new(route, name, inner.model.clone(), inner.clock);
+        let mut frames = AnswerFrames::new(route, name, inner.model.clone(), inner.clock);
         frames.incremental = inner.config.incremental;
         frames.storage = inner.config.storage;
         (frames.usage, frames.details, frames.prompt, frames.arrived) = (usage, details, prompt, now);
-        let ticket = Ticket { inner: inner.clone(), id, heard };
+        let ticket = PendingRequest { inner: inner.clone(), id, events };
         match stream {
             true => streamed(frames, ticket),
             false => whole(frames, ticket).await,
@@ -339,7 +343,7 @@ impl<E: Env> Simulator<E> {
         let inner = &self.inner;
         let timeout = timeout.map_or(Ok(0.0), str::parse::<f64>).ok().filter(|seconds| *seconds >= 0.0);
         let Some(timeout) = timeout else {
-            return json_answer(StatusCode::BAD_REQUEST, &json!({"detail": "timeout is a number of seconds"}));
+            return json_answer(StatusCode::BAD_REQUEST, &json!({"detail": "timeout must be a number of seconds"}));
         };
         let until = inner.env.now() + Duration::try_from_secs_f64(timeout).unwrap_or(FLUSH_MAX).min(FLUSH_MAX);
         loop {
@@ -348,7 +352,7 @@ impl<E: Env> Simulator<E> {
                 return answer(
                     StatusCode::OK,
                     TEXT,
-                    "Cache flushed. (A simulator's: device and host; storage is as it was.)\n",
+                    "Cache flushed. (Simulator: device and host only; storage is unchanged.)\n",
                 );
             }
             if now >= until {
@@ -361,14 +365,14 @@ impl<E: Env> Simulator<E> {
 
     async fn clear(&self) -> Response {
         let Some(storage) = &self.inner.storage else {
-            return answer(StatusCode::BAD_REQUEST, TEXT, "There is no storage backend.\n");
+            return answer(StatusCode::BAD_REQUEST, TEXT, "no storage backend is configured\n");
         };
         match storage.clear().await {
             Ok(gone) => {
                 let says = format!("Hierarchical cache storage backend cleared. ({gone} objects; leased ones stay.)\n");
                 answer(StatusCode::OK, TEXT, says)
             }
-            Err(error) => answer(StatusCode::BAD_REQUEST, TEXT, format!("Storage could not be cleared: {error}\n")),
+            Err(error) => answer(StatusCode::BAD_REQUEST, TEXT, format!("cannot clear storage: {error}\n")),
         }
     }
 
@@ -379,14 +383,14 @@ impl<E: Env> Simulator<E> {
         if !all && begins.is_none() {
             return json_answer(
                 StatusCode::BAD_REQUEST,
-                &json!({"error": {"message": "rid or abort_all is to be given"}}),
+                &json!({"error": {"message": "rid or abort_all is required"}}),
             );
         }
         let now = self.inner.env.now();
         let mut state = self.inner.state();
         for id in state.scheduler.ids() {
-            let is_meant = all || state.names.get(&id).zip(begins).is_some_and(|(name, rid)| name.starts_with(rid));
-            if is_meant {
+            let matches = all || state.names.get(&id).zip(begins).is_some_and(|(name, rid)| name.starts_with(rid));
+            if matches {
                 state.scheduler.abort(now, id);
             }
         }
@@ -397,43 +401,43 @@ impl<E: Env> Simulator<E> {
     }
 }
 
-/// An answer of frames, each sent when its token is there.
-fn streamed<E: Env>(mut frames: Frames, mut ticket: Ticket<E>) -> Response {
+/// Builds a streamed response, with a frame per token.
+fn streamed<E: Env>(mut frames: AnswerFrames, mut ticket: PendingRequest<E>) -> Response {
     let mut over = false;
     let pieces = move |cx: &mut Context<'_>| {
         while !over {
-            let bytes = match ready!(ticket.heard.poll_recv(cx)) {
+            let bytes = match ready!(ticket.events.poll_recv(cx)) {
                 None => break,
-                Some(Event::First(at, admission)) => frames.first(admission, at),
-                Some(Event::Token(at)) => frames.next(at),
-                Some(Event::Ended(at, end)) => {
+                Some(RequestEvent::First(at, admission)) => frames.first(admission, at),
+                Some(RequestEvent::Token(at)) => frames.next(at),
+                Some(RequestEvent::Finished(at, end)) => {
                     over = true;
                     frames.end(end, at)
                 }
             };
-            // The last token of `/generate` is told with the end.
+            // The last token of `/generate` is sent with the end.
             if !bytes.is_empty() {
                 return Poll::Ready(Some(bytes));
             }
         }
         Poll::Ready(None)
     };
-    let mut response = Response::new(Body::Streamed(Box::new(pieces)));
+    let mut response = Response::new(ResponseBody::Streamed(Box::new(pieces)));
     let kind = HeaderValue::from_static("text/event-stream; charset=utf-8");
     response.headers_mut().insert(CONTENT_TYPE, kind);
     response
 }
 
-/// An answer in one piece.
-async fn whole<E: Env>(mut frames: Frames, mut ticket: Ticket<E>) -> Response {
-    while let Some(event) = ticket.heard.recv().await {
+/// Builds a response that is not streamed.
+async fn whole<E: Env>(mut frames: AnswerFrames, mut ticket: PendingRequest<E>) -> Response {
+    while let Some(event) = ticket.events.recv().await {
         match event {
-            Event::First(_, admission) => frames.count(Some(admission)),
-            Event::Token(_) => frames.count(None),
-            Event::Ended(at, end) => return json_answer(StatusCode::OK, &frames.whole(end, at)),
+            RequestEvent::First(_, admission) => frames.count(Some(admission)),
+            RequestEvent::Token(_) => frames.count(None),
+            RequestEvent::Finished(at, end) => return json_answer(StatusCode::OK, &frames.whole(end, at)),
         }
     }
-    json_answer(StatusCode::SERVICE_UNAVAILABLE, &json!({"error": {"message": "the simulator stops"}}))
+    json_answer(StatusCode::SERVICE_UNAVAILABLE, &json!({"error": {"message": "the simulator is shutting down"}}))
 }
 
 const TEXT: &str = "text/plain; charset=utf-8";

@@ -1,5 +1,5 @@
-//! The third tier: pages in a Mooncake store, each as two objects, with bytes that are made from the page's name and compared when they
-//! come back.
+//! The third tier: pages in a Mooncake store, two objects each. Their bytes derive from the page id and are verified
+//! when they are read.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -11,12 +11,12 @@ use crate::engine::store::{StoreClient, StoreError};
 use crate::engine::sys::memory::{Memory, Slice};
 use crate::engine::wire::types::ReplicateConfig;
 
-/// Pages that one question is about.
+/// Maximum pages per lookup.
 const LOOK_PAGES: usize = 512;
-/// Bytes of one batch, if a page has no more.
+/// Bytes per batch, unless a single page is larger.
 const BATCH_BYTES: usize = 8 << 20;
 
-/// A store, and how large its objects are.
+/// A store client and the size of its objects.
 #[derive(Clone)]
 pub struct Storage<E: Env> {
     env: E,
@@ -26,17 +26,16 @@ pub struct Storage<E: Env> {
     page_size: u64,
 }
 
-/// What a batch came to.
+/// The result of a batch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Moved {
-    /// Pages that are where they were to be: of a read, the first ones.
+pub struct BatchResult {
+    /// Pages transferred successfully. For a read, the leading ones.
     pub pages: usize,
-    /// How long it took.
     pub took: Duration,
 }
 
 impl<E: Env> Storage<E> {
-    /// The store of `client`, for what `config` says.
+    /// Creates the storage of `config`, using `client`.
     pub fn new(env: E, client: StoreClient<E>, config: &crate::engine::sim::Config) -> Storage<E> {
         Storage {
             env,
@@ -47,15 +46,15 @@ impl<E: Env> Storage<E> {
         }
     }
 
-    /// How many of `pages`, from the first on, are there. Those get a read lease.
-    pub(super) async fn look(&self, pages: &[u64]) -> usize {
+    /// Returns how many of `pages`, counted from the first, exist. They get a read lease.
+    pub(super) async fn lookup(&self, pages: &[u64]) -> usize {
         let mut there = 0;
         for some in pages.chunks(LOOK_PAGES) {
             let keys: Vec<ObjectKey> = some.iter().flat_map(|page| page::keys(*page)).collect();
             let answers = match self.client.batch_exists(&keys).await {
                 Ok(answers) => answers,
                 Err(error) => {
-                    tracing::warn!(%error, "storage does not say what it has");
+                    tracing::warn!(%error, "storage lookup failed");
                     return there;
                 }
             };
@@ -69,8 +68,8 @@ impl<E: Env> Storage<E> {
         there
     }
 
-    /// Read `pages` and compare them.
-    pub(super) async fn read(&self, pages: &[u64]) -> Moved {
+    /// Reads `pages` and verifies them.
+    pub(super) async fn read(&self, pages: &[u64]) -> BatchResult {
         let began = self.env.now();
         let mut came = 0;
         for some in pages.chunks(self.batch_pages()) {
@@ -82,12 +81,12 @@ impl<E: Env> Storage<E> {
             let got = match self.client.batch_get_into(&objects).await {
                 Ok(got) => got,
                 Err(error) => {
-                    tracing::warn!(%error, "storage does not give its pages");
+                    tracing::warn!(%error, "storage read failed");
                     break;
                 }
             };
             if let Some(error) = got.iter().find_map(|one| one.as_ref().err()) {
-                tracing::debug!(%error, "a page did not come from storage");
+                tracing::debug!(%error, "a page was not read from storage");
             }
             let (mine, length) = (some.to_vec(), self.object_bytes);
             let right = tokio::task::spawn_blocking(move || right(&mine, &objects, &got, length)).await.unwrap_or(0);
@@ -100,11 +99,11 @@ impl<E: Env> Storage<E> {
             let least = Duration::try_from_secs_f64((came as u64 * self.page_size) as f64 / self.tokens_per_s);
             self.env.sleep(least.unwrap_or_default().saturating_sub(self.env.now().since(began))).await;
         }
-        Moved { pages: came, took: self.env.now().since(began) }
+        BatchResult { pages: came, took: self.env.now().since(began) }
     }
 
-    /// Write `pages`. A page that is there already counts as written.
-    pub(super) async fn write(&self, pages: &[u64]) -> Moved {
+    /// Writes `pages`. A page that exists counts as written.
+    pub(super) async fn write(&self, pages: &[u64]) -> BatchResult {
         let began = self.env.now();
         let mut taken = 0;
         for some in pages.chunks(self.batch_pages()) {
@@ -122,19 +121,19 @@ impl<E: Env> Storage<E> {
                 Ok(put) => {
                     taken += put.chunks_exact(2).filter(|pair| pair.iter().all(Result::is_ok)).count();
                     if let Some(error) = put.iter().find_map(|one| one.as_ref().err()) {
-                        tracing::debug!(%error, "storage does not take a page");
+                        tracing::debug!(%error, "a page was not written to storage");
                     }
                 }
-                Err(error) => tracing::warn!(%error, "storage does not take pages"),
+                Err(error) => tracing::warn!(%error, "storage write failed"),
             }
         }
-        Moved { pages: taken, took: self.env.now().since(began) }
+        BatchResult { pages: taken, took: self.env.now().since(began) }
     }
 
-    /// Forget all pages of simulators, but for those that somebody has a lease on. How many objects went.
+    /// Removes all pages of simulators, except leased ones. Returns the number of removed objects.
     ///
     /// # Errors
-    /// The master does not answer, or refuses.
+    /// The master does not respond, or refuses.
     pub(super) async fn clear(&self) -> Result<i64, StoreError> {
         self.client.remove_by_regex(page::EVERY_KEY, false).await
     }
@@ -144,13 +143,15 @@ impl<E: Env> Storage<E> {
     }
 }
 
-/// The objects of `pages`, one after the other in `memory`.
+/// Returns the objects of `pages`, laid out in sequence in `memory`.
 fn objects(pages: &[u64], memory: Arc<Memory>, length: usize) -> Vec<(ObjectKey, Slice)> {
     let keys = pages.iter().flat_map(|page| page::keys(*page));
-    keys.enumerate().map(|(at, key)| (key, memory.slice(at * length, length).expect("it was made for them"))).collect()
+    keys.enumerate()
+        .map(|(at, key)| (key, memory.slice(at * length, length).expect("memory is sized for all objects")))
+        .collect()
 }
 
-/// How many pages, from the first on, came and are what was once written.
+/// Returns how many pages, counted from the first, were read and have the expected bytes.
 fn right(pages: &[u64], objects: &[(ObjectKey, Slice)], got: &[Result<usize, StoreError>], length: usize) -> usize {
     let mut expected = vec![0; length];
     let mut is_right = |at: usize, page: u64| {
@@ -160,7 +161,7 @@ fn right(pages: &[u64], objects: &[(ObjectKey, Slice)], got: &[Result<usize, Sto
             page::fill(page, half, &mut expected);
             let same = came && slice.to_vec() == expected;
             if came && !same {
-                tracing::warn!(%key, "storage gave other bytes than were written");
+                tracing::warn!(%key, "storage returned other bytes than were written");
             }
             same
         })

@@ -1,24 +1,24 @@
-//! The rule that stands in for a tokenizer, stated so that anybody can count: a token is up to five bytes, and white space begins a
-//! new one. Some four bytes of English a token.
+//! A simple rule instead of a tokenizer: a token is up to five bytes, and white space starts a new one. English text
+//! has about four bytes per token.
 //!
-//! An answer's token is a blank and two syllables, which the rule reads back as the very same token: an answer that comes back in the
-//! next prompt is found in the cache, as it is with a real tokenizer (nearly always).
+//! An answer token is a space and two syllables, which the rule maps back to the same token. An answer in the next
+//! prompt is therefore found in the cache, as (nearly always) with a real tokenizer.
 
 use crate::engine::sim::page::mixed;
 
-/// Ids below this are all that there are.
+/// Upper bound (exclusive) of token ids.
 pub const VOCABULARY: u32 = 32_000;
-/// Bytes of the longest token.
+/// Maximum bytes of a token.
 const PIECE_BYTES_MAX: usize = 5;
-/// The first id of an answer's words.
+/// First id of answer tokens.
 const WORDS_FROM: u32 = 100;
 const CONSONANTS: &[u8; 14] = b"bdfgklmnprstvz";
 const VOWELS: &[u8; 5] = b"aeiou";
 const SYLLABLES: u32 = (CONSONANTS.len() * VOWELS.len()) as u32;
-/// How many words there are.
+/// Number of answer tokens.
 const WORDS: u32 = SYLLABLES * SYLLABLES;
 
-/// The tokens of a text.
+/// Returns the tokens of a text.
 pub fn tokens(text: &str) -> Vec<u32> {
     let bytes = text.as_bytes();
     let mut ids = Vec::with_capacity(bytes.len() / 4 + 1);
@@ -32,7 +32,7 @@ pub fn tokens(text: &str) -> Vec<u32> {
     ids
 }
 
-/// The text of an answer's token. Others have none: they are the hash of what they stand for.
+/// Returns the text of an answer token. Other ids are hashes and have no text.
 pub fn text(id: u32) -> String {
     let Some(word) = id.checked_sub(WORDS_FROM).filter(|word| *word < WORDS) else { return "\u{fffd}".to_owned() };
     let mut text = String::with_capacity(PIECE_BYTES_MAX);
@@ -44,7 +44,7 @@ pub fn text(id: u32) -> String {
     text
 }
 
-/// The answer to a prompt whose hash is `seed`: token number `at`.
+/// Returns token number `at` of the answer to a prompt with hash `seed`.
 pub fn answered(seed: u64, at: u32) -> u32 {
     WORDS_FROM + (mixed(seed ^ mixed(u64::from(at))) % u64::from(WORDS)) as u32
 }
@@ -72,7 +72,7 @@ mod tests {
     use proptest::prelude::*;
 
     #[test]
-    fn an_answer_that_comes_back_is_the_same_tokens_whatever_stands_around_it() {
+    fn answer_text_maps_back_to_the_same_tokens() {
         let ids: Vec<u32> = (0..200).map(|at| answered(7, at)).collect();
         let said: String = ids.iter().map(|id| text(*id)).collect();
         assert_eq!(tokens(&said), ids);
@@ -84,14 +84,14 @@ mod tests {
     }
 
     #[test]
-    fn every_word_has_a_text_of_its_own() {
+    fn every_answer_token_has_a_unique_text() {
         let texts: std::collections::HashSet<String> = (0..WORDS).map(|word| text(WORDS_FROM + word)).collect();
         assert_eq!(texts.len(), WORDS as usize);
     }
 
     proptest! {
         #[test]
-        fn a_text_that_begins_another_at_a_blank_is_its_first_tokens(one in ".{0,60}", other in ".{0,60}") {
+        fn prefix_that_ends_before_a_space_keeps_its_tokens(one in ".{0,60}", other in ".{0,60}") {
             let (first, all) = (tokens(&one), tokens(&format!("{one} {other}")));
             prop_assert_eq!(&all[..first.len()], &first[..]);
             prop_assert!(all.iter().all(|id| *id < VOCABULARY));

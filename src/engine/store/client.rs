@@ -1,4 +1,4 @@
-//! A client of the store: objects by key. Every operation works on a batch; the single forms are batches of one.
+//! A client of the store: objects by key. Every operation works on a batch. The single forms are batches of one.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,33 +13,33 @@ use crate::engine::store::client_metrics::ClientMetrics;
 use crate::engine::store::movement::{self, Movement};
 use crate::engine::transfer::{OpKind, TransferEngine, TransferError};
 use crate::engine::wire::method::{Channel, Method};
-use crate::engine::wire::types::{GetReplicaListResponse, Place};
+use crate::engine::wire::types::{GetReplicaListResponse, ReplicaLocation};
 use crate::engine::wire::{Expected, MasterCalls, Text};
 
-/// What `ServiceReady` answers from 0.3.8 to 0.3.13.
+/// The answer of `ServiceReady` from 0.3.8 to 0.3.13.
 pub const PROTOCOL_VERSION: &str = "2.0.0";
 /// Upstream's name for "no tenant".
 pub const DEFAULT_TENANT: &str = "default";
 
-/// What a client needs to know.
+/// The settings of a client.
 #[derive(Clone, Debug)]
 pub struct ClientConfig {
     /// The master's RPC address.
     pub master: HostPort,
-    /// How long to wait for the master.
+    /// Time limits of calls to the master.
     pub timeouts: Timeouts,
-    /// How long the bytes of one batch may take.
+    /// Time limit for the transfers of one batch.
     pub transfer_deadline: Duration,
-    /// Whose objects; ignored by masters without tenants.
+    /// The tenant of the objects. Masters without multi-tenancy ignore it.
     pub tenant: String,
-    /// The host that is reported as the writer's, for masters that put objects near it; empty for none.
+    /// The writer's host, reported to masters that place objects near their writer; empty for none.
     pub host_id: String,
-    /// Where its use is counted, if anywhere.
+    /// Counts calls and transfers, if set.
     pub metrics: Option<Arc<ClientMetrics>>,
 }
 
 impl ClientConfig {
-    /// The usual waits, for the master at `master`.
+    /// Default limits, for the master at `master`.
     pub fn new(master: HostPort) -> ClientConfig {
         ClientConfig {
             master,
@@ -52,36 +52,35 @@ impl ClientConfig {
     }
 }
 
-/// What is known of an object without reading it.
+/// What the master reports about an object.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ObjectStat {
-    /// Its size, bytes.
     pub size: u64,
-    /// Its replicas and the lease that asking for them granted.
+    /// The replicas, and the lease that this lookup granted.
     pub found: GetReplicaListResponse,
 }
 
 /// A client of the store. Cheap to clone.
 #[derive(Clone)]
 pub struct StoreClient<E: Env> {
-    pub(in crate::engine::store) inner: Arc<Inner<E>>,
+    pub(in crate::engine::store) inner: Arc<StoreClientInner<E>>,
 }
 
-pub(in crate::engine::store) struct Inner<E: Env> {
+pub(in crate::engine::store) struct StoreClientInner<E: Env> {
     pub env: E,
     pub id: ClientId,
     pub master: MasterCalls<MasterChannel<E>>,
     pub engine: TransferEngine,
     pub config: ClientConfig,
-    /// Names by which replicas of this process are listed.
+    /// Endpoints under which the master lists replicas of this process.
     pub own_endpoints: Vec<String>,
 }
 
 impl<E: Env> StoreClient<E> {
-    /// A client with a new id, over `engine`. `own_name` is the name of this process' segments, if it has any.
+    /// Connects a client with a new id over `engine`. `own_name` is the name of this process's segments, if it has any.
     ///
     /// # Errors
-    /// The master cannot be reached or speaks another version.
+    /// The master cannot be reached, or has another protocol version.
     pub async fn connect(
         config: ClientConfig,
         env: E,
@@ -100,110 +99,110 @@ impl<E: Env> StoreClient<E> {
         let id = ClientId(env.rng(), env.rng());
         let mut own_endpoints = vec![engine.endpoint().to_owned()];
         own_endpoints.extend(own_name.map(str::to_owned));
-        Ok(StoreClient { inner: Arc::new(Inner { env, id, master, engine, config, own_endpoints }) })
+        Ok(StoreClient { inner: Arc::new(StoreClientInner { env, id, master, engine, config, own_endpoints }) })
     }
 
-    /// The id by which the master knows this client.
+    /// The client id that the master sees.
     pub fn id(&self) -> ClientId {
         self.inner.id
     }
 
-    /// The master's methods, for calls that have no form of their own here.
+    /// The master's RPC methods, for calls without a wrapper in this type.
     pub fn master(&self) -> &MasterCalls<MasterChannel<E>> {
         &self.inner.master
     }
 
-    /// What moves the bytes.
+    /// The transfer engine of this client.
     pub fn engine(&self) -> &TransferEngine {
         &self.inner.engine
     }
 
-    /// Is there a complete replica of each key? Grants a read lease to those that there are.
+    /// Returns for each key whether it has a complete replica. Grants a read lease on the existing keys.
     ///
     /// # Errors
-    /// The outer: no answer. The inner: this key was refused.
+    /// Outer: the master did not answer. Inner: the master refused this key.
     pub async fn batch_exists(&self, keys: &[ObjectKey]) -> Result<Vec<Result<bool, StoreError>>, StoreError> {
-        let answers = self.inner.master.batch_exist_key(texts(keys), self.tenant()).await?;
+        let answers = self.inner.master.batch_exist_key(key_texts(keys), self.tenant()).await?;
         Ok(each("BatchExistKey", keys.len(), answers)?.collect())
     }
 
-    /// [`StoreClient::batch_exists`] of one.
+    /// [`StoreClient::batch_exists`] for one key.
     ///
     /// # Errors
-    /// No answer, or a refusal.
+    /// The master did not answer, or refused the key.
     pub async fn exists(&self, key: &ObjectKey) -> Result<bool, StoreError> {
         one(self.batch_exists(std::slice::from_ref(key)).await?)
     }
 
-    /// Where the objects are and how large. Grants read leases.
+    /// Returns the size and replicas of each object. Grants read leases.
     ///
     /// # Errors
-    /// The outer: no answer. The inner: this key was refused, mostly because it is not there.
+    /// Outer: the master did not answer. Inner: the master refused this key, usually because it does not exist.
     pub async fn batch_stat(&self, keys: &[ObjectKey]) -> Result<Vec<Result<ObjectStat, StoreError>>, StoreError> {
-        let answers = self.inner.master.batch_get_replica_list(texts(keys), self.tenant()).await?;
+        let answers = self.inner.master.batch_get_replica_list(key_texts(keys), self.tenant()).await?;
         let stats = each("BatchGetReplicaList", keys.len(), answers)?;
         Ok(stats.map(|found| found.map(|found| ObjectStat { size: object_size(&found), found })).collect())
     }
 
-    /// [`StoreClient::batch_stat`] of one.
+    /// [`StoreClient::batch_stat`] for one key.
     ///
     /// # Errors
-    /// No answer, or a refusal.
+    /// The master did not answer, or refused the key.
     pub async fn stat(&self, key: &ObjectKey) -> Result<ObjectStat, StoreError> {
         one(self.batch_stat(std::slice::from_ref(key)).await?)
     }
 
-    /// Forget objects; with `force` even leased ones.
+    /// Removes objects; leased ones only with `force`.
     ///
     /// # Errors
-    /// The outer: no answer. The inner: this key was refused.
+    /// Outer: the master did not answer. Inner: the master refused this key.
     pub async fn batch_remove(
         &self,
         keys: &[ObjectKey],
         force: bool,
     ) -> Result<Vec<Result<(), StoreError>>, StoreError> {
-        let answers = self.inner.master.batch_remove(texts(keys), force, self.tenant()).await?;
+        let answers = self.inner.master.batch_remove(key_texts(keys), force, self.tenant()).await?;
         Ok(each("BatchRemove", keys.len(), answers)?.collect())
     }
 
-    /// [`StoreClient::batch_remove`] of one.
+    /// [`StoreClient::batch_remove`] for one key.
     ///
     /// # Errors
-    /// No answer, or a refusal.
+    /// The master did not answer, or refused the key.
     pub async fn remove(&self, key: &ObjectKey, force: bool) -> Result<(), StoreError> {
         one(self.batch_remove(std::slice::from_ref(key), force).await?)
     }
 
-    /// Forget every object in whose key the expression is found; how many went. Leased ones stay unless `force`.
+    /// Removes every object whose key matches the expression. Returns their number. Leased objects remain unless `force`.
     ///
     /// # Errors
-    /// No answer, or the expression is none.
+    /// The master did not answer, or refused the expression.
     pub async fn remove_by_regex(&self, regex: &str, force: bool) -> Result<i64, StoreError> {
         refused("RemoveByRegex", self.inner.master.remove_by_regex(regex.into(), force, self.tenant()).await?)
     }
 
-    /// Forget every object; how many went. Leased ones stay unless `force`.
+    /// Removes every object. Returns their number. Leased objects remain unless `force`.
     ///
     /// # Errors
-    /// No answer.
+    /// The master did not answer.
     pub async fn remove_all(&self, force: bool) -> Result<i64, StoreError> {
         Ok(self.inner.master.remove_all(force, self.tenant()).await?)
     }
 
-    /// Move the bytes of a batch of `objects` objects, and count them.
-    pub(in crate::engine::store) async fn carry_out(
+    /// Transfers the bytes of a batch of `objects` objects and updates the metrics.
+    pub(in crate::engine::store) async fn run_transfers(
         &self,
         kind: OpKind,
         objects: usize,
         movements: Vec<Movement>,
     ) -> Vec<Result<(), TransferError>> {
-        let Inner { env, config, engine, .. } = &*self.inner;
+        let StoreClientInner { env, config, engine, .. } = &*self.inner;
         let Some(metrics) = &config.metrics else {
-            return movement::carry_out(engine, movements, config.transfer_deadline).await;
+            return movement::run_transfers(engine, movements, config.transfer_deadline).await;
         };
         let sizes: Vec<u64> = movements.iter().map(|movement| movement.op.local.len() as u64).collect();
         let began = env.now();
-        let moved = movement::carry_out(engine, movements, config.transfer_deadline).await;
+        let moved = movement::run_transfers(engine, movements, config.transfer_deadline).await;
         let bytes = sizes.iter().zip(&moved).filter(|(_, moved)| moved.is_ok()).map(|(bytes, _)| bytes).sum();
         if bytes > 0 {
             metrics.transfer(kind, objects, bytes, env.now().since(began));
@@ -216,7 +215,7 @@ impl<E: Env> StoreClient<E> {
     }
 }
 
-/// The connection to the master, with its calls counted.
+/// The connection to the master. Counts its calls.
 #[derive(Clone)]
 pub struct MasterChannel<E: Env> {
     rpc: RpcClient<E>,
@@ -236,44 +235,44 @@ impl<E: Env> Channel for MasterChannel<E> {
     }
 }
 
-/// The keys, as the wire takes them.
-pub(in crate::engine::store) fn texts(keys: &[ObjectKey]) -> Vec<Text<'_>> {
+/// The keys in the form that the wire methods take.
+pub(in crate::engine::store) fn key_texts(keys: &[ObjectKey]) -> Vec<Text<'_>> {
     keys.iter().map(|key| Text(key.as_bytes())).collect()
 }
 
-/// The answer to a call, with the refusal named after it.
+/// Converts an error code of the master to a [`StoreError`] with the name of the call.
 pub(in crate::engine::store) fn refused<T>(what: &'static str, answer: Expected<T>) -> Result<T, StoreError> {
     answer.map_err(|code| StoreError::Refused { what, code })
 }
 
-/// The answers to a batch, one per key.
+/// Converts the results of a batch. There must be one per key.
 pub(in crate::engine::store) fn each<T>(
     what: &'static str,
-    asked: usize,
+    requested: usize,
     answers: Vec<Expected<T>>,
 ) -> Result<impl Iterator<Item = Result<T, StoreError>>, StoreError> {
-    if answers.len() != asked {
-        return Err(StoreError::BatchLength { asked, found: answers.len() });
+    if answers.len() != requested {
+        return Err(StoreError::BatchLength { requested, found: answers.len() });
     }
     Ok(answers.into_iter().map(move |answer| refused(what, answer)))
 }
 
-/// The answer of a batch of one.
+/// The result of a batch of one.
 pub(in crate::engine::store) fn one<T>(mut answers: Vec<Result<T, StoreError>>) -> Result<T, StoreError> {
-    answers.pop().unwrap_or(Err(StoreError::BatchLength { asked: 1, found: 0 }))
+    answers.pop().unwrap_or(Err(StoreError::BatchLength { requested: 1, found: 0 }))
 }
 
-/// All replicas of an object have its size.
+/// The object's size, which is the size of each replica.
 fn object_size(found: &GetReplicaListResponse) -> u64 {
-    found.replicas.first().map_or(0, |replica| match &replica.place {
-        Place::Memory(buffer) | Place::Nof(buffer) => buffer.size,
-        Place::Disk(file) => file.object_size,
-        Place::LocalDisk(object) => object.object_size,
-        Place::DistributedFs(file) => file.object_size,
+    found.replicas.first().map_or(0, |replica| match &replica.location {
+        ReplicaLocation::Memory(buffer) | ReplicaLocation::Nof(buffer) => buffer.size,
+        ReplicaLocation::Disk(file) => file.object_size,
+        ReplicaLocation::LocalDisk(object) => object.object_size,
+        ReplicaLocation::DistributedFs(file) => file.object_size,
     })
 }
 
-/// Is this the refusal that a put of an existing key meets?
-pub(in crate::engine::store) fn is_already_there(error: &StoreError) -> bool {
+/// Returns true if a put failed because the key exists.
+pub(in crate::engine::store) fn already_exists(error: &StoreError) -> bool {
     matches!(error, StoreError::Refused { code: ErrorCode::OBJECT_ALREADY_EXISTS, .. })
 }

@@ -1,30 +1,31 @@
-//! The client HTTP server of a node: health and the client's own counts, on a port beside the REST port.
+//! The client HTTP server of a node: health and the client's metrics, on a port separate from the REST port.
 //!
-//! Routes, texts and status codes are those of the client of 0.3.13 (port 9300 there). Beyond it: `HEAD`.
+//! Routes, texts and status codes are those of the 0.3.13 client (port 9300 there). `HEAD` is an addition.
 
 use std::sync::Arc;
 
 use crate::engine::base::{HostPort, Mono};
 use crate::engine::env::Env;
 use crate::engine::http::{
-    self, BindError, Handler, Limits, Method, Request, Response, Running, StatusCode, answer, no_such_route,
+    self, BindError, Handler, HttpLimits, HttpRequest, HttpServer, Method, Response, StatusCode, answer, no_such_route,
 };
 use crate::engine::store::client_metrics::ClientMetrics;
 use crate::engine::store::rest::{NodeHealth, ObjectStore};
 
-/// Serve the health of `store` and `metrics` at `at` (port 0 takes a free one). Without `metrics` the routes that show them answer
-/// 503, as upstream's do with `MC_STORE_CLIENT_METRIC=0`.
+/// Serves the health of `store` and `metrics` at `at`. Port 0 selects a free port. Without `metrics`, their routes return 503, as
+/// upstream's do with `MC_STORE_CLIENT_METRIC=0`.
 ///
 /// # Errors
+/// [`BindError`] if the address is not available.
 /// [`BindError`] when the address cannot be taken.
 pub async fn start<E: Env, S: ObjectStore>(
     env: E,
     at: &HostPort,
     store: Arc<S>,
     metrics: Option<Arc<ClientMetrics>>,
-) -> Result<Running, BindError> {
+) -> Result<HttpServer, BindError> {
     let server = ClientHttp { started: env.now(), env: env.clone(), store, metrics };
-    http::start(env, at, Limits::SMALL, Arc::new(server)).await
+    http::start(env, at, HttpLimits::SMALL, Arc::new(server)).await
 }
 
 struct ClientHttp<E, S> {
@@ -35,7 +36,7 @@ struct ClientHttp<E, S> {
 }
 
 impl<E: Env, S: ObjectStore> Handler for ClientHttp<E, S> {
-    async fn handle(&self, request: Request) -> Response {
+    async fn handle(&self, request: HttpRequest) -> Response {
         if !matches!(request.method, Method::GET | Method::HEAD) {
             return no_such_route();
         }

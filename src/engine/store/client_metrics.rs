@@ -1,8 +1,8 @@
-//! What a node's client counts of its own use: bytes and latencies of its transfers, and its calls to the master.
+//! Metrics of a node's client: bytes and latencies of its transfers, and its calls to the master.
 //!
-//! Families, labels and buckets are those of the client of 0.3.13 (`fixtures/http/client-metrics-families.txt`): latencies in
-//! microseconds, and no family before its first use. One difference: the `_sum` and `_count` of the transfer histograms carry the
-//! same labels as their buckets, which upstream leaves out.
+//! Families, labels and buckets are those of the 0.3.13 client (`fixtures/http/client-metrics-families.txt`). Latencies are in
+//! microseconds, and a family appears with its first use. One difference: the `_sum` and `_count` of the transfer histograms have the
+//! same labels as their buckets; upstream omits them.
 
 use std::collections::BTreeMap;
 use std::fmt::{self, Write};
@@ -12,34 +12,34 @@ use std::time::Duration;
 use crate::engine::transfer::OpKind;
 use crate::engine::wire::Method;
 
-/// The counts of one client. Shared by everything that uses the client.
+/// The metrics of one client, shared by all its users.
 #[derive(Debug)]
 pub struct ClientMetrics {
     /// Labels of every sample, without braces.
     labels: String,
-    counts: Mutex<Counts>,
+    counts: Mutex<ClientCounts>,
 }
 
 #[derive(Debug, Default)]
-struct Counts {
+struct ClientCounts {
     read_bytes: u64,
     write_bytes: u64,
-    /// By the family's name without `mooncake_transfer_` and `_latency`.
+    /// By family name without `mooncake_transfer_` and `_latency`.
     transfers: BTreeMap<&'static str, Latencies>,
     calls: BTreeMap<&'static str, Latencies>,
-    reads: BTreeMap<&'static str, Operation>,
-    writes: BTreeMap<&'static str, Operation>,
+    reads: BTreeMap<&'static str, OperationCounts>,
+    writes: BTreeMap<&'static str, OperationCounts>,
 }
 
-/// Uses of one function of the client.
+/// Calls of one client function.
 #[derive(Debug, Default)]
-struct Operation {
+struct OperationCounts {
     bytes: u64,
     latencies: Latencies,
 }
 
 impl ClientMetrics {
-    /// None so far. `cluster` names the cluster in a label, as `MC_STORE_CLUSTER_ID` does upstream.
+    /// Metrics without samples. `cluster` becomes a label, as `MC_STORE_CLUSTER_ID` does upstream.
     pub fn new(cluster: Option<&str>) -> ClientMetrics {
         let mut labels = "client_mode=\"real\"".to_owned();
         if let Some(cluster) = cluster.filter(|cluster| !cluster.is_empty()) {
@@ -49,12 +49,12 @@ impl ClientMetrics {
         ClientMetrics { labels, counts: Mutex::default() }
     }
 
-    /// A call to the master ended.
+    /// Counts a completed call to the master.
     pub fn call(&self, method: Method, took: Duration) {
         self.counts().calls.entry(method.name()).or_default().record(took);
     }
 
-    /// The bytes of `objects` objects were moved.
+    /// Counts a completed transfer of `objects` objects.
     pub fn transfer(&self, kind: OpKind, objects: usize, bytes: u64, took: Duration) {
         let mut counts = self.counts();
         let name = match (kind, objects > 1) {
@@ -70,7 +70,7 @@ impl ClientMetrics {
         counts.transfers.entry(name).or_default().record(took);
     }
 
-    /// A function of the client was used: `get_buffer`, `put`.
+    /// Counts a call of a client function such as `get_buffer` or `put`.
     pub fn operation(&self, kind: OpKind, name: &'static str, bytes: u64, took: Duration) {
         let mut counts = self.counts();
         let operations = match kind {
@@ -82,15 +82,15 @@ impl ClientMetrics {
         operation.latencies.record(took);
     }
 
-    fn counts(&self) -> MutexGuard<'_, Counts> {
-        // Each record is complete in itself, so a panic elsewhere leaves nothing half changed.
+    fn counts(&self) -> MutexGuard<'_, ClientCounts> {
+        // Each record is complete in itself, so a panic elsewhere leaves no partial change.
         self.counts.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The Prometheus text.
+    /// Renders the metrics in the Prometheus text format.
     pub fn exposition(&self) -> String {
         let counts = self.counts();
-        let mut out = Text { out: String::with_capacity(16 << 10), labels: &self.labels };
+        let mut out = LabelledExposition { out: String::with_capacity(16 << 10), labels: &self.labels };
         for (name, help, bytes) in [
             ("mooncake_transfer_read_bytes", "Bytes that this client read", counts.read_bytes),
             ("mooncake_transfer_write_bytes", "Bytes that this client wrote", counts.write_bytes),
@@ -109,10 +109,10 @@ impl ClientMetrics {
         }
         if !counts.calls.is_empty() {
             let name = "mooncake_client_rpc_count";
-            out.head(name, "Calls of this client to the master", "counter");
+            out.head(name, "Calls from this client to the master", "counter");
             counts.calls.iter().for_each(|(method, l)| out.sample(name, &label("rpc_name", method), l.count()));
             let name = "mooncake_client_rpc_latency";
-            out.head(name, "Latency of those calls, microseconds", "histogram");
+            out.head(name, "Latency of calls from this client to the master, in microseconds", "histogram");
             counts.calls.iter().for_each(|(method, l)| out.histogram(name, &label("rpc_name", method), l));
         }
         out.operations("read", &counts.reads);
@@ -120,15 +120,20 @@ impl ClientMetrics {
         out.out
     }
 
-    /// The summary for people, `uptime` after the client's start.
+    /// Renders the human-readable summary, `uptime` after the client's start.
     pub fn summary(&self, uptime: Duration) -> String {
         let counts = self.counts();
         let rate = |bytes: u64| {
             let seconds = uptime.as_secs_f64();
-            Size(if seconds > 0.0 { bytes as f64 / seconds } else { 0.0 }).per_second()
+            ScaledBytes(if seconds > 0.0 { bytes as f64 / seconds } else { 0.0 }).per_second()
         };
         let mut out = String::from("Client Metrics Summary\n=== Transfer Metrics Summary ===\n");
-        let _ = writeln!(out, "Total Read: {}\nTotal Write: {}", Bytes(counts.read_bytes), Bytes(counts.write_bytes));
+        let _ = writeln!(
+            out,
+            "Total Read: {}\nTotal Write: {}",
+            ByteCount(counts.read_bytes),
+            ByteCount(counts.write_bytes)
+        );
         let _ = writeln!(
             out,
             "Average Read Throughput: {}\nAverage Write Throughput: {}\n",
@@ -147,12 +152,12 @@ impl ClientMetrics {
         out.push_str("\n=== Interface Operation Metrics Summary ===\n");
         for (title, operations) in [("Read", &counts.reads), ("Write", &counts.writes)] {
             let _ = writeln!(out, "{title} Interfaces:");
-            for (name, Operation { bytes, latencies }) in operations {
+            for (name, OperationCounts { bytes, latencies }) in operations {
                 let _ = writeln!(
                     out,
                     "{name}: count={}, bytes={}, {}",
                     latencies.count(),
-                    Bytes(*bytes),
+                    ByteCount(*bytes),
                     latencies.range()
                 );
             }
@@ -169,18 +174,18 @@ impl ClientMetrics {
 
 /// The transfer histograms in upstream's order.
 const TRANSFERS: [(&str, &str); 4] = [
-    ("batch_put", "Transfer time of puts of several objects, microseconds"),
-    ("batch_get", "Transfer time of gets of several objects, microseconds"),
-    ("get", "Transfer time of gets of one object, microseconds"),
-    ("put", "Transfer time of puts of one object, microseconds"),
+    ("batch_put", "Transfer time of puts of several objects, in microseconds"),
+    ("batch_get", "Transfer time of gets of several objects, in microseconds"),
+    ("get", "Transfer time of gets of one object, in microseconds"),
+    ("put", "Transfer time of puts of one object, in microseconds"),
 ];
 
-/// This client has no disk tier; scrapers of the summary find its section all the same.
+/// The section is required by parsers of the summary, although this client has no SSD tier.
 const NO_SSD: &str = "\
 === SSD Metrics Summary ===\nSSD Read: 0 B, ops=0\nSSD Write: 0 B, ops=0\nSSD Total: 0 B, ops=0\n\n\
 === SSD Latency Summary (microseconds) ===\nRead: No data\nWrite: No data\nTotal: No data\n";
 
-/// Upper bounds of the latency buckets, microseconds; the last bucket has none.
+/// Upper bounds of the latency buckets, in microseconds. The last bucket is unbounded.
 const BOUNDS_US: [u64; 27] = [
     50, 75, 125, 150, 200, 250, 300, 400, 500, 750, 1000, 1500, 2000, 3000, 5000, 7000, 15_000, 20_000, 50_000,
     100_000, 200_000, 500_000, 1_000_000, 2_000_000, 5_000_000, 10_000_000, 20_000_000,
@@ -209,14 +214,14 @@ impl Latencies {
         format!("count={}, {}", self.count(), self.range())
     }
 
-    /// The buckets of the 95th percentile and of the largest value.
+    /// The bounds of the buckets with the 95th percentile and with the maximum.
     fn range(&self) -> String {
         let count = self.count();
-        let wanted = count - count / 20;
+        let rank = count - count / 20;
         let mut below = 0;
         let p95 = self.buckets.iter().position(|n| {
             below += n;
-            below >= wanted
+            below >= rank
         });
         let max = self.buckets.iter().rposition(|n| *n > 0);
         let bound = |bucket: Option<usize>| match BOUNDS_US.get(bucket.unwrap_or(0)) {
@@ -231,13 +236,13 @@ fn label(name: &str, value: &str) -> String {
     format!(",{name}=\"{value}\"")
 }
 
-/// The exposition as it grows.
-struct Text<'a> {
+/// Builds the Prometheus text.
+struct LabelledExposition<'a> {
     out: String,
     labels: &'a str,
 }
 
-impl Text<'_> {
+impl LabelledExposition<'_> {
     fn head(&mut self, name: &str, help: &str, kind: &str) {
         let _ = writeln!(self.out, "# HELP {name} {help}\n# TYPE {name} {kind}");
     }
@@ -259,41 +264,41 @@ impl Text<'_> {
         let _ = writeln!(self.out, "{name}_count{{{labels}{more}}} {count}");
     }
 
-    fn operations(&mut self, kind: &str, operations: &BTreeMap<&'static str, Operation>) {
+    fn operations(&mut self, kind: &str, operations: &BTreeMap<&'static str, OperationCounts>) {
         if operations.is_empty() {
             return;
         }
         let name = format!("mooncake_transfer_{kind}_operation_count");
-        self.head(&name, &format!("Uses of each {kind} function"), "counter");
+        self.head(&name, &format!("Calls of each {kind} function"), "counter");
         operations.iter().for_each(|(op, o)| self.sample(&name, &label("op_name", op), o.latencies.count()));
         let name = format!("mooncake_transfer_{kind}_operation_bytes");
         self.head(&name, &format!("Bytes of each {kind} function"), "counter");
         operations.iter().for_each(|(op, o)| self.sample(&name, &label("op_name", op), o.bytes));
         let name = format!("mooncake_transfer_{kind}_operation_latency");
-        self.head(&name, &format!("Latency of each {kind} function, microseconds"), "histogram");
+        self.head(&name, &format!("Latency of each {kind} function, in microseconds"), "histogram");
         operations.iter().for_each(|(op, o)| self.histogram(&name, &label("op_name", op), &o.latencies));
     }
 }
 
-/// A whole number of bytes as the summary shows it: `5 B`, `1.50 KB`.
-struct Bytes(u64);
+/// A byte count in the summary's format: `5 B`, `1.50 KB`.
+struct ByteCount(u64);
 
-impl fmt::Display for Bytes {
+impl fmt::Display for ByteCount {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        if self.0 < 1024 { write!(f, "{} B", self.0) } else { Size(self.0 as f64).fmt(f) }
+        if self.0 < 1024 { write!(f, "{} B", self.0) } else { ScaledBytes(self.0 as f64).fmt(f) }
     }
 }
 
 /// A number of bytes with two decimals, 1024-based.
-struct Size(f64);
+struct ScaledBytes(f64);
 
-impl Size {
+impl ScaledBytes {
     fn per_second(&self) -> String {
         format!("{self}/s")
     }
 }
 
-impl fmt::Display for Size {
+impl fmt::Display for ScaledBytes {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (mut value, mut unit) = (self.0, "B");
         for larger in ["KB", "MB", "GB", "TB"] {
@@ -336,7 +341,7 @@ mod tests {
     }
 
     #[test]
-    fn several_objects_at_once_are_a_batch() {
+    fn a_transfer_of_several_objects_counts_as_a_batch() {
         let metrics = ClientMetrics::new(Some("a\"b"));
         metrics.transfer(OpKind::Read, 2, 10, us(30_000_000));
         let text = metrics.exposition();

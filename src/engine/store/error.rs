@@ -1,4 +1,4 @@
-//! Why an object could not be stored, found or moved.
+//! Errors of operations on objects.
 
 use std::time::Duration;
 
@@ -9,94 +9,65 @@ use crate::engine::transfer::TransferError;
 /// Why an operation on an object failed.
 #[derive(Clone, Debug, thiserror::Error)]
 pub enum StoreError {
-    /// The master did not answer.
     #[error(transparent)]
     Call(#[from] CallError),
-    /// The master said no.
-    #[error("the master refuses {what}: {code}")]
-    Refused {
-        /// What was asked.
-        what: &'static str,
-        /// Upstream's number.
-        code: ErrorCode,
-    },
-    /// The master is not a Mooncake store of the version that this client speaks.
-    #[error("the master speaks protocol version '{found}', this client speaks '{expected}'")]
+    /// The master answered with an error code.
+    #[error("the master refused {what}: {code}")]
+    Refused { what: &'static str, code: ErrorCode },
+    /// The peer is not a Mooncake store master with this client's protocol version.
+    #[error("protocol version mismatch: the master has '{found}', this client requires '{expected}'")]
     Version {
-        /// What it said.
         found: String,
-        /// What it should say.
+        /// The version that this client requires.
         expected: &'static str,
     },
-    /// Another process has this node's name; what the node would mount would be looked for there.
+    /// Another process has this node's name. Peers would look for this node's segments there.
     #[error(transparent)]
     Name(TransferError),
-    /// An object without bytes cannot be stored.
-    #[error("object {key} is empty; the store keeps objects of one byte and more")]
-    Empty {
-        /// Which.
-        key: ObjectKey,
-    },
-    /// No replica of the object is in a memory that this client can reach.
-    #[error("object {key} has no readable replica in memory ({replicas} replicas are listed)")]
+    #[error("object {key} is empty; the store requires at least 1 byte")]
+    Empty { key: ObjectKey },
+    /// No replica of the object is in memory that this client can reach.
+    #[error("object {key} has no readable memory replica ({replicas} replicas listed)")]
     NoReplica {
-        /// Which.
         key: ObjectKey,
-        /// How many were listed.
+        /// Number of listed replicas.
         replicas: usize,
     },
-    /// The caller's room is too small.
-    #[error("object {key} has {size} bytes, there is room for {room}")]
+    /// The caller's buffer is too small.
+    #[error("object {key} has {size} bytes; the buffer has {room}")]
     TooSmall {
-        /// Which.
         key: ObjectKey,
-        /// The object's size, bytes.
+        /// Size of the object in bytes.
         size: u64,
-        /// The room, bytes.
+        /// Size of the buffer in bytes.
         room: usize,
     },
-    /// The bytes could not be moved.
-    #[error("object {key} could not be moved {} {endpoint}: {source}", if *.writing { "to" } else { "from" })]
+    #[error("cannot {} object {key} {} {endpoint}: {source}", if *.writing { "write" } else { "read" }, if *.writing { "to" } else { "from" })]
     Transfer {
-        /// Which.
         key: ObjectKey,
-        /// The replica's node.
         endpoint: String,
-        /// To it, or from it.
+        /// True for a write, false for a read.
         writing: bool,
-        /// Why.
         source: TransferError,
     },
-    /// The bytes were read, but too late: the master may have given their place to another object meanwhile.
-    #[error("object {key} took longer to read than its lease of {lease:?}")]
-    LeaseExpired {
-        /// Which.
-        key: ObjectKey,
-        /// The lease.
-        lease: Duration,
-    },
-    /// The master's answer to a batch has another length than the batch.
-    #[error("the master answered {found} of {asked} keys of a batch")]
-    BatchLength {
-        /// Keys asked.
-        asked: usize,
-        /// Answers.
-        found: usize,
-    },
-    /// An object does not fit this machine's memory.
-    #[error("object {key} has {size} bytes, more than can be held here: {why}")]
+    /// The bytes were read, but too late: the master may have reused their memory for another object meanwhile.
+    #[error("reading object {key} took longer than its lease of {lease:?}")]
+    LeaseExpired { key: ObjectKey, lease: Duration },
+    /// The master returned a different number of results than keys.
+    #[error("the master returned {found} results for a batch of {requested} keys")]
+    BatchLength { requested: usize, found: usize },
+    /// The object is too large for this machine's memory.
+    #[error("cannot allocate {size} bytes for object {key}: {why}")]
     NoMemory {
-        /// Which.
         key: ObjectKey,
-        /// Its size, bytes.
+        /// Size of the object in bytes.
         size: u64,
-        /// What was tried.
         why: String,
     },
 }
 
 impl StoreError {
-    /// The number that upstream's client gives for such a failure.
+    /// The error code that upstream's client returns for this error.
     pub fn code(&self) -> ErrorCode {
         match self {
             StoreError::Call(error) => error.code(),
@@ -111,12 +82,12 @@ impl StoreError {
         }
     }
 
-    /// Did a write fail in such a way that its bytes may still arrive? See [`TransferError::may_still_land`].
+    /// Returns true if a write failed, but its bytes may still arrive. See [`TransferError::may_still_land`].
     pub fn may_still_land(&self) -> bool {
         matches!(self, StoreError::Transfer { writing: true, source, .. } if source.may_still_land())
     }
 
-    /// Is the object simply not there?
+    /// Returns true if the object does not exist.
     pub fn is_not_found(&self) -> bool {
         self.code() == ErrorCode::OBJECT_NOT_FOUND
     }

@@ -1,4 +1,4 @@
-//! Reading objects: find the replicas, read one, try the next when that fails, and check that the lease still held.
+//! Reading objects: find the replicas, read one, try the next after a failure, and check that the lease was still valid.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,29 +13,29 @@ use crate::engine::sys::memory::{Memory, Slice};
 use crate::engine::transfer::OpKind;
 use crate::engine::wire::types::BufferDescriptor;
 
-/// An object that found room within this time is read under the lease of the look that said its size.
-const ADMITTED_SOON: Duration = Duration::from_millis(500);
+/// If memory for an object is granted within this time, the object is read under the lease of the lookup that returned its size.
+const LEASE_REUSED_FOR: Duration = Duration::from_millis(500);
 
-/// An object on its way in: where it goes and which replicas are still to be tried.
-struct Reading {
+/// A read in progress.
+struct PendingRead {
     index: usize,
     into: Slice,
-    /// Best last, so that the next one is popped.
+    /// Replicas not yet tried, best last.
     left: Vec<BufferDescriptor>,
-    /// What to report when none is left.
+    /// The error to report when no replica is left.
     error: StoreError,
 }
 
 impl<E: Env> StoreClient<E> {
-    /// Read objects into the caller's memory, without a copy; how many bytes each has. A slice may be larger than its object.
+    /// Reads objects into the caller's memory without a copy. Returns the size of each. A slice may be larger than its object.
     ///
     /// # Errors
-    /// The outer: the master did not answer. The inner: this object was not read, and what its slice holds is unspecified.
+    /// Outer: the master did not answer. Inner: this object was not read, and the content of its slice is unspecified.
     pub async fn batch_get_into(
         &self,
         objects: &[(ObjectKey, Slice)],
     ) -> Result<Vec<Result<usize, StoreError>>, StoreError> {
-        let asked = self.inner.env.now();
+        let started = self.inner.env.now();
         let keys: Vec<ObjectKey> = objects.iter().map(|(key, _)| key.clone()).collect();
         let stats = self.batch_stat(&keys).await?;
         let rooms: Vec<_> = stats
@@ -46,10 +46,10 @@ impl<E: Env> StoreClient<E> {
                 Err(error) => Err(error.clone()),
             })
             .collect();
-        Ok(self.read(&keys, &stats, rooms, asked).await)
+        Ok(self.read(&keys, &stats, rooms, started).await)
     }
 
-    /// [`StoreClient::batch_get_into`] of one.
+    /// [`StoreClient::batch_get_into`] for one object.
     ///
     /// # Errors
     /// The object was not read.
@@ -57,7 +57,7 @@ impl<E: Env> StoreClient<E> {
         one(self.batch_get_into(&[(key.clone(), into)]).await?)
     }
 
-    /// Read an object into memory of its own.
+    /// Reads an object into newly allocated memory.
     ///
     /// # Errors
     /// The object was not read.
@@ -65,7 +65,7 @@ impl<E: Env> StoreClient<E> {
         self.get_within(key, |_| std::future::ready(())).await.map(|(value, ())| value)
     }
 
-    /// Read an object into memory of its own, once `admit` has found room for its size; with what `admit` gave for it.
+    /// Reads an object into newly allocated memory, once `admit` has granted its size. Also returns what `admit` returned.
     ///
     /// # Errors
     /// The object was not read.
@@ -75,27 +75,27 @@ impl<E: Env> StoreClient<E> {
         admit: impl Fn(u64) -> F,
     ) -> Result<(Vec<u8>, T), StoreError> {
         let keys = [key.clone()];
-        let (asked, stats, size, admitted) = loop {
-            let asked = self.inner.env.now();
+        let (started, stats, size, admitted) = loop {
+            let started = self.inner.env.now();
             let stats = self.batch_stat(&keys).await?;
             let size = one(stats.clone())?.size;
             let admitted = admit(size).await;
-            if self.inner.env.now().since(asked) < ADMITTED_SOON {
-                break (asked, stats, size, admitted);
+            if self.inner.env.now().since(started) < LEASE_REUSED_FOR {
+                break (started, stats, size, admitted);
             }
-            // The lease may be over by now. The room stays ours if the object still has this size.
-            let asked = self.inner.env.now();
+            // The lease may have expired. The granted size remains valid if the object still has it.
+            let started = self.inner.env.now();
             let stats = self.batch_stat(&keys).await?;
             if one(stats.clone())?.size == size {
-                break (asked, stats, size, admitted);
+                break (started, stats, size, admitted);
             }
         };
         let memory = Arc::new(Memory::from_vec(zeroed(key, size)?));
-        one(self.read(&keys, &stats, vec![Ok(memory.whole())], asked).await)?;
+        one(self.read(&keys, &stats, vec![Ok(memory.whole())], started).await)?;
         let value = Arc::try_unwrap(memory).map_or_else(
             |shared| {
                 let mut copy = vec![0; shared.len()];
-                shared.read_at(0, &mut copy).expect("as long as the memory");
+                shared.read_at(0, &mut copy).expect("the copy is as long as the memory");
                 copy
             },
             Memory::into_vec,
@@ -108,10 +108,10 @@ impl<E: Env> StoreClient<E> {
         keys: &[ObjectKey],
         stats: &[Result<ObjectStat, StoreError>],
         rooms: Vec<Result<Slice, StoreError>>,
-        asked: Mono,
+        started: Mono,
     ) -> Vec<Result<usize, StoreError>> {
         let mut results: Vec<Result<usize, StoreError>> = Vec::with_capacity(keys.len());
-        let mut readings = Vec::new();
+        let mut reads = Vec::new();
         let own: Vec<&str> = self.inner.own_endpoints.iter().map(String::as_str).collect();
         for (index, (stat, room)) in stats.iter().zip(rooms).enumerate() {
             match (stat, room) {
@@ -122,18 +122,18 @@ impl<E: Env> StoreClient<E> {
                     let left = order.into_iter().rev().cloned().collect();
                     results.push(Ok(into.len()));
                     let error = StoreError::NoReplica { key: keys[index].clone(), replicas: stat.found.replicas.len() };
-                    readings.push(Reading { index, into, left, error });
+                    reads.push(PendingRead { index, into, left, error });
                 }
             }
         }
-        while !readings.is_empty() {
-            readings = self.read_round(keys, readings, &mut results).await;
+        while !reads.is_empty() {
+            reads = self.read_round(keys, reads, &mut results).await;
         }
         let now = self.inner.env.now();
         for ((key, stat), result) in keys.iter().zip(stats).zip(&mut results) {
             if let (Ok(stat), Ok(_)) = (stat, &result) {
                 let lease = Duration::from_millis(stat.found.lease_ttl_ms);
-                if now > asked + lease {
+                if now > started + lease {
                     *result = Err(StoreError::LeaseExpired { key: key.clone(), lease });
                 }
             }
@@ -141,31 +141,31 @@ impl<E: Env> StoreClient<E> {
         results
     }
 
-    /// Read each object from its next replica; those that failed and may be tried again.
+    /// Reads each object from its next replica. Returns the failed reads, which may be retried.
     async fn read_round(
         &self,
         keys: &[ObjectKey],
-        readings: Vec<Reading>,
+        reads: Vec<PendingRead>,
         results: &mut [Result<usize, StoreError>],
-    ) -> Vec<Reading> {
+    ) -> Vec<PendingRead> {
         let mut movements = Vec::new();
-        let mut under_way = Vec::new();
-        for mut reading in readings {
-            let Some(buffer) = reading.left.pop() else {
-                results[reading.index] = Err(reading.error);
+        let mut in_progress = Vec::new();
+        for mut read in reads {
+            let Some(buffer) = read.left.pop() else {
+                results[read.index] = Err(read.error);
                 continue;
             };
-            let movement = Movement::new(OpKind::Read, reading.into.clone(), &buffer);
-            under_way.push((reading, movement.endpoint.clone()));
+            let movement = Movement::new(OpKind::Read, read.into.clone(), &buffer);
+            in_progress.push((read, movement.endpoint.clone()));
             movements.push(movement);
         }
-        let moved = self.carry_out(OpKind::Read, keys.len(), movements).await;
+        let moved = self.run_transfers(OpKind::Read, keys.len(), movements).await;
         let mut again = Vec::new();
-        for ((mut reading, endpoint), moved) in under_way.into_iter().zip(moved) {
+        for ((mut read, endpoint), moved) in in_progress.into_iter().zip(moved) {
             if let Err(source) = moved {
-                let key = keys[reading.index].clone();
-                reading.error = StoreError::Transfer { key, endpoint, writing: false, source };
-                again.push(reading);
+                let key = keys[read.index].clone();
+                read.error = StoreError::Transfer { key, endpoint, writing: false, source };
+                again.push(read);
             }
         }
         again
@@ -181,7 +181,7 @@ fn fit(key: &ObjectKey, size: u64, room: &Slice) -> Result<Slice, StoreError> {
     })
 }
 
-/// Room for an object whose size another process told us: an impossible one is an error, not an abort.
+/// Allocates memory for an object whose size came from another process. An impossible size is an error, not an abort.
 fn zeroed(key: &ObjectKey, size: u64) -> Result<Vec<u8>, StoreError> {
     let no_memory = |why: String| StoreError::NoMemory { key: key.clone(), size, why };
     let size = usize::try_from(size).map_err(|e| no_memory(e.to_string()))?;

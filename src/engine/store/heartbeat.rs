@@ -1,4 +1,4 @@
-//! Telling the master that the node is alive, and mounting its segments again when the master forgot them.
+//! Sends heartbeats to the master, and remounts the node's segments if the master does not know them.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -8,50 +8,50 @@ use crate::engine::env::Env;
 use crate::engine::rpc::CallError;
 use crate::engine::store::StoreError;
 use crate::engine::store::client::refused;
-use crate::engine::store::lending::Lending;
+use crate::engine::store::segment_manager::SegmentManager;
 use crate::engine::wire::types::ClientStatus;
 
-/// Time between heartbeats, as upstream. The master's patience is 10 s by default.
+/// Interval between heartbeats, as upstream. The master's client TTL is 10 s by default.
 pub const INTERVAL: Duration = Duration::from_millis(1000);
 
-/// Whether the last heartbeat was answered.
+/// Whether the master answered the last heartbeat.
 #[derive(Clone, Debug)]
-pub struct Pulse(Arc<AtomicBool>);
+pub struct HeartbeatStatus(Arc<AtomicBool>);
 
-impl Pulse {
-    /// Of a node that the master has just answered.
-    pub(in crate::engine::store) fn beating() -> Pulse {
-        Pulse(Arc::new(AtomicBool::new(true)))
+impl HeartbeatStatus {
+    /// The status of a node that the master has just answered.
+    pub(in crate::engine::store) fn healthy() -> HeartbeatStatus {
+        HeartbeatStatus(Arc::new(AtomicBool::new(true)))
     }
 
-    /// The last heartbeat was answered, or not.
+    /// Records the result of a heartbeat.
     fn set(&self, healthy: bool) {
         self.0.store(healthy, Ordering::Relaxed);
     }
 
-    /// Did the master answer the last heartbeat, and does it know our segments?
+    /// Returns true if the master answered the last heartbeat and knows the node's segments.
     pub fn is_healthy(&self) -> bool {
         self.0.load(Ordering::Relaxed)
     }
 }
 
-/// Send heartbeats for ever. A new client is told to remount by its first heartbeat even right after it mounted; that is how the
-/// master learns that it lives.
-pub(in crate::engine::store) async fn run<E: Env>(lending: Arc<Lending<E>>) {
-    let env = lending.client().inner.env.clone();
+/// Sends heartbeats forever. The answer to the first heartbeat of a new client is always "remount", even right after a mount. The
+/// remount is what registers the client at the master.
+pub(in crate::engine::store) async fn run<E: Env>(segments: Arc<SegmentManager<E>>) {
+    let env = segments.client().inner.env.clone();
     let mut was_healthy = None;
     loop {
-        let beat = beat(&lending).await;
+        let beat = beat(&segments).await;
         let healthy = beat.is_ok();
-        lending.pulse().set(healthy);
+        segments.heartbeat_status().set(healthy);
         match &beat {
-            // A client that has just mounted is told to remount by its first heartbeat: that is how it is made known.
-            Ok(true) if was_healthy.is_none() => tracing::debug!("the master knows this node"),
+            // The first heartbeat of a new client is always answered with "remount".
+            Ok(true) if was_healthy.is_none() => tracing::debug!("the master has registered this node"),
             Ok(true) => {
-                tracing::info!(bytes = lending.bytes(), "segments mounted again: the master did not know them")
+                tracing::info!(bytes = segments.bytes(), "segments remounted: the master did not know them")
             }
             Ok(false) if was_healthy == Some(false) => tracing::info!("the master answers again"),
-            Err(error) if was_healthy != Some(false) => tracing::warn!(%error, "heartbeat failed; trying on"),
+            Err(error) if was_healthy != Some(false) => tracing::warn!(%error, "heartbeat failed; retrying"),
             _ => {}
         }
         was_healthy = Some(healthy);
@@ -59,19 +59,19 @@ pub(in crate::engine::store) async fn run<E: Env>(lending: Arc<Lending<E>>) {
     }
 }
 
-/// One heartbeat; whether the segments had to be mounted again.
-async fn beat<E: Env>(lending: &Lending<E>) -> Result<bool, StoreError> {
-    let client = lending.client();
+/// Sends one heartbeat. Returns true if the segments were remounted.
+async fn beat<E: Env>(segments: &SegmentManager<E>) -> Result<bool, StoreError> {
+    let client = segments.client();
     let answer = refused("Ping", client.master().ping(client.id()).await?)?;
     if answer.client_status != ClientStatus::NEED_REMOUNT {
         return Ok(false);
     }
-    lending.remount().await?;
+    segments.remount().await?;
     Ok(true)
 }
 
-/// Is it worth waiting for the master, or will it never answer otherwise?
-pub fn is_worth_waiting(error: &StoreError) -> bool {
+/// Returns true for an error that may go away if the caller waits for the master.
+pub fn is_transient(error: &StoreError) -> bool {
     matches!(
         error,
         StoreError::Call(

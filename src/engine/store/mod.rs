@@ -1,7 +1,8 @@
-//! The store's client side: objects in and out ([`client`]), and the node that lends its memory ([`node`]).
+//! The store's client side: the client for objects ([`client`]), and the node that contributes memory ([`node`]).
 //!
-//! Client and master meet in [`crate::engine::wire::method`]; nothing here knows how the master works. Bytes move through
-//! [`crate::engine::transfer`]. Upstream: `mooncake-store/src/{real_client,client_service,transfer_task}.cpp`.
+//! Client and master share the method table in [`crate::engine::wire::method`]; this folder contains nothing about the inside of the
+//! master. Bytes are moved by [`crate::engine::transfer`]. Upstream:
+//! `mooncake-store/src/{real_client,client_service,transfer_task}.cpp`.
 
 pub mod client;
 pub mod client_http;
@@ -9,7 +10,6 @@ pub mod client_metrics;
 pub mod error;
 mod get;
 pub mod heartbeat;
-mod lending;
 mod movement;
 pub mod name;
 pub mod node;
@@ -19,7 +19,8 @@ mod put;
 pub mod replica;
 pub mod rest;
 mod rest_segments;
-pub mod ways;
+mod segment_manager;
+pub mod transport_stats;
 
 pub use crate::engine::wire::types::ReplicateConfig;
 pub use client::{ClientConfig, ObjectStat, StoreClient};

@@ -1,4 +1,4 @@
-//! Moving the bytes of a batch of objects, whichever nodes they are on: one transfer per node, all at once.
+//! Transfers the bytes of a batch of objects: one transfer per node, all concurrently.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -9,24 +9,23 @@ use crate::engine::sys::memory::Slice;
 use crate::engine::transfer::{Op, OpKind, RemoteAddr, TransferEngine, TransferError};
 use crate::engine::wire::types::BufferDescriptor;
 
-/// One object's bytes, to or from one replica.
+/// A transfer between local memory and one replica.
 pub struct Movement {
-    /// The owner of the replica, as the transfer engine names it.
+    /// Endpoint of the node that owns the replica.
     pub endpoint: String,
-    /// What is to be done.
     pub op: Op,
 }
 
 impl Movement {
-    /// Between `local` and the replica at `buffer`, which are of one size.
+    /// A transfer between `local` and the replica at `buffer`, which have the same size.
     pub fn new(kind: OpKind, local: Slice, buffer: &BufferDescriptor) -> Movement {
         let endpoint = buffer.transport_endpoint.to_string_lossy().into_owned();
         Movement { endpoint, op: Op { kind, local, remote: RemoteAddr(buffer.buffer_address) } }
     }
 }
 
-/// Carry them out within `limit`; how each went, in order.
-pub async fn carry_out(
+/// Runs all transfers within `limit`. Returns their results in order.
+pub async fn run_transfers(
     engine: &TransferEngine,
     movements: Vec<Movement>,
     limit: Duration,

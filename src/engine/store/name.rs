@@ -1,6 +1,6 @@
-//! The name under which a node appears: what the operator gave, with a port of its own.
+//! The name of a node: the host that the operator configured, with a port of its own.
 //!
-//! The port names the node and is not listened on; it is bound all the same, so that two nodes of one host cannot take the same
+//! The port is part of the name and nothing listens on it. It is bound anyway, so that two nodes on one host cannot have the same
 //! name. Upstream: `real_client.cpp`, `MC_STORE_CLIENT_MIN_PORT`, `MC_STORE_CLIENT_MAX_PORT`.
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddrV4};
@@ -12,41 +12,38 @@ use nix::sys::socket::{AddressFamily, SockFlag, SockType, SockaddrIn, bind, sock
 use crate::engine::base::HostPort;
 use crate::engine::base::addr::{ParseAddrError, host_is_loopback};
 
-/// Upstream's range of ports for names.
+/// Upstream's port range for names.
 pub const PORTS: (u16, u16) = (12300, 14300);
-/// Ports that are tried before giving up.
+/// Maximum number of ports tried.
 const TRIES: u64 = 200;
 
-/// A node's name, reserved for as long as this lives.
+/// A node's name. Its port is reserved until this value is dropped.
 #[derive(Debug)]
 pub struct NodeName {
-    /// Host and port.
     pub name: HostPort,
-    /// Bound, but not listening: whoever mistakes the name for an address is refused at once.
+    /// Bound but not listening: a connection attempt to the name is refused at once.
     _reserved: Option<OwnedFd>,
 }
 
-/// No name could be made.
+/// Why a node has no name.
 #[derive(Debug, thiserror::Error)]
 pub enum NameError {
-    /// What the operator gave is no host.
+    /// The configured host is invalid.
     #[error(transparent)]
     Host(#[from] ParseAddrError),
-    /// No port was free.
-    #[error("no free port for the node's name in {}..={} ({tries} were tried); widen the range", range.0, range.1)]
+    #[error("no free port for the node's name in {}..={} ({tries} tried); widen the range", range.0, range.1)]
     NoPort {
-        /// The range.
         range: (u16, u16),
-        /// How many were tried.
+        /// Number of ports tried.
         tries: u64,
     },
 }
 
 impl NodeName {
-    /// The name for `local_hostname`: taken as it is when it has a port, else with one from `range`, chosen by `random`.
+    /// The name for `local_hostname`. If it has no port, one is chosen from `range` with `random`.
     ///
     /// # Errors
-    /// The host is not one, or no port is free.
+    /// The host is invalid, or no port is free.
     pub fn reserve(
         local_hostname: &str,
         range: (u16, u16),
@@ -66,9 +63,9 @@ impl NodeName {
         Err(NameError::NoPort { range, tries: TRIES.min(span * 4) })
     }
 
-    /// Reserve the port that came with the name, too, where nothing else is to listen on it; `false` when somebody on this host
-    /// has it: most likely another node of the same name.
-    pub fn hold(&mut self) -> bool {
+    /// Reserves the port of a configured name, too, if nothing is to listen on it. Returns false if another process on this host has
+    /// the port: most likely another node with the same name.
+    pub fn bind_port(&mut self) -> bool {
         if self._reserved.is_some() {
             return true;
         }
@@ -76,17 +73,17 @@ impl NodeName {
         match reserve_port(address, self.name.port) {
             Ok(reserved) => self._reserved = Some(reserved),
             Err(Errno::EADDRINUSE) => return false,
-            // The name is one of another host (an address in front of this one), or the port a privileged one.
+            // The name belongs to another host (an address in front of this one), or the port is privileged.
             Err(_) => {}
         }
         true
     }
 }
 
-/// The host that a node or client reports, so that a master can put objects near their writer: `given` (`MOONCAKE_HOST_ID`), else
-/// the host of its name. Empty for names that several hosts have, such as `localhost`.
-pub fn host_id(local_hostname: &str, given: Option<&str>) -> String {
-    let named = given.map(str::trim).filter(|given| !given.is_empty()).unwrap_or(local_hostname.trim());
+/// The host id that a node or client reports, so that a master can place objects near their writer: `configured` (`MOONCAKE_HOST_ID`), or
+/// the host of its name. Empty for hosts that do not identify a machine, such as `localhost`.
+pub fn host_id(local_hostname: &str, configured: Option<&str>) -> String {
+    let named = configured.map(str::trim).filter(|configured| !configured.is_empty()).unwrap_or(local_hostname.trim());
     let host = HostPort::split(named).map_or_else(|_| named.to_owned(), |(host, _)| host);
     let host = host.trim_start_matches('[').trim_end_matches(']');
     let everywhere = host.parse::<IpAddr>().is_ok_and(|address| address.is_unspecified());
@@ -104,13 +101,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_name_with_a_port_is_taken_as_it_is() {
+    fn a_name_with_a_port_is_used_unchanged() {
         let name = NodeName::reserve("node-1:7", PORTS, || 0).unwrap();
         assert_eq!(name.name.to_string(), "node-1:7");
     }
 
     #[test]
-    fn two_nodes_of_one_host_get_two_names() {
+    fn two_nodes_on_one_host_get_different_names() {
         let counter = std::cell::Cell::new(0);
         let random = || counter.replace(counter.get() + 1) / 2;
         let first = NodeName::reserve("127.0.0.1", (PORTS.0, PORTS.1), random).unwrap();
@@ -119,18 +116,18 @@ mod tests {
     }
 
     #[test]
-    fn a_name_that_another_node_holds_is_contested() {
+    fn a_configured_name_whose_port_is_bound_is_detected() {
         let chosen = NodeName::reserve("127.0.0.1", PORTS, rand_port()).unwrap();
-        let given = chosen.name.to_string();
-        assert!(!NodeName::reserve(&given, PORTS, || 0).unwrap().hold());
+        let configured = chosen.name.to_string();
+        assert!(!NodeName::reserve(&configured, PORTS, || 0).unwrap().bind_port());
         drop(chosen);
-        let mut first = NodeName::reserve(&given, PORTS, || 0).unwrap();
-        assert!(first.hold() && first.hold());
-        assert!(!NodeName::reserve(&given, PORTS, || 0).unwrap().hold());
-        assert!(NodeName::reserve("192.0.2.1:7", PORTS, || 0).unwrap().hold(), "no address of this host");
+        let mut first = NodeName::reserve(&configured, PORTS, || 0).unwrap();
+        assert!(first.bind_port() && first.bind_port());
+        assert!(!NodeName::reserve(&configured, PORTS, || 0).unwrap().bind_port());
+        assert!(NodeName::reserve("192.0.2.1:7", PORTS, || 0).unwrap().bind_port(), "not an address of this host");
     }
 
-    /// Tests run at once, also in several processes.
+    /// Random ports per process, because tests run concurrently, also in several processes.
     fn rand_port() -> impl FnMut() -> u64 {
         let mut state = u64::from(std::process::id());
         move || {
@@ -140,8 +137,8 @@ mod tests {
     }
 
     #[test]
-    fn a_host_that_many_machines_have_identifies_none() {
-        for (name, given, host) in [
+    fn a_loopback_or_unspecified_host_gives_no_host_id() {
+        for (name, configured, host) in [
             ("node-1:5000", None, "node-1"),
             ("node-1", Some("  "), "node-1"),
             ("10.0.0.7:12345", Some("rack-3"), "rack-3"),
@@ -153,12 +150,12 @@ mod tests {
             ("[::]:5000", None, ""),
             ("node-1", Some("localhost"), ""),
         ] {
-            assert_eq!(host_id(name, given), host, "{name} {given:?}");
+            assert_eq!(host_id(name, configured), host, "{name} {configured:?}");
         }
     }
 
     #[test]
-    fn what_is_no_host_is_refused() {
+    fn an_invalid_host_is_refused() {
         assert!(matches!(NodeName::reserve("a:b:c", PORTS, || 0), Err(NameError::Host(_))));
     }
 }

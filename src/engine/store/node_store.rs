@@ -1,4 +1,4 @@
-//! A node as its REST routes see it.
+//! Implements the operations of the REST API on a node.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -7,22 +7,22 @@ use bytes::Bytes;
 
 use crate::engine::base::{Mono, ObjectKey, SegmentId};
 use crate::engine::env::Env;
-use crate::engine::store::lending::Lending;
-use crate::engine::store::rest::{Held, NodeFigures, NodeHealth, ObjectStore, Refusal, Room};
-use crate::engine::store::ways::Ways;
+use crate::engine::store::rest::{NodeHealth, NodeMetrics, ObjectStore, ReadBudget, ReadPermit, StoreRefusal};
+use crate::engine::store::segment_manager::SegmentManager;
+use crate::engine::store::transport_stats::TransportStats;
 use crate::engine::store::{StoreClient, StoreError};
 use crate::engine::sys::memory::Memory;
 use crate::engine::transfer::OpKind;
 use crate::engine::wire::types::ReplicateConfig;
 
-/// A node's client and what it contributes.
+/// A node's client and its segments.
 pub struct NodeStore<E: Env> {
     pub(in crate::engine::store) client: StoreClient<E>,
-    pub(in crate::engine::store) lending: Arc<Lending<E>>,
+    pub(in crate::engine::store) segments: Arc<SegmentManager<E>>,
 }
 
 impl<E: Env> ObjectStore for NodeStore<E> {
-    async fn put(&self, key: ObjectKey, value: Bytes) -> Result<(), Refusal> {
+    async fn put(&self, key: ObjectKey, value: Bytes) -> Result<(), StoreRefusal> {
         let (began, bytes) = (self.client.inner.env.now(), value.len() as u64);
         let value = Arc::new(Memory::from_vec(value.into()));
         let put = self.client.put(&key, value.whole(), &ReplicateConfig::default()).await;
@@ -32,45 +32,45 @@ impl<E: Env> ObjectStore for NodeStore<E> {
         put.map(drop).map_err(refusal)
     }
 
-    async fn get(&self, key: ObjectKey, room: Room) -> Result<(Bytes, Held), Refusal> {
+    async fn get(&self, key: ObjectKey, budget: ReadBudget) -> Result<(Bytes, ReadPermit), StoreRefusal> {
         let began = self.client.inner.env.now();
         let read = self.client.get_within(&key, |size| {
-            let room = room.clone();
-            async move { room.hold(size).await }
+            let budget = budget.clone();
+            async move { budget.acquire(size).await }
         });
-        let (value, held) = read.await.map_err(refusal)?;
+        let (value, permit) = read.await.map_err(refusal)?;
         self.count(OpKind::Read, "get_buffer", value.len() as u64, began);
-        Ok((Bytes::from(value), held))
+        Ok((Bytes::from(value), permit))
     }
 
-    async fn exists(&self, key: ObjectKey) -> Result<bool, Refusal> {
+    async fn exists(&self, key: ObjectKey) -> Result<bool, StoreRefusal> {
         self.client.exists(&key).await.map_err(refusal)
     }
 
-    async fn remove(&self, key: ObjectKey) -> Result<(), Refusal> {
+    async fn remove(&self, key: ObjectKey) -> Result<(), StoreRefusal> {
         self.client.remove(&key, false).await.map_err(refusal)
     }
 
-    async fn remove_all(&self) -> Result<u64, Refusal> {
+    async fn remove_all(&self) -> Result<u64, StoreRefusal> {
         self.client.remove_all(false).await.map(|count| u64::try_from(count).unwrap_or(0)).map_err(refusal)
     }
 
-    async fn mount(&self, bytes: u64) -> Result<(SegmentId, u64), Refusal> {
-        self.lending.mount_more(bytes).await.map(|segment| (segment.id, segment.size))
+    async fn mount(&self, bytes: u64) -> Result<(SegmentId, u64), StoreRefusal> {
+        self.segments.mount_more(bytes).await.map(|segment| (segment.id, segment.size))
     }
 
-    async fn unmount(&self, segment: SegmentId, grace: Duration) -> Result<(), Refusal> {
-        self.lending.unmount(segment, grace).await
+    async fn unmount(&self, segment: SegmentId, grace: Duration) -> Result<(), StoreRefusal> {
+        self.segments.unmount(segment, grace).await
     }
 
     fn health(&self) -> NodeHealth {
-        if self.lending.pulse().is_healthy() { NodeHealth::Healthy } else { NodeHealth::MasterUnreachable }
+        if self.segments.heartbeat_status().is_healthy() { NodeHealth::Healthy } else { NodeHealth::MasterUnreachable }
     }
 
-    fn figures(&self) -> NodeFigures {
+    fn metrics(&self) -> NodeMetrics {
         let engine = self.client.engine();
         let moved = engine.counters();
-        NodeFigures {
+        NodeMetrics {
             served_read_bytes: moved.served.read_bytes,
             served_reads: moved.served.reads,
             served_write_bytes: moved.served.written_bytes,
@@ -78,15 +78,15 @@ impl<E: Env> ObjectStore for NodeStore<E> {
             served_refusals: moved.rejected,
             client_read_bytes: moved.issued.read_bytes + moved.local.read_bytes,
             client_write_bytes: moved.issued.written_bytes + moved.local.written_bytes,
-            segment_bytes: self.lending.bytes(),
+            segment_bytes: self.segments.bytes(),
             connections: moved.connections_open,
-            ways: Ways::new(engine.protocol(), engine.peers(), engine.rails()),
+            transport: TransportStats::new(engine.protocol(), engine.peers(), engine.rails()),
         }
     }
 }
 
 impl<E: Env> NodeStore<E> {
-    /// Count a use of the client that began at `began`, under the name of upstream's function for it.
+    /// Counts a client operation that started at `began`, under the name of upstream's function.
     fn count(&self, kind: OpKind, name: &'static str, bytes: u64, began: Mono) {
         let inner = &self.client.inner;
         if let Some(metrics) = &inner.config.metrics {
@@ -95,6 +95,6 @@ impl<E: Env> NodeStore<E> {
     }
 }
 
-fn refusal(error: StoreError) -> Refusal {
-    Refusal { code: error.code(), reason: error.to_string() }
+fn refusal(error: StoreError) -> StoreRefusal {
+    StoreRefusal { code: error.code(), reason: error.to_string() }
 }

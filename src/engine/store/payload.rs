@@ -1,6 +1,6 @@
-//! What a check of a store puts into it.
+//! Test objects for checks of a store.
 
-/// Bytes that no mistake produces by chance: every eight of them are another number.
+/// Deterministic bytes in which every eight bytes differ, so that misplaced data is detected.
 pub fn payload(seed: u64, len: usize) -> Vec<u8> {
     let mut state = seed;
     let word = |_| {

@@ -1,48 +1,48 @@
-//! Writing objects: ask for room, write every replica, say that it is done, or take it back.
+//! Writing objects: allocate at the master, write every replica, then complete or revoke the put.
 
 use crate::engine::base::ObjectKey;
 use crate::engine::env::Env;
-use crate::engine::store::client::{each, is_already_there, one, texts};
+use crate::engine::store::client::{already_exists, each, key_texts, one};
 use crate::engine::store::movement::Movement;
 use crate::engine::store::{StoreClient, StoreError};
 use crate::engine::sys::memory::Slice;
 use crate::engine::transfer::OpKind;
-use crate::engine::wire::types::{ObjectMeta, Place, ReplicaDescriptor, ReplicaType, ReplicateConfig};
+use crate::engine::wire::types::{ObjectMeta, ReplicaDescriptor, ReplicaLocation, ReplicaType, ReplicateConfig};
 use crate::engine::wire::{Expected, Text};
 
-/// What became of a put.
+/// The result of a put.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PutOutcome {
-    /// The object is stored, this many times.
+    /// The object is stored.
     Stored {
-        /// Replicas written; fewer than asked for when there were not enough segments.
+        /// Number of replicas written. It is lower than requested if there were not enough segments.
         replicas: usize,
     },
-    /// The key is taken, and its object was left alone. (Upstream's client reports this as success.)
+    /// The key exists, and its object is unchanged. (Upstream's client reports success.)
     AlreadyExists,
 }
 
-/// Which of the two families of calls.
+/// The family of RPC methods to use.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Family {
+enum WriteMethod {
     Put,
     Upsert,
 }
 
 impl<E: Env> StoreClient<E> {
-    /// Store objects, from the caller's memory without a copy. An existing key is left alone.
+    /// Stores objects from the caller's memory without a copy. Existing keys are left unchanged.
     ///
     /// # Errors
-    /// The outer: the master did not answer. The inner: this object is not stored.
+    /// Outer: the master did not answer. Inner: this object is not stored.
     pub async fn batch_put(
         &self,
         objects: &[(ObjectKey, Slice)],
         config: &ReplicateConfig,
     ) -> Result<Vec<Result<PutOutcome, StoreError>>, StoreError> {
-        self.write(Family::Put, objects, config).await
+        self.write(WriteMethod::Put, objects, config).await
     }
 
-    /// [`StoreClient::batch_put`] of one.
+    /// [`StoreClient::batch_put`] for one object.
     ///
     /// # Errors
     /// The object is not stored.
@@ -50,8 +50,7 @@ impl<E: Env> StoreClient<E> {
         one(self.batch_put(&[(key.clone(), value)], config).await?)
     }
 
-    /// Store an object whether or not the key is taken. The old object is gone from when room is given until the new one is
-    /// whole.
+    /// Stores an object, replacing an existing one. The old object is unavailable from the allocation until the new one is complete.
     ///
     /// # Errors
     /// The object is not stored; the old one may be gone.
@@ -61,25 +60,25 @@ impl<E: Env> StoreClient<E> {
         value: Slice,
         config: &ReplicateConfig,
     ) -> Result<PutOutcome, StoreError> {
-        one(self.write(Family::Upsert, &[(key.clone(), value)], config).await?)
+        one(self.write(WriteMethod::Upsert, &[(key.clone(), value)], config).await?)
     }
 
     async fn write(
         &self,
-        family: Family,
+        family: WriteMethod,
         objects: &[(ObjectKey, Slice)],
         config: &ReplicateConfig,
     ) -> Result<Vec<Result<PutOutcome, StoreError>>, StoreError> {
-        let placed = self.start(family, objects, config).await?;
-        let mut outcomes = self.write_replicas(objects, placed).await;
+        let allocated = self.start(family, objects, config).await?;
+        let mut outcomes = self.write_replicas(objects, allocated).await;
         self.finish(family, objects, &mut outcomes).await;
         Ok(outcomes)
     }
 
-    /// Ask for room.
+    /// Allocates memory at the master.
     async fn start(
         &self,
-        family: Family,
+        family: WriteMethod,
         objects: &[(ObjectKey, Slice)],
         config: &ReplicateConfig,
     ) -> Result<Vec<Result<Vec<ReplicaDescriptor>, StoreError>>, StoreError> {
@@ -90,41 +89,42 @@ impl<E: Env> StoreClient<E> {
         let keys: Vec<ObjectKey> = objects.iter().map(|(key, _)| key.clone()).collect();
         let sizes = objects.iter().map(|(_, value)| value.len() as u64).collect();
         let (what, answers) = match family {
-            Family::Put => {
-                ("BatchPutStart", master.batch_put_start(id, texts(&keys), sizes, config, self.tenant()).await?)
+            WriteMethod::Put => {
+                ("BatchPutStart", master.batch_put_start(id, key_texts(&keys), sizes, config, self.tenant()).await?)
             }
-            Family::Upsert => {
-                ("BatchUpsertStart", master.batch_upsert_start(id, texts(&keys), sizes, config, self.tenant()).await?)
-            }
+            WriteMethod::Upsert => (
+                "BatchUpsertStart",
+                master.batch_upsert_start(id, key_texts(&keys), sizes, config, self.tenant()).await?,
+            ),
         };
-        let placed = each(what, objects.len(), answers)?;
-        Ok(placed
+        let allocated = each(what, objects.len(), answers)?;
+        Ok(allocated
             .zip(objects)
             .map(
-                |(placed, (key, value))| {
-                    if value.is_empty() { Err(StoreError::Empty { key: key.clone() }) } else { placed }
+                |(allocated, (key, value))| {
+                    if value.is_empty() { Err(StoreError::Empty { key: key.clone() }) } else { allocated }
                 },
             )
             .collect())
     }
 
-    /// Write every replica of every object that got room, all in one batch of transfers.
+    /// Writes every replica of every allocated object, all in one batch of transfers.
     async fn write_replicas(
         &self,
         objects: &[(ObjectKey, Slice)],
-        placed: Vec<Result<Vec<ReplicaDescriptor>, StoreError>>,
+        allocated: Vec<Result<Vec<ReplicaDescriptor>, StoreError>>,
     ) -> Vec<Result<PutOutcome, StoreError>> {
         let mut movements = Vec::new();
         let mut owners = Vec::new();
         let mut outcomes = Vec::with_capacity(objects.len());
-        for (index, (placed, (key, value))) in placed.into_iter().zip(objects).enumerate() {
-            let outcome = match placed {
-                Err(error) if is_already_there(&error) => Ok(PutOutcome::AlreadyExists),
+        for (index, (allocated, (key, value))) in allocated.into_iter().zip(objects).enumerate() {
+            let outcome = match allocated {
+                Err(error) if already_exists(&error) => Ok(PutOutcome::AlreadyExists),
                 Err(error) => Err(error),
                 Ok(replicas) => {
                     let mut writable = 0;
                     for replica in &replicas {
-                        if let Place::Memory(buffer) = &replica.place
+                        if let ReplicaLocation::Memory(buffer) = &replica.location
                             && buffer.size == value.len() as u64
                         {
                             movements.push(Movement::new(OpKind::Write, value.clone(), buffer));
@@ -142,9 +142,9 @@ impl<E: Env> StoreClient<E> {
             outcomes.push(outcome);
         }
         let endpoints: Vec<_> = movements.iter().map(|movement| movement.endpoint.clone()).collect();
-        let moved = self.carry_out(OpKind::Write, objects.len(), movements).await;
+        let moved = self.run_transfers(OpKind::Write, objects.len(), movements).await;
         for ((index, endpoint), moved) in owners.into_iter().zip(endpoints).zip(moved) {
-            // Of several failures the one that forbids taking the put back counts.
+            // Of several errors, keep the one that forbids revoking the put.
             if let Err(source) = moved
                 && (outcomes[index].is_ok() || source.may_still_land())
             {
@@ -155,19 +155,19 @@ impl<E: Env> StoreClient<E> {
         outcomes
     }
 
-    /// Tell the master what is whole, and take back what got room but could not be written. An answer to the former that never
-    /// came leaves the object's fate unknown, which is reported as a failure; one to the latter does not matter, since the
-    /// master forgets unfinished objects by itself. A write whose bytes may still arrive is not taken back, for its room would go
-    /// to another object at once: the master keeps it until its own, longer time for unfinished puts is over.
+    /// Completes the written objects and revokes the failed ones. If the answer to a completion is lost, the state of the object is
+    /// unknown, which is reported as an error. A lost answer to a revocation is harmless, because the master drops unfinished objects
+    /// by itself. A write whose bytes may still arrive is not revoked: its memory would be allocated to another object at once. The
+    /// master keeps it until its longer timeout for unfinished puts.
     async fn finish(
         &self,
-        family: Family,
+        family: WriteMethod,
         objects: &[(ObjectKey, Slice)],
         outcomes: &mut [Result<PutOutcome, StoreError>],
     ) {
         let (id, master) = (self.id(), self.master());
-        let indices = |wanted: fn(&Result<PutOutcome, StoreError>) -> bool| -> Vec<usize> {
-            outcomes.iter().enumerate().filter(|(_, outcome)| wanted(outcome)).map(|(index, _)| index).collect()
+        let indices = |predicate: fn(&Result<PutOutcome, StoreError>) -> bool| -> Vec<usize> {
+            outcomes.iter().enumerate().filter(|(_, outcome)| predicate(outcome)).map(|(index, _)| index).collect()
         };
         let written = indices(|outcome| matches!(outcome, Ok(PutOutcome::Stored { .. })));
         let failed = indices(|outcome| match outcome {
@@ -179,11 +179,11 @@ impl<E: Env> StoreClient<E> {
         if !failed.is_empty() {
             let keys: Vec<_> = failed.iter().map(key).collect();
             let revoked = match family {
-                Family::Put => master.batch_put_revoke(id, keys, ReplicaType::ALL, self.tenant()).await,
-                Family::Upsert => master.batch_upsert_revoke(id, keys, self.tenant()).await,
+                WriteMethod::Put => master.batch_put_revoke(id, keys, ReplicaType::ALL, self.tenant()).await,
+                WriteMethod::Upsert => master.batch_upsert_revoke(id, keys, self.tenant()).await,
             };
             if let Err(error) = revoked {
-                tracing::debug!(%error, "an unfinished put could not be taken back; the master will forget it");
+                tracing::debug!(%error, "cannot revoke an unfinished put; the master will drop it");
             }
         }
         if written.is_empty() {
@@ -191,8 +191,8 @@ impl<E: Env> StoreClient<E> {
         }
         let metas = written.iter().map(|index| ObjectMeta { key: key(index), object_checksum: None }).collect();
         let (what, answers) = match family {
-            Family::Put => ("BatchPutEnd", master.batch_put_end(id, metas, ReplicaType::ALL, self.tenant()).await),
-            Family::Upsert => ("BatchUpsertEnd", master.batch_upsert_end(id, metas, self.tenant()).await),
+            WriteMethod::Put => ("BatchPutEnd", master.batch_put_end(id, metas, ReplicaType::ALL, self.tenant()).await),
+            WriteMethod::Upsert => ("BatchUpsertEnd", master.batch_upsert_end(id, metas, self.tenant()).await),
         };
         let ends: Vec<Result<(), StoreError>> = match answers
             .map_err(StoreError::from)

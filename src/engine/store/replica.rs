@@ -1,16 +1,16 @@
-//! Which copy of an object to read. Pure.
+//! Chooses the replicas to read. Pure.
 
-use crate::engine::wire::types::{BufferDescriptor, Place, ReplicaDescriptor, ReplicaStatus};
+use crate::engine::wire::types::{BufferDescriptor, ReplicaDescriptor, ReplicaLocation, ReplicaStatus};
 
-/// The readable memory replicas, best first: those of this process (a copy in memory), then the others, begun at a place that
-/// depends on `salt`, so that many readers of one object do not all ask the same node.
+/// The readable memory replicas, best first: those of this process (a memory copy), then the others. The others are rotated by `salt`, so
+/// that many readers of one object do not all read from the same node.
 pub fn reading_order<'a>(
     replicas: &'a [ReplicaDescriptor],
     own_endpoints: &[&str],
     salt: u64,
 ) -> Vec<&'a BufferDescriptor> {
-    let readable = |replica: &'a ReplicaDescriptor| match &replica.place {
-        Place::Memory(buffer) if replica.status == ReplicaStatus::COMPLETE => Some(buffer),
+    let readable = |replica: &'a ReplicaDescriptor| match &replica.location {
+        ReplicaLocation::Memory(buffer) if replica.status == ReplicaStatus::COMPLETE => Some(buffer),
         _ => None,
     };
     let is_own =
@@ -31,13 +31,13 @@ mod tests {
     use crate::engine::wire::types::DiskDescriptor;
 
     fn replica(endpoint: &str, status: ReplicaStatus) -> ReplicaDescriptor {
-        let place = Place::Memory(BufferDescriptor {
+        let location = ReplicaLocation::Memory(BufferDescriptor {
             size: 1,
             buffer_address: 0,
             protocol: "tcp".into(),
             transport_endpoint: endpoint.into(),
         });
-        ReplicaDescriptor { id: 1, place, status }
+        ReplicaDescriptor { id: 1, location, status }
     }
 
     fn order(replicas: &[ReplicaDescriptor], salt: u64) -> Vec<String> {
@@ -46,7 +46,7 @@ mod tests {
     }
 
     #[test]
-    fn the_own_copy_comes_first_and_the_others_take_turns() {
+    fn the_local_copy_comes_first_and_the_others_rotate() {
         let complete = ReplicaStatus::COMPLETE;
         let replicas = [replica("a:1", complete), replica("b:1", complete), replica("here:1", complete)];
         assert_eq!(order(&replicas, 0), ["here:1", "a:1", "b:1"]);
@@ -54,11 +54,11 @@ mod tests {
     }
 
     #[test]
-    fn what_is_being_written_or_on_disk_is_not_read() {
-        let disk = Place::Disk(DiskDescriptor { file_path: "f".into(), object_size: 1 });
+    fn unfinished_and_disk_replicas_are_not_read() {
+        let disk = ReplicaLocation::Disk(DiskDescriptor { file_path: "f".into(), object_size: 1 });
         let replicas = [
             replica("a:1", ReplicaStatus::PROCESSING),
-            ReplicaDescriptor { id: 2, place: disk, status: ReplicaStatus::COMPLETE },
+            ReplicaDescriptor { id: 2, location: disk, status: ReplicaStatus::COMPLETE },
         ];
         assert_eq!(order(&replicas, 5), Vec::<String>::new());
     }

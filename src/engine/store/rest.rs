@@ -1,9 +1,12 @@
-//! The store node's REST routes: objects in and out for programs that speak neither RPC nor the transfer engine.
+//! The store node's REST API: objects for programs that use neither the RPC protocol nor the transfer engine.
 //!
-//! Routes, texts and status codes are those of the `mooncake_store_service` of 0.3.13 for put, get, exist and remove (captured;
-//! `fixtures/http/rest.txt`), and for the routes that mount and unmount memory ([`rest_segments`]). Beyond it: keys may contain `/`, percent-encoded or plain; a call that waits for the master holds no
-//! other call up and has a deadline; refusals carry a `reason`; `/health` (as upstream's client HTTP server answers it), `/metrics`
-//! and `/transport`.
+//! Routes, texts and status codes are those of `mooncake_store_service` 0.3.13 (captured; `fixtures/http/rest.txt`), for put, get,
+//! exist, remove and the routes that mount and unmount memory ([`rest_segments`]). Differences:
+//!
+//! * Keys may contain `/`, percent-encoded or plain.
+//! * A call that waits for the master delays no other call and has a time limit.
+//! * Refusals have a `reason`.
+//! * Additional routes: `/health` (with the answer of upstream's client HTTP server), `/metrics` and `/transport`.
 //!
 //! [`rest_segments`]: crate::engine::store::rest_segments
 
@@ -18,96 +21,98 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use crate::engine::base::{ErrorCode, HostPort, ObjectKey, SegmentId};
 use crate::engine::env::{Env, deadline};
 use crate::engine::http::{
-    self, BindError, Handler, Limits, Method, OTHER_ROUTE, Request, Requests, Response, Running, StatusCode, answer,
-    decode,
+    self, BindError, Handler, HttpLimits, HttpRequest, HttpServer, Method, OTHER_ROUTE, Requests, Response, StatusCode,
+    answer, decode,
 };
 use crate::engine::store::rest_segments;
-use crate::engine::store::ways::Ways;
+use crate::engine::store::transport_stats::TransportStats;
 
-/// Where the objects are. The store client is one; tests have another.
+/// The operations behind the REST API. Implemented by the node, and by a fake in tests.
 pub trait ObjectStore: Send + Sync + 'static {
-    /// Store `value` under `key`; an object that is there already stays as it is, which is no failure.
-    fn put(&self, key: ObjectKey, value: Bytes) -> impl Future<Output = Result<(), Refusal>> + Send;
+    /// Stores `value` under `key`. An existing object is left unchanged, which is not an error.
+    fn put(&self, key: ObjectKey, value: Bytes) -> impl Future<Output = Result<(), StoreRefusal>> + Send;
 
-    /// The object's bytes, which are read once `room` has room for them.
-    fn get(&self, key: ObjectKey, room: Room) -> impl Future<Output = Result<(Bytes, Held), Refusal>> + Send;
+    /// Returns the object's bytes, read once `budget` has granted their size.
+    fn get(
+        &self,
+        key: ObjectKey,
+        budget: ReadBudget,
+    ) -> impl Future<Output = Result<(Bytes, ReadPermit), StoreRefusal>> + Send;
 
-    /// Is there a readable object?
-    fn exists(&self, key: ObjectKey) -> impl Future<Output = Result<bool, Refusal>> + Send;
+    /// Returns true if a readable object exists.
+    fn exists(&self, key: ObjectKey) -> impl Future<Output = Result<bool, StoreRefusal>> + Send;
 
-    /// Remove one object.
-    fn remove(&self, key: ObjectKey) -> impl Future<Output = Result<(), Refusal>> + Send;
+    /// Removes one object by its key.
+    fn remove(&self, key: ObjectKey) -> impl Future<Output = Result<(), StoreRefusal>> + Send;
 
-    /// Remove every object that can be removed; how many were.
-    fn remove_all(&self) -> impl Future<Output = Result<u64, Refusal>> + Send;
+    /// Removes every removable object. Returns their number.
+    fn remove_all(&self) -> impl Future<Output = Result<u64, StoreRefusal>> + Send;
 
-    /// Contribute at least `bytes` more memory: the new segment and its bytes.
-    fn mount(&self, bytes: u64) -> impl Future<Output = Result<(SegmentId, u64), Refusal>> + Send;
+    /// Mounts at least `bytes` of additional memory. Returns the new segment and its size in bytes.
+    fn mount(&self, bytes: u64) -> impl Future<Output = Result<(SegmentId, u64), StoreRefusal>> + Send;
 
-    /// Take a segment back that [`mount`](ObjectStore::mount) made; its objects can be read for `grace`.
-    fn unmount(&self, segment: SegmentId, grace: Duration) -> impl Future<Output = Result<(), Refusal>> + Send;
+    /// Unmounts a segment created by [`mount`](ObjectStore::mount). Its objects are readable for `grace`.
+    fn unmount(&self, segment: SegmentId, grace: Duration) -> impl Future<Output = Result<(), StoreRefusal>> + Send;
 
-    /// How the node is, as far as it knows without asking anybody.
+    /// The node's health, without asking another process.
     fn health(&self) -> NodeHealth;
 
-    /// What has gone through the node.
-    fn figures(&self) -> NodeFigures;
+    /// Returns the current metrics of the node.
+    fn metrics(&self) -> NodeMetrics;
 
-    /// Families to append to `/metrics`, as Prometheus text.
-    fn more_metrics(&self) -> String {
+    /// Additional families for `/metrics`, in the Prometheus text format.
+    fn extra_metrics(&self) -> String {
         String::new()
     }
 }
 
-/// Room in memory for objects that are read, from before that until the last byte has left. Cheap to clone.
+/// Memory budget for objects being read, from before the read until the last byte is sent. Cheap to clone.
 #[derive(Clone, Debug)]
-pub struct Room(Arc<Semaphore>);
+pub struct ReadBudget(Arc<Semaphore>);
 
-/// A part of a [`Room`], until it is dropped.
+/// A granted part of a [`ReadBudget`], released on drop.
 #[derive(Debug)]
-pub struct Held {
+pub struct ReadPermit {
     _permit: Option<OwnedSemaphorePermit>,
 }
 
-impl Room {
-    fn new(bytes: usize) -> Room {
-        Room(Arc::new(Semaphore::new(bytes.div_ceil(ROOM_UNIT))))
+impl ReadBudget {
+    fn new(bytes: usize) -> ReadBudget {
+        ReadBudget(Arc::new(Semaphore::new(bytes.div_ceil(BUDGET_UNIT))))
     }
 
-    /// Wait until there is room for `bytes`. An object that is larger than all of it has the room for itself.
-    pub async fn hold(&self, bytes: u64) -> Held {
-        let units = bytes.div_ceil(ROOM_UNIT as u64).clamp(1, (READING_BYTES_MAX / ROOM_UNIT) as u64);
+    /// Waits until `bytes` are granted. An object larger than the budget gets the whole budget.
+    pub async fn acquire(&self, bytes: u64) -> ReadPermit {
+        let units = bytes.div_ceil(BUDGET_UNIT as u64).clamp(1, (READING_BYTES_MAX / BUDGET_UNIT) as u64);
         let permit = self.0.clone().acquire_many_owned(u32::try_from(units).unwrap_or(u32::MAX)).await;
-        // Nobody closes the semaphore.
-        Held { _permit: permit.ok() }
+        // The semaphore is never closed.
+        ReadPermit { _permit: permit.ok() }
     }
 }
 
-/// An object's bytes with the room that they take up.
-struct Read {
+/// An object's bytes together with their share of the budget.
+struct BudgetedBytes {
     bytes: Bytes,
-    _held: Held,
+    _permit: ReadPermit,
 }
 
-impl AsRef<[u8]> for Read {
+impl AsRef<[u8]> for BudgetedBytes {
     fn as_ref(&self) -> &[u8] {
         &self.bytes
     }
 }
 
-/// Why an operation was not done.
+/// Why an operation was refused.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Refusal {
-    /// Upstream's number for it.
+pub struct StoreRefusal {
     pub code: ErrorCode,
-    /// For people.
     pub reason: String,
 }
 
-/// How a node is.
+/// The health of a node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NodeHealth {
-    /// Its memory is mounted and the master answers.
+    /// Its memory is mounted, and the master answered the last heartbeat.
     Healthy,
     /// Its memory is not mounted yet.
     NotInitialized,
@@ -115,52 +120,50 @@ pub enum NodeHealth {
     MasterUnreachable,
 }
 
-/// What has gone through a node, and what it lends.
+/// Transfer and memory metrics of a node.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct NodeFigures {
+pub struct NodeMetrics {
     /// Bytes that peers read from this node's memory.
     pub served_read_bytes: u64,
-    /// Reads by peers.
     pub served_reads: u64,
     /// Bytes that peers wrote into this node's memory.
     pub served_write_bytes: u64,
-    /// Writes by peers.
     pub served_writes: u64,
-    /// Requests of peers that were refused (memory that is not lent, broken frames).
+    /// Requests of peers that were refused (memory that is not registered, invalid frames).
     pub served_refusals: u64,
-    /// Bytes that this node's own client read.
+    /// Bytes read by this node's own client.
     pub client_read_bytes: u64,
-    /// Bytes that this node's own client wrote.
+    /// Bytes written by this node's own client.
     pub client_write_bytes: u64,
-    /// Bytes of memory that are mounted.
+    /// Total size of the mounted segments in bytes.
     pub segment_bytes: u64,
-    /// Connections of peers that are open.
+    /// Open connections from peers.
     pub connections: u64,
-    /// What bytes are moved over, by peer and device.
-    pub ways: Ways,
+    /// Transport statistics by peer and device.
+    pub transport: TransportStats,
 }
 
-/// Serve `store` at `at` (port 0 takes a free one).
+/// Serves `store` at `at`. Port 0 selects a free port.
 ///
 /// # Errors
-/// [`BindError`] when the address cannot be taken.
-pub async fn start<E: Env, S: ObjectStore>(env: E, at: &HostPort, store: Arc<S>) -> Result<Running, BindError> {
-    let (storing, room) = (Semaphore::new(STORING_MAX), Room::new(READING_BYTES_MAX));
-    let rest = Rest { env: env.clone(), store, storing, room, requests: Requests::default() };
+/// [`BindError`] if the address is not available.
+pub async fn start<E: Env, S: ObjectStore>(env: E, at: &HostPort, store: Arc<S>) -> Result<HttpServer, BindError> {
+    let (storing, budget) = (Semaphore::new(STORING_MAX), ReadBudget::new(READING_BYTES_MAX));
+    let rest = RestApi { env: env.clone(), store, storing, budget, requests: Requests::default() };
     http::start(env, at, LIMITS, Arc::new(rest)).await
 }
 
-struct Rest<E, S> {
+struct RestApi<E, S> {
     env: E,
     store: Arc<S>,
-    /// Objects that are stored at once: each is held whole in memory.
+    /// Limits concurrent puts: each object is held whole in memory.
     storing: Semaphore,
-    /// Memory for objects that are read.
-    room: Room,
+    /// Memory budget for objects being read.
+    budget: ReadBudget,
     requests: Requests,
 }
 
-impl<E: Env, S: ObjectStore> Handler for Rest<E, S> {
+impl<E: Env, S: ObjectStore> Handler for RestApi<E, S> {
     fn requests(&self) -> Option<&Requests> {
         Some(&self.requests)
     }
@@ -173,7 +176,7 @@ impl<E: Env, S: ObjectStore> Handler for Rest<E, S> {
         })
     }
 
-    async fn handle(&self, request: Request) -> Response {
+    async fn handle(&self, request: HttpRequest) -> Response {
         match deadline(&self.env, OPERATION_LIMIT, self.route(request)).await {
             Ok(response) => response,
             Err(late) => failure(StatusCode::GATEWAY_TIMEOUT, "Operation timed out", Some(&late.to_string())),
@@ -181,29 +184,29 @@ impl<E: Env, S: ObjectStore> Handler for Rest<E, S> {
     }
 }
 
-impl<E: Env, S: ObjectStore> Rest<E, S> {
-    async fn route(&self, request: Request) -> Response {
-        let reading = matches!(request.method, Method::GET | Method::HEAD);
+impl<E: Env, S: ObjectStore> RestApi<E, S> {
+    async fn route(&self, request: HttpRequest) -> Response {
+        let read = matches!(request.method, Method::GET | Method::HEAD);
         let deleting = request.method == Method::DELETE;
         match request.path() {
             "/api/put" if request.method == Method::PUT => self.put(request.body).await,
             "/api/put" => other_method("PUT"),
             "/api/remove_all" if deleting => self.remove_all().await,
             "/api/remove_all" => other_method("DELETE"),
-            "/health" if reading => self.health(),
-            "/metrics" if reading => {
-                let own = metrics(&self.store.figures());
-                let text = own + &self.requests.exposition() + &self.store.more_metrics();
+            "/health" if read => self.health(),
+            "/metrics" if read => {
+                let own = metrics(&self.store.metrics());
+                let text = own + &self.requests.exposition() + &self.store.extra_metrics();
                 answer(StatusCode::OK, METRICS_TEXT, text)
             }
-            "/transport" if reading => json(StatusCode::OK, &self.store.figures().ways),
+            "/transport" if read => json(StatusCode::OK, &self.store.metrics().transport),
             path if rest_segments::is_route(path) => match request.method {
                 Method::POST => rest_segments::answer(&*self.store, path, &request.body).await,
                 _ => other_method("POST"),
             },
             path => match VERBS.iter().find_map(|(prefix, verb)| Some((*verb, key_after(path, prefix)?))) {
-                Some((Verb::Get, key)) if reading => self.get(key).await,
-                Some((Verb::Exist, key)) if reading => self.exists(key).await,
+                Some((Verb::Get, key)) if read => self.get(key).await,
+                Some((Verb::Exist, key)) if read => self.exists(key).await,
                 Some((Verb::Remove, key)) if deleting => self.remove(key).await,
                 Some((Verb::Remove, _)) => other_method("DELETE"),
                 Some((Verb::Get | Verb::Exist, _)) => other_method("GET,HEAD"),
@@ -215,7 +218,7 @@ impl<E: Env, S: ObjectStore> Rest<E, S> {
     async fn put(&self, body: Bytes) -> Response {
         let Ok(_turn) = self.storing.acquire().await else { return failure(BROKEN, "PUT operation failed", None) };
         let parsed = if body.len() > PARSE_INLINE_MAX {
-            // A long text would keep this thread from everything else that it serves.
+            // Parsing a long text here would block the other connections of this thread.
             match tokio::task::spawn_blocking(move || parse(&body)).await {
                 Ok(parsed) => parsed,
                 Err(_) => return failure(BROKEN, "PUT operation failed", None),
@@ -231,19 +234,19 @@ impl<E: Env, S: ObjectStore> Rest<E, S> {
             return failure(BROKEN, "PUT operation failed", None);
         }
         match self.store.put(key, value).await {
-            Ok(()) => json(StatusCode::OK, &Status { status: "success" }),
+            Ok(()) => json(StatusCode::OK, &StatusBody { status: "success" }),
             Err(refusal) if refusal.code == ErrorCode::OBJECT_ALREADY_EXISTS => {
-                json(StatusCode::OK, &Status { status: "success" })
+                json(StatusCode::OK, &StatusBody { status: "success" })
             }
             Err(refusal) => failure(BROKEN, "PUT operation failed", Some(&refusal.reason)),
         }
     }
 
     async fn get(&self, key: ObjectKey) -> Response {
-        match self.store.get(key, self.room.clone()).await {
-            // The room is given back with the last reference to the bytes, when the peer has taken them or is gone.
-            Ok((bytes, held)) => {
-                let read = Bytes::from_owner(Read { bytes, _held: held });
+        match self.store.get(key, self.budget.clone()).await {
+            // The budget is released with the last reference to the bytes: when the client has received them or disconnected.
+            Ok((bytes, permit)) => {
+                let read = Bytes::from_owner(BudgetedBytes { bytes, _permit: permit });
                 answer(StatusCode::OK, "application/octet-stream", read)
             }
             Err(refusal) if ABSENT.contains(&refusal.code) => failure(StatusCode::NOT_FOUND, "Key not found", None),
@@ -256,14 +259,14 @@ impl<E: Env, S: ObjectStore> Rest<E, S> {
 
     async fn exists(&self, key: ObjectKey) -> Response {
         match self.store.exists(key).await {
-            Ok(exists) => json(StatusCode::OK, &Exists { exists }),
+            Ok(exists) => json(StatusCode::OK, &ExistsBody { exists }),
             Err(refusal) => failure(BROKEN, "Exist check failed", Some(&refusal.reason)),
         }
     }
 
     async fn remove(&self, key: ObjectKey) -> Response {
         match self.store.remove(key).await {
-            Ok(()) => json(StatusCode::OK, &Status { status: "success" }),
+            Ok(()) => json(StatusCode::OK, &StatusBody { status: "success" }),
             Err(refusal) if refusal.code == ErrorCode::OBJECT_NOT_FOUND => {
                 failure(BROKEN, "Remove operation failed", None)
             }
@@ -273,7 +276,7 @@ impl<E: Env, S: ObjectStore> Rest<E, S> {
 
     async fn remove_all(&self) -> Response {
         match self.store.remove_all().await {
-            Ok(count) => json(StatusCode::OK, &Status { status: &format!("success removed {count} keys") }),
+            Ok(count) => json(StatusCode::OK, &StatusBody { status: &format!("success removed {count} keys") }),
             Err(refusal) => failure(BROKEN, "Remove operation failed", Some(&refusal.reason)),
         }
     }
@@ -284,7 +287,7 @@ impl<E: Env, S: ObjectStore> Rest<E, S> {
             NodeHealth::NotInitialized => (StatusCode::SERVICE_UNAVAILABLE, "not_initialized", 1),
             NodeHealth::MasterUnreachable => (StatusCode::SERVICE_UNAVAILABLE, "master_unreachable", 2),
         };
-        json(status, &Health { status: word, code })
+        json(status, &NodeHealthBody { status: word, code })
     }
 }
 
@@ -298,27 +301,27 @@ enum Verb {
 const VERBS: [(&str, Verb); 3] =
     [("/api/get/", Verb::Get), ("/api/exist/", Verb::Exist), ("/api/remove/", Verb::Remove)];
 
-/// The decoded key in `path` after `prefix`; an empty one is none.
+/// The decoded key after `prefix`; `None` if it is empty.
 fn key_after(path: &str, prefix: &str) -> Option<ObjectKey> {
     let key = path.strip_prefix(prefix).filter(|key| !key.is_empty())?;
     Some(ObjectKey::from(&*decode(key)))
 }
 
-/// What is wrong with the body of a put.
-struct BadBody {
+/// The answer to an invalid put body.
+struct InvalidPut {
     status: StatusCode,
     error: &'static str,
     reason: Option<String>,
 }
 
-/// Key and value in the body of a put.
-fn parse(body: &[u8]) -> Result<(ObjectKey, Bytes), BadBody> {
+/// Parses key and value from the body of a put.
+fn parse(body: &[u8]) -> Result<(ObjectKey, Bytes), InvalidPut> {
     #[derive(Deserialize)]
     struct PutBody {
         key: Option<String>,
         value: Option<String>,
     }
-    let bad = |status, error, reason| Err(BadBody { status, error, reason });
+    let bad = |status, error, reason| Err(InvalidPut { status, error, reason });
     match serde_json::from_slice::<PutBody>(body) {
         Ok(PutBody { key: Some(key), value: Some(value) }) if !key.is_empty() => {
             Ok((ObjectKey::from(key.as_str()), Bytes::from(value)))
@@ -327,40 +330,40 @@ fn parse(body: &[u8]) -> Result<(ObjectKey, Bytes), BadBody> {
         Err(error) if error.is_data() => {
             bad(StatusCode::BAD_REQUEST, "key and value must be strings", Some(error.to_string()))
         }
-        // Upstream's JSON reader's message for a body that does not begin with a value; and its status.
+        // For a body that does not start like JSON, upstream returns its JSON parser's message and this status.
         Err(_) if !body.starts_with(b"{") => bad(BROKEN, NO_JSON, None),
-        Err(error) => bad(BROKEN, "the body is not JSON", Some(error.to_string())),
+        Err(error) => bad(BROKEN, "invalid JSON body", Some(error.to_string())),
     }
 }
 
-fn metrics(f: &NodeFigures) -> String {
+fn metrics(f: &NodeMetrics) -> String {
     use std::fmt::Write;
     let families = [
         ("mcctl_node_served_read_bytes_total", "counter", "Bytes that peers read from this node", f.served_read_bytes),
         ("mcctl_node_served_reads_total", "counter", "Reads by peers", f.served_reads),
         ("mcctl_node_served_write_bytes_total", "counter", "Bytes that peers wrote to this node", f.served_write_bytes),
         ("mcctl_node_served_writes_total", "counter", "Writes by peers", f.served_writes),
-        ("mcctl_node_served_refusals_total", "counter", "Requests of peers that were refused", f.served_refusals),
-        ("mooncake_transfer_read_bytes", "counter", "Bytes that this node's own client read", f.client_read_bytes),
-        ("mooncake_transfer_write_bytes", "counter", "Bytes that this node's own client wrote", f.client_write_bytes),
-        ("mcctl_node_segment_bytes", "gauge", "Bytes of memory that are mounted", f.segment_bytes),
-        ("mcctl_node_connections", "gauge", "Connections of peers that are open", f.connections),
+        ("mcctl_node_served_refusals_total", "counter", "Refused requests of peers", f.served_refusals),
+        ("mooncake_transfer_read_bytes", "counter", "Bytes read by this node's own client", f.client_read_bytes),
+        ("mooncake_transfer_write_bytes", "counter", "Bytes written by this node's own client", f.client_write_bytes),
+        ("mcctl_node_segment_bytes", "gauge", "Bytes of mounted memory", f.segment_bytes),
+        ("mcctl_node_connections", "gauge", "Open connections from peers", f.connections),
     ];
     let mut text = String::new();
     for (name, kind, help, value) in families {
         let _ = writeln!(text, "# HELP {name} {help}\n# TYPE {name} {kind}\n{name} {value}");
     }
-    text + &f.ways.metrics()
+    text + &f.transport.metrics()
 }
 
 pub(in crate::engine::store) fn failure(status: StatusCode, error: &str, reason: Option<&str>) -> Response {
-    json(status, &Failure { error, reason })
+    json(status, &FailureAnswer { error, reason })
 }
 
-/// JSON as Python writes it, with a blank after `:` and `,`, which scripts may have come to match.
+/// Serializes JSON as Python does, with a space after `:` and `,`. Scripts may depend on it.
 pub(in crate::engine::store) fn json(status: StatusCode, body: &impl Serialize) -> Response {
     let mut text = Vec::new();
-    body.serialize(&mut serde_json::Serializer::with_formatter(&mut text, Blanks))
+    body.serialize(&mut serde_json::Serializer::with_formatter(&mut text, PythonFormatter))
         .expect("plain structs and strings always have a JSON form");
     answer(status, JSON, Bytes::from(text))
 }
@@ -371,9 +374,9 @@ fn other_method(allowed: &'static str) -> Response {
     response
 }
 
-struct Blanks;
+struct PythonFormatter;
 
-impl serde_json::ser::Formatter for Blanks {
+impl serde_json::ser::Formatter for PythonFormatter {
     fn begin_array_value<W: ?Sized + std::io::Write>(&mut self, writer: &mut W, first: bool) -> std::io::Result<()> {
         writer.write_all(if first { b"" } else { b", " })
     }
@@ -388,23 +391,23 @@ impl serde_json::ser::Formatter for Blanks {
 }
 
 #[derive(Serialize)]
-struct Status<'a> {
+struct StatusBody<'a> {
     status: &'a str,
 }
 
 #[derive(Serialize)]
-struct Exists {
+struct ExistsBody {
     exists: bool,
 }
 
 #[derive(Serialize)]
-struct Health<'a> {
+struct NodeHealthBody<'a> {
     status: &'a str,
     code: u8,
 }
 
 #[derive(Serialize)]
-struct Failure<'a> {
+struct FailureAnswer<'a> {
     error: &'a str,
     #[serde(skip_serializing_if = "Option::is_none")]
     reason: Option<&'a str>,
@@ -413,31 +416,31 @@ struct Failure<'a> {
 const JSON: &str = "application/json; charset=utf-8";
 const PLAIN_TEXT: &str = "text/plain; charset=utf-8";
 const METRICS_TEXT: &str = "text/plain; version=0.0.4";
-/// The message of upstream's JSON reader for a body that does not begin with a value.
+/// The message of upstream's JSON parser for a body that does not start with a value.
 pub(in crate::engine::store) const NO_JSON: &str = "Expecting value: line 1 column 1 (char 0)";
 pub(in crate::engine::store) const BROKEN: StatusCode = StatusCode::INTERNAL_SERVER_ERROR;
 
-/// What a reader sees as "not there": an object that is still being written is not there yet.
+/// Codes that a reader sees as "not found". They include an object that is still being written.
 const ABSENT: [ErrorCode; 2] = [ErrorCode::OBJECT_NOT_FOUND, ErrorCode::REPLICA_IS_NOT_READY];
 const UNREACHABLE: [ErrorCode; 2] = [ErrorCode::RPC_FAIL, ErrorCode::RPC_TIMEOUT];
 
-/// One operation, with its transfer.
+/// Time limit of one operation, including its transfer.
 const OPERATION_LIMIT: Duration = Duration::from_secs(30);
-/// Objects that are stored at once.
+/// Maximum number of concurrent puts.
 const STORING_MAX: usize = 32;
-/// Bytes of all objects in answers to `GET /api/get`, from before they are read until their peers have taken them. Further ones wait. A
-/// single larger object is answered when no other is.
+/// Total size of the objects in answers to `GET /api/get`, from before they are read until the clients have received them. Further reads
+/// wait. A single larger object is read alone.
 pub const READING_BYTES_MAX: usize = 256 << 20;
-/// What objects are counted in.
-const ROOM_UNIT: usize = 64 << 10;
-/// JSON texts up to this size are read where they came in.
+/// Granularity of the read budget in bytes.
+const BUDGET_UNIT: usize = 64 << 10;
+/// JSON bodies up to this size are parsed on the connection's thread.
 const PARSE_INLINE_MAX: usize = 1 << 20;
 
-/// Upstream's bound of a body is 100 MiB.
-const LIMITS: Limits = Limits {
+/// Upstream's limit of a body is 100 MiB.
+const LIMITS: HttpLimits = HttpLimits {
     body_bytes_max: 100 << 20,
     bodies_bytes_max: 400 << 20,
     body: Duration::from_secs(60),
     answer: Duration::from_secs(60),
-    ..Limits::SMALL
+    ..HttpLimits::SMALL
 };

@@ -1,9 +1,9 @@
-//! The REST routes that change what a node contributes while it runs.
+//! The REST routes that change a node's memory at run time.
 //!
-//! Answers are those of the `mooncake_store_service` of 0.3.13, run without the SSD tier; refusals carry a `reason` beside.
-//! `/api/mount` and `/api/unmount` mount and unmount memory that the node allocates. This node maps no shared memory and has no SSD
-//! tier: `/api/mount_shm` and the decode mode of `/api/reconfigure` fail as upstream's do when a file cannot be mapped, and
-//! `/api/unmount_local_disk` has nothing to unmount, which is a success there too.
+//! Answers are those of `mooncake_store_service` 0.3.13 without the SSD tier. Refusals additionally have a `reason`. `/api/mount` and
+//! `/api/unmount` mount and unmount memory that the node allocates. This node maps no shared memory and has no SSD tier.
+//! `/api/mount_shm` and the decode mode of `/api/reconfigure` fail like upstream's when a file cannot be mapped.
+//! `/api/unmount_local_disk` has nothing to unmount, which upstream also reports as success.
 
 use std::time::Duration;
 
@@ -12,23 +12,23 @@ use serde_json::{Map, Value};
 
 use crate::engine::base::{ErrorCode, SegmentId};
 use crate::engine::http::{Response, StatusCode};
-use crate::engine::store::rest::{BROKEN, NO_JSON, ObjectStore, Refusal, failure, json};
+use crate::engine::store::rest::{BROKEN, NO_JSON, ObjectStore, StoreRefusal, failure, json};
 
-/// The longest grace period of `/api/unmount_local_disk`, seconds.
+/// The longest grace period of `/api/unmount_local_disk`, in seconds.
 const LOCAL_DISK_GRACE_MAX: u64 = 3600;
-/// The longest grace period of a segment, seconds: a day.
+/// The longest grace period of a segment, in seconds: one day.
 const GRACE_MAX: u64 = 24 * 3600;
-/// Longest body, bytes. A parsed body can take many times as much memory.
+/// The longest body in bytes. A parsed body can need many times as much memory.
 const BODY_BYTES_MAX: usize = 64 << 10;
 const NO_SHARED_MEMORY: &str = "this node does not map shared memory; use /api/mount, which allocates memory";
 
-/// Is `path` one of the routes here?
+/// Returns true if `path` is one of the routes in this file.
 pub fn is_route(path: &str) -> bool {
     ["/api/mount", "/api/unmount", "/api/mount_shm", "/api/unmount_shm", "/api/reconfigure", "/api/unmount_local_disk"]
         .contains(&path)
 }
 
-/// Answer a POST of `body` to `path`.
+/// Answers a POST of `body` to `path`.
 pub async fn answer<S: ObjectStore>(store: &S, path: &str, body: &[u8]) -> Response {
     if body.len() > BODY_BYTES_MAX {
         let reason = format!("the body has {} bytes; at most {BODY_BYTES_MAX} are accepted", body.len());
@@ -55,18 +55,18 @@ async fn mount<S: ObjectStore>(store: &S, body: &Map<String, Value>) -> Response
         return failure(StatusCode::BAD_REQUEST, "Invalid size, must be a positive integer", None);
     };
     for ignored in ["protocol", "location"].into_iter().filter(|name| body.contains_key(*name)) {
-        tracing::warn!("/api/mount: the {ignored} of the request is ignored: the node's own is used");
+        tracing::warn!("/api/mount: '{ignored}' in the request is ignored; the node's own value is used");
     }
     match store.mount(bytes).await {
         Ok((id, allocated_size)) => {
-            let mounted = Mounted { status: "success", segment_ids: vec![id.to_string()], allocated_size };
+            let mounted = MountAnswer { status: "success", segment_ids: vec![id.to_string()], allocated_size };
             json(StatusCode::OK, &mounted)
         }
         Err(refusal) => refused("Allocate and mount", &refusal),
     }
 }
 
-/// All segments are tried; the first that fails decides the answer.
+/// Tries all segments. The first error determines the answer.
 async fn unmount<S: ObjectStore>(store: &S, body: &Map<String, Value>) -> Response {
     let (ids, grace) = match (segment_ids(body), grace(body)) {
         (Ok(ids), Ok(grace)) => (ids, grace),
@@ -76,7 +76,7 @@ async fn unmount<S: ObjectStore>(store: &S, body: &Map<String, Value>) -> Respon
     for id in ids {
         let done = match id.parse::<SegmentId>() {
             Ok(id) => store.unmount(id, grace).await,
-            Err(error) => Err(Refusal { code: ErrorCode::INTERNAL_ERROR, reason: format!("'{id}': {error}") }),
+            Err(error) => Err(StoreRefusal { code: ErrorCode::INTERNAL_ERROR, reason: format!("'{id}': {error}") }),
         };
         first = first.or(done.err());
     }
@@ -96,11 +96,11 @@ fn mount_shm(body: &Map<String, Value>) -> Response {
     failure(BROKEN, "Mount failed, ret=-1", Some(NO_SHARED_MEMORY))
 }
 
-/// None was ever mounted, so each of them is unknown.
+/// Shared memory is never mounted, so every id is unknown.
 fn unmount_shm(body: &Map<String, Value>) -> Response {
     match segment_ids(body) {
         Ok(failed_segment_ids) => {
-            json(BROKEN, &NotUnmounted { error: "Unmount failed for one or more segments", failed_segment_ids })
+            json(BROKEN, &UnmountFailure { error: "Unmount failed for one or more segments", failed_segment_ids })
         }
         Err(bad) => bad.answer(),
     }
@@ -113,15 +113,16 @@ fn reconfigure(body: &Map<String, Value>) -> Response {
         Some(_) => return failure(BROKEN, "mode must be a string", None),
     };
     match mode.as_str() {
-        "prefill" => {
-            json(StatusCode::OK, &Mode { status: Some("success"), error: None, mode: "prefill", reason: None })
-        }
+        "prefill" => json(
+            StatusCode::OK,
+            &ReconfigureAnswer { status: Some("success"), error: None, mode: "prefill", reason: None },
+        ),
         "decode" if body.get("path").is_none_or(is_empty) || body.get("size").is_none_or(Value::is_null) => {
             failure(StatusCode::BAD_REQUEST, "Missing path or size for decode mode", None)
         }
         "decode" => {
             let error = Some("Mount failed, ret=-1; rolled back to prefill");
-            json(BROKEN, &Mode { status: None, error, mode: "prefill", reason: Some(NO_SHARED_MEMORY) })
+            json(BROKEN, &ReconfigureAnswer { status: None, error, mode: "prefill", reason: Some(NO_SHARED_MEMORY) })
         }
         _ => failure(StatusCode::BAD_REQUEST, "Invalid mode. Use 'decode' or 'prefill'", None),
     }
@@ -140,27 +141,27 @@ fn unmount_local_disk(body: &[u8]) -> Response {
     }
 }
 
-/// The body, which must be an object.
-fn object(body: &[u8]) -> Result<Map<String, Value>, BadBody> {
+/// Parses the body, which must be an object.
+fn object(body: &[u8]) -> Result<Map<String, Value>, InvalidBody> {
     match serde_json::from_slice(body) {
         Ok(Value::Object(body)) => Ok(body),
-        Ok(_) => Err(BadBody(BROKEN, "the body must be a JSON object")),
-        Err(_) if !body.starts_with(b"{") => Err(BadBody(BROKEN, NO_JSON)),
-        Err(_) => Err(BadBody(BROKEN, "the body is not JSON")),
+        Ok(_) => Err(InvalidBody(BROKEN, "the body must be a JSON object")),
+        Err(_) if !body.starts_with(b"{") => Err(InvalidBody(BROKEN, NO_JSON)),
+        Err(_) => Err(InvalidBody(BROKEN, "invalid JSON body")),
     }
 }
 
-/// What is wrong with a body.
-struct BadBody(StatusCode, &'static str);
+/// The answer to an invalid body.
+struct InvalidBody(StatusCode, &'static str);
 
-impl BadBody {
+impl InvalidBody {
     fn answer(self) -> Response {
         failure(self.0, self.1, None)
     }
 }
 
-/// The segments that are named: one id or a list.
-fn segment_ids(body: &Map<String, Value>) -> Result<Vec<String>, BadBody> {
+/// The requested segment ids: one id or a list.
+fn segment_ids(body: &Map<String, Value>) -> Result<Vec<String>, InvalidBody> {
     let id = |value: &Value| value.as_str().map(str::to_owned);
     let ids = match body.get("segment_ids") {
         Some(Value::Array(ids)) => ids.iter().map(id).collect(),
@@ -169,16 +170,16 @@ fn segment_ids(body: &Map<String, Value>) -> Result<Vec<String>, BadBody> {
         Some(_) => None,
     };
     match ids {
-        Some(ids) if ids.is_empty() => Err(BadBody(StatusCode::BAD_REQUEST, "Missing segment_ids")),
+        Some(ids) if ids.is_empty() => Err(InvalidBody(StatusCode::BAD_REQUEST, "Missing segment_ids")),
         Some(ids) => Ok(ids),
-        None => Err(BadBody(BROKEN, "segment_ids must be a string or a list of strings")),
+        None => Err(InvalidBody(BROKEN, "segment_ids must be a string or a list of strings")),
     }
 }
 
-fn grace(body: &Map<String, Value>) -> Result<Duration, BadBody> {
+fn grace(body: &Map<String, Value>) -> Result<Duration, InvalidBody> {
     match body.get("grace_period_seconds").map_or(Some(0), Value::as_u64) {
         Some(seconds @ 0..=GRACE_MAX) => Ok(Duration::from_secs(seconds)),
-        _ => Err(BadBody(BROKEN, "grace_period_seconds must be an integer from 0 to 86400")),
+        _ => Err(InvalidBody(BROKEN, "grace_period_seconds must be an integer from 0 to 86400")),
     }
 }
 
@@ -187,33 +188,33 @@ fn is_empty(value: &Value) -> bool {
 }
 
 fn success() -> Response {
-    json(StatusCode::OK, &Done { status: "success" })
+    json(StatusCode::OK, &SuccessAnswer { status: "success" })
 }
 
-fn refused(what: &str, refusal: &Refusal) -> Response {
+fn refused(what: &str, refusal: &StoreRefusal) -> Response {
     failure(BROKEN, &format!("{what} failed, ret={}", refusal.code.0), Some(&refusal.reason))
 }
 
 #[derive(Serialize)]
-struct Done {
+struct SuccessAnswer {
     status: &'static str,
 }
 
 #[derive(Serialize)]
-struct Mounted {
+struct MountAnswer {
     status: &'static str,
     segment_ids: Vec<String>,
     allocated_size: u64,
 }
 
 #[derive(Serialize)]
-struct NotUnmounted {
+struct UnmountFailure {
     error: &'static str,
     failed_segment_ids: Vec<String>,
 }
 
 #[derive(Serialize)]
-struct Mode {
+struct ReconfigureAnswer {
     #[serde(skip_serializing_if = "Option::is_none")]
     status: Option<&'static str>,
     #[serde(skip_serializing_if = "Option::is_none")]

@@ -1,13 +1,14 @@
-//! What the control groups of this process leave of the host's memory.
+//! Memory limits of this process's cgroups.
 //!
-//! Source of the rule: `sglang/srt/mem_cache/host_memory.py` of SGLang 0.5.23, for both versions of control groups: the least, over
-//! all groups from the process's own to the outermost, of the limit less what is used without file pages, which can be dropped.
-//! Huge pages are counted apart (`hugetlb.<size>`), and not in memory.
+//! The rule is that of `sglang/srt/mem_cache/host_memory.py` in SGLang 0.5.23, for both cgroup versions. The available
+//! memory is the minimum, over all groups from the process's own to the root, of the limit minus usage. File pages do
+//! not count as usage, because the kernel can drop them. Huge pages have separate limits (`hugetlb.<size>`) and do not
+//! count as memory.
 
 use std::fs;
 use std::path::Path;
 
-/// The path of this process's group, as `/proc/self/cgroup` has it; `None` with the first version.
+/// Path of this process's cgroup v2 group, from `/proc/self/cgroup`. `None` with cgroup v1.
 pub fn own_group() -> Option<String> {
     parse_own(&fs::read_to_string("/proc/self/cgroup").ok()?)
 }
@@ -16,7 +17,7 @@ fn parse_own(text: &str) -> Option<String> {
     text.lines().find_map(|line| line.strip_prefix("0::")).map(str::to_owned)
 }
 
-/// The path of this process's group under `controller` of the first version; `None` where that is of the second, or not there.
+/// Path of this process's cgroup v1 group for `controller`. `None` if the controller uses v2 or is not mounted.
 fn own_group_of(text: &str, controller: &str) -> Option<String> {
     text.lines().find_map(|line| {
         let (_, rest) = line.split_once(':')?;
@@ -25,8 +26,8 @@ fn own_group_of(text: &str, controller: &str) -> Option<String> {
     })
 }
 
-/// Bytes of ordinary memory that the groups of this process still allow, of whichever version they are; `None` without a limit.
-/// `root` is `/sys/fs/cgroup` but in tests.
+/// Bytes of ordinary memory that this process's groups still allow, with either cgroup version. `None` without a limit.
+/// `root` is `/sys/fs/cgroup`, except in tests.
 pub fn memory_left(root: &Path) -> Option<u64> {
     let text = fs::read_to_string("/proc/self/cgroup").ok()?;
     let second = parse_own(&text).and_then(|own| headroom(root, &own));
@@ -34,8 +35,8 @@ pub fn memory_left(root: &Path) -> Option<u64> {
     [first, second].into_iter().flatten().min()
 }
 
-/// Bytes in huge pages of `kib` KiB that the groups of this process still allow; `None` without a limit. More than that in use is
-/// SIGBUS, more than that mapped ENOMEM. `root` is `/sys/fs/cgroup` but in tests.
+/// Bytes in huge pages of `kib` KiB that this process's groups still allow. `None` without a limit. Using more raises
+/// SIGBUS, and mapping more fails with ENOMEM. `root` is `/sys/fs/cgroup`, except in tests.
 pub fn huge_pages_left(root: &Path, kib: u64) -> Option<u64> {
     let text = fs::read_to_string("/proc/self/cgroup").ok()?;
     let second = parse_own(&text).and_then(|own| hugetlb_left(root, &own, kib, ["max", "current"]));
@@ -44,17 +45,17 @@ pub fn huge_pages_left(root: &Path, kib: u64) -> Option<u64> {
     [first, second].into_iter().flatten().min()
 }
 
-/// Bytes that the group `own` under `root` (`/sys/fs/cgroup` but in tests), and those around it, still allow; `None` without a limit.
+/// Bytes that the cgroup v2 group `own` and its ancestors still allow. `None` without a limit. `root` is
+/// `/sys/fs/cgroup`, except in tests.
 pub fn headroom(root: &Path, own: &str) -> Option<u64> {
     least(root, own, |folder| {
-        // "max" is no number, and no limit.
+        // "max" is not a number and means no limit.
         let limit = ["memory.max", "memory.high"].into_iter().filter_map(|name| number(folder, name)).min()?;
         Some(left(folder, limit, "memory.current", ["active_file", "inactive_file"]))
     })
 }
 
-/// The same with the first version of control groups, whose counters of a group leave out the groups in it but for those that
-/// begin with `total_`.
+/// The same for cgroup v1. Its counters exclude child groups, except those that begin with `total_`.
 fn headroom_v1(root: &Path, own: &str) -> Option<u64> {
     least(root, own, |folder| {
         let limit = number(folder, "memory.limit_in_bytes").filter(|limit| *limit < UNLIMITED_V1)?;
@@ -62,7 +63,7 @@ fn headroom_v1(root: &Path, own: &str) -> Option<u64> {
     })
 }
 
-/// The first version says that there is no limit by the largest number of whole pages, which depends on their size.
+/// cgroup v1 represents "no limit" by the largest number of whole pages, which depends on the page size.
 const UNLIMITED_V1: u64 = 1 << 62;
 
 fn hugetlb_left(root: &Path, own: &str, kib: u64, [limit, used]: [&str; 2]) -> Option<u64> {
@@ -77,7 +78,7 @@ fn hugetlb_left(root: &Path, own: &str, kib: u64, [limit, used]: [&str; 2]) -> O
     })
 }
 
-/// The least that `room` says of the group `own` and those around it up to `root`.
+/// The minimum of `room` over the group `own` and its ancestors up to `root`.
 fn least(root: &Path, own: &str, room: impl Fn(&Path) -> Option<u64>) -> Option<u64> {
     let mut folder = root.join(own.trim_start_matches('/'));
     let mut least: Option<u64> = None;
@@ -102,7 +103,7 @@ fn number(folder: &Path, name: &str) -> Option<u64> {
     fs::read_to_string(folder.join(name)).ok()?.trim().parse().ok()
 }
 
-/// Bytes of file pages on the lists of least recent use.
+/// Bytes of file pages on the LRU lists.
 fn file_pages(stat: &str, names: [&str; 2]) -> u64 {
     let field = |name: &str| {
         stat.lines()
@@ -117,7 +118,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_tightest_group_counts_and_file_pages_do_not() {
+    fn headroom_uses_the_tightest_group_and_ignores_file_pages() {
         let root = tempfile::tempdir().unwrap();
         let inner = root.path().join("pod/box");
         fs::create_dir_all(&inner).unwrap();
@@ -135,7 +136,7 @@ mod tests {
     }
 
     #[test]
-    fn the_own_group_is_that_of_the_second_version() {
+    fn own_group_reads_the_cgroup_v2_entry() {
         assert_eq!(parse_own("1:name=x:/y\n0::/a/b\n"), Some("/a/b".to_owned()));
         assert_eq!(parse_own("9:memory:/y\n"), None);
         let both = "8:cpu,cpuacct:/a\n4:memory:/pod/box\n0::/\n";
@@ -144,7 +145,7 @@ mod tests {
     }
 
     #[test]
-    fn the_first_version_counts_the_groups_within_and_says_no_limit_by_a_number() {
+    fn cgroup_v1_counts_child_groups_and_has_a_numeric_unlimited() {
         let root = tempfile::tempdir().unwrap();
         let inner = root.path().join("pod");
         fs::create_dir_all(&inner).unwrap();
@@ -155,12 +156,12 @@ mod tests {
         write(&inner, "memory.usage_in_bytes", "3000\n");
         write(&inner, "memory.stat", "active_file 1\ntotal_active_file 400\ntotal_inactive_file 100\n");
         assert_eq!(headroom_v1(root.path(), "/pod"), Some(2_500));
-        // A group that is named otherwise in here: the outermost that can be seen counts.
+        // A group that has another name inside a container: the outermost visible one counts.
         assert_eq!(headroom_v1(&inner, "/pod/box"), Some(2_500));
     }
 
     #[test]
-    fn huge_pages_have_limits_of_their_own_per_size_for_use_and_for_promises() {
+    fn huge_page_limits_apply_per_size_to_usage_and_reservations() {
         let root = tempfile::tempdir().unwrap();
         let inner = root.path().join("pod");
         fs::create_dir_all(&inner).unwrap();

@@ -1,13 +1,13 @@
-//! How many files and sockets this process may have open.
+//! The limit of open files and sockets of this process.
 
 use std::io;
 
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
 
-/// Allow `wanted` open files and sockets, as far as the hard limit goes; gives how many are allowed now.
+/// Raises the soft limit of open files to `wanted`, or to the hard limit if that is lower. Returns the new limit.
 ///
 /// # Errors
-/// What the system calls say.
+/// Fails with the error of `getrlimit` or `setrlimit`.
 pub fn allow(wanted: u64) -> io::Result<u64> {
     let (soft, hard) = getrlimit(Resource::RLIMIT_NOFILE)?;
     if soft >= wanted {
@@ -23,7 +23,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_allowed_already_stays() {
+    fn a_sufficient_limit_is_not_changed() {
         let now = allow(1).unwrap();
         assert!(now >= 1);
         assert_eq!(allow(now).unwrap(), now);

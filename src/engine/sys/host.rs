@@ -1,4 +1,4 @@
-//! What this host has: memory, huge pages, addresses.
+//! Resources of this host: memory, huge pages, addresses.
 
 use std::fs;
 use std::io;
@@ -11,9 +11,9 @@ use nix::net::if_::InterfaceFlags;
 use nix::sys::resource::{UsageWho, getrusage};
 use nix::sys::time::{TimeVal, TimeValLike};
 
-/// The figures of `/proc/meminfo` that decide whether memory can be had, bytes.
+/// Totals from `/proc/meminfo`, bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct MemoryFigures {
+pub struct HostMemory {
     /// `MemTotal`.
     pub total: u64,
     /// `MemAvailable`.
@@ -22,17 +22,17 @@ pub struct MemoryFigures {
 
 /// Huge pages of one size.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct HugePages {
+pub struct HugePagePool {
     /// Pages in the pool.
     pub total: u64,
-    /// Pages nobody has touched.
+    /// Unused pages.
     pub free: u64,
-    /// Of the free ones, those promised to a mapping.
+    /// Free pages that are reserved for a mapping.
     pub reserved: u64,
 }
 
-/// Parse `/proc/meminfo`; `None` for a text without `MemTotal`.
-pub fn parse_meminfo(text: &str) -> Option<MemoryFigures> {
+/// Parses `/proc/meminfo`. `None` if `MemTotal` is missing.
+pub fn parse_meminfo(text: &str) -> Option<HostMemory> {
     let field = |name: &str| {
         text.lines().find_map(|line| {
             let value = line.strip_prefix(name)?.strip_prefix(':')?.trim();
@@ -40,45 +40,45 @@ pub fn parse_meminfo(text: &str) -> Option<MemoryFigures> {
         })
     };
     let total = field("MemTotal")?;
-    Some(MemoryFigures { total, available: field("MemAvailable").unwrap_or(total) })
+    Some(HostMemory { total, available: field("MemAvailable").unwrap_or(total) })
 }
 
-/// This host's memory; `None` where `/proc` is not readable.
-pub fn memory() -> Option<MemoryFigures> {
+/// This host's memory. `None` if `/proc` cannot be read.
+pub fn memory() -> Option<HostMemory> {
     parse_meminfo(&fs::read_to_string("/proc/meminfo").ok()?)
 }
 
-/// The pool of huge pages of `kib` KiB, from `root` (`/sys` but in tests).
+/// The pool of huge pages of `kib` KiB. `root` is `/sys`, except in tests.
 ///
 /// # Errors
-/// The kernel has no such page size, or the files are not readable; with the path.
-pub fn huge_pages(root: &Path, kib: u64) -> Result<HugePages, (PathBuf, io::Error)> {
+/// Fails with the path if the kernel does not support the page size or a file cannot be read.
+pub fn huge_pages(root: &Path, kib: u64) -> Result<HugePagePool, (PathBuf, io::Error)> {
     let folder = root.join(format!("kernel/mm/hugepages/hugepages-{kib}kB"));
     let read = |name: &str| {
         let path = folder.join(name);
         let text = fs::read_to_string(&path).map_err(|e| (path.clone(), e))?;
         text.trim().parse::<u64>().map_err(|e| (path, io::Error::new(io::ErrorKind::InvalidData, e)))
     };
-    Ok(HugePages { total: read("nr_hugepages")?, free: read("free_hugepages")?, reserved: read("resv_hugepages")? })
+    Ok(HugePagePool { total: read("nr_hugepages")?, free: read("free_hugepages")?, reserved: read("resv_hugepages")? })
 }
 
-/// CPU time of this process so far, user and system, all threads.
+/// CPU time used by this process, user and system, all threads.
 pub fn cpu_time() -> Duration {
     let part = |time: TimeVal| Duration::from_micros(u64::try_from(time.num_microseconds()).unwrap_or(0));
     getrusage(UsageWho::RUSAGE_SELF).map_or(Duration::ZERO, |usage| part(usage.user_time()) + part(usage.system_time()))
 }
 
-/// Bytes that an ordinary user may still write to the file system that holds `path`, and its size.
+/// Bytes available to an unprivileged user on the file system that contains `path`, and its size in bytes.
 ///
 /// # Errors
-/// There is no such path.
+/// Fails if the path does not exist.
 pub fn file_system(path: &Path) -> io::Result<(u64, u64)> {
     let stat = nix::sys::statvfs::statvfs(path)?;
     let block = stat.fragment_size();
     Ok((stat.blocks_available().saturating_mul(block), stat.blocks().saturating_mul(block)))
 }
 
-/// The first address of an interface that is up and running and not the loopback, as Mooncake announces itself.
+/// The first address of an interface that is up, running and not the loopback. Mooncake announces the same one.
 pub fn lan_address(ipv6: bool) -> Option<IpAddr> {
     let ready = InterfaceFlags::IFF_UP | InterfaceFlags::IFF_RUNNING;
     getifaddrs().ok()?.find_map(|interface| {
@@ -97,24 +97,24 @@ mod tests {
     use super::*;
 
     #[test]
-    fn meminfo_is_read_in_bytes() {
+    fn meminfo_is_converted_to_bytes() {
         let text =
             "MemTotal:       24684084 kB\nMemFree:  1 kB\nMemAvailable:   22000000 kB\nHugePages_Total:       0\n";
-        let figures = MemoryFigures { total: 24_684_084 << 10, available: 22_000_000 << 10 };
+        let figures = HostMemory { total: 24_684_084 << 10, available: 22_000_000 << 10 };
         assert_eq!(parse_meminfo(text), Some(figures));
         assert_eq!(parse_meminfo("nothing"), None);
         assert!(memory().is_some_and(|m| m.available <= m.total));
     }
 
     #[test]
-    fn the_pool_of_a_page_size_is_read_and_an_absent_one_names_its_path() {
+    fn huge_page_pools_are_read_and_missing_ones_name_their_path() {
         let root = tempfile::tempdir().unwrap();
         let folder = root.path().join("kernel/mm/hugepages/hugepages-2048kB");
         fs::create_dir_all(&folder).unwrap();
         for (name, value) in [("nr_hugepages", "8\n"), ("free_hugepages", "5\n"), ("resv_hugepages", "2\n")] {
             fs::write(folder.join(name), value).unwrap();
         }
-        assert_eq!(huge_pages(root.path(), 2048).unwrap(), HugePages { total: 8, free: 5, reserved: 2 });
+        assert_eq!(huge_pages(root.path(), 2048).unwrap(), HugePagePool { total: 8, free: 5, reserved: 2 });
         let (path, _) = huge_pages(root.path(), 1 << 20).unwrap_err();
         assert!(path.ends_with("hugepages-1048576kB/nr_hugepages"));
     }

@@ -1,38 +1,37 @@
-//! The pools of huge pages in sysfs: of the whole host and of each NUMA node.
+//! Huge page pools in sysfs: of the host and of each NUMA node.
 //!
-//! `root` is `/sys` but in tests.
+//! `root` is `/sys`, except in tests.
 
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
-/// Pages of one size on one NUMA node.
+/// Huge pages of one size on one NUMA node.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct NodePool {
-    /// The node.
     pub node: u32,
-    /// Pages in its pool.
+    /// Pages in the node's pool.
     pub total: u64,
-    /// Pages nobody has touched.
+    /// Unused pages.
     pub free: u64,
 }
 
-/// `nr_hugepages` of the pool of `kib` KiB; `None` where the kernel has none of that size, or does not tell a number.
+/// `nr_hugepages` of the pool of `kib` KiB. `None` if the kernel does not support the size or the file has no number.
 pub fn total_pages(root: &Path, kib: u64) -> Option<u64> {
     number(&root.join(format!("kernel/mm/hugepages/hugepages-{kib}kB/nr_hugepages"))).ok()
 }
 
-/// The numbers of the NUMA nodes that have memory; node 0 where the kernel knows no nodes.
+/// The NUMA nodes that have memory. Node 0 if the kernel has no NUMA support.
 pub fn memory_nodes(root: &Path) -> Vec<u32> {
     let text = fs::read_to_string(root.join("devices/system/node/has_memory")).unwrap_or_default();
     let nodes = parse_list(text.trim());
     if nodes.is_empty() { vec![0] } else { nodes }
 }
 
-/// The most NUMA nodes that a kernel is built for.
+/// Maximum number of NUMA nodes of a kernel build.
 const NODES_MAX: u32 = 1024;
 
-/// A list as the kernel writes one: `0-1,4`. What is not understood is left out.
+/// Parses a list in kernel format: `0-1,4`. Invalid parts are skipped.
 pub fn parse_list(text: &str) -> Vec<u32> {
     let mut out = Vec::new();
     for part in text.split(',') {
@@ -44,15 +43,15 @@ pub fn parse_list(text: &str) -> Vec<u32> {
     out
 }
 
-/// Where the pool of `kib` KiB of `node` is.
+/// The sysfs folder of `node`'s pool of `kib` KiB.
 pub fn node_folder(root: &Path, node: u32, kib: u64) -> PathBuf {
     root.join(format!("devices/system/node/node{node}/hugepages/hugepages-{kib}kB"))
 }
 
-/// The pool of `kib` KiB of `node`.
+/// Reads `node`'s pool of `kib` KiB.
 ///
 /// # Errors
-/// The node has no such pool, or it cannot be read; with the path.
+/// Fails with the path if the node has no such pool or it cannot be read.
 pub fn node_pool(root: &Path, node: u32, kib: u64) -> Result<NodePool, (PathBuf, io::Error)> {
     let folder = node_folder(root, node, kib);
     let read = |name: &str| {
@@ -62,23 +61,24 @@ pub fn node_pool(root: &Path, node: u32, kib: u64) -> Result<NodePool, (PathBuf,
     Ok(NodePool { node, total: read("nr_hugepages")?, free: read("free_hugepages")? })
 }
 
-/// Ask the kernel for `pages` pages of `kib` KiB on `node`. It takes what it can get, without an error: read the pool again.
+/// Requests `pages` pages of `kib` KiB on `node`. The kernel may allocate fewer without an error, so read the pool
+/// afterwards.
 ///
 /// # Errors
-/// The file cannot be written; with the path.
+/// Fails with the path if the file cannot be written.
 pub fn set_node_pages(root: &Path, node: u32, kib: u64, pages: u64) -> Result<(), (PathBuf, io::Error)> {
     let path = node_folder(root, node, kib).join("nr_hugepages");
     fs::write(&path, pages.to_string()).map_err(|e| (path, e))
 }
 
-/// Pages by which the pool of `kib` KiB may grow when they are asked for (`nr_overcommit_hugepages` that are not in use).
+/// Number of pages by which the pool of `kib` KiB can grow on demand (unused part of `nr_overcommit_hugepages`).
 pub fn overcommit_pages(root: &Path, kib: u64) -> u64 {
     let folder = root.join(format!("kernel/mm/hugepages/hugepages-{kib}kB"));
     let read = |name: &str| number(&folder.join(name)).unwrap_or(0);
     read("nr_overcommit_hugepages").saturating_sub(read("surplus_hugepages"))
 }
 
-/// Bytes of a huge page where a program names no size; `None` without huge pages.
+/// Default huge page size in bytes. `None` without huge pages.
 pub fn default_page_bytes() -> Option<u64> {
     let text = fs::read_to_string("/proc/meminfo").ok()?;
     let line = text.lines().find_map(|line| line.strip_prefix("Hugepagesize:"))?;
@@ -94,7 +94,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn lists_of_the_kernel_are_read() {
+    fn kernel_lists_are_parsed() {
         assert_eq!(parse_list("0-2,5"), [0, 1, 2, 5]);
         assert_eq!(parse_list("0"), [0]);
         assert_eq!(parse_list("x,1"), [1]);

@@ -1,16 +1,14 @@
-//! Addresses of this host's network interfaces.
-//!
-//! Only reads.
+//! Addresses of this host's network interfaces. Read only.
 
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, ToSocketAddrs, UdpSocket};
 
 use nix::ifaddrs::getifaddrs;
 
-/// The IPv4 addresses of this host, each with the name of its interface.
+/// The host's IPv4 addresses, each with its interface name.
 ///
 /// # Errors
-/// The system does not tell.
+/// Fails if the system refuses to list them.
 pub fn ipv4_addresses() -> io::Result<Vec<(String, Ipv4Addr)>> {
     let found = getifaddrs()?.filter_map(|entry| {
         let address = entry.address?;
@@ -19,10 +17,10 @@ pub fn ipv4_addresses() -> io::Result<Vec<(String, Ipv4Addr)>> {
     Ok(found.collect())
 }
 
-/// All addresses of this host, each with the name of its interface, in the system's order.
+/// All addresses of the host, each with its interface name, in the system's order.
 ///
 /// # Errors
-/// The system does not tell.
+/// Fails if the system refuses to list them.
 pub fn addresses() -> io::Result<Vec<(String, IpAddr)>> {
     let found = getifaddrs()?.filter_map(|entry| {
         let address = entry.address?;
@@ -33,29 +31,29 @@ pub fn addresses() -> io::Result<Vec<(String, IpAddr)>> {
     Ok(found.collect())
 }
 
-/// The address of this host that packets to `host` leave from, if there is a way there. Sends nothing; resolves `host`, which may
-/// take a while.
+/// The source address of packets to `host`, or `None` without a route. Sends nothing. Resolves `host`, which may take a
+/// while.
 ///
 /// # Errors
-/// `host` cannot be resolved.
+/// Fails if `host` cannot be resolved.
 pub fn address_towards(host: &str, port: u16) -> io::Result<Option<IpAddr>> {
     Ok((host, port).to_socket_addrs()?.find_map(|peer| {
         let any: IpAddr = if peer.is_ipv4() { Ipv4Addr::UNSPECIFIED.into() } else { Ipv6Addr::UNSPECIFIED.into() };
-        // Connecting a datagram socket only asks the routing table.
+        // Connecting a datagram socket only consults the routing table.
         let socket = UdpSocket::bind((any, 0)).ok()?;
         socket.connect(peer).ok()?;
         socket.local_addr().ok().map(|local| local.ip())
     }))
 }
 
-/// Has `host` an address, as far as this host knows? May take a while.
+/// Checks that `host` can be resolved. May take a while.
 ///
 /// # Errors
-/// None, and what the resolver says.
+/// Fails with the resolver's error.
 pub fn resolve(host: &str) -> io::Result<()> {
     match (host, 0).to_socket_addrs()?.next() {
         Some(_) => Ok(()),
-        None => Err(io::Error::new(io::ErrorKind::NotFound, "the name has no address")),
+        None => Err(io::Error::new(io::ErrorKind::NotFound, "the host name has no address")),
     }
 }
 
@@ -75,7 +73,7 @@ mod tests {
     }
 
     #[test]
-    fn a_name_that_is_none_is_not_resolved() {
+    fn an_invalid_name_is_not_resolved() {
         assert!(address_towards("no such host", 9).is_err() && resolve("no such host").is_err());
         assert!(resolve("127.0.0.1").is_ok());
     }

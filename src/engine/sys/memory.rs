@@ -1,124 +1,126 @@
-//! A stretch of memory that other processes may read and write while we do.
+//! Memory that other processes may read and write at any time.
 //!
-//! Peers write into registered memory whenever they like (that is what one-sided operations are), so nothing here ever hands out a
-//! `&[u8]` or `&mut [u8]` to it: bytes go in and out by copying, through the range checks of this file. What a reader sees while a
-//! peer writes the same bytes is unspecified bytes, never anything else; who may write when is the store's protocol, not ours.
+//! Peers write into registered memory without notice (one-sided operations), so nothing here returns a `&[u8]` or `&mut
+//! [u8]` to it. Bytes are copied in and out, through the range checks of this file. A reader sees unspecified bytes
+//! while a peer writes them, but nothing worse. Which process may write when is defined by the store's protocol, not
+//! here.
 
 use std::fmt;
 use std::mem::ManuallyDrop;
 use std::ptr::NonNull;
 use std::sync::Arc;
 
-use crate::engine::sys::pages::Arena;
+use crate::engine::sys::pages::HugePageArena;
 
-/// The owner of a stretch of memory at a fixed address. Share it in an `Arc`; the last owner frees it.
+/// Owned memory at a fixed address. Share it in an `Arc`; the last owner frees it.
 pub struct Memory {
     base: NonNull<u8>,
     len: usize,
-    home: Home,
+    home: MemoryBacking,
 }
 
-/// Where the bytes live, and so how they are freed.
-pub(in crate::engine::sys) enum Home {
-    /// A mapping of this many bytes (at least `len`).
+/// The allocation that holds the bytes. Determines how they are freed.
+pub(in crate::engine::sys) enum MemoryBacking {
+    /// A mapping of this size (at least `len`).
     Mapping { bytes: usize },
-    /// What was a `Vec<u8>` of this capacity.
+    /// A former `Vec<u8>` of this capacity.
     Vec { capacity: usize },
-    /// Part of an arena, which stays mapped until its last user is gone.
-    Arena { _keeps: Arc<Arena> },
+    /// Part of an arena, which stays mapped until its last user is dropped.
+    Arena { _keeps: Arc<HugePageArena> },
 }
 
 // SAFETY: `base` is owned by this value alone and is not tied to a thread.
 unsafe impl Send for Memory {}
-// SAFETY: all access through `&Memory` is by raw copies (see the module's head); no reference to the bytes is ever made.
+// SAFETY: all access through `&Memory` is by raw copies (see the module's documentation). No reference to the bytes is
+// ever created.
 unsafe impl Sync for Memory {}
 
-/// A range does not lie inside a stretch of memory.
+/// A range exceeds its memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{len} bytes at offset {offset} do not fit into {size} bytes")]
 pub struct OutOfRange {
-    /// Where the range begins.
     pub offset: usize,
-    /// Its length, bytes.
     pub len: usize,
     /// Size of the memory, bytes.
     pub size: usize,
 }
 
 impl Memory {
-    /// The bytes of `vec`, moved in without a copy. [`Memory::into_vec`] gives them back.
+    /// Takes over the bytes of `vec` without a copy. [`Memory::into_vec`] returns them.
     pub fn from_vec(vec: Vec<u8>) -> Memory {
         let mut vec = ManuallyDrop::new(vec);
         let (len, capacity) = (vec.len(), vec.capacity());
-        let base = NonNull::new(vec.as_mut_ptr()).expect("a Vec's pointer is never null");
-        Memory { base, len, home: Home::Vec { capacity } }
+        let base = NonNull::new(vec.as_mut_ptr()).expect("a Vec's pointer is not null");
+        Memory { base, len, home: MemoryBacking::Vec { capacity } }
     }
 
     /// # Safety
-    /// `base` points to `len` readable and writable bytes that `home` keeps alive and that nobody else frees or references.
-    pub(in crate::engine::sys) unsafe fn from_parts(base: NonNull<u8>, len: usize, home: Home) -> Memory {
+    /// `base` points to `len` readable and writable bytes that `home` keeps alive. Nothing else frees or references
+    /// them.
+    pub(in crate::engine::sys) unsafe fn from_parts(base: NonNull<u8>, len: usize, home: MemoryBacking) -> Memory {
         Memory { base, len, home }
     }
 
-    /// The bytes as a `Vec`: the one that was moved in, without a copy, or a copy of a mapping.
+    /// Returns the bytes as a `Vec`: the original one without a copy, or a copy of a mapping.
     pub fn into_vec(self) -> Vec<u8> {
         match self.home {
-            Home::Vec { capacity } => {
+            MemoryBacking::Vec { capacity } => {
                 let this = ManuallyDrop::new(self);
-                // SAFETY: the three parts are those of the Vec that `from_vec` took apart, `len` of its bytes are initialised, and
-                // `this` is neither used nor dropped any more, so that the Vec is the only owner.
+                // SAFETY: the three parts are those of the Vec that `from_vec` took apart, and `len` of its bytes are
+                // initialised. `this` is neither used nor dropped afterwards, so the Vec is the only owner.
                 unsafe { Vec::from_raw_parts(this.base.as_ptr(), this.len, capacity) }
             }
-            Home::Mapping { .. } | Home::Arena { .. } => {
+            MemoryBacking::Mapping { .. } | MemoryBacking::Arena { .. } => {
                 let mut bytes = vec![0; self.len];
-                self.read_at(0, &mut bytes).expect("as long as the memory");
+                self.read_at(0, &mut bytes).expect("the buffer has the memory's length");
                 bytes
             }
         }
     }
 
-    /// Its length, bytes.
+    /// The length in bytes.
     pub fn len(&self) -> usize {
         self.len
     }
 
-    /// Has it no bytes?
+    /// Whether the length is 0.
     pub fn is_empty(&self) -> bool {
         self.len == 0
     }
 
-    /// Its virtual address in this process: what peers use to name bytes in it.
+    /// The virtual address in this process, by which peers address the bytes.
     pub fn address(&self) -> u64 {
         self.base.as_ptr() as u64
     }
 
-    /// Copy bytes out, as many as `into` holds.
+    /// Copies `into.len()` bytes out.
     ///
     /// # Errors
-    /// The range is not inside.
+    /// Fails if the range exceeds the memory.
     pub fn read_at(&self, offset: usize, into: &mut [u8]) -> Result<(), OutOfRange> {
         let from = self.range(offset, into.len())?;
-        // SAFETY: `from` is valid for `into.len()` bytes (just checked), `into` is an exclusive borrow, so they do not overlap. The
-        // copy is libc's and not the compiler's, because a peer may be writing these bytes meanwhile.
+        // SAFETY: `from` is valid for `into.len()` bytes (just checked). `into` is an exclusive borrow, so they do not
+        // overlap. libc performs the copy instead of the compiler, because a peer may be writing these bytes.
         unsafe { libc::memcpy(into.as_mut_ptr().cast(), from.as_ptr().cast(), into.len()) };
         Ok(())
     }
 
-    /// Copy `from` in.
+    /// Copies `from` in.
     ///
     /// # Errors
-    /// The range is not inside.
+    /// Fails if the range exceeds the memory.
     pub fn write_at(&self, offset: usize, from: &[u8]) -> Result<(), OutOfRange> {
         let into = self.range(offset, from.len())?;
-        // SAFETY: as in `read_at`, the other way round; `from` is a shared borrow of other memory, since none is ever made of ours.
+        // SAFETY: as in `read_at`, in the other direction. `from` is a shared borrow of other memory, since ours is
+        // never borrowed.
         unsafe { libc::memcpy(into.as_ptr().cast(), from.as_ptr().cast(), from.len()) };
         Ok(())
     }
 
-    /// Set `len` bytes to `byte`.
+    /// Sets `len` bytes to `byte`.
     ///
     /// # Errors
-    /// The range is not inside.
+    /// Fails if the range exceeds the memory.
     pub fn fill(&self, offset: usize, len: usize, byte: u8) -> Result<(), OutOfRange> {
         let into = self.range(offset, len)?;
         // SAFETY: `into` is valid for `len` bytes (just checked).
@@ -126,16 +128,16 @@ impl Memory {
         Ok(())
     }
 
-    /// The part of `len` bytes at `offset`.
+    /// Returns the part of `len` bytes at `offset`.
     ///
     /// # Errors
-    /// The range is not inside.
+    /// Fails if the range exceeds the memory.
     pub fn slice(self: &Arc<Self>, offset: usize, len: usize) -> Result<Slice, OutOfRange> {
         self.range(offset, len)?;
         Ok(Slice { memory: Arc::clone(self), offset, len })
     }
 
-    /// All of it.
+    /// Returns a slice of the whole memory.
     pub fn whole(self: &Arc<Self>) -> Slice {
         Slice { memory: Arc::clone(self), offset: 0, len: self.len }
     }
@@ -144,7 +146,7 @@ impl Memory {
         if offset.checked_add(len).is_none_or(|end| end > self.len) {
             return Err(OutOfRange { offset, len, size: self.len });
         }
-        // SAFETY: `offset <= len of the allocation`, so the result is inside it or one past its end.
+        // SAFETY: `offset` is at most the length of the allocation, so the result is inside it or one past its end.
         Ok(unsafe { self.base.add(offset) })
     }
 }
@@ -152,16 +154,17 @@ impl Memory {
 impl Drop for Memory {
     fn drop(&mut self) {
         match self.home {
-            Home::Mapping { bytes } => {
-                // SAFETY: `base` and `bytes` are those of a mapping that this value owns alone; nothing uses it after this.
+            MemoryBacking::Mapping { bytes } => {
+                // SAFETY: `base` and `bytes` are those of a mapping that only this value owns. Nothing uses it
+                // afterwards.
                 let rc = unsafe { libc::munmap(self.base.as_ptr().cast(), bytes) };
-                debug_assert_eq!(rc, 0, "the mapping is ours and whole");
+                debug_assert_eq!(rc, 0, "the mapping is owned and complete");
             }
-            Home::Vec { capacity } => {
-                // SAFETY: as in `into_vec`; this value is not used after its drop.
+            MemoryBacking::Vec { capacity } => {
+                // SAFETY: as in `into_vec`. This value is not used after its drop.
                 drop(unsafe { Vec::from_raw_parts(self.base.as_ptr(), self.len, capacity) });
             }
-            Home::Arena { .. } => {}
+            MemoryBacking::Arena { .. } => {}
         }
     }
 }
@@ -172,7 +175,7 @@ impl fmt::Debug for Memory {
     }
 }
 
-/// A checked part of a [`Memory`], which it keeps alive. Cheap to clone.
+/// A range of a [`Memory`], checked when it was created. Keeps the memory alive. Cheap to clone.
 #[derive(Clone)]
 pub struct Slice {
     memory: Arc<Memory>,
@@ -181,35 +184,35 @@ pub struct Slice {
 }
 
 impl Slice {
-    /// The memory it is a part of.
+    /// The memory that contains it.
     pub fn memory(&self) -> &Arc<Memory> {
         &self.memory
     }
 
-    /// Where it begins in the memory, bytes.
+    /// Offset in the memory, bytes.
     pub fn offset(&self) -> usize {
         self.offset
     }
 
-    /// Its length, bytes.
+    /// The length in bytes.
     pub fn len(&self) -> usize {
         self.len
     }
 
-    /// Has it no bytes?
+    /// Whether the length is 0.
     pub fn is_empty(&self) -> bool {
         self.len == 0
     }
 
-    /// Its virtual address in this process.
+    /// The virtual address in this process.
     pub fn address(&self) -> u64 {
         self.memory.address() + self.offset as u64
     }
 
-    /// The part of `len` bytes at `offset` of this part.
+    /// Returns the part of `len` bytes at `offset` of this slice.
     ///
     /// # Errors
-    /// The range is not inside.
+    /// Fails if the range exceeds the slice.
     pub fn part(&self, offset: usize, len: usize) -> Result<Slice, OutOfRange> {
         if offset.checked_add(len).is_none_or(|end| end > self.len) {
             return Err(OutOfRange { offset, len, size: self.len });
@@ -217,39 +220,40 @@ impl Slice {
         Ok(Slice { memory: Arc::clone(&self.memory), offset: self.offset + offset, len })
     }
 
-    /// A copy of the bytes.
+    /// Returns a copy of the bytes.
     pub fn to_vec(&self) -> Vec<u8> {
         let mut bytes = vec![0; self.len];
-        self.memory.read_at(self.offset, &mut bytes).expect("checked when it was made");
+        self.memory.read_at(self.offset, &mut bytes).expect("range checked when the slice was created");
         bytes
     }
 
-    /// Copy the bytes of `from`, which is as long as this, here. The two may overlap.
+    /// Copies the bytes of `from`, which must have the same length. The two may overlap.
     ///
     /// # Errors
-    /// The lengths differ.
+    /// Fails if the lengths differ.
     pub fn copy_from(&self, from: &Slice) -> Result<(), OutOfRange> {
         if from.len != self.len {
             return Err(OutOfRange { offset: 0, len: from.len, size: self.len });
         }
-        // SAFETY: both ranges were checked when the slices were made and live as long as they do; memmove allows overlap.
+        // SAFETY: both ranges were checked when the slices were created, and are valid as long as the slices. memmove
+        // allows overlap.
         unsafe { libc::memmove(self.pointer(0).as_ptr().cast(), from.pointer(0).as_ptr().cast(), self.len) };
         Ok(())
     }
 
-    /// Copy as many of `bytes` as there is room for to its beginning. How many.
+    /// Copies `bytes` to the beginning of the slice, as many as fit. Returns their number.
     pub fn copy_from_bytes(&self, bytes: &[u8]) -> usize {
         let count = bytes.len().min(self.len);
-        self.memory.write_at(self.offset, &bytes[..count]).expect("checked when it was made");
+        self.memory.write_at(self.offset, &bytes[..count]).expect("range checked when the slice was created");
         count
     }
 
-    /// The memory node that its first page is on; `None` where the page was never touched, or the kernel does not say.
+    /// The NUMA node of its first page. `None` if the page was never touched, or if the kernel does not report it.
     pub fn numa_node(&self) -> Option<u32> {
         let page = self.pointer(0).as_ptr().cast::<libc::c_void>();
         let mut node: libc::c_int = -1;
-        // SAFETY: without a list of nodes the call moves nothing and only asks; it reads one address, which it does not follow as
-        // a pointer of ours, and writes one status.
+        // SAFETY: without a list of nodes the call only queries and moves nothing. It reads one address, which it does
+        // not dereference as a pointer of this process, and writes one status.
         let rc = unsafe {
             let (pages, nodes) = (&raw const page, std::ptr::null::<libc::c_int>());
             libc::syscall(libc::SYS_move_pages, 0, 1usize, pages, nodes, &raw mut node, 0)
@@ -257,9 +261,11 @@ impl Slice {
         if rc == 0 { u32::try_from(node).ok() } else { None }
     }
 
-    /// Its byte at `at`, or the end when there is none. Valid up to the slice's end, for as long as `self` lives.
+    /// A pointer to the byte at `at`, or to the end if `at` is beyond it. Valid up to the slice's end, as long as
+    /// `self` exists.
     pub(in crate::engine::sys) fn pointer(&self, at: usize) -> NonNull<u8> {
-        // SAFETY: `offset + at` is inside the allocation or one past its end: the range was checked when the slice was made.
+        // SAFETY: `offset + at` is inside the allocation or one past its end. The range was checked when the slice was
+        // created.
         unsafe { self.memory.base.add(self.offset + at.min(self.len)) }
     }
 }
@@ -279,7 +285,7 @@ mod tests {
     }
 
     #[test]
-    fn bytes_go_in_and_out_at_an_offset() {
+    fn bytes_are_copied_at_an_offset() {
         let memory = memory(100);
         memory.write_at(97, b"abc").unwrap();
         let mut out = [0; 4];
@@ -290,7 +296,7 @@ mod tests {
     }
 
     #[test]
-    fn a_range_outside_is_refused_with_its_numbers() {
+    fn an_out_of_range_access_is_refused() {
         let memory = memory(10);
         let wrong = OutOfRange { offset: 8, len: 3, size: 10 };
         assert_eq!(memory.read_at(8, &mut [0; 3]), Err(wrong));

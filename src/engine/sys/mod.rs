@@ -1,27 +1,27 @@
-//! The fence: the only folder with `unsafe`, and the readers of `/proc` and `/sys`.
+//! System interfaces: the only folder with `unsafe`, and the readers of `/proc` and `/sys`.
 //!
-//! Raw pointers do not leave it. What leaves are owners ([`Memory`], [`Slice`]) with checked ranges, and plain numbers for addresses
-//! that go on the wire.
-#![expect(unsafe_code, reason = "this is the one folder for it; every block argues its case")]
+//! Raw pointers do not leave this folder. It exports owners ([`Memory`], [`Slice`]) with checked ranges, and plain
+//! numbers for addresses that are sent to peers.
+#![expect(unsafe_code, reason = "the only folder with unsafe code; every block has a SAFETY comment")]
 
 pub mod cgroup;
 pub mod clock;
 pub mod descriptors;
+pub mod file_tree;
 pub mod host;
 pub mod hugetlb;
 pub mod interface;
 pub mod memory;
-pub mod own;
 pub mod pages;
 pub mod ports;
-pub mod process;
+pub mod process_stats;
+pub mod processes;
 pub mod readiness;
 pub mod reserve;
 pub mod signal;
 pub mod socket;
-pub mod tree;
 pub mod verbs;
 
+pub use file_tree::{FileReadError, FileTree};
 pub use memory::{Memory, OutOfRange, Slice};
 pub use pages::{HugePage, MemoryError, MemoryPolicy, MemorySource};
-pub use tree::{Tree, Unreadable};

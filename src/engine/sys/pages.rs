@@ -1,8 +1,8 @@
-//! Where memory for segments and buffers comes from: plain pages, huge pages, or an arena of huge pages.
+//! Allocates memory for segments and buffers: plain pages, huge pages, or blocks of a huge page arena.
 //!
-//! The rules are Mooncake's (its `MC_STORE_USE_HUGEPAGE` and friends), so that a host sized for it fits us too. An allocation is
-//! whole or it is an error: huge pages are populated before they are handed out, because a page that is missing later kills the
-//! process (SIGBUS) instead of failing a call.
+//! The rules are Mooncake's (`MC_STORE_USE_HUGEPAGE` and related variables), so a host sized for Mooncake fits here
+//! too. An allocation succeeds completely or fails. Huge pages are populated at allocation, because a page that is
+//! missing later kills the process (SIGBUS) instead of failing a call.
 
 use std::io;
 use std::num::NonZeroUsize;
@@ -12,12 +12,12 @@ use std::sync::{Arc, Mutex, OnceLock};
 
 use crate::engine::base::ByteSize;
 use crate::engine::sys::host;
-use crate::engine::sys::memory::{Home, Memory};
+use crate::engine::sys::memory::{Memory, MemoryBacking};
 
-/// The smallest segment without huge pages (upstream's rule; its setup refuses less).
+/// Minimum size of a segment without huge pages. Upstream's setup refuses smaller ones.
 pub const SEGMENT_BYTES_MIN: u64 = 16 << 20;
 
-/// The size of a huge page.
+/// A huge page size.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum HugePage {
     /// 2 MiB.
@@ -27,7 +27,7 @@ pub enum HugePage {
 }
 
 impl HugePage {
-    /// Its size, bytes.
+    /// The size in bytes.
     pub const fn bytes(self) -> u64 {
         match self {
             HugePage::Mib2 => 2 << 20,
@@ -43,20 +43,20 @@ impl HugePage {
     }
 }
 
-/// How memory is to be had.
+/// How to allocate memory.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct MemoryPolicy {
-    /// `None` = plain pages.
+    /// `None`: plain pages.
     pub huge: Option<HugePage>,
-    /// Size of the arena that blocks are cut from, bytes; only used with huge pages.
+    /// Size of the arena in bytes. Only used with huge pages.
     pub arena_bytes: Option<u64>,
 }
 
 impl MemoryPolicy {
-    /// What the variables that `lookup` finds ask for, and a warning for each that is not understood.
+    /// Reads the variables through `lookup`. Returns the policy and a warning for each invalid value.
     ///
-    /// `MC_STORE_USE_HUGEPAGE` counts when it is set at all, even to `0` (upstream's rule); `MC_STORE_HUGEPAGE_SIZE` is `2MB` or
-    /// `1GB`; `MC_MMAP_ARENA_POOL_SIZE` is a size; `MC_DISABLE_MMAP_ARENA` (1, true, yes, on) wins over it.
+    /// `MC_STORE_USE_HUGEPAGE` has effect if it is set at all, even to `0` (upstream's rule). `MC_STORE_HUGEPAGE_SIZE`
+    /// is `2MB` or `1GB`. `MC_MMAP_ARENA_POOL_SIZE` is a size. `MC_DISABLE_MMAP_ARENA` (1, true, yes, on) overrides it.
     pub fn from_env(lookup: &dyn Fn(&str) -> Option<String>) -> (MemoryPolicy, Vec<String>) {
         let mut warnings = Vec::new();
         let mut policy = MemoryPolicy::default();
@@ -93,10 +93,10 @@ impl MemoryPolicy {
         (policy, warnings)
     }
 
-    /// The bytes that a segment of `wanted` bytes takes and offers: rounded up to whole huge pages where those are used.
+    /// Bytes allocated and offered for a segment of `wanted` bytes: rounded up to whole huge pages if those are used.
     ///
     /// # Errors
-    /// Nothing is wanted, or less than [`SEGMENT_BYTES_MIN`] of plain pages.
+    /// Fails if `wanted` is 0, or less than [`SEGMENT_BYTES_MIN`] with plain pages.
     pub fn segment_bytes(&self, wanted: u64) -> Result<u64, MemoryError> {
         match self.huge {
             _ if wanted == 0 => Err(MemoryError::Empty),
@@ -107,87 +107,79 @@ impl MemoryPolicy {
     }
 }
 
-/// Why there is no memory.
+/// Why memory could not be allocated.
 #[derive(Debug, thiserror::Error)]
 pub enum MemoryError {
-    /// Zero bytes are no memory.
-    #[error("a memory of 0 bytes cannot be allocated")]
+    #[error("cannot allocate 0 bytes of memory")]
     Empty,
     /// A segment of plain pages is below upstream's minimum.
     #[error("a segment of {} is too small: at least {} without huge pages", ByteSize(*wanted), ByteSize(SEGMENT_BYTES_MIN))]
     SegmentTooSmall {
-        /// What was asked for, bytes.
+        /// Requested bytes.
         wanted: u64,
     },
-    /// More than an address space.
-    #[error("{wanted} bytes are more than this machine can address")]
+    /// The size exceeds the address space.
+    #[error("{wanted} bytes exceed the address space")]
     TooLarge {
-        /// What was asked for, bytes.
+        /// Requested bytes.
         wanted: u64,
     },
-    /// More than the host has, or this container may use.
-    #[error("{} of memory are wanted, but there are {} in all ({limit})", ByteSize(*wanted), ByteSize(*total))]
+    /// The size exceeds the host's memory or the container's limit.
+    #[error("needs {} of memory; the limit is {} ({limit})", ByteSize(*wanted), ByteSize(*total))]
     LargerThanHost {
-        /// What was asked for, bytes.
+        /// Requested bytes.
         wanted: u64,
-        /// What there is, bytes.
+        /// The limit, bytes.
         total: u64,
-        /// What says so: a path.
+        /// The source of the limit, a path.
         limit: &'static str,
     },
-    /// The kernel does not know this page size.
-    #[error("the kernel has no huge pages of {}: cannot read {}", ByteSize(page.bytes()), path.display())]
+    /// The kernel does not support this page size.
+    #[error("the kernel does not support huge pages of {}: cannot read {}", ByteSize(page.bytes()), path.display())]
     NoSuchPage {
-        /// The page size.
         page: HugePage,
-        /// The file that should be there.
+        /// The missing file.
         path: PathBuf,
-        /// Why it cannot be read.
         #[source]
         source: io::Error,
     },
-    /// The pool of huge pages does not hold enough.
+    /// The pool has too few free pages.
     #[error(
-        "{wanted} huge pages of {} are wanted, but {available} are available ({total} in the pool, HugePages_Free {free}, of \
+        "needs {wanted} huge pages of {}; {available} available ({total} in the pool, HugePages_Free {free}, of \
          which {reserved} reserved)", ByteSize(page.bytes())
     )]
     NotEnoughHugePages {
-        /// The page size.
         page: HugePage,
-        /// Pages asked for.
+        /// Requested pages.
         wanted: u64,
-        /// Free pages that nobody has reserved.
+        /// Free pages that are not reserved.
         available: u64,
         /// Pages in the pool.
         total: u64,
-        /// Free pages.
         free: u64,
-        /// Free pages that are promised to somebody.
+        /// Free pages that are reserved for another mapping.
         reserved: u64,
     },
-    /// The kernel refused.
-    #[error("the kernel refused {} of {what}", ByteSize(*bytes))]
+    #[error("the kernel refused to map {} ({what})", ByteSize(*bytes))]
     Refused {
-        /// What was asked for, bytes.
+        /// Requested bytes.
         bytes: u64,
-        /// Of what kind.
         what: &'static str,
-        /// Its reason.
         #[source]
         source: io::Error,
     },
 }
 
-/// Allocates by a [`MemoryPolicy`]; one per process, since it owns the arena. Thread-safe.
+/// Allocates memory by a [`MemoryPolicy`]. One per process, since it owns the arena. Thread-safe.
 #[derive(Debug)]
 pub struct MemorySource {
     policy: MemoryPolicy,
     sys: PathBuf,
-    arena: OnceLock<Option<Arc<Arena>>>,
+    arena: OnceLock<Option<Arc<HugePageArena>>>,
 }
 
 impl MemorySource {
-    /// A source that follows `policy`.
+    /// Creates an allocator that follows `policy`.
     pub fn new(policy: MemoryPolicy) -> MemorySource {
         MemorySource { policy, sys: PathBuf::from("/sys"), arena: OnceLock::new() }
     }
@@ -197,20 +189,20 @@ impl MemorySource {
         self.policy
     }
 
-    /// Memory for a segment: [`MemoryPolicy::segment_bytes`] of `wanted`, zeroed.
+    /// Allocates zeroed memory for a segment: [`MemoryPolicy::segment_bytes`] of `wanted`.
     ///
     /// # Errors
-    /// Any [`MemoryError`]; nothing is left allocated then.
+    /// Fails with any [`MemoryError`]. Nothing remains allocated then.
     pub fn segment(&self, wanted: u64) -> Result<Memory, MemoryError> {
         let bytes = self.policy.segment_bytes(wanted)?;
         let align = self.policy.huge.map_or(PLAIN_ALIGN, HugePage::bytes);
         self.allocate(bytes, align)
     }
 
-    /// Memory for a local buffer of exactly `wanted` bytes, zeroed; the mapping behind it may be larger.
+    /// Allocates exactly `wanted` zeroed bytes for a local buffer. The underlying mapping may be larger.
     ///
     /// # Errors
-    /// Any [`MemoryError`] but `SegmentTooSmall`; nothing is left allocated then.
+    /// Fails with any [`MemoryError`] but `SegmentTooSmall`. Nothing remains allocated then.
     pub fn buffer(&self, wanted: u64) -> Result<Memory, MemoryError> {
         if wanted == 0 {
             return Err(MemoryError::Empty);
@@ -224,25 +216,25 @@ impl MemorySource {
             return map_plain(len);
         };
         if let Some(arena) = self.arena()
-            && let Some(memory) = Arena::cut(arena, len, align)
+            && let Some(memory) = HugePageArena::cut(arena, len, align)
         {
             return Ok(memory);
         }
         map_huge(len, page, &self.sys)
     }
 
-    /// The arena; made at the first call, and never tried again (as upstream).
-    fn arena(&self) -> Option<&Arc<Arena>> {
+    /// The arena. Created at the first call, and not retried after a failure (as upstream).
+    fn arena(&self) -> Option<&Arc<HugePageArena>> {
         let make = || {
             let bytes = round_up(self.policy.arena_bytes?, HugePage::Mib2.bytes())?;
             match map_huge(bytes, HugePage::Mib2, &self.sys) {
                 Ok(pool) => {
-                    let arena = Arena { pool, used: Mutex::new(0) };
+                    let arena = HugePageArena { pool, used: Mutex::new(0) };
                     arena.keep_from_children();
                     Some(Arc::new(arena))
                 }
                 Err(error) => {
-                    tracing::warn!(%error, "no arena of huge pages (MC_MMAP_ARENA_POOL_SIZE); mapping each block by itself");
+                    tracing::warn!(%error, "cannot create the huge page arena (MC_MMAP_ARENA_POOL_SIZE); mapping each block separately");
                     None
                 }
             }
@@ -251,16 +243,17 @@ impl MemorySource {
     }
 }
 
-/// One mapping that blocks are cut from, front to back. Blocks are not given back before the last of them is gone.
+/// One mapping from which blocks are cut, front to back. Blocks are not reused before all of them are dropped.
 #[derive(Debug)]
-pub(in crate::engine::sys) struct Arena {
+pub(in crate::engine::sys) struct HugePageArena {
     pool: Memory,
     used: Mutex<u64>,
 }
 
-impl Arena {
-    /// A block of `len` bytes at a multiple of `align` (at least 64) from the pool's beginning; `None` when it is exhausted.
-    fn cut(arena: &Arc<Arena>, len: u64, align: u64) -> Option<Memory> {
+impl HugePageArena {
+    /// Cuts a block of `len` bytes, aligned to `align` (at least 64) from the pool's beginning. `None` if the pool is
+    /// exhausted.
+    fn cut(arena: &Arc<HugePageArena>, len: u64, align: u64) -> Option<Memory> {
         let align = align.max(PLAIN_ALIGN);
         let mut used = arena.used.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
         let start = round_up(*used, align)?;
@@ -271,23 +264,24 @@ impl Arena {
         *used = end;
         let (start, len) = (usize::try_from(start).ok()?, usize::try_from(len).ok()?);
         let base = NonNull::new((arena.pool.address() as usize + start) as *mut u8)?;
-        // SAFETY: `start + len <= pool.len()`, no two blocks overlap because `used` only grows, and the pool is never touched but
-        // through its blocks, each of which keeps it mapped.
-        Some(unsafe { Memory::from_parts(base, len, Home::Arena { _keeps: Arc::clone(arena) }) })
+        // SAFETY: `start + len <= pool.len()`. No two blocks overlap, because `used` only grows. The pool is only
+        // accessed through its blocks, each of which keeps it mapped.
+        Some(unsafe { Memory::from_parts(base, len, MemoryBacking::Arena { _keeps: Arc::clone(arena) }) })
     }
 
-    /// A child process would otherwise need its own huge pages at its first write, or get SIGBUS.
+    /// Excludes the pool from child processes, which would otherwise need their own huge pages at the first write, or
+    /// get SIGBUS.
     fn keep_from_children(&self) {
-        // SAFETY: the range is exactly the pool's own mapping; the call changes no bytes.
+        // SAFETY: the range is exactly the pool's own mapping. The call changes no bytes.
         let rc =
             unsafe { libc::madvise(self.pool.address() as *mut libc::c_void, self.pool.len(), libc::MADV_DONTFORK) };
         if rc != 0 {
-            tracing::debug!(error = %io::Error::last_os_error(), "MADV_DONTFORK refused");
+            tracing::debug!(error = %io::Error::last_os_error(), "cannot set MADV_DONTFORK");
         }
     }
 }
 
-/// Is `len` more than the host, or this container, could ever hold?
+/// Fails if `len` exceeds the memory of the host or the limit of this container.
 fn fits_host(len: u64) -> Result<(), MemoryError> {
     const CGROUP: &str = "/sys/fs/cgroup/memory.max";
     let limits = [
@@ -314,9 +308,9 @@ fn map_huge(len: u64, page: HugePage, sys: &Path) -> Result<Memory, MemoryError>
         path,
         source,
     })?;
-    let short = |pool: host::HugePages| {
+    let shortage = |pool: host::HugePagePool| {
         let (wanted, available) = (bytes / page.bytes(), pool.free.saturating_sub(pool.reserved));
-        let host::HugePages { total, free, reserved } = pool;
+        let host::HugePagePool { total, free, reserved } = pool;
         (available < wanted).then_some(MemoryError::NotEnoughHugePages {
             page,
             wanted,
@@ -326,24 +320,21 @@ fn map_huge(len: u64, page: HugePage, sys: &Path) -> Result<Memory, MemoryError>
             reserved,
         })
     };
-    // Overcommitted pages (nr_overcommit_hugepages) are not in these figures, so they only explain a refusal.
-    let explain = |error| short(host::huge_pages(sys, page.bytes() >> 10).unwrap_or(pool)).unwrap_or(error);
+    // Overcommitted pages (nr_overcommit_hugepages) are not in these numbers, so they are only used to explain a
+    // failure.
+    let explain = |error| shortage(host::huge_pages(sys, page.bytes() >> 10).unwrap_or(pool)).unwrap_or(error);
     let memory = map(len, bytes, libc::MAP_HUGETLB | page.flag(), "huge pages").map_err(explain)?;
-    populate(&memory, bytes).map_err(|source| MemoryError::Refused {
-        bytes,
-        what: "huge pages (populating them)",
-        source,
-    })?;
+    populate(&memory, bytes).map_err(|source| MemoryError::Refused { bytes, what: "huge pages, populated", source })?;
     Ok(memory)
 }
 
-/// Map `bytes` anonymous zeroed bytes, of which the first `len` are the memory's.
+/// Maps `bytes` anonymous zeroed bytes, of which the first `len` belong to the memory.
 fn map(len: u64, bytes: u64, flags: libc::c_int, what: &'static str) -> Result<Memory, MemoryError> {
     let size = |n: u64| usize::try_from(n).ok().and_then(NonZeroUsize::new);
     let (Some(len), Some(size)) = (size(len), size(bytes)) else {
         return Err(MemoryError::TooLarge { wanted: bytes });
     };
-    // SAFETY: an anonymous private mapping at an address of the kernel's choice touches no existing memory.
+    // SAFETY: an anonymous private mapping at an address chosen by the kernel touches no existing memory.
     let base = unsafe {
         libc::mmap(
             std::ptr::null_mut(),
@@ -357,16 +348,17 @@ fn map(len: u64, bytes: u64, flags: libc::c_int, what: &'static str) -> Result<M
     if base == libc::MAP_FAILED {
         return Err(MemoryError::Refused { bytes, what, source: io::Error::last_os_error() });
     }
-    let base = NonNull::new(base.cast::<u8>()).expect("mmap never maps page zero unasked");
-    // SAFETY: the mapping is `size >= len` readable and writable bytes that nobody else knows of; the value unmaps all of it.
-    Ok(unsafe { Memory::from_parts(base, len.get(), Home::Mapping { bytes: size.get() }) })
+    let base = NonNull::new(base.cast::<u8>()).expect("mmap does not return page zero unless requested");
+    // SAFETY: the mapping is `size >= len` readable and writable bytes that nothing else references. The value unmaps
+    // all of it.
+    Ok(unsafe { Memory::from_parts(base, len.get(), MemoryBacking::Mapping { bytes: size.get() }) })
 }
 
-/// Get every page of a mapping of `bytes` now. Unlike MAP_POPULATE, this reports a page that cannot be had.
+/// Populates every page of a mapping of `bytes`. Unlike MAP_POPULATE, this reports a page that is unavailable.
 fn populate(memory: &Memory, bytes: u64) -> io::Result<()> {
-    let bytes = usize::try_from(bytes).expect("it is mapped");
+    let bytes = usize::try_from(bytes).expect("the size was valid when mapped");
     loop {
-        // SAFETY: the range is the memory's own mapping; populating changes no bytes.
+        // SAFETY: the range is the memory's own mapping. Populating changes no bytes.
         let rc = unsafe { libc::madvise(memory.address() as *mut libc::c_void, bytes, libc::MADV_POPULATE_WRITE) };
         if rc == 0 {
             return Ok(());
@@ -374,7 +366,7 @@ fn populate(memory: &Memory, bytes: u64) -> io::Result<()> {
         let error = io::Error::last_os_error();
         match error.raw_os_error() {
             Some(libc::EINTR | libc::EAGAIN) => {}
-            // A kernel before 5.14 does not know the call. Its pages are reserved for us anyway.
+            // Kernels before 5.14 do not support the call. The pages are reserved for this mapping anyway.
             Some(libc::EINVAL) => return Ok(()),
             _ => return Err(error),
         }
@@ -385,7 +377,7 @@ fn round_up(n: u64, to: u64) -> Option<u64> {
     n.checked_next_multiple_of(to)
 }
 
-/// Blocks begin at least at a multiple of a cache line.
+/// Minimum alignment of blocks: a cache line.
 const PLAIN_ALIGN: u64 = 64;
 
 #[cfg(test)]
@@ -408,7 +400,7 @@ mod tests {
     }
 
     #[test]
-    fn the_arena_is_opt_in_and_the_switch_off_wins() {
+    fn the_arena_is_opt_in_and_the_disable_variable_wins() {
         let on = ("MC_MMAP_ARENA_POOL_SIZE", "63mb");
         assert_eq!(policy(&[on]).0.arena_bytes, Some(63 << 20));
         assert_eq!(policy(&[on, ("MC_DISABLE_MMAP_ARENA", "yes")]).0.arena_bytes, None);
@@ -430,7 +422,7 @@ mod tests {
     }
 
     #[test]
-    fn plain_memory_is_zeroed_and_as_long_as_asked_for() {
+    fn plain_memory_is_zeroed_and_has_the_requested_size() {
         let memory = MemorySource::new(MemoryPolicy::default()).segment(20_983_865).unwrap();
         let mut last = [1; 3];
         memory.read_at(20_983_862, &mut last).unwrap();
@@ -439,26 +431,29 @@ mod tests {
     }
 
     #[test]
-    fn more_than_the_host_has_is_refused_with_both_numbers() {
+    fn more_memory_than_the_host_has_is_refused() {
         let error = MemorySource::new(MemoryPolicy::default()).segment(1 << 50).unwrap_err();
         assert!(matches!(error, MemoryError::LargerThanHost { wanted, .. } if wanted == 1 << 50), "{error}");
     }
 
     #[test]
-    fn missing_huge_pages_are_an_error_that_names_what_was_found() {
+    fn missing_huge_pages_are_reported_with_the_pool_size() {
         let huge = MemoryPolicy { huge: Some(HugePage::Mib2), arena_bytes: None };
         let error = MemorySource::new(huge).segment(1 << 44).unwrap_err();
-        let text = error.to_string();
-        assert!(text.contains("8388608 huge pages of 2 MiB are wanted") || text.contains("no huge pages"), "{text}");
+        let named = match &error {
+            MemoryError::NotEnoughHugePages { wanted, .. } => *wanted == 8_388_608,
+            other => matches!(other, MemoryError::NoSuchPage { .. }),
+        };
+        assert!(named, "{error}");
     }
 
     #[test]
     fn blocks_of_an_arena_do_not_overlap_and_keep_it_mapped() {
-        let arena = Arc::new(Arena { pool: map_plain(8 << 20).unwrap(), used: Mutex::new(0) });
+        let arena = Arc::new(HugePageArena { pool: map_plain(8 << 20).unwrap(), used: Mutex::new(0) });
         let start = arena.pool.address();
-        let segment = Arena::cut(&arena, 5 << 20, 2 << 20).unwrap();
-        let buffer = Arena::cut(&arena, 100, 64).unwrap();
-        assert!(Arena::cut(&arena, 2 << 20, 2 << 20).is_none(), "exhausted");
+        let segment = HugePageArena::cut(&arena, 5 << 20, 2 << 20).unwrap();
+        let buffer = HugePageArena::cut(&arena, 100, 64).unwrap();
+        assert!(HugePageArena::cut(&arena, 2 << 20, 2 << 20).is_none(), "exhausted");
         drop(arena);
         assert_eq!((segment.address() - start, buffer.address() - start), (0, 6 << 20));
         buffer.write_at(0, &[7; 100]).unwrap();

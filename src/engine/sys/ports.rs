@@ -1,7 +1,7 @@
-//! Who has a TCP port: `/proc/net/tcp{,6}` tells the socket, `/proc/*/fd` the process. Best effort: the processes of other
-//! users and of other namespaces cannot be seen.
+//! Finds the process that uses a TCP port: `/proc/net/tcp{,6}` lists the socket, `/proc/*/fd` the process. Best effort:
+//! processes of other users and of other namespaces are not visible.
 //!
-//! Only reads; used for the words of an error, never for a decision.
+//! Only reads. Used for error messages, never for decisions.
 
 use std::fmt;
 use std::fs;
@@ -12,81 +12,79 @@ use std::path::Path;
 
 use nix::sys::socket::{AddressFamily, SockFlag, SockType, SockaddrIn, bind, setsockopt, socket, sockopt};
 
-/// What a process does with a port.
+/// How a process uses a port.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Use {
-    /// It listens there.
+pub enum PortUse {
     Listens,
-    /// A connection of its own goes out from there, as the kernel chose.
+    /// The local port of an outgoing connection, as chosen by the kernel.
     Connects,
 }
 
-/// A process that has a port.
+/// A process that uses a port.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Holder {
-    /// What it does there.
-    pub does: Use,
-    /// Its process id.
+pub struct PortOwner {
+    pub port_use: PortUse,
     pub pid: u32,
-    /// Its command line, cut to a readable length.
+    /// Its command line, shortened for display.
     pub command: String,
 }
 
-impl fmt::Display for Holder {
+impl fmt::Display for PortOwner {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let what = match self.does {
-            Use::Listens => "",
-            Use::Connects => "an outgoing connection of ",
+        let what = match self.port_use {
+            PortUse::Listens => "",
+            PortUse::Connects => "an outgoing connection of ",
         };
         write!(f, "{what}pid {} ({})", self.pid, self.command)
     }
 }
 
-/// The longest command line that is shown, bytes.
+/// Maximum length of the displayed command line, characters.
 const COMMAND_BYTES_MAX: usize = 120;
-/// A process with more open files than this is not searched to the end.
+/// Maximum number of open files searched per process.
 const FDS_MAX: usize = 100_000;
 /// `st` of a listening socket in `/proc/net/tcp`.
 const LISTEN: &str = "0A";
 
-/// The process that listens on TCP `port` of this machine or, if none does, has a connection from there; if it can be seen.
-pub fn holder(port: u16) -> Option<Holder> {
+/// The process that listens on TCP `port` of this machine, or else one with a connection from that port. `None` if none
+/// is visible.
+pub fn holder(port: u16) -> Option<PortOwner> {
     holder_under(Path::new("/proc"), port)
 }
 
-/// The ports from which the kernel takes those of outgoing connections: a service there may find its port taken.
+/// The kernel's range of ports for outgoing connections. A service with a port in this range may find it in use.
 pub fn outgoing_range() -> Option<(u16, u16)> {
     let text = fs::read_to_string("/proc/sys/net/ipv4/ip_local_port_range").ok()?;
     let mut numbers = text.split_whitespace().map_while(|number| number.parse().ok());
     Some((numbers.next()?, numbers.next()?))
 }
 
-/// Could a server listen on TCP `port` of all IPv4 addresses now? Tried with a socket that is bound and closed again, and never
-/// listens: nobody can connect to it.
+/// Checks whether a server could listen on TCP `port` on all IPv4 addresses. Binds a socket and closes it without
+/// listening, so no client can connect to it.
 ///
 /// # Errors
-/// It could not: `AddrInUse`, or `PermissionDenied` below 1024.
-pub fn may_listen(port: u16) -> io::Result<()> {
+/// Fails with `AddrInUse`, or with `PermissionDenied` below 1024.
+pub fn can_listen(port: u16) -> io::Result<()> {
     let probe = socket(AddressFamily::Inet, SockType::Stream, SockFlag::SOCK_CLOEXEC, None)?;
-    // As servers do: connections that linger are in nobody's way.
+    // As servers do: connections in TIME_WAIT do not block the port.
     setsockopt(&probe, sockopt::ReuseAddr, &true)?;
     let all = SockaddrIn::from(std::net::SocketAddrV4::new(Ipv4Addr::UNSPECIFIED, port));
     Ok(bind(probe.as_raw_fd(), &all)?)
 }
 
-fn holder_under(proc: &Path, port: u16) -> Option<Holder> {
-    let sockets: Vec<(Use, u64)> = ["net/tcp", "net/tcp6"]
+fn holder_under(proc: &Path, port: u16) -> Option<PortOwner> {
+    let sockets: Vec<(PortUse, u64)> = ["net/tcp", "net/tcp6"]
         .iter()
         .filter_map(|table| fs::File::open(proc.join(table)).ok())
         .flat_map(|file| sockets(file, port).unwrap_or_default())
         .collect();
-    [Use::Listens, Use::Connects].into_iter().find_map(|does| {
-        let inodes: Vec<u64> = sockets.iter().filter(|(of, _)| *of == does).map(|(_, inode)| *inode).collect();
-        owner(proc, &inodes).map(|pid| Holder { does, pid, command: command_of(&proc.join(pid.to_string())) })
+    [PortUse::Listens, PortUse::Connects].into_iter().find_map(|port_use| {
+        let inodes: Vec<u64> = sockets.iter().filter(|(of, _)| *of == port_use).map(|(_, inode)| *inode).collect();
+        owner(proc, &inodes).map(|pid| PortOwner { port_use, pid, command: command_of(&proc.join(pid.to_string())) })
     })
 }
 
-/// The first process that has one of the sockets.
+/// The first process that owns one of the sockets.
 fn owner(proc: &Path, inodes: &[u64]) -> Option<u32> {
     if inodes.is_empty() {
         return None;
@@ -95,11 +93,11 @@ fn owner(proc: &Path, inodes: &[u64]) -> Option<u32> {
     pids.find(|pid| has_socket(&proc.join(pid.to_string()).join("fd"), inodes))
 }
 
-/// The inodes of the sockets that have `port` on this side, from the text of `/proc/net/tcp` or `tcp6`.
+/// The inodes of the sockets with local port `port`, from the text of `/proc/net/tcp` or `tcp6`.
 ///
 /// # Errors
-/// The text cannot be read. Lines of another form are passed over.
-fn sockets(table: impl Read, port: u16) -> io::Result<Vec<(Use, u64)>> {
+/// Fails if the text cannot be read. Lines in another format are skipped.
+fn sockets(table: impl Read, port: u16) -> io::Result<Vec<(PortUse, u64)>> {
     let mut inodes = Vec::new();
     for line in BufReader::new(table).lines().skip(1) {
         let line = line?;
@@ -107,9 +105,9 @@ fn sockets(table: impl Read, port: u16) -> io::Result<Vec<(Use, u64)>> {
         let fields: Vec<&str> = line.split_whitespace().collect();
         let (Some(local), Some(state), Some(inode)) = (fields.get(1), fields.get(3), fields.get(9)) else { continue };
         let found = local.rsplit_once(':').and_then(|(_, hex)| u16::from_str_radix(hex, 16).ok());
-        // A connection that only lingers has inode 0 and belongs to nobody.
+        // A connection in TIME_WAIT has inode 0 and belongs to no process.
         if let (Some(true), Ok(inode @ 1..)) = (found.map(|found| found == port), inode.parse()) {
-            inodes.push((if *state == LISTEN { Use::Listens } else { Use::Connects }, inode));
+            inodes.push((if *state == LISTEN { PortUse::Listens } else { PortUse::Connects }, inode));
         }
     }
     Ok(inodes)
@@ -154,40 +152,40 @@ mod tests {
 ";
 
     #[test]
-    fn the_sockets_of_a_port_are_found_with_what_they_do() {
+    fn sockets_of_a_port_are_found_with_their_use() {
         let found = |port| sockets(TABLE.as_bytes(), port).expect("text");
-        assert_eq!(found(50051), [(Use::Listens, 4242), (Use::Connects, 4243)]);
-        assert_eq!(found(9003), [(Use::Listens, 4244)]);
+        assert_eq!(found(50051), [(PortUse::Listens, 4242), (PortUse::Connects, 4243)]);
+        assert_eq!(found(9003), [(PortUse::Listens, 4244)]);
         assert!(found(1).is_empty() && found(2).is_empty());
     }
 
     #[test]
-    fn a_port_of_this_process_is_held_by_this_process() {
+    fn the_owner_of_our_own_port_is_this_process() {
         for address in ["127.0.0.1:0", "[::1]:0"] {
-            // A machine without IPv6 has no second case.
+            // Skipped on a machine without IPv6.
             let Ok(listener) = std::net::TcpListener::bind(address) else { continue };
             let port = listener.local_addr().expect("bound").port();
             let holder = holder(port).expect("our own sockets can be seen");
-            assert_eq!((holder.pid, holder.does), (std::process::id(), Use::Listens));
+            assert_eq!((holder.pid, holder.port_use), (std::process::id(), PortUse::Listens));
             assert!(!holder.command.is_empty());
         }
     }
 
     #[test]
-    fn a_port_is_free_when_nobody_listens_there() {
+    fn a_port_without_a_listener_is_free() {
         let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
         let port = listener.local_addr().expect("bound").port();
-        assert_eq!(may_listen(port).expect_err("it is taken").kind(), io::ErrorKind::AddrInUse);
+        assert_eq!(can_listen(port).expect_err("the port is in use").kind(), io::ErrorKind::AddrInUse);
         drop(listener);
-        may_listen(port).expect("it is free again");
+        can_listen(port).expect("the port is free again");
     }
 
     #[test]
-    fn a_connection_that_goes_out_from_a_port_has_it_too() {
+    fn an_outgoing_connection_owns_its_local_port() {
         let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
         let out = std::net::TcpStream::connect(listener.local_addr().expect("bound")).expect("it listens");
         let holder = holder(out.local_addr().expect("connected").port()).expect("our own sockets can be seen");
-        assert_eq!(holder.does, Use::Connects);
+        assert_eq!(holder.port_use, PortUse::Connects);
         assert!(holder.to_string().starts_with("an outgoing connection of pid "));
     }
 

@@ -1,18 +1,18 @@
-//! Waiting until a descriptor has something to read, and waking somebody who waits so.
+//! Waits until a descriptor is readable, and wakes a thread that waits.
 
 use std::fs::File;
 use std::io::{self, Read, Write};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 use std::time::Duration;
 
-/// Most descriptors of one call.
+/// Maximum number of descriptors per call.
 pub const WAIT_MAX: usize = 64;
 
-/// Wait until one of `fds`, at most [`WAIT_MAX`] of them, can be read (or is broken, which a read then tells), `timeout` is over, or
-/// a signal came: bit `i` of the answer stands for `fds[i]`.
+/// Waits until one of `fds`, at most [`WAIT_MAX`], is readable or broken (a read then fails), `timeout` has passed, or
+/// a signal has arrived. Bit `i` of the result stands for `fds[i]`.
 ///
 /// # Errors
-/// What `ppoll` says; too many descriptors.
+/// Fails with the error of `ppoll`, or if there are too many descriptors.
 pub fn wait_readable(fds: &[BorrowedFd<'_>], timeout: Duration) -> io::Result<u64> {
     if fds.len() > WAIT_MAX {
         return Err(io::Error::from_raw_os_error(libc::EINVAL));
@@ -25,7 +25,8 @@ pub fn wait_readable(fds: &[BorrowedFd<'_>], timeout: Duration) -> io::Result<u6
         tv_sec: libc::time_t::try_from(timeout.as_secs()).unwrap_or(libc::time_t::MAX),
         tv_nsec: timeout.subsec_nanos().into(),
     };
-    // SAFETY: `list` has at least `fds.len()` entries (checked), the time is valid, and a null mask leaves the signals as they are.
+    // SAFETY: `list` has at least `fds.len()` entries (checked). The time is valid, and a null mask leaves the signals
+    // unchanged.
     let rc = unsafe { libc::ppoll(list.as_mut_ptr(), fds.len() as libc::nfds_t, &raw const time, std::ptr::null()) };
     if rc < 0 {
         let error = io::Error::last_os_error();
@@ -34,38 +35,38 @@ pub fn wait_readable(fds: &[BorrowedFd<'_>], timeout: Duration) -> io::Result<u6
     Ok(list[..fds.len()].iter().enumerate().filter(|(_, p)| p.revents != 0).fold(0, |bits, (i, _)| bits | 1 << i))
 }
 
-/// Wakes who waits for its descriptor to be readable.
+/// An event that wakes threads which wait for its descriptor to become readable.
 #[derive(Debug)]
-pub struct Wake(File);
+pub struct WakeEvent(File);
 
-impl Wake {
-    /// A new one, not woken.
+impl WakeEvent {
+    /// Creates an event that is not set.
     ///
     /// # Errors
-    /// No descriptor is left.
-    pub fn new() -> io::Result<Wake> {
-        // SAFETY: no pointers.
+    /// Fails if no descriptor is left.
+    pub fn new() -> io::Result<WakeEvent> {
+        // SAFETY: the call takes no pointers.
         let fd = unsafe { libc::eventfd(0, libc::EFD_CLOEXEC | libc::EFD_NONBLOCK) };
         if fd < 0 {
             return Err(io::Error::last_os_error());
         }
-        // SAFETY: the descriptor was just made and belongs to nobody else.
-        Ok(Wake(File::from(unsafe { OwnedFd::from_raw_fd(fd) })))
+        // SAFETY: the descriptor was just created and has no other owner.
+        Ok(WakeEvent(File::from(unsafe { OwnedFd::from_raw_fd(fd) })))
     }
 
-    /// Make it readable. What was woken and not cleared stays so.
+    /// Makes the descriptor readable, until [`clear`](WakeEvent::clear).
     pub fn wake(&self) {
-        // The only failure is that the counter is full, and then it is readable.
+        // The only possible failure is a full counter, and then the descriptor is readable.
         let _ = (&self.0).write(&1u64.to_ne_bytes());
     }
 
-    /// Make it not readable.
+    /// Makes the descriptor unreadable.
     pub fn clear(&self) {
         let _ = (&self.0).read(&mut [0; 8]);
     }
 }
 
-impl AsFd for Wake {
+impl AsFd for WakeEvent {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.0.as_fd()
     }
@@ -76,8 +77,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_woken_is_readable_until_it_is_cleared() {
-        let (one, other) = (Wake::new().unwrap(), Wake::new().unwrap());
+    fn a_wake_event_is_readable_until_cleared() {
+        let (one, other) = (WakeEvent::new().unwrap(), WakeEvent::new().unwrap());
         let both = [one.as_fd(), other.as_fd()];
         assert_eq!(wait_readable(&both, Duration::ZERO).unwrap(), 0);
         other.wake();

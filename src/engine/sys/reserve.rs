@@ -1,88 +1,79 @@
-//! Raising the pools of huge pages of NUMA nodes, with a check of what the kernel granted, and the way back.
+//! Raises the huge page pools of NUMA nodes, checks what the kernel granted, and reverts on failure.
 //!
-//! A pool is never made smaller than it was found: undoing goes back to that, and no further.
+//! A pool is never made smaller than it was before.
 
 use std::io;
 use std::path::{Path, PathBuf};
 
 use crate::engine::sys::hugetlb::{self, NodePool};
 
-/// What a node's pool is to be.
+/// The desired size of a node's pool.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Target {
-    /// The node.
+pub struct PoolTarget {
     pub node: u32,
-    /// Pages in its pool.
+    /// Pages in the pool.
     pub pages: u64,
 }
 
 /// A pool that was raised.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Raised {
-    /// The node.
+pub struct RaisedPool {
     pub node: u32,
-    /// Pages before.
     pub before: u64,
-    /// Pages now.
     pub after: u64,
 }
 
-/// Why pools are not as they should be.
+/// Why the pools could not be raised.
 #[derive(Debug, thiserror::Error)]
 pub enum ReserveError {
     /// A pool cannot be read or written.
-    #[error("the pool of node {node} cannot be changed: {}", path.display())]
+    #[error("cannot change the huge page pool of node {node}: {}", path.display())]
     File {
-        /// The node.
         node: u32,
-        /// The file.
         path: PathBuf,
-        /// Why.
         #[source]
         source: io::Error,
-        /// Were pools that had been raised set back?
+        /// Whether all raised pools were reverted.
         undone: bool,
     },
-    /// The kernel granted less than was asked for.
-    #[error("node {node} has {granted} huge pages, where {wanted} were asked for and {before} were before")]
+    /// The kernel granted fewer pages than requested.
+    #[error("node {node}: the kernel granted {granted} of {wanted} huge pages ({before} before)")]
     Short {
-        /// The node.
         node: u32,
-        /// Pages asked for.
+        /// Requested pages.
         wanted: u64,
-        /// Pages in its pool.
+        /// Pages in the pool.
         granted: u64,
-        /// Pages before.
         before: u64,
-        /// Were pools that had been raised set back?
+        /// Whether all raised pools were reverted.
         undone: bool,
     },
 }
 
-/// Where pools are read and set.
-pub trait Pools {
-    /// The pool of `node`.
+/// Access to the huge page pools.
+pub trait HugePagePools {
+    /// Reads the pool of `node`.
     ///
     /// # Errors
-    /// It cannot be read; with the path.
+    /// Fails with the path if it cannot be read.
     fn read(&self, node: u32) -> Result<NodePool, (PathBuf, io::Error)>;
-    /// Ask for `pages` on `node`.
+    /// Requests `pages` on `node`.
     ///
     /// # Errors
-    /// It cannot be written; with the path.
+    /// Fails with the path if it cannot be written.
     fn set(&self, node: u32, pages: u64) -> Result<(), (PathBuf, io::Error)>;
 }
 
 /// The pools of one page size in sysfs.
 #[derive(Clone, Copy, Debug)]
-pub struct Sysfs<'a> {
-    /// `/sys` but in tests.
+pub struct SysfsPools<'a> {
+    /// `/sys`, except in tests.
     pub root: &'a Path,
-    /// KiB of a page.
+    /// Page size, KiB.
     pub kib: u64,
 }
 
-impl Pools for Sysfs<'_> {
+impl HugePagePools for SysfsPools<'_> {
     fn read(&self, node: u32) -> Result<NodePool, (PathBuf, io::Error)> {
         hugetlb::node_pool(self.root, node, self.kib)
     }
@@ -92,13 +83,13 @@ impl Pools for Sysfs<'_> {
     }
 }
 
-/// Raise each pool to its target; those that are as large already stay as they are. Unless `keep` is set, a target that is not
-/// reached sets back all that were raised.
+/// Raises each pool to its target. Pools that are large enough are unchanged. If a target is not reached, all raised
+/// pools are reverted, unless `keep` is set.
 ///
 /// # Errors
-/// A file, or the kernel granted less.
-pub fn reserve(pools: &dyn Pools, targets: &[Target], keep: bool) -> Result<Vec<Raised>, ReserveError> {
-    let mut raised: Vec<Raised> = Vec::new();
+/// Fails if a file cannot be read or written, or if the kernel granted fewer pages.
+pub fn reserve(pools: &dyn HugePagePools, targets: &[PoolTarget], keep: bool) -> Result<Vec<RaisedPool>, ReserveError> {
+    let mut raised: Vec<RaisedPool> = Vec::new();
     for target in targets {
         let node = target.node;
         let step = pools.read(node).and_then(|pool| {
@@ -106,7 +97,7 @@ pub fn reserve(pools: &dyn Pools, targets: &[Target], keep: bool) -> Result<Vec<
                 return Ok(None);
             }
             pools.set(node, target.pages)?;
-            Ok(Some(Raised { node, before: pool.total, after: pools.read(node)?.total }))
+            Ok(Some(RaisedPool { node, before: pool.total, after: pools.read(node)?.total }))
         });
         let step = match step {
             Ok(Some(step)) => step,
@@ -126,9 +117,9 @@ pub fn reserve(pools: &dyn Pools, targets: &[Target], keep: bool) -> Result<Vec<
     Ok(raised)
 }
 
-/// Set all of `raised` back, the last first. Did all go?
-fn undo(pools: &dyn Pools, raised: &[Raised]) -> bool {
-    // Each is tried, also after one that did not go.
+/// Reverts all of `raised`, the last one first. Returns whether all succeeded.
+fn undo(pools: &dyn HugePagePools, raised: &[RaisedPool]) -> bool {
+    // Each one is tried, also after a failure.
     raised.iter().rev().filter(|step| pools.set(step.node, step.before).is_err()).count() == 0
 }
 
@@ -137,23 +128,23 @@ mod tests {
     use super::*;
     use std::cell::RefCell;
 
-    /// Nodes whose kernels grant so many pages at most.
-    struct Fake {
+    /// Nodes whose kernel grants a limited number of pages.
+    struct FakePools {
         nodes: RefCell<Vec<(u64, u64)>>,
         refuses: Option<u32>,
     }
 
-    fn fake(nodes: &[(u64, u64)]) -> Fake {
-        Fake { nodes: RefCell::new(nodes.to_vec()), refuses: None }
+    fn fake(nodes: &[(u64, u64)]) -> FakePools {
+        FakePools { nodes: RefCell::new(nodes.to_vec()), refuses: None }
     }
 
-    impl Fake {
+    impl FakePools {
         fn totals(&self) -> Vec<u64> {
             self.nodes.borrow().iter().map(|(total, _)| *total).collect()
         }
     }
 
-    impl Pools for Fake {
+    impl HugePagePools for FakePools {
         fn read(&self, node: u32) -> Result<NodePool, (PathBuf, io::Error)> {
             let (total, _) = self.nodes.borrow()[node as usize];
             Ok(NodePool { node, total, free: total })
@@ -169,20 +160,20 @@ mod tests {
         }
     }
 
-    fn targets(pages: &[u64]) -> Vec<Target> {
-        pages.iter().zip(0..).map(|(pages, node)| Target { node, pages: *pages }).collect()
+    fn targets(pages: &[u64]) -> Vec<PoolTarget> {
+        pages.iter().zip(0..).map(|(pages, node)| PoolTarget { node, pages: *pages }).collect()
     }
 
     #[test]
     fn pools_are_raised_and_never_lowered() {
         let pools = fake(&[(4, 100), (50, 100)]);
         let raised = reserve(&pools, &targets(&[10, 20]), false).unwrap();
-        assert_eq!(raised, [Raised { node: 0, before: 4, after: 10 }]);
+        assert_eq!(raised, [RaisedPool { node: 0, before: 4, after: 10 }]);
         assert_eq!(pools.totals(), [10, 50]);
     }
 
     #[test]
-    fn a_grant_that_is_short_sets_all_back_unless_told_otherwise() {
+    fn a_short_grant_reverts_all_pools_unless_keep_is_set() {
         let pools = fake(&[(4, 100), (5, 15)]);
         let error = reserve(&pools, &targets(&[10, 20]), false).unwrap_err();
         assert!(matches!(error, ReserveError::Short { node: 1, wanted: 20, granted: 15, before: 5, undone: true }));
@@ -193,8 +184,8 @@ mod tests {
     }
 
     #[test]
-    fn a_file_that_cannot_be_written_sets_back_what_was_raised_before() {
-        let pools = Fake { refuses: Some(1), ..fake(&[(4, 100), (5, 100)]) };
+    fn a_write_error_reverts_raised_pools() {
+        let pools = FakePools { refuses: Some(1), ..fake(&[(4, 100), (5, 100)]) };
         let error = reserve(&pools, &targets(&[10, 20]), false).unwrap_err();
         assert!(matches!(error, ReserveError::File { node: 1, undone: true, .. }));
         assert_eq!(pools.totals(), [4, 5]);

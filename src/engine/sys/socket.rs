@@ -1,6 +1,6 @@
-//! Sending from and receiving into [`Memory`](crate::engine::sys::Memory), and listeners that std cannot make.
+//! Sends from and receives into [`Memory`](crate::engine::sys::Memory), and creates listeners that std cannot create.
 //!
-//! One call here is one system call; loops, deadlines and protocols are their callers'.
+//! One call is one system call. Loops, deadlines and protocols are up to the callers.
 
 use std::io::{self, IoSliceMut};
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -17,91 +17,92 @@ use nix::time::{ClockId, clock_gettime};
 
 use crate::engine::sys::memory::Slice;
 
-/// A silent connection's peer is asked whether it is there after so long, seconds.
+/// Idle time after which keepalive probes are sent, seconds.
 const KEEPALIVE_IDLE_S: u32 = 60;
-/// Time between two such questions, seconds.
+/// Interval of keepalive probes, seconds.
 const KEEPALIVE_INTERVAL_S: u32 = 10;
-/// Questions without an answer after which the connection is over.
+/// Number of unanswered probes after which the connection ends.
 const KEEPALIVE_PROBES: u32 = 6;
-/// Bytes that nobody acknowledges, or a window that stays shut, end a connection after as long as silence does. (Where this is set,
-/// Linux ends a silent connection by it, too, and no longer by the number of questions: the two must agree.)
+/// Unacknowledged bytes, or a zero window, end a connection after the same time as silence does. (With this option
+/// Linux ends a silent connection after this time instead of by the number of probes, so the two must agree.)
 const UNACKNOWLEDGED_MAX_MS: u32 = (KEEPALIVE_IDLE_S + KEEPALIVE_INTERVAL_S * KEEPALIVE_PROBES) * 1000;
 
-/// Most parts of one call.
+/// Maximum number of parts per call.
 pub const PARTS_MAX: usize = 64;
 
-/// What is sent: plain bytes, or bytes of registered memory.
-pub enum Outgoing<'a> {
-    /// Bytes.
+/// A part to send: plain bytes, or bytes of registered memory.
+pub enum SendPart<'a> {
     Bytes(&'a [u8]),
-    /// Memory, which peers may write meanwhile.
+    /// Memory that peers may write at the same time.
     Memory(&'a Slice),
 }
 
-/// Where what is received goes.
-pub enum Incoming<'a> {
-    /// Bytes.
+/// A destination of received bytes.
+pub enum ReceivePart<'a> {
     Bytes(&'a mut [u8]),
-    /// Memory, which peers may read meanwhile.
+    /// Memory that peers may read at the same time.
     Memory(&'a Slice),
 }
 
-/// Send `parts` one after another, of whose bytes (counted through all) the first `done` went out before. Gives how many went now;
-/// parts beyond the first [`PARTS_MAX`] wait for another call.
+/// Sends `parts` one after another. The first `done` bytes, counted over all parts, were sent before. Returns the
+/// number of bytes sent by this call. Parts beyond the first [`PARTS_MAX`] are left for another call.
 ///
 /// # Errors
-/// What `sendmsg` says; `WouldBlock` when the socket's send timeout passed without a byte. Never raises SIGPIPE.
-pub fn send<'a>(socket: BorrowedFd<'_>, parts: impl Iterator<Item = Outgoing<'a>>, done: usize) -> io::Result<usize> {
-    let mut vectors = Vectors::new(done);
+/// Fails with the error of `sendmsg`: `WouldBlock` if the socket's send timeout passed without a byte. Never raises
+/// SIGPIPE.
+pub fn send<'a>(socket: BorrowedFd<'_>, parts: impl Iterator<Item = SendPart<'a>>, done: usize) -> io::Result<usize> {
+    let mut vectors = IoVectors::new(done);
     for part in parts {
         match part {
-            Outgoing::Bytes(bytes) => vectors.push(bytes.as_ptr().cast_mut().cast(), bytes.len()),
-            Outgoing::Memory(slice) => vectors.push(slice.pointer(0).as_ptr().cast(), slice.len()),
+            SendPart::Bytes(bytes) => vectors.push(bytes.as_ptr().cast_mut().cast(), bytes.len()),
+            SendPart::Memory(slice) => vectors.push(slice.pointer(0).as_ptr().cast(), slice.len()),
         }
     }
     vectors.call(|message| {
-        // SAFETY: each part is valid for reading for its length: bytes are borrowed, and slices too, which keep their memory alive,
-        // for at least 'a. The kernel copies; that a peer may write these bytes meanwhile only changes what is copied.
+        // SAFETY: each part is valid for reading for its length: bytes are borrowed, and so are slices, which keep
+        // their memory alive, for at least 'a. The kernel copies the bytes. If a peer writes them at the same time,
+        // only the copied content changes.
         unsafe { libc::sendmsg(socket.as_raw_fd(), message, libc::MSG_NOSIGNAL) }
     })
 }
 
-/// Receive into `parts` one after another, of whose bytes (counted through all) the first `done` came before. Gives how many came
-/// now; 0 when the peer has closed. Blocks until all have come, the peer has closed, or the socket's receive timeout was spent
-/// waiting: staying in the kernel takes a fifth less CPU time than coming out for every few segments.
+/// Receives into `parts` one after another. The first `done` bytes, counted over all parts, were received before.
+/// Returns the number of bytes received by this call, or 0 if the peer has closed. Blocks until all have arrived, the
+/// peer has closed, or the socket's receive timeout has passed: waiting in the kernel takes a fifth less CPU time than
+/// returning for every few segments.
 ///
 /// # Errors
-/// What `recvmsg` says; `WouldBlock` when the socket's receive timeout passed without a byte.
+/// Fails with the error of `recvmsg`: `WouldBlock` if the socket's receive timeout passed without a byte.
 pub fn receive<'a>(
     socket: BorrowedFd<'_>,
-    parts: impl Iterator<Item = Incoming<'a>>,
+    parts: impl Iterator<Item = ReceivePart<'a>>,
     done: usize,
 ) -> io::Result<usize> {
-    let mut vectors = Vectors::new(done);
+    let mut vectors = IoVectors::new(done);
     for part in parts {
         match part {
-            Incoming::Bytes(bytes) => vectors.push(bytes.as_mut_ptr().cast(), bytes.len()),
-            Incoming::Memory(slice) => vectors.push(slice.pointer(0).as_ptr().cast(), slice.len()),
+            ReceivePart::Bytes(bytes) => vectors.push(bytes.as_mut_ptr().cast(), bytes.len()),
+            ReceivePart::Memory(slice) => vectors.push(slice.pointer(0).as_ptr().cast(), slice.len()),
         }
     }
     vectors.call(|message| {
-        // SAFETY: each part is valid for writing for its length: bytes are borrowed exclusively for 'a; slices are borrowed for 'a,
-        // keep their memory alive, and nobody holds a reference to its bytes (see `sys::memory`). The kernel writes no more than
-        // the lengths.
+        // SAFETY: each part is valid for writing for its length. Bytes are borrowed exclusively for 'a. Slices are
+        // borrowed for 'a and keep their memory alive, and no reference to its bytes exists (see `sys::memory`). The
+        // kernel writes no more than the lengths.
         unsafe { libc::recvmsg(socket.as_raw_fd(), message, libc::MSG_WAITALL) }
     })
 }
 
-/// The parts of a message as the system calls want them, without the bytes that are done.
-struct Vectors {
+/// The I/O vectors of a message, without the bytes that are done.
+struct IoVectors {
     list: [libc::iovec; PARTS_MAX],
     len: usize,
     done: usize,
 }
 
-impl Vectors {
-    fn new(done: usize) -> Vectors {
-        Vectors { list: [libc::iovec { iov_base: std::ptr::null_mut(), iov_len: 0 }; PARTS_MAX], len: 0, done }
+impl IoVectors {
+    fn new(done: usize) -> IoVectors {
+        IoVectors { list: [libc::iovec { iov_base: std::ptr::null_mut(), iov_len: 0 }; PARTS_MAX], len: 0, done }
     }
 
     fn push(&mut self, base: *mut libc::c_void, bytes: usize) {
@@ -113,7 +114,7 @@ impl Vectors {
         }
     }
 
-    /// Call `with` with the message, again while a signal interrupts it.
+    /// Calls `with` with the message, and repeats the call if a signal interrupts it.
     fn call(&mut self, with: impl Fn(*mut libc::msghdr) -> isize) -> io::Result<usize> {
         // SAFETY: a msghdr of zeros is a valid value: null pointers with zero lengths.
         let mut message: libc::msghdr = unsafe { std::mem::zeroed() };
@@ -133,12 +134,12 @@ impl Vectors {
     }
 }
 
-/// Listen at `at`. `backlog` connections may wait to be accepted; an IPv6 wildcard takes IPv4 peers too.
+/// Listens at `at`. `backlog` connections may wait to be accepted. An IPv6 wildcard address accepts IPv4 peers too.
 ///
-/// std's own listener has a fixed backlog of 128, which peers that open a connection per request overrun.
+/// std's listener has a fixed backlog of 128, which peers that open a connection per request exceed.
 ///
 /// # Errors
-/// What the system calls say.
+/// Fails with the error of a system call.
 pub fn listen(at: SocketAddr, backlog: i32) -> io::Result<TcpListener> {
     let family = if at.is_ipv6() { AddressFamily::Inet6 } else { AddressFamily::Inet };
     let fd = socket(family, SockType::Stream, SockFlag::SOCK_CLOEXEC, SockProtocol::Tcp)?;
@@ -151,12 +152,12 @@ pub fn listen(at: SocketAddr, backlog: i32) -> io::Result<TcpListener> {
     Ok(TcpListener::from(fd))
 }
 
-/// Have the connections that `listener` accepts, which inherit this, end when their peer's host is gone without a word: two minutes
-/// later. Without it such a peer's connection, and what is held for it, would stay for ever.
+/// Makes the connections that `listener` accepts end two minutes after their peer's host has vanished. Otherwise such a
+/// connection, and its resources, would stay for ever. Accepted connections inherit the options.
 ///
 /// # Errors
-/// What `setsockopt` says.
-pub fn end_with_the_peers_host(listener: &impl AsFd) -> io::Result<()> {
+/// Fails with the error of `setsockopt`.
+pub fn enable_keepalive(listener: &impl AsFd) -> io::Result<()> {
     setsockopt(listener, sockopt::KeepAlive, &true)?;
     setsockopt(listener, sockopt::TcpKeepIdle, &KEEPALIVE_IDLE_S)?;
     setsockopt(listener, sockopt::TcpKeepInterval, &KEEPALIVE_INTERVAL_S)?;
@@ -165,40 +166,40 @@ pub fn end_with_the_peers_host(listener: &impl AsFd) -> io::Result<()> {
     Ok(())
 }
 
-/// Set what `listener`'s connections inherit: no delay of small packets, an end when the peer's host is gone
-/// ([`end_with_the_peers_host`]), and an error after `limit` of a blocked call. The listener's own `accept` then ends with
-/// `WouldBlock` after that time.
+/// Sets the options that `listener`'s connections inherit: no delay of small packets, an end if the peer's host has
+/// vanished ([`enable_keepalive`]), and an error after a call was blocked for `limit`. The listener's own
+/// `accept` then fails with `WouldBlock` after that time.
 ///
 /// # Errors
-/// What `setsockopt` says.
+/// Fails with the error of `setsockopt`.
 pub fn prepare_listener(listener: &TcpListener, limit: Duration) -> io::Result<()> {
     let seconds = libc::time_t::try_from(limit.as_secs().max(1)).unwrap_or(libc::time_t::MAX);
     let limit = TimeVal::new(seconds, 0);
     setsockopt(listener, sockopt::TcpNoDelay, &true)?;
-    end_with_the_peers_host(listener)?;
+    enable_keepalive(listener)?;
     setsockopt(listener, sockopt::ReceiveTimeout, &limit)?;
     setsockopt(listener, sockopt::SendTimeout, &limit)?;
     Ok(())
 }
 
-/// Make closing `stream` discard what it has not sent and reset the connection, instead of sending the rest in the background.
+/// Makes closing `stream` discard unsent bytes and reset the connection, instead of sending the rest in the background.
 ///
 /// # Errors
-/// What `setsockopt` says.
+/// Fails with the error of `setsockopt`.
 pub fn discard_on_close(stream: &TcpStream) -> io::Result<()> {
     setsockopt(stream, sockopt::Linger, &libc::linger { l_onoff: 1, l_linger: 0 })?;
     Ok(())
 }
 
-/// How long `stream` has moved no byte in either direction.
+/// The time since `stream` last moved a byte in either direction.
 ///
 /// # Errors
-/// What `getsockopt` says.
+/// Fails with the error of `getsockopt`.
 pub fn silent_for(stream: &TcpStream) -> io::Result<Duration> {
-    // SAFETY: a tcp_info of zeros is a valid value: it has integers only.
+    // SAFETY: a tcp_info of zeros is a valid value: it contains only integers.
     let mut info: libc::tcp_info = unsafe { std::mem::zeroed() };
     let mut length = libc::socklen_t::try_from(size_of::<libc::tcp_info>()).unwrap_or(0);
-    // SAFETY: the kernel writes at most `length` bytes into `info`, which has as many.
+    // SAFETY: the kernel writes at most `length` bytes into `info`, which has that size.
     let failed = unsafe {
         libc::getsockopt(stream.as_raw_fd(), libc::IPPROTO_TCP, libc::TCP_INFO, (&raw mut info).cast(), &raw mut length)
     };
@@ -208,28 +209,28 @@ pub fn silent_for(stream: &TcpStream) -> io::Result<Duration> {
     Ok(Duration::from_millis(u64::from(info.tcpi_last_data_recv.min(info.tcpi_last_data_sent))))
 }
 
-/// Have the kernel note when the bytes of `socket` come in, for [`receive_aged`].
+/// Enables kernel timestamps of the arrival of `socket`'s bytes, for [`receive_with_age`].
 ///
 /// # Errors
-/// What `setsockopt` says.
-pub fn note_arrivals(socket: &impl AsFd) -> io::Result<()> {
+/// Fails with the error of `setsockopt`.
+pub fn enable_rx_timestamps(socket: &impl AsFd) -> io::Result<()> {
     setsockopt(socket, sockopt::ReceiveTimestampns, &true)?;
     Ok(())
 }
 
-/// Longer than this no bytes are taken to have lain in the kernel: more is a wall clock that was set meanwhile.
+/// Larger ages are ignored: they are caused by a change of the wall clock.
 const AGE_MAX: Duration = Duration::from_secs(10);
 
-/// Receive into `bytes` without waiting: how many came (0: the peer has closed), and for how long the last of them had lain in the
-/// kernel, by the kernel's note of their arrival ([`note_arrivals`]); zero where there is none.
+/// Receives into `bytes` without waiting. Returns the number of bytes (0: the peer has closed), and how long the last
+/// of them had been in the kernel, by its arrival timestamp ([`enable_rx_timestamps`]). Zero without a timestamp.
 ///
 /// # Errors
-/// What `recvmsg` says; `WouldBlock` when nothing is there.
-pub fn receive_aged(socket: BorrowedFd<'_>, bytes: &mut [u8]) -> io::Result<(usize, Duration)> {
-    /// Room for one note, aligned as the kernel's headers have to be.
+/// Fails with the error of `recvmsg`: `WouldBlock` if no bytes are available.
+pub fn receive_with_age(socket: BorrowedFd<'_>, bytes: &mut [u8]) -> io::Result<(usize, Duration)> {
+    /// Room for one timestamp, aligned as the kernel's headers require.
     #[repr(align(8))]
-    struct Notes([u8; 64]);
-    let mut notes = Notes([0; 64]);
+    struct TimestampBuffer([u8; 64]);
+    let mut notes = TimestampBuffer([0; 64]);
     let mut parts = [IoSliceMut::new(bytes)];
     let message = recvmsg::<()>(socket.as_raw_fd(), &mut parts, Some(&mut notes.0), MsgFlags::MSG_DONTWAIT)?;
     let arrived = message.cmsgs().ok().and_then(|mut notes| {
@@ -238,8 +239,8 @@ pub fn receive_aged(socket: BorrowedFd<'_>, bytes: &mut [u8]) -> io::Result<(usi
             _ => None,
         })
     });
-    // The kernel's note is on the wall clock. An age is its difference to the same clock's now, so that only a step of that clock in
-    // between could falsify it.
+    // The timestamp is wall-clock time. The age is its difference to the current time of the same clock, so only a step
+    // of that clock in between could falsify it.
     let age = arrived.and_then(|at| {
         let now = Duration::from(clock_gettime(ClockId::CLOCK_REALTIME).ok()?);
         now.checked_sub(at).filter(|age| *age <= AGE_MAX)
@@ -247,10 +248,10 @@ pub fn receive_aged(socket: BorrowedFd<'_>, bytes: &mut [u8]) -> io::Result<(usi
     Ok((message.bytes, age.unwrap_or_default()))
 }
 
-/// Wake every thread that waits in `accept` on this listener; each gets an error.
+/// Wakes every thread that waits in `accept` on this listener. Each gets an error.
 ///
 /// # Errors
-/// What `shutdown` says.
+/// Fails with the error of `shutdown`.
 pub fn stop_listening(listener: &TcpListener) -> io::Result<()> {
     nix::sys::socket::shutdown(listener.as_raw_fd(), nix::sys::socket::Shutdown::Both)?;
     Ok(())
@@ -270,12 +271,12 @@ mod tests {
         (a, listener.accept().unwrap().0)
     }
 
-    fn out<'a>(head: &'a [u8], body: &'a Slice) -> impl Iterator<Item = Outgoing<'a>> {
-        [Outgoing::Bytes(head), Outgoing::Memory(body)].into_iter()
+    fn out<'a>(head: &'a [u8], body: &'a Slice) -> impl Iterator<Item = SendPart<'a>> {
+        [SendPart::Bytes(head), SendPart::Memory(body)].into_iter()
     }
 
     #[test]
-    fn head_and_body_go_out_in_order_from_any_point() {
+    fn send_resumes_at_any_offset() {
         let memory = Arc::new(Memory::from_vec(b"....BODY....".to_vec()));
         let body = memory.slice(4, 4).unwrap();
         for done in 0..8 {
@@ -289,7 +290,7 @@ mod tests {
     }
 
     #[test]
-    fn head_and_body_come_in_to_where_they_belong_and_nowhere_else() {
+    fn receive_writes_only_into_the_given_parts() {
         for done in 0..8 {
             let memory = Arc::new(Memory::from_vec(vec![b'.'; 12]));
             let body = memory.slice(4, 4).unwrap();
@@ -297,7 +298,8 @@ mod tests {
             a.write_all(&b"headBODYmore"[done..]).unwrap();
             let mut head = *b"____";
             assert_eq!(
-                receive(b.as_fd(), [Incoming::Bytes(&mut head), Incoming::Memory(&body)].into_iter(), done).unwrap(),
+                receive(b.as_fd(), [ReceivePart::Bytes(&mut head), ReceivePart::Memory(&body)].into_iter(), done)
+                    .unwrap(),
                 8 - done
             );
             assert_eq!(&head[done.min(4)..], &b"head"[done.min(4)..]);
@@ -307,9 +309,9 @@ mod tests {
     }
 
     #[test]
-    fn the_age_of_bytes_is_the_time_they_lay_unread() {
+    fn the_age_of_bytes_is_their_time_in_the_kernel() {
         let (mut a, b) = pair();
-        note_arrivals(&b).unwrap();
+        enable_rx_timestamps(&b).unwrap();
         a.write_all(b"old").unwrap();
         let before = clock_gettime(ClockId::CLOCK_MONOTONIC).unwrap();
         let waited = || Duration::from(clock_gettime(ClockId::CLOCK_MONOTONIC).unwrap()) - Duration::from(before);
@@ -317,23 +319,23 @@ mod tests {
             std::thread::yield_now();
         }
         let mut bytes = [0; 8];
-        let (count, age) = receive_aged(b.as_fd(), &mut bytes).unwrap();
+        let (count, age) = receive_with_age(b.as_fd(), &mut bytes).unwrap();
         assert_eq!(&bytes[..count], b"old");
-        // The first packets after the first socket asked for notes may still have none.
+        // The first packets after the first socket enabled timestamps may still have none.
         assert!(
             age.is_zero() || age >= Duration::from_millis(20) && age <= waited() + Duration::from_millis(20),
             "{age:?}"
         );
-        assert_eq!(receive_aged(b.as_fd(), &mut bytes).unwrap_err().kind(), io::ErrorKind::WouldBlock);
+        assert_eq!(receive_with_age(b.as_fd(), &mut bytes).unwrap_err().kind(), io::ErrorKind::WouldBlock);
         drop(a);
-        assert_eq!(receive_aged(b.as_fd(), &mut bytes).unwrap().0, 0);
+        assert_eq!(receive_with_age(b.as_fd(), &mut bytes).unwrap().0, 0);
     }
 
     #[test]
-    fn parts_that_are_too_many_for_one_call_wait_for_the_next() {
+    fn send_limits_the_parts_per_call() {
         let (a, mut b) = pair();
         let letters: Vec<[u8; 1]> = (0..100).map(|n| [b'a' + n % 26]).collect();
-        let parts = || letters.iter().map(|letter| Outgoing::Bytes(letter));
+        let parts = || letters.iter().map(|letter| SendPart::Bytes(letter));
         assert_eq!(send(a.as_fd(), parts(), 0).unwrap(), PARTS_MAX);
         assert_eq!(send(a.as_fd(), parts(), PARTS_MAX).unwrap(), 100 - PARTS_MAX);
         drop(a);
@@ -343,7 +345,7 @@ mod tests {
     }
 
     #[test]
-    fn connections_inherit_what_was_set_on_their_listener() {
+    fn connections_inherit_listener_options() {
         let listener = listen("127.0.0.1:0".parse().unwrap(), 16).unwrap();
         prepare_listener(&listener, Duration::from_secs(7)).unwrap();
         let _peer = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
@@ -362,7 +364,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_not_sent_is_discarded_when_it_is_asked_for() {
+    fn discard_on_close_drops_unsent_bytes() {
         let (a, mut b) = pair();
         a.set_nonblocking(true).unwrap();
         let memory = Arc::new(Memory::from_vec(vec![1; 64 << 20]));
@@ -376,15 +378,12 @@ mod tests {
     }
 
     #[test]
-    #[expect(
-        clippy::disallowed_methods,
-        reason = "so that the other thread probably waits by then; either way is right"
-    )]
-    fn a_closed_peer_is_zero_bytes_and_a_waiting_accept_wakes_up() {
+    #[expect(clippy::disallowed_methods, reason = "gives the other thread time to block; the test passes either way")]
+    fn receive_returns_zero_at_eof_and_stop_wakes_accept() {
         let (a, b) = pair();
         drop(a);
         let memory = Arc::new(Memory::from_vec(vec![0; 4]));
-        assert_eq!(receive(b.as_fd(), [Incoming::Memory(&memory.whole())].into_iter(), 0).unwrap(), 0);
+        assert_eq!(receive(b.as_fd(), [ReceivePart::Memory(&memory.whole())].into_iter(), 0).unwrap(), 0);
 
         let listener = Arc::new(listen("[::]:0".parse().unwrap(), 16).unwrap());
         let waiting = std::thread::spawn({

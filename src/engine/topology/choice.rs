@@ -60,13 +60,10 @@ impl Wish {
 /// A device to use.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Picked {
-    /// Its name.
     pub device: String,
-    /// The port.
     pub port: u32,
     /// What the row's address is.
     pub kind: GidKind,
-    /// The address.
     pub gid: Ipv6Addr,
     /// The row, and why.
     #[serde(flatten)]
@@ -88,13 +85,11 @@ pub enum WhyNot {
     Transport(&'static str),
     /// Neither InfiniBand nor Ethernet.
     LinkLayer(String),
-    /// No address.
     NoGid,
     /// Only addresses that no router forwards.
     RoceV1Only,
     /// Others of another link layer or rate carry more together.
     Outnumbered {
-        /// What it is.
         this: String,
         /// What the chosen ones are.
         chosen: String,
@@ -128,9 +123,7 @@ impl Serialize for WhyNot {
 /// A device that is not to be used.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct LeftOut {
-    /// Its name.
     pub device: String,
-    /// Why.
     pub why: WhyNot,
 }
 
@@ -141,7 +134,6 @@ pub struct Choice {
     pub listed: Vec<String>,
     /// The devices to use.
     pub picked: Vec<Picked>,
-    /// The others.
     pub left_out: Vec<LeftOut>,
     /// One row for all of them; `None` where they differ (each finds its own) or there are none.
     pub gid_index: Option<u32>,

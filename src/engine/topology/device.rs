@@ -20,7 +20,6 @@ pub const UNKNOWN_WITHOUT_VERBS: &[&str] =
 pub enum Transport {
     /// InfiniBand's, also over Ethernet (RoCE).
     Infiniband,
-    /// iWARP's.
     Iwarp,
     /// Something else, such as EFA's.
     Unspecified,
@@ -29,9 +28,7 @@ pub enum Transport {
 /// A number of the kernel with its name, e.g. `4: ACTIVE`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct State {
-    /// The number.
     pub number: u8,
-    /// The name.
     pub name: String,
 }
 
@@ -49,9 +46,7 @@ pub struct Uverbs {
 pub struct Port {
     /// From 1.
     pub number: u32,
-    /// Logical state.
     pub state: Option<State>,
-    /// Physical state.
     pub physical_state: Option<State>,
     /// The kernel's words, e.g. `400 Gb/sec (4X NDR)`.
     pub rate: Option<String>,
@@ -61,7 +56,6 @@ pub struct Port {
     pub link_layer: Option<String>,
     /// Local identifier; 0 on Ethernet.
     pub lid: Option<u16>,
-    /// The subnet manager's.
     pub sm_lid: Option<u16>,
     /// Rows of the GID table, used or not.
     pub gid_rows: u32,
@@ -78,13 +72,11 @@ pub struct Device {
     pub node_guid: Option<String>,
     /// The same of the whole adapter.
     pub system_image_guid: Option<String>,
-    /// What it speaks.
     pub transport: Transport,
     /// The kernel's words for its type, e.g. `1: CA`.
     pub node_type: Option<String>,
     /// The name of its driver in libibverbs, e.g. `mlx5`.
     pub provider: Option<String>,
-    /// Firmware version.
     pub firmware: Option<String>,
     /// The maker's name for the board.
     pub board_id: Option<String>,
@@ -103,9 +95,7 @@ pub struct Device {
     pub numa_node: Option<u32>,
     /// The way of programs to it.
     pub uverbs: Option<Uverbs>,
-    /// Its network devices.
     pub netdevs: Vec<String>,
-    /// Its ports.
     pub ports: Vec<Port>,
 }
 

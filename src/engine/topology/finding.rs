@@ -8,7 +8,6 @@ use crate::engine::base::ByteSize;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Level {
-    /// Good to know.
     Note,
     /// RDMA, or a part of it, will not work as it is.
     Warning,
@@ -19,109 +18,50 @@ pub enum Level {
 pub enum Finding {
     /// A file is there and cannot be read.
     #[error("cannot read {path}: {reason}")]
-    Unreadable {
-        /// The file.
-        path: String,
-        /// The system's words.
-        reason: String,
-    },
+    Unreadable { path: String, reason: String },
     /// A file holds something else than the kernel writes there.
     #[error("{path} holds {text}, which is not {wanted}")]
     Odd {
-        /// The file.
         path: String,
         /// What it holds, fit for a line.
         text: String,
-        /// What was expected.
         wanted: &'static str,
     },
     /// A port carries nothing.
     #[error("port {port} is {state} ({physical})")]
-    PortDown {
-        /// The device.
-        device: String,
-        /// The port.
-        port: u32,
-        /// Its logical state.
-        state: String,
-        /// Its physical state.
-        physical: String,
-    },
+    PortDown { device: String, port: u32, state: String, physical: String },
     /// A port has no usable address.
     #[error("port {port} has no GID")]
-    NoGid {
-        /// The device.
-        device: String,
-        /// The port.
-        port: u32,
-    },
+    NoGid { device: String, port: u32 },
     /// A RoCE port has addresses of version 1 only.
     #[error("port {port} has RoCE v1 GIDs only: routers do not forward those, and Mooncake takes them last")]
-    RoceV1Only {
-        /// The device.
-        device: String,
-        /// The port.
-        port: u32,
-    },
+    RoceV1Only { device: String, port: u32 },
     /// A RoCE port has no address that comes from an IPv4 one.
     #[error("port {port} has no RoCE v2 GID with an IPv4 address, so its network device has none")]
-    NoIpv4Gid {
-        /// The device.
-        device: String,
-        /// The port.
-        port: u32,
-    },
+    NoIpv4Gid { device: String, port: u32 },
     /// Programs have no way to the device.
     #[error("it has no uverbs device: the kernel module ib_uverbs is not loaded")]
-    NoUverbs {
-        /// The device.
-        device: String,
-    },
+    NoUverbs { device: String },
     /// The way to the device is closed.
     #[error("{node} cannot be opened: {reason}")]
-    UverbsClosed {
-        /// The device.
-        device: String,
-        /// The device file.
-        node: String,
-        /// The system's words.
-        reason: String,
-    },
+    UverbsClosed { device: String, node: String, reason: String },
     /// It is an iWARP device.
     #[error("it speaks iWARP, whose connections are made by rdma_cm only: Mooncake's rdma protocol cannot use it")]
-    Iwarp {
-        /// The device.
-        device: String,
-    },
+    Iwarp { device: String },
     /// It is an eRDMA device.
     #[error("eRDMA takes Mooncake's connections only in its driver's compatibility mode, and has one GID, at index 0")]
-    Erdma {
-        /// The device.
-        device: String,
-    },
+    Erdma { device: String },
     /// It has no reliable connections.
     #[error("it has no reliable connections (EFA: SRD): Mooncake's rdma protocol cannot use it, its efa protocol can")]
-    Efa {
-        /// The device.
-        device: String,
-    },
+    Efa { device: String },
     /// It is made of software.
     #[error("it is software on a network device: for tests, not for speed")]
-    Software {
-        /// The device.
-        device: String,
-    },
+    Software { device: String },
     /// The user-space driver is absent.
     #[error(
         "its user-space driver, lib{provider}-rdmav*.so, is in none of the usual folders: libibverbs will not list it"
     )]
-    NoProvider {
-        /// The device.
-        device: String,
-        /// The driver's name.
-        provider: String,
-    },
-    /// libibverbs is absent.
+    NoProvider { device: String, provider: String },
     #[error("libibverbs.so.1 is in none of the usual folders: the original Mooncake does not start without it")]
     NoVerbsLibrary,
     /// Less memory can be registered than the host has.
@@ -134,20 +74,14 @@ pub enum Finding {
     },
     /// `MC_TE_FILTERS` names a device that is not there.
     #[error("MC_TE_FILTERS names {name}, which is no device of this host")]
-    FilterNamesNone {
-        /// The name.
-        name: String,
-    },
+    FilterNamesNone { name: String },
     /// `MC_GID_INDEX` names a row that is empty.
     #[error("{variable}={index}, but that row of the GID table of port {port} is empty")]
     EmptyGidRow {
-        /// The device.
         device: String,
         /// The variable that says so.
         variable: &'static str,
-        /// The row.
         index: u32,
-        /// The port.
         port: u32,
     },
 }

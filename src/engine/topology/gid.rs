@@ -142,7 +142,6 @@ pub enum Because {
 pub struct GidPick {
     /// The row to use.
     pub index: u32,
-    /// Why.
     pub because: Because,
     /// The row that Mooncake takes when it is not told.
     pub automatic: u32,

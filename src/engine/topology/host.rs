@@ -2,7 +2,7 @@
 
 use serde::Serialize;
 
-use crate::engine::sys::{Tree, host};
+use crate::engine::sys::{FileTree, host};
 use crate::engine::topology::device::{self, Device};
 use crate::engine::topology::finding::Finding;
 use crate::engine::topology::interface::{self, Interface};
@@ -17,14 +17,12 @@ pub enum Rdma {
     NoKernelSupport,
     /// The kernel has it, and no device.
     NoDevice,
-    /// There are devices.
     Devices,
 }
 
 /// A GPU.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Gpu {
-    /// PCI address.
     pub pci: String,
     /// `NVIDIA` or `AMD`.
     pub vendor: &'static str,
@@ -40,7 +38,6 @@ pub struct Gpu {
 /// A node of memory and CPUs.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Node {
-    /// Its number.
     pub id: u32,
     /// Its memory, bytes.
     pub memory_bytes: Option<u64>,
@@ -70,13 +67,10 @@ pub struct Host {
     pub devices: Vec<Device>,
     /// GPUs, by PCI address.
     pub gpus: Vec<Gpu>,
-    /// Memory nodes.
     pub nodes: Vec<Node>,
-    /// Network interfaces.
     pub interfaces: Vec<Interface>,
     /// How much memory may be locked; `None` where nobody knows.
     pub memlock: Option<Memlock>,
-    /// What is wrong.
     #[serde(skip)]
     pub findings: Vec<Finding>,
 }
@@ -100,7 +94,7 @@ const IPC_LOCK: u64 = 1 << 14;
 
 impl Host {
     /// Read a host's files.
-    pub fn read(tree: &Tree) -> Host {
+    pub fn read(tree: &FileTree) -> Host {
         let mut reader = Reader { tree, findings: Vec::new() };
         let devices = device::read(&mut reader);
         let rdma = match &devices {
@@ -218,7 +212,7 @@ fn nodes(reader: &mut Reader<'_>) -> Vec<Node> {
 
 impl Memlock {
     /// What this process may lock; `None` where its files do not tell.
-    pub fn read(tree: &Tree) -> Option<Memlock> {
+    pub fn read(tree: &FileTree) -> Option<Memlock> {
         memlock(&mut Reader { tree, findings: Vec::new() })
     }
 }

@@ -24,9 +24,7 @@ pub struct Interface {
     pub speed_mbps: Option<u64>,
     /// Largest packet, bytes.
     pub mtu: Option<u32>,
-    /// Hardware address.
     pub mac: Option<String>,
-    /// Its addresses.
     pub addresses: Vec<IpAddr>,
     /// NUMA node; `None` where nobody knows.
     pub numa_node: Option<u32>,

@@ -2,7 +2,7 @@
 
 use serde::Serialize;
 
-use crate::engine::sys::verbs::{Absent, Device, DeviceAttributes, PortAttributes, VerbsError, devices};
+use crate::engine::sys::verbs::{DeviceAttributes, PortAttributes, RdmaDevice, VerbsError, VerbsUnavailable, devices};
 
 /// What libibverbs tells.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
@@ -26,7 +26,6 @@ pub struct LiveDevice {
     pub next: Option<String>,
     /// Its limits, by the names of `ibv_devinfo -v`.
     pub attributes: Option<DeviceAttributes>,
-    /// Its ports.
     pub ports: Vec<LivePort>,
 }
 
@@ -66,7 +65,7 @@ impl Live {
 
 impl LiveDevice {
     fn read(name: String) -> LiveDevice {
-        let device = match Device::open(&name) {
+        let device = match RdmaDevice::open(&name) {
             Ok(device) => device,
             Err(absent) => return LiveDevice::absent(name, &absent),
         };
@@ -76,7 +75,7 @@ impl LiveDevice {
         LiveDevice { name, missing: None, next: None, attributes: Some(attributes), ports }
     }
 
-    fn absent(name: String, absent: &Absent) -> LiveDevice {
+    fn absent(name: String, absent: &VerbsUnavailable) -> LiveDevice {
         let (missing, next) = (Some(absent.to_string()), Some(absent.remedy()));
         LiveDevice { name, missing, next, attributes: None, ports: Vec::new() }
     }

@@ -1,6 +1,6 @@
 //! A host's RDMA devices, GPUs, memory nodes and interfaces, and which devices to use for what.
 //!
-//! Everything is read from plain files below a root (`sys::Tree`), so that a host is a folder in tests, but for [`Live`]: what only
+//! Everything is read from plain files below a root (`sys::FileTree`), so that a host is a folder in tests, but for [`Live`]: what only
 //! libibverbs can tell ([`UNKNOWN_WITHOUT_VERBS`]), of this host alone. No packet is sent. A file that is odd or cannot be read is a
 //! [`Finding`], never the end.
 

@@ -3,14 +3,14 @@
 use std::str::FromStr;
 
 use crate::engine::base::text::{Quoted, escaped};
-use crate::engine::sys::{Tree, Unreadable};
+use crate::engine::sys::{FileReadError, FileTree};
 use crate::engine::topology::finding::Finding;
 
 /// Characters of a word; the kernel writes far fewer.
 const WORD_MAX: usize = 256;
 
 pub(in crate::engine::topology) struct Reader<'a> {
-    pub tree: &'a Tree,
+    pub tree: &'a FileTree,
     pub findings: Vec<Finding>,
 }
 
@@ -52,8 +52,8 @@ impl Reader<'_> {
         value
     }
 
-    fn noted<T>(&mut self, found: Result<Option<T>, Unreadable>) -> Option<T> {
-        found.unwrap_or_else(|Unreadable { path, source }| {
+    fn noted<T>(&mut self, found: Result<Option<T>, FileReadError>) -> Option<T> {
+        found.unwrap_or_else(|FileReadError { path, source }| {
             self.findings.push(Finding::Unreadable { path, reason: source.to_string() });
             None
         })

@@ -1,7 +1,7 @@
-//! When to stop asking a peer that does not answer, and when to ask again. Pure: `now` comes in.
+//! Circuit breaker for a peer: when to stop sending requests to it and when to try again. Pure: `now` is an argument.
 //!
-//! The first failure opens the breaker: callers fail at once. After a pause one probe may go out (whoever sends it, callers do not
-//! wait for it); each probe that fails doubles the pause, up to a bound; one that succeeds closes the breaker.
+//! The first failure opens the breaker, and callers fail at once. After a pause, one caller may send a probe. No caller
+//! waits long for it. Each failed probe doubles the pause, up to [`PAUSE_MAX`]. A successful probe closes the breaker.
 
 use std::time::Duration;
 
@@ -9,17 +9,17 @@ use crate::engine::base::Mono;
 
 /// The pause after the first failure.
 pub const PAUSE_MIN: Duration = Duration::from_millis(100);
-/// The longest pause: how late a peer that came back may be noticed.
+/// The longest pause. A peer that recovers is detected at most this late.
 pub const PAUSE_MAX: Duration = Duration::from_secs(5);
 
-/// Whether a peer may be asked.
+/// The state of one peer's breaker.
 #[derive(Clone, Debug, Default)]
 pub struct Breaker {
-    state: State,
+    state: BreakerState,
 }
 
 #[derive(Clone, Copy, Debug, Default)]
-enum State {
+enum BreakerState {
     #[default]
     Closed,
     Open {
@@ -29,59 +29,58 @@ enum State {
     },
 }
 
-/// What a caller may do.
+/// What a caller may do now.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Verdict {
-    /// Ask.
+pub enum BreakerDecision {
     Ask,
-    /// Fail; but first send a probe, and say how it went. Given to one caller at a time.
+    /// Fail the call, but send a probe first and report its result. Given to one caller at a time.
     Probe,
-    /// A probe is under way; its outcome may be near.
+    /// A probe is in flight. Its result may arrive soon.
     Probing,
-    /// Fail; there will be no probe before this time is over.
+    /// Fail the call. No probe is sent before this duration has passed.
     Wait(Duration),
 }
 
 impl Breaker {
-    /// May the peer be asked at `now`?
-    pub fn verdict(&mut self, now: Mono) -> Verdict {
+    /// Decides whether a request to the peer may be sent at `now`.
+    pub fn verdict(&mut self, now: Mono) -> BreakerDecision {
         match &mut self.state {
-            State::Closed => Verdict::Ask,
-            State::Open { probing: true, .. } => Verdict::Probing,
-            State::Open { again, .. } if now < *again => Verdict::Wait(again.since(now)),
-            State::Open { probing, .. } => {
+            BreakerState::Closed => BreakerDecision::Ask,
+            BreakerState::Open { probing: true, .. } => BreakerDecision::Probing,
+            BreakerState::Open { again, .. } if now < *again => BreakerDecision::Wait(again.since(now)),
+            BreakerState::Open { probing, .. } => {
                 *probing = true;
-                Verdict::Probe
+                BreakerDecision::Probe
             }
         }
     }
 
-    /// The peer failed at `now`: an operation, or the probe.
+    /// Records a failure at `now`, of an operation or of the probe.
     pub fn failed(&mut self, now: Mono) {
         let pause = match self.state {
-            State::Closed => PAUSE_MIN,
-            State::Open { pause, probing: true, .. } => (pause * 2).min(PAUSE_MAX),
-            // Operations that were under way when it opened say nothing new.
-            State::Open { .. } => return,
+            BreakerState::Closed => PAUSE_MIN,
+            BreakerState::Open { pause, probing: true, .. } => (pause * 2).min(PAUSE_MAX),
+            // A failure of an operation that started before the breaker opened adds no information.
+            BreakerState::Open { .. } => return,
         };
-        self.state = State::Open { again: now + pause, pause, probing: false };
+        self.state = BreakerState::Open { again: now + pause, pause, probing: false };
     }
 
-    /// The peer answered.
+    /// Records a successful answer of the peer.
     pub fn succeeded(&mut self) {
-        self.state = State::Closed;
+        self.state = BreakerState::Closed;
     }
 
-    /// Is the peer taken for dead?
+    /// Whether the peer is considered down.
     pub fn is_open(&self) -> bool {
-        matches!(self.state, State::Open { .. })
+        matches!(self.state, BreakerState::Open { .. })
     }
 
-    /// The pause between probes; zero when the peer is well.
+    /// The pause between probes. Zero while the breaker is closed.
     pub fn pause(&self) -> Duration {
         match self.state {
-            State::Closed => Duration::ZERO,
-            State::Open { pause, .. } => pause,
+            BreakerState::Closed => Duration::ZERO,
+            BreakerState::Open { pause, .. } => pause,
         }
     }
 }
@@ -98,13 +97,13 @@ mod tests {
     #[test]
     fn after_the_first_failure_callers_fail_at_once_until_a_probe_is_due() {
         let mut breaker = Breaker::default();
-        assert_eq!(breaker.verdict(at(0)), Verdict::Ask);
+        assert_eq!(breaker.verdict(at(0)), BreakerDecision::Ask);
         breaker.failed(at(10));
-        assert_eq!(breaker.verdict(at(20)), Verdict::Wait(Duration::from_millis(90)));
-        assert_eq!(breaker.verdict(at(110)), Verdict::Probe);
-        assert_eq!(breaker.verdict(at(110)), Verdict::Probing, "one probe at a time");
+        assert_eq!(breaker.verdict(at(20)), BreakerDecision::Wait(Duration::from_millis(90)));
+        assert_eq!(breaker.verdict(at(110)), BreakerDecision::Probe);
+        assert_eq!(breaker.verdict(at(110)), BreakerDecision::Probing, "one probe at a time");
         breaker.succeeded();
-        assert_eq!(breaker.verdict(at(111)), Verdict::Ask);
+        assert_eq!(breaker.verdict(at(111)), BreakerDecision::Ask);
     }
 
     #[test]
@@ -115,7 +114,7 @@ mod tests {
         let mut pauses = vec![breaker.pause()];
         for _ in 0..8 {
             now = now + breaker.pause();
-            assert_eq!(breaker.verdict(now), Verdict::Probe);
+            assert_eq!(breaker.verdict(now), BreakerDecision::Probe);
             breaker.failed(now);
             pauses.push(breaker.pause());
         }
@@ -126,28 +125,28 @@ mod tests {
     }
 
     #[test]
-    fn operations_that_were_under_way_do_not_lengthen_the_pause() {
+    fn failures_of_older_operations_do_not_extend_the_pause() {
         let mut breaker = Breaker::default();
         breaker.failed(at(0));
         breaker.failed(at(50));
-        assert_eq!(breaker.verdict(at(100)), Verdict::Probe);
+        assert_eq!(breaker.verdict(at(100)), BreakerDecision::Probe);
     }
 
     proptest! {
         #[test]
-        fn a_dead_peer_is_probed_at_least_every_bound_and_never_by_two_at_once(steps in proptest::collection::vec(1u64..3000, 1..60)) {
+        fn a_dead_peer_is_probed_by_one_caller_at_least_every_pause_max(steps in proptest::collection::vec(1u64..3000, 1..60)) {
             let mut breaker = Breaker::default();
             let (mut now, mut last) = (at(0), at(0));
             breaker.failed(now);
             for step in steps {
                 now = now + Duration::from_millis(step);
                 match breaker.verdict(now) {
-                    Verdict::Probe => {
-                        prop_assert_eq!(breaker.verdict(now), Verdict::Probing);
+                    BreakerDecision::Probe => {
+                        prop_assert_eq!(breaker.verdict(now), BreakerDecision::Probing);
                         breaker.failed(now);
                         last = now;
                     }
-                    Verdict::Wait(left) => prop_assert!(left <= PAUSE_MAX && now.since(last) <= PAUSE_MAX),
+                    BreakerDecision::Wait(left) => prop_assert!(left <= PAUSE_MAX && now.since(last) <= PAUSE_MAX),
                     other => prop_assert!(false, "{:?}", other),
                 }
             }

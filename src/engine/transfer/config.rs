@@ -1,4 +1,4 @@
-//! What an engine is told: by its owner, and by Mooncake's `MC_*` variables.
+//! Configuration of a transfer engine, from its owner and from Mooncake's `MC_*` variables.
 
 use std::fmt;
 use std::ops::RangeInclusive;
@@ -8,110 +8,112 @@ use std::time::Duration;
 use crate::engine::env::processors;
 use crate::engine::metadata::{CallLimits, MetadataUri};
 use crate::engine::transfer::TransferError;
-use crate::engine::transfer::rdma::{RdmaSettings, RdmaWish};
-use crate::engine::transfer::variables::Reader;
+use crate::engine::transfer::rdma::{RdmaOptions, RdmaSettings};
+use crate::engine::transfer::variables::VariableReader;
 
-/// What an engine is told by its owner.
+/// Configuration of a transfer engine.
 #[derive(Clone, Debug)]
 pub struct TransferConfig {
-    /// The segment's name, and with `P2PHANDSHAKE` the host that peers find us at (its port is not used then).
+    /// The segment's name. With `P2PHANDSHAKE` also the host at which peers find this engine; its port is not used
+    /// then.
     pub local_server_name: String,
-    /// Where segments are found.
+    /// The metadata service, or `P2PHANDSHAKE`.
     pub metadata: MetadataUri,
-    /// How bytes are moved.
-    pub protocol: Protocol,
-    /// The host that is announced to peers with an HTTP metadata service. `None` = `MC_TCP_BIND_ADDRESS`, or else the first LAN
+    pub protocol: TransferProtocol,
+    /// The host announced to peers when a metadata service is used. `None`: `MC_TCP_BIND_ADDRESS`, or the first LAN
     /// address.
     pub announce_host: Option<String>,
-    /// What to use of the host's RDMA devices; only read with [`Protocol::Rdma`].
-    pub rdma: RdmaWish,
-    /// What the environment says.
+    /// Which RDMA devices to use. Only read with [`TransferProtocol::Rdma`].
+    pub rdma: RdmaOptions,
+    /// Settings from `MC_*` variables.
     pub settings: TransferSettings,
 }
 
-/// How bytes are moved.
+/// The transport that moves the bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Protocol {
-    /// TCP.
+pub enum TransferProtocol {
+    /// TCP sockets.
     Tcp,
-    /// RDMA verbs. Never TCP in disguise: see [`RdmaWish::tcp_instead`].
+    /// RDMA verbs. Never falls back to TCP unless [`RdmaOptions::allow_tcp_fallback`] allows it.
     Rdma,
 }
 
-impl FromStr for Protocol {
+impl FromStr for TransferProtocol {
     type Err = TransferError;
-    fn from_str(text: &str) -> Result<Protocol, TransferError> {
+    fn from_str(text: &str) -> Result<TransferProtocol, TransferError> {
         match text {
-            "tcp" => Ok(Protocol::Tcp),
-            "rdma" => Ok(Protocol::Rdma),
+            "tcp" => Ok(TransferProtocol::Tcp),
+            "rdma" => Ok(TransferProtocol::Rdma),
             other => Err(TransferError::Protocol { protocol: other.to_owned() }),
         }
     }
 }
 
-impl fmt::Display for Protocol {
+impl fmt::Display for TransferProtocol {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
-            Protocol::Tcp => "tcp",
-            Protocol::Rdma => "rdma",
+            TransferProtocol::Tcp => "tcp",
+            TransferProtocol::Rdma => "rdma",
         })
     }
 }
 
-/// Which version of the TCP framing to speak as initiator.
+/// Which version of the TCP framing the initiator uses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Framing {
-    /// The newest that the peer offers.
+    /// The newest version that the peer supports.
     Newest,
     /// Version 1 (`MC_TCP_PROTO=1`), without acknowledgements.
     V1,
 }
 
-/// What the environment says. `Default` is upstream's 0.3.13.
+/// Settings read from the environment. `Default` has the values of upstream 0.3.13.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TransferSettings {
     /// `MC_METADATA_CLUSTER_ID`: part of every metadata key.
     pub cluster_id: Option<String>,
-    /// `MC_TCP_BIND_ADDRESS`: the host that is announced; it binds nothing.
+    /// `MC_TCP_BIND_ADDRESS`: the announced host. Despite its name, nothing is bound to it.
     pub bind_address: Option<String>,
-    /// `MC_LEGACY_RPC_PORT_BINDING`: announce and bind host and port of `local_server_name`.
+    /// `MC_LEGACY_RPC_PORT_BINDING`: announce and bind the host and port of `local_server_name`.
     pub legacy_port_binding: bool,
-    /// `MC_MIN_RPC_PORT`, `MC_MAX_RPC_PORT`: where the handshake and data ports are drawn from.
+    /// `MC_MIN_RPC_PORT`, `MC_MAX_RPC_PORT`: range from which the handshake and data ports are drawn.
     pub ports: RangeInclusive<u16>,
-    /// `MC_HANDSHAKE_PORT`: the port of a name without one.
+    /// `MC_HANDSHAKE_PORT`: port of a segment name that has none.
     pub handshake_port: u16,
-    /// `MC_HANDSHAKE_CONNECT_TIMEOUT`: how long connecting to a handshake port may take.
+    /// `MC_HANDSHAKE_CONNECT_TIMEOUT`: limit for connecting to a handshake port.
     pub handshake_connect: Duration,
     /// `MC_HANDSHAKE_MAX_LENGTH`: longest handshake message, bytes.
     pub handshake_bytes_max: usize,
     /// `MC_USE_IPV6`: the handshake port listens on IPv6.
     pub ipv6: bool,
-    /// How old a cached descriptor may be: zero with `MC_DISABLE_METACACHE`, `MC_TE_METADATA_REFRESH_INTERVAL_SECONDS`, or any.
+    /// Maximum age of a cached descriptor. Zero with `MC_DISABLE_METACACHE`, else
+    /// `MC_TE_METADATA_REFRESH_INTERVAL_SECONDS`. `None`: no limit.
     pub descriptor_age_max: Option<Duration>,
     /// `MC_TCP_ENABLE_CONNECTION_POOL`: keep connections open.
-    pub keep_lanes: bool,
-    /// `MC_TCP_LANES_PER_PEER`: most connections to a peer.
-    pub lanes_per_peer: usize,
-    /// `MC_TCP_MAX_QUEUED_TRANSFERS_PER_PEER`: most batches that wait for a lane as long as they may take.
+    pub keep_connections: bool,
+    /// `MC_TCP_LANES_PER_PEER`: maximum number of connections to a peer.
+    pub connections_per_peer: usize,
+    /// `MC_TCP_MAX_QUEUED_TRANSFERS_PER_PEER`: maximum number of batches that wait for a connection until their own
+    /// deadline.
     pub queued_per_peer: usize,
-    /// `MC_TCP_MAX_PENDING_ADMISSIONS_PER_PEER`: most that wait beyond those, for `admission`.
+    /// `MC_TCP_MAX_PENDING_ADMISSIONS_PER_PEER`: maximum number of further batches, which wait at most `admission`.
     pub pending_per_peer: usize,
     /// `MC_TCP_ADMISSION_TIMEOUT_MS`.
     pub admission: Duration,
-    /// `MC_TCP_STATUS_TIMEOUT_SEC`: how long an answer may be waited for.
+    /// `MC_TCP_STATUS_TIMEOUT_SEC`: limit for the wait for an answer.
     pub status: Duration,
-    /// `MC_TCP_PROGRESS_TIMEOUT_SEC`: how long no byte may move.
+    /// `MC_TCP_PROGRESS_TIMEOUT_SEC`: limit for the time in which no byte moves.
     pub progress: Duration,
     /// `MC_TCP_PROTO`.
     pub framing: Framing,
-    /// How long a call to the metadata service may take. Not upstream's to choose.
+    /// Limits of a call to the metadata service. Upstream has no setting for them.
     pub metadata: CallLimits,
-    /// On how many lanes at a time one thread sends small requests to a target on the same host, where the target's threads need the
-    /// processors too. Not upstream's; by the number of processors.
-    pub lanes_nearby: usize,
-    /// How many threads move the bytes of one large batch, ours included. Not upstream's; by the number of processors.
+    /// Number of connections on which one thread sends small requests to a target on the same host, where the target's
+    /// threads need processors too. Derived from the number of processors. Upstream has no setting for it.
+    pub connections_nearby: usize,
+    /// Number of threads that move the bytes of one large batch, the caller's included. Derived from the number of
+    /// processors. Upstream has no setting for it.
     pub movers_per_batch: usize,
-    /// What concerns RDMA.
     pub rdma: RdmaSettings,
 }
 
@@ -128,8 +130,8 @@ impl Default for TransferSettings {
             handshake_bytes_max: 1 << 20,
             ipv6: false,
             descriptor_age_max: None,
-            keep_lanes: true,
-            lanes_per_peer: 4,
+            keep_connections: true,
+            connections_per_peer: 4,
             queued_per_peer: 1024,
             pending_per_peer: 1024,
             admission: Duration::from_secs(1),
@@ -137,7 +139,7 @@ impl Default for TransferSettings {
             progress: Duration::from_secs(30),
             framing: Framing::Newest,
             metadata: CallLimits::default(),
-            lanes_nearby: processors.clamp(2, 4),
+            connections_nearby: processors.clamp(2, 4),
             movers_per_batch: (processors / 2).clamp(1, 4),
             rdma: RdmaSettings::default(),
         }
@@ -146,13 +148,14 @@ impl Default for TransferSettings {
 
 /// Upstream's default range.
 const PORTS: RangeInclusive<u16> = 15_000..=17_000;
-/// Where the kernel draws the ports of outgoing connections from; upstream refuses a range that touches it.
+/// The kernel's default range for ports of outgoing connections. Upstream refuses a port range that overlaps it.
 const EPHEMERAL: RangeInclusive<u16> = 32_768..=60_999;
 
 impl TransferSettings {
-    /// What the variables that `lookup` finds ask for, and a warning for each that is not understood and so ignored.
+    /// Reads the variables through `lookup`. Returns the settings and a warning for each value that is invalid and so
+    /// ignored.
     pub fn from_env(lookup: &dyn Fn(&str) -> Option<String>) -> (TransferSettings, Vec<String>) {
-        let mut read = Reader::new(lookup);
+        let mut read = VariableReader::new(lookup);
         let base = TransferSettings::default();
         let framing = match read.number(&["MC_TCP_PROTO"], 1..=2, 2) {
             1 => Framing::V1,
@@ -179,8 +182,8 @@ impl TransferSettings {
                 (true, 0u64) => None,
                 (true, seconds) => Some(Duration::from_secs(seconds)),
             },
-            keep_lanes: read.switch("MC_TCP_ENABLE_CONNECTION_POOL", base.keep_lanes),
-            lanes_per_peer: read.number(&lanes, 1..=16, base.lanes_per_peer),
+            keep_connections: read.switch("MC_TCP_ENABLE_CONNECTION_POOL", base.keep_connections),
+            connections_per_peer: read.number(&lanes, 1..=16, base.connections_per_peer),
             queued_per_peer: read.number(&["MC_TCP_MAX_QUEUED_TRANSFERS_PER_PEER"], 1..=65_535, base.queued_per_peer),
             pending_per_peer: read.number(
                 &["MC_TCP_MAX_PENDING_ADMISSIONS_PER_PEER"],
@@ -192,19 +195,20 @@ impl TransferSettings {
             progress: read.seconds("MC_TCP_PROGRESS_TIMEOUT_SEC", 1..=3600, base.progress),
             framing,
             metadata: base.metadata,
-            lanes_nearby: base.lanes_nearby,
+            connections_nearby: base.connections_nearby,
             movers_per_batch: base.movers_per_batch,
             rdma: RdmaSettings::read(&mut read),
         };
-        // Upstream's listen backlog and chunk size need no counterpart here, but a wrong value is worth a word.
+        // Upstream's listen backlog and chunk size have no counterpart here, but an invalid value still deserves a
+        // warning.
         read.number(&["MC_HANDSHAKE_LISTEN_BACKLOG"], 1..=65_535, 128);
         read.number(&["MC_TCP_SLICE_SIZE"], 1..=u64::MAX, 65_536);
         (settings, read.warnings)
     }
 }
 
-/// The port range, whole or not at all; upstream's misspelt names count too.
-fn ports(read: &mut Reader<'_>) -> RangeInclusive<u16> {
+/// The port range. Both ends are valid, or the default is used. Upstream's misspelt names are accepted too.
+fn ports(read: &mut VariableReader<'_>) -> RangeInclusive<u16> {
     let before = read.warnings.len();
     let first = read.number(&["MC_MIN_RPC_PORT", "MC_MIN_PRC_PORT"], 1024..=65_535, *PORTS.start());
     let last = read.number(&["MC_MAX_RPC_PORT", "MC_MAX_PRC_PORT"], 1024..=65_535, *PORTS.end());
@@ -235,7 +239,7 @@ mod tests {
     }
 
     #[test]
-    fn an_empty_environment_is_upstreams_default() {
+    fn an_empty_environment_gives_upstreams_defaults() {
         assert_eq!(read(&[]), (TransferSettings::default(), Vec::new()));
     }
 
@@ -265,8 +269,8 @@ mod tests {
             ports: 20_000..=20_010,
             handshake_port: 9,
             ipv6: true,
-            keep_lanes: false,
-            lanes_per_peer: 7,
+            keep_connections: false,
+            connections_per_peer: 7,
             status: Duration::from_secs(2),
             progress: Duration::from_secs(3),
             admission: Duration::from_millis(5),

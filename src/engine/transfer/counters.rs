@@ -1,114 +1,103 @@
-//! What was moved, by whom and which way.
+//! Transfer counters: bytes and operations, by peer and direction.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// Figures of one engine since its start.
+/// Counters of one engine since its start.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct EngineCounters {
-    /// What peers read from our memory and wrote into it.
+    /// Reads and writes by peers in this engine's memory.
     pub served: Flow,
-    /// What we read from peers' memory and wrote into it.
+    /// Reads and writes by this engine in peers' memory.
     pub issued: Flow,
-    /// What we read and wrote within this process.
+    /// Reads and writes within this process.
     pub local: Flow,
-    /// Requests of peers that were refused: not in memory that they may reach.
+    /// Peers' requests refused because the range is not in memory that they may access.
     pub rejected: u64,
-    /// Data connections that peers opened.
+    /// Data connections accepted since the start.
     pub connections_accepted: u64,
     /// Data connections that peers have open.
     pub connections_open: u64,
-    /// Data connections that were turned away because too many were open.
+    /// Data connections closed at once because too many were open.
     pub connections_refused: u64,
-    /// Messages of peers that were dropped because nobody fetched them.
+    /// Peers' messages dropped because the owner did not fetch them.
     pub notices_dropped: u64,
 }
 
-/// Bytes and operations, each way. Read and written are as the initiator sees them.
+/// Bytes and operations, by direction. A read is one from the initiator's point of view.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Flow {
-    /// Bytes read.
     pub read_bytes: u64,
-    /// Read operations.
     pub reads: u64,
-    /// Bytes written.
     pub written_bytes: u64,
-    /// Write operations.
     pub writes: u64,
-    /// Operations that failed.
     pub failures: u64,
 }
 
-/// What peers did to a target.
+/// Counters of requests that peers sent to this process.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct TargetFigures {
-    /// Bytes and operations.
+pub struct TargetCounters {
     pub flow: Flow,
-    /// Requests that were refused.
+    /// Refused requests.
     pub rejected: u64,
-    /// Connections since the start.
+    /// Connections accepted since the start.
     pub accepted: u64,
-    /// Connections now.
     pub open: u64,
-    /// Connections that were one too many.
+    /// Connections refused because too many were open.
     pub refused: u64,
 }
 
-/// What was issued to one peer.
+/// Counters of requests issued to one peer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PeerCounters {
-    /// The segment's name.
     pub segment: String,
-    /// What its bytes are moved over: `tcp`, `rdma`, or `memory` for this process's own.
-    pub over: &'static str,
-    /// What was moved.
+    /// The transport: `tcp`, `rdma`, or `memory` for this process's own segment.
+    pub transport: &'static str,
     pub flow: Flow,
-    /// Is it taken for dead?
+    /// Whether the peer is considered down.
     pub down: bool,
 }
 
-/// One RDMA device of an engine.
+/// Counters of one RDMA device of an engine.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct RailFigures {
-    /// Its name.
+pub struct RailCounters {
     pub device: String,
     /// The port in use.
     pub port: u8,
-    /// Its address, and the row of the table.
+    /// The GID index and the GID.
     pub gid: String,
-    /// Is it used? Not while its port is down, or when it failed.
+    /// Whether the device is in use. False while its port is down or after the device failed.
     pub up: bool,
-    /// Peers' devices that it has a connection to, or is to have.
+    /// Peer devices with an endpoint, connected or not.
     pub endpoints: u64,
-    /// Connections that were made.
+    /// Connections established.
     pub connected: u64,
-    /// Connections that were given up: failed, replaced or no longer needed.
+    /// Connections closed because they failed, were replaced, or were no longer needed.
     pub retired: u64,
-    /// Work requests posted.
     pub requests: u64,
-    /// What failed.
     pub failures: RailFailures,
-    /// Bytes that we read by it.
+    /// Bytes read through the device.
     pub read_bytes: u64,
-    /// Bytes that we wrote by it.
+    /// Bytes written through the device.
     pub written_bytes: u64,
 }
 
-/// What failed on a device, by whose it was. What failed only because something else on its connection did is not counted.
+/// Failures on a device, by cause. Requests that were only flushed because another one on the same connection failed
+/// are not counted.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct RailFailures {
-    /// Connections that could not be made.
+    /// Connections that could not be established.
     pub connection: u64,
-    /// Requests that the device did not take or could not carry out.
+    /// Requests that the device did not accept or could not execute.
     pub device: u64,
-    /// Requests that the peer refused: not in memory that it has registered.
+    /// Requests refused by the peer: the range is not in its registered memory.
     pub refused: u64,
-    /// Requests that the peer's device did not answer, or not as it should, and connections on which nothing moved.
+    /// Requests that the peer's device did not answer correctly, and connections without progress.
     pub peer: u64,
 }
 
-/// [`Flow`] that many threads count into.
+/// A [`Flow`] that many threads update.
 #[derive(Debug, Default)]
-pub(in crate::engine::transfer) struct Meter {
+pub(in crate::engine::transfer) struct FlowMeter {
     read_bytes: AtomicU64,
     reads: AtomicU64,
     written_bytes: AtomicU64,
@@ -116,7 +105,7 @@ pub(in crate::engine::transfer) struct Meter {
     failures: AtomicU64,
 }
 
-impl Meter {
+impl FlowMeter {
     pub(in crate::engine::transfer) fn read(&self, operations: u64, bytes: u64) {
         if operations > 0 {
             self.reads.fetch_add(operations, Ordering::Relaxed);

@@ -1,6 +1,6 @@
-//! Where segments are found and where ours is made known: a metadata service, or the peers' handshake ports.
+//! Finds segments and publishes this engine's own, through a metadata service or through peers' handshake ports.
 //!
-//! The rest of the engine does not know the `Env`: it stops here, behind a trait.
+//! The rest of the engine does not depend on `Env`: the trait here hides it.
 
 use std::sync::{Arc, PoisonError, RwLock};
 use std::time::Duration;
@@ -11,50 +11,55 @@ use futures_util::future::{BoxFuture, FutureExt};
 use crate::engine::base::HostPort;
 use crate::engine::env::{Env, deadline};
 use crate::engine::metadata::{KeySpace, MetadataClient, MetadataError, probe};
-use crate::engine::transfer::handshake::{AskLimits, ask};
+use crate::engine::transfer::handshake::{RequestLimits, send_request};
 use crate::engine::transfer::region::Regions;
-use crate::engine::transfer::transport::Transport;
-use crate::engine::transfer::{Step, TransferError, TransferSettings};
-use crate::engine::wire::json::{Connection, Kind, NotifyMessage, RpcMeta, SegmentDescriptor, timestamp};
+use crate::engine::transfer::transport::DataTransport;
+use crate::engine::transfer::{TransferError, TransferSettings, TransferStep};
+use crate::engine::wire::json::{
+    ConnectionMessage as Connection, HandshakeKind as Kind, NotifyMessage, RpcMeta, SegmentDescriptor, timestamp,
+};
 
-/// How long removing our records may take at the end.
+/// Limit for removing our records at shutdown.
 const WITHDRAW_LIMIT: Duration = Duration::from_secs(5);
 
-/// Finds segments and makes ours known. Object-safe, so that the engine needs no type parameter.
-pub(super) trait Directory: Send + Sync {
-    /// The descriptor of `segment`, with the host of its data plane filled in.
+/// Finds segments and publishes ours. Object-safe, so that the engine needs no type parameter.
+pub(super) trait SegmentDirectory: Send + Sync {
+    /// Returns the descriptor of `segment`, with the host of its data plane filled in.
     fn find(&self, segment: &str, limit: Duration) -> BoxFuture<'static, Result<SegmentDescriptor, TransferError>>;
-    /// Make our name known; refuses when a live engine has it.
+    /// Registers our name. Fails if a live engine has it.
     fn claim(&self) -> BoxFuture<'static, Result<(), TransferError>>;
-    /// Write our segment document, and claim the name before that where it is not ours (any more); refuses when a live engine has
+    /// Writes our segment document. Claims the name first if it is not ours (any more), and fails if a live engine has
     /// it.
     fn publish(&self) -> BoxFuture<'static, Result<(), TransferError>>;
-    /// Write our segment document if the name is ours: there is less to be found under it. Refuses when it is somebody else's.
-    /// Where the service has lost the name, nothing is written, since somebody may be taking it at this moment and a document of ours
-    /// would stand in place of theirs. One that is left there from before goes on announcing what is gone, to peers that need no
-    /// name record to reach us; all they get of it are refusals. `publish` puts that right.
+    /// Writes our segment document if the name is ours. Used after memory was removed. Fails if another engine has the
+    /// name.
+    ///
+    /// If the service has lost the name, nothing is written: another engine may be claiming the name at this moment,
+    /// and our document would replace its own. An older document of ours may remain there. It still announces removed
+    /// memory, to peers that need no name record to reach us. Those peers only get refusals. `publish` fixes this.
     fn update(&self) -> BoxFuture<'static, Result<(), TransferError>>;
-    /// Remove our records; what stands under our name is left alone when somebody else has it now. The name goes only when it is
-    /// ours, and only after the document: whoever finds a document under a free name may take it over as it is.
+    /// Removes our records. Records of another engine that has our name by now are left alone. The name record is
+    /// removed only if it is ours, and only after the document: an engine that finds a document under a free name may
+    /// take it over unchanged.
     fn withdraw(&self) -> BoxFuture<'static, Result<(), TransferError>>;
-    /// Send `message` to the engine of `segment`; was it taken?
+    /// Sends `message` to the engine of `segment`. Returns whether it was accepted.
     fn notify(&self, segment: &str, message: NotifyMessage) -> BoxFuture<'static, Result<bool, TransferError>>;
-    /// Send a connection request to the engine of `segment`; its reply.
+    /// Sends a connection request to the engine of `segment` and returns its reply.
     fn connect(
         &self,
         segment: &str,
         request: Connection,
         limit: Duration,
     ) -> BoxFuture<'static, Result<Connection, TransferError>>;
-    /// Ask the engine of `segment` whether it is there.
+    /// Checks that the engine of `segment` answers.
     fn probe(&self, segment: &str, limit: Duration) -> BoxFuture<'static, Result<(), TransferError>>;
 }
 
-/// Our segment document, as it is now.
+/// The data from which our segment document is generated.
 pub(super) struct OwnSegment {
     pub(super) name: String,
     pub(super) regions: Arc<RwLock<Regions>>,
-    pub(super) transport: Arc<dyn Transport>,
+    pub(super) transport: Arc<dyn DataTransport>,
     pub(super) unix: Box<dyn Fn() -> crate::engine::base::Unix + Send + Sync>,
 }
 
@@ -73,7 +78,7 @@ impl OwnSegment {
         document.to_json()
     }
 
-    /// Is this the document of another engine than ours? (One that cannot be read is nobody's.)
+    /// Whether this is the document of another engine. A document that cannot be parsed belongs to no engine.
     fn is_anothers(&self, document: &[u8]) -> bool {
         let whose = |document: &[u8]| {
             let document = SegmentDescriptor::from_json(document).ok().flatten()?;
@@ -83,41 +88,41 @@ impl OwnSegment {
     }
 }
 
-/// The directory of an engine.
-pub(super) struct Finder<E> {
-    shared: Arc<Shared<E>>,
+/// The [`SegmentDirectory`] of an engine.
+pub(super) struct SegmentResolver<E> {
+    shared: Arc<ResolverState<E>>,
 }
 
-struct Shared<E> {
+struct ResolverState<E> {
     env: E,
     own: Arc<OwnSegment>,
     handshake: HostPort,
     settings: Arc<TransferSettings>,
     service: Option<(MetadataClient, KeySpace)>,
-    /// One writer at a time, so that the last document written is the newest.
+    /// Serializes writers, so that the last document written is the newest.
     writing: tokio::sync::Mutex<()>,
 }
 
-impl<E: Env> Finder<E> {
-    /// `handshake` is where peers find our handshake port. `service` is `None` with `P2PHANDSHAKE`.
+impl<E: Env> SegmentResolver<E> {
+    /// `handshake` is our handshake port as peers reach it. `service` is `None` with `P2PHANDSHAKE`.
     pub(super) fn new(
         env: E,
         own: Arc<OwnSegment>,
         handshake: HostPort,
         settings: Arc<TransferSettings>,
         service: Option<MetadataClient>,
-    ) -> Finder<E> {
+    ) -> SegmentResolver<E> {
         let service = service.map(|client| (client, KeySpace::new(settings.cluster_id.as_deref())));
         let writing = tokio::sync::Mutex::new(());
-        Finder { shared: Arc::new(Shared { env, own, handshake, settings, service, writing }) }
+        SegmentResolver { shared: Arc::new(ResolverState { env, own, handshake, settings, service, writing }) }
     }
 }
 
-impl<E: Env> Directory for Finder<E> {
+impl<E: Env> SegmentDirectory for SegmentResolver<E> {
     fn find(&self, segment: &str, limit: Duration) -> BoxFuture<'static, Result<SegmentDescriptor, TransferError>> {
         let (shared, segment) = (Arc::clone(&self.shared), segment.to_owned());
         async move {
-            let timeout = || TransferError::Timeout { peer: segment.clone(), step: Step::Handshake, limit };
+            let timeout = || TransferError::Timeout { peer: segment.clone(), step: TransferStep::Handshake, limit };
             let found = deadline(&shared.env, limit, shared.find(&segment, limit)).await;
             found.map_err(|_| timeout())?
         }
@@ -132,8 +137,9 @@ impl<E: Env> Directory for Finder<E> {
     fn publish(&self) -> BoxFuture<'static, Result<(), TransferError>> {
         let shared = Arc::clone(&self.shared);
         async move {
-            // The name first: whoever has it, has the segment's document too, and a take-over removes the old one. It is asked for
-            // every time, because who was paused does not know what happened meanwhile.
+            // The name comes first: its owner also owns the segment's document, and a takeover removes the old
+            // document. The owner is checked every time, because a process that was paused cannot detect what happened
+            // meanwhile.
             if shared.owner().await? != Some(shared.rpc_meta()) {
                 shared.claim().await?;
             }
@@ -157,7 +163,7 @@ impl<E: Env> Directory for Finder<E> {
     fn withdraw(&self) -> BoxFuture<'static, Result<(), TransferError>> {
         let shared = Arc::clone(&self.shared);
         async move {
-            let (peer, step, limit) = ("the metadata service".to_owned(), Step::Handshake, WITHDRAW_LIMIT);
+            let (peer, step, limit) = ("the metadata service".to_owned(), TransferStep::Handshake, WITHDRAW_LIMIT);
             let withdrawn = deadline(&shared.env, limit, shared.withdraw()).await;
             withdrawn.map_err(|_| TransferError::Timeout { peer, step, limit })?
         }
@@ -168,8 +174,9 @@ impl<E: Env> Directory for Finder<E> {
         let (shared, segment) = (Arc::clone(&self.shared), segment.to_owned());
         async move {
             let to = shared.handshake_of(&segment).await?;
-            let reply = ask(&shared.env, &to, Kind::Notify, &message.to_json(), shared.limits(ANSWER_LIMIT)).await?;
-            crate::engine::transfer::handshake::was_taken(&to.to_string(), &reply)
+            let reply =
+                send_request(&shared.env, &to, Kind::Notify, &message.to_json(), shared.limits(ANSWER_LIMIT)).await?;
+            crate::engine::transfer::handshake::is_notify_accepted(&to.to_string(), &reply)
         }
         .boxed()
     }
@@ -182,7 +189,7 @@ impl<E: Env> Directory for Finder<E> {
     ) -> BoxFuture<'static, Result<Connection, TransferError>> {
         let (shared, segment) = (Arc::clone(&self.shared), segment.to_owned());
         async move {
-            let timeout = || TransferError::Timeout { peer: segment.clone(), step: Step::Handshake, limit };
+            let timeout = || TransferError::Timeout { peer: segment.clone(), step: TransferStep::Handshake, limit };
             let connected = deadline(&shared.env, limit, shared.connect(&segment, &request, limit)).await;
             connected.map_err(|_| timeout())?
         }
@@ -193,22 +200,23 @@ impl<E: Env> Directory for Finder<E> {
         let (shared, segment) = (Arc::clone(&self.shared), segment.to_owned());
         async move {
             let to = shared.handshake_of(&segment).await?;
-            ask(&shared.env, &to, Kind::Probe, "{}", shared.limits(limit)).await.map(drop)
+            send_request(&shared.env, &to, Kind::Probe, "{}", shared.limits(limit)).await.map(drop)
         }
         .boxed()
     }
 }
 
-/// How long a peer's handshake port may take to answer. (It may be serving somebody silent, for 5 s, before us.)
+/// Limit for the answer of a peer's handshake port. Longer than 5 s, because the peer may first be waiting that long
+/// for a silent client.
 pub(super) const ANSWER_LIMIT: Duration = Duration::from_secs(6);
 
-impl<E: Env> Shared<E> {
+impl<E: Env> ResolverState<E> {
     fn rpc_meta(&self) -> RpcMeta {
         RpcMeta(self.handshake.clone())
     }
 
-    fn limits(&self, limit: Duration) -> AskLimits {
-        AskLimits {
+    fn limits(&self, limit: Duration) -> RequestLimits {
+        RequestLimits {
             connect: self.settings.handshake_connect.min(limit),
             answer: limit,
             bytes_max: self.settings.handshake_bytes_max,
@@ -224,7 +232,7 @@ impl<E: Env> Shared<E> {
         };
         let Some((client, keys)) = &self.service else {
             let to = self.handshake_of(segment).await?;
-            let body = ask(&self.env, &to, Kind::Metadata, &self.own.document(), self.limits(limit)).await?;
+            let body = send_request(&self.env, &to, Kind::Metadata, &self.own.document(), self.limits(limit)).await?;
             let mut descriptor = read(&to.to_string(), &body)?;
             if descriptor.tcp_data_host.is_empty() {
                 descriptor.tcp_data_host = to.host;
@@ -242,11 +250,11 @@ impl<E: Env> Shared<E> {
 
     async fn connect(&self, segment: &str, request: &Connection, limit: Duration) -> Result<Connection, TransferError> {
         let to = self.handshake_of(segment).await?;
-        let body = ask(&self.env, &to, Kind::Connection, &request.to_json(), self.limits(limit)).await?;
+        let body = send_request(&self.env, &to, Kind::Connection, &request.to_json(), self.limits(limit)).await?;
         Connection::from_json(&body).map_err(|source| TransferError::Document { from: to.to_string(), source })
     }
 
-    /// Where a segment's handshake port is.
+    /// Returns the address of a segment's handshake port.
     async fn handshake_of(&self, segment: &str) -> Result<HostPort, TransferError> {
         let Some((client, keys)) = &self.service else {
             let (host, port) = HostPort::split(segment)
@@ -278,16 +286,17 @@ impl<E: Env> Shared<E> {
         if owner.is_some() && !is_ours {
             return Ok(());
         }
-        // The name last: as long as it is ours, nobody else writes a document under it.
+        // The name record is removed last: while it is ours, no other engine writes a document under it.
         self.withdraw_document(client, &keys.ram_key(&self.own.name)).await?;
-        // A name that was nobody's may have become somebody's since we looked.
+        // A name without an owner may have been claimed since it was read.
         if is_ours {
             client.remove(&keys.rpc_meta_key(&self.own.name)).await?;
         }
         Ok(())
     }
 
-    /// Remove our document, unless it is another engine's: nobody's name may have become somebody's since we looked.
+    /// Removes our document, unless it is another engine's: a name without an owner may have been claimed since it was
+    /// read.
     async fn withdraw_document(&self, client: &MetadataClient, key: &str) -> Result<(), TransferError> {
         let Some(standing) = client.get(key).await? else { return Ok(()) };
         if !self.own.is_anothers(&standing) {
@@ -300,15 +309,15 @@ impl<E: Env> Shared<E> {
         TransferError::NameTaken { name: self.own.name.clone(), owner: owner.to_string() }
     }
 
-    /// Who has our name, as far as that can be read; we ourselves without a service.
+    /// Returns the owner of our name, if the record can be parsed. Without a service, this engine is the owner.
     async fn owner(&self) -> Result<Option<RpcMeta>, TransferError> {
         let Some((client, keys)) = &self.service else { return Ok(Some(self.rpc_meta())) };
         let there = client.get(&keys.rpc_meta_key(&self.own.name)).await?;
         Ok(there.and_then(|body| RpcMeta::from_json(&body).ok()))
     }
 
-    /// Upstream's services take a `rpc_meta` record once; what a killed process left behind would keep its name for ever. So when
-    /// ours is refused and nobody answers where the old one points, the old records go.
+    /// Upstream's services accept an `rpc_meta` record only once, so a record left by a killed process would block its
+    /// name for ever. If our record is refused and the old owner does not answer, its records are removed.
     async fn claim(&self) -> Result<(), TransferError> {
         let Some((client, keys)) = &self.service else { return Ok(()) };
         let name = &self.own.name;
@@ -328,7 +337,7 @@ impl<E: Env> Shared<E> {
         {
             return Err(self.name_taken(&owner));
         }
-        tracing::info!(%name, %refusal, "the name's last owner does not answer; taking the name over");
+        tracing::info!(%name, %refusal, "previous owner of the segment name does not answer; taking over the name");
         client.remove(&keys.ram_key(name)).await?;
         client.remove(&key).await?;
         client.put(&key, body).await?;

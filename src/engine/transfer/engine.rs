@@ -1,4 +1,4 @@
-//! The engine: our segment, and those of others.
+//! The transfer engine: this process's segment, and access to those of others.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, RwLock, RwLockWriteGuard};
@@ -12,50 +12,50 @@ use crate::engine::base::{HostPort, Mono};
 use crate::engine::env::{Env, Listener, Net};
 use crate::engine::metadata::{MetadataClient, MetadataUri};
 use crate::engine::sys::{Memory, host};
-use crate::engine::transfer::calls::Bridge;
-use crate::engine::transfer::config::{Protocol, TransferConfig, TransferSettings};
-use crate::engine::transfer::counters::{EngineCounters, Meter, PeerCounters, RailFigures};
-use crate::engine::transfer::directory::{ANSWER_LIMIT, Directory, Finder, OwnSegment};
-use crate::engine::transfer::handshake::{self, Answers, ServeLimits};
+use crate::engine::transfer::config::{TransferConfig, TransferProtocol, TransferSettings};
+use crate::engine::transfer::control_plane::BlockingControlPlane;
+use crate::engine::transfer::counters::{EngineCounters, FlowMeter, PeerCounters, RailCounters};
+use crate::engine::transfer::directory::{ANSWER_LIMIT, OwnSegment, SegmentDirectory, SegmentResolver};
+use crate::engine::transfer::handshake::{self, HandshakeHandler, HandshakeLimits};
 use crate::engine::transfer::local::LocalPeer;
-use crate::engine::transfer::notices::Notices;
-use crate::engine::transfer::rdma::Rdma;
-use crate::engine::transfer::rdma::trial::Trials;
+use crate::engine::transfer::notifications::Notifications;
+use crate::engine::transfer::rdma::RdmaTransport;
+use crate::engine::transfer::rdma::path_probe::PathProbes;
 use crate::engine::transfer::region::{Access, Regions};
-use crate::engine::transfer::remote::{Context, Pending, Remote};
-use crate::engine::transfer::remotes::{Full, REMOTES_MAX, Remotes};
-use crate::engine::transfer::tcp::Tcp;
-use crate::engine::transfer::transport::{Calls, Deadline, Op, Transport};
-use crate::engine::transfer::{Clock, TransferError};
+use crate::engine::transfer::remote::{PendingTransfer, RemoteContext, RemoteSegment};
+use crate::engine::transfer::remote_table::{REMOTES_MAX, RemoteTable, TableFull};
+use crate::engine::transfer::tcp::TcpTransport;
+use crate::engine::transfer::transport::{ControlPlane, DataTransport, Deadline, Op};
+use crate::engine::transfer::{MonoClock, TransferError};
 use crate::engine::wire::json::{NotifyMessage, SegmentDescriptor};
 
-/// Handshake ports that are tried.
+/// Number of handshake ports to try.
 const PORT_TRIES: u32 = 500;
-/// How long opening a segment may take.
+/// Limit for opening a segment.
 const OPEN_LIMIT: Duration = Duration::from_secs(10);
 
-/// Offers this process's memory to peers, and reads and writes theirs. Cheap to clone; the last clone closes it, but only
-/// [`shutdown`](TransferEngine::shutdown) removes its records from a metadata service.
+/// Offers this process's memory to peers, and reads and writes theirs. Cheap to clone. Dropping the last clone closes
+/// it, but only [`shutdown`](TransferEngine::shutdown) removes its records from a metadata service.
 #[derive(Clone)]
 pub struct TransferEngine {
-    inner: Arc<Inner>,
+    inner: Arc<EngineInner>,
 }
 
-struct Inner {
+struct EngineInner {
     name: String,
     endpoint: String,
     handshake: HostPort,
     regions: Arc<RwLock<Regions>>,
-    /// One registration at a time, so that the transport and `regions` agree. Not held by who only reads `regions`.
+    /// Serializes registrations, so that the transport and `regions` agree. Not held by readers of `regions`.
     registering: Mutex<()>,
-    transport: Arc<dyn Transport>,
-    context: Arc<Context>,
-    remotes: RwLock<Remotes<Remote>>,
-    notices: Arc<Notices>,
+    transport: Arc<dyn DataTransport>,
+    context: Arc<RemoteContext>,
+    remotes: RwLock<RemoteTable<RemoteSegment>>,
+    notifications: Arc<Notifications>,
     daemon: Mutex<Option<JoinHandle<()>>>,
 }
 
-/// A registered memory.
+/// Registered memory.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Registration {
     address: u64,
@@ -63,24 +63,24 @@ pub struct Registration {
 }
 
 impl Registration {
-    /// Where the memory begins, as peers address it.
+    /// Returns the first address, as peers use it.
     pub fn address(&self) -> u64 {
         self.address
     }
 
-    /// Its length, bytes.
+    /// Returns the length in bytes.
     pub fn length(&self) -> u64 {
         self.length
     }
 }
 
 impl TransferEngine {
-    /// Start: bind the handshake and data ports, make the name known, answer peers. Must be called on a tokio runtime, on which the
-    /// handshake port is then served.
+    /// Starts an engine: binds the handshake and data ports, publishes the name, and answers peers. Must be called on a
+    /// tokio runtime, which then serves the handshake port.
     ///
     /// # Errors
-    /// The name or protocol cannot be used, no port is free, the metadata service refuses or does not answer. Nothing is left
-    /// running or registered then.
+    /// Fails if the name or protocol is invalid, if no port is free, or if the metadata service refuses or does not
+    /// answer. Nothing is left running or registered then.
     pub async fn start<E: Env>(config: TransferConfig, env: E) -> Result<TransferEngine, TransferError> {
         let settings = Arc::new(config.settings.clone());
         let service = match &config.metadata {
@@ -89,24 +89,24 @@ impl TransferEngine {
         };
         let (listener, handshake) = bind_handshake(&config, &env).await?;
         let (name, endpoint) = match service {
-            // Upstream's form of the endpoint has no brackets around IPv6.
+            // Upstream writes the endpoint without brackets around IPv6.
             None => (handshake.to_string(), format!("{}:{}", handshake.host, handshake.port)),
             Some(_) => (config.local_server_name.clone(), config.local_server_name.clone()),
         };
-        let clock: Clock = {
+        let clock: MonoClock = {
             let env = env.clone();
             Arc::new(move || env.now())
         };
         let regions = Arc::new(RwLock::new(Regions::default()));
-        let tcp = || -> Result<Arc<dyn Transport>, TransferError> {
+        let tcp = || -> Result<Arc<dyn DataTransport>, TransferError> {
             let (host, regions, rng) = (handshake.host.clone(), Arc::clone(&regions), || env.rng());
-            Ok(Arc::new(Tcp::start(host, regions, Arc::clone(&settings), Arc::clone(&clock), &rng)?))
+            Ok(Arc::new(TcpTransport::start(host, regions, Arc::clone(&settings), Arc::clone(&clock), &rng)?))
         };
         let transport = match config.protocol {
-            Protocol::Tcp => tcp()?,
-            Protocol::Rdma => match rdma(&name, &handshake, &config, &clock, &env) {
-                Err(error @ TransferError::NoRdma { .. }) if config.rdma.tcp_instead => {
-                    tracing::warn!(%error, "bytes go over tcp instead, as was allowed; peers have to as well");
+            TransferProtocol::Tcp => tcp()?,
+            TransferProtocol::Rdma => match rdma(&name, &handshake, &config, &clock, &env) {
+                Err(error @ TransferError::NoRdma { .. }) if config.rdma.allow_tcp_fallback => {
+                    tracing::warn!(%error, "falling back to tcp, as configured; peers must use tcp too");
                     tcp()?
                 }
                 started => started?,
@@ -121,43 +121,45 @@ impl TransferEngine {
                 Box::new(move || env.unix())
             },
         });
-        let finder = Finder::new(env.clone(), Arc::clone(&own), handshake.clone(), Arc::clone(&settings), service);
-        let directory: Arc<dyn Directory> = Arc::new(finder);
-        let calls: Arc<dyn Calls> = Arc::new(Bridge::new(Arc::clone(&directory), Handle::current()));
-        let notices = Arc::new(Notices::new(own, Arc::clone(&calls)));
+        let finder =
+            SegmentResolver::new(env.clone(), Arc::clone(&own), handshake.clone(), Arc::clone(&settings), service);
+        let directory: Arc<dyn SegmentDirectory> = Arc::new(finder);
+        let control: Arc<dyn ControlPlane> =
+            Arc::new(BlockingControlPlane::new(Arc::clone(&directory), Handle::current()));
+        let notifications = Arc::new(Notifications::new(own, Arc::clone(&control)));
         let runtime = Handle::current();
-        // Weakly: the directory leads back to the transport.
+        // A weak reference, because the directory holds the transport.
         let weak = Arc::downgrade(&directory);
         transport.on_change(Box::new(move || {
             let Some(directory) = weak.upgrade() else { return };
             runtime.spawn(async move {
                 if let Err(error) = directory.update().await {
-                    tracing::warn!(%error, "what changed about this engine's devices is not announced");
+                    tracing::warn!(%error, "cannot publish the changed RDMA devices of this segment");
                 }
             });
         }));
         directory.claim().await?;
         if let Err(error) = directory.publish().await {
-            // The first error is the one to tell.
+            // The caller needs the first error.
             let _ = directory.withdraw().await;
             return Err(error);
         }
-        let limits = ServeLimits { bytes_max: settings.handshake_bytes_max, ..ServeLimits::default() };
-        let answers: Arc<dyn Answers> = Arc::clone(&notices) as _;
+        let limits = HandshakeLimits { bytes_max: settings.handshake_bytes_max, ..HandshakeLimits::default() };
+        let answers: Arc<dyn HandshakeHandler> = Arc::clone(&notifications) as _;
         let daemon = tokio::spawn(handshake::serve(env, listener, answers, limits));
-        let context = Context {
+        let context = RemoteContext {
             directory,
             transport: Arc::clone(&transport),
             clock,
-            calls,
+            control,
             descriptor_age_max: settings.descriptor_age_max,
             stopped: AtomicBool::new(false),
-            issued: Meter::default(),
-            local: Meter::default(),
+            issued: FlowMeter::default(),
+            local: FlowMeter::default(),
         };
-        let remotes = RwLock::new(Remotes::new((context.clock)()));
+        let remotes = RwLock::new(RemoteTable::new((context.clock)()));
         let engine = TransferEngine {
-            inner: Arc::new(Inner {
+            inner: Arc::new(EngineInner {
                 name,
                 endpoint,
                 handshake,
@@ -166,7 +168,7 @@ impl TransferEngine {
                 transport,
                 context: Arc::new(context),
                 remotes,
-                notices,
+                notifications,
                 daemon: Mutex::new(Some(daemon)),
             }),
         };
@@ -176,50 +178,50 @@ impl TransferEngine {
         Ok(engine)
     }
 
-    /// Our segment's name: what peers open.
+    /// Returns our segment's name, which peers open.
     pub fn segment_name(&self) -> &str {
         &self.inner.name
     }
 
-    /// What a master is told to reach our segment by (`te_endpoint`): `host:port` of the handshake port with `P2PHANDSHAKE` (IPv6
-    /// without brackets, as upstream), else the segment's name.
+    /// Returns the address by which a master identifies our segment (`te_endpoint`). With `P2PHANDSHAKE` it is
+    /// `host:port` of the handshake port (IPv6 without brackets, as upstream), else the segment's name.
     pub fn endpoint(&self) -> &str {
         &self.inner.endpoint
     }
 
-    /// Where the handshake port is, as announced.
+    /// Returns the announced address of the handshake port.
     pub fn handshake(&self) -> &HostPort {
         &self.inner.handshake
     }
 
-    /// What bytes are moved over: upstream's word, `tcp` or `rdma`. Not what was asked for where that could not be had and
-    /// [`RdmaWish::tcp_instead`](crate::engine::transfer::RdmaWish::tcp_instead) allows it.
+    /// Returns upstream's name of the transport in use, `tcp` or `rdma`. It differs from the configured one if
+    /// [`RdmaOptions::allow_tcp_fallback`](crate::engine::transfer::RdmaOptions::allow_tcp_fallback) caused a fallback.
     pub fn protocol(&self) -> &'static str {
         self.inner.transport.protocol()
     }
 
-    /// The port of TCP's data plane; 0 with another transport.
+    /// Returns the port of TCP's data plane, or 0 with another transport.
     pub fn data_port(&self) -> u16 {
         self.inner.data_port()
     }
 
-    /// Is `segment` this engine's own?
+    /// Whether `segment` is this engine's own.
     pub fn is_own(&self, segment: &str) -> bool {
         segment == self.inner.name || segment == self.inner.endpoint
     }
 
-    /// Register `memory`: peers may reach it (with [`Access::Remote`]) from now on. The engine shares in owning it until
-    /// [`deregister`](TransferEngine::deregister).
+    /// Registers `memory`. Peers may access it from now on if `access` is [`Access::Remote`]. The engine shares
+    /// ownership until [`deregister`](TransferEngine::deregister).
     ///
     /// # Errors
-    /// The memory is empty or overlaps a registered one, or the metadata service does not take the new document; then it is not
-    /// registered.
+    /// Fails if the memory is empty or overlaps a registered region, if a device cannot register it, or if the metadata
+    /// service does not accept the new document. The memory is not registered then.
     pub async fn register(&self, memory: &Arc<Memory>, access: Access) -> Result<Registration, TransferError> {
         let mut done = self.register_all(&[(Arc::clone(memory), access)]).await?;
-        Ok(done.pop().expect("one for one"))
+        Ok(done.pop().expect("one registration per memory"))
     }
 
-    /// The same for several stretches of memory at once, with one document written: all or none.
+    /// Registers several regions, all or none, and writes one document.
     ///
     /// # Errors
     /// As [`register`](TransferEngine::register).
@@ -230,42 +232,42 @@ impl TransferEngine {
         let added = added.unwrap_or(Err(TransferError::Stopped))?;
         if announced && let Err(error) = self.inner.context.directory.publish().await {
             let inner = Arc::clone(&self.inner);
-            // A runtime at its end does not run it; the engine is at its end too then.
+            // A runtime that is shutting down does not run it. The engine is shutting down too then.
             let _ = tokio::task::spawn_blocking(move || inner.take_back(added)).await;
             return Err(error);
         }
         Ok(added)
     }
 
-    /// Undo a registration: no request of a peer that comes after this reaches the memory. One that is under way may still be, and
-    /// keeps the memory alive as long. (Where the metadata service has lost our name but not our document, that still announces the
-    /// memory until [`republish`](TransferEngine::republish).)
+    /// Removes a registration. Later requests of peers cannot access the memory. A request in flight may still do so,
+    /// and keeps the memory alive until it ends. (If the metadata service has lost our name but not our document, the
+    /// document announces the memory until [`republish`](TransferEngine::republish).)
     ///
     /// # Errors
-    /// The metadata service does not take the new document, or another engine has our name by now and its document is left alone;
-    /// the memory is out of reach all the same.
+    /// Fails if the metadata service does not accept the new document, or if another engine has our name by now, whose
+    /// document is left alone. Peers cannot access the memory even then.
     pub async fn deregister(&self, registration: Registration) -> Result<(), TransferError> {
         let (inner, address) = (Arc::clone(&self.inner), registration.address);
         let removed = tokio::task::spawn_blocking(move || inner.remove(address)).await;
-        // A runtime at its end takes no more work.
+        // A runtime that is shutting down accepts no more work.
         match removed.unwrap_or_else(|_| self.inner.remove(address)) {
             Some(Access::Remote) => self.inner.context.directory.update().await,
             _ => Ok(()),
         }
     }
 
-    /// Write our records to the metadata service again, where it has lost them.
+    /// Writes our records to the metadata service again, after it has lost them.
     ///
     /// # Errors
-    /// It does not take them, or another engine has the name by now.
+    /// Fails if the service does not accept them, or if another engine has the name by now.
     pub async fn republish(&self) -> Result<(), TransferError> {
         self.inner.context.directory.publish().await
     }
 
-    /// The descriptor of `segment`, from memory if it is known.
+    /// Returns the descriptor of `segment`, cached if possible.
     ///
     /// # Errors
-    /// It is not known, or its owner cannot be reached.
+    /// Fails if the segment is unknown or its owner cannot be reached.
     pub async fn open(&self, segment: &str) -> Result<Arc<SegmentDescriptor>, TransferError> {
         let now = (self.inner.context.clock)();
         let remote = self.inner.remote(segment, now)?;
@@ -274,7 +276,7 @@ impl TransferEngine {
         described.unwrap_or(Err(TransferError::Stopped))
     }
 
-    /// Forget what is known of `segment`, so that the next use asks anew.
+    /// Drops the cached state of `segment`, so that the next use fetches it again.
     pub fn forget(&self, segment: &str) {
         let now = (self.inner.context.clock)();
         let known = self.inner.known(segment, now);
@@ -283,69 +285,70 @@ impl TransferEngine {
         }
     }
 
-    /// Read and write `segment`'s memory: see [`Pending`]. The batch has `limit` for all of it.
-    pub fn submit(&self, segment: &str, ops: Vec<Op>, limit: Duration) -> Pending {
+    /// Reads and writes `segment`'s memory; see [`PendingTransfer`]. `limit` applies to the whole batch.
+    pub fn submit(&self, segment: &str, ops: Vec<Op>, limit: Duration) -> PendingTransfer {
         let now = (self.inner.context.clock)();
-        Pending { remote: self.inner.remote(segment, now), ops, deadline: Deadline::after(now, limit) }
+        PendingTransfer { remote: self.inner.remote(segment, now), ops, deadline: Deadline::after(now, limit) }
     }
 
-    /// [`submit`](TransferEngine::submit) for async code, all in one: the first error, if there is one.
+    /// Runs a batch from async code and returns the first error, if any.
     ///
     /// # Errors
-    /// Of the first operation that failed.
+    /// Returns the error of the first operation that failed.
     pub async fn transfer(&self, segment: &str, ops: Vec<Op>, limit: Duration) -> Result<(), TransferError> {
         self.submit(segment, ops, limit).finish().await.into_iter().collect()
     }
 
-    /// Send a message to the engine of `segment`; `false` when it does not take it.
+    /// Sends a message to the engine of `segment`. Returns `false` if it does not accept it.
     ///
     /// # Errors
-    /// It cannot be reached.
+    /// Fails if the engine cannot be reached.
     pub async fn notify(&self, segment: &str, name: &str, message: &str) -> Result<bool, TransferError> {
         let message = NotifyMessage { name: name.to_owned(), message: message.to_owned() };
         self.inner.context.directory.notify(segment, message).await
     }
 
-    /// The messages that peers sent since the last call; the newest of them, when nobody fetched them for long.
-    pub fn take_notices(&self) -> Vec<NotifyMessage> {
-        self.inner.notices.take()
+    /// Returns the messages that peers sent since the last call. The oldest may have been dropped if they were not
+    /// fetched for long.
+    pub fn take_notifications(&self) -> Vec<NotifyMessage> {
+        self.inner.notifications.take()
     }
 
-    /// Is the engine of `segment` there?
+    /// Checks that the engine of `segment` answers.
     ///
     /// # Errors
-    /// No, and why.
+    /// Fails if it does not answer.
     pub async fn probe(&self, segment: &str) -> Result<(), TransferError> {
         self.inner.context.directory.probe(segment, ANSWER_LIMIT).await
     }
 
-    /// The descriptor of `segment`, asked for anew; it need not be one that this engine can reach.
+    /// Fetches the descriptor of `segment`. This engine need not be able to reach the segment.
     ///
     /// # Errors
-    /// It is not known, or its owner cannot be reached within `limit`.
+    /// Fails if the segment is unknown or its owner cannot be reached within `limit`.
     pub async fn find(&self, segment: &str, limit: Duration) -> Result<SegmentDescriptor, TransferError> {
         self.inner.context.directory.find(segment, limit).await
     }
 
-    /// Try every way to the segment of `descriptor`, each with connections of its own: `limit` for each answer of the peer. Those that
-    /// are left when `stop` is set are not tried. With TCP there are none.
+    /// Probes every path to the segment of `descriptor`, each with connections of its own. `limit` applies to each
+    /// answer of the peer. Setting `stop` skips the remaining paths. TCP has no paths to probe.
     ///
     /// # Errors
-    /// The descriptor has nothing that can be reached.
-    pub async fn try_ways(
+    /// Fails if the descriptor contains no reachable device.
+    pub async fn probe_paths(
         &self,
         descriptor: SegmentDescriptor,
         limit: Duration,
         stop: Arc<AtomicBool>,
-    ) -> Result<Trials, TransferError> {
-        let (transport, calls) = (Arc::clone(&self.inner.transport), Arc::clone(&self.inner.context.calls));
-        let trying = move || transport.try_ways(&descriptor, &*calls, limit, &stop);
+    ) -> Result<PathProbes, TransferError> {
+        let (transport, control) = (Arc::clone(&self.inner.transport), Arc::clone(&self.inner.context.control));
+        let trying = move || transport.probe_paths(&descriptor, &*control, limit, &stop);
         tokio::task::spawn_blocking(trying).await.unwrap_or(Err(TransferError::Stopped))
     }
 
-    /// What was moved so far.
+    /// Returns the engine's counters.
     pub fn counters(&self) -> EngineCounters {
-        let target = self.inner.transport.figures();
+        let target = self.inner.transport.counters();
         EngineCounters {
             served: target.flow,
             issued: self.inner.context.issued.flow(),
@@ -354,26 +357,26 @@ impl TransferEngine {
             connections_accepted: target.accepted,
             connections_open: target.open,
             connections_refused: target.refused,
-            notices_dropped: self.inner.notices.dropped(),
+            notices_dropped: self.inner.notifications.dropped(),
         }
     }
 
-    /// The RDMA devices in use, and what went through each; none with TCP.
-    pub fn rails(&self) -> Vec<RailFigures> {
+    /// Returns the RDMA devices in use with their counters. Empty with TCP.
+    pub fn rails(&self) -> Vec<RailCounters> {
         self.inner.transport.rails()
     }
 
-    /// What was moved to and from each segment that is remembered. (One that was not used for five minutes is forgotten when another
-    /// is used.)
+    /// Returns the counters of each cached segment. (A segment that was not used for five minutes is dropped when
+    /// another one is used.)
     pub fn peers(&self) -> Vec<PeerCounters> {
         let remotes = self.inner.remotes.read().unwrap_or_else(PoisonError::into_inner);
         remotes.iter().map(|remote| remote.counters()).collect()
     }
 
-    /// Remove our records from the metadata service, close all ports and connections, let go of all memory.
+    /// Removes our records from the metadata service, closes all ports and connections, and releases all memory.
     ///
     /// # Errors
-    /// The records could not be removed; the rest is done all the same.
+    /// Fails if the records could not be removed. Everything else is done even then.
     pub async fn shutdown(&self) -> Result<(), TransferError> {
         let inner = &self.inner;
         if inner.context.stopped.swap(true, Ordering::Relaxed) {
@@ -383,7 +386,7 @@ impl TransferEngine {
         let daemon = inner.daemon.lock().unwrap_or_else(PoisonError::into_inner).take();
         if let Some(daemon) = daemon {
             daemon.abort();
-            // It ends as cancelled, which is what was asked for.
+            // It ends as cancelled, as requested.
             let _ = daemon.await;
         }
         let remotes = inner.remotes.write().unwrap_or_else(PoisonError::into_inner).take();
@@ -391,7 +394,7 @@ impl TransferEngine {
             remote.forget();
         }
         let transport = Arc::clone(&inner.transport);
-        // A panic there would be the transport's, and nothing is left to be done about it.
+        // A panic there is the transport's; nothing is left to clean up.
         let _ = tokio::task::spawn_blocking(move || transport.shutdown()).await;
         let regions = std::mem::take(&mut *inner.regions.write().unwrap_or_else(PoisonError::into_inner));
         drop(regions);
@@ -399,14 +402,14 @@ impl TransferEngine {
     }
 }
 
-impl Inner {
+impl EngineInner {
     fn data_port(&self) -> u16 {
         let mut document = SegmentDescriptor::default();
         self.transport.describe(&mut document);
         u16::try_from(document.tcp_data_port).unwrap_or(0)
     }
 
-    /// Register all of `memories`, or none. Blocks: a device may pin every page.
+    /// Registers all of `memories`, or none. Blocks: a device may pin every page.
     fn add(&self, memories: &[(Arc<Memory>, Access)]) -> Result<Vec<Registration>, TransferError> {
         let mut added: Vec<Registration> = Vec::with_capacity(memories.len());
         for (memory, access) in memories {
@@ -421,7 +424,7 @@ impl Inner {
 
     fn add_one(&self, memory: &Arc<Memory>, access: Access) -> Result<(), TransferError> {
         let _turn = self.registering.lock().unwrap_or_else(PoisonError::into_inner);
-        // Before a device is troubled with it.
+        // Check before the device is involved.
         self.regions().check(memory)?;
         let keys = self.transport.register(memory, access)?;
         let inserted = self.regions().insert(Arc::clone(memory), access, keys);
@@ -445,13 +448,13 @@ impl Inner {
         self.regions.write().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// What is known of `segment`, if it is known.
-    fn known(&self, segment: &str, now: Mono) -> Option<Arc<Remote>> {
+    /// Returns the cached state of `segment`, if any.
+    fn known(&self, segment: &str, now: Mono) -> Option<Arc<RemoteSegment>> {
         let segment = segment.trim_start_matches('/');
         self.remotes.read().unwrap_or_else(PoisonError::into_inner).get(segment, now)
     }
 
-    fn remote(&self, segment: &str, now: Mono) -> Result<Arc<Remote>, TransferError> {
+    fn remote(&self, segment: &str, now: Mono) -> Result<Arc<RemoteSegment>, TransferError> {
         let segment = segment.trim_start_matches('/');
         {
             let remotes = self.remotes.read().unwrap_or_else(PoisonError::into_inner);
@@ -466,21 +469,21 @@ impl Inner {
             let is_own = segment == self.name || segment == self.endpoint;
             is_own.then(|| LocalPeer::new(segment.to_owned(), Arc::clone(&self.regions)))
         };
-        let make = || Remote::new(segment.to_owned(), Arc::clone(&self.context), own());
-        // Dropped after the lock, since that closes lanes.
-        let mut gone = Vec::new();
+        let make = || RemoteSegment::new(segment.to_owned(), Arc::clone(&self.context), own());
+        // Dropped after the lock is released, since that closes connections.
+        let mut evicted = Vec::new();
         let mut remotes = self.remotes.write().unwrap_or_else(PoisonError::into_inner);
-        let found = remotes.get_or_insert(segment, now, &mut gone, make);
-        gone.extend(remotes.sweep(now));
+        let found = remotes.get_or_insert(segment, now, &mut evicted, make);
+        evicted.extend(remotes.sweep(now));
         drop(remotes);
-        if !gone.is_empty() {
-            tracing::debug!(segments = gone.len(), "segments that were not used for long are forgotten");
+        if !evicted.is_empty() {
+            tracing::debug!(segments = evicted.len(), "dropped segments that were not used for five minutes");
         }
-        found.map_err(|Full| TransferError::TooManyPeers { limit: REMOTES_MAX })
+        found.map_err(|TableFull| TransferError::TooManyPeers { limit: REMOTES_MAX })
     }
 }
 
-impl Drop for Inner {
+impl Drop for EngineInner {
     fn drop(&mut self) {
         if let Some(daemon) = self.daemon.lock().unwrap_or_else(PoisonError::into_inner).take() {
             daemon.abort();
@@ -488,14 +491,14 @@ impl Drop for Inner {
     }
 }
 
-/// The RDMA transport.
+/// Starts the RDMA transport.
 fn rdma<E: Env>(
     name: &str,
     handshake: &HostPort,
     config: &TransferConfig,
-    clock: &Clock,
+    clock: &MonoClock,
     env: &E,
-) -> Result<Arc<dyn Transport>, TransferError> {
+) -> Result<Arc<dyn DataTransport>, TransferError> {
     let settings = &config.settings.rdma;
     let server = match &settings.bind_address {
         Some(host) => HostPort::new(host.as_str(), handshake.port).to_string(),
@@ -505,10 +508,10 @@ fn rdma<E: Env>(
         let env = env.clone();
         Box::new(move || env.rng())
     };
-    Ok(Arc::new(Rdma::start(server, &config.rdma, settings, Arc::clone(clock), lots)?))
+    Ok(Arc::new(RdmaTransport::start(server, &config.rdma, settings, Arc::clone(clock), lots)?))
 }
 
-/// Bind the handshake port, and say where peers find it.
+/// Binds the handshake port. Returns the listener and the address that peers use.
 async fn bind_handshake<E: Env>(
     config: &TransferConfig,
     env: &E,
@@ -529,7 +532,7 @@ async fn bind_handshake<E: Env>(
         split()?.0
     } else {
         if config.local_server_name.is_empty() {
-            return Err(wrong("it is empty".to_owned()));
+            return Err(wrong("the name is empty".to_owned()));
         }
         announced(config)?
     };
@@ -537,7 +540,7 @@ async fn bind_handshake<E: Env>(
     Ok((listener, HostPort::new(host, port)))
 }
 
-/// The host that is announced with a metadata service.
+/// Returns the host announced with a metadata service.
 fn announced(config: &TransferConfig) -> Result<String, TransferError> {
     let settings = &config.settings;
     if let Some(host) = config.announce_host.as_ref().or(settings.bind_address.as_ref()) {
@@ -546,7 +549,7 @@ fn announced(config: &TransferConfig) -> Result<String, TransferError> {
     if let Some(address) = host::lan_address(settings.ipv6) {
         return Ok(address.to_string());
     }
-    // On a machine without a network, a name that is an address still says where we are.
+    // On a machine without a network, a name that is a loopback address is still usable.
     match HostPort::split(&config.local_server_name) {
         Ok((host, _)) if crate::engine::base::addr::host_is_loopback(&host) => Ok(host),
         _ => Err(TransferError::NoAddress),
@@ -572,8 +575,8 @@ async fn listen_in_range<E: Env>(
     Err(no_port(settings.ports.clone(), PORT_TRIES, last))
 }
 
-/// All addresses of the family that `host` is announced in; but only the loopback when that is what is announced (upstream binds
-/// all even then, and serves whoever finds the port).
+/// The address to bind for an announced `host`: the wildcard address of its family, or only the loopback if the
+/// loopback is announced. (Upstream always binds the wildcard address, and serves any client that finds the port.)
 fn wildcard(settings: &TransferSettings, host: &str, port: u16) -> HostPort {
     if let Some(loopback) = loopback_to_bind(host) {
         return HostPort::new(loopback.to_string(), port);

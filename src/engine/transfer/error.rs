@@ -1,4 +1,4 @@
-//! Why moving bytes, or getting ready to, did not succeed.
+//! Errors of the transfer engine.
 
 use std::fmt;
 use std::io;
@@ -8,244 +8,184 @@ use std::time::Duration;
 use crate::engine::metadata::MetadataError;
 use crate::engine::sys::OutOfRange;
 use crate::engine::transfer::rdma::{Blame, RdmaFault, RdmaStep};
-use crate::engine::wire::json::{DocumentError, FrameError};
+use crate::engine::wire::json::{DocumentError, HandshakeFrameError as FrameError};
 
-/// What was being done when a peer failed us.
+/// The step at which a peer failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Step {
-    /// Looking up its name.
+pub enum TransferStep {
+    /// Resolving the peer's host name.
     Resolve,
-    /// Connecting.
     Connect,
-    /// Waiting for one of the connections to it to be free.
+    /// Waiting for a free connection to the peer.
     Lane,
-    /// Sending a request.
     Request,
     /// Waiting for the status or the first byte of an answer.
     Status,
-    /// Moving the bytes.
+    /// Transferring the bytes.
     Body,
-    /// Asking its handshake port.
+    /// Exchanging messages with the peer's handshake port.
     Handshake,
 }
 
-impl fmt::Display for Step {
+impl fmt::Display for TransferStep {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
-            Step::Resolve => "resolving its name",
-            Step::Connect => "connecting",
-            Step::Lane => "waiting for a free connection",
-            Step::Request => "sending the request",
-            Step::Status => "waiting for its answer",
-            Step::Body => "moving the bytes",
-            Step::Handshake => "asking its handshake port",
+            TransferStep::Resolve => "resolving the host name",
+            TransferStep::Connect => "connecting",
+            TransferStep::Lane => "waiting for a free connection",
+            TransferStep::Request => "sending the request",
+            TransferStep::Status => "waiting for the answer",
+            TransferStep::Body => "transferring the bytes",
+            TransferStep::Handshake => "waiting for its handshake port",
         })
     }
 }
 
-/// Why moving bytes, or getting ready to, did not succeed. Cheap to clone: one failure may end many operations.
+/// An error of the transfer engine. Cheap to clone: one failure may end many operations.
 #[derive(Clone, Debug, thiserror::Error)]
 pub enum TransferError {
-    /// The protocol is one that this build cannot speak.
-    #[error("protocol '{protocol}' is not supported: bytes are moved over tcp or rdma")]
-    Protocol {
-        /// The word.
-        protocol: String,
-    },
-    /// RDMA was asked for and cannot be had on this host.
-    #[error("rdma cannot be used on this host: {why}")]
+    #[error("protocol '{protocol}' is not supported: use tcp or rdma")]
+    Protocol { protocol: String },
+    /// RDMA was requested, but this host cannot use it.
+    #[error("rdma is not available on this host: {why}")]
     NoRdma {
-        /// What is missing, and of which device, as a text that may name what to do about it.
+        /// What is missing, for which device, and possibly how to fix it.
         why: String,
     },
-    /// RDMA: a device, a peer or the way to it failed.
+    /// A device, a peer or the path between them failed.
     #[error("{0}")]
     Rdma(Arc<RdmaFault>),
-    /// The peer's descriptor asks for a protocol that we do not speak.
-    #[error("segment {segment} is reached over '{protocol}', which this process does not speak")]
-    PeerProtocol {
-        /// The segment.
-        segment: String,
-        /// Its word.
-        protocol: String,
-    },
-    /// The engine's own name cannot be used.
-    #[error("local_server_name '{name}' cannot be used: {problem}")]
-    Name {
-        /// The name.
-        name: String,
-        /// What is wrong.
-        problem: String,
-    },
-    /// No address to announce to peers.
-    #[error("no network interface is up, so there is no address to announce; set MC_TCP_BIND_ADDRESS")]
+    /// The peer's descriptor requires another protocol.
+    #[error("segment {segment} uses protocol '{protocol}', but this process uses another one")]
+    PeerProtocol { segment: String, protocol: String },
+    /// The engine's own name is invalid.
+    #[error("invalid local_server_name '{name}': {problem}")]
+    Name { name: String, problem: String },
+    /// No address can be announced to peers.
+    #[error("no address to announce to peers: no network interface is up; set MC_TCP_BIND_ADDRESS")]
     NoAddress,
     /// No port in the range is free.
     #[error("no free port for the {what} in {first}..={last} after {tries} tries (MC_MIN_RPC_PORT, MC_MAX_RPC_PORT)")]
     NoPort {
-        /// Which service.
         what: &'static str,
         /// First port of the range.
         first: u16,
-        /// Last port.
         last: u16,
-        /// How many were tried.
+        /// Number of ports tried.
         tries: u32,
-        /// The last refusal.
         #[source]
         source: Arc<io::Error>,
     },
-    /// Another live process has this name.
-    #[error("the name '{name}' is taken by a running engine at {owner}")]
-    NameTaken {
-        /// The name.
-        name: String,
-        /// Its handshake address.
-        owner: String,
-    },
-    /// The metadata service did not do its part.
+    #[error("segment name '{name}' is in use by a running engine at {owner}")]
+    NameTaken { name: String, owner: String },
+    /// The metadata service refused a request or did not answer.
     #[error(transparent)]
     Metadata(Arc<MetadataError>),
-    /// The segment is not known to the metadata service, or its owner has none.
-    #[error("there is no segment '{segment}'")]
-    UnknownSegment {
-        /// The segment.
-        segment: String,
-    },
-    /// A record or an answer cannot be read.
-    #[error("{from} sent a document that cannot be used")]
+    /// The segment is not registered with the metadata service, or its owner has no document.
+    #[error("segment '{segment}' not found")]
+    UnknownSegment { segment: String },
+    /// A record or an answer cannot be parsed.
+    #[error("invalid document from {from}")]
     Document {
-        /// Who.
         from: String,
-        /// What is wrong with it.
         #[source]
         source: DocumentError,
     },
-    /// A handshake frame cannot be used.
-    #[error("{from} sent a frame that cannot be used")]
+    /// A handshake frame is invalid.
+    #[error("invalid handshake frame from {from}")]
     Frame {
-        /// Who.
         from: String,
-        /// What is wrong with it.
         #[source]
         source: FrameError,
     },
-    /// Memory of no bytes cannot be registered.
-    #[error("a memory of 0 bytes cannot be registered")]
+    #[error("cannot register 0 bytes of memory")]
     EmptyMemory,
-    /// A part of the memory is registered already.
-    #[error("{length} bytes at {address:#x} overlap memory that is registered already")]
+    #[error("{length} bytes at {address:#x} overlap a region that is already registered")]
     Overlap {
-        /// Where it begins.
         address: u64,
         /// Bytes.
         length: u64,
     },
-    /// Too many registrations.
-    #[error("{limit} stretches of memory are registered, which is the most")]
-    TooManyRegions {
-        /// The most.
-        limit: usize,
-    },
-    /// Too many peers.
-    #[error("{limit} peers are known, which is the most")]
-    TooManyPeers {
-        /// The most.
-        limit: usize,
-    },
+    #[error("limit of {limit} registered memory regions reached")]
+    TooManyRegions { limit: usize },
+    #[error("limit of {limit} peers reached")]
+    TooManyPeers { limit: usize },
     /// A range is outside its memory.
     #[error(transparent)]
     OutOfRange(#[from] OutOfRange),
-    /// The range is not registered, or not for peers.
-    #[error("segment {segment} refuses {length} bytes at {address:#x}: not in its registered memory (status {code})")]
+    /// The range is not registered, or not for remote access.
+    #[error("segment {segment} refused {length} bytes at {address:#x}: not in its registered memory (status {code})")]
     Rejected {
-        /// The segment.
         segment: String,
-        /// Where the range begins.
+        /// First address of the range.
         address: u64,
         /// Bytes.
         length: u64,
-        /// The status code; 0 where there was none.
+        /// The status code, or 0 if no status was received.
         code: u32,
     },
-    /// What came back is no status frame.
-    #[error("{peer} answered {word:#018x}, which is no status of the transfer protocol")]
-    BadStatus {
-        /// The peer's address.
-        peer: String,
-        /// What came.
-        word: u64,
-    },
-    /// The connection could not be made, or broke.
-    #[error("lost {peer} while {step}")]
+    /// The received word is not a status frame.
+    #[error("{peer} answered {word:#018x}, which is not a status of the transfer protocol")]
+    BadStatus { peer: String, word: u64 },
+    /// The connection could not be made, or it broke.
+    #[error("connection to {peer} failed while {step}")]
     Lost {
-        /// The peer's address.
         peer: String,
-        /// When.
-        step: Step,
-        /// What the system says.
+        step: TransferStep,
+        /// The system's error.
         #[source]
         source: Arc<io::Error>,
     },
-    /// A step took longer than it may.
-    #[error("gave up on {peer} after {limit:?} of {step}")]
+    /// A step exceeded its limit.
+    #[error("timed out after {limit:?} while {step}: {peer}")]
     Timeout {
-        /// The peer's address.
         peer: String,
-        /// What it was waited for.
-        step: Step,
-        /// The limit that was reached.
+        /// The step that timed out.
+        step: TransferStep,
         limit: Duration,
     },
-    /// Too many callers wait for the same peer.
-    #[error("{waiting} batches are waiting for {peer} already (MC_TCP_MAX_QUEUED_TRANSFERS_PER_PEER)")]
-    Busy {
-        /// The peer's address.
-        peer: String,
-        /// How many wait.
-        waiting: usize,
-    },
-    /// The peer failed a moment ago and has not answered since.
-    #[error("segment {segment} has failed and not answered since; it is asked again every {again:?}: {because}")]
+    /// Too many batches wait for the same peer.
+    #[error("{waiting} batches already wait for {peer} (limit: MC_TCP_MAX_QUEUED_TRANSFERS_PER_PEER)")]
+    Busy { peer: String, waiting: usize },
+    /// The peer failed recently and has not answered since.
+    #[error("segment {segment} is down; next probe in {again:?}; first error: {first_error}")]
     Down {
-        /// The segment.
         segment: String,
-        /// How long until it is asked again.
+        /// Time until the next probe.
         again: Duration,
-        /// What went wrong first.
-        because: String,
+        /// The first error.
+        first_error: String,
     },
-    /// The engine is shut down.
     #[error("the transfer engine is shut down")]
     Stopped,
 }
 
 impl TransferError {
-    /// The error with its causes, on one line.
+    /// Formats the error and its causes on one line.
     pub(in crate::engine::transfer) fn chain(&self) -> impl fmt::Display {
-        Chain(self)
+        ErrorChain(self)
     }
 
-    /// May bytes of a write that failed in this way still arrive at the peer? They do when a process that was stopped goes on and
-    /// reads what is in its sockets. The place that they were meant for must not be given to anybody else meanwhile.
+    /// Whether bytes of a write that failed with this error may still arrive at the peer. They do when a stopped
+    /// process resumes and reads its sockets. Until then, the target range must not be given to another object.
     pub fn may_still_land(&self) -> bool {
         match self {
             TransferError::Lost { step, .. } | TransferError::Timeout { step, .. } => {
-                matches!(step, Step::Request | Step::Status | Step::Body)
+                matches!(step, TransferStep::Request | TransferStep::Status | TransferStep::Body)
             }
             TransferError::BadStatus { .. } => true,
-            // The pairs are stopped by then, but what they had sent may be on its way.
+            // The queue pairs are in the error state by then, but packets may still be on the wire.
             TransferError::Rdma(fault) => fault.step == RdmaStep::Move && fault.blame != Blame::Refusal,
             _ => false,
         }
     }
 
-    /// Did something answer, and nothing that can be read?
+    /// Whether an answer arrived that cannot be parsed.
     pub(in crate::engine::transfer) fn is_unreadable(&self) -> bool {
         matches!(self, TransferError::Document { .. } | TransferError::Frame { .. })
     }
 
-    /// Could the same call succeed later, without a change of configuration?
+    /// Whether the same call could succeed later without a configuration change.
     pub fn is_retryable(&self) -> bool {
         match self {
             TransferError::Metadata(error) => error.is_retryable(),
@@ -258,7 +198,7 @@ impl TransferError {
         }
     }
 
-    /// Does this say that the peer, or the way to it, is dead (and not merely that it refused)?
+    /// Whether the error indicates that the peer, or the path to it, is down. A refusal does not.
     pub(in crate::engine::transfer) fn is_outage(&self) -> bool {
         match self {
             TransferError::Metadata(error) => error.is_retryable(),
@@ -269,10 +209,10 @@ impl TransferError {
     }
 }
 
-/// An error with its causes, on one line.
-struct Chain<'a>(&'a TransferError);
+/// Formats an error and its causes on one line.
+struct ErrorChain<'a>(&'a TransferError);
 
-impl fmt::Display for Chain<'_> {
+impl fmt::Display for ErrorChain<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}", self.0)?;
         let mut cause = std::error::Error::source(self.0);

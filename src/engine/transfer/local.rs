@@ -1,25 +1,27 @@
-//! Reading and writing our own segment: a copy in memory.
+//! Access to our own segment: a copy within memory.
 
 use std::sync::{Arc, PoisonError, RwLock};
 
 use crate::engine::transfer::TransferError;
 use crate::engine::transfer::region::Regions;
-use crate::engine::transfer::transport::{Deadline, Done, Fault, Meaning, Op, OpKind, Peer, Ticket};
+use crate::engine::transfer::transport::{
+    DataPeer, Deadline, FaultClass, Op, OpCompletion, OpKind, PendingOps, TransferFault,
+};
 use crate::engine::wire::json::SegmentDescriptor;
 
-/// This process, as a peer of itself. Reaches all registered memory, for peers or not.
+/// This process as a peer of itself. It can access all registered memory, whether or not it is open to peers.
 pub struct LocalPeer {
     segment: String,
     regions: Arc<RwLock<Regions>>,
 }
 
 impl LocalPeer {
-    /// Memory that is registered in `regions`, as `segment`.
+    /// Creates the peer `segment`, which serves the memory in `regions`.
     pub fn new(segment: String, regions: Arc<RwLock<Regions>>) -> Arc<LocalPeer> {
         Arc::new(LocalPeer { segment, regions })
     }
 
-    fn carry(&self, op: &Op) -> Result<(), Fault> {
+    fn carry(&self, op: &Op) -> Result<(), TransferFault> {
         if op.local.is_empty() {
             return Ok(());
         }
@@ -31,17 +33,17 @@ impl LocalPeer {
         });
         match copied {
             Some(Ok(())) => Ok(()),
-            _ => Err(Fault {
+            _ => Err(TransferFault {
                 error: TransferError::Rejected { segment: self.segment.clone(), address, length, code: 0 },
-                meaning: Meaning::Refused,
+                class: FaultClass::Refused,
             }),
         }
     }
 }
 
-impl Peer for LocalPeer {
-    fn submit(self: Arc<Self>, ops: Vec<Op>, _: Deadline) -> Box<dyn Ticket> {
-        Box::new(LocalTicket { peer: self, ops })
+impl DataPeer for LocalPeer {
+    fn submit(self: Arc<Self>, ops: Vec<Op>, _: Deadline) -> Box<dyn PendingOps> {
+        Box::new(LocalPendingOps { peer: self, ops })
     }
 
     fn reaches(&self, descriptor: &SegmentDescriptor) -> bool {
@@ -55,15 +57,15 @@ impl Peer for LocalPeer {
     fn forget(&self) {}
 }
 
-struct LocalTicket {
+struct LocalPendingOps {
     peer: Arc<LocalPeer>,
     ops: Vec<Op>,
 }
 
-impl Ticket for LocalTicket {
-    fn wait(self: Box<Self>) -> Vec<Done> {
-        let LocalTicket { peer, ops } = *self;
-        ops.into_iter().map(|op| Done { result: peer.carry(&op), op }).collect()
+impl PendingOps for LocalPendingOps {
+    fn wait(self: Box<Self>) -> Vec<OpCompletion> {
+        let LocalPendingOps { peer, ops } = *self;
+        ops.into_iter().map(|op| OpCompletion { result: peer.carry(&op), op }).collect()
     }
 }
 
@@ -73,14 +75,14 @@ mod tests {
     use crate::engine::base::Mono;
     use crate::engine::sys::Memory;
     use crate::engine::transfer::region::Access;
-    use crate::engine::transfer::transport::{Keys, RemoteAddr};
+    use crate::engine::transfer::transport::{RegionKeys, RemoteAddr};
     use std::time::Duration;
 
     #[test]
-    fn bytes_are_copied_both_ways_and_only_within_registered_memory() {
+    fn local_copies_stay_within_registered_memory() {
         let segment = Arc::new(Memory::from_vec(vec![1; 100]));
         let regions = Arc::new(RwLock::new(Regions::default()));
-        regions.write().unwrap().insert(Arc::clone(&segment), Access::Remote, Keys::default()).unwrap();
+        regions.write().unwrap().insert(Arc::clone(&segment), Access::Remote, RegionKeys::default()).unwrap();
         let peer = LocalPeer::new("me".into(), regions);
         let buffer = Arc::new(Memory::from_vec(vec![2; 20]));
         let op = |kind, offset, len, remote| Op {

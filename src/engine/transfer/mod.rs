@@ -1,26 +1,28 @@
-//! Moving bytes between segments: registered memory of one process, read and written by others without its help.
+//! Moves bytes between segments: the registered memory of one process, which others read and write without its help.
 //!
-//! Start with [`TransferEngine`]. It offers this process's memory ([`TransferEngine::register`]) and reads and writes that of others
-//! ([`TransferEngine::submit`]), by way of the transports of [`transport`]. Addresses on the wire are virtual addresses of the
-//! owning process. Only memory that was registered as remotely accessible can be reached (upstream's TCP serves all of it).
+//! Start with [`TransferEngine`]. It offers this process's memory ([`TransferEngine::register`]), and reads and writes
+//! that of others ([`TransferEngine::submit`]) through a [`transport`]. Addresses on the wire are virtual addresses of
+//! the owning process. Only memory registered for remote access can be reached (upstream's TCP transport serves all
+//! memory).
 //!
-//! Control traffic (handshakes, metadata) is async and goes through `Env`. The data plane is neither: see [`tcp`].
+//! Control traffic (handshakes, metadata) is async and goes through `Env`. The data plane blocks and uses sockets or
+//! verbs directly: see [`tcp`] and [`rdma`].
 //! Upstream: `transfer_engine_impl.cpp`, `transfer_metadata.cpp`, `tcp_transport.cpp`.
 
 pub mod breaker;
-mod calls;
 pub mod config;
+mod control_plane;
 pub mod counters;
 mod directory;
 mod engine;
 mod error;
 pub mod handshake;
 pub mod local;
-mod notices;
+mod notifications;
 pub mod rdma;
 pub mod region;
 mod remote;
-mod remotes;
+mod remote_table;
 pub mod tcp;
 pub mod transport;
 mod variables;
@@ -29,14 +31,14 @@ use std::sync::Arc;
 
 use crate::engine::base::Mono;
 
-pub use config::{Protocol, TransferConfig, TransferSettings};
-pub use counters::{EngineCounters, PeerCounters, RailFailures, RailFigures, TargetFigures};
+pub use config::{TransferConfig, TransferProtocol, TransferSettings};
+pub use counters::{EngineCounters, PeerCounters, RailCounters, RailFailures, TargetCounters};
 pub use engine::{Registration, TransferEngine};
-pub use error::{Step, TransferError};
-pub use rdma::{Blame, RdmaFault, RdmaSettings, RdmaStep, RdmaWish};
+pub use error::{TransferError, TransferStep};
+pub use rdma::{Blame, RdmaFault, RdmaOptions, RdmaSettings, RdmaStep};
 pub use region::Access;
-pub use remote::Pending;
+pub use remote::PendingTransfer;
 pub use transport::{Op, OpKind, RemoteAddr};
 
-/// Monotonic time for code that blocks; it is the `Env`'s.
-pub type Clock = Arc<dyn Fn() -> Mono + Send + Sync>;
+/// Monotonic time of the `Env`, for code that blocks.
+pub type MonoClock = Arc<dyn Fn() -> Mono + Send + Sync>;

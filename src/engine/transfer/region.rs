@@ -1,37 +1,35 @@
-//! The memory that is registered: what peers may reach, and what the segment document says of it. Pure.
+//! The table of registered memory regions: which ranges peers may access, and what the segment document announces.
+//! Pure.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use crate::engine::sys::{Memory, Slice};
 use crate::engine::transfer::TransferError;
-use crate::engine::transfer::transport::Keys;
+use crate::engine::transfer::transport::RegionKeys;
 
-/// Most stretches of memory that may be registered at a time.
+/// Maximum number of registered regions.
 pub const REGIONS_MAX: usize = 65_536;
 
-/// Who may reach a registered memory.
+/// Which processes may access a registered region.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Access {
-    /// Peers, for reading and writing. It goes into the segment document.
+    /// Peers may read and write it. It is listed in the segment document.
     Remote,
-    /// This process only: a staging buffer.
+    /// Only this process, for example for a staging buffer.
     Local,
 }
 
-/// A registered stretch of memory.
+/// A registered memory region.
 #[derive(Clone, Debug)]
 pub struct Region {
-    /// The memory.
     pub memory: Arc<Memory>,
-    /// Who may reach it.
     pub access: Access,
-    /// Its keys.
-    pub keys: Keys,
+    pub keys: RegionKeys,
     order: u64,
 }
 
-/// Registered memory, by address. No two regions overlap.
+/// Registered regions by address. No two regions overlap.
 #[derive(Debug, Default)]
 pub struct Regions {
     by_address: BTreeMap<u64, Region>,
@@ -39,10 +37,10 @@ pub struct Regions {
 }
 
 impl Regions {
-    /// Check that `memory` may be added.
+    /// Checks that `memory` may be added.
     ///
     /// # Errors
-    /// Empty, overlapping, or too many.
+    /// Fails if it is empty, overlaps a region, or exceeds [`REGIONS_MAX`].
     pub fn check(&self, memory: &Memory) -> Result<(), TransferError> {
         let (address, length) = (memory.address(), memory.len() as u64);
         if length == 0 {
@@ -58,29 +56,29 @@ impl Regions {
         Ok(())
     }
 
-    /// Add `memory`.
+    /// Adds `memory`.
     ///
     /// # Errors
-    /// As [`check`](Regions::check).
-    pub fn insert(&mut self, memory: Arc<Memory>, access: Access, keys: Keys) -> Result<(), TransferError> {
+    /// Fails as [`check`](Regions::check) does.
+    pub fn insert(&mut self, memory: Arc<Memory>, access: Access, keys: RegionKeys) -> Result<(), TransferError> {
         self.check(&memory)?;
         self.registered += 1;
         self.by_address.insert(memory.address(), Region { memory, access, keys, order: self.registered });
         Ok(())
     }
 
-    /// Take out the region that begins at `address`.
+    /// Removes the region that begins at `address`.
     pub fn remove(&mut self, address: u64) -> Option<Region> {
         self.by_address.remove(&address)
     }
 
-    /// The bytes `[address, address + length)` if they lie in one region that peers may reach. A range that spans two regions
-    /// does not, nor does one of no bytes.
+    /// Returns the bytes `[address, address + length)` if they lie in one region that peers may access. A range of two
+    /// regions does not qualify, nor does an empty one.
     pub fn reach(&self, address: u64, length: u64) -> Option<Slice> {
         self.find(address, length, |region| region.access == Access::Remote)
     }
 
-    /// The same for this process itself: any region will do.
+    /// Returns the same for this process itself, from any region.
     pub fn reach_locally(&self, address: u64, length: u64) -> Option<Slice> {
         self.find(address, length, |_| true)
     }
@@ -94,7 +92,7 @@ impl Regions {
         region.memory.slice(offset, usize::try_from(length).ok()?).ok()
     }
 
-    /// What goes into the segment document: the regions that peers may reach, in the order of registration.
+    /// The regions listed in the segment document: those that peers may access, in the order of registration.
     pub fn published(&self) -> Vec<&Region> {
         let mut regions: Vec<_> = self.by_address.values().filter(|r| r.access == Access::Remote).collect();
         regions.sort_by_key(|r| r.order);
@@ -116,14 +114,14 @@ mod tests {
         Arc::new(Memory::from_vec(vec![0; len]))
     }
 
-    /// Parts of one allocation, so that neighbours touch.
+    /// Registers `memory` and returns its address.
     fn add(regions: &mut Regions, memory: &Arc<Memory>, access: Access) -> u64 {
-        regions.insert(Arc::clone(memory), access, Keys::default()).unwrap();
+        regions.insert(Arc::clone(memory), access, RegionKeys::default()).unwrap();
         memory.address()
     }
 
     #[test]
-    fn only_whole_ranges_inside_one_remote_region_are_reached() {
+    fn only_ranges_inside_one_remote_region_are_accessible() {
         let mut regions = Regions::default();
         let at = add(&mut regions, &memory(100), Access::Remote);
         assert_eq!(regions.reach(at, 100).unwrap().len(), 100);
@@ -135,7 +133,7 @@ mod tests {
     }
 
     #[test]
-    fn local_memory_is_out_of_reach_and_out_of_the_document() {
+    fn local_regions_are_neither_accessible_nor_published() {
         let mut regions = Regions::default();
         let at = add(&mut regions, &memory(100), Access::Local);
         assert!(regions.reach(at, 1).is_none());
@@ -144,13 +142,13 @@ mod tests {
     }
 
     #[test]
-    fn overlapping_and_empty_memory_is_refused_and_removed_memory_is_gone() {
+    fn overlapping_and_empty_regions_are_refused() {
         let mut regions = Regions::default();
         let one = memory(100);
         let at = add(&mut regions, &one, Access::Remote);
-        let again = regions.insert(Arc::clone(&one), Access::Remote, Keys::default());
+        let again = regions.insert(Arc::clone(&one), Access::Remote, RegionKeys::default());
         assert!(matches!(again, Err(TransferError::Overlap { .. })));
-        let empty = regions.insert(memory(0), Access::Remote, Keys::default());
+        let empty = regions.insert(memory(0), Access::Remote, RegionKeys::default());
         assert!(matches!(empty, Err(TransferError::EmptyMemory)));
         assert!(regions.remove(at).is_some() && regions.remove(at).is_none());
         assert!(regions.reach(at, 1).is_none());

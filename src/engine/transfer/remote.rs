@@ -1,6 +1,6 @@
-//! A segment as we see it from here: its descriptor, the way to it, and whether its owner is alive.
+//! A segment as this engine sees it: its descriptor, the connection to it, and whether its owner is up.
 //!
-//! Everything here blocks; it runs on the thread that waits for a batch.
+//! Everything here blocks. It runs on the thread that waits for a batch.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
@@ -8,117 +8,130 @@ use std::thread;
 use std::time::Duration;
 
 use crate::engine::base::Mono;
-use crate::engine::transfer::breaker::{Breaker, Verdict};
-use crate::engine::transfer::counters::Meter;
-use crate::engine::transfer::directory::Directory;
+use crate::engine::transfer::breaker::{Breaker, BreakerDecision};
+use crate::engine::transfer::counters::FlowMeter;
+use crate::engine::transfer::directory::SegmentDirectory;
 use crate::engine::transfer::local::LocalPeer;
-use crate::engine::transfer::transport::{Calls, Deadline, Fault, Meaning, Op, OpKind, Peer, Transport};
-use crate::engine::transfer::{Clock, PeerCounters, Step, TransferError};
+use crate::engine::transfer::transport::{
+    ControlPlane, DataPeer, DataTransport, Deadline, FaultClass, Op, OpKind, TransferFault,
+};
+use crate::engine::transfer::{MonoClock, PeerCounters, TransferError, TransferStep};
 use crate::engine::wire::json::SegmentDescriptor;
 
-/// How long finding a segment may take.
+/// Limit for finding a segment.
 const FIND_LIMIT: Duration = Duration::from_secs(6);
-/// How long a probe of a dead peer may take. Nobody waits for it.
+/// Limit for the probe of a peer that is down. No caller waits that long.
 const PROBE_LIMIT: Duration = Duration::from_secs(2);
-/// How long a caller waits for a probe that is under way: long enough for a live peer nearby, short enough not to matter.
+/// How long a caller waits for a probe in flight: long enough for a live peer nearby, short enough to be negligible.
 const PROBE_PATIENCE: Duration = Duration::from_millis(20);
-/// A descriptor that is younger is not fetched again because of a refusal.
+/// A descriptor younger than this is not fetched again because of a refusal.
 const REFRESH_AGE_MIN: Duration = Duration::from_secs(1);
 
-/// What all remotes of an engine share.
-pub(super) struct Context {
-    pub(super) directory: Arc<dyn Directory>,
-    pub(super) transport: Arc<dyn Transport>,
-    pub(super) clock: Clock,
-    pub(super) calls: Arc<dyn Calls>,
+/// State shared by all remote segments of an engine.
+pub(super) struct RemoteContext {
+    pub(super) directory: Arc<dyn SegmentDirectory>,
+    pub(super) transport: Arc<dyn DataTransport>,
+    pub(super) clock: MonoClock,
+    pub(super) control: Arc<dyn ControlPlane>,
     pub(super) descriptor_age_max: Option<Duration>,
     pub(super) stopped: AtomicBool,
-    pub(super) issued: Meter,
-    pub(super) local: Meter,
+    pub(super) issued: FlowMeter,
+    pub(super) local: FlowMeter,
 }
 
 /// A segment.
-pub(super) struct Remote {
+pub(super) struct RemoteSegment {
     name: String,
-    context: Arc<Context>,
+    context: Arc<RemoteContext>,
     own: Option<Arc<LocalPeer>>,
-    state: Mutex<State>,
-    /// A fetch or a probe is over.
+    state: Mutex<RemoteState>,
+    /// Signals that a fetch or a probe has ended.
     settled: Condvar,
-    meter: Meter,
+    meter: FlowMeter,
 }
 
 #[derive(Default)]
-struct State {
-    known: Option<Known>,
+struct RemoteState {
+    known: Option<ResolvedPeer>,
     breaker: Breaker,
-    because: String,
+    first_error: String,
     fetching: bool,
 }
 
-/// What we know of a segment.
+/// A segment's descriptor and the peer that it describes.
 #[derive(Clone)]
-struct Known {
+struct ResolvedPeer {
     descriptor: Arc<SegmentDescriptor>,
-    peer: Arc<dyn Peer>,
+    peer: Arc<dyn DataPeer>,
     fetched: Mono,
 }
 
-impl Remote {
-    /// `own` is given when the segment is this process's.
-    pub(super) fn new(name: String, context: Arc<Context>, own: Option<Arc<LocalPeer>>) -> Arc<Remote> {
-        Arc::new(Remote {
+impl RemoteSegment {
+    /// `own` is set if the segment is this process's own.
+    pub(super) fn new(name: String, context: Arc<RemoteContext>, own: Option<Arc<LocalPeer>>) -> Arc<RemoteSegment> {
+        Arc::new(RemoteSegment {
             name,
             context,
             own,
             state: Mutex::default(),
             settled: Condvar::new(),
-            meter: Meter::default(),
+            meter: FlowMeter::default(),
         })
     }
 
-    /// What was issued to it.
+    /// Returns the counters of requests issued to the segment.
     pub(super) fn counters(&self) -> PeerCounters {
-        let over = if self.own.is_some() { "memory" } else { self.context.transport.protocol() };
-        PeerCounters { segment: self.name.clone(), over, flow: self.meter.flow(), down: self.state().breaker.is_open() }
+        let transport = if self.own.is_some() { "memory" } else { self.context.transport.protocol() };
+        PeerCounters {
+            segment: self.name.clone(),
+            transport,
+            flow: self.meter.flow(),
+            down: self.state().breaker.is_open(),
+        }
     }
 
-    /// The descriptor; fetched if it is not known.
+    /// Returns the descriptor, fetched if it is not cached.
     pub(super) fn describe(self: &Arc<Self>, deadline: Deadline) -> Result<Arc<SegmentDescriptor>, TransferError> {
-        self.place(deadline).map(|(known, _)| known.descriptor)
+        self.resolve(deadline).map(|(known, _)| known.descriptor)
     }
 
-    /// Forget what is known, lanes included.
+    /// Drops the cached state, including idle connections.
     pub(super) fn forget(&self) {
         if let Some(known) = self.state().known.take() {
             known.peer.forget();
         }
     }
 
-    /// Carry out `ops`.
+    /// Runs `ops`.
     pub(super) fn transfer(self: &Arc<Self>, ops: Vec<Op>, deadline: Deadline) -> Vec<Result<(), TransferError>> {
         if self.context.stopped.load(Ordering::Relaxed) {
             return vec![Err(TransferError::Stopped); ops.len()];
         }
         if let Some(own) = &self.own {
-            let own: Arc<dyn Peer> = Arc::clone(own) as _;
-            let (results, _) = self.round(&own, ops, deadline, &self.context.local);
+            let own: Arc<dyn DataPeer> = Arc::clone(own) as _;
+            let (results, _) = self.run_once(&own, ops, deadline, &self.context.local);
             return results.into_iter().map(|r| r.map_err(|failed| failed.1.error)).collect();
         }
-        let (known, fresh) = match self.place(deadline) {
+        let (known, fresh) = match self.resolve(deadline) {
             Ok(found) => found,
             Err(error) => return vec![Err(error); ops.len()],
         };
-        let (mut results, faults) = self.round(&known.peer, ops, deadline, &self.context.issued);
+        let (mut results, faults) = self.run_once(&known.peer, ops, deadline, &self.context.issued);
         if faults > 0 {
-            self.second_chance(&known, fresh, &mut results, deadline);
-            self.judge(&known, &results);
+            self.retry_failed(&known, fresh, &mut results, deadline);
+            self.record_failures(&known, &results);
         }
         results.into_iter().map(|r| r.map_err(|failed| failed.1.error)).collect()
     }
 
-    /// One go at `ops`. Those that failed come back with their fault.
-    fn round(&self, peer: &Arc<dyn Peer>, ops: Vec<Op>, deadline: Deadline, total: &Meter) -> (Vec<Attempt>, usize) {
+    /// Runs `ops` once. Operations that failed are returned with their fault.
+    fn run_once(
+        &self,
+        peer: &Arc<dyn DataPeer>,
+        ops: Vec<Op>,
+        deadline: Deadline,
+        total: &FlowMeter,
+    ) -> (Vec<OpAttempt>, usize) {
         let done = Arc::clone(peer).submit(ops, deadline).wait();
         let (mut reads, mut read, mut writes, mut written, mut faults) = (0, 0, 0, 0, 0);
         let results = done.into_iter().map(|done| {
@@ -148,14 +161,20 @@ impl Remote {
         (results, faults)
     }
 
-    /// Try once more what failed in a way that a newer descriptor or a new connection may mend: the peer may have restarted since
-    /// we last looked.
-    fn second_chance(self: &Arc<Self>, known: &Known, fresh: bool, results: &mut [Attempt], deadline: Deadline) {
+    /// Retries operations whose failure a newer descriptor or a new connection may fix: the peer may have restarted
+    /// since the descriptor was fetched.
+    fn retry_failed(
+        self: &Arc<Self>,
+        known: &ResolvedPeer,
+        fresh: bool,
+        results: &mut [OpAttempt],
+        deadline: Deadline,
+    ) {
         let now = (self.context.clock)();
-        let stale = |fault: &Fault| fault.meaning == Meaning::Stale;
-        let elsewhere = |fault: &Fault| match fault.meaning {
-            Meaning::Gone => !fresh,
-            Meaning::Refused => !fresh && now.since(known.fetched) >= REFRESH_AGE_MIN,
+        let stale = |fault: &TransferFault| fault.class == FaultClass::Stale;
+        let elsewhere = |fault: &TransferFault| match fault.class {
+            FaultClass::Gone => !fresh,
+            FaultClass::Refused => !fresh && now.since(known.fetched) >= REFRESH_AGE_MIN,
             _ => false,
         };
         let faults = || results.iter().filter_map(|r| r.as_ref().err().map(|failed| &failed.1));
@@ -175,9 +194,9 @@ impl Remote {
         if again.is_empty() {
             return;
         }
-        tracing::debug!(segment = %self.name, operations = again.len(), moved, "trying again with a new connection");
+        tracing::debug!(segment = %self.name, operations = again.len(), moved, "retrying with a new connection");
         let (indices, ops): (Vec<usize>, Vec<Op>) = again.into_iter().unzip();
-        let (outcomes, _) = self.round(&newer.peer, ops, deadline, &self.context.issued);
+        let (outcomes, _) = self.run_once(&newer.peer, ops, deadline, &self.context.issued);
         for (index, outcome) in indices.into_iter().zip(outcomes) {
             let first = std::mem::replace(&mut results[index], outcome);
             if let (Err(failed), Err(first)) = (&mut results[index], first) {
@@ -186,13 +205,14 @@ impl Remote {
         }
     }
 
-    /// Count what failed, and open the breaker when the peer is to blame.
-    fn judge(&self, known: &Known, results: &[Attempt]) {
-        let faults: Vec<&Fault> = results.iter().filter_map(|r| r.as_ref().err().map(|failed| &failed.1)).collect();
+    /// Counts failures, and opens the breaker if the peer caused them.
+    fn record_failures(&self, known: &ResolvedPeer, results: &[OpAttempt]) {
+        let faults: Vec<&TransferFault> =
+            results.iter().filter_map(|r| r.as_ref().err().map(|failed| &failed.1)).collect();
         for meter in [&self.meter, &self.context.issued] {
             meter.failed(faults.len() as u64);
         }
-        let blame = |f: &&&Fault| matches!(f.meaning, Meaning::Stale | Meaning::Gone | Meaning::Hung);
+        let blame = |f: &&&TransferFault| matches!(f.class, FaultClass::Stale | FaultClass::Gone | FaultClass::Hung);
         if let Some(fault) = faults.iter().find(blame) {
             known.peer.forget();
             self.failed(&fault.error);
@@ -202,20 +222,20 @@ impl Remote {
     fn failed(&self, error: &TransferError) {
         let mut state = self.state();
         if !state.breaker.is_open() {
-            tracing::info!(segment = %self.name, error = %error.chain(), "peer failed; asking it again from time to time");
-            state.because = error.chain().to_string();
+            tracing::info!(segment = %self.name, error = %error.chain(), "peer failed; probing it periodically");
+            state.first_error = error.chain().to_string();
         }
         state.breaker.failed((self.context.clock)());
     }
 
-    /// What is known of the segment, fetched if need be; and whether it was fetched just now.
-    fn place(self: &Arc<Self>, deadline: Deadline) -> Result<(Known, bool), TransferError> {
+    /// Returns the cached segment, fetched if necessary, and whether it was fetched by this call.
+    fn resolve(self: &Arc<Self>, deadline: Deadline) -> Result<(ResolvedPeer, bool), TransferError> {
         let mut waited = Duration::ZERO;
         let mut state = self.state();
         loop {
             let now = (self.context.clock)();
             match state.breaker.verdict(now) {
-                Verdict::Ask => {
+                BreakerDecision::Ask => {
                     if let Some(known) = &state.known
                         && self.context.descriptor_age_max.is_none_or(|max| now.since(known.fetched) < max)
                     {
@@ -231,9 +251,9 @@ impl Remote {
                     let limit = deadline.left(now).min(PROBE_PATIENCE);
                     state = self.settled.wait_timeout(state, limit).unwrap_or_else(PoisonError::into_inner).0;
                 }
-                Verdict::Wait(again) => return Err(self.down(&state, again)),
-                verdict @ (Verdict::Probe | Verdict::Probing) => {
-                    if verdict == Verdict::Probe {
+                BreakerDecision::Wait(again) => return Err(self.down(&state, again)),
+                verdict @ (BreakerDecision::Probe | BreakerDecision::Probing) => {
+                    if verdict == BreakerDecision::Probe {
                         self.send_probe(&mut state);
                     }
                     if waited >= PROBE_PATIENCE {
@@ -247,8 +267,8 @@ impl Remote {
         }
     }
 
-    /// Fetch the descriptor. When somebody else is at it, theirs will do.
-    fn refresh(self: &Arc<Self>, deadline: Deadline) -> Result<Known, TransferError> {
+    /// Fetches the descriptor. If another thread is fetching it, waits for that result.
+    fn refresh(self: &Arc<Self>, deadline: Deadline) -> Result<ResolvedPeer, TransferError> {
         let mut state = self.state();
         let asked = (self.context.clock)();
         while state.fetching {
@@ -264,7 +284,7 @@ impl Remote {
         state.fetching = true;
         drop(state);
         let limit = deadline.left((self.context.clock)()).min(FIND_LIMIT);
-        let found = self.context.calls.find(&self.name, limit);
+        let found = self.context.control.find(&self.name, limit);
         let mut state = self.state();
         state.fetching = false;
         let known = found.and_then(|descriptor| self.install(&mut state, descriptor));
@@ -278,8 +298,8 @@ impl Remote {
         known
     }
 
-    /// Take over a new descriptor. The way to the peer, with its lanes, stays if it leads to the same place.
-    fn install(&self, state: &mut State, descriptor: SegmentDescriptor) -> Result<Known, TransferError> {
+    /// Installs a new descriptor. The peer and its connections are kept if they still match it.
+    fn install(&self, state: &mut RemoteState, descriptor: SegmentDescriptor) -> Result<ResolvedPeer, TransferError> {
         let transport = &self.context.transport;
         if descriptor.protocol != transport.protocol() {
             let (segment, protocol) = (self.name.clone(), descriptor.protocol);
@@ -288,32 +308,32 @@ impl Remote {
         let peer = match &state.known {
             Some(known) if known.peer.reaches(&descriptor) => Arc::clone(&known.peer),
             _ => {
-                tracing::debug!(segment = %self.name, over = transport.protocol(), "a new way to a peer");
-                transport.peer(&descriptor, &self.context.calls)?
+                tracing::debug!(segment = %self.name, transport = transport.protocol(), "peer (re)created from its descriptor");
+                transport.peer(&descriptor, &self.context.control)?
             }
         };
         let fetched = (self.context.clock)();
-        let known = Known { descriptor: Arc::new(descriptor), peer, fetched };
+        let known = ResolvedPeer { descriptor: Arc::new(descriptor), peer, fetched };
         state.known = Some(known.clone());
         Ok(known)
     }
 
-    /// See, on a thread of its own, whether the peer is back.
-    fn send_probe(self: &Arc<Self>, state: &mut State) {
+    /// Probes the peer on a separate thread.
+    fn send_probe(self: &Arc<Self>, state: &mut RemoteState) {
         let remote = Arc::clone(self);
         let probe = move || {
             let deadline = Deadline::after((remote.context.clock)(), PROBE_LIMIT);
-            let outcome = remote.context.calls.find(&remote.name, PROBE_LIMIT).and_then(|descriptor| {
+            let outcome = remote.context.control.find(&remote.name, PROBE_LIMIT).and_then(|descriptor| {
                 let known = remote.install(&mut remote.state(), descriptor)?;
                 known.peer.probe(&known.descriptor, deadline)
             });
             let mut state = remote.state();
             match outcome {
                 Err(error) if error.is_outage() => {
-                    state.because = error.chain().to_string();
+                    state.first_error = error.chain().to_string();
                     state.breaker.failed((remote.context.clock)());
                 }
-                // Whatever else is wrong, callers had better hear it themselves.
+                // Callers get any other error from their own requests.
                 Err(_) => {
                     state.known = None;
                     state.breaker.succeeded();
@@ -331,33 +351,33 @@ impl Remote {
         }
     }
 
-    fn down(&self, state: &State, again: Duration) -> TransferError {
-        TransferError::Down { segment: self.name.clone(), again, because: state.because.clone() }
+    fn down(&self, state: &RemoteState, again: Duration) -> TransferError {
+        TransferError::Down { segment: self.name.clone(), again, first_error: state.first_error.clone() }
     }
 
     fn timeout(&self, limit: Duration) -> TransferError {
-        TransferError::Timeout { peer: self.name.clone(), step: Step::Handshake, limit }
+        TransferError::Timeout { peer: self.name.clone(), step: TransferStep::Handshake, limit }
     }
 
-    fn state(&self) -> MutexGuard<'_, State> {
+    fn state(&self) -> MutexGuard<'_, RemoteState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-/// How one operation went; what failed comes back with its fault.
-type Attempt = Result<(), Box<(Op, Fault)>>;
+/// The result of one operation. A failed one is returned with its fault.
+type OpAttempt = Result<(), Box<(Op, TransferFault)>>;
 
-/// A batch under way. Nothing may happen before it is waited for: with TCP, who waits does the work.
-#[must_use = "a batch that nobody waits for may never be carried out"]
-pub struct Pending {
-    pub(super) remote: Result<Arc<Remote>, TransferError>,
+/// A submitted batch. With TCP nothing happens until it is waited for, because the waiting thread does the work.
+#[must_use = "a batch may never run unless it is waited for"]
+pub struct PendingTransfer {
+    pub(super) remote: Result<Arc<RemoteSegment>, TransferError>,
     pub(super) ops: Vec<Op>,
     pub(super) deadline: Deadline,
 }
 
-impl Pending {
-    /// Block until every operation is over: how each went, in the order of submission. No byte of theirs moves after this. Not
-    /// for async code: use [`finish`](Pending::finish) there.
+impl PendingTransfer {
+    /// Blocks until every operation has ended and returns their results in the order of submission. No byte moves after
+    /// that. In async code use [`finish`](PendingTransfer::finish).
     pub fn wait(self) -> Vec<Result<(), TransferError>> {
         match self.remote {
             Ok(remote) => remote.transfer(self.ops, self.deadline),
@@ -365,7 +385,7 @@ impl Pending {
         }
     }
 
-    /// The same for async code: the work is done by a thread for blocking work. Dropping the future does not stop it.
+    /// Waits on a thread for blocking work. Dropping the future does not stop the batch.
     pub async fn finish(self) -> Vec<Result<(), TransferError>> {
         let operations = self.ops.len();
         let done = tokio::task::spawn_blocking(move || self.wait()).await;

@@ -1,5 +1,5 @@
-//! What a transport is: something that registers memory, describes itself in the segment document, and carries batches of
-//! one-sided operations to a peer.
+//! The transport interface: a transport registers memory, describes itself in the segment document, and runs batches of
+//! one-sided operations on a peer.
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
@@ -8,16 +8,16 @@ use std::time::Duration;
 use crate::engine::base::Mono;
 use crate::engine::sys::{Memory, Slice};
 use crate::engine::transfer::TransferError;
-use crate::engine::transfer::counters::{RailFigures, TargetFigures};
-use crate::engine::transfer::rdma::trial::Trials;
+use crate::engine::transfer::counters::{RailCounters, TargetCounters};
+use crate::engine::transfer::rdma::path_probe::PathProbes;
 use crate::engine::transfer::region::Access;
-use crate::engine::wire::json::{Buffer, Connection, SegmentDescriptor};
+use crate::engine::wire::json::{ConnectionMessage as Connection, RegionDescriptor as Buffer, SegmentDescriptor};
 
-/// An address in a peer's process.
+/// A virtual address in a peer's process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct RemoteAddr(pub u64);
 
-/// Which way the bytes go.
+/// The direction of the transfer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum OpKind {
     /// From the peer's memory to ours.
@@ -26,143 +26,149 @@ pub enum OpKind {
     Write,
 }
 
-/// A one-sided operation: as many bytes as `local` is long.
+/// A one-sided operation on `local.len()` bytes.
 #[derive(Clone, Debug)]
 pub struct Op {
-    /// Which way.
     pub kind: OpKind,
-    /// Our bytes. The slice keeps them alive until the operation is over.
+    /// The local bytes. The slice keeps them alive until the operation ends.
     pub local: Slice,
-    /// Where the peer's bytes begin.
+    /// The first of the peer's bytes.
     pub remote: RemoteAddr,
 }
 
-/// When a batch's time is over.
+/// The deadline of a batch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Deadline {
-    /// The moment.
     pub until: Mono,
-    /// The time it had in all, for errors.
+    /// The total time allowed, for error messages.
     pub allowed: Duration,
 }
 
 impl Deadline {
-    /// `allowed` from `now`.
+    /// A deadline `allowed` after `now`.
     pub fn after(now: Mono, allowed: Duration) -> Deadline {
         Deadline { until: now + allowed, allowed }
     }
 
-    /// What is left at `now`.
+    /// The time left at `now`.
     pub fn left(&self, now: Mono) -> Duration {
         self.until.since(now)
     }
 }
 
-/// A transport: how one protocol registers memory, describes itself, and reaches peers.
-pub trait Transport: Send + Sync {
-    /// Upstream's word for the protocol, as in a descriptor's `protocol`.
+/// One protocol's way to register memory, describe itself, and reach peers.
+pub trait DataTransport: Send + Sync {
+    /// Upstream's name of the protocol, as in a descriptor's `protocol`.
     fn protocol(&self) -> &'static str;
 
-    /// Make `memory` usable by this transport; gives what the segment document says of it. May take long (pages are pinned), and is
-    /// called where that does no harm. The engine holds on to the memory until it calls [`deregister`](Transport::deregister).
+    /// Makes `memory` usable by this transport, and returns its entries for the segment document. May take long,
+    /// because pages are pinned, so it is called on a thread that may block. The engine keeps the memory until it calls
+    /// [`deregister`](DataTransport::deregister).
     ///
     /// # Errors
-    /// The device refuses.
-    fn register(&self, memory: &Arc<Memory>, access: Access) -> Result<Keys, TransferError>;
+    /// Fails if the device refuses.
+    fn register(&self, memory: &Arc<Memory>, access: Access) -> Result<RegionKeys, TransferError>;
 
-    /// Undo [`register`](Transport::register).
+    /// Reverts [`register`](DataTransport::register).
     fn deregister(&self, memory: &Arc<Memory>);
 
-    /// Fill in what this transport has to say about itself. The buffers are there; one with devices leaves out those that cannot be
-    /// used, and their keys.
+    /// Fills in the transport's part of the segment document. The buffers are filled in already. A transport with
+    /// devices omits those that are unusable, and their keys.
     fn describe(&self, document: &mut SegmentDescriptor);
 
-    /// The peer that `descriptor` describes. Opens nothing yet. A transport that connects by way of the handshake port does so
-    /// through `calls`, which the peer may keep; the transport itself may not, since they lead back to it.
+    /// Returns the peer that `descriptor` describes. Opens no connection yet. A transport that connects through the
+    /// handshake port uses `control` for that. The peer may keep `control`, but the transport may not: `control` holds the
+    /// transport.
     ///
     /// # Errors
-    /// The descriptor is not enough to reach it.
-    fn peer(&self, descriptor: &SegmentDescriptor, calls: &Arc<dyn Calls>) -> Result<Arc<dyn Peer>, TransferError>;
+    /// Fails if the descriptor lacks what is needed to reach the peer.
+    fn peer(
+        &self,
+        descriptor: &SegmentDescriptor,
+        control: &Arc<dyn ControlPlane>,
+    ) -> Result<Arc<dyn DataPeer>, TransferError>;
 
-    /// Answer a connection request that came to our handshake port. May block, within a bound of its own; meanwhile the port answers
-    /// others, the requester among them: an engine before 0.3.11 has to be asked for its addresses while it waits. The answer of a
-    /// transport that connects in other ways is empty.
-    fn accept(&self, _request: Connection, _calls: &dyn Calls) -> Connection {
+    /// Answers a connection request that arrived at our handshake port. May block, within a limit of its own. Meanwhile
+    /// the port answers other requests, also of the requester: an engine before 0.3.11 must be asked for its addresses
+    /// while it waits. A transport that does not connect this way returns an empty answer.
+    fn accept(&self, _request: Connection, _calls: &dyn ControlPlane) -> Connection {
         Connection::default()
     }
 
-    /// Have `tell` called, from any thread, whenever [`describe`](Transport::describe) would say something else than before by itself:
-    /// a device is gone, or has another address. A transport that never changes does not.
+    /// Registers `tell`, which is called from any thread when the result of [`describe`](DataTransport::describe) changes
+    /// by itself, for example because a device is lost or has another address. A transport that never changes ignores
+    /// it.
     fn on_change(&self, _tell: Box<dyn Fn() + Send + Sync>) {}
 
-    /// What peers did to our memory so far. Zeros for a transport whose hardware does not tell.
-    fn figures(&self) -> TargetFigures;
+    /// Counters of peers' requests to our memory. Zeros for a transport whose hardware does not count them.
+    fn counters(&self) -> TargetCounters;
 
-    /// The devices that it uses, if it uses any.
-    fn rails(&self) -> Vec<RailFigures> {
+    /// The devices in use, if the transport uses devices.
+    fn rails(&self) -> Vec<RailCounters> {
         Vec::new()
     }
 
-    /// Try every way to the segment of `descriptor` by itself: `limit` for each answer of the peer; those that are left when `stop` is
-    /// set are not tried. Blocks. None is tried where the transport does not choose between ways.
+    /// Probes every path to the segment of `descriptor`. `limit` applies to each answer of the peer. Setting `stop`
+    /// skips the remaining paths. Blocks. Returns nothing for a transport without path selection.
     ///
     /// # Errors
-    /// The descriptor is not enough to reach it.
-    fn try_ways(
+    /// Fails if the descriptor lacks what is needed to reach the peer.
+    fn probe_paths(
         &self,
         _descriptor: &SegmentDescriptor,
-        _calls: &dyn Calls,
+        _calls: &dyn ControlPlane,
         _limit: Duration,
         _stop: &AtomicBool,
-    ) -> Result<Trials, TransferError> {
-        Ok(Trials::default())
+    ) -> Result<PathProbes, TransferError> {
+        Ok(PathProbes::default())
     }
 
-    /// Stop serving peers and close what is open.
+    /// Stops serving peers and closes all connections.
     fn shutdown(&self);
 }
 
-/// What a transport asks of others' handshake ports and of the metadata service. Both block, no longer than `limit`; they are for
-/// threads that may, not for a runtime's own.
-pub trait Calls: Send + Sync {
-    /// Send a connection request (or a ready ACK) to the engine of `segment`; its reply, which may be a refusal.
+/// A transport's access to peers' handshake ports and to the metadata service. Both methods block for at most `limit`.
+/// They must not be called on a runtime's own thread.
+pub trait ControlPlane: Send + Sync {
+    /// Sends a connection request (or a ready ACK) to the engine of `segment` and returns its reply, which may be a
+    /// refusal.
     ///
     /// # Errors
-    /// It cannot be found or reached, or its answer cannot be read.
+    /// Fails if the engine cannot be found or reached, or if its answer cannot be parsed.
     fn connect(&self, segment: &str, request: &Connection, limit: Duration) -> Result<Connection, TransferError>;
 
-    /// The descriptor of `segment`, asked for anew.
+    /// Fetches the descriptor of `segment`.
     ///
     /// # Errors
-    /// It is not known, or its owner cannot be reached.
+    /// Fails if the segment is unknown or its owner cannot be reached.
     fn find(&self, segment: &str, limit: Duration) -> Result<SegmentDescriptor, TransferError>;
 }
 
-/// What the segment document says of a registered memory.
+/// What the segment document announces of a registered region.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Keys {
-    /// Where the memory is (`cpu:0`, `*`), for peers that choose a device by it; `None` = the segment's name, as TCP has it.
+pub struct RegionKeys {
+    /// Location of the memory (`cpu:0`, `*`), by which peers choose a device. `None`: the segment's name, as TCP has
+    /// it.
     pub location: Option<String>,
-    /// The parts that it is registered in, in order and without gaps: more than one where it is larger than a device can register
-    /// at once. None at all = one part without keys.
+    /// The pieces in which the region is registered, in order and without gaps. More than one if the region exceeds
+    /// what a device registers at once. Empty: one piece without keys.
     pub pieces: Vec<PieceKeys>,
 }
 
-/// A part of a registered memory, and its keys, one per device.
+/// A piece of a registered region with its memory keys, one per device.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct PieceKeys {
-    /// Where it begins in the memory, bytes.
+    /// Offset in the region, bytes.
     pub offset: usize,
-    /// Its length, bytes.
     pub len: usize,
-    /// For peers.
+    /// Remote keys (`rkey`).
     pub remote: Vec<u32>,
-    /// For this process.
+    /// Local keys (`lkey`).
     pub local: Vec<u32>,
 }
 
-impl Keys {
-    /// The buffers of the document of `segment` that stand for `memory`.
+impl RegionKeys {
+    /// The entries for `memory` in the document of `segment`.
     pub fn buffers(&self, segment: &str, memory: &Memory) -> Vec<Buffer> {
         let name = self.location.as_deref().unwrap_or(segment);
         let whole = [PieceKeys { len: memory.len(), ..PieceKeys::default() }];
@@ -178,110 +184,107 @@ impl Keys {
     }
 }
 
-/// A process that can be read and written.
-pub trait Peer: Send + Sync {
-    /// Begin `ops`; they end when the ticket does. A transport whose callers do the work (TCP) begins nothing before the ticket
-    /// is waited for; one with hardware to do it (RDMA) posts them here.
-    fn submit(self: Arc<Self>, ops: Vec<Op>, deadline: Deadline) -> Box<dyn Ticket>;
+/// A process whose memory can be read and written.
+pub trait DataPeer: Send + Sync {
+    /// Submits `ops`. They have ended when the ticket's `wait` returns. A transport whose callers do the work (TCP)
+    /// starts only then. One with hardware (RDMA) posts them here.
+    fn submit(self: Arc<Self>, ops: Vec<Op>, deadline: Deadline) -> Box<dyn PendingOps>;
 
-    /// Is this still how to reach what `descriptor` describes?
+    /// Whether this peer still matches `descriptor`.
     fn reaches(&self, descriptor: &SegmentDescriptor) -> bool;
 
-    /// Does the peer answer on the data plane? Moves at most one byte.
+    /// Checks that the peer answers on the data plane. Moves at most one byte.
     ///
     /// # Errors
-    /// No, and why.
+    /// Fails if the peer does not answer correctly.
     fn probe(&self, descriptor: &SegmentDescriptor, deadline: Deadline) -> Result<(), TransferError>;
 
-    /// Forget connections that are not in use.
+    /// Closes idle connections.
     fn forget(&self);
 }
 
-/// Operations under way.
-pub trait Ticket: Send {
-    /// Block until every operation is over, well or badly; no byte of theirs moves after this. In the order of submission.
-    fn wait(self: Box<Self>) -> Vec<Done>;
+/// Submitted operations.
+pub trait PendingOps: Send {
+    /// Blocks until every operation has ended. No byte moves after that. Returns the results in the order of
+    /// submission.
+    fn wait(self: Box<Self>) -> Vec<OpCompletion>;
 }
 
-/// An operation that is over.
+/// The result of one operation.
 #[derive(Debug)]
-pub struct Done {
-    /// The operation.
+pub struct OpCompletion {
     pub op: Op,
-    /// How it ended.
-    pub result: Result<(), Fault>,
+    pub result: Result<(), TransferFault>,
 }
 
-/// Why an operation did not succeed, and what that says about the peer.
+/// Why an operation failed, and what the failure indicates about the peer.
 #[derive(Clone, Debug)]
-pub struct Fault {
-    /// The error.
+pub struct TransferFault {
     pub error: TransferError,
-    /// What to make of it.
-    pub meaning: Meaning,
+    pub class: FaultClass,
 }
 
-impl Fault {
-    /// What to report when a second try ended with this fault, and an earlier one with `first`: that bytes may still land must not
-    /// be forgotten over it. (Where the peer refuses them they do not.)
-    pub fn after(self, first: Option<Fault>) -> Fault {
-        let told = self.meaning == Meaning::Refused || self.error.may_still_land();
+impl TransferFault {
+    /// The fault to report if this one ended a retry after `first`. If bytes of the first attempt may still arrive,
+    /// that must not be lost. (A refusal rules it out.)
+    pub fn after(self, first: Option<TransferFault>) -> TransferFault {
+        let told = self.class == FaultClass::Refused || self.error.may_still_land();
         first.filter(|first| !told && first.error.may_still_land()).unwrap_or(self)
     }
 }
 
-/// What a fault says about the peer.
+/// What a fault indicates about the peer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Meaning {
-    /// The connection was an old one and the peer had closed it; nothing came back for this operation. Another connection may
-    /// well work.
+pub enum FaultClass {
+    /// The connection was an old one that the peer had closed. No answer to this operation arrived. Another connection
+    /// may work.
     Stale,
-    /// Nothing answers there, or what answered broke off. The peer may be gone, or elsewhere.
+    /// The peer does not answer, or its answer broke off. It may be down or have moved.
     Gone,
-    /// Nothing moved for too long. Asking again would take as long.
+    /// No byte moved for too long. A retry would take as long.
     Hung,
-    /// The batch's time was over before its bytes had moved, though they were moving.
+    /// The batch's deadline passed while bytes were still moving.
     Late,
-    /// The peer answered, and the answer is no.
+    /// The peer answered with a refusal.
     Refused,
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::engine::transfer::Step;
+    use crate::engine::transfer::TransferStep;
     use std::io;
 
     #[test]
-    fn that_bytes_may_still_land_is_told_whatever_the_second_try_says() {
-        let lost = |step| Fault {
+    fn a_retry_does_not_hide_that_bytes_may_still_land() {
+        let lost = |step| TransferFault {
             error: TransferError::Lost {
                 peer: "a:1".into(),
                 step,
                 source: Arc::new(io::ErrorKind::ConnectionReset.into()),
             },
-            meaning: Meaning::Gone,
+            class: FaultClass::Gone,
         };
-        let step = |fault: &Fault| match fault.error {
+        let step = |fault: &TransferFault| match fault.error {
             TransferError::Lost { step, .. } => step,
             _ => unreachable!("made above"),
         };
-        assert_eq!(step(&lost(Step::Connect).after(Some(lost(Step::Status)))), Step::Status);
-        assert_eq!(step(&lost(Step::Body).after(Some(lost(Step::Status)))), Step::Body);
-        assert_eq!(step(&lost(Step::Connect).after(Some(lost(Step::Resolve)))), Step::Connect);
-        assert_eq!(step(&lost(Step::Connect).after(None)), Step::Connect);
-        let refused = Fault { meaning: Meaning::Refused, ..lost(Step::Connect) };
-        assert_eq!(refused.after(Some(lost(Step::Status))).meaning, Meaning::Refused);
+        assert_eq!(step(&lost(TransferStep::Connect).after(Some(lost(TransferStep::Status)))), TransferStep::Status);
+        assert_eq!(step(&lost(TransferStep::Body).after(Some(lost(TransferStep::Status)))), TransferStep::Body);
+        assert_eq!(step(&lost(TransferStep::Connect).after(Some(lost(TransferStep::Resolve)))), TransferStep::Connect);
+        assert_eq!(step(&lost(TransferStep::Connect).after(None)), TransferStep::Connect);
+        let refused = TransferFault { class: FaultClass::Refused, ..lost(TransferStep::Connect) };
+        assert_eq!(refused.after(Some(lost(TransferStep::Status))).class, FaultClass::Refused);
     }
 
     #[test]
-    fn memory_without_keys_is_one_buffer_of_the_segments_name_and_a_large_one_several() {
+    fn regions_without_keys_are_one_buffer_and_pieces_several() {
         let memory = Memory::from_vec(vec![0; 100]);
-        let plain = Keys::default().buffers("me:1", &memory);
+        let plain = RegionKeys::default().buffers("me:1", &memory);
         let whole = Buffer { name: "me:1".into(), address: memory.address(), length: 100, ..Buffer::default() };
         assert_eq!(plain, [whole]);
         let piece = |offset, len, key| PieceKeys { offset, len, remote: vec![key], local: vec![key + 1] };
-        let keys = Keys { location: Some("cpu:0".into()), pieces: vec![piece(0, 64, 7), piece(64, 36, 9)] };
+        let keys = RegionKeys { location: Some("cpu:0".into()), pieces: vec![piece(0, 64, 7), piece(64, 36, 9)] };
         let found = keys.buffers("me:1", &memory);
         let told: Vec<_> =
             found.iter().map(|b| (b.address - memory.address(), b.length, b.rkey[0], b.lkey[0])).collect();

@@ -1,22 +1,22 @@
-//! Reading `MC_*` variables: a value that is out of range is ignored with a warning, as upstream does.
+//! Reads `MC_*` variables. An invalid value is ignored with a warning, as upstream does.
 
 use std::fmt;
 use std::ops::RangeInclusive;
 use std::str::FromStr;
 use std::time::Duration;
 
-/// Looks variables up, and notes what it does not understand.
-pub(super) struct Reader<'a> {
+/// Looks up variables and collects warnings about invalid values.
+pub(super) struct VariableReader<'a> {
     pub(super) lookup: &'a dyn Fn(&str) -> Option<String>,
     pub(super) warnings: Vec<String>,
 }
 
-impl<'a> Reader<'a> {
-    pub(super) fn new(lookup: &'a dyn Fn(&str) -> Option<String>) -> Reader<'a> {
-        Reader { lookup, warnings: Vec::new() }
+impl<'a> VariableReader<'a> {
+    pub(super) fn new(lookup: &'a dyn Fn(&str) -> Option<String>) -> VariableReader<'a> {
+        VariableReader { lookup, warnings: Vec::new() }
     }
 
-    /// The first of `names` that is set, as a number in `range`.
+    /// Returns the first of `names` that is set, as a number in `range`.
     pub(super) fn number<T>(&mut self, names: &[&str], range: RangeInclusive<T>, otherwise: T) -> T
     where
         T: FromStr + PartialOrd + fmt::Display,
@@ -38,7 +38,7 @@ impl<'a> Reader<'a> {
         Duration::from_secs(self.number(&[name], range, otherwise.as_secs()))
     }
 
-    /// Upstream's switch: set, and not 0, false or no.
+    /// Reads a switch as upstream does: on if set, unless the value is 0, false or no.
     pub(super) fn switch(&mut self, name: &str, otherwise: bool) -> bool {
         match (self.lookup)(name) {
             None => otherwise,

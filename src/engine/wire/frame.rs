@@ -4,97 +4,82 @@
 
 use crate::engine::wire::pack::{self, DecodeError, Text, TypeInfo, Wire};
 
-/// Bytes of a request header.
+/// Size of a request header in bytes.
 pub const REQUEST_HEADER_BYTES: usize = 20;
-/// Bytes of a response header.
+/// Size of a response header in bytes.
 pub const RESPONSE_HEADER_BYTES: usize = 16;
-/// The longest request body that a server takes. A batch of 70,000 keys is 0.7 MB.
+/// The longest request body that a server accepts, in bytes. A batch of 70,000 keys has 0.7 MB.
 pub const REQUEST_BODY_BYTES_MAX: u32 = 64 << 20;
-/// The longest response body that a client takes: a list of some million replicas.
+/// The longest response body that a client accepts, in bytes: a list of some million replicas.
 pub const RESPONSE_BODY_BYTES_MAX: u32 = 1 << 30;
 
 /// The first byte of every header.
 pub const MAGIC: u8 = 21;
 
-/// What precedes a request's body.
+/// The header of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RequestHeader {
-    /// Counts the requests of a connection; the response repeats it.
+    /// Number of the request on its connection. The response repeats it.
     pub seq: u32,
-    /// Which method: see [`crate::engine::wire::method::Method::id`].
+    /// Id of the method: see [`crate::engine::wire::method::Method::id`].
     pub function_id: u32,
-    /// Bytes of the body.
+    /// Size of the body in bytes.
     pub length: u32,
-    /// Bytes after the body. No method of Mooncake has any; they are read and dropped.
+    /// Bytes after the body. No Mooncake method uses them; they are read and dropped.
     pub attachment: u32,
 }
 
-/// What precedes a response's body.
+/// The header of a response.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ResponseHeader {
-    /// 0 when the body is the method's result.
+    /// 0 if the body is the method's result.
     pub error: RpcErrc,
-    /// The request's.
     pub seq: u32,
-    /// Bytes of the body.
+    /// Size of the body in bytes.
     pub length: u32,
     /// Bytes after the body.
     pub attachment: u32,
 }
 
 pack::wire_number! {
-    /// coro_rpc's own error number, in the header of a response.
+    /// coro_rpc's own error code, in the header of a response.
     pub struct RpcErrc(u8) {
-        /// No error.
         OK = 0,
-        /// The arguments are of another type or malformed.
+        /// The arguments have another type or are malformed.
         INVALID_RPC_ARGUMENTS = 4,
-        /// The handler failed.
         RPC_THROW_EXCEPTION = 10,
-        /// No such method.
         FUNCTION_NOT_REGISTERED = 11,
-        /// The body does not fit a frame.
+        /// The body exceeds the frame limit.
         MESSAGE_TOO_LARGE = 14,
     }
 }
 
-/// Not a header that we can answer; upstream closes the connection without a byte, and so do we.
+/// A header that cannot be answered. Like upstream, this server closes the connection without sending a byte.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum FrameError {
-    /// Something else speaks on this connection.
+    /// The peer uses another protocol.
     #[error("byte 0 is {found:#04x}, not coro_rpc's {MAGIC:#04x}: {}", not_rpc(*found))]
-    Magic {
-        /// The first byte.
-        found: u8,
-    },
-    /// A coro_rpc that does not exist yet.
-    #[error("coro_rpc version {found}, only 0 is known")]
-    Version {
-        /// As sent.
-        found: u8,
-    },
-    /// Not struct_pack.
-    #[error("serialisation type {found}, only 0 (struct_pack) is known")]
-    Serialization {
-        /// As sent.
-        found: u8,
-    },
-    /// More than we take.
-    #[error("a body of {length} bytes; at most {limit} are taken")]
+    Magic { found: u8 },
+    #[error("unsupported coro_rpc version {found}: only 0 is supported")]
+    Version { found: u8 },
+    #[error("unsupported serialization type {found}: only 0 (struct_pack) is supported")]
+    Serialization { found: u8 },
+    /// The message exceeds the size limit.
+    #[error("a message of {length} bytes exceeds the limit of {limit}")]
     TooLong {
-        /// Body and attachment, bytes.
+        /// Body and attachment in bytes.
         length: u64,
-        /// The limit, bytes.
+        /// The limit in bytes.
         limit: u32,
     },
 }
 
 fn not_rpc(first: u8) -> &'static str {
-    if first.is_ascii_uppercase() { "this looks like HTTP; the admin port is another one" } else { "not an RPC peer" }
+    if first.is_ascii_uppercase() { "this looks like HTTP; use the admin port for HTTP" } else { "not an RPC peer" }
 }
 
 impl RequestHeader {
-    /// As bytes.
+    /// Encodes the header in wire format.
     pub fn encode(self) -> [u8; REQUEST_HEADER_BYTES] {
         let mut bytes = [0; REQUEST_HEADER_BYTES];
         bytes[0] = MAGIC;
@@ -105,10 +90,10 @@ impl RequestHeader {
         bytes
     }
 
-    /// From bytes. The message type (byte 3) is ignored, as upstream does.
+    /// Decodes a header. The message type (byte 3) is ignored, as in upstream.
     ///
     /// # Errors
-    /// The connection must be closed.
+    /// The header is invalid; close the connection.
     pub fn decode(bytes: &[u8; REQUEST_HEADER_BYTES]) -> Result<RequestHeader, FrameError> {
         if bytes[0] != MAGIC {
             return Err(FrameError::Magic { found: bytes[0] });
@@ -134,7 +119,7 @@ impl RequestHeader {
 }
 
 impl ResponseHeader {
-    /// As bytes.
+    /// Encodes the header in wire format.
     pub fn encode(self) -> [u8; RESPONSE_HEADER_BYTES] {
         let mut bytes = [0; RESPONSE_HEADER_BYTES];
         bytes[0] = MAGIC;
@@ -145,10 +130,10 @@ impl ResponseHeader {
         bytes
     }
 
-    /// From bytes.
+    /// Decodes a header.
     ///
     /// # Errors
-    /// The connection must be closed.
+    /// The header is invalid; close the connection.
     pub fn decode(bytes: &[u8; RESPONSE_HEADER_BYTES]) -> Result<ResponseHeader, FrameError> {
         if bytes[0] != MAGIC {
             return Err(FrameError::Magic { found: bytes[0] });
@@ -176,10 +161,10 @@ fn u32_at(bytes: &[u8], at: usize) -> u32 {
     u32::from_le_bytes(word)
 }
 
-/// Append a whole response frame whose body is written by `body`.
+/// Appends a complete response frame whose body is written by `body`.
 ///
 /// # Errors
-/// What `body` answers; nothing is appended then.
+/// The error of `body`. Nothing is appended then.
 pub fn put_response<E>(out: &mut Vec<u8>, seq: u32, body: impl FnOnce(&mut Vec<u8>) -> Result<(), E>) -> Result<(), E> {
     let start = out.len();
     out.extend_from_slice(&[0; RESPONSE_HEADER_BYTES]);
@@ -189,7 +174,7 @@ pub fn put_response<E>(out: &mut Vec<u8>, seq: u32, body: impl FnOnce(&mut Vec<u
         _ => {
             out.truncate(start);
             if written.is_ok() {
-                put_error(out, seq, RpcErrc::MESSAGE_TOO_LARGE, "the answer does not fit a frame");
+                put_error(out, seq, RpcErrc::MESSAGE_TOO_LARGE, "the answer exceeds the frame limit");
             }
             return written;
         }
@@ -199,8 +184,8 @@ pub fn put_response<E>(out: &mut Vec<u8>, seq: u32, body: impl FnOnce(&mut Vec<u
     Ok(())
 }
 
-/// Append a whole response frame that says that the call failed. The message carries its type literal, byte for byte as
-/// upstream's release builds send it.
+/// Appends a complete response frame for a failed call. The message includes its type literal, byte for byte like upstream's release
+/// builds.
 pub fn put_error(out: &mut Vec<u8>, seq: u32, error: RpcErrc, message: &str) {
     let mut body = Vec::with_capacity(message.len() + 16);
     let text = Text::from(message);
@@ -210,10 +195,10 @@ pub fn put_error(out: &mut Vec<u8>, seq: u32, error: RpcErrc, message: &str) {
     out.extend_from_slice(&body);
 }
 
-/// The message of an error response.
+/// Decodes the message of an error response.
 ///
 /// # Errors
-/// The body is no string.
+/// The body is not a string.
 pub fn error_message(body: &[u8]) -> Result<Text<'_>, DecodeError> {
     pack::decode(body, message_type())
 }
@@ -232,16 +217,14 @@ mod tests {
         let mut out = Vec::new();
         put_error(&mut out, 7, RpcErrc::FUNCTION_NOT_REGISTERED, "the rpc function not registered");
         let hex: String = out.iter().map(|b| format!("{b:02x}")).collect();
-        assert_eq!(
-            hex,
-            "15000b00070000002800000000000000\
-             77facf9d04800c001f746865207270632066756e6374696f6e206e6f742072656769737465726564"
-        );
+        let header = "15000b00070000002800000000000000";
+        let body = "77facf9d04800c001f746865207270632066756e6374696f6e206e6f742072656769737465726564";
+        assert_eq!(hex, [header, body].concat());
         assert_eq!(error_message(&out[16..]), Ok(Text::from("the rpc function not registered")));
     }
 
     #[test]
-    fn headers_read_back_as_written() {
+    fn headers_round_trip() {
         let request = RequestHeader { seq: 0xdead_beef, function_id: 0x7b81_bb56, length: 3, attachment: 9 };
         assert_eq!(RequestHeader::decode(&request.encode()), Ok(request));
         let response = ResponseHeader { error: RpcErrc(200), seq: 1, length: 2, attachment: 0 };
@@ -255,10 +238,10 @@ mod tests {
     }
 
     #[test]
-    fn http_on_the_rpc_port_is_named() {
+    fn http_on_the_rpc_port_is_reported_as_such() {
         let mut bytes = [0; REQUEST_HEADER_BYTES];
         bytes[..4].copy_from_slice(b"GET ");
         let error = RequestHeader::decode(&bytes).expect_err("not a frame").to_string();
-        assert!(error.contains("looks like HTTP"), "{error}");
+        assert!(error.contains("HTTP"), "{error}");
     }
 }

@@ -1,10 +1,10 @@
-//! The table of the master's RPC methods, release 0.3.13: the one place that knows them.
+//! The table of the master's RPC methods in release 0.3.13. Only this file lists them.
 //!
-//! From each line come the method's name, id and type hashes, its function in the server's trait [`MasterApi`], its arm in
-//! [`dispatch`], and the client's call in [`MasterCalls`]. A server that lacks one does not compile.
+//! Each line generates the method's name, id and type hashes, its function in the server's trait [`MasterApi`], its arm in
+//! [`dispatch`], and the client's call in [`MasterCalls`]. A server without one of them does not compile.
 //!
-//! Upstream: `mooncake-store/include/rpc_service.h`, class `WrappedMasterService`. `since` is the release in which the line got
-//! its present form; every line was checked against the 0.3.13.post1 wheel by its hashes (`tests/it/wire.rs`).
+//! Upstream: `mooncake-store/include/rpc_service.h`, class `WrappedMasterService`. `since` is the release in which the method got its
+//! present form. Every line was checked against the 0.3.13.post1 wheel by its hashes (`tests/it/wire.rs`).
 
 use std::future::Future;
 use std::sync::OnceLock;
@@ -12,7 +12,9 @@ use std::sync::OnceLock;
 use bytes::Bytes;
 
 use crate::engine::base::{ClientId, SegmentId, TaskId};
-use crate::engine::wire::pack::{self, DecodeError, Expected, Literal, Map, Text, TextBuf, TypeInfo, Wire, md5_u32};
+use crate::engine::wire::pack::{
+    self, DecodeError, Expected, Map, Text, TextBuf, TypeInfo, TypeLiteral, Wire, md5_u32,
+};
 use crate::engine::wire::types::{
     CopyStartResponse, GetReplicaListResponse, GetStorageConfigResponse, MoveStartResponse, NofSegment,
     NofSegmentOwner, ObjectMeta, PingResponse, PromotionAllocStartResponse, QueryTaskResponse, ReplicaDescriptor,
@@ -20,20 +22,17 @@ use crate::engine::wire::types::{
     TierTaskItem,
 };
 
-/// What a client sends to the master and gets back: bytes over some connection.
+/// A connection to the master that carries encoded requests and answers.
 pub trait Channel {
-    /// Why there is no answer.
+    /// Why a call has no answer.
     type Error: From<DecodeError>;
-    /// Send the request `body` of `method` and wait for the answer's body.
+    /// Sends the request `body` of `method` and waits for the body of the answer.
     fn call(&self, method: Method, body: Vec<u8>) -> impl Future<Output = Result<Bytes, Self::Error>> + Send;
 }
 
-/// The master's methods, called over a [`Channel`].
+/// The client side of the master's methods, over a [`Channel`].
 #[derive(Clone, Debug)]
-pub struct MasterCalls<C>(
-    /// Where the requests go.
-    pub C,
-);
+pub struct MasterCalls<C>(pub C);
 
 macro_rules! rpc_methods {
     ($($(#[$doc:meta])* $name:ident $since:literal fn $call:ident($($arg:ident: $ty:ty),*) -> $ret:ty;)*) => {
@@ -43,7 +42,7 @@ macro_rules! rpc_methods {
         pub enum Method { $($(#[$doc])* $name),* }
 
         impl Method {
-            /// All of them, in the table's order.
+            /// All methods in the table's order.
             pub const ALL: &'static [Method] = &[$(Method::$name),*];
 
             /// Upstream's name, without the class.
@@ -56,10 +55,10 @@ macro_rules! rpc_methods {
                 match self { $(Method::$name => $since),* }
             }
 
-            fn describe(self) -> Description {
+            fn describe(self) -> MethodDescription {
                 match self { $(Method::$name => describe_call::<$ret>(self, &{
                     #[allow(clippy::extra_unused_lifetimes, reason = "not every method borrows")]
-                    fn literals<'a>() -> Vec<fn(&mut Literal)> {
+                    fn literals<'a>() -> Vec<fn(&mut TypeLiteral)> {
                         vec![$(<$ty as Wire<'a>>::literal),*]
                     }
                     literals()
@@ -67,19 +66,19 @@ macro_rules! rpc_methods {
             }
         }
 
-        /// What a master does, a function per method. The answers' meaning is upstream's.
-        #[allow(missing_docs, clippy::too_many_arguments, reason = "the table's lines document them; their arguments are upstream's")]
+        /// The server side of the master's methods, with upstream's semantics.
+        #[allow(missing_docs, clippy::too_many_arguments, reason = "documented by the table's lines; the arguments are upstream's")]
         pub trait MasterApi {
             $($(#[$doc])*
             #[allow(clippy::extra_unused_lifetimes, clippy::needless_lifetimes, reason = "not every method borrows")]
             fn $call<'a>(&mut self, $($arg: $ty),*) -> $ret;)*
         }
 
-        /// Decode the request `body` of `method`, let `api` answer it, and append the answer's body to `out`. The answer carries
-        /// its type literal if the request did or had no body: a real peer then gets byte for byte what a real master sends.
+        /// Decodes the request `body` of `method`, calls `api`, and appends the body of the answer to `out`. The answer contains its
+        /// type literal if the request had one or had no body. So a real peer gets byte for byte what a real master sends.
         ///
         /// # Errors
-        /// The body does not decode as the method's arguments; nothing was called then.
+        /// The body cannot be decoded as the method's arguments. Nothing was called then.
         pub fn dispatch<'a>(api: &mut impl MasterApi, method: Method, body: &'a [u8], out: &mut Vec<u8>) -> Result<(), DecodeError> {
             match method {
                 $(Method::$name => {
@@ -93,12 +92,12 @@ macro_rules! rpc_methods {
             Ok(())
         }
 
-        #[allow(clippy::too_many_arguments, reason = "as many as upstream has")]
+        #[allow(clippy::too_many_arguments, reason = "the arguments are upstream's")]
         impl<C: Channel> MasterCalls<C> {
             $($(#[$doc])*
             ///
             /// # Errors
-            /// The outer error: no answer, or not one that decodes. The inner one: the master's refusal.
+            /// Outer: no answer, or one that cannot be decoded. Inner: the master's error code.
             #[allow(clippy::extra_unused_lifetimes, clippy::needless_lifetimes, reason = "not every method borrows")]
             pub async fn $call<'a>(&self, $($arg: $ty),*) -> Result<$ret, C::Error> {
                 let longest = 0usize;
@@ -111,12 +110,12 @@ macro_rules! rpc_methods {
             })*
         }
 
-        /// What a log line reports of a call, from the bytes of its request and answer.
-        #[allow(clippy::needless_borrow, reason = "the borrow decides which trait's function is called: see `Outlined`")]
+        /// Summarizes a call for a log line, from the bytes of its request and answer.
+        #[allow(clippy::needless_borrow, reason = "the borrow selects the trait whose function is called: see `Outlined`")]
         pub mod outline {
             use super::*;
 
-            /// The keys that a request names; 0 where it does not decode.
+            /// The number of keys in a request; 0 if it cannot be decoded.
             pub fn keys<'a>(method: Method, body: &'a [u8]) -> usize {
                 let count = || -> Result<usize, DecodeError> {
                     #[allow(unused_mut, reason = "a method without arguments names no key")]
@@ -128,7 +127,7 @@ macro_rules! rpc_methods {
                             $(
                                 let $arg = <$ty as Wire<'a>>::get(&mut reader)?;
                                 if names_keys(stringify!($arg)) {
-                                    keys += (&Outlined(&$arg)).items();
+                                    keys += (&OutlineValue(&$arg)).items();
                                 }
                             )*
                         })*
@@ -138,26 +137,26 @@ macro_rules! rpc_methods {
                 count().unwrap_or(0)
             }
 
-            /// How the master answered: `ok`, an error's name and number, or of a batch how many items failed.
+            /// The result of a call: `ok`, an error code, or the number of failed items of a batch.
             pub fn result(method: Method, body: &[u8]) -> String {
                 match method {
                     $(Method::$name => match pack::decode::<$ret>(body, method.response_type()) {
-                        Ok(answer) => (&Outlined(&answer)).outcome(),
-                        Err(_) => "the answer does not decode".to_owned(),
+                        Ok(answer) => (&OutlineValue(&answer)).outcome(),
+                        Err(_) => "cannot decode the answer".to_owned(),
                     })*
                 }
             }
         }
 
-        /// Decode a request or response of any method and write it again, with its type literal or without: what tests, fuzzers
-        /// and protocol tools need. Gives the value as text, too.
+        /// Decodes a request or response of any method and encodes it again, with or without its type literal. For tests, fuzzers and
+        /// protocol tools. Also returns the value as text.
         pub mod transcode {
             use super::*;
 
-            /// A request body.
+            /// Transcodes a request body.
             ///
             /// # Errors
-            /// It does not decode.
+            /// It cannot be decoded.
             pub fn request<'a>(method: Method, body: &'a [u8], literal: bool) -> Result<(String, Vec<u8>), DecodeError> {
                 match method {
                     $(Method::$name => {
@@ -179,10 +178,10 @@ macro_rules! rpc_methods {
                 }
             }
 
-            /// A response body.
+            /// Transcodes a response body.
             ///
             /// # Errors
-            /// It does not decode.
+            /// It cannot be decoded.
             pub fn response(method: Method, body: &[u8], literal: bool) -> Result<(String, Vec<u8>), DecodeError> {
                 match method {
                     $(Method::$name => {
@@ -198,35 +197,35 @@ macro_rules! rpc_methods {
 }
 
 rpc_methods! {
-    /// Is the service up, and which protocol version does it speak? Clients insist on their own, `2.0.0`.
+    /// Returns the protocol version if the service is up. Clients require their own version, `2.0.0`.
     ServiceReady "0.3.8" fn service_ready() -> Expected<TextBuf>;
-    /// Where is the legacy file tier?
+    /// Returns the location of the legacy file tier.
     GetStorageConfig "0.3.8" fn get_storage_config() -> Expected<GetStorageConfigResponse>;
-    /// Where is the legacy file tier? The older form.
+    /// Returns the location of the legacy file tier; older form.
     GetFsdir "0.3.6" fn get_fsdir() -> Expected<TextBuf>;
-    /// I am alive; do you know my segments?
+    /// Client heartbeat. The answer shows whether the client's segments are registered.
     Ping "0.3.6" fn ping(client_id: ClientId) -> Expected<PingResponse>;
 
-    /// Does the key have a complete replica? Grants a read lease if so.
+    /// Returns true if the key has a complete replica, and grants a read lease on it.
     ExistKey "0.3.12" fn exist_key(key: Text<'a>, tenant: Text<'a>) -> Expected<bool>;
     /// `ExistKey`, for many keys.
     BatchExistKey "0.3.12" fn batch_exist_key(keys: Vec<Text<'a>>, tenant: Text<'a>) -> Vec<Expected<bool>>;
-    /// Where is the object? Grants a read lease.
+    /// Returns the replicas of an object and grants a read lease.
     GetReplicaList "0.3.13" fn get_replica_list(key: Text<'a>, tenant: Text<'a>) -> Expected<GetReplicaListResponse>;
     /// `GetReplicaList`, for many keys.
     BatchGetReplicaList "0.3.13"
         fn batch_get_replica_list(keys: Vec<Text<'a>>, tenant: Text<'a>) -> Vec<Expected<GetReplicaListResponse>>;
-    /// `GetReplicaList`, for every key in which the expression is found.
+    /// `GetReplicaList`, for every key that matches the expression.
     GetReplicaListByRegex "0.3.13"
         fn get_replica_list_by_regex(regex: Text<'a>, tenant: Text<'a>) -> Expected<Map<TextBuf, Vec<ReplicaDescriptor>>>;
 
-    /// Allocate room for a new object.
+    /// Allocates memory for a new object.
     PutStart "0.3.13" fn put_start(client_id: ClientId, key: Text<'a>, slice_length: u64, config: ReplicateConfig, tenant: Text<'a>)
         -> Expected<Vec<ReplicaDescriptor>>;
-    /// Its bytes are written.
+    /// Completes the put: the bytes are written.
     PutEnd "0.3.13" fn put_end(client_id: ClientId, object: ObjectMeta<'a>, replica_type: ReplicaType, tenant: Text<'a>)
         -> Expected<()>;
-    /// Its bytes could not be written.
+    /// Revokes the put: the bytes could not be written.
     PutRevoke "0.3.12" fn put_revoke(client_id: ClientId, key: Text<'a>, replica_type: ReplicaType, tenant: Text<'a>)
         -> Expected<()>;
     /// `PutStart`, for many keys.
@@ -242,14 +241,14 @@ rpc_methods! {
         fn batch_put_revoke(client_id: ClientId, keys: Vec<Text<'a>>, replica_type: ReplicaType, tenant: Text<'a>)
         -> Vec<Expected<()>>;
 
-    /// Allocate room for an object that may exist.
+    /// Allocates memory for an object that may exist.
     UpsertStart "0.3.13"
         fn upsert_start(client_id: ClientId, key: Text<'a>, slice_length: u64, config: ReplicateConfig, tenant: Text<'a>)
         -> Expected<Vec<ReplicaDescriptor>>;
-    /// Its bytes are written.
+    /// Completes the upsert: the bytes are written.
     UpsertEnd "0.3.13" fn upsert_end(client_id: ClientId, object: ObjectMeta<'a>, replica_type: ReplicaType, tenant: Text<'a>)
         -> Expected<()>;
-    /// Its bytes could not be written.
+    /// Revokes the upsert: the bytes could not be written.
     UpsertRevoke "0.3.12" fn upsert_revoke(client_id: ClientId, key: Text<'a>, replica_type: ReplicaType, tenant: Text<'a>)
         -> Expected<()>;
     /// `UpsertStart`, for many keys.
@@ -263,131 +262,118 @@ rpc_methods! {
     BatchUpsertRevoke "0.3.12" fn batch_upsert_revoke(client_id: ClientId, keys: Vec<Text<'a>>, tenant: Text<'a>)
         -> Vec<Expected<()>>;
 
-    /// Forget an object; `force` even under a lease.
+    /// Removes an object; with `force` also a leased one.
     Remove "0.3.12" fn remove(key: Text<'a>, force: bool, tenant: Text<'a>) -> Expected<()>;
     /// `Remove`, for many keys.
     BatchRemove "0.3.12" fn batch_remove(keys: Vec<Text<'a>>, force: bool, tenant: Text<'a>) -> Vec<Expected<()>>;
-    /// `Remove`, for every key in which the expression is found; answers how many went.
+    /// `Remove`, for every key that matches the expression. Returns the number of removed objects.
     RemoveByRegex "0.3.12" fn remove_by_regex(regex: Text<'a>, force: bool, tenant: Text<'a>) -> Expected<i64>;
-    /// `Remove`, for every key; answers how many went.
+    /// `Remove`, for every key. Returns the number of removed objects.
     RemoveAll "0.3.12" fn remove_all(force: bool, tenant: Text<'a>) -> i64;
-    /// Drop the replicas on one segment (or on all, if its name is empty) of a client's objects; answers which keys were done.
+    /// Drops the replicas of a client's objects on one segment, or on all if its name is empty. Returns the keys that were cleared.
     BatchReplicaClear "0.3.8"
         fn batch_replica_clear(keys: Vec<Text<'a>>, client_id: ClientId, segment_name: Text<'a>) -> Expected<Vec<TextBuf>>;
 
-    /// Lend memory.
     MountSegment "0.3.12" fn mount_segment(segment: Segment, client_id: ClientId) -> Expected<()>;
-    /// Lend all this memory; the answer to `NEED_REMOUNT`.
+    /// Mounts all segments of a client, in response to `NEED_REMOUNT`.
     ReMountSegment "0.3.12" fn remount_segment(segments: Vec<Segment>, client_id: ClientId) -> Expected<()>;
-    /// Take memory back.
     UnmountSegment "0.3.6" fn unmount_segment(segment_id: SegmentId, client_id: ClientId) -> Expected<()>;
-    /// Take memory back after a grace period in which it stays readable.
+    /// Unmounts a segment after a grace period in which it remains readable.
     GracefulUnmountSegment "0.3.11"
         fn graceful_unmount_segment(segment_id: SegmentId, client_id: ClientId, grace_period_ms: u64) -> Expected<()>;
-    /// Where is the segment in its life?
+    /// Returns the status of the segment with this name.
     QuerySegmentStatus "0.3.11" fn query_segment_status(segment_name: Text<'a>) -> Expected<SegmentStatus>;
-    /// Where is the segment in its life?
+    /// Returns the status of the segment with this id.
     QuerySegmentStatusById "0.3.11" fn query_segment_status_by_id(segment_id: SegmentId) -> Expected<SegmentStatus>;
-    /// The addresses of these clients.
+    /// Returns the addresses of the clients.
     BatchQueryIp "0.3.8" fn batch_query_ip(client_ids: Vec<ClientId>) -> Expected<Map<ClientId, Vec<TextBuf>>>;
 
-    /// Tasks for this client.
+    /// Returns tasks for this client.
     FetchTasks "0.3.10" fn fetch_tasks(client_id: ClientId, batch_size: u64) -> Expected<Vec<TaskAssignment>>;
-    /// A task is done.
+    /// Reports the result of a task.
     MarkTaskToComplete "0.3.8" fn mark_task_to_complete(client_id: ClientId, result: TaskCompleteRequest) -> Expected<()>;
-    /// What became of a task?
+    /// Returns the state of a task.
     QueryTask "0.3.8" fn query_task(task_id: TaskId) -> Expected<QueryTaskResponse>;
-    /// Have a replica copied.
+    /// Creates a task that copies a replica.
     CreateCopyTask "0.3.12" fn create_copy_task(key: Text<'a>, tenant: Text<'a>, targets: Vec<Text<'a>>) -> Expected<TaskId>;
-    /// Have a replica moved.
+    /// Creates a task that moves a replica.
     CreateMoveTask "0.3.12" fn create_move_task(key: Text<'a>, tenant: Text<'a>, source: Text<'a>, target: Text<'a>)
         -> Expected<TaskId>;
-    /// Begin a copy.
     CopyStart "0.3.13"
         fn copy_start(client_id: ClientId, key: Text<'a>, tenant: Text<'a>, source: Text<'a>, targets: Vec<Text<'a>>)
         -> Expected<CopyStartResponse>;
-    /// The copy is written.
+    /// Completes the copy: the bytes are written.
     CopyEnd "0.3.12" fn copy_end(client_id: ClientId, key: Text<'a>, tenant: Text<'a>) -> Expected<()>;
-    /// The copy failed.
     CopyRevoke "0.3.12" fn copy_revoke(client_id: ClientId, key: Text<'a>, tenant: Text<'a>) -> Expected<()>;
-    /// Begin a move.
     MoveStart "0.3.13" fn move_start(client_id: ClientId, key: Text<'a>, tenant: Text<'a>, source: Text<'a>, target: Text<'a>)
         -> Expected<MoveStartResponse>;
-    /// The move is written.
+    /// Completes the move: the bytes are written.
     MoveEnd "0.3.12" fn move_end(client_id: ClientId, key: Text<'a>, tenant: Text<'a>) -> Expected<()>;
-    /// The move failed.
     MoveRevoke "0.3.12" fn move_revoke(client_id: ClientId, key: Text<'a>, tenant: Text<'a>) -> Expected<()>;
-    /// Begin a copy that the master asked for because the object is hot.
+    /// Starts a copy that the master requested because the object is hot.
     DynamicReplicaCopyStart "0.3.13" fn dynamic_replica_copy_start(
         client_id: ClientId, key: Text<'a>, tenant: Text<'a>, source: Text<'a>, targets: Vec<Text<'a>>,
         lease_id: ClientId, version_epoch: u64
     ) -> Expected<CopyStartResponse>;
-    /// That copy is written.
+    /// Completes a dynamic copy: the bytes are written.
     DynamicReplicaCopyEnd "0.3.13" fn dynamic_replica_copy_end(
         client_id: ClientId, key: Text<'a>, tenant: Text<'a>, lease_id: ClientId, version_epoch: u64
     ) -> Expected<()>;
-    /// That copy failed.
     DynamicReplicaCopyRevoke "0.3.13" fn dynamic_replica_copy_revoke(
         client_id: ClientId, key: Text<'a>, tenant: Text<'a>, lease_id: ClientId, version_epoch: u64
     ) -> Expected<()>;
 
-    /// Lend disk.
     MountLocalDiskSegment "0.3.8" fn mount_local_disk_segment(client_id: ClientId, enable_offloading: bool) -> Expected<()>;
-    /// Take disk back.
     UnmountLocalDiskSegment "0.3.13" fn unmount_local_disk_segment(client_id: ClientId) -> Expected<()>;
-    /// Which objects should go to disk?
+    /// Returns the objects to write to disk.
     OffloadObjectHeartbeat "0.3.12"
         fn offload_object_heartbeat(client_id: ClientId, enable_offloading: bool) -> Expected<Vec<TierTaskItem>>;
-    /// These are on disk.
+    /// Reports objects that are now on disk.
     NotifyOffloadSuccess "0.3.12" fn notify_offload_success(
         client_id: ClientId, items: Vec<TierTaskItem>, metadata: Vec<StorageObjectMetadata>
     ) -> Expected<()>;
-    /// My disk holds this much.
+    /// Reports the capacity of a node's disk.
     ReportSsdCapacity "0.3.11" fn report_ssd_capacity(client_id: ClientId, bytes: i64) -> Expected<()>;
-    /// Was everything removed since I asked last?
+    /// Returns true if everything was removed since the last call.
     PollRemoveAll "0.3.12.post1" fn poll_remove_all(client_id: ClientId) -> Expected<bool>;
-    /// An object left this client's disk.
+    /// Reports an object that was removed from this client's disk.
     EvictDiskReplica "0.3.12"
         fn evict_disk_replica(client_id: ClientId, key: Text<'a>, tenant: Text<'a>, replica_type: ReplicaType) -> Expected<()>;
     /// `EvictDiskReplica`, for many keys.
     BatchEvictDiskReplica "0.3.12" fn batch_evict_disk_replica(
         client_id: ClientId, keys: Vec<Text<'a>>, tenant: Text<'a>, replica_type: ReplicaType
     ) -> Vec<Expected<()>>;
-    /// Which objects should come back from disk?
+    /// Returns the objects to load from disk into memory.
     PromotionObjectHeartbeat "0.3.12" fn promotion_object_heartbeat(client_id: ClientId) -> Expected<Vec<TierTaskItem>>;
-    /// Allocate room for one that does.
+    /// Allocates memory for an object that is loaded from disk.
     PromotionAllocStart "0.3.13" fn promotion_alloc_start(
         client_id: ClientId, key: Text<'a>, tenant: Text<'a>, size: u64, preferred_segments: Vec<Text<'a>>
     ) -> Expected<PromotionAllocStartResponse>;
-    /// It is back.
     NotifyPromotionSuccess "0.3.12"
         fn notify_promotion_success(client_id: ClientId, key: Text<'a>, tenant: Text<'a>) -> Expected<()>;
-    /// It could not be brought back.
+    /// Reports an object that could not be loaded from disk.
     NotifyPromotionFailure "0.3.12"
         fn notify_promotion_failure(client_id: ClientId, key: Text<'a>, tenant: Text<'a>) -> Expected<()>;
 
-    /// Lend NVMe-oF storage.
     MountNoFSegment "0.3.11" fn mount_nof_segment(segment: NofSegment, client_id: ClientId) -> Expected<()>;
-    /// Lend all this NVMe-oF storage.
+    /// Mounts all NVMe-oF segments of a client.
     ReMountNoFSegment "0.3.11" fn remount_nof_segment(segments: Vec<NofSegment>, client_id: ClientId) -> Expected<()>;
-    /// Take NVMe-oF storage back.
+    /// Unmounts an NVMe-oF segment.
     UnmountNoFSegment "0.3.11" fn unmount_nof_segment(segment_id: SegmentId, client_id: ClientId) -> Expected<()>;
-    /// All NVMe-oF storage.
     GetAllNoFSegments "0.3.11" fn get_all_nof_segments() -> Expected<Vec<NofSegment>>;
-    /// Who lends it.
     GetNoFSegmentsByName "0.3.11" fn get_nof_segments_by_name(name: Text<'a>) -> Expected<Vec<NofSegmentOwner>>;
 }
 
-/// Is the argument called `name` one or more keys?
+/// Returns true if the argument `name` contains keys.
 fn names_keys(name: &str) -> bool {
     matches!(name, "key" | "keys" | "object" | "objects")
 }
 
-/// A value of a request or an answer. A function of [`OfList`] or [`OfAnswer`] goes before one of [`OfAny`], since calls look for
-/// functions of the value itself first.
-struct Outlined<'a, T>(&'a T);
+/// A value of a request or answer. Method lookup tries the value itself before a reference to it, so the functions of [`OutlineList`] and
+/// [`OutlineAnswer`] take precedence over those of [`OutlineAny`].
+struct OutlineValue<'a, T>(&'a T);
 
-trait OfAny {
+trait OutlineAny {
     fn items(&self) -> usize {
         1
     }
@@ -397,29 +383,29 @@ trait OfAny {
     }
 }
 
-impl<T> OfAny for &Outlined<'_, T> {}
+impl<T> OutlineAny for &OutlineValue<'_, T> {}
 
-trait OfList {
+trait OutlineList {
     fn items(&self) -> usize;
 }
 
-impl<T> OfList for Outlined<'_, Vec<T>> {
+impl<T> OutlineList for OutlineValue<'_, Vec<T>> {
     fn items(&self) -> usize {
         self.0.len()
     }
 }
 
-trait OfAnswer {
+trait OutlineAnswer {
     fn outcome(&self) -> String;
 }
 
-impl<T> OfAnswer for Outlined<'_, Expected<T>> {
+impl<T> OutlineAnswer for OutlineValue<'_, Expected<T>> {
     fn outcome(&self) -> String {
         self.0.as_ref().map_or_else(ToString::to_string, |_| "ok".to_owned())
     }
 }
 
-impl<T> OfAnswer for Outlined<'_, Vec<Expected<T>>> {
+impl<T> OutlineAnswer for OutlineValue<'_, Vec<Expected<T>>> {
     fn outcome(&self) -> String {
         let mut failed = self.0.iter().filter_map(|item| item.as_ref().err());
         match failed.next() {
@@ -429,21 +415,21 @@ impl<T> OfAnswer for Outlined<'_, Vec<Expected<T>>> {
     }
 }
 
-/// The class whose member functions upstream registers; part of each method's id.
+/// The class whose member functions upstream registers. It is part of each method's id.
 const CLASS: &str = "mooncake::WrappedMasterService::";
 
-/// What is computed once per method.
-struct Description {
+/// Values computed once per method.
+struct MethodDescription {
     id: u32,
     request: Option<TypeInfo>,
-    /// A single argument may come wrapped in a tuple.
+    /// The tuple form: a peer may wrap a single argument in a tuple.
     request_wrapped: Option<TypeInfo>,
     response: TypeInfo,
 }
 
-fn describe_call<R: for<'a> Wire<'a>>(method: Method, arguments: &[fn(&mut Literal)]) -> Description {
+fn describe_call<R: for<'a> Wire<'a>>(method: Method, arguments: &[fn(&mut TypeLiteral)]) -> MethodDescription {
     let request = (!arguments.is_empty()).then(|| TypeInfo::from_parts(arguments));
-    Description {
+    MethodDescription {
         id: md5_u32(format!("{CLASS}{}", method.name()).as_bytes()),
         request_wrapped: request.as_ref().filter(|_| arguments.len() == 1).map(TypeInfo::wrapped),
         request,
@@ -451,22 +437,22 @@ fn describe_call<R: for<'a> Wire<'a>>(method: Method, arguments: &[fn(&mut Liter
     }
 }
 
-fn descriptions() -> &'static [Description] {
-    static ALL: OnceLock<Vec<Description>> = OnceLock::new();
+fn descriptions() -> &'static [MethodDescription] {
+    static ALL: OnceLock<Vec<MethodDescription>> = OnceLock::new();
     ALL.get_or_init(|| Method::ALL.iter().map(|method| method.describe()).collect())
 }
 
 impl Method {
-    fn description(self) -> &'static Description {
+    fn description(self) -> &'static MethodDescription {
         &descriptions()[self as usize]
     }
 
-    /// The number by which requests name the method: the MD5 of its qualified name.
+    /// The method's id in requests: the MD5 of its qualified name.
     pub fn id(self) -> u32 {
         self.description().id
     }
 
-    /// The method with this number.
+    /// Returns the method with this id.
     pub fn from_id(id: u32) -> Option<Method> {
         static BY_ID: OnceLock<Vec<(u32, Method)>> = OnceLock::new();
         let by_id = BY_ID.get_or_init(|| {
@@ -477,7 +463,7 @@ impl Method {
         by_id.binary_search_by_key(&id, |(id, _)| *id).ok().map(|at| by_id[at].1)
     }
 
-    /// The type of the request's body; `None` when the method has no arguments and so no body.
+    /// The type of the request's body; `None` for a method without arguments, which has no body.
     pub fn request_type(self) -> Option<&'static TypeInfo> {
         self.description().request.as_ref()
     }
@@ -488,11 +474,11 @@ impl Method {
     }
 }
 
-/// A reader of the request's arguments. A method without any has no body, and one that is there is ignored, as upstream does.
-fn open_request(method: Method, body: &[u8]) -> Result<pack::Reader<'_>, DecodeError> {
+/// Opens a reader of the request's arguments. For a method without arguments any body is ignored, as in upstream.
+fn open_request(method: Method, body: &[u8]) -> Result<pack::PayloadReader<'_>, DecodeError> {
     let description = method.description();
     let Some(info) = &description.request else {
-        return Ok(pack::Reader::new(&[], pack::Width::W1));
+        return Ok(pack::PayloadReader::new(&[], pack::LengthWidth::W1));
     };
     pack::open(body, info).or_else(|error| match &description.request_wrapped {
         Some(wrapped) => pack::open(body, wrapped).map_err(|_| error),
@@ -500,12 +486,12 @@ fn open_request(method: Method, body: &[u8]) -> Result<pack::Reader<'_>, DecodeE
     })
 }
 
-/// Does the peer that sent this request exchange type literals?
+/// Returns true if the answer to this request must contain its type literal.
 fn wants_literal(body: &[u8]) -> bool {
     body.is_empty() || pack::carries_literal(body)
 }
 
-fn encode_request(out: &mut Vec<u8>, method: Method, longest: usize, put: impl FnOnce(&mut pack::Packer<'_>)) {
+fn encode_request(out: &mut Vec<u8>, method: Method, longest: usize, put: impl FnOnce(&mut pack::PayloadWriter<'_>)) {
     if let Some(info) = method.request_type() {
         pack::encode(out, info, false, longest, put);
     }
@@ -517,7 +503,7 @@ mod tests {
     use crate::engine::base::ErrorCode;
 
     #[test]
-    fn an_outline_has_the_number_of_keys_and_the_result() {
+    fn an_outline_contains_the_number_of_keys_and_the_result() {
         let keys: Vec<Text<'_>> = ["a", "b", "c"].map(Text::from).to_vec();
         let mut body = Vec::new();
         let longest = keys.longest();

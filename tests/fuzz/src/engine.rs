@@ -1,7 +1,8 @@
 //! The transfer engine: handshake frames, its JSON documents.
 
 use mcctl::engine::wire::json::{
-    Connection, Frame, HEADER_BYTES, NotifyMessage, RpcMeta, SegmentDescriptor, payload_len,
+    ConnectionMessage as Connection, HEADER_BYTES, HandshakeFrame as Frame, NotifyMessage, RpcMeta, SegmentDescriptor,
+    payload_len,
 };
 
 /// The handshake port's limit, upstream's default.

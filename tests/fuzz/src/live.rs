@@ -12,11 +12,11 @@ use mcctl::engine::master::{MasterConfig, MasterServer};
 use mcctl::engine::metadata::{KeySpace, MetadataService};
 use mcctl::engine::sys::Memory;
 use mcctl::engine::transfer::Access;
-use mcctl::engine::transfer::handshake::{Answers, ServeLimits, serve};
+use mcctl::engine::transfer::handshake::{HandshakeHandler, HandshakeLimits, serve};
 use mcctl::engine::transfer::region::Regions;
-use mcctl::engine::transfer::tcp::{HEADER_BYTES, Header, Target};
-use mcctl::engine::transfer::transport::Keys;
-use mcctl::engine::wire::json::{Connection, NotifyMessage};
+use mcctl::engine::transfer::tcp::{HEADER_BYTES, RequestFrame, TcpTarget};
+use mcctl::engine::transfer::transport::RegionKeys;
+use mcctl::engine::wire::json::{ConnectionMessage as Connection, NotifyMessage};
 use tokio::runtime::Runtime;
 
 /// Sends `data` and reads what comes back until the server closes. Inputs are sent whole, so a server that waits for more sees
@@ -47,14 +47,14 @@ const REGION_BYTES: usize = 1 << 16;
 
 /// The data plane. An address whose upper half is zero counts from the region's start, so that many inputs reach it.
 pub fn data_port(data: &[u8]) {
-    static TARGET: OnceLock<(Target, Arc<Memory>)> = OnceLock::new();
+    static TARGET: OnceLock<(TcpTarget, Arc<Memory>)> = OnceLock::new();
     let (target, memory) = TARGET.get_or_init(|| {
         let memory = Arc::new(Memory::from_vec(vec![7; REGION_BYTES]));
         let mut regions = Regions::default();
-        regions.insert(memory.clone(), Access::Remote, Keys::default()).expect("the first region");
+        regions.insert(memory.clone(), Access::Remote, RegionKeys::default()).expect("the first region");
         let regions = Arc::new(RwLock::new(regions));
         let target =
-            Target::start("127.0.0.1", &(20_000..=30_000), &|| 0, regions, Duration::from_secs(2)).expect("a port");
+            TcpTarget::start("127.0.0.1", &(20_000..=30_000), &|| 0, regions, Duration::from_secs(2)).expect("a port");
         (target, memory)
     });
     let mut sent = data.to_vec();
@@ -63,12 +63,12 @@ pub fn data_port(data: &[u8]) {
     {
         let at = u64::from_le_bytes([head[8], head[9], head[10], head[11], 0, 0, 0, 0]);
         head[8..16].copy_from_slice(&memory.address().wrapping_add(at).to_le_bytes());
-        let header = Header::decode(head);
+        let header = RequestFrame::decode(head);
         let inside = at <= REGION_BYTES as u64 && header.size <= REGION_BYTES as u64 - at;
-        let before = target.figures();
+        let before = target.counters();
         let back = exchange(target.port(), &sent);
         assert!(inside || back.len() <= 8, "{} bytes for a range that is not registered", back.len());
-        let after = target.figures();
+        let after = target.counters();
         assert!(
             inside
                 || after.flow.reads + after.flow.writes == before.flow.reads + before.flow.writes
@@ -96,17 +96,17 @@ pub fn data_seeds() -> Vec<Vec<u8>> {
 /// An engine with one segment.
 struct Nobody;
 
-impl Answers for Nobody {
+impl HandshakeHandler for Nobody {
     fn segment(&self) -> Option<String> {
         Some(
             r#"{"buffers":[],"name":"fuzz","protocol":"tcp","tcp_data_port":1,"tcp_proto_version":2,"timestamp":""}"#
                 .to_owned(),
         )
     }
-    fn connected(&self, request: Connection) -> Connection {
+    fn on_connection(&self, request: Connection) -> Connection {
         Connection { reply_msg: request.peer_nic_path, ..Connection::default() }
     }
-    fn notified(&self, message: NotifyMessage) -> bool {
+    fn on_message(&self, message: NotifyMessage) -> bool {
         message.name.len().is_multiple_of(2)
     }
 }
@@ -119,7 +119,7 @@ pub fn handshake_port(data: &[u8]) {
             let env = RealEnv::new();
             let listener = env.net().listen(&HostPort::new("127.0.0.1", 0)).await.expect("a port");
             let port = listener.port();
-            let limits = ServeLimits { step: Duration::from_secs(1), ..ServeLimits::default() };
+            let limits = HandshakeLimits { step: Duration::from_secs(1), ..HandshakeLimits::default() };
             tokio::spawn(serve(env, listener, Arc::new(Nobody), limits));
             port
         })

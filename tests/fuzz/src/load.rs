@@ -2,16 +2,16 @@
 
 use std::time::Duration;
 
-use mcctl::engine::load::answer::{Answer, Dialect, Reader};
-use mcctl::engine::load::target::http1::{Answering, HEAD_BYTES_MAX, Head, Piece};
+use mcctl::engine::load::answer::{AnswerReader, Dialect, ModelAnswer};
+use mcctl::engine::load::target::http1::{HEAD_BYTES_MAX, Piece, ResponseHead, ResponseParser};
 
 const FIXTURES: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../fixtures/load");
 
 /// What is read of an answer: heads, body, whether it ended, bytes that were taken. `None`: it is no HTTP.
-type Read = Option<(Option<Head>, Vec<u8>, bool, usize)>;
+type Read = Option<(Option<ResponseHead>, Vec<u8>, bool, usize)>;
 
 fn read<'a>(pieces: impl Iterator<Item = &'a [u8]>) -> Read {
-    let (mut answering, mut head, mut body, mut used) = (Answering::new(), None, Vec::new(), 0);
+    let (mut answering, mut head, mut body, mut used) = (ResponseParser::new(), None, Vec::new(), 0);
     for piece in pieces {
         let mut rest = piece;
         loop {
@@ -65,8 +65,8 @@ pub fn answer_seeds() -> Vec<Vec<u8>> {
     heads.iter().flat_map(|head| [1, 7, 255].map(|step| [&[step], head.as_bytes()].concat())).collect()
 }
 
-fn told(dialect: Dialect, bytes: &[u8], step: usize) -> Option<(Answer, u64)> {
-    let (mut reader, mut tokens) = (Reader::new(dialect), 0);
+fn told(dialect: Dialect, bytes: &[u8], step: usize) -> Option<(ModelAnswer, u64)> {
+    let (mut reader, mut tokens) = (AnswerReader::new(dialect), 0);
     for piece in bytes.chunks(step.max(1)) {
         reader.push(piece, Duration::ZERO, |arrival| tokens += u64::from(arrival.tokens)).ok()?;
     }

@@ -44,7 +44,7 @@ fn initiate(segment: &str, more: &[&str]) -> super::Run {
 }
 
 #[test]
-fn a_target_and_an_initiator_move_verified_bytes_and_report_them() {
+fn an_initiator_moves_verified_bytes() {
     let target = Target::start(&[]);
     for operation in ["read", "write"] {
         let run = initiate(
@@ -64,60 +64,53 @@ fn a_target_and_an_initiator_move_verified_bytes_and_report_them() {
         assert!(report["cpu_s_per_gb"].as_f64().expect("a number") > 0.0);
     }
     let run = initiate(&target.segment, &["--report_precision=4"]);
-    let line = run.succeeds().lines().next().expect("a line");
-    assert!(line.starts_with("Test completed: duration 1.0") && line.ends_with(" GB/s"), "{line}");
+    let line = run.succeeds().lines().find(|line| line.starts_with("Test completed: duration 1.0")).expect("a line");
+    assert!(line.ends_with(" GB/s"), "{line}");
 }
 
 #[test]
-fn a_signal_ends_a_target_well_and_it_says_what_it_served() {
+fn a_signal_ends_a_target_with_its_counts() {
     let mut target = Target::start(&[]);
     initiate(&target.segment, &["--block-size=1mb", "--batch-size=2"]).succeeds();
     kill(Pid::from_raw(target.child.id() as i32), Signal::SIGTERM).expect("it runs");
     let status = target.child.wait().expect("it ends");
-    let mut said = String::new();
-    std::io::Read::read_to_string(&mut target.child.stderr.take().expect("piped"), &mut said).expect("text");
-    assert!(status.success() && said.contains("SIGTERM: served "), "{status}: {said}");
+    let mut text = String::new();
+    std::io::Read::read_to_string(&mut target.child.stderr.take().expect("piped"), &mut text).expect("text");
+    assert!(status.success() && text.contains("SIGTERM: served "), "{status}: {text}");
 }
 
+/// Runs that fail, with their exit codes. The snapshot has the texts.
 #[test]
-fn what_cannot_be_measured_is_one_line_and_an_exit_code_by_the_contract() {
-    mcctl(&["bench", "transfer"]).fails(2);
-    let quic = initiate("127.0.0.1:1", &["--protocol=quic"]);
-    assert_eq!(
-        quic.fails(2),
-        "error: 'quic' is no protocol that this release speaks; found: --protocol quic; next: give --protocol tcp or rdma"
-    );
-    let rdma = initiate("127.0.0.1:1", &["--protocol=rdma", "--device_name=none_such"]);
-    let said = rdma.fails(4);
-    assert!(said.starts_with("error: rdma cannot be used on this host, and is not replaced by tcp; "), "{said}");
-    assert!(said.contains("tried: --protocol rdma; "), "{said}");
-    let instead = initiate("127.0.0.1:1", &["--protocol=rdma", "--device_name=none_such", "--allow-tcp-fallback"]);
-    let said = instead.fails(3);
-    assert!(said.contains("WARN bytes go over tcp instead, as was allowed"), "{said}");
-    assert!(said.contains("\nerror: lost 127.0.0.1:1 while connecting; "), "{said}");
-    let nobody = initiate("127.0.0.1:1", &[]);
-    assert!(nobody.fails(3).starts_with("error: lost 127.0.0.1:1 while connecting; tried: --segment-id 127.0.0.1:1"));
-    let nowhere = initiate("x", &["--metadata-server=http://127.0.0.1:1/metadata"]);
-    assert!(nowhere.fails(3).starts_with("error: cannot reach the metadata service"), "{nowhere:?}");
-    let huge = initiate("127.0.0.1:1", &["--block-size=64tb"]);
-    assert!(huge.fails(4).contains("of memory are wanted, but there are"), "{huge:?}");
+fn errors_have_their_exit_codes() {
+    let mut texts = String::new();
+    let mut fails = |code: i32, run: super::Run| {
+        texts.push_str(&format!("{code}: {}\n", run.fails(code)));
+    };
+    fails(2, mcctl(&["bench", "transfer"]));
+    fails(2, initiate("127.0.0.1:1", &["--protocol=quic"]));
+    fails(3, initiate("127.0.0.1:1", &[]));
+    fails(3, initiate("x", &["--metadata-server=http://127.0.0.1:1/metadata"]));
     let target = Target::start(&[]);
     let large = initiate(&target.segment, &["--block-size=1mb", "--batch-size=17"]);
-    assert!(large.fails(2).contains("offers 16777216 bytes in one piece, but 17825792 are needed"), "{large:?}");
+    assert!(large.fails(2).contains("17825792"), "{large:?}");
+    // The text has the memory of this host.
+    initiate("127.0.0.1:1", &["--block-size=64tb"]).fails(4);
+    insta::with_settings!({prepend_module_to_snapshot => false, omit_expression => true}, {
+        insta::assert_snapshot!("bench_transfer_errors", texts);
+    });
 }
 
 #[test]
-fn an_initiator_without_a_target_is_2_and_told_where_to_find_one() {
-    assert_eq!(
-        mcctl(&["bench", "transfer"]).fails(2),
-        "error: an initiator needs the segment of its target; next: give --segment-id with what the target printed after \
-         'listening on' (with a metadata service: its name), or --mode target to be one"
-    );
+fn rdma_is_replaced_by_tcp_only_if_allowed() {
+    let rdma = initiate("127.0.0.1:1", &["--protocol=rdma", "--device_name=none_such"]);
+    assert!(rdma.fails(4).contains("--protocol rdma"), "{rdma:?}");
+    let tcp = initiate("127.0.0.1:1", &["--protocol=rdma", "--device_name=none_such", "--allow-tcp-fallback"]);
+    assert!(tcp.fails(3).contains("WARN "), "{tcp:?}");
 }
 
 #[test]
-fn a_variable_that_is_not_understood_is_named() {
+fn an_invalid_environment_variable_is_a_warning() {
     let mut command = command(&["bench", "transfer", "--segment-id=127.0.0.1:1", "--buffer-size=16mb"]);
     let run = super::finish(command.env("MC_TCP_PROTO", "7").output().expect("the program starts"));
-    assert!(run.fails(3).starts_with("warning: MC_TCP_PROTO=7 is not a number from 1 to 2; using 2"), "{run:?}");
+    assert!(run.fails(3).starts_with("warning: MC_TCP_PROTO=7 "), "{run:?}");
 }

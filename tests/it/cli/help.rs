@@ -1,36 +1,105 @@
-//! Help texts, as the user reads them. `INSTA_UPDATE=always cargo test --test it cli::help` accepts changed ones.
+//! Help texts of all commands. `INSTA_UPDATE=always cargo test --test it cli::help` accepts changed ones.
 
-use super::mcctl;
+use super::describe::COMMANDS;
+use super::{command, finish, mcctl};
 
-fn check(name: &str, args: &[&str]) {
-    let run = mcctl(args);
+/// Lines of a screen.
+const SCREEN_LINES: usize = 40;
+/// Columns of a screen.
+const SCREEN_COLUMNS: usize = 80;
+
+/// All commands, with mcctl itself as the empty one.
+fn all() -> impl Iterator<Item = &'static [&'static str]> {
+    std::iter::once(&[][..]).chain(COMMANDS.iter().copied())
+}
+
+/// Help of `words` at `columns` columns.
+fn help(words: &[&str], flag: &str, columns: usize) -> String {
+    let mut command = command(&[words, &[flag]].concat());
+    command.env("COLUMNS", columns.to_string());
+    finish(command.output().expect("the program starts")).succeeds().to_owned()
+}
+
+/// The flags that a help text lists: each line that begins with two blanks and a dash, or with more for a flag without short form.
+fn listed_flags(text: &str) -> usize {
+    let is_flag = |line: &&str| {
+        let flag = line.trim_start();
+        let indent = line.len() - flag.len();
+        (2..=6).contains(&indent) && flag.starts_with('-') && !flag.starts_with("- ")
+    };
+    let examples_end = text.find("\nUsage: ").unwrap_or_default();
+    text[examples_end..].lines().filter(is_flag).count()
+}
+
+#[test]
+fn every_help_text_is_as_recorded() {
+    for words in all() {
+        let name = [&["help"], words].concat().join("_");
+        let text = mcctl(&[words, &["--help"]].concat());
+        insta::with_settings!({prepend_module_to_snapshot => false, omit_expression => true}, {
+            insta::assert_snapshot!(name, text.succeeds());
+        });
+    }
+}
+
+#[test]
+fn every_short_help_text_is_as_recorded() {
+    let text: String = all()
+        .map(|words| {
+            let line = [&["mcctl"], words, &["-h"]].concat().join(" ");
+            format!("$ {line}\n{}\n", help(words, "-h", SCREEN_COLUMNS))
+        })
+        .collect();
     insta::with_settings!({prepend_module_to_snapshot => false, omit_expression => true}, {
-        insta::assert_snapshot!(name, run.succeeds());
+        insta::assert_snapshot!("short_help", text);
     });
 }
 
 #[test]
-fn the_program_lists_its_commands_and_exit_codes() {
-    check("help", &["--help"]);
+fn short_help_fits_a_screen_and_names_the_long_help() {
+    for words in all() {
+        let text = help(words, "-h", SCREEN_COLUMNS);
+        assert!(text.lines().count() <= SCREEN_LINES, "{words:?}: {} lines\n{text}", text.lines().count());
+        assert!(text.lines().all(|line| line.chars().count() <= SCREEN_COLUMNS), "{words:?}\n{text}");
+        let last = text.trim_end().lines().last().expect("a line");
+        let count = last.strip_prefix("See --help for examples and all ").expect(last);
+        let count: usize = count.split(' ').next().and_then(|count| count.parse().ok()).expect(last);
+        let listed = listed_flags(&help(words, "--help", 100));
+        assert_eq!(count, listed, "{words:?}: flags that --help lists");
+    }
 }
 
 #[test]
-fn serve_master_lists_every_flag_of_the_original_with_default_and_marks() {
-    check("help_serve_master", &["serve", "master", "--help"]);
+fn long_help_begins_with_summary_and_examples() {
+    for words in all() {
+        let text = help(words, "--help", 100);
+        let (examples, usage) = (text.find("\nExamples:\n"), text.find("\nUsage: mcctl"));
+        assert!(examples.is_some_and(|at| usage.is_some_and(|usage| at < usage)), "{words:?}\n{text}");
+        assert!(text[..examples.expect("checked")].lines().count() <= 5, "{words:?}\n{text}");
+    }
 }
 
 #[test]
-fn serve_metadata_lists_its_flags() {
-    check("help_serve_metadata", &["serve", "metadata", "--help"]);
+fn long_help_fits_60_columns() {
+    for words in all() {
+        for line in help(words, "--help", 60).lines() {
+            // Command lines, URLs and flags with long values are not wrapped.
+            let is_code = line.contains("mcctl ") || line.contains("http") || line.trim_start().starts_with('-');
+            let has_long_word = line.split_whitespace().any(|word| word.len() > 40);
+            assert!(line.chars().count() <= 60 || is_code || has_long_word, "{words:?}: {line}");
+        }
+    }
 }
 
 #[test]
-fn serve_store_lists_its_flags_with_their_variables() {
-    check("help_serve_store", &["serve", "store", "--help"]);
-}
-
-#[test]
-fn the_version_names_the_release_that_is_spoken() {
-    assert!(mcctl(&["--version"]).succeeds().starts_with("mcctl 0."));
-    assert_eq!(mcctl(&["--version"]).stdout, mcctl(&["serve", "master", "--version"]).stdout);
+fn help_and_version_are_also_commands() {
+    for words in [&[][..], &["store"], &["store", "put"], &["serve", "master"]] {
+        let shown = mcctl(&[&["help"], words].concat());
+        assert_eq!(shown.succeeds(), mcctl(&[words, &["--help"]].concat()).succeeds(), "{words:?}");
+    }
+    mcctl(&["help", "store", "putt"]).fails(2);
+    assert!(mcctl(&["version"]).succeeds().starts_with("mcctl 0."));
+    for args in [&["--version"][..], &["serve", "master", "--version"]] {
+        assert_eq!(mcctl(args).stdout, mcctl(&["version"]).stdout);
+    }
 }

@@ -1,4 +1,4 @@
-//! mcctl under the names of the wheel's other programs.
+//! mcctl under the names of the wheel's programs.
 
 use std::os::unix::process::CommandExt;
 use std::process::{Child, Command, Stdio};
@@ -45,7 +45,7 @@ const BENCH: &str = "transfer_engine_bench";
 
 #[test]
 fn transfer_engine_bench_moves_bytes_with_upstreams_flags() {
-    // The name in a folder, gflags' single dash, and a switch that is taken back.
+    // A path as program name, gflags' single dash, and a negated switch.
     let (_target, at) = target("--metadata_server=P2PHANDSHAKE -protocol tcp --buffer_size=16777216");
     let line = format!(
         "-mode=initiator --metadata_server P2PHANDSHAKE --protocol=tcp --auto_discovery --noauto_discovery --segment_id={at} \
@@ -62,7 +62,7 @@ fn transfer_engine_bench_moves_bytes_with_upstreams_flags() {
 
 #[test]
 fn transfer_engine_bench_keeps_upstreams_defaults() {
-    // The default protocol is rdma, and tcp does not replace it.
+    // The default protocol is rdma, without a fallback to tcp.
     let refused = run(BENCH, "--segment_id=127.0.0.1:1 --device_name=none_such --buffer_size=16777216");
     assert_eq!(refused.code, 4, "{refused:?}");
     assert!(run(BENCH, "--help").succeeds().contains("--nic-priority-matrix"));
@@ -90,7 +90,7 @@ fn transfer_engine_bench_refuses_what_it_cannot_serve() {
 
 #[test]
 fn published_lines_run_after_bench_transfer() {
-    // Nothing listens on port 1: what is understood fails there (3).
+    // Nothing listens on port 1: a valid line fails with 3.
     let at = "--local_server_name=127.0.0.1 --segment_id=127.0.0.1:1";
     for (line, code) in [
         ("--mode=initiator --auto_discovery --protocol=rdma --metadata_server=P2PHANDSHAKE --gpu_id=-1", 3),
@@ -142,7 +142,7 @@ fn transfer_engine_topology_dump_frames_the_topology() {
 }
 
 #[test]
-fn mooncake_client_is_refused_with_what_to_use() {
+fn mooncake_client_is_refused_with_alternatives() {
     for line in [
         "",
         "--help",
@@ -150,10 +150,10 @@ fn mooncake_client_is_refused_with_what_to_use() {
         "--host=0.0.0.0 --protocol=rdma --enable_offload --nothing_known",
     ] {
         let refused = run("mooncake_client", line);
-        let said = refused.fails(2);
+        let error = refused.fails(2);
         assert!(
-            ["mcctl serve store", "mcctl serve master", "found:", "next:"].iter().all(|part| said.contains(part)),
-            "{said}"
+            ["mcctl serve store", "mcctl serve master", "found:", "next:"].iter().all(|part| error.contains(part)),
+            "{error}"
         );
     }
 }

@@ -1,4 +1,4 @@
-//! Log lines: a stalled reader, files and their rotation, SIGHUP, JSON, and the debug lines of requests.
+//! Logging: a stalled reader, files and their rotation, SIGHUP, JSON, and the debug lines of requests.
 
 use std::fs;
 use std::io::{BufRead, BufReader};
@@ -26,7 +26,7 @@ const MASTER: [&str; 7] = [
     "--metrics_port=0",
 ];
 
-/// A master at debug level whose stderr is a pipe of 4 KiB that is not read once the ports are known.
+/// A master at debug level whose stderr is a pipe of 4 KiB that is not read after the ready line.
 struct Stalled {
     child: Child,
     lines: BufReader<ChildStderr>,
@@ -92,9 +92,9 @@ fn a_stalled_log_reader_blocks_no_request_and_no_sigterm() {
 }
 
 #[test]
-fn dropped_log_lines_are_counted_once_the_reader_is_back() {
+fn dropped_log_lines_are_counted_when_the_reader_resumes() {
     let mut master = Stalled::start();
-    // 3 MiB of lines: more than the pipe, the writer and the queue hold.
+    // 3 MiB of lines, more than pipe, writer and queue hold.
     let target = format!("/health?{}", "x".repeat(16 << 10));
     for _ in 0..200 {
         assert_eq!(get(master.admin, &target).0, 200);
@@ -111,7 +111,7 @@ fn dropped_log_lines_are_counted_once_the_reader_is_back() {
 #[test]
 fn a_command_waits_for_a_slow_reader_of_its_errors() {
     let folder = tempfile::tempdir().expect("a folder");
-    // 1,000 lines of errors: more than the pipe holds.
+    // 1,000 error lines, more than the pipe holds.
     for number in 0..1000 {
         fs::write(folder.path().join(format!("{number:0100}.json")), "{\"name\":\"a\"}").expect("written");
     }
@@ -138,7 +138,7 @@ fn port_in(text: &str, part: &str) -> u16 {
 }
 
 #[test]
-fn a_log_file_takes_the_lines_and_sighup_opens_it_again() {
+fn a_log_file_is_reopened_on_sighup() {
     let dir = tempfile::tempdir().expect("a folder");
     let (path, moved) = (dir.path().join("log"), dir.path().join("moved"));
     let mut command = command(&MASTER);
@@ -147,7 +147,7 @@ fn a_log_file_takes_the_lines_and_sighup_opens_it_again() {
     let admin = port_in(&text_with(&path, "Master service started"), "admin http://127.0.0.1:");
     fs::rename(&path, &moved).expect("moved");
     service.signal(Signal::SIGHUP);
-    text_with(&path, "opened again");
+    text_with(&path, "reopened");
     assert_eq!(get(admin, "/health").0, 200);
     assert_eq!(service.stop(Signal::SIGTERM), 0);
     assert!(text_with(&path, "SIGTERM").lines().count() >= 2);
@@ -156,7 +156,7 @@ fn a_log_file_takes_the_lines_and_sighup_opens_it_again() {
 }
 
 #[test]
-fn a_log_file_is_rotated_by_size_and_only_so_many_are_kept() {
+fn a_log_file_is_rotated_by_size_and_old_ones_are_removed() {
     let dir = tempfile::tempdir().expect("a folder");
     let path = dir.path().join("log");
     let mut command = command(&MASTER);
@@ -185,7 +185,7 @@ fn a_log_file_that_cannot_be_written_is_reported_once() {
     service.signal(Signal::SIGHUP);
     assert_eq!(service.stop(Signal::SIGTERM), 0);
     let warnings = service.all_lines().iter().filter(|line| line.contains("/dev/full")).count();
-    // SIGHUP opens the file again, and what fails then is reported again.
+    // SIGHUP reopens the file, and the next failure is reported again.
     assert!((1..=2).contains(&warnings), "{warnings}");
 }
 

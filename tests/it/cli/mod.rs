@@ -1,5 +1,6 @@
-//! A sentence for each behaviour of the command line, through the built binary.
+//! Tests of the command line through the built binary.
 
+mod bench_flags;
 mod bench_store;
 mod bench_transfer;
 mod describe;
@@ -17,23 +18,21 @@ mod real;
 pub mod serve;
 pub mod service;
 mod status;
+mod terminal;
 mod up;
 
 use std::process::{Command, Output};
 
-/// What a run of the program left.
+/// Exit code and output of a finished run.
 #[derive(Debug)]
 pub struct Run {
-    /// The exit code.
     pub code: i32,
-    /// What it wrote to stdout.
     pub stdout: String,
-    /// What it wrote to stderr.
     pub stderr: String,
 }
 
 impl Run {
-    /// It ended with `code`; gives stderr.
+    /// Assert the exit code `code` and an empty stdout. Returns stderr.
     #[track_caller]
     pub fn fails(&self, code: i32) -> &str {
         assert_eq!(self.code, code, "{self:?}");
@@ -41,7 +40,7 @@ impl Run {
         self.stderr.trim_end()
     }
 
-    /// It ended well; gives stdout.
+    /// Assert exit code 0. Returns stdout.
     #[track_caller]
     pub fn succeeds(&self) -> &str {
         assert_eq!(self.code, 0, "{self:?}");
@@ -49,7 +48,7 @@ impl Run {
     }
 }
 
-/// The program in an environment without any of its variables.
+/// The program in an environment without its variables.
 pub fn command(args: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_mcctl"));
     for (name, _) in std::env::vars_os() {
@@ -75,7 +74,7 @@ pub fn with_hangups(program: &Command) -> Command {
     command
 }
 
-/// Run the program with `args` to its end.
+/// Run the program with `args` until it exits.
 pub fn mcctl(args: &[&str]) -> Run {
     finish(command(args).output().expect("the program starts"))
 }

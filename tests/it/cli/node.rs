@@ -1,4 +1,4 @@
-//! `mcctl serve store`: what it takes, what it refuses, how long it waits.
+//! `mcctl serve store`: settings, errors, waiting for services, and signals.
 
 use std::net::TcpListener;
 use std::time::{Duration, Instant};
@@ -26,19 +26,19 @@ fn run(args: &[String]) -> super::Run {
     mcctl(&args.iter().map(String::as_str).collect::<Vec<_>>())
 }
 
-/// A port that nobody listens on: it was free a moment ago.
-fn nobody() -> u16 {
+/// A port without a listener: it was free a moment ago.
+fn unused_port() -> u16 {
     TcpListener::bind("127.0.0.1:0").expect("a port").local_addr().expect("bound").port()
 }
 
 #[test]
-fn a_node_lends_its_memory_and_takes_it_back_at_the_end() {
+fn a_node_mounts_its_segment_and_unmounts_it_at_the_end() {
     let (mut master, rpc, admin) = master(&[]);
     let mut node = start(&node_args(rpc, &[]));
     let rest = node.port_after("REST API started on port ");
     node.line_with("Store service started successfully on localhost:");
     assert!(get(admin, "/get_segments_detail").1.contains("\"size_bytes\":67108864"));
-    // The first heartbeat is on its way.
+    // The first heartbeat has been sent.
     wait_until("its first heartbeat is answered", PATIENCE, || get(rest, "/health").0 == 200);
     assert_eq!(node.stop(Signal::SIGTERM), 0);
     assert!(get(admin, "/get_segments_detail").1.contains("\"total_segments\":0"));
@@ -46,7 +46,7 @@ fn a_node_lends_its_memory_and_takes_it_back_at_the_end() {
 }
 
 #[test]
-fn the_keys_of_the_originals_file_and_its_environment_work() {
+fn upstream_file_keys_and_variables_work() {
     let (_master, rpc, admin) = master(&["--enable_http_metadata_server"]);
     let mut master = _master;
     let metadata = master.port_after("metadata http://127.0.0.1:");
@@ -69,46 +69,37 @@ fn the_keys_of_the_originals_file_and_its_environment_work() {
         ("MOONCAKE_GLOBAL_SEGMENT_SIZE", "16Mi".to_owned()),
     ]);
     let mut node = Service::start(command);
-    node.line_with("lends 16 MiB");
+    node.line_with("contributes 16 MiB");
     assert_eq!(node.stop(Signal::SIGINT), 0);
 }
 
 #[test]
-fn a_master_that_is_not_there_is_3_within_the_nodes_own_deadline() {
-    let port = nobody();
-    let began = Instant::now();
+fn an_unreachable_master_is_3_after_max_wait_time() {
+    let port = unused_port();
     let run = run(&node_args(port, &["--max-wait-time=1", "--log-level=off"]));
-    assert!(began.elapsed() < Duration::from_secs(20), "{:?}", began.elapsed());
-    assert_eq!(
-        run.fails(3),
-        format!(
-            "error: cannot reach the master at 127.0.0.1:{port} within 1 s; tried: call the master at 127.0.0.1:{port} \
-             (--master-server-address 127.0.0.1:{port} (command line)); found: Connection refused (os error 111); next: start \
-             the master (mcctl serve master), give the right --master, or wait longer with --max-wait-time"
-        )
-    );
+    let error = run.fails(3);
+    assert!(error.contains(&format!("master at 127.0.0.1:{port} within 1 s; ")), "{error}");
+    assert!(error.ends_with("--max-wait-time"), "{error}");
 }
 
 #[test]
 fn sigterm_ends_a_node_that_waits_for_its_master() {
-    let mut node = start(&node_args(nobody(), &["--max-wait-time=600"]));
+    let mut node = start(&node_args(unused_port(), &["--max-wait-time=600"]));
     node.line_with("the master does not answer yet");
-    let began = Instant::now();
     assert_eq!(node.stop(Signal::SIGTERM), 0);
-    assert!(began.elapsed() < Duration::from_secs(5), "{:?}", began.elapsed());
 }
 
-/// Both records that a name has in a metadata service.
+/// The status of both records of `name` in a metadata service.
 fn records(metadata: u16, name: &str) -> [u16; 2] {
     ["ram", "rpc_meta"].map(|kind| get(metadata, &format!("/metadata?key=mooncake/{kind}/{name}")).0)
 }
 
 #[test]
-fn a_signal_before_the_master_is_found_leaves_no_record_of_the_node() {
+fn a_node_stopped_before_it_finds_its_master_leaves_no_record() {
     let mut service = Service::start(command(&["serve", "metadata", "--host", "127.0.0.1", "--port=0"]));
     let metadata = service.port_after("http://127.0.0.1:");
     let url = format!("--metadata-server=http://127.0.0.1:{metadata}/metadata");
-    let mut node = start(&node_args(nobody(), &["--max-wait-time=600", &url, "--local-hostname=127.0.0.1:7777"]));
+    let mut node = start(&node_args(unused_port(), &["--max-wait-time=600", &url, "--local-hostname=127.0.0.1:7777"]));
     node.line_with("the master does not answer yet");
     assert_eq!(records(metadata, "127.0.0.1:7777"), [200, 200]);
     assert_eq!(node.stop(Signal::SIGTERM), 0);
@@ -116,11 +107,11 @@ fn a_signal_before_the_master_is_found_leaves_no_record_of_the_node() {
 }
 
 #[test]
-fn a_signal_ends_a_put_and_a_bench_that_wait_and_leaves_no_record_of_them() {
+fn a_signal_ends_a_waiting_put_get_and_bench_without_records() {
     let mut service = Service::start(command(&["serve", "metadata", "--host", "127.0.0.1", "--port=0"]));
     let metadata = service.port_after("http://127.0.0.1:");
     let url = format!("http://127.0.0.1:{metadata}/metadata");
-    // Takes connections, and never answers.
+    // Accepts connections and never answers.
     let silent = TcpListener::bind("127.0.0.1:0").expect("a port");
     let port = silent.local_addr().expect("bound").port();
     let master = format!("--master=127.0.0.1:{port}");
@@ -156,21 +147,19 @@ fn a_signal_ends_a_put_and_a_bench_that_wait_and_leaves_no_record_of_them() {
         ],
     ] {
         let mut run = Service::start(command(args));
-        wait_until("its records are there", PATIENCE, || records(metadata, "ours:7") == [200, 200]);
-        let began = Instant::now();
+        wait_until("its records", PATIENCE, || records(metadata, "ours:7") == [200, 200]);
         assert_eq!(run.stop(Signal::SIGINT), 1, "{:#?}", run.all_lines());
-        assert!(began.elapsed() < Duration::from_secs(20), "{:?}", began.elapsed());
         assert_eq!(records(metadata, "ours:7"), [404, 404], "{:#?}", run.all_lines());
         assert!(run.all_lines().iter().any(|line| line.contains("SIGINT: stopped")), "{:#?}", run.all_lines());
     }
 }
 
 #[test]
-fn a_signal_during_the_search_for_the_metadata_mode_ends_a_put() {
+fn a_signal_during_metadata_discovery_ends_a_put() {
     let folder = tempfile::tempdir().expect("a folder");
     let file = folder.path().join("value");
     std::fs::write(&file, "v").expect("written");
-    // The admin port of a master that takes connections and never answers.
+    // The admin port of a master that accepts connections and never answers.
     let silent = TcpListener::bind("127.0.0.1:0").expect("a port");
     silent.set_nonblocking(true).expect("a socket");
     let at = silent.local_addr().expect("bound").to_string();
@@ -187,8 +176,8 @@ fn a_signal_during_the_search_for_the_metadata_mode_ends_a_put() {
 }
 
 #[test]
-fn a_node_waits_for_a_master_that_comes_later() {
-    let port = nobody();
+fn a_node_waits_for_a_master_that_starts_later() {
+    let port = unused_port();
     let mut node = start(&node_args(port, &["--max-wait-time=60"]));
     node.line_with("the master does not answer yet");
     let rpc = format!("--rpc_port={port}");
@@ -198,9 +187,9 @@ fn a_node_waits_for_a_master_that_comes_later() {
 }
 
 #[test]
-fn a_node_waits_for_a_metadata_service_that_comes_later() {
+fn a_node_waits_for_a_metadata_service_that_starts_later() {
     let (_master, rpc, _) = master(&[]);
-    let port = nobody();
+    let port = unused_port();
     let url = format!("--metadata-server=http://127.0.0.1:{port}/metadata");
     let mut node = start(&node_args(rpc, &["--max-wait-time=60", &url]));
     node.line_with("the metadata service does not answer yet");
@@ -211,99 +200,94 @@ fn a_node_waits_for_a_metadata_service_that_comes_later() {
 }
 
 #[test]
-fn a_metadata_service_that_is_not_there_is_3_in_time_and_sigterm_ends_the_wait() {
-    let url = format!("--metadata-server=http://127.0.0.1:{}/metadata", nobody());
+fn an_unreachable_metadata_service_is_3_and_sigterm_ends_the_wait() {
+    let url = format!("--metadata-server=http://127.0.0.1:{}/metadata", unused_port());
     let began = Instant::now();
-    let refused = run(&node_args(nobody(), &["--max-wait-time=1", "--log-level=off", &url]));
-    assert!((1..20).contains(&began.elapsed().as_secs()), "{:?}", began.elapsed());
-    let said = refused.fails(3);
-    assert!(said.starts_with("error: cannot use the metadata service http://127.0.0.1:"), "{said}");
-    assert!(said.contains(" within 1 s; ") && said.ends_with("; or wait longer with --max-wait-time"), "{said}");
-    let mut node = start(&node_args(nobody(), &["--max-wait-time=600", &url]));
+    let refused = run(&node_args(unused_port(), &["--max-wait-time=1", "--log-level=off", &url]));
+    assert!(began.elapsed() >= Duration::from_secs(1), "{:?}", began.elapsed());
+    let error = refused.fails(3);
+    assert!(error.contains("metadata service http://127.0.0.1:"), "{error}");
+    assert!(error.contains(" within 1 s; ") && error.ends_with("--max-wait-time"), "{error}");
+    let mut node = start(&node_args(unused_port(), &["--max-wait-time=600", &url]));
     node.line_with("the metadata service does not answer yet");
-    let began = Instant::now();
     assert_eq!(node.stop(Signal::SIGTERM), 0);
-    assert!(began.elapsed() < Duration::from_secs(10), "{:?}", began.elapsed());
 }
 
 #[test]
-fn a_rest_port_in_use_is_4_and_nothing_was_lent() {
+fn a_rest_port_in_use_is_4_and_no_segment_is_mounted() {
     let (_master, rpc, admin) = master(&[]);
-    let run = run(&node_args(rpc, &["--log-level=off", &format!("--port={admin}")]));
-    let said = run.fails(4);
-    assert!(said.starts_with(&format!("error: port {admin} for the REST port is in use by pid ")), "{said}");
-    assert!(said.contains("mcctl serve master"), "{said}");
+    let run = run(&node_args(rpc, &["--log-level=off", &format!("--rest-port={admin}")]));
+    let error = run.fails(4);
+    assert!(error.starts_with(&format!("error: port {admin} for the REST port")), "{error}");
+    assert!(error.contains("by pid ") && error.contains("mcctl serve master"), "{error}");
     assert!(get(admin, "/metrics").1.contains("master_mount_segment_requests_total 0"));
 }
 
 #[test]
 fn a_segment_larger_than_the_memory_is_4() {
-    let run = run(&node_args(nobody(), &["--segment-size=900tb"]));
-    let said = run.fails(4);
-    assert!(said.starts_with("error: there is no room for a segment of 900 TiB in this host's memory of "), "{said}");
-    assert!(said.contains("; tried: --global-segment-size 900 TiB (command line), "), "{said}");
+    let run = run(&node_args(unused_port(), &["--segment-size=900tb"]));
+    let error = run.fails(4);
+    assert!(error.contains("a segment of 900 TiB"), "{error}");
+    assert!(error.contains("tried: --global-segment-size 900 TiB"), "{error}");
 }
 
 #[test]
-fn a_local_buffer_larger_than_the_memory_is_4_and_is_what_is_to_be_lowered() {
-    let run = run(&node_args(nobody(), &["--local-buffer-size=900tb"]));
-    let said = run.fails(4);
-    assert!(said.contains(" and a local buffer of 900 TiB "), "{said}");
-    assert!(said.ends_with("; next: lower --local-buffer-size"), "{said}");
+fn a_local_buffer_larger_than_the_memory_is_4_and_names_its_flag() {
+    let run = run(&node_args(unused_port(), &["--local-buffer-size=900tb"]));
+    let error = run.fails(4);
+    assert!(error.contains("a local buffer of 900 TiB"), "{error}");
+    assert!(error.ends_with("lower --local-buffer-size"), "{error}");
 }
 
 #[test]
-fn a_master_whose_name_is_not_known_is_waited_for_and_then_3() {
+fn a_master_whose_name_does_not_resolve_is_3_after_retries() {
     let mut args = vec!["serve", "store", "--master=nobody.invalid:50051", "--max-wait-time=1", "--port=0"];
     args.extend(["--host=127.0.0.1", "--segment-size=64mb", "--local-buffer-size=0", "--log-level=off"]);
     let began = Instant::now();
     let run = mcctl(&args);
-    let said = run.fails(3);
-    assert!((1..20).contains(&began.elapsed().as_secs()), "{:?}", began.elapsed());
-    assert!(
-        said.starts_with("error: cannot reach the master at nobody.invalid:50051: its name cannot be resolved; tried:"),
-        "{said}"
-    );
-    assert!(said.ends_with(", or wait longer with --max-wait-time"), "{said}");
-    // A node that has a name of its own need not resolve the master's before it calls it.
+    let error = run.fails(3);
+    assert!(began.elapsed() >= Duration::from_secs(1), "{:?}", began.elapsed());
+    assert!(error.contains("resolve") && error.contains("nobody.invalid:50051"), "{error}");
+    assert!(error.ends_with("--max-wait-time"), "{error}");
+    // A node with --local-hostname does not resolve the master's name before it calls the master.
     let run = mcctl(&[&args[..], &["--local-hostname=192.0.2.1"]].concat());
-    assert!(run.fails(3).starts_with("error: cannot reach the master at nobody.invalid:50051 within 1 s; "), "{run:?}");
+    assert!(run.fails(3).contains("nobody.invalid:50051 within 1 s; "), "{run:?}");
     let run = mcctl(&["store", "put", "k", "--value=x", "--master=nobody.invalid:50051"]);
-    assert!(run.fails(3).starts_with("error: cannot reach the master at nobody.invalid:50051"), "{run:?}");
+    assert!(run.fails(3).contains("nobody.invalid:50051"), "{run:?}");
     let mut node = start(&["serve", "store", "--master=nobody.invalid:1", "--port=0"].map(str::to_owned));
-    node.line_with("its name cannot be resolved; waiting for it");
+    node.line_with("; retrying");
     assert_eq!(node.stop(Signal::SIGTERM), 0);
 }
 
 #[test]
-fn a_name_of_its_own_that_a_node_cannot_resolve_is_warned_of() {
+fn an_unresolvable_node_name_is_a_warning() {
     let (_master, rpc, _) = master(&[]);
     let mut node = start(&node_args(rpc, &["--local-hostname=nobody.invalid", "--metadata-server=P2PHANDSHAKE"]));
-    node.line_with("this host cannot resolve the node's own name 'nobody.invalid'");
+    node.line_with("node's own name 'nobody.invalid'");
     node.line_with("Store service started successfully on nobody.invalid:");
     assert_eq!(node.stop(Signal::SIGTERM), 0);
 }
 
 #[test]
-fn a_second_node_of_one_name_is_warned_of_without_a_metadata_service_and_refused_with_one() {
+fn a_second_node_of_one_name_is_refused_with_an_http_service_only() {
     let (mut master, rpc, _) = master(&["--enable_http_metadata_server"]);
     let metadata = master.port_after("metadata http://127.0.0.1:");
     let name = format!("--local-hostname=127.0.0.1:{}", free_port());
     let mut first = start(&node_args(rpc, &[&name, "--metadata-server=P2PHANDSHAKE"]));
     first.line_with("Store service started successfully");
     let mut second = start(&node_args(rpc, &[&name, "--metadata-server=P2PHANDSHAKE"]));
-    second.line_with("another process of this host has the port of this node's name");
+    second.line_with("has the port in this node's name");
     second.line_with("Store service started successfully");
     assert_eq!((first.stop(Signal::SIGTERM), second.stop(Signal::SIGTERM)), (0, 0));
     let http = format!("--metadata-server=http://127.0.0.1:{metadata}/metadata");
     let mut first = start(&node_args(rpc, &[&name, &http]));
     first.line_with("Store service started successfully");
     let run = run(&node_args(rpc, &[&name, &http, "--log-level=off"]));
-    assert!(run.fails(2).contains("is taken by a running engine at "), "{run:?}");
+    assert!(run.fails(2).contains("is in use by a running engine at "), "{run:?}");
 }
 
 #[test]
-fn a_handshake_port_that_was_chosen_and_is_taken_is_4_and_names_its_holder() {
+fn a_fixed_handshake_port_in_use_is_4_and_names_its_holder() {
     let (mut master, rpc, _) = master(&["--enable_http_metadata_server"]);
     let metadata = master.port_after("metadata http://127.0.0.1:");
     let taken = TcpListener::bind("0.0.0.0:0").expect("a port");
@@ -316,62 +300,40 @@ fn a_handshake_port_that_was_chosen_and_is_taken_is_4_and_names_its_holder() {
         super::finish(command.env("MC_LEGACY_RPC_PORT_BINDING", "1").output().expect("the program starts"))
     };
     let run = legacy(&[]);
-    let expected =
-        format!("error: port {port} for the transfer engine's handshake is in use by pid {} (", std::process::id());
-    assert!(run.fails(4).starts_with(&expected), "{run:?}");
+    let error = run.fails(4);
+    assert!(error.starts_with(&format!("error: port {port} for the transfer engine's handshake")), "{error}");
+    assert!(error.contains(&format!("by pid {} (", std::process::id())), "{error}");
     let run = legacy(&[&format!("--port={port}")]);
-    let expected = format!("error: the REST port and the transfer engine's handshake are given one port, {port}; ");
-    assert!(run.fails(2).starts_with(&expected), "{run:?}");
+    let error = run.fails(2);
+    assert!(error.contains("REST port") && error.contains("handshake") && error.contains(&port.to_string()), "{error}");
 }
 
 #[test]
-fn huge_pages_that_are_not_there_are_4() {
+fn missing_huge_pages_are_4() {
     let pages =
         std::fs::read_to_string("/sys/kernel/mm/hugepages/hugepages-1048576kB/free_hugepages").unwrap_or_default();
     // A machine with gigabyte pages to spare would start the node.
     if pages.trim().parse::<u64>().unwrap_or(0) > 0 {
         return;
     }
-    let args = node_args(nobody(), &["--segment-size=1gb", "--max-wait-time=1", "--log-level=off"]);
+    let args = node_args(unused_port(), &["--segment-size=1gb", "--max-wait-time=1", "--log-level=off"]);
     let mut command = command(&args.iter().map(String::as_str).collect::<Vec<_>>());
     command.envs([("MC_STORE_USE_HUGEPAGE", "1"), ("MC_STORE_HUGEPAGE_SIZE", "1GB")]);
     let run = super::finish(command.output().expect("the program starts"));
-    let said = run.fails(4);
-    assert!(said.contains("huge pages of 1 GiB") && said.contains("MC_STORE_USE_HUGEPAGE"), "{said}");
+    let error = run.fails(4);
+    assert!(error.contains("huge pages of 1 GiB") && error.contains("MC_STORE_USE_HUGEPAGE"), "{error}");
 }
 
 #[test]
-fn a_name_that_only_this_host_can_call_is_2_for_a_master_elsewhere() {
-    let args = ["serve", "store", "--master=192.0.2.1:50051", "--metadata-server=P2PHANDSHAKE", "--port=0"];
-    let run = mcctl(&[&args[..], &["--local-hostname=localhost"]].concat());
-    let said = run.fails(2);
-    assert!(
-        said.starts_with("error: other hosts cannot reach this node as 'localhost'; tried: --local-hostname localhost"),
-        "{said}"
-    );
-}
-
-#[test]
-fn rdma_that_cannot_be_had_is_4_and_never_tcp_in_disguise() {
+fn missing_rdma_is_4_without_a_fallback_to_tcp() {
     let store =
         &["serve", "store", "--master=127.0.0.1:1", "--device-name=none_such", "--segment-size=16mb", "--port=0"];
     let run = mcctl(&[store, &["--protocol=rdma"][..]].concat());
-    let said = run.fails(4);
-    assert!(said.contains("rdma cannot be used on this host, and is not replaced by tcp; "), "{said}");
-    assert!(said.contains("--protocol rdma"), "{said}");
+    let error = run.fails(4);
+    assert!(error.contains("rdma") && error.contains("--protocol rdma"), "{error}");
 }
 
-#[test]
-fn a_node_without_a_master_to_call_is_2() {
-    let run = mcctl(&["serve", "store"]);
-    assert_eq!(
-        run.fails(2),
-        "error: no master is named; tried: --master, master_server_address in the configuration file, and MOONCAKE_MASTER; \
-         next: give --master HOST:PORT"
-    );
-}
-
-/// A node whose name is known, with its records at `metadata`.
+/// A node with a fixed name and its records at `metadata`.
 fn named_node(rpc: u16, metadata: u16, port: u16) -> Service {
     let http = format!("--metadata-server=http://127.0.0.1:{metadata}/metadata");
     let mut node = start(&node_args(rpc, &[&http, &format!("--local-hostname=127.0.0.1:{port}")]));
@@ -393,7 +355,7 @@ fn records_are_gone(metadata: u16, port: u16) -> bool {
 }
 
 #[test]
-fn a_killed_nodes_records_leave_the_masters_own_metadata_service() {
+fn records_of_a_killed_node_are_removed_from_the_embedded_service() {
     let flags = ["--enable_http_metadata_server", "--enable_metadata_cleanup_on_timeout=true", "--client_ttl=2"];
     let (mut master, rpc, _) = master(&flags);
     let (metadata, port) = (master.port_after("metadata http://127.0.0.1:"), free_port());
@@ -406,7 +368,7 @@ fn a_killed_nodes_records_leave_the_masters_own_metadata_service() {
 }
 
 #[test]
-fn a_killed_nodes_records_leave_a_metadata_service_elsewhere() {
+fn records_of_a_killed_node_are_removed_from_a_separate_service() {
     let mut service = Service::start(command(&["serve", "metadata", "--host=127.0.0.1", "--port=0"]));
     let (metadata, port) = (service.port_after("http://127.0.0.1:"), free_port());
     let mut command =
@@ -421,19 +383,19 @@ fn a_killed_nodes_records_leave_a_metadata_service_elsewhere() {
 }
 
 #[test]
-fn strict_config_refuses_an_unknown_key_of_a_nodes_file() {
+fn strict_config_refuses_an_unknown_key_of_a_node() {
     let dir = tempfile::tempdir().expect("a folder");
     let path = dir.path().join("store.json");
     std::fs::write(&path, r#"{"master_server_adress": "127.0.0.1:1"}"#).expect("written");
     let shown = path.to_str().expect("text");
     let run = mcctl(&["serve", "store", "--strict-config", "--config", shown]);
-    assert!(run.fails(2).contains("did you mean master_server_address?"), "{run:?}");
-    // Without the flag the node goes on, and then has no master.
-    assert!(mcctl(&["serve", "store", "--config", shown]).fails(2).contains("error: no master is named"));
+    assert!(run.fails(2).contains("master_server_address?"), "{run:?}");
+    // Without the flag the key is ignored, and the node has no master.
+    assert!(mcctl(&["serve", "store", "--config", shown]).fails(2).contains("MOONCAKE_MASTER"));
 }
 
 #[test]
-fn a_node_starts_with_unknown_keys_and_names_each_in_a_warning() {
+fn unknown_keys_of_a_node_are_warnings() {
     let (_master, rpc, _) = master(&[]);
     let dir = tempfile::tempdir().expect("a folder");
     let path = dir.path().join("store.json");
@@ -446,21 +408,21 @@ fn a_node_starts_with_unknown_keys_and_names_each_in_a_warning() {
         ["serve", "store", "--port=0", "--host=127.0.0.1", "-Dcache=1", "--config", path.to_str().expect("text")];
     let mut node = Service::start(command(&args));
     node.line_with("REST API started on port ");
-    for key in ["'numa_nodes'", "did you mean protocol?", "'cache'"] {
+    for key in ["'numa_nodes'", "protocol?", "'cache'"] {
         node.line_with(key);
     }
     assert_eq!(node.stop(Signal::SIGTERM), 0);
 }
 
 #[test]
-fn the_client_http_server_shows_health_and_what_the_rest_port_did() {
+fn the_client_http_server_shows_health_and_transfers() {
     let (mut master, rpc, _) = master(&[]);
     let mut node = start(&node_args(rpc, &["--enable-client-http-server", "--client-http-port=0"]));
     let rest = node.port_after("REST API started on port ");
     let client = node.port_after("client HTTP server started on port ");
     wait_until("its first heartbeat is answered", PATIENCE, || get(client, "/health").0 == 200);
     assert_eq!(get(client, "/health").1, r#"{"status":"healthy","code":0}"#);
-    assert!(!get(client, "/metrics").1.contains("mooncake_transfer_"), "nothing was moved yet");
+    assert!(!get(client, "/metrics").1.contains("mooncake_transfer_"), "no transfer yet");
     let put = crate::peer::process::http(rest, "PUT", "/api/put", r#"{"key":"k","value":"hello"}"#);
     assert_eq!(put.expect("an answer").0, 200);
     assert_eq!(get(rest, "/api/get/k").1, "hello");
@@ -486,7 +448,7 @@ fn the_client_http_server_shows_health_and_what_the_rest_port_did() {
 }
 
 #[test]
-fn without_client_metrics_the_client_http_server_still_shows_health() {
+fn without_client_metrics_the_client_http_server_shows_health() {
     let (_master, rpc, _) = master(&[]);
     let args = node_args(rpc, &[]);
     let mut command = command(&args.iter().map(String::as_str).collect::<Vec<_>>());
@@ -503,5 +465,5 @@ fn without_client_metrics_the_client_http_server_still_shows_health() {
 #[test]
 fn the_client_http_port_cannot_be_the_rest_port() {
     let args = ["--enable-client-http-server", "--client-http-port=17099", "--port=17099"];
-    assert!(run(&node_args(nobody(), &args)).fails(2).contains("17099"));
+    assert!(run(&node_args(unused_port(), &args)).fails(2).contains("17099"));
 }

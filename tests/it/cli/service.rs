@@ -1,4 +1,4 @@
-//! A service under test: a child process whose log lines are watched, and which never outlives the test.
+//! A service under test: a child process whose output is collected and which is killed with the test.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
@@ -9,10 +9,9 @@ use std::time::{Duration, Instant};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
-/// Nothing here takes longer, even on a busy machine.
+/// Time limit of waits, above what a busy machine needs.
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// A running program.
 pub struct Service {
     child: Child,
     lines: Receiver<String>,
@@ -20,7 +19,7 @@ pub struct Service {
 }
 
 impl Service {
-    /// Start `command`; both its streams are watched.
+    /// Start `command` and collect stdout and stderr.
     pub fn start(mut command: Command) -> Service {
         let mut child = command
             .stdin(Stdio::null())
@@ -42,12 +41,11 @@ impl Service {
         Service { child, lines, seen: Vec::new() }
     }
 
-    /// The process id.
     pub fn pid(&self) -> u32 {
         self.child.id()
     }
 
-    /// Wait for a line that contains `part` (one that came already counts) and give it.
+    /// Wait for a line that contains `part`, including earlier lines. Returns it.
     #[track_caller]
     pub fn line_with(&mut self, part: &str) -> String {
         if let Some(line) = self.seen.iter().find(|line| line.contains(part)) {
@@ -70,7 +68,7 @@ impl Service {
         }
     }
 
-    /// The port that follows `part` in a line.
+    /// Wait for a line that contains `part`. Returns the port after it.
     #[track_caller]
     pub fn port_after(&mut self, part: &str) -> u16 {
         let line = self.line_with(part);
@@ -79,12 +77,11 @@ impl Service {
         digits.parse().unwrap_or_else(|_| panic!("no port after '{part}' in '{line}'"))
     }
 
-    /// Send `signal`.
     pub fn signal(&self, signal: Signal) {
         kill(Pid::from_raw(i32::try_from(self.pid()).expect("a pid")), signal).expect("it runs");
     }
 
-    /// Wait for the end and give the exit code, -1 for a signal.
+    /// Wait until the process exits. Returns its exit code, -1 for a signal.
     #[track_caller]
     pub fn end(&mut self) -> i32 {
         let until = Instant::now() + PATIENCE;
@@ -97,13 +94,13 @@ impl Service {
         }
     }
 
-    /// Every line, after the end.
+    /// All lines, after the process has exited.
     pub fn all_lines(&mut self) -> &[String] {
         self.seen.extend(self.lines.iter());
         &self.seen
     }
 
-    /// End it with `signal`, and give the exit code.
+    /// Send `signal` and wait until the process exits. Returns its exit code.
     #[track_caller]
     pub fn stop(&mut self, signal: Signal) -> i32 {
         self.signal(signal);
@@ -118,17 +115,17 @@ impl Drop for Service {
     }
 }
 
-/// The status and body of a GET.
+/// Status and body of a GET.
 pub fn get(port: u16, target: &str) -> (u16, String) {
     ask(port, "GET", target, "")
 }
 
-/// The status and body of a HEAD.
+/// Status and body of a HEAD.
 pub fn head(port: u16, target: &str) -> (u16, String) {
     ask(port, "HEAD", target, "")
 }
 
-/// The status of a PUT of `body`.
+/// Status of a PUT of `body`.
 pub fn put(port: u16, target: &str, body: &str) -> u16 {
     ask(port, "PUT", target, body).0
 }

@@ -7,17 +7,17 @@ mod written;
 
 use std::path::{Path, PathBuf};
 
-/// The folder of deployment files.
+/// The folder with the deployment files of the tests.
 fn fixtures() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("fixtures/deploy")
 }
 
-/// A deployment file of the fixtures, as an argument.
+/// The path of a deployment file, as an argument.
 fn fixture(name: &str) -> String {
     fixtures().join(name).to_str().expect("text").to_owned()
 }
 
-/// The names of all of them.
+/// The names of all deployment files.
 fn all_fixtures() -> Vec<String> {
     let mut names: Vec<String> = std::fs::read_dir(fixtures())
         .expect("the folder")
@@ -28,5 +28,5 @@ fn all_fixtures() -> Vec<String> {
     names
 }
 
-/// The formats for plain hosts.
+/// The output formats for plain hosts.
 const FORMATS: [&str; 5] = ["env", "sglang", "systemd", "docker", "compose"];

@@ -1,4 +1,4 @@
-//! What is written, as one reads it, and by the programs that read it.
+//! Rendered files: snapshots, and checks by the programs that read them.
 
 use std::collections::BTreeMap;
 use std::io::Write;
@@ -9,7 +9,7 @@ use serde::Deserialize;
 use super::{FORMATS, all_fixtures, fixture};
 use crate::cli::mcctl;
 
-/// The files of a format, by their names.
+/// The rendered files by name.
 fn files(format: &str, name: &str) -> BTreeMap<String, String> {
     let run = mcctl(&["render", format, &fixture(name), "--json"]);
     let document: serde_json::Value = serde_json::from_str(run.succeeds()).expect("JSON");
@@ -30,17 +30,17 @@ fn check(format: &str, name: &str) {
 }
 
 #[test]
-fn a_laptop_in_every_format() {
+fn the_laptop_deployment_in_every_format() {
     FORMATS.iter().for_each(|format| check(format, "laptop.toml"));
 }
 
 #[test]
-fn store_nodes_in_every_format() {
+fn the_store_node_deployment_in_every_format() {
     FORMATS.iter().for_each(|format| check(format, "store-nodes.toml"));
 }
 
 #[test]
-fn the_command_lines_and_units_of_the_others() {
+fn command_lines_and_units_of_the_other_deployments() {
     for name in ["single.toml", "distributed.yaml", "pd.yaml", "ha.toml", "rdma-hugepages.toml", "mcctl.toml"] {
         check("sglang", name);
         check("systemd", name);
@@ -48,7 +48,7 @@ fn the_command_lines_and_units_of_the_others() {
 }
 
 #[test]
-fn the_same_file_gives_the_same_bytes_and_every_file_says_where_it_is_from() {
+fn output_is_deterministic_and_names_its_source() {
     for name in all_fixtures() {
         for format in FORMATS {
             let first = files(format, &name);
@@ -62,8 +62,8 @@ fn the_same_file_gives_the_same_bytes_and_every_file_says_where_it_is_from() {
     }
 }
 
-/// A shell reads the script of a file without a complaint.
-fn a_shell_reads(shell: &str, text: &str) {
+/// Asserts that the shell parses `text` without an error.
+fn assert_shell_syntax(shell: &str, text: &str) {
     let mut child = Command::new(shell).arg("-n").stdin(Stdio::piped()).stderr(Stdio::piped()).spawn().expect(shell);
     child.stdin.take().expect("piped").write_all(text.as_bytes()).expect("written");
     let output = child.wait_with_output().expect("ended");
@@ -71,18 +71,18 @@ fn a_shell_reads(shell: &str, text: &str) {
 }
 
 #[test]
-fn a_shell_reads_every_script_and_environment_file() {
+fn scripts_and_environment_files_have_valid_shell_syntax() {
     for name in all_fixtures() {
         for format in ["env", "sglang", "docker"] {
             for text in files(format, &name).values() {
-                a_shell_reads("sh", text);
+                assert_shell_syntax("sh", text);
             }
         }
     }
 }
 
 #[test]
-fn the_variables_of_an_environment_file_are_those_of_the_script() {
+fn environment_files_and_scripts_set_the_same_variables() {
     for name in all_fixtures() {
         let env = files("env", &name);
         for (script, text) in files("sglang", &name) {
@@ -94,7 +94,7 @@ fn the_variables_of_an_environment_file_are_those_of_the_script() {
     }
 }
 
-/// The keys of Compose that are written, and no others.
+/// Exactly the Compose keys that are written.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 #[allow(dead_code)]
@@ -134,7 +134,7 @@ struct Service {
 }
 
 #[test]
-fn a_compose_file_has_known_keys_and_depends_on_its_own_services() {
+fn compose_files_have_known_keys_and_valid_dependencies() {
     for name in all_fixtures() {
         for (file, text) in files("compose", &name) {
             let compose: Compose = serde_yaml_ng::from_str(&text).unwrap_or_else(|error| panic!("{file}: {error}"));
@@ -143,7 +143,7 @@ fn a_compose_file_has_known_keys_and_depends_on_its_own_services() {
                 assert!(found.depends_on.keys().all(|other| compose.services.contains_key(other)), "{file}");
                 assert!(found.image.contains(':') && found.network_mode == "host", "{file}");
                 let words = found.entrypoint.iter().chain(&found.command).chain(&found.environment);
-                // A single $ would be Compose's.
+                // Compose would substitute a single $.
                 assert!(words.into_iter().all(|word| !word.replace("$$", "").contains('$')), "{file}");
             }
         }
@@ -151,13 +151,10 @@ fn a_compose_file_has_known_keys_and_depends_on_its_own_services() {
 }
 
 #[test]
-fn docker_compose_takes_every_file_where_there_is_one() {
-    let there = Command::new("docker").args(["compose", "version"]).output();
-    if !there.is_ok_and(|output| output.status.success()) {
-        let _ = writeln!(
-            std::io::stderr(),
-            "NOT TESTED: docker compose is not here; the files were read by our own rules only"
-        );
+fn docker_compose_accepts_every_file() {
+    let version = Command::new("docker").args(["compose", "version"]).output();
+    if !version.is_ok_and(|output| output.status.success()) {
+        let _ = writeln!(std::io::stderr(), "NOT TESTED: Compose files with docker compose: it is not installed");
         return;
     }
     for name in all_fixtures() {
@@ -173,23 +170,26 @@ fn docker_compose_takes_every_file_where_there_is_one() {
 }
 
 #[test]
-fn lint_finds_no_mistake_in_what_is_written() {
+fn lint_finds_no_mistake_in_rendered_files() {
     for name in all_fixtures() {
         for format in FORMATS {
             let folder = tempfile::tempdir().expect("a folder");
             for (file, text) in files(format, &name) {
-                // What the host reserves starts no process.
+                // Host settings start no process.
                 if file.contains("/sysctl.d/") || file.contains("/tmpfiles.d/") {
                     continue;
                 }
                 let path = folder.path().join(&file);
                 std::fs::create_dir_all(path.parent().expect("a folder")).expect("made");
                 std::fs::write(&path, text).expect("written");
-                let run = mcctl(&["lint", path.to_str().expect("text")]);
+                let run = mcctl(&["lint", "--json", path.to_str().expect("text")]);
                 assert_eq!(run.code, 0, "{name} {format} {file}: {run:?}");
-                assert!(run.stdout.contains(" 0 errors, 0 warnings"), "{name} {format} {file}: {}", run.stdout);
-                let sees = ["docker", "compose", "sglang"].contains(&format) || file.ends_with(".service");
-                assert!(!sees || !run.stdout.contains(" 0 processes"), "{name} {format} {file}: {}", run.stdout);
+                let report: serde_json::Value = serde_json::from_str(&run.stdout).expect("JSON");
+                let above_info = [&report["counts"]["error"], &report["counts"]["warning"]];
+                assert!(above_info.iter().all(|count| **count == 0), "{name} {format} {file}: {report}");
+                let has_processes = ["docker", "compose", "sglang"].contains(&format) || file.ends_with(".service");
+                let processes = report["processes"].as_array().expect("a list");
+                assert!(!has_processes || !processes.is_empty(), "{name} {format} {file}: {report}");
             }
         }
     }

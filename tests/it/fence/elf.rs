@@ -1,4 +1,4 @@
-//! The program as the loader sees it.
+//! The program's dynamic section and symbols.
 
 use std::fs;
 use std::path::Path;
@@ -10,14 +10,14 @@ use object::{Endianness, Object, ObjectSymbol};
 use crate::cli::{command, finish};
 
 #[test]
-fn the_program_has_no_hard_need_of_libibverbs_and_exports_none_of_its_symbols() {
+fn the_program_neither_links_nor_exports_libibverbs() {
     let data = fs::read(Path::new(env!("CARGO_BIN_EXE_mcctl"))).unwrap();
     let file = ElfFile64::<Endianness>::parse(data.as_slice()).unwrap();
     let needed = needed(&data);
     assert!(needed.iter().any(|name| name.starts_with("libc.so")), "{needed:?}");
     assert!(!needed.iter().any(|name| name.contains("ibverbs") || name.contains("rdma")), "{needed:?}");
     let names: Vec<&str> = file.dynamic_symbols().filter_map(|symbol| symbol.name().ok()).collect();
-    assert!(names.iter().any(|name| *name == "dlopen" || *name == "malloc"), "the symbols were not understood");
+    assert!(names.iter().any(|name| *name == "dlopen" || *name == "malloc"), "the symbols could not be parsed");
     let verbs: Vec<&&str> = names.iter().filter(|name| name.contains("ibv_")).collect();
     assert!(verbs.is_empty(), "{verbs:?}");
 }
@@ -27,7 +27,7 @@ fn needed(data: &[u8]) -> Vec<String> {
     let header = FileHeader64::<Endianness>::parse(data).unwrap();
     let endian = header.endian().unwrap();
     let sections = header.sections(endian, data).unwrap();
-    let (entries, strings) = sections.dynamic(endian, data).unwrap().expect("it is linked dynamically");
+    let (entries, strings) = sections.dynamic(endian, data).unwrap().expect("the program is dynamically linked");
     let strings = sections.strings(endian, data, strings).unwrap();
     entries
         .iter()
@@ -39,17 +39,17 @@ fn needed(data: &[u8]) -> Vec<String> {
         .collect()
 }
 
-/// An empty folder in front of the loader's places does not hide a library of the system's, so the library is broken instead: a text
-/// file of its name. The program must start all the same, and say what is wrong.
+/// An empty folder before the loader's search path does not hide a system library. So the library is replaced by a
+/// broken one: a text file with its name. The program must still start and report the problem.
 #[test]
-fn with_a_library_that_cannot_be_opened_commands_start_and_say_so() {
+fn a_broken_libibverbs_is_reported_and_commands_start() {
     let dir = tempfile::tempdir().unwrap();
     fs::write(dir.path().join("libibverbs.so.1"), "not a library").unwrap();
     let with = |args: &[&str]| finish(command(args).env("LD_LIBRARY_PATH", dir.path()).output().unwrap());
     assert!(with(&["--version"]).succeeds().starts_with("mcctl"));
     let document: serde_json::Value = serde_json::from_str(with(&["devices", "--json"]).succeeds()).unwrap();
-    let missing = document["verbs"]["missing"].as_str().expect("why there are no verbs");
-    assert!(missing.starts_with("libibverbs.so.1 cannot be opened"), "{missing}");
-    let next = document["verbs"]["next"].as_str().expect("what to do");
+    let missing = document["verbs"]["missing"].as_str().expect("the reason why verbs are unavailable");
+    assert!(missing.contains("libibverbs.so.1"), "{missing}");
+    let next = document["verbs"]["next"].as_str().expect("the fix");
     assert!(next.contains("ibverbs-providers"), "{next}");
 }

@@ -1,4 +1,4 @@
-//! Sizes, offsets and values of our declarations against the real header, by a C compiler.
+//! Compares sizes, offsets and values of our declarations with the real header, using a C compiler.
 
 use std::fs;
 use std::io::Write;
@@ -8,7 +8,8 @@ use std::process::Command;
 
 use ibverbs_sys as ffi;
 
-/// An expression of C, our value of it, and whether C's may be larger (a structure that is declared as far as it is read).
+/// A C expression, our value of it, and whether C's may be larger (a structure of which only the beginning is
+/// declared).
 struct Line {
     c: String,
     ours: usize,
@@ -19,7 +20,7 @@ fn line(c: impl Into<String>, ours: usize) -> Line {
     Line { c: c.into(), ours, grows: false }
 }
 
-/// Bytes of a field.
+/// Size of a field.
 fn width<T, F>(_: impl Fn(&T) -> &F) -> usize {
     size_of::<F>()
 }
@@ -169,7 +170,7 @@ fn lines() -> Vec<Line> {
     structure!(lines, ibv_qp { context, qp_context, pd, send_cq, recv_cq, srq, handle, qp_num, state } grows);
     structure!(lines, ibv_sge { addr, length, lkey });
     structure!(lines, ibv_send_wr { wr_id, next, sg_list, num_sge, opcode, send_flags, wr, qp_type });
-    // C's unions without a name, by one of their fields
+    // C's unnamed unions, by one of their fields.
     lines.push(line("offsetof(struct ibv_send_wr, imm_data)", offset_of!(ffi::ibv_send_wr, __bindgen_anon_1)));
     lines.push(line("offsetof(struct ibv_send_wr, bind_mw)", offset_of!(ffi::ibv_send_wr, __bindgen_anon_2)));
     let wr = offset_of!(ffi::ibv_send_wr, wr);
@@ -218,13 +219,13 @@ fn lines() -> Vec<Line> {
     lines
 }
 
-/// `MCCTL_VERBS_INCLUDE` names a folder of headers that is not the compiler's own.
+/// `MCCTL_VERBS_INCLUDE` names a header folder other than the compiler's own.
 #[test]
-fn our_declarations_are_those_of_the_header() {
+fn declarations_match_the_verbs_header() {
     let include = std::env::var("MCCTL_VERBS_INCLUDE").unwrap_or_else(|_| "/usr/include".to_owned());
     if !Path::new(&include).join("infiniband/verbs.h").exists() {
         let header = format!("{include}/infiniband/verbs.h (apt-get install libibverbs-dev)");
-        let _ = writeln!(std::io::stderr(), "NOT TESTED: the layout of verbs: no {header}");
+        let _ = writeln!(std::io::stderr(), "NOT TESTED: the layout of verbs structures: missing {header}");
         return;
     }
     let lines = lines();
@@ -241,7 +242,7 @@ fn our_declarations_are_those_of_the_header() {
     let built = match built {
         Ok(built) => built,
         Err(error) => {
-            let _ = writeln!(std::io::stderr(), "NOT TESTED: the layout of verbs: no C compiler ({error})");
+            let _ = writeln!(std::io::stderr(), "NOT TESTED: the layout of verbs structures: no C compiler ({error})");
             return;
         }
     };

@@ -1,4 +1,4 @@
-//! The fence to libibverbs: the program does not need the library to start, and our declarations are those of its header.
+//! The libibverbs bindings: the program starts without the library, and our declarations match its header.
 #![cfg(feature = "rdma")]
 
 mod elf;

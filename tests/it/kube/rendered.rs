@@ -1,17 +1,17 @@
-//! What render writes for Kubernetes: sound by our rules and by the schema of the group, and as a person has read it once.
+//! Rendered Kubernetes manifests: valid by our rules and by the CRD schema, and equal to reviewed snapshots.
 
 use std::fs;
 use std::path::Path;
 
-use mcctl::engine::deploy::render::{Kind, render};
-use mcctl::engine::deploy::{Deployment, Format, parse};
+use mcctl::engine::deploy::render::{RenderFormat, render};
+use mcctl::engine::deploy::{DeploymentSpec, FileFormat, parse};
 use mcctl::engine::kube::rbg;
 use serde_json::Value;
 
-use super::{documents, sound};
+use super::{assert_valid, documents};
 use crate::cli::mcctl;
 
-/// Deployments with what those of the fixtures do not have.
+/// Deployments with features that the fixtures lack.
 const MORE: &[(&str, &str)] = &[
     (
         "pd with nodes and huge pages of 1 GiB",
@@ -21,79 +21,79 @@ const MORE: &[(&str, &str)] = &[
          node_selector = { pool = 'gpu' }\n",
     ),
     (
-        "elected masters before nodes",
+        "elected masters and nodes",
         "[model]\npath = 'Qwen/Qwen3-32B'\nhicache_size_gb = 64\n[master]\nhosts = ['10.0.0.1', '10.0.0.2']\n[master.ha]\n\
          etcd = ['etcd-0.etcd:2379', 'etcd-1.etcd:2379']\nreplicas = 3\ncluster_id = 'chat'\n[nodes]\nreplicas = 2\n",
     ),
     (
-        "the network and a folder of the host",
+        "host network and host folder",
         "programs = 'mcctl'\n[model]\npath = 'Qwen/Qwen3-0.6B'\nhicache_ratio = 2.0\nextra_args = ['--x=$(HOME) $$']\n\
          [metadata]\nkind = 'http'\n[nodes]\nreplicas = 1\n[images]\nmcctl = 'registry.example/mcctl:0.1.0'\n\
          [kubernetes]\nhost_network = true\nmodel_host_path = '/data/models'\n",
     ),
 ];
 
-/// What a deployment is rendered to.
+/// The API of a rendered manifest.
 #[derive(Clone, Copy)]
-enum To {
+enum Target {
     K8s,
     Rbg,
     OldRbg,
 }
 
-/// Every deployment by its name.
-fn deployments(to: To) -> Vec<(String, Deployment)> {
-    let set = if matches!(to, To::OldRbg) { vec!["kubernetes.rbg_api=v1alpha1".to_owned()] } else { Vec::new() };
+/// All deployments with their names.
+fn deployments(to: Target) -> Vec<(String, DeploymentSpec)> {
+    let set = if matches!(to, Target::OldRbg) { vec!["kubernetes.rbg_api=v1alpha1".to_owned()] } else { Vec::new() };
     let mut all = Vec::new();
     for file in fs::read_dir(Path::new(env!("CARGO_MANIFEST_DIR")).join("fixtures/deploy")).unwrap() {
         let path = file.unwrap().path();
-        let format = Format::of_ending(path.extension().unwrap().to_str().unwrap()).unwrap();
-        let wanted = parse(&fs::read_to_string(&path).unwrap(), format, &set).unwrap();
-        all.push((path.file_stem().unwrap().to_str().unwrap().to_owned(), wanted));
+        let format = FileFormat::of_extension(path.extension().unwrap().to_str().unwrap()).unwrap();
+        let spec = parse(&fs::read_to_string(&path).unwrap(), format, &set).unwrap();
+        all.push((path.file_stem().unwrap().to_str().unwrap().to_owned(), spec));
     }
-    let more = |(name, text): &(&str, &str)| ((*name).to_owned(), parse(text, Format::Toml, &set).unwrap());
+    let more = |(name, text): &(&str, &str)| ((*name).to_owned(), parse(text, FileFormat::Toml, &set).unwrap());
     all.extend(MORE.iter().map(more));
     assert!(all.len() >= 8);
     all
 }
 
-fn manifest(wanted: &Deployment, to: To) -> String {
-    let kind = if matches!(to, To::K8s) { Kind::K8s } else { Kind::Rbg };
-    let files = render(wanted, kind, "deployment.toml").unwrap();
+fn manifest(spec: &DeploymentSpec, to: Target) -> String {
+    let kind = if matches!(to, Target::K8s) { RenderFormat::K8s } else { RenderFormat::Rbg };
+    let files = render(spec, kind, "deployment.toml").unwrap();
     assert_eq!(files.len(), 1);
     files[0].text.clone()
 }
 
-fn manifests(to: To) -> Vec<(String, String)> {
-    deployments(to).into_iter().map(|(name, wanted)| (name, manifest(&wanted, to))).collect()
+fn manifests(to: Target) -> Vec<(String, String)> {
+    deployments(to).into_iter().map(|(name, spec)| (name, manifest(&spec, to))).collect()
 }
 
 #[track_caller]
-fn named(name: &str, to: To) -> String {
+fn named(name: &str, to: Target) -> String {
     manifests(to).into_iter().find(|(known, _)| known == name).unwrap().1
 }
 
 #[test]
-fn every_manifest_is_sound() {
-    for (name, text) in manifests(To::K8s) {
-        sound(&name, &text);
+fn every_manifest_is_valid() {
+    for (name, text) in manifests(Target::K8s) {
+        assert_valid(&name, &text);
     }
-    for (to, version) in [(To::Rbg, rbg::V1ALPHA2), (To::OldRbg, rbg::V1ALPHA1)] {
+    for (to, version) in [(Target::Rbg, rbg::V1ALPHA2), (Target::OldRbg, rbg::V1ALPHA1)] {
         for (name, text) in manifests(to) {
-            sound(&format!("{name}, {version}"), &text);
+            assert_valid(&format!("{name}, {version}"), &text);
             assert_eq!(documents(&text)[0]["apiVersion"], version);
         }
     }
 }
 
 #[test]
-fn manifests_read_as_they_did() {
+fn manifests_match_their_snapshots() {
     for (name, to, word) in [
-        ("store-nodes", To::K8s, "k8s"),
-        ("ha", To::K8s, "k8s"),
-        ("pd", To::Rbg, "rbg"),
-        ("distributed", To::Rbg, "rbg"),
-        ("distributed", To::OldRbg, "rbg-v1alpha1"),
+        ("store-nodes", Target::K8s, "k8s"),
+        ("ha", Target::K8s, "k8s"),
+        ("pd", Target::Rbg, "rbg"),
+        ("distributed", Target::Rbg, "rbg"),
+        ("distributed", Target::OldRbg, "rbg-v1alpha1"),
     ] {
         insta::with_settings!({prepend_module_to_snapshot => false, omit_expression => true}, {
             insta::assert_snapshot!(format!("{name}-{word}"), named(name, to));
@@ -101,7 +101,7 @@ fn manifests_read_as_they_did() {
     }
 }
 
-/// The pods of a document, wherever they stand, with their labels.
+/// All pod templates in a document.
 fn pods(value: &Value) -> Vec<&Value> {
     match value {
         Value::Object(map) => {
@@ -114,8 +114,8 @@ fn pods(value: &Value) -> Vec<&Value> {
 }
 
 #[test]
-fn a_service_selects_pods_and_what_is_dialled_is_served() {
-    for (name, text) in manifests(To::K8s) {
+fn services_select_pods_that_listen_on_their_ports() {
+    for (name, text) in manifests(Target::K8s) {
         let all = documents(&text);
         let pods: Vec<&Value> = all.iter().flat_map(pods).collect();
         let services: Vec<&Value> = all.iter().filter(|d| d["kind"] == "Service").collect();
@@ -132,7 +132,10 @@ fn a_service_selects_pods_and_what_is_dialled_is_served() {
             for port in service["spec"]["ports"].as_array().unwrap() {
                 let of = |pod: &&&Value| pod["spec"]["containers"].as_array().unwrap().clone();
                 let mut ports = chosen.iter().flat_map(of).flat_map(|c| c["ports"].as_array().unwrap().clone());
-                assert!(ports.any(|open| open["containerPort"] == port["port"]), "{name}: nobody listens on {port}");
+                assert!(
+                    ports.any(|open| open["containerPort"] == port["port"]),
+                    "{name}: no container listens on {port}"
+                );
             }
         }
         for pod in &pods {
@@ -150,8 +153,8 @@ fn a_service_selects_pods_and_what_is_dialled_is_served() {
 }
 
 #[test]
-fn memory_that_is_promised_holds_what_is_taken() {
-    for (name, text) in manifests(To::K8s) {
+fn requests_equal_limits_and_clients_have_their_settings() {
+    for (name, text) in manifests(Target::K8s) {
         for document in documents(&text) {
             for pod in pods(&document) {
                 let grace = pod["spec"]["terminationGracePeriodSeconds"].as_u64().unwrap();
@@ -182,33 +185,33 @@ fn memory_that_is_promised_holds_what_is_taken() {
 }
 
 #[test]
-fn a_dollar_of_the_file_stays_a_dollar() {
-    let text = named(MORE[2].0, To::K8s);
+fn dollar_signs_are_escaped() {
+    let text = named(MORE[2].0, Target::K8s);
     assert!(text.contains("--x=$$(HOME) $$$"), "{text}");
 }
 
 #[test]
-fn no_service_stands_before_the_rpc_port_of_elected_masters() {
-    for to in [To::K8s, To::Rbg, To::OldRbg] {
+fn no_service_exposes_the_rpc_port_of_elected_masters() {
+    for to in [Target::K8s, Target::Rbg, Target::OldRbg] {
         let all = documents(&named(MORE[1].0, to));
         let text = serde_json::to_string(&all).unwrap();
         let ports = all.iter().filter(|d| d["kind"] == "Service").flat_map(|d| d["spec"]["ports"].as_array().unwrap());
         assert!(ports.clone().all(|port| port["port"] != 50051), "{text}");
         assert!(text.contains("service_ready") && text.contains("etcd://etcd-0.etcd:2379;etcd-1.etcd:2379"));
     }
-    let group = &documents(&named(MORE[1].0, To::Rbg))[0];
+    let group = &documents(&named(MORE[1].0, Target::Rbg))[0];
     let waits = group["spec"]["roles"]
         .as_array()
         .unwrap()
         .iter()
         .filter(|role| role["dependencies"].as_array().is_some_and(|on| on.iter().any(|name| name == "master")));
-    assert_eq!(waits.count(), 0, "a stand-by is never ready");
+    assert_eq!(waits.count(), 0, "standbys are never ready");
 }
 
 #[test]
-fn lint_has_nothing_to_say_of_what_render_writes() {
+fn lint_finds_no_mistake_in_rendered_manifests() {
     let folder = tempfile::tempdir().unwrap();
-    for to in [To::K8s, To::Rbg, To::OldRbg] {
+    for to in [Target::K8s, Target::Rbg, Target::OldRbg] {
         for (name, text) in manifests(to) {
             let path = folder.path().join("manifest.yaml");
             fs::write(&path, &text).unwrap();
@@ -219,7 +222,7 @@ fn lint_has_nothing_to_say_of_what_render_writes() {
             assert_eq!(
                 found["processes"].as_array().unwrap().len(),
                 containers.sum::<usize>(),
-                "{name}: lint sees each"
+                "{name}: lint finds every container"
             );
             let findings = found["findings"].as_array().unwrap();
             let above: Vec<_> = findings.iter().filter(|finding| finding["severity"] != "info").collect();

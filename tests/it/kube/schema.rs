@@ -1,10 +1,10 @@
-//! A checker for the part of JSON Schema that structural schemas of Kubernetes use. Written for these tests: it shares nothing with
-//! the validator that it is to confirm. A word of the schema that it does not know is a panic, not a pass.
+//! A checker for the subset of JSON Schema that Kubernetes structural schemas use. It shares no code with the validator under test.
+//! It panics on an unknown schema keyword.
 
 use fancy_regex::Regex;
 use serde_json::{Map, Value, json};
 
-/// Words that say nothing about one document alone. The server's expressions (`x-kubernetes-validations`) are not evaluated here.
+/// Keywords without effect on a single document. CEL expressions (`x-kubernetes-validations`) are not evaluated.
 const SILENT: &[&str] = &[
     "default",
     "description",
@@ -15,7 +15,7 @@ const SILENT: &[&str] = &[
     "x-kubernetes-validations",
 ];
 
-/// Where `value` disagrees with `schema`. Fields that the schema does not have disagree even where the server would keep them.
+/// The mismatches between `value` and `schema`. Fields outside the schema are mismatches even if the server keeps them.
 pub fn disagreements(schema: &Value, value: &Value) -> Vec<String> {
     let mut wrong = Vec::new();
     check(schema, value, "", &mut wrong);
@@ -30,16 +30,16 @@ fn check(schema: &Value, value: &Value, at: &str, wrong: &mut Vec<String>) {
         let text = value.as_str();
         let length = text.map(|text| text.chars().count() as u64);
         match word.as_str() {
-            "type" if !is(rule.as_str().unwrap(), value) => say(format!("{value} is no {rule}")),
+            "type" if !is(rule.as_str().unwrap(), value) => say(format!("{value} is not {rule}")),
             "required" => {
-                // What has a default is filled in before the server looks.
+                // The server fills in defaults before it validates.
                 for name in rule.as_array().unwrap().iter().map(|name| name.as_str().unwrap()) {
                     if value.get(name).is_none() && properties.get(name).is_none_or(|p| p.get("default").is_none()) {
                         say(format!("{name} is missing"));
                     }
                 }
             }
-            "enum" if !rule.as_array().unwrap().contains(value) => say(format!("{value} is none of {rule}")),
+            "enum" if !rule.as_array().unwrap().contains(value) => say(format!("{value} is not one of {rule}")),
             "pattern"
                 if text.is_some_and(|text| !Regex::new(rule.as_str().unwrap()).unwrap().is_match(text).unwrap()) =>
             {
@@ -54,7 +54,7 @@ fn check(schema: &Value, value: &Value, at: &str, wrong: &mut Vec<String>) {
             "anyOf" => {
                 let one = |option: &Value| disagreements(option, value).is_empty();
                 if !rule.as_array().unwrap().iter().any(one) {
-                    say(format!("{value} is none of {rule}"));
+                    say(format!("{value} is not one of {rule}"));
                 }
             }
             "items" => {
@@ -79,12 +79,12 @@ fn check(schema: &Value, value: &Value, at: &str, wrong: &mut Vec<String>) {
                 }
             }
             "x-kubernetes-int-or-string" if !(value.is_i64() || value.is_string()) => {
-                say(format!("{value} is neither a number nor a text"));
+                say(format!("{value} is neither a number nor a string"));
             }
             "type" | "enum" | "pattern" | "minLength" | "maxLength" | "minItems" | "minimum" => {}
             "x-kubernetes-int-or-string" | "x-kubernetes-preserve-unknown-fields" => {}
             known if SILENT.contains(&known) => {}
-            other => panic!("the word {other} of the schema is not understood"),
+            other => panic!("unknown schema keyword {other}"),
         }
     }
 }
@@ -97,11 +97,11 @@ fn is(kind: &str, value: &Value) -> bool {
         "boolean" => value.is_boolean(),
         "integer" => value.is_i64() || value.is_u64(),
         "number" => value.is_number(),
-        other => panic!("the type {other} of the schema is not understood"),
+        other => panic!("unknown schema type {other}"),
     }
 }
 
-/// A value with every field that the schema has, of the right type each, though of no sense together.
+/// A value with every field of the schema. The types are valid; the values are arbitrary.
 pub fn every_field(schema: &Value) -> Value {
     if schema.get("x-kubernetes-int-or-string").is_some() {
         return json!(1);
@@ -122,7 +122,7 @@ pub fn every_field(schema: &Value) -> Value {
 }
 
 #[test]
-fn the_checker_finds_what_is_planted() {
+fn the_checker_finds_known_mismatches() {
     let schema = json!({"type": "object", "required": ["a", "d"], "properties": {
         "a": {"type": "string", "pattern": "^x+$", "maxLength": 3}, "b": {"type": "array", "minItems": 1, "items": {"enum": ["u", "v"]}},
         "c": {"additionalProperties": {"anyOf": [{"type": "integer"}, {"type": "string"}], "x-kubernetes-int-or-string": true}},
@@ -130,13 +130,13 @@ fn the_checker_finds_what_is_planted() {
     }});
     assert_eq!(disagreements(&schema, &json!({"a": "xx", "b": ["u"], "c": {"e": 1}})), Vec::<String>::new());
     for (value, expected) in [
-        (json!([]), ": [] is no \"object\""),
+        (json!([]), ": [] is not \"object\""),
         (json!({}), ": a is missing"),
-        (json!({"a": 1}), ".a: 1 is no \"string\""),
+        (json!({"a": 1}), ".a: 1 is not \"string\""),
         (json!({"a": "y"}), ".a: \"y\" does not match \"^x+$\""),
         (json!({"a": "xxxx"}), ".a: too long"),
         (json!({"a": "x", "b": []}), ".b: too few"),
-        (json!({"a": "x", "b": ["w"]}), ".b[0]: \"w\" is none of [\"u\",\"v\"]"),
+        (json!({"a": "x", "b": ["w"]}), ".b[0]: \"w\" is not one of [\"u\",\"v\"]"),
         (json!({"a": "x", "d": -1}), ".d: -1 < 0"),
         (json!({"a": "x", "f": 1}), ": f is not in the schema"),
     ] {

@@ -6,7 +6,7 @@ use std::process::Command;
 use std::time::Duration;
 
 use super::command::bench;
-use super::server::Manner;
+use super::server::Behaviour;
 
 /// Names under which a browser is installed.
 const BROWSERS: [&str; 4] = ["chromium", "chromium-browser", "google-chrome", "google-chrome-stable"];
@@ -54,14 +54,14 @@ fn a_browser_shows_all_plots_and_asks_for_nothing_else() {
     let Some(browser) = browser() else { return };
     let folder = tempfile::tempdir().expect("a folder");
     let page = folder.path().join("report.html");
-    let manner = |n: usize| match n % 11 {
-        5 => Manner::Status(503, ""),
-        _ => Manner::Answer(4, Duration::from_millis(5), Duration::from_millis(2)),
+    let behaviour = |n: usize| match n % 11 {
+        5 => Behaviour::Status(503, ""),
+        _ => Behaviour::Answer(4, Duration::from_millis(5), Duration::from_millis(2)),
     };
     let html = format!("--html={}", page.display());
     let args = ["--num-clients=30", "--num-rounds=4", "--request-length=40", "--output-length=4", "--request-rate=200"];
     let (run, _) =
-        bench(manner, &[&args[..], &[&html, "--extra-request-body={\"x\":\"<script>alert(1)</script>\"}"]].concat());
+        bench(behaviour, &[&args[..], &[&html, "--extra-request-body={\"x\":\"<script>alert(1)</script>\"}"]].concat());
     assert!(run.code == 1, "some fail: {run:?}");
     let text = std::fs::read_to_string(&page).expect("it was written");
     for outside in ["<script", "src=", "href=", "url(", "@import"] {
@@ -70,7 +70,7 @@ fn a_browser_shows_all_plots_and_asks_for_nothing_else() {
     let (dom, log) = open(browser, &page, folder.path());
     assert!(dom.matches("<svg").count() >= 6, "{} plots", dom.matches("<svg").count());
     assert!(dom.matches("<polyline").count() >= 8 && dom.contains("<table>"), "lines and tables are there");
-    assert!(dom.contains("Time to the first token by turn") && dom.contains("&lt;script&gt;"));
+    assert!(dom.contains("TTFT by turn") && dom.contains("&lt;script&gt;"));
     // The page's own policy forbids every request, and the browser would say that it kept one back.
     assert!(text.contains("default-src 'none'") && !log.contains("CONSOLE"), "{log}");
 }

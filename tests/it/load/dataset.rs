@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use tokio::io::AsyncWriteExt;
 
 use super::command::{bench, quick};
-use super::server::{Heard, request};
+use super::server::{RequestBodies, request};
 use crate::cli::{Run, command, finish, mcctl};
 
 fn fixture(name: &str) -> String {
@@ -19,7 +19,7 @@ fn fixture(name: &str) -> String {
 type Keys = std::sync::Arc<std::sync::Mutex<std::collections::BTreeSet<String>>>;
 
 /// A chat server that says " well." to everything.
-async fn chat(heard: Heard, keys: Keys) -> u16 {
+async fn chat(heard: RequestBodies, keys: Keys) -> u16 {
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.expect("a free port");
     let port = listener.local_addr().expect("bound").port();
     tokio::spawn(async move {
@@ -28,9 +28,9 @@ async fn chat(heard: Heard, keys: Keys) -> u16 {
             tokio::spawn(async move {
                 let mut read = Vec::new();
                 while let Some((head, body)) = request(&mut stream, &mut read).await {
-                    heard.lock().expect("nobody panics with it").push(body);
+                    heard.lock().expect("lock is not poisoned").push(body);
                     let key = head.lines().find_map(|line| line.strip_prefix("x-smg-routing-key: "));
-                    keys.lock().expect("nobody panics with it").extend(key.map(str::to_owned));
+                    keys.lock().expect("lock is not poisoned").extend(key.map(str::to_owned));
                     let frames = [
                         json!({"choices": [{"index": 0, "delta": {"role": "assistant", "content": ""}}]}),
                         json!({"choices": [{"index": 0, "delta": {"content": " well."}}]}),
@@ -59,14 +59,14 @@ fn bench_chat(args: &[&str]) -> (Run, Vec<Value>) {
 /// The same, and `keys` has the routing keys that came.
 fn bench_routed(args: &[&str], keys: Keys) -> (Run, Vec<Value>) {
     let runtime = tokio::runtime::Runtime::new().expect("threads");
-    let heard = Heard::default();
+    let heard = RequestBodies::default();
     let port = runtime.block_on(chat(heard.clone(), keys));
     let url = format!("--url=http://127.0.0.1:{port}");
     let fixed =
         ["bench", "multi-turn", &url, "--api=chat", "--request-rate=inf", "--max-parallel=1", "--no-server-calls"];
     let all = [&fixed, args].concat();
     let run = finish(command(&all).output().expect("the program starts"));
-    let heard = std::mem::take(&mut *heard.lock().expect("nobody panics with it"));
+    let heard = std::mem::take(&mut *heard.lock().expect("lock is not poisoned"));
     // Questions about the server itself have no body.
     let asked = heard.iter().filter(|body| !body.is_empty());
     (run, asked.map(|body| serde_json::from_slice(body).expect("JSON")).collect())
@@ -122,7 +122,7 @@ fn sharegpt_asks_every_turn_with_the_live_reply_before_it() {
     said.sort();
     assert_eq!(said[0], one[..2]);
     assert_eq!((&said[1][..], &said[2][..]), (&one[..], &["Name a colour, \"quoted\" and with ü."][..]));
-    assert!(run.stderr.contains("1 rows were left out") && run.stderr.contains("estimated"), "{run:?}");
+    assert!(run.stderr.contains("1 rows were skipped") && run.stderr.contains("estimated"), "{run:?}");
     let told: Value = serde_json::from_str(&run.stdout).expect("a document");
     assert!(told["doubts"].as_array().is_some_and(|doubts| doubts.len() == 2), "{told}");
     // "About two miles from here." is five words.
@@ -256,7 +256,7 @@ fn generated_prefixes_are_shared_by_their_group_alone() {
     for flag in [&["--gsp-send-routing-key", "--seed=9"][..], &[]] {
         let keys = Keys::default();
         assert_eq!(bench_routed(&[&flags[..], flag].concat(), keys.clone()).0.code, 0);
-        let met: Vec<String> = keys.lock().expect("nobody panics with it").iter().cloned().collect();
+        let met: Vec<String> = keys.lock().expect("lock is not poisoned").iter().cloned().collect();
         assert_eq!(met, if flag.is_empty() { vec![] } else { vec!["9_0", "9_1"] });
     }
     // Group by group: systems come one after the other.
@@ -324,10 +324,10 @@ fn a_malformed_row_is_named_with_file_line_and_reason_and_the_rest_runs_where_it
     for (name, file, line, reason, skipped, requests) in [
         ("sharegpt", "sharegpt-bad.json", 3, "invalid type: integer `7`, expected a string", 2, 2),
         ("custom", "custom-bad.jsonl", 2, "EOF while parsing a string at column 52", 2, 2),
-        ("openai", "openai-bad.jsonl", 2, "it has no messages", 3, 1),
-        ("mooncake", "mooncake-bad.jsonl", 2, "5000 tokens are not 1 blocks of 512 tokens", 3, 1),
+        ("openai", "openai-bad.jsonl", 2, "no messages", 3, 1),
+        ("mooncake", "mooncake-bad.jsonl", 2, "5000 tokens do not match 1 blocks of 512 tokens", 3, 1),
         ("mooncake", "sessions-bad.jsonl", 2, "message_mode", 1, 2),
-        ("agentic-trace", "agentic-trace-bad.json", 3, "messages: no JSON array", 1, 2),
+        ("agentic-trace", "agentic-trace-bad.json", 3, "messages: not a JSON array", 1, 2),
         ("longbench_v2", "longbench-bad.jsonl", 2, "missing field `choice_A`", 1, 1),
         ("ultrachat", "ultrachat-bad.jsonl", 2, "expected a sequence", 1, 1),
         ("loogle", "loogle-bad.jsonl", 2, "expected a sequence", 1, 1),
@@ -339,7 +339,7 @@ fn a_malformed_row_is_named_with_file_line_and_reason_and_the_rest_runs_where_it
         assert!(heard.is_empty() && said.contains("--skip-bad"), "{said}");
         let (run, heard) = bench_chat(&[&name, &fixture(file), "--skip-bad"]);
         assert_eq!((run.code, heard.len()), (0, requests), "{run:?}");
-        let told = format!("{skipped} malformed rows were passed over; the first: line {line}: ");
+        let told = format!("{skipped} malformed rows were skipped; the first: line {line}: ");
         assert!(run.stderr.contains(&told), "{told}: {run:?}");
     }
 }
@@ -360,7 +360,7 @@ fn what_is_no_dataset_is_refused_in_words() {
         (file("empty", b""), "none of 0 rows"),
         (file("blank", b"\xef\xbb\xbf \r\n\n"), "none of 0 rows"),
         (file("utf-16", b"\xff\xfe[\0{\0"), "UTF-8"),
-        (file("deep", deep.as_bytes()), "brackets deep"),
+        (file("deep", deep.as_bytes()), "levels deep"),
         (file("other", b"\x7fELF\x02\x01\x01"), "expected value"),
     ];
     for (path, reason) in &cases {
@@ -392,9 +392,9 @@ fn an_offset_beyond_the_end_says_how_many_there_are_and_a_file_of_nothing_but_ba
         for (name, file, there, rows) in [("sharegpt", "sharegpt.json", 2, 3), ("mooncake", "mooncake.jsonl", 3, 3)] {
             let name = format!("--dataset-name={name}");
             let said = refused(&[&name, &fixture(file), order, &format!("--dataset-offset={there}")]);
-            let found = format!("{there} conversations are to be passed over, and there are {there} (in {rows} rows)");
+            let found = format!("offset {there} skips all {there} conversations (in {rows} rows)");
             assert!(said.contains(&found), "{said}");
-            assert!(said.ends_with(&format!("next: give --dataset-offset below {there}")), "{said}");
+            assert!(said.ends_with(&format!("next: use --dataset-offset below {there}")), "{said}");
         }
     }
     let dir = tempfile::tempdir().expect("a folder");
@@ -403,7 +403,7 @@ fn an_offset_beyond_the_end_says_how_many_there_are_and_a_file_of_nothing_but_ba
     let path = format!("--dataset-path={}", path.display());
     for name in ["sharegpt", "custom", "openai", "mooncake", "ultrachat", "loogle", "longbench_v2"] {
         let said = refused(&[&format!("--dataset-name={name}"), &path, "--skip-bad"]);
-        assert!(said.contains("rows is well-formed; the first, line 1: "), "{name}: {said}");
+        assert!(said.contains("rows are malformed; the first is line 1: "), "{name}: {said}");
         assert!(!said.contains("--skip-bad"), "it was given: {said}");
     }
 }

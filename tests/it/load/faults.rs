@@ -1,4 +1,4 @@
-//! Servers that misbehave, and what is counted then.
+//! Misbehaving servers, and how their failures are counted.
 
 use std::future::Future;
 use std::sync::Arc;
@@ -7,12 +7,12 @@ use std::time::Duration;
 
 use mcctl::engine::base::{Mono, Unix};
 use mcctl::engine::env::{Env, RealEnv};
-use mcctl::engine::load::target::Outcome;
-use mcctl::engine::load::workload::Workload;
-use mcctl::engine::load::{Bounds, Driver, Pace, Rules, Seed, run};
+use mcctl::engine::load::target::ExchangeOutcome;
+use mcctl::engine::load::workload::LoadWorkload;
+use mcctl::engine::load::{Driver, Pace, Rules, RunLimits, Seed, run};
 use tokio::sync::mpsc;
 
-use super::server::{Manner, serve};
+use super::server::{Behaviour, serve};
 use super::{ms, play, synthetic, target};
 
 fn one_at_a_time() -> (Pace, Rules) {
@@ -20,33 +20,42 @@ fn one_at_a_time() -> (Pace, Rules) {
 }
 
 #[tokio::test]
-async fn connections_that_the_server_closes_while_they_are_idle_cost_no_request() {
-    let port = serve(|_| Manner::CloseAfter).await;
+async fn idle_connections_closed_by_the_server_cost_no_request() {
+    let port = serve(|_| Behaviour::CloseAfter).await;
     let (pace, rules) = one_at_a_time();
     let (ran, records) = play(target(port), synthetic(4, 5), pace, rules).await;
-    assert!(records.iter().all(|record| record.exchange.outcome == Outcome::Ok), "{records:?}");
+    assert!(records.iter().all(|record| record.exchange.outcome == ExchangeOutcome::Ok), "{records:?}");
     assert_eq!(records.len(), 20);
-    assert!(ran.connections >= 20 - 2, "each took a connection of its own: {}", ran.connections);
+    assert!(ran.connections >= 20 - 2, "about one connection per request: {}", ran.connections);
 }
 
 #[tokio::test]
-async fn what_has_no_end_is_given_up() {
-    let manners = [Manner::EndlessHead, Manner::EndlessFrame, Manner::HalfFrame, Manner::Answer(2, ms(0), ms(0))];
-    let port = serve(move |n| manners[n]).await;
+async fn endless_head_and_frame_are_aborted() {
+    let behaviours =
+        [Behaviour::EndlessHead, Behaviour::EndlessFrame, Behaviour::HalfFrame, Behaviour::Answer(2, ms(0), ms(0))];
+    let port = serve(move |n| behaviours[n]).await;
     let (pace, rules) = one_at_a_time();
     let (_, records) = play(target(port), synthetic(4, 1), pace, rules).await;
-    let outcomes: Vec<String> = records.iter().map(|record| record.exchange.outcome.word()).collect();
+    let outcomes: Vec<String> = records.iter().map(|record| record.exchange.outcome.kind()).collect();
     assert_eq!(outcomes, ["connection broke", "connection broke", "stream cut off", "ok"], "{records:?}");
-    assert!(matches!(&records[0].exchange.outcome, Outcome::Broken(why) if why.contains("head")), "{:?}", records[0]);
-    assert!(matches!(&records[1].exchange.outcome, Outcome::Broken(why) if why.contains("frame")), "{:?}", records[1]);
+    assert!(
+        matches!(&records[0].exchange.outcome, ExchangeOutcome::Broken(why) if why.contains("head")),
+        "{:?}",
+        records[0]
+    );
+    assert!(
+        matches!(&records[1].exchange.outcome, ExchangeOutcome::Broken(why) if why.contains("frame")),
+        "{:?}",
+        records[1]
+    );
 }
 
 #[tokio::test]
-async fn a_busy_server_is_asked_again_when_it_says_so_and_the_wait_counts() {
+async fn busy_server_is_retried_after_its_delay_which_counts() {
     let busy = |n: usize| match n {
-        0 => Manner::Status(503, "retry-after: 1\r\n"),
-        1 => Manner::Status(429, "retry-after: 0\r\n"),
-        _ => Manner::Answer(1, ms(0), ms(0)),
+        0 => Behaviour::Status(503, "retry-after: 1\r\n"),
+        1 => Behaviour::Status(429, "retry-after: 0\r\n"),
+        _ => Behaviour::Answer(1, ms(0), ms(0)),
     };
     let port = serve(busy).await;
     let mut patient = target(port);
@@ -54,28 +63,29 @@ async fn a_busy_server_is_asked_again_when_it_says_so_and_the_wait_counts() {
     let (pace, rules) = one_at_a_time();
     let (ran, records) = play(patient, synthetic(1, 1), pace, rules).await;
     let record = &records[0];
-    assert_eq!((record.exchange.outcome.clone(), ran.retried, records.len()), (Outcome::Ok, 2, 1));
+    assert_eq!((record.exchange.outcome.clone(), ran.retried, records.len()), (ExchangeOutcome::Ok, 2, 1));
     assert!(record.exchange.waited >= Duration::from_secs(1), "{record:?}");
-    let ttft = record.exchange.first_token.expect("it came") - record.planned;
+    let ttft = record.exchange.first_token.expect("a first token") - record.planned;
     assert!(ttft >= Duration::from_secs(1) && record.lag() + Duration::from_secs(1) <= ttft, "{record:?}");
 }
 
 #[tokio::test]
-async fn a_busy_server_is_not_asked_again_unless_that_is_wanted() {
-    let port = serve(|_| Manner::Status(503, "retry-after: 0\r\n")).await;
+async fn busy_server_is_not_retried_by_default() {
+    let port = serve(|_| Behaviour::Status(503, "retry-after: 0\r\n")).await;
     let (pace, rules) = one_at_a_time();
     let (ran, records) = play(target(port), synthetic(2, 3), pace, rules).await;
     assert_eq!((records.len(), ran.retried), (2, 0), "a failure ends its conversation: {records:?}");
 }
 
 #[tokio::test]
-async fn where_a_redirection_leads_what_a_page_is_and_the_words_of_any_failure_are_told() {
-    let manners = [Manner::Status(302, "Location: http://other/login\r\n"), Manner::Page, Manner::RawErrorInStream];
-    let port = serve(move |n| manners[n]).await;
+async fn redirects_pages_and_error_messages_are_reported() {
+    let behaviours =
+        [Behaviour::Status(302, "Location: http://other/login\r\n"), Behaviour::Page, Behaviour::RawErrorInStream];
+    let port = serve(move |n| behaviours[n]).await;
     let (pace, rules) = one_at_a_time();
     let (_, records) = play(target(port), synthetic(3, 1), pace, rules).await;
     let outcomes: Vec<(String, String)> =
-        records.iter().map(|record| (record.exchange.outcome.word(), record.exchange.outcome.said())).collect();
+        records.iter().map(|record| (record.exchange.outcome.kind(), record.exchange.outcome.message())).collect();
     let expected = [
         ("status 302", "to http://other/login: try next"),
         ("no stream", "text/html; charset=utf-8: <html> <body>sign in </html>"),
@@ -85,18 +95,18 @@ async fn where_a_redirection_leads_what_a_page_is_and_the_words_of_any_failure_a
 }
 
 #[tokio::test]
-async fn gaps_of_an_answer_that_failed_are_no_time_between_tokens() {
-    let manners = [Manner::CloseMidStream, Manner::NoEnd, Manner::Answer(4, ms(0), ms(5))];
-    let port = serve(move |n| manners[n]).await;
+async fn gaps_of_failed_answers_are_not_counted() {
+    let behaviours = [Behaviour::CloseMidStream, Behaviour::NoEnd, Behaviour::Answer(4, ms(0), ms(5))];
+    let port = serve(move |n| behaviours[n]).await;
     let (pace, rules) = one_at_a_time();
     let (ran, records) = play(target(port), synthetic(3, 1), pace, rules).await;
     assert!(records[0].exchange.arrived >= 1 && records[1].exchange.arrived == 2, "{records:?}");
-    let gaps = ran.gaps.summary().expect("one answer went well");
+    let gaps = ran.gaps.summary().expect("one successful answer");
     assert_eq!(gaps.count, 3);
     assert!(gaps.min >= ms(4), "{gaps:?}");
 }
 
-/// The real one, but that the network panics when it is used the third time.
+/// The real environment, except that the network panics when it is used the third time.
 #[derive(Clone)]
 struct Broken(RealEnv, Arc<AtomicU32>);
 
@@ -121,20 +131,20 @@ impl Env for Broken {
 }
 
 #[tokio::test]
-async fn a_panic_in_an_exchange_is_a_failed_request_and_the_run_ends() {
-    // Each answer takes a connection of its own.
-    let port = serve(|_| Manner::CloseAfter).await;
+async fn panic_in_an_exchange_is_a_failed_request() {
+    // Each answer closes its connection.
+    let port = serve(|_| Behaviour::CloseAfter).await;
     let mut workload = synthetic(5, 1);
     let (pace, rules) = one_at_a_time();
     let driver = Driver::new(workload.scripts(), pace, rules, Seed(3));
     let (_tell, mut stop) = mpsc::channel(1);
-    let bounds = Bounds { duration: Duration::from_secs(60), connections: 0 };
+    let bounds = RunLimits { duration: Duration::from_secs(60), connections: 0 };
     let mut outcomes = Vec::new();
-    let told = |record: mcctl::engine::load::Record| outcomes.push(record.exchange.outcome);
+    let report = |record: mcctl::engine::load::TimedRequest| outcomes.push(record.exchange.outcome);
     let env = Broken(RealEnv::new(), Arc::default());
-    let ran = run(env, target(port), &mut workload, driver, bounds, Arc::default(), &mut stop, told).await;
-    let bugs: Vec<&Outcome> = outcomes.iter().filter(|outcome| **outcome != Outcome::Ok).collect();
-    assert!(matches!(&bugs[..], [Outcome::Bug(said)] if said.contains("on purpose")), "{outcomes:?}");
+    let ran = run(env, target(port), &mut workload, driver, bounds, Arc::default(), &mut stop, report).await;
+    let bugs: Vec<&ExchangeOutcome> = outcomes.iter().filter(|outcome| **outcome != ExchangeOutcome::Ok).collect();
+    assert!(matches!(&bugs[..], [ExchangeOutcome::Bug(said)] if said.contains("on purpose")), "{outcomes:?}");
     assert_eq!((outcomes.len(), ran.bugs, ran.unfinished), (5, 1, 0));
-    assert!(ran.doubts().iter().any(|doubt| doubt.to_string().contains("a bug in mcctl")), "{:?}", ran.doubts());
+    assert!(ran.caveats().iter().any(|doubt| doubt.to_string().contains("a bug in mcctl")), "{:?}", ran.caveats());
 }

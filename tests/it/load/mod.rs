@@ -1,4 +1,4 @@
-//! The load generator against a server of made-up answers.
+//! The load generator against a scripted server.
 
 mod browser;
 mod command;
@@ -19,21 +19,22 @@ use mcctl::engine::base::HostPort;
 use mcctl::engine::env::RealEnv;
 use mcctl::engine::load::answer::Dialect;
 use mcctl::engine::load::measure::Tally;
-use mcctl::engine::load::target::{Limits, Outcome, Target, Via};
+use mcctl::engine::load::target::{ExchangeLimits, ExchangeOutcome, HttpProtocol, LoadTarget};
 use mcctl::engine::load::workload::Synthetic;
 use mcctl::engine::load::{
-    Arrivals, Bounds, Distribution, Driver, Gaps, Pace, Ran, Rate, Record, Rules, Seed, run, workload::Workload,
+    Arrivals, Distribution, Driver, Gaps, Pace, Rate, Rules, RunLimits, RunStats, Seed, TimedRequest, run,
+    workload::LoadWorkload,
 };
 use tokio::sync::mpsc;
 
-use server::{Manner, serve};
+use server::{Behaviour, serve};
 
 fn ms(ms: u64) -> Duration {
     Duration::from_millis(ms)
 }
 
-fn target(port: u16) -> Target {
-    Target {
+fn target(port: u16) -> LoadTarget {
+    LoadTarget {
         at: HostPort::new("127.0.0.1", port),
         path: "/generate".to_owned(),
         dialect: Dialect::Generate,
@@ -44,8 +45,8 @@ fn target(port: u16) -> Target {
         ignore_eos: true,
         extra: serde_json::Map::new(),
         headers: hyper::HeaderMap::new(),
-        via: Via::default(),
-        limits: Limits { connect: ms(2_000), silence: ms(300), whole: ms(20_000), busy_retries: 0 },
+        protocol: HttpProtocol::default(),
+        limits: ExchangeLimits { connect: ms(2_000), silence: ms(300), whole: ms(20_000), busy_retries: 0 },
     }
 }
 
@@ -54,48 +55,48 @@ fn synthetic(conversations: u32, turns: u32) -> Synthetic {
     Synthetic::new(conversations, constant(turns), constant(20), constant(4), Seed(3))
 }
 
-async fn play(target: Target, mut workload: Synthetic, pace: Pace, rules: Rules) -> (Ran, Vec<Record>) {
+async fn play(target: LoadTarget, mut workload: Synthetic, pace: Pace, rules: Rules) -> (RunStats, Vec<TimedRequest>) {
     let driver = Driver::new(workload.scripts(), pace, rules, Seed(3));
     let (_tell, mut stop) = mpsc::channel(1);
-    let bounds = Bounds { duration: Duration::from_secs(60), connections: 2 };
+    let bounds = RunLimits { duration: Duration::from_secs(60), connections: 2 };
     let mut records = Vec::new();
-    let told = |record: Record| records.push(record);
-    let ran = run(RealEnv::new(), target, &mut workload, driver, bounds, Arc::default(), &mut stop, told).await;
+    let report = |record: TimedRequest| records.push(record);
+    let ran = run(RealEnv::new(), target, &mut workload, driver, bounds, Arc::default(), &mut stop, report).await;
     (ran, records)
 }
 
 #[tokio::test]
-async fn conversations_go_on_with_what_the_server_said_and_every_token_is_timed() {
-    let port = serve(|_| Manner::Answer(4, ms(20), ms(10))).await;
+async fn conversations_continue_with_the_answers_and_tokens_are_timed() {
+    let port = serve(|_| Behaviour::Answer(4, ms(20), ms(10))).await;
     let (ran, records) = play(target(port), synthetic(3, 2), Pace::Closed { conversations: 3 }, Rules::default()).await;
     assert_eq!(records.len(), 6);
     for record in &records {
-        assert_eq!(record.exchange.outcome, Outcome::Ok);
+        assert_eq!(record.exchange.outcome, ExchangeOutcome::Ok);
         assert_eq!((record.exchange.arrived, &record.exchange.answer.output_ids[..]), (4, &[1, 2, 3, 4][..]));
-        let first = record.exchange.first_token.expect("it came");
+        let first = record.exchange.first_token.expect("a first token");
         assert!(first - record.exchange.wrote >= ms(20), "{record:?}");
-        assert!(record.exchange.last_token.expect("it came") - first >= ms(30), "{record:?}");
+        assert!(record.exchange.last_token.expect("a last token") - first >= ms(30), "{record:?}");
     }
     assert_eq!((ran.gaps.count(), ran.unfinished), (6 * 3, 0));
 }
 
 #[tokio::test]
-async fn each_kind_of_failure_has_its_name_and_the_totals_add_up() {
-    let manners = [
-        Manner::Answer(2, ms(0), ms(0)),
-        Manner::CloseMidStream,
-        Manner::NoEnd,
-        Manner::ByteByByte,
-        Manner::Garbage,
-        Manner::Status(429, "retry-after: 7\r\n"),
-        Manner::Status(503, ""),
-        Manner::ErrorInStream,
-        Manner::Silence,
-        Manner::SilenceAfterHead,
-        Manner::Nonsense,
-        Manner::Empty,
+async fn each_kind_of_failure_has_its_name_and_totals_add_up() {
+    let behaviours = [
+        Behaviour::Answer(2, ms(0), ms(0)),
+        Behaviour::CloseMidStream,
+        Behaviour::NoEnd,
+        Behaviour::ByteByByte,
+        Behaviour::Garbage,
+        Behaviour::Status(429, "retry-after: 7\r\n"),
+        Behaviour::Status(503, ""),
+        Behaviour::ErrorInStream,
+        Behaviour::Silence,
+        Behaviour::SilenceAfterHead,
+        Behaviour::Nonsense,
+        Behaviour::Empty,
     ];
-    let port = serve(move |n| manners[n]).await;
+    let port = serve(move |n| behaviours[n]).await;
     let (_, records) = play(
         target(port),
         synthetic(12, 1),
@@ -103,7 +104,7 @@ async fn each_kind_of_failure_has_its_name_and_the_totals_add_up() {
         Rules { in_flight: 1, ..Rules::default() },
     )
     .await;
-    let outcomes: Vec<String> = records.iter().map(|record| record.exchange.outcome.word()).collect();
+    let outcomes: Vec<String> = records.iter().map(|record| record.exchange.outcome.kind()).collect();
     let sent = records.len() as u64;
     let mut tally = Tally::default();
     records.iter().for_each(|record| tally.add(record));
@@ -112,62 +113,66 @@ async fn each_kind_of_failure_has_its_name_and_the_totals_add_up() {
     let words = ["status 429", "status 503", "error in the stream", "stream cut off", "no tokens"];
     assert_eq!(words.map(found), [1, 1, 1, 1, 1], "{outcomes:?}");
     assert_eq!((found("connection broke"), found("time-out"), found("ok")), (2, 2, 3), "{outcomes:?}");
-    let status = records.iter().find(|record| record.exchange.outcome.word() == "status 429").expect("it is there");
+    let status = records.iter().find(|record| record.exchange.outcome.kind() == "status 429").expect("a 429 response");
     assert_eq!(
         status.exchange.outcome,
-        Outcome::Status { status: 429, says: "try next".to_owned(), retry_after: Some(Duration::from_secs(7)) }
+        ExchangeOutcome::Status {
+            status: 429,
+            message: "try next".to_owned(),
+            retry_after: Some(Duration::from_secs(7))
+        }
     );
     assert_eq!(tally.bad_frames, 2);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_server_that_never_stops_talking_is_given_up_in_time() {
-    let port = serve(|_| Manner::Flood).await;
+async fn endless_stream_is_aborted_at_the_time_limit() {
+    let port = serve(|_| Behaviour::Flood).await;
     let mut target = target(port);
     target.limits.whole = ms(400);
     let mut workload = synthetic(2, 1);
     let driver = Driver::new(workload.scripts(), Pace::Closed { conversations: 2 }, Rules::default(), Seed(3));
     let (_tell, mut stop) = mpsc::channel(1);
-    let bounds = Bounds { duration: Duration::from_secs(60), connections: 0 };
+    let bounds = RunLimits { duration: Duration::from_secs(60), connections: 0 };
     let mut words = Vec::new();
-    let told = |record: Record| words.push(record.exchange.outcome.word());
-    let ran = run(RealEnv::new(), target, &mut workload, driver, bounds, Arc::default(), &mut stop, told).await;
+    let report = |record: TimedRequest| words.push(record.exchange.outcome.kind());
+    let ran = run(RealEnv::new(), target, &mut workload, driver, bounds, Arc::default(), &mut stop, report).await;
     assert_eq!((words, ran.unfinished), (vec!["time-out".to_owned(); 2], 0));
 }
 
 #[tokio::test]
-async fn a_server_that_stands_still_is_seen_in_the_latency_of_all_who_were_to_come() {
+async fn stall_shows_in_the_latency_of_all_later_requests() {
     let port =
-        serve(|n| if n == 0 { Manner::Answer(1, ms(200), ms(0)) } else { Manner::Answer(1, ms(0), ms(0)) }).await;
+        serve(|n| if n == 0 { Behaviour::Answer(1, ms(200), ms(0)) } else { Behaviour::Answer(1, ms(0), ms(0)) }).await;
     let arrivals = Arrivals::Drawn { gaps: Gaps::Even, rate: Rate::Constant(100.0) };
     let pace = Pace::Conversations(arrivals.instants(Seed(1).generator("arrivals", 0)));
     let (_, records) = play(target(port), synthetic(10, 1), pace, Rules { in_flight: 1, ..Rules::default() }).await;
     for (n, record) in records.iter().enumerate().skip(1) {
         assert_eq!(record.planned, ms(10 * n as u64));
-        let waited = record.exchange.first_token.expect("it came") - record.planned;
+        let waited = record.exchange.first_token.expect("a first token") - record.planned;
         assert!(waited >= ms(200 - 10 * n as u64), "request {n} waited {waited:?}");
     }
 }
 
 #[tokio::test]
-async fn nobody_at_home_is_a_failure_of_every_request_and_the_run_ends() {
+async fn unreachable_server_fails_every_request_and_the_run_ends() {
     let port = std::net::TcpListener::bind("127.0.0.1:0").expect("a free port").local_addr().expect("bound").port();
     let (ran, records) = play(target(port), synthetic(3, 5), Pace::Closed { conversations: 2 }, Rules::default()).await;
-    assert!(records.iter().all(|record| matches!(record.exchange.outcome, Outcome::Connect(_))), "{records:?}");
+    assert!(records.iter().all(|record| matches!(record.exchange.outcome, ExchangeOutcome::Connect(_))), "{records:?}");
     assert_eq!((records.len(), ran.unfinished), (3, 0));
 }
 
 #[tokio::test]
-async fn a_stop_lets_what_is_in_flight_end_and_a_second_one_does_not_wait() {
+async fn stop_waits_for_requests_in_flight_and_a_second_one_does_not() {
     for (stops, finished) in [(1, 1), (2, 0)] {
-        let port = serve(|_| Manner::Answer(3, ms(250), ms(0))).await;
+        let port = serve(|_| Behaviour::Answer(3, ms(250), ms(0))).await;
         let mut workload = synthetic(5, 1);
         let driver = Driver::new(workload.scripts(), Pace::Closed { conversations: 1 }, Rules::default(), Seed(3));
         let (tell, mut stop) = mpsc::channel(2);
         for _ in 0..stops {
-            tell.send(()).await.expect("room");
+            tell.send(()).await.expect("disk space");
         }
-        let bounds = Bounds { duration: Duration::from_secs(60), connections: 0 };
+        let bounds = RunLimits { duration: Duration::from_secs(60), connections: 0 };
         let mut records = 0;
         let ran = run(RealEnv::new(), target(port), &mut workload, driver, bounds, Arc::default(), &mut stop, |_| {
             records += 1

@@ -1,4 +1,4 @@
-//! What a run leaves: files while it goes, the document and its schema, the page.
+//! Output of a run: files written meanwhile, the JSON document and its schema, and the HTML page.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -6,25 +6,25 @@ use std::time::Duration;
 use serde_json::{Value, json};
 
 use super::command::{bench, document};
-use super::server::{Heard, Manner, serve_and_hear};
+use super::server::{Behaviour, RequestBodies, serve_and_record};
 use super::validate::{is_as_described, undescribed, validate};
 use crate::cli::{Run, command, finish};
 use crate::peer::process::{PATIENCE, wait_until};
 
-fn quick(_: usize) -> Manner {
-    Manner::Answer(3, Duration::from_millis(2), Duration::from_millis(1))
+fn quick(_: usize) -> Behaviour {
+    Behaviour::Answer(3, Duration::from_millis(2), Duration::from_millis(1))
 }
 
 const SMALL: [&str; 5] =
     ["--num-clients=4", "--num-rounds=3", "--request-length=20", "--output-length=3", "--request-rate=inf"];
 
-fn run(manner: impl Fn(usize) -> Manner + Send + Sync + 'static, more: &[String]) -> Run {
+fn run(behaviour: impl Fn(usize) -> Behaviour + Send + Sync + 'static, more: &[String]) -> Run {
     let more: Vec<&str> = more.iter().map(String::as_str).collect();
-    bench(manner, &[&SMALL[..], &more].concat()).0
+    bench(behaviour, &[&SMALL[..], &more].concat()).0
 }
 
 fn lines(path: &Path) -> Vec<Value> {
-    let text = std::fs::read_to_string(path).expect("it was written");
+    let text = std::fs::read_to_string(path).expect("the file exists");
     text.lines().map(|line| serde_json::from_str(line).unwrap_or_else(|error| panic!("{error}: {line}"))).collect()
 }
 
@@ -33,7 +33,7 @@ fn flag(name: &str, path: &Path) -> String {
 }
 
 #[test]
-fn every_request_is_a_line_of_records_and_of_csv_and_the_results_of_others_have_their_keys() {
+fn every_request_is_in_all_files_with_the_expected_keys() {
     let folder = tempfile::tempdir().expect("a folder");
     let at = |name: &str| -> PathBuf { folder.path().join(name) };
     let flags = [
@@ -46,8 +46,8 @@ fn every_request_is_a_line_of_records_and_of_csv_and_the_results_of_others_have_
         "--output-details".to_owned(),
         "--tag=t".to_owned(),
     ];
-    let told = run(quick, &flags);
-    assert_eq!(told.code, 0, "{told:?}");
+    let report = run(quick, &flags);
+    assert_eq!(report.code, 0, "{report:?}");
     let records = lines(&at("r.jsonl"));
     assert_eq!(records.len(), 1 + 1 + 12 + 1, "a head, a beginning, twelve requests, an end");
     assert_eq!((&records[0]["schema"], &records[0]["run"]["seed"]), (&json!("mcctl.bench.record/1"), &json!(1)));
@@ -55,7 +55,7 @@ fn every_request_is_a_line_of_records_and_of_csv_and_the_results_of_others_have_
     assert_eq!(records[14]["ends"]["completed"], 12);
     let requests = &records[2..14];
     assert!(requests.iter().all(|line| line["outcome"] == "ok" && line["first_token_s"].is_number()), "{requests:?}");
-    let csv = std::fs::read_to_string(at("r.csv")).expect("it was written");
+    let csv = std::fs::read_to_string(at("r.csv")).expect("the file exists");
     assert_eq!(csv.lines().count(), 13, "{csv}");
     let reference: Value =
         serde_json::from_str(include_str!("../../../fixtures/load/bench-serving-keys.json")).expect("JSON");
@@ -74,22 +74,23 @@ fn every_request_is_a_line_of_records_and_of_csv_and_the_results_of_others_have_
     let rounds = &lines(&at("l.jsonl"))[0];
     assert_eq!(rounds["round"]["round_2"]["request_count"], 4, "{rounds}");
     assert_eq!(rounds["summary"]["total_requests"], 12);
-    // Those two are appended to, the others are not written over unless it is said.
+    // These two are appended to. The others require --overwrite.
     let again = run(quick, &flags);
-    assert!(again.code == 2 && again.stderr.contains("is there already"), "{again:?}");
+    assert!(again.code == 2 && again.stderr.contains("--overwrite"), "{again:?}");
     let again = run(quick, &[&flags[..], &["--overwrite".to_owned()]].concat());
     assert_eq!(again.code, 0, "{again:?}");
     assert_eq!((lines(&at("r.jsonl")).len(), lines(&at("o.jsonl")).len(), lines(&at("l.jsonl")).len()), (15, 2, 2));
 }
 
 #[test]
-fn with_limits_the_line_has_the_keys_of_goodput_too() {
+fn goodput_limits_add_their_keys_to_the_output_file() {
     let folder = tempfile::tempdir().expect("a folder");
     let file = folder.path().join("o.jsonl");
-    // Each third request fails, and what failed met nothing.
-    let manner = |n: usize| if n.is_multiple_of(3) { Manner::Status(503, "") } else { quick(n) };
-    let told = run(manner, &[flag("output-file", &file), "--goodput".to_owned(), "ttft:60000,tpot:0.001".to_owned()]);
-    assert_eq!(told.code, 1, "{told:?}");
+    // Every third request fails and meets no limit.
+    let behaviour = |n: usize| if n.is_multiple_of(3) { Behaviour::Status(503, "") } else { quick(n) };
+    let report =
+        run(behaviour, &[flag("output-file", &file), "--goodput".to_owned(), "ttft:60000,tpot:0.001".to_owned()]);
+    assert_eq!(report.code, 1, "{report:?}");
     let line = &lines(&file)[0];
     assert_eq!(line["goodput_slos_ms"], json!({"ttft": 60000.0, "tpot": 0.001}));
     let share = line["slo_attainment_by_metric"]["ttft"].as_f64().expect("a number");
@@ -99,98 +100,98 @@ fn with_limits_the_line_has_the_keys_of_goodput_too() {
 }
 
 #[test]
-fn the_document_is_as_its_schema_says() {
+fn json_document_matches_its_schema() {
     let schema: Value =
         serde_json::from_str(include_str!("../../../fixtures/load/schema/mcctl.bench.multi-turn.1.json"))
             .expect("JSON");
-    for manner in [quick, |n| if n % 3 == 0 { Manner::Status(503, "") } else { quick(n) }] {
-        let mut told = document(&run(manner, &["--json".to_owned()]));
-        is_as_described(&told);
-        told["passes"][0]["goals"]["steady_state"]["surprise"] = json!(1);
-        assert_eq!(undescribed(&schema, &told), ["$.passes[0].goals.steady_state.surprise"]);
+    for behaviour in [quick, |n| if n % 3 == 0 { Behaviour::Status(503, "") } else { quick(n) }] {
+        let mut report = document(&run(behaviour, &["--json".to_owned()]));
+        is_as_described(&report);
+        report["passes"][0]["goals"]["steady_state"]["surprise"] = json!(1);
+        assert_eq!(undescribed(&schema, &report), ["$.passes[0].goals.steady_state.surprise"]);
     }
     assert!(!validate(&schema, &json!({"schema": "mcctl.bench.multi-turn/1"})).is_empty());
 }
 
 #[test]
-fn a_full_disk_is_told_and_the_run_goes_on_to_its_report() {
+fn full_disk_is_reported_and_the_run_completes() {
     let folder = tempfile::tempdir().expect("a folder");
     for name in ["records", "csv", "output-file", "log-file", "html", "json"] {
         let good = folder.path().join(format!("{name}.good"));
         let other = if name == "csv" { "records" } else { "csv" };
-        let told = run(quick, &[flag(name, Path::new("/dev/full")), flag(other, &good)]);
-        assert_eq!(told.code, 4, "{name}: {told:?}");
-        assert!(told.stderr.contains("/dev/full") && told.stderr.contains("No space left"), "{name}: {told:?}");
-        assert!(told.stdout.contains("12 sent, 12 ok"), "{name}: {told:?}");
-        assert!(std::fs::read_to_string(&good).expect("there").lines().count() >= 13, "{name}");
+        let report = run(quick, &[flag(name, Path::new("/dev/full")), flag(other, &good)]);
+        assert_eq!(report.code, 4, "{name}: {report:?}");
+        assert!(report.stderr.contains("/dev/full") && report.stderr.contains("No space left"), "{name}: {report:?}");
+        assert!(report.stdout.contains("12 sent, 12 ok"), "{name}: {report:?}");
+        assert!(std::fs::read_to_string(&good).expect("the file exists").lines().count() >= 13, "{name}");
     }
     let nowhere = run(quick, &[flag("records", Path::new("/nonexistent/x"))]);
     assert!(nowhere.code == 2 && nowhere.stdout.is_empty(), "nothing is sent for nothing: {nowhere:?}");
 }
 
 #[test]
-fn a_limit_on_the_size_of_files_is_as_a_full_disk() {
+fn file_size_limit_is_handled_like_a_full_disk() {
     let folder = tempfile::tempdir().expect("a folder");
     let records = flag("records", &folder.path().join("r.jsonl"));
-    let (told, _) = super::command::bench_by(quick, &[&SMALL[..], &[&records]].concat(), |line| {
+    let (report, _) = super::command::bench_by(quick, &[&SMALL[..], &[&records]].concat(), |line| {
         let mut shell = std::process::Command::new("sh");
         // Blocks of 512 bytes.
         shell.args(["-c", "ulimit -f 4 && exec \"$@\"", "sh"]).arg(line.get_program()).args(line.get_args());
         shell
     });
-    assert_eq!(told.code, 4, "{told:?}");
-    assert!(told.stderr.contains("r.jsonl") && told.stdout.contains("12 sent, 12 ok"), "{told:?}");
+    assert_eq!(report.code, 4, "{report:?}");
+    assert!(report.stderr.contains("r.jsonl") && report.stdout.contains("12 sent, 12 ok"), "{report:?}");
 }
 
 #[test]
-fn quiet_says_nothing_and_a_log_gets_lines() {
-    let slow = |_: usize| Manner::Answer(3, Duration::from_millis(1_500), Duration::from_millis(1));
-    let (told, _) = bench(slow, &["--num-clients=4", "--num-rounds=1", "--max-parallel=1", "--request-rate=inf"]);
-    assert!(told.code == 0 && told.stderr.contains("of 4 requests; "), "{told:?}");
-    let told = run(quick, &["--quiet".to_owned()]);
-    assert!(told.code == 0 && told.stderr.is_empty(), "{told:?}");
+fn quiet_prints_nothing_and_a_log_gets_progress_lines() {
+    let slow = |_: usize| Behaviour::Answer(3, Duration::from_millis(1_500), Duration::from_millis(1));
+    let (report, _) = bench(slow, &["--num-clients=4", "--num-rounds=1", "--max-parallel=1", "--request-rate=inf"]);
+    assert!(report.code == 0 && report.stderr.contains("of 4 requests; "), "{report:?}");
+    let report = run(quick, &["--quiet".to_owned()]);
+    assert!(report.code == 0 && report.stderr.is_empty(), "{report:?}");
 }
 
 #[test]
-fn a_table_fits_a_terminal() {
-    let told = run(quick, &[]);
-    for line in told.succeeds().lines() {
+fn table_fits_the_terminal() {
+    let report = run(quick, &[]);
+    for line in report.succeeds().lines() {
         assert!(line.chars().count() <= 120, "{line}");
     }
 }
 
 #[test]
-fn an_interrupted_run_goes_on_with_what_has_not_ended_and_reports_both() {
+fn interrupted_run_resumes_and_reports_both_parts() {
     let folder = tempfile::tempdir().expect("a folder");
     let (whole, cut) = (folder.path().join("whole"), folder.path().join("cut"));
     let runtime = tokio::runtime::Runtime::new().expect("threads");
-    let heard = Heard::default();
-    let port = runtime.block_on(serve_and_hear(quick, heard.clone()));
+    let bodies = RequestBodies::default();
+    let port = runtime.block_on(serve_and_record(quick, bodies.clone()));
     let url = format!("--url=http://127.0.0.1:{port}");
     let go = |more: &[&str]| {
-        heard.lock().expect("nobody panics with it").clear();
+        bodies.lock().expect("lock is not poisoned").clear();
         let line = [&["bench", "multi-turn", &url], &SMALL[..], more].concat();
-        let run = finish(command(&line).output().expect("it starts"));
-        (run, heard.lock().expect("nobody panics with it").len())
+        let run = finish(command(&line).output().expect("the program starts"));
+        (run, bodies.lock().expect("lock is not poisoned").len())
     };
     let (run, asked) = go(&[&flag("records", &whole)]);
     assert_eq!((run.code, asked), (0, 12), "{run:?}");
-    let text = std::fs::read_to_string(&whole).expect("there");
+    let text = std::fs::read_to_string(&whole).expect("the file exists");
     let conversation = |line: &&str| line.contains("\"conversation\":2,") || line.contains("\"conversation\":0,");
     let mut left: Vec<&str> = text.lines().take(2).collect();
     left.extend(text.lines().filter(conversation));
-    // One more turn of another conversation, and a line that was cut off.
+    // One more turn of another conversation, and a truncated line.
     left.extend(text.lines().find(|line| line.contains("\"conversation\":3,\"turn\":1,")));
     let resume = flag("resume", &cut);
-    std::fs::write(&cut, left.join("\n") + "\n{\"pass\":0,\"si").expect("room");
+    std::fs::write(&cut, left.join("\n") + "\n{\"pass\":0,\"si").expect("disk space");
     let (refused, asked) = go(&[&resume, "--seed=9"]);
-    assert!(refused.code == 2 && refused.stderr.contains("another measurement") && asked == 0, "{refused:?}");
+    assert!(refused.code == 2 && refused.stderr.contains("another run") && asked == 0, "{refused:?}");
     let (run, asked) = go(&[&resume, "--json"]);
-    assert_eq!((run.code, asked), (0, 6), "two of four conversations are left: {run:?}");
-    let told = document(&run);
-    assert_eq!((&told["passes"][0]["sent"], &told["passes"][0]["completed"]), (&json!(12), &json!(12)));
-    assert!(told["doubts"][0].as_str().is_some_and(|doubt| doubt.contains("interrupted")), "{told}");
-    // What was left is a whole now: nothing is asked once more.
+    assert_eq!((run.code, asked), (0, 6), "two of four conversations remain: {run:?}");
+    let report = document(&run);
+    assert_eq!((&report["passes"][0]["sent"], &report["passes"][0]["completed"]), (&json!(12), &json!(12)));
+    assert!(report["doubts"][0].as_str().is_some_and(|doubt| doubt.contains("interrupted")), "{report}");
+    // The file is complete now, so nothing is sent again.
     let (run, asked) = go(&[&resume]);
     assert!(run.code == 0 && asked == 0 && run.stdout.contains("12 sent, 12 ok"), "{run:?}");
     let (run, _) = go(&[&flag("resume", Path::new("/nonexistent"))]);
@@ -198,48 +199,48 @@ fn an_interrupted_run_goes_on_with_what_has_not_ended_and_reports_both() {
 }
 
 #[test]
-fn a_dataset_that_changed_in_between_is_not_gone_on_with() {
+fn changed_dataset_cannot_be_resumed() {
     let folder = tempfile::tempdir().expect("a folder");
     let at = |name: &str| folder.path().join(name);
     let row = |question: &str| {
         format!("{{\"conversations\": [{{\"content\": \"{question}\"}}, {{\"content\": \"It is so.\"}}]}}\n")
     };
-    std::fs::write(at("data"), row("Is it?") + &row("Are you?")).expect("room");
+    std::fs::write(at("data"), row("Is it?") + &row("Are you?")).expect("disk space");
     let runtime = tokio::runtime::Runtime::new().expect("threads");
-    let port = runtime.block_on(serve_and_hear(quick, Heard::default()));
+    let port = runtime.block_on(serve_and_record(quick, RequestBodies::default()));
     let url = format!("--url=http://127.0.0.1:{port}");
     let path = flag("dataset-path", &at("data"));
     let go = |more: &str| {
         let line = ["bench", "multi-turn", &url, "--dataset-name=custom", &path, "--request-rate=inf", more];
-        finish(command(&line).output().expect("it starts"))
+        finish(command(&line).output().expect("the program starts"))
     };
     assert_eq!(go(&flag("records", &at("r"))).code, 0);
     let resume = flag("resume", &at("r"));
     assert_eq!(go(&resume).code, 0, "it is the same");
-    // Of the same length, so that no flag and no count tells it.
-    std::fs::write(at("data"), row("Is it?") + &row("Are we?!")).expect("room");
+    // Of the same length, so that neither a flag nor a count reveals it.
+    std::fs::write(at("data"), row("Is it?") + &row("Are we?!")).expect("disk space");
     let refused = go(&resume);
-    assert!(refused.code == 2 && refused.stderr.contains("another measurement"), "{refused:?}");
+    assert!(refused.code == 2 && refused.stderr.contains("another run"), "{refused:?}");
     assert!(refused.stderr.contains("the same data"), "{refused:?}");
 }
 
 #[test]
-fn a_signal_ends_the_run_with_its_report_and_whole_files() {
+fn signal_ends_the_run_with_its_report_and_complete_files() {
     let folder = tempfile::tempdir().expect("a folder");
     let records = folder.path().join("r");
     let runtime = tokio::runtime::Runtime::new().expect("threads");
-    let heard = Heard::default();
-    let slow = |_: usize| Manner::Answer(3, Duration::from_millis(100), Duration::from_millis(1));
-    let port = runtime.block_on(serve_and_hear(slow, heard.clone()));
+    let bodies = RequestBodies::default();
+    let slow = |_: usize| Behaviour::Answer(3, Duration::from_millis(100), Duration::from_millis(1));
+    let port = runtime.block_on(serve_and_record(slow, bodies.clone()));
     let url = format!("--url=http://127.0.0.1:{port}");
     let mut line =
         command(&["bench", "multi-turn", &url, "--num-clients=1000", "--max-parallel=2", "--request-rate=inf"]);
     line.arg(flag("records", &records)).stdout(std::process::Stdio::piped()).stderr(std::process::Stdio::piped());
-    let child = line.spawn().expect("it starts");
-    wait_until("it asks", PATIENCE, || heard.lock().expect("nobody panics with it").len() >= 5);
+    let child = line.spawn().expect("the program starts");
+    wait_until("requests are sent", PATIENCE, || bodies.lock().expect("lock is not poisoned").len() >= 5);
     let pid = nix::unistd::Pid::from_raw(child.id() as i32);
-    nix::sys::signal::kill(pid, nix::sys::signal::Signal::SIGINT).expect("it runs");
-    let run = finish(child.wait_with_output().expect("it ends"));
+    nix::sys::signal::kill(pid, nix::sys::signal::Signal::SIGINT).expect("the process runs");
+    let run = finish(child.wait_with_output().expect("the program ends"));
     assert!(run.code == 1 && run.stdout.contains("SIGINT ended the run early"), "{run:?}");
     let written = lines(&records);
     assert_eq!(written.last().map(|last| &last["ends"]["stopped"]), Some(&json!(true)));

@@ -4,7 +4,7 @@ use std::sync::{Arc, Mutex};
 
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioExecutor, TokioIo};
-use mcctl::engine::http::Body;
+use mcctl::engine::http::ResponseBody;
 use serde_json::Value;
 use tokio::net::TcpListener;
 use tokio_rustls::TlsAcceptor;
@@ -41,8 +41,8 @@ async fn serve(protocols: &[&str], http2: bool, seen: Seen) -> (u16, String) {
             let (acceptor, seen) = (acceptor.clone(), Arc::clone(&seen));
             let service = service_fn(move |request: hyper::Request<hyper::body::Incoming>| {
                 let path = request.uri().path().to_owned();
-                seen.lock().expect("nobody panics with it").push((request.version(), request.headers().clone(), path));
-                async { Ok::<_, std::convert::Infallible>(hyper::Response::new(Body::Whole(ANSWER.into()))) }
+                seen.lock().expect("lock is not poisoned").push((request.version(), request.headers().clone(), path));
+                async { Ok::<_, std::convert::Infallible>(hyper::Response::new(ResponseBody::Whole(ANSWER.into()))) }
             });
             tokio::spawn(async move {
                 match acceptor {
@@ -98,7 +98,7 @@ fn bench_and_ask(scheme: &str, protocols: &[&str], http2: bool, args: &[&str]) -
     let mut command = command(&[&fixed[..], &named].concat());
     command.env("OPENAI_API_KEY", "sk-very-secret").env_remove("API_KEY");
     let run = finish(command.output().expect("the program starts"));
-    let seen = std::mem::take(&mut *seen.lock().expect("nobody panics with it"));
+    let seen = std::mem::take(&mut *seen.lock().expect("lock is not poisoned"));
     Tried { run, seen }
 }
 

@@ -1,79 +1,76 @@
-//! A server of made-up answers: `/generate` frames on a schedule, and every way to misbehave.
+//! A scripted server: `/generate` frames on a schedule, and all kinds of misbehaviour.
 
 use std::time::Duration;
 
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 
-/// What it does with a request.
+/// The behaviour for a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Manner {
-    /// So many tokens, the first after the first time, the others that much apart.
+pub enum Behaviour {
+    /// Number of tokens, TTFT, and gap between further tokens.
     Answer(u32, Duration, Duration),
-    /// Two tokens, then the connection is closed.
+    /// Two tokens, then the connection closes.
     CloseMidStream,
-    /// Two tokens, then a proper end without the last frame.
+    /// Two tokens, then the body ends without the final frame.
     NoEnd,
-    /// An answer cut into single bytes.
+    /// A valid answer, sent byte by byte.
     ByteByByte,
-    /// A frame of bytes that are no UTF-8, then an answer.
+    /// A frame that is not UTF-8, then a valid answer.
     Garbage,
-    /// Another status.
     Status(u16, &'static str),
     /// An error in the stream.
     ErrorInStream,
-    /// The same with raw control bytes and half a character in its words.
+    /// An error with raw control bytes and invalid UTF-8 in its message.
     RawErrorInStream,
-    /// A page for people.
     Page,
-    /// Nothing at all.
     Silence,
     /// A head, then nothing.
     SilenceAfterHead,
-    /// Frames without a token, without an end and without a pause.
+    /// Endless frames without a token and without a pause.
     Flood,
-    /// No HTTP.
     Nonsense,
-    /// A whole answer without a token.
+    /// A complete answer without a token.
     Empty,
-    /// A good answer that says nothing of an end, after which the connection is closed.
+    /// A valid answer without a keep-alive hint, after which the connection closes.
     CloseAfter,
-    /// A head without end.
     EndlessHead,
-    /// A frame without end.
     EndlessFrame,
-    /// Half of a frame, then a proper end of the body.
+    /// Half of a frame, then the body ends properly.
     HalfFrame,
 }
 
-/// Bodies of requests.
-pub type Heard = std::sync::Arc<std::sync::Mutex<Vec<Vec<u8>>>>;
+/// Bodies of received requests.
+pub type RequestBodies = std::sync::Arc<std::sync::Mutex<Vec<Vec<u8>>>>;
 
-/// Serve on a free port of the loopback; request number `n` (from zero, over all connections) is met with `manner(n)`.
-pub async fn serve(manner: impl Fn(usize) -> Manner + Send + Sync + 'static) -> u16 {
-    serve_and_hear(manner, Heard::default()).await
+/// Serves on a free loopback port. Request number `n` (from zero, over all connections) gets behaviour `behaviour(n)`.
+pub async fn serve(behaviour: impl Fn(usize) -> Behaviour + Send + Sync + 'static) -> u16 {
+    serve_and_record(behaviour, RequestBodies::default()).await
 }
 
-/// The same, keeping what was asked.
-pub async fn serve_and_hear(manner: impl Fn(usize) -> Manner + Send + Sync + 'static, heard: Heard) -> u16 {
+/// Like [`serve`], and stores request bodies in `bodies`.
+pub async fn serve_and_record(
+    behaviour: impl Fn(usize) -> Behaviour + Send + Sync + 'static,
+    bodies: RequestBodies,
+) -> u16 {
     let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
     let port = listener.local_addr().expect("bound").port();
-    let shared = std::sync::Arc::new((manner, std::sync::atomic::AtomicUsize::new(0)));
+    let shared = std::sync::Arc::new((behaviour, std::sync::atomic::AtomicUsize::new(0)));
     tokio::spawn(async move {
         while let Ok((mut stream, _)) = listener.accept().await {
-            let (shared, heard) = (shared.clone(), heard.clone());
+            let (shared, bodies) = (shared.clone(), bodies.clone());
             tokio::spawn(async move {
                 let mut read = Vec::new();
                 while let Some((head, body)) = request(&mut stream, &mut read).await {
                     if head.starts_with("GET ") || !head.contains("/generate ") && !head.contains(" /v1/") {
-                        // It has no other route.
+                        // All other routes are missing.
                         let none = b"HTTP/1.1 404 Not Found\r\ncontent-length: 0\r\n\r\n";
                         if stream.write_all(none).await.is_err() {
                             break;
                         }
                         continue;
                     }
-                    heard.lock().expect("nobody panics with it").push(body);
+                    bodies.lock().expect("lock is not poisoned").push(body);
                     let number = shared.1.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
                     if !answer(&mut stream, shared.0(number)).await {
                         break;
@@ -85,7 +82,7 @@ pub async fn serve_and_hear(manner: impl Fn(usize) -> Manner + Send + Sync + 'st
     port
 }
 
-/// Read one request, and give its head and its body; nothing at the end.
+/// Reads a request. Returns its head and body, or `None` at the end of the stream.
 pub(super) async fn request(stream: &mut TcpStream, read: &mut Vec<u8>) -> Option<(String, Vec<u8>)> {
     loop {
         let text = String::from_utf8_lossy(read).into_owned();
@@ -125,12 +122,12 @@ fn done() -> Vec<u8> {
     [chunk(b"data: [DONE]\n\n"), b"0\r\n\r\n".to_vec()].concat()
 }
 
-/// Answer; false when the connection is to be closed.
-async fn answer(stream: &mut TcpStream, manner: Manner) -> bool {
+/// Sends the response. Returns false if the connection is to be closed.
+async fn answer(stream: &mut TcpStream, behaviour: Behaviour) -> bool {
     let _ = stream.set_nodelay(true);
     let mut keep = true;
-    let written = match manner {
-        Manner::Answer(tokens, first, gap) => {
+    let written = match behaviour {
+        Behaviour::Answer(tokens, first, gap) => {
             tokio::time::sleep(first).await;
             let mut written = stream.write_all(HEAD.as_bytes()).await;
             for token in 1..=tokens {
@@ -141,7 +138,7 @@ async fn answer(stream: &mut TcpStream, manner: Manner) -> bool {
             }
             written.and(stream.write_all(&done()).await)
         }
-        Manner::ByteByByte => {
+        Behaviour::ByteByByte => {
             let whole = [HEAD.as_bytes(), &frame(1, false), &frame(2, true), &done()].concat();
             for byte in whole {
                 if stream.write_all(&[byte]).await.is_err() {
@@ -151,43 +148,43 @@ async fn answer(stream: &mut TcpStream, manner: Manner) -> bool {
             }
             Ok(())
         }
-        Manner::Garbage => {
+        Behaviour::Garbage => {
             let bad = chunk(b"data: \xff\xfe\n\ndata: {half\n\n");
             stream.write_all(&[HEAD.as_bytes(), &bad, &frame(2, true), &done()].concat()).await
         }
-        Manner::CloseMidStream => {
+        Behaviour::CloseMidStream => {
             keep = false;
             stream.write_all(&[HEAD.as_bytes(), &frame(1, false), &frame(2, false)].concat()).await
         }
-        Manner::NoEnd => {
+        Behaviour::NoEnd => {
             stream.write_all(&[HEAD.as_bytes(), &frame(1, false), &frame(2, false), b"0\r\n\r\n"].concat()).await
         }
-        Manner::Empty => stream.write_all(&[HEAD.as_bytes(), &done()].concat()).await,
-        Manner::ErrorInStream => {
+        Behaviour::Empty => stream.write_all(&[HEAD.as_bytes(), &done()].concat()).await,
+        Behaviour::ErrorInStream => {
             let error = chunk(b"data: {\"error\":{\"message\":\"the prompt is too long\"}}\n\n");
             stream.write_all(&[HEAD.as_bytes(), &error, &done()].concat()).await
         }
-        Manner::RawErrorInStream => {
+        Behaviour::RawErrorInStream => {
             let error = chunk(b"data: {\"error\":{\"message\":\"caf\xe9 is\ttoo \x1b[1mlong\"}}\n\n");
             stream.write_all(&[HEAD.as_bytes(), &error, &done()].concat()).await
         }
-        Manner::Page => {
+        Behaviour::Page => {
             let head = "HTTP/1.1 200 OK\r\ncontent-type: text/html; charset=utf-8\r\ncontent-length: 30\r\n\r\n";
             stream.write_all(&[head.as_bytes(), b"<html>\n<body>sign in\n</html>\n "].concat()).await
         }
-        Manner::Status(status, more) => {
+        Behaviour::Status(status, more) => {
             let text = format!("HTTP/1.1 {status} No\r\ncontent-length: 8\r\n{more}\r\ntry\nnext");
             stream.write_all(text.as_bytes()).await
         }
-        Manner::Nonsense => {
+        Behaviour::Nonsense => {
             keep = false;
             stream.write_all(b"SSH-2.0-OpenSSH_9.2\r\n").await
         }
-        Manner::CloseAfter => {
+        Behaviour::CloseAfter => {
             keep = false;
             stream.write_all(&[HEAD.as_bytes(), &frame(1, false), &frame(2, true), &done()].concat()).await
         }
-        Manner::EndlessHead => {
+        Behaviour::EndlessHead => {
             keep = false;
             let mut written = stream.write_all(b"HTTP/1.1 200 OK\r\n").await;
             while written.is_ok() {
@@ -195,7 +192,7 @@ async fn answer(stream: &mut TcpStream, manner: Manner) -> bool {
             }
             written
         }
-        Manner::EndlessFrame => {
+        Behaviour::EndlessFrame => {
             keep = false;
             let mut written = stream.write_all(HEAD.as_bytes()).await;
             let piece = chunk(&vec![b'x'; 1 << 20]);
@@ -204,15 +201,15 @@ async fn answer(stream: &mut TcpStream, manner: Manner) -> bool {
             }
             written
         }
-        Manner::HalfFrame => {
+        Behaviour::HalfFrame => {
             let half = chunk(b"data: {\"text\":\"a\",\"meta_info\":{\"completion_");
             stream.write_all(&[HEAD.as_bytes(), &frame(1, false), &half, b"0\r\n\r\n"].concat()).await
         }
-        Manner::SilenceAfterHead => {
+        Behaviour::SilenceAfterHead => {
             let _ = stream.write_all(HEAD.as_bytes()).await;
             std::future::pending().await
         }
-        Manner::Flood => {
+        Behaviour::Flood => {
             let frames = chunk(&b"data: {\"text\":\"a\"}\n\n".repeat(3_000));
             let mut written = stream.write_all(HEAD.as_bytes()).await;
             while written.is_ok() {
@@ -220,7 +217,7 @@ async fn answer(stream: &mut TcpStream, manner: Manner) -> bool {
             }
             written
         }
-        Manner::Silence => std::future::pending().await,
+        Behaviour::Silence => std::future::pending().await,
     };
     written.is_ok() && keep
 }

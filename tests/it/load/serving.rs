@@ -3,15 +3,15 @@
 use std::path::Path;
 use std::time::Duration;
 
-use mcctl::commands::bench::serving::flags::{Effect, SERVING};
+use mcctl::commands::bench::serving::flags::{FlagEffect, SERVING};
 use serde_json::{Value, json};
 
-use super::server::{Heard, Manner, serve_and_hear};
+use super::server::{Behaviour, RequestBodies, serve_and_record};
 use super::validate::is_as_described;
 use crate::cli::service::Service;
 use crate::cli::{Run, mcctl};
 
-/// A quick simulator, and its port.
+/// Starts a fast simulator. Returns it and its port.
 fn simulator() -> (Service, u16) {
     let mut sim = Service::start(crate::cli::command(&[
         "serve",
@@ -32,7 +32,7 @@ fn sharegpt() -> String {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("fixtures/load/datasets/sharegpt.json").display().to_string()
 }
 
-/// Run `bench COMMAND LINE` against the server at `port`, which every line names in its own way.
+/// Runs `bench COMMAND LINE` against the server at `port`.
 fn line(command: &str, line: &str, port: u16) -> Run {
     let words = line.split_whitespace().map(|word| match word {
         "PORT" => port.to_string(),
@@ -45,7 +45,7 @@ fn line(command: &str, line: &str, port: u16) -> Run {
     mcctl(&[&["bench", command], &words[..]].concat())
 }
 
-/// The value behind `label` in the figures.
+/// Returns the value after `label` in the report.
 fn figure(run: &Run, label: &str) -> String {
     let found =
         run.stdout.lines().find_map(|line| line.strip_prefix(label)).unwrap_or_else(|| panic!("no {label}: {run:?}"));
@@ -56,7 +56,7 @@ const IDS: &str = "--backend sglang --base-url URL --dataset-name random-ids --t
                    --random-output-len 4 --random-range-ratio 1";
 
 #[test]
-fn figures_have_the_names_of_bench_serving_and_ours_stand_below() {
+fn report_has_the_labels_of_bench_serving_and_then_ours() {
     let (_sim, port) = simulator();
     let run = line("serving", IDS, port);
     assert_eq!(run.code, 0, "{run:?}");
@@ -78,20 +78,20 @@ fn figures_have_the_names_of_bench_serving_and_ours_stand_below() {
 }
 
 #[test]
-fn the_document_has_both_and_is_as_its_schema_says() {
+fn json_document_has_both_parts_and_matches_its_schema() {
     let (_sim, port) = simulator();
     let run = line("serving", &format!("{IDS} --json --cache-report --goodput ttft:60000 tpot:0.0001"), port);
-    let told: Value = serde_json::from_str(run.succeeds()).expect("a document");
-    is_as_described(&told);
-    assert_eq!(told["schema"], "mcctl.bench.serving/1");
-    let figures = &told["serving"];
+    let report: Value = serde_json::from_str(run.succeeds()).expect("a document");
+    is_as_described(&report);
+    assert_eq!(report["schema"], "mcctl.bench.serving/1");
+    let figures = &report["serving"];
     assert_eq!((&figures["completed"], &figures["total_input_tokens"]), (&json!(8), &json!(160)));
     assert_eq!(figures["slo_attainment_by_metric"], json!({"ttft": 1.0, "tpot": 0.0}));
-    assert_eq!((&told["run"]["seed"], &told["passes"][0]["sent"]), (&json!(42), &json!(8)));
+    assert_eq!((&report["run"]["seed"], &report["passes"][0]["sent"]), (&json!(42), &json!(8)));
 }
 
 #[test]
-fn flags_said_to_change_the_output_do() {
+fn output_flags_change_the_output() {
     let (_sim, port) = simulator();
     let folder = tempfile::tempdir().expect("a folder");
     let at = |name: &str| folder.path().join(name).display().to_string();
@@ -101,7 +101,7 @@ fn flags_said_to_change_the_output_do() {
         run
     };
     let last = |name: &str| -> Value {
-        let text = std::fs::read_to_string(at(name)).expect("it was written");
+        let text = std::fs::read_to_string(at(name)).expect("the file exists");
         serde_json::from_str(text.lines().last().expect("a line")).expect("JSON")
     };
     let plain = run("");
@@ -121,17 +121,17 @@ fn flags_said_to_change_the_output_do() {
     let requests = |run: &Run| run.stderr.lines().filter(|line| line.starts_with("request pass=")).count();
     assert_eq!((requests(&run("--print-requests")), requests(&plain)), (8, 0));
     tried.push("print-requests");
-    for flag in SERVING.iter().filter(|flag| flag.effect == Effect::Output) {
+    for flag in SERVING.iter().filter(|flag| flag.effect == FlagEffect::Output) {
         assert!(tried.contains(&flag.name), "--{} is not tried", flag.name);
     }
 }
 
 #[test]
-fn progress_is_hidden_by_disable_tqdm() {
+fn disable_tqdm_hides_progress() {
     let runtime = tokio::runtime::Runtime::new().expect("threads");
-    // A line of progress comes every five seconds.
-    let slow = |_| Manner::Answer(2, Duration::from_millis(6_500), Duration::ZERO);
-    let port = runtime.block_on(serve_and_hear(slow, Heard::default()));
+    // Progress is printed every five seconds.
+    let slow = |_| Behaviour::Answer(2, Duration::from_millis(6_500), Duration::ZERO);
+    let port = runtime.block_on(serve_and_record(slow, RequestBodies::default()));
     let one = |more: &str| {
         let words = "--url URL --num-clients 1 --num-rounds 1 --request-rate inf --no-server-calls";
         let run = line("multi-turn", &format!("{words} {more}"), port);
@@ -141,13 +141,13 @@ fn progress_is_hidden_by_disable_tqdm() {
     let (shown, hidden) = std::thread::scope(|scope| {
         let shown = scope.spawn(|| one(""));
         let hidden = one("--disable-tqdm");
-        (shown.join().expect("it ran"), hidden)
+        (shown.join().expect("the thread ends"), hidden)
     });
     assert!(shown > hidden, "{shown} lines and {hidden}");
 }
 
-/// Lines of SGLang's guide to bench_serving, its source, KEP-74 and its HiCache blog. Only numbers of requests, lengths and the server's
-/// port are smaller, and files are named where theirs would be downloaded.
+/// Command lines of SGLang's bench_serving guide and source, KEP-74 and the HiCache blog. Only request counts,
+/// lengths and the port are reduced, and local files replace downloads.
 const SERVING_LINES: [&str; 13] = [
     "--backend sglang --base-url URL --num-prompt 10 --sharegpt-output-len 4",
     "--backend sglang --host 127.0.0.1 --port PORT --num-prompts 3 --model meta-llama/Llama-3.1-8B-Instruct --sharegpt-output-len 4",
@@ -180,7 +180,7 @@ const MULTI_TURN_LINES: [&str; 3] = [
 ];
 
 #[test]
-fn published_lines_run_with_only_the_programs_name_replaced() {
+fn published_command_lines_run_unchanged() {
     let (_sim, port) = simulator();
     let serving = SERVING_LINES.iter().map(|line| ("serving", line));
     for (command, words) in serving.chain(MULTI_TURN_LINES.iter().map(|line| ("multi-turn", line))) {
@@ -190,7 +190,7 @@ fn published_lines_run_with_only_the_programs_name_replaced() {
 }
 
 #[test]
-fn flags_without_effect_are_named_in_one_warning() {
+fn flags_without_effect_share_one_warning() {
     let (_sim, port) = simulator();
     let run = line("serving", &format!("{IDS} --rust-client --rust-worker-threads 2 --gsp-fast-prepare"), port);
     assert_eq!(run.code, 0, "{run:?}");
@@ -200,7 +200,7 @@ fn flags_without_effect_are_named_in_one_warning() {
 }
 
 #[test]
-fn images_embeddings_and_absent_servers_have_their_exit_codes() {
+fn unsupported_inputs_and_unreachable_servers_have_their_exit_codes() {
     for refused in
         ["--dataset-name image --image-count 3", "--image-count 3", "--backend sglang-embedding", "--backend gserver"]
     {
@@ -211,12 +211,12 @@ fn images_embeddings_and_absent_servers_have_their_exit_codes() {
 }
 
 #[test]
-fn a_model_without_a_name_is_that_of_the_server_and_a_random_dataset_has_a_stand_in() {
+fn model_name_and_random_dataset_have_defaults() {
     let (_sim, port) = simulator();
     let shape = "--num-prompts 2 --random-input-len 30 --random-output-len 4";
     let run = line("serving", &format!("--backend vllm --base-url URL --dataset-name random {shape} --json"), port);
-    let told: Value = serde_json::from_str(run.succeeds()).expect("a document");
-    let caveats = told["doubts"].as_array().expect("a list");
+    let report: Value = serde_json::from_str(run.succeeds()).expect("a document");
+    let caveats = report["doubts"].as_array().expect("a list");
     assert_eq!(
         caveats.iter().filter(|caveat| caveat.as_str().is_some_and(|text| text.contains("ShareGPT"))).count(),
         1

@@ -1,17 +1,18 @@
-//! As much of JSON Schema as our schemas use: `type`, `const`, `enum`, `required`, `properties`, `additionalProperties`, `items`,
-//! `minimum`, `$ref` into `$defs`, `anyOf`. Another word is an error, so that none is believed to be checked that is not.
+//! The subset of JSON Schema that our schemas use: `type`, `const`, `enum`, `required`, `properties`,
+//! `additionalProperties`, `items`, `minimum`, `$ref` into `$defs`, `anyOf`. Any other keyword is an error, so that
+//! no constraint is silently ignored.
 
 use serde_json::Value;
 
-/// What is wrong with `value`, a sentence each.
+/// Returns the violations of `schema` by `value`, one message each.
 pub fn validate(schema: &Value, value: &Value) -> Vec<String> {
     let mut wrong = Vec::new();
     check(schema, schema, value, "$", &mut wrong);
     wrong
 }
 
-/// Members of `value` that its schema does not speak of, where it names members at all. They are allowed, so that others may be
-/// added; ours are all to be described.
+/// Returns the members of `value` that its schema does not describe, where it names members at all. Schemas allow
+/// additional members, but ours must describe all of them.
 pub fn undescribed(schema: &Value, value: &Value) -> Vec<String> {
     let mut found = Vec::new();
     look(schema, schema, value, "$", &mut found);
@@ -44,16 +45,16 @@ fn look(root: &Value, schema: &Value, value: &Value, at: &str, found: &mut Vec<S
     }
 }
 
-/// `told` is a document of `bench multi-turn` or `bench serving` as the committed schema has it, with no member that is not described.
+/// `report` is a document of `bench multi-turn` or `bench serving` as the committed schema has it, with no member that is not described.
 #[track_caller]
-pub fn is_as_described(told: &Value) {
-    let text = match told["schema"].as_str() {
+pub fn is_as_described(report: &Value) {
+    let text = match report["schema"].as_str() {
         Some("mcctl.bench.serving/1") => include_str!("../../../fixtures/load/schema/mcctl.bench.serving.1.json"),
         _ => include_str!("../../../fixtures/load/schema/mcctl.bench.multi-turn.1.json"),
     };
     let schema: Value = serde_json::from_str(text).expect("JSON");
-    assert_eq!(validate(&schema, told), Vec::<String>::new());
-    assert_eq!(undescribed(&schema, told), Vec::<String>::new());
+    assert_eq!(validate(&schema, report), Vec::<String>::new());
+    assert_eq!(undescribed(&schema, report), Vec::<String>::new());
 }
 
 fn check(root: &Value, schema: &Value, value: &Value, at: &str, wrong: &mut Vec<String>) {
@@ -78,7 +79,7 @@ fn check(root: &Value, schema: &Value, value: &Value, at: &str, wrong: &mut Vec<
             "const" => {}
             "enum" => {
                 if !says.as_array().is_some_and(|all| all.contains(value)) {
-                    wrong.push(format!("{at}: {value} is none of {says}"));
+                    wrong.push(format!("{at}: {value} is not one of {says}"));
                 }
             }
             "minimum" => {

@@ -1,4 +1,4 @@
-//! The real Python client's whole list (tests/peers/client_suite.py) against every pairing of master and nodes.
+//! The suite of the real Python client (tests/peers/client_suite.py) against every pairing of master and nodes.
 
 use std::time::Duration;
 
@@ -8,16 +8,16 @@ use super::wheel::wheel;
 
 const MIB: u64 = 1 << 20;
 
-/// Runs the suite as a client that lends `lent` bytes itself.
-fn suite(master: Make, node: Make, how: Metadata, nodes: usize, lent: u64) {
+/// Run the suite as a client that contributes `segment` bytes.
+fn suite(master: Make, node: Make, how: Metadata, nodes: usize, segment: u64) {
     let cluster = Cluster::start(master, node, how, nodes, 512 * MIB);
     let mut c = wheel().script("client_suite.py");
     c.args(["--master", &cluster.master.address(), "--metadata", &cluster.master.metadata(how)]);
-    c.args(["--nodes", &nodes.to_string(), "--segment-size", &lent.to_string()]);
+    c.args(["--nodes", &nodes.to_string(), "--segment-size", &segment.to_string()]);
     let (status, text) = run("suite", c, cluster.dir.path(), Duration::from_secs(180));
     assert!(status.success(), "{text}");
-    if node == Make::Ours && lent == 0 {
-        // What a pure client moved, the nodes served: at least the 128 MiB batch and the sizes up to 64 MiB.
+    if node == Make::Ours && segment == 0 {
+        // The nodes served all transfers of a pure client: at least the 128 MiB batch and the sizes up to 64 MiB.
         let served = |what| cluster.nodes.iter().map(|n| n.counter(what)).sum::<u64>();
         let (written, read) =
             (served("mcctl_node_served_write_bytes_total"), served("mcctl_node_served_read_bytes_total"));
@@ -27,7 +27,7 @@ fn suite(master: Make, node: Make, how: Metadata, nodes: usize, lent: u64) {
 }
 
 #[test]
-fn the_suite_is_right_about_the_real_master_and_nodes() {
+fn the_suite_passes_with_the_real_master_and_nodes() {
     suite(Make::Real, Make::Real, Metadata::P2p, 1, 0);
 }
 
@@ -62,11 +62,11 @@ fn our_master_metadata_and_node_serve_a_contributing_client() {
 }
 
 #[test]
-fn the_real_master_takes_our_three_nodes_with_peer_handshakes() {
+fn the_real_master_accepts_our_three_nodes_with_peer_handshakes() {
     suite(Make::Real, Make::Ours, Metadata::P2p, 3, 0);
 }
 
 #[test]
-fn the_real_master_and_metadata_take_our_node() {
+fn the_real_master_and_metadata_accept_our_node() {
     suite(Make::Real, Make::Ours, Metadata::Http, 1, 0);
 }

@@ -1,4 +1,4 @@
-//! Masters, nodes and clients of either make, started alike.
+//! Masters, nodes and clients, real or of mcctl, with one interface.
 
 use std::path::Path;
 use std::time::Duration;
@@ -8,19 +8,18 @@ use serde_json::{Value, json};
 use super::process::{Dialogue, PATIENCE, Process, free_port, http_get, wait_until};
 use super::wheel::{mcctl, wheel};
 
-/// Who made a program.
+/// Implementation of a program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Make {
     /// `mcctl`.
     Ours,
-    /// The wheel.
     Real,
 }
 
-/// How segments are found.
+/// Metadata mode.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Metadata {
-    /// Each engine is asked itself.
+    /// Engines exchange handshakes (P2PHANDSHAKE).
     P2p,
     /// The master's embedded HTTP service.
     Http,
@@ -28,7 +27,6 @@ pub enum Metadata {
 
 /// A master with its metadata service, on ports of its own.
 pub struct Master {
-    /// The process.
     pub process: Process,
     make: Make,
     dir: std::path::PathBuf,
@@ -42,7 +40,7 @@ pub struct Master {
 }
 
 impl Master {
-    /// Starts one and waits until it answers.
+    /// Start a master and wait until it answers.
     pub fn start(make: Make, dir: &Path, flags: &[&str]) -> Self {
         let (rpc, admin, metadata) = (free_port(), free_port(), free_port());
         let mut all: Vec<String> =
@@ -85,12 +83,12 @@ impl Master {
         }
     }
 
-    /// kill -9.
+    /// Kill the process with SIGKILL.
     pub fn kill(&mut self) {
         self.process.kill();
     }
 
-    /// Starts it again on the same ports, after [`Master::kill`].
+    /// Restart on the same ports after [`Master::kill`].
     pub fn restart(&mut self) {
         self.process = Self::spawn(self.make, &self.dir, &self.flags);
         self.ready();
@@ -101,7 +99,7 @@ impl Master {
         format!("127.0.0.1:{}", self.rpc)
     }
 
-    /// What a client is told as metadata server.
+    /// The metadata server for clients.
     pub fn metadata(&self, how: Metadata) -> String {
         match how {
             Metadata::P2p => "P2PHANDSHAKE".to_owned(),
@@ -116,12 +114,12 @@ impl Master {
             .unwrap_or_default()
     }
 
-    /// Waits until exactly `n` segments are mounted.
+    /// Wait until exactly `n` segments are mounted.
     pub fn wait_segments(&self, n: usize) {
         wait_until(&format!("{n} mounted segments"), PATIENCE, || self.segments().len() == n);
     }
 
-    /// A number of the Prometheus page: the sum over labels of the lines of `family`.
+    /// The sum of all samples of `family` on the metrics page.
     pub fn metric(&self, family: &str) -> f64 {
         let (_, text) = http_get(self.admin, "/metrics").unwrap();
         text.lines()
@@ -131,9 +129,8 @@ impl Master {
     }
 }
 
-/// A store node that lends memory.
+/// A store node.
 pub struct Node {
-    /// The process.
     pub process: Process,
     /// Port of the REST API.
     pub rest: u16,
@@ -144,13 +141,13 @@ pub struct Node {
 }
 
 impl Node {
-    /// Starts one that lends `segment` bytes; it is mounted once [`Master::wait_segments`] says so. `local` is its own
-    /// client buffer, which only its REST API needs.
+    /// Start a node that contributes `segment` bytes. It is mounted when [`Master::wait_segments`] returns. `local` is the size of its
+    /// client buffer, which only the REST API uses.
     pub fn start(make: Make, dir: &Path, name: &str, master: &Master, how: Metadata, segment: u64, local: u64) -> Self {
         Self::start_as(make, dir, name, "127.0.0.1", master, how, segment, local)
     }
 
-    /// The same under a host name of the caller's choice (`127.0.0.1:12345` names a segment for good).
+    /// Start a node with the host name `host`. A name with a port (`127.0.0.1:12345`) stays the same after a restart.
     #[allow(clippy::too_many_arguments)]
     pub fn start_as(
         make: Make,
@@ -190,38 +187,36 @@ impl Node {
         Process::start(name, c, dir)
     }
 
-    /// One of the counters that a node of ours exposes.
+    /// The counter `name` of an mcctl node.
     pub fn counter(&self, name: &str) -> u64 {
         let (_, text) = http_get(self.rest, "/metrics").unwrap();
         let line = text.lines().find_map(|l| l.strip_prefix(name)?.strip_prefix(' '));
         line.unwrap_or_else(|| panic!("no {name} in\n{text}")).parse().unwrap()
     }
 
-    /// Starts it again as it was, after `process.kill()`.
+    /// Restart with the same configuration after `process.kill()`.
     pub fn restart(&mut self) {
         self.process = Self::spawn(self.make, &self.dir, &self.name, &self.config, self.rest);
     }
 }
 
-/// A master and its nodes, all mounted.
+/// A master and its mounted nodes.
 pub struct Cluster {
-    /// The nodes (dropped before the master, as one would stop them).
+    /// Declared before the master, so that they are dropped first.
     pub nodes: Vec<Node>,
-    /// The master.
     pub master: Master,
-    /// How its segments are found.
     pub how: Metadata,
     /// Logs and files of the test.
     pub dir: tempfile::TempDir,
 }
 
 impl Cluster {
-    /// Starts a master and `nodes` nodes that lend `segment` bytes each.
+    /// Start a master and `nodes` nodes that contribute `segment` bytes each.
     pub fn start(master: Make, node: Make, how: Metadata, nodes: usize, segment: u64) -> Self {
         Self::with_flags(master, node, how, nodes, segment, &[])
     }
 
-    /// The same with more flags for the master.
+    /// Start a cluster with additional flags for the master.
     pub fn with_flags(master: Make, node: Make, how: Metadata, nodes: usize, segment: u64, flags: &[&str]) -> Self {
         let dir = tempfile::tempdir().unwrap();
         let master = Master::start(master, dir.path(), flags);
@@ -231,52 +226,51 @@ impl Cluster {
         Self { nodes, master, how, dir }
     }
 
-    /// A real Python client of this cluster; `segment` 0 makes it a pure client.
+    /// A real Python client of this cluster. With `segment` 0 it is a pure client.
     pub fn client(&self, name: &str, segment: u64, local: u64) -> Client {
         Client::start(name, self.dir.path(), &self.master, self.how, segment, local)
     }
 }
 
-/// A real Python client that is told what to do (tests/peers/client_worker.py).
+/// A real Python client that runs commands from stdin (tests/peers/client_worker.py).
 pub struct Client {
-    /// The process and its answers.
     pub dialogue: Dialogue,
 }
 
 impl Client {
-    /// Starts one and waits for its setup to succeed.
+    /// Start a client and wait until its setup succeeds.
     pub fn start(name: &str, dir: &Path, master: &Master, how: Metadata, segment: u64, local: u64) -> Self {
         let mut c = wheel().script("client_worker.py");
         c.args([&master.address(), &master.metadata(how), "127.0.0.1", &segment.to_string(), &local.to_string()]);
         let mut dialogue = Dialogue::start(name, c, dir);
-        let answer = dialogue.hear(PATIENCE);
+        let answer = dialogue.receive(PATIENCE);
         assert_eq!(answer["setup"], 0, "{name}: setup");
         Self { dialogue }
     }
 
-    /// One command and its answer.
+    /// Send `command` and return its answer.
     pub fn ask(&mut self, command: Value) -> Value {
-        self.dialogue.say(&command.to_string());
-        self.dialogue.hear(Duration::from_secs(75))
+        self.dialogue.send(&command.to_string());
+        self.dialogue.receive(Duration::from_secs(75))
     }
 
-    /// `put` of the object `seed`: the wheel's return code.
+    /// Put the object `seed`. Returns the wheel's return code.
     pub fn put(&mut self, key: &str, seed: u64, size: usize) -> i64 {
         self.ask(json!({"do": "put", "key": key, "seed": seed, "size": size}))["rc"].as_i64().unwrap()
     }
 
-    /// `get`, compared with the object `seed`: found size, and whether every byte is right.
+    /// Get `key` and compare it with the object `seed`. Returns the size, and whether all bytes are equal.
     pub fn get(&mut self, key: &str, seed: u64, size: usize) -> (u64, bool) {
         let a = self.ask(json!({"do": "get", "key": key, "seed": seed, "size": size}));
         (a["size"].as_u64().unwrap(), a["same"].as_bool().unwrap())
     }
 
-    /// `is_exist`: 1, 0 or an error.
+    /// Call `is_exist`. Returns 1, 0 or an error code.
     pub fn exist(&mut self, key: &str) -> i64 {
         self.ask(json!({"do": "exist", "key": key}))["rc"].as_i64().unwrap()
     }
 
-    /// `close`, and the process has ended.
+    /// Close the client and wait until its process has ended.
     pub fn close(mut self) {
         assert_eq!(self.ask(json!({"do": "close"}))["rc"], 0);
         assert!(self.dialogue.process().ended(PATIENCE).success());

@@ -1,8 +1,7 @@
-//! Our master beside the real one: the same calls, drawn at random, must have the same answers.
+//! Compares our master with the real one: the same random calls must return the same answers.
 //!
-//! What may differ is left out of the comparison: addresses, replica ids, and on which of several segments a replica lies.
-//! Time plays no part: leases are either endless or of no length, and nothing is evicted. The same drawing also tells how much of
-//! a pool objects of mixed sizes fill before the first refusal.
+//! The comparison ignores what may differ: addresses, replica ids, and the choice among several segments. Time has no effect: leases are
+//! either endless or zero, and nothing is evicted. Other tests compare the fraction of a store that objects of mixed sizes fill.
 
 use std::collections::BTreeMap;
 use std::fmt::Debug;
@@ -12,7 +11,7 @@ use mcctl::engine::base::{ClientId, ErrorCode, HostPort, SegmentId, TaskId};
 use mcctl::engine::env::RealEnv;
 use mcctl::engine::master::{MasterConfig, MasterServer};
 use mcctl::engine::rpc::{CallError, RpcClient, Timeouts};
-use mcctl::engine::wire::types::{ObjectMeta, Place, ReplicaType, ReplicateConfig, Segment, SoftPinAction};
+use mcctl::engine::wire::types::{ObjectMeta, ReplicaLocation, ReplicaType, ReplicateConfig, Segment, SoftPinAction};
 use mcctl::engine::wire::{MasterCalls, Text};
 
 use super::cluster::{Make, Master};
@@ -47,7 +46,7 @@ fn segment(n: u64, size: u64) -> Segment {
     }
 }
 
-/// Numbers drawn one after the other.
+/// A source of pseudo-random numbers.
 struct Dice(Vec<u8>, usize);
 
 impl Dice {
@@ -66,7 +65,7 @@ impl Dice {
     }
 }
 
-/// Replaces what differs by nature: the values behind these names.
+/// Masks the values that may differ.
 fn comparable(mut text: String, one_segment: bool) -> String {
     for name in ["buffer_address: ", " id: ", "{ id: "] {
         text = mask(&text, name, |c| c.is_ascii_digit());
@@ -108,7 +107,7 @@ fn config(dice: &mut Dice) -> ReplicateConfig {
     c
 }
 
-/// One call of each kind, drawn; its name with its arguments, and both answers.
+/// The two masters under comparison.
 struct Pair {
     ours: Calls,
     real: Calls,
@@ -134,7 +133,7 @@ impl Pair {
         let name = |n: u64| format!("key/{n}");
         let key_text = name(dice.below(10));
         let key = Text::from(key_text.as_str());
-        let who = client(dice.below(3));
+        let writer = client(dice.below(3));
         let tenant = Text::from(dice.of(&["default", "default", "", "other"]));
         let size = dice.of(&[1, 100, 100, 4096, 4096, 65_537, 1 << 20, 0]);
         let kind =
@@ -155,50 +154,70 @@ impl Pair {
         let re = Text::from(pattern);
         match dice.below(48) {
             0..8 => {
-                both!(self, format!("PutStart({key_text}, {size}, {who}, {c:?})"), put_start(who, key, size, c, tenant))
+                both!(
+                    self,
+                    format!("PutStart({key_text}, {size}, {writer}, {c:?})"),
+                    put_start(writer, key, size, c, tenant)
+                )
             }
-            8..16 => both!(self, format!("PutEnd({key_text}, {who}, {kind:?})"), put_end(who, object, kind, tenant)),
+            8..16 => {
+                both!(self, format!("PutEnd({key_text}, {writer}, {kind:?})"), put_end(writer, object, kind, tenant))
+            }
             16..18 => {
-                both!(self, format!("PutRevoke({key_text}, {who}, {kind:?})"), put_revoke(who, key, kind, tenant))
+                both!(self, format!("PutRevoke({key_text}, {writer}, {kind:?})"), put_revoke(writer, key, kind, tenant))
             }
             18..20 => both!(self, format!("ExistKey({key_text})"), exist_key(key, tenant)),
             20..22 => both!(self, format!("GetReplicaList({key_text})"), get_replica_list(key, tenant)),
             22..26 => both!(self, format!("Remove({key_text}, {force})"), remove(key, force, tenant)),
             26..29 => both!(
                 self,
-                format!("UpsertStart({key_text}, {size}, {who}, {c:?})"),
-                upsert_start(who, key, size, c, tenant)
+                format!("UpsertStart({key_text}, {size}, {writer}, {c:?})"),
+                upsert_start(writer, key, size, c, tenant)
             ),
             29..31 => {
-                both!(self, format!("UpsertEnd({key_text}, {who}, {kind:?})"), upsert_end(who, object, kind, tenant))
+                both!(
+                    self,
+                    format!("UpsertEnd({key_text}, {writer}, {kind:?})"),
+                    upsert_end(writer, object, kind, tenant)
+                )
             }
             31 => {
-                both!(self, format!("UpsertRevoke({key_text}, {who}, {kind:?})"), upsert_revoke(who, key, kind, tenant))
+                both!(
+                    self,
+                    format!("UpsertRevoke({key_text}, {writer}, {kind:?})"),
+                    upsert_revoke(writer, key, kind, tenant)
+                )
             }
             32 => both!(self, format!("BatchExistKey({names:?})"), batch_exist_key(keys, tenant)),
             33 => both!(self, format!("BatchGetReplicaList({names:?})"), batch_get_replica_list(keys, tenant)),
             34 | 35 => both!(
                 self,
-                format!("BatchPutStart({names:?}, {sizes:?}, {who}, {c:?})"),
-                batch_put_start(who, keys, sizes, c, tenant)
+                format!("BatchPutStart({names:?}, {sizes:?}, {writer}, {c:?})"),
+                batch_put_start(writer, keys, sizes, c, tenant)
             ),
             36 | 37 => both!(
                 self,
-                format!("BatchPutEnd({names:?}, {who}, {kind:?})"),
-                batch_put_end(who, objects, kind, tenant)
+                format!("BatchPutEnd({names:?}, {writer}, {kind:?})"),
+                batch_put_end(writer, objects, kind, tenant)
             ),
             38 => both!(
                 self,
-                format!("BatchPutRevoke({names:?}, {who}, {kind:?})"),
-                batch_put_revoke(who, keys, kind, tenant)
+                format!("BatchPutRevoke({names:?}, {writer}, {kind:?})"),
+                batch_put_revoke(writer, keys, kind, tenant)
             ),
             39 => both!(
                 self,
-                format!("BatchUpsertStart({names:?}, {sizes:?}, {who}, {c:?})"),
-                batch_upsert_start(who, keys, sizes, c, tenant)
+                format!("BatchUpsertStart({names:?}, {sizes:?}, {writer}, {c:?})"),
+                batch_upsert_start(writer, keys, sizes, c, tenant)
             ),
-            40 => both!(self, format!("BatchUpsertEnd({names:?}, {who})"), batch_upsert_end(who, objects, tenant)),
-            41 => both!(self, format!("BatchUpsertRevoke({names:?}, {who})"), batch_upsert_revoke(who, keys, tenant)),
+            40 => {
+                both!(self, format!("BatchUpsertEnd({names:?}, {writer})"), batch_upsert_end(writer, objects, tenant))
+            }
+            41 => both!(
+                self,
+                format!("BatchUpsertRevoke({names:?}, {writer})"),
+                batch_upsert_revoke(writer, keys, tenant)
+            ),
             42 => both!(self, format!("RemoveByRegex({pattern}, {force})"), remove_by_regex(re, force, tenant)),
             43 => both!(self, format!("BatchRemove({names:?}, {force})"), batch_remove(keys, force, tenant)),
             44 => {
@@ -218,25 +237,25 @@ impl Pair {
                 (format!("GetReplicaListByRegex({pattern})"), sorted(a), sorted(b))
             }
             45 if dice.below(4) == 0 => both!(self, format!("RemoveAll({force})"), remove_all(force, tenant)),
-            45 => both!(self, format!("Ping({who})"), ping(who)),
+            45 => both!(self, format!("Ping({writer})"), ping(writer)),
             46 => {
-                let place = dice.of(&["127.0.0.2:20000", "127.0.0.3:20001", "", "nowhere"]);
-                let place = Text::from(place);
-                both!(self, format!("QuerySegmentStatus({place:?})"), query_segment_status(place))
+                let segment = dice.of(&["127.0.0.2:20000", "127.0.0.3:20001", "", "nowhere"]);
+                let segment = Text::from(segment);
+                both!(self, format!("QuerySegmentStatus({segment:?})"), query_segment_status(segment))
             }
             _ => both!(self, "QueryTask".to_owned(), query_task(TaskId(3, 4))),
         }
     }
 }
 
-/// What keeps the two masters running.
+/// Keeps the two masters running.
 struct Masters {
     _dir: tempfile::TempDir,
     _ours: MasterServer<RealEnv>,
     _real: Master,
 }
 
-/// Ours runs in this process: the command line refuses leases of no length, with which no client can read.
+/// Our master runs in this process, because the command line refuses a lease TTL of 0, with which no client can read.
 async fn start(lease_ms: u64, segments: u64) -> (Masters, Pair) {
     let dir = tempfile::tempdir().unwrap();
     let lease = format!("--default_kv_lease_ttl={lease_ms}");
@@ -259,40 +278,40 @@ async fn start(lease_ms: u64, segments: u64) -> (Masters, Pair) {
     (Masters { _dir: dir, _ours: ours, _real: real }, pair)
 }
 
-async fn alike(lease_ms: u64, segments: u64, seed: u64, steps: usize) {
+async fn compare(lease_ms: u64, segments: u64, seed: u64, steps: usize) {
     let (_masters, pair) = start(lease_ms, segments).await;
     let mut dice = Dice::new(seed);
-    let mut said: Vec<String> = Vec::new();
+    let mut log: Vec<String> = Vec::new();
     for step in 0..steps {
         let (what, ours, real) = pair.step(&mut dice).await;
-        let shown = said[said.len().saturating_sub(30)..].join("\n");
+        let shown = log[log.len().saturating_sub(30)..].join("\n");
         assert!(ours == real, "seed {seed}, step {step}: {what}\n  ours {ours}\n  real {real}\nbefore it:\n{shown}");
-        said.push(format!("{step}: {what} -> {ours}"));
+        log.push(format!("{step}: {what} -> {ours}"));
     }
 }
 
 #[tokio::test]
-async fn with_endless_leases_both_masters_answer_alike() {
+async fn both_masters_answer_alike_with_endless_leases() {
     for seed in 1..5 {
-        alike(600_000, 1, seed, 1500).await;
+        compare(600_000, 1, seed, 1500).await;
     }
 }
 
 #[tokio::test]
-async fn without_leases_both_masters_answer_alike() {
+async fn both_masters_answer_alike_without_leases() {
     for seed in 5..9 {
-        alike(0, 1, seed, 1500).await;
+        compare(0, 1, seed, 1500).await;
     }
 }
 
 #[tokio::test]
-async fn over_two_segments_both_masters_answer_alike() {
+async fn both_masters_answer_alike_with_two_segments() {
     for seed in 9..12 {
-        alike(600_000, 2, seed, 1500).await;
+        compare(600_000, 2, seed, 1500).await;
     }
 }
 
-/// Puts objects of these sizes until the first refusal: the share of the pool that they fill.
+/// Puts objects of these sizes until the first refusal. Returns the filled fraction of the store.
 async fn filled(calls: &Calls, sizes: impl Iterator<Item = u64>) -> f64 {
     let mut total = 0;
     for (i, size) in sizes.enumerate() {
@@ -313,7 +332,7 @@ async fn filled(calls: &Calls, sizes: impl Iterator<Item = u64>) -> f64 {
 }
 
 #[tokio::test]
-async fn objects_of_one_size_fill_the_pool() {
+async fn objects_of_one_size_fill_the_store() {
     for size in [100_000u64, 65_537, 524_288, 1 << 20, 1_310_720, 2_949_120] {
         let (_masters, pair) = start(0, 1).await;
         let (ours, real) =
@@ -324,12 +343,12 @@ async fn objects_of_one_size_fill_the_pool() {
 }
 
 #[tokio::test]
-async fn objects_of_mixed_sizes_fill_at_least_as_much_as_with_the_real_allocator() {
+async fn mixed_sizes_fill_at_least_as_much_as_the_real_allocator() {
     for (seed, spread) in [(1, 20), (2, 20), (3, 12), (4, 8)] {
         let (_masters, pair) = start(0, 1).await;
         let sizes = |seed| {
             let mut dice = Dice::new(seed);
-            // sizes over several powers of two, most of them no round number
+            // Sizes over several powers of two, mostly not round numbers.
             std::iter::repeat_with(move || {
                 let power = 21 - dice.below(spread) / 2;
                 (1 << power) + dice.below(1 << power)
@@ -341,8 +360,8 @@ async fn objects_of_mixed_sizes_fill_at_least_as_much_as_with_the_real_allocator
     }
 }
 
-/// On which host each of a list of puts lands. Which segment of a host it is depends on a hash of the key, which is each master's own.
-async fn landings(make: Make, strategy: &str, only_together: bool) -> Vec<(String, Option<String>)> {
+/// The hosts on which a list of puts is placed. The segment within a host depends on a hash of the key, which differs between masters.
+async fn placements(make: Make, strategy: &str, only_together: bool) -> Vec<(String, Option<String>)> {
     let dir = tempfile::tempdir().unwrap();
     let flags = [format!("--allocation_strategy={strategy}"), "--eviction_high_watermark_ratio=1.0".to_owned()];
     let master = Master::start(make, dir.path(), &flags.each_ref().map(String::as_str));
@@ -359,7 +378,7 @@ async fn landings(make: Make, strategy: &str, only_together: bool) -> Vec<(Strin
         };
         assert_eq!(calls.mount_segment(segment, client(n)).await.unwrap(), Ok(()));
     }
-    let mut landed = Vec::new();
+    let mut placed = Vec::new();
     for (n, (who, host, preferred, together)) in [
         (7, "host-b", "", false),
         (7, "host-a", "", false),
@@ -369,7 +388,7 @@ async fn landings(make: Make, strategy: &str, only_together: bool) -> Vec<(Strin
         (7, "host-b", "segment-5", false),
         (7, "host-b", "nowhere", false),
         (7, "host-b", "", true),
-        // Its own memory is on host-d.
+        // The writer's own segment is on host-d.
         (1, "", "", false),
     ]
     .into_iter()
@@ -387,24 +406,24 @@ async fn landings(make: Make, strategy: &str, only_together: bool) -> Vec<(Strin
             };
             let put =
                 calls.put_start(client(who), key.as_str().into(), 1 << 20, config, "default".into()).await.unwrap();
-            let landed_on = put.ok().map(|replicas| match &replicas[0].place {
-                Place::Memory(buffer) => {
+            let placed_on = put.ok().map(|replicas| match &replicas[0].location {
+                ReplicaLocation::Memory(buffer) => {
                     let segment = buffer.transport_endpoint.to_string();
                     let (_, host) = HOSTS.iter().find(|(n, _)| segment == format!("segment-{}", 9 - n)).unwrap();
                     (*host).to_owned()
                 }
                 other => panic!("{other:?}"),
             });
-            landed.push((format!("writer {who} on '{host}' preferring '{preferred}' {together}, {part}"), landed_on));
+            placed.push((format!("writer {who} on '{host}' preferring '{preferred}' {together}, {part}"), placed_on));
         }
     }
-    landed
+    placed
 }
 
 #[tokio::test]
 async fn local_first_chooses_the_real_masters_segments() {
     let (ours, real) =
-        (landings(Make::Ours, "local_first", false).await, landings(Make::Real, "local_first", false).await);
+        (placements(Make::Ours, "local_first", false).await, placements(Make::Real, "local_first", false).await);
     for (ours, real) in ours.into_iter().zip(real) {
         assert_eq!(ours, real);
     }
@@ -413,7 +432,7 @@ async fn local_first_chooses_the_real_masters_segments() {
 #[tokio::test]
 async fn prefer_alloc_in_same_node_chooses_the_writers_host_under_any_strategy() {
     for strategy in ["random", "free_ratio_first"] {
-        let (ours, real) = (landings(Make::Ours, strategy, true).await, landings(Make::Real, strategy, true).await);
+        let (ours, real) = (placements(Make::Ours, strategy, true).await, placements(Make::Real, strategy, true).await);
         assert_eq!(ours, real, "{strategy}");
     }
 }

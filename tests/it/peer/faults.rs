@@ -1,7 +1,7 @@
-//! kill -9 of a node, of the master, of a client in the middle of a put; and what the others see of it.
+//! SIGKILL of a node, of the master, and of a client during a put, as other clients observe it.
 //!
-//! Each scenario is a function of who made master and nodes. Run with both real it says what the promise is worth (and that the
-//! scenario itself is right); run with ours it is the promise.
+//! Each scenario is a function of the implementations of master and nodes. With both real it validates the scenario; with mcctl's it is
+//! the test.
 
 use std::time::{Duration, Instant};
 
@@ -12,10 +12,10 @@ use super::cluster::{Client, Cluster, Make, Metadata, Node};
 use super::process::{PATIENCE, http_get, wait_until};
 
 const MIB: usize = 1 << 20;
-/// Short lives, so that a dead client's are over soon.
+/// A short time to live, so that a killed client expires soon.
 const TTL_S: u64 = 3;
 
-/// The address ranges of `keys` are disjoint, replica by replica, on each endpoint.
+/// Assert that the address ranges of all replicas of `keys` are disjoint on each endpoint.
 fn no_byte_belongs_to_two(client: &mut Client, keys: &[String]) {
     let mut ranges: Vec<(String, u64, u64, &str)> = Vec::new();
     for key in keys {
@@ -40,7 +40,7 @@ fn list(value: &serde_json::Value) -> impl Iterator<Item = &serde_json::Value> {
     value.as_array().unwrap().iter()
 }
 
-/// A node dies: what lay on it is gone once its time is over, what lies elsewhere stays whole, puts go on all the while.
+/// A node is killed: its objects are gone after its time to live, other objects stay intact, and puts continue.
 fn a_node_dies(master: Make, node: Make, how: Metadata) {
     let flags = [format!("--client_ttl={TTL_S}")];
     let flags: Vec<&str> = flags.iter().map(String::as_str).collect();
@@ -53,7 +53,7 @@ fn a_node_dies(master: Make, node: Make, how: Metadata) {
     no_byte_belongs_to_two(&mut client, &keys);
     cluster.nodes[0].process.kill();
     let died = Instant::now();
-    // Until the master knows, a put may be sent to the dead node and fails then, in bounded time; it must not hang.
+    // Until the node expires, a put may go to it and fail. It must not hang.
     for i in 0..4u64 {
         let t = Instant::now();
         let rc = client.put(&format!("between/{i}"), i, MIB);
@@ -78,7 +78,7 @@ fn a_node_dies(master: Make, node: Make, how: Metadata) {
         assert_eq!(client.put(&format!("after/{i}"), i, MIB), 0);
         assert_eq!(client.get(&format!("after/{i}"), i, MIB), (MIB as u64, true));
     }
-    // and a new node takes its place
+    // A new node replaces it.
     cluster.nodes[0].restart();
     cluster.master.wait_segments(2);
     for i in 8..16u64 {
@@ -88,8 +88,8 @@ fn a_node_dies(master: Make, node: Make, how: Metadata) {
     client.close();
 }
 
-/// A client dies in the middle of a put: each of its objects is whole or absent, and its unfinished key can be put again. The node
-/// stands still meanwhile, so that the put is certainly under way; what lay in sockets reaches it after the writer's death.
+/// A client is killed during a put: each of its objects is complete or absent, and its unfinished key can be put again. The node is
+/// suspended meanwhile, so that the put is in progress. Bytes in socket buffers reach the node after the client's death.
 fn a_client_dies_in_the_middle_of_a_put(master: Make, node: Make, how: Metadata) {
     let flags = ["--put_start_discard_timeout_sec=2", "--put_start_release_timeout_sec=5"];
     let cluster = Cluster::with_flags(master, node, how, 1, 768 << 20, &flags);
@@ -101,7 +101,7 @@ fn a_client_dies_in_the_middle_of_a_put(master: Make, node: Make, how: Metadata)
         assert_eq!(writer.put(key, i as u64, size), 0);
     }
     cluster.nodes[0].process.suspend();
-    writer.dialogue.say(&json!({"do": "put", "key": "cut", "seed": 50, "size": size}).to_string());
+    writer.dialogue.send(&json!({"do": "put", "key": "cut", "seed": 50, "size": size}).to_string());
     wait_until("the put to be under way", PATIENCE, || {
         let (_, text) = http_get(cluster.master.admin, "/query_key?key=cut").unwrap();
         text.contains("REPLICA_IS_NOT_READY")
@@ -111,12 +111,12 @@ fn a_client_dies_in_the_middle_of_a_put(master: Make, node: Make, how: Metadata)
     for (i, key) in whole.iter().enumerate() {
         assert_eq!(reader.get(key, i as u64, size), (size as u64, true), "{key}");
     }
-    assert_eq!(reader.exist("cut"), 0, "what was not finished is not there");
+    assert_eq!(reader.exist("cut"), 0, "an unfinished object does not exist");
     no_byte_belongs_to_two(&mut reader, &whole);
-    // the key it was at is free again after the discard timeout, and what is put there then is whole
+    // After the discard timeout the key is free again, and a new put of it is complete.
     let next = "cut".to_owned();
     wait_until("the unfinished key to be free", PATIENCE, || {
-        // a put of a key that is being put answers 0 without writing, as upstream's client has it
+        // A put of a key with an unfinished put returns 0 without writing, as in upstream's client.
         assert_eq!(reader.put(&next, 99, size), 0);
         reader.exist(&next) == 1
     });
@@ -126,7 +126,7 @@ fn a_client_dies_in_the_middle_of_a_put(master: Make, node: Make, how: Metadata)
     reader.close();
 }
 
-/// The master dies and comes back: nodes and a contributing client mount again by themselves, and clients go on.
+/// The master is killed and restarted: nodes and a contributing client mount again, and clients continue.
 fn the_master_dies_and_comes_back(master: Make, node: Make, how: Metadata) {
     let mut cluster = Cluster::start(master, node, how, 2, 128 << 20);
     let mut lender = cluster.client("lender", 64 << 20, 64 << 20);
@@ -141,9 +141,9 @@ fn the_master_dies_and_comes_back(master: Make, node: Make, how: Metadata) {
     cluster.master.wait_segments(3);
     let took = back.elapsed();
     eprintln!("{master:?} master, {node:?} nodes, {how:?}: all three segments are back {took:?} after the master");
-    // two heartbeats of a second, and what a busy machine adds
+    // Two heartbeats of a second, and time for a busy machine.
     assert!(took < Duration::from_secs(5), "took {took:?}");
-    assert_eq!(client.exist("before"), 0, "a master without a snapshot has forgotten it");
+    assert_eq!(client.exist("before"), 0, "a master without a snapshot loses its objects");
     for i in 0..6u64 {
         assert_eq!(client.put(&format!("after/{i}"), i, MIB), 0);
         assert_eq!(lender.get(&format!("after/{i}"), i, MIB), (MIB as u64, true));
@@ -153,8 +153,8 @@ fn the_master_dies_and_comes_back(master: Make, node: Make, how: Metadata) {
     client.close();
 }
 
-/// The master is stopped for longer than its clients may be silent, and goes on: it reads what they sent meanwhile before it takes
-/// anybody for dead, so that nothing is lost.
+/// The master is suspended for longer than the time to live of its clients. After it resumes, it reads their heartbeats before it expires
+/// any client, so that nothing is lost.
 fn the_master_stands_still(node: Make) {
     let cluster = Cluster::with_flags(Make::Ours, node, Metadata::P2p, 2, 128 << 20, &["--client_ttl=2"]);
     let mut client = cluster.client("client", 0, 64 << 20);
@@ -163,10 +163,10 @@ fn the_master_stands_still(node: Make) {
         assert_eq!(client.put(key, i as u64, MIB), 0);
     }
     cluster.master.process.suspend();
-    // what is shown: three times as long as a client may be silent
+    // Three times the time to live of a client.
     std::thread::sleep(Duration::from_secs(6));
     cluster.master.process.resume();
-    // whoever was taken for dead would be found out in the time of a client's life
+    // A client that was wrongly expired would show within the time to live.
     let end = Instant::now() + Duration::from_secs(4);
     while Instant::now() < end {
         assert_eq!(cluster.master.segments().len(), 2);
@@ -188,9 +188,8 @@ fn our_master_stands_still_and_loses_nothing_of_real_nodes() {
     the_master_stands_still(Make::Real);
 }
 
-/// A node of a fixed name is killed and started again at once: it is back, and reachable, long before its time to live is over.
-/// With HTTP metadata a real client that knew the old process keeps its descriptor (the name is all it looks at), so there a new
-/// client asks each time.
+/// A node with a fixed name is killed and restarted at once. It is reachable before its time to live has passed. With HTTP metadata a
+/// real client caches the descriptor of the old process by name, so a new client connects each time.
 fn the_same_name_comes_back_at_once(master: Make, node: Make, how: Metadata) {
     let mut cluster = Cluster::start(master, node, how, 0, 0);
     let name = format!("127.0.0.1:{}", super::process::free_port());
@@ -218,17 +217,17 @@ fn the_same_name_comes_back_at_once(master: Make, node: Make, how: Metadata) {
     client.close();
 }
 
-/// A node is paused, another process takes its name over, and the first goes on only to stop: what the second has written stays.
+/// A node is suspended, another process takes over its name, and the first one is stopped: the records of the second stay.
 #[test]
-fn our_node_that_was_paused_leaves_the_records_of_who_has_its_name_now() {
+fn a_suspended_node_does_not_remove_the_records_of_its_successor() {
     let (how, make) = (Metadata::Http, Make::Ours);
     let mut cluster = Cluster::start(make, make, how, 0, 0);
     let name = format!("127.0.0.1:{}", super::process::free_port());
     let dir = cluster.dir.path().to_owned();
     for (node, nth) in [("first", 1.0), ("second", 2.0)] {
         let node = Node::start_as(make, &dir, node, &name, &cluster.master, how, 64 << 20, 0);
-        // Its first heartbeat publishes the records once more. Paused within that, it would go on to write over its successor's:
-        // the metadata protocol has no conditional write.
+        // Its first heartbeat publishes the records again. If it were suspended during that, it would overwrite its successor's records
+        // later: the metadata protocol has no conditional write.
         wait_until("the node's first heartbeat", PATIENCE, || {
             cluster.master.metric("master_remount_segment_requests_total") == nth
         });

@@ -1,5 +1,5 @@
-//! Bytes that no peer sends, at the ports of running programs: what is refused is refused, the rest goes on, and memory does
-//! not follow the lengths that strangers claim.
+//! Malformed input on the ports of running programs: it is refused, other requests continue, and claimed lengths do not cause
+//! allocations.
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::{Shutdown, TcpStream};
@@ -11,7 +11,7 @@ use super::process::{Process, http_get};
 
 /// A request without arguments: `ServiceReady` with sequence number 7.
 const SERVICE_READY: [u8; 20] = [0x15, 0, 0, 0, 7, 0, 0, 0, 0x56, 0xbb, 0x81, 0x7b, 0, 0, 0, 0, 0, 0, 0, 0];
-/// More than any honest work of these tests takes.
+/// Memory growth above what the valid requests of these tests need, KiB.
 const GROWTH_MAX_KB: u64 = 64 << 10;
 
 fn connect(port: u16) -> TcpStream {
@@ -21,10 +21,10 @@ fn connect(port: u16) -> TcpStream {
     s
 }
 
-/// Sends `bytes` and no more; what comes back until the other side closes. `None`: it did not close within 10 s.
+/// Send `bytes` and return the response until the peer closes; `None` if it does not close within 10 s.
 fn send(port: u16, bytes: &[u8]) -> Option<Vec<u8>> {
     let mut s = connect(port);
-    // it may close on the first byte
+    // The peer may close after the first byte.
     let _ = s.write_all(bytes);
     let _ = s.shutdown(Shutdown::Write);
     let mut back = Vec::new();
@@ -62,14 +62,14 @@ fn request(function: u32, length: u32, body: &[u8]) -> Vec<u8> {
 }
 
 #[test]
-fn the_master_survives_what_is_no_rpc() {
+fn the_master_survives_malformed_requests() {
     const EXIST_KEY: &str = "ExistKey";
     let function = mcctl::engine::wire::Method::ALL.iter().find(|m| m.name() == EXIST_KEY).unwrap().id();
     let mut cluster = Cluster::start(Make::Ours, Make::Real, Metadata::P2p, 0, 0);
     let rpc = cluster.master.rpc;
     master_answers(rpc);
     let before = rss_kb(&cluster.master.process);
-    // HTTP, TLS, zeros, another version, another serialisation: closed without a byte
+    // HTTP, TLS, zeros, another version, another serialisation: closed without a response.
     let mut strangers: Vec<Vec<u8>> = vec![b"GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n".to_vec(), vec![0; 64]];
     strangers.push(b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa".to_vec());
     for at in [1, 2] {
@@ -81,7 +81,7 @@ fn the_master_survives_what_is_no_rpc() {
         let back = send(rpc, bytes).expect("the connection is closed");
         assert!(back.is_empty(), "answered {back:02x?} to {:02x?}", &bytes[..8]);
     }
-    // a length far above the limit is refused before anything is allocated; one within is not allocated before it came
+    // A length above the limit is refused. A length below it is not allocated before the bytes arrive.
     assert!(send(rpc, &request(function, u32::MAX, b"")).expect("closed").is_empty());
     let held: Vec<TcpStream> = (0..32)
         .map(|_| {
@@ -91,9 +91,9 @@ fn the_master_survives_what_is_no_rpc() {
         })
         .collect();
     master_answers(rpc);
-    assert!(rss_kb(&cluster.master.process) < before + GROWTH_MAX_KB, "memory follows lengths that are only claimed");
+    assert!(rss_kb(&cluster.master.process) < before + GROWTH_MAX_KB, "memory grows with claimed lengths");
     drop(held);
-    // a wrong type hash and an unknown method are answered with an error, on a connection that stays
+    // A wrong type hash and an unknown method are answered with an error. The connection stays open.
     let mut s = connect(rpc);
     for (function, body, error) in [(function, &b"\x01\x02\x03\x04"[..], 4), (0xdead_beef, &b""[..], 11)] {
         s.write_all(&request(function, body.len() as u32, body)).unwrap();
@@ -103,11 +103,11 @@ fn the_master_survives_what_is_no_rpc() {
         let mut rest = vec![0; u32::from_le_bytes(head[8..12].try_into().unwrap()) as usize];
         s.read_exact(&mut rest).unwrap();
     }
-    // frames cut anywhere
+    // Truncated frames.
     for cut in 1..SERVICE_READY.len() {
         assert!(send(rpc, &SERVICE_READY[..cut]).expect("closed").is_empty());
     }
-    // random bytes, some of which begin like a frame
+    // Random bytes, some of which begin like a frame.
     for seed in 0..64u64 {
         let mut bytes = payload(seed, 200 + seed as usize * 37);
         if seed % 2 == 0 {
@@ -119,7 +119,7 @@ fn the_master_survives_what_is_no_rpc() {
         send(rpc, &bytes).expect("closed");
     }
     master_answers(rpc);
-    // the HTTP ports likewise
+    // The HTTP ports.
     for port in [cluster.master.admin, cluster.master.metadata] {
         for bytes in [
             &SERVICE_READY[..],
@@ -129,7 +129,7 @@ fn the_master_survives_what_is_no_rpc() {
         ] {
             let t = Instant::now();
             send(port, bytes);
-            assert!(t.elapsed() < Duration::from_secs(10), "a stranger is held for {:?}", t.elapsed());
+            assert!(t.elapsed() < Duration::from_secs(10), "connection open for {:?}", t.elapsed());
         }
     }
     assert_eq!(http_get(cluster.master.admin, "/health").unwrap().0, 200);
@@ -140,7 +140,7 @@ fn the_master_survives_what_is_no_rpc() {
     assert!(!log.contains("panicked"), "{log}");
 }
 
-/// One exchange on a handshake port: the JSON that answers a request of this kind.
+/// The JSON response of a handshake port to a request of this kind.
 fn handshake(port: u16, kind: u8, json: &str) -> String {
     let mut s = connect(port);
     s.write_all(&(json.len() as u64 + 1).to_le_bytes()).unwrap();
@@ -153,7 +153,7 @@ fn handshake(port: u16, kind: u8, json: &str) -> String {
 }
 
 #[test]
-fn a_node_survives_what_no_engine_sends() {
+fn a_node_survives_malformed_requests() {
     let mut cluster = Cluster::start(Make::Ours, Make::Ours, Metadata::P2p, 1, 64 << 20);
     let detail = http_get(cluster.master.admin, "/get_segments_detail").unwrap().1;
     let detail: serde_json::Value = serde_json::from_str(&detail).unwrap();
@@ -166,7 +166,7 @@ fn a_node_survives_what_no_engine_sends() {
     let mut client = cluster.client("client", 0, 64 << 20);
     assert_eq!(client.put("before", 1, 1 << 20), 0);
     let before = rss_kb(&cluster.nodes[0].process);
-    // the handshake port: other protocols, lengths that are only claimed, no JSON, deep JSON, random bytes
+    // The handshake port: other protocols, claimed lengths, invalid JSON, deep JSON, random bytes.
     let deep = [&3001u64.to_le_bytes()[..], &[1], "[".repeat(3000).as_bytes()].concat();
     let mut strangers: Vec<Vec<u8>> =
         vec![b"GET / HTTP/1.1\r\n\r\n".to_vec(), SERVICE_READY.to_vec(), vec![0; 64], vec![0xff; 64], deep];
@@ -178,7 +178,7 @@ fn a_node_survives_what_no_engine_sends() {
     for bytes in &strangers {
         let t = Instant::now();
         send(shake, bytes);
-        assert!(t.elapsed() < Duration::from_secs(8), "held for {:?} by {:02x?}", t.elapsed(), &bytes[..8]);
+        assert!(t.elapsed() < Duration::from_secs(8), "open for {:?} after {:02x?}", t.elapsed(), &bytes[..8]);
     }
     let claimed: Vec<TcpStream> = (0..32)
         .map(|_| {
@@ -189,7 +189,7 @@ fn a_node_survives_what_no_engine_sends() {
         .collect();
     assert!(handshake(shake, 3, "{}").contains("success"), "a probe is answered meanwhile");
     drop(claimed);
-    // the data port: ranges outside the segment, by a byte, by wrapping, of no length at all
+    // The data port: ranges outside the segment by a byte, by overflow, and of length 0.
     let header = |address: u64, length: u64, opcode: u8| {
         let mut h = [0u8; 24];
         h[..8].copy_from_slice(&length.to_le_bytes());
@@ -221,15 +221,15 @@ fn a_node_survives_what_no_engine_sends() {
     for cut in 1..24 {
         send(data, &header(base, 16, 0x81)[..cut]).expect("closed");
     }
-    // the REST port
+    // The REST port.
     for bytes in
         [&SERVICE_READY[..], &payload(5, 3000), b"PUT /api/put HTTP/1.1\r\nContent-Length: 99999999999\r\n\r\n"]
     {
         send(cluster.nodes[0].rest, bytes);
     }
     assert_eq!(http_get(cluster.nodes[0].rest, "/health").unwrap().0, 200);
-    assert!(rss_kb(&cluster.nodes[0].process) < before + GROWTH_MAX_KB, "memory follows strangers");
-    // what was stored is untouched, and the node goes on
+    assert!(rss_kb(&cluster.nodes[0].process) < before + GROWTH_MAX_KB, "memory grows with malformed input");
+    // Stored objects are intact, and the node continues.
     assert_eq!(client.get("before", 1, 1 << 20), (1 << 20, true));
     assert_eq!(client.put("after", 2, 1 << 20), 0);
     assert_eq!(client.get("after", 2, 1 << 20), (1 << 20, true));

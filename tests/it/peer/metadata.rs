@@ -1,4 +1,4 @@
-//! The metadata service and its client against the real ones.
+//! mcctl's metadata service and client against the real ones.
 
 use std::path::Path;
 use std::process::Command;
@@ -31,12 +31,12 @@ fn bench(mode: &str, name: &str, url: &str, more: &[&str]) -> Command {
     command
 }
 
-/// Has the service a record of `key`, and does it contain `text`?
+/// Whether the service has a record of `key` that contains `text`.
 fn has(port: u16, key: &str, text: &str) -> bool {
     http_get(port, &format!("/metadata?key={key}")).is_ok_and(|(status, body)| status == 200 && body.contains(text))
 }
 
-/// The same requests to a service: each with its status, and the body of those that are refused.
+/// A fixed list of requests to a service, each with status and body.
 fn key_answers(port: u16) -> Vec<(String, u16, String)> {
     let mut answers = Vec::new();
     let mut ask = |method: &str, query: &str, body: &str| {
@@ -66,7 +66,7 @@ fn key_answers(port: u16) -> Vec<(String, u16, String)> {
 }
 
 #[test]
-fn the_stand_alone_service_reads_keys_as_the_real_stand_alone_one() {
+fn the_stand_alone_service_reads_keys_like_the_real_one() {
     let dir = tempfile::tempdir().unwrap();
     let (_ours, ours) = service(dir.path());
     let real = free_port();
@@ -80,7 +80,7 @@ fn the_stand_alone_service_reads_keys_as_the_real_stand_alone_one() {
 }
 
 #[test]
-fn the_embedded_service_refuses_the_keys_that_the_real_embedded_one_refuses() {
+fn the_embedded_service_refuses_the_same_keys_as_the_real_one() {
     let dir = tempfile::tempdir().unwrap();
     let refused = |make| {
         let master = Master::start(make, dir.path(), &[]);
@@ -91,7 +91,7 @@ fn the_embedded_service_refuses_the_keys_that_the_real_embedded_one_refuses() {
 }
 
 #[test]
-fn real_engines_meet_through_our_service_and_a_killed_one_comes_back_under_its_name_at_once() {
+fn real_engines_use_our_service_and_a_restarted_one_keeps_its_name() {
     let dir = tempfile::tempdir().unwrap();
     let (_service, port) = service(dir.path());
     let url = format!("http://127.0.0.1:{port}/metadata");
@@ -111,7 +111,7 @@ fn real_engines_meet_through_our_service_and_a_killed_one_comes_back_under_its_n
     };
     let mut target = start();
     move_bytes("--operation=write");
-    // While it lives it keeps its name: it is asked, and answers.
+    // While it is alive it keeps its name: the service checks with a handshake.
     let other = "{\"ip_or_host_name\":\"127.0.0.1\",\"rpc_port\":1}";
     let refused = http(port, "PUT", "/metadata?key=mooncake%2Frpc_meta%2Ftarget%3A1", other).unwrap();
     assert_eq!(refused, (400, "Duplicate rpc_meta key not allowed".to_owned()));
@@ -119,7 +119,7 @@ fn real_engines_meet_through_our_service_and_a_killed_one_comes_back_under_its_n
     let stale = http_get(port, "/metadata?key=mooncake%2Frpc_meta%2Ftarget%3A1").unwrap();
     assert_eq!(stale.0, 200);
 
-    // The descriptor of the killed one is gone with its name, so that what is published now is the new one's alone.
+    // The descriptor of the killed engine is removed with its name, so the new descriptor has only the new engine's buffers.
     let mut target = Process::start("target", bench("target", "target:1", &url, &[]), dir.path());
     wait_until("the name to change hands", Duration::from_secs(20), || {
         let now = http_get(port, "/metadata?key=mooncake%2Frpc_meta%2Ftarget%3A1").unwrap();
@@ -134,7 +134,7 @@ fn real_engines_meet_through_our_service_and_a_killed_one_comes_back_under_its_n
 }
 
 #[test]
-fn our_client_and_the_real_server_know_a_record_by_the_same_key() {
+fn our_client_and_the_real_server_use_the_same_keys() {
     let dir = tempfile::tempdir().unwrap();
     let master = Master::start(Make::Real, dir.path(), &[]);
     let url = master.metadata(Metadata::Http);
@@ -154,7 +154,7 @@ fn our_client_and_the_real_server_know_a_record_by_the_same_key() {
         client.put(&name, "{\"a\":1}".into()).await.unwrap();
         assert!(client.put(&name, "{\"a\":2}".into()).await.unwrap_err().is_duplicate());
 
-        // What a real engine writes is found under the key that we would ask for.
+        // A real engine's record is found under the key that mcctl uses.
         let target = Process::start("target", bench("target", "real:1", &url, &[]), dir.path());
         let mut found = None;
         for _ in 0..400 {

@@ -1,4 +1,4 @@
-//! The same work for a real master and for ours: afterwards their admin ports say the same.
+//! After the same operations, the admin ports of a real master and of mcctl's report the same.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -7,8 +7,8 @@ use serde_json::{Value, json};
 use super::cluster::{Client, Make, Master, Metadata};
 use super::process::{PATIENCE, http_get, wait_until};
 
-/// What is seen on the admin port after a fixed list of operations of a real client.
-struct Seen {
+/// Responses of the admin port after a fixed list of operations of a real client.
+struct AdminReport {
     metrics: BTreeMap<String, String>,
     keys: Vec<String>,
     segment: String,
@@ -16,7 +16,7 @@ struct Seen {
     key: Value,
 }
 
-fn work(make: Make) -> Seen {
+fn work(make: Make) -> AdminReport {
     let dir = tempfile::tempdir().unwrap();
     let master = Master::start(make, dir.path(), &[]);
     let mut client = Client::start("client", dir.path(), &master, Metadata::P2p, 64 << 20, 16 << 20);
@@ -32,7 +32,7 @@ fn work(make: Make) -> Seen {
     assert_eq!(client.ask(json!({"do": "remove", "key": "k2"}))["rc"], -706);
     assert_eq!(client.ask(json!({"do": "remove", "key": "none"}))["rc"], -704);
 
-    // a client is an active one once it has answered NEED_REMOUNT, which its first ping, after a second, is told
+    // A client is active after it has answered NEED_REMOUNT, the response to its first ping after a second.
     wait_until("the client to be active", PATIENCE, || master.metric("master_active_clients") > 0.0);
     let read = |path: &str| http_get(master.admin, path).unwrap();
     let (_, metrics) = read("/metrics");
@@ -45,7 +45,7 @@ fn work(make: Make) -> Seen {
     let parsed = |path: &str| without_places(serde_json::from_str(&read(path).1).unwrap());
     let (batch, key) = (parsed("/batch_query_keys?keys=k0,none,k3"), parsed("/query_key?key=k2"));
     client.close();
-    Seen { metrics, keys, segment: segment.replace(names.trim(), "NAME"), batch, key }
+    AdminReport { metrics, keys, segment: segment.replace(names.trim(), "NAME"), batch, key }
 }
 
 /// Addresses and ports differ from run to run.
@@ -78,7 +78,7 @@ fn after_the_same_work_our_admin_port_says_what_the_real_masters_says() {
     }
     assert!(compared > 100, "{compared}");
     // The real one counts a size of 0 before the first object.
-    let count = |seen: &Seen, name: &str| seen.metrics[name].parse::<u64>().unwrap();
+    let count = |seen: &AdminReport, name: &str| seen.metrics[name].parse::<u64>().unwrap();
     assert_eq!(count(&ours, "master_value_size_bytes_sum"), count(&real, "master_value_size_bytes_sum"));
     assert_eq!(count(&ours, "master_value_size_bytes_count") + 1, count(&real, "master_value_size_bytes_count"));
 
@@ -88,14 +88,14 @@ fn after_the_same_work_our_admin_port_says_what_the_real_masters_says() {
     assert_eq!(ours.key, real.key);
 }
 
-/// The sample names and the families with their types of a master that has just evicted from memory.
+/// The sample names, and the families with their types, of a master that has just evicted from memory.
 fn exposed_after_evictions(make: Make) -> (BTreeSet<String>, BTreeSet<String>) {
     let dir = tempfile::tempdir().unwrap();
     let flags = ["--default_kv_lease_ttl=100", "--eviction_high_watermark_ratio=0.5"];
     let master = Master::start(make, dir.path(), &flags);
     let mut client = Client::start("client", dir.path(), &master, Metadata::P2p, 16 << 20, 16 << 20);
     for n in 0..24 {
-        // A put that finds the memory full is what asks for evictions.
+        // A put into full memory triggers evictions.
         client.put(&format!("block/{n}"), n, 1 << 20);
     }
     wait_until("evictions", PATIENCE, || master.metric("master_evicted_key_count") > 0.0);
@@ -112,7 +112,7 @@ fn exposed_after_evictions(make: Make) -> (BTreeSet<String>, BTreeSet<String>) {
 }
 
 #[test]
-fn every_series_of_a_real_master_and_its_dashboard_is_ours_after_evictions() {
+fn all_series_of_a_real_master_and_its_dashboard_exist() {
     let (real, real_families) = exposed_after_evictions(Make::Real);
     let (ours, our_families) = exposed_after_evictions(Make::Ours);
     let missing: Vec<_> = real.difference(&ours).collect();
@@ -124,7 +124,7 @@ fn every_series_of_a_real_master_and_its_dashboard_is_ours_after_evictions() {
     let queried: Vec<_> = dashboard.lines().filter(|line| !line.starts_with('#')).collect();
     let answered = queried.iter().filter(|name| real.contains(**name)).count();
     let answered_by_us = queried.iter().filter(|name| ours.contains(**name)).count();
-    // The other 14 are 12 of NVMe-oF and 2 that are newer than this master.
+    // The other 14 are 12 of NVMe-oF and 2 that are newer than this release.
     assert_eq!((answered, answered_by_us), (queried.len() - 14, queried.len() - 14));
     assert!(ours.contains("master_evicted_size_bytes_mem"));
 }

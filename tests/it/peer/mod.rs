@@ -1,9 +1,8 @@
-//! Against the real thing: the Mooncake wheel 0.3.13.post1, its master, store service, transfer engine and Python client.
+//! Tests against upstream: the Mooncake wheel 0.3.13.post1 with its master, store service, transfer engine and Python client.
 //!
-//! Nothing here is ever skipped: when the wheel is absent, `tests/peers/install` is run (a download of about 100 MB, once),
-//! and when that fails the test fails with its words. Loopback only, ports of our own choosing, every wait bounded, every
-//! process killed with its test; a failing test shows the tail of each log. `MCCTL_BIN` names another `mcctl` to test (a
-//! release build, an installed one).
+//! No test is skipped: if the wheel is absent, `tests/peers/install` is run (a download of about 100 MB, once). If that fails, the test
+//! fails with its output. The tests use loopback and ports of their own. Every wait is bounded, and every process is killed with its
+//! test. A failing test prints the tail of each log. `MCCTL_BIN` selects another `mcctl` (a release build, an installed one).
 
 #![allow(clippy::print_stderr)]
 #![allow(dead_code, reason = "a harness that the suites share: each uses its part")]

@@ -1,6 +1,6 @@
-//! Bytes that any side can make again; the twin of tests/peers/payload.py.
+//! Reproducible object contents, equal to those of tests/peers/payload.py.
 
-/// `size` bytes of the object `seed`: word i is splitmix64(seed + i), little-endian.
+/// The first `size` bytes of the object `seed`. Word i is splitmix64(seed + i), little-endian.
 pub fn payload(seed: u64, size: usize) -> Vec<u8> {
     let mut out = Vec::with_capacity(size.next_multiple_of(8));
     for i in 0..size.div_ceil(8) as u64 {
@@ -14,7 +14,7 @@ pub fn payload(seed: u64, size: usize) -> Vec<u8> {
 }
 
 #[test]
-fn both_twins_make_the_same_bytes() {
+fn rust_and_python_generate_the_same_bytes() {
     let code = "from payload import payload; import sys; sys.stdout.buffer.write(payload(77, 100003))";
     let out = super::wheel::wheel().python().args(["-c", code]).output().unwrap();
     assert!(out.status.success(), "{}", String::from_utf8_lossy(&out.stderr));

@@ -1,4 +1,4 @@
-//! Processes of a test: started with a log, waited for with a bound, killed with the test.
+//! Processes of a test: with a log, bounded waits, and killed with the test.
 
 use std::fs::File;
 use std::io::{BufRead, BufReader, ErrorKind, Read, Write};
@@ -13,12 +13,11 @@ use std::time::{Duration, Instant};
 use nix::sys::signal::{Signal, killpg};
 use nix::unistd::Pid;
 
-/// How long anything may take to start, answer or stop unless a test says otherwise: far above what an idle machine needs,
-/// because the machine is not idle.
+/// Default time limit for starts, answers and stops. It is far above what an idle machine needs.
 pub const PATIENCE: Duration = Duration::from_secs(30);
 
-/// A port nobody listens on: below the range the kernel gives to outgoing connections, outside what the wheel's own clients
-/// bind (12300-14300, 15000-17000), and handed out once per test run.
+/// A port without a listener, below the ephemeral range and outside the ranges of the wheel's clients (12300-14300, 15000-17000). Each
+/// port is returned once per test run.
 pub fn free_port() -> u16 {
     const FIRST: u32 = 17_100;
     const SPAN: u32 = 15_000;
@@ -26,7 +25,7 @@ pub fn free_port() -> u16 {
     for _ in 0..SPAN {
         let n = NEXT.fetch_add(1, Ordering::Relaxed).wrapping_add(std::process::id().wrapping_mul(97));
         let port = (FIRST + n % SPAN) as u16;
-        // a host without IPv6 refuses the second for another reason
+        // A host without IPv6 refuses ::1 with another error.
         let taken = |host: &str| TcpListener::bind((host, port)).is_err_and(|e| e.kind() == ErrorKind::AddrInUse);
         if !taken("0.0.0.0") && !taken("::1") {
             return port;
@@ -35,10 +34,10 @@ pub fn free_port() -> u16 {
     panic!("no free port between {FIRST} and {}", FIRST + SPAN);
 }
 
-/// Calls `done` until it says yes.
+/// Call `done` until it returns true.
 ///
 /// # Panics
-/// After `limit`, with `what` was waited for.
+/// After `limit`, with `what` in the message.
 pub fn wait_until(what: &str, limit: Duration, mut done: impl FnMut() -> bool) {
     let end = Instant::now() + limit;
     while !done() {
@@ -47,19 +46,19 @@ pub fn wait_until(what: &str, limit: Duration, mut done: impl FnMut() -> bool) {
     }
 }
 
-/// `GET path` of an HTTP server on loopback: status and body, or why not.
+/// Status and body of `GET path` from an HTTP server on loopback.
 pub fn http_get(port: u16, path: &str) -> std::io::Result<(u16, String)> {
     http(port, "GET", path, "")
 }
 
-/// One HTTP request to a server on loopback: status and body, or why not. HTTP/1.0, so the body ends with the connection.
+/// Status and body of a request to an HTTP server on loopback. It uses HTTP/1.0, so the body ends with the connection.
 pub fn http(port: u16, method: &str, path: &str, body: &str) -> std::io::Result<(u16, String)> {
     let mut s = TcpStream::connect(("127.0.0.1", port))?;
     s.set_read_timeout(Some(PATIENCE))?;
     write!(s, "{method} {path} HTTP/1.0\r\nHost: 127.0.0.1\r\nContent-Length: {}\r\n\r\n{body}", body.len())?;
     let mut all = Vec::new();
     let mut buf = [0u8; 65536];
-    // A server that keeps the connection open all the same is read up to the length it named.
+    // From a server that keeps the connection open, only Content-Length bytes are read.
     loop {
         let n = s.read(&mut buf)?;
         all.extend_from_slice(&buf[..n]);
@@ -80,7 +79,7 @@ pub fn http(port: u16, method: &str, path: &str, body: &str) -> std::io::Result<
     }
 }
 
-/// A process in a group of its own; it and what it started die with this value.
+/// A process in its own group. Dropping this value kills the group.
 pub struct Process {
     name: String,
     child: Child,
@@ -88,7 +87,7 @@ pub struct Process {
 }
 
 impl Process {
-    /// Starts `command`, stdout and stderr into `dir/name.log` (appended, so a restarted process keeps its history).
+    /// Start `command` with stdout and stderr appended to `dir/name.log`.
     pub fn start(name: &str, mut command: Command, dir: &Path) -> Self {
         let log = dir.join(format!("{name}.log"));
         let file = File::options().create(true).append(true).open(&log).unwrap();
@@ -97,15 +96,15 @@ impl Process {
         Self { name: name.to_owned(), child, log }
     }
 
-    /// All it wrote so far.
+    /// The log so far.
     pub fn log(&self) -> String {
         String::from_utf8_lossy(&std::fs::read(&self.log).unwrap_or_default()).into_owned()
     }
 
-    /// The first line that holds `text`.
+    /// Wait for the first log line that contains `text`.
     ///
     /// # Panics
-    /// When it ends or [`PATIENCE`] does before such a line.
+    /// The process ends, or [`PATIENCE`] passes, before such a line.
     pub fn wait_line(&mut self, text: &str) -> String {
         let end = Instant::now() + PATIENCE;
         loop {
@@ -119,10 +118,10 @@ impl Process {
         }
     }
 
-    /// Waits until `port` of loopback accepts.
+    /// Wait until `port` on loopback accepts connections.
     ///
     /// # Panics
-    /// When it ends or [`PATIENCE`] does before that.
+    /// The process ends, or [`PATIENCE`] passes, before that.
     pub fn wait_port(&mut self, port: u16) {
         let end = Instant::now() + PATIENCE;
         while TcpStream::connect(("127.0.0.1", port)).is_err() {
@@ -133,23 +132,22 @@ impl Process {
         }
     }
 
-    /// The process id.
     pub fn pid(&self) -> u32 {
         self.child.id()
     }
 
-    /// Is it still there?
+    /// Whether the process is still running.
     pub fn runs(&mut self) -> bool {
         self.child.try_wait().unwrap().is_none()
     }
 
-    /// Sends a signal to its group.
+    /// Send a signal to the process group.
     pub fn signal(&self, signal: Signal) {
-        // The group may have ended just now, which is no error for whoever wants it to end.
+        // The group may have just ended.
         let _ = killpg(Pid::from_raw(self.child.id() as i32), signal);
     }
 
-    /// SIGSTOP, and every thread of it stands still when this returns.
+    /// Send SIGSTOP and wait until all threads are stopped.
     pub fn suspend(&self) {
         self.signal(Signal::SIGSTOP);
         let tasks = format!("/proc/{}/task", self.pid());
@@ -157,37 +155,37 @@ impl Process {
             let states = std::fs::read_dir(&tasks)
                 .unwrap()
                 .map(|task| std::fs::read_to_string(task.unwrap().path().join("stat")));
-            // pid (name) state ...; a thread that has ended meanwhile stands still, too
+            // Format: pid (name) state ... A thread that has ended counts as stopped.
             states
                 .map(Result::unwrap_or_default)
                 .all(|s| s.rsplit_once(") ").is_none_or(|(_, rest)| rest.starts_with('T')))
         });
     }
 
-    /// SIGCONT.
+    /// Resume the process with SIGCONT.
     pub fn resume(&self) {
         self.signal(Signal::SIGCONT);
     }
 
-    /// kill -9, and gone when this returns.
+    /// Kill the process with SIGKILL and wait for its end.
     pub fn kill(&mut self) {
         self.signal(Signal::SIGKILL);
         self.child.wait().unwrap();
     }
 
-    /// SIGTERM, then its exit status.
+    /// Send SIGTERM and wait for the exit status.
     ///
     /// # Panics
-    /// When it has not ended within [`PATIENCE`].
+    /// The process does not end within [`PATIENCE`].
     pub fn stop(&mut self) -> ExitStatus {
         self.signal(Signal::SIGTERM);
         self.ended(PATIENCE)
     }
 
-    /// Its exit status, within `limit`.
+    /// Wait at most `limit` for the exit status.
     ///
     /// # Panics
-    /// When it has not ended by then.
+    /// The process does not end within `limit`.
     pub fn ended(&mut self, limit: Duration) -> ExitStatus {
         let end = Instant::now() + limit;
         loop {
@@ -215,14 +213,14 @@ impl Drop for Process {
     }
 }
 
-/// Runs `command` to its end: status and both outputs, or a panic after `limit`.
+/// Run `command` until it ends. Returns its status and log. Panics after `limit`.
 pub fn run(name: &str, command: Command, dir: &Path, limit: Duration) -> (ExitStatus, String) {
     let mut p = Process::start(name, command, dir);
     let status = p.ended(limit);
     (status, p.log())
 }
 
-/// A process that is spoken to a line at a time; its answers are the stdout lines that begin with `@`.
+/// A process that reads one command per line. Its answers are the stdout lines that begin with `@`.
 pub struct Dialogue {
     process: Process,
     stdin: ChildStdin,
@@ -230,7 +228,7 @@ pub struct Dialogue {
 }
 
 impl Dialogue {
-    /// Starts `command`; stderr goes to `dir/name.log`.
+    /// Start `command` with stderr in `dir/name.log`.
     pub fn start(name: &str, mut command: Command, dir: &Path) -> Self {
         let log = dir.join(format!("{name}.log"));
         let file = File::options().create(true).append(true).open(&log).unwrap();
@@ -241,7 +239,7 @@ impl Dialogue {
         std::thread::spawn(move || {
             for line in BufReader::new(stdout).lines().map_while(Result::ok) {
                 if let Some(answer) = line.strip_prefix('@') {
-                    // nobody listens any more once the test is over
+                    // The receiver is gone when the test has ended.
                     let _ = send.send(answer.to_owned());
                 }
             }
@@ -249,16 +247,15 @@ impl Dialogue {
         Self { process: Process { name: name.to_owned(), child, log }, stdin, answers }
     }
 
-    /// Sends one line.
-    pub fn say(&mut self, line: &str) {
+    pub fn send(&mut self, line: &str) {
         writeln!(self.stdin, "{line}").unwrap_or_else(|e| panic!("{}: {e}", self.process.name));
     }
 
-    /// The next answer.
+    /// Wait for the next answer.
     ///
     /// # Panics
-    /// When none comes within `limit` or the process ends.
-    pub fn hear(&mut self, limit: Duration) -> serde_json::Value {
+    /// No answer arrives within `limit`, or the process ends.
+    pub fn receive(&mut self, limit: Duration) -> serde_json::Value {
         match self.answers.recv_timeout(limit) {
             Ok(line) => serde_json::from_str(&line).unwrap(),
             Err(RecvTimeoutError::Timeout) => panic!("{} did not answer within {limit:?}", self.process.name),
@@ -268,7 +265,6 @@ impl Dialogue {
         }
     }
 
-    /// The process.
     pub fn process(&mut self) -> &mut Process {
         &mut self.process
     }

@@ -1,4 +1,5 @@
-//! The store service of either make: its client HTTP server, and the REST routes that mount memory, after the same requests.
+//! The store services of mcctl and of the wheel: their client HTTP servers and the REST routes that mount memory, after the same
+//! requests.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -51,18 +52,18 @@ impl Service {
     }
 }
 
-/// What one make's client HTTP server shows after a put and a get over REST.
-struct Shown {
+/// Responses of a client HTTP server after a put and a get over REST.
+struct ClientHttpReport {
     families: BTreeSet<String>,
     /// Sample names with the names of their labels.
     samples: BTreeSet<String>,
-    /// The summary's lines up to their first figure.
+    /// Section headings of the summary.
     summary: Vec<String>,
     /// Status and body of other requests.
     answers: Vec<(u16, String)>,
 }
 
-fn shown(make: Make) -> Shown {
+fn report(make: Make) -> ClientHttpReport {
     let dir = tempfile::tempdir().unwrap();
     let mut master = Master::start(make, dir.path(), &[]);
     let service = Service::start(make, dir.path(), &master);
@@ -79,7 +80,7 @@ fn shown(make: Make) -> Shown {
     master.kill();
     wait_until("the master's end to show", PATIENCE, || health().0 == 503);
     answers.push(health());
-    Shown {
+    ClientHttpReport {
         families: text.lines().filter_map(|line| line.strip_prefix("# TYPE ")).map(str::to_owned).collect(),
         samples: text.lines().filter(|line| !line.starts_with('#')).map(labels).collect(),
         summary: summary.lines().filter(|line| line.starts_with("===")).map(str::to_owned).collect(),
@@ -97,7 +98,7 @@ fn labels(sample: &str) -> String {
 
 #[test]
 fn the_client_http_server_shows_what_the_real_clients_shows() {
-    let (real, ours) = (shown(Make::Real), shown(Make::Ours));
+    let (real, ours) = (report(Make::Real), report(Make::Ours));
     assert_eq!(ours.families, real.families);
     let captured = include_str!("../../../fixtures/http/client-metrics-families.txt");
     let captured: BTreeSet<_> = captured.lines().filter(|line| !line.starts_with('#')).map(str::to_owned).collect();
@@ -113,7 +114,7 @@ fn the_client_http_server_shows_what_the_real_clients_shows() {
     assert_eq!(ours.answers, real.answers);
 }
 
-/// Status and body of each request, without our reasons, and with the ids of segments numbered in the order they appear.
+/// Status and body of each request, without mcctl's reasons, and with segment ids numbered in order of appearance.
 fn mounting(make: Make) -> Vec<(String, u16, Value)> {
     let dir = tempfile::tempdir().unwrap();
     let master = Master::start(make, dir.path(), &[]);
@@ -172,7 +173,7 @@ fn mounting(make: Make) -> Vec<(String, u16, Value)> {
 }
 
 #[test]
-fn mounting_and_unmounting_over_rest_goes_as_with_the_real_service() {
+fn mounting_and_unmounting_over_rest_equals_the_real_service() {
     for (ours, real) in mounting(Make::Ours).into_iter().zip(mounting(Make::Real)) {
         assert_eq!(ours, real);
     }

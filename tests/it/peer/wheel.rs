@@ -1,20 +1,19 @@
-//! Where the real Mooncake is, and how its programs are started.
+//! The installed Mooncake wheel and its programs.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::OnceLock;
 
-/// The installed wheel.
 pub struct Wheel {
     venv: PathBuf,
     package: PathBuf,
     library_path: Option<String>,
 }
 
-/// The wheel, installed first if it is not there.
+/// The wheel. It is installed on the first use.
 ///
 /// # Panics
-/// When it cannot be installed: a peer test that cannot run has failed.
+/// The wheel cannot be installed.
 pub fn wheel() -> &'static Wheel {
     static WHEEL: OnceLock<Wheel> = OnceLock::new();
     WHEEL.get_or_init(|| {
@@ -41,7 +40,7 @@ pub fn wheel() -> &'static Wheel {
     })
 }
 
-/// The repository's root.
+/// Root folder of the repository.
 pub fn root() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR"))
 }
@@ -52,8 +51,8 @@ pub fn mcctl() -> Command {
 }
 
 impl Wheel {
-    /// One of the wheel's own binaries (`mooncake_master`, `transfer_engine_bench`, `mooncake_client`), without the Python
-    /// launcher, so that the process that is killed is the one that serves.
+    /// A binary of the wheel (`mooncake_master`, `transfer_engine_bench`, `mooncake_client`), without the Python launcher, so that a
+    /// signal reaches the serving process.
     pub fn program(&self, name: &str) -> Command {
         let path = self.package.join(name);
         if let Ok(meta) = path.metadata() {
@@ -66,7 +65,7 @@ impl Wheel {
         self.environment(Command::new(path))
     }
 
-    /// The wheel's interpreter, with tests/peers on its path.
+    /// The wheel's Python interpreter with tests/peers on its path.
     pub fn python(&self) -> Command {
         let mut c = self.environment(Command::new(self.venv.join("bin/python")));
         c.env("PYTHONPATH", root().join("tests/peers"))
@@ -75,7 +74,7 @@ impl Wheel {
         c
     }
 
-    /// A program of tests/peers in the wheel's interpreter.
+    /// A script of tests/peers in the wheel's interpreter.
     pub fn script(&self, name: &str) -> Command {
         let mut c = self.python();
         c.arg(root().join("tests/peers").join(name));
@@ -86,7 +85,7 @@ impl Wheel {
         if let Some(dirs) = &self.library_path {
             c.env("LD_LIBRARY_PATH", dirs);
         }
-        // what the person's shell says of Mooncake is not what a test says
+        // Variables of the developer's shell must not affect a test.
         for (name, _) in std::env::vars_os() {
             if name.to_str().is_some_and(|n| n.starts_with("MC_") || n.starts_with("MOONCAKE_")) {
                 c.env_remove(name);

@@ -1,17 +1,17 @@
-//! The RPC shell: real sockets on loopback, and a simulated network.
+//! RPC client and server over loopback sockets and a simulated network.
 
-mod apart;
-mod shell;
+mod long_calls;
+mod loopback;
 mod sim;
 
-use mcctl::engine::rpc::Service;
+use mcctl::engine::rpc::RpcService;
 use mcctl::engine::wire::pack::{self, DecodeError, Text, TextBuf, Wire};
 use mcctl::engine::wire::{Expected, Method};
 
-/// Answers `ServiceReady` with a fixed text, and refuses the arguments of everything else.
+/// Answers `ServiceReady` with a fixed text and fails to decode all other requests.
 pub struct Ready(pub &'static str);
 
-impl Service for Ready {
+impl RpcService for Ready {
     fn answer(&self, _peer: &str, method: Method, body: &[u8], out: &mut Vec<u8>) -> Result<(), DecodeError> {
         if method != Method::ServiceReady {
             return pack::decode::<Text<'_>>(body, &pack::TypeInfo::of::<TextBuf>()).map(drop);

@@ -1,4 +1,4 @@
-//! The same server and client as hosts of a simulated network with a virtual clock.
+//! RPC client and server as hosts of a simulated network with a virtual clock.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -37,7 +37,7 @@ fn client(env: &SimEnv) -> MasterCalls<RpcClient<SimEnv>> {
 }
 
 #[test]
-fn a_partition_turns_into_a_timeout_and_its_end_into_answers() {
+fn a_partition_causes_a_timeout_and_calls_work_after_it() {
     let mut sim = simulation(7);
     sim.client("client", async {
         let env = SimEnv::new(2);
@@ -57,7 +57,7 @@ fn a_partition_turns_into_a_timeout_and_its_end_into_answers() {
 }
 
 #[test]
-fn a_server_that_crashes_fails_the_call_under_way_and_serves_after_its_restart() {
+fn a_crashed_server_fails_the_call_and_serves_after_its_restart() {
     let mut sim = simulation(8);
     sim.client("client", async {
         let env = SimEnv::new(3);
@@ -84,13 +84,13 @@ fn a_server_that_crashes_fails_the_call_under_way_and_serves_after_its_restart()
     sim.run().unwrap();
 }
 
-/// The header of a request to `ServiceReady` with a body, which it ignores, of `length` bytes.
+/// The header of a `ServiceReady` request with a body of `length` bytes, which the server ignores.
 fn header(length: u32) -> [u8; 20] {
     RequestHeader { seq: 0, function_id: Method::ServiceReady.id(), length, attachment: 0 }.encode()
 }
 
-/// When `stream` is closed by the server, or an answer comes.
-async fn heard(env: &SimEnv, stream: &mut TcpStream) -> (Duration, usize) {
+/// Waits until the server closes `stream` or answers. Returns the time and the number of bytes read.
+async fn wait_for_answer(env: &SimEnv, stream: &mut TcpStream) -> (Duration, usize) {
     let began = env.now();
     let read = stream.read(&mut [0; 1024]).await.unwrap_or(0);
     (env.now().since(began), read)
@@ -104,16 +104,16 @@ fn an_unfinished_request_ends_its_connection_after_30_seconds() {
         for part in [&header(8)[..7], &header(8), &header(1 << 20)] {
             let mut stream = TcpStream::connect(("master", 50051)).await?;
             stream.write_all(part).await?;
-            let (after, read) = heard(&env, &mut stream).await;
+            let (after, read) = wait_for_answer(&env, &mut stream).await;
             assert_eq!((after.as_secs(), read), (30, 0), "{} bytes", part.len());
         }
-        // between requests a connection may be silent
+        // Between requests a connection may be silent.
         let mut idle = TcpStream::connect(("master", 50051)).await?;
         idle.write_all(&header(0)).await?;
-        assert!(heard(&env, &mut idle).await.1 > 0);
+        assert!(wait_for_answer(&env, &mut idle).await.1 > 0);
         env.sleep(Duration::from_secs(25)).await;
         idle.write_all(&header(0)).await?;
-        assert!(heard(&env, &mut idle).await.1 > 0);
+        assert!(wait_for_answer(&env, &mut idle).await.1 > 0);
         Ok(())
     });
     sim.run().unwrap();
@@ -137,15 +137,15 @@ fn large_requests_share_a_budget_and_small_ones_need_none() {
         let send = async {
             large.write_all(&header(u32::try_from(length).unwrap())).await.unwrap();
             large.write_all(&vec![0; length]).await.unwrap();
-            heard(&env, &mut large).await
+            wait_for_answer(&env, &mut large).await
         };
         let began = env.now();
         let ((_, answered), _) = tokio::join!(send, async {
             small.write_all(&header(0)).await.unwrap();
-            let (after, answered) = heard(&env, &mut small).await;
+            let (after, answered) = wait_for_answer(&env, &mut small).await;
             assert!(after < Duration::from_secs(1) && answered > 0);
         });
-        assert!(answered > 0, "answered when the others are dropped");
+        assert!(answered > 0, "answered once the others are dropped");
         assert!((25..=31).contains(&env.now().since(began).as_secs()));
         Ok(())
     });

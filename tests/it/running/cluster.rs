@@ -12,7 +12,7 @@ use mcctl::engine::metadata::MetadataUri;
 use mcctl::engine::rpc::{RpcServer, ServerConfig, Timeouts};
 use mcctl::engine::store::{ClientConfig, NodeConfig, name};
 use mcctl::engine::sys::pages::MemoryPolicy;
-use mcctl::engine::transfer::{Protocol, RdmaWish, TransferConfig, TransferSettings};
+use mcctl::engine::transfer::{RdmaOptions, TransferConfig, TransferProtocol, TransferSettings};
 use serde_json::json;
 
 use super::{Recorded, block_on, found, is_readable, is_well, of, passed};
@@ -38,9 +38,9 @@ fn question(rpc: u16, admins: &[u16], metadata: MetadataUri) -> Question {
         engine: TransferConfig {
             local_server_name: String::new(),
             metadata: metadata.clone(),
-            protocol: Protocol::Tcp,
+            protocol: TransferProtocol::Tcp,
             announce_host: Some("127.0.0.1".to_owned()),
-            rdma: RdmaWish::default(),
+            rdma: RdmaOptions::default(),
             settings: TransferSettings::default(),
         },
         client: ClientConfig {

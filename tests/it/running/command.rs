@@ -152,7 +152,7 @@ fn a_host_without_rdma_is_told_so_when_a_peer_is_named() {
     assert!(run.code == 1 && findings.len() == 1, "{run:?}");
     let found = &findings[0];
     assert_eq!((&found["id"], &found["severity"]), (&json!("peer-connected"), &json!("error")));
-    assert!(found["evidence"].as_str().expect("text").starts_with("rdma cannot be used on this host: "), "{found}");
+    assert!(found["evidence"].as_str().expect("text").starts_with("rdma is not available on this host: "), "{found}");
     assert_eq!(document["summary"]["skipped"], 3);
 }
 

@@ -12,7 +12,7 @@ use std::sync::{Arc, Mutex};
 use mcctl::engine::base::HostPort;
 use mcctl::engine::check::{Finding, Report, Severity, Status};
 use mcctl::engine::env::RealEnv;
-use mcctl::engine::http::{self, Handler, Limits, Request, Response, Running, StatusCode, answer};
+use mcctl::engine::http::{self, Handler, HttpLimits, HttpRequest, HttpServer, Response, StatusCode, answer};
 
 /// An HTTP server that answers a path with what it was told, and remembers the paths that it was asked for.
 pub struct Recorded {
@@ -21,7 +21,7 @@ pub struct Recorded {
 }
 
 impl Handler for Recorded {
-    async fn handle(&self, request: Request) -> Response {
+    async fn handle(&self, request: HttpRequest) -> Response {
         self.asked.lock().unwrap().push(request.path().to_owned());
         match self.answers.get(request.path()) {
             Some((status, body)) => answer(StatusCode::from_u16(*status).unwrap(), "application/json", body.clone()),
@@ -32,11 +32,11 @@ impl Handler for Recorded {
 
 impl Recorded {
     /// Start one with these answers of 200.
-    pub async fn start(answers: &[(&str, String)]) -> (Running, Arc<Recorded>) {
+    pub async fn start(answers: &[(&str, String)]) -> (HttpServer, Arc<Recorded>) {
         let answers = answers.iter().map(|(path, body)| ((*path).to_owned(), (200, body.clone()))).collect();
         let handler = Arc::new(Recorded { answers, asked: Mutex::default() });
         let at = HostPort::new("127.0.0.1", 0);
-        (http::start(RealEnv::new(), &at, Limits::SMALL, handler.clone()).await.unwrap(), handler)
+        (http::start(RealEnv::new(), &at, HttpLimits::SMALL, handler.clone()).await.unwrap(), handler)
     }
 
     /// Was `path` asked for?

@@ -8,7 +8,7 @@ use mcctl::engine::base::HostPort;
 use mcctl::engine::check::{Report, Severity, Status};
 use mcctl::engine::doctor::serving::{CHECKS, Question, run};
 use mcctl::engine::env::RealEnv;
-use mcctl::engine::http::{self, Handler, Limits, Request, Response, Running, StatusCode, answer};
+use mcctl::engine::http::{self, Handler, HttpLimits, HttpRequest, HttpServer, Response, StatusCode, answer};
 use serde_json::{Value, json};
 
 use super::{Recorded, found, is_readable, is_well, of, passed};
@@ -57,7 +57,7 @@ struct Sglang {
 }
 
 impl Handler for Sglang {
-    async fn handle(&self, request: Request) -> Response {
+    async fn handle(&self, request: HttpRequest) -> Response {
         let json = |value: Value| answer(StatusCode::OK, "application/json", value.to_string());
         match request.path() {
             "/server_info" => json(self.settings.clone()),
@@ -101,7 +101,7 @@ async fn sglang(
     store: &Arc<Mutex<Vec<Value>>>,
     writes: bool,
     reads: bool,
-) -> (Running, String, Arc<Sglang>) {
+) -> (HttpServer, String, Arc<Sglang>) {
     let server = Arc::new(Sglang {
         settings: settings(page_size),
         store: Arc::clone(store),
@@ -111,7 +111,7 @@ async fn sglang(
         flushes: Mutex::default(),
     });
     let at = HostPort::new("127.0.0.1", 0);
-    let running = http::start(RealEnv::new(), &at, Limits::SMALL, Arc::clone(&server)).await.unwrap();
+    let running = http::start(RealEnv::new(), &at, HttpLimits::SMALL, Arc::clone(&server)).await.unwrap();
     let url = format!("http://{}", running.at());
     (running, url, server)
 }

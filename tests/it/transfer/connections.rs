@@ -1,4 +1,4 @@
-//! Connection requests at the handshake port, which may need a call back to who sent them.
+//! Connection requests at the handshake port, which may need a call back to the requester.
 
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::sync::{Arc, Mutex, OnceLock};
@@ -6,27 +6,27 @@ use std::time::Duration;
 
 use mcctl::engine::base::HostPort;
 use mcctl::engine::env::{Env, Listener, Net, RealEnv};
-use mcctl::engine::transfer::handshake::{Answers, AskLimits, ServeLimits, ask, serve};
-use mcctl::engine::wire::json::{Connection, Kind, NotifyMessage};
+use mcctl::engine::transfer::handshake::{HandshakeHandler, HandshakeLimits, RequestLimits, send_request, serve};
+use mcctl::engine::wire::json::{ConnectionMessage as Connection, HandshakeKind as Kind, NotifyMessage};
 use tokio::runtime::Handle;
 
 const LIMIT: Duration = Duration::from_secs(10);
 
 type Work = Box<dyn Fn(Connection) -> Connection + Send + Sync>;
 
-/// Answers connection requests with `work`, once that is known.
+/// Answers connection requests with `work`, once it is set.
 struct Working {
     work: OnceLock<Work>,
 }
 
-impl Answers for Working {
+impl HandshakeHandler for Working {
     fn segment(&self) -> Option<String> {
         Some(r#"{"name":"me"}"#.to_owned())
     }
-    fn connected(&self, request: Connection) -> Connection {
+    fn on_connection(&self, request: Connection) -> Connection {
         self.work.get().expect("set before the first request")(request)
     }
-    fn notified(&self, _: NotifyMessage) -> bool {
+    fn on_message(&self, _: NotifyMessage) -> bool {
         false
     }
 }
@@ -37,13 +37,13 @@ async fn port(work: impl FnOnce(HostPort) -> Work) -> HostPort {
     let at = HostPort::new("127.0.0.1", listener.port());
     let answers = Arc::new(Working { work: OnceLock::new() });
     assert!(answers.work.set(work(at.clone())).is_ok());
-    tokio::spawn(serve(env, listener, answers, ServeLimits::default()));
+    tokio::spawn(serve(env, listener, answers, HandshakeLimits::default()));
     at
 }
 
 async fn exchange(at: &HostPort, kind: Kind, json: &str) -> Vec<u8> {
-    let limits = AskLimits { connect: LIMIT, answer: LIMIT, bytes_max: 1 << 20 };
-    ask(&RealEnv::new(), at, kind, json, limits).await.unwrap()
+    let limits = RequestLimits { connect: LIMIT, answer: LIMIT, bytes_max: 1 << 20 };
+    send_request(&RealEnv::new(), at, kind, json, limits).await.unwrap()
 }
 
 async fn connect(at: &HostPort, path: &str) -> Connection {
@@ -52,7 +52,7 @@ async fn connect(at: &HostPort, path: &str) -> Connection {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
-async fn who_asks_to_be_connected_can_be_asked_back_before_it_is_answered() {
+async fn a_connection_request_may_trigger_a_call_back_to_its_sender() {
     let runtime = Handle::current();
     let at = port(|at| {
         Box::new(move |request| {
@@ -66,12 +66,12 @@ async fn who_asks_to_be_connected_can_be_asked_back_before_it_is_answered() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
-async fn others_are_answered_however_many_connection_requests_are_worked_on() {
+async fn metadata_is_served_during_many_connection_requests() {
     let (release, released): (SyncSender<()>, Receiver<()>) = sync_channel(200);
     let released = Mutex::new(released);
     let at = port(|_| {
         Box::new(move |_| {
-            released.lock().unwrap().recv_timeout(LIMIT).expect("the test goes on");
+            released.lock().unwrap().recv_timeout(LIMIT).expect("released by the test");
             Connection::default()
         })
     })
@@ -94,7 +94,7 @@ async fn others_are_answered_however_many_connection_requests_are_worked_on() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
-async fn silent_connections_give_way_to_a_request_at_a_full_handshake_port() {
+async fn a_full_handshake_port_closes_silent_connections() {
     let at = port(|_| Box::new(|_| Connection::default())).await;
     let mut silent = Vec::new();
     for _ in 0..300 {
@@ -102,7 +102,7 @@ async fn silent_connections_give_way_to_a_request_at_a_full_handshake_port() {
     }
     let began = RealEnv::new().now();
     assert_eq!(exchange(&at, Kind::Metadata, "{}").await.trim_ascii(), br#"{"name":"me"}"#);
-    // without waiting for a silent one's time to be up
-    assert!(RealEnv::new().now().since(began) < ServeLimits::default().step);
+    // Answered without waiting for a silent connection's time limit.
+    assert!(RealEnv::new().now().since(began) < HandshakeLimits::default().step);
     drop(silent);
 }

@@ -1,31 +1,31 @@
-//! Goodput and the steady state of a pass, in the report.
+//! Goodput and steady state of a pass, in the report.
 
 use std::collections::BTreeMap;
 
 use serde::Serialize;
 
+use crate::commands::bench::caveat::BenchCaveat;
 use crate::commands::bench::multi_turn::args::GoalsArgs;
-use crate::commands::bench::multi_turn::watch::Watched;
-use crate::commands::bench::sheet::{Section, Sheet};
-use crate::engine::load::session::Pass;
+use crate::commands::bench::multi_turn::goal_tracker::PassStats;
+use crate::commands::table::{ReportSection, ReportTable};
+use crate::engine::load::session::PassResult;
 
 /// Requests that met every limit.
 #[derive(Clone, Debug, Serialize)]
 pub(in crate::commands::bench) struct GoodputReport {
-    /// The limits, milliseconds from the planned instant.
+    /// Limits, milliseconds from the scheduled send time.
     pub limits_ms: BTreeMap<&'static str, f64>,
     pub met: u64,
-    /// Per second of the pass.
+    /// Good requests per second of the pass.
     pub requests_per_s: f64,
-    /// Of those that were sent. What failed or did not end met nothing.
+    /// Share of the sent requests. Failed and unfinished requests do not meet any limit.
     pub share: f64,
     pub share_by_limit: BTreeMap<&'static str, f64>,
 }
 
-/// The longest stretch with enough in flight.
+/// The steady state: the longest interval with enough requests in flight.
 #[derive(Clone, Copy, Debug, Serialize)]
 pub(in crate::commands::bench) struct SteadyReport {
-    /// Of the peak.
     pub ratio: f64,
     pub from_s: f64,
     pub to_s: f64,
@@ -34,51 +34,46 @@ pub(in crate::commands::bench) struct SteadyReport {
     pub requests_per_s: f64,
     pub input_tokens_per_s: f64,
     pub output_tokens_per_s: f64,
-    /// Of first tokens that came within it.
+    /// Mean over first tokens received in the interval.
     pub mean_ttft_ms: Option<f64>,
 }
 
-/// A shorter steady state has no rates of its own, whatever came in it.
+/// A shorter steady state is too short for rates, seconds.
 const STEADY_SECONDS: f64 = 2.0;
-/// Nor has one in which fewer requests ended.
+/// A steady state with fewer completed requests is too short for rates.
 const STEADY_REQUESTS: f64 = 20.0;
 
 impl SteadyReport {
-    /// Why its rates may be doubted, of requests that took `e2e_s` on the mean.
-    fn doubt(&self, e2e_s: Option<f64>) -> Option<String> {
+    /// Returns a caveat if the steady state is too short for rates. `e2e_s`: mean E2E latency in seconds.
+    fn caveat(&self, e2e_s: Option<f64>) -> Option<BenchCaveat> {
         let seconds = self.to_s - self.from_s;
         let ended = (self.requests_per_s * seconds).round();
         let few = seconds < STEADY_SECONDS || ended < STEADY_REQUESTS;
         let short = e2e_s.is_some_and(|e2e_s| seconds < e2e_s);
-        (few || short).then(|| {
-            format!(
-                "the steady state lasts {seconds:.1} s, in which {ended:.0} requests ended: too little for rates (more conversations make \
-                 it longer)"
-            )
-        })
+        (few || short).then_some(BenchCaveat::SteadyStateTooShort { seconds, ended })
     }
 }
 
-/// See the module.
+/// Goodput and steady state of a pass.
 #[derive(Clone, Debug, Serialize)]
-pub(in crate::commands::bench) struct Goals {
+pub(in crate::commands::bench) struct GoalsReport {
     pub goodput: Option<GoodputReport>,
     pub steady_state: Option<SteadyReport>,
 }
 
-impl Goals {
-    /// Of a pass.
-    pub(super) fn of(args: &GoalsArgs, watched: &Watched, pass: &Pass) -> Goals {
+impl GoalsReport {
+    /// Computes the goals of a pass.
+    pub(super) fn of(args: &GoalsArgs, watched: &PassStats, pass: &PassResult) -> GoalsReport {
         let (goodput, sent) = (&watched.goodput, pass.sent());
         let seconds = pass.tally.took().as_secs_f64();
         let share = |count: u64| if sent == 0 { 0.0 } else { count as f64 / sent as f64 };
         let limits = goodput.limits();
-        let told = (!limits.is_empty()).then(|| GoodputReport {
-            limits_ms: limits.iter().map(|limit| (limit.metric.word(), limit.most.as_secs_f64() * 1e3)).collect(),
+        let report = (!limits.is_empty()).then(|| GoodputReport {
+            limits_ms: limits.iter().map(|limit| (limit.metric.name(), limit.most.as_secs_f64() * 1e3)).collect(),
             met: goodput.met,
             requests_per_s: if seconds > 0.0 { goodput.met as f64 / seconds } else { 0.0 },
             share: goodput.share(sent),
-            share_by_limit: limits.iter().zip(&goodput.met_by).map(|(l, met)| (l.metric.word(), share(*met))).collect(),
+            share_by_limit: limits.iter().zip(&goodput.met_by).map(|(l, met)| (l.metric.name(), share(*met))).collect(),
         });
         let steady = watched.steady.window(args.steady_ratio).map(|window| SteadyReport {
             ratio: args.steady_ratio,
@@ -91,18 +86,18 @@ impl Goals {
             output_tokens_per_s: window.output_per_s,
             mean_ttft_ms: window.ttft.map(|seconds| seconds * 1e3),
         });
-        Goals { goodput: told, steady_state: steady }
+        GoalsReport { goodput: report, steady_state: steady }
     }
 
-    /// Why the steady state of `pass` may be doubted.
-    pub(super) fn doubt(&self, pass: &Pass) -> Option<String> {
+    /// Returns a caveat if the steady state of `pass` is too short for rates.
+    pub(super) fn caveat(&self, pass: &PassResult) -> Option<BenchCaveat> {
         let e2e = pass.tally.all.e2e.summary().map(|e2e| e2e.mean.as_secs_f64());
-        self.steady_state.as_ref()?.doubt(e2e)
+        self.steady_state.as_ref()?.caveat(e2e)
     }
 
-    /// What is shown of it.
-    pub fn section(&self) -> Section {
-        let mut section = Section::new("Goals and steady state");
+    /// Returns the section of the report.
+    pub fn section(&self) -> ReportSection {
+        let mut section = ReportSection::new("Goals and steady state");
         if let Some(goodput) = &self.goodput {
             let by: Vec<String> = goodput
                 .share_by_limit
@@ -110,7 +105,7 @@ impl Goals {
                 .map(|(word, share)| format!("{word} <= {} ms: {:.1} %", goodput.limits_ms[word], share * 100.0))
                 .collect();
             section.text.push(format!(
-                "goodput: {} requests met every limit, {:.2} a second, {:.1} % of those sent ({})",
+                "goodput: {} requests met all limits, {:.2} requests/s, {:.1} % of those sent ({})",
                 goodput.met,
                 goodput.requests_per_s,
                 goodput.share * 100.0,
@@ -119,7 +114,7 @@ impl Goals {
         }
         if let Some(steady) = &self.steady_state {
             let head = [
-                "steady state from, s",
+                "steady from, s",
                 "to, s",
                 "peak in flight",
                 "in flight",
@@ -128,8 +123,8 @@ impl Goals {
                 "tokens/s out",
                 "TTFT mean, ms",
             ];
-            let mut sheet = Sheet::new("", &head);
-            sheet.row([
+            let mut table = ReportTable::new("", &head);
+            table.row([
                 format!("{:.1}", steady.from_s),
                 format!("{:.1}", steady.to_s),
                 format!("{:.1}", steady.peak_in_flight),
@@ -139,11 +134,11 @@ impl Goals {
                 format!("{:.0}", steady.output_tokens_per_s),
                 steady.mean_ttft_ms.map_or("-".to_owned(), |ms| format!("{ms:.1}")),
             ]);
-            sheet.notes.push(format!(
-                "the longest stretch with at least {:.0} % of the peak in flight, to a 256th of the run",
+            table.notes.push(format!(
+                "Steady state: the longest interval with at least {:.0} % of the peak in flight; resolution 1/256 of the run",
                 steady.ratio * 100.0
             ));
-            section.sheets.push(sheet);
+            section.tables.push(table);
         }
         section
     }
@@ -168,12 +163,12 @@ mod tests {
     }
 
     #[test]
-    fn a_steady_state_of_half_a_second_or_of_few_requests_or_shorter_than_one_is_doubted() {
-        let told = steady(0.5, 100.0).doubt(Some(0.1)).expect("it is short");
-        assert!(told.starts_with("the steady state lasts 0.5 s, in which 50 requests ended: too little"), "{told}");
-        assert!(steady(10.0, 1.0).doubt(Some(0.1)).is_some());
-        assert!(steady(10.0, 10.0).doubt(Some(12.0)).is_some());
-        assert_eq!(steady(10.0, 10.0).doubt(Some(1.0)), None);
-        assert_eq!(steady(10.0, 10.0).doubt(None), None);
+    fn a_steady_state_too_short_for_rates_has_a_caveat() {
+        let short = steady(0.5, 100.0).caveat(Some(0.1));
+        assert_eq!(short, Some(BenchCaveat::SteadyStateTooShort { seconds: 0.5, ended: 50.0 }));
+        assert!(steady(10.0, 1.0).caveat(Some(0.1)).is_some());
+        assert!(steady(10.0, 10.0).caveat(Some(12.0)).is_some());
+        assert_eq!(steady(10.0, 10.0).caveat(Some(1.0)), None);
+        assert_eq!(steady(10.0, 10.0).caveat(None), None);
     }
 }

@@ -1,7 +1,7 @@
-//! The report as a page: one file, without a script and without anything from elsewhere.
+//! The report as an HTML page: one file without scripts or external resources.
 
-use crate::commands::bench::multi_turn::report::Report;
-use crate::commands::svg::marked;
+use crate::commands::bench::multi_turn::report::RunReport;
+use crate::commands::svg::escaped;
 
 const STYLE: &str = "\
 :root{color-scheme:light dark;--ink:#1d2126;--soft:#5b6570;--ground:#fff;--line:#dfe3e8;--grid:#e6e9ed;--axis:#8a939d;--warn:#fff4d6;--warnline:#d9a400}\
@@ -10,7 +10,7 @@ const STYLE: &str = "\
 body{font:14px/1.45 system-ui,sans-serif;margin:0 auto;padding:1.5em;max-width:84em;color:var(--ink);background:var(--ground)}\
 h1{font-size:1.5em;margin:0 0 .3em;overflow-wrap:anywhere}h2{font-size:1.15em;margin:2em 0 .5em;border-bottom:1px solid var(--line);padding-bottom:.2em;overflow-wrap:anywhere}\
 p{margin:.3em 0}code{font:12px ui-monospace,monospace;overflow-wrap:anywhere;color:var(--soft)}\
-.doubts{background:var(--warn);border-left:4px solid var(--warnline);padding:.6em 1em;margin:1em 0}.doubts ul{margin:.2em 0;padding-left:1.2em}\
+.caveats{background:var(--warn);border-left:4px solid var(--warnline);padding:.6em 1em;margin:1em 0}.caveats ul{margin:.2em 0;padding-left:1.2em}\
 .plots{display:grid;grid-template-columns:repeat(auto-fit,minmax(min(100%,30em),1fr));gap:1em;margin:1em 0}\
 figure{margin:0;border:1px solid var(--line);border-radius:6px;padding:.5em}svg{width:100%;height:auto;display:block}\
 .table{overflow-x:auto;margin:1em 0}table{border-collapse:collapse;font-variant-numeric:tabular-nums}\
@@ -18,8 +18,8 @@ caption{text-align:left;font-weight:600;padding:.2em .8em}th,td{padding:.2em .8e
 th{color:var(--soft);font-weight:600}td.t,th.t{text-align:left}.note{color:var(--soft)}\
 @media print{body{max-width:none;padding:0}figure,table{break-inside:avoid}.plots{grid-template-columns:1fr 1fr}}";
 
-/// The page of `report`.
-pub(super) fn page(report: &Report) -> String {
+/// Renders `report` as a page.
+pub(super) fn page(report: &RunReport) -> String {
     let run = &report.run;
     let mut html = format!(
         "<!DOCTYPE html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n\
@@ -28,18 +28,21 @@ pub(super) fn page(report: &Report) -> String {
          <title>{title}, {started}</title>\n<style>{STYLE}</style>\n</head>\n<body>\n\
          <h1>{title}</h1>\n\
          <p>{started}, mcctl {version}, seed {seed}, {processors} processors for the generator</p>\n<p><code>{line}</code></p>\n",
-        title = marked(&report.title()),
-        started = marked(&run.started),
-        version = marked(&run.version),
+        title = escaped(&report.title()),
+        started = escaped(&run.started),
+        version = escaped(&run.version),
         seed = run.seed,
         processors = run.processors,
-        line = marked(&run.line()),
+        line = escaped(&run.line()),
     );
-    let doubts = report.all_doubts();
-    if !doubts.is_empty() {
-        html.push_str("<div class=\"doubts\"><strong>Reasons to doubt these figures</strong><ul>\n");
-        for doubt in doubts {
-            html.push_str(&format!("<li>{}</li>\n", marked(&doubt)));
+    for line in report.answer() {
+        html.push_str(&format!("<p><strong>{}</strong></p>\n", escaped(&line)));
+    }
+    let caveats = report.all_caveats();
+    if !caveats.is_empty() {
+        html.push_str("<div class=\"caveats\"><strong>Caveats</strong><ul>\n");
+        for caveat in caveats {
+            html.push_str(&format!("<li>{}</li>\n", escaped(&caveat)));
         }
         html.push_str("</ul></div>\n");
     }

@@ -1,51 +1,49 @@
-//! The table of SGLang's KEP-74, and the one it stands for.
+//! The table of SGLang's KEP-74, and the same table for real conversations.
 //!
-//! Its "multi-turn" row is the same single-turn prompts once more; beside it stands what turns two and further of conversations
-//! bring.
+//! The "multi-turn" row of KEP-74 repeats the single-turn prompts. The second table measures turn 1 and later turns of conversations.
 
 use serde::Serialize;
 
-use crate::commands::bench::multi_turn::watch::{Watched, Work};
-use crate::commands::bench::sheet::{Section, Sheet};
+use crate::commands::bench::multi_turn::goal_tracker::{Kep74Totals, PassStats};
+use crate::commands::table::{ReportSection, ReportTable};
 
-/// Names of its passes.
+/// Names of the passes.
 pub(super) const FIRST: &str = "first-turn";
 pub(super) const REPLAY: &str = "replay";
-pub(super) const TRUE: &str = "multi-turn";
+pub(super) const CONVERSATIONS: &str = "multi-turn";
 
-/// A row at one endpoint.
+/// Figures of a row at one endpoint.
 #[derive(Clone, Copy, Debug, Serialize)]
-pub(in crate::commands::bench) struct Figures {
+pub(in crate::commands::bench) struct Kep74Figures {
     pub requests: u64,
-    /// Of prompts and answers, per second from the first request to the last end.
+    /// Prompt and output tokens per second, from the first send to the last response.
     pub total_tokens_per_s: Option<f64>,
     pub mean_ttft_ms: Option<f64>,
     pub mean_itl_ms: Option<f64>,
 }
 
-/// A row.
+/// A row of the table.
 #[derive(Clone, Debug, Serialize)]
-pub(in crate::commands::bench) struct Row {
+pub(in crate::commands::bench) struct Kep74TableRow {
     pub name: &'static str,
-    pub without: Option<Figures>,
-    pub with: Option<Figures>,
-    /// Of the three, from without to with.
+    pub without: Option<Kep74Figures>,
+    pub with: Option<Kep74Figures>,
+    /// Change from `without` to `with` of the three figures.
     pub percent: [Option<f64>; 3],
 }
 
-/// See the module.
+/// The tables of the preset kep74.
 #[derive(Clone, Debug, Serialize)]
 pub(in crate::commands::bench) struct Kep74Report {
-    /// As the KEP has it.
-    pub table: Vec<Row>,
-    /// Of conversations.
-    pub multi_turn: Vec<Row>,
+    /// Table as in KEP-74.
+    pub table: Vec<Kep74TableRow>,
+    pub multi_turn: Vec<Kep74TableRow>,
     pub without: String,
     pub with: Option<String>,
 }
 
-fn figures(work: &Work) -> Figures {
-    Figures {
+fn figures(work: &Kep74Totals) -> Kep74Figures {
+    Kep74Figures {
         requests: work.requests,
         total_tokens_per_s: work.tokens_per_s(),
         mean_ttft_ms: work.ttft_ms(),
@@ -53,61 +51,80 @@ fn figures(work: &Work) -> Figures {
     }
 }
 
-fn row(name: &'static str, pass: &str, watched: &[Watched], of: fn(&Watched) -> &Work) -> Row {
+fn row(name: &'static str, pass: &str, watched: &[PassStats], of: fn(&PassStats) -> &Kep74Totals) -> Kep74TableRow {
     let at = |side: &str| {
         watched.iter().find(|one| one.id.side_name == side && one.id.name == pass).map(|one| figures(of(one)))
     };
     let (without, with) = (at("A"), at("B"));
-    let change = |of: fn(&Figures) -> Option<f64>| {
+    let change = |of: fn(&Kep74Figures) -> Option<f64>| {
         let (without, with) = (of(&without?)?, of(&with?)?);
         (without > 0.0).then(|| (with / without - 1.0) * 100.0)
     };
     let percent = [change(|f| f.total_tokens_per_s), change(|f| f.mean_ttft_ms), change(|f| f.mean_itl_ms)];
-    Row { name, without, with, percent }
+    Kep74TableRow { name, without, with, percent }
 }
 
 impl Kep74Report {
-    /// Of the passes named above, at `A` and, where there is one, `B`.
-    pub(super) fn of(watched: &[Watched], without: String, with: Option<String>) -> Kep74Report {
+    /// Computes the tables from the passes at `A` and, if present, `B`.
+    pub(super) fn of(watched: &[PassStats], without: String, with: Option<String>) -> Kep74Report {
         Kep74Report {
             table: vec![
-                row("First-turn", FIRST, watched, |one| &one.first),
-                row("Multi-turn", REPLAY, watched, |one| &one.first),
+                row("First-turn", FIRST, watched, |one| &one.first_turn),
+                row("Multi-turn", REPLAY, watched, |one| &one.first_turn),
             ],
             multi_turn: vec![
-                row("Turn 1", TRUE, watched, |one| &one.first),
-                row("Turns 2..n", TRUE, watched, |one| &one.further),
+                row("Turn 1", CONVERSATIONS, watched, |one| &one.first_turn),
+                row("Turns 2..n", CONVERSATIONS, watched, |one| &one.later_turns),
             ],
             without,
             with,
         }
     }
 
-    /// What is shown of it.
-    pub fn sections(&self) -> Vec<Section> {
-        let mut kep = Section::new("KEP-74");
-        kep.sheets.push(self.sheet("KEP-74, as published", &self.table));
-        kep.text.push("Its Multi-turn row is the First-turn prompts once more, not conversations.".to_owned());
-        kep.text.push("One run each, as there: no interval. bench compare without the preset gives one.".to_owned());
-        let mut truly = Section::new("KEP-74, with conversations");
-        truly.sheets.push(self.sheet("The same with conversations", &self.multi_turn));
-        truly.text.push(
-            "Both rows are of one run, in which first and further turns were in flight together: throughputs add up, where they overlap."
+    /// Returns the sections of the report.
+    pub fn sections(&self) -> Vec<ReportSection> {
+        let mut kep = ReportSection::new("KEP-74");
+        kep.tables.push(self.table("KEP-74, as published", &self.table));
+        kep.text.push(
+            "As in KEP-74, the Multi-turn row repeats the First-turn prompts; it does not send conversations."
                 .to_owned(),
         );
-        vec![kep, truly]
+        kep.text
+            .push("One run each, without an interval. Use bench compare without the preset for intervals.".to_owned());
+        let mut conversations = ReportSection::new("KEP-74, with conversations");
+        conversations.tables.push(self.table("With conversations", &self.multi_turn));
+        conversations.text.push(
+            "Both rows are from one run with first and later turns in flight at the same time, so their throughputs add up."
+                .to_owned(),
+        );
+        vec![kep, conversations]
     }
 
-    fn sheet(&self, title: &str, rows: &[Row]) -> Sheet {
-        let head = ["", "endpoint", "Total token throughput (tok/s)", "Mean TTFT (ms)", "Mean ITL (ms)", "requests"];
-        let mut sheet = Sheet::new(title, &head).words(1);
+    /// Returns the answer of the report: mean TTFT of three rows.
+    pub fn answer(&self) -> Vec<String> {
+        let ms = |figures: Option<Kep74Figures>| {
+            figures.and_then(|figures| figures.mean_ttft_ms).map_or("-".to_owned(), |ms| format!("{ms:.1} ms"))
+        };
+        let rows = self.table.iter().chain(self.multi_turn.last());
+        rows.map(|row| match row.with {
+            None => format!("{}: mean TTFT {}", row.name, ms(row.without)),
+            with => {
+                let change = row.percent[1].map_or("-".to_owned(), |percent| format!("{percent:+.1} %"));
+                format!("{}: mean TTFT {} without, {} with ({change})", row.name, ms(row.without), ms(with))
+            }
+        })
+        .collect()
+    }
+
+    fn table(&self, title: &str, rows: &[Kep74TableRow]) -> ReportTable {
+        let head = ["row", "endpoint", "Total token throughput (tok/s)", "Mean TTFT (ms)", "Mean ITL (ms)", "requests"];
+        let mut table = ReportTable::new(title, &head).text_column(1);
         let number = |value: Option<f64>| value.map_or("-".to_owned(), |value| format!("{value:.2}"));
         for row in rows {
             let both = [("without", row.without), ("with", row.with)];
             for (name, figures) in both.into_iter().filter_map(|(name, figures)| figures.map(|f| (name, f))) {
-                // One endpoint is neither.
                 let name = if self.with.is_none() { "A" } else { name };
-                sheet.row([
+                table.row([
                     row.name.to_owned(),
                     name.to_owned(),
                     number(figures.total_tokens_per_s),
@@ -118,7 +135,7 @@ impl Kep74Report {
             }
             if row.with.is_some() {
                 let change = |at: usize| row.percent[at].map_or("-".to_owned(), |percent| format!("{percent:+.2} %"));
-                sheet.row([
+                table.row([
                     row.name.to_owned(),
                     "difference".to_owned(),
                     change(0),
@@ -128,14 +145,14 @@ impl Kep74Report {
                 ]);
             }
         }
-        sheet.notes.push(match &self.with {
+        table.notes.push(match &self.with {
             Some(with) => format!("without: {}; with: {with}", self.without),
             None => format!("A: {}", self.without),
         });
-        sheet.notes.push(
-            "tokens of prompts and answers over the window, both by the server's count; ITL per token; TTFT from the planned instant"
+        table.notes.push(
+            "Throughput: prompt and output tokens as counted by the server. ITL: per token. TTFT: from the scheduled send time."
                 .to_owned(),
         );
-        sheet
+        table
     }
 }

@@ -1,30 +1,30 @@
-//! `mcctl bench multi-turn`: conversations against an inference server. The flags and defaults are those of SGLang's
-//! `bench_multiturn.py`, which has some of its own; ours are beside them.
+//! `mcctl bench multi-turn`: measures an inference server with multi-turn conversations. It has the flags and defaults of SGLang's
+//! `bench_multiturn.py`, plus its own.
 
+mod analysis;
 pub mod args;
-mod arrange;
-mod before;
-mod compared;
+mod arrivals;
+mod baseline;
+mod comparison;
 #[cfg(test)]
-mod dry;
+mod dry_run;
+pub(super) mod execute;
 mod files;
+mod goal_tracker;
 mod goals;
 mod html;
 mod kep74;
-mod leave;
-pub(super) mod live;
-mod look;
-pub(super) mod measure;
-mod paced;
+mod outputs;
+mod plan;
+pub(super) mod preflight;
 pub mod preset;
-mod printed;
-pub(super) mod reach;
+pub(super) mod progress;
 mod report;
-mod settle;
-mod swept;
-mod table;
-mod unused;
-mod watch;
+mod request_log;
+mod resolve;
+mod sweep_report;
+mod text;
+mod validate;
 
 use std::fmt;
 
@@ -34,39 +34,43 @@ use crate::commands::bench::multi_turn::args::{
     Api, CompareArgs, EndpointArgs, GoalsArgs, LoadArgs, OutputArgs, PhasesArgs, ProfileArgs, RequestArgs, ServerArgs,
     SweepArgs, WorkloadArgs,
 };
-use crate::commands::bench::multi_turn::arrange::{Arranged, What};
+use crate::commands::bench::multi_turn::goal_tracker::GoalTracker;
+use crate::commands::bench::multi_turn::plan::{PlannedRun, RunKind};
 use crate::commands::bench::multi_turn::preset::PresetArgs;
-use crate::commands::bench::multi_turn::watch::Watch;
-use crate::commands::bench::serving::accepted::Accepted;
+use crate::commands::bench::serving::compat::CompatFlags;
 use crate::commands::confirm::ConfirmArgs;
 use crate::commands::error::Outcome;
 use crate::engine::load::session::Session;
 
-pub(in crate::commands::bench) use files::{OpenManner, open};
-pub(in crate::commands::bench) use leave::Leave;
-pub(in crate::commands::bench) use report::{Report, SeriesReport};
+pub(in crate::commands::bench) use files::{OpenMode, open};
+pub(in crate::commands::bench) use outputs::RunOutputs;
+pub(in crate::commands::bench) use report::{RunReport, SeriesReport};
 
-/// A digest of what is written to it.
-struct Digested(Md5);
+/// Computes a digest of the text written to it.
+struct DigestWriter(Md5);
 
-impl fmt::Write for Digested {
+impl fmt::Write for DigestWriter {
     fn write_str(&mut self, text: &str) -> fmt::Result {
         self.0.update(text);
         Ok(())
     }
 }
 
-/// What to send, where, when.
+/// Multi-turn conversations against an inference server.
 #[derive(Clone, Debug, clap::Args)]
 #[command(
     args_override_self = true,
     mut_args(negative_numbers_are_values),
-    after_help = "Latency counts from the instant for which a request was planned, so that a server that falls behind cannot \
-    hide it.\nExit codes: 0 every request went well, 1 some failed or were given up (or: a signal ended the run, \
-    the caches could not be brought into the state that was asked for, a goal was missed, B is worse, the two cannot be \
-    compared), 2 command line wrong, 3 nothing listens there or none went well at an endpoint, 4 a file could not be written, or this \
-    host does not allow as many connections, 70 a bug in mcctl. Where the reader of stdout has gone away the code is 0: what the run came \
-    to is in its files."
+    after_help = "Latency counts from the scheduled send time, so a slow server cannot hide queueing (no coordinated omission).\n\
+    Exit codes:\n\
+    \x20 0   every request succeeded\n\
+    \x20 1   requests failed or timed out, a signal ended the run, a phase failed, a goal was missed,\n\
+    \x20     B is worse, or the comparison was rejected\n\
+    \x20 2   command line wrong\n\
+    \x20 3   an endpoint is unreachable, or no request to it succeeded\n\
+    \x20 4   a file could not be written, or this host allows too few connections\n\
+    \x20 70  a bug in mcctl\n\
+    If the reader of stdout closes it, the code is 0. The output files are complete."
 )]
 pub struct Args {
     #[command(flatten)]
@@ -96,68 +100,68 @@ pub struct Args {
     #[command(flatten)]
     pub(super) profile: ProfileArgs,
     #[command(flatten)]
-    pub(super) accepted: Accepted,
-    /// Is this `bench serving`?
+    pub(super) accepted: CompatFlags,
+    /// Set by `bench serving`.
     #[arg(skip)]
     pub(super) serving: bool,
 }
 
-/// So that `--request-rate -1` is a wrong rate, and not an unknown flag `-1`.
+/// Makes `--request-rate -1` an invalid rate instead of an unknown flag `-1`.
 pub(super) fn negative_numbers_are_values(arg: clap::Arg) -> clap::Arg {
     let takes = arg.get_action().takes_values();
     if takes { arg.allow_negative_numbers(true) } else { arg }
 }
 
 impl Args {
-    /// Measure.
+    /// Runs the benchmark and writes its report.
     ///
     /// # Errors
-    /// What the user has to know.
+    /// The command line is wrong, an endpoint is unreachable, or a file cannot be written.
     pub fn run(mut self) -> Outcome {
-        self.settle()?;
-        self.look_over(false)?;
-        self.ask_server()?;
-        let Arranged { session, what, doubts } = self.arranged()?;
-        let mut watch = Watch::new(&self.goals.goodput);
-        if matches!(what, What::Sweep(_)) && !self.sweep.sweep_all && !self.goals.goodput.is_empty() {
-            watch.enough = Some(self.goals.share_to_pass());
+        self.resolve_flags()?;
+        self.validate(false)?;
+        self.query_server()?;
+        let PlannedRun { session, kind, caveats } = self.planned_run()?;
+        let mut tracker = GoalTracker::new(&self.goals.goodput);
+        if matches!(kind, RunKind::Sweep(_)) && !self.sweep.sweep_all && !self.goals.goodput.is_empty() {
+            tracker.required_share = Some(self.goals.share_to_pass());
         }
-        let mut leave = Leave::open(&self, &self.work(&session))?;
-        let measured = leave.carry_out(session, &mut watch)?;
-        let mut report = Report::of(&self, leave.identity.clone(), &measured);
-        report.doubts.extend(doubts);
-        report.serving = leave.figures();
-        self.look(&what, &measured, &watch, &mut report);
-        let exit = self.exit(&what, &measured, &watch, &report);
-        leave.finish(&self, &report, exit)
+        let mut outputs = RunOutputs::open(&self, &self.work_digest(&session))?;
+        let measured = outputs.execute(session, &mut tracker)?;
+        let mut report = RunReport::of(&self, outputs.identity.clone(), &measured);
+        report.caveats.extend(caveats);
+        report.serving = outputs.figures();
+        self.analyse(&kind, &measured, &tracker, &mut report);
+        let exit = self.exit(&kind, &measured, &tracker, &report);
+        outputs.finish(&self, &report, exit)
     }
 
-    /// A digest of all that decides what is asked of whom; what is left of it does not count. Nothing where nobody wants to know: the
-    /// words of a dataset may be many.
-    fn work(&self, session: &Session) -> String {
+    /// Returns a digest of everything that determines the requests of the run, or an empty string if no records are read or written:
+    /// a dataset may be large.
+    fn work_digest(&self, session: &Session) -> String {
         if self.output.records.is_none() && self.output.resume.is_none() {
             return String::new();
         }
-        let mut digest = Digested(Md5::new());
+        let mut digest = DigestWriter(Md5::new());
         let flags = Args { output: OutputArgs::default(), confirm: ConfirmArgs::default(), ..self.clone() };
         digest.0.update(format!("{} {flags:?}", env!("CARGO_PKG_VERSION")));
         for side in &session.sides {
             for script in side.workload.scripts() {
                 digest.0.update(format!("{script:?}"));
             }
-            side.workload.fingerprint(&mut digest).expect("a digest takes all");
+            side.workload.fingerprint(&mut digest).expect("writing to a digest cannot fail");
         }
         digest.0.finalize().iter().map(|byte| format!("{byte:02x}")).collect()
     }
 
-    /// Do requests come at the times of a trace? In a sweep or a comparison they do not.
+    /// Returns whether requests are sent at the recorded times of a trace. A sweep and a comparison ignore these times.
     fn follows_trace(&self) -> bool {
         let dataset = &self.workload.dataset;
-        let together = self.compare.against.is_some() || self.compare.a_a || self.sweep.sweep().is_some();
-        dataset.dataset_name == Some(args::Name::Mooncake) && !dataset.ignore_trace_timestamps && !together
+        let ignores_times = self.compare.against.is_some() || self.compare.self_compare || self.sweep.sweep().is_some();
+        dataset.dataset_name == Some(args::DatasetName::Mooncake) && !dataset.ignore_trace_timestamps && !ignores_times
     }
 
-    /// The workload's name, as other programs' results have it.
+    /// Returns the name of the workload, as `bench_serving` writes it into results.
     fn dataset(&self) -> String {
         let name = self.workload.dataset.dataset_name.and_then(|name| clap::ValueEnum::to_possible_value(&name));
         name.map_or("synthetic".to_owned(), |name| name.get_name().to_owned())

@@ -1,9 +1,9 @@
-//! Shortened flags: argparse, which parses the command lines of SGLang's tools, accepts every unambiguous beginning of a flag.
+//! Expands abbreviated flags. SGLang's tools use argparse, which accepts every unambiguous prefix of a flag.
 
 use crate::commands::bench::serving::flags::{MULTI_TURN, SERVING};
 
-/// `args` (the program's name first) with shortened flags of SGLang's tools written out behind `bench serving`, `bench multi-turn` and
-/// `bench compare`. `own` gives a command's own flags, without dashes: they mean themselves.
+/// Expands abbreviated flags of SGLang's tools after `bench serving`, `bench multi-turn` and `bench compare`. The first of `args` is the
+/// program name. `own` returns all flags of a command, without dashes; these are never expanded.
 pub fn expand(mut args: Vec<String>, own: impl FnOnce(&str) -> Vec<String>) -> Vec<String> {
     let is_ours = |two: &[String]| two[0] == "bench" && ["serving", "multi-turn", "compare"].contains(&two[1].as_str());
     let Some(at) = args.windows(2).position(is_ours) else { return args };
@@ -25,7 +25,8 @@ pub fn expand(mut args: Vec<String>, own: impl FnOnce(&str) -> Vec<String>) -> V
     args
 }
 
-/// The flag that `name` is the beginning of: in the tool that the command stands for, or else in the other one. Both have `--help`, too.
+/// Returns the only flag with the prefix `name`, first in the tool that matches the command, then in the other tool. Prefixes of
+/// `--help` are never expanded.
 fn whole(command: &str, name: &str) -> Option<&'static str> {
     let serving: Vec<&'static str> = SERVING.iter().map(|flag| flag.name).collect();
     let tools = if command == "serving" { [&serving[..], &MULTI_TURN] } else { [&MULTI_TURN[..], &serving] };
@@ -49,18 +50,18 @@ mod tests {
     }
 
     #[test]
-    fn an_unambiguous_beginning_is_the_whole_flag() {
+    fn an_unambiguous_prefix_is_expanded() {
         assert_eq!(
             expanded("mcctl bench serving --num-prompt 10 --random-input=7 --random-range 0.5 --req 4"),
             "mcctl bench serving --num-prompts 10 --random-input-len=7 --random-range-ratio 0.5 --request-rate 4"
         );
-        // Two flags of bench_multiturn.py begin so, one of bench_serving.
+        // The prefix is ambiguous in bench_multiturn.py, but not in bench_serving.
         assert_eq!(expanded("mcctl bench multi-turn --reques 4"), "mcctl bench multi-turn --request-rate 4");
         assert_eq!(expanded("mcctl bench multi-turn --request-l 4"), "mcctl bench multi-turn --request-length 4");
     }
 
     #[test]
-    fn ambiguous_beginnings_own_flags_and_other_commands_are_left_alone() {
+    fn ambiguous_prefixes_and_own_flags_are_not_expanded() {
         for line in [
             "mcctl bench serving --random 4",
             "mcctl bench serving --profile",

@@ -1,5 +1,5 @@
-//! Compares two command lines for each flag that the table lists as changing requests or the schedule. Flags that
-//! change the output are compared in `tests/it/load/serving.rs`.
+//! Tests that each flag listed with an effect on requests or the schedule changes the run. `tests/it/load/serving.rs` tests the flags
+//! that change the output.
 
 use std::path::Path;
 
@@ -7,15 +7,15 @@ use clap::Parser;
 use serde_json::json;
 
 use crate::commands::bench::serving::Args;
-use crate::commands::bench::serving::flags::{Effect, SERVING};
+use crate::commands::bench::serving::flags::{FlagEffect, SERVING};
 
 #[derive(Parser)]
-struct Line {
+struct ServingCommandLine {
     #[command(flatten)]
     args: Args,
 }
 
-/// Files for the lines below.
+/// Writes the files used by the command lines below.
 fn files(folder: &Path) {
     let write = |name: &str, text: String| std::fs::write(folder.join(name), text).expect("written");
     let row = |n: usize| {
@@ -31,7 +31,7 @@ fn files(folder: &Path) {
     write("trace.jsonl", (0..3).map(request).collect::<Vec<_>>().join("\n"));
     let question = |(n, kind): (usize, &str)| json!({"category": kind, "turns": [format!("s{n}")]}).to_string();
     write("speed.jsonl", ["mixed", "low_entropy"].into_iter().enumerate().map(question).collect::<Vec<_>>().join("\n"));
-    let words: serde_json::Map<String, serde_json::Value> = ["[UNK]", "a", "b", "c", "question", "q", "s"]
+    let vocabulary: serde_json::Map<String, serde_json::Value> = ["[UNK]", "a", "b", "c", "question", "q", "s"]
         .iter()
         .zip(0..)
         .map(|(word, id)| ((*word).to_owned(), json!(id)))
@@ -40,14 +40,14 @@ fn files(folder: &Path) {
         std::fs::create_dir_all(folder.join(model)).expect("a folder");
         let tokenizer = json!({"version": "1.0", "truncation": null, "padding": null, "added_tokens": [], "normalizer": null,
             "pre_tokenizer": if model == "one" { json!({"type": "Whitespace"}) } else { json!({"type": "WhitespaceSplit"}) },
-            "post_processor": null, "decoder": null, "model": {"type": "WordLevel", "vocab": words, "unk_token": "[UNK]"}});
+            "post_processor": null, "decoder": null, "model": {"type": "WordLevel", "vocab": vocabulary, "unk_token": "[UNK]"}});
         let count = if model == "one" { tokenizer } else { per_letter(&tokenizer) };
         write(&format!("{model}/tokenizer.json"), count.to_string());
         write(&format!("{model}/tokenizer_config.json"), json!({"chat_template": template}).to_string());
     }
 }
 
-/// The same, but every letter is a token.
+/// Returns a copy of the tokenizer with one token per character.
 fn per_letter(tokenizer: &serde_json::Value) -> serde_json::Value {
     let mut other = tokenizer.clone();
     other["pre_tokenizer"] =
@@ -55,7 +55,7 @@ fn per_letter(tokenizer: &serde_json::Value) -> serde_json::Value {
     other
 }
 
-/// Lines that differ in one flag: its name, what is common to both, and what the second one has more.
+/// Pairs of command lines that differ in one flag: its name, the common part, and the added part.
 const LINES: &[(&str, &str, &str)] = &[
     ("backend", "", "--backend sglang-oai"),
     ("base-url", "", "--base-url http://h:1"),
@@ -148,7 +148,7 @@ const GSP: &str = "--dataset-name generated-shared-prefix --gsp-num-groups 2 --g
 const TRACE: &str = "--dataset-name mooncake --dataset-path trace.jsonl";
 
 #[test]
-fn flags_said_to_change_requests_or_the_schedule_do() {
+fn listed_flags_change_requests_or_the_schedule() {
     let folder = tempfile::tempdir().expect("a folder");
     files(folder.path());
     let other = json!({"conversations": [{"value": "question a"}, {"value": "b b b"}]}).to_string();
@@ -157,7 +157,7 @@ fn flags_said_to_change_requests_or_the_schedule_do() {
     let rows: Vec<serde_json::Value> = serde_json::from_str(&rows).expect("JSON");
     let lines = rows.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n");
     std::fs::write(folder.path().join("custom.jsonl"), lines).expect("written");
-    let dry = |line: &str| {
+    let dry_run = |line: &str| {
         let at = |word: &str| {
             let named = [
                 "sharegpt.json",
@@ -172,26 +172,28 @@ fn flags_said_to_change_requests_or_the_schedule_do() {
             let is_file = named.contains(&word) || word == "custom.jsonl";
             if is_file { folder.path().join(word).display().to_string() } else { word.to_owned() }
         };
-        // Where a line names no dataset, its prompts are those of a file.
+        // Lines without a dataset use the ShareGPT file.
         let default = if line.contains("--dataset-name") { "" } else { "--dataset-path sharegpt.json" };
-        let words =
+        let arguments =
             ["x", "--num-prompts", "12"].into_iter().chain(default.split_whitespace()).chain(line.split_whitespace());
-        let args = Line::try_parse_from(words.map(at)).unwrap_or_else(|error| panic!("{line}: {error}")).args;
-        args.into_work().dry().unwrap_or_else(|failure| panic!("{line}: {failure:?}"))
+        let args = ServingCommandLine::try_parse_from(arguments.map(at))
+            .unwrap_or_else(|error| panic!("{line}: {error}"))
+            .args;
+        args.into_work().dry_run().unwrap_or_else(|failure| panic!("{line}: {failure:?}"))
     };
     for (flag, common, more) in LINES {
-        let before = dry(common);
-        assert_eq!(dry(common), before, "{flag}: the same line is the same run");
-        assert_ne!(dry(&format!("{common} {more}")), before, "{flag} changes nothing");
+        let before = dry_run(common);
+        assert_eq!(dry_run(common), before, "{flag}: equal command lines give equal runs");
+        assert_ne!(dry_run(&format!("{common} {more}")), before, "{flag} changes nothing");
     }
-    let said = SERVING.iter().filter(|flag| matches!(flag.effect, Effect::Request | Effect::Schedule));
-    for flag in said {
-        assert!(LINES.iter().any(|(name, ..)| *name == flag.name), "--{} is not tried", flag.name);
+    let listed = SERVING.iter().filter(|flag| matches!(flag.effect, FlagEffect::Request | FlagEffect::Schedule));
+    for flag in listed {
+        assert!(LINES.iter().any(|(name, ..)| *name == flag.name), "--{} has no test line", flag.name);
     }
 }
 
 #[test]
-fn images_and_embeddings_are_refused_before_anything_is_sent() {
+fn images_and_embeddings_are_rejected_before_sending() {
     for line in [
         "--dataset-name image",
         "--dataset-name mmmu",
@@ -202,7 +204,7 @@ fn images_and_embeddings_are_refused_before_anything_is_sent() {
         "--profile --pd-separated",
         "--apply-chat-template --tokenizer nowhere",
     ] {
-        let args = Line::parse_from(std::iter::once("x").chain(line.split_whitespace())).args;
-        assert!(args.into_work().dry().is_err(), "{line}");
+        let args = ServingCommandLine::parse_from(std::iter::once("x").chain(line.split_whitespace())).args;
+        assert!(args.into_work().dry_run().is_err(), "{line}");
     }
 }

@@ -1,12 +1,12 @@
-//! The figures of `bench_serving` as text: its labels in its order, from the members of its result line.
+//! The figures of `bench_serving` as text, with its labels in its order, from its result line.
 
 use serde_json::Value;
 
-/// Columns of a label, and of the whole.
+/// Width of a label, and of the whole text.
 const LABEL: usize = 40;
 const WIDTH: usize = 50;
 
-/// A heading in the middle of a rule of `mark`s.
+/// Returns a heading centred in a rule of `mark`s.
 fn heading(title: &str, mark: char) -> String {
     let left = (WIDTH.saturating_sub(title.len())) / 2;
     let right = WIDTH.saturating_sub(title.len() + left);
@@ -18,7 +18,6 @@ fn row(label: &str, value: String) -> String {
     format!("{label:<LABEL$} {value:<10}").trim_end().to_owned() + "\n"
 }
 
-/// How a number is shown.
 fn shown(value: &Value, decimals: bool) -> String {
     match value {
         Value::Number(number) if decimals => format!("{:.2}", number.as_f64().unwrap_or(0.0)),
@@ -28,7 +27,7 @@ fn shown(value: &Value, decimals: bool) -> String {
     }
 }
 
-/// The text. `line` is a result line of `bench_serving`.
+/// Renders `line`, a result line of `bench_serving`.
 pub fn text(line: &Value) -> String {
     let whole = |label: &str, key: &str| row(label, shown(&line[key], false));
     let part = |label: &str, key: &str| row(label, shown(&line[key], true));
@@ -119,7 +118,7 @@ mod tests {
     use serde_json::json;
 
     #[test]
-    fn figures_have_the_labels_of_bench_serving_in_its_columns() {
+    fn labels_and_columns_match_bench_serving() {
         let line = json!({
             "backend": "sglang", "request_rate": "inf", "max_concurrency": null, "completed": 7, "duration": 1.2345,
             "total_output_tokens_retokenized": null, "mean_ttft_ms": 3.456, "goodput_slos_ms": {"ttft": 500.0}, "request_goodput": 2.0,

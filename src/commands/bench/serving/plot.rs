@@ -1,12 +1,13 @@
-//! The run over time as bars of characters (`--plot-throughput`).
+//! The run over time as text bars (`--plot-throughput`).
 
 use crate::commands::bench::multi_turn::SeriesReport;
 
-/// Bars of a plot, and characters of the longest.
+/// Maximum bars of a plot.
 const BARS: usize = 24;
-const LONGEST: usize = 60;
+/// Characters of the longest bar: a line has at most 60 columns.
+const LONGEST: usize = 34;
 
-/// Tokens per second, and requests in flight.
+/// Renders output tokens per second and requests in flight.
 pub(in crate::commands::bench) fn text(series: &SeriesReport) -> String {
     let step = series.buckets.len().div_ceil(BARS).max(1);
     let width = series.width_s * step as f64;
@@ -35,10 +36,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_longest_bar_is_the_most_and_bars_are_few() {
+    fn bars_are_scaled_to_the_maximum_and_bounded() {
         let text = bars("t", 2.0, &[0.0, 5.0, 10.0]);
         let lengths: Vec<usize> = text.lines().skip(1).map(|line| line.matches('#').count()).collect();
-        assert_eq!(lengths, [0, 30, 60]);
+        assert_eq!(lengths, [0, 17, 34]);
         let buckets = vec![Default::default(); 1_000];
         assert!(super::text(&SeriesReport { width_s: 0.5, buckets }).lines().count() <= 2 * (BARS + 1) + 1);
     }

@@ -1,4 +1,4 @@
-//! `transfer_engine_bench` as a link: upstream's flags and defaults in gflags' syntax, carried out by `mcctl bench transfer`.
+//! `transfer_engine_bench` as a link: upstream flags and defaults in gflags syntax, run by `mcctl bench transfer`.
 
 use std::collections::BTreeMap;
 
@@ -7,56 +7,66 @@ use clap::Parser;
 use crate::commands::bench::transfer::upstream::UNIT_NAMES;
 use crate::commands::bench::transfer::{self, Args};
 use crate::commands::error::{Exit, Outcome};
-use crate::commands::flags::{Kind, Table, Value, flag};
-use crate::commands::gflags::{self, Parsed};
-use crate::commands::serve::RealWorld;
+use crate::commands::flags::{FlagTable, FlagValue, ValueKind, flag};
+use crate::commands::gflags::{self, ParsedFlags};
+use crate::commands::serve::ProcessSources;
 use crate::commands::serve::master_flags::GLOG;
 use crate::commands::settings::Settings;
 use crate::commands::{VERSION, help, output};
 
-const HOST_MEMORY: &str = "memory is the host's";
+const HOST_MEMORY: &str = "only host memory is supported";
 
-/// The flags of `transfer_engine_bench` 0.3.13.post1 and of its CUDA builds. Defaults are upstream's, apart from three that name a host
-/// of its authors: metadata_server, local_server_name, device_name.
-pub static TABLE: Table = Table {
+/// The flags of `transfer_engine_bench` 0.3.13.post1 and of its CUDA builds. Defaults are those of upstream, except metadata_server,
+/// local_server_name and device_name, whose upstream defaults name a host of the authors.
+pub static TABLE: FlagTable = FlagTable {
     command: "bench transfer",
     about: "Measure the transfer engine between two processes. Takes the flags of transfer_engine_bench 0.3.13.",
     groups: &[
         (
             "Bench",
             &[
-                flag("mode", Kind::Word(&["initiator", "target"]), "initiator", "End that this process is"),
-                flag("metadata_server", Kind::Text, "P2PHANDSHAKE", "P2PHANDSHAKE, or http://HOST:PORT/metadata"),
-                flag("local_server_name", Kind::Text, "127.0.0.1", "Name of this end; with P2PHANDSHAKE its host"),
-                flag("segment_id", Kind::Text, "", "Segment of the target; an initiator needs it"),
-                flag("operation", Kind::Word(&["read", "write"]), "read", "Direction, from the initiator's side"),
-                flag("block_size", Kind::Size, "65536", "Size of one operation"),
-                flag("batch_size", Kind::Whole(1, 65_536), "128", "Operations of one batch"),
-                flag("threads", Kind::Whole(1, 256), "12", "Threads that submit batches"),
-                flag("duration", Kind::Whole(1, 86_400), "10", "Seconds to run for"),
-                flag("buffer_size", Kind::Size, "1gb", "Memory of this end"),
-                flag("report_unit", Kind::Word(UNIT_NAMES), "GB", "Unit of the throughput, per second"),
-                flag("report_precision", Kind::Whole(0, 9), "2", "Decimal places"),
+                flag("mode", ValueKind::Word(&["initiator", "target"]), "initiator", "Role of this process"),
+                flag("metadata_server", ValueKind::Text, "P2PHANDSHAKE", "P2PHANDSHAKE, or http://HOST:PORT/metadata"),
+                flag(
+                    "local_server_name",
+                    ValueKind::Text,
+                    "127.0.0.1",
+                    "Name of this process; with P2PHANDSHAKE its host",
+                ),
+                flag("segment_id", ValueKind::Text, "", "Segment of the target; required for the initiator"),
+                flag(
+                    "operation",
+                    ValueKind::Word(&["read", "write"]),
+                    "read",
+                    "Direction, from the view of the initiator",
+                ),
+                flag("block_size", ValueKind::Size, "65536", "Size of one operation"),
+                flag("batch_size", ValueKind::Whole(1, 65_536), "128", "Operations per batch"),
+                flag("threads", ValueKind::Whole(1, 256), "12", "Threads that submit batches"),
+                flag("duration", ValueKind::Whole(1, 86_400), "10", "Duration, seconds"),
+                flag("buffer_size", ValueKind::Size, "1gb", "Memory of this process"),
+                flag("report_unit", ValueKind::Word(UNIT_NAMES), "GB", "Unit of the throughput, per second"),
+                flag("report_precision", ValueKind::Whole(0, 9), "2", "Decimal places"),
             ],
         ),
         (
             "Transport",
             &[
-                flag("protocol", Kind::Text, "rdma", "tcp or rdma"),
-                flag("device_name", Kind::Text, "", "RDMA devices, separated by ','; empty: all that are usable"),
-                flag("auto_discovery", Kind::Bool, "false", "RDMA where this host has it, TCP elsewhere"),
-                flag("nic_priority_matrix", Kind::Text, "", "File with the topology matrix"),
-                flag("backend", Kind::Word(&["classic", "tent"]), "classic", "Transfer engine; tent is refused"),
-                flag("use_vram", Kind::Bool, "false", "GPU memory, which is refused"),
-                flag("gpu_id", Kind::Whole(-1, i32::MAX as u64), "0", "GPU").no_effect(HOST_MEMORY),
-                flag("init_mem", Kind::Bool, "true", "Fill GPU memory first").no_effect(HOST_MEMORY),
+                flag("protocol", ValueKind::Text, "rdma", "tcp or rdma"),
+                flag("device_name", ValueKind::Text, "", "RDMA devices, separated by ','; empty uses all usable ones"),
+                flag("auto_discovery", ValueKind::Bool, "false", "Use RDMA if available, else TCP"),
+                flag("nic_priority_matrix", ValueKind::Text, "", "File with the topology matrix"),
+                flag("backend", ValueKind::Word(&["classic", "tent"]), "classic", "Transfer engine; tent is rejected"),
+                flag("use_vram", ValueKind::Bool, "false", "GPU memory; rejected"),
+                flag("gpu_id", ValueKind::Whole(-1, i32::MAX as u64), "0", "GPU index").no_effect(HOST_MEMORY),
+                flag("init_mem", ValueKind::Bool, "true", "Fill GPU memory first").no_effect(HOST_MEMORY),
             ],
         ),
         ("glog", GLOG),
     ],
 };
 
-/// The table's flags as those of `mcctl bench transfer`.
+/// Parser of the flags of `mcctl bench transfer`.
 #[derive(Debug, Parser)]
 #[command(name = "transfer_engine_bench", max_term_width = 100)]
 struct TransferBenchFlags {
@@ -64,14 +74,14 @@ struct TransferBenchFlags {
     args: Args,
 }
 
-/// Run with the words after the program's name.
+/// Runs with the arguments after the program name.
 ///
 /// # Errors
-/// As [`transfer::run`]; a flag that is unknown or ill-typed.
-pub fn run(words: &[String]) -> Outcome {
-    let parsed = gflags::parse(&TABLE, words, &RealWorld)?;
-    if parsed.help {
-        output::data(help::render(&TABLE))?;
+/// A flag is unknown or has an invalid value, or [`transfer::run`] fails.
+pub fn run(args: &[String]) -> Outcome {
+    let parsed = gflags::parse(&TABLE, args, &ProcessSources)?;
+    if let Some(length) = parsed.help {
+        output::data(help::render(&TABLE, length))?;
         return Ok(Exit::Done);
     }
     if parsed.version {
@@ -84,48 +94,48 @@ pub fn run(words: &[String]) -> Outcome {
         last(&parsed).into_iter().partition(|(name, _)| is_glog(name));
     if !glog.is_empty() {
         let names: Vec<String> = glog.keys().map(|name| crate::commands::flags::spelled(name)).collect();
-        output::say(format_args!("warning: no effect here: {}", names.join(", ")));
+        output::say(format_args!("warning: flags without effect: {}", names.join(", ")));
     }
     transfer::run(&TransferBenchFlags::try_parse_from(translated(&bench))?.args)
 }
 
-/// Of each flag the value that counts: the last one, numbers in decimal.
-fn last(parsed: &Parsed) -> BTreeMap<&'static str, String> {
-    let value = |kind: Kind, text: &str| match kind.parse(text) {
-        Some(Value::Whole(number)) => number.to_string(),
-        Some(Value::Bool(is_on)) => is_on.to_string(),
+/// Returns the last value of each flag, numbers in decimal.
+fn last(parsed: &ParsedFlags) -> BTreeMap<&'static str, String> {
+    let value = |kind: ValueKind, text: &str| match kind.parse(text) {
+        Some(FlagValue::Whole(number)) => number.to_string(),
+        Some(FlagValue::Bool(is_on)) => is_on.to_string(),
         _ => text.to_owned(),
     };
     parsed.assignments.iter().map(|given| (given.flag.name, value(given.flag.kind, given.text.as_str()))).collect()
 }
 
-/// The words for clap, with upstream's defaults where they are not those of `mcctl bench transfer`.
+/// Returns the arguments for clap, with upstream defaults where they differ from those of `mcctl bench transfer`.
 fn translated(given: &BTreeMap<&'static str, String>) -> Vec<String> {
-    let mut words = vec!["transfer_engine_bench".to_owned()];
+    let mut args = vec!["transfer_engine_bench".to_owned()];
     let is_set = |name: &str| given.contains_key(name);
     if !is_set("threads") {
-        words.push("--threads=12".to_owned());
+        args.push("--threads=12".to_owned());
     }
     if !is_set("protocol") {
-        words.push("--protocol=rdma".to_owned());
+        args.push("--protocol=rdma".to_owned());
     }
-    // Empty texts are gflags' way to leave a value out.
+    // In gflags an empty text means no value.
     let given = given.iter().filter(|(_, value)| !value.is_empty());
-    words.extend(given.map(|(name, value)| format!("{}={value}", crate::commands::flags::spelled(name))));
-    words
+    args.extend(given.map(|(name, value)| format!("{}={value}", crate::commands::flags::spelled(name))));
+    args
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn words(line: &str) -> Vec<String> {
+    fn args(line: &str) -> Vec<String> {
         let args: Vec<String> = line.split_whitespace().map(str::to_owned).collect();
-        translated(&last(&gflags::parse(&TABLE, &args, &RealWorld).unwrap()))
+        translated(&last(&gflags::parse(&TABLE, &args, &ProcessSources).unwrap()))
     }
 
     #[test]
-    fn every_flag_of_the_table_is_one_of_bench_transfer() {
+    fn every_flag_is_a_flag_of_bench_transfer() {
         for flag in TABLE.groups.iter().filter(|(name, _)| *name != "glog").flat_map(|(_, flags)| *flags) {
             assert!(flag.kind.parse(flag.default).is_some(), "{}", flag.name);
             let value = if flag.default.is_empty() { "x" } else { flag.default };
@@ -139,10 +149,10 @@ mod tests {
     }
 
     #[test]
-    fn the_last_value_counts_and_defaults_are_upstreams() {
-        assert_eq!(words(""), ["transfer_engine_bench", "--threads=12", "--protocol=rdma"]);
+    fn the_last_value_wins_and_defaults_match_upstream() {
+        assert_eq!(args(""), ["transfer_engine_bench", "--threads=12", "--protocol=rdma"]);
         assert_eq!(
-            words("-threads 0x10 --threads=4 --protocol tcp --auto_discovery --noauto_discovery --device_name="),
+            args("-threads 0x10 --threads=4 --protocol tcp --auto_discovery --noauto_discovery --device_name="),
             ["transfer_engine_bench", "--auto-discovery=false", "--protocol=tcp", "--threads=4"]
         );
     }

@@ -1,5 +1,5 @@
-//! `mcctl bench transfer`: the transfer engine between two processes. The flags are `transfer_engine_bench`'s, which it can be
-//! mixed with: either of the two may be the target, and either the initiator.
+//! `mcctl bench transfer`: measures the transfer engine between two processes. It has the flags of `transfer_engine_bench`, and each
+//! of the two programs can be the target or the initiator of the other.
 
 pub mod link;
 pub mod upstream;
@@ -11,111 +11,111 @@ use std::time::Duration;
 use clap::ValueEnum;
 use serde::Serialize;
 
+use crate::commands::bench::caveat::{BenchCaveat, render_end};
 use crate::commands::bench::transfer::upstream::UpstreamFlags;
 use crate::commands::error::{Exit, Failure, Outcome};
 use crate::commands::output;
 use crate::commands::runtime::{self, Signals};
+use crate::commands::table;
 use crate::commands::transport::{self, TransportArgs};
 use crate::engine::base::ByteSize;
-use crate::engine::bench::transfer::{self as bench, BenchError, Plan, Report};
+use crate::engine::bench::transfer::{self as bench, TransferBenchError, TransferBenchPlan, TransferBenchResult};
 use crate::engine::env::RealEnv;
-use crate::engine::load::Summary;
+use crate::engine::load::LatencySummary;
 use crate::engine::metadata::MetadataUri;
 use crate::engine::sys::{Memory, MemoryError, MemoryPolicy, MemorySource};
 use crate::engine::transfer::{
-    Access, OpKind, Protocol, TransferConfig, TransferEngine, TransferError, TransferSettings,
+    Access, OpKind, TransferConfig, TransferEngine, TransferError, TransferProtocol, TransferSettings,
 };
 
-/// Which end.
+/// The role of this process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-enum Mode {
-    /// Offer memory until a signal comes
+enum TransferRole {
+    /// Serve memory until a signal
     Target,
     /// Read or write the target's memory
     Initiator,
 }
 
-/// Which way.
+/// The direction of transfers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-enum Operation {
-    /// From the target
+enum TransferOperation {
+    /// Read from the target
     Read,
-    /// To the target
+    /// Write to the target
     Write,
 }
 
-/// What to move, where.
+/// Benchmark of the transfer engine.
 #[derive(Debug, clap::Args)]
 pub struct Args {
-    /// Which end this process is
+    /// Role of this process
     #[arg(long, value_enum, default_value = "initiator")]
-    mode: Mode,
-    /// Where segments are found: P2PHANDSHAKE, or http://HOST:PORT/metadata
+    mode: TransferRole,
+    /// Metadata server: P2PHANDSHAKE, or http://HOST:PORT/metadata
     #[arg(long, alias = "metadata_server", default_value = "P2PHANDSHAKE")]
     metadata_server: MetadataUri,
-    /// This end's name; with P2PHANDSHAKE the host that the other end finds it at
+    /// Name of this process; with P2PHANDSHAKE the host at which the peer connects to it
     #[arg(long, alias = "local_server_name", default_value = "127.0.0.1", value_name = "NAME")]
     local_server_name: String,
-    /// The target's segment: what it prints after `listening on`, or its name in the metadata service
+    /// Segment of the target: the address that it prints after 'listening on', or its name in the metadata service
     #[arg(long, alias = "segment_id", value_name = "SEGMENT")]
     segment_id: Option<String>,
-    /// Which way the bytes go
+    /// Direction, from the view of the initiator
     #[arg(long, value_enum, default_value = "read")]
-    operation: Operation,
-    /// Bytes of one operation
+    operation: TransferOperation,
+    /// Size of one operation
     #[arg(long, alias = "block_size", default_value = "65536", value_name = "SIZE")]
     block_size: ByteSize,
-    /// Operations of one batch
+    /// Number of operations per batch
     #[arg(long, alias = "batch_size", default_value = "128", value_name = "N", value_parser = clap::value_parser!(u32).range(1..=65536))]
     batch_size: u32,
-    /// Threads that carry out batches
+    /// Threads that submit batches
     #[arg(long, default_value = "1", value_name = "N", value_parser = clap::value_parser!(u32).range(1..=256))]
     threads: u32,
-    /// Seconds to go on for
+    /// Duration of the run, seconds
     #[arg(long, default_value = "10", value_name = "SECONDS", value_parser = clap::value_parser!(u64).range(1..=86400))]
     duration: u64,
-    /// Memory of this end; raised to block size x batch size x threads
+    /// Memory of this process; at least block size x batch size x threads is allocated
     #[arg(long, alias = "buffer_size", default_value = "1gb", value_name = "SIZE")]
     buffer_size: ByteSize,
-    /// How bytes are moved
     #[command(flatten)]
     transport: TransportArgs,
     #[command(flatten)]
     upstream: UpstreamFlags,
-    /// Compare the bytes of every batch (the figures then include that)
+    /// Compare the bytes of every batch (throughput and CPU include the comparison)
     #[arg(long)]
     verify: bool,
-    /// Digits after the point
+    /// Decimal places of the report
     #[arg(long, alias = "report_precision", default_value = "2", value_name = "N", value_parser = clap::value_parser!(u8).range(0..=9))]
     report_precision: u8,
-    /// Print one JSON document
+    /// Print the report as one JSON document
     #[arg(long)]
     json: bool,
 }
 
-/// Measure.
+/// Runs the benchmark as target or initiator.
 ///
 /// # Errors
-/// What the user has to know.
+/// The command line is wrong, a peer is unreachable, or this host lacks a resource.
 pub fn run(args: &Args) -> Outcome {
-    if args.mode == Mode::Initiator && args.segment_id.is_none() {
-        return Err(Failure::usage("an initiator needs the segment of its target").next(
-            "give --segment-id with what the target printed after 'listening on' (with a metadata service: its name), or \
-             --mode target to be one",
+    if args.mode == TransferRole::Initiator && args.segment_id.is_none() {
+        return Err(Failure::usage("--mode initiator needs --segment-id").next(
+            "specify the address that the target prints after 'listening on' (with a metadata service: its name), or use --mode target",
         ));
     }
     let lookup = |name: &str| args.upstream.variable(name, |name| std::env::var(name).ok());
     let transport = args.upstream.transport(&args.transport).transport(lookup)?;
-    args.upstream.check(transport.protocol == Protocol::Rdma)?;
+    args.upstream.check(transport.protocol == TransferProtocol::Rdma)?;
     let (settings, mut warnings) = TransferSettings::from_env(&lookup);
     let (policy, more) = MemoryPolicy::from_env(&lookup);
     warnings.extend(more);
     for warning in warnings {
         output::say(format_args!("warning: {warning}"));
     }
-    let plan = Plan {
+    let plan = TransferBenchPlan {
         segment: args.segment_id.clone().unwrap_or_default(),
-        kind: if args.operation == Operation::Read { OpKind::Read } else { OpKind::Write },
+        kind: if args.operation == TransferOperation::Read { OpKind::Read } else { OpKind::Write },
         block_bytes: args.block_size.0,
         batch: args.batch_size as usize,
         threads: args.threads as usize,
@@ -124,7 +124,7 @@ pub fn run(args: &Args) -> Outcome {
         batch_limit: BATCH_LIMIT,
     };
     let bytes = plan.buffer_bytes().filter(|b| *b > 0).ok_or_else(|| {
-        Failure::usage(format!("--block-size {} x --batch-size x --threads is beyond any memory", args.block_size.0))
+        Failure::usage("--block-size x --batch-size x --threads is too large").next("lower one of them")
     })?;
     let buffer = MemorySource::new(policy).buffer(bytes.max(args.buffer_size.0)).map_err(|e| no_memory(&e))?;
     let config = TransferConfig {
@@ -136,7 +136,7 @@ pub fn run(args: &Args) -> Outcome {
         settings,
     };
     runtime::block_on(1, async {
-        // From here on a signal ends this with the records removed.
+        // From here on, a signal removes the metadata records before exit.
         let mut signals = Signals::take()?;
         let mut starting = pin!(TransferEngine::start(config, RealEnv::new()));
         let engine = tokio::select! {
@@ -150,19 +150,19 @@ pub fn run(args: &Args) -> Outcome {
                     }
                 };
                 runtime::stop_in_time("the transfer engine", end).await;
-                return Err(Failure::no(format!("{signal}: stopped before it was ready")));
+                return Err(Failure::no(format!("{signal}: stopped before the transfer engine was ready")));
             }
         };
         let outcome = match args.mode {
-            Mode::Target => target(&engine, buffer, &mut signals, args).await,
-            Mode::Initiator => tokio::select! {
+            TransferRole::Target => target(&engine, buffer, &mut signals, args).await,
+            TransferRole::Initiator => tokio::select! {
                 outcome = initiator(&engine, buffer, plan, args) => outcome,
-                // The batches under way end with the engine.
-                signal = signals.next() => Err(Failure::no(format!("{signal}: stopped before the time was up"))),
+                // Shutting down the engine ends the current batches.
+                signal = signals.next() => Err(Failure::no(format!("{signal}: stopped before the end of --duration"))),
             },
         };
         if let Some(Err(error)) = runtime::stop_in_time("the transfer engine", engine.shutdown()).await {
-            tracing::warn!(%error, "this end's records may be left behind");
+            tracing::warn!(%error, "metadata records of this process may remain");
         }
         outcome
     })
@@ -174,7 +174,7 @@ async fn target(engine: &TransferEngine, buffer: Memory, signals: &mut Signals, 
     let (at, segment, data) = (engine.handshake(), engine.segment_name(), engine.data_port());
     if args.json {
         let protocol = engine.protocol();
-        let ready = Ready { listening: at.to_string(), segment, protocol, data_port: data, buffer_bytes: bytes };
+        let ready = TargetReady { listening: at.to_string(), segment, protocol, data_port: data, buffer_bytes: bytes };
         output::json(&ready)?;
     } else if data == 0 {
         output::line(format_args!("listening on {at} (segment {segment}, {}, {bytes} bytes)", engine.protocol()))?;
@@ -193,10 +193,10 @@ async fn target(engine: &TransferEngine, buffer: Memory, signals: &mut Signals, 
     Ok(Exit::Done)
 }
 
-async fn initiator(engine: &TransferEngine, buffer: Memory, plan: Plan, args: &Args) -> Outcome {
+async fn initiator(engine: &TransferEngine, buffer: Memory, plan: TransferBenchPlan, args: &Args) -> Outcome {
     let base = bench::target_base(engine, &plan).await.map_err(|e| bench_failed(e, args))?;
     let buffer = Arc::new(buffer);
-    // Once, as upstream does: RDMA registers an unregistered buffer for each operation.
+    // Register once, as upstream does. RDMA registers an unregistered buffer for each operation.
     engine.register(&buffer, Access::Local).await.map_err(|e| failed(&e, args))?;
     let mine = engine.clone();
     let work = move || bench::run(&mine, &plan, base, &buffer, &RealEnv::new());
@@ -205,15 +205,17 @@ async fn initiator(engine: &TransferEngine, buffer: Memory, plan: Plan, args: &A
     Ok(Exit::Done)
 }
 
-fn print(report: &Report, protocol: &'static str, args: &Args) -> Result<(), Failure> {
+fn print(report: &TransferBenchResult, protocol: &'static str, args: &Args) -> Result<(), Failure> {
     let gb_s = report.bytes_per_second() / 1e9;
     let latency = report.batch.summary();
-    let us = |of: fn(&Summary) -> Option<Duration>| latency.as_ref().and_then(of).map(|took| took.as_secs_f64() * 1e6);
+    let us = |of: fn(&LatencySummary) -> Option<Duration>| {
+        latency.as_ref().and_then(of).map(|took| took.as_secs_f64() * 1e6)
+    };
     let (p50, p99, max) = (us(|l| Some(l.p50)), us(|l| l.p99), us(|l| Some(l.max)));
     if args.json {
-        return output::json(&Figures {
+        return output::json(&TransferReport {
             schema: "mcctl.bench.transfer/1",
-            operation: if args.operation == Operation::Read { "read" } else { "write" },
+            operation: if args.operation == TransferOperation::Read { "read" } else { "write" },
             protocol,
             block_bytes: args.block_size.0,
             batch: args.batch_size,
@@ -228,30 +230,30 @@ fn print(report: &Report, protocol: &'static str, args: &Args) -> Result<(), Fai
             batch_us_max: max,
             batch_latency: latency,
             verified: args.verify,
-            doubts: doubts(report, args),
+            caveats: caveats(report, args),
         });
     }
     let digits = usize::from(args.report_precision);
-    output::line(format_args!(
-        "Test completed: duration {:.digits$}, batch count {}, throughput {}",
-        report.elapsed.as_secs_f64(),
-        report.batches,
-        args.upstream.rate(report.bytes_per_second(), digits)
-    ))?;
     let shown = |us: Option<f64>| us.map_or("too few".to_owned(), |us| format!("{us:.0} us"));
-    output::line(format_args!(
-        "CPU of this end {:.digits$} s/GB; batches took {} (median), {} (p99), {} (longest){}",
-        report.cpu_seconds_per_gb(),
-        shown(p50),
-        shown(p99),
-        shown(max),
-        if args.verify { "; every byte verified" } else { "" }
-    ))?;
-    doubts(report, args).iter().try_for_each(|doubt| output::line(format_args!("doubt: {doubt}")))
+    let answer = [
+        format!(
+            "Test completed: duration {:.digits$}, batch count {}, throughput {}",
+            report.elapsed.as_secs_f64(),
+            report.batches,
+            args.upstream.rate(report.bytes_per_second(), digits)
+        ),
+        format!("Batch latency: p50 {}, p99 {}, max {}", shown(p50), shown(p99), shown(max)),
+        format!(
+            "CPU of this process: {:.digits$} s/GB{}",
+            report.cpu_seconds_per_gb(),
+            if args.verify { "; every byte verified" } else { "" }
+        ),
+    ];
+    output::data(render_end(&caveats(report, args), &answer, table::width()))
 }
 
 #[derive(Serialize)]
-struct Ready<'a> {
+struct TargetReady<'a> {
     listening: String,
     segment: &'a str,
     protocol: &'static str,
@@ -259,26 +261,22 @@ struct Ready<'a> {
     buffer_bytes: usize,
 }
 
-/// Why the figures may not be what they seem.
-fn doubts(report: &Report, args: &Args) -> Vec<String> {
-    let mut doubts = Vec::new();
+fn caveats(report: &TransferBenchResult, args: &Args) -> Vec<BenchCaveat> {
+    let mut caveats = Vec::new();
     if report.batches < BATCHES_MIN {
-        let batches = report.batches;
-        doubts.push(format!(
-            "{batches} batches are too few for a latency: raise --duration, or lower --block-size or --batch-size"
-        ));
+        caveats.push(BenchCaveat::TooFewTransferBatches { batches: report.batches });
     }
     if args.verify {
-        doubts.push("throughput and CPU include the comparison of every byte (--verify)".to_owned());
+        caveats.push(BenchCaveat::IncludesVerify);
     }
-    doubts
+    caveats
 }
 
-/// Batches below which a median says little.
+/// Minimum batches for latency percentiles.
 const BATCHES_MIN: u64 = 30;
 
 #[derive(Serialize)]
-struct Figures {
+struct TransferReport {
     schema: &'static str,
     operation: &'static str,
     protocol: &'static str,
@@ -291,25 +289,26 @@ struct Figures {
     gb_per_s: f64,
     cpu_s_per_gb: f64,
     batch_us_p50: Option<f64>,
-    /// Absent where there are too few batches for one.
+    /// `None` with too few batches.
     batch_us_p99: Option<f64>,
     batch_us_max: Option<f64>,
-    batch_latency: Option<Summary>,
+    batch_latency: Option<LatencySummary>,
     verified: bool,
-    doubts: Vec<String>,
+    #[serde(rename = "doubts")]
+    caveats: Vec<BenchCaveat>,
 }
 
-/// One batch may take this long.
+/// Timeout of one batch.
 const BATCH_LIMIT: Duration = Duration::from_secs(60);
 
-fn bench_failed(error: BenchError, args: &Args) -> Failure {
+fn bench_failed(error: TransferBenchError, args: &Args) -> Failure {
     match &error {
-        BenchError::Transfer(error) => failed(error, args),
-        BenchError::TargetTooSmall { .. } => Failure::usage(error.to_string())
+        TransferBenchError::Transfer(error) => failed(error, args),
+        TransferBenchError::TargetTooSmall { .. } => Failure::usage(error.to_string())
             .next("start the target with a larger --buffer-size, or lower --block-size, --batch-size or --threads"),
-        BenchError::BufferTooSmall(_) => Failure::usage(error.to_string()).next("raise --buffer-size"),
-        BenchError::Different { .. } => Failure::no(error.to_string()),
-        BenchError::Thread(source) => Failure::host(error.to_string()).found(source.to_string()),
+        TransferBenchError::BufferTooSmall(_) => Failure::usage(error.to_string()).next("raise --buffer-size"),
+        TransferBenchError::WrongBytes { .. } => Failure::no(error.to_string()),
+        TransferBenchError::Thread(source) => Failure::host(error.to_string()).found(source.to_string()),
     }
 }
 
@@ -319,24 +318,23 @@ fn failed(error: &TransferError, args: &Args) -> Failure {
     let failure = match error {
         TransferError::PeerProtocol { .. } => Failure::usage(error.to_string())
             .tried(format!("--segment-id {segment}"))
-            .next("give both ends the same --protocol"),
+            .next("use the same --protocol for both processes"),
         TransferError::Name { .. } | TransferError::NameTaken { .. } => {
             Failure::usage(error.to_string()).next("choose another --local-server-name")
         }
         TransferError::Metadata(_) => Failure::unreachable(error.to_string())
             .tried(format!("--metadata-server {}", args.metadata_server))
-            .next("see that the metadata service is running there"),
-        TransferError::UnknownSegment { .. } => Failure::unreachable(error.to_string()).next(
-            "see that the target is running with the same --metadata-server, and give its segment as --segment-id",
-        ),
+            .next("check that the metadata service is running there"),
+        TransferError::UnknownSegment { .. } => Failure::unreachable(error.to_string())
+            .next("check that the target runs with the same --metadata-server, and that --segment-id is its segment"),
         TransferError::Lost { .. } | TransferError::Timeout { .. } | TransferError::Down { .. } => {
-            Failure::unreachable(error.to_string())
-                .tried(format!("--segment-id {segment}"))
-                .next("see that the target is running, and that --segment-id is what it printed after 'listening on'")
+            Failure::unreachable(error.to_string()).tried(format!("--segment-id {segment}")).next(
+                "check that the target is running, and that --segment-id is the address it prints after 'listening on'",
+            )
         }
         TransferError::Rdma(fault) => {
             let failure = Failure::new(transport::exit(fault), error.to_string());
-            // What fails before there is a peer has nothing to do with it.
+            // A fault without a peer is local, so the segment does not matter.
             let failure =
                 if fault.peer.is_empty() { failure } else { failure.tried(format!("--segment-id {segment}")) };
             failure.next(transport::next(fault, "the target"))
@@ -360,6 +358,6 @@ fn no_memory(error: &MemoryError) -> Failure {
         MemoryError::NotEnoughHugePages { .. } | MemoryError::NoSuchPage { .. } => {
             failure.next("reserve more (sysctl vm.nr_hugepages), lower --buffer-size, or unset MC_STORE_USE_HUGEPAGE")
         }
-        _ => failure.next("lower --buffer-size, or give this host more memory"),
+        _ => failure.next("lower --buffer-size, or add memory to this host"),
     }
 }

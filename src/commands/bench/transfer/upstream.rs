@@ -1,5 +1,5 @@
-//! Flags of `transfer_engine_bench` that `mcctl bench transfer` has besides its own, so that published command lines run: those that
-//! work, those without an effect here, and those that are refused because another measurement would come out.
+//! Flags of `transfer_engine_bench` that `mcctl bench transfer` accepts so that published command lines run. Some have no effect, and
+//! those that would change the measurement are rejected.
 
 use clap::ArgAction;
 use clap::builder::PossibleValuesParser;
@@ -9,7 +9,7 @@ use crate::commands::flags::parse_bool;
 use crate::commands::output;
 use crate::commands::transport::TransportArgs;
 
-/// Units of throughput, with their bytes.
+/// Units of throughput with their bytes.
 const UNITS: [(&str, f64); 9] = [
     ("GB", 1e9),
     ("GiB", (1u64 << 30) as f64),
@@ -25,17 +25,17 @@ const UNITS: [(&str, f64); 9] = [
 /// The names of [`UNITS`].
 pub const UNIT_NAMES: &[&str] = &["GB", "GiB", "Gb", "MB", "MiB", "Mb", "KB", "KiB", "Kb"];
 
-/// Upstream's flags in addition to those of `mcctl bench transfer` itself.
+/// Upstream flags that are not flags of `mcctl bench transfer` itself.
 #[derive(Clone, Debug, clap::Args)]
 pub struct UpstreamFlags {
-    /// RDMA where this host has it, TCP elsewhere, unless --protocol is tcp
+    /// Use RDMA if this host has an RDMA device, else TCP; --protocol tcp overrides it
     #[arg(long, alias = "auto_discovery", action = ArgAction::Set, num_args = 0..=1, require_equals = true, default_value = "false",
         default_missing_value = "true", value_parser = switch, hide_default_value = true, hide_possible_values = true, value_name = "BOOL")]
     auto_discovery: bool,
-    /// Unit of the reported throughput, per second; b is bits
+    /// Unit of the throughput, per second; B means bytes, b bits
     #[arg(long, alias = "report_unit", default_value = "GB", value_name = "UNIT", value_parser = PossibleValuesParser::new(UNIT_NAMES.iter().copied()))]
     report_unit: String,
-    /// File with the topology matrix: which RDMA devices serve which memory [environment: MC_CUSTOM_TOPO_JSON]
+    /// File with the topology matrix of RDMA devices and memory [environment: MC_CUSTOM_TOPO_JSON]
     #[arg(long, alias = "nic_priority_matrix", value_name = "FILE")]
     nic_priority_matrix: Option<String>,
     #[arg(long, hide = true, default_value = "classic")]
@@ -50,27 +50,34 @@ pub struct UpstreamFlags {
     segment_size: Option<String>,
 }
 
-fn switch(text: &str) -> Result<bool, String> {
-    parse_bool(text).ok_or_else(|| format!("'{text}' is not a switch: write true or false"))
+/// The value of a boolean flag is neither true nor false.
+#[derive(Clone, Debug, thiserror::Error)]
+#[error("'{0}' is not a boolean: write true or false")]
+struct BooleanError(String);
+
+fn switch(text: &str) -> Result<bool, BooleanError> {
+    parse_bool(text).ok_or_else(|| BooleanError(text.to_owned()))
 }
 
 impl UpstreamFlags {
-    /// Refuses what cannot be served, and warns once of what has no effect.
+    /// Rejects unsupported flags, and warns once about flags without effect.
     ///
     /// # Errors
-    /// The flags name GPU memory or TENT.
+    /// The flags select GPU memory or the TENT backend.
     pub fn check(&self, is_rdma: bool) -> Result<(), Failure> {
         if self.use_vram == Some(true) {
             return Err(Failure::usage("GPU memory is not supported")
                 .tried("--use-vram")
                 .found("mcctl registers host memory only")
-                .next("give --use-vram=false, or measure GPU memory with the wheel's own transfer_engine_bench"));
+                .next(
+                    "use --use-vram=false, or measure GPU memory with the transfer_engine_bench of the Mooncake wheel",
+                ));
         }
         if self.backend != "classic" {
             return Err(Failure::usage(format!("the transfer backend '{}' is not supported", self.backend))
                 .tried(format!("--backend {}", self.backend))
-                .found("mcctl speaks the protocol of the classic transfer engine")
-                .next("leave --backend out, or start both ends with --backend classic"));
+                .found("mcctl implements only the protocol of the classic transfer engine")
+                .next("drop --backend, or start both processes with --backend classic"));
         }
         let ignored = [
             ("--gpu-id", self.gpu_id.is_some()),
@@ -80,12 +87,12 @@ impl UpstreamFlags {
         ];
         let names: Vec<&str> = ignored.into_iter().filter(|(_, given)| *given).map(|(name, _)| name).collect();
         if !names.is_empty() {
-            output::say(format_args!("warning: no effect here: {}", names.join(", ")));
+            output::say(format_args!("warning: flags without effect: {}", names.join(", ")));
         }
         Ok(())
     }
 
-    /// `given`, with what --auto-discovery makes of it.
+    /// Returns `given` with the effect of --auto-discovery.
     pub fn transport(&self, given: &TransportArgs) -> TransportArgs {
         let mut transport = given.clone();
         if self.auto_discovery {
@@ -95,7 +102,7 @@ impl UpstreamFlags {
         transport
     }
 
-    /// The environment as `lookup` finds it, below these flags.
+    /// Returns the environment variable `name`, unless one of these flags replaces it.
     pub fn variable(&self, name: &str, lookup: impl Fn(&str) -> Option<String>) -> Option<String> {
         match &self.nic_priority_matrix {
             Some(file) if name == "MC_CUSTOM_TOPO_JSON" => Some(file.clone()),
@@ -103,7 +110,7 @@ impl UpstreamFlags {
         }
     }
 
-    /// `bytes_per_second` in the unit of --report-unit, with `digits` decimal places.
+    /// Formats a rate in the unit of --report-unit with `digits` decimal places.
     pub fn rate(&self, bytes_per_second: f64, digits: usize) -> String {
         let bytes = UNITS.iter().find(|(name, _)| *name == self.report_unit).map_or(1e9, |(_, bytes)| *bytes);
         format!("{:.digits$} {}/s", bytes_per_second / bytes, self.report_unit)
@@ -136,7 +143,7 @@ mod tests {
     }
 
     #[test]
-    fn gpu_memory_and_other_engines_are_refused() {
+    fn gpu_memory_and_other_backends_are_rejected() {
         for (line, code) in [
             ("--use_vram", Some(2)),
             ("--use_vram=true", Some(2)),
@@ -150,7 +157,7 @@ mod tests {
     }
 
     #[test]
-    fn discovery_takes_rdma_and_falls_back_to_tcp() {
+    fn auto_discovery_prefers_rdma_and_allows_tcp() {
         let found = flags("--auto_discovery").transport(&TransportArgs::default());
         assert_eq!((found.protocol.as_deref(), found.allow_tcp_fallback), (Some("rdma"), true));
         let tcp = TransportArgs { protocol: Some("tcp".to_owned()), ..TransportArgs::default() };
@@ -159,7 +166,7 @@ mod tests {
     }
 
     #[test]
-    fn a_matrix_on_the_command_line_comes_before_the_environment() {
+    fn the_matrix_flag_overrides_the_environment() {
         let lookup = |_: &str| Some("env".to_owned());
         let named = flags("--nic_priority_matrix=file.json");
         assert_eq!(named.variable("MC_CUSTOM_TOPO_JSON", lookup).as_deref(), Some("file.json"));

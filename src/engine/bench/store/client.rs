@@ -1,4 +1,4 @@
-//! One client's part of a pass.
+//! One client of the store benchmark.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -6,14 +6,16 @@ use std::sync::atomic::Ordering;
 use rand_chacha::ChaCha8Rng;
 
 use crate::engine::base::{ErrorCode, Mono, ObjectKey};
-use crate::engine::bench::store::{Done, Failed, Kind, Plan, Share, Shared, is_over};
+use crate::engine::bench::store::{
+    ClientStats, ErrorCount, OperationStats, PassKind, PassState, StoreBenchPlan, is_time_up,
+};
 use crate::engine::env::Env;
 use crate::engine::store::{PutOutcome, ReplicateConfig, StoreClient, StoreError, payload};
 use crate::engine::sys::memory::{Memory, Slice};
 use crate::engine::transfer::{Access, TransferError};
 
-/// A client, with the memory that its batches go from and to.
-pub(super) struct Client<E: Env> {
+/// A client with the source and destination memory of its batches.
+pub(super) struct BenchClient<E: Env> {
     env: E,
     store: StoreClient<E>,
     rng: ChaCha8Rng,
@@ -21,35 +23,40 @@ pub(super) struct Client<E: Env> {
     into: Arc<Memory>,
 }
 
-impl<E: Env> Client<E> {
-    /// With memory that is registered once: what is not, RDMA has to register for each operation anew.
+impl<E: Env> BenchClient<E> {
+    /// Creates a client and registers its memory once. RDMA registers unregistered memory again for each operation.
     ///
     /// # Errors
     /// The memory cannot be registered.
-    pub async fn new(env: E, store: StoreClient<E>, plan: &Plan, index: u64) -> Result<Client<E>, TransferError> {
+    pub async fn new(
+        env: E,
+        store: StoreClient<E>,
+        plan: &StoreBenchPlan,
+        index: u64,
+    ) -> Result<BenchClient<E>, TransferError> {
         let length = usize::try_from(plan.batch_bytes()).unwrap_or(usize::MAX);
         let memory = |bytes: Vec<u8>| Arc::new(Memory::from_vec(bytes));
         let rng = plan.seed.generator("store bench", index);
         let (from, into) = (memory(payload(plan.seed.0, length)), memory(vec![0; length]));
         let local = |memory: &Arc<Memory>| (Arc::clone(memory), Access::Local);
         store.engine().register_all(&[local(&from), local(&into)]).await?;
-        Ok(Client { env, store, rng, from, into })
+        Ok(BenchClient { env, store, rng, from, into })
     }
 
-    /// Work until there is nothing left to do, the time is up or the run is stopped.
-    pub async fn work(&mut self, kind: Kind, shared: &Shared, until: Option<Mono>) -> Share {
-        let mut share = Share::default();
+    /// Runs batches until the pass is complete, the deadline has passed or the run is stopped.
+    pub async fn work(&mut self, kind: PassKind, shared: &PassState, until: Option<Mono>) -> ClientStats {
+        let mut share = ClientStats::default();
         let plan = &shared.plan;
         let goal = match (kind, until) {
-            (Kind::Put, _) => plan.objects,
+            (PassKind::Put, _) => plan.objects,
             (_, Some(_)) => u32::MAX,
             (_, None) => plan.objects,
         };
         let mut turn = 0;
-        while !shared.stop.is_told() && !is_over(self.env.now(), until) {
-            let is_read = kind == Kind::Get || (kind == Kind::Mixed && plan.reads(&mut self.rng));
-            // A mixed pass has as many operations as there are objects, too.
-            if kind == Kind::Mixed && until.is_none() {
+        while !shared.stop.is_set() && !is_time_up(self.env.now(), until) {
+            let is_read = kind == PassKind::Get || (kind == PassKind::Mixed && plan.reads(&mut self.rng));
+            // Without a duration, a mixed pass has as many operations as objects.
+            if kind == PassKind::Mixed && until.is_none() {
                 if turn >= goal.div_ceil(plan.batch) {
                     break;
                 }
@@ -57,7 +64,7 @@ impl<E: Env> Client<E> {
             }
             if is_read {
                 let first = shared.next_reads(kind, plan.batch);
-                let count = if until.is_some() || kind == Kind::Mixed {
+                let count = if until.is_some() || kind == PassKind::Mixed {
                     plan.batch
                 } else {
                     goal.saturating_sub(first).min(plan.batch)
@@ -66,21 +73,21 @@ impl<E: Env> Client<E> {
                     break;
                 }
                 let stored = shared.stored();
-                // A long run counts past the last number, and begins anew.
-                let turns = (0..count).map(|place| first.wrapping_add(place));
-                let indices = turns.map(|turn| plan.chosen(turn, stored, &mut self.rng)).collect();
+                // The read counter of a long run wraps around.
+                let turns = (0..count).map(|at| first.wrapping_add(at));
+                let indices = turns.map(|turn| plan.read_index(turn, stored, &mut self.rng)).collect();
                 self.read(plan, indices, &mut share.get).await;
             } else {
                 let first = shared.next.fetch_add(plan.batch, Ordering::Relaxed);
-                let count = if kind == Kind::Put { goal.saturating_sub(first).min(plan.batch) } else { plan.batch };
+                let count = if kind == PassKind::Put { goal.saturating_sub(first).min(plan.batch) } else { plan.batch };
                 if count == 0 || first > u32::MAX - 2 * plan.batch {
                     break;
                 }
-                let before = share.put.objects + share.put.taken;
+                let before = share.put.objects + share.put.already_existing;
                 self.put(plan, first..first + count, &mut share.put).await;
                 shared.put(first..first + count);
-                shared.note_put(share.put.objects + share.put.taken > before);
-                if shared.is_hopeless() {
+                shared.record_put(share.put.objects + share.put.already_existing > before);
+                if shared.nothing_stored() {
                     break;
                 }
             }
@@ -88,7 +95,7 @@ impl<E: Env> Client<E> {
         share
     }
 
-    async fn put(&self, plan: &Plan, indices: std::ops::Range<u32>, done: &mut Done) {
+    async fn put(&self, plan: &StoreBenchPlan, indices: std::ops::Range<u32>, done: &mut OperationStats) {
         let objects = slices(plan, indices.clone(), &self.from);
         if plan.verify {
             let (mine, seed) = (objects.clone(), plan.seed.0);
@@ -107,7 +114,7 @@ impl<E: Env> Client<E> {
         let took = self.env.now().since(began);
         let answers = match answers {
             Ok(answers) => answers,
-            Err(error) => return failed(done, &error, objects.len() as u64),
+            Err(error) => return count_error(done, &error, objects.len() as u64),
         };
         let before = done.objects;
         for (answer, (_, slice)) in answers.iter().zip(&objects) {
@@ -117,8 +124,8 @@ impl<E: Env> Client<E> {
                     done.fewer_copies += u64::from((*replicas as u64) < plan.replicas);
                     done.bytes += slice.len() as u64;
                 }
-                Ok(PutOutcome::AlreadyExists) => done.taken += 1,
-                Err(error) => failed(done, error, 1),
+                Ok(PutOutcome::AlreadyExists) => done.already_existing += 1,
+                Err(error) => count_error(done, error, 1),
             }
         }
         if done.objects > before {
@@ -127,48 +134,48 @@ impl<E: Env> Client<E> {
         }
     }
 
-    async fn read(&self, plan: &Plan, indices: Vec<u32>, done: &mut Done) {
+    async fn read(&self, plan: &StoreBenchPlan, indices: Vec<u32>, done: &mut OperationStats) {
         let objects = slices(plan, indices.iter().copied(), &self.into);
         let began = self.env.now();
         let answers = self.store.batch_get_into(&objects).await;
         let took = self.env.now().since(began);
         let answers = match answers {
             Ok(answers) => answers,
-            Err(error) => return failed(done, &error, objects.len() as u64),
+            Err(error) => return count_error(done, &error, objects.len() as u64),
         };
         let before = done.objects;
-        let mut came = Vec::new();
+        let mut received = Vec::new();
         for ((answer, (_, slice)), index) in answers.into_iter().zip(&objects).zip(indices) {
             match answer {
                 Ok(bytes) => {
                     done.objects += 1;
                     done.bytes += bytes as u64;
-                    came.push((index, slice.clone(), bytes));
+                    received.push((index, slice.clone(), bytes));
                 }
                 Err(error) if error.code() == ErrorCode::OBJECT_NOT_FOUND => done.missing += 1,
-                Err(error) => failed(done, &error, 1),
+                Err(error) => count_error(done, &error, 1),
             }
         }
         if done.objects > before {
             done.batches += 1;
             done.latency.record(took, 1);
         }
-        if plan.verify && !came.is_empty() {
+        if plan.verify && !received.is_empty() {
             let (seed, plan) = (plan.seed.0, plan.clone());
             let compare = move || -> Vec<(u32, bool)> {
                 let same = |(index, slice, bytes): &(u32, Slice, usize)| {
                     *bytes as u64 == plan.size(*index) && slice.to_vec() == expected(seed, *index, *bytes)
                 };
-                came.iter().map(|one| (one.0, same(one))).collect()
+                received.iter().map(|one| (one.0, same(one))).collect()
             };
             for (index, same) in tokio::task::spawn_blocking(compare).await.unwrap_or_default() {
                 if same {
                     done.verified += 1;
                 } else {
-                    let first = format!("object {index} came back with other bytes than were put");
+                    let first = format!("object {index} has different bytes than were put");
                     done.failed
                         .entry("WRONG_BYTES".to_owned())
-                        .or_insert(Failed { count: 0, first, error: None })
+                        .or_insert(ErrorCount { count: 0, first, error: None })
                         .count += 1;
                 }
             }
@@ -176,37 +183,41 @@ impl<E: Env> Client<E> {
     }
 }
 
-impl Shared {
-    /// The number of the first of the next reads.
-    fn next_reads(&self, kind: Kind, batch: u32) -> u32 {
+impl PassState {
+    /// Returns the index of the next read and reserves `batch` reads.
+    fn next_reads(&self, kind: PassKind, batch: u32) -> u32 {
         match kind {
-            Kind::Get => self.next.fetch_add(batch, Ordering::Relaxed),
-            // Its own numbers are those of puts.
+            PassKind::Get => self.next.fetch_add(batch, Ordering::Relaxed),
+            // In a mixed pass the counter belongs to the puts.
             _ => self.next.load(Ordering::Relaxed),
         }
     }
 }
 
-/// What object number `index` holds, where it is compared.
+/// Returns the content of object `index`, for `--verify`.
 fn expected(seed: u64, index: u32, length: usize) -> Vec<u8> {
     payload(seed.rotate_left(32) ^ (u64::from(index) << 1 | 1), length)
 }
 
-/// Objects of `indices`, one after the other in `memory`.
-fn slices(plan: &Plan, indices: impl IntoIterator<Item = u32>, memory: &Arc<Memory>) -> Vec<(ObjectKey, Slice)> {
+/// Returns the objects at `indices`, placed one after the other in `memory`.
+fn slices(
+    plan: &StoreBenchPlan,
+    indices: impl IntoIterator<Item = u32>,
+    memory: &Arc<Memory>,
+) -> Vec<(ObjectKey, Slice)> {
     let mut at = 0;
     let slice = |index: u32| {
         let length = usize::try_from(plan.size(index)).unwrap_or(usize::MAX);
-        let slice = memory.slice(at, length).expect("it is as long as the largest batch");
+        let slice = memory.slice(at, length).expect("the memory holds the largest batch");
         at += length;
         (plan.key(index), slice)
     };
     indices.into_iter().map(slice).collect()
 }
 
-fn failed(done: &mut Done, error: &StoreError, count: u64) {
+fn count_error(done: &mut OperationStats, error: &StoreError, count: u64) {
     let code = error.code();
     let name = code.name().map_or_else(|| code.to_string(), str::to_owned);
-    let first = || Failed { count: 0, first: error.to_string(), error: Some(error.clone()) };
+    let first = || ErrorCount { count: 0, first: error.to_string(), error: Some(error.clone()) };
     done.failed.entry(name).or_insert_with(first).count += count;
 }

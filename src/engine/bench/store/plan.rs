@@ -1,4 +1,4 @@
-//! What is stored and read.
+//! The plan of a store benchmark: objects, sizes and order of reads.
 
 use std::time::Duration;
 
@@ -9,117 +9,105 @@ use rand_distr::Distribution as _;
 use crate::engine::base::ObjectKey;
 use crate::engine::load::Seed;
 
-/// The work of a run.
+/// The plan of a run.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Plan {
-    /// What every key begins with.
+pub struct StoreBenchPlan {
+    /// Prefix of every key.
     pub prefix: String,
-    /// Bytes of objects: the first object has the first size, and so on in turn.
+    /// Object sizes in bytes, used in turn.
     pub sizes: Vec<u64>,
-    /// Objects that are put first, and read from then on.
+    /// Objects of the first pass, which are then read.
     pub objects: u32,
-    /// Objects of a batch.
     pub batch: u32,
-    /// How long to read for; none: as many objects as were put.
+    /// Duration of the second pass. `None`: read as many objects as were put.
     pub duration: Option<Duration>,
-    /// Share of batches that are reads, once all is put; the others put new objects.
+    /// Share of reads in the second pass, from 0 to 1. The other batches put new objects.
     pub read_ratio: f64,
-    /// Popularity falls with the rank to the power of this; none: all are read in turn.
+    /// Exponent of a Zipf distribution of reads. `None`: objects are read in turn.
     pub zipf: Option<f64>,
-    /// Compare every byte that is read.
+    /// Compare every byte read.
     pub verify: bool,
     /// Copies of each object.
     pub replicas: u64,
-    /// Where all choices come from.
     pub seed: Seed,
 }
 
-/// Why a plan is none.
+/// The plan is invalid.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
-pub enum PlanError {
-    /// There is nothing to do.
-    #[error("{0} is to be at least 1")]
+pub enum StoreBenchPlanError {
+    /// A count or size is 0.
+    #[error("{0} must be at least 1")]
     Nothing(&'static str),
-    /// An object or a batch is too large.
-    #[error("a batch of {batch} objects has up to {bytes} bytes, more than {max}")]
-    TooLarge {
-        /// Objects of a batch.
-        batch: u32,
-        /// Their bytes.
-        bytes: u64,
-        /// What is allowed.
-        max: u64,
-    },
-    /// The exponent is none.
-    #[error("{0:?} is no exponent of a Zipf distribution: give one above 0 and up to 10")]
+    #[error("a batch of {batch} objects has up to {bytes} bytes; the limit is {max}")]
+    TooLarge { batch: u32, bytes: u64, max: u64 },
+    #[error("{0:?} is not a Zipf exponent: use a number above 0, at most 10")]
     Zipf(f64),
-    /// The ratio is none.
-    #[error("{0:?} is no share: give one from 0 to 1")]
+    #[error("{0:?} is not a share: use a number from 0 to 1")]
     Ratio(f64),
 }
 
-/// Bytes of the memory of one client at most.
+/// Maximum bytes of a batch, and of each memory of a client.
 const BATCH_BYTES_MAX: u64 = 4 << 30;
 
-impl Plan {
-    /// Check it.
+impl StoreBenchPlan {
+    /// Validates the plan.
     ///
     /// # Errors
-    /// See [`PlanError`].
-    pub fn check(&self) -> Result<(), PlanError> {
+    /// A value is out of range.
+    pub fn check(&self) -> Result<(), StoreBenchPlanError> {
         if self.objects == 0 {
-            return Err(PlanError::Nothing("the number of objects"));
+            return Err(StoreBenchPlanError::Nothing("the number of objects"));
         }
         if self.batch == 0 {
-            return Err(PlanError::Nothing("the objects of a batch"));
+            return Err(StoreBenchPlanError::Nothing("the batch size"));
         }
         if self.sizes.is_empty() || self.sizes.contains(&0) {
-            return Err(PlanError::Nothing("the size of an object"));
+            return Err(StoreBenchPlanError::Nothing("the object size"));
         }
         let bytes = self.batch_bytes();
         if bytes > BATCH_BYTES_MAX {
-            return Err(PlanError::TooLarge { batch: self.batch, bytes, max: BATCH_BYTES_MAX });
+            return Err(StoreBenchPlanError::TooLarge { batch: self.batch, bytes, max: BATCH_BYTES_MAX });
         }
         if let Some(alpha) = self.zipf.filter(|alpha| !(*alpha > 0.0 && *alpha <= 10.0)) {
-            return Err(PlanError::Zipf(alpha));
+            return Err(StoreBenchPlanError::Zipf(alpha));
         }
         if !(0.0..=1.0).contains(&self.read_ratio) {
-            return Err(PlanError::Ratio(self.read_ratio));
+            return Err(StoreBenchPlanError::Ratio(self.read_ratio));
         }
         Ok(())
     }
 
-    /// Bytes of the largest batch.
+    /// Returns the bytes of the largest batch.
     pub fn batch_bytes(&self) -> u64 {
         self.sizes.iter().max().copied().unwrap_or(0).saturating_mul(u64::from(self.batch))
     }
 
-    /// Bytes of object number `index`.
+    /// Returns the bytes of object `index`.
     pub fn size(&self, index: u32) -> u64 {
         self.sizes[index as usize % self.sizes.len()]
     }
 
-    /// Its key.
+    /// Returns the key of object `index`.
     pub fn key(&self, index: u32) -> ObjectKey {
         ObjectKey::from(format!("{}{index:08x}", self.prefix).as_str())
     }
 
-    /// An expression that is found in every key of the run and in no other.
+    /// Returns a regular expression that matches exactly the keys of the run.
     pub fn every_key(&self) -> String {
         format!("^{}[0-9a-f]{{8}}$", self.prefix)
     }
 
-    /// Which of `stored` objects is read: the `turn`th of all reads.
-    pub(super) fn chosen(&self, turn: u32, stored: u32, rng: &mut ChaCha8Rng) -> u32 {
+    /// Returns the index, below `stored`, of the object for the `turn`-th read.
+    pub(super) fn read_index(&self, turn: u32, stored: u32, rng: &mut ChaCha8Rng) -> u32 {
         let stored = stored.max(1);
         match self.zipf.map(|alpha| rand_distr::Zipf::new(f64::from(stored), alpha)) {
-            // Ranks begin at 1. The arguments were checked.
+            // Ranks begin at 1. `check` validated the arguments.
             Some(Ok(zipf)) => (zipf.sample(rng) as u32).clamp(1, stored) - 1,
             Some(Err(_)) | None => turn % stored,
         }
     }
 
-    /// Is the next batch a read?
+    /// Returns whether the next batch is a read.
     pub(super) fn reads(&self, rng: &mut ChaCha8Rng) -> bool {
         rng.random_range(0.0..1.0) < self.read_ratio
     }
@@ -129,8 +117,8 @@ impl Plan {
 mod tests {
     use super::*;
 
-    fn plan() -> Plan {
-        Plan {
+    fn plan() -> StoreBenchPlan {
+        StoreBenchPlan {
             prefix: "p-".to_owned(),
             sizes: vec![10, 20],
             objects: 100,
@@ -145,7 +133,7 @@ mod tests {
     }
 
     #[test]
-    fn objects_have_their_sizes_in_turn_and_keys_that_the_expression_finds() {
+    fn sizes_are_used_in_turn_and_the_regex_matches_every_key() {
         let plan = plan();
         assert_eq!((plan.size(0), plan.size(1), plan.size(2), plan.batch_bytes()), (10, 20, 10, 80));
         let regex = fancy_regex::Regex::new(&plan.every_key()).unwrap();
@@ -155,15 +143,15 @@ mod tests {
     }
 
     #[test]
-    fn reads_go_in_turn_or_to_the_popular_ones_more_often() {
+    fn reads_go_in_turn_or_follow_zipf() {
         let mut rng = Seed(3).generator("reads", 0);
-        assert_eq!([0, 99, 100, 101].map(|turn| plan().chosen(turn, 100, &mut rng)), [0, 99, 0, 1]);
-        let plan = Plan { zipf: Some(1.0), ..plan() };
+        assert_eq!([0, 99, 100, 101].map(|turn| plan().read_index(turn, 100, &mut rng)), [0, 99, 0, 1]);
+        let plan = StoreBenchPlan { zipf: Some(1.0), ..plan() };
         let mut counts = [0_u32; 100];
         for turn in 0..100_000 {
-            counts[plan.chosen(turn, 100, &mut rng) as usize] += 1;
+            counts[plan.read_index(turn, 100, &mut rng) as usize] += 1;
         }
-        // 1 / H(100) = 0.1928 of all, and half of that, and a third.
+        // Shares of ranks 1, 2 and 3: 1 / H(100) = 0.1928, half of it, a third of it.
         for (rank, share) in [(0, 0.192_8), (1, 0.096_4), (2, 0.064_3)] {
             assert!((f64::from(counts[rank]) / 1e5 - share).abs() < 0.006, "{rank}: {}", counts[rank]);
         }
@@ -171,19 +159,18 @@ mod tests {
     }
 
     #[test]
-    fn a_plan_that_is_none_says_why() {
-        let bad = |change: fn(&mut Plan)| {
+    fn invalid_plans_are_rejected() {
+        let bad = |change: fn(&mut StoreBenchPlan)| {
             let mut plan = plan();
             change(&mut plan);
             plan.check().unwrap_err()
         };
         assert_eq!(plan().check(), Ok(()));
-        assert_eq!(bad(|plan| plan.sizes = vec![1, 0]), PlanError::Nothing("the size of an object"));
-        assert_eq!(bad(|plan| plan.zipf = Some(0.0)), PlanError::Zipf(0.0));
-        assert_eq!(bad(|plan| plan.read_ratio = 1.5), PlanError::Ratio(1.5));
-        assert!(matches!(bad(|plan| plan.sizes = vec![u64::MAX]), PlanError::TooLarge { .. }));
-        assert!(matches!(bad(|plan| plan.zipf = Some(f64::NAN)), PlanError::Zipf(_)));
-        let words = bad(|plan| plan.zipf = Some(1e300)).to_string();
-        assert!(words.starts_with("1e300 is no exponent"), "{words}");
+        assert_eq!(bad(|plan| plan.sizes = vec![1, 0]), StoreBenchPlanError::Nothing("the object size"));
+        assert_eq!(bad(|plan| plan.zipf = Some(0.0)), StoreBenchPlanError::Zipf(0.0));
+        assert_eq!(bad(|plan| plan.read_ratio = 1.5), StoreBenchPlanError::Ratio(1.5));
+        assert!(matches!(bad(|plan| plan.sizes = vec![u64::MAX]), StoreBenchPlanError::TooLarge { .. }));
+        assert!(matches!(bad(|plan| plan.zipf = Some(f64::NAN)), StoreBenchPlanError::Zipf(_)));
+        assert_eq!(bad(|plan| plan.zipf = Some(1e300)), StoreBenchPlanError::Zipf(1e300));
     }
 }

@@ -1,28 +1,28 @@
-//! Which objects have been put, while several clients put them: those up to the first one that is still on its way. Pure.
+//! Tracks which objects several clients have put: all objects before the first put in progress. Pure.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
 
-/// See the module.
+/// Completed puts as a prefix, plus ranges beyond it.
 #[derive(Debug)]
-pub(super) struct Stored {
+pub(super) struct StoredPrefix {
     first: u32,
-    /// Ranges beyond it, by their starts; neighbours are one. There is less than one for each client.
+    /// Ranges beyond the prefix by their start; adjacent ranges are merged. Fewer than clients.
     ahead: BTreeMap<u32, u32>,
 }
 
-impl Stored {
-    /// The first `first` objects are there.
-    pub fn new(first: u32) -> Stored {
-        Stored { first, ahead: BTreeMap::new() }
+impl StoredPrefix {
+    /// Creates a tracker whose first `first` objects are stored.
+    pub fn new(first: u32) -> StoredPrefix {
+        StoredPrefix { first, ahead: BTreeMap::new() }
     }
 
-    /// So many of the first ones are there.
+    /// Returns N such that the first N objects are stored.
     pub fn first(&self) -> u32 {
         self.first
     }
 
-    /// These are there, too.
+    /// Marks `objects` as stored.
     pub fn add(&mut self, objects: Range<u32>) {
         let (mut from, mut to) = (objects.start, objects.end);
         if let Some((start, _)) = self.ahead.range(..=from).next_back().filter(|(_, end)| **end == from) {
@@ -43,12 +43,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_still_on_its_way_holds_back_what_came_after_it() {
-        let mut stored = Stored::new(8);
+    fn a_put_in_progress_holds_back_later_ones() {
+        let mut stored = StoredPrefix::new(8);
         stored.add(12..16);
         stored.add(20..24);
         stored.add(16..20);
-        assert_eq!((stored.first(), stored.ahead.len()), (8, 1), "8 to 11 are on their way");
+        assert_eq!((stored.first(), stored.ahead.len()), (8, 1), "8 to 11 are in progress");
         stored.add(8..12);
         assert_eq!((stored.first(), stored.ahead.len()), (24, 0));
         stored.add(24..25);

@@ -1,20 +1,20 @@
-//! A Compose file for each host.
+//! Renders one Compose file per host.
 
 use std::collections::BTreeMap;
 
 use serde::Serialize;
 
-use crate::engine::deploy::render::{Context, File, asks};
-use crate::engine::deploy::{DeployError, Launch};
+use crate::engine::deploy::render::{RenderContext, RenderedFile, readiness_command};
+use crate::engine::deploy::{DeployError, ProcessPlan};
 
 #[derive(Serialize)]
-struct Compose<'a> {
+struct ComposeFile<'a> {
     name: &'a str,
-    services: BTreeMap<&'a str, Service>,
+    services: BTreeMap<&'a str, ComposeService>,
 }
 
 #[derive(Serialize)]
-struct Service {
+struct ComposeService {
     container_name: String,
     image: String,
     entrypoint: Vec<String>,
@@ -25,7 +25,7 @@ struct Service {
     #[serde(skip_serializing_if = "Vec::is_empty")]
     environment: Vec<String>,
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
-    depends_on: BTreeMap<String, Condition>,
+    depends_on: BTreeMap<String, ComposeCondition>,
     ulimits: BTreeMap<&'static str, i64>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
     cap_add: Vec<&'static str>,
@@ -36,20 +36,20 @@ struct Service {
     #[serde(skip_serializing_if = "Option::is_none")]
     shm_size: Option<u64>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    healthcheck: Option<Health>,
+    healthcheck: Option<ComposeHealthcheck>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    deploy: Option<Deploy>,
+    deploy: Option<ComposeDeploy>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
-    pre_stop: Vec<Hook>,
+    pre_stop: Vec<ComposeHook>,
 }
 
 #[derive(Serialize)]
-struct Condition {
+struct ComposeCondition {
     condition: &'static str,
 }
 
 #[derive(Serialize)]
-struct Health {
+struct ComposeHealthcheck {
     test: Vec<String>,
     interval: String,
     timeout: String,
@@ -58,49 +58,49 @@ struct Health {
 }
 
 #[derive(Serialize)]
-struct Hook {
+struct ComposeHook {
     command: Vec<String>,
 }
 
 #[derive(Serialize)]
-struct Deploy {
-    resources: Reserved,
+struct ComposeDeploy {
+    resources: ComposeResources,
 }
 
 #[derive(Serialize)]
-struct Reserved {
-    reservations: Reservations,
+struct ComposeResources {
+    reservations: ComposeReservations,
 }
 
 #[derive(Serialize)]
-struct Reservations {
-    devices: Vec<Gpus>,
+struct ComposeReservations {
+    devices: Vec<ComposeGpus>,
 }
 
 #[derive(Serialize)]
-struct Gpus {
+struct ComposeGpus {
     driver: &'static str,
     count: &'static str,
     capabilities: [&'static str; 1],
 }
 
-/// The files: HOST/compose.yaml.
-pub(crate) fn files(context: &Context<'_>) -> Result<Vec<File>, DeployError> {
+/// Renders the files HOST/compose.yaml.
+pub(crate) fn files(context: &RenderContext<'_>) -> Result<Vec<RenderedFile>, DeployError> {
     let mut files = Vec::new();
-    for (host, launches) in context.by_host() {
+    for (host, plans) in context.by_host() {
         let mut services = BTreeMap::new();
-        for launch in &launches {
-            services.insert(launch.name.as_str(), service(context, launch, &launches)?);
+        for plan in &plans {
+            services.insert(plan.name.as_str(), service(context, plan, &plans)?);
         }
-        let compose = Compose { name: &context.wanted.name, services };
+        let compose = ComposeFile { name: &context.spec.name, services };
         let yaml = serde_yaml_ng::to_string(&compose).expect("texts, numbers and lists");
         let text = format!("# {}\n# docker compose up -d, on {host}.\n{yaml}", context.head);
-        files.push(File { name: format!("{host}/compose.yaml"), text });
+        files.push(RenderedFile { name: format!("{host}/compose.yaml"), text });
     }
     Ok(files)
 }
 
-/// A text in which Compose finds no variable.
+/// Escapes `text` so that Compose substitutes no variable.
 fn literal(text: &str) -> String {
     text.replace('$', "$$")
 }
@@ -109,51 +109,56 @@ fn literals(words: &[String]) -> Vec<String> {
     words.iter().map(|word| literal(word)).collect()
 }
 
-fn service(context: &Context<'_>, launch: &Launch, beside: &[&Launch]) -> Result<Service, DeployError> {
-    let resources = &launch.resources;
-    let argv = literals(&launch.container_argv());
+fn service(
+    context: &RenderContext<'_>,
+    plan: &ProcessPlan,
+    beside: &[&ProcessPlan],
+) -> Result<ComposeService, DeployError> {
+    let resources = &plan.resources;
+    let argv = literals(&plan.container_argv());
     let (program, arguments) = argv.split_first().map(|(program, rest)| (program.clone(), rest)).unwrap_or_default();
-    let local = launch.after.iter().filter(|name| beside.iter().any(|other| other.name == **name));
+    let local = plan.after.iter().filter(|name| beside.iter().any(|other| other.name == **name));
     let mut ulimits = BTreeMap::from([("nofile", 1_048_576)]);
     let mut cap_add = Vec::new();
     if resources.memlock {
         ulimits.insert("memlock", -1);
         cap_add.push("IPC_LOCK");
     }
-    if launch.numa.is_some() {
+    if plan.numa.is_some() {
         // For numactl.
         cap_add.push("SYS_NICE");
     }
-    let probes = &launch.probes;
-    let start = probes.startup.period_s * probes.startup.failures + launch.wait.seconds;
-    let health = |command: Vec<String>| Health {
+    let probes = &plan.probes;
+    let start = probes.startup.period_s * probes.startup.failures + plan.wait.seconds;
+    let health = |command: Vec<String>| ComposeHealthcheck {
         test: [&["CMD".to_owned()][..], &literals(&command)].concat(),
         interval: format!("{}s", probes.readiness.period_s),
         timeout: format!("{}s", probes.readiness.timeout_s),
         retries: probes.readiness.failures,
         start_period: format!("{start}s"),
     };
-    let gpus = || Gpus { driver: "nvidia", count: "all", capabilities: ["gpu"] };
+    let gpus = || ComposeGpus { driver: "nvidia", count: "all", capabilities: ["gpu"] };
     let mount = |path: &str, writes: bool| format!("{path}:{path}{}", if writes { "" } else { ":ro" });
-    Ok(Service {
-        container_name: launch.name.clone(),
-        image: context.image(launch)?,
+    Ok(ComposeService {
+        container_name: plan.name.clone(),
+        image: context.image(plan)?,
         entrypoint: vec![program],
         command: arguments.to_vec(),
         network_mode: "host",
         restart: "unless-stopped",
-        stop_grace_period: format!("{}s", launch.stop_s),
-        environment: launch.env.iter().map(|(name, value)| format!("{name}={}", literal(value))).collect(),
-        // Its own wait is for what is ready.
-        depends_on: local.map(|name| (name.clone(), Condition { condition: "service_started" })).collect(),
+        stop_grace_period: format!("{}s", plan.stop_s),
+        environment: plan.env.iter().map(|(name, value)| format!("{name}={}", literal(value))).collect(),
+        // The container waits for readiness itself.
+        depends_on: local.map(|name| (name.clone(), ComposeCondition { condition: "service_started" })).collect(),
         ulimits,
         cap_add,
         devices: if resources.rdma { vec!["/dev/infiniband:/dev/infiniband"] } else { Vec::new() },
-        volumes: launch.mounts.iter().map(|found| mount(&found.path, found.writes)).collect(),
+        volumes: plan.mounts.iter().map(|found| mount(&found.path, found.writes)).collect(),
         shm_size: (resources.shm > 0).then_some(resources.shm),
-        healthcheck: asks(launch).map(health),
-        deploy: (resources.gpus > 0)
-            .then(|| Deploy { resources: Reserved { reservations: Reservations { devices: vec![gpus()] } } }),
-        pre_stop: launch.drain_argv().map(|argv| Hook { command: literals(&argv) }).into_iter().collect(),
+        healthcheck: readiness_command(plan).map(health),
+        deploy: (resources.gpus > 0).then(|| ComposeDeploy {
+            resources: ComposeResources { reservations: ComposeReservations { devices: vec![gpus()] } },
+        }),
+        pre_stop: plan.drain_argv().map(|argv| ComposeHook { command: literals(&argv) }).into_iter().collect(),
     })
 }

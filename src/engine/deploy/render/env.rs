@@ -1,21 +1,21 @@
-//! A file of variables for each process: for a shell (`set -a; . FILE`) and for `EnvironmentFile=`.
+//! Renders one file of variables per process, for a shell (`set -a; . FILE`) and for `EnvironmentFile=`.
 
-use crate::engine::deploy::Launch;
-use crate::engine::deploy::render::{Context, File, takes, words};
+use crate::engine::deploy::ProcessPlan;
+use crate::engine::deploy::render::{RenderContext, RenderedFile, quoting, requirements};
 
-/// The files: HOST/NAME.env.
-pub(crate) fn files(context: &Context<'_>) -> Vec<File> {
-    let name = |launch: &Launch| format!("{}/{}.env", launch.host, launch.name);
-    context.launches.iter().map(|launch| File { name: name(launch), text: text(context, launch) }).collect()
+/// Renders the files HOST/NAME.env.
+pub(crate) fn files(context: &RenderContext<'_>) -> Vec<RenderedFile> {
+    let name = |plan: &ProcessPlan| format!("{}/{}.env", plan.host, plan.name);
+    context.plans.iter().map(|plan| RenderedFile { name: name(plan), text: text(context, plan) }).collect()
 }
 
-/// The variables of `launch`, below what they are for.
-pub(crate) fn text(context: &Context<'_>, launch: &Launch) -> String {
+/// The variables of `plan`, with a comment.
+pub(crate) fn text(context: &RenderContext<'_>, plan: &ProcessPlan) -> String {
     let mut text = format!("# {}\n", context.head);
-    text.push_str(&format!("# {} on {}, takes {}. Its command line:\n", launch.name, launch.host, takes(launch)));
-    text.push_str(&format!("#   {}\n", words::shell_line(&launch.argv)));
-    for (name, value) in &launch.env {
-        text.push_str(&format!("{name}={}\n", words::shell(value)));
+    text.push_str(&format!("# {} on {}, needs {}. Command line:\n", plan.name, plan.host, requirements(plan)));
+    text.push_str(&format!("#   {}\n", quoting::shell_line(&plan.argv)));
+    for (name, value) in &plan.env {
+        text.push_str(&format!("{name}={}\n", quoting::shell(value)));
     }
     text
 }

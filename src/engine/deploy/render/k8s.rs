@@ -1,80 +1,79 @@
-//! Deployments, StatefulSets, Services and disruption budgets.
+//! Renders Deployments, StatefulSets, Services and disruption budgets.
 //!
-//! What is addressed pod by pod (nodes of the store, elected masters, servers of a disaggregated or distributed deployment) is a
-//! StatefulSet behind a headless Service of its name; what is one address is a Deployment behind a ClusterIP Service of its name.
+//! Pods that are addressed individually (store nodes, elected masters, servers of a disaggregated or distributed deployment) form a
+//! StatefulSet behind a headless Service of the same name. Other pods form a Deployment behind a ClusterIP Service of the same name.
 
 use serde_yaml_ng::Value;
 
-use crate::engine::deploy::render::pod::{POD_INDEX_LABEL, Workload, started};
+use crate::engine::deploy::render::pod::{POD_INDEX_LABEL, PodWorkload, startup_probe};
 use crate::engine::deploy::render::yaml::{self, map, pairs};
-use crate::engine::deploy::render::{Context, File, takes};
-use crate::engine::deploy::{DeployError, Launch, Mode, Role};
+use crate::engine::deploy::render::{RenderContext, RenderedFile, requirements};
+use crate::engine::deploy::{ComponentRole, DeployError, ProcessPlan, ServingMode};
 
-/// A document and what is said above it.
-type Document = (String, Value);
+/// A document and the comment above it.
+type CommentedDocument = (String, Value);
 
-/// The file: k8s.yaml.
-pub(crate) fn files(context: &Context<'_>) -> Result<Vec<File>, DeployError> {
+/// Renders a single file, k8s.yaml.
+pub(crate) fn files(context: &RenderContext<'_>) -> Result<Vec<RenderedFile>, DeployError> {
     let mut documents = Vec::new();
-    for workload in Workload::all(context) {
+    for workload in PodWorkload::all(context) {
         documents.push((String::new(), service(context, &workload)));
-        documents.push(match by_pod(context, &workload) {
+        documents.push(match has_stable_pods(context, &workload) {
             true => stateful_set(context, &workload)?,
             false => deployment(context, &workload)?,
         });
         documents.extend(disruption_budget(context, &workload));
     }
-    if context.wanted.serving.mode == Mode::Distributed {
+    if context.spec.serving.mode == ServingMode::Distributed {
         documents.push(first_ranks(context));
     }
     let head = format!("{}\n# kubectl apply -f k8s.yaml", context.head);
-    Ok(vec![File { name: "k8s.yaml".to_owned(), text: yaml::file(&head, &documents) }])
+    Ok(vec![RenderedFile { name: "k8s.yaml".to_owned(), text: yaml::file(&head, &documents) }])
 }
 
-/// Do others call its pods one by one?
-fn by_pod(context: &Context<'_>, workload: &Workload<'_>) -> bool {
+/// Whether peers address the pods individually.
+fn has_stable_pods(context: &RenderContext<'_>, workload: &PodWorkload<'_>) -> bool {
     match workload.role {
-        Role::Master => workload.is_elected(context),
-        Role::Store | Role::Prefill | Role::Decode => true,
-        Role::Server => context.wanted.serving.mode == Mode::Distributed,
-        Role::Router => false,
+        ComponentRole::Master => workload.is_elected(context),
+        ComponentRole::Store | ComponentRole::Prefill | ComponentRole::Decode => true,
+        ComponentRole::Server => context.spec.serving.mode == ServingMode::Distributed,
+        ComponentRole::Router => false,
     }
 }
 
-fn metadata(context: &Context<'_>, name: &str, labels: Option<Value>) -> Value {
-    map! { "name": name, "namespace": &context.wanted.kubernetes.namespace, "labels": labels }
+fn metadata(context: &RenderContext<'_>, name: &str, labels: Option<Value>) -> Value {
+    map! { "name": name, "namespace": &context.spec.kubernetes.namespace, "labels": labels }
 }
 
-/// What a process takes, and what is particular about its role.
-fn said(context: &Context<'_>, workload: &Workload<'_>) -> String {
+/// The comment above a workload: its requirements and notes on its role.
+fn comment(context: &RenderContext<'_>, workload: &PodWorkload<'_>) -> String {
     let mut lines: Vec<String> =
-        workload.launches.iter().map(|launch| format!("{} takes {}.", launch.name, takes(launch))).collect();
+        workload.plans.iter().map(|plan| format!("{} needs {}.", plan.name, requirements(plan))).collect();
     lines.extend(workload.model_in_image(context));
-    if workload.role == Role::Decode {
-        lines.push("It has no HiCache: what it decodes was looked up in the store by the prefill servers.".to_owned());
+    if workload.role == ComponentRole::Decode {
+        lines.push("Decode servers have no HiCache: prefill servers look up the store.".to_owned());
     }
     if workload.is_elected(context) {
         lines.push(
-            "One of them is ready: the leader. Clients find it in etcd, so no Service stands before its RPC port."
-                .to_owned(),
+            "Only the leader is ready. Clients find it through etcd, so no Service exposes the RPC port.".to_owned(),
         );
-        lines.push("Stand-bys are never ready, so changes do not roll by themselves: delete the pods of the stand-bys, then the leader's.".to_owned());
+        lines.push("Standbys are never ready, so updates do not roll out automatically: delete the standby pods, then the leader's.".to_owned());
     }
-    if workload.launches.iter().any(|launch| launch.resources.memlock) {
-        lines.push("It runs as root, since IPC_LOCK has no effect for other users.".to_owned());
+    if workload.plans.iter().any(|plan| plan.resources.memlock) {
+        lines.push("Runs as root, because IPC_LOCK has no effect for other users.".to_owned());
     }
     lines.join("\n")
 }
 
-fn service(context: &Context<'_>, workload: &Workload<'_>) -> Value {
-    let headless = by_pod(context, workload);
+fn service(context: &RenderContext<'_>, workload: &PodWorkload<'_>) -> Value {
+    let headless = has_stable_pods(context, workload);
     map! {
         "apiVersion": "v1",
         "kind": "Service",
         "metadata": metadata(context, workload.name, pairs(workload.labels(context))),
         "spec": map! {
             "clusterIP": headless.then_some("None"),
-            // Ranks, routers and clients look for pods before these are ready.
+            // Ranks, routers and clients look up pods before they are ready.
             "publishNotReadyAddresses": headless.then_some(true),
             "selector": workload.selector(),
             "ports": workload.service_ports(context),
@@ -82,9 +81,9 @@ fn service(context: &Context<'_>, workload: &Workload<'_>) -> Value {
     }
 }
 
-fn deployment(context: &Context<'_>, workload: &Workload<'_>) -> Result<Document, DeployError> {
-    // Two masters would each know half of the objects. Servers roll one by one, and there are no GPUs for one more.
-    let strategy = if workload.role == Role::Master {
+fn deployment(context: &RenderContext<'_>, workload: &PodWorkload<'_>) -> Result<CommentedDocument, DeployError> {
+    // Two masters would each hold a part of the objects. Servers roll one by one, because no GPUs are left for a surge.
+    let strategy = if workload.role == ComponentRole::Master {
         map! { "type": "Recreate" }
     } else {
         map! { "type": "RollingUpdate", "rollingUpdate": map! { "maxUnavailable": 1u32, "maxSurge": 0u32 } }
@@ -96,31 +95,33 @@ fn deployment(context: &Context<'_>, workload: &Workload<'_>) -> Result<Document
         "spec": map! {
             "replicas": workload.replicas,
             "strategy": strategy,
-            // A server that loads its model makes no progress for longer than Kubernetes waits by default.
+            // A server that loads its model makes no progress for longer than the default deadline.
             "progressDeadlineSeconds": starts_within(workload),
             "selector": map! { "matchLabels": workload.selector() },
             "template": workload.template(context)?,
         },
     };
-    Ok((said(context, workload), document))
+    Ok((comment(context, workload), document))
 }
 
-/// Seconds after which a pod that is not ready has failed: longer than its startup probe waits.
-fn starts_within(workload: &Workload<'_>) -> u32 {
-    let of = |launch: &&Launch| {
-        let startup = started(launch);
+/// Seconds until an unready pod counts as failed. Longer than its startup probe.
+fn starts_within(workload: &PodWorkload<'_>) -> u32 {
+    let of = |plan: &&ProcessPlan| {
+        let startup = startup_probe(plan);
         startup.period_s.saturating_mul(startup.failures)
     };
-    workload.launches.iter().map(of).max().unwrap_or(0).saturating_add(600)
+    workload.plans.iter().map(of).max().unwrap_or(0).saturating_add(600)
 }
 
-fn stateful_set(context: &Context<'_>, workload: &Workload<'_>) -> Result<Document, DeployError> {
+fn stateful_set(context: &RenderContext<'_>, workload: &PodWorkload<'_>) -> Result<CommentedDocument, DeployError> {
     let ranks = workload.size > 1;
-    let mut comment = said(context, workload);
+    let mut comment = comment(context, workload);
     let update = if workload.is_elected(context) {
         map! { "type": "OnDelete" }
     } else if ranks {
-        comment.push_str("\nIts pods are ranks of one server and change together: after an apply, delete them all.");
+        comment.push_str(
+            "\nThe pods are ranks of one server and must change together: after an apply, delete all of them.",
+        );
         map! { "type": "OnDelete" }
     } else {
         map! { "type": "RollingUpdate" }
@@ -141,8 +142,8 @@ fn stateful_set(context: &Context<'_>, workload: &Workload<'_>) -> Result<Docume
     Ok((comment, document))
 }
 
-/// Nodes are drained one pod at a time.
-fn disruption_budget(context: &Context<'_>, workload: &Workload<'_>) -> Option<Document> {
+/// A disruption budget that allows one pod at a time.
+fn disruption_budget(context: &RenderContext<'_>, workload: &PodWorkload<'_>) -> Option<CommentedDocument> {
     if !workload.has_budget(context) {
         return None;
     }
@@ -155,12 +156,14 @@ fn disruption_budget(context: &Context<'_>, workload: &Workload<'_>) -> Option<D
     Some((String::new(), document))
 }
 
-/// Requests go to the first rank of a server; the others answer /health only.
-fn first_ranks(context: &Context<'_>) -> Document {
-    let wanted = context.wanted;
-    let name = format!("{}-{}", wanted.name, Role::Server.word());
-    let labels =
-        [("app.kubernetes.io/part-of", wanted.name.as_str()), ("app.kubernetes.io/component", Role::Server.word())];
+/// A Service for the first rank of each server. The other ranks only serve /health.
+fn first_ranks(context: &RenderContext<'_>) -> CommentedDocument {
+    let spec = context.spec;
+    let name = format!("{}-{}", spec.name, ComponentRole::Server.word());
+    let labels = [
+        ("app.kubernetes.io/part-of", spec.name.as_str()),
+        ("app.kubernetes.io/component", ComponentRole::Server.word()),
+    ];
     let selector = labels.into_iter().chain([(POD_INDEX_LABEL, "0")]);
     let document = map! {
         "apiVersion": "v1",
@@ -168,8 +171,8 @@ fn first_ranks(context: &Context<'_>) -> Document {
         "metadata": metadata(context, &name, pairs(labels)),
         "spec": map! {
             "selector": pairs(selector),
-            "ports": vec![map! { "name": "http", "port": wanted.serving.port }],
+            "ports": vec![map! { "name": "http", "port": spec.serving.port }],
         },
     };
-    ("Where requests go: the first rank of each server (its label is from Kubernetes 1.28 on).".to_owned(), document)
+    ("Client entry point: the first rank of each server (label available since Kubernetes 1.28).".to_owned(), document)
 }

@@ -1,160 +1,163 @@
-//! Files of processes: each writer spells what [`crate::engine::deploy::launches()`] decided and decides nothing itself.
+//! Renders files from the plans of [`crate::engine::deploy::plan_processes()`]. Writers only format the plans; they decide nothing.
 
 mod compose;
 mod docker;
 mod env;
 mod k8s;
 mod pod;
+mod quoting;
 mod rbg;
 mod sglang;
 mod systemd;
-mod words;
 mod yaml;
+
+pub use quoting::shell as shell_quoted;
 
 use std::collections::BTreeMap;
 
 use crate::engine::base::ByteSize;
 use crate::engine::base::text::Quoted;
-use crate::engine::deploy::error::wrong;
-use crate::engine::deploy::{DeployError, Deployment, Ground, Image, Launch, Programs, launches};
+use crate::engine::deploy::error::invalid_value;
+use crate::engine::deploy::{
+    DeployError, DeploymentSpec, ImageSource, Platform, ProcessPlan, Programs, plan_processes,
+};
 
-/// What is written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Kind {
-    /// A file of variables for each process.
+pub enum RenderFormat {
+    /// One file of variables per process.
     Env,
-    /// A script with the command line of each serving process.
+    /// One script per serving process with its command line.
     Sglang,
-    /// Units, and what they need of the host.
+    /// systemd units and host settings.
     Systemd,
-    /// A script of `docker run` for each host.
+    /// One `docker run` script per host.
     Docker,
-    /// A Compose file for each host.
+    /// One Compose file per host.
     Compose,
     /// Deployments, StatefulSets and Services.
     K8s,
-    /// A RoleBasedGroup.
     Rbg,
 }
 
-impl Kind {
-    /// All of them, by their words on the command line.
-    pub const ALL: &[(&str, Kind)] = &[
-        ("env", Kind::Env),
-        ("sglang", Kind::Sglang),
-        ("systemd", Kind::Systemd),
-        ("docker", Kind::Docker),
-        ("compose", Kind::Compose),
-        ("k8s", Kind::K8s),
-        ("rbg", Kind::Rbg),
+impl RenderFormat {
+    /// All formats and their names on the command line.
+    pub const ALL: &[(&str, RenderFormat)] = &[
+        ("env", RenderFormat::Env),
+        ("sglang", RenderFormat::Sglang),
+        ("systemd", RenderFormat::Systemd),
+        ("docker", RenderFormat::Docker),
+        ("compose", RenderFormat::Compose),
+        ("k8s", RenderFormat::K8s),
+        ("rbg", RenderFormat::Rbg),
     ];
 
-    /// Where its processes run.
-    pub fn ground(self) -> Ground {
+    /// The platform of the format.
+    pub fn platform(self) -> Platform {
         match self {
-            Kind::Env | Kind::Sglang | Kind::Systemd | Kind::Docker | Kind::Compose => Ground::Hosts,
-            Kind::K8s => Ground::Kubernetes,
-            Kind::Rbg => Ground::Rbg,
+            RenderFormat::Env
+            | RenderFormat::Sglang
+            | RenderFormat::Systemd
+            | RenderFormat::Docker
+            | RenderFormat::Compose => Platform::Hosts,
+            RenderFormat::K8s => Platform::Kubernetes,
+            RenderFormat::Rbg => Platform::Rbg,
         }
     }
 
-    /// Do the processes run in containers?
+    /// Whether the processes run in containers.
     fn has_images(self) -> bool {
-        matches!(self, Kind::Docker | Kind::Compose | Kind::K8s | Kind::Rbg)
+        matches!(self, RenderFormat::Docker | RenderFormat::Compose | RenderFormat::K8s | RenderFormat::Rbg)
     }
 }
 
-/// A file that is to be written.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct File {
-    /// Path within the folder that they are written to.
+pub struct RenderedFile {
+    /// Path relative to the output folder.
     pub name: String,
-    /// Its text.
     pub text: String,
 }
 
-/// What a writer is given.
-pub(crate) struct Context<'a> {
-    /// The file.
-    pub wanted: &'a Deployment,
-    /// Its processes, in the order in which they start.
-    pub launches: Vec<Launch>,
-    /// The lines, without a comment sign, that every file begins with.
+/// The input of a writer.
+pub(crate) struct RenderContext<'a> {
+    pub spec: &'a DeploymentSpec,
+    /// All processes, in start order.
+    pub plans: Vec<ProcessPlan>,
+    /// First line of every file, without a comment sign.
     pub head: String,
 }
 
-/// The files of `kind` for `wanted`, which was read from the file `source`.
+/// Renders `spec`, read from the file `source`, as `kind`.
 ///
 /// # Errors
-/// The file contradicts itself, or lacks what this kind needs.
-pub fn render(wanted: &Deployment, kind: Kind, source: &str) -> Result<Vec<File>, DeployError> {
-    let all = launches(wanted, kind.ground())?;
-    let word = Kind::ALL.iter().find(|(_, known)| *known == kind).map_or("", |(word, _)| word);
-    let head = format!("Written by mcctl {} render {word} from {source}.", env!("CARGO_PKG_VERSION"));
-    let context = Context { wanted, launches: all, head };
+/// The file is invalid, or lacks a value that this format requires.
+pub fn render(spec: &DeploymentSpec, kind: RenderFormat, source: &str) -> Result<Vec<RenderedFile>, DeployError> {
+    let all = plan_processes(spec, kind.platform())?;
+    let word = RenderFormat::ALL.iter().find(|(_, known)| *known == kind).map_or("", |(word, _)| word);
+    let head = format!("Generated by mcctl {} render {word} from {source}.", env!("CARGO_PKG_VERSION"));
+    let context = RenderContext { spec, plans: all, head };
     if kind.has_images() {
-        for launch in &context.launches {
-            context.image(launch)?;
+        for plan in &context.plans {
+            context.image(plan)?;
         }
     }
     match kind {
-        Kind::Env => Ok(env::files(&context)),
-        Kind::Sglang => Ok(sglang::files(&context)),
-        Kind::Systemd => Ok(systemd::files(&context)),
-        Kind::Docker => docker::files(&context),
-        Kind::Compose => compose::files(&context),
-        Kind::K8s => k8s::files(&context),
-        Kind::Rbg => rbg::files(&context),
+        RenderFormat::Env => Ok(env::files(&context)),
+        RenderFormat::Sglang => Ok(sglang::files(&context)),
+        RenderFormat::Systemd => Ok(systemd::files(&context)),
+        RenderFormat::Docker => docker::files(&context),
+        RenderFormat::Compose => compose::files(&context),
+        RenderFormat::K8s => k8s::files(&context),
+        RenderFormat::Rbg => rbg::files(&context),
     }
 }
 
-impl Context<'_> {
-    /// The image of `launch`, with a tag.
+impl RenderContext<'_> {
+    /// The image of `plan`, including its tag.
     ///
     /// # Errors
-    /// It is not filled in, or has no tag.
-    pub fn image(&self, launch: &Launch) -> Result<String, DeployError> {
-        let images = &self.wanted.images;
-        let (key, image) = match launch.image {
-            Image::Sglang => ("images.sglang", &images.sglang),
-            Image::Store if images.store.is_empty() => ("images.sglang", &images.sglang),
-            Image::Store => ("images.store", &images.store),
-            Image::Router => ("images.router", &images.router),
-            Image::Mcctl => ("images.mcctl", &images.mcctl),
+    /// The image is not set, or has no tag.
+    pub fn image(&self, plan: &ProcessPlan) -> Result<String, DeployError> {
+        let images = &self.spec.images;
+        let (key, image) = match plan.image {
+            ImageSource::Sglang => ("images.sglang", &images.sglang),
+            ImageSource::Store if images.store.is_empty() => ("images.sglang", &images.sglang),
+            ImageSource::Store => ("images.store", &images.store),
+            ImageSource::Router => ("images.router", &images.router),
+            ImageSource::Mcctl => ("images.mcctl", &images.mcctl),
         };
         if image.is_empty() {
-            let why = match self.wanted.programs {
-                Programs::Mcctl if launch.image == Image::Mcctl => {
-                    "programs = \"mcctl\" needs an image of mcctl, and there is no public one: write its name with a tag"
+            let why = match self.spec.programs {
+                Programs::Mcctl if plan.image == ImageSource::Mcctl => {
+                    "required with programs = \"mcctl\", because no public mcctl image exists: set a name with a tag"
                 }
-                _ => "containers need an image: write its name with a tag",
+                _ => "required for containers: set a name with a tag",
             };
-            return Err(wrong(key, why));
+            return Err(invalid_value(key, why));
         }
         let last = image.rsplit('/').next().unwrap_or_default();
         let is_plain = image.chars().all(|c| c.is_ascii_alphanumeric() || "/_-.:@".contains(c));
         if !is_plain || image.starts_with('-') || !last.contains([':', '@']) || last.ends_with([':', '@']) {
-            return Err(wrong(key, format!("{} is not the name of an image with a tag or digest", Quoted(image))));
+            return Err(invalid_value(key, format!("{} is not an image name with a tag or digest", Quoted(image))));
         }
         Ok(image.clone())
     }
 
-    /// The processes by host, in the order in which they start.
-    pub fn by_host(&self) -> BTreeMap<&str, Vec<&Launch>> {
-        let mut hosts: BTreeMap<&str, Vec<&Launch>> = BTreeMap::new();
-        for launch in &self.launches {
-            hosts.entry(&launch.host).or_default().push(launch);
+    /// All processes by host, in start order.
+    pub fn by_host(&self) -> BTreeMap<&str, Vec<&ProcessPlan>> {
+        let mut hosts: BTreeMap<&str, Vec<&ProcessPlan>> = BTreeMap::new();
+        for plan in &self.plans {
+            hosts.entry(&plan.host).or_default().push(plan);
         }
         hosts
     }
 }
 
-/// What `launch` takes, for a comment.
-fn takes(launch: &Launch) -> String {
-    let resources = &launch.resources;
+/// The requirements of `plan`, for a comment.
+fn requirements(plan: &ProcessPlan) -> String {
+    let resources = &plan.resources;
     let memory = match resources.memory {
         Some(bytes) => format!("about {} of memory", ByteSize(bytes)),
-        None => "memory that depends on the size of its cache on the device".to_owned(),
+        None => "memory that depends on the size of its device pool".to_owned(),
     };
     match resources.hugepages {
         Some((page, count)) => format!("{memory}, and {count} huge pages of {}", ByteSize(page)),
@@ -162,19 +165,21 @@ fn takes(launch: &Launch) -> String {
     }
 }
 
-/// The readiness probe as a command within the container; `None` for mcctl's image, which need not have Python.
-fn asks(launch: &Launch) -> Option<Vec<String>> {
-    use crate::engine::deploy::ProbeBy;
-    if launch.image == Image::Mcctl {
+/// The readiness probe as a command in the container. `None` for mcctl's image, which may not contain Python.
+fn readiness_command(plan: &ProcessPlan) -> Option<Vec<String>> {
+    use crate::engine::deploy::ProbeAction;
+    if plan.image == ImageSource::Mcctl {
         return None;
     }
     let python = |script: String| Some(vec!["python3".to_owned(), "-c".to_owned(), script]);
-    match &launch.probes.readiness.by {
-        ProbeBy::Http { port, path } => {
-            let seconds = launch.probes.readiness.timeout_s;
+    match &plan.probes.readiness.by {
+        ProbeAction::Http { port, path } => {
+            let seconds = plan.probes.readiness.timeout_s;
             python(format!("import urllib.request as u; u.urlopen('http://127.0.0.1:{port}{path}', timeout={seconds})"))
         }
-        ProbeBy::Tcp { port } => python(format!("import socket; socket.create_connection(('127.0.0.1', {port}), 5)")),
-        ProbeBy::Exec { argv } => Some(argv.clone()),
+        ProbeAction::Tcp { port } => {
+            python(format!("import socket; socket.create_connection(('127.0.0.1', {port}), 5)"))
+        }
+        ProbeAction::Exec { argv } => Some(argv.clone()),
     }
 }

@@ -1,38 +1,38 @@
-//! A script with the command line of each serving process.
+//! Renders one script per serving process with its command line.
 
-use crate::engine::deploy::render::{Context, File, takes, words};
-use crate::engine::deploy::{Launch, Role};
+use crate::engine::deploy::render::{RenderContext, RenderedFile, quoting, requirements};
+use crate::engine::deploy::{ComponentRole, ProcessPlan};
 
-/// The files: HOST/NAME.sh.
-pub(crate) fn files(context: &Context<'_>) -> Vec<File> {
-    let serves = |launch: &&Launch| launch.role.is_engine() || launch.role == Role::Router;
+/// Renders the files HOST/NAME.sh.
+pub(crate) fn files(context: &RenderContext<'_>) -> Vec<RenderedFile> {
+    let serves = |plan: &&ProcessPlan| plan.role.is_engine() || plan.role == ComponentRole::Router;
     context
-        .launches
+        .plans
         .iter()
         .filter(serves)
-        .map(|launch| File { name: format!("{}/{}.sh", launch.host, launch.name), text: text(context, launch) })
+        .map(|plan| RenderedFile { name: format!("{}/{}.sh", plan.host, plan.name), text: text(context, plan) })
         .collect()
 }
 
-fn text(context: &Context<'_>, launch: &Launch) -> String {
+fn text(context: &RenderContext<'_>, plan: &ProcessPlan) -> String {
     let mut text = format!("#!/bin/sh\n# {}\n", context.head);
-    text.push_str(&format!("# {} on {}, takes {}.\n", launch.name, launch.host, takes(launch)));
-    if launch.role == Role::Decode {
-        text.push_str("# It has no HiCache: what it decodes was looked up in the store by the prefill servers.\n");
+    text.push_str(&format!("# {} on {}, needs {}.\n", plan.name, plan.host, requirements(plan)));
+    if plan.role == ComponentRole::Decode {
+        text.push_str("# Decode servers have no HiCache: prefill servers look up the store.\n");
     }
-    if !launch.after.is_empty() {
-        text.push_str(&format!("# Started before it: {}.\n", launch.after.join(", ")));
+    if !plan.after.is_empty() {
+        text.push_str(&format!("# Start first: {}.\n", plan.after.join(", ")));
     }
     text.push_str("set -eu\n");
-    if launch.resources.rdma {
-        text.push_str("ulimit -l unlimited # the devices register all of L2 and the segment\n");
+    if plan.resources.rdma {
+        text.push_str("ulimit -l unlimited # RDMA registers L2 and the segment\n");
     }
-    for (name, value) in &launch.env {
-        text.push_str(&format!("export {name}={}\n", words::shell(value)));
+    for (name, value) in &plan.env {
+        text.push_str(&format!("export {name}={}\n", quoting::shell(value)));
     }
-    if let Some(script) = launch.wait_script() {
-        text.push_str(&format!("bash -c {}\n", words::shell(&script)));
+    if let Some(script) = plan.wait_script() {
+        text.push_str(&format!("bash -c {}\n", quoting::shell(&script)));
     }
-    text.push_str(&format!("exec {}\n", words::shell_lines(&launch.argv)));
+    text.push_str(&format!("exec {}\n", quoting::shell_lines(&plan.argv)));
     text
 }

@@ -1,53 +1,56 @@
-//! Units, their environment files, and what the host has to reserve, laid out as below its root: `cp -r HOST/etc /`.
+//! Renders systemd units, environment files and host settings, as a tree to copy to the root folder: `cp -r HOST/etc /`.
 //!
-//! The environment is in a file of its own, so that a value can be changed without the unit.
+//! The environment has its own file, so that values can change without the unit.
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use crate::engine::deploy::render::{Context, File, env, takes, words};
-use crate::engine::deploy::{Launch, Role};
+use crate::engine::deploy::render::{RenderContext, RenderedFile, env, quoting, requirements};
+use crate::engine::deploy::{ComponentRole, ProcessPlan};
 use crate::engine::plan::client::{GIB1, MIB2};
 
-/// The files of every host.
-pub(crate) fn files(context: &Context<'_>) -> Vec<File> {
+/// Renders the files of all hosts.
+pub(crate) fn files(context: &RenderContext<'_>) -> Vec<RenderedFile> {
     let mut files = Vec::new();
-    for (host, launches) in context.by_host() {
-        let folder = &context.wanted.name;
-        for launch in &launches {
-            let name = format!("{host}/etc/systemd/system/{}.service", launch.name);
-            files.push(File { name, text: unit(context, launch, &launches) });
-            if !launch.env.is_empty() {
-                let name = format!("{host}/etc/{folder}/{}.env", launch.name);
-                files.push(File { name, text: env::text(context, launch) });
+    for (host, plans) in context.by_host() {
+        let folder = &context.spec.name;
+        for plan in &plans {
+            let name = format!("{host}/etc/systemd/system/{}.service", plan.name);
+            files.push(RenderedFile { name, text: unit(context, plan, &plans) });
+            if !plan.env.is_empty() {
+                let name = format!("{host}/etc/{folder}/{}.env", plan.name);
+                files.push(RenderedFile { name, text: env::text(context, plan) });
             }
         }
-        files.push(File { name: format!("{host}/etc/sysctl.d/60-{folder}.conf"), text: sysctl(context, &launches) });
-        if let Some(text) = tmpfiles(context, &launches) {
-            files.push(File { name: format!("{host}/etc/tmpfiles.d/{folder}-hugepages.conf"), text });
+        files.push(RenderedFile {
+            name: format!("{host}/etc/sysctl.d/60-{folder}.conf"),
+            text: sysctl(context, &plans),
+        });
+        if let Some(text) = tmpfiles(context, &plans) {
+            files.push(RenderedFile { name: format!("{host}/etc/tmpfiles.d/{folder}-hugepages.conf"), text });
         }
     }
     files
 }
 
-fn unit(context: &Context<'_>, launch: &Launch, beside: &[&Launch]) -> String {
-    let (wanted, folder) = (context.wanted, &context.wanted.name);
-    let what = match launch.role {
-        Role::Master => "master of the Mooncake store",
-        Role::Store => "memory of the Mooncake store",
-        Role::Server => "SGLang server",
-        Role::Prefill => "SGLang prefill server",
-        Role::Decode => "SGLang decode server",
-        Role::Router => "SGLang router",
+fn unit(context: &RenderContext<'_>, plan: &ProcessPlan, beside: &[&ProcessPlan]) -> String {
+    let (spec, folder) = (context.spec, &context.spec.name);
+    let what = match plan.role {
+        ComponentRole::Master => "Mooncake store master",
+        ComponentRole::Store => "Mooncake store node",
+        ComponentRole::Server => "SGLang server",
+        ComponentRole::Prefill => "SGLang prefill server",
+        ComponentRole::Decode => "SGLang decode server",
+        ComponentRole::Router => "SGLang router",
     };
     let mut after = vec!["network-online.target".to_owned()];
-    if launch.resources.rdma {
+    if plan.resources.rdma {
         after.push("rdma.service".to_owned());
     }
-    let local = launch.after.iter().filter(|name| beside.iter().any(|other| other.name == **name));
+    let local = plan.after.iter().filter(|name| beside.iter().any(|other| other.name == **name));
     let local: Vec<String> = local.map(|name| format!("{name}.service")).collect();
     let wants = [&["network-online.target".to_owned()][..], &local].concat();
     after.extend(local);
-    let mut text = format!("# {}\n# Takes {}.\n", context.head, takes(launch));
+    let mut text = format!("# {}\n# Needs {}.\n", context.head, requirements(plan));
     let mut line = |text_: String| {
         text.push_str(&text_);
         text.push('\n');
@@ -56,54 +59,54 @@ fn unit(context: &Context<'_>, launch: &Launch, beside: &[&Launch]) -> String {
     line(format!("Description={folder}: {what}"));
     line(format!("Wants={}", wants.join(" ")));
     line(format!("After={}", after.join(" ")));
-    for mount in &launch.mounts {
-        line(format!("RequiresMountsFor={}", words::unit(&mount.path)));
+    for mount in &plan.mounts {
+        line(format!("RequiresMountsFor={}", quoting::unit(&mount.path)));
     }
-    // A cache that gave up after five tries would stay away until somebody looks.
+    // The default limit would stop restarts after five failures, until an operator intervenes.
     line("StartLimitIntervalSec=0".to_owned());
     line(String::new());
     line("[Service]".to_owned());
     line("Type=exec".to_owned());
-    if !wanted.host.user.is_empty() {
-        line(format!("User={}", wanted.host.user.replace('%', "%%")));
+    if !spec.host.user.is_empty() {
+        line(format!("User={}", spec.host.user.replace('%', "%%")));
     }
-    if !launch.env.is_empty() {
-        line(format!("EnvironmentFile=/etc/{folder}/{}.env", launch.name));
+    if !plan.env.is_empty() {
+        line(format!("EnvironmentFile=/etc/{folder}/{}.env", plan.name));
     }
-    // The store takes a missing folder for an error. That of one process is made below the one that must be there.
-    for mount in launch.mounts.iter().filter(|mount| mount.writes && mount.path != wanted.nodes.ssd_path) {
-        let owner = if wanted.host.user.is_empty() { "root" } else { &wanted.host.user };
+    // A missing folder is an error for the store. Create the subfolder of one process, but not its parent.
+    for mount in plan.mounts.iter().filter(|mount| mount.writes && mount.path != spec.nodes.ssd_path) {
+        let owner = if spec.host.user.is_empty() { "root" } else { &spec.host.user };
         let argv = ["/usr/bin/install", "-d", "-o", owner, &mount.path].map(str::to_owned);
-        line(format!("ExecStartPre=+{}", words::unit_line(&argv)));
+        line(format!("ExecStartPre=+{}", quoting::unit_line(&argv)));
     }
-    if let Some(script) = launch.wait_script() {
-        line(format!("ExecStartPre={}", words::unit_line(&["/bin/bash".to_owned(), "-c".to_owned(), script])));
+    if let Some(script) = plan.wait_script() {
+        line(format!("ExecStartPre={}", quoting::unit_line(&["/bin/bash".to_owned(), "-c".to_owned(), script])));
     }
-    line(format!("ExecStart={}", words::unit_line(&launch.argv)));
-    if let Some(argv) = launch.drain_argv() {
-        // The signal comes after it, whatever it answers.
-        line(format!("ExecStop=-{}", words::unit_line(&argv)));
+    line(format!("ExecStart={}", quoting::unit_line(&plan.argv)));
+    if let Some(argv) = plan.drain_argv() {
+        // systemd sends SIGTERM afterwards, regardless of the response.
+        line(format!("ExecStop=-{}", quoting::unit_line(&argv)));
     }
-    line(format!("TimeoutStartSec={}", launch.wait.seconds + 60));
-    line(format!("TimeoutStopSec={}", launch.stop_s));
+    line(format!("TimeoutStartSec={}", plan.wait.seconds + 60));
+    line(format!("TimeoutStopSec={}", plan.stop_s));
     line("Restart=on-failure".to_owned());
     line("RestartSec=2".to_owned());
-    if launch.role.is_engine() {
-        // Its schedulers are children; the first process ends them.
+    if plan.role.is_engine() {
+        // The schedulers are child processes. The main process stops them.
         line("KillMode=mixed".to_owned());
     }
-    // Python and SGLang end by the signal.
+    // Python and SGLang exit through the signal.
     line("SuccessExitStatus=143".to_owned());
-    if launch.resources.memlock {
+    if plan.resources.memlock {
         line("LimitMEMLOCK=infinity".to_owned());
     }
     line("LimitNOFILE=1048576".to_owned());
     line("TasksMax=infinity".to_owned());
-    if launch.role == Role::Master {
-        // Without it the whole cache is gone.
+    if plan.role == ComponentRole::Master {
+        // Losing the master loses the whole cache.
         line("OOMScoreAdjust=-500".to_owned());
     }
-    if let Some(node) = launch.numa {
+    if let Some(node) = plan.numa {
         line("NUMAPolicy=bind".to_owned());
         line(format!("NUMAMask={node}"));
         line("CPUAffinity=numa".to_owned());
@@ -114,17 +117,17 @@ fn unit(context: &Context<'_>, launch: &Launch, beside: &[&Launch]) -> String {
     text
 }
 
-/// Huge pages of all processes of a host, by their size and NUMA node. `None` is for the whole host.
-fn pools(launches: &[&Launch]) -> BTreeMap<(u64, Option<u32>), u64> {
+/// Huge pages of all processes on a host, by page size and NUMA node. `None` means the whole host.
+fn pools(plans: &[&ProcessPlan]) -> BTreeMap<(u64, Option<u32>), u64> {
     let mut pools: BTreeMap<(u64, Option<u32>), u64> = BTreeMap::new();
-    for launch in launches {
-        if let Some((page, count)) = launch.resources.hugepages {
-            *pools.entry((page, launch.numa)).or_default() += count;
+    for plan in plans {
+        if let Some((page, count)) = plan.resources.hugepages {
+            *pools.entry((page, plan.numa)).or_default() += count;
         }
     }
-    // The kernel spreads a count for the whole host over all nodes, where a bound process then finds too few, and the count of a node
-    // holds for all in it: so who is not bound gets a share of each.
-    let nodes: BTreeSet<u32> = launches.iter().filter_map(|launch| launch.numa).collect();
+    // The kernel spreads a host-wide count over all nodes, so a bound process would find too few. A per-node count is shared by all
+    // processes on the node, so unbound processes get a share of each node.
+    let nodes: BTreeSet<u32> = plans.iter().filter_map(|plan| plan.numa).collect();
     for page in if nodes.is_empty() { &[][..] } else { &[MIB2, GIB1] } {
         let Some(count) = pools.remove(&(*page, None)) else { continue };
         for node in &nodes {
@@ -134,23 +137,23 @@ fn pools(launches: &[&Launch]) -> BTreeMap<(u64, Option<u32>), u64> {
     pools
 }
 
-fn sysctl(context: &Context<'_>, launches: &[&Launch]) -> String {
+fn sysctl(context: &RenderContext<'_>, plans: &[&ProcessPlan]) -> String {
     let mut text = format!("# {}\n", context.head);
-    let mut ports: Vec<u16> = launches.iter().flat_map(|launch| &launch.ports).map(|port| port.number).collect();
+    let mut ports: Vec<u16> = plans.iter().flat_map(|plan| &plan.ports).map(|port| port.number).collect();
     ports.sort_unstable();
     let ports: Vec<String> = ports.iter().map(u16::to_string).collect();
-    text.push_str("# Else an outgoing connection may take one of these first. Ports that are reserved already have to be added.\n");
+    text.push_str("# Keeps outgoing connections off these ports. Merge with ports that are already reserved.\n");
     text.push_str(&format!("net.ipv4.ip_local_reserved_ports = {}\n", ports.join(",")));
-    if let Some(count) = pools(launches).get(&(MIB2, None)) {
-        text.push_str("# Of 2 MiB, for these processes alone: what others take has to be added.\n");
+    if let Some(count) = pools(plans).get(&(MIB2, None)) {
+        text.push_str("# 2 MiB pages for these processes only. Add the pages of other processes.\n");
         text.push_str(&format!("vm.nr_hugepages = {count}\n"));
     }
     text
 }
 
-/// The pools that no sysctl fills: pages of 1 GiB, and those of one NUMA node.
-fn tmpfiles(context: &Context<'_>, launches: &[&Launch]) -> Option<String> {
-    let pools: Vec<_> = pools(launches).into_iter().filter(|(pool, _)| *pool != (MIB2, None)).collect();
+/// The pools that sysctl cannot set: 1 GiB pages, and pools of a single NUMA node.
+fn tmpfiles(context: &RenderContext<'_>, plans: &[&ProcessPlan]) -> Option<String> {
+    let pools: Vec<_> = pools(plans).into_iter().filter(|(pool, _)| *pool != (MIB2, None)).collect();
     let (mut boot, mut lines) = (Vec::new(), String::new());
     for ((page, node), count) in &pools {
         let of = node.map_or("kernel/mm".to_owned(), |node| format!("devices/system/node/node{node}"));
@@ -159,10 +162,10 @@ fn tmpfiles(context: &Context<'_>, launches: &[&Launch]) -> Option<String> {
             boot.push(node.map_or(count.to_string(), |node| format!("{node}:{count}")));
         }
     }
-    let mut text = format!("# {}\n# For these processes alone: what others take has to be added.\n", context.head);
+    let mut text = format!("# {}\n# For these processes only. Add the pages of other processes.\n", context.head);
     if !boot.is_empty() {
         let pages = boot.join(",");
-        text.push_str("# Best reserved at boot, while memory is whole, on the kernel's command line: ");
+        text.push_str("# Better reserved at boot, on the kernel command line, while memory is not fragmented: ");
         text.push_str(&format!("hugepagesz=1G hugepages={pages}\n"));
     }
     (!pools.is_empty()).then_some(text + &lines)
@@ -171,14 +174,14 @@ fn tmpfiles(context: &Context<'_>, launches: &[&Launch]) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::engine::deploy::launch::tests::bare;
+    use crate::engine::deploy::process_plan::tests::bare;
 
     #[test]
-    fn huge_pages_are_where_their_processes_are_bound() {
+    fn huge_pages_are_reserved_on_the_bound_numa_nodes() {
         let taking = |numa, count| {
-            let mut launch = Launch { numa, ..bare() };
-            launch.resources.hugepages = Some((MIB2, count));
-            launch
+            let mut plan = ProcessPlan { numa, ..bare() };
+            plan.resources.hugepages = Some((MIB2, count));
+            plan
         };
         let (free, first, second) = (taking(None, 11), taking(Some(0), 100), taking(Some(1), 100));
         assert_eq!(pools(&[&free, &free]), BTreeMap::from([((MIB2, None), 22)]));

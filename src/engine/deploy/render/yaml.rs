@@ -1,93 +1,93 @@
-//! YAML whose keys stand in the order in which a person would write them.
+//! YAML with keys in insertion order.
 
 use serde_yaml_ng::{Mapping, Value};
 
-/// What can be the value of a key; `None` leaves the key out.
-pub(crate) trait Spell {
-    fn spell(self) -> Option<Value>;
+/// A value of a key. `None` omits the key.
+pub(crate) trait ToYaml {
+    fn to_yaml(self) -> Option<Value>;
 }
 
-impl Spell for Value {
-    fn spell(self) -> Option<Value> {
+impl ToYaml for Value {
+    fn to_yaml(self) -> Option<Value> {
         Some(self)
     }
 }
 
-impl Spell for &str {
-    fn spell(self) -> Option<Value> {
+impl ToYaml for &str {
+    fn to_yaml(self) -> Option<Value> {
         Some(self.into())
     }
 }
 
-impl Spell for String {
-    fn spell(self) -> Option<Value> {
+impl ToYaml for String {
+    fn to_yaml(self) -> Option<Value> {
         Some(self.into())
     }
 }
 
-impl Spell for &String {
-    fn spell(self) -> Option<Value> {
+impl ToYaml for &String {
+    fn to_yaml(self) -> Option<Value> {
         Some(self.as_str().into())
     }
 }
 
-impl Spell for bool {
-    fn spell(self) -> Option<Value> {
+impl ToYaml for bool {
+    fn to_yaml(self) -> Option<Value> {
         Some(self.into())
     }
 }
 
-impl Spell for u16 {
-    fn spell(self) -> Option<Value> {
+impl ToYaml for u16 {
+    fn to_yaml(self) -> Option<Value> {
         Some(self.into())
     }
 }
 
-impl Spell for u32 {
-    fn spell(self) -> Option<Value> {
+impl ToYaml for u32 {
+    fn to_yaml(self) -> Option<Value> {
         Some(self.into())
     }
 }
 
-impl Spell for u64 {
-    fn spell(self) -> Option<Value> {
+impl ToYaml for u64 {
+    fn to_yaml(self) -> Option<Value> {
         Some(self.into())
     }
 }
 
-impl<T: Spell> Spell for Option<T> {
-    fn spell(self) -> Option<Value> {
-        self.and_then(Spell::spell)
+impl<T: ToYaml> ToYaml for Option<T> {
+    fn to_yaml(self) -> Option<Value> {
+        self.and_then(ToYaml::to_yaml)
     }
 }
 
-/// A list; an empty one is left out.
-impl<T: Spell> Spell for Vec<T> {
-    fn spell(self) -> Option<Value> {
-        let items: Vec<Value> = self.into_iter().filter_map(Spell::spell).collect();
+/// A list. An empty one omits the key.
+impl<T: ToYaml> ToYaml for Vec<T> {
+    fn to_yaml(self) -> Option<Value> {
+        let items: Vec<Value> = self.into_iter().filter_map(ToYaml::to_yaml).collect();
         (!items.is_empty()).then_some(Value::Sequence(items))
     }
 }
 
-/// A map of texts; an empty one is left out.
-impl<K: Into<Value>, V: Spell, const N: usize> Spell for [(K, V); N] {
-    fn spell(self) -> Option<Value> {
+/// A map of texts. An empty one omits the key.
+impl<K: Into<Value>, V: ToYaml, const N: usize> ToYaml for [(K, V); N] {
+    fn to_yaml(self) -> Option<Value> {
         pairs(self)
     }
 }
 
-/// A map of whatever pairs there are; none leaves it out.
-pub(crate) fn pairs<K: Into<Value>, V: Spell>(pairs: impl IntoIterator<Item = (K, V)>) -> Option<Value> {
-    let map: Mapping = pairs.into_iter().filter_map(|(key, value)| Some((key.into(), value.spell()?))).collect();
+/// A map of `pairs`. `None` if it is empty.
+pub(crate) fn pairs<K: Into<Value>, V: ToYaml>(pairs: impl IntoIterator<Item = (K, V)>) -> Option<Value> {
+    let map: Mapping = pairs.into_iter().filter_map(|(key, value)| Some((key.into(), value.to_yaml()?))).collect();
     (!map.is_empty()).then_some(Value::Mapping(map))
 }
 
-/// A map of the keys whose values are there, in this order.
+/// A map that omits keys without a value and keeps the order.
 macro_rules! map {
     ($($key:literal: $value:expr),* $(,)?) => {{
         #[allow(unused_mut)]
         let mut map = serde_yaml_ng::Mapping::new();
-        $(if let Some(value) = $crate::engine::deploy::render::yaml::Spell::spell($value) {
+        $(if let Some(value) = $crate::engine::deploy::render::yaml::ToYaml::to_yaml($value) {
             map.insert($key.into(), value);
         })*
         serde_yaml_ng::Value::Mapping(map)
@@ -95,7 +95,7 @@ macro_rules! map {
 }
 pub(crate) use map;
 
-/// Documents of one file, each below its comment.
+/// A file of several documents, each below its comment.
 pub(crate) fn file(head: &str, documents: &[(String, Value)]) -> String {
     let mut text = format!("# {head}\n");
     for (comment, document) in documents {
@@ -113,7 +113,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn keys_keep_their_order_and_what_is_not_there_is_left_out() {
+    fn keys_keep_their_order_and_missing_values_are_omitted() {
         let inner = map! { "z": 1u32, "a": true, "none": None::<u32>, "empty": Vec::<String>::new() };
         let document =
             map! { "kind": "K", "apiVersion": "v1", "list": vec!["b", "a"], "inner": inner, "m": [("k", "1")] };

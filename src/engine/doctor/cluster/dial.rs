@@ -10,9 +10,9 @@ use crate::engine::doctor::Asked;
 use crate::engine::doctor::cluster::facts::Dial;
 use crate::engine::env::{Env, deadline};
 use crate::engine::sys::interface;
-use crate::engine::transfer::handshake::{AskLimits, ask};
-use crate::engine::transfer::{Step, TransferError};
-use crate::engine::wire::json::Kind;
+use crate::engine::transfer::handshake::{RequestLimits, send_request};
+use crate::engine::transfer::{TransferError, TransferStep};
+use crate::engine::wire::json::HandshakeKind as Kind;
 
 /// An engine answers in well under a millisecond; one of upstream's may be serving somebody silent before us.
 const ANSWER: Duration = Duration::from_secs(3);
@@ -23,17 +23,17 @@ const ANSWER_BYTES_MAX: usize = 1 << 20;
 
 /// Is there an engine at `at`? The answer comes within `limit`, or within a few seconds if that is more.
 pub async fn dial<E: Env>(env: &E, at: &HostPort, limit: Duration) -> Dial {
-    let limits = AskLimits { connect: CONNECT.min(limit), answer: ANSWER.min(limit), bytes_max: ANSWER_BYTES_MAX };
-    match ask(env, at, Kind::Probe, "{}", limits).await {
+    let limits = RequestLimits { connect: CONNECT.min(limit), answer: ANSWER.min(limit), bytes_max: ANSWER_BYTES_MAX };
+    match send_request(env, at, Kind::Probe, "{}", limits).await {
         Ok(_) => Dial::Answers,
-        Err(TransferError::Lost { step: Step::Connect, source, .. }) => match source.kind() {
+        Err(TransferError::Lost { step: TransferStep::Connect, source, .. }) => match source.kind() {
             ErrorKind::ConnectionRefused => Dial::Refused(source.to_string()),
             _ => match resolves(env, &at.host, limits.connect).await {
                 Ok(()) => Dial::Unreachable(source.to_string()),
                 Err(why) => Dial::Unresolved(why),
             },
         },
-        Err(TransferError::Timeout { step: Step::Connect, limit, .. }) => {
+        Err(TransferError::Timeout { step: TransferStep::Connect, limit, .. }) => {
             Dial::Unreachable(format!("no connection within {limit:?}"))
         }
         Err(TransferError::Timeout { limit, .. }) => Dial::Hung(limit),

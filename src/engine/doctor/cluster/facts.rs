@@ -84,13 +84,11 @@ pub enum RpcState {
 /// What a master's admin HTTP said.
 #[derive(Clone, Debug)]
 pub struct Admin {
-    /// Where.
     pub at: HostPort,
     /// `/health`.
     pub health: Asked<Health>,
     /// How long that took.
     pub took: Duration,
-    /// Its own counters.
     pub metrics: Option<Samples>,
     /// `/metrics/summary`, which alone counts snapshots.
     pub summary: Option<String>,
@@ -111,14 +109,12 @@ pub struct Health {
     pub is_ready: bool,
     /// Who leads, with HA.
     pub leader: Option<String>,
-    /// Its term.
     pub view: Option<i64>,
 }
 
 /// The record in etcd that says who leads.
 #[derive(Clone, Debug)]
 pub struct Leader {
-    /// The key.
     pub key: String,
     /// Its value, if it has one.
     pub found: Asked<Option<String>>,
@@ -131,7 +127,6 @@ pub struct Leader {
 pub struct Listing {
     /// With sizes, endpoints and protocols (`/get_segments_detail`, from 0.3.12 on); else names alone.
     pub is_detailed: bool,
-    /// The segments.
     pub segments: Vec<Segment>,
     /// How long it took to get them.
     pub took: Duration,
@@ -140,7 +135,6 @@ pub struct Listing {
 /// A mounted segment.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Segment {
-    /// Its name.
     pub name: String,
     /// Who mounted it; empty where it is not known.
     pub client: String,
@@ -189,7 +183,6 @@ pub struct Node {
 /// What came of asking a handshake port.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Dial {
-    /// An engine answered.
     Answers,
     /// The host is there and nobody listens.
     Refused(String),
@@ -221,7 +214,6 @@ pub struct Metadata {
     pub url: Option<String>,
     /// Neither a flag nor a variable nor the master named it: the default was taken, and the nodes may use another one.
     pub is_assumed: bool,
-    /// Does it answer?
     pub reached: Asked<()>,
     /// How long all its questions took.
     pub took: Duration,
@@ -232,7 +224,6 @@ pub struct Metadata {
 /// A name that a node is to be started under.
 #[derive(Clone, Debug)]
 pub struct Planned {
-    /// The name.
     pub name: String,
     /// Where its record says that it is.
     pub rpc_meta: Asked<Option<HostPort>>,
@@ -247,7 +238,6 @@ pub struct Journeys {
     pub none: Option<String>,
     /// Bytes of each.
     pub bytes: u64,
-    /// Each one.
     pub made: Vec<Journey>,
     /// Segments that got none, with why.
     pub skipped: Vec<(String, String)>,
@@ -264,7 +254,6 @@ pub struct Journeys {
 /// How many steps of each kind succeeded.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Done {
-    /// Objects put.
     pub puts: u64,
     /// Times that replicas were asked for.
     pub lookups: u64,
@@ -273,13 +262,11 @@ pub struct Done {
 /// The times of reading the same objects one by one and all at once.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Lanes {
-    /// Objects.
     pub objects: u32,
     /// Bytes of each.
     pub bytes: u64,
     /// One after the other.
     pub single: Duration,
-    /// Together.
     pub together: Duration,
 }
 
@@ -312,7 +299,6 @@ pub struct Fall {
     pub step: &'static str,
     /// What kind of failure.
     pub kind: FallKind,
-    /// The error's words.
     pub words: String,
     /// When it was given up.
     pub after: Duration,
@@ -331,7 +317,6 @@ pub enum FallKind {
     Transfer,
     /// Other bytes came back.
     Bytes,
-    /// Anything else.
     Other,
 }
 

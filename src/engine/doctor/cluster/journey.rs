@@ -15,7 +15,7 @@ use crate::engine::env::Env;
 use crate::engine::rpc::CallError;
 use crate::engine::store::{PutOutcome, StoreClient, StoreError, payload};
 use crate::engine::sys::memory::{Memory, Slice};
-use crate::engine::wire::types::{Place, ReplicateConfig};
+use crate::engine::wire::types::{ReplicaLocation, ReplicateConfig};
 
 /// Segments that get an object.
 const JOURNEYS_MAX: usize = 64;
@@ -130,8 +130,8 @@ impl<E: Env> Traveller<'_, E> {
         let asked = self.env.now();
         let stat = self.client.stat(key).await.map_err(fell("get", asked))?;
         self.done.lookups += 1;
-        let landed = stat.found.replicas.iter().find_map(|replica| match &replica.place {
-            Place::Memory(buffer) => Some(buffer.transport_endpoint.to_string()),
+        let landed = stat.found.replicas.iter().find_map(|replica| match &replica.location {
+            ReplicaLocation::Memory(buffer) => Some(buffer.transport_endpoint.to_string()),
             _ => None,
         });
         let began = self.env.now();

@@ -56,7 +56,6 @@ pub struct Question {
 /// Where the master is.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum MasterAt {
-    /// There.
     Address(HostPort),
     /// Where etcd says that the leader is.
     Etcd(Etcd),

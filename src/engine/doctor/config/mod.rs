@@ -7,8 +7,10 @@ use std::io::Read;
 use crate::engine::check::{Check, Finding, Report, Status};
 use crate::engine::doctor::Selection;
 use crate::engine::env::Env;
-use crate::engine::lint::{Process, ReadError, Scene, Source, check_scene, environment, read, running_process};
-use crate::engine::sys::Tree;
+use crate::engine::lint::{
+    ParsedDeployment, Process, ReadError, SourceFile, check_deployment, environment, read, running_process,
+};
+use crate::engine::sys::FileTree;
 
 /// The catalogue: that of `lint`.
 pub use crate::engine::lint::CHECKS;
@@ -22,10 +24,9 @@ const PROCESSES_MAX: usize = 4096;
 #[derive(Debug, Default)]
 pub struct Question {
     /// The files of one deployment; `None`: none were named.
-    pub files: Option<Scene>,
+    pub files: Option<ParsedDeployment>,
     /// Variables of an environment that something is started with.
     pub environment: Vec<(String, String)>,
-    /// Running processes.
     pub processes: Vec<Process>,
 }
 
@@ -33,18 +34,19 @@ pub struct Question {
 ///
 /// # Errors
 /// The name of one that is nothing of the kind, and why.
-pub fn files(texts: &[(String, Vec<u8>)]) -> Result<Scene, (String, ReadError)> {
-    let sources: Vec<Source<'_>> = texts.iter().map(|(name, bytes)| Source { name, bytes, kind: None }).collect();
+pub fn files(texts: &[(String, Vec<u8>)]) -> Result<ParsedDeployment, (String, ReadError)> {
+    let sources: Vec<SourceFile<'_>> =
+        texts.iter().map(|(name, bytes)| SourceFile { name, bytes, kind: None }).collect();
     read(&sources)
 }
 
 /// Why the file `name` cannot be judged, if it cannot.
 pub fn file(name: &str, bytes: &[u8]) -> Option<ReadError> {
-    read(&[Source { name, bytes, kind: None }]).err().map(|(_, error)| error)
+    read(&[SourceFile { name, bytes, kind: None }]).err().map(|(_, error)| error)
 }
 
 /// The process `pid`; `None` where there is none, or none of SGLang, Mooncake or mcctl.
-pub fn process(tree: &Tree, pid: u32) -> Option<Process> {
+pub fn process(tree: &FileTree, pid: u32) -> Option<Process> {
     let bytes = |name: &str| {
         let mut bytes = Vec::new();
         let file = tree.open(&format!("/proc/{pid}/{name}")).ok()??;
@@ -58,7 +60,7 @@ pub fn process(tree: &Tree, pid: u32) -> Option<Process> {
 }
 
 /// All processes of SGLang, Mooncake and mcctl that can be seen, but `own`.
-pub fn processes(tree: &Tree, own: u32) -> Vec<Process> {
+pub fn processes(tree: &FileTree, own: u32) -> Vec<Process> {
     let names = tree.names("/proc").ok().flatten().unwrap_or_default();
     let pids = names.iter().filter_map(|name| name.parse().ok()).filter(|pid| *pid != own);
     pids.filter_map(|pid| process(tree, pid)).take(PROCESSES_MAX).collect()
@@ -71,31 +73,34 @@ pub fn run(env: &impl Env, question: &Question, selection: &Selection) -> Vec<Re
         return Vec::new();
     }
     let start = env.now();
-    let (mut findings, mut seen): (Vec<Finding>, Vec<String>) = (Vec::new(), Vec::new());
-    let mut judge = |scene: &Scene, what: String| {
-        findings.extend(check_scene(scene));
-        seen.push(what);
+    let (mut findings, mut member): (Vec<Finding>, Vec<String>) = (Vec::new(), Vec::new());
+    let mut judge = |deployment: &ParsedDeployment, what: String| {
+        findings.extend(check_deployment(deployment));
+        member.push(what);
     };
-    if let Some(scene) = &question.files {
-        judge(scene, format!("{} of the files", plural(scene.processes.len())));
+    if let Some(deployment) = &question.files {
+        judge(deployment, format!("{} of the files", plural(deployment.processes.len())));
     }
     let around = environment("environment", question.environment.iter().cloned());
     if !around.env.is_empty() {
-        judge(&Scene { processes: vec![around], ..Scene::default() }, "the environment".to_owned());
+        judge(
+            &ParsedDeployment { processes: vec![around], ..ParsedDeployment::default() },
+            "the environment".to_owned(),
+        );
     }
     if !question.processes.is_empty() {
         let what = format!("{} running here", plural(question.processes.len()));
-        judge(&Scene { processes: question.processes.clone(), ..Scene::default() }, what);
+        judge(&ParsedDeployment { processes: question.processes.clone(), ..ParsedDeployment::default() }, what);
     }
     // All rules look at once; that is the time of each.
     let took = env.now().since(start);
     let report = |check: &Check| {
         let own: Vec<Finding> = findings.iter().filter(|finding| finding.id == check.id).cloned().collect();
-        let status = match (seen.is_empty(), own.is_empty()) {
+        let status = match (member.is_empty(), own.is_empty()) {
             (true, _) => Status::Skipped(
                 "nothing to look at: give --file FILE, or set the variables that a store is started with".to_owned(),
             ),
-            (false, true) => Status::Passed(format!("looked at {}", seen.join(", "))),
+            (false, true) => Status::Passed(format!("looked at {}", member.join(", "))),
             (false, false) => Status::Found(own),
         };
         Report { check: *check, status, took }

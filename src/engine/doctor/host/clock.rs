@@ -6,7 +6,7 @@ use crate::engine::base::Unix;
 use crate::engine::check::{Check, Severity, Status};
 use crate::engine::doctor::host::Look;
 use crate::engine::doctor::{find, status};
-use crate::engine::sys::clock::{Keeping, keeping};
+use crate::engine::sys::clock::{ClockSync, clock_sync};
 
 /// The start of 2025: no host that runs this is older, so an earlier time is a clock that was never set.
 const EARLIEST: Unix = Unix(1_735_689_600_000);
@@ -20,10 +20,10 @@ pub(super) fn clock(look: &Look, check: &Check) -> Status {
     if !look.tree.is_this_host() {
         return judge(check, None, None, look.text(SOURCE).as_deref());
     }
-    judge(check, Some(look.now), keeping().ok(), look.text(SOURCE).as_deref())
+    judge(check, Some(look.now), clock_sync().ok(), look.text(SOURCE).as_deref())
 }
 
-fn judge(check: &Check, now: Option<Unix>, keeping: Option<Keeping>, source: Option<&str>) -> Status {
+fn judge(check: &Check, now: Option<Unix>, clock_sync: Option<ClockSync>, source: Option<&str>) -> Status {
     if now.is_none() && source.is_none() {
         return Status::Skipped("the clock of another host cannot be asked".to_owned());
     }
@@ -36,9 +36,9 @@ fn judge(check: &Check, now: Option<Unix>, keeping: Option<Keeping>, source: Opt
             format!("it is {} seconds after 1970", now.map_or(0, |now| now.0 / 1000)),
             "start a time daemon: systemctl enable --now systemd-timesyncd (or chronyd)",
         ));
-    } else if let Some(keeping) = keeping.filter(|k| !k.synchronised || k.error_max > ERROR_MAX) {
-        let evidence = match keeping.synchronised {
-            true => format!("the kernel takes it to be up to {} ms off", keeping.error_max.as_millis()),
+    } else if let Some(clock_sync) = clock_sync.filter(|k| !k.synchronised || k.error_max > ERROR_MAX) {
+        let evidence = match clock_sync.synchronised {
+            true => format!("the kernel takes it to be up to {} ms off", clock_sync.error_max.as_millis()),
             false => "the kernel says that nobody keeps it (adjtimex: TIME_ERROR)".to_owned(),
         };
         findings.push(find(
@@ -61,7 +61,7 @@ fn judge(check: &Check, now: Option<Unix>, keeping: Option<Keeping>, source: Opt
     status(findings, || {
         format!(
             "kept in step: {}; source {}",
-            if keeping.is_some() { "yes" } else { "not known" },
+            if clock_sync.is_some() { "yes" } else { "not known" },
             source.unwrap_or("not known")
         )
     })
@@ -75,8 +75,8 @@ mod tests {
     const CHECK: Check = Check { id: "clock", group: Group::Host, about: "", problems: &[] };
     const NOW: Unix = Unix(1_795_000_000_000);
 
-    fn worst(now: Unix, keeping: Option<Keeping>, source: &str) -> Option<Severity> {
-        match judge(&CHECK, Some(now), keeping, Some(source)) {
+    fn worst(now: Unix, clock_sync: Option<ClockSync>, source: &str) -> Option<Severity> {
+        match judge(&CHECK, Some(now), clock_sync, Some(source)) {
             Status::Found(findings) => findings.iter().map(|finding| finding.severity).max(),
             Status::Passed(_) => None,
             Status::Skipped(why) => panic!("{why}"),
@@ -85,12 +85,12 @@ mod tests {
 
     #[test]
     fn a_clock_that_nobody_keeps_or_that_was_never_set_or_is_slow_is_found() {
-        let kept = Keeping { synchronised: true, error_max: Duration::from_millis(20) };
+        let kept = ClockSync { synchronised: true, error_max: Duration::from_millis(20) };
         assert_eq!(worst(NOW, Some(kept), "tsc"), None);
         assert_eq!(worst(NOW, None, "kvm-clock"), None);
-        assert_eq!(worst(NOW, Some(Keeping { synchronised: false, ..kept }), "tsc"), Some(Severity::Info));
+        assert_eq!(worst(NOW, Some(ClockSync { synchronised: false, ..kept }), "tsc"), Some(Severity::Info));
         assert_eq!(
-            worst(NOW, Some(Keeping { error_max: Duration::from_secs(3), ..kept }), "tsc"),
+            worst(NOW, Some(ClockSync { error_max: Duration::from_secs(3), ..kept }), "tsc"),
             Some(Severity::Info)
         );
         assert_eq!(worst(NOW, Some(kept), "hpet"), Some(Severity::Info));

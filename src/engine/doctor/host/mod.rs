@@ -1,6 +1,6 @@
 //! Checks of a host: memory, huge pages, limits, ports, clock, names, devices.
 //!
-//! What is read are files below a root (`sys::Tree`), so that a host is a folder in tests; the few things that no file tells (may a
+//! What is read are files below a root (`sys::FileTree`), so that a host is a folder in tests; the few things that no file tells (may a
 //! port be bound, is the clock kept) are asked of this host only, and skipped for another one.
 
 mod cgroup;
@@ -22,15 +22,13 @@ use crate::engine::base::HostPort;
 use crate::engine::check::{Check, Group, Report, Severity};
 use crate::engine::doctor::{Line, Selection, each};
 use crate::engine::env::Env;
-use crate::engine::sys::Tree;
+use crate::engine::sys::FileTree;
 use crate::engine::topology::{self, Choice};
 
 /// What moves the bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Protocol {
-    /// Sockets.
     Tcp,
-    /// RDMA devices.
     Rdma,
 }
 
@@ -62,7 +60,6 @@ pub struct Intent {
     pub trial: Option<u64>,
     /// Ports that services shall listen on; those of a default deployment where nobody said.
     pub ports: Option<Vec<u16>>,
-    /// The master.
     pub master: Option<HostPort>,
     /// Variables of the environment that Mooncake and SGLang read.
     pub environment: BTreeMap<String, String>,
@@ -86,7 +83,7 @@ impl Intent {
 /// What the checks look at.
 #[derive(Debug)]
 pub struct Look {
-    tree: Tree,
+    tree: FileTree,
     intent: Intent,
     host: topology::Host,
     choice: Choice,
@@ -219,7 +216,7 @@ pub fn checks() -> Vec<Check> {
 }
 
 /// Do the wanted checks over the files of `tree`.
-pub fn run(env: &impl Env, tree: &Tree, intent: &Intent, selection: &Selection) -> Vec<Report> {
+pub fn run(env: &impl Env, tree: &FileTree, intent: &Intent, selection: &Selection) -> Vec<Report> {
     if !CHECKS.iter().any(|(check, _)| selection.wants(check)) {
         return Vec::new();
     }

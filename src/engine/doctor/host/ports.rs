@@ -5,7 +5,7 @@ use std::io;
 use crate::engine::check::{Check, Severity, Status};
 use crate::engine::doctor::host::Look;
 use crate::engine::doctor::{find, status};
-use crate::engine::sys::ports::{holder, may_listen};
+use crate::engine::sys::ports::{can_listen, holder};
 
 /// What a default deployment listens on.
 const USUAL: &[(u16, &str)] = &[
@@ -33,7 +33,7 @@ pub(super) fn free(look: &Look, check: &Check) -> Status {
     let asked = look.intent.ports.is_some();
     let (mut findings, mut seen) = (Vec::new(), Vec::new());
     for port in wanted(look) {
-        let Err(error) = may_listen(port) else {
+        let Err(error) = can_listen(port) else {
             seen.push(format!("{port} is free"));
             continue;
         };

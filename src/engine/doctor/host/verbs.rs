@@ -6,7 +6,7 @@ use crate::engine::base::ByteSize;
 use crate::engine::check::{Check, Severity, Status};
 use crate::engine::doctor::find;
 use crate::engine::doctor::host::Look;
-use crate::engine::sys::verbs::{self, Absent, Device, Domain, Region, Rights};
+use crate::engine::sys::verbs::{self, AccessFlags, MemoryRegion, ProtectionDomain, RdmaDevice, VerbsUnavailable};
 use crate::engine::sys::{Memory, MemoryError, MemoryPolicy, MemorySource};
 
 /// What is registered in any case, bytes: a page.
@@ -18,8 +18,8 @@ struct Trouble {
     next: String,
 }
 
-impl From<Absent> for Trouble {
-    fn from(absent: Absent) -> Trouble {
+impl From<VerbsUnavailable> for Trouble {
+    fn from(absent: VerbsUnavailable) -> Trouble {
         Trouble { found: absent.to_string(), next: absent.remedy() }
     }
 }
@@ -72,8 +72,8 @@ fn trial_memory(look: &Look) -> Result<Vec<Arc<Memory>>, MemoryError> {
 
 /// Registers each of `memory`, and lets go of it again: how that went.
 fn register(name: &str, memory: &[Arc<Memory>]) -> Result<String, Trouble> {
-    let device = Device::open(name)?;
-    let domain = Domain::new(&device).map_err(Absent::Failed)?;
+    let device = RdmaDevice::open(name)?;
+    let domain = ProtectionDomain::new(&device).map_err(VerbsUnavailable::Failed)?;
     let most = device.attributes().max_mr_size;
     for memory in memory {
         // a store does the same with what is larger than a device takes at once
@@ -81,8 +81,8 @@ fn register(name: &str, memory: &[Arc<Memory>]) -> Result<String, Trouble> {
         while at < memory.len() {
             let len = usize::try_from(most).unwrap_or(usize::MAX).clamp(1, memory.len() - at);
             let Ok(slice) = memory.slice(at, len) else { break };
-            let rights = Rights { remote: true, relaxed: true };
-            Region::register(&domain, &slice, rights).map_err(Absent::Failed)?;
+            let rights = AccessFlags { remote: true, relaxed: true };
+            MemoryRegion::register(&domain, &slice, rights).map_err(VerbsUnavailable::Failed)?;
             at += len;
         }
     }

@@ -5,17 +5,16 @@ use std::time::Duration;
 
 use nix::errno::Errno;
 
-use crate::engine::sys::verbs::{LinkLayer, Status};
+use crate::engine::sys::verbs::{CompletionStatus, LinkLayer};
 use crate::engine::topology::gid::{Gid, GidKind};
 use crate::engine::transfer::rdma::RdmaStep;
-use crate::engine::transfer::rdma::trial::{Attempt, Cause, End, Failure, Tried};
+use crate::engine::transfer::rdma::path_probe::{PathProbe, ProbeFailure, ProbeFailureCause, ProbedDevice, ProbedPath};
 
 /// What is wrong with a way, and what to do.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Why {
     /// Which step failed, and which attribute of it.
     pub what: String,
-    /// What to do.
     pub next: String,
 }
 
@@ -76,7 +75,7 @@ pub fn address(gid: &Ipv6Addr) -> String {
 }
 
 /// Why `tried`, which leads from `end`, failed as `failure` says.
-pub fn why(end: &End, tried: &Tried, failure: &Failure) -> Why {
+pub fn why(end: &ProbedDevice, tried: &ProbedPath, failure: &ProbeFailure) -> Why {
     let Why { what, mut next } = cause(end, tried, failure);
     if let Some(other) = tried.others.iter().find(|other| other.works()) {
         next = format!(
@@ -91,22 +90,22 @@ pub fn why(end: &End, tried: &Tried, failure: &Failure) -> Why {
     Why { what, next }
 }
 
-fn cause(end: &End, tried: &Tried, failure: &Failure) -> Why {
+fn cause(end: &ProbedDevice, tried: &ProbedPath, failure: &ProbeFailure) -> Why {
     let why = |what: &str, next: &str| Why { what: what.to_owned(), next: next.to_owned() };
     let is_down = tried.attempt.port_state.is_some_and(|state| !state.is_active());
     match (failure.step, failure.cause) {
-        (RdmaStep::Register, Cause::Verb { errno, .. }) if is(errno, &[Errno::ENOMEM]) => {
+        (RdmaStep::Register, ProbeFailureCause::Verb { errno, .. }) if is(errno, &[Errno::ENOMEM]) => {
             why("memory cannot be registered: the limit of locked memory is too low", MEMLOCK)
         }
         (RdmaStep::Open | RdmaStep::Register | RdmaStep::Route, _) => why(
             "the device takes no memory or makes no completion queue",
             "mcctl doctor --only host --protocol rdma; dmesg",
         ),
-        (_, Cause::Verb { .. }) if is_down => down(end),
-        (RdmaStep::Init, Cause::Verb { call: "ibv_create_qp", errno }) if is(errno, &[Errno::ENOMEM]) => {
+        (_, ProbeFailureCause::Verb { .. }) if is_down => down(end),
+        (RdmaStep::Init, ProbeFailureCause::Verb { call: "ibv_create_qp", errno }) if is(errno, &[Errno::ENOMEM]) => {
             why("no queue pair can be made: out of locked memory, or of queue pairs", MEMLOCK)
         }
-        (RdmaStep::Init, Cause::Verb { call: "ibv_create_qp", .. }) => why(
+        (RdmaStep::Init, ProbeFailureCause::Verb { call: "ibv_create_qp", .. }) => why(
             "no queue pair can be made: it is to hold more than the device can",
             "lower MC_MAX_SGE or MC_MAX_INLINE to what mcctl devices shows as the device's limits",
         ),
@@ -114,12 +113,12 @@ fn cause(end: &End, tried: &Tried, failure: &Failure) -> Why {
             "RESET to INIT fails: the port (MC_IB_PORT) or the row of its P_Key table (MC_PKEY_INDEX)",
             "set MC_IB_PORT and MC_PKEY_INDEX to a port and row that the device has (mcctl devices)",
         ),
-        (RdmaStep::Dial | RdmaStep::Ready, Cause::Refused) => refused(end, tried, &failure.words),
-        (RdmaStep::Dial, Cause::NoRdma) => why(
+        (RdmaStep::Dial | RdmaStep::Ready, ProbeFailureCause::Refused) => refused(end, tried, &failure.message),
+        (RdmaStep::Dial, ProbeFailureCause::NoRdma) => why(
             "the peer's handshake port answers, and there is no RDMA behind it",
             "another process has that port by now: name the peer as it is called now (mcctl status)",
         ),
-        (RdmaStep::Dial, Cause::Unreachable) => why(
+        (RdmaStep::Dial, ProbeFailureCause::Unreachable) => why(
             "connection requests to the name that the peer announces get no answer",
             "open the ports 15000-17000 (MC_MIN_RPC_PORT to MC_MAX_RPC_PORT) between the hosts, and start the peer with a name that this host reaches (MOONCAKE_LOCAL_HOSTNAME)",
         ),
@@ -131,7 +130,7 @@ fn cause(end: &End, tried: &Tried, failure: &Failure) -> Why {
             "the peer does not take the ready message after both ends are connected",
             "look into the peer's log: it may have been restarted at this moment",
         ),
-        (RdmaStep::Rtr, Cause::Verb { errno, .. }) => rtr(end, tried, errno),
+        (RdmaStep::Rtr, ProbeFailureCause::Verb { errno, .. }) => rtr(end, tried, errno),
         (RdmaStep::Rts, _) => why(
             "RTR to RTS fails: timeout, retries or the number of reads at a time are not taken",
             "an eRDMA device needs its driver's compatibility mode; else see dmesg and the driver's release",
@@ -139,9 +138,9 @@ fn cause(end: &End, tried: &Tried, failure: &Failure) -> Why {
         (RdmaStep::Post, _) => {
             why("the device takes no work request", "see dmesg: the device or its port may have failed")
         }
-        (RdmaStep::Move, Cause::Silence(_)) => lost(end, tried, is_down),
-        (RdmaStep::Move, Cause::Completion(status)) if status.is_unanswered() => lost(end, tried, is_down),
-        (RdmaStep::Move, Cause::Completion(status)) => Why {
+        (RdmaStep::Move, ProbeFailureCause::Silence(_)) => lost(end, tried, is_down),
+        (RdmaStep::Move, ProbeFailureCause::Completion(status)) if status.is_unanswered() => lost(end, tried, is_down),
+        (RdmaStep::Move, ProbeFailureCause::Completion(status)) => Why {
             what: format!("queue pairs are connected, and the devices do not understand each other: {}", status.name()),
             next: mismatch(status).to_owned(),
         },
@@ -149,14 +148,14 @@ fn cause(end: &End, tried: &Tried, failure: &Failure) -> Why {
     }
 }
 
-fn mismatch(status: Status) -> &'static str {
+fn mismatch(status: CompletionStatus) -> &'static str {
     match status.is_remote_access() {
         true => "the peer took its memory back at this moment, or was restarted: try again",
         false => "set the same MC_MTU at both ends, and see dmesg at both",
     }
 }
 
-fn down(end: &End) -> Why {
+fn down(end: &ProbedDevice) -> Why {
     Why {
         what: "the port of this host went down".to_owned(),
         next: format!(
@@ -167,7 +166,7 @@ fn down(end: &End) -> Why {
 }
 
 /// The peer says no.
-fn refused(end: &End, tried: &Tried, words: &str) -> Why {
+fn refused(end: &ProbedDevice, tried: &ProbedPath, words: &str) -> Why {
     let why = |what: String, next: &str| Why { what, next: next.to_owned() };
     if words.contains("RTR") || words.contains("RTS") {
         let transition = if words.contains("to RTS") { "RTR to RTS" } else { "INIT to RTR" };
@@ -196,7 +195,7 @@ fn refused(end: &End, tried: &Tried, words: &str) -> Why {
 }
 
 /// How the two addresses stand to each other.
-fn kinds(gid: &Gid, tried: &Tried) -> String {
+fn kinds(gid: &Gid, tried: &ProbedPath) -> String {
     let (ours, theirs) = (Family::of(&gid.gid), Family::of(&tried.their_gid));
     match ours == theirs {
         true => format!("the peer's row, the way between two networks, or the MTU: both are {}", ours.name()),
@@ -204,7 +203,7 @@ fn kinds(gid: &Gid, tried: &Tried) -> String {
     }
 }
 
-fn rtr(end: &End, tried: &Tried, errno: i32) -> Why {
+fn rtr(end: &ProbedDevice, tried: &ProbedPath, errno: i32) -> Why {
     let (gid, theirs) = (&tried.attempt.gid, address(&tried.their_gid));
     let (name, ours) = (Errno::from_raw(errno), row(gid));
     let asked = end.asked.map(|variable| format!(" ({variable} asks for it)")).unwrap_or_default();
@@ -260,7 +259,7 @@ fn rtr(end: &End, tried: &Tried, errno: i32) -> Why {
 }
 
 /// Both ends are connected, and no packet comes back.
-fn lost(end: &End, tried: &Tried, is_down: bool) -> Why {
+fn lost(end: &ProbedDevice, tried: &ProbedPath, is_down: bool) -> Why {
     if is_down {
         return down(end);
     }
@@ -306,9 +305,9 @@ fn lost(end: &End, tried: &Tried, is_down: bool) -> Why {
 }
 
 /// Small requests come through and a read of several packets does not.
-pub fn packets(end: &End, bytes: u32, failure: &Failure) -> Why {
+pub fn packets(end: &ProbedDevice, bytes: u32, failure: &ProbeFailure) -> Why {
     match failure.cause {
-        Cause::Completion(status) if status.is_remote_access() => Why {
+        ProbeFailureCause::Completion(status) if status.is_remote_access() => Why {
             what: "the peer's memory cannot be read under the key that it announces".to_owned(),
             next: mismatch(status).to_owned(),
         },
@@ -330,7 +329,7 @@ pub fn packets(end: &End, bytes: u32, failure: &Failure) -> Why {
 const OVERHEAD: u32 = 104;
 
 /// What was measured on a way that works.
-pub fn figures(attempt: &Attempt) -> Option<String> {
+pub fn figures(attempt: &PathProbe) -> Option<String> {
     let figures = attempt.result.as_ref().ok()?;
     let middle = figures.writes.get(figures.writes.len() / 2)?;
     let read = match figures.read.as_ref().map(|read| (read.bytes, &read.result)) {
@@ -349,7 +348,7 @@ fn time_text(time: Duration) -> String {
     }
 }
 
-fn is_roce(end: &End) -> bool {
+fn is_roce(end: &ProbedDevice) -> bool {
     end.layer != LinkLayer::InfiniBand
 }
 

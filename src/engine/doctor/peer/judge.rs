@@ -7,7 +7,7 @@ use crate::engine::doctor::peer::explain::{self, Why, address, row};
 use crate::engine::doctor::peer::{Facts, Peer};
 use crate::engine::doctor::{finding, listed, plural, status};
 use crate::engine::transfer::rdma::RdmaStep;
-use crate::engine::transfer::rdma::trial::{End, Failure, Tried};
+use crate::engine::transfer::rdma::path_probe::{ProbeFailure, ProbedDevice, ProbedPath};
 use crate::engine::wire::json::{SegmentDescriptor, parse_gid};
 
 const TARGET: &str = "where nothing runs yet, this is another end: mcctl bench transfer --mode target --protocol rdma";
@@ -95,8 +95,8 @@ enum Stage {
 }
 
 /// Does `tried` get to this stage, and over it?
-fn failure(tried: &Tried, stage: Stage) -> Option<Result<(), &Failure>> {
-    let moves = |failure: &Failure| matches!(failure.step, RdmaStep::Move | RdmaStep::Post);
+fn failure(tried: &ProbedPath, stage: Stage) -> Option<Result<(), &ProbeFailure>> {
+    let moves = |failure: &ProbeFailure| matches!(failure.step, RdmaStep::Move | RdmaStep::Post);
     match (stage, &tried.attempt.result) {
         (Stage::Connected, Err(failure)) if !moves(failure) => Some(Err(failure)),
         (Stage::Connected, _) => Some(Ok(())),
@@ -108,7 +108,7 @@ fn failure(tried: &Tried, stage: Stage) -> Option<Result<(), &Failure>> {
 }
 
 /// Does it carry bytes?
-pub(super) fn works(tried: &Tried) -> bool {
+pub(super) fn works(tried: &ProbedPath) -> bool {
     tried.attempt.works()
 }
 
@@ -135,7 +135,7 @@ fn stage(facts: &Facts, id: &'static str, stage: Stage) -> Status {
                         (Stage::Packets, Some(read)) => explain::packets(end, read.bytes, failure),
                         _ => explain::why(end, tried, failure),
                     };
-                    let line = format!("{}: {}", ends(peer, end, tried), failure.words);
+                    let line = format!("{}: {}", ends(peer, end, tried), failure.message);
                     // A row that was tried on one way of a device is advice for all of them.
                     match groups.iter_mut().find(|(other, _)| other.what == why.what) {
                         Some((_, lines)) => lines.push(line),
@@ -178,7 +178,7 @@ fn unused_device(id: &'static str, device: &str, why: &str, any_works: bool) -> 
 /// Only devices of one name reach each other, on a network of one rail for each.
 fn rails(peer: &Peer) -> Option<&'static str> {
     let trials = &peer.trials;
-    let same = |tried: &Tried| trials.ends[tried.end].device == tried.theirs;
+    let same = |tried: &ProbedPath| trials.ends[tried.end].device == tried.theirs;
     let is_so = trials.ends.len() > 1
         && trials.ways.iter().any(works)
         && trials.ways.iter().all(|tried| works(tried) == same(tried));
@@ -188,13 +188,13 @@ fn rails(peer: &Peer) -> Option<&'static str> {
     )
 }
 
-fn name(peer: &Peer, end: &End, tried: &Tried) -> String {
+fn name(peer: &Peer, end: &ProbedDevice, tried: &ProbedPath) -> String {
     let figures = explain::figures(&tried.attempt).map(|text| format!(" ({text})")).unwrap_or_default();
     format!("{} to {}@{}{figures}", end.device, peer.segment, tried.theirs)
 }
 
 /// Both ends with their addresses.
-fn ends(peer: &Peer, end: &End, tried: &Tried) -> String {
+fn ends(peer: &Peer, end: &ProbedDevice, tried: &ProbedPath) -> String {
     let (ours, theirs) = (row(&tried.attempt.gid), address(&tried.their_gid));
     let state = tried.attempt.port_state.map_or_else(String::new, |state| format!(" {state}"));
     format!(

@@ -2,7 +2,7 @@
 //! and large ones, too?
 //!
 //! The other end is any Mooncake engine that runs (a node, a SGLang server, the target of a bench) and takes no harm: a connection as
-//! any client makes it, writes of no bytes, and a read. Every step of a way is told from the others ([`Trials`]), so that a way that
+//! any client makes it, writes of no bytes, and a read. Every step of a way is told from the others ([`PathProbes`]), so that a way that
 //! fails is explained by the step, the attribute and the system's number; [`explain`] has those rules.
 
 pub mod explain;
@@ -15,7 +15,7 @@ use std::time::Duration;
 use crate::engine::check::{Check, Group, Report};
 use crate::engine::doctor::{Asked, chain, reports};
 use crate::engine::env::{Env, deadline};
-use crate::engine::transfer::rdma::trial::Trials;
+use crate::engine::transfer::rdma::path_probe::PathProbes;
 use crate::engine::transfer::{TransferConfig, TransferEngine};
 use crate::engine::wire::json::SegmentDescriptor;
 
@@ -52,7 +52,7 @@ pub struct Peer {
     /// What it says of itself.
     pub found: Asked<SegmentDescriptor>,
     /// What came of trying every way to it; nothing where it offers none.
-    pub trials: Trials,
+    pub trials: PathProbes,
     /// How long all of it took.
     pub took: Duration,
 }
@@ -103,13 +103,13 @@ async fn gather<E: Env>(env: &E, question: &Question) -> Facts {
         let found = engine.find(segment, question.limit).await.map_err(|error| chain(&error));
         let trials = match &found {
             Ok(descriptor) if judge::offers_rdma(descriptor) => {
-                engine.try_ways(descriptor.clone(), question.limit, Arc::clone(&question.stop)).await
+                engine.probe_paths(descriptor.clone(), question.limit, Arc::clone(&question.stop)).await
             }
-            _ => Ok(Trials::default()),
+            _ => Ok(PathProbes::default()),
         };
         let (found, trials) = match trials {
             Ok(trials) => (found, trials),
-            Err(error) => (Err(chain(&error)), Trials::default()),
+            Err(error) => (Err(chain(&error)), PathProbes::default()),
         };
         peers.push(Peer { segment: segment.clone(), found, trials, took: env.now().since(begun) });
     }

@@ -1,11 +1,13 @@
 use super::explain;
 use super::*;
 use crate::engine::check::{Severity, Status};
-use crate::engine::sys::verbs::{LinkLayer, PortState, Status as Completed};
+use crate::engine::sys::verbs::{CompletionStatus as Completed, LinkLayer, PortState};
 use crate::engine::topology::gid::{Gid, GidKind};
 use crate::engine::transfer::rdma::RdmaStep;
-use crate::engine::transfer::rdma::trial::{Attempt, Cause, End, Failure, Figures, Read, Tried, Unused};
-use crate::engine::wire::json::Device;
+use crate::engine::transfer::rdma::path_probe::{
+    PathProbe, ProbeFailure, ProbeFailureCause, ProbeRead, ProbeTimings, ProbedDevice, ProbedPath, UnusedDevice,
+};
+use crate::engine::wire::json::DeviceDescriptor as Device;
 
 const HERE: &str = "::ffff:192.0.2.1";
 const THERE: &str = "::ffff:192.0.2.2";
@@ -16,8 +18,8 @@ fn row(index: u32, gid: &str, kind: GidKind) -> Gid {
     Gid::new(index, gid.parse().unwrap(), kind, Some("eth0".into())).unwrap()
 }
 
-fn end(device: &str, gid: Gid) -> End {
-    End {
+fn end(device: &str, gid: Gid) -> ProbedDevice {
+    ProbedDevice {
         device: device.into(),
         port: 1,
         layer: LinkLayer::Ethernet,
@@ -29,32 +31,36 @@ fn end(device: &str, gid: Gid) -> End {
     }
 }
 
-fn failure(step: RdmaStep, cause: Cause, words: &str) -> Failure {
-    Failure { step, cause, words: words.into() }
+fn failure(step: RdmaStep, cause: ProbeFailureCause, words: &str) -> ProbeFailure {
+    ProbeFailure { step, cause, message: words.into() }
 }
 
-fn rtr(errno: i32) -> Failure {
+fn rtr(errno: i32) -> ProbeFailure {
     let call = "ibv_modify_qp to RTR";
-    failure(RdmaStep::Rtr, Cause::Verb { call, errno }, "ibv_modify_qp to RTR failed on rxe0 (pair 17): (os error)")
+    failure(
+        RdmaStep::Rtr,
+        ProbeFailureCause::Verb { call, errno },
+        "ibv_modify_qp to RTR failed on rxe0 (pair 17): (os error)",
+    )
 }
 
-fn silence() -> Failure {
+fn silence() -> ProbeFailure {
     let limit = Duration::from_secs(5);
-    failure(RdmaStep::Move, Cause::Silence(limit), "no completion within 5s")
+    failure(RdmaStep::Move, ProbeFailureCause::Silence(limit), "no completion within 5s")
 }
 
-fn figures() -> Figures {
+fn figures() -> ProbeTimings {
     let us = Duration::from_micros;
-    Figures { writes: vec![us(9), us(10), us(30)], read: Some(Read { bytes: 16_384, result: Ok(us(40)) }) }
+    ProbeTimings { writes: vec![us(9), us(10), us(30)], read: Some(ProbeRead { bytes: 16_384, result: Ok(us(40)) }) }
 }
 
-fn attempt(gid: Gid, result: Result<Figures, Failure>) -> Attempt {
-    Attempt { gid, port_state: Some(PortState(4)), result }
+fn attempt(gid: Gid, result: Result<ProbeTimings, ProbeFailure>) -> PathProbe {
+    PathProbe { gid, port_state: Some(PortState(4)), result }
 }
 
-fn tried(gid: Gid, result: Result<Figures, Failure>) -> Tried {
+fn tried(gid: Gid, result: Result<ProbeTimings, ProbeFailure>) -> ProbedPath {
     let attempt = attempt(gid, result);
-    Tried { end: 0, theirs: "mlx5_0".into(), their_gid: THERE.parse().unwrap(), attempt, others: Vec::new() }
+    ProbedPath { end: 0, theirs: "mlx5_0".into(), their_gid: THERE.parse().unwrap(), attempt, others: Vec::new() }
 }
 
 fn v2() -> Gid {
@@ -70,13 +76,13 @@ fn descriptor() -> SegmentDescriptor {
     }
 }
 
-fn peer(trials: Trials) -> Peer {
+fn peer(trials: PathProbes) -> Peer {
     Peer { segment: "192.0.2.2:15000".into(), found: Ok(descriptor()), trials, took: Duration::from_millis(3) }
 }
 
 /// One way from one device.
-fn one(end: End, way: Tried) -> Facts {
-    Facts { no_start: None, peers: vec![peer(Trials { ends: vec![end], unused: Vec::new(), ways: vec![way] })] }
+fn one(end: ProbedDevice, way: ProbedPath) -> Facts {
+    Facts { no_start: None, peers: vec![peer(PathProbes { ends: vec![end], unused: Vec::new(), ways: vec![way] })] }
 }
 
 fn status(facts: &Facts, id: &str) -> Status {
@@ -115,10 +121,10 @@ fn a_way_that_works_passes_every_check_with_its_times() {
 fn every_check_is_provoked() {
     let mut gone = one(end("mlx5_0", v2()), tried(v2(), Ok(figures())));
     gone.peers[0].found = Err("lost 192.0.2.2:15000 while connecting: Connection refused (os error 111)".into());
-    gone.peers[0].trials = Trials::default();
+    gone.peers[0].trials = PathProbes::default();
     let connected = one(end("mlx5_0", v2()), tried(v2(), Err(rtr(libc::ENETUNREACH))));
     let answers = one(end("mlx5_0", v2()), tried(v2(), Err(silence())));
-    let small = Figures { read: Some(Read { bytes: 16_384, result: Err(silence()) }), ..figures() };
+    let small = ProbeTimings { read: Some(ProbeRead { bytes: 16_384, result: Err(silence()) }), ..figures() };
     let packets = one(end("mlx5_0", v2()), tried(v2(), Ok(small)));
     let by: [(&str, &Facts); 4] =
         [("peer-found", &gone), ("peer-connected", &connected), ("peer-answers", &answers), ("peer-packets", &packets)];
@@ -139,7 +145,7 @@ fn every_check_is_provoked() {
 #[test]
 fn what_a_peer_announces_is_looked_at_before_anything_is_tried() {
     let facts = |change: &dyn Fn(&mut SegmentDescriptor)| {
-        let mut peer = peer(Trials::default());
+        let mut peer = peer(PathProbes::default());
         peer.found.as_mut().map(change).unwrap();
         Facts { no_start: None, peers: vec![peer] }
     };
@@ -167,15 +173,15 @@ fn without_an_own_end_it_is_said_why_and_nothing_passes() {
 }
 
 /// Step, cause, words of the peer; the row of ours; parts of what is found, and of what is to be done.
-type Case = (RdmaStep, Cause, &'static str, Gid, &'static [&'static str], &'static str);
+type Case = (RdmaStep, ProbeFailureCause, &'static str, Gid, &'static [&'static str], &'static str);
 
 #[test]
 fn the_step_the_number_and_the_addresses_say_which_attribute_it_is() {
-    let verb = |call, errno| Cause::Verb { call, errno };
+    let verb = |call, errno| ProbeFailureCause::Verb { call, errno };
     let to_rtr = |errno| verb("ibv_modify_qp to RTR", errno);
     let local = || row(0, LINK_LOCAL, GidKind::RoceV2);
     let v1 = || row(2, HERE, GidKind::RoceV1);
-    let quiet = Cause::Silence(Duration::from_secs(5));
+    let quiet = ProbeFailureCause::Silence(Duration::from_secs(5));
     let cases: Vec<Case> = vec![
         (RdmaStep::Register, verb("ibv_reg_mr", libc::ENOMEM), "", v2(), &["locked memory"], "RLIMIT_MEMLOCK"),
         (RdmaStep::Init, verb("ibv_create_qp", libc::EINVAL), "", v2(), &["no queue pair can be made"], "MC_MAX_SGE"),
@@ -188,29 +194,43 @@ fn the_step_the_number_and_the_addresses_say_which_attribute_it_is() {
             &["RESET to INIT", "P_Key"],
             "MC_PKEY_INDEX",
         ),
-        (RdmaStep::Dial, Cause::Unreachable, "", v2(), &["get no answer"], "15000-17000"),
-        (RdmaStep::Dial, Cause::NoRdma, "", v2(), &["no RDMA behind it"], "another process"),
-        (RdmaStep::Dial, Cause::Answer, "", v2(), &["cannot be used"], "log"),
+        (RdmaStep::Dial, ProbeFailureCause::Unreachable, "", v2(), &["get no answer"], "15000-17000"),
+        (RdmaStep::Dial, ProbeFailureCause::NoRdma, "", v2(), &["no RDMA behind it"], "another process"),
+        (RdmaStep::Dial, ProbeFailureCause::Answer, "", v2(), &["cannot be used"], "log"),
         (
             RdmaStep::Dial,
-            Cause::Refused,
+            ProbeFailureCause::Refused,
             "Failed to modify QP to RTR, check mtu, gid, peer lid, peer qp num: 22",
             local(),
             &["INIT to RTR fails at the peer", "GID 0", "the GID index", "a link-local address", "an IPv4 address"],
             "mcctl devices there",
         ),
-        (RdmaStep::Dial, Cause::Refused, "QP count mismatch in peer", v2(), &["MC_NUM_QP_PER_EP"], "MC_NUM_QP_PER_EP"),
-        (RdmaStep::Dial, Cause::Refused, "Invalid peer GID: zz", v2(), &["cannot use the address", "GID 3"], "0.3.11"),
         (
             RdmaStep::Dial,
-            Cause::Refused,
+            ProbeFailureCause::Refused,
+            "QP count mismatch in peer",
+            v2(),
+            &["MC_NUM_QP_PER_EP"],
+            "MC_NUM_QP_PER_EP",
+        ),
+        (
+            RdmaStep::Dial,
+            ProbeFailureCause::Refused,
+            "Invalid peer GID: zz",
+            v2(),
+            &["cannot use the address", "GID 3"],
+            "0.3.11",
+        ),
+        (
+            RdmaStep::Dial,
+            ProbeFailureCause::Refused,
             "peer nic path inconsistency",
             v2(),
             &["does not know itself"],
             "earlier life",
         ),
-        (RdmaStep::Dial, Cause::Refused, "no", v2(), &["refuses the connection"], "log"),
-        (RdmaStep::Ready, Cause::Unreachable, "", v2(), &["ready message"], "log"),
+        (RdmaStep::Dial, ProbeFailureCause::Refused, "no", v2(), &["refuses the connection"], "log"),
+        (RdmaStep::Ready, ProbeFailureCause::Unreachable, "", v2(), &["ready message"], "log"),
         (
             RdmaStep::Rtr,
             to_rtr(libc::EINVAL),
@@ -250,13 +270,13 @@ fn the_step_the_number_and_the_addresses_say_which_attribute_it_is() {
         (RdmaStep::Move, quiet, "", local(), &["no packet comes back", "a link-local address"], "MC_GID_INDEX"),
         (
             RdmaStep::Move,
-            Cause::Completion(Completed(12)),
+            ProbeFailureCause::Completion(Completed(12)),
             "",
             v2(),
             &["no packet comes back", "a firewall"],
             "UDP port 4791",
         ),
-        (RdmaStep::Move, Cause::Completion(Completed(9)), "", v2(), &["REM_INV_REQ_ERR"], "MC_MTU"),
+        (RdmaStep::Move, ProbeFailureCause::Completion(Completed(9)), "", v2(), &["REM_INV_REQ_ERR"], "MC_MTU"),
     ];
     for (step, cause, words, gid, parts, next) in cases {
         let why = explain::why(&end("mlx5_0", gid.clone()), &tried(gid, Ok(figures())), &failure(step, cause, words));
@@ -271,7 +291,7 @@ fn the_step_the_number_and_the_addresses_say_which_attribute_it_is() {
 fn who_asked_for_the_row_is_named_and_a_row_that_works_is_the_advice() {
     let local = row(0, LINK_LOCAL, GidKind::RoceV2);
     let mut way = tried(local.clone(), Err(rtr(libc::EINVAL)));
-    let asked = End { asked: Some("MC_GID_INDEX"), ..end("mlx5_0", local) };
+    let asked = ProbedDevice { asked: Some("MC_GID_INDEX"), ..end("mlx5_0", local) };
     way.others = vec![attempt(row(1, HERE, GidKind::RoceV1), Err(silence())), attempt(v2(), Ok(figures()))];
     let (_, what, evidence, next) = found(&one(asked.clone(), way.clone()), "peer-connected");
     assert!(what.starts_with("1 way to 192.0.2.2:15000: INIT to RTR fails (EINVAL)"), "{what}");
@@ -300,27 +320,27 @@ fn a_port_that_went_down_is_said_whatever_the_step() {
 
 #[test]
 fn the_mtu_is_named_where_small_passes_and_large_does_not() {
-    let figures = Figures { read: Some(Read { bytes: 16_384, result: Err(silence()) }), ..figures() };
+    let figures = ProbeTimings { read: Some(ProbeRead { bytes: 16_384, result: Err(silence()) }), ..figures() };
     let (_, what, _, next) = found(&one(end("mlx5_0", v2()), tried(v2(), Ok(figures))), "peer-packets");
     assert!(
         what.contains("the MTU: packets of 4096") && next.contains("MC_MTU=1024") && next.contains("4200"),
         "{what}; {next}"
     );
-    let taken = failure(RdmaStep::Move, Cause::Completion(Completed(10)), "work completion REM_ACCESS_ERR");
+    let taken = failure(RdmaStep::Move, ProbeFailureCause::Completion(Completed(10)), "work completion REM_ACCESS_ERR");
     assert!(explain::packets(&end("mlx5_0", v2()), 16_384, &taken).what.contains("cannot be read"));
 }
 
 #[test]
 fn ways_that_fail_alike_are_one_finding_and_no_error_where_others_work() {
-    let two = |result: &dyn Fn(usize, usize) -> Result<Figures, Failure>| {
+    let two = |result: &dyn Fn(usize, usize) -> Result<ProbeTimings, ProbeFailure>| {
         let ends = vec![end("mlx5_0", v2()), end("mlx5_1", v2())];
-        let way = |(from, to): (usize, usize)| Tried {
+        let way = |(from, to): (usize, usize)| ProbedPath {
             end: from,
             theirs: format!("mlx5_{to}"),
             ..tried(v2(), result(from, to))
         };
         let ways = [(0, 0), (0, 1), (1, 0), (1, 1)].map(way).to_vec();
-        Facts { no_start: None, peers: vec![peer(Trials { ends, unused: Vec::new(), ways })] }
+        Facts { no_start: None, peers: vec![peer(PathProbes { ends, unused: Vec::new(), ways })] }
     };
     let facts = two(&|from, _| if from == 0 { Ok(figures()) } else { Err(silence()) });
     let (severity, what, evidence, next) = found(&facts, "peer-answers");
@@ -334,7 +354,7 @@ fn ways_that_fail_alike_are_one_finding_and_no_error_where_others_work() {
 fn a_device_of_ours_that_is_not_used_is_told_with_why() {
     let mut facts = one(end("mlx5_0", v2()), tried(v2(), Ok(figures())));
     let why = "mlx5_1: port 1 is DOWN, not ACTIVE: is the link up?";
-    facts.peers[0].trials.unused.push(Unused { device: "mlx5_1".into(), why: why.into() });
+    facts.peers[0].trials.unused.push(UnusedDevice { device: "mlx5_1".into(), why: why.into() });
     let (severity, what, evidence, _) = found(&facts, "peer-connected");
     assert_eq!((severity, what.as_str(), evidence.as_str()), (Severity::Info, "mlx5_1 of this host is not used", why));
 }
@@ -342,7 +362,7 @@ fn a_device_of_ours_that_is_not_used_is_told_with_why() {
 #[test]
 fn infiniband_is_not_judged_by_the_kind_of_its_addresses() {
     let gid = row(0, LINK_LOCAL, GidKind::Ib);
-    let ib = End { layer: LinkLayer::InfiniBand, lid: 7, ..end("mlx5_0", gid.clone()) };
+    let ib = ProbedDevice { layer: LinkLayer::InfiniBand, lid: 7, ..end("mlx5_0", gid.clone()) };
     let why = explain::why(&ib, &tried(gid.clone(), Err(silence())), &silence());
     assert!(why.what.contains("LID 7") && why.next.contains("MC_PKEY_INDEX"), "{why:?}");
     let why = explain::why(&ib, &tried(gid, Err(rtr(22))), &rtr(22));

@@ -15,7 +15,6 @@ pub struct Facts {
     pub instances: Vec<Instance>,
     /// The master that was checked beside them.
     pub master: Option<HostPort>,
-    /// Its counters.
     pub counters: Option<Samples>,
     /// What came of sending the same prompt twice; `None` when it was not asked for.
     pub probe: Option<Vec<Probe>>,
@@ -99,11 +98,9 @@ pub const THRESHOLD: u64 = 256;
 /// What came of one server's part in the probe.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Probe {
-    /// Which server.
     pub url: String,
     /// Tokens of the prompt.
     pub tokens: u64,
-    /// How it went.
     pub end: Asked<Reading>,
 }
 

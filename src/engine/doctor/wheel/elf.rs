@@ -13,7 +13,6 @@ const NEEDED_MAX: usize = 256;
 /// The dynamic table of a binary.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Dynamic {
-    /// Libraries by name.
     pub needed: Vec<String>,
     /// `DT_RPATH`: folders for its own needs and those of what it loads; none where there is a `DT_RUNPATH`.
     pub rpath: Vec<String>,

@@ -1,7 +1,7 @@
 //! Where Mooncake's wheel is installed, without running Python: folders of packages that belong to an interpreter, and the records of
 //! installed packages in them.
 
-use crate::engine::sys::Tree;
+use crate::engine::sys::FileTree;
 
 /// Where to look.
 #[derive(Clone, Debug, Default)]
@@ -14,7 +14,6 @@ pub struct Places {
     pub path: Vec<String>,
     /// The folders of `PYTHONPATH`.
     pub packages: Vec<String>,
-    /// The user's folder.
     pub home: Option<String>,
     /// `LD_LIBRARY_PATH`.
     pub library_path: String,
@@ -53,7 +52,7 @@ impl Wheel {
 const PYTHONS: &[&str] = &["python3", "python"];
 
 /// Every wheel in `places`, the one that the first interpreter would import first.
-pub(super) fn wheels(tree: &Tree, places: &Places) -> Vec<Wheel> {
+pub(super) fn wheels(tree: &FileTree, places: &Places) -> Vec<Wheel> {
     let mut folders: Vec<(String, Option<String>)> = Vec::new();
     let mut add = |packages: String, prefix: Option<&str>| {
         // Two ways may lead to one folder.
@@ -94,7 +93,7 @@ pub(super) fn wheels(tree: &Tree, places: &Places) -> Vec<Wheel> {
 }
 
 /// The folders that hold the `bin` and `lib` of interpreters.
-fn prefixes(tree: &Tree, places: &Places) -> Vec<String> {
+fn prefixes(tree: &FileTree, places: &Places) -> Vec<String> {
     let mut prefixes: Vec<String> = Vec::new();
     if let Some(python) = &places.python {
         let python = python.trim_end_matches('/');
@@ -119,7 +118,7 @@ fn prefixes(tree: &Tree, places: &Places) -> Vec<String> {
 }
 
 /// The prefixes that an interpreter's path may mean: where it is and where it really is.
-fn of_interpreter(tree: &Tree, python: &str, into: &mut Vec<String>) {
+fn of_interpreter(tree: &FileTree, python: &str, into: &mut Vec<String>) {
     let mut push = |path: &str| {
         let mut parts = path.rsplitn(3, '/');
         if let (Some(_), Some("bin"), Some(prefix)) = (parts.next(), parts.next(), parts.next()) {
@@ -151,7 +150,7 @@ fn of_interpreter(tree: &Tree, python: &str, into: &mut Vec<String>) {
 }
 
 /// The folders of packages below a prefix.
-fn packages_of(tree: &Tree, prefix: &str) -> Vec<String> {
+fn packages_of(tree: &FileTree, prefix: &str) -> Vec<String> {
     let mut folders = Vec::new();
     for lib in ["lib", "lib64", "local/lib"] {
         let at = format!("{prefix}/{lib}");

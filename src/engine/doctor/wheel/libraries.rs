@@ -6,7 +6,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::engine::doctor::wheel::elf::{self, Dynamic};
-use crate::engine::sys::Tree;
+use crate::engine::sys::FileTree;
 
 /// Where the loader looks without being told.
 const USUAL: &[&str] = &[
@@ -26,14 +26,14 @@ const INCLUDE_DEPTH_MAX: usize = 4;
 
 /// Searches as the loader does.
 pub(super) struct Loader<'a> {
-    tree: &'a Tree,
+    tree: &'a FileTree,
     before: Vec<String>,
     after: Vec<String>,
 }
 
 impl Loader<'_> {
     /// A loader with this `LD_LIBRARY_PATH`.
-    pub fn new<'a>(tree: &'a Tree, library_path: &str) -> Loader<'a> {
+    pub fn new<'a>(tree: &'a FileTree, library_path: &str) -> Loader<'a> {
         let before =
             library_path.split([':', ';']).filter(|folder| folder.starts_with('/')).map(str::to_owned).collect();
         let mut after = Vec::new();
@@ -84,7 +84,7 @@ fn expand(folder: &str, origin: &str) -> String {
 }
 
 /// The folders of a configuration file of the loader and of those it includes.
-fn configured(tree: &Tree, path: &str, depth: usize, into: &mut Vec<String>) {
+fn configured(tree: &FileTree, path: &str, depth: usize, into: &mut Vec<String>) {
     let text = tree.text(path).ok().flatten().unwrap_or_default();
     for line in text.lines().map(|line| line.split('#').next().unwrap_or_default().trim()) {
         let Some(pattern) = line.strip_prefix("include").filter(|rest| rest.starts_with([' ', '\t'])) else {

@@ -9,7 +9,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use crate::engine::check::{Check, Finding, Group, Report, Severity, Status};
 use crate::engine::doctor::{Line, Selection, each, find as finding, status};
 use crate::engine::env::Env;
-use crate::engine::sys::Tree;
+use crate::engine::sys::FileTree;
 
 pub use find::{Places, Wheel};
 
@@ -23,7 +23,7 @@ const BINARIES: &[&str] = &["mooncake_master", "mooncake_client", "transfer_engi
 /// What the checks look at.
 #[derive(Debug)]
 pub struct Look {
-    tree: Tree,
+    tree: FileTree,
     places: Places,
     wheels: Vec<Wheel>,
 }
@@ -46,7 +46,7 @@ pub fn checks() -> Vec<Check> {
 }
 
 /// Do the wanted checks.
-pub fn run(env: &impl Env, tree: &Tree, places: &Places, selection: &Selection) -> Vec<Report> {
+pub fn run(env: &impl Env, tree: &FileTree, places: &Places, selection: &Selection) -> Vec<Report> {
     if !CHECKS.iter().any(|(check, _)| selection.wants(check)) {
         return Vec::new();
     }
@@ -108,7 +108,7 @@ fn series(release: &str) -> String {
 }
 
 /// The shared objects and programs of a wheel.
-fn binaries(tree: &Tree, wheel: &Wheel) -> Vec<String> {
+fn binaries(tree: &FileTree, wheel: &Wheel) -> Vec<String> {
     let folder = wheel.folder();
     let names = tree.names(&folder).ok().flatten().unwrap_or_default();
     let is_binary = |name: &String| name.ends_with(".so") || name.contains(".so.") || BINARIES.contains(&name.as_str());
@@ -157,7 +157,7 @@ fn absent(look: &Look, check: &Check, wheel: &Wheel, library: &str, needed_by: &
 }
 
 /// Packages of NVIDIA bring libraries in folders of their own: `nvidia/cuda_runtime/lib`.
-fn elsewhere(tree: &Tree, packages: &str, library: &str) -> Option<String> {
+fn elsewhere(tree: &FileTree, packages: &str, library: &str) -> Option<String> {
     let names = tree.names(&format!("{packages}/nvidia")).ok().flatten()?;
     let folders = names.iter().map(|name| format!("{packages}/nvidia/{name}/lib"));
     folders.into_iter().find(|folder| tree.resolve(&format!("{folder}/{library}")).is_some())

@@ -1,8 +1,8 @@
-//! RoleBasedGroup of `workloads.x-k8s.io`: its fields in both versions, and the rules that its schema does not hold.
+//! RoleBasedGroup of `workloads.x-k8s.io`: fields in both API versions, and rules beyond its schema.
 //!
-//! `spec.roles` of the schema keeps unknown fields, so the API server takes a misspelt field of a role without a word. The types
-//! here are closed. The rules beyond the schema are those of the admission webhook and of the schema's own expressions, plus the
-//! references that nothing checks: dependencies, templates, names that would be cut.
+//! The schema keeps unknown fields in `spec.roles`, so the API server silently accepts a misspelled field of a role. The types here
+//! are closed. The additional rules are those of the admission webhook and of the schema's CEL expressions, plus references that
+//! nothing else checks: dependencies, templates, and names that would be truncated.
 
 mod names;
 mod parts;
@@ -16,19 +16,18 @@ pub use parts::{
 };
 pub use rules::{rules_v1alpha1, rules_v1alpha2};
 
-/// The kind.
 pub const KIND: &str = "RoleBasedGroup";
 /// Served and stored since v0.7.
 pub const V1ALPHA2: &str = "workloads.x-k8s.io/v1alpha2";
-/// The only one up to v0.6, deprecated since.
+/// The only version up to v0.6, deprecated since.
 pub const V1ALPHA1: &str = "workloads.x-k8s.io/v1alpha1";
-/// Label of every pod: its group (v1alpha2).
+/// Pod label: group (v1alpha2).
 pub const GROUP_LABEL: &str = "rbg.workloads.x-k8s.io/group-name";
-/// Label of every pod: its role (v1alpha2).
+/// Pod label: role (v1alpha2).
 pub const ROLE_LABEL: &str = "rbg.workloads.x-k8s.io/role-name";
-/// Label of every pod: its group (v1alpha1).
+/// Pod label: group (v1alpha1).
 pub const GROUP_LABEL_V1ALPHA1: &str = "rolebasedgroup.workloads.x-k8s.io/name";
-/// Label of every pod: its role (v1alpha1).
+/// Pod label: role (v1alpha1).
 pub const ROLE_LABEL_V1ALPHA1: &str = "rolebasedgroup.workloads.x-k8s.io/role";
-/// The annotation of a role that names its workload.
+/// The annotation that selects the workload type of a role.
 pub const WORKLOAD_ANNOTATION: &str = "rbg.workloads.x-k8s.io/role-workload-type";

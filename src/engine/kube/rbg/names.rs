@@ -1,13 +1,13 @@
-//! The names that the controller makes from those of a group and a role.
+//! Names that the controller derives from group and role.
 
-use crate::engine::kube::text::LABEL_MAX;
+use crate::engine::kube::grammar::LABEL_MAX;
 
 /// The workload of a role: `<group>-<role>`.
 pub fn workload_name(group: &str, role: &str) -> String {
     format!("{group}-{role}")
 }
 
-/// The headless service of a role: `s-<group>-<role>`, cut to 63 characters, without `-` at the end.
+/// The headless Service of a role: `s-<group>-<role>`, truncated to 63 characters, without a trailing `-`.
 pub fn service_name(group: &str, role: &str) -> String {
     let mut name = format!("s-{}", workload_name(group, role));
     while name.len() > LABEL_MAX {
@@ -16,7 +16,7 @@ pub fn service_name(group: &str, role: &str) -> String {
     name.trim_end_matches('-').to_owned()
 }
 
-/// Where a pod of a role is found within its namespace: `<group>-<role>-<ordinal>.s-<group>-<role>`.
+/// The DNS name of a pod within its namespace: `<group>-<role>-<ordinal>.s-<group>-<role>`.
 pub fn pod_address(group: &str, role: &str, ordinal: u32) -> String {
     format!("{}-{ordinal}.{}", workload_name(group, role), service_name(group, role))
 }
@@ -26,7 +26,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_service_is_named_after_group_and_role_and_cut() {
+    fn service_names_are_derived_and_truncated() {
         assert_eq!(service_name("demo", "mooncake-master"), "s-demo-mooncake-master");
         assert_eq!(pod_address("demo", "prefill", 1), "demo-prefill-1.s-demo-prefill");
         let group = "g".repeat(60);

@@ -1,4 +1,4 @@
-//! What roles of both versions are made of.
+//! Types shared by both API versions.
 
 use std::collections::BTreeMap;
 
@@ -10,78 +10,70 @@ use serde::Deserialize;
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct RoleTemplate {
-    /// The name that roles refer to.
+    /// Name for references from roles.
     pub name: String,
-    /// The pods.
     pub template: Option<PodTemplateSpec>,
 }
 
-/// The use of a shared template.
+/// A reference to a shared template.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct TemplateRef {
-    /// Which.
     pub name: String,
-    /// A strategic merge patch over it, free in form (v1alpha2).
+    /// A strategic merge patch, without a schema (v1alpha2).
     pub patch: Option<serde_json::Value>,
 }
 
-/// How a change reaches the pods.
+/// The rollout of a change to the pods.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct RolloutStrategy {
-    /// `RollingUpdate`, the only one.
     #[serde(rename = "type")]
     pub kind: Option<String>,
-    /// Its numbers.
     pub rolling_update: Option<RollingUpdate>,
 }
 
-/// How many pods change at a time.
+/// Limits of a rolling update.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct RollingUpdate {
     /// `RecreatePod`, `InPlaceIfPossible` or `InPlaceOnly`.
     #[serde(rename = "type")]
     pub kind: Option<String>,
-    /// Pods away at a time; 1 when not given.
+    /// Pods that may be unavailable at a time. Default 1.
     pub max_unavailable: Option<IntOrString>,
-    /// Pods more than wanted; 0 when not given.
+    /// Pods above the replica count. Default 0.
     pub max_surge: Option<IntOrString>,
-    /// Pods below this ordinal stay as they are.
+    /// Pods below this ordinal are not updated.
     pub partition: Option<IntOrString>,
-    /// Stop here.
     pub paused: Option<bool>,
-    /// Of an update in place.
     pub in_place_update_strategy: Option<InPlaceUpdate>,
 }
 
-/// An update of a pod that is not made anew.
+/// An in-place update, which does not recreate the pod.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct InPlaceUpdate {
-    /// Seconds between unready and changed.
+    /// Seconds between marking the pod unready and updating it.
     pub grace_period_seconds: Option<i32>,
 }
 
-/// Containers of a cluster-wide profile that come into the pods.
+/// Containers of a cluster-wide profile that are injected into the pods.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct EngineRuntime {
-    /// The profile.
     pub profile_name: String,
-    /// Which of its containers.
+    /// Names of the containers to inject.
     pub inject_containers: Option<Vec<String>>,
-    /// Laid over those of the profile.
+    /// Patches for containers of the profile.
     pub containers: Option<Vec<Container>>,
 }
 
-/// An adapter through which autoscalers set the replicas.
+/// An adapter through which autoscalers set the replica count.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct ScalingAdapter {
-    /// Is there one?
     pub enable: Option<bool>,
-    /// Its labels (v1alpha2).
+    /// Labels of the adapter (v1alpha2).
     pub labels: Option<BTreeMap<String, String>>,
 }

@@ -1,31 +1,31 @@
-//! The rules of a group: references, names, patterns, roll-outs.
+//! Rules for groups: references, names, patterns, rollouts.
 
 use std::collections::BTreeMap;
 
 use super::{V1ALPHA2, WORKLOAD_ANNOTATION, service_name, workload_name};
 use crate::engine::base::text::Quoted;
-use crate::engine::kube::Complaint;
-use crate::engine::kube::rule::{Spot, count_or_percent, not_both_zero, stateful_name};
-use crate::engine::kube::text::{self, LABEL_MAX};
+use crate::engine::kube::grammar::{self, LABEL_MAX};
+use crate::engine::kube::rule::{Field, count_or_percent, not_both_zero, stateful_name};
+use crate::engine::kube::{Violation, ViolationKind as Kind};
 
 const PATTERNS: &[&str] = &["standalonePattern", "leaderWorkerPattern", "customComponentsPattern"];
 const RESTART: &[&str] = &["None", "RecreateRoleInstanceOnPodRestart"];
-/// The workload of v1alpha2, as its annotation spells it.
+/// The workload type of v1alpha2 in the annotation.
 const ROLE_INSTANCE_SET: &str = "workloads.x-k8s.io/v1alpha2/RoleInstanceSet";
 
-/// The rules of `workloads.x-k8s.io/v1alpha2`.
-pub fn rules_v1alpha2(top: &Spot<'_>, out: &mut Vec<Complaint>) {
+/// Applies the rules of `workloads.x-k8s.io/v1alpha2`.
+pub fn rules_v1alpha2(top: &Field<'_>, out: &mut Vec<Violation>) {
     let Some(spec) = group(top, out) else { return };
     for role in spec.list("roles") {
-        role.one_of("podManagementPolicy", &["Parallel", "OrderedReady"], out);
+        role.check_one_of("podManagementPolicy", &["Parallel", "OrderedReady"], out);
         let patterns: Vec<&str> = PATTERNS.iter().copied().filter(|p| role.get(p).is_some()).collect();
         match patterns.as_slice() {
             [_] => {}
             [] if role.get("template").is_some() || role.get("templateRef").is_some() => {
-                let what = format!("a template of a role is v1alpha1's; in {V1ALPHA2} it stands in standalonePattern");
-                role.complain(out, what);
+                let message = format!("a template in a role belongs to v1alpha1; in {V1ALPHA2}, use standalonePattern");
+                role.report(out, Kind::Version, message);
             }
-            _ => role.exactly_one(PATTERNS, out),
+            _ => role.check_exactly_one(PATTERNS, out),
         }
         if let Some(pattern) = role.get("standalonePattern") {
             template_or_ref(&pattern, &spec, out);
@@ -33,155 +33,167 @@ pub fn rules_v1alpha2(top: &Spot<'_>, out: &mut Vec<Complaint>) {
         if let Some(pattern) = role.get("leaderWorkerPattern") {
             template_or_ref(&pattern, &spec, out);
             leader_worker(&role, &pattern, out);
-            restarts(&pattern, out);
+            restart_policy(&pattern, out);
         }
         if let Some(pattern) = role.get("customComponentsPattern") {
             components(&pattern, out);
-            restarts(&pattern, out);
+            restart_policy(&pattern, out);
         }
         if let Some(kind) = role.get("annotations").and_then(|a| a.get(WORKLOAD_ANNOTATION))
             && kind.value.as_str() != Some(ROLE_INSTANCE_SET)
         {
-            kind.complain(
+            kind.report(
                 out,
-                "refused unless the cluster enables deprecated workload types; leave the annotation away",
+                Kind::Deprecated,
+                "rejected unless the cluster enables deprecated workload types; remove the annotation",
             );
         }
         if let Some(rolling) = rollout(&role, out) {
-            rolling.one_of("type", &["RecreatePod", "InPlaceIfPossible", "InPlaceOnly"], out);
+            rolling.check_one_of("type", &["RecreatePod", "InPlaceIfPossible", "InPlaceOnly"], out);
         }
     }
 }
 
-/// The rules of `workloads.x-k8s.io/v1alpha1`.
-pub fn rules_v1alpha1(top: &Spot<'_>, out: &mut Vec<Complaint>) {
+/// Applies the rules of `workloads.x-k8s.io/v1alpha1`.
+pub fn rules_v1alpha1(top: &Field<'_>, out: &mut Vec<Violation>) {
     let Some(spec) = group(top, out) else { return };
     let group = top.find(&["metadata", "name"]).and_then(|name| name.value.as_str()).unwrap_or_default();
     for role in spec.list("roles") {
         if let Some(pattern) = PATTERNS.iter().find(|p| role.get(p).is_some()) {
-            role.complain(
+            role.report(
                 out,
-                format!("{pattern} is v1alpha2's; here a role has template, or leaderWorkerSet or components"),
+                Kind::Version,
+                format!("{pattern} belongs to v1alpha2; here use template, leaderWorkerSet or components"),
             );
         }
-        role.one_of("restartPolicy", RESTART, out);
+        role.check_one_of("restartPolicy", RESTART, out);
         rollout(&role, out);
         v1alpha1_workload(&role, &spec, out);
         let stateful = role.find(&["workload", "kind"]).is_none_or(|kind| kind.value == "StatefulSet");
         let name = serde_json::Value::from(workload_name(group, role.text("name").unwrap_or_default()));
         if stateful {
-            stateful_name(&Spot { at: role.at.key("name"), value: &name }, out);
+            stateful_name(&Field { at: role.at.key("name"), value: &name }, out);
         }
     }
-    spec.unique("coordination", "name", out);
+    spec.check_unique("coordination", "name", out);
     let roles = names(&spec, "roles");
     for together in spec.list("coordination") {
         for role in together.list("roles").iter().filter(|r| r.value.as_str().is_some_and(|r| !roles.contains(&r))) {
-            role.complain(out, "no role of this name");
+            role.report(out, Kind::Reference, "no role has this name");
         }
         for (part, keys) in
             [("rollingUpdate", &["maxSkew", "maxUnavailable", "partition"][..]), ("scaling", &["maxSkew"])]
         {
             let Some(part) = together.find(&["strategy", part]) else { continue };
             for key in keys {
-                part.held(key, |t| text::percent(t).is_none().then(|| "not a percentage: 0% to 100%".to_owned()), out);
+                part.check_text(
+                    key,
+                    |t| grammar::percent(t).is_none().then_some(grammar::GrammarError::Percentage),
+                    out,
+                );
             }
-            part.one_of("progression", &["OrderScheduled", "OrderReady"], out);
+            part.check_one_of("progression", &["OrderScheduled", "OrderReady"], out);
         }
     }
 }
 
-/// What the versions share. The spec, if there is one.
-fn group<'v>(top: &Spot<'v>, out: &mut Vec<Complaint>) -> Option<Spot<'v>> {
+/// Applies the rules that both versions share and returns the spec, if it exists.
+fn group<'v>(top: &Field<'v>, out: &mut Vec<Violation>) -> Option<Field<'v>> {
     let Some(spec) = top.get("spec") else {
-        top.complain(out, "spec is missing");
+        top.missing("spec", out);
         return None;
     };
     if spec.list("roles").is_empty() {
-        spec.complain(out, "roles is missing or empty");
+        spec.report(out, Kind::Missing, "roles is missing or empty");
     }
-    spec.unique("roles", "name", out);
-    spec.unique("roleTemplates", "name", out);
+    spec.check_unique("roles", "name", out);
+    spec.check_unique("roleTemplates", "name", out);
     for shared in spec.list("roleTemplates") {
-        named(&shared, out);
+        check_name(&shared, out);
         if shared.get("template").is_none() {
-            shared.complain(out, "template is missing");
+            shared.missing("template", out);
         }
         template_meta(&shared, out);
     }
     let group = top.find(&["metadata", "name"]).and_then(|name| name.value.as_str()).unwrap_or_default();
     let mut services: BTreeMap<String, &str> = BTreeMap::new();
     for role in spec.list("roles") {
-        named(&role, out);
-        role.at_least("replicas", 0, out);
-        role.at_least("minReadySeconds", 0, out);
-        role.unique("servicePorts", "name", out);
+        check_name(&role, out);
+        role.check_min("replicas", 0, out);
+        role.check_min("minReadySeconds", 0, out);
+        role.check_unique("servicePorts", "name", out);
         dependencies(&role, &spec, out);
         for key in ["labels", "annotations"] {
             for (name, entry) in role.entries(key) {
-                if let Some(what) = text::qualified_key(name) {
-                    entry.complain(out, what);
+                if let Some(error) = grammar::qualified_key(name) {
+                    entry.report(out, Kind::Syntax, error.to_string());
                 }
             }
         }
         for (_, label) in role.entries("labels") {
-            if let Some(what) = label.value.as_str().and_then(text::label_value) {
-                label.complain(out, what);
+            if let Some(error) = label.value.as_str().and_then(grammar::label_value) {
+                label.report(out, Kind::Syntax, error.to_string());
             }
         }
         for runtime in role.list("engineRuntimes") {
             if runtime.text("profileName").is_none_or(str::is_empty) {
-                runtime.complain(out, "profileName is missing");
+                runtime.missing("profileName", out);
             }
         }
         let Some(name) = role.text("name").filter(|name| !name.is_empty()) else { continue };
         let last = role.number("replicas").unwrap_or(1).max(1) - 1;
         let pod = format!("{}-{last}", workload_name(group, name));
         if pod.len() > LABEL_MAX {
-            role.complain(
+            role.report(
                 out,
-                format!("its pods would be named {pod}: {} characters, and {LABEL_MAX} is the most", pod.len()),
+                Kind::Syntax,
+                format!("the pod name {pod} has {} characters; the limit is {LABEL_MAX}", pod.len()),
             );
         } else if let Some(other) = services.insert(service_name(group, name), name).filter(|other| *other != name) {
-            let what = format!("its service is cut to {}, as is that of {}", service_name(group, name), Quoted(other));
-            role.complain(out, what);
+            let service = service_name(group, name);
+            let message = format!("the Service name is truncated to {service}, like that of {}", Quoted(other));
+            role.report(out, Kind::Duplicate, message);
         }
     }
     cycles(&spec, out);
     Some(spec)
 }
 
-fn named(spot: &Spot<'_>, out: &mut Vec<Complaint>) {
-    match spot.text("name") {
-        None | Some("") => spot.complain(out, "name is missing"),
-        Some(_) => spot.held("name", text::dns_label, out),
+fn check_name(target: &Field<'_>, out: &mut Vec<Violation>) {
+    match target.text("name") {
+        None | Some("") => target.missing("name", out),
+        Some(_) => target.check_text("name", grammar::dns_label, out),
     }
 }
 
-fn names<'v>(spec: &Spot<'v>, key: &str) -> Vec<&'v str> {
+fn names<'v>(spec: &Field<'v>, key: &str) -> Vec<&'v str> {
     spec.list(key).iter().filter_map(|item| item.text("name")).collect()
 }
 
-/// Metadata of a template: the schema drops everything else without a word.
-fn template_meta(parent: &Spot<'_>, out: &mut Vec<Complaint>) {
+/// Checks the metadata of a template. The schema silently drops all other fields.
+fn template_meta(parent: &Field<'_>, out: &mut Vec<Violation>) {
     let Some(meta) = parent.find(&["template", "metadata"]) else { return };
     for key in meta.keys() {
         if !["annotations", "finalizers", "labels", "name", "namespace"].contains(&key)
-            && let Some(spot) = meta.get(key)
+            && let Some(target) = meta.get(key)
         {
-            spot.complain(out, "dropped: metadata of a template is labels and annotations");
+            target.report(
+                out,
+                Kind::Dropped,
+                "dropped by the server: metadata of a template has only labels and annotations",
+            );
         }
     }
 }
 
-fn template_or_ref(parent: &Spot<'_>, spec: &Spot<'_>, out: &mut Vec<Complaint>) {
-    parent.exactly_one(&["template", "templateRef"], out);
+fn template_or_ref(parent: &Field<'_>, spec: &Field<'_>, out: &mut Vec<Violation>) {
+    parent.check_exactly_one(&["template", "templateRef"], out);
     template_meta(parent, out);
     if let Some(shared) = parent.get("templateRef") {
         match shared.text("name") {
-            None | Some("") => shared.complain(out, "name is missing"),
+            None | Some("") => shared.missing("name", out),
             Some(name) if !names(spec, "roleTemplates").contains(&name) => {
-                shared.complain(out, format!("no roleTemplate is named {}", Quoted(name)));
+                shared.report(out, Kind::Reference, format!("no roleTemplate is named {}", Quoted(name)));
             }
             Some(_) => {}
         }
@@ -189,62 +201,62 @@ fn template_or_ref(parent: &Spot<'_>, spec: &Spot<'_>, out: &mut Vec<Complaint>)
     }
 }
 
-/// Patches are free in form, but maps.
-fn patches(parent: &Spot<'_>, keys: &[&str], out: &mut Vec<Complaint>) {
+/// Checks that patches are objects. They have no further schema.
+fn patches(parent: &Field<'_>, keys: &[&str], out: &mut Vec<Violation>) {
     for patch in keys.iter().filter_map(|key| parent.get(key)).filter(|patch| !patch.value.is_object()) {
-        patch.complain(out, "a patch is a map");
+        patch.report(out, Kind::WrongType, "a patch must be an object");
     }
 }
 
-fn leader_worker(role: &Spot<'_>, pattern: &Spot<'_>, out: &mut Vec<Complaint>) {
-    pattern.at_least("size", 1, out);
+fn leader_worker(role: &Field<'_>, pattern: &Field<'_>, out: &mut Vec<Violation>) {
+    pattern.check_min("size", 1, out);
     patches(pattern, &["leaderTemplatePatch", "workerTemplatePatch"], out);
-    pattern.one_of("sharedServiceSelection", &["All", "LeaderOnly"], out);
+    pattern.check_one_of("sharedServiceSelection", &["All", "LeaderOnly"], out);
     let other = role.get("annotations").and_then(|a| a.get(WORKLOAD_ANNOTATION));
     let other = other.is_some_and(|kind| kind.value.as_str() != Some(ROLE_INSTANCE_SET));
     if other && pattern.text("sharedServiceSelection") == Some("LeaderOnly") {
-        pattern.complain(out, "sharedServiceSelection LeaderOnly is for RoleInstanceSet alone");
+        pattern.report(out, Kind::Conflict, "sharedServiceSelection LeaderOnly requires a RoleInstanceSet");
     }
 }
 
-/// When a pod restarts, what becomes of its replica.
-fn restarts(pattern: &Spot<'_>, out: &mut Vec<Complaint>) {
+/// Checks the restart policy of a replica.
+fn restart_policy(pattern: &Field<'_>, out: &mut Vec<Violation>) {
     if let Some(old) = pattern.get("restartPolicy") {
-        pattern.one_of("restartPolicy", RESTART, out);
-        old.complain(out, "deprecated; restartPolicyConfig.type says it");
+        pattern.check_one_of("restartPolicy", RESTART, out);
+        old.report(out, Kind::Deprecated, "deprecated; use restartPolicyConfig.type");
     }
     if let Some(config) = pattern.get("restartPolicyConfig") {
-        config.one_of("type", RESTART, out);
-        config.at_least("baseDelaySeconds", 0, out);
-        config.at_least("maxDelaySeconds", 0, out);
+        config.check_one_of("type", RESTART, out);
+        config.check_min("baseDelaySeconds", 0, out);
+        config.check_min("maxDelaySeconds", 0, out);
         let (base, most) =
             (config.number("baseDelaySeconds").unwrap_or(30), config.number("maxDelaySeconds").unwrap_or(600));
         if most < base {
-            config.complain(out, format!("maxDelaySeconds {most} is less than baseDelaySeconds {base}"));
+            config.report(out, Kind::Conflict, format!("maxDelaySeconds {most} is less than baseDelaySeconds {base}"));
         }
     }
 }
 
-fn components(pattern: &Spot<'_>, out: &mut Vec<Complaint>) {
+fn components(pattern: &Field<'_>, out: &mut Vec<Violation>) {
     let list = pattern.list("components");
     if list.is_empty() {
-        pattern.complain(out, "components is missing or empty");
+        pattern.report(out, Kind::Missing, "components is missing or empty");
     }
-    pattern.unique("components", "name", out);
+    pattern.check_unique("components", "name", out);
     for component in list {
-        named(&component, out);
-        component.at_least("size", 0, out);
-        component.held("serviceName", text::service_label, out);
+        check_name(&component, out);
+        component.check_min("size", 0, out);
+        component.check_text("serviceName", grammar::service_label, out);
         if component.get("template").is_none() {
-            component.complain(out, "template is missing");
+            component.missing("template", out);
         }
         template_meta(&component, out);
     }
 }
 
-fn rollout<'v>(role: &Spot<'v>, out: &mut Vec<Complaint>) -> Option<Spot<'v>> {
+fn rollout<'v>(role: &Field<'v>, out: &mut Vec<Violation>) -> Option<Field<'v>> {
     let strategy = role.get("rolloutStrategy")?;
-    strategy.one_of("type", &["RollingUpdate"], out);
+    strategy.check_one_of("type", &["RollingUpdate"], out);
     let rolling = strategy.get("rollingUpdate")?;
     for key in ["maxUnavailable", "maxSurge", "partition"] {
         count_or_percent(&rolling, key, out);
@@ -252,27 +264,31 @@ fn rollout<'v>(role: &Spot<'v>, out: &mut Vec<Complaint>) -> Option<Spot<'v>> {
     not_both_zero(&rolling, "1", "0", out);
     let replicas = role.number("replicas").unwrap_or(1);
     if let Some(partition) = rolling.number("partition").filter(|p| *p > 0 && *p >= replicas) {
-        rolling.complain(out, format!("partition {partition} of {replicas} replicas: no pod would ever change"));
+        rolling.report(
+            out,
+            Kind::Stuck,
+            format!("partition {partition} of {replicas} replicas: no pod would be updated"),
+        );
     }
     Some(rolling)
 }
 
-fn dependencies(role: &Spot<'_>, spec: &Spot<'_>, out: &mut Vec<Complaint>) {
+fn dependencies(role: &Field<'_>, spec: &Field<'_>, out: &mut Vec<Violation>) {
     let roles = names(spec, "roles");
     let mut seen = Vec::new();
     for dependency in role.list("dependencies") {
         let Some(name) = dependency.value.as_str() else { continue };
         if !roles.contains(&name) {
-            dependency.complain(out, format!("no role is named {}", Quoted(name)));
+            dependency.report(out, Kind::Reference, format!("no role is named {}", Quoted(name)));
         } else if seen.contains(&name) {
-            dependency.complain(out, format!("{} is there twice", Quoted(name)));
+            dependency.report(out, Kind::Duplicate, format!("duplicate dependency {}", Quoted(name)));
         }
         seen.push(name);
     }
 }
 
-/// Roles that wait for each other in a ring, each ring once.
-fn cycles(spec: &Spot<'_>, out: &mut Vec<Complaint>) {
+/// Reports each dependency cycle between roles once.
+fn cycles(spec: &Field<'_>, out: &mut Vec<Violation>) {
     let roles = spec.list("roles");
     let waits: BTreeMap<&str, Vec<&str>> = roles
         .iter()
@@ -280,7 +296,7 @@ fn cycles(spec: &Spot<'_>, out: &mut Vec<Complaint>) {
             Some((role.text("name")?, role.list("dependencies").iter().filter_map(|d| d.value.as_str()).collect()))
         })
         .collect();
-    // What waits for nothing, or for what is free already, is free; what is left has a ring in it.
+    // Repeatedly remove roles whose dependencies are all removed. The remaining roles contain a cycle.
     let mut free: Vec<&str> = Vec::new();
     loop {
         let next = waits
@@ -291,29 +307,30 @@ fn cycles(spec: &Spot<'_>, out: &mut Vec<Complaint>) {
             None => break,
         }
     }
-    let mut told: Vec<&str> = Vec::new();
+    let mut reported: Vec<&str> = Vec::new();
     for (start, _) in waits.iter().filter(|(name, _)| !free.contains(name)) {
-        let mut way = vec![*start];
-        let ring = loop {
-            let last = way[way.len() - 1];
+        let mut path = vec![*start];
+        let cycle = loop {
+            let last = path[path.len() - 1];
             let on = waits.get(last).into_iter().flatten().find(|d| waits.contains_key(*d) && !free.contains(d));
             let Some(on) = on else { break Vec::new() };
-            if let Some(begin) = way.iter().position(|name| name == on) {
-                break way.split_off(begin);
+            if let Some(begin) = path.iter().position(|name| name == on) {
+                break path.split_off(begin);
             }
-            way.push(on);
+            path.push(on);
         };
-        if let Some(first) = ring.first().filter(|first| !told.contains(first))
+        if let Some(first) = cycle.first().filter(|first| !reported.contains(first))
             && let Some(role) = roles.iter().find(|role| role.text("name") == Some(first))
         {
-            let text = ring.iter().chain([first]).copied().collect::<Vec<_>>().join(" -> ");
-            role.complain(out, format!("dependencies go round: {}", crate::engine::base::text::escaped(&text)));
-            told.extend(&ring);
+            let text = cycle.iter().chain([first]).copied().collect::<Vec<_>>().join(" -> ");
+            let message = format!("dependency cycle: {}", crate::engine::base::text::escaped(&text));
+            role.report(out, Kind::Cycle, message);
+            reported.extend(&cycle);
         }
     }
 }
 
-fn v1alpha1_workload(role: &Spot<'_>, spec: &Spot<'_>, out: &mut Vec<Complaint>) {
+fn v1alpha1_workload(role: &Field<'_>, spec: &Field<'_>, out: &mut Vec<Violation>) {
     let version = role.find(&["workload", "apiVersion"]).and_then(|v| v.value.as_str()).unwrap_or("apps/v1");
     let kind = role.find(&["workload", "kind"]).and_then(|v| v.value.as_str()).unwrap_or("StatefulSet");
     let right = match kind {
@@ -324,9 +341,12 @@ fn v1alpha1_workload(role: &Spot<'_>, spec: &Spot<'_>, out: &mut Vec<Complaint>)
     };
     if let Some(workload) = role.get("workload") {
         match right {
-            None => workload.complain(out, "kind is none of StatefulSet, Deployment, LeaderWorkerSet, InstanceSet"),
+            None => {
+                let message = "kind must be StatefulSet, Deployment, LeaderWorkerSet or InstanceSet";
+                workload.report(out, Kind::Value, message);
+            }
             Some(right) if right != version => {
-                workload.complain(out, format!("{kind} is of {right}, not of {version}"))
+                workload.report(out, Kind::Version, format!("{kind} is in API version {right}, not {version}"))
             }
             Some(_) => {}
         }
@@ -336,25 +356,25 @@ fn v1alpha1_workload(role: &Spot<'_>, spec: &Spot<'_>, out: &mut Vec<Complaint>)
     } else {
         template_or_ref(role, spec, out);
         if role.get("components").is_some() {
-            role.complain(out, "components belong to the workload InstanceSet");
+            role.report(out, Kind::Conflict, "components requires the workload InstanceSet");
         }
     }
     if role.get("templateRef").is_some() {
         if matches!(kind, "InstanceSet" | "LeaderWorkerSet") {
-            role.complain(out, format!("templateRef is not for a {kind}"));
+            role.report(out, Kind::Conflict, format!("templateRef is not supported with {kind}"));
         }
         if role.find(&["templateRef", "patch"]).is_some() {
-            role.complain(out, "templateRef.patch is v1alpha2's; here it is templatePatch");
+            role.report(out, Kind::Version, "templateRef.patch belongs to v1alpha2; here use templatePatch");
         }
     } else if role.get("templatePatch").is_some() {
-        role.complain(out, "templatePatch belongs to templateRef");
+        role.report(out, Kind::Conflict, "templatePatch requires templateRef");
     }
     patches(role, &["templatePatch"], out);
     if let Some(set) = role.get("leaderWorkerSet") {
         if kind != "LeaderWorkerSet" {
-            set.complain(out, "belongs to the workload LeaderWorkerSet");
+            set.report(out, Kind::Conflict, "requires the workload LeaderWorkerSet");
         }
-        set.at_least("size", 1, out);
+        set.check_min("size", 1, out);
         patches(&set, &["patchLeaderTemplate", "patchWorkerTemplate"], out);
     }
 }

@@ -1,4 +1,4 @@
-//! `workloads.x-k8s.io/v1alpha2`: what a group is made of. Every field is optional here; what must be there is a rule.
+//! `workloads.x-k8s.io/v1alpha2`. All fields are optional in these types; rules check which ones are required.
 
 use std::collections::BTreeMap;
 
@@ -8,61 +8,50 @@ use serde::Deserialize;
 
 use super::{EngineRuntime, RoleTemplate, RolloutStrategy, ScalingAdapter, TemplateRef};
 
-/// The document.
 #[derive(Clone, Debug, Default, Deserialize)]
-#[serde(default, rename_all = "camelCase")]
-pub struct RoleBasedGroup {
-    /// Version.
+#[serde(default, rename_all = "camelCase", rename = "RoleBasedGroup")]
+pub struct RoleBasedGroupV1alpha2 {
     pub api_version: Option<String>,
-    /// Kind.
     pub kind: Option<String>,
-    /// Its name is part of every generated name.
+    /// The name is part of every generated name.
     pub metadata: Option<ObjectMeta>,
-    /// The roles.
-    pub spec: Option<Spec>,
+    pub spec: Option<GroupSpecV1alpha2>,
     /// Written by the controller.
     pub status: Option<serde_json::Value>,
 }
 
-/// The roles and what they share.
+/// The roles of a group and what they share.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default, rename_all = "camelCase", rename = "RoleBasedGroupSpec")]
-pub struct Spec {
-    /// At least one.
-    pub roles: Option<Vec<Role>>,
-    /// Pods that roles refer to.
+pub struct GroupSpecV1alpha2 {
+    pub roles: Option<Vec<RoleSpecV1alpha2>>,
+    /// Templates that roles refer to.
     pub role_templates: Option<Vec<RoleTemplate>>,
 }
 
-/// A set of like pods, or of like groups of pods.
+/// A set of identical pods, or of identical groups of pods.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default, rename_all = "camelCase", rename = "RoleSpec")]
-pub struct Role {
+pub struct RoleSpecV1alpha2 {
     /// Unique in the group.
     pub name: String,
-    /// How many; 1 when not given.
     pub replicas: Option<i32>,
-    /// One pod each.
     pub standalone_pattern: Option<Standalone>,
-    /// A leader and workers each.
+    /// A leader and workers per replica.
     pub leader_worker_pattern: Option<LeaderWorker>,
-    /// Pods of several kinds each.
+    /// Pods of several kinds per replica.
     pub custom_components_pattern: Option<CustomComponents>,
     /// Roles that must be ready first.
     pub dependencies: Option<Vec<String>>,
-    /// On the workload.
     pub labels: Option<BTreeMap<String, String>>,
-    /// On the workload; one of them chooses its kind.
+    /// For the workload. One annotation selects its type.
     pub annotations: Option<BTreeMap<String, String>>,
-    /// How changes roll.
     pub rollout_strategy: Option<RolloutStrategy>,
-    /// Ports of the role's headless service.
+    /// Ports of the role's headless Service.
     pub service_ports: Option<Vec<ServicePort>>,
-    /// Injected containers.
     pub engine_runtimes: Option<Vec<EngineRuntime>>,
-    /// Autoscaling.
     pub scaling_adapter: Option<ScalingAdapter>,
-    /// Seconds of readiness before a pod counts.
+    /// Seconds of readiness before a pod counts as available.
     pub min_ready_seconds: Option<i32>,
     /// `Parallel` or `OrderedReady`.
     pub pod_management_policy: Option<String>,
@@ -72,44 +61,35 @@ pub struct Role {
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default, rename_all = "camelCase", rename = "StandalonePattern")]
 pub struct Standalone {
-    /// The pod.
     pub template: Option<PodTemplateSpec>,
-    /// Or a shared one.
     pub template_ref: Option<TemplateRef>,
 }
 
-/// A leader and its workers per replica.
+/// A leader and workers per replica.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default, rename_all = "camelCase", rename = "LeaderWorkerPattern")]
 pub struct LeaderWorker {
-    /// Pods of a replica, the leader among them.
+    /// Pods per replica, including the leader.
     pub size: Option<i32>,
-    /// The pod.
     pub template: Option<PodTemplateSpec>,
-    /// Or a shared one.
     pub template_ref: Option<TemplateRef>,
-    /// Over the leader's.
     pub leader_template_patch: Option<serde_json::Value>,
-    /// Over the workers'.
     pub worker_template_patch: Option<serde_json::Value>,
-    /// Whom the role's service selects.
+    /// The pods that the role's Service selects.
     pub shared_service_selection: Option<String>,
-    /// When a pod of a replica restarts.
+    /// Applies when a pod of a replica restarts.
     pub restart_policy_config: Option<RestartPolicy>,
-    /// The old spelling.
     pub restart_policy: Option<String>,
 }
 
-/// What a restarted pod means for its replica.
+/// The effect of a pod restart on its replica.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct RestartPolicy {
     /// `None` or `RecreateRoleInstanceOnPodRestart`.
     #[serde(rename = "type")]
     pub kind: Option<String>,
-    /// Seconds; 30 when not given.
     pub base_delay_seconds: Option<i32>,
-    /// Seconds; 600 when not given.
     pub max_delay_seconds: Option<i32>,
 }
 
@@ -117,28 +97,21 @@ pub struct RestartPolicy {
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default, rename_all = "camelCase", rename = "CustomComponentsPattern")]
 pub struct CustomComponents {
-    /// The kinds.
-    pub components: Option<Vec<Component>>,
-    /// When a pod of a replica restarts.
+    pub components: Option<Vec<ComponentV1alpha2>>,
+    /// Applies when a pod of a replica restarts.
     pub restart_policy_config: Option<RestartPolicy>,
-    /// The old spelling.
     pub restart_policy: Option<String>,
 }
 
-/// One kind of pods of a replica.
+/// A component of a replica.
 #[derive(Clone, Debug, Default, Deserialize)]
-#[serde(default, rename_all = "camelCase")]
-pub struct Component {
+#[serde(default, rename_all = "camelCase", rename = "Component")]
+pub struct ComponentV1alpha2 {
     /// Unique in the role.
     pub name: String,
-    /// How many; 1 when not given.
     pub size: Option<i32>,
-    /// Its service.
     pub service_name: Option<String>,
-    /// On the pods.
     pub labels: Option<BTreeMap<String, String>>,
-    /// On the pods.
     pub annotations: Option<BTreeMap<String, String>>,
-    /// The pod.
     pub template: Option<PodTemplateSpec>,
 }

@@ -1,78 +1,83 @@
-//! A container: image, environment, ports, mounts, probes.
+//! Containers: image, environment, ports, mounts, probes.
 
 use serde_json::Value;
 
-use super::{Complaint, Spot, port_number, text};
+use super::{Field, Violation, ViolationKind as Kind, grammar, port_number};
 use crate::engine::base::text::Quoted;
 
-/// Prefixes of variables that something else puts into the pod: RBG, a LeaderWorkerSet, and Kubernetes for services.
+/// Prefixes of variables that something else adds to the pod: RBG, a LeaderWorkerSet, and Kubernetes for Services.
 const INJECTED: &[&str] = &["RBG_", "LWS_", "KUBERNETES_"];
 
-/// What belongs to the container as a whole.
-pub fn container(spot: &Spot<'_>, out: &mut Vec<Complaint>) {
-    spot.held("name", |name| (!name.is_empty()).then(|| text::dns_label(name)).flatten(), out);
-    // Containers of an engine runtime are laid over those of a profile, which has the image.
-    let patch = spot.at.passes("engineRuntimes");
-    match spot.text("image") {
-        None | Some("") if !patch => spot.complain(out, "image is missing"),
+/// Rules for a container as a whole.
+pub fn container(target: &Field<'_>, out: &mut Vec<Violation>) {
+    target.check_text("name", |name| (!name.is_empty()).then(|| grammar::dns_label(name)).flatten(), out);
+    // Containers of an engine runtime are patches for a profile, which sets the image.
+    let patch = target.at.passes("engineRuntimes");
+    match target.text("image") {
+        None | Some("") if !patch => target.missing("image", out),
         Some(image) if image.trim() != image || image.contains(char::is_whitespace) => {
-            spot.complain(out, format!("the image {} has blanks", Quoted(image)));
+            target.report(out, Kind::Syntax, format!("the image {} contains whitespace", Quoted(image)));
         }
         _ => {}
     }
-    spot.one_of("imagePullPolicy", &["Always", "IfNotPresent", "Never"], out);
-    spot.unique("ports", "name", out);
+    target.check_one_of("imagePullPolicy", &["Always", "IfNotPresent", "Never"], out);
+    target.check_unique("ports", "name", out);
     let mut ports = Vec::new();
-    for port in spot.list("ports") {
+    for port in target.list("ports") {
         let key = (port.number("containerPort"), port.text("protocol").unwrap_or("TCP"));
         if key.0.is_some() && ports.contains(&key) {
-            port.complain(out, "this port is there twice");
+            port.report(out, Kind::Duplicate, "duplicate port");
         }
         ports.push(key);
     }
-    spot.unique("env", "name", out);
-    spot.unique("volumeMounts", "mountPath", out);
-    references(spot, out);
+    target.check_unique("env", "name", out);
+    target.check_unique("volumeMounts", "mountPath", out);
+    references(target, out);
     for (kind, only_one) in [("livenessProbe", true), ("startupProbe", true), ("readinessProbe", false)] {
-        let Some(probe) = spot.get(kind) else { continue };
+        let Some(probe) = target.get(kind) else { continue };
         if only_one && probe.number("successThreshold").is_some_and(|n| n > 1) {
-            probe.complain(out, format!("successThreshold of a {kind} is 1"));
+            probe.report(out, Kind::Range, format!("successThreshold of a {kind} must be 1"));
         }
         if !only_one && probe.get("terminationGracePeriodSeconds").is_some() {
-            probe.complain(out, "a readinessProbe ends no container: no terminationGracePeriodSeconds");
+            probe.report(out, Kind::Conflict, "a readinessProbe must not set terminationGracePeriodSeconds");
         }
     }
-    let security = spot.get("securityContext");
+    let security = target.get("securityContext");
     let flag = |name: &str| security.as_ref().and_then(|s| s.value.get(name)).and_then(Value::as_bool);
     if let (Some(security), Some(true), Some(false)) = (&security, flag("privileged"), flag("allowPrivilegeEscalation"))
     {
-        security.complain(out, "privileged and allowPrivilegeEscalation: false exclude each other");
+        security.report(out, Kind::Conflict, "privileged conflicts with allowPrivilegeEscalation: false");
     }
 }
 
-/// `$(NAME)` names a variable of this container; Kubernetes leaves the text as it stands when it does not.
-fn references(spot: &Spot<'_>, out: &mut Vec<Complaint>) {
-    if !spot.list("envFrom").is_empty() || spot.at.passes("engineRuntimes") || spot.at.passes("roleTemplates") {
+/// `$(NAME)` refers to a variable of this container. Kubernetes leaves an unresolved reference unchanged.
+fn references(target: &Field<'_>, out: &mut Vec<Violation>) {
+    if !target.list("envFrom").is_empty() || target.at.passes("engineRuntimes") || target.at.passes("roleTemplates") {
         return;
     }
     let mut before: Vec<&str> = Vec::new();
-    let all: Vec<&str> = spot.list("env").iter().filter_map(|var| var.text("name")).collect();
-    for var in spot.list("env") {
-        for name in var.text("value").map(referred).unwrap_or_default() {
+    let all: Vec<&str> = target.list("env").iter().filter_map(|var| var.text("name")).collect();
+    for var in target.list("env") {
+        for name in var.text("value").map(referenced_names).unwrap_or_default() {
             if missing(name, &before) {
-                let late = if all.contains(&name) { "only after this one" } else { "nowhere in this container" };
-                var.complain(out, format!("$({name}) stays as it is: the variable is set {late}"));
+                let where_set = if all.contains(&name) { "only after this one" } else { "nowhere in this container" };
+                var.report(
+                    out,
+                    Kind::Reference,
+                    format!("$({name}) is not substituted: the variable is set {where_set}"),
+                );
             }
         }
         before.extend(var.text("name"));
     }
     for list in ["command", "args"] {
-        for word in spot.list(list) {
-            for name in word.value.as_str().map(referred).unwrap_or_default() {
+        for word in target.list(list) {
+            for name in word.value.as_str().map(referenced_names).unwrap_or_default() {
                 if missing(name, &all) {
-                    word.complain(
+                    word.report(
                         out,
-                        format!("$({name}) stays as it is: the variable is set nowhere in this container"),
+                        Kind::Reference,
+                        format!("$({name}) is not substituted: the variable is set nowhere in this container"),
                     );
                 }
             }
@@ -85,8 +90,8 @@ fn missing(name: &str, set: &[&str]) -> bool {
     !set.contains(&name) && !service && !INJECTED.iter().any(|prefix| name.starts_with(prefix))
 }
 
-/// The names in `$(NAME)`, without `$$(NAME)`, which means itself; a shell's `$(command)` is none, for variables are upper case.
-fn referred(text: &str) -> Vec<&str> {
+/// The names in `$(NAME)`, without the escaped `$$(NAME)`. A shell's `$(command)` does not match, because variables are upper case.
+fn referenced_names(text: &str) -> Vec<&str> {
     let mut names = Vec::new();
     let mut rest = text;
     while let Some(at) = rest.find('$') {
@@ -103,16 +108,16 @@ fn referred(text: &str) -> Vec<&str> {
     names
 }
 
-/// One variable: a value or where it is from.
-pub fn env_var(spot: &Spot<'_>, out: &mut Vec<Complaint>) {
-    spot.held("name", |name| (!name.is_empty()).then(|| text::env_name(name)).flatten(), out);
-    if spot.text("value").is_some_and(|value| !value.is_empty()) && spot.get("valueFrom").is_some() {
-        spot.complain(out, "value and valueFrom exclude each other");
+/// Rules for a variable: a value or its source.
+pub fn env_var(target: &Field<'_>, out: &mut Vec<Violation>) {
+    target.check_text("name", |name| (!name.is_empty()).then(|| grammar::env_name(name)).flatten(), out);
+    if target.text("value").is_some_and(|value| !value.is_empty()) && target.get("valueFrom").is_some() {
+        target.report(out, Kind::Conflict, "value and valueFrom are mutually exclusive");
     }
 }
 
-/// The fields of a pod that a variable or a file can show.
-pub fn field_path(spot: &Spot<'_>, out: &mut Vec<Complaint>) {
+/// Pod fields that the downward API exposes.
+pub fn field_path(target: &Field<'_>, out: &mut Vec<Violation>) {
     const FIELDS: &[&str] = &[
         "metadata.name",
         "metadata.namespace",
@@ -131,30 +136,30 @@ pub fn field_path(spot: &Spot<'_>, out: &mut Vec<Complaint>) {
         FIELDS.contains(&path) || keyed.iter().any(|k| path.starts_with(k)) && path.ends_with("']")
     };
     let wrong =
-        |path: &str| (!path.is_empty() && !one(path)).then(|| format!("no field that can be shown: {}", Quoted(path)));
-    spot.held("fieldPath", wrong, out);
+        |path: &str| (!path.is_empty() && !one(path)).then(|| grammar::GrammarError::FieldPath(path.to_owned()));
+    target.check_text("fieldPath", wrong, out);
 }
 
-/// One port.
-pub fn port(spot: &Spot<'_>, out: &mut Vec<Complaint>) {
-    port_number(spot, "containerPort", out);
-    port_number(spot, "hostPort", out);
-    spot.held("name", text::port_name, out);
-    spot.one_of("protocol", &["TCP", "UDP", "SCTP"], out);
+/// Rules for a port.
+pub fn port(target: &Field<'_>, out: &mut Vec<Violation>) {
+    port_number(target, "containerPort", out);
+    port_number(target, "hostPort", out);
+    target.check_text("name", grammar::port_name, out);
+    target.check_one_of("protocol", &["TCP", "UDP", "SCTP"], out);
 }
 
-/// One mount.
-pub fn mount(spot: &Spot<'_>, out: &mut Vec<Complaint>) {
-    let wrong = |path: &str| path.contains(':').then(|| "a mount's path has no ':'".to_owned());
-    spot.held("mountPath", wrong, out);
-    if spot.get("subPath").is_some() && spot.get("subPathExpr").is_some() {
-        spot.complain(out, "subPath and subPathExpr exclude each other");
+/// Rules for a volume mount.
+pub fn mount(target: &Field<'_>, out: &mut Vec<Violation>) {
+    let wrong = |path: &str| path.contains(':').then_some(grammar::GrammarError::MountPath);
+    target.check_text("mountPath", wrong, out);
+    if target.get("subPath").is_some() && target.get("subPathExpr").is_some() {
+        target.report(out, Kind::Conflict, "subPath and subPathExpr are mutually exclusive");
     }
 }
 
-/// One probe: one way to ask, and times that are times.
-pub fn probe(spot: &Spot<'_>, out: &mut Vec<Complaint>) {
-    spot.exactly_one(&["exec", "grpc", "httpGet", "tcpSocket"], out);
+/// Rules for a probe: exactly one handler, and valid intervals.
+pub fn probe(target: &Field<'_>, out: &mut Vec<Violation>) {
+    target.check_exactly_one(&["exec", "grpc", "httpGet", "tcpSocket"], out);
     for (key, least) in [
         ("periodSeconds", 1),
         ("timeoutSeconds", 1),
@@ -163,37 +168,38 @@ pub fn probe(spot: &Spot<'_>, out: &mut Vec<Complaint>) {
         ("initialDelaySeconds", 0),
         ("terminationGracePeriodSeconds", 1),
     ] {
-        spot.at_least(key, least, out);
+        target.check_min(key, least, out);
     }
 }
 
-/// The port of a probe or a hook: a number, or the name of a port of the same container.
-pub fn dialled_port(spot: &Spot<'_>, whole: &Value, out: &mut Vec<Complaint>) {
-    port_number(spot, "port", out);
-    spot.one_of("scheme", &["HTTP", "HTTPS"], out);
-    let Some(name) = spot.text("port").filter(|name| !name.is_empty()) else { return };
-    if let Some(what) = text::port_name(name) {
-        return out.push(Complaint::new(&spot.at.key("port"), what));
+/// Rules for the port of a probe or hook: a number, or the name of a port of the same container.
+pub fn target_port(target: &Field<'_>, whole: &Value, out: &mut Vec<Violation>) {
+    port_number(target, "port", out);
+    target.check_one_of("scheme", &["HTTP", "HTTPS"], out);
+    let Some(name) = target.text("port").filter(|name| !name.is_empty()) else { return };
+    if let Some(error) = grammar::port_name(name) {
+        return out.push(Violation::new(&target.at.key("port"), Kind::Syntax, error.to_string()));
     }
-    // The container is the nearest ancestor that stands in a list: containers[0].livenessProbe.httpGet.
-    let container = (1..=3).map(|up| spot.at.up(up)).find_map(|at| {
+    // The container is the nearest list item above: containers[0].livenessProbe.httpGet.
+    let container = (1..=3).map(|up| target.at.up(up)).find_map(|at| {
         let value = at.find(whole)?;
-        value.get("ports").is_some().then_some(Spot { at, value })
+        value.get("ports").is_some().then_some(Field { at, value })
     });
     let named = container.is_some_and(|c| c.list("ports").iter().any(|port| port.text("name") == Some(name)));
     if !named {
-        out.push(Complaint::new(&spot.at.key("port"), format!("the container has no port named {}", Quoted(name))));
+        let message = format!("the container has no port named {}", Quoted(name));
+        out.push(Violation::new(&target.at.key("port"), Kind::Reference, message));
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use super::referred;
+    use super::referenced_names;
 
     #[test]
-    fn references_are_told_from_what_a_shell_reads() {
-        assert_eq!(referred("--rpc_address=$(POD_IP):$(PORT)"), ["POD_IP", "PORT"]);
-        assert_eq!(referred("$$(POD_IP) $(hostname -i) $(date) $((1+1)) ${POD_IP} $(A"), Vec::<&str>::new());
-        assert_eq!(referred("$"), Vec::<&str>::new());
+    fn kubernetes_references_are_distinguished_from_shell_syntax() {
+        assert_eq!(referenced_names("--rpc_address=$(POD_IP):$(PORT)"), ["POD_IP", "PORT"]);
+        assert_eq!(referenced_names("$$(POD_IP) $(hostname -i) $(date) $((1+1)) ${POD_IP} $(A"), Vec::<&str>::new());
+        assert_eq!(referenced_names("$"), Vec::<&str>::new());
     }
 }

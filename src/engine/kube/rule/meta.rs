@@ -1,74 +1,77 @@
-//! Names, labels, selectors, the data of a ConfigMap.
+//! Metadata: names, labels, selectors, ConfigMap keys.
 
-use super::{Complaint, Spot, text};
+use super::{Field, Violation, ViolationKind as Kind, grammar};
 
-/// Kinds whose name becomes a DNS label of its own.
+/// Kinds whose name must be a DNS label.
 const LABEL_NAMED: &[&str] = &["Namespace", "RoleBasedGroup"];
 
-/// The document has a name, and one that its kind may have.
-pub fn name(top: &Spot<'_>, out: &mut Vec<Complaint>) {
+/// Rules for the name and namespace of a document.
+pub fn name(top: &Field<'_>, out: &mut Vec<Violation>) {
     let Some(meta) = top.get("metadata") else { return };
     let kind = top.text("kind").unwrap_or_default();
     if meta.text("name").is_none_or(str::is_empty) {
         if meta.text("generateName").is_none_or(str::is_empty) && meta.value.is_object() {
-            meta.complain(out, "name is missing");
+            meta.missing("name", out);
         }
     } else if kind == "Service" {
-        meta.held("name", text::service_label, out);
+        meta.check_text("name", grammar::service_label, out);
     } else if LABEL_NAMED.contains(&kind) {
-        meta.held("name", text::dns_label, out);
+        meta.check_text("name", grammar::dns_label, out);
     } else if !kind.contains("Role") {
-        // Roles and their bindings may be named almost anything.
-        meta.held("name", text::dns_subdomain, out);
+        // Roles and their bindings allow almost any name.
+        meta.check_text("name", grammar::dns_subdomain, out);
     }
-    meta.held("namespace", text::dns_label, out);
+    meta.check_text("namespace", grammar::dns_label, out);
 }
 
-/// Labels and the keys of annotations.
-pub fn labels(meta: &Spot<'_>, out: &mut Vec<Complaint>) {
+/// Rules for labels and annotation keys.
+pub fn labels(meta: &Field<'_>, out: &mut Vec<Violation>) {
     pairs(meta, "labels", out);
-    for (key, spot) in meta.entries("annotations") {
-        if let Some(what) = text::qualified_key(key) {
-            spot.complain(out, what);
+    for (key, target) in meta.entries("annotations") {
+        if let Some(error) = grammar::qualified_key(key) {
+            target.report(out, Kind::Syntax, error.to_string());
         }
     }
 }
 
-/// The labels at `key`: their keys and values.
-pub fn pairs(spot: &Spot<'_>, key: &str, out: &mut Vec<Complaint>) {
-    for (key, spot) in spot.entries(key) {
-        for what in text::qualified_key(key).into_iter().chain(spot.value.as_str().and_then(text::label_value)) {
-            spot.complain(out, what);
+/// Rules for the labels at `key`.
+pub fn pairs(target: &Field<'_>, key: &str, out: &mut Vec<Violation>) {
+    for (key, target) in target.entries(key) {
+        for error in grammar::qualified_key(key).into_iter().chain(target.value.as_str().and_then(grammar::label_value))
+        {
+            target.report(out, Kind::Syntax, error.to_string());
         }
     }
 }
 
-/// A selector's labels.
-pub fn selector(spot: &Spot<'_>, out: &mut Vec<Complaint>) {
-    pairs(spot, "matchLabels", out);
+/// Rules for the labels of a selector.
+pub fn selector(target: &Field<'_>, out: &mut Vec<Violation>) {
+    pairs(target, "matchLabels", out);
 }
 
-/// One expression of a selector.
-pub fn requirement(spot: &Spot<'_>, operators: &[&str], out: &mut Vec<Complaint>) {
-    spot.one_of("operator", operators, out);
-    let values = spot.list("values").len();
-    match spot.text("operator") {
-        Some("In" | "NotIn") if values == 0 => spot.complain(out, "In and NotIn need values"),
-        Some("Exists" | "DoesNotExist") if values > 0 => spot.complain(out, "Exists and DoesNotExist take no values"),
-        Some("Gt" | "Lt") if values != 1 => spot.complain(out, "Gt and Lt take one value"),
+/// Rules for a selector expression.
+pub fn requirement(target: &Field<'_>, operators: &[&str], out: &mut Vec<Violation>) {
+    target.check_one_of("operator", operators, out);
+    let values = target.list("values").len();
+    match target.text("operator") {
+        Some("In" | "NotIn") if values == 0 => target.report(out, Kind::Missing, "In and NotIn require values"),
+        Some("Exists" | "DoesNotExist") if values > 0 => {
+            target.report(out, Kind::Conflict, "Exists and DoesNotExist do not accept values");
+        }
+        Some("Gt" | "Lt") if values != 1 => target.report(out, Kind::Conflict, "Gt and Lt require exactly one value"),
         _ => {}
     }
 }
 
-/// The keys of a ConfigMap or Secret.
-pub fn data(top: &Spot<'_>, out: &mut Vec<Complaint>) {
+/// Rules for the keys of a ConfigMap or Secret.
+pub fn data(top: &Field<'_>, out: &mut Vec<Violation>) {
     for map in ["data", "binaryData", "stringData"] {
-        for (key, spot) in top.entries(map) {
-            if let Some(what) = text::data_key(key) {
-                spot.complain(out, what);
+        for (key, target) in top.entries(map) {
+            if let Some(error) = grammar::data_key(key) {
+                target.report(out, Kind::Syntax, error.to_string());
             }
             if map == "binaryData" && top.get("data").is_some_and(|data| data.get(key).is_some()) {
-                spot.complain(out, "the key stands in data, too");
+                target.report(out, Kind::Duplicate, "the key is also in data");
             }
         }
     }

@@ -1,7 +1,7 @@
-//! What types cannot tell: fields that must be there, grammars, and values that must agree with each other.
+//! Rules that types cannot express: required fields, syntax, and consistency between values.
 //!
-//! [`structure`] is asked for every structure that was met, by the name of its type, wherever it stands: a container is a container
-//! in a Deployment and in a role of a group. Values of a wrong type were told already and are passed over here.
+//! [`structure`] is called for every visited struct with the name of its type, wherever it occurs: a container is a container in a
+//! Deployment and in a role of a group. Values of the wrong type are already reported and skipped here.
 
 mod container;
 mod meta;
@@ -12,116 +12,127 @@ mod workload;
 
 use serde_json::Value;
 
-use super::path::Path;
-use super::{Complaint, text};
+use super::path::FieldPath;
+use super::{Violation, ViolationKind, grammar};
 
 pub use workload::{count_or_percent, not_both_zero, stateful_name};
 
-/// A place in a document.
+/// A field of a document: its path and value.
 #[derive(Clone, Debug)]
-pub struct Spot<'v> {
-    /// Where.
-    pub at: Path,
-    /// What stands there.
+pub struct Field<'v> {
+    pub at: FieldPath,
     pub value: &'v Value,
 }
 
-impl<'v> Spot<'v> {
-    /// Below this at `key`; null counts as nothing, as it does for Kubernetes.
-    pub fn get(&self, key: &str) -> Option<Spot<'v>> {
+impl<'v> Field<'v> {
+    /// The child at `key`. Null counts as missing, as in Kubernetes.
+    pub fn get(&self, key: &str) -> Option<Field<'v>> {
         let value = self.value.get(key).filter(|v| !v.is_null())?;
-        Some(Spot { at: self.at.key(key), value })
+        Some(Field { at: self.at.key(key), value })
     }
 
-    /// Below this, `keys` down.
-    pub fn find(&self, keys: &[&str]) -> Option<Spot<'v>> {
-        keys.iter().try_fold(self.clone(), |spot, key| spot.get(key))
+    /// The descendant at the path `keys`.
+    pub fn find(&self, keys: &[&str]) -> Option<Field<'v>> {
+        keys.iter().try_fold(self.clone(), |target, key| target.get(key))
     }
 
-    /// The elements of the list at `key`; none where there is no list.
-    pub fn list(&self, key: &str) -> Vec<Spot<'v>> {
+    /// The items of the list at `key`, or none.
+    pub fn list(&self, key: &str) -> Vec<Field<'v>> {
         let at = self.at.key(key);
         let items = self.value.get(key).and_then(Value::as_array);
-        items.into_iter().flatten().enumerate().map(|(i, value)| Spot { at: at.index(i), value }).collect()
+        items.into_iter().flatten().enumerate().map(|(i, value)| Field { at: at.index(i), value }).collect()
     }
 
-    /// The entries of the map at `key`; none where there is no map.
-    pub fn entries(&self, key: &str) -> Vec<(&'v str, Spot<'v>)> {
+    /// The entries of the object at `key`, or none.
+    pub fn entries(&self, key: &str) -> Vec<(&'v str, Field<'v>)> {
         let at = self.at.key(key);
         let map = self.value.get(key).and_then(Value::as_object);
-        map.into_iter().flatten().map(|(k, value)| (k.as_str(), Spot { at: at.key(k), value })).collect()
+        map.into_iter().flatten().map(|(k, value)| (k.as_str(), Field { at: at.key(k), value })).collect()
     }
 
-    /// The text at `key`.
+    /// The string at `key`.
     pub fn text(&self, key: &str) -> Option<&'v str> {
         self.value.get(key).and_then(Value::as_str)
     }
 
-    /// The number at `key`.
+    /// The integer at `key`.
     pub fn number(&self, key: &str) -> Option<i64> {
         self.value.get(key).and_then(Value::as_i64)
     }
 
-    /// The keys of this map whose value is not null.
+    /// The keys of this object whose values are not null.
     pub fn keys(&self) -> Vec<&'v str> {
         let map = self.value.as_object();
         map.into_iter().flatten().filter(|(_, v)| !v.is_null()).map(|(k, _)| k.as_str()).collect()
     }
 
-    /// One complaint about this place.
-    pub fn complain(&self, out: &mut Vec<Complaint>, what: impl Into<String>) {
-        out.push(Complaint::new(&self.at, what));
+    /// Reports a violation at this field.
+    pub fn report(&self, out: &mut Vec<Violation>, kind: ViolationKind, message: impl Into<String>) {
+        out.push(Violation::new(&self.at, kind, message));
     }
 
-    /// Complains with what `grammar` says of the text at `key`.
-    pub fn held(&self, key: &str, grammar: impl Fn(&str) -> Option<String>, out: &mut Vec<Complaint>) {
-        if let Some(what) = self.text(key).and_then(grammar) {
-            out.push(Complaint::new(&self.at.key(key), what));
+    /// Reports that the field `key` is missing here.
+    pub fn missing(&self, key: &str, out: &mut Vec<Violation>) {
+        self.report(out, ViolationKind::Missing, format!("{key} is missing"));
+    }
+
+    /// Checks the syntax of the string at `key` with `grammar`.
+    pub fn check_text(
+        &self,
+        key: &str,
+        grammar: impl Fn(&str) -> Option<grammar::GrammarError>,
+        out: &mut Vec<Violation>,
+    ) {
+        if let Some(error) = self.text(key).and_then(grammar) {
+            out.push(Violation::new(&self.at.key(key), ViolationKind::Syntax, error.to_string()));
         }
     }
 
-    /// Complains about a text at `key` that is none of `allowed`.
-    pub fn one_of(&self, key: &str, allowed: &[&str], out: &mut Vec<Complaint>) {
+    /// Checks that the string at `key` is one of `allowed`.
+    pub fn check_one_of(&self, key: &str, allowed: &[&str], out: &mut Vec<Violation>) {
         if let Some(found) = self.text(key).filter(|found| !allowed.contains(found)) {
-            let what = format!("{} is none of {}", super::Quoted(found), allowed.join(", "));
-            out.push(Complaint::new(&self.at.key(key), what));
+            let message = format!("{} is not one of {}", super::Quoted(found), allowed.join(", "));
+            out.push(Violation::new(&self.at.key(key), ViolationKind::Value, message));
         }
     }
 
-    /// Complains about a number at `key` below `least`.
-    pub fn at_least(&self, key: &str, least: i64, out: &mut Vec<Complaint>) {
+    /// Checks that the number at `key` is at least `least`.
+    pub fn check_min(&self, key: &str, least: i64, out: &mut Vec<Violation>) {
         if let Some(found) = self.number(key).filter(|found| *found < least) {
-            out.push(Complaint::new(&self.at.key(key), format!("{found} is too few; {least} is the least")));
+            let message = format!("{found} is below the minimum of {least}");
+            out.push(Violation::new(&self.at.key(key), ViolationKind::Range, message));
         }
     }
 
-    /// Complains unless one of `keys` is there, and only one.
-    pub fn exactly_one(&self, keys: &[&str], out: &mut Vec<Complaint>) {
+    /// Checks that exactly one of `keys` is set.
+    pub fn check_exactly_one(&self, keys: &[&str], out: &mut Vec<Violation>) {
         let found: Vec<&str> = keys.iter().copied().filter(|key| self.get(key).is_some()).collect();
         match found.as_slice() {
             [_] => {}
-            [] => self.complain(out, format!("one of {} must stand here", keys.join(", "))),
-            many => self.complain(out, format!("{} exclude each other", many.join(" and "))),
+            [] => self.report(out, ViolationKind::Missing, format!("one of {} is required", keys.join(", "))),
+            many => {
+                self.report(out, ViolationKind::Conflict, format!("{} are mutually exclusive", many.join(" and ")));
+            }
         }
     }
 
-    /// Complains about elements of the list at `key` whose `field` an earlier element has, too.
-    pub fn unique(&self, key: &str, field: &str, out: &mut Vec<Complaint>) {
+    /// Checks that `field` is unique among the items of the list at `key`.
+    pub fn check_unique(&self, key: &str, field: &str, out: &mut Vec<Violation>) {
         let mut seen = Vec::new();
         for item in self.list(key) {
             let Some(name) = item.text(field) else { continue };
             if seen.contains(&name) {
-                item.complain(out, format!("the {field} {} is there twice", super::Quoted(name)));
+                item.report(out, ViolationKind::Duplicate, format!("duplicate {field} {}", super::Quoted(name)));
             }
             seen.push(name);
         }
     }
 }
 
-/// The rules of a whole document.
-pub fn document(top: &Spot<'_>, out: &mut Vec<Complaint>) {
+/// Applies the rules for a whole document.
+pub fn document(top: &Field<'_>, out: &mut Vec<Violation>) {
     if top.get("metadata").is_none() {
-        return top.complain(out, "metadata is missing");
+        return top.missing("metadata", out);
     }
     meta::name(top, out);
     match top.text("kind") {
@@ -135,70 +146,70 @@ pub fn document(top: &Spot<'_>, out: &mut Vec<Complaint>) {
     }
 }
 
-/// The rules of the structure `name` at `spot`, which stands in `whole`.
-pub fn structure(name: &str, spot: &Spot<'_>, whole: &Value, out: &mut Vec<Complaint>) {
-    required(name, spot, out);
+/// Applies the rules for the struct `name` at `target` in `whole`.
+pub fn structure(name: &str, target: &Field<'_>, whole: &Value, out: &mut Vec<Violation>) {
+    required(name, target, out);
     match name {
-        "ObjectMeta" => meta::labels(spot, out),
-        "LabelSelector" => meta::selector(spot, out),
-        "LabelSelectorRequirement" => meta::requirement(spot, &["In", "NotIn", "Exists", "DoesNotExist"], out),
+        "ObjectMeta" => meta::labels(target, out),
+        "LabelSelector" => meta::selector(target, out),
+        "LabelSelectorRequirement" => meta::requirement(target, &["In", "NotIn", "Exists", "DoesNotExist"], out),
         "NodeSelectorRequirement" => {
-            meta::requirement(spot, &["In", "NotIn", "Exists", "DoesNotExist", "Gt", "Lt"], out);
+            meta::requirement(target, &["In", "NotIn", "Exists", "DoesNotExist", "Gt", "Lt"], out);
         }
-        "Quantity" => resources::quantity(spot, out),
-        "ResourceRequirements" => resources::requirements(spot, out),
-        "PodSpec" => pod::spec(spot, whole, out),
-        "Volume" => pod::volume(spot, out),
+        "Quantity" => resources::quantity(target, out),
+        "ResourceRequirements" => resources::requirements(target, out),
+        "PodSpec" => pod::spec(target, whole, out),
+        "Volume" => pod::volume(target, out),
         "EmptyDirVolumeSource" => {
             let medium = |m: &str| !(m.is_empty() || m == "Memory" || m.starts_with("HugePages"));
-            spot.held("medium", |m| medium(m).then(|| "neither Memory nor HugePages".to_owned()), out);
+            target.check_text("medium", |m| medium(m).then_some(grammar::GrammarError::Medium), out);
         }
         "Toleration" => {
-            spot.one_of("operator", &["Exists", "Equal"], out);
-            spot.one_of("effect", &["", "NoSchedule", "PreferNoSchedule", "NoExecute"], out);
+            target.check_one_of("operator", &["Exists", "Equal"], out);
+            target.check_one_of("effect", &["", "NoSchedule", "PreferNoSchedule", "NoExecute"], out);
         }
         "TopologySpreadConstraint" => {
-            spot.at_least("maxSkew", 1, out);
-            spot.one_of("whenUnsatisfiable", &["DoNotSchedule", "ScheduleAnyway"], out);
+            target.check_min("maxSkew", 1, out);
+            target.check_one_of("whenUnsatisfiable", &["DoNotSchedule", "ScheduleAnyway"], out);
         }
         "WeightedPodAffinityTerm" | "PreferredSchedulingTerm"
-            if spot.number("weight").is_some_and(|w| !(1..=100).contains(&w)) =>
+            if target.number("weight").is_some_and(|w| !(1..=100).contains(&w)) =>
         {
-            spot.complain(out, "weight is 1 to 100");
+            target.report(out, ViolationKind::Range, "weight must be from 1 to 100");
         }
-        "Container" => container::container(spot, out),
-        "EnvVar" => container::env_var(spot, out),
-        "EnvVarSource" => {
-            spot.exactly_one(&["fieldRef", "resourceFieldRef", "configMapKeyRef", "secretKeyRef", "fileKeyRef"], out)
-        }
-        "ObjectFieldSelector" => container::field_path(spot, out),
-        "ContainerPort" => container::port(spot, out),
-        "VolumeMount" => container::mount(spot, out),
-        "Probe" => container::probe(spot, out),
-        "LifecycleHandler" => spot.exactly_one(&["exec", "httpGet", "sleep", "tcpSocket"], out),
-        "HTTPGetAction" | "TCPSocketAction" => container::dialled_port(spot, whole, out),
-        "GRPCAction" => port_number(spot, "port", out),
-        "ExecAction" if spot.list("command").is_empty() => spot.complain(out, "command is missing"),
-        "ServiceSpec" => service::spec(spot, out),
-        "ServicePort" => service::port(spot, out),
-        "DeploymentSpec" => workload::deployment(spot, out),
-        "StatefulSetSpec" => workload::stateful_set(spot, out),
-        "DaemonSetSpec" => workload::daemon_set(spot, out),
-        "ReplicaSetSpec" => workload::selected(spot, out),
-        "JobSpec" => workload::job(spot, out),
-        "PodDisruptionBudgetSpec" => workload::disruption_budget(spot, out),
+        "Container" => container::container(target, out),
+        "EnvVar" => container::env_var(target, out),
+        "EnvVarSource" => target
+            .check_exactly_one(&["fieldRef", "resourceFieldRef", "configMapKeyRef", "secretKeyRef", "fileKeyRef"], out),
+        "ObjectFieldSelector" => container::field_path(target, out),
+        "ContainerPort" => container::port(target, out),
+        "VolumeMount" => container::mount(target, out),
+        "Probe" => container::probe(target, out),
+        "LifecycleHandler" => target.check_exactly_one(&["exec", "httpGet", "sleep", "tcpSocket"], out),
+        "HTTPGetAction" | "TCPSocketAction" => container::target_port(target, whole, out),
+        "GRPCAction" => port_number(target, "port", out),
+        "ExecAction" if target.list("command").is_empty() => target.missing("command", out),
+        "ServiceSpec" => service::spec(target, out),
+        "ServicePort" => service::port(target, out),
+        "DeploymentSpec" => workload::deployment(target, out),
+        "StatefulSetSpec" => workload::stateful_set(target, out),
+        "DaemonSetSpec" => workload::daemon_set(target, out),
+        "ReplicaSetSpec" => workload::selected(target, out),
+        "JobSpec" => workload::job(target, out),
+        "PodDisruptionBudgetSpec" => workload::disruption_budget(target, out),
         _ => {}
     }
 }
 
-/// Complains about a port at `key` that is none.
-fn port_number(spot: &Spot<'_>, key: &str, out: &mut Vec<Complaint>) {
-    if let Some(port) = spot.number(key).filter(|port| !(1..=65535).contains(port)) {
-        out.push(Complaint::new(&spot.at.key(key), format!("{port} is no port: 1 to 65535")));
+/// Checks the port number at `key`.
+fn port_number(target: &Field<'_>, key: &str, out: &mut Vec<Violation>) {
+    if let Some(port) = target.number(key).filter(|port| !(1..=65535).contains(port)) {
+        let message = format!("{port} is not a port (1 to 65535)");
+        out.push(Violation::new(&target.at.key(key), ViolationKind::Range, message));
     }
 }
 
-/// Fields that Kubernetes demands and k8s-openapi reads as their default when they are missing.
+/// Fields that Kubernetes requires, but k8s-openapi replaces with a default if they are missing.
 const REQUIRED: &[(&str, &[&str])] = &[
     ("ConfigMapKeySelector", &["name", "key"]),
     ("Container", &["name"]),
@@ -243,12 +254,12 @@ const REQUIRED: &[(&str, &[&str])] = &[
     ("WeightedPodAffinityTerm", &["weight", "podAffinityTerm"]),
 ];
 
-fn required(name: &str, spot: &Spot<'_>, out: &mut Vec<Complaint>) {
+fn required(name: &str, target: &Field<'_>, out: &mut Vec<Violation>) {
     let Some((_, fields)) = REQUIRED.iter().find(|(structure, _)| *structure == name) else { return };
     let empty = |value: &Value| value.as_str().is_some_and(str::is_empty);
     for field in *fields {
-        if spot.get(field).is_none_or(|found| empty(found.value) && name != "HTTPHeader") {
-            spot.complain(out, format!("{field} is missing"));
+        if target.get(field).is_none_or(|found| empty(found.value) && name != "HTTPHeader") {
+            target.missing(field, out);
         }
     }
 }

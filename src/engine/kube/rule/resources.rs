@@ -1,49 +1,52 @@
-//! Quantities, and requests beside limits.
+//! Quantities, and requests versus limits.
 
-use super::{Complaint, Spot, text};
+use super::{Field, Violation, ViolationKind as Kind, grammar};
 use crate::engine::base::text::Quoted;
 
-/// One quantity.
-pub fn quantity(spot: &Spot<'_>, out: &mut Vec<Complaint>) {
-    if let Some(what) = spot.value.as_str().and_then(text::quantity_text) {
-        spot.complain(out, what);
+/// Rules for a quantity.
+pub fn quantity(target: &Field<'_>, out: &mut Vec<Violation>) {
+    if let Some(error) = target.value.as_str().and_then(grammar::quantity_text) {
+        target.report(out, Kind::Syntax, error.to_string());
     }
 }
 
-/// The number of a quantity.
-pub fn amount(spot: &Spot<'_>) -> Option<f64> {
-    match spot.value.as_str() {
-        Some(text) => text::quantity(text),
-        None => spot.value.as_f64(),
+/// The value of a quantity.
+pub fn amount(target: &Field<'_>) -> Option<f64> {
+    match target.value.as_str() {
+        Some(text) => grammar::quantity(text),
+        None => target.value.as_f64(),
     }
 }
 
-/// Limits are at least the requests; what cannot be lent twice (huge pages, devices) is requested as it is limited, and huge pages
-/// come with memory or CPU.
-pub fn requirements(spot: &Spot<'_>, out: &mut Vec<Complaint>) {
-    let limits = spot.entries("limits");
-    let requests = spot.entries("requests");
+/// Rules for resources: limits are at least the requests. Resources without overcommit (huge pages, devices) have equal requests and
+/// limits. Huge pages require memory or CPU.
+pub fn requirements(target: &Field<'_>, out: &mut Vec<Violation>) {
+    let limits = target.entries("limits");
+    let requests = target.entries("requests");
     let of =
-        |list: &[(&str, Spot<'_>)], name: &str| list.iter().find(|(key, _)| *key == name).and_then(|(_, s)| amount(s));
+        |list: &[(&str, Field<'_>)], name: &str| list.iter().find(|(key, _)| *key == name).and_then(|(_, s)| amount(s));
     for (name, at) in limits.iter().chain(&requests) {
         let known = matches!(*name, "cpu" | "memory" | "ephemeral-storage") || name.starts_with("hugepages-");
         if !known && !name.contains('/') {
-            at.complain(
+            at.report(
                 out,
+                Kind::Value,
                 format!(
-                    "{} is no resource: cpu, memory, ephemeral-storage, hugepages-..., or vendor/name",
+                    "{} is not a resource; use cpu, memory, ephemeral-storage, hugepages-... or vendor/name",
                     Quoted(name)
                 ),
             );
         }
         if amount(at).is_some_and(|n| n < 0.0) {
-            at.complain(out, "a resource is never negative");
+            at.report(out, Kind::Range, "a resource must not be negative");
         }
         if let Some(page) = name.strip_prefix("hugepages-") {
-            match (text::quantity(page), amount(at)) {
-                (None, _) => at.complain(out, "hugepages- is followed by the page size, as in hugepages-2Mi"),
+            match (grammar::quantity(page), amount(at)) {
+                (None, _) => {
+                    at.report(out, Kind::Syntax, "hugepages- must be followed by a page size, e.g. hugepages-2Mi")
+                }
                 (Some(page), Some(n)) if page > 0.0 && n % page != 0.0 => {
-                    at.complain(out, "not a multiple of the page size")
+                    at.report(out, Kind::Range, "not a multiple of the page size")
                 }
                 _ => {}
             }
@@ -52,17 +55,21 @@ pub fn requirements(spot: &Spot<'_>, out: &mut Vec<Complaint>) {
     for (name, request) in &requests {
         let once = name.starts_with("hugepages-") || (name.contains('/') && !name.starts_with("kubernetes.io/"));
         match (amount(request), of(&limits, name)) {
-            (Some(request_of), Some(limit)) if request_of > limit => request.complain(out, "more than its limit"),
-            (Some(request_of), Some(limit)) if once && request_of != limit => {
-                request.complain(out, "huge pages and devices are requested exactly as they are limited");
+            (Some(request_of), Some(limit)) if request_of > limit => {
+                request.report(out, Kind::Conflict, "the request exceeds the limit");
             }
-            (Some(_), None) if once => request.complain(out, "huge pages and devices need a limit of the same amount"),
+            (Some(request_of), Some(limit)) if once && request_of != limit => {
+                request.report(out, Kind::Conflict, "requests and limits of huge pages and devices must be equal");
+            }
+            (Some(_), None) if once => {
+                request.report(out, Kind::Missing, "huge pages and devices require a limit equal to the request");
+            }
             _ => {}
         }
     }
     let huge = limits.iter().chain(&requests).find(|(name, _)| name.starts_with("hugepages-"));
     let plain = ["cpu", "memory"].iter().any(|name| of(&limits, name).or(of(&requests, name)).is_some());
     if let (Some((_, at)), false) = (huge, plain) {
-        at.complain(out, "huge pages need a request or limit of memory or cpu beside them");
+        at.report(out, Kind::Missing, "huge pages require a request or limit for memory or cpu");
     }
 }

@@ -1,46 +1,46 @@
-//! A service and its ports.
+//! Services and their ports.
 
-use super::{Complaint, Spot, port_number, text};
+use super::{Field, Violation, ViolationKind as Kind, grammar, port_number};
 
-/// The service as a whole.
-pub fn spec(spot: &Spot<'_>, out: &mut Vec<Complaint>) {
-    spot.one_of("type", &["ClusterIP", "NodePort", "LoadBalancer", "ExternalName"], out);
-    spot.one_of("sessionAffinity", &["None", "ClientIP"], out);
-    super::meta::pairs(spot, "selector", out);
-    let external = spot.text("type") == Some("ExternalName");
-    let headless = spot.text("clusterIP") == Some("None");
-    if external && spot.text("externalName").is_none_or(str::is_empty) {
-        spot.complain(out, "an ExternalName service needs externalName");
+/// Rules for a Service as a whole.
+pub fn spec(target: &Field<'_>, out: &mut Vec<Violation>) {
+    target.check_one_of("type", &["ClusterIP", "NodePort", "LoadBalancer", "ExternalName"], out);
+    target.check_one_of("sessionAffinity", &["None", "ClientIP"], out);
+    super::meta::pairs(target, "selector", out);
+    let external = target.text("type") == Some("ExternalName");
+    let headless = target.text("clusterIP") == Some("None");
+    if external && target.text("externalName").is_none_or(str::is_empty) {
+        target.report(out, Kind::Missing, "an ExternalName Service requires externalName");
     }
-    if headless && spot.text("type").is_some_and(|t| t != "ClusterIP") {
-        spot.complain(out, "a headless service (clusterIP: None) is of type ClusterIP");
+    if headless && target.text("type").is_some_and(|t| t != "ClusterIP") {
+        target.report(out, Kind::Conflict, "a headless Service (clusterIP: None) must have type ClusterIP");
     }
-    let ports = spot.list("ports");
+    let ports = target.list("ports");
     if ports.is_empty() && !external && !headless {
-        spot.complain(out, "ports is missing");
+        target.missing("ports", out);
     }
-    spot.unique("ports", "name", out);
+    target.check_unique("ports", "name", out);
     let mut seen = Vec::new();
     for port in &ports {
         if ports.len() > 1 && port.text("name").is_none_or(str::is_empty) {
-            port.complain(out, "of several ports each needs a name");
+            port.report(out, Kind::Missing, "a Service with several ports requires a name for each port");
         }
         let key = (port.number("port"), port.text("protocol").unwrap_or("TCP"));
         if key.0.is_some() && seen.contains(&key) {
-            port.complain(out, "this port is there twice");
+            port.report(out, Kind::Duplicate, "duplicate port");
         }
         seen.push(key);
-        if port.number("nodePort").is_some_and(|n| n != 0) && matches!(spot.text("type"), None | Some("ClusterIP")) {
-            port.complain(out, "nodePort needs the type NodePort or LoadBalancer");
+        if port.number("nodePort").is_some_and(|n| n != 0) && matches!(target.text("type"), None | Some("ClusterIP")) {
+            port.report(out, Kind::Conflict, "nodePort requires type NodePort or LoadBalancer");
         }
     }
 }
 
-/// One port.
-pub fn port(spot: &Spot<'_>, out: &mut Vec<Complaint>) {
-    port_number(spot, "port", out);
-    port_number(spot, "targetPort", out);
-    spot.held("targetPort", text::port_name, out);
-    spot.held("name", |name| (!name.is_empty()).then(|| text::dns_label(name)).flatten(), out);
-    spot.one_of("protocol", &["TCP", "UDP", "SCTP"], out);
+/// Rules for a Service port.
+pub fn port(target: &Field<'_>, out: &mut Vec<Violation>) {
+    port_number(target, "port", out);
+    port_number(target, "targetPort", out);
+    target.check_text("targetPort", grammar::port_name, out);
+    target.check_text("name", |name| (!name.is_empty()).then(|| grammar::dns_label(name)).flatten(), out);
+    target.check_one_of("protocol", &["TCP", "UDP", "SCTP"], out);
 }

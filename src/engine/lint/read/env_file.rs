@@ -1,13 +1,13 @@
-//! Files of `NAME=value`: for `docker --env-file`, compose's `env_file`, systemd's `EnvironmentFile`, or to be sourced.
+//! Files of `NAME=value` lines: for `docker --env-file`, Compose's `env_file`, systemd's `EnvironmentFile`, or for `source`.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use crate::engine::check::Place;
-use crate::engine::lint::scene::{Said, Variable};
-use crate::engine::lint::words::is_name;
+use crate::engine::check::SourceLocation;
+use crate::engine::lint::model::{LocatedValue, Variable};
+use crate::engine::lint::shell_lexer::is_name;
 
-/// The variables of `text`.
+/// The variables in `text`.
 pub fn variables(text: &str, file: &Arc<str>) -> BTreeMap<String, Variable> {
     let mut out = BTreeMap::new();
     for (line, number) in text.lines().zip(1u32..) {
@@ -15,14 +15,14 @@ pub fn variables(text: &str, file: &Arc<str>) -> BTreeMap<String, Variable> {
         let line = line.strip_prefix("export ").unwrap_or(line).trim_start();
         let Some((name, value)) = line.split_once('=').filter(|_| !line.starts_with(['#', ';'])) else { continue };
         if is_name(name.trim_end()) {
-            let place = Place { file: file.clone(), line: number };
-            out.insert(name.trim_end().to_owned(), Variable::Text(Said::new(unquoted(value), place)));
+            let place = SourceLocation { file: file.clone(), line: number };
+            out.insert(name.trim_end().to_owned(), Variable::Text(LocatedValue::new(unquoted(value), place)));
         }
     }
     out
 }
 
-/// A value without its quotes, or without the comment behind it.
+/// The value without quotes and without a trailing comment.
 pub fn unquoted(value: &str) -> &str {
     let value = value.trim();
     for quote in ['"', '\''] {
@@ -38,8 +38,8 @@ pub fn unquoted(value: &str) -> &str {
     }
 }
 
-/// Is `text` made of such lines, at least one, and nothing else?
-pub fn is_one(text: &str) -> bool {
+/// Whether `text` consists of at least one such line and nothing else.
+pub fn is_env_file(text: &str) -> bool {
     let mut any = false;
     for line in text.lines().map(str::trim).filter(|l| !l.is_empty() && !l.starts_with(['#', ';'])) {
         let line = line.strip_prefix("export ").unwrap_or(line).trim_start();
@@ -52,7 +52,7 @@ pub fn is_one(text: &str) -> bool {
     any
 }
 
-/// Is a value all of its line? `A=b command` is a command.
+/// Whether the value is the rest of its line. `A=b command` is a command.
 fn is_alone(value: &str) -> bool {
     let bare = unquoted(value);
     let quoted = value.trim().starts_with(['"', '\'']);
@@ -64,21 +64,21 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_values_and_lines() {
+    fn variables_carry_name_value_and_line() {
         let text = "# c\nA=1\nexport B=\"x y\" # z\n\nC='#' \nD=1#2 # 3\n2x=1\n";
-        let seen: Vec<(String, String, u32)> = variables(text, &"f".into())
+        let member: Vec<(String, String, u32)> = variables(text, &"f".into())
             .into_iter()
             .map(|(name, v)| match v {
                 Variable::Text(s) | Variable::Elsewhere(s) => (name, s.text, s.place.line),
             })
             .collect();
         let want = [("A", "1", 2), ("B", "x y", 3), ("C", "#", 5), ("D", "1#2", 6)];
-        assert_eq!(seen, want.map(|(a, b, c)| (a.to_owned(), b.to_owned(), c)));
+        assert_eq!(member, want.map(|(a, b, c)| (a.to_owned(), b.to_owned(), c)));
     }
 
     #[test]
-    fn a_script_is_none() {
-        assert!(is_one("A=1\nexport B='a b'\n# c\n"));
-        assert!(!is_one("A=1 mooncake_master\n") && !is_one("mooncake_master\n") && !is_one("# only\n"));
+    fn a_script_is_not_an_environment_file() {
+        assert!(is_env_file("A=1\nexport B='a b'\n# c\n"));
+        assert!(!is_env_file("A=1 mooncake_master\n") && !is_env_file("mooncake_master\n") && !is_env_file("# only\n"));
     }
 }

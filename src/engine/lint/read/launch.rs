@@ -1,19 +1,20 @@
-//! From a command line to processes: wrappers are taken off, `sh -c` and `docker run` are looked into, programs get their role.
+//! Turns a command line into processes: strips wrappers, descends into `sh -c` and `docker run`, and assigns each program its role.
 
 use std::collections::BTreeMap;
 
-use crate::engine::check::Place;
+use crate::engine::check::SourceLocation;
 use crate::engine::lint::flags;
-use crate::engine::lint::read::{PROCESSES_MAX, script};
-use crate::engine::lint::scene::{
-    DeclaredPort, Habitat, Make, Mode, Mount, MountSource, Process, Role, Said, Variable,
+use crate::engine::lint::model::{
+    ContainerMount, DeclaredPort, Implementation, LocatedValue, MountSource, Process, ProcessRole, RuntimeKind,
+    SglangMode, Variable,
 };
-use crate::engine::lint::words::{expand, is_name};
+use crate::engine::lint::read::{PROCESSES_MAX, script};
+use crate::engine::lint::shell_lexer::{expand, is_name};
 
-/// How often a command may hold another.
+/// Limit on how deeply commands nest in each other.
 pub const DEPTH_MAX: usize = 4;
 
-/// Programs that only start the one behind them; their own words begin with `-`, or look like nothing that is started.
+/// Programs that only exec the command that follows. Their own arguments begin with `-` or do not look like a known program.
 const WRAPPERS: &[&str] = &[
     "exec",
     "nohup",
@@ -38,11 +39,12 @@ const WRAPPERS: &[&str] = &[
     "unshare",
 ];
 
-/// Short options of a wrapper that take a word.
+/// Short wrapper options that take a value.
 const WRAPPER_VALUES: &[&str] = &["-n", "-c", "-N", "-m", "-u", "-g", "-k", "-s", "-i", "-o", "-e", "-C", "-l", "-p"];
 
-/// Add what `words` start to `out`: a copy of `base` with role, words and variables each. What is not known starts nothing.
-pub fn start(base: &Process, words: &[Said], depth: usize, out: &mut Vec<Process>) {
+/// Adds the processes that `words` start to `out`, each as a copy of `base` with its role, arguments and variables. An unknown program
+/// adds nothing.
+pub fn start(base: &Process, words: &[LocatedValue], depth: usize, out: &mut Vec<Process>) {
     let mut words = words;
     let mut given = Vec::new();
     if depth > DEPTH_MAX || out.len() > PROCESSES_MAX {
@@ -51,7 +53,7 @@ pub fn start(base: &Process, words: &[Said], depth: usize, out: &mut Vec<Process
     loop {
         let Some(first) = words.first() else { return };
         if let Some((name, value)) = assignment(&first.text) {
-            let value = Variable::Text(Said::new(value, first.place.clone()));
+            let value = Variable::Text(LocatedValue::new(value, first.place.clone()));
             given.push((name.to_owned(), value));
             words = &words[1..];
             continue;
@@ -63,7 +65,7 @@ pub fn start(base: &Process, words: &[Said], depth: usize, out: &mut Vec<Process
         words = past_wrapper(name, words);
     }
     let Some((first, rest)) = words.split_first() else { return };
-    // Most commands of a script start nothing of ours, and need no copy of all variables.
+    // Most commands of a script start no known program. Clone the variables only for those that do.
     let started = || {
         let mut process = base.clone();
         process.env.extend(given);
@@ -76,7 +78,7 @@ pub fn start(base: &Process, words: &[Said], depth: usize, out: &mut Vec<Process
             let at =
                 rest.iter().position(|w| w.text.starts_with('-') && !w.text.starts_with("--") && w.text.ends_with('c'));
             let Some(text) = at.and_then(|at| rest.get(at + 1)) else { return };
-            // What stands behind the text is `$0`, `$1` and so on, for `exec "$@"` at its end.
+            // Arguments after the script text are `$0`, `$1` and so on, for `exec "$@"` at its end.
             let behind = at.and_then(|at| rest.get(at + 3..)).unwrap_or_default();
             script::run(&started(), &text.text, &text.place, behind, depth + 1, out);
         }
@@ -86,10 +88,10 @@ pub fn start(base: &Process, words: &[Said], depth: usize, out: &mut Vec<Process
             }
         }
         _ => {
-            if let Some((role, make, args)) = role_of(name, rest) {
+            if let Some((role, implementation, args)) = role_of(name, rest) {
                 let mut process = started();
                 process.role = role;
-                process.make = make;
+                process.implementation = implementation;
                 process.args = args.to_vec();
                 out.push(with_mode(process));
             }
@@ -97,17 +99,17 @@ pub fn start(base: &Process, words: &[Said], depth: usize, out: &mut Vec<Process
     }
 }
 
-/// What `words` begin with, as the name of a program.
+/// The base name of a program path.
 pub fn program(text: &str) -> &str {
     text.rsplit('/').next().unwrap_or(text)
 }
 
-/// `NAME=value` before a command.
+/// A `NAME=value` assignment before a command.
 pub fn assignment(text: &str) -> Option<(&str, &str)> {
     text.split_once('=').filter(|(name, _)| is_name(name))
 }
 
-fn past_wrapper<'w>(name: &str, words: &'w [Said]) -> &'w [Said] {
+fn past_wrapper<'w>(name: &str, words: &'w [LocatedValue]) -> &'w [LocatedValue] {
     let mut rest = &words[1..];
     while let Some(word) = rest.first() {
         let text = word.text.as_str();
@@ -120,7 +122,7 @@ fn past_wrapper<'w>(name: &str, words: &'w [Said]) -> &'w [Said] {
         }
         rest = &rest[if takes { 2 } else { 1 }..];
     }
-    // `timeout 60`, `taskset 0-3`, `gosu user`: one word of their own.
+    // `timeout 60`, `taskset 0-3`, `gosu user`: one positional argument of their own.
     let own = match name {
         "timeout" | "chrt" => rest.first().is_some_and(|w| w.text.starts_with(|c: char| c.is_ascii_digit())),
         "taskset" => rest.first().is_some_and(|w| w.text.chars().all(|c| c.is_ascii_hexdigit() || "x-,".contains(c))),
@@ -130,26 +132,26 @@ fn past_wrapper<'w>(name: &str, words: &'w [Said]) -> &'w [Said] {
     if own && !rest.is_empty() { &rest[1..] } else { rest }
 }
 
-/// The role of a program, and the words that are its own.
-fn role_of<'w>(name: &str, rest: &'w [Said]) -> Option<(Role, Make, &'w [Said])> {
-    let upstream = |role| Some((role, Make::Upstream, rest));
+/// The role of a program, and the arguments that belong to it.
+fn role_of<'w>(name: &str, rest: &'w [LocatedValue]) -> Option<(ProcessRole, Implementation, &'w [LocatedValue])> {
+    let upstream = |role| Some((role, Implementation::Upstream, rest));
     match name {
-        "mooncake_master" => return upstream(Role::Master),
-        "mooncake_http_metadata_server" => return upstream(Role::Metadata),
-        "mc_store_rest_server" | "mooncake_store_service" => return upstream(Role::Store),
-        "mooncake_client" => return upstream(Role::RealClient),
-        "sglang-router" | "sglang_router" => return upstream(Role::Router),
+        "mooncake_master" => return upstream(ProcessRole::Master),
+        "mooncake_http_metadata_server" => return upstream(ProcessRole::Metadata),
+        "mc_store_rest_server" | "mooncake_store_service" => return upstream(ProcessRole::Store),
+        "mooncake_client" => return upstream(ProcessRole::RealClient),
+        "sglang-router" | "sglang_router" => return upstream(ProcessRole::Router),
         _ => {}
     }
     let word = |at: usize| rest.get(at).map_or("", |w| w.text.as_str());
     if name == "smg" && word(0) == "launch" {
-        return upstream(Role::Router);
+        return upstream(ProcessRole::Router);
     }
     if name == "sglang" && word(0) == "serve" {
-        return Some((Role::Sglang(Mode::Whole), Make::Upstream, &rest[1..]));
+        return Some((ProcessRole::Sglang(SglangMode::Whole), Implementation::Upstream, &rest[1..]));
     }
     if name == "vllm" && word(0) == "serve" {
-        return Some((Role::Vllm, Make::Upstream, &rest[1..]));
+        return Some((ProcessRole::Vllm, Implementation::Upstream, &rest[1..]));
     }
     if name == "mcctl" {
         return mcctl(rest);
@@ -161,55 +163,58 @@ fn role_of<'w>(name: &str, rest: &'w [Said]) -> Option<(Role, Make, &'w [Said])>
             script => (program(script).strip_suffix(".py")?, &rest[at + 1..]),
         };
         let role = match module {
-            "mooncake.mooncake_store_service" | "mooncake_store_service" => Role::Store,
-            "mooncake.http_metadata_server" | "http_metadata_server" => Role::Metadata,
-            "mooncake.cli" => Role::Master,
-            "mooncake.cli_client" => Role::RealClient,
-            "sglang.launch_server" | "launch_server" => Role::Sglang(Mode::Whole),
-            "vllm.entrypoints.openai.api_server" => Role::Vllm,
-            module if module.starts_with("sglang_router") => Role::Router,
-            module if module.starts_with("sglang.srt.disaggregation.") => Role::Router,
+            "mooncake.mooncake_store_service" | "mooncake_store_service" => ProcessRole::Store,
+            "mooncake.http_metadata_server" | "http_metadata_server" => ProcessRole::Metadata,
+            "mooncake.cli" => ProcessRole::Master,
+            "mooncake.cli_client" => ProcessRole::RealClient,
+            "sglang.launch_server" | "launch_server" => ProcessRole::Sglang(SglangMode::Whole),
+            "vllm.entrypoints.openai.api_server" => ProcessRole::Vllm,
+            module if module.starts_with("sglang_router") => ProcessRole::Router,
+            module if module.starts_with("sglang.srt.disaggregation.") => ProcessRole::Router,
             _ => return None,
         };
-        return Some((role, Make::Upstream, args));
+        return Some((role, Implementation::Upstream, args));
     }
     None
 }
 
-/// The words of mcctl after its name.
-fn mcctl(rest: &[Said]) -> Option<(Role, Make, &[Said])> {
+/// The role of an mcctl invocation, from the arguments after the program name.
+fn mcctl(rest: &[LocatedValue]) -> Option<(ProcessRole, Implementation, &[LocatedValue])> {
     let at = rest.iter().position(|w| w.text == "serve" || w.text == "up")?;
     let role = match (rest[at].text.as_str(), rest.get(at + 1).map(|w| w.text.as_str())) {
-        ("up", _) => return Some((Role::Up, Make::Mcctl, &rest[at + 1..])),
-        (_, Some("master")) => Role::Master,
-        (_, Some("store")) => Role::Store,
-        (_, Some("metadata")) => Role::Metadata,
+        ("up", _) => return Some((ProcessRole::Up, Implementation::Mcctl, &rest[at + 1..])),
+        (_, Some("master")) => ProcessRole::Master,
+        (_, Some("store")) => ProcessRole::Store,
+        (_, Some("metadata")) => ProcessRole::Metadata,
         _ => return None,
     };
-    Some((role, Make::Mcctl, &rest[at + 2..]))
+    Some((role, Implementation::Mcctl, &rest[at + 2..]))
 }
 
-/// A SGLang server's mode is one of its flags.
+/// Sets the serving mode of an SGLang server from its flags.
 pub fn with_mode(mut process: Process) -> Process {
     if process.role.is_sglang() {
-        let given = flags::of(&process);
+        let given = flags::parse(&process);
         let mode = flags::last(&given, &["disaggregation_mode"]).and_then(|f| f.value.clone());
-        process.role = Role::Sglang(match mode.as_ref().map(|m| m.text.as_str()) {
-            Some("prefill") => Mode::Prefill,
-            Some("decode") => Mode::Decode,
-            _ => Mode::Whole,
+        process.role = ProcessRole::Sglang(match mode.as_ref().map(|m| m.text.as_str()) {
+            Some("prefill") => SglangMode::Prefill,
+            Some("decode") => SglangMode::Decode,
+            _ => SglangMode::Whole,
         });
     }
     process
 }
 
-/// The words of a container without a command line: its image's program gets them.
-pub fn guess(image: Option<&str>, words: &[Said]) -> Option<(Role, Make, Vec<Said>)> {
+/// The role of a container without a command line, whose image runs a program with the arguments `words`.
+pub fn guess_role(
+    image: Option<&str>,
+    words: &[LocatedValue],
+) -> Option<(ProcessRole, Implementation, Vec<LocatedValue>)> {
     let base = image.map(|image| program(image).split([':', '@']).next().unwrap_or_default());
     if base.is_some_and(|base| base.contains("mcctl"))
-        && let Some((role, make, args)) = mcctl(words)
+        && let Some((role, implementation, args)) = mcctl(words)
     {
-        return Some((role, make, args.to_vec()));
+        return Some((role, implementation, args.to_vec()));
     }
     if words.first().is_none_or(|word| !word.text.starts_with('-')) {
         return None;
@@ -221,14 +226,14 @@ pub fn guess(image: Option<&str>, words: &[Said]) -> Option<(Role, Make, Vec<Sai
     if base.is_some_and(|base| base.contains("mooncake") && base.contains("master"))
         || given(&["rpc_port", "enable_http_metadata_server", "eviction_high_watermark_ratio", "default_kv_lease_ttl"])
     {
-        return Some((Role::Master, Make::Upstream, words.to_vec()));
+        return Some((ProcessRole::Master, Implementation::Upstream, words.to_vec()));
     }
     given(&["model_path", "enable_hierarchical_cache", "hicache_size"])
-        .then(|| (Role::Sglang(Mode::Whole), Make::Upstream, words.to_vec()))
+        .then(|| (ProcessRole::Sglang(SglangMode::Whole), Implementation::Upstream, words.to_vec()))
 }
 
-/// `docker run`: options, an image, words.
-fn container(base: &Process, words: &[Said], depth: usize, out: &mut Vec<Process>) {
+/// Parses `docker run`: options, image, arguments.
+fn container(base: &Process, words: &[LocatedValue], depth: usize, out: &mut Vec<Process>) {
     const SWITCHES: &[&str] = &[
         "-d",
         "--detach",
@@ -250,7 +255,7 @@ fn container(base: &Process, words: &[Said], depth: usize, out: &mut Vec<Process
         "-id",
         "-td",
     ];
-    let mut process = Process { env: BTreeMap::new(), habitat: Habitat::Docker, env_whole: true, ..base.clone() };
+    let mut process = Process { env: BTreeMap::new(), runtime: RuntimeKind::Docker, env_whole: true, ..base.clone() };
     process.network = format!("container {}", base.place);
     let mut entrypoint = None;
     let mut rest = words.iter();
@@ -266,10 +271,10 @@ fn container(base: &Process, words: &[Said], depth: usize, out: &mut Vec<Process
             continue;
         }
         let (name, value) = match word.text.split_once('=') {
-            Some((name, value)) if name.starts_with("--") => (name, Said::new(value, word.place.clone())),
+            Some((name, value)) if name.starts_with("--") => (name, LocatedValue::new(value, word.place.clone())),
             _ if word.text.len() > 2 && !word.text.starts_with("--") => {
                 let Some((name, value)) = word.text.split_at_checked(2) else { continue };
-                (name, Said::new(value, word.place.clone()))
+                (name, LocatedValue::new(value, word.place.clone()))
             }
             _ => match rest.next() {
                 Some(value) => (word.text.as_str(), value.clone()),
@@ -279,10 +284,10 @@ fn container(base: &Process, words: &[Said], depth: usize, out: &mut Vec<Process
         option(&mut process, base, name, value, &mut entrypoint);
     };
     process.image = Some(image.clone());
-    if process.name == base.name && base.habitat == Habitat::Shell {
+    if process.name == base.name && base.runtime == RuntimeKind::Shell {
         process.name = format!("container of {}", image.text);
     }
-    let mut behind: &[Said] = rest.as_slice();
+    let mut behind: &[LocatedValue] = rest.as_slice();
     while let Some(word) = behind.first().filter(|word| is_run_option(&word.text)) {
         process.misplaced.push(word.clone());
         let has_value = !word.text.contains('=') && !SWITCHES.contains(&word.text.as_str());
@@ -291,23 +296,23 @@ fn container(base: &Process, words: &[Said], depth: usize, out: &mut Vec<Process
         }
         behind = behind.get(if has_value { 2 } else { 1 }..).unwrap_or_default();
     }
-    let mut line: Vec<Said> = entrypoint.into_iter().collect();
+    let mut line: Vec<LocatedValue> = entrypoint.into_iter().collect();
     line.extend(behind.iter().cloned());
     let before = out.len();
     start(&process, &line, depth + 1, out);
     if out.len() == before
-        && let Some((role, make, args)) = guess(Some(&image.text), &line)
+        && let Some((role, implementation, args)) = guess_role(Some(&image.text), &line)
     {
         process.role = role;
-        process.make = make;
+        process.implementation = implementation;
         process.args = args;
         out.push(with_mode(process));
-    } else if out.len() == before && process.misplaced.iter().any(|word| sets_one_of_ours(&word.text)) {
+    } else if out.len() == before && process.misplaced.iter().any(|word| sets_known_variable(&word.text)) {
         out.push(process);
     }
 }
 
-/// Is it an option of `docker run` that no program of ours has?
+/// Whether this is an option of `docker run` that no supported program has.
 fn is_run_option(text: &str) -> bool {
     const OPTIONS: &[&str] = &[
         "-e",
@@ -330,21 +335,27 @@ fn is_run_option(text: &str) -> bool {
     OPTIONS.contains(&text.split('=').next().unwrap_or(text))
 }
 
-fn sets_one_of_ours(text: &str) -> bool {
+fn sets_known_variable(text: &str) -> bool {
     let text = text.strip_prefix("--env=").unwrap_or(text);
-    assignment(text).is_some_and(|(name, _)| super::is_ours(name))
+    assignment(text).is_some_and(|(name, _)| super::has_known_prefix(name))
 }
 
-fn option(process: &mut Process, base: &Process, name: &str, value: Said, entrypoint: &mut Option<Said>) {
+fn option(
+    process: &mut Process,
+    base: &Process,
+    name: &str,
+    value: LocatedValue,
+    entrypoint: &mut Option<LocatedValue>,
+) {
     let limits = &mut process.limits;
     match name {
         "-e" | "--env" => match assignment(&value.text) {
             Some((key, text)) => {
-                process.env.insert(key.to_owned(), Variable::Text(Said::new(text, value.place.clone())));
+                process.env.insert(key.to_owned(), Variable::Text(LocatedValue::new(text, value.place.clone())));
             }
             None => {
                 let from_outside = base.env.get(&value.text).cloned();
-                let elsewhere = Variable::Elsewhere(Said::new(format!("${}", value.text), value.place.clone()));
+                let elsewhere = Variable::Elsewhere(LocatedValue::new(format!("${}", value.text), value.place.clone()));
                 process.env.insert(value.text.clone(), from_outside.unwrap_or(elsewhere));
             }
         },
@@ -364,7 +375,7 @@ fn option(process: &mut Process, base: &Process, name: &str, value: Said, entryp
         "--shm-size" => limits.shm_size = Some(value),
         "--ulimit" => {
             if let Some(text) = value.text.strip_prefix("memlock=") {
-                limits.memlock = Some(Said::new(text, value.place.clone()));
+                limits.memlock = Some(LocatedValue::new(text, value.place.clone()));
             }
         }
         "--device" => limits.devices.push(value),
@@ -383,7 +394,7 @@ fn option(process: &mut Process, base: &Process, name: &str, value: Said, entryp
                     true => MountSource::Host(from.to_owned()),
                     false => MountSource::Volume(from.to_owned()),
                 };
-                limits.mounts.push(Mount { path: to, source, place: value.place });
+                limits.mounts.push(ContainerMount { path: to, source, place: value.place });
             }
         }
         "-p" | "--publish" => {
@@ -394,16 +405,16 @@ fn option(process: &mut Process, base: &Process, name: &str, value: Said, entryp
     }
 }
 
-/// `words` with what is known of `env` put in, as a shell (or, for `$(NAME)`, Kubernetes) does.
-pub fn expanded(words: &[Said], env: &BTreeMap<String, Variable>) -> Vec<Said> {
+/// `words` with the known variables of `env` substituted, as a shell does (or Kubernetes, for `$(NAME)`).
+pub fn expanded(words: &[LocatedValue], env: &BTreeMap<String, Variable>) -> Vec<LocatedValue> {
     let value = |name: &str| match env.get(name)? {
-        Variable::Text(said) if said.is_known() => Some(said.text.clone()),
+        Variable::Text(located) if located.is_known() => Some(located.text.clone()),
         _ => None,
     };
-    words.iter().map(|word| Said::new(expand(&word.text, &value), word.place.clone())).collect()
+    words.iter().map(|word| LocatedValue::new(expand(&word.text, &value), word.place.clone())).collect()
 }
 
-/// The place `lines` below `place`.
-pub fn below(place: &Place, line: u32) -> Place {
-    Place { file: place.file.clone(), line }
+/// The location of `line` in the file of `place`.
+pub fn below(place: &SourceLocation, line: u32) -> SourceLocation {
+    SourceLocation { file: place.file.clone(), line }
 }

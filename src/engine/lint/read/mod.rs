@@ -1,4 +1,4 @@
-//! Texts in, a [`Scene`] out: which kind each text is of, and what it says.
+//! Reads texts into a [`ParsedDeployment`]: detects the kind of each text and parses it.
 
 pub mod compose;
 pub mod env_file;
@@ -11,149 +11,126 @@ pub mod systemd;
 
 use std::sync::Arc;
 
-use crate::engine::check::{Finding, Place, Severity};
+use crate::engine::check::{Finding, Severity, SourceLocation};
 use crate::engine::kube;
 use crate::engine::lint::flags;
+use crate::engine::lint::model::{
+    ConfigData, LocatedValue, ParsedDeployment, Process, ProcessRole, RuntimeKind, SettingsFile, SettingsFileKind,
+};
 use crate::engine::lint::names::{MASTER_FLAGS, SERVICE_KEYS, SGLANG_KEYS};
-use crate::engine::lint::node::{FILE_BYTES_MAX, Node};
 use crate::engine::lint::rules::{CONTINUATION, MANIFEST};
-use crate::engine::lint::scene::{ConfigData, Document, DocumentKind, Habitat, Process, Role, Said, Scene};
+use crate::engine::lint::yaml::{FILE_BYTES_MAX, YamlNode};
 
-/// What a text is.
+/// The kind of a text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Kind {
-    /// Kubernetes documents in YAML (or one in JSON).
+pub enum FileKind {
+    /// Kubernetes documents in YAML, or one in JSON.
     Kubernetes,
-    /// A compose file of Docker.
     Compose,
-    /// A unit of systemd.
     Unit,
     /// `NAME=value` lines.
     Env,
     /// Shell: a script or command lines.
     Shell,
-    /// The store service's settings (JSON).
+    /// Settings of the store service (JSON).
     StoreConfig,
     /// SGLang's extra config for its storage backend, or its Mooncake settings file.
     ExtraConfig,
-    /// The master's `--config_path` (YAML or JSON).
+    /// A settings file for the master's `--config_path` (YAML or JSON).
     MasterConfig,
-    /// The file that `MOONCAKE_CONFIG_PATH` of vLLM names (JSON).
+    /// A file for vLLM's `MOONCAKE_CONFIG_PATH` (JSON).
     VllmConfig,
-    /// LMCache's configuration (YAML).
     LmcacheConfig,
 }
 
-impl Kind {
-    /// All of them with their words.
-    pub const ALL: [(Kind, &'static str); 10] = [
-        (Kind::Kubernetes, "kubernetes"),
-        (Kind::Compose, "compose"),
-        (Kind::Unit, "unit"),
-        (Kind::Env, "env"),
-        (Kind::Shell, "shell"),
-        (Kind::StoreConfig, "store-config"),
-        (Kind::ExtraConfig, "extra-config"),
-        (Kind::MasterConfig, "master-config"),
-        (Kind::VllmConfig, "vllm-config"),
-        (Kind::LmcacheConfig, "lmcache-config"),
+impl FileKind {
+    /// All kinds and their names on the command line.
+    pub const ALL: [(FileKind, &'static str); 10] = [
+        (FileKind::Kubernetes, "kubernetes"),
+        (FileKind::Compose, "compose"),
+        (FileKind::Unit, "unit"),
+        (FileKind::Env, "env"),
+        (FileKind::Shell, "shell"),
+        (FileKind::StoreConfig, "store-config"),
+        (FileKind::ExtraConfig, "extra-config"),
+        (FileKind::MasterConfig, "master-config"),
+        (FileKind::VllmConfig, "vllm-config"),
+        (FileKind::LmcacheConfig, "lmcache-config"),
     ];
 
-    /// The word in messages.
-    pub fn word(self) -> &'static str {
-        Kind::ALL.iter().find(|(kind, _)| *kind == self).map_or("", |(_, word)| word)
+    /// All names, separated by commas.
+    pub fn names() -> String {
+        FileKind::ALL.map(|(_, name)| name).join(", ")
+    }
+
+    /// The name on the command line.
+    pub fn name(self) -> &'static str {
+        FileKind::ALL.iter().find(|(kind, _)| *kind == self).map_or("", |(_, name)| name)
     }
 }
 
-/// A text that was given.
+/// A text to read.
 #[derive(Clone, Copy, Debug)]
-pub struct Source<'a> {
-    /// Its name, as the user gave it.
+pub struct SourceFile<'a> {
+    /// File name as the user gave it.
     pub name: &'a str,
-    /// Its bytes.
     pub bytes: &'a [u8],
-    /// What it is, if the user said so.
-    pub kind: Option<Kind>,
+    /// The kind, if the user specified it.
+    pub kind: Option<FileKind>,
 }
 
-/// The most processes of a deployment: rules compare each with each.
+/// Limit on the processes of a deployment. Rules compare all pairs.
 pub const PROCESSES_MAX: usize = 1024;
-/// The most sets of pods, and the most Services.
+/// Limit on pod sets, and on Services.
 const OBJECTS_MAX: usize = 4096;
-/// The most words and variables of one process.
+/// Limit on arguments plus variables of one process.
 pub const PARTS_MAX: usize = 4096;
-/// The most bytes of a script, a unit or an environment file.
+/// Limit on the size of a script, a unit or an environment file, in bytes.
 const SCRIPT_BYTES_MAX: usize = 256 << 10;
-/// The most `=` in one: each may set a variable that all further processes get.
+/// Limit on `=` in such a file. Each may set a variable that all later processes inherit.
 const ASSIGNMENTS_MAX: usize = 4096;
 
 /// Why a text cannot be read.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ReadError {
-    /// There is nothing in it.
-    #[error("it is empty")]
+    #[error("the file is empty")]
     Empty,
-    /// It is no text.
-    #[error("it is no text: byte {at} is not UTF-8, or is 0")]
+    #[error("not a text file: byte {at} is NUL or invalid UTF-8")]
     Binary {
-        /// The first byte that is wrong.
+        /// Offset of the first invalid byte.
         at: usize,
     },
-    /// It is too large for a manifest.
-    #[error("it has {bytes} bytes; a manifest may have {most}")]
-    TooLarge {
-        /// What it has.
-        bytes: usize,
-        /// What is read.
-        most: usize,
-    },
-    /// It says more than one deployment does.
-    #[error("it has more than {most} {what}")]
+    #[error("{bytes} bytes; the limit is {most}")]
+    TooLarge { bytes: usize, most: usize },
+    /// The input is larger than any real deployment.
+    #[error("more than {most} {what}")]
     TooMany {
-        /// Of what there are too many.
+        /// What is counted, as a plural.
         what: &'static str,
-        /// As many are read.
         most: usize,
     },
-    /// It is nested too deep, or expands to too much.
-    #[error("it is nested too deep")]
-    TooDeep {
-        /// The line.
-        line: u32,
-    },
-    /// It is no YAML.
-    #[error("it is no YAML: {reason}")]
+    /// Nested too deeply, or expands to too much.
+    #[error("nested too deeply")]
+    TooDeep { line: u32 },
+    #[error("invalid YAML: {reason}")]
     Yaml {
-        /// The line.
         line: u32,
-        /// What is wrong.
         reason: String,
-        /// Has it `{{` in it?
+        /// Whether the text contains `{{`.
         templated: bool,
     },
-    /// It is no JSON.
-    #[error("it is no JSON: {reason}")]
-    Json {
-        /// The line.
-        line: u32,
-        /// What is wrong.
-        reason: String,
-    },
-    /// It is known, and starts nothing: no mistake, and nothing to say about it.
-    #[error("nothing to check: it is {what}")]
-    NothingToCheck {
-        /// What it is.
-        what: &'static str,
-    },
-    /// It is nothing that is known here.
-    #[error(
-        "it is no Kubernetes or compose YAML, no systemd unit, no environment file, no command line and no settings file"
-    )]
+    #[error("invalid JSON: {reason}")]
+    Json { line: u32, reason: String },
+    /// A recognized file that starts no process. Not an error.
+    #[error("nothing to check: {what}")]
+    NothingToCheck { what: &'static str },
+    /// The text matches none of [`FileKind::ALL`].
+    #[error("unrecognized file; the kinds are {}", FileKind::names())]
     Unknown,
 }
 
 impl ReadError {
-    /// The line, where it is on one.
+    /// The line of the error, if it has one.
     pub fn line(&self) -> Option<u32> {
         match self {
             ReadError::TooDeep { line } | ReadError::Yaml { line, .. } | ReadError::Json { line, .. } => Some(*line),
@@ -162,11 +139,11 @@ impl ReadError {
     }
 }
 
-/// Read all of `sources` as one deployment.
+/// Reads all of `sources` as one deployment.
 ///
 /// # Errors
-/// The name of the first that cannot be read, and why.
-pub fn read(sources: &[Source<'_>]) -> Result<Scene, (String, ReadError)> {
+/// A source cannot be read. The name is that of the first such source.
+pub fn read(sources: &[SourceFile<'_>]) -> Result<ParsedDeployment, (String, ReadError)> {
     let mut parsed = Vec::new();
     for source in sources {
         match parse(source) {
@@ -175,14 +152,14 @@ pub fn read(sources: &[Source<'_>]) -> Result<Scene, (String, ReadError)> {
             Err(error) => return Err((source.name.to_owned(), error)),
         }
     }
-    together(&parsed)
+    combine(&parsed)
 }
 
-/// As often a file that says too much is left out before all are refused: each time the others are read anew.
+/// How many files that exceed a limit are left out before the whole input is rejected. Each one costs a pass over the rest.
 const RETRIES_MAX: usize = 8;
 
-/// Read those of `sources` that can be read as one deployment; names and reasons of the others.
-pub fn read_each(sources: &[Source<'_>]) -> (Scene, Vec<(String, ReadError)>) {
+/// Reads those of `sources` that are readable as one deployment, and returns names and errors of the others.
+pub fn read_each(sources: &[SourceFile<'_>]) -> (ParsedDeployment, Vec<(String, ReadError)>) {
     let (mut parsed, mut left) = (Vec::new(), Vec::new());
     for source in sources {
         match parse(source) {
@@ -191,55 +168,55 @@ pub fn read_each(sources: &[Source<'_>]) -> (Scene, Vec<(String, ReadError)>) {
         }
     }
     for _ in 0..RETRIES_MAX {
-        match together(&parsed) {
-            Ok(scene) => return (scene, left),
+        match combine(&parsed) {
+            Ok(deployment) => return (deployment, left),
             Err((name, error)) => {
                 parsed.retain(|part| *part.file != *name);
                 left.push((name, error));
             }
         }
     }
-    let error = ReadError::TooMany { what: "files that say too much", most: RETRIES_MAX };
+    let error = ReadError::TooMany { what: "files over a limit", most: RETRIES_MAX };
     left.extend(parsed.iter().map(|part| (part.file.to_string(), error.clone())));
-    (Scene::default(), left)
+    (ParsedDeployment::default(), left)
 }
 
-fn together(parsed: &[Parsed]) -> Result<Scene, (String, ReadError)> {
-    let mut scene = Scene::default();
+fn combine(parsed: &[ParsedFile]) -> Result<ParsedDeployment, (String, ReadError)> {
+    let mut deployment = ParsedDeployment::default();
     let data: Vec<ConfigData> = parsed.iter().flat_map(|p| p.data()).collect();
     for part in parsed {
-        part.add(&data, &mut scene);
+        part.add(&data, &mut deployment);
     }
-    // Settings files may stand in a ConfigMap.
-    for (base, (said, _)) in data.iter().flat_map(|map| &map.data) {
-        document_in(base, said, &mut scene);
+    // A ConfigMap may contain settings files.
+    for (base, (located, _)) in data.iter().flat_map(|map| &map.data) {
+        add_embedded_settings(base, located, &mut deployment);
     }
-    bound(&scene)?;
-    link(&mut scene, parsed);
-    bound(&scene)?;
-    Ok(scene)
+    check_limits(&deployment)?;
+    link(&mut deployment, parsed);
+    check_limits(&deployment)?;
+    Ok(deployment)
 }
 
-/// Refuse what no deployment has: rules compare processes with each other, and each name with all that are known.
-fn bound(scene: &Scene) -> Result<(), (String, ReadError)> {
+/// Rejects inputs larger than any deployment: rules compare processes pairwise, and each name with all known names.
+fn check_limits(deployment: &ParsedDeployment) -> Result<(), (String, ReadError)> {
     let too_many = |file: &str, what, most| Err((file.to_owned(), ReadError::TooMany { what, most }));
-    if let Some(process) = scene.processes.get(PROCESSES_MAX) {
+    if let Some(process) = deployment.processes.get(PROCESSES_MAX) {
         return too_many(&process.place.file, "processes", PROCESSES_MAX);
     }
-    if let Some(pods) = scene.pods.get(OBJECTS_MAX) {
-        return too_many(&pods.place.file, "sets of pods", OBJECTS_MAX);
+    if let Some(pods) = deployment.pods.get(OBJECTS_MAX) {
+        return too_many(&pods.place.file, "pod sets", OBJECTS_MAX);
     }
-    if let Some(service) = scene.services.get(OBJECTS_MAX) {
+    if let Some(service) = deployment.services.get(OBJECTS_MAX) {
         return too_many(&service.place.file, "Services", OBJECTS_MAX);
     }
-    match scene.processes.iter().find(|process| process.args.len() + process.env.len() > PARTS_MAX) {
-        Some(process) => too_many(&process.place.file, "words and variables of a process", PARTS_MAX),
+    match deployment.processes.iter().find(|process| process.args.len() + process.env.len() > PARTS_MAX) {
+        Some(process) => too_many(&process.place.file, "arguments and variables of one process", PARTS_MAX),
         None => Ok(()),
     }
 }
 
-/// As [`bound`], for what is read line by line.
-fn bound_script(text: &str) -> Result<(), ReadError> {
+/// Applies [`check_limits`]'s limits to texts that are parsed line by line.
+fn check_script_limits(text: &str) -> Result<(), ReadError> {
     if text.len() > SCRIPT_BYTES_MAX {
         return Err(ReadError::TooLarge { bytes: text.len(), most: SCRIPT_BYTES_MAX });
     }
@@ -249,16 +226,15 @@ fn bound_script(text: &str) -> Result<(), ReadError> {
     Ok(())
 }
 
-/// A text that was understood.
-struct Parsed {
+struct ParsedFile {
     file: Arc<str>,
-    kind: Kind,
+    kind: FileKind,
     text: String,
-    nodes: Vec<Node>,
+    nodes: Vec<YamlNode>,
     json: bool,
 }
 
-fn parse(source: &Source<'_>) -> Result<Parsed, ReadError> {
+fn parse(source: &SourceFile<'_>) -> Result<ParsedFile, ReadError> {
     if source.bytes.len() > FILE_BYTES_MAX {
         return Err(ReadError::TooLarge { bytes: source.bytes.len(), most: FILE_BYTES_MAX });
     }
@@ -271,35 +247,35 @@ fn parse(source: &Source<'_>) -> Result<Parsed, ReadError> {
         return Err(ReadError::Empty);
     }
     let (kind, nodes, json) = detect(source, text)?;
-    Ok(Parsed { file: source.name.into(), kind, text: text.to_owned(), nodes, json })
+    Ok(ParsedFile { file: source.name.into(), kind, text: text.to_owned(), nodes, json })
 }
 
 fn extension(name: &str) -> &str {
     launch::program(name).rsplit_once('.').map_or("", |(_, extension)| extension)
 }
 
-fn detect(source: &Source<'_>, text: &str) -> Result<(Kind, Vec<Node>, bool), ReadError> {
+fn detect(source: &SourceFile<'_>, text: &str) -> Result<(FileKind, Vec<YamlNode>, bool), ReadError> {
     let is_json = extension(source.name) == "json" || text.trim_start().starts_with('{');
-    let nodes = || if is_json { Node::json(text, true).map(|node| vec![node]) } else { Node::yaml(text) };
+    let nodes = || if is_json { YamlNode::json(text, true).map(|node| vec![node]) } else { YamlNode::yaml(text) };
     match source.kind {
-        Some(kind @ (Kind::Unit | Kind::Env | Kind::Shell)) => {
-            bound_script(text)?;
+        Some(kind @ (FileKind::Unit | FileKind::Env | FileKind::Shell)) => {
+            check_script_limits(text)?;
             return Ok((kind, Vec::new(), false));
         }
         Some(kind) => return Ok((kind, nodes()?, is_json)),
         None => {}
     }
-    if let Some(what) = sets_up_the_host(source.name, text) {
+    if let Some(what) = host_setup_kind(source.name, text) {
         return Err(ReadError::NothingToCheck { what });
     }
-    if systemd::is_one(text) {
-        bound_script(text)?;
-        return Ok((Kind::Unit, Vec::new(), false));
+    if systemd::is_unit(text) {
+        check_script_limits(text)?;
+        return Ok((FileKind::Unit, Vec::new(), false));
     }
     let named_env = extension(source.name) == "env" || launch::program(source.name).starts_with(".env");
-    if named_env || env_file::is_one(text) {
-        bound_script(text)?;
-        return Ok((Kind::Env, Vec::new(), false));
+    if named_env || env_file::is_env_file(text) {
+        check_script_limits(text)?;
+        return Ok((FileKind::Env, Vec::new(), false));
     }
     let named_yaml = matches!(extension(source.name), "yaml" | "yml" | "json");
     let named_shell = matches!(extension(source.name), "sh" | "bash") || text.starts_with("#!");
@@ -309,7 +285,7 @@ fn detect(source: &Source<'_>, text: &str) -> Result<(Kind, Vec<Node>, bool), Re
                 if let Some(kind) = nodes.iter().find_map(kind_of) {
                     return Ok((kind, nodes, is_json));
                 }
-                if let Some(what) = starts_nothing(source.name, &nodes) {
+                if let Some(what) = passive_yaml_kind(source.name, &nodes) {
                     return Err(ReadError::NothingToCheck { what });
                 }
                 if named_yaml || is_json {
@@ -317,30 +293,32 @@ fn detect(source: &Source<'_>, text: &str) -> Result<(Kind, Vec<Node>, bool), Re
                 }
             }
             Err(error) if named_yaml || is_json => return Err(error),
-            // What looks like a manifest is one that is broken, and not a script.
+            // A text that looks like a manifest is a broken manifest, not a script.
             Err(error) if text.lines().any(|line| line.starts_with("apiVersion:") || line.starts_with("services:")) => {
                 return Err(error);
             }
             Err(_) => {}
         }
     }
-    bound_script(text)?;
+    check_script_limits(text)?;
     let mut started = Vec::new();
-    let place = Place { file: source.name.into(), line: 1 };
-    let base = Process::new("command line", Role::Other, place.clone(), Habitat::Shell);
+    let place = SourceLocation { file: source.name.into(), line: 1 };
+    let base = Process::new("command line", ProcessRole::Other, place.clone(), RuntimeKind::Shell);
     script::run(&base, text, &place, &[], 0, &mut started);
     let of_use = |process: &Process| {
-        process.role != Role::Other || !process.misplaced.is_empty() || process.env.keys().any(|name| is_ours(name))
+        process.role != ProcessRole::Other
+            || !process.misplaced.is_empty()
+            || process.env.keys().any(|name| has_known_prefix(name))
     };
     if started.iter().any(of_use) || named_shell {
-        Ok((Kind::Shell, Vec::new(), false))
+        Ok((FileKind::Shell, Vec::new(), false))
     } else {
         Err(ReadError::Unknown)
     }
 }
 
-/// What a file is that prepares a host for processes, and starts none.
-fn sets_up_the_host(name: &str, text: &str) -> Option<&'static str> {
+/// A description of the file, if it prepares a host for processes and starts none.
+fn host_setup_kind(name: &str, text: &str) -> Option<&'static str> {
     let is_in = |folder: &str| name.rsplit('/').nth(1) == Some(folder);
     let mut lines = text.lines().map(str::trim).filter(|line| !line.is_empty() && !line.starts_with(['#', ';']));
     if extension(name) == "conf" {
@@ -366,131 +344,141 @@ fn sets_up_the_host(name: &str, text: &str) -> Option<&'static str> {
     is_unit.then_some("a unit without a [Service]")
 }
 
-/// What YAML is that others read, and that starts nothing by itself.
-fn starts_nothing(name: &str, nodes: &[Node]) -> Option<&'static str> {
+/// A description of the YAML file, if another tool reads it and it starts nothing itself.
+fn passive_yaml_kind(name: &str, nodes: &[YamlNode]) -> Option<&'static str> {
     let base = launch::program(name).rsplit_once('.').map_or("", |(base, _)| base);
     if nodes.is_empty() || nodes.iter().any(|node| node.entries().is_empty()) {
         return None;
     }
-    let of_helm = |node: &Node| node.path(&["image", "repository"]).is_some() || node.get("replicaCount").is_some();
+    let of_helm = |node: &YamlNode| node.path(&["image", "repository"]).is_some() || node.get("replicaCount").is_some();
     match base {
-        "Chart" => Some("the description of a Helm chart"),
-        "kustomization" => Some("a list of manifests; give what kustomize build prints"),
+        "Chart" => Some("Helm chart metadata"),
+        "kustomization" => Some("a kustomization; check the output of kustomize build instead"),
         _ if base.starts_with("values") || base.ends_with("values") || nodes.iter().any(of_helm) => {
-            Some("values of a Helm chart; give what helm template prints")
+            Some("Helm values; check the output of helm template instead")
         }
         _ => None,
     }
 }
 
-/// Is it a variable that is read here?
-pub fn is_ours(name: &str) -> bool {
+/// Whether the variable belongs to one of the supported programs.
+pub fn has_known_prefix(name: &str) -> bool {
     ["MC_", "MOONCAKE_", "SGLANG_", "MCCTL_"].iter().any(|prefix| name.starts_with(prefix))
 }
 
-fn kind_of(node: &Node) -> Option<Kind> {
-    if kubernetes::is_one(node) {
-        return Some(Kind::Kubernetes);
+fn kind_of(node: &YamlNode) -> Option<FileKind> {
+    if kubernetes::is_kubernetes_document(node) {
+        return Some(FileKind::Kubernetes);
     }
-    if compose::is_one(node) {
-        return Some(Kind::Compose);
+    if compose::is_compose_file(node) {
+        return Some(FileKind::Compose);
     }
     document_kind(node).map(|kind| match kind {
-        DocumentKind::Store => Kind::StoreConfig,
-        DocumentKind::Extra => Kind::ExtraConfig,
-        DocumentKind::Master => Kind::MasterConfig,
-        DocumentKind::Vllm => Kind::VllmConfig,
-        DocumentKind::Lmcache => Kind::LmcacheConfig,
+        SettingsFileKind::Store => FileKind::StoreConfig,
+        SettingsFileKind::Extra => FileKind::ExtraConfig,
+        SettingsFileKind::Master => FileKind::MasterConfig,
+        SettingsFileKind::Vllm => FileKind::VllmConfig,
+        SettingsFileKind::Lmcache => FileKind::LmcacheConfig,
     })
 }
 
-/// Which settings file `node` is, by its keys.
-fn document_kind(node: &Node) -> Option<DocumentKind> {
+/// The kind of the settings file `node`, by its keys.
+fn document_kind(node: &YamlNode) -> Option<SettingsFileKind> {
     let has = |key: &str| node.get(key).is_some();
     let of_store = SERVICE_KEYS.iter().filter(|(key, _)| has(key)).count();
     let of_sglang = SGLANG_KEYS.iter().filter(|(key, _)| has(key)).count();
     let only_sglang = ["extra_backend_tag", "check_server", "standalone_storage", "prefetch_threshold", "tp_lcm_size"];
     let of_master = MASTER_FLAGS.iter().filter(|flag| has(flag.name)).count() + usize::from(has("client_live_ttl_sec"));
-    // `mode` is vLLM's alone among the readers of the store's settings.
+    // Only vLLM's settings have `mode`.
     if has("mode") && has("master_server_address") {
-        return Some(DocumentKind::Vllm);
+        return Some(SettingsFileKind::Vllm);
     }
     let of_lmcache = ["chunk_size", "local_cpu", "max_local_cpu_size", "remote_serde", "extra_config"];
     if has("remote_url") || of_lmcache.iter().filter(|key| has(key)).count() > 1 {
-        return Some(DocumentKind::Lmcache);
+        return Some(SettingsFileKind::Lmcache);
     }
     if of_master > of_store.max(of_sglang) {
-        return Some(DocumentKind::Master);
+        return Some(SettingsFileKind::Master);
     }
     if of_sglang > 0 && (only_sglang.iter().any(|key| has(key)) || of_sglang > of_store) {
-        return Some(DocumentKind::Extra);
+        return Some(SettingsFileKind::Extra);
     }
-    (of_store > 0).then_some(DocumentKind::Store)
+    (of_store > 0).then_some(SettingsFileKind::Store)
 }
 
-impl Parsed {
-    fn documents(&self) -> impl Iterator<Item = &Node> {
+impl ParsedFile {
+    fn documents(&self) -> impl Iterator<Item = &YamlNode> {
         self.nodes.iter().flat_map(|node| kubernetes::documents(node))
     }
 
     fn data(&self) -> Vec<ConfigData> {
         match self.kind {
-            Kind::Kubernetes => self.documents().filter_map(|node| kubernetes::data(node, &self.file)).collect(),
+            FileKind::Kubernetes => self.documents().filter_map(|node| kubernetes::data(node, &self.file)).collect(),
             _ => Vec::new(),
         }
     }
 
-    fn add(&self, data: &[ConfigData], scene: &mut Scene) {
-        let place = Place { file: self.file.clone(), line: 1 };
+    fn add(&self, data: &[ConfigData], deployment: &mut ParsedDeployment) {
+        let place = SourceLocation { file: self.file.clone(), line: 1 };
         let base_name = launch::program(&self.file).to_owned();
         match self.kind {
-            Kind::Kubernetes => {
+            FileKind::Kubernetes => {
                 for node in self.documents() {
-                    scene.found.extend(complaints(node, &self.file));
-                    kubernetes::read(node, &self.file, data, scene);
+                    deployment.found.extend(violations(node, &self.file));
+                    kubernetes::read(node, &self.file, data, deployment);
                 }
             }
-            Kind::Compose => self.nodes.iter().for_each(|node| compose::read(node, &self.file, scene)),
-            Kind::Unit => scene.processes.extend(systemd::read(&self.text, &self.file)),
-            Kind::Shell => {
-                let mut base = Process::new("command line", Role::Other, place.clone(), Habitat::Shell);
+            FileKind::Compose => self.nodes.iter().for_each(|node| compose::read(node, &self.file, deployment)),
+            FileKind::Unit => deployment.processes.extend(systemd::read(&self.text, &self.file)),
+            FileKind::Shell => {
+                let mut base = Process::new("command line", ProcessRole::Other, place.clone(), RuntimeKind::Shell);
                 base.network = format!("host of {}", self.file);
                 base.env_whole = false;
                 let mut started = Vec::new();
-                scene.found.extend(broken_lines(&self.text, &self.file));
+                deployment.found.extend(broken_continuations(&self.text, &self.file));
                 script::run(&base, &self.text, &place, &[], 0, &mut started);
                 for mut process in started {
-                    if process.role == Role::Other {
-                        process.role = Role::Environment;
+                    if process.role == ProcessRole::Other {
+                        process.role = ProcessRole::Environment;
                         process.args_whole = false;
                     }
                     if process.name == "command line" {
                         process.name = format!("line {}", process.place.line);
                     }
-                    scene.processes.push(process);
+                    deployment.processes.push(process);
                 }
             }
-            // Variables are given to processes by `link`, or stand for themselves.
-            Kind::Env => {}
-            Kind::StoreConfig | Kind::ExtraConfig | Kind::MasterConfig | Kind::VllmConfig | Kind::LmcacheConfig => {
+            // `link` assigns the variables to processes, or adds them on their own.
+            FileKind::Env => {}
+            FileKind::StoreConfig
+            | FileKind::ExtraConfig
+            | FileKind::MasterConfig
+            | FileKind::VllmConfig
+            | FileKind::LmcacheConfig => {
                 let kind = match self.kind {
-                    Kind::StoreConfig => DocumentKind::Store,
-                    Kind::ExtraConfig => DocumentKind::Extra,
-                    Kind::VllmConfig => DocumentKind::Vllm,
-                    Kind::LmcacheConfig => DocumentKind::Lmcache,
-                    _ => DocumentKind::Master,
+                    FileKind::StoreConfig => SettingsFileKind::Store,
+                    FileKind::ExtraConfig => SettingsFileKind::Extra,
+                    FileKind::VllmConfig => SettingsFileKind::Vllm,
+                    FileKind::LmcacheConfig => SettingsFileKind::Lmcache,
+                    _ => SettingsFileKind::Master,
                 };
                 if let Some(node) = self.nodes.first() {
                     let (node, json) = (node.clone(), self.json);
-                    scene.documents.push(Document { base: base_name, file: self.file.clone(), kind, node, json });
+                    deployment.documents.push(SettingsFile {
+                        base: base_name,
+                        file: self.file.clone(),
+                        kind,
+                        node,
+                        json,
+                    });
                 }
             }
         }
     }
 }
 
-/// A blank behind the backslash ends the command: what follows as its flags is a command of its own.
-fn broken_lines(text: &str, file: &Arc<str>) -> impl Iterator<Item = Finding> {
+/// Finds backslashes that are followed by a space. Such a line ends the command, and the flags below become a separate command.
+fn broken_continuations(text: &str, file: &Arc<str>) -> impl Iterator<Item = Finding> {
     let lines = text.lines().zip(text.lines().skip(1)).zip(1u32..);
     lines.filter_map(|((line, next), number)| {
         let is_broken = line.ends_with([' ', '\t']) && line.trim_end().ends_with(" \\");
@@ -500,57 +488,63 @@ fn broken_lines(text: &str, file: &Arc<str>) -> impl Iterator<Item = Finding> {
         Some(Finding {
             id: CONTINUATION.id,
             severity: Severity::Error,
-            finding: "the command ends in this line, and the flags below it are lost".to_owned(),
+            finding: "the command ends on this line; the flags on the next lines are not passed to it".to_owned(),
             evidence: format!(
-                "a blank stands behind the backslash; the next line begins with {}",
+                "the line ends with a space after the backslash; the next line begins with {}",
                 next.split_whitespace().next()?
             ),
-            remedy: "take the blank at the end of the line away".to_owned(),
-            place: Some(Place { file: file.clone(), line: number }),
+            remedy: "remove the space at the end of the line".to_owned(),
+            place: Some(SourceLocation { file: file.clone(), line: number }),
         })
     })
 }
 
-/// What is wrong with a document of Kubernetes as such.
-fn complaints(node: &Node, file: &Arc<str>) -> impl Iterator<Item = Finding> {
-    kube::validate(&node.to_json()).into_iter().map(|complaint| {
-        let place = Place { file: file.clone(), line: node.line_of(&complaint.path) };
-        let kind = node.get("kind").and_then(Node::text).unwrap_or("document");
-        let name = node.path(&["metadata", "name"]).and_then(Node::text).unwrap_or("without a name");
-        let at = if complaint.path.is_empty() { "the document itself" } else { &complaint.path };
+/// Violations of the Kubernetes schema in one document.
+fn violations(node: &YamlNode, file: &Arc<str>) -> impl Iterator<Item = Finding> {
+    kube::validate(&node.to_json()).into_iter().map(|violation| {
+        let place = SourceLocation { file: file.clone(), line: node.line_of(&violation.path) };
+        let kind = node.get("kind").and_then(YamlNode::text).unwrap_or("document");
+        let name = node.path(&["metadata", "name"]).and_then(YamlNode::text).unwrap_or("(unnamed)");
+        let at = if violation.path.is_empty() { "the top level" } else { &violation.path };
         Finding {
             id: MANIFEST.id,
             severity: Severity::Error,
-            finding: format!("{kind} {name} is refused, or loses a field without a word: {}", complaint.what),
+            finding: format!("the API server rejects {kind} {name} or drops a field: {}", violation.message),
             evidence: format!("at {at}"),
-            remedy: "write what the kind has there; a field of another version may have another name".to_owned(),
+            remedy: "fix the field; another API version may use another name".to_owned(),
             place: Some(place),
         }
     })
 }
 
-/// A settings file in a ConfigMap.
-fn document_in(base: &str, said: &Said, scene: &mut Scene) {
+/// Adds a settings file that is stored in a ConfigMap.
+fn add_embedded_settings(base: &str, located: &LocatedValue, deployment: &mut ParsedDeployment) {
     let json = extension(base) == "json";
     let parsed = match extension(base) {
-        "json" => Node::json(&said.text, true).ok(),
-        "yaml" | "yml" => Node::yaml(&said.text).ok().and_then(|mut nodes| nodes.pop()),
+        "json" => YamlNode::json(&located.text, true).ok(),
+        "yaml" | "yml" => YamlNode::yaml(&located.text).ok().and_then(|mut nodes| nodes.pop()),
         _ => None,
     };
     let Some(mut node) = parsed else { return };
     let Some(kind) = document_kind(&node) else { return };
-    shift(&mut node, said.place.line.saturating_sub(1));
-    scene.documents.push(Document { base: base.to_owned(), file: said.place.file.clone(), kind, node, json });
+    shift(&mut node, located.place.line.saturating_sub(1));
+    deployment.documents.push(SettingsFile {
+        base: base.to_owned(),
+        file: located.place.file.clone(),
+        kind,
+        node,
+        json,
+    });
 }
 
-fn shift(node: &mut Node, by: u32) {
-    use crate::engine::lint::node::Value;
+fn shift(node: &mut YamlNode, by: u32) {
+    use crate::engine::lint::yaml::YamlValue;
     node.line = node.line.saturating_add(by);
     match &mut node.value {
-        Value::Null => {}
-        Value::Scalar(text) => text.first_line = text.first_line.saturating_add(by),
-        Value::List(items) => items.iter_mut().for_each(|item| shift(item, by)),
-        Value::Map(entries) => {
+        YamlValue::Null => {}
+        YamlValue::Scalar(text) => text.first_line = text.first_line.saturating_add(by),
+        YamlValue::List(items) => items.iter_mut().for_each(|item| shift(item, by)),
+        YamlValue::Map(entries) => {
             for entry in entries {
                 entry.line = entry.line.saturating_add(by);
                 shift(&mut entry.value, by);
@@ -559,21 +553,22 @@ fn shift(node: &mut Node, by: u32) {
     }
 }
 
-/// Give processes the files that they name and that were given, too; what nobody names stands for itself.
-fn link(scene: &mut Scene, parsed: &[Parsed]) {
+/// Connects processes to the files they name. A file that no process names becomes an entry of its own.
+fn link(deployment: &mut ParsedDeployment, parsed: &[ParsedFile]) {
     let mut used = vec![false; parsed.len()];
-    for process in &mut scene.processes {
-        let mut whole = !process.env_files.is_empty() && process.habitat != Habitat::Shell;
+    for process in &mut deployment.processes {
+        let mut whole = !process.env_files.is_empty() && process.runtime != RuntimeKind::Shell;
         for named in process.env_files.clone() {
-            let files = parsed.iter().enumerate().filter(|(_, p)| p.kind == Kind::Env).map(|(at, p)| (at, &*p.file));
+            let files =
+                parsed.iter().enumerate().filter(|(_, p)| p.kind == FileKind::Env).map(|(at, p)| (at, &*p.file));
             let Some(at) = nearest_file(&named.text, &process.place.file, files) else {
                 whole = false;
                 continue;
             };
             used[at] = true;
             for (name, value) in env_file::variables(&parsed[at].text, &parsed[at].file) {
-                // systemd's EnvironmentFile wins over Environment; `-e` and `environment:` win over their files.
-                if process.habitat == Habitat::Unit {
+                // In systemd, EnvironmentFile overrides Environment. In Docker and Compose, `-e` and `environment:` override files.
+                if process.runtime == RuntimeKind::Unit {
                     process.env.insert(name, value);
                 } else {
                     process.env.entry(name).or_insert(value);
@@ -583,19 +578,19 @@ fn link(scene: &mut Scene, parsed: &[Parsed]) {
         process.env_whole |= whole;
         process.args = launch::expanded(&process.args, &process.env);
     }
-    for (part, _) in parsed.iter().zip(&used).filter(|(part, used)| part.kind == Kind::Env && !**used) {
-        let place = Place { file: part.file.clone(), line: 1 };
-        let mut process = Process::new(part.file.to_string(), Role::Environment, place, Habitat::File);
+    for (part, _) in parsed.iter().zip(&used).filter(|(part, used)| part.kind == FileKind::Env && !**used) {
+        let place = SourceLocation { file: part.file.clone(), line: 1 };
+        let mut process = Process::new(part.file.to_string(), ProcessRole::Environment, place, RuntimeKind::File);
         process.env = env_file::variables(&part.text, &part.file);
         process.env_whole = false;
         process.args_whole = false;
-        scene.processes.push(process);
+        deployment.processes.push(process);
     }
-    let mut claimed = vec![false; scene.documents.len()];
-    for process in &mut scene.processes {
+    let mut claimed = vec![false; deployment.documents.len()];
+    for process in &mut deployment.processes {
         let Some((kind, path)) = config_path(process) else { continue };
-        let files = scene.documents.iter().enumerate().filter(|(_, d)| d.kind.is_read_as(kind));
-        // The name of a file in a ConfigMap is its key.
+        let files = deployment.documents.iter().enumerate().filter(|(_, d)| d.kind.is_read_as(kind));
+        // In a ConfigMap, the file name is the key.
         let files =
             files.map(|(at, d)| (at, if launch::program(&d.file) == d.base { &*d.file } else { d.base.as_str() }));
         if let Some(at) = nearest_file(&path.text, &process.place.file, files) {
@@ -603,39 +598,39 @@ fn link(scene: &mut Scene, parsed: &[Parsed]) {
             claimed[at] = true;
         }
     }
-    for (at, document) in scene.documents.iter().enumerate().filter(|(at, _)| !claimed[*at]) {
-        let place = Place { file: document.file.clone(), line: document.node.line };
+    for (at, document) in deployment.documents.iter().enumerate().filter(|(at, _)| !claimed[*at]) {
+        let place = SourceLocation { file: document.file.clone(), line: document.node.line };
         let role = match document.kind {
-            DocumentKind::Store => Role::Store,
-            DocumentKind::Extra => Role::Sglang(crate::engine::lint::scene::Mode::Whole),
-            DocumentKind::Master => Role::Master,
-            DocumentKind::Vllm => Role::Vllm,
-            // Its rules look at the file itself.
-            DocumentKind::Lmcache => continue,
+            SettingsFileKind::Store => ProcessRole::Store,
+            SettingsFileKind::Extra => ProcessRole::Sglang(crate::engine::lint::model::SglangMode::Whole),
+            SettingsFileKind::Master => ProcessRole::Master,
+            SettingsFileKind::Vllm => ProcessRole::Vllm,
+            // The LMCache rules read the file directly.
+            SettingsFileKind::Lmcache => continue,
         };
-        let mut process = Process::new(document.base.clone(), role, place, Habitat::File);
+        let mut process = Process::new(document.base.clone(), role, place, RuntimeKind::File);
         process.args_whole = false;
         process.env_whole = false;
         process.config = Some(at);
-        scene.processes.push(process);
+        deployment.processes.push(process);
     }
-    // Units that reach their master by a loopback name are on its host.
-    let master = scene.processes.iter().find(|p| p.habitat == Habitat::Unit && p.role == Role::Master);
+    // Units that reach their master on loopback run on its host.
+    let master = deployment.processes.iter().find(|p| p.runtime == RuntimeKind::Unit && p.role == ProcessRole::Master);
     if let Some(host) = master.map(|p| p.network.clone()) {
-        for process in scene.processes.iter_mut().filter(|p| p.habitat == Habitat::Unit) {
+        for process in deployment.processes.iter_mut().filter(|p| p.runtime == RuntimeKind::Unit) {
             let text = process.env.values().any(|v| match v {
-                crate::engine::lint::scene::Variable::Text(said) => is_on_loopback(&said.text),
-                crate::engine::lint::scene::Variable::Elsewhere(_) => false,
+                crate::engine::lint::model::Variable::Text(located) => is_on_loopback(&located.text),
+                crate::engine::lint::model::Variable::Elsewhere(_) => false,
             });
-            if text || process.args.iter().any(|word| is_on_loopback(&word.text)) {
+            if text || process.args.iter().any(|name| is_on_loopback(&name.text)) {
                 process.network = host.clone();
             }
         }
     }
 }
 
-/// The file that is meant by `path`, named in the file `by`: of those with its last part the one that shares most of the rest, and then
-/// the one nearest to `by`.
+/// The index of the file that `path`, named in the file `by`, refers to. Candidates have the same base name. The one that shares most
+/// of the remaining path wins, then the one nearest to `by`.
 fn nearest_file<'f>(path: &str, by: &str, files: impl Iterator<Item = (usize, &'f str)>) -> Option<usize> {
     let score = |file: &str| {
         let same_end = path.rsplit('/').zip(file.rsplit('/')).take_while(|(a, b)| a == b).count();
@@ -652,22 +647,23 @@ fn is_on_loopback(text: &str) -> bool {
 }
 
 /// The settings file that a process reads.
-pub fn config_path(process: &Process) -> Option<(DocumentKind, Said)> {
-    let given = flags::of(process);
+pub fn config_path(process: &Process) -> Option<(SettingsFileKind, LocatedValue)> {
+    let given = flags::parse(process);
     let flag = |names: &[&str]| flags::last(&given, names).and_then(|f| f.value.clone());
     match process.role {
-        Role::Master => flag(&["config_path"]).map(|path| (DocumentKind::Master, path)),
-        Role::Store => {
+        ProcessRole::Master => flag(&["config_path"]).map(|path| (SettingsFileKind::Master, path)),
+        ProcessRole::Store => {
             let path = flag(&["config"]).or_else(|| process.var("MOONCAKE_CONFIG_PATH").cloned());
-            path.map(|path| (DocumentKind::Store, path))
+            path.map(|path| (SettingsFileKind::Store, path))
         }
-        Role::Sglang(_) => {
+        ProcessRole::Sglang(_) => {
             let extra = flag(&["hicache_storage_backend_extra_config"]);
-            let from_file = extra.and_then(|said| Some(Said::new(said.text.strip_prefix('@')?, said.place)));
+            let from_file =
+                extra.and_then(|located| Some(LocatedValue::new(located.text.strip_prefix('@')?, located.place)));
             let path = from_file.or_else(|| process.var("SGLANG_HICACHE_MOONCAKE_CONFIG_PATH").cloned());
-            path.map(|path| (DocumentKind::Extra, path))
+            path.map(|path| (SettingsFileKind::Extra, path))
         }
-        Role::Vllm => process.var("MOONCAKE_CONFIG_PATH").map(|path| (DocumentKind::Vllm, path.clone())),
+        ProcessRole::Vllm => process.var("MOONCAKE_CONFIG_PATH").map(|path| (SettingsFileKind::Vllm, path.clone())),
         _ => None,
     }
 }

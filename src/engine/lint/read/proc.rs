@@ -1,40 +1,41 @@
-//! Running processes and environments, from what `/proc` or the system says of them. Nothing is read here: bytes come in.
+//! Running processes and environments, from the contents of `/proc` files. This module does no I/O.
 
-use crate::engine::check::Place;
+use crate::engine::check::SourceLocation;
+use crate::engine::lint::model::{LocatedValue, Process, ProcessRole, RuntimeKind, Variable};
 use crate::engine::lint::read::{PARTS_MAX, launch};
-use crate::engine::lint::scene::{Habitat, Process, Role, Said, Variable};
 
-/// The process `pid` by its `/proc/PID/cmdline` and, if it may be read, its `/proc/PID/environ`; `None` when it is none of ours.
+/// The process `pid`, from `/proc/PID/cmdline` and, if readable, `/proc/PID/environ`. `None` if it is not a supported program.
 pub fn process(pid: u32, cmdline: &[u8], environ: Option<&[u8]>) -> Option<Process> {
-    let place = Place { file: format!("pid {pid}").into(), line: 0 };
-    let words = parts(cmdline).map(|word| Said::new(word, place.clone())).collect::<Vec<_>>();
-    let mut base = Process::new(format!("pid {pid}"), Role::Other, place.clone(), Habitat::Running);
+    let place = SourceLocation { file: format!("pid {pid}").into(), line: 0 };
+    let words = parts(cmdline).map(|word| LocatedValue::new(word, place.clone())).collect::<Vec<_>>();
+    let mut base = Process::new(format!("pid {pid}"), ProcessRole::Other, place.clone(), RuntimeKind::Running);
     base.network = "this host".to_owned();
     base.env_whole = environ.is_some();
     for pair in parts(environ.unwrap_or_default()) {
         if let Some((name, value)) = pair.split_once('=') {
-            base.env.insert(name.to_owned(), Variable::Text(Said::new(value, place.clone())));
+            base.env.insert(name.to_owned(), Variable::Text(LocatedValue::new(value, place.clone())));
         }
     }
-    // A shell that waits for what it started is not that process.
+    // A shell that waits for its child is not the child.
     let shell =
         words.first().is_some_and(|w| matches!(launch::program(&w.text), "sh" | "bash" | "dash" | "docker" | "podman"));
     let mut out = Vec::new();
     if !shell {
         launch::start(&base, &words, 0, &mut out);
     }
-    out.pop().filter(|process| process.role != Role::Other)
+    out.pop().filter(|process| process.role != ProcessRole::Other)
 }
 
-/// An environment without a process, as `place` (`environment`).
+/// An environment without a process, located at `place` (`environment`).
 pub fn environment(place: &str, variables: impl IntoIterator<Item = (String, String)>) -> Process {
-    let place = Place { file: place.into(), line: 0 };
-    let mut process = Process::new(place.file.to_string(), Role::Environment, place.clone(), Habitat::Running);
+    let place = SourceLocation { file: place.into(), line: 0 };
+    let mut process =
+        Process::new(place.file.to_string(), ProcessRole::Environment, place.clone(), RuntimeKind::Running);
     process.network = "this host".to_owned();
     process.args_whole = false;
     let ours = |name: &str| ["MC_", "MOONCAKE_", "SGLANG_"].iter().any(|prefix| name.starts_with(prefix));
     for (name, value) in variables.into_iter().filter(|(name, _)| ours(name)).take(PARTS_MAX) {
-        process.env.insert(name, Variable::Text(Said::new(value, place.clone())));
+        process.env.insert(name, Variable::Text(LocatedValue::new(value, place.clone())));
     }
     process
 }
@@ -47,13 +48,13 @@ fn parts(bytes: &[u8]) -> impl Iterator<Item = String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::engine::lint::scene::Mode;
+    use crate::engine::lint::model::SglangMode;
 
     #[test]
-    fn a_running_server_is_known_by_its_words_and_a_shell_is_not() {
+    fn a_server_is_recognized_by_its_command_line_and_a_shell_is_not() {
         let line = b"/usr/bin/python3\0-m\0sglang.launch_server\0--disaggregation-mode\0decode\0";
         let process = process(7, line, Some(b"MOONCAKE_MASTER=m:1\0A=b\0")).expect("one of ours");
-        assert_eq!((process.role, process.name.as_str()), (Role::Sglang(Mode::Decode), "pid 7"));
+        assert_eq!((process.role, process.name.as_str()), (ProcessRole::Sglang(SglangMode::Decode), "pid 7"));
         assert_eq!(process.var("MOONCAKE_MASTER").map(|v| v.text.as_str()), Some("m:1"));
         assert_eq!(process.place.to_string(), "pid 7");
         assert_eq!(super::process(8, b"sh\0-c\0mooncake_master\0", None), None);

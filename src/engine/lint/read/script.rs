@@ -2,53 +2,60 @@
 
 use std::collections::BTreeMap;
 
-use crate::engine::check::Place;
+use crate::engine::check::SourceLocation;
+use crate::engine::lint::model::{LocatedValue, Process, Variable};
 use crate::engine::lint::read::PARTS_MAX;
 use crate::engine::lint::read::launch::{self, assignment, below};
-use crate::engine::lint::scene::{Process, Said, Variable};
-use crate::engine::lint::words::{Word, commands, expand, is_name};
+use crate::engine::lint::shell_lexer::{ShellWord, commands, expand, is_name};
 
-/// What a script has set so far.
-struct Shell {
-    /// Variables that its children see, and those that only it sees.
+/// Variables that a script has set so far.
+struct ShellState {
+    /// Variables that child processes inherit, and variables local to the shell.
     exported: BTreeMap<String, Variable>,
     own: BTreeMap<String, Variable>,
-    /// `set -a`
+    /// Set by `set -a`.
     export_all: bool,
 }
 
-impl Shell {
+impl ShellState {
     fn known(&self, name: &str) -> Option<String> {
         match self.own.get(name).or_else(|| self.exported.get(name))? {
-            Variable::Text(said) if said.is_known() => Some(said.text.clone()),
+            Variable::Text(located) if located.is_known() => Some(located.text.clone()),
             _ => None,
         }
     }
 
-    fn set(&mut self, name: &str, said: Said, export: bool) {
+    fn set(&mut self, name: &str, located: LocatedValue, export: bool) {
         if export || self.export_all || self.exported.contains_key(name) {
             self.own.remove(name);
-            self.exported.insert(name.to_owned(), Variable::Text(said));
+            self.exported.insert(name.to_owned(), Variable::Text(located));
         } else {
-            self.own.insert(name.to_owned(), Variable::Text(said));
+            self.own.insert(name.to_owned(), Variable::Text(located));
         }
     }
 }
 
-/// Add what `text`, which begins at `place`, starts to `out`; each a copy of `base` with more. `behind` are the words that `$@` stands for.
-pub fn run(base: &Process, text: &str, place: &Place, behind: &[Said], depth: usize, out: &mut Vec<Process>) {
+/// Adds the processes that `text` starts to `out`, each as an extended copy of `base`. `text` begins at `place`; `positional` replaces `$@`.
+pub fn run(
+    base: &Process,
+    text: &str,
+    place: &SourceLocation,
+    positional: &[LocatedValue],
+    depth: usize,
+    out: &mut Vec<Process>,
+) {
     if depth > launch::DEPTH_MAX {
         return;
     }
     let mut base = base.clone();
-    let mut shell = Shell { exported: std::mem::take(&mut base.env), own: BTreeMap::new(), export_all: false };
+    let mut shell = ShellState { exported: std::mem::take(&mut base.env), own: BTreeMap::new(), export_all: false };
     for words in commands(text, place.line.max(1)) {
-        let words = said(&shell, &words, place);
+        let words = located(&shell, &words, place);
         let first_word = words.iter().position(|word| assignment(&word.text).is_none());
         let Some(at) = first_word else {
             for word in &words {
                 if let Some((name, value)) = assignment(&word.text) {
-                    shell.set(name, Said::new(value, word.place.clone()), false);
+                    shell.set(name, LocatedValue::new(value, word.place.clone()), false);
                 }
             }
             continue;
@@ -59,11 +66,12 @@ pub fn run(base: &Process, text: &str, place: &Place, behind: &[Said], depth: us
                 for word in rest {
                     match assignment(&word.text) {
                         Some((name, value)) => {
-                            shell.set(name, Said::new(value, word.place.clone()), command == "export");
+                            shell.set(name, LocatedValue::new(value, word.place.clone()), command == "export");
                         }
                         None if is_name(&word.text) && command == "export" => {
                             let own = shell.own.remove(&word.text);
-                            let outside = Variable::Elsewhere(Said::new(format!("${}", word.text), word.place.clone()));
+                            let outside =
+                                Variable::Elsewhere(LocatedValue::new(format!("${}", word.text), word.place.clone()));
                             let value = own.unwrap_or(outside);
                             shell.exported.entry(word.text.clone()).or_insert(value);
                         }
@@ -94,21 +102,21 @@ pub fn run(base: &Process, text: &str, place: &Place, behind: &[Said], depth: us
                 }
             }
             _ => {
-                let words: Vec<Said> = words
+                let words: Vec<LocatedValue> = words
                     .iter()
-                    .flat_map(|word| if word.text == "$@" { behind } else { std::slice::from_ref(word) })
-                    // `$@` again and again; a process with as many is refused.
+                    .flat_map(|word| if word.text == "$@" { positional } else { std::slice::from_ref(word) })
+                    // `$@` may occur repeatedly. A process with this many arguments is rejected.
                     .take(2 * PARTS_MAX)
                     .cloned()
                     .collect();
-                // Lent, not copied: a script may have many commands and many variables.
+                // Moved, not cloned: a script may have many commands and many variables.
                 base.env = std::mem::take(&mut shell.exported);
                 launch::start(&base, &words, depth, out);
                 shell.exported = std::mem::take(&mut base.env);
             }
         }
     }
-    // A script that only sets variables: they are what it is for.
+    // A script without commands is a list of variables.
     base.env = shell.exported;
     base.env.extend(shell.own);
     if out.is_empty() && depth == 0 {
@@ -116,11 +124,11 @@ pub fn run(base: &Process, text: &str, place: &Place, behind: &[Said], depth: us
     }
 }
 
-fn said(shell: &Shell, words: &[Word], place: &Place) -> Vec<Said> {
-    // Variables before a command are seen by it alone, and not while its line is read.
-    let one = |word: &Word| {
+fn located(shell: &ShellState, words: &[ShellWord], place: &SourceLocation) -> Vec<LocatedValue> {
+    // Assignments before a command do not affect the expansion of its own line.
+    let one = |word: &ShellWord| {
         let text = if word.literal { word.text.clone() } else { expand(&word.text, &|name| shell.known(name)) };
-        Said::new(text, if place.line == 0 { place.clone() } else { below(place, word.line) })
+        LocatedValue::new(text, if place.line == 0 { place.clone() } else { below(place, word.line) })
     };
     words.iter().map(one).collect()
 }

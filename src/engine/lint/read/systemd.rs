@@ -1,30 +1,30 @@
-//! Units of systemd: what `[Service]` says.
+//! The `[Service]` section of systemd units.
 
 use std::sync::Arc;
 
-use crate::engine::check::Place;
+use crate::engine::check::SourceLocation;
+use crate::engine::lint::model::{LocatedValue, Process, ProcessRole, RuntimeKind, Variable};
 use crate::engine::lint::read::env_file::unquoted;
 use crate::engine::lint::read::launch::{self, assignment, expanded};
-use crate::engine::lint::scene::{Habitat, Process, Role, Said, Variable};
-use crate::engine::lint::words::commands;
+use crate::engine::lint::shell_lexer::commands;
 
-/// A setting of `[Service]`: key, text with its continuation lines joined, and the words with their places.
-struct Setting {
+/// A setting of `[Service]`: key, value with continuation lines joined, and words with their locations.
+struct UnitSetting {
     key: String,
-    value: Said,
-    words: Vec<Said>,
+    value: LocatedValue,
+    words: Vec<LocatedValue>,
 }
 
-/// Is `text` a unit with a service in it?
-pub fn is_one(text: &str) -> bool {
+/// Whether `text` is a unit with a `[Service]` section.
+pub fn is_unit(text: &str) -> bool {
     text.lines().any(|line| line.trim() == "[Service]")
 }
 
-/// What the unit starts.
+/// The processes that the unit starts.
 pub fn read(text: &str, file: &Arc<str>) -> Vec<Process> {
     let base_name = launch::program(file);
-    let place = |line| Place { file: file.clone(), line };
-    let mut process = Process::new(format!("unit {base_name}"), Role::Other, place(1), Habitat::Unit);
+    let place = |line| SourceLocation { file: file.clone(), line };
+    let mut process = Process::new(format!("unit {base_name}"), ProcessRole::Other, place(1), RuntimeKind::Unit);
     process.network = format!("unit {file}");
     let settings = settings(text, file);
     let last = |key: &str| settings.iter().rev().find(|s| s.key == key).map(|s| s.value.clone());
@@ -33,20 +33,20 @@ pub fn read(text: &str, file: &Arc<str>) -> Vec<Process> {
             "Environment" => {
                 for word in &setting.words {
                     if let Some((name, value)) = assignment(&word.text) {
-                        let said = Said::new(value, word.place.clone());
-                        process.env.insert(name.to_owned(), Variable::Text(said));
+                        let located = LocatedValue::new(value, word.place.clone());
+                        process.env.insert(name.to_owned(), Variable::Text(located));
                     }
                 }
             }
             "EnvironmentFile" => {
                 let name = unquoted(&setting.value.text).trim_start_matches('-').to_owned();
-                process.env_files.push(Said::new(name, setting.value.place.clone()));
+                process.env_files.push(LocatedValue::new(name, setting.value.place.clone()));
                 process.env_whole = false;
             }
             "PassEnvironment" => {
                 for word in &setting.words {
-                    let said = Said::new(format!("${}", word.text), word.place.clone());
-                    process.env.insert(word.text.clone(), Variable::Elsewhere(said));
+                    let located = LocatedValue::new(format!("${}", word.text), word.place.clone());
+                    process.env.insert(word.text.clone(), Variable::Elsewhere(located));
                 }
             }
             "AmbientCapabilities" => process.limits.capabilities.extend(setting.words.iter().cloned()),
@@ -61,10 +61,10 @@ pub fn read(text: &str, file: &Arc<str>) -> Vec<Process> {
         process.limits.resources.entry("memory".into()).or_default().limit = Some(memory);
     }
     if let Some(quota) = last("CPUQuota") {
-        // A share of one CPU in percent.
+        // Percent of one CPU.
         if let Some(share) = quota.text.trim_end_matches('%').parse::<f64>().ok().filter(|_| quota.text.ends_with('%'))
         {
-            let cpus = Said::new(format!("{}", share / 100.0), quota.place);
+            let cpus = LocatedValue::new(format!("{}", share / 100.0), quota.place);
             process.limits.resources.entry("cpu".into()).or_default().limit = Some(cpus);
         }
     }
@@ -82,8 +82,8 @@ pub fn read(text: &str, file: &Arc<str>) -> Vec<Process> {
     out
 }
 
-fn settings(text: &str, file: &Arc<str>) -> Vec<Setting> {
-    let mut out: Vec<Setting> = Vec::new();
+fn settings(text: &str, file: &Arc<str>) -> Vec<UnitSetting> {
+    let mut out: Vec<UnitSetting> = Vec::new();
     let mut in_service = false;
     let mut lines = text.lines().zip(1u32..).peekable();
     while let Some((line, number)) = lines.next() {
@@ -94,7 +94,7 @@ fn settings(text: &str, file: &Arc<str>) -> Vec<Setting> {
         if !in_service || trimmed.is_empty() || trimmed.starts_with(['#', ';', '[']) {
             continue;
         }
-        // Comment lines between continuations are skipped, and keep their line.
+        // Comments between continuation lines are skipped and still count as lines.
         let mut whole = trimmed.to_owned();
         while whole.ends_with('\\') {
             whole.pop();
@@ -108,16 +108,16 @@ fn settings(text: &str, file: &Arc<str>) -> Vec<Setting> {
         let Some((key, value)) = whole.split_once('=') else { continue };
         let (key, value) = (key.trim().to_owned(), value.trim());
         if value.is_empty() {
-            // An empty value takes back what was set before.
+            // An empty value resets the setting.
             out.retain(|setting| setting.key != key);
             continue;
         }
-        let place = |line| Place { file: file.clone(), line };
-        // `;` alone separates commands in ExecStart; `%h` and the like stay as they are.
+        let place = |line| SourceLocation { file: file.clone(), line };
+        // A lone `;` separates commands in ExecStart. Specifiers such as `%h` stay unexpanded.
         let words = commands(value, number).into_iter().flatten();
-        let words = words.map(|w| Said::new(w.text.replace("%%", "%"), place(w.line))).collect();
-        let value = Said::new(value.replace("\\\n", " "), place(number));
-        out.push(Setting { key, value, words });
+        let words = words.map(|w| LocatedValue::new(w.text.replace("%%", "%"), place(w.line))).collect();
+        let value = LocatedValue::new(value.replace("\\\n", " "), place(number));
+        out.push(UnitSetting { key, value, words });
     }
     out
 }

@@ -1,124 +1,132 @@
-//! What clients of the store are called, and which devices they use.
+//! Names and devices of the store's clients.
 
+use crate::engine::lint::model::{Implementation, ProcessRole, RuntimeKind, SglangMode};
 use crate::engine::lint::names::DECODE_OFFLOAD;
-use crate::engine::lint::rules::{Findings, View};
-use crate::engine::lint::scene::{Habitat, Make, Mode, Role};
-use crate::engine::lint::settings::{Setting, is_here_only};
+use crate::engine::lint::rules::{DeploymentView, Findings};
+use crate::engine::lint::settings::{SettingValue, is_host_local};
 
-/// A client must have a name that others can call, unless all is on one host.
-pub fn local_hostname(view: &View<'_>, out: &mut Findings) {
-    for seen in view.clients() {
-        let process = seen.process;
-        let Some(p2p) = seen.is_p2p() else { continue };
-        let master = seen.client("master_server_address");
+/// A client must announce a name that peers can reach, unless the whole deployment is on one host.
+pub fn local_hostname(view: &DeploymentView<'_>, out: &mut Findings) {
+    for member in view.clients() {
+        let process = member.process;
+        let Some(p2p) = member.is_p2p() else { continue };
+        let master = member.client("master_server_address");
         let elsewhere = match &master {
-            Setting::Is(said) => !is_here_only(&said.text),
-            // A pod's master is in another pod, but where it stands beside it.
+            SettingValue::Is(located) => !is_host_local(&located.text),
+            // A pod's master runs in another pod, unless it is a container of the same pod.
             _ => {
-                process.habitat == Habitat::Kubernetes && !view.beside(process).any(|s| s.process.role == Role::Master)
+                process.runtime == RuntimeKind::Kubernetes
+                    && !view.same_network(process).any(|s| s.process.role == ProcessRole::Master)
             }
         };
-        // Partial inputs may get their name elsewhere.
-        if !elsewhere || process.habitat == Habitat::File && !matches!(seen.client("local_hostname"), Setting::Is(_)) {
+        // The rest of a partial input may set the name.
+        if !elsewhere
+            || process.runtime == RuntimeKind::File && !matches!(member.client("local_hostname"), SettingValue::Is(_))
+        {
             continue;
         }
         let to = match &master {
-            Setting::Is(said) => format!("the master is at {}", said.text),
+            SettingValue::Is(located) => format!("the master is at {}", located.text),
             _ => "the master is in another pod".to_owned(),
         };
-        let remedy = match process.habitat {
-            Habitat::Kubernetes => {
+        let remedy = match process.runtime {
+            RuntimeKind::Kubernetes => {
                 "set MOONCAKE_LOCAL_HOSTNAME to the pod's address: {name: MOONCAKE_LOCAL_HOSTNAME, valueFrom: {fieldRef: \
                  {fieldPath: status.podIP}}}"
             }
-            _ => "set MOONCAKE_LOCAL_HOSTNAME to a name or address of this host that the others can call",
+            _ => "set MOONCAKE_LOCAL_HOSTNAME to a name or address of this host that other hosts can reach",
         };
-        let (place, seen_text) = match seen.client("local_hostname") {
-            Setting::Is(said) if is_here_only(&said.text) => {
-                (said.place.clone(), format!("local_hostname is {}, {to}", said.text))
+        let (place, evidence) = match member.client("local_hostname") {
+            SettingValue::Is(located) if is_host_local(&located.text) => {
+                (located.place.clone(), format!("local_hostname is {}, {to}", located.text))
             }
-            Setting::Unset if process.make == Make::Upstream && process.role != Role::RealClient => {
-                (process.place.clone(), format!("MOONCAKE_LOCAL_HOSTNAME is not set, so it is localhost; {to}"))
+            SettingValue::Unset
+                if process.implementation == Implementation::Upstream && process.role != ProcessRole::RealClient =>
+            {
+                (process.place.clone(), format!("MOONCAKE_LOCAL_HOSTNAME is not set (default localhost); {to}"))
             }
             _ => continue,
         };
-        let who = process.called();
-        // A pure client lends nothing, so nobody calls it; but its own engine still has that name.
+        let who = process.describe();
+        // Peers never connect to a pure client, but its transfer engine still announces the name.
         if p2p {
             out.error(
                 &place,
                 format!(
-                    "{who} announces itself as localhost with P2PHANDSHAKE, so other hosts cannot reach what it lends"
+                    "{who} announces itself as localhost with P2PHANDSHAKE, so other hosts cannot reach its segment"
                 ),
-                seen_text,
+                evidence,
                 remedy,
             );
         } else {
             out.warning(
                 &place,
                 format!(
-                    "{who} announces itself as localhost, so reads from its SSD and repeated names fail on other hosts"
+                    "{who} announces itself as localhost, so reads from its SSD and duplicate names fail on other hosts"
                 ),
-                seen_text,
+                evidence,
                 remedy,
             );
         }
     }
 }
 
-/// RDMA with discovery switched off and no device cannot start; with discovery and no device it may silently be TCP.
-pub fn auto_discovery(view: &View<'_>, out: &mut Findings) {
-    for seen in view.clients() {
-        // mcctl's node uses every device it finds, and ends where it finds none.
-        if seen.process.make == Make::Mcctl {
+/// RDMA with discovery off and no device cannot start. With discovery on and no device, it may silently fall back to TCP.
+pub fn auto_discovery(view: &DeploymentView<'_>, out: &mut Findings) {
+    for member in view.clients() {
+        // mcctl's node uses every device it finds, and exits if it finds none.
+        if member.process.implementation == Implementation::Mcctl {
             continue;
         }
-        let Some(protocol) = seen.protocol().filter(|p| p.text == "rdma") else { continue };
-        let no_device = match seen.client("device_name") {
-            Setting::Is(said) => matches!(said.text.trim(), "" | "[]" | "{}"),
-            Setting::Unset => true,
-            Setting::Unknown => false,
+        let Some(protocol) = member.protocol().filter(|p| p.text == "rdma") else { continue };
+        let no_device = match member.client("device_name") {
+            SettingValue::Is(located) => matches!(located.text.trim(), "" | "[]" | "{}"),
+            SettingValue::Unset => true,
+            SettingValue::Unknown => false,
         };
         if !no_device {
             continue;
         }
-        let who = seen.process.called();
-        let off = seen.process.var("MC_MS_AUTO_DISC").filter(|said| said.text.trim() == "0");
+        let who = member.process.describe();
+        let off = member.process.var("MC_MS_AUTO_DISC").filter(|located| located.text.trim() == "0");
         if let Some(off) = off {
             out.error(
                 &off.place,
-                format!("{who} cannot start: RDMA without a device while discovery is off"),
-                "MC_MS_AUTO_DISC=0, protocol rdma, and no device",
-                "name the devices (MOONCAKE_DEVICE=mlx5_0), or take MC_MS_AUTO_DISC away; mcctl devices shows which",
+                format!("{who} cannot start: RDMA without a device, and discovery is off"),
+                "MC_MS_AUTO_DISC=0, protocol rdma, no device",
+                "name the devices (MOONCAKE_DEVICE=mlx5_0), or remove MC_MS_AUTO_DISC; mcctl devices lists the devices",
             );
-        } else if seen.process.habitat != Habitat::File {
+        } else if member.process.runtime != RuntimeKind::File {
             out.info(
                 &protocol.place,
-                format!("{who} uses whatever RDMA devices it finds, and without a word TCP when it finds none"),
-                "protocol rdma, and no device",
-                "name the devices (MOONCAKE_DEVICE=mlx5_0), so that a missing one is an error; mcctl devices shows which",
+                format!("{who} uses any RDMA devices it finds, and silently falls back to TCP if it finds none"),
+                "protocol rdma, no device",
+                "name the devices (MOONCAKE_DEVICE=mlx5_0), so that a missing one is an error; mcctl devices lists the devices",
             );
         }
     }
 }
 
-/// Decode servers that take nothing from the store.
-pub fn decode(view: &View<'_>, out: &mut Findings) {
-    for seen in view.seen.iter().filter(|seen| seen.process.role == Role::Sglang(Mode::Decode)) {
-        let uses_hicache = seen.switch(&["enable_hierarchical_cache", "enable_hicache"]);
-        if !seen.process.args_whole || uses_hicache || seen.switch(&[DECODE_OFFLOAD]) {
+/// Decode servers that do not use the store.
+pub fn decode(view: &DeploymentView<'_>, out: &mut Findings) {
+    for member in view.member.iter().filter(|member| member.process.role == ProcessRole::Sglang(SglangMode::Decode)) {
+        let uses_hicache = member.switch(&["enable_hierarchical_cache", "enable_hicache"]);
+        if !member.process.args_whole || uses_hicache || member.switch(&[DECODE_OFFLOAD]) {
             continue;
         }
-        let place = &seen.process.place;
-        let why = match seen.process.env.get("MOONCAKE_MASTER") {
-            Some(_) => "MOONCAKE_MASTER is set, --enable-hierarchical-cache is not given",
-            None => "--enable-hierarchical-cache is not given",
+        let place = &member.process.place;
+        let why = match member.process.env.get("MOONCAKE_MASTER") {
+            Some(_) => "MOONCAKE_MASTER is set, --enable-hierarchical-cache is not",
+            None => "--enable-hierarchical-cache is not set",
         };
         out.info(
             place,
-            format!("{} neither reads nor writes the store: its cache goes with it", seen.process.called()),
+            format!(
+                "{} neither reads nor writes the store: its cache is lost when it stops",
+                member.process.describe()
+            ),
             why,
-            "nothing, when that is meant; prefill servers with HiCache fill and read the store",
+            "no action if intended; prefill servers with HiCache fill and read the store",
         );
     }
 }

@@ -1,63 +1,63 @@
-//! The configuration of vLLM's and LMCache's connectors to the store.
+//! Settings of the store connectors of vLLM and LMCache.
 
 use crate::engine::base::ByteSize;
 use crate::engine::base::addr::host_is_loopback;
-use crate::engine::check::Place;
+use crate::engine::check::SourceLocation;
 use crate::engine::lint::connectors::{
     LMCACHE_OWN_KEYS, LMCACHE_PLAIN_KEYS, LMCACHE_PREFIX, STORE_SETUP_KEYS, STORE_SETUP_MASTER, VLLM_MODES,
     VLLM_SEGMENT_BYTES,
 };
+use crate::engine::lint::model::{ProcessRole, SettingsFile, SettingsFileKind};
 use crate::engine::lint::names::nearest;
-use crate::engine::lint::node::{Node, Value};
-use crate::engine::lint::rules::{Findings, View};
-use crate::engine::lint::scene::{Document, DocumentKind, Role};
-use crate::engine::lint::settings::{Seen, host_of};
+use crate::engine::lint::rules::{DeploymentView, Findings};
+use crate::engine::lint::settings::{ProcessView, host_of};
+use crate::engine::lint::yaml::{YamlNode, YamlValue};
 use crate::engine::plan::client::PLAIN_SEGMENT_BYTES_MIN;
 
 /// The text of a key, if it has a value.
-fn text<'n>(node: &'n Node, key: &str) -> Option<&'n str> {
-    node.get(key).filter(|value| value.value != Value::Null)?.text()
+fn text<'n>(node: &'n YamlNode, key: &str) -> Option<&'n str> {
+    node.get(key).filter(|value| value.value != YamlValue::Null)?.text()
 }
 
-fn at(document: &Document, key: &str) -> Place {
+fn at(document: &SettingsFile, key: &str) -> SourceLocation {
     let line = document.node.entry(key).map_or(document.node.line, |entry| entry.line);
-    Place { file: document.file.clone(), line }
+    SourceLocation { file: document.file.clone(), line }
 }
 
-/// Does the server use MooncakeStoreConnector?
-fn has_store_connector(seen: &Seen<'_>) -> Option<bool> {
-    let Some(flag) = seen.flag(&["kv_transfer_config"]) else { return Some(false) };
-    let said = flag.value.as_ref().filter(|said| said.is_known())?;
-    Some(said.text.contains("MooncakeStoreConnector"))
+/// Whether the server uses MooncakeStoreConnector. `None` if unknown.
+fn has_store_connector(member: &ProcessView<'_>) -> Option<bool> {
+    let Some(flag) = member.flag(&["kv_transfer_config"]) else { return Some(false) };
+    let located = flag.value.as_ref().filter(|located| located.is_known())?;
+    Some(located.text.contains("MooncakeStoreConnector"))
 }
 
-/// vLLM ends over a mode and a segment that contradict each other, and over a size that it cannot read.
-pub fn vllm(view: &View<'_>, out: &mut Findings) {
-    for seen in view.seen.iter().filter(|seen| seen.process.role == Role::Vllm) {
-        let connector = has_store_connector(seen);
-        if connector == Some(true) && seen.process.lacks_var("MOONCAKE_CONFIG_PATH") {
+/// vLLM exits if mode and segment contradict each other, or if it cannot parse a size.
+pub fn vllm(view: &DeploymentView<'_>, out: &mut Findings) {
+    for member in view.member.iter().filter(|member| member.process.role == ProcessRole::Vllm) {
+        let connector = has_store_connector(member);
+        if connector == Some(true) && member.process.lacks_var("MOONCAKE_CONFIG_PATH") {
             out.error(
-                &seen.process.place,
+                &member.process.place,
                 "vLLM cannot start: MooncakeStoreConnector needs MOONCAKE_CONFIG_PATH",
                 "MOONCAKE_CONFIG_PATH is not set",
                 "set MOONCAKE_CONFIG_PATH to a JSON file with mode, metadata_server and master_server_address",
             );
         }
-        let Some(document) = seen.process.config.and_then(|at| view.scene.documents.get(at)) else { continue };
-        let is_read = document.kind == DocumentKind::Vllm || connector == Some(true);
-        if document.kind != DocumentKind::Lmcache && is_read {
+        let Some(document) = member.process.config.and_then(|at| view.deployment.documents.get(at)) else { continue };
+        let is_read = document.kind == SettingsFileKind::Vllm || connector == Some(true);
+        if document.kind != SettingsFileKind::Lmcache && is_read {
             vllm_file(document, out);
         }
     }
 }
 
-fn vllm_file(document: &Document, out: &mut Findings) {
+fn vllm_file(document: &SettingsFile, out: &mut Findings) {
     let node = &document.node;
     let mode = text(node, "mode").unwrap_or(VLLM_MODES[0]);
     if !VLLM_MODES.contains(&mode) {
         out.error(
             &at(document, "mode"),
-            format!("vLLM cannot start: there is no mode '{mode}'"),
+            format!("vLLM cannot start: unknown mode '{mode}'"),
             format!("the modes are {}", VLLM_MODES.join(" and ")),
             format!("write {}", nearest(mode, VLLM_MODES.iter().copied()).unwrap_or(VLLM_MODES[0])),
         );
@@ -67,9 +67,9 @@ fn vllm_file(document: &Document, out: &mut Findings) {
         if let Some(text) = text(node, key).filter(|text| size(text).is_none()) {
             out.error(
                 &at(document, key),
-                format!("vLLM cannot read {key} '{text}', and ends"),
-                "it reads a number with b, kb, mb or gb (powers of 1024)",
-                "write such a size, e.g. 16gb",
+                format!("vLLM cannot start: {key} '{text}' is not a size"),
+                "vLLM reads a number with b, kb, mb or gb (powers of 1024)",
+                "write a size such as 16gb",
             );
         }
     }
@@ -78,20 +78,20 @@ fn vllm_file(document: &Document, out: &mut Findings) {
     match segment {
         Some(0) if !is_standalone => out.error(
             &at(document, "global_segment_size"),
-            "vLLM cannot start: mode embedded needs a segment",
+            "vLLM cannot start: mode embedded requires a segment",
             "global_segment_size is 0",
-            "set \"mode\": \"standalone-store\", or a global_segment_size of 16 MiB or more",
+            "set \"mode\": \"standalone-store\", or a global_segment_size of at least 16 MiB",
         ),
         Some(bytes) if bytes > 0 && is_standalone => out.error(
             &at(document, if node.get("global_segment_size").is_some() { "global_segment_size" } else { "mode" }),
-            "vLLM cannot start: mode standalone-store allows no segment of its own",
+            "vLLM cannot start: mode standalone-store requires global_segment_size 0",
             format!("global_segment_size is {}", ByteSize(bytes)),
             "set \"global_segment_size\": 0",
         ),
         Some(bytes) if bytes > 0 && bytes < PLAIN_SEGMENT_BYTES_MIN => out.error(
             &at(document, "global_segment_size"),
-            "vLLM cannot start: its segment is too small to be mounted (-600)",
-            format!("{} per rank; a segment has at least 16 MiB", ByteSize(bytes)),
+            "vLLM cannot start: its segment is too small to mount (-600)",
+            format!("{} per rank; the minimum is 16 MiB", ByteSize(bytes)),
             "write 16mb or more",
         ),
         _ => {}
@@ -99,22 +99,22 @@ fn vllm_file(document: &Document, out: &mut Findings) {
     if text(node, "local_buffer_size").and_then(size) == Some(0) {
         out.error(
             &at(document, "local_buffer_size"),
-            "vLLM cannot start: it needs a local buffer",
+            "vLLM cannot start: local_buffer_size must not be 0",
             "local_buffer_size is 0",
-            "remove the key (4 GiB), or give a size",
+            "remove the key (the default is 4 GiB), or set a size",
         );
     }
     if text(node, "master_server_address").is_none_or(|text| text.trim().is_empty()) {
         out.error(
             &at(document, "master_server_address"),
-            "vLLM cannot start: the file does not name the master",
+            "vLLM cannot start: the file does not set the master's address",
             "master_server_address is missing",
             "add \"master_server_address\": \"HOST:50051\"",
         );
     }
 }
 
-/// A size as vLLM reads it: bytes.
+/// Parses a size the way vLLM does, to bytes.
 fn size(text: &str) -> Option<u64> {
     let text = text.trim().to_ascii_lowercase();
     let end = text.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(text.len());
@@ -132,16 +132,16 @@ fn size(text: &str) -> Option<u64> {
     Some(bytes)
 }
 
-/// LMCache passes `extra_config` on to the store, whose client does not read all of the keys that LMCache documents.
-pub fn lmcache(view: &View<'_>, out: &mut Findings) {
-    for document in view.scene.documents.iter().filter(|document| document.kind == DocumentKind::Lmcache) {
+/// LMCache passes `extra_config` to the store, whose client ignores some of the keys that LMCache documents.
+pub fn lmcache(view: &DeploymentView<'_>, out: &mut Findings) {
+    for document in view.deployment.documents.iter().filter(|document| document.kind == SettingsFileKind::Lmcache) {
         let url = text(&document.node, "remote_url").filter(|url| url.starts_with("mooncakestore://"));
         let extra = document.node.get("extra_config").filter(|node| !node.entries().is_empty());
         let Some(url) = url else { continue };
         let Some(extra) = extra else {
             out.warning(
                 &at(document, "remote_url"),
-                "LMCache cannot start without MOONCAKE_CONFIG_PATH: there is no extra_config",
+                "LMCache cannot start without MOONCAKE_CONFIG_PATH: extra_config is missing",
                 url,
                 format!("add extra_config with local_hostname, metadata_server and {LMCACHE_PREFIX}master_server_addr"),
             );
@@ -156,7 +156,7 @@ pub fn lmcache(view: &View<'_>, out: &mut Findings) {
                     format!("extra_config has no {key}"),
                     match key {
                         "metadata_server" => "add metadata_server: P2PHANDSHAKE".to_owned(),
-                        _ => format!("add {key}, a name or address of this host that the others can call"),
+                        _ => format!("add {key}, a name or address of this host that other hosts can reach"),
                     },
                 );
             }
@@ -165,8 +165,8 @@ pub fn lmcache(view: &View<'_>, out: &mut Findings) {
     }
 }
 
-/// The connector reads the master from one key only, and not from the URL.
-fn master(document: &Document, url: &str, extra: &Node, out: &mut Findings) {
+/// The connector reads the master's address from a single key, not from the URL.
+fn master(document: &SettingsFile, url: &str, extra: &YamlNode, out: &mut Findings) {
     let key = format!("{LMCACHE_PREFIX}master_server_addr");
     if text(extra, &key).is_some_and(|text| !text.trim().is_empty()) {
         return;
@@ -180,29 +180,29 @@ fn master(document: &Document, url: &str, extra: &Node, out: &mut Findings) {
         return;
     }
     let (line, why) = match ignored {
-        Some((entry, _)) => (entry.line, format!("the store's client 0.3.13 does not read {}", entry.key)),
-        None => (at(document, "remote_url").line, format!("{url}: the connector does not read the host of remote_url")),
+        Some((entry, _)) => (entry.line, format!("the store client of Mooncake 0.3.13 does not read {}", entry.key)),
+        None => (at(document, "remote_url").line, format!("{url}: the connector ignores the host of remote_url")),
     };
     out.error(
-        &Place { file: document.file.clone(), line },
-        format!("LMCache reaches only a master at {STORE_SETUP_MASTER}"),
+        &SourceLocation { file: document.file.clone(), line },
+        format!("LMCache connects only to a master at {STORE_SETUP_MASTER}"),
         why,
         format!("add {key}: {} to extra_config", if wanted.is_empty() { "HOST:50051" } else { wanted }),
     );
 }
 
-/// Keys of `extra_config` that are meant for the store and that its client does not read.
-fn keys(document: &Document, extra: &Node, out: &mut Findings) {
+/// Keys of `extra_config` that are intended for the store and that its client does not read.
+fn keys(document: &SettingsFile, extra: &YamlNode, out: &mut Findings) {
     for entry in extra.entries() {
-        let place = Place { file: document.file.clone(), line: entry.line };
+        let place = SourceLocation { file: document.file.clone(), line: entry.line };
         let key = entry.key.as_str();
         let stripped = key.strip_prefix(LMCACHE_PREFIX);
         if matches!(key, "device_name" | "mooncake_device_name") {
             if entry.value.text().is_some_and(|text| !text.trim().is_empty()) {
                 out.warning(
                     &place,
-                    format!("{key} has no effect: the store's client 0.3.13 does not read it"),
-                    "LMCache passes it on as device_name",
+                    format!("{key} has no effect: the store client of Mooncake 0.3.13 does not read it"),
+                    "LMCache passes it to the store as device_name",
                     format!("write {LMCACHE_PREFIX}rdma_devices"),
                 );
             }
@@ -223,7 +223,7 @@ fn keys(document: &Document, extra: &Node, out: &mut Findings) {
         if let Some(near) = near {
             out.warning(
                 &place,
-                format!("{key} has no effect: neither LMCache nor the store has such a key"),
+                format!("{key} has no effect: neither LMCache nor the store reads it"),
                 "unknown keys are ignored",
                 format!("write {near}"),
             );

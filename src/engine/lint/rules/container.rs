@@ -1,60 +1,69 @@
-//! What containers and units may do and are given: images, RDMA devices, locked memory, shared memory.
+//! Container and unit settings: images, RDMA devices, locked memory, shared memory.
 
 use std::collections::BTreeMap;
 
-use crate::engine::lint::rules::{Findings, View};
-use crate::engine::lint::scene::{Habitat, Make, MountSource, Process, Role, Said, release_of_image};
-use crate::engine::lint::settings::Seen;
+use crate::engine::lint::model::{
+    Implementation, LocatedValue, MountSource, Process, ProcessRole, RuntimeKind, release_of_image,
+};
+use crate::engine::lint::rules::{DeploymentView, Findings};
+use crate::engine::lint::settings::ProcessView;
 
-/// Master and clients must be of one release: another one stores nothing, and the handshake does not notice.
-pub fn releases(view: &View<'_>, out: &mut Findings) {
+/// Master and clients must run the same release. A client of another release stores nothing, and the handshake does not detect it.
+pub fn releases(view: &DeploymentView<'_>, out: &mut Findings) {
     let release = |process: &Process| release_of_image(&process.image.as_ref()?.text);
-    let Some(master) = view.masters().find(|seen| release(seen.process).is_some()) else {
+    let Some(master) = view.masters().find(|member| release(member.process).is_some()) else {
         return same_repository(view, out);
     };
     let Some(theirs) = release(master.process) else { return };
-    for seen in view.clients() {
-        let Some(ours) = release(seen.process).filter(|ours| *ours != theirs) else { continue };
-        if let (Some(image), Some(other)) = (&seen.process.image, &master.process.image) {
-            differ(out, seen.process, image, other, &ours, &theirs);
+    for member in view.clients() {
+        let Some(ours) = release(member.process).filter(|ours| *ours != theirs) else { continue };
+        if let (Some(image), Some(other)) = (&member.process.image, &master.process.image) {
+            report_release_mismatch(out, member.process, image, other, &ours, &theirs);
         }
     }
 }
 
-/// Images of one repository with different tags.
-fn same_repository(view: &View<'_>, out: &mut Findings) {
+/// Images from one repository with different tags.
+fn same_repository(view: &DeploymentView<'_>, out: &mut Findings) {
     for master in view.masters() {
         let Some(theirs) = master.process.image.as_ref().filter(|image| image.is_known()) else { continue };
-        for seen in view.clients() {
-            let Some(ours) = seen.process.image.as_ref().filter(|image| image.is_known()) else { continue };
+        for member in view.clients() {
+            let Some(ours) = member.process.image.as_ref().filter(|image| image.is_known()) else { continue };
             let (our_name, our_tag) = split(&ours.text);
             let (their_name, their_tag) = split(&theirs.text);
-            // A digest and a tag may be one image.
+            // A digest and a tag may refer to the same image.
             let are_alike = our_tag.contains(':') == their_tag.contains(':');
             if our_name == their_name && our_tag != their_tag && are_alike {
                 out.warning(
                     &ours.place,
                     format!(
-                        "{} may be of another release than its master, and then store nothing",
-                        seen.process.called()
+                        "{} may run another release than its master; then it stores nothing",
+                        member.process.describe()
                     ),
                     format!("{our_tag} here, {their_tag} for the master at {}", theirs.place),
-                    "run one image everywhere",
+                    "use the same image everywhere",
                 );
             }
         }
     }
 }
 
-fn differ(out: &mut Findings, process: &Process, ours: &Said, theirs: &Said, our_tag: &str, their_tag: &str) {
+fn report_release_mismatch(
+    out: &mut Findings,
+    process: &Process,
+    ours: &LocatedValue,
+    theirs: &LocatedValue,
+    our_tag: &str,
+    their_tag: &str,
+) {
     out.error(
         &ours.place,
         format!(
-            "{} may store nothing: its release is not the master's, and the handshake does not notice",
-            process.called()
+            "{} may store nothing: its release differs from the master's, and the handshake does not detect it",
+            process.describe()
         ),
         format!("{our_tag} here, {their_tag} for the master at {}", theirs.place),
-        "run one release of Mooncake everywhere",
+        "use the same Mooncake release everywhere",
     );
 }
 
@@ -69,23 +78,23 @@ fn split(image: &str) -> (&str, &str) {
     }
 }
 
-/// An image that may be another one tomorrow.
-pub fn image_tag(view: &View<'_>, out: &mut Findings) {
-    for seen in view.seen.iter().filter(|seen| seen.process.role != Role::Other) {
-        let Some(image) = seen.process.image.as_ref().filter(|image| image.is_known()) else { continue };
+/// An image without a fixed release may change at the next pull.
+pub fn image_tag(view: &DeploymentView<'_>, out: &mut Findings) {
+    for member in view.member.iter().filter(|member| member.process.role != ProcessRole::Other) {
+        let Some(image) = member.process.image.as_ref().filter(|image| image.is_known()) else { continue };
         let (name, tag) = split(&image.text);
         if matches!(tag, "" | "latest") {
             out.info(
                 &image.place,
-                "the release may change at any restart, of one process and not of the others",
+                "the release may change when one process restarts, but not the others",
                 format!("image {}", image.text),
-                format!("name a release: {name}:TAG"),
+                format!("set a release: {name}:TAG"),
             );
         }
     }
 }
 
-/// Is an RDMA device in the container?
+/// Whether the container has an RDMA device.
 fn has_rdma_device(process: &Process) -> bool {
     let limits = &process.limits;
     let by_resource = limits.resources.keys().any(|name| {
@@ -95,31 +104,31 @@ fn has_rdma_device(process: &Process) -> bool {
     });
     by_resource
         || limits.privileged.is_some()
-        || limits.devices.iter().any(|said| said.text.contains("/dev/infiniband"))
+        || limits.devices.iter().any(|located| located.text.contains("/dev/infiniband"))
         || limits
             .mounts
             .iter()
             .any(|mount| matches!(&mount.source, MountSource::Host(path) if path.starts_with("/dev")))
 }
 
-fn uses_rdma(seen: &Seen<'_>) -> bool {
-    seen.protocol().is_some_and(|said| said.text == "rdma")
+fn uses_rdma(member: &ProcessView<'_>) -> bool {
+    member.protocol().is_some_and(|located| located.text == "rdma")
 }
 
-/// A container with RDMA and without a device of it.
-pub fn rdma_device(view: &View<'_>, out: &mut Findings) {
-    for seen in view.clients().filter(|seen| uses_rdma(seen) && seen.uses_mooncake() == Some(true)) {
-        let process = seen.process;
-        if !process.habitat.is_container() || has_rdma_device(process) {
+/// A container that uses RDMA but has no RDMA device.
+pub fn rdma_device(view: &DeploymentView<'_>, out: &mut Findings) {
+    for member in view.clients().filter(|member| uses_rdma(member) && member.uses_mooncake() == Some(true)) {
+        let process = member.process;
+        if !process.runtime.is_container() || has_rdma_device(process) {
             continue;
         }
-        let Some(protocol) = seen.protocol() else { continue };
-        let (evidence, remedy) = match process.habitat {
-            Habitat::Kubernetes => (
+        let Some(protocol) = member.protocol() else { continue };
+        let (evidence, remedy) = match process.runtime {
+            RuntimeKind::Kubernetes => (
                 "protocol rdma; no resource of an RDMA plugin, no /dev/infiniband, not privileged",
-                "add the resource of your device plugin, e.g. rdma/hca: \"1\", to requests and limits",
+                "add the resource of the device plugin, e.g. rdma/hca: \"1\", to requests and limits",
             ),
-            Habitat::Compose => {
+            RuntimeKind::Compose => {
                 ("protocol rdma; no /dev/infiniband under devices, not privileged", "add devices: [/dev/infiniband]")
             }
             _ => (
@@ -129,14 +138,16 @@ pub fn rdma_device(view: &View<'_>, out: &mut Findings) {
         };
         out.error(
             &protocol.place,
-            match process.make {
-                Make::Upstream => {
+            match process.implementation {
+                Implementation::Upstream => {
                     format!(
-                        "{} finds no RDMA device in its container, and fails or falls back to TCP",
-                        process.called()
+                        "{} finds no RDMA device in its container; it fails or falls back to TCP",
+                        process.describe()
                     )
                 }
-                Make::Mcctl => format!("{} cannot start: its container has no RDMA device", process.called()),
+                Implementation::Mcctl => {
+                    format!("{} cannot start: its container has no RDMA device", process.describe())
+                }
             },
             evidence,
             remedy,
@@ -144,51 +155,50 @@ pub fn rdma_device(view: &View<'_>, out: &mut Findings) {
     }
 }
 
-/// RDMA pins what it registers, which the limit of locked memory must allow.
-pub fn memlock(view: &View<'_>, out: &mut Findings) {
-    for seen in view.clients().filter(|seen| uses_rdma(seen) && seen.uses_mooncake() == Some(true)) {
-        let process = seen.process;
+/// RDMA pins registered memory, so the locked-memory limit must allow it.
+pub fn memlock(view: &DeploymentView<'_>, out: &mut Findings) {
+    for member in view.clients().filter(|member| uses_rdma(member) && member.uses_mooncake() == Some(true)) {
+        let process = member.process;
         let limits = &process.limits;
         let capable = limits.privileged.is_some()
-            || limits
-                .capabilities
-                .iter()
-                .any(|said| matches!(said.text.to_ascii_uppercase().trim_start_matches("CAP_"), "IPC_LOCK" | "ALL"));
-        let unlimited = limits.memlock.as_ref().is_some_and(|said| {
-            let text = said.text.trim().to_ascii_lowercase();
+            || limits.capabilities.iter().any(|located| {
+                matches!(located.text.to_ascii_uppercase().trim_start_matches("CAP_"), "IPC_LOCK" | "ALL")
+            });
+        let unlimited = limits.memlock.as_ref().is_some_and(|located| {
+            let text = located.text.trim().to_ascii_lowercase();
             text.contains("infinity")
                 || text.contains("unlimited")
                 || text.split(':').all(|part| part == "-1")
-                || !said.is_known()
+                || !located.is_known()
         });
         let root = limits
             .user
             .as_ref()
-            .is_none_or(|said| said.text.split(':').next().is_some_and(|u| u == "0" || u == "root"));
-        let fix = match process.habitat {
-            Habitat::Kubernetes => "add capability IPC_LOCK and run as root, or raise containerd's LimitMEMLOCK",
-            Habitat::Compose => "add ulimits: {memlock: -1}",
-            Habitat::Docker => "add --ulimit memlock=-1",
-            Habitat::Unit => "add LimitMEMLOCK=infinity",
-            // A shell's limit is its host's.
+            .is_none_or(|located| located.text.split(':').next().is_some_and(|u| u == "0" || u == "root"));
+        let fix = match process.runtime {
+            RuntimeKind::Kubernetes => "add capability IPC_LOCK and run as root, or raise LimitMEMLOCK of containerd",
+            RuntimeKind::Compose => "add ulimits: {memlock: -1}",
+            RuntimeKind::Docker => "add --ulimit memlock=-1",
+            RuntimeKind::Unit => "add LimitMEMLOCK=infinity",
+            // A shell inherits the limit of its host.
             _ => continue,
         };
         if unlimited {
             continue;
         }
-        if process.habitat == Habitat::Unit && (capable || root) {
-            // A capability of a unit is effective for its user, and root has it.
+        if process.runtime == RuntimeKind::Unit && (capable || root) {
+            // An ambient capability applies to the unit's user, and root has all capabilities.
             continue;
         }
         if capable {
             let barred = limits.non_root.as_ref().filter(|_| limits.user.is_none());
             if (!root || barred.is_some()) && limits.privileged.is_none() {
-                let place = limits.user.as_ref().map(|said| &said.place).or(barred).unwrap_or(&process.place);
+                let place = limits.user.as_ref().map(|located| &located.place).or(barred).unwrap_or(&process.place);
                 out.warning(
                     place,
                     format!(
-                        "{} cannot register its memory: IPC_LOCK has no effect for a user that is not root",
-                        process.called()
+                        "{} cannot register memory: IPC_LOCK has no effect for a non-root user",
+                        process.describe()
                     ),
                     match &limits.user {
                         Some(user) => format!("user {}, capability IPC_LOCK", user.text),
@@ -199,98 +209,103 @@ pub fn memlock(view: &View<'_>, out: &mut Findings) {
             }
             continue;
         }
-        let (place, seen_text) = match &limits.memlock {
-            Some(said) => (&said.place, format!("the limit is {}", said.text)),
-            None => (&process.place, "no limit is given; that of the runtime is often 8 MiB".to_owned()),
+        let (place, evidence) = match &limits.memlock {
+            Some(located) => (&located.place, format!("the limit is {}", located.text)),
+            None => (&process.place, "no memlock limit is set; the runtime's default is often 8 MiB".to_owned()),
         };
         out.warning(
             place,
-            format!("{} may fail to register its memory: RDMA needs it locked", process.called()),
-            seen_text,
+            format!("{} may fail to register memory: RDMA requires locked memory", process.describe()),
+            evidence,
             fix,
         );
     }
 }
 
-/// Ranks of a server talk through shared memory, of which a container has 64 MiB.
-pub fn shared_memory(view: &View<'_>, out: &mut Findings) {
-    for seen in view.sglang() {
-        let process = seen.process;
+/// The ranks of a server communicate through shared memory. A container has 64 MiB by default.
+pub fn shared_memory(view: &DeploymentView<'_>, out: &mut Findings) {
+    for member in view.sglang() {
+        let process = member.process;
         let limits = &process.limits;
-        let several = seen.number(&["tp_size", "tp", "tensor_parallel_size"], 1).is_some_and(|tp| tp > 1);
+        let several = member.number(&["tp_size", "tp", "tensor_parallel_size"], 1).is_some_and(|tp| tp > 1);
         let mounted = limits.mounts.iter().any(|mount| mount.path.trim_end_matches('/') == "/dev/shm");
-        if !several || mounted || limits.shm_size.is_some() || limits.host_ipc || !process.habitat.is_container() {
+        if !several || mounted || limits.shm_size.is_some() || limits.host_ipc || !process.runtime.is_container() {
             continue;
         }
-        let remedy = match process.habitat {
-            Habitat::Kubernetes => "mount an emptyDir with medium Memory at /dev/shm",
-            Habitat::Compose => "add ipc: host, or shm_size: 32g",
+        let remedy = match process.runtime {
+            RuntimeKind::Kubernetes => "mount an emptyDir with medium Memory at /dev/shm",
+            RuntimeKind::Compose => "add ipc: host, or shm_size: 32g",
             _ => "add --ipc=host, or --shm-size=32g",
         };
         out.warning(
             &process.place,
-            format!("{} may die of a bus error: its ranks share 64 MiB of /dev/shm", process.called()),
-            "more than one rank, and no /dev/shm of a size of its own",
+            format!("{} may crash with SIGBUS: its ranks share 64 MiB of /dev/shm", process.describe()),
+            "more than one rank, and the default /dev/shm",
             remedy,
         );
     }
 }
 
-/// Is `path` the folder, or in it?
+/// Whether `path` is `folder` or below it.
 fn is_below(path: &str, folder: &str) -> bool {
     path.strip_prefix(folder).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
 }
 
-/// The SSD tier needs a folder of its own, on both sides a switch, and a policy.
-pub fn ssd(view: &View<'_>, out: &mut Findings) {
+/// The SSD tier requires a separate folder per process, a switch on both sides, and a policy.
+pub fn ssd(view: &DeploymentView<'_>, out: &mut Findings) {
     use crate::engine::lint::rules::kubernetes::is_yes;
-    use crate::engine::lint::settings::Setting;
-    let is_off =
-        |seen: &&Seen<'_>| seen.process.make == Make::Mcctl || seen.master_switch("enable_offload") == Some(false);
+    use crate::engine::lint::settings::SettingValue;
+    let is_off = |member: &&ProcessView<'_>| {
+        member.process.implementation == Implementation::Mcctl || member.master_switch("enable_offload") == Some(false)
+    };
     let offload_off: Vec<_> = view.masters().filter(is_off).collect();
     let all_off = !offload_off.is_empty() && offload_off.len() == view.masters().count();
     let mut folders: BTreeMap<(String, String), &Process> = BTreeMap::new();
-    // mcctl's nodes refuse the switch.
-    for seen in view.clients().filter(|seen| seen.process.make == Make::Upstream) {
-        let process = seen.process;
-        let Setting::Is(switch) = seen.client("enable_ssd_offload") else { continue };
+    // `unsupported` reports the switch for mcctl's nodes.
+    for member in view.clients().filter(|member| member.process.implementation == Implementation::Upstream) {
+        let process = member.process;
+        let SettingValue::Is(switch) = member.client("enable_ssd_offload") else { continue };
         if !is_yes(&switch.text) {
             continue;
         }
-        let who = process.called();
+        let who = process.describe();
         if all_off {
             out.error(
                 &switch.place,
-                format!("{who} keeps nothing on SSD: the master's side of it is off"),
+                format!("{who} writes nothing to SSD: the master's SSD tier is off"),
                 format!("enable_ssd_offload here, no --enable_offload at {}", offload_off[0].process.place),
-                match offload_off[0].process.make {
-                    Make::Upstream => "give the master --enable_offload=true",
-                    Make::Mcctl => "run mooncake_master --enable_offload=true: mcctl serve master has no SSD tier",
+                match offload_off[0].process.implementation {
+                    Implementation::Upstream => "pass --enable_offload=true to the master",
+                    Implementation::Mcctl => {
+                        "run mooncake_master --enable_offload=true; mcctl serve master has no SSD tier"
+                    }
                 },
             );
         }
-        if let Some(said) = process.var("MOONCAKE_OFFLOAD_STORAGE_BACKEND_DESCRIPTOR")
-            && said.text == "offset_allocator_storage_backend"
+        if let Some(located) = process.var("MOONCAKE_OFFLOAD_STORAGE_BACKEND_DESCRIPTOR")
+            && located.text == "offset_allocator_storage_backend"
         {
             out.warning(
-                &said.place,
-                format!("{who} forgets its SSD at every start: this backend truncates its file"),
-                format!("MOONCAKE_OFFLOAD_STORAGE_BACKEND_DESCRIPTOR={}", said.text),
+                &located.place,
+                format!("{who} loses its SSD contents at every start: this backend truncates its file"),
+                format!("MOONCAKE_OFFLOAD_STORAGE_BACKEND_DESCRIPTOR={}", located.text),
                 "write bucket_storage_backend",
             );
         }
-        let path = match seen.client("ssd_offload_path") {
-            Setting::Is(said) => said,
-            Setting::Unset if process.role == Role::Store => Said::new("/data/file_storage", process.place.clone()),
+        let path = match member.client("ssd_offload_path") {
+            SettingValue::Is(located) => located,
+            SettingValue::Unset if process.role == ProcessRole::Store => {
+                LocatedValue::new("/data/file_storage", process.place.clone())
+            }
             _ => continue,
         };
         let text = path.text.trim();
         if !text.starts_with('/') || text.split('/').any(|part| part == "..") {
             out.error(
                 &path.place,
-                format!("{who} cannot start: the folder on SSD must be absolute, without '..'"),
+                format!("{who} cannot start: the SSD folder must be an absolute path without '..'"),
                 format!("'{text}'"),
-                "write an absolute path of a folder that is there",
+                "write the absolute path of an existing folder",
             );
             continue;
         }
@@ -300,32 +315,34 @@ pub fn ssd(view: &View<'_>, out: &mut Findings) {
             .iter()
             .filter(|m| is_below(text, m.path.trim_end_matches('/')))
             .max_by_key(|m| m.path.len());
-        if process.habitat.is_container() && mount.is_none() {
+        if process.runtime.is_container() && mount.is_none() {
             out.warning(
                 &path.place,
-                format!("{who} writes its SSD tier into its container: it is lost with it, and fills the host's disk"),
+                format!("{who} writes its SSD tier to the container file system: it is lost with the container and fills the host's disk"),
                 format!("no volume is mounted at {text}"),
-                "mount a disk there",
+                "mount a disk at that path",
             );
         }
-        // Ranks of SGLang have folders of their own below it.
-        let host = match (process.habitat, mount.map(|m| &m.source)) {
-            (Habitat::Kubernetes | Habitat::Compose | Habitat::Docker, Some(MountSource::Host(host))) => Some((
-                format!("host of {}", process.place.file),
-                format!("{host}{}", &text[mount.map_or(0, |m| m.path.trim_end_matches('/').len())..]),
-            )),
-            (Habitat::Kubernetes | Habitat::Compose | Habitat::Docker, _) => None,
+        // Each SGLang rank creates its own folder below this one.
+        let host = match (process.runtime, mount.map(|m| &m.source)) {
+            (RuntimeKind::Kubernetes | RuntimeKind::Compose | RuntimeKind::Docker, Some(MountSource::Host(host))) => {
+                Some((
+                    format!("host of {}", process.place.file),
+                    format!("{host}{}", &text[mount.map_or(0, |m| m.path.trim_end_matches('/').len())..]),
+                ))
+            }
+            (RuntimeKind::Kubernetes | RuntimeKind::Compose | RuntimeKind::Docker, _) => None,
             _ => Some((process.network.clone(), text.to_owned())),
         };
-        let Some(host) = host.filter(|_| process.role == Role::Store) else { continue };
+        let Some(host) = host.filter(|_| process.role == ProcessRole::Store) else { continue };
         if let Some(other) = folders.get(&host)
             && other.name != process.name
         {
             out.error(
                 &path.place,
-                format!("{who} and {} share a folder on SSD: they overwrite each other's buckets", other.called()),
+                format!("{who} and {} share an SSD folder and overwrite each other's buckets", other.describe()),
                 format!("{} in both", host.1),
-                "give each process a folder of its own",
+                "give each process its own folder",
             );
         } else {
             folders.insert(host, process);

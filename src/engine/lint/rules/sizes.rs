@@ -1,80 +1,80 @@
-//! Sizes: what each program reads, what is too small, huge pages.
+//! Sizes: syntax per program, minimum segment, huge pages.
 
 use crate::engine::base::ByteSize;
+use crate::engine::lint::model::{Implementation, LocatedValue, ProcessRole, RuntimeKind};
 use crate::engine::lint::quantity;
-use crate::engine::lint::rules::{Findings, View};
-use crate::engine::lint::scene::{Habitat, Make, Role, Said};
-use crate::engine::lint::settings::{Seen, Setting};
+use crate::engine::lint::rules::{DeploymentView, Findings};
+use crate::engine::lint::settings::{ProcessView, SettingValue};
 use crate::engine::plan::PlanError;
 use crate::engine::plan::client::PLAIN_SEGMENT_BYTES_MIN;
 use crate::engine::plan::size_text;
 
-/// Sizes in a grammar that their reader does not have.
-pub fn grammar(view: &View<'_>, out: &mut Findings) {
-    for seen in &view.seen {
-        let process = seen.process;
+/// Sizes in a syntax that their reader cannot parse.
+pub fn grammar(view: &DeploymentView<'_>, out: &mut Findings) {
+    for member in &view.member {
+        let process = member.process;
         for key in ["global_segment_size", "local_buffer_size"] {
-            let Setting::Is(said) = seen.client(key) else { continue };
-            match (process.role, process.make) {
-                // SGLang does not read local_buffer_size at all.
-                (Role::Sglang(_), _) if key == "local_buffer_size" => {}
-                (Role::Sglang(_), _) => {
-                    if let Err(error) = size_text::sglang_segment(&said.text) {
-                        wrong(out, key, &said, &error, whole_gb(&said.text));
+            let SettingValue::Is(located) = member.client(key) else { continue };
+            match (process.role, process.implementation) {
+                // SGLang ignores local_buffer_size.
+                (ProcessRole::Sglang(_), _) if key == "local_buffer_size" => {}
+                (ProcessRole::Sglang(_), _) => {
+                    if let Err(error) = size_text::sglang_segment(&located.text) {
+                        invalid_size(out, key, &located, &error, whole_gb(&located.text));
                     }
                 }
-                (Role::Store | Role::RealClient, Make::Upstream) => {
-                    if let Err(error) = size_text::store(&said.text) {
-                        wrong(out, key, &said, &error, store_spelling(&said.text));
+                (ProcessRole::Store | ProcessRole::RealClient, Implementation::Upstream) => {
+                    if let Err(error) = size_text::store(&located.text) {
+                        invalid_size(out, key, &located, &error, store_spelling(&located.text));
                     }
                 }
-                (Role::Environment, _) => {
-                    let (sglang, store) = (size_text::sglang_segment(&said.text), size_text::store(&said.text));
+                (ProcessRole::Environment, _) => {
+                    let (sglang, store) = (size_text::sglang_segment(&located.text), size_text::store(&located.text));
                     if let (Err(_), Err(error)) = (&sglang, &store) {
-                        wrong(out, key, &said, error, whole_gb(&said.text));
+                        invalid_size(out, key, &located, error, whole_gb(&located.text));
                     }
                 }
                 _ => {}
             }
         }
-        if let Some(said) = seen.value(&["hicache_size"])
-            && let Err(error) = size_text::hicache_gb(&said.text)
+        if let Some(located) = member.value(&["hicache_size"])
+            && let Err(error) = size_text::hicache_gb(&located.text)
         {
-            let gb = said.text.trim().to_ascii_lowercase();
+            let gb = located.text.trim().to_ascii_lowercase();
             let digits = gb.trim_end_matches(|c: char| c.is_ascii_alphabetic());
             let remedy = match digits.parse::<u64>() {
                 Ok(n) => format!("write --hicache-size {n}"),
-                Err(_) => "write a whole number of decimal GB".to_owned(),
+                Err(_) => "write a whole number of GB (10^9 bytes)".to_owned(),
             };
-            wrong(out, "--hicache-size", said, &error, remedy);
+            invalid_size(out, "--hicache-size", located, &error, remedy);
         }
         for name in ["MC_MMAP_ARENA_POOL_SIZE"] {
-            if let Some(said) = process.var(name).filter(|said| !said.text.trim().is_empty())
-                && size_text::arena(&said.text).is_err()
-                && said.text.trim() != "infinite"
+            if let Some(located) = process.var(name).filter(|located| !located.text.trim().is_empty())
+                && size_text::arena(&located.text).is_err()
+                && located.text.trim() != "infinite"
             {
                 out.warning(
-                    &said.place,
-                    format!("{name} cannot be read as '{}', and the store takes an arena of 8 GiB", said.text),
-                    "it is a number with b, kb, mb, gb or tb (powers of 1024)",
-                    format!("write {name}={}", store_text(&said.text).unwrap_or_else(|| "8gb".to_owned())),
+                    &located.place,
+                    format!("{name}='{}' is not a size; the store uses an arena of 8 GiB", located.text),
+                    "the store reads a number with b, kb, mb, gb or tb (powers of 1024)",
+                    format!("write {name}={}", store_text(&located.text).unwrap_or_else(|| "8gb".to_owned())),
                 );
             }
         }
     }
 }
 
-fn wrong(out: &mut Findings, what: &str, said: &Said, error: &PlanError, remedy: String) {
-    let reader = match error {
-        PlanError::NotASize { reader, .. } => {
-            format!("{reader} cannot read {what} '{}', and the process ends", said.text)
+fn invalid_size(out: &mut Findings, what: &str, located: &LocatedValue, error: &PlanError, remedy: String) {
+    let finding = match error {
+        PlanError::NotASize { .. } => {
+            format!("the process exits at startup: {what} '{}' is not a size", located.text)
         }
-        _ => format!("{what} '{}' is too large", said.text),
+        _ => format!("{what} '{}' is too large", located.text),
     };
-    out.error(&said.place, reader, error.to_string(), remedy);
+    out.error(&located.place, finding, error.to_string(), remedy);
 }
 
-/// The same size as the store service reads it.
+/// The same size in the syntax of the store service.
 fn store_text(text: &str) -> Option<String> {
     let bytes = text.parse::<ByteSize>().ok().map(|size| size.0).or_else(|| quantity::kubernetes(text))?;
     Some(match bytes {
@@ -89,7 +89,7 @@ fn store_spelling(text: &str) -> String {
         .map_or_else(|| "write a number with mb or gb, e.g. 16gb".to_owned(), |text| format!("write {text}"))
 }
 
-/// The same size as SGLang reads it.
+/// The same size in the syntax of SGLang.
 fn whole_gb(text: &str) -> String {
     let bytes = text.parse::<ByteSize>().ok().map(|size| size.0).or_else(|| quantity::kubernetes(text));
     match bytes {
@@ -99,182 +99,176 @@ fn whole_gb(text: &str) -> String {
     }
 }
 
-/// Ranks that a server often has.
+/// A common number of ranks per server.
 const RANKS_USUAL: u64 = 8;
 
-/// A rank's part of the segment below the smallest that can be mounted.
-pub fn rank_segment(view: &View<'_>, out: &mut Findings) {
-    for seen in &view.seen {
-        ranks_elsewhere(seen, out);
+/// A rank's share of the segment that is below the smallest mountable size.
+pub fn rank_segment(view: &DeploymentView<'_>, out: &mut Findings) {
+    for member in &view.member {
+        unknown_rank_count(member, out);
     }
-    for seen in view.clients() {
-        // Huge pages round a small segment up; whether a shell has them is not known.
-        let huge = seen.huge_pages();
+    for member in view.clients() {
+        // Huge pages round a small segment up. For a shell it is unknown whether they are on.
+        let huge = member.huge_pages();
         if huge == Some(true) {
             continue;
         }
-        let (Some((bytes, place)), Some(ranks)) = (seen.segment(), ranks(seen)) else { continue };
+        let (Some((bytes, place)), Some(ranks)) = (member.segment(), ranks(member)) else { continue };
         let part = bytes / ranks.max(1);
         if part == 0 || part >= PLAIN_SEGMENT_BYTES_MIN {
             continue;
         }
         let least = PLAIN_SEGMENT_BYTES_MIN.saturating_mul(ranks).div_ceil(ByteSize::GIB).max(1);
         let evidence = match ranks {
-            1 => format!("it lends {}, and a segment has at least 16 MiB", ByteSize(bytes)),
-            n => format!(
-                "{} over {n} ranks is {} each, and a segment has at least 16 MiB",
-                ByteSize(bytes),
-                ByteSize(part)
-            ),
+            1 => format!("the segment is {}; the minimum is 16 MiB", ByteSize(bytes)),
+            n => format!("{} over {n} ranks is {} each; the minimum is 16 MiB", ByteSize(bytes), ByteSize(part)),
         };
-        let what = format!("{} cannot start: its segment is too small to be mounted (-600)", seen.process.called());
-        let remedy = format!("lend {least}gb or more, or 0 to lend nothing");
+        let what = format!("{} cannot start: its segment is too small to mount (-600)", member.process.describe());
+        let remedy = format!("set {least}gb or more, or 0 to contribute nothing");
         match huge {
             Some(_) => out.error(&place, what, evidence, remedy),
-            None => out.warning(&place, what, format!("{evidence}, but on huge pages"), remedy),
+            None => out.warning(&place, what, format!("{evidence} (except with huge pages)"), remedy),
         }
     }
 }
 
-/// Settings of SGLang without its command line: how many ranks divide the segment is not known, and it may be one.
-fn ranks_elsewhere(seen: &Seen<'_>, out: &mut Findings) {
-    let is_of_sglang = seen.process.role.is_sglang() || seen.process.role == Role::Environment;
-    if !is_of_sglang || seen.process.args_whole || seen.huge_pages() == Some(true) {
+/// SGLang settings without a command line: the number of ranks that share the segment is unknown and may be one.
+fn unknown_rank_count(member: &ProcessView<'_>, out: &mut Findings) {
+    let is_of_sglang = member.process.role.is_sglang() || member.process.role == ProcessRole::Environment;
+    if !is_of_sglang || member.process.args_whole || member.huge_pages() == Some(true) {
         return;
     }
-    let Setting::Is(said) = seen.client("global_segment_size") else { return };
-    let Ok(bytes) = size_text::sglang_segment(&said.text) else { return };
+    let SettingValue::Is(located) = member.client("global_segment_size") else { return };
+    let Ok(bytes) = size_text::sglang_segment(&located.text) else { return };
     let evidence =
-        format!("{}; SGLang divides it by its ranks (tp), and each part has at least 16 MiB", ByteSize(bytes));
+        format!("{}; SGLang divides it by its ranks (tp), and each share must be at least 16 MiB", ByteSize(bytes));
     if bytes > 0 && bytes < PLAIN_SEGMENT_BYTES_MIN {
         out.warning(
-            &said.place,
-            "the segment is too small to be mounted: SGLang and the store service end with -600",
+            &located.place,
+            "the segment is too small to mount: SGLang and the store service exit with -600",
             evidence,
-            "lend 1gb or more, or 0 to lend nothing",
+            "set 1gb or more, or 0 to contribute nothing",
         );
     } else if bytes > 0 && bytes < RANKS_USUAL * PLAIN_SEGMENT_BYTES_MIN {
         let most = bytes / PLAIN_SEGMENT_BYTES_MIN;
         out.info(
-            &said.place,
-            format!("the segment is enough for {most} rank{} of SGLang only", if most == 1 { "" } else { "s" }),
+            &located.place,
+            format!("the segment is large enough for at most {most} SGLang rank{}", if most == 1 { "" } else { "s" }),
             evidence,
-            "lend 1gb or more, or 0 to lend nothing",
+            "set 1gb or more, or 0 to contribute nothing",
         );
     }
 }
 
-fn ranks(seen: &Seen<'_>) -> Option<u64> {
-    if seen.process.role.is_sglang() { seen.ranks() } else { Some(1) }
+fn ranks(member: &ProcessView<'_>) -> Option<u64> {
+    if member.process.role.is_sglang() { member.ranks() } else { Some(1) }
 }
 
-/// What switches huge pages on, and what only looks so.
-pub fn huge_page_switch(view: &View<'_>, out: &mut Findings) {
-    for seen in &view.seen {
-        let process = seen.process;
-        if let Some(said) = process.var("MC_STORE_USE_HUGEPAGE") {
-            let word = said.text.trim().to_ascii_lowercase();
+/// Variables that switch huge pages on, and values that only appear to switch them off.
+pub fn huge_page_switch(view: &DeploymentView<'_>, out: &mut Findings) {
+    for member in &view.member {
+        let process = member.process;
+        if let Some(located) = process.var("MC_STORE_USE_HUGEPAGE") {
+            let word = located.text.trim().to_ascii_lowercase();
             if matches!(word.as_str(), "0" | "false" | "no" | "off" | "") {
                 out.warning(
-                    &said.place,
-                    "huge pages are on: MC_STORE_USE_HUGEPAGE counts by being set, whatever to",
-                    format!("MC_STORE_USE_HUGEPAGE={}", said.text),
+                    &located.place,
+                    "huge pages are on: MC_STORE_USE_HUGEPAGE takes effect whenever it is set, with any value",
+                    format!("MC_STORE_USE_HUGEPAGE={}", located.text),
                     "unset MC_STORE_USE_HUGEPAGE, or set it to 1",
                 );
             }
         }
-        if let Some(said) = process.var("MC_STORE_HUGEPAGE_SIZE")
-            && size_text::huge_page(&said.text).is_err()
+        if let Some(located) = process.var("MC_STORE_HUGEPAGE_SIZE")
+            && size_text::huge_page(&located.text).is_err()
         {
             out.warning(
-                &said.place,
-                format!(
-                    "MC_STORE_HUGEPAGE_SIZE={} is not a size of huge pages, and the store takes 2 MiB ones",
-                    said.text
-                ),
-                "there are pages of 2MB and of 1GB",
-                "write MC_STORE_HUGEPAGE_SIZE=2MB or 1GB",
+                &located.place,
+                format!("MC_STORE_HUGEPAGE_SIZE={} is not a huge-page size; the store uses 2 MiB pages", located.text),
+                "valid sizes are 2MB and 1GB",
+                "set MC_STORE_HUGEPAGE_SIZE to 2MB or 1GB",
             );
         }
     }
 }
 
-/// What the store's client reads as true and as false.
+/// Values that the store client parses as true and as false.
 const ON: &[&str] = &["1", "true", "yes", "on"];
 const OFF: &[&str] = &["0", "false", "no", "off", ""];
 
-/// An arena does nothing without huge pages, and costs when it is of another size than what goes into it.
-pub fn arena(view: &View<'_>, out: &mut Findings) {
-    for seen in &view.seen {
-        let switch = seen.process.var("MC_DISABLE_MMAP_ARENA");
-        let word = switch.map(|said| said.text.trim().to_ascii_lowercase());
-        if let (Some(said), Some(word)) = (switch, &word)
+/// An arena has no effect without huge pages, and wastes memory if its size does not match its contents.
+pub fn arena(view: &DeploymentView<'_>, out: &mut Findings) {
+    for member in &view.member {
+        let switch = member.process.var("MC_DISABLE_MMAP_ARENA");
+        let word = switch.map(|located| located.text.trim().to_ascii_lowercase());
+        if let (Some(located), Some(word)) = (switch, &word)
             && !ON.contains(&word.as_str())
             && !OFF.contains(&word.as_str())
         {
             out.warning(
-                &said.place,
-                format!("the arena stays on: MC_DISABLE_MMAP_ARENA={} counts as off", said.text),
-                format!("it is on with {}", ON.join(", ")),
+                &located.place,
+                format!("the arena stays on: MC_DISABLE_MMAP_ARENA={} is parsed as false", located.text),
+                format!("true values are {}", ON.join(", ")),
                 "write MC_DISABLE_MMAP_ARENA=1",
             );
         }
-        let Some(said) = seen.process.var("MC_MMAP_ARENA_POOL_SIZE").filter(|s| !s.text.trim().is_empty()) else {
+        let Some(located) = member.process.var("MC_MMAP_ARENA_POOL_SIZE").filter(|s| !s.text.trim().is_empty()) else {
             continue;
         };
         if word.is_some_and(|word| ON.contains(&word.as_str())) {
             out.info(
-                &said.place,
+                &located.place,
                 "MC_MMAP_ARENA_POOL_SIZE has no effect: the arena is off",
-                format!("MC_DISABLE_MMAP_ARENA={}", switch.map_or("", |said| said.text.as_str())),
+                format!("MC_DISABLE_MMAP_ARENA={}", switch.map_or("", |located| located.text.as_str())),
                 "remove one of them",
             );
             continue;
         }
-        if seen.huge_pages() == Some(false) {
+        if member.huge_pages() == Some(false) {
             out.warning(
-                &said.place,
-                "MC_MMAP_ARENA_POOL_SIZE does nothing: there is an arena only with huge pages",
+                &located.place,
+                "MC_MMAP_ARENA_POOL_SIZE has no effect: an arena requires huge pages",
                 "MC_STORE_USE_HUGEPAGE is not set",
-                "set MC_STORE_USE_HUGEPAGE=1 and reserve the pages, or take the arena away",
+                "set MC_STORE_USE_HUGEPAGE=1 and reserve the pages, or remove the arena",
             );
             continue;
         }
-        let (Ok(arena), Some((segment, _)), Some(ranks)) = (size_text::arena(&said.text), seen.segment(), ranks(seen))
+        let (Ok(arena), Some((segment, _)), Some(ranks)) =
+            (size_text::arena(&located.text), member.segment(), ranks(member))
         else {
             continue;
         };
-        if !seen.process.role.is_sglang() || arena == 0 {
+        if !member.process.role.is_sglang() || arena == 0 {
             continue;
         }
         let wanted = (segment / ranks.max(1)).saturating_add(16 * ByteSize::MIB);
         let fits = wanted.checked_next_multiple_of(2 << 20).unwrap_or(wanted);
         if arena < fits {
             out.warning(
-                &said.place,
-                "the arena is too small for a rank's segment: its pages are taken, and the segment's again beside it",
-                format!("{} for {} (segment and local buffer of a rank)", ByteSize(arena), ByteSize(fits)),
-                "take MC_MMAP_ARENA_POOL_SIZE away: it brings nothing for two allocations",
+                &located.place,
+                "the arena is too small for a rank's segment: its pages are wasted, and the segment is allocated outside it",
+                format!("{}; {} needed (segment and local buffer of a rank)", ByteSize(arena), ByteSize(fits)),
+                "remove MC_MMAP_ARENA_POOL_SIZE: it has no benefit for two allocations",
             );
         } else if arena > fits.saturating_mul(2) {
             out.warning(
-                &said.place,
-                "most of the arena is never used: it holds a rank's segment and local buffer, and never the L2 pool",
-                format!("{} for {} per rank", ByteSize(arena), ByteSize(fits)),
-                "take MC_MMAP_ARENA_POOL_SIZE away: the rest of it is lost until the process ends",
+                &located.place,
+                "most of the arena is never used: it holds a rank's segment and local buffer, but not the L2 pool",
+                format!("{}; {} needed per rank", ByteSize(arena), ByteSize(fits)),
+                "remove MC_MMAP_ARENA_POOL_SIZE: the rest stays allocated until the process exits",
             );
         }
     }
 }
 
-/// Huge pages of a container: whether it may take any, and enough. (That they are asked for rightly is `manifest`'s.)
-pub fn huge_page_resources(view: &View<'_>, out: &mut Findings) {
-    for seen in view.seen.iter().filter(|seen| seen.process.habitat == Habitat::Kubernetes) {
-        let limits = &seen.process.limits;
+/// Huge pages of a container: whether it may use any, and enough. (`manifest` checks the syntax of the request.)
+pub fn huge_page_resources(view: &DeploymentView<'_>, out: &mut Findings) {
+    for member in view.member.iter().filter(|member| member.process.runtime == RuntimeKind::Kubernetes) {
+        let limits = &member.process.limits;
         let asked: Vec<_> = limits.resources.iter().filter(|(name, _)| name.starts_with("hugepages-")).collect();
-        let on = seen.huge_pages() == Some(true);
+        let on = member.huge_pages() == Some(true);
         let Some(switch) =
-            seen.process.raw_var("MC_STORE_USE_HUGEPAGE").filter(|_| on && seen.process.role.is_client())
+            member.process.raw_var("MC_STORE_USE_HUGEPAGE").filter(|_| on && member.process.role.is_client())
         else {
             continue;
         };
@@ -282,49 +276,51 @@ pub fn huge_page_resources(view: &View<'_>, out: &mut Findings) {
             .iter()
             .map(|(_, r)| r.limit.as_ref().and_then(|l| quantity::kubernetes(&l.text)))
             .try_fold(0u64, |sum, bytes| sum.checked_add(bytes?));
-        let needed = huge_bytes(seen);
+        let needed = huge_bytes(member);
         if asked.is_empty() && limits.privileged.is_none() {
             out.error(
                 &switch.place,
-                format!("{} cannot start: huge pages are on, and its container may take none", seen.process.called()),
-                "MC_STORE_USE_HUGEPAGE is set, and there is no limit hugepages-2Mi or hugepages-1Gi",
+                format!("{} cannot start: huge pages are on, but its container has none", member.process.describe()),
+                "MC_STORE_USE_HUGEPAGE is set, and the container has no limit hugepages-2Mi or hugepages-1Gi",
                 match needed {
                     Some(bytes) => {
                         format!("add hugepages-2Mi: {}Gi to requests and limits", bytes.div_ceil(ByteSize::GIB))
                     }
-                    None => "add hugepages-2Mi to requests and limits; mcctl size-hugepages tells how much".to_owned(),
+                    None => {
+                        "add hugepages-2Mi to requests and limits; mcctl size-hugepages computes the amount".to_owned()
+                    }
                 },
             );
         } else if let (Some(granted), Some(needed), Some((name, resource))) = (granted, needed, asked.first())
             && granted < needed
-            && let Some(said) = &resource.limit
+            && let Some(located) = &resource.limit
         {
             out.error(
-                &said.place,
-                format!("{} cannot start: its huge pages do not hold what it allocates in them", seen.process.called()),
-                format!("{name} {}; it takes at least {}", said.text, ByteSize(needed)),
+                &located.place,
+                format!("{} cannot start: it needs more huge pages than its container has", member.process.describe()),
+                format!("{name} is {}; at least {} needed", located.text, ByteSize(needed)),
                 format!("write {name}: {}Gi", needed.div_ceil(ByteSize::GIB)),
             );
         }
     }
 }
 
-/// What a client takes in huge pages, at least.
-fn huge_bytes(seen: &Seen<'_>) -> Option<u64> {
-    let (segment, _) = seen.segment()?;
-    match seen.process.role {
-        Role::Store => {
-            let buffer = match seen.client("local_buffer_size") {
-                Setting::Is(said) => seen.size(&said.text)?,
-                Setting::Unset => ByteSize::GIB,
-                Setting::Unknown => return None,
+/// A lower bound on a client's allocations in huge pages, in bytes.
+fn huge_bytes(member: &ProcessView<'_>) -> Option<u64> {
+    let (segment, _) = member.segment()?;
+    match member.process.role {
+        ProcessRole::Store => {
+            let buffer = match member.client("local_buffer_size") {
+                SettingValue::Is(located) => member.size(&located.text)?,
+                SettingValue::Unset => ByteSize::GIB,
+                SettingValue::Unknown => return None,
             };
             segment.checked_add(buffer)
         }
-        Role::Sglang(_) => {
-            let l2 = seen.value(&["hicache_size"]).and_then(|said| said.text.parse::<u64>().ok()).unwrap_or(0);
+        ProcessRole::Sglang(_) => {
+            let l2 = member.value(&["hicache_size"]).and_then(|located| located.text.parse::<u64>().ok()).unwrap_or(0);
             let rank = l2.checked_mul(1_000_000_000)?.checked_add(16 * ByteSize::MIB)?;
-            rank.checked_add(segment / seen.ranks()?.max(1))?.checked_mul(seen.ranks_here()?)
+            rank.checked_add(segment / member.ranks()?.max(1))?.checked_mul(member.ranks_per_host()?)
         }
         _ => None,
     }

@@ -1,4 +1,4 @@
-//! What a streamed answer says, read as it comes: when tokens came, what they were, and what the server told about them.
+//! Parsers for streamed answers: arrival times of tokens, their content, and the server's metadata.
 
 mod generate;
 mod openai;
@@ -12,128 +12,124 @@ use serde_json::Value;
 
 use crate::engine::base::text::one_line;
 
-pub use sse::{Event, FrameTooLong, Frames};
+pub use sse::{FrameTooLong, SseEvent, SseParser};
 
-/// The longest text of an answer that is kept, and four times the most token ids: far beyond what any model says.
+/// Maximum size of the stored text of an answer. The limit for token ids follows from it. Both are far above any
+/// model's output.
 const TEXT_BYTES_MAX: usize = 64 << 20;
 
-/// An answer grows beyond all measure.
+/// An answer exceeds a size limit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum TooLong {
-    /// One of its frames does.
+    /// One of its frames is too long.
     #[error(transparent)]
     Frame(#[from] FrameTooLong),
-    /// Its text does.
     #[error("the answer has more than {TEXT_BYTES_MAX} bytes of text")]
     Text,
 }
 
-/// Which words a server streams in.
+/// The API of a server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Dialect {
-    /// SGLang's `/generate`.
     Generate,
     /// `/v1/chat/completions`.
     Chat,
     /// `/v1/completions`.
     Completions,
-    /// TensorRT-LLM's `/v2/models/ensemble/generate_stream`.
+    /// TensorRT-LLM ensemble route, `/v2/models/ensemble/generate_stream`.
     TensorRt,
 }
 
-/// Where the tokens of a prompt came from, as SGLang tells it (`cached_tokens_details`).
+/// Where the tokens of a prompt came from, as SGLang reports it (`cached_tokens_details`).
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
-pub struct Cached {
+pub struct CachedTokens {
     /// From device memory (L1).
     pub device: u32,
     /// From host memory (L2).
     pub host: u32,
     /// From the store (L3).
     pub storage: u32,
-    /// Which store.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub backend: Option<String>,
 }
 
-impl Cached {
-    /// From all tiers. What a server claims may be any numbers.
+impl CachedTokens {
+    /// Returns the sum over all tiers. It saturates, because the numbers come from the server.
     pub fn tokens(&self) -> u32 {
         self.device.saturating_add(self.host).saturating_add(self.storage)
     }
 }
 
-/// What the server says of its own times, seconds as it gives them. Nothing of it has to be there.
+/// The server's own timings, in seconds as reported. All are optional.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
 pub struct ServerTimes {
-    /// In the queue.
     pub queue: Option<f64>,
-    /// Waiting for L3.
+    /// Wait for the prefetch from L3.
     pub storage_prefetch_wait: Option<f64>,
-    /// From its receipt to the first token.
+    /// From receipt of the request to the first token.
     pub first_token: Option<f64>,
-    /// From its receipt to the end.
+    /// From receipt of the request to the end.
     pub end_to_end: Option<f64>,
-    /// When the prefill began, Unix.
+    /// Start of the prefill, Unix time.
     pub forward_entry: Option<f64>,
-    /// When the prefill was done, Unix.
+    /// End of the prefill, Unix time.
     pub prefill_finished: Option<f64>,
 }
 
-/// What an answer says in all.
+/// The content and metadata of a whole answer.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Answer {
-    /// Tokens of the prompt, by the server.
+pub struct ModelAnswer {
+    /// Prompt tokens, as counted by the server.
     pub prompt_tokens: Option<u32>,
-    /// Tokens of the answer, by the server.
+    /// Answer tokens, as counted by the server.
     pub completion_tokens: Option<u32>,
-    /// Tokens of the prompt that were cached, in all.
+    /// Cached prompt tokens, all tiers.
     pub cached_tokens: Option<u32>,
-    /// The same by tier; `None` where the server does not tell, or cached nothing.
-    pub cached: Option<Cached>,
-    /// Why it ended: `length`, `stop`, `abort` ...
+    /// Cached tokens by tier. `None` if the server does not report tiers or cached nothing.
+    pub cached: Option<CachedTokens>,
+    /// Finish reason: `length`, `stop`, `abort` and so on.
     pub finish_reason: Option<String>,
-    /// An error that came in the stream.
+    /// An error that was sent in the stream.
     pub error: Option<String>,
-    /// The text, for a conversation that goes on with it.
+    /// The text, needed as history for the next turn.
     pub text: String,
-    /// The token ids, where the server gives them.
+    /// Token ids, if the server returns them.
     pub output_ids: Vec<u32>,
-    /// Its own times.
     pub times: ServerTimes,
-    /// Did it say that it is complete (`[DONE]`)?
+    /// Whether the final frame (`[DONE]`) arrived.
     pub done: bool,
-    /// Frames that were no JSON of the dialect.
+    /// Frames that are not valid JSON of this API.
     pub bad_frames: u32,
-    /// The first of them, fit for a line.
+    /// The first bad frame, shortened to one line.
     pub bad_frame: Option<String>,
 }
 
-impl Answer {
-    /// Tokens of the prompt that were cached, in all: by the server's sum, or that of its tiers.
+impl ModelAnswer {
+    /// Returns the number of cached prompt tokens: the server's total, or the sum of its tiers.
     pub fn cached_in_all(&self) -> u32 {
-        self.cached_tokens.or(self.cached.as_ref().map(Cached::tokens)).unwrap_or(0)
+        self.cached_tokens.or(self.cached.as_ref().map(CachedTokens::tokens)).unwrap_or(0)
     }
 }
 
-/// Characters of a server's words that are kept where they stand beside others: a reason, a name.
+/// Characters that are kept of a short server text, such as a finish reason or a name.
 const WORD_CHARS: usize = 80;
-/// The same of what it says of a failure.
+/// Characters that are kept of a server's error message.
 const SAID_CHARS: usize = 300;
 
-/// Tokens that came together.
+/// Tokens that arrived in one read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Arrival {
-    /// When their bytes were read, since the start of the run.
+pub struct TokenArrival {
+    /// Time at which their bytes were read, since the start of the run.
     pub at: Duration,
-    /// How many, at least one. On OpenAI's routes a frame is taken for one token, since it does not say.
+    /// Number of tokens, at least one. On OpenAI routes a frame counts as one token, because it has no count.
     pub tokens: u32,
 }
 
-/// A frame of a failure is no longer than this.
+/// Longer frames are not searched for an error message.
 const FAILURE_BYTES_MAX: usize = 64 << 10;
 
-/// What a frame that is no JSON says of a failure: servers put the words of others into it as they are, with raw control bytes or
-/// bytes that are no UTF-8.
+/// Extracts the error message from a frame that is not valid JSON. Some servers embed messages of other programs
+/// unescaped, with raw control bytes or invalid UTF-8.
 fn failure(data: &[u8]) -> Option<String> {
     if data.len() > FAILURE_BYTES_MAX {
         return None;
@@ -143,50 +139,50 @@ fn failure(data: &[u8]) -> Option<String> {
     told.get("error").filter(|error| !error.is_null()).map(openai::message)
 }
 
-/// Reads one answer. Time is linear in the bytes that come.
+/// Parses one answer, in time linear in its bytes.
 #[derive(Debug)]
-pub struct Reader {
+pub struct AnswerReader {
     dialect: Dialect,
-    /// The body so far, of an answer that is one document.
+    /// The body so far, if the answer is one JSON document.
     document: Option<Vec<u8>>,
-    frames: Frames,
-    generate: generate::Progress,
-    openai: openai::Progress,
-    answer: Answer,
+    frames: SseParser,
+    generate: generate::GenerateParser,
+    openai: openai::OpenAiParser,
+    answer: ModelAnswer,
 }
 
-impl Reader {
-    /// A reader of `dialect`.
-    pub fn new(dialect: Dialect) -> Reader {
-        Reader {
+impl AnswerReader {
+    /// Creates a parser for a streamed answer.
+    pub fn new(dialect: Dialect) -> AnswerReader {
+        AnswerReader {
             dialect,
             document: None,
-            frames: Frames::default(),
-            generate: generate::Progress::default(),
-            openai: openai::Progress::default(),
-            answer: Answer::default(),
+            frames: SseParser::default(),
+            generate: generate::GenerateParser::default(),
+            openai: openai::OpenAiParser::default(),
+            answer: ModelAnswer::default(),
         }
     }
 
-    /// A reader of an answer that is not streamed: one JSON document.
-    pub fn of_document(dialect: Dialect) -> Reader {
-        Reader { document: Some(Vec::new()), ..Reader::new(dialect) }
+    /// Creates a parser for an answer that is not streamed: one JSON document.
+    pub fn of_document(dialect: Dialect) -> AnswerReader {
+        AnswerReader { document: Some(Vec::new()), ..AnswerReader::new(dialect) }
     }
 
-    /// Bytes that were read at `at`; `arrived` hears of every frame with tokens.
+    /// Parses bytes that were read at `at`, and calls `arrived` for every frame with tokens.
     ///
     /// # Errors
-    /// See [`TooLong`].
-    pub fn push(&mut self, bytes: &[u8], at: Duration, mut arrived: impl FnMut(Arrival)) -> Result<(), TooLong> {
+    /// A frame or the whole text exceeds its limit.
+    pub fn push(&mut self, bytes: &[u8], at: Duration, mut arrived: impl FnMut(TokenArrival)) -> Result<(), TooLong> {
         if let Some(document) = &mut self.document {
             document.extend_from_slice(bytes);
             return if document.len() > 4 * TEXT_BYTES_MAX { Err(TooLong::Text) } else { Ok(()) };
         }
-        let Reader { dialect, frames, generate, openai, answer, .. } = self;
+        let AnswerReader { dialect, frames, generate, openai, answer, .. } = self;
         frames.push(bytes, |event| {
             let data = match event {
-                Event::Data(data) => data,
-                Event::Done => {
+                SseEvent::Data(data) => data,
+                SseEvent::Done => {
                     answer.done = true;
                     return;
                 }
@@ -198,7 +194,7 @@ impl Reader {
             };
             match tokens {
                 Some(0) => {}
-                Some(tokens) => arrived(Arrival { at, tokens }),
+                Some(tokens) => arrived(TokenArrival { at, tokens }),
                 None => {
                     if let Some(said) = failure(data) {
                         answer.error.get_or_insert(said);
@@ -213,8 +209,8 @@ impl Reader {
         if answer.text.len().max(generate.bytes()) > TEXT_BYTES_MAX { Err(TooLong::Text) } else { Ok(()) }
     }
 
-    /// The body is over. Gives the answer, and the tokens that arrived only now: those of a document.
-    pub fn finish(mut self) -> (Answer, u32) {
+    /// Ends the body. Returns the answer, and the number of tokens that arrived only now (those of a document).
+    pub fn finish(mut self) -> (ModelAnswer, u32) {
         let mut tokens = 0;
         if let Some(document) = std::mem::take(&mut self.document) {
             let read = match self.dialect {
@@ -230,7 +226,7 @@ impl Reader {
         }
         match self.dialect {
             Dialect::Generate => self.generate.finish(&mut self.answer),
-            // Its streams have no last frame: the end of the body is theirs.
+            // TensorRT-LLM has no final frame: the stream ends with the body.
             Dialect::TensorRt => self.answer.done = true,
             Dialect::Chat | Dialect::Completions => {}
         }
@@ -244,12 +240,12 @@ mod tests {
     use proptest::prelude::*;
 
     fn fixture(name: &str) -> Vec<u8> {
-        std::fs::read(format!("{}/fixtures/load/{name}", env!("CARGO_MANIFEST_DIR"))).expect("it is there")
+        std::fs::read(format!("{}/fixtures/load/{name}", env!("CARGO_MANIFEST_DIR"))).expect("fixture exists")
     }
 
-    /// Read `bytes` in pieces of `step`; the time is the number of bytes read.
-    fn read(dialect: Dialect, bytes: &[u8], step: usize) -> (Answer, Vec<Arrival>) {
-        let (mut reader, mut arrivals, mut at) = (Reader::new(dialect), Vec::new(), 0);
+    /// Parses `bytes` in pieces of `step`. The time is the number of bytes read.
+    fn read(dialect: Dialect, bytes: &[u8], step: usize) -> (ModelAnswer, Vec<TokenArrival>) {
+        let (mut reader, mut arrivals, mut at) = (AnswerReader::new(dialect), Vec::new(), 0);
         for piece in bytes.chunks(step) {
             at += piece.len();
             reader
@@ -260,7 +256,7 @@ mod tests {
     }
 
     #[test]
-    fn an_answer_of_generate_is_read_token_by_token_though_its_text_is_empty() {
+    fn generate_stream_is_counted_token_by_token_even_with_empty_text() {
         let (answer, arrivals) = read(Dialect::Generate, &fixture("generate.sse"), 4096);
         assert_eq!(arrivals.iter().map(|a| a.tokens).collect::<Vec<_>>(), [1, 1, 1, 1]);
         assert_eq!((answer.prompt_tokens, answer.completion_tokens), (Some(91), Some(4)));
@@ -272,29 +268,29 @@ mod tests {
     }
 
     #[test]
-    fn an_answer_of_chat_has_its_text_its_usage_and_its_tiers() {
+    fn chat_stream_has_text_usage_and_tiers() {
         let (answer, arrivals) = read(Dialect::Chat, &fixture("chat.sse"), 4096);
-        assert_eq!(arrivals.len(), 4, "the frame of the role and that of the end carry none");
+        assert_eq!(arrivals.len(), 4, "role and final frames carry no token");
         assert_eq!(
             (answer.prompt_tokens, answer.completion_tokens, answer.cached_tokens),
             (Some(95), Some(4), Some(1))
         );
-        assert_eq!(answer.cached, Some(Cached { device: 1, ..Cached::default() }));
+        assert_eq!(answer.cached, Some(CachedTokens { device: 1, ..CachedTokens::default() }));
         assert!(answer.text.starts_with(" doraelarzan"), "{}", answer.text);
         assert_eq!((answer.finish_reason.as_deref(), answer.done), (Some("length"), true));
     }
 
     #[test]
-    fn an_answer_of_completions_counts_frames_of_empty_text() {
+    fn completions_stream_counts_frames_of_empty_text() {
         let (answer, arrivals) = read(Dialect::Completions, &fixture("completions.sse"), 4096);
         assert_eq!((arrivals.len(), answer.completion_tokens), (3, Some(3)));
         assert_eq!(answer.cached.map(|cached| cached.device), Some(90));
     }
 
     #[test]
-    fn an_answer_that_is_one_document_has_its_tokens_at_its_end() {
+    fn tokens_of_a_document_arrive_at_its_end() {
         let whole = |dialect, text: &str| {
-            let mut reader = Reader::of_document(dialect);
+            let mut reader = AnswerReader::of_document(dialect);
             for piece in text.as_bytes().chunks(9) {
                 reader.push(piece, Duration::ZERO, |_| panic!("nothing before the end")).expect("short");
             }
@@ -320,26 +316,26 @@ mod tests {
     }
 
     #[test]
-    fn frames_of_tensorrt_have_a_text_each_and_end_with_the_body() {
+    fn tensorrt_stream_has_one_text_per_frame_and_ends_with_the_body() {
         let text = "data: {\"text_output\":\"a\"}\n\ndata: {\"text_output\":\" b\"}\n\n";
         let (answer, arrivals) = read(Dialect::TensorRt, text.as_bytes(), 7);
         assert_eq!((answer.text.as_str(), arrivals.len(), answer.done), ("a b", 2, true));
     }
 
     #[test]
-    fn tiers_of_a_store_are_read() {
+    fn storage_tier_is_parsed() {
         let frame = br#"data: {"text":"x","output_ids":[5],"meta_info":{"finish_reason":{"type":"stop","matched":2},"prompt_tokens":800,"completion_tokens":1,"cached_tokens":784,"cached_tokens_details":{"device":16,"host":0,"storage":768,"storage_backend":"MooncakeStore"}}}
 
 "#;
         let (answer, _) = read(Dialect::Generate, frame, 7);
-        let cached = answer.cached.expect("told");
+        let cached = answer.cached.expect("details");
         assert_eq!((cached.device, cached.host, cached.storage), (16, 0, 768));
         assert_eq!(cached.backend.as_deref(), Some("MooncakeStore"));
-        assert!(!answer.done, "nobody said so");
+        assert!(!answer.done, "no final frame");
     }
 
     #[test]
-    fn deltas_and_sums_of_ids_give_the_same_answer() {
+    fn deltas_and_cumulative_frames_give_the_same_answer() {
         let frame = |ids: &[u32], sum: usize, end: bool| {
             let reason = if end { r#"{"type":"length"}"# } else { "null" };
             format!(
@@ -356,7 +352,7 @@ mod tests {
     }
 
     #[test]
-    fn sums_are_counted_whatever_their_text_says() {
+    fn text_that_imitates_metadata_does_not_change_the_count() {
         let frame = |text: &str, sum: usize, reason: &str| {
             let text = serde_json::to_string(text).expect("text");
             format!(
@@ -377,7 +373,7 @@ mod tests {
     }
 
     #[test]
-    fn a_stream_that_is_cut_off_tells_how_far_it_came() {
+    fn cut_off_stream_reports_its_token_count() {
         let frame = |sum: usize| {
             format!(
                 "data: {{\"text\":\"\",\"output_ids\":{:?},\"meta_info\":{{\"finish_reason\":null,\"completion_tokens\":{sum}}}}}\n\n",
@@ -389,7 +385,7 @@ mod tests {
     }
 
     #[test]
-    fn frames_of_a_chat_are_read_alike_whatever_is_in_their_words() {
+    fn chat_frames_with_special_characters_parse_like_others() {
         let frame = |member: &str, words: &str| {
             let words = serde_json::to_string(words).expect("text");
             format!(
@@ -402,26 +398,26 @@ mod tests {
         let (answer, arrivals) = read(Dialect::Chat, (thoughts + &text).as_bytes(), 1000);
         assert_eq!(answer.text, said.concat());
         assert_eq!((arrivals.len(), answer.bad_frames, answer.finish_reason), (3 + 8, 0, None));
-        // What only looks like a frame of the same kind is none.
+        // A frame that resembles the template but is malformed must be rejected.
         let broken = frame("content", "a") + &frame("content", "b") + &frame("content", "c").replace('c', "\t");
         let (answer, arrivals) = read(Dialect::Chat, broken.as_bytes(), 1000);
         assert_eq!((arrivals.len(), answer.bad_frames), (2, 1));
     }
 
     #[test]
-    fn what_a_server_claims_neither_overflows_nor_fills_a_terminal() {
+    fn server_values_neither_overflow_nor_reach_the_terminal_unescaped() {
         let says = format!("\u{1b}[2J{}", "x".repeat(100_000)).replace('\u{1b}', "\\u001b");
         let frame = format!("data: {{\"error\":{{\"message\":\"{says}\"}}}}\n\n");
         for dialect in [Dialect::Generate, Dialect::Chat] {
-            let error = read(dialect, frame.as_bytes(), 4096).0.error.expect("it is told");
+            let error = read(dialect, frame.as_bytes(), 4096).0.error.expect("an error");
             assert!(error.starts_with(" [2Jx") && error.len() == SAID_CHARS, "{error}");
         }
-        let cached = Cached { device: u32::MAX, host: u32::MAX, storage: 1, backend: None };
-        assert_eq!(Answer { cached: Some(cached), ..Answer::default() }.cached_in_all(), u32::MAX);
+        let cached = CachedTokens { device: u32::MAX, host: u32::MAX, storage: 1, backend: None };
+        assert_eq!(ModelAnswer { cached: Some(cached), ..ModelAnswer::default() }.cached_in_all(), u32::MAX);
     }
 
     #[test]
-    fn an_error_in_the_stream_and_frames_that_are_none_are_kept() {
+    fn stream_errors_and_bad_frames_are_kept() {
         let (answer, arrivals) =
             read(Dialect::Chat, b"data: {\"error\":{\"message\":\"too long\"}}\n\ndata: {half\n\ndata: \xff\n\n", 64);
         assert_eq!(answer.error.as_deref(), Some("too long"));
@@ -430,7 +426,7 @@ mod tests {
     }
 
     #[test]
-    fn words_of_a_failure_are_kept_whatever_bytes_stand_among_them() {
+    fn error_messages_survive_control_bytes_and_invalid_utf8() {
         for dialect in [Dialect::Generate, Dialect::Chat, Dialect::Completions] {
             for (frame, said) in [
                 (&b"data: {\"error\":{\"message\":\"too\tlong \x1b[31m\x00now\"}}\n\n"[..], "too long  [31m now"),
@@ -441,13 +437,13 @@ mod tests {
                 assert_eq!((answer.error.as_deref(), answer.bad_frames), (Some(said), 0), "{dialect:?}");
             }
             let (answer, _) = read(dialect, b"data: {\"text\":\"a\x08b\"}\n\n", 7);
-            assert_eq!((answer.error, answer.bad_frames), (None, 1), "what is no failure is no frame: {dialect:?}");
+            assert_eq!((answer.error, answer.bad_frames), (None, 1), "bad frame: {dialect:?}");
         }
     }
 
     proptest! {
         #[test]
-        fn an_answer_is_the_same_however_its_bytes_are_cut(step in 1_usize..600) {
+        fn an_answer_does_not_depend_on_how_its_bytes_are_split(step in 1_usize..600) {
             for (dialect, name) in
                 [(Dialect::Generate, "generate.sse"), (Dialect::Chat, "chat.sse"), (Dialect::Completions, "completions.sse")]
             {
@@ -459,7 +455,7 @@ mod tests {
         }
 
         #[test]
-        fn no_bytes_make_it_panic(bytes in proptest::collection::vec(any::<u8>(), 0..400), which in 0..3_u8) {
+        fn arbitrary_bytes_do_not_panic(bytes in proptest::collection::vec(any::<u8>(), 0..400), which in 0..3_u8) {
             let dialect = [Dialect::Generate, Dialect::Chat, Dialect::Completions][which as usize];
             read(dialect, &[b"data: {\"meta_info\":{\"completion_tokens\":", &bytes[..], b"}}\n\n"].concat(), 50);
             read(dialect, &bytes, 50);

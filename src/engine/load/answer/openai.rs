@@ -1,4 +1,4 @@
-//! `/v1/chat/completions` and `/v1/completions`, of SGLang and of others: deltas, usage at the end.
+//! `/v1/chat/completions` and `/v1/completions` of SGLang and other servers: delta frames, then usage.
 
 use std::borrow::Cow;
 
@@ -6,49 +6,49 @@ use serde::Deserialize;
 use serde_json::Value;
 
 use crate::engine::base::text::one_line;
-use crate::engine::load::answer::generate::Details;
-use crate::engine::load::answer::{Answer, Cached, SAID_CHARS, WORD_CHARS};
+use crate::engine::load::answer::generate::CachedTokenDetails;
+use crate::engine::load::answer::{CachedTokens, ModelAnswer, SAID_CHARS, WORD_CHARS};
 
 #[derive(Deserialize)]
-struct Frame<'a> {
+struct OpenAiFrame<'a> {
     #[serde(borrow, default)]
-    choices: Vec<Choice<'a>>,
+    choices: Vec<StreamChoice<'a>>,
     #[serde(default)]
-    usage: Option<Usage>,
+    usage: Option<TokenUsage>,
     #[serde(default)]
-    sglext: Option<Extension>,
+    sglext: Option<SglangExtension>,
     #[serde(default)]
     error: Option<Value>,
 }
 
-/// A string that is borrowed from the frame where it stands there as it is. (Within an `Option`, serde borrows no bare `Cow`.)
+/// A string, borrowed from the frame if it has no escapes. Serde cannot borrow a bare `Cow` within an `Option`.
 #[derive(Deserialize)]
-struct Words<'a>(#[serde(borrow)] Cow<'a, str>);
+struct BorrowedText<'a>(#[serde(borrow)] Cow<'a, str>);
 
 #[derive(Deserialize)]
-struct Choice<'a> {
-    /// Of `/v1/completions`.
+struct StreamChoice<'a> {
+    /// Only set on `/v1/completions`.
     #[serde(borrow, default)]
-    text: Option<Words<'a>>,
-    /// Of `/v1/chat/completions`.
+    text: Option<BorrowedText<'a>>,
+    /// Only set on `/v1/chat/completions`.
     #[serde(borrow, default)]
     delta: Option<Delta<'a>>,
     #[serde(borrow, default)]
-    finish_reason: Option<Words<'a>>,
+    finish_reason: Option<BorrowedText<'a>>,
 }
 
 #[derive(Deserialize)]
 struct Delta<'a> {
     #[serde(borrow, default)]
-    content: Option<Words<'a>>,
+    content: Option<BorrowedText<'a>>,
     #[serde(borrow, default)]
-    reasoning_content: Option<Words<'a>>,
+    reasoning_content: Option<BorrowedText<'a>>,
     #[serde(default)]
     tool_calls: Option<Vec<serde::de::IgnoredAny>>,
 }
 
 #[derive(Deserialize)]
-struct Usage {
+struct TokenUsage {
     #[serde(default)]
     prompt_tokens: Option<u32>,
     #[serde(default)]
@@ -64,51 +64,51 @@ struct PromptDetails {
 }
 
 #[derive(Deserialize)]
-struct Extension {
+struct SglangExtension {
     #[serde(default)]
-    cached_tokens_details: Option<Details>,
+    cached_tokens_details: Option<CachedTokenDetails>,
 }
 
-/// What an error in a stream says.
+/// Returns the message of an error object.
 pub(super) fn message(error: &Value) -> String {
     let text = error.get("message").and_then(Value::as_str).or(error.as_str());
     text.map_or_else(|| one_line(&error.to_string(), SAID_CHARS), |text| one_line(text, SAID_CHARS))
 }
 
 #[derive(Deserialize)]
-struct Document {
+struct CompletionDocument {
     #[serde(default)]
-    choices: Vec<Whole>,
+    choices: Vec<DocumentChoice>,
     #[serde(default)]
-    usage: Option<Usage>,
+    usage: Option<TokenUsage>,
     #[serde(default)]
-    sglext: Option<Extension>,
+    sglext: Option<SglangExtension>,
     #[serde(default)]
     error: Option<Value>,
 }
 
 /// A choice of an answer that is not streamed.
 #[derive(Deserialize)]
-struct Whole {
-    /// Of `/v1/completions`.
+struct DocumentChoice {
+    /// Only set on `/v1/completions`.
     #[serde(default)]
     text: Option<String>,
-    /// Of `/v1/chat/completions`.
+    /// Only set on `/v1/chat/completions`.
     #[serde(default)]
-    message: Option<Message>,
+    message: Option<DocumentMessage>,
     #[serde(default)]
     finish_reason: Option<String>,
 }
 
 #[derive(Deserialize)]
-struct Message {
+struct DocumentMessage {
     #[serde(default)]
     content: Option<String>,
 }
 
-/// Read an answer that is one document: how many tokens it has, at least one where there is an answer; `None` for what is not one.
-pub(super) fn document(data: &[u8], answer: &mut Answer) -> Option<u32> {
-    let Document { choices, usage, sglext, error } = serde_json::from_slice(data).ok()?;
+/// Parses an answer that is one document. Returns its token count (at least one), or `None` if it is malformed.
+pub(super) fn document(data: &[u8], answer: &mut ModelAnswer) -> Option<u32> {
+    let CompletionDocument { choices, usage, sglext, error } = serde_json::from_slice(data).ok()?;
     if let Some(error) = error {
         answer.error = Some(message(&error));
         return Some(0);
@@ -120,8 +120,8 @@ pub(super) fn document(data: &[u8], answer: &mut Answer) -> Option<u32> {
     Some(answer.completion_tokens.unwrap_or(1))
 }
 
-/// What the server counted.
-fn count(usage: Option<Usage>, extension: Option<Extension>, answer: &mut Answer) {
+/// Stores the server's counts.
+fn count(usage: Option<TokenUsage>, extension: Option<SglangExtension>, answer: &mut ModelAnswer) {
     if let Some(usage) = usage {
         answer.prompt_tokens = usage.prompt_tokens.or(answer.prompt_tokens);
         answer.completion_tokens = usage.completion_tokens.or(answer.completion_tokens);
@@ -129,44 +129,44 @@ fn count(usage: Option<Usage>, extension: Option<Extension>, answer: &mut Answer
             usage.prompt_tokens_details.and_then(|details| details.cached_tokens).or(answer.cached_tokens);
     }
     if let Some(details) = extension.and_then(|extension| extension.cached_tokens_details) {
-        answer.cached = Some(Cached::from(details));
+        answer.cached = Some(CachedTokens::from(details));
     }
 }
 
-/// How far an answer has come.
+/// Incremental parser of the frames of one answer.
 ///
-/// The frames of an answer are the same but for the words in them. What stands around the words of one that was parsed is kept, and
-/// a frame that differs from it in nothing but plain words is not parsed again.
+/// The frames of an answer differ only in their text. The bytes around the text of a parsed frame are stored, and a
+/// frame that differs only in unescaped text is not parsed again.
 #[derive(Debug, Default)]
-pub(super) struct Progress {
-    around: Option<Around>,
+pub(super) struct OpenAiParser {
+    around: Option<FrameTemplate>,
 }
 
 #[derive(Debug)]
-struct Around {
+struct FrameTemplate {
     before: Vec<u8>,
     after: Vec<u8>,
-    /// Are the words part of the text (and not of what the model thinks aloud)?
+    /// Whether the text belongs to the answer, rather than to the reasoning.
     text: bool,
 }
 
-impl Around {
-    /// The words of a frame of the same kind.
+impl FrameTemplate {
+    /// Returns the text of a frame that matches the template.
     fn words<'a>(&self, data: &'a [u8]) -> Option<&'a str> {
         let words = data.strip_prefix(&self.before[..])?.strip_suffix(&self.after[..])?;
-        // No word is another kind of frame; an escape, and what may not stand in a string, is the parser's business.
+        // An empty text is another kind of frame. Escapes and invalid characters are left to the JSON parser.
         let plain = !words.is_empty() && words.iter().all(|byte| *byte >= b' ' && *byte != b'"' && *byte != b'\\');
         if plain { str::from_utf8(words).ok() } else { None }
     }
 
-    /// What stands around `words`, if they are a piece of `data` as they are.
-    fn of(data: &[u8], words: &str, text: bool) -> Option<Around> {
+    /// Returns the bytes around `words`, if `words` is a slice of `data`.
+    fn of(data: &[u8], words: &str, text: bool) -> Option<FrameTemplate> {
         let from = (words.as_ptr() as usize).checked_sub(data.as_ptr() as usize)?;
         if data.get(from..)?.get(..words.len())? != words.as_bytes() {
             return None;
         }
         let (before, after) = (&data[..from], &data[from + words.len()..]);
-        (before.ends_with(b"\"") && after.starts_with(b"\"")).then(|| Around {
+        (before.ends_with(b"\"") && after.starts_with(b"\"")).then(|| FrameTemplate {
             before: before.to_vec(),
             after: after.to_vec(),
             text,
@@ -174,9 +174,9 @@ impl Around {
     }
 }
 
-impl Progress {
-    /// Read a frame: how many tokens came with it; `None` for what is no frame.
-    pub(super) fn read(&mut self, data: &[u8], answer: &mut Answer) -> Option<u32> {
+impl OpenAiParser {
+    /// Reads a frame. Returns how many tokens it has, or `None` if it is malformed.
+    pub(super) fn read(&mut self, data: &[u8], answer: &mut ModelAnswer) -> Option<u32> {
         if let Some(around) = &self.around
             && let Some(words) = around.words(data)
         {
@@ -185,22 +185,22 @@ impl Progress {
             }
             return Some(1);
         }
-        let frame: Frame<'_> = serde_json::from_slice(data).ok()?;
+        let frame: OpenAiFrame<'_> = serde_json::from_slice(data).ok()?;
         if let Some(error) = frame.error {
             answer.error = Some(message(&error));
             return Some(0);
         }
         let plain = frame.usage.is_none() && frame.sglext.is_none() && frame.choices.len() == 1;
         let mut tokens = 0;
-        // One answer is asked for, so there is one choice.
+        // One answer is requested, so only the first choice counts.
         if let Some(choice) = frame.choices.into_iter().next() {
-            let said = |text: &Option<Words<'_>>| text.as_ref().is_some_and(|text| !text.0.is_empty());
+            let said = |text: &Option<BorrowedText<'_>>| text.as_ref().is_some_and(|text| !text.0.is_empty());
             tokens = match &choice.delta {
                 Some(delta) => {
                     let said = said(&delta.content) || said(&delta.reasoning_content);
                     u32::from(said || delta.tool_calls.as_ref().is_some_and(|calls| !calls.is_empty()))
                 }
-                // A token whose text is empty (half of a character, an unknown id) is one all the same.
+                // A token with empty text (half a character, an unknown id) still counts.
                 None => u32::from(choice.text.is_some()),
             };
             let (content, thought) = match choice.delta {
@@ -210,8 +210,8 @@ impl Progress {
             answer.text.push_str(content.as_ref().map_or("", |text| &text.0));
             if plain && choice.finish_reason.is_none() {
                 self.around = match (said(&content), said(&thought)) {
-                    (true, false) => content.and_then(|words| Around::of(data, &words.0, true)),
-                    (false, true) => thought.and_then(|words| Around::of(data, &words.0, false)),
+                    (true, false) => content.and_then(|words| FrameTemplate::of(data, &words.0, true)),
+                    (false, true) => thought.and_then(|words| FrameTemplate::of(data, &words.0, false)),
                     _ => self.around.take(),
                 };
             }
@@ -229,18 +229,18 @@ mod tests {
     use super::*;
 
     #[test]
-    fn frames_that_differ_in_plain_words_only_are_parsed_once() {
+    fn frames_that_differ_only_in_plain_text_are_parsed_once() {
         let chat = |words: &str| {
             format!(r#"{{"choices":[{{"index":0,"delta":{{"content":"{words}"}},"finish_reason":null}}]}}"#)
         };
         let thought = |words: &str| chat(words).replace("content", "reasoning_content");
         let text = |words: &str| format!(r#"{{"choices":[{{"index":0,"text":"{words}","finish_reason":null}}]}}"#);
         for (frame, kept) in [(&chat as &dyn Fn(&str) -> String, "one two"), (&thought, ""), (&text, "one two")] {
-            let (mut progress, mut answer) = (Progress::default(), Answer::default());
+            let (mut progress, mut answer) = (OpenAiParser::default(), ModelAnswer::default());
             assert_eq!(progress.read(frame("one").as_bytes(), &mut answer), Some(1));
-            let around = progress.around.as_ref().expect("what stands around the words is known");
+            let around = progress.around.as_ref().expect("a template");
             assert_eq!(around.words(frame(" two").as_bytes()), Some(" two"));
-            assert_eq!(around.words(frame(r"\n").as_bytes()), None, "an escape is the parser's business");
+            assert_eq!(around.words(frame(r"\n").as_bytes()), None, "escapes need the parser");
             assert_eq!(progress.read(frame(" two").as_bytes(), &mut answer), Some(1));
             assert_eq!(answer.text, kept);
         }

@@ -1,4 +1,4 @@
-//! Two endpoints under the same work: what differs, and whether it may be compared at all.
+//! Compares two endpoints under the same workload, and decides whether they may be compared at all.
 
 mod same;
 mod schedule;
@@ -6,33 +6,33 @@ mod schedule;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use crate::engine::load::paired::{self, Difference, Pair, Rule, Verdict, Wanted, level_of_each};
-use crate::engine::load::session::{Figure, Pass};
+use crate::engine::load::paired::{
+    self, BetterWhen, Difference, DifferenceRule, DifferenceVerdict, RequestPair, level_of_each,
+};
+use crate::engine::load::session::{Figure, PassResult};
 use crate::engine::load::{Seed, Turn};
 
-pub use same::Refusal;
+pub use same::ComparisonRefusal;
 pub use schedule::{BLOCKS_MAX, blocks, in_turn};
 
-/// What is compared.
+/// A figure that is compared.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Measure {
-    /// To the first token, from the plan.
+    /// TTFT from the scheduled send time.
     Ttft,
-    /// Per token after the first, a request as much as another.
+    /// TPOT: mean time per token after the first, each request weighted equally.
     Tpot,
-    /// The same, a token as much as another.
+    /// ITL: the same, each token weighted equally.
     Itl,
-    /// To the end, from the plan.
+    /// E2E latency from the scheduled send time.
     E2e,
-    /// Tokens of the prompt that were cached.
     Cached,
 }
 
-/// All of them.
 pub const MEASURES: [Measure; 5] = [Measure::Ttft, Measure::Tpot, Measure::Itl, Measure::E2e, Measure::Cached];
 
 impl Measure {
-    /// Its name in reports.
+    /// Returns the name in JSON reports.
     pub const fn name(self) -> &'static str {
         match self {
             Measure::Ttft => "ttft_ms",
@@ -43,8 +43,8 @@ impl Measure {
         }
     }
 
-    /// Its name for people.
-    pub const fn words(self) -> &'static str {
+    /// Returns the label in text reports.
+    pub const fn label(self) -> &'static str {
         match self {
             Measure::Ttft => "TTFT ms",
             Measure::Tpot => "TPOT ms",
@@ -54,15 +54,15 @@ impl Measure {
         }
     }
 
-    /// Which way is better.
-    pub const fn wanted(self) -> Wanted {
+    /// Whether lower or higher values are better.
+    pub const fn better_when(self) -> BetterWhen {
         match self {
-            Measure::Cached => Wanted::More,
-            _ => Wanted::Less,
+            Measure::Cached => BetterWhen::More,
+            _ => BetterWhen::Less,
         }
     }
 
-    /// Its figure of both requests, and the weight of the pair.
+    /// Returns the figure of both requests and the weight of the pair.
     fn of(self, a: &Figure, b: &Figure) -> Option<(f64, f64, f64)> {
         let ms = |duration: Duration| duration.as_secs_f64() * 1e3;
         let per_token = || a.tpot.zip(b.tpot).map(|(a, b)| (ms(a), ms(b)));
@@ -79,34 +79,38 @@ impl Measure {
     }
 }
 
-/// What is done by both endpoints in passes of one name, side by side.
-struct Both<'a> {
+/// The passes of one name at both endpoints, side by side.
+struct PairedPasses<'a> {
     names: [&'a str; 2],
-    /// Passes of blocks that both had.
-    passes: [Vec<&'a Pass>; 2],
-    /// The block, and the figures of a request that went well at both.
+    /// Passes of blocks that both endpoints completed.
+    passes: [Vec<&'a PassResult>; 2],
+    /// Block and figures of each request that succeeded at both endpoints.
     pairs: Vec<(u32, Figure, Figure)>,
-    /// Requests that went well at one of them only.
+    /// Number of requests that succeeded at one endpoint only.
     alone: [u64; 2],
 }
 
-impl<'a> Both<'a> {
-    fn of(passes: &[&'a Pass], sides: [usize; 2], name: &str) -> Both<'a> {
+impl<'a> PairedPasses<'a> {
+    fn of(passes: &[&'a PassResult], sides: [usize; 2], name: &str) -> PairedPasses<'a> {
         let of = |side: usize| {
             let mine = passes.iter().filter(|pass| pass.id.side == side && pass.id.name == name);
-            mine.map(|pass| (pass.id.block, *pass)).collect::<BTreeMap<u32, &'a Pass>>()
+            mine.map(|pass| (pass.id.block, *pass)).collect::<BTreeMap<u32, &'a PassResult>>()
         };
         let [all_a, all_b] = sides.map(of);
         let name_of =
-            |all: &BTreeMap<u32, &'a Pass>| all.values().next().map_or("?", |pass| pass.id.side_name.as_str());
-        let mut both =
-            Both { names: [name_of(&all_a), name_of(&all_b)], passes: [vec![], vec![]], pairs: vec![], alone: [0, 0] };
+            |all: &BTreeMap<u32, &'a PassResult>| all.values().next().map_or("?", |pass| pass.id.side_name.as_str());
+        let mut both = PairedPasses {
+            names: [name_of(&all_a), name_of(&all_b)],
+            passes: [vec![], vec![]],
+            pairs: vec![],
+            alone: [0, 0],
+        };
         for (block, a) in &all_a {
-            // A block that was broken off at one endpoint is left out at both.
+            // A block that was stopped at one endpoint is skipped at both.
             let Some(b) = all_b.get(block).filter(|b| !a.ran.stopped && !b.ran.stopped) else { continue };
             both.passes[0].push(a);
             both.passes[1].push(b);
-            let well = |pass: &Pass| {
+            let well = |pass: &PassResult| {
                 let well = pass.figures.iter().filter(|figure| figure.well);
                 well.map(|figure| (figure.turn, *figure)).collect::<BTreeMap<Turn, Figure>>()
             };
@@ -123,78 +127,78 @@ impl<'a> Both<'a> {
     }
 }
 
-/// How to compare.
+/// Options of a comparison.
 #[derive(Clone, Copy, Debug)]
-pub struct Terms {
-    /// A difference has to be beyond this share of the first endpoint's mean.
+pub struct CompareOptions {
+    /// Minimum difference, as a share of the first endpoint's mean.
     pub margin: f64,
-    /// The generator may be this late.
+    /// Maximum generator lag (p99) of a valid comparison.
     pub lag_limit: Duration,
-    /// The bootstrap draws from it.
+    /// Seed of the bootstrap.
     pub seed: Seed,
-    /// So often ([`paired::DRAWS`]).
+    /// Number of bootstrap samples; see [`paired::DRAWS`].
     pub draws: usize,
 }
 
-/// Passes of one name at both endpoints.
+/// The comparison of the passes of one name.
 #[derive(Clone, Debug)]
-pub struct Compared {
-    /// Their name.
+pub struct Comparison {
     pub pass: String,
-    /// Names of the endpoints.
+    /// Names of the two endpoints.
     pub names: [String; 2],
-    /// Blocks that both had.
+    /// Number of blocks that both endpoints completed.
     pub blocks: usize,
-    /// Requests that went well at both.
+    /// Number of requests that succeeded at both endpoints.
     pub pairs: usize,
-    /// Why it says nothing. With any of these there are no differences.
-    pub refusals: Vec<Refusal>,
-    /// What differs.
+    /// Why the endpoints cannot be compared. If not empty, `differences` is empty.
+    pub refusals: Vec<ComparisonRefusal>,
     pub differences: Vec<(Measure, Difference)>,
-    /// Mean time to first token of the first endpoint in its first and second half, milliseconds: it should have stayed the same.
+    /// Mean TTFT of the first endpoint in its first and second half, in milliseconds. A large change indicates drift.
     pub halves: Option<[f64; 2]>,
 }
 
-impl Compared {
-    /// The measures with this verdict.
-    pub fn with(&self, verdict: Verdict) -> Vec<Measure> {
+impl Comparison {
+    /// Returns the measures with this verdict.
+    pub fn with(&self, verdict: DifferenceVerdict) -> Vec<Measure> {
         self.differences.iter().filter(|(_, found)| found.verdict == verdict).map(|(measure, _)| *measure).collect()
     }
 
-    /// Nothing can be said: `refusal`.
-    pub fn refuse(&mut self, refusal: Refusal) {
+    /// Adds a refusal and drops all differences.
+    pub fn refuse(&mut self, refusal: ComparisonRefusal) {
         self.refusals.push(refusal);
         self.differences.clear();
     }
 }
 
-/// Compare the passes of `sides` by their names, in the order in which they were run. A name that only one of them has is left out.
-pub fn compare(passes: &[&Pass], sides: [usize; 2], terms: &Terms) -> Vec<Compared> {
+/// Compares the passes of `sides` by name, in the order in which they ran. Names that only one endpoint has are
+/// skipped.
+pub fn compare(passes: &[&PassResult], sides: [usize; 2], terms: &CompareOptions) -> Vec<Comparison> {
     let mut names: Vec<&str> = Vec::new();
     for pass in passes.iter().filter(|pass| pass.id.side == sides[0]) {
-        let there = passes.iter().any(|other| other.id.side == sides[1] && other.id.name == pass.id.name);
-        if there && !names.contains(&pass.id.name.as_str()) {
+        let at_both = passes.iter().any(|other| other.id.side == sides[1] && other.id.name == pass.id.name);
+        if at_both && !names.contains(&pass.id.name.as_str()) {
             names.push(&pass.id.name);
         }
     }
     let level = level_of_each(names.len() * MEASURES.len());
-    names.iter().map(|name| one(&Both::of(passes, sides, name), name, level, terms)).collect()
+    names.iter().map(|name| one(&PairedPasses::of(passes, sides, name), name, level, terms)).collect()
 }
 
-fn one(both: &Both<'_>, name: &str, level: f64, terms: &Terms) -> Compared {
+fn one(both: &PairedPasses<'_>, name: &str, level: f64, terms: &CompareOptions) -> Comparison {
     let refusals = same::refusals(both, terms.lag_limit);
     let mut differences = Vec::new();
     for measure in MEASURES.into_iter().filter(|_| refusals.is_empty()) {
         let pairs = both.pairs.iter().filter_map(|(block, a, b)| {
             let conversation = a.turn.conversation;
-            measure.of(a, b).map(|(a, b, weight)| Pair { conversation, block: *block, weight, a, b })
+            measure.of(a, b).map(|(a, b, weight)| RequestPair { conversation, block: *block, weight, a, b })
         });
-        let rule = Rule { level, margin: terms.margin, wanted: measure.wanted(), draws: terms.draws };
+        let rule =
+            DifferenceRule { level, margin: terms.margin, better_when: measure.better_when(), draws: terms.draws };
         let found = paired::compare(&pairs.collect::<Vec<_>>(), rule, terms.seed);
-        // What neither endpoint ever has is nothing to compare.
+        // A figure that is zero at both endpoints is not compared.
         differences.extend(found.filter(|d| (d.mean_a, d.mean_b) != (0.0, 0.0)).map(|found| (measure, found)));
     }
-    Compared {
+    Comparison {
         pass: name.to_owned(),
         names: both.names.map(str::to_owned),
         blocks: both.passes[0].len(),
@@ -205,10 +209,10 @@ fn one(both: &Both<'_>, name: &str, level: f64, terms: &Terms) -> Compared {
     }
 }
 
-/// Mean time to first token of the first and of the second half of `passes`, milliseconds.
-fn halves(passes: &[&Pass]) -> Option<[f64; 2]> {
-    let mean = |passes: &[&Pass]| {
-        let mut all = crate::engine::load::Histogram::default();
+/// Mean TTFT of the first and of the second half of `passes`, in milliseconds.
+fn halves(passes: &[&PassResult]) -> Option<[f64; 2]> {
+    let mean = |passes: &[&PassResult]| {
+        let mut all = crate::engine::load::LatencyHistogram::default();
         passes.iter().for_each(|pass| all.add(&pass.tally.all.ttft));
         all.summary().map(|summary| summary.mean.as_secs_f64() * 1e3)
     };

@@ -1,15 +1,15 @@
-//! Two endpoints in turn: which conversations are had where, and when.
+//! The order in which two endpoints take turns.
 
 use std::collections::VecDeque;
 use std::ops::Range;
 
-use crate::engine::load::session::Step;
+use crate::engine::load::session::SessionStep;
 
-/// The largest number of blocks.
+/// Maximum number of blocks.
 pub const BLOCKS_MAX: u32 = 1_000;
 
-/// `conversations` cut into `wanted` blocks of nearly the same size: an even number of them, so that each endpoint is first as often
-/// as the other, and none of them empty.
+/// Splits `conversations` into about `wanted` blocks of nearly equal size. The number of blocks is even, so that each
+/// endpoint goes first equally often. No block is empty.
 pub fn blocks(conversations: u32, wanted: u32) -> Vec<Range<u32>> {
     let number = wanted.clamp(2, BLOCKS_MAX).min(conversations);
     let number = if number > 1 { number - number % 2 } else { number };
@@ -17,13 +17,13 @@ pub fn blocks(conversations: u32, wanted: u32) -> Vec<Range<u32>> {
     (0..number).map(|block| at(block)..at(block + 1)).collect()
 }
 
-/// Every block at both endpoints, one right after the other: A B, B A, A B ... So each is first as often as the other, and what
-/// drifts meanwhile hits both alike. `steps` gives what is done for a block, at either endpoint the same.
+/// Runs every block at both endpoints, one right after the other: A B, B A, A B and so on. Each endpoint goes first
+/// equally often, and drift affects both alike. `steps` returns the steps of a block, the same for both endpoints.
 pub fn in_turn(
     sides: [usize; 2],
     blocks: &[Range<u32>],
-    mut steps: impl FnMut(u32, &Range<u32>) -> Vec<Step>,
-) -> VecDeque<(usize, Step)> {
+    mut steps: impl FnMut(u32, &Range<u32>) -> Vec<SessionStep>,
+) -> VecDeque<(usize, SessionStep)> {
     let mut schedule = VecDeque::new();
     for (number, part) in (0_u32..).zip(blocks) {
         let order = if number % 2 == 0 { sides } else { [sides[1], sides[0]] };
@@ -43,7 +43,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn blocks_hold_every_conversation_once_and_none_is_empty(conversations in 0_u32..5_000, wanted in 0_u32..2_000) {
+        fn blocks_cover_every_conversation_once(conversations in 0_u32..5_000, wanted in 0_u32..2_000) {
             let blocks = blocks(conversations, wanted);
             let all: Vec<u32> = blocks.iter().cloned().flatten().collect();
             prop_assert_eq!(all, (0..conversations).collect::<Vec<_>>());
@@ -54,8 +54,8 @@ mod tests {
     }
 
     #[test]
-    fn the_endpoints_take_turns_in_being_first() {
-        let schedule = in_turn([0, 2], &blocks(6, 4), |_, _| vec![Step::Control(Control::Flush)]);
+    fn endpoints_alternate_in_going_first() {
+        let schedule = in_turn([0, 2], &blocks(6, 4), |_, _| vec![SessionStep::Control(Control::Flush)]);
         let sides: Vec<usize> = schedule.iter().map(|(side, _)| *side).collect();
         assert_eq!(sides, [0, 2, 2, 0, 0, 2, 2, 0]);
     }

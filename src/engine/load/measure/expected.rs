@@ -1,39 +1,35 @@
-//! What should have been cached beside what was, by turn. Pure.
+//! Expected and actual cache hits by turn.
 
 use serde::Serialize;
 
 use crate::engine::load::measure::ROWS_MAX;
 
-/// Tokens that should have been cached, and those that were, of the requests that somebody kept count of.
+/// Expected and actual cached tokens of the requests for which an expectation exists.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct ExpectedRow {
-    /// Requests.
     pub requests: u64,
-    /// Tokens of their prompts.
     pub prompt: u64,
-    /// That should have been cached.
     pub expected: u64,
-    /// That were.
     pub cached: u64,
-    /// Requests that got fewer than they should.
+    /// Requests with fewer cached tokens than expected.
     pub short: u64,
-    /// Tokens that they lacked.
+    /// Sum of the missing tokens.
     pub short_tokens: u64,
-    /// Tokens that were cached beyond what should have been (another's prompt was still being answered, or its own rule is finer).
+    /// Cached tokens beyond the expectation: a similar prompt was still in flight, or the server caches at a finer
+    /// granularity.
     pub over_tokens: u64,
 }
 
-/// By turn, and in all.
+/// Expected and actual hits, by turn and in total.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Expectation {
-    /// The first turn at 0; the last row has all turns from [`ROWS_MAX`] on.
+    /// By turn, the first at index 0. The last row holds all turns from [`ROWS_MAX`] on.
     pub turns: Vec<ExpectedRow>,
-    /// All of them.
     pub all: ExpectedRow,
 }
 
 impl Expectation {
-    /// Count a request of turn `index`.
+    /// Counts a request of turn `index`.
     pub fn add(&mut self, index: u32, prompt: u32, expected: u32, cached: u32) {
         let place = (index as usize).min(ROWS_MAX - 1);
         if self.turns.len() <= place {
@@ -56,13 +52,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_lacks_and_what_is_beyond_are_told_apart() {
-        let mut told = Expectation::default();
-        told.add(0, 100, 0, 16);
-        told.add(1, 200, 96, 64);
-        told.add(1_000, 300, 192, 192);
-        assert_eq!(told.turns.len(), ROWS_MAX);
-        let all = told.all;
+    fn missing_and_surplus_tokens_are_counted_separately() {
+        let mut expectation = Expectation::default();
+        expectation.add(0, 100, 0, 16);
+        expectation.add(1, 200, 96, 64);
+        expectation.add(1_000, 300, 192, 192);
+        assert_eq!(expectation.turns.len(), ROWS_MAX);
+        let all = expectation.all;
         assert_eq!((all.requests, all.expected, all.cached), (3, 288, 272));
         assert_eq!((all.short, all.short_tokens, all.over_tokens), (1, 32, 16));
     }

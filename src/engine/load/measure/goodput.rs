@@ -1,31 +1,30 @@
-//! Goodput: requests that met every limit a user set, per second and as a share of what was sent.
+//! Goodput: requests that met every user-defined limit, per second and as a share of all requests sent.
 //!
-//! As SGLang's `bench_serving` has it: what failed did not meet, and an answer of one token has a time per token of nothing. Latencies
-//! count from the planned instant, so a server that lets requests wait before it takes them does not meet either.
+//! As in SGLang's `bench_serving`, failed requests do not meet the limits, and an answer of one token has a TPOT of
+//! zero. Latencies count from the scheduled send time, so a server that queues requests gains nothing.
 
 use std::fmt;
 use std::str::FromStr;
 use std::time::Duration;
 
-use crate::engine::load::Record;
+use crate::engine::load::TimedRequest;
 use crate::engine::load::session::Figure;
 
-/// What a limit is on.
+/// The latency that a limit applies to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Metric {
-    /// To the first token.
+    /// Time to first token.
     Ttft,
-    /// Per token after the first.
+    /// Time per output token after the first.
     Tpot,
-    /// Between tokens: the mean gap of a request, the same number as [`Metric::Tpot`] where every token has its own frame.
+    /// Inter-token latency: the mean gap of a request. Equals [`Metric::Tpot`] if every token has its own frame.
     Itl,
-    /// To the end.
     E2e,
 }
 
 impl Metric {
-    /// Its word on the command line and in reports.
-    pub const fn word(self) -> &'static str {
+    /// Returns the name on the command line and in reports.
+    pub const fn name(self) -> &'static str {
         match self {
             Metric::Ttft => "ttft",
             Metric::Tpot => "tpot",
@@ -34,7 +33,7 @@ impl Metric {
         }
     }
 
-    fn of(self, times: &Times) -> Duration {
+    fn of(self, times: &RequestLatency) -> Duration {
         match self {
             Metric::Ttft => times.ttft,
             Metric::Tpot | Metric::Itl => times.tpot.unwrap_or_default(),
@@ -43,25 +42,24 @@ impl Metric {
     }
 }
 
-/// A limit: `ttft:200` is 200 milliseconds to the first token.
+/// A latency limit, such as `ttft:200` for 200 ms to the first token.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Limit {
-    /// On what.
+pub struct LatencyLimit {
     pub metric: Metric,
-    /// At most this.
+    /// Upper bound of the latency, inclusive.
     pub most: Duration,
 }
 
-/// A text is no limit.
+/// A text that is not a limit.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("'{0}' is no limit: write ttft:MS, tpot:MS, itl:MS or e2el:MS with milliseconds above 0")]
-pub struct ParseLimitError(pub String);
+#[error("invalid limit '{0}': expected ttft:MS, tpot:MS, itl:MS or e2el:MS with milliseconds above 0")]
+pub struct ParseLatencyLimitError(pub String);
 
-impl FromStr for Limit {
-    type Err = ParseLimitError;
+impl FromStr for LatencyLimit {
+    type Err = ParseLatencyLimitError;
 
-    fn from_str(text: &str) -> Result<Limit, ParseLimitError> {
-        let wrong = || ParseLimitError(text.to_owned());
+    fn from_str(text: &str) -> Result<LatencyLimit, ParseLatencyLimitError> {
+        let wrong = || ParseLatencyLimitError(text.to_owned());
         let (word, ms) = text.split_once(':').ok_or_else(wrong)?;
         let metric = match word {
             "ttft" => Metric::Ttft,
@@ -71,43 +69,41 @@ impl FromStr for Limit {
             _ => return Err(wrong()),
         };
         let ms: f64 = ms.parse().ok().filter(|ms| *ms > 0.0 && *ms <= 86_400_000.0).ok_or_else(wrong)?;
-        Ok(Limit { metric, most: Duration::from_secs_f64(ms / 1e3) })
+        Ok(LatencyLimit { metric, most: Duration::from_secs_f64(ms / 1e3) })
     }
 }
 
-impl fmt::Display for Limit {
+impl fmt::Display for LatencyLimit {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}:{}", self.metric.word(), self.most.as_secs_f64() * 1e3)
+        write!(f, "{}:{}", self.metric.name(), self.most.as_secs_f64() * 1e3)
     }
 }
 
-/// The latencies of a request that went well, from whichever instant they count.
+/// The latencies of a successful request, relative to any start.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Times {
-    /// To the first token.
+pub struct RequestLatency {
     pub ttft: Duration,
-    /// Per token after the first; `None` with fewer than two.
+    /// Mean time per token after the first. `None` with fewer than two tokens.
     pub tpot: Option<Duration>,
-    /// To the end.
     pub e2e: Duration,
 }
 
-/// How many requests met the limits.
+/// Counts requests that met the limits.
 #[derive(Clone, Debug, Default)]
 pub struct Goodput {
-    limits: Vec<Limit>,
-    /// Requests that ended, well or not.
+    limits: Vec<LatencyLimit>,
+    /// Finished requests, including failed ones.
     pub ended: u64,
-    /// That met every limit.
+    /// Requests that met every limit.
     pub met: u64,
-    /// That met each limit, in their order.
+    /// Requests that met each limit, in the order of the limits.
     pub met_by: Vec<u64>,
 }
 
 impl Goodput {
-    /// Nothing counted yet. The last of several limits on one metric holds.
-    pub fn new(limits: &[Limit]) -> Goodput {
-        let mut kept: Vec<Limit> = Vec::new();
+    /// Creates an empty count. Of several limits on one metric, the last one applies.
+    pub fn new(limits: &[LatencyLimit]) -> Goodput {
+        let mut kept: Vec<LatencyLimit> = Vec::new();
         for limit in limits {
             kept.retain(|other| other.metric != limit.metric);
             kept.push(*limit);
@@ -115,23 +111,23 @@ impl Goodput {
         Goodput { met_by: vec![0; kept.len()], limits: kept, ended: 0, met: 0 }
     }
 
-    /// The limits.
-    pub fn limits(&self) -> &[Limit] {
+    /// Returns the limits that are counted.
+    pub fn limits(&self) -> &[LatencyLimit] {
         &self.limits
     }
 
-    /// Count `record`.
-    pub fn add(&mut self, record: &Record) {
+    /// Adds `record` to the counts.
+    pub fn add(&mut self, record: &TimedRequest) {
         self.count(&Figure::of(record));
     }
 
     fn count(&mut self, figure: &Figure) {
-        let times = Times { ttft: figure.ttft, tpot: figure.tpot, e2e: figure.e2e };
+        let times = RequestLatency { ttft: figure.ttft, tpot: figure.tpot, e2e: figure.e2e };
         self.add_times(figure.well.then_some(&times));
     }
 
-    /// Count a request of these latencies; of none, if it failed.
-    pub fn add_times(&mut self, times: Option<&Times>) {
+    /// Counts a request with these latencies, or a failed request if `None`.
+    pub fn add_times(&mut self, times: Option<&RequestLatency>) {
         self.ended += 1;
         let mut all = times.is_some();
         for (limit, met) in self.limits.iter().zip(&mut self.met_by) {
@@ -142,7 +138,7 @@ impl Goodput {
         self.met += u64::from(all);
     }
 
-    /// The share of `sent` requests that met every limit; nothing of nothing.
+    /// Returns the share of `sent` requests that met every limit, or 0 if none was sent.
     pub fn share(&self, sent: u64) -> f64 {
         if sent == 0 { 0.0 } else { self.met as f64 / sent as f64 }
     }
@@ -175,32 +171,32 @@ mod tests {
         }
     }
 
-    fn limits(text: &str) -> Vec<Limit> {
+    fn limits(text: &str) -> Vec<LatencyLimit> {
         text.split(' ').map(|one| one.parse().expect(one)).collect()
     }
 
     #[test]
-    fn a_request_is_good_when_it_meets_every_limit_and_a_failure_meets_none() {
+    fn good_requests_meet_every_limit_and_failures_meet_none() {
         let mut goodput = Goodput::new(&limits("ttft:200 tpot:20 e2el:1000"));
         goodput.count(&figure(true, 200, Some(20), 1_000));
         goodput.count(&figure(true, 201, Some(10), 900));
         goodput.count(&figure(false, 1, Some(1), 1));
         goodput.count(&figure(true, 100, None, 100));
         assert_eq!((goodput.ended, goodput.met, &goodput.met_by[..]), (4, 2, &[2, 3, 3][..]));
-        // One more is in flight: it was sent, and met nothing.
+        // A fifth request was sent and is still in flight.
         assert!((goodput.share(5) - 0.4).abs() < 1e-12);
         assert_eq!(Goodput::default().share(0), 0.0);
     }
 
     #[test]
-    fn limits_are_read_as_bench_serving_writes_them_and_nonsense_is_refused() {
+    fn limits_parse_like_in_bench_serving() {
         for text in ["ttft:200", "tpot:0.5", "itl:3", "e2el:10000"] {
-            assert_eq!(text.parse::<Limit>().expect(text).to_string(), text);
+            assert_eq!(text.parse::<LatencyLimit>().expect(text).to_string(), text);
         }
         for text in ["", "ttft", "ttft:", "ttft:-1", "ttft:0", "ttft:inf", "ttft:NaN", "x:1", "200", "ttft:1e300"] {
-            assert!(text.parse::<Limit>().is_err(), "{text}");
+            assert!(text.parse::<LatencyLimit>().is_err(), "{text}");
         }
         let twice = Goodput::new(&limits("ttft:1 itl:2 ttft:3"));
-        assert_eq!(twice.limits().iter().map(Limit::to_string).collect::<Vec<_>>(), ["itl:2", "ttft:3"]);
+        assert_eq!(twice.limits().iter().map(LatencyLimit::to_string).collect::<Vec<_>>(), ["itl:2", "ttft:3"]);
     }
 }

@@ -1,4 +1,4 @@
-//! What the records of a run add up to, in memory that does not grow with their number.
+//! Aggregates the records of a run in memory that does not grow with their number.
 
 pub mod expected;
 pub mod goodput;
@@ -11,19 +11,19 @@ use std::time::Duration;
 
 use serde::Serialize;
 
-use crate::engine::load::measure::series::Series;
-use crate::engine::load::target::Outcome;
-use crate::engine::load::{Histogram, Record, Summary};
+use crate::engine::load::measure::series::TimeSeries;
+use crate::engine::load::target::ExchangeOutcome;
+use crate::engine::load::{LatencyHistogram, LatencySummary, TimedRequest};
 
-/// Turns from this one on share a row.
+/// Turns from this index on share a row.
 pub const ROWS_MAX: usize = 64;
 
-/// Tokens of prompts by where they came from, and how many could have come from a cache.
+/// Prompt tokens by source, and answer tokens.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
-pub struct Tokens {
-    /// Of the prompts, by the server's count.
+pub struct TokenTotals {
+    /// Prompt tokens, as counted by the server.
     pub prompt: u64,
-    /// Of the answers, by the server's count.
+    /// Answer tokens, as counted by the server.
     pub completion: u64,
     /// Cached in device memory (L1).
     pub device: u64,
@@ -31,14 +31,14 @@ pub struct Tokens {
     pub host: u64,
     /// Fetched from the store (L3).
     pub storage: u64,
-    /// Cached, without a word where.
+    /// Cached, without a reported tier.
     pub cached_somewhere: u64,
-    /// Of the answers whose server does not count: as many as frames came.
+    /// Answer tokens counted by frames, for servers that report no count.
     pub uncounted: u64,
 }
 
-impl Tokens {
-    fn add(&mut self, record: &Record) {
+impl TokenTotals {
+    fn add(&mut self, record: &TimedRequest) {
         let answer = &record.exchange.answer;
         self.prompt += u64::from(answer.prompt_tokens.unwrap_or(0));
         match answer.completion_tokens {
@@ -55,78 +55,77 @@ impl Tokens {
         }
     }
 
-    /// Cached in all.
+    /// Returns the cached tokens of all tiers.
     pub fn cached(&self) -> u64 {
         self.device + self.host + self.storage + self.cached_somewhere
     }
 }
 
-/// One turn of all conversations.
+/// Results of one turn over all conversations.
 #[derive(Clone, Debug, Default)]
-pub struct Row {
-    /// Requests that ended well.
+pub struct TurnStats {
     pub requests: u64,
-    /// Their tokens.
-    pub tokens: Tokens,
-    /// To the first token, from the planned instant.
-    pub ttft: Histogram,
-    /// To the end, from the planned instant.
-    pub e2e: Histogram,
+    pub tokens: TokenTotals,
+    /// TTFT from the scheduled send time.
+    pub ttft: LatencyHistogram,
+    /// E2E latency from the scheduled send time.
+    pub e2e: LatencyHistogram,
 }
 
-/// What a run adds up to.
+/// Aggregated results of a run.
 #[derive(Clone, Debug, Default)]
 pub struct Tally {
-    /// By turn, the first at 0; the last row has all turns from [`ROWS_MAX`] on.
-    pub turns: Vec<Row>,
-    /// All that ended well.
-    pub all: Row,
-    /// To the first token, from the last byte of the request: the server's part and the network's.
-    pub ttft_from_send: Histogram,
-    /// Between tokens after the first, per request: (last - first) / (tokens - 1).
-    pub tpot: Histogram,
-    /// How late the generator was: from the instant at which a request could be sent to its last byte.
-    pub lag: Histogram,
-    /// The wait for a place under the cap: from the planned instant to that one.
-    pub wait: Histogram,
-    /// In the server's queue, by its word.
-    pub queue: Histogram,
-    /// Waiting for L3, by its word.
-    pub storage_wait: Histogram,
-    /// Failures by kind: how many, and the first one's words.
+    /// By turn, the first at index 0. The last row holds all turns from [`ROWS_MAX`] on.
+    pub turns: Vec<TurnStats>,
+    /// All requests that succeeded.
+    pub all: TurnStats,
+    /// TTFT from the last byte of the request: time spent in the server and the network.
+    pub ttft_from_send: LatencyHistogram,
+    /// TPOT of each request: (last - first) / (tokens - 1).
+    pub tpot: LatencyHistogram,
+    /// Generator lag: from the time at which a request was eligible to its last byte.
+    pub lag: LatencyHistogram,
+    /// Concurrency wait: from the scheduled send time to a free slot.
+    pub wait: LatencyHistogram,
+    /// Queue time reported by the server.
+    pub queue: LatencyHistogram,
+    /// Wait for L3 reported by the server.
+    pub storage_wait: LatencyHistogram,
+    /// Failures by kind: their number and the first message.
     pub failures: BTreeMap<String, (u64, String)>,
-    /// Frames that were no JSON.
+    /// Frames that were not valid JSON.
     pub bad_frames: u64,
-    /// The earliest request written, and the latest end.
+    /// Time of the first request written and of the last end.
     pub window: Option<(Duration, Duration)>,
-    /// How it went over the time.
-    pub series: Series,
+    pub series: TimeSeries,
 }
 
 impl Tally {
-    /// Count `record`.
-    pub fn add(&mut self, record: &Record) {
+    /// Adds `record` to the counts.
+    pub fn add(&mut self, record: &TimedRequest) {
         let (exchange, planned) = (&record.exchange, record.planned);
         let answer = &exchange.answer;
         self.series.add(record);
         self.bad_frames += u64::from(answer.bad_frames);
         let (from, to) = self.window.unwrap_or((exchange.sent(), exchange.end));
         self.window = Some((from.min(exchange.sent()), to.max(exchange.end)));
-        if exchange.outcome != Outcome::Ok {
+        if exchange.outcome != ExchangeOutcome::Ok {
             let said = match &exchange.outcome {
-                Outcome::CutOff => "it ended without its last frame: is it a stream of this API?".to_owned(),
-                Outcome::NoTokens => "an answer that is complete and empty".to_owned(),
-                other => other.said(),
+                ExchangeOutcome::CutOff => {
+                    "the stream ended without its final frame: is it a stream of this API?".to_owned()
+                }
+                ExchangeOutcome::NoTokens => "the answer is complete but empty".to_owned(),
+                other => other.message(),
             };
-            let (count, _) = self.failures.entry(exchange.outcome.word()).or_insert((0, said));
+            let (count, _) = self.failures.entry(exchange.outcome.kind()).or_insert((0, said));
             *count += 1;
             return;
         }
         self.lag.record(record.lag(), 1);
-        self.wait.record(record.free.saturating_sub(planned), 1);
+        self.wait.record(record.eligible_at.saturating_sub(planned), 1);
         let place = (record.turn.index as usize).min(ROWS_MAX - 1);
         if self.turns.len() <= place {
-            self.turns.resize_with(place + 1, Row::default);
+            self.turns.resize_with(place + 1, TurnStats::default);
         }
         let rows = [&mut self.turns[place], &mut self.all];
         for row in rows {
@@ -153,19 +152,19 @@ impl Tally {
         }
     }
 
-    /// Requests that failed.
+    /// Returns the number of failed requests.
     pub fn failed(&self) -> u64 {
         self.failures.values().map(|(count, _)| count).sum()
     }
 
-    /// From the first request to the last end.
+    /// Returns the time from the first request to the last end.
     pub fn took(&self) -> Duration {
         self.window.map_or(Duration::ZERO, |(from, to)| to.saturating_sub(from))
     }
 }
 
-/// When the generator's own lateness puts its figures in doubt: more than 5 ms, or a hundredth of the median time to first token.
-pub fn is_late(lag: &Summary, ttft: &Summary) -> bool {
+/// Whether the generator lag makes the figures questionable: above 5 ms and above 1 % of the median TTFT.
+pub fn is_late(lag: &LatencySummary, ttft: &LatencySummary) -> bool {
     let lag = lag.p99.unwrap_or(lag.max);
     lag > Duration::from_millis(5).max(ttft.p50 / 100)
 }
@@ -174,20 +173,20 @@ pub fn is_late(lag: &Summary, ttft: &Summary) -> bool {
 mod tests {
     use super::*;
     use crate::engine::load::Turn;
-    use crate::engine::load::answer::{Answer, Cached};
+    use crate::engine::load::answer::{CachedTokens, ModelAnswer};
     use crate::engine::load::target::Exchange;
 
     fn ms(ms: u64) -> Duration {
         Duration::from_millis(ms)
     }
 
-    fn record(index: u32, outcome: Outcome) -> Record {
-        let answer = Answer {
+    fn record(index: u32, outcome: ExchangeOutcome) -> TimedRequest {
+        let answer = ModelAnswer {
             prompt_tokens: Some(100),
             completion_tokens: Some(5),
             cached_tokens: Some(96),
-            cached: Some(Cached { device: 16, host: 48, storage: 32, backend: None }),
-            ..Answer::default()
+            cached: Some(CachedTokens { device: 16, host: 48, storage: 32, backend: None }),
+            ..ModelAnswer::default()
         };
         let exchange = Exchange {
             begun: ms(11),
@@ -201,10 +200,10 @@ mod tests {
             answer,
             outcome,
         };
-        Record {
+        TimedRequest {
             turn: Turn { conversation: 0, index },
             planned: ms(10),
-            free: ms(10),
+            eligible_at: ms(10),
             max_tokens: 5,
             expected: None,
             exchange,
@@ -212,12 +211,12 @@ mod tests {
     }
 
     #[test]
-    fn latency_counts_from_the_plan_and_tokens_by_tier_and_turn() {
+    fn latency_counts_from_the_schedule_and_tokens_by_tier_and_turn() {
         let mut tally = Tally::default();
-        tally.add(&record(0, Outcome::Ok));
-        tally.add(&record(2, Outcome::Ok));
+        tally.add(&record(0, ExchangeOutcome::Ok));
+        tally.add(&record(2, ExchangeOutcome::Ok));
         assert_eq!(tally.turns.iter().map(|row| row.requests).collect::<Vec<_>>(), [1, 0, 1]);
-        let mean = |histogram: &Histogram| histogram.summary().expect("some").mean;
+        let mean = |histogram: &LatencyHistogram| histogram.summary().expect("some").mean;
         assert_eq!((mean(&tally.all.ttft), mean(&tally.ttft_from_send)), (ms(40), ms(38)));
         assert_eq!((mean(&tally.tpot), mean(&tally.lag), mean(&tally.all.e2e)), (ms(10), ms(2), ms(81)));
         let tokens = tally.all.tokens;
@@ -228,20 +227,20 @@ mod tests {
     }
 
     #[test]
-    fn a_failure_is_counted_by_its_kind_and_in_no_latency() {
+    fn failures_are_counted_by_kind_and_excluded_from_latencies() {
         let mut tally = Tally::default();
         for (status, says) in [(503, "busy"), (503, "still busy"), (429, "")] {
-            tally.add(&record(0, Outcome::Status { status, says: says.to_owned(), retry_after: None }));
+            tally.add(&record(0, ExchangeOutcome::Status { status, message: says.to_owned(), retry_after: None }));
         }
         assert_eq!(tally.failures.get("status 503"), Some(&(2, "busy".to_owned())));
         assert_eq!((tally.failed(), tally.all.requests, tally.lag.count()), (3, 0, 0));
     }
 
     #[test]
-    fn rows_do_not_grow_without_end() {
+    fn number_of_turn_rows_is_bounded() {
         let mut tally = Tally::default();
-        tally.add(&record(1_000_000, Outcome::Ok));
-        tally.add(&record(63, Outcome::Ok));
+        tally.add(&record(1_000_000, ExchangeOutcome::Ok));
+        tally.add(&record(63, ExchangeOutcome::Ok));
         assert_eq!((tally.turns.len(), tally.turns[ROWS_MAX - 1].requests), (ROWS_MAX, 2));
     }
 }

@@ -1,47 +1,43 @@
-//! Which tier answers, by how far back a prefix was used: what was in a cache of so many tokens is, roughly, what was used within so
-//! many tokens. Pure.
+//! Cache hits by reuse distance. A cache of N tokens holds roughly what was used within the last N tokens, so this
+//! shows which tier answers at which distance.
 
 use serde::Serialize;
 
-/// Distances are told apart by powers of two; the last row has all beyond.
+/// Number of rows: distances by powers of two; the last row holds all beyond.
 const ROWS: usize = 42;
 
-/// Tokens that should have been cached, by how far back they were used, and where they came from.
+/// Expected cached tokens by reuse distance, and the tier that they came from.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Reuse {
+pub struct ReuseHistogram {
     rows: [ReuseRow; ROWS],
 }
 
-impl Default for Reuse {
-    fn default() -> Reuse {
-        Reuse { rows: [ReuseRow::default(); ROWS] }
+impl Default for ReuseHistogram {
+    fn default() -> ReuseHistogram {
+        ReuseHistogram { rows: [ReuseRow::default(); ROWS] }
     }
 }
 
-/// One distance.
+/// One range of reuse distances.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct ReuseRow {
-    /// The least distance of the row: tokens of prompts and answers that the server saw between two uses.
+    /// Lower bound (inclusive): tokens of prompts and answers that the server processed between two uses.
     pub from: u64,
-    /// The first distance beyond it.
+    /// Upper bound of the distance, exclusive.
     pub below: u64,
-    /// Tokens that should have been cached.
     pub expected: u64,
-    /// That came from L1.
     pub device: u64,
-    /// From L2.
     pub host: u64,
-    /// From L3.
     pub storage: u64,
-    /// From a cache without a word which.
+    /// Cached, without a reported tier.
     pub cached_somewhere: u64,
-    /// That were computed again.
+    /// Tokens that were computed again.
     pub missed: u64,
 }
 
-impl Reuse {
-    /// A prompt whose `parts` (tokens, distance), from its front on, should have been cached. Tiers answer from the front on, too: L1
-    /// has the beginning, L2 what follows, L3 the rest.
+impl ReuseHistogram {
+    /// Counts a prompt with the expected `parts` (tokens, distance), from its start. Tiers also answer from the
+    /// start: L1 first, then L2, then L3.
     pub fn add(&mut self, parts: &[(u32, u64)], device: u32, host: u32, storage: u32, somewhere: u32) {
         let mut left = [device, host, storage, somewhere];
         for (tokens, distance) in parts {
@@ -59,8 +55,8 @@ impl Reuse {
         }
     }
 
-    /// Count all of `other`.
-    pub fn plus(&mut self, other: &Reuse) {
+    /// Adds all counts of `other`.
+    pub fn plus(&mut self, other: &ReuseHistogram) {
         for (mine, theirs) in self.rows.iter_mut().zip(&other.rows) {
             mine.expected += theirs.expected;
             mine.device += theirs.device;
@@ -71,7 +67,7 @@ impl Reuse {
         }
     }
 
-    /// The rows that have something, nearest first.
+    /// Returns the non-empty rows, shortest distance first.
     pub fn rows(&self) -> Vec<ReuseRow> {
         let bounds = |place: usize| match place {
             0 => (0, 1),
@@ -85,7 +81,7 @@ impl Reuse {
     }
 }
 
-/// The row of a distance: nothing, one, two to three, four to seven ...
+/// Row of a distance: 0, 1, 2-3, 4-7 and so on.
 fn place(distance: u64) -> usize {
     ((u64::BITS - distance.leading_zeros()) as usize).min(ROWS - 1)
 }
@@ -95,19 +91,19 @@ mod tests {
     use super::*;
 
     #[test]
-    fn tiers_answer_from_the_front_of_a_prompt_on() {
-        let mut reuse = Reuse::default();
+    fn tiers_answer_from_the_start_of_a_prompt() {
+        let mut reuse = ReuseHistogram::default();
         reuse.add(&[(64, 3), (32, 1000), (16, 1_000_000)], 48, 32, 16, 0);
         let rows = reuse.rows();
-        let told: Vec<[u64; 6]> =
+        let found: Vec<[u64; 6]> =
             rows.iter().map(|r| [r.from, r.expected, r.device, r.host, r.storage, r.missed]).collect();
-        assert_eq!(told, [[2, 64, 48, 16, 0, 0], [512, 32, 0, 16, 16, 0], [524_288, 16, 0, 0, 0, 16]]);
+        assert_eq!(found, [[2, 64, 48, 16, 0, 0], [512, 32, 0, 16, 16, 0], [524_288, 16, 0, 0, 0, 16]]);
     }
 
     #[test]
-    fn rows_are_powers_of_two_and_the_last_takes_all_beyond() {
+    fn rows_are_powers_of_two_and_the_last_is_open_ended() {
         assert_eq!([0, 1, 2, 3, 4, u64::MAX].map(place), [0, 1, 2, 2, 3, ROWS - 1]);
-        let mut reuse = Reuse::default();
+        let mut reuse = ReuseHistogram::default();
         reuse.add(&[(1, u64::MAX), (1, 0)], 5, 0, 0, 0);
         let rows = reuse.rows();
         assert_eq!((rows[0].from, rows[0].below, rows[1].below), (0, 1, u64::MAX));

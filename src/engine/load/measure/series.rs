@@ -1,52 +1,51 @@
-//! How a run went over its time, in memory that does not grow with its length.
+//! Results of a run over time, in memory that does not grow with its length.
 
 use std::time::Duration;
 
 use serde::Serialize;
 
-use crate::engine::load::Record;
-use crate::engine::load::target::Outcome;
+use crate::engine::load::TimedRequest;
+use crate::engine::load::target::ExchangeOutcome;
 
-/// Most buckets; when a run gets longer, two become one.
+/// Maximum number of buckets. For longer runs, pairs of buckets are merged.
 pub const BUCKETS_MAX: usize = 1_200;
-/// The width that a series begins with.
 const NARROWEST: Duration = Duration::from_millis(250);
-/// No instant is later than this.
+/// Later times are clamped to this.
 const LATEST: Duration = Duration::from_secs(365 * 24 * 3600);
 
-/// What happened in one bucket of time.
+/// Counts of one time bucket.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
 pub struct Bucket {
-    /// Requests that were written.
+    /// Requests that were fully written.
     pub sent: u64,
-    /// Requests that ended, well or not.
+    /// Requests that ended, including failed ones.
     pub ended: u64,
-    /// Of these, those that failed.
+    /// Of these, failed requests.
     pub failed: u64,
-    /// Seconds that requests spent in flight in it: over the width, the mean number in flight.
+    /// Request-seconds in flight. Divided by the bucket width, this is the mean number in flight.
     pub busy_s: f64,
-    /// Tokens of answers, spread evenly from an answer's first token to its last.
+    /// Answer tokens, spread evenly between the first and the last token of each answer.
     pub output_tokens: f64,
-    /// Tokens of the prompts whose first token came in it.
+    /// Prompt tokens of the requests whose first token arrived in the bucket.
     pub prompt_tokens: u64,
-    /// Of these, from the device.
+    /// Of these, tokens from L1.
     pub device: u64,
-    /// From the host.
+    /// Of these, tokens from L2.
     pub host: u64,
-    /// From the store.
+    /// Of these, tokens from L3.
     pub storage: u64,
-    /// Cached, without a word where.
+    /// Cached, without a reported tier.
     pub cached_somewhere: u64,
-    /// First tokens.
+    /// Number of first tokens.
     pub first_tokens: u64,
-    /// Sum of their times from the planned instant, seconds.
+    /// Sum of their TTFT (scheduled), in seconds.
     pub ttft_sum_s: f64,
-    /// The longest of them.
+    /// Maximum of their TTFT, in seconds.
     pub ttft_max_s: f64,
 }
 
 impl Bucket {
-    /// Add what happened in `other`.
+    /// Adds the counts of `other`.
     pub fn plus(&mut self, other: &Bucket) {
         self.sent += other.sent;
         self.ended += other.ended;
@@ -64,26 +63,26 @@ impl Bucket {
     }
 }
 
-/// See the module.
+/// Counts of a run in time buckets of equal width.
 #[derive(Clone, Debug)]
-pub struct Series {
+pub struct TimeSeries {
     width: Duration,
     buckets: Vec<Bucket>,
 }
 
-impl Default for Series {
-    fn default() -> Series {
-        Series { width: NARROWEST, buckets: Vec::new() }
+impl Default for TimeSeries {
+    fn default() -> TimeSeries {
+        TimeSeries { width: NARROWEST, buckets: Vec::new() }
     }
 }
 
-impl Series {
-    /// Count `record`.
-    pub fn add(&mut self, record: &Record) {
+impl TimeSeries {
+    /// Adds `record` to the counts.
+    pub fn add(&mut self, record: &TimedRequest) {
         let exchange = &record.exchange;
         self.reach(exchange.end.max(exchange.wrote));
         // A request that was never written was neither sent nor in flight.
-        if !matches!(exchange.outcome, Outcome::Connect(_)) {
+        if !matches!(exchange.outcome, ExchangeOutcome::Connect(_)) {
             self.at(exchange.wrote).sent += 1;
             self.spread(exchange.wrote, exchange.end, exchange.end.saturating_sub(exchange.wrote).as_secs_f64(), |b| {
                 &mut b.busy_s
@@ -91,7 +90,7 @@ impl Series {
         }
         let ended = self.at(exchange.end);
         ended.ended += 1;
-        if exchange.outcome != Outcome::Ok {
+        if exchange.outcome != ExchangeOutcome::Ok {
             ended.failed += 1;
             return;
         }
@@ -115,7 +114,7 @@ impl Series {
         }
     }
 
-    /// Make room for `until`.
+    /// Extends the buckets to `until`, and widens them if needed.
     fn reach(&mut self, until: Duration) {
         let until = until.min(LATEST);
         while until.as_nanos() / self.width.as_nanos() >= BUCKETS_MAX as u128 {
@@ -145,7 +144,7 @@ impl Series {
         &mut self.buckets[place]
     }
 
-    /// Spread `amount` evenly over the time from `from` to `to`.
+    /// Spreads `amount` evenly between `from` and `to`.
     fn spread(&mut self, from: Duration, to: Duration, amount: f64, of: impl Fn(&mut Bucket) -> &mut f64) {
         let (from, to) = (from.min(LATEST), to.min(LATEST));
         let (first, last) = (self.place(from), self.place(to));
@@ -161,17 +160,17 @@ impl Series {
         }
     }
 
-    /// The width of a bucket.
+    /// Returns the bucket width.
     pub fn width(&self) -> Duration {
         self.width
     }
 
-    /// The buckets from the start of the run on.
+    /// Returns the buckets, from the start of the run.
     pub fn buckets(&self) -> &[Bucket] {
         &self.buckets
     }
 
-    /// The most tokens of answers within a second of the run's clock (or a bucket, where these are wider), per second.
+    /// Returns the peak rate of answer tokens per second, over one second of run time or one bucket if that is wider.
     pub fn peak_output_per_s(&self) -> f64 {
         let second = Duration::from_secs(1);
         let (step, width) = match self.width < second {
@@ -187,11 +186,11 @@ impl Series {
 mod tests {
     use super::*;
     use crate::engine::load::Turn;
-    use crate::engine::load::answer::Answer;
+    use crate::engine::load::answer::ModelAnswer;
     use crate::engine::load::target::Exchange;
 
-    fn record(wrote: Duration, first: Duration, end: Duration) -> Record {
-        let answer = Answer { completion_tokens: Some(100), prompt_tokens: Some(7), ..Answer::default() };
+    fn record(wrote: Duration, first: Duration, end: Duration) -> TimedRequest {
+        let answer = ModelAnswer { completion_tokens: Some(100), prompt_tokens: Some(7), ..ModelAnswer::default() };
         let exchange = Exchange {
             begun: wrote,
             waited: Duration::ZERO,
@@ -202,10 +201,10 @@ mod tests {
             arrived: 100,
             arrivals: Vec::new(),
             answer,
-            outcome: Outcome::Ok,
+            outcome: ExchangeOutcome::Ok,
         };
         let turn = Turn { conversation: 0, index: 0 };
-        Record { turn, planned: wrote, free: wrote, max_tokens: 100, expected: None, exchange }
+        TimedRequest { turn, planned: wrote, eligible_at: wrote, max_tokens: 100, expected: None, exchange }
     }
 
     fn ms(ms: u64) -> Duration {
@@ -213,8 +212,8 @@ mod tests {
     }
 
     #[test]
-    fn tokens_and_time_in_flight_are_spread_over_the_buckets_they_fall_into() {
-        let mut series = Series::default();
+    fn tokens_and_time_in_flight_are_spread_over_buckets() {
+        let mut series = TimeSeries::default();
         series.add(&record(ms(0), ms(500), ms(1_000)));
         let tokens: Vec<f64> = series.buckets().iter().map(|bucket| bucket.output_tokens).collect();
         assert_eq!(tokens, [0.0, 0.0, 50.0, 50.0, 0.0]);
@@ -225,8 +224,8 @@ mod tests {
     }
 
     #[test]
-    fn a_long_run_has_wider_buckets_and_loses_nothing() {
-        let mut series = Series::default();
+    fn long_run_has_wider_buckets_and_the_same_totals() {
+        let mut series = TimeSeries::default();
         for hour in 0..24 {
             let at = Duration::from_secs(hour * 3600);
             series.add(&record(at, at + ms(10), at + ms(200_000)));

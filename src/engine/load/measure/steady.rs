@@ -1,31 +1,31 @@
-//! The steady state: the longest stretch in which nearly as much was in flight as ever, without the filling up at the start and the
-//! running empty at the end.
+//! Steady state: the longest interval in which nearly the peak number of requests is in flight, without ramp-up and
+//! drain.
 //!
-//! Memory is bounded: time is cut into at most [`PIECES`] pieces, which grow with the run. So the stretch is known to a 256th of the
-//! run, and shorter dips in what is in flight do not end it.
+//! Memory is bounded: time is divided into at most [`PIECES`] pieces, which grow with the run. The interval is
+//! therefore exact to 1/256 of the run, and shorter dips in concurrency do not end it.
 
 use std::time::Duration;
 
-use crate::engine::load::Record;
-use crate::engine::load::target::Outcome;
+use crate::engine::load::TimedRequest;
+use crate::engine::load::target::ExchangeOutcome;
 
-/// Pieces of time, at most.
+/// Maximum number of time pieces.
 pub const PIECES: usize = 512;
-/// The first length of a piece.
+/// Initial length of a piece.
 const SHORTEST: Duration = Duration::from_millis(1);
-/// The share of the peak that SGLang's `steady_state_serving` is mostly run with.
+/// Share of the peak that SGLang's `steady_state_serving` usually runs with.
 pub const RATIO: f64 = 0.8;
 
-/// A quantity over time: things that last (with a weight per second while they do) and things that happen at an instant.
+/// A quantity over time: spans with a constant rate, and events at an instant.
 #[derive(Clone, Debug, Default)]
-struct Course {
-    /// Of each piece: the mean of what began or ended in it.
+struct RateCurve {
+    /// Per piece: contribution of spans that start or end in it, and of events.
     part: Vec<f64>,
-    /// What holds from the next piece on.
+    /// Per piece: change of the rate from the next piece on.
     step: Vec<f64>,
 }
 
-impl Course {
+impl RateCurve {
     fn edge(&mut self, at: f64, weight: f64) {
         let piece = at as usize;
         if self.part.len() <= piece {
@@ -36,7 +36,7 @@ impl Course {
         self.step[piece] += weight;
     }
 
-    /// Two pieces become one. Sums per piece (things at an instant) are kept as means: half of each.
+    /// Merges pairs of pieces. Events are stored as rates, so each contributes half.
     fn halve(&mut self) {
         let pairs = self.part.len().div_ceil(2);
         for i in 0..pairs {
@@ -49,7 +49,7 @@ impl Course {
         self.step.truncate(pairs);
     }
 
-    /// The mean in each of `pieces` pieces.
+    /// Returns the mean rate in each of `pieces` pieces.
     fn means(&self, pieces: usize) -> Vec<f64> {
         let mut level = 0.0;
         let piece = |i: usize| {
@@ -61,27 +61,27 @@ impl Course {
     }
 }
 
-/// See the module.
+/// Finds the steady state of a run.
 #[derive(Clone, Debug)]
-pub struct Steady {
+pub struct SteadyState {
     width: Duration,
-    /// Requests in flight: from the last byte of one to its end.
-    flying: Course,
-    /// Tokens of answers, per second: the first at its instant, the others evenly from there to the last.
-    output: Course,
-    /// Tokens of prompts, per second, at the instant they were sent.
-    input: Course,
-    /// Requests that ended well, per second.
-    done: Course,
-    /// Seconds to the first token, and requests that had one, both per second.
-    waited: Course,
-    first: Course,
+    /// Requests in flight, from the last byte of the request to the end.
+    flying: RateCurve,
+    /// Answer tokens per second. The first token counts at its time, the others evenly until the last.
+    output: RateCurve,
+    /// Prompt tokens per second, counted when the request was sent.
+    input: RateCurve,
+    /// Successful requests per second.
+    done: RateCurve,
+    /// Sum of TTFT in seconds, and number of first tokens, both per second.
+    waited: RateCurve,
+    first: RateCurve,
 }
 
-impl Default for Steady {
-    fn default() -> Steady {
-        let course = Course::default;
-        Steady {
+impl Default for SteadyState {
+    fn default() -> SteadyState {
+        let course = RateCurve::default;
+        SteadyState {
             width: SHORTEST,
             flying: course(),
             output: course(),
@@ -93,43 +93,41 @@ impl Default for Steady {
     }
 }
 
-/// What was found.
+/// The steady-state interval and its rates.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Window {
-    /// When it begins.
+pub struct SteadyWindow {
     pub from: Duration,
-    /// When it ends.
     pub to: Duration,
-    /// Most requests in flight of the whole run (a mean over a piece of it).
+    /// Peak number of requests in flight during the run (mean over a piece).
     pub peak: f64,
-    /// In flight within it, on the mean.
+    /// Mean number in flight within the interval.
     pub in_flight: f64,
-    /// Requests that ended well within it, per second.
+    /// Successful requests per second.
     pub requests_per_s: f64,
-    /// Tokens of prompts sent within it, per second.
+    /// Prompt tokens sent per second.
     pub input_per_s: f64,
-    /// Tokens that came within it, per second.
+    /// Answer tokens received per second.
     pub output_per_s: f64,
-    /// Seconds from the planned instant to the first token, of those whose first token came within it; `None` of none.
+    /// Mean TTFT (scheduled) in seconds, of requests whose first token arrived in the interval. `None` if none did.
     pub ttft: Option<f64>,
 }
 
-impl Steady {
-    fn courses(&mut self) -> [&mut Course; 6] {
+impl SteadyState {
+    fn courses(&mut self) -> [&mut RateCurve; 6] {
         [&mut self.flying, &mut self.output, &mut self.input, &mut self.done, &mut self.waited, &mut self.first]
     }
 
-    /// `at` in pieces, after making room for it.
+    /// Converts `at` to pieces, after widening the pieces if needed.
     fn place(&mut self, at: Duration) -> f64 {
         while at.as_nanos() / self.width.as_nanos() >= PIECES as u128 {
-            self.courses().into_iter().for_each(Course::halve);
+            self.courses().into_iter().for_each(RateCurve::halve);
             self.width *= 2;
         }
         at.as_secs_f64() / self.width.as_secs_f64()
     }
 
-    /// Something of `weight` at an instant: spread over its piece.
-    fn at(&mut self, course: fn(&mut Steady) -> &mut Course, at: Duration, weight: f64) {
+    /// Adds an event of `weight`, spread over its piece.
+    fn at(&mut self, course: fn(&mut SteadyState) -> &mut RateCurve, at: Duration, weight: f64) {
         let piece = self.place(at) as usize;
         let weight = weight / self.width.as_secs_f64();
         let course = course(self);
@@ -140,8 +138,8 @@ impl Steady {
         course.part[piece] += weight;
     }
 
-    /// Something that lasts, with `weight` per second.
-    fn during(&mut self, course: fn(&mut Steady) -> &mut Course, from: Duration, to: Duration, weight: f64) {
+    /// Adds a span with `weight` per second.
+    fn during(&mut self, course: fn(&mut SteadyState) -> &mut RateCurve, from: Duration, to: Duration, weight: f64) {
         let to = self.place(to.max(from));
         let from = self.place(from);
         let course = course(self);
@@ -149,10 +147,10 @@ impl Steady {
         course.edge(to, -weight);
     }
 
-    /// Count `record`.
-    pub fn add(&mut self, record: &Record) {
+    /// Adds `record` to the counts.
+    pub fn add(&mut self, record: &TimedRequest) {
         let exchange = &record.exchange;
-        if matches!(exchange.outcome, Outcome::Connect(_)) {
+        if matches!(exchange.outcome, ExchangeOutcome::Connect(_)) {
             return;
         }
         self.during(|s| &mut s.flying, exchange.wrote, exchange.end, 1.0);
@@ -170,20 +168,21 @@ impl Steady {
             self.at(|s| &mut s.waited, first, first.saturating_sub(record.planned).as_secs_f64());
             self.at(|s| &mut s.first, first, 1.0);
         }
-        if exchange.outcome == Outcome::Ok {
+        if exchange.outcome == ExchangeOutcome::Ok {
             self.at(|s| &mut s.done, exchange.end, 1.0);
         }
     }
 
-    /// The longest stretch with at least `ratio` of the peak in flight; `None` when nothing was ever in flight.
-    pub fn window(&self, ratio: f64) -> Option<Window> {
+    /// Returns the longest interval with at least `ratio` of the peak in flight, or `None` if nothing was ever in
+    /// flight.
+    pub fn window(&self, ratio: f64) -> Option<SteadyWindow> {
         let pieces = self.flying.part.len();
         let flying = self.flying.means(pieces);
         let peak = flying.iter().copied().fold(0.0, f64::max);
         if peak <= 0.0 {
             return None;
         }
-        // Sums of floats: what is equal may differ in its last digits.
+        // Tolerates rounding errors of the float sums.
         let least = peak * ratio - 1e-9;
         let (mut best, mut from) = (0..0, None);
         for piece in 0..=pieces {
@@ -198,9 +197,9 @@ impl Steady {
                 _ => {}
             }
         }
-        let mean = |course: &Course| course.means(best.end)[best.clone()].iter().sum::<f64>() / best.len() as f64;
+        let mean = |course: &RateCurve| course.means(best.end)[best.clone()].iter().sum::<f64>() / best.len() as f64;
         let (waited, first) = (mean(&self.waited), mean(&self.first));
-        Some(Window {
+        Some(SteadyWindow {
             from: self.width * best.start as u32,
             to: self.width * best.end as u32,
             peak,
@@ -217,17 +216,17 @@ impl Steady {
 mod tests {
     use super::*;
     use crate::engine::load::Turn;
-    use crate::engine::load::answer::Answer;
+    use crate::engine::load::answer::ModelAnswer;
     use crate::engine::load::target::Exchange;
 
-    /// From `wrote` to `end` (ms), the first token after a fifth of it, and so many tokens.
-    fn record(wrote: u64, end: u64, tokens: u32) -> Record {
+    /// A request from `wrote` to `end` (ms) with `tokens` tokens. The first token arrives after a fifth of the time.
+    fn record(wrote: u64, end: u64, tokens: u32) -> TimedRequest {
         let ms = Duration::from_millis;
         let first = wrote + (end - wrote) / 5;
-        Record {
+        TimedRequest {
             turn: Turn { conversation: 0, index: 0 },
             planned: ms(wrote),
-            free: ms(wrote),
+            eligible_at: ms(wrote),
             max_tokens: tokens,
             expected: None,
             exchange: Exchange {
@@ -235,8 +234,12 @@ mod tests {
                 first_token: Some(ms(first)),
                 last_token: Some(ms(end)),
                 arrived: tokens,
-                answer: Answer { prompt_tokens: Some(100), completion_tokens: Some(tokens), ..Answer::default() },
-                outcome: Outcome::Ok,
+                answer: ModelAnswer {
+                    prompt_tokens: Some(100),
+                    completion_tokens: Some(tokens),
+                    ..ModelAnswer::default()
+                },
+                outcome: ExchangeOutcome::Ok,
                 ..Exchange::without_connection(ms(wrote), ms(end), String::new())
             },
         }
@@ -247,16 +250,17 @@ mod tests {
     }
 
     #[test]
-    fn the_filling_up_and_the_running_empty_are_cut_off() {
-        // Ten users, one second each, without a pause; they come one by one in the first ten seconds and leave likewise.
-        let mut steady = Steady::default();
+    fn ramp_up_and_drain_are_cut_off() {
+        // Ten users send 1 s requests back to back. They join one per second in the first ten seconds, and leave
+        // likewise.
+        let mut steady = SteadyState::default();
         for user in 0..10 {
             for turn in 0..60 {
                 let wrote = 1_000 * user + 1_000 * turn;
                 steady.add(&record(wrote, wrote + 1_000, 81));
             }
         }
-        let found = steady.window(0.95).expect("something flew");
+        let found = steady.window(0.95).expect("requests in flight");
         close(found.peak, 10.0, 0.01);
         close(found.in_flight, 10.0, 0.01);
         assert!(
@@ -266,20 +270,20 @@ mod tests {
         close(found.output_per_s, 810.0, 0.02);
         close(found.input_per_s, 1_000.0, 0.03);
         close(found.requests_per_s, 10.0, 0.03);
-        close(found.ttft.expect("tokens came"), 0.2, 1e-6);
-        // With half of the peak some of both ends belongs to it.
-        let wide = steady.window(0.5).expect("something flew");
+        close(found.ttft.expect("first tokens"), 0.2, 1e-6);
+        // At half of the peak, parts of ramp-up and drain are included.
+        let wide = steady.window(0.5).expect("requests in flight");
         assert!((wide.from.as_secs_f64() - 4.0).abs() < 0.3 && (wide.to.as_secs_f64() - 65.0).abs() < 0.3, "{wide:?}");
     }
 
     #[test]
-    fn what_is_counted_stays_the_same_when_pieces_grow() {
-        let mut steady = Steady::default();
+    fn totals_stay_the_same_when_pieces_grow() {
+        let mut steady = SteadyState::default();
         steady.add(&record(0, 100, 11));
         steady.add(&record(50, 150, 11));
-        let sum = |steady: &Steady| {
+        let sum = |steady: &SteadyState| {
             let seconds = steady.width.as_secs_f64();
-            let of = |course: &Course| course.means(PIECES).iter().sum::<f64>() * seconds;
+            let of = |course: &RateCurve| course.means(PIECES).iter().sum::<f64>() * seconds;
             [of(&steady.flying), of(&steady.output), of(&steady.input), of(&steady.done)]
         };
         let before = sum(&steady);
@@ -296,10 +300,10 @@ mod tests {
     }
 
     #[test]
-    fn nothing_in_flight_has_no_steady_state() {
-        assert_eq!(Steady::default().window(RATIO), None);
-        let mut steady = Steady::default();
-        let lost = Record {
+    fn run_without_requests_has_no_steady_state() {
+        assert_eq!(SteadyState::default().window(RATIO), None);
+        let mut steady = SteadyState::default();
+        let lost = TimedRequest {
             exchange: Exchange::without_connection(Duration::ZERO, Duration::from_secs(1), "no".to_owned()),
             ..record(0, 1, 1)
         };

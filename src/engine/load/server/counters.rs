@@ -1,7 +1,8 @@
-//! What a server's metrics page and a master's count: which names mean what. Pure.
+//! Reads the counters of an SGLang server and of a Mooncake master from their metrics pages. No I/O.
 //!
-//! SGLang's names are those of 0.5.23. Ranks of one model repeat the counts of tokens, so that one rank is taken for them; bytes are
-//! those of a rank's own part and are summed. A series appears after its first event: on a page of SGLang an absent one is zero.
+//! Names are those of SGLang 0.5.23. Ranks of one model repeat token counts, so those of one rank are used. Byte
+//! counts cover a rank's own share and are summed. A series appears with its first event, so a missing series on an
+//! SGLang page means zero.
 
 use std::collections::BTreeMap;
 
@@ -10,122 +11,112 @@ use serde::Serialize;
 use crate::engine::base::text::one_line;
 use crate::engine::http::Samples;
 
-/// Most kinds of one reason that are kept.
+/// Maximum number of label values kept per reason counter.
 const REASONS_MAX: usize = 64;
 
-/// Tokens by reason.
+/// Token counts by reason label.
 pub type Reasons = BTreeMap<String, u64>;
 
-/// What a server counted since it began, and how full it is. Tokens, unless said.
+/// Counters of an SGLang server since its start, and its current gauges. Units are tokens unless stated.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
-pub struct Counters {
-    /// Requests that ended.
+pub struct ServerCounters {
     pub requests: u64,
-    /// Of prompts.
     pub prompt: u64,
-    /// Of answers.
     pub completion: u64,
-    /// Of prompts, from L1.
+    /// Prompt tokens from L1.
     pub device: u64,
-    /// From L2.
+    /// Prompt tokens from L2.
     pub host: u64,
-    /// From L3.
+    /// Prompt tokens from L3.
     pub storage: u64,
-    /// From a cache without a word which.
+    /// Cached prompt tokens without a reported tier.
     pub cached_somewhere: u64,
-    /// Of prompts, computed, by the scheduler's count (which counts again what it had to take back).
+    /// Prompt tokens computed, as counted by the scheduler. Tokens of retracted requests count again.
     pub computed: u64,
-    /// Evicted from L1.
     pub evicted: u64,
     /// Copied from L1 to L2.
     pub backed_up: u64,
-    /// Bytes of it.
+    /// Bytes copied from L1 to L2.
     pub backed_up_bytes: u64,
-    /// Copied back from L2 to L1.
+    /// Loaded from L2 to L1.
     pub loaded_back: u64,
-    /// Bytes of it.
+    /// Bytes loaded from L2 to L1.
     pub loaded_back_bytes: u64,
-    /// Written to L3.
     pub stored: u64,
-    /// Not written to L3 though they should have been.
+    /// Not written to L3 although scheduled.
     pub store_dropped: u64,
     /// Found in L3 by a lookup.
     pub found_in_storage: u64,
-    /// Fetched from L3.
     pub prefetched: u64,
-    /// Lost from L2, by reason.
+    /// Dropped from L2, by reason.
     pub dropped: Reasons,
-    /// Found in L3 and not used, by reason.
+    /// Found in L3 but not used, by reason.
     pub unfulfilled: Reasons,
-    /// Fetches from L3 that were put off, by reason.
+    /// Prefetches from L3 that were deferred, by reason.
     pub deferred: Reasons,
-    /// Sum of the rates of all fetches from L3 (GB/s each), and their number.
+    /// Bandwidth of prefetches from L3: sum over operations (GB/s each) and their number.
     #[serde(skip)]
-    pub prefetch_rate: Rates,
-    /// Those of all writes to L3.
+    pub prefetch_rate: BandwidthSum,
+    /// The same for writes to L3.
     #[serde(skip)]
-    pub backup_rate: Rates,
-    /// How full it is now.
-    pub now: Gauges,
+    pub backup_rate: BandwidthSum,
+    pub now: ServerGauges,
 }
 
-/// What many operations reached.
+/// Sum and number of the bandwidths of operations.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub struct Rates {
-    /// Sum, GB/s.
+pub struct BandwidthSum {
+    /// Sum over operations, in GB/s.
     pub sum: f64,
-    /// How many operations.
     pub count: f64,
 }
 
-impl Rates {
-    /// The mean of an operation, GB/s.
+impl BandwidthSum {
+    /// Mean bandwidth of an operation, GB/s.
     pub fn mean(&self) -> Option<f64> {
         (self.count >= 1.0).then(|| self.sum / self.count)
     }
 }
 
-/// What goes up and down.
+/// Current load and cache usage.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
-pub struct Gauges {
-    /// Requests that run.
+pub struct ServerGauges {
     pub running: u64,
-    /// Requests that wait.
     pub queued: u64,
-    /// Tokens in use in L1 (by running requests).
+    /// Tokens in L1 used by running requests.
     pub used: u64,
-    /// Tokens in L1 that nobody uses: cached, evicted when room is needed.
+    /// Tokens in L1 that are only cached and can be evicted.
     pub evictable: u64,
-    /// Tokens in L2.
+    /// Tokens currently cached in L2.
     pub host_used: u64,
-    /// Tokens that L2 holds.
+    /// Capacity of L2 in tokens.
     pub host_total: u64,
 }
 
-/// Which samples of a name to sum.
+/// Which ranks' samples to sum.
 #[derive(Clone, Copy)]
-enum Take {
-    /// One rank's: the logical count.
+enum RankScope {
+    /// One rank only: logical token counts.
     OneRank,
-    /// All ranks': bytes.
+    /// All ranks: byte counts.
     All,
 }
 
-impl Counters {
-    /// Read a page; `None` where it is no page of SGLang.
-    pub fn read(page: &Samples) -> Option<Counters> {
-        page.names().any(|name| name.starts_with("sglang:")).then(|| Counters::of(page))
+impl ServerCounters {
+    /// Reads a metrics page. `None` if it has no SGLang metric.
+    pub fn read(page: &Samples) -> Option<ServerCounters> {
+        page.names().any(|name| name.starts_with("sglang:")).then(|| ServerCounters::of(page))
     }
 
-    fn of(page: &Samples) -> Counters {
-        let sum = |name: &str, take: Take, label: Option<(&str, &str)>| {
+    fn of(page: &Samples) -> ServerCounters {
+        let sum = |name: &str, take: RankScope, label: Option<(&str, &str)>| {
             let mut total = 0.0;
             for (labels, value) in page.samples(&format!("sglang:{name}")) {
                 let get =
                     |wanted: &str| labels.iter().find(|(known, _)| known == wanted).map(|(_, value)| value.as_str());
                 let counts = match take {
-                    Take::All => true,
-                    Take::OneRank => ["tp_rank", "pp_rank", "moe_ep_rank", "attn_cp_rank"]
+                    RankScope::All => true,
+                    RankScope::OneRank => ["tp_rank", "pp_rank", "moe_ep_rank", "attn_cp_rank"]
                         .iter()
                         .all(|rank| get(rank).is_none_or(|rank| rank == "0" || rank.is_empty())),
                 };
@@ -135,25 +126,25 @@ impl Counters {
             }
             total
         };
-        let tokens = |name: &str| count(sum(name, Take::OneRank, None));
-        let cached = |tier: &str| count(sum("cached_tokens_total", Take::OneRank, Some(("cache_source", tier))));
-        let bytes = |name: &str| count(sum(name, Take::All, None));
-        let pool = |name: &str| count(sum(name, Take::OneRank, Some(("pool", "kv"))));
+        let tokens = |name: &str| count(sum(name, RankScope::OneRank, None));
+        let cached = |tier: &str| count(sum("cached_tokens_total", RankScope::OneRank, Some(("cache_source", tier))));
+        let bytes = |name: &str| count(sum(name, RankScope::All, None));
+        let pool = |name: &str| count(sum(name, RankScope::OneRank, Some(("pool", "kv"))));
         let reasons = |name: &str| {
             let mut found = Reasons::new();
             for (reason, _) in page.by(&format!("sglang:{name}"), "reason") {
                 if found.len() < REASONS_MAX {
-                    let reason_tokens = count(sum(name, Take::OneRank, Some(("reason", reason))));
+                    let reason_tokens = count(sum(name, RankScope::OneRank, Some(("reason", reason))));
                     found.insert(one_line(reason, 64), reason_tokens);
                 }
             }
             found
         };
-        let rates = |name: &str| Rates {
-            sum: sum(&format!("{name}_sum"), Take::All, None),
-            count: sum(&format!("{name}_count"), Take::All, None),
+        let rates = |name: &str| BandwidthSum {
+            sum: sum(&format!("{name}_sum"), RankScope::All, None),
+            count: sum(&format!("{name}_count"), RankScope::All, None),
         };
-        Counters {
+        ServerCounters {
             requests: tokens("num_requests_total"),
             prompt: tokens("prompt_tokens_total"),
             completion: tokens("generation_tokens_total"),
@@ -161,7 +152,7 @@ impl Counters {
             host: cached("host"),
             storage: cached("storage"),
             cached_somewhere: cached("total"),
-            computed: count(sum("realtime_tokens_total", Take::OneRank, Some(("mode", "prefill_compute")))),
+            computed: count(sum("realtime_tokens_total", RankScope::OneRank, Some(("mode", "prefill_compute")))),
             evicted: tokens("evicted_tokens_total"),
             backed_up: pool("hicache_backup_tokens_total"),
             backed_up_bytes: bytes("hicache_backup_bytes_total"),
@@ -176,7 +167,7 @@ impl Counters {
             deferred: reasons("storage_prefetch_deferred_tokens_total"),
             prefetch_rate: rates("prefetch_bandwidth"),
             backup_rate: rates("backup_bandwidth"),
-            now: Gauges {
+            now: ServerGauges {
                 running: tokens("num_running_reqs"),
                 queued: tokens("num_queue_reqs"),
                 used: tokens("kv_used_tokens"),
@@ -187,22 +178,22 @@ impl Counters {
         }
     }
 
-    /// From the prompts' tokens, those that were cached.
+    /// Returns the cached prompt tokens of all tiers.
     pub fn cached(&self) -> u64 {
         let tiers = [self.device, self.host, self.storage, self.cached_somewhere];
         tiers.into_iter().fold(0, u64::saturating_add)
     }
 
-    /// Another server's, added: a router's servers count together.
+    /// Adds the counters of another server behind the same router.
     #[must_use]
-    pub fn plus(mut self, other: &Counters) -> Counters {
+    pub fn plus(mut self, other: &ServerCounters) -> ServerCounters {
         self.each(other, |mine, theirs| mine.saturating_add(theirs));
         let rates = [(&mut self.prefetch_rate, other.prefetch_rate), (&mut self.backup_rate, other.backup_rate)];
         for (mine, theirs) in rates {
-            *mine = Rates { sum: mine.sum + theirs.sum, count: mine.count + theirs.count };
+            *mine = BandwidthSum { sum: mine.sum + theirs.sum, count: mine.count + theirs.count };
         }
         let (mine, theirs) = (&mut self.now, other.now);
-        *mine = Gauges {
+        *mine = ServerGauges {
             running: mine.running.saturating_add(theirs.running),
             queued: mine.queued.saturating_add(theirs.queued),
             used: mine.used.saturating_add(theirs.used),
@@ -213,25 +204,25 @@ impl Counters {
         self
     }
 
-    /// What was counted since `before`; how full it is stays as it is. A server that began anew counts from nothing.
+    /// Returns the increase since `before`, with the current gauges. A restarted server counts from zero.
     #[must_use]
-    pub fn since(mut self, before: &Counters) -> Counters {
+    pub fn since(mut self, before: &ServerCounters) -> ServerCounters {
         self.each(before, |now, then| if now >= then { now - then } else { now });
         let rates = [(&mut self.prefetch_rate, before.prefetch_rate), (&mut self.backup_rate, before.backup_rate)];
         for (now, then) in rates {
             if now.count >= then.count {
-                *now = Rates { sum: now.sum - then.sum, count: now.count - then.count };
+                *now = BandwidthSum { sum: now.sum - then.sum, count: now.count - then.count };
             }
         }
         self
     }
 
-    /// Did the server begin anew between `before` and this?
-    pub fn restarted_since(&self, before: &Counters) -> bool {
+    /// Whether the server restarted between `before` and this reading.
+    pub fn restarted_since(&self, before: &ServerCounters) -> bool {
         self.requests < before.requests || self.prompt < before.prompt
     }
 
-    fn each(&mut self, other: &Counters, combine: impl Fn(u64, u64) -> u64) {
+    fn each(&mut self, other: &ServerCounters, combine: impl Fn(u64, u64) -> u64) {
         let pairs = [
             (&mut self.requests, other.requests),
             (&mut self.prompt, other.prompt),
@@ -268,33 +259,30 @@ impl Counters {
     }
 }
 
-/// What a Mooncake master counts, and how full it is.
+/// Counters and gauges of a Mooncake master.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
-pub struct Master {
-    /// Objects.
+pub struct MasterCounters {
     pub keys: u64,
-    /// Bytes of them.
+    /// Bytes of all objects.
     pub allocated_bytes: u64,
-    /// Bytes that it could place.
+    /// Capacity of all segments in bytes.
     pub capacity_bytes: u64,
-    /// Objects that it evicted.
     pub evicted_keys: u64,
-    /// Bytes of them.
     pub evicted_bytes: u64,
-    /// Objects for which it found no room.
+    /// Allocations that failed for lack of space.
     pub allocation_failures: u64,
-    /// Objects that were asked for and were there.
+    /// Get requests that found the object.
     pub hits: u64,
-    /// Objects that were asked for.
+    /// Get requests in total.
     pub gets: u64,
 }
 
-impl Master {
-    /// Read a page; `None` where it is no master's.
-    pub fn read(page: &Samples) -> Option<Master> {
+impl MasterCounters {
+    /// Reads a metrics page. `None` if it is not a master's page.
+    pub fn read(page: &Samples) -> Option<MasterCounters> {
         let value = |name: &str| count(page.sum(name).unwrap_or(0.0));
         page.sum("master_key_count")?;
-        Some(Master {
+        Some(MasterCounters {
             keys: value("master_key_count"),
             allocated_bytes: value("master_allocated_bytes"),
             capacity_bytes: value("master_total_capacity_bytes"),
@@ -306,11 +294,11 @@ impl Master {
         })
     }
 
-    /// What was counted since `before`; how full it is stays as it is.
+    /// Returns the increase since `before`, with the current gauges.
     #[must_use]
-    pub fn since(self, before: &Master) -> Master {
+    pub fn since(self, before: &MasterCounters) -> MasterCounters {
         let grown = |now: u64, then: u64| if now >= then { now - then } else { now };
-        Master {
+        MasterCounters {
             evicted_keys: grown(self.evicted_keys, before.evicted_keys),
             evicted_bytes: grown(self.evicted_bytes, before.evicted_bytes),
             allocation_failures: grown(self.allocation_failures, before.allocation_failures),
@@ -321,7 +309,7 @@ impl Master {
     }
 }
 
-/// A count out of a page: no less than nothing, whatever stands there.
+/// Converts a sample to a count. Negative values become zero.
 fn count(value: f64) -> u64 {
     value.max(0.0).round() as u64
 }
@@ -348,12 +336,12 @@ sglang:prefetch_bandwidth_count 2
 sglang:kv_used_tokens{tp_rank="0"} NaN
 "#;
 
-    fn read(page: &str) -> Counters {
-        Counters::read(&Samples::parse(page)).expect("a page of SGLang")
+    fn read(page: &str) -> ServerCounters {
+        ServerCounters::read(&Samples::parse(page)).expect("a page of SGLang")
     }
 
     #[test]
-    fn tokens_are_one_ranks_bytes_are_all_ranks_and_what_is_absent_is_zero() {
+    fn token_counts_use_one_rank_and_byte_counts_all_ranks() {
         let counted = read(PAGE);
         assert_eq!((counted.prompt, counted.device, counted.host, counted.storage), (120, 0, 32, 16));
         assert_eq!((counted.evicted, counted.loaded_back, counted.loaded_back_bytes), (64, 48, 2000));
@@ -362,7 +350,7 @@ sglang:kv_used_tokens{tp_rank="0"} NaN
     }
 
     #[test]
-    fn what_was_counted_since_is_the_difference_and_two_servers_add_up() {
+    fn increases_are_differences_and_servers_add_up() {
         let before = read(PAGE);
         let after = read(
             &PAGE.replace("} 100.0", "} 150").replace("\"deadline\",tp_rank=\"0\"} 8", "\"deadline\",tp_rank=\"0\"} 9"),
@@ -371,21 +359,21 @@ sglang:kv_used_tokens{tp_rank="0"} NaN
         assert_eq!((since.prompt, since.host, since.unfulfilled["deadline"]), (50, 0, 1));
         assert_eq!(before.clone().plus(&after).prompt, 290);
         assert!(before.restarted_since(&after) && !after.restarted_since(&before));
-        assert_eq!(before.since(&after).prompt, 120, "it began anew");
+        assert_eq!(before.since(&after).prompt, 120, "the server restarted");
     }
 
     #[test]
-    fn a_page_of_others_is_none() {
-        assert_eq!(Counters::read(&Samples::parse("vllm:prompt_tokens_total 5\n")), None);
-        assert_eq!(Master::read(&Samples::parse("sglang:x 5\n")), None);
+    fn pages_of_other_servers_are_rejected() {
+        assert_eq!(ServerCounters::read(&Samples::parse("vllm:prompt_tokens_total 5\n")), None);
+        assert_eq!(MasterCounters::read(&Samples::parse("sglang:x 5\n")), None);
     }
 
     #[test]
-    fn a_masters_fill_stays_and_its_counts_are_differences() {
+    fn master_gauges_are_current_and_counters_are_differences() {
         let page = |keys: u64, evicted: u64| {
             let page =
                 format!("master_key_count {keys}\nmaster_evicted_key_count {evicted}\nmaster_allocated_bytes 9\n");
-            Master::read(&Samples::parse(&page)).expect("a master's")
+            MasterCounters::read(&Samples::parse(&page)).expect("a master page")
         };
         let since = page(7, 5).since(&page(9, 2));
         assert_eq!((since.keys, since.evicted_keys, since.allocated_bytes), (7, 3, 9));

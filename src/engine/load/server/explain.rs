@@ -1,131 +1,120 @@
-//! Why a request got less from the caches than it should have: the server's own counters between the last use of its prefix and its
-//! answer, put into words. Pure. What no counter explains is said to be unexplained, never guessed.
+//! Explains why a request had fewer cached tokens than expected, from the server's counters between the last use of
+//! its prefix and its answer. No I/O. A shortfall that no counter explains is reported as unexplained; there is no
+//! guessing.
 
 use serde::Serialize;
 
 use crate::engine::base::Mono;
 use crate::engine::load::Turn;
-use crate::engine::load::server::{Info, Point, Ring};
+use crate::engine::load::server::{CounterHistory, CounterSample, ServerInfo};
 
-/// A request that got less than it should have.
+/// A request with fewer cached tokens than expected.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Short {
-    /// Which.
+pub struct Shortfall {
     pub turn: Turn,
-    /// Tokens of its prompt.
     pub prompt: u32,
-    /// Tokens of its answer.
     pub answer: u32,
-    /// Those that should have been cached.
     pub expected: u32,
-    /// Those that came from L1.
+    /// Cached tokens from L1.
     pub device: u32,
-    /// From L2.
+    /// Cached tokens from L2.
     pub host: u32,
-    /// From L3.
+    /// Cached tokens from L3.
     pub storage: u32,
-    /// When the answer before it in its conversation ended; the end of the pass before (the start of its own, if
-    /// there is none) for a first turn.
+    /// End of the previous answer of the conversation. For a first turn, the end of the previous pass, or the start
+    /// of its own pass if it is the first.
     pub since: Mono,
-    /// When its own last byte was sent.
+    /// Time at which its last byte was sent.
     pub came: Mono,
-    /// When its own answer ended.
+    /// Time at which its answer ended.
     pub until: Mono,
 }
 
-impl Short {
-    /// What it got.
+impl Shortfall {
+    /// Returns the cached tokens of all tiers.
     pub fn actual(&self) -> u32 {
         self.device.saturating_add(self.host).saturating_add(self.storage)
     }
 
-    /// Tokens that it can itself have given to L2: what was computed of its prompt, and its answer.
+    /// Returns the tokens that the request itself may have added to L2: computed prompt tokens and answer tokens.
     fn own(&self) -> u64 {
         u64::from(self.prompt.saturating_sub(self.actual())) + u64::from(self.answer)
     }
 }
 
-/// Something that the server says it did meanwhile.
+/// An event that the server's counters show and that may explain a shortfall.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(tag = "reason", rename_all = "snake_case")]
-pub enum Reason {
-    /// L3 had it, and it was not used.
+pub enum ShortfallReason {
+    /// L3 had the tokens, but they were not used.
     Unfulfilled {
-        /// The server's word for why.
+        /// Reason label of the server.
         why: String,
-        /// So many tokens.
         tokens: u64,
     },
-    /// The fetch from L3 was put off.
+    /// The prefetch from L3 was deferred.
     Deferred {
-        /// The server's word for why.
+        /// Reason label of the server.
         why: String,
-        /// So many tokens.
         tokens: u64,
     },
-    /// L2 lost tokens.
     Dropped {
-        /// The server's word for why.
+        /// Reason label of the server.
         why: String,
-        /// So many tokens.
         tokens: u64,
     },
-    /// L1 evicted tokens; what kept them from coming back from L2 and L3 is among the other reasons, or there is neither.
+    /// L1 evicted tokens. What kept them from being loaded from L2 or L3 is among the other reasons, unless the
+    /// server has neither.
     Evicted {
-        /// So many tokens.
         tokens: u64,
     },
-    /// What L1 and L2 lacked is less than L3 is asked for.
+    /// L1 and L2 missed fewer tokens than the threshold for a lookup in L3.
     BelowThreshold {
-        /// Whole pages that they lacked, in tokens.
+        /// Missing whole pages, in tokens.
         missing: u32,
-        /// L3 is asked for so many at least.
+        /// Minimum for a lookup in L3, in tokens.
         threshold: u32,
     },
-    /// The master of L3 evicted objects.
+    /// The master evicted objects of L3.
     StoreEvicted {
-        /// So many.
         keys: u64,
     },
-    /// The master of L3 found no room for objects.
+    /// The master had no space for objects.
     StoreFull {
-        /// How often.
         failures: u64,
     },
-    /// When the request came, L2 had been given tokens that were not in L3 yet. Its own are not among them; nobody tells of whom the
-    /// others are.
+    /// When the request arrived, L2 held tokens that had not been written to L3 yet. Its own tokens are excluded.
+    /// Which requests the others belong to is unknown.
     NotStored {
-        /// So many.
         tokens: u64,
     },
-    /// The server began anew.
     Restarted,
 }
 
-impl Reason {
-    /// The kind, under which reasons are counted.
+impl ShortfallReason {
+    /// Returns the kind under which reasons are counted.
     pub fn kind(&self) -> String {
         match self {
-            Reason::Unfulfilled { why, .. } => format!("L3 unfulfilled: {why}"),
-            Reason::Deferred { why, .. } => format!("L3 deferred: {why}"),
-            Reason::Dropped { why, .. } => format!("L2 dropped: {why}"),
-            Reason::Evicted { .. } => "evicted from L1".to_owned(),
-            Reason::BelowThreshold { .. } => "below the threshold of L3".to_owned(),
-            Reason::StoreEvicted { .. } => "evicted from L3".to_owned(),
-            Reason::StoreFull { .. } => "no room in L3".to_owned(),
-            Reason::NotStored { .. } => "not in L3 yet".to_owned(),
-            Reason::Restarted => "the server restarted".to_owned(),
+            ShortfallReason::Unfulfilled { why, .. } => format!("L3 unfulfilled: {why}"),
+            ShortfallReason::Deferred { why, .. } => format!("L3 deferred: {why}"),
+            ShortfallReason::Dropped { why, .. } => format!("L2 dropped: {why}"),
+            ShortfallReason::Evicted { .. } => "evicted from L1".to_owned(),
+            ShortfallReason::BelowThreshold { .. } => "below the L3 prefetch threshold".to_owned(),
+            ShortfallReason::StoreEvicted { .. } => "evicted from L3".to_owned(),
+            ShortfallReason::StoreFull { .. } => "no space in L3".to_owned(),
+            ShortfallReason::NotStored { .. } => "not in L3 yet".to_owned(),
+            ShortfallReason::Restarted => "the server restarted".to_owned(),
         }
     }
 }
 
-/// What the counters say about `short`. Empty: nothing.
-pub fn explain(short: &Short, ring: &Ring, info: Option<&Info>) -> Vec<Reason> {
+/// Returns the reasons that the counters show for `short`. Empty if there are none.
+pub fn explain(short: &Shortfall, ring: &CounterHistory, info: Option<&ServerInfo>) -> Vec<ShortfallReason> {
     let (Some(from), Some(to)) = (ring.before(short.since), ring.after(short.until)) else { return Vec::new() };
     let mut reasons = Vec::new();
     let has_storage = info.is_some_and(|info| info.storage.is_some());
     let grown = match (&from.server, &to.server) {
-        (Some(before), Some(after)) if after.restarted_since(before) => return vec![Reason::Restarted],
+        (Some(before), Some(after)) if after.restarted_since(before) => return vec![ShortfallReason::Restarted],
         (Some(before), Some(after)) => after.clone().since(before),
         _ => return reasons,
     };
@@ -134,42 +123,43 @@ pub fn explain(short: &Short, ring: &Ring, info: Option<&Info>) -> Vec<Reason> {
             reasons.iter().filter(|(_, n)| **n > 0).map(|(why, n)| (why.clone(), *n)).collect();
         grew
     };
-    reasons.extend(grew(&grown.unfulfilled).into_iter().map(|(why, tokens)| Reason::Unfulfilled { why, tokens }));
-    reasons.extend(grew(&grown.deferred).into_iter().map(|(why, tokens)| Reason::Deferred { why, tokens }));
-    reasons.extend(grew(&grown.dropped).into_iter().map(|(why, tokens)| Reason::Dropped { why, tokens }));
+    reasons
+        .extend(grew(&grown.unfulfilled).into_iter().map(|(why, tokens)| ShortfallReason::Unfulfilled { why, tokens }));
+    reasons.extend(grew(&grown.deferred).into_iter().map(|(why, tokens)| ShortfallReason::Deferred { why, tokens }));
+    reasons.extend(grew(&grown.dropped).into_iter().map(|(why, tokens)| ShortfallReason::Dropped { why, tokens }));
     if let Some(info) = info.filter(|_| has_storage) {
-        // L3 is asked once L1 and L2 have been looked up, for what whole pages they lack; the last token is always computed.
+        // L3 is queried for the whole pages that L1 and L2 miss. The last token is always computed.
         let page = info.page_size.unwrap_or(1).max(1);
         let whole = short.prompt.saturating_sub(1) / page * page;
         let missing = whole.saturating_sub(short.device.saturating_add(short.host));
         if missing > 0 && missing < info.prefetch_threshold {
-            reasons.push(Reason::BelowThreshold { missing, threshold: info.prefetch_threshold });
+            reasons.push(ShortfallReason::BelowThreshold { missing, threshold: info.prefetch_threshold });
         }
         reasons.extend(store(short, from, to, ring));
     }
     if grown.evicted > 0 && (!reasons.is_empty() || !has_storage) {
-        // With an L3 it is no reason of its own: what L1 loses should come back from there.
-        reasons.push(Reason::Evicted { tokens: grown.evicted });
+        // With an L3, an eviction from L1 alone explains nothing: the tokens should have been loaded from L3.
+        reasons.push(ShortfallReason::Evicted { tokens: grown.evicted });
     }
     reasons
 }
 
-/// What the store of L3 did meanwhile.
-fn store(short: &Short, from: &Point, to: &Point, ring: &Ring) -> Vec<Reason> {
+/// Returns the reasons that lie in the store (L3).
+fn store(short: &Shortfall, from: &CounterSample, to: &CounterSample, ring: &CounterHistory) -> Vec<ShortfallReason> {
     let mut reasons = Vec::new();
     if let (Some(before), Some(after)) = (&from.master, &to.master) {
         let grown = after.since(before);
         if grown.evicted_keys > 0 {
-            reasons.push(Reason::StoreEvicted { keys: grown.evicted_keys });
+            reasons.push(ShortfallReason::StoreEvicted { keys: grown.evicted_keys });
         }
         if grown.allocation_failures > 0 {
-            reasons.push(Reason::StoreFull { failures: grown.allocation_failures });
+            reasons.push(ShortfallReason::StoreFull { failures: grown.allocation_failures });
         }
     }
-    // What was behind when the request came could not be fetched for it; what it computed itself came later.
+    // Tokens that were unwritten when the request arrived could not be fetched. What it computed itself came later.
     let unwritten = ring.unwritten_at(short.since, short.came, short.own());
     if unwritten > 0 {
-        reasons.push(Reason::NotStored { tokens: unwritten });
+        reasons.push(ShortfallReason::NotStored { tokens: unwritten });
     }
     reasons
 }
@@ -177,10 +167,10 @@ fn store(short: &Short, from: &Point, to: &Point, ring: &Ring) -> Vec<Reason> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::engine::load::server::{Counters, Master};
+    use crate::engine::load::server::{MasterCounters, ServerCounters};
 
-    fn short(device: u32, expected: u32) -> Short {
-        Short {
+    fn short(device: u32, expected: u32) -> Shortfall {
+        Shortfall {
             turn: Turn { conversation: 1, index: 1 },
             prompt: 1_001,
             answer: 9,
@@ -194,92 +184,98 @@ mod tests {
         }
     }
 
-    fn ring(before: Counters, after: Counters) -> Ring {
-        let mut ring = Ring::default();
-        let master = Some(Master::default());
-        ring.push(Point { at: Mono::from_ms(5), server: Some(before), master }, false);
+    fn ring(before: ServerCounters, after: ServerCounters) -> CounterHistory {
+        let mut ring = CounterHistory::default();
+        let master = Some(MasterCounters::default());
+        ring.push(CounterSample { at: Mono::from_ms(5), server: Some(before), master }, false);
         ring.push(
-            Point {
+            CounterSample {
                 at: Mono::from_ms(21),
                 server: Some(after),
-                master: Some(Master { evicted_keys: 0, ..Master::default() }),
+                master: Some(MasterCounters { evicted_keys: 0, ..MasterCounters::default() }),
             },
             true,
         );
         ring
     }
 
-    fn info(storage: bool) -> Info {
+    fn info(storage: bool) -> ServerInfo {
         let told = serde_json::json!({
             "page_size": 16, "enable_hierarchical_cache": storage,
             "hicache_storage_backend": if storage { "mooncake" } else { "" },
         });
-        Info::read(&told).expect("SGLang's")
+        ServerInfo::read(&told).expect("SGLang's")
     }
 
     #[test]
-    fn without_an_l3_an_eviction_is_reason_enough() {
-        let after = Counters { evicted: 640, ..Counters::default() };
-        let ring = ring(Counters::default(), after);
-        assert_eq!(explain(&short(0, 640), &ring, Some(&info(false))), [Reason::Evicted { tokens: 640 }]);
-        assert_eq!(explain(&short(0, 640), &ring, Some(&info(true))), [], "it should have come back from L3");
+    fn eviction_explains_a_shortfall_without_l3() {
+        let after = ServerCounters { evicted: 640, ..ServerCounters::default() };
+        let ring = ring(ServerCounters::default(), after);
+        assert_eq!(explain(&short(0, 640), &ring, Some(&info(false))), [ShortfallReason::Evicted { tokens: 640 }]);
+        assert_eq!(explain(&short(0, 640), &ring, Some(&info(true))), [], "L3 should have had it");
     }
 
     #[test]
-    fn less_than_the_threshold_is_not_looked_for_in_l3() {
-        let ring = ring(Counters::default(), Counters { evicted: 160, ..Counters::default() });
+    fn fewer_tokens_than_the_threshold_are_not_looked_up_in_l3() {
+        let ring = ring(ServerCounters::default(), ServerCounters { evicted: 160, ..ServerCounters::default() });
         let reasons = explain(&short(832, 992), &ring, Some(&info(true)));
-        assert_eq!(reasons, [Reason::BelowThreshold { missing: 160, threshold: 256 }, Reason::Evicted { tokens: 160 }]);
+        assert_eq!(
+            reasons,
+            [
+                ShortfallReason::BelowThreshold { missing: 160, threshold: 256 },
+                ShortfallReason::Evicted { tokens: 160 }
+            ]
+        );
     }
 
     #[test]
-    fn the_servers_own_words_come_first_and_only_what_grew_counts() {
-        let mut before = Counters::default();
+    fn reason_labels_count_only_if_they_increased() {
+        let mut before = ServerCounters::default();
         before.unfulfilled.insert("deadline".to_owned(), 5);
         let mut after = before.clone();
         after.unfulfilled.insert("host_capacity".to_owned(), 64);
         let reasons = explain(&short(0, 992), &ring(before, after), Some(&info(true)));
-        assert_eq!(reasons, [Reason::Unfulfilled { why: "host_capacity".to_owned(), tokens: 64 }]);
+        assert_eq!(reasons, [ShortfallReason::Unfulfilled { why: "host_capacity".to_owned(), tokens: 64 }]);
     }
 
     #[test]
-    fn what_was_not_yet_written_to_l3_cannot_come_from_there() {
-        let before = Counters { backed_up: 100, stored: 70, ..Counters::default() };
-        let after = Counters { backed_up: 2_500, stored: 100, ..Counters::default() };
+    fn tokens_not_yet_written_to_l3_explain_a_shortfall() {
+        let before = ServerCounters { backed_up: 100, stored: 70, ..ServerCounters::default() };
+        let after = ServerCounters { backed_up: 2_500, stored: 100, ..ServerCounters::default() };
         let reasons = explain(&short(0, 992), &ring(before, after), Some(&info(true)));
         assert_eq!(
             reasons,
-            [Reason::NotStored { tokens: 2_370 - 1_010 }],
-            "30 of them will never be written, and 1,010 it can have given to L2 itself"
+            [ShortfallReason::NotStored { tokens: 2_370 - 1_010 }],
+            "30 of them are never written, and the request itself may have added 1,010 to L2"
         );
     }
 
     #[test]
-    fn what_a_request_gave_to_l2_itself_is_no_reason_for_what_it_lacked() {
+    fn tokens_that_the_request_itself_wrote_to_l2_are_excluded() {
         let at = |ms: u64, backed_up: u64, stored: u64| {
-            let counters = Counters { backed_up, stored, ..Counters::default() };
-            Point { at: Mono::from_ms(ms), server: Some(counters), master: Some(Master::default()) }
+            let counters = ServerCounters { backed_up, stored, ..ServerCounters::default() };
+            CounterSample { at: Mono::from_ms(ms), server: Some(counters), master: Some(MasterCounters::default()) }
         };
         let reasons = |points: &[(u64, u64, u64)]| {
-            let mut ring = Ring::default();
+            let mut ring = CounterHistory::default();
             points.iter().for_each(|(ms, backed_up, stored)| ring.push(at(*ms, *backed_up, *stored), false));
             explain(&short(0, 992), &ring, Some(&info(true)))
         };
-        // All was written when it ended but what it had itself computed.
+        // Everything was written when it ended, except what it computed itself.
         assert_eq!(reasons(&[(5, 1_000, 1_000), (21, 2_010, 1_000)]), []);
-        // It was behind when the turn before ended, and no longer when this one came, whatever came after.
+        // L3 lagged when the previous turn ended, but no longer when this one arrived. Later events do not matter.
         assert_eq!(reasons(&[(5, 500, 500), (9, 1_000, 500), (11, 1_000, 1_000), (21, 9_000, 1_000)]), []);
-        // It was still behind just before it came.
+        // L3 still lagged just before it arrived.
         assert_eq!(
             reasons(&[(5, 500, 500), (11, 1_000, 900), (21, 2_010, 2_010)]),
-            [Reason::NotStored { tokens: 100 }]
+            [ShortfallReason::NotStored { tokens: 100 }]
         );
     }
 
     #[test]
-    fn nothing_is_said_without_counters_and_a_restart_says_all() {
-        assert_eq!(explain(&short(0, 16), &Ring::default(), None), []);
-        let began = ring(Counters { requests: 9, ..Counters::default() }, Counters::default());
-        assert_eq!(explain(&short(0, 16), &began, None), [Reason::Restarted]);
+    fn missing_counters_explain_nothing_and_a_restart_everything() {
+        assert_eq!(explain(&short(0, 16), &CounterHistory::default(), None), []);
+        let began = ring(ServerCounters { requests: 9, ..ServerCounters::default() }, ServerCounters::default());
+        assert_eq!(explain(&short(0, 16), &began, None), [ShortfallReason::Restarted]);
     }
 }

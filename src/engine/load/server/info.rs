@@ -1,48 +1,47 @@
-//! What a server says of itself (`/server_info`). Pure. Nothing of it has to be there.
+//! Reads `/server_info`. No I/O. All members are optional.
 
 use serde::Serialize;
 use serde_json::Value;
 
 use crate::engine::base::text::one_line;
 
-/// Tokens that a fetch from L3 must bring, where the server does not say otherwise (SGLang 0.5.23, `prefetch_threshold`).
+/// Minimum tokens of a fetch from L3 if the server reports no value (SGLang 0.5.23, `prefetch_threshold`).
 pub const PREFETCH_THRESHOLD: u32 = 256;
 
-/// The settings that say what its caches can do.
+/// Server settings that determine what its caches can hold.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
-pub struct Info {
-    /// Its version.
+pub struct ServerInfo {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub version: Option<String>,
-    /// Does it say that it is a simulator?
+    /// Whether the server identifies itself as a simulator.
     pub simulator: bool,
-    /// Tokens of a page: caches hold whole pages only.
+    /// Tokens per page. Caches hold whole pages only.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub page_size: Option<u32>,
-    /// Tokens that L1 holds.
+    /// L1 capacity in tokens.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub device_tokens: Option<u64>,
-    /// Has it an L2 (`--enable-hierarchical-cache`)?
+    /// Whether it has an L2 (`--enable-hierarchical-cache`).
     pub has_host: bool,
-    /// L2 as a multiple of L1, where it is not given in bytes.
+    /// L2 size as a multiple of L1, unless it is set in bytes.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub host_ratio: Option<f64>,
-    /// The L3, if there is one: `mooncake`, `file` ...
+    /// L3 backend, if any: `mooncake`, `file` and so on.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub storage: Option<String>,
-    /// Fewer uncached tokens than this are never looked for in L3.
+    /// Minimum missing tokens for a lookup in L3.
     pub prefetch_threshold: u32,
-    /// How long a request waits for L3: `best_effort`, `wait_complete`, `timeout`.
+    /// How long a request waits for L3: `best_effort`, `wait_complete` or `timeout`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub prefetch_policy: Option<String>,
-    /// When L1 is copied to L2: `write_through`, `write_through_selective`, `write_back`.
+    /// When pages are copied from L1 to L2: `write_through`, `write_through_selective` or `write_back`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub write_policy: Option<String>,
 }
 
-impl Info {
-    /// Read the document of `/server_info`; `None` where it is not SGLang's.
-    pub fn read(told: &Value) -> Option<Info> {
+impl ServerInfo {
+    /// Reads the document of `/server_info`. `None` if it is not SGLang's.
+    pub fn read(told: &Value) -> Option<ServerInfo> {
         let state = &told["internal_states"][0];
         let member = |name: &str| [&told[name], &state[name]].into_iter().find(|value| !value.is_null());
         let word = |name: &str| member(name).and_then(Value::as_str).filter(|text| !text.is_empty()).map(bounded);
@@ -53,14 +52,14 @@ impl Info {
             return None;
         }
         let has_host = member("enable_hierarchical_cache").and_then(Value::as_bool).unwrap_or(false);
-        // More settings of the store come as a JSON document in a text.
+        // Further settings of the store are a JSON document within a string.
         let more: Value = match member("hicache_storage_backend_extra_config") {
             Some(Value::String(text)) => serde_json::from_str(text).unwrap_or(Value::Null),
             Some(other) => other.clone(),
             None => Value::Null,
         };
         let threshold = more["prefetch_threshold"].as_u64().and_then(|tokens| u32::try_from(tokens).ok());
-        Some(Info {
+        Some(ServerInfo {
             version: word("version"),
             simulator: member("simulator").and_then(Value::as_bool).unwrap_or(false),
             page_size,
@@ -76,14 +75,14 @@ impl Info {
         })
     }
 
-    /// Tokens that L2 holds, as far as the settings tell.
+    /// Returns the L2 capacity in tokens, if the settings reveal it.
     pub fn host_tokens(&self) -> Option<u64> {
         let ratio = self.host_ratio.filter(|ratio| self.has_host && ratio.is_finite() && *ratio > 0.0)?;
         Some((self.device_tokens? as f64 * ratio) as u64)
     }
 }
 
-/// A word of the server, no longer than a line takes.
+/// Limits a server text to one short line.
 fn bounded(text: &str) -> String {
     one_line(text, 80)
 }
@@ -94,7 +93,7 @@ mod tests {
     use serde_json::json;
 
     #[test]
-    fn the_settings_are_read_wherever_the_server_has_them() {
+    fn settings_are_found_in_either_place() {
         let told = json!({
             "version": "0.5.23", "page_size": 16, "enable_hierarchical_cache": true, "hicache_ratio": 2.0, "hicache_size": 0,
             "hicache_storage_backend": "mooncake", "hicache_write_policy": "write_through",
@@ -102,22 +101,22 @@ mod tests {
             "hicache_storage_backend_extra_config": "{\"prefetch_threshold\": 64}",
             "internal_states": [{"max_total_num_tokens": 4096}],
         });
-        let info = Info::read(&told).expect("SGLang's");
+        let info = ServerInfo::read(&told).expect("SGLang's");
         assert_eq!((info.page_size, info.device_tokens, info.host_tokens()), (Some(16), Some(4096), Some(8192)));
         assert_eq!((info.storage.as_deref(), info.prefetch_threshold), (Some("mooncake"), 64));
         assert!(!info.simulator);
     }
 
     #[test]
-    fn without_a_hierarchy_there_is_no_l2_and_no_l3_and_the_threshold_is_a_page_at_least() {
-        let info = Info::read(&json!({"page_size": 512, "hicache_storage_backend": "file"})).expect("SGLang's");
+    fn without_hierarchical_cache_l2_and_l3_are_absent() {
+        let info = ServerInfo::read(&json!({"page_size": 512, "hicache_storage_backend": "file"})).expect("SGLang's");
         assert_eq!((info.has_host, info.storage, info.prefetch_threshold), (false, None, 512));
     }
 
     #[test]
-    fn what_is_not_sglang_says_nothing() {
+    fn documents_of_other_servers_are_rejected() {
         for other in [json!({"object": "list"}), json!([]), json!(null), json!({"page_size": -1})] {
-            assert_eq!(Info::read(&other), None, "{other}");
+            assert_eq!(ServerInfo::read(&other), None, "{other}");
         }
     }
 }

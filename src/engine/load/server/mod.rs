@@ -1,7 +1,7 @@
-//! The server's other routes: what it is ([`info`]), emptying its caches, and what it counts ([`counters`], [`scrape`]).
+//! Client for the server's other routes: settings ([`info`]), cache flush, and counters ([`counters`], [`scrape`]).
 //!
-//! All of it is optional: a server that has none of these routes is measured all the same, and one line says what is missing. The
-//! calls go over connections of their own, never over those that are measured.
+//! All of them are optional. A server without these routes is still measured, and the report lists what is missing.
+//! The calls use separate connections, never the measured ones.
 
 pub mod counters;
 pub mod explain;
@@ -16,188 +16,177 @@ use hyper::header::HeaderMap;
 use serde_json::Value;
 
 use crate::engine::env::Env;
-use crate::engine::http::{FetchError, Fetched, Fetcher, Samples};
+use crate::engine::http::{FetchError, FetchResponse, Fetcher, Samples};
 
-pub use counters::{Counters, Master, Reasons};
-pub use explain::{Reason, Short, explain};
-pub use info::Info;
-pub use observed::{Compared, Observed};
-pub use scrape::{Bell, Point, Ring, Watch};
+pub use counters::{MasterCounters, Reasons, ServerCounters};
+pub use explain::{Shortfall, ShortfallReason, explain};
+pub use info::ServerInfo;
+pub use observed::{CounterCheck, MissingData, ObservationCaveat, ServerObservation};
+pub use scrape::{CounterHistory, CounterSample, ScrapeTrigger, Scraper};
 pub use served::{Models, Profile};
 
-/// A metrics page or a document of the server is no longer than this.
+/// Maximum size of a metrics page or document.
 pub const BYTES_MAX: usize = 16 << 20;
-/// Each call is over by then.
+/// Timeout of each call.
 pub const CALL: Duration = Duration::from_secs(30);
-/// How long an L3 keeps what was just read from being removed: Mooncake's lease is 10 s by default.
+/// How long L3 protects recently read objects from removal: Mooncake's default lease is 10 s.
 const LEASE: Duration = Duration::from_secs(12);
-/// Between two tries of what is not yet done.
 const AGAIN: Duration = Duration::from_millis(250);
 
-/// Why a call did not do what it is for.
+/// A call failed or had no effect.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum ControlError {
-    /// No answer.
+pub enum ServerCallError {
     #[error("{url}: {why}")]
-    NoAnswer {
-        /// What was asked.
-        url: String,
-        /// Why not.
-        why: FetchError,
-    },
-    /// Another answer than the one that says that it is done.
-    #[error("{url}: {says}")]
+    NoAnswer { url: String, why: FetchError },
+    /// A response other than success.
+    #[error("{url}: {response}")]
     Refused {
-        /// What was asked.
         url: String,
-        /// The status and the beginning of the words.
-        says: String,
+        /// Status and start of the body.
+        response: String,
     },
-    /// It is not done after so long.
-    #[error("{url}: not done after {within:?}: {says}")]
+    /// Not done within the time limit.
+    #[error("{url}: not done after {within:?}: {response}")]
     NotInTime {
-        /// What was asked.
         url: String,
-        /// How long it was tried.
         within: Duration,
-        /// The last answer.
-        says: String,
+        /// Last response: status and start of the body.
+        response: String,
     },
 }
 
-/// What is left of an L3 that was cleared.
+/// The result of clearing L3.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Cleared {
-    /// Objects that the master still has; `None` where no master was asked.
+pub struct ClearResult {
+    /// Objects that the master still has. `None` without a known master.
     pub left: Option<u64>,
-    /// How long it took.
     pub took: Duration,
 }
 
-/// How long the writing back took.
+/// The result of waiting for write-back.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Settled {
-    /// The counters stand still, and all that is in L2 is in L3.
-    Still,
-    /// The counters stand still, and L3 lacks so many tokens of what L2 was given.
+pub enum SettleResult {
+    /// The counters are stable, and everything in L2 is also in L3.
+    Idle,
+    /// The counters are stable, but this many tokens of L2 were not written to L3.
     Short(u64),
-    /// The server tells no counters: it was waited for, no more.
-    Unseen,
-    /// It still writes.
+    /// The server reports no counters. Waited a fixed time.
+    NoCounters,
+    /// Still writing back at the time limit.
     Busy,
 }
 
-/// What `of` finds on a metrics page. A page may be long: it is read on a thread of its own, so that no request waits for it.
+/// Extracts data from a metrics page. Parsing a long page runs on another thread, so that it does not delay requests.
 async fn read<T: Send + 'static>(page: String, of: fn(&Samples) -> Option<T>) -> Option<T> {
     let reading = tokio::task::spawn_blocking(move || of(&Samples::parse(&page)));
     match reading.await.map_err(tokio::task::JoinError::try_into_panic) {
         Ok(found) => found,
         Err(Ok(panic)) => std::panic::resume_unwind(panic),
-        // The runtime ends.
+        // The runtime is shutting down.
         Err(Err(_)) => None,
     }
 }
 
-/// A server's other routes.
+/// Client for the other routes of a server.
 #[derive(Clone, Debug)]
-pub struct Server {
-    /// `http://HOST:PORT`, without a slash at its end.
+pub struct ServerClient {
+    /// `http://HOST:PORT`, without a trailing slash.
     base: String,
-    /// Pages with its counters: more than one where a router has several servers behind it.
+    /// Metrics pages: several if a router serves several servers.
     pages: Vec<String>,
-    /// The metrics page of the master of its L3.
+    /// Metrics page of the L3 master.
     master: Option<String>,
-    /// Tokens of a page, where somebody knows better than the server says.
+    /// Tokens per page, if set by the user.
     page_size: Option<u32>,
     fetcher: Fetcher,
-    /// Time limit of a flush of L1 and L2, sent with the call.
+    /// Timeout parameter of a flush of L1 and L2.
     flush_timeout: Option<Duration>,
 }
 
-impl Server {
-    /// The server at `base` (`http://HOST:PORT`), its counters on `pages` (its own `/metrics` where there is none), and the metrics
-    /// page of its L3's master.
-    pub fn new(base: &str, pages: Vec<String>, master: Option<String>, fetcher: Fetcher) -> Server {
+impl ServerClient {
+    /// Creates a client for the server at `base` (`http://HOST:PORT`). Counters are read from `pages` (default: its
+    /// own `/metrics`), and L3 counters from the metrics page of `master`.
+    pub fn new(base: &str, pages: Vec<String>, master: Option<String>, fetcher: Fetcher) -> ServerClient {
         let base = base.trim_end_matches('/').to_owned();
         let pages = if pages.is_empty() { vec![format!("{base}/metrics")] } else { pages };
-        Server { base, pages, master, page_size: None, fetcher, flush_timeout: None }
+        ServerClient { base, pages, master, page_size: None, fetcher, flush_timeout: None }
     }
 
-    /// The same with pages of so many tokens, whatever the server says.
+    /// Overrides the page size that the server reports.
     #[must_use]
-    pub fn with_page_size(self, page_size: Option<u32>) -> Server {
-        Server { page_size, ..self }
+    pub fn with_page_size(self, page_size: Option<u32>) -> ServerClient {
+        ServerClient { page_size, ..self }
     }
 
-    /// Sets the time limit of a flush of L1 and L2.
+    /// Sets the timeout of a flush of L1 and L2.
     #[must_use]
-    pub fn with_flush_timeout(self, flush_timeout: Option<Duration>) -> Server {
-        Server { flush_timeout, ..self }
+    pub fn with_flush_timeout(self, flush_timeout: Option<Duration>) -> ServerClient {
+        ServerClient { flush_timeout, ..self }
     }
 
-    /// The time limit of a flush of L1 and L2, if the user set one.
+    /// Returns the timeout of a flush of L1 and L2, if set.
     pub fn flush_timeout(&self) -> Option<Duration> {
         self.flush_timeout
     }
 
-    /// Tokens of a page, where somebody knows better than the server says.
+    /// Returns the page size set by the user, if any.
     pub fn page_size(&self) -> Option<u32> {
         self.page_size
     }
 
-    /// The address.
+    /// Returns the base URL.
     pub fn base(&self) -> &str {
         &self.base
     }
 
-    /// Is it the same as `other`, whatever pages are read of either?
-    pub fn is(&self, other: &Server) -> bool {
+    /// Whether `other` has the same address, regardless of its metrics pages.
+    pub fn is(&self, other: &ServerClient) -> bool {
         self.base == other.base
     }
 
-    /// Is the master of its L3 known?
+    /// Whether the metrics page of the L3 master is known.
     pub fn has_master(&self) -> bool {
         self.master.is_some()
     }
 
-    async fn get(&self, url: &str) -> Result<Fetched, ControlError> {
-        self.fetcher.get(url).await.map_err(|why| ControlError::NoAnswer { url: url.to_owned(), why })
+    async fn get(&self, url: &str) -> Result<FetchResponse, ServerCallError> {
+        self.fetcher.get(url).await.map_err(|why| ServerCallError::NoAnswer { url: url.to_owned(), why })
     }
 
-    async fn post(&self, url: &str) -> Result<Fetched, ControlError> {
+    async fn post(&self, url: &str) -> Result<FetchResponse, ServerCallError> {
         self.post_json(url, "{}".to_owned()).await
     }
 
-    async fn post_json(&self, url: &str, json: String) -> Result<Fetched, ControlError> {
+    async fn post_json(&self, url: &str, json: String) -> Result<FetchResponse, ServerCallError> {
         let answer = self.fetcher.post(url, json).await;
-        answer.map_err(|why| ControlError::NoAnswer { url: url.to_owned(), why })
+        answer.map_err(|why| ServerCallError::NoAnswer { url: url.to_owned(), why })
     }
 
-    /// What it says of itself; nothing where it is no SGLang.
+    /// Reads the server's settings. `None` if it is not SGLang.
     ///
     /// # Errors
-    /// It does not answer at all.
-    pub async fn info(&self) -> Result<Option<Info>, ControlError> {
+    /// The server does not respond.
+    pub async fn info(&self) -> Result<Option<ServerInfo>, ServerCallError> {
         for name in ["/server_info", "/get_server_info"] {
             let answer = self.get(&format!("{}{name}", self.base)).await?;
             if answer.is_ok() {
                 let told: Value = serde_json::from_str(&answer.body).unwrap_or(Value::Null);
-                return Ok(Info::read(&told));
+                return Ok(ServerInfo::read(&told));
             }
         }
         Ok(None)
     }
 
-    /// Its counters now, all pages together; nothing where a page is none of SGLang. With `woken`, its scheduler is asked first, which
-    /// counts what it has done since it fell idle.
-    pub async fn counters(&self, woken: bool) -> Option<Counters> {
+    /// Reads the current counters, summed over all pages. `None` if a page is not SGLang's. With `woken`,
+    /// `/server_info` is queried first, which makes an idle scheduler update its counters.
+    pub async fn counters(&self, woken: bool) -> Option<ServerCounters> {
         if woken {
             let _ = self.get(&format!("{}/server_info", self.base)).await;
         }
-        let mut all: Option<Counters> = None;
+        let mut all: Option<ServerCounters> = None;
         for page in &self.pages {
-            let answer = self.get(page).await.ok().filter(Fetched::is_ok)?;
-            let one = read(answer.body, Counters::read).await?;
+            let answer = self.get(page).await.ok().filter(FetchResponse::is_ok)?;
+            let one = read(answer.body, ServerCounters::read).await?;
             all = Some(match all {
                 Some(all) => all.plus(&one),
                 None => one,
@@ -206,22 +195,23 @@ impl Server {
         all
     }
 
-    /// The master's counters now.
-    pub async fn master(&self) -> Option<Master> {
-        // What the endpoint is told in headers, its key above all, is nobody else's business.
+    /// Reads the master's current counters.
+    pub async fn master(&self) -> Option<MasterCounters> {
+        // Headers for the endpoint, above all its API key, must not be sent to the master.
         let page = self.master.as_ref()?;
         let answer = self.fetcher.clone().with_bearer(None).with_headers(HeaderMap::new()).get(page).await;
-        let answer = answer.ok().filter(Fetched::is_ok)?;
-        read(answer.body, Master::read).await
+        let answer = answer.ok().filter(FetchResponse::is_ok)?;
+        read(answer.body, MasterCounters::read).await
     }
 
-    /// Empty L1 and L2. A server that is still busy is asked again, until `within` is over.
+    /// Flushes L1 and L2. While the server is busy, retries until `within` has passed.
     ///
     /// # Errors
-    /// It has no such route, or it is not done in time.
-    pub async fn flush<E: Env>(&self, env: &E, within: Duration) -> Result<(), ControlError> {
+    /// The server has no such route, does not respond, or is still busy at the time limit.
+    pub async fn flush<E: Env>(&self, env: &E, within: Duration) -> Result<(), ServerCallError> {
         let mut url = format!("{}/flush_cache", self.base);
-        // SGLang waits this long for its requests in flight. Without a limit it refuses at once while there are some.
+        // SGLang waits this long for requests in flight. Without the parameter it refuses at once while requests are
+        // in flight.
         if let Some(timeout) = self.flush_timeout {
             url.push_str(&format!("?timeout={}", timeout.as_secs_f64()));
         }
@@ -231,57 +221,57 @@ impl Server {
             let over = env.now().since(begun) >= within;
             match answer.status {
                 200..=299 => return Ok(()),
-                // vLLM's name for the same.
+                // vLLM's name of the route.
                 404 if url.contains("/flush_cache") => url = format!("{}/reset_prefix_cache", self.base),
                 400 | 409 | 503 if !over => env.sleep(AGAIN).await,
-                400 | 409 | 503 => return Err(ControlError::NotInTime { url, within, says: answer.shown() }),
-                _ => return Err(ControlError::Refused { url, says: answer.shown() }),
+                400 | 409 | 503 => return Err(ServerCallError::NotInTime { url, within, response: answer.shown() }),
+                _ => return Err(ServerCallError::Refused { url, response: answer.shown() }),
             }
         }
     }
 
-    /// Empty L3. What was read a moment ago is leased and stays, though the server says that it is done: so it is cleared again until
-    /// the master has no object, or its number no longer falls; without a master once more when the leases are over.
+    /// Clears L3. Recently read objects are leased and remain although the server reports success. The call is
+    /// therefore repeated until the master has no objects or their number stops falling. Without a master, it is
+    /// repeated once after the leases have expired.
     ///
     /// # Errors
-    /// The server has no such route, or no L3.
-    pub async fn clear<E: Env>(&self, env: &E, within: Duration) -> Result<Cleared, ControlError> {
+    /// The server has no such route, has no L3, or does not respond.
+    pub async fn clear<E: Env>(&self, env: &E, within: Duration) -> Result<ClearResult, ServerCallError> {
         let url = format!("{}/hicache/storage-backend/clear", self.base);
         let begun = env.now();
         let (mut least, mut fell) = (u64::MAX, begun);
         loop {
             let answer = self.post(&url).await?;
             if !answer.is_ok() {
-                return Err(ControlError::Refused { url, says: answer.shown() });
+                return Err(ServerCallError::Refused { url, response: answer.shown() });
             }
             let now = env.now();
             let took = now.since(begun);
             let left = self.master().await.map(|master| master.keys);
             if left == Some(0) {
-                return Ok(Cleared { left, took });
+                return Ok(ClearResult { left, took });
             }
             if left.is_some_and(|left| left < least) {
                 (least, fell) = (left.unwrap_or(0), now);
             }
             if now.since(fell) >= LEASE || took >= within {
-                return Ok(Cleared { left, took });
+                return Ok(ClearResult { left, took });
             }
             env.sleep(if left.is_some() { AGAIN * 2 } else { LEASE }).await;
         }
     }
 
-    /// Wait until the server has written back what it has to: L1 to L2, and L2 to L3 where there is one.
-    pub async fn settle<E: Env>(&self, env: &E, within: Duration) -> Settled {
-        /// Counters that stand still for so long will not move on.
+    /// Waits until the server has finished writing back, from L1 to L2 and from L2 to L3.
+    pub async fn settle<E: Env>(&self, env: &E, within: Duration) -> SettleResult {
+        /// Counters that are stable for this long are final.
         const STILL: Duration = Duration::from_secs(2);
-        /// Between two looks.
-        const LOOK: Duration = Duration::from_millis(50);
+        const POLL: Duration = Duration::from_millis(50);
         let begun = env.now();
         let (mut before, mut since) = (None, begun);
         loop {
             let Some(now) = self.counters(true).await else {
                 env.sleep(STILL.min(within)).await;
-                return Settled::Unseen;
+                return SettleResult::NoCounters;
             };
             let at = env.now();
             let is_idle = now.now.running == 0 && now.now.queued == 0;
@@ -289,18 +279,18 @@ impl Server {
             if before != Some(here) {
                 (before, since) = (Some(here), at);
             } else if is_idle && now.stored >= now.backed_up {
-                return Settled::Still;
+                return SettleResult::Idle;
             } else if at.since(since) >= STILL {
                 return if now.stored == 0 {
-                    Settled::Still
+                    SettleResult::Idle
                 } else {
-                    Settled::Short(now.backed_up.saturating_sub(now.stored))
+                    SettleResult::Short(now.backed_up.saturating_sub(now.stored))
                 };
             }
             if at.since(begun) >= within {
-                return Settled::Busy;
+                return SettleResult::Busy;
             }
-            env.sleep(LOOK).await;
+            env.sleep(POLL).await;
         }
     }
 }
@@ -310,9 +300,9 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn a_page_is_read_on_another_thread_than_that_of_the_load() {
+    async fn pages_are_parsed_on_another_thread() {
         let reads = read("a 1\nb 2\n".to_owned(), |page| Some((page.clone(), std::thread::current().id()))).await;
-        let (page, thread) = reads.expect("it is read");
+        let (page, thread) = reads.expect("a page");
         assert_eq!(page, Samples::parse("a 1\nb 2\n"));
         assert_ne!(thread, std::thread::current().id());
     }

@@ -1,157 +1,206 @@
-//! What a pass showed of the server: its own counters beside the sums over the answers, hits beside those that should have been, and
-//! why some were not. Pure.
+//! What a pass showed of the server: its counters next to the sums over the answers, actual hits next to expected
+//! hits, and reasons for shortfalls. No I/O.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use serde::Serialize;
+use serde::{Serialize, Serializer};
 
 use crate::engine::base::Mono;
 use crate::engine::load::measure::expected::Expectation;
 use crate::engine::load::measure::reuse::ReuseRow;
-use crate::engine::load::measure::{Tally, Tokens};
-use crate::engine::load::server::{Counters, Info, Master, Reason, Ring, Short, explain};
-use crate::engine::load::target::Outcome;
-use crate::engine::load::workload::foreseen::Noted;
-use crate::engine::load::{Record, Turn};
+use crate::engine::load::measure::{Tally, TokenTotals};
+use crate::engine::load::server::{
+    CounterHistory, MasterCounters, ServerCounters, ServerInfo, Shortfall, ShortfallReason, explain,
+};
+use crate::engine::load::target::ExchangeOutcome;
+use crate::engine::load::workload::expected_hits::HitStatistics;
+use crate::engine::load::{TimedRequest, Turn};
 
-/// Requests that got too little and are looked into; more are counted only.
+/// Maximum number of shortfalls that are analysed. Further ones are only counted.
 pub const SHORTS_MAX: usize = 100_000;
-/// Of them, so many are listed.
+/// Maximum number of shortfalls that are listed.
 pub const LISTED_MAX: usize = 100;
-/// Moments of the timeline at most.
+/// Maximum number of timeline points.
 pub const MOMENTS_MAX: usize = 600;
 
-/// A figure of the server beside ours.
+/// A counter of the server next to the sum over the answers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-pub struct Compared {
-    /// Of what: `device tokens`.
+pub struct CounterCheck {
+    /// Name of the figure, such as `device tokens`.
     pub of: &'static str,
     /// Sum over the answers.
     pub answers: u64,
-    /// What the server counted.
+    /// Increase of the server's counter.
     pub server: u64,
 }
 
-/// A request that got less than it should have, with the server's reasons.
+/// A request with fewer cached tokens than expected, and the reasons.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct ShortTold {
-    /// Which conversation, from zero.
+pub struct ExplainedShortfall {
+    /// Index of the conversation, from 0.
     pub conversation: u32,
-    /// Which turn, from one.
+    /// Number of the turn, from 1.
     pub turn: u32,
-    /// Tokens of its prompt.
     pub prompt: u32,
-    /// That should have been cached.
     pub expected: u32,
-    /// That came from L1.
+    /// Cached tokens from L1.
     pub device: u32,
-    /// From L2.
+    /// Cached tokens from L2.
     pub host: u32,
-    /// From L3.
+    /// Cached tokens from L3.
     pub storage: u32,
-    /// What the server did meanwhile that explains it. Empty: unexplained.
-    pub reasons: Vec<Reason>,
+    /// Events that explain it. Empty if unexplained.
+    pub reasons: Vec<ShortfallReason>,
 }
 
-/// Requests that got less from the caches than they should have.
+/// Requests with fewer cached tokens than expected.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
-pub struct Shorts {
-    /// All of them.
+pub struct ShortfallReport {
     pub requests: u64,
-    /// Those that nothing explains.
+    /// Requests without an explanation.
     pub unexplained: u64,
-    /// Those that were too many to be looked into.
+    /// Requests beyond [`SHORTS_MAX`], which were not analysed.
     pub unexamined: u64,
-    /// By reason; a request may have several.
+    /// By reason. A request may have several reasons.
     pub reasons: BTreeMap<String, u64>,
-    /// The first of them, those that nothing explains before the others.
-    pub listed: Vec<ShortTold>,
+    /// The first requests, unexplained ones first.
+    pub listed: Vec<ExplainedShortfall>,
 }
 
-/// The server at an instant, on the clock of the pass. Tokens, counted since it began.
+/// Server state at one time of the pass. Token counts are increases since the first point.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
-pub struct Moment {
-    /// When, in seconds since the pass began.
+pub struct TimelinePoint {
+    /// Seconds since the start of the pass.
     pub seconds: f64,
-    /// From L1.
+    /// Prompt tokens from L1.
     pub device: u64,
-    /// From L2.
+    /// Prompt tokens from L2.
     pub host: u64,
-    /// From L3.
+    /// Prompt tokens from L3.
     pub storage: u64,
-    /// Computed.
     pub computed: u64,
-    /// Evicted from L1.
     pub evicted: u64,
-    /// Written to L2.
     pub backed_up: u64,
-    /// Written to L3.
     pub stored: u64,
-    /// Requests that run.
     pub running: u64,
-    /// Requests that wait.
     pub queued: u64,
-    /// In L2 now.
+    /// Current L2 usage in tokens.
     pub host_used: u64,
-    /// The L3's master then: fill, keys, evictions.
+    /// Counters of the L3 master at that time.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub master: Option<Master>,
+    pub master: Option<MasterCounters>,
 }
 
-/// See the module.
+/// Observation of a server during a pass.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
-pub struct Observed {
-    /// What the server says of itself.
-    pub info: Option<Info>,
-    /// What it counted during the pass.
-    pub counters: Option<Counters>,
-    /// What the master of its L3 counted meanwhile.
-    pub master: Option<Master>,
-    /// The sums over the answers beside the server's counters.
-    pub compared: Vec<Compared>,
-    /// Are they the same?
+pub struct ServerObservation {
+    /// Settings of the server.
+    pub info: Option<ServerInfo>,
+    /// Increase of its counters during the pass.
+    pub counters: Option<ServerCounters>,
+    /// Increase of the L3 master's counters.
+    pub master: Option<MasterCounters>,
+    /// Server counters next to the sums over the answers.
+    pub compared: Vec<CounterCheck>,
+    /// Whether all of them agree.
     pub agrees: Option<bool>,
-    /// Hits that should have been beside those that were.
+    /// Expected and actual hits.
     pub expectation: Option<Expectation>,
-    /// Are expectations near the truth only, since prompts are text?
+    /// Whether expected hits are approximate, because prompts are text.
     pub is_near: bool,
-    /// Requests that got too little.
-    pub short: Shorts,
-    /// Hits by how far back a prefix was used.
+    /// Requests with fewer cached tokens than expected.
+    pub short: ShortfallReport,
+    /// Cache hits by reuse distance.
     pub reuse: Vec<ReuseRow>,
-    /// Tokens of first turns that were cached though nobody here ever sent them.
+    /// Tokens of first turns that were cached although this run never sent them.
     pub warm_tokens: u64,
-    /// The server over time.
-    pub timeline: Vec<Moment>,
-    /// What could not be seen, and why.
-    pub missing: Vec<String>,
-    /// Why the figures may be doubted.
-    pub doubts: Vec<String>,
+    /// Server state over time.
+    pub timeline: Vec<TimelinePoint>,
+    /// Data that the server did not provide.
+    pub missing: Vec<MissingData>,
+    /// Reasons why the figures may not be valid. Reports call them `doubts`.
+    #[serde(rename = "doubts")]
+    pub caveats: Vec<ObservationCaveat>,
 }
 
-/// A request that got too little, by the clock of the pass.
+/// Data about a server that a pass did without.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum MissingData {
+    #[error("the server's settings: it does not serve SGLang's /server_info")]
+    ServerInfo,
+    #[error("the page size, so expected hits are unknown (set --page-size)")]
+    PageSize,
+    #[error("the server's counters (start SGLang with --enable-metrics, or set --metrics-url)")]
+    Counters,
+    #[error("the master's counters (--master-metrics)")]
+    MasterCounters,
+    #[error("the server's counters at the start or the end of the pass")]
+    CountersOfPass,
+}
+
+/// A reason why the cache figures of a pass may not be valid.
+#[derive(Clone, Debug, PartialEq, thiserror::Error)]
+pub enum ObservationCaveat {
+    #[error("the server is a simulator: latencies come from its cost model")]
+    Simulator,
+    #[error(
+        "the server's counters differ from the sums over the answers ({}): other clients use it, requests failed or were \
+         retracted, it restarted, or a metrics page is missing (--metrics-url)",
+        .0.iter().map(CounterCheck::describe).collect::<Vec<_>>().join(", ")
+    )]
+    CountersDiffer(Vec<CounterCheck>),
+    #[error("{0} requests had fewer cached tokens than expected, and no server counter explains why")]
+    UnexplainedShortfall(u64),
+    #[error("{0} further requests with fewer cached tokens than expected were not analysed")]
+    UnexaminedShortfall(u64),
+    #[error(
+        "the cache was warm: {0} tokens of first turns were cached although this run never sent them (empty the caches \
+         first with --phases flush,clear, or change --seed)"
+    )]
+    WarmCache(u64),
+    #[error("the server has more pages than are tracked: later hits are only partly expected")]
+    TooManyPages,
+    #[error("{objects} objects were still in the store {:.1} s after it was first cleared", .after.as_secs_f64())]
+    StoreNotEmpty { objects: u64, after: Duration },
+    #[error("the server was still writing back after {0:?}")]
+    StillWriting(Duration),
+}
+
+impl Serialize for MissingData {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(self)
+    }
+}
+
+impl Serialize for ObservationCaveat {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(self)
+    }
+}
+
+/// A shortfall, with times relative to the start of the pass.
 #[derive(Debug)]
-struct Found {
-    short: Short,
-    /// The end of the turn before it, if there is one.
+struct PendingShortfall {
+    short: Shortfall,
+    /// End of the previous turn, if any.
     since: Option<Duration>,
     came: Duration,
     until: Duration,
 }
 
-/// Watches the requests of a pass for those that get too little.
+/// Collects the requests of a pass that have fewer cached tokens than expected.
 #[derive(Debug, Default)]
-pub struct Shortfalls {
-    /// When the last turn of each conversation ended.
+pub struct ShortfallWatcher {
+    /// End of the last turn of each conversation.
     ends: std::collections::HashMap<u32, Duration>,
-    found: Vec<Found>,
+    found: Vec<PendingShortfall>,
     requests: u64,
 }
 
-impl Shortfalls {
-    /// Look at `record`; did it get less than it should have?
-    pub fn add(&mut self, record: &Record) -> bool {
+impl ShortfallWatcher {
+    /// Checks `record`. Returns whether it had fewer cached tokens than expected.
+    pub fn add(&mut self, record: &TimedRequest) -> bool {
         let end = record.exchange.end;
         let before = self.ends.insert(record.turn.conversation, end);
         let (Some(expected), Some(prompt)) = (record.expected, record.exchange.answer.prompt_tokens) else {
@@ -159,12 +208,12 @@ impl Shortfalls {
         };
         let cached = record.exchange.answer.cached.clone().unwrap_or_default();
         let actual = record.exchange.answer.cached_in_all();
-        if record.exchange.outcome != Outcome::Ok || actual >= expected {
+        if record.exchange.outcome != ExchangeOutcome::Ok || actual >= expected {
             return false;
         }
         self.requests += 1;
         if self.found.len() < SHORTS_MAX {
-            let short = Short {
+            let short = Shortfall {
                 turn: record.turn,
                 prompt,
                 answer: record.exchange.answer.completion_tokens.unwrap_or(record.exchange.arrived),
@@ -177,20 +226,26 @@ impl Shortfalls {
                 until: Mono::ZERO,
             };
             let since = before.filter(|_| record.turn.index > 0);
-            self.found.push(Found { short, since, came: record.exchange.wrote, until: end });
+            self.found.push(PendingShortfall { short, since, came: record.exchange.wrote, until: end });
         }
         true
     }
 
-    /// Explain them by what was scraped: of a pass that began at `started`, after one that ended at `before`. What a first turn
-    /// should have found is of that one, and may have been evicted by the steps between them.
-    pub fn explained(self, started: Mono, before: Option<Mono>, ring: &Ring, info: Option<&Info>) -> Shorts {
-        let mut told = Shorts { requests: self.requests, ..Shorts::default() };
+    /// Explains the shortfalls of a pass that began at `started`, after one that ended at `before`. The prefix of a
+    /// first turn was last used in that previous pass, so evictions between the passes count.
+    pub fn explained(
+        self,
+        started: Mono,
+        before: Option<Mono>,
+        ring: &CounterHistory,
+        info: Option<&ServerInfo>,
+    ) -> ShortfallReport {
+        let mut told = ShortfallReport { requests: self.requests, ..ShortfallReport::default() };
         told.unexamined = self.requests - self.found.len() as u64;
         let (mut bare, mut others) = (Vec::new(), Vec::new());
-        for Found { short, since, came, until } in self.found {
+        for PendingShortfall { short, since, came, until } in self.found {
             let since = since.map_or(before.unwrap_or(started), |since| started + since);
-            let short = Short { since, came: started + came, until: started + until, ..short };
+            let short = Shortfall { since, came: started + came, until: started + until, ..short };
             let reasons = explain(&short, ring, info);
             for reason in &reasons {
                 *told.reasons.entry(reason.kind()).or_default() += 1;
@@ -199,7 +254,7 @@ impl Shortfalls {
             let list = if reasons.is_empty() { &mut bare } else { &mut others };
             if list.len() < LISTED_MAX {
                 let Turn { conversation, index } = short.turn;
-                list.push(ShortTold {
+                list.push(ExplainedShortfall {
                     conversation,
                     turn: index + 1,
                     prompt: short.prompt,
@@ -218,86 +273,75 @@ impl Shortfalls {
     }
 }
 
-/// The sums over the answers beside what the server counted.
-pub fn compare(tally: &Tally, counters: &Counters) -> Vec<Compared> {
-    let Tokens { prompt, completion, device, host, storage, cached_somewhere, .. } = tally.all.tokens;
-    // A server may count a cached token without a word where, and tell the answer where: then the sums are compared.
+/// Compares the sums over the answers with the server's counters.
+pub fn compare(tally: &Tally, counters: &ServerCounters) -> Vec<CounterCheck> {
+    let TokenTotals { prompt, completion, device, host, storage, cached_somewhere, .. } = tally.all.tokens;
+    // A server may count a cached token without a tier but report the tier in the answer. In that case only the sums
+    // are compared.
     let by_tier = counters.cached_somewhere == cached_somewhere;
     let mut rows = vec![
-        Compared { of: "requests", answers: tally.all.requests, server: counters.requests },
-        Compared { of: "prompt tokens", answers: prompt, server: counters.prompt },
-        Compared { of: "answer tokens", answers: completion, server: counters.completion },
+        CounterCheck { of: "requests", answers: tally.all.requests, server: counters.requests },
+        CounterCheck { of: "prompt tokens", answers: prompt, server: counters.prompt },
+        CounterCheck { of: "answer tokens", answers: completion, server: counters.completion },
     ];
     if by_tier {
-        rows.push(Compared { of: "device tokens", answers: device, server: counters.device });
-        rows.push(Compared { of: "host tokens", answers: host, server: counters.host });
-        rows.push(Compared { of: "storage tokens", answers: storage, server: counters.storage });
+        rows.push(CounterCheck { of: "device tokens", answers: device, server: counters.device });
+        rows.push(CounterCheck { of: "host tokens", answers: host, server: counters.host });
+        rows.push(CounterCheck { of: "storage tokens", answers: storage, server: counters.storage });
     } else {
-        rows.push(Compared { of: "cached tokens", answers: tally.all.tokens.cached(), server: counters.cached() });
+        rows.push(CounterCheck { of: "cached tokens", answers: tally.all.tokens.cached(), server: counters.cached() });
     }
     rows
 }
 
-/// Are all of them the same?
-pub fn agree(rows: &[Compared]) -> bool {
+/// Whether all rows agree.
+pub fn agree(rows: &[CounterCheck]) -> bool {
     rows.iter().all(|row| row.answers == row.server)
 }
 
-impl Observed {
-    /// What is said of the requests that got too little, of warm caches, and of counters that disagree.
-    pub fn judge(&mut self, noted: Option<&Noted>, is_full: bool) {
+impl ServerObservation {
+    /// Adds the caveats that follow from the observation. `is_full`: more pages were used than are tracked.
+    pub fn judge(&mut self, statistics: Option<&HitStatistics>, is_full: bool) {
         if self.info.as_ref().is_some_and(|info| info.simulator) {
-            self.doubts.push("the server is a simulator: its latencies are those of its cost model".to_owned());
+            self.caveats.push(ObservationCaveat::Simulator);
         }
-        let differing: Vec<String> =
-            self.compared.iter().filter(|row| row.answers != row.server).map(Compared::words).collect();
         if self.agrees == Some(false) {
-            self.doubts.push(format!(
-                "the server's counters differ from the answers' sums ({}): others use it, requests failed, it took some back or began \
-                 anew, or a server's page is missing (--metrics-url)",
-                differing.join(", ")
-            ));
+            let differing = self.compared.iter().filter(|row| row.answers != row.server).copied().collect();
+            self.caveats.push(ObservationCaveat::CountersDiffer(differing));
         }
         if self.short.unexplained > 0 && !self.is_near {
-            self.doubts.push(format!(
-                "{} requests got less from the caches than they should have, and no counter of the server explains it",
-                self.short.unexplained
-            ));
+            self.caveats.push(ObservationCaveat::UnexplainedShortfall(self.short.unexplained));
         }
         if self.short.unexamined > 0 {
-            self.doubts.push(format!("{} more of them were not looked into", self.short.unexamined));
+            self.caveats.push(ObservationCaveat::UnexaminedShortfall(self.short.unexamined));
         }
-        if let Some(noted) = noted {
-            self.warm_tokens = noted.warm;
-            if noted.warm > 0 {
-                self.doubts.push(format!(
-                    "the cache was warm: {} tokens of first turns were cached though this run never sent them (--phases flush,clear \
-                     empties the caches first; another --seed sends others)",
-                    noted.warm
-                ));
+        if let Some(statistics) = statistics {
+            self.warm_tokens = statistics.warm;
+            if statistics.warm > 0 {
+                self.caveats.push(ObservationCaveat::WarmCache(statistics.warm));
             }
         }
         if is_full {
-            self.doubts.push("there were more pages than are followed: later hits are not all expected".to_owned());
+            self.caveats.push(ObservationCaveat::TooManyPages);
         }
     }
 }
 
-impl Compared {
-    /// `device tokens 96 / 80`.
-    pub fn words(&self) -> String {
-        format!("{} {} in the answers, {} counted", self.of, self.answers, self.server)
+impl CounterCheck {
+    /// Returns a text such as `device tokens 96 in the answers, 80 counted by the server`.
+    pub fn describe(&self) -> String {
+        format!("{} {} in the answers, {} counted by the server", self.of, self.answers, self.server)
     }
 }
 
-/// The points of a pass as moments on its clock, thinned to [`MOMENTS_MAX`].
-pub fn timeline(ring: &Ring, started: Mono, ended: Mono) -> Vec<Moment> {
+/// Returns the samples of a pass on its own clock, thinned to [`MOMENTS_MAX`].
+pub fn timeline(ring: &CounterHistory, started: Mono, ended: Mono) -> Vec<TimelinePoint> {
     let points: Vec<_> = ring.between(started - Duration::from_millis(1500), ended + Duration::from_secs(5)).collect();
     let Some(first) = points.iter().find_map(|point| point.server.as_ref()) else { return Vec::new() };
     let step = points.len().div_ceil(MOMENTS_MAX).max(1);
-    let moment = |point: &&crate::engine::load::server::Point| {
+    let moment = |point: &&crate::engine::load::server::CounterSample| {
         let counted = point.server.clone()?.since(first);
-        Some(Moment {
+        Some(TimelinePoint {
             seconds: point.at.since(started).as_secs_f64(),
             device: counted.device,
             host: counted.host,
@@ -318,25 +362,25 @@ pub fn timeline(ring: &Ring, started: Mono, ended: Mono) -> Vec<Moment> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::engine::load::answer::{Answer, Cached};
-    use crate::engine::load::server::Point;
+    use crate::engine::load::answer::{CachedTokens, ModelAnswer};
+    use crate::engine::load::server::CounterSample;
     use crate::engine::load::target::Exchange;
 
-    fn record(conversation: u32, index: u32, end_ms: u64, expected: u32, device: u32) -> Record {
+    fn record(conversation: u32, index: u32, end_ms: u64, expected: u32, device: u32) -> TimedRequest {
         let end = Duration::from_millis(end_ms);
-        let answer = Answer {
+        let answer = ModelAnswer {
             prompt_tokens: Some(100),
             completion_tokens: Some(5),
             cached_tokens: Some(device),
-            cached: Some(Cached { device, ..Cached::default() }),
-            ..Answer::default()
+            cached: Some(CachedTokens { device, ..CachedTokens::default() }),
+            ..ModelAnswer::default()
         };
         let mut exchange = Exchange::without_connection(Duration::ZERO, end, String::new());
-        (exchange.answer, exchange.outcome) = (answer, Outcome::Ok);
-        Record {
+        (exchange.answer, exchange.outcome) = (answer, ExchangeOutcome::Ok);
+        TimedRequest {
             turn: Turn { conversation, index },
             planned: Duration::ZERO,
-            free: Duration::ZERO,
+            eligible_at: Duration::ZERO,
             max_tokens: 5,
             expected: Some(expected),
             exchange,
@@ -344,17 +388,17 @@ mod tests {
     }
 
     #[test]
-    fn a_short_one_is_explained_by_what_grew_since_the_turn_before_it() {
-        let mut falls = Shortfalls::default();
+    fn shortfall_is_explained_by_counters_since_the_previous_turn() {
+        let mut falls = ShortfallWatcher::default();
         assert!(!falls.add(&record(1, 0, 100, 0, 0)));
         assert!(!falls.add(&record(2, 0, 150, 0, 0)));
         assert!(falls.add(&record(1, 1, 300, 96, 32)));
         assert!(falls.add(&record(2, 1, 900, 96, 32)));
         let started = Mono::from_ms(1_000);
-        let mut ring = Ring::default();
+        let mut ring = CounterHistory::default();
         for (ms, evicted) in [(990, 0), (1_200, 0), (1_350, 0), (1_500, 64), (2_000, 64)] {
-            let counters = Counters { evicted, ..Counters::default() };
-            ring.push(Point { at: Mono::from_ms(ms), server: Some(counters), master: None }, false);
+            let counters = ServerCounters { evicted, ..ServerCounters::default() };
+            ring.push(CounterSample { at: Mono::from_ms(ms), server: Some(counters), master: None }, false);
         }
         let told = falls.explained(started, None, &ring, None);
         assert_eq!((told.requests, told.unexplained, told.unexamined), (2, 1, 0));
@@ -366,30 +410,33 @@ mod tests {
     }
 
     #[test]
-    fn sums_that_differ_are_named_and_doubted() {
+    fn differing_counters_are_named_in_a_caveat() {
         let mut tally = Tally::default();
         tally.add(&record(0, 0, 5, 0, 32));
-        let counters = Counters { requests: 1, prompt: 100, completion: 5, device: 32, ..Counters::default() };
+        let counters =
+            ServerCounters { requests: 1, prompt: 100, completion: 5, device: 32, ..ServerCounters::default() };
         assert!(agree(&compare(&tally, &counters)));
-        let rows = compare(&tally, &Counters { device: 16, host: 16, ..counters });
-        let mut observed = Observed { agrees: Some(agree(&rows)), compared: rows, ..Observed::default() };
+        let rows = compare(&tally, &ServerCounters { device: 16, host: 16, ..counters });
+        let mut observed =
+            ServerObservation { agrees: Some(agree(&rows)), compared: rows, ..ServerObservation::default() };
         observed.judge(None, false);
-        assert!(
-            observed.doubts[0].contains("device tokens 32 in the answers, 16 counted, host tokens 0"),
-            "{observed:?}"
+        let [ObservationCaveat::CountersDiffer(rows)] = &observed.caveats[..] else { panic!("{observed:?}") };
+        assert_eq!(
+            rows.iter().map(|row| (row.of, row.answers, row.server)).collect::<Vec<_>>(),
+            [("device tokens", 32, 16), ("host tokens", 0, 16)]
         );
     }
 
     #[test]
-    fn the_timeline_is_on_the_clock_of_the_pass_and_bounded() {
-        let mut ring = Ring::default();
+    fn timeline_starts_with_the_pass_and_is_bounded() {
+        let mut ring = CounterHistory::default();
         for ms in 0..2_000 {
-            let counters = Counters { device: ms, ..Counters::default() };
-            ring.push(Point { at: Mono::from_ms(ms), server: Some(counters), master: None }, false);
+            let counters = ServerCounters { device: ms, ..ServerCounters::default() };
+            ring.push(CounterSample { at: Mono::from_ms(ms), server: Some(counters), master: None }, false);
         }
-        let told = timeline(&ring, Mono::from_ms(500), Mono::from_ms(1_000));
-        assert!(told.len() <= MOMENTS_MAX && told[0].seconds == 0.0 && told[0].device == 0, "{:?}", told[0]);
-        assert!(told.last().is_some_and(|last| last.seconds > 1.4 && last.device > 1_900));
-        assert_eq!(timeline(&Ring::default(), Mono::ZERO, Mono::ZERO), []);
+        let points = timeline(&ring, Mono::from_ms(500), Mono::from_ms(1_000));
+        assert!(points.len() <= MOMENTS_MAX && points[0].seconds == 0.0 && points[0].device == 0, "{:?}", points[0]);
+        assert!(points.last().is_some_and(|last| last.seconds > 1.4 && last.device > 1_900));
+        assert_eq!(timeline(&CounterHistory::default(), Mono::ZERO, Mono::ZERO), []);
     }
 }

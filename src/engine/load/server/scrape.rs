@@ -1,5 +1,5 @@
-//! The counters over time, on the clock of the load: at the start, each second, at the end of each pass, and at once when a request
-//! got less from the caches than it should have. Memory is bounded: a long run keeps fewer points.
+//! Scrapes the server's counters over time: at the start, every second, at the end of each pass, and whenever a
+//! request had fewer cached tokens than expected. Memory is bounded: long runs keep fewer samples.
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -9,43 +9,41 @@ use tokio::sync::Notify;
 
 use crate::engine::base::Mono;
 use crate::engine::env::{Env, deadline};
-use crate::engine::load::server::{Counters, Master, Server};
+use crate::engine::load::server::{MasterCounters, ServerClient, ServerCounters};
 
-/// Points that are kept at most.
+/// Maximum number of samples kept.
 pub const POINTS_MAX: usize = 4096;
-/// Between two scrapes at least, however many are wanted.
+/// Minimum interval between two scrapes, even if more are requested.
 const LEAST_GAP: Duration = Duration::from_millis(20);
 
-/// What was counted at an instant.
+/// Counters at one time.
 #[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct Point {
+pub struct CounterSample {
     /// When the pages had been read.
     #[serde(skip)]
     pub at: Mono,
-    /// The server's.
-    pub server: Option<Counters>,
-    /// The master's.
-    pub master: Option<Master>,
+    pub server: Option<ServerCounters>,
+    pub master: Option<MasterCounters>,
 }
 
-/// Points in the order of time. When there are too many, every second one goes, but for the first, the last and those that mark
-/// something. Pure.
+/// Samples in chronological order. Above the limit every second sample is dropped, except the first, the last and
+/// marked ones. No I/O.
 #[derive(Clone, Debug, Default)]
-pub struct Ring {
-    points: Vec<(Point, bool)>,
-    /// The least by which L3 was ever behind L2: tokens that will never be written.
+pub struct CounterHistory {
+    points: Vec<(CounterSample, bool)>,
+    /// Minimum observed lag of L3 behind L2: tokens that will never be written.
     least_behind: Option<i64>,
 }
 
-/// By how many tokens L3 is behind what L2 was given.
-fn behind(counters: &Counters) -> i64 {
+/// Returns by how many tokens L3 lags behind L2.
+fn behind(counters: &ServerCounters) -> i64 {
     let signed = |tokens: u64| i64::try_from(tokens).unwrap_or(i64::MAX);
     signed(counters.backed_up) - signed(counters.stored)
 }
 
-impl Ring {
-    /// Add a point; `marks` when it is to stay (the end of a pass, a shortfall).
-    pub fn push(&mut self, point: Point, marks: bool) {
+impl CounterHistory {
+    /// Adds a sample. A sample with `marks` (end of a pass, shortfall) is kept longer.
+    pub fn push(&mut self, point: CounterSample, marks: bool) {
         if self.points.last().is_some_and(|(last, _)| last.at > point.at) {
             return;
         }
@@ -54,7 +52,7 @@ impl Ring {
         }
         self.points.push((point, marks));
         if self.points.len() > POINTS_MAX {
-            // Those that mark something give way only where nothing else is left.
+            // Marked samples are dropped only if too few others remain.
             let spare = self.points.iter().filter(|(_, marks)| !marks).count() >= POINTS_MAX / 8;
             let (mut place, last) = (0, self.points.len() - 1);
             self.points.retain(|(_, marks)| {
@@ -65,26 +63,26 @@ impl Ring {
         }
     }
 
-    /// The last point at or before `at`; the first of all where there is none.
-    pub fn before(&self, at: Mono) -> Option<&Point> {
+    /// Returns the last sample at or before `at`, or else the first one.
+    pub fn before(&self, at: Mono) -> Option<&CounterSample> {
         let place = self.points.partition_point(|(point, _)| point.at <= at);
         self.points.get(place.saturating_sub(1)).map(|(point, _)| point)
     }
 
-    /// The first point at or after `at`; the last of all where there is none.
-    pub fn after(&self, at: Mono) -> Option<&Point> {
+    /// Returns the first sample at or after `at`, or else the last one.
+    pub fn after(&self, at: Mono) -> Option<&CounterSample> {
         let place = self.points.partition_point(|(point, _)| point.at < at);
         self.points.get(place).or(self.points.last()).map(|(point, _)| point)
     }
 
-    /// The points from `from` to `to`.
-    pub fn between(&self, from: Mono, to: Mono) -> impl Iterator<Item = &Point> {
+    /// Returns the samples between `from` and `to`.
+    pub fn between(&self, from: Mono, to: Mono) -> impl Iterator<Item = &CounterSample> {
         self.points.iter().map(|(point, _)| point).filter(move |point| point.at >= from && point.at <= to)
     }
 
-    /// Tokens that were still to be written to L3 when a request came, at `came`: as they were looked at last before it, if that was not
-    /// before `since`, when what it asks for was answered. Else as they were looked at next, without the request's `own` tokens, which
-    /// may be among them then.
+    /// Returns the tokens that were not yet written to L3 when a request arrived at `came`. Uses the last sample
+    /// before the arrival, unless it is older than `since`, the time at which its prefix was answered. In that case
+    /// the next sample is used, less the request's `own` tokens, which it may include.
     pub fn unwritten_at(&self, since: Mono, came: Mono, own: u64) -> u64 {
         let last = self.before(came).filter(|point| point.at >= since && point.at <= came);
         match last {
@@ -93,70 +91,70 @@ impl Ring {
         }
     }
 
-    /// Tokens that at `point` were still to be written to L3: by how much it was behind L2 then, beyond what it always was.
-    fn unwritten(&self, point: &Point) -> u64 {
+    /// Returns the tokens not yet written to L3 at `point`: the lag behind L2, beyond its minimum.
+    fn unwritten(&self, point: &CounterSample) -> u64 {
         let (Some(counters), Some(least)) = (&point.server, self.least_behind) else { return 0 };
         u64::try_from(behind(counters).saturating_sub(least)).unwrap_or(0)
     }
 
-    /// How many there are.
+    /// Returns the number of samples.
     pub fn len(&self) -> usize {
         self.points.len()
     }
 
-    /// Is there none?
+    /// Whether there are no samples.
     pub fn is_empty(&self) -> bool {
         self.points.is_empty()
     }
 }
 
-/// What the scraper and those who ask it share.
+/// State shared by the scraper and its users.
 #[derive(Debug, Default)]
-struct Shared {
-    ring: Mutex<Ring>,
+struct ScrapeState {
+    ring: Mutex<CounterHistory>,
     wanted: Notify,
 }
 
-impl Shared {
-    fn push(&self, point: Point, marks: bool) {
+impl ScrapeState {
+    fn push(&self, point: CounterSample, marks: bool) {
         self.ring.lock().unwrap_or_else(PoisonError::into_inner).push(point, marks);
     }
 }
 
-/// Asks for a point as soon as possible; nobody waits for it.
+/// Requests a sample as soon as possible, without waiting for it.
 #[derive(Clone, Debug)]
-pub struct Bell(Arc<Shared>);
+pub struct ScrapeTrigger(Arc<ScrapeState>);
 
-impl Bell {
-    /// Ask.
-    pub fn ring(&self) {
+impl ScrapeTrigger {
+    /// Requests a sample without waiting.
+    pub fn fire(&self) {
         self.0.wanted.notify_one();
     }
 }
 
-/// Scrapes a server's pages while it lives.
+/// Scrapes the pages of a server until it is dropped.
 #[derive(Debug)]
-pub struct Watch {
-    server: Server,
-    shared: Arc<Shared>,
+pub struct Scraper {
+    server: ServerClient,
+    shared: Arc<ScrapeState>,
     task: tokio::task::JoinHandle<()>,
 }
 
-impl Drop for Watch {
+impl Drop for Scraper {
     fn drop(&mut self) {
         self.task.abort();
     }
 }
 
-async fn point<E: Env>(env: &E, server: &Server, woken: bool) -> Point {
+async fn point<E: Env>(env: &E, server: &ServerClient, woken: bool) -> CounterSample {
     let (counters, master) = tokio::join!(server.counters(woken), server.master());
-    Point { at: env.now(), server: counters, master }
+    CounterSample { at: env.now(), server: counters, master }
 }
 
-impl Watch {
-    /// Scrape `server` `every` so often, from now on.
-    pub fn start<E: Env>(env: &E, server: Server, every: Duration) -> Watch {
-        let shared = Arc::new(Shared::default());
+impl Scraper {
+    /// Starts scraping `server` every `every`.
+    pub fn start<E: Env>(env: &E, server: ServerClient, every: Duration) -> Scraper {
+        let shared = Arc::new(ScrapeState::default());
         let (env, scraped, mine) = (env.clone(), server.clone(), Arc::clone(&shared));
         let task = tokio::spawn(async move {
             loop {
@@ -165,23 +163,23 @@ impl Watch {
                 env.sleep(LEAST_GAP).await;
             }
         });
-        Watch { server, shared, task }
+        Scraper { server, shared, task }
     }
 
-    /// A point now, marked.
-    pub async fn point<E: Env>(&self, env: &E) -> Point {
+    /// Takes a marked sample now.
+    pub async fn point<E: Env>(&self, env: &E) -> CounterSample {
         let point = point(env, &self.server, true).await;
         self.shared.push(point.clone(), true);
         point
     }
 
-    /// What asks for a point as soon as possible.
-    pub fn bell(&self) -> Bell {
-        Bell(Arc::clone(&self.shared))
+    /// Returns a handle that requests samples.
+    pub fn trigger(&self) -> ScrapeTrigger {
+        ScrapeTrigger(Arc::clone(&self.shared))
     }
 
-    /// The points so far.
-    pub fn ring(&self) -> Ring {
+    /// Returns the samples so far.
+    pub fn history(&self) -> CounterHistory {
         self.shared.ring.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 }
@@ -190,13 +188,13 @@ impl Watch {
 mod tests {
     use super::*;
 
-    fn point(ms: u64) -> Point {
-        Point { at: Mono::from_ms(ms), server: None, master: None }
+    fn point(ms: u64) -> CounterSample {
+        CounterSample { at: Mono::from_ms(ms), server: None, master: None }
     }
 
     #[test]
-    fn a_long_run_keeps_its_ends_what_marks_something_and_no_more_than_the_bound() {
-        let mut ring = Ring::default();
+    fn long_run_keeps_ends_and_marked_samples_within_the_limit() {
+        let mut ring = CounterHistory::default();
         for ms in 0..100_000 {
             ring.push(point(ms), ms % 1000 == 7);
         }
@@ -206,19 +204,19 @@ mod tests {
             (Mono::ZERO, Some(Mono::from_ms(99_999)))
         );
         assert_eq!(ring.points.iter().filter(|(_, marks)| *marks).count(), 100);
-        let mut all = Ring::default();
+        let mut all = CounterHistory::default();
         (0..20_000).for_each(|ms| all.push(point(ms), true));
         assert!(all.len() <= POINTS_MAX);
     }
 
     #[test]
-    fn an_instant_lies_between_the_points_around_it() {
-        let mut ring = Ring::default();
+    fn a_time_lies_between_its_neighbouring_samples() {
+        let mut ring = CounterHistory::default();
         assert_eq!((ring.before(Mono::ZERO), ring.after(Mono::ZERO)), (None, None));
         for ms in [10, 20, 30] {
             ring.push(point(ms), false);
         }
-        let at = |found: Option<&Point>| found.map(|point| point.at.0 / 1_000_000);
+        let at = |found: Option<&CounterSample>| found.map(|point| point.at.0 / 1_000_000);
         assert_eq!((at(ring.before(Mono::from_ms(25))), at(ring.after(Mono::from_ms(25)))), (Some(20), Some(30)));
         assert_eq!((at(ring.before(Mono::from_ms(5))), at(ring.after(Mono::from_ms(35)))), (Some(10), Some(30)));
         assert_eq!((at(ring.before(Mono::from_ms(20))), at(ring.after(Mono::from_ms(20)))), (Some(20), Some(20)));

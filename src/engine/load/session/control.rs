@@ -1,5 +1,5 @@
-//! Steps that put an endpoint's caches into a known state. What a step did is seen, not believed: a flush is answered with 200, a
-//! cleared store has no keys, a filler was answered.
+//! Steps that put an endpoint's caches into a known state. The result of a step is verified: a flush must return 200, a cleared store
+//! must have no keys, a filler request must be answered.
 
 use std::fmt;
 use std::time::Duration;
@@ -7,50 +7,52 @@ use std::time::Duration;
 use tokio::sync::mpsc;
 
 use crate::engine::env::Env;
-use crate::engine::load::server::{self, Profile, Server, Settled};
-use crate::engine::load::session::Side;
-use crate::engine::load::session::caches::Caches;
-use crate::engine::load::session::filler::{self, AT_ONCE, By, Listed, Sent};
-use crate::engine::load::workload::Workload;
-use crate::engine::load::workload::foreseen::Foreseen;
+use crate::engine::load::server::{
+    ClearResult, ObservationCaveat, Profile, ServerCallError, ServerClient, SettleResult,
+};
+use crate::engine::load::session::LoadEndpoint;
+use crate::engine::load::session::caches::SessionCaches;
+use crate::engine::load::session::filler::{self, AT_ONCE, FillerResult, FillerSource, PromptList};
+use crate::engine::load::workload::LoadWorkload;
+use crate::engine::load::workload::expected_hits::WithExpectedHits;
 
-/// A busy server is asked so long to empty its caches.
+/// How long a busy server is asked to flush its caches.
 const FLUSH: Duration = Duration::from_secs(60);
-/// A store is cleared again so long.
+/// How long a store is cleared again until it is empty.
 const CLEAR: Duration = Duration::from_secs(60);
-/// The writing back is waited for so long.
+/// Maximum wait for write-back to finish.
 const SETTLE: Duration = Duration::from_secs(120);
-/// Tokens of a filler's prompt at most, and of one that warms up.
+/// Maximum prompt length of a filler request and of a warm-up request, in tokens.
 const FILLER: u64 = 2048;
 const WARMER: u64 = 512;
-/// Fillers of a step at most: two thousand million tokens. A tier that is said to be larger cannot be filled.
+/// Maximum number of filler requests of a step: 2 billion tokens. A tier that reports a larger size cannot be filled.
 const FILLERS_MAX: u32 = 1 << 20;
 
 /// A tier of the server's caches.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Tier {
-    /// L1.
+    /// L1, the device memory.
     Device,
-    /// L2.
+    /// L2, the host memory.
     Host,
 }
 
-/// What is to be done.
+/// A step that changes the state of an endpoint's caches.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Control {
-    /// Empty device and host (L1 and L2).
+    /// Flush device and host (L1 and L2).
     Flush,
-    /// Empty the store (L3), and see that it is.
+    /// Clear the store (L3) and verify that it is empty.
     Clear,
-    /// Wait until what was computed has been written to L2 and L3.
+    /// Wait until computed pages have been written to L2 and L3.
     Settle,
-    /// So many requests that share nothing with what is measured.
+    /// Send this many requests that share no prefix with the measured ones.
     Warm(u32),
-    /// Each shared system prompt once.
+    /// Send each shared system prompt once.
     Prime,
-    /// Other conversations of at least the tier's size, so that it has nothing of those that are measured.
+    /// Fill the tier with unrelated conversations, so that it holds none of the measured ones.
     Fill(Tier),
-    /// A call to the server's profiler.
+    /// Call the server's profiler.
     Profile(Profile),
 }
 
@@ -59,107 +61,146 @@ impl fmt::Display for Control {
         match self {
             Control::Flush => f.write_str("flush device and host"),
             Control::Clear => f.write_str("clear the store"),
-            Control::Settle => f.write_str("wait for what is written back"),
+            Control::Settle => f.write_str("wait for write-back"),
             Control::Warm(requests) => write!(f, "warm up with {requests} requests"),
             Control::Prime => f.write_str("send the shared prompts"),
-            Control::Fill(Tier::Device) => f.write_str("fill the device with others"),
-            Control::Fill(Tier::Host) => f.write_str("fill the host with others"),
+            Control::Fill(Tier::Device) => f.write_str("fill the device with unrelated requests"),
+            Control::Fill(Tier::Host) => f.write_str("fill the host with unrelated requests"),
             Control::Profile(profile) => write!(f, "call {}", profile.route),
         }
     }
 }
 
-/// A step could not be done.
+/// A control step failed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("cannot {step}: {found}")]
-pub struct ControlError {
-    /// Which.
-    pub step: String,
-    /// What was found.
-    pub found: String,
+#[error("cannot {step}: {cause}")]
+pub struct StepError {
+    pub step: Control,
+    pub cause: StepFailure,
 }
 
-/// What a step came to.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Performed {
-    /// It is done; a word about it.
-    Done(Option<String>),
-    /// It was told to stop.
+/// Why a control step failed.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum StepFailure {
+    #[error("calls to the server's other routes are disabled")]
+    NoServerCalls,
+    #[error(transparent)]
+    Call(#[from] ServerCallError),
+    /// `kind` and `message` are those of the first failed request.
+    #[error("{count} of its requests failed: {kind}: {message}")]
+    Requests { count: u64, kind: String, message: String },
+    #[error("filling its {tokens} tokens would take more than {FILLERS_MAX} requests")]
+    TierTooLarge { tokens: u64 },
+    #[error("the server does not report the size of the tier (/server_info)")]
+    UnknownTierSize,
+}
+
+/// The result of a control step.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) enum StepResult {
+    Done(Option<StepNote>),
+    /// A stop signal ended it.
     Stopped,
 }
 
-/// Do `step` at `side`.
+/// What a control step reports beside its success.
+#[derive(Clone, Debug, PartialEq, thiserror::Error)]
+pub(super) enum StepNote {
+    #[error("the conversations have no known shared prompt")]
+    NoSharedPrompt,
+    #[error("{requests} requests of {tokens} tokens")]
+    Sent { requests: u64, tokens: u64 },
+    #[error("the store is empty according to its master ({:.1} s)", .0.as_secs_f64())]
+    StoreEmpty(Duration),
+    #[error("cleared again after leases expired ({:.1} s); not verified with the master (set --master-metrics)", .0.as_secs_f64())]
+    ClearedUnverified(Duration),
+    #[error("{0} tokens that were copied to the host were never written to the store")]
+    NotWrittenBack(u64),
+    #[error("the server reports no counters: waited a fixed time")]
+    NoCounters,
+    #[error("{route} failed: {}", .errors.join(", "))]
+    ProfileFailed { route: &'static str, errors: Vec<String> },
+    /// Also a caveat of the next pass.
+    #[error(transparent)]
+    Caveat(ObservationCaveat),
+}
+
+/// Executes `step` on `side`.
 ///
 /// # Errors
-/// The endpoint cannot, or what it did is not enough.
+/// The endpoint does not support the step, a call or request failed, or the server does not report the size of a tier.
 pub(super) async fn perform<E: Env + Unpin>(
     env: &E,
-    (side, at): (&mut Side, usize),
-    caches: &mut Caches,
-    by: By,
+    (side, at): (&mut LoadEndpoint, usize),
+    caches: &mut SessionCaches,
+    by: FillerSource,
     step: &Control,
     stop: &mut mpsc::Receiver<()>,
-) -> Result<Performed, ControlError> {
-    let failed = |found: String| ControlError { step: step.to_string(), found };
+) -> Result<StepResult, StepError> {
+    let failed = |cause: StepFailure| StepError { step: step.clone(), cause };
     let calls = matches!(step, Control::Flush | Control::Clear | Control::Settle | Control::Profile(_));
     if calls {
-        let server = side.server.clone().ok_or_else(|| failed("its other routes are not to be used".to_owned()))?;
+        let server = side.server.clone().ok_or_else(|| failed(StepFailure::NoServerCalls))?;
         return tokio::select! {
             biased;
-            done = call(env, &server, at, caches, step) => done.map(Performed::Done).map_err(failed),
-            Some(()) = stop.recv() => Ok(Performed::Stopped),
+            done = call(env, &server, at, caches, step) => {
+                done.map(StepResult::Done).map_err(|error| failed(error.into()))
+            }
+            Some(()) = stop.recv() => Ok(StepResult::Stopped),
         };
     }
-    let info = caches.sights.get(at).and_then(|sight| sight.info.clone()).unwrap_or_default();
+    let info = caches.endpoints.get(at).and_then(|endpoint| endpoint.info.clone()).unwrap_or_default();
     // A prompt has to fit into the device beside others.
     let most = info.device_tokens.map_or(FILLER, |tokens| (tokens / 8).clamp(1, FILLER));
     let sent = match step {
         Control::Prime => {
             let shared = side.workload.shared();
             if shared.is_empty() {
-                return Ok(Performed::Done(Some("the conversations share no prompt that is known".to_owned())));
+                return Ok(StepResult::Done(Some(StepNote::NoSharedPrompt)));
             }
-            let mut listed = Listed(shared);
-            caches.book.on(at);
-            let mut foreseen = Foreseen::new(&mut listed as &mut (dyn Workload + Send), &mut caches.book);
-            filler::send(env, side, &mut foreseen, AT_ONCE, stop).await
+            let mut listed = PromptList(shared);
+            caches.book.select(at);
+            let mut with_expected =
+                WithExpectedHits::new(&mut listed as &mut (dyn LoadWorkload + Send), &mut caches.book);
+            filler::send(env, side, &mut with_expected, AT_ONCE, stop).await
         }
         Control::Warm(requests) => {
             let tokens = most.min(WARMER) as u32;
-            let mut others = filler::strangers(by, side, *requests, tokens);
+            let mut others = filler::unrelated_prompts(by, side, *requests, tokens);
             filler::send(env, side, &mut others, 1, stop).await
         }
         Control::Fill(tier) => {
-            let size = size_of(env, side, caches, at, *tier).await.map_err(failed)?;
-            // One more than fills it, since pages in use are never given up; the cap leaves room for all that are in flight.
-            let requests = u32::try_from(size.div_ceil(most).saturating_add(1)).ok();
+            let tokens =
+                tier_tokens(side, caches, at, *tier).await.ok_or_else(|| failed(StepFailure::UnknownTierSize))?;
+            // One more than fills it, because pages in use are never evicted. The limit leaves room for all that are in flight.
+            let requests = u32::try_from(tokens.div_ceil(most).saturating_add(1)).ok();
             let requests = requests.filter(|requests| *requests <= FILLERS_MAX);
-            let found = || format!("its {size} tokens would take more than {FILLERS_MAX} requests");
-            let requests = requests.ok_or_else(|| failed(found()))?;
-            let mut others = filler::strangers(by, side, requests, most as u32);
+            let requests = requests.ok_or_else(|| failed(StepFailure::TierTooLarge { tokens }))?;
+            let mut others = filler::unrelated_prompts(by, side, requests, most as u32);
             filler::send(env, side, &mut others, 2, stop).await
         }
         Control::Flush | Control::Clear | Control::Settle | Control::Profile(_) => {
-            Sent { tally: Default::default(), stopped: false }
+            FillerResult { tally: Default::default(), stopped: false }
         }
     };
     if sent.stopped {
-        return Ok(Performed::Stopped);
+        return Ok(StepResult::Stopped);
     }
-    if let Some((kind, (count, says))) = sent.tally.failures.iter().next() {
-        return Err(failed(format!("{count} of its requests failed: {kind}: {says}")));
+    if let Some((kind, (count, message))) = sent.tally.failures.iter().next() {
+        let (kind, message) = (kind.clone(), message.clone());
+        return Err(failed(StepFailure::Requests { count: *count, kind, message }));
     }
     let tokens = sent.tally.all.tokens;
     if *step != Control::Prime {
-        caches.book.passed(at, tokens.prompt + tokens.completion);
+        caches.book.advance(at, tokens.prompt + tokens.completion);
     }
-    Ok(Performed::Done(Some(format!("{} requests of {} tokens", sent.tally.all.requests, tokens.prompt))))
+    Ok(StepResult::Done(Some(StepNote::Sent { requests: sent.tally.all.requests, tokens: tokens.prompt })))
 }
 
-/// Tokens that `tier` holds.
-async fn size_of<E: Env>(_: &E, side: &Side, caches: &Caches, at: usize, tier: Tier) -> Result<u64, String> {
-    let info = caches.sights.get(at).and_then(|sight| sight.info.as_ref());
-    let told = match tier {
+/// Returns how many tokens `tier` holds, if the server reports it.
+async fn tier_tokens(side: &LoadEndpoint, caches: &SessionCaches, at: usize, tier: Tier) -> Option<u64> {
+    let info = caches.endpoints.get(at).and_then(|endpoint| endpoint.info.as_ref());
+    match tier {
         Tier::Device => info.and_then(|info| info.device_tokens),
         Tier::Host => match &side.server {
             Some(server) => {
@@ -168,59 +209,48 @@ async fn size_of<E: Env>(_: &E, side: &Side, caches: &Caches, at: usize, tier: T
             None => None,
         }
         .or(info.and_then(|info| info.host_tokens())),
-    };
-    told.ok_or_else(|| "the server does not tell the tier's size (/server_info)".to_owned())
+    }
 }
 
-/// A step that is a call to the server.
+/// Executes a step that is a call to the server.
 async fn call<E: Env>(
     env: &E,
-    server: &Server,
+    server: &ServerClient,
     at: usize,
-    caches: &mut Caches,
+    caches: &mut SessionCaches,
     step: &Control,
-) -> Result<Option<String>, String> {
+) -> Result<Option<StepNote>, ServerCallError> {
+    let warn = |caches: &mut SessionCaches, caveat: ObservationCaveat| {
+        if let Some(endpoint) = caches.endpoints.get_mut(at) {
+            endpoint.caveats.push(caveat.clone());
+        }
+        StepNote::Caveat(caveat)
+    };
     match step {
         Control::Flush => {
-            server.flush(env, server.flush_timeout().unwrap_or(FLUSH)).await.map_err(|error| error.to_string())?;
-            caches.book.flushed(at);
+            server.flush(env, server.flush_timeout().unwrap_or(FLUSH)).await?;
+            caches.book.flush(at);
             Ok(None)
         }
         Control::Clear => {
-            let server::Cleared { left, took } = server.clear(env, CLEAR).await.map_err(|error| error.to_string())?;
-            caches.book.cleared(at);
-            let took = took.as_secs_f64();
-            let word = match left {
-                Some(0) => format!("the store is empty, by its master ({took:.1} s)"),
-                Some(left) => {
-                    let word = format!("{left} objects were still in the store {took:.1} s after it was first cleared");
-                    let doubts = caches.sights.get_mut(at).map(|sight| &mut sight.doubts);
-                    doubts.into_iter().for_each(|doubts| doubts.push(word.clone()));
-                    word
-                }
-                None => format!(
-                    "cleared, and again when leases were over ({took:.1} s); no master was asked (--master-metrics)"
-                ),
-            };
-            Ok(Some(word))
+            let ClearResult { left, took } = server.clear(env, CLEAR).await?;
+            caches.book.clear_storage(at);
+            Ok(Some(match left {
+                Some(0) => StepNote::StoreEmpty(took),
+                Some(objects) => warn(caches, ObservationCaveat::StoreNotEmpty { objects, after: took }),
+                None => StepNote::ClearedUnverified(took),
+            }))
         }
         Control::Settle => Ok(match server.settle(env, SETTLE).await {
-            Settled::Still => None,
-            Settled::Short(tokens) => {
-                Some(format!("{tokens} tokens that were copied to the host were never written to the store"))
-            }
-            Settled::Unseen => Some("the server tells no counters: waited, no more".to_owned()),
-            Settled::Busy => {
-                let word = format!("it still wrote back after {SETTLE:?}");
-                let doubts = caches.sights.get_mut(at).map(|sight| &mut sight.doubts);
-                doubts.into_iter().for_each(|doubts| doubts.push(word.clone()));
-                Some(word)
-            }
+            SettleResult::Idle => None,
+            SettleResult::Short(tokens) => Some(StepNote::NotWrittenBack(tokens)),
+            SettleResult::NoCounters => Some(StepNote::NoCounters),
+            SettleResult::Busy => Some(warn(caches, ObservationCaveat::StillWriting(SETTLE))),
         }),
-        Control::Profile(profile) => Ok(match &server.profile(profile).await[..] {
-            [] => None,
-            failed => Some(format!("{} failed: {}", profile.route, failed.join("; "))),
-        }),
+        Control::Profile(profile) => {
+            let errors = server.profile(profile).await;
+            Ok((!errors.is_empty()).then_some(StepNote::ProfileFailed { route: profile.route, errors }))
+        }
         Control::Warm(_) | Control::Prime | Control::Fill(_) => Ok(None),
     }
 }

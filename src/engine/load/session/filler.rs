@@ -1,4 +1,4 @@
-//! Requests that put something into a server's caches and are not measured.
+//! Unmeasured requests that fill a server's caches.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -8,72 +8,71 @@ use tokio::sync::mpsc;
 use crate::engine::env::Env;
 use crate::engine::load::answer::Dialect;
 use crate::engine::load::measure::Tally;
-use crate::engine::load::session::Side;
-use crate::engine::load::workload::{Ask, Prompt, Synthetic, Words, Workload};
-use crate::engine::load::{Answer, Bounds, Distribution, Driver, Pace, Rules, Script, Seed, Turn, run};
+use crate::engine::load::session::LoadEndpoint;
+use crate::engine::load::workload::{LoadWorkload, Synthetic, SyntheticPrompt, TurnPrompt, TurnRequest};
+use crate::engine::load::{Distribution, Driver, ModelAnswer, Pace, Rules, RunLimits, Script, Seed, Turn, run};
 
-/// What fillers come from: of each step others, and never those of the measured conversations.
+/// Seed of filler prompts. They differ for each step, and from the measured conversations.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct By {
-    /// The session's seed.
+pub(super) struct FillerSource {
     pub(super) seed: Seed,
-    /// Which step it is.
+    /// Number of the step.
     pub(super) step: u64,
 }
 
-/// `requests` prompts of `tokens` tokens (words, where the route takes text) of which nobody else sends any.
-pub(super) fn strangers(by: By, side: &Side, requests: u32, tokens: u32) -> Synthetic {
-    // Another seed altogether: the generators of one seed differ by their purpose and index only.
+/// Returns `requests` unique prompts of `tokens` tokens, or words if the route takes text.
+pub(super) fn unrelated_prompts(by: FillerSource, side: &LoadEndpoint, requests: u32, tokens: u32) -> Synthetic {
+    // A different seed, because generators of one seed differ only by purpose and index.
     let seed = Seed(by.seed.0 ^ 0x5be1_1a5e_ed00_0000 ^ (by.step << 8) ^ 0xa5);
     let constant = |value: u32| Distribution::Constant(f64::from(value));
     let mut made = Synthetic::new(requests, constant(1), constant(tokens), constant(1), seed);
     made.words = match side.target.dialect {
-        Dialect::Generate => Words::Ids { vocabulary: side.vocabulary },
-        Dialect::Chat => Words::Chat,
-        Dialect::Completions | Dialect::TensorRt => Words::Text,
+        Dialect::Generate => SyntheticPrompt::Ids { vocabulary: side.vocabulary },
+        Dialect::Chat => SyntheticPrompt::Chat,
+        Dialect::Completions | Dialect::TensorRt => SyntheticPrompt::Text,
     };
     made
 }
 
-/// Prompts as a workload: each is a conversation of one turn, answered with one token.
-pub(super) struct Listed(pub(super) Vec<Prompt>);
+/// Prompts as a workload: each is a conversation of one turn with one answer token.
+pub(super) struct PromptList(pub(super) Vec<TurnPrompt>);
 
-impl Workload for Listed {
+impl LoadWorkload for PromptList {
     fn scripts(&self) -> Vec<Script> {
         vec![Script { turns: 1, ..Script::default() }; self.0.len()]
     }
-    fn ask(&mut self, turn: Turn) -> Ask {
-        Ask::new(self.0[turn.conversation as usize].clone(), 1)
+    fn request(&mut self, turn: Turn) -> TurnRequest {
+        TurnRequest::new(self.0[turn.conversation as usize].clone(), 1)
     }
-    fn heard(&mut self, _: Turn, _: &Answer) {}
-    fn over(&mut self, _: Turn) {}
+    fn on_response(&mut self, _: Turn, _: &ModelAnswer) {}
+    fn on_conversation_end(&mut self, _: Turn) {}
 }
 
-/// What requests that are not measured brought.
-pub(super) struct Sent {
+/// The result of unmeasured requests.
+pub(super) struct FillerResult {
     pub(super) tally: Tally,
     pub(super) stopped: bool,
 }
 
-/// Send all of `workload` to `side`, `at_once` at a time.
+/// Sends all of `workload` to `side`, with at most `at_once` requests in flight.
 pub(super) async fn send<E: Env + Unpin>(
     env: &E,
-    side: &Side,
-    workload: &mut (dyn Workload + Send),
+    side: &LoadEndpoint,
+    workload: &mut (dyn LoadWorkload + Send),
     at_once: usize,
     stop: &mut mpsc::Receiver<()>,
-) -> Sent {
+) -> FillerResult {
     let scripts = workload.scripts();
     let rules = Rules { in_flight: at_once, ..Rules::default() };
-    let bounds = Bounds { duration: Duration::from_secs(3600), connections: at_once.min(scripts.len()) };
+    let bounds = RunLimits { duration: Duration::from_secs(3600), connections: at_once.min(scripts.len()) };
     let driver = Driver::new(scripts, Pace::Closed { conversations: at_once }, rules, Seed(0));
     let mut tally = Tally::default();
     let told = |record| tally.add(&record);
     let ran = run(env.clone(), side.target.clone(), workload, driver, bounds, Arc::default(), stop, told).await;
-    Sent { tally, stopped: ran.stopped }
+    FillerResult { tally, stopped: ran.stopped }
 }
 
-/// Most requests at a time that are not measured.
+/// Concurrency of unmeasured requests.
 pub(super) const AT_ONCE: usize = 8;
 
 #[cfg(test)]
@@ -81,12 +80,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn strangers_share_nothing_with_each_other_nor_with_another_step() {
+    fn filler_prompts_are_unique_across_requests_and_steps() {
         let side = crate::engine::load::session::tests::side(30_000);
         let ids = |step, conversation| {
-            let mut made = strangers(By { seed: Seed(1), step }, &side, 2, 50);
-            match made.ask(Turn { conversation, index: 0 }).prompt {
-                Prompt::Ids(ids) => ids,
+            let mut made = unrelated_prompts(FillerSource { seed: Seed(1), step }, &side, 2, 50);
+            match made.request(Turn { conversation, index: 0 }).prompt {
+                TurnPrompt::Ids(ids) => ids,
                 other => panic!("{other:?}"),
             }
         };
@@ -100,7 +99,7 @@ mod tests {
             Distribution::Constant(1.0),
             Seed(1),
         )
-        .ask(Turn { conversation: 0, index: 0 });
-        assert_ne!(measured.prompt, Prompt::Ids(all[0].clone()));
+        .request(Turn { conversation: 0, index: 0 });
+        assert_ne!(measured.prompt, TurnPrompt::Ids(all[0].clone()));
     }
 }

@@ -1,13 +1,13 @@
-//! A measurement: a schedule of steps against one endpoint or several, carried out in order.
+//! A measurement: a schedule of steps against one or more endpoints, executed in order.
 //!
-//! Every way to measure is a schedule and a look at what its passes brought: a plain run is one pass, a sweep is a pass per rate, a
-//! comparison is passes that take turns between two endpoints, a ladder is passes with a control step before each.
+//! Every kind of measurement is a schedule plus an analysis of its passes. A plain run is one pass. A sweep is one
+//! pass per rate. A comparison alternates passes between two endpoints. A ladder has a control step before each pass.
 
-mod before;
 mod caches;
 mod control;
 mod filler;
 mod pass;
+mod resume;
 
 use std::collections::VecDeque;
 use std::ops::Range;
@@ -17,203 +17,198 @@ use std::time::Duration;
 use tokio::sync::mpsc;
 
 use crate::engine::env::Env;
-use crate::engine::load::server::Server;
-use crate::engine::load::server::observed::Shortfalls;
-use crate::engine::load::session::caches::Caches;
-use crate::engine::load::session::control::Performed;
-use crate::engine::load::target::Target;
-use crate::engine::load::workload::foreseen::Foreseen;
-use crate::engine::load::workload::{Left, Part, Workload};
-use crate::engine::load::{Bounds, Driver, Live, Pace, Record, Rules, Seed, run};
+use crate::engine::load::server::ServerClient;
+use crate::engine::load::server::observed::ShortfallWatcher;
+use crate::engine::load::session::caches::SessionCaches;
+use crate::engine::load::session::control::StepResult;
+use crate::engine::load::target::LoadTarget;
+use crate::engine::load::workload::expected_hits::WithExpectedHits;
+use crate::engine::load::workload::{LoadWorkload, WorkloadRange, WorkloadSubset};
+use crate::engine::load::{Driver, LiveCounters, Pace, Rules, RunLimits, Seed, TimedRequest, run};
 
-pub use before::Before;
-pub use control::{Control, ControlError, Tier};
-pub use pass::{FIGURES_MAX, Figure, Pass, PassId};
+pub use control::{Control, StepError, StepFailure, Tier};
+pub use pass::{FIGURES_MAX, Figure, PassId, PassResult};
+pub use resume::PreviousPass;
 
-/// An endpoint, and the conversations that are had with it.
-pub struct Side {
-    /// What it is called in the report: `A`, `B`.
+/// An endpoint and its workload.
+pub struct LoadEndpoint {
+    /// Name in the report: `A`, `B`.
     pub name: String,
-    /// Where it is.
-    pub target: Target,
-    /// What is said to it. Two sides that are compared have equal ones.
-    pub workload: Box<dyn Workload + Send>,
-    /// Its other routes, where they are to be used: what it is, what it counts, how its caches are emptied.
-    pub server: Option<Server>,
-    /// Token ids are drawn below this, where requests are made up that are not measured.
+    pub target: LoadTarget,
+    /// Conversations to send. Endpoints that are compared have equal workloads.
+    pub workload: Box<dyn LoadWorkload + Send>,
+    /// Client for its other routes (settings, counters, flush), if they may be used.
+    pub server: Option<ServerClient>,
+    /// Upper bound (exclusive) of token ids in unmeasured requests.
     pub vocabulary: u32,
 }
 
-impl Side {
-    /// An endpoint of which nothing but answers is known.
-    pub fn new(name: impl Into<String>, target: Target, workload: Box<dyn Workload + Send>) -> Side {
-        Side { name: name.into(), target, workload, server: None, vocabulary: 32_000 }
+impl LoadEndpoint {
+    /// Creates an endpoint without use of its other routes.
+    pub fn new(name: impl Into<String>, target: LoadTarget, workload: Box<dyn LoadWorkload + Send>) -> LoadEndpoint {
+        LoadEndpoint { name: name.into(), target, workload, server: None, vocabulary: 32_000 }
     }
 }
 
-/// One step of a schedule.
+/// A step of a schedule.
 #[derive(Clone, Debug)]
-pub enum Step {
-    /// A measured run.
+pub enum SessionStep {
     Pass(Box<PassPlan>),
-    /// Something that puts the endpoint's caches into a known state.
+    /// Puts the endpoint's caches into a known state.
     Control(Control),
 }
 
-/// What a measured run does.
+/// Parameters of a measured pass.
 #[derive(Clone, Debug)]
 pub struct PassPlan {
-    /// What it is called: `run`, `first`, `repeat`, `rate 8`.
+    /// Name: `run`, `first`, `repeat`, `rate 8`.
     pub name: String,
-    /// Which block of a comparison it is; zero elsewhere.
+    /// Block of a comparison, otherwise zero.
     pub block: u32,
-    /// Which conversations.
     pub part: Range<u32>,
-    /// When they come.
     pub pace: Pace,
-    /// Bounds that hold at every pace.
+    /// Limits that apply to every pace.
     pub rules: Rules,
-    /// Nothing more is sent after this.
+    /// Nothing is sent after this time.
     pub duration: Duration,
 }
 
-/// Who watches a measurement. All of it is optional.
+/// Callbacks during a measurement. All of them are optional.
 pub trait Observer {
-    /// A pass begins; it has so many conversations and, unless some fail, so many requests.
-    fn begins(&mut self, pass: &PassId, conversations: u64, requests: u64, live: &Arc<Live>) {
+    /// A pass starts. It has `conversations` conversations and, unless some fail, `requests` requests.
+    fn pass_started(&mut self, pass: &PassId, conversations: u64, requests: u64, live: &Arc<LiveCounters>) {
         let _ = (pass, conversations, requests, live);
     }
-    /// A request of it ended in the interrupted run that is gone on with: to most observers a request like any other.
-    fn before(&mut self, pass: &PassId, record: &Record) {
+    /// A request of a resumed pass had ended in the interrupted run. By default treated like [`Observer::record`].
+    fn resumed(&mut self, pass: &PassId, record: &TimedRequest) {
         self.record(pass, record);
     }
-    /// A request of it ended.
-    fn record(&mut self, pass: &PassId, record: &Record) {
+    /// A request of the pass ended.
+    fn record(&mut self, pass: &PassId, record: &TimedRequest) {
         let _ = (pass, record);
     }
-    /// A pass is over. What is left of the schedule is done if this says so.
-    fn ended(&mut self, pass: &Pass) -> Next {
+    /// A pass ended. The return value decides whether the schedule continues.
+    fn pass_ended(&mut self, pass: &PassResult) -> AfterPass {
         let _ = pass;
-        Next::GoOn
+        AfterPass::Continue
     }
-    /// A word about what goes on.
+    /// Receives a message about the progress.
     fn note(&mut self, text: &str) {
         let _ = text;
     }
 }
 
-/// What comes after a pass.
+/// What to do after a pass.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Next {
-    /// The next step.
-    GoOn,
-    /// Nothing: enough is known.
-    Enough,
+pub enum AfterPass {
+    Continue,
+    /// Skip the rest of the schedule.
+    Stop,
 }
 
-/// Several observers as one.
+/// Forwards callbacks to several observers.
 pub struct Observers<'a>(pub Vec<&'a mut dyn Observer>);
 
 impl Observer for Observers<'_> {
-    fn begins(&mut self, pass: &PassId, conversations: u64, requests: u64, live: &Arc<Live>) {
-        self.0.iter_mut().for_each(|one| one.begins(pass, conversations, requests, live));
+    fn pass_started(&mut self, pass: &PassId, conversations: u64, requests: u64, live: &Arc<LiveCounters>) {
+        self.0.iter_mut().for_each(|one| one.pass_started(pass, conversations, requests, live));
     }
-    fn before(&mut self, pass: &PassId, record: &Record) {
-        self.0.iter_mut().for_each(|one| one.before(pass, record));
+    fn resumed(&mut self, pass: &PassId, record: &TimedRequest) {
+        self.0.iter_mut().for_each(|one| one.resumed(pass, record));
     }
-    fn record(&mut self, pass: &PassId, record: &Record) {
+    fn record(&mut self, pass: &PassId, record: &TimedRequest) {
         self.0.iter_mut().for_each(|one| one.record(pass, record));
     }
-    fn ended(&mut self, pass: &Pass) -> Next {
-        let enough = self.0.iter_mut().map(|one| one.ended(pass)).filter(|next| *next == Next::Enough).count();
-        if enough > 0 { Next::Enough } else { Next::GoOn }
+    fn pass_ended(&mut self, pass: &PassResult) -> AfterPass {
+        let enough = self.0.iter_mut().map(|one| one.pass_ended(pass)).filter(|next| *next == AfterPass::Stop).count();
+        if enough > 0 { AfterPass::Stop } else { AfterPass::Continue }
     }
     fn note(&mut self, text: &str) {
         self.0.iter_mut().for_each(|one| one.note(text));
     }
 }
 
-/// What a schedule left.
+/// The result of a schedule.
 #[derive(Debug)]
-pub struct Executed {
-    /// The passes that ran, in order.
-    pub passes: Vec<Pass>,
-    /// The step that could not be done; nothing after it ran.
-    pub broke: Option<ControlError>,
-    /// Was it told to stop before its end?
+pub struct SessionResult {
+    /// Executed passes, in order.
+    pub passes: Vec<PassResult>,
+    /// The step that failed. Later steps did not run.
+    pub failed_step: Option<StepError>,
+    /// Whether a stop signal ended it early.
     pub stopped: bool,
 }
 
-/// A measurement to carry out.
+/// A measurement to execute.
 pub struct Session {
-    /// The endpoints.
-    pub sides: Vec<Side>,
-    /// The steps: the index of a side, and what is done there.
-    pub schedule: VecDeque<(usize, Step)>,
-    /// Random choices of passes come from it.
+    pub sides: Vec<LoadEndpoint>,
+    /// Steps: the index of a side, and the step.
+    pub schedule: VecDeque<(usize, SessionStep)>,
+    /// Seed of random choices in passes.
     pub seed: Seed,
-    /// Keep a figure of every request (at most [`FIGURES_MAX`] a pass), for analyses that pair them.
+    /// Whether to keep the figures of every request (up to [`FIGURES_MAX`] per pass), for paired analyses.
     pub keep_figures: bool,
 }
 
 impl Session {
-    /// Carry out the schedule. When `stop` comes, the step in hand ends early and nothing follows; when it comes again, what is in flight
-    /// is given up.
+    /// Executes the schedule. On the first `stop`, the current step ends early and no further step runs. On the
+    /// second, requests in flight are aborted.
     pub async fn execute<E: Env + Unpin>(
         self,
         env: E,
         stop: &mut mpsc::Receiver<()>,
         observer: &mut dyn Observer,
-    ) -> Executed {
+    ) -> SessionResult {
         self.go_on(env, Vec::new(), stop, observer).await
     }
 
-    /// The same, going on from what an interrupted run left of its passes, in order: what ended there is not asked again, and counts.
+    /// Executes the schedule, resuming from the passes of an interrupted run, in order. Requests that had ended are
+    /// not sent again, but count.
     pub async fn go_on<E: Env + Unpin>(
         mut self,
         env: E,
-        earlier: Vec<Before>,
+        earlier: Vec<PreviousPass>,
         stop: &mut mpsc::Receiver<()>,
         observer: &mut dyn Observer,
-    ) -> Executed {
+    ) -> SessionResult {
         let mut earlier = VecDeque::from(earlier);
-        let mut executed = Executed { passes: Vec::new(), broke: None, stopped: false };
+        let mut executed = SessionResult { passes: Vec::new(), failed_step: None, stopped: false };
         let mut caches = tokio::select! {
-            caches = Caches::look(&env, &self.sides) => caches,
-            Some(()) = stop.recv() => return Executed { stopped: true, ..executed },
+            caches = SessionCaches::probe(&env, &self.sides) => caches,
+            Some(()) = stop.recv() => return SessionResult { stopped: true, ..executed },
         };
         let mut steps = 0;
         while let Some((at, step)) = self.schedule.pop_front() {
             let Some(side) = self.sides.get_mut(at) else { continue };
             match step {
-                // It prepared a pass that is over.
-                Step::Control(_) if earlier.front().is_some_and(|pass| pass.complete) => {}
-                Step::Control(step) => {
+                // It prepared a pass that is complete.
+                SessionStep::Control(_) if earlier.front().is_some_and(|pass| pass.complete) => {}
+                SessionStep::Control(step) => {
                     observer.note(&format!("{}: {step}", side.name));
                     steps += 1;
-                    let by = filler::By { seed: self.seed, step: steps };
+                    let by = filler::FillerSource { seed: self.seed, step: steps };
                     match control::perform(&env, (side, caches.server(at)), &mut caches, by, &step, stop).await {
-                        Ok(Performed::Done(None)) => {}
-                        Ok(Performed::Done(Some(word))) => observer.note(&format!("{}: {word}", side.name)),
-                        Ok(Performed::Stopped) => {
+                        Ok(StepResult::Done(None)) => {}
+                        Ok(StepResult::Done(Some(word))) => observer.note(&format!("{}: {word}", side.name)),
+                        Ok(StepResult::Stopped) => {
                             executed.stopped = true;
                             break;
                         }
                         Err(error) => {
-                            executed.broke = Some(error);
+                            executed.failed_step = Some(error);
                             break;
                         }
                     }
                 }
-                Step::Pass(plan) => {
+                SessionStep::Pass(plan) => {
                     let before = earlier.pop_front().unwrap_or_default();
                     let plan = (*plan, before);
                     let pass =
                         pass(&env, (side, at), plan, &mut caches, self.seed, self.keep_figures, stop, observer).await;
-                    let next = observer.ended(&pass);
+                    let next = observer.pass_ended(&pass);
                     executed.stopped = pass.ran.stopped;
                     executed.passes.push(pass);
-                    if next == Next::Enough || executed.stopped {
+                    if next == AfterPass::Stop || executed.stopped {
                         break;
                     }
                 }
@@ -223,62 +218,61 @@ impl Session {
     }
 }
 
-/// Carry out one pass.
-#[expect(clippy::too_many_arguments, reason = "each is another thing of the session's")]
+#[expect(clippy::too_many_arguments, reason = "independent parts of the session")]
 async fn pass<E: Env + Unpin>(
     env: &E,
-    (side, at): (&mut Side, usize),
-    (plan, before): (PassPlan, Before),
-    caches: &mut Caches,
+    (side, at): (&mut LoadEndpoint, usize),
+    (plan, before): (PassPlan, PreviousPass),
+    caches: &mut SessionCaches,
     seed: Seed,
     keep_figures: bool,
     stop: &mut mpsc::Receiver<()>,
     observer: &mut dyn Observer,
-) -> Pass {
+) -> PassResult {
     let id = PassId { side: at, side_name: side.name.clone(), name: plan.name, block: plan.block };
     let from = plan.part.start;
     let server = caches.server(at);
-    let began = caches.begins(env, server).await;
-    let bell = caches.bell(server);
-    let mut foreseen = Foreseen::new(&mut *side.workload, &mut caches.book);
-    let mut part = Part::new(&mut foreseen, plan.part);
+    let began = caches.pass_started(env, server).await;
+    let trigger = caches.trigger(server);
+    let mut with_expected = WithExpectedHits::new(&mut *side.workload, &mut caches.book);
+    let mut part = WorkloadRange::new(&mut with_expected, plan.part);
     let rest = before.rest(&part.scripts(), from);
     let is_whole = rest.kept.is_empty();
     let places = rest.conversations.clone();
-    let mut workload = Left::new(&mut part, rest.conversations);
+    let mut workload = WorkloadSubset::new(&mut part, rest.conversations);
     let scripts = workload.scripts();
     let (conversations, requests) = (scripts.len(), scripts.iter().map(|script| u64::from(script.turns)).sum());
-    let live = Arc::new(Live::default());
-    observer.begins(&id, conversations as u64, requests, &live);
+    let live = Arc::new(LiveCounters::default());
+    observer.pass_started(&id, conversations as u64, requests, &live);
     let driver = Driver::new(scripts, plan.pace, plan.rules, seed);
-    let bounds = Bounds {
+    let bounds = RunLimits {
         duration: plan.duration.saturating_sub(rest.clock),
         connections: plan.rules.in_flight.min(conversations),
     };
-    let mut pass = Pass::new(id);
+    let mut pass = PassResult::new(id);
     for record in &rest.kept {
         pass.add(record, keep_figures);
-        observer.before(&pass.id, record);
+        observer.resumed(&pass.id, record);
     }
-    let mut falls = Shortfalls::default();
-    let told = |mut record: Record| {
-        // Inside a part, and what is left of it, conversations count from zero.
+    let mut shortfalls = ShortfallWatcher::default();
+    let told = |mut record: TimedRequest| {
+        // Inside a range or subset, conversations are numbered from zero.
         let place = places.get(record.turn.conversation as usize).copied().unwrap_or_default();
         record.turn.conversation = from + place;
-        // On this run's own clock, as the counters are.
-        if falls.add(&record)
-            && let Some(bell) = &bell
+        // On the clock of this run, like the counters.
+        if shortfalls.add(&record)
+            && let Some(trigger) = &trigger
         {
-            bell.ring();
+            trigger.fire();
         }
-        let record = before::later(record, rest.clock);
+        let record = resume::shift(record, rest.clock);
         pass.add(&record, keep_figures);
         observer.record(&pass.id, &record);
     };
     let ran = run(env.clone(), side.target.clone(), &mut workload, driver, bounds, live, stop, told).await;
     pass.ran = ran;
     let tally = is_whole.then_some(&pass.tally);
-    pass.observed = caches.ends(env, server, began, (tally, &pass.ran), falls).await;
+    pass.observed = caches.pass_ended(env, server, began, (tally, &pass.ran), shortfalls).await;
     pass
 }
 
@@ -288,12 +282,12 @@ mod tests {
     use crate::engine::base::HostPort;
     use crate::engine::load::Distribution;
     use crate::engine::load::answer::Dialect;
-    use crate::engine::load::target::{Limits, Via};
+    use crate::engine::load::target::{ExchangeLimits, HttpProtocol};
     use crate::engine::load::workload::Synthetic;
 
-    /// An endpoint that is asked nothing.
-    pub(super) fn side(vocabulary: u32) -> Side {
-        let target = Target {
+    /// An endpoint that receives no request.
+    pub(super) fn side(vocabulary: u32) -> LoadEndpoint {
+        let target = LoadTarget {
             at: HostPort::new("127.0.0.1", 1),
             path: "/generate".to_owned(),
             dialect: Dialect::Generate,
@@ -304,11 +298,11 @@ mod tests {
             ignore_eos: true,
             extra: serde_json::Map::new(),
             headers: hyper::HeaderMap::new(),
-            via: Via::default(),
-            limits: Limits::default(),
+            protocol: HttpProtocol::default(),
+            limits: ExchangeLimits::default(),
         };
         let one = Distribution::Constant(1.0);
-        let mut side = Side::new("A", target, Box::new(Synthetic::new(1, one, one, one, Seed(1))));
+        let mut side = LoadEndpoint::new("A", target, Box::new(Synthetic::new(1, one, one, one, Seed(1))));
         side.vocabulary = vocabulary;
         side
     }

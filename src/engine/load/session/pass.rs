@@ -1,69 +1,63 @@
-//! What a measured run brought.
+//! The result of a measured pass.
 
 use std::time::Duration;
 
 use crate::engine::load::measure::Tally;
-use crate::engine::load::server::Observed;
-use crate::engine::load::target::Outcome;
-use crate::engine::load::{Ran, Record, Turn};
+use crate::engine::load::server::ServerObservation;
+use crate::engine::load::target::ExchangeOutcome;
+use crate::engine::load::{RunStats, TimedRequest, Turn};
 
-/// Figures of at most so many requests are kept: 80 MiB or so.
+/// Maximum number of requests whose figures are kept: about 80 MiB.
 pub const FIGURES_MAX: usize = 1 << 20;
 
-/// Which pass it is.
+/// Identifies a pass within a session.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PassId {
     /// Index of the endpoint.
     pub side: usize,
-    /// What the endpoint is called.
+    /// Name of the endpoint.
     pub side_name: String,
-    /// What the pass is called.
+    /// Name of the pass.
     pub name: String,
-    /// Which block of a comparison it belongs to.
+    /// Block of a comparison, otherwise zero.
     pub block: u32,
 }
 
-/// One request in short, to be paired with the same request elsewhere.
+/// Figures of one request, to be paired with the same request elsewhere.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Figure {
-    /// Which.
     pub turn: Turn,
-    /// Did it go well? The times mean nothing otherwise.
+    /// Whether it succeeded. Otherwise the times are meaningless.
     pub well: bool,
-    /// From the planned instant to the first token.
+    /// TTFT from the scheduled send time.
     pub ttft: Duration,
-    /// From the planned instant to the end.
+    /// E2E latency from the scheduled send time.
     pub e2e: Duration,
-    /// Per token after the first; `None` with fewer than two.
+    /// Mean time per token after the first. `None` with fewer than two tokens.
     pub tpot: Option<Duration>,
-    /// The generator's own lag.
     pub lag: Duration,
-    /// Tokens of the prompt, of the answer, and cached by tier.
     pub prompt: u32,
-    /// Of the answer.
     pub completion: u32,
-    /// From the device.
+    /// Cached tokens from L1.
     pub device: u32,
-    /// From the host.
+    /// Cached tokens from L2.
     pub host: u32,
-    /// From the store.
+    /// Cached tokens from L3.
     pub storage: u32,
-    /// Cached in all.
     pub cached: u32,
-    /// That should have been cached.
     pub expected: Option<u32>,
 }
 
 impl Figure {
-    /// The figure of `record`.
-    pub fn of(record: &Record) -> Figure {
+    /// Returns the figures of `record`.
+    pub fn of(record: &TimedRequest) -> Figure {
         let (exchange, answer) = (&record.exchange, &record.exchange.answer);
         let completion = answer.completion_tokens.unwrap_or(exchange.arrived);
         let cached = answer.cached.clone().unwrap_or_default();
         let span = exchange.first_token.zip(exchange.last_token).map(|(first, last)| last.saturating_sub(first));
         Figure {
             turn: record.turn,
-            well: exchange.outcome == Outcome::Ok,
+            well: exchange.outcome == ExchangeOutcome::Ok,
             ttft: exchange.first_token.unwrap_or_default().saturating_sub(record.planned),
             e2e: exchange.end.saturating_sub(record.planned),
             tpot: span.filter(|_| completion > 1).map(|span| span / (completion - 1)),
@@ -79,36 +73,34 @@ impl Figure {
     }
 }
 
-/// See the module.
+/// Results of a pass.
 #[derive(Clone, Debug)]
-pub struct Pass {
-    /// Which one.
+pub struct PassResult {
     pub id: PassId,
-    /// What its requests add up to.
     pub tally: Tally,
-    /// What the run left beside them.
-    pub ran: Ran,
-    /// A figure per request, where the session keeps them.
+    /// Run statistics beside the requests.
+    pub ran: RunStats,
+    /// Figures per request, if the session keeps them.
     pub figures: Vec<Figure>,
-    /// What the server's other routes told of it.
-    pub observed: Option<Observed>,
+    /// Observation of the server, if its other routes were used.
+    pub observed: Option<ServerObservation>,
 }
 
-impl Pass {
-    /// Nothing of `id` yet.
-    pub fn new(id: PassId) -> Pass {
-        Pass { id, tally: Tally::default(), ran: Ran::default(), figures: Vec::new(), observed: None }
+impl PassResult {
+    /// Creates an empty result.
+    pub fn new(id: PassId) -> PassResult {
+        PassResult { id, tally: Tally::default(), ran: RunStats::default(), figures: Vec::new(), observed: None }
     }
 
-    /// Count `record`.
-    pub fn add(&mut self, record: &Record, keep_figures: bool) {
+    /// Adds `record` to the counts.
+    pub fn add(&mut self, record: &TimedRequest, keep_figures: bool) {
         self.tally.add(record);
         if keep_figures && self.figures.len() < FIGURES_MAX {
             self.figures.push(Figure::of(record));
         }
     }
 
-    /// Requests that were sent: they went well, failed, or are unfinished.
+    /// Returns the number of requests sent: successful, failed or unfinished.
     pub fn sent(&self) -> u64 {
         self.tally.all.requests + self.tally.failed() + self.ran.unfinished
     }

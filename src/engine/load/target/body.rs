@@ -1,4 +1,4 @@
-//! The bodies of requests.
+//! Builds request bodies.
 
 use std::io::Write;
 
@@ -7,30 +7,29 @@ use hyper::header::{HeaderName, HeaderValue};
 use serde_json::{Map, Value, json};
 
 use crate::engine::load::answer::Dialect;
-use crate::engine::load::target::Target;
-use crate::engine::load::workload::{Ask, Message, Prompt};
+use crate::engine::load::target::LoadTarget;
+use crate::engine::load::workload::{ChatMessage, TurnPrompt, TurnRequest};
 
-/// A request that is ready to be sent. Cheap to clone.
+/// A request that is ready to send. Cheap to clone.
 #[derive(Clone, Debug)]
-pub struct Asking {
-    /// Its body.
+pub struct EncodedRequest {
     pub body: Bytes,
-    /// The word for routers that goes with it (`X-SMG-Routing-Key`).
+    /// Routing key for SGLang's router (`X-SMG-Routing-Key`).
     pub routing_key: Option<HeaderValue>,
 }
 
-/// The header by which SGLang's router keeps what belongs together in one place.
+/// Header by which SGLang's router sends related requests to the same worker.
 pub(super) const ROUTING_KEY: HeaderName = HeaderName::from_static("x-smg-routing-key");
 
-impl Target {
-    /// The request for `ask`. A routing key that no header can hold is left out.
-    pub fn asking(&self, ask: &Ask) -> Asking {
+impl LoadTarget {
+    /// Encodes `ask`. A routing key that is not a valid header value is dropped.
+    pub fn encode(&self, ask: &TurnRequest) -> EncodedRequest {
         let routing_key = ask.routing_key.as_deref().and_then(|key| HeaderValue::from_str(key).ok());
-        Asking { body: self.body(ask), routing_key }
+        EncodedRequest { body: self.body(ask), routing_key }
     }
 
-    /// The body of a request for `ask`. The same ask gives the same bytes.
-    pub fn body(&self, ask: &Ask) -> Bytes {
+    /// Returns the request body of `ask`. Equal asks give equal bytes.
+    pub fn body(&self, ask: &TurnRequest) -> Bytes {
         let mut members = Map::new();
         match self.dialect {
             Dialect::Generate => {
@@ -54,7 +53,7 @@ impl Target {
                 if let Some(top_p) = self.top_p {
                     members.insert("top_p".to_owned(), Value::from(top_p));
                 }
-                // Only a stream takes options.
+                // Servers accept stream options only with a stream.
                 if self.stream {
                     members.insert("stream_options".to_owned(), json!({"include_usage": true}));
                 }
@@ -78,7 +77,7 @@ impl Target {
             if text.last() != Some(&b',') {
                 text.push(b',');
             }
-            serde_json::to_writer(&mut text, name).expect("a vector takes all");
+            serde_json::to_writer(&mut text, name).expect("writing to a vector succeeds");
             text.push(b':');
             text.extend_from_slice(value.as_bytes());
         }
@@ -87,13 +86,12 @@ impl Target {
     }
 }
 
-impl Target {
-    /// The members of TensorRT-LLM's ensemble. It cannot ignore the end-of-sequence token. A minimum length and an end
-    /// token outside every vocabulary give answers of the full length.
-    fn tensor_rt(&self, ask: &Ask, members: &mut Map<String, Value>) {
-        /// Temperature zero is refused there.
+impl LoadTarget {
+    /// Adds the members of TensorRT-LLM's ensemble. It cannot ignore the end-of-sequence token. A minimum length and an end token outside every vocabulary give answers of the full length.
+    fn tensor_rt(&self, ask: &TurnRequest, members: &mut Map<String, Value>) {
+        /// The lowest temperature it accepts; zero is refused.
         const COLDEST: f64 = 1e-6;
-        /// Beyond every vocabulary.
+        /// An id outside every vocabulary.
         const NO_TOKEN: u32 = 1 << 20;
         members.insert("accumulate_tokens".to_owned(), Value::from(true));
         members.insert("temperature".to_owned(), Value::from(self.temperature.max(COLDEST)));
@@ -106,10 +104,11 @@ impl Target {
     }
 }
 
-/// The member that holds the prompt, after its opening quote. Long lists of ids are written straight.
-fn prompt(dialect: Dialect, prompt: &Prompt, text: &mut Vec<u8>) {
+/// Writes the member with the prompt, without its opening quote. Long lists of ids are written directly, without an
+/// intermediate value.
+fn prompt(dialect: Dialect, prompt: &TurnPrompt, text: &mut Vec<u8>) {
     let name: &[u8] = match (dialect, prompt) {
-        (Dialect::Generate, Prompt::Ids(_)) => b"input_ids\":",
+        (Dialect::Generate, TurnPrompt::Ids(_)) => b"input_ids\":",
         (Dialect::Generate, _) => b"text\":",
         (Dialect::Chat, _) => b"messages\":",
         (Dialect::TensorRt, _) => b"text_input\":",
@@ -117,7 +116,7 @@ fn prompt(dialect: Dialect, prompt: &Prompt, text: &mut Vec<u8>) {
     };
     text.extend_from_slice(name);
     match (dialect, prompt) {
-        (Dialect::Chat, Prompt::Messages(messages)) => {
+        (Dialect::Chat, TurnPrompt::Messages(messages)) => {
             text.push(b'[');
             for (at, message) in messages.iter().enumerate() {
                 if at > 0 {
@@ -127,15 +126,16 @@ fn prompt(dialect: Dialect, prompt: &Prompt, text: &mut Vec<u8>) {
             }
             text.push(b']');
         }
-        (Dialect::Chat, Prompt::Text(content)) => {
-            serde_json::to_writer(text, &json!([{"role": "user", "content": content}])).expect("a vector takes all");
+        (Dialect::Chat, TurnPrompt::Text(content)) => {
+            serde_json::to_writer(text, &json!([{"role": "user", "content": content}]))
+                .expect("writing to a vector succeeds");
         }
-        (_, Prompt::Ids(ids)) => {
+        (_, TurnPrompt::Ids(ids)) => {
             text.reserve(ids.len() * 6);
             let mut lead = b'[';
             for id in ids {
                 text.push(lead);
-                write!(text, "{id}").expect("a vector takes all");
+                write!(text, "{id}").expect("writing to a vector succeeds");
                 lead = b',';
             }
             if ids.is_empty() {
@@ -143,10 +143,10 @@ fn prompt(dialect: Dialect, prompt: &Prompt, text: &mut Vec<u8>) {
             }
             text.push(b']');
         }
-        (_, Prompt::Text(content)) => serde_json::to_writer(text, content).expect("a vector takes all"),
-        (_, Prompt::Messages(messages)) => {
-            let content: String = messages.iter().map(Message::text).collect();
-            serde_json::to_writer(text, &content).expect("a vector takes all");
+        (_, TurnPrompt::Text(content)) => serde_json::to_writer(text, content).expect("writing to a vector succeeds"),
+        (_, TurnPrompt::Messages(messages)) => {
+            let content: String = messages.iter().map(ChatMessage::text).collect();
+            serde_json::to_writer(text, &content).expect("writing to a vector succeeds");
         }
     }
 }
@@ -155,12 +155,12 @@ fn prompt(dialect: Dialect, prompt: &Prompt, text: &mut Vec<u8>) {
 mod tests {
     use super::*;
     use crate::engine::base::HostPort;
-    use crate::engine::load::target::{Limits, Via};
-    use crate::engine::load::workload::{Members, Role};
+    use crate::engine::load::target::{ExchangeLimits, HttpProtocol};
+    use crate::engine::load::workload::{ChatRole, Members};
     use hyper::header::HeaderMap;
 
-    fn target(dialect: Dialect) -> Target {
-        Target {
+    fn target(dialect: Dialect) -> LoadTarget {
+        LoadTarget {
             at: HostPort::new("h", 1),
             path: "/".to_owned(),
             dialect,
@@ -171,47 +171,47 @@ mod tests {
             ignore_eos: true,
             extra: Map::new(),
             headers: HeaderMap::new(),
-            via: Via::default(),
-            limits: Limits::default(),
+            protocol: HttpProtocol::default(),
+            limits: ExchangeLimits::default(),
         }
     }
 
-    fn body(target: &Target, prompt: Prompt) -> Value {
-        serde_json::from_slice(&target.body(&Ask::new(prompt, 7))).expect("JSON")
+    fn body(target: &LoadTarget, prompt: TurnPrompt) -> Value {
+        serde_json::from_slice(&target.body(&TurnRequest::new(prompt, 7))).expect("JSON")
     }
 
     #[test]
-    fn generate_takes_ids_or_text() {
+    fn generate_accepts_ids_or_text() {
         let generate = target(Dialect::Generate);
         let expected = json!({
             "input_ids": [1, 22, 333],
             "sampling_params": {"temperature": 0.0, "max_new_tokens": 7, "ignore_eos": true},
             "stream": true,
         });
-        assert_eq!(body(&generate, Prompt::Ids(vec![1, 22, 333])), expected);
-        assert_eq!(body(&generate, Prompt::Text("a\"b".to_owned()))["text"], "a\"b");
-        assert_eq!(body(&generate, Prompt::Ids(Vec::new()))["input_ids"], json!([]));
+        assert_eq!(body(&generate, TurnPrompt::Ids(vec![1, 22, 333])), expected);
+        assert_eq!(body(&generate, TurnPrompt::Text("a\"b".to_owned()))["text"], "a\"b");
+        assert_eq!(body(&generate, TurnPrompt::Ids(Vec::new()))["input_ids"], json!([]));
     }
 
     #[test]
-    fn the_routes_of_openai_take_messages_and_a_prompt_and_ask_for_usage() {
-        let messages = vec![Message::new(Role::User, "hi")];
-        let chat = body(&target(Dialect::Chat), Prompt::Messages(messages));
+    fn openai_routes_use_messages_or_prompt_and_request_usage() {
+        let messages = vec![ChatMessage::new(ChatRole::User, "hi")];
+        let chat = body(&target(Dialect::Chat), TurnPrompt::Messages(messages));
         assert_eq!(chat["messages"], json!([{"role": "user", "content": "hi"}]));
         assert_eq!(
             (&chat["max_completion_tokens"], &chat["stream_options"]["include_usage"]),
             (&json!(7), &json!(true))
         );
-        let completions = body(&target(Dialect::Completions), Prompt::Ids(vec![5]));
+        let completions = body(&target(Dialect::Completions), TurnPrompt::Ids(vec![5]));
         assert_eq!((&completions["prompt"], &completions["max_tokens"]), (&json!([5]), &json!(7)));
     }
 
     #[test]
-    fn sampling_and_streaming_are_members_where_each_route_has_them() {
+    fn sampling_and_streaming_members_match_each_route() {
         let all = [Dialect::Generate, Dialect::Chat, Dialect::Completions, Dialect::TensorRt];
         let bodies = all.map(|dialect| {
-            let target = Target { top_p: Some(0.5), stream: false, temperature: 0.25, ..target(dialect) };
-            body(&target, Prompt::Text("x".to_owned()))
+            let target = LoadTarget { top_p: Some(0.5), stream: false, temperature: 0.25, ..target(dialect) };
+            body(&target, TurnPrompt::Text("x".to_owned()))
         });
         let sampling = |body: &Value| [body["temperature"].clone(), body["top_p"].clone()];
         assert_eq!(sampling(&bodies[0]["sampling_params"]), [json!(0.25), json!(0.5)]);
@@ -221,17 +221,17 @@ mod tests {
     }
 
     #[test]
-    fn what_the_user_adds_wins() {
+    fn extra_members_of_the_user_take_precedence() {
         let mut target = target(Dialect::Chat);
         target.extra.insert("temperature".to_owned(), json!(0.5));
-        assert_eq!(body(&target, Prompt::Text("x".to_owned()))["temperature"], 0.5);
+        assert_eq!(body(&target, TurnPrompt::Text("x".to_owned()))["temperature"], 0.5);
     }
 
     #[test]
-    fn members_of_one_request_win_and_stand_as_they_do_in_the_file() {
+    fn members_of_one_request_take_precedence_and_keep_their_text() {
         let mut chat = target(Dialect::Chat);
         chat.extra.insert("top_p".to_owned(), json!(0.5));
-        let mut ask = Ask::new(Prompt::Text("x".to_owned()), 7);
+        let mut ask = TurnRequest::new(TurnPrompt::Text("x".to_owned()), 7);
         let member = |name: &str, text: &str| (name.to_owned(), text.to_owned());
         ask.extra = Members::new([member("top_p", "0.25"), member("tools", r#"[{"z":1, "a":{}}]"#)]);
         let text = chat.body(&ask);

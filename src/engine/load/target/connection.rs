@@ -1,7 +1,8 @@
-//! One connection of HTTP/1.1, and one exchange after the other over it.
+//! An HTTP/1.1 connection, which carries one exchange at a time.
 //!
-//! A token costs one system call and one pass over its bytes: they are read into a buffer that all exchanges of a thread share, cut
-//! into frames there, and only the beginning of a line is kept until the next read. One timer a request watches over both limits.
+//! A token costs one system call and one pass over its bytes. Bytes are read into a buffer that all exchanges of a
+//! thread share and are split into frames there. Only an incomplete line is kept until the next read. One timer per
+//! request enforces both time limits.
 
 use std::cell::RefCell;
 use std::future::poll_fn;
@@ -16,86 +17,86 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
 use crate::engine::base::Mono;
 use crate::engine::env::Env;
-use crate::engine::load::answer::Arrival;
-use crate::engine::load::target::body::{Asking, ROUTING_KEY};
-use crate::engine::load::target::hearing::Hearing;
-use crate::engine::load::target::http1::{Answering, Piece};
-use crate::engine::load::target::stamped::Stamps;
-use crate::engine::load::target::wire::Wire;
-use crate::engine::load::target::{Outcome, Target};
+use crate::engine::load::answer::TokenArrival;
+use crate::engine::load::target::body::{EncodedRequest, ROUTING_KEY};
+use crate::engine::load::target::http1::{Piece, ResponseParser};
+use crate::engine::load::target::response::ResponseAccumulator;
+use crate::engine::load::target::timestamped::StreamTimes;
+use crate::engine::load::target::wire::WireStream;
+use crate::engine::load::target::{ExchangeOutcome, LoadTarget};
 
-/// Bytes of one read.
 const READ_BYTES: usize = 64 << 10;
 
 thread_local! {
-    /// Nothing stays in it from one read to the next.
+    /// Read buffer. Its content does not outlive a read.
     static SCRATCH: RefCell<Box<[u8]>> = RefCell::new(vec![0; READ_BYTES].into());
 }
 
-/// An open connection.
-pub(super) struct Connection<E: Env + Unpin> {
+/// An open HTTP/1.1 connection with its transfer times.
+pub(super) struct Http1Connection<E: Env + Unpin> {
     env: E,
-    wire: Wire<E>,
-    stamps: Arc<Stamps>,
-    /// Has it carried an exchange?
+    wire: WireStream<E>,
+    stamps: Arc<StreamTimes>,
+    /// Whether it has carried an exchange.
     used: bool,
-    /// Can it take another one?
+    /// Whether it can carry another exchange.
     open: bool,
 }
 
 /// How an exchange ended.
-pub(super) enum End {
-    /// When, and how; [`Outcome::Ok`] where the answer came whole.
-    Ended(Mono, Outcome),
-    /// The connection had been closed while it was idle, before the request was written whole: the server knows nothing of it.
+pub(super) enum ExchangeEnd {
+    /// End time and outcome. [`ExchangeOutcome::Ok`] if the response was complete.
+    Ended(Mono, ExchangeOutcome),
+    /// The idle connection had been closed before the request was fully written. The server has not received it.
     Unsent,
 }
 
-/// A request on its way out, and its answer on its way in.
-struct Talk<'a, F> {
+/// A request being written and its response being read.
+struct ExchangeState<'a, F> {
     parts: [&'a [u8]; 2],
     written: usize,
-    /// All of it is with the system.
+    /// Whether the kernel has accepted all of it.
     sent: bool,
     failed: Option<io::Error>,
-    answering: Answering,
+    answering: ResponseParser,
     answered: bool,
     keeps: bool,
-    hearing: &'a mut Hearing<F>,
+    response: &'a mut ResponseAccumulator<F>,
 }
 
-impl<E: Env + Unpin> Connection<E> {
-    pub(super) fn new(env: E, wire: Wire<E>, stamps: Arc<Stamps>) -> Connection<E> {
-        Connection { env, wire, stamps, used: false, open: true }
+impl<E: Env + Unpin> Http1Connection<E> {
+    pub(super) fn new(env: E, wire: WireStream<E>, stamps: Arc<StreamTimes>) -> Http1Connection<E> {
+        Http1Connection { env, wire, stamps, used: false, open: true }
     }
 
-    /// Can it take another request?
+    /// Whether it can carry another request.
     pub(super) fn is_open(&mut self) -> bool {
         self.open && self.wire.is_quiet()
     }
 
-    /// Send `asking`, and have `hearing` hear the answer; `delays` hears how long bytes had lain in the system when they were read.
-    pub(super) async fn exchange<F: FnMut(Arrival)>(
+    /// Sends `asking` and feeds the response to `response`. `delays` receives how long bytes had been in the kernel
+    /// when they were read.
+    pub(super) async fn exchange<F: FnMut(TokenArrival)>(
         &mut self,
-        target: &Target,
-        asking: &Asking,
-        hearing: &mut Hearing<F>,
+        target: &LoadTarget,
+        asking: &EncodedRequest,
+        response: &mut ResponseAccumulator<F>,
         mut delays: impl FnMut(Duration),
-    ) -> End {
+    ) -> ExchangeEnd {
         let head = head(target, asking);
-        let Connection { env, wire, stamps, used, open } = self;
-        // Whatever ends this early leaves a connection that nobody can use.
+        let Http1Connection { env, wire, stamps, used, open } = self;
+        // An early return leaves the connection unusable.
         *open = false;
         let reused = std::mem::replace(used, true);
-        let mut talk = Talk {
+        let mut talk = ExchangeState {
             parts: [&head, &asking.body],
             written: 0,
             sent: false,
             failed: None,
-            answering: Answering::new(),
+            answering: ResponseParser::new(),
             answered: false,
             keeps: false,
-            hearing,
+            response,
         };
         let begun = env.now();
         let over = begun + target.limits.whole;
@@ -112,22 +113,22 @@ impl<E: Env + Unpin> Connection<E> {
                     Poll::Ready(None) => {
                         (idle, last) = (false, stamps.read());
                         delays(last.since(stamps.arrived()));
-                        // A server that never stops talking keeps the alarm from being asked.
+                        // A server that never pauses would keep the timer from being polled.
                         if last >= over {
-                            return Poll::Ready((Outcome::TooSlow(target.limits.whole), last));
+                            return Poll::Ready((ExchangeOutcome::TimedOut(target.limits.whole), last));
                         }
                     }
                 }
             }
             if let Some(error) = &talk.failed {
-                return Poll::Ready((Outcome::Broken(error.to_string()), stamps.wrote()));
+                return Poll::Ready((ExchangeOutcome::Broken(error.to_string()), stamps.wrote()));
             }
-            // An alarm that rang together with bytes wakes once for both.
+            // A timer that fires together with a read causes only one wakeup.
             while (idle || last >= ring) && alarm.as_mut().poll(cx).is_ready() {
                 let now = env.now();
                 let limits = [(over, target.limits.whole), (last + target.limits.silence, target.limits.silence)];
                 if let Some((_, limit)) = limits.iter().find(|(at, _)| *at <= now) {
-                    return Poll::Ready((Outcome::TooSlow(*limit), now));
+                    return Poll::Ready((ExchangeOutcome::TimedOut(*limit), now));
                 }
                 ring = limits[0].0.min(limits[1].0);
                 alarm.set(env.sleep(ring.since(now)));
@@ -136,18 +137,24 @@ impl<E: Env + Unpin> Connection<E> {
             Poll::Pending
         });
         let (outcome, at) = end.await;
-        if matches!(outcome, Outcome::Broken(_)) && reused && !talk.sent && !talk.answered {
-            return End::Unsent;
+        if matches!(outcome, ExchangeOutcome::Broken(_)) && reused && !talk.sent && !talk.answered {
+            return ExchangeEnd::Unsent;
         }
-        *open = outcome == Outcome::Ok && talk.keeps && talk.sent;
-        // An answer that ended with the connection ends there: `at` is the last read, that of the end.
-        End::Ended(at, outcome)
+        *open = outcome == ExchangeOutcome::Ok && talk.keeps && talk.sent;
+        // If the response ended with the connection, `at` is the time of that last read.
+        ExchangeEnd::Ended(at, outcome)
     }
 }
 
-impl<F: FnMut(Arrival)> Talk<'_, F> {
-    /// Write what the system takes.
-    fn write<E: Env + Unpin>(&mut self, wire: &mut Wire<E>, stamps: &Stamps, cx: &mut Context<'_>, last: &mut Mono) {
+impl<F: FnMut(TokenArrival)> ExchangeState<'_, F> {
+    /// Writes as much as the kernel accepts.
+    fn write<E: Env + Unpin>(
+        &mut self,
+        wire: &mut WireStream<E>,
+        stamps: &StreamTimes,
+        cx: &mut Context<'_>,
+        last: &mut Mono,
+    ) {
         let [head, body] = self.parts;
         while !self.sent && self.failed.is_none() {
             let left = head.len() + body.len() - self.written;
@@ -157,7 +164,7 @@ impl<F: FnMut(Arrival)> Talk<'_, F> {
                 let parts = [IoSlice::new(rest_of_head), IoSlice::new(rest_of_body)];
                 Pin::new(&mut *wire).poll_write_vectored(cx, if rest_of_head.is_empty() { &parts[1..] } else { &parts })
             } else {
-                // TLS keeps records that the system did not take.
+                // TLS buffers records that the kernel has not accepted.
                 Pin::new(&mut *wire).poll_flush(cx).map_ok(|()| 0)
             };
             match done {
@@ -167,7 +174,7 @@ impl<F: FnMut(Arrival)> Talk<'_, F> {
                     (self.written, *last) = (self.written + count, stamps.wrote());
                     if left == 0 {
                         self.sent = true;
-                        self.hearing.wrote(stamps.wrote());
+                        self.response.wrote(stamps.wrote());
                     }
                 }
                 Poll::Ready(Err(error)) => self.failed = Some(error),
@@ -175,67 +182,67 @@ impl<F: FnMut(Arrival)> Talk<'_, F> {
         }
     }
 
-    /// Read what is there: an end, if this was it, or nothing but that something came.
+    /// Reads available bytes. Returns the outcome if the response has ended, or `None` if bytes arrived.
     fn read<E: Env + Unpin>(
         &mut self,
-        wire: &mut Wire<E>,
-        stamps: &Stamps,
+        wire: &mut WireStream<E>,
+        stamps: &StreamTimes,
         cx: &mut Context<'_>,
-    ) -> Poll<Option<Outcome>> {
+    ) -> Poll<Option<ExchangeOutcome>> {
         SCRATCH.with_borrow_mut(|scratch| {
             let mut buf = ReadBuf::new(scratch);
             match Pin::new(&mut *wire).poll_read(cx, &mut buf) {
                 Poll::Pending => Poll::Pending,
                 Poll::Ready(Err(error)) => Poll::Ready(Some(self.broken(&error.to_string()))),
                 Poll::Ready(Ok(())) if buf.filled().is_empty() => Poll::Ready(Some(match self.answering.ends() {
-                    true => Outcome::Ok,
+                    true => ExchangeOutcome::Ok,
                     false => self.broken("the server closed the connection"),
                 })),
-                Poll::Ready(Ok(())) => Poll::Ready(self.hear(buf.filled(), stamps.arrived())),
+                Poll::Ready(Ok(())) => Poll::Ready(self.feed(buf.filled(), stamps.arrived())),
             }
         })
     }
 
-    fn broken(&mut self, why: &str) -> Outcome {
+    fn broken(&mut self, why: &str) -> ExchangeOutcome {
         let failed = self.failed.take().map(|error| error.to_string());
-        Outcome::Broken(failed.unwrap_or_else(|| why.to_owned()))
+        ExchangeOutcome::Broken(failed.unwrap_or_else(|| why.to_owned()))
     }
 
-    /// Bytes of the answer.
-    fn hear(&mut self, mut bytes: &[u8], at: Mono) -> Option<Outcome> {
+    /// Feeds bytes of the response.
+    fn feed(&mut self, mut bytes: &[u8], at: Mono) -> Option<ExchangeOutcome> {
         self.answered = true;
         loop {
             let (piece, used) = match self.answering.take(bytes) {
                 Ok(taken) => taken,
-                Err(malformed) => return Some(Outcome::Broken(malformed.to_string())),
+                Err(malformed) => return Some(ExchangeOutcome::Broken(malformed.to_string())),
             };
             bytes = &bytes[used..];
             match piece {
                 Piece::More => return None,
                 Piece::End => {
-                    // Bytes after the end belong to no request of ours.
+                    // Bytes after the end belong to no request.
                     self.keeps &= bytes.is_empty();
-                    return Some(Outcome::Ok);
+                    return Some(ExchangeOutcome::Ok);
                 }
                 Piece::Head(head) => {
                     self.keeps = head.keeps;
-                    self.hearing.head(head);
+                    self.response.head(head);
                 }
-                Piece::Data(data) => match self.hearing.data(data, at) {
+                Piece::Data(data) => match self.response.data(data, at) {
                     Ok(true) => {}
                     Ok(false) => {
                         self.keeps = false;
-                        return Some(Outcome::Ok);
+                        return Some(ExchangeOutcome::Ok);
                     }
-                    Err(long) => return Some(Outcome::Broken(long.to_string())),
+                    Err(long) => return Some(ExchangeOutcome::Broken(long.to_string())),
                 },
             }
         }
     }
 }
 
-/// The head of a request with a body of `length` bytes. The user's headers win over ours, but for the length.
-fn head(target: &Target, asking: &Asking) -> Vec<u8> {
+/// Builds the request head. The user's headers replace the default ones, except for the content length.
+fn head(target: &LoadTarget, asking: &EncodedRequest) -> Vec<u8> {
     let length = asking.body.len();
     let mut head = Vec::with_capacity(512);
     let ours: [(HeaderName, &str); 3] = [
@@ -260,6 +267,6 @@ fn head(target: &Target, asking: &Asking) -> Vec<u8> {
     if let Some(key) = &asking.routing_key {
         write(&mut head, &ROUTING_KEY, key.as_bytes());
     }
-    write!(head, "content-length: {length}\r\n\r\n").expect("a vector takes all");
+    write!(head, "content-length: {length}\r\n\r\n").expect("writing to a vector succeeds");
     head
 }

@@ -1,95 +1,93 @@
-//! An answer of HTTP/1.1 as a stream of pieces: head, data, end. Pure: bytes come in as they were read, however they were cut, and
-//! nothing but the head and the beginning of a line is kept.
+//! Parser that splits an HTTP/1.1 response into head, data and end. It does no I/O. Bytes may be split anywhere, and
+//! only the head and an incomplete line are buffered.
 //!
-//! Our own and not hyper's, because this is what a token costs: bytes go from the socket through here to the frames without a
-//! copy, a channel, a timer or a buffer per connection.
+//! It replaces hyper because it runs for every token: bytes pass from the socket to the frame parser without a copy,
+//! a channel, a timer or a buffer per connection.
 
 use std::time::Duration;
 
 use crate::engine::base::text::one_line;
 
-/// Characters of a header's words that are kept.
-const WORDS_CHARS: usize = 200;
-/// The longest head, and the longest trailer, that is read.
+/// Characters that are kept of a header value.
+const HEADER_CHARS_MAX: usize = 200;
+/// Maximum size of a head and of a trailer.
 pub const HEAD_BYTES_MAX: usize = 64 << 10;
-/// The longest line that gives the length of a chunk.
+/// Maximum length of a chunk-size line.
 const CHUNK_LINE_BYTES_MAX: u32 = 1024;
 
-/// What comes is not HTTP/1.
+/// The response is not valid HTTP/1.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum Malformed {
-    /// The first line is no status line.
-    #[error("what came is no HTTP/1 answer")]
+pub enum HttpParseError {
+    /// The first line is not a status line.
+    #[error("the response is not HTTP/1")]
     Status,
-    /// A header without a colon, or a length that is none.
-    #[error("a header of the answer cannot be read")]
+    /// A header without a colon, or an invalid length.
+    #[error("invalid header in the response")]
     Header,
-    /// See [`HEAD_BYTES_MAX`].
-    #[error("the head of the answer has more than {HEAD_BYTES_MAX} bytes")]
+    /// The head exceeds [`HEAD_BYTES_MAX`].
+    #[error("the response head has more than {HEAD_BYTES_MAX} bytes")]
     Head,
-    /// A chunk's length, or what follows a chunk.
-    #[error("a chunk of the answer cannot be read")]
+    /// An invalid chunk size or chunk end.
+    #[error("invalid chunk in the response")]
     Chunk,
 }
 
-/// What is known before the first byte of the body.
+/// Response head: what is known before the first byte of the body.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Head {
-    /// The status.
+pub struct ResponseHead {
     pub status: u16,
-    /// May the connection take another request afterwards?
+    /// Whether the connection can be reused afterwards.
     pub keeps: bool,
-    /// `Retry-After`, if it is in seconds.
+    /// `Retry-After`, if given in seconds.
     pub retry_after: Option<Duration>,
-    /// `Location`: where else a redirection wants us.
+    /// `Location`: the target of a redirect.
     pub location: Option<String>,
-    /// `Content-Type`, where it is not that of a stream.
+    /// `Content-Type`, unless it is that of an event stream.
     pub kind: Option<String>,
 }
 
-/// What a header says, as far as it is kept.
-pub(super) fn words(value: &[u8]) -> String {
-    one_line(&String::from_utf8_lossy(value), WORDS_CHARS)
+/// Returns a header value as text, shortened if needed.
+pub(super) fn header_text(value: &[u8]) -> String {
+    one_line(&String::from_utf8_lossy(value), HEADER_CHARS_MAX)
 }
 
-/// Is this the type of a stream of events?
+/// Whether the content type is that of an event stream.
 pub(super) fn is_stream(kind: &[u8]) -> bool {
     const STREAM: &[u8] = b"text/event-stream";
     kind.get(..STREAM.len()).is_some_and(|begin| begin.eq_ignore_ascii_case(STREAM))
 }
 
-/// The next piece of an answer.
+/// A piece of a response.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Piece<'a> {
-    /// The head.
-    Head(Head),
+    Head(ResponseHead),
     /// Bytes of the body.
     Data(&'a [u8]),
-    /// The answer is whole. What follows belongs to nobody.
+    /// The response is complete. Later bytes do not belong to it.
     End,
-    /// More bytes have to come.
+    /// More bytes are needed.
     More,
 }
 
 #[derive(Debug)]
-enum State {
+enum ParseState {
     Head,
-    /// A body of so many more bytes.
+    /// In a body with this many bytes left.
     Length(u64),
-    /// A body up to the end of the connection.
+    /// In a body that ends with the connection.
     ToEnd,
-    /// In the line that gives a chunk's length: the length so far, digits, bytes of the line, and whether the digits are over.
+    /// In a chunk-size line: size so far, number of digits, bytes of the line, and whether the digits have ended.
     Size {
         size: u64,
         digits: u32,
         line: u32,
         over: bool,
     },
-    /// In a chunk of so many more bytes.
+    /// In a chunk with this many bytes left.
     Chunk(u64),
-    /// After a chunk, before the end of its line.
+    /// After a chunk, before its line end.
     ChunkEnd,
-    /// In the trailer: bytes so far, and those of this line.
+    /// In the trailer: bytes so far, in total and of the current line.
     Trailer {
         bytes: usize,
         line: usize,
@@ -97,70 +95,74 @@ enum State {
     Ended,
 }
 
-const SIZE: State = State::Size { size: 0, digits: 0, line: 0, over: false };
+const SIZE: ParseState = ParseState::Size { size: 0, digits: 0, line: 0, over: false };
 
-/// Reads one answer.
+/// Incremental parser of one response.
 #[derive(Debug)]
-pub struct Answering {
-    state: State,
-    /// A head that has not come whole.
+pub struct ResponseParser {
+    state: ParseState,
+    /// Bytes of an incomplete head.
     head: Vec<u8>,
 }
 
-impl Default for Answering {
-    fn default() -> Answering {
-        Answering::new()
+impl Default for ResponseParser {
+    fn default() -> ResponseParser {
+        ResponseParser::new()
     }
 }
 
-impl Answering {
-    /// Nothing has come yet.
-    pub fn new() -> Answering {
-        Answering { state: State::Head, head: Vec::new() }
+impl ResponseParser {
+    /// Creates a parser for a new response.
+    pub fn new() -> ResponseParser {
+        ResponseParser { state: ParseState::Head, head: Vec::new() }
     }
 
-    /// The next piece of `bytes`, and how many of them it took; to be called again with the rest until it says
+    /// Returns the next piece of `bytes` and how many bytes it consumed. Call again with the rest until it returns
     /// [`Piece::More`] or [`Piece::End`].
     ///
     /// # Errors
-    /// See [`Malformed`].
-    pub fn take<'a>(&mut self, bytes: &'a [u8]) -> Result<(Piece<'a>, usize), Malformed> {
+    /// The bytes are not a valid HTTP/1 response; see [`HttpParseError`].
+    pub fn take<'a>(&mut self, bytes: &'a [u8]) -> Result<(Piece<'a>, usize), HttpParseError> {
         let mut at = 0;
         loop {
             let rest = &bytes[at..];
             match &mut self.state {
-                State::Ended => return Ok((Piece::End, at)),
+                ParseState::Ended => return Ok((Piece::End, at)),
                 _ if rest.is_empty() => return Ok((Piece::More, at)),
-                State::Head => {
+                ParseState::Head => {
                     let (head, used) = self.head(rest)?;
                     at += used;
                     if let Some(head) = head {
                         return Ok((Piece::Head(head), at));
                     }
                 }
-                State::ToEnd => return Ok((Piece::Data(rest), bytes.len())),
-                State::Length(left) | State::Chunk(left) => {
+                ParseState::ToEnd => return Ok((Piece::Data(rest), bytes.len())),
+                ParseState::Length(left) | ParseState::Chunk(left) => {
                     let data = &rest[..rest.len().min(usize::try_from(*left).unwrap_or(usize::MAX))];
                     *left -= data.len() as u64;
                     if *left == 0 {
-                        self.state = if matches!(self.state, State::Chunk(_)) { State::ChunkEnd } else { State::Ended };
+                        self.state = if matches!(self.state, ParseState::Chunk(_)) {
+                            ParseState::ChunkEnd
+                        } else {
+                            ParseState::Ended
+                        };
                     }
                     return Ok((Piece::Data(data), at + data.len()));
                 }
-                State::ChunkEnd => match rest[0] {
+                ParseState::ChunkEnd => match rest[0] {
                     b'\r' => at += 1,
                     b'\n' => (self.state, at) = (SIZE, at + 1),
-                    _ => return Err(Malformed::Chunk),
+                    _ => return Err(HttpParseError::Chunk),
                 },
-                State::Size { size, digits, line, over } => {
+                ParseState::Size { size, digits, line, over } => {
                     let byte = rest[0];
                     at += 1;
                     *line += 1;
                     match (byte, char::from(byte).to_digit(16)) {
                         (b'\n', _) if *digits > 0 => {
                             self.state = match *size {
-                                0 => State::Trailer { bytes: 0, line: 0 },
-                                size => State::Chunk(size),
+                                0 => ParseState::Trailer { bytes: 0, line: 0 },
+                                size => ParseState::Chunk(size),
                             }
                         }
                         (_, Some(digit)) if !*over && *digits < 15 => {
@@ -168,17 +170,17 @@ impl Answering {
                         }
                         (b';' | b' ' | b'\t' | b'\r', _) if *digits > 0 => *over = true,
                         _ if *over && *line < CHUNK_LINE_BYTES_MAX => {}
-                        _ => return Err(Malformed::Chunk),
+                        _ => return Err(HttpParseError::Chunk),
                     }
                 }
-                State::Trailer { bytes, line } => {
+                ParseState::Trailer { bytes, line } => {
                     at += 1;
                     *bytes += 1;
                     match rest[0] {
                         b'\r' => {}
-                        b'\n' if *line == 0 => self.state = State::Ended,
+                        b'\n' if *line == 0 => self.state = ParseState::Ended,
                         b'\n' => *line = 0,
-                        _ if *bytes > HEAD_BYTES_MAX => return Err(Malformed::Head),
+                        _ if *bytes > HEAD_BYTES_MAX => return Err(HttpParseError::Head),
                         _ => *line += 1,
                     }
                 }
@@ -186,14 +188,15 @@ impl Answering {
         }
     }
 
-    /// The connection is over: was the answer whole?
+    /// Whether the response is complete now that the connection has ended.
     pub fn ends(&self) -> bool {
-        matches!(self.state, State::Ended | State::ToEnd)
+        matches!(self.state, ParseState::Ended | ParseState::ToEnd)
     }
 
-    /// Bytes of a head; the head once it is whole and no interim one, and how many of the bytes were used.
-    fn head(&mut self, bytes: &[u8]) -> Result<(Option<Head>, usize), Malformed> {
-        // The end of the head may be cut anywhere: look again at the last three bytes of what came before.
+    /// Parses bytes of a head. Returns the head once it is complete and not interim, and the number of bytes
+    /// consumed.
+    fn head(&mut self, bytes: &[u8]) -> Result<(Option<ResponseHead>, usize), HttpParseError> {
+        // The end of the head may be split anywhere, so the last three bytes before are searched again.
         let before = self.head.len();
         let whole: &[u8] = if before == 0 {
             bytes
@@ -203,10 +206,10 @@ impl Answering {
         };
         let Some(end) = head_end(whole, before.saturating_sub(3)) else {
             if whole.len() > HEAD_BYTES_MAX {
-                return Err(Malformed::Head);
+                return Err(HttpParseError::Head);
             }
             if !b"HTTP/1.".starts_with(&whole[..whole.len().min(7)]) {
-                return Err(Malformed::Status);
+                return Err(HttpParseError::Status);
             }
             if before == 0 {
                 self.head.extend_from_slice(bytes);
@@ -214,11 +217,11 @@ impl Answering {
             return Ok((None, bytes.len()));
         };
         if end > HEAD_BYTES_MAX {
-            return Err(Malformed::Head);
+            return Err(HttpParseError::Head);
         }
         let (head, state) = parse(&whole[..end])?;
         self.head.clear();
-        // 1xx: the answer proper comes after it.
+        // 1xx is interim: the final response follows.
         if (100..200).contains(&head.status) {
             return Ok((None, end - before));
         }
@@ -227,7 +230,7 @@ impl Answering {
     }
 }
 
-/// Where the head ends, after its blank line.
+/// Returns the end of the head, after its blank line.
 fn head_end(bytes: &[u8], from: usize) -> Option<usize> {
     memchr::memchr_iter(b'\n', &bytes[from..]).map(|at| from + at).find_map(|at| match &bytes[at + 1..] {
         [b'\n', ..] => Some(at + 2),
@@ -236,24 +239,24 @@ fn head_end(bytes: &[u8], from: usize) -> Option<usize> {
     })
 }
 
-/// A head whose lines have all come.
-fn parse(bytes: &[u8]) -> Result<(Head, State), Malformed> {
+/// Parses a complete head.
+fn parse(bytes: &[u8]) -> Result<(ResponseHead, ParseState), HttpParseError> {
     let mut lines = bytes.split(|byte| *byte == b'\n').map(|line| line.strip_suffix(b"\r").unwrap_or(line));
-    let first = lines.next().and_then(|line| line.strip_prefix(b"HTTP/1.")).ok_or(Malformed::Status)?;
+    let first = lines.next().and_then(|line| line.strip_prefix(b"HTTP/1.")).ok_or(HttpParseError::Status)?;
     let (minor, status) = match first {
         [minor @ (b'0' | b'1'), b' ', status @ ..] => (*minor, status),
-        _ => return Err(Malformed::Status),
+        _ => return Err(HttpParseError::Status),
     };
-    let status = status.get(..3).and_then(number).filter(|status| *status >= 100).ok_or(Malformed::Status)? as u16;
+    let status = status.get(..3).and_then(number).filter(|status| *status >= 100).ok_or(HttpParseError::Status)? as u16;
     let (mut length, mut chunked, mut closes, mut retry_after) = (None, false, minor == b'0', None);
     let (mut location, mut kind) = (None, None);
     for line in lines.take_while(|line| !line.is_empty()) {
-        let colon = memchr::memchr(b':', line).ok_or(Malformed::Header)?;
+        let colon = memchr::memchr(b':', line).ok_or(HttpParseError::Header)?;
         let (name, value) = (&line[..colon], line[colon + 1..].trim_ascii());
         if name.eq_ignore_ascii_case(b"content-length") {
-            let said = number(value).ok_or(Malformed::Header)?;
+            let said = number(value).ok_or(HttpParseError::Header)?;
             if length.is_some_and(|length| length != said) {
-                return Err(Malformed::Header);
+                return Err(HttpParseError::Header);
             }
             length = Some(said);
         } else if name.eq_ignore_ascii_case(b"transfer-encoding") {
@@ -266,25 +269,25 @@ fn parse(bytes: &[u8]) -> Result<(Head, State), Malformed> {
         } else if name.eq_ignore_ascii_case(b"retry-after") {
             retry_after = number(value).map(Duration::from_secs);
         } else if name.eq_ignore_ascii_case(b"content-type") {
-            // A stream's type, that of nearly every answer, costs no allocation.
-            kind = (!is_stream(value)).then(|| words(value));
+            // An event stream, the usual case, needs no allocation.
+            kind = (!is_stream(value)).then(|| header_text(value));
         } else if name.eq_ignore_ascii_case(b"location") {
-            location = Some(words(value));
+            location = Some(header_text(value));
         }
     }
     let state = match (status, chunked, length) {
-        (204 | 304, _, _) => State::Ended,
+        (204 | 304, _, _) => ParseState::Ended,
         (_, true, _) => SIZE,
-        (_, false, Some(0)) => State::Ended,
-        (_, false, Some(length)) => State::Length(length),
-        (_, false, None) => State::ToEnd,
+        (_, false, Some(0)) => ParseState::Ended,
+        (_, false, Some(length)) => ParseState::Length(length),
+        (_, false, None) => ParseState::ToEnd,
     };
-    let unclear = matches!(state, State::ToEnd) || (chunked && length.is_some());
+    let unclear = matches!(state, ParseState::ToEnd) || (chunked && length.is_some());
     let keeps = !closes && !unclear;
-    Ok((Head { status, keeps, retry_after, location, kind }, state))
+    Ok((ResponseHead { status, keeps, retry_after, location, kind }, state))
 }
 
-/// A number in decimal digits, and nothing else.
+/// Parses a plain decimal number.
 fn number(digits: &[u8]) -> Option<u64> {
     let plain = !digits.is_empty() && digits.len() <= 18 && digits.iter().all(u8::is_ascii_digit);
     plain.then(|| digits.iter().fold(0, |value, digit| value * 10 + u64::from(digit - b'0')))
@@ -295,9 +298,10 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    /// Read `bytes` in pieces of `step`: the head, the body, whether it ended, and how many bytes were left over.
-    fn read(bytes: &[u8], step: usize) -> Result<(Option<Head>, Vec<u8>, bool, usize), Malformed> {
-        let (mut answer, mut head, mut body, mut used) = (Answering::new(), None, Vec::new(), 0);
+    /// Reads `bytes` in pieces of `step`. Returns the head, the body, whether it is complete, and the number of bytes
+    /// left over.
+    fn read(bytes: &[u8], step: usize) -> Result<(Option<ResponseHead>, Vec<u8>, bool, usize), HttpParseError> {
+        let (mut answer, mut head, mut body, mut used) = (ResponseParser::new(), None, Vec::new(), 0);
         for piece in bytes.chunks(step) {
             let mut rest = piece;
             loop {
@@ -321,7 +325,7 @@ mod tests {
     }
 
     #[test]
-    fn a_body_is_cut_out_by_its_length_by_chunks_or_by_the_end_of_the_connection() {
+    fn body_ends_by_length_by_chunks_or_with_the_connection() {
         assert_eq!(body("HTTP/1.1 200 OK\r\ncontent-length: 3\r\n\r\nabc"), "abc");
         assert_eq!(body("HTTP/1.1 200\r\nContent-Length:3\r\n\r\nabc"), "abc");
         assert_eq!(
@@ -335,7 +339,7 @@ mod tests {
     }
 
     #[test]
-    fn a_connection_is_kept_where_the_end_of_the_answer_is_known_and_nobody_objects() {
+    fn connection_is_reused_only_if_the_end_is_known_and_allowed() {
         let keeps = |head: &str| {
             let text = format!("HTTP/1.{head}\r\n\r\n");
             read(text.as_bytes(), 4096).expect("HTTP").0.expect("a head").keeps
@@ -349,7 +353,7 @@ mod tests {
     }
 
     #[test]
-    fn retry_after_is_read_in_seconds() {
+    fn retry_after_is_parsed_in_seconds() {
         let head = |value: &str| {
             let text = format!("HTTP/1.1 429 No\r\nRetry-After: {value}\r\ncontent-length: 0\r\n\r\n");
             let head = read(text.as_bytes(), 4096).expect("HTTP").0.expect("a head");
@@ -360,7 +364,7 @@ mod tests {
     }
 
     #[test]
-    fn where_a_redirection_leads_and_what_is_no_stream_are_known() {
+    fn redirect_target_and_other_content_types_are_kept() {
         let head = |lines: &str| {
             let text = format!("HTTP/1.1 302 Found\r\n{lines}content-length: 0\r\n\r\n");
             let head = read(text.as_bytes(), 4096).expect("HTTP").0.expect("a head");
@@ -373,32 +377,32 @@ mod tests {
             head("Content-Type: text/html\r\nlocation: h\u{e9}\u{7}\r\n"),
             (some("h\u{e9} "), some("text/html"))
         );
-        let long = head(&format!("location: {}\r\n", "x".repeat(10_000))).0.expect("told");
-        assert_eq!(long.len(), WORDS_CHARS);
+        let long = head(&format!("location: {}\r\n", "x".repeat(10_000))).0.expect("a location");
+        assert_eq!(long.len(), HEADER_CHARS_MAX);
     }
 
     #[test]
-    fn what_is_no_http_is_told_at_once_and_what_has_no_end_in_time() {
+    fn malformed_and_oversized_responses_are_refused() {
         let error = |bytes: &[u8]| read(bytes, 4096).expect_err("no HTTP");
-        assert_eq!(error(b"SSH-2.0-OpenSSH_9.2\r\n"), Malformed::Status);
-        assert_eq!(error(b"HTTP/1.1 2x0 OK\r\n\r\n"), Malformed::Status);
-        assert_eq!(error(b"HTTP/2 200\r\n\r\n"), Malformed::Status);
-        assert_eq!(error(b"HTTP/1.1 200 OK\r\nno colon\r\n\r\n"), Malformed::Header);
-        assert_eq!(error(b"HTTP/1.1 200 OK\r\ncontent-length: -1\r\n\r\n"), Malformed::Header);
-        assert_eq!(error(b"HTTP/1.1 200 OK\r\ncontent-length: 1\r\ncontent-length: 2\r\n\r\n"), Malformed::Header);
-        assert_eq!(error(&[&b"HTTP/1.1 200 OK\r\nx: "[..], &[b'y'; HEAD_BYTES_MAX]].concat()), Malformed::Head);
+        assert_eq!(error(b"SSH-2.0-OpenSSH_9.2\r\n"), HttpParseError::Status);
+        assert_eq!(error(b"HTTP/1.1 2x0 OK\r\n\r\n"), HttpParseError::Status);
+        assert_eq!(error(b"HTTP/2 200\r\n\r\n"), HttpParseError::Status);
+        assert_eq!(error(b"HTTP/1.1 200 OK\r\nno colon\r\n\r\n"), HttpParseError::Header);
+        assert_eq!(error(b"HTTP/1.1 200 OK\r\ncontent-length: -1\r\n\r\n"), HttpParseError::Header);
+        assert_eq!(error(b"HTTP/1.1 200 OK\r\ncontent-length: 1\r\ncontent-length: 2\r\n\r\n"), HttpParseError::Header);
+        assert_eq!(error(&[&b"HTTP/1.1 200 OK\r\nx: "[..], &[b'y'; HEAD_BYTES_MAX]].concat()), HttpParseError::Head);
         let chunks =
             |text: &str| error(format!("HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n{text}").as_bytes());
-        assert_eq!(chunks("x\r\n"), Malformed::Chunk);
-        assert_eq!(chunks("\r\n"), Malformed::Chunk);
-        assert_eq!(chunks("1\r\nabc\r\n"), Malformed::Chunk);
-        assert_eq!(chunks("ffffffffffffffff\r\n"), Malformed::Chunk);
-        assert_eq!(chunks(&format!("1;{}", "x".repeat(2000))), Malformed::Chunk);
-        assert_eq!(chunks(&format!("0\r\n{}", "x".repeat(HEAD_BYTES_MAX + 1))), Malformed::Head);
+        assert_eq!(chunks("x\r\n"), HttpParseError::Chunk);
+        assert_eq!(chunks("\r\n"), HttpParseError::Chunk);
+        assert_eq!(chunks("1\r\nabc\r\n"), HttpParseError::Chunk);
+        assert_eq!(chunks("ffffffffffffffff\r\n"), HttpParseError::Chunk);
+        assert_eq!(chunks(&format!("1;{}", "x".repeat(2000))), HttpParseError::Chunk);
+        assert_eq!(chunks(&format!("0\r\n{}", "x".repeat(HEAD_BYTES_MAX + 1))), HttpParseError::Head);
     }
 
     #[test]
-    fn what_follows_an_answer_is_not_taken_and_half_of_one_is_none() {
+    fn bytes_after_a_response_are_left_and_partial_ones_incomplete() {
         let (_, body, whole, left) = read(b"HTTP/1.1 200 OK\r\ncontent-length: 1\r\n\r\nabc", 4096).expect("HTTP");
         assert_eq!((body, whole, left), (b"a".to_vec(), true, 2));
         for half in ["", "HTTP/1.1 200", "HTTP/1.1 200 OK\r\ncontent-length: 5\r\n\r\nabc"] {
@@ -408,17 +412,17 @@ mod tests {
 
     proptest! {
         #[test]
-        fn an_answer_is_the_same_however_its_bytes_are_cut(step in 1_usize..80) {
+        fn a_response_does_not_depend_on_how_its_bytes_are_split(step in 1_usize..80) {
             let text = b"HTTP/1.1 103 Early\r\nlink: x\r\n\r\nHTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\nretry-after: 1\r\n\r\n\
                          4\r\nabcd\r\n12\r\n0123456789abcdefgh\r\n0\r\ntrailer: 1\r\n\r\n";
             let (head, body, whole, left) = read(text, step).expect("HTTP");
-            let expected = Head { status: 200, keeps: true, retry_after: Some(Duration::from_secs(1)), ..Head::default() };
+            let expected = ResponseHead { status: 200, keeps: true, retry_after: Some(Duration::from_secs(1)), ..ResponseHead::default() };
             prop_assert_eq!(head, Some(expected));
             prop_assert_eq!((body, whole, left), (b"abcd0123456789abcdefgh".to_vec(), true, 0));
         }
 
         #[test]
-        fn no_bytes_make_it_panic(bytes in proptest::collection::vec(any::<u8>(), 0..200), step in 1_usize..50, which in 0..3_usize) {
+        fn arbitrary_bytes_do_not_panic(bytes in proptest::collection::vec(any::<u8>(), 0..200), step in 1_usize..50, which in 0..3_usize) {
             let before: &[u8] = [&b""[..], b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n", b"HTTP/1.1 200 OK\r\n"][which];
             let _ = read(&[before, &bytes[..]].concat(), step);
         }

@@ -1,8 +1,8 @@
-//! Exchanges over one connection of HTTP/2, many at once.
+//! Concurrent exchanges over one HTTP/2 connection.
 //!
-//! Less exact than HTTP/1.1, since requests and tokens pass through the task of the connection: a request counts as written when its
-//! last byte was handed to the connection, and a token arrived when the connection last read. Both are microseconds beside the truth
-//! while the generator keeps up.
+//! Times are less exact than over HTTP/1.1, because requests and tokens pass through the connection's task. A request
+//! counts as written when its last byte was handed to the connection, and a token as arrived when the connection last
+//! read. Both are off by microseconds as long as the generator keeps up.
 
 use std::convert::Infallible;
 use std::pin::Pin;
@@ -21,32 +21,32 @@ use hyper_util::rt::{TokioExecutor, TokioIo};
 
 use crate::engine::base::Mono;
 use crate::engine::env::{Env, deadline};
-use crate::engine::load::answer::Arrival;
-use crate::engine::load::target::body::{Asking, ROUTING_KEY};
-use crate::engine::load::target::connection::End;
-use crate::engine::load::target::hearing::Hearing;
-use crate::engine::load::target::http1::{Head, is_stream, words};
-use crate::engine::load::target::stamped::Stamps;
-use crate::engine::load::target::wire::Wire;
-use crate::engine::load::target::{Outcome, Target};
+use crate::engine::load::answer::TokenArrival;
+use crate::engine::load::target::body::{EncodedRequest, ROUTING_KEY};
+use crate::engine::load::target::connection::ExchangeEnd;
+use crate::engine::load::target::http1::{ResponseHead, header_text, is_stream};
+use crate::engine::load::target::response::ResponseAccumulator;
+use crate::engine::load::target::timestamped::StreamTimes;
+use crate::engine::load::target::wire::{ConnectError, WireStream};
+use crate::engine::load::target::{ExchangeOutcome, LoadTarget};
 
-/// Bytes that a server may send on a stream before it has to wait for us.
+/// Flow-control window of a stream, in bytes.
 const STREAM_WINDOW_BYTES: u32 = 1 << 20;
-/// The same of a connection.
+/// Flow-control window of a connection, in bytes.
 const CONNECTION_WINDOW_BYTES: u32 = 16 << 20;
 
-/// A connection. Clones share it.
-pub(super) struct Line<E: Env> {
+/// A shared HTTP/2 connection. Clones use the same connection.
+pub(super) struct Http2Connection<E: Env> {
     env: E,
-    sender: http2::SendRequest<Sending<E>>,
-    stamps: Arc<Stamps>,
+    sender: http2::SendRequest<RequestBody<E>>,
+    stamps: Arc<StreamTimes>,
     streams: Arc<AtomicUsize>,
     used: bool,
 }
 
-impl<E: Env> Clone for Line<E> {
-    fn clone(&self) -> Line<E> {
-        Line {
+impl<E: Env> Clone for Http2Connection<E> {
+    fn clone(&self) -> Http2Connection<E> {
+        Http2Connection {
             env: self.env.clone(),
             sender: self.sender.clone(),
             stamps: Arc::clone(&self.stamps),
@@ -56,23 +56,23 @@ impl<E: Env> Clone for Line<E> {
     }
 }
 
-/// A place on a line, until it is dropped.
-pub(super) struct Place(Arc<AtomicUsize>);
+/// Counts an open stream until it is dropped.
+pub(super) struct StreamGuard(Arc<AtomicUsize>);
 
-impl Drop for Place {
+impl Drop for StreamGuard {
     fn drop(&mut self) {
         self.0.fetch_sub(1, Ordering::Relaxed);
     }
 }
 
-/// A body on its way out, which notes when its end was taken.
-struct Sending<E> {
+/// A request body that records when its end was taken.
+struct RequestBody<E> {
     bytes: Bytes,
     env: E,
     taken: Arc<AtomicU64>,
 }
 
-impl<E: Env + Unpin> Body for Sending<E> {
+impl<E: Env + Unpin> Body for RequestBody<E> {
     type Data = Bytes;
     type Error = Infallible;
 
@@ -92,118 +92,122 @@ impl<E: Env + Unpin> Body for Sending<E> {
     }
 }
 
-impl<E: Env + Unpin> Line<E> {
-    /// HTTP/2 over `wire`.
+impl<E: Env + Unpin> Http2Connection<E> {
+    /// Opens HTTP/2 over `wire`.
     ///
     /// # Errors
-    /// Why not, in words.
-    pub(super) async fn open(env: &E, target: &Target, wire: Wire<E>, stamps: Arc<Stamps>) -> Result<Line<E>, String> {
+    /// The handshake failed or timed out.
+    pub(super) async fn open(
+        env: &E,
+        target: &LoadTarget,
+        wire: WireStream<E>,
+        stamps: Arc<StreamTimes>,
+    ) -> Result<Http2Connection<E>, ConnectError> {
         let mut builder = http2::Builder::new(TokioExecutor::new());
         builder.initial_stream_window_size(STREAM_WINDOW_BYTES).initial_connection_window_size(CONNECTION_WINDOW_BYTES);
         let made = deadline(env, target.limits.connect, builder.handshake(TokioIo::new(wire))).await;
-        let (sender, drive) = made.map_err(|late| late.to_string())?.map_err(|error| reason(&error))?;
-        // It ends with its connection; those who use it hear of that themselves.
+        let (sender, drive) = made??;
+        // The task ends with its connection. Exchanges on it get their own error.
         tokio::spawn(async move { drop(drive.await) });
-        Ok(Line { env: env.clone(), sender, stamps, streams: Arc::default(), used: false })
+        Ok(Http2Connection { env: env.clone(), sender, stamps, streams: Arc::default(), used: false })
     }
 
     pub(super) fn is_open(&self) -> bool {
         !self.sender.is_closed()
     }
 
-    /// Streams that are open.
+    /// Number of open streams.
     pub(super) fn streams(&self) -> usize {
         self.streams.load(Ordering::Relaxed)
     }
 
-    /// Take a place on it.
-    pub(super) fn place(&mut self) -> Place {
+    pub(super) fn place(&mut self) -> StreamGuard {
         self.used = true;
         self.streams.fetch_add(1, Ordering::Relaxed);
-        Place(Arc::clone(&self.streams))
+        StreamGuard(Arc::clone(&self.streams))
     }
 
-    /// As the exchange of HTTP/1.1. `reused`: the line has carried others before.
-    pub(super) async fn exchange<F: FnMut(Arrival)>(
+    /// Performs an exchange, as over HTTP/1.1. `reused`: the connection has carried others before.
+    pub(super) async fn exchange<F: FnMut(TokenArrival)>(
         &mut self,
-        target: &Target,
-        asking: Asking,
-        hearing: &mut Hearing<F>,
+        target: &LoadTarget,
+        asking: EncodedRequest,
+        response: &mut ResponseAccumulator<F>,
         reused: bool,
         mut delays: impl FnMut(Duration),
-    ) -> End {
+    ) -> ExchangeEnd {
         let taken = Arc::new(AtomicU64::new(self.env.now().0));
         let until = self.env.now() + target.limits.whole;
         let limit = |now: Mono| target.limits.silence.min(until.since(now));
-        let sending = Sending { bytes: asking.body, env: self.env.clone(), taken: Arc::clone(&taken) };
+        let sending = RequestBody { bytes: asking.body, env: self.env.clone(), taken: Arc::clone(&taken) };
         let asked = self.sender.try_send_request(request(target, sending, asking.routing_key));
         let answer: Response<Incoming> = match deadline(&self.env, limit(self.env.now()), asked).await {
             Ok(Ok(answer)) => answer,
             Ok(Err(mut error)) => {
                 if reused && error.take_message().is_some() {
-                    return End::Unsent;
+                    return ExchangeEnd::Unsent;
                 }
-                hearing.wrote(Mono(taken.load(Ordering::Relaxed)));
-                return self.ended(Outcome::Broken(reason(error.error())));
+                response.wrote(Mono(taken.load(Ordering::Relaxed)));
+                return self.ended(ExchangeOutcome::Broken(reason(error.error())));
             }
             Err(late) => {
-                hearing.wrote(Mono(taken.load(Ordering::Relaxed)));
-                return self.ended(Outcome::TooSlow(late.0));
+                response.wrote(Mono(taken.load(Ordering::Relaxed)));
+                return self.ended(ExchangeOutcome::TimedOut(late.0));
             }
         };
-        hearing.wrote(Mono(taken.load(Ordering::Relaxed)));
+        response.wrote(Mono(taken.load(Ordering::Relaxed)));
         let (head, mut body) = answer.into_parts();
         let seconds = head.headers.get(RETRY_AFTER).and_then(|text| text.to_str().ok()?.trim().parse().ok());
         let of = |name| head.headers.get(name).map(HeaderValue::as_bytes);
-        hearing.head(Head {
+        response.head(ResponseHead {
             status: head.status.as_u16(),
             keeps: true,
             retry_after: seconds.map(Duration::from_secs),
-            location: of(LOCATION).map(words),
-            kind: of(CONTENT_TYPE).filter(|kind| !is_stream(kind)).map(words),
+            location: of(LOCATION).map(header_text),
+            kind: of(CONTENT_TYPE).filter(|kind| !is_stream(kind)).map(header_text),
         });
         loop {
             let frame = poll_fn(|cx| Pin::new(&mut body).poll_frame(cx));
             match deadline(&self.env, limit(self.env.now()), frame).await {
-                Ok(None) => return End::Ended(self.stamps.arrived(), Outcome::Ok),
+                Ok(None) => return ExchangeEnd::Ended(self.stamps.arrived(), ExchangeOutcome::Ok),
                 Ok(Some(Ok(frame))) => {
-                    // Trailers carry nothing for us.
+                    // Trailers are ignored.
                     let bytes = frame.into_data().unwrap_or_default();
                     delays(self.env.now().since(self.stamps.arrived()));
-                    match hearing.data(&bytes, self.stamps.arrived()) {
+                    match response.data(&bytes, self.stamps.arrived()) {
                         Ok(true) => {}
-                        Ok(false) => return End::Ended(self.stamps.arrived(), Outcome::Ok),
-                        Err(long) => return self.ended(Outcome::Broken(long.to_string())),
+                        Ok(false) => return ExchangeEnd::Ended(self.stamps.arrived(), ExchangeOutcome::Ok),
+                        Err(long) => return self.ended(ExchangeOutcome::Broken(long.to_string())),
                     }
                 }
-                Ok(Some(Err(error))) => return self.ended(Outcome::Broken(reason(&error))),
-                Err(late) => return self.ended(Outcome::TooSlow(late.0)),
+                Ok(Some(Err(error))) => return self.ended(ExchangeOutcome::Broken(reason(&error))),
+                Err(late) => return self.ended(ExchangeOutcome::TimedOut(late.0)),
             }
         }
     }
 
-    fn ended(&self, outcome: Outcome) -> End {
-        End::Ended(self.env.now(), outcome)
+    fn ended(&self, outcome: ExchangeOutcome) -> ExchangeEnd {
+        ExchangeEnd::Ended(self.env.now(), outcome)
     }
 }
 
-fn reason(error: &hyper::Error) -> String {
+pub(super) fn reason(error: &hyper::Error) -> String {
     let cause = std::error::Error::source(error).map(|cause| format!(": {cause}")).unwrap_or_default();
     format!("{error}{cause}")
 }
 
-fn request<E>(target: &Target, body: Sending<E>, routing_key: Option<HeaderValue>) -> Request<Sending<E>> {
+fn request<E>(target: &LoadTarget, body: RequestBody<E>, routing_key: Option<HeaderValue>) -> Request<RequestBody<E>> {
     let length = body.bytes.len();
     let mut request = Request::new(body);
     *request.method_mut() = Method::POST;
-    let scheme = if target.via.tls.is_some() { "https" } else { "http" };
-    // The path was checked when the target was made.
+    let scheme = if target.protocol.tls.is_some() { "https" } else { "http" };
+    // The path was validated with the target.
     let uri = Uri::builder().scheme(scheme).authority(target.authority()).path_and_query(target.path.as_str());
     *request.uri_mut() = uri.build().unwrap_or_default();
     let headers = request.headers_mut();
     headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
     headers.insert(ACCEPT, HeaderValue::from_static("text/event-stream, application/json"));
-    // The host is in the address, and connections are not the business of a request here.
+    // The host is in the URI, and connection headers are not allowed in HTTP/2.
     for (name, value) in target.headers.iter().filter(|(name, _)| ![HOST, CONNECTION].contains(*name)) {
         headers.insert(name.clone(), value.clone());
     }

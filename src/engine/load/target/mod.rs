@@ -1,13 +1,13 @@
-//! An endpoint under load: how a turn becomes an HTTP request, and one exchange over one connection.
+//! The endpoint under load: request encoding, connections and exchanges.
 
 mod body;
 mod connection;
-mod hearing;
 pub mod http1;
 mod http2;
 mod pool;
-mod stamped;
-mod via;
+mod protocol;
+mod response;
+mod timestamped;
 mod wire;
 
 use std::time::Duration;
@@ -17,53 +17,51 @@ use serde_json::{Map, Value};
 
 use crate::engine::base::HostPort;
 use crate::engine::env::Env;
-use crate::engine::load::Answer;
-use crate::engine::load::answer::{Arrival, Dialect};
-use crate::engine::load::target::wire::Wire;
+use crate::engine::load::ModelAnswer;
+use crate::engine::load::answer::{Dialect, TokenArrival};
+use crate::engine::load::target::wire::WireStream;
 
-pub use body::Asking;
-pub use pool::Pool;
-pub use via::{Tls, TlsError, Trust, Via};
+pub use body::EncodedRequest;
+pub use pool::ConnectionPool;
+pub use protocol::{HttpProtocol, Tls, TlsError, Trust};
+pub use wire::ConnectError;
 
-/// Where requests go, and what is the same in all of them.
+/// Where requests go, and the parameters that all of them share.
 #[derive(Clone, Debug)]
-pub struct Target {
-    /// Where to connect.
+pub struct LoadTarget {
     pub at: HostPort,
-    /// The path, `/generate`.
+    /// Path, such as `/generate`.
     pub path: String,
-    /// The words it speaks.
+    /// API of the endpoint.
     pub dialect: Dialect,
-    /// The model, where the dialect names one.
+    /// Model name, for APIs that take one.
     pub model: String,
-    /// Sampling temperature.
     pub temperature: f64,
-    /// Nucleus sampling; `None` sends nothing.
+    /// Nucleus sampling. `None` omits it.
     pub top_p: Option<f64>,
-    /// Is the answer streamed? Otherwise it is one JSON document, and all of its tokens arrive at its end.
+    /// Whether answers are streamed. Otherwise an answer is one JSON document, and all its tokens arrive at its end.
     pub stream: bool,
-    /// Shall the server go on to the last token asked for, whatever comes?
+    /// Whether the server ignores the end-of-sequence token and generates all requested tokens.
     pub ignore_eos: bool,
-    /// More members of every request; they win over ours.
+    /// Additional members of every request. They override the default ones.
     pub extra: Map<String, Value>,
-    /// More headers.
     pub headers: HeaderMap,
-    /// TLS and the version of HTTP.
-    pub via: Via,
-    /// What waits how long.
-    pub limits: Limits,
+    /// TLS and HTTP version.
+    pub protocol: HttpProtocol,
+    /// Time limits and retries.
+    pub limits: ExchangeLimits,
 }
 
-impl Target {
-    /// Its URL.
+impl LoadTarget {
+    /// Returns the URL of the endpoint.
     pub fn url(&self) -> String {
-        let scheme = if self.via.tls.is_some() { "https" } else { "http" };
+        let scheme = if self.protocol.tls.is_some() { "https" } else { "http" };
         format!("{scheme}://{}{}", self.at, self.path)
     }
 
-    /// Host and port as a request names them: without a port that goes without saying.
+    /// Returns host and port as a request names them, without the default port.
     fn authority(&self) -> String {
-        let default = if self.via.tls.is_some() { 443 } else { 80 };
+        let default = if self.protocol.tls.is_some() { 443 } else { 80 };
         let whole = self.at.to_string();
         match self.at.port == default {
             true => whole.trim_end_matches(&format!(":{default}")).to_owned(),
@@ -72,133 +70,126 @@ impl Target {
     }
 }
 
-/// Is anybody there? Connects as a request would, TLS included, asks nothing and goes.
+/// Checks that the endpoint is reachable: connects as a request would, including TLS, and disconnects.
 ///
 /// # Errors
-/// Why there is no connection, in words.
-pub async fn reach<E: Env + Unpin>(env: &E, target: &Target) -> Result<(), String> {
-    Wire::open(env, target).await.map(drop)
+/// The connection or the TLS handshake failed or timed out.
+pub async fn check_reachable<E: Env + Unpin>(env: &E, target: &LoadTarget) -> Result<(), ConnectError> {
+    WireStream::open(env, target).await.map(drop)
 }
 
-/// How long an exchange may take.
+/// Time limits of an exchange.
 #[derive(Clone, Copy, Debug)]
-pub struct Limits {
-    /// To connect.
+pub struct ExchangeLimits {
     pub connect: Duration,
-    /// From one byte of the answer to the next, and from the request to the first.
+    /// Maximum silence: between two bytes of the response, and between the request and the first byte.
     pub silence: Duration,
-    /// In all.
     pub whole: Duration,
-    /// So many times a request is sent again to a server that is busy (429 or 503) and says when to come back.
+    /// Retries after a busy response (429 or 503) with `Retry-After`.
     pub busy_retries: u32,
 }
 
-impl Default for Limits {
-    fn default() -> Limits {
+impl Default for ExchangeLimits {
+    fn default() -> ExchangeLimits {
         let (connect, silence) = (Duration::from_secs(10), Duration::from_secs(600));
-        Limits { connect, silence, whole: Duration::from_secs(3600), busy_retries: 0 }
+        ExchangeLimits { connect, silence, whole: Duration::from_secs(3600), busy_retries: 0 }
     }
 }
 
-/// How an exchange ended. Every request that was sent ends in exactly one of these.
+/// How an exchange ended. Every request that was sent has exactly one outcome.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Outcome {
-    /// A whole answer with at least one token.
+pub enum ExchangeOutcome {
+    /// A complete answer with at least one token.
     Ok,
-    /// No connection.
     Connect(String),
-    /// Another status than 2xx.
+    /// A status other than 2xx.
     Status {
-        /// Which.
         status: u16,
-        /// The beginning of what it says.
-        says: String,
-        /// `Retry-After`, if it was in seconds.
+        /// Start of the body.
+        message: String,
+        /// `Retry-After`, if given in seconds.
         retry_after: Option<Duration>,
     },
-    /// The connection ended, or what came is not HTTP.
+    /// The connection ended, or the response is not HTTP.
     Broken(String),
-    /// The stream ended without its last frame.
+    /// The stream ended without its final frame.
     CutOff,
     /// The server sent an error in the stream.
     Refused(String),
-    /// A 200 without a token.
+    /// Status 200, but without a token.
     NoTokens,
-    /// A 200 whose head says that it is something else than a stream, and that has no token: its type, and how it begins.
+    /// Status 200 with another content type than a stream, and without a token: the type and the start of the body.
     NoStream(String),
-    /// Nothing came for [`Limits::silence`], or it took [`Limits::whole`].
-    TooSlow(Duration),
-    /// It was broken off by a panic here, which says this: a bug in mcctl, and nothing of the server's.
+    /// No byte arrived for [`ExchangeLimits::silence`], or it took longer than [`ExchangeLimits::whole`].
+    TimedOut(Duration),
+    /// A panic in mcctl aborted it: a bug in mcctl, not in the server.
     Bug(String),
 }
 
-impl Outcome {
-    /// The word under which failures are counted.
-    pub fn word(&self) -> String {
+impl ExchangeOutcome {
+    /// Returns the kind under which failures are counted.
+    pub fn kind(&self) -> String {
         match self {
-            Outcome::Ok => "ok".to_owned(),
-            Outcome::Connect(_) => "no connection".to_owned(),
-            Outcome::Status { status, .. } => format!("status {status}"),
-            Outcome::Broken(_) => "connection broke".to_owned(),
-            Outcome::CutOff => "stream cut off".to_owned(),
-            Outcome::Refused(_) => "error in the stream".to_owned(),
-            Outcome::NoTokens => "no tokens".to_owned(),
-            Outcome::NoStream(_) => "no stream".to_owned(),
-            Outcome::TooSlow(_) => "time-out".to_owned(),
-            Outcome::Bug(_) => "bug in mcctl".to_owned(),
+            ExchangeOutcome::Ok => "ok".to_owned(),
+            ExchangeOutcome::Connect(_) => "no connection".to_owned(),
+            ExchangeOutcome::Status { status, .. } => format!("status {status}"),
+            ExchangeOutcome::Broken(_) => "connection broke".to_owned(),
+            ExchangeOutcome::CutOff => "stream cut off".to_owned(),
+            ExchangeOutcome::Refused(_) => "error in the stream".to_owned(),
+            ExchangeOutcome::NoTokens => "no tokens".to_owned(),
+            ExchangeOutcome::NoStream(_) => "no stream".to_owned(),
+            ExchangeOutcome::TimedOut(_) => "time-out".to_owned(),
+            ExchangeOutcome::Bug(_) => "bug in mcctl".to_owned(),
         }
     }
 
-    /// What is said of it beside its word; nothing where the word says it all.
-    pub fn said(&self) -> String {
+    /// Returns the message that goes with the kind, or an empty string.
+    pub fn message(&self) -> String {
         match self {
-            Outcome::Connect(said)
-            | Outcome::Broken(said)
-            | Outcome::Refused(said)
-            | Outcome::NoStream(said)
-            | Outcome::Bug(said) => said.clone(),
-            Outcome::Status { says, .. } => says.clone(),
-            Outcome::TooSlow(limit) => format!("silent, or not at its end, within {limit:?}"),
-            Outcome::Ok | Outcome::CutOff | Outcome::NoTokens => String::new(),
+            ExchangeOutcome::Connect(said)
+            | ExchangeOutcome::Broken(said)
+            | ExchangeOutcome::Refused(said)
+            | ExchangeOutcome::NoStream(said)
+            | ExchangeOutcome::Bug(said) => said.clone(),
+            ExchangeOutcome::Status { message, .. } => message.clone(),
+            ExchangeOutcome::TimedOut(limit) => format!("no data, or incomplete, after {limit:?}"),
+            ExchangeOutcome::Ok | ExchangeOutcome::CutOff | ExchangeOutcome::NoTokens => String::new(),
         }
     }
 }
 
-/// Frames of one answer whose arrivals are kept.
+/// Frames of one answer whose arrival times are stored.
 pub const ARRIVALS_MAX: usize = 1 << 16;
 
-/// What happened when, as durations since the run began.
+/// The timeline of an exchange, relative to the start of the run.
 #[derive(Clone, Debug)]
 pub struct Exchange {
-    /// When the shell took it up: from then on it was ours.
+    /// When the generator started it.
     pub begun: Duration,
-    /// How much of the time before that the server had asked for, being busy: it was asked before.
+    /// Time that earlier attempts took, which ended with busy responses.
     pub waited: Duration,
-    /// When the last byte of the request had been written.
+    /// When the last byte of the request was written.
     pub wrote: Duration,
-    /// When the first token had been read.
+    /// When the first token was read.
     pub first_token: Option<Duration>,
-    /// When the last one had.
+    /// When the last token was read.
     pub last_token: Option<Duration>,
-    /// The end.
     pub end: Duration,
-    /// Tokens that arrived in frames.
+    /// Number of tokens received in frames.
     pub arrived: u32,
-    /// When each of them did; of the first [`ARRIVALS_MAX`] frames.
-    pub arrivals: Vec<Arrival>,
-    /// What it says.
-    pub answer: Answer,
-    /// How it ended.
-    pub outcome: Outcome,
+    /// Arrivals of the first [`ARRIVALS_MAX`] frames.
+    pub arrivals: Vec<TokenArrival>,
+    pub answer: ModelAnswer,
+    pub outcome: ExchangeOutcome,
 }
 
 impl Exchange {
-    /// When the request was first sent: a busy server may have asked to come again, and the wait for that is load, too.
+    /// Returns when the request was first sent. Waiting for retries after busy responses counts as load.
     pub fn sent(&self) -> Duration {
         self.wrote.saturating_sub(self.waited)
     }
 
-    /// Nothing could be sent.
+    /// Creates the exchange of a request that could not be sent.
     pub fn without_connection(begun: Duration, end: Duration, why: String) -> Exchange {
         Exchange {
             begun,
@@ -209,8 +200,8 @@ impl Exchange {
             end,
             arrived: 0,
             arrivals: Vec::new(),
-            answer: Answer::default(),
-            outcome: Outcome::Connect(why),
+            answer: ModelAnswer::default(),
+            outcome: ExchangeOutcome::Connect(why),
         }
     }
 }

@@ -1,4 +1,4 @@
-//! The connections to a target: opened ahead, kept, and opened anew.
+//! Connection pool of a target. Connections are opened ahead of a run and reused.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -9,49 +9,49 @@ use futures_util::{StreamExt, TryStreamExt};
 
 use crate::engine::base::Mono;
 use crate::engine::env::Env;
-use crate::engine::load::Histogram;
-use crate::engine::load::answer::Arrival;
-use crate::engine::load::target::connection::{Connection, End};
-use crate::engine::load::target::hearing::Hearing;
-use crate::engine::load::target::http2::Line;
-use crate::engine::load::target::wire::{Opened, Wire};
-use crate::engine::load::target::{Asking, Exchange, Target};
+use crate::engine::load::LatencyHistogram;
+use crate::engine::load::answer::TokenArrival;
+use crate::engine::load::target::connection::{ExchangeEnd, Http1Connection};
+use crate::engine::load::target::http2::Http2Connection;
+use crate::engine::load::target::response::ResponseAccumulator;
+use crate::engine::load::target::wire::{ConnectError, NewConnection, WireStream};
+use crate::engine::load::target::{EncodedRequest, Exchange, LoadTarget};
 
-/// Connections that are opened ahead at a time: a server's backlog takes so many.
+/// Maximum number of connections opened at a time: the listen backlog of common servers.
 const OPENING_MAX: usize = 64;
 
-/// See the module.
-pub struct Pool<E: Env + Unpin> {
+/// Pool of HTTP/1.1 or HTTP/2 connections.
+pub struct ConnectionPool<E: Env + Unpin> {
     env: E,
-    target: Target,
+    target: LoadTarget,
     start: Mono,
-    idle: Mutex<Vec<Connection<E>>>,
-    lines: Mutex<Vec<Line<E>>>,
-    /// Held while a line is opened, so that all who wait for one do not open one each.
+    idle: Mutex<Vec<Http1Connection<E>>>,
+    lines: Mutex<Vec<Http2Connection<E>>>,
+    /// Held while an HTTP/2 connection is opened, so that concurrent exchanges share it.
     opening: tokio::sync::Mutex<()>,
     resent: AtomicU64,
     opened: AtomicU64,
-    delays: Mutex<Histogram>,
-    /// Reads of bytes whose arrival the system had noted.
-    noted: AtomicU64,
+    delays: Mutex<LatencyHistogram>,
+    /// Number of reads whose arrival the kernel had timestamped.
+    timestamped: AtomicU64,
 }
 
-/// A connection to use.
-enum Taken<E: Env + Unpin> {
-    One(Connection<E>),
-    Two(Line<E>),
+/// A connection taken from the pool.
+enum PooledConnection<E: Env + Unpin> {
+    Http1(Http1Connection<E>),
+    Http2(Http2Connection<E>),
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-impl<E: Env + Unpin> Pool<E> {
-    /// A pool with connections for `exchanges` at once, if the server takes them: one that takes none is met again by the first
-    /// request, and told there. Times count from `start`.
-    pub async fn open(env: E, target: Target, exchanges: usize) -> Pool<E> {
+impl<E: Env + Unpin> ConnectionPool<E> {
+    /// Opens a pool with connections for `exchanges` concurrent exchanges. Connection errors are ignored here,
+    /// because the first request reports them. Times are relative to `start`.
+    pub async fn open(env: E, target: LoadTarget, exchanges: usize) -> ConnectionPool<E> {
         let start = env.now();
-        let pool = Pool {
+        let pool = ConnectionPool {
             env,
             target,
             start,
@@ -61,73 +61,78 @@ impl<E: Env + Unpin> Pool<E> {
             resent: AtomicU64::new(0),
             opened: AtomicU64::new(0),
             delays: Mutex::default(),
-            noted: AtomicU64::new(0),
+            timestamped: AtomicU64::new(0),
         };
-        let wanted = if pool.target.via.http2 { exchanges.div_ceil(pool.target.via.streams.max(1)) } else { exchanges };
-        // One first, to learn whether there is anybody.
+        let wanted = if pool.target.protocol.http2 {
+            exchanges.div_ceil(pool.target.protocol.streams.max(1))
+        } else {
+            exchanges
+        };
+        // Open one first, to learn whether the server is reachable.
         if wanted > 0 && pool.add().await.is_ok() {
-            // A server that takes no more is not waited for as often as there are connections.
+            // Stop at the first failure, instead of waiting for a timeout per connection.
             let more = stream::iter(1..wanted).map(|_| pool.add()).buffer_unordered(OPENING_MAX);
             let _ = more.try_for_each(|()| std::future::ready(Ok(()))).await;
         }
         pool
     }
 
-    /// The run starts now: times count from here on.
-    pub fn starts(&mut self) -> Mono {
+    /// Restarts the clock. Times are relative to now.
+    pub fn start_clock(&mut self) -> Mono {
         self.start = self.env.now();
         self.start
     }
 
-    /// Where its connections lead.
-    pub fn target(&self) -> &Target {
+    /// Returns the target of the connections.
+    pub fn target(&self) -> &LoadTarget {
         &self.target
     }
 
-    /// Requests that were sent a second time, since their connection had been closed while it was idle.
+    /// Returns the number of requests that were sent again because their idle connection had been closed.
     pub fn resent(&self) -> u64 {
         self.resent.load(Ordering::Relaxed)
     }
 
-    /// Connections that were opened in all.
+    /// Returns the number of connections opened.
     pub fn opened(&self) -> u64 {
         self.opened.load(Ordering::Relaxed)
     }
 
-    /// Reads so far of bytes whose arrival the system had noted: when these are read does not change their times.
-    pub fn noted(&self) -> u64 {
-        self.noted.load(Ordering::Relaxed)
+    /// Returns the number of reads whose arrival the kernel had timestamped. Reading these later does not change
+    /// token times.
+    pub fn timestamped_reads(&self) -> u64 {
+        self.timestamped.load(Ordering::Relaxed)
     }
 
-    /// How long bytes had lain in the system when they were read.
-    pub fn delays(&self) -> Histogram {
+    /// Returns the distribution of the client read delay.
+    pub fn delays(&self) -> LatencyHistogram {
         lock(&self.delays).clone()
     }
 
-    /// One more connection, left idle.
-    async fn add(&self) -> Result<(), String> {
+    /// Opens one more connection and leaves it idle.
+    async fn add(&self) -> Result<(), ConnectError> {
         match self.fresh().await? {
-            Taken::One(connection) => lock(&self.idle).push(connection),
-            Taken::Two(line) => lock(&self.lines).push(line),
+            PooledConnection::Http1(connection) => lock(&self.idle).push(connection),
+            PooledConnection::Http2(line) => lock(&self.lines).push(line),
         }
         Ok(())
     }
 
-    async fn fresh(&self) -> Result<Taken<E>, String> {
-        let Opened { wire, stamps, http2 } = Wire::open(&self.env, &self.target).await?;
+    async fn fresh(&self) -> Result<PooledConnection<E>, ConnectError> {
+        let NewConnection { wire, stamps, http2 } = WireStream::open(&self.env, &self.target).await?;
         self.opened.fetch_add(1, Ordering::Relaxed);
         Ok(match http2 {
-            true => Taken::Two(Line::open(&self.env, &self.target, wire, stamps).await?),
-            false => Taken::One(Connection::new(self.env.clone(), wire, stamps)),
+            true => PooledConnection::Http2(Http2Connection::open(&self.env, &self.target, wire, stamps).await?),
+            false => PooledConnection::Http1(Http1Connection::new(self.env.clone(), wire, stamps)),
         })
     }
 
-    /// An open connection, and whether it was used before.
-    async fn take(&self) -> Result<(Taken<E>, bool), String> {
+    /// Returns an open connection and whether it was used before.
+    async fn take(&self) -> Result<(PooledConnection<E>, bool), ConnectError> {
         if let Some(idle) = self.kept() {
             return Ok((idle, true));
         }
-        if !self.target.via.http2 {
+        if !self.target.protocol.http2 {
             return Ok((self.fresh().await?, false));
         }
         let _opening = self.opening.lock().await;
@@ -135,35 +140,42 @@ impl<E: Env + Unpin> Pool<E> {
             return Ok((line, true));
         }
         let taken = self.fresh().await?;
-        if let Taken::Two(line) = &taken {
+        if let PooledConnection::Http2(line) = &taken {
             lock(&self.lines).push(line.clone());
         }
         Ok((taken, false))
     }
 
-    /// A connection that is there.
-    fn kept(&self) -> Option<Taken<E>> {
+    /// Returns an idle or shareable connection, if any.
+    fn kept(&self) -> Option<PooledConnection<E>> {
         let mut idle = lock(&self.idle);
         while let Some(mut connection) = idle.pop() {
             if connection.is_open() {
-                return Some(Taken::One(connection));
+                return Some(PooledConnection::Http1(connection));
             }
         }
         drop(idle);
         let mut lines = lock(&self.lines);
-        lines.retain(Line::is_open);
+        lines.retain(Http2Connection::is_open);
         let least = lines.iter().min_by_key(|line| line.streams())?;
-        (least.streams() < self.target.via.streams).then(|| Taken::Two(least.clone()))
+        (least.streams() < self.target.protocol.streams).then(|| PooledConnection::Http2(least.clone()))
     }
 
-    /// Send `asking` and hear the answer; `told` hears of tokens as they come. The exchange was taken up at `begun`.
+    /// Performs an exchange that was started at `begun`. `on_arrival` receives token arrivals.
     ///
-    /// A request whose kept connection turns out to have been closed before the request was written is sent once more, on a new one.
-    pub async fn exchange(&self, asking: Asking, begun: Duration, told: impl FnMut(Arrival)) -> Exchange {
-        let mut hearing = Hearing::new((self.target.dialect, self.target.stream), self.start, begun, told);
+    /// If an idle connection turns out to be closed before the request was written, the request is sent once more on
+    /// a new connection.
+    pub async fn exchange(
+        &self,
+        asking: EncodedRequest,
+        begun: Duration,
+        on_arrival: impl FnMut(TokenArrival),
+    ) -> Exchange {
+        let mut response =
+            ResponseAccumulator::new((self.target.dialect, self.target.stream), self.start, begun, on_arrival);
         let delays = |delay: Duration| {
             lock(&self.delays).record(delay, 1);
-            self.noted.fetch_add(u64::from(!delay.is_zero()), Ordering::Relaxed);
+            self.timestamped.fetch_add(u64::from(!delay.is_zero()), Ordering::Relaxed);
         };
         let mut again = false;
         loop {
@@ -172,26 +184,28 @@ impl<E: Env + Unpin> Pool<E> {
                 true => self.fresh().await.map(|taken| (taken, false)),
             };
             let end = match taken {
-                Err(why) => return Exchange::without_connection(begun, self.env.now().since(self.start), why),
-                Ok((Taken::One(mut connection), _)) => {
-                    let end = connection.exchange(&self.target, &asking, &mut hearing, delays).await;
+                Err(error) => {
+                    return Exchange::without_connection(begun, self.env.now().since(self.start), error.to_string());
+                }
+                Ok((PooledConnection::Http1(mut connection), _)) => {
+                    let end = connection.exchange(&self.target, &asking, &mut response, delays).await;
                     if connection.is_open() {
                         lock(&self.idle).push(connection);
                     }
                     end
                 }
-                Ok((Taken::Two(mut line), kept)) => {
+                Ok((PooledConnection::Http2(mut line), kept)) => {
                     let _place = line.place();
-                    line.exchange(&self.target, asking.clone(), &mut hearing, kept, delays).await
+                    line.exchange(&self.target, asking.clone(), &mut response, kept, delays).await
                 }
             };
             match end {
-                End::Unsent if !again => {
+                ExchangeEnd::Unsent if !again => {
                     again = true;
                     self.resent.fetch_add(1, Ordering::Relaxed);
                 }
-                End::Unsent => unreachable!("a fresh connection was not closed while it was idle"),
-                End::Ended(at, outcome) => return hearing.finish(at, outcome),
+                ExchangeEnd::Unsent => unreachable!("a new connection is never idle"),
+                ExchangeEnd::Ended(at, outcome) => return response.finish(at, outcome),
             }
         }
     }

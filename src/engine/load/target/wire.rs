@@ -1,4 +1,4 @@
-//! The bytes under an exchange: a stamped stream, plain or with TLS over it.
+//! The byte stream under an exchange: timestamped, and either plain or encrypted with TLS.
 
 use std::io::{self, IoSlice};
 use std::pin::Pin;
@@ -10,47 +10,62 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
 
-use crate::engine::env::{Env, Net, deadline};
-use crate::engine::load::target::Target;
-use crate::engine::load::target::stamped::{Stamped, Stamps};
+use crate::engine::env::{Elapsed, Env, Net, deadline};
+use crate::engine::load::target::LoadTarget;
+use crate::engine::load::target::timestamped::{StreamTimes, TimestampedStream};
 
-/// See the module.
-pub(super) enum Wire<E: Env + Unpin> {
-    Plain(Stamped<E>),
-    Tls(Box<TlsStream<Stamped<E>>>),
+/// A connection to the endpoint could not be opened.
+#[derive(Debug, thiserror::Error)]
+pub enum ConnectError {
+    #[error(transparent)]
+    Tcp(#[from] io::Error),
+    #[error("TLS: {0}")]
+    Tls(io::Error),
+    /// The host can be neither a DNS name nor an IP address of a certificate.
+    #[error("'{0}' is not a valid host name for a certificate")]
+    ServerName(String),
+    #[error("{}", super::http2::reason(.0))]
+    Http2(#[from] hyper::Error),
+    #[error(transparent)]
+    Timeout(#[from] Elapsed),
 }
 
-/// A wire, when bytes pass on it, and whether HTTP/2 was agreed upon.
-pub(super) struct Opened<E: Env + Unpin> {
-    pub(super) wire: Wire<E>,
-    pub(super) stamps: Arc<Stamps>,
+/// A plain or TLS stream.
+pub(super) enum WireStream<E: Env + Unpin> {
+    Plain(TimestampedStream<E>),
+    Tls(Box<TlsStream<TimestampedStream<E>>>),
+}
+
+/// A new connection, its transfer times, and whether HTTP/2 was negotiated.
+pub(super) struct NewConnection<E: Env + Unpin> {
+    pub(super) wire: WireStream<E>,
+    pub(super) stamps: Arc<StreamTimes>,
     pub(super) http2: bool,
 }
 
-impl<E: Env + Unpin> Wire<E> {
-    /// Connect to `target`, TLS included.
+impl<E: Env + Unpin> WireStream<E> {
+    /// Connects to `target`, including the TLS handshake.
     ///
     /// # Errors
-    /// Why not, in words.
-    pub(super) async fn open(env: &E, target: &Target) -> Result<Opened<E>, String> {
+    /// The connection or the TLS handshake failed or timed out, or the host is not a valid certificate name.
+    pub(super) async fn open(env: &E, target: &LoadTarget) -> Result<NewConnection<E>, ConnectError> {
         let opening = async {
-            let stream = env.net().connect(&target.at).await.map_err(|error| error.to_string())?;
-            let (stream, stamps) = Stamped::new(stream, env.clone());
-            let Some(tls) = &target.via.tls else {
-                return Ok(Opened { wire: Wire::Plain(stream), stamps, http2: target.via.http2 });
+            let stream = env.net().connect(&target.at).await?;
+            let (stream, stamps) = TimestampedStream::new(stream, env.clone());
+            let Some(tls) = &target.protocol.tls else {
+                return Ok(NewConnection { wire: WireStream::Plain(stream), stamps, http2: target.protocol.http2 });
             };
             let name = ServerName::try_from(target.at.host.clone())
-                .map_err(|_| format!("'{}' is no name that a certificate can be for", target.at.host))?;
-            let connector = TlsConnector::from(tls.config(target.via.http2));
-            let stream = connector.connect(name, stream).await.map_err(|error| format!("TLS: {error}"))?;
+                .map_err(|_| ConnectError::ServerName(target.at.host.clone()))?;
+            let connector = TlsConnector::from(tls.config(target.protocol.http2));
+            let stream = connector.connect(name, stream).await.map_err(ConnectError::Tls)?;
             let http2 = stream.get_ref().1.alpn_protocol() == Some(b"h2");
-            Ok(Opened { wire: Wire::Tls(Box::new(stream)), stamps, http2 })
+            Ok(NewConnection { wire: WireStream::Tls(Box::new(stream)), stamps, http2 })
         };
-        deadline(env, target.limits.connect, opening).await.map_err(|late| late.to_string())?
+        deadline(env, target.limits.connect, opening).await?
     }
 
-    /// Nothing was asked: is there something to read all the same? Then the server has closed the connection, or says what nobody
-    /// asked for.
+    /// Whether an idle connection has nothing to read. Otherwise the server has closed it, or sent unexpected bytes.
     pub(super) fn is_quiet(&mut self) -> bool {
         let mut byte = [0; 1];
         let mut cx = Context::from_waker(Waker::noop());
@@ -58,20 +73,20 @@ impl<E: Env + Unpin> Wire<E> {
     }
 }
 
-impl<E: Env + Unpin> AsyncRead for Wire<E> {
+impl<E: Env + Unpin> AsyncRead for WireStream<E> {
     fn poll_read(self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
         match self.get_mut() {
-            Wire::Plain(stream) => Pin::new(stream).poll_read(cx, buf),
-            Wire::Tls(stream) => Pin::new(stream).poll_read(cx, buf),
+            WireStream::Plain(stream) => Pin::new(stream).poll_read(cx, buf),
+            WireStream::Tls(stream) => Pin::new(stream).poll_read(cx, buf),
         }
     }
 }
 
-impl<E: Env + Unpin> AsyncWrite for Wire<E> {
+impl<E: Env + Unpin> AsyncWrite for WireStream<E> {
     fn poll_write(self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
         match self.get_mut() {
-            Wire::Plain(stream) => Pin::new(stream).poll_write(cx, buf),
-            Wire::Tls(stream) => Pin::new(stream).poll_write(cx, buf),
+            WireStream::Plain(stream) => Pin::new(stream).poll_write(cx, buf),
+            WireStream::Tls(stream) => Pin::new(stream).poll_write(cx, buf),
         }
     }
 
@@ -81,8 +96,8 @@ impl<E: Env + Unpin> AsyncWrite for Wire<E> {
         parts: &[IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
         match self.get_mut() {
-            Wire::Plain(stream) => Pin::new(stream).poll_write_vectored(cx, parts),
-            Wire::Tls(stream) => Pin::new(stream).poll_write_vectored(cx, parts),
+            WireStream::Plain(stream) => Pin::new(stream).poll_write_vectored(cx, parts),
+            WireStream::Tls(stream) => Pin::new(stream).poll_write_vectored(cx, parts),
         }
     }
 
@@ -92,15 +107,15 @@ impl<E: Env + Unpin> AsyncWrite for Wire<E> {
 
     fn poll_flush(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         match self.get_mut() {
-            Wire::Plain(stream) => Pin::new(stream).poll_flush(cx),
-            Wire::Tls(stream) => Pin::new(stream).poll_flush(cx),
+            WireStream::Plain(stream) => Pin::new(stream).poll_flush(cx),
+            WireStream::Tls(stream) => Pin::new(stream).poll_flush(cx),
         }
     }
 
     fn poll_shutdown(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         match self.get_mut() {
-            Wire::Plain(stream) => Pin::new(stream).poll_shutdown(cx),
-            Wire::Tls(stream) => Pin::new(stream).poll_shutdown(cx),
+            WireStream::Plain(stream) => Pin::new(stream).poll_shutdown(cx),
+            WireStream::Tls(stream) => Pin::new(stream).poll_shutdown(cx),
         }
     }
 }

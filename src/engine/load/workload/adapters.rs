@@ -1,4 +1,4 @@
-//! LoRA adapters: a workload whose conversations are dealt out to adapters by name.
+//! LoRA adapters: assigns an adapter to each conversation of a workload.
 
 use std::fmt;
 
@@ -6,32 +6,37 @@ use rand::Rng;
 use serde_json::Value;
 
 use crate::engine::load::answer::Dialect;
-use crate::engine::load::workload::{Ask, Members, Prompt, Workload};
-use crate::engine::load::{Answer, Script, Seed, Turn};
+use crate::engine::load::workload::{LoadWorkload, Members, TurnPrompt, TurnRequest};
+use crate::engine::load::{ModelAnswer, Script, Seed, Turn};
 
-/// How conversations are dealt out to adapters, as `sglang.bench_serving` has it.
+/// How adapters are assigned to conversations, as in `sglang.bench_serving`.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub enum Deal {
-    /// Any adapter, each as likely.
+pub enum AdapterPolicy {
+    /// Random, all adapters equally likely.
     Uniform,
-    /// One after the other, from the first again after the last.
     Distinct,
-    /// Each adapter is this many times as likely as the next one.
+    /// Random; each adapter is this many times as likely as the next one.
     Skewed(f64),
 }
 
-/// See the module.
+/// A workload whose conversations each use one adapter.
 pub struct Adapters {
-    of: Box<dyn Workload + Send>,
+    of: Box<dyn LoadWorkload + Send>,
     names: Vec<String>,
-    deal: Deal,
+    deal: AdapterPolicy,
     dialect: Dialect,
     seed: Seed,
 }
 
 impl Adapters {
-    /// The conversations of `of`, each with one of `names` (at least one), for a server of `dialect`.
-    pub fn new(of: Box<dyn Workload + Send>, names: Vec<String>, deal: Deal, dialect: Dialect, seed: Seed) -> Adapters {
+    /// Assigns one of `names` (at least one) to each conversation of `of`, for a server with API `dialect`.
+    pub fn new(
+        of: Box<dyn LoadWorkload + Send>,
+        names: Vec<String>,
+        deal: AdapterPolicy,
+        dialect: Dialect,
+        seed: Seed,
+    ) -> Adapters {
         Adapters { of, names, deal, dialect, seed }
     }
 
@@ -39,9 +44,9 @@ impl Adapters {
         let count = self.names.len();
         let mut rng = self.seed.generator("adapters", u64::from(conversation));
         let at = match self.deal {
-            Deal::Uniform => rng.random_range(0..count),
-            Deal::Distinct => conversation as usize % count,
-            Deal::Skewed(alpha) => {
+            AdapterPolicy::Uniform => rng.random_range(0..count),
+            AdapterPolicy::Distinct => conversation as usize % count,
+            AdapterPolicy::Skewed(alpha) => {
                 let weights: Vec<f64> =
                     (0..count).map(|at| alpha.powi(-i32::try_from(at).unwrap_or(i32::MAX))).collect();
                 let mut left = rng.random_range(0.0..weights.iter().sum());
@@ -56,15 +61,15 @@ impl Adapters {
     }
 }
 
-impl Workload for Adapters {
+impl LoadWorkload for Adapters {
     fn scripts(&self) -> Vec<Script> {
         self.of.scripts()
     }
 
-    fn ask(&mut self, turn: Turn) -> Ask {
-        let mut ask = self.of.ask(turn);
+    fn request(&mut self, turn: Turn) -> TurnRequest {
+        let mut ask = self.of.request(turn);
         let name = Value::from(self.name(turn.conversation)).to_string();
-        // SGLang takes the adapter beside the model, vLLM in its place.
+        // SGLang takes the adapter beside the model name, vLLM instead of it.
         let own = match self.dialect {
             Dialect::Generate => &["lora_path"][..],
             Dialect::Chat | Dialect::Completions | Dialect::TensorRt => &["model", "lora_path"],
@@ -75,11 +80,11 @@ impl Workload for Adapters {
         ask
     }
 
-    fn heard(&mut self, turn: Turn, answer: &Answer) {
-        self.of.heard(turn, answer);
+    fn on_response(&mut self, turn: Turn, answer: &ModelAnswer) {
+        self.of.on_response(turn, answer);
     }
 
-    fn shared(&self) -> Vec<Prompt> {
+    fn shared(&self) -> Vec<TurnPrompt> {
         self.of.shared()
     }
 
@@ -92,8 +97,8 @@ impl Workload for Adapters {
         self.of.fingerprint(to)
     }
 
-    fn over(&mut self, turn: Turn) {
-        self.of.over(turn);
+    fn on_conversation_end(&mut self, turn: Turn) {
+        self.of.on_conversation_end(turn);
     }
 }
 
@@ -103,13 +108,13 @@ mod tests {
     use crate::engine::load::Distribution;
     use crate::engine::load::workload::Synthetic;
 
-    fn dealt(deal: Deal) -> Vec<String> {
+    fn dealt(deal: AdapterPolicy) -> Vec<String> {
         let one = Distribution::Constant(1.0);
         let made = Box::new(Synthetic::new(300, one, one, one, Seed(1)));
         let names = ["a", "b", "c"].map(str::to_owned).to_vec();
         let mut adapters = Adapters::new(made, names, deal, Dialect::Chat, Seed(1));
         let name = |conversation| {
-            let ask = adapters.ask(Turn { conversation, index: 0 });
+            let ask = adapters.request(Turn { conversation, index: 0 });
             let members: Vec<(&str, &str)> = ask.extra.iter().collect();
             assert_eq!(members[0].1, members[1].1);
             members[0].1.to_owned()
@@ -118,13 +123,13 @@ mod tests {
     }
 
     #[test]
-    fn conversations_are_dealt_out_to_adapters_by_each_rule() {
+    fn each_policy_assigns_adapters_as_documented() {
         let count = |dealt: &[String], name: &str| dealt.iter().filter(|found| *found == name).count();
-        assert_eq!(dealt(Deal::Distinct)[..4], ["\"a\"", "\"b\"", "\"c\"", "\"a\""]);
-        let uniform = dealt(Deal::Uniform);
+        assert_eq!(dealt(AdapterPolicy::Distinct)[..4], ["\"a\"", "\"b\"", "\"c\"", "\"a\""]);
+        let uniform = dealt(AdapterPolicy::Uniform);
         assert!(["\"a\"", "\"b\"", "\"c\""].iter().all(|name| count(&uniform, name) > 60), "{uniform:?}");
-        assert_eq!(uniform, dealt(Deal::Uniform), "the same seed, the same adapters");
-        let skewed = dealt(Deal::Skewed(4.0));
+        assert_eq!(uniform, dealt(AdapterPolicy::Uniform), "the same seed gives the same adapters");
+        let skewed = dealt(AdapterPolicy::Skewed(4.0));
         assert!(count(&skewed, "\"a\"") > 200 && count(&skewed, "\"b\"") > count(&skewed, "\"c\""));
     }
 }

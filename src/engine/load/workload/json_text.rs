@@ -1,19 +1,22 @@
-//! JSON as text: what a dataset holds is sent as it stands there, with its order of members (chat templates print tools in it).
+//! JSON kept as text: members of a dataset are sent unchanged and in their original order, because chat templates
+//! print tools.
 
 use std::sync::Arc;
 
 use serde::de::IgnoredAny;
 use serde_json::Value;
 
-/// Members that a request has of its own, as JSON text, in the order of the file.
+use crate::engine::load::workload::RowError;
+
+/// Additional members of a request as JSON text, in the order of the file.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Members(Option<Arc<[Member]>>);
 
-/// A name and the text of its value.
+/// A member name and the JSON text of its value.
 type Member = (Box<str>, Box<str>);
 
 impl Members {
-    /// From names and texts of values. Of two with one name the later one counts. Each text must be JSON.
+    /// Creates members from names and JSON texts. If a name repeats, the last value applies.
     pub fn new(members: impl IntoIterator<Item = (String, String)>) -> Members {
         let mut kept: Vec<Member> = Vec::new();
         for (name, value) in members {
@@ -25,59 +28,59 @@ impl Members {
         if kept.is_empty() { Members(None) } else { Members(Some(kept.into())) }
     }
 
-    /// Names and texts of values.
+    /// Iterates over names and JSON texts.
     pub fn iter(&self) -> impl Iterator<Item = (&str, &str)> {
         self.0.iter().flat_map(|members| members.iter()).map(|(name, value)| (&**name, &**value))
     }
 
-    /// Is a member of this name among them?
+    /// Whether a member has this name.
     pub fn contains(&self, name: &str) -> bool {
         self.iter().any(|(known, _)| known == name)
     }
 
-    /// Are there none?
+    /// Whether there are no members.
     pub fn is_empty(&self) -> bool {
         self.0.is_none()
     }
 }
 
-/// The members of the JSON object `text`: names, and the texts of their values.
+/// Splits the JSON object `text` into names and the texts of their values.
 ///
 /// # Errors
-/// It is no JSON object; in the parser's words.
-pub(super) fn members(text: &str) -> Result<Vec<(String, &str)>, String> {
+/// `text` is not a JSON object, or is nested too deeply.
+pub(super) fn members(text: &str) -> Result<Vec<(String, &str)>, RowError> {
     check(text)?;
-    let inner = inside(text, b'{', b'}').ok_or("no JSON object")?;
+    let inner = inside(text, b'{', b'}').ok_or(RowError::NotAnObject)?;
     let mut found = Vec::new();
     for part in split(inner) {
-        let end = string_end(part.as_bytes()).ok_or("no JSON object")?;
-        let name: String = serde_json::from_str(&part[..end]).map_err(|error| error.to_string())?;
-        let value = part[end..].trim_start().strip_prefix(':').ok_or("no JSON object")?;
+        let end = string_end(part.as_bytes()).ok_or(RowError::NotAnObject)?;
+        let name: String = serde_json::from_str(&part[..end])?;
+        let value = part[end..].trim_start().strip_prefix(':').ok_or(RowError::NotAnObject)?;
         found.push((name, value.trim()));
     }
     Ok(found)
 }
 
-/// The items of the JSON array `text`.
+/// Splits the JSON array `text` into the texts of its items.
 ///
 /// # Errors
-/// It is no JSON array; in the parser's words.
-pub(super) fn items(text: &str) -> Result<Vec<&str>, String> {
+/// `text` is not a JSON array, or is nested too deeply.
+pub(super) fn items(text: &str) -> Result<Vec<&str>, RowError> {
     check(text)?;
-    Ok(split(inside(text, b'[', b']').ok_or("no JSON array")?))
+    Ok(split(inside(text, b'[', b']').ok_or(RowError::NotAnArray)?))
 }
 
-/// `text` as JSON text of a string.
+/// Returns `text` as a JSON string.
 pub(super) fn quoted(text: &str) -> String {
     Value::from(text).to_string()
 }
 
-/// The deepest nesting that is taken: what every reader of JSON takes.
+/// Maximum nesting depth: what every JSON parser accepts.
 const DEPTH_MAX: u32 = 120;
 
-/// It is JSON, and not too deep for whoever reads it.
-fn check(text: &str) -> Result<(), String> {
-    serde_json::from_str::<IgnoredAny>(text).map_err(|error| error.to_string())?;
+/// Checks that `text` is JSON and not nested too deeply.
+fn check(text: &str) -> Result<(), RowError> {
+    serde_json::from_str::<IgnoredAny>(text)?;
     let (bytes, mut depth, mut at) = (text.as_bytes(), 0_u32, 0);
     while at < bytes.len() {
         match bytes[at] {
@@ -90,7 +93,7 @@ fn check(text: &str) -> Result<(), String> {
             _ => {}
         }
         if depth > DEPTH_MAX {
-            return Err(format!("more than {DEPTH_MAX} brackets deep"));
+            return Err(RowError::TooDeep(DEPTH_MAX as usize));
         }
         at += 1;
     }
@@ -103,7 +106,7 @@ fn inside(text: &str, open: u8, close: u8) -> Option<&str> {
     (bytes.len() >= 2 && bytes[0] == open && bytes[bytes.len() - 1] == close).then(|| &text[1..text.len() - 1])
 }
 
-/// Where the string that `bytes` begin with ends.
+/// Returns the end of the string at the start of `bytes`.
 fn string_end(bytes: &[u8]) -> Option<usize> {
     let mut at = 1;
     while at < bytes.len() {
@@ -116,7 +119,7 @@ fn string_end(bytes: &[u8]) -> Option<usize> {
     None
 }
 
-/// The parts of valid JSON between the commas of its outermost level.
+/// Splits valid JSON at the commas of its outermost level.
 fn split(inner: &str) -> Vec<&str> {
     let bytes = inner.as_bytes();
     let (mut parts, mut begin, mut depth, mut at) = (Vec::new(), 0, 0_u32, 0);
@@ -148,7 +151,7 @@ mod tests {
     use proptest::prelude::*;
 
     #[test]
-    fn members_keep_their_order_and_their_text() {
+    fn members_keep_their_order_and_text() {
         let text = " {\"b\" : [1, {\"x\":\",\\\"}\"}] ,\"a\":\"ü]\", \"c\\u0041\": null } ";
         let found = members(text).expect("an object");
         let expected = [("b", "[1, {\"x\":\",\\\"}\"}]"), ("a", "\"ü]\""), ("cA", "null")];
@@ -162,7 +165,7 @@ mod tests {
     }
 
     #[test]
-    fn of_two_members_with_one_name_the_later_one_counts() {
+    fn last_of_two_members_with_one_name_applies() {
         let pair = |name: &str, value: &str| (name.to_owned(), value.to_owned());
         let made = Members::new([pair("a", "1"), pair("b", "2"), pair("a", "3")]);
         assert_eq!(made.iter().collect::<Vec<_>>(), [("a", "3"), ("b", "2")]);
@@ -171,7 +174,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn whatever_an_object_holds_its_parts_are_what_the_parser_sees(
+        fn parts_of_an_object_match_the_json_parser(
             names in proptest::collection::btree_set(".{0,6}", 0..6),
             texts in proptest::collection::vec(".{0,20}", 6),
         ) {
@@ -187,7 +190,7 @@ mod tests {
         }
 
         #[test]
-        fn no_text_makes_it_panic(text in ".{0,60}") {
+        fn arbitrary_text_does_not_panic(text in ".{0,60}") {
             let _ = (members(&text), items(&text));
         }
     }

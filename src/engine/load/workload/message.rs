@@ -1,68 +1,65 @@
-//! Messages of a chat, as the JSON text in which they are sent.
+//! Chat messages, as the JSON text in which they are sent.
 
 use std::sync::Arc;
 
 use serde_json::{Map, Value};
 
-use crate::engine::load::workload::json_text;
+use crate::engine::load::workload::{RowError, json_text};
 
-/// Who says a message of a chat.
+/// The role of a chat message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Role {
-    /// The instructions.
+pub enum ChatRole {
     System,
-    /// The user.
     User,
-    /// The server.
     Assistant,
 }
 
-impl Role {
-    /// The word in a request.
-    pub const fn word(self) -> &'static str {
+impl ChatRole {
+    /// Returns the role's name in requests.
+    pub const fn name(self) -> &'static str {
         match self {
-            Role::System => "system",
-            Role::User => "user",
-            Role::Assistant => "assistant",
+            ChatRole::System => "system",
+            ChatRole::User => "user",
+            ChatRole::Assistant => "assistant",
         }
     }
 }
 
-/// A message of a chat: an object with a role and whatever a dataset puts beside it. Cheap to clone.
+/// A chat message: an object with a role and further members. Cheap to clone.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Message(Arc<str>);
+pub struct ChatMessage(Arc<str>);
 
-impl Message {
-    /// `role` says `content`.
-    pub fn new(role: Role, content: &str) -> Message {
-        Message(format!("{{\"role\":\"{}\",\"content\":{}}}", role.word(), json_text::quoted(content)).into())
+impl ChatMessage {
+    /// Creates a message with `content`.
+    pub fn new(role: ChatRole, content: &str) -> ChatMessage {
+        ChatMessage(format!("{{\"role\":\"{}\",\"content\":{}}}", role.name(), json_text::quoted(content)).into())
     }
 
-    /// The message that stands in a file as `text`; sent as it stands there.
+    /// Creates a message from the JSON `text` of a file, which is sent unchanged.
     ///
     /// # Errors
-    /// It is no object with a role.
-    pub fn from_json(text: &str) -> Result<Message, String> {
+    /// `text` is not an object with a role.
+    pub fn from_json(text: &str) -> Result<ChatMessage, RowError> {
         let role = json_text::members(text)?.into_iter().rfind(|(name, _)| name == "role");
-        let role = role.ok_or("a message without a role")?.1;
+        let role = role.ok_or(RowError::NoRole)?.1;
         match serde_json::from_str::<String>(role) {
-            Ok(_) => Ok(Message(text.trim().into())),
-            Err(_) => Err(format!("the role {role} is no text")),
+            Ok(_) => Ok(ChatMessage(text.trim().into())),
+            Err(_) => Err(RowError::InvalidRole(role.to_owned())),
         }
     }
 
-    /// The JSON object.
+    /// Returns the JSON object.
     pub fn json(&self) -> &str {
         &self.0
     }
 
-    /// Who says it.
+    /// Returns the role of the message.
     pub fn role(&self) -> String {
         let text = |message: &Map<String, Value>| Some(message.get("role")?.as_str()?.to_owned());
         self.object().as_ref().and_then(text).unwrap_or_default()
     }
 
-    /// What is said, for a prompt that is one text: the content, or the texts of its parts.
+    /// Returns the text for a prompt that is plain text: the content, or the texts of its parts.
     pub fn text(&self) -> String {
         match self.object().and_then(|mut message| message.remove("content")) {
             Some(Value::String(text)) => text,
@@ -84,22 +81,22 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_message_of_ours_is_an_object_with_role_and_content() {
-        let message = Message::new(Role::User, "say \"hi\"\n");
+    fn new_message_is_an_object_with_role_and_content() {
+        let message = ChatMessage::new(ChatRole::User, "say \"hi\"\n");
         assert_eq!(message.json(), r#"{"role":"user","content":"say \"hi\"\n"}"#);
         assert_eq!((message.role().as_str(), message.text().as_str()), ("user", "say \"hi\"\n"));
     }
 
     #[test]
-    fn a_message_of_a_file_is_sent_as_it_stands_there() {
+    fn message_from_a_file_is_sent_unchanged() {
         let text = r#"{"role": "assistant", "content": null, "tool_calls": [{"z": 1, "a": 2}]}"#;
-        let message = Message::from_json(text).expect("a message");
+        let message = ChatMessage::from_json(text).expect("a message");
         assert_eq!((message.json(), message.text().as_str()), (text, ""));
         let parts =
             r#"{"role":"user","content":[{"type":"text","text":"a"},{"type":"image_url"},{"type":"text","text":"b"}]}"#;
-        assert_eq!(Message::from_json(parts).expect("a message").text(), "a\nb");
+        assert_eq!(ChatMessage::from_json(parts).expect("a message").text(), "a\nb");
         for bad in ["{}", "[]", "7", r#"{"role": 1}"#, r#"{"content": "x"}"#, "{"] {
-            assert!(Message::from_json(bad).is_err(), "{bad}");
+            assert!(ChatMessage::from_json(bad).is_err(), "{bad}");
         }
     }
 }

@@ -1,92 +1,94 @@
-//! What conversations say. A workload makes the prompt of a turn from its own words and the answers that came before it.
+//! Workloads: the content of conversations. A workload builds the prompt of a turn from its own text and the previous
+//! answers.
 
 mod adapters;
 pub mod dataset;
-pub mod foreseen;
+pub mod expected_hits;
 mod json_text;
-mod left;
 mod message;
-mod part;
-mod played;
-mod speech;
+mod range;
+mod replay;
+mod row_error;
+mod subset;
 mod synthetic;
 mod template;
+mod textgen;
 mod tokenizer;
 
 use std::fmt;
 use std::sync::Arc;
 
-use crate::engine::load::{Answer, Script, Turn};
+use crate::engine::load::{ModelAnswer, Script, Turn};
 
-pub use adapters::{Adapters, Deal};
+pub use adapters::{AdapterPolicy, Adapters};
 pub use json_text::Members;
-pub use left::Left;
-pub use message::{Message, Role};
-pub use part::Part;
-pub use played::{Conversation, Planned, Played, Says};
-pub use speech::{Form, Passage, Speech};
-pub use synthetic::{Synthetic, Words};
-pub use template::ChatTemplate;
-pub use tokenizer::Tokenizer;
+pub use message::{ChatMessage, ChatRole};
+pub use range::WorkloadRange;
+pub use replay::{Conversation, PlannedTurn, Replay, TurnContent};
+pub use row_error::RowError;
+pub use subset::WorkloadSubset;
+pub use synthetic::{Synthetic, SyntheticPrompt};
+pub use template::{ChatTemplate, TemplateError};
+pub use textgen::{PromptForm, TextGenerator, TextSpan};
+pub use tokenizer::{Tokenizer, TokenizerError};
 
-/// A prompt in one of the forms that servers take.
+/// A prompt in one of the forms that servers accept.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Prompt {
-    /// Token ids: the history is an exact prefix of what follows.
+pub enum TurnPrompt {
+    /// Token ids. The history is an exact prefix of later turns.
     Ids(Vec<u32>),
-    /// A text.
     Text(String),
-    /// A chat.
-    Messages(Vec<Message>),
+    Messages(Vec<ChatMessage>),
 }
 
-/// What a turn asks for.
+/// The request of a turn.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Ask {
-    /// The prompt.
-    pub prompt: Prompt,
-    /// Tokens of the answer, at most; exactly so many where the server is told to ignore its end-of-sequence token.
+pub struct TurnRequest {
+    pub prompt: TurnPrompt,
+    /// Maximum tokens of the answer. Exact if the server ignores its end-of-sequence token.
     pub max_tokens: u32,
-    /// Members of this request alone; they win over the target's.
+    /// Members of this request only. They override those of the target.
     pub extra: Members,
-    /// A word by which routers keep what belongs together in one place.
+    /// Routing key by which routers send related requests to one worker.
     pub routing_key: Option<Arc<str>>,
-    /// Tokens of the prompt that should be cached by now, where somebody keeps count.
+    /// Prompt tokens that should be cached, if an expectation exists.
     pub expected: Option<u32>,
 }
 
-impl Ask {
-    /// `prompt`, to be answered with so many tokens.
-    pub fn new(prompt: Prompt, max_tokens: u32) -> Ask {
-        Ask { prompt, max_tokens, extra: Members::default(), routing_key: None, expected: None }
+impl TurnRequest {
+    /// Creates a request for `prompt` with `max_tokens` answer tokens.
+    pub fn new(prompt: TurnPrompt, max_tokens: u32) -> TurnRequest {
+        TurnRequest { prompt, max_tokens, extra: Members::default(), routing_key: None, expected: None }
     }
 }
 
 /// A set of conversations.
-pub trait Workload {
-    /// The course of each conversation, by index.
+pub trait LoadWorkload {
+    /// Returns the script of each conversation, by index.
     fn scripts(&self) -> Vec<Script>;
-    /// What `turn` asks for. Its conversation's turns are asked in order, each after the answer of the one before it was heard.
-    fn ask(&mut self, turn: Turn) -> Ask;
-    /// The answer of `turn`: the history of the next one.
-    fn heard(&mut self, turn: Turn, answer: &Answer);
-    /// What conversations share: system prompts and the like, each once. Nothing where they share nothing, or nobody knows.
-    fn shared(&self) -> Vec<Prompt> {
+    /// Returns the request of `turn`. Turns of a conversation are requested in order, each after
+    /// [`LoadWorkload::on_response`] of the previous one.
+    fn request(&mut self, turn: Turn) -> TurnRequest;
+    /// Records the answer of `turn`, which is the history of the next turn.
+    fn on_response(&mut self, turn: Turn, answer: &ModelAnswer);
+    /// Returns the prompts that conversations share, such as system prompts, each once. Empty if none are known.
+    fn shared(&self) -> Vec<TurnPrompt> {
         Vec::new()
     }
-    /// What has to be known about it beside its figures: rows that were passed over, lengths that were estimated.
+    /// Returns notes for the report: skipped rows, estimated lengths.
     fn notes(&self) -> Vec<String> {
         Vec::new()
     }
-    /// Writes what decides its words beside the flags: the rows of a dataset, the tokenizer. Where the flags and this are the same, the
-    /// same is asked.
+    /// Writes what determines the content beside the flags: dataset rows and tokenizer. Equal flags and fingerprints
+    /// give equal requests.
     ///
     /// # Errors
-    /// `to` takes no more.
+    /// Writing to `to` fails.
     fn fingerprint(&self, to: &mut dyn fmt::Write) -> fmt::Result {
         let _ = to;
         Ok(())
     }
-    /// The conversation of `turn` is over. When it is asked again, it is from its start, and the very same.
-    fn over(&mut self, turn: Turn);
+    /// Ends the conversation of `turn`. If it is requested again, it restarts from the beginning with the same
+    /// content.
+    fn on_conversation_end(&mut self, turn: Turn);
 }

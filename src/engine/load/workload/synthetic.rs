@@ -1,4 +1,4 @@
-//! Made-up conversations of given lengths.
+//! Generated conversations of given lengths.
 
 use std::fmt;
 use std::sync::Arc;
@@ -7,62 +7,60 @@ use rand::Rng;
 use rand_chacha::ChaCha8Rng;
 
 use crate::engine::load::workload::dataset::Corpus;
-use crate::engine::load::workload::{Ask, Message, Prompt, Role, Speech, Tokenizer, Workload};
-use crate::engine::load::{Answer, Distribution, Script, Seed, Turn};
+use crate::engine::load::workload::{
+    ChatMessage, ChatRole, LoadWorkload, TextGenerator, Tokenizer, TurnPrompt, TurnRequest,
+};
+use crate::engine::load::{Distribution, ModelAnswer, Script, Seed, Turn};
 
-/// What a synthetic conversation is made of.
+/// Prompt form of synthetic conversations.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Words {
-    /// Token ids from one to this, this one not included. Lengths are exact.
+pub enum SyntheticPrompt {
+    /// Token ids from 1 to `vocabulary` (exclusive). Lengths are exact.
     Ids {
-        /// The size of the vocabulary.
+        /// Size of the vocabulary.
         vocabulary: u32,
     },
-    /// English-like words as one text. A word is one to three tokens of most vocabularies, so lengths are what the server counts.
+    /// English-like words as one text. A word is one to three tokens in most vocabularies, so token lengths are
+    /// approximate.
     Text,
     /// The same as a chat.
     Chat,
 }
 
-/// The lengths of made-up conversations, in tokens (in words where [`Words`] are words).
+/// Shape of synthetic conversations. Lengths are in tokens, or in words if [`SyntheticPrompt`] is text.
 #[derive(Clone, Debug)]
 pub struct Synthetic {
-    /// How many conversations.
     pub conversations: u32,
-    /// Turns of each.
     pub turns: Distribution,
-    /// The first question.
     pub first: Distribution,
-    /// Every further one.
     pub next: Distribution,
-    /// An answer.
     pub output: Distribution,
-    /// Seconds between the end of an answer and the next question.
+    /// Think time in seconds between an answer and the next question.
     pub think: Distribution,
-    /// System prompts that conversations share: how many there are. None: no system prompt.
+    /// Number of shared system prompts. Zero means no system prompt.
     pub groups: u32,
-    /// The length of each.
+    /// Length of each system prompt.
     pub system: Distribution,
-    /// What they are made of.
-    pub words: Words,
-    /// All of it comes from this.
+    pub words: SyntheticPrompt,
+    /// Seed of all random choices.
     pub seed: Seed,
-    /// With it, texts are of exactly so many tokens.
+    /// If set, text lengths in tokens are exact.
     pub tokenizer: Option<Arc<Tokenizer>>,
-    /// Questions are cut from these texts instead of being made up.
+    /// If set, questions are cut from these texts.
     pub corpus: Option<Arc<Corpus>>,
-    open: Vec<Option<Conversation>>,
+    open: Vec<Option<OpenConversation>>,
 }
 
-/// A conversation that has begun.
+/// A conversation that has started.
 #[derive(Clone, Debug)]
-struct Conversation {
+struct OpenConversation {
     rng: ChaCha8Rng,
-    history: Prompt,
+    history: TurnPrompt,
 }
 
 impl Synthetic {
-    /// `conversations` of `turns` turns, each with questions of `length` and answers of `output`; the rest can be set after.
+    /// Creates `conversations` of `turns` turns, with questions of `length` and answers of `output`. Other fields can
+    /// be set afterwards.
     pub fn new(
         conversations: u32,
         turns: Distribution,
@@ -79,7 +77,7 @@ impl Synthetic {
             think: Distribution::Constant(0.0),
             groups: 0,
             system: Distribution::Constant(0.0),
-            words: Words::Ids { vocabulary: 32_000 },
+            words: SyntheticPrompt::Ids { vocabulary: 32_000 },
             seed,
             tokenizer: None,
             corpus: None,
@@ -87,11 +85,11 @@ impl Synthetic {
         }
     }
 
-    /// `role` says something of `length` tokens, or words.
-    fn say(&self, history: &mut Prompt, role: Role, length: u32, rng: &mut ChaCha8Rng) {
+    /// Appends a message of `role` with `length` tokens or words to `history`.
+    fn append(&self, history: &mut TurnPrompt, role: ChatRole, length: u32, rng: &mut ChaCha8Rng) {
         let vocabulary = match self.words {
-            Words::Ids { vocabulary } => vocabulary.max(2),
-            Words::Text | Words::Chat => 2,
+            SyntheticPrompt::Ids { vocabulary } => vocabulary.max(2),
+            SyntheticPrompt::Text | SyntheticPrompt::Chat => 2,
         };
         let corpus = self.corpus.as_deref().map(|corpus| corpus.cut(length, rng));
         let text = |rng: &mut ChaCha8Rng| {
@@ -99,43 +97,43 @@ impl Synthetic {
             match (&corpus, &self.tokenizer) {
                 (Some(ids), Some(tokenizer)) => text = tokenizer.text(ids).unwrap_or_default(),
                 _ => {
-                    let speech = Speech { seed: self.seed, vocabulary, tokenizer: self.tokenizer.clone() };
+                    let speech = TextGenerator { seed: self.seed, vocabulary, tokenizer: self.tokenizer.clone() };
                     speech.sentence(length, rng, &mut text);
                 }
             }
             text
         };
         match history {
-            Prompt::Ids(ids) => match &corpus {
+            TurnPrompt::Ids(ids) => match &corpus {
                 Some(cut) => ids.extend_from_slice(cut),
                 None => ids.extend((0..length).map(|_| rng.random_range(1..vocabulary))),
             },
-            Prompt::Text(said) => said.push_str(&text(rng)),
-            Prompt::Messages(messages) => messages.push(Message::new(role, &text(rng))),
+            TurnPrompt::Text(said) => said.push_str(&text(rng)),
+            TurnPrompt::Messages(messages) => messages.push(ChatMessage::new(role, &text(rng))),
         }
     }
 
-    fn empty(&self) -> Prompt {
+    fn empty(&self) -> TurnPrompt {
         match self.words {
-            Words::Ids { .. } => Prompt::Ids(Vec::new()),
-            Words::Text => Prompt::Text(String::new()),
-            Words::Chat => Prompt::Messages(Vec::new()),
+            SyntheticPrompt::Ids { .. } => TurnPrompt::Ids(Vec::new()),
+            SyntheticPrompt::Text => TurnPrompt::Text(String::new()),
+            SyntheticPrompt::Chat => TurnPrompt::Messages(Vec::new()),
         }
     }
 
-    fn begin(&self, conversation: u32) -> Conversation {
+    fn begin(&self, conversation: u32) -> OpenConversation {
         let rng = self.seed.generator("words", u64::from(conversation));
         let mut history = self.empty();
         if self.groups > 0 {
             let mut shared = self.seed.generator("system", u64::from(conversation % self.groups));
             let length = self.system.draw_count(&mut shared, 1);
-            self.say(&mut history, Role::System, length, &mut shared);
+            self.append(&mut history, ChatRole::System, length, &mut shared);
         }
-        Conversation { rng, history }
+        OpenConversation { rng, history }
     }
 }
 
-impl Workload for Synthetic {
+impl LoadWorkload for Synthetic {
     fn fingerprint(&self, to: &mut dyn fmt::Write) -> fmt::Result {
         if let Some(tokenizer) = &self.tokenizer {
             writeln!(to, "tokenizer {}", tokenizer.digest())?;
@@ -156,7 +154,7 @@ impl Workload for Synthetic {
         (0..self.conversations).map(script).collect()
     }
 
-    fn ask(&mut self, turn: Turn) -> Ask {
+    fn request(&mut self, turn: Turn) -> TurnRequest {
         let at = turn.conversation as usize;
         if self.open.len() <= at {
             self.open.resize(at + 1, None);
@@ -164,37 +162,37 @@ impl Workload for Synthetic {
         let mut conversation = self.open[at].take().unwrap_or_else(|| self.begin(turn.conversation));
         let length = if turn.index == 0 { self.first } else { self.next };
         let length = length.draw_count(&mut conversation.rng, 1);
-        let Conversation { rng, history } = &mut conversation;
-        self.say(history, Role::User, length, rng);
+        let OpenConversation { rng, history } = &mut conversation;
+        self.append(history, ChatRole::User, length, rng);
         let max_tokens = self.output.draw_count(&mut conversation.rng, 1);
         let prompt = conversation.history.clone();
         self.open[at] = Some(conversation);
-        Ask::new(prompt, max_tokens)
+        TurnRequest::new(prompt, max_tokens)
     }
 
-    fn heard(&mut self, turn: Turn, answer: &Answer) {
+    fn on_response(&mut self, turn: Turn, answer: &ModelAnswer) {
         let Some(Some(conversation)) = self.open.get_mut(turn.conversation as usize) else { return };
         match &mut conversation.history {
-            Prompt::Ids(ids) => ids.extend_from_slice(&answer.output_ids),
-            Prompt::Text(text) => text.push_str(&answer.text),
-            Prompt::Messages(messages) => {
-                messages.push(Message::new(Role::Assistant, &answer.text));
+            TurnPrompt::Ids(ids) => ids.extend_from_slice(&answer.output_ids),
+            TurnPrompt::Text(text) => text.push_str(&answer.text),
+            TurnPrompt::Messages(messages) => {
+                messages.push(ChatMessage::new(ChatRole::Assistant, &answer.text));
             }
         }
     }
 
-    fn shared(&self) -> Vec<Prompt> {
+    fn shared(&self) -> Vec<TurnPrompt> {
         let one = |group| {
             let mut shared = self.seed.generator("system", u64::from(group));
             let length = self.system.draw_count(&mut shared, 1);
             let mut prompt = self.empty();
-            self.say(&mut prompt, Role::System, length, &mut shared);
+            self.append(&mut prompt, ChatRole::System, length, &mut shared);
             prompt
         };
         (0..self.groups).map(one).collect()
     }
 
-    fn over(&mut self, turn: Turn) {
+    fn on_conversation_end(&mut self, turn: Turn) {
         if let Some(conversation) = self.open.get_mut(turn.conversation as usize) {
             *conversation = None;
         }
@@ -210,7 +208,7 @@ mod tests {
         Distribution::Constant(value)
     }
 
-    fn two_turns(words: Words, seed: u64) -> Synthetic {
+    fn two_turns(words: SyntheticPrompt, seed: u64) -> Synthetic {
         let mut made = Synthetic::new(3, constant(2.0), constant(8.0), constant(4.0), Seed(seed));
         (made.words, made.groups, made.system, made.next) = (words, 2, constant(5.0), constant(3.0));
         made
@@ -220,20 +218,20 @@ mod tests {
         Turn { conversation, index }
     }
 
-    fn ids(ask: Ask) -> Vec<u32> {
+    fn ids(ask: TurnRequest) -> Vec<u32> {
         match ask.prompt {
-            Prompt::Ids(ids) => ids,
+            TurnPrompt::Ids(ids) => ids,
             other => panic!("{other:?}"),
         }
     }
 
     #[test]
-    fn lengths_are_exact_and_every_turn_begins_with_all_that_was_said() {
-        let mut made = two_turns(Words::Ids { vocabulary: 100 }, 1);
-        let first = ids(made.ask(turn(0, 0)));
+    fn lengths_are_exact_and_turns_begin_with_their_history() {
+        let mut made = two_turns(SyntheticPrompt::Ids { vocabulary: 100 }, 1);
+        let first = ids(made.request(turn(0, 0)));
         assert_eq!(first.len(), 5 + 8);
-        made.heard(turn(0, 0), &Answer { output_ids: vec![7, 7, 7, 7], ..Answer::default() });
-        let second = made.ask(turn(0, 1));
+        made.on_response(turn(0, 0), &ModelAnswer { output_ids: vec![7, 7, 7, 7], ..ModelAnswer::default() });
+        let second = made.request(turn(0, 1));
         assert_eq!(second.max_tokens, 4);
         let second = ids(second);
         assert_eq!(second.len(), 13 + 4 + 3);
@@ -242,54 +240,54 @@ mod tests {
     }
 
     #[test]
-    fn conversations_of_a_group_share_its_system_prompt_and_nothing_else() {
-        let mut made = two_turns(Words::Ids { vocabulary: 30_000 }, 1);
-        let prompts: Vec<Vec<u32>> = (0..3).map(|c| ids(made.ask(turn(c, 0)))).collect();
+    fn conversations_of_a_group_share_only_their_system_prompt() {
+        let mut made = two_turns(SyntheticPrompt::Ids { vocabulary: 30_000 }, 1);
+        let prompts: Vec<Vec<u32>> = (0..3).map(|c| ids(made.request(turn(c, 0)))).collect();
         assert_eq!(prompts[0][..5], prompts[2][..5]);
         assert_ne!(prompts[0][..5], prompts[1][..5]);
         assert_ne!(prompts[0][5..], prompts[2][5..]);
     }
 
     #[test]
-    fn a_conversation_is_the_same_whenever_it_is_asked() {
-        let (mut one, mut other) = (two_turns(Words::Chat, 9), two_turns(Words::Chat, 9));
-        let early = one.ask(turn(2, 0));
-        other.ask(turn(0, 0));
-        other.ask(turn(1, 0));
-        assert_eq!(other.ask(turn(2, 0)), early);
-        assert_ne!(two_turns(Words::Chat, 10).ask(turn(2, 0)), early);
+    fn conversation_does_not_depend_on_others() {
+        let (mut one, mut other) = (two_turns(SyntheticPrompt::Chat, 9), two_turns(SyntheticPrompt::Chat, 9));
+        let early = one.request(turn(2, 0));
+        other.request(turn(0, 0));
+        other.request(turn(1, 0));
+        assert_eq!(other.request(turn(2, 0)), early);
+        assert_ne!(two_turns(SyntheticPrompt::Chat, 10).request(turn(2, 0)), early);
     }
 
     #[test]
-    fn a_conversation_that_is_over_can_be_asked_again_from_its_start() {
-        let mut made = two_turns(Words::Chat, 1);
-        let first = made.ask(turn(1, 0));
-        made.heard(turn(1, 0), &Answer { text: "well".to_owned(), ..Answer::default() });
-        made.over(turn(1, 0));
-        assert_eq!(made.ask(turn(1, 0)), first);
+    fn ended_conversation_restarts_with_the_same_content() {
+        let mut made = two_turns(SyntheticPrompt::Chat, 1);
+        let first = made.request(turn(1, 0));
+        made.on_response(turn(1, 0), &ModelAnswer { text: "well".to_owned(), ..ModelAnswer::default() });
+        made.on_conversation_end(turn(1, 0));
+        assert_eq!(made.request(turn(1, 0)), first);
     }
 
     #[test]
-    fn a_chat_has_its_answers_between_its_questions() {
-        let mut made = two_turns(Words::Chat, 1);
-        made.ask(turn(0, 0));
-        made.heard(turn(0, 0), &Answer { text: "well".to_owned(), ..Answer::default() });
-        let Prompt::Messages(messages) = made.ask(turn(0, 1)).prompt else { panic!("a chat") };
-        let roles: Vec<String> = messages.iter().map(Message::role).collect();
+    fn chat_alternates_questions_and_answers() {
+        let mut made = two_turns(SyntheticPrompt::Chat, 1);
+        made.request(turn(0, 0));
+        made.on_response(turn(0, 0), &ModelAnswer { text: "well".to_owned(), ..ModelAnswer::default() });
+        let TurnPrompt::Messages(messages) = made.request(turn(0, 1)).prompt else { panic!("a chat") };
+        let roles: Vec<String> = messages.iter().map(ChatMessage::role).collect();
         assert_eq!(roles, ["system", "user", "assistant", "user"]);
         assert_eq!(messages[2].text(), "well");
         assert_eq!(messages[3].text().split_whitespace().count(), 3);
     }
 
     #[test]
-    fn questions_of_a_corpus_are_cut_to_length_and_a_tokenizer_counts_made_up_ones() {
+    fn corpus_questions_are_cut_and_tokenizer_lengths_are_exact() {
         let tokenizer = Arc::new(small());
-        let mut made = two_turns(Words::Ids { vocabulary: 100 }, 1);
+        let mut made = two_turns(SyntheticPrompt::Ids { vocabulary: 100 }, 1);
         made.corpus = Some(Arc::new(Corpus::new(vec![vec![90, 91, 92]])));
-        assert_eq!(ids(made.ask(turn(0, 0)))[5..], [90, 91, 92, 90, 91, 92, 90, 91]);
-        let mut made = two_turns(Words::Text, 1);
+        assert_eq!(ids(made.request(turn(0, 0)))[5..], [90, 91, 92, 90, 91, 92, 90, 91]);
+        let mut made = two_turns(SyntheticPrompt::Text, 1);
         made.tokenizer = Some(Arc::clone(&tokenizer));
-        let Prompt::Text(text) = made.ask(turn(0, 0)).prompt else { panic!("a text") };
+        let TurnPrompt::Text(text) = made.request(turn(0, 0)).prompt else { panic!("a text") };
         assert_eq!(tokenizer.count(&text, false), Ok(5 + 8));
     }
 }

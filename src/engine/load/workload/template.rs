@@ -1,4 +1,4 @@
-//! Chat templates: how a model's messages become one text (`--apply-chat-template`).
+//! Chat templates, which turn the messages of a model into one text (`--apply-chat-template`).
 
 use std::fmt;
 
@@ -7,10 +7,29 @@ use minijinja::syntax::SyntaxConfig;
 use minijinja::{Environment, Error, ErrorKind, context};
 use serde_json::Value;
 
-/// The name under which the template is kept.
+/// Name of the template in its environment.
 const NAME: &str = "chat";
 
-/// A chat template, in the language that Hugging Face's tokenizers use (Jinja).
+/// A chat template cannot be loaded or rendered.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum TemplateError {
+    /// The tokenizer configuration is not valid JSON.
+    #[error("{0}")]
+    Json(String),
+    #[error("no chat_template found")]
+    Missing,
+    /// An error of the template engine, or one that the template raised.
+    #[error("{0}")]
+    Template(String),
+}
+
+impl From<Error> for TemplateError {
+    fn from(error: Error) -> TemplateError {
+        TemplateError::Template(error.to_string())
+    }
+}
+
+/// A chat template in Jinja, as used by Hugging Face tokenizers.
 pub struct ChatTemplate {
     inner: Environment<'static>,
     bos: String,
@@ -25,52 +44,54 @@ impl fmt::Debug for ChatTemplate {
 }
 
 impl ChatTemplate {
-    /// From the text of a `tokenizer_config.json`, and of a `chat_template.jinja` where there is one, which wins.
+    /// Reads the template from the text of a `tokenizer_config.json`. A `chat_template.jinja` (`file`) takes
+    /// precedence.
     ///
     /// # Errors
-    /// There is none, or it is malformed; in the parser's words.
-    pub fn read(config: &str, file: Option<String>) -> Result<ChatTemplate, String> {
-        let config: Value = serde_json::from_str(config).map_err(|error| error.to_string())?;
-        let source = file.or_else(|| source(&config["chat_template"])).ok_or("no chat_template in it")?;
+    /// The configuration has no chat template, or it is malformed.
+    pub fn read(config: &str, file: Option<String>) -> Result<ChatTemplate, TemplateError> {
+        let config: Value = serde_json::from_str(config).map_err(|error| TemplateError::Json(error.to_string()))?;
+        let source = file.or_else(|| source(&config["chat_template"])).ok_or(TemplateError::Missing)?;
         let digest = Md5::digest(source.as_bytes()).iter().map(|byte| format!("{byte:02x}")).collect();
         let mut inner = Environment::new();
-        // As transformers has it.
+        // The same settings as in transformers.
         let syntax = SyntaxConfig::builder().trim_blocks(true).lstrip_blocks(true).build();
-        inner.set_syntax(syntax.map_err(|error| error.to_string())?);
+        inner.set_syntax(syntax?);
         inner.set_unknown_method_callback(minijinja_contrib::pycompat::unknown_method_callback);
         inner.add_function("raise_exception", |message: String| -> Result<String, Error> {
             Err(Error::new(ErrorKind::InvalidOperation, message))
         });
-        // Templates print today's date; the same line must give the same prompt every day.
+        // Templates print the current date. A fixed date keeps prompts equal from day to day.
         inner.add_function("strftime_now", |_: String| "01 Jan 2026".to_owned());
-        inner.add_template_owned(NAME, source).map_err(|error| error.to_string())?;
+        inner.add_template_owned(NAME, source)?;
         Ok(ChatTemplate { inner, bos: token(&config["bos_token"]), eos: token(&config["eos_token"]), digest })
     }
 
-    /// What decides the texts that it makes.
+    /// Returns a digest of the template source.
     pub fn digest(&self) -> &str {
         &self.digest
     }
 
-    /// `prompt` as the one message of a user, ready to be answered; without the token of the beginning, which the server adds.
+    /// Renders `prompt` as the single user message, followed by the generation prompt. The BOS token is removed,
+    /// because the server adds it.
     ///
     /// # Errors
-    /// The template refuses it; in its words.
-    pub fn apply(&self, prompt: &str) -> Result<String, String> {
+    /// The template raises an error.
+    pub fn apply(&self, prompt: &str) -> Result<String, TemplateError> {
         let messages = vec![context! { role => "user", content => prompt }];
-        let template = self.inner.get_template(NAME).map_err(|error| error.to_string())?;
+        let template = self.inner.get_template(NAME)?;
         let text = template.render(context! {
             messages => messages,
             add_generation_prompt => true,
             bos_token => self.bos.as_str(),
             eos_token => self.eos.as_str(),
         });
-        let text = text.map_err(|error| error.to_string())?;
+        let text = text?;
         Ok(if self.bos.is_empty() { text } else { text.replace(&self.bos, "") })
     }
 }
 
-/// A template, or the one called `default` of several.
+/// Returns the template, or the one named `default` of several.
 fn source(member: &Value) -> Option<String> {
     let of = |template: &Value| Some(template["template"].as_str()?.to_owned());
     match member {
@@ -80,7 +101,7 @@ fn source(member: &Value) -> Option<String> {
     }
 }
 
-/// A special token: a string, or an object with its content.
+/// Returns a special token: a string, or an object with `content`.
 fn token(member: &Value) -> String {
     member.as_str().or(member["content"].as_str()).unwrap_or_default().to_owned()
 }
@@ -91,7 +112,7 @@ mod tests {
     use serde_json::json;
 
     #[test]
-    fn a_template_makes_a_text_of_a_message_without_the_first_token() {
+    fn template_renders_a_message_without_the_bos_token() {
         let template = "{{ bos_token }}{% for message in messages %}\n    {% if message['role'] == 'user' %}<u>{{ message['content'].strip() }}\
             </u>{% endif %}\n{% endfor %}{% if add_generation_prompt %}<a>{% endif %}";
         let config =
@@ -106,11 +127,16 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_a_template_and_a_refusal_of_one_are_errors() {
+    fn malformed_templates_and_raised_exceptions_are_errors() {
         for bad in ["{}", "[", r#"{"chat_template": "{% if %}"}"#] {
             assert!(ChatTemplate::read(bad, None).is_err(), "{bad}");
         }
         let refuses = ChatTemplate::read(r#"{"chat_template": "{{ raise_exception('no system') }}"}"#, None);
-        assert!(refuses.expect("a template").apply("x").is_err_and(|said| said.contains("no system")));
+        assert!(
+            refuses
+                .expect("a template")
+                .apply("x")
+                .is_err_and(|error| matches!(error, TemplateError::Template(text) if text.contains("no system")))
+        );
     }
 }

@@ -1,16 +1,27 @@
-//! A tokenizer from a local file: how long a text is, what its ids are, and words that are one token each.
+//! A tokenizer loaded from a local file: text lengths, token ids, and single-token words.
 
 use std::fmt;
 use std::sync::OnceLock;
 
 use md5::{Digest, Md5};
 
-/// At most so many words are collected for made-up texts.
+/// Maximum number of words collected for generated texts.
 const WORDS_MAX: usize = 4096;
-/// Fewer words than this make texts that repeat themselves.
+/// With fewer words, generated texts would repeat themselves.
 const WORDS_MIN: usize = 32;
 
-/// A tokenizer of the `tokenizer.json` kind.
+/// An error of the tokenizer library.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{0}")]
+pub struct TokenizerError(String);
+
+impl From<tokenizers::Error> for TokenizerError {
+    fn from(error: tokenizers::Error) -> TokenizerError {
+        TokenizerError(error.to_string())
+    }
+}
+
+/// A tokenizer in `tokenizer.json` format.
 pub struct Tokenizer {
     inner: tokenizers::Tokenizer,
     digest: String,
@@ -24,55 +35,56 @@ impl fmt::Debug for Tokenizer {
 }
 
 impl Tokenizer {
-    /// From the bytes of a `tokenizer.json`. Its own truncation and padding are switched off: lengths are those of the texts.
+    /// Loads the bytes of a `tokenizer.json`. Its truncation and padding are disabled, so that lengths are those of
+    /// the texts.
     ///
     /// # Errors
-    /// It is none; in the parser's words.
-    pub fn from_bytes(bytes: &[u8]) -> Result<Tokenizer, String> {
-        let mut inner = tokenizers::Tokenizer::from_bytes(bytes).map_err(|error| error.to_string())?;
-        inner.with_truncation(None).map_err(|error| error.to_string())?;
+    /// The bytes are not a valid tokenizer.
+    pub fn from_bytes(bytes: &[u8]) -> Result<Tokenizer, TokenizerError> {
+        let mut inner = tokenizers::Tokenizer::from_bytes(bytes).map_err(TokenizerError::from)?;
+        inner.with_truncation(None).map_err(TokenizerError::from)?;
         inner.with_padding(None);
         let digest = Md5::digest(bytes).iter().map(|byte| format!("{byte:02x}")).collect();
         Ok(Tokenizer { inner, digest, words: OnceLock::new() })
     }
 
-    /// A digest of the bytes that it came from.
+    /// Returns a digest of the file.
     pub fn digest(&self) -> &str {
         &self.digest
     }
 
-    /// The ids of `text`, without special tokens around them.
+    /// Returns the ids of `text`, without special tokens.
     ///
     /// # Errors
-    /// The tokenizer cannot say it; in its words.
-    pub fn ids(&self, text: &str) -> Result<Vec<u32>, String> {
-        let encoding = self.inner.encode_fast(text, false).map_err(|error| error.to_string())?;
+    /// The tokenizer cannot encode `text`.
+    pub fn ids(&self, text: &str) -> Result<Vec<u32>, TokenizerError> {
+        let encoding = self.inner.encode_fast(text, false).map_err(TokenizerError::from)?;
         Ok(encoding.get_ids().to_vec())
     }
 
-    /// How many tokens `text` has; with `special` those that the tokenizer puts around a prompt are counted, too.
+    /// Returns the number of tokens of `text`. `special` also counts the special tokens around a prompt.
     ///
     /// # Errors
-    /// The tokenizer cannot say it; in its words.
-    pub fn count(&self, text: &str, special: bool) -> Result<usize, String> {
-        self.inner.encode_fast(text, special).map(|encoding| encoding.len()).map_err(|error| error.to_string())
+    /// The tokenizer cannot encode `text`.
+    pub fn count(&self, text: &str, special: bool) -> Result<usize, TokenizerError> {
+        self.inner.encode_fast(text, special).map(|encoding| encoding.len()).map_err(TokenizerError::from)
     }
 
-    /// The text of `ids`, special tokens left out.
+    /// Returns the text of `ids`, without special tokens.
     ///
     /// # Errors
-    /// The tokenizer cannot say it; in its words.
-    pub fn text(&self, ids: &[u32]) -> Result<String, String> {
-        self.inner.decode(ids, true).map_err(|error| error.to_string())
+    /// The tokenizer cannot decode `ids`.
+    pub fn text(&self, ids: &[u32]) -> Result<String, TokenizerError> {
+        self.inner.decode(ids, true).map_err(TokenizerError::from)
     }
 
-    /// Ids are below this.
+    /// Returns the size of the vocabulary: an upper bound (exclusive) of token ids.
     pub fn vocabulary(&self) -> u32 {
         u32::try_from(self.inner.get_vocab_size(true)).unwrap_or(u32::MAX).max(2)
     }
 
-    /// Words with a blank before them that are one token each, alone and one after the other: a text of n of them has n tokens.
-    /// `None` where the vocabulary has too few.
+    /// Returns words with a leading space that are one token each, alone and in sequence. A text of n of them has n
+    /// tokens. `None` if the vocabulary has too few.
     pub fn words(&self) -> Option<&[String]> {
         let words = self.words.get_or_init(|| self.find_words());
         (words.len() >= WORDS_MIN).then_some(words)
@@ -86,7 +98,7 @@ impl Tokenizer {
             if !(2..=12).contains(&letters.len()) || !letters.bytes().all(|byte| byte.is_ascii_lowercase()) {
                 continue;
             }
-            // Decoders of the sentencepiece kind drop the first blank: it is put back, and the length is what decides.
+            // SentencePiece decoders drop the leading space. It is restored, and the token count decides.
             let word = format!(" {letters}");
             if self.ids(&word).is_ok_and(|ids| ids.len() == 1) && !found.contains(&word) {
                 found.push(word);
@@ -95,7 +107,7 @@ impl Tokenizer {
                 break;
             }
         }
-        // Two words that would merge are seen here; then lengths cannot be promised.
+        // Detects words that would merge with their neighbours. Exact lengths are then impossible.
         let joined: String = found.concat();
         if self.ids(&joined).is_ok_and(|ids| ids.len() == found.len()) { found } else { Vec::new() }
     }
@@ -106,7 +118,7 @@ pub(super) mod tests {
     use super::*;
     use serde_json::json;
 
-    /// A tokenizer of words between blanks: `w0` to `w99` with a blank before, some English ones, and single letters.
+    /// A tokenizer of 64 two-letter words with a leading space, and single letters.
     pub(in crate::engine::load::workload) fn small() -> Tokenizer {
         let mut vocabulary = serde_json::Map::new();
         let mut add = |token: String| {
@@ -143,7 +155,7 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn lengths_are_those_of_the_whole_text_with_and_without_what_surrounds_a_prompt() {
+    fn lengths_cover_the_whole_text_with_and_without_special_tokens() {
         let small = small();
         assert_eq!(small.count(" ab cd ef ab ab", false), Ok(5));
         assert_eq!(small.count(" ab cd ef ab ab", true), Ok(6));
@@ -152,7 +164,7 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn so_many_words_are_so_many_tokens() {
+    fn n_words_have_n_tokens() {
         let small = small();
         let words = small.words().expect("enough of them");
         assert_eq!(words.len(), 64);
@@ -160,7 +172,7 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn what_is_no_tokenizer_is_refused_in_the_parsers_words() {
+    fn invalid_tokenizer_files_are_refused() {
         for bad in [&b""[..], b"{}", b"\xff", b"{\"model\":{\"type\":\"BPE\"}}"] {
             assert!(Tokenizer::from_bytes(bad).is_err(), "{bad:?}");
         }

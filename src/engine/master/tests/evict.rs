@@ -1,7 +1,9 @@
+//! Eviction: when it starts, which objects it evicts, and in which slices.
+
 use super::*;
 
-/// A pool of `count` objects of 1 MiB, of which `put` are there; no client is ever lost.
-fn pool(count: u64, put: u64, change: impl FnOnce(&mut Policy)) -> Master {
+/// A master with room for `count` objects of 1 MiB, and the first `put` of them. No client ever expires.
+fn pool(count: u64, put: u64, change: impl FnOnce(&mut StorePolicy)) -> Master {
     let mut m = Master::with(|p| {
         p.client_ttl = Duration::from_secs(1 << 30);
         change(p);
@@ -15,8 +17,8 @@ fn pool(count: u64, put: u64, change: impl FnOnce(&mut Policy)) -> Master {
 }
 
 #[test]
-fn upstreams_measured_example_comes_out_the_same() {
-    // 40 MiB, 37 objects of 1 MiB: use 0.925, target 0.075; one hard-pinned leaves a base of 36: three go.
+fn upstreams_measured_example_gives_the_same_result() {
+    // 40 MiB, 37 objects of 1 MiB: usage 0.925, target 0.075. One hard pin leaves a base of 36, so three are evicted.
     let mut m = pool(40, 0, |_| {});
     m.put_with("hard", MIB, hard_pinned());
     m.put_with("soft", MIB, pinned(None));
@@ -28,21 +30,21 @@ fn upstreams_measured_example_comes_out_the_same() {
     }
     m.settle();
     assert_eq!(m.state.counters.evicted_keys, 3);
-    assert_eq!(m.count_there(keys(0..3)), 0, "the oldest unprotected ones");
-    assert_eq!(m.count_there(keys(3..34)), 31);
-    assert!(["hard", "soft", "leased"].iter().all(|key| m.is_there(key)));
-    assert_eq!(m.effects().last(), Some(&Effect::Evicted { objects: 3, bytes: 3 * MIB }));
+    assert_eq!(m.count_existing(keys(0..3)), 0, "the oldest unprotected ones");
+    assert_eq!(m.count_existing(keys(3..34)), 31);
+    assert!(["hard", "soft", "leased"].iter().all(|key| m.has_object(key)));
+    assert_eq!(m.effects().last(), Some(&StateEffect::Evicted { objects: 3, bytes: 3 * MIB }));
 }
 
 #[test]
-fn below_the_watermark_nothing_is_evicted() {
+fn nothing_is_evicted_below_the_watermark() {
     let mut m = pool(100, 90, |_| {});
     m.pass_ms(60_000);
     assert_eq!((m.ratio(), m.state.counters.evicted_keys), (0.9, 0));
 }
 
 #[test]
-fn a_failed_allocation_makes_room_although_use_is_low() {
+fn a_failed_allocation_triggers_eviction_at_low_usage() {
     let mut m = pool(100, 50, |_| {});
     assert_eq!(m.start(A, "big", 60 * MIB), Err(NO_SPACE));
     m.settle();
@@ -52,7 +54,7 @@ fn a_failed_allocation_makes_room_although_use_is_low() {
 }
 
 #[test]
-fn a_failure_for_want_of_segments_evicts_nothing() {
+fn a_failure_for_lack_of_segments_evicts_nothing() {
     let mut m = pool(100, 50, |_| {});
     assert_eq!(m.start_with(A, "big", 60 * MIB, copies(2)), Err(NO_SPACE));
     m.settle();
@@ -60,7 +62,7 @@ fn a_failure_for_want_of_segments_evicts_nothing() {
 }
 
 #[test]
-fn victims_go_by_the_end_of_their_lease_oldest_first() {
+fn victims_are_chosen_by_lease_end_oldest_first() {
     let mut m = pool(100, 80, |p| p.lease_ttl = Duration::from_millis(500));
     for key in ["key-0", "key-2", "key-1"] {
         m.exists(key);
@@ -69,10 +71,10 @@ fn victims_go_by_the_end_of_their_lease_oldest_first() {
     m.pass_ms(10_000);
     let mut order = Vec::new();
     while order.len() < 80 {
-        let before: Vec<String> = keys(0..80).into_iter().filter(|key| m.is_there(key)).collect();
-        let (_, at) = m.state.order.first_unpinned(&m.state.objects).expect("some are left");
+        let before: Vec<String> = keys(0..80).into_iter().filter(|key| m.has_object(key)).collect();
+        let (_, at) = m.state.order.first_unpinned(&m.state.objects).expect("objects remain");
         m.state.erase(at);
-        order.extend(before.into_iter().filter(|key| !m.is_there(key)));
+        order.extend(before.into_iter().filter(|key| !m.has_object(key)));
     }
     let mut expected = keys(3..80);
     expected.extend(["key-0", "key-2", "key-1"].map(str::to_owned));
@@ -80,7 +82,7 @@ fn victims_go_by_the_end_of_their_lease_oldest_first() {
 }
 
 #[test]
-fn leased_objects_are_never_evicted_so_the_newest_unread_go() {
+fn leased_objects_are_never_evicted_so_the_newest_unread_are() {
     let mut m = pool(100, 90, |_| {});
     for key in keys(0..90) {
         assert!(m.exists(&key));
@@ -89,8 +91,8 @@ fn leased_objects_are_never_evicted_so_the_newest_unread_go() {
         m.put(&key, MIB);
     }
     m.settle();
-    assert_eq!(m.count_there(keys(0..90)), 90);
-    assert_eq!(m.count_there(keys(90..95)), 0);
+    assert_eq!(m.count_existing(keys(0..90)), 90);
+    assert_eq!(m.count_existing(keys(90..95)), 0);
 }
 
 #[test]
@@ -107,7 +109,7 @@ fn unfinished_and_hard_pinned_objects_are_never_evicted() {
 }
 
 #[test]
-fn soft_pinned_objects_go_last_and_only_if_allowed() {
+fn soft_pinned_objects_are_evicted_last_and_only_if_allowed() {
     for allowed in [true, false] {
         let mut m = pool(100, 0, |p| p.evict_soft_pinned = allowed);
         for key in keys(0..94) {
@@ -116,15 +118,15 @@ fn soft_pinned_objects_go_last_and_only_if_allowed() {
         }
         m.put("plain", MIB);
         m.settle();
-        assert!(!m.is_there("plain"));
-        // Target 0.10 of 95, lower bound 0.05: one unpinned went, the second pass takes the other four.
+        assert!(!m.has_object("plain"));
+        // The target is 0.10 of 95 and the lower bound 0.05: the one unpinned object, then four in the second pass.
         assert_eq!(m.state.counters.evicted_keys, if allowed { 5 } else { 1 });
-        assert_eq!(m.count_there(keys(0..4)), if allowed { 0 } else { 4 });
+        assert_eq!(m.count_existing(keys(0..4)), if allowed { 0 } else { 4 });
     }
 }
 
 #[test]
-fn a_soft_pin_that_ran_out_protects_no_more() {
+fn an_expired_soft_pin_no_longer_protects() {
     let mut m = pool(100, 0, |p| p.evict_soft_pinned = false);
     m.put_with("pinned", MIB, pinned(Some(1_000)));
     for key in keys(0..80) {
@@ -139,7 +141,7 @@ fn a_soft_pin_that_ran_out_protects_no_more() {
 }
 
 #[test]
-fn a_group_goes_as_a_whole_and_only_when_no_member_is_leased() {
+fn a_group_is_evicted_whole_and_only_if_no_member_is_leased() {
     let mut m = pool(100, 0, |_| {});
     for key in keys(0..10) {
         m.put_with(&key, MIB, grouped("g"));
@@ -153,33 +155,33 @@ fn a_group_goes_as_a_whole_and_only_when_no_member_is_leased() {
     }
     m.exists("key-9");
     m.settle();
-    assert_eq!(m.count_there(keys(0..10)), 10, "a member was read");
-    assert_eq!(m.count_there(keys(10..20)), 0, "one victim takes its group along");
+    assert_eq!(m.count_existing(keys(0..10)), 10, "a member was read");
+    assert_eq!(m.count_existing(keys(10..20)), 0, "one victim evicts its whole group");
     m.pass_ms(10_000);
     for key in keys(100..250) {
         m.put(&key, MIB);
         m.pass_ms(10);
     }
-    assert_eq!(m.count_there(keys(0..10)), 0);
+    assert_eq!(m.count_existing(keys(0..10)), 0);
 }
 
 #[test]
-fn an_evicted_objects_memory_is_had_again() {
+fn the_memory_of_an_evicted_object_is_reused() {
     let mut m = pool(100, 0, |p| (p.watermark, p.eviction_ratio) = (1.0, 0.01));
     for (i, key) in keys(0..1_000).into_iter().enumerate() {
         if m.start(A, &key, MIB).is_err() {
             m.pass_ms(10);
             m.start(A, &key, MIB).unwrap_or_else(|error| panic!("object {i}: {error}"));
         }
-        m.end(A, &key).expect("ends");
+        m.end(A, &key).expect("the put ends");
         m.now = m.now + Duration::from_millis(1);
     }
-    assert_eq!(m.count_there(keys(0..1_000)), 100);
-    assert_eq!(m.count_there(keys(900..1_000)), 100);
+    assert_eq!(m.count_existing(keys(0..1_000)), 100);
+    assert_eq!(m.count_existing(keys(900..1_000)), 100);
 }
 
 #[test]
-fn a_round_is_done_in_bounded_slices() {
+fn an_eviction_round_is_done_in_bounded_slices() {
     let mut m = pool(10_000, 9_100, |_| {});
     let before = m.state.gauges().keys;
     let mut slices = 0;
@@ -193,7 +195,7 @@ fn a_round_is_done_in_bounded_slices() {
 }
 
 #[test]
-fn released_writes_count_as_room_made() {
+fn released_writes_count_as_evicted() {
     let mut m = pool(100, 0, |p| {
         p.put_release_after = Duration::from_secs(60);
         p.evict_soft_pinned = true;
@@ -205,6 +207,6 @@ fn released_writes_count_as_room_made() {
         m.start(A, &key, MIB).expect("room");
     }
     m.pass_ms(60_000);
-    // The fifteen unfinished writes are released in the same tick, before the pinned ones would have to go.
+    // The fifteen unfinished writes are released in the same tick, before pinned objects would be evicted.
     assert_eq!((m.state.counters.put_start_releases, m.state.counters.evicted_keys), (15, 0));
 }

@@ -1,3 +1,5 @@
+//! Leases and soft pins.
+
 use super::*;
 
 #[test]
@@ -34,31 +36,31 @@ fn a_put_alone_grants_no_lease() {
 }
 
 #[test]
-fn the_answer_tells_the_ttl() {
+fn the_answer_contains_the_lease_ttl() {
     let mut m = Master::with(|p| p.lease_ttl = Duration::from_millis(1_234));
     m.mount(A, segment(1, "a:1", MIB));
     m.put("k", 10);
-    assert_eq!(m.call().get_replica_list("k".into(), T).expect("there").lease_ttl_ms, 1_234);
+    assert_eq!(m.call().get_replica_list("k".into(), T).expect("exists").lease_ttl_ms, 1_234);
 }
 
 #[test]
-fn looking_at_a_key_as_an_operator_grants_no_lease() {
+fn a_lookup_by_an_operator_grants_no_lease() {
     let mut m = Master::of(MIB);
     m.put("k", 10);
-    assert!(m.is_there("k"));
-    let mut seen = 0;
-    m.state.keys(0, 100, &mut |_| seen += 1);
-    assert_eq!((seen, m.remove("k", false)), (1, Ok(())));
+    assert!(m.has_object("k"));
+    let mut visited = 0;
+    m.state.keys(0, 100, &mut |_| visited += 1);
+    assert_eq!((visited, m.remove("k", false)), (1, Ok(())));
 }
 
 #[test]
-fn a_failed_lookup_grants_nothing_and_is_counted() {
+fn a_failed_lookup_grants_no_lease_and_is_counted() {
     let mut m = Master::of(MIB);
     m.start(A, "k", 10).expect("room");
     assert!(!m.exists("k"));
     assert_eq!(m.get("none"), Err(NOT_FOUND));
     assert_eq!(m.get("k"), Err(NOT_READY));
-    m.end(A, "k").expect("ends");
+    m.end(A, "k").expect("the put ends");
     assert_eq!(m.remove("k", false), Ok(()));
     let c = &m.state.counters;
     assert_eq!((c.total_gets, c.valid_gets, c.mem_hits, c.exist_key.requests), (2, 0, 0, 1));
@@ -70,7 +72,7 @@ fn a_lease_outlives_an_upsert() {
     m.put("k", 10);
     assert!(m.exists("k"));
     m.upsert(A, "k", 10).expect("in place");
-    m.end(A, "k").expect("ends");
+    m.end(A, "k").expect("the put ends");
     assert_eq!(m.remove("k", false), Err(LEASED));
 }
 
@@ -85,16 +87,16 @@ fn reading_a_member_protects_its_group() {
     assert_eq!(m.remove("c", false), Ok(()));
     m.pass_ms(10_000);
     m.mount(B, segment(2, "b:1", MIB));
-    assert!(!m.exists("b"), "its client is gone");
+    assert!(!m.exists("b"), "its client has expired");
 }
 
 #[test]
-fn a_soft_pin_takes_effect_at_the_end_of_the_put_and_ends_by_itself() {
+fn a_soft_pin_starts_at_the_end_of_the_put_and_expires() {
     let mut m = Master::of(MIB);
     m.start_with(A, "k", 10, pinned(Some(5_000))).expect("room");
     assert_eq!(m.state.gauges().soft_pinned_keys, 0);
     m.pass_ms(3_000);
-    m.end(A, "k").expect("ends");
+    m.end(A, "k").expect("the put ends");
     assert_eq!(m.state.gauges().soft_pinned_keys, 1);
     m.pass_ms(4_999);
     assert_eq!(m.state.gauges().soft_pinned_keys, 1);
@@ -111,7 +113,7 @@ fn an_upsert_can_set_clear_and_keep_the_soft_pin() {
     let mut upsert = |action| {
         let config = ReplicateConfig { soft_pin_action: action, ..ReplicateConfig::default() };
         m.call().upsert_start(A, "k".into(), 10, config, T).expect("in place");
-        m.end(A, "k").expect("ends");
+        m.end(A, "k").expect("the put ends");
         m.state.gauges().soft_pinned_keys
     };
     assert_eq!(upsert(SoftPinAction::ENABLE), 1);

@@ -1,4 +1,4 @@
-//! The rules of the store (store-rpc reference, section 8), a sentence each, under a hand-turned clock.
+//! The rules of the store (store-rpc reference, section 8), one test each, with a simulated clock.
 
 mod evict;
 mod lease;
@@ -9,9 +9,9 @@ mod segment;
 use std::time::Duration;
 
 use crate::engine::base::{ClientId, ErrorCode, Mono, SegmentId};
-use crate::engine::master::{Call, Direct, Effect, Effects, MasterState, Policy};
+use crate::engine::master::{DirectAccess, Effects, MasterCall, MasterState, StateEffect, StorePolicy};
 use crate::engine::wire::types::{
-    ObjectMeta, Place, ReplicaDescriptor, ReplicaStatus, ReplicaType, ReplicateConfig, Segment, SoftPinAction,
+    ObjectMeta, ReplicaDescriptor, ReplicaLocation, ReplicaStatus, ReplicaType, ReplicateConfig, Segment, SoftPinAction,
 };
 use crate::engine::wire::{Expected, MasterApi, Text, TextBuf};
 
@@ -20,7 +20,7 @@ pub const A: ClientId = ClientId(1, 1);
 pub const B: ClientId = ClientId(2, 2);
 pub const T: Text<'static> = Text(b"default");
 
-/// A master and a clock, for sentences.
+/// A master with a simulated clock.
 pub struct Master {
     pub state: MasterState,
     pub now: Mono,
@@ -28,40 +28,40 @@ pub struct Master {
 }
 
 impl Master {
-    /// Upstream's defaults, at 1,000 s.
-    pub fn new() -> Master {
+    /// A master with upstream's defaults, at 1,000 s.
+    fn new() -> Master {
         Master::with(|_| {})
     }
 
-    pub fn with(change: impl FnOnce(&mut Policy)) -> Master {
-        let mut policy = Policy { seed: 7, ..Policy::default() };
+    fn with(change: impl FnOnce(&mut StorePolicy)) -> Master {
+        let mut policy = StorePolicy { seed: 7, ..StorePolicy::default() };
         change(&mut policy);
         Master { state: MasterState::new(policy), now: Mono::from_ms(1_000_000), effects: Effects::default() }
     }
 
-    /// With one segment of `bytes`, mounted by `A`.
-    pub fn of(bytes: u64) -> Master {
+    /// A master with one segment of `bytes`, mounted by `A`.
+    fn of(bytes: u64) -> Master {
         let mut master = Master::new();
         master.mount(A, segment(1, "a:1", bytes));
         master
     }
 
-    pub fn call(&mut self) -> Call<Direct<'_>> {
-        Call(Direct { state: &mut self.state, now: self.now, effects: &mut self.effects })
+    fn call(&mut self) -> MasterCall<DirectAccess<'_>> {
+        MasterCall(DirectAccess { state: &mut self.state, now: self.now, effects: &mut self.effects })
     }
 
-    /// Turn the clock, and do what is due.
-    pub fn pass(&mut self, time: Duration) {
+    /// Advances the clock and does the work that is due.
+    fn pass(&mut self, time: Duration) {
         self.now = self.now + time;
         self.settle();
     }
 
-    pub fn pass_ms(&mut self, ms: u64) {
+    fn pass_ms(&mut self, ms: u64) {
         self.pass(Duration::from_millis(ms));
     }
 
-    /// Do what is due. Returns how many slices it took.
-    pub fn settle(&mut self) -> usize {
+    /// Does the work that is due. Returns the number of slices.
+    fn settle(&mut self) -> usize {
         let mut slices = 1;
         while self.state.tick(self.now, self.now, &mut self.effects) {
             slices += 1;
@@ -70,15 +70,15 @@ impl Master {
     }
 
     #[track_caller]
-    pub fn mount(&mut self, client: ClientId, segment: Segment) {
+    fn mount(&mut self, client: ClientId, segment: Segment) {
         assert_eq!(self.call().mount_segment(segment, client), Ok(()));
     }
 
-    pub fn start(&mut self, client: ClientId, key: &str, bytes: u64) -> Expected<Vec<ReplicaDescriptor>> {
+    fn start(&mut self, client: ClientId, key: &str, bytes: u64) -> Expected<Vec<ReplicaDescriptor>> {
         self.start_with(client, key, bytes, ReplicateConfig::default())
     }
 
-    pub fn start_with(
+    fn start_with(
         &mut self,
         client: ClientId,
         key: &str,
@@ -88,68 +88,68 @@ impl Master {
         self.call().put_start(client, key.into(), bytes, config, T)
     }
 
-    pub fn end(&mut self, client: ClientId, key: &str) -> Expected<()> {
+    fn end(&mut self, client: ClientId, key: &str) -> Expected<()> {
         self.call().put_end(client, meta(key), ReplicaType::ALL, T)
     }
 
-    pub fn revoke(&mut self, client: ClientId, key: &str) -> Expected<()> {
+    fn revoke(&mut self, client: ClientId, key: &str) -> Expected<()> {
         self.call().put_revoke(client, key.into(), ReplicaType::ALL, T)
     }
 
-    pub fn upsert(&mut self, client: ClientId, key: &str, bytes: u64) -> Expected<Vec<ReplicaDescriptor>> {
+    fn upsert(&mut self, client: ClientId, key: &str, bytes: u64) -> Expected<Vec<ReplicaDescriptor>> {
         self.call().upsert_start(client, key.into(), bytes, ReplicateConfig::default(), T)
     }
 
-    /// A whole put by `A`.
+    /// Starts and ends a put by `A`.
     #[track_caller]
-    pub fn put(&mut self, key: &str, bytes: u64) -> ReplicaDescriptor {
+    fn put(&mut self, key: &str, bytes: u64) -> ReplicaDescriptor {
         self.put_with(key, bytes, ReplicateConfig::default())
     }
 
     #[track_caller]
-    pub fn put_with(&mut self, key: &str, bytes: u64, config: ReplicateConfig) -> ReplicaDescriptor {
-        let replicas = self.start_with(A, key, bytes, config).expect("a put begins");
+    fn put_with(&mut self, key: &str, bytes: u64, config: ReplicateConfig) -> ReplicaDescriptor {
+        let replicas = self.start_with(A, key, bytes, config).expect("the put starts");
         assert_eq!(self.end(A, key), Ok(()));
         replicas[0].clone()
     }
 
-    pub fn exists(&mut self, key: &str) -> bool {
+    fn exists(&mut self, key: &str) -> bool {
         self.call().exist_key(key.into(), T) == Ok(true)
     }
 
-    /// Is it there? Grants no lease.
-    pub fn is_there(&self, key: &str) -> bool {
+    /// Returns true if the key has a complete object. Grants no lease.
+    fn has_object(&self, key: &str) -> bool {
         self.state.peek(key.as_bytes()).is_ok()
     }
 
-    /// How many of the keys are there.
-    pub fn count_there(&self, keys: impl IntoIterator<Item = String>) -> usize {
-        keys.into_iter().filter(|key| self.is_there(key)).count()
+    /// How many of the keys have a complete object.
+    fn count_existing(&self, keys: impl IntoIterator<Item = String>) -> usize {
+        keys.into_iter().filter(|key| self.has_object(key)).count()
     }
 
-    pub fn get(&mut self, key: &str) -> Expected<Vec<ReplicaDescriptor>> {
+    fn get(&mut self, key: &str) -> Expected<Vec<ReplicaDescriptor>> {
         self.call().get_replica_list(key.into(), T).map(|list| list.replicas)
     }
 
-    pub fn remove(&mut self, key: &str, force: bool) -> Expected<()> {
+    fn remove(&mut self, key: &str, force: bool) -> Expected<()> {
         self.call().remove(key.into(), force, T)
     }
 
-    pub fn effects(&mut self) -> Vec<Effect> {
+    fn effects(&mut self) -> Vec<StateEffect> {
         std::mem::take(&mut self.effects.list)
     }
 
-    pub fn ratio(&self) -> f64 {
+    fn ratio(&self) -> f64 {
         self.state.used_ratio()
     }
 }
 
-pub fn meta(key: &str) -> ObjectMeta<'_> {
+fn meta(key: &str) -> ObjectMeta<'_> {
     ObjectMeta { key: key.into(), object_checksum: None }
 }
 
-/// A segment; `name` is its endpoint, too. Segments of different ids do not overlap.
-pub fn segment(id: u64, name: &str, size: u64) -> Segment {
+/// A segment whose endpoint is `name` as well. Segments with different ids do not overlap.
+fn segment(id: u64, name: &str, size: u64) -> Segment {
     Segment {
         id: SegmentId(id, id),
         name: name.into(),
@@ -161,37 +161,37 @@ pub fn segment(id: u64, name: &str, size: u64) -> Segment {
     }
 }
 
-pub fn pinned(ttl_ms: Option<u64>) -> ReplicateConfig {
+fn pinned(ttl_ms: Option<u64>) -> ReplicateConfig {
     ReplicateConfig { soft_pin_action: SoftPinAction::ENABLE, soft_pin_ttl_ms: ttl_ms, ..ReplicateConfig::default() }
 }
 
-pub fn hard_pinned() -> ReplicateConfig {
+fn hard_pinned() -> ReplicateConfig {
     ReplicateConfig { with_hard_pin: true, ..ReplicateConfig::default() }
 }
 
-pub fn grouped(group: &str) -> ReplicateConfig {
+fn grouped(group: &str) -> ReplicateConfig {
     ReplicateConfig { group_ids: Some(vec![group.into()]), ..ReplicateConfig::default() }
 }
 
-pub fn copies(replica_num: u64) -> ReplicateConfig {
+fn copies(replica_num: u64) -> ReplicateConfig {
     ReplicateConfig { replica_num, ..ReplicateConfig::default() }
 }
 
-pub fn address(replica: &ReplicaDescriptor) -> u64 {
-    match &replica.place {
-        Place::Memory(buffer) => buffer.buffer_address,
+fn address(replica: &ReplicaDescriptor) -> u64 {
+    match &replica.location {
+        ReplicaLocation::Memory(buffer) => buffer.buffer_address,
         other => panic!("not in memory: {other:?}"),
     }
 }
 
-pub fn endpoint(replica: &ReplicaDescriptor) -> String {
-    match &replica.place {
-        Place::Memory(buffer) => buffer.transport_endpoint.to_string(),
+fn endpoint(replica: &ReplicaDescriptor) -> String {
+    match &replica.location {
+        ReplicaLocation::Memory(buffer) => buffer.transport_endpoint.to_string(),
         other => panic!("not in memory: {other:?}"),
     }
 }
 
-pub fn keys(range: std::ops::Range<u64>) -> Vec<String> {
+fn keys(range: std::ops::Range<u64>) -> Vec<String> {
     range.map(|i| format!("key-{i}")).collect()
 }
 

@@ -1,7 +1,9 @@
+//! Puts and upserts: validation, completion, displacement and placement.
+
 use super::*;
 
 #[test]
-fn what_a_put_cannot_mean_is_refused() {
+fn put_start_refuses_contradictory_options() {
     let mut m = Master::of(MIB);
     assert_eq!(m.start(A, "", 1), Err(BAD));
     assert_eq!(m.start(A, "k", 0), Err(BAD));
@@ -30,7 +32,7 @@ fn what_a_put_cannot_mean_is_refused() {
 }
 
 #[test]
-fn an_object_under_way_cannot_be_read_removed_or_put() {
+fn an_unfinished_object_cannot_be_read_removed_or_put() {
     let mut m = Master::of(MIB);
     let replicas = m.start(A, "k", 100).expect("room");
     assert_eq!(replicas[0].status, PROCESSING);
@@ -41,10 +43,10 @@ fn an_object_under_way_cannot_be_read_removed_or_put() {
 }
 
 #[test]
-fn the_writer_ends_its_put_and_may_say_so_twice() {
+fn only_the_writer_ends_its_put_and_may_repeat_the_end() {
     let mut m = Master::of(MIB);
     let replicas = m.start(A, "k", 100).expect("room");
-    assert_eq!(m.end(A, "nobody"), Err(NOT_FOUND));
+    assert_eq!(m.end(A, "missing"), Err(NOT_FOUND));
     assert_eq!(m.end(B, "k"), Err(STRANGER));
     assert_eq!(m.end(A, "k"), Ok(()));
     assert_eq!(m.end(A, "k"), Ok(()));
@@ -55,7 +57,7 @@ fn the_writer_ends_its_put_and_may_say_so_twice() {
 }
 
 #[test]
-fn the_end_of_another_tiers_write_completes_nothing() {
+fn ending_the_write_of_another_tier_completes_nothing() {
     let mut m = Master::of(MIB);
     m.start(A, "k", 100).expect("room");
     assert_eq!(m.call().put_end(A, meta("k"), ReplicaType::DISK, T), Ok(()));
@@ -78,29 +80,29 @@ fn a_revoked_put_leaves_nothing() {
 }
 
 #[test]
-fn the_checksum_comes_back_as_the_writer_gave_it_and_a_repeated_end_does_not_change_it() {
+fn a_repeated_put_end_does_not_change_the_checksum() {
     let mut m = Master::of(MIB);
     m.start(A, "k", 100).expect("room");
     for checksum in [77, 78] {
         let object = ObjectMeta { key: "k".into(), object_checksum: Some(checksum) };
         assert_eq!(m.call().put_end(A, object, ReplicaType::ALL, T), Ok(()));
     }
-    assert_eq!(m.call().get_replica_list("k".into(), T).expect("there").object_checksum, Some(77));
+    assert_eq!(m.call().get_replica_list("k".into(), T).expect("exists").object_checksum, Some(77));
 }
 
 #[test]
-fn an_unfinished_put_gives_way_to_another_after_the_discard_time() {
+fn another_client_displaces_an_unfinished_put_after_the_discard_time() {
     let mut m = Master::with(|p| p.client_ttl = Duration::from_secs(100_000));
     m.mount(A, segment(1, "a:1", 1_000));
     let first = m.start(A, "k", 400).expect("room");
     m.pass_ms(30_000);
     assert_eq!(m.start(B, "k", 400), Err(EXISTS));
     m.pass_ms(1);
-    let second = m.start(B, "k", 400).expect("given way");
+    let second = m.start(B, "k", 400).expect("the first put is displaced");
     assert_ne!(address(&first[0]), address(&second[0]));
     assert_eq!(m.end(A, "k"), Err(STRANGER));
     assert_eq!(m.end(B, "k"), Ok(()));
-    // The first writer may still write: its memory is not handed out before the release time.
+    // The first writer may still write, so its memory is not allocated before the release time.
     assert_eq!(m.start(A, "other", 400), Err(NO_SPACE));
     m.pass_ms(600_000 - 30_001 - 1);
     assert_eq!(m.state.gauges().discarded_staging_bytes, 400);
@@ -111,7 +113,7 @@ fn an_unfinished_put_gives_way_to_another_after_the_discard_time() {
 }
 
 #[test]
-fn an_unfinished_put_without_a_rival_is_dropped_at_the_release_time() {
+fn an_unfinished_put_is_dropped_at_the_release_time() {
     let mut m = Master::with(|p| p.client_ttl = Duration::from_secs(100_000));
     m.mount(A, segment(1, "a:1", MIB));
     m.start(A, "k", 100).expect("room");
@@ -123,11 +125,11 @@ fn an_unfinished_put_without_a_rival_is_dropped_at_the_release_time() {
 }
 
 #[test]
-fn the_address_is_inside_the_segment_and_the_size_is_the_one_asked_for() {
+fn a_replica_is_inside_its_segment_and_has_the_requested_size() {
     let mut m = Master::of(MIB);
     for (key, bytes) in [("a", 1), ("b", 100), ("c", 4096), ("d", 4097)] {
         let replica = m.put(key, bytes);
-        let Place::Memory(buffer) = &replica.place else { panic!("memory") };
+        let ReplicaLocation::Memory(buffer) = &replica.location else { panic!("memory") };
         assert_eq!(buffer.size, bytes);
         assert!(buffer.buffer_address >= 1 << 40 && buffer.buffer_address + bytes <= (1 << 40) + MIB);
         assert_eq!((buffer.protocol.to_string(), buffer.transport_endpoint.to_string()), ("tcp".into(), "a:1".into()));
@@ -136,14 +138,14 @@ fn the_address_is_inside_the_segment_and_the_size_is_the_one_asked_for() {
 }
 
 #[test]
-fn replica_ids_begin_at_one_and_grow() {
+fn replica_ids_start_at_one_and_increase() {
     let mut m = Master::of(MIB);
     let ids: Vec<u64> = ["a", "b", "c"].map(|key| m.put(key, 10).id).to_vec();
     assert_eq!(ids, [1, 2, 3]);
 }
 
 #[test]
-fn replicas_lie_on_different_names_and_fewer_are_better_than_none() {
+fn replicas_are_on_different_names_and_fewer_are_accepted() {
     let mut m = Master::of(MIB);
     let one = m.start_with(A, "one", 10, copies(2)).expect("best effort");
     assert_eq!(one.len(), 1);
@@ -155,12 +157,12 @@ fn replicas_lie_on_different_names_and_fewer_are_better_than_none() {
     names.sort();
     assert_eq!(names, ["a:1", "b:1"]);
     assert_eq!(m.end(A, "two"), Ok(()));
-    assert_eq!(m.get("two").expect("there").len(), 2);
+    assert_eq!(m.get("two").expect("exists").len(), 2);
     assert_eq!(m.state.counters.put_start_partial_allocations, 3);
 }
 
 #[test]
-fn a_preferred_segment_is_taken_first_and_an_unknown_one_passed_over() {
+fn preferred_segments_come_first_and_unknown_ones_are_skipped() {
     let mut m = Master::new();
     for id in 1..=20 {
         m.mount(A, segment(id, &format!("s{id}:1"), MIB));
@@ -168,14 +170,14 @@ fn a_preferred_segment_is_taken_first_and_an_unknown_one_passed_over() {
     for i in 0..20 {
         let config = ReplicateConfig { preferred_segment: "s7:1".into(), ..ReplicateConfig::default() };
         assert_eq!(endpoint(&m.put_with(&format!("p{i}"), 10, config)), "s7:1");
-        let several = vec!["nobody".into(), "s9:1".into()];
+        let several = vec!["unknown".into(), "s9:1".into()];
         let config = ReplicateConfig { preferred_segments: several, ..ReplicateConfig::default() };
         assert_eq!(endpoint(&m.put_with(&format!("q{i}"), 10, config)), "s9:1");
     }
 }
 
 #[test]
-fn without_room_a_put_is_refused_and_leaves_nothing() {
+fn a_put_without_space_is_refused_and_leaves_nothing() {
     let mut m = Master::new();
     assert_eq!(m.start(A, "k", 10), Err(NO_SPACE));
     m.mount(A, segment(1, "a:1", 1000));
@@ -185,7 +187,7 @@ fn without_room_a_put_is_refused_and_leaves_nothing() {
 }
 
 #[test]
-fn uniform_sizes_fill_the_pool_to_98_percent_before_the_first_refusal() {
+fn uniform_sizes_fill_the_store_to_98_percent() {
     for bytes in [4_096, 100_000, 1_100_000] {
         let mut m = Master::with(|p| p.watermark = 1.0);
         for id in 1..=8 {
@@ -201,7 +203,7 @@ fn uniform_sizes_fill_the_pool_to_98_percent_before_the_first_refusal() {
 }
 
 #[test]
-fn a_batch_answers_each_key_in_order_by_itself() {
+fn a_batch_returns_one_independent_result_per_key_in_order() {
     let mut m = Master::of(MIB);
     let mut start = |keys: &[&'static str], lengths: &[u64]| {
         let keys = keys.iter().map(|key| Text::from(*key)).collect();
@@ -223,7 +225,7 @@ fn a_batch_answers_each_key_in_order_by_itself() {
 }
 
 #[test]
-fn a_batch_longer_than_a_hold_is_answered_whole() {
+fn a_batch_longer_than_a_hold_is_completed() {
     let mut m = Master::of(MIB);
     let names = keys(0..1_000);
     let texts: Vec<Text<'_>> = names.iter().map(|key| key.as_str().into()).collect();
@@ -236,7 +238,7 @@ fn a_batch_longer_than_a_hold_is_answered_whole() {
 }
 
 #[test]
-fn an_upsert_of_the_same_size_reuses_the_buffer_and_hides_the_key_meanwhile() {
+fn an_upsert_of_the_same_size_reuses_the_buffer_and_hides_the_key() {
     let mut m = Master::of(MIB);
     let before = m.put("k", 100);
     let during = m.upsert(B, "k", 100).expect("in place");
@@ -245,11 +247,11 @@ fn an_upsert_of_the_same_size_reuses_the_buffer_and_hides_the_key_meanwhile() {
     assert_eq!(m.get("k"), Err(NOT_READY));
     assert_eq!(m.end(A, "k"), Err(STRANGER));
     assert_eq!(m.call().upsert_end(B, meta("k"), ReplicaType::ALL, T), Ok(()));
-    assert_eq!(m.get("k").expect("there")[0].status, COMPLETE);
+    assert_eq!(m.get("k").expect("exists")[0].status, COMPLETE);
 }
 
 #[test]
-fn an_upsert_of_another_size_takes_new_memory_and_its_revoke_leaves_nothing() {
+fn an_upsert_of_another_size_uses_new_memory_and_revoke_removes_it() {
     let mut m = Master::of(MIB);
     let before = m.put("k", 100);
     let during = m.upsert(A, "k", 200).expect("room");
@@ -263,7 +265,7 @@ fn an_upsert_of_another_size_takes_new_memory_and_its_revoke_leaves_nothing() {
 }
 
 #[test]
-fn an_upsert_of_nothing_is_a_put() {
+fn an_upsert_of_a_missing_key_is_a_put() {
     let mut m = Master::of(MIB);
     assert_eq!(m.upsert(A, "k", 100).expect("room")[0].status, PROCESSING);
     assert_eq!(m.end(A, "k"), Ok(()));
@@ -281,12 +283,12 @@ fn an_upsert_displaces_an_unfinished_write_at_once() {
 }
 
 #[test]
-fn a_group_cannot_be_changed_by_an_upsert() {
+fn an_upsert_cannot_change_the_group() {
     let mut m = Master::of(MIB);
     m.put_with("k", 100, grouped("g"));
     assert_eq!(m.call().upsert_start(A, "k".into(), 100, grouped("h"), T), Err(BAD));
     assert!(m.call().upsert_start(A, "k".into(), 100, grouped("g"), T).is_ok());
-    assert!(m.upsert(A, "k", 300).is_ok(), "no group named: it stays");
+    assert!(m.upsert(A, "k", 300).is_ok(), "without a group name the group remains");
     assert_eq!(m.end(A, "k"), Ok(()));
     assert_eq!(m.call().upsert_start(A, "k".into(), 300, grouped("h"), T), Err(BAD));
 }
@@ -303,7 +305,7 @@ fn an_upsert_keeps_the_pins() {
         }
     }
     assert_eq!(m.state.gauges().soft_pinned_keys, 1);
-    let at = m.state.objects.find(m.state.objects.hash(b"hard")).expect("there");
+    let at = m.state.objects.find(m.state.objects.hash(b"hard")).expect("exists");
     assert!(m.state.objects[at].hard_pin);
 }
 
@@ -316,7 +318,7 @@ fn from_host(host: &str) -> ReplicateConfig {
 }
 
 #[test]
-fn local_first_fills_the_writers_host_and_then_the_hosts_after_it() {
+fn local_first_fills_the_writers_host_then_the_next_hosts() {
     let mut m = Master::with(|policy| policy.strategy = crate::engine::alloc::placement::Strategy::LocalFirst);
     m.mount(A, on_host(1, "b:1", "host-b"));
     m.mount(B, on_host(2, "d:1", "host-d"));
@@ -326,14 +328,14 @@ fn local_first_fills_the_writers_host_and_then_the_hosts_after_it() {
     };
     assert_eq!(place("1", A, "host-d"), "d:1");
     assert_eq!(place("2", A, "host-c"), "d:1", "the next host in order");
-    assert_eq!(place("3", A, "host-e"), "b:1", "and around");
-    assert_eq!(place("4", B, ""), "d:1", "the host of the writer's own memory");
+    assert_eq!(place("3", A, "host-e"), "b:1", "wraps around");
+    assert_eq!(place("4", B, ""), "d:1", "the host of the writer's own segments");
     assert_eq!(place("5", B, "host-d"), "d:1");
-    assert_eq!(place("6", B, "host-d"), "b:1", "its own host is full");
+    assert_eq!(place("6", B, "host-d"), "b:1", "the preferred host is full");
 }
 
 #[test]
-fn a_host_without_open_segments_is_no_longer_chosen() {
+fn a_host_without_open_segments_is_not_chosen() {
     let mut m = Master::with(|policy| policy.strategy = crate::engine::alloc::placement::Strategy::LocalFirst);
     m.mount(A, on_host(1, "b:1", "host-b"));
     m.mount(A, on_host(2, "b:1", "host-b"));

@@ -1,28 +1,30 @@
-use super::*;
-use crate::engine::master::Hold;
+//! Removal, and the answers of unsupported methods.
 
-/// A state whose clock is put forward by each hold.
+use super::*;
+use crate::engine::master::StateAccess;
+
+/// Advances the clock by `step` at each hold of the state.
 struct Slow<'a> {
     master: &'a mut Master,
     step: Duration,
 }
 
-impl Hold for Slow<'_> {
-    fn hold<R>(&mut self, work: impl FnOnce(&mut MasterState, Mono, &mut Effects) -> R) -> R {
+impl StateAccess for Slow<'_> {
+    fn with_state<R>(&mut self, work: impl FnOnce(&mut MasterState, Mono, &mut Effects) -> R) -> R {
         self.master.now = self.master.now + self.step;
         work(&mut self.master.state, self.master.now, &mut self.master.effects)
     }
 }
 
 #[test]
-fn a_search_over_its_budget_is_an_error_and_not_a_success() {
+fn a_search_over_its_budget_returns_an_error() {
     let mut m = Master::of(MIB);
     for i in 0..2_000 {
         m.put(&format!("k{i}"), 1);
     }
     let mut search = |step: u64| {
         let slow = Slow { master: &mut m, step: Duration::from_millis(step) };
-        let mut call = Call(slow);
+        let mut call = MasterCall(slow);
         let listed = call.get_replica_list_by_regex("nothing".into(), T).map(|found| found.0.len());
         (call.remove_by_regex("nothing".into(), false, T), listed)
     };
@@ -31,7 +33,7 @@ fn a_search_over_its_budget_is_an_error_and_not_a_success() {
 }
 
 #[test]
-fn a_removal_is_held_off_by_a_lease_unless_forced() {
+fn a_lease_blocks_a_removal_unless_forced() {
     let mut m = Master::of(MIB);
     assert_eq!(m.remove("k", false), Err(NOT_FOUND));
     assert_eq!(m.remove("k", true), Err(NOT_FOUND));
@@ -51,7 +53,7 @@ fn hard_pinned_objects_can_be_removed() {
 }
 
 #[test]
-fn a_batch_removes_each_key_by_itself() {
+fn batch_remove_returns_one_independent_result_per_key() {
     let mut m = Master::of(MIB);
     m.put("free", 10);
     m.put("leased", 10);
@@ -65,7 +67,7 @@ fn a_batch_removes_each_key_by_itself() {
 }
 
 #[test]
-fn remove_by_regex_counts_what_it_removed_and_skips_the_leased_and_unfinished() {
+fn remove_by_regex_skips_leased_and_unfinished_objects() {
     let mut m = Master::of(MIB);
     for key in ["x1", "x2", "ax3", "y1"] {
         m.put(key, 10);
@@ -77,12 +79,12 @@ fn remove_by_regex_counts_what_it_removed_and_skips_the_leased_and_unfinished() 
     assert_eq!(remove("zz", false), Ok(0));
     assert_eq!(remove("x[0-9]", false), Ok(2));
     assert_eq!(remove("^x", true), Ok(1));
-    assert!(m.is_there("y1"));
+    assert!(m.has_object("y1"));
     assert_eq!(m.end(A, "x9"), Ok(()));
 }
 
 #[test]
-fn remove_all_skips_the_leased_unless_forced_and_the_unfinished_always() {
+fn remove_all_skips_unfinished_objects_and_leased_ones_unless_forced() {
     let mut m = Master::of(MIB);
     for key in keys(0..500) {
         m.put(&key, 10);
@@ -97,7 +99,7 @@ fn remove_all_skips_the_leased_unless_forced_and_the_unfinished_always() {
 }
 
 #[test]
-fn by_regex_answers_the_complete_objects_only() {
+fn get_by_regex_returns_complete_objects_only() {
     let mut m = Master::of(MIB);
     m.put("a1", 10);
     m.put("a2", 10);
@@ -110,7 +112,7 @@ fn by_regex_answers_the_complete_objects_only() {
 }
 
 #[test]
-fn a_client_clears_its_own_idle_objects_wholly_or_on_one_segment() {
+fn a_client_clears_its_own_idle_replicas_by_segment_or_all() {
     let mut m = Master::of(MIB);
     m.mount(B, segment(2, "b:1", MIB));
     m.put_with("two", 10, copies(2));
@@ -120,20 +122,20 @@ fn a_client_clears_its_own_idle_objects_wholly_or_on_one_segment() {
     m.start(A, "writing", 10).expect("room");
     let mut clear = |keys: &[&'static str], client, name: &'static str| {
         let keys = keys.iter().map(|key| Text::from(*key)).collect();
-        let cleared = m.call().batch_replica_clear(keys, client, name.into()).expect("always answers");
+        let cleared = m.call().batch_replica_clear(keys, client, name.into()).expect("never fails");
         cleared.iter().map(ToString::to_string).collect::<Vec<_>>()
     };
     assert_eq!(clear(&["two", "own"], B, ""), [] as [&str; 0]);
     assert_eq!(clear(&["two", "none", ""], A, "nowhere:1"), [] as [&str; 0]);
     assert_eq!(clear(&["two"], A, "b:1"), ["two"]);
     assert_eq!(clear(&["own", "leased", "writing"], A, ""), ["own"]);
-    let left = m.get("two").expect("one is left");
+    let left = m.get("two").expect("one replica remains");
     assert_eq!(left.iter().map(endpoint).collect::<Vec<_>>(), ["a:1"]);
     assert_eq!(m.state.gauges().mem_replicas, 2);
 }
 
 #[test]
-fn features_that_are_not_here_answer_as_if_switched_off() {
+fn unsupported_features_answer_as_if_disabled() {
     let mut m = Master::of(MIB);
     m.put("k", 10);
     let k = Text::from("k");
@@ -155,7 +157,7 @@ fn features_that_are_not_here_answer_as_if_switched_off() {
     assert_eq!(m.call().evict_disk_replica(A, none, T, ReplicaType::DISK), Err(NOT_FOUND));
     assert_eq!(m.call().notify_promotion_failure(A, k, T), Ok(()));
     assert_eq!(m.call().service_ready(), Ok("2.0.0".into()));
-    let storage = m.call().get_storage_config().expect("always");
+    let storage = m.call().get_storage_config().expect("never fails");
     assert_eq!(
         (storage.fsdir.to_string(), storage.enable_disk_eviction, storage.quota_bytes),
         (String::new(), true, 0)

@@ -1,10 +1,12 @@
+//! Segments and clients: mounts, unmounts, expiry and stalls.
+
 use super::*;
-use crate::engine::master::Departure;
-use crate::engine::master::standstill::Standstills;
+use crate::engine::master::UnmountReason;
+use crate::engine::master::stall::StallDetector;
 use crate::engine::wire::types::{ClientStatus, SegmentStatus};
 
 fn ping(m: &mut Master, client: ClientId) -> ClientStatus {
-    m.call().ping(client).expect("always answers").client_status
+    m.call().ping(client).expect("ping never fails").client_status
 }
 
 fn remount(m: &mut Master, client: ClientId, segments: &[Segment]) -> Expected<()> {
@@ -12,7 +14,7 @@ fn remount(m: &mut Master, client: ClientId, segments: &[Segment]) -> Expected<(
 }
 
 #[test]
-fn a_client_is_told_to_remount_until_it_has() {
+fn ping_requests_a_remount_until_the_client_has_remounted() {
     let mut m = Master::new();
     assert_eq!(ping(&mut m, A), ClientStatus::NEED_REMOUNT);
     let s = segment(1, "a:1", MIB);
@@ -20,22 +22,22 @@ fn a_client_is_told_to_remount_until_it_has() {
     assert_eq!(ping(&mut m, A), ClientStatus::NEED_REMOUNT);
     assert_eq!(remount(&mut m, A, std::slice::from_ref(&s)), Ok(()));
     assert_eq!(ping(&mut m, A), ClientStatus::OK);
-    assert_eq!(remount(&mut m, A, &[segment(9, "z:1", MIB)]), Ok(()), "said again, nothing is done");
+    assert_eq!(remount(&mut m, A, &[segment(9, "z:1", MIB)]), Ok(()), "a repetition has no effect");
     assert_eq!(m.call().query_segment_status("z:1".into()), Err(ErrorCode::SEGMENT_NOT_FOUND));
 }
 
 #[test]
-fn a_mount_can_be_said_twice_but_not_make_no_sense() {
+fn a_mount_can_be_repeated_and_invalid_segments_are_refused() {
     let mut m = Master::of(MIB);
     m.put("k", 10);
     assert_eq!(m.call().mount_segment(segment(1, "a:1", MIB), A), Ok(()));
-    assert!(m.is_there("k"));
+    assert!(m.has_object("k"));
     let bad = |change: fn(&mut Segment)| {
         let mut s = segment(5, "e:1", MIB);
         change(&mut s);
         s
     };
-    // five of 2^62 bytes would be more than a total can hold
+    // Five segments of 2^62 bytes would overflow the total capacity.
     let refused =
         [bad(|s| s.base = 0), bad(|s| s.size = 0), bad(|s| s.base = u64::MAX - 5), bad(|s| s.size = (1 << 45) + 1)];
     for s in refused {
@@ -45,41 +47,44 @@ fn a_mount_can_be_said_twice_but_not_make_no_sense() {
 }
 
 #[test]
-fn a_remount_must_agree_with_what_is_mounted() {
+fn a_remount_must_match_the_mounted_segment() {
     let mut m = Master::of(MIB);
-    assert_eq!(remount(&mut m, B, &[segment(1, "a:1", MIB)]), Err(BAD), "another's");
+    assert_eq!(remount(&mut m, B, &[segment(1, "a:1", MIB)]), Err(BAD), "another client's segment");
     assert_eq!(remount(&mut m, A, &[segment(1, "a:1", 2 * MIB)]), Err(BAD), "another size");
     assert_eq!(ping(&mut m, A), ClientStatus::NEED_REMOUNT);
 }
 
 #[test]
-fn a_silent_client_is_gone_after_its_ttl_with_all_it_lent() {
+fn a_client_expires_after_its_ttl_with_all_its_segments() {
     let mut m = Master::of(MIB);
     assert_eq!(remount(&mut m, A, &[segment(1, "a:1", MIB)]), Ok(()));
     m.put("k", 10);
     m.pass_ms(9_999);
-    assert!(m.is_there("k"));
+    assert!(m.has_object("k"));
     assert_eq!(ping(&mut m, A), ClientStatus::OK);
     m.pass_ms(9_999);
-    assert!(m.is_there("k"));
+    assert!(m.has_object("k"));
     m.pass_ms(1);
     assert!(!m.exists("k"));
     assert_eq!((m.get("k"), m.start(A, "new", 10).err()), (Err(NOT_FOUND), Some(NO_SPACE)));
     assert_eq!((m.state.gauges().keys, m.state.gauges().capacity_bytes, m.state.gauges().clients), (0, 0, 0));
     let effects = m.effects();
-    assert!(effects.contains(&Effect::ClientExpired { client: A }));
+    assert!(effects.contains(&StateEffect::ClientExpired { client: A }));
     assert!(
-        effects.iter().any(|e| matches!(e, Effect::Unmounted { reason: Departure::Expired, last_of_name: true, .. }))
+        effects.iter().any(|e| matches!(
+            e,
+            StateEffect::Unmounted { reason: UnmountReason::ClientExpired, last_of_name: true, .. }
+        ))
     );
     assert_eq!(ping(&mut m, A), ClientStatus::NEED_REMOUNT);
     assert_eq!(remount(&mut m, A, &[segment(1, "a:1", MIB)]), Ok(()));
     assert_eq!(ping(&mut m, A), ClientStatus::OK);
-    assert!(!m.exists("k"), "what was lost stays lost");
+    assert!(!m.exists("k"), "lost objects do not return");
     assert_eq!(m.state.used_ratio(), 0.0);
 }
 
 #[test]
-fn a_master_that_restarts_gets_its_segments_back_from_the_clients() {
+fn a_restarted_master_gets_its_segments_back_from_the_clients() {
     let mut m = Master::new();
     let segments = [segment(1, "a:1", MIB), segment(2, "a:1", MIB)];
     assert_eq!(ping(&mut m, A), ClientStatus::NEED_REMOUNT);
@@ -89,19 +94,19 @@ fn a_master_that_restarts_gets_its_segments_back_from_the_clients() {
 }
 
 #[test]
-fn an_unmounted_segments_objects_are_gone_at_once_whoever_says_so() {
+fn unmounting_a_segment_removes_its_objects_at_once() {
     let mut m = Master::of(MIB);
     m.mount(B, segment(2, "b:1", MIB));
     m.put_with("both", 10, copies(2));
     for key in keys(0..50) {
         m.put(&key, 10);
     }
-    let on_a = keys(0..50).into_iter().filter(|key| endpoint(&m.get(key).expect("there")[0]) == "a:1").count();
+    let on_a = keys(0..50).into_iter().filter(|key| endpoint(&m.get(key).expect("exists")[0]) == "a:1").count();
     m.start(A, "writing", 10).expect("room");
-    assert_eq!(m.call().unmount_segment(SegmentId(9, 9), A), Ok(()), "an unknown one is fine");
+    assert_eq!(m.call().unmount_segment(SegmentId(9, 9), A), Ok(()), "an unknown id is accepted");
     assert_eq!(m.call().unmount_segment(SegmentId(1, 1), B), Ok(()));
-    assert_eq!(m.count_there(keys(0..50)), 50 - on_a);
-    let left = m.get("both").expect("a replica is left");
+    assert_eq!(m.count_existing(keys(0..50)), 50 - on_a);
+    let left = m.get("both").expect("a replica remains");
     assert_eq!(left.iter().map(endpoint).collect::<Vec<_>>(), ["b:1"]);
     m.settle();
     let writing = m.get("writing") == Err(NOT_READY);
@@ -111,14 +116,14 @@ fn an_unmounted_segments_objects_are_gone_at_once_whoever_says_so() {
 }
 
 #[test]
-fn a_segment_that_leaves_gracefully_is_read_but_not_filled_until_its_time() {
+fn a_gracefully_unmounting_segment_is_readable_but_closed() {
     let mut m = Master::of(MIB);
     m.put("k", 10);
     m.mount(B, segment(2, "b:1", MIB));
     let id = SegmentId(1, 1);
     let mut leave = |id, client| m.call().graceful_unmount_segment(id, client, 5_000);
-    assert_eq!(leave(id, ClientId(9, 9)), Err(ErrorCode::SEGMENT_NOT_FOUND), "who lends nothing");
-    assert_eq!(leave(id, B), Err(BAD), "not its own");
+    assert_eq!(leave(id, ClientId(9, 9)), Err(ErrorCode::SEGMENT_NOT_FOUND), "a client without segments");
+    assert_eq!(leave(id, B), Err(BAD), "another client's segment");
     assert_eq!(leave(id, A), Ok(()));
     assert_eq!(leave(id, A), Ok(()));
     assert_eq!(m.call().query_segment_status_by_id(id), Ok(SegmentStatus::GRACEFULLY_UNMOUNTING));
@@ -127,19 +132,19 @@ fn a_segment_that_leaves_gracefully_is_read_but_not_filled_until_its_time() {
         assert_eq!(endpoint(&m.put(&format!("n{i}"), 10)), "b:1");
     }
     m.pass_ms(4_999);
-    assert!(m.is_there("k"));
+    assert!(m.has_object("k"));
     m.pass_ms(1);
-    assert!(!m.is_there("k"));
+    assert!(!m.has_object("k"));
     assert_eq!(m.call().query_segment_status_by_id(id), Err(ErrorCode::SEGMENT_NOT_FOUND));
 }
 
 #[test]
-fn a_graceful_leave_can_be_cut_short() {
+fn unmount_ends_a_grace_period_early() {
     let mut m = Master::of(MIB);
     m.put("k", 10);
     assert_eq!(m.call().graceful_unmount_segment(SegmentId(1, 1), A, 60_000), Ok(()));
     assert_eq!(m.call().unmount_segment(SegmentId(1, 1), A), Ok(()));
-    assert!(!m.is_there("k"));
+    assert!(!m.has_object("k"));
     m.pass_ms(5_000);
 }
 
@@ -153,40 +158,41 @@ fn a_segments_status_is_found_by_name_and_by_id() {
 }
 
 #[test]
-fn the_hosts_of_clients_come_from_their_endpoints() {
+fn client_hosts_come_from_their_endpoints() {
     let mut m = Master::of(MIB);
     m.mount(A, segment(2, "a:2", MIB));
     m.mount(B, segment(3, "[::1]:5", MIB));
-    let found = m.call().batch_query_ip(vec![A, ClientId(9, 9), B]).expect("always");
+    let found = m.call().batch_query_ip(vec![A, ClientId(9, 9), B]).expect("never fails");
     let text: Vec<_> =
         found.0.iter().map(|(id, ips)| (*id, ips.iter().map(ToString::to_string).collect::<Vec<_>>())).collect();
     assert_eq!(text, [(A, vec!["a".to_owned()]), (B, vec!["::1".to_owned()])]);
 }
 
 #[test]
-fn a_process_that_is_back_under_its_name_takes_over_at_once() {
+fn a_process_restarted_under_its_name_takes_over_at_once() {
     let mut m = Master::of(MIB);
     assert_eq!(remount(&mut m, A, &[segment(1, "a:1", MIB)]), Ok(()));
     m.put("k", 10);
-    // Killed, and back with another client id and segment id, before its time to live was over.
+    // The process was killed and returned with another client id and segment id, before its time to live was over.
     m.mount(B, segment(2, "a:1", MIB));
     assert!(!m.exists("k"), "its bytes died with the process");
     assert_eq!(m.state.gauges().capacity_bytes, MIB);
-    let superseded = |e: &Effect| matches!(e, Effect::Unmounted { reason: Departure::Superseded { .. }, .. });
+    let superseded =
+        |e: &StateEffect| matches!(e, StateEffect::Unmounted { reason: UnmountReason::Superseded { .. }, .. });
     assert!(m.effects().iter().any(superseded));
     assert_eq!(ping(&mut m, A), ClientStatus::NEED_REMOUNT);
-    // The old client's end takes nothing of the new one's along.
+    // The expiry of the old client does not affect the new one.
     m.put("new", 10);
     for _ in 0..3 {
         ping(&mut m, B);
         m.pass_ms(5_000);
     }
-    assert!(m.is_there("new"));
+    assert!(m.has_object("new"));
     assert_eq!(m.state.gauges().clients, 1);
 }
 
 #[test]
-fn two_live_clients_of_one_name_end_up_side_by_side() {
+fn two_live_clients_of_one_name_coexist() {
     let mut m = Master::of(MIB);
     assert_eq!(remount(&mut m, A, &[segment(1, "a:1", MIB)]), Ok(()));
     m.mount(B, segment(2, "a:1", MIB));
@@ -198,7 +204,7 @@ fn two_live_clients_of_one_name_end_up_side_by_side() {
 }
 
 #[test]
-fn one_client_may_lend_many_segments_under_one_name() {
+fn one_client_may_mount_many_segments_under_one_name() {
     let mut m = Master::new();
     for id in 1..=5 {
         m.mount(A, segment(id, "a:1", MIB));
@@ -207,23 +213,23 @@ fn one_client_may_lend_many_segments_under_one_name() {
 }
 
 #[test]
-fn an_address_range_belongs_to_the_segment_that_claimed_it_last() {
+fn an_address_range_belongs_to_the_segment_mounted_last() {
     let mut m = Master::of(MIB);
     m.put("k", 10);
     let overlapping = Segment { base: (1 << 40) + MIB - 1, ..segment(2, "a:1", MIB) };
     m.mount(A, overlapping);
-    assert!(!m.is_there("k"));
+    assert!(!m.has_object("k"));
     assert_eq!(m.state.gauges().capacity_bytes, MIB);
     let beside = Segment { base: (1 << 40) + 2 * MIB - 1, ..segment(3, "a:1", MIB) };
     m.mount(A, beside);
     assert_eq!(m.state.gauges().capacity_bytes, 2 * MIB);
     let elsewhere = Segment { base: 1 << 40, ..segment(4, "b:1", MIB) };
     m.mount(B, elsewhere);
-    assert_eq!(m.state.gauges().capacity_bytes, 3 * MIB, "addresses of different processes do not meet");
+    assert_eq!(m.state.gauges().capacity_bytes, 3 * MIB, "address spaces of different processes do not conflict");
 }
 
 #[test]
-fn a_stale_replica_is_never_taken_for_one_of_a_later_segment() {
+fn a_stale_replica_is_never_mistaken_for_one_of_a_later_segment() {
     let mut m = Master::of(MIB);
     for key in keys(0..5_000) {
         m.put(&key, 10);
@@ -232,18 +238,18 @@ fn a_stale_replica_is_never_taken_for_one_of_a_later_segment() {
     let mut waste = Effects::default();
     m.state.unmount(SegmentId(1, 1), &mut waste);
     m.state.sweep_left = 0;
-    // Many records still point to the first slot; the next segments must get others.
+    // Many records still refer to the first slot, so the next segments must get other slots.
     for id in 2..=4 {
         m.mount(A, segment(id, &format!("n{id}:1"), MIB));
     }
-    assert_eq!(m.count_there(keys(0..5_000)), 0);
+    assert_eq!(m.count_existing(keys(0..5_000)), 0);
     assert!(keys(0..5_000).iter().all(|key| m.get(key) == Err(NOT_FOUND)));
     assert_eq!(m.state.gauges().keys, 0);
     assert_eq!(m.state.gauges().allocated_bytes, 0);
 }
 
 #[test]
-fn a_lost_segments_records_are_swept_in_slices() {
+fn the_records_of_a_lost_segment_are_swept_in_slices() {
     let mut m = Master::of(MIB);
     for key in keys(0..3_000) {
         m.put(&key, 10);
@@ -253,7 +259,7 @@ fn a_lost_segments_records_are_swept_in_slices() {
     let slices = 3_000 / 128;
     assert_eq!(m.state.gauges().keys, 0);
     for key in keys(0..3_000) {
-        assert!(!m.is_there(&key));
+        assert!(!m.has_object(&key));
     }
     let mut again = Master::of(MIB);
     for key in keys(0..3_000) {
@@ -264,15 +270,15 @@ fn a_lost_segments_records_are_swept_in_slices() {
 }
 
 #[test]
-fn a_condemned_segments_slot_can_be_used_again_before_the_clockwork_comes() {
+fn a_condemned_segments_slot_can_be_reused_before_the_next_tick() {
     let mut m = Master::new();
     for id in 1..=100 {
         m.mount(A, segment(id, "a:1", MIB));
     }
     m.now = m.now + Duration::from_secs(10);
-    assert!(m.state.tick(m.now, m.now, &mut m.effects), "a hundred take more than a slice");
+    assert!(m.state.tick(m.now, m.now, &mut m.effects), "a hundred segments need more than a slice");
     for id in 1..=100 {
-        m.call().unmount_segment(SegmentId(id, id), A).expect("always");
+        m.call().unmount_segment(SegmentId(id, id), A).expect("never fails");
     }
     let again: Vec<Segment> = (1..=100).map(|id| segment(id, "a:1", MIB)).collect();
     assert_eq!(remount(&mut m, A, &again), Ok(()));
@@ -281,19 +287,19 @@ fn a_condemned_segments_slot_can_be_used_again_before_the_clockwork_comes() {
 }
 
 #[test]
-fn a_clients_time_does_not_run_while_the_master_stands_still() {
+fn a_stall_of_the_master_does_not_count_against_its_clients() {
     let mut m = Master::of(MIB);
     assert_eq!(remount(&mut m, A, &[segment(1, "a:1", MIB)]), Ok(()));
     m.put("k", 100);
     m.pass_ms(4_000);
     for _ in 0..3 {
-        // stopped for a minute; whoever has the state next is told before anything is due
+        // Stopped for a minute. The first caller extends the deadlines before anything expires.
         m.now = m.now + Duration::from_secs(60);
-        m.state.resume(Duration::from_secs(60));
+        m.state.extend_client_deadlines(Duration::from_secs(60));
         m.settle();
     }
     assert!(m.exists("k"));
-    // six of its ten seconds are left
+    // Six of its ten seconds remain.
     m.pass_ms(5_999);
     assert!(m.exists("k"));
     m.pass_ms(1);
@@ -301,36 +307,36 @@ fn a_clients_time_does_not_run_while_the_master_stands_still() {
 }
 
 #[test]
-fn a_ping_after_a_standstill_counts_from_when_it_was_read() {
+fn a_ping_after_a_stall_counts_from_when_it_was_read() {
     let mut m = Master::of(MIB);
     assert_eq!(remount(&mut m, A, &[segment(1, "a:1", MIB)]), Ok(()));
     m.mount(B, segment(2, "b:1", MIB));
     m.now = m.now + Duration::from_secs(60);
-    m.state.resume(Duration::from_secs(60));
+    m.state.extend_client_deadlines(Duration::from_secs(60));
     assert_eq!(ping(&mut m, A), ClientStatus::OK);
     m.pass_ms(10_000);
-    assert_eq!(ping(&mut m, A), ClientStatus::NEED_REMOUNT, "ten seconds, and not seventy");
+    assert_eq!(ping(&mut m, A), ClientStatus::NEED_REMOUNT, "after ten seconds, not seventy");
     assert_eq!(m.state.gauges().clients, 0);
 }
 
-/// A master whose clockwork never gets the state before nothing has run for `late`; for how long does it keep a client that is gone?
+/// How long a dead client is kept by a master whose ticker always gets the state `late`, with nothing running in between.
 fn kept_by_a_master_that_is_always_late(late: Duration) -> Duration {
     let mut m = Master::of(MIB);
     assert_eq!(remount(&mut m, A, &[segment(1, "a:1", MIB)]), Ok(()));
     let (began, pause) = (m.now, Duration::from_millis(1));
-    let mut standstills = Standstills::new(m.now, Duration::from_secs(10));
+    let mut stalls = StallDetector::new(m.now, Duration::from_secs(10));
     while m.state.gauges().clients > 0 {
-        standstills.expect(m.now + pause);
+        stalls.expect_by(m.now + pause);
         m.now = m.now + pause + late;
-        m.state.resume(standstills.look(m.now));
+        m.state.extend_client_deadlines(stalls.observe(m.now));
         m.settle();
-        assert!(m.now.since(began) < Duration::from_secs(1_000), "for ever");
+        assert!(m.now.since(began) < Duration::from_secs(1_000), "the client never expires");
     }
     m.now.since(began)
 }
 
 #[test]
-fn a_client_that_is_gone_is_found_out_by_a_master_that_is_late_for_ever() {
+fn a_master_that_is_always_late_still_detects_a_dead_client() {
     let seconds = Duration::from_secs;
     for late in [99, 100, 150, 1_000, 2_249].map(Duration::from_millis) {
         let kept = kept_by_a_master_that_is_always_late(late);
@@ -340,29 +346,29 @@ fn a_client_that_is_gone_is_found_out_by_a_master_that_is_late_for_ever() {
         let kept = kept_by_a_master_that_is_always_late(late);
         assert!((seconds(10)..=seconds(20) + late).contains(&kept), "{late:?}: {kept:?}");
     }
-    // there it is five looks
+    // With longer stalls it takes five ticks.
     let kept = kept_by_a_master_that_is_always_late(seconds(60));
     assert!((seconds(300)..seconds(301)).contains(&kept), "{kept:?}");
 }
 
 #[test]
-fn a_client_that_pings_between_standstills_lives() {
+fn a_client_that_pings_between_stalls_lives() {
     let mut m = Master::of(MIB);
     assert_eq!(remount(&mut m, A, &[segment(1, "a:1", MIB)]), Ok(()));
-    let mut standstills = Standstills::new(m.now, Duration::from_secs(10));
+    let mut stalls = StallDetector::new(m.now, Duration::from_secs(10));
     for _ in 0..100 {
         m.pass_ms(999);
-        standstills.look(m.now);
-        standstills.expect(m.now);
+        stalls.observe(m.now);
+        stalls.expect_by(m.now);
         m.now = m.now + Duration::from_secs(60);
-        m.state.resume(standstills.look(m.now));
+        m.state.extend_client_deadlines(stalls.observe(m.now));
         m.settle();
         assert_eq!(ping(&mut m, A), ClientStatus::OK);
     }
 }
 
 #[test]
-fn no_client_expires_while_its_ping_may_lie_unread() {
+fn no_client_expires_while_its_ping_may_be_unread() {
     let mut m = Master::of(MIB);
     assert_eq!(remount(&mut m, A, &[segment(1, "a:1", MIB)]), Ok(()));
     let deadline = m.now + Duration::from_secs(10);
@@ -370,11 +376,11 @@ fn no_client_expires_while_its_ping_may_lie_unread() {
     let unread = deadline - Duration::from_millis(1);
     assert!(!m.state.tick(m.now, unread, &mut m.effects));
     assert_eq!(m.state.gauges().clients, 1);
-    assert!(m.state.next_wakeup(m.now, unread) > m.now, "the clockwork does not spin");
-    assert_eq!(ping(&mut m, A), ClientStatus::OK, "the ping that lay unread counts");
+    assert!(m.state.next_wakeup(m.now, unread) > m.now, "the ticker does not spin");
+    assert_eq!(ping(&mut m, A), ClientStatus::OK, "the unread ping counts");
     m.settle();
     assert_eq!(m.state.gauges().clients, 1);
-    // once all calls before the deadline are answered, silence is silence
+    // Once all calls before the deadline are answered, the client expires.
     m.now = m.now + Duration::from_secs(10);
     m.state.tick(m.now, m.now, &mut m.effects);
     assert_eq!(m.state.gauges().clients, 0);

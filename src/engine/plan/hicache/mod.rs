@@ -31,7 +31,6 @@ pub struct Tiers {
     pub device_tokens: u64,
     /// Tokens of the host's pool, the padding page included.
     pub host_tokens: u64,
-    /// Is there storage?
     pub storage: bool,
     /// Tokens that a fetch must bring; below a page, a page.
     pub prefetch_threshold: u64,
@@ -48,7 +47,6 @@ pub struct Served {
     pub host: u64,
     /// From storage, through the host.
     pub storage: u64,
-    /// Computed.
     pub new: u64,
     /// Why storage gave nothing, or less than it had.
     pub why: Option<Why>,

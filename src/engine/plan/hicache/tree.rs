@@ -39,7 +39,6 @@ pub struct Match {
     pub host: u64,
     /// The last node on the device.
     pub device_node: Id,
-    /// The last node.
     pub node: Id,
 }
 

@@ -1,39 +1,39 @@
-//! From storage to the host, before a request starts.
+//! Fetches pages from storage to the host before a request starts.
 //!
-//! SGLang's order: look up what is missing, ask storage when that is enough to be worth it, take room on the host for what it has, read.
-//! The tree goes on meanwhile, so what it lacks is looked up again when the pages are there.
+//! Same order as SGLang: look up missing pages, query storage if there are enough of them, allocate host pages for
+//! what it has, read. The tree changes meanwhile, so missing pages are looked up again when the read is done.
 
 use std::time::Duration;
 
 use crate::engine::base::Mono;
 use crate::engine::sim::counters::gb_per_s;
-use crate::engine::sim::scheduler::request::Fetch;
-use crate::engine::sim::scheduler::{Effect, Scheduler};
+use crate::engine::sim::scheduler::request::FetchState;
+use crate::engine::sim::scheduler::{Scheduler, SchedulerEffect};
 
 impl Scheduler {
-    /// Ask storage for what the request lacks.
-    pub(super) fn look(&mut self, id: u64) {
+    /// Queries storage for the pages that the request is missing.
+    pub(super) fn lookup(&mut self, id: u64) {
         if !self.config.storage {
             return;
         }
-        let request = self.requests.get_mut(&id).expect("it has just come");
+        let request = self.requests.get_mut(&id).expect("the request was just added");
         let found = self.tree.find(request.asked());
         let from = (found.device + found.host) as usize;
         let missing = &request.asked()[from..];
         if !self.tree.anchors_fetch(found.node) || (missing.len() as u64) < least(&self.config) {
             return;
         }
-        self.effects.push(Effect::Look { id, pages: missing.to_vec() });
-        request.fetch = Fetch::Looking { from: from as u64 };
+        self.effects.push(SchedulerEffect::Lookup { id, pages: missing.to_vec() });
+        request.fetch = FetchState::LookingUp { from: from as u64 };
     }
 
-    /// Storage has the first `hit` of the pages that it was asked for.
-    pub fn looked(&mut self, now: Mono, id: u64, hit: usize) {
+    /// Handles the result of a lookup: storage has the first `hit` of the requested pages.
+    pub fn lookup_done(&mut self, now: Mono, id: u64, hit: usize) {
         self.advance(now);
         let Some(request) = self.requests.get_mut(&id) else { return };
-        let Fetch::Looking { from: looked_from } = request.fetch else { return };
+        let FetchState::LookingUp { from: looked_from } = request.fetch else { return };
         request.fetched_at = now;
-        request.fetch = Fetch::None;
+        request.fetch = FetchState::None;
         if request.aborted {
             self.requests.remove(&id);
             return;
@@ -43,7 +43,7 @@ impl Scheduler {
         let from = found.device + found.host;
         let end = looked_from + (hit as u64).min(request.asked as u64 - looked_from);
         self.counters.storage_hit += (end - looked_from) * page;
-        // Others bring and evict meanwhile.
+        // Other requests load and evict pages meanwhile.
         let hit = end.saturating_sub(from);
         if from < looked_from || !self.tree.anchors_fetch(found.node) {
             self.counters.unfulfilled.anchor_lost += (end - looked_from) * page;
@@ -60,23 +60,23 @@ impl Scheduler {
             self.counters.unfulfilled.host_capacity += (hit - room) * page;
             if room > 0 {
                 self.tree.host_free -= room;
-                request.fetch = Fetch::Reading { from, room };
+                request.fetch = FetchState::Reading { from, room };
                 let pages = request.asked()[from as usize..(from + room) as usize].to_vec();
-                self.effects.push(Effect::Read { id, pages });
+                self.effects.push(SchedulerEffect::Read { id, pages });
             }
         }
         self.start_step(now);
     }
 
-    /// The first `came` of the pages were read, in the time `took`.
+    /// Handles the result of a read: the first `came` pages were read, which took `took`.
     pub fn read(&mut self, now: Mono, id: u64, came: usize, took: Duration) {
         self.advance(now);
         let Some(request) = self.requests.get_mut(&id) else { return };
-        let Fetch::Reading { from, room } = request.fetch else { return };
+        let FetchState::Reading { from, room } = request.fetch else { return };
         let page = self.config.page_size;
         let came = (came as u64).min(room);
         request.fetched_at = now;
-        request.fetch = Fetch::None;
+        request.fetch = FetchState::None;
         self.tree.host_free += room - came;
         self.counters.unfulfilled.storage_transfer += (room - came) * page;
         let found = self.tree.find(request.asked());
@@ -96,7 +96,7 @@ impl Scheduler {
             let pages = request.asked()[have as usize..(from + came) as usize].to_vec();
             self.tree.insert_fetched(found.node, &pages);
             let pages = pages.len() as u64;
-            request.fetch = Fetch::Done { from: have, pages };
+            request.fetch = FetchState::Done { from: have, pages };
             self.counters.prefetched += pages * page;
             self.counters.prefetch_pages.record(pages as f64);
             let bytes = pages * page * self.config.bytes_per_token;
@@ -105,7 +105,7 @@ impl Scheduler {
         self.start_step(now);
     }
 
-    /// Storage took `pages` in the time `took`, and `dropped` others were not given to it, or not taken.
+    /// Handles the result of a write: `pages` were written, which took `took`, and `dropped` were not.
     pub fn written(&mut self, pages: u64, dropped: u64, took: Duration) {
         let page = self.config.page_size;
         self.counters.storage_backup += pages * page;
@@ -118,7 +118,7 @@ impl Scheduler {
     }
 }
 
-/// Pages that a fetch must bring.
+/// Minimum number of pages of a fetch.
 fn least(config: &crate::engine::sim::Config) -> u64 {
     config.prefetch_threshold.max(config.page_size).div_ceil(config.page_size)
 }

@@ -1,8 +1,8 @@
-//! The engine: which requests run, what each step takes, and what is cached where. A state machine over `now`.
+//! The simulated engine: running requests, step durations and cache contents. A state machine over `now`.
 //!
-//! One step follows the other. While requests wait and there is room, a step computes their prompts, and those that decode stand
-//! still meanwhile; else every running request gets a token. What a request may come to need is kept free for it, so that none is
-//! ever put back, as SGLang does when it has promised too much.
+//! Steps run one after the other. While requests wait and there is space, a step computes their prompts and decoding
+//! pauses. Otherwise every running request gets a token. Space for the whole answer is reserved, so requests are
+//! never retracted, unlike in SGLang when it overcommits.
 
 mod fetch;
 mod request;
@@ -12,96 +12,72 @@ use std::collections::{HashMap, VecDeque};
 
 use crate::engine::base::Mono;
 use crate::engine::plan::hicache::tree::Tree;
-use crate::engine::sim::config::{Config, Refused};
-use crate::engine::sim::counters::Counters;
+use crate::engine::sim::config::{AdmissionError, Config};
+use crate::engine::sim::counters::SimCounters;
 
-pub use request::{Admission, Ask, End, Prepared};
+pub use request::{Admission, FinishReason, HashedRequest, SimRequest};
 
-use request::Request;
-use step::Step;
+use request::ScheduledRequest;
+use step::EngineStep;
 
-/// What the shell has to do or to tell.
+/// An action for the caller.
 #[derive(Clone, Debug, PartialEq)]
-pub enum Effect {
-    /// The request's first token is there.
+pub enum SchedulerEffect {
+    /// The first token of a request.
     First {
-        /// The request.
         id: u64,
-        /// Since when.
+        /// Time of the token.
         at: Mono,
-        /// How it came to be.
         admission: Admission,
     },
-    /// Another token is.
     Token {
-        /// The request.
         id: u64,
-        /// Since when.
+        /// Time of the token.
         at: Mono,
     },
-    /// It is over.
-    Ended {
-        /// The request.
+    Finished {
         id: u64,
-        /// Since when.
+        /// Time of the end.
         at: Mono,
-        /// How.
-        end: End,
+        end: FinishReason,
     },
-    /// How many of these pages, from the first on, does storage have? [`Scheduler::looked`] is to be told.
-    Look {
-        /// For this request.
-        id: u64,
-        /// The pages.
-        pages: Vec<u64>,
-    },
-    /// Read these pages. [`Scheduler::read`] is to be told.
-    Read {
-        /// For this request.
-        id: u64,
-        /// The pages.
-        pages: Vec<u64>,
-    },
-    /// Write these pages. [`Scheduler::written`] is to be told.
-    Write {
-        /// The pages.
-        pages: Vec<u64>,
-    },
+    /// Look up how many of these pages storage has, counted from the first. Report with [`Scheduler::lookup_done`].
+    Lookup { id: u64, pages: Vec<u64> },
+    /// Read these pages. Report with [`Scheduler::read`].
+    Read { id: u64, pages: Vec<u64> },
+    /// Write these pages. Report with [`Scheduler::written`].
+    Write { pages: Vec<u64> },
 }
 
-/// What is going on.
+/// Current load and cache usage.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Gauges {
-    /// Requests that run.
+pub struct SimGauges {
     pub running: u64,
-    /// Requests that wait.
     pub queued: u64,
-    /// Tokens of the device that running requests use.
+    /// Device tokens used by running requests.
     pub used: u64,
-    /// Tokens of the device that nobody uses.
     pub available: u64,
-    /// Tokens of the device that are cached only.
+    /// Device tokens that are only cached.
     pub evictable: u64,
-    /// Tokens on the host.
     pub host_used: u64,
 }
 
-/// The engine.
+/// The simulated engine: scheduler and cache tree.
 #[derive(Debug)]
 pub struct Scheduler {
     config: Config,
     tree: Tree,
-    requests: HashMap<u64, Request>,
+    requests: HashMap<u64, ScheduledRequest>,
     waiting: VecDeque<u64>,
     running: Vec<u64>,
-    step: Option<Step>,
-    effects: Vec<Effect>,
+    step: Option<EngineStep>,
+    effects: Vec<SchedulerEffect>,
     next: u64,
-    counters: Counters,
+    counters: SimCounters,
 }
 
 impl Scheduler {
-    /// Nothing runs, nothing is cached.
+    /// Creates an idle engine with empty caches.
     pub fn new(config: Config) -> Scheduler {
         let tree = empty(&config);
         Scheduler {
@@ -113,25 +89,25 @@ impl Scheduler {
             step: None,
             effects: Vec::new(),
             next: 0,
-            counters: Counters::default(),
+            counters: SimCounters::default(),
         }
     }
 
-    /// What it simulates.
+    /// Returns the configuration of the endpoint.
     pub fn config(&self) -> &Config {
         &self.config
     }
 
-    /// What it has counted.
-    pub fn counters(&self) -> &Counters {
+    /// Returns the counters since the start.
+    pub fn counters(&self) -> &SimCounters {
         &self.counters
     }
 
-    /// What is going on.
-    pub fn gauges(&self) -> Gauges {
+    /// Returns the current load and cache usage.
+    pub fn gauges(&self) -> SimGauges {
         let page = self.config.page_size;
         let (all, reachable) = (self.config.device_tokens / page, self.tree.reachable());
-        Gauges {
+        SimGauges {
             running: self.running.len() as u64,
             queued: self.waiting.len() as u64,
             used: (all - reachable) * page,
@@ -141,17 +117,17 @@ impl Scheduler {
         }
     }
 
-    /// What is to be done, in order; told once.
-    pub fn effects(&mut self) -> Vec<Effect> {
+    /// Takes the pending effects, in order.
+    pub fn effects(&mut self) -> Vec<SchedulerEffect> {
         std::mem::take(&mut self.effects)
     }
 
-    /// When something happens next, if nobody calls before.
+    /// Returns the time of the next event, if nothing else happens before.
     pub fn wake(&self) -> Option<Mono> {
         self.step.as_ref().map(|step| step.ends)
     }
 
-    /// Let happen what has happened by `now`.
+    /// Processes all events up to `now`.
     pub fn advance(&mut self, now: Mono) {
         while let Some(step) = self.step.take_if(|step| step.ends <= now) {
             let ended = step.ends;
@@ -161,47 +137,47 @@ impl Scheduler {
         self.start_step(now);
     }
 
-    /// A request came. Its number, by which the effects speak of it.
+    /// Adds a request. Returns its id, which effects refer to.
     ///
     /// # Errors
-    /// It is not taken.
-    pub fn arrive(&mut self, now: Mono, Prepared(mut request): Prepared) -> Result<u64, Refused> {
+    /// The queue is full.
+    pub fn arrive(&mut self, now: Mono, HashedRequest(mut request): HashedRequest) -> Result<u64, AdmissionError> {
         self.advance(now);
         if self.waiting.len() >= self.config.queue_max {
-            return Err(Refused::QueueFull);
+            return Err(AdmissionError::QueueFull);
         }
         let id = self.next;
         self.next += 1;
         (request.arrived, request.fetched_at) = (now, now);
         self.requests.insert(id, request);
         self.waiting.push_back(id);
-        self.look(id);
+        self.lookup(id);
         self.start_step(now);
         Ok(id)
     }
 
-    /// Nobody wants the answer any more.
+    /// Aborts a request whose client is gone.
     pub fn abort(&mut self, now: Mono, id: u64) {
         self.advance(now);
         let Some(request) = self.requests.get_mut(&id) else { return };
         request.aborted = true;
         if let Some(at) = self.waiting.iter().position(|waiting| *waiting == id) {
             self.waiting.remove(at);
-            self.effects.push(Effect::Ended { id, at: now, end: End::Abort });
+            self.effects.push(SchedulerEffect::Finished { id, at: now, end: FinishReason::Abort });
             self.counters.aborted += 1;
-            // Whoever reads for it gives its room back first.
+            // A pending storage operation releases its host pages first.
             if !self.requests[&id].waits_for_storage() {
                 self.requests.remove(&id);
             }
         }
     }
 
-    /// The requests that are there.
+    /// Returns the ids of all requests.
     pub fn ids(&self) -> Vec<u64> {
         self.waiting.iter().chain(&self.running).copied().collect()
     }
 
-    /// Forget what device and host hold. Not while there are requests: did it?
+    /// Clears device and host. Returns false, without effect, while there are requests.
     pub fn flush(&mut self, now: Mono) -> bool {
         self.advance(now);
         let idle = self.requests.is_empty();
@@ -211,7 +187,7 @@ impl Scheduler {
         idle
     }
 
-    /// Evict from the device until `pages` are free.
+    /// Evicts from the device until `pages` are free.
     fn make_room(&mut self, pages: u64) {
         let before = self.tree.device_free;
         self.tree.make_room(pages);

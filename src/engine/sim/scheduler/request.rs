@@ -1,132 +1,135 @@
-//! A request on its way.
+//! The state of a request.
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use crate::engine::base::Mono;
 use crate::engine::plan::hicache::tree::{Id, ROOT};
-use crate::engine::sim::config::{Config, Refused};
-use crate::engine::sim::counters::ByTier;
-use crate::engine::sim::page::{Namer, mixed};
+use crate::engine::sim::config::{AdmissionError, Config};
+use crate::engine::sim::counters::TierTokens;
+use crate::engine::sim::page::{PageNamer, mixed};
 use crate::engine::sim::token;
 
-/// What is asked.
+/// Parameters of a request.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Ask {
-    /// The prompt.
+pub struct SimRequest {
     pub prompt: Vec<u32>,
-    /// Tokens of the answer, if anybody said.
+    /// Requested answer tokens, if given.
     pub output: Option<u32>,
-    /// Is it streamed? Counted apart.
+    /// Whether the response is streamed. Counted separately.
     pub stream: bool,
 }
 
-/// How an answer's first token came to be.
+/// Timing and content of an answer, known with its first token.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Admission {
-    /// The whole answer, as it will be.
+    /// Token ids of the whole answer.
     pub answer: Arc<[u32]>,
-    /// When it came.
     pub arrived: Mono,
-    /// When its prompt was begun.
+    /// Start of the prefill.
     pub started: Mono,
-    /// When that was done.
+    /// End of the prefill.
     pub computed: Mono,
-    /// Tokens of the prompt, by where they came from.
-    pub tokens: ByTier,
-    /// How long storage was waited for.
+    /// Prompt tokens by source.
+    pub tokens: TierTokens,
+    /// Time spent waiting for storage.
     pub storage_wait: Duration,
 }
 
 /// How a request ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum End {
-    /// It has its tokens.
+pub enum FinishReason {
+    /// All its tokens were generated.
     Length,
-    /// Nobody wanted them.
     Abort,
 }
 
-/// How far the fetch from storage is.
+/// Progress of the fetch from storage.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Fetch {
-    /// There is none.
+pub(super) enum FetchState {
     None,
-    /// Storage is asked what it has, from page `from` on.
-    Looking { from: u64 },
-    /// Pages are read, for which the host keeps room.
-    Reading { from: u64, room: u64 },
-    /// They came: pages from `from` on.
-    Done { from: u64, pages: u64 },
+    /// Storage was queried, from page `from` on.
+    LookingUp {
+        from: u64,
+    },
+    /// `room` pages from `from` on are being read into reserved host pages.
+    Reading {
+        from: u64,
+        room: u64,
+    },
+    /// `pages` pages from `from` on have been read.
+    Done {
+        from: u64,
+        pages: u64,
+    },
 }
 
-/// A request that was read and hashed, which takes its time for a long prompt: before the engine is asked.
+/// A request that was parsed and hashed before the engine is locked, which takes time for a long prompt.
 #[derive(Debug)]
-pub struct Prepared(pub(super) Request);
+pub struct HashedRequest(pub(super) ScheduledRequest);
 
-impl Prepared {
-    /// `ask`, for an engine of `config`.
+impl HashedRequest {
+    /// Prepares `ask` for an engine with `config`.
     ///
     /// # Errors
-    /// It is not taken.
-    pub fn new(ask: Ask, config: &Config) -> Result<Prepared, Refused> {
-        Request::new(ask, config).map(Prepared)
+    /// The prompt is empty or too long.
+    pub fn new(ask: SimRequest, config: &Config) -> Result<HashedRequest, AdmissionError> {
+        ScheduledRequest::new(ask, config).map(HashedRequest)
     }
 }
 
-/// A request.
+/// A request in the engine.
 #[derive(Debug)]
-pub(super) struct Request {
+pub(super) struct ScheduledRequest {
     pub stream: bool,
-    /// Tokens of the prompt.
     pub tokens: u64,
-    /// Tokens of the answer.
     pub output: u32,
-    /// The answer, once it is begun: while requests wait, there is no bound on all their answers.
+    /// The answer, generated when the request starts. Answers of waiting requests would need unbounded memory.
     pub answer: Arc<[u32]>,
     seed: u64,
-    namer: Namer,
-    /// Tokens of the prompt after its last full page.
+    namer: PageNamer,
+    /// Prompt tokens after the last full page.
     tail: Vec<u32>,
-    /// Names of the full pages of the prompt and, once it is begun, of all of the answer that is ever computed: all but its last token.
+    /// Ids of the full pages of the prompt. After the start also those of the answer, except its last token, which is
+    /// never computed on.
     pub pages: Vec<u64>,
-    /// Full pages of the prompt.
+    /// Number of full prompt pages.
     pub prompt_pages: usize,
-    /// Pages that may come from a cache: the last token of the prompt is always computed.
+    /// Number of pages that may come from a cache. The last prompt token is always computed.
     pub asked: usize,
     pub arrived: Mono,
     pub started: Mono,
-    pub fetch: Fetch,
+    pub fetch: FetchState,
     pub fetched_at: Mono,
-    pub tokens_by_tier: ByTier,
+    pub tokens_by_tier: TierTokens,
     pub aborted: bool,
-    /// Tokens of the answer so far.
+    /// Answer tokens so far.
     pub generated: u32,
-    /// When the last of them came.
+    /// Time of the last token.
     pub last_token: Mono,
     pub first_token: Mono,
-    /// Tokens that have a place on the device.
+    /// Tokens that occupy device pages.
     pub done: u64,
-    /// The node up to which the tree is kept for it.
+    /// Last node of the tree path that is locked for the request.
     pub last: Id,
-    /// Pages that the tree owns.
+    /// Pages owned by the tree.
     pub own: u64,
-    /// Pages that it has put.
+    /// Pages inserted into the tree.
     pub known: u64,
 }
 
-impl Request {
-    fn new(ask: Ask, config: &Config) -> Result<Request, Refused> {
+impl ScheduledRequest {
+    fn new(ask: SimRequest, config: &Config) -> Result<ScheduledRequest, AdmissionError> {
         let tokens = ask.prompt.len() as u64;
         let output = config.answer_tokens(tokens, ask.output)?;
         let page = usize::try_from(config.page_size).unwrap_or(usize::MAX);
         let prompt = ask.prompt;
         let seed = prompt.iter().fold(0, |hash, id| mixed(hash ^ u64::from(*id)));
-        let mut namer = Namer::new(&config.model, config.page_size, config.bytes_per_token);
+        let mut namer = PageNamer::new(&config.model, config.page_size, config.bytes_per_token);
         let full = prompt.chunks_exact(page);
         let tail = full.remainder().to_vec();
         let pages: Vec<u64> = full.map(|tokens| namer.next(tokens)).collect();
-        Ok(Request {
+        Ok(ScheduledRequest {
             stream: ask.stream,
             tokens,
             output,
@@ -139,9 +142,9 @@ impl Request {
             asked: (prompt.len() - 1) / page,
             arrived: Mono::ZERO,
             started: Mono::ZERO,
-            fetch: Fetch::None,
+            fetch: FetchState::None,
             fetched_at: Mono::ZERO,
-            tokens_by_tier: ByTier::default(),
+            tokens_by_tier: TierTokens::default(),
             aborted: false,
             generated: 0,
             last_token: Mono::ZERO,
@@ -153,37 +156,37 @@ impl Request {
         })
     }
 
-    /// Make up the answer, and name its pages.
+    /// Generates the answer and the ids of its pages.
     pub fn begin(&mut self, page: u64) {
         self.answer = (0..self.output).map(|at| token::answered(self.seed, at)).collect();
         let computed = self.answer.len() - 1;
         let rest: Vec<u32> = self.tail.iter().chain(&self.answer[..computed]).copied().collect();
         let page = usize::try_from(page).unwrap_or(usize::MAX);
-        let Request { pages, namer, .. } = self;
+        let ScheduledRequest { pages, namer, .. } = self;
         pages.extend(rest.chunks_exact(page).map(|tokens| namer.next(tokens)));
     }
 
-    /// The pages that may come from a cache.
+    /// Returns the pages that may come from a cache.
     pub fn asked(&self) -> &[u64] {
         &self.pages[..self.asked]
     }
 
-    /// Pages of the device that it takes in the end.
+    /// Returns the number of device pages that the request needs in total.
     pub fn pages_max(&self, page: u64) -> u64 {
         (self.tokens + u64::from(self.output) - 1).div_ceil(page)
     }
 
-    /// Pages of the device that it may still take.
+    /// Returns the number of device pages that the request may still allocate.
     pub fn pages_to_come(&self, page: u64) -> u64 {
         self.pages_max(page) - self.done.div_ceil(page)
     }
 
-    /// Is it waiting for storage?
+    /// Whether a storage operation is pending.
     pub fn waits_for_storage(&self) -> bool {
-        matches!(self.fetch, Fetch::Looking { .. } | Fetch::Reading { .. })
+        matches!(self.fetch, FetchState::LookingUp { .. } | FetchState::Reading { .. })
     }
 
-    /// How long storage was waited for.
+    /// Returns the time spent waiting for storage.
     pub fn storage_wait(&self) -> Duration {
         self.fetched_at.since(self.arrived)
     }

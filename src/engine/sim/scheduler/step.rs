@@ -1,22 +1,22 @@
-//! The steps: what each does, and what it takes.
+//! Engine steps: their work and duration.
 
 use std::time::Duration;
 
 use crate::engine::base::Mono;
-use crate::engine::sim::counters::ByTier;
-use crate::engine::sim::scheduler::request::{Admission, End, Fetch};
-use crate::engine::sim::scheduler::{Effect, Scheduler};
+use crate::engine::sim::counters::TierTokens;
+use crate::engine::sim::scheduler::request::{Admission, FetchState, FinishReason};
+use crate::engine::sim::scheduler::{Scheduler, SchedulerEffect};
 
-/// A step that is under way.
+/// A step in progress.
 #[derive(Debug)]
-pub(super) struct Step {
+pub(super) struct EngineStep {
     pub ends: Mono,
-    /// The requests whose prompts it computes; none: it decodes.
+    /// Requests whose prompts it computes. Empty for a decode step.
     pub prompts: Vec<u64>,
 }
 
 impl Scheduler {
-    /// Begin a step, if none is under way and there is anything to do.
+    /// Starts a step, unless one is in progress or there is nothing to do.
     pub(super) fn start_step(&mut self, now: Mono) {
         if self.step.is_some() {
             return;
@@ -31,18 +31,18 @@ impl Scheduler {
         } else {
             return;
         };
-        // Time goes on, however little a step costs.
-        self.step = Some(Step { ends: now + takes.max(Duration::from_nanos(1)), prompts });
+        // Time must advance, even if a step costs nothing.
+        self.step = Some(EngineStep { ends: now + takes.max(Duration::from_nanos(1)), prompts });
     }
 
-    /// Start what waits, as far as there is room: the requests, and the tokens that are computed and brought back for them.
+    /// Starts waiting requests while there is space. Returns them, and the tokens to compute and to load for them.
     fn admit(&mut self, now: Mono) -> (Vec<u64>, u64, u64) {
         let (mut started, mut computed, mut loaded) = (Vec::new(), 0, 0);
         let mut at = 0;
         while at < self.waiting.len() && self.running.len() < self.config.running_max {
             let id = self.waiting[at];
             if self.requests[&id].waits_for_storage() {
-                // Others may pass.
+                // Later requests may overtake it.
                 at += 1;
                 continue;
             }
@@ -56,11 +56,11 @@ impl Scheduler {
         (started, computed, loaded)
     }
 
-    /// Start one: its tokens that are computed and brought back; `None` when there is no room.
+    /// Starts one request. Returns the tokens to compute and to load, or `None` if there is no space.
     fn admit_one(&mut self, now: Mono, id: u64, computed: u64) -> Option<(u64, u64)> {
         let page = self.config.page_size;
         let promised: u64 = self.running.iter().map(|id| self.requests[id].pages_to_come(page)).sum();
-        let request = self.requests.get_mut(&id).expect("it waits");
+        let request = self.requests.get_mut(&id).expect("a waiting request");
         let found = self.tree.find(request.asked());
         let new = request.tokens - (found.device + found.host) * page;
         if computed > 0 && computed + new > self.config.prefill_batch_tokens {
@@ -83,11 +83,11 @@ impl Scheduler {
         let needed = tokens.div_ceil(page) - own_from;
         self.make_room(needed);
         self.tree.device_free -= needed;
-        let request = self.requests.get_mut(&id).expect("it waits");
+        let request = self.requests.get_mut(&id).expect("a waiting request");
         request.begin(page);
         (request.own, request.done, request.started) = (prefix, tokens, now);
         let storage = match request.fetch {
-            Fetch::Done { from, pages } => {
+            FetchState::Done { from, pages } => {
                 let storage = prefix.min(from + pages).saturating_sub(from.max(found.device));
                 let lost = pages.saturating_sub(storage) * page;
                 if !is_loaded && found.host > 0 {
@@ -97,7 +97,7 @@ impl Scheduler {
             }
             _ => 0,
         };
-        request.tokens_by_tier = ByTier {
+        request.tokens_by_tier = TierTokens {
             device: found.device * page,
             host: (loaded - storage) * page,
             storage: storage * page,
@@ -113,8 +113,8 @@ impl Scheduler {
         Some((by_tier.computed, loaded * page))
     }
 
-    /// What a step that is over has brought.
-    pub(super) fn end_step(&mut self, step: Step) {
+    /// Applies the results of a finished step.
+    pub(super) fn end_step(&mut self, step: EngineStep) {
         let at = step.ends;
         if step.prompts.is_empty() {
             for id in std::mem::take(&mut self.running) {
@@ -131,11 +131,11 @@ impl Scheduler {
         }
     }
 
-    /// The prompt is computed, and with it the first token. Does the request go on?
+    /// Handles a computed prompt and its first token. Returns whether the request continues.
     fn computed(&mut self, id: u64, at: Mono) -> bool {
-        let request = self.requests.get_mut(&id).expect("it runs");
+        let request = self.requests.get_mut(&id).expect("a running request");
         if request.aborted {
-            self.finish(id, at, End::Abort);
+            self.finish(id, at, FinishReason::Abort);
             return false;
         }
         (request.generated, request.first_token, request.last_token) = (1, at, at);
@@ -147,9 +147,9 @@ impl Scheduler {
             tokens: request.tokens_by_tier,
             storage_wait: request.storage_wait(),
         };
-        self.effects.push(Effect::First { id, at, admission });
+        self.effects.push(SchedulerEffect::First { id, at, admission });
         if request.output == 1 {
-            self.finish(id, at, End::Length);
+            self.finish(id, at, FinishReason::Length);
             return false;
         }
         let pages = request.prompt_pages;
@@ -157,12 +157,12 @@ impl Scheduler {
         true
     }
 
-    /// Another token is there. Does the request go on?
+    /// Handles a further token. Returns whether the request continues.
     fn decoded(&mut self, id: u64, at: Mono) -> bool {
         let page = self.config.page_size;
-        let request = self.requests.get_mut(&id).expect("it runs");
+        let request = self.requests.get_mut(&id).expect("a running request");
         if request.aborted {
-            self.finish(id, at, End::Abort);
+            self.finish(id, at, FinishReason::Abort);
             return false;
         }
         let is_new_page = request.done.is_multiple_of(page);
@@ -177,16 +177,16 @@ impl Scheduler {
             self.tree.device_free -= 1;
         }
         self.counters.decoded += 1;
-        self.effects.push(Effect::Token { id, at });
+        self.effects.push(SchedulerEffect::Token { id, at });
         if is_last {
-            self.finish(id, at, End::Length);
+            self.finish(id, at, FinishReason::Length);
         }
         !is_last
     }
 
-    /// Put the request's first `pages` pages into the tree, and keep the path to them instead of the one before.
+    /// Inserts the request's first `pages` pages into the tree, and locks their path instead of the previous one.
     fn put(&mut self, id: u64, pages: usize) {
-        let request = self.requests.get_mut(&id).expect("it runs");
+        let request = self.requests.get_mut(&id).expect("a running request");
         let mut written = Vec::new();
         let mut count = 0;
         let node = self.tree.insert(&request.pages[..pages], request.known, request.own, &mut |pages| {
@@ -200,12 +200,12 @@ impl Scheduler {
         request.known = request.known.max(pages as u64);
         self.counters.host_backup += count * self.config.page_size;
         if self.config.storage && !written.is_empty() {
-            self.effects.push(Effect::Write { pages: written });
+            self.effects.push(SchedulerEffect::Write { pages: written });
         }
     }
 
-    /// It is over: everything that was computed stays in the cache.
-    fn finish(&mut self, id: u64, at: Mono, end: End) {
+    /// Ends a request. Its computed pages stay cached.
+    fn finish(&mut self, id: u64, at: Mono, end: FinishReason) {
         let page = self.config.page_size;
         let request = &self.requests[&id];
         let all = usize::try_from(request.done / page).unwrap_or(usize::MAX).min(request.pages.len());
@@ -214,14 +214,14 @@ impl Scheduler {
             self.put(id, all);
         }
         if prompt > 0 && all > prompt {
-            // The prompt is made a node of its own, so that the answer can be evicted without it.
+            // The prompt becomes a node of its own, so that the answer can be evicted without it.
             self.tree.insert(&self.requests[&id].pages[..prompt], prompt as u64, prompt as u64, &mut |_| {});
         }
-        let request = self.requests.remove(&id).expect("it runs");
+        let request = self.requests.remove(&id).expect("a running request");
         self.tree.device_free += request.done.div_ceil(page) - request.own;
         self.tree.unlock(request.last);
-        self.effects.push(Effect::Ended { id, at, end });
-        if end == End::Abort {
+        self.effects.push(SchedulerEffect::Finished { id, at, end });
+        if end == FinishReason::Abort {
             self.counters.aborted += 1;
             return;
         }

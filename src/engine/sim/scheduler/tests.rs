@@ -1,9 +1,11 @@
+//! Tests of the scheduler against an instant storage.
+
 use std::time::Duration;
 
 use proptest::prelude::*;
 
 use super::*;
-use crate::engine::sim::counters::ByTier;
+use crate::engine::sim::counters::TierTokens;
 
 const PAGE: u64 = 16;
 
@@ -21,47 +23,47 @@ fn ms(ms: u64) -> Mono {
     Mono::from_ms(ms)
 }
 
-fn arrive(scheduler: &mut Scheduler, now: Mono, ask: Ask) -> Result<u64, Refused> {
-    let prepared = Prepared::new(ask, scheduler.config())?;
+fn arrive(scheduler: &mut Scheduler, now: Mono, ask: SimRequest) -> Result<u64, AdmissionError> {
+    let prepared = HashedRequest::new(ask, scheduler.config())?;
     scheduler.arrive(now, prepared)
 }
 
-fn ask(prompt: Vec<u32>, output: u32) -> Ask {
-    Ask { prompt, output: Some(output), stream: true }
+fn ask(prompt: Vec<u32>, output: u32) -> SimRequest {
+    SimRequest { prompt, output: Some(output), stream: true }
 }
 
 fn prompt(of: u32, tokens: u32) -> Vec<u32> {
     (0..tokens).map(|at| of * 10_000 + at).collect()
 }
 
-/// What a request told of itself.
+/// Events of one request.
 #[derive(Debug, Default)]
-struct Heard {
+struct RequestLog {
     admission: Option<Admission>,
     tokens: Vec<Mono>,
-    end: Option<(Mono, End)>,
+    end: Option<(Mono, FinishReason)>,
 }
 
-/// Go on to the end of everything; storage that has `stored` answers at once.
-fn play(scheduler: &mut Scheduler, stored: &mut std::collections::HashSet<u64>) -> HashMap<u64, Heard> {
-    let mut heard: HashMap<u64, Heard> = HashMap::new();
+/// Runs until nothing is left to do. Storage holds `stored` and answers at once.
+fn play(scheduler: &mut Scheduler, stored: &mut std::collections::HashSet<u64>) -> HashMap<u64, RequestLog> {
+    let mut heard: HashMap<u64, RequestLog> = HashMap::new();
     let mut now = Mono::ZERO;
     loop {
         let effects = scheduler.effects();
         let quiet = effects.is_empty();
         for effect in effects {
             match effect {
-                Effect::First { id, at, admission } => {
+                SchedulerEffect::First { id, at, admission } => {
                     let heard = heard.entry(id).or_default();
                     (heard.admission, heard.tokens) = (Some(admission), vec![at]);
                 }
-                Effect::Token { id, at } => heard.entry(id).or_default().tokens.push(at),
-                Effect::Ended { id, at, end } => heard.entry(id).or_default().end = Some((at, end)),
-                Effect::Look { id, pages } => {
-                    scheduler.looked(now, id, pages.iter().take_while(|page| stored.contains(*page)).count());
+                SchedulerEffect::Token { id, at } => heard.entry(id).or_default().tokens.push(at),
+                SchedulerEffect::Finished { id, at, end } => heard.entry(id).or_default().end = Some((at, end)),
+                SchedulerEffect::Lookup { id, pages } => {
+                    scheduler.lookup_done(now, id, pages.iter().take_while(|page| stored.contains(*page)).count());
                 }
-                Effect::Read { id, pages } => scheduler.read(now, id, pages.len(), Duration::from_millis(1)),
-                Effect::Write { pages } => {
+                SchedulerEffect::Read { id, pages } => scheduler.read(now, id, pages.len(), Duration::from_millis(1)),
+                SchedulerEffect::Write { pages } => {
                     stored.extend(&pages);
                     scheduler.written(pages.len() as u64, 0, Duration::from_millis(1));
                 }
@@ -78,32 +80,32 @@ fn play(scheduler: &mut Scheduler, stored: &mut std::collections::HashSet<u64>) 
     }
 }
 
-/// One request after the other: where the tokens of each came from.
+/// Runs one request to its end. Returns its prompt tokens by source.
 fn serve(scheduler: &mut Scheduler, stored: &mut std::collections::HashSet<u64>, ids: Vec<u32>, out: u32) -> [u64; 4] {
     let now = scheduler.wake().unwrap_or(ms(0));
-    let id = arrive(scheduler, now, ask(ids, out)).expect("it fits");
+    let id = arrive(scheduler, now, ask(ids, out)).expect("the request fits");
     let heard = play(scheduler, stored);
-    let ByTier { device, host, storage, computed } = heard[&id].admission.as_ref().expect("it ran").tokens;
+    let TierTokens { device, host, storage, computed } = heard[&id].admission.as_ref().expect("the request ran").tokens;
     [device, host, storage, computed]
 }
 
 #[test]
-fn a_step_takes_what_the_cost_model_says_and_a_prompt_holds_up_those_who_decode() {
+fn steps_follow_the_cost_model_and_prefill_delays_decoding() {
     let mut scheduler = Scheduler::new(config(1000, 0));
     let first = arrive(&mut scheduler, ms(0), ask(prompt(1, 1000), 4)).unwrap();
-    // 1,000 tokens at 20,000 a second and a step of 10 ms.
+    // 1,000 tokens at 20,000 per second, and a step of 10 ms.
     assert_eq!(scheduler.wake(), Some(ms(60)));
     let second = arrive(&mut scheduler, ms(5), ask(prompt(2, 400), 2)).unwrap();
     let heard = play(&mut scheduler, &mut Default::default());
     assert_eq!(heard[&first].tokens, [ms(60), ms(100), ms(110), ms(120)]);
     assert_eq!(heard[&second].tokens, [ms(90), ms(100)]);
-    assert_eq!(heard[&second].end, Some((ms(100), End::Length)));
+    assert_eq!(heard[&second].end, Some((ms(100), FinishReason::Length)));
     let admission = heard[&second].admission.as_ref().unwrap();
     assert_eq!((admission.arrived, admission.started, admission.computed), (ms(5), ms(60), ms(90)));
 }
 
 #[test]
-fn a_prompt_comes_from_the_device_the_host_and_storage_and_its_last_token_never() {
+fn prompt_comes_from_device_host_and_storage_except_its_last_token() {
     let mut scheduler = Scheduler::new(Config { storage: true, ..config(20, 41) });
     let stored = &mut Default::default();
     assert_eq!(serve(&mut scheduler, stored, prompt(1, 128), 1), [0, 0, 0, 128]);
@@ -120,51 +122,54 @@ fn a_prompt_comes_from_the_device_the_host_and_storage_and_its_last_token_never(
     assert!(scheduler.flush(ms(0)));
     assert_eq!(serve(&mut scheduler, stored, prompt(1, 129), 1), [0, 0, 128, 1]);
     assert_eq!(serve(&mut scheduler, stored, prompt(1, 60), 1), [48, 0, 0, 12]);
-    // Less than the threshold is not fetched.
+    // Fewer tokens than the threshold are not fetched.
     assert!(scheduler.flush(ms(0)));
     assert_eq!(serve(&mut scheduler, stored, prompt(1, 60), 1), [0, 0, 0, 60]);
 }
 
 #[test]
-fn an_answer_is_found_again_in_the_next_prompt_but_for_its_last_token() {
+fn answer_is_reused_in_the_next_prompt_except_its_last_token() {
     let mut scheduler = Scheduler::new(config(100, 0));
     let id = arrive(&mut scheduler, ms(0), ask(prompt(1, 30), 35)).unwrap();
     let answer = play(&mut scheduler, &mut Default::default())[&id].admission.as_ref().unwrap().answer.clone();
     let mut next = prompt(1, 30);
     next.extend(&answer[..]);
     next.extend([1, 2, 3]);
-    // 64 of the 65 tokens were computed: four pages.
+    // 64 of the 65 tokens were computed, which is four pages.
     assert_eq!(serve(&mut scheduler, &mut Default::default(), next, 1), [64, 0, 0, 4]);
 }
 
 #[test]
-fn nobody_starts_without_room_for_the_whole_answer_and_all_get_theirs() {
+fn requests_start_only_with_space_for_the_whole_answer() {
     let mut scheduler = Scheduler::new(config(10, 0));
     let ids: Vec<u64> = (1..=4).map(|of| arrive(&mut scheduler, ms(0), ask(prompt(of, 60), 20)).unwrap()).collect();
     scheduler.advance(ms(13));
-    assert_eq!(scheduler.gauges(), Gauges { running: 2, queued: 2, used: 128, available: 32, ..Gauges::default() });
+    assert_eq!(
+        scheduler.gauges(),
+        SimGauges { running: 2, queued: 2, used: 128, available: 32, ..SimGauges::default() }
+    );
     let heard = play(&mut scheduler, &mut Default::default());
     assert!(ids.iter().all(|id| heard[id].tokens.len() == 20));
     assert_eq!(scheduler.gauges().used, 0);
     assert_eq!(scheduler.counters().finished[1].requests, 4);
     let long = arrive(&mut scheduler, ms(0), ask(prompt(1, 160), 1)).unwrap_err();
-    assert_eq!(long, Refused::TooLong { prompt: 160, max: 159 });
-    assert_eq!(arrive(&mut scheduler, ms(0), ask(Vec::new(), 1)), Err(Refused::Empty));
+    assert_eq!(long, AdmissionError::TooLong { prompt: 160, max: 159 });
+    assert_eq!(arrive(&mut scheduler, ms(0), ask(Vec::new(), 1)), Err(AdmissionError::Empty));
 }
 
 #[test]
-fn who_is_gone_leaves_the_queue_at_once_and_the_batch_with_the_step() {
+fn aborted_request_leaves_the_queue_at_once_and_the_batch_with_its_step() {
     let mut scheduler = Scheduler::new(Config { running_max: 1, ..config(100, 0) });
     let first = arrive(&mut scheduler, ms(0), ask(prompt(1, 60), 1000)).unwrap();
     let second = arrive(&mut scheduler, ms(0), ask(prompt(2, 60), 2)).unwrap();
     let third = arrive(&mut scheduler, ms(0), ask(prompt(3, 60), 2)).unwrap();
     scheduler.abort(ms(1), second);
-    assert!(!scheduler.flush(ms(2)), "somebody runs");
+    assert!(!scheduler.flush(ms(2)), "a request is running");
     scheduler.advance(ms(30));
     scheduler.abort(ms(30), first);
     let heard = play(&mut scheduler, &mut Default::default());
-    assert_eq!(heard[&second].end, Some((ms(1), End::Abort)));
-    assert_eq!(heard[&first].end.map(|end| end.1), Some(End::Abort));
+    assert_eq!(heard[&second].end, Some((ms(1), FinishReason::Abort)));
+    assert_eq!(heard[&first].end.map(|end| end.1), Some(FinishReason::Abort));
     assert_eq!(heard[&third].tokens.len(), 2);
     let gauges = scheduler.gauges();
     assert_eq!((gauges.used, gauges.available + gauges.evictable, scheduler.counters().aborted), (0, 1600, 2));
@@ -174,14 +179,14 @@ fn who_is_gone_leaves_the_queue_at_once_and_the_batch_with_the_step() {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(64))]
     #[test]
-    fn whatever_comes_every_request_ends_and_nothing_is_lost_or_counted_twice(
+    fn every_request_ends_and_totals_are_consistent(
         asks in prop::collection::vec((0u32..4, 1u32..200, 1u32..60, 0u64..80, prop::option::of(0u64..200)), 1..40),
         device in 20u64..60, host in 0u64..80, storage: bool
     ) {
         let mut scheduler = Scheduler::new(Config { storage, running_max: 4, ..config(device, host) });
         let mut stored = std::collections::HashSet::new();
-        let (mut taken, mut sums, mut now, mut gone) = (Vec::new(), ByTier::default(), ms(0), 0);
-        let mut heard: HashMap<u64, Heard> = HashMap::new();
+        let (mut taken, mut sums, mut now, mut gone) = (Vec::new(), TierTokens::default(), ms(0), 0);
+        let mut heard: HashMap<u64, RequestLog> = HashMap::new();
         for (of, tokens, output, wait, leaves) in asks {
             now = now + Duration::from_millis(wait);
             let Ok(id) = arrive(&mut scheduler, now, ask(prompt(of, tokens), output)) else { continue };
@@ -198,8 +203,8 @@ proptest! {
         prop_assert!(scheduler.ids().is_empty() && scheduler.requests.is_empty());
         for id in &taken {
             let Some((_, end)) = heard[id].end else { return Err(TestCaseError::fail("no end")) };
-            gone += u64::from(end == End::Abort);
-            if let (Some(admission), End::Length) = (&heard[id].admission, end) {
+            gone += u64::from(end == FinishReason::Abort);
+            if let (Some(admission), FinishReason::Length) = (&heard[id].admission, end) {
                 sums.device += admission.tokens.device;
                 sums.host += admission.tokens.host;
                 sums.storage += admission.tokens.storage;
@@ -215,11 +220,11 @@ proptest! {
 }
 
 #[test]
-fn a_cost_beyond_all_measure_is_a_step_that_does_not_end() {
+fn extreme_cost_gives_a_step_that_does_not_end() {
     let mut config = config(64, 0);
     config.cost.prefill_tokens_per_s = 1e-300;
     let mut scheduler = Scheduler::new(config);
-    arrive(&mut scheduler, ms(0), ask(prompt(1, 8), 1)).expect("it fits");
+    arrive(&mut scheduler, ms(0), ask(prompt(1, 8), 1)).expect("the request fits");
     scheduler.advance(ms(0));
     assert!(scheduler.wake().is_some_and(|at| at > ms(86_400_000)));
 }

@@ -1,122 +1,108 @@
-//! What a device and its ports tell of themselves, by the names of `ibv_devinfo -v`.
+//! Attributes of devices and ports, named as in `ibv_devinfo -v`.
 
 use std::fmt;
 
 use serde::{Serialize, Serializer};
 
-/// A device that libibverbs lists.
+/// A device in the list of libibverbs.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Listed {
+pub struct ListedDevice {
     /// For instance `mlx5_0`.
     pub name: String,
-    /// Its node GUID, the most significant byte first; 0 where it has none.
+    /// Node GUID, most significant byte first. 0 if it has none.
     pub guid: u64,
 }
 
 /// Attributes of a device.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct DeviceAttributes {
-    /// Firmware version, the maker's words.
+    /// Firmware version, in the vendor's format.
     pub fw_ver: String,
-    /// The most significant byte first.
+    /// Most significant byte first.
     #[serde(skip)]
     pub node_guid: u64,
-    /// The same of the whole adapter.
+    /// GUID of the whole adapter.
     #[serde(skip)]
     pub sys_image_guid: u64,
     /// Largest memory region, bytes.
     pub max_mr_size: u64,
-    /// Page sizes it can register, as bits.
+    /// Supported page sizes, as bits.
     pub page_size_cap: u64,
-    /// The maker.
     pub vendor_id: u32,
-    /// The chip.
     pub vendor_part_id: u32,
-    /// The chip's version.
     pub hw_ver: u32,
-    /// Most queue pairs.
     pub max_qp: u32,
-    /// Most work requests of a queue.
+    /// Maximum number of work requests per queue.
     pub max_qp_wr: u32,
-    /// Bits of what it can do.
+    /// Capability bits.
     pub device_cap_flags: u32,
-    /// Most stretches of memory in a work request.
+    /// Maximum number of SGEs per work request.
     pub max_sge: u32,
-    /// The same of a READ.
+    /// Maximum number of SGEs per READ.
     pub max_sge_rd: u32,
-    /// Most completion queues.
     pub max_cq: u32,
-    /// Most entries of a completion queue.
+    /// Maximum number of completion queue entries.
     pub max_cqe: u32,
-    /// Most memory regions.
     pub max_mr: u32,
-    /// Most protection domains.
     pub max_pd: u32,
-    /// Most READs that a pair answers at a time.
+    /// Maximum number of incoming READs per queue pair at a time.
     pub max_qp_rd_atom: u32,
-    /// The same of the whole device.
+    /// Maximum number of incoming READs of the device at a time.
     pub max_res_rd_atom: u32,
-    /// Most READs that a pair has under way.
+    /// Maximum number of outgoing READs per queue pair at a time.
     pub max_qp_init_rd_atom: u32,
-    /// Most shared receive queues.
+    /// Maximum number of shared receive queues.
     pub max_srq: u32,
-    /// Most P_Keys.
     pub max_pkeys: u32,
-    /// How long it may take to acknowledge: 4.096 us times two to this.
+    /// Maximum acknowledgement delay: 4.096 us times two to the power of this value.
     pub local_ca_ack_delay: u32,
-    /// Ports.
     pub phys_port_cnt: u32,
-    /// Completion vectors.
     pub num_comp_vectors: u32,
 }
 
 /// Attributes of a port.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct PortAttributes {
-    /// Logical state.
     pub state: PortState,
-    /// The largest MTU it can do.
+    /// The largest supported MTU.
     pub max_mtu: Mtu,
-    /// The MTU now.
     pub active_mtu: Mtu,
-    /// Rows of the GID table.
+    /// Size of the GID table.
     pub gid_tbl_len: u32,
-    /// Rows of the P_Key table.
+    /// Size of the P_Key table.
     pub pkey_tbl_len: u32,
     /// Largest message, bytes.
     pub max_msg_sz: u32,
     /// Local identifier; 0 on Ethernet.
     pub lid: u16,
-    /// The subnet manager's.
     pub sm_lid: u16,
-    /// Bits of the LID that choose a path.
+    /// LID mask control: number of LID bits that select a path.
     pub lmc: u8,
-    /// What carries it.
     pub link_layer: LinkLayer,
-    /// Code of the width: 1 is one lane, 2 four, 4 eight, 8 twelve, 16 two.
+    /// Width code: 1 is 1x, 2 is 4x, 4 is 8x, 8 is 12x, 16 is 2x.
     pub active_width: u8,
-    /// Code of the speed of a lane.
+    /// Speed code of a lane.
     pub active_speed: u8,
-    /// Code of the physical state; 5 is up.
+    /// Physical state code. 5 is LinkUp.
     pub phys_state: u8,
-    /// Bits of what it can do.
+    /// Capability bits.
     pub port_cap_flags: u32,
 }
 
-/// How much of a message a packet carries.
+/// A path MTU: the payload of a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Mtu(u32);
 
 impl Mtu {
-    /// 4096 bytes, the largest.
+    /// 4096 bytes, the largest MTU.
     pub const MAX: Mtu = Mtu(5);
 
-    /// The library's code, 1 to 5. What a newer library knows beyond is the largest that is known here.
+    /// Converts the library's code, 1 to 5. Larger codes of a newer library are reduced to the largest.
     pub fn from_code(code: u32) -> Mtu {
         Mtu(code.clamp(1, 5))
     }
 
-    /// Of so many bytes: 256, 512, 1024, 2048 or 4096.
+    /// Converts a number of bytes: 256, 512, 1024, 2048 or 4096.
     pub fn from_bytes(bytes: u32) -> Option<Mtu> {
         (1..=5).map(Mtu).find(|mtu| mtu.bytes() == bytes)
     }
@@ -126,7 +112,7 @@ impl Mtu {
         self.0
     }
 
-    /// Bytes.
+    /// The MTU in bytes.
     pub fn bytes(self) -> u32 {
         128 << self.0
     }
@@ -149,12 +135,12 @@ impl fmt::Display for Mtu {
 pub struct PortState(pub u32);
 
 impl PortState {
-    /// Does it carry data?
+    /// Whether the port carries data.
     pub fn is_active(self) -> bool {
         self.0 == 4
     }
 
-    /// The kernel's word.
+    /// The kernel's name of the state.
     pub fn name(self) -> &'static str {
         match self.0 {
             0 => "NOP",
@@ -180,40 +166,30 @@ impl fmt::Display for PortState {
     }
 }
 
-/// What carries a port.
+/// Link layer of a port.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub enum LinkLayer {
-    /// InfiniBand.
     InfiniBand,
-    /// Ethernet.
     Ethernet,
-    /// Something else.
     Unspecified,
 }
 
-/// A row of a GID table that is in use.
+/// A used entry of a GID table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct GidRow {
-    /// Its number.
+pub struct GidEntry {
     pub index: u32,
-    /// The GID.
     pub gid: [u8; 16],
-    /// Its kind.
-    pub kind: GidKind,
-    /// The kernel's number of its network device.
+    pub kind: VerbsGidKind,
+    /// The kernel's index of its network device.
     pub netdev_index: Option<u32>,
 }
 
-/// What a GID is for.
+/// Type of a GID.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum GidKind {
-    /// InfiniBand.
+pub enum VerbsGidKind {
     Infiniband,
-    /// RoCE v1.
     RoceV1,
-    /// RoCE v2.
     RoceV2,
-    /// Unknown here.
     Other(u32),
 }
 
@@ -222,7 +198,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_mtu_is_a_code_and_a_number_of_bytes() {
+    fn mtu_codes_convert_to_bytes() {
         let bytes: Vec<u32> = (1..=5).map(|code| Mtu::from_code(code).bytes()).collect();
         assert_eq!(bytes, [256, 512, 1024, 2048, 4096]);
         assert_eq!((Mtu::from_bytes(1024), Mtu::from_bytes(1500), Mtu::from_code(9)), (Some(Mtu(3)), None, Mtu::MAX));

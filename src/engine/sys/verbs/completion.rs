@@ -1,104 +1,104 @@
-//! How a work request ended.
+//! Work completions.
 
 use std::fmt;
 
-/// A work request is done.
+/// A work completion.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Completion {
-    /// The number it was posted with.
+pub struct WorkCompletion {
+    /// The id of the work request.
     pub id: u64,
-    /// The local number of its pair.
-    pub pair: u32,
-    /// How it ended.
-    pub status: Status,
-    /// The device's own code for an error.
+    /// The local number of its queue pair.
+    pub qp: u32,
+    pub status: CompletionStatus,
+    /// The device's own error code.
     pub vendor_error: u32,
 }
 
-impl Completion {
-    /// Stands in an array that is to be filled.
-    pub const EMPTY: Completion = Completion { id: 0, pair: 0, status: Status(Status::SUCCESS), vendor_error: 0 };
+impl WorkCompletion {
+    /// Placeholder for an array that is to be filled.
+    pub const EMPTY: WorkCompletion =
+        WorkCompletion { id: 0, qp: 0, status: CompletionStatus(CompletionStatus::SUCCESS), vendor_error: 0 };
 }
 
-/// How a work request ended: the library's number, `IBV_WC_...`.
+/// The status of a work completion: the library's number, `IBV_WC_...`.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
-pub struct Status(pub u32);
+pub struct CompletionStatus(pub u32);
 
-/// Number, the library's name, and what it mostly means.
+/// Number, the library's name, and usual meaning.
 const NAMES: &[(u32, &str, &str)] = &[
-    (0, "SUCCESS", "done"),
-    (1, "LOC_LEN_ERR", "longer than the port can send"),
+    (0, "SUCCESS", "success"),
+    (1, "LOC_LEN_ERR", "longer than the port's maximum message"),
     (2, "LOC_QP_OP_ERR", "the local queue pair is inconsistent"),
     (3, "LOC_EEC_OP_ERR", "the local end-to-end context is inconsistent"),
-    (4, "LOC_PROT_ERR", "the local memory is not, or no longer, registered"),
-    (5, "WR_FLUSH_ERR", "the connection had failed before it was its turn"),
+    (4, "LOC_PROT_ERR", "the local memory is not registered (any more)"),
+    (5, "WR_FLUSH_ERR", "flushed: an earlier request on the queue pair failed"),
     (6, "MW_BIND_ERR", "a memory window could not be bound"),
     (7, "BAD_RESP_ERR", "the peer answered something unexpected"),
-    (8, "LOC_ACCESS_ERR", "the local memory may not be written"),
-    (9, "REM_INV_REQ_ERR", "the peer's device took the request for invalid"),
-    (10, "REM_ACCESS_ERR", "the peer has not registered that memory, or under another key"),
-    (11, "REM_OP_ERR", "the peer's device could not do it"),
-    (12, "RETRY_EXC_ERR", "the peer's device did not answer: it or its process is gone, or nothing leads there"),
+    (8, "LOC_ACCESS_ERR", "the local memory is not writable"),
+    (9, "REM_INV_REQ_ERR", "the peer's device rejected the request as invalid"),
+    (10, "REM_ACCESS_ERR", "the peer has not registered that memory, or has registered it with another key"),
+    (11, "REM_OP_ERR", "the peer's device could not execute the request"),
+    (12, "RETRY_EXC_ERR", "the peer's device did not answer: the device or its process is gone, or it is unreachable"),
     (13, "RNR_RETRY_EXC_ERR", "the peer was not ready to receive"),
-    (14, "LOC_RDD_VIOL_ERR", "the local reliable datagram domain does not fit"),
-    (15, "REM_INV_RD_REQ_ERR", "the peer's reliable datagram domain does not fit"),
-    (16, "REM_ABORT_ERR", "the peer gave it up"),
-    (17, "INV_EECN_ERR", "no such end-to-end context"),
-    (18, "INV_EEC_STATE_ERR", "the end-to-end context is in a wrong state"),
+    (14, "LOC_RDD_VIOL_ERR", "local reliable datagram domain mismatch"),
+    (15, "REM_INV_RD_REQ_ERR", "remote reliable datagram domain mismatch"),
+    (16, "REM_ABORT_ERR", "the peer aborted the request"),
+    (17, "INV_EECN_ERR", "invalid end-to-end context"),
+    (18, "INV_EEC_STATE_ERR", "invalid state of the end-to-end context"),
     (19, "FATAL_ERR", "the device failed"),
     (20, "RESP_TIMEOUT_ERR", "no response in time"),
-    (21, "GENERAL_ERR", "the device does not say more"),
+    (21, "GENERAL_ERR", "unspecified error of the device"),
     (22, "TM_ERR", "tag matching failed"),
-    (23, "TM_RNDV_INCOMPLETE", "a rendezvous is to be completed by software"),
+    (23, "TM_RNDV_INCOMPLETE", "software must complete the rendezvous"),
 ];
 
-impl Status {
+impl CompletionStatus {
     const SUCCESS: u32 = 0;
     const FLUSHED: u32 = 5;
 
-    /// Did it do what was asked?
+    /// Whether the request succeeded.
     pub fn is_ok(self) -> bool {
-        self.0 == Status::SUCCESS
+        self.0 == CompletionStatus::SUCCESS
     }
 
-    /// Did it not have its turn, because the connection failed before? The first that failed says why.
+    /// Whether the request was flushed because an earlier one failed. The first failed completion has the cause.
     pub fn is_flush(self) -> bool {
-        self.0 == Status::FLUSHED
+        self.0 == CompletionStatus::FLUSHED
     }
 
-    /// Is the fault this side's: length, queue pair, protection, access, window?
+    /// Whether the cause is local: length, queue pair, protection, access, memory window.
     pub fn is_local(self) -> bool {
         matches!(self.0, 1 | 2 | 4 | 6 | 8)
     }
 
-    /// Did the peer refuse the memory: not registered, another key, out of range?
+    /// Whether the peer refused access to the memory: not registered, another key, or out of range.
     pub fn is_remote_access(self) -> bool {
         self.0 == 10
     }
 
-    /// Did the peer's device not answer?
+    /// Whether the peer's device did not answer.
     pub fn is_unanswered(self) -> bool {
         matches!(self.0, 12 | 20)
     }
 
-    /// The library's name for it, without `IBV_WC_`.
+    /// The library's name of the status, without `IBV_WC_`.
     pub fn name(self) -> &'static str {
         NAMES.iter().find(|n| n.0 == self.0).map_or("unknown", |n| n.1)
     }
 
-    /// What it mostly means.
+    /// The usual meaning.
     pub fn meaning(self) -> &'static str {
-        NAMES.iter().find(|n| n.0 == self.0).map_or("a status of a newer libibverbs", |n| n.2)
+        NAMES.iter().find(|n| n.0 == self.0).map_or("unknown status of a newer libibverbs", |n| n.2)
     }
 }
 
-impl fmt::Debug for Status {
+impl fmt::Debug for CompletionStatus {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} ({})", self.name(), self.0)
     }
 }
 
-impl fmt::Display for Status {
+impl fmt::Display for CompletionStatus {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} ({}): {}", self.name(), self.0, self.meaning())
     }
@@ -110,12 +110,14 @@ mod tests {
 
     #[test]
     fn a_status_is_named_and_classified() {
-        assert_eq!(
-            format!("{}", Status(10)),
-            "REM_ACCESS_ERR (10): the peer has not registered that memory, or under another key"
+        assert!(format!("{}", CompletionStatus(10)).starts_with("REM_ACCESS_ERR (10): "));
+        assert_eq!(format!("{:?}", CompletionStatus(99)), "unknown (99)");
+        assert!(
+            CompletionStatus(0).is_ok()
+                && CompletionStatus(5).is_flush()
+                && CompletionStatus(4).is_local()
+                && !CompletionStatus(12).is_local()
         );
-        assert_eq!(format!("{:?}", Status(99)), "unknown (99)");
-        assert!(Status(0).is_ok() && Status(5).is_flush() && Status(4).is_local() && !Status(12).is_local());
         let numbers: Vec<u32> = NAMES.iter().map(|n| n.0).collect();
         assert_eq!(numbers, (0..24).collect::<Vec<_>>());
     }

@@ -1,13 +1,13 @@
-//! What a device tells unasked.
+//! Asynchronous device events.
 
-/// An event of a device.
+/// An asynchronous event of a device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum AsyncEvent {
-    /// A port carries data again.
+    /// A port is active again.
     PortActive(u8),
-    /// A port carries none any more.
+    /// A port is no longer active.
     PortDown(u8),
-    /// The device is broken, or is being taken away.
+    /// The device failed, or is being removed.
     DeviceFatal,
     /// The GID table of a port changed.
     GidChange(u8),
@@ -15,14 +15,14 @@ pub enum AsyncEvent {
     LidChange(u8),
     /// The P_Key table of a port changed.
     PkeyChange(u8),
-    /// Something of the subnet changed (its manager, or all must register again); of no consequence here.
+    /// The subnet changed (another manager, or a request to reregister). Ignored here.
     Subnet(u8),
-    /// A completion queue overran or is broken: none of its pairs can go on.
+    /// A completion queue overran or failed: none of its queue pairs can continue.
     QueueBroken,
-    /// A pair is in error, for a reason that no completion tells. Its local number.
+    /// A queue pair is in the error state without a completion that reports it. Its local number.
     PairFailed(u32),
-    /// Something about a pair that needs nothing done. Its local number.
+    /// An event of a queue pair that needs no action. Its local number.
     PairNote(u32),
-    /// Something else, by the library's number.
+    /// Another event, by the library's number.
     Other(u32),
 }

@@ -1,30 +1,39 @@
-//! RDMA verbs: devices, registered memory, completion queues and connected queue pairs, over libibverbs, which is opened at run time.
+//! RDMA verbs: devices, memory regions, completion queues and connected queue pairs. Uses libibverbs, which is opened
+//! at run time.
 //!
-//! What a host lacks is told by [`Absent`] and is never a loader's error. Each owner holds what it was made from ([`Pair`] its
-//! [`Queue`] and [`Domain`], these their [`Device`]), so nothing can be torn down too early, and [`Region`] holds the memory that the
-//! device may touch: it is deregistered before it is let go of, whatever happened to pairs and peers. Bytes of registered memory are
-//! never behind a reference ([`Memory`](crate::engine::sys::Memory)), so that a device that writes them whenever it likes does no
-//! harm to Rust's rules. Nothing here waits but where a timeout is given, and nothing chooses: devices, rows, numbers and retries are
-//! the transport's.
+//! A missing library, kernel module or device is reported as [`VerbsUnavailable`], never as an error of the loader. Each owner
+//! holds what it was created from ([`QueuePair`] its [`CompletionQueue`] and [`ProtectionDomain`], these their [`RdmaDevice`]), so nothing is
+//! destroyed too early. [`MemoryRegion`] holds the memory that the device may access: it is deregistered before the memory is
+//! freed, whatever happened to queue pairs and peers. Bytes of registered memory are never behind a reference
+//! ([`Memory`](crate::engine::sys::Memory)), so a device that writes them at any time does not violate Rust's rules.
+//! Nothing here waits except where a timeout is passed. Choices (devices, GID indices, sizes, retries) are up to the
+//! transport.
 //!
-//! Without the cargo feature `rdma` the same types exist, none can be made, and all that is asked is [`Absent::Feature`].
+//! Without the cargo feature `rdma` the same types exist but cannot be created, and every request fails with
+//! [`VerbsUnavailable::Feature`].
 
-mod absent;
 mod attributes;
 mod completion;
+mod error;
 mod event;
 #[cfg(feature = "rdma")]
 mod live;
 #[cfg(not(feature = "rdma"))]
-mod none;
-mod way;
+mod stub;
+mod types;
 
-pub use absent::{Absent, VerbsError};
-pub use attributes::{DeviceAttributes, GidKind, GidRow, LinkLayer, Listed, Mtu, PortAttributes, PortState};
-pub use completion::{Completion, Status};
+pub use attributes::{
+    DeviceAttributes, GidEntry, LinkLayer, ListedDevice, Mtu, PortAttributes, PortState, VerbsGidKind,
+};
+pub use completion::{CompletionStatus, WorkCompletion};
+pub use error::{VerbsError, VerbsUnavailable};
 pub use event::AsyncEvent;
 #[cfg(feature = "rdma")]
-pub use live::{Chain, Device, Domain, Pair, Queue, Region, devices, relaxed_ordering};
+pub use live::{
+    CompletionQueue, MemoryRegion, ProtectionDomain, QueuePair, RdmaDevice, WorkRequestList, devices, relaxed_ordering,
+};
 #[cfg(not(feature = "rdma"))]
-pub use none::{Chain, Device, Domain, Pair, Queue, Region, devices, relaxed_ordering};
-pub use way::{Caps, Direction, PairState, Refused, Rights, Way, Work};
+pub use stub::{
+    CompletionQueue, MemoryRegion, ProtectionDomain, QueuePair, RdmaDevice, WorkRequestList, devices, relaxed_ordering,
+};
+pub use types::{AccessFlags, Direction, PathAttributes, PostError, QpCaps, QpState, RdmaRequest};

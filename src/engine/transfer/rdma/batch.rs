@@ -1,7 +1,8 @@
-//! A batch under way: how many of its parts are, which of them came to grief, and who waits for it.
+//! The state of a submitted batch: how many fragments are pending, which ones failed, and which thread waits.
 //!
-//! Parts that end well are only counted. One that does not goes back to whoever waits for the batch, who alone decides what becomes
-//! of it: completions are handled by whichever thread polls, and that thread has its own batch to see to.
+//! Successful fragments are only counted. A failed one is returned to the thread that waits for the batch, which alone
+//! decides whether to retry it. Completions are handled by whichever thread polls, and that thread has its own batch to
+//! process.
 
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
@@ -9,163 +10,164 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, Thread};
 use std::time::Duration;
 
-use crate::engine::sys::readiness::Wake;
-use crate::engine::sys::verbs::{Region, Status};
+use crate::engine::sys::readiness::WakeEvent;
+use crate::engine::sys::verbs::{CompletionStatus, MemoryRegion};
 use crate::engine::transfer::TransferError;
 use crate::engine::transfer::transport::OpKind;
 
-/// Why a part came back.
+/// Why a fragment failed.
 #[derive(Clone, Debug)]
-pub(super) enum Trouble {
-    /// The device says so: what went wrong with this very part.
-    Status(Status, u32),
-    /// The device dropped it because something else went wrong on the same connection, or it was never posted; nothing speaks against
-    /// the part itself.
+pub(super) enum WorkError {
+    /// The work completion of this fragment has an error status. With the vendor error code.
+    Status(CompletionStatus, u32),
+    /// The fragment was flushed because another request on its queue pair failed, or it was never posted. Nothing is
+    /// wrong with the fragment itself.
     Dropped,
-    /// The device said nothing of it, nor of anything else on the same connection, for so long.
+    /// No completion arrived on the connection for this long.
     Silent(Duration),
-    /// The device did not take it.
+    /// The device rejected the work request.
     Device(TransferError),
-    /// There is no connection.
+    /// No connection could be established.
     Link(TransferError),
 }
 
-/// A part of a batch, ready to be posted on one device.
-pub(super) struct Work {
+/// A fragment as a work request, ready to be posted on one device.
+pub(super) struct WorkRequest {
     pub(super) batch: Arc<Batch>,
     pub(super) part: u32,
     pub(super) kind: OpKind,
-    /// Keeps the bytes registered, and so alive, until the device has let go of them.
-    pub(super) region: Arc<Region>,
-    /// Where the part begins in the region.
+    /// Keeps the memory registered, and so alive, until the device no longer uses it.
+    pub(super) region: Arc<MemoryRegion>,
+    /// Offset of the fragment in the region.
     pub(super) offset: usize,
     pub(super) len: u32,
     pub(super) remote: u64,
     pub(super) rkey: u32,
 }
 
-/// The parts of one ticket.
+/// The fragments of one submitted batch.
 pub(super) struct Batch {
-    /// Parts that are posted, or wait to be.
+    /// Fragments that are posted or waiting to be posted.
     open: AtomicUsize,
-    /// Parts that ended well.
-    good: AtomicU64,
-    troubled: AtomicBool,
-    news: Mutex<News>,
-    bell: Arc<Bell>,
+    /// Fragments that succeeded.
+    succeeded: AtomicU64,
+    failed: AtomicBool,
+    events: Mutex<BatchEvents>,
+    waker: Arc<CqWaker>,
 }
 
 #[derive(Default)]
-struct News {
-    troubles: Vec<(u32, Trouble)>,
+struct BatchEvents {
+    failures: Vec<(u32, WorkError)>,
     waiter: Option<Thread>,
 }
 
 impl Batch {
-    pub(super) fn new(bell: Arc<Bell>) -> Arc<Batch> {
+    pub(super) fn new(waker: Arc<CqWaker>) -> Arc<Batch> {
         Arc::new(Batch {
             open: AtomicUsize::new(0),
-            good: AtomicU64::new(0),
-            troubled: AtomicBool::new(false),
-            news: Mutex::default(),
-            bell,
+            succeeded: AtomicU64::new(0),
+            failed: AtomicBool::new(false),
+            events: Mutex::default(),
+            waker,
         })
     }
 
-    /// `parts` more are handed out. Before they are: a part may be over before its poster is.
-    pub(super) fn opened(&self, parts: usize) {
+    /// Adds `parts` pending fragments. Called before they are handed out, because one may complete before the posting
+    /// thread returns.
+    pub(super) fn add_pending(&self, parts: usize) {
         self.open.fetch_add(parts, Ordering::SeqCst);
     }
 
-    /// `parts` ended well.
+    /// Records that `parts` fragments succeeded.
     pub(super) fn done(&self, parts: usize) {
-        self.good.fetch_add(parts as u64, Ordering::Relaxed);
+        self.succeeded.fetch_add(parts as u64, Ordering::Relaxed);
         if self.open.fetch_sub(parts, Ordering::SeqCst) == parts {
             self.wake();
         }
     }
 
-    /// A part did not end well.
-    pub(super) fn troubled(&self, part: u32, trouble: Trouble) {
-        self.news().troubles.push((part, trouble));
-        self.troubled.store(true, Ordering::SeqCst);
+    /// Records that a fragment failed.
+    pub(super) fn failed(&self, part: u32, error: WorkError) {
+        self.events().failures.push((part, error));
+        self.failed.store(true, Ordering::SeqCst);
         self.open.fetch_sub(1, Ordering::SeqCst);
         self.wake();
     }
 
-    /// Parts under way.
+    /// Number of pending fragments.
     pub(super) fn open(&self) -> usize {
         self.open.load(Ordering::SeqCst)
     }
 
-    /// Parts that ended well so far.
-    pub(super) fn good(&self) -> u64 {
-        self.good.load(Ordering::Relaxed)
+    /// Number of fragments that have succeeded.
+    pub(super) fn succeeded(&self) -> u64 {
+        self.succeeded.load(Ordering::Relaxed)
     }
 
-    /// Is there something for whoever waits: the end, or a part that came back?
-    pub(super) fn has_news(&self) -> bool {
-        self.troubled.load(Ordering::SeqCst) || self.open() == 0
+    /// Whether the waiting thread has something to do: the batch has ended, or a fragment failed.
+    pub(super) fn has_events(&self) -> bool {
+        self.failed.load(Ordering::SeqCst) || self.open() == 0
     }
 
-    /// Are there parts that came back?
-    pub(super) fn has_troubles(&self) -> bool {
-        self.troubled.load(Ordering::SeqCst)
+    /// Whether fragments have failed.
+    pub(super) fn has_failures(&self) -> bool {
+        self.failed.load(Ordering::SeqCst)
     }
 
-    /// The parts that came back.
-    pub(super) fn take_troubles(&self) -> Vec<(u32, Trouble)> {
-        if !self.troubled.load(Ordering::SeqCst) {
+    /// Removes and returns the failed fragments.
+    pub(super) fn take_failures(&self) -> Vec<(u32, WorkError)> {
+        if !self.failed.load(Ordering::SeqCst) {
             return Vec::new();
         }
-        let mut news = self.news();
-        self.troubled.store(false, Ordering::SeqCst);
-        std::mem::take(&mut news.troubles)
+        let mut events = self.events();
+        self.failed.store(false, Ordering::SeqCst);
+        std::mem::take(&mut events.failures)
     }
 
-    /// The calling thread is the one that waits.
-    pub(super) fn attend(&self) {
-        self.news().waiter = Some(thread::current());
+    /// Registers the calling thread as the one that waits.
+    pub(super) fn set_waiter(&self) {
+        self.events().waiter = Some(thread::current());
     }
 
-    /// Wake whoever waits.
+    /// Wakes the waiting thread.
     pub(super) fn wake(&self) {
-        if let Some(waiter) = &self.news().waiter {
+        if let Some(waiter) = &self.events().waiter {
             waiter.unpark();
         }
-        self.bell.ring();
+        self.waker.notify();
     }
 
-    fn news(&self) -> MutexGuard<'_, News> {
-        self.news.lock().unwrap_or_else(PoisonError::into_inner)
+    fn events(&self) -> MutexGuard<'_, BatchEvents> {
+        self.events.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-/// Wakes the thread that sleeps on the devices' completion channels. Rung only while one does.
-pub(super) struct Bell {
+/// Wakes the thread that sleeps on the devices' completion channels. Does nothing if no thread sleeps.
+pub(super) struct CqWaker {
     sleeping: AtomicBool,
-    wake: Wake,
+    wake: WakeEvent,
 }
 
-impl Bell {
-    pub(super) fn new() -> std::io::Result<Bell> {
-        Ok(Bell { sleeping: AtomicBool::new(false), wake: Wake::new()? })
+impl CqWaker {
+    pub(super) fn new() -> std::io::Result<CqWaker> {
+        Ok(CqWaker { sleeping: AtomicBool::new(false), wake: WakeEvent::new()? })
     }
 
-    /// Somebody is about to sleep. What is rung from here on is heard.
-    pub(super) fn listen(&self) {
+    /// A thread is about to sleep. Wake-ups from here on are not lost.
+    pub(super) fn begin_sleep(&self) {
         self.sleeping.store(true, Ordering::SeqCst);
     }
 
-    /// Nobody sleeps any more. `rung`: the bell was heard.
-    pub(super) fn stop_listening(&self, rung: bool) {
+    /// The thread no longer sleeps. `woken`: it was woken through this waker.
+    pub(super) fn end_sleep(&self, woken: bool) {
         self.sleeping.store(false, Ordering::SeqCst);
-        if rung {
+        if woken {
             self.wake.clear();
         }
     }
 
-    fn ring(&self) {
+    fn notify(&self) {
         if self.sleeping.load(Ordering::SeqCst) {
             self.wake.wake();
         }
@@ -181,34 +183,34 @@ mod tests {
     use super::*;
 
     #[test]
-    fn there_is_news_when_all_is_over_or_a_part_came_back() {
-        let batch = Batch::new(Arc::new(Bell::new().unwrap()));
-        assert!(batch.has_news(), "of nothing, all is over");
-        batch.opened(3);
-        assert!(!batch.has_news());
+    fn a_batch_has_events_when_it_ends_or_a_fragment_fails() {
+        let batch = Batch::new(Arc::new(CqWaker::new().unwrap()));
+        assert!(batch.has_events(), "an empty batch has ended");
+        batch.add_pending(3);
+        assert!(!batch.has_events());
         batch.done(1);
-        assert!(!batch.has_news() && !batch.has_troubles());
-        batch.troubled(7, Trouble::Dropped);
-        assert!(batch.has_news() && batch.open() == 1);
-        assert_eq!(batch.take_troubles().iter().map(|(part, _)| *part).collect::<Vec<_>>(), [7]);
-        assert!(!batch.has_news() && batch.take_troubles().is_empty());
+        assert!(!batch.has_events() && !batch.has_failures());
+        batch.failed(7, WorkError::Dropped);
+        assert!(batch.has_events() && batch.open() == 1);
+        assert_eq!(batch.take_failures().iter().map(|(part, _)| *part).collect::<Vec<_>>(), [7]);
+        assert!(!batch.has_events() && batch.take_failures().is_empty());
         batch.done(1);
-        assert!(batch.has_news() && batch.good() == 2);
+        assert!(batch.has_events() && batch.succeeded() == 2);
     }
 
     #[test]
-    fn who_sleeps_is_woken_by_the_last_part_and_nobody_is_when_nobody_sleeps() {
+    fn the_last_fragment_wakes_only_a_sleeping_thread() {
         use crate::engine::sys::readiness::wait_readable;
-        let bell = Arc::new(Bell::new().unwrap());
-        let batch = Batch::new(Arc::clone(&bell));
-        batch.opened(2);
+        let waker = Arc::new(CqWaker::new().unwrap());
+        let batch = Batch::new(Arc::clone(&waker));
+        batch.add_pending(2);
         batch.done(1);
-        bell.listen();
-        assert_eq!(wait_readable(&[bell.fd()], Duration::ZERO).unwrap(), 0);
+        waker.begin_sleep();
+        assert_eq!(wait_readable(&[waker.fd()], Duration::ZERO).unwrap(), 0);
         batch.done(1);
-        assert_eq!(wait_readable(&[bell.fd()], Duration::from_secs(5)).unwrap(), 1);
-        bell.stop_listening(true);
+        assert_eq!(wait_readable(&[waker.fd()], Duration::from_secs(5)).unwrap(), 1);
+        waker.end_sleep(true);
         batch.wake();
-        assert_eq!(wait_readable(&[bell.fd()], Duration::ZERO).unwrap(), 0);
+        assert_eq!(wait_readable(&[waker.fd()], Duration::ZERO).unwrap(), 0);
     }
 }

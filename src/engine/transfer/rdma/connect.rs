@@ -1,172 +1,187 @@
-//! Connecting endpoints: dialling peers, and answering those who dial us. What is said when is [`link`]'s to decide; here it is
-//! done.
+//! Connects endpoints: dials peers, and answers peers that dial us. The state machine in [`link`] decides which message
+//! is due; this module sends it.
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use crate::engine::base::Mono;
-use crate::engine::sys::verbs::{Caps, Mtu, Pair, VerbsError, Way};
+use crate::engine::sys::verbs::{Mtu, PathAttributes, QpCaps, QueuePair, VerbsError};
 use crate::engine::transfer::TransferError;
-use crate::engine::transfer::rdma::batch::Trouble;
-use crate::engine::transfer::rdma::endpoint::{Endpoint, Line, State};
+use crate::engine::transfer::rdma::batch::WorkError;
+use crate::engine::transfer::rdma::endpoint::{Endpoint, EndpointQp, EndpointState};
 use crate::engine::transfer::rdma::fault::{Blame, RdmaStep};
 use crate::engine::transfer::rdma::link::{
-    self, Accepted, DIAL_LIMIT, Far, Link, Near, Next, Over, Refusal, Unconnected, Want,
+    self, CloseReason, DIAL_LIMIT, EndpointLink, HandshakeRefusal, LinkAction, LocalEnd, QpConnectError, RemoteEnd,
+    ReplyAction, RequestOutcome,
 };
-use crate::engine::transfer::rdma::nic::{self, Nic, Place};
-use crate::engine::transfer::rdma::shared::Shared;
-use crate::engine::transfer::rdma::view::{View, nic_path};
-use crate::engine::transfer::transport::{Calls, Deadline};
-use crate::engine::wire::json::Connection;
+use crate::engine::transfer::rdma::nic::{self, Nic, PortAddress};
+use crate::engine::transfer::rdma::peer_view::{PeerView, nic_path};
+use crate::engine::transfer::rdma::shared::RdmaShared;
+use crate::engine::transfer::transport::{ControlPlane, Deadline};
+use crate::engine::wire::json::ConnectionMessage as Connection;
 
-/// How many packets may be routed on.
+/// Hop limit of RoCE packets.
 const HOP_LIMIT: u8 = 16;
-/// How long a peer's descriptor may take that does not tell its address itself.
+/// Limit for fetching the descriptor of a peer whose request lacks its address.
 const FIND_LIMIT: Duration = Duration::from_secs(5);
-/// How often a request that belongs to a new life is handed to a new endpoint.
+/// Maximum number of new endpoints tried for one request.
 const ANEW_MAX: usize = 4;
 
-impl Shared {
-    /// The endpoint of `nic` to `path`; made if there is none, but not connected.
+impl RdmaShared {
+    /// Returns the endpoint of `nic` to `path`, created if missing. A new endpoint is not connected yet.
     ///
     /// # Errors
-    /// There are too many, or the device makes no more queue pairs.
+    /// Fails if the limit of endpoints is reached or the device cannot create queue pairs.
     pub(super) fn endpoint(&self, nic: &Arc<Nic>, path: &str, now: Mono) -> Result<Arc<Endpoint>, TransferError> {
         nic.endpoint(path, || self.make_endpoint(nic, path, now))
     }
 
     fn make_endpoint(&self, nic: &Nic, path: &str, now: Mono) -> Result<Endpoint, TransferError> {
-        let caps = Caps { wr: nic.limits.requests as u32, sge: nic.limits.sge, inline: nic.limits.inline };
-        let line = |_| {
-            let pair = Pair::new(&nic.domain, &nic.queue, caps)?;
-            pair.init(nic.port, self.settings.pkey_index)?;
-            Ok(Line::new(pair, nic.stamp()))
+        let caps = QpCaps { wr: nic.limits.requests as u32, sge: nic.limits.sge, inline: nic.limits.inline };
+        let qp = |_| {
+            let qp = QueuePair::new(&nic.domain, &nic.queue, caps)?;
+            qp.init(nic.port, self.settings.pkey_index)?;
+            Ok(EndpointQp::new(qp, nic.generation()))
         };
-        let lines: Result<Vec<Line>, VerbsError> = (0..nic.limits.pairs).map(line).collect();
+        let qps: Result<Vec<EndpointQp>, VerbsError> = (0..nic.limits.qps).map(qp).collect();
         let failed =
             |error: VerbsError| nic.fault_with(path, RdmaStep::Init, error.to_string(), Blame::Device, error.remedy());
-        let lines = lines.map_err(failed)?;
-        let (place, _) = nic.place_to(path);
-        let link = Link::new(Near {
+        let qps = qps.map_err(failed)?;
+        let (address, _) = nic.address_to(path);
+        let link = EndpointLink::new(LocalEnd {
             path: nic_path(&self.server, &nic.name),
             peer: path.to_owned(),
-            numbers: lines.iter().map(|line| line.pair.number()).collect(),
-            gid: place.gid,
-            lid: place.lid,
+            numbers: qps.iter().map(|qp| qp.qp.number()).collect(),
+            gid: address.gid,
+            lid: address.lid,
         });
-        Ok(Endpoint::new(path.to_owned(), place, link, lines, now))
+        Ok(Endpoint::new(path.to_owned(), address, link, qps, now))
     }
 
-    /// Have `endpoint`, which leads to device `device` of `view`, connected, or see it retired. Returns sooner when the batch's time
-    /// is over.
+    /// Connects `endpoint`, which leads to device `device` of `view`. Returns when it is connected or retired, or when
+    /// the batch's deadline has passed.
     pub(super) fn connect(
         &self,
         nic: &Arc<Nic>,
         endpoint: &Arc<Endpoint>,
-        (view, device): (&View, usize),
-        calls: &dyn Calls,
+        (view, device): (&PeerView, usize),
+        control: &dyn ControlPlane,
         deadline: Deadline,
     ) {
         let mut state = endpoint.state();
-        while state.gone.is_none() {
+        while state.retired.is_none() {
             let now = (self.clock)();
             if now >= deadline.until {
                 return;
             }
-            match state.link.want(now) {
-                Want::Post => {
-                    let mut over = nic::Over::default();
+            match state.link.next_action(now) {
+                LinkAction::Post => {
+                    let mut over = nic::FinishedWork::default();
                     self.open(nic, endpoint, &mut state, &mut over);
                     drop(state);
                     over.deliver();
                     return;
                 }
-                Want::Wait(until) => {
+                LinkAction::Wait(until) => {
                     let limit = until.since(now).min(deadline.left(now)).max(Duration::from_millis(1));
                     state = endpoint.await_change(state, limit);
                 }
-                Want::Over(why) => {
-                    let (error, gid) = (self.unconnected(nic, endpoint.path(), &why), state.link.near().gid);
+                LinkAction::Over(why) => {
+                    let (error, gid) = (self.unconnected(nic, endpoint.path(), &why), state.link.local_end().gid);
                     drop(state);
-                    // A life that ended because another began says nothing against the peer.
-                    let again = why.is_passing() || (why.is_address() && self.next_gid(nic, endpoint.path(), &gid));
-                    let trouble = if again { Trouble::Dropped } else { Trouble::Link(error) };
-                    endpoint.retire(nic, &trouble);
+                    // A link that ended because a newer one replaced it does not indicate a fault of the peer.
+                    let again =
+                        why.is_transient() || (why.is_gid_problem() && self.next_gid(nic, endpoint.path(), &gid));
+                    let error = if again { WorkError::Dropped } else { WorkError::Link(error) };
+                    endpoint.retire(nic, &error);
                     return;
                 }
-                Want::Dial(request) => {
+                LinkAction::Dial(request) => {
                     drop(state);
-                    self.dial(nic, endpoint, (view, device), calls, &request, deadline.left(now).min(DIAL_LIMIT));
+                    self.dial(nic, endpoint, (view, device), control, &request, deadline.left(now).min(DIAL_LIMIT));
                     state = endpoint.state();
                 }
             }
         }
     }
 
-    /// Send `request`, and what follows from its reply.
+    /// Sends `request` and handles the reply, including the ready ACK.
     fn dial(
         &self,
         nic: &Arc<Nic>,
         endpoint: &Arc<Endpoint>,
-        (view, device): (&View, usize),
-        calls: &dyn Calls,
+        (view, device): (&PeerView, usize),
+        control: &dyn ControlPlane,
         request: &Connection,
         limit: Duration,
     ) {
         let started = (self.clock)();
         let reply = if self.may_dial(nic.index, endpoint.path(), started) {
-            calls.connect(&view.segment, request, limit).map_err(|error| self.undialled(&error, started, limit))
+            control
+                .connect(&view.segment, request, limit)
+                .map_err(|error| self.classify_dial_error(&error, started, limit))
         } else {
-            Err(Over::Unreachable("it could not be connected a moment ago (MC_CONN_PAUSE_TTL_MS)".to_owned()))
+            Err(CloseReason::Unreachable(
+                "not dialled: a previous attempt failed less than MC_CONN_PAUSE_TTL_MS ago".to_owned(),
+            ))
         };
         let now = (self.clock)();
         let mut state = endpoint.state();
         let next = match reply {
             Ok(reply) => {
-                let far = link::far(&reply, Some(&view.descriptor), nic.limits.pairs);
-                let State { link, lines, .. } = &mut *state;
-                link.answered(&reply, far, now, |far| self.bring_up(nic, endpoint.place(), lines, far))
+                let remote_end = link::remote_end(&reply, Some(&view.descriptor), nic.limits.qps);
+                let EndpointState { link, qps, .. } = &mut *state;
+                link.on_reply(&reply, remote_end, now, |remote_end| {
+                    self.connect_qps(nic, endpoint.address(), qps, remote_end)
+                })
             }
-            Err(why) => state.link.unanswered(why),
+            Err(why) => state.link.on_no_reply(why),
         };
-        endpoint.settle();
-        if state.link.over().is_some_and(|over| !over.is_passing()) {
+        endpoint.notify_waiters();
+        if state.link.close_reason().is_some_and(|over| !over.is_transient()) {
             self.dial_failed(nic.index, endpoint.path(), now);
         }
-        if let Next::Ack(ack) = next {
+        if let ReplyAction::Ack(ack) = next {
             drop(state);
-            let answer = calls.connect(
+            let answer = control.connect(
                 &view.segment,
                 &ack,
                 limit.saturating_sub(now.since(started)).max(Duration::from_millis(100)),
             );
             let mut state = endpoint.state();
             match answer {
-                Ok(answer) => state.link.ack_answered(&answer),
-                Err(error) => state.link.ack_unanswered(self.undialled(&error, started, limit)),
+                Ok(answer) => state.link.on_ack_reply(&answer),
+                Err(error) => state.link.on_ack_failure(self.classify_dial_error(&error, started, limit)),
             }
-            endpoint.settle();
+            endpoint.notify_waiters();
             if state.link.is_ready() {
-                let (local, peer) = (endpoint.place().gid_text(), view.descriptor.devices[device].gid.as_str());
+                let (local, peer) = (endpoint.address().gid_text(), view.descriptor.devices[device].gid.as_str());
                 tracing::info!(device = %nic.name, gid = %local, peer = %endpoint.path(), peer_gid = peer, "connected over rdma");
             }
         }
     }
 
-    /// Why a dial came to nothing. One that was cut short by its batch's time says nothing of the peer: who else waits dials anew.
-    fn undialled(&self, error: &TransferError, started: Mono, limit: Duration) -> Over {
+    /// Classifies a failed dial. A dial cut short by its batch's deadline indicates nothing about the peer; another
+    /// waiting thread dials again.
+    fn classify_dial_error(&self, error: &TransferError, started: Mono, limit: Duration) -> CloseReason {
         if limit < DIAL_LIMIT && (self.clock)().since(started) >= limit {
-            return Over::Retired("the time of whoever dialled was over".to_owned());
+            return CloseReason::Retired("the deadline of the dialling batch passed".to_owned());
         }
-        unanswered(error)
+        on_no_reply(error)
     }
 
-    /// Bring the queue pairs of an endpoint to RTS, from `place`, of which the peer is told, towards `far`.
-    fn bring_up(&self, nic: &Nic, place: &Place, lines: &[Line], far: &Far) -> Result<(), Unconnected> {
-        for (line, number) in lines.iter().zip(&far.numbers) {
-            line.pair.connect(&self.way(nic, place, far, *number)).map_err(|error| Unconnected {
+    /// Brings the queue pairs of an endpoint to RTS, from address `address` (which the peer received) to `remote_end`.
+    fn connect_qps(
+        &self,
+        nic: &Nic,
+        address: &PortAddress,
+        qps: &[EndpointQp],
+        remote_end: &RemoteEnd,
+    ) -> Result<(), QpConnectError> {
+        for (qp, number) in qps.iter().zip(&remote_end.numbers) {
+            qp.qp.connect(&self.way(nic, address, remote_end, *number)).map_err(|error| QpConnectError {
                 step: if error.what.ends_with("RTS") { RdmaStep::Rts } else { RdmaStep::Rtr },
-                words: error.to_string(),
+                message: error.to_string(),
                 invalid: error.is_invalid(),
                 remedy: error.remedy(),
             })?;
@@ -174,14 +189,14 @@ impl Shared {
         Ok(())
     }
 
-    /// How a queue pair of `nic`, whose address is `place`, gets to the peer's pair `number`.
-    pub(super) fn way(&self, nic: &Nic, place: &Place, far: &Far, number: u32) -> Way {
-        Way {
+    /// The path attributes for a queue pair of `nic` with address `address` to the peer's queue pair `number`.
+    pub(super) fn way(&self, nic: &Nic, address: &PortAddress, remote_end: &RemoteEnd, number: u32) -> PathAttributes {
+        PathAttributes {
             port: nic.port,
-            sgid_index: u8::try_from(place.gid_index).unwrap_or(u8::MAX),
-            mtu: Mtu::from_bytes(place.mtu).unwrap_or(Mtu::MAX),
-            remote_gid: far.gid,
-            remote_lid: far.lid,
+            sgid_index: u8::try_from(address.gid_index).unwrap_or(u8::MAX),
+            mtu: Mtu::from_bytes(address.mtu).unwrap_or(Mtu::MAX),
+            remote_gid: remote_end.gid,
+            remote_lid: remote_end.lid,
             remote_number: number,
             hop_limit: HOP_LIMIT,
             traffic_class: self.settings.traffic_class,
@@ -189,53 +204,54 @@ impl Shared {
         }
     }
 
-    /// If the link is ready, so is the endpoint: post what waited.
-    fn open(&self, nic: &Nic, endpoint: &Arc<Endpoint>, state: &mut State, over: &mut nic::Over) {
-        if state.gone.is_none() && !state.open && state.link.is_ready() {
+    /// If the link is ready, marks the endpoint as open and posts what is pending.
+    fn open(&self, nic: &Nic, endpoint: &Arc<Endpoint>, state: &mut EndpointState, over: &mut nic::FinishedWork) {
+        if state.retired.is_none() && !state.open && state.link.is_ready() {
             state.open = true;
-            nic.figures.connected.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+            nic.counters.connected.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
             self.connected(nic.index, endpoint.path());
             endpoint.post(nic, state, over);
         }
     }
 
-    /// Is what `endpoint` is connected with still there? A device may send to a process that is gone for very long, or for ever. Asked by
-    /// the ready ACK once more, which a peer refuses that does not know the connection; one that knows no ACK is asked for its descriptor.
+    /// Checks that the peer's end of `endpoint` still exists. A device may retry for a very long time, or for ever,
+    /// after the peer's process has ended. The check repeats the ready ACK, which a peer refuses if it does not know
+    /// the connection. A release without ACKs is asked for its descriptor instead.
     ///
     /// # Errors
-    /// It is not, or says so.
+    /// Fails if the peer does not answer or does not know the connection.
     pub(super) fn is_alive(
         &self,
         nic: &Nic,
         endpoint: &Endpoint,
-        view: &View,
-        calls: &dyn Calls,
+        view: &PeerView,
+        control: &dyn ControlPlane,
         limit: Duration,
     ) -> Result<(), TransferError> {
         let Some((ack, acks)) = endpoint.ack() else { return Ok(()) };
         if !acks {
-            let descriptor = calls.find(&view.segment, limit)?;
+            let descriptor = control.find(&view.segment, limit)?;
             return if view.is(&descriptor) {
                 Ok(())
             } else {
-                let words = "the peer has started anew".to_owned();
-                Err(nic.fault(endpoint.path(), RdmaStep::Move, words, Blame::Peer))
+                let message = "the peer has restarted".to_owned();
+                Err(nic.fault(endpoint.path(), RdmaStep::Move, message, Blame::Peer))
             };
         }
-        let answer = calls.connect(&view.segment, &ack, limit)?;
+        let answer = control.connect(&view.segment, &ack, limit)?;
         if answer.reply_msg.is_empty() {
             return Ok(());
         }
-        let words = format!("the peer does not know the connection any more: {}", answer.reply_msg);
-        Err(nic.fault(endpoint.path(), RdmaStep::Move, words, Blame::Peer))
+        let message = format!("the peer no longer knows the connection: {}", answer.reply_msg);
+        Err(nic.fault(endpoint.path(), RdmaStep::Move, message, Blame::Peer))
     }
 
-    /// Answer a connection request or a ready ACK.
-    pub(super) fn answer(&self, request: &Connection, calls: &dyn Calls) -> Connection {
-        let reply = self.answered(request, calls).unwrap_or_else(|refusal| {
+    /// Answers a connection request or a ready ACK.
+    pub(super) fn answer(&self, request: &Connection, control: &dyn ControlPlane) -> Connection {
+        let reply = self.on_reply(request, control).unwrap_or_else(|refusal| {
             tracing::warn!(
-                from = %request.local_nic_path, to = %request.peer_nic_path, pairs = ?request.qp_num, gid = %request.local_gid,
-                %refusal, "connection request is refused"
+                from = %request.local_nic_path, to = %request.peer_nic_path, qps = ?request.qp_num, gid = %request.local_gid,
+                %refusal, "refused connection request"
             );
             refusal.reply()
         });
@@ -243,88 +259,93 @@ impl Shared {
         reply
     }
 
-    fn answered(&self, request: &Connection, calls: &dyn Calls) -> Result<Connection, Refusal> {
+    fn on_reply(&self, request: &Connection, control: &dyn ControlPlane) -> Result<Connection, HandshakeRefusal> {
         let name = link::device_of(request)?;
-        let nic = self.nics.iter().find(|nic| nic.name == name && !nic.is_out());
-        let nic = nic.ok_or_else(|| Refusal::UnknownDevice(name.to_owned()))?;
+        let nic = self.nics.iter().find(|nic| nic.name == name && !nic.is_disabled());
+        let nic = nic.ok_or_else(|| HandshakeRefusal::UnknownDevice(name.to_owned()))?;
         let path = &request.local_nic_path;
-        let (server, _) = link::split_path(path).ok_or_else(|| Refusal::BadPath(path.clone()))?;
+        let (server, _) = link::split_path(path).ok_or_else(|| HandshakeRefusal::BadPath(path.clone()))?;
         let own = nic_path(&self.server, &nic.name);
         if own != request.peer_nic_path {
             let (expected, got) = (format!("{own} + {path}"), format!("{} + {path}", request.peer_nic_path));
-            return Err(Refusal::Inconsistent { expected, got });
+            return Err(HandshakeRefusal::Inconsistent { expected, got });
         }
         if link::is_ack(request) {
-            let endpoint = nic.known(path).ok_or(Refusal::Unconnected)?;
-            return Ok(self.acknowledged(nic, &endpoint, request));
+            let endpoint = nic.find_endpoint(path).ok_or(HandshakeRefusal::Unconnected)?;
+            return Ok(self.on_ready_ack(nic, &endpoint, request));
         }
-        // Before 0.3.11 the address is in the segment document only; its owner waits for us meanwhile, and answers.
-        let described = link::lacks_address(request).then(|| calls.find(server, FIND_LIMIT));
-        let described = described.map(|found| found.map_err(|_| Refusal::UnknownPeer(path.clone()))).transpose()?;
-        // What would be refused anyhow is not worth queue pairs.
-        let far = link::far(request, described.as_ref(), nic.limits.pairs)?;
+        // Before 0.3.11 only the segment document contains the address. The requester waits for our reply, and still
+        // serves its document meanwhile.
+        let described = link::lacks_address(request).then(|| control.find(server, FIND_LIMIT));
+        let described =
+            described.map(|found| found.map_err(|_| HandshakeRefusal::UnknownPeer(path.clone()))).transpose()?;
+        // Do not create queue pairs for a request that would be refused anyway.
+        let remote_end = link::remote_end(request, described.as_ref(), nic.limits.qps)?;
         for _ in 0..ANEW_MAX {
             let now = (self.clock)();
-            let endpoint = self.endpoint(nic, path, now).map_err(|error| Refusal::Verbs(error.to_string()))?;
-            let mut over = nic::Over::default();
+            let endpoint = self.endpoint(nic, path, now).map_err(|error| HandshakeRefusal::Verbs(error.to_string()))?;
+            let mut over = nic::FinishedWork::default();
             let mut state = endpoint.state();
-            let State { link, lines, .. } = &mut *state;
-            let accepted =
-                link.accept(request, Ok(far.clone()), now, |far| self.bring_up(nic, endpoint.place(), lines, far));
-            let (accepted, anew) = match (accepted, state.link.over()) {
-                (Accepted::Anew, _) => (Accepted::Anew, Some(Trouble::Dropped)),
-                (_, Some(why)) if why.is_address() && self.next_gid(nic, path, &state.link.near().gid) => {
-                    (Accepted::Anew, Some(Trouble::Dropped))
+            let EndpointState { link, qps, .. } = &mut *state;
+            let accepted = link.accept(request, Ok(remote_end.clone()), now, |remote_end| {
+                self.connect_qps(nic, endpoint.address(), qps, remote_end)
+            });
+            let (accepted, anew) = match (accepted, state.link.close_reason()) {
+                (RequestOutcome::Anew, _) => (RequestOutcome::Anew, Some(WorkError::Dropped)),
+                (_, Some(why)) if why.is_gid_problem() && self.next_gid(nic, path, &state.link.local_end().gid) => {
+                    (RequestOutcome::Anew, Some(WorkError::Dropped))
                 }
-                (reply, over) => (reply, over.map(|why| Trouble::Link(self.unconnected(nic, path, why)))),
+                (reply, over) => (reply, over.map(|why| WorkError::Link(self.unconnected(nic, path, why)))),
             };
             match anew {
-                Some(trouble) => endpoint.retire_with(nic, &mut state, &trouble, &mut over),
+                Some(error) => endpoint.retire_with(nic, &mut state, &error, &mut over),
                 None => {
                     state.touch(now);
                     self.open(nic, &endpoint, &mut state, &mut over);
                 }
             }
-            endpoint.settle();
+            endpoint.notify_waiters();
             drop(state);
             over.deliver();
-            if let Accepted::Reply(reply) = accepted {
+            if let RequestOutcome::Reply(reply) = accepted {
                 if reply.reply_msg.is_empty() {
                     tracing::info!(device = %nic.name, peer = %path, gid = %request.local_gid, "peer connected over rdma");
                 }
                 return Ok(reply);
             }
         }
-        Err(Refusal::Verbs("the endpoint is being replaced; try again".to_owned()))
+        Err(HandshakeRefusal::Verbs("the endpoint is being replaced; retry".to_owned()))
     }
 
-    fn acknowledged(&self, nic: &Nic, endpoint: &Arc<Endpoint>, ack: &Connection) -> Connection {
-        let mut over = nic::Over::default();
+    fn on_ready_ack(&self, nic: &Nic, endpoint: &Arc<Endpoint>, ack: &Connection) -> Connection {
+        let mut over = nic::FinishedWork::default();
         let mut state = endpoint.state();
-        let reply = state.link.acknowledged(ack);
+        let reply = state.link.on_ready_ack(ack);
         self.open(nic, endpoint, &mut state, &mut over);
-        endpoint.settle();
+        endpoint.notify_waiters();
         drop(state);
         over.deliver();
         reply
     }
 
-    /// Why there is no connection, as an error.
-    fn unconnected(&self, nic: &Nic, path: &str, why: &Over) -> TransferError {
-        let words = why.to_string();
+    /// Converts the reason why a connection failed to an error.
+    fn unconnected(&self, nic: &Nic, path: &str, why: &CloseReason) -> TransferError {
+        let message = why.to_string();
         let (step, blame) = match why {
-            Over::Refused(_) | Over::NoRdma | Over::Reply(_) | Over::Unreadable(_) => (RdmaStep::Dial, Blame::Refusal),
-            Over::Unreachable(_) | Over::Crossed => (RdmaStep::Dial, Blame::Peer),
-            Over::Verbs(unconnected) => (unconnected.step, Blame::Device),
-            Over::NotReady | Over::Replaced => (RdmaStep::Ready, Blame::Peer),
-            Over::Retired(_) => (RdmaStep::Ready, Blame::Peer),
+            CloseReason::Refused(_) | CloseReason::NoRdma | CloseReason::Reply(_) | CloseReason::Unreadable(_) => {
+                (RdmaStep::Dial, Blame::Refusal)
+            }
+            CloseReason::Unreachable(_) | CloseReason::Crossed => (RdmaStep::Dial, Blame::Peer),
+            CloseReason::Verbs(unconnected) => (unconnected.step, Blame::Device),
+            CloseReason::NotReady | CloseReason::Replaced => (RdmaStep::Ready, Blame::Peer),
+            CloseReason::Retired(_) => (RdmaStep::Ready, Blame::Peer),
         };
-        nic.fault_with(path, step, words, blame, why.remedy())
+        nic.fault_with(path, step, message, blame, why.remedy())
     }
 }
 
-/// Why a peer's handshake port gave no reply that can be used.
-fn unanswered(error: &TransferError) -> Over {
-    let words = error.chain().to_string();
-    if error.is_unreadable() { Over::Unreadable(words) } else { Over::Unreachable(words) }
+/// Classifies an error of a call to a peer's handshake port.
+fn on_no_reply(error: &TransferError) -> CloseReason {
+    let message = error.chain().to_string();
+    if error.is_unreadable() { CloseReason::Unreadable(message) } else { CloseReason::Unreachable(message) }
 }

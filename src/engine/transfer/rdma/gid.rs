@@ -1,36 +1,34 @@
-//! Which rows of a port's GID table to use, in which order.
+//! Choice of the GID indices of a port, and their order.
 
 use crate::engine::topology::gid::{self, Gid};
 
-/// Why there is no row to use.
+/// Why no GID can be used.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum NoRow {
-    /// None is in use.
+pub enum GidError {
     #[error("its GID table is empty")]
     Empty,
-    /// The row that was asked for is not in use.
-    #[error("{variable} asks for GID {index}, which is empty; in use: {used}")]
+    /// The configured GID index is not in use.
+    #[error("{variable} selects GID index {index}, which is empty; in use: {used}")]
     Unused {
-        /// The variable that asks for it.
+        /// The variable that selects it.
         variable: &'static str,
-        /// The row.
         index: u32,
-        /// Those that are, with what they are.
+        /// The GIDs in use, with type and address.
         used: String,
     },
 }
 
-/// Rows of `table` to use: the first, and then those to try in turn where a queue pair cannot be connected with it
-/// (`MC_AUTO_GID_MAX_RETRIES`). A row that was asked for is the only one.
+/// Returns the GIDs of `table` to use: the preferred one, then those to try in turn if a queue pair cannot be connected
+/// with it (`MC_AUTO_GID_MAX_RETRIES`). If an index is configured, only that one is returned.
 ///
 /// # Errors
-/// There is none.
-pub fn rows<'a>(table: &'a [Gid], asked: Option<(&'static str, u32)>) -> Result<Vec<&'a Gid>, NoRow> {
+/// Fails if the table is empty or the configured index is not in use.
+pub fn rows<'a>(table: &'a [Gid], asked: Option<(&'static str, u32)>) -> Result<Vec<&'a Gid>, GidError> {
     if let Some((variable, index)) = asked {
-        let unused = || NoRow::Unused { variable, index, used: in_use(table) };
+        let unused = || GidError::Unused { variable, index, used: in_use(table) };
         return table.iter().find(|row| row.index == index).map(|row| vec![row]).ok_or_else(unused);
     }
-    let first = gid::pick(table).ok_or(NoRow::Empty)?.index;
+    let first = gid::pick(table).ok_or(GidError::Empty)?.index;
     let mut rows: Vec<&Gid> = table.iter().collect();
     rows.sort_by_key(|row| (row.index != first, row.standing(), row.index));
     Ok(rows)
@@ -64,19 +62,18 @@ mod tests {
     }
 
     #[test]
-    fn roce_v2_with_ipv4_comes_first_and_the_others_in_mooncakes_order() {
+    fn roce_v2_with_ipv4_is_preferred_then_mooncakes_order() {
         let indices: Vec<u32> = rows(&table(), None).unwrap().iter().map(|row| row.index).collect();
         assert_eq!(indices, [3, 1, 0, 2]);
-        assert_eq!(rows(&[], None), Err(NoRow::Empty));
+        assert_eq!(rows(&[], None), Err(GidError::Empty));
     }
 
     #[test]
-    fn a_row_that_is_asked_for_is_the_only_one_and_must_be_in_use() {
+    fn a_configured_gid_index_is_the_only_choice() {
         let table = table();
         assert_eq!(rows(&table, Some(("MC_GID_INDEX", 2))).unwrap(), [&table[2]]);
-        let error = rows(&table[2..], Some(("MC_GID_INDEX", 9))).unwrap_err().to_string();
-        let text =
-            "MC_GID_INDEX asks for GID 9, which is empty; in use: 2 (RoCE v1, 192.0.2.1), 3 (RoCE v2, 192.0.2.1)";
-        assert_eq!(error, text);
+        let used = "2 (RoCE v1, 192.0.2.1), 3 (RoCE v2, 192.0.2.1)".to_owned();
+        let error = rows(&table[2..], Some(("MC_GID_INDEX", 9))).unwrap_err();
+        assert_eq!(error, GidError::Unused { variable: "MC_GID_INDEX", index: 9, used });
     }
 }

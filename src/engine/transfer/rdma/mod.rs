@@ -1,21 +1,21 @@
-//! The RDMA transport: what it decides, and (below that) how it is done with verbs.
+//! The RDMA transport: its decisions, and their execution with verbs.
 //!
-//! Pure, driven by `now` and by numbers that are drawn elsewhere: [`settings`] (what it is told), [`slices`] (an operation cut into
-//! work requests), [`route`] (which device to which), [`gid`] (which row of a port's table), [`link`] (the life of an endpoint, and
-//! what it says to its peer), [`health`] (ways and devices that are left alone for a while), [`fault`] (what failed, in words).
+//! Pure modules, which get `now` and random numbers as arguments: [`settings`] (configuration), [`slices`] (operations
+//! cut into work requests), [`route`] (path selection), [`gid`] (GID index selection), [`link`] (the connection state
+//! machine of an endpoint), [`health`] (devices and paths to avoid for a while), [`fault`] (errors).
 //!
-//! With verbs: `open` (the devices), `nic` (one of them), `registry` (memory on all of them), `endpoint` and `connect` (a connection),
-//! `peer` (a batch on its way), `batch` and `drive` (who waits, and who polls), `watch` (what devices tell unasked), `memlock` (was
-//! RLIMIT_MEMLOCK too low).
+//! Modules that use verbs: `open` (opens devices), `nic` (one device), `registry` (memory registered on all devices),
+//! `endpoint` and `connect` (connections), `peer` (submitted batches), `batch` and `poller` (waiting and polling),
+//! `device_events` (asynchronous device events), `memlock` (RLIMIT_MEMLOCK diagnosis).
 //!
-//! Beside them [`trial`]: every way to a peer tried, step by step, for `mcctl doctor`.
+//! [`path_probe`] probes every path to a peer, step by step, for `mcctl doctor`.
 //!
-//! There is no thread that moves bytes: the devices do, and who waits for a batch posts what has no room at first and fetches
-//! completions. As target nothing happens here at all, but for answering connection requests.
+//! No thread moves bytes: the devices do. The thread that waits for a batch posts the work requests that had no room at
+//! first, and fetches completions. The target side only answers connection requests.
 
 mod batch;
 mod connect;
-mod drive;
+mod device_events;
 mod endpoint;
 pub mod fault;
 pub mod gid;
@@ -24,15 +24,15 @@ pub mod link;
 mod memlock;
 mod nic;
 mod open;
+pub mod path_probe;
 mod peer;
+mod peer_view;
+mod poller;
 mod registry;
 pub mod route;
 pub mod settings;
 mod shared;
 pub mod slices;
-pub mod trial;
-mod view;
-mod watch;
 
 use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, OnceLock};
@@ -40,106 +40,106 @@ use std::time::Duration;
 
 use crate::engine::sys::Memory;
 use crate::engine::sys::verbs::relaxed_ordering;
-use crate::engine::transfer::counters::{RailFigures, TargetFigures};
-use crate::engine::transfer::rdma::batch::Bell;
-use crate::engine::transfer::rdma::drive::Drive;
+use crate::engine::transfer::counters::{RailCounters, TargetCounters};
+use crate::engine::transfer::rdma::batch::CqWaker;
+use crate::engine::transfer::rdma::device_events::DeviceWatcher;
 use crate::engine::transfer::rdma::nic::Nic;
+use crate::engine::transfer::rdma::path_probe::PathProbes;
 use crate::engine::transfer::rdma::peer::RdmaPeer;
+use crate::engine::transfer::rdma::peer_view::PeerView;
+use crate::engine::transfer::rdma::poller::CompletionPoller;
 use crate::engine::transfer::rdma::registry::Registry;
-use crate::engine::transfer::rdma::route::{Rails, Router};
-use crate::engine::transfer::rdma::shared::{Lots, Shared, Standing};
-use crate::engine::transfer::rdma::slices::Rule;
-use crate::engine::transfer::rdma::trial::Trials;
-use crate::engine::transfer::rdma::view::View;
-use crate::engine::transfer::rdma::watch::Watch;
+use crate::engine::transfer::rdma::route::{Rails, RdmaRouter};
+use crate::engine::transfer::rdma::shared::{HealthState, RandomSource, RdmaShared};
+use crate::engine::transfer::rdma::slices::SliceRule;
 use crate::engine::transfer::region::Access;
-use crate::engine::transfer::transport::{Calls, Keys, Peer, PieceKeys, Transport};
-use crate::engine::transfer::{Clock, TransferError};
-use crate::engine::wire::json::{Connection, Device, SegmentDescriptor};
+use crate::engine::transfer::transport::{ControlPlane, DataPeer, DataTransport, PieceKeys, RegionKeys};
+use crate::engine::transfer::{MonoClock, TransferError};
+use crate::engine::wire::json::{ConnectionMessage as Connection, DeviceDescriptor as Device, SegmentDescriptor};
 
 pub use fault::{Blame, RdmaFault, RdmaStep};
-pub use settings::{RdmaSettings, RdmaWish};
+pub use settings::{RdmaOptions, RdmaSettings};
 
 /// The RDMA transport of one engine.
-pub struct Rdma {
-    shared: Arc<Shared>,
-    watch: Watch,
+pub struct RdmaTransport {
+    shared: Arc<RdmaShared>,
+    watch: DeviceWatcher,
 }
 
-impl Rdma {
-    /// Open the devices. `server` is our name in the names of ends of connections.
+impl RdmaTransport {
+    /// Opens the devices. `server` is our name in endpoint paths.
     ///
     /// # Errors
-    /// No device can be used, and why.
+    /// Fails if no device can be used.
     pub fn start(
         server: String,
-        wish: &RdmaWish,
+        wish: &RdmaOptions,
         settings: &RdmaSettings,
-        clock: Clock,
-        lots: Lots,
-    ) -> Result<Rdma, TransferError> {
+        clock: MonoClock,
+        random: RandomSource,
+    ) -> Result<RdmaTransport, TransferError> {
         let host = open::host()?;
         let (nics, unused) = open::nics(&host, wish, settings)?;
         let names: Vec<String> = nics.iter().map(|nic| nic.name.clone()).collect();
         let matrix = open::matrix(&host, &names, settings)?;
         let longest = |nic: &Arc<Nic>| nic.device.port(nic.port).map_or(1 << 30, |port| port.max_msg_sz);
         let longest = nics.iter().map(longest).min().unwrap_or(1 << 30);
-        let piece_max = nics.iter().map(|nic| nic.device.attributes().max_mr_size).min().unwrap_or(u64::MAX);
+        let piece_bytes_max = nics.iter().map(|nic| nic.device.attributes().max_mr_size).min().unwrap_or(u64::MAX);
         let relaxed = settings.relaxed_ordering && relaxed_ordering();
-        let piece_max = piece_max.min(settings.region_bytes_max);
-        let registry = Registry::new(nics.clone(), piece_max, relaxed, settings);
+        let piece_bytes_max = piece_bytes_max.min(settings.region_bytes_max);
+        let registry = Registry::new(nics.clone(), piece_bytes_max, relaxed, settings);
         let no_thread = |error: std::io::Error| TransferError::NoRdma { why: error.to_string() };
         let memory = Arc::new(Memory::from_vec(vec![0; 64]));
         let registered = registry.register(&memory, false);
         registered.map_err(|(nic, error)| {
-            let fault = nic.unregistered("", &error, locked(&memory, &nics));
+            let fault = nic.registration_fault("", &error, locked(&memory, &nics));
             TransferError::NoRdma { why: fault.to_string() }
         })?;
-        let bell = Arc::new(Bell::new().map_err(no_thread)?);
-        let shared = Arc::new(Shared {
+        let waker = Arc::new(CqWaker::new().map_err(no_thread)?);
+        let shared = Arc::new(RdmaShared {
             server,
-            drive: Drive::new(nics.clone(), Arc::clone(&bell), Arc::clone(&clock)),
-            standing: Standing::new(nics.len(), settings),
+            poller: CompletionPoller::new(nics.clone(), Arc::clone(&waker), Arc::clone(&clock)),
+            health_state: HealthState::new(nics.len(), settings),
             on_change: OnceLock::new(),
             clock,
-            lots,
-            router: Router::new(Rails::new(names, Some(&matrix.0)), settings),
-            rule: Rule::new(settings.slice_bytes, settings.fragment_ratio, longest),
+            random,
+            router: RdmaRouter::new(Rails::new(names, Some(&matrix.0)), settings),
+            slice_rule: SliceRule::new(settings.slice_bytes, settings.fragment_ratio, longest),
             settings: settings.clone(),
             nics,
             unused,
             matrix,
             registry,
-            bell,
-            scratch: memory.slice(0, 1).expect("it has a byte"),
+            waker,
+            scratch: memory.slice(0, 1).expect("the buffer is not empty"),
         });
-        let watch = Watch::start(&shared).map_err(no_thread)?;
-        Ok(Rdma { shared, watch })
+        let watch = DeviceWatcher::start(&shared).map_err(no_thread)?;
+        Ok(RdmaTransport { shared, watch })
     }
 }
 
-/// What registering `memory` on all of `nics` locks, bytes: each counts it for itself.
+/// Bytes that registering `memory` on all of `nics` locks. Each device counts separately.
 fn locked(memory: &Memory, nics: &[Arc<Nic>]) -> u64 {
     memory.len() as u64 * nics.len() as u64
 }
 
-impl Transport for Rdma {
+impl DataTransport for RdmaTransport {
     fn protocol(&self) -> &'static str {
         "rdma"
     }
 
-    fn register(&self, memory: &Arc<Memory>, access: Access) -> Result<Keys, TransferError> {
+    fn register(&self, memory: &Arc<Memory>, access: Access) -> Result<RegionKeys, TransferError> {
         let pieces = self
             .shared
             .registry
             .register(memory, access == Access::Remote)
-            .map_err(|(nic, error)| nic.unregistered("", &error, locked(memory, &self.shared.nics)))?;
-        let mut keys = Keys { location: Some("*".to_owned()), pieces: Vec::with_capacity(pieces.len()) };
+            .map_err(|(nic, error)| nic.registration_fault("", &error, locked(memory, &self.shared.nics)))?;
+        let mut keys = RegionKeys { location: Some("*".to_owned()), pieces: Vec::with_capacity(pieces.len()) };
         for piece in &pieces {
             keys.location = Some(pieces[0].location().to_owned());
             let regions = piece.regions();
             keys.pieces.push(PieceKeys {
-                offset: usize::try_from(piece.address() - memory.address()).expect("inside the memory"),
+                offset: usize::try_from(piece.address() - memory.address()).expect("offset within the memory"),
                 len: piece.len(),
                 remote: regions.iter().map(|region| region.rkey()).collect(),
                 local: regions.iter().map(|region| region.lkey()).collect(),
@@ -154,7 +154,7 @@ impl Transport for Rdma {
 
     fn describe(&self, document: &mut SegmentDescriptor) {
         let shared = &self.shared;
-        let up: Vec<&Arc<Nic>> = shared.nics.iter().filter(|nic| !nic.is_out()).collect();
+        let up: Vec<&Arc<Nic>> = shared.nics.iter().filter(|nic| !nic.is_disabled()).collect();
         document.tcp_proto_version = 1;
         if shared.server != document.name {
             document.rdma_server_name.clone_from(&shared.server);
@@ -162,8 +162,8 @@ impl Transport for Rdma {
         document.devices = up
             .iter()
             .map(|nic| {
-                let place = nic.place();
-                Device { name: nic.name.clone(), lid: place.lid, gid: place.gid_text() }
+                let address = nic.address();
+                Device { name: nic.name.clone(), lid: address.lid, gid: address.gid_text() }
             })
             .collect();
         let mut matrix = shared.matrix.0.clone();
@@ -172,7 +172,7 @@ impl Transport for Rdma {
         }
         document.priority_matrix = Some(matrix);
         if up.len() < shared.nics.len() {
-            // Keys are by the device's place among those that are told.
+            // Keys are ordered by the device's position among the announced devices.
             let told = |keys: &[u32]| up.iter().filter_map(|nic| keys.get(nic.index).copied()).collect();
             for buffer in &mut document.buffers {
                 (buffer.rkey, buffer.lkey) = (told(&buffer.rkey), told(&buffer.lkey));
@@ -181,42 +181,46 @@ impl Transport for Rdma {
     }
 
     fn on_change(&self, tell: Box<dyn Fn() + Send + Sync>) {
-        // Who comes second is not told.
+        // Only the first callback is kept.
         let _ = self.shared.on_change.set(tell);
     }
 
-    fn peer(&self, descriptor: &SegmentDescriptor, calls: &Arc<dyn Calls>) -> Result<Arc<dyn Peer>, TransferError> {
-        let view = View::of(descriptor, (self.shared.clock)())?;
-        Ok(RdmaPeer::new(Arc::clone(&self.shared), Arc::clone(calls), view))
-    }
-
-    fn accept(&self, request: Connection, calls: &dyn Calls) -> Connection {
-        self.shared.answer(&request, calls)
-    }
-
-    fn figures(&self) -> TargetFigures {
-        TargetFigures::default()
-    }
-
-    fn rails(&self) -> Vec<RailFigures> {
-        self.shared.nics.iter().map(|nic| nic.figures()).collect()
-    }
-
-    fn try_ways(
+    fn peer(
         &self,
         descriptor: &SegmentDescriptor,
-        calls: &dyn Calls,
+        control: &Arc<dyn ControlPlane>,
+    ) -> Result<Arc<dyn DataPeer>, TransferError> {
+        let view = PeerView::of(descriptor, (self.shared.clock)())?;
+        Ok(RdmaPeer::new(Arc::clone(&self.shared), Arc::clone(control), view))
+    }
+
+    fn accept(&self, request: Connection, control: &dyn ControlPlane) -> Connection {
+        self.shared.answer(&request, control)
+    }
+
+    fn counters(&self) -> TargetCounters {
+        TargetCounters::default()
+    }
+
+    fn rails(&self) -> Vec<RailCounters> {
+        self.shared.nics.iter().map(|nic| nic.counters()).collect()
+    }
+
+    fn probe_paths(
+        &self,
+        descriptor: &SegmentDescriptor,
+        control: &dyn ControlPlane,
         limit: Duration,
         stop: &AtomicBool,
-    ) -> Result<Trials, TransferError> {
-        self.shared.try_ways(descriptor, calls, limit, stop)
+    ) -> Result<PathProbes, TransferError> {
+        self.shared.probe_paths(descriptor, control, limit, stop)
     }
 
     fn shutdown(&self) {
         for nic in &self.shared.nics {
             nic.close();
         }
-        // After that: a watcher that waits for an endpoint's peer has its answer.
+        // After the endpoints are closed: a watcher waiting for an endpoint's peer has its answer then.
         self.watch.stop();
         self.shared.registry.clear();
     }

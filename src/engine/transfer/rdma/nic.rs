@@ -1,4 +1,4 @@
-//! A device that carries bytes: its port and address, its completion queue, and the connections that go through it.
+//! A device in use: its port and address, its completion queue, and its endpoints.
 
 use std::collections::{HashMap, VecDeque};
 use std::net::Ipv6Addr;
@@ -8,105 +8,104 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 use std::time::Duration;
 
 use crate::engine::base::Mono;
-use crate::engine::sys::verbs::{Completion, Device, Domain, Queue, VerbsError};
+use crate::engine::sys::verbs::{CompletionQueue, ProtectionDomain, RdmaDevice, VerbsError, WorkCompletion};
 use crate::engine::transfer::TransferError;
-use crate::engine::transfer::counters::{RailFailures, RailFigures};
-use crate::engine::transfer::rdma::batch::{Batch, Trouble};
+use crate::engine::transfer::counters::{RailCounters, RailFailures};
+use crate::engine::transfer::rdma::batch::{Batch, WorkError};
 use crate::engine::transfer::rdma::endpoint::Endpoint;
 use crate::engine::transfer::rdma::fault::{Blame, RdmaFault, RdmaStep};
 use crate::engine::transfer::rdma::memlock;
 use crate::engine::wire::json::gid_text;
 
-/// Idle endpoints are looked for so often.
+/// Interval of the check for idle endpoints.
 const CHECK_STEP: Duration = Duration::from_secs(5);
-/// Peers for whom another row of the GID table is remembered.
+/// Maximum number of peers with an overridden GID index.
 const DETOURS_MAX: usize = 4096;
 
-/// The address of a port, as it is now.
+/// The current address of a port.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Place {
-    /// The row of the GID table.
+pub(super) struct PortAddress {
+    /// Index in the GID table.
     pub(super) gid_index: u32,
     pub(super) gid: [u8; 16],
     pub(super) lid: u16,
-    /// Bytes in a packet.
+    /// Path MTU, bytes.
     pub(super) mtu: u32,
 }
 
-impl Place {
+impl PortAddress {
     pub(super) fn gid_text(&self) -> String {
         gid_text(&self.gid)
     }
 }
 
-/// What a connection of this device may ask for, within the device's limits.
+/// Resources of a connection on this device, within the device's limits.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Limits {
-    /// Queue pairs of an endpoint.
-    pub(super) pairs: usize,
-    /// Requests under way on a queue pair.
+pub(super) struct NicLimits {
+    /// Queue qps per endpoint.
+    pub(super) qps: usize,
+    /// Outstanding work requests per queue pair.
     pub(super) requests: usize,
     pub(super) inline: u32,
     pub(super) sge: u32,
-    /// Endpoints.
     pub(super) endpoints: usize,
 }
 
 /// A device in use.
 pub(super) struct Nic {
-    /// Its place among the engine's devices.
+    /// Position among the engine's devices.
     pub(super) index: usize,
     pub(super) name: String,
     pub(super) port: u8,
-    pub(super) limits: Limits,
-    pub(super) device: Device,
-    pub(super) domain: Arc<Domain>,
-    pub(super) queue: Arc<Queue>,
-    place: RwLock<Place>,
-    /// Peers to which the port's own row of the GID table does not lead, by path: the row for each, and how many were tried.
-    detours: Mutex<HashMap<String, (Place, u32)>>,
-    /// Requests that the completion queue still has room for.
+    pub(super) limits: NicLimits,
+    pub(super) device: RdmaDevice,
+    pub(super) domain: Arc<ProtectionDomain>,
+    pub(super) queue: Arc<CompletionQueue>,
+    address: RwLock<PortAddress>,
+    /// Peers that the port's own GID cannot reach, by path: the address to use instead, and how many GIDs were tried.
+    overrides: Mutex<HashMap<String, (PortAddress, u32)>>,
+    /// Free entries of the completion queue.
     room: AtomicUsize,
-    /// The device has failed, or its port is down: nothing new goes through it.
+    /// Whether the device has failed or its port is down. It takes no new requests then.
     out: AtomicBool,
-    /// Its channel tells of events that are not there: the device is gone.
-    deaf: AtomicBool,
-    /// Why it was taken out of use last.
-    why_out: Mutex<&'static str>,
-    /// By the peer's path.
+    /// Whether the event channel is readable without events, because the device is gone.
+    channel_broken: AtomicBool,
+    /// Why the device was last disabled.
+    disabled_reason: Mutex<&'static str>,
+    /// Keyed by the peer's path.
     endpoints: Mutex<HashMap<String, Arc<Endpoint>>>,
-    /// By the number of each of their queue pairs: whose completion is it? Also endpoints that are no longer in use.
-    by_pair: RwLock<HashMap<u32, Arc<Endpoint>>>,
-    /// Endpoints that had something to post when the completion queue had no room.
-    starved: Mutex<VecDeque<Arc<Endpoint>>>,
-    stamps: AtomicU32,
-    /// When idle endpoints were looked at last: `Mono`.
+    /// Keyed by the QP number, to find the endpoint of a completion. Includes retired endpoints.
+    by_qp: RwLock<HashMap<u32, Arc<Endpoint>>>,
+    /// Endpoints with pending requests that found the completion queue full.
+    waiting_for_cqe: Mutex<VecDeque<Arc<Endpoint>>>,
+    generations: AtomicU32,
+    /// Time of the last check for idle endpoints, as `Mono`.
     checked: AtomicU64,
-    pub(super) figures: Figures,
+    pub(super) counters: NicCounters,
 }
 
-/// What went through a device.
+/// Counters of a device.
 #[derive(Debug, Default)]
-pub(super) struct Figures {
+pub(super) struct NicCounters {
     pub(super) read_bytes: AtomicU64,
     pub(super) written_bytes: AtomicU64,
     pub(super) requests: AtomicU64,
-    pub(super) failures: Failures,
+    pub(super) failures: NicFailures,
     pub(super) connected: AtomicU64,
     pub(super) retired: AtomicU64,
 }
 
-/// See [`RailFailures`].
+/// Failure counters; see [`RailFailures`].
 #[derive(Debug, Default)]
-pub(super) struct Failures {
+pub(super) struct NicFailures {
     pub(super) connection: AtomicU64,
     device: AtomicU64,
     refused: AtomicU64,
     peer: AtomicU64,
 }
 
-impl Failures {
-    /// Of a request.
+impl NicFailures {
+    /// The counter for failed requests of this cause.
     pub(super) fn of(&self, blame: Blame) -> &AtomicU64 {
         match blame {
             Blame::Device => &self.device,
@@ -119,15 +118,15 @@ impl Failures {
 impl Nic {
     pub(super) fn new(
         index: usize,
-        device: Device,
+        device: RdmaDevice,
         port: u8,
-        place: Place,
-        limits: Limits,
+        address: PortAddress,
+        limits: NicLimits,
         entries: u32,
         vector: u32,
     ) -> Result<Nic, VerbsError> {
-        let domain = Domain::new(&device)?;
-        let queue = Queue::new(&device, entries, vector)?;
+        let domain = ProtectionDomain::new(&device)?;
+        let queue = CompletionQueue::new(&device, entries, vector)?;
         Ok(Nic {
             index,
             name: device.name().to_owned(),
@@ -136,61 +135,61 @@ impl Nic {
             device,
             domain,
             queue,
-            place: RwLock::new(place),
-            detours: Mutex::default(),
+            address: RwLock::new(address),
+            overrides: Mutex::default(),
             room: AtomicUsize::new(entries as usize),
             out: AtomicBool::new(false),
-            deaf: AtomicBool::new(false),
-            why_out: Mutex::default(),
+            channel_broken: AtomicBool::new(false),
+            disabled_reason: Mutex::default(),
             endpoints: Mutex::default(),
-            by_pair: RwLock::default(),
-            starved: Mutex::default(),
-            stamps: AtomicU32::new(0),
+            by_qp: RwLock::default(),
+            waiting_for_cqe: Mutex::default(),
+            generations: AtomicU32::new(0),
             checked: AtomicU64::new(0),
-            figures: Figures::default(),
+            counters: NicCounters::default(),
         })
     }
 
     /// The port's address.
-    pub(super) fn place(&self) -> Place {
-        self.place.read().unwrap_or_else(PoisonError::into_inner).clone()
+    pub(super) fn address(&self) -> PortAddress {
+        self.address.read().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    pub(super) fn moved_to(&self, place: Place) {
-        *self.place.write().unwrap_or_else(PoisonError::into_inner) = place;
-        self.detours().clear();
+    pub(super) fn set_address(&self, address: PortAddress) {
+        *self.address.write().unwrap_or_else(PoisonError::into_inner) = address;
+        self.overrides().clear();
     }
 
-    /// Our address towards `path`, and how many rows were tried before it.
-    pub(super) fn place_to(&self, path: &str) -> (Place, u32) {
-        let detour = self.detours().get(path).cloned();
-        detour.unwrap_or_else(|| (self.place(), 0))
+    /// The address to use towards `path`, and how many GIDs were tried before it.
+    pub(super) fn address_to(&self, path: &str) -> (PortAddress, u32) {
+        let override_address = self.overrides().get(path).cloned();
+        override_address.unwrap_or_else(|| (self.address(), 0))
     }
 
-    /// From now on this place towards `path`; `None`: the port's own again.
-    pub(super) fn detour(&self, path: &str, place: Option<(Place, u32)>) {
-        let mut detours = self.detours();
-        // Peers' names are theirs to choose.
-        if detours.len() >= DETOURS_MAX {
-            detours.clear();
+    /// Overrides the address used towards `path`. `None` removes the override.
+    pub(super) fn override_address(&self, path: &str, address: Option<(PortAddress, u32)>) {
+        let mut overrides = self.overrides();
+        // Peers choose their own names, so the map must be bounded.
+        if overrides.len() >= DETOURS_MAX {
+            overrides.clear();
         }
-        match place {
-            Some(place) => drop(detours.insert(path.to_owned(), place)),
-            None => drop(detours.remove(path)),
+        match address {
+            Some(address) => drop(overrides.insert(path.to_owned(), address)),
+            None => drop(overrides.remove(path)),
         }
     }
 
-    fn detours(&self) -> MutexGuard<'_, HashMap<String, (Place, u32)>> {
-        self.detours.lock().unwrap_or_else(PoisonError::into_inner)
+    fn overrides(&self) -> MutexGuard<'_, HashMap<String, (PortAddress, u32)>> {
+        self.overrides.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    pub(super) fn is_out(&self) -> bool {
+    pub(super) fn is_disabled(&self) -> bool {
         self.out.load(Ordering::Relaxed)
     }
 
-    /// Take it out of use; was it in use?
-    pub(super) fn take_out(&self, why: &'static str) -> bool {
-        let mut last = self.why_out.lock().unwrap_or_else(PoisonError::into_inner);
+    /// Disables the device. Returns whether it was enabled.
+    pub(super) fn disable(&self, why: &'static str) -> bool {
+        let mut last = self.disabled_reason.lock().unwrap_or_else(PoisonError::into_inner);
         let was_in = !self.out.swap(true, Ordering::SeqCst);
         if was_in {
             *last = why;
@@ -198,21 +197,21 @@ impl Nic {
         was_in
     }
 
-    /// Take it back into use; was it out?
-    pub(super) fn take_back(&self) -> bool {
+    /// Enables the device. Returns whether it was disabled.
+    pub(super) fn enable(&self) -> bool {
         self.out.swap(false, Ordering::SeqCst)
     }
 
-    /// Why it is out of use, if it is.
-    pub(super) fn why_out(&self) -> Option<&'static str> {
-        let why = *self.why_out.lock().unwrap_or_else(PoisonError::into_inner);
-        self.is_out().then_some(why)
+    /// Why the device is disabled, if it is.
+    pub(super) fn disabled_reason(&self) -> Option<&'static str> {
+        let why = *self.disabled_reason.lock().unwrap_or_else(PoisonError::into_inner);
+        self.is_disabled().then_some(why)
     }
 
-    /// The endpoint to `path`; made if there is none.
+    /// Returns the endpoint to `path`, created with `make` if missing.
     ///
     /// # Errors
-    /// There are too many, or `make`'s.
+    /// Fails if the limit of endpoints is reached, or if `make` fails.
     pub(super) fn endpoint(
         &self,
         path: &str,
@@ -233,53 +232,53 @@ impl Nic {
         };
         if let Ok(endpoint) = &made {
             for number in endpoint.numbers() {
-                self.add_pair(number, endpoint);
+                self.add_qp(number, endpoint);
             }
             endpoints.insert(path.to_owned(), Arc::clone(endpoint));
         }
         drop(endpoints);
         for endpoint in gone {
-            tracing::debug!(device = %self.name, peer = %endpoint.path(), "endpoint gives way to another");
-            endpoint.retire(self, &Trouble::Dropped);
+            tracing::debug!(device = %self.name, peer = %endpoint.path(), "idle endpoint evicted");
+            endpoint.retire(self, &WorkError::Dropped);
         }
         made
     }
 
-    /// The endpoint to `path`, if there is one.
-    pub(super) fn known(&self, path: &str) -> Option<Arc<Endpoint>> {
+    /// The endpoint to `path`, if one exists.
+    pub(super) fn find_endpoint(&self, path: &str) -> Option<Arc<Endpoint>> {
         self.endpoints().get(path).cloned()
     }
 
     /// All endpoints in use.
-    pub(super) fn all(&self) -> Vec<Arc<Endpoint>> {
+    pub(super) fn all_endpoints(&self) -> Vec<Arc<Endpoint>> {
         self.endpoints().values().cloned().collect()
     }
 
-    /// What went through it so far.
-    pub(super) fn figures(&self) -> RailFigures {
-        let (place, figures) = (self.place(), &self.figures);
+    /// The device's counters.
+    pub(super) fn counters(&self) -> RailCounters {
+        let (address, counters) = (self.address(), &self.counters);
         let of = |figure: &AtomicU64| figure.load(Ordering::Relaxed);
-        RailFigures {
+        RailCounters {
             device: self.name.clone(),
             port: self.port,
-            gid: format!("{} {}", place.gid_index, Ipv6Addr::from(place.gid)),
-            up: !self.is_out(),
+            gid: format!("{} {}", address.gid_index, Ipv6Addr::from(address.gid)),
+            up: !self.is_disabled(),
             endpoints: self.endpoints().len() as u64,
-            connected: of(&figures.connected),
-            retired: of(&figures.retired),
-            requests: of(&figures.requests),
+            connected: of(&counters.connected),
+            retired: of(&counters.retired),
+            requests: of(&counters.requests),
             failures: RailFailures {
-                connection: of(&figures.failures.connection),
-                device: of(&figures.failures.device),
-                refused: of(&figures.failures.refused),
-                peer: of(&figures.failures.peer),
+                connection: of(&counters.failures.connection),
+                device: of(&counters.failures.device),
+                refused: of(&counters.failures.refused),
+                peer: of(&counters.failures.peer),
             },
-            read_bytes: of(&figures.read_bytes),
-            written_bytes: of(&figures.written_bytes),
+            read_bytes: of(&counters.read_bytes),
+            written_bytes: of(&counters.written_bytes),
         }
     }
 
-    /// `endpoint` is not the one to its peer any more.
+    /// Removes `endpoint` from the map, if it is still the one for its peer.
     pub(super) fn drop_endpoint(&self, endpoint: &Endpoint) {
         let mut endpoints = self.endpoints();
         let is_it = |there: &Arc<Endpoint>| std::ptr::eq(Arc::as_ptr(there), endpoint);
@@ -289,24 +288,24 @@ impl Nic {
         drop(gone);
     }
 
-    /// Completions of queue pair `number` are `endpoint`'s.
-    fn add_pair(&self, number: u32, endpoint: &Arc<Endpoint>) {
-        self.by_pair.write().unwrap_or_else(PoisonError::into_inner).insert(number, Arc::clone(endpoint));
+    /// Maps completions of queue pair `number` to `endpoint`.
+    fn add_qp(&self, number: u32, endpoint: &Arc<Endpoint>) {
+        self.by_qp.write().unwrap_or_else(PoisonError::into_inner).insert(number, Arc::clone(endpoint));
     }
 
-    /// Queue pair `number` is gone, or about to go.
-    pub(super) fn drop_pair(&self, number: u32) {
-        let gone = self.by_pair.write().unwrap_or_else(PoisonError::into_inner).remove(&number);
+    /// Removes queue pair `number`, which is destroyed or about to be.
+    pub(super) fn remove_qp(&self, number: u32) {
+        let gone = self.by_qp.write().unwrap_or_else(PoisonError::into_inner).remove(&number);
         drop(gone);
     }
 
-    /// A number for a queue pair that none had before: the kernel gives the numbers of queue pairs out again.
-    pub(super) fn stamp(&self) -> u32 {
-        self.stamps.fetch_add(1, Ordering::Relaxed)
+    /// A number that no queue pair had before. The kernel reuses QP numbers.
+    pub(super) fn generation(&self) -> u32 {
+        self.generations.fetch_add(1, Ordering::Relaxed)
     }
 
-    /// Is it time to look at idle endpoints? Then it is done.
-    pub(super) fn is_check_due(&self, now: Mono) -> bool {
+    /// Whether the check for idle endpoints is due. If so, it counts as done.
+    pub(super) fn is_idle_check_due(&self, now: Mono) -> bool {
         let due = now.since(Mono(self.checked.load(Ordering::Relaxed))) >= CHECK_STEP;
         if due {
             self.checked.store(now.0, Ordering::Relaxed);
@@ -314,77 +313,78 @@ impl Nic {
         due
     }
 
-    /// Room for up to `wanted` requests in the completion queue. (Every request may end as a completion, asked for or not.)
-    pub(super) fn take_room(&self, wanted: usize) -> usize {
+    /// Reserves up to `wanted` entries of the completion queue. (Every request may generate a completion, signaled or
+    /// not.)
+    pub(super) fn reserve_cqe(&self, wanted: usize) -> usize {
         let take = |room: usize| Some(room - room.min(wanted));
         let before = self.room.fetch_update(Ordering::SeqCst, Ordering::SeqCst, take).unwrap_or(0);
         before.min(wanted)
     }
 
-    pub(super) fn give_room(&self, requests: usize) {
+    pub(super) fn release_cqe(&self, requests: usize) {
         self.room.fetch_add(requests, Ordering::SeqCst);
     }
 
-    /// `endpoint` found no room.
-    pub(super) fn starves(&self, endpoint: &Arc<Endpoint>) {
-        let mut starved = self.starved.lock().unwrap_or_else(PoisonError::into_inner);
-        if !starved.iter().any(|other| Arc::ptr_eq(other, endpoint)) {
-            starved.push_back(Arc::clone(endpoint));
+    /// Queues `endpoint` until the completion queue has room.
+    pub(super) fn wait_for_cqe(&self, endpoint: &Arc<Endpoint>) {
+        let mut waiting_for_cqe = self.waiting_for_cqe.lock().unwrap_or_else(PoisonError::into_inner);
+        if !waiting_for_cqe.iter().any(|other| Arc::ptr_eq(other, endpoint)) {
+            waiting_for_cqe.push_back(Arc::clone(endpoint));
         }
     }
 
-    /// What is wrong with the port right now, if anything is. (The event that tells of it may still be on its way.)
-    pub(super) fn port_trouble(&self) -> Option<String> {
+    /// The current problem of the port, if any. (Its asynchronous event may not have arrived yet.)
+    pub(super) fn port_problem(&self) -> Option<String> {
         match self.device.port(self.port) {
             Ok(port) if port.state.is_active() => None,
-            Ok(port) => Some(format!("its port is {}, not ACTIVE", port.state)),
+            Ok(port) => Some(format!("port state is {}, not ACTIVE", port.state)),
             Err(error) => Some(error.to_string()),
         }
     }
 
-    /// Fetch completions. How many.
-    pub(super) fn poll(&self, into: &mut [Completion]) -> usize {
+    /// Fetches completions and returns their number.
+    pub(super) fn poll(&self, into: &mut [WorkCompletion]) -> usize {
         match self.queue.poll(into) {
             Ok(fetched) => fetched,
             Err(error) => {
-                if self.take_out("its completion queue cannot be read") {
-                    tracing::error!(device = %self.name, %error, "completion queue cannot be read; the device is not used any more");
+                if self.disable("completion queue cannot be polled") {
+                    tracing::error!(device = %self.name, %error, "cannot poll the completion queue; device disabled");
                 }
                 0
             }
         }
     }
 
-    /// Have the next completion make an event.
+    /// Requests an event for the next completion.
     pub(super) fn arm(&self) {
         if let Err(error) = self.queue.arm() {
-            tracing::debug!(device = %self.name, %error, "completion queue cannot be armed");
+            tracing::debug!(device = %self.name, %error, "cannot arm the completion queue");
         }
     }
 
-    /// Readable when there is an event.
+    /// A descriptor that becomes readable with an event.
     pub(super) fn events(&self) -> BorrowedFd<'_> {
         self.queue.fd()
     }
 
     pub(super) fn clear_events(&self) {
-        // Readable, and nothing to read: the channel is broken, and would let nobody sleep.
+        // Readable without an event: the channel is broken, and no thread could sleep on it.
         if self.queue.clear() == 0 {
-            self.deaf.store(true, Ordering::Relaxed);
+            self.channel_broken.store(true, Ordering::Relaxed);
         }
     }
 
-    /// Is its channel broken?
-    pub(super) fn is_deaf(&self) -> bool {
-        self.deaf.load(Ordering::Relaxed)
+    /// Whether the event channel is broken.
+    pub(super) fn is_channel_broken(&self) -> bool {
+        self.channel_broken.load(Ordering::Relaxed)
     }
 
-    /// What failed here.
+    /// Creates a fault of this device.
     pub(super) fn fault(&self, peer: &str, step: RdmaStep, problem: String, blame: Blame) -> TransferError {
         self.fault_with(peer, step, problem, blame, None)
     }
 
-    /// The same, with what to do about it.
+    /// Creates a fault of this device with advice on how to fix it.
     pub(super) fn fault_with(
         &self,
         peer: &str,
@@ -393,11 +393,11 @@ impl Nic {
         blame: Blame,
         remedy: Option<&'static str>,
     ) -> TransferError {
-        let place = self.place();
+        let address = self.address();
         TransferError::Rdma(Arc::new(RdmaFault {
             device: self.name.clone(),
             port: self.port,
-            gid: format!("{} {}", place.gid_index, Ipv6Addr::from(place.gid)),
+            gid: format!("{} {}", address.gid_index, Ipv6Addr::from(address.gid)),
             peer: peer.to_owned(),
             step,
             problem,
@@ -406,62 +406,62 @@ impl Nic {
         }))
     }
 
-    /// `wanted` bytes could not be registered.
-    pub(super) fn unregistered(&self, peer: &str, error: &VerbsError, wanted: u64) -> TransferError {
+    /// Creates the fault for a failed registration of `wanted` bytes.
+    pub(super) fn registration_fault(&self, peer: &str, error: &VerbsError, wanted: u64) -> TransferError {
         let (problem, remedy) = match error.is_out_of_memory().then(|| memlock::short(wanted)) {
             Some(Some(short)) => (format!("{error}; {short}"), error.remedy()),
-            // The host has no more, or the device: the limit is not to blame.
+            // The host or the device is out of memory. The limit is not the cause.
             Some(None) => (error.to_string(), None),
             None => (error.to_string(), error.remedy()),
         };
         self.fault_with(peer, RdmaStep::Register, problem, Blame::Device, remedy)
     }
 
-    /// The device says that queue pair `number` is in error.
-    pub(super) fn pair_failed(&self, number: u32) {
-        let whose = self.by_pair.read().unwrap_or_else(PoisonError::into_inner).get(&number).cloned();
+    /// Handles the event that queue pair `number` is in the error state.
+    pub(super) fn qp_failed(&self, number: u32) {
+        let whose = self.by_qp.read().unwrap_or_else(PoisonError::into_inner).get(&number).cloned();
         if let Some(endpoint) = whose {
-            endpoint.retire(self, &Trouble::Dropped);
+            endpoint.retire(self, &WorkError::Dropped);
         }
     }
 
-    /// See to `completions`, which came from this device.
-    pub(super) fn completed(&self, completions: &[Completion]) {
+    /// Handles `completions` of this device.
+    pub(super) fn completed(&self, completions: &[WorkCompletion]) {
         if completions.is_empty() {
             return;
         }
-        let mut over = Over::default();
-        for run in completions.chunk_by(|a, b| a.pair == b.pair) {
-            let whose = self.by_pair.read().unwrap_or_else(PoisonError::into_inner).get(&run[0].pair).cloned();
+        let mut over = FinishedWork::default();
+        for run in completions.chunk_by(|a, b| a.qp == b.qp) {
+            let whose = self.by_qp.read().unwrap_or_else(PoisonError::into_inner).get(&run[0].qp).cloned();
             match whose {
                 Some(endpoint) => endpoint.completed(self, run, &mut over),
                 None => {
-                    tracing::debug!(device = %self.name, pair = run[0].pair, "completion of a queue pair that is gone")
+                    tracing::debug!(device = %self.name, qp = run[0].qp, "completion of a destroyed queue pair")
                 }
             }
         }
-        self.feed(&mut over);
+        self.post_waiting(&mut over);
         over.deliver();
     }
 
-    /// There is room again, perhaps.
-    pub(super) fn feed(&self, over: &mut Over) {
-        let starved = {
-            let mut starved = self.starved.lock().unwrap_or_else(PoisonError::into_inner);
-            if starved.is_empty() {
+    /// Posts pending requests of endpoints that waited for room.
+    pub(super) fn post_waiting(&self, over: &mut FinishedWork) {
+        let waiting_for_cqe = {
+            let mut waiting_for_cqe = self.waiting_for_cqe.lock().unwrap_or_else(PoisonError::into_inner);
+            if waiting_for_cqe.is_empty() {
                 return;
             }
-            std::mem::take(&mut *starved)
+            std::mem::take(&mut *waiting_for_cqe)
         };
-        for endpoint in starved {
-            endpoint.pump(self, over);
+        for endpoint in waiting_for_cqe {
+            endpoint.post_pending(self, over);
         }
     }
 
-    /// Retire all endpoints.
+    /// Retires all endpoints.
     pub(super) fn close(&self) {
-        for endpoint in self.all() {
-            endpoint.retire(self, &Trouble::Link(TransferError::Stopped));
+        for endpoint in self.all_endpoints() {
+            endpoint.retire(self, &WorkError::Link(TransferError::Stopped));
         }
     }
 
@@ -470,7 +470,7 @@ impl Nic {
     }
 }
 
-/// Take out the endpoints that were not used for longest, of those with nothing under way: a sixteenth, at least one.
+/// Removes the least recently used idle endpoints: a sixteenth, at least one.
 fn make_room(endpoints: &mut HashMap<String, Arc<Endpoint>>) -> Vec<Arc<Endpoint>> {
     let mut idle: Vec<(Mono, &String)> =
         endpoints.iter().filter_map(|(path, endpoint)| Some((endpoint.idle_since()?, path))).collect();
@@ -480,14 +480,14 @@ fn make_room(endpoints: &mut HashMap<String, Arc<Endpoint>>) -> Vec<Arc<Endpoint
     paths.iter().filter_map(|path| endpoints.remove(path)).collect()
 }
 
-/// Parts that are over, collected under a lock and told without it.
+/// Finished requests, collected under a lock and reported to their batches after it is released.
 #[derive(Default)]
-pub(super) struct Over {
+pub(super) struct FinishedWork {
     good: Vec<(Arc<Batch>, usize)>,
-    bad: Vec<(Arc<Batch>, u32, Trouble)>,
+    bad: Vec<(Arc<Batch>, u32, WorkError)>,
 }
 
-impl Over {
+impl FinishedWork {
     pub(super) fn good(&mut self, batch: Arc<Batch>) {
         match self.good.last_mut() {
             Some((last, parts)) if Arc::ptr_eq(last, &batch) => *parts += 1,
@@ -495,17 +495,17 @@ impl Over {
         }
     }
 
-    pub(super) fn bad(&mut self, batch: Arc<Batch>, part: u32, trouble: Trouble) {
-        self.bad.push((batch, part, trouble));
+    pub(super) fn bad(&mut self, batch: Arc<Batch>, part: u32, error: WorkError) {
+        self.bad.push((batch, part, error));
     }
 
-    /// Tell the batches.
+    /// Reports to the batches.
     pub(super) fn deliver(self) {
         for (batch, parts) in self.good {
             batch.done(parts);
         }
-        for (batch, part, trouble) in self.bad {
-            batch.troubled(part, trouble);
+        for (batch, part, error) in self.bad {
+            batch.failed(part, error);
         }
     }
 }

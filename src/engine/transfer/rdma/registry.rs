@@ -1,32 +1,32 @@
-//! Memory that the devices may touch: every registered stretch on every device, in pieces where a device takes no more at once; and
-//! what a batch registers for itself, because nobody did before.
+//! Memory registered on the devices: every registered region on every device, in pieces if it exceeds a device's limit,
+//! plus unregistered memory that is registered for a single batch.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, RwLock};
 use std::thread;
 
-use crate::engine::sys::verbs::{Region, Rights, VerbsError};
+use crate::engine::sys::verbs::{AccessFlags, MemoryRegion, VerbsError};
 use crate::engine::sys::{Memory, Slice};
 use crate::engine::transfer::rdma::nic::Nic;
 use crate::engine::transfer::rdma::settings::RdmaSettings;
 use crate::engine::transfer::rdma::slices::Spans;
 
-/// Pieces begin at multiples of this, so that no huge page is in two.
+/// Pieces begin at multiples of this, so that no huge page spans two pieces.
 const PIECE_STEP: u64 = 2 << 20;
-/// Registering less than this is not worth a thread.
+/// Smaller regions are not registered in parallel.
 const PARALLEL_MIN: usize = 64 << 20;
 
-/// A stretch of our memory, with a region on each device, or on those where it was needed so far.
-pub(super) struct Local {
+/// A piece of our memory, with a memory region (MR) on each device, or only on those where it was needed.
+pub(super) struct RegisteredPiece {
     slice: Slice,
-    rights: Rights,
-    regions: Mutex<Vec<Option<Arc<Region>>>>,
+    rights: AccessFlags,
+    regions: Mutex<Vec<Option<Arc<MemoryRegion>>>>,
     location: OnceLock<String>,
 }
 
-impl Local {
-    fn new(slice: Slice, rights: Rights, devices: usize) -> Arc<Local> {
-        Arc::new(Local { slice, rights, regions: Mutex::new(vec![None; devices]), location: OnceLock::new() })
+impl RegisteredPiece {
+    fn new(slice: Slice, rights: AccessFlags, devices: usize) -> Arc<RegisteredPiece> {
+        Arc::new(RegisteredPiece { slice, rights, regions: Mutex::new(vec![None; devices]), location: OnceLock::new() })
     }
 
     pub(super) fn address(&self) -> u64 {
@@ -37,43 +37,43 @@ impl Local {
         self.slice.len()
     }
 
-    /// Where it is, as far as that is known.
+    /// NUMA location, `*` if unknown.
     pub(super) fn location(&self) -> &str {
         self.location.get().map_or("*", String::as_str)
     }
 
-    /// Its regions, on every device.
-    pub(super) fn regions(&self) -> Vec<Arc<Region>> {
+    /// Its MRs, one per device.
+    pub(super) fn regions(&self) -> Vec<Arc<MemoryRegion>> {
         self.regions.lock().unwrap_or_else(PoisonError::into_inner).iter().flatten().cloned().collect()
     }
 
-    /// Its region on `nic`; made now if there is none.
-    pub(super) fn region(&self, nic: &Nic) -> Result<Arc<Region>, VerbsError> {
+    /// Its MR on `nic`, registered now if missing.
+    pub(super) fn region(&self, nic: &Nic) -> Result<Arc<MemoryRegion>, VerbsError> {
         let regions = || self.regions.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(region) = &regions()[nic.index] {
             return Ok(Arc::clone(region));
         }
-        // Not under the lock: it may take long. Where two do it at once, the second's is dropped again.
-        let made = Arc::new(Region::register(&nic.domain, &self.slice, self.rights)?);
+        // Without the lock, because it may take long. If two threads register at once, the second MR is dropped.
+        let made = Arc::new(MemoryRegion::register(&nic.domain, &self.slice, self.rights)?);
         let region = Arc::clone(regions()[nic.index].get_or_insert(made));
         Ok(region)
     }
 }
 
-/// Stretches of our memory, and where each is.
+/// Pieces of our memory, with a lookup by address.
 #[derive(Default)]
-pub(super) struct Known {
+pub(super) struct RegisteredMemory {
     pub(super) spans: Spans,
-    pub(super) locals: Vec<Arc<Local>>,
+    pub(super) locals: Vec<Arc<RegisteredPiece>>,
 }
 
-impl Known {
-    fn of(locals: Vec<Arc<Local>>) -> Known {
+impl RegisteredMemory {
+    fn of(locals: Vec<Arc<RegisteredPiece>>) -> RegisteredMemory {
         let spans = locals.iter().map(|local| (local.address(), local.len() as u64)).collect();
-        Known { spans, locals }
+        RegisteredMemory { spans, locals }
     }
 
-    /// Is all of `slice` in it?
+    /// Whether all of `slice` is registered.
     pub(super) fn covers(&self, slice: &Slice) -> bool {
         let (mut at, end) = (slice.address(), slice.address() + slice.len() as u64);
         while at < end {
@@ -84,49 +84,59 @@ impl Known {
     }
 }
 
-/// What is registered.
+/// All registered memory.
 pub(super) struct Registry {
     nics: Vec<Arc<Nic>>,
-    /// By address. Not locked while a device registers: that may take seconds.
-    table: Mutex<BTreeMap<u64, Vec<Arc<Local>>>>,
-    known: RwLock<Arc<Known>>,
-    piece_max: u64,
+    /// Keyed by address. Not locked while a device registers, which may take seconds.
+    table: Mutex<BTreeMap<u64, Vec<Arc<RegisteredPiece>>>>,
+    known: RwLock<Arc<RegisteredMemory>>,
+    piece_bytes_max: u64,
     relaxed: bool,
-    /// With several devices at a time; `None`: where it pays.
+    /// Whether to register on several devices in parallel. `None`: for large regions only.
+    /// Bytes.
     parallel: Option<bool>,
-    /// Most threads that register at a time; `None`: one a device.
+    /// Maximum number of registering threads. `None`: one per device.
     threads: Option<usize>,
 }
 
 impl Registry {
-    /// `piece_max` is the most that every device takes at once, bytes.
-    pub(super) fn new(nics: Vec<Arc<Nic>>, piece_max: u64, relaxed: bool, settings: &RdmaSettings) -> Registry {
-        let piece_max = if piece_max >= PIECE_STEP { piece_max - piece_max % PIECE_STEP } else { piece_max.max(4096) };
+    /// `piece_bytes_max` is the largest registration that every device accepts, bytes.
+    pub(super) fn new(nics: Vec<Arc<Nic>>, piece_bytes_max: u64, relaxed: bool, settings: &RdmaSettings) -> Registry {
+        let piece_bytes_max = if piece_bytes_max >= PIECE_STEP {
+            piece_bytes_max - piece_bytes_max % PIECE_STEP
+        } else {
+            piece_bytes_max.max(4096)
+        };
         let (table, known) = (Mutex::default(), RwLock::default());
         let (parallel, threads) = (settings.register_in_parallel, settings.registering_threads);
-        Registry { nics, table, known, piece_max, relaxed, parallel, threads }
+        Registry { nics, table, known, piece_bytes_max, relaxed, parallel, threads }
     }
 
-    /// Register `memory` on every device; its pieces, in order.
+    /// Registers `memory` on every device and returns its pieces in order.
     ///
     /// # Errors
-    /// A device refuses; nothing is registered then.
+    /// Fails if a device refuses. Nothing is registered then.
     pub(super) fn register(
         &self,
         memory: &Arc<Memory>,
         remote: bool,
-    ) -> Result<Vec<Arc<Local>>, (Arc<Nic>, VerbsError)> {
-        let rights = Rights { remote, relaxed: self.relaxed };
+    ) -> Result<Vec<Arc<RegisteredPiece>>, (Arc<Nic>, VerbsError)> {
+        let rights = AccessFlags { remote, relaxed: self.relaxed };
         let piece = |(offset, len)| {
-            Local::new(memory.slice(offset, len).expect("cut inside the memory"), rights, self.nics.len())
+            RegisteredPiece::new(
+                memory.slice(offset, len).expect("piece lies within the memory"),
+                rights,
+                self.nics.len(),
+            )
         };
-        let pieces: Vec<Arc<Local>> = cuts(memory.len(), self.piece_max).into_iter().map(piece).collect();
+        let pieces: Vec<Arc<RegisteredPiece>> =
+            cuts(memory.len(), self.piece_bytes_max).into_iter().map(piece).collect();
         let on = |nic: &Arc<Nic>| {
             pieces.iter().try_for_each(|piece| piece.region(nic).map(drop)).map_err(|error| (Arc::clone(nic), error))
         };
         let pays = self.nics.len() > 1 && memory.len() >= PARALLEL_MIN;
         match self.nics.split_first() {
-            // The first device alone makes the pages; the others find them.
+            // The first device faults the pages in. The others then find them present.
             Some((first, others)) if self.parallel.unwrap_or(pays) && !others.is_empty() => {
                 on(first)?;
                 let at_once = self.threads.unwrap_or(others.len()).max(1);
@@ -134,14 +144,14 @@ impl Registry {
                     thread::scope(|scope| {
                         let on = &on;
                         let threads: Vec<_> = some.iter().map(|nic| scope.spawn(move || on(nic))).collect();
-                        threads.into_iter().try_for_each(|thread| thread.join().expect("registering does not panic"))
+                        threads.into_iter().try_for_each(|thread| thread.join().expect("registration does not panic"))
                     })
                 })?;
             }
             _ => self.nics.iter().try_for_each(on)?,
         }
         for piece in &pieces {
-            // Its pages are there now.
+            // Its pages are present now.
             if let Some(node) = piece.slice.numa_node() {
                 piece.location.get_or_init(|| format!("cpu:{node}"));
             }
@@ -152,7 +162,7 @@ impl Registry {
         Ok(pieces)
     }
 
-    /// Undo it. Regions that an operation of ours is using last until it is over.
+    /// Reverts it. MRs in use by one of our operations exist until it ends.
     pub(super) fn deregister(&self, memory: &Arc<Memory>) {
         let mut table = self.table();
         let gone = table.remove(&memory.address());
@@ -161,7 +171,7 @@ impl Registry {
         drop(gone);
     }
 
-    /// Let go of everything.
+    /// Removes all registrations.
     pub(super) fn clear(&self) {
         let mut table = self.table();
         let gone = std::mem::take(&mut *table);
@@ -170,39 +180,39 @@ impl Registry {
         drop(gone);
     }
 
-    /// What is registered now.
-    pub(super) fn known(&self) -> Arc<Known> {
+    /// A snapshot of what is registered.
+    pub(super) fn snapshot(&self) -> Arc<RegisteredMemory> {
         Arc::clone(&self.known.read().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// `slice` for one batch alone: registered on the devices as they are needed.
-    pub(super) fn lend(&self, slice: &Slice) -> Known {
-        let rights = Rights { remote: false, relaxed: self.relaxed };
-        let part = |(offset, len)| slice.part(offset, len).expect("cut inside the slice");
-        let pieces = cuts(slice.len(), self.piece_max).into_iter().map(part);
-        Known::of(pieces.map(|part| Local::new(part, rights, self.nics.len())).collect())
+    /// Prepares `slice` for one batch: it is registered on each device on first use.
+    pub(super) fn register_temporarily(&self, slice: &Slice) -> RegisteredMemory {
+        let rights = AccessFlags { remote: false, relaxed: self.relaxed };
+        let part = |(offset, len)| slice.part(offset, len).expect("piece lies within the slice");
+        let pieces = cuts(slice.len(), self.piece_bytes_max).into_iter().map(part);
+        RegisteredMemory::of(pieces.map(|part| RegisteredPiece::new(part, rights, self.nics.len())).collect())
     }
 
-    /// The region on `nic` that `slice`, which is registered, begins in.
-    pub(super) fn scratch(&self, slice: &Slice, nic: &Nic) -> Result<Arc<Region>, VerbsError> {
-        let known = self.known();
+    /// The MR on `nic` that contains the first byte of the registered `slice`.
+    pub(super) fn scratch(&self, slice: &Slice, nic: &Nic) -> Result<Arc<MemoryRegion>, VerbsError> {
+        let known = self.snapshot();
         match known.spans.find(slice.address()) {
             Some(span) => known.locals[span.index].region(nic),
-            None => self.lend(slice).locals[0].region(nic),
+            None => self.register_temporarily(slice).locals[0].region(nic),
         }
     }
 
-    fn renew(&self, table: &BTreeMap<u64, Vec<Arc<Local>>>) {
-        let known = Arc::new(Known::of(table.values().flatten().cloned().collect()));
+    fn renew(&self, table: &BTreeMap<u64, Vec<Arc<RegisteredPiece>>>) {
+        let known = Arc::new(RegisteredMemory::of(table.values().flatten().cloned().collect()));
         *self.known.write().unwrap_or_else(PoisonError::into_inner) = known;
     }
 
-    fn table(&self) -> MutexGuard<'_, BTreeMap<u64, Vec<Arc<Local>>>> {
+    fn table(&self) -> MutexGuard<'_, BTreeMap<u64, Vec<Arc<RegisteredPiece>>>> {
         self.table.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-/// `len` bytes in pieces of at most `max`: where each begins, and how long it is.
+/// Splits `len` bytes into pieces of at most `max`. Returns offset and length of each.
 fn cuts(len: usize, max: u64) -> Vec<(usize, usize)> {
     let max = usize::try_from(max).unwrap_or(usize::MAX).max(1);
     (0..len).step_by(max).map(|offset| (offset, max.min(len - offset))).collect()
@@ -215,7 +225,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn the_pieces_of_a_memory_are_its_bytes_once_each(len in 0usize..100_000, max in 1u64..10_000) {
+        fn pieces_cover_the_memory_exactly_once(len in 0usize..100_000, max in 1u64..10_000) {
             let mut end = 0;
             for (offset, piece) in cuts(len, max) {
                 prop_assert_eq!(offset, end);

@@ -1,84 +1,91 @@
-//! What the RDMA transport is told: by its owner, and by Mooncake's `MC_*` variables.
+//! Configuration of the RDMA transport, from its owner and from Mooncake's `MC_*` variables.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
 
 use crate::engine::topology::Wish;
-use crate::engine::transfer::variables::Reader;
+use crate::engine::transfer::variables::VariableReader;
 use crate::engine::wire::json::PAIRS_MAX;
 
-/// What an engine's owner asks for.
+/// The engine owner's choice of devices.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct RdmaWish {
-    /// These devices and no others; none = all that can be used.
+pub struct RdmaOptions {
+    /// The devices to use. Empty: every usable device.
     pub devices: Vec<String>,
-    /// Start with TCP where RDMA cannot start here. Both ends have to: a peer is reached by the protocol that it announces.
-    pub tcp_instead: bool,
+    /// Fall back to TCP if RDMA is unavailable here. Peers must fall back too, because a peer is reached over the
+    /// protocol it announces.
+    pub allow_tcp_fallback: bool,
 }
 
-impl RdmaWish {
-    /// From upstream's list of devices, as in `--device_name`: names between commas; empty or `auto-discovery` = all.
-    pub fn parse(devices: &str) -> RdmaWish {
-        RdmaWish { devices: names(devices).into_iter().filter(|n| n != "auto-discovery").collect(), tcp_instead: false }
+impl RdmaOptions {
+    /// Parses upstream's list of devices, as in `--device_name`: names separated by commas. Empty or `auto-discovery`
+    /// selects all.
+    pub fn parse(devices: &str) -> RdmaOptions {
+        RdmaOptions {
+            devices: names(devices).into_iter().filter(|n| n != "auto-discovery").collect(),
+            allow_tcp_fallback: false,
+        }
     }
 }
 
-/// What the environment says. `Default` is upstream's 0.3.13.
+/// Settings read from the environment. `Default` has the values of upstream 0.3.13.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RdmaSettings {
-    /// `MC_IB_PORT`, `MC_TE_FILTERS`, `MC_GID_INDEX` or else `NCCL_IB_GID_INDEX`.
+    /// `MC_IB_PORT`, `MC_TE_FILTERS`, and `MC_GID_INDEX` or else `NCCL_IB_GID_INDEX`.
     pub choice: Wish,
     /// `MC_PKEY_INDEX`.
     pub pkey_index: u16,
-    /// `MC_MTU`: no larger path MTU than this, bytes.
+    /// `MC_MTU`: maximum path MTU, bytes.
     pub mtu: u32,
-    /// `MC_IB_TC`: traffic class; 0 when unset.
+    /// `MC_IB_TC`: traffic class. 0 if unset.
     pub traffic_class: u8,
-    /// `MC_IB_SL`: service level; 0 when unset.
+    /// `MC_IB_SL`: service level. 0 if unset.
     pub service_level: u8,
-    /// `MC_AUTO_GID_MAX_RETRIES`: how many other rows are tried where a queue pair cannot be connected with the first.
+    /// `MC_AUTO_GID_MAX_RETRIES`: number of other GID indices to try if a queue pair cannot be connected with the
+    /// first.
     pub gid_retries: u32,
-    /// `MC_NUM_QP_PER_EP`: queue pairs of an endpoint. Both ends need the same number.
+    /// `MC_NUM_QP_PER_EP`: queue pairs per endpoint. Must be equal on both ends.
     pub pairs_per_endpoint: usize,
-    /// `MC_MAX_EP_PER_CTX`: most endpoints of a device.
+    /// `MC_MAX_EP_PER_CTX`: maximum number of endpoints per device.
     pub endpoints_max: usize,
-    /// `MC_MAX_WR`: most work requests of a queue pair under way.
+    /// `MC_MAX_WR`: maximum number of outstanding work requests per queue pair.
     pub requests_per_pair: u32,
     /// `MC_MAX_SGE`.
     pub sge: u32,
-    /// `MC_MAX_INLINE`: writes of at most this many bytes are copied into the request.
+    /// `MC_MAX_INLINE`: writes of at most this many bytes are sent inline.
     pub inline_bytes: u32,
-    /// `MC_MAX_CQE_PER_CTX`: most completions of a device that wait to be seen, so most requests of it under way.
+    /// `MC_MAX_CQE_PER_CTX`: entries of a device's completion queue, and so the maximum number of outstanding work
+    /// requests on the device.
     pub completions: u32,
-    /// `MC_SLICE_SIZE`: bytes of a work request.
+    /// `MC_SLICE_SIZE`: bytes per work request.
     pub slice_bytes: u64,
-    /// `MC_FRAGMENT_RATIO`: a rest of up to slice/this goes with the last one.
+    /// `MC_FRAGMENT_RATIO`: a remainder of at most `slice_bytes / fragment_ratio` is sent with the last slice.
     pub fragment_ratio: u64,
-    /// `MC_RETRY_CNT`: how often a slice is tried again on another way.
+    /// `MC_RETRY_CNT`: number of retries of a slice, each on the next path.
     pub retries: u32,
-    /// `MC_SLICE_TIMEOUT`: no slice may take longer.
+    /// `MC_SLICE_TIMEOUT`: maximum time of a slice.
     pub slice_limit: Option<Duration>,
-    /// `MC_MAX_MR_SIZE`: no larger stretch is registered at once, bytes.
+    /// `MC_MAX_MR_SIZE`: largest memory region registered at once, bytes.
     pub region_bytes_max: u64,
-    /// `MC_ENABLE_PARALLEL_REG_MR`: register with all devices at the same time; `None` = where it pays.
+    /// `MC_ENABLE_PARALLEL_REG_MR`: register on all devices in parallel. `None`: for large regions only.
     pub register_in_parallel: Option<bool>,
-    /// `MC_MAX_CONCURRENT_REG_MR`: most threads that register at a time; `None` = any.
+    /// `MC_MAX_CONCURRENT_REG_MR`: maximum number of threads that register in parallel. `None`: no limit.
     pub registering_threads: Option<usize>,
-    /// `MC_IB_PCI_RELAXED_ORDERING` is not 0.
+    /// `MC_IB_PCI_RELAXED_ORDERING`: PCI relaxed ordering, unless the variable is 0.
     pub relaxed_ordering: bool,
-    /// `MC_RDMA_RAIL_PAUSE_SECONDS`: how long a way that failed is left alone.
+    /// `MC_RDMA_RAIL_PAUSE_SECONDS`: how long a failed path is paused.
     pub rail_pause: Duration,
-    /// `MC_CONN_PAUSE_TTL_MS`: how long nobody dials a peer that could not be connected; zero = it is dialled at once.
+    /// `MC_CONN_PAUSE_TTL_MS`: how long a peer that could not be connected is not dialled again. Zero: no pause.
     pub dial_pause: Duration,
-    /// `MC_PATH_ROUNDROBIN`: devices take turns, instead of by lot.
+    /// `MC_PATH_ROUNDROBIN`: choose devices round robin instead of at random.
     pub round_robin: bool,
-    /// `MC_ENABLE_DEST_DEVICE_AFFINITY`: the peer's device of the same name, where it has one.
+    /// `MC_ENABLE_DEST_DEVICE_AFFINITY`: prefer the peer's device with the same name.
     pub same_name: bool,
-    /// `MC_ENABLE_HCA_PEER_AFFINITY` with `MC_NIC_PEER_AFFINITY`: the peer's devices to use from each of ours.
+    /// `MC_ENABLE_HCA_PEER_AFFINITY` with `MC_NIC_PEER_AFFINITY`: the peer's devices to use, by our device.
     pub peers_of: BTreeMap<String, Vec<String>>,
-    /// `MC_RDMA_BIND_ADDRESS`: the host of our name towards RDMA peers.
+    /// `MC_RDMA_BIND_ADDRESS`: the host in our endpoint paths.
     pub bind_address: Option<String>,
-    /// `MC_CUSTOM_TOPO_JSON`: a file with the topology matrix.
+    /// `MC_CUSTOM_TOPO_JSON`: file with the topology matrix.
     pub topology_file: Option<String>,
 }
 
@@ -116,16 +123,16 @@ impl Default for RdmaSettings {
     }
 }
 
-/// Variables that change nothing here, and why.
+/// Variables that have no effect here, with the reason.
 const WITHOUT_EFFECT: &[(&str, &str)] = &[
-    ("MC_MLX5_QP_UDP_SPORTS", "it needs Mellanox's own library"),
-    ("MC_MLX5_QP_LAG_PORT_BALANCE", "it needs Mellanox's own library"),
-    ("MC_USE_RDMA_TWOSIDED", "messages go by way of the handshake port"),
+    ("MC_MLX5_QP_UDP_SPORTS", "it needs the mlx5 provider library"),
+    ("MC_MLX5_QP_LAG_PORT_BALANCE", "it needs the mlx5 provider library"),
+    ("MC_USE_RDMA_TWOSIDED", "messages are sent through the handshake port"),
 ];
 
 impl RdmaSettings {
-    /// What the variables ask for.
-    pub(in crate::engine::transfer) fn read(read: &mut Reader<'_>) -> RdmaSettings {
+    /// Reads the variables.
+    pub(in crate::engine::transfer) fn read(read: &mut VariableReader<'_>) -> RdmaSettings {
         let base = RdmaSettings::default();
         let (choice, warnings) = Wish::from_env(read.lookup);
         read.warnings.extend(warnings);
@@ -168,7 +175,7 @@ impl RdmaSettings {
             bind_address: text(read, "MC_RDMA_BIND_ADDRESS"),
             topology_file: text(read, "MC_CUSTOM_TOPO_JSON"),
         };
-        // What needs no counterpart here; a wrong value is worth a word all the same.
+        // These have no counterpart here, but an invalid value still deserves a warning.
         read.number(&["MC_NUM_CQ_PER_CTX"], 1..=255, 1u16);
         read.number(&["MC_NUM_COMP_CHANNELS_PER_CTX"], 1..=255, 1u16);
         read.number(&["MC_WORKERS_PER_CTX"], 1..=8, 2u16);
@@ -184,17 +191,17 @@ impl RdmaSettings {
     }
 }
 
-/// A text that is not blank.
-fn text(read: &Reader<'_>, name: &str) -> Option<String> {
+/// The variable's value, unless it is blank.
+fn text(read: &VariableReader<'_>, name: &str) -> Option<String> {
     (read.lookup)(name).filter(|text| !text.trim().is_empty())
 }
 
-/// -1 is how upstream says "unset", which is 0 in the end.
-fn unless_minus_one(read: &mut Reader<'_>, name: &str, most: i16) -> u8 {
+/// Reads a number for which upstream uses -1 as "unset". Unset is 0.
+fn unless_minus_one(read: &mut VariableReader<'_>, name: &str, most: i16) -> u8 {
     u8::try_from(read.number(&[name], -1..=most, -1)).unwrap_or(0)
 }
 
-fn mtu(read: &mut Reader<'_>, otherwise: u32) -> u32 {
+fn mtu(read: &mut VariableReader<'_>, otherwise: u32) -> u32 {
     let Some(text) = (read.lookup)("MC_MTU") else { return otherwise };
     match text.trim() {
         "512" => 512,
@@ -202,14 +209,14 @@ fn mtu(read: &mut Reader<'_>, otherwise: u32) -> u32 {
         "2048" => 2048,
         "4096" => 4096,
         _ => {
-            read.warnings.push(format!("MC_MTU={text} is none of 512, 1024, 2048, 4096; using {otherwise}"));
+            read.warnings.push(format!("MC_MTU={text} is not 512, 1024, 2048 or 4096; using {otherwise}"));
             otherwise
         }
     }
 }
 
-/// The two ways to say which device of a peer to use. Upstream switches both off where both are on.
-fn affinity(read: &mut Reader<'_>) -> (bool, BTreeMap<String, Vec<String>>) {
+/// Reads the two variables that select the peer's device. Upstream disables both if both are set.
+fn affinity(read: &mut VariableReader<'_>) -> (bool, BTreeMap<String, Vec<String>>) {
     let same_name = read.switch("MC_ENABLE_DEST_DEVICE_AFFINITY", false);
     let by_list = read.switch("MC_ENABLE_HCA_PEER_AFFINITY", false);
     if same_name && by_list {
@@ -246,13 +253,13 @@ mod tests {
 
     fn read(vars: &[(&str, &str)]) -> (RdmaSettings, Vec<String>) {
         let lookup = |name: &str| vars.iter().find(|(n, _)| *n == name).map(|(_, v)| (*v).to_owned());
-        let mut reader = Reader::new(&lookup);
+        let mut reader = VariableReader::new(&lookup);
         let settings = RdmaSettings::read(&mut reader);
         (settings, reader.warnings)
     }
 
     #[test]
-    fn an_empty_environment_is_upstreams_default() {
+    fn an_empty_environment_gives_upstreams_defaults() {
         assert_eq!(read(&[]), (RdmaSettings::default(), Vec::new()));
     }
 
@@ -354,7 +361,7 @@ mod tests {
     }
 
     #[test]
-    fn peers_by_list_are_read_and_not_used_together_with_peers_by_name() {
+    fn peer_lists_are_parsed_and_exclude_same_name_affinity() {
         let list = ("MC_NIC_PEER_AFFINITY", " mlx5_0 = mlx5_2, mlx5_3; mlx5_1=mlx5_4;;what");
         let (settings, warnings) = read(&[("MC_ENABLE_HCA_PEER_AFFINITY", "1"), list]);
         let of = |name: &str| settings.peers_of.get(name).map(|peers| peers.join(" "));
@@ -367,9 +374,9 @@ mod tests {
     }
 
     #[test]
-    fn devices_are_named_between_commas() {
-        assert_eq!(RdmaWish::parse("rxe0, rxe1,").devices, ["rxe0", "rxe1"]);
-        assert_eq!(RdmaWish::parse("auto-discovery"), RdmaWish::default());
-        assert_eq!(RdmaWish::parse(""), RdmaWish::default());
+    fn device_names_are_separated_by_commas() {
+        assert_eq!(RdmaOptions::parse("rxe0, rxe1,").devices, ["rxe0", "rxe1"]);
+        assert_eq!(RdmaOptions::parse("auto-discovery"), RdmaOptions::default());
+        assert_eq!(RdmaOptions::parse(""), RdmaOptions::default());
     }
 }

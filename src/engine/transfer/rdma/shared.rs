@@ -1,4 +1,4 @@
-//! What all of the transport shares: the devices, what is registered on them, who polls, and which ways are good.
+//! State shared by the modules of the RDMA transport: devices, registered memory, poller, and path health.
 
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
@@ -7,139 +7,140 @@ use std::time::Duration;
 use crate::engine::base::Mono;
 use crate::engine::sys::Slice;
 use crate::engine::topology::Matrix;
-use crate::engine::transfer::rdma::batch::{Batch, Bell, Trouble, Work};
-use crate::engine::transfer::rdma::drive::Drive;
+use crate::engine::transfer::rdma::batch::{Batch, CqWaker, WorkError, WorkRequest};
 use crate::engine::transfer::rdma::endpoint::Endpoint;
 use crate::engine::transfer::rdma::fault::{Blame, RdmaFault, RdmaStep};
-use crate::engine::transfer::rdma::health::Health;
-use crate::engine::transfer::rdma::nic::{Nic, Over, Place};
+use crate::engine::transfer::rdma::health::RailHealth;
+use crate::engine::transfer::rdma::nic::{FinishedWork, Nic, PortAddress};
 use crate::engine::transfer::rdma::open;
+use crate::engine::transfer::rdma::path_probe::UnusedDevice;
+use crate::engine::transfer::rdma::peer_view::PeerView;
+use crate::engine::transfer::rdma::poller::CompletionPoller;
 use crate::engine::transfer::rdma::registry::Registry;
-use crate::engine::transfer::rdma::route::{Ask, Route, Router, Ways, location};
+use crate::engine::transfer::rdma::route::{PathTable, RdmaRoute, RdmaRouter, RouteQuery, location};
 use crate::engine::transfer::rdma::settings::RdmaSettings;
-use crate::engine::transfer::rdma::slices::Rule;
-use crate::engine::transfer::rdma::trial::Unused;
-use crate::engine::transfer::rdma::view::View;
+use crate::engine::transfer::rdma::slices::SliceRule;
 use crate::engine::transfer::transport::OpKind;
-use crate::engine::transfer::{Clock, TransferError};
+use crate::engine::transfer::{MonoClock, TransferError};
 
-/// An endpoint that nobody used for so long is looked at, so often.
+/// Idle time after which an endpoint's peer is checked, and the interval between checks.
 const CHECK_EVERY: Duration = Duration::from_secs(30);
-/// How long its peer's device may take to answer.
+/// Limit for the answer of the peer's device.
 const CHECK_LIMIT: Duration = Duration::from_secs(10);
 
-/// How long a device may take to let go of requests once their queue pair is in the error state.
+/// Maximum time for a device to flush the requests of a queue pair in the error state.
 const FLUSH_LIMIT: Duration = Duration::from_secs(2);
 
-/// What to do about a device that is not in use.
+/// Advice for a device that is not in use.
 pub(super) const LINK_REMEDY: &str =
-    "see with mcctl devices whether the port is ACTIVE; the kernel's log (dmesg) may say more";
+    "run mcctl devices to check that the port is ACTIVE, and check the kernel log (dmesg)";
 
-/// Draws lots.
-pub(super) type Lots = Box<dyn Fn() -> u64 + Send + Sync>;
+/// A source of random numbers.
+pub(super) type RandomSource = Box<dyn Fn() -> u64 + Send + Sync>;
 
-/// What all of the transport shares.
-pub(super) struct Shared {
-    /// Our name in the names of ends of connections.
+/// State shared by the modules of the RDMA transport.
+pub(super) struct RdmaShared {
+    /// The server part of our endpoint paths.
     pub(super) server: String,
     pub(super) settings: RdmaSettings,
-    pub(super) clock: Clock,
-    pub(super) lots: Lots,
+    pub(super) clock: MonoClock,
+    pub(super) random: RandomSource,
     pub(super) nics: Vec<Arc<Nic>>,
-    /// Devices that are not used.
-    pub(super) unused: Vec<Unused>,
+    /// Devices that are not used, with the reason.
+    pub(super) unused: Vec<UnusedDevice>,
     pub(super) matrix: Matrix,
-    pub(super) router: Router,
-    pub(super) rule: Rule,
+    pub(super) router: RdmaRouter,
+    pub(super) slice_rule: SliceRule,
     pub(super) registry: Registry,
-    pub(super) drive: Drive,
-    pub(super) bell: Arc<Bell>,
-    /// A byte that is registered with every device, for trying ways out.
+    pub(super) poller: CompletionPoller,
+    pub(super) waker: Arc<CqWaker>,
+    /// A byte registered on every device, used to test connections.
     pub(super) scratch: Slice,
-    pub(super) standing: Standing,
-    /// Called when what we say about ourselves has changed.
+    pub(super) health_state: HealthState,
+    /// Called when our segment descriptor has changed.
     pub(super) on_change: OnceLock<Box<dyn Fn() + Send + Sync>>,
 }
 
-/// What went wrong lately, and whose turn it is.
-pub(super) struct Standing {
-    health: Mutex<Health>,
-    /// There is something in `health`.
-    troubled: AtomicBool,
+/// Recent faults and the round-robin counter.
+pub(super) struct HealthState {
+    health: Mutex<RailHealth>,
+    /// Whether `health` contains anything. Avoids the lock on the fast path.
+    has_faults: AtomicBool,
     turns: AtomicU32,
 }
 
-impl Standing {
-    /// Nothing went wrong with any of `devices` devices.
-    pub(super) fn new(devices: usize, settings: &RdmaSettings) -> Standing {
-        let health = Health::new(devices, settings.rail_pause, settings.dial_pause);
-        Standing { health: Mutex::new(health), troubled: AtomicBool::new(false), turns: AtomicU32::new(0) }
+impl HealthState {
+    /// No faults, for `devices` devices.
+    pub(super) fn new(devices: usize, settings: &RdmaSettings) -> HealthState {
+        let health = RailHealth::new(devices, settings.rail_pause, settings.dial_pause);
+        HealthState { health: Mutex::new(health), has_faults: AtomicBool::new(false), turns: AtomicU32::new(0) }
     }
 }
 
-/// Which of our devices and ways may be taken now.
-struct Now<'a> {
-    shared: &'a Shared,
-    view: &'a View,
-    health: Option<MutexGuard<'a, Health>>,
+/// The devices and paths usable at one moment.
+struct PathSnapshot<'a> {
+    shared: &'a RdmaShared,
+    view: &'a PeerView,
+    health: Option<MutexGuard<'a, RailHealth>>,
     now: Mono,
 }
 
-impl Ways for Now<'_> {
+impl PathTable for PathSnapshot<'_> {
     fn is_up(&self, local: usize) -> bool {
-        let off = self.health.as_ref().is_some_and(|health| health.off(local, self.now).is_some());
-        !off && self.shared.nics.get(local).is_some_and(|nic| !nic.is_out())
+        let off = self.health.as_ref().is_some_and(|health| health.pause(local, self.now).is_some());
+        !off && self.shared.nics.get(local).is_some_and(|nic| !nic.is_disabled())
     }
 
-    fn is_open(&self, route: Route) -> bool {
+    fn is_open(&self, route: RdmaRoute) -> bool {
         let path = || &self.view.paths[route.remote];
         self.view.has_device(route.remote)
             && self.health.as_ref().is_none_or(|health| health.is_open(route.local, path(), self.now))
     }
 }
 
-impl Shared {
-    /// The way for a part of `view`'s buffer `buffer` that begins at `remote`, from memory at `here`: our device and the peer's.
+impl RdmaShared {
+    /// Selects the path for a transfer at `remote` in `view`'s buffer `buffer` from memory at location `here`. Returns
+    /// our device and the peer's.
     pub(super) fn route(
         &self,
-        view: &View,
+        view: &PeerView,
         here: &str,
         (buffer, remote): (usize, u64),
         attempt: u32,
         now: Mono,
     ) -> Option<(usize, usize)> {
-        let health = self.standing.troubled.load(Ordering::Relaxed).then(|| self.health());
-        let ways = Now { shared: self, view, health, now };
-        let only = Route { local: 0, remote: 0 };
+        let health = self.health_state.has_faults.load(Ordering::Relaxed).then(|| self.health());
+        let ways = PathSnapshot { shared: self, view, health, now };
+        let only = RdmaRoute { local: 0, remote: 0 };
         if self.nics.len() == 1 && view.paths.len() == 1 {
             return (ways.is_up(0) && view.has_device(0)).then_some((only.local, only.remote));
         }
         let buffer = &view.descriptor.buffers[buffer];
         let there = location(&buffer.name, remote - buffer.address, buffer.length);
         let draws = if self.settings.round_robin {
-            let turn = self.standing.turns.fetch_add(1, Ordering::Relaxed);
+            let turn = self.health_state.turns.fetch_add(1, Ordering::Relaxed);
             (turn, turn)
         } else {
-            let lot = (self.lots)();
+            let lot = (self.random)();
             (lot as u32, (lot >> 32) as u32)
         };
-        let route = self.router.route(&view.rails, Ask { here, there: &there, attempt, draws }, &ways)?;
+        let route = self.router.route(&view.rails, RouteQuery { here, there: &there, attempt, draws }, &ways)?;
         Some((route.local, route.remote))
     }
 
-    /// Why none of our devices can be used for `segment`, found at `step`.
-    pub(super) fn no_way(&self, segment: &str, step: RdmaStep) -> TransferError {
+    /// The error if none of our devices can be used for `segment`, detected at `step`.
+    pub(super) fn no_path_error(&self, segment: &str, step: RdmaStep) -> TransferError {
         let now = (self.clock)();
         let health = self.health();
-        let why = |nic: &Arc<Nic>| match (nic.why_out(), health.off(nic.index, now)) {
+        let why = |nic: &Arc<Nic>| match (nic.disabled_reason(), health.pause(nic.index, now)) {
             (Some(why), _) => why.to_owned(),
             (None, Some(off)) => off.why.clone(),
-            (None, None) => "it has no way there".to_owned(),
+            (None, None) => "no path to the peer".to_owned(),
         };
         let whys: Vec<(&Arc<Nic>, String)> = self.nics.iter().map(|nic| (nic, why(nic))).collect();
         let remedy = Some(LINK_REMEDY);
         if let [(nic, why)] = &whys[..] {
-            return nic.fault_with(segment, step, format!("it is not in use: {why}"), Blame::Device, remedy);
+            return nic.fault_with(segment, step, format!("device not in use: {why}"), Blame::Device, remedy);
         }
         let names: Vec<&str> = self.nics.iter().map(|nic| nic.name.as_str()).collect();
         let whys: Vec<String> =
@@ -150,161 +151,163 @@ impl Shared {
             gid: String::new(),
             peer: segment.to_owned(),
             step,
-            problem: format!("none is in use ({})", whys.join("; ")),
+            problem: format!("no device in use ({})", whys.join("; ")),
             blame: Blame::Device,
             remedy,
         }))
     }
 
-    /// Something of ours went wrong on device `nic`.
+    /// Records a local fault of device `nic`.
     pub(super) fn device_failed(&self, nic: usize, why: &str, now: Mono) {
-        if self.note(|health| health.device_failed(nic, why, now)) {
-            tracing::warn!(device = %self.nics[nic].name, why, "device failed too often; it is left alone for a while");
+        if self.update_health(|health| health.device_failed(nic, why, now)) {
+            tracing::warn!(device = %self.nics[nic].name, why, "device failed repeatedly; disabled temporarily");
         }
     }
 
-    /// Something went well on device `nic`.
+    /// Records a success on device `nic`.
     pub(super) fn succeeded(&self, nic: usize) {
-        if self.standing.troubled.load(Ordering::Relaxed) {
-            self.note(|health| health.succeeded(nic));
+        if self.health_state.has_faults.load(Ordering::Relaxed) {
+            self.update_health(|health| health.succeeded(nic));
         }
     }
 
-    /// Something went wrong on the way from device `nic` to `path`; `another`: there is another way.
-    pub(super) fn way_failed(&self, nic: usize, path: &str, another: bool, now: Mono) {
-        if self.note(|health| health.way_failed(nic, path, another, now)) {
-            tracing::info!(device = %self.nics[nic].name, peer = path, "way failed; it is left alone for a while");
+    /// Records a fault on the path from device `nic` to `path`. `another`: another path exists.
+    pub(super) fn path_failed(&self, nic: usize, path: &str, another: bool, now: Mono) {
+        if self.update_health(|health| health.path_failed(nic, path, another, now)) {
+            tracing::info!(device = %self.nics[nic].name, peer = path, "path failed; paused temporarily");
         }
     }
 
-    /// The peer could not be connected.
+    /// Records that the peer could not be connected.
     pub(super) fn dial_failed(&self, nic: usize, path: &str, now: Mono) {
-        self.note(|health| health.dial_failed(nic, path, now));
+        self.update_health(|health| health.dial_failed(nic, path, now));
     }
 
-    /// May the peer be dialled?
+    /// Whether the peer may be dialled now.
     pub(super) fn may_dial(&self, nic: usize, path: &str, now: Mono) -> bool {
-        !self.standing.troubled.load(Ordering::Relaxed) || self.health().may_dial(nic, path, now).is_ok()
+        !self.health_state.has_faults.load(Ordering::Relaxed) || self.health().may_dial(nic, path, now).is_ok()
     }
 
-    /// The peer was connected.
+    /// Records that the peer was connected.
     pub(super) fn connected(&self, nic: usize, path: &str) {
-        if self.standing.troubled.load(Ordering::Relaxed) {
-            self.note(|health| health.connected(nic, path));
+        if self.health_state.has_faults.load(Ordering::Relaxed) {
+            self.update_health(|health| health.connected(nic, path));
         }
     }
 
-    /// Forget what is over, if there is anything.
+    /// Drops expired health entries.
     pub(super) fn sweep(&self, now: Mono) {
-        if self.standing.troubled.load(Ordering::Relaxed) {
-            self.note(|health| health.sweep(now));
+        if self.health_state.has_faults.load(Ordering::Relaxed) {
+            self.update_health(|health| health.sweep(now));
         }
     }
 
-    fn note<T>(&self, note: impl FnOnce(&mut Health) -> T) -> T {
+    fn update_health<T>(&self, update_health: impl FnOnce(&mut RailHealth) -> T) -> T {
         let mut health = self.health();
-        let told = note(&mut health);
-        self.standing.troubled.store(!health.is_untroubled(), Ordering::Relaxed);
+        let told = update_health(&mut health);
+        self.health_state.has_faults.store(!health.is_clear(), Ordering::Relaxed);
         told
     }
 
-    fn health(&self) -> MutexGuard<'_, Health> {
-        self.standing.health.lock().unwrap_or_else(PoisonError::into_inner)
+    fn health(&self) -> MutexGuard<'_, RailHealth> {
+        self.health_state.health.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// What we say about ourselves has changed.
+    /// Reports that our segment descriptor has changed.
     pub(super) fn changed(&self) {
         if let Some(tell) = self.on_change.get() {
             tell();
         }
     }
 
-    /// The address of `nic`'s port now.
-    pub(super) fn place(&self, nic: &Nic) -> Result<Place, String> {
+    /// Reads the current address of `nic`'s port.
+    pub(super) fn address(&self, nic: &Nic) -> Result<PortAddress, String> {
         let host = open::host().map_err(|error| error.to_string())?;
-        open::place(&host, &nic.device, nic.port, &self.settings)
+        open::address(&host, &nic.device, nic.port, &self.settings)
     }
 
-    /// Queue pairs with the address `gid` of `nic` could not be connected with those of `path`: take the next row of the table towards it,
-    /// which may be of its kind and network. Is there another to try (`MC_AUTO_GID_MAX_RETRIES`)? Where the row was asked for there is
-    /// none. After the last it is the port's own again.
+    /// Handles queue pairs of `nic` with the address `gid` that could not be connected to `path`: overrides the GID
+    /// index used towards that peer with the next one, which may match its type and network. Returns whether one was
+    /// left (`MC_AUTO_GID_MAX_RETRIES`). If the GID index is configured, none is. After the last one the override is
+    /// removed.
     pub(super) fn next_gid(&self, nic: &Nic, path: &str, gid: &[u8; 16]) -> bool {
-        let (now, tried) = nic.place_to(path);
+        let (now, tried) = nic.address_to(path);
         if now.gid != *gid {
-            // Somebody did it meanwhile.
+            // Another thread did it meanwhile.
             return true;
         }
-        let places = open::host().map_err(|error| error.to_string());
-        let places = places.and_then(|host| open::places(&host, &nic.device, nic.port, &self.settings));
-        let Ok(places) = places else { return false };
-        let next = places.iter().skip_while(|place| place.gid_index != now.gid_index).nth(1);
+        let addresses = open::host().map_err(|error| error.to_string());
+        let addresses = addresses.and_then(|host| open::addresses(&host, &nic.device, nic.port, &self.settings));
+        let Ok(addresses) = addresses else { return false };
+        let next = addresses.iter().skip_while(|address| address.gid_index != now.gid_index).nth(1);
         let next = next.filter(|_| tried < self.settings.gid_retries);
-        if let Some(place) = next {
-            let (gid, row) = (place.gid_text(), place.gid_index);
-            tracing::info!(device = %nic.name, peer = path, %gid, row, "another row of the GID table is used towards the peer");
+        if let Some(address) = next {
+            let (gid, row) = (address.gid_text(), address.gid_index);
+            tracing::info!(device = %nic.name, peer = path, %gid, row, "using another GID index towards the peer");
         }
-        nic.detour(path, next.map(|place| (place.clone(), tried + 1)));
+        nic.override_address(path, next.map(|address| (address.clone(), tried + 1)));
         next.is_some()
     }
 
-    /// See whether the peers of endpoints of `nic` that nobody used for a while still live, and drop those of peers that do not.
-    pub(super) fn keep_up(&self, nic: &Arc<Nic>) {
+    /// Checks the peers of `nic`'s idle endpoints and retires the endpoints of peers that do not answer.
+    pub(super) fn check_idle_endpoints(&self, nic: &Arc<Nic>) {
         let now = (self.clock)();
         self.sweep(now);
-        if !nic.is_check_due(now) {
+        if !nic.is_idle_check_due(now) {
             return;
         }
-        let batch = Batch::new(Arc::clone(&self.bell));
+        let batch = Batch::new(Arc::clone(&self.waker));
         let Ok(region) = self.registry.scratch(&self.scratch, nic) else { return };
-        let (mut asked, mut over) = (Vec::new(), Over::default());
-        for endpoint in nic.all() {
+        let (mut asked, mut over) = (Vec::new(), FinishedWork::default());
+        for endpoint in nic.all_endpoints() {
             if endpoint.idle_since().is_none_or(|since| now.since(since) < CHECK_EVERY) {
                 continue;
             }
             if !endpoint.is_open() {
-                endpoint.retire(nic, &Trouble::Dropped);
+                endpoint.retire(nic, &WorkError::Dropped);
                 continue;
             }
             let (batch, region) = (Arc::clone(&batch), Arc::clone(&region));
-            let nothing = Work { batch, part: 0, kind: OpKind::Write, region, offset: 0, len: 0, remote: 0, rkey: 0 };
-            nothing.batch.opened(1);
+            let nothing =
+                WorkRequest { batch, part: 0, kind: OpKind::Write, region, offset: 0, len: 0, remote: 0, rkey: 0 };
+            nothing.batch.add_pending(1);
             endpoint.push(nic, vec![nothing], now, &mut over);
             asked.push(endpoint);
         }
         over.deliver();
         let until = now + CHECK_LIMIT;
         while batch.open() > 0 && (self.clock)() < until {
-            self.drive.wait(&batch, until);
-            batch.take_troubles();
+            self.poller.wait(&batch, until);
+            batch.take_failures();
         }
         if batch.open() > 0 {
-            tracing::info!(device = %nic.name, endpoints = batch.open(), "peers do not answer; their endpoints are retired");
-            self.call_back(&batch, asked.iter().map(|endpoint| (nic, endpoint)));
+            tracing::info!(device = %nic.name, endpoints = batch.open(), "peers do not answer; retiring their endpoints");
+            self.withdraw_batch(&batch, asked.iter().map(|endpoint| (nic, endpoint)));
         }
     }
 
-    /// Take back what is under way of `batch` on `ends`: they are retired where something of it is posted. The parts come back; no byte
-    /// of theirs moves after this.
-    pub(super) fn call_back<'a>(
+    /// Withdraws what is pending of `batch` from `ends`, and retires those on which a request of it is posted. Returns
+    /// the failed fragments. No byte of them moves after that.
+    pub(super) fn withdraw_batch<'a>(
         &self,
         batch: &Arc<Batch>,
         ends: impl Iterator<Item = (&'a Arc<Nic>, &'a Arc<Endpoint>)> + Clone,
-    ) -> Vec<(u32, Trouble)> {
+    ) -> Vec<(u32, WorkError)> {
         for (nic, endpoint) in ends.clone() {
             endpoint.withdraw(nic, batch);
         }
-        let mut troubles = batch.take_troubles();
+        let mut failures = batch.take_failures();
         let until = (self.clock)() + FLUSH_LIMIT;
         while batch.open() > 0 && (self.clock)() < until {
-            self.drive.wait(batch, until);
-            troubles.extend(batch.take_troubles());
+            self.poller.wait(batch, until);
+            failures.extend(batch.take_failures());
         }
         if batch.open() > 0 {
             for (nic, endpoint) in ends {
                 endpoint.abandon(nic);
             }
-            troubles.extend(batch.take_troubles());
+            failures.extend(batch.take_failures());
         }
-        troubles
+        failures
     }
 }

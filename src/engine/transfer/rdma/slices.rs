@@ -1,22 +1,23 @@
-//! An operation cut into slices, each a work request: upstream's sizes, and never across the end of a registration on either side.
+//! Cuts an operation into slices, one per work request. Sizes are upstream's. No slice crosses the end of a
+//! registration on either side.
 
-/// Stretches of addresses that are registered as one each, for looking an address up.
+/// Registered address ranges, for lookup by address.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Spans {
-    /// In order of their starts; of the same start, in the order given.
+    /// Sorted by start. Ranges with the same start keep the given order.
     sorted: Vec<Span>,
-    /// Do any two overlap? Then the first that was given and holds the address counts, as upstream's search has it.
+    /// Whether any two ranges overlap. Then the first given range that contains the address is used, as in upstream's
+    /// search.
     overlapping: bool,
 }
 
-/// A stretch.
+/// A registered address range.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Span {
-    /// The first address.
     pub start: u64,
     /// Bytes.
     pub len: u64,
-    /// Its place in the list that it came from.
+    /// Position in the list from which [`Spans`] was built.
     pub index: usize,
 }
 
@@ -31,7 +32,7 @@ impl Span {
 }
 
 impl FromIterator<(u64, u64)> for Spans {
-    /// From starts and lengths.
+    /// Builds the table from starts and lengths.
     fn from_iter<I: IntoIterator<Item = (u64, u64)>>(stretches: I) -> Spans {
         let with_index = stretches.into_iter().enumerate();
         let mut sorted: Vec<Span> = with_index.map(|(index, (start, len))| Span { start, len, index }).collect();
@@ -42,7 +43,7 @@ impl FromIterator<(u64, u64)> for Spans {
 }
 
 impl Spans {
-    /// The stretch that holds `address`.
+    /// The range that contains `address`.
     pub fn find(&self, address: u64) -> Option<Span> {
         if self.overlapping {
             return self.sorted.iter().filter(|span| span.holds(address)).min_by_key(|span| span.index).copied();
@@ -52,84 +53,82 @@ impl Spans {
     }
 }
 
-/// How long slices are.
+/// The lengths of slices.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Rule {
+pub struct SliceRule {
     /// `MC_SLICE_SIZE`, bytes.
     pub slice: u64,
-    /// A rest of up to this goes with the last one: slice / `MC_FRAGMENT_RATIO`.
+    /// A remainder of at most this many bytes is sent with the last slice: slice / `MC_FRAGMENT_RATIO`.
     pub fragment: u64,
-    /// The longest message that the device takes, bytes.
+    /// The longest message that the device supports, bytes.
     pub longest: u32,
 }
 
-impl Rule {
-    /// From the two variables and the device.
-    pub fn new(slice: u64, fragment_ratio: u64, longest: u32) -> Rule {
-        Rule { slice: slice.max(1), fragment: slice / fragment_ratio.max(1), longest: longest.max(1) }
+impl SliceRule {
+    /// Combines the two variables and the device's limit.
+    pub fn new(slice: u64, fragment_ratio: u64, longest: u32) -> SliceRule {
+        SliceRule { slice: slice.max(1), fragment: slice / fragment_ratio.max(1), longest: longest.max(1) }
     }
 
-    /// How long the next slice is where `rest` bytes are left to do.
+    /// Length of the next slice if `rest` bytes are left.
     fn next(&self, rest: u64) -> u64 {
         let wanted = if rest > self.slice.saturating_add(self.fragment) { self.slice } else { rest };
         wanted.min(u64::from(self.longest))
     }
 }
 
-/// A part of an operation that goes in one work request.
+/// A slice of an operation, sent as one work request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Cut {
-    /// Where it begins in the operation, bytes.
+pub struct SliceCut {
+    /// Offset in the operation, bytes.
     pub offset: u64,
-    /// Its length, bytes.
     pub len: u32,
-    /// Our stretch that it is in (its index in what the [`Spans`] were made of).
+    /// Index of our range in the list from which [`Spans`] was built.
     pub local: usize,
-    /// The peer's.
+    /// Index of the peer's range.
     pub remote: usize,
 }
 
-/// An address of the operation is not registered.
+/// The first address of the operation that is not registered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Uncovered {
-    /// Here.
+pub enum UnregisteredAddress {
     Local(u64),
-    /// There.
     Remote(u64),
 }
 
-/// The slices of an operation, in order. After an error there are no more.
+/// Iterator over the slices of an operation, in order. Ends after an error.
 #[derive(Debug)]
-pub struct Cuts<'a> {
-    rule: Rule,
+pub struct SliceCuts<'a> {
+    rule: SliceRule,
     local: (&'a Spans, u64),
     remote: (&'a Spans, u64),
     done: u64,
     len: u64,
 }
 
-impl<'a> Cuts<'a> {
-    /// Of `len` bytes that begin at address `local.1` here and `remote.1` there.
-    pub fn new(rule: Rule, local: (&'a Spans, u64), remote: (&'a Spans, u64), len: u64) -> Cuts<'a> {
-        Cuts { rule, local, remote, done: 0, len }
+impl<'a> SliceCuts<'a> {
+    /// Cuts `len` bytes at address `local.1` here and `remote.1` at the peer.
+    pub fn new(rule: SliceRule, local: (&'a Spans, u64), remote: (&'a Spans, u64), len: u64) -> SliceCuts<'a> {
+        SliceCuts { rule, local, remote, done: 0, len }
     }
 
-    fn cut(&self) -> Result<Cut, Uncovered> {
+    fn cut(&self) -> Result<SliceCut, UnregisteredAddress> {
         // A range that ends beyond the address space is not registered.
         let at = |(spans, start): (&Spans, u64)| {
             let address = start.checked_add(self.done)?;
             spans.find(address).map(|span| (span.index, span.end() - address))
         };
-        let (local, here) = at(self.local).ok_or(Uncovered::Local(self.local.1.wrapping_add(self.done)))?;
-        let (remote, there) = at(self.remote).ok_or(Uncovered::Remote(self.remote.1.wrapping_add(self.done)))?;
+        let (local, here) = at(self.local).ok_or(UnregisteredAddress::Local(self.local.1.wrapping_add(self.done)))?;
+        let (remote, there) =
+            at(self.remote).ok_or(UnregisteredAddress::Remote(self.remote.1.wrapping_add(self.done)))?;
         let len = self.rule.next(self.len - self.done).min(here).min(there);
         let len = u32::try_from(len).expect("no longer than the longest message");
-        Ok(Cut { offset: self.done, len, local, remote })
+        Ok(SliceCut { offset: self.done, len, local, remote })
     }
 }
 
-impl Iterator for Cuts<'_> {
-    type Item = Result<Cut, Uncovered>;
+impl Iterator for SliceCuts<'_> {
+    type Item = Result<SliceCut, UnregisteredAddress>;
 
     fn next(&mut self) -> Option<Self::Item> {
         if self.done == self.len {
@@ -149,17 +148,17 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    const USUAL: Rule = Rule { slice: 65_536, fragment: 16_384, longest: 1 << 30 };
+    const USUAL: SliceRule = SliceRule { slice: 65_536, fragment: 16_384, longest: 1 << 30 };
 
     fn lengths(len: u64, local: &[(u64, u64)], remote: &[(u64, u64)]) -> Vec<u32> {
         let (local, remote): (Spans, Spans) = (local.iter().copied().collect(), remote.iter().copied().collect());
-        Cuts::new(USUAL, (&local, 1000), (&remote, 5000), len).map(|cut| cut.unwrap().len).collect()
+        SliceCuts::new(USUAL, (&local, 1000), (&remote, 5000), len).map(|cut| cut.unwrap().len).collect()
     }
 
     #[test]
-    fn slices_are_as_long_as_the_real_engines() {
+    fn slice_lengths_equal_the_real_engines() {
         let whole = [(0, 1 << 40)];
-        assert_eq!(Rule::new(65_536, 4, 1 << 30), USUAL);
+        assert_eq!(SliceRule::new(65_536, 4, 1 << 30), USUAL);
         assert_eq!(lengths(100_000, &whole, &whole), [65_536, 34_464]);
         assert_eq!(lengths(200_000, &whole, &whole), [65_536, 65_536, 68_928]);
         assert_eq!(lengths(81_920, &whole, &whole), [81_920]);
@@ -177,19 +176,25 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_registered_is_named_and_ends_it() {
+    fn an_unregistered_address_ends_the_iteration() {
         let (here, there): (Spans, Spans) = ([(0, 100)].into_iter().collect(), [(0, 50)].into_iter().collect());
-        let cuts: Vec<_> = Cuts::new(USUAL, (&here, 10), (&there, 20), 40).collect();
-        assert_eq!(cuts, [Ok(Cut { offset: 0, len: 30, local: 0, remote: 0 }), Err(Uncovered::Remote(50))]);
-        let cuts: Vec<_> = Cuts::new(USUAL, (&here, 100), (&there, 0), 1).collect();
-        assert_eq!(cuts, [Err(Uncovered::Local(100))]);
+        let cuts: Vec<_> = SliceCuts::new(USUAL, (&here, 10), (&there, 20), 40).collect();
+        assert_eq!(
+            cuts,
+            [Ok(SliceCut { offset: 0, len: 30, local: 0, remote: 0 }), Err(UnregisteredAddress::Remote(50))]
+        );
+        let cuts: Vec<_> = SliceCuts::new(USUAL, (&here, 100), (&there, 0), 1).collect();
+        assert_eq!(cuts, [Err(UnregisteredAddress::Local(100))]);
         let top: Spans = [(u64::MAX - 10, 10)].into_iter().collect();
-        let cuts: Vec<_> = Cuts::new(USUAL, (&top, u64::MAX - 5), (&here, 0), 50).collect();
-        assert_eq!(cuts, [Ok(Cut { offset: 0, len: 5, local: 0, remote: 0 }), Err(Uncovered::Local(u64::MAX))]);
+        let cuts: Vec<_> = SliceCuts::new(USUAL, (&top, u64::MAX - 5), (&here, 0), 50).collect();
+        assert_eq!(
+            cuts,
+            [Ok(SliceCut { offset: 0, len: 5, local: 0, remote: 0 }), Err(UnregisteredAddress::Local(u64::MAX))]
+        );
     }
 
     #[test]
-    fn of_overlapping_stretches_the_first_that_was_given_counts() {
+    fn the_first_of_overlapping_ranges_is_used() {
         let spans: Spans = [(100, 50), (0, 1000), (100, 10)].into_iter().collect();
         let at = |address| spans.find(address).map(|span| span.index);
         assert_eq!((at(105), at(99), at(150), at(1000)), (Some(0), Some(1), Some(1), None));
@@ -205,13 +210,13 @@ mod tests {
             let touching = |lens: &[u64], base: u64| -> Vec<(u64, u64)> {
                 lens.iter().scan(base, |at, len| { let start = *at; *at += len; Some((start, *len)) }).collect()
             };
-            // Slices of a byte each prove no more than longer ones, and take long.
+            // One-byte slices prove no more than longer ones, and are slow.
             let len = len.min(slice.min(u64::from(longest)) * 500);
             let (here, there) = (touching(&here, 1 << 20), touching(&there, 1 << 30));
             let (local, remote): (Spans, Spans) = (here.iter().copied().collect(), there.iter().copied().collect());
             let (start, target) = ((1 << 20) + from, (1 << 30) + to);
             let mut done = 0;
-            for cut in Cuts::new(Rule::new(slice, ratio, longest), (&local, start), (&remote, target), len) {
+            for cut in SliceCuts::new(SliceRule::new(slice, ratio, longest), (&local, start), (&remote, target), len) {
                 match cut {
                     Ok(cut) => {
                         prop_assert_eq!(cut.offset, done);
@@ -224,8 +229,8 @@ mod tests {
                     Err(uncovered) => {
                         let end = |list: &[(u64, u64)]| list.last().map(|(at, len)| at + len).unwrap();
                         match uncovered {
-                            Uncovered::Local(at) => prop_assert!(at == start + done && at >= end(&here)),
-                            Uncovered::Remote(at) => prop_assert!(at == target + done && at >= end(&there)),
+                            UnregisteredAddress::Local(at) => prop_assert!(at == start + done && at >= end(&here)),
+                            UnregisteredAddress::Remote(at) => prop_assert!(at == target + done && at >= end(&there)),
                         }
                         return Ok(());
                     }

@@ -1,4 +1,4 @@
-//! Resolving and connecting, each within its time.
+//! Name resolution and connecting, each with a time limit.
 
 use std::io;
 use std::net::{IpAddr, SocketAddr, TcpStream, ToSocketAddrs};
@@ -7,44 +7,44 @@ use std::thread;
 use std::time::Duration;
 
 use crate::engine::base::HostPort;
-use crate::engine::transfer::tcp::watch::TICK;
+use crate::engine::transfer::tcp::progress::TICK;
 
-/// How long a name may take.
+/// Limit for resolving a name.
 const RESOLVE_LIMIT: Duration = Duration::from_secs(3);
-/// More addresses of one name are not tried.
+/// Maximum number of addresses tried per name.
 const ADDRESSES_MAX: usize = 4;
 
-/// The addresses of `at`. A name that is not an address is looked up on a thread of its own, because the system's resolver takes no
-/// time limit.
+/// Resolves `at`. A name is resolved on a separate thread, because the system's resolver has no time limit.
 ///
 /// # Errors
-/// The resolver's, or `TimedOut`.
+/// Fails with the resolver's error, or with `TimedOut`.
 pub(super) fn resolve(at: &HostPort, limit: Duration) -> io::Result<Vec<SocketAddr>> {
     if let Ok(ip) = at.host.parse::<IpAddr>() {
         return Ok(vec![SocketAddr::new(ip, at.port)]);
     }
-    let (tell, told) = mpsc::channel();
+    let (sender, receiver) = mpsc::channel();
     let (host, port) = (at.host.clone(), at.port);
     thread::Builder::new().name("te-resolve".into()).spawn(move || {
         let found = (host.as_str(), port).to_socket_addrs().map(|all| all.take(ADDRESSES_MAX).collect::<Vec<_>>());
-        // Whoever asked may have given up.
-        let _ = tell.send(found);
+        // The caller may have timed out.
+        let _ = sender.send(found);
     })?;
-    let found = told.recv_timeout(limit.min(RESOLVE_LIMIT)).map_err(|_| io::Error::from(io::ErrorKind::TimedOut))??;
+    let found =
+        receiver.recv_timeout(limit.min(RESOLVE_LIMIT)).map_err(|_| io::Error::from(io::ErrorKind::TimedOut))??;
     if found.is_empty() {
-        return Err(io::Error::new(io::ErrorKind::NotFound, "the name has no address"));
+        return Err(io::Error::new(io::ErrorKind::NotFound, "the host name has no address"));
     }
     Ok(found)
 }
 
-/// A connection to the first of `addresses` that answers, ready for blocking calls that wake up every [`TICK`].
+/// Connects to the first of `addresses` that answers. Blocking calls on the connection wake up every [`TICK`].
 ///
 /// # Errors
-/// The last refusal, or `TimedOut`.
+/// Fails with the error of the last address, or with `TimedOut`.
 pub(super) fn connect(addresses: &[SocketAddr], limit: Duration) -> io::Result<TcpStream> {
     let mut last = io::Error::from(io::ErrorKind::NotFound);
     for address in addresses {
-        // Zero would mean no limit.
+        // Zero would be rejected.
         match TcpStream::connect_timeout(address, limit.max(Duration::from_millis(1))) {
             Ok(stream) => {
                 stream.set_nodelay(true)?;
@@ -63,7 +63,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn addresses_resolve_without_asking_anybody_and_names_within_their_time() {
+    fn addresses_need_no_resolver_and_names_have_a_limit() {
         let limit = Duration::from_secs(3);
         let v6 = resolve(&HostPort::new("::1", 5), limit).unwrap();
         assert_eq!(v6, ["[::1]:5".parse().unwrap()]);

@@ -1,67 +1,69 @@
 //! The TCP transport.
 //!
-//! Both ends block on plain sockets, on purpose. A request is so little work that what it costs is system calls and wake-ups, and
-//! a blocking thread per connection needs the fewest: two calls at each end per request (send the header, receive status and bytes
-//! into place; receive the header, send status and bytes from place), where a readiness loop adds a wait, and hands results to
-//! another thread. So the initiator's work is done by the thread that waits for it, and the target has a thread with a small stack
-//! for each connection; connections are few (four per peer, kept open) and bounded. Small requests of a batch go in runs, so that two
-//! calls serve up to 32 of them.
+//! Both ends deliberately block on plain sockets. A request costs so little work that system calls and wake-ups
+//! dominate, and a blocking thread per connection needs the fewest. Each end needs two calls per request: send the
+//! header, receive status and bytes in place; receive the header, send status and bytes from place. A readiness loop
+//! adds a wait and hands results to another thread. So the initiator's work is done by the thread that waits for it,
+//! and the target has a thread with a small stack for each connection. Connections are few (four per peer, kept open)
+//! and bounded. Small requests of a batch are sent in runs, so that two calls serve up to 32 of them.
 //!
-//! The bytes go between the socket and registered memory without another copy (`sys::socket`). This is the one place in the
-//! engine that opens sockets and threads past `Env`; time still comes from it.
+//! Bytes move between the socket and registered memory without another copy (`sys::socket`). This is the only part of
+//! the engine that opens sockets and threads without `Env`. It gets the time from `Env`.
 
+mod batch_requests;
 mod codec;
 mod connect;
-mod inbox;
-mod lane;
+mod connection;
 mod peer;
 mod pool;
+mod progress;
+mod receive_buffer;
 mod target;
-mod watch;
-mod work;
 
 use std::sync::{Arc, RwLock};
 
 use crate::engine::base::HostPort;
 use crate::engine::sys::Memory;
 use crate::engine::transfer::config::{Framing, TransferSettings};
-use crate::engine::transfer::counters::TargetFigures;
+use crate::engine::transfer::counters::TargetCounters;
 use crate::engine::transfer::region::{Access, Regions};
-use crate::engine::transfer::transport::{Calls, Keys, Peer, Transport};
-use crate::engine::transfer::{Clock, TransferError};
+use crate::engine::transfer::transport::{ControlPlane, DataPeer, DataTransport, RegionKeys};
+use crate::engine::transfer::{MonoClock, TransferError};
 use crate::engine::wire::json::SegmentDescriptor;
 
-pub use codec::{DONE, HEADER_BYTES, Header, REFUSED, STATUS_BYTES, Version, decode_status, encode_status};
+pub use codec::{
+    DONE, FramingVersion, HEADER_BYTES, REFUSED, RequestFrame, STATUS_BYTES, decode_status, encode_status,
+};
 pub use peer::TcpPeer;
 pub(in crate::engine::transfer) use target::draw;
-pub use target::{CONNECTIONS_MAX, Target};
+pub use target::{CONNECTIONS_MAX, TcpTarget};
 
-/// The framing that we offer as target.
+/// The framing version that the target announces.
 const PROTO_VERSION: u64 = 2;
 
 /// The TCP transport of one engine.
-pub struct Tcp {
-    target: Target,
+pub struct TcpTransport {
+    target: TcpTarget,
     host: String,
     settings: Arc<TransferSettings>,
-    clock: Clock,
+    clock: MonoClock,
 }
 
-impl Tcp {
-    /// Listen on a free port of `settings.ports` for peers that read and write what `regions` lets them; `host` is what they are
-    /// told to connect to.
+impl TcpTransport {
+    /// Listens on a free port of `settings.ports` for peers that access memory in `regions`. `host` is announced to
+    /// them.
     ///
     /// # Errors
-    /// No port, or no thread.
+    /// Fails if no port is free or no thread can be started.
     pub fn start(
         host: String,
         regions: Arc<RwLock<Regions>>,
         settings: Arc<TransferSettings>,
-        clock: Clock,
+        clock: MonoClock,
         rng: &dyn Fn() -> u64,
-    ) -> Result<Tcp, TransferError> {
-        let target = Target::start(&host, &settings.ports, rng, regions, settings.progress)?;
-        Ok(Tcp { target, host, settings, clock })
+    ) -> Result<TcpTransport, TransferError> {
+        let target = TcpTarget::start(&host, &settings.ports, rng, regions, settings.progress)?;
+        Ok(TcpTransport { target, host, settings, clock })
     }
 
     /// The data port.
@@ -70,13 +72,13 @@ impl Tcp {
     }
 }
 
-impl Transport for Tcp {
+impl DataTransport for TcpTransport {
     fn protocol(&self) -> &'static str {
         "tcp"
     }
 
-    fn register(&self, _: &Arc<Memory>, _: Access) -> Result<Keys, TransferError> {
-        Ok(Keys::default())
+    fn register(&self, _: &Arc<Memory>, _: Access) -> Result<RegionKeys, TransferError> {
+        Ok(RegionKeys::default())
     }
 
     fn deregister(&self, _: &Arc<Memory>) {}
@@ -87,13 +89,17 @@ impl Transport for Tcp {
         document.tcp_proto_version = PROTO_VERSION;
     }
 
-    fn peer(&self, descriptor: &SegmentDescriptor, _: &Arc<dyn Calls>) -> Result<Arc<dyn Peer>, TransferError> {
+    fn peer(
+        &self,
+        descriptor: &SegmentDescriptor,
+        _: &Arc<dyn ControlPlane>,
+    ) -> Result<Arc<dyn DataPeer>, TransferError> {
         let (at, version) = place(descriptor, self.settings.framing)?;
         Ok(TcpPeer::new(descriptor.name.clone(), at, version, Arc::clone(&self.settings), Arc::clone(&self.clock)))
     }
 
-    fn figures(&self) -> TargetFigures {
-        self.target.figures()
+    fn counters(&self) -> TargetCounters {
+        self.target.counters()
     }
 
     fn shutdown(&self) {
@@ -101,15 +107,15 @@ impl Transport for Tcp {
     }
 }
 
-/// Where a descriptor's data plane is, and which framing to speak there. Whoever fetched the descriptor filled in the host.
-fn place(descriptor: &SegmentDescriptor, framing: Framing) -> Result<(HostPort, Version), TransferError> {
+/// The address of a descriptor's data plane, and the framing version to use. The directory has filled in the host.
+fn place(descriptor: &SegmentDescriptor, framing: Framing) -> Result<(HostPort, FramingVersion), TransferError> {
     let port = u16::try_from(descriptor.tcp_data_port).ok().filter(|p| *p != 0);
     let (Some(port), false) = (port, descriptor.tcp_data_host.is_empty()) else {
         return Err(TransferError::UnknownSegment { segment: descriptor.name.clone() });
     };
     let version = match framing {
-        Framing::Newest if descriptor.tcp_proto_version >= 2 => Version::V2,
-        _ => Version::V1,
+        Framing::Newest if descriptor.tcp_proto_version >= 2 => FramingVersion::V2,
+        _ => FramingVersion::V1,
     };
     Ok((HostPort::new(descriptor.tcp_data_host.as_str(), port), version))
 }

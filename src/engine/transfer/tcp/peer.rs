@@ -1,8 +1,8 @@
-//! The initiator: carries batches to one target over its lanes.
+//! The initiator: runs batches on one target over its connections.
 //!
-//! The thread that waits for a batch moves its bytes. A batch of small operations goes out in runs, on several lanes at once, from
-//! that one thread: while it receives the answers to one run the target prepares those to the others, and neither sleeps. A large
-//! batch gets more threads where there are processors to run them.
+//! The thread that waits for a batch moves its bytes. A batch of small operations is sent in runs on several
+//! connections by that one thread: while it receives the responses to one run, the target prepares those to the others,
+//! and neither sleeps. A large batch gets more threads if enough processors exist.
 
 use std::collections::VecDeque;
 use std::io;
@@ -15,49 +15,54 @@ use std::time::Duration;
 use crate::engine::base::HostPort;
 use crate::engine::sys::Memory;
 use crate::engine::transfer::config::TransferSettings;
-use crate::engine::transfer::tcp::codec::Version;
+use crate::engine::transfer::tcp::batch_requests::BatchRequests;
+use crate::engine::transfer::tcp::codec::FramingVersion;
 use crate::engine::transfer::tcp::connect;
-use crate::engine::transfer::tcp::lane::{Failed, Lane, Limits, Names, RUN_MAX, Request};
+use crate::engine::transfer::tcp::connection::{
+    DataConnection, PeerNames, RUN_MAX, RangeRequest, RunFailure, StepLimits,
+};
 use crate::engine::transfer::tcp::place;
-use crate::engine::transfer::tcp::pool::{Held, NoLane, Pool};
-use crate::engine::transfer::tcp::watch::Watch;
-use crate::engine::transfer::tcp::work::Work;
-use crate::engine::transfer::transport::{Deadline, Done, Fault, Meaning, Op, OpKind, Peer, Ticket};
-use crate::engine::transfer::{Clock, Step, TransferError};
+use crate::engine::transfer::tcp::pool::{AcquireError, ConnectionLease, ConnectionPool};
+use crate::engine::transfer::tcp::progress::ProgressMonitor;
+use crate::engine::transfer::transport::{
+    DataPeer, Deadline, FaultClass, Op, OpCompletion, OpKind, PendingOps, TransferFault,
+};
+use crate::engine::transfer::{MonoClock, TransferError, TransferStep};
 use crate::engine::wire::json::SegmentDescriptor;
 
-/// Operations up to this size are worth spreading over lanes from one thread; above it one lane keeps the thread busy.
+/// Maximum size of operations that one thread spreads over several connections. Larger ones keep it busy with one
+/// connection.
 const SPREAD_BYTES_MAX: usize = 64 << 10;
-/// What makes another thread worth its start.
+/// Minimum number of bytes that justifies another thread.
 const MOVER_BYTES_MIN: usize = 4 << 20;
-/// The parts that several threads share a large operation in.
+/// Size of the parts into which large operations are cut for several threads.
 const CUT_BYTES: usize = 4 << 20;
 
-/// A target, and the lanes to it.
+/// A target and the connections to it.
 pub struct TcpPeer {
     at: HostPort,
-    version: Version,
-    names: Arc<Names>,
+    version: FramingVersion,
+    names: Arc<PeerNames>,
     settings: Arc<TransferSettings>,
-    clock: Clock,
-    pool: Pool,
+    clock: MonoClock,
+    pool: ConnectionPool,
     addresses: Mutex<Option<Arc<[SocketAddr]>>>,
     hung: AtomicU64,
-    /// Is the target on this host? Known once a lane was opened.
+    /// Whether the target is on this host. Known after the first connection.
     nearby: AtomicBool,
 }
 
 impl TcpPeer {
-    /// The target at `at`, which serves `segment`. Opens nothing yet.
+    /// Creates a peer for the target at `at`, which serves `segment`. Opens no connection yet.
     pub fn new(
         segment: String,
         at: HostPort,
-        version: Version,
+        version: FramingVersion,
         settings: Arc<TransferSettings>,
-        clock: Clock,
+        clock: MonoClock,
     ) -> Arc<TcpPeer> {
-        let names = Arc::new(Names { segment, peer: at.to_string() });
-        let pool = Pool::new(&settings);
+        let names = Arc::new(PeerNames { segment, peer: at.to_string() });
+        let pool = ConnectionPool::new(&settings);
         Arc::new(TcpPeer {
             at,
             version,
@@ -71,53 +76,61 @@ impl TcpPeer {
         })
     }
 
-    /// Carry out `ops`; a fault for each that failed.
-    fn run(&self, ops: &[Op], deadline: Deadline) -> Vec<(usize, Fault)> {
+    /// Runs `ops` and returns the faults of those that failed, by index.
+    fn run(&self, ops: &[Op], deadline: Deadline) -> Vec<(usize, TransferFault)> {
         let bytes: usize = ops.iter().map(|op| op.local.len()).sum();
-        let movers = self.settings.movers_per_batch.min(self.settings.lanes_per_peer).min(bytes / MOVER_BYTES_MIN);
+        let movers =
+            self.settings.movers_per_batch.min(self.settings.connections_per_peer).min(bytes / MOVER_BYTES_MIN);
         if movers < 2 {
-            let lanes = self.spread(ops);
-            let most = match self.version == Version::V2 && self.settings.keep_lanes {
-                true => ops.len().div_ceil(lanes.max(1)).clamp(1, RUN_MAX),
+            let connections = self.spread(ops);
+            let most = match self.version == FramingVersion::V2 && self.settings.keep_connections {
+                true => ops.len().div_ceil(connections.max(1)).clamp(1, RUN_MAX),
                 false => 1,
             };
-            return self.carry(&Work::whole(ops), lanes, most, deadline);
+            return self.carry(&BatchRequests::whole(ops), connections, most, deadline);
         }
-        let work = Work::cut(ops, CUT_BYTES);
+        let work = BatchRequests::cut(ops, CUT_BYTES);
         thread::scope(|scope| {
             let carry = || self.carry(&work, 1, 1, deadline);
-            // A mover that cannot be started leaves its share to the others.
+            // If a thread cannot be started, the others do its share.
             let others: Vec<_> = (1..movers)
                 .map_while(|_| thread::Builder::new().name("te-mover".into()).spawn_scoped(scope, carry).ok())
                 .collect();
             let mut faults = carry();
             for other in others {
-                faults.extend(other.join().expect("a mover does not panic"));
+                faults.extend(other.join().expect("a mover thread does not panic"));
             }
             faults
         })
     }
 
-    /// On how many lanes one thread should carry `ops`. Measured on two processors with 4 and 16 KiB: two lanes move 10 to 30 %
-    /// more than one and cost less CPU time, four cost up to 40 % more than two when the target has to share the processors.
+    /// Number of connections on which one thread should run `ops`. Measured on two processors with 4 and 16 KiB: two
+    /// connections move 10 to 30 % more than one and cost less CPU time. Four cost up to 40 % more CPU time than two if
+    /// the target shares the processors.
     fn spread(&self, ops: &[Op]) -> usize {
         if ops.iter().any(|op| op.local.len() > SPREAD_BYTES_MAX) {
             return 1;
         }
-        let most = if self.nearby.load(Ordering::Relaxed) { self.settings.lanes_nearby } else { usize::MAX };
-        ops.len().div_ceil(2).min(self.settings.lanes_per_peer).min(most)
+        let most = if self.nearby.load(Ordering::Relaxed) { self.settings.connections_nearby } else { usize::MAX };
+        ops.len().div_ceil(2).min(self.settings.connections_per_peer).min(most)
     }
 
-    /// Take parts of `work` until none is left, in runs of at most `most`, on up to `want` lanes at a time.
-    fn carry(&self, work: &Work<'_>, mut want: usize, most: usize, deadline: Deadline) -> Vec<(usize, Fault)> {
-        let mut watch = Watch::new(&self.clock, deadline, &self.hung);
-        let mut left = Left { work, again: Vec::new(), faults: Vec::new() };
-        let mut ready: Vec<Held<'_>> = Vec::new();
-        let mut flying: VecDeque<(Held<'_>, Vec<Request>)> = VecDeque::new();
+    /// Runs parts of `work` until none is left, in runs of at most `most`, on up to `want` connections at a time.
+    fn carry(
+        &self,
+        work: &BatchRequests<'_>,
+        mut want: usize,
+        most: usize,
+        deadline: Deadline,
+    ) -> Vec<(usize, TransferFault)> {
+        let mut monitor = ProgressMonitor::new(&self.clock, deadline, &self.hung);
+        let mut left = RemainingWork { work, retries: Vec::new(), faults: Vec::new() };
+        let mut ready: Vec<ConnectionLease<'_>> = Vec::new();
+        let mut flying: VecDeque<(ConnectionLease<'_>, Vec<RangeRequest>)> = VecDeque::new();
         loop {
             if ready.is_empty() && flying.is_empty() && left.has_more() {
-                match self.lanes(want, deadline) {
-                    Ok(lanes) => ready = lanes,
+                match self.connections(want, deadline) {
+                    Ok(connections) => ready = connections,
                     Err(fault) => {
                         left.fail_all(&fault);
                         break;
@@ -125,203 +138,209 @@ impl TcpPeer {
                 }
                 want = 1;
             }
-            if let Some(limit) = watch.over().filter(|_| left.has_more()) {
+            if let Some(limit) = monitor.over().filter(|_| left.has_more()) {
                 left.fail_all(&self.late(limit));
             }
-            while let Some(mut held) = ready.pop() {
+            while let Some(mut lease) = ready.pop() {
                 let run = left.next_run(most);
                 if run.is_empty() {
                     continue;
                 }
-                watch.begin();
-                match self.start(&mut held, &run, deadline, &mut watch) {
-                    Ok(()) => flying.push_back((held, run)),
+                monitor.begin();
+                match self.start(&mut lease, &run, deadline, &mut monitor) {
+                    Ok(()) => flying.push_back((lease, run)),
                     Err(failed) => self.note(&mut left, run, failed),
                 }
             }
-            let Some((mut held, run)) = flying.pop_front() else { if left.has_more() { continue } else { break } };
-            watch.begin();
-            match self.finish(&mut held, &run, &mut watch) {
-                Ok(()) => ready.push(held),
+            let Some((mut lease, run)) = flying.pop_front() else { if left.has_more() { continue } else { break } };
+            monitor.begin();
+            match self.finish(&mut lease, &run, &mut monitor) {
+                Ok(()) => ready.push(lease),
                 Err(failed) => self.note(&mut left, run, failed),
             }
         }
         left.faults
     }
 
-    /// Note that a run failed at the request `at`: which requests are to be asked for again, which have failed, and the rest of the
-    /// work with them where it would only fail the same way.
-    fn note(&self, left: &mut Left<'_>, mut run: Vec<Request>, (at, fault): Failed) {
-        debug_assert!(at < run.len(), "one of the run");
+    /// Handles a run that failed at request `at`: decides which requests to retry and which have failed. The remaining
+    /// work fails too if it would only fail the same way.
+    fn note(&self, left: &mut RemainingWork<'_>, mut run: Vec<RangeRequest>, (at, fault): RunFailure) {
+        debug_assert!(at < run.len(), "an index in the run");
         let alone = run.len() == 1;
-        let unreached = matches!(&fault.error, TransferError::Lost { step: Step::Resolve | Step::Connect, .. });
+        let unreached =
+            matches!(&fault.error, TransferError::Lost { step: TransferStep::Resolve | TransferStep::Connect, .. });
         let undone = run.split_off(at);
-        match fault.meaning {
-            // What stands behind a refused request was not looked at.
-            Meaning::Refused => {
+        match fault.class {
+            // The target did not read the requests after a refused one.
+            FaultClass::Refused => {
                 let mut undone = undone.into_iter();
                 left.fail(undone.next(), &fault);
-                let behind: Vec<Request> = undone.collect();
+                let behind: Vec<RangeRequest> = undone.collect();
                 if !behind.is_empty() {
-                    left.again.push(behind);
+                    left.retries.push(behind);
                 }
             }
-            // A target that refuses a request closes, and resets the connection if more stand behind it: that may cost the refusal
-            // and answers before it. Each by itself, they show which is at fault.
-            Meaning::Gone if !alone && !unreached => {
-                let one = |request: Request| vec![Request { before: Some(fault.clone()), ..request }];
-                left.again.extend(undone.into_iter().map(one));
+            // A target that refuses a request closes, and resets the connection if more requests follow. The reset may
+            // destroy the refusal and earlier responses. Sent one by one, the requests show which one is at fault.
+            FaultClass::Gone if !alone && !unreached => {
+                let one = |request: RangeRequest| vec![RangeRequest { before: Some(fault.clone()), ..request }];
+                left.retries.extend(undone.into_iter().map(one));
             }
-            meaning => {
-                if meaning == Meaning::Stale {
+            class => {
+                if class == FaultClass::Stale {
                     self.pool.forget();
                 }
                 left.fail(undone, &fault);
-                if unreached || matches!(meaning, Meaning::Hung | Meaning::Late) {
+                if unreached || matches!(class, FaultClass::Hung | FaultClass::Late) {
                     left.fail_all(&fault);
                 }
             }
         }
     }
 
-    /// The batch's time was over before this was sent.
-    fn late(&self, limit: Duration) -> Fault {
-        let error = TransferError::Timeout { peer: self.names.peer.clone(), step: Step::Lane, limit };
-        Fault { error, meaning: Meaning::Late }
+    /// The fault of a request that was not sent before the batch's deadline.
+    fn late(&self, limit: Duration) -> TransferFault {
+        let error = TransferError::Timeout { peer: self.names.peer.clone(), step: TransferStep::Lane, limit };
+        TransferFault { error, class: FaultClass::Late }
     }
 
-    /// The right to use up to `want` lanes; at least the first of them is open.
-    fn lanes(&self, want: usize, deadline: Deadline) -> Result<Vec<Held<'_>>, Fault> {
-        let mut held = self.pool.take(want, deadline, &self.clock).map_err(|e| self.no_lane(&e))?;
-        if self.version == Version::V1 {
-            // Each request opens its own.
-            return Ok(held);
+    /// Acquires up to `want` connections. At least the first of them is open.
+    fn connections(&self, want: usize, deadline: Deadline) -> Result<Vec<ConnectionLease<'_>>, TransferFault> {
+        let mut lease = self.pool.take(want, deadline, &self.clock).map_err(|e| self.no_lane(&e))?;
+        if self.version == FramingVersion::V1 {
+            // Each request opens its own connection.
+            return Ok(lease);
         }
         let mut open = 0;
-        for one in &mut held {
-            if one.lane.is_none() {
+        for one in &mut lease {
+            if one.connection.is_none() {
                 match self.open(deadline) {
-                    Ok(lane) => one.lane = Some(lane),
-                    // One is enough to go on with.
+                    Ok(connection) => one.connection = Some(connection),
+                    // One connection is enough to continue.
                     Err(_) if open > 0 => break,
                     Err(fault) => return Err(fault),
                 }
             }
             open += 1;
         }
-        held.truncate(open);
-        Ok(held)
+        lease.truncate(open);
+        Ok(lease)
     }
 
     fn start(
         &self,
-        held: &mut Held<'_>,
-        run: &[Request],
+        lease: &mut ConnectionLease<'_>,
+        run: &[RangeRequest],
         deadline: Deadline,
-        watch: &mut Watch<'_>,
-    ) -> Result<(), Failed> {
-        let mut lane = match held.lane.take() {
-            Some(lane) => lane,
+        monitor: &mut ProgressMonitor<'_>,
+    ) -> Result<(), RunFailure> {
+        let mut connection = match lease.connection.take() {
+            Some(connection) => connection,
             None => self.open(deadline).map_err(|fault| (0, fault))?,
         };
-        match lane.start(run, watch) {
-            Ok(()) => held.lane = Some(lane),
+        match connection.start(run, monitor) {
+            Ok(()) => lease.connection = Some(connection),
             Err(failed) => {
-                lane.discard();
+                connection.discard();
                 return Err(failed);
             }
         }
         Ok(())
     }
 
-    fn finish(&self, held: &mut Held<'_>, run: &[Request], watch: &mut Watch<'_>) -> Result<(), Failed> {
-        let mut lane = held.lane.take().expect("a flying run has its lane");
-        if let Err(failed) = lane.finish(run, watch) {
-            lane.discard();
+    fn finish(
+        &self,
+        lease: &mut ConnectionLease<'_>,
+        run: &[RangeRequest],
+        monitor: &mut ProgressMonitor<'_>,
+    ) -> Result<(), RunFailure> {
+        let mut connection = lease.connection.take().expect("a run in flight has its connection");
+        if let Err(failed) = connection.finish(run, monitor) {
+            connection.discard();
             return Err(failed);
         }
-        if self.version == Version::V2 && self.settings.keep_lanes {
-            held.lane = Some(lane);
+        if self.version == FramingVersion::V2 && self.settings.keep_connections {
+            lease.connection = Some(connection);
         }
         Ok(())
     }
 
-    /// Open a lane.
-    fn open(&self, deadline: Deadline) -> Result<Lane, Fault> {
+    /// Opens a connection.
+    fn open(&self, deadline: Deadline) -> Result<DataConnection, TransferFault> {
         let left = deadline.left((self.clock)()).min(self.settings.handshake_connect);
         let addresses = self.addresses(left)?;
         let stream = connect::connect(&addresses, left).map_err(|e| {
-            // The name may lead elsewhere next time.
+            // The name may resolve to another address next time.
             *self.addresses.lock().unwrap_or_else(PoisonError::into_inner) = None;
-            self.unreachable(Step::Connect, left, e)
+            self.unreachable(TransferStep::Connect, left, e)
         })?;
         let nearby = matches!((stream.local_addr(), stream.peer_addr()), (Ok(a), Ok(b)) if a.ip() == b.ip());
         self.nearby.store(nearby, Ordering::Relaxed);
-        let limits = Limits { status: self.settings.status, progress: self.settings.progress };
-        Ok(Lane::new(stream, self.version, limits, Arc::clone(&self.names)))
+        let limits = StepLimits { status: self.settings.status, progress: self.settings.progress };
+        Ok(DataConnection::new(stream, self.version, limits, Arc::clone(&self.names)))
     }
 
-    fn addresses(&self, limit: Duration) -> Result<Arc<[SocketAddr]>, Fault> {
+    fn addresses(&self, limit: Duration) -> Result<Arc<[SocketAddr]>, TransferFault> {
         if let Some(known) = &*self.addresses.lock().unwrap_or_else(PoisonError::into_inner) {
             return Ok(Arc::clone(known));
         }
         let found: Arc<[SocketAddr]> =
-            connect::resolve(&self.at, limit).map_err(|e| self.unreachable(Step::Resolve, limit, e))?.into();
+            connect::resolve(&self.at, limit).map_err(|e| self.unreachable(TransferStep::Resolve, limit, e))?.into();
         *self.addresses.lock().unwrap_or_else(PoisonError::into_inner) = Some(Arc::clone(&found));
         Ok(found)
     }
 
-    fn unreachable(&self, step: Step, limit: Duration, source: io::Error) -> Fault {
+    fn unreachable(&self, step: TransferStep, limit: Duration, source: io::Error) -> TransferFault {
         let peer = self.names.peer.clone();
         if source.kind() == io::ErrorKind::TimedOut {
-            return Fault { error: TransferError::Timeout { peer, step, limit }, meaning: Meaning::Hung };
+            return TransferFault { error: TransferError::Timeout { peer, step, limit }, class: FaultClass::Hung };
         }
-        Fault { error: TransferError::Lost { peer, step, source: Arc::new(source) }, meaning: Meaning::Gone }
+        TransferFault { error: TransferError::Lost { peer, step, source: Arc::new(source) }, class: FaultClass::Gone }
     }
 
-    fn no_lane(&self, why: &NoLane) -> Fault {
+    fn no_lane(&self, why: &AcquireError) -> TransferFault {
         let peer = self.names.peer.clone();
         let error = match why {
-            NoLane::Busy(waiting) => TransferError::Busy { peer, waiting: *waiting },
-            NoLane::Timeout(limit) => TransferError::Timeout { peer, step: Step::Lane, limit: *limit },
+            AcquireError::Busy(waiting) => TransferError::Busy { peer, waiting: *waiting },
+            AcquireError::Timeout(limit) => TransferError::Timeout { peer, step: TransferStep::Lane, limit: *limit },
         };
-        // Those who have the lanes will tell what the matter is.
-        Fault { error, meaning: Meaning::Late }
+        // The batches that use the connections report the actual cause.
+        TransferFault { error, class: FaultClass::Late }
     }
 }
 
-/// What one thread has still to carry, and what it could not.
-struct Left<'a> {
-    work: &'a Work<'a>,
-    /// Runs to be asked for again, none of them empty.
-    again: Vec<Vec<Request>>,
-    faults: Vec<(usize, Fault)>,
+/// What one thread still has to run, and what failed.
+struct RemainingWork<'a> {
+    work: &'a BatchRequests<'a>,
+    /// Runs to retry. None is empty.
+    retries: Vec<Vec<RangeRequest>>,
+    faults: Vec<(usize, TransferFault)>,
 }
 
-impl Left<'_> {
+impl RemainingWork<'_> {
     fn has_more(&self) -> bool {
-        self.work.has_more() || !self.again.is_empty()
+        self.work.has_more() || !self.retries.is_empty()
     }
 
-    fn next_run(&mut self, most: usize) -> Vec<Request> {
-        self.again.pop().unwrap_or_else(|| self.work.next_run(most))
+    fn next_run(&mut self, most: usize) -> Vec<RangeRequest> {
+        self.retries.pop().unwrap_or_else(|| self.work.next_run(most))
     }
 
-    fn fail(&mut self, requests: impl IntoIterator<Item = Request>, fault: &Fault) {
+    fn fail(&mut self, requests: impl IntoIterator<Item = RangeRequest>, fault: &TransferFault) {
         self.faults.extend(requests.into_iter().map(|request| (request.op, fault.clone().after(request.before))));
     }
 
-    fn fail_all(&mut self, fault: &Fault) {
-        let again = std::mem::take(&mut self.again);
-        self.fail(again.into_iter().flatten(), fault);
+    fn fail_all(&mut self, fault: &TransferFault) {
+        let retries = std::mem::take(&mut self.retries);
+        self.fail(retries.into_iter().flatten(), fault);
         let work = self.work;
         self.fail(std::iter::from_fn(|| work.next()), fault);
     }
 }
 
-impl Peer for TcpPeer {
-    fn submit(self: Arc<Self>, ops: Vec<Op>, deadline: Deadline) -> Box<dyn Ticket> {
-        Box::new(TcpTicket { peer: self, ops, deadline })
+impl DataPeer for TcpPeer {
+    fn submit(self: Arc<Self>, ops: Vec<Op>, deadline: Deadline) -> Box<dyn PendingOps> {
+        Box::new(TcpPendingOps { peer: self, ops, deadline })
     }
 
     fn reaches(&self, descriptor: &SegmentDescriptor) -> bool {
@@ -329,22 +348,22 @@ impl Peer for TcpPeer {
     }
 
     fn probe(&self, descriptor: &SegmentDescriptor, deadline: Deadline) -> Result<(), TransferError> {
-        let mut lane = self.open(deadline).map_err(|fault| fault.error)?;
-        // A kernel accepts for a process that hangs, so that somebody took the connection says little.
+        let mut connection = self.open(deadline).map_err(|fault| fault.error)?;
+        // A kernel accepts connections for a hung process, so connecting proves little.
         let remote = match (descriptor.buffers.first(), self.version) {
             (Some(buffer), _) => buffer.address,
-            // Refused, which is an answer too.
-            (None, Version::V2) => 0,
+            // The target refuses this address, which is an answer too.
+            (None, FramingVersion::V2) => 0,
             // The oldest targets do not check addresses.
-            (None, Version::V1) => return Ok(()),
+            (None, FramingVersion::V1) => return Ok(()),
         };
         let local = Arc::new(Memory::from_vec(vec![0])).whole();
-        let request = [Request { op: 0, before: None, kind: OpKind::Read, local, remote }];
-        let mut watch = Watch::new(&self.clock, deadline, &self.hung);
-        match lane.start(&request, &mut watch).and_then(|()| lane.finish(&request, &mut watch)) {
+        let request = [RangeRequest { op: 0, before: None, kind: OpKind::Read, local, remote }];
+        let mut monitor = ProgressMonitor::new(&self.clock, deadline, &self.hung);
+        match connection.start(&request, &mut monitor).and_then(|()| connection.finish(&request, &mut monitor)) {
             Ok(()) => Ok(()),
-            // It is there, and that is all that was asked.
-            Err((_, fault)) if fault.meaning == Meaning::Refused => Ok(()),
+            // A refusal proves that the target answers.
+            Err((_, fault)) if fault.class == FaultClass::Refused => Ok(()),
             Err((_, fault)) => Err(fault.error),
         }
     }
@@ -354,18 +373,18 @@ impl Peer for TcpPeer {
     }
 }
 
-struct TcpTicket {
+struct TcpPendingOps {
     peer: Arc<TcpPeer>,
     ops: Vec<Op>,
     deadline: Deadline,
 }
 
-impl Ticket for TcpTicket {
-    fn wait(self: Box<Self>) -> Vec<Done> {
+impl PendingOps for TcpPendingOps {
+    fn wait(self: Box<Self>) -> Vec<OpCompletion> {
         let faults = self.peer.run(&self.ops, self.deadline);
-        let mut done: Vec<Done> = self.ops.into_iter().map(|op| Done { op, result: Ok(()) }).collect();
+        let mut done: Vec<OpCompletion> = self.ops.into_iter().map(|op| OpCompletion { op, result: Ok(()) }).collect();
         for (op, fault) in faults {
-            // Several, where an operation was cut.
+            // An operation that was cut may have several faults.
             let first = std::mem::replace(&mut done[op].result, Ok(())).err();
             done[op].result = Err(fault.after(first));
         }

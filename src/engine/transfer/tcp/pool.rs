@@ -1,18 +1,18 @@
-//! The lanes to one peer: how many there may be, which are idle, and who waits for one.
+//! The pool of connections to one peer: its size, idle connections, and waiting batches.
 
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use crate::engine::base::Mono;
-use crate::engine::transfer::Clock;
+use crate::engine::transfer::MonoClock;
 use crate::engine::transfer::config::TransferSettings;
-use crate::engine::transfer::tcp::lane::Lane;
-use crate::engine::transfer::tcp::watch::TICK;
+use crate::engine::transfer::tcp::connection::DataConnection;
+use crate::engine::transfer::tcp::progress::TICK;
 use crate::engine::transfer::transport::Deadline;
 
-/// Lanes to one peer.
-pub(super) struct Pool {
-    state: Mutex<State>,
+/// Connections to one peer.
+pub(super) struct ConnectionPool {
+    state: Mutex<PoolState>,
     freed: Condvar,
     keep: bool,
     queued: usize,
@@ -20,45 +20,56 @@ pub(super) struct Pool {
     admission: Duration,
 }
 
-struct State {
-    idle: Vec<Lane>,
-    /// Lanes that may still be taken, idle ones included.
+struct PoolState {
+    idle: Vec<DataConnection>,
+    /// Connections that may still be acquired, idle ones included.
     free: usize,
     waiting: usize,
-    /// Lanes taken before this changed are not kept.
+    /// Connections acquired before this changed are not kept.
     epoch: u64,
 }
 
-/// The right to use a lane, and the lane, if it was open. Given back when it is dropped; without a lane unless it is well.
-pub(super) struct Held<'a> {
-    pool: &'a Pool,
-    pub(super) lane: Option<Lane>,
+/// A lease of a connection, with the connection if it is open. Dropping the lease returns it to the pool. A failed
+/// connection must be removed first.
+pub(super) struct ConnectionLease<'a> {
+    pool: &'a ConnectionPool,
+    pub(super) connection: Option<DataConnection>,
     epoch: u64,
 }
 
-/// Why there is no lane.
+/// Why no connection was acquired.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum NoLane {
-    /// Too many wait already.
+pub(super) enum AcquireError {
+    /// Too many batches are waiting.
     Busy(usize),
     /// None became free in time.
     Timeout(Duration),
 }
 
-impl Pool {
-    pub(super) fn new(settings: &TransferSettings) -> Pool {
-        Pool {
-            state: Mutex::new(State { idle: Vec::new(), free: settings.lanes_per_peer.max(1), waiting: 0, epoch: 0 }),
+impl ConnectionPool {
+    pub(super) fn new(settings: &TransferSettings) -> ConnectionPool {
+        ConnectionPool {
+            state: Mutex::new(PoolState {
+                idle: Vec::new(),
+                free: settings.connections_per_peer.max(1),
+                waiting: 0,
+                epoch: 0,
+            }),
             freed: Condvar::new(),
-            keep: settings.keep_lanes,
+            keep: settings.keep_connections,
             queued: settings.queued_per_peer,
             pending: settings.pending_per_peer,
             admission: settings.admission,
         }
     }
 
-    /// Take one lane, and up to `want` if that leaves enough for those who wait.
-    pub(super) fn take(&self, want: usize, deadline: Deadline, clock: &Clock) -> Result<Vec<Held<'_>>, NoLane> {
+    /// Acquires one connection, and up to `want` if that leaves enough for waiting batches.
+    pub(super) fn take(
+        &self,
+        want: usize,
+        deadline: Deadline,
+        clock: &MonoClock,
+    ) -> Result<Vec<ConnectionLease<'_>>, AcquireError> {
         let mut state = self.state();
         if state.free == 0 {
             state = self.wait(state, deadline.until, clock)?;
@@ -67,17 +78,17 @@ impl Pool {
         let count = want.clamp(1, share);
         state.free -= count;
         let epoch = state.epoch;
-        Ok((0..count).map(|_| Held { pool: self, lane: state.idle.pop(), epoch }).collect())
+        Ok((0..count).map(|_| ConnectionLease { pool: self, connection: state.idle.pop(), epoch }).collect())
     }
 
     fn wait<'s>(
         &'s self,
-        mut state: MutexGuard<'s, State>,
+        mut state: MutexGuard<'s, PoolState>,
         until: Mono,
-        clock: &Clock,
-    ) -> Result<MutexGuard<'s, State>, NoLane> {
+        clock: &MonoClock,
+    ) -> Result<MutexGuard<'s, PoolState>, AcquireError> {
         if state.waiting >= self.queued + self.pending {
-            return Err(NoLane::Busy(state.waiting));
+            return Err(AcquireError::Busy(state.waiting));
         }
         let began = clock();
         let until = if state.waiting >= self.queued { until.min(began + self.admission) } else { until };
@@ -86,9 +97,9 @@ impl Pool {
             let now = clock();
             if now >= until {
                 state.waiting -= 1;
-                return Err(NoLane::Timeout(until.since(began)));
+                return Err(AcquireError::Timeout(until.since(began)));
             }
-            // Woken when a lane is freed; the tick is for a clock that is not the system's.
+            // Woken when a connection is returned. The tick covers clocks other than the system's.
             let limit = until.since(now).min(TICK);
             state = self.freed.wait_timeout(state, limit).unwrap_or_else(PoisonError::into_inner).0;
         }
@@ -96,7 +107,7 @@ impl Pool {
         Ok(state)
     }
 
-    /// Close the idle lanes, and do not keep those that are in use now.
+    /// Closes idle connections. Those in use are closed when they are returned.
     pub(super) fn forget(&self) {
         let mut state = self.state();
         state.epoch += 1;
@@ -105,19 +116,19 @@ impl Pool {
         drop(idle);
     }
 
-    fn state(&self) -> MutexGuard<'_, State> {
+    fn state(&self) -> MutexGuard<'_, PoolState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl Drop for Held<'_> {
+impl Drop for ConnectionLease<'_> {
     fn drop(&mut self) {
         let mut state = self.pool.state();
         state.free += 1;
         let keep = self.pool.keep && self.epoch == state.epoch;
-        let unkept = match self.lane.take() {
-            Some(lane) if keep => {
-                state.idle.push(lane);
+        let unkept = match self.connection.take() {
+            Some(connection) if keep => {
+                state.idle.push(connection);
                 None
             }
             other => other,
@@ -137,24 +148,24 @@ mod tests {
     use std::sync::Arc;
     use std::sync::atomic::{AtomicU64, Ordering};
 
-    fn pool(lanes: usize) -> Pool {
+    fn pool(connections: usize) -> ConnectionPool {
         let settings = TransferSettings {
-            lanes_per_peer: lanes,
+            connections_per_peer: connections,
             queued_per_peer: 1,
             pending_per_peer: 0,
             ..TransferSettings::default()
         };
-        Pool::new(&settings)
+        ConnectionPool::new(&settings)
     }
 
-    /// A clock that a tick of waiting moves on by 50 ms.
-    fn ticking() -> Clock {
+    /// A clock that advances by 50 ms per call.
+    fn ticking() -> MonoClock {
         let ms = AtomicU64::new(0);
         Arc::new(move || Mono::from_ms(ms.fetch_add(50, Ordering::Relaxed)))
     }
 
     #[test]
-    fn no_more_lanes_are_out_than_there_may_be_and_dropped_ones_come_back() {
+    fn the_pool_limits_leases_and_reuses_returned_ones() {
         let (pool, clock) = (pool(3), ticking());
         let end = Deadline::after(Mono::ZERO, Duration::from_secs(1000));
         let two = pool.take(2, end, &clock).ok().unwrap();
@@ -166,16 +177,16 @@ mod tests {
         assert_eq!(three.len(), 3);
         assert_eq!(
             pool.take(1, Deadline::after(Mono::ZERO, Duration::ZERO), &clock).err(),
-            Some(NoLane::Timeout(Duration::ZERO))
+            Some(AcquireError::Timeout(Duration::ZERO))
         );
     }
 
     #[test]
-    fn one_who_waits_gets_the_lane_that_is_freed_and_one_too_many_is_refused() {
+    fn a_waiter_gets_the_freed_connection_and_the_next_is_refused() {
         let pool = Arc::new(pool(1));
-        let real: Clock = ticking();
+        let real: MonoClock = ticking();
         let end = Deadline::after(Mono::ZERO, Duration::from_secs(1 << 30));
-        let held = pool.take(1, end, &real).ok().unwrap();
+        let lease = pool.take(1, end, &real).ok().unwrap();
         let waiter = std::thread::spawn({
             let (pool, clock) = (Arc::clone(&pool), Arc::clone(&real));
             move || pool.take(1, end, &clock).is_ok()
@@ -183,8 +194,8 @@ mod tests {
         while pool.state().waiting == 0 {
             std::thread::yield_now();
         }
-        assert_eq!(pool.take(1, end, &real).err(), Some(NoLane::Busy(1)));
-        drop(held);
+        assert_eq!(pool.take(1, end, &real).err(), Some(AcquireError::Busy(1)));
+        drop(lease);
         assert!(waiter.join().unwrap());
         assert_eq!(pool.state().free, 1);
     }

@@ -1,8 +1,8 @@
-//! The target: serves the requests of peers on registered memory.
+//! The target: serves peers' requests on registered memory.
 //!
-//! Threads take turns at the listener: one that gets a connection serves it, and another takes its place. A peer that opens a
-//! connection per request (releases before 0.3.13) so costs no hand-over, and mostly no new thread. A connection is never closed
-//! first while its peer behaves, since 0.3.13 initiators fail the next request when it is.
+//! Threads share the listener: a thread that accepts a connection serves it, and another takes its place. So a peer
+//! that opens a connection per request (releases before 0.3.13) costs no hand-over and mostly no new thread. The target
+//! never closes the connection of a well-behaved peer first, because 0.3.13 initiators then fail the next request.
 
 use std::collections::HashMap;
 use std::io;
@@ -15,82 +15,83 @@ use std::thread;
 use std::time::Duration;
 
 use crate::engine::base::addr::loopback_to_bind;
-use crate::engine::sys::socket::{Incoming, Outgoing};
+use crate::engine::sys::socket::{ReceivePart, SendPart};
 use crate::engine::sys::{Slice, socket};
 use crate::engine::transfer::TransferError;
-use crate::engine::transfer::counters::{Meter, TargetFigures};
+use crate::engine::transfer::counters::{FlowMeter, TargetCounters};
 use crate::engine::transfer::region::Regions;
-use crate::engine::transfer::tcp::codec::{DONE, Header, REFUSED, STATUS_BYTES, Version, encode_status};
-use crate::engine::transfer::tcp::inbox::Inbox;
-use crate::engine::transfer::tcp::lane::RUN_MAX;
+use crate::engine::transfer::tcp::codec::{DONE, FramingVersion, REFUSED, RequestFrame, STATUS_BYTES, encode_status};
+use crate::engine::transfer::tcp::connection::RUN_MAX;
+use crate::engine::transfer::tcp::receive_buffer::ReceiveBuffer;
 use crate::engine::transfer::transport::OpKind;
 
-/// Most data connections at a time: four lanes from each of a thousand peers. For one more the connection is closed that has been silent
-/// longest, if that is [`SILENT_MIN`] at least; otherwise the new one is.
+/// Maximum number of data connections: four from each of a thousand peers. For one more, the connection that has been
+/// silent longest is closed, if it was silent for at least [`SILENT_MIN`]. Otherwise the new one is closed.
 pub const CONNECTIONS_MAX: usize = 4096;
-/// A connection that moved no byte for this long may be closed for another. A 0.3.13 initiator fails its next request then.
+/// A connection that moved no byte for this long may be closed for another. A 0.3.13 initiator then fails its next
+/// request.
 pub const SILENT_MIN: Duration = Duration::from_secs(60);
-/// Threads that stay at the listener when their connection is over.
+/// Maximum number of threads that wait at the listener.
 const ACCEPTING_MAX: usize = 8;
-/// Connections that may wait to be accepted; the kernel cuts it to net.core.somaxconn.
+/// Listen backlog. The kernel limits it to net.core.somaxconn.
 const BACKLOG: i32 = 4096;
-/// Ports that are tried.
+/// Number of ports to try.
 const PORT_TRIES: u32 = 500;
-/// A serving thread's stack: it holds the parts of one system call, and logs.
+/// Stack size of a serving thread: enough for the buffers of one system call, and for logging.
 const STACK_BYTES: usize = 128 << 10;
-/// How long threads may take to end.
+/// Limit for threads to end.
 const STOP_LIMIT: Duration = Duration::from_secs(2);
-/// Bytes that are answered together, if no single answer has more.
+/// Responses are sent together up to this many bytes.
 const ANSWER_BYTES: u64 = 256 << 10;
-/// The pause after a failed accept (no file descriptors left).
+/// Pause after a failed accept (out of file descriptors).
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 
 /// A listening data plane.
-pub struct Target {
-    shared: Arc<Shared>,
+pub struct TcpTarget {
+    shared: Arc<TargetState>,
 }
 
-struct Shared {
+struct TargetState {
     listener: TcpListener,
     port: u16,
     regions: Arc<RwLock<Regions>>,
-    turns: Mutex<Turns>,
+    acceptors: Mutex<AcceptorPool>,
     ended: Condvar,
-    meter: Meter,
+    meter: FlowMeter,
     rejected: AtomicU64,
     accepted: AtomicU64,
     refused: AtomicU64,
-    /// Connections that were closed for others.
+    /// Connections closed in favour of others.
     displaced: AtomicU64,
     connections_max: usize,
     silent_min: Duration,
 }
 
-/// Who is at the listener, and who serves.
+/// The serving threads and their connections.
 #[derive(Default)]
-struct Turns {
+struct AcceptorPool {
     threads: usize,
     accepting: usize,
     open: HashMap<u64, Arc<TcpStream>>,
-    /// Threads whose connection was closed for another, and which have not noticed yet.
+    /// Threads whose connection was closed for another, and that have not ended yet.
     displaced: usize,
     stopping: bool,
 }
 
-impl Target {
-    /// Listen on a free port of `ports`, on all addresses of both families. A peer that moves no byte for `progress` in the midst
-    /// of a request is dropped; between requests it may be silent for ever.
+impl TcpTarget {
+    /// Listens on a free port of `ports`, on all addresses of both families. A peer that moves no byte for `progress`
+    /// in the middle of a request is disconnected. Between requests it may be silent for ever.
     ///
     /// # Errors
-    /// No port is free, or no thread can be started.
+    /// Fails if no port is free or no thread can be started.
     pub fn start(
         host: &str,
         ports: &RangeInclusive<u16>,
         rng: &dyn Fn() -> u64,
         regions: Arc<RwLock<Regions>>,
         progress: Duration,
-    ) -> Result<Target, TransferError> {
-        Target::start_with(host, ports, rng, regions, progress, CONNECTIONS_MAX, SILENT_MIN)
+    ) -> Result<TcpTarget, TransferError> {
+        TcpTarget::start_with(host, ports, rng, regions, progress, CONNECTIONS_MAX, SILENT_MIN)
     }
 
     fn start_with(
@@ -101,7 +102,7 @@ impl Target {
         progress: Duration,
         connections_max: usize,
         silent_min: Duration,
-    ) -> Result<Target, TransferError> {
+    ) -> Result<TcpTarget, TransferError> {
         let listener = listen(host, ports, rng)?;
         let unusable = |source: io::Error| TransferError::NoPort {
             what: "data plane",
@@ -111,15 +112,15 @@ impl Target {
             source: Arc::new(source),
         };
         let port = listener.local_addr().map_err(unusable)?.port();
-        // What is set on the listener holds for its connections, which saves three system calls for each.
+        // Options set on the listener are inherited by its connections, which saves three system calls each.
         socket::prepare_listener(&listener, progress).map_err(unusable)?;
-        let shared = Arc::new(Shared {
+        let shared = Arc::new(TargetState {
             listener,
             port,
             regions,
-            turns: Mutex::new(Turns { threads: 1, accepting: 1, ..Turns::default() }),
+            acceptors: Mutex::new(AcceptorPool { threads: 1, accepting: 1, ..AcceptorPool::default() }),
             ended: Condvar::new(),
-            meter: Meter::default(),
+            meter: FlowMeter::default(),
             rejected: AtomicU64::new(0),
             accepted: AtomicU64::new(0),
             refused: AtomicU64::new(0),
@@ -128,53 +129,53 @@ impl Target {
             silent_min,
         });
         spawn(&shared).map_err(unusable)?;
-        Ok(Target { shared })
+        Ok(TcpTarget { shared })
     }
 
-    /// The port.
+    /// The data port.
     pub fn port(&self) -> u16 {
         self.shared.port
     }
 
-    /// What peers did so far.
-    pub fn figures(&self) -> TargetFigures {
-        TargetFigures {
+    /// Counters of peers' requests.
+    pub fn counters(&self) -> TargetCounters {
+        TargetCounters {
             flow: self.shared.meter.flow(),
             rejected: self.shared.rejected.load(Ordering::Relaxed),
             accepted: self.shared.accepted.load(Ordering::Relaxed),
-            open: self.shared.turns().open.len() as u64,
+            open: self.shared.acceptors().open.len() as u64,
             refused: self.shared.refused.load(Ordering::Relaxed),
         }
     }
 
-    /// Close everything and wait, with a bound, for the threads to end.
+    /// Closes everything and waits for the threads to end, for a limited time.
     pub fn stop(&self) {
-        let mut turns = self.shared.turns();
-        turns.stopping = true;
-        for stream in turns.open.values() {
-            // One that is closed already needs no closing.
+        let mut acceptors = self.shared.acceptors();
+        acceptors.stopping = true;
+        for stream in acceptors.open.values() {
+            // A closed connection needs no shutdown.
             let _ = stream.shutdown(std::net::Shutdown::Both);
         }
         let _ = socket::stop_listening(&self.shared.listener);
-        let (turns, waited) = self
+        let (acceptors, waited) = self
             .shared
             .ended
-            .wait_timeout_while(turns, STOP_LIMIT, |turns| turns.threads > 0)
+            .wait_timeout_while(acceptors, STOP_LIMIT, |acceptors| acceptors.threads > 0)
             .unwrap_or_else(PoisonError::into_inner);
         if waited.timed_out() {
-            tracing::warn!(threads = turns.threads, "data plane threads are still running");
+            tracing::warn!(threads = acceptors.threads, "data plane threads are still running");
         }
     }
 }
 
-impl Drop for Target {
+impl Drop for TcpTarget {
     fn drop(&mut self) {
         self.stop();
     }
 }
 
-/// A listener on a free port of `ports`: dual-stack, or IPv4 where there is no IPv6; on the loopback alone when `host`, which is
-/// what is announced, is one.
+/// Listens on a free port of `ports`: dual-stack, or IPv4 if IPv6 is unavailable. If the announced `host` is a loopback
+/// address, only on the loopback.
 fn listen(host: &str, ports: &RangeInclusive<u16>, rng: &dyn Fn() -> u64) -> Result<TcpListener, TransferError> {
     let (first, last) = (*ports.start(), *ports.end());
     let mut source = io::Error::from(io::ErrorKind::AddrInUse);
@@ -198,27 +199,27 @@ fn listen(host: &str, ports: &RangeInclusive<u16>, rng: &dyn Fn() -> u64) -> Res
     Err(TransferError::NoPort { what: "data plane", first, last, tries: PORT_TRIES, source: Arc::new(source) })
 }
 
-/// A port of `ports` by a random number.
+/// Maps a random number to a port of `ports`.
 pub(in crate::engine::transfer) fn draw(ports: &RangeInclusive<u16>, random: u64) -> u16 {
     let span = u64::from(ports.end().saturating_sub(*ports.start())) + 1;
-    ports.start() + u16::try_from(random % span).expect("below the span, which is at most 65536")
+    ports.start() + u16::try_from(random % span).expect("less than the span, which is at most 65536")
 }
 
-fn spawn(shared: &Arc<Shared>) -> io::Result<()> {
+fn spawn(shared: &Arc<TargetState>) -> io::Result<()> {
     let mine = Arc::clone(shared);
     let started =
-        thread::Builder::new().name("te-target".into()).stack_size(STACK_BYTES).spawn(move || mine.take_turns());
+        thread::Builder::new().name("te-target".into()).stack_size(STACK_BYTES).spawn(move || mine.accept_loop());
     started.map(drop)
 }
 
-impl Shared {
-    fn turns(&self) -> MutexGuard<'_, Turns> {
-        self.turns.lock().unwrap_or_else(PoisonError::into_inner)
+impl TargetState {
+    fn acceptors(&self) -> MutexGuard<'_, AcceptorPool> {
+        self.acceptors.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// A thread's life: accept, serve, accept again.
-    #[expect(clippy::disallowed_methods, reason = "the data plane's threads are real, whatever the Env")]
-    fn take_turns(self: &Arc<Shared>) {
+    /// The loop of a thread: accept, serve, accept again.
+    #[expect(clippy::disallowed_methods, reason = "data plane threads do not use Env")]
+    fn accept_loop(self: &Arc<TargetState>) {
         let mut failed = 0u64;
         loop {
             match self.listener.accept() {
@@ -232,14 +233,14 @@ impl Shared {
                     }
                 }
                 Err(error) => {
-                    let mut turns = self.turns();
-                    if turns.stopping {
-                        turns.accepting -= 1;
-                        turns.threads -= 1;
+                    let mut acceptors = self.acceptors();
+                    if acceptors.stopping {
+                        acceptors.accepting -= 1;
+                        acceptors.threads -= 1;
                         self.ended.notify_all();
                         return;
                     }
-                    drop(turns);
+                    drop(acceptors);
                     let usual =
                         [io::ErrorKind::WouldBlock, io::ErrorKind::Interrupted, io::ErrorKind::ConnectionAborted];
                     if !usual.contains(&error.kind()) {
@@ -254,58 +255,58 @@ impl Shared {
         }
     }
 
-    /// Leave the listener with a connection. When nobody else is at it, somebody is sent; when nobody can be, the connection is
-    /// refused and we stay.
-    fn enter(self: &Arc<Shared>, stream: TcpStream, from: SocketAddr) -> Option<(u64, Arc<TcpStream>)> {
+    /// Leaves the listener with a connection. If no other thread is waiting there, starts one. If that fails, refuses
+    /// the connection and stays.
+    fn enter(self: &Arc<TargetState>, stream: TcpStream, from: SocketAddr) -> Option<(u64, Arc<TcpStream>)> {
         let id = self.accepted.fetch_add(1, Ordering::Relaxed);
-        let mut turns = self.turns();
-        if turns.stopping {
+        let mut acceptors = self.acceptors();
+        if acceptors.stopping {
             return None;
         }
-        let alone = turns.accepting == 1;
-        if alone && turns.threads.saturating_sub(turns.displaced) >= self.connections_max {
-            drop(turns);
+        let alone = acceptors.accepting == 1;
+        if alone && acceptors.threads.saturating_sub(acceptors.displaced) >= self.connections_max {
+            drop(acceptors);
             if !self.displace_silent(from) {
-                self.refuse(from, &"the bound on connections is reached");
+                self.refuse(from, &"connection limit reached");
                 return None;
             }
-            turns = self.turns();
+            acceptors = self.acceptors();
         }
         if alone {
-            // The new thread has our place at the listener from here on, or we keep it.
-            turns.threads += 1;
-            drop(turns);
+            // The new thread takes our place at the listener, or we keep it.
+            acceptors.threads += 1;
+            drop(acceptors);
             if let Err(error) = spawn(self) {
-                self.turns().threads -= 1;
+                self.acceptors().threads -= 1;
                 self.refuse(from, &error);
                 return None;
             }
-            turns = self.turns();
+            acceptors = self.acceptors();
         } else {
-            turns.accepting -= 1;
+            acceptors.accepting -= 1;
         }
         let stream = Arc::new(stream);
-        turns.open.insert(id, Arc::clone(&stream));
-        if turns.stopping {
+        acceptors.open.insert(id, Arc::clone(&stream));
+        if acceptors.stopping {
             let _ = stream.shutdown(std::net::Shutdown::Both);
         }
         Some((id, stream))
     }
 
-    /// Close the connection that has been silent longest, if that is long enough. The kernel has the times, so that connections pay nothing
-    /// for this.
+    /// Closes the connection that has been silent longest, if it was silent long enough. The kernel has the times, so
+    /// connections need no bookkeeping for this.
     fn displace_silent(&self, from: SocketAddr) -> bool {
         let open: Vec<(u64, Arc<TcpStream>)> =
-            self.turns().open.iter().map(|(id, stream)| (*id, Arc::clone(stream))).collect();
+            self.acceptors().open.iter().map(|(id, stream)| (*id, Arc::clone(stream))).collect();
         let silent = open.into_iter().filter_map(|(id, stream)| Some((socket::silent_for(&stream).ok()?, id)));
         let Some((silent, id)) = silent.max().filter(|(silent, _)| *silent >= self.silent_min) else { return false };
-        let mut turns = self.turns();
-        // It may have ended by itself meanwhile, which is as good.
-        if let Some(stream) = turns.open.remove(&id) {
-            turns.displaced += 1;
+        let mut acceptors = self.acceptors();
+        // If it ended by itself meanwhile, that is sufficient.
+        if let Some(stream) = acceptors.open.remove(&id) {
+            acceptors.displaced += 1;
             let _ = stream.shutdown(std::net::Shutdown::Both);
         }
-        drop(turns);
+        drop(acceptors);
         let displaced = self.displaced.fetch_add(1, Ordering::Relaxed) + 1;
         if displaced.is_power_of_two() {
             tracing::warn!(
@@ -326,25 +327,25 @@ impl Shared {
         }
     }
 
-    /// Come back from a connection; stay?
+    /// Returns from a connection. Returns whether the thread stays at the listener.
     fn leave(&self, id: u64) -> bool {
-        let mut turns = self.turns();
-        if turns.open.remove(&id).is_none() {
-            turns.displaced = turns.displaced.saturating_sub(1);
+        let mut acceptors = self.acceptors();
+        if acceptors.open.remove(&id).is_none() {
+            acceptors.displaced = acceptors.displaced.saturating_sub(1);
         }
-        if turns.stopping || turns.accepting >= ACCEPTING_MAX {
-            turns.threads -= 1;
+        if acceptors.stopping || acceptors.accepting >= ACCEPTING_MAX {
+            acceptors.threads -= 1;
             self.ended.notify_all();
             return false;
         }
-        turns.accepting += 1;
+        acceptors.accepting += 1;
         true
     }
 
-    /// Serve one connection until its peer closes it. Requests that arrived together are answered together.
-    fn serve(&self, stream: &TcpStream) -> Result<(), End> {
-        let mut inbox = Inbox::new();
-        let mut answers = Answers::default();
+    /// Serves one connection until its peer closes it. Requests that arrived together are answered together.
+    fn serve(&self, stream: &TcpStream) -> Result<(), ServeError> {
+        let mut inbox = ReceiveBuffer::new();
+        let mut answers = ResponseBatch::default();
         while wait_for_request(stream, &mut inbox)? {
             while let Some(header) = inbox.header() {
                 let reached =
@@ -353,17 +354,18 @@ impl Shared {
                     self.rejected.fetch_add(1, Ordering::Relaxed);
                     answers.add(&header, REFUSED, None);
                     self.answer(stream, &mut answers)?;
-                    if header.version == Version::V1 && header.kind == OpKind::Write {
-                        // Without a status, a connection that is reset is how a writer learns of it, and its bytes are read.
-                        socket::discard_on_close(stream).map_err(End::Socket)?;
+                    if header.version == FramingVersion::V1 && header.kind == OpKind::Write {
+                        // Version 1 has no status: the writer detects the refusal by the connection reset, so its bytes
+                        // must not be left unread.
+                        socket::discard_on_close(stream).map_err(ServeError::Socket)?;
                     }
-                    return Err(End::Refused(header));
+                    return Err(ServeError::Refused(header));
                 };
                 match header.kind {
                     OpKind::Read => answers.add(&header, DONE, Some(slice)),
                     OpKind::Write => {
                         if answers.bytes > 0 {
-                            // These are to be read as they were before this write.
+                            // These must be read before this write changes them.
                             self.answer(stream, &mut answers)?;
                         }
                         receive_all(stream, &mut inbox, &slice)?;
@@ -380,17 +382,18 @@ impl Shared {
         Ok(())
     }
 
-    fn answer(&self, stream: &TcpStream, answers: &mut Answers) -> Result<(), End> {
-        let length =
-            |one: &Answer| one.status.map_or(0, |status| status.len()) + one.body.as_ref().map_or(0, Slice::len);
+    fn answer(&self, stream: &TcpStream, answers: &mut ResponseBatch) -> Result<(), ServeError> {
+        let length = |one: &TargetResponse| {
+            one.status.map_or(0, |status| status.len()) + one.body.as_ref().map_or(0, Slice::len)
+        };
         let total = answers.list.iter().map(length).sum();
         let mut done = 0;
         while done < total {
             let parts = answers.list.iter().flat_map(|one| {
-                let status = one.status.as_ref().map(|status| Outgoing::Bytes(status));
-                status.into_iter().chain(one.body.as_ref().map(Outgoing::Memory))
+                let status = one.status.as_ref().map(|status| SendPart::Bytes(status));
+                status.into_iter().chain(one.body.as_ref().map(SendPart::Memory))
             });
-            done += socket::send(stream.as_fd(), parts, done).map_err(End::of)?;
+            done += socket::send(stream.as_fd(), parts, done).map_err(ServeError::of)?;
         }
         let reads = answers.list.iter().filter(|one| one.body.is_some()).count() as u64;
         if reads > 0 {
@@ -402,73 +405,74 @@ impl Shared {
     }
 }
 
-/// What is to be sent, all at once.
+/// Responses to send together.
 #[derive(Default)]
-struct Answers {
-    list: Vec<Answer>,
-    /// Bytes of memory in it.
+struct ResponseBatch {
+    list: Vec<TargetResponse>,
+    /// Bytes of memory in the responses.
     bytes: u64,
 }
 
-struct Answer {
-    /// None in version 1.
+struct TargetResponse {
+    /// `None` in version 1.
     status: Option<[u8; STATUS_BYTES]>,
     body: Option<Slice>,
 }
 
-impl Answers {
-    fn add(&mut self, to: &Header, code: u32, body: Option<Slice>) {
-        let status = (to.version == Version::V2).then(|| encode_status(code));
+impl ResponseBatch {
+    fn add(&mut self, to: &RequestFrame, code: u32, body: Option<Slice>) {
+        let status = (to.version == FramingVersion::V2).then(|| encode_status(code));
         self.bytes += body.as_ref().map_or(0, |body| body.len() as u64);
-        self.list.push(Answer { status, body });
+        self.list.push(TargetResponse { status, body });
     }
 }
 
-/// Why a connection ended before its peer closed it between two requests.
+/// Why a connection ended, other than by its peer closing it between two requests.
 #[derive(Debug, thiserror::Error)]
-enum End {
-    #[error("the peer asked for {} bytes at {:#x}, which are not in memory that it may reach", .0.size, .0.address)]
-    Refused(Header),
-    #[error("the peer closed the connection in the midst of a request")]
+enum ServeError {
+    #[error("the peer requested {} bytes at {:#x}, which are not in memory that it may access", .0.size, .0.address)]
+    Refused(RequestFrame),
+    #[error("the peer closed the connection in the middle of a request")]
     Truncated,
-    #[error("the peer moved no byte for too long")]
+    #[error("the peer made no progress")]
     Stalled,
     #[error(transparent)]
     Socket(io::Error),
 }
 
-impl End {
-    fn of(error: io::Error) -> End {
+impl ServeError {
+    fn of(error: io::Error) -> ServeError {
         match error.kind() {
-            io::ErrorKind::WouldBlock => End::Stalled,
-            _ => End::Socket(error),
+            io::ErrorKind::WouldBlock => ServeError::Stalled,
+            _ => ServeError::Socket(error),
         }
     }
 }
 
-/// Wait until a whole header is there; false when the peer has closed between two requests. Waits for its first byte without a limit.
-fn wait_for_request(stream: &TcpStream, inbox: &mut Inbox) -> Result<bool, End> {
+/// Waits until a whole header has arrived. Returns false if the peer has closed between two requests. The wait for the
+/// first byte has no limit.
+fn wait_for_request(stream: &TcpStream, inbox: &mut ReceiveBuffer) -> Result<bool, ServeError> {
     while !inbox.has_header() {
         match inbox.receive(stream) {
             Ok(true) => {}
             Ok(false) if inbox.is_empty() => return Ok(false),
-            Ok(false) => return Err(End::Truncated),
+            Ok(false) => return Err(ServeError::Truncated),
             Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
             Err(error) if error.kind() == io::ErrorKind::WouldBlock && inbox.is_empty() => {}
-            // A peer that is killed between two requests is no news.
+            // A peer that is killed between two requests is not an error.
             Err(error) if error.kind() == io::ErrorKind::ConnectionReset && inbox.is_empty() => return Ok(false),
-            Err(error) => return Err(End::of(error)),
+            Err(error) => return Err(ServeError::of(error)),
         }
     }
     Ok(true)
 }
 
-/// Receive the bytes of a write, of which the first ones came with its header.
-fn receive_all(stream: &TcpStream, inbox: &mut Inbox, body: &Slice) -> Result<(), End> {
+/// Receives the bytes of a write. The first ones may have arrived with its header.
+fn receive_all(stream: &TcpStream, inbox: &mut ReceiveBuffer, body: &Slice) -> Result<(), ServeError> {
     let mut done = body.copy_from_bytes(inbox.take(body.len()));
     while done < body.len() {
-        match socket::receive(stream.as_fd(), [Incoming::Memory(body)].into_iter(), done).map_err(End::of)? {
-            0 => return Err(End::Truncated),
+        match socket::receive(stream.as_fd(), [ReceivePart::Memory(body)].into_iter(), done).map_err(ServeError::of)? {
+            0 => return Err(ServeError::Truncated),
             n => done += n,
         }
     }
@@ -476,18 +480,18 @@ fn receive_all(stream: &TcpStream, inbox: &mut Inbox, body: &Slice) -> Result<()
 }
 
 #[cfg(test)]
-#[expect(clippy::disallowed_methods, reason = "the data plane's sockets and clocks are real")]
+#[expect(clippy::disallowed_methods, reason = "data plane sockets and clocks do not use Env")]
 mod tests {
     use super::*;
     use std::io::Read;
     use std::time::Instant;
 
-    fn target(connections_max: usize, silent_min: Duration) -> Target {
+    fn target(connections_max: usize, silent_min: Duration) -> TcpTarget {
         let limit = Duration::from_secs(5);
-        Target::start_with("127.0.0.1", &(0..=0), &|| 0, Arc::default(), limit, connections_max, silent_min).unwrap()
+        TcpTarget::start_with("127.0.0.1", &(0..=0), &|| 0, Arc::default(), limit, connections_max, silent_min).unwrap()
     }
 
-    fn connect(target: &Target) -> TcpStream {
+    fn connect(target: &TcpTarget) -> TcpStream {
         let stream = TcpStream::connect(("127.0.0.1", target.port())).unwrap();
         stream.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
         stream
@@ -502,30 +506,30 @@ mod tests {
     }
 
     #[test]
-    fn the_connection_silent_longest_gives_way_when_all_are_taken() {
-        // A thread waits at the listener beside two connections'.
+    fn at_the_limit_the_longest_silent_connection_is_closed() {
+        // Besides two connections' threads, one waits at the listener.
         let target = target(3, Duration::from_millis(100));
         let mut first = connect(&target);
-        until(|| target.figures().open == 1);
+        until(|| target.counters().open == 1);
         thread::sleep(Duration::from_millis(50));
         let second = connect(&target);
-        until(|| target.figures().open == 2);
+        until(|| target.counters().open == 2);
         thread::sleep(Duration::from_millis(300));
         let third = connect(&target);
         assert_eq!(first.read(&mut [0]).unwrap(), 0, "closed");
-        until(|| target.figures().open == 2);
-        assert_eq!(target.figures().refused, 0);
+        until(|| target.counters().open == 2);
+        assert_eq!(target.counters().refused, 0);
         drop((second, third));
     }
 
     #[test]
-    fn connections_that_were_used_lately_are_kept_and_the_new_one_is_refused() {
+    fn recently_used_connections_are_kept_at_the_limit() {
         let target = target(3, Duration::from_secs(3600));
         let kept = [connect(&target), connect(&target)];
-        until(|| target.figures().open == 2);
+        until(|| target.counters().open == 2);
         assert!(matches!(connect(&target).read(&mut [0]), Ok(0) | Err(_)));
-        assert_eq!((target.figures().open, target.figures().refused), (2, 1));
+        assert_eq!((target.counters().open, target.counters().refused), (2, 1));
         drop(kept);
-        until(|| target.figures().open == 0);
+        until(|| target.counters().open == 0);
     }
 }

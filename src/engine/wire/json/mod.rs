@@ -1,8 +1,8 @@
 //! The transfer engine's JSON documents: segment descriptors, `rpc_meta` records, handshake messages.
 //!
-//! Written as jsoncpp's FastWriter writes them (compact, keys sorted); read leniently where upstream reads leniently (unknown
-//! fields are ignored, absent ones have defaults) and strictly where a wrong value would send bytes to the wrong place.
-//! Pure; upstream: `transfer_metadata.cpp`. Checked against bytes that releases 0.3.6, 0.3.12 and 0.3.13 sent.
+//! They are written like jsoncpp's FastWriter does (compact, sorted keys). Reading is lenient where upstream is (unknown fields are
+//! ignored, missing ones have defaults), and strict where an invalid value would send bytes to the wrong place. Pure. Upstream:
+//! `transfer_metadata.cpp`. Checked against bytes captured from releases 0.3.6, 0.3.12 and 0.3.13.
 
 mod connection;
 mod handshake;
@@ -10,51 +10,48 @@ mod rpc_meta;
 mod segment;
 mod timestamp;
 
-pub use connection::{Connection, PAIR_NUMBER_MAX, PAIRS_MAX, gid_text, parse_gid};
+pub use connection::{ConnectionMessage, PAIR_NUMBER_MAX, PAIRS_MAX, gid_text, parse_gid};
 pub use handshake::{
-    Frame, FrameError, HEADER_BYTES, Kind, NotifyMessage, TCP_ONLY_CONNECTION, payload_len, probe_answer,
+    HEADER_BYTES, HandshakeFrame, HandshakeFrameError, HandshakeKind, NotifyMessage, TCP_ONLY_CONNECTION, payload_len,
+    probe_answer,
 };
 pub use rpc_meta::RpcMeta;
-pub use segment::{Buffer, Device, PriorityMatrix, SegmentDescriptor};
+pub use segment::{DeviceDescriptor, PriorityMatrix, RegionDescriptor, SegmentDescriptor};
 pub use timestamp::timestamp;
 
 use serde_json::Value;
 
-/// Most buffers in a descriptor.
+/// Maximum number of buffers in a descriptor.
 pub const BUFFERS_MAX: usize = 65_536;
-/// Most RDMA devices in a descriptor.
+/// Maximum number of RDMA devices in a descriptor.
 pub const DEVICES_MAX: usize = 256;
-/// Longest name of a segment, a host or a device, bytes.
+/// The longest name of a segment, a host or a device, in bytes.
 pub const NAME_BYTES_MAX: usize = 4096;
 
-/// Why a text is not the document that it should be.
+/// Why a document is invalid.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum DocumentError {
-    /// No JSON at all.
     #[error("{document} is not JSON (line {line}, column {column})")]
     NotJson {
-        /// Which document.
         document: &'static str,
-        /// Where the parser stopped.
+        /// Position at which the parser stopped.
         line: usize,
-        /// Where the parser stopped.
+        /// Position at which the parser stopped.
         column: usize,
     },
-    /// A field is missing, of the wrong type, or has a value that cannot be used.
+    /// A field is missing, has the wrong type, or has an invalid value.
     #[error("{document}: {path} {problem}")]
     Field {
-        /// Which document.
         document: &'static str,
-        /// Where in it, such as `buffers[3].addr`.
+        /// Path of the field, such as `buffers[3].addr`.
         path: String,
-        /// What is wrong.
         problem: &'static str,
     },
 }
 
-/// A value and where it was found, for errors.
+/// A value and its path in the document, for errors.
 #[derive(Clone)]
-struct At<'a> {
+struct JsonCursor<'a> {
     document: &'static str,
     path: String,
     value: &'a Value,
@@ -62,7 +59,7 @@ struct At<'a> {
 
 static NULL: Value = Value::Null;
 
-/// Is `text` any JSON at all?
+/// Returns true if `text` is valid JSON.
 pub fn is_json(text: &[u8]) -> bool {
     serde_json::from_slice::<serde::de::IgnoredAny>(text).is_ok()
 }
@@ -71,35 +68,43 @@ fn parse(document: &'static str, text: &[u8]) -> Result<Value, DocumentError> {
     serde_json::from_slice(text).map_err(|e| DocumentError::NotJson { document, line: e.line(), column: e.column() })
 }
 
-impl<'a> At<'a> {
-    fn root(document: &'static str, value: &'a Value) -> Result<At<'a>, DocumentError> {
-        let at = At { document, path: "the document".to_owned(), value };
-        if value.is_object() { Ok(At { path: String::new(), ..at }) } else { Err(at.problem("is not an object")) }
+impl<'a> JsonCursor<'a> {
+    fn root(document: &'static str, value: &'a Value) -> Result<JsonCursor<'a>, DocumentError> {
+        let at = JsonCursor { document, path: "the document".to_owned(), value };
+        if value.is_object() {
+            Ok(JsonCursor { path: String::new(), ..at })
+        } else {
+            Err(at.problem("is not an object"))
+        }
     }
 
     fn problem(&self, problem: &'static str) -> DocumentError {
         DocumentError::Field { document: self.document, path: self.path.clone(), problem }
     }
 
-    /// The member `name`; null when it is absent.
-    fn member(&self, name: &str) -> At<'a> {
+    /// The member `name`; null if it is missing.
+    fn member(&self, name: &str) -> JsonCursor<'a> {
         let path = if self.path.is_empty() { name.to_owned() } else { format!("{}.{name}", self.path) };
-        At { document: self.document, path, value: self.value.get(name).unwrap_or(&NULL) }
+        JsonCursor { document: self.document, path, value: self.value.get(name).unwrap_or(&NULL) }
     }
 
-    /// The elements of an array of at most `max`; none when it is absent.
-    fn elements(&self, max: usize) -> Result<impl Iterator<Item = At<'a>> + use<'a>, DocumentError> {
+    /// The elements of an array of at most `max`; empty if it is missing.
+    fn elements(&self, max: usize) -> Result<impl Iterator<Item = JsonCursor<'a>> + use<'a>, DocumentError> {
         let elements: &'a [Value] = match self.value {
             Value::Null => &[],
             Value::Array(elements) if elements.len() > max => return Err(self.problem("has too many elements")),
             Value::Array(elements) => elements,
             _ => return Err(self.problem("is not an array")),
         };
-        let At { document, path, .. } = self.clone();
-        Ok(elements.iter().enumerate().map(move |(i, value)| At { document, path: format!("{path}[{i}]"), value }))
+        let JsonCursor { document, path, .. } = self.clone();
+        Ok(elements.iter().enumerate().map(move |(i, value)| JsonCursor {
+            document,
+            path: format!("{path}[{i}]"),
+            value,
+        }))
     }
 
-    /// A text; empty when it is absent.
+    /// A string; empty if it is missing.
     fn text(&self) -> Result<&'a str, DocumentError> {
         match self.value {
             Value::Null => Ok(""),
@@ -109,16 +114,16 @@ impl<'a> At<'a> {
         }
     }
 
-    /// A text with at least one character.
+    /// A string of at least one character.
     fn some_text(&self) -> Result<&'a str, DocumentError> {
         Some(self.text()?).filter(|t| !t.is_empty()).ok_or_else(|| self.problem("is missing or empty"))
     }
 
-    /// A number that is not negative; `None` when it is absent.
+    /// An unsigned integer; `None` if it is missing.
     fn number(&self) -> Result<Option<u64>, DocumentError> {
         match self.value {
             Value::Null => Ok(None),
-            Value::Number(n) => n.as_u64().map(Some).ok_or_else(|| self.problem("is not a whole number in range")),
+            Value::Number(n) => n.as_u64().map(Some).ok_or_else(|| self.problem("is not an integer in range")),
             _ => Err(self.problem("is not a number")),
         }
     }
@@ -128,11 +133,11 @@ impl<'a> At<'a> {
         self.number()?.filter(|n| *n != 0).ok_or_else(|| self.problem("is missing or zero"))
     }
 
-    /// Numbers of 32 bits, at most `max`.
+    /// An array of at most `max` 32-bit numbers.
     fn numbers(&self, max: usize) -> Result<Vec<u32>, DocumentError> {
-        let number = |at: At<'a>| {
+        let number = |at: JsonCursor<'a>| {
             let number = at.number()?.and_then(|n| u32::try_from(n).ok());
-            number.ok_or_else(|| at.problem("is not a number of 32 bits"))
+            number.ok_or_else(|| at.problem("is not a 32-bit number"))
         };
         self.elements(max)?.map(number).collect()
     }

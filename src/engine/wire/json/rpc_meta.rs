@@ -1,27 +1,27 @@
-//! `rpc_meta/<name>`: where a server's handshake port is.
+//! The `rpc_meta/<name>` record: the address of a server's handshake port.
 
 use serde_json::json;
 
 use crate::engine::base::HostPort;
-use crate::engine::wire::json::{At, DocumentError, parse};
+use crate::engine::wire::json::{DocumentError, JsonCursor, parse};
 
-/// Where a server's handshake port is.
+/// The address of a server's handshake port.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RpcMeta(pub HostPort);
 
 impl RpcMeta {
-    /// As upstream writes it: `{"ip_or_host_name":"127.0.0.1","rpc_port":15658}`, an IPv6 address without brackets.
+    /// Encodes the record as upstream does: `{"ip_or_host_name":"127.0.0.1","rpc_port":15658}`, an IPv6 address without brackets.
     pub fn to_json(&self) -> String {
         json!({ "ip_or_host_name": self.0.host, "rpc_port": self.0.port }).to_string()
     }
 
-    /// Read one.
+    /// Decodes a record.
     ///
     /// # Errors
-    /// No JSON object, or host or port is missing.
+    /// Not a JSON object, or host or port is missing.
     pub fn from_json(text: &[u8]) -> Result<RpcMeta, DocumentError> {
         let value = parse("the rpc_meta record", text)?;
-        let root = At::root("the rpc_meta record", &value)?;
+        let root = JsonCursor::root("the rpc_meta record", &value)?;
         let port = root.member("rpc_port");
         let number = u16::try_from(port.some_number()?).map_err(|_| port.problem("is not a port"))?;
         Ok(RpcMeta(HostPort::new(root.member("ip_or_host_name").some_text()?, number)))
@@ -33,8 +33,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_record_is_written_as_the_real_engine_writes_it_and_reads_back() {
-        // What a 0.3.13 engine PUT.
+    fn a_record_equals_that_of_a_real_engine_and_round_trips() {
+        // Captured from the PUT of a 0.3.13 engine.
         let captured = r#"{"ip_or_host_name":"127.0.0.1","rpc_port":15658}"#;
         let meta = RpcMeta(HostPort::new("127.0.0.1", 15658));
         assert_eq!(meta.to_json(), captured);
@@ -43,15 +43,16 @@ mod tests {
 
     #[test]
     fn a_record_without_host_or_port_is_refused_with_the_field() {
-        for (bad, text) in [
-            ("{}", "the rpc_meta record: rpc_port is missing or zero"),
-            (r#"{"rpc_port":1}"#, "the rpc_meta record: ip_or_host_name is missing or empty"),
-            (r#"{"rpc_port":70000,"ip_or_host_name":"a"}"#, "the rpc_meta record: rpc_port is not a port"),
-            (r#"{"rpc_port":"1"}"#, "the rpc_meta record: rpc_port is not a number"),
-            ("[]", "the rpc_meta record: the document is not an object"),
-            ("x", "the rpc_meta record is not JSON (line 1, column 1)"),
+        for (bad, field) in [
+            ("{}", "rpc_port"),
+            (r#"{"rpc_port":1}"#, "ip_or_host_name"),
+            (r#"{"rpc_port":70000,"ip_or_host_name":"a"}"#, "rpc_port"),
+            (r#"{"rpc_port":"1"}"#, "rpc_port"),
+            ("[]", "the document"),
         ] {
-            assert_eq!(RpcMeta::from_json(bad.as_bytes()).unwrap_err().to_string(), text);
+            let error = RpcMeta::from_json(bad.as_bytes()).unwrap_err();
+            assert!(matches!(&error, DocumentError::Field { path, .. } if path == field), "{field}: {error}");
         }
+        assert!(matches!(RpcMeta::from_json(b"x"), Err(DocumentError::NotJson { line: 1, column: 1, .. })));
     }
 }

@@ -1,68 +1,66 @@
-//! The segment descriptor: what a process offers, and where.
+//! The segment descriptor: a process's registered memory and how to reach it.
 
 use std::collections::BTreeMap;
 
 use serde_json::{Map, Value, json};
 
-use crate::engine::wire::json::{At, BUFFERS_MAX, DEVICES_MAX, DocumentError, parse};
+use crate::engine::wire::json::{BUFFERS_MAX, DEVICES_MAX, DocumentError, JsonCursor, parse};
 
-/// A process's registered memory and how to reach it. The key in the metadata service is `ram/<name>`; with `P2PHANDSHAKE` it is
-/// what the handshake port answers to a metadata request.
+/// A process's registered memory and how to reach it. Its key in the metadata service is `ram/<name>`. With `P2PHANDSHAKE`, the handshake
+/// port returns it for a metadata request.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct SegmentDescriptor {
     /// The segment's name: the process's `local_server_name`, or its address with `P2PHANDSHAKE`.
     pub name: String,
-    /// `tcp`, `rdma`, or a word of upstream's that we do not speak; initiators choose their transport by the peer's word.
+    /// `tcp`, `rdma`, or an unsupported protocol of upstream's. Initiators choose their transport by this value.
     pub protocol: String,
     /// Registered memory, in the order of registration.
-    pub buffers: Vec<Buffer>,
-    /// Port of the TCP data plane. Zero or garbage unless `protocol` is `tcp`.
+    pub buffers: Vec<RegionDescriptor>,
+    /// Port of the TCP data plane. Zero or undefined unless `protocol` is `tcp`.
     pub tcp_data_port: u64,
-    /// Host of the TCP data plane (0.3.13 on); empty = the host of the `rpc_meta` record.
+    /// Host of the TCP data plane (since 0.3.13). Empty: the host of the `rpc_meta` record.
     pub tcp_data_host: String,
-    /// Version of the TCP data plane's framing. 1 when the field is absent (before 0.3.12).
+    /// Framing version of the TCP data plane. 1 if the field is missing (before 0.3.12).
     pub tcp_proto_version: u64,
-    /// RDMA server name, where it differs (`MC_RDMA_BIND_ADDRESS`).
+    /// RDMA server name, if it differs (`MC_RDMA_BIND_ADDRESS`).
     pub rdma_server_name: String,
-    /// When it was written, as text; never compared.
+    /// Time of creation as text. Never compared.
     pub timestamp: String,
-    /// RDMA devices. Their order is the index space of the buffers' keys.
-    pub devices: Vec<Device>,
-    /// Which RDMA devices are near which memory.
+    /// RDMA devices. Their order is the index of the buffers' keys.
+    pub devices: Vec<DeviceDescriptor>,
+    /// RDMA devices by proximity to memory locations.
     pub priority_matrix: Option<PriorityMatrix>,
 }
 
-/// Location to device names: preferred ones, and those that work too.
+/// Maps a location to device names: the preferred devices, and the other usable ones.
 pub type PriorityMatrix = BTreeMap<String, [Vec<String>; 2]>;
 
-/// A stretch of registered memory.
+/// A registered memory region.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Buffer {
-    /// tcp: the segment's name; rdma: the location, such as `cpu:0`.
+pub struct RegionDescriptor {
+    /// tcp: the segment's name. rdma: the location, such as `cpu:0`.
     pub name: String,
     /// Virtual address in the owner's process.
     pub address: u64,
-    /// Bytes.
     pub length: u64,
-    /// Remote keys, one per device.
+    /// Remote keys (rkeys), one per device.
     pub rkey: Vec<u32>,
-    /// Local keys, one per device.
+    /// Local keys (lkeys), one per device.
     pub lkey: Vec<u32>,
 }
 
-/// An RDMA device.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Device {
-    /// Its name, such as `mlx5_0`.
+pub struct DeviceDescriptor {
+    /// Device name, such as `mlx5_0`.
     pub name: String,
-    /// Local identifier; 0 on Ethernet.
+    /// Local identifier (LID); 0 on Ethernet.
     pub lid: u16,
-    /// 16 hex bytes joined by `:`.
+    /// 16 hexadecimal bytes joined by `:`.
     pub gid: String,
 }
 
-impl Buffer {
-    /// Does `[address, address + length)` lie inside?
+impl RegionDescriptor {
+    /// Returns true if `[address, address + length)` is inside this region.
     pub fn covers(&self, address: u64, length: u64) -> bool {
         address >= self.address && length <= self.length && address - self.address <= self.length - length
     }
@@ -71,15 +69,15 @@ impl Buffer {
 const DOCUMENT: &str = "the segment descriptor";
 
 impl SegmentDescriptor {
-    /// The buffer that holds all of `[address, address + length)`.
-    pub fn buffer(&self, address: u64, length: u64) -> Option<&Buffer> {
+    /// Returns the buffer that contains all of `[address, address + length)`.
+    pub fn buffer(&self, address: u64, length: u64) -> Option<&RegionDescriptor> {
         self.buffers.iter().find(|b| b.covers(address, length))
     }
 
-    /// The document, without a newline, with the fields that 0.3.13 writes for this protocol.
+    /// Encodes the descriptor without a newline, with the fields that 0.3.13 writes for this protocol.
     pub fn to_json(&self) -> String {
         let rdma = self.protocol == "rdma";
-        let buffer = |b: &Buffer| match rdma {
+        let buffer = |b: &RegionDescriptor| match rdma {
             true => json!({ "addr": b.address, "length": b.length, "lkey": b.lkey, "name": b.name, "rkey": b.rkey }),
             false => json!({ "addr": b.address, "length": b.length, "name": b.name }),
         };
@@ -98,34 +96,34 @@ impl SegmentDescriptor {
             set("rdma_server_name", json!(self.rdma_server_name));
         }
         if rdma {
-            let device = |d: &Device| json!({ "gid": d.gid, "lid": d.lid, "name": d.name });
+            let device = |d: &DeviceDescriptor| json!({ "gid": d.gid, "lid": d.lid, "name": d.name });
             set("devices", self.devices.iter().map(device).collect());
             set("priority_matrix", json!(self.priority_matrix.clone().unwrap_or_default()));
         }
         Value::Object(document).to_string()
     }
 
-    /// Read one. `Ok(None)` for `null`: the peer has no segment (yet).
+    /// Decodes a descriptor. Returns `Ok(None)` for `null`: the peer has no segment (yet).
     ///
     /// # Errors
-    /// What upstream refuses: no JSON, no name or protocol, a buffer without name, address or length, a device without name or
-    /// gid, keys that do not match the devices; and ports and lengths out of range. Fields that it does not know are ignored, and
-    /// so is a malformed `priority_matrix`.
+    /// As in upstream: invalid JSON, no name or protocol, a buffer without name, address or length, a device without name or GID, keys
+    /// that do not match the devices. Also ports and lengths out of range. Unknown fields and a malformed `priority_matrix` are
+    /// ignored.
     pub fn from_json(text: &[u8]) -> Result<Option<SegmentDescriptor>, DocumentError> {
         let value = parse(DOCUMENT, text)?;
         if value.is_null() {
             return Ok(None);
         }
-        let root = At::root(DOCUMENT, &value)?;
+        let root = JsonCursor::root(DOCUMENT, &value)?;
         let protocol = root.member("protocol").some_text()?.to_owned();
         let rdma = protocol == "rdma";
-        let devices: Vec<Device> = if rdma {
+        let devices: Vec<DeviceDescriptor> = if rdma {
             root.member("devices").elements(DEVICES_MAX)?.map(|at| device(&at)).collect::<Result<_, _>>()?
         } else {
             Vec::new()
         };
         let keys = rdma.then_some(devices.len());
-        let buffers: Vec<Buffer> =
+        let buffers: Vec<RegionDescriptor> =
             root.member("buffers").elements(BUFFERS_MAX)?.map(|at| buffer(&at, keys)).collect::<Result<_, _>>()?;
         let port = root.member("tcp_data_port");
         let tcp_data_port = if protocol == "tcp" {
@@ -149,13 +147,13 @@ impl SegmentDescriptor {
     }
 }
 
-/// `keys` = how many keys each buffer has, for protocols that have any.
-fn buffer(at: &At<'_>, keys: Option<usize>) -> Result<Buffer, DocumentError> {
-    let mut buffer = Buffer {
+/// `keys` is the number of keys per buffer, for protocols with keys.
+fn buffer(at: &JsonCursor<'_>, keys: Option<usize>) -> Result<RegionDescriptor, DocumentError> {
+    let mut buffer = RegionDescriptor {
         name: at.member("name").some_text()?.to_owned(),
         address: at.member("addr").some_number()?,
         length: at.member("length").some_number()?,
-        ..Buffer::default()
+        ..RegionDescriptor::default()
     };
     if buffer.address.checked_add(buffer.length).is_none() {
         return Err(at.problem("ends beyond the address space"));
@@ -164,17 +162,17 @@ fn buffer(at: &At<'_>, keys: Option<usize>) -> Result<Buffer, DocumentError> {
         buffer.rkey = at.member("rkey").numbers(DEVICES_MAX)?;
         buffer.lkey = at.member("lkey").numbers(DEVICES_MAX)?;
         if !buffer.rkey.is_empty() && (buffer.rkey.len() != keys || buffer.lkey.len() != keys) {
-            return Err(at.problem("has another number of keys than there are devices"));
+            return Err(at.problem("has a different number of keys than devices"));
         }
     }
     Ok(buffer)
 }
 
-fn device(at: &At<'_>) -> Result<Device, DocumentError> {
+fn device(at: &JsonCursor<'_>) -> Result<DeviceDescriptor, DocumentError> {
     let lid = at.member("lid");
-    Ok(Device {
+    Ok(DeviceDescriptor {
         name: at.member("name").some_text()?.to_owned(),
-        lid: u16::try_from(lid.number()?.unwrap_or(0)).map_err(|_| lid.problem("is not a number of 16 bits"))?,
+        lid: u16::try_from(lid.number()?.unwrap_or(0)).map_err(|_| lid.problem("is not a 16-bit number"))?,
         gid: at.member("gid").some_text()?.to_owned(),
     })
 }
@@ -196,7 +194,7 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    /// Every captured descriptor, one per line, after a comment that says who sent it.
+    /// Captured descriptors, one per line, each after a comment with its sender.
     const CAPTURED: &str = include_str!("../../../../fixtures/te/segments.txt");
 
     fn captured() -> impl Iterator<Item = &'static str> {
@@ -204,7 +202,7 @@ mod tests {
     }
 
     #[test]
-    fn every_captured_descriptor_is_read() {
+    fn every_captured_descriptor_is_decoded() {
         let protocols: Vec<String> = captured()
             .map(|text| {
                 SegmentDescriptor::from_json(text.as_bytes())
@@ -218,76 +216,76 @@ mod tests {
     }
 
     #[test]
-    fn what_release_0_3_13_writes_is_written_byte_for_byte() {
-        let mut seen = 0;
+    fn descriptors_of_0_3_13_round_trip() {
+        let mut checked = 0;
         for text in captured().filter(|t| t.contains("tcp_proto_version\":2") || t.contains("\"rdma\"")) {
             let read = SegmentDescriptor::from_json(text.as_bytes()).unwrap().unwrap();
-            // 0.3.12 has no host and no rdma_server_name, 0.3.13's tcp has both; its rdma has neither.
+            // 0.3.12 has neither host nor rdma_server_name. 0.3.13 has both with tcp and neither with rdma.
             if (read.protocol == "tcp") == text.contains("tcp_data_host") && text.contains("tcp_proto_version") {
                 assert_eq!(read.to_json(), text);
-                seen += 1;
+                checked += 1;
             }
         }
-        assert!(seen >= 4, "{seen}");
+        assert!(checked >= 4, "{checked}");
     }
 
     #[test]
-    fn an_old_descriptor_speaks_version_1() {
+    fn an_old_descriptor_has_protocol_version_1() {
         let old = captured().find(|t| !t.contains("tcp_proto_version")).unwrap();
         let read = SegmentDescriptor::from_json(old.as_bytes()).unwrap().unwrap();
         assert_eq!((read.tcp_proto_version, read.tcp_data_host.as_str()), (1, ""));
     }
 
     #[test]
-    fn null_is_no_descriptor() {
+    fn null_means_no_descriptor() {
         assert_eq!(SegmentDescriptor::from_json(b"null\n"), Ok(None));
     }
 
     #[test]
-    fn what_cannot_be_used_is_refused_with_the_field() {
+    fn an_invalid_descriptor_is_refused_with_the_field() {
         let cases = [
-            (r#"{"name":"a","protocol":""}"#, "protocol is missing or empty"),
-            (r#"{"name":"","protocol":"tcp","tcp_data_port":5}"#, "name is missing or empty"),
-            (r#"{"name":"a","protocol":"tcp","tcp_data_port":0}"#, "tcp_data_port is not a port"),
-            (r#"{"name":"a","protocol":"tcp","tcp_data_port":70000}"#, "tcp_data_port is not a port"),
-            (r#"{"name":"a","protocol":"tcp","tcp_data_port":-5}"#, "tcp_data_port is not a whole number in range"),
-            (r#"{"name":"a","protocol":"tcp","tcp_data_port":5,"buffers":7}"#, "buffers is not an array"),
+            (r#"{"name":"a","protocol":""}"#, "protocol"),
+            (r#"{"name":"","protocol":"tcp","tcp_data_port":5}"#, "name"),
+            (r#"{"name":"a","protocol":"tcp","tcp_data_port":0}"#, "tcp_data_port"),
+            (r#"{"name":"a","protocol":"tcp","tcp_data_port":70000}"#, "tcp_data_port"),
+            (r#"{"name":"a","protocol":"tcp","tcp_data_port":-5}"#, "tcp_data_port"),
+            (r#"{"name":"a","protocol":"tcp","tcp_data_port":5,"buffers":7}"#, "buffers"),
             (
                 r#"{"name":"a","protocol":"tcp","tcp_data_port":5,"buffers":[{"addr":1,"length":0,"name":"a"}]}"#,
-                "buffers[0].length is missing or zero",
+                "buffers[0].length",
             ),
             (
                 r#"{"name":"a","protocol":"tcp","tcp_data_port":5,"buffers":[{"addr":18446744073709551615,"length":2,"name":"a"}]}"#,
-                "buffers[0] ends beyond the address space",
+                "buffers[0]",
             ),
             (
                 r#"{"name":"a","protocol":"rdma","devices":[{"name":"m","gid":"g","lid":0}],"buffers":[{"addr":1,"length":2,"name":"a","rkey":[1,2],"lkey":[1,2]}]}"#,
-                "buffers[0] has another number of keys than there are devices",
+                "buffers[0]",
             ),
-            (r#"{"name":"a","protocol":"rdma","devices":[{"name":"m"}]}"#, "devices[0].gid is missing or empty"),
+            (r#"{"name":"a","protocol":"rdma","devices":[{"name":"m"}]}"#, "devices[0].gid"),
         ];
-        for (text, problem) in cases {
-            let error = SegmentDescriptor::from_json(text.as_bytes()).unwrap_err().to_string();
-            assert_eq!(error, format!("the segment descriptor: {problem}"));
+        for (text, field) in cases {
+            let error = SegmentDescriptor::from_json(text.as_bytes()).unwrap_err();
+            assert!(matches!(&error, DocumentError::Field { path, .. } if path == field), "{field}: {error}");
         }
     }
 
     #[test]
-    fn an_unknown_protocol_and_a_malformed_matrix_are_kept_out_of_the_way() {
-        let odd =
+    fn an_unknown_protocol_and_a_malformed_matrix_are_tolerated() {
+        let text =
             r#"{"name":"a","protocol":"nvlink","tcp_data_port":123456789,"new_field":{"x":[1]},"priority_matrix":[1]}"#;
-        let read = SegmentDescriptor::from_json(odd.as_bytes()).unwrap().unwrap();
+        let read = SegmentDescriptor::from_json(text.as_bytes()).unwrap().unwrap();
         assert_eq!((read.protocol.as_str(), read.tcp_data_port, read.priority_matrix), ("nvlink", 0, None));
     }
 
     proptest! {
         #[test]
-        fn a_descriptor_reads_back(
+        fn a_descriptor_round_trips(
             name in "[ -~é]{1,40}", port in 1u64..65_536, host in "[a-z0-9.:]{0,20}",
             buffers in proptest::collection::vec((1u64..u64::MAX / 2, 1u64..u64::MAX / 2), 0..5),
         ) {
             let buffers = buffers.into_iter()
-                .map(|(address, length)| Buffer { name: name.clone(), address, length, ..Buffer::default() })
+                .map(|(address, length)| RegionDescriptor { name: name.clone(), address, length, ..RegionDescriptor::default() })
                 .collect();
             let descriptor = SegmentDescriptor {
                 name, protocol: "tcp".into(), buffers, tcp_data_port: port, tcp_data_host: host, tcp_proto_version: 2,
@@ -298,13 +296,13 @@ mod tests {
         }
 
         #[test]
-        fn any_bytes_are_read_or_refused(bytes in proptest::collection::vec(any::<u8>(), 0..200)) {
+        fn arbitrary_bytes_never_panic(bytes in proptest::collection::vec(any::<u8>(), 0..200)) {
             let _ = SegmentDescriptor::from_json(&bytes);
         }
 
         #[test]
-        fn covers_is_containment_without_overflow(address: u64, length: u64, at: u64, size: u64) {
-            let buffer = Buffer { address: at, length: size, ..Buffer::default() };
+        fn covers_means_containment_without_overflow(address: u64, length: u64, at: u64, size: u64) {
+            let buffer = RegionDescriptor { address: at, length: size, ..RegionDescriptor::default() };
             let (end, limit) = (u128::from(address) + u128::from(length), u128::from(at) + u128::from(size));
             prop_assert_eq!(buffer.covers(address, length), address >= at && end <= limit);
         }

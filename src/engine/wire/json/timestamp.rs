@@ -1,12 +1,12 @@
-//! The `timestamp` of a segment descriptor. Nobody compares it; people read it.
+//! The `timestamp` of a segment descriptor. It is for people only; no program compares it.
 
 use crate::engine::base::Unix;
 
-/// `2026-11-21 04:22:17.977000`: upstream writes local time, we write UTC (no time zone data is needed for it).
+/// Formats as `2026-11-21 04:22:17.977000`. Upstream writes local time; this is UTC, which needs no time zone data.
 pub fn timestamp(at: Unix) -> String {
     const DAY_MS: i64 = 86_400_000;
     let (days, ms) = (at.0.div_euclid(DAY_MS), at.0.rem_euclid(DAY_MS));
-    // Days to a civil date: years begin in March, so that the leap day is a year's last.
+    // Days to a civil date. Years start in March, so that the leap day is the last day of a year.
     let shifted = days + 719_468;
     let era = shifted.div_euclid(146_097);
     let day_of_era = shifted.rem_euclid(146_097);
@@ -26,7 +26,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn known_moments_are_written_as_dates() {
+    fn known_times_are_formatted_as_dates() {
         assert_eq!(timestamp(Unix(0)), "1970-01-01 00:00:00.000000");
         assert_eq!(timestamp(Unix(1_709_164_800_000 + 45_296_789)), "2024-02-29 12:34:56.789000");
         assert_eq!(timestamp(Unix(951_782_400_000)), "2000-02-29 00:00:00.000000");

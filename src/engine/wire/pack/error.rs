@@ -1,84 +1,72 @@
-//! Why bytes are not the value they should be.
+//! Decoding errors.
 
 use std::fmt;
 
-/// The bytes do not decode; says where (a path of field names and indices) and what was found.
+/// Why bytes cannot be decoded, with the path of field names and indices to the invalid value.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DecodeError {
-    /// Field names and indices from the innermost outwards.
-    path: Vec<Step>,
-    /// What is wrong.
-    pub fault: Fault,
+    /// Field names and indices, innermost first.
+    path: Vec<PathStep>,
+    pub fault: DecodeFault,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-enum Step {
+enum PathStep {
     Field(&'static str),
     Index(usize),
 }
 
-/// What is wrong with the bytes.
+/// The problem with the bytes.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum Fault {
-    /// Fewer bytes than the value takes.
+pub enum DecodeFault {
+    /// Fewer bytes than the value needs.
     #[error("{needed} bytes needed, {left} left")]
     Short {
-        /// Bytes that the value takes.
+        /// Bytes that the value needs.
         needed: usize,
-        /// Bytes that are left.
         left: usize,
     },
-    /// A length or count that cannot be right.
-    #[error("length {length} is over the limit of {limit}")]
+    /// A length or count above its limit.
+    #[error("length {length} exceeds the limit of {limit}")]
     TooLong {
-        /// The length as sent.
+        /// The length in the message.
         length: u64,
-        /// The most that could be there.
+        /// The maximum, for example the number of remaining bytes.
         limit: u64,
     },
-    /// The type hash is another type's.
-    #[error("type hash {found:#010x}, expected {expected:#010x}: the peer speaks another release")]
-    Hash {
-        /// As sent.
-        found: u32,
-        /// Ours.
-        expected: u32,
-    },
-    /// The type literal differs although the hash agrees.
-    #[error("the type literal differs from ours: the peer speaks another release")]
+    /// The type hash belongs to another type.
+    #[error("type hash {found:#010x}, expected {expected:#010x}: the peer has a different release")]
+    Hash { found: u32, expected: u32 },
+    /// The type literal differs, but the hash is equal.
+    #[error("type literal mismatch: the peer has a different release")]
     Literal,
-    /// A variant index that no alternative has.
-    #[error("variant {found}, but there are only {known}")]
-    Variant {
-        /// As sent.
-        found: u8,
-        /// Number of alternatives.
-        known: u8,
-    },
+    /// No alternative has this variant index.
+    #[error("variant {found} is out of range: {known} variants exist")]
+    Variant { found: u8, known: u8 },
 }
 
 impl DecodeError {
     pub(crate) fn short(needed: usize, left: usize) -> DecodeError {
-        Fault::Short { needed, left }.into()
+        DecodeFault::Short { needed, left }.into()
     }
 
-    /// The same fault, seen from the struct that has it in `field`.
+    /// Adds the field that contains the error to the path.
     #[must_use]
     pub fn within(mut self, field: &'static str) -> DecodeError {
-        self.path.push(Step::Field(field));
+        self.path.push(PathStep::Field(field));
         self
     }
 
-    /// The same fault, seen from the list that has it at `index`.
+    /// Adds the list index that contains the error to the path.
     #[must_use]
     pub fn at(mut self, index: usize) -> DecodeError {
-        self.path.push(Step::Index(index));
+        self.path.push(PathStep::Index(index));
         self
     }
 }
 
-impl From<Fault> for DecodeError {
-    fn from(fault: Fault) -> DecodeError {
+impl From<DecodeFault> for DecodeError {
+    fn from(fault: DecodeFault) -> DecodeError {
         DecodeError { path: Vec::new(), fault }
     }
 }
@@ -88,9 +76,9 @@ impl fmt::Display for DecodeError {
         let mut first = true;
         for step in self.path.iter().rev() {
             match step {
-                Step::Field(name) if first => write!(f, "{name}")?,
-                Step::Field(name) => write!(f, ".{name}")?,
-                Step::Index(index) => write!(f, "[{index}]")?,
+                PathStep::Field(name) if first => write!(f, "{name}")?,
+                PathStep::Field(name) => write!(f, ".{name}")?,
+                PathStep::Index(index) => write!(f, "[{index}]")?,
             }
             first = false;
         }

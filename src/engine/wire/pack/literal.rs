@@ -4,32 +4,32 @@ use md5::{Digest, Md5};
 
 use crate::engine::wire::pack::Wire;
 
-/// Bytes of a type literal under construction.
+/// A type literal under construction.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Literal(Vec<u8>);
+pub struct TypeLiteral(Vec<u8>);
 
-impl Literal {
-    /// Start a struct, pair or tuple; close it with [`Literal::close`].
+impl TypeLiteral {
+    /// Starts a struct, pair or tuple. Close it with [`TypeLiteral::close`].
     pub fn open_struct(&mut self) {
         self.0.push(0xfd);
     }
 
-    /// Start a variant; close it with [`Literal::close`].
+    /// Starts a variant. Close it with [`TypeLiteral::close`].
     pub fn open_variant(&mut self) {
         self.0.push(0x86);
     }
 
-    /// End a struct, pair, tuple or variant.
+    /// Ends a struct, pair, tuple or variant.
     pub fn close(&mut self) {
         self.0.push(0xff);
     }
 
-    /// A byte of the table in the format's description.
+    /// Appends a type code of the format.
     pub fn byte(&mut self, byte: u8) {
         self.0.push(byte);
     }
 
-    /// A size, in base-127 digits, least significant first; the last digit is marked.
+    /// Appends a size in base-127 digits, least significant first. The last digit is marked.
     pub fn size(&mut self, mut size: usize) {
         loop {
             let digit = u8::try_from(size % 127).expect("a remainder below 127");
@@ -42,7 +42,7 @@ impl Literal {
     }
 }
 
-/// A type's literal and hash.
+/// The literal and hash of a type.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TypeInfo {
     literal: Vec<u8>,
@@ -50,14 +50,15 @@ pub struct TypeInfo {
 }
 
 impl TypeInfo {
-    /// Of the type `T`.
+    /// The info of the type `T`.
     pub fn of<T: for<'a> Wire<'a>>() -> TypeInfo {
         TypeInfo::from_parts(&[<T as Wire>::literal])
     }
 
-    /// Of a request with these arguments: none has no body, one stands bare, several are a tuple.
-    pub fn from_parts(parts: &[fn(&mut Literal)]) -> TypeInfo {
-        let mut literal = Literal::default();
+    /// The info of a request with these arguments: a single argument is bare, several form a tuple. A request without arguments has no
+    /// body.
+    pub fn from_parts(parts: &[fn(&mut TypeLiteral)]) -> TypeInfo {
+        let mut literal = TypeLiteral::default();
         if let [one] = parts {
             one(&mut literal);
         } else {
@@ -70,17 +71,17 @@ impl TypeInfo {
         TypeInfo::new(literal)
     }
 
-    /// Of the one-element tuple around this type, which upstream's receivers also accept for a single argument.
+    /// The one-element tuple around this type, which upstream's receivers also accept for a single argument.
     #[must_use]
     pub fn wrapped(&self) -> TypeInfo {
-        let mut literal = Literal::default();
+        let mut literal = TypeLiteral::default();
         literal.open_struct();
         literal.0.extend_from_slice(&self.literal);
         literal.close();
         TypeInfo::new(literal)
     }
 
-    fn new(literal: Literal) -> TypeInfo {
+    fn new(literal: TypeLiteral) -> TypeInfo {
         TypeInfo { hash: md5_u32(&literal.0) & !1, literal: literal.0 }
     }
 
@@ -89,13 +90,13 @@ impl TypeInfo {
         &self.literal
     }
 
-    /// The hash; its lowest bit is 0 (on the wire it says whether a flag byte follows).
+    /// The hash. Its lowest bit is 0; on the wire that bit tells whether a flag byte follows.
     pub fn hash(&self) -> u32 {
         self.hash
     }
 }
 
-/// The first four bytes of the MD5 digest, read big-endian: upstream's 32-bit id of a name or literal.
+/// The first four bytes of the MD5 digest as a big-endian number: upstream's 32-bit id of a name or literal.
 pub fn md5_u32(bytes: &[u8]) -> u32 {
     let digest = Md5::digest(bytes);
     u32::from_be_bytes([digest[0], digest[1], digest[2], digest[3]])

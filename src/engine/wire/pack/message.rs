@@ -1,17 +1,23 @@
-//! Whole messages: head, flags, literal, payload.
+//! Complete messages: head, flags, literal, payload.
 
-use crate::engine::wire::pack::error::Fault;
-use crate::engine::wire::pack::{DecodeError, Packer, Reader, TypeInfo, Width, Wire};
+use crate::engine::wire::pack::error::DecodeFault;
+use crate::engine::wire::pack::{DecodeError, LengthWidth, PayloadReader, PayloadWriter, TypeInfo, Wire};
 
-/// Flag byte: a total length follows, in the width coded by these two bits (only with `compatible` members; Mooncake has none).
+/// Flag bits: a total length follows, whose width these two bits encode (only with `compatible` members; Mooncake has none).
 const TOTAL_LENGTH: u8 = 0b0000_0011;
-/// Flag byte: the NUL-terminated type literal follows.
+/// Flag bit: the NUL-terminated type literal follows.
 const LITERAL: u8 = 0b0000_0100;
 
-/// Append the message of type `info` whose payload `put` writes. With `literal` the type literal is carried along, as upstream's
-/// release builds do; without, the message is in its canonical, shortest form. Receivers accept both.
-pub fn encode(out: &mut Vec<u8>, info: &TypeInfo, literal: bool, longest: usize, put: impl FnOnce(&mut Packer<'_>)) {
-    let width = Width::for_length(longest);
+/// Appends a message of type `info` whose payload `put` writes. With `literal` it includes the type literal, as in upstream's release
+/// builds. Without, it has its shortest form. Receivers accept both.
+pub fn encode(
+    out: &mut Vec<u8>,
+    info: &TypeInfo,
+    literal: bool,
+    longest: usize,
+    put: impl FnOnce(&mut PayloadWriter<'_>),
+) {
+    let width = LengthWidth::for_length(longest);
     let flags = width.to_flags() | if literal { LITERAL } else { 0 };
     if flags == 0 {
         out.extend_from_slice(&info.hash().to_le_bytes());
@@ -23,18 +29,18 @@ pub fn encode(out: &mut Vec<u8>, info: &TypeInfo, literal: bool, longest: usize,
             out.push(0);
         }
     }
-    put(&mut Packer::new(out, width));
+    put(&mut PayloadWriter::new(out, width));
 }
 
-/// Check the head of the message in `body` against `info` and give a reader of its payload.
+/// Checks the head of the message in `body` against `info` and returns a reader of its payload.
 ///
 /// # Errors
-/// The message is of another type, or ends within its head.
-pub fn open<'a>(body: &'a [u8], info: &TypeInfo) -> Result<Reader<'a>, DecodeError> {
-    let mut reader = Reader::new(body, Width::W1);
+/// The message has another type, or ends within its head.
+pub fn open<'a>(body: &'a [u8], info: &TypeInfo) -> Result<PayloadReader<'a>, DecodeError> {
+    let mut reader = PayloadReader::new(body, LengthWidth::W1);
     let head = u32::from_le_bytes(reader.array()?);
     if head & !1 != info.hash() {
-        return Err(Fault::Hash { found: head & !1, expected: info.hash() }.into());
+        return Err(DecodeFault::Hash { found: head & !1, expected: info.hash() }.into());
     }
     if head & 1 == 0 {
         return Ok(reader);
@@ -46,22 +52,22 @@ pub fn open<'a>(body: &'a [u8], info: &TypeInfo) -> Result<Reader<'a>, DecodeErr
     if flags & LITERAL != 0 {
         let found = reader.take(info.literal().len() + 1)?;
         if found.split_last() != Some((&0, info.literal())) {
-            return Err(Fault::Literal.into());
+            return Err(DecodeFault::Literal.into());
         }
     }
     let rest = reader.left();
-    Ok(Reader::new(reader.take(rest)?, Width::from_flags(flags)))
+    Ok(PayloadReader::new(reader.take(rest)?, LengthWidth::from_flags(flags)))
 }
 
-/// Does the message carry its type literal?
+/// Returns true if the message contains its type literal.
 pub fn carries_literal(body: &[u8]) -> bool {
     matches!(body, [head, _, _, _, flags, ..] if head & 1 != 0 && flags & LITERAL != 0)
 }
 
-/// Decode a whole message of type `info`. Bytes after the payload are ignored, as upstream does.
+/// Decodes a complete message of type `info`. Bytes after the payload are ignored, as in upstream.
 ///
 /// # Errors
-/// The message is of another type or malformed.
+/// The message has another type or is malformed.
 pub fn decode<'a, T: Wire<'a>>(body: &'a [u8], info: &TypeInfo) -> Result<T, DecodeError> {
     T::get(&mut open(body, info)?)
 }

@@ -1,8 +1,8 @@
 //! struct_pack: the encoding of every RPC body.
 //!
-//! A message is `u32 head`, then, when the head's lowest bit is set, a `u8` of flags (and what they announce: a total length,
-//! the NUL-terminated *type literal*), then the payload. The head is the MD5 of the type literal, so both sides check that they
-//! mean the same type. All lengths in one message have the same width, 1, 2, 4 or 8 bytes, the smallest that holds the largest.
+//! A message is a `u32` head and the payload. If the head's lowest bit is set, a `u8` of flags is between them, and what the flags
+//! announce: a total length, the NUL-terminated *type literal*. The head is the MD5 of the type literal, so both sides check that they
+//! use the same type. All lengths in a message have the same width: 1, 2, 4 or 8 bytes, the smallest that fits the longest.
 
 mod container;
 mod error;
@@ -13,30 +13,30 @@ mod scalar;
 mod text;
 
 pub use container::{Expected, Map};
-pub use error::{DecodeError, Fault};
-pub use literal::{Literal, TypeInfo, md5_u32};
+pub use error::{DecodeError, DecodeFault};
+pub use literal::{TypeInfo, TypeLiteral, md5_u32};
 pub use message::{carries_literal, decode, encode, open};
-pub use reader::{Packer, Reader, Width};
+pub use reader::{LengthWidth, PayloadReader, PayloadWriter};
 pub use text::{Text, TextBuf};
 
-/// A value with a struct_pack encoding. `'a` is the life of the bytes that it may borrow from.
+/// A value with a struct_pack encoding. `'a` is the lifetime of the bytes that it may borrow.
 pub trait Wire<'a>: Sized {
-    /// Write the type's literal, from which its hash is made.
-    fn literal(out: &mut Literal);
-    /// The largest string length or element count anywhere inside, which decides the width of all of them.
+    /// Writes the type's literal, from which its hash is computed.
+    fn literal(out: &mut TypeLiteral);
+    /// The largest string length or element count inside the value. It determines the width of all lengths.
     fn longest(&self) -> usize {
         0
     }
-    /// Append the payload.
-    fn put(&self, out: &mut Packer<'_>);
-    /// Read the payload.
+    /// Appends the payload of the value.
+    fn put(&self, out: &mut PayloadWriter<'_>);
+    /// Reads the payload.
     ///
     /// # Errors
-    /// The bytes end early, or a value is impossible.
-    fn get(from: &mut Reader<'a>) -> Result<Self, DecodeError>;
+    /// The bytes end early, or a value is invalid.
+    fn get(from: &mut PayloadReader<'a>) -> Result<Self, DecodeError>;
 }
 
-/// Define a struct whose wire form is its fields in the order written, and say so in one place.
+/// Defines a struct whose wire form is its fields in declaration order.
 macro_rules! wire_struct {
     ($(#[$doc:meta])* pub struct $name:ident $(<$life:lifetime>)? { $($(#[$fdoc:meta])* pub $field:ident : $ty:ty),* $(,)? }) => {
         $(#[$doc])*
@@ -47,7 +47,7 @@ macro_rules! wire_struct {
     };
 }
 
-/// The `Wire` implementation of a struct from its fields in wire order.
+/// Implements `Wire` for a struct from its fields in wire order.
 macro_rules! wire_fields {
     ($name:ident { $($field:ident : $ty:ty),* }) => {
         $crate::engine::wire::pack::wire_fields!(@impl 'a, $name, { $($field: $ty),* });
@@ -57,7 +57,7 @@ macro_rules! wire_fields {
     };
     (@impl $life:lifetime, $self:ty, { $($field:ident : $ty:ty),* }) => {
         impl<$life> $crate::engine::wire::pack::Wire<$life> for $self {
-            fn literal(out: &mut $crate::engine::wire::pack::Literal) {
+            fn literal(out: &mut $crate::engine::wire::pack::TypeLiteral) {
                 out.open_struct();
                 $(<$ty as $crate::engine::wire::pack::Wire<$life>>::literal(out);)*
                 out.close();
@@ -67,11 +67,11 @@ macro_rules! wire_fields {
                 $(let longest = longest.max($crate::engine::wire::pack::Wire::longest(&self.$field));)*
                 longest
             }
-            fn put(&self, out: &mut $crate::engine::wire::pack::Packer<'_>) {
+            fn put(&self, out: &mut $crate::engine::wire::pack::PayloadWriter<'_>) {
                 $($crate::engine::wire::pack::Wire::put(&self.$field, out);)*
             }
             fn get(
-                from: &mut $crate::engine::wire::pack::Reader<$life>,
+                from: &mut $crate::engine::wire::pack::PayloadReader<$life>,
             ) -> Result<Self, $crate::engine::wire::pack::DecodeError> {
                 Ok(Self { $($field: $crate::engine::wire::pack::Wire::get(from).map_err(|e: $crate::engine::wire::pack::DecodeError| e.within(stringify!($field)))?),* })
             }
@@ -79,7 +79,7 @@ macro_rules! wire_fields {
     };
 }
 
-/// Define a number whose values have names, but may have others: a struct around the integer.
+/// Defines an integer type with named values that also accepts other values.
 macro_rules! wire_number {
     ($(#[$doc:meta])* pub struct $name:ident($int:ty) { $($(#[$vdoc:meta])* $value:ident = $number:literal),* $(,)? }) => {
         $(#[$doc])*
@@ -89,7 +89,7 @@ macro_rules! wire_number {
         impl $name {
             $($(#[$vdoc])* pub const $value: $name = $name($number);)*
 
-            /// Upstream's name of the value, if it is one we know.
+            /// Upstream's name of the value, if it is known.
             pub fn name(self) -> Option<&'static str> {
                 match self.0 {
                     $($number => Some(stringify!($value)),)*
@@ -108,14 +108,14 @@ macro_rules! wire_number {
         }
 
         impl<'a> $crate::engine::wire::pack::Wire<'a> for $name {
-            fn literal(out: &mut $crate::engine::wire::pack::Literal) {
+            fn literal(out: &mut $crate::engine::wire::pack::TypeLiteral) {
                 <$int as $crate::engine::wire::pack::Wire>::literal(out);
             }
-            fn put(&self, out: &mut $crate::engine::wire::pack::Packer<'_>) {
+            fn put(&self, out: &mut $crate::engine::wire::pack::PayloadWriter<'_>) {
                 self.0.put(out);
             }
             fn get(
-                from: &mut $crate::engine::wire::pack::Reader<'a>,
+                from: &mut $crate::engine::wire::pack::PayloadReader<'a>,
             ) -> Result<Self, $crate::engine::wire::pack::DecodeError> {
                 <$int as $crate::engine::wire::pack::Wire>::get(from).map($name)
             }

@@ -1,75 +1,70 @@
-//! The two ends of a payload: a reader that cannot be over-read, and a writer that knows the width of lengths.
+//! A bounds-checked payload reader, and a payload writer with a fixed length width.
 
 use crate::engine::wire::pack::DecodeError;
-use crate::engine::wire::pack::error::Fault;
+use crate::engine::wire::pack::error::DecodeFault;
 
-/// How many bytes each length in a message takes.
+/// Size of each length field in a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Width {
-    /// One byte.
+pub enum LengthWidth {
     W1,
-    /// Two bytes.
     W2,
-    /// Four bytes.
     W4,
-    /// Eight bytes.
     W8,
 }
 
-impl Width {
-    /// The smallest width that holds `longest`.
-    pub fn for_length(longest: usize) -> Width {
+impl LengthWidth {
+    /// The smallest width that fits `longest`.
+    pub fn for_length(longest: usize) -> LengthWidth {
         match longest as u64 {
-            0..=0xff => Width::W1,
-            0x100..=0xffff => Width::W2,
-            0x1_0000..=0xffff_ffff => Width::W4,
-            _ => Width::W8,
+            0..=0xff => LengthWidth::W1,
+            0x100..=0xffff => LengthWidth::W2,
+            0x1_0000..=0xffff_ffff => LengthWidth::W4,
+            _ => LengthWidth::W8,
         }
     }
 
-    /// From bits 3 and 4 of the flag byte.
-    pub fn from_flags(flags: u8) -> Width {
+    /// Decodes bits 3 and 4 of the flag byte.
+    pub fn from_flags(flags: u8) -> LengthWidth {
         match (flags >> 3) & 3 {
-            0 => Width::W1,
-            1 => Width::W2,
-            2 => Width::W4,
-            _ => Width::W8,
+            0 => LengthWidth::W1,
+            1 => LengthWidth::W2,
+            2 => LengthWidth::W4,
+            _ => LengthWidth::W8,
         }
     }
 
-    /// As bits 3 and 4 of the flag byte.
+    /// Encodes the width as bits 3 and 4 of the flag byte.
     pub fn to_flags(self) -> u8 {
         (self as u8) << 3
     }
 
-    /// Bytes per length.
+    /// Number of bytes per length.
     pub fn bytes(self) -> usize {
         1 << (self as u8)
     }
 }
 
-/// What is left to read of a payload.
 #[derive(Clone, Debug)]
-pub struct Reader<'a> {
+pub struct PayloadReader<'a> {
     left: &'a [u8],
-    width: Width,
+    width: LengthWidth,
 }
 
-impl<'a> Reader<'a> {
-    /// Read `bytes`, whose lengths are `width` wide.
-    pub fn new(bytes: &'a [u8], width: Width) -> Reader<'a> {
-        Reader { left: bytes, width }
+impl<'a> PayloadReader<'a> {
+    /// A reader of `bytes`, whose lengths have the given width.
+    pub fn new(bytes: &'a [u8], width: LengthWidth) -> PayloadReader<'a> {
+        PayloadReader { left: bytes, width }
     }
 
-    /// Bytes not yet read.
+    /// Number of unread bytes.
     pub fn left(&self) -> usize {
         self.left.len()
     }
 
-    /// The next `count` bytes.
+    /// Reads `count` bytes.
     ///
     /// # Errors
-    /// Fewer are left.
+    /// Fewer bytes remain.
     pub fn take(&mut self, count: usize) -> Result<&'a [u8], DecodeError> {
         let (head, tail) =
             self.left.split_at_checked(count).ok_or_else(|| DecodeError::short(count, self.left.len()))?;
@@ -77,56 +72,55 @@ impl<'a> Reader<'a> {
         Ok(head)
     }
 
-    /// The next `N` bytes, as an array.
+    /// Reads `N` bytes as an array.
     ///
     /// # Errors
-    /// Fewer are left.
+    /// Fewer bytes remain.
     pub fn array<const N: usize>(&mut self) -> Result<[u8; N], DecodeError> {
         let (head, tail) = self.left.split_first_chunk::<N>().ok_or_else(|| DecodeError::short(N, self.left.len()))?;
         self.left = tail;
         Ok(*head)
     }
 
-    /// A string's length or a list's count. It is at most the number of bytes left, as each element takes one at least.
+    /// Reads a string length or list count. It is at most the number of remaining bytes, because each element has at least one.
     ///
     /// # Errors
-    /// The bytes end, or the length is larger than what is left.
+    /// The bytes end, or the length exceeds the remaining bytes.
     pub fn length(&mut self) -> Result<usize, DecodeError> {
         let length = match self.width {
-            Width::W1 => u64::from(u8::from_le_bytes(self.array()?)),
-            Width::W2 => u64::from(u16::from_le_bytes(self.array()?)),
-            Width::W4 => u64::from(u32::from_le_bytes(self.array()?)),
-            Width::W8 => u64::from_le_bytes(self.array()?),
+            LengthWidth::W1 => u64::from(u8::from_le_bytes(self.array()?)),
+            LengthWidth::W2 => u64::from(u16::from_le_bytes(self.array()?)),
+            LengthWidth::W4 => u64::from(u32::from_le_bytes(self.array()?)),
+            LengthWidth::W8 => u64::from_le_bytes(self.array()?),
         };
         let limit = self.left.len();
         usize::try_from(length)
             .ok()
             .filter(|length| *length <= limit)
-            .ok_or_else(|| Fault::TooLong { length, limit: limit as u64 }.into())
+            .ok_or_else(|| DecodeFault::TooLong { length, limit: limit as u64 }.into())
     }
 }
 
-/// Where a payload is written.
-pub struct Packer<'o> {
+pub struct PayloadWriter<'o> {
     out: &'o mut Vec<u8>,
-    width: Width,
+    width: LengthWidth,
 }
 
-impl<'o> Packer<'o> {
-    /// Append to `out`, with lengths `width` wide.
-    pub fn new(out: &'o mut Vec<u8>, width: Width) -> Packer<'o> {
-        Packer { out, width }
+impl<'o> PayloadWriter<'o> {
+    /// A writer that appends to `out`, with lengths of the given width.
+    pub fn new(out: &'o mut Vec<u8>, width: LengthWidth) -> PayloadWriter<'o> {
+        PayloadWriter { out, width }
     }
 
-    /// Append bytes as they are.
+    /// Appends bytes without a length.
     pub fn bytes(&mut self, bytes: &[u8]) {
         self.out.extend_from_slice(bytes);
     }
 
-    /// Append a length or count. The message's width was chosen to hold the longest.
+    /// Appends a length or count. The message's width fits the longest.
     pub fn length(&mut self, length: usize) {
         let bytes = (length as u64).to_le_bytes();
-        debug_assert!(Width::for_length(length).bytes() <= self.width.bytes(), "longest() missed a length");
+        debug_assert!(LengthWidth::for_length(length).bytes() <= self.width.bytes(), "longest() missed a length");
         self.out.extend_from_slice(&bytes[..self.width.bytes()]);
     }
 }

@@ -1,20 +1,20 @@
-//! Integers, bool, ids and error numbers.
+//! Integers, booleans, ids and error codes.
 
 use crate::engine::base::{ClientId, ErrorCode, SegmentId, TaskId};
-use crate::engine::wire::pack::{DecodeError, Literal, Packer, Reader, Wire};
+use crate::engine::wire::pack::{DecodeError, PayloadReader, PayloadWriter, TypeLiteral, Wire};
 
 macro_rules! integer {
     ($($ty:ty = $code:literal),*) => {$(
         impl<'a> Wire<'a> for $ty {
-            fn literal(out: &mut Literal) {
+            fn literal(out: &mut TypeLiteral) {
                 out.byte($code);
             }
             #[inline]
-            fn put(&self, out: &mut Packer<'_>) {
+            fn put(&self, out: &mut PayloadWriter<'_>) {
                 out.bytes(&self.to_le_bytes());
             }
             #[inline]
-            fn get(from: &mut Reader<'a>) -> Result<Self, DecodeError> {
+            fn get(from: &mut PayloadReader<'a>) -> Result<Self, DecodeError> {
                 Ok(<$ty>::from_le_bytes(from.array()?))
             }
         }
@@ -24,36 +24,36 @@ macro_rules! integer {
 integer!(i32 = 0x01, u32 = 0x02, i64 = 0x03, u64 = 0x04, i8 = 0x05, u8 = 0x06, i16 = 0x07, u16 = 0x08);
 
 impl<'a> Wire<'a> for bool {
-    fn literal(out: &mut Literal) {
+    fn literal(out: &mut TypeLiteral) {
         out.byte(0x0b);
     }
-    fn put(&self, out: &mut Packer<'_>) {
+    fn put(&self, out: &mut PayloadWriter<'_>) {
         out.bytes(&[u8::from(*self)]);
     }
-    fn get(from: &mut Reader<'a>) -> Result<bool, DecodeError> {
+    fn get(from: &mut PayloadReader<'a>) -> Result<bool, DecodeError> {
         let [byte] = from.array()?;
         Ok(byte != 0)
     }
 }
 
 impl<'a> Wire<'a> for () {
-    fn literal(out: &mut Literal) {
+    fn literal(out: &mut TypeLiteral) {
         out.byte(0xfa);
     }
-    fn put(&self, _out: &mut Packer<'_>) {}
-    fn get(_from: &mut Reader<'a>) -> Result<(), DecodeError> {
+    fn put(&self, _out: &mut PayloadWriter<'_>) {}
+    fn get(_from: &mut PayloadReader<'a>) -> Result<(), DecodeError> {
         Ok(())
     }
 }
 
 impl<'a> Wire<'a> for ErrorCode {
-    fn literal(out: &mut Literal) {
+    fn literal(out: &mut TypeLiteral) {
         i32::literal(out);
     }
-    fn put(&self, out: &mut Packer<'_>) {
+    fn put(&self, out: &mut PayloadWriter<'_>) {
         self.0.put(out);
     }
-    fn get(from: &mut Reader<'a>) -> Result<ErrorCode, DecodeError> {
+    fn get(from: &mut PayloadReader<'a>) -> Result<ErrorCode, DecodeError> {
         i32::get(from).map(ErrorCode)
     }
 }
@@ -61,8 +61,8 @@ impl<'a> Wire<'a> for ErrorCode {
 macro_rules! uuid {
     ($($name:ident),*) => {$(
         impl<'a> Wire<'a> for $name {
-            /// A pair of u64, which is trivially serialisable and therefore carries its packing and alignment (8 and 8).
-            fn literal(out: &mut Literal) {
+            /// A pair of u64. It is trivially serialisable, so the literal also contains its packing and alignment (8 and 8).
+            fn literal(out: &mut TypeLiteral) {
                 out.open_struct();
                 u64::literal(out);
                 u64::literal(out);
@@ -70,11 +70,11 @@ macro_rules! uuid {
                 out.size(8);
                 out.close();
             }
-            fn put(&self, out: &mut Packer<'_>) {
+            fn put(&self, out: &mut PayloadWriter<'_>) {
                 self.0.put(out);
                 self.1.put(out);
             }
-            fn get(from: &mut Reader<'a>) -> Result<$name, DecodeError> {
+            fn get(from: &mut PayloadReader<'a>) -> Result<$name, DecodeError> {
                 Ok($name(u64::get(from)?, u64::get(from)?))
             }
         }

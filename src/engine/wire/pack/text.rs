@@ -1,16 +1,16 @@
-//! Strings: a length and bytes. Mooncake never checks that they are UTF-8, so neither type here does.
+//! Strings: a length and bytes. Mooncake never checks that they are UTF-8, so these types do not either.
 
 use std::fmt;
 
 use bytes::Bytes;
 
-use crate::engine::wire::pack::{DecodeError, Literal, Packer, Reader, Wire};
+use crate::engine::wire::pack::{DecodeError, PayloadReader, PayloadWriter, TypeLiteral, Wire};
 
-/// A string that borrows from the message it was read from.
+/// A string that borrows from its message.
 #[derive(Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Text<'a>(pub &'a [u8]);
 
-/// A string of its own; clones share the bytes.
+/// An owned string. Clones share the bytes.
 #[derive(Clone, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct TextBuf(pub Bytes);
 
@@ -27,24 +27,24 @@ impl<'a> From<&'a [u8]> for Text<'a> {
 }
 
 impl Text<'_> {
-    /// A copy that owns its bytes.
+    /// Copies the string into an owned one.
     pub fn to_buf(self) -> TextBuf {
         TextBuf(Bytes::copy_from_slice(self.0))
     }
 }
 
 impl TextBuf {
-    /// The bytes, borrowed.
+    /// Borrows the bytes as a `Text`.
     pub fn as_text(&self) -> Text<'_> {
         Text(&self.0)
     }
 
-    /// As UTF-8; bytes that are not become the replacement character.
+    /// The string as UTF-8, with invalid bytes replaced.
     pub fn to_string_lossy(&self) -> std::borrow::Cow<'_, str> {
         String::from_utf8_lossy(&self.0)
     }
 
-    /// Is it empty?
+    /// Returns true if the string is empty.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
@@ -86,13 +86,13 @@ impl fmt::Debug for TextBuf {
     }
 }
 
-fn literal(out: &mut Literal) {
+fn literal(out: &mut TypeLiteral) {
     out.byte(0x80);
     out.byte(0x0c);
 }
 
 impl<'a> Wire<'a> for Text<'a> {
-    fn literal(out: &mut Literal) {
+    fn literal(out: &mut TypeLiteral) {
         literal(out);
     }
     #[inline]
@@ -100,28 +100,28 @@ impl<'a> Wire<'a> for Text<'a> {
         self.0.len()
     }
     #[inline]
-    fn put(&self, out: &mut Packer<'_>) {
+    fn put(&self, out: &mut PayloadWriter<'_>) {
         out.length(self.0.len());
         out.bytes(self.0);
     }
     #[inline]
-    fn get(from: &mut Reader<'a>) -> Result<Text<'a>, DecodeError> {
+    fn get(from: &mut PayloadReader<'a>) -> Result<Text<'a>, DecodeError> {
         let length = from.length()?;
         from.take(length).map(Text)
     }
 }
 
 impl<'a> Wire<'a> for TextBuf {
-    fn literal(out: &mut Literal) {
+    fn literal(out: &mut TypeLiteral) {
         literal(out);
     }
     fn longest(&self) -> usize {
         self.0.len()
     }
-    fn put(&self, out: &mut Packer<'_>) {
+    fn put(&self, out: &mut PayloadWriter<'_>) {
         self.as_text().put(out);
     }
-    fn get(from: &mut Reader<'a>) -> Result<TextBuf, DecodeError> {
+    fn get(from: &mut PayloadReader<'a>) -> Result<TextBuf, DecodeError> {
         Text::get(from).map(Text::to_buf)
     }
 }

@@ -1,73 +1,57 @@
-//! What a writer asks for, and small answers.
+//! Options of a put, and small answers.
 
 use crate::engine::wire::pack::{Text, TextBuf, wire_number, wire_struct};
 
 wire_number! {
     /// What a put does to the object's soft pin.
     pub struct SoftPinAction(u8) {
-        /// Leave it as it is.
+        /// Leave the pin unchanged.
         PRESERVE = 0,
-        /// Set it.
         ENABLE = 1,
-        /// Clear it.
         DISABLE = 2,
     }
 }
 
 wire_number! {
-    /// What an object is, as its writer says; nothing depends on it.
+    /// The kind of an object, as reported by its writer. Informational only.
     pub struct ObjectDataType(u8) {
-        /// Not said.
         UNKNOWN = 0,
         /// A page of a KV cache.
         KVCACHE = 1,
-        /// A tensor.
         TENSOR = 2,
-        /// Model weights.
         WEIGHT = 3,
-        /// A training sample.
         SAMPLE = 4,
-        /// An activation.
         ACTIVATION = 5,
-        /// A gradient.
         GRADIENT = 6,
-        /// Optimiser state.
         OPTIMIZER_STATE = 7,
-        /// Metadata.
         METADATA = 8,
-        /// Anything.
         GENERAL = 9,
     }
 }
 
 wire_struct! {
-    /// How an object is to be kept.
+    /// Options of a put.
     pub struct ReplicateConfig {
-        /// Memory replicas, each on a segment of another name.
+        /// Number of memory replicas, each on a segment with another name.
         pub replica_num: u64,
-        /// Replicas on NVMe-oF.
         pub nof_replica_num: u64,
-        /// Replicas on a distributed file system.
+        /// Number of replicas on a distributed file system.
         pub dfs_replica_num: u64,
-        /// What happens to the soft pin.
         pub soft_pin_action: SoftPinAction,
-        /// Life of the soft pin, ms; only with `ENABLE`.
+        /// Lifetime of the soft pin in ms; only with `ENABLE`.
         pub soft_pin_ttl_ms: Option<u64>,
-        /// Never evict.
         pub with_hard_pin: bool,
         /// Segment names to try first, in order.
         pub preferred_segments: Vec<TextBuf>,
-        /// Segment name to try before those.
+        /// Segment name to try before `preferred_segments`.
         pub preferred_segment: TextBuf,
         /// NVMe-oF segment names to try first.
         pub preferred_nof_segments: Vec<TextBuf>,
-        /// Put all keys of a batch on one node if possible.
+        /// Place all keys of a batch on one node if possible.
         pub prefer_alloc_in_same_node: bool,
-        /// What the object is.
         pub data_type: ObjectDataType,
-        /// Host of the writer.
         pub host_id: TextBuf,
-        /// One group per key: objects of a group are evicted together.
+        /// One group per key. Objects of a group are evicted together.
         pub group_ids: Option<Vec<TextBuf>>,
     }
 }
@@ -94,11 +78,10 @@ impl Default for ReplicateConfig {
 }
 
 wire_struct! {
-    /// What a writer says of a finished object.
+    /// A writer's report of a finished object.
     pub struct ObjectMeta<'a> {
-        /// Which.
         pub key: Text<'a>,
-        /// A checksum of its bytes, algorithm up to the clients; the master only keeps it.
+        /// Checksum of the object. The clients choose the algorithm; the master only stores it.
         pub object_checksum: Option<u64>,
     }
 }
@@ -114,13 +97,12 @@ wire_struct! {
 }
 
 wire_struct! {
-    /// Where the legacy file tier lives; an empty `fsdir` means there is none.
+    /// The location of the legacy file tier. An empty `fsdir` means that it is not used.
     pub struct GetStorageConfigResponse {
-        /// Directory.
         pub fsdir: TextBuf,
         /// Whether files are evicted.
         pub enable_disk_eviction: bool,
-        /// Bytes it may take; 0 = no limit.
+        /// Maximum size in bytes; 0 = unlimited.
         pub quota_bytes: u64,
     }
 }

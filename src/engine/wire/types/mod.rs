@@ -10,8 +10,8 @@ mod task;
 pub use config::{GetStorageConfigResponse, ObjectDataType, ObjectMeta, PingResponse, ReplicateConfig, SoftPinAction};
 pub use replica::{
     BufferDescriptor, CopyStartResponse, DiskDescriptor, DistributedFsDescriptor, GetReplicaListResponse,
-    LocalDiskDescriptor, MoveStartResponse, Place, PromotionAllocStartResponse, ReplicaDescriptor, ReplicaStatus,
-    ReplicaType,
+    LocalDiskDescriptor, MoveStartResponse, PromotionAllocStartResponse, ReplicaDescriptor, ReplicaLocation,
+    ReplicaStatus, ReplicaType,
 };
 pub use segment::{ClientStatus, NofSegment, NofSegmentOwner, Segment, SegmentStatus};
 pub use task::{

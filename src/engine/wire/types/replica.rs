@@ -1,38 +1,32 @@
-//! Where an object's bytes are.
+//! Replicas: the locations of an object's bytes.
 
 use crate::engine::base::ClientId;
-use crate::engine::wire::pack::{DecodeError, Fault, Literal, Packer, Reader, TextBuf, Wire, wire_number, wire_struct};
+use crate::engine::wire::pack::{
+    DecodeError, DecodeFault, PayloadReader, PayloadWriter, TextBuf, TypeLiteral, Wire, wire_number, wire_struct,
+};
 
 wire_number! {
-    /// Where a replica is in its life.
+    /// Lifecycle state of a replica.
     pub struct ReplicaStatus(i32) {
-        /// Not said.
         UNDEFINED = 0,
-        /// Allocated.
         INITIALIZED = 1,
-        /// Being written.
         PROCESSING = 2,
-        /// Readable.
         COMPLETE = 3,
-        /// Gone.
         REMOVED = 4,
-        /// Its write failed.
         FAILED = 5,
     }
 }
 
 wire_number! {
-    /// Which replicas a call is about.
+    /// The replicas that a call applies to.
     pub struct ReplicaType(i32) {
-        /// In memory.
         MEMORY = 0,
         /// In the legacy file tier.
         DISK = 1,
         /// On a node's own disk.
         LOCAL_DISK = 2,
-        /// On NVMe-oF.
         NOF_SSD = 3,
-        /// All of them; what clients since 0.3.11 send.
+        /// All replicas; sent by clients since 0.3.11.
         ALL = 4,
         /// On a distributed file system.
         DFS = 100,
@@ -40,15 +34,15 @@ wire_number! {
 }
 
 wire_struct! {
-    /// A contiguous stretch of a segment.
+    /// A contiguous range of a segment.
     pub struct BufferDescriptor {
-        /// Its length, bytes: exactly the object's.
+        /// Size in bytes; equal to the object's size.
         pub size: u64,
         /// Virtual address in the owner's process.
         pub buffer_address: u64,
         /// `tcp` or `rdma`.
         pub protocol: TextBuf,
-        /// What to open with the transfer engine.
+        /// Endpoint to open with the transfer engine.
         pub transport_endpoint: TextBuf,
     }
 }
@@ -56,9 +50,8 @@ wire_struct! {
 wire_struct! {
     /// A file of the legacy tier.
     pub struct DiskDescriptor {
-        /// Its path.
         pub file_path: TextBuf,
-        /// The object's length, bytes.
+        /// Size of the object in bytes.
         pub object_size: u64,
     }
 }
@@ -66,37 +59,32 @@ wire_struct! {
 wire_struct! {
     /// An object on a node's own disk.
     pub struct LocalDiskDescriptor {
-        /// The node.
         pub client_id: ClientId,
-        /// The object's length, bytes.
+        /// Size of the object in bytes.
         pub object_size: u64,
-        /// Where to ask for it.
+        /// Endpoint that serves the object.
         pub transport_endpoint: TextBuf,
     }
 }
 
 wire_struct! {
-    /// A stretch of a file on a distributed file system.
+    /// A range of a file on a distributed file system.
     pub struct DistributedFsDescriptor {
-        /// Its path.
         pub file_path: TextBuf,
-        /// First byte.
+        /// Offset of the first byte in the file.
         pub offset: u64,
-        /// The object's length, bytes.
+        /// Size of the object in bytes.
         pub object_size: u64,
-        /// That, rounded up.
         pub aligned_size: u64,
-        /// Which shard.
         pub shard_idx: i32,
     }
 }
 
-/// The tier and place of a replica; upstream's `descriptor_variant`.
+/// Tier and location of a replica; upstream's `descriptor_variant`.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Place {
+pub enum ReplicaLocation {
     /// In a mounted segment.
     Memory(BufferDescriptor),
-    /// On NVMe-oF.
     Nof(BufferDescriptor),
     /// In the legacy file tier.
     Disk(DiskDescriptor),
@@ -107,14 +95,14 @@ pub enum Place {
 }
 
 /// Memory and NVMe-oF descriptors are structs whose only member is the buffer.
-fn nested_literal(out: &mut Literal) {
+fn nested_literal(out: &mut TypeLiteral) {
     out.open_struct();
     BufferDescriptor::literal(out);
     out.close();
 }
 
-impl<'a> Wire<'a> for Place {
-    fn literal(out: &mut Literal) {
+impl<'a> Wire<'a> for ReplicaLocation {
+    fn literal(out: &mut TypeLiteral) {
         out.open_variant();
         nested_literal(out);
         nested_literal(out);
@@ -126,46 +114,46 @@ impl<'a> Wire<'a> for Place {
 
     fn longest(&self) -> usize {
         match self {
-            Place::Memory(buffer) | Place::Nof(buffer) => buffer.longest(),
-            Place::Disk(file) => file.longest(),
-            Place::LocalDisk(object) => object.longest(),
-            Place::DistributedFs(file) => file.longest(),
+            ReplicaLocation::Memory(buffer) | ReplicaLocation::Nof(buffer) => buffer.longest(),
+            ReplicaLocation::Disk(file) => file.longest(),
+            ReplicaLocation::LocalDisk(object) => object.longest(),
+            ReplicaLocation::DistributedFs(file) => file.longest(),
         }
     }
 
-    fn put(&self, out: &mut Packer<'_>) {
+    fn put(&self, out: &mut PayloadWriter<'_>) {
         match self {
-            Place::Memory(buffer) => {
+            ReplicaLocation::Memory(buffer) => {
                 0u8.put(out);
                 buffer.put(out);
             }
-            Place::Nof(buffer) => {
+            ReplicaLocation::Nof(buffer) => {
                 1u8.put(out);
                 buffer.put(out);
             }
-            Place::Disk(file) => {
+            ReplicaLocation::Disk(file) => {
                 2u8.put(out);
                 file.put(out);
             }
-            Place::LocalDisk(object) => {
+            ReplicaLocation::LocalDisk(object) => {
                 3u8.put(out);
                 object.put(out);
             }
-            Place::DistributedFs(file) => {
+            ReplicaLocation::DistributedFs(file) => {
                 4u8.put(out);
                 file.put(out);
             }
         }
     }
 
-    fn get(from: &mut Reader<'a>) -> Result<Place, DecodeError> {
+    fn get(from: &mut PayloadReader<'a>) -> Result<ReplicaLocation, DecodeError> {
         Ok(match u8::get(from)? {
-            0 => Place::Memory(Wire::get(from)?),
-            1 => Place::Nof(Wire::get(from)?),
-            2 => Place::Disk(Wire::get(from)?),
-            3 => Place::LocalDisk(Wire::get(from)?),
-            4 => Place::DistributedFs(Wire::get(from)?),
-            found => return Err(Fault::Variant { found, known: 5 }.into()),
+            0 => ReplicaLocation::Memory(Wire::get(from)?),
+            1 => ReplicaLocation::Nof(Wire::get(from)?),
+            2 => ReplicaLocation::Disk(Wire::get(from)?),
+            3 => ReplicaLocation::LocalDisk(Wire::get(from)?),
+            4 => ReplicaLocation::DistributedFs(Wire::get(from)?),
+            found => return Err(DecodeFault::Variant { found, known: 5 }.into()),
         })
     }
 }
@@ -173,51 +161,43 @@ impl<'a> Wire<'a> for Place {
 wire_struct! {
     /// One replica of an object.
     pub struct ReplicaDescriptor {
-        /// Unique in the master's life; opaque to clients.
+        /// Unique during the master's lifetime; opaque to clients.
         pub id: u64,
-        /// Where it is.
-        pub place: Place,
-        /// Whether it can be read.
+        pub location: ReplicaLocation,
         pub status: ReplicaStatus,
     }
 }
 
 wire_struct! {
-    /// Where an object can be read, and for how long that holds.
+    /// The replicas of an object and the lease for reading them.
     pub struct GetReplicaListResponse {
-        /// The replicas.
         pub replicas: Vec<ReplicaDescriptor>,
-        /// From when the question was asked, ms.
+        /// Lease duration in ms, counted from when the client sent the request.
         pub lease_ttl_ms: u64,
-        /// As the writer gave it.
+        /// The checksum that the writer sent.
         pub object_checksum: Option<u64>,
     }
 }
 
 wire_struct! {
-    /// Where to copy from and to.
+    /// Source and targets of a copy.
     pub struct CopyStartResponse {
-        /// From.
         pub source: ReplicaDescriptor,
-        /// To.
         pub targets: Vec<ReplicaDescriptor>,
     }
 }
 
 wire_struct! {
-    /// Where to move from and to; no target means that nothing is to be moved.
+    /// Source and target of a move. Without a target, nothing is to be moved.
     pub struct MoveStartResponse {
-        /// From.
         pub source: ReplicaDescriptor,
-        /// To.
         pub target: Option<ReplicaDescriptor>,
     }
 }
 
 wire_struct! {
-    /// Where to put an object that is promoted from disk to memory.
+    /// The memory allocated for an object that is promoted from disk.
     pub struct PromotionAllocStartResponse {
-        /// The memory.
         pub memory_descriptor: ReplicaDescriptor,
     }
 }

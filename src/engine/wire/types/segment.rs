@@ -1,80 +1,68 @@
-//! Memory that clients lend.
+//! Memory segments of clients.
 
 use crate::engine::base::{ClientId, SegmentId};
 use crate::engine::wire::pack::{TextBuf, wire_number, wire_struct};
 
 wire_number! {
-    /// Whether the master knows the client's segments.
+    /// Whether the client's segments are registered at the master.
     pub struct ClientStatus(i32) {
-        /// Not said.
         UNDEFINED = 0,
-        /// It does.
         OK = 1,
-        /// It does not (any more): send `ReMountSegment`.
+        /// The master does not know the segments (any more): send `ReMountSegment`.
         NEED_REMOUNT = 2,
     }
 }
 
 wire_number! {
-    /// Where a segment is in its life.
+    /// Lifecycle state of a segment.
     pub struct SegmentStatus(i32) {
-        /// Not said.
         UNDEFINED = 0,
-        /// Mounted.
         OK = 1,
         /// Its objects are being moved away.
         DRAINING = 2,
-        /// They have been.
         DRAINED = 3,
-        /// Readable until its grace period ends; takes no new objects.
+        /// Readable until its grace period ends; accepts no new objects.
         GRACEFULLY_UNMOUNTING = 4,
-        /// Going.
         UNMOUNTING = 5,
     }
 }
 
 wire_struct! {
-    /// A stretch of a client's memory that the master may fill.
+    /// A range of a client's memory that the master may allocate from.
     pub struct Segment {
-        /// Its id, chosen by the client.
+        /// Chosen by the client.
         pub id: SegmentId,
-        /// Its name: the client's `host:port`. Several segments of one client may share it.
+        /// The client's `host:port`. Several segments of one client may share a name.
         pub name: TextBuf,
-        /// Virtual address of its first byte in the client.
+        /// First virtual address in the client's process.
         pub base: u64,
-        /// Its length, bytes.
         pub size: u64,
-        /// What to open with the transfer engine to reach it.
+        /// Endpoint to open with the transfer engine.
         pub te_endpoint: TextBuf,
         /// `tcp` or `rdma`.
         pub protocol: TextBuf,
-        /// Host of the client; may be empty.
+        /// The client's host; may be empty.
         pub host_id: TextBuf,
     }
 }
 
 wire_struct! {
-    /// A stretch of NVMe-oF storage.
+    /// A range of NVMe-oF storage.
     pub struct NofSegment {
-        /// Its id.
         pub id: SegmentId,
-        /// Its name.
         pub name: TextBuf,
-        /// First byte.
+        /// Offset of the first byte.
         pub base: u64,
-        /// Length, bytes.
         pub size: u64,
-        /// How to reach it.
+        /// Endpoint of the storage.
         pub te_endpoint: TextBuf,
     }
 }
 
 wire_struct! {
-    /// Who mounted an NVMe-oF segment.
+    /// The owner of an NVMe-oF segment.
     pub struct NofSegmentOwner {
-        /// The segment.
         pub segment_id: SegmentId,
-        /// Its owner.
         pub client_id: ClientId,
     }
 }

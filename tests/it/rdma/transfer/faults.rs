@@ -5,15 +5,15 @@ use std::time::Instant;
 
 use mcctl::engine::transfer::{OpKind, TransferError};
 
-use crate::rdma::transfer::{Duration, LIMIT, NOTICED, config, engine, memory, needs_vm, op, target};
+use crate::rdma::transfer::{Duration, LIMIT, NOTICED, config, engine, memory, op, target};
 
 fn ip(words: &[&str]) {
     assert!(Command::new("ip").args(words).status().unwrap().success(), "ip {words:?}");
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_peer_that_is_gone_is_noticed_in_time_and_named() {
-    needs_vm!();
+#[ignore = "needs two RDMA devices: tests/rdma-vm/run-tests"]
+async fn a_stopped_peer_is_detected_in_time_and_named() {
     let ((theirs, there), ours) = (target(&["rxe0"], 1 << 20).await, engine(&["rxe1"]).await);
     let buffer = memory(300_000, 3);
     let ops = || vec![op(OpKind::Write, &buffer, 0, 300_000, there.address())];
@@ -28,8 +28,8 @@ async fn a_peer_that_is_gone_is_noticed_in_time_and_named() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn memory_that_was_deregistered_there_is_out_of_reach_and_the_rest_is_not() {
-    needs_vm!();
+#[ignore = "needs two RDMA devices: tests/rdma-vm/run-tests"]
+async fn deregistered_memory_is_refused_and_the_rest_accessible() {
     let (theirs, there) = target(&["rxe0"], 1 << 20).await;
     let ours = engine(&["rxe1"]).await;
     let second = memory(1 << 20, 5);
@@ -43,13 +43,13 @@ async fn memory_that_was_deregistered_there_is_out_of_reach_and_the_rest_is_not(
     second.fill(0, second.len(), 9).unwrap();
     let error = ours.transfer(theirs.segment_name(), to_second(), LIMIT).await.unwrap_err();
     assert!(!error.is_retryable(), "{error:?}");
-    assert!(second.whole().to_vec().iter().all(|byte| *byte == 9), "not a byte was written");
+    assert!(second.whole().to_vec().iter().all(|byte| *byte == 9), "no byte was written");
     ours.transfer(theirs.segment_name(), to_first(), LIMIT).await.unwrap();
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_link_that_is_down_is_told_and_one_that_came_up_is_used_again() {
-    needs_vm!();
+#[ignore = "needs two RDMA devices: tests/rdma-vm/run-tests"]
+async fn a_down_link_is_reported_and_used_again_when_up() {
     let ((theirs, there), ours) = (target(&["rxe0"], 1 << 20).await, engine(&["rxe1"]).await);
     let buffer = memory(100_000, 3);
     let ops = || vec![op(OpKind::Write, &buffer, 0, 100_000, there.address())];
@@ -69,8 +69,8 @@ async fn a_link_that_is_down_is_told_and_one_that_came_up_is_used_again() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_batch_ends_when_its_time_is_over_and_the_next_one_goes_on() {
-    needs_vm!();
+#[ignore = "needs two RDMA devices: tests/rdma-vm/run-tests"]
+async fn a_batch_ends_at_its_deadline_and_the_next_succeeds() {
     let ((theirs, there), ours) = (target(&["rxe0"], 16 << 20).await, engine(&["rxe1"]).await);
     let buffer = memory(16 << 20, 3);
     let small = || vec![op(OpKind::Write, &buffer, 0, 1000, there.address())];
@@ -88,11 +88,11 @@ async fn a_batch_ends_when_its_time_is_over_and_the_next_one_goes_on() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_row_that_is_not_there_and_a_device_that_is_not_there_are_named() {
-    needs_vm!();
+#[ignore = "needs two RDMA devices: tests/rdma-vm/run-tests"]
+async fn missing_gid_indices_and_devices_are_named() {
     let mut wrong = config(&["rxe0"]);
     wrong.settings.rdma.choice.gid_index = Some(("MC_GID_INDEX", 77));
-    for (config, words) in [(wrong, "MC_GID_INDEX asks for GID 77"), (config(&["mlx5_9"]), "mlx5_9")] {
+    for (config, words) in [(wrong, "MC_GID_INDEX selects GID index 77"), (config(&["mlx5_9"]), "mlx5_9")] {
         let error = mcctl::engine::transfer::TransferEngine::start(config, mcctl::engine::env::RealEnv::new()).await;
         let error = error.err().unwrap().to_string();
         assert!(error.contains(words), "{error}");

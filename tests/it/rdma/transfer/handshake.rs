@@ -1,4 +1,4 @@
-//! Connection requests that no honest peer sends, and those of peers that died meanwhile.
+//! Connection requests that no correct peer sends, and those of peers that died afterwards.
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
@@ -6,11 +6,11 @@ use std::time::Duration;
 
 use mcctl::engine::base::HostPort;
 use mcctl::engine::transfer::OpKind;
-use mcctl::engine::wire::json::{Connection, Frame, Kind};
+use mcctl::engine::wire::json::{ConnectionMessage as Connection, HandshakeFrame as Frame, HandshakeKind as Kind};
 
-use crate::rdma::transfer::{LIMIT, engine, memory, needs_vm, op, poll, resources, target};
+use crate::rdma::transfer::{LIMIT, engine, memory, op, poll, resources, target};
 
-/// What the handshake port at `to` answers to a connection request of this text.
+/// Sends the connection request `json` to the handshake port at `to` and returns the answer.
 pub(super) fn ask(to: &HostPort, json: &str) -> Connection {
     let mut stream = TcpStream::connect((to.host.as_str(), to.port)).unwrap();
     stream.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
@@ -31,8 +31,8 @@ pub(super) fn request(own: &str, peer: &str, numbers: &str, gid: &str) -> String
 pub(super) const GID: &str = "00:00:00:00:00:00:00:00:00:00:ff:ff:c0:a8:64:02";
 
 #[tokio::test(flavor = "multi_thread")]
-async fn malformed_requests_are_refused_with_a_reason_and_leave_nothing_behind() {
-    needs_vm!();
+#[ignore = "needs two RDMA devices: tests/rdma-vm/run-tests"]
+async fn malformed_requests_are_refused_and_leave_nothing_behind() {
     let ((theirs, there), ours) = (target(&["rxe0"], 1 << 20).await, engine(&["rxe1"]).await);
     let to = theirs.handshake().clone();
     let me = format!("{}@rxe0", theirs.segment_name());
@@ -54,7 +54,7 @@ async fn malformed_requests_are_refused_with_a_reason_and_leave_nothing_behind()
     let answers =
         tokio::task::spawn_blocking(move || cases.map(|(text, expected)| (ask(&to, &text).reply_msg, expected, text)));
     for (reply, expected, text) in answers.await.unwrap() {
-        assert!(reply.contains(expected), "{text}: '{reply}' is not '{expected}'");
+        assert!(reply.contains(expected), "{text}: '{reply}' does not contain '{expected}'");
     }
     assert_eq!(resources(["qp"]), before);
     let buffer = memory(1000, 3);
@@ -63,8 +63,8 @@ async fn malformed_requests_are_refused_with_a_reason_and_leave_nothing_behind()
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_peer_that_connects_and_is_never_heard_of_again_is_forgotten() {
-    needs_vm!();
+#[ignore = "needs two RDMA devices: tests/rdma-vm/run-tests"]
+async fn endpoints_of_vanished_peers_are_destroyed() {
     let (theirs, _) = target(&["rxe0"], 1 << 20).await;
     let (to, me) = (theirs.handshake().clone(), format!("{}@rxe0", theirs.segment_name()));
     let [before] = resources(["qp"]);
@@ -72,5 +72,5 @@ async fn a_peer_that_connects_and_is_never_heard_of_again_is_forgotten() {
     let reply = reply.unwrap();
     assert_eq!((reply.reply_msg.as_str(), reply.qp_num.len(), reply.ready_ack), ("", 2, Some(false)));
     assert_eq!(resources(["qp"]), [before + 2]);
-    poll("its queue pairs are gone", || resources(["qp"]) == [before]).await;
+    poll("its queue pairs are destroyed", || resources(["qp"]) == [before]).await;
 }

@@ -1,27 +1,27 @@
-//! Nothing is left of engines and connections that are gone: not in the kernel, not in this process.
+//! Closed engines and connections leave nothing behind, neither in the kernel nor in this process.
 
 use std::fs;
 use std::time::{Duration, Instant};
 
 use mcctl::engine::transfer::{OpKind, TransferEngine};
 
-use crate::rdma::transfer::{LIMIT, memory, needs_vm, op, resources, target};
+use crate::rdma::transfer::{LIMIT, memory, op, resources, target};
 
-/// How many engines come and go, unless `MCCTL_RDMA_CYCLES` says otherwise.
+/// Number of engines started and stopped. `MCCTL_RDMA_CYCLES` overrides it.
 const CYCLES: usize = 40;
-/// Counting all there is takes longer than a cycle.
+/// Number of cycles between counts. Counting takes longer than a cycle.
 const LOOK_EVERY: usize = 10;
-/// An endpoint that nobody used for 30 s is tried out, for 10 s.
+/// An endpoint that was unused for 30 s is probed, for 10 s.
 const RETIRED: Duration = Duration::from_secs(120);
 
-/// What engines take of the system.
+/// System resources used by engines.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Held {
     pairs: u64,
     regions: u64,
     queues: u64,
     domains: u64,
-    /// Devices, event channels, wakers, sockets.
+    /// Devices, event channels, wake-up events, sockets.
     descriptors: usize,
     watchers: usize,
 }
@@ -34,14 +34,14 @@ impl Held {
     }
 }
 
-/// Threads of this process that watch a device. (The runtime's come and go by themselves.)
+/// Number of threads of this process that watch a device. (The runtime's threads vary.)
 fn watchers() -> usize {
     let tasks = fs::read_dir("/proc/self/task").unwrap();
     let name = |task: std::io::Result<fs::DirEntry>| fs::read_to_string(task.ok()?.path().join("comm")).ok();
     tasks.filter_map(name).filter(|name| name.trim() == "te-rdma-watch").count()
 }
 
-/// Wait until all is as it `is` to be by then.
+/// Waits until the resources equal `is`.
 async fn await_held(what: &str, is: impl Fn() -> Held, limit: Duration) {
     let end = Instant::now() + limit;
     while Held::now() != is() {
@@ -55,8 +55,8 @@ fn endpoints(engine: &TransferEngine) -> u64 {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn connecting_and_closing_again_and_again_leaves_nothing_behind() {
-    needs_vm!();
+#[ignore = "needs two RDMA devices: tests/rdma-vm/run-tests"]
+async fn repeated_connecting_and_closing_leaks_nothing() {
     let cycles = std::env::var("MCCTL_RDMA_CYCLES").ok().and_then(|text| text.parse().ok()).unwrap_or(CYCLES);
     let before = Held::now();
     let (stays, there) = target(&["rxe0"], 4096).await;
@@ -65,7 +65,7 @@ async fn connecting_and_closing_again_and_again_leaves_nothing_behind() {
     let ours = || op(OpKind::Write, &buffer, 0, 1000, there.address());
     for cycle in 0..cycles {
         let (goes, here) = target(&["rxe1"], 4096).await;
-        // Each side is the one that dials, in turn.
+        // The sides take turns in dialling.
         let moved = match cycle % 2 {
             0 => goes.transfer(stays.segment_name(), vec![ours()], LIMIT).await,
             _ => {
@@ -76,16 +76,16 @@ async fn connecting_and_closing_again_and_again_leaves_nothing_behind() {
         moved.unwrap_or_else(|error| panic!("cycle {cycle}: {error}"));
         goes.shutdown().await.unwrap();
         drop(goes);
-        // The end that went has taken all of its own along; that of the other one stays for a while.
+        // The stopped engine has released everything. The other one keeps its end for a while.
         if cycle % LOOK_EVERY == 0 {
             let left = || Held { pairs: alone.pairs + 2 * endpoints(&stays), ..alone };
             await_held(&format!("after cycle {cycle}"), left, LIMIT).await;
         }
     }
-    // The one that stays notices by and by that nobody is there any more.
-    await_held("of the peers that went", || alone, RETIRED).await;
+    // The remaining engine detects that its peers are gone.
+    await_held("resources of the stopped peers", || alone, RETIRED).await;
     assert_eq!(endpoints(&stays), 0);
     stays.shutdown().await.unwrap();
     drop(stays);
-    await_held("in the end", || before, LIMIT).await;
+    await_held("at the end", || before, LIMIT).await;
 }

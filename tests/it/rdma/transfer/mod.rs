@@ -1,13 +1,12 @@
 //! The RDMA transport on verbs, between two engines of this process: bytes, refusals, and devices and peers that fail.
-//!
-//! Some take links down.
+//! Some tests take links down.
 
-mod again;
 mod doctor;
 mod faults;
 mod handshake;
 mod leaks;
 mod process;
+mod retry;
 
 use std::process::Command;
 use std::sync::Arc;
@@ -17,34 +16,27 @@ use mcctl::engine::env::RealEnv;
 use mcctl::engine::metadata::MetadataUri;
 use mcctl::engine::sys::Memory;
 use mcctl::engine::transfer::{
-    Access, Op, OpKind, Protocol, RdmaWish, TransferConfig, TransferEngine, TransferError, TransferSettings,
+    Access, Op, OpKind, RdmaOptions, TransferConfig, TransferEngine, TransferError, TransferProtocol, TransferSettings,
 };
 
 use crate::transfer::{memory, op};
 
-/// What any transfer may take here, where a device is emulated twice over.
+/// Limit for any transfer. The machine is emulated.
 const LIMIT: Duration = Duration::from_secs(60);
 
-/// How long noticing a dead peer may take: the device tries for some seconds.
+/// Limit for detecting a dead peer: the device retries for some seconds.
 const NOTICED: Duration = Duration::from_secs(20);
-
-/// Leave the test unless this is the virtual machine.
-macro_rules! needs_vm {
-    () => {
-        if !crate::rdma::here(module_path!()) {
-            return;
-        }
-    };
-}
-use needs_vm;
 
 fn config(devices: &[&str]) -> TransferConfig {
     TransferConfig {
         local_server_name: "127.0.0.1".to_owned(),
         metadata: MetadataUri::P2p,
-        protocol: Protocol::Rdma,
+        protocol: TransferProtocol::Rdma,
         announce_host: None,
-        rdma: RdmaWish { devices: devices.iter().map(|name| (*name).to_owned()).collect(), ..RdmaWish::default() },
+        rdma: RdmaOptions {
+            devices: devices.iter().map(|name| (*name).to_owned()).collect(),
+            ..RdmaOptions::default()
+        },
         settings: TransferSettings::default(),
     }
 }
@@ -57,7 +49,7 @@ async fn engine(devices: &[&str]) -> TransferEngine {
     start(config(devices)).await
 }
 
-/// An engine on `devices` with `len` bytes that peers may reach.
+/// An engine on `devices` with `len` bytes of memory open to peers.
 async fn target(devices: &[&str], len: usize) -> (TransferEngine, Arc<Memory>) {
     let engine = engine(devices).await;
     let memory = memory(len, 0);
@@ -65,7 +57,7 @@ async fn target(devices: &[&str], len: usize) -> (TransferEngine, Arc<Memory>) {
     (engine, memory)
 }
 
-/// Every size at odd offsets, both ways, in one batch each; neighbours stay as they were.
+/// Writes and reads every size at odd offsets in one batch each. Adjacent bytes must not change.
 async fn moves_bytes(ours: &TransferEngine, segment: &str, theirs: &Arc<Memory>, registered: bool) {
     let sizes = [1, 7, 24, 63, 64, 65, 4096, 65_535, 65_537, 100_000, 1 << 20];
     let mut expected = theirs.whole().to_vec();
@@ -90,7 +82,7 @@ async fn moves_bytes(ours: &TransferEngine, segment: &str, theirs: &Arc<Memory>,
     }
 }
 
-/// How many of each of `what` (`qp`, `mr`) all devices have, as the kernel counts.
+/// The number of `what` (`qp`, `mr`) on all devices, as counted by the kernel.
 fn resources<const N: usize>(what: [&str; N]) -> [u64; N] {
     let output = Command::new("rdma").args(["resource", "show"]).output().unwrap();
     let text = String::from_utf8(output.stdout).unwrap();
@@ -98,7 +90,7 @@ fn resources<const N: usize>(what: [&str; N]) -> [u64; N] {
     what.map(|what| words.windows(2).filter(|pair| pair[0] == what).map(|pair| pair[1].parse::<u64>().unwrap()).sum())
 }
 
-/// Bytes that went out of a device, as its counters say.
+/// Packets sent by a device, from its counters.
 fn sent(device: &str) -> u64 {
     let file = format!("/sys/class/infiniband/{device}/ports/1/hw_counters/sent_pkts");
     std::fs::read_to_string(file).unwrap().trim().parse().unwrap()
@@ -113,28 +105,28 @@ async fn poll(what: &str, mut is: impl FnMut() -> bool) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+#[ignore = "needs two RDMA devices: tests/rdma-vm/run-tests"]
 async fn bytes_arrive_at_every_size_and_offset_and_nowhere_else() {
-    needs_vm!();
     let before = sent("rxe1");
     let ((theirs, memory), ours) = (target(&["rxe0"], 3 << 20).await, engine(&["rxe1"]).await);
     moves_bytes(&ours, theirs.segment_name(), &memory, true).await;
     let issued = ours.counters().issued;
     assert_eq!((issued.reads, issued.writes, issued.failures), (11, 11, 0));
-    assert!(sent("rxe1") > before + 300, "packets of 4096 bytes went over the device");
+    assert!(sent("rxe1") > before + 300, "packets of 4096 bytes were sent by the device");
     for engine in [ours, theirs] {
         engine.shutdown().await.unwrap();
     }
 }
 
-/// Small enough for valgrind, see tests/rdma-vm/memcheck.
+/// Small enough for valgrind; see tests/rdma-vm/memcheck.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_few_bytes_are_put_and_got_and_their_memory_is_given_back() {
-    needs_vm!();
+#[ignore = "needs two RDMA devices: tests/rdma-vm/run-tests"]
+async fn a_few_bytes_are_written_and_read_and_memory_is_released() {
     let ((theirs, there), ours) = (target(&["rxe0"], 2000).await, engine(&["rxe1"]).await);
     let (source, back) = (memory(1003, 7), memory(1003, 0));
     let registration = ours.register(&source, Access::Local).await.unwrap();
     let at = there.address() + 13;
-    // The first exchange of connection data may take longer than the engine waits for it when valgrind runs both ends.
+    // Under valgrind the first exchange of connection data may exceed the engine's limit.
     let put = || vec![op(OpKind::Write, &source, 0, 1003, at)];
     let (mut written, end) = (ours.transfer(theirs.segment_name(), put(), LIMIT).await, Instant::now() + LIMIT);
     while matches!(written, Err(TransferError::Timeout { .. } | TransferError::Down { .. })) && Instant::now() < end {
@@ -151,8 +143,8 @@ async fn a_few_bytes_are_put_and_got_and_their_memory_is_given_back() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn memory_that_is_not_registered_is_for_the_time_of_its_batch() {
-    needs_vm!();
+#[ignore = "needs two RDMA devices: tests/rdma-vm/run-tests"]
+async fn unregistered_memory_is_registered_for_its_batch() {
     let ((theirs, memory), ours) = (target(&["rxe0"], 3 << 20).await, engine(&["rxe0"]).await);
     let before = resources(["mr"]);
     moves_bytes(&ours, theirs.segment_name(), &memory, false).await;
@@ -160,8 +152,8 @@ async fn memory_that_is_not_registered_is_for_the_time_of_its_batch() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn several_devices_of_both_ends_carry_a_batch_together() {
-    needs_vm!();
+#[ignore = "needs two RDMA devices: tests/rdma-vm/run-tests"]
+async fn a_batch_uses_several_devices_of_both_ends() {
     let ((theirs, memory), ours) = (target(&["rxe0", "rxe1"], 3 << 20).await, engine(&["rxe1", "rxe0"]).await);
     let before = (sent("rxe0"), sent("rxe1"));
     moves_bytes(&ours, theirs.segment_name(), &memory, true).await;
@@ -169,8 +161,8 @@ async fn several_devices_of_both_ends_carry_a_batch_together() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn memory_larger_than_a_region_is_several_of_them() {
-    needs_vm!();
+#[ignore = "needs two RDMA devices: tests/rdma-vm/run-tests"]
+async fn memory_larger_than_a_region_is_split() {
     let mut small = config(&["rxe0"]);
     small.settings.rdma.region_bytes_max = 100_000;
     let theirs = start(small.clone()).await;
@@ -184,8 +176,8 @@ async fn memory_larger_than_a_region_is_several_of_them() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn many_threads_share_a_connection_and_each_gets_its_own_bytes() {
-    needs_vm!();
+#[ignore = "needs two RDMA devices: tests/rdma-vm/run-tests"]
+async fn threads_share_a_connection_and_get_their_own_bytes() {
     const THREADS: usize = 6;
     const PART: usize = 300_000;
     let (theirs, there) = target(&["rxe0"], THREADS * PART).await;
@@ -220,8 +212,8 @@ async fn many_threads_share_a_connection_and_each_gets_its_own_bytes() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn two_that_connect_to_each_other_at_once_both_move_their_bytes() {
-    needs_vm!();
+#[ignore = "needs two RDMA devices: tests/rdma-vm/run-tests"]
+async fn two_engines_that_dial_each_other_at_once_both_succeed() {
     for _ in 0..5 {
         let (one, first) = target(&["rxe0"], 200_000).await;
         let (two, second) = target(&["rxe1"], 200_000).await;
@@ -240,8 +232,8 @@ async fn two_that_connect_to_each_other_at_once_both_move_their_bytes() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_is_not_registered_there_is_refused_and_harms_nobody() {
-    needs_vm!();
+#[ignore = "needs two RDMA devices: tests/rdma-vm/run-tests"]
+async fn unregistered_remote_memory_is_refused() {
     let ((theirs, there), ours) = (target(&["rxe0"], 1 << 20).await, engine(&["rxe1"]).await);
     let buffer = memory(4096, 1);
     let ops = vec![

@@ -1,4 +1,4 @@
-//! A peer in a process of its own, which can be killed.
+//! A peer in a separate process, which can be killed.
 
 use std::io::{BufRead, BufReader};
 use std::process::{Child, Command, Stdio};
@@ -6,18 +6,18 @@ use std::time::{Duration, Instant};
 
 use mcctl::engine::transfer::{OpKind, TransferEngine, TransferError};
 
-use crate::rdma::transfer::{LIMIT, NOTICED, engine, memory, needs_vm, op, poll, sent};
+use crate::rdma::transfer::{LIMIT, NOTICED, engine, memory, op, poll, sent};
 
 const MIB: usize = 1 << 20;
 
-/// A target on rxe0 with 16 MiB that peers may reach.
+/// A target on rxe0 with 16 MiB of memory open to peers.
 struct Target {
     child: Child,
     segment: String,
 }
 
 impl Target {
-    /// Start one, on this port or any.
+    /// Starts a target on `port`, or on any port.
     fn start(port: Option<u16>) -> Target {
         let mut command = Command::new(env!("CARGO_BIN_EXE_mcctl"));
         command.args([
@@ -51,27 +51,27 @@ impl Target {
 
 impl Drop for Target {
     fn drop(&mut self) {
-        // It may be killed already.
+        // It may have been killed already.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
 }
 
-/// Where the memory of `segment` begins.
+/// The first address of `segment`'s memory.
 async fn base(ours: &TransferEngine, segment: &str) -> u64 {
     ours.forget(segment);
     ours.open(segment).await.unwrap().buffers[0].address
 }
 
-/// Has the error all that an operator needs to find what failed?
+/// Whether the error contains everything an operator needs to locate the failure.
 fn names_all(error: &TransferError, segment: &str) -> bool {
     let text = error.to_string();
     ["rdma rxe1 port 1", "::ffff:192.168.100.2", segment, " while "].iter().all(|words| text.contains(words))
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_peer_that_is_killed_amid_a_batch_is_noticed_and_named_and_one_of_its_name_is_used_again() {
-    needs_vm!();
+#[ignore = "needs two RDMA devices: tests/rdma-vm/run-tests"]
+async fn a_peer_killed_during_a_batch_is_reported_and_its_successor_used() {
     let mut theirs = Target::start(None);
     let segment = theirs.segment.clone();
     let ours = engine(&["rxe1"]).await;
@@ -82,14 +82,14 @@ async fn a_peer_that_is_killed_amid_a_batch_is_noticed_and_named_and_one_of_its_
     let pending = ours.submit(&segment, ops, LIMIT);
     let before = sent("rxe1");
     let waits = tokio::task::spawn_blocking(move || pending.wait());
-    // Eight of the operations' packets and more.
-    poll("bytes are on their way", || sent("rxe1") > before + 8 * 256).await;
+    // More packets than eight operations.
+    poll("bytes are in flight", || sent("rxe1") > before + 8 * 256).await;
     theirs.kill();
     let killed = Instant::now();
     let done = waits.await.unwrap();
     assert!(killed.elapsed() < NOTICED, "{:?}", killed.elapsed());
     let good = done.iter().filter(|one| one.is_ok()).count();
-    assert!(good > 0 && good < done.len(), "{good} of {}: not amid the batch", done.len());
+    assert!(good > 0 && good < done.len(), "{good} of {}: not in the middle of the batch", done.len());
     for error in done.iter().filter_map(|one| one.as_ref().err()) {
         assert!(error.is_retryable() && names_all(error, &segment), "{error}");
     }
@@ -99,7 +99,7 @@ async fn a_peer_that_is_killed_amid_a_batch_is_noticed_and_named_and_one_of_its_
     let end = Instant::now() + LIMIT;
     let back = memory(MIB, 0);
     loop {
-        // It is asked from time to time only while it is thought to be down.
+        // While it is considered down it is only probed periodically.
         let moved = match ours.open(&segment).await {
             Ok(_) => {
                 let at = base(&ours, &segment).await;

@@ -1,46 +1,46 @@
-//! Backends of SGLang's `bench_serving`: a server, its route and its usual port by one name.
+//! Backends of SGLang's `bench_serving`: one name for a server type, its route and its default port.
 
 use clap::ValueEnum;
 
 use crate::commands::bench::multi_turn::args::Api;
 use crate::commands::error::Failure;
 
-/// The port of SGLang.
+/// Default port of SGLang.
 pub(super) const DEFAULT_PORT: u16 = 30_000;
 
-/// A backend. The names are those of `bench_serving` 0.5.23.
+/// A backend, with the names of `bench_serving` 0.5.23.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Backend {
-    /// SGLang's native route, /generate
+    /// SGLang, native route /generate
     Sglang,
-    /// Another name of sglang
+    /// Same as the backend sglang
     SglangNative,
-    /// The completions route of SGLang
+    /// SGLang, OpenAI route /v1/completions
     SglangOai,
-    /// The chat route of SGLang
+    /// SGLang, OpenAI route /v1/chat/completions
     SglangOaiChat,
-    /// Refused, since embeddings have no tokens to time
+    /// Rejected: embeddings generate no tokens
     SglangEmbedding,
-    /// The completions route of vLLM
+    /// vLLM, OpenAI route /v1/completions
     Vllm,
-    /// The chat route of vLLM
+    /// vLLM, OpenAI route /v1/chat/completions
     VllmChat,
-    /// Refused, since embeddings have no tokens to time
+    /// Rejected: embeddings generate no tokens
     VllmEmbedding,
-    /// The completions route of LMDeploy
+    /// LMDeploy, OpenAI route /v1/completions
     Lmdeploy,
-    /// The chat route of LMDeploy
+    /// LMDeploy, OpenAI route /v1/chat/completions
     LmdeployChat,
-    /// The streaming route of a TensorRT-LLM ensemble
+    /// TensorRT-LLM ensemble, generate_stream route
     Trt,
-    /// Refused: bench_serving has no client for it
+    /// Rejected: bench_serving has no client for it
     Gserver,
-    /// The completions route of a Truss server
+    /// Truss server, completions route
     Truss,
 }
 
 impl Backend {
-    /// The route that requests go to.
+    /// Returns the API of the backend's route.
     pub fn api(self) -> Api {
         match self {
             Backend::Sglang | Backend::SglangNative => Api::Generate,
@@ -48,12 +48,12 @@ impl Backend {
             Backend::SglangOai | Backend::Vllm | Backend::Lmdeploy => Api::Completions,
             Backend::Truss => Api::Truss,
             Backend::Trt => Api::TensorRt,
-            // Refused before anything is sent.
+            // `measurable` rejects these before anything is sent.
             Backend::SglangEmbedding | Backend::VllmEmbedding | Backend::Gserver => Api::Generate,
         }
     }
 
-    /// The port where none is given, as `bench_serving` has it.
+    /// Returns the default port, the same as in `bench_serving`.
     pub fn port(self) -> u16 {
         match self {
             Backend::Vllm | Backend::VllmEmbedding | Backend::Trt => 8000,
@@ -64,15 +64,15 @@ impl Backend {
         }
     }
 
-    /// The name on the command line and in result files.
+    /// Returns the name used on the command line and in result files.
     pub fn name(self) -> String {
         self.to_possible_value().map_or(String::new(), |value| value.get_name().to_owned())
     }
 
-    /// Can it be measured?
+    /// Rejects backends that cannot be measured.
     ///
     /// # Errors
-    /// It does not generate tokens, or has no client.
+    /// The backend does not generate tokens, or no client for it exists.
     pub fn measurable(self) -> Result<(), Failure> {
         let refused = |found: &str, next: &str| {
             Err(Failure::usage(format!("--backend {} is not supported", self.name())).found(found).next(next))

@@ -1,49 +1,49 @@
-//! Against what the server is compared.
+//! Flags of a comparison.
 
 use std::time::Duration;
 
 use crate::commands::args as parsers;
+use crate::commands::bench::number::{self, NumberError};
 use crate::engine::load::compare::BLOCKS_MAX;
 
-/// A second endpoint under the same work.
+/// Comparison of two endpoints under the same workload.
 #[derive(Clone, Debug, clap::Args)]
 #[command(next_help_heading = "Comparison")]
 pub struct CompareArgs {
-    /// Another server, B, to compare this one, A, with: same prompts, same arrivals, in turn
+    /// Compare this server, A, with the server at URL, B: same prompts, same arrival times, alternating
     #[arg(long, value_name = "URL")]
     pub against: Option<String>,
-    /// Compare the server with itself first: what it differs by then is noise
-    #[arg(long = "a-a")]
-    pub a_a: bool,
-    /// Conversations are cut into so many blocks, each run at A and B one after the other (A B, B A, ...) [default: 8]
+    /// First compare the server with itself to measure the noise floor
+    #[arg(long, alias = "a-a")]
+    pub self_compare: bool,
+    /// Split the conversations into N blocks and run each at A and B in alternating order (A B, B A, ...) [default: 8]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(2..=i64::from(BLOCKS_MAX)))]
     pub blocks: Option<u32>,
-    /// A difference counts from this share of A's mean on, percent [default: 1]
+    /// Ignore differences smaller than this share of A's mean, percent [default: 1]
     #[arg(long, value_name = "PERCENT", value_parser = percent)]
     pub margin: Option<f64>,
-    /// The generator may be so late with 99 of 100 requests; beyond it nothing is compared [default: 5ms]
+    /// Reject the comparison if the p99 scheduling lag of the generator exceeds TIME [default: 5ms]
     #[arg(long, value_name = "TIME", value_parser = parsers::limit)]
     pub lag_limit: Option<Duration>,
 }
 
 impl CompareArgs {
-    /// How many blocks.
+    /// Returns the number of blocks.
     pub fn blocks(&self) -> u32 {
         self.blocks.unwrap_or(8)
     }
 
-    /// The share of A's mean from which on a difference counts, percent.
+    /// Returns the smallest difference that counts, in percent of A's mean.
     pub fn margin(&self) -> f64 {
         self.margin.unwrap_or(1.0)
     }
 
-    /// How late the generator may be.
+    /// Returns the highest accepted p99 scheduling lag.
     pub fn lag_limit(&self) -> Duration {
         self.lag_limit.unwrap_or(Duration::from_millis(5))
     }
 }
 
-fn percent(text: &str) -> Result<f64, String> {
-    let percent = text.parse::<f64>().ok().filter(|percent| (0.0..=100.0).contains(percent));
-    percent.ok_or_else(|| format!("'{text}' is no share: write percent from 0 to 100"))
+fn percent(text: &str) -> Result<f64, NumberError> {
+    number::parse(text, "a percentage", "a number from 0 to 100", |percent| (0.0..=100.0).contains(&percent))
 }

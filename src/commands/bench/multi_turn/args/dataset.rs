@@ -1,4 +1,4 @@
-//! Which dataset, if the conversations are not made up from lengths alone. The names are those of SGLang's `bench_serving`.
+//! Flags of datasets, with the names of SGLang's `bench_serving`. Without a dataset, conversations are synthetic.
 
 use std::io::BufReader;
 use std::path::PathBuf;
@@ -6,249 +6,250 @@ use std::sync::{Arc, OnceLock};
 
 use clap::ValueEnum;
 
-use crate::commands::bench::multi_turn::args::{Api, Chosen, local};
+use crate::commands::bench::multi_turn::args::{Api, ConfiguredWorkload, local};
+use crate::commands::bench::number;
 use crate::commands::error::Failure;
 use crate::commands::input;
 use crate::engine::load::workload::dataset::{
-    self, Corpus, Dataset, Format, Groups, RandomIds, Reading, SharedPrefix, random_ids, random_texts, random_words,
-    shared_prefix,
+    self, Corpus, Dataset, DatasetFormat, DatasetOptions, PrefixGroups, RandomIds, SharedPrefix, random_ids,
+    random_texts, random_words, shared_prefix,
 };
-use crate::engine::load::workload::{ChatTemplate, Conversation, Form, Played, Says, Speech, Tokenizer};
-use crate::engine::load::{Ready, Rules, Seed};
+use crate::engine::load::workload::{
+    ChatTemplate, Conversation, PromptForm, Replay, TextGenerator, Tokenizer, TurnContent,
+};
+use crate::engine::load::{ReadyOrder, Rules, Seed};
 
-/// The most bytes of a tokenizer.
+/// Largest accepted tokenizer file, bytes.
 const TOKENIZER_BYTES_MAX: u64 = 1 << 28;
-/// Conversations of a dataset that has no end of its own, or a very far one, as in SGLang's tool.
+/// Default number of conversations, as in `bench_serving`; a trace is sent whole.
 const PROMPTS: u32 = 1000;
 
-/// Where conversations come from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub enum Name {
-    /// A JSON array of conversations, all of their turns
+pub enum DatasetName {
+    /// ShareGPT JSON array of conversations; all turns are sent
     Sharegpt,
-    /// JSONL of conversations with content or value
+    /// JSONL of conversations; turns have 'content' or 'value'
     Custom,
-    /// JSONL of chat requests, each sent as it is
+    /// JSONL of chat requests, sent unchanged
     Openai,
-    /// Texts of a ShareGPT file, repeated or cut to length
+    /// ShareGPT texts, repeated or truncated to the requested length
     Random,
-    /// Runs of token ids
+    /// Sequences of random token IDs
     RandomIds,
-    /// Groups of conversations with one system prompt each
+    /// Groups of conversations that share a system prompt
     GeneratedSharedPrefix,
-    /// A trace: equal hash ids are equal blocks, at the recorded times; aiperf's rows, too
+    /// Mooncake or aiperf trace: equal hash IDs are equal blocks, sent at the recorded times
     Mooncake,
-    /// JSON of conversations whose turns hold what is new
+    /// JSON of agent conversations; each turn holds only the new messages
     AgenticTrace,
-    /// JSONL of long contexts with a question
+    /// JSONL of long contexts, each with one question
     #[value(name = "longbench_v2", alias = "longbench")]
     Longbench,
-    /// JSONL of texts said in turn
+    /// JSONL of dialogues with alternating texts
     Ultrachat,
-    /// JSONL of long texts with several questions
+    /// JSONL of long texts, each with several questions
     Loogle,
-    /// JSONL of turns with a category, of which the first is asked
+    /// JSONL of turns with a category; only the first turn is sent
     SpeedBench,
-    /// Images: refused
+    /// Rejected: its requests contain images
     #[value(hide = true)]
     Image,
-    /// Images: refused
+    /// Rejected: its requests contain images
     #[value(hide = true)]
     Mmmu,
 }
 
-impl Name {
-    /// Can it be played?
+impl DatasetName {
+    /// Rejects datasets with images.
     ///
     /// # Errors
-    /// Its requests have images.
+    /// The dataset has images.
     pub fn playable(self) -> Result<(), Failure> {
-        if !matches!(self, Name::Image | Name::Mmmu) {
+        if !matches!(self, DatasetName::Image | DatasetName::Mmmu) {
             return Ok(());
         }
         let name = self.to_possible_value().map_or(String::new(), |value| value.get_name().to_owned());
         Err(Failure::usage(format!("--dataset-name {name} is not supported"))
-            .found("its requests have images, which mcctl does not make")
-            .next("choose a dataset of texts, or run sglang.bench_serving for images"))
+            .found("its requests contain images; mcctl sends only text")
+            .next("choose a text dataset, or run sglang.bench_serving for images"))
     }
 
-    /// The format of its file, where the file is played as it is.
-    fn format(self) -> Option<Format> {
+    /// Returns the format of the dataset's file; `None` if prompts are generated.
+    fn format(self) -> Option<DatasetFormat> {
         Some(match self {
-            Name::Sharegpt => Format::ShareGpt,
-            Name::Custom => Format::Custom,
-            Name::Openai => Format::OpenAi,
-            Name::Mooncake => Format::Mooncake,
-            Name::AgenticTrace => Format::Agentic,
-            Name::Longbench => Format::LongBench,
-            Name::Ultrachat => Format::UltraChat,
-            Name::Loogle => Format::Loogle,
-            Name::SpeedBench => Format::SpeedBench,
-            Name::Random | Name::RandomIds | Name::GeneratedSharedPrefix | Name::Image | Name::Mmmu => return None,
+            DatasetName::Sharegpt => DatasetFormat::ShareGpt,
+            DatasetName::Custom => DatasetFormat::Custom,
+            DatasetName::Openai => DatasetFormat::OpenAi,
+            DatasetName::Mooncake => DatasetFormat::Mooncake,
+            DatasetName::AgenticTrace => DatasetFormat::Agentic,
+            DatasetName::Longbench => DatasetFormat::LongBench,
+            DatasetName::Ultrachat => DatasetFormat::UltraChat,
+            DatasetName::Loogle => DatasetFormat::Loogle,
+            DatasetName::SpeedBench => DatasetFormat::SpeedBench,
+            DatasetName::Random
+            | DatasetName::RandomIds
+            | DatasetName::GeneratedSharedPrefix
+            | DatasetName::Image
+            | DatasetName::Mmmu => return None,
         })
     }
 }
 
-/// How conversations of generated shared prefixes are dealt out.
+/// Distribution of the conversations of generated-shared-prefix over its groups.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub enum Dealt {
-    /// As many to each group
+pub enum GroupDistribution {
+    /// The same number for each group
     Uniform,
-    /// Most to the first
+    /// Most for the first groups
     Zipf,
 }
 
-/// The dataset.
 #[derive(Clone, Debug, clap::Args)]
 #[command(next_help_heading = "Dataset")]
 pub struct DatasetArgs {
-    /// Conversations of a dataset instead of made-up ones
+    /// Send the conversations of a dataset instead of synthetic ones
     #[arg(long, value_enum, value_name = "NAME")]
-    pub dataset_name: Option<Name>,
-    /// Its file. Without --dataset-name: a ShareGPT file from which made-up conversations take their words
+    pub dataset_name: Option<DatasetName>,
+    /// Dataset file. Without --dataset-name: a ShareGPT file whose text is used in synthetic conversations
     #[arg(long, value_name = "FILE")]
     pub dataset_path: Option<PathBuf>,
-    /// Conversations of it; 0: all [default: all of a trace, else 1000]
+    /// Number of conversations to send; 0 sends all [default: all for a trace, else 1000]
     #[arg(long, alias = "num-conversations", value_name = "N", value_parser = clap::value_parser!(u32).range(..=10_000_000))]
     pub num_prompts: Option<u32>,
-    /// Pass over so many of its conversations
+    /// Skip the first N conversations
     #[arg(long, default_value_t = 0, value_name = "N")]
     pub dataset_offset: u32,
-    /// In random order; where not all are taken, any of them
+    /// Shuffle the conversations before --num-prompts selects from them
     #[arg(long)]
     pub shuffle: bool,
-    /// In the order of the file, even with --first-turn-only
+    /// Keep the order of the file, even with --first-turn-only
     #[arg(long, conflicts_with = "shuffle")]
     pub disable_shuffle: bool,
-    /// Pass over malformed rows
+    /// Skip malformed rows instead of failing
     #[arg(long)]
     pub skip_bad: bool,
-    /// Only first questions, chosen as bench_serving does: shuffled, and too short ones left out
+    /// Send only the first turn of each conversation, selected like bench_serving: shuffled, without very short ones
     #[arg(long)]
     pub first_turn_only: bool,
-    /// Turns of a conversation of it, at most
+    /// Maximum turns per conversation [default: no limit]
     #[arg(long, alias = "agentic-max-turns", value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     pub max_turns: Option<u32>,
-    /// Tokens of every answer, whatever the dataset says
+    /// Output length of every request, tokens [default: from the dataset]
     #[arg(long, value_name = "TOKENS", value_parser = clap::value_parser!(u32).range(1..=i64::from(dataset::TOKENS_MAX)))]
     pub sharegpt_output_len: Option<u32>,
-    /// Leave out what has more tokens than this, and end conversations there
+    /// Skip prompts, and truncate conversations, beyond this many tokens [default: no limit]
     #[arg(long, value_name = "TOKENS", value_parser = clap::value_parser!(u32).range(1..))]
     pub sharegpt_context_len: Option<u32>,
-    /// Tokenizer: tokenizer.json, its folder, or a model's name in the local Hugging Face cache. It counts lengths, and made-up texts get
-    /// the lengths asked for [default: that of --model, where it is on this machine]
+    /// Tokenizer for exact prompt lengths: a tokenizer.json, its directory, or a model name in the local Hugging Face cache [default:
+    /// the tokenizer of --model, if present on this machine]
     #[arg(long, value_name = "PATH")]
     pub tokenizer: Option<String>,
-    /// Put this behind the first question of sharegpt and custom, and 'Assistant:' behind it
+    /// sharegpt, custom: append TEXT and then 'Assistant:' to the first prompt
     #[arg(long, default_value = "", hide_default_value = true, value_name = "TEXT")]
     pub prompt_suffix: String,
-    /// Send the first questions of sharegpt, custom and speed-bench as the model's chat template makes them; it stands beside the tokenizer
+    /// sharegpt, custom, speed-bench: render the first prompt with the model's chat template, read from the tokenizer's directory
     #[arg(long)]
     pub apply_chat_template: bool,
-    /// speed-bench: only rows of this category, e.g. low_entropy, mixed or high_entropy
+    /// speed-bench: use only rows of this category, e.g. low_entropy, mixed or high_entropy [default: all]
     #[arg(long, value_name = "NAME")]
     pub speed_bench_category: Option<String>,
-    /// speed-bench: tokens of an answer
+    /// speed-bench: output length, tokens
     #[arg(long, default_value_t = 512, value_name = "TOKENS", value_parser = clap::value_parser!(u32).range(1..=i64::from(dataset::TOKENS_MAX)))]
     pub speed_bench_output_len: u32,
-    /// Send token ids (generate and completions)
+    /// Send token IDs instead of text (--api generate and completions)
     #[arg(long)]
     pub tokenize_prompt: bool,
-    /// random: tokens of a prompt
+    /// random, random-ids: prompt length, tokens
     #[arg(long, alias = "random-input", default_value_t = 1024, value_name = "TOKENS", value_parser = clap::value_parser!(u32).range(1..=i64::from(dataset::TOKENS_MAX)))]
     pub random_input_len: u32,
-    /// random: tokens of an answer
+    /// random, random-ids: output length, tokens
     #[arg(long, alias = "random-output", default_value_t = 1024, value_name = "TOKENS", value_parser = clap::value_parser!(u32).range(1..=i64::from(dataset::TOKENS_MAX)))]
     pub random_output_len: u32,
-    /// random: lengths are from this part of them up to all of it
-    #[arg(long, alias = "random-range", default_value_t = 0.0, value_name = "RATIO", value_parser = ratio)]
+    /// random, random-ids: draw each length between RATIO times its value and its value
+    #[arg(long, alias = "random-range", default_value_t = 0.0, value_name = "RATIO", value_parser = number::ratio)]
     pub random_range_ratio: f64,
-    /// generated-shared-prefix: system prompts
+    /// generated-shared-prefix: number of groups, each with its own system prompt
     #[arg(long, default_value_t = 64, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
     pub gsp_num_groups: u32,
-    /// Conversations for each
+    /// generated-shared-prefix: conversations per group
     #[arg(long, default_value_t = 16, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
     pub gsp_prompts_per_group: u32,
-    /// Tokens of a system prompt
+    /// generated-shared-prefix: system prompt length, tokens
     #[arg(long, default_value_t = 2048, value_name = "TOKENS", value_parser = clap::value_parser!(u32).range(0..=i64::from(dataset::TOKENS_MAX)))]
     pub gsp_system_prompt_len: u32,
-    /// Tokens of a question
+    /// generated-shared-prefix: question length, tokens
     #[arg(long, default_value_t = 128, value_name = "TOKENS", value_parser = clap::value_parser!(u32).range(1..=i64::from(dataset::TOKENS_MAX)))]
     pub gsp_question_len: u32,
-    /// Tokens of an answer
+    /// generated-shared-prefix: output length, tokens
     #[arg(long, default_value_t = 256, value_name = "TOKENS", value_parser = clap::value_parser!(u32).range(1..=i64::from(dataset::TOKENS_MAX)))]
     pub gsp_output_len: u32,
-    /// Lengths are from this part of them up to all of it
-    #[arg(long, default_value_t = 1.0, value_name = "RATIO", value_parser = ratio)]
+    /// generated-shared-prefix: draw each length between RATIO times its value and its value
+    #[arg(long, default_value_t = 1.0, value_name = "RATIO", value_parser = number::ratio)]
     pub gsp_range_ratio: f64,
-    /// Turns
+    /// generated-shared-prefix: turns per conversation
     #[arg(long, default_value_t = 1, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=10_000))]
     pub gsp_num_turns: u32,
-    /// Group by group
+    /// generated-shared-prefix: send the groups one after the other
     #[arg(long)]
     pub gsp_ordered: bool,
-    /// Send the header X-SMG-Routing-Key, one word per group
+    /// generated-shared-prefix: send the header X-SMG-Routing-Key with one key per group
     #[arg(long)]
     pub gsp_send_routing_key: bool,
-    /// How conversations are dealt out to groups
+    /// generated-shared-prefix: distribution of conversations over groups
     #[arg(long, value_enum, default_value = "uniform")]
-    pub gsp_group_distribution: Dealt,
-    /// The exponent of zipf
-    #[arg(long, value_name = "ALPHA", value_parser = positive)]
+    pub gsp_group_distribution: GroupDistribution,
+    /// generated-shared-prefix: exponent of --gsp-group-distribution zipf
+    #[arg(long, value_name = "ALPHA", value_parser = number::factor)]
     pub gsp_zipf_alpha: Option<f64>,
-    /// mooncake: tokens of a block
+    /// mooncake: tokens per hash block
     #[arg(long, default_value_t = dataset::BLOCK_TOKENS, value_name = "TOKENS", value_parser = clap::value_parser!(u32).range(1..=1_048_576))]
     pub block_size: u32,
-    /// mooncake: recorded times pass so many times as fast
-    #[arg(long, alias = "speedup", default_value_t = 1.0, value_name = "FACTOR", value_parser = positive)]
+    /// mooncake: replay the recorded times this many times faster
+    #[arg(long, alias = "speedup", default_value_t = 1.0, value_name = "FACTOR", value_parser = number::factor)]
     pub speed_up: f64,
-    /// mooncake: recorded times pass so many times as slowly
-    #[arg(long, default_value_t = 1.0, value_name = "FACTOR", value_parser = positive, conflicts_with = "speed_up")]
+    /// mooncake: replay the recorded times this many times slower
+    #[arg(long, default_value_t = 1.0, value_name = "FACTOR", value_parser = number::factor, conflicts_with = "speed_up")]
     pub mooncake_slowdown_factor: f64,
     /// mooncake: send at --request-rate, not at the recorded times
     #[arg(long)]
     pub ignore_trace_timestamps: bool,
-    /// mooncake: times that each recorded prompt is asked, each time behind the answers before
+    /// mooncake: send each recorded prompt N times as one conversation, with the previous answers before it
     #[arg(long, default_value_t = 1, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=10_000))]
     pub mooncake_num_rounds: u32,
-    /// Is this bench serving? Then a dataset that is not on this machine has a stand-in.
+    /// Set by `bench serving`: a dataset that is missing on this machine is replaced by synthetic prompts.
     #[arg(skip)]
     pub serving: bool,
-    /// Models whose tokenizer is used where none is named, the first that is on this machine.
+    /// Without `--tokenizer`, the first of these models with a local tokenizer is used.
     #[arg(skip)]
     pub models: Vec<String>,
-    /// The tokenizer, once it was read.
+    /// Cache of the parsed tokenizer.
     #[arg(skip)]
     pub read_tokenizer: OnceLock<Option<Arc<Tokenizer>>>,
 }
 
-fn ratio(text: &str) -> Result<f64, String> {
-    let ratio = text.parse::<f64>().ok().filter(|ratio| (0.0..=1.0).contains(ratio));
-    ratio.ok_or_else(|| format!("'{text}' is no ratio: write a number from 0 to 1"))
-}
-
-fn positive(text: &str) -> Result<f64, String> {
-    let factor = text.parse::<f64>().ok().filter(|factor| (1e-6..=1e6).contains(factor));
-    factor.ok_or_else(|| format!("'{text}' is no factor: write a number from 0.000001 to 1000000"))
-}
-
 impl DatasetArgs {
-    /// `rules`, but with conversations in the order of the dataset where that is asked for.
+    /// Returns `rules`, with the order of the dataset for `--gsp-ordered`.
     pub fn rules(&self, rules: Rules) -> Rules {
-        let ordered = self.gsp_ordered && self.dataset_name == Some(Name::GeneratedSharedPrefix);
-        if ordered { Rules { ready: Ready::Fifo, ..rules } } else { rules }
+        let ordered = self.gsp_ordered && self.dataset_name == Some(DatasetName::GeneratedSharedPrefix);
+        if ordered { Rules { ready: ReadyOrder::Fifo, ..rules } } else { rules }
     }
 
-    /// The conversations of dataset `name`.
+    /// Builds the workload of dataset `name`.
     ///
     /// # Errors
-    /// There is none, or flags contradict each other.
-    pub(super) fn chosen(&self, name: Name, api: Api, seed: Seed, vocabulary: u32) -> Result<Chosen, Failure> {
+    /// The dataset cannot be read or is empty, or flags contradict each other.
+    pub(super) fn configured(
+        &self,
+        name: DatasetName,
+        api: Api,
+        seed: Seed,
+        vocabulary: u32,
+    ) -> Result<ConfiguredWorkload, Failure> {
         name.playable()?;
         let tokenizer = self.tokenizer()?;
         let vocabulary = tokenizer.as_ref().map_or(vocabulary, |tokenizer| tokenizer.vocabulary());
         let needs = |what: &str| {
-            Failure::usage(format!("{what} needs a tokenizer")).next("name its file or folder with --tokenizer")
+            Failure::usage(format!("{what} needs a tokenizer")).next("add --tokenizer with its file or directory")
         };
         let mut notes = Vec::new();
         let shape = RandomIds {
@@ -259,28 +260,31 @@ impl DatasetArgs {
             vocabulary,
         };
         let conversations = match name {
-            Name::RandomIds => random_ids(&shape, seed),
-            Name::Random => match (&tokenizer, self.file()) {
+            DatasetName::RandomIds => random_ids(&shape, seed),
+            DatasetName::Random => match (&tokenizer, self.file()) {
                 (Some(tokenizer), Some(_)) => {
                     let corpus = self.corpus(tokenizer, seed, &mut notes)?;
                     let made = random_texts(&shape, &corpus, tokenizer, seed);
-                    made.map_err(|error| Failure::usage("the tokenizer cannot say a text").found(error))?
+                    made.map_err(|error| {
+                        Failure::usage("the tokenizer cannot decode its tokens").found(error.to_string())
+                    })?
                 }
                 (tokenizer, file) => {
                     let lacks = if file.is_none() { "ShareGPT" } else { "the model's tokenizer" };
                     let flag = if tokenizer.is_none() && file.is_some() { "--tokenizer" } else { "--dataset-path" };
                     notes.push(format!(
-                            "{lacks} is not on this machine, and mcctl downloads nothing: prompts are made-up words of the same lengths ({flag} \
-                             names a local copy)"
-                        ));
+                        "{lacks} is not on this machine and mcctl does not download it: prompts are random words of the same lengths \
+                         ({flag} selects a local copy)"
+                    ));
                     random_words(&shape, seed)
                 }
             },
-            Name::GeneratedSharedPrefix => shared_prefix(&self.shared_prefix()?, seed),
+            DatasetName::GeneratedSharedPrefix => shared_prefix(&self.shared_prefix()?, seed),
             _ => {
-                let format = name.format().unwrap_or(Format::ShareGpt);
+                let format = name.format().unwrap_or(DatasetFormat::ShareGpt);
                 let mut reading = self.reading(format, seed, tokenizer.clone());
-                if self.apply_chat_template && matches!(format, Format::ShareGpt | Format::Custom | Format::SpeedBench)
+                if self.apply_chat_template
+                    && matches!(format, DatasetFormat::ShareGpt | DatasetFormat::Custom | DatasetFormat::SpeedBench)
                 {
                     reading.template = Some(Arc::new(self.template()?));
                 }
@@ -290,66 +294,69 @@ impl DatasetArgs {
             }
         };
         if conversations.is_empty() {
-            return Err(Failure::usage("this dataset has no conversations").next("ask for one at least"));
+            return Err(Failure::usage("the dataset has no conversations").next("raise the number of conversations"));
         }
         let turns = || conversations.iter().flat_map(|conversation| &conversation.turns);
-        let is_made = turns().all(|turn| matches!(turn.says, Says::Made(_)));
+        let is_made = turns().all(|turn| matches!(turn.content, TurnContent::Made(_)));
         let form = self.form(name, api, is_made)?;
-        if form == Form::Ids && tokenizer.is_none() && !is_made {
+        if form == PromptForm::Ids && tokenizer.is_none() && !is_made {
             return Err(needs("--tokenize-prompt"));
         }
         if api != Api::Chat && turns().any(|turn| turn.extra.contains("tools")) {
-            return Err(Failure::usage("this dataset has tools, which only chat takes").next("use --api chat"));
+            return Err(Failure::usage("the dataset contains tool calls, which only --api chat supports")
+                .next("use --api chat"));
         }
-        let exact = form == Form::Ids || tokenizer.as_ref().is_some_and(|tokenizer| tokenizer.words().is_some());
-        if !exact && turns().any(|turn| matches!(turn.says, Says::Made(_))) {
+        let exact = form == PromptForm::Ids || tokenizer.as_ref().is_some_and(|tokenizer| tokenizer.words().is_some());
+        if !exact && turns().any(|turn| matches!(turn.content, TurnContent::Made(_))) {
             notes.push(
-                "made-up texts have as many words as they should have tokens: their lengths are what the server counts \
-                 (--tokenizer makes them exact)"
+                "synthetic texts have one word per requested token: the server may count a different length (--tokenizer makes \
+                 lengths exact)"
                     .to_owned(),
             );
         }
         let recorded = !self.ignore_trace_timestamps && has_times(&conversations);
-        let speech = Speech { seed, vocabulary, tokenizer };
-        Ok(Chosen::new(Box::new(Played::new(conversations, form, speech)), notes, recorded))
+        let speech = TextGenerator { seed, vocabulary, tokenizer };
+        Ok(ConfiguredWorkload::new(Box::new(Replay::new(conversations, form, speech)), notes, recorded))
     }
 
-    /// In which form prompts are sent; `is_made`: there is no text of anybody among them.
-    fn form(&self, name: Name, api: Api, is_made: bool) -> Result<Form, Failure> {
+    /// Returns the form in which prompts are sent. `is_made`: all prompts are synthetic.
+    fn form(&self, name: DatasetName, api: Api, is_made: bool) -> Result<PromptForm, Failure> {
         match api {
             Api::Chat if self.tokenize_prompt => {
-                let failure = Failure::usage("chat takes no token ids");
-                Err(failure.next("leave --tokenize-prompt out, or use --api generate"))
+                let failure = Failure::usage("--tokenize-prompt does not work with --api chat");
+                Err(failure.next("drop --tokenize-prompt, or use --api generate"))
             }
-            Api::Chat => Ok(Form::Chat),
-            // The messages of these have roles and more, which a text has not.
-            _ if matches!(name, Name::Openai | Name::AgenticTrace) => {
-                Err(Failure::usage("this dataset is of chats").next("use --api chat"))
+            Api::Chat => Ok(PromptForm::Chat),
+            // Their messages have roles and tools, which plain text cannot carry.
+            _ if matches!(name, DatasetName::Openai | DatasetName::AgenticTrace) => {
+                Err(Failure::usage("the dataset contains chat messages").next("use --api chat"))
             }
-            _ if self.tokenize_prompt => Ok(Form::Ids),
-            // What is made up is exact as ids, and needs no tokenizer.
-            Api::Generate if is_made => Ok(Form::Ids),
-            _ => Ok(Form::Text),
+            _ if self.tokenize_prompt => Ok(PromptForm::Ids),
+            // Synthetic prompts are exact as IDs, without a tokenizer.
+            Api::Generate if is_made => Ok(PromptForm::Ids),
+            _ => Ok(PromptForm::Text),
         }
     }
 
     fn shared_prefix(&self) -> Result<SharedPrefix, Failure> {
         let distribution = match (self.gsp_group_distribution, self.gsp_zipf_alpha) {
-            (Dealt::Uniform, None) => Groups::Uniform,
-            (Dealt::Zipf, Some(alpha)) => Groups::Zipf(alpha),
-            (Dealt::Zipf, None) => {
+            (GroupDistribution::Uniform, None) => PrefixGroups::Uniform,
+            (GroupDistribution::Zipf, Some(alpha)) => PrefixGroups::Zipf(alpha),
+            (GroupDistribution::Zipf, None) => {
                 return Err(
-                    Failure::usage("--gsp-group-distribution zipf has no exponent").next("add --gsp-zipf-alpha")
+                    Failure::usage("--gsp-group-distribution zipf needs an exponent").next("add --gsp-zipf-alpha")
                 );
             }
-            (Dealt::Uniform, Some(_)) => {
-                return Err(Failure::usage("--gsp-zipf-alpha is for zipf").next("add --gsp-group-distribution zipf"));
+            (GroupDistribution::Uniform, Some(_)) => {
+                return Err(Failure::usage("--gsp-zipf-alpha needs --gsp-group-distribution zipf")
+                    .next("add --gsp-group-distribution zipf"));
             }
         };
         let made =
             u64::from(self.gsp_num_groups) * u64::from(self.gsp_prompts_per_group) * u64::from(self.gsp_num_turns);
         if made > 10_000_000 {
-            return Err(Failure::usage(format!("{made} questions are more than 10000000")));
+            return Err(Failure::usage(format!("too many questions: {made} (at most 10000000)"))
+                .next("lower --gsp-num-groups, --gsp-prompts-per-group or --gsp-num-turns"));
         }
         Ok(SharedPrefix {
             groups: self.gsp_num_groups,
@@ -365,11 +372,11 @@ impl DatasetArgs {
         })
     }
 
-    /// How files of `format` are read, without a chat template.
-    fn reading(&self, format: Format, seed: Seed, tokenizer: Option<Arc<Tokenizer>>) -> Reading {
-        let all = if format == Format::Mooncake { 0 } else { PROMPTS };
-        let is_speed_bench = format == Format::SpeedBench;
-        Reading {
+    /// Returns the read options for files of `format`, without a chat template.
+    fn reading(&self, format: DatasetFormat, seed: Seed, tokenizer: Option<Arc<Tokenizer>>) -> DatasetOptions {
+        let all = if format == DatasetFormat::Mooncake { 0 } else { PROMPTS };
+        let is_speed_bench = format == DatasetFormat::SpeedBench;
+        DatasetOptions {
             limit: self.num_prompts.unwrap_or(all) as usize,
             offset: self.dataset_offset as usize,
             shuffle: self.shuffle || self.first_turn_only && !self.disable_shuffle,
@@ -389,75 +396,76 @@ impl DatasetArgs {
         }
     }
 
-    /// The file: that of `--dataset-path`, or ShareGPT in the local cache, if ShareGPT is the dataset.
+    /// Returns the file of `--dataset-path`, or ShareGPT from the local cache for the datasets that use it.
     pub(super) fn file(&self) -> Option<PathBuf> {
         let named = self.dataset_path.clone().filter(|path| !path.as_os_str().is_empty());
-        let is_sharegpt = matches!(self.dataset_name, Some(Name::Sharegpt | Name::Random));
+        let is_sharegpt = matches!(self.dataset_name, Some(DatasetName::Sharegpt | DatasetName::Random));
         named.or_else(|| is_sharegpt.then(local::sharegpt).flatten())
     }
 
     fn path(&self) -> Result<PathBuf, Failure> {
         self.file().ok_or_else(|| {
-            Failure::usage("this dataset is a file, and none is named")
-                .next("name a local one with --dataset-path, or make a small one with 'mcctl bench dataset'")
+            Failure::usage("this dataset needs a file")
+                .next("add --dataset-path FILE, or generate a small file with 'mcctl bench dataset'")
         })
     }
 
-    fn read(&self, format: Format, reading: &Reading) -> Result<Dataset, Failure> {
+    fn read(&self, format: DatasetFormat, reading: &DatasetOptions) -> Result<Dataset, Failure> {
         let path = self.path()?;
         let named = path.display().to_string();
         let failure = |found: String| {
-            Failure::usage(format!("{named} is no dataset that can be played"))
-                .tried(format!("to read it as {format}"))
+            Failure::usage(format!("cannot read the dataset {named}"))
+                .tried(format!("read it as {format}"))
                 .found(found)
         };
         let file = input::open(&path).map_err(|error| {
-            failure(error.to_string()).next("name a file on this machine; 'mcctl bench dataset' makes a small one")
+            failure(error.to_string())
+                .next("specify a file on this machine; 'mcctl bench dataset' generates a small one")
         })?;
         dataset::read(BufReader::with_capacity(1 << 18, file), &named, format, reading).map_err(|error| {
             let next = match &error {
                 dataset::DatasetError::Row { .. } => {
-                    "mend it, pass over malformed rows with --skip-bad, or name another format with --dataset-name"
+                    "fix the row, skip malformed rows with --skip-bad, or select another format with --dataset-name"
                         .to_owned()
                 }
                 dataset::DatasetError::AllBad { .. } => {
-                    "name the format that it has with --dataset-name, or another file".to_owned()
+                    "select the format of the file with --dataset-name, or use another file".to_owned()
                 }
                 dataset::DatasetError::Offset { conversations, .. } => {
-                    format!("give --dataset-offset below {conversations}")
+                    format!("use --dataset-offset below {conversations}")
                 }
-                dataset::DatasetError::Empty { .. } => "name another file, or other lengths".to_owned(),
-                _ => "name a file that can be read".to_owned(),
+                dataset::DatasetError::Empty { .. } => "use another file, or other length limits".to_owned(),
+                _ => "use a readable file".to_owned(),
             };
             failure(error.to_string()).next(next)
         })
     }
 
-    /// What has to be known of what was read.
-    fn note(&self, format: Format, dataset: &Dataset, notes: &mut Vec<String>) {
+    /// Adds notes about skipped rows and estimated lengths.
+    fn note(&self, format: DatasetFormat, dataset: &Dataset, notes: &mut Vec<String>) {
         if dataset.skipped > 0 {
             let first = dataset.first_bad.as_ref().map(|bad| format!("line {}: {}", bad.line, bad.reason));
             notes.push(format!(
-                "{} malformed rows were passed over; the first: {}",
+                "{} malformed rows were skipped; the first: {}",
                 dataset.skipped,
                 first.unwrap_or_default()
             ));
         }
         if dataset.left_out > 0 {
-            notes.push(format!("{} rows were left out by their lengths", dataset.left_out));
+            notes.push(format!("{} rows were skipped because of their length", dataset.left_out));
         }
         if dataset.estimated {
             notes.push(format!(
-                "lengths of {format} are estimated as {} tokens a word (--tokenizer counts them)",
+                "lengths of {format} are estimated with {} tokens per word (--tokenizer counts tokens)",
                 dataset::TOKENS_PER_WORD
             ));
         }
     }
 
-    /// The first questions of the ShareGPT file, to cut prompts from.
+    /// Reads the first prompts of the ShareGPT file as source text for random prompts.
     pub(super) fn corpus(&self, tokenizer: &Tokenizer, seed: Seed, notes: &mut Vec<String>) -> Result<Corpus, Failure> {
         let limit = self.num_prompts.unwrap_or(PROMPTS).max(PROMPTS) as usize;
-        let reading = Reading {
+        let reading = DatasetOptions {
             limit,
             first_turn_only: true,
             output: Some(2),
@@ -465,51 +473,52 @@ impl DatasetArgs {
             context: None,
             shuffle: !self.disable_shuffle,
             suffix: String::new(),
-            ..self.reading(Format::ShareGpt, seed, None)
+            ..self.reading(DatasetFormat::ShareGpt, seed, None)
         };
-        let dataset = self.read(Format::ShareGpt, &reading)?;
+        let dataset = self.read(DatasetFormat::ShareGpt, &reading)?;
         if dataset.skipped > 0 {
-            notes.push(format!("{} malformed rows were passed over", dataset.skipped));
+            notes.push(format!("{} malformed rows were skipped", dataset.skipped));
         }
         let corpus = Corpus::of(&dataset.conversations, tokenizer);
-        corpus.map_err(|error| Failure::usage("the tokenizer cannot say a text").found(error))
+        corpus.map_err(|error| Failure::usage("the tokenizer cannot decode its tokens").found(error.to_string()))
     }
 
-    /// Where the tokenizer is: that of `--tokenizer`, or of the first model that is on this machine.
+    /// Returns the tokenizer file of `--tokenizer`, or of the first model with a local tokenizer.
     ///
     /// # Errors
-    /// `--tokenizer` names one that does not exist on this machine.
+    /// The tokenizer of `--tokenizer` does not exist on this machine.
     fn tokenizer_file(&self) -> Result<Option<PathBuf>, Failure> {
         let Some(name) = &self.tokenizer else {
             return Ok(self.models.iter().find_map(|model| local::tokenizer(model)));
         };
         let missing = || {
-            Failure::usage(format!("the tokenizer {name} is not on this machine"))
-                .found("neither a tokenizer.json, nor a folder with one, nor a model in the local Hugging Face cache")
-                .next("name a tokenizer.json with --tokenizer, or set HF_HOME; mcctl downloads nothing")
+            Failure::usage(format!("the tokenizer '{name}' is not on this machine"))
+                .found("not a tokenizer.json, not a directory with one, not a model in the local Hugging Face cache")
+                .next("specify a local tokenizer.json with --tokenizer, or set HF_HOME; mcctl does not download files")
         };
         local::tokenizer(name).map(Some).ok_or_else(missing)
     }
 
-    /// The chat template beside the tokenizer.
+    /// Reads the chat template from the tokenizer's directory.
     fn template(&self) -> Result<ChatTemplate, Failure> {
         let failure = |found: String| {
-            Failure::usage("--apply-chat-template needs the model's chat template")
-                .found(found)
-                .next("name the model's folder with --tokenizer; it has tokenizer_config.json or chat_template.jinja")
+            Failure::usage("--apply-chat-template needs the model's chat template").found(found).next(
+                "specify the model's directory with --tokenizer; it contains tokenizer_config.json or chat_template.jinja",
+            )
         };
-        let file = self.tokenizer_file()?.ok_or_else(|| failure("no tokenizer is on this machine".to_owned()))?;
+        let file = self.tokenizer_file()?.ok_or_else(|| failure("no tokenizer found on this machine".to_owned()))?;
         let beside = |name: &str| std::fs::read_to_string(file.with_file_name(name)).ok();
         let own = beside("chat_template.jinja");
         let config = beside("tokenizer_config.json").or_else(|| own.as_ref().map(|_| "{}".to_owned()));
-        let config = config.ok_or_else(|| failure(format!("no tokenizer_config.json beside {}", file.display())))?;
-        ChatTemplate::read(&config, own).map_err(failure)
+        let config = config
+            .ok_or_else(|| failure(format!("no tokenizer_config.json in the directory of {}", file.display())))?;
+        ChatTemplate::read(&config, own).map_err(|error| failure(error.to_string()))
     }
 
-    /// The tokenizer, where there is one. It is read once.
+    /// Returns the tokenizer, or `None` if no local one is known. Reads the file only once.
     ///
     /// # Errors
-    /// `--tokenizer` names one that does not exist on this machine, or the file is malformed.
+    /// The tokenizer of `--tokenizer` does not exist on this machine, or its file is malformed.
     pub fn tokenizer(&self) -> Result<Option<Arc<Tokenizer>>, Failure> {
         if let Some(read) = self.read_tokenizer.get() {
             return Ok(read.clone());
@@ -520,18 +529,18 @@ impl DatasetArgs {
 
     fn read_tokenizer_of(&self, file: PathBuf) -> Result<Arc<Tokenizer>, Failure> {
         let failure = |found: String| {
-            Failure::usage(format!("{} is no tokenizer", file.display()))
+            Failure::usage(format!("cannot read the tokenizer {}", file.display()))
                 .found(found)
-                .next("name a tokenizer.json of Hugging Face's kind, or the folder that it is in")
+                .next("specify a Hugging Face tokenizer.json, or its directory")
         };
         let mut bytes = Vec::new();
         let opened = input::open(&file).map_err(|error| failure(error.to_string()))?;
         let read = std::io::Read::read_to_end(&mut std::io::Read::take(opened, TOKENIZER_BYTES_MAX + 1), &mut bytes);
         read.map_err(|error| failure(error.to_string()))?;
         if bytes.len() as u64 > TOKENIZER_BYTES_MAX {
-            return Err(failure(format!("it is larger than {} MiB", TOKENIZER_BYTES_MAX >> 20)));
+            return Err(failure(format!("the file is larger than {} MiB", TOKENIZER_BYTES_MAX >> 20)));
         }
-        Tokenizer::from_bytes(&bytes).map(Arc::new).map_err(failure)
+        Tokenizer::from_bytes(&bytes).map(Arc::new).map_err(|error| failure(error.to_string()))
     }
 }
 

@@ -1,92 +1,91 @@
-//! When it is said, and how much at once.
+//! Flags of the load: rate, concurrency and order.
 
 use std::time::Duration;
 
 use clap::ValueEnum;
 
 use crate::commands::args as parsers;
-use crate::engine::load::{Arrivals, Gaps, Pace, Rate, Ready, Rules, Seed};
+use crate::commands::bench::number::{self, NumberError};
+use crate::engine::load::{Arrivals, Gaps, Pace, Rate, ReadyOrder, Rules, Seed};
 
-/// The law of the gaps between requests.
+/// Distribution of the gaps between requests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub enum Law {
-    /// As those of independent users
+pub enum GapDistribution {
+    /// Exponential gaps, as from independent users
     Poisson,
-    /// Evenly between nothing and twice the mean
+    /// Uniform between 0 and twice the mean
     Uniform,
-    /// All the same
+    /// All gaps are equal
     Constant,
 }
 
-/// Which of several ready conversations is next.
+/// Which ready conversation is sent next.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub enum Policy {
-    /// Any
+pub enum ReadyPolicy {
+    /// A random ready conversation
     Random,
-    /// The one that is ready longest
+    /// The one that has been ready longest
     Fifo,
 }
 
-/// The load.
 #[derive(Clone, Debug, clap::Args)]
 #[command(next_help_heading = "Load")]
 pub struct LoadArgs {
-    /// Requests per second; inf: as fast as answers come
+    /// Requests per second; inf sends the next request as soon as a response completes
     #[arg(long, default_value = "1", value_name = "RATE", value_parser = rate)]
     pub request_rate: f64,
-    /// How they are spread
+    /// Distribution of the gaps between requests
     #[arg(long, value_enum, default_value = "poisson")]
-    pub distribution: Law,
-    /// Requests in flight, at most [default: 128; of bench serving no limit]
+    pub distribution: GapDistribution,
+    /// Maximum requests in flight [default: 128]
     #[arg(long, aliases = ["concurrency", "max-concurrency"], value_name = "N", value_parser = clap::value_parser!(u32).range(1..=100_000))]
     pub max_parallel: Option<u32>,
-    /// Which of the ready conversations is next
+    /// Which ready conversation is sent next
     #[arg(long, value_enum, default_value = "random")]
-    pub ready_queue_policy: Policy,
-    /// Nobody begins a turn before all have ended the one before it
+    pub ready_queue_policy: ReadyPolicy,
+    /// Start each turn only after all conversations completed the previous one
     #[arg(long)]
     pub enable_round_barrier: bool,
-    /// All lengths, words and instants come from it
+    /// Seed of all random choices: lengths, contents and send times
     #[arg(long, default_value_t = 1, value_name = "N")]
     pub seed: u64,
-    /// Send nothing more after this time
+    /// Stop sending after this time
     #[arg(long, default_value = "1h", value_name = "TIME", value_parser = parsers::limit)]
     pub duration: Duration,
-    /// Only one rate is run: taken, since bench_multiturn.py wants it said
+    /// No effect; accepted for bench_multiturn.py compatibility
     #[arg(long, hide = true)]
     pub disable_auto_run: bool,
 }
 
-fn rate(text: &str) -> Result<f64, String> {
-    let rate = text.parse::<f64>().ok().filter(|rate| *rate > 0.0);
-    rate.ok_or_else(|| format!("'{text}' is no rate: write requests per second above 0, or inf"))
+fn rate(text: &str) -> Result<f64, NumberError> {
+    number::parse(text, "a rate", "requests per second above 0, or inf", |rate| rate > 0.0)
 }
 
 impl LoadArgs {
-    /// Who decides when the next of `conversations` comes.
+    /// Returns the pace at which `conversations` are sent.
     pub fn pace(&self, conversations: u32) -> Pace {
         if self.request_rate.is_infinite() {
             return Pace::Closed { conversations: conversations as usize };
         }
         let gaps = match self.distribution {
-            Law::Poisson => Gaps::POISSON,
-            Law::Uniform => Gaps::Uniform,
-            Law::Constant => Gaps::Even,
+            GapDistribution::Poisson => Gaps::POISSON,
+            GapDistribution::Uniform => Gaps::Uniform,
+            GapDistribution::Constant => Gaps::Even,
         };
         let arrivals = Arrivals::Drawn { gaps, rate: Rate::Constant(self.request_rate) };
         Pace::Requests(arrivals.instants(Seed(self.seed).generator("arrivals", 0)))
     }
 
-    /// Do requests come as those of independent users?
+    /// Returns whether gaps are exponentially distributed.
     pub fn is_poisson(&self) -> bool {
-        self.distribution == Law::Poisson
+        self.distribution == GapDistribution::Poisson
     }
 
-    /// Bounds that hold at every pace.
+    /// Returns the limits that apply at every pace.
     pub fn rules(&self) -> Rules {
         let ready = match self.ready_queue_policy {
-            Policy::Random => Ready::Random,
-            Policy::Fifo => Ready::Fifo,
+            ReadyPolicy::Random => ReadyOrder::Random,
+            ReadyPolicy::Fifo => ReadyOrder::Fifo,
         };
         Rules {
             in_flight: self.max_parallel.map_or(usize::MAX, |most| most as usize),

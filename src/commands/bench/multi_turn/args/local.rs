@@ -1,14 +1,14 @@
-//! Files of models and datasets on this machine: folders, and Hugging Face's local cache. The network is never asked.
+//! Finds model and dataset files on this machine: directories and the local Hugging Face cache. Never uses the network.
 
 use std::path::{Path, PathBuf};
 
-/// The file of a tokenizer.
+/// File name of a tokenizer.
 pub const TOKENIZER: &str = "tokenizer.json";
-/// ShareGPT as `bench_serving` downloads it: its repository, and its file.
+/// Repository and file of ShareGPT as `bench_serving` downloads it.
 const SHAREGPT: (&str, &str) =
     ("anon8231489123/ShareGPT_Vicuna_unfiltered", "ShareGPT_V3_unfiltered_cleaned_split.json");
 
-/// The `tokenizer.json` that `name` means: a file, the folder that it is in, or a model of the local cache. `None` where there is none.
+/// Returns the `tokenizer.json` for `name`: a file, its directory, or a model in the local cache. `None` if not found.
 pub fn tokenizer(name: &str) -> Option<PathBuf> {
     let path = Path::new(name);
     if path.is_file() {
@@ -21,12 +21,12 @@ pub fn tokenizer(name: &str) -> Option<PathBuf> {
     cached("models", name, TOKENIZER)
 }
 
-/// ShareGPT in the local cache.
+/// Returns the ShareGPT file in the local cache, if present.
 pub fn sharegpt() -> Option<PathBuf> {
     cached("datasets", SHAREGPT.0, SHAREGPT.1)
 }
 
-/// `file` of the repository `name` (`ORGANISATION/NAME`) in the local cache: of its main revision, or else of any.
+/// Returns `file` of the repository `name` (`ORGANISATION/NAME`) in the local cache: the main revision, else any revision.
 fn cached(kind: &str, name: &str, file: &str) -> Option<PathBuf> {
     if name.is_empty() || name.starts_with(['/', '.']) || name.matches('/').count() > 1 {
         return None;
@@ -46,7 +46,7 @@ fn in_cache(repository: &Path, file: &str) -> Option<PathBuf> {
     })
 }
 
-/// Where the cache may be, as `huggingface_hub` looks for it.
+/// Returns the cache directories, in the order of `huggingface_hub`.
 fn caches() -> Vec<PathBuf> {
     let variable = |name: &str| std::env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
     let home = || variable("XDG_CACHE_HOME").or_else(|| Some(variable("HOME")?.join(".cache")));
@@ -61,7 +61,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_cache_has_a_file_by_its_main_revision_or_any() {
+    fn cache_lookup_prefers_the_main_revision() {
         let folder = tempfile::tempdir().expect("a folder");
         let repository = folder.path().join("models--a--b");
         for revision in ["1", "2"] {
@@ -77,7 +77,7 @@ mod tests {
     }
 
     #[test]
-    fn a_tokenizer_is_a_file_or_its_folder_and_paths_are_not_names() {
+    fn a_tokenizer_is_a_file_or_its_directory() {
         let folder = tempfile::tempdir().expect("a folder");
         let file = folder.path().join(TOKENIZER);
         std::fs::write(&file, "{}").expect("written");

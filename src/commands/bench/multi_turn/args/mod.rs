@@ -1,8 +1,8 @@
-//! The flags, a group per file. `bench multi-turn`, `bench compare` and `bench ladder` share them.
+//! Flags, one group per file. `bench multi-turn`, `bench serving`, `bench compare` and `bench ladder` share them.
 
 mod backend;
-mod chosen;
 mod compare;
+mod configured;
 mod dataset;
 mod endpoint;
 mod goals;
@@ -17,9 +17,9 @@ mod sweep;
 mod workload;
 
 pub use backend::Backend;
-pub use chosen::Chosen;
 pub use compare::CompareArgs;
-pub use dataset::{DatasetArgs, Name};
+pub use configured::ConfiguredWorkload;
+pub use dataset::{DatasetArgs, DatasetName};
 pub use endpoint::{Api, EndpointArgs};
 pub use goals::GoalsArgs;
 pub use load::LoadArgs;

@@ -1,65 +1,64 @@
-//! What is left of it.
+//! Flags of the report and its files.
 
 use std::path::PathBuf;
 
 use crate::commands::error::Failure;
 
-/// The report.
 #[derive(Clone, Debug, Default, clap::Args)]
 #[command(next_help_heading = "Report")]
 pub struct OutputArgs {
-    /// One JSON document on stdout, or into FILE
+    /// Print the report as one JSON document, or write it to FILE
     #[arg(long, value_name = "FILE", num_args = 0..=1, default_missing_value = "-")]
     pub json: Option<PathBuf>,
-    /// A page with plots, for a browser
+    /// Write the report with plots as an HTML page
     #[arg(long, value_name = "FILE")]
     pub html: Option<PathBuf>,
-    /// Every request as it ends, a JSON object a line (schema mcctl.bench.record/1); --resume reads it
+    /// Write every completed request as a JSON line (schema mcctl.bench.record/1); --resume and bench compare read this file
     #[arg(long, value_name = "FILE")]
     pub records: Option<PathBuf>,
-    /// Every request as it ends, as CSV
+    /// Write every completed request as a CSV row
     #[arg(long, value_name = "FILE")]
     pub csv: Option<PathBuf>,
-    /// Append a line with the keys of bench_serving's result, one a pass
+    /// Append one JSON line per pass with the keys of bench_serving
     #[arg(long, value_name = "FILE")]
     pub output_file: Option<PathBuf>,
-    /// In that line every request by itself, too
+    /// Include per-request details in the line of --output-file
     #[arg(long, requires = "output_file")]
     pub output_details: bool,
-    /// Append a line with the keys of bench_multiturn.py's result, one a pass
+    /// Append one JSON line per pass with the keys of bench_multiturn.py
     #[arg(long, value_name = "FILE")]
     pub log_file: Option<PathBuf>,
-    /// A word that those two lines carry
+    /// Label stored in the lines of --output-file and --log-file
     #[arg(long, value_name = "WORD")]
     pub tag: Option<String>,
-    /// Write over files that exist
+    /// Overwrite output files that already exist
     #[arg(long)]
     pub overwrite: bool,
-    /// Go on with the interrupted run that left these --records: what ended is not asked again, the report covers both, and the file grows
+    /// Continue the interrupted run that wrote this --records file: completed requests are not repeated, new ones are appended
     #[arg(long, value_name = "FILE", conflicts_with_all = ["records", "overwrite"])]
     pub resume: Option<PathBuf>,
-    /// A line on stderr for every request as it ends
+    /// Log every completed request on stderr
     #[arg(long)]
     pub print_requests: bool,
-    /// No progress on stderr
+    /// Do not show progress on stderr
     #[arg(long)]
     pub disable_tqdm: bool,
-    /// Show cached tokens by tier in the figures of bench_serving too; the report has them anyway
+    /// Also show cached tokens by tier in the bench_serving summary; the report always has them
     #[arg(long)]
     pub cache_report: bool,
-    /// Plot tokens per second and requests in flight over the run
+    /// Plot tokens per second and requests in flight over time, as text
     #[arg(long)]
     pub plot_throughput: bool,
-    /// Nothing on stderr while it runs, but what goes wrong
+    /// Log only warnings and errors on stderr
     #[arg(long, short)]
     pub quiet: bool,
 }
 
 impl OutputArgs {
-    /// No file is to hold two things.
+    /// Rejects two output flags with the same file.
     ///
     /// # Errors
-    /// One is.
+    /// Two flags name the same file.
     pub fn no_file_twice(&self) -> Result<(), Failure> {
         let named = [
             ("--json", &self.json),
@@ -71,11 +70,11 @@ impl OutputArgs {
             ("--resume", &self.resume),
         ];
         let named: Vec<_> = named.iter().filter_map(|(flag, path)| Some((flag, path.as_ref()?))).collect();
-        for (place, (flag, path)) in named.iter().enumerate() {
-            if let Some((other, _)) = named[..place].iter().find(|(_, earlier)| earlier == path) {
+        for (at, (flag, path)) in named.iter().enumerate() {
+            if let Some((other, _)) = named[..at].iter().find(|(_, earlier)| earlier == path) {
                 return Err(Failure::usage(format!("{other} and {flag} name the same file"))
                     .found(path.display().to_string())
-                    .next("name a file of its own for each"));
+                    .next("use a different file for each flag"));
             }
         }
         Ok(())

@@ -1,4 +1,4 @@
-//! The server's profiler, started before the measured run and stopped after it.
+//! Flags of the server's profiler, which runs during the measured pass.
 
 use clap::ValueEnum;
 use serde_json::{Map, Value, json};
@@ -7,86 +7,83 @@ use crate::commands::error::Failure;
 use crate::engine::load::server::Profile;
 use crate::engine::load::session::Control;
 
-/// Steps of a profile by stage where none are given, as in `bench_serving`.
+/// Default number of steps with `--profile-by-stage`, as in `bench_serving`.
 const STAGE_STEPS: u32 = 5;
 
-/// What is profiled.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 #[value(rename_all = "SCREAMING_SNAKE_CASE")]
-pub enum Activity {
-    /// Functions on the processor
+pub enum ProfileActivity {
+    /// Functions on the CPU
     Cpu,
     /// Kernels on the GPU
     Gpu,
-    /// The profiler of CUDA itself
+    /// The profiler of CUDA
     CudaProfiler,
-    /// Kernels on GPUs of Intel
+    /// Kernels on Intel GPUs
     Xpu,
-    /// A snapshot of GPU memory
+    /// Snapshot of GPU memory
     Mem,
 }
 
-/// The profiler.
 #[derive(Clone, Debug, clap::Args)]
 #[command(next_help_heading = "Profiler")]
 pub struct ProfileArgs {
     /// Profile the server during the run (POST /start_profile and /stop_profile)
     #[arg(long)]
     pub profile: bool,
-    /// What is profiled [default: CPU GPU]
+    /// Activities to profile [default: CPU GPU]
     #[arg(long, value_enum, ignore_case = true, value_name = "ACTIVITY", num_args = 1..)]
-    pub profile_activities: Vec<Activity>,
-    /// Start after this many forward steps
+    pub profile_activities: Vec<ProfileActivity>,
+    /// Start after this many forward steps [default: 0]
     #[arg(long, value_name = "N")]
     pub profile_start_step: Option<u32>,
-    /// Stop by itself after this many steps; /stop_profile is not called
+    /// Profile this many forward steps; /stop_profile is not called [default: until the run ends]
     #[arg(long, value_name = "N")]
     pub profile_steps: Option<u32>,
-    /// The same by its other name
+    /// Other name of --profile-steps
     #[arg(long, value_name = "N")]
     pub profile_num_steps: Option<u32>,
-    /// Profile prefill and decode apart
+    /// Profile prefill and decode separately
     #[arg(long)]
     pub profile_by_stage: bool,
-    /// Stages to profile
+    /// Stages to profile [default: all]
     #[arg(long, value_name = "STAGE", num_args = 1..)]
     pub profile_stages: Vec<String>,
-    /// Folder on the server for the traces [default: SGLANG_TORCH_PROFILER_DIR, or /tmp]
+    /// Directory on the server for the traces [default: $SGLANG_TORCH_PROFILER_DIR, else /tmp]
     #[arg(long, value_name = "DIR")]
     pub profile_output_dir: Option<String>,
-    /// Prefix of the names of the traces
+    /// File name prefix of the traces
     #[arg(long, value_name = "PREFIX")]
     pub profile_prefix: Option<String>,
-    /// Prefill and decode are separate servers: profile those of the next two flags
+    /// Prefill and decode run on separate servers: profile those of --profile-prefill-url and --profile-decode-url
     #[arg(long)]
     pub pd_separated: bool,
-    /// Prefill servers to profile
+    /// URLs of prefill servers to profile
     #[arg(long, value_name = "URL", num_args = 0.., conflicts_with = "profile_decode_url")]
     pub profile_prefill_url: Vec<String>,
-    /// Decode servers to profile
+    /// URLs of decode servers to profile
     #[arg(long, value_name = "URL", num_args = 0..)]
     pub profile_decode_url: Vec<String>,
 }
 
 impl ProfileArgs {
-    /// Do the flags agree?
+    /// Rejects flags that contradict each other.
     ///
     /// # Errors
-    /// No server to profile is named, or one that is not an address.
+    /// `--pd-separated` names no server to profile, or a URL is invalid.
     pub fn agree(&self) -> Result<(), Failure> {
         if self.profile && self.pd_separated && self.workers().is_empty() {
-            return Err(Failure::usage("--profile with --pd-separated has no server to profile")
+            return Err(Failure::usage("--profile with --pd-separated needs a server to profile")
                 .next("add --profile-prefill-url or --profile-decode-url"));
         }
         let bad = |url: &&String| !url.starts_with("http://") && !url.starts_with("https://");
         match self.workers().iter().find(bad) {
-            Some(url) => Err(Failure::usage(format!("'{url}' is not the address of a server to profile"))
-                .next("write http://HOST:PORT")),
+            Some(url) => Err(Failure::usage(format!("'{url}' is not a server URL")).next("write http://HOST:PORT")),
             None => Ok(()),
         }
     }
 
-    /// The flags that are given beside `--profile`, with their dashes.
+    /// Returns the given profiler flags other than `--profile`, with their dashes.
     pub fn details(&self) -> Vec<&'static str> {
         let flags = [
             ("--profile-activities", !self.profile_activities.is_empty()),
@@ -108,7 +105,7 @@ impl ProfileArgs {
         self.profile_prefill_url.iter().chain(&self.profile_decode_url).cloned().collect()
     }
 
-    /// The calls before the run and after it.
+    /// Returns the calls before and after the run.
     pub fn calls(&self) -> (Option<Control>, Option<Control>) {
         if !self.profile {
             return (None, None);
@@ -117,14 +114,14 @@ impl ProfileArgs {
             let workers = if self.pd_separated { self.workers() } else { Vec::new() };
             Control::Profile(Profile { route, workers, body: body.to_string() })
         };
-        // With a number of steps it stops by itself.
+        // With a number of steps the profiler stops by itself.
         let stops = self.profile_steps.is_none() && (self.pd_separated || self.profile_num_steps.is_none());
         let start = call("/start_profile", Value::Object(self.body()));
         (Some(start), stops.then(|| call("/stop_profile", json!({}))))
     }
 
     fn body(&self) -> Map<String, Value> {
-        let name = |activity: &Activity| activity.to_possible_value().map(|value| value.get_name().to_owned());
+        let name = |activity: &ProfileActivity| activity.to_possible_value().map(|value| value.get_name().to_owned());
         let activities: Vec<String> = match &self.profile_activities[..] {
             [] => vec!["CPU".to_owned(), "GPU".to_owned()],
             some => some.iter().filter_map(name).collect(),

@@ -1,95 +1,88 @@
-//! What requests carry beside their prompts.
+//! Flags of request fields other than the prompt.
 
 use clap::ValueEnum;
 use serde_json::{Value, json};
 
+use crate::commands::bench::number::{self, NumberError};
 use crate::engine::load::Seed;
 use crate::engine::load::answer::Dialect;
-use crate::engine::load::target::Target;
-use crate::engine::load::workload::{Adapters, Deal, Workload};
+use crate::engine::load::target::LoadTarget;
+use crate::engine::load::workload::{AdapterPolicy, Adapters, LoadWorkload};
 
-/// The address that a decode server with a fake transfer takes for its prefill server.
+/// Bootstrap address that a decode server with the fake transfer backend expects.
 const FAKE_BOOTSTRAP_HOST: &str = "2.2.2.2";
 
-/// How requests are dealt out to LoRA adapters.
+/// Distribution of requests over LoRA adapters.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub enum AdapterDeal {
-    /// Any adapter, each as likely
+pub enum AdapterDistribution {
+    /// A random adapter, all equally likely
     Uniform,
-    /// One after the other
+    /// All adapters in turn
     Distinct,
-    /// The first most often (--lora-zipf-alpha)
+    /// The first adapters more often (--lora-zipf-alpha)
     Skewed,
 }
 
-/// Requests.
 #[derive(Clone, Debug, clap::Args)]
 #[command(next_help_heading = "Request")]
 pub struct RequestArgs {
-    /// Sampling temperature
+    /// Sampling temperature, 0 to 100
     #[arg(long, default_value_t = 0.0, value_name = "T", value_parser = temperature)]
     pub temperature: f64,
-    /// Sample among the most likely tokens that add up to this probability; 1 is not sent
-    #[arg(long, default_value_t = 1.0, value_name = "P", value_parser = probability)]
+    /// Nucleus sampling: total probability of the candidate tokens; 1 is not sent
+    #[arg(long, default_value_t = 1.0, value_name = "P", value_parser = number::share)]
     pub top_p: f64,
-    /// Let an answer end at the end-of-sequence token, before its full length
+    /// Let a response end at the end-of-sequence token, before its full length
     #[arg(long)]
     pub disable_ignore_eos: bool,
-    /// Ask for each answer as one document. TTFT is then the whole latency, and there are no times between tokens
+    /// Do not stream: each response is one document, so TTFT equals the E2E latency and ITL is not measured
     #[arg(long)]
     pub disable_stream: bool,
-    /// Ask for log probabilities
+    /// Request log probabilities of output tokens
     #[arg(long)]
     pub return_logprob: bool,
-    /// Most likely tokens to list with each token; of chat and completions only with --return-logprob
+    /// Number of top log probabilities per token; chat and completions also need --return-logprob
     #[arg(long, default_value_t = 0, value_name = "N")]
     pub top_logprobs_num: u32,
-    /// Tokens to list the log probabilities of (generate)
+    /// Token IDs whose log probabilities are returned (--api generate)
     #[arg(long, value_name = "ID", num_args = 1..)]
     pub token_ids_logprob: Vec<u32>,
-    /// Token of the prompt from which log probabilities are returned; -1: none of the prompt (generate)
+    /// Prompt position from which log probabilities are returned; -1 returns none for the prompt (--api generate)
     #[arg(long, default_value_t = -1, value_name = "N", value_parser = clap::value_parser!(i64).range(-1..))]
     pub logprob_start_len: i64,
-    /// Ask for the experts that each token was routed to (generate)
+    /// Request the experts that each token was routed to (--api generate)
     #[arg(long)]
     pub return_routed_experts: bool,
-    /// LoRA adapters that requests name
+    /// LoRA adapter names; requests select one of them
     #[arg(long, alias = "lora-path", value_name = "NAME", num_args = 0..)]
     pub lora_name: Vec<String>,
-    /// How requests are dealt out to adapters
+    /// Distribution of requests over adapters
     #[arg(long, value_enum, default_value = "uniform")]
-    pub lora_request_distribution: AdapterDeal,
-    /// skewed: each adapter gets this many times the requests of the next one; above 1
+    pub lora_request_distribution: AdapterDistribution,
+    /// skewed: each adapter gets this many times the requests of the next one; must be above 1
     #[arg(long, default_value_t = 1.5, value_name = "ALPHA", value_parser = alpha)]
     pub lora_zipf_alpha: f64,
-    /// Ask a decode server that runs with --disaggregation-transfer-backend fake, without a prefill server
+    /// Send requests to a decode server that runs with --disaggregation-transfer-backend fake, without a prefill server
     #[arg(long)]
     pub fake_prefill: bool,
 }
 
-fn temperature(text: &str) -> Result<f64, String> {
-    let found = text.parse::<f64>().ok().filter(|found| (0.0..=100.0).contains(found));
-    found.ok_or_else(|| format!("'{text}' is not a temperature: write a number from 0 to 100"))
+fn temperature(text: &str) -> Result<f64, NumberError> {
+    number::parse(text, "a temperature", "a number from 0 to 100", |found| (0.0..=100.0).contains(&found))
 }
 
-fn probability(text: &str) -> Result<f64, String> {
-    let found = text.parse::<f64>().ok().filter(|found| *found > 0.0 && *found <= 1.0);
-    found.ok_or_else(|| format!("'{text}' is not a probability: write a number above 0 and at most 1"))
-}
-
-fn alpha(text: &str) -> Result<f64, String> {
-    let found = text.parse::<f64>().ok().filter(|found| *found > 1.0 && *found <= 1e6);
-    found.ok_or_else(|| format!("'{text}' is not above 1: write a number above 1"))
+fn alpha(text: &str) -> Result<f64, NumberError> {
+    number::parse(text, "an exponent", "a number above 1", |found| found > 1.0 && found <= 1e6)
 }
 
 impl RequestArgs {
-    /// The adapters that are named. `bench_multiturn.py` names none with an empty one.
+    /// Returns the adapter names. An empty name means none, as in `bench_multiturn.py`.
     pub fn adapters(&self) -> Vec<String> {
         self.lora_name.iter().filter(|name| !name.is_empty()).cloned().collect()
     }
 
-    /// The requests of `target` as these flags have them. What `--extra-request-body` has wins.
-    pub fn apply(&self, target: &mut Target) {
+    /// Applies the flags to the requests of `target`. `--extra-request-body` takes precedence.
+    pub fn apply(&self, target: &mut LoadTarget) {
         target.temperature = self.temperature;
         target.top_p = (self.top_p < 1.0).then_some(self.top_p);
         target.ignore_eos = !self.disable_ignore_eos;
@@ -132,21 +125,21 @@ impl RequestArgs {
         }
     }
 
-    /// `workload`, with an adapter for each conversation where some are named.
+    /// Returns `workload`, with an adapter per conversation if adapters are given.
     pub fn with_adapters(
         &self,
-        workload: Box<dyn Workload + Send>,
+        workload: Box<dyn LoadWorkload + Send>,
         dialect: Dialect,
         seed: Seed,
-    ) -> Box<dyn Workload + Send> {
+    ) -> Box<dyn LoadWorkload + Send> {
         let names = self.adapters();
         if names.is_empty() {
             return workload;
         }
         let deal = match self.lora_request_distribution {
-            AdapterDeal::Uniform => Deal::Uniform,
-            AdapterDeal::Distinct => Deal::Distinct,
-            AdapterDeal::Skewed => Deal::Skewed(self.lora_zipf_alpha),
+            AdapterDistribution::Uniform => AdapterPolicy::Uniform,
+            AdapterDistribution::Distinct => AdapterPolicy::Distinct,
+            AdapterDistribution::Skewed => AdapterPolicy::Skewed(self.lora_zipf_alpha),
         };
         Box::new(Adapters::new(workload, names, deal, dialect, seed))
     }

@@ -1,42 +1,48 @@
-//! The server's other routes: what is asked of it beside what is measured.
+//! Flags of the server's other routes: settings, counters and cache control.
 
 use crate::commands::bench::multi_turn::args::EndpointArgs;
 use crate::commands::error::Failure;
 use crate::engine::base::HostPort;
 use crate::engine::http::Fetcher;
-use crate::engine::load::server::{BYTES_MAX, CALL, Server};
-use crate::engine::load::target::Target;
+use crate::engine::load::server::{BYTES_MAX, CALL, ServerClient};
+use crate::engine::load::target::LoadTarget;
 
-/// Where its counters are.
 #[derive(Clone, Debug, clap::Args)]
 #[command(next_help_heading = "Counters")]
 pub struct ServerArgs {
-    /// A page with the server's counters, one per server behind a router [default: /metrics of the server]
+    /// URL of the server's metrics; give one per server behind a router [default: /metrics of the server]
     #[arg(long, value_name = "URL", value_parser = page)]
     pub metrics_url: Vec<String>,
-    /// The admin port of the L3's master: its fill and evictions are followed, and that a cleared L3 is empty is seen there
+    /// Admin address of the Mooncake master behind L3: reports its usage and evictions, and verifies that a cleared L3 is empty
     #[arg(long, value_name = "HOST:PORT", value_parser = page)]
     pub master_metrics: Option<String>,
-    /// Tokens of a page of the server's caches [default: what it says]
+    /// Tokens per cache page of the server [default: as reported by the server]
     #[arg(long, value_name = "TOKENS", value_parser = clap::value_parser!(u32).range(1..=1 << 20))]
     pub page_size: Option<u32>,
-    /// Ask the server nothing but what is measured: no settings, no counters, no expected hits
+    /// Send only measured requests: do not read settings or counters, so expected hits are not known
     #[arg(long, conflicts_with_all = ["metrics_url", "master_metrics"])]
     pub no_server_calls: bool,
 }
 
-/// The address of a page with counters: a URL, or `HOST:PORT`; `/metrics` where no path is written.
-fn page(text: &str) -> Result<String, String> {
-    let bad =
-        |why: &str| format!("'{text}' is no page with counters ({why}): write HOST:PORT or http://HOST:PORT/metrics");
+/// The address of a metrics page is invalid.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("'{text}' is not a metrics address ({reason}): write HOST:PORT or http://HOST:PORT/metrics")]
+struct MetricsUrlError {
+    text: String,
+    reason: String,
+}
+
+/// Parses the address of a metrics page: a URL, or `HOST:PORT`. The default path is `/metrics`.
+fn page(text: &str) -> Result<String, MetricsUrlError> {
+    let bad = |reason: &str| MetricsUrlError { text: text.to_owned(), reason: reason.to_owned() };
     let (scheme, rest) = text.split_once("://").unwrap_or(("", text));
     if !["", "http", "https"].contains(&scheme) {
-        return Err(bad("it begins with neither http:// nor https://"));
+        return Err(bad("the scheme is neither http:// nor https://"));
     }
     let (host, path) = rest.split_once('/').unwrap_or((rest, ""));
     let (_, port) = HostPort::split(host).map_err(|error| bad(&error.to_string()))?;
     if scheme.is_empty() && port.is_none() {
-        return Err(bad("it has no port"));
+        return Err(bad("the port is missing"));
     }
     let (scheme, path) =
         (if scheme.is_empty() { "http" } else { scheme }, if path.is_empty() { "metrics" } else { path });
@@ -45,30 +51,36 @@ fn page(text: &str) -> Result<String, String> {
 }
 
 impl ServerArgs {
-    /// The other routes of the server of `target`, spoken to as `endpoint` says. `own_pages` when the counters of `--metrics-url` are
-    /// this server's. `None` when they are not to be used.
+    /// Returns a client for the other routes of the server of `target`, or `None` with `--no-server-calls`. `own_pages`: the pages
+    /// of `--metrics-url` belong to this server.
     ///
     /// # Errors
-    /// There is no TLS as it is asked for, or this host's HTTP library cannot be set up.
-    pub fn server(&self, endpoint: &EndpointArgs, target: &Target, own_pages: bool) -> Result<Option<Server>, Failure> {
+    /// The TLS settings are invalid, or the HTTP client cannot be created.
+    pub fn server(
+        &self,
+        endpoint: &EndpointArgs,
+        target: &LoadTarget,
+        own_pages: bool,
+    ) -> Result<Option<ServerClient>, Failure> {
         if self.no_server_calls {
             return Ok(None);
         }
         let base = endpoint.base_of(target);
         let pages = if own_pages { self.metrics_url.clone() } else { Vec::new() };
         let urls = || pages.iter().chain(&self.master_metrics).chain(std::iter::once(&base));
-        let unusable =
-            |error: crate::engine::http::FetchError| Failure::host("cannot ask the server").found(error.to_string());
+        let unusable = |error: crate::engine::http::FetchError| {
+            Failure::host("cannot create an HTTP client for the server's other routes").found(error.to_string())
+        };
         let fetcher = match urls().any(|url| url.starts_with("https:")) {
-            true => Fetcher::trusting(Some(endpoint.tls()?.client()), CALL, BYTES_MAX),
+            true => Fetcher::with_tls(Some(endpoint.tls()?.client()), CALL, BYTES_MAX),
             false => Fetcher::new(false, CALL, BYTES_MAX),
         };
         let fetcher = fetcher.map_err(unusable)?.with_headers(target.headers.clone());
-        let server = Server::new(&base, pages, self.master_metrics.clone(), fetcher);
+        let server = ServerClient::new(&base, pages, self.master_metrics.clone(), fetcher);
         Ok(Some(server.with_page_size(self.page_size)))
     }
 
-    /// Does any of its pages need TLS?
+    /// Returns whether any of the pages uses TLS.
     pub fn has_https(&self) -> bool {
         self.metrics_url.iter().chain(&self.master_metrics).any(|url| url.starts_with("https:"))
     }
@@ -79,7 +91,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_page_is_a_url_or_a_host_with_its_port() {
+    fn a_metrics_address_is_a_url_or_host_and_port() {
         for (text, url) in [
             ("h:1", "http://h:1/metrics"),
             ("h:1/a", "http://h:1/a"),

@@ -1,70 +1,73 @@
-//! Files that are written while the run goes.
+//! Files that are written during the run.
 
 pub(in crate::commands::bench) mod record;
 mod resume;
-mod sample;
 mod serving;
+mod thinned;
 mod writer;
 
 use std::sync::Arc;
 
 use crate::commands::bench::multi_turn::args::{Backend, Sweep};
-use crate::commands::bench::multi_turn::files::record::{Begins, Ends, Header, Line, SCHEMA};
-use crate::commands::bench::multi_turn::files::serving::{Flags, Lengths, Serving};
-use crate::commands::bench::multi_turn::files::writer::{Manner, Opened, Which, Writer};
-use crate::commands::bench::multi_turn::live::Screen;
+use crate::commands::bench::multi_turn::files::record::{PassEnd, PassStart, RecordsHeader, RequestRecord, SCHEMA};
+use crate::commands::bench::multi_turn::files::serving::{DatasetLengths, PassTotals, ResultSettings};
+use crate::commands::bench::multi_turn::files::writer::{FileId, OutputFileSet, OutputWriter};
+use crate::commands::bench::multi_turn::progress::Screen;
 use crate::commands::bench::multi_turn::report::{Identity, utc};
 use crate::commands::bench::multi_turn::{Api, Args};
 use crate::commands::error::Failure;
 use crate::engine::env::{Env, RealEnv};
-use crate::engine::load::session::{Next, Observer, Pass, PassId};
-use crate::engine::load::{Live, Record};
+use crate::engine::load::session::{AfterPass, Observer, PassId, PassResult};
+use crate::engine::load::{LiveCounters, TimedRequest};
 
-pub(super) use resume::Resumed;
-pub(in crate::commands::bench) use writer::Manner as OpenManner;
-pub(in crate::commands::bench) use writer::open;
+pub(super) use resume::ResumedRun;
+pub(super) use writer::OutputFileError;
+pub(in crate::commands::bench) use writer::{OpenMode, open};
 
-/// The observer.
-pub(super) struct Files {
-    writer: Writer,
-    records: Option<Which>,
-    csv: Option<Which>,
-    serving: Option<Which>,
-    rounds: Option<Which>,
-    flags: Flags,
-    /// Are the figures of bench_serving wanted beside its file, and what they are.
+/// Observer that writes the files.
+pub(super) struct OutputFiles {
+    writer: OutputWriter,
+    records: Option<FileId>,
+    csv: Option<FileId>,
+    serving: Option<FileId>,
+    rounds: Option<FileId>,
+    flags: ResultSettings,
+    /// Keep the result line for the report of `bench serving`.
     keep: bool,
     figures: Option<serde_json::Value>,
     sweep: Option<Sweep>,
-    /// The pass in hand, by its number, and what the last two files need of it.
+    /// Number of the current pass.
     pass: u32,
-    sums: Serving,
+    sums: PassTotals,
     csv_begun: bool,
-    /// What is gone on with; so many of its passes are over.
-    resumed: Option<Resumed>,
-    over: u32,
+    resumed: Option<ResumedRun>,
+    /// Passes that are complete in the resumed run.
+    resumed_passes: u32,
 }
 
-impl Files {
-    /// Open what `args` name, and write the head of the records.
+impl OutputFiles {
+    /// Opens the files of `args` and writes the header of the records.
     ///
     /// # Errors
-    /// One cannot be written.
-    pub(super) fn open(args: &Args, identity: &Identity, work: &str, screen: &Screen) -> Result<Files, Failure> {
+    /// A file cannot be opened, or the records to resume are invalid.
+    pub(super) fn open(args: &Args, identity: &Identity, work: &str, screen: &Screen) -> Result<OutputFiles, Failure> {
         let output = &args.output;
-        let mut opened = Opened::default();
-        let new = if output.overwrite { Manner::Over } else { Manner::New };
+        let mut opened = OutputFileSet::default();
+        let new = if output.overwrite { OpenMode::Overwrite } else { OpenMode::New };
         let mut add = |path: Option<&std::path::PathBuf>, manner| path.map(|path| opened.add(path, manner)).transpose();
         let records = add(output.records.as_ref(), new)?;
-        // Read before it grows.
+        // Read the records before appending to them.
         let earlier = output.resume.as_deref().map(|path| resume::read(path, work)).transpose()?;
-        let resumed = add(output.resume.as_ref(), Manner::Append)?;
+        let resumed = add(output.resume.as_ref(), OpenMode::Append)?;
         let csv = add(output.csv.as_ref(), new)?;
-        let serving = add(output.output_file.as_ref(), Manner::Append)?;
-        let rounds = add(output.log_file.as_ref(), Manner::Append)?;
+        let serving = add(output.output_file.as_ref(), OpenMode::Append)?;
+        let rounds = add(output.log_file.as_ref(), OpenMode::Append)?;
         let mut writer = opened.start(screen.clone())?;
         if let Some(which) = records {
-            writer.json(which, &Header { schema: SCHEMA.to_owned(), run: identity.clone(), work: work.to_owned() });
+            writer.json(
+                which,
+                &RecordsHeader { schema: SCHEMA.to_owned(), run: identity.clone(), work: work.to_owned() },
+            );
         }
         let by_route = || match args.endpoint.api {
             Api::Generate => "sglang".to_owned(),
@@ -75,7 +78,7 @@ impl Files {
         };
         let backend = args.endpoint.backend.map_or_else(by_route, Backend::name);
         let dataset = &args.workload.dataset;
-        let flags = Flags {
+        let flags = ResultSettings {
             tag: output.tag.clone(),
             backend,
             dataset: args.dataset(),
@@ -84,7 +87,7 @@ impl Files {
             goodput: args.goals.goodput.clone(),
             details: output.output_details,
             cache_report: !args.serving || output.cache_report,
-            lengths: args.serving.then_some(Lengths {
+            lengths: args.serving.then_some(DatasetLengths {
                 sharegpt_output: dataset.sharegpt_output_len,
                 input: dataset.random_input_len,
                 output: dataset.random_output_len,
@@ -92,7 +95,7 @@ impl Files {
             }),
             tokenizer: if args.serving { dataset.tokenizer()? } else { None },
         };
-        Ok(Files {
+        Ok(OutputFiles {
             writer,
             records: records.or(resumed),
             csv,
@@ -103,20 +106,20 @@ impl Files {
             figures: None,
             sweep: args.sweep.sweep(),
             pass: 0,
-            sums: Serving::default(),
+            sums: PassTotals::default(),
             csv_begun: false,
-            over: earlier.as_ref().map_or(0, Resumed::over),
+            resumed_passes: earlier.as_ref().map_or(0, ResumedRun::completed_passes),
             resumed: earlier,
         })
     }
 
-    /// What is gone on with.
-    pub(super) fn resumed(&mut self) -> Option<Resumed> {
+    /// Returns the run to resume, once.
+    pub(super) fn resumed(&mut self) -> Option<ResumedRun> {
         self.resumed.take()
     }
 
-    /// The flags, with the load of the pass in hand: a sweep has a pass per load.
-    fn flags_of_pass(&self) -> Flags {
+    /// Returns the settings with the load of the current pass: a sweep has one pass per load.
+    fn flags_of_pass(&self) -> ResultSettings {
         let mut flags = self.flags.clone();
         let at = |loads: &[f64]| loads.get(self.pass as usize).copied();
         match &self.sweep {
@@ -130,13 +133,13 @@ impl Files {
         flags
     }
 
-    /// The figures of the last pass, where they are wanted.
+    /// Returns the result line of the last pass for `bench serving`.
     pub(super) fn figures(&mut self) -> Option<serde_json::Value> {
         self.figures.take()
     }
 
-    /// Close them; what is wrong with them, a sentence each.
-    pub(super) fn finish(&mut self) -> Vec<String> {
+    /// Closes the files and returns their errors.
+    pub(super) fn finish(&mut self) -> Vec<OutputFileError> {
         self.writer.finish()
     }
 
@@ -145,41 +148,41 @@ impl Files {
     }
 }
 
-impl Observer for Files {
-    fn begins(&mut self, pass: &PassId, conversations: u64, requests: u64, live: &Arc<Live>) {
-        self.sums = Serving::begins(live, &self.flags);
-        if self.pass < self.over {
+impl Observer for OutputFiles {
+    fn pass_started(&mut self, pass: &PassId, conversations: u64, requests: u64, live: &Arc<LiveCounters>) {
+        self.sums = PassTotals::begins(live, &self.flags);
+        if self.pass < self.resumed_passes {
             return;
         }
         if let Some(which) = self.records {
-            let begins = Begins {
+            let begins = PassStart {
                 pass: self.pass,
                 side: pass.side_name.clone(),
                 name: pass.name.clone(),
                 block: pass.block,
                 conversations,
                 requests,
-                started: Files::now(),
+                started: OutputFiles::now(),
             };
             self.writer.json(which, &serde_json::json!({ "begins": begins }));
         }
     }
 
-    fn before(&mut self, _: &PassId, record: &Record) {
+    fn resumed(&mut self, _: &PassId, record: &TimedRequest) {
         self.sums.add(record, self.flags.details && self.serving.is_some());
     }
 
-    fn record(&mut self, pass: &PassId, record: &Record) {
+    fn record(&mut self, pass: &PassId, record: &TimedRequest) {
         if self.records.is_some() || self.csv.is_some() {
-            let line = Line::of(self.pass, pass, record);
+            let line = RequestRecord::of(self.pass, pass, record);
             if let Some(which) = self.records {
                 self.writer.json(which, &line);
             }
             if let Some(which) = self.csv {
                 let headers = !std::mem::replace(&mut self.csv_begun, true);
                 let mut csv = csv::WriterBuilder::new().has_headers(headers).from_writer(Vec::with_capacity(512));
-                csv.serialize(&line).expect("a flat row into memory");
-                self.writer.line(which, csv.into_inner().expect("memory takes all"));
+                csv.serialize(&line).expect("a flat row");
+                self.writer.line(which, csv.into_inner().expect("writing to memory cannot fail"));
             }
         }
         if self.serving.is_some() || self.rounds.is_some() || self.keep {
@@ -187,13 +190,13 @@ impl Observer for Files {
         }
     }
 
-    fn ended(&mut self, pass: &Pass) -> Next {
-        if self.pass < self.over {
+    fn pass_ended(&mut self, pass: &PassResult) -> AfterPass {
+        if self.pass < self.resumed_passes {
             self.pass += 1;
-            return Next::GoOn;
+            return AfterPass::Continue;
         }
         if let Some(which) = self.records {
-            let ends = Ends {
+            let ends = PassEnd {
                 pass: self.pass,
                 completed: pass.tally.all.requests,
                 failed: pass.tally.failed(),
@@ -210,16 +213,16 @@ impl Observer for Files {
                 self.writer.json(which, &line);
             }
             if self.keep {
-                // The document has each request elsewhere.
-                Serving::without_details(&mut line);
+                // The report has the requests elsewhere.
+                PassTotals::without_details(&mut line);
                 self.figures = Some(line);
             }
         }
         if let Some(which) = self.rounds {
-            let line = self.sums.rounds(&flags, pass, &Files::now());
+            let line = self.sums.rounds(&flags, pass, &OutputFiles::now());
             self.writer.json(which, &line);
         }
         self.pass += 1;
-        Next::GoOn
+        AfterPass::Continue
     }
 }

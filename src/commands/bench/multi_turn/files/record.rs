@@ -1,71 +1,70 @@
-//! A request as a line: schema `mcctl.bench.record/1`, and the columns of the CSV file.
+//! A request as a JSON line (schema `mcctl.bench.record/1`) and as a CSV row.
 //!
-//! Times are seconds since the start of the pass. What the server does not tell is null (empty).
+//! Times are seconds since the start of the pass. Values that the server does not report are null (empty in CSV).
 
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
 use crate::commands::bench::multi_turn::report::Identity;
-use crate::engine::load::answer::{Answer, Cached, ServerTimes};
+use crate::engine::load::answer::{CachedTokens, ModelAnswer, ServerTimes};
 use crate::engine::load::session::PassId;
-use crate::engine::load::target::{Exchange, Outcome};
-use crate::engine::load::{Record, Turn};
+use crate::engine::load::target::{Exchange, ExchangeOutcome};
+use crate::engine::load::{TimedRequest, Turn};
 
-/// The schema's name.
+/// Name of the schema.
 pub(in crate::commands::bench) const SCHEMA: &str = "mcctl.bench.record/1";
 
-/// The first line.
+/// First line of the records.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-pub(in crate::commands::bench) struct Header {
+pub(in crate::commands::bench) struct RecordsHeader {
     pub schema: String,
     pub run: Identity,
-    /// A digest of all that decides what is asked: equal ones ask the same of the same servers.
+    /// Digest of everything that determines the requests.
     pub work: String,
 }
 
-/// A pass begins.
+/// Line at the start of a pass.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-pub(in crate::commands::bench) struct Begins {
+pub(in crate::commands::bench) struct PassStart {
     pub pass: u32,
     pub side: String,
     pub name: String,
     pub block: u32,
     pub conversations: u64,
-    /// Unless some fail.
     pub requests: u64,
-    /// UTC.
     pub started: String,
 }
 
-/// A pass is over.
+/// Line at the end of a pass.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-pub(in crate::commands::bench) struct Ends {
+pub(in crate::commands::bench) struct PassEnd {
     pub pass: u32,
     pub completed: u64,
     pub failed: u64,
     pub unfinished: u64,
-    /// Was it told to stop? Then it is not complete.
+    /// The pass was stopped early.
     pub stopped: bool,
     pub seconds: f64,
 }
 
-/// One request.
+/// Line of one request.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub(in crate::commands::bench) struct Line {
-    /// Counted from zero, in the order of the run.
+pub(in crate::commands::bench) struct RequestRecord {
+    /// From zero, in the order of the run.
     pub pass: u32,
     pub side: String,
     pub name: String,
     pub block: u32,
-    /// Counted from zero.
+    /// Index of the conversation, from zero.
     pub conversation: u32,
-    /// Counted from one.
+    /// Number of the turn, from one.
     pub turn: u32,
     pub planned_s: f64,
+    /// Earliest possible send time.
     pub free_s: f64,
     pub begun_s: f64,
-    /// Of the time before it, what a busy server had asked for.
+    /// Part of the time before `begun_s` spent in Retry-After pauses.
     #[serde(default)]
     pub waited_s: f64,
     pub wrote_s: f64,
@@ -90,15 +89,16 @@ pub(in crate::commands::bench) struct Line {
     pub bad_frames: u32,
     /// `ok`, or the kind of failure.
     pub outcome: String,
-    /// What was said with a failure.
+    /// Error message of a failure.
     pub said: String,
 }
 
-impl Line {
-    pub fn of(pass: u32, id: &PassId, record: &Record) -> Line {
+impl RequestRecord {
+    /// Returns the line of `record`.
+    pub fn of(pass: u32, id: &PassId, record: &TimedRequest) -> RequestRecord {
         let (exchange, answer) = (&record.exchange, &record.exchange.answer);
         let cached = answer.cached.as_ref();
-        Line {
+        RequestRecord {
             pass,
             side: id.side_name.clone(),
             name: id.name.clone(),
@@ -106,7 +106,7 @@ impl Line {
             conversation: record.turn.conversation,
             turn: record.turn.index + 1,
             planned_s: record.planned.as_secs_f64(),
-            free_s: record.free.as_secs_f64(),
+            free_s: record.eligible_at.as_secs_f64(),
             begun_s: exchange.begun.as_secs_f64(),
             waited_s: exchange.waited.as_secs_f64(),
             wrote_s: exchange.wrote.as_secs_f64(),
@@ -129,21 +129,21 @@ impl Line {
             server_e2e_s: answer.times.end_to_end,
             finish_reason: answer.finish_reason.clone(),
             bad_frames: answer.bad_frames,
-            outcome: exchange.outcome.word(),
-            said: exchange.outcome.said(),
+            outcome: exchange.outcome.kind(),
+            said: exchange.outcome.message(),
         }
     }
 
-    /// The record again, as far as a report needs it: of a failure its kind and words stay.
-    pub fn record(&self) -> Record {
+    /// Returns the record, as far as a report needs it. Of a failure, kind and message are kept.
+    pub fn record(&self) -> TimedRequest {
         let at = |seconds: f64| Duration::try_from_secs_f64(seconds).unwrap_or_default();
-        let cached = self.device_tokens.map(|device| Cached {
+        let cached = self.device_tokens.map(|device| CachedTokens {
             device,
             host: self.host_tokens.unwrap_or(0),
             storage: self.storage_tokens.unwrap_or(0),
             backend: self.storage_backend.clone(),
         });
-        let answer = Answer {
+        let answer = ModelAnswer {
             prompt_tokens: self.prompt_tokens,
             completion_tokens: self.completion_tokens,
             cached_tokens: self.cached_tokens,
@@ -157,12 +157,12 @@ impl Line {
                 ..ServerTimes::default()
             },
             bad_frames: self.bad_frames,
-            ..Answer::default()
+            ..ModelAnswer::default()
         };
-        Record {
+        TimedRequest {
             turn: Turn { conversation: self.conversation, index: self.turn.saturating_sub(1) },
             planned: at(self.planned_s),
-            free: at(self.free_s),
+            eligible_at: at(self.free_s),
             max_tokens: self.asked_tokens,
             expected: self.expected_tokens,
             exchange: Exchange {
@@ -181,22 +181,22 @@ impl Line {
     }
 }
 
-/// The outcome of a word; an unknown one is a connection that broke, with its word among what is said.
-fn outcome(word: &str, said: &str) -> Outcome {
-    let said = said.to_owned();
-    match word {
-        "ok" => Outcome::Ok,
-        "no connection" => Outcome::Connect(said),
-        "connection broke" => Outcome::Broken(said),
-        "stream cut off" => Outcome::CutOff,
-        "error in the stream" => Outcome::Refused(said),
-        "no tokens" => Outcome::NoTokens,
-        "no stream" => Outcome::NoStream(said),
-        "bug in mcctl" => Outcome::Bug(said),
-        "time-out" => Outcome::TooSlow(Duration::ZERO),
-        _ => match word.strip_prefix("status ").and_then(|status| status.parse().ok()) {
-            Some(status) => Outcome::Status { status, says: said, retry_after: None },
-            None => Outcome::Broken(format!("{word}: {said}")),
+/// Parses an outcome. An unknown kind becomes a broken connection with the kind in its message.
+fn outcome(kind: &str, message: &str) -> ExchangeOutcome {
+    let message = message.to_owned();
+    match kind {
+        "ok" => ExchangeOutcome::Ok,
+        "no connection" => ExchangeOutcome::Connect(message),
+        "connection broke" => ExchangeOutcome::Broken(message),
+        "stream cut off" => ExchangeOutcome::CutOff,
+        "error in the stream" => ExchangeOutcome::Refused(message),
+        "no tokens" => ExchangeOutcome::NoTokens,
+        "no stream" => ExchangeOutcome::NoStream(message),
+        "bug in mcctl" => ExchangeOutcome::Bug(message),
+        "time-out" => ExchangeOutcome::TimedOut(Duration::ZERO),
+        _ => match kind.strip_prefix("status ").and_then(|status| status.parse().ok()) {
+            Some(status) => ExchangeOutcome::Status { status, message, retry_after: None },
+            None => ExchangeOutcome::Broken(format!("{kind}: {message}")),
         },
     }
 }
@@ -205,14 +205,14 @@ fn outcome(word: &str, said: &str) -> Outcome {
 mod tests {
     use super::*;
 
-    fn line() -> Line {
+    fn line() -> RequestRecord {
         let at = Duration::from_micros;
-        let answer = Answer {
+        let answer = ModelAnswer {
             prompt_tokens: Some(100),
             completion_tokens: Some(5),
             cached_tokens: Some(96),
-            cached: Some(Cached { device: 16, host: 48, storage: 32, backend: Some("MooncakeStore".to_owned()) }),
-            ..Answer::default()
+            cached: Some(CachedTokens { device: 16, host: 48, storage: 32, backend: Some("MooncakeStore".to_owned()) }),
+            ..ModelAnswer::default()
         };
         let exchange = Exchange {
             begun: at(11),
@@ -224,26 +224,27 @@ mod tests {
             arrived: 5,
             arrivals: Vec::new(),
             answer,
-            outcome: Outcome::Ok,
+            outcome: ExchangeOutcome::Ok,
         };
         let turn = Turn { conversation: 3, index: 1 };
-        let record = Record { turn, planned: at(10), free: at(11), max_tokens: 5, expected: Some(96), exchange };
+        let record =
+            TimedRequest { turn, planned: at(10), eligible_at: at(11), max_tokens: 5, expected: Some(96), exchange };
         let id = PassId { side: 0, side_name: "A".to_owned(), name: "run".to_owned(), block: 0 };
-        Line::of(0, &id, &record)
+        RequestRecord::of(0, &id, &record)
     }
 
     #[test]
-    fn a_line_is_read_back_as_it_was_written_and_gives_its_record() {
+    fn a_line_round_trips_to_its_record() {
         let line = line();
         let text = serde_json::to_string(&line).expect("text keys");
-        let read: Line = serde_json::from_str(&text).expect("our own");
+        let read: RequestRecord = serde_json::from_str(&text).expect("our own");
         assert_eq!(read, line);
         let id = PassId { side: 0, side_name: "A".to_owned(), name: "run".to_owned(), block: 0 };
-        assert_eq!(Line::of(0, &id, &read.record()), line);
+        assert_eq!(RequestRecord::of(0, &id, &read.record()), line);
     }
 
     #[test]
-    fn every_kind_of_failure_keeps_its_word() {
+    fn every_outcome_round_trips() {
         for word in [
             "ok",
             "no connection",
@@ -256,13 +257,13 @@ mod tests {
             "time-out",
             "status 503",
         ] {
-            assert_eq!(outcome(word, "x").word(), word);
+            assert_eq!(outcome(word, "x").kind(), word);
         }
-        assert_eq!(outcome("of the future", "x"), Outcome::Broken("of the future: x".to_owned()));
+        assert_eq!(outcome("of the future", "x"), ExchangeOutcome::Broken("of the future: x".to_owned()));
     }
 
     #[test]
-    fn a_line_of_csv_has_a_cell_for_each_column() {
+    fn a_csv_row_has_one_cell_per_column() {
         let mut csv = csv::Writer::from_writer(Vec::new());
         csv.serialize(line()).expect("flat");
         let text = String::from_utf8(csv.into_inner().expect("memory")).expect("text");

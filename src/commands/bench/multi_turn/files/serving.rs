@@ -1,14 +1,14 @@
-//! A pass in the words of the programs whose results people already keep: a line with the keys of `sglang.bench_serving` (0.5.23)
-//! and one with those of `bench_multiturn.py`.
+//! A pass as result lines of other tools: one line with the keys of `sglang.bench_serving` (0.5.23), one with those of
+//! `bench_multiturn.py`.
 //!
-//! Definitions are theirs: latencies count from the instant at which the request was taken up, percentiles are computed as they
-//! compute them. Where theirs are faulty ours differ:
-//! - `total_input_tokens` and the throughputs made of it are the server's counts, in conversations, too (there theirs is 0);
-//! - `duration` ends with the last answer, not after calls that follow it;
-//! - `max_concurrent_requests` is the most that were in flight at once, not what touched a second of the clock;
-//! - time between tokens counts a token without text as a token;
-//! - what was not measured is null: `total_output_tokens_retokenized`, `accept_length`, what goes beyond the bounds of details; and `request_rate` without a bound
-//!   is the string `inf`, since JSON has no infinity.
+//! Definitions are those of these tools: latencies count from the time a worker starts the request, and percentiles use their
+//! formulas. Known faults are corrected:
+//! - `total_input_tokens` and its throughputs use the server's counts, for conversations too (`bench_serving` writes 0).
+//! - `duration` ends with the last response, not after later calls.
+//! - `max_concurrent_requests` is the peak of requests in flight, not the number that overlap one second.
+//! - ITL counts a token without text as a token.
+//! - Values that are not measured are null: `total_output_tokens_retokenized`, `accept_length`, and details beyond their limits.
+//! - `request_rate` without a limit is the string `inf`, because JSON has no infinity.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -17,22 +17,22 @@ use std::time::Duration;
 
 use serde_json::{Map, Value, json};
 
-use crate::commands::bench::multi_turn::files::sample::Sample;
-use crate::engine::load::answer::Arrival;
-use crate::engine::load::measure::goodput::{Goodput, Limit, Times};
-use crate::engine::load::session::Pass;
-use crate::engine::load::target::Outcome;
+use crate::commands::bench::multi_turn::files::thinned::ThinnedSample;
+use crate::engine::load::answer::TokenArrival;
+use crate::engine::load::measure::goodput::{Goodput, LatencyLimit, RequestLatency};
+use crate::engine::load::session::PassResult;
+use crate::engine::load::target::ExchangeOutcome;
 use crate::engine::load::workload::Tokenizer;
-use crate::engine::load::{Histogram, Live, Record};
+use crate::engine::load::{LatencyHistogram, LiveCounters, TimedRequest};
 
-/// Requests whose details are kept.
+/// Maximum requests with details.
 const DETAILS_MAX: usize = 1 << 20;
-/// Gaps between tokens that are kept among them.
+/// Maximum token gaps in details.
 const GAPS_MAX: usize = 1 << 22;
-/// Bytes of texts that are kept among them.
+/// Maximum bytes of texts in details.
 const TEXTS_MAX: usize = 256 << 20;
 
-/// The keys with a value for each request (`--output-details`).
+/// Keys with one value per request (`--output-details`).
 const DETAILS: [&str; 8] = [
     "input_lens",
     "output_lens",
@@ -44,61 +44,60 @@ const DETAILS: [&str; 8] = [
     "cached_tokens_details",
 ];
 
-/// What the flags say of the run.
+/// Settings of the run for the result lines.
 #[derive(Clone, Debug)]
-pub(super) struct Flags {
+pub(super) struct ResultSettings {
     pub tag: Option<String>,
     pub backend: String,
     pub dataset: String,
-    /// `None`: requests came at the times of a trace.
+    /// `None`: requests are sent at the times of a trace.
     pub request_rate: Option<f64>,
     pub max_concurrency: Option<u32>,
-    pub goodput: Vec<Limit>,
+    pub goodput: Vec<LatencyLimit>,
     pub details: bool,
-    /// Are cached tokens part of the line?
+    /// Include cached tokens in the line.
     pub cache_report: bool,
-    /// Lengths that the flags name.
-    pub lengths: Option<Lengths>,
-    /// It counts the texts of answers once more.
+    pub lengths: Option<DatasetLengths>,
+    /// Counts the tokens of response texts again.
     pub tokenizer: Option<Arc<Tokenizer>>,
 }
 
-/// Lengths in tokens, as the flags of `bench_serving` have them.
+/// Length flags of `bench_serving`, tokens.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Lengths {
+pub(super) struct DatasetLengths {
     pub sharegpt_output: Option<u32>,
     pub input: u32,
     pub output: u32,
     pub range_ratio: f64,
 }
 
-/// One pass so far.
+/// Totals of a pass so far.
 #[derive(Default)]
-pub(super) struct Serving {
-    live: Option<Arc<Live>>,
-    ttft: Sample,
-    e2e: Sample,
-    tpot: Sample,
-    prompts: Sample,
-    answers: Sample,
+pub(super) struct PassTotals {
+    live: Option<Arc<LiveCounters>>,
+    ttft: ThinnedSample,
+    e2e: ThinnedSample,
+    tpot: ThinnedSample,
+    prompts: ThinnedSample,
+    answers: ThinnedSample,
     cached: u64,
     device: u64,
     host: u64,
     storage: u64,
-    told_tiers: bool,
+    has_tiers: bool,
     backend: Option<String>,
-    /// By latencies as they are in the line.
+    /// Based on the latencies of the line.
     goodput: Goodput,
     peak_in_flight: u64,
-    /// Texts of answers, where they are counted again; `None` when they grew beyond their bound.
+    /// Response texts to count again; `None` beyond [`TEXTS_MAX`].
     texts: Option<Vec<String>>,
     text_bytes: usize,
-    rounds: BTreeMap<u32, Round>,
-    details: Details,
+    rounds: BTreeMap<u32, TurnTotals>,
+    details: RequestDetails,
 }
 
 #[derive(Default)]
-struct Round {
+struct TurnTotals {
     ttft: f64,
     prompt: u64,
     cached: u64,
@@ -106,7 +105,7 @@ struct Round {
 }
 
 #[derive(Default)]
-struct Details {
+struct RequestDetails {
     input_lens: Vec<Value>,
     output_lens: Vec<Value>,
     ttfts: Vec<Value>,
@@ -119,17 +118,17 @@ struct Details {
     bytes: usize,
 }
 
-impl Details {
-    fn add(&mut self, record: &Record, ttft: f64) {
+impl RequestDetails {
+    fn add(&mut self, record: &TimedRequest, ttft: f64) {
         if self.errors.len() >= DETAILS_MAX {
             return;
         }
         let answer = &record.exchange.answer;
-        let well = record.exchange.outcome == Outcome::Ok;
+        let succeeded = record.exchange.outcome == ExchangeOutcome::Ok;
         self.bytes += answer.text.len();
         let text = if self.bytes > TEXTS_MAX { "" } else { &answer.text };
         self.input_lens.push(json!(answer.prompt_tokens.unwrap_or(0)));
-        self.output_lens.push(json!(if well {
+        self.output_lens.push(json!(if succeeded {
             answer.completion_tokens.unwrap_or(record.exchange.arrived)
         } else {
             0
@@ -139,7 +138,7 @@ impl Details {
         self.gaps += gaps.len();
         self.itls.push(if self.gaps > GAPS_MAX { Value::Null } else { json!(gaps) });
         self.generated_texts.push(json!(text));
-        self.errors.push(json!(if well { String::new() } else { record.exchange.outcome.word() }));
+        self.errors.push(json!(if succeeded { String::new() } else { record.exchange.outcome.kind() }));
         self.cached_tokens.push(json!(answer.cached_tokens.unwrap_or(0)));
         self.cached_tokens_details.push(answer.cached.as_ref().map_or(Value::Null, |cached| {
             json!({"device": cached.device, "host": cached.host, "storage": cached.storage, "storage_backend": cached.backend})
@@ -147,8 +146,8 @@ impl Details {
     }
 }
 
-/// Seconds before each token but the first; tokens that came together share the gap before them.
-fn gaps(arrivals: &[Arrival]) -> Vec<f64> {
+/// Returns the seconds before each token except the first. Tokens that arrive together share the gap before them.
+fn gaps(arrivals: &[TokenArrival]) -> Vec<f64> {
     let pairs = arrivals.iter().zip(arrivals.iter().skip(1));
     let shared = pairs.flat_map(|(before, now)| {
         let gap = seconds(now.at.saturating_sub(before.at)) / f64::from(now.tokens.max(1));
@@ -161,15 +160,20 @@ fn seconds(duration: Duration) -> f64 {
     duration.as_secs_f64()
 }
 
-impl Serving {
-    pub(super) fn begins(live: &Arc<Live>, flags: &Flags) -> Serving {
+impl PassTotals {
+    pub(super) fn begins(live: &Arc<LiveCounters>, flags: &ResultSettings) -> PassTotals {
         let texts = flags.tokenizer.as_ref().map(|_| Vec::new());
-        Serving { live: Some(Arc::clone(live)), goodput: Goodput::new(&flags.goodput), texts, ..Serving::default() }
+        PassTotals {
+            live: Some(Arc::clone(live)),
+            goodput: Goodput::new(&flags.goodput),
+            texts,
+            ..PassTotals::default()
+        }
     }
 
-    pub(super) fn add(&mut self, record: &Record, details: bool) {
+    pub(super) fn add(&mut self, record: &TimedRequest, details: bool) {
         if let Some(live) = &self.live {
-            // Between two ends requests only begin, so most are in flight just before one ends.
+            // Requests in flight peak just before one ends: between two ends, requests only start.
             let (sent, ended) = (live.sent.load(Ordering::Relaxed), live.ended.load(Ordering::Relaxed));
             self.peak_in_flight = self.peak_in_flight.max(sent.saturating_sub(ended) + 1);
         }
@@ -178,7 +182,7 @@ impl Serving {
         if details {
             self.details.add(record, ttft);
         }
-        if exchange.outcome != Outcome::Ok {
+        if exchange.outcome != ExchangeOutcome::Ok {
             self.goodput.add_times(None);
             return;
         }
@@ -187,7 +191,7 @@ impl Serving {
         let tokens = answer.completion_tokens.unwrap_or(exchange.arrived);
         let first = exchange.first_token.map_or(Duration::ZERO, |first| first.saturating_sub(exchange.begun));
         let tpot = (tokens > 1).then(|| whole.saturating_sub(first) / (tokens - 1));
-        self.goodput.add_times(Some(&Times { ttft: first, tpot, e2e: whole }));
+        self.goodput.add_times(Some(&RequestLatency { ttft: first, tpot, e2e: whole }));
         self.ttft.add(ttft);
         self.e2e.add(e2e);
         if tokens > 1 {
@@ -205,7 +209,7 @@ impl Serving {
         let cached = answer.cached_in_all();
         self.cached += u64::from(cached);
         if let Some(tiers) = tiers {
-            self.told_tiers = true;
+            self.has_tiers = true;
             self.device += u64::from(tiers.device);
             self.host += u64::from(tiers.host);
             self.storage += u64::from(tiers.storage);
@@ -213,8 +217,8 @@ impl Serving {
                 self.backend.clone_from(&tiers.backend);
             }
         }
-        if let Ok(place) = u32::try_from(self.rounds.len())
-            && (self.rounds.contains_key(&record.turn.index) || place < 10_000)
+        if let Ok(count) = u32::try_from(self.rounds.len())
+            && (self.rounds.contains_key(&record.turn.index) || count < 10_000)
         {
             let round = self.rounds.entry(record.turn.index).or_default();
             round.ttft += ttft;
@@ -224,12 +228,12 @@ impl Serving {
         }
     }
 
-    /// The line of `bench_serving`.
-    pub(super) fn line(&mut self, flags: &Flags, pass: &Pass) -> Value {
+    /// Returns the line of `bench_serving`.
+    pub(super) fn line(&mut self, flags: &ResultSettings, pass: &PassResult) -> Value {
         let took = seconds(pass.tally.took());
         let per_second = |count: f64| if took > 0.0 { count / took } else { 0.0 };
         let (input, output) = (self.prompts.sum(), self.answers.sum());
-        let well = pass.tally.all.requests;
+        let completed = pass.tally.all.requests;
         let mut line = Map::new();
         let mut put = |key: &str, value: Value| {
             line.insert(key.to_owned(), value);
@@ -246,7 +250,7 @@ impl Serving {
         put("random_range_ratio", json!(lengths.map(|lengths| lengths.range_ratio)));
         put("server_info", Value::Null);
         put("duration", json!(took));
-        put("completed", json!(well));
+        put("completed", json!(completed));
         put("total_input_tokens", json!(input as u64));
         put("total_input_text_tokens", json!(input as u64));
         put("total_input_vision_tokens", json!(0));
@@ -256,7 +260,7 @@ impl Serving {
             texts.iter().map(|text| tokenizer.count(text, false).unwrap_or(0) as u64).sum::<u64>()
         });
         put("total_output_tokens_retokenized", json!(again));
-        put("request_throughput", json!(per_second(well as f64)));
+        put("request_throughput", json!(per_second(completed as f64)));
         put("input_throughput", json!(per_second(input)));
         put("output_throughput", json!(per_second(output)));
         put("total_throughput", json!(per_second(input + output)));
@@ -286,16 +290,16 @@ impl Serving {
         if !limits.is_empty() {
             let sent = pass.sent();
             let share = |met: u64| if sent == 0 { 0.0 } else { met as f64 / sent as f64 };
-            let of = |value: &dyn Fn(&Limit, u64) -> f64| -> Map<String, Value> {
+            let of = |value: &dyn Fn(&LatencyLimit, u64) -> f64| -> Map<String, Value> {
                 let limits = limits.iter().zip(&self.goodput.met_by);
-                limits.map(|(limit, met)| (limit.metric.word().to_owned(), json!(value(limit, *met)))).collect()
+                limits.map(|(limit, met)| (limit.metric.name().to_owned(), json!(value(limit, *met)))).collect()
             };
             put("goodput_slos_ms", Value::Object(of(&|limit, _| seconds(limit.most) * 1e3)));
             put("request_goodput", json!(per_second(self.goodput.met as f64)));
             put("slo_attainment", json!(share(self.goodput.met)));
             put("slo_attainment_by_metric", Value::Object(of(&|_, met| share(met))));
         }
-        let tier = |tokens: u64| if self.told_tiers { json!(tokens) } else { Value::Null };
+        let tier = |tokens: u64| if self.has_tiers { json!(tokens) } else { Value::Null };
         let report = flags.cache_report.then(|| {
             json!({
                 "total_prompt_tokens": input as u64,
@@ -324,15 +328,15 @@ impl Serving {
         Value::Object(line)
     }
 
-    /// `line` without what is in it of each request.
+    /// Removes the keys with one value per request.
     pub(super) fn without_details(line: &mut Value) {
         if let Some(line) = line.as_object_mut() {
             line.retain(|key, _| !DETAILS.contains(&key.as_str()));
         }
     }
 
-    /// The line of `bench_multiturn.py`. Its rounds are there without a barrier, too.
-    pub(super) fn rounds(&self, flags: &Flags, pass: &Pass, now: &str) -> Value {
+    /// Returns the line of `bench_multiturn.py`. It always contains the rounds, even without a barrier.
+    pub(super) fn rounds(&self, flags: &ResultSettings, pass: &PassResult, now: &str) -> Value {
         let took = seconds(pass.tally.took());
         let per_second = |count: f64| if took > 0.0 { count / took } else { 0.0 };
         let (input, output) = (self.prompts.sum(), self.answers.sum());
@@ -358,10 +362,15 @@ impl Serving {
         };
         let ttft = self.ttft.sorted();
         spread("ttft", self.ttft.mean(), &|q| ttft.nearest(q), self.ttft.max());
-        let gaps: &Histogram = &pass.ran.gaps;
-        let told = gaps.summary();
+        let gaps: &LatencyHistogram = &pass.ran.gaps;
+        let summary_of_gaps = gaps.summary();
         let of = |value: Option<Duration>| value.map_or(0.0, seconds);
-        spread("itl", of(told.map(|t| t.mean)), &|q| of(gaps.at(q)), of(told.map(|t| t.max)));
+        spread(
+            "itl",
+            of(summary_of_gaps.map(|gaps| gaps.mean)),
+            &|q| of(gaps.at(q)),
+            of(summary_of_gaps.map(|gaps| gaps.max)),
+        );
         let e2e = self.e2e.sorted();
         spread("latency", self.e2e.mean(), &|q| e2e.nearest(q), self.e2e.max());
         let share = |cached: u64, prompt: f64| if prompt > 0.0 { cached as f64 / prompt } else { 0.0 };
@@ -370,12 +379,12 @@ impl Serving {
         summary.insert("throughput".to_owned(), json!(per_second(pass.tally.all.requests as f64)));
         summary.insert("cache_hit_rate".to_owned(), json!(share(self.cached, input)));
         let rounds = self.rounds.iter().map(|(index, round)| {
-            let told = json!({
+            let figures = json!({
                 "average_ttft": if round.requests > 0 { round.ttft / round.requests as f64 } else { 0.0 },
                 "cache_hit_rate": share(round.cached, round.prompt as f64),
                 "request_count": round.requests,
             });
-            (format!("round_{index}"), told)
+            (format!("round_{index}"), figures)
         });
         let rounds: Map<String, Value> = rounds.collect();
         json!({
@@ -387,7 +396,7 @@ impl Serving {
     }
 }
 
-/// Without a bound it is a word, since JSON has no such number; so it is where a trace has the times, as `bench_serving` has it.
+/// Formats the rate: `inf` without a limit (JSON has no infinity), and `trace` for a trace, as in `bench_serving`.
 fn rate(rate: Option<f64>) -> Value {
     match rate {
         None => json!("trace"),

@@ -1,146 +1,151 @@
-//! What a pass showed of the server's caches, as people see it.
+//! Sections about the server's caches during a pass.
 
-use crate::commands::bench::sheet::{Section, Sheet, cut};
-use crate::commands::svg::{Axis, Plot, Series};
-use crate::engine::load::server::observed::{Moment, ShortTold};
-use crate::engine::load::server::{Compared, Counters, Observed, Reason};
+use crate::commands::svg::{Axis, Plot, PlotSeries};
+use crate::commands::table::{ReportSection, ReportTable, truncated};
+use crate::engine::load::server::observed::{ExplainedShortfall, TimelinePoint};
+use crate::engine::load::server::{CounterCheck, ServerCounters, ServerObservation, ShortfallReason};
 
-/// Requests that got too little are listed up to this many here; the document has more.
+/// Maximum listed requests with missing hits; the document lists up to 100.
 const SHOWN: usize = 10;
 
-pub(super) fn section(observed: &Observed) -> Section {
-    let mut section = Section::new("Caches");
-    section.text.extend(observed.missing.iter().map(|missing| format!("not seen: {missing}")));
+pub(super) fn section(observed: &ServerObservation) -> ReportSection {
+    let mut section = ReportSection::new("Caches");
+    section.text.extend(observed.missing.iter().map(|missing| format!("not available: {missing}")));
     section.text.extend(observed.counters.as_ref().map(counted));
     if let Some(master) = &observed.master {
         let full = 100.0 * master.allocated_bytes as f64 / master.capacity_bytes.max(1) as f64;
         section.text.push(format!(
-            "the store's master: {} objects, {full:.1} % full, {} evicted, {} without room",
+            "master of the store: {} objects, {full:.1} % used, {} evicted, {} failed allocations",
             master.keys, master.evicted_keys, master.allocation_failures
         ));
     }
     match observed.agrees {
-        Some(true) => section.text.push("answers and the server's counters agree exactly, by tier".to_owned()),
+        Some(true) => {
+            section.text.push("Cached tokens in the responses match the server's counters, by tier".to_owned())
+        }
         Some(false) => {
-            let words: Vec<String> = observed.compared.iter().map(Compared::words).collect();
-            section.text.push(format!("answers and the server's counters differ: {}", words.join("; ")));
+            let differences: Vec<String> = observed.compared.iter().map(CounterCheck::describe).collect();
+            section.text.push(format!(
+                "Cached tokens in the responses differ from the server's counters: {}",
+                differences.join("; ")
+            ));
         }
         None => {}
     }
-    section.sheets.extend(expected(observed));
-    section.sheets.extend(reuse(observed));
-    section.sheets.extend(shorts(observed));
+    section.tables.extend(expected(observed));
+    section.tables.extend(reuse(observed));
+    section.tables.extend(shorts(observed));
     section.plots.extend(over_time(&observed.timeline));
     section
 }
 
-fn counted(counters: &Counters) -> String {
-    let mut words = vec![
+fn counted(counters: &ServerCounters) -> String {
+    let mut counts = vec![
         format!("evicted {}", counters.evicted),
-        format!("copied to the host {}", counters.backed_up),
-        format!("back from it {}", counters.loaded_back),
-        format!("written to the store {}", counters.stored),
-        format!("fetched {}", counters.prefetched),
+        format!("copied to host {}", counters.backed_up),
+        format!("loaded from host {}", counters.loaded_back),
+        format!("written to storage {}", counters.stored),
+        format!("prefetched {}", counters.prefetched),
     ];
     let reasons =
         [("dropped", &counters.dropped), ("unfulfilled", &counters.unfulfilled), ("deferred", &counters.deferred)];
     for (name, reasons) in reasons {
-        words.extend(reasons.iter().filter(|(_, n)| **n > 0).map(|(why, n)| format!("{name} ({why}) {n}")));
+        counts.extend(reasons.iter().filter(|(_, n)| **n > 0).map(|(why, n)| format!("{name} ({why}) {n}")));
     }
-    let rates = [("a fetch", counters.prefetch_rate), ("a write", counters.backup_rate)];
-    words.extend(rates.iter().filter_map(|(name, rate)| Some(format!("{name} at {:.3} GB/s", rate.mean()?))));
-    format!("the server's counters, in tokens: {}", words.join(", "))
+    let rates = [("prefetch", counters.prefetch_rate), ("write", counters.backup_rate)];
+    counts.extend(rates.iter().filter_map(|(name, rate)| Some(format!("{name} at {:.3} GB/s", rate.mean()?))));
+    format!("Server counters, tokens: {}", counts.join(", "))
 }
 
-fn expected(observed: &Observed) -> Option<Sheet> {
-    let expectation = observed.expectation.as_ref().filter(|told| told.all.requests > 0)?;
-    let head = ["turn", "should be, tokens", "were, tokens", "requests short", "short, tokens"];
-    let mut sheet = Sheet::new("Cached tokens that should have been, and were", &head);
+fn expected(observed: &ServerObservation) -> Option<ReportTable> {
+    let expectation = observed.expectation.as_ref().filter(|expectation| expectation.all.requests > 0)?;
+    let head =
+        ["turn", "expected hits, tokens", "actual hits, tokens", "requests with missing hits", "missing, tokens"];
+    let mut table = ReportTable::new("Expected and actual cache hits", &head);
     for (at, row) in expectation.turns.iter().enumerate().filter(|(_, row)| row.requests > 0) {
         let numbers = [row.expected, row.cached, row.short, row.short_tokens].map(|n| n.to_string());
-        sheet.row(std::iter::once((at + 1).to_string()).chain(numbers));
+        table.row(std::iter::once((at + 1).to_string()).chain(numbers));
     }
     if observed.is_near {
-        sheet.notes.push("prompts are text, of which only the server knows the tokens: near the truth".to_owned());
+        table.notes.push(
+            "Approximate: prompts are sent as text, so exact token counts are not available to the client".to_owned(),
+        );
     }
-    Some(sheet)
+    Some(table)
 }
 
-fn reuse(observed: &Observed) -> Option<Sheet> {
+fn reuse(observed: &ServerObservation) -> Option<ReportTable> {
     if observed.reuse.is_empty() {
         return None;
     }
-    let head = ["tokens since its last use", "should be, tokens", "device", "host", "storage", "missed"];
-    let mut sheet = Sheet::new("Hits by how far back a prefix was used", &head);
+    let head = ["tokens since last use", "expected hits, tokens", "device", "host", "storage", "missing"];
+    let mut table = ReportTable::new("Hits by tokens since the last use of a prefix", &head);
     for row in &observed.reuse {
         let range = match row.below {
-            u64::MAX => format!("{} and more", row.from),
+            u64::MAX => format!("{} or more", row.from),
             below if below == row.from + 1 => row.from.to_string(),
             below => format!("{} to {}", row.from, below - 1),
         };
         let device = row.device + row.cached_somewhere;
         let numbers = [row.expected, device, row.host, row.storage, row.missed].map(|n| n.to_string());
-        sheet.row(std::iter::once(range).chain(numbers));
+        table.row(std::iter::once(range).chain(numbers));
     }
-    Some(sheet)
+    Some(table)
 }
 
-fn shorts(observed: &Observed) -> Option<Sheet> {
+fn shorts(observed: &ServerObservation) -> Option<ReportTable> {
     let short = &observed.short;
     if short.requests == 0 {
         return None;
     }
     let reasons: Vec<String> = short.reasons.iter().map(|(why, n)| format!("{why} {n}")).collect();
-    let title = format!(
-        "{} requests got less than they should have, {} of them unexplained",
-        short.requests, short.unexplained
-    );
-    let head = ["conversation", "turn", "should be", "device", "host", "storage", "the server's reason"];
-    let mut sheet = Sheet::new(&title, &head).words(6);
-    for told in short.listed.iter().take(SHOWN) {
-        let ShortTold { conversation, turn, expected, device, host, storage, reasons, .. } = told;
-        let why: Vec<String> = reasons.iter().map(Reason::kind).collect();
+    let title = format!("{} requests with missing hits, {} of them unexplained", short.requests, short.unexplained);
+    let head = ["conversation", "turn", "expected", "device", "host", "storage", "reason of the server"];
+    let mut table = ReportTable::new(&title, &head).text_column(6);
+    for shortfall in short.listed.iter().take(SHOWN) {
+        let ExplainedShortfall { conversation, turn, expected, device, host, storage, reasons, .. } = shortfall;
+        let why: Vec<String> = reasons.iter().map(ShortfallReason::kind).collect();
         let numbers = [*conversation, *turn, *expected, *device, *host, *storage].map(|n| n.to_string());
-        let why = if why.is_empty() { "unexplained".to_owned() } else { cut(&why.join(", "), 60) };
-        sheet.row(numbers.into_iter().chain([why]));
+        let why = if why.is_empty() { "unexplained".to_owned() } else { truncated(&why.join(", "), 60) };
+        table.row(numbers.into_iter().chain([why]));
     }
     if short.requests > SHOWN as u64 {
-        sheet.notes.push(format!("and {} more (the document lists up to 100)", short.requests - SHOWN as u64));
+        table.notes.push(format!("{} more (--json lists up to 100)", short.requests - SHOWN as u64));
     }
     if !reasons.is_empty() {
-        sheet.notes.push(format!("requests by reason, of which one may have several: {}", reasons.join(", ")));
+        table.notes.push(format!("Requests by reason (a request may have several): {}", reasons.join(", ")));
     }
-    Some(sheet)
+    Some(table)
 }
 
-/// The server's own counters over the time, for a page.
-fn over_time(moments: &[Moment]) -> Vec<Plot> {
+/// Returns plots of the server's counters over time.
+fn over_time(moments: &[TimelinePoint]) -> Vec<Plot> {
     if moments.len() < 2 {
         return Vec::new();
     }
-    let of = |value: &dyn Fn(&Moment) -> f64| -> Vec<(f64, f64)> {
+    let of = |value: &dyn Fn(&TimelinePoint) -> f64| -> Vec<(f64, f64)> {
         moments.iter().map(|moment| (moment.seconds, value(moment))).collect()
     };
     let seconds = || Axis::even("seconds since the start");
     let mut plots = vec![
-        Plot::new("The server's counters: tokens of prompts", seconds(), Axis::even("tokens so far"))
-            .with(Series::line("computed", 5, of(&|m| m.computed as f64)))
-            .with(Series::line("device (L1)", 0, of(&|m| m.device as f64)))
-            .with(Series::line("host (L2)", 2, of(&|m| m.host as f64)))
-            .with(Series::line("storage (L3)", 1, of(&|m| m.storage as f64))),
-        Plot::new("The server's counters: tokens between tiers", seconds(), Axis::even("tokens so far"))
-            .with(Series::line("evicted from L1", 5, of(&|m| m.evicted as f64)))
-            .with(Series::line("copied to L2", 2, of(&|m| m.backed_up as f64)))
-            // The same as what is above it, where all that goes to L2 goes on to L3.
-            .with(Series::line("written to L3", 1, of(&|m| m.stored as f64)).dashed()),
+        Plot::new("Server counters: prompt tokens", seconds(), Axis::even("tokens, cumulative"))
+            .with(PlotSeries::line("computed", 5, of(&|m| m.computed as f64)))
+            .with(PlotSeries::line("device (L1)", 0, of(&|m| m.device as f64)))
+            .with(PlotSeries::line("host (L2)", 2, of(&|m| m.host as f64)))
+            .with(PlotSeries::line("storage (L3)", 1, of(&|m| m.storage as f64))),
+        Plot::new("Server counters: tokens moved between tiers", seconds(), Axis::even("tokens, cumulative"))
+            .with(PlotSeries::line("evicted from L1", 5, of(&|m| m.evicted as f64)))
+            .with(PlotSeries::line("copied to L2", 2, of(&|m| m.backed_up as f64)))
+            // Dashed: hidden below the previous line if everything in L2 is also written to L3.
+            .with(PlotSeries::line("written to L3", 1, of(&|m| m.stored as f64)).dashed()),
     ];
     if moments.iter().any(|moment| moment.master.is_some()) {
         let objects = of(&|m| m.master.map_or(f64::NAN, |master| master.keys as f64));
         let evicted = of(&|m| m.master.map_or(f64::NAN, |master| master.evicted_keys as f64));
         plots.push(
-            Plot::new("The store's master", seconds(), Axis::even("objects"))
-                .with(Series::line("held", 0, objects))
-                .with(Series::line("evicted so far", 5, evicted)),
+            Plot::new("Master of the store", seconds(), Axis::even("objects"))
+                .with(PlotSeries::line("held", 0, objects))
+                .with(PlotSeries::line("evicted, cumulative", 5, evicted)),
         );
     }
     plots

@@ -1,29 +1,27 @@
-//! What was run, when and where: the head of everything that a run leaves.
+//! Identity of a run: version, command line, time and host. Part of every document and records file.
 
 use serde::{Deserialize, Serialize};
 
 use crate::engine::base::Unix;
 use crate::engine::env;
 
-/// See the module.
+/// Identity of a run.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(in crate::commands::bench) struct Identity {
-    /// Version of mcctl.
     pub version: String,
-    /// The command line. Keys and values of headers are not in it.
+    /// Command line, with secrets masked.
     pub command: Vec<String>,
-    /// When it began, UTC.
+    /// Start of the run, in UTC.
     pub started: String,
-    /// Processors of this machine that it may use.
+    /// Processors available to the generator.
     pub processors: usize,
-    /// All random choices come from it.
     pub seed: u64,
 }
 
 impl Identity {
-    /// That of this process.
+    /// Returns the identity of this process.
     pub fn of_this_run(seed: u64, now: Unix) -> Identity {
-        let command = std::env::args_os().map(|word| word.to_string_lossy().into_owned());
+        let command = std::env::args_os().map(|arg| arg.to_string_lossy().into_owned());
         let mut command = without_secrets(command);
         if let Some(program) = command.first_mut() {
             *program = program.rsplit('/').next().unwrap_or_default().to_owned();
@@ -37,63 +35,60 @@ impl Identity {
         }
     }
 
-    /// The command line as it can be given to a shell.
+    /// Returns the command line, quoted for a shell.
     pub fn line(&self) -> String {
-        let words = self
-            .command
-            .iter()
-            .map(|word| shlex::try_quote(word).map_or_else(|_| word.clone(), |word| word.into_owned()));
-        words.collect::<Vec<_>>().join(" ")
+        let args =
+            self.command.iter().map(|arg| shlex::try_quote(arg).map_or_else(|_| arg.clone(), |arg| arg.into_owned()));
+        args.collect::<Vec<_>>().join(" ")
     }
 }
 
-/// Flags whose values are nobody else's business.
+/// Flags whose values are secret.
 const SECRET: [&str; 4] = ["--header", "--api-key", "--key", "--token"];
 
-/// The words of a command line with `***` in place of what is secret: values of headers, keys, user and password of a URL.
-fn without_secrets(words: impl Iterator<Item = String>) -> Vec<String> {
+/// Masks secrets of a command line with `***`: values of headers and keys, and user and password of URLs.
+fn without_secrets(args: impl Iterator<Item = String>) -> Vec<String> {
     let mut hide = false;
     let hidden = |value: &str| match value.split_once(['=', ':']) {
-        // The name of a header may be seen.
+        // The header name is not secret.
         Some((name, _)) => format!("{name}=***"),
         None => "***".to_owned(),
     };
-    words
-        .map(|word| {
-            // A flag may have several values: they go on to the next flag.
-            hide &= !word.starts_with('-');
-            if hide {
-                return hidden(&word);
-            }
-            if SECRET.contains(&word.as_str()) {
-                hide = true;
-                return word;
-            }
-            if let Some((flag, value)) = word.split_once('=')
-                && SECRET.contains(&flag)
-            {
-                return format!("{flag}={}", hidden(value));
-            }
-            without_user(&word)
-        })
-        .collect()
+    args.map(|arg| {
+        // A flag may have several values, up to the next flag.
+        hide &= !arg.starts_with('-');
+        if hide {
+            return hidden(&arg);
+        }
+        if SECRET.contains(&arg.as_str()) {
+            hide = true;
+            return arg;
+        }
+        if let Some((flag, value)) = arg.split_once('=')
+            && SECRET.contains(&flag)
+        {
+            return format!("{flag}={}", hidden(value));
+        }
+        without_user(&arg)
+    })
+    .collect()
 }
 
-/// `http://user:password@host` without the first two.
-fn without_user(word: &str) -> String {
-    let Some((scheme, rest)) = word.split_once("://") else { return word.to_owned() };
+/// Masks user and password of a URL.
+fn without_user(arg: &str) -> String {
+    let Some((scheme, rest)) = arg.split_once("://") else { return arg.to_owned() };
     let end = rest.find('/').unwrap_or(rest.len());
     match rest[..end].rfind('@') {
         Some(at) => format!("{scheme}://***@{}", &rest[at + 1..]),
-        None => word.to_owned(),
+        None => arg.to_owned(),
     }
 }
 
-/// `2026-11-21T20:31:00Z`.
+/// Formats a time as `2026-11-21T20:31:00Z`.
 pub(in crate::commands::bench) fn utc(at: Unix) -> String {
     let seconds = at.0.div_euclid(1_000);
     let (days, second) = (seconds.div_euclid(86_400), seconds.rem_euclid(86_400));
-    // Days since 0000-03-01, so that a leap day is the last of its year; an era has 400 years.
+    // Days since 0000-03-01, so that a leap day is the last day of its year. An era has 400 years.
     let days = days + 719_468;
     let (era, day) = (days.div_euclid(146_097), days.rem_euclid(146_097));
     let year = (day - day / 1_460 + day / 36_524 - day / 146_096) / 365;
@@ -110,8 +105,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn secrets_are_in_no_report() {
-        let words = [
+    fn secrets_are_masked() {
+        let args = [
             "mcctl",
             "--header",
             "Authorization: Bearer x",
@@ -120,7 +115,7 @@ mod tests {
             "--api-key",
             "z",
         ];
-        let hidden = without_secrets(words.iter().map(|word| (*word).to_owned()));
+        let hidden = without_secrets(args.iter().map(|arg| (*arg).to_owned()));
         assert_eq!(
             hidden,
             [
@@ -136,7 +131,7 @@ mod tests {
     }
 
     #[test]
-    fn days_are_those_of_the_calendar() {
+    fn dates_follow_the_calendar() {
         assert_eq!(utc(Unix(0)), "1970-01-01T00:00:00Z");
         assert_eq!(utc(Unix(951_782_400_000)), "2000-02-29T00:00:00Z");
         assert_eq!(utc(Unix(1_795_293_060_123)), "2026-11-21T20:31:00Z");

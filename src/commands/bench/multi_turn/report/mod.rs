@@ -1,7 +1,7 @@
-//! What a run tells, as a document (schema `mcctl.bench.multi-turn/1`, `fixtures/load/schema`).
+//! The report of a run as a document (schema `mcctl.bench.multi-turn/1`, `fixtures/load/schema`).
 //!
-//! A part of the document is a struct in a file of its own here (or with what computes it), an `Option` where it is not always
-//! there, and a function that gives its [`Section`]s; the terminal's report and the page both show these.
+//! Each part of the document is a struct with a function that returns its [`ReportSection`]s. Optional parts are an `Option`. The text
+//! report and the HTML page render the same sections.
 
 mod caches;
 mod identity;
@@ -12,86 +12,85 @@ use std::time::Duration;
 
 use serde::Serialize;
 
+use crate::commands::bench::caveat::BenchCaveat;
 use crate::commands::bench::multi_turn::Args;
-use crate::commands::bench::multi_turn::compared::ComparisonReport;
-use crate::commands::bench::multi_turn::goals::Goals;
+use crate::commands::bench::multi_turn::comparison::ComparisonReport;
+use crate::commands::bench::multi_turn::execute::MeasuredRun;
+use crate::commands::bench::multi_turn::goals::GoalsReport;
 use crate::commands::bench::multi_turn::kep74::Kep74Report;
-use crate::commands::bench::multi_turn::measure::Measured;
-use crate::commands::bench::multi_turn::swept::SweepReport;
-use crate::commands::bench::sheet::{Section, cut};
+use crate::commands::bench::multi_turn::sweep_report::SweepReport;
 use crate::commands::error::{Exit, Failure};
+use crate::commands::table::{ReportSection, truncated};
 
 pub(in crate::commands::bench) use identity::{Identity, utc};
 pub(in crate::commands::bench) use pass::{PassReport, SeriesReport};
 
-/// Kinds of failures that one error names.
+/// Maximum kinds of failures in one error message.
 const FAILURES_SHOWN: usize = 3;
 
 /// The document. Latencies are in milliseconds.
 #[derive(Debug, Serialize)]
-pub(in crate::commands::bench) struct Report {
+pub(in crate::commands::bench) struct RunReport {
     pub schema: &'static str,
-    /// What was run.
     pub run: Identity,
     pub passes: Vec<PassReport>,
-    /// Two endpoints beside each other.
     pub comparison: Option<ComparisonReport>,
-    /// The same at several loads.
     pub sweep: Option<SweepReport>,
-    /// The table of KEP-74.
     pub kep74: Option<Kep74Report>,
-    /// Why all of it may be doubted.
-    pub doubts: Vec<String>,
+    /// Caveats about the whole run.
+    #[serde(rename = "doubts")]
+    pub caveats: Vec<BenchCaveat>,
     /// The figures of `bench serving`, by the names and definitions of `sglang.bench_serving`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub serving: Option<serde_json::Value>,
-    /// Is a plot of the run over time shown at a terminal?
+    /// Show a text plot of the run over time (`--plot-throughput`).
     #[serde(skip)]
     pub plot: bool,
-    /// A step could not be done, or a signal came, and nothing after it was: the doubts say which.
+    /// A step failed or a signal ended the run; a caveat names the reason.
     #[serde(skip)]
-    broke: bool,
+    is_incomplete: bool,
 }
 
-impl Report {
-    pub fn of(args: &Args, identity: Identity, measured: &Measured) -> Report {
+impl RunReport {
+    /// Builds the report of a session, without the results of all passes together.
+    pub fn of(args: &Args, identity: Identity, measured: &MeasuredRun) -> RunReport {
         let executed = &measured.executed;
-        let mut doubts = measured.doubts.clone();
+        let mut caveats = measured.caveats.clone();
         if let Some(signal) = measured.signal {
-            doubts.push(format!("{signal} ended the run early"));
+            caveats.push(BenchCaveat::Signal { signal });
         }
-        if let Some(broke) = &executed.broke {
-            doubts.push(format!("not all was done: {broke}"));
+        if let Some(reason) = &executed.failed_step {
+            caveats.push(BenchCaveat::Incomplete { reason: reason.to_string() });
         }
         let mut passes: Vec<PassReport> =
             executed.passes.iter().map(|pass| PassReport::of(args, &measured.sides, pass)).collect();
         let in_blocks = passes.iter().any(|pass| pass.block > 0);
         passes.iter_mut().for_each(|pass| pass.in_blocks = in_blocks);
-        Report {
+        RunReport {
             schema: if args.serving { "mcctl.bench.serving/1" } else { "mcctl.bench.multi-turn/1" },
             run: identity,
             passes,
             comparison: None,
             sweep: None,
             kep74: None,
-            doubts,
+            caveats,
             serving: None,
             plot: args.output.plot_throughput,
-            broke: executed.broke.is_some() || measured.signal.is_some(),
+            is_incomplete: executed.failed_step.is_some() || measured.signal.is_some(),
         }
     }
 
-    /// How the run ends: 0 all went well, 1 some failed, were given up, or not all was done, 3 none went well.
+    /// Returns the exit code: 0 all requests succeeded, 1 some failed, timed out or were not sent, 3 none succeeded.
     pub fn exit(&self) -> Exit {
         let sum = |of: fn(&PassReport) -> u64| self.passes.iter().map(of).sum::<u64>();
         match (sum(|pass| pass.completed), sum(|pass| pass.failed), sum(|pass| pass.unfinished)) {
             (0, 1.., _) => Exit::Unreachable,
-            (_, 0, 0) if !self.broke => Exit::Done,
+            (_, 0, 0) if !self.is_incomplete => Exit::Done,
             _ => Exit::No,
         }
     }
 
-    /// The error of a run in which no request succeeded: there is nothing to show of it but why.
+    /// Returns the error of a run without a successful request, with the reasons.
     pub fn refused(&self) -> Option<Failure> {
         let first = self.passes.iter().find(|pass| !pass.failures.is_empty())?;
         if self.exit() != Exit::Unreachable {
@@ -101,39 +100,39 @@ impl Report {
         let found = first
             .failures
             .iter()
-            .map(|(kind, failed)| format!("{} x {kind}: {}", failed.count, cut(&failed.first, 200)));
+            .map(|(kind, failed)| format!("{} x {kind}: {}", failed.count, truncated(&failed.first, 200)));
         let (mut found, more) = (found.take(FAILURES_SHOWN).collect::<Vec<_>>(), first.failures.len());
         if more > FAILURES_SHOWN {
             found.push(format!("{} more kinds", more - FAILURES_SHOWN));
         }
         Some(
-            Failure::unreachable(format!("no request to {} succeeded: {failed} of {failed} failed", first.target))
+            Failure::unreachable(format!("all {failed} requests to {} failed", first.target))
                 .found(found.join("; "))
-                .next("check that --url names a SGLang server, and that --api fits it"),
+                .next("check that --url is an inference server, and that --api matches it"),
         )
     }
 
-    /// All doubts, with the passes that each is about where there are several.
-    pub fn all_doubts(&self) -> Vec<String> {
-        let mut of_passes: Vec<(&str, Vec<String>)> = Vec::new();
+    /// Returns all caveats. If the run has several passes, each caveat of a pass names the pass.
+    pub fn all_caveats(&self) -> Vec<String> {
+        let mut of_passes: Vec<(&BenchCaveat, Vec<String>)> = Vec::new();
         for pass in &self.passes {
-            for doubt in &pass.doubts {
-                match of_passes.iter_mut().find(|(other, _)| other == doubt) {
+            for caveat in &pass.caveats {
+                match of_passes.iter_mut().find(|(other, _)| *other == caveat) {
                     Some((_, passes)) => passes.push(pass.label()),
-                    None => of_passes.push((doubt, vec![pass.label()])),
+                    None => of_passes.push((caveat, vec![pass.label()])),
                 }
             }
         }
-        let told = of_passes.into_iter().map(|(doubt, passes)| match &passes[..] {
-            _ if self.passes.len() == 1 => doubt.to_owned(),
-            [one] => format!("{one}: {doubt}"),
-            [first, more @ ..] => format!("{first} and {} more: {doubt}", more.len()),
-            [] => doubt.to_owned(),
+        let of_passes = of_passes.into_iter().map(|(caveat, passes)| match &passes[..] {
+            [one] if self.passes.len() > 1 => format!("{one}: {caveat}"),
+            [first, more @ ..] if !more.is_empty() => format!("{first} and {} more: {caveat}", more.len()),
+            _ => caveat.to_string(),
         });
-        self.doubts.iter().cloned().chain(told).collect()
+        let of_comparison = self.comparison.iter().flat_map(|comparison| &comparison.caveats);
+        self.caveats.iter().chain(of_comparison).map(ToString::to_string).chain(of_passes).collect()
     }
 
-    /// What was measured, in a line: the endpoints by name where there are several.
+    /// Returns the title: the command and its endpoints.
     pub fn title(&self) -> String {
         if let Some(ComparisonReport { a, b, .. }) = &self.comparison {
             return format!("mcctl bench compare: {} ({}) against {} ({})", b.name, b.target, a.name, a.target);
@@ -150,8 +149,15 @@ impl Report {
         if targets.is_empty() { command.to_owned() } else { format!("{command}: {}", targets.join(", ")) }
     }
 
-    /// What is shown, in order.
-    pub fn sections(&self) -> Vec<Section> {
+    /// Returns the answer of the report, in at most three lines.
+    pub fn answer(&self) -> Vec<String> {
+        let together = self.comparison.as_ref().map(ComparisonReport::answer);
+        let together = together.or_else(|| self.sweep.as_ref().map(SweepReport::answer));
+        together.or_else(|| self.kep74.as_ref().map(Kep74Report::answer)).unwrap_or_else(|| view::answer(&self.passes))
+    }
+
+    /// Returns the sections of the report, in order.
+    pub fn sections(&self) -> Vec<ReportSection> {
         let mut sections = Vec::new();
         if self.passes.len() > 1 {
             sections.push(view::overview(&self.passes));
@@ -160,7 +166,7 @@ impl Report {
         for pass in self.passes.iter().filter(|pass| !together || !pass.failures.is_empty()) {
             sections.extend(view::pass(pass, self.run.seed));
             sections.extend(pass.server.as_ref().map(caches::section));
-            sections.extend(pass.goals.as_ref().map(Goals::section));
+            sections.extend(pass.goals.as_ref().map(GoalsReport::section));
         }
         sections.extend(self.sweep.as_ref().map(SweepReport::section));
         sections.extend(self.kep74.iter().flat_map(Kep74Report::sections));
@@ -169,7 +175,7 @@ impl Report {
     }
 }
 
-/// A duration in milliseconds.
+/// Returns a duration in milliseconds.
 pub(in crate::commands::bench) fn ms(duration: Duration) -> f64 {
     duration.as_secs_f64() * 1e3
 }

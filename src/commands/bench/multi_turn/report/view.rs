@@ -1,25 +1,25 @@
-//! A pass as people see it.
+//! Sections of a pass, and the answer of a run.
 
 use std::time::Duration;
 
 use crate::commands::bench::multi_turn::report::pass::{PassReport, SeriesReport, TurnRow};
-use crate::commands::bench::sheet::{Section, Sheet, cut, percent};
-use crate::commands::svg::{Axis, Plot, Series};
-use crate::engine::load::Summary;
-use crate::engine::load::measure::Tokens;
+use crate::commands::svg::{Axis, Plot, PlotSeries};
+use crate::commands::table::{ReportSection, ReportTable, percent, truncated};
+use crate::engine::load::LatencySummary;
+use crate::engine::load::measure::TokenTotals;
 use crate::engine::load::measure::series::Bucket;
 
 fn ms(duration: Duration) -> String {
     format!("{:.1}", duration.as_secs_f64() * 1e3)
 }
 
-/// A percentile; the sample may be too small for it.
+/// Formats a percentile; `None` means too few values.
 fn maybe(value: Option<Duration>) -> String {
     value.map_or("too few".to_owned(), ms)
 }
 
-/// All passes beside each other.
-pub(super) fn overview(passes: &[PassReport]) -> Section {
+/// Returns a table of all passes.
+pub(super) fn overview(passes: &[PassReport]) -> ReportSection {
     let head = [
         "pass",
         "sent",
@@ -33,46 +33,46 @@ pub(super) fn overview(passes: &[PassReport]) -> Section {
         "TTFT mean, ms",
         "ITL mean, ms",
     ];
-    let mut sheet = Sheet::new("", &head);
-    let mut sums: Vec<(String, Sum)> = Vec::new();
+    let mut table = ReportTable::new("", &head);
+    let mut sums: Vec<(String, PassSum)> = Vec::new();
     for pass in passes {
-        let mut own = Sum::default();
+        let mut own = PassSum::default();
         own.add(pass);
-        sheet.row(own.row(cut(&pass.label(), 28)));
+        table.row(own.row(truncated(&pass.label(), 28)));
         let name = format!("{} {}", pass.side, pass.name);
         match sums.iter_mut().find(|(known, _)| *known == name) {
             Some((_, sum)) => sum.add(pass),
             None => sums.push((name, own)),
         }
     }
-    let mut sheets = vec![sheet];
+    let mut tables = vec![table];
     if passes.iter().any(|pass| pass.in_blocks) {
-        let mut sheet = Sheet::new("All blocks together", &head);
+        let mut table = ReportTable::new("Totals over all blocks", &head);
         for (name, sum) in sums {
-            sheet.row(sum.row(cut(&name, 28)));
+            table.row(sum.row(truncated(&name, 28)));
         }
-        sheets.push(sheet);
+        tables.push(table);
     }
-    Section { sheets, ..Section::new("Passes") }
+    ReportSection { tables, ..ReportSection::new("Passes") }
 }
 
-/// Passes together, as one row.
+/// Totals over passes, one row of the overview.
 #[derive(Clone, Copy, Debug, Default)]
-struct Sum {
+struct PassSum {
     sent: u64,
     completed: u64,
     failed: u64,
-    /// Of the passes, without what lies between them.
+    /// Duration of the passes, without the time between them.
     seconds: f64,
     input: u64,
     output: u64,
     cached: u64,
-    /// Milliseconds in all, and of how many.
+    /// Sum in milliseconds, and count.
     ttft: (f64, u64),
     itl: (f64, u64),
 }
 
-impl Sum {
+impl PassSum {
     fn add(&mut self, pass: &PassReport) {
         self.sent += pass.sent;
         self.completed += pass.completed;
@@ -108,9 +108,58 @@ impl Sum {
     }
 }
 
-/// One of them.
-pub(super) fn pass(pass: &PassReport, seed: u64) -> Vec<Section> {
-    let mut whole = Section::new(format!("{} at {}", pass.label(), pass.target));
+/// Returns the answer of a run: totals, latency and cache hits, in at most three lines.
+pub(super) fn answer(passes: &[PassReport]) -> Vec<String> {
+    let mut sum = PassSum::default();
+    passes.iter().for_each(|pass| sum.add(pass));
+    let rate = |count: u64| if sum.seconds > 0.0 { count as f64 / sum.seconds } else { 0.0 };
+    let mut answer = vec![format!(
+        "{} of {} requests succeeded in {:.1} s: {:.2} requests/s, {:.0} output tokens/s",
+        sum.completed,
+        sum.sent,
+        sum.seconds,
+        rate(sum.completed),
+        rate(sum.output)
+    )];
+    match passes {
+        [pass] => {
+            let mean = |summary: &Option<LatencySummary>| summary.map_or("-".to_owned(), |summary| ms(summary.mean));
+            let p99 = pass.ttft.and_then(|ttft| ttft.p99);
+            let p99 = p99.map_or("not available (too few requests)".to_owned(), |p99| format!("{} ms", ms(p99)));
+            answer.push(format!(
+                "TTFT (scheduled): mean {} ms, p99 {p99}; ITL: mean {} ms; E2E latency: mean {} ms",
+                mean(&pass.ttft),
+                mean(&pass.itl),
+                mean(&pass.e2e)
+            ));
+            answer.push(cache_hits("Cache hits", &pass.tokens));
+        }
+        _ => {
+            let last = passes.iter().rev().take(2).rev();
+            answer.extend(last.map(|pass| {
+                let ttft = pass.ttft.map_or("-".to_owned(), |ttft| ms(ttft.mean));
+                cache_hits(&format!("{}: TTFT (scheduled) mean {ttft} ms, cache hits", pass.label()), &pass.tokens)
+            }));
+        }
+    }
+    answer
+}
+
+fn cache_hits(label: &str, tokens: &TokenTotals) -> String {
+    let share = |part: u64| percent(part, tokens.prompt);
+    format!(
+        "{label}: {} % of {} prompt tokens (L1 {} %, L2 {} %, L3 {} %)",
+        share(tokens.cached()),
+        tokens.prompt,
+        share(tokens.device),
+        share(tokens.host),
+        share(tokens.storage)
+    )
+}
+
+/// Returns the sections of one pass.
+pub(super) fn pass(pass: &PassReport, seed: u64) -> Vec<ReportSection> {
+    let mut whole = ReportSection::new(format!("{} at {}", pass.label(), pass.target));
     whole.text = vec![
         format!(
             "{} at {}: {} sent, {} ok, {} failed, {} unfinished in {:.1} s (seed {seed})",
@@ -133,34 +182,34 @@ pub(super) fn pass(pass: &PassReport, seed: u64) -> Vec<Section> {
         ),
     ];
     for (kind, failed) in &pass.failures {
-        whole.text.push(format!("failed: {} x {kind}: {}", failed.count, cut(&failed.first, 300)));
+        whole.text.push(format!("failed: {} x {kind}: {}", failed.count, truncated(&failed.first, 300)));
     }
-    whole.sheets.push(latencies(pass));
+    whole.tables.push(latencies(pass));
     whole.plots = vec![ttft_by_turn(&pass.turns), tiers_by_turn(&pass.turns), distributions(pass)];
-    whole.sheets.extend(turns(&pass.turns));
-    let mut time = Section::new("Over the time");
+    whole.tables.extend(turns(&pass.turns));
+    let mut time = ReportSection::new("Over time");
     time.plots = over_time(&pass.series);
     vec![whole, time]
 }
 
-fn latencies(pass: &PassReport) -> Sheet {
+fn latencies(pass: &PassReport) -> ReportTable {
     let head = ["latency, ms", "count", "mean", "std", "min", "p50", "p90", "p95", "p99", "p99.9", "max"];
-    let mut sheet = Sheet::new("", &head);
-    let rows: [(&str, &Option<Summary>); 10] = [
-        ("first token (from plan)", &pass.ttft),
-        ("first token (from send)", &pass.ttft_from_send),
-        ("between tokens", &pass.itl),
-        ("per token (TPOT)", &pass.tpot),
-        ("whole answer (from plan)", &pass.e2e),
-        ("wait for a free place", &pass.wait),
-        ("our own lag", &pass.lag),
-        ("our own wait to read", &pass.generator.read_delay),
+    let mut table = ReportTable::new("", &head);
+    let rows: [(&str, &Option<LatencySummary>); 10] = [
+        ("TTFT (scheduled)", &pass.ttft),
+        ("TTFT (sent)", &pass.ttft_from_send),
+        ("ITL", &pass.itl),
+        ("TPOT", &pass.tpot),
+        ("E2E latency (scheduled)", &pass.e2e),
+        ("concurrency wait", &pass.wait),
+        ("generator lag", &pass.lag),
+        ("client read delay", &pass.generator.read_delay),
         ("server: queue", &pass.queue),
-        ("server: wait for L3", &pass.storage_wait),
+        ("server: L3 wait", &pass.storage_wait),
     ];
     for (name, summary) in rows {
         let Some(summary) = summary else { continue };
-        sheet.row([
+        table.row([
             name.to_owned(),
             summary.count.to_string(),
             ms(summary.mean),
@@ -174,26 +223,26 @@ fn latencies(pass: &PassReport) -> Sheet {
             ms(summary.max),
         ]);
     }
-    sheet
+    table
 }
 
-fn turns(turns: &[TurnRow]) -> Vec<Sheet> {
+fn turns(turns: &[TurnRow]) -> Vec<ReportTable> {
     let turns: Vec<&TurnRow> = turns.iter().filter(|row| row.requests > 0).collect();
-    let unplaced = turns.iter().any(|row| row.tokens.cached_somewhere > 0);
+    let has_unknown_tier = turns.iter().any(|row| row.tokens.cached_somewhere > 0);
     let mut head = vec!["turn", "requests", "prompt tokens", "device", "%", "host", "%", "storage", "%"];
-    if unplaced {
+    if has_unknown_tier {
         head.extend(["cached", "%"]);
     }
     head.extend(["computed", "%"]);
-    let mut tokens = Sheet::new("Where the prompts' tokens came from", &head);
-    if unplaced {
-        tokens.notes.push("cached: from a cache, without a word from which tier".to_owned());
+    let mut tokens = ReportTable::new("Source of prompt tokens", &head);
+    if has_unknown_tier {
+        tokens.notes.push("cached: the server does not report the tier".to_owned());
     }
-    let row = |name: String, requests: u64, of: &Tokens| {
+    let row = |name: String, requests: u64, of: &TokenTotals| {
         let share = |part: u64| [part.to_string(), percent(part, of.prompt)];
         let mut cells = vec![name, requests.to_string(), of.prompt.to_string()];
         cells.extend([of.device, of.host, of.storage].into_iter().flat_map(share));
-        if unplaced {
+        if has_unknown_tier {
             cells.extend(share(of.cached_somewhere));
         }
         cells.extend(share(of.prompt.saturating_sub(of.cached())));
@@ -203,7 +252,7 @@ fn turns(turns: &[TurnRow]) -> Vec<Sheet> {
         tokens.row(row(turn.turn.to_string(), turn.requests, &turn.tokens));
     }
     let head = ["turn", "requests", "TTFT mean, ms", "p50", "p90", "p99", "max", "E2E mean, ms", "p50", "p90", "max"];
-    let mut times = Sheet::new("Latency by turn, from the planned instant", &head);
+    let mut times = ReportTable::new("Latency by turn, from the scheduled send time", &head);
     for turn in &turns {
         let (Some(ttft), Some(e2e)) = (turn.ttft, turn.e2e) else { continue };
         times.row([
@@ -224,24 +273,24 @@ fn turns(turns: &[TurnRow]) -> Vec<Sheet> {
 }
 
 fn ttft_by_turn(turns: &[TurnRow]) -> Plot {
-    let of = |value: &dyn Fn(&Summary) -> Option<Duration>| -> Vec<(f64, f64)> {
+    let of = |value: &dyn Fn(&LatencySummary) -> Option<Duration>| -> Vec<(f64, f64)> {
         let points = turns.iter().filter_map(|row| Some((row.turn as f64, row.ttft.as_ref().and_then(value)?)));
         points.map(|(turn, value)| (turn, super::ms(value))).collect()
     };
     let quartiles =
         turns.iter().filter_map(|row| row.ttft_quartiles_ms.map(|[low, high]| (row.turn as f64, low, high)));
-    Plot::new("Time to the first token by turn", Axis::close("turn"), Axis::even("ms from the planned instant"))
-        .with(Series::band("half of all", 0, quartiles.collect()))
-        .with(Series::line("p90", 1, of(&|summary| summary.p90)))
-        .with(Series::line("mean", 2, of(&|summary| Some(summary.mean))))
-        .with(Series::line("median", 0, of(&|summary| Some(summary.p50))))
+    Plot::new("TTFT by turn", Axis::close("turn"), Axis::even("ms from the scheduled send time"))
+        .with(PlotSeries::band("middle half", 0, quartiles.collect()))
+        .with(PlotSeries::line("p90", 1, of(&|summary| summary.p90)))
+        .with(PlotSeries::line("mean", 2, of(&|summary| Some(summary.mean))))
+        .with(PlotSeries::line("median", 0, of(&|summary| Some(summary.p50))))
 }
 
-/// Tiers with their colours: device, host, storage, somewhere.
+/// Names of the tiers.
 const TIERS: [&str; 4] = ["device (L1)", "host (L2)", "storage (L3)", "cached, tier unknown"];
 
-/// Areas that stand on each other, one per tier that has anything.
-fn stacked(points: &[(f64, [u64; 4], u64)]) -> Vec<Series> {
+/// Returns stacked areas, one per tier with any tokens.
+fn stacked(points: &[(f64, [u64; 4], u64)]) -> Vec<PlotSeries> {
     let mut below: Vec<f64> = vec![0.0; points.len()];
     let mut series = Vec::new();
     for (tier, name) in TIERS.iter().enumerate() {
@@ -254,7 +303,7 @@ fn stacked(points: &[(f64, [u64; 4], u64)]) -> Vec<Series> {
             area.push((*x, *below, *below + share));
             *below += share;
         }
-        series.push(Series::area(name, [0, 2, 1, 3][tier], area));
+        series.push(PlotSeries::area(name, [0, 2, 1, 3][tier], area));
     }
     series
 }
@@ -268,12 +317,11 @@ fn tiers_by_turn(turns: &[TurnRow]) -> Plot {
             (row.turn as f64, [t.device, t.host, t.storage, t.cached_somewhere], t.prompt)
         })
         .collect();
-    let mut plot =
-        Plot::new("Cached tokens of the prompts by turn", Axis::close("turn"), Axis::even("% of the prompts' tokens"));
+    let mut plot = Plot::new("Cached prompt tokens by turn", Axis::close("turn"), Axis::even("% of prompt tokens"));
     plot.series = stacked(&points);
     if plot.series.is_empty() {
-        // Nothing was cached, and that is to be seen.
-        plot.series.push(Series::line("nothing cached", 0, points.iter().map(|(turn, ..)| (*turn, 0.0)).collect()));
+        // Show a line at zero if nothing was cached.
+        plot.series.push(PlotSeries::line("nothing cached", 0, points.iter().map(|(turn, ..)| (*turn, 0.0)).collect()));
     }
     plot
 }
@@ -282,15 +330,15 @@ fn distributions(pass: &PassReport) -> Plot {
     let all = &pass.distributions;
     let percent = |curve: &[(f64, f64)]| curve.iter().map(|(value, share)| (value.max(0.001), share * 100.0)).collect();
     Plot::new("Distribution of latencies", Axis::log("ms"), Axis::even("% at or below"))
-        .with(Series::line("first token", 0, percent(&all.ttft)))
-        .with(Series::line("between tokens", 1, percent(&all.itl)))
-        .with(Series::line("whole answer", 2, percent(&all.e2e)))
+        .with(PlotSeries::line("TTFT", 0, percent(&all.ttft)))
+        .with(PlotSeries::line("ITL", 1, percent(&all.itl)))
+        .with(PlotSeries::line("E2E", 2, percent(&all.e2e)))
 }
 
-/// Most points of a plot over the time.
+/// Maximum points of a plot over time.
 const POINTS_MAX: usize = 120;
 
-/// The series with buckets as wide as a plot can show, and of a second at least where there are many.
+/// Merges buckets so that a plot has at most [`POINTS_MAX`] points. Many buckets are merged to at least one second each.
 fn plotted(series: &SeriesReport) -> SeriesReport {
     let mut step = 1;
     while series.buckets.len().div_ceil(step) > POINTS_MAX
@@ -308,9 +356,9 @@ fn plotted(series: &SeriesReport) -> SeriesReport {
 
 fn over_time(series: &SeriesReport) -> Vec<Plot> {
     let series = plotted(series);
-    let at = |place: usize| (place as f64 + 0.5) * series.width_s;
+    let at = |index: usize| (index as f64 + 0.5) * series.width_s;
     let of = |value: &dyn Fn(&Bucket) -> f64| -> Vec<(f64, f64)> {
-        series.buckets.iter().enumerate().map(|(place, bucket)| (at(place), value(bucket))).collect()
+        series.buckets.iter().enumerate().map(|(index, bucket)| (at(index), value(bucket))).collect()
     };
     let seconds = || Axis::even("seconds since the start");
     let width = series.width_s;
@@ -318,31 +366,31 @@ fn over_time(series: &SeriesReport) -> Vec<Plot> {
         if bucket.first_tokens == 0 { f64::NAN } else { bucket.ttft_sum_s / bucket.first_tokens as f64 * 1e3 }
     });
     let worst = of(&|bucket| if bucket.first_tokens == 0 { f64::NAN } else { bucket.ttft_max_s * 1e3 });
-    let seen: Vec<_> = series
+    let cached: Vec<_> = series
         .buckets
         .iter()
         .enumerate()
         .filter(|(_, bucket)| bucket.prompt_tokens > 0)
-        .map(|(place, b)| (at(place), [b.device, b.host, b.storage, b.cached_somewhere], b.prompt_tokens))
+        .map(|(index, b)| (at(index), [b.device, b.host, b.storage, b.cached_somewhere], b.prompt_tokens))
         .collect();
-    let mut tiers = Plot::new("Cached tokens over the time", seconds(), Axis::even("% of the prompts' tokens"));
-    tiers.series = stacked(&seen);
+    let mut tiers = Plot::new("Cached prompt tokens over time", seconds(), Axis::even("% of prompt tokens"));
+    tiers.series = stacked(&cached);
     let mut requests = Plot::new("Requests", seconds(), Axis::even("in flight; per second"))
-        .with(Series::line("in flight (mean)", 0, of(&|bucket| bucket.busy_s / width)))
-        .with(Series::line("sent per second", 1, of(&|bucket| bucket.sent as f64 / width)));
+        .with(PlotSeries::line("in flight (mean)", 0, of(&|bucket| bucket.busy_s / width)))
+        .with(PlotSeries::line("sent per second", 1, of(&|bucket| bucket.sent as f64 / width)));
     if series.buckets.iter().any(|bucket| bucket.failed > 0) {
-        requests = requests.with(Series::line("failed per second", 5, of(&|bucket| bucket.failed as f64 / width)));
+        requests = requests.with(PlotSeries::line("failed per second", 5, of(&|bucket| bucket.failed as f64 / width)));
     }
     vec![
-        Plot::new("Tokens of answers", seconds(), Axis::even("tokens per second")).with(Series::line(
+        Plot::new("Output tokens", seconds(), Axis::even("tokens per second")).with(PlotSeries::line(
             "",
             0,
             of(&|bucket| bucket.output_tokens / width),
         )),
         requests,
-        Plot::new("Time to the first token", seconds(), Axis::even("ms from the planned instant"))
-            .with(Series::line("longest", 1, worst))
-            .with(Series::line("mean", 0, ttft)),
+        Plot::new("TTFT", seconds(), Axis::even("ms from the scheduled send time"))
+            .with(PlotSeries::line("maximum", 1, worst))
+            .with(PlotSeries::line("mean", 0, ttft)),
         tiers,
     ]
 }

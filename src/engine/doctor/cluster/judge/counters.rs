@@ -38,6 +38,7 @@ fn page(facts: &Facts) -> Option<&Samples> {
     facts.after.as_ref().or(facts.before.as_ref())
 }
 
+/// The master counts as many active clients as there are nodes.
 pub fn clients(facts: &Facts) -> Status {
     let Some(now) = page(facts) else { return Status::Skipped(no_admin(facts)) };
     let Some(active) = now.sum("master_active_clients") else {
@@ -83,6 +84,7 @@ pub fn clients(facts: &Facts) -> Status {
     status(findings, || format!("{active} active, {} of segments", plural(owners.len(), "owner")))
 }
 
+/// The counters of moved objects rise.
 pub fn moved(facts: &Facts) -> Status {
     let (Some(before), Some(after)) = (&facts.before, &facts.after) else { return Status::Skipped(no_admin(facts)) };
     let done = facts.journeys.done;
@@ -112,6 +114,7 @@ pub fn moved(facts: &Facts) -> Status {
     )])
 }
 
+/// Puts that were started were also completed.
 pub fn puts(facts: &Facts) -> Status {
     // The counters from before, so that this check's own objects are not taken for the cluster's.
     let Some(page) = facts.before.as_ref() else { return Status::Skipped(no_admin(facts)) };
@@ -143,6 +146,7 @@ pub fn puts(facts: &Facts) -> Status {
     })
 }
 
+/// Allocations do not fail for lack of space.
 pub fn allocation(facts: &Facts) -> Status {
     let Some(page) = facts.before.as_ref() else { return Status::Skipped(no_admin(facts)) };
     let value = |name: &str| page.sum(name).unwrap_or(0.0);
@@ -223,6 +227,7 @@ fn plural_f(n: f64, what: &str) -> String {
     format!("{n} {what}{}", if (n - 1.0).abs() < 0.5 { "" } else { "s" })
 }
 
+/// The counters of the disk tier agree with its configuration.
 pub fn ssd(facts: &Facts) -> Status {
     let Some(page) = facts.before.as_ref() else { return Status::Skipped(no_admin(facts)) };
     let value = |name: &str| page.sum(name).unwrap_or(0.0);

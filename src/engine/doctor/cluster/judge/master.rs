@@ -10,6 +10,7 @@ use crate::engine::store::client::PROTOCOL_VERSION;
 /// Keys whose loss is worth a word.
 const KEYS_WORTH: f64 = 1.0;
 
+/// The RPC port of the master accepts connections and answers.
 pub fn reached(facts: &Facts) -> Status {
     let at = &facts.master;
     let hang = "clients try for 90 s at their start and are deaf to SIGTERM meanwhile, so they crash-loop";
@@ -71,6 +72,7 @@ pub fn misnamed(origin: &str, why: &str) -> Status {
     )])
 }
 
+/// The admin port reports that the master is healthy.
 pub fn health(facts: &Facts) -> Status {
     if facts.admins.is_empty() {
         return Status::Skipped(no_admin(facts));
@@ -142,6 +144,7 @@ pub fn health(facts: &Facts) -> Status {
     })
 }
 
+/// The leader record of the election names this master.
 pub fn leader_record(facts: &Facts) -> Status {
     let Some(leader) = &facts.leader else {
         return Status::Skipped("the master was given as an address, not as etcd://".to_owned());
@@ -202,6 +205,7 @@ fn release_by_paths(facts: &Facts) -> Option<&'static str> {
     }
 }
 
+/// The release of the master is one that mcctl was tested with.
 pub fn release(facts: &Facts) -> Status {
     let RpcState::Ready(version) = &facts.rpc.state else {
         return Status::Skipped("the master does not answer".to_owned());
@@ -247,6 +251,7 @@ pub fn release(facts: &Facts) -> Status {
     }
 }
 
+/// The metadata of the master survives a restart.
 pub fn survives(facts: &Facts) -> Status {
     let healthy: Vec<&Admin> = facts.admins.iter().filter(|admin| admin.health.is_ok()).collect();
     let Some(serving) = healthy.iter().find(|admin| admin.health.as_ref().is_ok_and(|health| health.is_ready)) else {

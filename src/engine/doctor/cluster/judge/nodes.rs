@@ -14,6 +14,7 @@ fn named(node: &Node) -> String {
     }
 }
 
+/// Every node accepts connections at its announced endpoint.
 pub fn answer(facts: &Facts) -> Status {
     // Without details the endpoint is only a name, which P2PHANDSHAKE's nodes do not listen on.
     let skipped = if facts.metadata.url.is_none() { undetailed(facts) } else { unlisted(facts) };
@@ -108,6 +109,7 @@ fn are(n: usize) -> String {
     format!("{} {}", plural(n, "node"), if n == 1 { "is" } else { "are" })
 }
 
+/// No node uses TCP although its host has RDMA devices.
 pub fn silent_tcp(facts: &Facts) -> Status {
     if let Some(skipped) = undetailed(facts) {
         return skipped;
@@ -137,6 +139,7 @@ pub fn silent_tcp(facts: &Facts) -> Status {
     }
 }
 
+/// Each node has a record in the metadata service, and each record has a node.
 pub fn records(facts: &Facts) -> Status {
     let Some(url) = &facts.metadata.url else {
         return Status::Skipped(
@@ -197,6 +200,7 @@ pub fn records(facts: &Facts) -> Status {
     status(findings, || format!("both records of {}", plural(facts.nodes.len(), "node")))
 }
 
+/// The nodes contribute the memory that the plan expects.
 pub fn planned(facts: &Facts) -> Status {
     if facts.metadata.url.is_none() {
         return Status::Skipped("P2PHANDSHAKE: names are not registered anywhere".to_owned());

@@ -15,6 +15,7 @@ const SEGMENT_MIN: u64 = 16 << 20;
 /// How much of the plan may be missing, per mille: what rounding to pages and ranks costs.
 const MISSING_PER_MILLE: u64 = 10;
 
+/// At least one segment is mounted, and each has capacity.
 pub fn mounted(facts: &Facts) -> Status {
     let listing = match &facts.segments {
         None => return Status::Skipped(no_admin(facts)),
@@ -105,6 +106,7 @@ fn small_evidence(small: &[&Segment]) -> String {
     listed(&small.iter().map(|segment| format!("{} {}", segment.name, ByteSize(segment.bytes))).collect::<Vec<_>>())
 }
 
+/// Segment names are unique and name a host that other hosts can reach.
 pub fn names(facts: &Facts) -> Status {
     if let Some(skipped) = undetailed(facts) {
         return skipped;
@@ -142,6 +144,7 @@ fn unreachable_host(endpoint: &str) -> Option<&'static str> {
     }
 }
 
+/// Every segment has a transport endpoint that other hosts can reach.
 pub fn endpoints(facts: &Facts) -> Status {
     if let Some(skipped) = undetailed(facts) {
         return skipped;
@@ -184,6 +187,7 @@ pub fn endpoints(facts: &Facts) -> Status {
     Status::Found(vec![found])
 }
 
+/// All segments use the same protocol.
 pub fn protocol(facts: &Facts) -> Status {
     if let Some(skipped) = undetailed(facts).or_else(|| unlisted(facts)) {
         return skipped;

@@ -27,6 +27,7 @@ fn slower_way(bytes: u64, moved: &Moved) -> f64 {
     speed(bytes, moved.put).min(speed(bytes, moved.get))
 }
 
+/// A probe object can be put, read back unchanged and removed.
 pub fn round_trip(facts: &Facts) -> Status {
     let journeys = &facts.journeys;
     if let Some(why) = &journeys.none {
@@ -144,6 +145,7 @@ fn straggler(bytes: u64, arrived: &[(&Journey, &Moved)]) -> Option<Finding> {
     })
 }
 
+/// Puts from several streams at once succeed.
 pub fn streams(facts: &Facts) -> Status {
     let Some(lanes) = &facts.journeys.lanes else {
         let why = match facts.journeys.made.iter().any(|journey| journey.end.is_ok()) {
@@ -170,6 +172,7 @@ pub fn streams(facts: &Facts) -> Status {
     )])
 }
 
+/// The round trip of a probe object is not unusually slow.
 pub fn latency(facts: &Facts) -> Status {
     let mut times = facts.rpc.lookups.clone();
     if times.is_empty() {

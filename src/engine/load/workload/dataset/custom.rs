@@ -1,29 +1,34 @@
-//! JSONL of conversations: SGLang's custom format, and UltraChat's.
+//! JSONL of conversations: SGLang's custom format and UltraChat.
 
 use std::io::BufRead;
 
 use serde::Deserialize;
 
+use crate::engine::load::workload::RowError;
 use crate::engine::load::workload::dataset::sharegpt::{self, Dialogue, Speaker, read_dialogues};
-use crate::engine::load::workload::dataset::{Dataset, DatasetError, Layout, Reading};
+use crate::engine::load::workload::dataset::{Dataset, DatasetError, DatasetOptions, RowLayout};
 
-pub(super) fn read(input: impl BufRead, file: &str, reading: &Reading) -> Result<Dataset, DatasetError> {
-    read_dialogues(input, file, Layout::Lines, reading, |text| sharegpt::parse(text, reading))
+pub(super) fn read(input: impl BufRead, file: &str, reading: &DatasetOptions) -> Result<Dataset, DatasetError> {
+    read_dialogues(input, file, RowLayout::Lines, reading, |text| sharegpt::parse(text, reading))
 }
 
 #[derive(Deserialize)]
-struct UltraChat {
+struct UltraChatRow {
     data: Vec<String>,
 }
 
-/// `data` of texts: user and assistant in turn.
-pub(super) fn read_ultrachat(input: impl BufRead, file: &str, reading: &Reading) -> Result<Dataset, DatasetError> {
-    let parse = |text: &str| -> Result<Dialogue, String> {
-        let line: UltraChat = serde_json::from_str(text).map_err(|error| error.to_string())?;
+/// Reads rows with a list `data` of texts, alternating between user and assistant.
+pub(super) fn read_ultrachat(
+    input: impl BufRead,
+    file: &str,
+    reading: &DatasetOptions,
+) -> Result<Dataset, DatasetError> {
+    let parse = |text: &str| -> Result<Dialogue, RowError> {
+        let line: UltraChatRow = serde_json::from_str(text)?;
         let speaker = |at| [Speaker::User, Speaker::Assistant][at % 2];
         Ok(line.data.into_iter().enumerate().map(|(at, text)| (speaker(at), text)).collect())
     };
-    read_dialogues(input, file, Layout::ArrayOrLines, reading, parse)
+    read_dialogues(input, file, RowLayout::ArrayOrLines, reading, parse)
 }
 
 #[cfg(test)]
@@ -31,25 +36,25 @@ mod tests {
     use super::*;
 
     #[test]
-    fn content_or_value_and_a_speaker_or_none() {
+    fn content_or_value_and_optional_speakers_are_accepted() {
         let text = "{\"conversations\": [{\"role\": \"user\", \"content\": \"a\"}, {\"role\": \"assistant\", \"content\": \"b b\"}]}\r\n\
                     {\"conversation\": [{\"value\": \"c\"}, {\"value\": \"d\"}, {\"value\": \"e\"}, {\"value\": \"f\"}]}\n";
-        let read = read(text.as_bytes(), "f", &Reading::default()).expect("a dataset");
+        let read = read(text.as_bytes(), "f", &DatasetOptions::default()).expect("a dataset");
         let turns: Vec<usize> = read.conversations.iter().map(|conversation| conversation.turns.len()).collect();
         assert_eq!(turns, [1, 2]);
     }
 
     #[test]
-    fn a_malformed_line_is_named() {
+    fn malformed_line_is_named() {
         let text = "{\"conversations\": []}\n{\"conversations\": [}\n";
-        let error = read(text.as_bytes(), "talk.jsonl", &Reading::default()).expect_err("half a line");
-        assert!(error.to_string().starts_with("talk.jsonl:2: expected value at column 20"), "{error}");
+        let error = read(text.as_bytes(), "talk.jsonl", &DatasetOptions::default()).expect_err("half a line");
+        assert!(error.to_string().starts_with("talk.jsonl:2: "), "{error}");
     }
 
     #[test]
-    fn ultrachat_speaks_in_turn() {
+    fn ultrachat_alternates_between_speakers() {
         let text = "{\"id\": \"1\", \"data\": [\"q\", \"a\", \"q2\", \"a2\", \"q3\"]}";
-        let read = read_ultrachat(text.as_bytes(), "f", &Reading::default()).expect("a dataset");
+        let read = read_ultrachat(text.as_bytes(), "f", &DatasetOptions::default()).expect("a dataset");
         assert_eq!(read.conversations[0].turns.len(), 2);
     }
 }

@@ -1,4 +1,4 @@
-//! From rows to conversations: what is malformed, left out, passed over, and in which order the rest comes.
+//! Turns rows into conversations: skips malformed and unsuitable rows, applies offset, limit and order.
 
 use std::collections::BTreeMap;
 use std::io::BufRead;
@@ -6,24 +6,25 @@ use std::io::BufRead;
 use rand::Rng;
 use rand::seq::SliceRandom;
 
-use crate::engine::load::workload::Conversation;
-use crate::engine::load::workload::dataset::{BadRow, Dataset, DatasetError, Layout, Reading, Rows};
+use crate::engine::load::workload::dataset::{BadRow, Dataset, DatasetError, DatasetOptions, RowLayout, RowReader};
+use crate::engine::load::workload::{Conversation, RowError};
 
-/// With a limit, so many times as many rows are kept to choose from: some are left out by their lengths.
+/// With a limit, this many times as many rows are sampled, because some are skipped by length.
 const CHOICE: usize = 8;
-/// And at least so many.
+/// Minimum number of sampled rows.
 const CHOICE_MIN: usize = 4096;
 
-/// Calls `each` with every row of `input` until it says that it has enough. A malformed row ends it, or is counted.
+/// Calls `each` with every row of `input` until it returns false. A malformed row ends the reading or is counted, as
+/// configured.
 pub(super) fn rows(
     input: impl BufRead,
     file: &str,
-    layout: Layout,
-    reading: &Reading,
+    layout: RowLayout,
+    reading: &DatasetOptions,
     dataset: &mut Dataset,
-    mut each: impl FnMut(&str, u64) -> Result<bool, String>,
+    mut each: impl FnMut(&str, u64) -> Result<bool, RowError>,
 ) -> Result<(), DatasetError> {
-    let mut rows = Rows::new(input, layout);
+    let mut rows = RowReader::new(input, layout);
     loop {
         let row = rows.next_row();
         let row = row.map_err(|error| DatasetError::Unreadable { file: file.to_owned(), reason: error.to_string() })?;
@@ -33,7 +34,7 @@ pub(super) fn rows(
             Ok(true) => {}
             Ok(false) => return Ok(()),
             Err(reason) => {
-                let bad = BadRow { line: row.line, reason: placed(reason, row.line) };
+                let bad = BadRow { line: row.line, reason: reason.located(row.line) };
                 if !reading.skip_bad {
                     return Err(DatasetError::Row { file: file.to_owned(), bad });
                 }
@@ -44,34 +45,21 @@ pub(super) fn rows(
     }
 }
 
-/// The parser counts lines from the beginning of the row, which is `line` of the file.
-fn placed(reason: String, line: u64) -> String {
-    let place = || {
-        let (text, place) = reason.rsplit_once(" at line ")?;
-        let (within, column) = place.split_once(" column ")?;
-        let (within, column): (u64, u64) = (within.parse().ok()?, column.parse().ok()?);
-        Some(match within {
-            0 | 1 => format!("{text} at column {column}"),
-            _ => format!("{text} at line {}, column {column}", line + within - 1),
-        })
-    };
-    place().unwrap_or(reason)
-}
-
-/// Conversations of the rows of `input`: `parse` takes a row apart, `plan` makes a conversation of it, or leaves it out.
+/// Reads conversations from the rows of `input`. `parse` parses a row. `plan` makes a conversation of it, or returns
+/// `None` to skip it.
 ///
-/// In the order of the file nothing is read beyond the last one that is wanted. In random order the whole file is read, and with a
-/// limit a sample of its rows is kept.
+/// In file order, reading stops after the last required row. In random order the whole file is read, and with a limit
+/// only a sample of its rows is kept.
 pub(super) fn gather<T>(
     input: impl BufRead,
     file: &str,
-    layout: Layout,
-    reading: &Reading,
-    parse: impl Fn(&str) -> Result<T, String>,
-    plan: impl Fn(T) -> Result<Option<Conversation>, String>,
+    layout: RowLayout,
+    reading: &DatasetOptions,
+    parse: impl Fn(&str) -> Result<T, RowError>,
+    plan: impl Fn(T) -> Result<Option<Conversation>, RowError>,
 ) -> Result<Dataset, DatasetError> {
     let mut dataset = Dataset::default();
-    let mut taken = Taken::new(reading);
+    let mut taken = RowSelection::new(reading);
     if !reading.shuffle {
         let mut found = Vec::new();
         let mut left_out = 0;
@@ -87,7 +75,7 @@ pub(super) fn gather<T>(
         dataset.passed_over = reading.offset - taken.pass_over;
         return Ok(dataset);
     }
-    let mut sample = Sample::new(reading);
+    let mut sample = RowSample::new(reading);
     rows(input, file, layout, reading, &mut dataset, |text, line| {
         sample.offer((line, parse(text)?));
         Ok(true)
@@ -113,18 +101,18 @@ pub(super) fn gather<T>(
     Ok(dataset)
 }
 
-/// Counts the conversations that are passed over and taken.
-struct Taken {
+/// Applies offset and limit to conversations.
+struct RowSelection {
     pass_over: usize,
     left: Option<usize>,
 }
 
-impl Taken {
-    fn new(reading: &Reading) -> Taken {
-        Taken { pass_over: reading.offset, left: (reading.limit > 0).then_some(reading.limit) }
+impl RowSelection {
+    fn new(reading: &DatasetOptions) -> RowSelection {
+        RowSelection { pass_over: reading.offset, left: (reading.limit > 0).then_some(reading.limit) }
     }
 
-    /// Is the next one taken?
+    /// Whether the next conversation is used.
     fn take(&mut self) -> bool {
         if self.pass_over > 0 {
             self.pass_over -= 1;
@@ -141,21 +129,21 @@ impl Taken {
     }
 }
 
-/// A random choice of rows in random order: those with the least random numbers.
-struct Sample<T> {
+/// A random sample of rows in random order: those with the smallest random keys.
+struct RowSample<T> {
     rng: rand_chacha::ChaCha8Rng,
     most: usize,
     kept: BTreeMap<(u64, u64), T>,
     seen: u64,
 }
 
-impl<T> Sample<T> {
-    fn new(reading: &Reading) -> Sample<T> {
+impl<T> RowSample<T> {
+    fn new(reading: &DatasetOptions) -> RowSample<T> {
         let most = match reading.limit {
             0 => usize::MAX,
             limit => (limit.saturating_add(reading.offset)).saturating_mul(CHOICE).max(CHOICE_MIN),
         };
-        Sample { rng: reading.seed.generator("dataset", 0), most, kept: BTreeMap::new(), seen: 0 }
+        RowSample { rng: reading.seed.generator("dataset", 0), most, kept: BTreeMap::new(), seen: 0 }
     }
 
     fn offer(&mut self, row: T) {
@@ -171,25 +159,11 @@ impl<T> Sample<T> {
     }
 }
 
-/// `items` in an order that comes from `reading`, cut to what it wants.
-pub(super) fn choose<T>(mut items: Vec<T>, reading: &Reading) -> Vec<T> {
+/// Shuffles `items` as `reading` requires, and applies its offset and limit.
+pub(super) fn choose<T>(mut items: Vec<T>, reading: &DatasetOptions) -> Vec<T> {
     if reading.shuffle {
         items.shuffle(&mut reading.seed.generator("dataset", 0));
     }
     let limit = if reading.limit == 0 { usize::MAX } else { reading.limit };
     items.into_iter().skip(reading.offset).take(limit).collect()
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn places_are_those_of_the_file() {
-        let placed = |reason: &str| placed(reason.to_owned(), 10);
-        assert_eq!(placed("oops at line 1 column 7"), "oops at column 7");
-        assert_eq!(placed("oops at line 3 column 7"), "oops at line 12, column 7");
-        assert_eq!(placed("oops at line x column 7"), "oops at line x column 7");
-        assert_eq!(placed("no text"), "no text");
-    }
 }

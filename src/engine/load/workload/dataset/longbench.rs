@@ -6,15 +6,15 @@ use serde::Deserialize;
 
 use crate::engine::load::workload::dataset::gather::gather;
 use crate::engine::load::workload::dataset::sharegpt::{Speaker, read_dialogues};
-use crate::engine::load::workload::dataset::{Dataset, DatasetError, Layout, Reading};
-use crate::engine::load::workload::{Conversation, Planned, Says};
+use crate::engine::load::workload::dataset::{Dataset, DatasetError, DatasetOptions, RowLayout};
+use crate::engine::load::workload::{Conversation, PlannedTurn, TurnContent};
 
-/// Tokens of an answer where the command line does not say: a letter and few words, as in SGLang's tool.
+/// Default answer length in tokens, as in SGLang's tool: a letter and a few words.
 const OUTPUT: u32 = 10;
 
 #[derive(Deserialize)]
-#[expect(non_snake_case, reason = "the names of the file")]
-struct Line {
+#[expect(non_snake_case, reason = "member names of the file format")]
+struct LongBenchRow {
     context: String,
     question: String,
     choice_A: String,
@@ -23,7 +23,7 @@ struct Line {
     choice_D: String,
 }
 
-impl Line {
+impl LongBenchRow {
     fn prompt(&self) -> String {
         let mut prompt = format!("{}\n\nQuestion: {}\n", self.context, self.question);
         let choices = [&self.choice_A, &self.choice_B, &self.choice_C, &self.choice_D];
@@ -35,50 +35,50 @@ impl Line {
     }
 }
 
-pub(super) fn read(input: impl BufRead, file: &str, reading: &Reading) -> Result<Dataset, DatasetError> {
+pub(super) fn read(input: impl BufRead, file: &str, reading: &DatasetOptions) -> Result<Dataset, DatasetError> {
     let output = reading.output.unwrap_or(OUTPUT);
-    let parse = |text: &str| serde_json::from_str::<Line>(text).map_err(|error| error.to_string());
-    let plan = |line: Line| {
+    let parse = |text: &str| Ok(serde_json::from_str::<LongBenchRow>(text)?);
+    let plan = |line: LongBenchRow| {
         let prompt = line.prompt();
         if let Some(most) = reading.context
             && reading.tokens(&prompt, true)?.saturating_add(output) > most
         {
             return Ok(None);
         }
-        let turns = vec![Planned::new(Says::Text(prompt.into()), output)];
+        let turns = vec![PlannedTurn::new(TurnContent::Text(prompt.into()), output)];
         Ok(Some(Conversation { turns, routing_key: None }))
     };
-    let mut dataset = gather(input, file, Layout::ArrayOrLines, reading, parse, plan)?;
+    let mut dataset = gather(input, file, RowLayout::ArrayOrLines, reading, parse, plan)?;
     dataset.estimated = reading.context.is_some() && reading.tokenizer.is_none();
     Ok(dataset)
 }
 
 #[derive(Deserialize)]
-struct Loogle {
+struct LoogleRow {
     input: String,
-    qa_pairs: Vec<Pair>,
+    qa_pairs: Vec<LoogleQuestion>,
 }
 
 #[derive(Deserialize)]
-struct Pair {
+struct LoogleQuestion {
     #[serde(alias = "Q")]
     question: String,
     #[serde(alias = "A")]
     answer: String,
 }
 
-/// The text with the first question, then the others.
-pub(super) fn read_loogle(input: impl BufRead, file: &str, reading: &Reading) -> Result<Dataset, DatasetError> {
+/// Reads rows whose first question follows the text, and whose later questions stand alone.
+pub(super) fn read_loogle(input: impl BufRead, file: &str, reading: &DatasetOptions) -> Result<Dataset, DatasetError> {
     let parse = |text: &str| {
-        let line: Loogle = serde_json::from_str(text).map_err(|error| error.to_string())?;
+        let line: LoogleRow = serde_json::from_str(text)?;
         let mut dialogue = Vec::new();
-        for (at, Pair { question, answer }) in line.qa_pairs.into_iter().enumerate() {
+        for (at, LoogleQuestion { question, answer }) in line.qa_pairs.into_iter().enumerate() {
             let asked = if at == 0 { format!("{}\n\n{question}", line.input) } else { question };
             dialogue.extend([(Speaker::User, asked), (Speaker::Assistant, answer)]);
         }
         Ok(dialogue)
     };
-    read_dialogues(input, file, Layout::ArrayOrLines, reading, parse)
+    read_dialogues(input, file, RowLayout::ArrayOrLines, reading, parse)
 }
 
 #[cfg(test)]
@@ -86,23 +86,23 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_question_stands_between_its_context_and_its_choices() {
+    fn question_stands_between_context_and_choices() {
         let text = r#"{"context": "Long.", "question": "Why?", "choice_A": "a", "choice_B": "b", "choice_C": "c", "choice_D": "d", "answer": "A"}"#;
-        let dataset = read(text.as_bytes(), "f", &Reading::default()).expect("a dataset");
+        let dataset = read(text.as_bytes(), "f", &DatasetOptions::default()).expect("a dataset");
         let turn = &dataset.conversations[0].turns[0];
-        assert_eq!(turn.says, Says::Text("Long.\n\nQuestion: Why?\nA. a\nB. b\nC. c\nD. d\nAnswer:".into()));
+        assert_eq!(turn.content, TurnContent::Text("Long.\n\nQuestion: Why?\nA. a\nB. b\nC. c\nD. d\nAnswer:".into()));
         assert_eq!(turn.max_tokens, 10);
-        let error = read("{\"context\": \"x\"}".as_bytes(), "f", &Reading::default()).expect_err("no question");
+        let error = read("{\"context\": \"x\"}".as_bytes(), "f", &DatasetOptions::default()).expect_err("no question");
         assert!(error.to_string().starts_with("f:1: missing field `question`"), "{error}");
-        let short = Reading { context: Some(12), ..Reading::default() };
+        let short = DatasetOptions { context: Some(12), ..DatasetOptions::default() };
         assert_eq!(read(text.as_bytes(), "f", &short).expect("read").left_out, 1);
     }
 
     #[test]
-    fn loogle_asks_one_text_several_things() {
+    fn loogle_asks_several_questions_about_one_text() {
         let text = r#"{"input": "Text.", "title": "t", "qa_pairs": [{"Q": "one", "A": "x y"}, {"question": "two", "answer": "z"}]}"#;
-        let dataset = read_loogle(text.as_bytes(), "f", &Reading::default()).expect("a dataset");
+        let dataset = read_loogle(text.as_bytes(), "f", &DatasetOptions::default()).expect("a dataset");
         let turns = &dataset.conversations[0].turns;
-        assert_eq!((&turns[0].says, turns.len()), (&Says::Text("Text.\n\none".into()), 2));
+        assert_eq!((&turns[0].content, turns.len()), (&TurnContent::Text("Text.\n\none".into()), 2));
     }
 }

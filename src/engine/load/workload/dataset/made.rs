@@ -1,4 +1,4 @@
-//! Small datasets made up from a seed, for those who have none: English-like words in every format that is read here.
+//! Sample datasets generated from a seed: English-like words in every supported format.
 
 use std::io::{self, Write};
 
@@ -7,45 +7,40 @@ use rand_chacha::ChaCha8Rng;
 use rand_distr::{Distribution as _, Exp1};
 use serde_json::{Value, json};
 
-use crate::engine::load::workload::dataset::{BLOCK_TOKENS, Format};
+use crate::engine::load::workload::dataset::{BLOCK_TOKENS, DatasetFormat};
 use crate::engine::load::{Distribution, Seed};
 
-/// What is written.
+/// Format of a sample dataset.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SampleFormat {
-    /// As it is read.
-    File(Format),
-    /// A trace with sessions: rows of messages that hold only what is new.
+    /// A dataset file format.
+    File(DatasetFormat),
+    /// A trace with sessions, whose rows hold only new messages.
     Sessions,
 }
 
-/// A made-up dataset.
+/// Parameters of a sample dataset.
 #[derive(Clone, Debug)]
-pub struct Sample {
-    /// The format.
+pub struct SampleSpec {
     pub format: SampleFormat,
-    /// Conversations; requests where the format knows nothing else.
+    /// Number of conversations, or of requests in formats without conversations.
     pub conversations: u32,
-    /// Turns of each.
     pub turns: Distribution,
-    /// Words of a question.
     pub question: Distribution,
-    /// Words of an answer.
     pub answer: Distribution,
-    /// Words of a long context (LongBench, LooGLE), and of a system prompt where there are groups.
+    /// Words per long context (LongBench, LooGLE), and per system prompt if there are groups.
     pub context: Distribution,
-    /// So many system prompts, or beginnings of prompts in a trace, are shared.
+    /// Number of shared system prompts, or of shared prompt prefixes in a trace.
     pub groups: u32,
     /// Conversations per second in a trace.
     pub rate: f64,
-    /// All of it comes from this.
+    /// Seed of all random choices.
     pub seed: Seed,
 }
 
-/// Longer texts than this come only from laws without a bound.
+/// Upper bound of text lengths, for unbounded distributions.
 const LENGTH_MAX: u32 = 1 << 20;
 
-/// Words of everyday texts.
 const WORDS: &str = "time year people way day man thing woman life child world school state family student group country problem hand \
     part place case week company system program question work government number night point home water room mother area money story \
     fact month lot right study book eye job word business issue side kind head house service friend father power hour game line end \
@@ -55,17 +50,17 @@ const WORDS: &str = "time year people way day man thing woman life child world s
     said there use an each which she do how their if will up other about out many then them these so some her would make like him \
     into has look two more write go see no could than first been call who its now find long down did get come made may";
 
-impl Sample {
-    /// Write it to `to`.
+impl SampleSpec {
+    /// Writes the dataset to `to`.
     ///
     /// # Errors
-    /// It cannot be written.
+    /// Writing to `to` fails.
     pub fn write(&self, to: &mut impl Write) -> io::Result<()> {
         let words: Vec<&str> = WORDS.split_whitespace().collect();
         let mut arrivals = self.seed.generator("sample-arrivals", 0);
         let (open, between, close) = match self.format {
-            SampleFormat::File(Format::ShareGpt) => ("[\n", ",\n", "\n]\n"),
-            SampleFormat::File(Format::Agentic) => {
+            SampleFormat::File(DatasetFormat::ShareGpt) => ("[\n", ",\n", "\n]\n"),
+            SampleFormat::File(DatasetFormat::Agentic) => {
                 ("{\"metadata\": {\"source\": \"made up\"}, \"conversations\": [\n", ",\n", "\n]}\n")
             }
             _ => ("", "\n", "\n"),
@@ -76,7 +71,7 @@ impl Sample {
             if number > 0 {
                 write!(to, "{between}")?;
             }
-            let mut made = Making {
+            let mut made = SampleBuilder {
                 of: self,
                 words: &words,
                 rng: self.seed.generator("sample", u64::from(number)),
@@ -92,32 +87,31 @@ impl Sample {
     }
 }
 
-/// One conversation while it is made.
-struct Making<'a> {
-    of: &'a Sample,
+struct SampleBuilder<'a> {
+    of: &'a SampleSpec,
     words: &'a [&'a str],
     rng: ChaCha8Rng,
     number: u32,
     ms: u64,
 }
 
-impl Making<'_> {
+impl SampleBuilder<'_> {
     fn rows(&mut self) -> Vec<Value> {
         let id = format!("made-{}", self.number);
         match self.of.format {
             SampleFormat::Sessions => self.session(&id),
             SampleFormat::File(format) => vec![match format {
-                Format::ShareGpt => {
+                DatasetFormat::ShareGpt => {
                     json!({"id": id, "conversations": self.dialogue("from", ["human", "gpt"], "value")})
                 }
-                Format::Custom => {
+                DatasetFormat::Custom => {
                     json!({"id": id, "conversations": self.dialogue("role", ["user", "assistant"], "content")})
                 }
-                Format::UltraChat => {
+                DatasetFormat::UltraChat => {
                     let texts = self.turns().into_iter().flat_map(|(question, answer)| [question, answer]);
                     json!({"id": id, "data": texts.collect::<Vec<_>>()})
                 }
-                Format::OpenAi => {
+                DatasetFormat::OpenAi => {
                     let mut messages = self.system();
                     let turns = self.turns();
                     let last = turns.len() - 1;
@@ -132,7 +126,7 @@ impl Making<'_> {
                     }
                     json!({"messages": messages, "max_tokens": tokens})
                 }
-                Format::Agentic => {
+                DatasetFormat::Agentic => {
                     let mut said = self.system();
                     let turn = |(question, _)| {
                         said.push(json!({"role": "user", "content": question}));
@@ -140,18 +134,18 @@ impl Making<'_> {
                     };
                     self.turns().into_iter().map(turn).collect()
                 }
-                Format::Mooncake => self.request(),
-                Format::SpeedBench => {
+                DatasetFormat::Mooncake => self.request(),
+                DatasetFormat::SpeedBench => {
                     let turns: Vec<String> = self.turns().into_iter().map(|(question, _)| question).collect();
                     json!({"question_id": id, "category": "mixed", "turns": turns})
                 }
-                Format::LongBench => {
+                DatasetFormat::LongBench => {
                     let choice = |made: &mut Self| made.sentences(4);
                     let length = self.draw(self.of.context);
                     json!({"_id": id, "context": self.sentences(length), "question": self.question(), "choice_A": choice(self),
                         "choice_B": choice(self), "choice_C": choice(self), "choice_D": choice(self), "answer": "A"})
                 }
-                Format::Loogle => {
+                DatasetFormat::Loogle => {
                     let length = self.draw(self.of.context);
                     let input = self.sentences(length);
                     let pairs = self.turns().into_iter().map(|(question, answer)| json!({"Q": question, "A": answer}));
@@ -161,7 +155,7 @@ impl Making<'_> {
         }
     }
 
-    /// A trace's rows of one session.
+    /// Generates the trace rows of one session.
     fn session(&mut self, id: &str) -> Vec<Value> {
         let mut said = self.system();
         let mut rows = Vec::new();
@@ -180,13 +174,13 @@ impl Making<'_> {
         rows
     }
 
-    /// A request of a trace: some blocks that its group shares, and some of its own.
+    /// Generates a trace request: some blocks that its group shares, and some of its own.
     fn request(&mut self) -> Value {
         let input = self.draw(self.of.question).max(1);
         let blocks = input.div_ceil(BLOCK_TOKENS);
         let shared = if self.of.groups == 0 { 0 } else { blocks / 2 };
         let group = self.number % self.of.groups.max(1);
-        // Blocks of groups and of requests have numbers that never meet.
+        // Block ids of groups and of requests never collide.
         let own = |block| (u64::from(self.number) + 1) << 32 | u64::from(block);
         let ids: Vec<u64> = (0..blocks)
             .map(|block| if block < shared { u64::from(group) << 20 | u64::from(block) } else { own(block) })
@@ -206,7 +200,7 @@ impl Making<'_> {
         said
     }
 
-    /// The system prompt of the conversation's group.
+    /// Returns the system prompt of the conversation's group.
     fn system(&mut self) -> Vec<Value> {
         if self.of.groups == 0 {
             return Vec::new();
@@ -242,7 +236,7 @@ impl Making<'_> {
         law.draw_count(&mut self.rng, 1).min(LENGTH_MAX)
     }
 
-    /// So many words, in sentences.
+    /// Generates `length` words, in sentences.
     fn sentences(&mut self, length: u32) -> String {
         let mut text = String::with_capacity(length as usize * 6);
         let mut left = 0;
@@ -268,11 +262,11 @@ impl Making<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::engine::load::workload::dataset::{Reading, read};
+    use crate::engine::load::workload::dataset::{DatasetOptions, read};
 
-    fn sample(format: SampleFormat, seed: u64) -> Sample {
+    fn sample(format: SampleFormat, seed: u64) -> SampleSpec {
         let constant = Distribution::Constant;
-        Sample {
+        SampleSpec {
             format,
             conversations: 12,
             turns: Distribution::Uniform { low: 2.0, high: 4.0 },
@@ -292,19 +286,24 @@ mod tests {
     }
 
     #[test]
-    fn every_format_is_read_back_whole_and_the_same_seed_gives_the_same_bytes() {
-        let formats = Format::ALL.map(|format| (SampleFormat::File(format), format));
-        for (made, format) in formats.into_iter().chain([(SampleFormat::Sessions, Format::Mooncake)]) {
+    fn every_format_is_read_back_and_depends_only_on_the_seed() {
+        let formats = DatasetFormat::ALL.map(|format| (SampleFormat::File(format), format));
+        for (made, format) in formats.into_iter().chain([(SampleFormat::Sessions, DatasetFormat::Mooncake)]) {
             let bytes = text(made, 5);
             assert_eq!(bytes, text(made, 5));
             assert_ne!(bytes, text(made, 6));
-            let dataset = read(&bytes[..], "made", format, &Reading::default());
+            let dataset = read(&bytes[..], "made", format, &DatasetOptions::default());
             let dataset = dataset.unwrap_or_else(|error| panic!("{made:?}: {error}"));
             assert_eq!((dataset.conversations.len(), dataset.skipped, dataset.left_out), (12, 0, 0), "{made:?}");
             let turns: Vec<usize> = dataset.conversations.iter().map(|conversation| conversation.turns.len()).collect();
             let single = matches!(
                 made,
-                SampleFormat::File(Format::OpenAi | Format::Mooncake | Format::LongBench | Format::SpeedBench)
+                SampleFormat::File(
+                    DatasetFormat::OpenAi
+                        | DatasetFormat::Mooncake
+                        | DatasetFormat::LongBench
+                        | DatasetFormat::SpeedBench
+                )
             );
             assert!(
                 turns.iter().all(|turns| if single { *turns == 1 } else { (2..=4).contains(turns) }),
@@ -315,7 +314,7 @@ mod tests {
 
     #[test]
     fn requests_of_a_group_share_the_first_half_of_their_blocks() {
-        let text = String::from_utf8(text(SampleFormat::File(Format::Mooncake), 1)).expect("UTF-8");
+        let text = String::from_utf8(text(SampleFormat::File(DatasetFormat::Mooncake), 1)).expect("UTF-8");
         let rows: Vec<Value> = text.lines().map(|line| serde_json::from_str(line).expect("JSON")).collect();
         assert_eq!(rows[0]["hash_ids"][0], rows[3]["hash_ids"][0]);
         assert_ne!(rows[0]["hash_ids"][1], rows[3]["hash_ids"][1]);

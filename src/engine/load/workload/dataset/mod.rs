@@ -1,6 +1,6 @@
-//! Datasets: files of conversations and requests, and those that are made from numbers alone. Each becomes [`Conversation`]s.
+//! Datasets: files of conversations and requests, and generated ones. Each becomes [`Conversation`]s.
 //!
-//! A reader holds one row at a time, says file, line and reason of a row that is malformed, and takes nothing from the network.
+//! A reader holds one row at a time, reports file, line and reason of a malformed row, and never uses the network.
 
 mod agentic;
 mod custom;
@@ -21,204 +21,200 @@ use std::str::FromStr;
 use std::sync::Arc;
 
 use crate::engine::load::Seed;
-use crate::engine::load::workload::{ChatTemplate, Conversation, Tokenizer};
+use crate::engine::load::workload::{ChatTemplate, Conversation, RowError, Tokenizer};
 
-pub use made::{Sample, SampleFormat};
+pub use made::{SampleFormat, SampleSpec};
 pub use random::{Corpus, RandomIds, random_ids, random_texts, random_words};
-pub use rows::{Layout, ROW_BYTES_MAX, Row, Rows};
-pub use shared_prefix::{Groups, SharedPrefix, shared_prefix};
+pub use rows::{DatasetRow, ROW_BYTES_MAX, RowLayout, RowReader};
+pub use shared_prefix::{PrefixGroups, SharedPrefix, shared_prefix};
 pub use trace::BLOCK_TOKENS;
 
-/// The most tokens of an answer or a prompt that a row may ask for.
+/// Maximum number of tokens that a row may request for an answer or a prompt.
 pub const TOKENS_MAX: u32 = 1 << 24;
-/// Tokens per word where no tokenizer tells.
+/// Estimated tokens per word, without a tokenizer.
 pub const TOKENS_PER_WORD: f64 = 1.3;
 
-/// The formats of files.
+/// File format of a dataset.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Format {
-    /// A JSON array of conversations with `from` and `value`; JSONL of the same, too.
+pub enum DatasetFormat {
+    /// JSON array or JSONL of conversations with `from` and `value`.
     ShareGpt,
     /// JSONL of conversations with `content` or `value`.
     Custom,
     /// JSONL of chat requests.
     OpenAi,
-    /// JSONL of recorded requests: Mooncake's traces and aiperf's rows.
+    /// JSONL of recorded requests: Mooncake traces and aiperf rows.
     Mooncake,
-    /// JSON of conversations whose turns hold only what is new.
+    /// JSON of conversations whose turns hold only new messages.
     Agentic,
     /// JSONL of long contexts with a question and four choices.
     LongBench,
-    /// JSONL of `data`: what user and assistant say in turn.
+    /// JSONL of `data`: texts that alternate between user and assistant.
     UltraChat,
     /// JSONL of a long `input` with questions and answers.
     Loogle,
-    /// JSONL of `turns` with a `category`, of which the first is asked.
+    /// JSONL of `turns` with a `category`. The first turn is the request.
     SpeedBench,
 }
 
-impl Format {
-    /// All of them.
-    pub const ALL: [Format; 9] = [
-        Format::ShareGpt,
-        Format::Custom,
-        Format::OpenAi,
-        Format::Mooncake,
-        Format::Agentic,
-        Format::LongBench,
-        Format::UltraChat,
-        Format::Loogle,
-        Format::SpeedBench,
+impl DatasetFormat {
+    pub const ALL: [DatasetFormat; 9] = [
+        DatasetFormat::ShareGpt,
+        DatasetFormat::Custom,
+        DatasetFormat::OpenAi,
+        DatasetFormat::Mooncake,
+        DatasetFormat::Agentic,
+        DatasetFormat::LongBench,
+        DatasetFormat::UltraChat,
+        DatasetFormat::Loogle,
+        DatasetFormat::SpeedBench,
     ];
 
-    /// Its name on command lines, as SGLang's tools have it.
+    /// Returns the name on the command line, as in SGLang's tools.
     pub const fn name(self) -> &'static str {
         match self {
-            Format::ShareGpt => "sharegpt",
-            Format::Custom => "custom",
-            Format::OpenAi => "openai",
-            Format::Mooncake => "mooncake",
-            Format::Agentic => "agentic-trace",
-            Format::LongBench => "longbench_v2",
-            Format::UltraChat => "ultrachat",
-            Format::Loogle => "loogle",
-            Format::SpeedBench => "speed-bench",
+            DatasetFormat::ShareGpt => "sharegpt",
+            DatasetFormat::Custom => "custom",
+            DatasetFormat::OpenAi => "openai",
+            DatasetFormat::Mooncake => "mooncake",
+            DatasetFormat::Agentic => "agentic-trace",
+            DatasetFormat::LongBench => "longbench_v2",
+            DatasetFormat::UltraChat => "ultrachat",
+            DatasetFormat::Loogle => "loogle",
+            DatasetFormat::SpeedBench => "speed-bench",
         }
     }
 }
 
-impl fmt::Display for Format {
+impl fmt::Display for DatasetFormat {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.name())
     }
 }
 
-impl FromStr for Format {
-    type Err = String;
+impl FromStr for DatasetFormat {
+    type Err = ParseFormatError;
 
-    fn from_str(text: &str) -> Result<Format, String> {
-        let known = |format: &&Format| format.name() == text;
-        Format::ALL.iter().find(known).copied().ok_or_else(|| format!("'{text}' is no format of dataset files"))
+    fn from_str(text: &str) -> Result<DatasetFormat, ParseFormatError> {
+        let known = |format: &&DatasetFormat| format.name() == text;
+        DatasetFormat::ALL.iter().find(known).copied().ok_or_else(|| ParseFormatError(text.to_owned()))
     }
 }
 
-/// Why a dataset is none.
+/// A text that is not a dataset format.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("unknown dataset format '{0}'")]
+pub struct ParseFormatError(String);
+
+/// A dataset cannot be used.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum DatasetError {
     /// A row is malformed.
     #[error("{file}:{}: {}", .bad.line, .bad.reason)]
     Row {
-        /// The file as the user named it.
+        /// File name as given by the user.
         file: String,
-        /// Which, and why.
         bad: BadRow,
     },
-    /// It cannot be read any further.
+    /// The file cannot be read.
     #[error("{file}: {reason}")]
     Unreadable {
-        /// The file as the user named it.
+        /// File name as given by the user.
         file: String,
-        /// In the system's words.
+        /// Error of the operating system.
         reason: String,
     },
-    /// Nothing is left to send.
-    #[error("{file}: none of {rows} rows can be sent: {skipped} malformed{}, {left_out} left out by their lengths", first(.bad.as_ref()))]
+    /// No row can be sent.
+    #[error("{file}: none of {rows} rows can be sent: {skipped} malformed{}, {left_out} skipped because of their length", first(.bad.as_ref()))]
     Empty {
-        /// The file as the user named it.
+        /// File name as given by the user.
         file: String,
-        /// Rows in it.
         rows: u64,
-        /// Malformed ones that were skipped.
+        /// Malformed rows that were skipped.
         skipped: u64,
-        /// The first of them.
+        /// The first malformed row.
         bad: Option<BadRow>,
-        /// Those that are too short, too long, or without a turn.
+        /// Rows that are too short, too long, or have no turn.
         left_out: u64,
     },
     /// Every row is malformed.
-    #[error("{file}: none of {rows} rows is well-formed; the first, line {}: {}", .bad.line, .bad.reason)]
+    #[error("{file}: all {rows} rows are malformed; the first is line {}: {}", .bad.line, .bad.reason)]
     AllBad {
-        /// The file as the user named it.
+        /// File name as given by the user.
         file: String,
-        /// Rows in it.
         rows: u64,
-        /// The first of them.
+        /// The first malformed row.
         bad: BadRow,
     },
-    /// All that could be sent was passed over.
-    #[error("{file}: {offset} conversations are to be passed over, and there are {conversations} (in {rows} rows)")]
+    /// The offset skips all usable conversations.
+    #[error("{file}: offset {offset} skips all {conversations} conversations (in {rows} rows)")]
     Offset {
-        /// The file as the user named it.
+        /// File name as given by the user.
         file: String,
-        /// To be passed over.
+        /// Number of conversations to skip.
         offset: usize,
-        /// That could be sent.
+        /// Number of usable conversations.
         conversations: usize,
-        /// Rows in it.
         rows: u64,
     },
-    /// Something can only be had with a tokenizer.
-    #[error("{what} can only be told with a tokenizer")]
-    NeedsTokenizer {
-        /// What.
-        what: &'static str,
-    },
+    /// An option requires a tokenizer.
+    #[error("{what} requires a tokenizer")]
+    NeedsTokenizer { what: &'static str },
 }
 
-/// The first of the malformed rows, behind their number.
+/// Formats the first malformed row, to follow their number.
 fn first(bad: Option<&BadRow>) -> String {
     bad.map_or_else(String::new, |bad| format!(" (the first, line {}: {})", bad.line, bad.reason))
 }
 
-/// A malformed row.
+/// A malformed row of a dataset file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct BadRow {
-    /// Counted from one.
+    /// Line number, from 1.
     pub line: u64,
-    /// What is wrong with it.
-    pub reason: String,
+    pub reason: RowError,
 }
 
-/// How files are read.
+/// How dataset files are read.
 #[derive(Clone, Debug)]
-pub struct Reading {
-    /// Conversations at most; zero: all.
+pub struct DatasetOptions {
+    /// Maximum number of conversations. Zero means all.
     pub limit: usize,
-    /// So many of the file's conversations are passed over.
+    /// Number of conversations to skip.
     pub offset: usize,
-    /// In random order, and a random choice where a limit leaves some out.
+    /// Random order, and a random sample if a limit applies.
     pub shuffle: bool,
-    /// All choices come from it.
+    /// Seed of all random choices.
     pub seed: Seed,
-    /// Malformed rows are counted and passed over.
+    /// Count and skip malformed rows.
     pub skip_bad: bool,
-    /// Tokens of every answer, whatever the file says.
+    /// Tokens of every answer, overriding the file.
     pub output: Option<u32>,
-    /// Conversations end, and requests are left out, where prompt and answer have more tokens than this.
+    /// Context length: conversations end, and requests are skipped, where prompt and answer exceed it.
     pub context: Option<u32>,
-    /// Turns of a conversation at most.
+    /// Maximum turns per conversation.
     pub max_turns: Option<u32>,
-    /// Only the first question of each conversation, chosen as `sglang.bench_serving` 0.5.23 does.
+    /// Use only the first question of each conversation, selected as in `sglang.bench_serving` 0.5.23.
     pub first_turn_only: bool,
-    /// Tells how long texts are.
+    /// Tokenizer for text lengths.
     pub tokenizer: Option<Arc<Tokenizer>>,
-    /// Tokens of a block of a trace.
+    /// Tokens per block of a trace.
     pub block_tokens: u32,
-    /// Recorded times are multiplied by this.
+    /// Factor by which recorded times are multiplied.
     pub slowdown: f64,
-    /// Rounds of a recorded request: further ones ask the same again, behind the answers so far.
+    /// Rounds per recorded request. Further rounds repeat the prompt after the answers so far.
     pub rounds: u32,
-    /// Put behind every first question, and before a last `Assistant:`.
+    /// Text appended to every first question, before a trailing `Assistant:`.
     pub suffix: String,
-    /// First questions are sent as the text that it makes of them.
+    /// Chat template applied to first questions.
     pub template: Option<Arc<ChatTemplate>>,
-    /// Only rows of this category.
+    /// Use only rows of this category.
     pub category: Option<String>,
 }
 
-impl Default for Reading {
-    fn default() -> Reading {
-        Reading {
+impl Default for DatasetOptions {
+    fn default() -> DatasetOptions {
+        DatasetOptions {
             limit: 0,
             offset: 0,
             shuffle: false,
@@ -239,10 +235,10 @@ impl Default for Reading {
     }
 }
 
-impl Reading {
-    /// The prompt that is made of a first question.
-    pub(self) fn prompt(&self, question: String) -> Result<String, String> {
-        /// What some datasets end their questions with.
+impl DatasetOptions {
+    /// Returns the prompt for a first question.
+    pub(self) fn prompt(&self, question: String) -> Result<String, RowError> {
+        /// Trailing marker of questions in some datasets.
         const ASSISTANT: &str = "Assistant:";
         let mut prompt = question;
         if !self.suffix.is_empty() {
@@ -250,13 +246,13 @@ impl Reading {
             prompt.extend([&self.suffix, ASSISTANT]);
         }
         match &self.template {
-            Some(template) => template.apply(&prompt),
+            Some(template) => Ok(template.apply(&prompt)?),
             None => Ok(prompt),
         }
     }
 
-    /// Tokens of `text`: counted, or estimated from its words.
-    pub(self) fn tokens(&self, text: &str, special: bool) -> Result<u32, String> {
+    /// Returns the tokens of `text`: counted, or estimated from its words.
+    pub(self) fn tokens(&self, text: &str, special: bool) -> Result<u32, RowError> {
         Ok(match &self.tokenizer {
             Some(tokenizer) => u32::try_from(tokenizer.count(text, special)?).unwrap_or(u32::MAX),
             None => (text.split_whitespace().count() as f64 * TOKENS_PER_WORD).ceil() as u32,
@@ -264,46 +260,50 @@ impl Reading {
     }
 }
 
-/// What was read.
+/// A dataset in memory.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Dataset {
-    /// To play.
     pub conversations: Vec<Conversation>,
-    /// Rows that were looked at.
+    /// Number of rows read.
     pub rows: u64,
-    /// Malformed ones that were skipped, and the first of them.
+    /// Malformed rows that were skipped.
     pub skipped: u64,
-    /// The first of them.
+    /// The first malformed row.
     pub first_bad: Option<BadRow>,
-    /// Rows that are too short, too long, or without a turn.
+    /// Rows that are too short, too long, or have no turn.
     pub left_out: u64,
-    /// Conversations before those that are played.
+    /// Conversations skipped by the offset.
     pub passed_over: usize,
-    /// Lengths are estimated from words, for want of a tokenizer.
+    /// Whether lengths are estimated from words, for lack of a tokenizer.
     pub estimated: bool,
 }
 
-/// Read `input` as `format`. `file` is how it is called in what is said about it.
+/// Reads `input` as `format`. `file` names it in errors.
 ///
 /// # Errors
-/// A row is malformed and [`Reading::skip_bad`] is off; the input cannot be read; nothing is left to send.
-pub fn read(input: impl BufRead, file: &str, format: Format, reading: &Reading) -> Result<Dataset, DatasetError> {
+/// A row is malformed and [`DatasetOptions::skip_bad`] is off, the input cannot be read, or no row can be sent.
+pub fn read(
+    input: impl BufRead,
+    file: &str,
+    format: DatasetFormat,
+    reading: &DatasetOptions,
+) -> Result<Dataset, DatasetError> {
     let dataset = match format {
-        Format::ShareGpt => sharegpt::read(input, file, reading),
-        Format::Custom => custom::read(input, file, reading),
-        Format::UltraChat => custom::read_ultrachat(input, file, reading),
-        Format::OpenAi => openai::read(input, file, reading),
-        Format::Mooncake => trace::read(input, file, reading),
-        Format::Agentic => agentic::read(input, file, reading),
-        Format::LongBench => longbench::read(input, file, reading),
-        Format::Loogle => longbench::read_loogle(input, file, reading),
-        Format::SpeedBench => speed_bench::read(input, file, reading),
+        DatasetFormat::ShareGpt => sharegpt::read(input, file, reading),
+        DatasetFormat::Custom => custom::read(input, file, reading),
+        DatasetFormat::UltraChat => custom::read_ultrachat(input, file, reading),
+        DatasetFormat::OpenAi => openai::read(input, file, reading),
+        DatasetFormat::Mooncake => trace::read(input, file, reading),
+        DatasetFormat::Agentic => agentic::read(input, file, reading),
+        DatasetFormat::LongBench => longbench::read(input, file, reading),
+        DatasetFormat::Loogle => longbench::read_loogle(input, file, reading),
+        DatasetFormat::SpeedBench => speed_bench::read(input, file, reading),
     }?;
     if dataset.conversations.is_empty() {
         let Dataset { rows, skipped, left_out, passed_over, .. } = dataset;
         let file = file.to_owned();
         return Err(match dataset.first_bad {
-            // All that there was is malformed: that is what has to be known.
+            // All rows are malformed, which matters more than any other reason.
             Some(bad) if skipped == rows => DatasetError::AllBad { file, rows, bad },
             _ if passed_over > 0 => {
                 DatasetError::Offset { file, offset: reading.offset, conversations: passed_over, rows }

@@ -1,23 +1,22 @@
-//! Random prompts of given lengths: runs of ids, or passages of a corpus.
+//! Random prompts of given lengths: runs of consecutive ids, random words, or texts of a corpus.
 
 use rand::Rng;
 use rand_chacha::ChaCha8Rng;
 
 use crate::engine::load::Seed;
-use crate::engine::load::workload::{Conversation, Passage, Planned, Says, Tokenizer};
+use crate::engine::load::workload::{Conversation, PlannedTurn, TextSpan, Tokenizer, TokenizerError, TurnContent};
 
-/// Single requests of random lengths.
+/// Shape of single requests with random lengths.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct RandomIds {
-    /// How many.
     pub requests: u32,
-    /// Tokens of a prompt, at most.
+    /// Maximum prompt length in tokens.
     pub input: u32,
-    /// Tokens of an answer, at most.
+    /// Maximum answer length in tokens.
     pub output: u32,
-    /// Lengths are whole numbers between this part of them and all of it.
+    /// Lower bound of lengths, as a share of the maximum.
     pub range_ratio: f64,
-    /// Ids are below this.
+    /// Upper bound (exclusive) of token ids.
     pub vocabulary: u32,
 }
 
@@ -29,7 +28,7 @@ impl RandomIds {
     }
 }
 
-/// A whole number from `ratio` of `most` (at least one) up to `most`, each as likely.
+/// Draws an integer between `ratio` of `most` (at least one) and `most`, uniformly.
 pub(super) fn length(most: u32, ratio: f64, rng: &mut impl Rng) -> u32 {
     if most == 0 {
         return 0;
@@ -38,84 +37,85 @@ pub(super) fn length(most: u32, ratio: f64, rng: &mut impl Rng) -> u32 {
     rng.random_range(least..=most)
 }
 
-/// Each prompt counts upwards from an id of its own: no two share a beginning, but for chance.
+/// Creates requests whose prompts count upwards from a random id. Two prompts share a prefix only by chance.
 pub fn random_ids(shape: &RandomIds, seed: Seed) -> Vec<Conversation> {
     let vocabulary = shape.vocabulary.max(2);
     let request = |number| {
         let (tokens, output) = shape.lengths(seed, number);
         let offset = seed.generator("random-starts", u64::from(number)).random_range(0..vocabulary);
         let start = ((u64::from(offset) + u64::from(number)) % u64::from(vocabulary)) as u32;
-        let turns = vec![Planned::new(Says::Made(vec![Passage::Run { start, tokens }]), output)];
+        let turns = vec![PlannedTurn::new(TurnContent::Made(vec![TextSpan::Run { start, tokens }]), output)];
         Conversation { turns, routing_key: None }
     };
     (0..shape.requests).map(request).collect()
 }
 
-/// Prompts of random words, no two alike.
+/// Creates requests whose prompts are random words.
 pub fn random_words(shape: &RandomIds, seed: Seed) -> Vec<Conversation> {
     let request = |number| {
         let (tokens, output) = shape.lengths(seed, number);
-        let words = Passage::Drawn { purpose: "random-words", number: u64::from(number), tokens };
-        Conversation { turns: vec![Planned::new(Says::Made(vec![words]), output)], routing_key: None }
+        let words = TextSpan::Drawn { purpose: "random-words", number: u64::from(number), tokens };
+        Conversation { turns: vec![PlannedTurn::new(TurnContent::Made(vec![words]), output)], routing_key: None }
     };
     (0..shape.requests).map(request).collect()
 }
 
-/// Each prompt is one of `corpus`, repeated or cut to its length. `shape.requests` is a bound; there are no more than texts.
+/// Creates requests whose prompts are texts of `corpus`, repeated or cut to length. There are at most as many as
+/// texts.
 ///
 /// # Errors
-/// The tokenizer cannot say one; in its words.
+/// The tokenizer cannot decode a text.
 pub fn random_texts(
     shape: &RandomIds,
     corpus: &Corpus,
     tokenizer: &Tokenizer,
     seed: Seed,
-) -> Result<Vec<Conversation>, String> {
+) -> Result<Vec<Conversation>, TokenizerError> {
     let request = |(number, ids): (u32, &Vec<u32>)| {
         let (tokens, output) = shape.lengths(seed, number);
         let text = tokenizer.text(&repeated(ids, tokens))?;
-        Ok(Conversation { turns: vec![Planned::new(Says::Text(text.into()), output)], routing_key: None })
+        Ok(Conversation { turns: vec![PlannedTurn::new(TurnContent::Text(text.into()), output)], routing_key: None })
     };
     (0..shape.requests).zip(corpus.texts.iter()).map(request).collect()
 }
 
-/// Texts as ids, to cut questions from.
+/// Texts as token ids, from which questions are cut.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Corpus {
     texts: Vec<Vec<u32>>,
 }
 
 impl Corpus {
-    /// From the ids of texts; empty ones are dropped.
+    /// Creates a corpus from the ids of texts. Empty texts are dropped.
     pub fn new(texts: Vec<Vec<u32>>) -> Corpus {
         Corpus { texts: texts.into_iter().filter(|ids| !ids.is_empty()).collect() }
     }
 
-    /// The first questions of `conversations`, as ids.
+    /// Creates a corpus from the first questions of `conversations`.
     ///
     /// # Errors
-    /// The tokenizer cannot say one; in its words.
-    pub fn of(conversations: &[Conversation], tokenizer: &Tokenizer) -> Result<Corpus, String> {
+    /// The tokenizer cannot encode a text.
+    pub fn of(conversations: &[Conversation], tokenizer: &Tokenizer) -> Result<Corpus, TokenizerError> {
         let mut texts = Vec::with_capacity(conversations.len());
         for conversation in conversations {
-            if let Some(Planned { says: Says::Text(text), .. }) = conversation.turns.first() {
+            if let Some(PlannedTurn { content: TurnContent::Text(text), .. }) = conversation.turns.first() {
                 texts.push(tokenizer.ids(text)?);
             }
         }
         Ok(Corpus::new(texts))
     }
 
-    /// How many texts there are.
+    /// Returns the number of texts.
     pub fn len(&self) -> usize {
         self.texts.len()
     }
 
-    /// Is there none?
+    /// Whether the corpus is empty.
     pub fn is_empty(&self) -> bool {
         self.texts.is_empty()
     }
 
-    /// Any of them, repeated or cut to `tokens`.
+    /// Returns a random text, repeated or cut to `tokens` ids.
     pub fn cut(&self, tokens: u32, rng: &mut ChaCha8Rng) -> Vec<u32> {
         if self.texts.is_empty() {
             return Vec::new();
@@ -136,11 +136,11 @@ mod tests {
     const SHAPE: RandomIds = RandomIds { requests: 200, input: 40, output: 8, range_ratio: 0.0, vocabulary: 1000 };
 
     #[test]
-    fn lengths_go_from_one_or_the_ratio_to_the_most() {
+    fn lengths_range_from_the_ratio_to_the_maximum() {
         let lengths = |ratio| {
             let made = random_ids(&RandomIds { range_ratio: ratio, ..SHAPE }, Seed(3));
-            let length = |made: &Conversation| match &made.turns[0].says {
-                Says::Made(passages) => passages[0].tokens(),
+            let length = |made: &Conversation| match &made.turns[0].content {
+                TurnContent::Made(passages) => passages[0].tokens(),
                 other => panic!("{other:?}"),
             };
             let lengths: Vec<u32> = made.iter().map(length).collect();
@@ -153,7 +153,7 @@ mod tests {
     }
 
     #[test]
-    fn texts_are_repeated_or_cut_to_their_length() {
+    fn texts_are_repeated_or_cut_to_length() {
         let tokenizer = small();
         let ids = tokenizer.ids(" ab cd ef").expect("ids");
         let corpus = Corpus::new(vec![ids.clone(), Vec::new(), ids]);
@@ -161,7 +161,7 @@ mod tests {
         let shape = RandomIds { range_ratio: 1.0, input: 5, requests: 9, ..SHAPE };
         let made = random_texts(&shape, &corpus, &tokenizer, Seed(1)).expect("texts");
         assert_eq!(made.len(), 2);
-        assert_eq!(made[0].turns[0].says, Says::Text(" ab cd ef ab cd".into()));
+        assert_eq!(made[0].turns[0].content, TurnContent::Text(" ab cd ef ab cd".into()));
         let mut rng = Seed(1).generator("test", 0);
         assert_eq!((corpus.cut(2, &mut rng).len(), Corpus::default().cut(2, &mut rng).len()), (2, 0));
     }

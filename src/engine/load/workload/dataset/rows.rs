@@ -1,62 +1,63 @@
-//! The rows of a dataset file: the lines of a JSONL file, or the elements of a JSON array. One row at a time is held.
+//! Reads the rows of a dataset file: lines of JSONL, or elements of a JSON array. Only one row is held at a time.
 
 use std::io::{self, BufRead};
 
-/// The most bytes of a row.
+use crate::engine::load::workload::RowError;
+
+/// Maximum size of a row.
 pub const ROW_BYTES_MAX: usize = 64 << 20;
-/// Bytes that are passed over at most where a row is longer than that; after them the file is given up.
+/// Maximum number of bytes skipped to find the end of an oversized row. After that, reading stops.
 const OVER_MAX: usize = 16 * ROW_BYTES_MAX;
-/// The deepest nesting of a row. The JSON parser's own limit is below it.
+/// Maximum nesting depth of a row. The JSON parser has a lower limit of its own.
 const DEPTH_MAX: usize = 256;
 
-/// A row: its line, counted from one, and its text or why there is none.
+/// A row with its line number, from 1.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Row {
-    /// Where it begins.
+pub struct DatasetRow {
     pub line: u64,
-    /// The text of one JSON value.
-    pub text: Result<String, String>,
+    /// Text of one JSON value, or why it is malformed.
+    pub text: Result<String, RowError>,
 }
 
-/// How rows are told apart.
+/// How rows are arranged in a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Layout {
-    /// One per line.
+pub enum RowLayout {
+    /// One row per line.
     Lines,
-    /// The elements of one array.
+    /// Elements of a JSON array.
     Array,
-    /// The elements of the array that this member of one object has.
+    /// Elements of the array that this member of a JSON object holds.
     Member(&'static str),
-    /// An array if the file begins with a bracket, lines otherwise.
+    /// A JSON array if the file begins with a bracket, otherwise lines.
     ArrayOrLines,
 }
 
 /// Reads the rows of `R`.
 #[derive(Debug)]
-pub struct Rows<R> {
+pub struct RowReader<R> {
     input: R,
-    layout: Layout,
-    /// The line of the next byte.
+    layout: RowLayout,
+    /// Line number of the next byte.
     line: u64,
-    /// Is the next byte the first of its line?
+    /// Whether the next byte is the first of its line.
     at_line_start: bool,
     begun: bool,
     over: bool,
-    /// The last element was not understood: the next one is looked for at the beginning of a line.
+    /// The last element was malformed: resynchronise at the next line that begins with an object.
     lost: bool,
 }
 
-impl<R: BufRead> Rows<R> {
-    /// The rows of `input`.
-    pub fn new(input: R, layout: Layout) -> Rows<R> {
-        Rows { input, layout, line: 1, at_line_start: true, begun: false, over: false, lost: false }
+impl<R: BufRead> RowReader<R> {
+    /// Creates a reader of `input`.
+    pub fn new(input: R, layout: RowLayout) -> RowReader<R> {
+        RowReader { input, layout, line: 1, at_line_start: true, begun: false, over: false, lost: false }
     }
 
-    /// The next row; `None` at the end.
+    /// Returns the next row, or `None` at the end.
     ///
     /// # Errors
-    /// It cannot be read.
-    pub fn next_row(&mut self) -> io::Result<Option<Row>> {
+    /// The input cannot be read.
+    pub fn next_row(&mut self) -> io::Result<Option<DatasetRow>> {
         if self.over {
             return Ok(None);
         }
@@ -68,39 +69,39 @@ impl<R: BufRead> Rows<R> {
         }
         match self.layout {
             _ if self.over => Ok(None),
-            Layout::Lines => self.line_row(),
+            RowLayout::Lines => self.line_row(),
             _ => self.element(),
         }
     }
 
-    /// Up to the first row; a row says that there is none.
-    fn begin(&mut self) -> io::Result<Option<Row>> {
+    /// Advances to the first row. Returns an error row if the layout does not match.
+    fn begin(&mut self) -> io::Result<Option<DatasetRow>> {
         if self.input.fill_buf()?.starts_with(b"\xef\xbb\xbf") {
             self.input.consume(3);
         }
-        let wrong = |line, why: &str| Ok(Some(Row { line, text: Err(why.to_owned()) }));
-        if self.layout == Layout::Lines {
+        let wrong = |line, error: RowError| Ok(Some(DatasetRow { line, text: Err(error) }));
+        if self.layout == RowLayout::Lines {
             return Ok(None);
         }
         let first = self.skip_blanks()?;
         match (self.layout, first) {
-            (Layout::ArrayOrLines, Some(first)) if first != b'[' => self.layout = Layout::Lines,
+            (RowLayout::ArrayOrLines, Some(first)) if first != b'[' => self.layout = RowLayout::Lines,
             (_, None) => self.over = true,
-            (Layout::Member(name), Some(b'{')) => {
-                if let Err(why) = self.find(name)? {
-                    return wrong(self.line, &why);
+            (RowLayout::Member(name), Some(b'{')) => {
+                if let Err(error) = self.find(name)? {
+                    return wrong(self.line, error);
                 }
             }
-            (Layout::Member(_), _) => return wrong(self.line, "the file is no JSON object"),
+            (RowLayout::Member(_), _) => return wrong(self.line, RowError::FileNotAnObject),
             (_, Some(b'[')) => drop(self.bump()?),
-            _ => return wrong(self.line, "the file is no JSON array"),
+            _ => return wrong(self.line, RowError::FileNotAnArray),
         }
         Ok(None)
     }
 
-    /// Into the array of the member `name` of the object that begins here.
-    fn find(&mut self, name: &str) -> io::Result<Result<(), String>> {
-        let missing = Ok(Err(format!("the object has no array \"{name}\"")));
+    /// Advances into the array of the member `name` of the object that begins here.
+    fn find(&mut self, name: &'static str) -> io::Result<Result<(), RowError>> {
+        let missing = Ok(Err(RowError::NoSuchArray(name)));
         self.bump()?;
         loop {
             match self.skip_blanks()? {
@@ -147,7 +148,7 @@ impl<R: BufRead> Rows<R> {
         Ok(byte)
     }
 
-    /// The next byte that is no blank, not taken.
+    /// Skips white space and returns the next byte without consuming it.
     fn skip_blanks(&mut self) -> io::Result<Option<u8>> {
         while let Some(byte) = self.peek()? {
             if !byte.is_ascii_whitespace() {
@@ -158,7 +159,7 @@ impl<R: BufRead> Rows<R> {
         Ok(None)
     }
 
-    fn line_row(&mut self) -> io::Result<Option<Row>> {
+    fn line_row(&mut self) -> io::Result<Option<DatasetRow>> {
         loop {
             let (line, mut bytes, mut length) = (self.line, Vec::new(), 0_usize);
             loop {
@@ -184,7 +185,7 @@ impl<R: BufRead> Rows<R> {
                 }
             }
             if length > ROW_BYTES_MAX + 1 {
-                return Ok(Some(Row { line, text: Err(too_long()) }));
+                return Ok(Some(DatasetRow { line, text: Err(RowError::TooLong) }));
             }
             if bytes.iter().all(u8::is_ascii_whitespace) {
                 if self.over {
@@ -192,11 +193,11 @@ impl<R: BufRead> Rows<R> {
                 }
                 continue;
             }
-            return Ok(Some(Row { line, text: text(bytes) }));
+            return Ok(Some(DatasetRow { line, text: text(bytes) }));
         }
     }
 
-    fn element(&mut self) -> io::Result<Option<Row>> {
+    fn element(&mut self) -> io::Result<Option<DatasetRow>> {
         if std::mem::take(&mut self.lost) && !self.find_line()? {
             self.over = true;
             return Ok(None);
@@ -212,7 +213,7 @@ impl<R: BufRead> Rows<R> {
             }
             None => {
                 self.over = true;
-                return Ok(Some(Row { line, text: Err("the array does not end".to_owned()) }));
+                return Ok(Some(DatasetRow { line, text: Err(RowError::UnterminatedArray) }));
             }
             Some(_) => {}
         }
@@ -224,10 +225,10 @@ impl<R: BufRead> Rows<R> {
                 Err(why)
             }
         };
-        Ok(Some(Row { line, text }))
+        Ok(Some(DatasetRow { line, text }))
     }
 
-    /// To the next line that begins with an object.
+    /// Advances to the next line that begins with an object.
     fn find_line(&mut self) -> io::Result<bool> {
         loop {
             if self.at_line_start && self.skip_blanks()? == Some(b'{') {
@@ -239,19 +240,20 @@ impl<R: BufRead> Rows<R> {
         }
     }
 
-    /// One value, put into `keep`. It is not parsed here: brackets and strings tell where it ends. `depth` is that of the place.
-    fn value(&mut self, mut keep: Option<&mut Vec<u8>>, depth: usize) -> io::Result<Result<(), String>> {
+    /// Copies one value to `keep`. It is not parsed: brackets and quotes determine its end. `depth` is the current
+    /// nesting depth.
+    fn value(&mut self, mut keep: Option<&mut Vec<u8>>, depth: usize) -> io::Result<Result<(), RowError>> {
         let mut open: Vec<u8> = Vec::new();
         let (mut string, mut escaped, mut length) = (false, false, 0_usize);
         let from_line_start = self.at_line_start;
         loop {
             let Some(byte) = self.peek()? else {
                 let done = open.is_empty() && !string && length > 0;
-                return Ok(if done { Ok(()) } else { Err("the file ends in the middle of it".to_owned()) });
+                return Ok(if done { Ok(()) } else { Err(RowError::UnexpectedEnd) });
             };
             if string {
                 if byte == b'\n' {
-                    return Ok(Err("a string does not end on its line".to_owned()));
+                    return Ok(Err(RowError::UnterminatedString));
                 }
                 match byte {
                     _ if escaped => escaped = false,
@@ -262,35 +264,35 @@ impl<R: BufRead> Rows<R> {
             } else {
                 match byte {
                     b'{' if from_line_start && self.at_line_start && length > 0 && depth == 0 => {
-                        // Elements that begin at the margin have nothing else there: this is the next one.
-                        return Ok(Err("it does not end before the next one begins".to_owned()));
+                        // Elements that begin at the margin have nothing else there, so this is the next element.
+                        return Ok(Err(RowError::UnterminatedRow));
                     }
                     b'"' => string = true,
                     b'{' => open.push(b'}'),
                     b'[' => open.push(b']'),
                     b'}' | b']' if open.is_empty() => {
-                        return Ok(if length > 0 { Ok(()) } else { Err("a bracket that nothing opened".to_owned()) });
+                        return Ok(if length > 0 { Ok(()) } else { Err(RowError::UnmatchedBracket(char::from(byte))) });
                     }
                     b'}' | b']' if open.pop() != Some(byte) => {
-                        return Ok(Err(format!("a '{}' that closes something else", char::from(byte))));
+                        return Ok(Err(RowError::UnmatchedBracket(char::from(byte))));
                     }
                     b',' if open.is_empty() => return Ok(Ok(())),
                     b':' if open.is_empty() && depth > 0 => return Ok(Ok(())),
                     _ => {}
                 }
                 if open.len() > DEPTH_MAX {
-                    return Ok(Err(format!("more than {DEPTH_MAX} brackets deep")));
+                    return Ok(Err(RowError::TooDeep(DEPTH_MAX)));
                 }
             }
             length += 1;
             if length > ROW_BYTES_MAX && keep.is_some() || length > OVER_MAX {
-                return Ok(Err(too_long()));
+                return Ok(Err(RowError::TooLong));
             }
             if let Some(keep) = keep.as_deref_mut() {
                 keep.push(byte);
             }
             self.bump()?;
-            // A closed value is complete; a bare word goes on to the comma.
+            // A bracket or quote completes the value. A bare word continues to the comma.
             if open.is_empty() && !string && matches!(byte, b'}' | b']' | b'"') {
                 return Ok(Ok(()));
             }
@@ -298,14 +300,10 @@ impl<R: BufRead> Rows<R> {
     }
 }
 
-fn too_long() -> String {
-    format!("it is longer than {} MiB", ROW_BYTES_MAX >> 20)
-}
-
-fn text(bytes: Vec<u8>) -> Result<String, String> {
+fn text(bytes: Vec<u8>) -> Result<String, RowError> {
     String::from_utf8(bytes).map_err(|error| {
         let at = error.utf8_error().valid_up_to();
-        format!("it is not UTF-8: byte {} is 0x{:02x}", at + 1, error.as_bytes()[at])
+        RowError::InvalidUtf8 { at: at + 1, byte: error.as_bytes()[at] }
     })
 }
 
@@ -314,99 +312,99 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    fn rows(text: &[u8], layout: Layout) -> Vec<(u64, Result<String, String>)> {
-        // A small buffer: rows lie across its ends.
-        let mut rows = Rows::new(io::BufReader::with_capacity(7, text), layout);
+    fn rows(text: &[u8], layout: RowLayout) -> Vec<(u64, Result<String, RowError>)> {
+        // A small buffer, so that rows cross its boundaries.
+        let mut rows = RowReader::new(io::BufReader::with_capacity(7, text), layout);
         let mut found = Vec::new();
-        while let Some(row) = rows.next_row().expect("memory can be read") {
+        while let Some(row) = rows.next_row().expect("reading memory succeeds") {
             found.push((row.line, row.text));
-            assert!(found.len() < 100, "it comes to an end");
+            assert!(found.len() < 100, "reading terminates");
         }
         found
     }
 
-    fn ok(line: u64, text: &str) -> (u64, Result<String, String>) {
+    fn ok(line: u64, text: &str) -> (u64, Result<String, RowError>) {
         (line, Ok(text.to_owned()))
     }
 
-    fn why(rows: &[(u64, Result<String, String>)], at: usize) -> (u64, &str) {
-        (rows[at].0, rows[at].1.as_ref().expect_err("a bad row"))
+    fn why(rows: &[(u64, Result<String, RowError>)], at: usize) -> (u64, RowError) {
+        (rows[at].0, rows[at].1.clone().expect_err("a bad row"))
     }
 
     #[test]
-    fn lines_may_have_a_mark_at_the_start_blanks_between_and_any_end() {
-        let found = rows(b"\xef\xbb\xbf{\"a\": 1}\r\n\n \t\n{\"b\": 2}", Layout::Lines);
+    fn lines_may_have_a_bom_blank_lines_and_any_line_ending() {
+        let found = rows(b"\xef\xbb\xbf{\"a\": 1}\r\n\n \t\n{\"b\": 2}", RowLayout::Lines);
         assert_eq!(found, [ok(1, "{\"a\": 1}\r"), ok(4, "{\"b\": 2}")]);
-        assert_eq!(rows(b"", Layout::Lines), []);
-        assert_eq!(rows(b"\n\n", Layout::ArrayOrLines), []);
+        assert_eq!(rows(b"", RowLayout::Lines), []);
+        assert_eq!(rows(b"\n\n", RowLayout::ArrayOrLines), []);
     }
 
     #[test]
-    fn a_line_that_is_no_utf_8_is_told_and_the_others_are_read() {
-        let found = rows(b"1\nab\xff\n3\n", Layout::Lines);
+    fn line_that_is_not_utf8_is_an_error_row() {
+        let found = rows(b"1\nab\xff\n3\n", RowLayout::Lines);
         assert_eq!((&found[0], &found[2]), (&ok(1, "1"), &ok(3, "3")));
-        assert_eq!(why(&found, 1), (2, "it is not UTF-8: byte 3 is 0xff"));
+        assert_eq!(why(&found, 1), (2, RowError::InvalidUtf8 { at: 3, byte: 0xff }));
     }
 
     #[test]
-    fn a_line_without_end_is_given_up_and_the_next_one_is_read() {
+    fn oversized_line_is_skipped() {
         let text = [vec![b'x'; ROW_BYTES_MAX + 10], b"\n2\n".to_vec()].concat();
-        let mut rows = Rows::new(&text[..], Layout::Lines);
+        let mut rows = RowReader::new(&text[..], RowLayout::Lines);
         let first = rows.next_row().expect("memory").expect("a row");
-        assert_eq!((first.line, first.text.expect_err("too long")), (1, "it is longer than 64 MiB".to_owned()));
-        assert_eq!(rows.next_row().expect("memory"), Some(Row { line: 2, text: Ok("2".to_owned()) }));
+        assert_eq!((first.line, first.text.expect_err("too long")), (1, RowError::TooLong));
+        assert_eq!(rows.next_row().expect("memory"), Some(DatasetRow { line: 2, text: Ok("2".to_owned()) }));
     }
 
     #[test]
-    fn elements_of_an_array_have_the_line_on_which_they_begin() {
+    fn array_elements_have_the_line_on_which_they_begin() {
         let text = b" [ {\"a\": \"],}\\\"\"},\n 7 , [1,\n2],\"s\",\nnull ] ";
-        let found = rows(text, Layout::ArrayOrLines);
+        let found = rows(text, RowLayout::ArrayOrLines);
         let expected = [ok(1, "{\"a\": \"],}\\\"\"}"), ok(2, "7 "), ok(2, "[1,\n2]"), ok(3, "\"s\""), ok(4, "null ")];
         assert_eq!(found, expected);
-        assert_eq!(rows(b"[]", Layout::Array), []);
+        assert_eq!(rows(b"[]", RowLayout::Array), []);
     }
 
     #[test]
-    fn a_member_is_found_behind_others() {
+    fn member_is_found_after_others() {
         let text = b"{\"metadata\": {\"conversations\": [9]}, \"n\": 1.5, \"conversations\": [1, 2], \"z\": 0}";
-        assert_eq!(rows(text, Layout::Member("conversations")), [ok(1, "1"), ok(1, "2")]);
+        assert_eq!(rows(text, RowLayout::Member("conversations")), [ok(1, "1"), ok(1, "2")]);
         for bad in [&b"{\"a\": 1}"[..], b"{}", b"{\"conversations\": {}}", b"{\"conversations\"", b"[1]", b"{x}"] {
-            let found = rows(bad, Layout::Member("conversations"));
+            let found = rows(bad, RowLayout::Member("conversations"));
             assert!(found.len() == 1 && found[0].1.is_err(), "{found:?}");
         }
     }
 
     #[test]
-    fn after_an_element_that_does_not_end_the_next_line_is_read() {
-        let found = rows(b"[\n{\"a\": [1},\n{\"b\": 2},\n{\"c\": \"x},\n{\"d\": {},\n{\"e\": 3}\n]", Layout::Array);
-        assert_eq!(why(&found, 0), (2, "a '}' that closes something else"));
+    fn reading_resumes_after_an_unterminated_element() {
+        let found = rows(b"[\n{\"a\": [1},\n{\"b\": 2},\n{\"c\": \"x},\n{\"d\": {},\n{\"e\": 3}\n]", RowLayout::Array);
+        assert_eq!(why(&found, 0), (2, RowError::UnmatchedBracket('}')));
         assert_eq!(found[1], ok(3, "{\"b\": 2}"));
-        assert_eq!(why(&found, 2), (4, "a string does not end on its line"));
-        assert_eq!(why(&found, 3), (5, "it does not end before the next one begins"));
+        assert_eq!(why(&found, 2), (4, RowError::UnterminatedString));
+        assert_eq!(why(&found, 3), (5, RowError::UnterminatedRow));
         assert_eq!(found[4], ok(6, "{\"e\": 3}"));
         assert_eq!(found.len(), 5);
     }
 
     #[test]
-    fn an_array_that_is_cut_off_and_what_is_none_are_told() {
-        let cut = rows(b"[{\"a\": 1},\n{\"b\"", Layout::Array);
-        assert_eq!((&cut[0], why(&cut, 1)), (&ok(1, "{\"a\": 1}"), (2, "the file ends in the middle of it")));
-        assert_eq!(why(&rows(b"[1,", Layout::Array), 1), (1, "the array does not end"));
-        assert_eq!(why(&rows(b"{}", Layout::Array), 0), (1, "the file is no JSON array"));
+    fn truncated_array_and_wrong_layout_are_error_rows() {
+        let cut = rows(b"[{\"a\": 1},\n{\"b\"", RowLayout::Array);
+        assert_eq!((&cut[0], why(&cut, 1)), (&ok(1, "{\"a\": 1}"), (2, RowError::UnexpectedEnd)));
+        assert_eq!(why(&rows(b"[1,", RowLayout::Array), 1), (1, RowError::UnterminatedArray));
+        assert_eq!(why(&rows(b"{}", RowLayout::Array), 0), (1, RowError::FileNotAnArray));
         let deep = [b"[".repeat(300), b"]".repeat(300)].concat();
-        assert_eq!(why(&rows(&deep, Layout::Array), 0), (1, "more than 256 brackets deep"));
+        assert_eq!(why(&rows(&deep, RowLayout::Array), 0), (1, RowError::TooDeep(256)));
     }
 
     proptest! {
         #[test]
-        fn any_bytes_come_to_an_end(bytes in proptest::collection::vec(any::<u8>(), 0..60), which in 0..4) {
-            let layout = [Layout::Lines, Layout::Array, Layout::Member("a"), Layout::ArrayOrLines][which as usize];
+        fn arbitrary_bytes_terminate(bytes in proptest::collection::vec(any::<u8>(), 0..60), which in 0..4) {
+            let layout = [RowLayout::Lines, RowLayout::Array, RowLayout::Member("a"), RowLayout::ArrayOrLines][which as usize];
             rows(&bytes, layout);
         }
 
         #[test]
-        fn brackets_and_quotes_come_to_an_end(text in "[\\[\\]{}\",:\\\\a\n ]{0,40}", which in 0..4) {
-            let layout = [Layout::Lines, Layout::Array, Layout::Member("a"), Layout::ArrayOrLines][which as usize];
+        fn brackets_and_quotes_terminate(text in "[\\[\\]{}\",:\\\\a\n ]{0,40}", which in 0..4) {
+            let layout = [RowLayout::Lines, RowLayout::Array, RowLayout::Member("a"), RowLayout::ArrayOrLines][which as usize];
             rows(text.as_bytes(), layout);
         }
     }

@@ -1,4 +1,5 @@
-//! Generated shared prefixes: groups of conversations that begin with one system prompt, after SGLang's dataset of that name.
+//! Generated shared prefixes: groups of conversations that begin with the same system prompt, like SGLang's dataset
+//! of that name.
 
 use std::sync::Arc;
 
@@ -7,52 +8,49 @@ use rand::seq::SliceRandom;
 
 use crate::engine::load::Seed;
 use crate::engine::load::workload::dataset::random::length;
-use crate::engine::load::workload::{Conversation, Passage, Planned, Says};
+use crate::engine::load::workload::{Conversation, PlannedTurn, TextSpan, TurnContent};
 
-/// How conversations are dealt out to groups.
+/// How conversations are assigned to groups.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub enum Groups {
-    /// As many to each.
+pub enum PrefixGroups {
+    /// The same number for each group.
     Uniform,
-    /// Each draws a group; that of rank r with a probability that goes with r to the power of minus this.
+    /// Random, with a probability proportional to rank^(-exponent).
     Zipf(f64),
 }
 
-/// What is generated.
+/// Shape of the generated conversations.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct SharedPrefix {
-    /// Groups.
     pub groups: u32,
-    /// Conversations for each, on average.
+    /// Conversations per group, on average.
     pub prompts_per_group: u32,
-    /// Tokens of a system prompt.
+    /// Tokens per system prompt.
     pub system: u32,
-    /// Tokens of a question.
     pub question: u32,
-    /// Tokens of an answer; one length for all answers of a conversation.
+    /// Tokens per answer; the same for all answers of a conversation.
     pub output: u32,
-    /// Lengths are whole numbers between this part of them and all of it.
+    /// Lower bound of lengths, as a share of the maximum.
     pub range_ratio: f64,
-    /// Turns.
     pub turns: u32,
-    /// Who belongs to which group.
-    pub distribution: Groups,
+    /// Assignment of conversations to groups.
+    pub distribution: PrefixGroups,
     /// Group by group, instead of in random order.
     pub ordered: bool,
-    /// Each group has a word by which routers keep it in one place.
+    /// Whether each group has a routing key, so that routers send it to one worker.
     pub routing_key: bool,
 }
 
-/// The conversations of `shape`. Question and answers of a place are the same whichever group it falls to.
+/// Generates the conversations of `shape`. The questions and answers at a position do not depend on its group.
 pub fn shared_prefix(shape: &SharedPrefix, seed: Seed) -> Vec<Conversation> {
     let groups = shape.groups.max(1);
     let mut lengths = seed.generator("gsp-system-lengths", 0);
     let systems: Vec<u32> = (0..groups).map(|_| length(shape.system, shape.range_ratio, &mut lengths)).collect();
     let weights = |exponent: f64| (1..=groups).map(move |rank| f64::from(rank).powf(-exponent));
     let zipf = match shape.distribution {
-        Groups::Uniform => None,
-        // Ranks whose weight is too small for a number are never drawn; the first one's is one.
-        Groups::Zipf(exponent) => WeightedIndex::new(weights(exponent)).ok(),
+        PrefixGroups::Uniform => None,
+        // Ranks whose weight underflows to zero are never drawn. The first weight is always one.
+        PrefixGroups::Zipf(exponent) => WeightedIndex::new(weights(exponent)).ok(),
     };
     let mut assignment = seed.generator("gsp-groups", 0);
     let places = u64::from(groups) * u64::from(shape.prompts_per_group);
@@ -67,11 +65,11 @@ pub fn shared_prefix(shape: &SharedPrefix, seed: Seed) -> Vec<Conversation> {
         let turn = |index: u32, rng: &mut rand_chacha::ChaCha8Rng| {
             let tokens = length(shape.question, shape.range_ratio, rng);
             let number = place * u64::from(shape.turns.max(1)) + u64::from(index);
-            let question = Passage::Drawn { purpose: "gsp-question", number, tokens };
+            let question = TextSpan::Drawn { purpose: "gsp-question", number, tokens };
             let number = u64::from(group);
-            let system = Passage::Drawn { purpose: "gsp-system", number, tokens: systems[group as usize] };
+            let system = TextSpan::Drawn { purpose: "gsp-system", number, tokens: systems[group as usize] };
             let said = if index == 0 { vec![system, question] } else { vec![question] };
-            Planned::new(Says::Made(said), output)
+            PlannedTurn::new(TurnContent::Made(said), output)
         };
         let turns = (0..shape.turns.max(1)).map(|index| turn(index, &mut rng)).collect();
         let key = || Arc::from(format!("{:x}_{group}", seed.0));
@@ -96,41 +94,41 @@ mod tests {
             output: 20,
             range_ratio: 1.0,
             turns: 2,
-            distribution: Groups::Uniform,
+            distribution: PrefixGroups::Uniform,
             ordered: true,
             routing_key: false,
         }
     }
 
-    fn said(conversation: &Conversation, turn: usize) -> &[Passage] {
-        match &conversation.turns[turn].says {
-            Says::Made(passages) => passages,
+    fn said(conversation: &Conversation, turn: usize) -> &[TextSpan] {
+        match &conversation.turns[turn].content {
+            TurnContent::Made(passages) => passages,
             other => panic!("{other:?}"),
         }
     }
 
     fn group(conversation: &Conversation) -> u64 {
         match said(conversation, 0)[0] {
-            Passage::Drawn { purpose: "gsp-system", number, .. } => number,
+            TextSpan::Drawn { purpose: "gsp-system", number, .. } => number,
             other => panic!("{other:?}"),
         }
     }
 
     #[test]
-    fn conversations_of_a_group_begin_alike_and_go_on_differently() {
+    fn conversations_of_a_group_share_only_their_system_prompt() {
         let made = shared_prefix(&shape(), Seed(1));
         assert_eq!(made.iter().map(group).collect::<Vec<_>>(), [0, 0, 0, 1, 1, 1, 2, 2, 2, 3, 3, 3]);
         assert_eq!(said(&made[0], 0)[0], said(&made[1], 0)[0]);
         assert_ne!(said(&made[0], 0)[1], said(&made[1], 0)[1]);
         assert_eq!((said(&made[0], 0).len(), said(&made[0], 1).len(), made[0].turns[1].max_tokens), (2, 1, 20));
-        let mut questions: Vec<Passage> = made.iter().flat_map(|c| [said(c, 0)[1], said(c, 1)[0]]).collect();
+        let mut questions: Vec<TextSpan> = made.iter().flat_map(|c| [said(c, 0)[1], said(c, 1)[0]]).collect();
         let all = questions.len();
         questions.dedup();
         assert_eq!(questions.len(), all);
     }
 
     #[test]
-    fn order_is_random_unless_it_is_asked_for_and_the_same_for_a_seed() {
+    fn order_is_random_by_default_and_determined_by_the_seed() {
         let free = SharedPrefix { ordered: false, ..shape() };
         let (one, again, other) =
             (shared_prefix(&free, Seed(1)), shared_prefix(&free, Seed(1)), shared_prefix(&free, Seed(2)));
@@ -140,11 +138,11 @@ mod tests {
     }
 
     #[test]
-    fn zipf_prefers_low_ranks_and_leaves_questions_as_they_are() {
+    fn zipf_prefers_low_ranks_without_changing_questions() {
         let zipf = SharedPrefix {
             groups: 10,
             prompts_per_group: 200,
-            distribution: Groups::Zipf(1.0),
+            distribution: PrefixGroups::Zipf(1.0),
             routing_key: true,
             ..shape()
         };
@@ -153,13 +151,13 @@ mod tests {
         made.iter().for_each(|conversation| counts[group(conversation) as usize] += 1);
         // 1 / H(10) of 2000 is 683, a tenth of that 68.
         assert!((620..750).contains(&counts[0]) && (45..95).contains(&counts[9]), "{counts:?}");
-        let uniform = shared_prefix(&SharedPrefix { distribution: Groups::Uniform, ..zipf }, Seed(7));
+        let uniform = shared_prefix(&SharedPrefix { distribution: PrefixGroups::Uniform, ..zipf }, Seed(7));
         assert!(made.iter().zip(&uniform).all(|(one, other)| said(one, 0)[1] == said(other, 0)[1]));
         assert_eq!(made[0].routing_key.as_deref(), Some(format!("7_{}", group(&made[0])).as_str()));
     }
 
     #[test]
-    fn lengths_fill_their_range() {
+    fn lengths_cover_their_range() {
         let wide = SharedPrefix { range_ratio: 0.5, prompts_per_group: 100, ..shape() };
         let lengths: Vec<u32> = shared_prefix(&wide, Seed(1)).iter().map(|made| said(made, 0)[1].tokens()).collect();
         assert_eq!((lengths.iter().min(), lengths.iter().max()), (Some(&5), Some(&10)));

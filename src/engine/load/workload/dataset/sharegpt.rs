@@ -1,17 +1,17 @@
-//! ShareGPT: conversations as lists of who says what.
+//! ShareGPT: conversations as lists of messages with a speaker.
 
 use std::io::BufRead;
 
 use serde::Deserialize;
 
 use crate::engine::load::workload::dataset::gather::gather;
-use crate::engine::load::workload::dataset::{Dataset, DatasetError, Layout, Reading};
-use crate::engine::load::workload::{Conversation, Message, Planned, Role, Says};
+use crate::engine::load::workload::dataset::{Dataset, DatasetError, DatasetOptions, RowLayout};
+use crate::engine::load::workload::{ChatMessage, ChatRole, Conversation, PlannedTurn, RowError, TurnContent};
 
-/// Shortest prompts and answers that `sglang.bench_serving` sends, in tokens.
+/// Minimum prompt and answer length of `sglang.bench_serving`, in tokens.
 const SHORTEST: u32 = 2;
 
-/// Who says something.
+/// The speaker of a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Speaker {
     System,
@@ -19,57 +19,56 @@ pub(super) enum Speaker {
     Assistant,
 }
 
-/// A conversation as it stands in a file.
+/// Messages of a conversation, as in the file.
 pub(super) type Dialogue = Vec<(Speaker, String)>;
 
 #[derive(Deserialize)]
-struct Line {
-    conversations: Option<Vec<Said>>,
-    conversation: Option<Vec<Said>>,
+struct ShareGptRow {
+    conversations: Option<Vec<ShareGptMessage>>,
+    conversation: Option<Vec<ShareGptMessage>>,
 }
 
 #[derive(Deserialize)]
-struct Said {
+struct ShareGptMessage {
     from: Option<String>,
     role: Option<String>,
     value: Option<String>,
     content: Option<String>,
 }
 
-/// The dialogue in `text`.
-pub(super) fn parse(text: &str, reading: &Reading) -> Result<Dialogue, String> {
-    let line: Line = serde_json::from_str(text).map_err(|error| error.to_string())?;
-    let said = line.conversations.or(line.conversation).ok_or("it has neither 'conversations' nor 'conversation'")?;
+pub(super) fn parse(text: &str, reading: &DatasetOptions) -> Result<Dialogue, RowError> {
+    let line: ShareGptRow = serde_json::from_str(text)?;
+    let said = line.conversations.or(line.conversation).ok_or(RowError::NoConversation)?;
     let speakers = said.into_iter().enumerate().map(|(at, said)| {
-        let value = said.content.or(said.value).ok_or_else(|| format!("message {} has no text", at + 1))?;
+        let value = said.content.or(said.value).ok_or_else(|| RowError::NoText.in_message(at))?;
         let speaker = match said.from.or(said.role).as_deref() {
-            // Without a word on it they speak in turn.
+            // Without speakers, messages alternate.
             None => [Speaker::User, Speaker::Assistant][at % 2],
             Some("system") => Speaker::System,
             Some("human" | "user" | "prompter" | "tool" | "function" | "observation") => Speaker::User,
             Some("gpt" | "assistant" | "chatgpt" | "bot" | "model" | "bing" | "bard" | "function_call") => {
                 Speaker::Assistant
             }
-            // It does not matter who says the first two.
+            // The speakers of the first two messages do not matter.
             Some(_) if reading.first_turn_only => Speaker::User,
-            Some(other) => return Err(format!("message {} is from '{other}', which is nobody known", at + 1)),
+            Some(other) => return Err(RowError::UnknownSpeaker(other.to_owned()).in_message(at)),
         };
         Ok((speaker, value))
     });
     speakers.collect()
 }
 
-pub(super) fn read(input: impl BufRead, file: &str, reading: &Reading) -> Result<Dataset, DatasetError> {
-    read_dialogues(input, file, Layout::ArrayOrLines, reading, |text| parse(text, reading))
+pub(super) fn read(input: impl BufRead, file: &str, reading: &DatasetOptions) -> Result<Dataset, DatasetError> {
+    read_dialogues(input, file, RowLayout::ArrayOrLines, reading, |text| parse(text, reading))
 }
 
-/// Dialogues as conversations: all of their turns, or the first alone.
+/// Reads dialogues as conversations, with all of their turns or only the first.
 pub(super) fn read_dialogues(
     input: impl BufRead,
     file: &str,
-    layout: Layout,
-    reading: &Reading,
-    parse: impl Fn(&str) -> Result<Dialogue, String>,
+    layout: RowLayout,
+    reading: &DatasetOptions,
+    parse: impl Fn(&str) -> Result<Dialogue, RowError>,
 ) -> Result<Dataset, DatasetError> {
     let plan = |dialogue| {
         if reading.first_turn_only { first_turn(dialogue, reading) } else { all_turns(dialogue, reading) }
@@ -79,9 +78,9 @@ pub(super) fn read_dialogues(
     Ok(dataset)
 }
 
-/// The first message as a request, as long an answer as the second one: whoever says them, special tokens counted, both of at least
-/// two tokens. That is what `sglang.bench_serving` 0.5.23 does.
-fn first_turn(dialogue: Dialogue, reading: &Reading) -> Result<Option<Conversation>, String> {
+/// Uses the first message as prompt, and the length of the second as answer length, regardless of the speakers. Special
+/// tokens count, and both need at least two tokens. This is what `sglang.bench_serving` 0.5.23 does.
+fn first_turn(dialogue: Dialogue, reading: &DatasetOptions) -> Result<Option<Conversation>, RowError> {
     let mut texts = dialogue.into_iter().map(|(_, text)| text);
     let (Some(prompt), Some(reply)) = (texts.next(), texts.next()) else { return Ok(None) };
     let prompt = reading.prompt(prompt)?;
@@ -91,29 +90,30 @@ fn first_turn(dialogue: Dialogue, reading: &Reading) -> Result<Option<Conversati
     if input < SHORTEST || output < SHORTEST || long {
         return Ok(None);
     }
-    let turns = vec![Planned::new(Says::Text(prompt.into()), output)];
+    let turns = vec![PlannedTurn::new(TurnContent::Text(prompt.into()), output)];
     Ok(Some(Conversation { turns, routing_key: None }))
 }
 
-/// A turn for each answer in the file, as long as it. What nobody answers is not asked, unless the length of answers is given.
-pub(super) fn all_turns(dialogue: Dialogue, reading: &Reading) -> Result<Option<Conversation>, String> {
-    let mut turns: Vec<Planned> = Vec::new();
-    let mut said: Vec<(Role, String)> = Vec::new();
+/// Makes one turn per answer in the file, with its length. A question without an answer is skipped, unless the answer
+/// length is given.
+pub(super) fn all_turns(dialogue: Dialogue, reading: &DatasetOptions) -> Result<Option<Conversation>, RowError> {
+    let mut turns: Vec<PlannedTurn> = Vec::new();
+    let mut said: Vec<(ChatRole, String)> = Vec::new();
     let mut context = 0_u32;
     let mut dialogue = dialogue;
     if let Some((_, first)) = dialogue.iter_mut().find(|(speaker, _)| *speaker == Speaker::User) {
         *first = reading.prompt(std::mem::take(first))?;
     }
     let most = reading.max_turns.map_or(usize::MAX, |most| most as usize);
-    // An end that nobody answers is a turn where the length of the answer is known.
+    // A final question without an answer is a turn if the answer length is given.
     let end = reading.output.map(|_| (Speaker::Assistant, String::new()));
     for (speaker, text) in dialogue.into_iter().chain(end) {
         let role = match speaker {
-            Speaker::System => Role::System,
-            Speaker::User => Role::User,
+            Speaker::System => ChatRole::System,
+            Speaker::User => ChatRole::User,
             Speaker::Assistant => {
-                if !said.iter().any(|(role, _)| *role == Role::User) {
-                    // An answer to nothing, or the rest of one.
+                if !said.iter().any(|(role, _)| *role == ChatRole::User) {
+                    // An answer without a question, or the continuation of an answer.
                     if let (None, Some(last)) = (reading.output, turns.last_mut()) {
                         let more = reading.tokens(&text, false)?;
                         last.max_tokens = last.max_tokens.saturating_add(more);
@@ -132,7 +132,7 @@ pub(super) fn all_turns(dialogue: Dialogue, reading: &Reading) -> Result<Option<
                 if turns.len() >= most || reading.context.is_some_and(|most| context > most) {
                     break;
                 }
-                turns.push(Planned::new(says(std::mem::take(&mut said)), output));
+                turns.push(PlannedTurn::new(turn_content(std::mem::take(&mut said)), output));
                 continue;
             }
         };
@@ -141,10 +141,10 @@ pub(super) fn all_turns(dialogue: Dialogue, reading: &Reading) -> Result<Option<
     Ok((!turns.is_empty()).then_some(Conversation { turns, routing_key: None }))
 }
 
-fn says(said: Vec<(Role, String)>) -> Says {
+fn turn_content(said: Vec<(ChatRole, String)>) -> TurnContent {
     match &said[..] {
-        [(Role::User, text)] => Says::Text(text.as_str().into()),
-        _ => Says::Messages(said.iter().map(|(role, text)| Message::new(*role, text)).collect()),
+        [(ChatRole::User, text)] => TurnContent::Text(text.as_str().into()),
+        _ => TurnContent::Messages(said.iter().map(|(role, text)| ChatMessage::new(*role, text)).collect()),
     }
 }
 
@@ -155,20 +155,20 @@ mod tests {
     use crate::engine::load::workload::tokenizer::tests::small;
     use std::sync::Arc;
 
-    fn dataset(text: &str, reading: &Reading) -> Dataset {
+    fn dataset(text: &str, reading: &DatasetOptions) -> Dataset {
         read(text.as_bytes(), "f", reading).expect("a dataset")
     }
 
     fn texts(dataset: &Dataset) -> Vec<Vec<(String, u32)>> {
-        let text = |turn: &Planned| match &turn.says {
-            Says::Text(text) => (text.to_string(), turn.max_tokens),
+        let text = |turn: &PlannedTurn| match &turn.content {
+            TurnContent::Text(text) => (text.to_string(), turn.max_tokens),
             other => (format!("{other:?}"), turn.max_tokens),
         };
         dataset.conversations.iter().map(|conversation| conversation.turns.iter().map(text).collect()).collect()
     }
 
-    fn with_tokenizer() -> Reading {
-        Reading { tokenizer: Some(Arc::new(small())), ..Reading::default() }
+    fn with_tokenizer() -> DatasetOptions {
+        DatasetOptions { tokenizer: Some(Arc::new(small())), ..DatasetOptions::default() }
     }
 
     const TWO: &str = r#"[
@@ -178,47 +178,47 @@ mod tests {
     ]"#;
 
     #[test]
-    fn every_turn_that_was_answered_is_asked_and_answers_are_as_long_as_in_the_file() {
+    fn every_answered_turn_is_used_with_its_answer_length() {
         let read = dataset(TWO, &with_tokenizer());
         assert_eq!(texts(&read)[0], [(" ab".to_owned(), 2), (" gh".to_owned(), 3)]);
         assert!(!read.estimated);
     }
 
     #[test]
-    fn without_a_tokenizer_lengths_are_estimated_and_that_is_said() {
-        let read = dataset(TWO, &Reading::default());
+    fn lengths_without_a_tokenizer_are_marked_as_estimated() {
+        let read = dataset(TWO, &DatasetOptions::default());
         assert_eq!(texts(&read)[1], [("x y".to_owned(), 4)]);
         assert!(read.estimated);
-        let given = dataset(TWO, &Reading { output: Some(7), ..Reading::default() });
+        let given = dataset(TWO, &DatasetOptions { output: Some(7), ..DatasetOptions::default() });
         assert!(!given.estimated);
-        assert_eq!(texts(&given)[0].len(), 3, "the end is asked, too, when the length of its answer is known");
+        assert_eq!(texts(&given)[0].len(), 3, "the last question counts with a given length");
     }
 
     #[test]
-    fn instructions_go_before_the_question_and_answers_to_nothing_are_passed_over() {
+    fn system_prompts_precede_the_question_and_stray_answers_are_skipped() {
         let text = r#"[{"conversations": [{"from": "gpt", "value": "hello"}, {"from": "system", "value": "be brief"},
             {"from": "human", "value": "a"}, {"from": "human", "value": "b"}, {"from": "gpt", "value": "x"},
             {"from": "gpt", "value": "y y"}]}]"#;
-        let read = dataset(text, &Reading::default());
+        let read = dataset(text, &DatasetOptions::default());
         let [turn] = &read.conversations[0].turns[..] else { panic!("one turn") };
-        let said = [(Role::System, "be brief"), (Role::User, "a"), (Role::User, "b")];
-        let messages = said.iter().map(|(role, text)| Message::new(*role, text)).collect();
-        assert_eq!((&turn.says, turn.max_tokens), (&Says::Messages(messages), 2 + 3));
+        let said = [(ChatRole::System, "be brief"), (ChatRole::User, "a"), (ChatRole::User, "b")];
+        let messages = said.iter().map(|(role, text)| ChatMessage::new(*role, text)).collect();
+        assert_eq!((&turn.content, turn.max_tokens), (&TurnContent::Messages(messages), 2 + 3));
     }
 
     #[test]
-    fn the_first_turn_alone_is_chosen_as_bench_serving_does() {
+    fn first_turn_is_selected_like_in_bench_serving() {
         let mut reading = with_tokenizer();
         reading.first_turn_only = true;
         let text = r#"[{"conversations": [{"from": "gpt", "value": " ab"}, {"from": "x", "value": " cd"}]}]"#;
-        assert!(read(text.as_bytes(), "f", &Reading::default()).is_err(), "a speaker that is nobody");
+        assert!(read(text.as_bytes(), "f", &DatasetOptions::default()).is_err(), "an unknown speaker");
         assert_eq!(texts(&dataset(text, &reading)), [[(" ab".to_owned(), 2)]]);
         let text = r#"[{"conversations": [{"from": "gpt", "value": " ab"}, {"from": "human", "value": " cd ef"}]},
             {"conversations": [{"from": "human", "value": " ab"}]},
             {"conversations": [{"from": "human", "value": ""}, {"from": "gpt", "value": " cd ef"}]},
             {"conversations": [{"from": "human", "value": " ab ab"}, {"from": "gpt", "value": ""}]}]"#;
         let read = dataset(text, &reading);
-        // The special token before a text counts: one word is two tokens, and an empty text one.
+        // The special token before a text counts: one word is two tokens, and an empty text is one.
         assert_eq!(texts(&read), [[(" ab".to_owned(), 3)]]);
         assert_eq!((read.rows, read.left_out), (4, 3));
         reading.context = Some(4);
@@ -226,22 +226,22 @@ mod tests {
     }
 
     #[test]
-    fn a_suffix_stands_behind_the_first_question_and_before_the_word_for_the_answer() {
+    fn suffix_goes_between_first_question_and_answer_marker() {
         let text = r#"[{"conversations": [{"from": "human", "value": "one two Assistant:"}, {"from": "gpt", "value": "a b c"}]}]"#;
-        let reading = Reading { suffix: " be brief ".to_owned(), ..Reading::default() };
-        for reading in [reading.clone(), Reading { first_turn_only: true, ..reading }] {
+        let reading = DatasetOptions { suffix: " be brief ".to_owned(), ..DatasetOptions::default() };
+        for reading in [reading.clone(), DatasetOptions { first_turn_only: true, ..reading }] {
             assert_eq!(texts(&dataset(text, &reading))[0][0].0, "one two  be brief Assistant:");
         }
     }
 
     #[test]
-    fn a_conversation_ends_where_the_context_does() {
+    fn conversation_ends_at_the_context_length() {
         let mut reading = with_tokenizer();
         reading.context = Some(6);
         assert_eq!(texts(&dataset(TWO, &reading))[0].len(), 1);
         reading.context = Some(7);
         assert_eq!(texts(&dataset(TWO, &reading))[0].len(), 2);
-        assert_eq!(texts(&dataset(TWO, &Reading { max_turns: Some(1), ..with_tokenizer() }))[0].len(), 1);
+        assert_eq!(texts(&dataset(TWO, &DatasetOptions { max_turns: Some(1), ..with_tokenizer() }))[0].len(), 1);
     }
 
     fn many(rows: usize) -> String {
@@ -256,10 +256,10 @@ mod tests {
     }
 
     #[test]
-    fn the_same_seed_chooses_the_same_in_the_same_order_and_another_does_not() {
+    fn selection_and_order_depend_only_on_the_seed() {
         let text = many(50);
         let chosen = |seed, limit| {
-            let reading = Reading { shuffle: true, limit, seed: Seed(seed), ..Reading::default() };
+            let reading = DatasetOptions { shuffle: true, limit, seed: Seed(seed), ..DatasetOptions::default() };
             first_words(&dataset(&text, &reading))
         };
         assert_eq!(chosen(1, 10), chosen(1, 10));
@@ -272,30 +272,31 @@ mod tests {
     }
 
     #[test]
-    fn offset_and_limit_count_conversations_and_nothing_is_read_beyond_them() {
+    fn offset_and_limit_count_conversations_and_stop_reading() {
         let text = many(3).replace("q2", "q2\", oops");
-        let reading = Reading { offset: 1, limit: 1, ..Reading::default() };
+        let reading = DatasetOptions { offset: 1, limit: 1, ..DatasetOptions::default() };
         assert_eq!(first_words(&dataset(&text, &reading)), ["q1"]);
     }
 
     #[test]
-    fn a_malformed_row_has_its_line_and_the_rest_is_read_where_it_may_be_skipped() {
+    fn malformed_row_has_its_line_and_can_be_skipped() {
         let text = many(3).replace("{\"from\": \"human\", \"value\": \"q1\"}", "{\"from\": \"human\", \"value\": 7}");
-        let error = read(text.as_bytes(), "talk.json", &Reading::default()).expect_err("a number is no text");
+        let error =
+            read(text.as_bytes(), "talk.json", &DatasetOptions::default()).expect_err("a number instead of a text");
         assert!(error.to_string().starts_with("talk.json:2: invalid type: integer `7`"), "{error}");
-        let read = dataset(&text, &Reading { skip_bad: true, ..Reading::default() });
+        let read = dataset(&text, &DatasetOptions { skip_bad: true, ..DatasetOptions::default() });
         assert_eq!((first_words(&read), read.skipped), (vec!["q0".to_owned(), "q2".to_owned()], 1));
         assert_eq!(read.first_bad.expect("it is kept").line, 2);
     }
 
     #[test]
-    fn nothing_to_send_is_an_error() {
+    fn dataset_without_usable_rows_is_an_error() {
         for text in ["[]", "", "[{\"conversations\": []}]"] {
             let error = crate::engine::load::workload::dataset::read(
                 text.as_bytes(),
                 "f",
-                crate::engine::load::workload::dataset::Format::ShareGpt,
-                &Reading::default(),
+                crate::engine::load::workload::dataset::DatasetFormat::ShareGpt,
+                &DatasetOptions::default(),
             );
             assert!(matches!(error, Err(DatasetError::Empty { .. })), "{error:?}");
         }

@@ -1,9 +1,9 @@
-//! Recorded requests, JSONL: Mooncake's traces, and the rows that aiperf makes of them.
+//! Recorded requests as JSONL: Mooncake traces, and the rows that aiperf makes of them.
 //!
-//! A `hash_ids` row is a whole prompt: each id is one block of fixed words that come from the id alone, so that equal ids are equal
-//! blocks and prompts share exactly what they shared when they were recorded; the last block is cut to `input_length`. Rows of one
-//! `session_id` are one conversation. (The sizing commands have a reader of their own: they need the hashes of huge traces, no words
-//! and none of aiperf's members.)
+//! A `hash_ids` row is a whole prompt. Each id stands for one block of fixed text that depends only on the id. Equal
+//! ids therefore give equal blocks, and prompts share exactly the prefixes that they shared when they were recorded.
+//! The last block is cut to `input_length`. Rows of one `session_id` form one conversation. (The sizing commands have
+//! their own reader, which handles huge traces and needs only the hashes.)
 
 use std::collections::HashMap;
 use std::io::BufRead;
@@ -11,26 +11,28 @@ use std::time::Duration;
 
 use crate::engine::load::workload::dataset::gather::{choose, rows};
 use crate::engine::load::workload::dataset::openai::{cut, messages, tokens};
-use crate::engine::load::workload::dataset::{Dataset, DatasetError, Layout, Reading, TOKENS_MAX};
-use crate::engine::load::workload::{Conversation, Members, Message, Passage, Planned, Says, json_text};
+use crate::engine::load::workload::dataset::{Dataset, DatasetError, DatasetOptions, RowLayout, TOKENS_MAX};
+use crate::engine::load::workload::{
+    ChatMessage, Conversation, Members, PlannedTurn, RowError, TextSpan, TurnContent, json_text,
+};
 
-/// Tokens of a block in the traces that Mooncake publishes.
+/// Tokens per block in the traces that Mooncake publishes.
 pub const BLOCK_TOKENS: u32 = 512;
-/// Tokens of an answer to messages or a text where the row does not say.
+/// Default answer length for rows with messages or text, in tokens.
 const OUTPUT: u32 = 256;
-/// Later times are no times of a recording: ten years in milliseconds.
+/// Maximum timestamp: ten years in milliseconds.
 const TIME_MAX: f64 = 315_576_000_000.0;
 
-/// What a row asks.
-enum Asks {
+/// The prompt of a row.
+enum RowPrompt {
     Blocks(Vec<u64>),
     Made(u32),
     Text(String),
-    Messages(Vec<Message>),
+    Messages(Vec<ChatMessage>),
 }
 
-struct Line {
-    asks: Asks,
+struct TraceRow {
+    asks: RowPrompt,
     output: Option<u32>,
     input: Option<u32>,
     at: Option<f64>,
@@ -41,7 +43,7 @@ struct Line {
     tools: Option<String>,
 }
 
-fn parse(text: &str) -> Result<Line, String> {
+fn parse(text: &str) -> Result<TraceRow, RowError> {
     let (mut blocks, mut said, mut plain, mut input) = (None, None, None, None);
     let (mut output, mut at, mut delay, mut session, mut delta) = (None, None, None, None, false);
     let (mut extra, mut tools) = (Vec::new(), None);
@@ -51,13 +53,17 @@ fn parse(text: &str) -> Result<Line, String> {
         }
         match name.as_str() {
             "hash_ids" => {
-                let ids: Vec<u64> = serde_json::from_str(value).map_err(|error| format!("hash_ids: {error}"))?;
+                let ids: Vec<u64> =
+                    serde_json::from_str(value).map_err(|error| RowError::from(error).in_member("hash_ids"))?;
                 blocks = Some(ids);
             }
             "messages" => said = Some(messages(value)?),
-            "text_input" => plain = Some(serde_json::from_str(value).map_err(|error| format!("text_input: {error}"))?),
+            "text_input" => {
+                plain =
+                    Some(serde_json::from_str(value).map_err(|error| RowError::from(error).in_member("text_input"))?)
+            }
             "input_length" => input = tokens(&name, value)?,
-            // Traces hold answers of no token; one is asked for.
+            // Traces contain answers without tokens. One token is requested instead.
             "output_length" => output = if value == "0" { Some(1) } else { tokens(&name, value)? },
             "timestamp" => at = Some(time(&name, value)?),
             "delay" => delay = Some(time(&name, value)?),
@@ -66,11 +72,11 @@ fn parse(text: &str) -> Result<Line, String> {
                 delta = match value {
                     "\"delta\"" => true,
                     "\"history\"" => false,
-                    other => return Err(format!("message_mode {} is neither history nor delta", cut(other))),
+                    other => return Err(RowError::InvalidMessageMode(cut(other))),
                 };
             }
             "extra" => {
-                let members = json_text::members(value).map_err(|error| format!("extra: {error}"))?;
+                let members = json_text::members(value).map_err(|error| error.in_member("extra"))?;
                 extra = members.into_iter().map(|(name, value)| (name, value.to_owned())).collect();
             }
             "tools" => tools = Some(value.to_owned()),
@@ -78,42 +84,42 @@ fn parse(text: &str) -> Result<Line, String> {
         }
     }
     let asks = match (blocks, said, plain, input) {
-        (None, Some(said), None, None) => Asks::Messages(said),
-        (None, None, Some(plain), None) => Asks::Text(plain),
-        (Some(blocks), None, None, _) if !blocks.is_empty() => Asks::Blocks(blocks),
-        (_, None, None, Some(input)) => Asks::Made(input),
+        (None, Some(said), None, None) => RowPrompt::Messages(said),
+        (None, None, Some(plain), None) => RowPrompt::Text(plain),
+        (Some(blocks), None, None, _) if !blocks.is_empty() => RowPrompt::Blocks(blocks),
+        (_, None, None, Some(input)) => RowPrompt::Made(input),
         (None, None, None, None) => {
-            return Err("it has neither hash_ids, input_length, messages nor text_input".to_owned());
+            return Err(RowError::NoPrompt);
         }
-        (Some(_), None, None, None) => return Err("no hash_ids and no input_length: nothing is asked".to_owned()),
-        _ => return Err("hash_ids with input_length, messages and text_input exclude each other".to_owned()),
+        (Some(_), None, None, None) => return Err(RowError::EmptyPrompt),
+        _ => return Err(RowError::SeveralPrompts),
     };
-    if delta && !matches!(asks, Asks::Messages(_)) {
-        return Err("message_mode is for messages".to_owned());
+    if delta && !matches!(asks, RowPrompt::Messages(_)) {
+        return Err(RowError::ModeWithoutMessages);
     }
     if delta && extra.iter().any(|(name, _)| name == "messages") {
-        return Err("extra has messages, which would replace the history".to_owned());
+        return Err(RowError::ExtraMessages);
     }
-    Ok(Line { asks, output, input, at, delay, session, delta, extra, tools })
+    Ok(TraceRow { asks, output, input, at, delay, session, delta, extra, tools })
 }
 
-/// Milliseconds.
-fn time(name: &str, text: &str) -> Result<f64, String> {
+/// Parses a time in milliseconds.
+fn time(name: &str, text: &str) -> Result<f64, RowError> {
     let time = serde_json::from_str(text).ok().filter(|time| (0.0..=TIME_MAX).contains(time));
-    time.ok_or_else(|| format!("{name} {} is no time in milliseconds", cut(text)))
+    time.ok_or_else(|| RowError::InvalidTime { name: name.to_owned(), value: cut(text) })
 }
 
-/// The blocks of a prompt of `input` tokens.
-fn passages(blocks: &[u64], input: Option<u32>, block: u32) -> Result<Vec<Passage>, String> {
+/// Returns the blocks of a prompt of `input` tokens.
+fn passages(blocks: &[u64], input: Option<u32>, block: u32) -> Result<Vec<TextSpan>, RowError> {
     let full = u32::try_from(blocks.len() as u64 * u64::from(block)).unwrap_or(u32::MAX);
     let input = input.unwrap_or(full);
     if input > TOKENS_MAX {
-        return Err(format!("{} blocks of {block} tokens are more than {TOKENS_MAX} tokens", blocks.len()));
+        return Err(RowError::TooManyBlocks { blocks: blocks.len(), block });
     }
     if input.div_ceil(block) as usize != blocks.len() {
-        return Err(format!("{input} tokens are not {} blocks of {block} tokens", blocks.len()));
+        return Err(RowError::BlockMismatch { tokens: input, blocks: blocks.len(), block });
     }
-    let passage = |(at, id): (usize, &u64)| Passage::Drawn {
+    let passage = |(at, id): (usize, &u64)| TextSpan::Drawn {
         purpose: "block",
         number: *id,
         tokens: (input - at as u32 * block).min(block),
@@ -121,49 +127,45 @@ fn passages(blocks: &[u64], input: Option<u32>, block: u32) -> Result<Vec<Passag
     Ok(blocks.iter().enumerate().map(passage).collect())
 }
 
-/// A conversation while its rows come in.
+/// A conversation while its rows are read.
 #[derive(Default)]
-struct Session {
-    /// Where it begins.
+struct TraceSession {
     line: u64,
     conversation: Conversation,
-    /// Of the rows with messages: do they hold only what is new?
+    /// Whether rows with messages hold only new messages.
     delta: Option<bool>,
-    /// The tools of its last row that had some.
+    /// Tools of the last row that had any.
     tools: Option<String>,
-    /// It grew too long: nothing more belongs to it.
+    /// Whether it reached its maximum length. Further rows are dropped.
     closed: bool,
 }
 
-impl Session {
-    /// `row`, which stands in `line`, is its next turn.
-    fn add(&mut self, row: Line, line: u64, reading: &Reading) -> Result<(), String> {
-        let (says, whole, prompt, output) = match row.asks {
-            Asks::Blocks(blocks) => {
+impl TraceSession {
+    /// Adds `row`, read from `line`, as the next turn.
+    fn add(&mut self, row: TraceRow, line: u64, reading: &DatasetOptions) -> Result<(), RowError> {
+        let (content, whole, prompt, output) = match row.asks {
+            RowPrompt::Blocks(blocks) => {
                 let passages = passages(&blocks, row.input, reading.block_tokens.max(1))?;
                 let prompt = passages.iter().map(|passage| passage.tokens()).sum();
-                (Says::Made(passages), true, prompt, 1)
+                (TurnContent::Made(passages), true, prompt, 1)
             }
-            Asks::Made(tokens) => {
-                (Says::Made(vec![Passage::Drawn { purpose: "row", number: line, tokens }]), false, tokens, 1)
+            RowPrompt::Made(tokens) => {
+                (TurnContent::Made(vec![TextSpan::Drawn { purpose: "row", number: line, tokens }]), false, tokens, 1)
             }
-            Asks::Text(text) => {
+            RowPrompt::Text(text) => {
                 let prompt = if reading.context.is_some() { reading.tokens(&text, false)? } else { 0 };
-                (Says::Text(text.into()), false, prompt, OUTPUT)
+                (TurnContent::Text(text.into()), false, prompt, OUTPUT)
             }
-            Asks::Messages(messages) => {
+            RowPrompt::Messages(messages) => {
                 if *self.delta.get_or_insert(row.delta) != row.delta {
-                    return Err(format!(
-                        "its message_mode is not that of its session, which begins in line {}",
-                        self.line
-                    ));
+                    return Err(RowError::MixedMessageModes { line: self.line });
                 }
-                (Says::Messages(messages), !row.delta, 0, OUTPUT)
+                (TurnContent::Messages(messages), !row.delta, 0, OUTPUT)
             }
         };
         if row.tools.is_some() {
-            if !matches!(says, Says::Messages(_)) {
-                return Err("tools are for messages".to_owned());
+            if !matches!(content, TurnContent::Messages(_)) {
+                return Err(RowError::ToolsWithoutMessages);
             }
             self.tools = row.tools;
         }
@@ -174,11 +176,11 @@ impl Session {
         if self.closed {
             return Ok(());
         }
-        // The tools of rows that hold only what is new stay until others come.
+        // Tools of delta rows apply until others follow.
         let tools = if row.delta { self.tools.clone() } else { self.tools.take() };
         let members = tools.map(|tools| ("tools".to_owned(), tools)).into_iter().chain(row.extra);
-        turns.push(Planned {
-            says,
+        turns.push(PlannedTurn {
+            content,
             whole,
             max_tokens,
             extra: Members::new(members),
@@ -189,20 +191,20 @@ impl Session {
     }
 }
 
-pub(super) fn read(input: impl BufRead, file: &str, reading: &Reading) -> Result<Dataset, DatasetError> {
+pub(super) fn read(input: impl BufRead, file: &str, reading: &DatasetOptions) -> Result<Dataset, DatasetError> {
     let mut dataset = Dataset::default();
-    let mut sessions: Vec<Session> = Vec::new();
+    let mut sessions: Vec<TraceSession> = Vec::new();
     let mut named: HashMap<String, usize> = HashMap::new();
-    // Without sessions and in the order of the file nothing is read beyond what is wanted; a session may go on anywhere.
+    // Without sessions and in file order, reading stops after the last required row. A session may continue anywhere.
     let all = reading.limit == 0 || reading.shuffle;
     let enough = if all { usize::MAX } else { reading.limit.saturating_add(reading.offset) };
-    rows(input, file, Layout::Lines, reading, &mut dataset, |text, line| {
+    rows(input, file, RowLayout::Lines, reading, &mut dataset, |text, line| {
         let row = parse(text)?;
         let at = row.session.as_ref().and_then(|session| named.get(session).copied());
         match at {
             Some(at) => sessions[at].add(row, line, reading)?,
             None => {
-                let mut session = Session { line, ..Session::default() };
+                let mut session = TraceSession { line, ..TraceSession::default() };
                 let name = row.session.clone();
                 session.add(row, line, reading)?;
                 named.extend(name.map(|name| (name, sessions.len())));
@@ -213,7 +215,7 @@ pub(super) fn read(input: impl BufRead, file: &str, reading: &Reading) -> Result
     })?;
     let mut conversations: Vec<Conversation> =
         sessions.into_iter().map(|session| session.conversation).filter(|made| !made.turns.is_empty()).collect();
-    // Not every trace is in the order of its times.
+    // Not every trace is sorted by time.
     conversations.sort_by_key(|conversation| conversation.turns[0].at);
     dataset.left_out = dataset.rows
         - dataset.skipped
@@ -228,23 +230,24 @@ pub(super) fn read(input: impl BufRead, file: &str, reading: &Reading) -> Result
     Ok(dataset)
 }
 
-/// `turns`, with each recorded prompt repeated `rounds` times: appended to the answers so far, as soon as the previous answer ends.
-fn rounds(turns: Vec<Planned>, rounds: u32) -> Vec<Planned> {
-    let more = |turn: Planned| {
-        let recorded = turn.whole && matches!(turn.says, Says::Made(_));
-        let again = Planned { whole: false, at: None, delay: Duration::ZERO, ..turn.clone() };
+/// Repeats each recorded prompt `rounds` times. A repetition follows the answers so far, as soon as the previous
+/// answer ends.
+fn rounds(turns: Vec<PlannedTurn>, rounds: u32) -> Vec<PlannedTurn> {
+    let more = |turn: PlannedTurn| {
+        let recorded = turn.whole && matches!(turn.content, TurnContent::Made(_));
+        let again = PlannedTurn { whole: false, at: None, delay: Duration::ZERO, ..turn.clone() };
         let count = if recorded { rounds.saturating_sub(1) as usize } else { 0 };
         std::iter::once(turn).chain(std::iter::repeat_n(again, count))
     };
     turns.into_iter().flat_map(more).collect()
 }
 
-/// Times count from the first of all, and are stretched.
+/// Shifts times to start at zero, and scales them.
 fn retime(conversations: &mut [Conversation], slowdown: f64) {
     let turns = || conversations.iter().flat_map(|conversation| &conversation.turns);
     let first = turns().filter_map(|turn| turn.at).min().unwrap_or_default();
     for turn in conversations.iter_mut().flat_map(|conversation| &mut conversation.turns) {
-        // Bounded: ten years, and a factor that the command line bounds.
+        // Bounded by ten years and by the limit of the factor on the command line.
         turn.at = turn.at.map(|at| (at - first).mul_f64(slowdown));
         turn.delay = turn.delay.mul_f64(slowdown);
     }
@@ -254,12 +257,12 @@ fn retime(conversations: &mut [Conversation], slowdown: f64) {
 mod tests {
     use super::*;
 
-    fn dataset(text: &str, reading: &Reading) -> Dataset {
+    fn dataset(text: &str, reading: &DatasetOptions) -> Dataset {
         read(text.as_bytes(), "t", reading).expect("a trace")
     }
 
-    fn reason(text: &str) -> String {
-        match read(text.as_bytes(), "t", &Reading::default()) {
+    fn reason(text: &str) -> RowError {
+        match read(text.as_bytes(), "t", &DatasetOptions::default()) {
             Err(DatasetError::Row { bad, .. }) => bad.reason,
             other => panic!("{other:?}"),
         }
@@ -271,38 +274,41 @@ mod tests {
 "#;
 
     #[test]
-    fn every_id_is_one_block_and_the_last_one_is_cut() {
-        let read = dataset(PLAIN, &Reading::default());
-        let turns: Vec<&Planned> = read.conversations.iter().map(|conversation| &conversation.turns[0]).collect();
-        let block = |number, tokens| Passage::Drawn { purpose: "block", number, tokens };
-        assert_eq!(turns[0].says, Says::Made(vec![block(7, 512)]));
-        assert_eq!(turns[1].says, Says::Made(vec![block(7, 512), block(8, 512)]));
-        assert_eq!(turns[2].says, Says::Made(vec![block(7, 512), block(8, 512), block(9, 76)]));
+    fn each_id_is_one_block_and_the_last_one_is_cut() {
+        let read = dataset(PLAIN, &DatasetOptions::default());
+        let turns: Vec<&PlannedTurn> = read.conversations.iter().map(|conversation| &conversation.turns[0]).collect();
+        let block = |number, tokens| TextSpan::Drawn { purpose: "block", number, tokens };
+        assert_eq!(turns[0].content, TurnContent::Made(vec![block(7, 512)]));
+        assert_eq!(turns[1].content, TurnContent::Made(vec![block(7, 512), block(8, 512)]));
+        assert_eq!(turns[2].content, TurnContent::Made(vec![block(7, 512), block(8, 512), block(9, 76)]));
         assert_eq!(turns.iter().map(|turn| turn.max_tokens).collect::<Vec<_>>(), [1, 1, 52]);
         assert!(turns.iter().all(|turn| turn.whole));
         let small = dataset(
             "{\"input_length\": 40, \"hash_ids\": [1, 2, 3]}",
-            &Reading { block_tokens: 16, ..Reading::default() },
+            &DatasetOptions { block_tokens: 16, ..DatasetOptions::default() },
         );
-        assert_eq!(small.conversations[0].turns[0].says, Says::Made(vec![block(1, 16), block(2, 16), block(3, 8)]));
+        assert_eq!(
+            small.conversations[0].turns[0].content,
+            TurnContent::Made(vec![block(1, 16), block(2, 16), block(3, 8)])
+        );
     }
 
     #[test]
-    fn further_rounds_ask_the_recorded_prompt_again_behind_the_answers() {
-        let read = dataset(PLAIN, &Reading { rounds: 3, ..Reading::default() });
+    fn further_rounds_repeat_the_prompt_after_the_answers() {
+        let read = dataset(PLAIN, &DatasetOptions { rounds: 3, ..DatasetOptions::default() });
         let turns = &read.conversations[2].turns;
         assert_eq!(
             turns.iter().map(|turn| (turn.whole, turn.max_tokens)).collect::<Vec<_>>(),
             [(true, 52), (false, 52), (false, 52)]
         );
-        assert_eq!((turns[0].at.is_some(), turns[1].at, &turns[1].says), (true, None, &turns[0].says));
+        assert_eq!((turns[0].at.is_some(), turns[1].at, &turns[1].content), (true, None, &turns[0].content));
         assert_eq!((read.rows, read.left_out), (3, 0));
     }
 
     #[test]
-    fn requests_come_at_their_times_since_the_first_one() {
+    fn request_times_are_relative_to_the_first() {
         let at = |slowdown| {
-            let read = dataset(PLAIN, &Reading { slowdown, ..Reading::default() });
+            let read = dataset(PLAIN, &DatasetOptions { slowdown, ..DatasetOptions::default() });
             let at = |conversation: &Conversation| conversation.turns[0].at.expect("a time").as_secs_f64() * 1e3;
             read.conversations.iter().map(at).collect::<Vec<_>>()
         };
@@ -311,64 +317,69 @@ mod tests {
     }
 
     #[test]
-    fn rows_of_a_session_are_one_conversation_of_whole_requests_or_of_news() {
+    fn session_rows_form_one_conversation_of_whole_or_delta_turns() {
         let text = r#"{"session_id": "a", "messages": [{"role": "user", "content": "x"}], "timestamp": 0, "output_length": 5}
 {"session_id": 2, "message_mode": "delta", "messages": [{"role": "user", "content": "q"}], "tools": [{"b": 1, "a": 2}]}
 {"session_id": "a", "messages": [{"role": "user", "content": "y"}], "delay": 1500, "extra": {"top_p": 0.5}}
 {"session_id": 2, "message_mode": "delta", "messages": [{"role": "user", "content": "r"}]}
 "#;
-        let read = dataset(text, &Reading::default());
+        let read = dataset(text, &DatasetOptions::default());
         let shape = |conversation: &Conversation| conversation.turns.iter().map(|turn| turn.whole).collect::<Vec<_>>();
         let mut shapes: Vec<Vec<bool>> = read.conversations.iter().map(shape).collect();
         shapes.sort();
         assert_eq!(shapes, [[false, false], [true, true]]);
-        let whole = read.conversations.iter().find(|found| found.turns[0].whole).expect("it is there");
+        let whole = read.conversations.iter().find(|found| found.turns[0].whole).expect("a whole conversation");
         assert_eq!((whole.turns[0].max_tokens, whole.turns[1].delay), (5, Duration::from_millis(1500)));
         assert_eq!(whole.turns[1].extra.iter().collect::<Vec<_>>(), [("top_p", "0.5")]);
-        let news = read.conversations.iter().find(|found| !found.turns[0].whole).expect("it is there");
+        let news = read.conversations.iter().find(|found| !found.turns[0].whole).expect("a delta conversation");
         assert_eq!(news.turns[1].extra.iter().collect::<Vec<_>>(), [("tools", r#"[{"b": 1, "a": 2}]"#)]);
     }
 
     #[test]
-    fn texts_and_lengths_alone_go_on_with_what_was_said() {
+    fn text_and_length_rows_continue_the_conversation() {
         let text = "{\"session_id\": 1, \"text_input\": \"hi\"}\n{\"session_id\": 1, \"input_length\": 9, \"output_length\": 3}";
-        let turns = dataset(text, &Reading::default()).conversations.remove(0).turns;
-        assert_eq!((&turns[0].says, turns[0].max_tokens), (&Says::Text("hi".into()), 256));
-        assert_eq!(turns[1].says, Says::Made(vec![Passage::Drawn { purpose: "row", number: 2, tokens: 9 }]));
+        let turns = dataset(text, &DatasetOptions::default()).conversations.remove(0).turns;
+        assert_eq!((&turns[0].content, turns[0].max_tokens), (&TurnContent::Text("hi".into()), 256));
+        assert_eq!(turns[1].content, TurnContent::Made(vec![TextSpan::Drawn { purpose: "row", number: 2, tokens: 9 }]));
         assert!(!turns[1].whole && turns[1].max_tokens == 3);
     }
 
     #[test]
-    fn a_row_that_contradicts_itself_is_refused() {
-        for (text, why) in [
-            ("{}", "neither hash_ids"),
-            ("{\"hash_ids\": []}", "nothing is asked"),
-            ("{\"hash_ids\": [1, 2], \"input_length\": 512}", "512 tokens are not 2 blocks of 512 tokens"),
-            ("{\"hash_ids\": [-1]}", "hash_ids: invalid value"),
-            ("{\"hash_ids\": [99999999999999999999999]}", "hash_ids"),
-            ("{\"hash_ids\": [1], \"timestamp\": -5}", "timestamp -5 is no time"),
-            ("{\"hash_ids\": [1], \"timestamp\": 1e300}", "no time"),
-            ("{\"hash_ids\": [1], \"text_input\": \"x\"}", "exclude each other"),
-            ("{\"input_length\": 99999999999}", "input_length 99999999999 is no number of tokens"),
-            ("{\"text_input\": \"x\", \"message_mode\": \"delta\"}", "message_mode is for messages"),
-            ("{\"text_input\": \"x\", \"message_mode\": \"both\"}", "neither history nor delta"),
-            ("{\"text_input\": \"x\", \"tools\": []}", "tools are for messages"),
-            ("[1]", "no JSON object"),
-        ] {
-            assert!(reason(text).contains(why), "{text}: {}", reason(text));
+    fn contradictory_rows_are_refused() {
+        use RowError as E;
+        type Expected = fn(&RowError) -> bool;
+        let cases: [(&str, Expected); 13] = [
+            ("{}", |e| matches!(e, E::NoPrompt)),
+            ("{\"hash_ids\": []}", |e| matches!(e, E::EmptyPrompt)),
+            ("{\"hash_ids\": [1, 2], \"input_length\": 512}", |e| {
+                matches!(e, E::BlockMismatch { tokens: 512, blocks: 2, block: 512 })
+            }),
+            ("{\"hash_ids\": [-1]}", |e| matches!(e, E::Member { name: "hash_ids", .. })),
+            ("{\"hash_ids\": [99999999999999999999999]}", |e| matches!(e, E::Member { name: "hash_ids", .. })),
+            ("{\"hash_ids\": [1], \"timestamp\": -5}", |e| matches!(e, E::InvalidTime { value, .. } if value == "-5")),
+            ("{\"hash_ids\": [1], \"timestamp\": 1e300}", |e| matches!(e, E::InvalidTime { .. })),
+            ("{\"hash_ids\": [1], \"text_input\": \"x\"}", |e| matches!(e, E::SeveralPrompts)),
+            ("{\"input_length\": 99999999999}", |e| matches!(e, E::InvalidTokens { .. })),
+            ("{\"text_input\": \"x\", \"message_mode\": \"delta\"}", |e| matches!(e, E::ModeWithoutMessages)),
+            ("{\"text_input\": \"x\", \"message_mode\": \"both\"}", |e| matches!(e, E::InvalidMessageMode(_))),
+            ("{\"text_input\": \"x\", \"tools\": []}", |e| matches!(e, E::ToolsWithoutMessages)),
+            ("[1]", |e| matches!(e, E::NotAnObject)),
+        ];
+        for (text, expected) in cases {
+            assert!(expected(&reason(text)), "{text}: {}", reason(text));
         }
         let mixed = r#"{"session_id": 1, "messages": [{"role": "user"}]}
 {"session_id": 1, "messages": [{"role": "user"}], "message_mode": "delta"}"#;
-        assert!(reason(mixed).contains("which begins in line 1"));
+        assert_eq!(reason(mixed), RowError::MixedMessageModes { line: 1 });
     }
 
     #[test]
-    fn a_limit_stops_the_reading_and_a_context_leaves_long_rows_out() {
+    fn limit_stops_reading_and_context_skips_long_rows() {
         let cut = format!("{PLAIN}oops");
-        assert_eq!(dataset(&cut, &Reading { limit: 2, ..Reading::default() }).conversations.len(), 2);
-        let read = dataset(PLAIN, &Reading { context: Some(600), ..Reading::default() });
+        assert_eq!(dataset(&cut, &DatasetOptions { limit: 2, ..DatasetOptions::default() }).conversations.len(), 2);
+        let read = dataset(PLAIN, &DatasetOptions { context: Some(600), ..DatasetOptions::default() });
         assert_eq!((read.conversations.len(), read.left_out), (1, 2));
-        let read = dataset(&cut, &Reading { skip_bad: true, ..Reading::default() });
+        let read = dataset(&cut, &DatasetOptions { skip_bad: true, ..DatasetOptions::default() });
         assert_eq!((read.conversations.len(), read.skipped, read.first_bad.expect("kept").line), (3, 1, 4));
     }
 }

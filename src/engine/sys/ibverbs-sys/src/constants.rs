@@ -1,13 +1,14 @@
-//! The values of C's enumerations. What the library hands out is a plain number here, since a newer one may know more of them.
+//! Values of C's enumerations. Values returned by the library are plain numbers, since a newer library may have more of
+//! them.
 
 use std::ops::{BitAnd, BitOr, BitOrAssign};
 
-/// An enumeration as a module of numbers.
+/// Declares an enumeration as a module of numbers.
 macro_rules! numbers {
     ($( $(#[$doc:meta])* mod $name:ident { $($value:ident = $number:expr,)* } )*) => { $(
         $(#[$doc])*
         pub mod $name {
-            /// A value of it.
+            /// The type of its values.
             pub type Type = u32;
             $(
                 #[doc = concat!("`", stringify!($value), "`.")]
@@ -17,7 +18,7 @@ macro_rules! numbers {
     )* };
 }
 
-/// An enumeration of bits.
+/// Declares an enumeration of flag bits.
 macro_rules! bits {
     ($( $(#[$doc:meta])* struct $name:ident { $($value:ident = $bit:expr,)* } )*) => { $(
         $(#[$doc])*
@@ -54,7 +55,7 @@ macro_rules! bits {
     )* };
 }
 
-/// What a row of a GID table holds.
+/// Type of a GID table entry.
 pub type ibv_gid_type = u32;
 /// InfiniBand.
 pub const IBV_GID_TYPE_IB: ibv_gid_type = 0;
@@ -71,7 +72,7 @@ pub const IBV_LINK_LAYER_INFINIBAND: u8 = 1;
 pub const IBV_LINK_LAYER_ETHERNET: u8 = 2;
 
 numbers! {
-    /// What a device's queue pairs carry.
+    /// MTU codes.
     mod ibv_mtu {
         IBV_MTU_256 = 1,
         IBV_MTU_512 = 2,
@@ -88,7 +89,7 @@ numbers! {
         IBV_PORT_ACTIVE = 4,
         IBV_PORT_ACTIVE_DEFER = 5,
     }
-    /// Events of a device.
+    /// Asynchronous events.
     mod ibv_event_type {
         IBV_EVENT_CQ_ERR = 0,
         IBV_EVENT_QP_FATAL = 1,
@@ -111,7 +112,7 @@ numbers! {
         IBV_EVENT_GID_CHANGE = 18,
         IBV_EVENT_WQ_FATAL = 19,
     }
-    /// How a work request ended.
+    /// Status of a work completion.
     mod ibv_wc_status {
         IBV_WC_SUCCESS = 0,
         IBV_WC_LOC_LEN_ERR = 1,
@@ -138,13 +139,13 @@ numbers! {
         IBV_WC_TM_ERR = 22,
         IBV_WC_TM_RNDV_INCOMPLETE = 23,
     }
-    /// What a work request was, of those that are posted here.
+    /// Opcode of a work completion, for the work requests used here.
     mod ibv_wc_opcode {
         IBV_WC_SEND = 0,
         IBV_WC_RDMA_WRITE = 1,
         IBV_WC_RDMA_READ = 2,
     }
-    /// Kinds of queue pairs.
+    /// Queue pair types.
     mod ibv_qp_type {
         IBV_QPT_RC = 2,
         IBV_QPT_UC = 3,
@@ -161,7 +162,7 @@ numbers! {
         IBV_QPS_ERR = 6,
         IBV_QPS_UNKNOWN = 7,
     }
-    /// What a work request asks for.
+    /// Opcodes of work requests.
     mod ibv_wr_opcode {
         IBV_WR_RDMA_WRITE = 0,
         IBV_WR_SEND = 2,
@@ -170,7 +171,7 @@ numbers! {
 }
 
 bits! {
-    /// What may be done to registered memory, and by a queue pair's peer.
+    /// Access flags of memory regions and queue pairs.
     struct ibv_access_flags {
         IBV_ACCESS_LOCAL_WRITE = 0,
         IBV_ACCESS_REMOTE_WRITE = 1,
@@ -178,7 +179,7 @@ bits! {
         IBV_ACCESS_REMOTE_ATOMIC = 3,
         IBV_ACCESS_RELAXED_ORDERING = 20,
     }
-    /// Which attributes of a queue pair are meant.
+    /// Selects queue pair attributes.
     struct ibv_qp_attr_mask {
         IBV_QP_STATE = 0,
         IBV_QP_ACCESS_FLAGS = 3,
@@ -197,7 +198,7 @@ bits! {
         IBV_QP_CAP = 19,
         IBV_QP_DEST_QPN = 20,
     }
-    /// How a work request is sent.
+    /// Flags of a work request.
     struct ibv_send_flags {
         IBV_SEND_FENCE = 0,
         IBV_SEND_SIGNALED = 1,

@@ -1,16 +1,16 @@
-//! libibverbs as C declares it, as far as mcctl and the crate `ibverbs` 0.9.2 use it, opened at run time.
+//! Declarations of libibverbs, as far as mcctl and the crate `ibverbs` 0.9.2 use it. The library is opened at run time.
 //!
-//! The names, layouts and values are those of `<infiniband/verbs.h>` (ABI `IBVERBS_1.1`, unchanged since rdma-core 15), and are held
-//! against the real header by a test of mcctl where it is installed. The functions are the C functions' names, but are Rust functions:
-//! each looks its symbol up in `libibverbs.so.1`, which the first call opens. So the program has no hard need of the library, and no
-//! symbol of it, that could take the place of the library's own, is exported.
+//! Names, layouts and values are those of `<infiniband/verbs.h>` (ABI `IBVERBS_1.1`, unchanged since rdma-core 15). A
+//! test of mcctl compares them with the real header where it is installed. The functions have the C functions' names,
+//! but are Rust functions: each looks up its symbol in `libibverbs.so.1`, which the first call opens. So the program
+//! does not require the library, and exports no symbol that could replace one of the library's.
 //!
-//! Where the library or a symbol is absent, a function does what it does on a kernel without RDMA: null or an error number, `errno` =
-//! `ENOSYS`. [`library`] tells why.
+//! If the library or a symbol is missing, a function behaves as on a kernel without RDMA: it returns null or an error
+//! number, and sets `errno` to `ENOSYS`. [`library`] returns the reason.
 #![allow(non_camel_case_types, reason = "the names are C's")]
 #![allow(
     clippy::missing_safety_doc,
-    reason = "what C's function of the name demands: valid pointers to objects that are not yet destroyed"
+    reason = "as for the C function: valid pointers to objects that are not yet destroyed"
 )]
 
 mod constants;

@@ -1,58 +1,70 @@
-//! Finding the library's functions.
+//! Opens libibverbs and looks up its functions.
 
 use std::ffi::{CStr, CString, c_int, c_void};
 use std::sync::OnceLock;
 
 use crate::functions::Symbols;
 
-/// The file that is looked for, in the loader's places.
+/// The library's file name, searched by the dynamic loader.
 const FILE: &CStr = c"libibverbs.so.1";
 
-static SYMBOLS: OnceLock<Result<Symbols, String>> = OnceLock::new();
+/// Why the library could not be opened: the dynamic loader's message.
+#[derive(Debug)]
+pub struct LoadError(String);
 
-/// Is the library there? Opens it on the first call; later calls give the same answer.
+impl std::fmt::Display for LoadError {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl std::error::Error for LoadError {}
+
+static SYMBOLS: OnceLock<Result<Symbols, LoadError>> = OnceLock::new();
+
+/// Opens the library on the first call. Later calls return the same result.
 ///
 /// # Errors
-/// The loader's words.
-pub fn library() -> Result<(), &'static str> {
+/// Fails with the loader's message.
+pub fn library() -> Result<(), &'static LoadError> {
     loaded().map(|_| ())
 }
 
-/// Does the library know `ibv_reg_mr_iova2`, which takes optional access flags (rdma-core 28)?
+/// Whether the library exports `ibv_reg_mr_iova2`, which accepts optional access flags (rdma-core 28).
 pub fn has_reg_mr_iova2() -> bool {
     loaded().is_ok_and(|symbols| symbols.ibv_reg_mr_iova2.is_some())
 }
 
-pub(crate) fn loaded() -> Result<&'static Symbols, &'static str> {
-    SYMBOLS.get_or_init(open).as_ref().map_err(String::as_str)
+pub(crate) fn loaded() -> Result<&'static Symbols, &'static LoadError> {
+    SYMBOLS.get_or_init(open).as_ref()
 }
 
-/// Set `errno` to `ENOSYS`, as a kernel without RDMA does; gives it back.
+/// Sets `errno` to `ENOSYS`, as a kernel without RDMA does, and returns it.
 pub(crate) fn absent() -> c_int {
-    // SAFETY: the pointer is to this thread's errno, always valid.
+    // SAFETY: the pointer refers to this thread's errno, which is always valid.
     unsafe { *libc::__errno_location() = libc::ENOSYS };
     libc::ENOSYS
 }
 
-fn open() -> Result<Symbols, String> {
-    // SAFETY: FILE ends with a zero. The library's constructors run; libibverbs has none that touches our state. It is never closed,
-    // so that what is looked up in it stays valid.
+fn open() -> Result<Symbols, LoadError> {
+    // SAFETY: FILE ends with a zero byte. The library's constructors run, and libibverbs has none that touches our
+    // state. The handle is never closed, so looked-up symbols stay valid.
     let handle = unsafe { libc::dlopen(FILE.as_ptr(), libc::RTLD_NOW | libc::RTLD_LOCAL) };
     if handle.is_null() {
-        // SAFETY: no arguments; the text, when there is one, is valid until this thread's next call of the loader.
+        // SAFETY: no arguments. The text, if any, is valid until this thread's next call of the loader.
         let text = unsafe { libc::dlerror() };
         if text.is_null() {
-            return Err(format!("cannot open {}", FILE.to_string_lossy()));
+            return Err(LoadError(format!("cannot open {}", FILE.to_string_lossy())));
         }
-        // SAFETY: not null, ends with a zero, copied at once.
-        return Err(unsafe { CStr::from_ptr(text) }.to_string_lossy().into_owned());
+        // SAFETY: not null, ends with a zero byte, and copied at once.
+        return Err(LoadError(unsafe { CStr::from_ptr(text) }.to_string_lossy().into_owned()));
     }
     Ok(Symbols::look_up(|name| symbol(handle, name)))
 }
 
-/// The address of `name`, null where the library does not have it. The newest version of it, where it has several.
+/// The address of `name`, or null if the library does not export it. If it has several versions, the newest.
 fn symbol(handle: *mut c_void, name: &str) -> *mut c_void {
-    let name = CString::new(name).expect("the names of functions have no zero");
-    // SAFETY: `handle` was opened and is never closed; the name ends with a zero.
+    let name = CString::new(name).expect("function names contain no zero byte");
+    // SAFETY: `handle` was opened and is never closed. The name ends with a zero byte.
     unsafe { libc::dlsym(handle, name.as_ptr()) }
 }

@@ -1,4 +1,4 @@
-//! C's structures. Those that only the library makes are declared as far as their last field that is read here.
+//! C's structures. Structures that only the library allocates are declared up to the last field that is read here.
 
 use std::ffi::{c_char, c_int, c_uint, c_void};
 
@@ -6,15 +6,15 @@ use crate::constants::{
     ibv_event_type, ibv_mtu, ibv_port_state, ibv_qp_state, ibv_wc_opcode, ibv_wc_status, ibv_wr_opcode,
 };
 
-/// A number in network order.
+/// A number in network byte order.
 pub type __be64 = u64;
 
-/// Structures that are valid when all their bytes are zero.
+/// Implements `Default` for structures that are valid if all bytes are zero.
 macro_rules! zero_is_default {
     ($($name:ident)*) => { $(
         impl Default for $name {
             fn default() -> $name {
-                // SAFETY: its fields are numbers, arrays of them and raw pointers, for which zeros are valid.
+                // SAFETY: its fields are numbers, arrays of numbers and raw pointers, for which zeros are valid.
                 unsafe { std::mem::zeroed() }
             }
         }
@@ -26,13 +26,11 @@ zero_is_default! {
     ibv_send_wr ibv_send_wr_immediate ibv_send_wr_remote ibv_send_wr_xrc ibv_send_wr_rest ibv_async_event ibv_wc
 }
 
-/// 16 bytes that name a port.
+/// A GID: 16 bytes that identify a port.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub union ibv_gid {
-    /// As they are.
     pub raw: [u8; 16],
-    /// As two numbers.
     pub global: ibv_gid_global,
 }
 
@@ -44,7 +42,7 @@ pub struct ibv_gid_global {
     pub interface_id: __be64,
 }
 
-/// A row of a GID table.
+/// An entry of a GID table.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct ibv_gid_entry {
@@ -53,11 +51,11 @@ pub struct ibv_gid_entry {
     pub port_num: u32,
     /// An `ibv_gid_type`.
     pub gid_type: u32,
-    /// 0 where there is no network device.
+    /// Index of the network device. 0 if there is none.
     pub ndev_ifindex: u32,
 }
 
-/// A device, as far as it is read here.
+/// A device. Fields after those read here are omitted.
 #[repr(C)]
 pub struct ibv_device {
     pub _ops: [Option<unsafe extern "C" fn()>; 2],
@@ -68,10 +66,10 @@ pub struct ibv_device {
     pub dev_name: [c_char; 64],
 }
 
-/// A place in a context's table that is not called here.
+/// An entry of a context's function table that is not called here.
 pub type ibv_unused_op = Option<unsafe extern "C" fn()>;
 
-/// The table of a context, in C's order; what is `_` is not called here.
+/// The function table of a context, in C's order. Fields that begin with `_` are not called here.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct ibv_context_ops {
@@ -84,13 +82,13 @@ pub struct ibv_context_ops {
     pub _after_post_recv: [ibv_unused_op; 5],
 }
 
-/// An open device, as far as it is read here.
+/// An open device. Fields after those read here are omitted.
 #[repr(C)]
 pub struct ibv_context {
     pub device: *mut ibv_device,
     pub ops: ibv_context_ops,
     pub cmd_fd: c_int,
-    /// Where its events come.
+    /// Descriptor of asynchronous events.
     pub async_fd: c_int,
     pub num_comp_vectors: c_int,
 }
@@ -141,7 +139,7 @@ pub struct ibv_device_attr {
     pub phys_port_cnt: u8,
 }
 
-/// What `ibv_query_port` is declared to take: the beginning of an [`ibv_port_attr`].
+/// The type that `ibv_query_port` is declared to take: the beginning of an [`ibv_port_attr`].
 #[repr(C)]
 pub struct _compat_ibv_port_attr {
     _opaque: [u8; 0],
@@ -182,7 +180,7 @@ pub struct ibv_pd {
     pub handle: u32,
 }
 
-/// Registered memory.
+/// A memory region.
 #[repr(C)]
 pub struct ibv_mr {
     pub context: *mut ibv_context,
@@ -194,7 +192,7 @@ pub struct ibv_mr {
     pub rkey: u32,
 }
 
-/// A shared receive queue: nothing of it is read here.
+/// A shared receive queue. Nothing of it is read here.
 #[repr(C)]
 pub struct ibv_srq {
     _opaque: [u8; 0],
@@ -208,7 +206,7 @@ pub struct ibv_comp_channel {
     pub refcnt: c_int,
 }
 
-/// A completion queue, as far as it is read here.
+/// A completion queue. Fields after those read here are omitted.
 #[repr(C)]
 pub struct ibv_cq {
     pub context: *mut ibv_context,
@@ -218,7 +216,7 @@ pub struct ibv_cq {
     pub cqe: c_int,
 }
 
-/// A completion. Of one that is no success only `wr_id`, `status`, `vendor_err` and `qp_num` mean something.
+/// A work completion. Unless it is successful, only `wr_id`, `status`, `vendor_err` and `qp_num` are valid.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct ibv_wc {
@@ -237,7 +235,7 @@ pub struct ibv_wc {
     pub dlid_path_bits: u8,
 }
 
-/// The global part of an address.
+/// The global routing header of an address.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct ibv_global_route {
@@ -248,7 +246,7 @@ pub struct ibv_global_route {
     pub traffic_class: u8,
 }
 
-/// Where a queue pair's peer is.
+/// Address handle attributes: the path to a queue pair's peer.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct ibv_ah_attr {
@@ -261,7 +259,7 @@ pub struct ibv_ah_attr {
     pub port_num: u8,
 }
 
-/// What a queue pair can hold.
+/// Queue pair capabilities.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct ibv_qp_cap {
@@ -272,7 +270,7 @@ pub struct ibv_qp_cap {
     pub max_inline_data: u32,
 }
 
-/// How a queue pair is made.
+/// Initial attributes of a queue pair.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct ibv_qp_init_attr {
@@ -317,7 +315,7 @@ pub struct ibv_qp_attr {
     pub rate_limit: u32,
 }
 
-/// A queue pair, as far as it is read here.
+/// A queue pair. Fields after those read here are omitted.
 #[repr(C)]
 pub struct ibv_qp {
     pub context: *mut ibv_context,
@@ -331,7 +329,7 @@ pub struct ibv_qp {
     pub state: ibv_qp_state::Type,
 }
 
-/// A stretch of local memory.
+/// A scatter/gather element: a range of local memory.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct ibv_sge {
@@ -351,15 +349,15 @@ pub struct ibv_send_wr {
     pub opcode: ibv_wr_opcode::Type,
     /// Bits of `ibv_send_flags`.
     pub send_flags: c_uint,
-    /// C's first union without a name, by the name that `ibverbs` knows it under.
+    /// C's first unnamed union, under the name used by the crate `ibverbs`.
     pub __bindgen_anon_1: ibv_send_wr_immediate,
     pub wr: ibv_send_wr_remote,
     pub qp_type: ibv_send_wr_xrc,
-    /// C's second union without a name.
+    /// C's second unnamed union.
     pub __bindgen_anon_2: ibv_send_wr_rest,
 }
 
-/// Data that goes with a request.
+/// Immediate data of a work request.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub union ibv_send_wr_immediate {
@@ -367,16 +365,16 @@ pub union ibv_send_wr_immediate {
     pub invalidate_rkey: u32,
 }
 
-/// What a request is about at the peer.
+/// The remote operand of a work request.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub union ibv_send_wr_remote {
     pub rdma: ibv_send_wr_rdma,
-    /// As large as the largest of the union.
+    /// Gives the union C's size.
     pub atomic: ibv_send_wr_atomic,
 }
 
-/// The peer's memory.
+/// A range of the peer's memory.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct ibv_send_wr_rdma {
@@ -384,7 +382,7 @@ pub struct ibv_send_wr_rdma {
     pub rkey: u32,
 }
 
-/// The same of an atomic operation; not used.
+/// The operand of an atomic operation. Not used.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct ibv_send_wr_atomic {
@@ -394,21 +392,21 @@ pub struct ibv_send_wr_atomic {
     pub rkey: u32,
 }
 
-/// Of another kind of queue pair; not used.
+/// The operand of another queue pair type. Not used.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct ibv_send_wr_xrc {
     pub remote_srqn: u32,
 }
 
-/// Memory windows and segmentation; not used, and as large as C's.
+/// Memory windows and segmentation. Not used. Has C's size.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct ibv_send_wr_rest {
     pub _words: [u64; 6],
 }
 
-/// A request to receive; none is ever posted by mcctl.
+/// A receive request. mcctl never posts one.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct ibv_recv_wr {
@@ -418,7 +416,7 @@ pub struct ibv_recv_wr {
     pub num_sge: c_int,
 }
 
-/// What an event is about.
+/// The object of an asynchronous event.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub union ibv_async_event_element {
@@ -427,7 +425,7 @@ pub union ibv_async_event_element {
     pub port_num: c_int,
 }
 
-/// An event of a device.
+/// An asynchronous event of a device.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct ibv_async_event {

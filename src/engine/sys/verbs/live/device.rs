@@ -1,4 +1,4 @@
-//! An open device.
+//! Opens devices and queries them.
 
 use std::ffi::{CStr, c_char};
 use std::io;
@@ -9,37 +9,39 @@ use std::sync::Arc;
 use ibverbs_sys as ffi;
 use nix::fcntl::{FcntlArg, OFlag, fcntl};
 
-use super::list::List;
-use super::{left_behind, outcome};
+use super::device_list::DeviceList;
+use super::{is_leaked, outcome};
 use crate::engine::sys::verbs::{
-    Absent, DeviceAttributes, GidKind, GidRow, LinkLayer, Mtu, PortAttributes, PortState, VerbsError,
+    DeviceAttributes, GidEntry, LinkLayer, Mtu, PortAttributes, PortState, VerbsError, VerbsGidKind, VerbsUnavailable,
 };
 
-/// Most rows of GID tables that are asked for.
+/// Maximum number of GID table entries queried.
 const GID_ROWS_MAX: usize = 1 << 16;
 
-/// An open device. Cheap to clone; closed when the last clone, and the last that was made from it, is gone.
+/// An open device. Cheap to clone. Closed after the last clone, and the last object created from it, is dropped.
 #[derive(Clone)]
-pub struct Device(Arc<Open>);
+pub struct RdmaDevice(Arc<OpenContext>);
 
-struct Open {
+struct OpenContext {
     context: NonNull<ffi::ibv_context>,
     name: String,
     attributes: DeviceAttributes,
 }
 
-// SAFETY: a context is not tied to a thread, and libibverbs locks where threads meet in it (verbs are thread-safe by contract).
-unsafe impl Send for Open {}
-// SAFETY: as above; what is read through the pointer here (descriptors, number of vectors) is not changed after it was opened.
-unsafe impl Sync for Open {}
+// SAFETY: a context is not tied to a thread, and libibverbs locks where threads meet in it (verbs are thread-safe by
+// contract).
+unsafe impl Send for OpenContext {}
+// SAFETY: as above. The fields read through the pointer here (descriptors, number of vectors) do not change after
+// opening.
+unsafe impl Sync for OpenContext {}
 
-impl Device {
-    /// Open the device of this name.
+impl RdmaDevice {
+    /// Opens the device with this name.
     ///
     /// # Errors
-    /// What is missing, or which verb failed.
-    pub fn open(name: &str) -> Result<Device, Absent> {
-        let list = List::get()?;
+    /// Fails with the missing component, or with the failed verb.
+    pub fn open(name: &str) -> Result<RdmaDevice, VerbsUnavailable> {
+        let list = DeviceList::get()?;
         let mut listed = Vec::new();
         for (device, other) in list.iter() {
             if other != name {
@@ -50,26 +52,26 @@ impl Device {
             let context = unsafe { ffi::ibv_open_device(device.as_ptr()) };
             let Some(context) = NonNull::new(context) else {
                 let error = io::Error::last_os_error();
-                // SAFETY: the device is valid; its own field is a text of at most 64 bytes with its end.
+                // SAFETY: the device is valid. The field is a terminated text of at most 64 bytes.
                 let file = unsafe { text(&raw const (*device.as_ptr()).dev_name) };
                 return Err(not_opened(name, &file, error));
             };
-            return Device::opened(context, name).map_err(Absent::Failed);
+            return RdmaDevice::opened(context, name).map_err(VerbsUnavailable::Failed);
         }
-        Err(Absent::NoSuchDevice { device: name.to_owned(), listed })
+        Err(VerbsUnavailable::NoSuchDevice { device: name.to_owned(), listed })
     }
 
-    fn opened(context: NonNull<ffi::ibv_context>, name: &str) -> Result<Device, VerbsError> {
-        let mut open = Open { context, name: name.to_owned(), attributes: empty_attributes() };
+    fn opened(context: NonNull<ffi::ibv_context>, name: &str) -> Result<RdmaDevice, VerbsError> {
+        let mut open = OpenContext { context, name: name.to_owned(), attributes: empty_attributes() };
         let mut attr = ffi::ibv_device_attr::default();
-        // SAFETY: the context is open; `attr` is for writing, of the type that this version of the function fills.
+        // SAFETY: the context is open. `attr` is writable and has the type that this version of the function fills.
         let rc = unsafe { ffi::ibv_query_device(context.as_ptr(), &raw mut attr) };
-        // from here on, dropping `open` closes the device
+        // From here on, dropping `open` closes the device.
         outcome(rc).map_err(|source| open.error("ibv_query_device", String::new(), source))?;
         // SAFETY: the context is open.
         let vectors = unsafe { (*context.as_ptr()).num_comp_vectors };
         open.attributes = attributes(&attr, number(vectors));
-        let device = Device(Arc::new(open));
+        let device = RdmaDevice(Arc::new(open));
         let never_blocks = |fd| -> nix::Result<()> {
             let flags = OFlag::from_bits_retain(fcntl(fd, FcntlArg::F_GETFL)?);
             fcntl(fd, FcntlArg::F_SETFL(flags | OFlag::O_NONBLOCK)).map(|_| ())
@@ -78,44 +80,44 @@ impl Device {
         Ok(device)
     }
 
-    /// Its name.
+    /// The device name.
     pub fn name(&self) -> &str {
         &self.0.name
     }
 
-    /// Its attributes, which never change.
+    /// The device attributes, which do not change.
     pub fn attributes(&self) -> &DeviceAttributes {
         &self.0.attributes
     }
 
-    /// On how many vectors (interrupts, most often) completion queues can be spread; at least 1.
+    /// Number of completion vectors (usually interrupts) over which completion queues can be spread. At least 1.
     pub fn completion_vectors(&self) -> u32 {
         self.0.attributes.num_comp_vectors.max(1)
     }
 
-    /// The attributes of a port, from 1, as they are now.
+    /// Queries the current attributes of a port. Ports count from 1.
     ///
     /// # Errors
-    /// There is no such port, or the device is gone.
+    /// Fails if the port does not exist or the device is gone.
     pub fn port(&self, port: u8) -> Result<PortAttributes, VerbsError> {
         let mut attr = ffi::ibv_port_attr::default();
-        // SAFETY: the context is open; the function writes a beginning of `attr`, whose other fields stay zero.
+        // SAFETY: the context is open. The function writes the beginning of `attr`, whose other fields stay zero.
         let rc = unsafe { ffi::ibv_query_port(self.context(), port, (&raw mut attr).cast()) };
         outcome(rc).map_err(|source| self.error("ibv_query_port", format!(" for port {port}"), source))?;
         Ok(port_attributes(&attr))
     }
 
-    /// The rows in use of a port's GID table, as they are now, in the order of their numbers.
+    /// Queries the current used entries of a port's GID table, sorted by index.
     ///
     /// # Errors
-    /// The table cannot be read.
-    pub fn gids(&self, port: u8) -> Result<Vec<GidRow>, VerbsError> {
+    /// Fails if the table cannot be read.
+    pub fn gids(&self, port: u8) -> Result<Vec<GidEntry>, VerbsError> {
         let mut rows = 0;
         for port in 1..=u8::try_from(self.attributes().phys_port_cnt).unwrap_or(u8::MAX) {
             rows += self.port(port)?.gid_tbl_len as usize;
         }
         let mut entries = vec![ffi::ibv_gid_entry::default(); rows.min(GID_ROWS_MAX)];
-        // SAFETY: the context is open; `entries` has room for as many rows of the size that is told.
+        // SAFETY: the context is open. `entries` has room for the given number of entries of the given size.
         let count = unsafe {
             ffi::_ibv_query_gid_table(
                 self.context(),
@@ -129,7 +131,7 @@ impl Device {
             let source = io::Error::from_raw_os_error(i32::try_from(-count).unwrap_or(libc::EIO));
             return Err(self.error("ibv_query_gid_table", format!(" for port {port}"), source));
         };
-        let mut found: Vec<GidRow> =
+        let mut found: Vec<GidEntry> =
             entries.iter().take(count).filter(|e| e.port_num == u32::from(port)).map(gid_row).collect();
         found.sort_by_key(|row| row.index);
         Ok(found)
@@ -139,14 +141,15 @@ impl Device {
         self.0.context.as_ptr()
     }
 
-    /// Are the two one opening?
-    pub(super) fn is(&self, other: &Device) -> bool {
+    /// Whether both refer to the same open context.
+    pub(super) fn is(&self, other: &RdmaDevice) -> bool {
         Arc::ptr_eq(&self.0, &other.0)
     }
 
-    /// Where its events come: readable when there is one ([`next_event`](Device::next_event)).
+    /// The descriptor of asynchronous events: readable if one is pending ([`next_event`](RdmaDevice::next_event)).
     pub fn events_fd(&self) -> BorrowedFd<'_> {
-        // SAFETY: the context is open, and keeps this descriptor open until it is closed, which is not before `self` is gone.
+        // SAFETY: the context is open and keeps this descriptor open until it is closed, which does not happen before
+        // `self` is dropped.
         unsafe { BorrowedFd::borrow_raw((*self.context()).async_fd) }
     }
 
@@ -155,30 +158,34 @@ impl Device {
     }
 }
 
-impl Open {
+impl OpenContext {
     fn error(&self, what: &'static str, detail: String, source: io::Error) -> VerbsError {
         VerbsError { what, device: self.name.clone(), detail, source }
     }
 }
 
-impl Drop for Open {
+impl Drop for OpenContext {
     fn drop(&mut self) {
-        // SAFETY: it is open, and closed once: all that is made from it holds a clone of the device.
+        // SAFETY: the context is open and is closed once: everything created from it holds a clone of the device.
         let rc = unsafe { ffi::ibv_close_device(self.context.as_ptr()) };
-        left_behind("ibv_close_device", &self.name, rc);
+        is_leaked("ibv_close_device", &self.name, rc);
     }
 }
 
-impl std::fmt::Debug for Device {
+impl std::fmt::Debug for RdmaDevice {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "Device({})", self.name())
     }
 }
 
-fn not_opened(device: &str, file: &str, error: io::Error) -> Absent {
+fn not_opened(device: &str, file: &str, error: io::Error) -> VerbsUnavailable {
     let shut = [libc::EACCES, libc::EPERM, libc::ENOENT, libc::ENXIO, libc::ENODEV];
     if error.raw_os_error().is_some_and(|number| shut.contains(&number)) {
-        return Absent::Denied { device: device.to_owned(), file: format!("/dev/infiniband/{file}"), source: error };
+        return VerbsUnavailable::Denied {
+            device: device.to_owned(),
+            file: format!("/dev/infiniband/{file}"),
+            source: error,
+        };
     }
     VerbsError { what: "ibv_open_device", device: device.to_owned(), detail: String::new(), source: error }.into()
 }
@@ -188,12 +195,12 @@ fn not_opened(device: &str, file: &str, error: io::Error) -> Absent {
 /// # Safety
 /// `field` is valid for reading.
 unsafe fn text(field: *const [c_char; 64]) -> String {
-    // SAFETY: the caller's promise. A character and a byte have one size, and every byte is a valid one.
+    // SAFETY: guaranteed by the caller. A character and a byte have the same size, and every byte is valid.
     let bytes: [u8; 64] = unsafe { field.cast::<[u8; 64]>().read() };
     CStr::from_bytes_until_nul(&bytes).map(|text| text.to_string_lossy().into_owned()).unwrap_or_default()
 }
 
-/// A count that C holds in an `int`.
+/// A count that C stores in an `int`.
 fn number(count: std::ffi::c_int) -> u32 {
     u32::try_from(count).unwrap_or(0)
 }
@@ -256,16 +263,16 @@ fn port_attributes(attr: &ffi::ibv_port_attr) -> PortAttributes {
     }
 }
 
-fn gid_row(entry: &ffi::ibv_gid_entry) -> GidRow {
-    GidRow {
+fn gid_row(entry: &ffi::ibv_gid_entry) -> GidEntry {
+    GidEntry {
         index: entry.gid_index,
         // SAFETY: both views of a GID are plain bytes.
         gid: unsafe { entry.gid.raw },
         kind: match entry.gid_type {
-            ffi::IBV_GID_TYPE_IB => GidKind::Infiniband,
-            ffi::IBV_GID_TYPE_ROCE_V1 => GidKind::RoceV1,
-            ffi::IBV_GID_TYPE_ROCE_V2 => GidKind::RoceV2,
-            other => GidKind::Other(other),
+            ffi::IBV_GID_TYPE_IB => VerbsGidKind::Infiniband,
+            ffi::IBV_GID_TYPE_ROCE_V1 => VerbsGidKind::RoceV1,
+            ffi::IBV_GID_TYPE_ROCE_V2 => VerbsGidKind::RoceV2,
+            other => VerbsGidKind::Other(other),
         },
         netdev_index: (entry.ndev_ifindex != 0).then_some(entry.ndev_ifindex),
     }

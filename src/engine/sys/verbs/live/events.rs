@@ -1,4 +1,4 @@
-//! What a device tells unasked.
+//! Reads asynchronous device events.
 
 use std::io;
 use std::time::Duration;
@@ -6,41 +6,42 @@ use std::time::Duration;
 use ibverbs_sys as ffi;
 use ibverbs_sys::ibv_event_type as kind;
 
-use super::Device;
+use super::RdmaDevice;
 use crate::engine::sys::readiness::wait_readable;
 use crate::engine::sys::verbs::{AsyncEvent, VerbsError};
 
-impl Device {
-    /// The next event, for which it waits so long; `None` when none came, or a signal. Any number of threads may wait; each event
-    /// goes to one of them.
+impl RdmaDevice {
+    /// Waits up to `timeout` for the next event. `None` if none arrived, or after a signal. Any number of threads may
+    /// wait. Each event goes to one of them.
     ///
     /// # Errors
-    /// The device is gone.
+    /// Fails if the device is gone.
     pub fn next_event(&self, timeout: Duration) -> Result<Option<AsyncEvent>, VerbsError> {
         let failed = |source| self.error("ibv_get_async_event", String::new(), source);
         if wait_readable(&[self.events_fd()], timeout).map_err(failed)? == 0 {
             return Ok(None);
         }
         let mut event = ffi::ibv_async_event::default();
-        // SAFETY: the context is open, `event` is for writing. Its descriptor does not block.
+        // SAFETY: the context is open, and `event` is writable. Its descriptor does not block.
         if unsafe { ffi::ibv_get_async_event(self.context(), &raw mut event) } != 0 {
             let error = io::Error::last_os_error();
             return if error.kind() == io::ErrorKind::WouldBlock { Ok(None) } else { Err(failed(error)) };
         }
-        // SAFETY: the event was just got and is not acknowledged yet.
-        let told = unsafe { told(&event) };
-        // SAFETY: it was got, and is acknowledged once.
+        // SAFETY: the event was just received and is not acknowledged yet.
+        let convert = unsafe { convert(&event) };
+        // SAFETY: the event was received and is acknowledged once.
         unsafe { ffi::ibv_ack_async_event(&raw mut event) };
-        Ok(Some(told))
+        Ok(Some(convert))
     }
 }
 
 /// # Safety
-/// The event was got and is not acknowledged: until then, the pair that it may be about is not destroyed (`ibv_destroy_qp` waits).
-unsafe fn told(event: &ffi::ibv_async_event) -> AsyncEvent {
-    // SAFETY: the type of an event says which of the union's fields it has, and each is read for its types only.
+/// The event was received and is not acknowledged. Until then the queue pair it may refer to is not destroyed
+/// (`ibv_destroy_qp` waits).
+unsafe fn convert(event: &ffi::ibv_async_event) -> AsyncEvent {
+    // SAFETY: the type of an event determines the valid field of the union, and each field is read for its types only.
     let port = || u8::try_from(unsafe { event.element.port_num }).unwrap_or(0);
-    // SAFETY: as above; the pair is not destroyed (the caller's promise), and its number never changes.
+    // SAFETY: as above. The queue pair is not destroyed (guaranteed by the caller), and its number never changes.
     let pair = || unsafe { (*event.element.qp).qp_num };
     match event.event_type {
         kind::IBV_EVENT_PORT_ACTIVE => AsyncEvent::PortActive(port()),

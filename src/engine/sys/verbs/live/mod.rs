@@ -1,26 +1,26 @@
-//! The owners, over the library.
+//! Owners of verbs objects, implemented with libibverbs.
 
-mod chain;
+mod completion_queue;
 mod device;
-mod domain;
+mod device_list;
 mod events;
-mod list;
-mod pair;
-mod queue;
-mod region;
+mod memory_region;
+mod protection_domain;
+mod queue_pair;
+mod request_list;
 
 use std::ffi::c_int;
 use std::io;
 
-pub use chain::Chain;
-pub use device::Device;
-pub use domain::Domain;
-pub use list::devices;
-pub use pair::Pair;
-pub use queue::Queue;
-pub use region::{Region, relaxed_ordering};
+pub use completion_queue::CompletionQueue;
+pub use device::RdmaDevice;
+pub use device_list::devices;
+pub use memory_region::{MemoryRegion, relaxed_ordering};
+pub use protection_domain::ProtectionDomain;
+pub use queue_pair::QueuePair;
+pub use request_list::WorkRequestList;
 
-/// What a verb's number says: 0 is well, others are error numbers; some drivers say -1 and set `errno`.
+/// Converts a verb's result: 0 is success, other values are error numbers. Some drivers return -1 and set `errno`.
 fn outcome(rc: c_int) -> io::Result<()> {
     match rc {
         0 => Ok(()),
@@ -29,12 +29,13 @@ fn outcome(rc: c_int) -> io::Result<()> {
     }
 }
 
-/// A verb that ends something failed, which leaves that thing, and all it was made from, as it is: it must never be freed.
-fn left_behind(what: &'static str, device: &str, rc: c_int) -> bool {
+/// Handles a failed destroy call. The object, and everything it was created from, then remains in use and must never be
+/// freed. Returns whether the call failed.
+fn is_leaked(what: &'static str, device: &str, rc: c_int) -> bool {
     match outcome(rc) {
         Ok(()) => false,
         Err(error) => {
-            tracing::error!(device, %error, "{what} failed: what it was to end, and all that it needs, is left as it is");
+            tracing::error!(device, %error, "{what} failed: the object and its dependencies are leaked");
             true
         }
     }

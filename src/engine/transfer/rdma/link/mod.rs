@@ -1,8 +1,9 @@
-//! The life of an endpoint: what it says to its peer and when it may be used. Pure.
+//! The connection state machine of an endpoint: which messages are exchanged with the peer and when requests may be
+//! posted. Pure.
 //!
-//! An endpoint is a fixed set of queue pairs on one device of ours for one device of a peer. A [`Link`] is one life of it: it is
-//! connected at most once, and what cannot go on is over for good and replaced by a new one with other queue pairs. (Upstream resets
-//! and reuses; a number that never means two things leaves fewer cases.)
+//! An endpoint is a fixed set of queue pairs between one of our devices and one of a peer's. A [`EndpointLink`] is connected at
+//! most once. If it cannot continue it is closed for good, and replaced by a new one with other queue pairs. (Upstream
+//! resets and reuses queue pairs. A QP number that never changes its meaning leaves fewer cases.)
 //!
 //! ```text
 //! active:   request (qp_num)  ->        passive: connects, replies (qp_num)
@@ -10,39 +11,36 @@
 //!           ready ACK         ->        may post
 //!           may post          <-  empty
 //! ```
-//! Releases before 0.3.12 know no ready ACK: both may post once connected. Both sides may be active at once; each then connects on
-//! the other's request, finds the same numbers in the reply to its own, and goes on. What arrives late (a reply, an ACK of a former
-//! life) is recognised by its numbers.
+//! Releases before 0.3.12 have no ready ACK: both sides may post once connected. Both sides may dial at the same time.
+//! Each then connects on the other's request, finds the same QP numbers in the reply to its own request, and continues.
+//! Late messages (a reply or an ACK of a former link) are detected by their QP numbers.
 
 use std::fmt;
 use std::time::Duration;
 
 use crate::engine::base::Mono;
 use crate::engine::transfer::rdma::fault::RdmaStep;
-use crate::engine::wire::json::{Connection, SegmentDescriptor, gid_text, parse_gid};
+use crate::engine::wire::json::{ConnectionMessage as Connection, SegmentDescriptor, gid_text, parse_gid};
 
-/// How long the passive side waits for the ready ACK before it gives the connection up (upstream's).
+/// How long the passive side waits for the ready ACK before it closes the link (upstream's value).
 pub const READY_LIMIT: Duration = Duration::from_secs(10);
-/// How long who wants to post waits for somebody else's dialling (upstream's).
+/// How long a thread that needs the link waits for another thread's dialling (upstream's value).
 pub const DIAL_LIMIT: Duration = Duration::from_secs(10);
 
-/// Our end, in one life.
+/// Our end of a link.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Near {
+pub struct LocalEnd {
     /// `server@device`.
     pub path: String,
-    /// The end it is for.
+    /// The peer's end, `server@device`.
     pub peer: String,
-    /// Our queue pairs.
     pub numbers: Vec<u32>,
-    /// Our address.
     pub gid: [u8; 16],
-    /// Our local identifier.
     pub lid: u16,
 }
 
-impl Near {
-    /// What we send: a request, a reply or (`ready`) an ACK.
+impl LocalEnd {
+    /// The message that we send: a request, a reply, or (`ready`) an ACK.
     fn message(&self, ready: bool) -> Connection {
         Connection {
             local_nic_path: self.path.clone(),
@@ -57,528 +55,544 @@ impl Near {
     }
 }
 
-/// The peer's end, as its message tells.
+/// The peer's end of a link, from its message.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Far {
-    /// Its queue pairs; the i-th is for our i-th.
+pub struct RemoteEnd {
+    /// QP numbers. The i-th is connected with our i-th.
     pub numbers: Vec<u32>,
-    /// Its address.
     pub gid: [u8; 16],
-    /// Its local identifier.
     pub lid: u16,
-    /// Does it know the ready ACK?
+    /// Whether the peer supports the ready ACK.
     pub acks: bool,
 }
 
-/// Why a message is refused. The texts are upstream's; they go into `reply_msg`.
+/// Why a message is refused. The texts are upstream's and are sent in `reply_msg`.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum Refusal {
-    /// The request names no device of ours.
+pub enum HandshakeRefusal {
+    /// The request names none of our devices.
     #[error("Invalid peer_nic_path in handshake: {0}")]
     NoDevice(String),
-    /// It names one that we do not have, or do not use.
+    /// The request names a device that does not exist here or is not in use.
     #[error("Local RDMA context not found for handshake NIC: {0}")]
     UnknownDevice(String),
-    /// The sender's own path is none.
+    /// The sender's own path is invalid.
     #[error("Parse peer nic path failed: {0}")]
     BadPath(String),
-    /// It is meant for somebody else.
+    /// The message is for another process.
     #[error("Invalid argument: peer nic path inconsistency, expect {expected}, while got {got}")]
     Inconsistent {
         /// Our path and the peer's.
         expected: String,
-        /// Those of the message.
+        /// The paths in the message.
         got: String,
     },
-    /// The sender does not tell its address, and its segment document cannot be had or has no such device.
+    /// The message lacks the sender's address, and its segment document is unavailable or lacks the device.
     #[error("Peer nic not found in that server: {0}")]
     UnknownPeer(String),
-    /// Queue pairs of another number than ours.
+    /// The number of queue pairs differs from ours.
     #[error("QP count mismatch in peer and local endpoints, check MC_MAX_EP_PER_CTX")]
-    Count {
-        /// The message's.
-        got: usize,
-        /// Ours.
-        wanted: usize,
-    },
-    /// No address.
+    Count { got: usize, wanted: usize },
     #[error("Invalid peer GID: {0}")]
     Gid(String),
-    /// An ACK for nothing.
+    /// An ACK without a connection.
     #[error("Received RDMA ready ACK for unconnected endpoint")]
     Unconnected,
-    /// An ACK for a former life.
+    /// An ACK for a former link.
     #[error("Received stale RDMA ready ACK with mismatched peer QP numbers")]
     Stale,
-    /// Verbs do not take what the message says.
+    /// A queue pair cannot be connected with the data in the message.
     #[error("Failed to modify QP to RTR, check mtu, gid, peer lid, peer qp num: {0}")]
     Verbs(String),
 }
 
-impl Refusal {
-    /// The reply with nothing else in it.
+impl HandshakeRefusal {
+    /// The reply, which contains only the refusal.
     pub fn reply(&self) -> Connection {
         Connection::refusal(self.to_string())
     }
 }
 
-/// Server and device of a path.
+/// Splits a path into server and device.
 pub fn split_path(path: &str) -> Option<(&str, &str)> {
     path.split_once('@').filter(|(server, device)| !server.is_empty() && !device.is_empty())
 }
 
-/// The device of ours that a request is for.
+/// The device of ours that a request addresses.
 ///
 /// # Errors
-/// It names none.
-pub fn device_of(request: &Connection) -> Result<&str, Refusal> {
+/// Fails if the request names none.
+pub fn device_of(request: &Connection) -> Result<&str, HandshakeRefusal> {
     let device = request.peer_nic_path.split_once('@').map_or("", |(_, device)| device);
-    if device.is_empty() { Err(Refusal::NoDevice(request.peer_nic_path.clone())) } else { Ok(device) }
+    if device.is_empty() { Err(HandshakeRefusal::NoDevice(request.peer_nic_path.clone())) } else { Ok(device) }
 }
 
-/// Is this a ready ACK?
+/// Whether the message is a ready ACK.
 pub fn is_ack(request: &Connection) -> bool {
     request.ready_ack == Some(true)
 }
 
-/// Does the sender not tell its address (before 0.3.11)? Then its segment document does, under the server name of its path.
+/// Whether the message lacks the sender's address, as before 0.3.11. Its segment document, under the server name of its
+/// path, then contains the address.
 pub fn lacks_address(message: &Connection) -> bool {
     message.local_gid.is_empty()
 }
 
-/// The sender's end. `described` is its segment document, for a message that lacks its address; `pairs` is how many queue pairs an
-/// endpoint of ours has.
+/// The sender's end. `described` is its segment document, used if the message lacks its address. `pairs` is the number
+/// of queue pairs of our endpoints.
 ///
 /// # Errors
-/// The message is to be refused.
-pub fn far(message: &Connection, described: Option<&SegmentDescriptor>, pairs: usize) -> Result<Far, Refusal> {
+/// Fails if the message must be refused.
+pub fn remote_end(
+    message: &Connection,
+    described: Option<&SegmentDescriptor>,
+    pairs: usize,
+) -> Result<RemoteEnd, HandshakeRefusal> {
     let path = &message.local_nic_path;
-    let (_, name) = split_path(path).ok_or_else(|| Refusal::BadPath(path.clone()))?;
+    let (_, name) = split_path(path).ok_or_else(|| HandshakeRefusal::BadPath(path.clone()))?;
     let (gid, lid) = if lacks_address(message) {
         let device = described.and_then(|segment| segment.devices.iter().find(|device| device.name == name));
-        let device = device.ok_or_else(|| Refusal::UnknownPeer(path.clone()))?;
+        let device = device.ok_or_else(|| HandshakeRefusal::UnknownPeer(path.clone()))?;
         (device.gid.as_str(), device.lid)
     } else {
         (message.local_gid.as_str(), message.local_lid)
     };
     if message.qp_num.len() != pairs {
-        return Err(Refusal::Count { got: message.qp_num.len(), wanted: pairs });
+        return Err(HandshakeRefusal::Count { got: message.qp_num.len(), wanted: pairs });
     }
-    // All zero is how a device that does not work is announced.
-    let read = parse_gid(gid).filter(|gid| *gid != [0; 16]).ok_or_else(|| Refusal::Gid(gid.to_owned()))?;
-    Ok(Far { numbers: message.qp_num.clone(), gid: read, lid, acks: message.ready_ack.is_some() })
+    // An all-zero GID announces a device that does not work.
+    let read = parse_gid(gid).filter(|gid| *gid != [0; 16]).ok_or_else(|| HandshakeRefusal::Gid(gid.to_owned()))?;
+    Ok(RemoteEnd { numbers: message.qp_num.clone(), gid: read, lid, acks: message.ready_ack.is_some() })
 }
 
 /// Why queue pairs could not be connected.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Unconnected {
-    /// Which transition failed.
+pub struct QpConnectError {
     pub step: RdmaStep,
-    /// The words of verbs.
-    pub words: String,
-    /// Is what it was given to blame, so that another address of ours may do?
+    /// The message of the failed verb.
+    pub message: String,
+    /// Whether the failure is an invalid argument, so that another GID of ours may work.
     pub invalid: bool,
-    /// What to do about it, where that is known.
+    /// How to fix it, if known.
     pub remedy: Option<&'static str>,
 }
 
-/// Why a link is over.
+/// Why a link is closed.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Over {
-    /// The peer refused, in these words.
+pub enum CloseReason {
+    /// The peer refused with this message.
     Refused(String),
-    /// The peer answered with nothing: it has no RDMA.
+    /// The peer's reply is empty: it does not use RDMA.
     NoRdma,
-    /// The reply is for another endpoint, or cannot be used.
-    Reply(Refusal),
-    /// What came as a reply cannot be read, in these words.
+    /// The reply is for another endpoint or is invalid.
+    Reply(HandshakeRefusal),
+    /// The reply cannot be parsed. With the parser's message.
     Unreadable(String),
-    /// Both dialled, and the peer's request and its reply tell of different queue pairs: one of them is of a former life.
+    /// Both sides dialled, and the peer's request and its reply contain different QP numbers: one of them belongs to a
+    /// former link.
     Crossed,
-    /// The peer could not be asked, in these words.
+    /// The peer's handshake port did not answer. With the error message.
     Unreachable(String),
-    /// Verbs refused.
-    Verbs(Unconnected),
-    /// The peer dialled and was answered, and then was not heard of any more.
+    Verbs(QpConnectError),
+    /// The peer dialled, received our reply, and then sent no ready ACK.
     NotReady,
-    /// The peer has started anew, or connects anew.
+    /// The peer has restarted or dials again.
     Replaced,
-    /// It is not wanted any more: an error of a transfer, idleness, the end.
+    /// No longer needed: a failed transfer, idle, or shutdown.
     Retired(String),
 }
 
-impl Over {
-    /// May trying again at once, with new queue pairs, help?
-    pub fn is_passing(&self) -> bool {
-        matches!(self, Over::Crossed | Over::Replaced | Over::NotReady | Over::Retired(_))
+impl CloseReason {
+    /// Whether an immediate retry with new queue pairs may succeed.
+    pub fn is_transient(&self) -> bool {
+        matches!(self, CloseReason::Crossed | CloseReason::Replaced | CloseReason::NotReady | CloseReason::Retired(_))
     }
 
-    /// May another address of ours do? The peer's verbs may be those that do not take it, too.
-    pub fn is_address(&self) -> bool {
+    /// Whether another GID of ours may work. The peer may also have refused the current one.
+    pub fn is_gid_problem(&self) -> bool {
         match self {
-            Over::Verbs(why) => why.invalid && why.step == RdmaStep::Rtr,
-            Over::Refused(words) => is_rtr(words) && words.contains("Invalid argument"),
+            CloseReason::Verbs(why) => why.invalid && why.step == RdmaStep::Rtr,
+            CloseReason::Refused(message) => is_rtr(message) && message.contains("Invalid argument"),
             _ => false,
         }
     }
 
-    /// What to do about it, where that is known.
+    /// How to fix it, if known.
     pub fn remedy(&self) -> Option<&'static str> {
         match self {
-            Over::Refused(words) if is_rtr(words) => Some(
-                "choose rows of both ends' GID tables that are of one kind and network (MC_GID_INDEX), and an MTU that both ports have \
+            CloseReason::Refused(message) if is_rtr(message) => Some(
+                "choose GID indices of the same type and network on both ends (MC_GID_INDEX), and an MTU that both ports support \
                  (MC_MTU)",
             ),
-            Over::Refused(_) => Some("see the peer's log for why it refuses"),
-            Over::NoRdma => Some("start the peer with --protocol rdma"),
-            Over::Reply(Refusal::Count { .. }) => Some("give both ends the same MC_NUM_QP_PER_EP"),
-            Over::Reply(Refusal::Gid(_) | Refusal::UnknownPeer(_)) => {
-                Some("see with mcctl devices (or ibv_devinfo -v) at the peer whether its device has an address")
-            }
-            Over::Reply(_) | Over::Unreadable(_) => {
-                Some("see what answers at the segment's handshake port: it does not answer as a transfer engine does")
-            }
-            Over::Verbs(why) => why.remedy,
+            CloseReason::Refused(_) => Some("check the peer's log for the reason"),
+            CloseReason::NoRdma => Some("start the peer with --protocol rdma"),
+            CloseReason::Reply(HandshakeRefusal::Count { .. }) => Some("give both ends the same MC_NUM_QP_PER_EP"),
+            CloseReason::Reply(HandshakeRefusal::Gid(_) | HandshakeRefusal::UnknownPeer(_)) => Some(
+                "run mcctl devices (or ibv_devinfo -v) on the peer's host and check that its device has an address",
+            ),
+            CloseReason::Reply(_) | CloseReason::Unreadable(_) => Some(
+                "check which process listens on the segment's handshake port: it does not answer as a transfer engine",
+            ),
+            CloseReason::Verbs(why) => why.remedy,
             _ => None,
         }
     }
 }
 
-/// Is it for the peer's verbs that it refuses? The words are [`Refusal::Verbs`]'s, and upstream's.
-fn is_rtr(words: &str) -> bool {
-    words.starts_with("Failed to modify QP to RTR")
+/// Whether the peer refused because its queue pair could not be connected. Matches [`HandshakeRefusal::Verbs`], which has
+/// upstream's text.
+fn is_rtr(message: &str) -> bool {
+    message.starts_with("Failed to modify QP to RTR")
 }
 
-/// A refusal's reason as what is wrong with a reply: its own words are for whoever sent a request.
-struct InReply<'a>(&'a Refusal);
+/// Formats a refusal as a problem of a reply. (Its own text addresses the sender of a request.)
+struct ReplyProblem<'a>(&'a HandshakeRefusal);
 
-impl fmt::Display for InReply<'_> {
+impl fmt::Display for ReplyProblem<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.0 {
-            Refusal::Count { got, wanted } => write!(f, "it tells of {got} queue pairs, and {wanted} were wanted"),
-            Refusal::Gid(gid) => write!(f, "the GID that it tells, '{gid}', is none"),
-            Refusal::BadPath(path) => write!(f, "'{path}' is no end of a connection (server@device)"),
-            Refusal::UnknownPeer(path) => {
-                write!(f, "it tells no GID, and the segment's descriptor has none for {path}")
+            HandshakeRefusal::Count { got, wanted } => write!(f, "it contains {got} queue pairs instead of {wanted}"),
+            HandshakeRefusal::Gid(gid) => write!(f, "invalid GID '{gid}'"),
+            HandshakeRefusal::BadPath(path) => write!(f, "'{path}' is not of the form server@device"),
+            HandshakeRefusal::UnknownPeer(path) => {
+                write!(f, "it contains no GID, and the segment's descriptor has none for {path}")
             }
-            Refusal::Inconsistent { expected, got } => {
-                write!(f, "it is for the connection {got}, and {expected} was asked for")
+            HandshakeRefusal::Inconsistent { expected, got } => {
+                write!(f, "it is for connection {got} instead of {expected}")
             }
             other => other.fmt(f),
         }
     }
 }
 
-impl fmt::Display for Over {
+impl fmt::Display for CloseReason {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Over::Refused(words) => write!(f, "the peer refuses: {words}"),
-            Over::NoRdma => f.write_str("the peer answers, but has no RDMA"),
-            Over::Reply(refusal) => write!(f, "the peer's reply cannot be used: {}", InReply(refusal)),
-            Over::Unreadable(words) => write!(f, "the peer's reply cannot be read: {words}"),
-            Over::Crossed => f.write_str("the peer's request and its reply tell of different queue pairs"),
-            Over::Unreachable(words) | Over::Retired(words) => f.write_str(words),
-            Over::Verbs(why) => f.write_str(&why.words),
-            Over::NotReady => write!(f, "the peer connected and did not say within {READY_LIMIT:?} that it is ready"),
-            Over::Replaced => f.write_str("the peer connects anew"),
+            CloseReason::Refused(message) => write!(f, "the peer refused: {message}"),
+            CloseReason::NoRdma => f.write_str("the peer does not use RDMA"),
+            CloseReason::Reply(refusal) => write!(f, "invalid reply from the peer: {}", ReplyProblem(refusal)),
+            CloseReason::Unreadable(message) => write!(f, "unreadable reply from the peer: {message}"),
+            CloseReason::Crossed => {
+                f.write_str("the peer's request and its reply contain different queue pair numbers")
+            }
+            CloseReason::Unreachable(message) | CloseReason::Retired(message) => f.write_str(message),
+            CloseReason::Verbs(why) => f.write_str(&why.message),
+            CloseReason::NotReady => write!(f, "the peer connected but sent no ready ACK within {READY_LIMIT:?}"),
+            CloseReason::Replaced => f.write_str("the peer started a new connection"),
         }
     }
 }
 
-/// What to do for somebody who wants to post.
+/// What a thread that wants to post must do.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Want {
-    /// Post.
+pub enum LinkAction {
     Post,
-    /// Send this request, and tell the link what came of it ([`Link::answered`] or [`Link::unanswered`]). Whoever is told so is
-    /// the only one.
+    /// Send this request and report the result ([`EndpointLink::on_reply`] or [`EndpointLink::on_no_reply`]). Given to one caller at a
+    /// time.
     Dial(Connection),
-    /// Wait for a change, no longer than until then, and ask again.
+    /// Wait for a change, at most until then, and ask again.
     Wait(Mono),
-    /// Make a new link, or give up.
-    Over(Over),
+    /// Create a new link, or fail.
+    Over(CloseReason),
 }
 
-/// What is next for who dialled.
+/// What the dialling thread does next.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Next {
-    /// Send this ready ACK, and tell the link what came of it ([`Link::ack_answered`] or [`Link::ack_unanswered`]).
+pub enum ReplyAction {
+    /// Send this ready ACK and report the result ([`EndpointLink::on_ack_reply`] or [`EndpointLink::on_ack_failure`]).
     Ack(Connection),
-    /// Ask again what to do ([`Link::want`]).
+    /// Call [`EndpointLink::next_action`] again.
     Ask,
 }
 
-/// The answer to a request.
+/// The outcome of a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Accepted {
-    /// Send this. It may be a refusal.
+pub enum RequestOutcome {
+    /// Send this reply, which may be a refusal.
     Reply(Connection),
-    /// The request belongs to another life: end this link, make a new one and hand it the request.
+    /// The request starts a new link: close this one, create another and pass the request to it.
     Anew,
 }
 
-/// One life of an endpoint.
+/// One connection of an endpoint, from its first message to its end.
 #[derive(Clone, Debug)]
-pub struct Link {
-    near: Near,
-    state: State,
+pub struct EndpointLink {
+    local_end: LocalEnd,
+    state: LinkState,
 }
 
 #[derive(Clone, Debug)]
-enum State {
+enum LinkState {
     Idle,
-    /// Our request is on its way, since.
+    /// Our request was sent at this time.
     Dialling(Mono),
-    Connected(Connected),
-    Over(Over),
+    Connected(ConnectedState),
+    Over(CloseReason),
 }
 
 /// The queue pairs are connected.
 #[derive(Clone, Debug)]
-struct Connected {
-    far: Far,
+struct ConnectedState {
+    remote_end: RemoteEnd,
     since: Mono,
-    /// What became of our own request.
-    dial: Dial,
-    /// The peer told that it is connected too.
-    told: bool,
+    /// State of our own request.
+    dial: DialState,
+    /// Whether the peer has reported that it is ready.
+    peer_ready: bool,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Dial {
-    /// There is none.
+enum DialState {
+    /// No request of ours is open.
     No,
-    /// It is on its way, since.
+    /// Sent at this time.
     Asked(Mono),
-    /// It was answered; our ACK is on its way, since.
+    /// Answered. Our ACK was sent at this time.
     Acking(Mono),
-    /// The peer knows.
     Done,
 }
 
-impl Connected {
+impl ConnectedState {
     fn is_ready(&self) -> bool {
-        self.told || self.dial == Dial::Done
+        self.peer_ready || self.dial == DialState::Done
     }
 }
 
-impl Link {
-    /// Not connected yet.
-    pub fn new(near: Near) -> Link {
-        Link { near, state: State::Idle }
+impl EndpointLink {
+    /// A new link, not connected.
+    pub fn new(local_end: LocalEnd) -> EndpointLink {
+        EndpointLink { local_end, state: LinkState::Idle }
     }
 
     /// Our end.
-    pub fn near(&self) -> &Near {
-        &self.near
+    pub fn local_end(&self) -> &LocalEnd {
+        &self.local_end
     }
 
     /// The peer's end, if our queue pairs are connected with it.
-    pub fn far(&self) -> Option<&Far> {
+    pub fn remote_end(&self) -> Option<&RemoteEnd> {
         match &self.state {
-            State::Connected(connected) => Some(&connected.far),
+            LinkState::Connected(connected) => Some(&connected.remote_end),
             _ => None,
         }
     }
 
-    /// May it be used for posting?
+    /// Whether requests may be posted.
     pub fn is_ready(&self) -> bool {
-        matches!(&self.state, State::Connected(connected) if connected.is_ready())
+        matches!(&self.state, LinkState::Connected(connected) if connected.is_ready())
     }
 
-    /// Why it is over, if it is.
-    pub fn over(&self) -> Option<&Over> {
+    /// Why the link is closed, if it is.
+    pub fn close_reason(&self) -> Option<&CloseReason> {
         match &self.state {
-            State::Over(over) => Some(over),
+            LinkState::Over(close_reason) => Some(close_reason),
             _ => None,
         }
     }
 
-    /// End it. The first reason stays.
-    pub fn end(&mut self, why: Over) {
-        if self.over().is_none() {
-            self.state = State::Over(why);
+    /// Closes the link. The first reason is kept.
+    pub fn close(&mut self, why: CloseReason) {
+        if self.close_reason().is_none() {
+            self.state = LinkState::Over(why);
         }
     }
 
-    /// Somebody wants to post.
-    pub fn want(&mut self, now: Mono) -> Want {
+    /// Returns what a thread that wants to post must do.
+    pub fn next_action(&mut self, now: Mono) -> LinkAction {
         match &mut self.state {
-            State::Idle => {
-                self.state = State::Dialling(now);
-                Want::Dial(self.near.message(false))
+            LinkState::Idle => {
+                self.state = LinkState::Dialling(now);
+                LinkAction::Dial(self.local_end.message(false))
             }
-            State::Dialling(since) => Want::Wait(*since + DIAL_LIMIT),
-            State::Connected(connected) if connected.is_ready() => Want::Post,
-            State::Connected(Connected { dial: Dial::Asked(since) | Dial::Acking(since), .. }) => {
-                Want::Wait(*since + DIAL_LIMIT)
-            }
-            State::Connected(connected) => {
+            LinkState::Dialling(since) => LinkAction::Wait(*since + DIAL_LIMIT),
+            LinkState::Connected(connected) if connected.is_ready() => LinkAction::Post,
+            LinkState::Connected(ConnectedState {
+                dial: DialState::Asked(since) | DialState::Acking(since), ..
+            }) => LinkAction::Wait(*since + DIAL_LIMIT),
+            LinkState::Connected(connected) => {
                 let until = connected.since + READY_LIMIT;
                 if now < until {
-                    return Want::Wait(until);
+                    return LinkAction::Wait(until);
                 }
-                self.end(Over::NotReady);
-                Want::Over(Over::NotReady)
+                self.close(CloseReason::NotReady);
+                LinkAction::Over(CloseReason::NotReady)
             }
-            State::Over(over) => Want::Over(over.clone()),
+            LinkState::Over(close_reason) => LinkAction::Over(close_reason.clone()),
         }
     }
 
-    /// The reply to our request. `far` is what [`far()`] made of it; `connect` brings our queue pairs to RTS, or says why it cannot.
-    pub fn answered(
+    /// Handles the reply to our request. `remote_end` is the result of [`remote_end()`]. `connect` brings our queue pairs to RTS.
+    pub fn on_reply(
         &mut self,
         reply: &Connection,
-        far: Result<Far, Refusal>,
+        remote_end: Result<RemoteEnd, HandshakeRefusal>,
         now: Mono,
-        connect: impl FnOnce(&Far) -> Result<(), Unconnected>,
-    ) -> Next {
+        connect: impl FnOnce(&RemoteEnd) -> Result<(), QpConnectError>,
+    ) -> ReplyAction {
         if !self.is_dialling() {
-            return Next::Ask;
+            return ReplyAction::Ask;
         }
-        let far = match self.read(reply, far) {
-            Ok(far) => far,
-            Err(over) => return self.not_dialled(over),
+        let remote_end = match self.read(reply, remote_end) {
+            Ok(remote_end) => remote_end,
+            Err(close_reason) => return self.dial_failed(close_reason),
         };
         match &self.state {
-            State::Connected(connected) if connected.far.numbers != far.numbers => {
-                self.end(Over::Crossed);
-                return Next::Ask;
+            LinkState::Connected(connected) if connected.remote_end.numbers != remote_end.numbers => {
+                self.close(CloseReason::Crossed);
+                return ReplyAction::Ask;
             }
-            State::Connected(_) => {}
+            LinkState::Connected(_) => {}
             _ => {
-                if let Err(why) = connect(&far) {
-                    self.end(Over::Verbs(why));
-                    return Next::Ask;
+                if let Err(why) = connect(&remote_end) {
+                    self.close(CloseReason::Verbs(why));
+                    return ReplyAction::Ask;
                 }
-                self.state = State::Connected(Connected { far, since: now, dial: Dial::No, told: false });
+                self.state = LinkState::Connected(ConnectedState {
+                    remote_end,
+                    since: now,
+                    dial: DialState::No,
+                    peer_ready: false,
+                });
             }
         }
-        let ack = self.near.message(true);
-        let State::Connected(connected) = &mut self.state else { return Next::Ask };
+        let ack = self.local_end.message(true);
+        let LinkState::Connected(connected) = &mut self.state else { return ReplyAction::Ask };
         if reply.ready_ack.is_none() {
-            connected.dial = Dial::Done;
-            return Next::Ask;
+            connected.dial = DialState::Done;
+            return ReplyAction::Ask;
         }
-        connected.dial = Dial::Acking(now);
-        Next::Ack(ack)
+        connected.dial = DialState::Acking(now);
+        ReplyAction::Ack(ack)
     }
 
-    /// Our request got no reply, or none that can be read.
-    pub fn unanswered(&mut self, why: Over) -> Next {
-        if self.is_dialling() { self.not_dialled(why) } else { Next::Ask }
+    /// Our request got no reply, or an unreadable one.
+    pub fn on_no_reply(&mut self, why: CloseReason) -> ReplyAction {
+        if self.is_dialling() { self.dial_failed(why) } else { ReplyAction::Ask }
     }
 
-    /// The answer to our ready ACK.
-    pub fn ack_answered(&mut self, reply: &Connection) {
-        if let State::Connected(connected) = &mut self.state
-            && matches!(connected.dial, Dial::Acking(_))
+    /// Handles the answer to our ready ACK.
+    pub fn on_ack_reply(&mut self, reply: &Connection) {
+        if let LinkState::Connected(connected) = &mut self.state
+            && matches!(connected.dial, DialState::Acking(_))
         {
-            connected.dial = Dial::Done;
+            connected.dial = DialState::Done;
             if !reply.reply_msg.is_empty() {
-                self.end(Over::Refused(reply.reply_msg.clone()));
+                self.close(CloseReason::Refused(reply.reply_msg.clone()));
             }
         }
     }
 
-    /// Our ready ACK got no answer, or none that can be read. If the peer has told that it is ready itself, it does not matter.
-    pub fn ack_unanswered(&mut self, why: Over) {
-        if let State::Connected(connected) = &mut self.state
-            && matches!(connected.dial, Dial::Acking(_))
+    /// Our ready ACK got no answer, or an unreadable one. Irrelevant if the peer has reported that it is ready.
+    pub fn on_ack_failure(&mut self, why: CloseReason) {
+        if let LinkState::Connected(connected) = &mut self.state
+            && matches!(connected.dial, DialState::Acking(_))
         {
-            connected.dial = Dial::No;
-            if !connected.told {
-                self.end(why);
+            connected.dial = DialState::No;
+            if !connected.peer_ready {
+                self.close(why);
             }
         }
     }
 
-    /// Answer a request that is no ACK. `far` is what [`far()`] made of it; `connect` brings our queue pairs to RTS, or says why it
-    /// cannot.
+    /// Answers a request other than an ACK. `remote_end` is the result of [`remote_end()`]. `connect` brings our queue pairs to RTS.
     pub fn accept(
         &mut self,
         request: &Connection,
-        far: Result<Far, Refusal>,
+        remote_end: Result<RemoteEnd, HandshakeRefusal>,
         now: Mono,
-        connect: impl FnOnce(&Far) -> Result<(), Unconnected>,
-    ) -> Accepted {
-        if let Err(refusal) = self.is_for_us(request) {
-            return Accepted::Reply(refusal.reply());
+        connect: impl FnOnce(&RemoteEnd) -> Result<(), QpConnectError>,
+    ) -> RequestOutcome {
+        if let Err(refusal) = self.check_paths(request) {
+            return RequestOutcome::Reply(refusal.reply());
         }
-        let far = match far {
-            Ok(far) => far,
-            // These two come with our own numbers, as upstream's do.
-            Err(refusal @ (Refusal::Count { .. } | Refusal::Gid(_))) => {
-                return Accepted::Reply(Connection { reply_msg: refusal.to_string(), ..self.near.message(false) });
+        let remote_end = match remote_end {
+            Ok(remote_end) => remote_end,
+            // Like upstream's, these two refusals contain our own QP numbers.
+            Err(refusal @ (HandshakeRefusal::Count { .. } | HandshakeRefusal::Gid(_))) => {
+                return RequestOutcome::Reply(Connection {
+                    reply_msg: refusal.to_string(),
+                    ..self.local_end.message(false)
+                });
             }
-            Err(refusal) => return Accepted::Reply(refusal.reply()),
+            Err(refusal) => return RequestOutcome::Reply(refusal.reply()),
         };
         let dial = match &self.state {
-            // After its ACK a peer asks only in another life, whose queue pairs may have the same numbers.
-            State::Connected(connected) if connected.far.numbers == far.numbers && !(connected.told && far.acks) => {
-                return Accepted::Reply(self.near.message(false));
+            // After its ACK a peer sends a request only for a new link, whose QP numbers may be the same.
+            LinkState::Connected(connected)
+                if connected.remote_end.numbers == remote_end.numbers && !(connected.peer_ready && remote_end.acks) =>
+            {
+                return RequestOutcome::Reply(self.local_end.message(false));
             }
-            State::Connected(_) | State::Over(_) => return Accepted::Anew,
-            State::Idle => Dial::No,
-            State::Dialling(since) => Dial::Asked(*since),
+            LinkState::Connected(_) | LinkState::Over(_) => return RequestOutcome::Anew,
+            LinkState::Idle => DialState::No,
+            LinkState::Dialling(since) => DialState::Asked(*since),
         };
-        if let Err(why) = connect(&far) {
-            let refusal = Refusal::Verbs(why.words.clone());
-            self.end(Over::Verbs(why));
-            return Accepted::Reply(Connection { reply_msg: refusal.to_string(), ..self.near.message(false) });
+        if let Err(why) = connect(&remote_end) {
+            let refusal = HandshakeRefusal::Verbs(why.message.clone());
+            self.close(CloseReason::Verbs(why));
+            return RequestOutcome::Reply(Connection {
+                reply_msg: refusal.to_string(),
+                ..self.local_end.message(false)
+            });
         }
-        // A peer that knows no ACK will tell us nothing more.
-        let told = !far.acks;
-        self.state = State::Connected(Connected { far, since: now, dial, told });
-        Accepted::Reply(self.near.message(false))
+        // A peer without ACK support sends nothing more.
+        let peer_ready = !remote_end.acks;
+        self.state = LinkState::Connected(ConnectedState { remote_end, since: now, dial, peer_ready });
+        RequestOutcome::Reply(self.local_end.message(false))
     }
 
-    /// Answer a ready ACK.
-    pub fn acknowledged(&mut self, ack: &Connection) -> Connection {
-        if let Err(refusal) = self.is_for_us(ack) {
+    /// Answers a ready ACK.
+    pub fn on_ready_ack(&mut self, ack: &Connection) -> Connection {
+        if let Err(refusal) = self.check_paths(ack) {
             return refusal.reply();
         }
         match &mut self.state {
-            State::Connected(connected) if connected.far.numbers == ack.qp_num => {
-                connected.told = true;
+            LinkState::Connected(connected) if connected.remote_end.numbers == ack.qp_num => {
+                connected.peer_ready = true;
                 Connection::default()
             }
-            State::Connected(_) => Refusal::Stale.reply(),
-            _ => Refusal::Unconnected.reply(),
+            LinkState::Connected(_) => HandshakeRefusal::Stale.reply(),
+            _ => HandshakeRefusal::Unconnected.reply(),
         }
     }
 
     fn is_dialling(&self) -> bool {
-        matches!(&self.state, State::Dialling(_) | State::Connected(Connected { dial: Dial::Asked(_), .. }))
+        matches!(
+            &self.state,
+            LinkState::Dialling(_) | LinkState::Connected(ConnectedState { dial: DialState::Asked(_), .. })
+        )
     }
 
-    /// The peer's end from its reply.
-    fn read(&self, reply: &Connection, far: Result<Far, Refusal>) -> Result<Far, Over> {
+    /// Extracts the peer's end from its reply.
+    fn read(
+        &self,
+        reply: &Connection,
+        remote_end: Result<RemoteEnd, HandshakeRefusal>,
+    ) -> Result<RemoteEnd, CloseReason> {
         if !reply.reply_msg.is_empty() {
-            return Err(Over::Refused(reply.reply_msg.clone()));
+            return Err(CloseReason::Refused(reply.reply_msg.clone()));
         }
         if reply.local_nic_path.is_empty() && reply.qp_num.is_empty() {
-            return Err(Over::NoRdma);
+            return Err(CloseReason::NoRdma);
         }
-        self.is_for_us(reply).and(far).map_err(Over::Reply)
+        self.check_paths(reply).and(remote_end).map_err(CloseReason::Reply)
     }
 
-    /// Our request came to nothing. What the peer's own request has connected meanwhile is as good as before.
-    fn not_dialled(&mut self, over: Over) -> Next {
+    /// Our request failed. A connection made by the peer's own request meanwhile remains valid.
+    fn dial_failed(&mut self, close_reason: CloseReason) -> ReplyAction {
         match &mut self.state {
-            State::Connected(connected) => connected.dial = Dial::No,
-            _ => self.end(over),
+            LinkState::Connected(connected) => connected.dial = DialState::No,
+            _ => self.close(close_reason),
         }
-        Next::Ask
+        ReplyAction::Ask
     }
 
-    fn is_for_us(&self, message: &Connection) -> Result<(), Refusal> {
-        let Near { path, peer, .. } = &self.near;
+    fn check_paths(&self, message: &Connection) -> Result<(), HandshakeRefusal> {
+        let LocalEnd { path, peer, .. } = &self.local_end;
         let (ours, theirs) = (&message.peer_nic_path, &message.local_nic_path);
         if ours == path && theirs == peer {
             return Ok(());
         }
-        Err(Refusal::Inconsistent { expected: format!("{path} + {peer}"), got: format!("{ours} + {theirs}") })
+        Err(HandshakeRefusal::Inconsistent { expected: format!("{path} + {peer}"), got: format!("{ours} + {theirs}") })
     }
 }
 

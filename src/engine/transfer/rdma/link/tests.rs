@@ -1,318 +1,330 @@
+//! Tests of the connection state machine: real messages, refusals, races, and a lossy network.
+
 use std::collections::{BTreeMap, VecDeque};
 
 use proptest::prelude::*;
 
 use super::*;
-use crate::engine::wire::json::Device;
+use crate::engine::wire::json::DeviceDescriptor as Device;
 
 const GID: [u8; 16] = [0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 255, 255, 192, 0, 2, 10];
 
-fn near(path: &str, peer: &str, first: u32) -> Near {
-    Near { path: path.into(), peer: peer.into(), numbers: vec![first, first + 1], gid: GID, lid: 0 }
+fn local_end(path: &str, peer: &str, first: u32) -> LocalEnd {
+    LocalEnd { path: path.into(), peer: peer.into(), numbers: vec![first, first + 1], gid: GID, lid: 0 }
 }
 
-/// Our end and the peer's.
-fn ours() -> Link {
-    Link::new(near("a:1@m0", "b:2@m1", 10))
+/// Our side's link.
+fn ours() -> EndpointLink {
+    EndpointLink::new(local_end("a:1@m0", "b:2@m1", 10))
 }
 
-fn theirs(first: u32) -> Near {
-    near("b:2@m1", "a:1@m0", first)
+fn theirs(first: u32) -> LocalEnd {
+    local_end("b:2@m1", "a:1@m0", first)
 }
 
 fn at(ms: u64) -> Mono {
     Mono::from_ms(ms)
 }
 
-/// As the shell does it: reads the sender's end, hands the request over.
-fn accept(link: &mut Link, request: &Connection) -> Accepted {
-    link.accept(request, far(request, None, 2), at(0), |_| Ok(()))
+/// Parses the sender's end and passes the request on, as the endpoint code does.
+fn accept(link: &mut EndpointLink, request: &Connection) -> RequestOutcome {
+    link.accept(request, remote_end(request, None, 2), at(0), |_| Ok(()))
 }
 
-fn answered(link: &mut Link, reply: &Connection) -> Next {
-    link.answered(reply, far(reply, None, 2), at(0), |_| Ok(()))
+fn on_reply(link: &mut EndpointLink, reply: &Connection) -> ReplyAction {
+    link.on_reply(reply, remote_end(reply, None, 2), at(0), |_| Ok(()))
 }
 
-fn unreachable(words: &str) -> Over {
-    Over::Unreachable(words.into())
+fn unreachable(message: &str) -> CloseReason {
+    CloseReason::Unreachable(message.into())
 }
 
-fn refused(words: &str) -> Unconnected {
-    Unconnected { step: RdmaStep::Rtr, words: words.into(), invalid: true, remedy: Some("another GID") }
+fn refused(message: &str) -> QpConnectError {
+    QpConnectError { step: RdmaStep::Rtr, message: message.into(), invalid: true, remedy: Some("another GID") }
 }
 
-fn reply_of(accepted: Accepted) -> Connection {
+fn reply_of(accepted: RequestOutcome) -> Connection {
     match accepted {
-        Accepted::Reply(reply) => reply,
-        Accepted::Anew => panic!("a new life is asked for"),
+        RequestOutcome::Reply(reply) => reply,
+        RequestOutcome::Anew => panic!("a new link is requested"),
     }
 }
 
 #[test]
-fn both_ends_say_what_the_real_engines_said() {
+fn messages_equal_those_of_real_engines() {
     let request = r#"{"local_gid":"00:00:00:00:00:00:00:00:00:00:ff:ff:c0:a8:64:02","local_lid":0,"local_nic_path":"127.0.0.1:16914@rxe1","payload":"","peer_nic_path":"127.0.0.1:16750@rxe0","qp_num":[17,18],"ready_ack":false,"reply_msg":""}"#;
     let reply = r#"{"local_gid":"00:00:00:00:00:00:00:00:00:00:ff:ff:c0:a8:64:01","local_lid":0,"local_nic_path":"127.0.0.1:16750@rxe0","payload":"","peer_nic_path":"127.0.0.1:16914@rxe1","qp_num":[27,28],"ready_ack":false,"reply_msg":""}"#;
-    let end = |path: &str, peer: &str, first, last| Near {
+    let end = |path: &str, peer: &str, first, last| LocalEnd {
         path: path.into(),
         peer: peer.into(),
         numbers: vec![first, first + 1],
         gid: [0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 255, 255, 192, 168, 100, last],
         lid: 0,
     };
-    let mut active = Link::new(end("127.0.0.1:16914@rxe1", "127.0.0.1:16750@rxe0", 17, 2));
-    let mut passive = Link::new(end("127.0.0.1:16750@rxe0", "127.0.0.1:16914@rxe1", 27, 1));
-    let Want::Dial(asked) = active.want(at(0)) else { panic!("nobody else dials") };
+    let mut active = EndpointLink::new(end("127.0.0.1:16914@rxe1", "127.0.0.1:16750@rxe0", 17, 2));
+    let mut passive = EndpointLink::new(end("127.0.0.1:16750@rxe0", "127.0.0.1:16914@rxe1", 27, 1));
+    let LinkAction::Dial(asked) = active.next_action(at(0)) else { panic!("no other thread dials") };
     assert_eq!(asked.to_json(), request);
     let told = reply_of(accept(&mut passive, &asked));
     assert_eq!(told.to_json(), reply);
     assert!(!passive.is_ready());
-    let Next::Ack(ack) = answered(&mut active, &told) else { panic!("the peer knows the ACK") };
+    let ReplyAction::Ack(ack) = on_reply(&mut active, &told) else { panic!("the peer supports the ACK") };
     assert_eq!(ack.to_json(), request.replace("false", "true"));
     assert!(is_ack(&ack) && !active.is_ready());
-    let empty = passive.acknowledged(&ack);
+    let empty = passive.on_ready_ack(&ack);
     assert!(empty.is_empty() && passive.is_ready());
-    active.ack_answered(&empty);
-    assert_eq!((active.want(at(0)), passive.want(at(0))), (Want::Post, Want::Post));
-    assert_eq!((active.far().unwrap().numbers[0], passive.far().unwrap().numbers[0]), (27, 17));
+    active.on_ack_reply(&empty);
+    assert_eq!((active.next_action(at(0)), passive.next_action(at(0))), (LinkAction::Post, LinkAction::Post));
+    assert_eq!((active.remote_end().unwrap().numbers[0], passive.remote_end().unwrap().numbers[0]), (27, 17));
 }
 
 #[test]
-fn old_releases_tell_no_address_and_know_no_ack() {
-    let old = |near: &Near| Connection { local_gid: String::new(), ready_ack: None, ..near.message(false) };
+fn old_releases_send_no_address_and_no_ack() {
+    let old =
+        |local_end: &LocalEnd| Connection { local_gid: String::new(), ready_ack: None, ..local_end.message(false) };
     let device = Device { name: "m1".into(), lid: 7, gid: gid_text(&GID) };
     let segment = SegmentDescriptor { devices: vec![device], ..SegmentDescriptor::default() };
     let request = old(&theirs(20));
     assert!(lacks_address(&request));
-    let end = far(&request, Some(&segment), 2).unwrap();
+    let end = remote_end(&request, Some(&segment), 2).unwrap();
     assert_eq!((end.gid, end.lid, end.acks), (GID, 7, false));
     let mut passive = ours();
     let reply = reply_of(passive.accept(&request, Ok(end.clone()), at(0), |_| Ok(())));
-    assert!(passive.is_ready(), "nothing more will come");
+    assert!(passive.is_ready(), "no further message follows");
     assert_eq!(reply.qp_num, [10, 11]);
     let mut active = ours();
-    active.want(at(0));
-    assert_eq!(active.answered(&request, Ok(end), at(0), |_| Ok(())), Next::Ask);
+    active.next_action(at(0));
+    assert_eq!(active.on_reply(&request, Ok(end), at(0), |_| Ok(())), ReplyAction::Ask);
     assert!(active.is_ready());
 }
 
 #[test]
-fn requests_are_refused_in_upstreams_words() {
+fn invalid_requests_are_refused_with_upstreams_messages() {
     let ask = || theirs(20).message(false);
-    let text = |result: Result<Far, Refusal>| result.unwrap_err().to_string();
-    assert_eq!(device_of(&Connection::default()).unwrap_err().to_string(), "Invalid peer_nic_path in handshake: ");
+    let mut texts = vec![device_of(&Connection::default()).unwrap_err().to_string()];
+    let mut refused_as = |result: Result<RemoteEnd, HandshakeRefusal>, expected: HandshakeRefusal| {
+        texts.push(expected.to_string());
+        assert_eq!(result, Err(expected));
+    };
     assert_eq!(device_of(&ask()), Ok("m0"));
     let no_path = Connection { local_nic_path: "abc".into(), ..ask() };
-    assert_eq!(text(far(&no_path, None, 2)), "Parse peer nic path failed: abc");
+    refused_as(remote_end(&no_path, None, 2), HandshakeRefusal::BadPath("abc".into()));
     let no_gid = Connection { local_gid: String::new(), ..ask() };
-    assert_eq!(text(far(&no_gid, None, 2)), "Peer nic not found in that server: b:2@m1");
-    assert_eq!(text(far(&ask(), None, 1)), "QP count mismatch in peer and local endpoints, check MC_MAX_EP_PER_CTX");
+    refused_as(remote_end(&no_gid, None, 2), HandshakeRefusal::UnknownPeer("b:2@m1".into()));
+    refused_as(remote_end(&ask(), None, 1), HandshakeRefusal::Count { got: 2, wanted: 1 });
     for gid in ["zz", "00:00:00:00:00:00:00:00:00:00:00:00:00:00:00:00"] {
         let bad = Connection { local_gid: gid.into(), ..ask() };
-        assert_eq!(text(far(&bad, None, 2)), format!("Invalid peer GID: {gid}"));
+        refused_as(remote_end(&bad, None, 2), HandshakeRefusal::Gid(gid.into()));
         let reply = reply_of(accept(&mut ours(), &bad));
         assert_eq!((reply.qp_num.as_slice(), reply.ready_ack), (&[10, 11][..], Some(false)));
         assert_eq!(reply.reply_msg, format!("Invalid peer GID: {gid}"));
     }
     let elsewhere = Connection { peer_nic_path: "1.2.3.4:1@m0".into(), ..ask() };
-    let expected =
-        "Invalid argument: peer nic path inconsistency, expect a:1@m0 + b:2@m1, while got 1.2.3.4:1@m0 + b:2@m1";
-    assert_eq!(reply_of(accept(&mut ours(), &elsewhere)), Connection::refusal(expected));
-    let failed = ours().accept(&ask(), far(&ask(), None, 2), at(0), |_| Err(refused("Invalid argument")));
-    let words = "Failed to modify QP to RTR, check mtu, gid, peer lid, peer qp num: Invalid argument";
-    assert_eq!(reply_of(failed).reply_msg, words);
+    let reply = reply_of(accept(&mut ours(), &elsewhere));
+    assert_eq!(reply, Connection::refusal(&reply.reply_msg));
+    texts.push(reply.reply_msg);
+    let failed = ours().accept(&ask(), remote_end(&ask(), None, 2), at(0), |_| Err(refused("Invalid argument")));
+    texts.push(reply_of(failed).reply_msg);
+    texts.extend([HandshakeRefusal::Unconnected.to_string(), HandshakeRefusal::Stale.to_string()]);
+    insta::assert_snapshot!(texts.join("\n"));
 }
 
 #[test]
-fn a_refused_request_leaves_the_link_as_it_was() {
+fn a_refused_request_does_not_change_the_link() {
     let mut link = ours();
     let bad = Connection { local_gid: "zz".into(), ..theirs(20).message(false) };
     reply_of(accept(&mut link, &bad));
-    assert!(matches!(link.want(at(0)), Want::Dial(_)));
+    assert!(matches!(link.next_action(at(0)), LinkAction::Dial(_)));
 }
 
 #[test]
-fn a_repeated_request_gets_the_same_reply_and_another_one_a_new_life() {
+fn a_repeated_request_gets_the_same_reply_a_new_one_a_new_link() {
     let mut link = ours();
     let first = reply_of(accept(&mut link, &theirs(20).message(false)));
     let mut connected = 0;
     let again = theirs(20).message(false);
-    let told = link.accept(&again, far(&again, None, 2), at(0), |_| {
+    let told = link.accept(&again, remote_end(&again, None, 2), at(0), |_| {
         connected += 1;
         Ok(())
     });
     assert_eq!((reply_of(told), connected), (first, 0));
-    assert_eq!(accept(&mut link, &theirs(30).message(false)), Accepted::Anew);
-    link.end(Over::Replaced);
-    assert_eq!(accept(&mut link, &theirs(20).message(false)), Accepted::Anew);
+    assert_eq!(accept(&mut link, &theirs(30).message(false)), RequestOutcome::Anew);
+    link.close(CloseReason::Replaced);
+    assert_eq!(accept(&mut link, &theirs(20).message(false)), RequestOutcome::Anew);
 }
 
 #[test]
-fn an_ack_for_nothing_or_for_a_former_life_is_refused() {
+fn unexpected_and_stale_acks_are_refused() {
     let mut link = ours();
-    assert_eq!(
-        link.acknowledged(&theirs(20).message(true)).reply_msg,
-        "Received RDMA ready ACK for unconnected endpoint"
-    );
+    assert_eq!(link.on_ready_ack(&theirs(20).message(true)), HandshakeRefusal::Unconnected.reply());
     accept(&mut link, &theirs(30).message(false));
-    let stale = "Received stale RDMA ready ACK with mismatched peer QP numbers";
-    assert_eq!(link.acknowledged(&theirs(20).message(true)), Connection::refusal(stale));
+    assert_eq!(link.on_ready_ack(&theirs(20).message(true)), HandshakeRefusal::Stale.reply());
     assert!(!link.is_ready());
-    assert!(link.acknowledged(&theirs(30).message(true)).is_empty() && link.is_ready());
+    assert!(link.on_ready_ack(&theirs(30).message(true)).is_empty() && link.is_ready());
 }
 
 #[test]
-fn who_was_dialled_waits_ten_seconds_for_the_ack_and_then_gives_it_up() {
+fn the_passive_side_waits_ten_seconds_for_the_ack() {
     let mut link = ours();
     accept(&mut link, &theirs(20).message(false));
-    assert_eq!(link.want(at(9_999)), Want::Wait(at(10_000)));
-    assert_eq!(link.want(at(10_000)), Want::Over(Over::NotReady));
-    assert!(link.far().is_none());
+    assert_eq!(link.next_action(at(9_999)), LinkAction::Wait(at(10_000)));
+    assert_eq!(link.next_action(at(10_000)), LinkAction::Over(CloseReason::NotReady));
+    assert!(link.remote_end().is_none());
 }
 
 #[test]
-fn one_dials_and_others_wait_for_it() {
+fn one_thread_dials_and_others_wait() {
     let mut link = ours();
-    assert!(matches!(link.want(at(5)), Want::Dial(_)));
-    assert_eq!(link.want(at(6)), Want::Wait(at(10_005)));
-    assert_eq!(link.unanswered(unreachable("connection refused")), Next::Ask);
-    assert_eq!(link.want(at(7)), Want::Over(unreachable("connection refused")));
+    assert!(matches!(link.next_action(at(5)), LinkAction::Dial(_)));
+    assert_eq!(link.next_action(at(6)), LinkAction::Wait(at(10_005)));
+    assert_eq!(link.on_no_reply(unreachable("connection refused")), ReplyAction::Ask);
+    assert_eq!(link.next_action(at(7)), LinkAction::Over(unreachable("connection refused")));
 }
 
 #[test]
-fn replies_that_cannot_be_used_end_the_link_with_the_reason_and_what_to_do() {
+fn invalid_replies_close_the_link_with_reason_and_remedy() {
+    let texts = std::cell::RefCell::new(Vec::new());
     let end = |reply: Connection| {
         let mut link = ours();
-        link.want(at(0));
-        assert_eq!(answered(&mut link, &reply), Next::Ask);
-        let over = link.over().unwrap();
-        (over.to_string(), over.remedy().unwrap())
+        link.next_action(at(0));
+        assert_eq!(on_reply(&mut link, &reply), ReplyAction::Ask);
+        let over = link.close_reason().unwrap().clone();
+        let remedy = over.remedy().unwrap();
+        texts.borrow_mut().push(format!("{over}\n  {remedy}"));
+        (over, remedy)
     };
     let good = || theirs(20).message(false);
-    let (words, remedy) = end(Connection::refusal("no such nic"));
-    assert_eq!((words.as_str(), remedy), ("the peer refuses: no such nic", "see the peer's log for why it refuses"));
-    let (words, remedy) = end(Connection::default());
-    assert_eq!((words.as_str(), remedy), ("the peer answers, but has no RDMA", "start the peer with --protocol rdma"));
-    let (words, remedy) = end(Connection { qp_num: vec![1], ..good() });
-    assert_eq!(words, "the peer's reply cannot be used: it tells of 1 queue pairs, and 2 were wanted");
-    assert_eq!(remedy, "give both ends the same MC_NUM_QP_PER_EP");
-    let (words, remedy) = end(Connection { local_gid: "zz:zz".into(), ..good() });
-    assert_eq!(words, "the peer's reply cannot be used: the GID that it tells, 'zz:zz', is none");
+    let (over, _) = end(Connection::refusal("no such nic"));
+    assert_eq!(over, CloseReason::Refused("no such nic".into()));
+    let (over, remedy) = end(Connection::default());
+    assert_eq!(over, CloseReason::NoRdma);
+    assert!(remedy.contains("--protocol rdma"), "{remedy}");
+    let (over, remedy) = end(Connection { qp_num: vec![1], ..good() });
+    assert_eq!(over, CloseReason::Reply(HandshakeRefusal::Count { got: 1, wanted: 2 }));
+    assert!(remedy.contains("MC_NUM_QP_PER_EP"), "{remedy}");
+    let (over, remedy) = end(Connection { local_gid: "zz:zz".into(), ..good() });
+    assert_eq!(over, CloseReason::Reply(HandshakeRefusal::Gid("zz:zz".into())));
     assert!(remedy.contains("mcctl devices"), "{remedy}");
-    let (words, remedy) = end(Connection { peer_nic_path: "a:1@m9".into(), ..good() });
-    let text =
-        "the peer's reply cannot be used: it is for the connection a:1@m9 + b:2@m1, and a:1@m0 + b:2@m1 was asked for";
-    assert_eq!(words, text);
+    let (over, remedy) = end(Connection { peer_nic_path: "a:1@m9".into(), ..good() });
+    assert!(matches!(over, CloseReason::Reply(HandshakeRefusal::Inconsistent { .. })), "{over}");
     assert!(remedy.contains("handshake port"), "{remedy}");
+    insta::assert_snapshot!(texts.take().join("\n"));
 }
 
 #[test]
-fn an_answer_that_cannot_be_read_and_verbs_that_refuse_are_told_in_their_words() {
+fn close_reasons_contain_parser_and_verbs_messages() {
     let mut link = ours();
-    link.want(at(0));
-    link.unanswered(Over::Unreadable("b sent a document that cannot be used".into()));
-    let over = link.over().unwrap();
-    assert_eq!(over.to_string(), "the peer's reply cannot be read: b sent a document that cannot be used");
+    link.next_action(at(0));
+    link.on_no_reply(CloseReason::Unreadable("invalid document from b".into()));
+    let over = link.close_reason().unwrap();
+    assert!(over.to_string().ends_with("invalid document from b"), "{over}");
     assert!(over.remedy().is_some() && unreachable("refused").remedy().is_none());
     let mut link = ours();
-    link.want(at(0));
+    link.next_action(at(0));
     let reply = theirs(20).message(false);
-    link.answered(&reply, far(&reply, None, 2), at(0), |_| Err(refused("ibv_modify_qp: Invalid argument")));
-    let over = link.over().unwrap();
+    link.on_reply(&reply, remote_end(&reply, None, 2), at(0), |_| Err(refused("ibv_modify_qp: Invalid argument")));
+    let over = link.close_reason().unwrap();
     assert_eq!((over.to_string().as_str(), over.remedy()), ("ibv_modify_qp: Invalid argument", Some("another GID")));
-    assert!(over.is_address() && !Over::Crossed.is_address());
-    let later = Over::Verbs(Unconnected { step: RdmaStep::Rts, ..refused("Invalid argument") });
-    assert!(!later.is_address(), "the address was taken by then");
-    let theirs = |why: &str| Over::Refused(Refusal::Verbs(why.into()).to_string());
-    assert!(theirs("Invalid argument").is_address() && !theirs("Connection timed out").is_address());
+    assert!(over.is_gid_problem() && !CloseReason::Crossed.is_gid_problem());
+    let later = CloseReason::Verbs(QpConnectError { step: RdmaStep::Rts, ..refused("Invalid argument") });
+    assert!(!later.is_gid_problem(), "the address was accepted by then");
+    let theirs = |why: &str| CloseReason::Refused(HandshakeRefusal::Verbs(why.into()).to_string());
+    assert!(theirs("Invalid argument").is_gid_problem() && !theirs("Connection timed out").is_gid_problem());
     assert!(theirs("Invalid argument").remedy().unwrap().contains("MC_GID_INDEX"));
 }
 
 #[test]
 fn both_sides_may_dial_at_once() {
-    let (mut a, mut b) = (ours(), Link::new(theirs(20)));
-    let (Want::Dial(from_a), Want::Dial(from_b)) = (a.want(at(0)), b.want(at(0))) else { panic!("both dial") };
+    let (mut a, mut b) = (ours(), EndpointLink::new(theirs(20)));
+    let (LinkAction::Dial(from_a), LinkAction::Dial(from_b)) = (a.next_action(at(0)), b.next_action(at(0))) else {
+        panic!("both dial")
+    };
     let to_b = reply_of(accept(&mut a, &from_b));
     let to_a = reply_of(accept(&mut b, &from_a));
-    assert!(matches!(a.want(at(1)), Want::Wait(_)));
-    // The reply to its own request tells the numbers that it is connected with already.
-    let never = |_: &Far| -> Result<(), Unconnected> { panic!("it is connected") };
-    let Next::Ack(ack_a) = a.answered(&to_a, far(&to_a, None, 2), at(0), never) else { panic!("an ACK is due") };
-    let Next::Ack(ack_b) = b.answered(&to_b, far(&to_b, None, 2), at(0), never) else { panic!("an ACK is due") };
-    let empty = b.acknowledged(&ack_a);
-    assert!(b.is_ready(), "the peer has told it");
-    a.ack_answered(&empty);
+    assert!(matches!(a.next_action(at(1)), LinkAction::Wait(_)));
+    // The reply contains the numbers that are connected already.
+    let never = |_: &RemoteEnd| -> Result<(), QpConnectError> { panic!("already connected") };
+    let ReplyAction::Ack(ack_a) = a.on_reply(&to_a, remote_end(&to_a, None, 2), at(0), never) else {
+        panic!("an ACK is due")
+    };
+    let ReplyAction::Ack(ack_b) = b.on_reply(&to_b, remote_end(&to_b, None, 2), at(0), never) else {
+        panic!("an ACK is due")
+    };
+    let empty = b.on_ready_ack(&ack_a);
+    assert!(b.is_ready(), "the peer has reported it");
+    a.on_ack_reply(&empty);
     assert!(a.is_ready());
-    let empty = a.acknowledged(&ack_b);
-    b.ack_answered(&empty);
-    assert_eq!((a.want(at(2)), b.want(at(2))), (Want::Post, Want::Post));
+    let empty = a.on_ready_ack(&ack_b);
+    b.on_ack_reply(&empty);
+    assert_eq!((a.next_action(at(2)), b.next_action(at(2))), (LinkAction::Post, LinkAction::Post));
 }
 
 #[test]
-fn what_the_peers_own_request_connected_survives_that_ours_came_to_nothing() {
+fn a_connection_made_by_the_peer_survives_our_failed_request() {
     for reply in [Some(Connection::refusal("busy")), None] {
         let mut link = ours();
-        link.want(at(0));
+        link.next_action(at(0));
         accept(&mut link, &theirs(20).message(false));
         match &reply {
-            Some(reply) => answered(&mut link, reply),
-            None => link.unanswered(unreachable("timed out")),
+            Some(reply) => on_reply(&mut link, reply),
+            None => link.on_no_reply(unreachable("timed out")),
         };
-        assert!(matches!(link.want(at(1)), Want::Wait(_)));
-        link.acknowledged(&theirs(20).message(true));
-        assert_eq!(link.want(at(2)), Want::Post);
+        assert!(matches!(link.next_action(at(1)), LinkAction::Wait(_)));
+        link.on_ready_ack(&theirs(20).message(true));
+        assert_eq!(link.next_action(at(2)), LinkAction::Post);
     }
     let mut link = ours();
-    link.want(at(0));
+    link.next_action(at(0));
     accept(&mut link, &theirs(20).message(false));
-    assert_eq!(answered(&mut link, &theirs(30).message(false)), Next::Ask);
-    assert_eq!(link.want(at(1)), Want::Over(Over::Crossed));
+    assert_eq!(on_reply(&mut link, &theirs(30).message(false)), ReplyAction::Ask);
+    assert_eq!(link.next_action(at(1)), LinkAction::Over(CloseReason::Crossed));
 }
 
 #[test]
-fn a_late_reply_or_answer_to_an_ack_changes_nothing() {
+fn late_replies_change_nothing() {
     let mut link = ours();
-    link.want(at(0));
-    link.end(Over::Replaced);
-    assert_eq!(answered(&mut link, &theirs(20).message(false)), Next::Ask);
-    link.ack_answered(&Connection::default());
-    link.ack_unanswered(unreachable("late"));
-    link.end(Over::NoRdma);
-    assert_eq!(link.over(), Some(&Over::Replaced));
+    link.next_action(at(0));
+    link.close(CloseReason::Replaced);
+    assert_eq!(on_reply(&mut link, &theirs(20).message(false)), ReplyAction::Ask);
+    link.on_ack_reply(&Connection::default());
+    link.on_ack_failure(unreachable("late"));
+    link.close(CloseReason::NoRdma);
+    assert_eq!(link.close_reason(), Some(&CloseReason::Replaced));
     let mut link = ours();
     accept(&mut link, &theirs(20).message(false));
-    assert_eq!(answered(&mut link, &theirs(30).message(false)), Next::Ask, "it did not ask");
-    assert_eq!(link.far().unwrap().numbers, [20, 21]);
+    assert_eq!(on_reply(&mut link, &theirs(30).message(false)), ReplyAction::Ask, "this side sent no request");
+    assert_eq!(link.remote_end().unwrap().numbers, [20, 21]);
 }
 
 #[test]
-fn an_ack_that_got_no_answer_matters_only_to_who_was_not_told() {
+fn an_unanswered_ack_matters_only_without_the_peers_ack() {
     let dialled = || {
         let mut link = ours();
-        link.want(at(0));
-        assert!(matches!(answered(&mut link, &theirs(20).message(false)), Next::Ack(_)));
+        link.next_action(at(0));
+        assert!(matches!(on_reply(&mut link, &theirs(20).message(false)), ReplyAction::Ack(_)));
         link
     };
     let mut link = dialled();
-    link.ack_unanswered(unreachable("timed out"));
-    assert_eq!(link.over(), Some(&unreachable("timed out")));
+    link.on_ack_failure(unreachable("timed out"));
+    assert_eq!(link.close_reason(), Some(&unreachable("timed out")));
     let mut link = dialled();
-    link.acknowledged(&theirs(20).message(true));
-    link.ack_unanswered(unreachable("timed out"));
+    link.on_ready_ack(&theirs(20).message(true));
+    link.on_ack_failure(unreachable("timed out"));
     assert!(link.is_ready());
     let mut link = dialled();
-    link.ack_answered(&Connection::refusal("stale"));
-    assert_eq!(link.over(), Some(&Over::Refused("stale".into())));
+    link.on_ack_reply(&Connection::refusal("stale"));
+    assert_eq!(link.close_reason(), Some(&CloseReason::Refused("stale".into())));
 }
 
-/// A host with one endpoint, as the shell keeps it.
+/// A host with one endpoint, as the engine keeps it.
 struct Host {
     path: &'static str,
     peer: &'static str,
     next: u32,
-    link: Option<Link>,
-    /// Which of our pairs were connected with which of theirs; never twice.
+    link: Option<EndpointLink>,
+    /// Which of our queue pairs were connected with which of the peer's. Never twice.
     wired: BTreeMap<u32, u32>,
-    /// Writes no ACKs and no addresses, and reads none: a release before 0.3.11.
+    /// A release before 0.3.11: neither sends nor parses ACKs and addresses.
     old: bool,
 }
 
@@ -321,15 +333,15 @@ impl Host {
         Host { path, peer, next, link: None, wired: BTreeMap::new(), old }
     }
 
-    fn link(&mut self) -> &mut Link {
+    fn link(&mut self) -> &mut EndpointLink {
         let (next, path, peer) = (&mut self.next, self.path, self.peer);
         self.link.get_or_insert_with(|| {
             *next += 2;
-            Link::new(near(path, peer, *next))
+            EndpointLink::new(local_end(path, peer, *next))
         })
     }
 
-    /// As an old release writes and reads it.
+    /// Converts a message as an old release would.
     fn form(&self, message: Connection) -> Connection {
         if !self.old {
             return message;
@@ -337,9 +349,9 @@ impl Host {
         Connection { ready_ack: None, ..message }
     }
 
-    fn renew(&mut self, why: Over) {
+    fn renew(&mut self, why: CloseReason) {
         if let Some(link) = &mut self.link {
-            link.end(why);
+            link.close(why);
         }
         self.link = None;
     }
@@ -348,33 +360,33 @@ impl Host {
         let request = self.form(request.clone());
         if is_ack(&request) {
             return match &mut self.link {
-                Some(link) => link.acknowledged(&request),
-                None => Refusal::Unconnected.reply(),
+                Some(link) => link.on_ready_ack(&request),
+                None => HandshakeRefusal::Unconnected.reply(),
             };
         }
         for _ in 0..2 {
             let mut wired = std::mem::take(&mut self.wired);
             let link = self.link();
-            let own = link.near().numbers[0];
-            let far = far(&request, None, 2);
-            let accepted = link.accept(&request, far, now, |far| wire(&mut wired, own, far));
+            let own = link.local_end().numbers[0];
+            let remote_end = remote_end(&request, None, 2);
+            let accepted = link.accept(&request, remote_end, now, |remote_end| wire(&mut wired, own, remote_end));
             self.wired = wired;
             match accepted {
-                Accepted::Reply(reply) => return self.form(reply),
-                Accepted::Anew => self.renew(Over::Replaced),
+                RequestOutcome::Reply(reply) => return self.form(reply),
+                RequestOutcome::Anew => self.renew(CloseReason::Replaced),
             }
         }
-        panic!("a new link takes any request that can be taken");
+        panic!("a new link accepts any valid request");
     }
 }
 
-fn wire(wired: &mut BTreeMap<u32, u32>, own: u32, far: &Far) -> Result<(), Unconnected> {
-    let before = wired.insert(own, far.numbers[0]);
+fn wire(wired: &mut BTreeMap<u32, u32>, own: u32, remote_end: &RemoteEnd) -> Result<(), QpConnectError> {
+    let before = wired.insert(own, remote_end.numbers[0]);
     assert_eq!(before, None, "queue pairs are connected once");
     Ok(())
 }
 
-/// On the way: from the host that dialled in this life, or back to it.
+/// A message in flight: a request of the host that dialled for this link, or the reply to it.
 #[derive(Debug)]
 enum Flight {
     Request { from: usize, life: u32, message: Connection },
@@ -393,32 +405,34 @@ impl Network {
         Network { hosts, flights: VecDeque::new(), now: at(0) }
     }
 
-    /// Somebody on host `who` wants to post.
-    fn want(&mut self, who: usize) {
+    /// A thread on host `who` wants to post.
+    fn next_action(&mut self, who: usize) {
         let (now, other) = (self.now, 1 - who);
-        match self.hosts[who].link().want(now) {
-            Want::Dial(message) => {
+        match self.hosts[who].link().next_action(now) {
+            LinkAction::Dial(message) => {
                 let (life, message) = (message.qp_num[0], self.hosts[who].form(message));
                 self.flights.push_back(Flight::Request { from: who, life, message });
             }
-            Want::Post => {
-                // Bytes arrive only where the other end is connected with just these; else the device gives up after a while.
-                let (own, far) = self.ends(who);
+            LinkAction::Post => {
+                // Bytes arrive only if the peer's end is connected with these queue pairs. Otherwise the device gives
+                // up after a while.
+                let (own, remote_end) = self.ends(who);
                 let there = self.hosts[other].link.as_ref().is_some_and(|link| {
-                    link.near().numbers[0] == far && link.far().is_some_and(|far| far.numbers[0] == own)
+                    link.local_end().numbers[0] == remote_end
+                        && link.remote_end().is_some_and(|remote_end| remote_end.numbers[0] == own)
                 });
                 if !there {
-                    self.hosts[who].renew(Over::Retired("retry count exceeded".into()));
+                    self.hosts[who].renew(CloseReason::Retired("retry count exceeded".into()));
                 }
             }
-            Want::Wait(_) => {}
-            Want::Over(_) => self.hosts[who].link = None,
+            LinkAction::Wait(_) => {}
+            LinkAction::Over(_) => self.hosts[who].link = None,
         }
     }
 
     fn ends(&self, who: usize) -> (u32, u32) {
         let link = self.hosts[who].link.as_ref().unwrap();
-        (link.near().numbers[0], link.far().unwrap().numbers[0])
+        (link.local_end().numbers[0], link.remote_end().unwrap().numbers[0])
     }
 
     fn arrive(&mut self, at: usize) {
@@ -432,49 +446,52 @@ impl Network {
             }
             Flight::Reply { to, life, ack, message } => {
                 let host = &mut self.hosts[to];
-                let Some(link) = host.link.as_mut().filter(|link| link.near().numbers[0] == life) else { return };
+                let Some(link) = host.link.as_mut().filter(|link| link.local_end().numbers[0] == life) else { return };
                 if ack {
-                    link.ack_answered(&message);
+                    link.on_ack_reply(&message);
                     return;
                 }
-                let end = far(&message, None, 2);
-                let next = link.answered(&message, end, now, |far| wire(&mut host.wired, life, far));
-                if let Next::Ack(message) = next {
+                let end = remote_end(&message, None, 2);
+                let next = link.on_reply(&message, end, now, |remote_end| wire(&mut host.wired, life, remote_end));
+                if let ReplyAction::Ack(message) = next {
                     self.flights.push_back(Flight::Request { from: to, life, message });
                 }
             }
         }
     }
 
-    /// A call breaks off, before or after it did something at the other end.
+    /// A call fails, before or after it reached the other end.
     fn lose(&mut self, at: usize) {
         let (who, life, ack) = match self.flights.remove(at).unwrap() {
             Flight::Request { from, life, message } => (from, life, is_ack(&message)),
             Flight::Reply { to, life, ack, .. } => (to, life, ack),
         };
-        let Some(link) = self.hosts[who].link.as_mut().filter(|link| link.near().numbers[0] == life) else { return };
+        let Some(link) = self.hosts[who].link.as_mut().filter(|link| link.local_end().numbers[0] == life) else {
+            return;
+        };
         match ack {
-            true => link.ack_unanswered(unreachable("lost")),
-            false => drop(link.unanswered(unreachable("lost"))),
+            true => link.on_ack_failure(unreachable("lost")),
+            false => drop(link.on_no_reply(unreachable("lost"))),
         }
     }
 
-    /// What must hold at any time.
+    /// Invariants that hold at any time.
     fn check(&self) -> Result<(), TestCaseError> {
         for who in 0..2 {
             let Some(link) = self.hosts[who].link.as_ref().filter(|link| link.is_ready()) else { continue };
-            let (own, far) = (link.near().numbers[0], link.far().unwrap().numbers[0]);
-            prop_assert_eq!(self.hosts[who].wired.get(&own), Some(&far));
-            // Who may post does so to pairs that were connected with ours. (Old releases say so before it is true.)
+            let (own, remote_end) = (link.local_end().numbers[0], link.remote_end().unwrap().numbers[0]);
+            prop_assert_eq!(self.hosts[who].wired.get(&own), Some(&remote_end));
+            // A ready end posts only to queue pairs that were connected with ours. (Old releases report ready before
+            // that is true.)
             if !self.hosts[0].old && !self.hosts[1].old {
-                prop_assert_eq!(self.hosts[1 - who].wired.get(&far), Some(&own));
+                prop_assert_eq!(self.hosts[1 - who].wired.get(&remote_end), Some(&own));
             }
         }
         Ok(())
     }
 
     fn is_settled(&self) -> bool {
-        let ready = |host: &Host| host.link.as_ref().is_some_and(Link::is_ready);
+        let ready = |host: &Host| host.link.as_ref().is_some_and(EndpointLink::is_ready);
         let ((own_a, far_a), (own_b, far_b)) = match self.hosts.iter().all(ready) {
             true => (self.ends(0), self.ends(1)),
             false => return false,
@@ -485,28 +502,28 @@ impl Network {
 
 proptest! {
     #[test]
-    fn two_ends_over_a_network_that_reorders_and_loses_end_connected_with_each_other(
+    fn two_ends_connect_over_a_lossy_reordering_network(
         steps in proptest::collection::vec((0u8..10, any::<usize>()), 0..60), old: [bool; 2],
     ) {
         let mut network = Network::new(old);
         for (step, pick) in steps {
             let flights = network.flights.len();
             match step {
-                0 | 1 => network.want(usize::from(step)),
+                0 | 1 => network.next_action(usize::from(step)),
                 2 => network.now = network.now + Duration::from_secs(4),
                 3 if flights > 0 => network.lose(pick % flights),
                 _ if flights > 0 => network.arrive(pick % flights),
-                _ => network.want(pick % 2),
+                _ => network.next_action(pick % 2),
             }
             network.check()?;
         }
-        // From now on nothing is lost, and both want to post from time to time.
+        // From now on nothing is lost, and both sides post from time to time.
         let mut rounds = 0;
         while !network.is_settled() {
             rounds += 1;
-            prop_assert!(rounds < 12, "they do not find each other");
+            prop_assert!(rounds < 12, "the two ends do not connect");
             for who in [0, 1] {
-                network.want(who);
+                network.next_action(who);
                 while !network.flights.is_empty() {
                     network.arrive(0);
                     network.check()?;

@@ -1,0 +1,224 @@
+//! Caveats: reasons why the figures of a report may not mean what they seem to mean.
+
+use serde::{Serialize, Serializer};
+use thiserror::Error;
+
+/// A caveat of any bench command. Documents contain its text.
+#[derive(Clone, Debug, PartialEq, Error)]
+pub enum BenchCaveat {
+    #[error("{signal} ended the run early; the figures cover what ran until then")]
+    Signal { signal: &'static str },
+    #[error("the run is incomplete: {reason}")]
+    Incomplete { reason: String },
+    #[error(
+        "up to {requests} requests are from an interrupted run that started {started}: cache contents differ from those of an \
+         uninterrupted run, and ITL covers only the resumed part"
+    )]
+    Resumed { requests: u64, started: String },
+    /// From the workload: prompts differ from those that the flags name.
+    #[error("{0}")]
+    Workload(String),
+    /// From the load generator: it could not keep up.
+    #[error("{0}")]
+    Generator(String),
+    /// From the server's counters.
+    #[error("{0}")]
+    Server(String),
+    /// `lag_ms`: the 99th percentile, or the maximum where there are too few requests.
+    #[error("the generator sent requests up to {lag_ms:.1} ms late: this machine is too slow for the load, or busy")]
+    GeneratorLag { lag_ms: f64 },
+    /// `p50_ms`: the median wait. `limit`: `--max-parallel`.
+    #[error(
+        "half of the requests waited at least {p50_ms:.1} ms for a concurrency slot ({}): the rate is above what the server or \
+         --max-parallel allows",
+        .limit.map_or("no limit".to_owned(), |limit| format!("limit {limit}"))
+    )]
+    ConcurrencyWait { p50_ms: f64, limit: Option<u32> },
+    #[error(
+        "the server does not report token counts: {frames} stream events are counted as one token each, which affects throughput, ITL and \
+         TPOT"
+    )]
+    UncountedTokens { frames: u64 },
+    #[error("{frames} stream events could not be parsed; their tokens are not counted")]
+    UnreadableFrames { frames: u64 },
+    #[error(
+        "the steady state lasts {seconds:.1} s with {ended:.0} completed requests: too short for rates (more conversations make it longer)"
+    )]
+    SteadyStateTooShort { seconds: f64, ended: f64 },
+    #[error(
+        "requests in flight are measured in the steady state, which is too short at {loads} (more conversations make it longer)"
+    )]
+    SteadyStateTooShortAt { loads: String },
+    #[error("requests were sent at --request-rate, not at the recorded times of the trace")]
+    TraceTimesIgnored,
+    #[error("{side}: cannot flush the caches between passes ({reason}): each pass finds what the previous one cached")]
+    CachesNotFlushed { side: String, reason: String },
+    #[error(
+        "the server's L3 keeps what each block stored, so the second run of a block hits it: the noise floor is too wide \
+         (--phases flush,clear,first clears L3 before each block)"
+    )]
+    StorageKeepsBlocks,
+    #[error("first turns may repeat those of earlier passes: if L3 still holds them, row Turn 1 is warm")]
+    FirstTurnsMayBeWarm,
+    #[error(
+        "{pass}: {a} and {b} were measured one after the other, not interleaved: the difference includes other changes over time, the \
+         interval does not"
+    )]
+    NotInterleaved { pass: String, a: String, b: String },
+    #[error(
+        "{pass}: mean TTFT of {a} drifted from {first_ms:.1} to {second_ms:.1} ms between the two halves of its blocks"
+    )]
+    Drift { pass: String, a: String, first_ms: f64, second_ms: f64 },
+    #[error("{requests} requests failed")]
+    RequestsFailed { requests: u64 },
+    /// A tier of the ladder without a verified request.
+    #[error("{0}")]
+    TierNotVerified(TierNotVerified),
+    #[error(
+        "{operation}: {batches} batches are too few for latency percentiles: raise --objects or --duration, or lower --batch"
+    )]
+    TooFewStoreBatches { operation: String, batches: u64 },
+    #[error(
+        "{batches} batches are too few for latency percentiles: raise --duration, or lower --block-size or --batch-size"
+    )]
+    TooFewTransferBatches { batches: u64 },
+    #[error("{pass}: {objects} objects were missing when read; the figures cover the objects found")]
+    MissingObjects { pass: &'static str, objects: u64 },
+    #[error("{pass}: {fewer} of {objects} objects got fewer than {replicas} copies: too few nodes had room")]
+    FewerCopies { pass: &'static str, fewer: u64, objects: u64, replicas: u64 },
+    #[error("cannot remove the objects ({error}); they remain under the prefix {prefix}")]
+    NotRemoved { error: String, prefix: String },
+    #[error("throughput and CPU include comparing every byte (--verify)")]
+    IncludesVerify,
+}
+
+/// Why no request of the ladder verified a tier at a prompt length.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+pub enum TierNotVerified {
+    #[error("no prompt of {length} tokens was answered from {tier} alone: no request succeeded")]
+    NoRequest { length: u32, tier: &'static str },
+    /// Token sums by source. `threshold`: the fewest tokens for which the server queries L3.
+    #[error(
+        "no prompt of {length} tokens was answered from {tier} alone: {requests} requests got {device} tokens from L1, {host} from L2, \
+         {storage} from L3 and computed {computed}{}",
+        .threshold.map_or(String::new(), |tokens| format!(" (the server queries L3 for at least {tokens} tokens)"))
+    )]
+    OtherSource {
+        length: u32,
+        tier: &'static str,
+        requests: u64,
+        device: u64,
+        host: u64,
+        storage: u64,
+        computed: u64,
+        threshold: Option<u32>,
+    },
+}
+
+impl BenchCaveat {
+    /// Returns the identifier of the caveat, independent of its text.
+    pub const fn id(&self) -> &'static str {
+        match self {
+            BenchCaveat::Signal { .. } => "signal",
+            BenchCaveat::Incomplete { .. } => "incomplete",
+            BenchCaveat::Resumed { .. } => "resumed",
+            BenchCaveat::Workload(_) => "workload",
+            BenchCaveat::Generator(_) => "generator",
+            BenchCaveat::Server(_) => "server",
+            BenchCaveat::GeneratorLag { .. } => "generator-lag",
+            BenchCaveat::ConcurrencyWait { .. } => "concurrency-wait",
+            BenchCaveat::UncountedTokens { .. } => "uncounted-tokens",
+            BenchCaveat::UnreadableFrames { .. } => "unreadable-frames",
+            BenchCaveat::SteadyStateTooShort { .. } | BenchCaveat::SteadyStateTooShortAt { .. } => {
+                "steady-state-too-short"
+            }
+            BenchCaveat::TraceTimesIgnored => "trace-times-ignored",
+            BenchCaveat::CachesNotFlushed { .. } => "caches-not-flushed",
+            BenchCaveat::StorageKeepsBlocks => "storage-keeps-blocks",
+            BenchCaveat::FirstTurnsMayBeWarm => "first-turns-may-be-warm",
+            BenchCaveat::NotInterleaved { .. } => "not-interleaved",
+            BenchCaveat::Drift { .. } => "drift",
+            BenchCaveat::RequestsFailed { .. } => "requests-failed",
+            BenchCaveat::TierNotVerified(_) => "tier-not-verified",
+            BenchCaveat::TooFewStoreBatches { .. } | BenchCaveat::TooFewTransferBatches { .. } => "too-few-batches",
+            BenchCaveat::MissingObjects { .. } => "missing-objects",
+            BenchCaveat::FewerCopies { .. } => "fewer-copies",
+            BenchCaveat::NotRemoved { .. } => "not-removed",
+            BenchCaveat::IncludesVerify => "includes-verify",
+        }
+    }
+}
+
+impl Serialize for BenchCaveat {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(self)
+    }
+}
+
+/// Renders the end of every report: the caveats, then the answer, in at most `width` columns.
+pub fn render_end<T: std::fmt::Display>(caveats: &[T], answer: &[String], width: usize) -> String {
+    use crate::commands::table::wrapped_line;
+    let caveats = caveats.iter().map(|caveat| wrapped_line(&format!("caveat: {caveat}"), width));
+    let answer = answer.iter().map(|line| wrapped_line(line, width));
+    caveats.chain(answer).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn caveats_are_text_in_documents_and_wrap_in_reports() {
+        let caveat = BenchCaveat::RequestsFailed { requests: 3 };
+        assert_eq!(serde_json::json!([caveat]), serde_json::json!([caveat.to_string()]));
+        let end = render_end(&[BenchCaveat::IncludesVerify], &["answer".to_owned()], 40);
+        assert!(end.starts_with("caveat: ") && end.ends_with("\nanswer\n"), "{end}");
+        assert!(end.lines().all(|line| line.len() <= 40), "{end}");
+    }
+
+    #[test]
+    fn texts_of_caveats_are_reviewed() {
+        let text = || "text".to_owned();
+        let other = TierNotVerified::OtherSource {
+            length: 512,
+            tier: "storage",
+            requests: 5,
+            device: 2480,
+            host: 0,
+            storage: 0,
+            computed: 80,
+            threshold: Some(256),
+        };
+        let caveats = [
+            BenchCaveat::Signal { signal: "SIGINT" },
+            BenchCaveat::Incomplete { reason: text() },
+            BenchCaveat::Resumed { requests: 12, started: "2026-11-21T20:31:00Z".to_owned() },
+            BenchCaveat::GeneratorLag { lag_ms: 12.5 },
+            BenchCaveat::ConcurrencyWait { p50_ms: 1.5, limit: Some(128) },
+            BenchCaveat::ConcurrencyWait { p50_ms: 1.5, limit: None },
+            BenchCaveat::UncountedTokens { frames: 7 },
+            BenchCaveat::UnreadableFrames { frames: 7 },
+            BenchCaveat::SteadyStateTooShort { seconds: 0.5, ended: 50.0 },
+            BenchCaveat::SteadyStateTooShortAt { loads: "rate 4".to_owned() },
+            BenchCaveat::TraceTimesIgnored,
+            BenchCaveat::CachesNotFlushed { side: "A".to_owned(), reason: text() },
+            BenchCaveat::StorageKeepsBlocks,
+            BenchCaveat::FirstTurnsMayBeWarm,
+            BenchCaveat::NotInterleaved { pass: "run".to_owned(), a: "A".to_owned(), b: "B".to_owned() },
+            BenchCaveat::Drift { pass: "run".to_owned(), a: "A".to_owned(), first_ms: 10.0, second_ms: 20.0 },
+            BenchCaveat::RequestsFailed { requests: 3 },
+            BenchCaveat::TierNotVerified(TierNotVerified::NoRequest { length: 512, tier: "host" }),
+            BenchCaveat::TierNotVerified(other),
+            BenchCaveat::TooFewStoreBatches { operation: "put".to_owned(), batches: 3 },
+            BenchCaveat::TooFewTransferBatches { batches: 3 },
+            BenchCaveat::MissingObjects { pass: "get", objects: 3 },
+            BenchCaveat::FewerCopies { pass: "put", fewer: 3, objects: 10, replicas: 2 },
+            BenchCaveat::NotRemoved { error: text(), prefix: "mcctl-bench-".to_owned() },
+            BenchCaveat::IncludesVerify,
+        ];
+        let lines: Vec<String> = caveats.iter().map(|caveat| format!("{}: {caveat}", caveat.id())).collect();
+        insta::with_settings!({prepend_module_to_snapshot => false, omit_expression => true}, {
+            insta::assert_snapshot!("bench_caveats", lines.join("\n"));
+        });
+    }
+}

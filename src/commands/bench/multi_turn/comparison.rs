@@ -1,0 +1,323 @@
+//! The comparison of two endpoints, in the report.
+
+use serde::Serialize;
+
+use crate::commands::bench::caveat::BenchCaveat;
+use crate::commands::bench::multi_turn::args::CompareArgs;
+use crate::commands::error::Exit;
+use crate::commands::svg::{Axis, Plot, PlotSeries};
+use crate::commands::table::{ReportSection, ReportTable};
+use crate::engine::load::Seed;
+use crate::engine::load::compare::{CompareOptions, Comparison, ComparisonRefusal, compare};
+use crate::engine::load::paired::{CONVERSATIONS_MIN, DRAWS, Difference, DifferenceVerdict};
+use crate::engine::load::session::PassResult;
+
+/// Prefix of the names of passes that compare an endpoint with itself.
+pub(super) const SELF_COMPARE: &str = "a-a ";
+
+/// Name and target of an endpoint.
+#[derive(Clone, Debug, Serialize)]
+pub(in crate::commands::bench) struct EndpointLabel {
+    pub name: String,
+    /// URL, or the file of the recorded run.
+    pub target: String,
+}
+
+/// A measure at both endpoints.
+#[derive(Clone, Debug, Serialize)]
+pub(in crate::commands::bench) struct DifferenceReport {
+    pub measure: &'static str,
+    pub a: f64,
+    pub b: f64,
+    /// Mean of `b - a` over pairs.
+    pub difference: f64,
+    /// `difference` in percent of `a`.
+    pub percent: Option<f64>,
+    pub low: f64,
+    pub high: f64,
+    pub conversations: usize,
+    pub verdict: DifferenceVerdict,
+    #[serde(skip)]
+    label: &'static str,
+}
+
+/// The comparison of the passes with one name.
+#[derive(Clone, Debug, Serialize)]
+pub(in crate::commands::bench) struct PassComparison {
+    pub pass: String,
+    pub blocks: usize,
+    pub pairs: usize,
+    /// Reasons why the passes are not comparable.
+    pub refusals: Vec<String>,
+    pub differences: Vec<DifferenceReport>,
+    /// Verdict of this pass alone.
+    pub verdict: ComparisonVerdict,
+    #[serde(rename = "says")]
+    pub summary: String,
+    /// Mean TTFT of A in the first and in the second half of its blocks.
+    pub a_halves_ttft_ms: Option<[f64; 2]>,
+}
+
+/// The verdict of a comparison.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub(in crate::commands::bench) enum ComparisonVerdict {
+    /// B is better in at least one measure and worse in none.
+    Better,
+    /// B is worse in at least one measure and better in none.
+    Worse,
+    Mixed,
+    NoDifferenceShown,
+    TooFew,
+    /// The passes are not comparable.
+    Refused,
+}
+
+/// The comparison of two endpoints.
+#[derive(Clone, Debug, Serialize)]
+pub(in crate::commands::bench) struct ComparisonReport {
+    pub a: EndpointLabel,
+    pub b: EndpointLabel,
+    /// Confidence level of the intervals, from 0 to 1.
+    pub level: f64,
+    /// Smallest difference that counts, percent of A's mean.
+    pub margin_percent: f64,
+    pub noise_floor: Option<Vec<PassComparison>>,
+    pub compared: Vec<PassComparison>,
+    pub verdict: ComparisonVerdict,
+    #[serde(rename = "says")]
+    pub summary: String,
+    #[serde(rename = "doubts")]
+    pub caveats: Vec<BenchCaveat>,
+}
+
+/// The endpoints of a comparison, as indices of sides.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct ComparedSides {
+    pub pair: [usize; 2],
+    /// A, and A again.
+    pub floor: Option<[usize; 2]>,
+}
+
+fn report(compared: &Comparison, [a, b]: [&str; 2]) -> PassComparison {
+    let (verdict, summary) = ComparisonVerdict::of(std::slice::from_ref(compared), [a, b]);
+    let one = |(measure, found): &(crate::engine::load::compare::Measure, Difference)| DifferenceReport {
+        measure: measure.name(),
+        a: found.mean_a,
+        b: found.mean_b,
+        difference: found.difference(),
+        percent: found.share().map(|share| share * 100.0),
+        low: found.low,
+        high: found.high,
+        conversations: found.conversations,
+        verdict: found.verdict,
+        label: measure.label(),
+    };
+    PassComparison {
+        pass: compared.pass.clone(),
+        blocks: compared.blocks,
+        pairs: compared.pairs,
+        refusals: compared.refusals.iter().map(ToString::to_string).collect(),
+        differences: compared.differences.iter().map(one).collect(),
+        verdict,
+        summary,
+        a_halves_ttft_ms: compared.halves,
+    }
+}
+
+/// Returns the labels of the measures with `verdict`.
+fn different(compared: &[Comparison], verdict: DifferenceVerdict) -> Vec<String> {
+    let several = compared.len() > 1;
+    let of = |one: &Comparison| {
+        let suffix = if several { format!(" of {}", one.pass) } else { String::new() };
+        one.with(verdict).iter().map(|m| format!("{}{suffix}", m.label().trim_end_matches(" ms"))).collect::<Vec<_>>()
+    };
+    compared.iter().flat_map(of).collect()
+}
+
+impl ComparisonVerdict {
+    /// Returns the verdict of `compared` and its text. `a` and `b` are the names of the endpoints.
+    fn of(compared: &[Comparison], [a, b]: [&str; 2]) -> (ComparisonVerdict, String) {
+        let (better, worse) =
+            (different(compared, DifferenceVerdict::Better), different(compared, DifferenceVerdict::Worse));
+        let refused = compared.iter().any(|one| !one.refusals.is_empty()) || compared.is_empty();
+        let any = |verdict| compared.iter().any(|one| !one.with(verdict).is_empty());
+        let verdict = match (refused, better.is_empty(), worse.is_empty()) {
+            (true, _, _) => ComparisonVerdict::Refused,
+            (_, false, false) => ComparisonVerdict::Mixed,
+            (_, false, true) => ComparisonVerdict::Better,
+            (_, true, false) => ComparisonVerdict::Worse,
+            _ if any(DifferenceVerdict::NoDifferenceShown) => ComparisonVerdict::NoDifferenceShown,
+            _ => ComparisonVerdict::TooFew,
+        };
+        let summary = match verdict {
+            ComparisonVerdict::Better => format!("{b} is better: {}", better.join(", ")),
+            ComparisonVerdict::Worse => format!("{b} is worse: {}", worse.join(", ")),
+            ComparisonVerdict::Mixed => {
+                format!("{b} is better in {} and worse in {}", better.join(", "), worse.join(", "))
+            }
+            ComparisonVerdict::NoDifferenceShown => format!("no difference shown between {a} and {b}"),
+            ComparisonVerdict::TooFew => {
+                format!("too few conversations: a verdict needs at least {CONVERSATIONS_MIN}")
+            }
+            ComparisonVerdict::Refused if compared.is_empty() => {
+                format!("not compared: no pass ran at both {a} and {b}")
+            }
+            ComparisonVerdict::Refused => {
+                let mut reasons: Vec<String> =
+                    compared.iter().flat_map(|one| one.refusals.iter().map(ToString::to_string)).collect();
+                reasons.dedup();
+                format!("not compared: {}", reasons.join("; "))
+            }
+        };
+        (verdict, summary)
+    }
+}
+
+impl ComparisonReport {
+    /// Compares the passes of a session or of recorded runs.
+    pub(super) fn of(
+        args: &CompareArgs,
+        seed: Seed,
+        passes: &[PassResult],
+        sides: ComparedSides,
+        [a, b]: [EndpointLabel; 2],
+    ) -> ComparisonReport {
+        let terms = CompareOptions { margin: args.margin() / 100.0, lag_limit: args.lag_limit(), seed, draws: DRAWS };
+        let is_floor = |pass: &&PassResult| pass.id.name.starts_with(SELF_COMPARE);
+        let (floor, others): (Vec<&PassResult>, Vec<&PassResult>) = passes.iter().partition(is_floor);
+        let floor = sides.floor.map(|sides| compare(&floor, sides, &terms));
+        let mut compared = compare(&others, sides.pair, &terms);
+        if let Some(floor) = &floor {
+            let of = [different(floor, DifferenceVerdict::Better), different(floor, DifferenceVerdict::Worse)].concat();
+            if !of.is_empty() {
+                let refusal = ComparisonRefusal::NotSteady { name: a.name.clone(), of: of.join(", ") };
+                compared.iter_mut().for_each(|one| one.refuse(refusal.clone()));
+            }
+        }
+        let (verdict, summary) = ComparisonVerdict::of(&compared, [&a.name, &b.name]);
+        let level = compared.iter().flat_map(|one| &one.differences).map(|(_, found)| found.level).next();
+        let mut caveats = Vec::new();
+        for one in &compared {
+            if one.blocks < 2 && one.refusals.is_empty() {
+                caveats.push(BenchCaveat::NotInterleaved {
+                    pass: one.pass.clone(),
+                    a: a.name.clone(),
+                    b: b.name.clone(),
+                });
+            }
+            if let Some([first, second]) = one.halves
+                && first > 0.0
+                && (second / first - 1.0).abs() > 0.2
+            {
+                caveats.push(BenchCaveat::Drift {
+                    pass: one.pass.clone(),
+                    a: a.name.clone(),
+                    first_ms: first,
+                    second_ms: second,
+                });
+            }
+        }
+        let names = [a.name.as_str(), b.name.as_str()];
+        let again = format!("{} again", a.name);
+        let noise_floor = floor.map(|floor| floor.iter().map(|one| report(one, [&a.name, &again])).collect());
+        let compared = compared.iter().map(|one| report(one, names)).collect();
+        ComparisonReport {
+            a,
+            b,
+            level: level.unwrap_or(0.0),
+            margin_percent: args.margin(),
+            noise_floor,
+            compared,
+            verdict,
+            summary,
+            caveats,
+        }
+    }
+
+    /// Returns the exit code of the verdict.
+    pub fn exit(&self) -> Exit {
+        match self.verdict {
+            ComparisonVerdict::Worse | ComparisonVerdict::Mixed | ComparisonVerdict::Refused => Exit::No,
+            ComparisonVerdict::Better | ComparisonVerdict::NoDifferenceShown | ComparisonVerdict::TooFew => Exit::Done,
+        }
+    }
+
+    /// Returns the sections of the report.
+    pub fn sections(&self) -> Vec<ReportSection> {
+        let mut sections = Vec::new();
+        for one in self.noise_floor.iter().flatten() {
+            let mut section =
+                one.section(format!("Noise floor of {}: {}", self.a.name, one.pass.trim_start_matches(SELF_COMPARE)));
+            section.text.push(format!("Noise floor, {} compared with itself: {}", self.a.name, one.summary));
+            sections.push(section);
+        }
+        for one in &self.compared {
+            let mut section = one.section(format!("{} against {}: {}", self.b.name, self.a.name, one.pass));
+            if self.compared.len() > 1 || !one.refusals.is_empty() {
+                section.text.push(format!("Verdict of {}: {}", one.pass, one.summary));
+            }
+            sections.push(section);
+        }
+        let mut last = ReportSection::new("Method");
+        if self.level > 0.0 {
+            last.text.push(format!(
+                "Differences are paired by conversation and turn. Intervals have a level of {:.4} % (bootstrap over conversations or blocks, \
+                 the wider one), so all of them together hold in 95 of 100 comparisons. Differences below {} % of {}'s mean do not count.",
+                self.level * 100.0,
+                self.margin_percent,
+                self.a.name
+            ));
+        }
+        sections.push(last);
+        sections
+    }
+
+    /// Returns the answer of the report: the verdict, the endpoints and the first measure.
+    pub fn answer(&self) -> Vec<String> {
+        let first = self.compared.iter().find_map(|one| one.differences.first());
+        vec![
+            format!("Verdict: {}", self.summary),
+            format!("{}: {}, {}: {}", self.a.name, self.a.target, self.b.name, self.b.target),
+            first.map_or("No measure was compared".to_owned(), |found| {
+                let percent = found.percent.map_or(String::new(), |percent| format!(", {percent:+.1} %"));
+                format!(
+                    "{}: {:.2} and {:.2}, difference {:+.2}{percent} (interval {:+.2} to {:+.2})",
+                    found.label, found.a, found.b, found.difference, found.low, found.high
+                )
+            }),
+        ]
+    }
+}
+
+impl PassComparison {
+    fn section(&self, title: String) -> ReportSection {
+        let mut section = ReportSection::new(&title);
+        let head = ["measure", "A", "B", "B - A", "%", "low", "high", "verdict"];
+        let title = format!("{title} ({} pairs in {} blocks)", self.pairs, self.blocks);
+        let mut table = ReportTable::new(&title, &head).text_column(7);
+        for found in &self.differences {
+            table.row([
+                found.label.to_owned(),
+                format!("{:.2}", found.a),
+                format!("{:.2}", found.b),
+                format!("{:+.2}", found.difference),
+                found.percent.map_or("-".to_owned(), |percent| format!("{percent:+.1}")),
+                format!("{:+.2}", found.low),
+                format!("{:+.2}", found.high),
+                found.verdict.label().to_owned(),
+            ]);
+        }
+        section.tables.push(table);
+        let share = |found: &DifferenceReport| found.percent.filter(|_| found.a > 0.0).is_some();
+        let shown: Vec<&DifferenceReport> = self.differences.iter().filter(|found| share(found)).collect();
+        let of = |(at, found): (usize, &&DifferenceReport)| {
+            let percent = |value: f64| value / found.a * 100.0;
+            (at as f64, percent(found.low), percent(found.difference), percent(found.high))
+        };
+        let names = shown.iter().map(|found| found.label.trim_end_matches(" ms").to_owned()).collect();
+        let plot = Plot::new("Difference with interval, % of A", Axis::named("", names), Axis::close("%"));
+        section.plots.push(plot.with(PlotSeries::whiskers("B - A", 0, shown.iter().enumerate().map(of).collect())));
+        section
+    }
+}

@@ -1,0 +1,114 @@
+//! Runs a session and handles signals.
+
+use std::pin::pin;
+
+use tokio::signal::unix::{SignalKind, signal};
+use tokio::sync::mpsc;
+
+use crate::commands::bench::caveat::BenchCaveat;
+use crate::commands::bench::multi_turn::progress::Screen;
+use crate::commands::error::Failure;
+use crate::commands::runtime::{self, Signals};
+use crate::engine::env::RealEnv;
+use crate::engine::load::session::{Observer, Observers, PreviousPass, Session, SessionResult, SessionStep};
+use crate::engine::load::target::LoadTarget;
+use crate::engine::sys::descriptors;
+
+/// The results of a session.
+pub struct MeasuredRun {
+    /// Names and targets of the endpoints, by index.
+    pub sides: Vec<(String, LoadTarget)>,
+    pub executed: SessionResult,
+    /// Caveats about the whole run.
+    pub caveats: Vec<BenchCaveat>,
+    /// The signal that ended the run early.
+    pub signal: Option<&'static str>,
+}
+
+impl MeasuredRun {
+    /// Returns the number of requests that a bug in mcctl aborted.
+    pub fn bugs(&self) -> u64 {
+        self.executed.passes.iter().map(|pass| pass.ran.bugs).sum()
+    }
+
+    /// Returns whether requests were sent to an endpoint and all of them failed.
+    pub fn has_failed_endpoint(&self) -> bool {
+        let of = |side: usize| self.executed.passes.iter().filter(move |pass| pass.id.side_name == self.sides[side].0);
+        (0..self.sides.len()).any(|side| {
+            let succeeded: u64 = of(side).map(|pass| pass.tally.all.requests).sum();
+            succeeded == 0 && of(side).any(|pass| pass.tally.failed() > 0)
+        })
+    }
+}
+
+/// Runs `session` with `observers`. After the first SIGINT or SIGTERM, requests in flight complete. The second one aborts them.
+///
+/// # Errors
+/// Signal handlers or the runtime cannot be set up, or this host allows too few open files.
+pub fn run(
+    session: Session,
+    earlier: Vec<PreviousPass>,
+    observers: Vec<&mut dyn Observer>,
+    screen: &Screen,
+) -> Result<MeasuredRun, Failure> {
+    allow_connections(&session)?;
+    let sides = session.sides.iter().map(|side| (side.name.clone(), side.target.clone())).collect();
+    // All sides have the same workload.
+    let notes = session.sides.first().map(|side| side.workload.notes()).unwrap_or_default();
+    let caveats = notes.into_iter().map(|note| BenchCaveat::Workload(note.to_string())).collect();
+    runtime::block_on(0, async {
+        let mut signals = Signals::take()?;
+        // Ignore SIGXFSZ: a file size limit is then a write error, like a full disk.
+        let _too_large = signal(SignalKind::from_raw(nix::libc::SIGXFSZ));
+        let (stop_sender, mut stop) = mpsc::channel(2);
+        let mut observers = Observers(observers);
+        let mut signal: Option<&'static str> = None;
+        let mut signals_seen = 0_u32;
+        let mut running = pin!(session.go_on(RealEnv::new(), earlier, &mut stop, &mut observers));
+        let executed = loop {
+            tokio::select! {
+                executed = &mut running => break executed,
+                received = signals.next() => {
+                    signal.get_or_insert(received);
+                    signals_seen += 1;
+                    match signals_seen {
+                        1 => screen.warn(&format!("{received}: no more requests are sent; send the signal again to abort those in flight")),
+                        2 => screen.warn(&format!("{received}: requests in flight are aborted")),
+                        _ => {}
+                    }
+                    // The send fails only if the run has already ended.
+                    let _ = stop_sender.try_send(());
+                }
+            }
+        };
+        Ok(MeasuredRun { sides, executed, caveats, signal })
+    })
+}
+
+/// File descriptors reserved for other uses than connections.
+const OTHER_DESCRIPTORS: u64 = 100;
+
+/// Raises the limit of open files to the number of connections. HTTP/1 needs one per request in flight; HTTP/2 shares them.
+fn allow_connections(session: &Session) -> Result<(), Failure> {
+    let connections = session.schedule.iter().filter_map(|(at, step)| match step {
+        SessionStep::Pass(plan) => {
+            let at_once = plan.rules.in_flight.min(plan.part.len());
+            let protocol = &session.sides.get(*at)?.target.protocol;
+            Some(if protocol.http2 && protocol.tls.is_none() {
+                at_once.div_ceil(protocol.streams.max(1))
+            } else {
+                at_once
+            })
+        }
+        SessionStep::Control(_) => None,
+    });
+    let required = connections.max().unwrap_or(0) as u64 + OTHER_DESCRIPTORS;
+    let tried = || format!("cannot open {required} connections and files");
+    match descriptors::allow(required) {
+        Ok(allowed) if allowed < required => Err(Failure::host(tried())
+            .found(format!("the limit per process is {allowed}"))
+            .next("raise the hard limit (ulimit -Hn), or lower --max-parallel")),
+        Ok(_) => Ok(()),
+        Err(error) => Err(Failure::host(tried()).found(error.to_string())),
+    }
+}

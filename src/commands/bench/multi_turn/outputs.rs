@@ -1,0 +1,120 @@
+//! Outputs of a run: progress and files while it runs, the report at its end. All commands that measure conversations use them.
+
+use std::path::Path;
+
+use crate::commands::bench::caveat::BenchCaveat;
+use crate::commands::bench::multi_turn::execute::{self, MeasuredRun};
+use crate::commands::bench::multi_turn::files::{self, OpenMode, OutputFileError, OutputFiles};
+use crate::commands::bench::multi_turn::progress::{ProgressView, Screen};
+use crate::commands::bench::multi_turn::report::{Identity, RunReport};
+use crate::commands::bench::multi_turn::request_log::RequestLogger;
+use crate::commands::bench::multi_turn::{Args, html, text};
+use crate::commands::error::{Exit, Failure, Outcome};
+use crate::commands::output;
+use crate::engine::env::{Env, RealEnv};
+use crate::engine::load::session::{Observer, Session};
+
+/// The outputs of a run.
+pub(in crate::commands::bench) struct RunOutputs {
+    pub identity: Identity,
+    /// Destination of messages during the run.
+    pub screen: Screen,
+    files: OutputFiles,
+    printed: RequestLogger,
+    hidden: bool,
+}
+
+impl RunOutputs {
+    /// Opens all files of `args` before anything is sent. `work` is the digest of the workload.
+    ///
+    /// # Errors
+    /// A file cannot be written, or already exists.
+    pub fn open(args: &Args, work: &str) -> Result<RunOutputs, Failure> {
+        let identity = Identity::of_this_run(args.load.seed, RealEnv::new().unix());
+        let screen = Screen::new(args.output.quiet);
+        args.output.no_file_twice()?;
+        for path in [&args.output.json, &args.output.html].into_iter().flatten() {
+            if path.as_os_str() != "-" {
+                // Check now that the file can be written; keep its content until the report replaces it.
+                files::open(path, if args.output.overwrite { OpenMode::Append } else { OpenMode::New })?;
+            }
+        }
+        let files = OutputFiles::open(args, &identity, work, &screen)?;
+        let printed = RequestLogger::new(screen.clone(), args.output.print_requests);
+        Ok(RunOutputs { identity, screen, files, printed, hidden: args.output.disable_tqdm })
+    }
+
+    /// Runs `session` with progress, files and the observer `more`.
+    ///
+    /// # Errors
+    /// As [`execute::run`].
+    pub fn execute(&mut self, session: Session, more: &mut dyn Observer) -> Result<MeasuredRun, Failure> {
+        let mut view = ProgressView::new(self.screen.clone(), self.hidden);
+        let (earlier, caveat) = match self.files.resumed() {
+            None => (Vec::new(), None),
+            Some(resumed) => {
+                let caveat = BenchCaveat::Resumed { requests: resumed.requests, started: resumed.started };
+                (resumed.passes, Some(caveat))
+            }
+        };
+        let observers: Vec<&mut dyn Observer> = vec![&mut self.files, &mut self.printed, &mut view, more];
+        let mut measured = execute::run(session, earlier, observers, &self.screen)?;
+        measured.caveats.extend(caveat);
+        Ok(measured)
+    }
+
+    /// Returns the result line of `bench serving`; `None` for other commands.
+    pub fn figures(&mut self) -> Option<serde_json::Value> {
+        self.files.figures()
+    }
+
+    /// Closes the files and writes `report`. Returns `exit`, or the code for this host if a file could not be written.
+    ///
+    /// # Errors
+    /// stdout cannot be written, or no request succeeded.
+    pub fn finish(mut self, args: &Args, report: &RunReport, exit: Exit) -> Outcome {
+        let mut errors = self.files.finish();
+        if let Some(path) = &args.output.html {
+            errors.extend(write(path, &html::page(report)).err());
+        }
+        let shown = match args.output.json.as_deref() {
+            Some(path) if path.as_os_str() != "-" => {
+                let text = serde_json::to_string(report).expect("report keys are strings");
+                errors.extend(write(path, &(text + "\n")).err());
+                print(report, exit)
+            }
+            Some(_) => output::json(report),
+            None => print(report, exit),
+        };
+        for error in &errors {
+            self.screen.warn(&format!("error: {error}"));
+        }
+        shown?;
+        Ok(if errors.is_empty() || exit == Exit::Bug { exit } else { Exit::Host })
+    }
+}
+
+/// Prints the report. If no request succeeded, returns an error instead of empty tables; a bug keeps its exit code.
+fn print(report: &RunReport, exit: Exit) -> Result<(), Failure> {
+    match report.refused().filter(|_| exit != Exit::Bug) {
+        Some(failure) => Err(failure),
+        None => output::data(text::render(report)),
+    }
+}
+
+/// Replaces the content of `path` with `text` atomically, if it is a regular file.
+fn write(path: &Path, text: &str) -> Result<(), OutputFileError> {
+    let cannot = |error: std::io::Error| OutputFileError::Write { path: path.display().to_string(), error };
+    let is_regular = std::fs::metadata(path).map(|metadata| metadata.is_file()).unwrap_or(true);
+    if !is_regular {
+        return std::fs::write(path, text).map_err(cannot);
+    }
+    let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    let mut temporary = tempfile::NamedTempFile::new_in(folder).map_err(cannot)?;
+    std::io::Write::write_all(&mut temporary, text.as_bytes()).map_err(cannot)?;
+    // Keep the permissions of the replaced file.
+    if let Ok(metadata) = std::fs::metadata(path) {
+        let _ = temporary.as_file().set_permissions(metadata.permissions());
+    }
+    temporary.persist(path).map(drop).map_err(|error| cannot(error.error))
+}

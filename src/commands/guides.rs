@@ -1,0 +1,386 @@
+//! What help shows of each command: examples for `--help`, and the flags that `-h` lists. Every command of the tree has an entry.
+
+/// Help of one command.
+#[derive(Debug)]
+pub struct Guide {
+    /// The command as typed after `mcctl`; empty for mcctl itself.
+    pub command: &'static str,
+    /// Command lines, each with what it does.
+    pub examples: &'static [(&'static str, &'static str)],
+    /// Long names of the flags that `-h` lists. Positional arguments are always listed. Empty: `-h` lists all flags.
+    pub first: &'static [&'static str],
+}
+
+/// The guide of `command`, the words after `mcctl`.
+pub fn find(command: &str) -> Option<&'static Guide> {
+    GUIDES.iter().find(|guide| guide.command == command)
+}
+
+/// The guides of all commands, in the order of `mcctl --help`.
+pub const GUIDES: &[Guide] = &[
+    Guide {
+        command: "",
+        examples: &[
+            ("mcctl up", "run a complete store on this machine and print how to use it"),
+            ("mcctl store put greeting --value hello", "store an object"),
+            ("mcctl status", "show memory, objects, clients and segments of a running master"),
+            ("mcctl doctor", "check this host and the running store"),
+            ("mcctl help store put", "show the help of one command"),
+        ],
+        first: &["help"],
+    },
+    Guide {
+        command: "serve",
+        examples: &[
+            ("mcctl serve master --enable_http_metadata_server=true", "run a master with an embedded metadata service"),
+            (
+                "mcctl serve store --master 10.0.0.1:50051 --segment-size 64gb",
+                "contribute 64 GiB of this host's memory to that master",
+            ),
+        ],
+        first: &["help"],
+    },
+    Guide {
+        command: "serve master",
+        examples: &[
+            ("mcctl serve master", "RPC on port 50051, admin HTTP on port 9003"),
+            ("mcctl serve master --enable_http_metadata_server=true", "also serve the metadata service on port 8080"),
+            ("mcctl serve master --config_path /etc/mooncake/master.yaml", "read the settings from a file"),
+        ],
+        first: &[
+            "rpc_port",
+            "metrics_port",
+            "enable_http_metadata_server",
+            "http_metadata_server_port",
+            "default_kv_lease_ttl",
+            "eviction_high_watermark_ratio",
+            "client_ttl",
+            "config_path",
+            "log_level",
+        ],
+    },
+    Guide {
+        command: "serve metadata",
+        examples: &[
+            ("mcctl serve metadata", "listen on port 8080 of all addresses"),
+            ("mcctl serve metadata --host 10.0.0.1 --port 8081", "listen on one address and another port"),
+        ],
+        first: &["port", "host", "log_level"],
+    },
+    Guide {
+        command: "serve store",
+        examples: &[
+            (
+                "mcctl serve store --master 10.0.0.1:50051 --segment-size 64gb",
+                "contribute 64 GiB; nodes find each other by P2PHANDSHAKE",
+            ),
+            (
+                "mcctl serve store --master 10.0.0.1:50051 --metadata-server http://10.0.0.1:8080/metadata",
+                "use an HTTP metadata service",
+            ),
+            ("mcctl serve store --config /etc/mooncake/store.json", "read the settings from a file"),
+        ],
+        first: &[
+            "master",
+            "metadata_server",
+            "local_hostname",
+            "segment_size",
+            "protocol",
+            "device_name",
+            "rest_port",
+            "config",
+            "log_level",
+        ],
+    },
+    Guide {
+        command: "serve sim",
+        examples: &[
+            ("mcctl serve sim", "simulate an SGLang server with a device cache (L1) on port 30000"),
+            (
+                "mcctl serve sim --enable-hierarchical-cache --master 127.0.0.1:50051",
+                "add a host cache (L2) and a Mooncake store as L3",
+            ),
+        ],
+        first: &[
+            "port",
+            "host",
+            "enable-hierarchical-cache",
+            "master",
+            "max-total-tokens",
+            "hicache-ratio",
+            "page-size",
+        ],
+    },
+    Guide {
+        command: "up",
+        examples: &[
+            ("mcctl up", "master, metadata service and a node of 1 GiB on 127.0.0.1"),
+            ("mcctl up --segment-size 8gb --host 10.0.0.1", "8 GiB, reachable from other hosts"),
+            ("mcctl up --with-sim", "also run a simulated SGLang server on the store"),
+            ("mcctl up --once --json", "start, check, print one JSON document and exit"),
+        ],
+        first: &["segment-size", "host", "metadata", "protocol", "with-sim", "once", "json"],
+    },
+    Guide {
+        command: "store",
+        examples: &[
+            ("mcctl store put greeting --value hello", "store an object"),
+            ("mcctl store get greeting", "write it to stdout"),
+            ("mcctl store ls --long", "list all keys with size, copies and node"),
+        ],
+        first: &["help"],
+    },
+    Guide {
+        command: "store put",
+        examples: &[
+            ("mcctl store put greeting --value hello", "store a text"),
+            ("mcctl store put model/1 weights.bin --replicas 2", "store a file on two segments"),
+            ("tar c dir | mcctl store put backup --upsert", "store stdin; replace the object if the key exists"),
+        ],
+        first: &[
+            "value",
+            "upsert",
+            "replicas",
+            "soft-pin",
+            "hard-pin",
+            "master",
+            "metadata-server",
+            "protocol",
+            "json",
+        ],
+    },
+    Guide {
+        command: "store get",
+        examples: &[
+            ("mcctl store get greeting", "write the object to stdout"),
+            ("mcctl store get model/1 -o weights.bin", "write it to a file"),
+        ],
+        first: &["output", "master", "metadata-server", "protocol", "json"],
+    },
+    Guide {
+        command: "store exists",
+        examples: &[
+            ("mcctl store exists a b", "print yes or no for each key"),
+            ("mcctl store exists -q a && echo found", "answer by the exit code only"),
+        ],
+        first: &["quiet", "master", "admin", "json"],
+    },
+    Guide {
+        command: "store rm",
+        examples: &[
+            ("mcctl store rm a b", "remove two objects"),
+            ("mcctl store rm --regex '^session/42/'", "remove all objects whose key matches"),
+            ("mcctl store rm --all --force --yes", "empty the store without asking"),
+        ],
+        first: &["regex", "all", "force", "yes", "master", "json"],
+    },
+    Guide {
+        command: "store ls",
+        examples: &[
+            ("mcctl store ls session/", "list the keys that begin with session/"),
+            ("mcctl store ls --long -n 20", "list 20 keys with size, copies and node"),
+        ],
+        first: &["limit", "long", "master", "admin", "json"],
+    },
+    Guide {
+        command: "store stat",
+        examples: &[("mcctl store stat greeting", "show size and replicas of an object")],
+        first: &["master", "admin", "json"],
+    },
+    Guide {
+        command: "status",
+        examples: &[
+            ("mcctl status", "show the master on this host"),
+            ("mcctl status --master 10.0.0.1:50051 --watch", "show another master, once per second"),
+            ("mcctl status --node 10.0.0.2:8081", "also show the transport of a node"),
+        ],
+        first: &["watch", "interval", "node", "json", "master", "admin"],
+    },
+    Guide {
+        command: "bench",
+        examples: &[
+            ("mcctl bench store", "measure put and get of a store"),
+            (
+                "mcctl bench multi-turn --url http://127.0.0.1:30000",
+                "measure conversations against an inference server",
+            ),
+        ],
+        first: &["help"],
+    },
+    Guide {
+        command: "bench multi-turn",
+        examples: &[
+            (
+                "mcctl bench multi-turn --url http://127.0.0.1:30000 --num-clients 8 --num-rounds 4",
+                "8 conversations of 4 rounds",
+            ),
+            (
+                "mcctl bench multi-turn --dataset-name sharegpt --dataset-path chats.json --request-rate 4",
+                "conversations from a file, 4 requests per second",
+            ),
+        ],
+        first: &[
+            "url",
+            "num-clients",
+            "num-rounds",
+            "request-length",
+            "output-length",
+            "request-rate",
+            "max-parallel",
+            "dataset-name",
+            "dataset-path",
+        ],
+    },
+    Guide {
+        command: "bench serving",
+        examples: &[(
+            "mcctl bench serving --backend sglang --dataset-name random --num-prompts 1000 --request-rate 8",
+            "1,000 random prompts at 8 requests per second, with the flags of sglang.bench_serving",
+        )],
+        first: &[
+            "backend",
+            "url",
+            "model",
+            "dataset-name",
+            "dataset-path",
+            "num-prompts",
+            "request-rate",
+            "max-parallel",
+        ],
+    },
+    Guide {
+        command: "bench compare",
+        examples: &[
+            (
+                "mcctl bench compare http://10.0.0.1:30000 http://10.0.0.2:30000 --yes",
+                "same prompts against both servers; empties their caches",
+            ),
+            ("mcctl bench compare before.jsonl http://10.0.0.1:30000", "a recorded run against a server"),
+        ],
+        first: &[
+            "yes",
+            "num-clients",
+            "num-rounds",
+            "request-length",
+            "output-length",
+            "request-rate",
+            "blocks",
+            "margin",
+        ],
+    },
+    Guide {
+        command: "bench dataset",
+        examples: &[(
+            "mcctl bench dataset --format mooncake --conversations 100 --out trace.jsonl",
+            "write a small Mooncake trace",
+        )],
+        first: &["format", "conversations", "turns", "question", "answer", "out"],
+    },
+    Guide {
+        command: "bench ladder",
+        examples: &[(
+            "mcctl bench ladder --url http://127.0.0.1:30000 --yes",
+            "compare prefill with L1, L2 and L3 hits; empties L1 and L2 of the server",
+        )],
+        first: &["url", "yes", "lengths", "repeats", "json"],
+    },
+    Guide {
+        command: "bench store",
+        examples: &[
+            ("mcctl bench store", "256 objects of 1 MiB with one client"),
+            ("mcctl bench store --object-size 4mb --clients 8 --duration 30s", "8 clients read for 30 s"),
+        ],
+        first: &["object-size", "objects", "clients", "batch", "duration", "verify", "master", "protocol", "json"],
+    },
+    Guide {
+        command: "bench transfer",
+        examples: &[
+            ("mcctl bench transfer --mode target", "offer memory and print the segment name"),
+            ("mcctl bench transfer --segment-id 10.0.0.1:15001 --threads 4", "read from that target"),
+        ],
+        first: &["mode", "segment-id", "operation", "block-size", "batch-size", "threads", "duration", "protocol"],
+    },
+    Guide {
+        command: "size-hugepages",
+        examples: &[
+            (
+                "mcctl size-hugepages --model Qwen3-32B --tp-size 4 --hicache-size 64",
+                "memory and huge pages of a server with 64 GB of L2 per rank",
+            ),
+            ("mcctl size-hugepages --model Qwen3-32B --hicache-size 64 --apply", "also reserve the huge pages"),
+        ],
+        first: &[
+            "model",
+            "tp-size",
+            "hicache-size",
+            "hicache-ratio",
+            "global-segment-size",
+            "page-size",
+            "apply",
+            "json",
+        ],
+    },
+    Guide {
+        command: "devices",
+        examples: &[
+            ("mcctl devices", "list RDMA devices, their findings and the recommended choice"),
+            ("mcctl devices --format env >> store.env", "append the recommended settings to an environment file"),
+        ],
+        first: &["format", "json"],
+    },
+    Guide {
+        command: "doctor",
+        examples: &[
+            ("mcctl doctor", "check this host, the wheel and the store of MOONCAKE_MASTER"),
+            ("mcctl doctor --master 10.0.0.1:50051 --protocol rdma", "check an RDMA deployment"),
+            ("mcctl doctor --list", "list all checks"),
+        ],
+        first: &["master", "protocol", "only", "skip", "verbose", "fail-on", "list", "json"],
+    },
+    Guide {
+        command: "lint",
+        examples: &[
+            ("mcctl lint k8s/ start.sh store.json", "check all files of one deployment together"),
+            ("mcctl lint --list", "list all rules"),
+        ],
+        first: &["only", "skip", "fail-on", "list", "json"],
+    },
+    Guide {
+        command: "init",
+        examples: &[
+            ("mcctl init --out demo.toml", "answer questions, then write a deployment file"),
+            (
+                "mcctl init --model Qwen/Qwen3-32B --tp-size 4 --hicache-size 64 --out demo.toml",
+                "write a deployment file without questions",
+            ),
+        ],
+        first: &["out", "model", "mode", "tp-size", "hicache-size", "segment", "master", "hosts"],
+    },
+    Guide {
+        command: "render",
+        examples: &[
+            ("mcctl render systemd demo.toml --out units", "write units and environment files"),
+            ("mcctl render k8s demo.toml", "print Kubernetes manifests"),
+        ],
+        first: &["out", "force", "set", "json"],
+    },
+    Guide {
+        command: "completions",
+        examples: &[("source <(mcctl completions bash)", "complete command lines in this shell")],
+        first: &["help"],
+    },
+    Guide {
+        command: "man",
+        examples: &[
+            ("mcctl man store put | man -l -", "read one page"),
+            ("mcctl man --dir /usr/local/share/man/man1", "install all pages"),
+        ],
+        first: &["dir"],
+    },
+    Guide {
+        command: "help",
+        examples: &[("mcctl help store put", "the same as mcctl store put --help")],
+        first: &["help"],
+    },
+    Guide { command: "version", examples: &[("mcctl version", "the same as mcctl --version")], first: &["help"] },
+];

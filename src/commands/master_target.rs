@@ -1,0 +1,276 @@
+//! The master that a command uses and the time limit of its calls: from flags, then the environment, then defaults.
+
+use std::io;
+use std::time::Duration;
+
+use nix::errno::Errno;
+
+use crate::commands::admin::{self, AdminClient};
+use crate::commands::args;
+use crate::commands::error::Failure;
+use crate::engine::base::HostPort;
+use crate::engine::env::RealEnv;
+use crate::engine::metadata::discovery;
+use crate::engine::rpc::{CallError, RpcClient, Timeouts};
+use crate::engine::wire::MasterCalls;
+
+/// Default RPC port of a master.
+pub const RPC_PORT: u16 = 50051;
+/// Longest wait for a connection to the master.
+const CONNECT_MAX: Duration = Duration::from_secs(3);
+
+/// Whether this process or host has no file descriptor left. The peer is not at fault then.
+fn is_out_of_files(error: &io::Error) -> bool {
+    matches!(error.raw_os_error().map(Errno::from_raw), Some(Errno::EMFILE | Errno::ENFILE))
+}
+
+/// Flags that select a master.
+#[derive(Clone, Debug, clap::Args)]
+pub struct MasterArgs {
+    /// RPC address of the master [default: 127.0.0.1:50051; environment: MOONCAKE_MASTER]
+    #[arg(long, value_name = "HOST:PORT")]
+    pub master: Option<String>,
+    /// Admin HTTP address of the master [default: port 9003 of its host; environment: MOONCAKE_MASTER_METRICS_PORT]
+    ///
+    /// The default is used only if the admin port belongs to this master. The environment variable sets the port.
+    #[arg(long, value_name = "HOST:PORT")]
+    pub admin: Option<String>,
+    /// Time limit of each call and of the transfer of an object
+    ///
+    /// It applies to answers of the master, its admin HTTP and the metadata service. A list of keys may take longer if 64 KiB of it
+    /// arrive within each such period.
+    #[arg(long, value_name = "TIME", default_value = "10s", value_parser = args::limit)]
+    pub timeout: Duration,
+}
+
+/// A master with the origin of its address.
+#[derive(Clone, Debug)]
+pub struct MasterTarget {
+    pub at: HostPort,
+    pub origin: String,
+    /// Longest wait for an answer.
+    pub timeout: Duration,
+    admin: HostPort,
+    admin_origin: String,
+    /// The admin address was not given, and the default admin port may belong to another master: the RPC port is not the default.
+    is_admin_unknown: bool,
+}
+
+impl MasterArgs {
+    /// The master that these flags and the environment select.
+    ///
+    /// # Errors
+    /// An address does not parse.
+    pub fn resolve(&self) -> Result<MasterTarget, Failure> {
+        self.resolve_with(|name| std::env::var(name).ok().filter(|text| !text.is_empty()))
+    }
+
+    /// The master that these flags and the environment select. Without an admin address, the default admin port is used if it belongs
+    /// to this master, see [`discovery::is_admin_of`].
+    ///
+    /// # Errors
+    /// An address does not parse.
+    pub async fn find(&self) -> Result<MasterTarget, Failure> {
+        let mut master = self.resolve()?;
+        if master.is_admin_unknown && discovery::is_admin_of(&master.admin, &master.at, master.timeout).await {
+            master.is_admin_unknown = false;
+            master.admin_origin = format!("port {} belongs to the master at {}", admin::PORT, master.at);
+        }
+        Ok(master)
+    }
+
+    fn resolve_with(&self, env: impl Fn(&str) -> Option<String>) -> Result<MasterTarget, Failure> {
+        let (text, origin) = match &self.master {
+            Some(text) => (text.clone(), format!("--master {text}")),
+            None => match env("MOONCAKE_MASTER") {
+                Some(text) => (text.clone(), format!("MOONCAKE_MASTER={text}")),
+                None => (format!("127.0.0.1:{RPC_PORT}"), "default address".to_owned()),
+            },
+        };
+        let at = address(&text, &origin, RPC_PORT)?;
+        // The environment's port belongs to the environment's master, not to one that a flag selects.
+        let env_master = env("MOONCAKE_MASTER").unwrap_or_else(|| format!("127.0.0.1:{RPC_PORT}"));
+        let is_env_master = args::endpoint(&env_master, RPC_PORT).is_ok_and(|master| master == at);
+        let env_port = env("MOONCAKE_MASTER_METRICS_PORT");
+        let is_admin_unknown =
+            self.admin.is_none() && if env_port.is_some() { !is_env_master } else { at.port != RPC_PORT };
+        let metrics_port = env_port.filter(|_| is_env_master);
+        let (admin, admin_origin) = match (&self.admin, metrics_port) {
+            (Some(text), _) => {
+                let origin = format!("--admin {text}");
+                (address(text, &origin, admin::PORT)?, origin)
+            }
+            (None, Some(port)) => {
+                let origin = format!("MOONCAKE_MASTER_METRICS_PORT={port}");
+                let port = port.trim().parse();
+                let port = port.map_err(|_| Failure::usage(format!("{origin}: expected a port from 0 to 65535")))?;
+                (HostPort::new(at.host.clone(), port), origin)
+            }
+            (None, None) => {
+                (HostPort::new(at.host.clone(), admin::PORT), format!("the default admin port of {origin}"))
+            }
+        };
+        Ok(MasterTarget { at, origin, timeout: self.timeout, admin, admin_origin, is_admin_unknown })
+    }
+}
+
+/// Parse `text`, which `origin` gave, as an address. The port defaults to `port`.
+///
+/// # Errors
+/// The text is not an address, or it uses a scheme such as etcd:// that mcctl does not support.
+pub fn address(text: &str, origin: &str, port: u16) -> Result<HostPort, Failure> {
+    if let Some((scheme, _)) = text.split_once("://").filter(|(scheme, _)| *scheme != "http") {
+        return Err(Failure::usage(format!("{origin}: finding the master through {scheme}:// is not supported"))
+            .next("give HOST:PORT of the master"));
+    }
+    let text = text.strip_prefix("http://").unwrap_or(text).trim_end_matches('/');
+    args::endpoint(text, port)
+        .map_err(|error| Failure::usage(format!("{origin} is not an address")).found(error.to_string()))
+}
+
+impl MasterTarget {
+    /// Whether the admin address was not given and the default one may belong to another master.
+    pub fn is_admin_unknown(&self) -> bool {
+        self.is_admin_unknown
+    }
+
+    /// A client of its admin HTTP.
+    ///
+    /// # Errors
+    /// The admin address [is not known](MasterTarget::is_admin_unknown), or see [`AdminClient::new`].
+    pub fn admin(&self) -> Result<AdminClient, Failure> {
+        if self.is_admin_unknown {
+            return Err(Failure::usage(format!("the admin address of the master at {} is not known", self.at))
+                .tried(format!("{}; the default admin port, {}", self.origin, self.admin))
+                .found("no admin HTTP of this master at the default port")
+                .next(format!(
+                    "give --admin HOST:PORT, with the master's --metrics_port, {} by default (environment: \
+                     MOONCAKE_MASTER_METRICS_PORT)",
+                    admin::PORT
+                )));
+        }
+        AdminClient::new(self.admin.clone(), self.admin_origin.clone(), self.timeout)
+    }
+
+    /// A client of its RPC. Must be called on a runtime.
+    pub fn calls(&self) -> MasterCalls<RpcClient<RealEnv>> {
+        MasterCalls(RpcClient::new(RealEnv::new(), self.at.clone(), self.timeouts()))
+    }
+
+    /// Time limits of its RPC.
+    pub fn timeouts(&self) -> Timeouts {
+        Timeouts { connect: self.timeout.min(CONNECT_MAX), call: self.timeout }
+    }
+
+    /// A client of its admin HTTP, for commands that need it.
+    ///
+    /// # Errors
+    /// As [`admin`](MasterTarget::admin). If the admin address is not known because the master does not answer, the error is that it does
+    /// not answer.
+    pub async fn admin_required(&self) -> Result<AdminClient, Failure> {
+        if self.is_admin_unknown {
+            // Any answer shows that the master runs, even a refusal.
+            drop(self.calls().service_ready().await.map_err(|error| self.failure(&error))?);
+        }
+        self.admin()
+    }
+
+    /// The failure for a call without a usable answer.
+    pub fn failure(&self, error: &CallError) -> Failure {
+        let failure = match error {
+            CallError::Connect { source, .. } if is_out_of_files(source) => {
+                return Failure::host("this process has no file descriptor left for a connection")
+                    .tried(format!("call {} ({})", self.at, self.origin))
+                    .found(source.to_string())
+                    .next("raise the limit: ulimit -n 65536");
+            }
+            CallError::Connect { source, .. } => {
+                Failure::unreachable(format!("cannot reach the master at {}", self.at)).found(source.to_string())
+            }
+            CallError::ConnectTimeout { limit, .. } => {
+                Failure::unreachable(format!("cannot reach the master at {}", self.at))
+                    .found(format!("no connection within {}", args::show_duration(*limit)))
+            }
+            CallError::TooLarge { .. } => Failure::usage(error.to_string()),
+            other => {
+                Failure::unreachable(format!("unusable answer from the master at {}", self.at)).found(other.to_string())
+            }
+        };
+        failure
+            .tried(format!("call {} ({})", self.at, self.origin))
+            .next("start the master (mcctl serve master), or give its address with --master HOST:PORT")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::commands::error::Exit;
+
+    /// Address, admin address and origin of the resolved master.
+    type Resolved = Result<(String, String, String), Failure>;
+
+    fn resolve(master: Option<&str>, admin: Option<&str>, env: &[(&str, &str)]) -> Resolved {
+        let owned = |text: Option<&str>| text.map(str::to_owned);
+        let args = MasterArgs { master: owned(master), admin: owned(admin), timeout: Duration::from_secs(1) };
+        let lookup = |name: &str| env.iter().find(|(n, _)| *n == name).map(|(_, text)| (*text).to_owned());
+        let master = args.resolve_with(lookup)?;
+        Ok((master.at.to_string(), master.admin.to_string(), master.origin))
+    }
+
+    fn found(at: &str, admin: &str, origin: &str) -> Resolved {
+        Ok((at.to_owned(), admin.to_owned(), origin.to_owned()))
+    }
+
+    #[test]
+    fn missing_file_descriptors_are_the_hosts_fault() {
+        let args = MasterArgs { master: Some("m:1".to_owned()), admin: None, timeout: Duration::from_secs(1) };
+        let master = args.resolve().expect("an address");
+        let connect = |source: io::Error| CallError::Connect { address: HostPort::new("m", 1), source: source.into() };
+        let failure = master.failure(&connect(io::Error::from_raw_os_error(Errno::EMFILE as i32)));
+        assert_eq!(failure.exit, Exit::Host);
+        assert_eq!(master.failure(&connect(io::ErrorKind::ConnectionRefused.into())).exit, Exit::Unreachable);
+    }
+
+    #[test]
+    fn flags_override_the_environment_which_overrides_defaults() {
+        let env = [("MOONCAKE_MASTER", "m:1"), ("MOONCAKE_MASTER_METRICS_PORT", "7")];
+        assert_eq!(resolve(None, None, &[]), found("127.0.0.1:50051", "127.0.0.1:9003", "default address"));
+        assert_eq!(resolve(None, None, &env), found("m:1", "m:7", "MOONCAKE_MASTER=m:1"));
+        assert_eq!(resolve(Some("[::1]:2"), Some("http://a:3/"), &env), found("[::1]:2", "a:3", "--master [::1]:2"));
+        assert_eq!(resolve(Some("n"), None, &[]), found("n:50051", "n:9003", "--master n"));
+    }
+
+    #[test]
+    fn the_admin_port_is_guessed_only_for_the_default_rpc_port() {
+        let unknown = |master: Option<&str>, admin: Option<&str>, port: Option<&str>| {
+            let args = MasterArgs {
+                master: master.map(str::to_owned),
+                admin: admin.map(str::to_owned),
+                timeout: Duration::from_secs(1),
+            };
+            let env = |name: &str| match name {
+                "MOONCAKE_MASTER" => Some("a:1".to_owned()),
+                _ => port.map(str::to_owned),
+            };
+            args.resolve_with(env).expect("addresses").is_admin_unknown()
+        };
+        assert!(!unknown(Some("a"), None, None) && !unknown(Some("a:50051"), None, None));
+        assert!(unknown(None, None, None) && unknown(Some("a:1"), None, None));
+        assert!(!unknown(Some("a:1"), Some("a:2"), None));
+        // The environment's port belongs to the environment's master.
+        assert!(!unknown(None, None, Some("2")) && !unknown(Some("a:1"), None, Some("2")));
+        assert!(unknown(Some("b:1"), None, Some("2")) && unknown(Some("a:50051"), None, Some("2")));
+    }
+
+    #[test]
+    fn a_wrong_address_is_refused_with_its_origin() {
+        for (master, env, origin) in [
+            (Some("a:b"), &[][..], "--master a:b"),
+            (None, &[("MOONCAKE_MASTER", "etcd://a:1")], "MOONCAKE_MASTER=etcd://a:1"),
+        ] {
+            let failure = resolve(master, None, env).expect_err(origin);
+            assert!(failure.exit == Exit::Usage && failure.what.starts_with(origin), "{failure}");
+        }
+    }
+}

@@ -1,0 +1,192 @@
+//! A master process: RPC, admin HTTP, on request the metadata service, the summary line, and the removal of expired clients' records
+//! from the metadata service.
+
+use std::convert::Infallible;
+use std::sync::Arc;
+
+use tokio::sync::broadcast::Receiver;
+use tokio::sync::broadcast::error::RecvError;
+
+use crate::commands::error::Failure;
+use crate::commands::listen::ListenAddress;
+use crate::commands::serve::exposition;
+use crate::commands::serve::metadata::key_space;
+use crate::engine::base::HostPort;
+use crate::engine::env::RealEnv;
+use crate::engine::http::HttpServer;
+use crate::engine::master::admin::AdminApi;
+use crate::engine::master::announcer::Announcer;
+use crate::engine::master::{MasterConfig, MasterError, MasterHandle, MasterServer, StateEffect, UnmountReason};
+use crate::engine::metadata::{KeySpace, MetadataClient, MetadataService};
+use crate::engine::rpc::StartError;
+
+/// The configuration of a master process.
+#[derive(Debug)]
+pub struct MasterPlan {
+    /// Configuration of the master. Its address equals `rpc`.
+    pub config: MasterConfig,
+    pub rpc: ListenAddress,
+    pub admin: ListenAddress,
+    /// Address of the embedded metadata service, if it is enabled.
+    pub metadata: Option<ListenAddress>,
+    pub cleanup: MetadataCleanup,
+    /// Whether to log the summary line.
+    pub report: bool,
+}
+
+/// The treatment of an expired client's records in the metadata service.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum MetadataCleanup {
+    /// Keep them in the embedded service, but let the next process take over their name.
+    Release,
+    /// Remove them from the embedded service.
+    Remove,
+    /// Remove them from the service at this URL, if one is configured.
+    Elsewhere(Option<String>),
+}
+
+/// A running master process. Dropping it stops it without waiting.
+pub struct MasterProcess {
+    pub rpc: HostPort,
+    pub admin_at: HostPort,
+    pub metadata_at: Option<HostPort>,
+    master: MasterServer<RealEnv>,
+    admin: Arc<AdminApi<RealEnv>>,
+    http: Vec<HttpServer>,
+    report: bool,
+    departures: Receiver<StateEffect>,
+    cleaner: MetadataCleaner,
+}
+
+enum MetadataCleaner {
+    None,
+    Here { service: MetadataService<RealEnv>, remove: bool },
+    Elsewhere { client: MetadataClient, keys: KeySpace },
+}
+
+impl MasterProcess {
+    /// Start all parts of `plan`, or none.
+    ///
+    /// # Errors
+    /// A port cannot be bound, or the host cannot start threads.
+    pub async fn start(plan: &MasterPlan) -> Result<MasterProcess, Failure> {
+        let env = RealEnv::new();
+        let mut http = Vec::new();
+        // The master starts last: clients must not find one that stops again because another port is in use.
+        let mut cleaner = MetadataCleaner::None;
+        let (mut metadata_at, mut embedded) = (None, None);
+        if let Some(listen) = &plan.metadata {
+            let service = MetadataService::new(env.clone(), key_space());
+            let running = service.start(&listen.at).await.map_err(|error| listen.failure(&error.source))?;
+            metadata_at = Some(running.at().clone());
+            embedded = Some((running.at().clone(), service.clone()));
+            http.push(running);
+            cleaner = MetadataCleaner::Here { service, remove: plan.cleanup == MetadataCleanup::Remove };
+        }
+        if let MetadataCleanup::Elsewhere(url) = &plan.cleanup {
+            cleaner = elsewhere(url.as_deref())?;
+        }
+        let master = MasterServer::start(plan.config.clone(), env.clone()).await.map_err(|error| match error {
+            MasterError::Rpc(StartError::Listen { source, .. }) => plan.rpc.failure(&source),
+            MasterError::Rpc(StartError::Thread(source)) => {
+                Failure::host("cannot start the RPC's threads").found(source.to_string()).next("lower --rpc-thread-num")
+            }
+        })?;
+        let departures = master.handle().unmount_events();
+        let announcer = Announcer { rpc_port: master.rpc_port(), embedded };
+        let admin = AdminApi::announcing(env, Arc::new(master.handle()), Some(announcer));
+        admin.append_metrics(exposition::process);
+        if let MetadataCleaner::Here { service, .. } = &cleaner {
+            service.share_request_counts(admin.http_requests().clone());
+        }
+        let running = admin.start(&plan.admin.at).await.map_err(|error| plan.admin.failure(&error.source))?;
+        let admin_at = running.at().clone();
+        http.push(running);
+        let rpc = HostPort::new(plan.rpc.at.host.clone(), master.rpc_port());
+        Ok(MasterProcess { rpc, admin_at, metadata_at, master, admin, http, report: plan.report, departures, cleaner })
+    }
+
+    /// All addresses that the process listens on, for the log.
+    pub fn listeners(&self) -> String {
+        let metadata = self.metadata_at.as_ref().map(|at| format!(", metadata http://{at}/metadata"));
+        format!("RPC {}, admin http://{}{}", self.rpc, self.admin_at, metadata.unwrap_or_default())
+    }
+
+    /// The background work of the process, while it is polled.
+    pub async fn work(&mut self) -> Infallible {
+        let handle = self.master.handle();
+        let report = async {
+            match self.report {
+                true => self.admin.report(|line| tracing::info!("Master Admin Metrics: {line}")).await,
+                false => std::future::pending().await,
+            }
+        };
+        tokio::join!(report, clean(&handle, &mut self.departures, &self.cleaner));
+        std::future::pending().await
+    }
+
+    /// Stop the process. Responses in progress are finished; new requests are refused.
+    pub async fn stop(self) {
+        for server in self.http {
+            server.stop().await;
+        }
+        self.master.stop().await;
+    }
+}
+
+fn elsewhere(url: Option<&str>) -> Result<MetadataCleaner, Failure> {
+    let Some(url) = url else {
+        tracing::warn!(
+            "--enable-metadata-cleanup-on-timeout has no effect: the metadata service is not embedded, and neither \
+             MOONCAKE_TE_META_DATA_SERVER nor the file of MOONCAKE_CONFIG_PATH sets an http(s) URL"
+        );
+        return Ok(MetadataCleaner::None);
+    };
+    let client = MetadataClient::http(url).map_err(|error| {
+        Failure::usage(format!("'{url}' is not the URL of a metadata service"))
+            .tried("read MOONCAKE_TE_META_DATA_SERVER or the file of MOONCAKE_CONFIG_PATH")
+            .found(error.to_string())
+            .next("give http://HOST:PORT/metadata")
+    })?;
+    Ok(MetadataCleaner::Elsewhere { client, keys: key_space() })
+}
+
+/// Apply the cleanup to the metadata service for each expired segment.
+async fn clean(master: &MasterHandle<RealEnv>, departures: &mut Receiver<StateEffect>, cleaner: &MetadataCleaner) {
+    loop {
+        let name = match departures.recv().await {
+            Ok(StateEffect::Unmounted { name, reason: UnmountReason::ClientExpired, last_of_name: true, .. }) => name,
+            Ok(_) => continue,
+            Err(RecvError::Lagged(missed)) => {
+                tracing::warn!("missed {missed} unmounted segments; their metadata records remain");
+                continue;
+            }
+            Err(RecvError::Closed) => return,
+        };
+        let name = String::from_utf8_lossy(&name.0);
+        // Its process may have restarted and mounted it again.
+        if master.has_segment_named(&name) {
+            continue;
+        }
+        match cleaner {
+            MetadataCleaner::None => {}
+            MetadataCleaner::Here { service, remove: false } => service.mark_owner_expired(&name),
+            MetadataCleaner::Here { service, remove: true } => {
+                let gone = service.remove_segment(&name);
+                tracing::info!(
+                    "Cleaned up HTTP metadata for segment: {name}, ram_key_removed={}, rpc_key_removed={}",
+                    gone.ram,
+                    gone.rpc_meta
+                );
+            }
+            MetadataCleaner::Elsewhere { client, keys } => {
+                for key in [keys.ram_key(&name), keys.rpc_meta_key(&name)] {
+                    match client.remove(&key).await {
+                        Ok(removed) => tracing::info!("Cleaned up HTTP metadata: {key}, removed={removed}"),
+                        Err(error) => tracing::warn!("cannot clean up HTTP metadata: {error}"),
+                    }
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,392 @@
+//! Sections of a report (text, tables and plots), rendered as text for a terminal or as HTML.
+//!
+//! Text fits the terminal: long lines wrap. A table that is too wide first wraps its headers, then its text columns. If that is not
+//! enough, it is split into several tables that repeat the first column.
+
+use std::io::{self, IsTerminal};
+
+use terminal_size::Width;
+
+use crate::commands::svg::{Plot, escaped};
+
+/// Columns of text when stdout is not a terminal.
+pub const DEFAULT_WIDTH: usize = 100;
+/// A narrower terminal is treated as this wide.
+const MIN_WIDTH: usize = 40;
+/// Lines of text are not longer than this, even on a wider terminal.
+const MAX_TEXT_WIDTH: usize = 120;
+/// Spaces between two columns of a table.
+const GAP: usize = 2;
+/// A text column does not wrap below this width.
+const MIN_TEXT_COLUMN: usize = 16;
+/// A word up to this length is not broken to make a text column narrower.
+const MAX_UNBROKEN_WORD: usize = 40;
+
+/// Returns the width of the terminal at stdout in columns. If stdout is not a terminal, returns the variable `COLUMNS`, or else
+/// [`DEFAULT_WIDTH`].
+pub fn width() -> usize {
+    let stdout = io::stdout();
+    let size = if stdout.is_terminal() { terminal_size::terminal_size_of(stdout) } else { None };
+    let columns = size.map(|(Width(columns), _)| usize::from(columns));
+    let columns = columns.or_else(|| std::env::var("COLUMNS").ok()?.parse().ok());
+    columns.map_or(DEFAULT_WIDTH, |columns| columns.max(MIN_WIDTH))
+}
+
+/// A section of a report.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct ReportSection {
+    /// Heading, only in HTML.
+    pub title: String,
+    pub text: Vec<String>,
+    pub tables: Vec<ReportTable>,
+    /// Rendered only in HTML.
+    pub plots: Vec<Plot>,
+}
+
+impl ReportSection {
+    /// Returns an empty section.
+    pub fn new(title: impl Into<String>) -> ReportSection {
+        ReportSection { title: title.into(), ..ReportSection::default() }
+    }
+
+    /// Renders the text and the tables in at most `width` columns.
+    pub fn render(&self, width: usize) -> String {
+        let mut text = String::new();
+        for line in &self.text {
+            text.push_str(&wrapped_line(line, width));
+        }
+        for table in self.tables.iter().filter(|table| !table.rows.is_empty()) {
+            if !text.is_empty() {
+                text.push('\n');
+            }
+            text.push_str(&table.render(width));
+        }
+        text
+    }
+
+    /// Renders the section as an HTML `<section>`.
+    pub fn html(&self) -> String {
+        let mut html = String::from("<section>\n");
+        if !self.title.is_empty() {
+            html.push_str(&format!("<h2>{}</h2>\n", escaped(&self.title)));
+        }
+        for line in &self.text {
+            html.push_str(&format!("<p>{}</p>\n", escaped(line)));
+        }
+        let plots: Vec<&Plot> = self.plots.iter().filter(|plot| !plot.is_empty()).collect();
+        if !plots.is_empty() {
+            html.push_str("<div class=\"plots\">\n");
+            for plot in plots {
+                html.push_str(&format!("<figure>{}</figure>\n", plot.svg()));
+            }
+            html.push_str("</div>\n");
+        }
+        for table in self.tables.iter().filter(|table| !table.rows.is_empty()) {
+            html.push_str(&table.html());
+        }
+        html + "</section>\n"
+    }
+}
+
+/// A table with one header row. The first column holds text and is left-aligned. The others hold numbers and are right-aligned, except
+/// those named with [`ReportTable::text_column`].
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct ReportTable {
+    /// Caption above the table; may be empty.
+    pub title: String,
+    /// Column headers, with units.
+    pub head: Vec<String>,
+    text_columns: Vec<usize>,
+    pub rows: Vec<Vec<String>>,
+    /// Lines below the table.
+    pub notes: Vec<String>,
+}
+
+impl ReportTable {
+    /// Returns a table without rows.
+    pub fn new(title: &str, head: &[&str]) -> ReportTable {
+        ReportTable {
+            title: title.to_owned(),
+            head: head.iter().map(|name| (*name).to_owned()).collect(),
+            ..ReportTable::default()
+        }
+    }
+
+    /// Marks `column` (from 0) as text: left-aligned, and wrapped where the table is too wide.
+    pub fn text_column(mut self, column: usize) -> ReportTable {
+        self.text_columns.push(column);
+        self
+    }
+
+    /// Appends a row of cells.
+    pub fn row<T: Into<String>>(&mut self, cells: impl IntoIterator<Item = T>) {
+        self.rows.push(cells.into_iter().map(Into::into).collect());
+    }
+
+    fn is_text(&self, column: usize) -> bool {
+        column == 0 || self.text_columns.contains(&column)
+    }
+
+    /// Renders the table in at most `width` columns, unless a single number or word is wider.
+    pub fn render(&self, width: usize) -> String {
+        let mut text = if self.title.is_empty() { String::new() } else { wrapped_line(&self.title, width) };
+        let mut rest: Vec<usize> = (1..self.head.len()).collect();
+        let mut is_first = true;
+        while is_first || !rest.is_empty() {
+            let (columns, widths) = self.next_group(&mut rest, width);
+            if !is_first {
+                text.push('\n');
+            }
+            is_first = false;
+            self.render_row(&self.head, &columns, &widths, true, &mut text);
+            for row in &self.rows {
+                self.render_row(row, &columns, &widths, false, &mut text);
+            }
+        }
+        for note in &self.notes {
+            text.push_str(&wrapped_line(note, width));
+        }
+        text
+    }
+
+    /// Takes the columns that fit beside the first one from `rest`, at least one, and returns them with their widths.
+    fn next_group(&self, rest: &mut Vec<usize>, width: usize) -> (Vec<usize>, Vec<usize>) {
+        let mut columns = vec![0];
+        let mut widths = self.widths(&columns, width).0;
+        while let Some(next) = rest.first().copied() {
+            columns.push(next);
+            let (more, fits) = self.widths(&columns, width);
+            if !fits && columns.len() > 2 {
+                columns.pop();
+                break;
+            }
+            widths = more;
+            rest.remove(0);
+        }
+        (columns, widths)
+    }
+
+    /// Returns the widths of `columns`, and whether the sum fits in `width`.
+    fn widths(&self, columns: &[usize], width: usize) -> (Vec<usize>, bool) {
+        let total = |widths: &[usize]| widths.iter().sum::<usize>() + GAP * widths.len().saturating_sub(1);
+        let head = |column: usize| self.head.get(column).map_or("", String::as_str);
+        let cells = |column: usize| self.rows.iter().filter_map(move |row| row.get(column));
+        let widest = |column: usize| cells(column).map(|cell| length(cell)).max().unwrap_or(0);
+        let natural: Vec<usize> = columns.iter().map(|column| widest(*column).max(length(head(*column)))).collect();
+        if total(&natural) <= width {
+            return (natural, true);
+        }
+        let word = |text: &str| text.split(' ').map(length).max().unwrap_or(0);
+        let wrapped_heads: Vec<usize> = columns.iter().map(|column| widest(*column).max(word(head(*column)))).collect();
+        let least: Vec<usize> = columns
+            .iter()
+            .zip(&wrapped_heads)
+            .map(|(column, width)| match self.is_text(*column) {
+                true => {
+                    let words = cells(*column).map(|cell| word(cell)).max().unwrap_or(0).min(MAX_UNBROKEN_WORD);
+                    words.max(word(head(*column))).max(MIN_TEXT_COLUMN).min(*width)
+                }
+                false => *width,
+            })
+            .collect();
+        // Wrap headers no more than necessary, then text columns, the widest first.
+        let mut widths = natural;
+        while total(&widths) > width {
+            let heads = (0..widths.len()).filter(|at| widths[*at] > wrapped_heads[*at]);
+            let texts = (0..widths.len()).filter(|at| widths[*at] > least[*at]);
+            let widest_head = heads.max_by_key(|at| widths[*at] - wrapped_heads[*at]);
+            let Some(at) = widest_head.or_else(|| texts.max_by_key(|at| widths[*at])) else { return (widths, false) };
+            widths[at] -= 1;
+        }
+        (widths, true)
+    }
+
+    fn render_row(&self, row: &[String], columns: &[usize], widths: &[usize], is_head: bool, text: &mut String) {
+        let cells: Vec<Vec<String>> = columns
+            .iter()
+            .zip(widths)
+            .map(|(column, width)| wrap(row.get(*column).map_or("", String::as_str), *width))
+            .collect();
+        let height = cells.iter().map(Vec::len).max().unwrap_or(0);
+        for at in 0..height {
+            let mut line = String::new();
+            for ((column, width), cell) in columns.iter().zip(widths).zip(&cells) {
+                if !line.is_empty() || *column != 0 {
+                    line.push_str(&" ".repeat(GAP));
+                }
+                // Headers stand on the line above the numbers.
+                let at = if is_head { (at + cell.len()).checked_sub(height) } else { Some(at) };
+                let part = at.and_then(|at| cell.get(at)).map_or("", String::as_str);
+                let padding = " ".repeat(width.saturating_sub(length(part)));
+                match self.is_text(*column) {
+                    true => line.extend([part, &padding]),
+                    false => line.extend([&padding, part]),
+                }
+            }
+            text.push_str(line.trim_end());
+            text.push('\n');
+        }
+    }
+
+    /// Renders the table as HTML.
+    pub fn html(&self) -> String {
+        let class = |column: usize| if self.is_text(column) { " class=\"t\"" } else { "" };
+        let mut html = String::from("<div class=\"table\"><table>\n");
+        if !self.title.is_empty() {
+            html.push_str(&format!("<caption>{}</caption>\n", escaped(&self.title)));
+        }
+        let heads = self.head.iter().enumerate();
+        let heads: String = heads.map(|(at, head)| format!("<th{}>{}</th>", class(at), escaped(head))).collect();
+        html.push_str(&format!("<thead><tr>{heads}</tr></thead>\n<tbody>\n"));
+        for row in &self.rows {
+            let cells = row.iter().enumerate();
+            let cells: String = cells.map(|(at, cell)| format!("<td{}>{}</td>", class(at), escaped(cell))).collect();
+            html.push_str(&format!("<tr>{cells}</tr>\n"));
+        }
+        html.push_str("</tbody></table></div>\n");
+        for note in &self.notes {
+            html.push_str(&format!("<p class=\"note\">{}</p>\n", escaped(note)));
+        }
+        html
+    }
+}
+
+fn length(text: &str) -> usize {
+    text.chars().count()
+}
+
+/// Splits `text` at spaces into lines of at most `width` characters; breaks a longer word.
+fn wrap(text: &str, width: usize) -> Vec<String> {
+    let width = width.max(1);
+    if length(text) <= width {
+        return vec![text.to_owned()];
+    }
+    let mut lines = vec![String::new()];
+    for word in text.split(' ') {
+        let mut word: Vec<char> = word.chars().collect();
+        let free = lines.last().map_or(0, |line| width.saturating_sub(length(line)));
+        let is_empty = lines.last().is_none_or(String::is_empty);
+        if !is_empty && word.len() + 1 > free {
+            lines.push(String::new());
+        } else if !is_empty {
+            word.insert(0, ' ');
+        }
+        while word.len() > width {
+            let rest = word.split_off(width);
+            if let Some(line) = lines.last_mut() {
+                line.extend(word);
+            }
+            lines.push(String::new());
+            word = rest;
+        }
+        if let Some(line) = lines.last_mut() {
+            line.extend(word);
+        }
+    }
+    lines
+}
+
+/// Returns `line` with a newline, wrapped at `width` columns. Continuation lines are indented by two more spaces.
+pub fn wrapped_line(line: &str, width: usize) -> String {
+    let width = width.min(MAX_TEXT_WIDTH);
+    if length(line) <= width {
+        return format!("{line}\n");
+    }
+    let indent = line.len() - line.trim_start_matches(' ').len();
+    let mut text = String::new();
+    let mut current = " ".repeat(indent);
+    let mut is_start = true;
+    for word in line.trim_start_matches(' ').split(' ') {
+        if !is_start && length(&current) + 1 + length(word) > width {
+            text.push_str(current.trim_end());
+            text.push('\n');
+            current = " ".repeat(indent + 2);
+            is_start = true;
+        }
+        if !is_start {
+            current.push(' ');
+        }
+        current.push_str(word);
+        is_start = false;
+    }
+    text + current.trim_end() + "\n"
+}
+
+/// Returns `part` of `whole` in percent, without the sign; `-` if `whole` is 0.
+pub fn percent(part: u64, whole: u64) -> String {
+    if whole == 0 { "-".to_owned() } else { format!("{:.1}", 100.0 * part as f64 / whole as f64) }
+}
+
+/// Returns `text` truncated to `most` characters, the last of which is then `…`.
+pub fn truncated(text: &str, most: usize) -> String {
+    match text.char_indices().nth(most) {
+        None => text.to_owned(),
+        Some(_) => {
+            let end = text.char_indices().nth(most.saturating_sub(1)).map_or(0, |(end, _)| end);
+            format!("{}…", &text[..end])
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn text_and_html_show_the_same_table() {
+        let mut table = ReportTable::new("Turns", &["turn", "TTFT, ms", "why"]).text_column(2);
+        table.row(["1", "12.5", "<slow>"]);
+        table.row(["10", "2.5", "-"]);
+        assert_eq!(table.render(80), "Turns\nturn  TTFT, ms  why\n1         12.5  <slow>\n10         2.5  -\n");
+        let html = table.html();
+        assert!(html.contains("<td>12.5</td><td class=\"t\">&lt;slow&gt;</td>"), "{html}");
+    }
+
+    #[test]
+    fn headers_wrap_before_columns_move() {
+        let mut table = ReportTable::new("", &["pass", "TTFT mean, ms", "ITL mean, ms"]);
+        table.row(["A load", "12.5", "2.5"]);
+        assert_eq!(
+            table.render(20),
+            "         TTFT    ITL\n        mean,  mean,\npass       ms     ms\nA load   12.5    2.5\n"
+        );
+    }
+
+    #[test]
+    fn text_columns_wrap_to_the_width() {
+        let mut table = ReportTable::new("", &["node", "message"]).text_column(1);
+        table.row(["a", "the connection was refused by the remote host"]);
+        let text = table.render(40);
+        assert!(text.lines().all(|line| length(line) <= 40), "{text}");
+        assert_eq!(text.split_whitespace().count(), 2 + 9);
+    }
+
+    #[test]
+    fn columns_that_do_not_fit_move_to_further_tables() {
+        let head = ["latency, ms", "count", "mean", "std", "min", "p50", "p90", "p95", "p99", "p99.9", "max"];
+        let mut table = ReportTable::new("", &head);
+        let mut cells = vec!["TTFT (scheduled)"];
+        cells.extend(["12345.6"; 10]);
+        table.row(cells);
+        let text = table.render(60);
+        assert!(text.lines().all(|line| length(line) <= 60), "{text}");
+        assert_eq!(text.matches("TTFT (scheduled)").count(), 3, "{text}");
+        assert_eq!(text.matches("12345.6").count(), 10, "{text}");
+    }
+
+    #[test]
+    fn lines_wrap_at_spaces_and_keep_their_indent() {
+        assert_eq!(wrapped_line("caveat: one two three", 14), "caveat: one\n  two three\n");
+        assert_eq!(wrapped_line("  http://host:1/a/long/path", 10), "  http://host:1/a/long/path\n");
+        assert_eq!(wrap("abcdefgh ij", 4), ["abcd", "efgh", "ij"]);
+    }
+
+    #[test]
+    fn percent_and_truncated_handle_empty_input() {
+        assert_eq!((percent(1, 3), percent(0, 0)), ("33.3".to_owned(), "-".to_owned()));
+        assert_eq!(
+            (truncated("äöüß", 4), truncated("äöüß", 3), truncated("", 0)),
+            ("äöüß".to_owned(), "äö…".to_owned(), String::new())
+        );
+    }
+}

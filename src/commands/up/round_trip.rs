@@ -1,0 +1,70 @@
+//! A round trip through the store: a separate client puts an object, reads it back, compares and removes it over the transport.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use serde::Serialize;
+
+use crate::commands::error::{Exit, Failure};
+use crate::commands::serve::node::{self, NodePlan, chain};
+use crate::engine::base::{ByteSize, ObjectKey};
+use crate::engine::env::{Env, RealEnv};
+use crate::engine::store::{Node, PutOutcome, StoreClient, StoreError, payload};
+use crate::engine::sys::memory::Memory;
+use crate::engine::wire::types::ReplicateConfig;
+
+/// Size of the object, bytes: a few dozen pages of a KV cache.
+const OBJECT_BYTES: usize = 1 << 20;
+
+/// The result of a round trip.
+#[derive(Clone, Debug, Serialize)]
+pub struct RoundTrip {
+    pub bytes: u64,
+    pub put_ms: f64,
+    pub get_ms: f64,
+    /// Time of put, get, comparison and removal.
+    pub total_ms: f64,
+}
+
+/// Make a round trip through the store of the node of `plan`.
+///
+/// # Errors
+/// A step fails, or the object differs when it is read back.
+pub async fn round_trip(plan: &NodePlan) -> Result<RoundTrip, Failure> {
+    let env = RealEnv::new();
+    let plan = NodePlan { segment: ByteSize(0), ..plan.clone() };
+    // The node has already logged the warnings.
+    let (config, _) = node::config(&plan);
+    let client = Node::start(config, env.clone()).await.map_err(|error| node::failure(&plan, error))?;
+    let checked = steps(&env, client.client()).await;
+    client.stop().await;
+    checked
+}
+
+async fn steps(env: &RealEnv, client: &StoreClient<RealEnv>) -> Result<RoundTrip, Failure> {
+    let key = ObjectKey::from(format!("mcctl-up-{:016x}", env.rng()).as_str());
+    let bytes = payload(env.rng(), OBJECT_BYTES);
+    let failed = |step: &'static str| {
+        move |error: StoreError| {
+            Failure::new(Exit::No, "the store is up, but the round trip failed").tried(step).found(chain(&error))
+        }
+    };
+    let began = env.now();
+    let value = Arc::new(Memory::from_vec(bytes.clone())).whole();
+    let outcome = client.put(&key, value, &ReplicateConfig::default()).await.map_err(failed("put an object"))?;
+    if outcome == PutOutcome::AlreadyExists {
+        return Err(Failure::new(Exit::No, "the store is up, but not empty").found(format!("object {key} exists")));
+    }
+    let put = env.now().since(began);
+    let get_began = env.now();
+    let read = client.get(&key).await.map_err(failed("get the object"))?;
+    let get = env.now().since(get_began);
+    if read != bytes {
+        let at = read.iter().zip(&bytes).position(|(a, b)| a != b);
+        return Err(Failure::new(Exit::No, "the store is up, but the object was read back with other bytes")
+            .found(format!("{} of {} bytes, the first difference at {at:?}", read.len(), bytes.len())));
+    }
+    client.remove(&key, true).await.map_err(failed("remove the object"))?;
+    let ms = |time: Duration| (time.as_secs_f64() * 1e6).round() / 1e3;
+    Ok(RoundTrip { bytes: bytes.len() as u64, put_ms: ms(put), get_ms: ms(get), total_ms: ms(env.now().since(began)) })
+}

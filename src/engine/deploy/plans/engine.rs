@@ -1,0 +1,411 @@
+//! SGLang server processes.
+
+use std::collections::BTreeMap;
+use std::net::IpAddr;
+
+use crate::engine::base::HostPort;
+use crate::engine::deploy::error::invalid_value;
+use crate::engine::deploy::plans::PlanContext;
+use crate::engine::deploy::{
+    ComponentRole, ComputeDevice, DeployError, HostMount, ImageSource, NamedPort, PdServersSection, Platform,
+    ProbeAction, ProbeSet, ProbeSpec, ProcessPlan, ProcessResources, ServingMode, TransferProtocol, need,
+};
+
+/// A server process before its plan is computed.
+struct ServerSpec<'a> {
+    role: ComponentRole,
+    host: &'a str,
+    name: String,
+    workload: String,
+    replicas: u32,
+    size: u32,
+    port: u16,
+    /// Rendezvous address and rank, for a server on several hosts.
+    rendezvous: Option<(String, String)>,
+}
+
+/// Plans the processes of all servers.
+pub(crate) fn plans(context: &PlanContext<'_>) -> Result<Vec<ProcessPlan>, DeployError> {
+    let serving = &context.spec.serving;
+    let servers = match serving.mode {
+        ServingMode::Single => single(context),
+        ServingMode::Distributed => distributed(context),
+        ServingMode::Pd => [
+            pd_servers(context, ComponentRole::Prefill, &serving.prefill),
+            pd_servers(context, ComponentRole::Decode, &serving.decode),
+        ]
+        .concat(),
+    };
+    // Servers on the same host use consecutive GPUs.
+    let mut first_gpu: BTreeMap<&str, u64> = BTreeMap::new();
+    let gpus = need::ranks_on_host(context.spec)?;
+    let mut all = Vec::new();
+    for server in &servers {
+        let base = if context.on_hosts() { first_gpu.entry(server.host).or_default() } else { &mut 0 };
+        all.push(plan(context, server, *base)?);
+        *base += gpus;
+    }
+    Ok(all)
+}
+
+impl Clone for ServerSpec<'_> {
+    fn clone(&self) -> Self {
+        ServerSpec {
+            name: self.name.clone(),
+            workload: self.workload.clone(),
+            rendezvous: self.rendezvous.clone(),
+            ..*self
+        }
+    }
+}
+
+fn single<'a>(context: &PlanContext<'a>) -> Vec<ServerSpec<'a>> {
+    let serving = &context.spec.serving;
+    let workload = context.workload(ComponentRole::Server);
+    let server = |host, name, replicas| ServerSpec {
+        role: ComponentRole::Server,
+        host,
+        name,
+        workload: workload.clone(),
+        replicas,
+        size: 1,
+        port: serving.port,
+        rendezvous: None,
+    };
+    if !context.on_hosts() {
+        return vec![server("", workload.clone(), serving.replicas)];
+    }
+    let hosts = serving.hosts.iter().enumerate();
+    hosts.map(|(i, host)| server(host.as_str(), format!("{workload}-{i}"), 1)).collect()
+}
+
+fn distributed<'a>(context: &PlanContext<'a>) -> Vec<ServerSpec<'a>> {
+    let serving = &context.spec.serving;
+    let group = context.workload(ComponentRole::Server);
+    let server = |host, name, workload, replicas, size, rendezvous| ServerSpec {
+        role: ComponentRole::Server,
+        host,
+        name,
+        workload,
+        replicas,
+        size,
+        port: serving.port,
+        rendezvous: Some(rendezvous),
+    };
+    let at = |host: &str| HostPort::new(host, serving.dist_port).to_string();
+    match context.platform {
+        Platform::Hosts => {
+            let servers = serving.hosts.chunks(serving.nnodes.max(1) as usize).enumerate();
+            let of = |(i, hosts): (usize, &'a [String])| {
+                let workload = format!("{group}-{i}");
+                let first = hosts.first().map(|host| at(host)).unwrap_or_default();
+                hosts
+                    .iter()
+                    .enumerate()
+                    .map(|(rank, host)| {
+                        let name = format!("{workload}-node{rank}");
+                        server(host.as_str(), name, workload.clone(), 1, 1, (first.clone(), rank.to_string()))
+                    })
+                    .collect::<Vec<_>>()
+            };
+            servers.flat_map(of).collect()
+        }
+        // One StatefulSet per server. The ranks meet at its first pod.
+        Platform::Kubernetes => (0..serving.replicas)
+            .map(|i| {
+                let workload = format!("{group}-{i}");
+                let rendezvous = (at(&context.pod(&workload, 0)), "$(NODE_RANK)".to_owned());
+                server("", workload.clone(), workload, 1, serving.nnodes, rendezvous)
+            })
+            .collect(),
+        Platform::Rbg => {
+            let rendezvous = (at("$(RBG_LWP_LEADER_ADDRESS)"), "$(RBG_LWP_WORKER_INDEX)".to_owned());
+            vec![server("", group.clone(), group, serving.replicas, serving.nnodes, rendezvous)]
+        }
+    }
+}
+
+/// The HTTP port of the prefill or decode servers.
+pub(crate) fn side_port(role: ComponentRole, servers: &PdServersSection) -> u16 {
+    match (servers.port, role) {
+        (0, ComponentRole::Decode) => 30001,
+        (0, _) => 30000,
+        (port, _) => port,
+    }
+}
+
+fn pd_servers<'a>(
+    context: &PlanContext<'a>,
+    role: ComponentRole,
+    servers: &'a PdServersSection,
+) -> Vec<ServerSpec<'a>> {
+    let workload = context.workload(role);
+    let port = side_port(role, servers);
+    let server = |host, name, replicas| ServerSpec {
+        role,
+        host,
+        name,
+        workload: workload.clone(),
+        replicas,
+        size: 1,
+        port,
+        rendezvous: None,
+    };
+    if !context.on_hosts() {
+        return vec![server("", workload.clone(), servers.replicas)];
+    }
+    let hosts = servers.hosts.iter().enumerate();
+    hosts.map(|(i, host)| server(host.as_str(), format!("{workload}-{i}"), 1)).collect()
+}
+
+fn plan(context: &PlanContext<'_>, server: &ServerSpec<'_>, first_gpu: u64) -> Result<ProcessPlan, DeployError> {
+    let (spec, serving) = (context.spec, &context.spec.serving);
+    // Prefill servers look up the store. Decode servers receive the KV cache from them.
+    let uses_store = server.role != ComponentRole::Decode;
+    let needed = need::engine(spec, uses_store)?;
+    let gpus = if serving.device == ComputeDevice::Cuda { need::ranks_on_host(spec)? } else { 0 };
+    let mut ports = vec![NamedPort { name: "http", number: server.port }];
+    if server.role == ComponentRole::Prefill {
+        ports.push(NamedPort { name: "bootstrap", number: serving.bootstrap_port });
+    }
+    if server.rendezvous.as_ref().is_some_and(|(_, rank)| !context.on_hosts() || rank == "0") {
+        ports.push(NamedPort { name: "dist-init", number: serving.dist_port });
+    }
+    let local = spec.model.path.starts_with('/') && context.on_hosts();
+    let model = HostMount { path: spec.model.path.clone(), writes: false };
+    let health = |period_s, failures| ProbeSpec {
+        by: ProbeAction::Http { port: server.port, path: "/health" },
+        period_s,
+        // SGLang generates a token for this request, with a timeout of 20 s.
+        timeout_s: 25,
+        failures,
+    };
+    let mut after = if uses_store { context.master_names() } else { Vec::new() };
+    if uses_store && context.on_hosts() {
+        let stores = super::store::plans(context)?;
+        after.extend(stores.into_iter().map(|store| store.name));
+    } else if uses_store && has_nodes(context) {
+        after.push(context.workload(ComponentRole::Store));
+    }
+    Ok(ProcessPlan {
+        role: server.role,
+        name: server.name.clone(),
+        workload: server.workload.clone(),
+        host: server.host.to_owned(),
+        replicas: server.replicas,
+        size: server.size,
+        numa: None,
+        image: ImageSource::Sglang,
+        argv: argv(context, server, uses_store, if serving.device == ComputeDevice::Cuda { first_gpu } else { 0 })?,
+        env: env(context, server, uses_store)?,
+        ports,
+        resources: ProcessResources {
+            memory: needed.memory,
+            cpus: 8,
+            hugepages: needed.hugepages,
+            gpus,
+            rdma: spec.transfer.protocol == TransferProtocol::Rdma,
+            shm: serving.shm.0,
+            memlock: true,
+        },
+        mounts: if local { vec![model] } else { Vec::new() },
+        probes: ProbeSet { startup: health(10, STARTUP_S / 10), readiness: health(10, 3), liveness: health(30, 6) },
+        after,
+        wait: if uses_store { context.wait_for_master() } else { Default::default() },
+        // Running requests may finish.
+        stop_s: 120,
+        drain: None,
+    })
+}
+
+/// Startup timeout in seconds: loading a large model from a cold disk takes half an hour.
+const STARTUP_S: u32 = 1800;
+/// Seconds until a server responds, including its wait for the master.
+pub(crate) const STARTS_WITHIN_S: u32 = STARTUP_S + super::WAIT_S;
+
+fn has_nodes(context: &PlanContext<'_>) -> bool {
+    let nodes = &context.spec.nodes;
+    !nodes.hosts.is_empty() || (!context.on_hosts() && nodes.replicas > 0)
+}
+
+fn argv(
+    context: &PlanContext<'_>,
+    server: &ServerSpec<'_>,
+    uses_store: bool,
+    first_gpu: u64,
+) -> Result<Vec<String>, DeployError> {
+    let (model, serving) = (&context.spec.model, &context.spec.serving);
+    let mut argv = vec![context.python(), "-m".to_owned(), "sglang.launch_server".to_owned()];
+    let mut flag = |name: &str, value: String| argv.extend([format!("--{name}"), value]);
+    flag("model-path", model.path.clone());
+    if !model.served_name.is_empty() {
+        flag("served-model-name", model.served_name.clone());
+    }
+    flag("host", context.bind_address(server.host).to_owned());
+    flag("port", server.port.to_string());
+    if serving.device == ComputeDevice::Cpu {
+        flag("device", "cpu".to_owned());
+    }
+    for (name, value) in [("tp-size", model.tp), ("pp-size", model.pp), ("dp-size", model.dp)] {
+        if value > 1 {
+            flag(name, value.to_string());
+        }
+    }
+    if first_gpu > 0 {
+        flag("base-gpu-id", first_gpu.to_string());
+    }
+    if let Some((at, rank)) = &server.rendezvous {
+        flag("nnodes", serving.nnodes.to_string());
+        flag("node-rank", rank.clone());
+        flag("dist-init-addr", at.clone());
+    }
+    flag("page-size", model.page_size.to_string());
+    if model.kv_cache != Default::default() {
+        flag("kv-cache-dtype", model.kv_cache.text().to_owned());
+    }
+    match server.role {
+        ComponentRole::Prefill => flag("disaggregation-mode", "prefill".to_owned()),
+        ComponentRole::Decode => flag("disaggregation-mode", "decode".to_owned()),
+        _ => {}
+    }
+    if matches!(server.role, ComponentRole::Prefill | ComponentRole::Decode) {
+        flag("disaggregation-transfer-backend", "mooncake".to_owned());
+        flag("disaggregation-bootstrap-port", serving.bootstrap_port.to_string());
+        let devices = if serving.ib_devices.is_empty() { &context.spec.transfer.devices } else { &serving.ib_devices };
+        if !devices.is_empty() {
+            flag("disaggregation-ib-device", devices.join(","));
+        }
+    }
+    if uses_store {
+        match model.hicache_size_gb {
+            Some(gb) => flag("hicache-size", gb.to_string()),
+            None => flag("hicache-ratio", need::ratio(context.spec).to_string()),
+        }
+        flag("hicache-mem-layout", model.layout.clone());
+        flag("hicache-io-backend", model.io_backend.clone());
+        flag("hicache-write-policy", model.write_policy.clone());
+        flag("hicache-storage-backend", "mooncake".to_owned());
+        flag("hicache-storage-prefetch-policy", model.prefetch_policy.clone());
+        // The extra config names no address, so the environment remains the source of all other settings.
+        let extra = format!("{{\"prefetch_threshold\":{}}}", model.prefetch_threshold);
+        flag("hicache-storage-backend-extra-config", extra);
+    }
+    if model.dp_attention {
+        argv.push("--enable-dp-attention".to_owned());
+    }
+    if uses_store {
+        argv.push("--enable-hierarchical-cache".to_owned());
+    }
+    argv.push("--enable-metrics".to_owned());
+    for arg in &model.extra_args {
+        let flag = arg.split('=').next().unwrap_or_default();
+        if let Some((_, key)) = OF_KEYS.iter().find(|(known, _)| flag.len() > 3 && known.starts_with(flag)) {
+            return Err(invalid_value("model.extra_args", format!("{flag} conflicts with the key {key}")));
+        }
+    }
+    argv.extend(model.extra_args.iter().cloned());
+    Ok(argv)
+}
+
+/// Flags of SGLang 0.5.23, with aliases, and the keys that set them. `extra_args` must not contain them: SGLang silently uses the last
+/// of two equal flags, accepts prefixes of flags, and a flag whose key is unset would change sizes that were computed here.
+const OF_KEYS: &[(&str, &str)] = &[
+    ("--model-path", "model.path"),
+    ("--served-model-name", "model.served_name"),
+    ("--host", "serving.hosts"),
+    ("--port", "serving.port"),
+    ("--device", "serving.device"),
+    ("--tp-size", "model.tp"),
+    ("--tensor-parallel-size", "model.tp"),
+    ("--pp-size", "model.pp"),
+    ("--pipeline-parallel-size", "model.pp"),
+    ("--dp-size", "model.dp"),
+    ("--data-parallel-size", "model.dp"),
+    ("--enable-dp-attention", "model.dp_attention"),
+    ("--base-gpu-id", "serving.hosts"),
+    ("--nnodes", "serving.nnodes"),
+    ("--node-rank", "serving.hosts"),
+    ("--dist-init-addr", "serving.dist_port"),
+    ("--nccl-init-addr", "serving.dist_port"),
+    ("--page-size", "model.page_size"),
+    ("--kv-cache-dtype", "model.kv_cache"),
+    ("--disaggregation-mode", "serving.mode"),
+    ("--disaggregation-transfer-backend", "serving.mode"),
+    ("--disaggregation-bootstrap-port", "serving.bootstrap_port"),
+    ("--disaggregation-ib-device", "serving.ib_devices"),
+    ("--enable-hierarchical-cache", "serving.mode"),
+    ("--enable-hicache", "serving.mode"),
+    ("--hicache-size", "model.hicache_size_gb"),
+    ("--hicache-ratio", "model.hicache_ratio"),
+    ("--hicache-mem-layout", "model.layout"),
+    ("--hicache-io-backend", "model.io_backend"),
+    ("--hicache-write-policy", "model.write_policy"),
+    ("--hicache-storage-backend", "serving.mode"),
+    ("--hicache-storage-backend-extra-config", "model.prefetch_threshold"),
+    ("--hicache-storage-prefetch-policy", "model.prefetch_policy"),
+];
+
+fn env(
+    context: &PlanContext<'_>,
+    server: &ServerSpec<'_>,
+    uses_store: bool,
+) -> Result<Vec<(String, String)>, DeployError> {
+    let spec = context.spec;
+    let mut env = Vec::new();
+    if uses_store {
+        env = context.client_env(server.host);
+        env.push(("MOONCAKE_GLOBAL_SEGMENT_SIZE".to_owned(), sglang_size(spec.segment.engines.0)));
+        if spec.master.ha.is_none() {
+            env.push(("MOONCAKE_MASTER_METRICS_PORT".to_owned(), spec.master.admin_port.to_string()));
+            // With store nodes, SGLang waits until one is mounted. Otherwise it would fail on an empty store.
+            if has_nodes(context) {
+                env.push(("MOONCAKE_CHECK_SERVER".to_owned(), "1".to_owned()));
+            }
+        }
+    } else {
+        // The KV cache from prefill servers uses the same transport.
+        env.push(("MOONCAKE_PROTOCOL".to_owned(), spec.transfer.protocol.text().to_owned()));
+        if let Some(index) = spec.transfer.gid_index {
+            env.push(("MC_GID_INDEX".to_owned(), index.to_string()));
+        }
+    }
+    if matches!(server.role, ComponentRole::Prefill | ComponentRole::Decode)
+        && spec.transfer.protocol == TransferProtocol::Tcp
+    {
+        env.push(("MC_FORCE_TCP".to_owned(), "1".to_owned()));
+    }
+    // Peers connect to this address. By default, SGLang announces the address of the default route, which may be in another network.
+    let own = context.own_address(server.host);
+    let is_dialled = server.role != ComponentRole::Server || server.rendezvous.is_some();
+    if is_dialled && (!context.on_hosts() || own.parse::<IpAddr>().is_ok()) {
+        env.push(("SGLANG_HOST_IP".to_owned(), own));
+    }
+    for (name, value) in &spec.model.env {
+        if env.iter().any(|(known, _)| known == name) {
+            return Err(invalid_value("model.env", format!("{name} is already set by another key")));
+        }
+        env.push((name.clone(), value.clone()));
+    }
+    Ok(env)
+}
+
+/// A size in the syntax of SGLang: whole `gb`, which means 1024^3, or bytes.
+fn sglang_size(bytes: u64) -> String {
+    const GIB: u64 = 1 << 30;
+    if bytes > 0 && bytes.is_multiple_of(GIB) { format!("{}gb", bytes / GIB) } else { bytes.to_string() }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::engine::plan::size_text;
+    use proptest::prelude::*;
+
+    proptest! {
+        #[test]
+        fn sglang_parses_the_intended_bytes(bytes in 0u64..1 << 56, gib in 0u64..1 << 20) {
+            prop_assert_eq!(size_text::sglang_segment(&sglang_size(bytes)), Ok(bytes));
+            prop_assert_eq!(size_text::sglang_segment(&sglang_size(gib << 30)), Ok(gib << 30));
+        }
+    }
+}

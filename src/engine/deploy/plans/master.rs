@@ -1,0 +1,153 @@
+//! Master processes.
+
+use crate::engine::base::text::Quoted;
+use crate::engine::deploy::error::invalid_value;
+use crate::engine::deploy::plans::PlanContext;
+use crate::engine::deploy::{
+    ComponentRole, DeployError, ImageSource, MetadataKind, NamedPort, ProbeAction, ProbeSet, ProbeSpec, ProcessPlan,
+    ProcessResources, Release, StartupWait,
+};
+
+/// Plans a single master, or one per host.
+pub(crate) fn plans(context: &PlanContext<'_>) -> Result<Vec<ProcessPlan>, DeployError> {
+    let master = &context.spec.master;
+    if !context.on_hosts() {
+        let replicas = master.ha.as_ref().map_or(1, |ha| ha.replicas);
+        let name = context.workload(ComponentRole::Master);
+        return Ok(vec![ProcessPlan { replicas, ..plan(context, "", name)? }]);
+    }
+    let names = context.master_names();
+    master.hosts.iter().zip(names).map(|(host, name)| plan(context, host, name)).collect()
+}
+
+fn plan(context: &PlanContext<'_>, host: &str, name: String) -> Result<ProcessPlan, DeployError> {
+    let (spec, master) = (context.spec, &context.spec.master);
+    let bind = context.bind_address(host);
+    // With high availability, the master publishes its bind address to clients.
+    let address = if master.ha.is_some() { context.own_address(host) } else { bind.to_owned() };
+    let mut argv = context.program("mooncake_master", ["serve", "master"]);
+    let mut flag = |name: &str, value: String| argv.push(format!("--{name}={value}"));
+    flag("rpc_address", address);
+    flag("rpc_port", master.rpc_port.to_string());
+    flag("rpc_thread_num", master.rpc_threads.to_string());
+    if context.has(Release::V0_3_13Post1) {
+        flag("metrics_host", bind.to_owned());
+    }
+    flag("metrics_port", master.admin_port.to_string());
+    flag("default_kv_lease_ttl", master.lease_ttl_ms.to_string());
+    flag("eviction_high_watermark_ratio", master.high_watermark.to_string());
+    flag("client_ttl", master.client_ttl_s.to_string());
+    let embedded = spec.metadata.kind == MetadataKind::Http && spec.metadata.url.is_empty();
+    if embedded {
+        flag("enable_http_metadata_server", "true".to_owned());
+        flag("http_metadata_server_host", bind.to_owned());
+        flag("http_metadata_server_port", spec.metadata.port.to_string());
+    }
+    if let Some(ha) = &master.ha {
+        flag("enable_ha", "true".to_owned());
+        flag("etcd_endpoints", ha.etcd.join(";"));
+        flag("cluster_id", ha.cluster_id.clone());
+        if ha.oplog {
+            flag("enable_oplog", "true".to_owned());
+        }
+    }
+    if !spec.nodes.ssd_path.is_empty() {
+        flag("enable_offload", "true".to_owned());
+    }
+    add_extra_flags(context, &mut argv)?;
+    let mut ports = vec![
+        NamedPort { name: "rpc", number: master.rpc_port },
+        NamedPort { name: "admin", number: master.admin_port },
+    ];
+    if embedded {
+        ports.push(NamedPort { name: "metadata", number: spec.metadata.port });
+    }
+    Ok(ProcessPlan {
+        role: ComponentRole::Master,
+        workload: context.workload(ComponentRole::Master),
+        host: host.to_owned(),
+        replicas: 1,
+        size: 1,
+        numa: None,
+        image: if context.is_mcctl() { ImageSource::Mcctl } else { ImageSource::Store },
+        argv,
+        env: Vec::new(),
+        ports,
+        resources: ProcessResources {
+            memory: Some(master.memory.0),
+            cpus: master.rpc_threads,
+            ..ProcessResources::default()
+        },
+        mounts: Vec::new(),
+        probes: probes(context),
+        after: Vec::new(),
+        wait: etcd(context),
+        // mcctl's master stops within half a second. Upstream's HA master terminates on SIGTERM immediately.
+        stop_s: 30,
+        drain: None,
+        name,
+    })
+}
+
+/// Flags that were added in 0.3.13.
+const NEW_FLAGS: &[&str] = &[
+    "batch_oplog_retry_timeout_sec",
+    "dynamic_replication_mode",
+    "dynamic_replication_heat_window_seconds",
+    "dynamic_replication_admission_qps_threshold",
+    "dynamic_replication_max_memory_replicas",
+    "enable_oplog",
+    "max_kv_soft_pin_ttl",
+    "metrics_host",
+    "oplog_batch_max_entries",
+    "oplog_poll_interval_ms",
+];
+
+/// Adds the flags from the deployment file. A master exits on an unknown flag, and uses the last of two equal flags.
+fn add_extra_flags(context: &PlanContext<'_>, argv: &mut Vec<String>) -> Result<(), DeployError> {
+    let key = "master.extra_flags";
+    let name_of = |arg: &str| {
+        let name = arg.strip_prefix("--")?.split('=').next()?;
+        Some(name.replace('-', "_"))
+    };
+    let set: Vec<String> = argv.iter().filter_map(|arg| name_of(arg)).collect();
+    for arg in &context.spec.master.extra_flags {
+        let Some(name) = name_of(arg) else {
+            return Err(invalid_value(key, format!("{} is not --FLAG=VALUE", Quoted(arg))));
+        };
+        if set.contains(&name) {
+            return Err(invalid_value(key, format!("--{name} is already set by another key")));
+        }
+        if !context.has(Release::V0_3_13Post1) && NEW_FLAGS.contains(&name.as_str()) {
+            return Err(invalid_value(key, format!("release {} has no flag --{name}", context.spec.mooncake.text())));
+        }
+        argv.push(arg.clone());
+    }
+    Ok(())
+}
+
+/// Elected masters wait for etcd.
+fn etcd(context: &PlanContext<'_>) -> StartupWait {
+    let members = context.spec.master.ha.iter().flat_map(|ha| &ha.etcd);
+    let any_of: Vec<_> = members.filter_map(|member| member.parse().ok()).collect();
+    StartupWait { any_of, seconds: super::WAIT_S }
+}
+
+fn probes(context: &PlanContext<'_>) -> ProbeSet {
+    let port = context.spec.master.admin_port;
+    let ask = |by, period_s, failures| ProbeSpec { by, period_s, timeout_s: 5, failures };
+    let health = || ProbeAction::Http { port, path: "/health" };
+    // Upstream's /health always returns 200. Without an election that is sufficient. A standby must not receive requests.
+    let ready = if context.is_mcctl() {
+        ProbeAction::Http { port, path: "/ready" }
+    } else if context.spec.master.ha.is_some() {
+        let script = format!(
+            "import json,sys,urllib.request as u; \
+             sys.exit(not json.load(u.urlopen('http://127.0.0.1:{port}/health', timeout=4))['service_ready'])"
+        );
+        ProbeAction::Exec { argv: vec!["python3".to_owned(), "-c".to_owned(), script] }
+    } else {
+        health()
+    };
+    ProbeSet { startup: ask(health(), 1, 120), readiness: ask(ready, 5, 2), liveness: ask(health(), 10, 6) }
+}

@@ -1,0 +1,213 @@
+//! Plans the processes of a deployment.
+
+mod engine;
+mod master;
+mod router;
+mod store;
+#[cfg(test)]
+pub(crate) mod tests;
+
+use std::collections::BTreeMap;
+
+use crate::engine::base::HostPort;
+use crate::engine::base::addr::host_is_loopback;
+use crate::engine::deploy::check::check;
+use crate::engine::deploy::{
+    ComponentRole, DeployError, DeploymentSpec, HugePageSize, MetadataKind, ProcessPlan, Programs, Release,
+    StartupWait, TransferProtocol,
+};
+
+/// The platform that runs the processes. It determines how they address each other.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Platform {
+    /// Hosts listed in the deployment file.
+    Hosts,
+    Kubernetes,
+    Rbg,
+}
+
+/// Seconds that a process waits for the processes before it.
+const WAIT_S: u32 = 600;
+
+/// The processes of `spec` on `platform`, in start order.
+///
+/// # Errors
+/// The file is invalid or contradicts itself, or the store or SGLang would refuse a value.
+pub fn plan_processes(spec: &DeploymentSpec, platform: Platform) -> Result<Vec<ProcessPlan>, DeployError> {
+    check(spec, platform)?;
+    let context = PlanContext { spec, platform };
+    let mut all = master::plans(&context)?;
+    all.extend(store::plans(&context)?);
+    all.extend(engine::plans(&context)?);
+    all.extend(router::plans(&context));
+    ports_are_free(&all, platform)?;
+    Ok(all)
+}
+
+/// Checks that no two processes of a host or of a pod use the same port.
+fn ports_are_free(all: &[ProcessPlan], platform: Platform) -> Result<(), DeployError> {
+    let mut used: BTreeMap<(&str, u16), &str> = BTreeMap::new();
+    for plan in all {
+        let host = if platform == Platform::Hosts { &plan.host } else { &plan.workload };
+        for port in &plan.ports {
+            if let Some(first) = used.insert((host, port.number), &plan.name) {
+                return Err(DeployError::PortTaken {
+                    host: host.clone(),
+                    port: port.number,
+                    first: first.to_owned(),
+                    second: plan.name.clone(),
+                });
+            }
+        }
+    }
+    Ok(())
+}
+
+/// A deployment on a platform. It determines the addresses of its processes.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct PlanContext<'a> {
+    pub spec: &'a DeploymentSpec,
+    pub platform: Platform,
+}
+
+impl PlanContext<'_> {
+    pub fn on_hosts(&self) -> bool {
+        self.platform == Platform::Hosts
+    }
+
+    /// The workload name for `role`.
+    pub fn workload(&self, role: ComponentRole) -> String {
+        format!("{}-{}", self.spec.name, role.word())
+    }
+
+    /// The DNS name of the `index`-th pod of a workload within its namespace.
+    pub fn pod(&self, workload: &str, index: u32) -> String {
+        match self.platform {
+            Platform::Rbg => format!("{workload}-{index}.s-{workload}"),
+            Platform::Hosts | Platform::Kubernetes => format!("{workload}-{index}.{workload}"),
+        }
+    }
+
+    /// The address that peers use to reach a process on `host`.
+    pub fn own_address(&self, host: &str) -> String {
+        if self.on_hosts() { host.to_owned() } else { "$(POD_IP)".to_owned() }
+    }
+
+    /// The bind address for ports on `host`. A loopback host binds to loopback only.
+    pub fn bind_address(&self, host: &str) -> &'static str {
+        if self.on_hosts() && host_is_loopback(host) { "127.0.0.1" } else { "0.0.0.0" }
+    }
+
+    /// Addresses of the masters with port `port`.
+    pub fn masters(&self, port: u16) -> Vec<HostPort> {
+        let master = &self.spec.master;
+        let workload = self.workload(ComponentRole::Master);
+        match (self.platform, &master.ha) {
+            (Platform::Hosts, _) => master.hosts.iter().map(|host| HostPort::new(host, port)).collect(),
+            (_, Some(ha)) => (0..ha.replicas).map(|i| HostPort::new(self.pod(&workload, i), port)).collect(),
+            (Platform::Kubernetes, None) => vec![HostPort::new(workload, port)],
+            (Platform::Rbg, None) => vec![HostPort::new(self.pod(&workload, 0), port)],
+        }
+    }
+
+    /// The master address for clients.
+    fn master_address(&self) -> String {
+        match &self.spec.master.ha {
+            Some(ha) => format!("etcd://{}", ha.etcd.join(";")),
+            None => self.masters(self.spec.master.rpc_port).iter().map(HostPort::to_string).collect(),
+        }
+    }
+
+    /// The metadata server setting for transfer engines.
+    fn metadata(&self) -> String {
+        let metadata = &self.spec.metadata;
+        match (metadata.kind, metadata.url.is_empty()) {
+            (MetadataKind::P2p, _) => "P2PHANDSHAKE".to_owned(),
+            (MetadataKind::Http, false) => metadata.url.clone(),
+            (MetadataKind::Http, true) => {
+                let at: String = self.masters(metadata.port).iter().map(HostPort::to_string).collect();
+                format!("http://{at}/metadata")
+            }
+        }
+    }
+
+    /// The environment of every store client on `host`, for engines and nodes.
+    pub fn client_env(&self, host: &str) -> Vec<(String, String)> {
+        let (spec, transfer) = (self.spec, &self.spec.transfer);
+        let own = self.own_address(host);
+        let mut env = vec![
+            ("MOONCAKE_MASTER", self.master_address()),
+            ("MOONCAKE_TE_META_DATA_SERVER", self.metadata()),
+            ("MOONCAKE_LOCAL_HOSTNAME", own.clone()),
+            ("MOONCAKE_PROTOCOL", transfer.protocol.text().to_owned()),
+        ];
+        if transfer.protocol == TransferProtocol::Rdma {
+            env.push(("MOONCAKE_DEVICE", transfer.devices.join(",")));
+            if let Some(index) = transfer.gid_index {
+                env.push(("MC_GID_INDEX", index.to_string()));
+            }
+        }
+        if spec.metadata.kind == MetadataKind::Http {
+            // By default, the engine announces the first address of the host, which may be in another network.
+            env.push(("MC_TCP_BIND_ADDRESS", own));
+        }
+        if let Some(ha) = &spec.master.ha {
+            env.push(("MC_STORE_CLUSTER_ID", ha.cluster_id.clone()));
+        }
+        let page = match spec.hugepages.size {
+            HugePageSize::None => None,
+            HugePageSize::Mib2 => Some("2MB"),
+            HugePageSize::Gib1 => Some("1GB"),
+        };
+        if let Some(page) = page {
+            env.push(("MC_STORE_USE_HUGEPAGE", "1".to_owned()));
+            env.push(("MC_STORE_HUGEPAGE_SIZE", page.to_owned()));
+        }
+        env.into_iter().map(|(name, value)| (name.to_owned(), value)).collect()
+    }
+
+    /// The wait of a store client for a serving master. The RPC port of a standby is closed.
+    pub fn wait_for_master(&self) -> StartupWait {
+        StartupWait { any_of: self.masters(self.spec.master.rpc_port), seconds: WAIT_S }
+    }
+
+    /// The program of a store process: upstream's, or mcctl with its subcommand.
+    pub fn program(&self, upstream: &str, ours: [&str; 2]) -> Vec<String> {
+        let dir = &self.spec.host.bin_dir;
+        let at = |name: &str| {
+            if self.on_hosts() && !dir.is_empty() {
+                format!("{}/{name}", dir.trim_end_matches('/'))
+            } else {
+                name.to_owned()
+            }
+        };
+        match self.spec.programs {
+            Programs::Upstream => vec![at(upstream)],
+            Programs::Mcctl => [&[at("mcctl")][..], &ours.map(str::to_owned)].concat(),
+        }
+    }
+
+    pub fn is_mcctl(&self) -> bool {
+        self.spec.programs == Programs::Mcctl
+    }
+
+    /// Whether the programs support what Mooncake added in `release`.
+    pub fn has(&self, release: Release) -> bool {
+        self.is_mcctl() || self.spec.mooncake >= release
+    }
+
+    /// The Python interpreter with SGLang. In a container, that of the image.
+    pub fn python(&self) -> String {
+        if self.on_hosts() { self.spec.host.python.clone() } else { "python3".to_owned() }
+    }
+
+    /// Process or workload names of the masters.
+    pub fn master_names(&self) -> Vec<String> {
+        let workload = self.workload(ComponentRole::Master);
+        if self.on_hosts() && self.spec.master.ha.is_some() {
+            (0..self.spec.master.hosts.len()).map(|i| format!("{workload}-{i}")).collect()
+        } else {
+            vec![workload]
+        }
+    }
+}

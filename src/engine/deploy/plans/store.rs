@@ -1,0 +1,113 @@
+//! Storage-only nodes.
+
+use crate::engine::deploy::plans::PlanContext;
+use crate::engine::deploy::{
+    ComponentRole, DeployError, DrainHook, HostMount, ImageSource, NamedPort, ProbeAction, ProbeSet, ProbeSpec,
+    ProcessPlan, ProcessResources, Release, need,
+};
+
+/// Plans one process per host and NUMA node.
+pub(crate) fn plans(context: &PlanContext<'_>) -> Result<Vec<ProcessPlan>, DeployError> {
+    let nodes = &context.spec.nodes;
+    let workload = context.workload(ComponentRole::Store);
+    let numa: Vec<Option<u32>> =
+        if nodes.numa.is_empty() { vec![None] } else { nodes.numa.iter().copied().map(Some).collect() };
+    let hosts: Vec<(&str, String)> = if context.on_hosts() {
+        nodes.hosts.iter().enumerate().map(|(i, host)| (host.as_str(), format!("{workload}-{i}"))).collect()
+    } else {
+        vec![("", workload.clone())]
+    };
+    let on_cluster = if nodes.replicas > 0 { nodes.replicas } else { u32::try_from(nodes.hosts.len()).unwrap_or(0) };
+    let replicas = if context.on_hosts() { 1 } else { on_cluster };
+    let mut all = Vec::new();
+    if replicas == 0 {
+        return Ok(all);
+    }
+    for (host, base) in hosts {
+        for (node, at) in numa.iter().zip(0..) {
+            let name = node.map_or_else(|| base.clone(), |node| format!("{base}-numa{node}"));
+            all.push(ProcessPlan { replicas, numa: *node, ..plan(context, host, name, at)? });
+        }
+    }
+    Ok(all)
+}
+
+/// Plans the `at`-th process of its host.
+fn plan(context: &PlanContext<'_>, host: &str, name: String, at: u16) -> Result<ProcessPlan, DeployError> {
+    let (spec, nodes) = (context.spec, &context.spec.nodes);
+    let (rest, client_http) = (nodes.rest_port + at, nodes.client_http_port + at);
+    let needed = need::node(spec)?;
+    let mut argv = context.program("mc_store_rest_server", ["serve", "store"]);
+    argv.extend(["--port".to_owned(), rest.to_string(), "--max-wait-time".to_owned(), super::WAIT_S.to_string()]);
+    let mut env = context.client_env(host);
+    let mut set = |name: &str, value: String| env.push((name.to_owned(), value));
+    // All readers of these variables parse bare bytes in the same way.
+    set("MOONCAKE_GLOBAL_SEGMENT_SIZE", nodes.segment.0.to_string());
+    set("MOONCAKE_LOCAL_BUFFER_SIZE", nodes.local_buffer.0.to_string());
+    let mut ports = vec![NamedPort { name: "rest", number: rest }];
+    let has_client_http = !context.is_mcctl() && context.has(Release::V0_3_13Post1);
+    if has_client_http {
+        set("MOONCAKE_ENABLE_CLIENT_HTTP_SERVER", "true".to_owned());
+        set("MOONCAKE_CLIENT_HTTP_PORT", client_http.to_string());
+        ports.push(NamedPort { name: "client-http", number: client_http });
+    }
+    let (mut mounts, mut drain) = (Vec::new(), None);
+    if !nodes.ssd_path.is_empty() {
+        // One folder per process: buckets of two processes in one folder destroy each other.
+        let path = if nodes.numa.len() > 1 { format!("{}/{at}", nodes.ssd_path) } else { nodes.ssd_path.clone() };
+        set("MOONCAKE_OFFLOAD_ENABLED", "true".to_owned());
+        set("MOONCAKE_OFFLOAD_FILE_STORAGE_PATH", path.clone());
+        // The documentation is inconsistent about the default.
+        set("MOONCAKE_OFFLOAD_BUCKET_EVICTION_POLICY", "fifo".to_owned());
+        mounts.push(HostMount { path, writes: true });
+        let body = format!("{{\"grace_period_seconds\":{DRAIN_GRACE_S}}}");
+        drain = Some(DrainHook { port: rest, path: "/api/unmount_local_disk", body, seconds: DRAIN_GRACE_S + 15 });
+    }
+    let ask = |by, period_s, failures| ProbeSpec { by, period_s, timeout_s: 5, failures };
+    let listens = || ProbeAction::Tcp { port: rest };
+    let ready = if context.is_mcctl() {
+        ProbeAction::Http { port: rest, path: "/health" }
+    } else if has_client_http {
+        ProbeAction::Http { port: client_http, path: "/health" }
+    } else {
+        listens()
+    };
+    Ok(ProcessPlan {
+        role: ComponentRole::Store,
+        workload: context.workload(ComponentRole::Store),
+        host: host.to_owned(),
+        replicas: 1,
+        size: 1,
+        numa: None,
+        image: if context.is_mcctl() { ImageSource::Mcctl } else { ImageSource::Store },
+        argv,
+        env,
+        ports,
+        resources: ProcessResources {
+            memory: needed.memory,
+            cpus: 2,
+            hugepages: needed.hugepages,
+            gpus: 0,
+            rdma: spec.transfer.protocol == crate::engine::deploy::TransferProtocol::Rdma,
+            shm: 0,
+            memlock: true,
+        },
+        mounts,
+        // The REST port opens once the segment is mounted. If the master is unreachable, the node becomes unready but is not restarted,
+        // because a restart would lose its objects.
+        probes: ProbeSet {
+            startup: ask(listens(), 10, 90),
+            readiness: ask(ready, 5, 3),
+            liveness: ask(listens(), 10, 6),
+        },
+        after: context.master_names(),
+        // mcctl's node waits for the master itself.
+        wait: if context.is_mcctl() { Default::default() } else { context.wait_for_master() },
+        stop_s: 30 + drain.as_ref().map_or(0, |drain: &DrainHook| drain.seconds),
+        drain,
+        name,
+    })
+}
+
+/// Time for readers of the SSD tier to finish, in seconds.
+const DRAIN_GRACE_S: u32 = 10;

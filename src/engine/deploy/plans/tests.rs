@@ -1,0 +1,334 @@
+//! Invariants of planned processes, and refused deployments.
+
+use std::collections::BTreeSet;
+
+use proptest::prelude::*;
+
+use super::*;
+use crate::engine::deploy::{DeploySize, FileFormat, HighAvailability, MetadataKind, ProbeAction, ServingMode, parse};
+use crate::engine::plan::size_text;
+
+fn read(text: &str) -> DeploymentSpec {
+    parse(text, FileFormat::Toml, &[]).unwrap()
+}
+
+fn one(text: &str) -> Vec<ProcessPlan> {
+    plan_processes(&read(text), Platform::Hosts).unwrap()
+}
+
+fn error_of(text: &str, platform: Platform) -> DeployError {
+    plan_processes(&read(text), platform).expect_err(text)
+}
+
+/// The key that the error names.
+fn error_key(error: &DeployError) -> &str {
+    match error {
+        DeployError::Value { key, .. } | DeployError::Plan { key, .. } => key,
+        DeployError::PortTaken { .. } => "port",
+        error => panic!("{error}"),
+    }
+}
+
+fn refused(text: &str) -> String {
+    error_key(&error_of(text, Platform::Hosts)).to_owned()
+}
+
+const LAPTOP: &str = "[model]\npath = \"/m\"\n";
+
+#[test]
+fn a_model_is_the_only_required_key() {
+    let all = one(LAPTOP);
+    assert_eq!(all.iter().map(|l| l.name.as_str()).collect::<Vec<_>>(), ["hicache-master", "hicache-server-0"]);
+    assert_eq!(all[0].argv[0], "mooncake_master");
+    assert_eq!(all[1].variable("MOONCAKE_MASTER"), Some("127.0.0.1:50051"));
+    assert_eq!(all[1].variable("MOONCAKE_GLOBAL_SEGMENT_SIZE"), Some("4gb"));
+    assert_eq!(all[1].wait.any_of, [HostPort::new("127.0.0.1", 50051)]);
+}
+
+#[test]
+fn loopback_and_other_hosts_cannot_be_mixed() {
+    assert_eq!(refused("[model]\npath = \"m\"\n[master]\nhosts = [\"10.0.0.1\"]\n"), "serving.hosts");
+}
+
+#[test]
+fn ranks_meet_at_the_first_host_of_their_server() {
+    let all = one(
+        "[model]\npath = \"m\"\ntp = 16\n[master]\nhosts = [\"a\"]\n[serving]\nmode = \"distributed\"\nnnodes = 2\n\
+                   hosts = [\"a\", \"b\", \"c\", \"d\"]\n",
+    );
+    let line = |i: usize| all[i].argv.join(" ");
+    assert!(line(2).contains("--nnodes 2 --node-rank 1 --dist-init-addr a:20000"), "{}", line(2));
+    assert!(line(3).contains("--node-rank 0 --dist-init-addr c:20000"), "{}", line(3));
+}
+
+#[test]
+fn servers_on_one_host_use_different_gpus_and_the_router_lists_them() {
+    let all = one("[model]\npath = \"m\"\ntp = 2\n[serving]\nmode = \"pd\"\n");
+    assert!(!all[1].argv.contains(&"--base-gpu-id".to_owned()));
+    assert!(all[2].argv.join(" ").contains("--base-gpu-id 2"), "{:?}", all[2].argv);
+    let router = all[3].argv.join(" ");
+    assert!(router.contains("--prefill http://127.0.0.1:30000 8998 --decode http://127.0.0.1:30001"), "{router}");
+    assert!(!all[2].argv.contains(&"--enable-hierarchical-cache".to_owned()));
+}
+
+#[test]
+fn standby_masters_are_not_ready() {
+    let ha = "[model]\npath = \"m\"\n[master]\nhosts = [\"10.0.0.1\", \"10.0.0.2\"]\n[master.ha]\netcd = [\"10.0.0.9:2379\"]\n\
+              cluster_id = \"x\"\n[serving]\nhosts = [\"10.0.0.3\"]\n";
+    let all = one(ha);
+    let ProbeAction::Exec { argv } = &all[0].probes.readiness.by else { panic!("{:?}", all[0].probes) };
+    assert!(argv[2].contains("service_ready"), "{argv:?}");
+    assert!(all[0].argv.contains(&"--rpc_address=10.0.0.1".to_owned()));
+    assert_eq!(all[2].variable("MOONCAKE_MASTER"), Some("etcd://10.0.0.9:2379"));
+    assert_eq!(all[2].variable("MC_STORE_CLUSTER_ID"), Some("x"));
+    assert_eq!(refused(&format!("programs = \"mcctl\"\n{ha}")), "master.ha");
+    assert_eq!(refused(&format!("mooncake = \"0.3.12.post1\"\n{ha}")), "master.ha.oplog");
+    assert_eq!(refused(&format!("{ha}[metadata]\nkind = \"http\"\n")), "metadata.kind");
+}
+
+#[test]
+fn mcctl_nodes_get_the_rdma_devices() {
+    let all = one("programs = \"mcctl\"\n[model]\npath = \"m\"\n[master]\nhosts = [\"10.0.0.1\"]\n[transfer]\n\
+                   protocol = \"rdma\"\ndevices = [\"mlx5_0\", \"mlx5_1\"]\n[nodes]\nhosts = [\"10.0.1.1\"]\n\
+                   segment = \"1GiB\"\n[serving]\nhosts = [\"10.0.2.1\"]\n");
+    let node = all.iter().find(|plan| plan.role == ComponentRole::Store).expect("a node");
+    assert_eq!(node.variable("MOONCAKE_PROTOCOL"), Some("rdma"));
+    assert_eq!(node.variable("MOONCAKE_DEVICE"), Some("mlx5_0,mlx5_1"));
+    assert!(node.resources.rdma && node.resources.memlock);
+}
+
+#[test]
+fn flags_depend_on_release_and_implementation() {
+    let nodes = "[model]\npath = \"m\"\n[nodes]\nhosts = [\"127.0.0.1\"]\n";
+    let new = one(nodes);
+    assert!(new[0].argv.iter().any(|arg| arg.starts_with("--metrics_host")));
+    assert_eq!(new[1].probes.readiness.by, ProbeAction::Http { port: 9300, path: "/health" });
+    let old = one(&format!("mooncake = \"0.3.12.post1\"\n{nodes}"));
+    assert!(!old[0].argv.iter().any(|arg| arg.starts_with("--metrics_host")));
+    let ours = one(&format!("programs = \"mcctl\"\n{nodes}"));
+    assert_eq!(ours[0].argv[..3], ["mcctl", "serve", "master"]);
+    assert_eq!(ours[0].probes.readiness.by, ProbeAction::Http { port: 9003, path: "/ready" });
+    assert_eq!(ours[1].variable("MOONCAKE_ENABLE_CLIENT_HTTP_SERVER"), None);
+}
+
+#[test]
+fn the_ssd_tier_is_on_at_both_ends_and_drains_before_the_stop() {
+    let all = one("[model]\npath = \"m\"\n[nodes]\nhosts = [\"127.0.0.1\"]\nnuma = [0, 1]\nssd_path = \"/ssd\"\n");
+    assert!(all[0].argv.contains(&"--enable_offload=true".to_owned()));
+    assert_eq!(all[1].variable("MOONCAKE_OFFLOAD_ENABLED"), Some("true"));
+    assert_eq!(all[1].variable("MOONCAKE_OFFLOAD_FILE_STORAGE_PATH"), Some("/ssd/0"));
+    assert_eq!(all[2].variable("MOONCAKE_OFFLOAD_FILE_STORAGE_PATH"), Some("/ssd/1"));
+    let drain = all[1].drain.as_ref().unwrap();
+    assert!(all[1].stop_s > drain.seconds);
+}
+
+#[test]
+fn invalid_values_are_refused_by_key() {
+    let mut texts = String::new();
+    for (key, text) in [
+        ("version", "version = 2\n"),
+        ("name", "name = \"A_b\"\n[model]\npath = \"m\"\n"),
+        ("model.path", ""),
+        ("model.path", "[model]\npath = \"--help\"\n"),
+        ("model.path", "[model]\npath = \"/m:ro\"\n"),
+        ("model.layout", "[model]\npath = \"m\"\nlayout = \"layer_first\"\n"),
+        ("model.hicache_ratio", "[model]\npath = \"m\"\nhicache_size_gb = 1\nhicache_ratio = 2.0\n"),
+        ("model.hicache_ratio", "[model]\npath = \"m\"\nhicache_ratio = -1.0\n"),
+        ("model.hicache_ratio", "[model]\npath = \"m\"\nhicache_ratio = nan\n"),
+        ("model.extra_args", "[model]\npath = \"m\"\nextra_args = [\"--page-size=1\"]\n"),
+        ("model.extra_args", "[model]\npath = \"m\"\nextra_args = [\"--tp\", \"8\"]\n"),
+        ("model.extra_args", "[model]\npath = \"m\"\nextra_args = [\"--kv-cache-dtype\", \"fp8_e4m3\"]\n"),
+        ("model.env", "[model]\npath = \"m\"\nenv = {MOONCAKE_PROTOCOL = \"rdma\"}\n"),
+        ("model", "[model]\npath = \"m\"\ntp = 3\npp = 0\n"),
+        ("model.known_as", "[model]\npath = \"m\"\nknown_as = \"Qwen3-33B\"\nhicache_size_gb = 1\n"),
+        ("transfer.devices", "[model]\npath = \"m\"\n[transfer]\nprotocol = \"rdma\"\n"),
+        ("transfer.devices", "[model]\npath = \"m\"\n[transfer]\ndevices = [\"mlx5_0\"]\n"),
+        ("segment.engines", "[model]\npath = \"m\"\n[segment]\nengines = 0\n"),
+        ("segment.engines", "[model]\npath = \"m\"\nhicache_size_gb = 1\n[segment]\nengines = \"8MiB\"\n"),
+        ("nodes.segment", "[model]\npath = \"m\"\n[nodes]\nhosts = [\"127.0.0.1\"]\nsegment = \"1MiB\"\n"),
+        ("port", "[model]\npath = \"m\"\n[nodes]\nhosts = [\"127.0.0.1\", \"127.0.0.1\"]\n"),
+        ("serving.hosts", "[model]\npath = \"m\"\n[serving]\nhosts = [\"0.0.0.0\"]\n"),
+        ("serving.hosts", "[model]\npath = \"m\"\n[serving]\nhosts = [\"a b\"]\n"),
+        ("serving.nnodes", "[model]\npath = \"m\"\n[serving]\nmode = \"distributed\"\n"),
+        ("hugepages.size", "[model]\npath = \"m\"\n[hugepages]\nsize = \"2MiB\"\n"),
+        ("host.user", "[model]\npath = \"m\"\n[host]\nuser = \"a b\"\n"),
+        ("host.python", "[model]\npath = \"m\"\n[host]\npython = \"\"\n"),
+        ("master.memory", "[model]\npath = \"m\"\n[master]\nmemory = 0\n"),
+        ("master.hosts", "[model]\npath = \"m\"\n[master]\nhosts = [\"..\"]\n[serving]\nhosts = [\"..\"]\n"),
+        ("master.hosts", "[model]\npath = \"m\"\n[master]\nhosts = [\"a\", \"b\"]\n[serving]\nhosts = [\"c\"]\n"),
+    ] {
+        let error = error_of(text, Platform::Hosts);
+        assert_eq!(error_key(&error), key, "{text}: {error}");
+        texts.push_str(&format!("{error}\n"));
+    }
+    insta::assert_snapshot!("errors_on_hosts", texts);
+}
+
+#[test]
+fn invalid_cluster_values_are_refused_by_key() {
+    let mut texts = String::new();
+    for (key, text) in [
+        ("kubernetes.namespace", "[kubernetes]\nnamespace = \"A b\"\n"),
+        ("kubernetes.rdma_resource", "[kubernetes]\nrdma_resource = \"a b\"\n"),
+        ("kubernetes.gpu_resource", "[kubernetes]\ngpu_resource = \"\"\n"),
+        ("kubernetes.node_selector", "[kubernetes]\nnode_selector = {\"a b\" = \"c\"}\n"),
+        ("kubernetes.model_claim", "[kubernetes]\nmodel_claim = \"A b\"\n"),
+        ("kubernetes.model_host_path", "[kubernetes]\nmodel_host_path = \"models\"\n"),
+        ("kubernetes.model_mount", "[kubernetes]\nmodel_claim = \"a\"\nmodel_mount = \"models\"\n"),
+        ("kubernetes.model_mount", "[kubernetes]\nmodel_claim = \"a\"\n"),
+        ("port", "[master]\nadmin_port = 50051\n"),
+        ("port", "[nodes]\nreplicas = 1\nnuma = [0, 1]\nrest_port = 9299\n"),
+        ("port", "[serving]\nmode = \"pd\"\nbootstrap_port = 30000\n"),
+    ] {
+        let error = error_of(&format!("{LAPTOP}{text}"), Platform::Kubernetes);
+        assert_eq!(error_key(&error), key, "{text}: {error}");
+        texts.push_str(&format!("{error}\n"));
+    }
+    insta::assert_snapshot!("errors_on_kubernetes", texts);
+}
+
+#[test]
+fn processes_that_peers_connect_to_announce_their_address() {
+    let all = one("[model]\npath = \"m\"\n[serving]\nmode = \"pd\"\n");
+    assert_eq!([1, 2].map(|i| all[i].variable("SGLANG_HOST_IP")), [Some("127.0.0.1"); 2]);
+    assert_eq!(one(LAPTOP)[1].variable("SGLANG_HOST_IP"), None);
+}
+
+prop_compose! {
+    pub(crate) fn deployments()(
+        mode in prop_oneof![Just(ServingMode::Single), Just(ServingMode::Distributed), Just(ServingMode::Pd)],
+        (ours, ha, http, rdma, huge) in any::<(bool, bool, bool, bool, bool)>(),
+        tp in prop_oneof![Just(1u64), Just(2), Just(4), Just(8)],
+        nodes in 0usize..4, numa in 0u32..3, servers in 1usize..4,
+        gb in 1u64..200, segment in 0u64..100, ssd in any::<bool>(), old in any::<bool>(), known in any::<bool>(),
+    ) -> DeploymentSpec {
+        let mut spec = DeploymentSpec::default();
+        let hosts = |from: usize, n: usize| -> Vec<String> { (0..n).map(|i| format!("10.0.{from}.{i}")).collect() };
+        spec.model.path = if known { "Qwen/Qwen3-32B".to_owned() } else { "/models/x".to_owned() };
+        spec.model.tp = tp;
+        spec.model.hicache_size_gb = Some(gb);
+        spec.segment.engines = DeploySize(segment << 30);
+        spec.master.hosts = hosts(1, if ha { 3 } else { 1 });
+        if ha {
+            let etcd = vec!["10.0.9.1:2379".to_owned(), "10.0.9.2:2379".to_owned()];
+            spec.master.ha = Some(HighAvailability { etcd, oplog: !old, ..HighAvailability::default() });
+        }
+        if ours { spec.programs = Programs::Mcctl; }
+        if old { spec.mooncake = Release::V0_3_12Post1; }
+        if http { spec.metadata.kind = MetadataKind::Http; }
+        if rdma {
+            spec.transfer.protocol = TransferProtocol::Rdma;
+            spec.transfer.devices = vec!["mlx5_0".to_owned(), "mlx5_1".to_owned()];
+        }
+        if huge { spec.hugepages.size = HugePageSize::Mib2; }
+        spec.nodes.hosts = hosts(2, nodes);
+        spec.nodes.numa = (0..numa).collect();
+        if ssd { spec.nodes.ssd_path = "/ssd".to_owned(); }
+        spec.serving.mode = mode;
+        spec.serving.nnodes = if mode == ServingMode::Distributed { 2 } else { 1 };
+        spec.serving.hosts = hosts(3, servers * spec.serving.nnodes as usize);
+        spec.serving.prefill.hosts = hosts(4, servers);
+        spec.serving.decode.hosts = hosts(5, servers);
+        spec.serving.router.host = "10.0.6.1".to_owned();
+        spec
+    }
+}
+
+/// Asserts the invariants of `all` processes of `spec`.
+fn assert_invariants(spec: &DeploymentSpec, platform: Platform, all: &[ProcessPlan]) {
+    let names: BTreeSet<&str> = all.iter().map(|l| l.name.as_str()).collect();
+    let workloads: BTreeSet<&str> = all.iter().map(|l| l.workload.as_str()).collect();
+    assert_eq!(names.len(), all.len(), "names are unique");
+    let mut started: BTreeSet<&str> = BTreeSet::new();
+    for plan in all {
+        let is_label = plan.name.chars().all(|c| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-');
+        assert!(is_label && plan.name.len() <= 63, "{}", plan.name);
+        for before in &plan.after {
+            let known = if platform == Platform::Hosts { &names } else { &workloads };
+            assert!(
+                known.contains(before.as_str()) && started.contains(before.as_str()),
+                "{} after {before}",
+                plan.name
+            );
+        }
+        started.insert(&plan.name);
+        started.insert(&plan.workload);
+        let variables: BTreeSet<&str> = plan.env.iter().map(|(name, _)| name.as_str()).collect();
+        assert_eq!(variables.len(), plan.env.len(), "variables are unique");
+        let ports: BTreeSet<u16> = plan.ports.iter().map(|port| port.number).collect();
+        assert_eq!(ports.len(), plan.ports.len(), "ports are unique");
+        let uses_store = matches!(plan.role, ComponentRole::Store | ComponentRole::Server | ComponentRole::Prefill);
+        assert_eq!(plan.variable("MOONCAKE_MASTER").is_some(), uses_store);
+        if uses_store {
+            let own = plan.variable("MOONCAKE_LOCAL_HOSTNAME").unwrap();
+            assert_eq!(own, if platform == Platform::Hosts { plan.host.as_str() } else { "$(POD_IP)" });
+            assert_eq!(plan.variable("MOONCAKE_PROTOCOL"), Some(spec.transfer.protocol.text()));
+            assert_eq!(plan.variable("MC_STORE_USE_HUGEPAGE").is_some(), spec.hugepages.size != HugePageSize::None);
+            assert_eq!(plan.resources.hugepages.is_some(), spec.hugepages.size != HugePageSize::None);
+            let cluster = spec.master.ha.as_ref().map(|ha| ha.cluster_id.as_str());
+            assert_eq!(plan.variable("MC_STORE_CLUSTER_ID"), cluster, "masters and clients agree");
+            let waits = !plan.wait.any_of.is_empty() || plan.image == crate::engine::deploy::ImageSource::Mcctl;
+            assert!(waits, "{} waits for a master", plan.name);
+            assert!(plan.resources.memlock);
+            let segment = plan.variable("MOONCAKE_GLOBAL_SEGMENT_SIZE").unwrap();
+            let (bytes, meant) = if plan.role == ComponentRole::Store {
+                (size_text::store(segment), spec.nodes.segment)
+            } else {
+                (size_text::sglang_segment(segment), spec.segment.engines)
+            };
+            assert_eq!(bytes, Ok(meant.0), "the size survives its reader's syntax");
+            if spec.hugepages.size == HugePageSize::None {
+                let hosts = if plan.role == ComponentRole::Store { 1 } else { u64::from(spec.serving.nnodes) };
+                let here = meant.0 / hosts;
+                assert!(plan.resources.memory.unwrap() > here + here / 10, "memory has headroom");
+            }
+        }
+        if plan.role == ComponentRole::Master {
+            let has = |flag: &str| plan.argv.iter().any(|arg| arg.starts_with(flag));
+            assert_eq!(has("--enable_offload=true"), !spec.nodes.ssd_path.is_empty());
+            assert_eq!(has("--enable_oplog"), spec.master.ha.as_ref().is_some_and(|ha| ha.oplog));
+            let embedded = spec.metadata.kind == MetadataKind::Http;
+            assert_eq!(has("--enable_http_metadata_server=true"), embedded);
+            if spec.master.ha.is_some() {
+                assert!(!has("--rpc_address=0.0.0.0"), "the address is published");
+                assert!(matches!(plan.probes.readiness.by, ProbeAction::Exec { .. }));
+            }
+        }
+        let spelt = format!("{:?} {:?}", plan.argv, plan.env);
+        assert!(!spelt.contains("localhost"), "{spelt}");
+        assert_eq!(
+            spelt.contains("$("),
+            platform != Platform::Hosts
+                && (plan.role.is_engine()
+                    || plan.role == ComponentRole::Store
+                    || spec.master.ha.is_some() && plan.role == ComponentRole::Master)
+        );
+    }
+}
+
+proptest! {
+    #[test]
+    fn accepted_deployments_satisfy_the_invariants(spec in deployments()) {
+        for platform in [Platform::Hosts, Platform::Kubernetes, Platform::Rbg] {
+            match plan_processes(&spec, platform) {
+                Ok(all) => assert_invariants(&spec, platform, &all),
+                Err(error) => {
+                    let text = error.to_string();
+                    prop_assert!(!text.contains('\n') && text.contains(": "), "{}", text);
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn upstream_deployments_without_contradictions_are_accepted(mut spec in deployments()) {
+        spec.programs = Programs::Upstream;
+        spec.metadata.kind = MetadataKind::P2p;
+        // Two hosts require two ranks.
+        spec.model.tp = spec.model.tp.max(2);
+        prop_assume!(spec.segment.engines.0 > 0);
+        for platform in [Platform::Hosts, Platform::Kubernetes, Platform::Rbg] {
+            prop_assert!(plan_processes(&spec, platform).is_ok(), "{:?}", plan_processes(&spec, platform));
+        }
+    }
+}

@@ -1,0 +1,275 @@
+//! The plan of one process. It contains everything that a writer needs.
+
+use crate::engine::base::HostPort;
+
+/// The role of a process in the deployment.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum ComponentRole {
+    /// Holds the metadata of the store.
+    Master,
+    Store,
+    Server,
+    Prefill,
+    /// Decodes requests after prefill on another server.
+    Decode,
+    /// Distributes requests to prefill and decode servers.
+    Router,
+}
+
+impl ComponentRole {
+    /// The role in names: `master`, `store`, ...
+    pub fn word(self) -> &'static str {
+        match self {
+            ComponentRole::Master => "master",
+            ComponentRole::Store => "store",
+            ComponentRole::Server => "server",
+            ComponentRole::Prefill => "prefill",
+            ComponentRole::Decode => "decode",
+            ComponentRole::Router => "router",
+        }
+    }
+
+    /// Whether the process runs SGLang with a model.
+    pub fn is_engine(self) -> bool {
+        matches!(self, ComponentRole::Server | ComponentRole::Prefill | ComponentRole::Decode)
+    }
+}
+
+/// The image that contains the program.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ImageSource {
+    /// `images.sglang`.
+    Sglang,
+    /// `images.store`, or `images.sglang` if it is empty.
+    Store,
+    /// `images.router`.
+    Router,
+    /// `images.mcctl`.
+    Mcctl,
+}
+
+/// A listening port of a process.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NamedPort {
+    /// At most 15 characters (a Kubernetes limit).
+    pub name: &'static str,
+    pub number: u16,
+}
+
+/// How to probe a process.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum ProbeAction {
+    Http {
+        port: u16,
+        path: &'static str,
+    },
+    /// The port accepts a connection.
+    Tcp {
+        port: u16,
+    },
+    /// A command in the container exits with 0.
+    Exec {
+        argv: Vec<String>,
+    },
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ProbeSpec {
+    pub by: ProbeAction,
+    /// Seconds between two probes.
+    pub period_s: u32,
+    pub timeout_s: u32,
+    /// Consecutive failures until the probe counts as failed.
+    pub failures: u32,
+}
+
+/// The Kubernetes probes of a process. Compose uses the readiness probe.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ProbeSet {
+    /// The process has started. The other probes wait for it.
+    pub startup: ProbeSpec,
+    /// The process can receive requests.
+    pub readiness: ProbeSpec,
+    /// If it fails, the process is restarted.
+    pub liveness: ProbeSpec,
+}
+
+/// The resources of a process.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ProcessResources {
+    /// Limit on base-page memory with headroom, in bytes. `None` if it depends on a pool of unknown size.
+    pub memory: Option<u64>,
+    /// CPU request. CPUs are not limited.
+    pub cpus: u32,
+    /// Bytes per huge page, and the number of pages.
+    pub hugepages: Option<(u64, u64)>,
+    pub gpus: u64,
+    /// Whether the process opens RDMA devices.
+    pub rdma: bool,
+    /// Bytes of `/dev/shm`, included in `memory`. 0 keeps the default.
+    pub shm: u64,
+    /// Whether the process must be able to lock all its memory.
+    pub memlock: bool,
+}
+
+/// A host folder that a process uses.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct HostMount {
+    /// The path, equal on the host and in the container.
+    pub path: String,
+    pub writes: bool,
+}
+
+/// Addresses to wait for before a process starts. An empty list means no wait.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct StartupWait {
+    /// The wait ends when one of these accepts connections.
+    pub any_of: Vec<HostPort>,
+    pub seconds: u32,
+}
+
+/// A request that is sent to a process before it is stopped.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct DrainHook {
+    pub port: u16,
+    /// Path of the POST request.
+    pub path: &'static str,
+    pub body: String,
+    pub seconds: u32,
+}
+
+/// A process on a plain host, or the container of a workload in Kubernetes.
+///
+/// On plain hosts, each `ProcessPlan` is one process: `host` names its host; `replicas` and `size` are 1. In Kubernetes, each one is a
+/// container template. Plans with the same `workload` are containers of one pod (NUMA nodes). The workload has `replicas` groups
+/// of `size` pods. Values may use `$(POD_IP)` and, if `size` is above 1, `$(NODE_RANK)` (RBG: its own variables). The writer must
+/// define these variables before the values that use them.
+///
+/// In Kubernetes, values rely on these names: without high availability, the ClusterIP Service `NAME-master`. Otherwise, and for
+/// engines, a headless Service named like the workload, whose pods are `WORKLOAD-i`. With RBG, the Service is `s-WORKLOAD`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ProcessPlan {
+    pub role: ComponentRole,
+    /// A DNS label, unique in the deployment.
+    pub name: String,
+    /// Name of the workload: `name` without host number and NUMA node.
+    pub workload: String,
+    /// Host name on plain hosts, otherwise empty.
+    pub host: String,
+    pub replicas: u32,
+    /// Pods per replica in Kubernetes.
+    pub size: u32,
+    /// NUMA node that the process is bound to.
+    pub numa: Option<u32>,
+    pub image: ImageSource,
+    pub argv: Vec<String>,
+    pub env: Vec<(String, String)>,
+    pub ports: Vec<NamedPort>,
+    pub resources: ProcessResources,
+    pub mounts: Vec<HostMount>,
+    pub probes: ProbeSet,
+    /// Names (plain hosts) or workloads (Kubernetes) that start earlier.
+    pub after: Vec<String>,
+    pub wait: StartupWait,
+    /// Seconds between SIGTERM and SIGKILL, including the drain.
+    pub stop_s: u32,
+    pub drain: Option<DrainHook>,
+}
+
+impl ProcessPlan {
+    /// The value of the variable `name`.
+    pub fn variable(&self, name: &str) -> Option<&str> {
+        self.env.iter().find(|(known, _)| known == name).map(|(_, value)| value.as_str())
+    }
+
+    /// The number of the port `name`.
+    pub fn port(&self, name: &str) -> Option<u16> {
+        self.ports.iter().find(|port| port.name == name).map(|port| port.number)
+    }
+
+    /// A bash script that waits for [`ProcessPlan::wait`]. `None` if the list is empty.
+    pub fn wait_script(&self) -> Option<String> {
+        if self.wait.any_of.is_empty() {
+            return None;
+        }
+        let tries: Vec<String> = self
+            .wait
+            .any_of
+            .iter()
+            .map(|at| format!("timeout 2 bash -c '</dev/tcp/{}/{}' 2>/dev/null", at.host, at.port))
+            .collect();
+        let names: Vec<String> = self.wait.any_of.iter().map(HostPort::to_string).collect();
+        Some(format!(
+            "n=0; until {}; do n=$((n+1)); [ $n -lt {} ] || {{ echo no answer from {} >&2; exit 1; }}; sleep 1; done",
+            tries.join(" || "),
+            self.wait.seconds,
+            names.join(" or "),
+        ))
+    }
+
+    /// The drain command. It needs Python, which upstream's node image contains.
+    pub fn drain_argv(&self) -> Option<Vec<String>> {
+        let drain = self.drain.as_ref()?;
+        let script = format!(
+            "import urllib.request as u; u.urlopen(u.Request('http://127.0.0.1:{}{}', data=b'{}', \
+             headers={{'content-type': 'application/json'}}), timeout={})",
+            drain.port, drain.path, drain.body, drain.seconds
+        );
+        Some(vec!["python3".to_owned(), "-c".to_owned(), script])
+    }
+
+    /// Program and arguments in a container: the wait, then numactl (which needs SYS_NICE) to bind to the NUMA node. The shell
+    /// execs the program, so that signals reach it.
+    pub fn container_argv(&self) -> Vec<String> {
+        let mut argv = self.argv.clone();
+        if let Some(node) = self.numa {
+            let bound = ["numactl".to_owned(), format!("--cpunodebind={node}"), format!("--membind={node}")];
+            argv.splice(0..0, bound);
+        }
+        if let Some(script) = self.wait_script() {
+            let shell = ["bash".to_owned(), "-c".to_owned(), format!("{script}; exec \"$@\""), "wait".to_owned()];
+            argv.splice(0..0, shell);
+        }
+        argv
+    }
+}
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use super::*;
+
+    /// A plan with default values.
+    pub(crate) fn bare() -> ProcessPlan {
+        let probe = ProbeSpec { by: ProbeAction::Tcp { port: 1 }, period_s: 1, timeout_s: 1, failures: 1 };
+        ProcessPlan {
+            role: ComponentRole::Store,
+            name: "a-store-0".to_owned(),
+            workload: "a-store".to_owned(),
+            host: "h".to_owned(),
+            replicas: 1,
+            size: 1,
+            numa: None,
+            image: ImageSource::Store,
+            argv: vec!["p".to_owned(), "x y".to_owned()],
+            env: Vec::new(),
+            ports: Vec::new(),
+            resources: ProcessResources::default(),
+            mounts: Vec::new(),
+            probes: ProbeSet { startup: probe.clone(), readiness: probe.clone(), liveness: probe },
+            after: Vec::new(),
+            wait: StartupWait::default(),
+            stop_s: 30,
+            drain: None,
+        }
+    }
+
+    #[test]
+    fn a_container_command_waits_and_then_execs_the_program() {
+        assert_eq!(bare().container_argv(), ["p", "x y"]);
+        let wait = StartupWait { any_of: vec![HostPort::new("m", 1), HostPort::new("n", 2)], seconds: 9 };
+        let argv = ProcessPlan { numa: Some(1), wait, ..bare() }.container_argv();
+        assert_eq!(&argv[..2], ["bash", "-c"]);
+        assert!(argv[2].ends_with("; exec \"$@\"") && argv[2].contains("</dev/tcp/n/2"), "{}", argv[2]);
+        assert_eq!(&argv[3..], ["wait", "numactl", "--cpunodebind=1", "--membind=1", "p", "x y"]);
+    }
+}

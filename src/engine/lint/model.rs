@@ -1,0 +1,454 @@
+//! The parsed deployment: processes with their arguments and variables, and the objects around them. Every text carries its location.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use crate::engine::check::{Finding, SourceLocation};
+use crate::engine::lint::yaml::YamlNode;
+
+/// A text and its location in the source file.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LocatedValue {
+    /// The text without quotes.
+    pub text: String,
+    pub place: SourceLocation,
+}
+
+impl LocatedValue {
+    /// A text at `place`.
+    pub fn new(text: impl Into<String>, place: SourceLocation) -> LocatedValue {
+        LocatedValue { text: text.into(), place }
+    }
+
+    /// Whether the value is known statically. A text with a `$` is resolved at run time.
+    pub fn is_known(&self) -> bool {
+        !self.text.contains('$')
+    }
+}
+
+/// The role of a process in the deployment.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum ProcessRole {
+    /// `mooncake_master` or `mcctl serve master`.
+    Master,
+    /// A standalone HTTP metadata service.
+    Metadata,
+    /// `mooncake_store_service` or `mcctl serve store`: contributes memory.
+    Store,
+    /// `mooncake_client`, the real client that serves dummy clients.
+    RealClient,
+    Sglang(SglangMode),
+    Vllm,
+    /// A router in front of SGLang servers.
+    Router,
+    /// `mcctl up`: the whole stack in one process.
+    Up,
+    /// Variables without a program, from an environment file or a shell. They may be for SGLang or for a store service.
+    Environment,
+    Other,
+}
+
+/// The serving mode of an SGLang server.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum SglangMode {
+    Whole,
+    Prefill,
+    Decode,
+}
+
+impl ProcessRole {
+    /// The role as a noun in messages.
+    pub const fn noun(self) -> &'static str {
+        match self {
+            ProcessRole::Master => "master",
+            ProcessRole::Metadata => "metadata service",
+            ProcessRole::Store => "store service",
+            ProcessRole::RealClient => "real client",
+            ProcessRole::Sglang(SglangMode::Whole) => "SGLang server",
+            ProcessRole::Sglang(SglangMode::Prefill) => "prefill server",
+            ProcessRole::Sglang(SglangMode::Decode) => "decode server",
+            ProcessRole::Vllm => "vLLM server",
+            ProcessRole::Router => "router",
+            ProcessRole::Up => "mcctl up",
+            ProcessRole::Environment => "environment",
+            ProcessRole::Other => "process",
+        }
+    }
+
+    /// Whether this is an SGLang server.
+    pub const fn is_sglang(self) -> bool {
+        matches!(self, ProcessRole::Sglang(_))
+    }
+
+    /// Whether the process contains a Mooncake client.
+    pub const fn is_client(self) -> bool {
+        matches!(self, ProcessRole::Store | ProcessRole::RealClient | ProcessRole::Sglang(_))
+    }
+}
+
+/// Which implementation a process runs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Implementation {
+    Upstream,
+    Mcctl,
+}
+
+impl Implementation {
+    /// The value in JSON.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Implementation::Upstream => "upstream",
+            Implementation::Mcctl => "mcctl",
+        }
+    }
+}
+
+/// What starts a process. It decides the syntax of the process's limits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum RuntimeKind {
+    /// A container of a pod.
+    Kubernetes,
+    /// A service of a Compose file.
+    Compose,
+    /// `docker run`.
+    Docker,
+    Unit,
+    /// A command line or a script on any host.
+    Shell,
+    Running,
+    /// A settings file without a process.
+    File,
+}
+
+impl RuntimeKind {
+    /// Whether the process has its own file system and devices.
+    pub const fn is_container(self) -> bool {
+        matches!(self, RuntimeKind::Kubernetes | RuntimeKind::Compose | RuntimeKind::Docker)
+    }
+}
+
+/// An environment variable of a process.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Variable {
+    /// The value. It may still contain a `$`.
+    Text(LocatedValue),
+    /// Set outside the given files: a pod field, a secret, or the caller's shell. The text names the source.
+    Elsewhere(LocatedValue),
+}
+
+impl Variable {
+    /// Where the variable is set.
+    pub fn place(&self) -> &SourceLocation {
+        match self {
+            Variable::Text(located) | Variable::Elsewhere(located) => &located.place,
+        }
+    }
+}
+
+/// The purpose of a container probe.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ProbePurpose {
+    Readiness,
+    /// If it fails, the container is restarted.
+    Liveness,
+    Startup,
+}
+
+impl ProbePurpose {
+    /// The key in a Kubernetes manifest.
+    pub const fn key(self) -> &'static str {
+        match self {
+            ProbePurpose::Readiness => "readinessProbe",
+            ProbePurpose::Liveness => "livenessProbe",
+            ProbePurpose::Startup => "startupProbe",
+        }
+    }
+}
+
+/// How a probe checks the container.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum ProbeMethod {
+    /// The port accepts a connection.
+    Tcp { port: Option<u16> },
+    /// The response has a success status.
+    Http { port: Option<u16>, path: String },
+    /// A command, as a single line.
+    Exec(String),
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ContainerProbe {
+    pub what: ProbePurpose,
+    pub how: ProbeMethod,
+    pub place: SourceLocation,
+}
+
+/// Limit and request of one container resource.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ResourceAmounts {
+    pub limit: Option<LocatedValue>,
+    pub request: Option<LocatedValue>,
+}
+
+/// A mounted path of a container.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ContainerMount {
+    pub path: String,
+    pub source: MountSource,
+    pub place: SourceLocation,
+}
+
+/// The source of a mount.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum MountSource {
+    /// A path on the host.
+    Host(String),
+    /// Memory (`emptyDir` with medium Memory, or tmpfs) and its size limit.
+    Memory(Option<String>),
+    /// Any other volume: a claim, a named volume, a config map.
+    Volume(String),
+}
+
+/// Resource limits and privileges of a process.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ProcessLimits {
+    /// By name: `memory`, `cpu`, `hugepages-2Mi`, `rdma/hca`.
+    pub resources: BTreeMap<String, ResourceAmounts>,
+    /// Location of `privileged`, if set.
+    pub privileged: Option<SourceLocation>,
+    pub capabilities: Vec<LocatedValue>,
+    /// The user that the process runs as, if specified.
+    pub user: Option<LocatedValue>,
+    /// Location of `runAsNonRoot`, if set.
+    pub non_root: Option<SourceLocation>,
+    pub memlock: Option<LocatedValue>,
+    pub shm_size: Option<LocatedValue>,
+    /// The process uses the host's IPC namespace.
+    pub host_ipc: bool,
+    /// The process uses the host's network.
+    pub host_network: bool,
+    /// Host devices passed to the container.
+    pub devices: Vec<LocatedValue>,
+    pub mounts: Vec<ContainerMount>,
+    /// Seconds between SIGTERM and SIGKILL.
+    pub grace: Option<LocatedValue>,
+}
+
+/// A port that a container declares.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct DeclaredPort {
+    /// Port number inside the container.
+    pub number: u16,
+    /// Name that Services use to refer to the port.
+    pub name: Option<String>,
+    pub place: SourceLocation,
+}
+
+/// A process that will be started or is running.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Process {
+    /// Name in messages: `role store of group demo`, `service master`.
+    pub name: String,
+    pub role: ProcessRole,
+    pub implementation: Implementation,
+    pub place: SourceLocation,
+    pub runtime: RuntimeKind,
+    /// Arguments without the program name.
+    pub args: Vec<LocatedValue>,
+    pub env: BTreeMap<String, Variable>,
+    /// Whether `env` is complete. It is not for a shell, or if variables come from a file that was not given.
+    pub env_whole: bool,
+    /// Whether `args` is complete. False for a settings file without a process.
+    pub args_whole: bool,
+    /// Processes with equal values share a network namespace.
+    pub network: String,
+    pub pod: Option<usize>,
+    pub replicas: Option<LocatedValue>,
+    pub image: Option<LocatedValue>,
+    pub limits: ProcessLimits,
+    pub probes: Vec<ContainerProbe>,
+    pub ports: Vec<DeclaredPort>,
+    /// `docker run` options placed after the image, where they become arguments of the program.
+    pub misplaced: Vec<LocatedValue>,
+    pub pre_stop: Option<LocatedValue>,
+    /// Index into [`ParsedDeployment::documents`] of the settings file that the process reads, if it was given.
+    pub config: Option<usize>,
+    /// Names of the environment files that the process reads.
+    pub env_files: Vec<LocatedValue>,
+}
+
+/// A set of identical pods.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PodSet {
+    pub name: String,
+    pub labels: BTreeMap<String, String>,
+    pub namespace: Option<String>,
+    /// Group and role, if the pods belong to a RoleBasedGroup.
+    pub group: Option<(String, String)>,
+    pub place: SourceLocation,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct KubeService {
+    pub name: String,
+    pub namespace: Option<String>,
+    /// Labels that the Service selects.
+    pub selector: BTreeMap<String, LocatedValue>,
+    pub ports: Vec<ServicePort>,
+    /// `clusterIP: None`.
+    pub headless: bool,
+    pub place: SourceLocation,
+}
+
+/// A port of a Service.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ServicePort {
+    /// The port that clients connect to, if it is numeric.
+    pub port: Option<u16>,
+    /// The target port; `None` if it refers to a named port.
+    pub target: Option<u16>,
+    pub place: SourceLocation,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RoleGroup {
+    pub name: String,
+    pub roles: Vec<LocatedValue>,
+    pub place: SourceLocation,
+}
+
+impl RoleGroup {
+    /// The name of a role's headless Service: at most 63 characters, without a trailing hyphen.
+    pub fn service_of(&self, role: &str) -> String {
+        let name = format!("s-{}-{role}", self.name);
+        let cut: String = name.chars().take(63).collect();
+        cut.trim_end_matches('-').to_owned()
+    }
+}
+
+/// The program that reads a settings file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum SettingsFileKind {
+    /// `mooncake_store_service --config`, `MOONCAKE_CONFIG_PATH`.
+    Store,
+    /// `--hicache-storage-backend-extra-config`, `SGLANG_HICACHE_MOONCAKE_CONFIG_PATH`.
+    Extra,
+    /// `mooncake_master --config_path`.
+    Master,
+    /// `MOONCAKE_CONFIG_PATH` of a vLLM server: the store's keys, and `mode`.
+    Vllm,
+    /// `LMCACHE_CONFIG_FILE`.
+    Lmcache,
+}
+
+impl SettingsFileKind {
+    /// Whether a process that expects a file of kind `wanted` also reads this kind. vLLM and the store service share a variable.
+    pub fn is_read_as(self, wanted: SettingsFileKind) -> bool {
+        let shared = [SettingsFileKind::Store, SettingsFileKind::Vllm];
+        self == wanted || shared.contains(&self) && shared.contains(&wanted)
+    }
+}
+
+#[derive(Clone, Debug, PartialEq)]
+pub struct SettingsFile {
+    /// Base name of the file.
+    pub base: String,
+    /// The file that contains it. For a ConfigMap entry, the manifest.
+    pub file: Arc<str>,
+    pub kind: SettingsFileKind,
+    pub node: YamlNode,
+    pub json: bool,
+}
+
+/// The data of a Kubernetes ConfigMap or Secret.
+#[derive(Clone, Debug, PartialEq)]
+pub struct ConfigData {
+    pub name: String,
+    pub data: BTreeMap<String, (LocatedValue, u32)>,
+    pub secret: bool,
+}
+
+/// Everything the given files define.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct ParsedDeployment {
+    pub processes: Vec<Process>,
+    pub pods: Vec<PodSet>,
+    pub services: Vec<KubeService>,
+    pub groups: Vec<RoleGroup>,
+    pub documents: Vec<SettingsFile>,
+    /// Host names that the services of a Compose file resolve; `None` without a Compose file.
+    pub compose_names: Option<Vec<String>>,
+    /// Findings of the parsers.
+    pub found: Vec<Finding>,
+    /// The Mooncake release given on the command line, e.g. `0.3.12`.
+    pub release: Option<String>,
+}
+
+impl ParsedDeployment {
+    /// The Mooncake release of `process`: the one given on the command line, or the image tag.
+    pub fn release_of(&self, process: &Process) -> Option<String> {
+        let image = || release_of_image(&process.image.as_ref()?.text);
+        self.release.clone().or_else(image)
+    }
+}
+
+/// The release in the tag of a Mooncake image, e.g. `0.3.12.post1`.
+pub fn release_of_image(image: &str) -> Option<String> {
+    let (path, tag) = image.rsplit_once(':')?;
+    let tag = tag.trim_start_matches('v');
+    let plain = tag.starts_with("0.3.") && path.contains("mooncake");
+    plain.then(|| tag.split('-').next().unwrap_or(tag).to_owned())
+}
+
+impl Process {
+    /// A process with nothing but a name and a location.
+    pub fn new(name: impl Into<String>, role: ProcessRole, place: SourceLocation, runtime: RuntimeKind) -> Process {
+        Process {
+            name: name.into(),
+            role,
+            implementation: Implementation::Upstream,
+            network: format!("{place}"),
+            place,
+            runtime,
+            args: Vec::new(),
+            env: BTreeMap::new(),
+            env_whole: true,
+            args_whole: true,
+            pod: None,
+            replicas: None,
+            image: None,
+            limits: ProcessLimits::default(),
+            probes: Vec::new(),
+            ports: Vec::new(),
+            misplaced: Vec::new(),
+            pre_stop: None,
+            config: None,
+            env_files: Vec::new(),
+        }
+    }
+
+    /// The variable `name`, if its value is known.
+    pub fn var(&self, name: &str) -> Option<&LocatedValue> {
+        match self.env.get(name)? {
+            Variable::Text(located) if located.is_known() => Some(located),
+            _ => None,
+        }
+    }
+
+    /// The variable `name` as written, unresolved.
+    pub fn raw_var(&self, name: &str) -> Option<&LocatedValue> {
+        match self.env.get(name)? {
+            Variable::Text(located) | Variable::Elsewhere(located) => Some(located),
+        }
+    }
+
+    /// Whether `name` is definitely unset.
+    pub fn lacks_var(&self, name: &str) -> bool {
+        self.env_whole && !self.env.contains_key(name)
+    }
+
+    /// Role and name for messages: `the store service (role store of group demo)`.
+    pub fn describe(&self) -> String {
+        format!("the {} ({})", self.role.noun(), self.name)
+    }
+}

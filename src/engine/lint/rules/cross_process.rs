@@ -1,0 +1,493 @@
+//! Settings that must match or fit together across the processes of one store.
+
+use std::collections::BTreeMap;
+
+use crate::engine::lint::model::{Implementation, LocatedValue, Process, ProcessRole, RuntimeKind, SglangMode};
+use crate::engine::lint::names::DECODE_OFFLOAD;
+use crate::engine::lint::rules::{DeploymentView, Findings};
+use crate::engine::lint::settings::{ProcessView, SettingValue, SettingsOrigin};
+
+/// A segment is reached through its owner's transport, so one store needs one transport.
+pub fn protocol(view: &DeploymentView<'_>, out: &mut Findings) {
+    let all: Vec<(&ProcessView<'_>, LocatedValue, bool)> = view
+        .clients()
+        .filter_map(|member| {
+            let chosen = matches!(member.client("protocol"), SettingValue::Is(_));
+            member.protocol().map(|located| (member, located, chosen))
+        })
+        .collect();
+    let known = [
+        "tcp",
+        "rdma",
+        "efa",
+        "cxl",
+        "ascend",
+        "nvlink",
+        "nvlink_intra",
+        "hip",
+        "barex",
+        "ub",
+        "ubshmem",
+        "cxi",
+        "rpc_only",
+        "nvmeof_generic",
+        "local",
+    ];
+    for (member, located, _) in all.iter().filter(|(_, located, _)| !known.contains(&located.text.as_str())) {
+        out.error(
+            &located.place,
+            format!("{} cannot start: unknown transport '{}'", member.process.describe(), located.text),
+            "the service only logs a warning; the engine then rejects it twenty times",
+            "write tcp or rdma",
+        );
+    }
+    let Some((first, theirs, _)) =
+        all.iter().find(|(member, ..)| member.process.role == ProcessRole::Store).or(all.first())
+    else {
+        return;
+    };
+    for (member, located, chosen) in &all {
+        if located.text == theirs.text
+            || !known.contains(&located.text.as_str())
+            || !known.contains(&theirs.text.as_str())
+        {
+            continue;
+        }
+        // A host may run clients of several stores.
+        let is_running = member.process.runtime == RuntimeKind::Running;
+        if is_running && master_text(member).is_none_or(|master| master_text(first).is_none_or(|other| other != master))
+        {
+            continue;
+        }
+        let how = if *chosen { "" } else { " (default)" };
+        let theirs_chosen = all.iter().any(|(other, _, chosen)| std::ptr::eq(*other, *first) && *chosen);
+        let their_how = if theirs_chosen { "" } else { " (default)" };
+        out.error(
+            &located.place,
+            format!(
+                "{} and {} use different transports, so neither reaches the other's memory",
+                member.process.describe(),
+                first.process.describe()
+            ),
+            format!("{}{how} here, {}{their_how} at {}", located.text, theirs.text, theirs.place),
+            format!("set MOONCAKE_PROTOCOL={} here, or {} there", theirs.text, located.text),
+        );
+    }
+}
+
+/// The master address of a client, if known.
+fn master_text(member: &ProcessView<'_>) -> Option<String> {
+    match member.client("master_server_address") {
+        SettingValue::Is(located) => Some(located.text),
+        _ => None,
+    }
+}
+
+/// The settings that determine page keys. Servers with different values never find each other's pages.
+fn fingerprint(member: &ProcessView<'_>) -> Option<Vec<(&'static str, String, Option<LocatedValue>)>> {
+    if !member.process.args_whole {
+        return None;
+    }
+    let mut parts = Vec::new();
+    let mut part = |what: &'static str, names: &[&str], default: &str| -> Option<()> {
+        let flag = member.flag(names);
+        let located = flag.and_then(|flag| flag.value.clone());
+        if located.as_ref().is_some_and(|located| !located.is_known()) {
+            return None;
+        }
+        let text = located.as_ref().map_or_else(|| default.to_owned(), |located| located.text.clone());
+        parts.push((what, text, located));
+        Some(())
+    };
+    part("--tp-size", &["tp_size", "tp", "tensor_parallel_size"], "1")?;
+    part("--pp-size", &["pp_size", "pp", "pipeline_parallel_size"], "1")?;
+    part("--page-size", &["page_size"], "the attention backend's default")?;
+    part("--kv-cache-dtype", &["kv_cache_dtype"], "auto")?;
+    let name = ["served_model_name"];
+    match member.flag(&name) {
+        Some(_) => part("--served-model-name", &name, "")?,
+        None => part("--model-path", &["model_path", "model"], "none")?,
+    }
+    let tag = member.extra.as_ref().and_then(|node| node.get("extra_backend_tag")?.text().map(str::to_owned));
+    let place = member.flag(&["hicache_storage_backend_extra_config"]).and_then(|flag| flag.value.clone());
+    parts.push(("extra_backend_tag", tag.unwrap_or_else(|| "none".to_owned()), place));
+    Some(parts)
+}
+
+/// Servers of one store that should share pages need the same page size, ranks, model and prefix.
+pub fn same_keys(view: &DeploymentView<'_>, out: &mut Findings) {
+    let mut groups: BTreeMap<String, Vec<&ProcessView<'_>>> = BTreeMap::new();
+    for member in view.sglang().filter(|member| member.uses_mooncake() == Some(true)) {
+        if let Some(master) = master_text(member) {
+            groups.entry(master).or_default().push(member);
+        }
+    }
+    for members in groups.values() {
+        let Some((first, rest)) = members.split_first() else { continue };
+        let Some(base) = fingerprint(first) else { continue };
+        for member in rest {
+            let Some(other) = fingerprint(member) else { continue };
+            let of_model = |parts: &[(&str, String, Option<LocatedValue>)]| {
+                parts
+                    .iter()
+                    .find(|(what, ..)| what.contains("model"))
+                    .map(|(what, text, _)| (what.to_string(), text.clone()))
+            };
+            if of_model(&base) != of_model(&other) {
+                // Servers of another model share nothing, which is intended.
+                continue;
+            }
+            for ((what, ours, located), (_, theirs, _)) in other.iter().zip(&base) {
+                if ours == theirs || what.contains("model") {
+                    continue;
+                }
+                let place = located.as_ref().map_or(&member.process.place, |located| &located.place);
+                let prefill_only = member.process.role != first.process.role;
+                let next = if prefill_only {
+                    "the same value, on both sides of a disaggregated deployment"
+                } else {
+                    "the same value everywhere"
+                };
+                out.warning(
+                    place,
+                    format!(
+                        "{} and {} cannot find each other's pages: {what} differs",
+                        member.process.describe(),
+                        first.process.describe()
+                    ),
+                    format!("{what} is {ours} here, {theirs} at {}", first.process.place),
+                    format!("give {what} {next}, or use separate stores"),
+                );
+            }
+        }
+    }
+}
+
+/// HiCache flags that have no effect alone, or that SGLang replaces.
+pub fn hicache_flags(view: &DeploymentView<'_>, out: &mut Findings) {
+    for member in view.sglang().filter(|member| member.process.runtime != RuntimeKind::File) {
+        let on = member.switch(&["enable_hierarchical_cache", "enable_hicache", DECODE_OFFLOAD]);
+        let backend = member.flag(&["hicache_storage_backend"]);
+        if let (false, Some(flag)) = (on, backend) {
+            out.warning(
+                &flag.place,
+                format!("{} does not use the store: HiCache is off", member.process.describe()),
+                "--hicache-storage-backend is set, --enable-hierarchical-cache is not",
+                "add --enable-hierarchical-cache",
+            );
+        }
+        let is_set = ["MOONCAKE_MASTER", "MOONCAKE_CLIENT"].iter().find_map(|name| member.process.env.get(*name));
+        if let (None, true, true, Some(variable)) = (backend, on, member.process.args_whole, is_set)
+            && !member.switch(&["enable_unified_cache_external_linker"])
+        {
+            out.warning(
+                variable.place(),
+                format!("{} does not use the store: HiCache has no storage backend", member.process.describe()),
+                "MOONCAKE_MASTER is set, --hicache-storage-backend is not",
+                "add --hicache-storage-backend mooncake",
+            );
+        }
+        layout(member, backend.is_some_and(|flag| flag.located().text == "mooncake"), out);
+        if let Some(located) = member.value(&["hicache_storage_prefetch_policy"])
+            && backend.is_some()
+        {
+            match located.text.as_str() {
+                "best_effort" => out.warning(
+                    &located.place,
+                    "pages in the store are seldom used: best_effort starts computing before they arrive",
+                    "--hicache-storage-prefetch-policy best_effort",
+                    "use timeout or wait_complete",
+                ),
+                "timeout" | "wait_complete" => {}
+                other => out.error(
+                    &located.place,
+                    format!("SGLang exits at startup: unknown prefetch policy '{other}'"),
+                    "the policies are best_effort, wait_complete and timeout",
+                    "write --hicache-storage-prefetch-policy timeout",
+                ),
+            }
+        }
+    }
+}
+
+fn layout(member: &ProcessView<'_>, mooncake: bool, out: &mut Findings) {
+    let layouts = ["layer_first", "page_first", "page_first_direct", "page_first_kv_split", "page_head"];
+    let Some(located) = member.value(&["hicache_mem_layout"]) else { return };
+    let layout = located.text.as_str();
+    if !layouts.contains(&layout) {
+        out.error(
+            &located.place,
+            format!("SGLang exits at startup: unknown memory layout '{layout}'"),
+            format!("the layouts are {}", layouts.join(", ")),
+            "write --hicache-mem-layout page_first",
+        );
+        return;
+    }
+    let io = member.value(&["hicache_io_backend"]).map(|located| located.text.as_str());
+    if mooncake && layout == "layer_first" {
+        let to = if io == Some("direct") { "page_first_direct" } else { "page_first" };
+        out.warning(
+            &located.place,
+            "layer_first does not work with mooncake: SGLang substitutes another layout, and older releases fail",
+            format!("--hicache-mem-layout layer_first with --hicache-storage-backend mooncake; SGLang uses {to}"),
+            format!("write --hicache-mem-layout {to}"),
+        );
+    } else if layout == "page_first_direct" && member.flag(&["hicache_io_backend"]).is_none() {
+        out.info(
+            &located.place,
+            "the kernel I/O backend does not support page_first_direct: SGLang switches to direct",
+            "--hicache-io-backend is not set, and its default is kernel",
+            "write --hicache-io-backend direct to make it explicit",
+        );
+    } else if layout == "page_first_direct" && io == Some("kernel") {
+        out.warning(
+            &located.place,
+            "the kernel I/O backend does not support page_first_direct: SGLang switches to direct",
+            "--hicache-io-backend kernel",
+            "write --hicache-io-backend direct, or --hicache-mem-layout page_first",
+        );
+    } else if layout == "page_first" && io == Some("direct") {
+        out.warning(
+            &located.place,
+            "direct I/O does not support page_first: SGLang switches to page_first_direct",
+            "--hicache-io-backend direct",
+            "write --hicache-mem-layout page_first_direct, or --hicache-io-backend kernel",
+        );
+    }
+}
+
+/// A client without a master address.
+pub fn master_missing(view: &DeploymentView<'_>, out: &mut Findings) {
+    for member in view.clients().filter(|member| member.uses_mooncake() == Some(true)) {
+        let process = member.process;
+        if process.role == ProcessRole::RealClient || !process.env_whole || !process.args_whole {
+            continue;
+        }
+        let lacks = |key: &str| matches!(member.client(key), SettingValue::Unset);
+        if !lacks("master_server_address") || process.role.is_sglang() && !lacks("client_server_address") {
+            continue;
+        }
+        // The same holds for a settings file of the store service.
+        let what = match member.origin {
+            SettingsOrigin::Environment => "MOONCAKE_MASTER is not set",
+            _ => "master_server_address is missing",
+        };
+        out.error(
+            &process.place,
+            format!("{} cannot start: no master address is set", process.describe()),
+            what,
+            "set MOONCAKE_MASTER=HOST:50051",
+        );
+    }
+}
+
+/// Addresses in a syntax that the process does not accept.
+pub fn address_form(view: &DeploymentView<'_>, out: &mut Findings) {
+    let bare = view.member.iter().filter(|member| member.process.role == ProcessRole::Environment);
+    for member in view.clients().chain(bare) {
+        if let SettingValue::Is(located) = member.client("master_server_address") {
+            let text = located.text.trim();
+            let scheme = text.split_once("://").map(|(scheme, _)| scheme);
+            // `unsupported` reports schemes that mcctl does not support.
+            if member.process.implementation == Implementation::Mcctl && scheme.is_some() {
+                continue;
+            }
+            match scheme {
+                None | Some("etcd") if address_error(text).is_some() => out.error(
+                    &located.place,
+                    format!("{} cannot reach the master: the address is invalid", member.process.describe()),
+                    format!("'{text}': {}", address_error(text).unwrap_or_default()),
+                    "write HOST:PORT of the RPC port (default 50051)",
+                ),
+                Some("etcd") if text.ends_with('/') => out.error(
+                    &located.place,
+                    format!(
+                        "{} cannot reach the master: the etcd address has a trailing slash",
+                        member.process.describe()
+                    ),
+                    format!("lookups through {text} time out after 5 s"),
+                    format!("write {}", text.trim_end_matches('/')),
+                ),
+                Some("etcd" | "redis" | "k8s") => {}
+                Some(other) => out.error(
+                    &located.place,
+                    format!(
+                        "{} cannot reach the master: the address must not begin with {other}://",
+                        member.process.describe()
+                    ),
+                    text.to_owned(),
+                    "write HOST:PORT of the RPC port, or etcd://HOST:PORT of the masters' etcd",
+                ),
+                None => {
+                    let bare = !text.is_empty() && !text.contains(':');
+                    if bare {
+                        out.error(
+                            &located.place,
+                            format!("{} cannot reach the master: the address has no port", member.process.describe()),
+                            text.to_owned(),
+                            format!("write {text}:50051"),
+                        );
+                    } else if text.ends_with(":9003") || text.ends_with(":8080") {
+                        out.warning(
+                            &located.place,
+                            format!("{} uses an HTTP port as the master's RPC port", member.process.describe()),
+                            format!("{text}; by default 9003 is the metrics port and 8080 the metadata port"),
+                            "write the RPC port (default 50051)",
+                        );
+                    }
+                }
+            }
+        }
+        if let SettingValue::Is(located) = member.client("metadata_server") {
+            let text = located.text.trim();
+            let lower = text.to_ascii_lowercase();
+            let is_known =
+                ["http://", "https://", "etcd://", "redis://"].iter().any(|scheme| lower.starts_with(scheme));
+            // An address without a scheme refers to etcd.
+            let is_etcd = !text.contains("://") && text.contains(':');
+            if let Some(wrong) = address_error(text).filter(|_| is_etcd || lower.starts_with("http")) {
+                out.error(
+                    &located.place,
+                    format!("{} cannot reach the metadata service: the address is invalid", member.process.describe()),
+                    format!("'{text}': {wrong}"),
+                    "write P2PHANDSHAKE, or http://HOST:PORT/metadata",
+                );
+            } else if is_etcd {
+                out.warning(
+                    &located.place,
+                    format!("{} treats '{text}' as an etcd address: it has no scheme", member.process.describe()),
+                    "a metadata server is P2PHANDSHAKE, http://HOST:PORT/metadata or etcd://HOST:PORT",
+                    format!("write etcd://{text} if etcd is intended"),
+                );
+            } else if !text.is_empty() && !is_known && lower != "p2phandshake" {
+                out.error(
+                    &located.place,
+                    format!(
+                        "{} cannot reach the metadata service: '{text}' is not an address",
+                        member.process.describe()
+                    ),
+                    "valid forms are P2PHANDSHAKE, http://HOST:PORT/metadata, etcd:// and redis://",
+                    "write P2PHANDSHAKE",
+                );
+            } else if text.starts_with("http") && !text.trim_end_matches('/').ends_with("/metadata") {
+                out.error(
+                    &located.place,
+                    format!("{} gets 404 from the metadata service: the URL has no path", member.process.describe()),
+                    text.to_owned(),
+                    format!("write {}/metadata", text.trim_end_matches('/')),
+                );
+            }
+        }
+    }
+}
+
+/// The error in the hosts and ports of an address, if it is definite.
+fn address_error(text: &str) -> Option<String> {
+    if text.contains(char::is_whitespace) {
+        return Some("it contains a space".to_owned());
+    }
+    let rest = text.split_once("://").map_or(text, |(_, rest)| rest);
+    if rest.contains("://") {
+        return None;
+    }
+    let authority = rest.split('/').next().unwrap_or(rest);
+    authority.split([',', ';']).find_map(|part| {
+        let part = part.rsplit('@').next().unwrap_or(part);
+        let port = match part.strip_prefix('[') {
+            Some(inner) => inner.split_once(']')?.1.strip_prefix(':')?,
+            // An IPv6 address without brackets has no port.
+            None if part.matches(':').count() > 1 => return None,
+            None => part.split_once(':')?.1,
+        };
+        match port.parse::<u16>() {
+            Ok(1..) => None,
+            _ if port.is_empty() => Some("no port follows the colon".to_owned()),
+            _ => Some(format!("{port} is not a port (1 to 65535)")),
+        }
+    })
+}
+
+/// Two processes that listen on the same port in one network namespace.
+pub fn port_taken(view: &DeploymentView<'_>, out: &mut Findings) {
+    let mut taken: BTreeMap<(String, u16), (&Process, String)> = BTreeMap::new();
+    // Running processes already have their ports.
+    let starts =
+        |member: &&ProcessView<'_>| !matches!(member.process.runtime, RuntimeKind::File | RuntimeKind::Running);
+    for member in view.member.iter().filter(starts) {
+        for (port, what, place) in listening_ports(member) {
+            let key = (member.process.network.clone(), port);
+            match taken.get(&key) {
+                Some((other, theirs)) if !std::ptr::eq(*other, member.process) => out.error(
+                    &place,
+                    format!(
+                        "{} cannot start: port {port} is already used in the same network",
+                        member.process.describe()
+                    ),
+                    format!("port {port}: {what} here, {theirs} of {} at {}", other.describe(), other.place),
+                    "give one of them another port",
+                ),
+                Some((_, theirs)) if port > 0 && member.process.implementation == Implementation::Upstream => out
+                    .error(
+                        &place,
+                        format!("{} cannot start: it uses port {port} twice", member.process.describe()),
+                        format!("port {port}: {what} and {theirs}"),
+                        "give one of them another port",
+                    ),
+                _ => {
+                    taken.insert(key, (member.process, what.to_owned()));
+                }
+            }
+        }
+    }
+}
+
+fn listening_ports(member: &ProcessView<'_>) -> Vec<(u16, &'static str, crate::engine::check::SourceLocation)> {
+    let mut ports = Vec::new();
+    let at = member.process.place.clone();
+    let mut add = |names: &[&str], default: u16, what: &'static str| {
+        let place = member.flag(names).map_or_else(|| at.clone(), |flag| flag.place.clone());
+        if let Some(port) =
+            member.number(names, default.into()).and_then(|port| u16::try_from(port).ok()).filter(|p| *p > 0)
+        {
+            ports.push((port, what, place));
+        }
+    };
+    match member.process.role {
+        ProcessRole::Master => {
+            let place = |names: &[&str]| member.flag(names).map_or_else(|| at.clone(), |flag| flag.place.clone());
+            let rpc = member.rpc_port().map(|port| (port, "RPC", place(&["rpc_port", "port"])));
+            let admin =
+                member.master_port("metrics_port", 9003).map(|port| (port, "metrics", place(&["metrics_port"])));
+            let metadata = (member.master_switch("enable_http_metadata_server") == Some(true))
+                .then(|| member.master_port("http_metadata_server_port", 8080))
+                .flatten()
+                .map(|port| (port, "metadata", place(&["http_metadata_server_port", "enable_http_metadata_server"])));
+            // A standby does not listen, and masters on one host may share a port that only the leader opens.
+            return [rpc, admin, metadata].into_iter().flatten().filter(|(port, ..)| *port > 0).collect();
+        }
+        ProcessRole::Metadata => add(&["port"], 8080, "metadata"),
+        ProcessRole::Store => {
+            add(&["port"], 8080, "REST");
+            let on = matches!(member.client("enable_client_http_server"), SettingValue::Is(located) if super::kubernetes::is_yes(&located.text));
+            if on {
+                match member.client("client_http_port") {
+                    SettingValue::Is(located) => {
+                        ports.extend(located.text.parse().ok().map(|port| (port, "client HTTP", located.place)))
+                    }
+                    SettingValue::Unset => ports.push((9300, "client HTTP", at)),
+                    SettingValue::Unknown => {}
+                }
+            }
+        }
+        ProcessRole::RealClient => add(&["port"], 50052, "RPC"),
+        ProcessRole::Sglang(_) if member.number(&["node_rank"], 0) == Some(0) => {
+            add(&["port"], 30000, "HTTP");
+            if matches!(member.process.role, ProcessRole::Sglang(SglangMode::Prefill)) {
+                add(&["disaggregation_bootstrap_port"], 8998, "bootstrap");
+            }
+        }
+        ProcessRole::Router => add(&["port"], 30000, "HTTP"),
+        _ => {}
+    }
+    ports
+}

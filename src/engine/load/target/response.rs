@@ -1,0 +1,165 @@
+//! Collects the response of one exchange, independent of the HTTP version.
+
+use std::time::Duration;
+
+use crate::engine::base::Mono;
+use crate::engine::base::text::one_line;
+use crate::engine::load::answer::{AnswerReader, Dialect, TokenArrival, TooLong};
+use crate::engine::load::target::http1::ResponseHead;
+use crate::engine::load::target::{ARRIVALS_MAX, Exchange, ExchangeOutcome};
+
+/// Bytes that are kept of an error body.
+const SAID_BYTES: usize = 300;
+
+/// Builds an [`Exchange`] from the pieces of a response.
+pub(super) struct ResponseAccumulator<F> {
+    start: Mono,
+    begun: Duration,
+    wrote: Option<Mono>,
+    tokens: TokenArrivals<F>,
+    reader: AnswerReader,
+    /// Set for a status other than 2xx.
+    refusal: Option<ErrorStatus>,
+    /// Content type and start of a body that is not an event stream.
+    other: Option<(String, Vec<u8>)>,
+}
+
+/// Tokens of an answer and their arrival times.
+struct TokenArrivals<F> {
+    first: Option<Duration>,
+    last: Option<Duration>,
+    count: u32,
+    arrivals: Vec<TokenArrival>,
+    on_arrival: F,
+}
+
+impl<F: FnMut(TokenArrival)> TokenArrivals<F> {
+    fn add(&mut self, arrival: TokenArrival) {
+        self.first.get_or_insert(arrival.at);
+        self.last = Some(arrival.at);
+        self.count = self.count.saturating_add(arrival.tokens);
+        if self.arrivals.len() < ARRIVALS_MAX {
+            self.arrivals.push(arrival);
+        }
+        (self.on_arrival)(arrival);
+    }
+}
+
+struct ErrorStatus {
+    status: u16,
+    retry_after: Option<Duration>,
+    location: Option<String>,
+    said: Vec<u8>,
+}
+
+/// Appends as much of `bytes` as fits. Returns whether there is space for more.
+fn keep(said: &mut Vec<u8>, bytes: &[u8]) -> bool {
+    let room = SAID_BYTES - said.len();
+    said.extend_from_slice(&bytes[..bytes.len().min(room)]);
+    bytes.len() < room
+}
+
+/// Returns the start of a body as one line.
+fn shown(said: &[u8]) -> String {
+    let says = String::from_utf8_lossy(said).split_whitespace().collect::<Vec<_>>().join(" ");
+    one_line(&says, SAID_BYTES)
+}
+
+/// Joins what the head says and the start of the body.
+fn with(before: String, says: String) -> String {
+    if says.is_empty() { before } else { format!("{before}: {says}") }
+}
+
+impl<F: FnMut(TokenArrival)> ResponseAccumulator<F> {
+    /// Times are relative to `start`. `on_arrival` receives every token arrival.
+    pub(super) fn new(
+        (dialect, stream): (Dialect, bool),
+        start: Mono,
+        begun: Duration,
+        on_arrival: F,
+    ) -> ResponseAccumulator<F> {
+        ResponseAccumulator {
+            start,
+            begun,
+            wrote: None,
+            tokens: TokenArrivals { first: None, last: None, count: 0, arrivals: Vec::new(), on_arrival },
+            reader: if stream { AnswerReader::new(dialect) } else { AnswerReader::of_document(dialect) },
+            refusal: None,
+            other: None,
+        }
+    }
+
+    /// Records when the last byte of the request was written.
+    pub(super) fn wrote(&mut self, at: Mono) {
+        self.wrote = Some(at);
+    }
+
+    /// Handles the response head.
+    pub(super) fn head(&mut self, head: ResponseHead) {
+        let ResponseHead { status, retry_after, location, kind, .. } = head;
+        if (200..300).contains(&status) {
+            self.other = kind.map(|kind| (kind, Vec::new()));
+        } else {
+            self.refusal = Some(ErrorStatus { status, retry_after, location, said: Vec::new() });
+        }
+    }
+
+    /// Handles bytes of the body, read at `at`. Returns whether further bytes are needed.
+    ///
+    /// # Errors
+    /// The answer exceeds a size limit.
+    pub(super) fn data(&mut self, bytes: &[u8], at: Mono) -> Result<bool, TooLong> {
+        if let Some(refusal) = &mut self.refusal {
+            return Ok(keep(&mut refusal.said, bytes));
+        }
+        if let Some((_, said)) = &mut self.other {
+            keep(said, bytes);
+        }
+        let at = at.since(self.start);
+        let ResponseAccumulator { reader, tokens, .. } = self;
+        reader.push(bytes, at, |arrival| tokens.add(arrival))?;
+        Ok(true)
+    }
+
+    /// Ends the exchange at `end`. The content of a complete response may still change `outcome`.
+    pub(super) fn finish(mut self, end: Mono, outcome: ExchangeOutcome) -> Exchange {
+        let end = end.since(self.start).max(self.begun);
+        let (answer, late) = self.reader.finish();
+        if late > 0 && self.refusal.is_none() {
+            self.tokens.add(TokenArrival { at: end, tokens: late });
+        }
+        let arrived = self.tokens.count;
+        let outcome = match (outcome, self.refusal) {
+            (ExchangeOutcome::Ok, Some(ErrorStatus { status, retry_after, location, said })) => {
+                let message = match location {
+                    Some(location) => with(format!("to {location}"), shown(&said)),
+                    None => shown(&said),
+                };
+                ExchangeOutcome::Status { status, message, retry_after }
+            }
+            (ExchangeOutcome::Ok, None) if answer.error.is_some() => {
+                ExchangeOutcome::Refused(answer.error.clone().unwrap_or_default())
+            }
+            (ExchangeOutcome::Ok, None) if arrived == 0 && self.other.is_some() => {
+                let (kind, said) = self.other.unwrap_or_default();
+                ExchangeOutcome::NoStream(with(kind, shown(&said)))
+            }
+            (ExchangeOutcome::Ok, None) if !answer.done && answer.finish_reason.is_none() => ExchangeOutcome::CutOff,
+            (ExchangeOutcome::Ok, None) if arrived == 0 => ExchangeOutcome::NoTokens,
+            (outcome, _) => outcome,
+        };
+        Exchange {
+            begun: self.begun,
+            waited: Duration::ZERO,
+            // A request that was not fully written counts as written at its end.
+            wrote: self.wrote.map_or(end, |wrote| wrote.since(self.start)),
+            first_token: self.tokens.first,
+            last_token: self.tokens.last,
+            end,
+            arrived,
+            arrivals: self.tokens.arrivals,
+            answer,
+            outcome,
+        }
+    }
+}

@@ -1,0 +1,319 @@
+//! A workload whose requests carry the number of tokens that should be cached, based on what each server has received
+//! and answered since its caches were emptied.
+//!
+//! Prompts of token ids are tracked page by page, so their expectation is exact. For text and chat prompts only the
+//! server knows the tokens. A turn is expected to find the previous prompt and answer of its conversation, by the
+//! server's counts, and a repeated prompt to find itself. That is an approximation.
+
+use std::collections::HashMap;
+use std::hash::{DefaultHasher, Hash, Hasher};
+
+use crate::engine::load::answer::CachedTokens;
+use crate::engine::load::cache_model::{CacheModel, ExpectedHit, PageHashes};
+use crate::engine::load::measure::expected::Expectation;
+use crate::engine::load::measure::reuse::ReuseHistogram;
+use crate::engine::load::workload::{LoadWorkload, TurnPrompt, TurnRequest};
+use crate::engine::load::{ModelAnswer, Script, Turn};
+
+/// Maximum number of text prompts tracked per server.
+const TEXTS_MAX: usize = 1 << 20;
+
+/// A prompt in flight.
+#[derive(Debug)]
+struct InFlightPrompt {
+    /// Page hashes, for a prompt of ids.
+    hashes: Option<PageHashes>,
+    /// Hash of the prompt, for a prompt of text.
+    name: u64,
+    expected: ExpectedHit,
+}
+
+/// Cache model and statistics of one server.
+#[derive(Debug)]
+struct ServerModel {
+    model: CacheModel,
+    /// Tokens of text prompts and of conversations at their last turn, by hash.
+    lengths: HashMap<u64, u32>,
+    noted: HitStatistics,
+}
+
+/// Cache-hit statistics of a server's answers.
+#[derive(Clone, Debug, Default)]
+pub struct HitStatistics {
+    /// Expected and actual hits.
+    pub expectation: Expectation,
+    /// Hits by reuse distance.
+    pub reuse: ReuseHistogram,
+    /// Cached tokens that this run never sent.
+    pub warm: u64,
+    /// Whether some prompts were text, for which expectations are approximate.
+    pub is_near: bool,
+}
+
+/// Cache models of all servers of a session. [`CacheModels::select`] chooses the server of the next requests.
+#[derive(Debug, Default)]
+pub struct CacheModels {
+    sides: Vec<Option<ServerModel>>,
+    on: usize,
+    pending: HashMap<u32, InFlightPrompt>,
+}
+
+impl CacheModels {
+    /// Adds the server `target` with `page` tokens per page, an L3 if `has_storage`, and empty caches.
+    pub fn add_server(&mut self, target: usize, page: u32, has_storage: bool) {
+        if self.sides.len() <= target {
+            self.sides.resize_with(target + 1, || None);
+        }
+        let model = CacheModel::new(page, has_storage);
+        self.sides[target] = Some(ServerModel { model, lengths: HashMap::new(), noted: HitStatistics::default() });
+    }
+
+    /// Selects the server of the next requests.
+    pub fn select(&mut self, target: usize) {
+        self.on = target;
+        self.pending.clear();
+    }
+
+    /// Records a flush of L1 and L2 of `target`.
+    pub fn flush(&mut self, target: usize) {
+        if let Some(Some(side)) = self.sides.get_mut(target) {
+            side.model.flush();
+        }
+    }
+
+    /// Records that L3 of `target` was cleared.
+    pub fn clear_storage(&mut self, target: usize) {
+        if let Some(Some(side)) = self.sides.get_mut(target) {
+            side.model.clear_storage();
+        }
+    }
+
+    /// Records `tokens` of untracked requests at `target`.
+    pub fn advance(&mut self, target: usize, tokens: u64) {
+        if let Some(Some(side)) = self.sides.get_mut(target) {
+            side.model.advance(tokens);
+        }
+    }
+
+    /// Returns the statistics of `target` since the last call, or `None` if it is not tracked.
+    pub fn take_statistics(&mut self, target: usize) -> Option<HitStatistics> {
+        let side = self.sides.get_mut(target)?.as_mut()?;
+        Some(std::mem::take(&mut side.noted))
+    }
+
+    /// Whether `target` used more pages than are tracked.
+    pub fn is_full(&self, target: usize) -> bool {
+        self.sides.get(target).is_some_and(|side| side.as_ref().is_some_and(|side| side.model.is_full()))
+    }
+
+    fn on_request(&mut self, turn: Turn, ask: &TurnRequest) -> Option<u32> {
+        let side = self.sides.get_mut(self.on)?.as_mut()?;
+        let pending = match &ask.prompt {
+            TurnPrompt::Ids(ids) => {
+                let mut hashes = PageHashes::new(side.model.page());
+                hashes.extend(ids);
+                let expected = side.model.expected_hit(&hashes);
+                side.model.record_sent(&hashes);
+                InFlightPrompt { name: 0, expected, hashes: Some(hashes) }
+            }
+            words => {
+                let name = name_of(words);
+                let whole = side.lengths.get(&name).map_or(0, |tokens| side.model.max_cached(*tokens));
+                let itself = side.model.expected_hit_named(name, whole);
+                let conversation = conversation_name(turn.conversation);
+                let before = match side.lengths.get(&conversation) {
+                    Some(tokens) if turn.index > 0 => side.model.expected_hit_named(conversation, *tokens),
+                    _ => ExpectedHit::default(),
+                };
+                let expected = if itself.tokens >= before.tokens { itself } else { before };
+                InFlightPrompt { hashes: None, name, expected }
+            }
+        };
+        let tokens = pending.expected.tokens;
+        self.pending.insert(turn.conversation, pending);
+        Some(tokens)
+    }
+
+    fn on_response(&mut self, turn: Turn, answer: &ModelAnswer) {
+        let Some(Some(side)) = self.sides.get_mut(self.on) else { return };
+        let Some(pending) = self.pending.remove(&turn.conversation) else { return };
+        let (device, host, storage, somewhere) = match &answer.cached {
+            Some(cached) => (cached.device, cached.host, cached.storage, 0),
+            None => (0, 0, 0, answer.cached_tokens.unwrap_or(0)),
+        };
+        let cached = answer.cached.as_ref().map_or(somewhere, CachedTokens::tokens);
+        let expected = &pending.expected;
+        side.noted.reuse.add(&expected.parts, device, host, storage, somewhere);
+        side.noted.expectation.add(turn.index, answer.prompt_tokens.unwrap_or(0), expected.tokens, cached);
+        side.noted.is_near |= pending.hashes.is_none();
+        // The shared parts of texts (templates, system prompts) are unknown.
+        if turn.index == 0 && pending.hashes.is_some() {
+            side.noted.warm += u64::from(cached.saturating_sub(expected.possible));
+        }
+        let completion = answer.completion_tokens.unwrap_or(0);
+        match pending.hashes {
+            Some(mut hashes) => {
+                let prompt = hashes.tokens();
+                // The last token was never computed on, so it is in no cache.
+                let said = answer.output_ids.len().saturating_sub(1);
+                hashes.extend(&answer.output_ids[..said]);
+                side.model.record_answer(&hashes, u64::from(prompt) + answer.output_ids.len() as u64);
+            }
+            None => {
+                let Some(prompt) = answer.prompt_tokens else { return };
+                if side.lengths.len() < TEXTS_MAX {
+                    side.lengths.insert(pending.name, prompt);
+                    side.lengths.insert(
+                        conversation_name(turn.conversation),
+                        prompt.saturating_add(completion).saturating_sub(1),
+                    );
+                    side.model.record_answer_named(pending.name, u64::from(prompt) + u64::from(completion));
+                    side.model.record_answer_named(conversation_name(turn.conversation), 0);
+                }
+            }
+        }
+    }
+}
+
+fn name_of(prompt: &TurnPrompt) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    format!("{prompt:?}").hash(&mut hasher);
+    hasher.finish()
+}
+
+fn conversation_name(conversation: u32) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    ("conversation", conversation).hash(&mut hasher);
+    hasher.finish()
+}
+
+/// `inner`, with the expected hits from `book` added to each request.
+#[derive(Debug)]
+pub struct WithExpectedHits<'a, W: ?Sized> {
+    inner: &'a mut W,
+    book: &'a mut CacheModels,
+}
+
+impl<'a, W: LoadWorkload + ?Sized> WithExpectedHits<'a, W> {
+    /// Wraps `inner` with the models in `book`.
+    pub fn new(inner: &'a mut W, book: &'a mut CacheModels) -> WithExpectedHits<'a, W> {
+        WithExpectedHits { inner, book }
+    }
+}
+
+impl<W: LoadWorkload + ?Sized> LoadWorkload for WithExpectedHits<'_, W> {
+    fn scripts(&self) -> Vec<Script> {
+        self.inner.scripts()
+    }
+
+    fn request(&mut self, turn: Turn) -> TurnRequest {
+        let mut ask = self.inner.request(turn);
+        ask.expected = self.book.on_request(turn, &ask);
+        ask
+    }
+
+    fn on_response(&mut self, turn: Turn, answer: &ModelAnswer) {
+        self.book.on_response(turn, answer);
+        self.inner.on_response(turn, answer);
+    }
+
+    fn on_conversation_end(&mut self, turn: Turn) {
+        self.book.pending.remove(&turn.conversation);
+        self.inner.on_conversation_end(turn);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::engine::load::workload::{Synthetic, SyntheticPrompt};
+    use crate::engine::load::{Distribution, Seed};
+
+    const PAGE: u32 = 16;
+
+    fn made(words: SyntheticPrompt) -> Synthetic {
+        let constant = Distribution::Constant;
+        let mut made = Synthetic::new(2, constant(2.0), constant(40.0), constant(10.0), Seed(1));
+        made.words = words;
+        made
+    }
+
+    fn turn(conversation: u32, index: u32) -> Turn {
+        Turn { conversation, index }
+    }
+
+    fn answer(prompt: u32, device: u32) -> ModelAnswer {
+        ModelAnswer {
+            prompt_tokens: Some(prompt),
+            completion_tokens: Some(10),
+            output_ids: (1..=10).collect(),
+            cached_tokens: Some(device),
+            cached: Some(CachedTokens { device, ..CachedTokens::default() }),
+            ..ModelAnswer::default()
+        }
+    }
+
+    #[test]
+    fn turn_expects_its_history_in_whole_pages() {
+        let (mut inner, mut book) = (made(SyntheticPrompt::Ids { vocabulary: 30_000 }), CacheModels::default());
+        book.add_server(0, PAGE, false);
+        let mut asked = WithExpectedHits::new(&mut inner, &mut book);
+        assert_eq!(asked.request(turn(0, 0)).expected, Some(0));
+        asked.on_response(turn(0, 0), &answer(40, 0));
+        // 40 prompt and 10 answer tokens, of which the last is not cached: 49, three pages.
+        assert_eq!(asked.request(turn(0, 1)).expected, Some(48));
+        asked.on_response(turn(0, 1), &answer(90, 32));
+        asked.on_conversation_end(turn(0, 1));
+        let noted = book.take_statistics(0).expect("tracked");
+        assert_eq!((noted.expectation.turns[1].short, noted.expectation.turns[1].short_tokens), (1, 16));
+        assert_eq!((noted.warm, noted.is_near), (0, false));
+        let rows = noted.reuse.rows();
+        assert_eq!((rows.len(), rows[0].expected, rows[0].device, rows[0].missed), (1, 48, 32, 16));
+    }
+
+    #[test]
+    fn repeated_prompt_is_expected_until_the_caches_are_emptied() {
+        let (mut inner, mut book) = (made(SyntheticPrompt::Ids { vocabulary: 30_000 }), CacheModels::default());
+        book.add_server(0, PAGE, true);
+        let mut again = |book: &mut CacheModels| {
+            let mut asked = WithExpectedHits::new(&mut inner, book);
+            let expected = asked.request(turn(0, 0)).expected;
+            asked.on_response(turn(0, 0), &answer(40, 0));
+            asked.on_conversation_end(turn(0, 0));
+            expected
+        };
+        assert_eq!([again(&mut book), again(&mut book)], [Some(0), Some(32)]);
+        book.flush(0);
+        assert_eq!(again(&mut book), Some(32), "from L3");
+        book.clear_storage(0);
+        book.flush(0);
+        assert_eq!(again(&mut book), Some(0));
+        book.select(1);
+        assert_eq!(again(&mut book), None, "another server is not tracked");
+    }
+
+    #[test]
+    fn unexpected_hit_of_a_first_turn_shows_a_warm_cache() {
+        let (mut inner, mut book) = (made(SyntheticPrompt::Ids { vocabulary: 30_000 }), CacheModels::default());
+        book.add_server(0, PAGE, false);
+        let mut asked = WithExpectedHits::new(&mut inner, &mut book);
+        asked.request(turn(0, 0));
+        asked.on_response(turn(0, 0), &answer(40, 32));
+        assert_eq!(book.take_statistics(0).expect("tracked").warm, 32);
+        assert_eq!(book.take_statistics(0).expect("tracked").warm, 0, "statistics were reset");
+    }
+
+    #[test]
+    fn chat_turn_expects_the_server_count_of_the_previous_turn() {
+        let (mut inner, mut book) = (made(SyntheticPrompt::Chat), CacheModels::default());
+        book.add_server(0, PAGE, false);
+        let mut asked = WithExpectedHits::new(&mut inner, &mut book);
+        assert_eq!(asked.request(turn(1, 0)).expected, Some(0));
+        asked.on_response(turn(1, 0), &answer(100, 0));
+        assert_eq!(asked.request(turn(1, 1)).expected, Some(96));
+        asked.on_conversation_end(turn(1, 1));
+        assert_eq!(asked.request(turn(1, 0)).expected, Some(96), "the same text of 100 tokens");
+        let noted = book.take_statistics(0).expect("tracked");
+        assert!(noted.is_near && noted.warm == 0);
+    }
+}

@@ -1,0 +1,359 @@
+//! Replays planned conversations: fixed user messages with the server's own answers between them, or whole requests.
+
+use std::collections::HashSet;
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::engine::load::workload::{
+    ChatMessage, ChatRole, LoadWorkload, Members, PromptForm, TextGenerator, TextSpan, TurnPrompt, TurnRequest,
+};
+use crate::engine::load::{ModelAnswer, Script, Turn};
+
+/// A conversation of at least one turn.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Conversation {
+    /// User turns, in order.
+    pub turns: Vec<PlannedTurn>,
+    /// Routing key by which routers send related requests to one worker.
+    pub routing_key: Option<Arc<str>>,
+}
+
+/// A turn of a planned conversation.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PlannedTurn {
+    pub content: TurnContent,
+    /// Whether the turn is a whole request, which discards the history.
+    pub whole: bool,
+    pub max_tokens: u32,
+    /// Members of this request only.
+    pub extra: Members,
+    /// Recorded time, relative to the first request of the trace.
+    pub at: Option<Duration>,
+    /// Delay after the previous answer.
+    pub delay: Duration,
+}
+
+impl PlannedTurn {
+    /// Creates a turn that continues the conversation.
+    pub fn new(content: TurnContent, max_tokens: u32) -> PlannedTurn {
+        PlannedTurn { content, whole: false, max_tokens, extra: Members::default(), at: None, delay: Duration::ZERO }
+    }
+
+    /// Creates a whole request.
+    pub fn whole(content: TurnContent, max_tokens: u32) -> PlannedTurn {
+        PlannedTurn { whole: true, ..PlannedTurn::new(content, max_tokens) }
+    }
+}
+
+/// The content of a user turn.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum TurnContent {
+    Text(Arc<str>),
+    Messages(Vec<ChatMessage>),
+    /// Generated text of the user: concatenated spans.
+    Made(Vec<TextSpan>),
+}
+
+/// A workload that replays planned conversations.
+#[derive(Clone, Debug)]
+pub struct Replay {
+    conversations: Arc<[Conversation]>,
+    form: PromptForm,
+    speech: TextGenerator,
+    open: Vec<Option<TurnPrompt>>,
+}
+
+impl Replay {
+    /// Creates a workload that sends `conversations` as prompts of `form`.
+    pub fn new(conversations: Vec<Conversation>, form: PromptForm, speech: TextGenerator) -> Replay {
+        Replay { conversations: conversations.into(), form, speech, open: Vec::new() }
+    }
+
+    /// Returns the planned conversations in order.
+    pub fn conversations(&self) -> &[Conversation] {
+        &self.conversations
+    }
+
+    fn empty(&self) -> TurnPrompt {
+        match self.form {
+            PromptForm::Ids => TurnPrompt::Ids(Vec::new()),
+            PromptForm::Text => TurnPrompt::Text(String::new()),
+            PromptForm::Chat => TurnPrompt::Messages(Vec::new()),
+        }
+    }
+
+    /// Appends `content` to `history`.
+    fn append(&self, history: &mut TurnPrompt, content: &TurnContent) {
+        match history {
+            TurnPrompt::Ids(ids) => match content {
+                TurnContent::Made(passages) => passages.iter().for_each(|passage| self.speech.ids(*passage, ids)),
+                TurnContent::Text(text) => self.encode(&apart(text, ids.is_empty()), ids),
+                TurnContent::Messages(messages) => {
+                    for message in messages {
+                        self.encode(&apart(&message.text(), ids.is_empty()), ids);
+                    }
+                }
+            },
+            TurnPrompt::Text(text) => match content {
+                TurnContent::Made(passages) => passages.iter().for_each(|passage| self.speech.text(*passage, text)),
+                TurnContent::Text(more) => text.push_str(&apart(more, text.is_empty())),
+                TurnContent::Messages(messages) => {
+                    for message in messages {
+                        let first = text.is_empty();
+                        text.push_str(&apart(&message.text(), first));
+                    }
+                }
+            },
+            TurnPrompt::Messages(said) => match content {
+                TurnContent::Made(passages) => {
+                    let mut text = String::new();
+                    passages.iter().for_each(|passage| self.speech.text(*passage, &mut text));
+                    said.push(ChatMessage::new(ChatRole::User, &text));
+                }
+                TurnContent::Text(text) => said.push(ChatMessage::new(ChatRole::User, text)),
+                TurnContent::Messages(messages) => said.extend_from_slice(messages),
+            },
+        }
+    }
+
+    /// Appends the ids of `text` to `ids`. A text that cannot be encoded adds nothing, but dataset readers have
+    /// rejected such texts.
+    fn encode(&self, text: &str, ids: &mut Vec<u32>) {
+        if let Some(tokenizer) = &self.speech.tokenizer {
+            ids.extend(tokenizer.ids(text).unwrap_or_default());
+        }
+    }
+}
+
+/// Puts text that follows other text on a new line.
+fn apart(text: &str, first: bool) -> std::borrow::Cow<'_, str> {
+    if first { text.into() } else { format!("\n{text}").into() }
+}
+
+impl LoadWorkload for Replay {
+    fn scripts(&self) -> Vec<Script> {
+        let script = |conversation: &Conversation| {
+            let timed = conversation.turns.iter().any(|turn| turn.at.is_some());
+            Script {
+                turns: u32::try_from(conversation.turns.len()).unwrap_or(u32::MAX),
+                think: conversation.turns.iter().skip(1).map(|turn| turn.delay).collect(),
+                // Without a recorded time, a turn is due after its delay. No turn is due before zero.
+                at: if timed {
+                    conversation.turns.iter().map(|turn| turn.at.unwrap_or_default()).collect()
+                } else {
+                    Vec::new()
+                },
+            }
+        };
+        self.conversations.iter().map(script).collect()
+    }
+
+    fn request(&mut self, turn: Turn) -> TurnRequest {
+        let at = turn.conversation as usize;
+        if self.open.len() <= at {
+            self.open.resize(at + 1, None);
+        }
+        let conversations = Arc::clone(&self.conversations);
+        let turns = &conversations[at].turns;
+        let planned = &turns[turn.index as usize];
+        let history = self.open[at].take().filter(|_| !planned.whole && turn.index > 0);
+        let mut prompt = history.unwrap_or_else(|| self.empty());
+        self.append(&mut prompt, &planned.content);
+        // Kept only if a later turn continues it.
+        if turns.get(turn.index as usize + 1).is_some_and(|next| !next.whole) {
+            self.open[at] = Some(prompt.clone());
+        }
+        let mut ask = TurnRequest::new(prompt, planned.max_tokens);
+        ask.extra = planned.extra.clone();
+        ask.routing_key = conversations[at].routing_key.clone();
+        ask
+    }
+
+    fn fingerprint(&self, to: &mut dyn fmt::Write) -> fmt::Result {
+        if let Some(tokenizer) = &self.speech.tokenizer {
+            writeln!(to, "tokenizer {}", tokenizer.digest())?;
+        }
+        for conversation in self.conversations.iter() {
+            writeln!(to, "conversation {:?}", conversation.routing_key)?;
+            for PlannedTurn { content, whole, max_tokens, extra, at, delay } in &conversation.turns {
+                write!(to, "turn {whole} {max_tokens} {extra:?} {at:?} {delay:?} ")?;
+                match content {
+                    // Length and raw text, so that the text cannot be confused with what follows.
+                    TurnContent::Text(text) => {
+                        write!(to, "{} ", text.len())?;
+                        to.write_str(text)?;
+                    }
+                    other => writeln!(to, "{other:?}")?,
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn on_response(&mut self, turn: Turn, answer: &ModelAnswer) {
+        let Some(history) = self.open.get_mut(turn.conversation as usize) else { return };
+        let Some(mut prompt) = history.take() else { return };
+        match &mut prompt {
+            TurnPrompt::Ids(ids) if answer.output_ids.is_empty() => self.encode(&answer.text, ids),
+            TurnPrompt::Ids(ids) => ids.extend_from_slice(&answer.output_ids),
+            TurnPrompt::Text(text) => text.push_str(&answer.text),
+            TurnPrompt::Messages(messages) => messages.push(ChatMessage::new(ChatRole::Assistant, &answer.text)),
+        }
+        self.open[turn.conversation as usize] = Some(prompt);
+    }
+
+    fn shared(&self) -> Vec<TurnPrompt> {
+        let system = |conversation: &Conversation| match &conversation.turns.first()?.content {
+            TurnContent::Made(passages) => passages.first().filter(|passage| passage.is_shared()).copied(),
+            _ => None,
+        };
+        let mut known = HashSet::new();
+        let mut found = Vec::new();
+        for passage in self.conversations.iter().filter_map(system) {
+            if known.insert(passage) {
+                let mut prompt = self.empty();
+                self.append(&mut prompt, &TurnContent::Made(vec![passage]));
+                found.push(prompt);
+            }
+        }
+        found
+    }
+
+    fn on_conversation_end(&mut self, turn: Turn) {
+        if let Some(history) = self.open.get_mut(turn.conversation as usize) {
+            *history = None;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::engine::load::Seed;
+    use crate::engine::load::workload::textgen::SHARED;
+    use crate::engine::load::workload::tokenizer::tests::small;
+
+    fn played(turns: Vec<PlannedTurn>, form: PromptForm) -> Replay {
+        let tokenizer = small();
+        let speech =
+            TextGenerator { seed: Seed(1), vocabulary: tokenizer.vocabulary(), tokenizer: Some(Arc::new(tokenizer)) };
+        Replay::new(vec![Conversation { turns, routing_key: Some("g1".into()) }], form, speech)
+    }
+
+    fn text(text: &str) -> PlannedTurn {
+        PlannedTurn::new(TurnContent::Text(text.into()), 9)
+    }
+
+    fn turn(index: u32) -> Turn {
+        Turn { conversation: 0, index }
+    }
+
+    fn answer() -> ModelAnswer {
+        ModelAnswer { text: " cd".to_owned(), output_ids: vec![7], ..ModelAnswer::default() }
+    }
+
+    #[test]
+    fn user_turns_come_from_the_plan_and_answers_are_live() {
+        let mut chat = played(vec![text("one"), text("two")], PromptForm::Chat);
+        let first = chat.request(turn(0));
+        assert_eq!((first.max_tokens, first.routing_key.as_deref()), (9, Some("g1")));
+        chat.on_response(turn(0), &answer());
+        let expected = [(ChatRole::User, "one"), (ChatRole::Assistant, " cd"), (ChatRole::User, "two")];
+        let expected: Vec<ChatMessage> = expected.iter().map(|(role, text)| ChatMessage::new(*role, text)).collect();
+        assert_eq!(chat.request(turn(1)).prompt, TurnPrompt::Messages(expected));
+
+        let mut plain = played(vec![text("one"), text("two")], PromptForm::Text);
+        plain.request(turn(0));
+        plain.on_response(turn(0), &answer());
+        assert_eq!(plain.request(turn(1)).prompt, TurnPrompt::Text("one cd\ntwo".to_owned()));
+    }
+
+    #[test]
+    fn id_history_continues_with_output_ids_or_encoded_text() {
+        let ids = |heard: ModelAnswer| {
+            let mut played = played(vec![text(" ab"), text(" ab")], PromptForm::Ids);
+            let TurnPrompt::Ids(first) = played.request(turn(0)).prompt else { panic!("ids") };
+            played.on_response(turn(0), &heard);
+            let TurnPrompt::Ids(second) = played.request(turn(1)).prompt else { panic!("ids") };
+            assert_eq!(second[..first.len()], first);
+            second[first.len()]
+        };
+        assert_eq!(ids(answer()), 7);
+        let cd = small().ids(" cd").expect("ids")[0];
+        assert_eq!(ids(ModelAnswer { output_ids: Vec::new(), ..answer() }), cd);
+    }
+
+    #[test]
+    fn whole_request_discards_the_history() {
+        let whole = PlannedTurn::whole(TurnContent::Messages(vec![ChatMessage::new(ChatRole::System, "s")]), 3);
+        let mut chat = played(vec![text("one"), whole, text("two")], PromptForm::Chat);
+        chat.request(turn(0));
+        chat.on_response(turn(0), &answer());
+        assert_eq!(chat.request(turn(1)).prompt, TurnPrompt::Messages(vec![ChatMessage::new(ChatRole::System, "s")]));
+        chat.on_response(turn(1), &answer());
+        let TurnPrompt::Messages(messages) = chat.request(turn(2)).prompt else { panic!("a chat") };
+        assert_eq!(messages.len(), 3);
+    }
+
+    #[test]
+    fn restarted_conversation_repeats_the_same_content() {
+        for form in [PromptForm::Chat, PromptForm::Text, PromptForm::Ids] {
+            let block = TextSpan::Drawn { purpose: "block", number: 3, tokens: 5 };
+            let mut played =
+                played(vec![PlannedTurn::new(TurnContent::Made(vec![block, block]), 1), text(" ab")], form);
+            let run = |played: &mut Replay| {
+                let first = played.request(turn(0));
+                played.on_response(turn(0), &answer());
+                let second = played.request(turn(1));
+                played.on_response(turn(1), &answer());
+                played.on_conversation_end(turn(1));
+                (first, second)
+            };
+            let first = run(&mut played);
+            assert_eq!(run(&mut played), first);
+            // Also after a failure of the first turn.
+            played.request(turn(0));
+            played.on_conversation_end(turn(0));
+            assert_eq!(run(&mut played), first);
+        }
+    }
+
+    #[test]
+    fn shared_system_prompts_are_listed_once() {
+        let system = TextSpan::Drawn { purpose: SHARED, number: 3, tokens: 5 };
+        let own = TextSpan::Drawn { purpose: "own", number: 1, tokens: 2 };
+        let planned = || PlannedTurn::new(TurnContent::Made(vec![system, own]), 1);
+        let mut played = played(vec![planned()], PromptForm::Ids);
+        played.conversations = vec![played.conversations[0].clone(); 2].into();
+        let [TurnPrompt::Ids(shared)] = &played.shared()[..] else { panic!("one of ids") };
+        let TurnPrompt::Ids(asked) = played.clone().request(turn(0)).prompt else { panic!("ids") };
+        assert_eq!((shared.len(), &shared[..]), (5, &asked[..5]));
+    }
+
+    #[test]
+    fn fingerprint_depends_on_the_content() {
+        let print = |turns: Vec<PlannedTurn>| {
+            let mut text = String::new();
+            played(turns, PromptForm::Text).fingerprint(&mut text).expect("writing to a string succeeds");
+            text
+        };
+        let said =
+            |word: &str| PlannedTurn::new(TurnContent::Messages(vec![ChatMessage::new(ChatRole::User, word)]), 1);
+        assert_eq!(print(vec![text("one"), text("two")]), print(vec![text("one"), text("two")]));
+        for other in [vec![text("one"), text("tow")], vec![text("one")], vec![said("one"), said("two")]] {
+            assert_ne!(print(vec![text("one"), text("two")]), print(other));
+        }
+        assert_ne!(print(vec![said("a")]), print(vec![said("b")]));
+    }
+
+    #[test]
+    fn scripts_have_delays_and_times() {
+        let mut turns = vec![text("one"), text("two")];
+        turns[1].delay = Duration::from_secs(2);
+        let script = |turns: &[PlannedTurn]| played(turns.to_vec(), PromptForm::Text).scripts().remove(0);
+        assert_eq!(script(&turns), Script { turns: 2, think: vec![Duration::from_secs(2)], at: Vec::new() });
+        turns[0].at = Some(Duration::from_secs(5));
+        assert_eq!(script(&turns).at, [Duration::from_secs(5), Duration::ZERO]);
+    }
+}

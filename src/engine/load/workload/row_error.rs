@@ -1,0 +1,150 @@
+//! Reasons why a row of a dataset is malformed.
+
+use crate::engine::load::workload::dataset::{ROW_BYTES_MAX, TOKENS_MAX};
+use crate::engine::load::workload::{TemplateError, TokenizerError};
+
+/// Why a row of a dataset is malformed.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum RowError {
+    /// The JSON parser's message, which contains the position.
+    #[error("{0}")]
+    Json(String),
+    #[error("not a JSON object")]
+    NotAnObject,
+    #[error("not a JSON array")]
+    NotAnArray,
+    #[error("nested more than {0} levels deep")]
+    TooDeep(usize),
+    #[error("longer than {} MiB", ROW_BYTES_MAX >> 20)]
+    TooLong,
+    /// Position (from 1) and value of the first invalid byte.
+    #[error("invalid UTF-8: byte {at} is 0x{byte:02x}")]
+    InvalidUtf8 { at: usize, byte: u8 },
+    #[error("the file is not a JSON object")]
+    FileNotAnObject,
+    #[error("the file is not a JSON array")]
+    FileNotAnArray,
+    #[error("the object has no array \"{0}\"")]
+    NoSuchArray(&'static str),
+    #[error("the array does not end")]
+    UnterminatedArray,
+    #[error("the file ends in the middle of the row")]
+    UnexpectedEnd,
+    #[error("a string does not end on its line")]
+    UnterminatedString,
+    #[error("the row does not end before the next one begins")]
+    UnterminatedRow,
+    #[error("unmatched '{0}'")]
+    UnmatchedBracket(char),
+    /// An error within the member `name`.
+    #[error("{name}: {error}")]
+    Member { name: &'static str, error: Box<RowError> },
+    /// An error within a turn. Turns count from 1.
+    #[error("turn {number}: {error}")]
+    Turn { number: usize, error: Box<RowError> },
+    /// An error within a message. Messages count from 1.
+    #[error("message {number}: {error}")]
+    Message { number: usize, error: Box<RowError> },
+    #[error("no messages")]
+    NoMessages,
+    #[error("the message has no role")]
+    NoRole,
+    #[error("the message has no text")]
+    NoText,
+    #[error("the role {0} is not a string")]
+    InvalidRole(String),
+    #[error("unknown speaker '{0}'")]
+    UnknownSpeaker(String),
+    #[error("neither 'conversations' nor 'conversation' found")]
+    NoConversation,
+    #[error("{name} {value} is not a number of tokens from 1 to {TOKENS_MAX}")]
+    InvalidTokens { name: String, value: String },
+    #[error("{name} {value} is not a time in milliseconds")]
+    InvalidTime { name: String, value: String },
+    #[error("message_mode {0} is neither history nor delta")]
+    InvalidMessageMode(String),
+    #[error("none of hash_ids, input_length, messages and text_input found")]
+    NoPrompt,
+    #[error("the prompt is empty: no hash_ids and no input_length")]
+    EmptyPrompt,
+    #[error("hash_ids with input_length, messages and text_input exclude each other")]
+    SeveralPrompts,
+    #[error("message_mode requires messages")]
+    ModeWithoutMessages,
+    #[error("tools require messages")]
+    ToolsWithoutMessages,
+    #[error("extra must not contain messages, which would replace the history")]
+    ExtraMessages,
+    #[error("{blocks} blocks of {block} tokens exceed {TOKENS_MAX} tokens")]
+    TooManyBlocks { blocks: usize, block: u32 },
+    #[error("{tokens} tokens do not match {blocks} blocks of {block} tokens")]
+    BlockMismatch { tokens: u32, blocks: usize, block: u32 },
+    /// `line` is the first line of the session.
+    #[error("message_mode differs from that of its session, which begins in line {line}")]
+    MixedMessageModes { line: u64 },
+    #[error(transparent)]
+    Tokenizer(#[from] TokenizerError),
+    #[error(transparent)]
+    Template(#[from] TemplateError),
+}
+
+impl From<serde_json::Error> for RowError {
+    fn from(error: serde_json::Error) -> RowError {
+        RowError::Json(error.to_string())
+    }
+}
+
+impl RowError {
+    /// Wraps the error as one of the member `name`.
+    pub(super) fn in_member(self, name: &'static str) -> RowError {
+        RowError::Member { name, error: Box::new(self) }
+    }
+
+    /// Wraps the error as one of the turn with index `at`, from 0.
+    pub(super) fn in_turn(self, at: usize) -> RowError {
+        RowError::Turn { number: at + 1, error: Box::new(self) }
+    }
+
+    /// Wraps the error as one of the message with index `at`, from 0.
+    pub(super) fn in_message(self, at: usize) -> RowError {
+        RowError::Message { number: at + 1, error: Box::new(self) }
+    }
+
+    /// Converts positions within a row, as the JSON parser reports them, to positions in the file. The row begins in `line`.
+    pub(super) fn located(self, line: u64) -> RowError {
+        match self {
+            RowError::Json(message) => RowError::Json(located(message, line)),
+            RowError::Member { name, error } => error.located(line).in_member(name),
+            RowError::Turn { number, error } => RowError::Turn { number, error: Box::new(error.located(line)) },
+            RowError::Message { number, error } => RowError::Message { number, error: Box::new(error.located(line)) },
+            other => other,
+        }
+    }
+}
+
+fn located(message: String, line: u64) -> String {
+    let position = || {
+        let (text, position) = message.rsplit_once(" at line ")?;
+        let (within, column) = position.split_once(" column ")?;
+        let (within, column): (u64, u64) = (within.parse().ok()?, column.parse().ok()?);
+        Some(match within {
+            0 | 1 => format!("{text} at column {column}"),
+            _ => format!("{text} at line {}, column {column}", line + within - 1),
+        })
+    };
+    position().unwrap_or(message)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn positions_refer_to_the_file() {
+        let located = |message: &str| located(message.to_owned(), 10);
+        assert_eq!(located("oops at line 1 column 7"), "oops at column 7");
+        assert_eq!(located("oops at line 3 column 7"), "oops at line 12, column 7");
+        assert_eq!(located("oops at line x column 7"), "oops at line x column 7");
+        assert_eq!(located("no text"), "no text");
+    }
+}

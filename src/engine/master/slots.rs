@@ -1,0 +1,52 @@
+//! Typed indices of the master's tables, so that a slot of one table cannot be used with another.
+
+macro_rules! slot {
+    ($(#[$doc:meta])* $name:ident) => {
+        $(#[$doc])*
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+        pub(super) struct $name(pub u32);
+    };
+}
+
+macro_rules! vector_slot {
+    ($($name:ident),*) => {$(
+        impl $name {
+            /// The slot at `index` of the table's vector.
+            ///
+            /// # Panics
+            /// At 2^32. The tables have fewer slots.
+            pub fn from_index(index: usize) -> $name {
+                $name(u32::try_from(index).expect("fewer than 2^32 slots"))
+            }
+
+            /// The slot's index in the table's vector.
+            #[inline]
+            pub fn index(self) -> usize {
+                self.0 as usize
+            }
+        }
+    )*};
+}
+
+slot! {
+    /// Index of an object record in `ObjectTable`.
+    ObjectSlot
+}
+slot! {
+    /// Index of a segment in `SegmentTable`.
+    SegmentSlot
+}
+slot! {
+    /// Index of a writer id in `OwnerTable`.
+    OwnerSlot
+}
+slot! {
+    /// Index of a group in `GroupTable`.
+    GroupSlot
+}
+vector_slot!(SegmentSlot, OwnerSlot, GroupSlot);
+
+impl ObjectSlot {
+    /// Stands for "none" in links between records.
+    pub const NIL: ObjectSlot = ObjectSlot(u32::MAX);
+}

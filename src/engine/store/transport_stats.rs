@@ -1,0 +1,250 @@
+//! Transport statistics of a node by peer and by RDMA device: the JSON document at `/transport`, and its part of `/metrics`.
+
+use std::fmt::Write;
+
+use serde::{Deserialize, Serialize};
+
+use crate::engine::transfer::{PeerCounters, RailCounters};
+
+/// Schema of the document.
+pub const SCHEMA: &str = "mcctl.node.transport/1";
+
+/// Statistics of the transport that a node's own client uses. They count this client's reads and writes. What peers do to the node's
+/// memory over RDMA is invisible to the node's process.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct TransportStats {
+    pub schema: String,
+    /// `tcp` or `rdma`; empty before the node has started.
+    pub transport: String,
+    /// Other nodes' segments that the client is connected to, by name.
+    pub peers: Vec<PeerStats>,
+    /// RDMA devices in use; empty with tcp.
+    pub devices: Vec<DeviceStats>,
+}
+
+/// The statistics of a node that has not started.
+impl Default for TransportStats {
+    fn default() -> TransportStats {
+        TransportStats { schema: SCHEMA.to_owned(), transport: String::new(), peers: Vec::new(), devices: Vec::new() }
+    }
+}
+
+/// Statistics of a segment of another node.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PeerStats {
+    pub segment: String,
+    /// `tcp` or `rdma`.
+    pub transport: String,
+    /// `up`, or `down` if the peer is considered dead.
+    pub state: String,
+    /// Bytes read from the segment.
+    pub read_bytes: u64,
+    /// Bytes written to the segment.
+    pub written_bytes: u64,
+    pub failures: u64,
+}
+
+/// Statistics of an RDMA device of this node.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct DeviceStats {
+    pub device: String,
+    /// Number of the device's port.
+    pub port: u8,
+    /// GID index and address.
+    pub gid: String,
+    /// `up`, or `down` while the device is not used.
+    pub state: String,
+    /// Peers' devices that it is connected to or connecting to.
+    pub endpoints: u64,
+    /// Connections established since the start.
+    pub connected: u64,
+    /// Connections closed since the start.
+    pub retired: u64,
+    pub requests: u64,
+    /// Bytes read through the device.
+    pub read_bytes: u64,
+    /// Bytes written through the device.
+    pub written_bytes: u64,
+    pub failures: DeviceFailures,
+}
+
+/// Failures of a device by cause.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct DeviceFailures {
+    /// Connections that could not be established.
+    pub connection: u64,
+    /// Requests that the local device rejected or failed.
+    pub device: u64,
+    /// Requests that the peer refused.
+    pub refused: u64,
+    /// Requests that the peer's device did not answer.
+    pub peer: u64,
+}
+
+impl DeviceFailures {
+    /// Number of failures of all kinds.
+    pub fn sum(&self) -> u64 {
+        self.by_kind().iter().map(|(_, count)| count).sum()
+    }
+
+    /// The kinds with their names and counts.
+    pub fn by_kind(&self) -> [(&'static str, u64); 4] {
+        [("connection", self.connection), ("device", self.device), ("refused", self.refused), ("peer", self.peer)]
+    }
+}
+
+impl TransportStats {
+    /// The statistics of an engine that uses `transport`.
+    pub fn new(transport: &str, peers: Vec<PeerCounters>, rails: Vec<RailCounters>) -> TransportStats {
+        let word = |up: bool| if up { "up" } else { "down" }.to_owned();
+        let peer = |peer: PeerCounters| PeerStats {
+            segment: peer.segment,
+            transport: peer.transport.to_owned(),
+            state: word(!peer.down),
+            read_bytes: peer.flow.read_bytes,
+            written_bytes: peer.flow.written_bytes,
+            failures: peer.flow.failures,
+        };
+        let device = |rail: RailCounters| DeviceStats {
+            state: word(rail.up),
+            device: rail.device,
+            port: rail.port,
+            gid: rail.gid,
+            endpoints: rail.endpoints,
+            connected: rail.connected,
+            retired: rail.retired,
+            requests: rail.requests,
+            read_bytes: rail.read_bytes,
+            written_bytes: rail.written_bytes,
+            failures: DeviceFailures {
+                connection: rail.failures.connection,
+                device: rail.failures.device,
+                refused: rail.failures.refused,
+                peer: rail.failures.peer,
+            },
+        };
+        // The local segment is accessed without a transport.
+        let others = peers.into_iter().filter(|peer| peer.transport != "memory");
+        let mut peers: Vec<PeerStats> = others.map(peer).collect();
+        peers.sort_unstable_by(|a, b| a.segment.cmp(&b.segment));
+        let devices = rails.into_iter().map(device).collect();
+        TransportStats { schema: SCHEMA.to_owned(), transport: transport.to_owned(), peers, devices }
+    }
+
+    /// Renders the part of `/metrics`. Peers are only counted, because there may be many.
+    pub fn metrics(&self) -> String {
+        let mut text = String::new();
+        if self.transport.is_empty() {
+            return text;
+        }
+        let help = "Segments of other nodes that this node's client is connected to, by transport";
+        let over = &self.transport;
+        let of = |state: &str| self.peers.iter().filter(|peer| peer.state == state).count();
+        family(&mut text, "mcctl_node_peers", "gauge", help);
+        for state in ["up", "down"] {
+            let _ = writeln!(text, "mcctl_node_peers{{transport=\"{over}\",state=\"{state}\"}} {}", of(state));
+        }
+        if self.devices.is_empty() {
+            return text;
+        }
+        for (name, kind, help, value) in DEVICE_FAMILIES {
+            family(&mut text, name, kind, help);
+            for device in &self.devices {
+                let _ =
+                    writeln!(text, "{name}{{device=\"{}\",port=\"{}\"}} {}", device.device, device.port, value(device));
+            }
+        }
+        let name = "mcctl_node_rdma_failures_total";
+        family(&mut text, name, "counter", "Failures on the device, by cause");
+        for device in &self.devices {
+            for (kind, count) in device.failures.by_kind() {
+                let (device, port) = (&device.device, device.port);
+                let _ = writeln!(text, "{name}{{device=\"{device}\",port=\"{port}\",kind=\"{kind}\"}} {count}");
+            }
+        }
+        text
+    }
+}
+
+fn family(text: &mut String, name: &str, kind: &str, help: &str) {
+    let _ = writeln!(text, "# HELP {name} {help}\n# TYPE {name} {kind}");
+}
+
+/// Name, type, help text and value of a metric.
+type DeviceFamily = (&'static str, &'static str, &'static str, fn(&DeviceStats) -> u64);
+
+const DEVICE_FAMILIES: &[DeviceFamily] = &[
+    ("mcctl_node_rdma_up", "gauge", "Whether the device is in use", |d| u64::from(d.state == "up")),
+    ("mcctl_node_rdma_read_bytes_total", "counter", "Bytes that this node's client read through the device", |d| {
+        d.read_bytes
+    }),
+    ("mcctl_node_rdma_written_bytes_total", "counter", "Bytes that this node's client wrote through the device", |d| {
+        d.written_bytes
+    }),
+    ("mcctl_node_rdma_requests_total", "counter", "Work requests posted on the device", |d| d.requests),
+    ("mcctl_node_rdma_endpoints", "gauge", "Peers' devices that the device is connected to", |d| d.endpoints),
+    ("mcctl_node_rdma_connected_total", "counter", "Connections established", |d| d.connected),
+    ("mcctl_node_rdma_retired_total", "counter", "Connections closed", |d| d.retired),
+];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::engine::transfer::RailFailures;
+
+    fn peer(segment: &str, transport: &'static str, down: bool) -> PeerCounters {
+        PeerCounters { segment: segment.into(), transport, flow: Default::default(), down }
+    }
+
+    fn rail() -> RailCounters {
+        RailCounters {
+            device: "rxe0".into(),
+            port: 1,
+            gid: "1 ::ffff:192.0.2.1".into(),
+            up: true,
+            endpoints: 2,
+            connected: 3,
+            retired: 1,
+            requests: 40,
+            failures: RailFailures { connection: 1, device: 2, refused: 3, peer: 4 },
+            read_bytes: 500,
+            written_bytes: 600,
+        }
+    }
+
+    #[test]
+    fn peers_are_sorted_without_the_own_segment_and_dead_ones_are_down() {
+        let stats = TransportStats::new(
+            "rdma",
+            vec![peer("b", "rdma", true), peer("own", "memory", false), peer("a", "rdma", false)],
+            Vec::new(),
+        );
+        let states: Vec<_> = stats.peers.iter().map(|peer| (peer.segment.as_str(), peer.state.as_str())).collect();
+        assert_eq!(states, [("a", "up"), ("b", "down")]);
+    }
+
+    #[test]
+    fn every_metric_has_a_line_per_device() {
+        let text = TransportStats::new("rdma", vec![peer("a", "rdma", false)], vec![rail()]).metrics();
+        for line in [
+            "mcctl_node_peers{transport=\"rdma\",state=\"up\"} 1",
+            "mcctl_node_rdma_up{device=\"rxe0\",port=\"1\"} 1",
+            "mcctl_node_rdma_written_bytes_total{device=\"rxe0\",port=\"1\"} 600",
+            "mcctl_node_rdma_failures_total{device=\"rxe0\",port=\"1\",kind=\"refused\"} 3",
+        ] {
+            assert!(text.lines().any(|l| l == line), "{line}: {text}");
+        }
+        assert_eq!(text.matches("# TYPE").count(), 2 + DEVICE_FAMILIES.len());
+        let tcp = TransportStats::new("tcp", Vec::new(), Vec::new()).metrics();
+        assert!(tcp.contains("transport=\"tcp\",state=\"down\"} 0") && !tcp.contains("rdma"), "{tcp}");
+        assert_eq!(TransportStats::default().metrics(), "");
+    }
+
+    #[test]
+    fn the_document_round_trips_through_json() {
+        let stats = TransportStats::new("rdma", vec![peer("a", "rdma", false)], vec![rail()]);
+        let text = serde_json::to_string(&stats).unwrap();
+        assert_eq!(serde_json::from_str::<TransportStats>(&text).unwrap(), stats);
+        assert_eq!(stats.devices[0].failures.sum(), 10);
+    }
+}

@@ -1,0 +1,89 @@
+//! Resource usage of this process, for a `/metrics` page.
+
+use std::fs;
+use std::time::Duration;
+
+use nix::sys::resource::{Resource, getrlimit};
+
+use crate::engine::sys::host;
+
+/// Resource usage of this process. `None`: the system does not report the value.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct ProcessStats {
+    /// CPU time, user and system, all threads.
+    pub cpu: Duration,
+    /// Resident memory (RSS), bytes.
+    pub resident_bytes: Option<u64>,
+    /// Virtual memory (VSZ), bytes.
+    pub virtual_bytes: Option<u64>,
+    /// Current number of threads.
+    pub threads: Option<u64>,
+    /// Open files and sockets.
+    pub open_files: Option<u64>,
+    /// Limit of open files and sockets.
+    pub files_max: Option<u64>,
+    /// Start time, seconds since the Unix epoch.
+    pub started: Option<f64>,
+}
+
+/// Reads the resource usage.
+pub fn read() -> ProcessStats {
+    let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
+    ProcessStats {
+        cpu: host::cpu_time(),
+        resident_bytes: field(&status, "VmRSS:").map(|kib| kib << 10),
+        virtual_bytes: field(&status, "VmSize:").map(|kib| kib << 10),
+        threads: field(&status, "Threads:"),
+        open_files: open_files(),
+        files_max: getrlimit(Resource::RLIMIT_NOFILE).ok().map(|(soft, _)| soft),
+        started: started(),
+    }
+}
+
+/// The number after `name` at the start of a line.
+fn field(text: &str, name: &str) -> Option<u64> {
+    let value = text.lines().find_map(|line| line.strip_prefix(name))?;
+    value.split_whitespace().next()?.parse().ok()
+}
+
+fn open_files() -> Option<u64> {
+    // Since Linux 6.2 the folder's size is the number of descriptors. Before, it is 0 and they must be counted.
+    match fs::metadata("/proc/self/fd").ok()?.len() {
+        0 => Some(fs::read_dir("/proc/self/fd").ok()?.count().saturating_sub(1) as u64),
+        count => Some(count),
+    }
+}
+
+/// Start time of the process: boot time plus the start ticks.
+fn started() -> Option<f64> {
+    let boot = field(&fs::read_to_string("/proc/stat").ok()?, "btime")?;
+    let stat = fs::read_to_string("/proc/self/stat").ok()?;
+    // The second field is the program's name in parentheses and may contain blanks. The 22nd is the start time.
+    let (_, rest) = stat.rsplit_once(')')?;
+    let ticks: u64 = rest.split_whitespace().nth(19)?.parse().ok()?;
+    // SAFETY: sysconf reads a system constant and touches no memory of this process.
+    let per_second = unsafe { nix::libc::sysconf(nix::libc::_SC_CLK_TCK) };
+    (per_second > 0).then(|| boot as f64 + ticks as f64 / per_second as f64)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn stats_of_this_process_are_read() {
+        let found = read();
+        assert!(found.resident_bytes.is_some_and(|bytes| bytes > 1 << 20), "{found:?}");
+        assert!(found.virtual_bytes >= found.resident_bytes, "{found:?}");
+        assert!(found.threads.is_some_and(|threads| threads >= 1), "{found:?}");
+        assert!(found.open_files.is_some_and(|files| files >= 3), "{found:?}");
+        assert!(found.files_max >= found.open_files, "{found:?}");
+        assert!(found.started.is_some_and(|started| started > 1.0e9), "{found:?}");
+    }
+
+    #[test]
+    fn a_field_is_the_number_after_its_name() {
+        let text = "Name:\tmcctl\nVmRSS:\t    2048 kB\nbtime 17\n";
+        assert_eq!([field(text, "VmRSS:"), field(text, "btime"), field(text, "None")], [Some(2048), Some(17), None]);
+    }
+}

@@ -1,0 +1,120 @@
+//! Plain argument types of the verbs.
+
+use std::fmt;
+use std::io;
+
+use crate::engine::sys::verbs::attributes::Mtu;
+
+/// Access flags of a memory region. The device may always write it for this process.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct AccessFlags {
+    /// REMOTE_READ and REMOTE_WRITE.
+    pub remote: bool,
+    /// RELAXED_ORDERING: the device may write out of order within a transfer, if the library supports it. Only
+    /// completions indicate what has arrived.
+    pub relaxed: bool,
+}
+
+/// Capabilities of a queue pair.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct QpCaps {
+    /// Maximum number of outstanding work requests.
+    pub wr: u32,
+    /// Maximum number of SGEs per work request.
+    pub sge: u32,
+    /// Maximum size of an inline WRITE, bytes.
+    pub inline: u32,
+}
+
+/// The path to a queue pair's peer. Values that must be equal on both sides but are not exchanged (PSN 0, retries,
+/// timers) are not included: they are Mooncake's.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub struct PathAttributes {
+    /// Local port, counted from 1.
+    pub port: u8,
+    /// GID index of the local port.
+    pub sgid_index: u8,
+    /// Path MTU. Must be equal on both sides.
+    pub mtu: Mtu,
+    /// The peer port's GID.
+    pub remote_gid: [u8; 16],
+    /// The peer port's LID. 0 on Ethernet.
+    pub remote_lid: u16,
+    /// The peer's QP number.
+    pub remote_number: u32,
+    /// Hop limit of the packets. Mooncake uses 16.
+    pub hop_limit: u8,
+    /// Traffic class of the packets.
+    pub traffic_class: u8,
+    pub service_level: u8,
+}
+
+impl fmt::Debug for PathAttributes {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(
+            f,
+            "port {}, GID index {}, MTU {}, to GID {}, LID {}, QP {}, hop limit {}, traffic class {}, service level {}",
+            self.port,
+            self.sgid_index,
+            self.mtu,
+            std::net::Ipv6Addr::from(self.remote_gid),
+            self.remote_lid,
+            self.remote_number,
+            self.hop_limit,
+            self.traffic_class,
+            self.service_level
+        )
+    }
+}
+
+/// State of a queue pair.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum QpState {
+    Reset,
+    /// It has a port.
+    Init,
+    ReadyToReceive,
+    /// It can also send.
+    ReadyToSend,
+    /// Every posted request is flushed.
+    Error,
+    /// Another state, by the library's number.
+    Other(u32),
+}
+
+/// Direction of an RDMA operation.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Direction {
+    /// From the peer's memory to ours.
+    Read,
+    /// From our memory to the peer's.
+    Write,
+}
+
+/// One work request, without its memory region.
+#[derive(Clone, Copy, Debug)]
+pub struct RdmaRequest {
+    pub direction: Direction,
+    /// Offset in the region, bytes.
+    pub offset: usize,
+    /// Number of bytes.
+    pub len: u32,
+    /// Address in the peer's process.
+    pub remote_address: u64,
+    /// The peer's key of the memory.
+    pub rkey: u32,
+    /// Returned in the completion.
+    pub id: u64,
+    /// Whether success generates a completion. (Errors always do.)
+    pub signaled: bool,
+}
+
+/// Not all work requests were posted.
+#[derive(Debug, thiserror::Error)]
+#[error("ibv_post_send accepted {posted} requests: {source}")]
+pub struct PostError {
+    /// Number of accepted requests, which will complete. The rest remain in the list.
+    pub posted: usize,
+    /// Why the next one was rejected.
+    pub source: io::Error,
+}

@@ -1,0 +1,60 @@
+//! Blocking access to the control plane, which runs on a tokio runtime, from threads that may block.
+
+use std::sync::{Arc, mpsc};
+use std::time::Duration;
+
+use futures_util::future::BoxFuture;
+use tokio::runtime::Handle;
+
+use crate::engine::transfer::directory::SegmentDirectory;
+use crate::engine::transfer::transport::ControlPlane;
+use crate::engine::transfer::{TransferError, TransferStep};
+use crate::engine::wire::json::{ConnectionMessage as Connection, SegmentDescriptor};
+
+/// Added to a caller's limit to cover the round trip between its thread and the runtime.
+const BRIDGE_SLACK: Duration = Duration::from_millis(500);
+
+/// Runs requests of the directory on the runtime and blocks until they finish. Never call it from a thread of the
+/// runtime: it would wait for itself.
+pub(super) struct BlockingControlPlane {
+    directory: Arc<dyn SegmentDirectory>,
+    runtime: Handle,
+}
+
+impl BlockingControlPlane {
+    pub(super) fn new(directory: Arc<dyn SegmentDirectory>, runtime: Handle) -> BlockingControlPlane {
+        BlockingControlPlane { directory, runtime }
+    }
+
+    /// Runs `work`, which enforces `limit` itself, on the runtime. Times out if the runtime does not schedule it in
+    /// time.
+    fn run<T: Send + 'static>(
+        &self,
+        segment: &str,
+        limit: Duration,
+        work: BoxFuture<'static, Result<T, TransferError>>,
+    ) -> Result<T, TransferError> {
+        let (sender, outcome) = mpsc::sync_channel(1);
+        self.runtime.spawn(async move {
+            // The caller may have timed out.
+            let _ = sender.send(work.await);
+        });
+        match outcome.recv_timeout(limit + BRIDGE_SLACK) {
+            Ok(found) => found,
+            Err(mpsc::RecvTimeoutError::Timeout) => {
+                Err(TransferError::Timeout { peer: segment.to_owned(), step: TransferStep::Handshake, limit })
+            }
+            Err(mpsc::RecvTimeoutError::Disconnected) => Err(TransferError::Stopped),
+        }
+    }
+}
+
+impl ControlPlane for BlockingControlPlane {
+    fn connect(&self, segment: &str, request: &Connection, limit: Duration) -> Result<Connection, TransferError> {
+        self.run(segment, limit, self.directory.connect(segment, request.clone(), limit))
+    }
+
+    fn find(&self, segment: &str, limit: Duration) -> Result<SegmentDescriptor, TransferError> {
+        self.run(segment, limit, self.directory.find(segment, limit))
+    }
+}

@@ -1,0 +1,288 @@
+//! Probes every path to a peer: reports which paths carry bytes, and the step at which the others fail.
+//!
+//! Each path gets queue pairs of its own, so that every step can be distinguished: creating the queue pairs, exchanging
+//! their numbers with the peer, connecting them, a zero-byte write (which needs no key and changes nothing), and a read
+//! of several packets. If a path may have failed because of the GID, other GID indices of our port are probed too.
+
+mod prober;
+
+use std::net::Ipv6Addr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+use std::time::Duration;
+
+use crate::engine::sys::verbs::{CompletionStatus, LinkLayer, PortState};
+use crate::engine::topology::Host;
+use crate::engine::topology::gid::{Gid, GidKind};
+use crate::engine::transfer::TransferError;
+use crate::engine::transfer::rdma::fault::RdmaStep;
+use crate::engine::transfer::rdma::nic::Nic;
+use crate::engine::transfer::rdma::path_probe::prober::DeviceProber;
+use crate::engine::transfer::rdma::peer_view::PeerView;
+use crate::engine::transfer::rdma::shared::RdmaShared;
+use crate::engine::transfer::rdma::{gid, open};
+use crate::engine::transfer::transport::ControlPlane;
+use crate::engine::wire::json::{SegmentDescriptor, parse_gid};
+
+/// Number of other GID indices probed for each of our devices.
+const OTHER_ROWS_MAX: usize = 3;
+/// Limit for a request: longer than a device takes to give up (4.096 us << 14, at most four times that, eight times).
+const MOVE_LIMIT: Duration = Duration::from_secs(5);
+/// The same limit for other GID indices.
+const OTHER_MOVE_LIMIT: Duration = Duration::from_secs(2);
+
+/// The result of probing every path to a peer.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct PathProbes {
+    /// Our devices in use.
+    pub ends: Vec<ProbedDevice>,
+    /// Our devices that cannot be used.
+    pub unused: Vec<UnusedDevice>,
+    /// One entry per pair of our devices and the peer's.
+    pub ways: Vec<ProbedPath>,
+}
+
+/// A device that is not used, and the reason.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct UnusedDevice {
+    pub device: String,
+    /// The reason. The text contains the device's name.
+    pub why: String,
+}
+
+/// A port of ours.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ProbedDevice {
+    pub device: String,
+    /// Counts from 1.
+    pub port: u8,
+    pub layer: LinkLayer,
+    /// The port's active MTU, bytes.
+    pub active_mtu: u32,
+    /// The path MTU requested for connections, bytes.
+    pub mtu: u32,
+    /// Local identifier; 0 on Ethernet.
+    pub lid: u16,
+    /// The GID in use.
+    pub gid: Gid,
+    /// The variable that selects that GID, if one is set.
+    pub asked: Option<&'static str>,
+}
+
+/// A path and its probe results.
+#[derive(Clone, Debug, PartialEq)]
+pub struct ProbedPath {
+    /// Index in [`PathProbes::ends`].
+    pub end: usize,
+    pub theirs: String,
+    pub their_gid: Ipv6Addr,
+    /// The probe with the GID in use.
+    pub attempt: PathProbe,
+    /// Probes with other GIDs. Empty if the GID cannot be the cause, and for all but the first failed path of a device.
+    pub others: Vec<PathProbe>,
+}
+
+/// One probe of a path.
+#[derive(Clone, Debug, PartialEq)]
+pub struct PathProbe {
+    /// Our GID.
+    pub gid: Gid,
+    /// State of our port after the probe.
+    pub port_state: Option<PortState>,
+    pub result: Result<ProbeTimings, ProbeFailure>,
+}
+
+impl PathProbe {
+    /// Whether the path carries bytes, in both directions.
+    pub fn works(&self) -> bool {
+        self.result.as_ref().is_ok_and(|counters| counters.read.as_ref().is_none_or(|read| read.result.is_ok()))
+    }
+}
+
+/// Measurements of a working path.
+#[derive(Clone, Debug, PartialEq)]
+pub struct ProbeTimings {
+    /// Round-trip times of zero-byte writes, sorted.
+    pub writes: Vec<Duration>,
+    /// A read. `None` if the peer offers no memory.
+    pub read: Option<ProbeRead>,
+}
+
+/// A read of the peer's memory.
+#[derive(Clone, Debug, PartialEq)]
+pub struct ProbeRead {
+    pub bytes: u32,
+    pub result: Result<Duration, ProbeFailure>,
+}
+
+/// Why a probe failed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ProbeFailure {
+    pub step: RdmaStep,
+    pub cause: ProbeFailureCause,
+    /// The message of verbs, of the completion, or of the peer.
+    pub message: String,
+}
+
+/// The kind of a failure.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ProbeFailureCause {
+    /// A verb failed.
+    Verb { call: &'static str, errno: i32 },
+    /// A request ended with this status.
+    Completion(CompletionStatus),
+    /// A request did not complete within this time.
+    Silence(Duration),
+    /// The peer refused.
+    Refused,
+    /// The peer's handshake port did not answer.
+    Unreachable,
+    /// The peer's handshake port answers, but without RDMA.
+    NoRdma,
+    /// The peer's answer is invalid.
+    Answer,
+}
+
+impl ProbeFailure {
+    /// Whether our GID may be the cause.
+    fn may_be_gid(&self) -> bool {
+        match (self.step, self.cause) {
+            (RdmaStep::Dial, ProbeFailureCause::Refused) => {
+                self.message.contains("RTR") || self.message.contains("GID")
+            }
+            (RdmaStep::Rtr | RdmaStep::Rts | RdmaStep::Ready, _) => true,
+            (RdmaStep::Move, ProbeFailureCause::Completion(status)) => status.is_unanswered(),
+            (RdmaStep::Move, _) => true,
+            _ => false,
+        }
+    }
+}
+
+impl RdmaShared {
+    /// Probes every path to the segment of `descriptor`. `limit` applies to each answer of the peer. Setting `stop`
+    /// skips the remaining paths.
+    ///
+    /// # Errors
+    /// Fails if the descriptor contains no usable device.
+    pub(super) fn probe_paths(
+        &self,
+        descriptor: &SegmentDescriptor,
+        control: &dyn ControlPlane,
+        limit: Duration,
+        stop: &AtomicBool,
+    ) -> Result<PathProbes, TransferError> {
+        let view = PeerView::of(descriptor, (self.clock)())?;
+        let host = open::host()?;
+        let tables: Vec<Vec<Gid>> = self.nics.iter().map(|nic| table(&host, nic)).collect();
+        let ends: Vec<ProbedDevice> = self.nics.iter().zip(&tables).map(|(nic, table)| self.end(nic, table)).collect();
+        // Devices are probed in parallel, the paths of one device one after another.
+        let ways = thread::scope(|scope| {
+            let from = |(nic, table): (&Arc<Nic>, &Vec<Gid>)| {
+                let (view, end, nic, table) = (&view, &ends[nic.index], Arc::clone(nic), table.clone());
+                scope.spawn(move || self.probe_from(&nic, end, &table, view, control, limit, stop))
+            };
+            let threads: Vec<_> = self.nics.iter().zip(&tables).map(from).collect();
+            threads.into_iter().flat_map(|thread| thread.join().expect("a probe does not panic")).collect()
+        });
+        Ok(PathProbes { ends, unused: self.unused.clone(), ways })
+    }
+
+    /// Describes `nic`'s port, whose GID table is `table`.
+    fn end(&self, nic: &Nic, table: &[Gid]) -> ProbedDevice {
+        let address = nic.address();
+        let port = nic.device.port(nic.port).ok();
+        let gid = Ipv6Addr::from(address.gid);
+        let unknown =
+            || Gid { index: address.gid_index, gid, kind: GidKind::Unknown, netdev: None, ipv4: gid.to_ipv4_mapped() };
+        ProbedDevice {
+            device: nic.name.clone(),
+            port: nic.port,
+            layer: port.as_ref().map_or(LinkLayer::Unspecified, |port| port.link_layer),
+            active_mtu: port.map_or(address.mtu, |port| port.active_mtu.bytes()),
+            mtu: address.mtu,
+            lid: address.lid,
+            gid: table.iter().find(|row| row.index == address.gid_index).cloned().unwrap_or_else(unknown),
+            asked: self.settings.choice.gid_index.map(|(variable, _)| variable),
+        }
+    }
+
+    /// Probes every path from one of our devices.
+    #[expect(clippy::too_many_arguments, reason = "the body of a scoped thread")]
+    fn probe_from(
+        &self,
+        nic: &Arc<Nic>,
+        end: &ProbedDevice,
+        table: &[Gid],
+        view: &PeerView,
+        control: &dyn ControlPlane,
+        limit: Duration,
+        stop: &AtomicBool,
+    ) -> Vec<ProbedPath> {
+        let bench = DeviceProber::new(self, nic);
+        let mut ways: Vec<ProbedPath> = Vec::new();
+        let mut others_tried = false;
+        for (device, theirs) in view.descriptor.devices.iter().enumerate() {
+            if stop.load(Ordering::Relaxed) {
+                break;
+            }
+            let Some(their_gid) = parse_gid(&theirs.gid).filter(|_| view.has_device(device)) else { continue };
+            let go = |row: &Gid, move_limit: Duration| -> PathProbe {
+                let result = bench.as_ref().map_err(Clone::clone);
+                let result = result.and_then(|bench| bench.attempt(row, (view, device), control, limit, move_limit));
+                let port_state = nic.device.port(nic.port).ok().map(|port| port.state);
+                PathProbe { gid: row.clone(), port_state, result }
+            };
+            // A peer has one handshake port for all its devices.
+            let channel_broken =
+                ways.last().filter(|tried| tried.attempt.is_unreachable()).map(|tried| tried.attempt.clone());
+            let attempt = channel_broken.unwrap_or_else(|| go(&end.gid, MOVE_LIMIT));
+            let may_help = attempt.result.as_ref().is_err_and(ProbeFailure::may_be_gid);
+            let mut others = Vec::new();
+            if may_help && !std::mem::replace(&mut others_tried, true) {
+                let rows = gid::rows(table, None).unwrap_or_default().into_iter();
+                let rows = rows.filter(|row| row.index != end.gid.index).take(OTHER_ROWS_MAX);
+                others.extend(rows.map(|row| go(row, OTHER_MOVE_LIMIT)));
+            }
+            let their_gid = Ipv6Addr::from(their_gid);
+            ways.push(ProbedPath { end: nic.index, theirs: theirs.name.clone(), their_gid, attempt, others });
+        }
+        ways
+    }
+}
+
+impl PathProbe {
+    /// Whether the peer's handshake port did not answer.
+    fn is_unreachable(&self) -> bool {
+        self.result.as_ref().is_err_and(|failure| failure.cause == ProbeFailureCause::Unreachable)
+    }
+}
+
+/// The GID table of `nic`'s port, without empty entries.
+fn table(host: &Host, nic: &Nic) -> Vec<Gid> {
+    let device = host.devices.iter().find(|device| device.name == nic.name);
+    device.and_then(|device| device.port(u32::from(nic.port))).map(|port| port.gids.clone()).unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn other_gids_are_probed_only_if_the_gid_may_be_the_cause() {
+        let failure = |step, cause, message: &str| ProbeFailure { step, cause, message: message.to_owned() };
+        let verb = |errno| ProbeFailureCause::Verb { call: "ibv_modify_qp to RTR", errno };
+        for (step, cause, message, may) in [
+            (RdmaStep::Rtr, verb(22), "", true),
+            (RdmaStep::Init, verb(22), "", false),
+            (RdmaStep::Dial, ProbeFailureCause::Refused, "Failed to modify QP to RTR, check mtu, gid", true),
+            (RdmaStep::Dial, ProbeFailureCause::Refused, "QP count mismatch", false),
+            (RdmaStep::Dial, ProbeFailureCause::Unreachable, "", false),
+            (RdmaStep::Move, ProbeFailureCause::Silence(MOVE_LIMIT), "", true),
+            (RdmaStep::Move, ProbeFailureCause::Completion(CompletionStatus(12)), "", true),
+            (RdmaStep::Move, ProbeFailureCause::Completion(CompletionStatus(10)), "", false),
+        ] {
+            assert_eq!(failure(step, cause, message).may_be_gid(), may, "{step:?} {cause:?}");
+        }
+    }
+}

@@ -1,0 +1,63 @@
+//! Terminals and pipes: 60 columns, `NO_COLOR`, and readers that close a pipe early.
+
+use std::io::Read;
+use std::process::Stdio;
+
+use super::objects::Store;
+use super::serve::master;
+use super::{command, finish};
+
+/// The program on a pseudo-terminal of `script`; returns what the terminal shows.
+fn on_terminal(line: &str, variables: &[(&str, &str)]) -> String {
+    let program = command(&[]);
+    let line = format!("stty cols 60; {} {line}", program.get_program().to_string_lossy());
+    let mut script = std::process::Command::new("script");
+    script.args(["-qec", &line, "/dev/null"]).stdin(Stdio::null()).env_remove("NO_COLOR").env_remove("COLUMNS");
+    script.envs(variables.iter().copied());
+    String::from_utf8_lossy(&script.output().expect("script of util-linux").stdout).into_owned()
+}
+
+#[test]
+fn errors_are_coloured_blocks_on_a_terminal_and_no_color_disables_colour() {
+    let coloured = on_terminal("store stat k --master=127.0.0.1:1", &[]);
+    assert!(coloured.contains("\x1b[1;31merror:") && coloured.contains("\n  tried   "), "{coloured}");
+    let plain = on_terminal("store stat k --master=127.0.0.1:1", &[("NO_COLOR", "1")]);
+    assert!(plain.contains("error: ") && plain.contains("\n  tried   ") && !plain.contains('\x1b'), "{plain}");
+}
+
+#[test]
+fn output_into_a_pipe_has_no_colour() {
+    let (_master, _, admin) = master(&[]);
+    for args in [&["status", &format!("--admin=127.0.0.1:{admin}"), "--interval=0"][..], &["store", "stat", "k"]] {
+        let run = finish(command(args).output().expect("the program starts"));
+        assert!(!run.stdout.contains('\x1b') && !run.stderr.contains('\x1b'), "{run:?}");
+    }
+}
+
+#[test]
+fn tables_fit_60_columns() {
+    let store = Store::start();
+    assert_eq!(store.run(&["store", "put", "a/key", "--value", "x"]).code, 0);
+    for args in [&["status"][..], &["store", "ls", "--long"], &["store", "stat", "a/key"]] {
+        let mut command = store.command(args);
+        let run = finish(command.env("COLUMNS", "60").output().expect("the program starts"));
+        let text = run.succeeds();
+        assert!(text.lines().count() > 1, "{text}");
+        assert!(text.lines().all(|line| line.chars().count() <= 60), "{args:?}\n{text}");
+    }
+}
+
+#[test]
+fn a_pipe_that_is_closed_early_is_success_for_every_report() {
+    let store = Store::start();
+    for number in 0..50 {
+        let key = format!("key/{number}/{}", "k".repeat(2000));
+        assert_eq!(store.run(&["store", "put", &key, "--value", "x"]).code, 0);
+    }
+    for args in [&["store", "ls"][..], &["store", "ls", "--long"], &["store", "ls", "--json"], &["status"]] {
+        let mut child = store.command(args).stdout(Stdio::piped()).stderr(Stdio::null()).spawn().expect("it starts");
+        let mut first = [0];
+        child.stdout.take().expect("piped").read_exact(&mut first).expect("a byte");
+        assert_eq!(child.wait().expect("it ends").code(), Some(0), "{args:?}");
+    }
+}

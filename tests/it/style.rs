@@ -1,0 +1,57 @@
+//! What CONTRIBUTING.md asks of names and comments, where a program can check it. Counts of the rest: `tests/style/count`.
+
+use std::path::{Path, PathBuf};
+
+/// Rust files below `folder` of the project, with their text.
+pub(crate) fn sources(folder: &str) -> Vec<(PathBuf, String)> {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let (mut folders, mut found) = (vec![root.join(folder)], Vec::new());
+    while let Some(folder) = folders.pop() {
+        for entry in std::fs::read_dir(folder).unwrap() {
+            let path = entry.unwrap().path();
+            if path.is_dir() {
+                folders.push(path);
+            } else if path.extension().is_some_and(|extension| extension == "rs") {
+                let text = std::fs::read_to_string(&path).unwrap();
+                found.push((path.strip_prefix(root).unwrap().to_owned(), text));
+            }
+        }
+    }
+    found.sort();
+    assert!(found.len() > 20, "{folder} has sources");
+    found
+}
+
+/// Whether `line` declares a public function or trait.
+fn needs_doc(line: &str) -> bool {
+    // A macro writes the comment of each function that it declares.
+    if line.contains('$') {
+        return false;
+    }
+    let Some(declared) = line.trim_start().strip_prefix("pub ") else { return false };
+    let mut words = declared.split_whitespace().skip_while(|word| ["const", "async", "unsafe"].contains(word));
+    words.next().is_some_and(|word| word == "fn" || word == "trait")
+}
+
+#[test]
+fn public_functions_and_traits_have_a_doc_comment() {
+    let mut missing = Vec::new();
+    for (path, text) in sources("src") {
+        let lines: Vec<&str> = text.lines().take_while(|line| *line != "#[cfg(test)]").collect();
+        for (at, line) in lines.iter().enumerate().filter(|(_, line)| needs_doc(line)) {
+            let above = lines[..at].iter().rev().map(|line| line.trim_start());
+            let first = above.clone().find(|line| !line.starts_with("#[") && !line.ends_with(")]"));
+            if !first.is_some_and(|line| line.starts_with("///")) {
+                missing.push(format!("{}:{}: {}", path.display(), at + 1, line.trim()));
+            }
+        }
+    }
+    assert_eq!(missing, [""; 0]);
+}
+
+#[test]
+fn every_file_begins_with_what_it_holds() {
+    let bare: Vec<_> =
+        sources("src").into_iter().filter(|(_, text)| !text.starts_with("//!")).map(|(path, _)| path).collect();
+    assert_eq!(bare, [""; 0].map(PathBuf::from));
+}
