@@ -1,20 +1,20 @@
-//! `transfer_engine_topology_dump` as a link: the matrix of `mcctl devices --format topology`, in that program's frame.
+//! `transfer_engine_topology_dump` as a symlink: the matrix of `mcctl devices --format topology` in that program's output format.
 
 use clap::Parser;
 
 use crate::commands::error::{Exit, Failure, Outcome};
 use crate::commands::output;
 use crate::engine::sys::FileTree;
-use crate::engine::topology::{Choice, Host, Matrix, Wish};
+use crate::engine::topology::{DeviceChoice, DeviceSelection, HostTopology, Matrix};
 
-/// The RDMA devices that serve each memory, as the classic transfer engine chooses them.
+/// Prints which RDMA devices serve each memory, as the classic transfer engine selects them.
 #[derive(Debug, Parser)]
 #[command(name = "transfer_engine_topology_dump", infer_long_args = true, max_term_width = 100)]
 struct TopologyDumpFlags {
     /// Only these RDMA devices, separated by ',' [default: all; environment: MC_TE_FILTERS]
     #[arg(long, value_name = "NAME,..", default_value = "", hide_default_value = true)]
     device_name: String,
-    /// Transfer engine: te is the classic one; tent is not supported; auto follows MC_USE_TENT and MC_USE_TEV1
+    /// Transfer engine: te is the classic one; tent is not supported; auto depends on MC_USE_TENT and MC_USE_TEV1
     #[arg(long, value_name = "BACKEND", default_value = "auto", value_parser = ["auto", "te", "tent"])]
     backend: String,
     /// Print the matrix of the file that MC_CUSTOM_TOPO_JSON names
@@ -25,10 +25,10 @@ struct TopologyDumpFlags {
     custom_topo_json: Option<String>,
 }
 
-/// Run with the words after the program's name.
+/// Runs with the arguments after the program's name.
 ///
 /// # Errors
-/// A flag is wrong or names TENT, or a matrix cannot be read.
+/// A flag is invalid or selects TENT, or a topology file cannot be read.
 pub fn run(words: &[String]) -> Outcome {
     let words = std::iter::once("transfer_engine_topology_dump").chain(words.iter().map(String::as_str));
     let line = match TopologyDumpFlags::try_parse_from(words) {
@@ -46,7 +46,7 @@ pub fn run(words: &[String]) -> Outcome {
     if is_tent {
         return Err(Failure::usage("the transfer engine TENT is not supported")
             .tried(format!("--backend {}", line.backend))
-            .found("mcctl knows the topology of the classic transfer engine")
+            .found("mcctl implements only the topology of the classic transfer engine")
             .next("give --backend te, or run the wheel's own transfer_engine_topology_dump"));
     }
     let file = match (&line.custom_topo_json, line.use_custom_topo) {
@@ -58,19 +58,19 @@ pub fn run(words: &[String]) -> Outcome {
                 .next("export MC_CUSTOM_TOPO_JSON=FILE, or give --custom-topo-json FILE")
         })?),
     };
-    let (mut wish, warnings) = Wish::from_env(&|name| std::env::var(name).ok());
+    let (mut selection, warnings) = DeviceSelection::from_env(&|name| std::env::var(name).ok());
     for warning in warnings {
         output::say(format!("warning: {warning}"));
     }
     let names: Vec<String> =
         line.device_name.split(',').map(str::trim).filter(|name| !name.is_empty()).map(str::to_owned).collect();
     if !names.is_empty() {
-        wish.filter = Some(names);
+        selection.filter = Some(names);
     }
     let tree =
         FileTree::new("/".as_ref()).map_err(|error| Failure::host("cannot read /sys").found(error.to_string()))?;
-    let host = Host::read(&tree);
-    let (choice, _) = Choice::of(&host, &wish);
+    let host = HostTopology::read(&tree);
+    let (choice, _) = DeviceChoice::of(&host, &selection);
     let (mode, matrix) = match file {
         None => ("discover".to_owned(), Matrix::of(&host, &choice.listed)),
         Some(file) => {
@@ -78,18 +78,18 @@ pub fn run(words: &[String]) -> Outcome {
             (format!("custom ({file})"), matrix)
         }
     };
-    // The original's print adds a line end to the text's own.
+    // Upstream prints an extra newline after the matrix.
     output::data(format!("Local topology [te/{mode}]: {}\n", matrix.styled()))?;
     Ok(Exit::Done)
 }
 
-/// The matrix of a file, without the devices that this host lacks.
+/// Reads the matrix from a file, without the devices that this host does not have.
 fn custom(file: &str, listed: &[String]) -> Result<Matrix, Failure> {
     let failed = |found: String| {
         Failure::usage("the topology file cannot be used")
             .tried(file)
             .found(found)
-            .next("write a JSON object such as {\"cpu:0\": [[\"mlx5_0\"], []]}")
+            .next("provide a JSON object such as {\"cpu:0\": [[\"mlx5_0\"], []]}")
     };
     let text = std::fs::read_to_string(file).map_err(|error| failed(error.to_string()))?;
     Matrix::from_json(&text, listed).map_err(|error| failed(error.to_string()))

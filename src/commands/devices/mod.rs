@@ -1,4 +1,4 @@
-//! `mcctl devices`: the RDMA devices of a host, what is wrong with them, and which to use. Of this host libibverbs is asked, too.
+//! `mcctl devices`: the RDMA devices of a host, their problems, and which to use. On this host it also queries libibverbs.
 
 pub mod dump;
 mod paste;
@@ -14,153 +14,157 @@ use serde::Serialize;
 use crate::commands::error::{Exit, Failure, Outcome};
 use crate::commands::output;
 use crate::engine::sys::FileTree;
-use crate::engine::topology::{Choice, Finding, Host, Level, Link, Live, Matrix, UNKNOWN_WITHOUT_VERBS, Wish};
+use crate::engine::topology::{
+    DeviceChoice, DeviceFinding, DeviceSelection, FindingLevel, HostTopology, Matrix, PciLink, UNKNOWN_WITHOUT_VERBS,
+    VerbsReport,
+};
 
-/// libibverbs has this long to tell what it knows: a broken driver must not keep everything waiting.
+/// Time limit of libibverbs: a broken driver must not block the command.
 const VERBS_MAX: Duration = Duration::from_secs(5);
 
-/// How to show it.
+/// How to show the devices.
 #[derive(Debug, clap::Args)]
 #[command(
-    after_help = "Read from the environment, as Mooncake does: MC_TE_FILTERS (only these devices), MC_IB_PORT, MC_GID_INDEX or else NCCL_IB_GID_INDEX.\n\
-    The topology has a line for each GPU of NVIDIA, as a CUDA build of Mooncake prints it, in the order of their PCI addresses."
+    after_help = "Environment variables, as for Mooncake: MC_TE_FILTERS (use only these devices), MC_IB_PORT, MC_GID_INDEX (fallback: NCCL_IB_GID_INDEX).\n\
+    The topology has one entry per NVIDIA GPU, in the order of PCI addresses, like a CUDA build of Mooncake."
 )]
 pub struct Args {
-    /// One JSON document on stdout: the same as --format json
+    /// Print one JSON document to stdout; the same as --format json
     #[arg(long, conflicts_with = "format")]
     json: bool,
-    /// What to print: everything, or what programs parse
+    /// What to print: everything, or one part in the format that other programs parse
     #[arg(long, value_enum, value_name = "FORMAT", default_value = "table")]
-    format: Format,
-    /// Look at another host: a folder with copies of its /sys, /proc and /dev
+    format: DevicesFormat,
+    /// Check another host: a folder with copies of its /sys, /proc and /dev
     #[arg(long, value_name = "DIR", default_value = "/", hide_default_value = true)]
     root: PathBuf,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
-enum Format {
-    /// Tables, the devices to use and why, warnings
+enum DevicesFormat {
+    /// Tables, the recommended devices with reasons, and warnings
     Table,
-    /// All of it as one JSON document
+    /// Everything as one JSON document
     Json,
-    /// Names and node GUIDs, as ibv_devices prints them
+    /// Names and node GUIDs, in the format of ibv_devices
     #[value(name = "ibv_devices", alias = "ibv-devices")]
     IbvDevices,
-    /// The matrix, as transfer_engine_topology_dump prints it
+    /// The topology matrix, in the format of transfer_engine_topology_dump
     Topology,
-    /// The lines to paste into an environment
+    /// Environment variables to paste
     Env,
 }
 
 #[derive(Debug, Serialize)]
-struct Document<'a> {
+struct DevicesDocument<'a> {
     schema: &'static str,
     #[serde(flatten)]
-    host: &'a Host,
-    verbs: Option<&'a Live>,
+    host: &'a HostTopology,
+    verbs: Option<&'a VerbsReport>,
     unknown_without_verbs: &'static [&'static str],
-    distances: Vec<Distances<'a>>,
-    choice: &'a Choice,
+    distances: Vec<DeviceDistances<'a>>,
+    choice: &'a DeviceChoice,
     environment: BTreeMap<&'static str, String>,
     sglang_flags: Vec<String>,
     topology: &'a Matrix,
-    findings: Vec<FindingLine<'a>>,
+    findings: Vec<FindingEntry<'a>>,
 }
 
-/// How far a device is from each GPU and from the memory of each node.
+/// The distance of a device from each GPU and from the memory of each NUMA node.
 #[derive(Debug, Serialize)]
-struct Distances<'a> {
+struct DeviceDistances<'a> {
     device: &'a str,
-    gpus: BTreeMap<&'a str, Link>,
+    gpus: BTreeMap<&'a str, PciLink>,
     nodes: BTreeMap<u32, u32>,
 }
 
 #[derive(Debug, Serialize)]
-struct FindingLine<'a> {
+struct FindingEntry<'a> {
     id: &'static str,
-    level: Level,
+    level: FindingLevel,
     device: Option<&'a str>,
     text: String,
     next: Option<String>,
 }
 
-/// What was found and chosen.
-struct Picture {
-    host: Host,
-    choice: Choice,
+/// The devices and the recommendation.
+struct DeviceReport {
+    host: HostTopology,
+    choice: DeviceChoice,
     matrix: Matrix,
-    wish: Wish,
-    /// What libibverbs tells; `None` of another host, and where nobody asked.
-    live: Option<Live>,
+    selection: DeviceSelection,
+    /// Data of libibverbs; `None` for another host, and if the output does not need it.
+    live: Option<VerbsReport>,
 }
 
 impl Args {
-    /// Show it.
+    /// Prints the devices.
     ///
     /// # Errors
-    /// What the user has to know.
+    /// The folder of `--root` cannot be read, or the output cannot be written.
     pub fn run(self) -> Outcome {
         let tree = FileTree::new(&self.root).map_err(|error| {
             let at = self.root.display();
-            Failure::usage(format!("cannot look into {at}"))
+            Failure::usage(format!("cannot read {at}"))
                 .tried(format!("--root {at}"))
                 .found(error.to_string())
-                .next("name a folder that has copies of /sys, /proc and /dev of a host")
+                .next("give a folder with copies of /sys, /proc and /dev of a host")
         })?;
-        let (wish, warnings) = Wish::from_env(&|name| std::env::var(name).ok());
+        let (selection, warnings) = DeviceSelection::from_env(&|name| std::env::var(name).ok());
         for warning in warnings {
             output::say(format!("warning: {warning}"));
         }
-        let mut host = Host::read(&tree);
-        let (choice, doubts) = Choice::of(&host, &wish);
-        host.findings.extend(doubts);
+        let mut host = HostTopology::read(&tree);
+        let (choice, findings) = DeviceChoice::of(&host, &selection);
+        host.findings.extend(findings);
         let matrix = Matrix::of(&host, &choice.listed);
-        let format = if self.json { Format::Json } else { self.format };
-        let live = (tree.is_this_host() && matches!(format, Format::Table | Format::Json)).then(live);
-        let picture = Picture { host, choice, matrix, wish, live };
+        let format = if self.json { DevicesFormat::Json } else { self.format };
+        let live = (tree.is_this_host() && matches!(format, DevicesFormat::Table | DevicesFormat::Json)).then(live);
+        let report = DeviceReport { host, choice, matrix, selection, live };
         match format {
-            Format::Table => output::data(table::render(&picture))?,
-            Format::Json => output::json(&picture.document())?,
-            Format::IbvDevices => output::data(ibv_devices(&picture.host))?,
-            Format::Topology => output::data(picture.matrix.styled())?,
-            Format::Env => {
-                output::data(paste::environment(&picture).map(|(k, v)| format!("{k}={v}\n")).collect::<String>())?
+            DevicesFormat::Table => output::data(table::render(&report))?,
+            DevicesFormat::Json => output::json(&report.document())?,
+            DevicesFormat::IbvDevices => output::data(ibv_devices(&report.host))?,
+            DevicesFormat::Topology => output::data(report.matrix.styled())?,
+            DevicesFormat::Env => {
+                output::data(paste::environment(&report).map(|(k, v)| format!("{k}={v}\n")).collect::<String>())?
             }
         }
         Ok(Exit::Done)
     }
 }
 
-/// What libibverbs tells, within [`VERBS_MAX`].
-fn live() -> Live {
-    let (tell, told) = mpsc::channel();
-    // It is left behind when it takes longer, and ends with the program.
-    std::thread::spawn(move || tell.send(Live::read()));
-    told.recv_timeout(VERBS_MAX).unwrap_or_else(|_| {
-        let why = format!("libibverbs did not answer within {} s", VERBS_MAX.as_secs());
-        Live::missing(&why, "look for a driver or a device that hangs (dmesg)")
+/// Queries libibverbs, for at most [`VERBS_MAX`].
+fn live() -> VerbsReport {
+    let (sender, receiver) = mpsc::channel();
+    // A thread that takes longer is abandoned and ends with the process.
+    std::thread::spawn(move || sender.send(VerbsReport::read()));
+    receiver.recv_timeout(VERBS_MAX).unwrap_or_else(|_| {
+        let why = format!("libibverbs did not respond within {} s", VERBS_MAX.as_secs());
+        VerbsReport::missing(&why, "check dmesg for a driver or device that hangs")
     })
 }
 
-impl Picture {
-    /// Did libibverbs tell something?
+impl DeviceReport {
+    /// Whether libibverbs returned data.
     fn is_asked(&self) -> bool {
         self.live.as_ref().is_some_and(|live| live.missing.is_none())
     }
 
-    fn document(&self) -> Document<'_> {
+    fn document(&self) -> DevicesDocument<'_> {
         let host = &self.host;
-        let distances = host.devices.iter().map(|device| Distances {
+        let distances = host.devices.iter().map(|device| DeviceDistances {
             device: &device.name,
             gpus: host.gpus.iter().filter_map(|gpu| Some((gpu.pci.as_str(), host.link(device, gpu)?))).collect(),
             nodes: host.nodes.iter().filter_map(|node| Some((node.id, host.distance(device, node.id)?))).collect(),
         });
-        let finding = |finding: &'_ Finding| (finding.id(), finding.level(), finding.to_string(), finding.remedy());
+        let finding =
+            |finding: &'_ DeviceFinding| (finding.id(), finding.level(), finding.to_string(), finding.remedy());
         let findings = host.findings.iter().map(|f| {
             let (id, level, text, next) = finding(f);
-            FindingLine { id, level, device: f.device(), text, next }
+            FindingEntry { id, level, device: f.device(), text, next }
         });
-        Document {
+        DevicesDocument {
             schema: "mcctl.devices/1",
             host,
             verbs: self.live.as_ref(),
@@ -175,8 +179,8 @@ impl Picture {
     }
 }
 
-/// The list of `ibv_devices`, column for column. Programs that parse it find no device where there is none.
-fn ibv_devices(host: &Host) -> String {
+/// The list in the format of `ibv_devices`, column by column. It is empty if the host has no device.
+fn ibv_devices(host: &HostTopology) -> String {
     let mut text = "    device          \t   node GUID\n    ------          \t----------------\n".to_owned();
     for device in &host.devices {
         let guid = device.node_guid.as_deref().unwrap_or("0").replace(':', "");

@@ -1,35 +1,42 @@
-//! Everything as tables for people.
+//! The devices as tables for people.
 
-use comfy_table::{Table, presets};
-
-use super::{Picture, paste};
+use super::{DeviceReport, paste};
+use crate::commands::table::{self, ReportTable};
 use crate::engine::base::ByteSize;
 use crate::engine::sys::verbs::{Mtu, PortAttributes};
-use crate::engine::topology::{Because, Device, Host, Interface, Level, Live, Memlock, Rdma};
+use crate::engine::topology::{
+    FindingLevel, GidReason, HostTopology, Interface, Memlock, RdmaDevice, RdmaSupport, VerbsReport,
+};
 
-/// What stands where nothing is known.
+/// Shown for an unknown value.
 const NOTHING: &str = "-";
 
-pub(super) fn render(picture: &Picture) -> String {
-    let host = &picture.host;
+pub(super) fn render(report: &DeviceReport) -> String {
+    let host = &report.host;
     let mut sections = match host.rdma {
-        Rdma::Devices => vec![devices(host), ports(host), gids(host), distances(host)],
-        Rdma::NoDevice => {
-            vec!["No RDMA device: the kernel has RDMA, /sys/class/infiniband is empty.\n".to_owned(), interfaces(host)]
+        RdmaSupport::Devices => vec![devices(host), ports(host), gids(host), distances(host)],
+        RdmaSupport::NoDevice => {
+            vec![
+                "No RDMA device: the kernel supports RDMA, but /sys/class/infiniband is empty.\n".to_owned(),
+                interfaces(host),
+            ]
         }
-        Rdma::NoKernelSupport => {
-            vec!["No RDMA device: the kernel has no /sys/class/infiniband.\n".to_owned(), interfaces(host)]
+        RdmaSupport::NoKernelSupport => {
+            vec![
+                "No RDMA device: the kernel does not support RDMA (/sys/class/infiniband does not exist).\n".to_owned(),
+                interfaces(host),
+            ]
         }
     };
-    sections.push(choice(picture));
-    let is_there = host.rdma == Rdma::Devices;
-    if is_there {
-        sections.push(topology(picture));
+    sections.push(choice(report));
+    let has_devices = host.rdma == RdmaSupport::Devices;
+    if has_devices {
+        sections.push(topology(report));
     }
-    match &picture.live {
+    match &report.live {
         Some(live) => sections.push(verbs(live)),
-        None if is_there => sections.push(
-            "Not known without libibverbs: active MTU, and limits (largest memory region, queue pairs, completions).\n"
+        None if has_devices => sections.push(
+            "Unknown without libibverbs: active MTU and device limits (memory regions, queue pairs, completions).\n"
                 .to_owned(),
         ),
         None => {}
@@ -39,18 +46,16 @@ pub(super) fn render(picture: &Picture) -> String {
     sections.join("\n")
 }
 
-/// A titled table; nothing without rows.
+/// A titled table; empty without rows.
 fn section(title: &str, header: &[&str], rows: Vec<Vec<String>>) -> String {
     if rows.is_empty() {
         return String::new();
     }
-    let mut table = Table::new();
-    table.load_style(presets::NOTHING);
-    table.set_header(header.iter().copied());
+    let mut table = (1..header.len()).fold(ReportTable::new(title, header), ReportTable::text_column);
     for row in rows {
-        table.add_row(row);
+        table.row(row);
     }
-    format!("{title}\n{}\n", table.trim_fmt())
+    table.render(table::width())
 }
 
 fn or_nothing<T: ToString>(value: Option<T>) -> String {
@@ -61,8 +66,8 @@ fn joined(words: &[String]) -> String {
     if words.is_empty() { NOTHING.to_owned() } else { words.join(",") }
 }
 
-fn devices(host: &Host) -> String {
-    let row = |d: &Device| {
+fn devices(host: &HostTopology) -> String {
+    let row = |d: &RdmaDevice| {
         vec![
             d.name.clone(),
             or_nothing(d.node_guid.as_ref()),
@@ -79,7 +84,7 @@ fn devices(host: &Host) -> String {
     section("RDMA devices", &header, host.devices.iter().map(row).collect())
 }
 
-fn ports(host: &Host) -> String {
+fn ports(host: &HostTopology) -> String {
     let rows = host.devices.iter().flat_map(|d| {
         d.ports.iter().map(|p| {
             vec![
@@ -97,7 +102,7 @@ fn ports(host: &Host) -> String {
     section("Ports", &["device", "port", "state", "physical", "rate", "link", "LID", "GIDs"], rows.collect())
 }
 
-fn gids(host: &Host) -> String {
+fn gids(host: &HostTopology) -> String {
     let rows = host.devices.iter().flat_map(|d| {
         d.ports.iter().flat_map(|p| {
             p.gids.iter().map(|g| {
@@ -115,11 +120,11 @@ fn gids(host: &Host) -> String {
     section("GIDs", &["device", "port", "index", "GID", "type", "net"], rows.collect())
 }
 
-/// What libibverbs tells, or why it does not.
-fn verbs(live: &Live) -> String {
+/// The limits that libibverbs reports, or why they are unavailable.
+fn verbs(live: &VerbsReport) -> String {
     if let Some(missing) = &live.missing {
         let next = live.next.as_ref().map_or(String::new(), |next| format!("\n  {next}"));
-        return format!("No active MTU and no limits (of memory regions, queue pairs, completions): {missing}{next}\n");
+        return format!("Active MTU and device limits unavailable: {missing}{next}\n");
     }
     let mut rows = Vec::new();
     let mut silent = String::new();
@@ -137,7 +142,7 @@ fn verbs(live: &Live) -> String {
                 mtu(|p| p.active_mtu),
                 mtu(|p| p.max_mtu),
                 if limits.max_mr_size == u64::MAX {
-                    "any".to_owned()
+                    "unlimited".to_owned()
                 } else {
                     ByteSize(limits.max_mr_size).to_string()
                 },
@@ -150,24 +155,12 @@ fn verbs(live: &Live) -> String {
             ]);
         }
     }
-    let header = [
-        "device",
-        "port",
-        "MTU",
-        "most",
-        "largest region",
-        "regions",
-        "pairs",
-        "requests",
-        "completions",
-        "SGEs",
-        "READs",
-    ];
-    section("Limits, as libibverbs tells them", &header, rows) + &silent
+    let header = ["device", "port", "MTU", "max MTU", "max MR", "MRs", "QPs", "WRs", "CQEs", "SGEs", "READs"];
+    section("Device limits, from libibverbs", &header, rows) + &silent
 }
 
-/// Each device against each GPU and the memory of each node; nothing where there is only one of everything.
-fn distances(host: &Host) -> String {
+/// The distance of each device from each GPU and NUMA node; empty if there is only one of everything.
+fn distances(host: &HostTopology) -> String {
     if host.gpus.is_empty() && host.nodes.len() < 2 {
         return String::new();
     }
@@ -179,13 +172,13 @@ fn distances(host: &Host) -> String {
         let nodes = host.nodes.iter().map(|n| or_nothing(host.distance(d, n.id)));
         [d.name.clone()].into_iter().chain(gpus).chain(nodes).collect()
     });
-    let title = "Distances (GPUs: PIX one PCIe switch, PXB several, PHB a host bridge, NODE within a NUMA node, SYS beyond; memory: \
-                 the kernel's figure, 10 = local)";
+    let title = "Distances (GPUs: PIX one PCIe switch, PXB several, PHB a host bridge, NODE same NUMA node, SYS other node; memory: \
+                 kernel distance, 10 = local)";
     let header: Vec<&str> = header.iter().map(String::as_str).collect();
     section(title, &header, rows.collect())
 }
 
-fn interfaces(host: &Host) -> String {
+fn interfaces(host: &HostTopology) -> String {
     let row = |i: &Interface| {
         let addresses: Vec<String> = i.addresses.iter().map(ToString::to_string).collect();
         vec![
@@ -196,80 +189,80 @@ fn interfaces(host: &Host) -> String {
             joined(&addresses),
             or_nothing(i.numa_node),
             or_nothing(i.pci.as_ref()),
-            if i.announced { "announced by default".to_owned() } else { String::new() },
+            if i.announced { "default".to_owned() } else { String::new() },
         ]
     };
-    let header = ["interface", "state", "speed", "MTU", "addresses", "NUMA", "PCI", ""];
+    let header = ["interface", "state", "speed", "MTU", "addresses", "NUMA", "PCI", "announced"];
     section("TCP interfaces", &header, host.interfaces.iter().map(row).collect())
 }
 
-fn choice(picture: &Picture) -> String {
-    let choice = &picture.choice;
+fn choice(report: &DeviceReport) -> String {
+    let choice = &report.choice;
     let mut text = String::new();
     let reasons = choice.picked.iter().map(|p| {
         let why = match p.pick.because {
-            Because::RoceV2Ipv4 => "RoCE v2 with an IPv4 address".to_owned(),
-            Because::BestOfTheRest => format!("{}, the best there is", p.kind.name()),
+            GidReason::RoceV2Ipv4 => "RoCE v2 with an IPv4 address".to_owned(),
+            GidReason::BestOfTheRest => format!("{}, the best available", p.kind.name()),
         };
         let other = if p.pick.automatic == p.pick.index {
             String::new()
         } else {
-            format!("; Mooncake by itself would take {}", p.pick.automatic)
+            format!("; Mooncake's default is {}", p.pick.automatic)
         };
         vec![p.device.clone(), format!("use port {}, GID index {}: {why}{other}", p.port, p.pick.index)]
     });
-    let left_out = choice.left_out.iter().map(|l| vec![l.device.clone(), format!("leave out: {}", l.why)]);
-    text.push_str(&section("Choice", &["device", ""], reasons.chain(left_out).collect()));
-    text.push_str(match (picture.host.rdma, choice.picked.is_empty()) {
-        (_, false) => "\nTo paste (for mcctl's nodes and the original Mooncake alike):\n",
-        (Rdma::Devices, true) => "\nNo device is fit for RDMA. To paste:\n",
+    let left_out = choice.left_out.iter().map(|l| vec![l.device.clone(), format!("do not use: {}", l.why)]);
+    text.push_str(&section("Recommendation", &["device", "use"], reasons.chain(left_out).collect()));
+    text.push_str(match (report.host.rdma, choice.picked.is_empty()) {
+        (_, false) => "\nSettings for mcctl's nodes and upstream Mooncake:\n",
+        (RdmaSupport::Devices, true) => "\nNo device is usable for RDMA. Settings:\n",
         (_, true) => {
-            "To paste (with protocol rdma, SGLang's default, Mooncake would fall back to TCP and only say so in its log):\n"
+            "Settings (with protocol rdma, SGLang's default, Mooncake would fall back to TCP and only log a warning):\n"
         }
     });
-    for (name, value) in paste::environment(picture) {
+    for (name, value) in paste::environment(report) {
         text.push_str(&format!("  {name}={value}\n"));
     }
     if !choice.picked.is_empty() && choice.gid_index.is_none() {
-        text.push_str("  # no MC_GID_INDEX: it holds for all devices, and these need different rows; Mooncake looks for each one's\n");
+        text.push_str("  # MC_GID_INDEX is omitted: it applies to all devices, but these need different indexes; Mooncake selects one per device\n");
     }
-    for flag in paste::flags(picture) {
+    for flag in paste::flags(report) {
         text.push_str(&format!("  {flag}\n"));
     }
     text
 }
 
-fn topology(picture: &Picture) -> String {
-    let rows = picture.matrix.0.iter().map(|(location, [near, far])| vec![location.clone(), joined(near), joined(far)]);
-    section("Topology, as Mooncake finds it", &["location", "preferred", "others"], rows.collect())
+fn topology(report: &DeviceReport) -> String {
+    let rows = report.matrix.0.iter().map(|(location, [near, far])| vec![location.clone(), joined(near), joined(far)]);
+    section("Topology matrix of Mooncake", &["location", "preferred", "others"], rows.collect())
 }
 
-/// What is the same of several devices is said once.
-fn findings(host: &Host) -> String {
-    let mut said: Vec<(String, Vec<&str>)> = Vec::new();
+/// The findings. The same finding about several devices is shown once.
+fn findings(host: &HostTopology) -> String {
+    let mut grouped: Vec<(String, Vec<&str>)> = Vec::new();
     for finding in &host.findings {
         let next = finding.remedy().map_or(String::new(), |next| format!("\n         {next}"));
         let level = match finding.level() {
-            Level::Note => "note",
-            Level::Warning => "warning",
+            FindingLevel::Note => "note",
+            FindingLevel::Warning => "warning",
         };
         let text = format!("{level:<8} {{}}{finding}{next}\n");
-        let at = said.iter().position(|(other, _)| *other == text).unwrap_or_else(|| {
-            said.push((text, Vec::new()));
-            said.len() - 1
+        let at = grouped.iter().position(|(other, _)| *other == text).unwrap_or_else(|| {
+            grouped.push((text, Vec::new()));
+            grouped.len() - 1
         });
-        said[at].1.extend(finding.device());
+        grouped[at].1.extend(finding.device());
     }
     let one = |(text, devices): (String, Vec<&str>)| {
         let about = if devices.is_empty() { String::new() } else { format!("{}: ", devices.join(",")) };
         text.replacen("{}", &about, 1)
     };
-    let mut text: String = said.into_iter().map(one).collect();
+    let mut text: String = grouped.into_iter().map(one).collect();
     if let Some(Memlock { exempt: true, soft_bytes: Some(_), .. }) = host.memlock
-        && host.rdma == Rdma::Devices
+        && host.rdma == RdmaSupport::Devices
     {
         text.push_str(
-            "note     this process has CAP_IPC_LOCK, so its limit of locked memory does not hold; others' may\n",
+            "note     this process has CAP_IPC_LOCK, so its locked-memory limit has no effect; other processes may be limited\n",
         );
     }
     text

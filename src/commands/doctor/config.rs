@@ -1,20 +1,20 @@
-//! The files, the environment and the processes that are held to the rules of `lint`.
+//! The files, the environment and the processes that are checked with the rules of `lint`.
 
 use crate::commands::doctor::Args;
 use crate::commands::error::Failure;
 use crate::commands::lint::{self, inputs};
-use crate::engine::doctor::config::{self as doctor, Question};
+use crate::engine::doctor::config::{self as doctor, ConfigInputs};
 use crate::engine::sys::FileTree;
 
-/// Files, environment and processes.
-pub(super) fn read(args: &Args, tree: &FileTree) -> Result<Question, Failure> {
+/// Reads files, environment and processes.
+pub(super) fn read(args: &Args, tree: &FileTree) -> Result<ConfigInputs, Failure> {
     let (inputs, unread) = inputs::load(&args.file);
     if let Some((_, failure)) = unread.into_iter().next() {
         return Err(failure);
     }
     let texts: Vec<(String, Vec<u8>)> = inputs
         .into_iter()
-        // What is in a folder may be about something else.
+        // Files of a folder that are unrelated to the deployment are ignored.
         .filter(|input| {
             !input.is_from_folder
                 || doctor::file(input.name.as_str(), &input.bytes).is_none_or(|e| !input.is_skipped(&e))
@@ -33,18 +33,18 @@ pub(super) fn read(args: &Args, tree: &FileTree) -> Result<Question, Failure> {
         Some(pids) => {
             let one = |pid: &u32| {
                 doctor::process(tree, *pid).ok_or_else(|| {
-                    Failure::usage(format!("process {pid} is none of SGLang, Mooncake or mcctl, or cannot be seen"))
+                    Failure::usage(format!("process {pid} is not SGLang, Mooncake or mcctl, or is not visible"))
                         .tried(format!("read /proc/{pid}/cmdline"))
-                        .next("name running ones: pgrep -af 'sglang|mooncake|mcctl'")
+                        .next("list running ones: pgrep -af 'sglang|mooncake|mcctl'")
                 })
             };
             pids.iter().map(one).collect::<Result<_, _>>()?
         }
     };
-    // Another host's files come without its environment.
+    // The environment belongs to this host, so it is not applied to the files of another one.
     let environment = match tree.is_this_host() {
         true => std::env::vars_os().filter_map(|(n, v)| Some((n.into_string().ok()?, v.into_string().ok()?))).collect(),
         false => Vec::new(),
     };
-    Ok(Question { files, environment, processes })
+    Ok(ConfigInputs { files, environment, processes })
 }

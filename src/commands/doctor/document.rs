@@ -1,26 +1,24 @@
-//! What was found, as one JSON document.
+//! The results as one JSON document.
 
 use serde::Serialize;
 
 use crate::commands::doctor::peer;
-use crate::engine::check::{Finding, Group, Report, Severity, Status};
-use crate::engine::doctor::peer::Facts;
+use crate::engine::check::{CheckGroup, CheckReport, CheckStatus, Finding, Severity};
+use crate::engine::doctor::peer::PeerFacts;
 
-/// The document.
 #[derive(Debug, Serialize)]
-pub(super) struct Document<'a> {
+pub(super) struct DoctorDocument<'a> {
     schema: &'static str,
-    summary: Summary,
+    summary: DoctorSummary,
     findings: Vec<&'a Finding>,
-    checks: Vec<Line<'a>>,
-    /// With `--rdma-peer`.
+    checks: Vec<CheckResultEntry<'a>>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
-    rdma_peers: Vec<peer::Line<'a>>,
+    rdma_peers: Vec<peer::PeerEntry<'a>>,
 }
 
-/// How many there are of each.
+/// The number of checks and findings.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
-pub(super) struct Summary {
+pub(super) struct DoctorSummary {
     pub checks: usize,
     pub passed: usize,
     pub found: usize,
@@ -31,29 +29,29 @@ pub(super) struct Summary {
 }
 
 #[derive(Debug, Serialize)]
-struct Line<'a> {
+struct CheckResultEntry<'a> {
     id: &'static str,
-    group: Group,
+    group: CheckGroup,
     status: &'static str,
-    /// What was seen; of a check that passed.
+    /// The observation, if the check passed.
     #[serde(skip_serializing_if = "Option::is_none")]
     evidence: Option<&'a str>,
-    /// Why it was not done.
+    /// Why the check was skipped.
     #[serde(skip_serializing_if = "Option::is_none")]
     reason: Option<&'a str>,
     problems: &'static [u8],
     ms: f64,
 }
 
-impl Summary {
+impl DoctorSummary {
     /// Counts the findings of `reports` by severity.
-    pub fn of(reports: &[Report]) -> Summary {
-        let mut summary = Summary { checks: reports.len(), ..Summary::default() };
+    pub fn of(reports: &[CheckReport]) -> DoctorSummary {
+        let mut summary = DoctorSummary { checks: reports.len(), ..DoctorSummary::default() };
         for report in reports {
             match &report.status {
-                Status::Passed(_) => summary.passed += 1,
-                Status::Skipped(_) => summary.skipped += 1,
-                Status::Found(_) => summary.found += 1,
+                CheckStatus::Passed(_) => summary.passed += 1,
+                CheckStatus::Skipped(_) => summary.skipped += 1,
+                CheckStatus::Found(_) => summary.found += 1,
             }
             for finding in report.findings() {
                 match finding.severity {
@@ -67,33 +65,33 @@ impl Summary {
     }
 }
 
-impl Document<'_> {
-    /// The document of `reports`, with what the peers reported.
-    pub fn of<'a>(reports: &'a [Report], peers: &'a Facts) -> Document<'a> {
-        Document {
+impl DoctorDocument<'_> {
+    /// The document of `reports`, with the results of the peers.
+    pub fn of<'a>(reports: &'a [CheckReport], peers: &'a PeerFacts) -> DoctorDocument<'a> {
+        DoctorDocument {
             schema: "mcctl.doctor/1",
-            summary: Summary::of(reports),
+            summary: DoctorSummary::of(reports),
             findings: by_severity(reports),
-            checks: reports.iter().map(line).collect(),
-            rdma_peers: peers.peers.iter().map(peer::Line::of).collect(),
+            checks: reports.iter().map(entry).collect(),
+            rdma_peers: peers.peers.iter().map(peer::PeerEntry::of).collect(),
         }
     }
 }
 
-/// The findings, the worst first.
-pub(super) fn by_severity(reports: &[Report]) -> Vec<&Finding> {
-    let mut findings: Vec<&Finding> = reports.iter().flat_map(Report::findings).collect();
+/// All findings, the most severe first.
+pub(super) fn by_severity(reports: &[CheckReport]) -> Vec<&Finding> {
+    let mut findings: Vec<&Finding> = reports.iter().flat_map(CheckReport::findings).collect();
     findings.sort_by_key(|finding| std::cmp::Reverse(finding.severity));
     findings
 }
 
-fn line(report: &Report) -> Line<'_> {
+fn entry(report: &CheckReport) -> CheckResultEntry<'_> {
     let (status, evidence, reason) = match &report.status {
-        Status::Passed(seen) => ("passed", Some(seen.as_str()), None),
-        Status::Found(_) => ("found", None, None),
-        Status::Skipped(why) => ("skipped", None, Some(why.as_str())),
+        CheckStatus::Passed(seen) => ("passed", Some(seen.as_str()), None),
+        CheckStatus::Found(_) => ("found", None, None),
+        CheckStatus::Skipped(why) => ("skipped", None, Some(why.as_str())),
     };
     let ms = (report.took.as_secs_f64() * 1e6).round() / 1e3;
     let check = &report.check;
-    Line { id: check.id, group: check.group, status, evidence, reason, problems: check.problems, ms }
+    CheckResultEntry { id: check.id, group: check.group, status, evidence, reason, problems: check.problems, ms }
 }

@@ -1,4 +1,4 @@
-//! `mcctl doctor`: what is wrong with a host, the wheel, a running store, and what to do about it. Only looks.
+//! `mcctl doctor`: finds problems of a host, the wheel and a running store, with remedies.
 
 mod catalogue;
 mod config;
@@ -20,84 +20,89 @@ use crate::commands::runtime::{self, Signals};
 use crate::commands::store::connect::ConnectArgs;
 use crate::commands::transport::TransportArgs;
 use crate::engine::base::ByteSize;
-use crate::engine::check::{Check, Report, Severity};
+use crate::engine::check::{Check, CheckReport, Severity};
 use crate::engine::doctor::{self, Selection, cluster, host, peer as peers, wheel};
 use crate::engine::env::{RealEnv, deadline};
 use crate::engine::sys::FileTree;
 
-/// What reads files only has this long; a folder on a file system that is gone must not keep everything waiting.
+/// Time limit of checks that only read files. An unresponsive file system must not block the other checks.
 const FILES_MAX: Duration = Duration::from_secs(5);
 
-/// With `--trial` the devices may take their time, and so may making and locking each MiB of its memory.
-const TRIAL_MAX: Duration = Duration::from_secs(30);
-const TRIAL_MIB_MAX: Duration = Duration::from_millis(4);
+/// Time limit with `--mr-test-size`: a fixed part for the devices, and a part per MiB to allocate and lock.
+const MR_TEST_MAX: Duration = Duration::from_secs(30);
+const MR_TEST_MIB_MAX: Duration = Duration::from_millis(4);
 
-/// What to look at, what to say.
+/// What to check and how to report it.
 #[derive(Debug, clap::Args)]
 #[command(
-    after_help = "Groups: host (this machine), config (--file, this environment, running processes, by the rules of mcctl lint), wheel (Mooncake's Python wheel and its libraries), cluster (a running master and its nodes: \
-    looked at when --master or MOONCAKE_MASTER names one), serving (running SGLang servers: --sglang), peer (another host's engine over RDMA: --rdma-peer). --list names all checks.\n\
-    The other end of --rdma-peer is any Mooncake engine that moves its bytes over rdma (mcctl serve store, a node, a SGLang server); where none \
-    runs yet: mcctl bench transfer --mode target --protocol rdma --local-server-name HOST prints the name to give.\n\
-    Read from the environment, as Mooncake and SGLang do: MC_*, MOONCAKE_*, SGLANG_*. A finding is no worse than what was asked for: \
-    without --protocol rdma (or MOONCAKE_PROTOCOL=rdma, --rdma-peer or --trial), a plan or --ports, what only such a deployment would miss is info.\n\
-    Exit codes: 0 nothing as bad as --fail-on, 1 something is, 2 the command line is wrong."
+    after_help = "Groups: host (this machine), config (--file, this environment and running processes, by the rules of mcctl lint), wheel (Mooncake's Python wheel and its libraries), cluster (a running master and its nodes), \
+    serving (running SGLang servers: --sglang), peer (the RDMA engine of another host: --rdma-peer). --list shows all checks.\n\n\
+    Writes: doctor changes nothing except for these probes.\n  \
+      cluster    with --master or MOONCAKE_MASTER: one object of --probe-bytes per node, then four on one node, with keys mcctl-doctor-*, removed \
+    by force afterwards. A master found at the default address 127.0.0.1:50051 is only read; give --master to probe it.\n  \
+      serving    with --probe-serving: two prompts per run; empties the first server's L1 and L2 caches.\n  \
+      peer       with --rdma-peer: RDMA writes of 0 bytes and one read per path.\n\n\
+    The peer of --rdma-peer is any Mooncake engine that uses rdma (mcctl serve store, a node, a SGLang server). If none runs yet: \
+    mcctl bench transfer --mode target --protocol rdma --local-server-name HOST prints the name to give.\n\n\
+    Environment variables, as for Mooncake and SGLang: MC_*, MOONCAKE_*, SGLANG_*. A problem that affects only a deployment you did not ask for is reported as info: \
+    RDMA problems without --protocol rdma (or MOONCAKE_PROTOCOL=rdma, --rdma-peer, --mr-test-size), sizes without a plan, ports without --ports.\n\n\
+    Exit codes: 0 no finding as severe as --fail-on, 1 at least one, 2 invalid command line."
 )]
 pub struct Args {
-    /// Only these checks or groups [default: all]
+    /// Run only these checks or groups [default: all]
     #[arg(long, value_name = "NAME,...", value_delimiter = ',')]
     only: Vec<String>,
-    /// Not these checks or groups
+    /// Skip these checks or groups
     #[arg(long, value_name = "NAME,...", value_delimiter = ',')]
     skip: Vec<String>,
-    /// List the checks, and do none
-    #[arg(long, conflicts_with = "problems")]
+    /// List the checks and exit
+    #[arg(long, conflicts_with = "list_problems")]
     list: bool,
-    /// List the problems that operators meet, each with what recognises it, and do no check
-    #[arg(long, alias = "list-problems")]
-    problems: bool,
-    /// One JSON document on stdout (schema mcctl.doctor/1)
+    /// List common operator problems with the checks that recognize them, and exit
+    #[arg(long, alias = "problems")]
+    list_problems: bool,
+    /// Print one JSON document to stdout (schema mcctl.doctor/1)
     #[arg(long)]
     json: bool,
-    /// List the checks that passed, too, with what they saw
+    /// Also list the checks that passed, with what they observed
     #[arg(long, short)]
     verbose: bool,
-    /// End with 1 when something is as bad as this: warning or error
+    /// Exit with code 1 if a finding has at least this severity: warning or error
     #[arg(long, value_name = "SEVERITY", default_value = "warning")]
-    fail_on: FailOn,
-    /// What moves the bytes: tcp or rdma [default: not said; environment: MOONCAKE_PROTOCOL]
+    fail_on: FailThreshold,
+    /// Planned transport: tcp or rdma [default: none; environment: MOONCAKE_PROTOCOL]
     #[arg(long, value_name = "PROTOCOL")]
     protocol: Option<intent::ProtocolName>,
-    /// What is planned: the answer of mcctl size-hugepages --json, - for stdin
+    /// Planned sizes: the output of mcctl size-hugepages --json, - for stdin
     #[arg(long, value_name = "FILE")]
     plan: Option<PathBuf>,
-    /// Ordinary memory that the processes of this host will take in all, bytes or with kb, mb, gb, tb (powers of 1024)
-    #[arg(long, alias = "expect-memory", value_name = "SIZE")]
-    need_memory: Option<ByteSize>,
-    /// Huge pages that they will take in all, as bytes
-    #[arg(long, alias = "expect-hugepages", value_name = "SIZE", conflicts_with = "plan")]
-    need_hugepages: Option<ByteSize>,
-    /// Bytes of a huge page [default: 2mb; environment: MC_STORE_HUGEPAGE_SIZE]
+    /// Planned ordinary memory of all processes on this host: bytes, or with kb, mb, gb, tb (powers of 1024)
+    #[arg(long, alias = "need-memory", value_name = "SIZE")]
+    expect_memory: Option<ByteSize>,
+    /// Planned huge pages of all processes on this host, as a size
+    #[arg(long, alias = "need-hugepages", value_name = "SIZE", conflicts_with = "plan")]
+    expect_hugepages: Option<ByteSize>,
+    /// Size of a huge page [default: 2mb; environment: MC_STORE_HUGEPAGE_SIZE]
     #[arg(long, value_name = "SIZE", conflicts_with = "plan")]
     hugepage_size: Option<ByteSize>,
-    /// Register so much memory, beside a page, with each RDMA device for a trial: bytes or with kb, mb, gb, tb (powers of 1024)
-    /// [default: the page only]
-    #[arg(long, alias = "mr-test-size", value_name = "SIZE")]
-    trial: Option<ByteSize>,
-    /// Ports that services shall listen on: taken ones are errors then [default: looks at 50051, 9003, 8080, 8081, 9300]
+    /// Register a memory region of this size with each RDMA device as a test: bytes, or with kb, mb, gb, tb (powers of 1024)
+    /// [default: one page]
+    #[arg(long, alias = "trial", value_name = "SIZE")]
+    mr_test_size: Option<ByteSize>,
+    /// Planned ports; those in use are errors [default: checks 50051, 9003, 8080, 8081, 9300]
     #[arg(long, value_name = "PORT,...", value_delimiter = ',', value_parser = clap::value_parser!(u16).range(1..))]
     ports: Option<Vec<u16>>,
-    /// The interpreter, or the virtual environment, whose packages have the wheel [default: those on PATH, VIRTUAL_ENV, CONDA_PREFIX,
+    /// Interpreter or virtual environment to search for the wheel [default: those on PATH, VIRTUAL_ENV, CONDA_PREFIX,
     /// PYTHONPATH]
     #[arg(long, value_name = "PATH")]
     python: Option<String>,
-    /// Look at another host: a folder with copies of its /sys, /proc, /etc and /dev
+    /// Check another host: a folder with copies of its /sys, /proc, /etc and /dev
     #[arg(long, value_name = "DIR", default_value = "/", hide_default_value = true)]
     root: PathBuf,
-    /// Files of one deployment, or folders of them, to check with the rules of mcctl lint; - is stdin
+    /// Files of one deployment, or folders, to check with the rules of mcctl lint; - is stdin
     #[arg(long, value_name = "FILE|DIR", num_args = 1..)]
     file: Vec<String>,
-    /// Processes to hold to the same rules [default: all of SGLang, Mooncake and mcctl that can be seen]
+    /// Processes to check with the same rules [default: all visible ones of SGLang, Mooncake and mcctl]
     #[arg(long, value_name = "PID,...", value_delimiter = ',')]
     pid: Option<Vec<u32>>,
     #[command(flatten)]
@@ -109,48 +114,50 @@ pub struct Args {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
-enum FailOn {
+enum FailThreshold {
     Warning,
     Error,
 }
 
 impl Args {
-    /// Look, and say it.
+    /// Runs the checks and prints the report.
     ///
     /// # Errors
-    /// What the user has to know.
+    /// The command line is invalid, an input cannot be read, or a signal stopped the checks.
     pub fn run(self) -> Outcome {
         let all = doctor::catalogue();
         let selection = Selection::parse(&self.only, &self.skip, &all).map_err(|unknown| {
             Failure::usage(unknown.to_string())
                 .tried("--only and --skip")
-                .next(format!("did you mean {}? --list names all", unknown.near.join(", ")))
+                .next(format!("did you mean {}? --list shows all", unknown.near.join(", ")))
         })?;
         if self.list {
             return catalogue::checks(&all, &selection, self.json);
         }
-        if self.problems {
+        if self.list_problems {
             return catalogue::problems(&all, self.json);
         }
         if selection.is_empty() {
-            return Err(Failure::usage("no check is left to do").tried("--only and --skip").next("--list names all"));
+            return Err(Failure::usage("no check is selected")
+                .tried("--only and --skip")
+                .next("--list shows all checks"));
         }
         let tree = FileTree::new(&self.root).map_err(|error| {
             let at = self.root.display();
-            Failure::usage(format!("cannot look into {at}"))
+            Failure::usage(format!("cannot read {at}"))
                 .tried(format!("--root {at}"))
                 .found(error.to_string())
-                .next("name a folder that has copies of /sys, /proc, /etc and /dev of a host")
+                .next("give a folder with copies of /sys, /proc, /etc and /dev of a host")
         })?;
         if tree.resolve("/proc").is_none() && tree.resolve("/sys").is_none() {
             let at = self.root.display();
             return Err(Failure::usage(format!("{at} has neither /proc nor /sys"))
                 .tried(format!("--root {at}"))
-                .next("name a folder that has copies of /sys, /proc, /etc and /dev of a host"));
+                .next("give a folder with copies of /sys, /proc, /etc and /dev of a host"));
         }
         let intent = intent::read(&self)?;
-        let places = intent::places(self.python.as_deref(), tree.is_this_host());
-        if let Some(python) = &places.python {
+        let search = intent::search(self.python.as_deref(), tree.is_this_host());
+        if let Some(python) = &search.python {
             intent::is_interpreter(&tree, python)?;
         }
         let config = config::read(&self, &tree)?;
@@ -160,114 +167,115 @@ impl Args {
             let word = |name| if name == intent::ProtocolName::Rdma { "rdma" } else { "tcp" };
             let protocol = self.protocol.map(|name| word(name).to_owned());
             let link = self.link.over(&TransportArgs { protocol, ..TransportArgs::default() });
-            let questions = Questions {
-                running: self.running.questions(&link, is_asked, &selection).await?,
-                peer: self.peer.question(&self.link, &selection, tree.is_this_host()).await?,
+            let queries = DoctorQueries {
+                running: self.running.queries(&link, is_asked, &selection).await?,
+                peer: self.peer.query(&self.link, &selection, tree.is_this_host()).await?,
             };
-            let looking = look(&tree, &intent, &places, &config, &questions, &selection);
-            let ((reports, peers), signal) = unless_stopped(&questions, looking).await?;
+            let checks = run_checks(&tree, &intent, &search, &config, &queries, &selection);
+            let ((reports, peers), signal) = unless_stopped(&queries, checks).await?;
+            let limit = match self.fail_on {
+                FailThreshold::Warning => Severity::Warning,
+                FailThreshold::Error => Severity::Error,
+            };
             if self.json {
-                output::json(&document::Document::of(&reports, &peers))?;
+                output::json(&document::DoctorDocument::of(&reports, &peers))?;
             } else {
-                output::data(format!("{}{}", peer::table(&peers), table::render(&reports, self.verbose)))?;
+                output::data(format!("{}{}", peer::table(&peers), table::render(&reports, self.verbose, limit)))?;
             }
             if let Some(signal) = signal {
-                return Err(Failure::no(format!("{signal}: stopped before all was looked at")));
+                return Err(Failure::no(format!("{signal}: stopped before all checks were done")));
             }
-            let limit = match self.fail_on {
-                FailOn::Warning => Severity::Warning,
-                FailOn::Error => Severity::Error,
-            };
-            let failed = reports.iter().filter_map(Report::worst).any(|worst| worst >= limit);
+            let failed = reports.iter().filter_map(CheckReport::worst).any(|worst| worst >= limit);
             Ok(if failed { Exit::No } else { Exit::Done })
         })
     }
 }
 
-/// What is asked of running things.
-struct Questions {
-    running: running::Questions,
-    peer: Result<peers::Question, String>,
+/// The queries to running services.
+struct DoctorQueries {
+    running: running::RunningQueries,
+    peer: Result<peers::PeerQuery, doctor::Unavailable>,
 }
 
-impl Questions {
-    /// Begin nothing more.
+impl DoctorQueries {
+    /// Stops starting further probes.
     fn stop(&self) {
         self.running.stop();
-        if let Ok(question) = &self.peer {
-            question.stop.store(true, Ordering::Relaxed);
+        if let Ok(query) = &self.peer {
+            query.stop.store(true, Ordering::Relaxed);
         }
     }
 }
 
-/// What the checks said, and what was seen of peers.
-type Seen = (Vec<Report>, peers::Facts);
+/// The reports, and the facts about peers.
+type CheckResults = (Vec<CheckReport>, peers::PeerFacts);
 
-/// What `looking` finds, and the signal that cut it short, if one did: then what was put into the cluster is removed before the end.
+/// Runs `checks` until it ends or a signal arrives. After a signal, probe objects in the cluster are still removed. Returns the results and
+/// the signal.
 ///
 /// # Errors
-/// A second signal, which does not wait for that.
+/// A second signal arrived before the probe objects were removed.
 async fn unless_stopped(
-    questions: &Questions,
-    looking: impl Future<Output = Seen>,
-) -> Result<(Seen, Option<&'static str>), Failure> {
+    queries: &DoctorQueries,
+    checks: impl Future<Output = CheckResults>,
+) -> Result<(CheckResults, Option<&'static str>), Failure> {
     let mut signals = Signals::take_with_hangup()?;
-    let mut looking = pin!(looking);
+    let mut checks = pin!(checks);
     let signal = tokio::select! {
-        seen = &mut looking => return Ok((seen, None)),
+        seen = &mut checks => return Ok((seen, None)),
         signal = signals.next() => signal,
     };
-    questions.stop();
-    output::say(format!("{signal}: what was put into the store is taken out again; once more to leave it there"));
+    queries.stop();
+    output::say(format!("{signal}: removing probe objects from the store; signal again to exit immediately"));
     tokio::select! {
-        seen = &mut looking => Ok((seen, Some(signal))),
-        _ = signals.next() => Err(Failure::no(format!("{signal}: stopped before all was looked at"))),
+        seen = &mut checks => Ok((seen, Some(signal))),
+        _ = signals.next() => Err(Failure::no(format!("{signal}: stopped before all checks were done"))),
     }
 }
 
-/// All groups at once.
-async fn look(
+/// Runs all groups concurrently.
+async fn run_checks(
     tree: &FileTree,
     intent: &host::Intent,
-    places: &wheel::Places,
-    config: &doctor::config::Question,
-    questions: &Questions,
+    search: &wheel::WheelSearch,
+    config: &doctor::config::ConfigInputs,
+    queries: &DoctorQueries,
     selection: &Selection,
-) -> Seen {
-    let host_max = intent.trial.map_or(FILES_MAX, |bytes| {
+) -> CheckResults {
+    let host_max = intent.mr_test_size.map_or(FILES_MAX, |bytes| {
         let mib = u32::try_from(bytes >> 20).unwrap_or(u32::MAX);
-        TRIAL_MAX.saturating_add(TRIAL_MIB_MAX.saturating_mul(mib))
+        MR_TEST_MAX.saturating_add(MR_TEST_MIB_MAX.saturating_mul(mib))
     });
     let host = {
         let (tree, intent, selection) = (tree.clone(), intent.clone(), selection.clone());
         move || host::run(&RealEnv::new(), &tree, &intent, &selection)
     };
     let wheel = {
-        let (tree, places, selection) = (tree.clone(), places.clone(), selection.clone());
-        move || wheel::run(&RealEnv::new(), &tree, &places, &selection)
+        let (tree, search, selection) = (tree.clone(), search.clone(), selection.clone());
+        move || wheel::run(&RealEnv::new(), &tree, &search, &selection)
     };
     let config = doctor::config::run(&RealEnv::new(), config, selection);
     let (host, wheel, running, (peer, facts)) = tokio::join!(
         files(host::checks(), selection, host_max, host),
         files(wheel::checks(), selection, FILES_MAX, wheel),
-        running::look(&questions.running, selection),
-        peer::look(&questions.peer, selection)
+        running::run_checks(&queries.running, selection),
+        peer::run_checks(&queries.peer, selection)
     );
-    ([host, config, wheel, running, peer].concat(), facts)
+    let reports = [host, config, wheel, running, peer].concat();
+    (reports.into_iter().map(CheckReport::masked).collect(), facts)
 }
 
-/// Do `work`, which reads files and may be kept waiting by one, for no longer than `limit`.
+/// Runs `work`, which reads files and may block, for at most `limit`.
 async fn files(
     checks: Vec<Check>,
     selection: &Selection,
     limit: Duration,
-    work: impl FnOnce() -> Vec<Report> + Send + 'static,
-) -> Vec<Report> {
+    work: impl FnOnce() -> Vec<CheckReport> + Send + 'static,
+) -> Vec<CheckReport> {
     match deadline(&RealEnv::new(), limit, tokio::task::spawn_blocking(work)).await {
         Ok(done) => done.unwrap_or_else(|panic| std::panic::resume_unwind(panic.into_panic())),
         Err(_) => {
-            let reason =
-                format!("a file could not be read, or a device did not answer, within {}", show_duration(limit));
+            let reason = format!("a file or device did not respond within {}", show_duration(limit));
             doctor::skipped(&checks, selection, &reason)
         }
     }

@@ -1,22 +1,22 @@
-//! Another engine over RDMA: which, how this host joins it, and every way to it as a table.
+//! `--rdma-peer`: the peers to test, how this host joins them, and the table of all paths.
 
 use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use comfy_table::{Table, presets};
 use serde::Serialize;
 
 use crate::commands::error::Failure;
 use crate::commands::output;
 use crate::commands::serve::node;
 use crate::commands::store::connect::ConnectArgs;
+use crate::commands::table::{self, ReportTable};
 use crate::commands::transport::TransportArgs;
 use crate::engine::base::HostPort;
 use crate::engine::base::text::escaped;
-use crate::engine::check::Report;
-use crate::engine::doctor::peer::{self, CHECKS, Facts, Peer, Question, explain};
-use crate::engine::doctor::{self, Selection};
+use crate::engine::check::CheckReport;
+use crate::engine::doctor::peer::{self, CHECKS, PeerFacts, PeerProbe, PeerQuery, explain};
+use crate::engine::doctor::{self, Fact, Selection, Unavailable};
 use crate::engine::env::{Env, RealEnv, deadline};
 use crate::engine::metadata::{CallLimits, MetadataUri};
 use crate::engine::store::name::{NodeName, PORTS};
@@ -26,39 +26,39 @@ use crate::engine::transfer::rdma::path_probe::{
 };
 use crate::engine::transfer::{TransferConfig, TransferProtocol, TransferSettings};
 
-/// Flags for another engine.
+/// Flags that select RDMA peers.
 #[derive(Clone, Debug, clap::Args)]
 pub struct PeerArgs {
-    /// Segments of other hosts' engines to reach over RDMA, from each device of this host to each of theirs: HOST:PORT of the handshake
-    /// port, or with --metadata-server the name there
+    /// RDMA peers to test, each device of this host against each of theirs: HOST:PORT of the handshake port, or with --metadata-server the
+    /// segment name
     #[arg(long, value_name = "SEGMENT,...", value_delimiter = ',')]
     rdma_peer: Vec<String>,
-    /// RDMA devices of this host for that [default: all that can be used; environment: MOONCAKE_DEVICE]
+    /// RDMA devices of this host to use with --rdma-peer [default: all usable ones; environment: MOONCAKE_DEVICE]
     #[arg(long, value_name = "NAME,..", requires = "rdma_peer")]
     device_name: Option<String>,
 }
 
 impl PeerArgs {
-    /// Is a peer named?
+    /// Whether a peer is given.
     pub(super) fn is_asked(&self) -> bool {
         !self.rdma_peer.is_empty()
     }
 
-    /// The question; or why there is none.
+    /// Builds the query, or the reason why the group is skipped.
     ///
     /// # Errors
-    /// A flag is no name, or no metadata service.
-    pub(super) async fn question(
+    /// A segment name or the metadata service is invalid.
+    pub(super) async fn query(
         &self,
         link: &ConnectArgs,
         selection: &Selection,
         is_this_host: bool,
-    ) -> Result<Result<Question, String>, Failure> {
+    ) -> Result<Fact<PeerQuery>, Failure> {
         if !self.is_asked() {
-            return Ok(Err("no peer is named: give --rdma-peer HOST:PORT".to_owned()));
+            return Ok(Err("no peer is given: use --rdma-peer HOST:PORT".into()));
         }
         if !is_this_host {
-            return Ok(Err("the devices of another host cannot be opened".to_owned()));
+            return Ok(Err("devices of another host cannot be opened".into()));
         }
         let variable = |name: &str| std::env::var(name).ok().filter(|text| !text.trim().is_empty());
         let metadata = match (&link.metadata_server, variable("MOONCAKE_TE_META_DATA_SERVER")) {
@@ -69,18 +69,18 @@ impl PeerArgs {
         for segment in &self.rdma_peer {
             let is_name = match metadata {
                 MetadataUri::P2p => HostPort::split(segment).map(drop).map_err(|error| error.to_string()),
-                MetadataUri::Http(_) if segment.is_empty() => Err("it is empty".to_owned()),
+                MetadataUri::Http(_) if segment.is_empty() => Err("the name is empty".to_owned()),
                 MetadataUri::Http(_) => Ok(()),
             };
             is_name.map_err(|found| {
-                Failure::usage(format!("--rdma-peer {segment}: the name of a segment is expected")).found(found).next(
-                    "give HOST:PORT as the engine prints it (mcctl serve store, mcctl bench transfer --mode target), or with \
-                     --metadata-server the name there",
+                Failure::usage(format!("invalid segment name in --rdma-peer {segment}")).found(found).next(
+                    "give HOST:PORT as printed by the engine (mcctl serve store, mcctl bench transfer --mode target), or with \
+                     --metadata-server the segment name",
                 )
             })?;
         }
         if !CHECKS.iter().any(|check| selection.wants(check)) {
-            return Ok(Err("none is wanted".to_owned()));
+            return Ok(Err("no check of this group is selected".into()));
         }
         let (settings, warnings) = TransferSettings::from_env(&|name| std::env::var(name).ok());
         for warning in warnings {
@@ -88,8 +88,8 @@ impl PeerArgs {
         }
         let given = link.local_hostname.clone().or_else(|| variable("MOONCAKE_LOCAL_HOSTNAME"));
         let limit = link.master.timeout.max(Duration::from_millis(1));
-        // The first that leads somewhere.
-        let mut named = Err(String::new());
+        // Uses the first segment that this host has a route to.
+        let mut named = Err(Unavailable::from("no peer is given"));
         for segment in &self.rdma_peer {
             named = own_name(given.clone(), toward(&metadata, segment), limit).await;
             if named.is_ok() {
@@ -101,7 +101,7 @@ impl PeerArgs {
                 MetadataUri::P2p => host,
                 MetadataUri::Http(_) => {
                     let env = RealEnv::new();
-                    NodeName::reserve(&host, PORTS, || env.rng()).map_err(|error| error.to_string())?.name.to_string()
+                    NodeName::reserve(&host, PORTS, || env.rng()).map_err(Unavailable::new)?.name.to_string()
                 }
             };
             let args = TransportArgs {
@@ -109,7 +109,7 @@ impl PeerArgs {
                 device_name: self.device_name.clone(),
                 allow_tcp_fallback: false,
             };
-            // The variable that forces TCP is for engines that serve.
+            // MC_FORCE_TCP applies to engines that serve, not to this test.
             let transport = args.transport(|name| variable(name).filter(|_| name != "MC_FORCE_TCP"));
             let usual = CallLimits::default();
             let mut settings = settings;
@@ -123,11 +123,11 @@ impl PeerArgs {
                 settings,
             })
         });
-        Ok(Ok(Question { segments: self.rdma_peer.clone(), config, limit, stop: Arc::default() }))
+        Ok(Ok(PeerQuery { segments: self.rdma_peer.clone(), config, limit, stop: Arc::default() }))
     }
 }
 
-/// Whom this host has to be reached from: the peer, or the host of the metadata service.
+/// The address that determines this host's own name: the peer, or the host of the metadata service.
 fn toward(metadata: &MetadataUri, segment: &str) -> Option<HostPort> {
     let authority = match metadata {
         MetadataUri::P2p => segment,
@@ -137,8 +137,8 @@ fn toward(metadata: &MetadataUri, segment: &str) -> Option<HostPort> {
     Some(HostPort::new(host, port.unwrap_or(1)))
 }
 
-/// This host's name towards `at`, `given` or found: that may ask the resolver, which blocks.
-async fn own_name(given: Option<String>, at: Option<HostPort>, limit: Duration) -> Result<String, String> {
+/// This host's name for connections from `at`: the `given` one, or the local address of the route. Resolving may block.
+async fn own_name(given: Option<String>, at: Option<HostPort>, limit: Duration) -> Fact<String> {
     if let Some(given) = given {
         let (host, _) = HostPort::split(&given).map_err(|error| format!("--local-hostname {given}: {error}"))?;
         return Ok(if host.contains(':') { format!("[{host}]") } else { host });
@@ -149,36 +149,35 @@ async fn own_name(given: Option<String>, at: Option<HostPort>, limit: Duration) 
     }
     let shown = at.to_string();
     let naming = tokio::task::spawn_blocking(move || interface::address_towards(&at.host, at.port));
-    let found =
-        deadline(&RealEnv::new(), limit, naming).await.map_err(|_| format!("{shown} is not resolved in time"))?;
+    let found = deadline(&RealEnv::new(), limit, naming).await.map_err(|_| format!("resolving {shown} timed out"))?;
     match found.unwrap_or_else(|panic| std::panic::resume_unwind(panic.into_panic())) {
         Ok(Some(address @ IpAddr::V6(_))) => Ok(format!("[{address}]")),
         Ok(Some(address)) => Ok(address.to_string()),
-        Ok(None) => Err(format!("this host has no address towards {shown}: give --local-hostname")),
-        Err(error) => Err(format!("{shown} cannot be resolved: {error}")),
+        Ok(None) => Err(format!("this host has no route to {shown}: give --local-hostname").into()),
+        Err(error) => Err(format!("{shown} cannot be resolved: {error}").into()),
     }
 }
 
-/// What the peers' checks say, and what they rest on.
-pub(super) async fn look(question: &Result<Question, String>, selection: &Selection) -> (Vec<Report>, Facts) {
+/// The reports of the peer group, and the facts behind them.
+pub(super) async fn run_checks(query: &Fact<PeerQuery>, selection: &Selection) -> (Vec<CheckReport>, PeerFacts) {
     let wants = |id: &str| CHECKS.iter().any(|check| check.id == id && selection.wants(check));
-    match question {
-        Ok(question) => peer::run(&RealEnv::new(), question, &wants).await,
-        Err(why) => (doctor::skipped(CHECKS, selection, why), Facts::default()),
+    match query {
+        Ok(query) => peer::run(&RealEnv::new(), query, &wants).await,
+        Err(why) => (doctor::skipped(CHECKS, selection, &why.to_string()), PeerFacts::default()),
     }
 }
 
-/// Every way to each peer, with an empty line after it; nothing where none was tried.
-pub(super) fn table(facts: &Facts) -> String {
+/// One table per peer with every path, each followed by an empty line; empty if no path was tested.
+pub(super) fn table(facts: &PeerFacts) -> String {
     let tried = facts.peers.iter().filter(|peer| !peer.trials.ways.is_empty());
     tried
         .map(|peer| {
-            let mut table = Table::new();
-            table.load_style(presets::NOTHING);
-            table.set_header(["from", "address", "to", "address", "outcome"]);
+            let head = ["from", "address", "to", "address", "outcome"];
+            let title = format!("RDMA to {}", escaped(&peer.segment));
+            let mut table = (1..head.len()).fold(ReportTable::new(&title, &head), ReportTable::text_column);
             for tried in &peer.trials.ways {
                 let end = &peer.trials.ends[tried.end];
-                table.add_row([
+                table.row([
                     format!("{} port {}", end.device, end.port),
                     explain::row(&tried.attempt.gid),
                     escaped(&tried.theirs),
@@ -186,7 +185,9 @@ pub(super) fn table(facts: &Facts) -> String {
                     outcome(end, tried),
                 ]);
             }
-            format!("RDMA to {}\n{}\n\n", escaped(&peer.segment), table.trim_fmt())
+            table.render(table::width())
+                + "
+"
         })
         .collect()
 }
@@ -207,24 +208,24 @@ fn outcome(end: &ProbedDevice, tried: &ProbedPath) -> String {
 
 /// A peer in the JSON document.
 #[derive(Debug, Serialize)]
-pub(super) struct Line<'a> {
+pub(super) struct PeerEntry<'a> {
     segment: &'a str,
     protocol: Option<&'a str>,
-    devices: Vec<TheirLine<'a>>,
-    own_devices: Vec<OwnLine<'a>>,
-    unused_devices: Vec<UnusedLine<'a>>,
-    ways: Vec<WayLine<'a>>,
+    devices: Vec<RemoteDeviceEntry<'a>>,
+    own_devices: Vec<LocalDeviceEntry<'a>>,
+    unused_devices: Vec<UnusedDeviceEntry<'a>>,
+    ways: Vec<PathEntry<'a>>,
 }
 
 #[derive(Debug, Serialize)]
-struct TheirLine<'a> {
+struct RemoteDeviceEntry<'a> {
     name: &'a str,
     lid: u16,
     gid: &'a str,
 }
 
 #[derive(Debug, Serialize)]
-struct OwnLine<'a> {
+struct LocalDeviceEntry<'a> {
     name: &'a str,
     port: u8,
     lid: u16,
@@ -237,52 +238,52 @@ struct OwnLine<'a> {
 }
 
 #[derive(Debug, Serialize)]
-struct UnusedLine<'a> {
+struct UnusedDeviceEntry<'a> {
     name: &'a str,
     why: &'a str,
 }
 
 #[derive(Debug, Serialize)]
-struct WayLine<'a> {
+struct PathEntry<'a> {
     from: &'a str,
     to: &'a str,
     #[serde(flatten)]
-    attempt: AttemptLine<'a>,
-    /// Other rows of this host's port that were tried because this one failed.
+    attempt: AttemptEntry<'a>,
+    /// Other GIDs of this host's port, tested because this one failed.
     #[serde(skip_serializing_if = "Vec::is_empty")]
-    others: Vec<AttemptLine<'a>>,
+    others: Vec<AttemptEntry<'a>>,
 }
 
 #[derive(Debug, Serialize)]
-struct AttemptLine<'a> {
+struct AttemptEntry<'a> {
     gid_index: u32,
     ok: bool,
     port_state: Option<&'static str>,
-    /// There and back, microseconds: the shortest and the middle one of some writes of no bytes.
+    /// Round-trip time, microseconds: minimum and median of several writes of 0 bytes.
     #[serde(skip_serializing_if = "Option::is_none")]
-    write_us: Option<WriteLine>,
+    write_us: Option<WriteEntry>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    read: Option<ReadLine<'a>>,
+    read: Option<ReadEntry<'a>>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    failure: Option<FailureLine<'a>>,
+    failure: Option<FailureEntry<'a>>,
 }
 
 #[derive(Debug, Serialize)]
-struct WriteLine {
+struct WriteEntry {
     min: f64,
     median: f64,
 }
 
 #[derive(Debug, Serialize)]
-struct ReadLine<'a> {
+struct ReadEntry<'a> {
     bytes: u32,
     us: Option<f64>,
-    failure: Option<FailureLine<'a>>,
+    failure: Option<FailureEntry<'a>>,
 }
 
-/// Which step, by which call, with which number or completion.
+/// The failed step, with the call and its errno or the completion status.
 #[derive(Debug, Serialize)]
-struct FailureLine<'a> {
+struct FailureEntry<'a> {
     step: &'static str,
     cause: &'static str,
     call: Option<&'static str>,
@@ -291,21 +292,21 @@ struct FailureLine<'a> {
     words: &'a str,
 }
 
-impl<'a> Line<'a> {
-    pub(super) fn of(peer: &'a Peer) -> Line<'a> {
+impl<'a> PeerEntry<'a> {
+    pub(super) fn of(peer: &'a PeerProbe) -> PeerEntry<'a> {
         let trials = &peer.trials;
         let found = peer.found.as_ref().ok();
         let devices = found.map(|descriptor| descriptor.devices.as_slice()).unwrap_or_default();
-        Line {
+        PeerEntry {
             segment: &peer.segment,
             protocol: found.map(|descriptor| descriptor.protocol.as_str()),
-            devices: devices.iter().map(|d| TheirLine { name: &d.name, lid: d.lid, gid: &d.gid }).collect(),
+            devices: devices.iter().map(|d| RemoteDeviceEntry { name: &d.name, lid: d.lid, gid: &d.gid }).collect(),
             own_devices: trials.ends.iter().map(own).collect(),
-            unused_devices: trials.unused.iter().map(|u| UnusedLine { name: &u.device, why: &u.why }).collect(),
+            unused_devices: trials.unused.iter().map(|u| UnusedDeviceEntry { name: &u.device, why: &u.why }).collect(),
             ways: trials
                 .ways
                 .iter()
-                .map(|tried| WayLine {
+                .map(|tried| PathEntry {
                     from: &trials.ends[tried.end].device,
                     to: &tried.theirs,
                     attempt: attempt(&tried.attempt),
@@ -316,8 +317,8 @@ impl<'a> Line<'a> {
     }
 }
 
-fn own(end: &ProbedDevice) -> OwnLine<'_> {
-    OwnLine {
+fn own(end: &ProbedDevice) -> LocalDeviceEntry<'_> {
+    LocalDeviceEntry {
         name: &end.device,
         port: end.port,
         lid: end.lid,
@@ -330,18 +331,18 @@ fn own(end: &ProbedDevice) -> OwnLine<'_> {
     }
 }
 
-fn attempt(attempt: &PathProbe) -> AttemptLine<'_> {
+fn attempt(attempt: &PathProbe) -> AttemptEntry<'_> {
     let figures = attempt.result.as_ref().ok();
     let read = figures.and_then(|figures| figures.read.as_ref());
-    AttemptLine {
+    AttemptEntry {
         gid_index: attempt.gid.index,
         ok: read.map_or(figures.is_some(), |read| read.result.is_ok()),
         port_state: attempt.port_state.map(|state| state.name()),
         write_us: figures.and_then(|figures| {
             let (min, median) = (figures.writes.first()?, figures.writes.get(figures.writes.len() / 2)?);
-            Some(WriteLine { min: us(*min), median: us(*median) })
+            Some(WriteEntry { min: us(*min), median: us(*median) })
         }),
-        read: read.map(|read| ReadLine {
+        read: read.map(|read| ReadEntry {
             bytes: read.bytes,
             us: read.result.as_ref().ok().copied().map(us),
             failure: read.result.as_ref().err().map(failure),
@@ -350,7 +351,7 @@ fn attempt(attempt: &PathProbe) -> AttemptLine<'_> {
     }
 }
 
-fn failure(failed: &Failed) -> FailureLine<'_> {
+fn failure(failed: &Failed) -> FailureEntry<'_> {
     let (cause, call, errno, completion) = match failed.cause {
         ProbeFailureCause::Verb { call, errno } => ("verb", Some(call), Some(errno), None),
         ProbeFailureCause::Completion(status) => ("completion", None, None, Some(status.name())),
@@ -360,7 +361,7 @@ fn failure(failed: &Failed) -> FailureLine<'_> {
         ProbeFailureCause::NoRdma => ("no-rdma", None, None, None),
         ProbeFailureCause::Answer => ("answer", None, None, None),
     };
-    FailureLine { step: explain::word(failed.step), cause, call, errno, completion, words: &failed.message }
+    FailureEntry { step: explain::word(failed.step), cause, call, errno, completion, words: &failed.message }
 }
 
 fn us(time: Duration) -> f64 {

@@ -1,4 +1,4 @@
-//! A running cluster and running SGLang servers: which, from flags and environment.
+//! A running cluster and running SGLang servers: selected by flags and environment.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -12,8 +12,9 @@ use crate::commands::master_target::{self, MasterArgs, RPC_PORT};
 use crate::commands::output;
 use crate::commands::serve::node;
 use crate::commands::store::connect::ConnectArgs;
+use crate::engine::base::text::masked;
 use crate::engine::base::{ByteSize, HostPort};
-use crate::engine::check::{Check, Report};
+use crate::engine::check::{Check, CheckReport};
 use crate::engine::doctor::cluster::{self, Etcd, MasterAt};
 use crate::engine::doctor::{self, Selection, serving};
 use crate::engine::env::RealEnv;
@@ -21,55 +22,55 @@ use crate::engine::metadata::MetadataUri;
 use crate::engine::rpc::{RpcClient, Timeouts};
 use crate::engine::wire::MasterCalls;
 
-/// The cluster id where nobody chose another.
+/// The default cluster id.
 const CLUSTER_ID: &str = "mooncake_cluster";
-/// Longest wait for a master at the default address: it is on this host.
+/// Maximum wait for a master at the default address, which is on this host.
 const DEFAULT_MASTER_MAX: Duration = Duration::from_millis(500);
-/// The largest object that is sent through each node, bytes.
+/// Maximum size of a probe object, bytes.
 const PROBE_MAX: u64 = 1 << 30;
 
-/// Flags for what runs.
+/// Flags that select running services.
 #[derive(Clone, Debug, clap::Args)]
 pub struct RunningArgs {
-    /// Admin HTTP of every master of an HA cluster (a single one: --admin)
-    #[arg(long, value_name = "HOST:PORT,...", value_delimiter = ',', value_parser = admin_address)]
+    /// Admin HTTP of every master of an HA cluster (for a single master: --admin)
+    #[arg(long, value_name = "HOST:PORT,...", value_delimiter = ',', value_parser = |text: &str| args::endpoint(text.strip_prefix("http://").unwrap_or(text).trim_end_matches('/'), admin::PORT))]
     admins: Vec<HostPort>,
-    /// What all segments should have together, bytes or with kb, mb, gb, tb (powers of 1024)
+    /// Expected total capacity of all segments: bytes, or with kb, mb, gb, tb (powers of 1024)
     #[arg(long, value_name = "SIZE")]
     expect_capacity: Option<ByteSize>,
-    /// Bytes of the object that goes through each node, best those of a page; a node gets none where it would fill the store to where
-    /// eviction begins
+    /// Size of the probe object sent through each node, ideally that of a page; skipped for nodes where it would raise the usage to the
+    /// eviction watermark
     #[arg(long, value_name = "SIZE", default_value = "1mb")]
     probe_bytes: ByteSize,
-    /// Names (host:port) under which nodes are to be started: does a stale record stand in the way?
+    /// Names (host:port) of nodes that will be started; reports stale metadata records that would prevent it
     #[arg(long, value_name = "NAME,...", value_delimiter = ',')]
     node_names: Vec<String>,
-    /// URL of a running SGLang server; again for each further one
+    /// URL of a running SGLang server; repeatable
     #[arg(long, value_name = "URL")]
     sglang: Vec<String>,
-    /// Send a prompt through the SGLang servers' third tier: EMPTIES the first server's own caches between its two sendings
+    /// Send a prompt through the SGLang servers' L3 tier; EMPTIES the first server's own caches in between
     #[arg(long, requires = "sglang")]
     probe_serving: bool,
 }
 
-/// What is asked of both.
-pub(super) struct Questions {
-    cluster: Result<cluster::Question, NoCluster>,
-    serving: serving::Question,
+/// The queries to the cluster and to SGLang servers.
+pub(super) struct RunningQueries {
+    cluster: Result<cluster::ClusterQuery, NoCluster>,
+    serving: serving::ServingQuery,
 }
 
-/// Why no cluster is looked at.
+/// Why the cluster group is skipped.
 enum NoCluster {
-    /// None is meant, or it cannot be asked; why.
+    /// No master is given, or it cannot be queried.
     Skipped(String),
-    /// One is meant, and what should name its master does not: what was written and where, and what is wrong with it.
+    /// The master address is invalid: the setting with its value, and the error.
     Misnamed { origin: String, why: String },
 }
 
-/// What keeps `text` from naming a master.
+/// Why `text` is not a master address; `None` if it is one.
 fn misnamed(text: &str, origin: &str) -> Option<String> {
     match text.strip_prefix("etcd://") {
-        Some(list) => Etcd::parse(list, CLUSTER_ID).err(),
+        Some(list) => Etcd::parse(list, CLUSTER_ID).err().map(Into::into),
         None => {
             let failure = master_target::address(text, origin, RPC_PORT).err()?;
             Some(failure.found.unwrap_or(failure.what))
@@ -77,51 +78,56 @@ fn misnamed(text: &str, origin: &str) -> Option<String> {
     }
 }
 
-fn admin_address(text: &str) -> Result<HostPort, String> {
-    let text = text.strip_prefix("http://").unwrap_or(text).trim_end_matches('/');
-    args::endpoint(text, admin::PORT).map_err(|error| error.to_string())
+/// Why a text is not the URL of a server.
+#[derive(Debug, thiserror::Error)]
+enum InvalidUrl {
+    #[error("it does not begin with http:// or https://")]
+    Scheme,
+    #[error("{0}")]
+    Authority(String),
 }
 
-/// Is `url` that of a server?
-fn server_url(url: &str) -> Result<(), String> {
-    let rest = url.strip_prefix("http://").or_else(|| url.strip_prefix("https://"));
-    let rest = rest.ok_or_else(|| "it begins with neither http:// nor https://".to_owned())?;
+/// Checks that `url` is an HTTP URL.
+fn server_url(url: &str) -> Result<(), InvalidUrl> {
+    let rest = url.strip_prefix("http://").or_else(|| url.strip_prefix("https://")).ok_or(InvalidUrl::Scheme)?;
     let authority = rest.split(['/', '?', '#']).next().unwrap_or_default();
     let address = authority.rsplit_once('@').map_or(authority, |(_, address)| address);
-    HostPort::split(address).map(drop).map_err(|error| error.to_string())
+    HostPort::split(address).map(drop).map_err(|error| InvalidUrl::Authority(error.to_string()))
 }
 
-impl Questions {
-    /// Put no further object into the cluster.
+impl RunningQueries {
+    /// Stops putting further objects into the cluster.
     pub(super) fn stop(&self) {
-        if let Ok(question) = &self.cluster {
-            question.stop.store(true, Ordering::Relaxed);
+        if let Ok(query) = &self.cluster {
+            query.stop.store(true, Ordering::Relaxed);
         }
     }
 }
 
 impl RunningArgs {
-    /// The questions, for the master of `link`. A cluster is looked at when a flag or the environment names one, when `is_asked`
-    /// for, or when one answers at the default address.
+    /// Builds the queries for the master of `link`. The cluster is checked if a flag or the environment names one, if `is_asked`, or if a
+    /// master responds at the default address. Probe objects are written only to a master that was named.
     ///
     /// # Errors
-    /// A flag is no address, no URL or no size.
-    pub(super) async fn questions(
+    /// An address, a URL or a size is invalid.
+    pub(super) async fn queries(
         &self,
         link: &ConnectArgs,
         is_asked: bool,
         selection: &Selection,
-    ) -> Result<Questions, Failure> {
+    ) -> Result<RunningQueries, Failure> {
         for url in &self.sglang {
             server_url(url).map_err(|found| {
-                Failure::usage(format!("--sglang {url}: a URL is expected")).found(found).next("give http://HOST:PORT")
+                Failure::usage(format!("invalid URL in --sglang {}", masked(url)))
+                    .found(found.to_string())
+                    .next("give http://HOST:PORT")
             })?;
         }
         if let Some(text) = &link.metadata_server {
             node::metadata(text, format!("--metadata-server {text}"))?;
         }
         if self.probe_bytes.0 == 0 || self.probe_bytes.0 > PROBE_MAX {
-            let what = format!("--probe-bytes {}: 1 byte to {} are sent", self.probe_bytes, ByteSize(PROBE_MAX));
+            let what = format!("--probe-bytes {}: expected 1 byte to {}", self.probe_bytes, ByteSize(PROBE_MAX));
             return Err(Failure::usage(what));
         }
         let variable = |name: &str| std::env::var(name).ok().filter(|text| !text.is_empty());
@@ -131,11 +137,11 @@ impl RunningArgs {
         let is_wanted = cluster::CHECKS.iter().chain(serving::CHECKS).any(|check| selection.wants(check));
         if is_wanted && !is_named && !is_asked && self.is_default_running().await {
             output::say(format!(
-                "master: 127.0.0.1:{RPC_PORT}, which answers at the default address; --master overrides"
+                "master: 127.0.0.1:{RPC_PORT} (found at the default address, read-only checks); --master selects another one"
             ));
             is_asked = true;
         }
-        // A variable that is wrong is for the checks of the configuration; a flag that is wrong ends everything.
+        // An invalid variable is reported by the checks of the configuration. An invalid flag is a usage error.
         let is_flag = link.master.master.is_some() || link.master.admin.is_some() || link.metadata_server.is_some();
         let cluster = match is_wanted && (is_named || is_asked) {
             true => {
@@ -144,24 +150,24 @@ impl RunningArgs {
                 match wrong.and_then(|text| misnamed(text, &origin())) {
                     Some(why) => Err(NoCluster::Misnamed { origin: origin(), why }),
                     None => match self.cluster(link, named).await {
-                        Ok(question) => Ok(question),
+                        Ok(query) => Ok(query),
                         Err(failure) if is_flag => return Err(failure),
                         Err(failure) => Err(NoCluster::Skipped(failure.what)),
                     },
                 }
             }
             false => {
-                Err(NoCluster::Skipped("no master is named: give --master HOST:PORT, or MOONCAKE_MASTER".to_owned()))
+                Err(NoCluster::Skipped("no master is given: use --master HOST:PORT or MOONCAKE_MASTER".to_owned()))
             }
         };
         let (master, admin) = match &cluster {
-            Ok(question) => match &question.master {
-                MasterAt::Address(at) => (Some(at.clone()), question.admins.first().cloned()),
-                MasterAt::Etcd(_) => (None, question.admins.first().cloned()),
+            Ok(query) => match &query.master {
+                MasterAt::Address(at) => (Some(at.clone()), query.admins.first().cloned()),
+                MasterAt::Etcd(_) => (None, query.admins.first().cloned()),
             },
             Err(_) => (None, None),
         };
-        let serving = serving::Question {
+        let serving = serving::ServingQuery {
             urls: self.sglang.clone(),
             api_key: variable("SGLANG_API_KEY"),
             probe: self.probe_serving,
@@ -169,27 +175,29 @@ impl RunningArgs {
             admin,
             limit: link.master.timeout,
         };
-        Ok(Questions { cluster, serving })
+        Ok(RunningQueries { cluster, serving })
     }
 
-    /// Does a master answer at the default address of this host?
+    /// Whether a master responds at the default address of this host.
     async fn is_default_running(&self) -> bool {
         let at = HostPort::new("127.0.0.1", RPC_PORT);
         let timeouts = Timeouts { connect: DEFAULT_MASTER_MAX, call: DEFAULT_MASTER_MAX };
         MasterCalls(RpcClient::new(RealEnv::new(), at, timeouts)).service_ready().await.is_ok()
     }
 
-    async fn cluster(&self, link: &ConnectArgs, named: Option<String>) -> Result<cluster::Question, Failure> {
+    async fn cluster(&self, link: &ConnectArgs, named: Option<String>) -> Result<cluster::ClusterQuery, Failure> {
         let etcd = named.as_deref().and_then(|text| Some((text, text.strip_prefix("etcd://")?)));
         let etcd = match etcd {
             None => None,
             Some((text, list)) => {
                 let id = std::env::var("MC_STORE_CLUSTER_ID").ok().filter(|text| !text.is_empty());
                 let etcd = Etcd::parse(list, id.as_deref().unwrap_or(CLUSTER_ID));
-                Some(etcd.map_err(|found| Failure::usage(format!("{text} is no list of etcd servers")).found(found))?)
+                Some(
+                    etcd.map_err(|found| Failure::usage(format!("{text} is not a list of etcd servers")).found(found))?,
+                )
             }
         };
-        // What only needs to know where the cluster is, as a host, is told etcd's address until the leader is known.
+        // Code that only needs the cluster's host uses etcd's address until the leader is known.
         let link = match &etcd {
             None => link.clone(),
             Some(etcd) => {
@@ -200,7 +208,7 @@ impl RunningArgs {
         let master = link.master.find().await?;
         let mut admins = self.admins.clone();
         if admins.is_empty() && (etcd.is_none() || link.master.admin.is_some()) {
-            // Unknown where the RPC port is not the usual one and nobody named the other: what it tells is skipped then.
+            // Without --admin, a non-default RPC port leaves the admin port unknown. The checks that need it are then skipped.
             admins.extend(master.admin().ok().map(|admin| admin.at().clone()));
         }
         let variable = std::env::var("MOONCAKE_TE_META_DATA_SERVER").ok().filter(|text| !text.is_empty());
@@ -217,13 +225,21 @@ impl RunningArgs {
             (None, Some(text)) => node::metadata(&text, format!("MOONCAKE_TE_META_DATA_SERVER={text}"))?,
             (None, None) => MetadataUri::P2p,
         };
-        // A host that has no name towards the cluster cannot join it, and looks at it from without.
+        // A host without a route to the cluster cannot join it, so it only queries from outside.
+        let is_named = named.is_some();
         let plan = link.plan(&master).await.map_err(|failure| match failure.found {
             Some(found) => format!("{}: {found}", failure.what),
             None => failure.what,
         });
         let cluster_id = plan.as_ref().ok().and_then(|plan| plan.config.engine.settings.cluster_id.clone());
-        Ok(cluster::Question {
+        let node = match plan {
+            Ok(_) if !is_named => Err(format!(
+                "a master that was not named is only read: give --master {} to write probe objects",
+                master.at
+            )),
+            plan => plan.map(|plan| plan.config),
+        };
+        Ok(cluster::ClusterQuery {
             master: match etcd {
                 Some(etcd) => MasterAt::Etcd(etcd),
                 None => MasterAt::Address(master.at.clone()),
@@ -232,7 +248,7 @@ impl RunningArgs {
             metadata,
             is_metadata_assumed,
             metadata_cluster: cluster_id,
-            node: plan.map(|plan| plan.config),
+            node: node.map_err(Into::into),
             planned: self.node_names.clone(),
             expected: self.expect_capacity,
             probe_bytes: self.probe_bytes.0,
@@ -242,25 +258,25 @@ impl RunningArgs {
     }
 }
 
-/// Is `text` a master that is found through etcd, and so no address?
+/// Whether `text` is an etcd address through which the master is found.
 pub(super) fn is_etcd(text: &str) -> bool {
     text.starts_with("etcd://")
 }
 
-/// Both groups.
-pub(super) async fn look(questions: &Questions, selection: &Selection) -> Vec<Report> {
+/// Runs the checks of both groups.
+pub(super) async fn run_checks(queries: &RunningQueries, selection: &Selection) -> Vec<CheckReport> {
     let env = RealEnv::new();
     let wants =
         |checks: &'static [Check]| move |id: &str| checks.iter().any(|check| check.id == id && selection.wants(check));
     let cluster = async {
-        match &questions.cluster {
-            Ok(question) => cluster::run(&env, question, &wants(cluster::CHECKS)).await,
+        match &queries.cluster {
+            Ok(query) => cluster::run(&env, query, &wants(cluster::CHECKS)).await,
             Err(NoCluster::Skipped(why)) => doctor::skipped(cluster::CHECKS, selection, why),
             Err(NoCluster::Misnamed { origin, why }) => cluster::misnamed(origin, why, &wants(cluster::CHECKS)),
         }
     };
     let wants_serving = wants(serving::CHECKS);
-    let serving = serving::run(&env, &questions.serving, &wants_serving);
+    let serving = serving::run(&env, &queries.serving, &wants_serving);
     let (cluster, serving) = tokio::join!(cluster, serving);
     [cluster, serving].concat()
 }

@@ -1,28 +1,33 @@
-//! What was found, for people: findings first, the worst of them first of all; then what was not done, and the sum.
+//! The text report: findings with the most severe first, checks that passed, skipped checks, and the summary.
 
 use std::collections::BTreeMap;
+use std::io::IsTerminal;
 
-use crate::commands::doctor::document::{Summary, by_severity};
+use crate::commands::doctor::document::{DoctorSummary, by_severity};
+use crate::commands::table::{width, wrapped_line};
 use crate::engine::base::text::escaped;
-use crate::engine::check::{Group, Report, Status};
+use crate::engine::check::{CheckGroup, CheckReport, CheckStatus, Severity};
 
-/// The most names of skipped checks in one line; all of them are in the JSON document.
+/// Maximum number of skipped checks named on a line. The JSON document has all.
 const NAMED_MAX: usize = 4;
 
-pub(super) fn render(reports: &[Report], verbose: bool) -> String {
+/// Renders the report. On a terminal, lines are wrapped at its width. Elsewhere every text is one line, so that `grep` finds it.
+pub(super) fn render(reports: &[CheckReport], verbose: bool, fail_on: Severity) -> String {
+    let is_terminal = std::io::stdout().is_terminal();
+    let line = |text: String| if is_terminal { wrapped_line(&text, width()) } else { format!("{text}\n") };
     let mut text = String::new();
     for finding in by_severity(reports) {
-        text.push_str(&format!("{:<8} {}: {}\n", finding.severity, finding.id, escaped(&finding.finding)));
+        text.push_str(&line(format!("{:<8} {}: {}", finding.severity, finding.id, escaped(&finding.finding))));
         if let Some(place) = &finding.place {
-            text.push_str(&format!("         place     {}\n", escaped(&place.to_string())));
+            text.push_str(&line(format!("         location  {}", escaped(&place.to_string()))));
         }
-        text.push_str(&format!("         evidence  {}\n", escaped(&finding.evidence)));
-        text.push_str(&format!("         remedy    {}\n", escaped(&finding.remedy)));
+        text.push_str(&line(format!("         evidence  {}", escaped(&finding.evidence))));
+        text.push_str(&line(format!("         remedy    {}", escaped(&finding.remedy))));
     }
     if verbose {
         for report in reports {
-            if let Status::Passed(seen) = &report.status {
-                text.push_str(&format!("passed   {}: {}\n", report.check.id, escaped(seen)));
+            if let CheckStatus::Passed(seen) = &report.status {
+                text.push_str(&line(format!("passed   {}: {}", report.check.id, escaped(seen))));
             }
         }
     }
@@ -33,12 +38,16 @@ pub(super) fn render(reports: &[Report], verbose: bool) -> String {
             n if n > NAMED_MAX => format!(" ({} and {} more)", names[..NAMED_MAX].join(", "), n - NAMED_MAX),
             _ => format!(" ({})", names.join(", ")),
         };
-        text.push_str(&format!("skipped  {group}{which}: {}\n", escaped(why)));
+        text.push_str(&line(format!("skipped  {group}{which}: {}", escaped(why))));
     }
-    let sum = Summary::of(reports);
+    let sum = DoctorSummary::of(reports);
     let count = |n: usize, what: &str| format!("{n} {what}{}", if n == 1 { "" } else { "s" });
+    let result = match reports.iter().filter_map(CheckReport::worst).max() {
+        Some(worst) => format!("{worst} (code {} with --fail-on {fail_on})", i32::from(worst >= fail_on)),
+        None => "no findings (code 0)".to_owned(),
+    };
     text.push_str(&format!(
-        "{}{}: {} passed, {} skipped, {} with findings\n{}: {}, {}, {}\n",
+        "{}{}: {} passed, {} skipped, {} with findings\n{}: {}, {}, {}\nResult: {result}\n",
         if text.is_empty() { "" } else { "\n" },
         count(sum.checks, "check"),
         sum.passed,
@@ -52,11 +61,11 @@ pub(super) fn render(reports: &[Report], verbose: bool) -> String {
     text
 }
 
-/// What was not done, by group and reason.
-fn skipped(reports: &[Report]) -> BTreeMap<(Group, &str), Vec<&'static str>> {
-    let mut all: BTreeMap<(Group, &str), Vec<&'static str>> = BTreeMap::new();
+/// The skipped checks, by group and reason.
+fn skipped(reports: &[CheckReport]) -> BTreeMap<(CheckGroup, &str), Vec<&'static str>> {
+    let mut all: BTreeMap<(CheckGroup, &str), Vec<&'static str>> = BTreeMap::new();
     for report in reports {
-        if let Status::Skipped(why) = &report.status {
+        if let CheckStatus::Skipped(why) = &report.status {
             all.entry((report.check.group, why)).or_default().push(report.check.id);
         }
     }

@@ -1,4 +1,4 @@
-//! `--apply` and `--persist`: the pages that are missing, reserved now and for the next boot.
+//! `--apply` and `--persist`: reserve the missing huge pages now and at the next boot.
 
 use std::fs;
 use std::io::{self, Write};
@@ -7,22 +7,22 @@ use std::path::{Path, PathBuf};
 use crate::commands::error::Failure;
 use crate::commands::output;
 use crate::commands::size_hugepages::Args;
-use crate::commands::size_hugepages::host::Host;
-use crate::commands::size_hugepages::report::Report;
+use crate::commands::size_hugepages::host::TargetHost;
+use crate::commands::size_hugepages::report::SizingReport;
 use crate::engine::base::ByteSize;
 use crate::engine::plan::client::GIB1;
 use crate::engine::sys::reserve::{PoolTarget, ReserveError, SysfsPools, reserve};
 
-/// What the two flags would do, as lines, without doing it.
+/// Prints what `--apply` and `--persist` would do.
 ///
 /// # Errors
-/// As [`apply`] and [`persist`], as far as it can be seen before.
-pub fn dry_run(args: &Args, host: &Host, report: &Report) -> Result<(), Failure> {
+/// As [`apply`] and [`persist`], as far as the errors can be determined in advance.
+pub fn dry_run(args: &Args, host: &TargetHost, report: &SizingReport) -> Result<(), Failure> {
     if args.apply {
         check(host, report)?;
         let raised: Vec<_> = report.nodes.iter().filter(|node| node.target > node.total).collect();
         if raised.is_empty() {
-            output::say("would reserve nothing: the pages are in the pool");
+            output::say("nothing to reserve: the pool has enough pages");
         }
         for node in raised {
             let (kib, sys) = (report.hugepage_bytes / 1024, args.root.join("sys"));
@@ -38,11 +38,11 @@ pub fn dry_run(args: &Args, host: &Host, report: &Report) -> Result<(), Failure>
     Ok(())
 }
 
-/// Reserve what is missing on each node; says what was raised.
+/// Reserves the missing pages on each NUMA node and prints the changes.
 ///
 /// # Errors
-/// Memory is short, rights are missing, or the kernel granted less.
-pub fn apply(args: &Args, host: &Host, report: &Report) -> Result<(), Failure> {
+/// Memory is short, privileges are missing, or the kernel granted fewer pages.
+pub fn apply(args: &Args, host: &TargetHost, report: &SizingReport) -> Result<(), Failure> {
     check(host, report)?;
     let sys = args.root.join("sys");
     let targets: Vec<PoolTarget> =
@@ -50,7 +50,7 @@ pub fn apply(args: &Args, host: &Host, report: &Report) -> Result<(), Failure> {
     let pools = SysfsPools { root: &sys, kib: report.hugepage_bytes / 1024 };
     let raised = reserve(&pools, &targets, args.keep_partial).map_err(|error| failed(&error))?;
     if raised.is_empty() {
-        output::say("nothing to reserve: the pages are in the pool");
+        output::say("nothing to reserve: the pool has enough pages");
     }
     for step in raised {
         output::say(format_args!("node {}: {} huge pages, {} before", step.node, step.after, step.before));
@@ -58,28 +58,28 @@ pub fn apply(args: &Args, host: &Host, report: &Report) -> Result<(), Failure> {
     Ok(())
 }
 
-fn check(host: &Host, report: &Report) -> Result<(), Failure> {
+fn check(host: &TargetHost, report: &SizingReport) -> Result<(), Failure> {
     if report.nodes.is_empty() {
-        return Err(Failure::host("no pool of huge pages found for any NUMA node").tried(format!(
+        return Err(Failure::host("no NUMA node has a pool of huge pages of this size").tried(format!(
             "devices/system/node/node*/hugepages/hugepages-{}kB in sysfs",
             report.hugepage_bytes / 1024
         )));
     }
     if report.host_other_hugepages > 0 {
-        return Err(Failure::usage("--apply reserves pages of one size, and the arenas need another")
-            .next("leave --arena-pool-size out: an arena gains nothing here"));
+        return Err(Failure::usage("--apply reserves pages of one size, but the arenas need another size")
+            .next("omit --arena-pool-size: an arena has no benefit in this deployment"));
     }
     check_memory(host, report)
 }
 
-/// Pages that would take nearly all memory stop the host: some is left for the operating system and the processes.
-fn check_memory(host: &Host, report: &Report) -> Result<(), Failure> {
+/// Refuses reservations that would use nearly all memory: the operating system and the processes need some.
+fn check_memory(host: &TargetHost, report: &SizingReport) -> Result<(), Failure> {
     let missing = match report.nodes.is_empty() {
         true => report.host_hugepages.most.saturating_sub(host.pool.available.unwrap_or(0)),
         false => report.nodes.iter().map(|node| node.target - node.total).fold(0, u64::saturating_add),
     };
     let bytes = missing.saturating_mul(report.hugepage_bytes);
-    // What the command line promises adds no memory to this host.
+    // A value from the command line does not add memory to this host.
     let Some(memory) = host.memory.into_iter().chain(host.memory_here).min().filter(|_| missing > 0) else {
         return Ok(());
     };
@@ -93,59 +93,59 @@ fn check_memory(host: &Host, report: &Report) -> Result<(), Failure> {
         .next("lower --hicache-size or --global-segment-size; nothing was changed"))
 }
 
-/// Memory that no reservation may take; a quarter of the memory on a small host.
+/// Memory that a reservation must leave free; on a small host a quarter of the memory.
 const KEPT_BYTES: u64 = 2 << 30;
 
 fn failed(error: &ReserveError) -> Failure {
-    let back = |undone: bool| if undone { "the pools are as they were" } else { "pools that were raised stay raised" };
+    let back = |undone: bool| if undone { "all pools were restored" } else { "pools that were raised stay raised" };
     match error {
         ReserveError::File { source, undone, .. } => {
             let failure = Failure::host(error.to_string()).found(source.to_string());
             match source.kind() {
                 io::ErrorKind::PermissionDenied => failure.next(format!(
-                    "run it as root: only root may write the pools of huge pages (CAP_IPC_LOCK and the like do not help); {}",
+                    "run as root: only root may resize huge page pools (capabilities such as CAP_IPC_LOCK do not suffice); {}",
                     back(*undone)
                 )),
                 io::ErrorKind::ReadOnlyFilesystem => {
-                    failure.next(format!("run it on the host: a container's sysfs is read-only; {}", back(*undone)))
+                    failure.next(format!("run on the host: a container's sysfs is read-only; {}", back(*undone)))
                 }
                 _ => failure.next(back(*undone)),
             }
         }
         ReserveError::Short { undone, .. } => {
-            let next = "free memory is too fragmented, or too little: reserve right after boot, or on the kernel's command line";
+            let next = "free memory is too fragmented or insufficient: reserve right after boot, or on the kernel command line";
             Failure::host(error.to_string()).found(back(*undone)).next(next)
         }
     }
 }
 
-/// Write the file that reserves the pages at the next boot.
+/// Writes the file that reserves the pages at the next boot.
 ///
 /// # Errors
-/// The file cannot be written, or the pages would take nearly all memory at boot.
-pub fn persist(args: &Args, host: &Host, report: &Report) -> Result<(), Failure> {
+/// The file cannot be written, or the pages would use nearly all memory at boot.
+pub fn persist(args: &Args, host: &TargetHost, report: &SizingReport) -> Result<(), Failure> {
     check_memory(host, report)?;
     let (path, text) = lasting(args, report);
     let failed = |error: io::Error| {
-        let failure = Failure::host("the reservation cannot be made to last").tried(path.display().to_string());
+        let failure = Failure::host("cannot persist the huge-page reservation").tried(path.display().to_string());
         let failure = failure.found(error.to_string());
         match error.kind() {
-            io::ErrorKind::PermissionDenied => failure.next("run it as root"),
-            _ => failure.next(format!("write this where your system reads it: {}", text.trim_end())),
+            io::ErrorKind::PermissionDenied => failure.next("run as root"),
+            _ => failure.next(format!("add this to your system's configuration: {}", text.trim_end())),
         }
     };
     write_whole(&path, &text).map_err(failed)?;
     output::say(format_args!("wrote {}", path.display()));
     if report.hugepage_bytes == GIB1 {
         output::say(
-            "run update-grub (or grub2-mkconfig) and boot again: pages of 1 GiB are reserved by the kernel's command line",
+            "run update-grub (or grub2-mkconfig) and reboot: 1 GiB pages are reserved on the kernel command line",
         );
     }
     Ok(())
 }
 
-/// The file, and what stands in it: a sysctl for pages of 2 MiB, the kernel's command line for those of 1 GiB.
-fn lasting(args: &Args, report: &Report) -> (PathBuf, String) {
+/// The file and its content: a sysctl for 2 MiB pages, the kernel command line for 1 GiB pages.
+fn lasting(args: &Args, report: &SizingReport) -> (PathBuf, String) {
     let pages = report.pool_pages();
     let etc = args.root.join("etc");
     if report.hugepage_bytes == GIB1 {
@@ -156,7 +156,7 @@ fn lasting(args: &Args, report: &Report) -> (PathBuf, String) {
     (etc.join("sysctl.d/90-mcctl-hugepages.conf"), text)
 }
 
-/// The file has its old content or the new one, never a part.
+/// Replaces the file atomically.
 fn write_whole(path: &Path, text: &str) -> io::Result<()> {
     let folder = path.parent().unwrap_or(Path::new("/"));
     let mut file = tempfile::NamedTempFile::new_in(folder)?;

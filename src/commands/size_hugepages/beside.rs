@@ -1,43 +1,72 @@
-//! What others say of the same deployment: upstream's script, and a published figure.
+//! Comparisons with other sources: upstream's script, and a published measurement.
 
 use serde::Serialize;
 
 use crate::commands::size_hugepages::Args;
-use crate::commands::size_hugepages::question::Question;
-use crate::engine::plan::client::{Arena, GIB1};
+use crate::commands::size_hugepages::request::SizingRequest;
+use crate::engine::plan::client::{ArenaUse, GIB1};
 use crate::engine::plan::geometry::CacheType;
-use crate::engine::plan::need::Need;
+use crate::engine::plan::need::MemoryNeed;
 use crate::engine::plan::tiers::{self, StoredPage};
 use crate::engine::plan::upstream;
 
 /// What upstream's script reports for the same deployment.
 #[derive(Clone, Debug, Serialize)]
 pub struct UpstreamRow {
-    /// L2 and segment of all ranks.
+    /// L2 and segments of all ranks.
     pub baseline_bytes: u64,
     pub clean_bytes: u64,
-    /// What mcctl counts for the ranks of a group, at most.
+    /// mcctl's upper bound for the ranks of a group.
     pub counted_bytes: u64,
-    pub why: Vec<String>,
+    pub why: Vec<ScriptDifference>,
 }
 
-/// KEP-74's figure.
+/// Why the script's result differs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum ScriptDifference {
+    #[error("it reads the GB of --hicache-size as GiB")]
+    GbAsGib,
+    #[error("it counts the size as given; SGLang gets whole GB of 10^9 bytes")]
+    SizeAsGiven,
+    #[error("it leaves out the padding page, the rounding to huge pages, and 16 MiB of local buffer per rank")]
+    PaddingAndBuffer,
+    #[error("it gives every rank the whole segment; SGLang divides it by tp x pp")]
+    SegmentPerRank,
+    #[error("it counts the segment in addition to the arena that contains it")]
+    SegmentInArena,
+    #[error("it leaves out side pools (index, sliding layers)")]
+    SidePools,
+    #[error("it leaves out pipeline stages, data parallel groups, hosts and store services")]
+    ParallelLayout,
+    #[error("it leaves out the ordinary memory that SGLang checks at start")]
+    Guard,
+    #[error("it leaves out that the 16 MiB local buffer needs a whole page of 1 GiB")]
+    BufferPage,
+}
+
+impl Serialize for ScriptDifference {
+    fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(self)
+    }
+}
+
+/// The measurement in KEP-74.
 #[derive(Clone, Debug, Serialize)]
-pub struct Kep74Row {
+pub struct Kep74Comparison {
     pub keys: u64,
     pub shown_gib: f64,
-    /// What so many keys take.
+    /// Computed bytes of these keys.
     pub bytes: u64,
-    /// The part that no source explains.
+    /// The difference, which no known source explains.
     pub unexplained_percent: f64,
 }
 
-/// Upstream's script on the same words, where it has them: a size, one host.
-pub fn upstream_row(args: &Args, need: &Need, page: u64) -> Option<UpstreamRow> {
+/// Runs upstream's script with the same values, if it supports them: a size, one host.
+pub fn upstream_row(args: &Args, need: &MemoryNeed, page: u64) -> Option<UpstreamRow> {
     let gb = args.hicache_size.as_deref()?;
-    // The script has no decimal GB: it would read a bare number as bytes.
+    // The script has no decimal GB and would interpret a bare number as bytes.
     let is_bare = gb.trim().bytes().all(|b| b.is_ascii_digit() || b == b'_');
-    let request = upstream::Request {
+    let request = upstream::ScriptInput {
         tp: i128::from(args.tp_size),
         hicache: if is_bare { format!("{}gb", gb.trim()) } else { gb.to_owned() },
         segment: args.global_segment_size.clone(),
@@ -47,50 +76,41 @@ pub fn upstream_row(args: &Args, need: &Need, page: u64) -> Option<UpstreamRow> 
     };
     let estimate = upstream::estimate(&request, &|_| None).ok()?;
     let counted = need.most.bytes().saturating_sub(need.service_pages.bytes());
-    let l2 = if is_bare {
-        "it reads the GB of --hicache-size as GiB"
-    } else {
-        "it counts the size as given; SGLang gets whole GB of 10^9 bytes"
-    };
     let mut why = vec![
-        l2.to_owned(),
-        "it leaves out the padding page, the rounding to huge pages, and 16 MiB of local buffer per rank".to_owned(),
+        if is_bare { ScriptDifference::GbAsGib } else { ScriptDifference::SizeAsGiven },
+        ScriptDifference::PaddingAndBuffer,
     ];
     if args.tp_size > 1 && need.rank_segment > 0 {
-        why.push("it gives every rank the whole segment; SGLang divides it by tp x pp".to_owned());
+        why.push(ScriptDifference::SegmentPerRank);
     }
-    if matches!(need.ranks.first()?.client.arena, Arena::Fits { .. }) {
-        why.push("it counts the segment in addition to the arena that holds it".to_owned());
+    if matches!(need.ranks.first()?.client.arena, ArenaUse::Fits { .. }) {
+        why.push(ScriptDifference::SegmentInArena);
     }
     if need.ranks.first()?.buffers > 1 {
-        why.push("it leaves out side pools (index, sliding layers)".to_owned());
+        why.push(ScriptDifference::SidePools);
     }
     if args.pp_size > 1 || args.dp_size > 1 || args.nnodes > 1 || args.store_services > 0 {
-        why.push("it leaves out pipeline stages, data parallel groups, hosts and store services".to_owned());
+        why.push(ScriptDifference::ParallelLayout);
     }
-    why.push("it leaves out the ordinary memory that SGLang checks at start".to_owned());
+    why.push(ScriptDifference::Guard);
+    why.extend((page == GIB1).then_some(ScriptDifference::BufferPage));
     Some(UpstreamRow {
         baseline_bytes: u64::try_from(estimate.baseline_total).ok()?,
         clean_bytes: u64::try_from(estimate.clean_total).ok()?,
         counted_bytes: u64::try_from(counted).ok()?,
-        why: if page == GIB1 {
-            why.push("it leaves out that the 16 MiB local buffer needs a whole page of 1 GiB".to_owned());
-            why
-        } else {
-            why
-        },
+        why,
     })
 }
 
-/// Shown for the configuration that it was measured with.
-pub fn kep74(question: &Question, stored: Option<&StoredPage>) -> Option<Kep74Row> {
-    let wanted = &question.wanted;
-    let is_it = question.model.as_ref().is_some_and(|(name, _)| name == "Qwen3-32B")
+/// The measurement, if the deployment has the measured configuration.
+pub fn kep74(request: &SizingRequest, stored: Option<&StoredPage>) -> Option<Kep74Comparison> {
+    let wanted = &request.wanted;
+    let is_it = request.model.as_ref().is_some_and(|(name, _)| name == "Qwen3-32B")
         && wanted.page_size == 1
         && wanted.cache == CacheType::Half
         && wanted.layout.attention_tp() * wanted.layout.pp() == 1;
     let kep = tiers::kep74(stored.filter(|_| is_it)?.object_bytes);
-    Some(Kep74Row {
+    Some(Kep74Comparison {
         keys: kep.keys,
         shown_gib: kep.shown_gib_hundredths as f64 / 100.0,
         bytes: kep.bytes,

@@ -1,24 +1,24 @@
-//! Upstream's sizing script: its command line, output and exit codes, as `argparse` of Python 3.11 writes them on 80 columns.
+//! Upstream's sizing script: its command line, output and exit codes, formatted like `argparse` of Python 3.11 on 80 columns.
 //!
-//! Two things differ. A bad `--hugepage-size` beside `--available-hugetlb` makes the script crash with a traceback and the code of
-//! "arena may fall back"; here it is the error that it deserves, with 64. And numbers beyond 127 bits are an error with 64.
+//! It differs in two cases. With `--available-hugetlb` an invalid `--hugepage-size` crashes the script with a traceback and the exit code
+//! of "arena may fall back"; here it is the matching error with code 64. Numbers beyond 127 bits are an error with code 64.
 
 use std::path::Path;
 
 use crate::commands::error::Failure;
 use crate::commands::output;
 use crate::engine::plan::python_text::repr;
-use crate::engine::plan::upstream::{self, Request, UpstreamError};
+use crate::engine::plan::upstream::{self, ScriptError, ScriptInput};
 use crate::engine::sys::hugetlb;
 
-/// The name under which the script's image installs it; `--compat` goes by it, too.
+/// The name under which the script's image installs it; `--compat` also uses it in messages.
 pub const PROGRAM: &str = "mooncake-hicache-sizing";
 
-/// The exit code of wrong sizes.
+/// Exit code for invalid sizes.
 const BAD_SIZE: u8 = 64;
-/// The exit code of wrong options.
+/// Exit code for invalid options.
 const BAD_OPTION: u8 = 2;
-/// Columns that `argparse` fills on 80.
+/// Line width that `argparse` uses on 80 columns.
 const WIDTH: usize = 78;
 
 const OPTIONS: [&str; 8] = [
@@ -51,37 +51,37 @@ options:
                         /sys/kernel/mm/hugepages.
 ";
 
-/// What a command line leads to.
+/// The result of parsing a command line.
 #[derive(Debug, PartialEq, Eq)]
-enum Parsed {
-    Run(Request),
+enum ScriptCommand {
+    Run(ScriptInput),
     Help,
-    /// The message of `argparse`.
+    /// The error message of `argparse`.
     Wrong(String),
-    /// tp is a number beyond ours.
-    Refused(UpstreamError),
+    /// tp is out of range.
+    Refused(ScriptError),
 }
 
-/// Run the script as `program` with `args`; gives its exit code.
+/// Runs the script as `program` with `args`, and returns its exit code.
 ///
 /// # Errors
 /// stdout cannot be written.
 pub fn run(program: &str, args: &[String]) -> Result<u8, Failure> {
     let request = match parse(args) {
-        Parsed::Run(request) => request,
-        Parsed::Help => {
+        ScriptCommand::Run(request) => request,
+        ScriptCommand::Help => {
             output::data(format!("{}{DETAILS}", usage(program)))?;
             return Ok(0);
         }
-        Parsed::Wrong(message) => {
+        ScriptCommand::Wrong(message) => {
             output::say(format_args!("{}{program}: error: {message}", usage(program)));
             return Ok(BAD_OPTION);
         }
-        Parsed::Refused(error) => return Ok(refuse(&error)),
+        ScriptCommand::Refused(error) => return Ok(refuse(&error)),
     };
     let pages_of = |kib| hugetlb::total_pages(Path::new("/sys"), u64::try_from(kib).ok()?);
-    let answer = upstream::estimate(&request, &pages_of);
-    match answer.and_then(|estimate| Ok((upstream::summary(&request, &estimate)?, estimate.status))) {
+    let result = upstream::estimate(&request, &pages_of);
+    match result.and_then(|estimate| Ok((upstream::summary(&request, &estimate)?, estimate.status))) {
         Ok((text, status)) => {
             output::data(text)?;
             Ok(status.exit())
@@ -90,12 +90,12 @@ pub fn run(program: &str, args: &[String]) -> Result<u8, Failure> {
     }
 }
 
-fn refuse(error: &UpstreamError) -> u8 {
+fn refuse(error: &ScriptError) -> u8 {
     output::say(format_args!("error: {error}"));
     BAD_SIZE
 }
 
-/// `argparse`'s usage: words that do not fit on a line begin the next one, below the first option.
+/// Formats `argparse`'s usage. Words that do not fit start the next line, below the first option.
 fn usage(program: &str) -> String {
     let indent = "usage: ".len() + program.len() + 1;
     let mut words = vec!["[-h]".to_owned()];
@@ -123,28 +123,28 @@ fn usage(program: &str) -> String {
     text + "\n"
 }
 
-/// What an argument looks like before any is consumed.
-enum Kind<'a> {
+/// The kind of an argument, determined before any is consumed.
+enum ArgumentKind<'a> {
     Plain,
-    /// The first `--`; everything after it is plain.
+    /// The first `--`; all arguments after it are plain.
     Separator,
-    /// An option of ours by its place in [`OPTIONS`], and the value behind its `=`.
+    /// A known option by its index in [`OPTIONS`], with the value after `=`.
     Known(usize, Option<&'a str>),
-    /// Begins as an option does, and is none.
+    /// Looks like an option but is unknown.
     Unknown,
 }
 
-fn parse(args: &[String]) -> Parsed {
+fn parse(args: &[String]) -> ScriptCommand {
     let mut kinds = Vec::new();
     for arg in args {
-        // Only the first one separates.
-        if kinds.iter().any(|kind| matches!(kind, Kind::Separator)) {
-            kinds.push(Kind::Plain);
+        // Only the first `--` is a separator.
+        if kinds.iter().any(|kind| matches!(kind, ArgumentKind::Separator)) {
+            kinds.push(ArgumentKind::Plain);
             continue;
         }
         match classify(arg) {
             Ok(kind) => kinds.push(kind),
-            Err(message) => return Parsed::Wrong(message),
+            Err(message) => return ScriptCommand::Wrong(message.to_string()),
         }
     }
     let mut values: [Option<String>; OPTIONS.len()] = Default::default();
@@ -153,7 +153,7 @@ fn parse(args: &[String]) -> Parsed {
     let mut at = 0;
     while at < args.len() {
         let (option, attached) = match kinds[at] {
-            Kind::Known(option, attached) => (option, attached),
+            ArgumentKind::Known(option, attached) => (option, attached),
             _ => {
                 extras.push(&args[at]);
                 at += 1;
@@ -162,8 +162,8 @@ fn parse(args: &[String]) -> Parsed {
         };
         if option < 2 {
             match help(&args[at], attached) {
-                None => return Parsed::Help,
-                Some(message) => return Parsed::Wrong(message),
+                None => return ScriptCommand::Help,
+                Some(message) => return ScriptCommand::Wrong(message),
             }
         }
         let value = match (attached, kinds.get(at + 1)) {
@@ -171,15 +171,17 @@ fn parse(args: &[String]) -> Parsed {
                 at += 1;
                 value.to_owned()
             }
-            (None, Some(Kind::Plain)) => {
+            (None, Some(ArgumentKind::Plain)) => {
                 at += 2;
                 args[at - 1].clone()
             }
-            (None, _) => return Parsed::Wrong(format!("argument {}: expected one argument", OPTIONS[option])),
+            (None, _) => return ScriptCommand::Wrong(format!("argument {}: expected one argument", OPTIONS[option])),
         };
         if option == 2 {
             match upstream::tp(&value) {
-                None => return Parsed::Wrong(format!("argument --tp-size: invalid int value: {}", repr(&value))),
+                None => {
+                    return ScriptCommand::Wrong(format!("argument --tp-size: invalid int value: {}", repr(&value)));
+                }
                 Some(number) => tp = Some(number),
             }
         }
@@ -187,14 +189,14 @@ fn parse(args: &[String]) -> Parsed {
     }
     let missing: Vec<&str> = (2..2 + REQUIRED).filter(|i| values[*i].is_none()).map(|i| OPTIONS[i]).collect();
     if !missing.is_empty() {
-        return Parsed::Wrong(format!("the following arguments are required: {}", missing.join(", ")));
+        return ScriptCommand::Wrong(format!("the following arguments are required: {}", missing.join(", ")));
     }
     if !extras.is_empty() {
-        return Parsed::Wrong(format!("unrecognized arguments: {}", extras.join(" ")));
+        return ScriptCommand::Wrong(format!("unrecognized arguments: {}", extras.join(" ")));
     }
     let [_, _, _, hicache, segment, arena, hugepage, available] = values;
     match (tp, hicache, segment) {
-        (Some(Ok(tp)), Some(hicache), Some(segment)) => Parsed::Run(Request {
+        (Some(Ok(tp)), Some(hicache), Some(segment)) => ScriptCommand::Run(ScriptInput {
             tp,
             hicache,
             segment,
@@ -202,13 +204,13 @@ fn parse(args: &[String]) -> Parsed {
             hugepage: hugepage.unwrap_or_else(|| "2mb".to_owned()),
             available,
         }),
-        (Some(Err(error)), ..) => Parsed::Refused(error),
-        // Required ones were asked for above.
-        _ => Parsed::Wrong("arguments are required".to_owned()),
+        (Some(Err(error)), ..) => ScriptCommand::Refused(error),
+        // Unreachable: required arguments were checked above.
+        _ => ScriptCommand::Wrong("arguments are required".to_owned()),
     }
 }
 
-/// `-h` and `--help` take no value; letters behind `-h` are further options of one letter, and there is only `-h`.
+/// `-h` and `--help` take no value. Letters after `-h` are further one-letter options, of which only `-h` exists.
 fn help(arg: &str, attached: Option<&str>) -> Option<String> {
     let ignored = |value: &str| Some(format!("argument -h/--help: ignored explicit argument {}", repr(value)));
     let mut rest = attached?;
@@ -224,42 +226,50 @@ fn help(arg: &str, attached: Option<&str>) -> Option<String> {
     ignored(rest)
 }
 
-/// `ArgumentParser._parse_optional`. An error is an ambiguous abbreviation.
-fn classify(arg: &str) -> Result<Kind<'_>, String> {
+/// An abbreviation that matches several options.
+#[derive(Debug, thiserror::Error)]
+#[error("ambiguous option: {argument} could match {matching}")]
+struct AmbiguousOption {
+    argument: String,
+    matching: String,
+}
+
+/// `ArgumentParser._parse_optional`.
+fn classify(arg: &str) -> Result<ArgumentKind<'_>, AmbiguousOption> {
     if arg == "--" {
-        return Ok(Kind::Separator);
+        return Ok(ArgumentKind::Separator);
     }
     if !arg.starts_with('-') || arg.len() == 1 {
-        return Ok(Kind::Plain);
+        return Ok(ArgumentKind::Plain);
     }
     let place = |name: &str| OPTIONS.iter().position(|option| *option == name);
     if let Some(option) = place(arg) {
-        return Ok(Kind::Known(option, None));
+        return Ok(ArgumentKind::Known(option, None));
     }
     let (name, value) = match arg.split_once('=') {
         Some((name, value)) => (name, Some(value)),
         None => (arg, None),
     };
     if let (Some(option), Some(_)) = (place(name), value) {
-        return Ok(Kind::Known(option, value));
+        return Ok(ArgumentKind::Known(option, value));
     }
     if arg.starts_with("--") {
         let matching: Vec<usize> = (0..OPTIONS.len()).filter(|i| OPTIONS[*i].starts_with(name)).collect();
         match matching[..] {
-            [option] => return Ok(Kind::Known(option, value)),
+            [option] => return Ok(ArgumentKind::Known(option, value)),
             [] => {}
             _ => {
                 let names: Vec<&str> = matching.iter().map(|i| OPTIONS[*i]).collect();
-                return Err(format!("ambiguous option: {arg} could match {}", names.join(", ")));
+                return Err(AmbiguousOption { argument: arg.to_owned(), matching: names.join(", ") });
             }
         }
     } else if let Some(letters) = arg.strip_prefix("-h") {
-        return Ok(Kind::Known(0, Some(letters)));
+        return Ok(ArgumentKind::Known(0, Some(letters)));
     }
-    if is_negative_number(arg) || arg.contains(' ') { Ok(Kind::Plain) } else { Ok(Kind::Unknown) }
+    if is_negative_number(arg) || arg.contains(' ') { Ok(ArgumentKind::Plain) } else { Ok(ArgumentKind::Unknown) }
 }
 
-/// `^-\d+$|^-\d*\.\d+$`, where `$` also stands before a last newline.
+/// `^-\d+$|^-\d*\.\d+$`, where `$` also matches before a final newline.
 fn is_negative_number(arg: &str) -> bool {
     let text = arg.strip_suffix('\n').unwrap_or(arg);
     let Some(number) = text.strip_prefix('-') else { return false };
@@ -277,13 +287,13 @@ mod tests {
     fn wrong(line: &[&str]) -> String {
         let args: Vec<String> = line.iter().map(|arg| (*arg).to_owned()).collect();
         match parse(&args) {
-            Parsed::Wrong(message) => message,
+            ScriptCommand::Wrong(message) => message,
             other => panic!("{other:?}"),
         }
     }
 
     #[test]
-    fn options_go_wrong_as_in_argparse() {
+    fn option_errors_match_argparse() {
         for (line, message) in [
             (
                 &["--tp-size", "1", "--"][..],
@@ -304,11 +314,11 @@ mod tests {
     }
 
     #[test]
-    fn what_looks_like_a_negative_number_or_has_a_blank_is_a_value() {
+    fn negative_numbers_and_texts_with_blanks_are_values() {
         for value in ["-2", "-.5", "-8 gb", "-", ""] {
             let args = ["--tp=1", "--hicache-size", value, "--global=1"].map(str::to_owned);
-            assert!(matches!(parse(&args), Parsed::Run(request) if request.hicache == value), "{value:?}");
+            assert!(matches!(parse(&args), ScriptCommand::Run(request) if request.hicache == value), "{value:?}");
         }
-        assert_eq!(parse(&["-hh".to_owned()]), Parsed::Help);
+        assert_eq!(parse(&["-hh".to_owned()]), ScriptCommand::Help);
     }
 }

@@ -1,78 +1,74 @@
-//! `--trace`: the hit rate of any L2 and L3 on recorded requests, and the smallest sizes that reach a wanted one.
+//! `--trace`: the hit rate of any L2 and L3 size on recorded requests, and the smallest sizes that reach a given rate.
 
 use std::path::Path;
 
-use comfy_table::{CellAlignment, Table, presets};
 use serde::Serialize;
 
 use crate::commands::error::{Exit, Failure, Outcome};
 use crate::commands::output;
-use crate::commands::size_hugepages::{Args, curve_html, curve_svg, question, trace_file};
+use crate::commands::size_hugepages::trace_file::LineError;
+use crate::commands::size_hugepages::{Args, curve_html, curve_svg, request, trace_file};
+use crate::commands::table::{self, ReportTable};
 use crate::engine::base::ByteSize;
 use crate::engine::base::text::escaped;
-use crate::engine::plan::host_pool::Wish;
-use crate::engine::plan::reuse::{Curve, Reuse};
+use crate::engine::plan::host_pool::L2Size;
+use crate::engine::plan::reuse::{HitCurve, ReuseDistances};
 use crate::engine::plan::tiers::{self, FILLED_PERCENT, StoredPage};
 
 /// A point of the curve.
 #[derive(Clone, Debug, Serialize)]
-pub struct Point {
-    /// Tokens that the cache holds.
+pub struct CurvePoint {
+    /// Capacity of the cache, tokens.
     pub tokens: u64,
-    /// Of the blocks asked for, those that it has.
+    /// Hits per block lookup, 0 to 1.
     pub hit_rate: f64,
-    /// `--hicache-size` for it, decimal GB per rank, in a server of one group.
+    /// The matching `--hicache-size`, decimal GB per rank, for a server with one group.
     pub hicache_gb: Option<u64>,
-    /// Bytes of segments for it, all ranks of the store together, filled to 90 %.
+    /// The matching total size of all segments, filled to 90 %.
     pub segment_bytes: Option<u64>,
 }
 
-/// A wanted hit rate.
+/// A requested hit rate.
 #[derive(Clone, Debug, Serialize)]
-pub struct Wanted {
-    /// From 0 to 1.
+pub struct RequestedRate {
+    /// Hit rate, from 0 to 1.
     pub hit_rate: f64,
-    /// The smallest cache; `null` where none is large enough.
-    pub reached: Option<Point>,
+    /// The smallest cache that reaches it; `null` if no cache does.
+    pub reached: Option<CurvePoint>,
 }
 
-/// The curve, and what it is of.
 #[derive(Debug, Serialize)]
-pub struct Document {
-    /// The document's kind and version.
+pub struct CurveDocument {
     pub schema: &'static str,
     pub trace: String,
     pub requests: u64,
-    /// Blocks that they ask for.
     pub blocks: u64,
-    /// Of those, different ones.
     pub distinct_blocks: u64,
-    /// Tokens of a block.
     pub block_tokens: u64,
-    /// The hit rate of a cache that holds all.
+    /// The hit rate of an unlimited cache.
     pub best_hit_rate: f64,
-    pub curve: Vec<Point>,
-    /// For each rate on the command line, the smallest size.
-    pub wanted: Vec<Wanted>,
+    pub curve: Vec<CurvePoint>,
+    /// One entry per requested rate.
+    pub wanted: Vec<RequestedRate>,
 }
 
-/// What a token takes.
-struct Scale {
+/// The size of a token in each tier.
+struct TokenScale {
     block_tokens: u64,
-    /// Ranks that share the tokens of L2.
+    /// Number of ranks that share the tokens of L2.
     dcp: u64,
-    /// The largest token of a pipeline stage: it decides how many fit into `--hicache-size`.
+    /// The largest token of any pipeline stage, which determines how many fit into `--hicache-size`.
     l2_token_bytes: Option<u64>,
     stored: Option<StoredPage>,
 }
 
-/// Points of the curve besides its end: each holds a half more than the one before.
+/// Maximum number of points besides the last; each is 1.5 times the previous one.
 const POINTS_MAX: usize = 64;
 
-/// Answer.
+/// Computes and prints the curve.
 ///
 /// # Errors
-/// What the user has to know.
+/// The trace or the model cannot be read, an argument is invalid, or an output cannot be written.
 pub fn run(args: &Args, path: &str) -> Outcome {
     let scale = scale(args)?;
     let (curve, requests) = read(path)?;
@@ -89,11 +85,11 @@ pub fn run(args: &Args, path: &str) -> Outcome {
         #[expect(
             clippy::cast_possible_truncation,
             clippy::cast_sign_loss,
-            reason = "from 0 to a million, as clap saw to"
+            reason = "from 0 to a million, as verified by clap"
         )]
-        Wanted { hit_rate: *rate, reached: curve.smallest(millionths as u64).map(point) }
+        RequestedRate { hit_rate: *rate, reached: curve.smallest(millionths as u64).map(point) }
     };
-    let document = Document {
+    let document = CurveDocument {
         schema: "mcctl.hit-rate-curve/1",
         trace: path.to_owned(),
         requests,
@@ -120,20 +116,20 @@ pub fn run(args: &Args, path: &str) -> Outcome {
 
 fn write(file: &Path, text: &str) -> Result<(), Failure> {
     std::fs::write(file, text).map_err(|error| {
-        Failure::host("the picture cannot be written").tried(file.display().to_string()).found(error.to_string())
+        Failure::host("the curve cannot be written").tried(file.display().to_string()).found(error.to_string())
     })
 }
 
-fn rate(curve: &Curve, blocks: u64) -> f64 {
+fn rate(curve: &HitCurve, blocks: u64) -> f64 {
     curve.hits(blocks) as f64 / curve.asked.max(1) as f64
 }
 
-fn scale(args: &Args) -> Result<Scale, Failure> {
-    // Only what a token takes is asked for; the size does not matter for that.
-    let wanted = question::sized(args, Wish::Gb(1))?.wanted;
-    let mut scale = Scale { block_tokens: args.trace_block_tokens, dcp: 1, l2_token_bytes: None, stored: None };
+fn scale(args: &Args) -> Result<TokenScale, Failure> {
+    // Only the size of a token is needed, and it does not depend on the size of L2.
+    let wanted = request::sized(args, L2Size::Gb(1))?.wanted;
+    let mut scale = TokenScale { block_tokens: args.trace_block_tokens, dcp: 1, l2_token_bytes: None, stored: None };
     if let Some(geometry) = wanted.geometry.filter(|geometry| geometry.window_layers == 0) {
-        let pools = crate::engine::plan::host_pool::pools(wanted.wish, 1, &geometry, &wanted.layout, wanted.cache)?;
+        let pools = crate::engine::plan::host_pool::pools(wanted.l2_size, 1, &geometry, &wanted.layout, wanted.cache)?;
         scale.dcp = wanted.layout.dcp();
         scale.l2_token_bytes = pools.iter().map(|pool| pool.token_bytes).max();
         scale.stored = Some(tiers::stored_page(wanted.page_size, &geometry, &wanted.layout, wanted.cache)?);
@@ -141,12 +137,12 @@ fn scale(args: &Args) -> Result<Scale, Failure> {
     Ok(scale)
 }
 
-impl Scale {
-    fn point(&self, curve: &Curve, blocks: u64) -> Point {
+impl TokenScale {
+    fn point(&self, curve: &HitCurve, blocks: u64) -> CurvePoint {
         let tokens = blocks.saturating_mul(self.block_tokens);
         let bytes = |token_bytes: u64| u128::from(tokens) * u128::from(token_bytes);
         let narrow = |value: u128| u64::try_from(value).unwrap_or(u64::MAX);
-        Point {
+        CurvePoint {
             tokens,
             hit_rate: rate(curve, blocks),
             hicache_gb: self
@@ -159,18 +155,18 @@ impl Scale {
     }
 }
 
-fn read(path: &str) -> Result<(Curve, u64), Failure> {
-    let (mut reuse, mut requests) = (Reuse::new(), 0u64);
+fn read(path: &str) -> Result<(HitCurve, u64), Failure> {
+    let (mut reuse, mut requests) = (ReuseDistances::new(), 0u64);
     trace_file::each(path, |_, request| {
         requests += 1;
-        if reuse.request(&request.blocks()) { Ok(()) } else { Err("too many different blocks".to_owned()) }
+        if reuse.request(&request.blocks()) { Ok(()) } else { Err(LineError::TooManyBlocks) }
     })?;
     Ok((reuse.curve(), requests))
 }
 
-fn render(document: &Document) -> String {
+fn render(document: &CurveDocument) -> String {
     let mut text = format!(
-        "{} requests of {}, {} blocks of {} tokens, {} of them different: at most {:.2} % can be hit.\n\n",
+        "{} requests of {}, {} blocks of {} tokens, {} distinct: maximum hit rate {:.2} %.\n\n",
         document.requests,
         escaped(&document.trace),
         document.blocks,
@@ -178,39 +174,32 @@ fn render(document: &Document) -> String {
         document.distinct_blocks,
         document.best_hit_rate * 100.0
     );
-    let mut table = Table::new();
-    table.load_style(presets::NOTHING);
-    table.set_header(["tokens held", "hit rate", "L2: --hicache-size", "L3: segments"]);
+    let mut table = ReportTable::new("", &["tokens", "hit rate", "L2: --hicache-size", "L3: segments"]);
     for point in &document.curve {
-        table.add_row(cells(point));
+        table.row(cells(point));
     }
-    for column in 0..4 {
-        if let Some(column) = table.column_mut(column) {
-            column.set_cell_alignment(CellAlignment::Right);
-        }
-    }
-    text.push_str(&format!("{}\n", table.trim_fmt()));
+    text.push_str(&table.render(table::width()));
     for wanted in &document.wanted {
         let rate = wanted.hit_rate * 100.0;
         match &wanted.reached {
             Some(point) => {
                 let [tokens, reached, l2, l3] = cells(point);
-                text.push_str(&format!("\n{rate:.1} %: {tokens} tokens suffice ({reached})"));
+                text.push_str(&format!("\n{rate:.1} %: {tokens} tokens ({reached})"));
                 if point.hicache_gb.is_some() {
-                    text.push_str(&format!(": L2 of {l2} per rank, or segments of {l3} in all"));
+                    text.push_str(&format!(": L2 of {l2} per rank, or segments of {l3} in total"));
                 }
             }
-            None => text.push_str(&format!("\n{rate:.1} %: no size reaches that")),
+            None => text.push_str(&format!("\n{rate:.1} %: not reachable with any size")),
         }
     }
     if document.curve.iter().all(|point| point.hicache_gb.is_none()) {
-        text.push_str("\nWith --model the sizes of L2 and L3 are shown, too.");
+        text.push_str("\nGive --model to see the sizes of L2 and L3.");
     }
     text + "\n"
 }
 
-/// A point as it is shown: tokens, hit rate, L2, L3.
-pub fn cells(point: &Point) -> [String; 4] {
+/// The cells of a point: tokens, hit rate, L2, L3.
+pub fn cells(point: &CurvePoint) -> [String; 4] {
     [
         point.tokens.to_string(),
         format!("{:.2} %", point.hit_rate * 100.0),

@@ -1,60 +1,60 @@
-//! What the host that is planned for has: this one, or what the command line says of another.
+//! The resources of the target host: this host, or another one that the command line describes.
 
 use std::path::Path;
 
 use crate::commands::error::Failure;
 use crate::commands::size_hugepages::Args;
-use crate::commands::size_hugepages::question::Question;
-use crate::engine::plan::client::{GIB1, MIB2, Pages};
+use crate::commands::size_hugepages::request::SizingRequest;
+use crate::engine::plan::client::{GIB1, HugePageCount, MIB2};
 use crate::engine::plan::size_flag;
 use crate::engine::sys::cgroup;
 use crate::engine::sys::host;
 use crate::engine::sys::hugetlb::{self, NodePool};
 
-/// Pages of one size that can be taken.
+/// The available pages of one size.
 #[derive(Clone, Debug, Default)]
-pub struct Pool {
-    /// Bytes of a page.
+pub struct AvailablePages {
+    /// Size of a page, in bytes.
     pub page: u64,
-    /// Pages that are available now: free, not promised, and those by which the pool may grow. `None`: not known.
+    /// Available pages: free ones without reservations, plus those that overcommit may add. `None` if unknown.
     pub available: Option<u64>,
-    /// Pages that the control groups of this process still allow. `None`: as many as there are.
+    /// Pages that the cgroups of this process still allow; `None` if unlimited.
     pub allowed: Option<u64>,
-    /// Free pages that are promised to somebody.
+    /// Free pages that are reserved for a mapping.
     pub promised: u64,
     /// The pools of the NUMA nodes; empty for another host.
     pub nodes: Vec<NodePool>,
 }
 
-impl Pool {
-    /// Pages that a process of this group can have now. `None`: not known.
+impl AvailablePages {
+    /// Pages that a process of this cgroup can allocate now; `None` if unknown.
     pub fn usable(&self) -> Option<u64> {
         Some(self.available?.min(self.allowed.unwrap_or(u64::MAX)))
     }
 }
 
-/// What there is.
+/// The resources of the target host.
 #[derive(Clone, Debug)]
-pub struct Host {
-    /// Pages of the size that is planned with.
-    pub pool: Pool,
-    /// Pages of the other size, which an arena may take.
-    pub other: Pool,
-    /// Ordinary memory that is available, bytes: of the host that is planned for.
+pub struct TargetHost {
+    /// Pages of the planned size.
+    pub pool: AvailablePages,
+    /// Pages of the other size, which an arena may use.
+    pub other: AvailablePages,
+    /// Available ordinary memory of the target host, bytes.
     pub memory: Option<u64>,
-    /// Ordinary memory that is available on this host, bytes, also where another one is planned for.
+    /// Available ordinary memory of this host, bytes, also if another host is the target.
     pub memory_here: Option<u64>,
-    /// False when the command line describes another host.
+    /// Whether the target is this host.
     pub is_this: bool,
 }
 
-impl Host {
-    /// Look.
+impl TargetHost {
+    /// Reads the resources.
     ///
     /// # Errors
-    /// A size on the command line is none.
-    pub fn look(args: &Args, question: &Question) -> Result<Host, Failure> {
-        let page = question.wanted.page;
+    /// A size on the command line is invalid, or a NUMA node does not exist.
+    pub fn read(args: &Args, request: &SizingRequest) -> Result<TargetHost, Failure> {
+        let page = request.wanted.page;
         let other = if page == GIB1 { MIB2 } else { GIB1 };
         let memory =
             args.available_memory.as_deref().map(|text| size_flag::host("--available-memory", text)).transpose()?;
@@ -63,9 +63,9 @@ impl Host {
         match args.available_hugetlb.as_deref().filter(|text| !text.is_empty()) {
             Some(text) => {
                 let available = Some(size_flag::host("--available-hugetlb", text)? / page);
-                let pool = Pool { page, available, ..Pool::default() };
-                let other = Pool { page: other, ..Pool::default() };
-                Ok(Host { pool, other, memory, memory_here, is_this: false })
+                let pool = AvailablePages { page, available, ..AvailablePages::default() };
+                let other = AvailablePages { page: other, ..AvailablePages::default() };
+                Ok(TargetHost { pool, other, memory, memory_here, is_this: false })
             }
             None => {
                 let memory = memory.or(memory_here);
@@ -74,35 +74,35 @@ impl Host {
                 if let Some(node) = args.nic_numa_nodes.iter().find(absent) {
                     let found: Vec<String> = own.nodes.iter().map(|pool| pool.node.to_string()).collect();
                     return Err(Failure::usage(format!(
-                        "--nic-numa-nodes {node}: this host has no such node with memory"
+                        "--nic-numa-nodes {node}: this host has no NUMA node {node} with memory"
                     ))
                     .found(format!("nodes {}", found.join(", ")))
-                    .next("with --available-hugetlb another host is planned for"));
+                    .next("to plan for another host, give --available-hugetlb"));
                 }
-                Ok(Host { pool: own, other: pool(&sys, other), memory, memory_here, is_this: true })
+                Ok(TargetHost { pool: own, other: pool(&sys, other), memory, memory_here, is_this: true })
             }
         }
     }
 
-    /// Does it have `pages` of both sizes? `None`: not known.
-    pub fn has(&self, pages: &Pages) -> Option<bool> {
-        let enough = |pool: &Pool| match pages.count(pool.page) {
+    /// Whether the host has `pages` of both sizes; `None` if unknown.
+    pub fn has(&self, pages: &HugePageCount) -> Option<bool> {
+        let enough = |pool: &AvailablePages| match pages.count(pool.page) {
             0 => Some(true),
             count => pool.usable().map(|usable| usable >= count),
         };
         Some(enough(&self.pool)? && enough(&self.other)?)
     }
 
-    /// Can this host reserve `bytes` of huge pages, and have `ordinary` bytes left? False of another host, and where that is unknown.
+    /// Whether this host can reserve `bytes` of huge pages and keep `ordinary` bytes. False for another host, and if unknown.
     pub fn can_reserve(&self, bytes: u64, ordinary: u64) -> bool {
         let needed = bytes.saturating_add(ordinary);
         let here = self.memory.zip(self.memory_here).map(|(planned, here)| planned.min(here));
         self.is_this && self.pool.available.is_some() && here.is_some_and(|memory| memory >= needed)
     }
 
-    /// Bytes of pages that are still to be reserved for `pages`; they will be missing from ordinary memory.
-    pub fn to_reserve(&self, pages: &Pages) -> u64 {
-        let missing = |pool: &Pool| {
+    /// Bytes of the huge pages that must still be reserved for `pages`. They reduce the ordinary memory.
+    pub fn to_reserve(&self, pages: &HugePageCount) -> u64 {
+        let missing = |pool: &AvailablePages| {
             let count = pages.count(pool.page).saturating_sub(pool.available.unwrap_or(0));
             count.saturating_mul(pool.page)
         };
@@ -110,19 +110,19 @@ impl Host {
     }
 }
 
-/// What SGLang would find available here: MemAvailable, or less where control groups leave less.
+/// The memory that SGLang would find available: MemAvailable, or less if cgroups limit it.
 fn available(sys: &Path) -> Option<u64> {
     let memory = host::memory()?.available;
     let left = cgroup::memory_left(&sys.join("fs/cgroup"));
     Some(left.map_or(memory, |left| left.min(memory)))
 }
 
-fn pool(root: &Path, page: u64) -> Pool {
+fn pool(root: &Path, page: u64) -> AvailablePages {
     let kib = page / 1024;
-    let Ok(pages) = host::huge_pages(root, kib) else { return Pool { page, ..Pool::default() } };
+    let Ok(pages) = host::huge_pages(root, kib) else { return AvailablePages { page, ..AvailablePages::default() } };
     let nodes = hugetlb::memory_nodes(root);
     let free = pages.free.saturating_sub(pages.reserved);
-    Pool {
+    AvailablePages {
         page,
         available: Some(free.saturating_add(hugetlb::overcommit_pages(root, kib))),
         allowed: cgroup::huge_pages_left(&root.join("fs/cgroup"), kib).map(|bytes| bytes / page),
@@ -137,18 +137,23 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_host_reserves_what_leaves_it_enough_ordinary_memory() {
+    fn reservations_must_leave_enough_ordinary_memory() {
         let gib = |n: u64| n << 30;
-        let pool = Pool { page: MIB2, available: Some(0), ..Pool::default() };
-        let host =
-            Host { pool, other: Pool::default(), memory: Some(gib(24)), memory_here: Some(gib(24)), is_this: true };
+        let pool = AvailablePages { page: MIB2, available: Some(0), ..AvailablePages::default() };
+        let host = TargetHost {
+            pool,
+            other: AvailablePages::default(),
+            memory: Some(gib(24)),
+            memory_here: Some(gib(24)),
+            is_this: true,
+        };
         assert!(host.can_reserve(gib(12), gib(12)));
-        // All of the memory but a little.
+        // Nearly all of the memory.
         assert!(!host.can_reserve(gib(13), gib(12)));
-        let promised = Host { memory: Some(gib(1024)), ..host.clone() };
-        assert!(!promised.can_reserve(gib(246), gib(248)), "--available-memory adds none to this host");
-        assert!(!Host { is_this: false, ..host.clone() }.can_reserve(0, 0));
-        assert!(!Host { memory: None, ..host.clone() }.can_reserve(0, 0));
-        assert!(!Host { pool: Pool::default(), ..host }.can_reserve(0, 0));
+        let promised = TargetHost { memory: Some(gib(1024)), ..host.clone() };
+        assert!(!promised.can_reserve(gib(246), gib(248)), "--available-memory does not add memory to this host");
+        assert!(!TargetHost { is_this: false, ..host.clone() }.can_reserve(0, 0));
+        assert!(!TargetHost { memory: None, ..host.clone() }.can_reserve(0, 0));
+        assert!(!TargetHost { pool: AvailablePages::default(), ..host }.can_reserve(0, 0));
     }
 }

@@ -1,6 +1,6 @@
-//! `mcctl size-hugepages`: how much memory and how many huge pages a SGLang HiCache deployment takes, and whether this host has them.
+//! `mcctl size-hugepages`: computes the memory and huge pages of a SGLang HiCache deployment, and compares them with this host.
 //!
-//! Only asks and prints; the arithmetic is [`crate::engine::plan`]'s.
+//! This module parses and prints; the arithmetic is in [`crate::engine::plan`].
 
 mod apply;
 mod beside;
@@ -8,13 +8,13 @@ pub mod compat;
 mod curve;
 mod curve_html;
 mod curve_svg;
-mod fit;
 mod host;
+mod max_fit;
 mod observed;
 mod paste;
 mod per_request;
-mod question;
 mod report;
+mod request;
 mod summary;
 mod table;
 mod trace_file;
@@ -24,70 +24,89 @@ use std::path::{Path, PathBuf};
 
 use crate::commands::error::{Exit, Failure, Outcome};
 use crate::commands::output;
-use crate::commands::size_hugepages::host::Host;
-use crate::commands::size_hugepages::report::Report;
-use crate::commands::size_hugepages::verdict::Verdict;
+use crate::commands::size_hugepages::host::TargetHost;
+use crate::commands::size_hugepages::report::SizingReport;
+use crate::commands::size_hugepages::verdict::SizingVerdict;
+
+/// How the sizes on the command line are interpreted, for `--help`.
+const SIZES_HELP: &str = "How sizes are read (1gb = 1024^3 bytes, 1 GB = 10^9 bytes):
+
+  flag                        64         64gb       read by
+  --hicache-size              64 GB      64 GiB     SGLang, which gets whole GB
+  --hugepage-size             -          (2mb/1gb)  store
+  --observed-bytes            64 bytes   64 GiB     mcctl
+  --available-hugetlb         64 bytes   64 GiB     mcctl
+  --available-memory          64 bytes   64 GiB     mcctl
+  --global-segment-size       64 bytes   64 GiB     SGLang and the store
+  --arena-pool-size           64 bytes   64 GiB     store, rounded up to 2 MiB
+  --store-segment-size        64 bytes   64 GiB     store
+  --store-local-buffer-size   64 bytes   64 GiB     store
+  --max-mr-size               64 bytes   64 GiB     transfer engine
+
+Units are b, kb, mb, gb and tb, powers of 1024, also as kib, mib, gib and tib.
+The report shows every size that the program does not accept as given.";
 
 /// The deployment to size, with the flags of SGLang and of upstream's sizing script.
 #[derive(Clone, Debug, clap::Args)]
+#[command(after_long_help = SIZES_HELP)]
 pub struct Args {
-    /// Tensor parallel size
+    /// Tensor parallel size (tp)
     #[arg(long, value_name = "N", default_value = "1")]
     pub(crate) tp_size: u64,
-    /// L2 per rank. A bare number is whole GB (10^9 bytes), as SGLang reads it. With a unit (64gb) it is powers of 1024, as upstream's
-    /// sizing script reads it; SGLang then gets the whole GB below
+    /// L2 per rank: 64 means 64 GB (10^9 bytes each) as in SGLang, 64gb means 64 GiB as in upstream's sizing script. SGLang gets whole GB,
+    /// rounded down
     #[arg(long, value_name = "SIZE", conflicts_with = "hicache_ratio", allow_hyphen_values = true)]
     pub(crate) hicache_size: Option<String>,
-    /// L2 as a multiple of the device's pool; with --device-pool-tokens and --model
+    /// L2 as a multiple of the device's pool; requires --device-pool-tokens and --model
     #[arg(long, value_name = "RATIO", requires = "device_pool_tokens", allow_hyphen_values = true)]
     pub(crate) hicache_ratio: Option<f64>,
     /// Tokens of the device's pool (max_total_num_tokens in SGLang's log)
     #[arg(long, value_name = "N")]
     pub(crate) device_pool_tokens: Option<u64>,
-    /// Memory that one TP x PP group contributes to the store: bytes, or with a unit powers of 1024 (4gb); 0 contributes none
+    /// Memory that one TP x PP group contributes to the store: bytes, or with a unit in powers of 1024 (4gb); 0 for none
     #[arg(long, value_name = "SIZE", default_value = "4gb", allow_hyphen_values = true)]
     pub(crate) global_segment_size: String,
-    /// MC_MMAP_ARENA_POOL_SIZE of each process: bytes, or with a unit powers of 1024; 0 for none
+    /// MC_MMAP_ARENA_POOL_SIZE of each process: bytes, or with a unit in powers of 1024; 0 for none
     #[arg(long, value_name = "SIZE", default_value = "0", allow_hyphen_values = true)]
     pub(crate) arena_pool_size: String,
     /// Size of a huge page: 2mb or 1gb
     #[arg(long, value_name = "SIZE", default_value = "2mb", allow_hyphen_values = true)]
     pub(crate) hugepage_size: String,
-    /// Free huge pages of the host that is planned for: bytes, or with a unit powers of 1024 (512gb) [default: those of this host]
+    /// Available huge pages of the target host: bytes, or with a unit in powers of 1024 (512gb) [default: those of this host]
     #[arg(long, value_name = "SIZE", allow_hyphen_values = true)]
     pub(crate) available_hugetlb: Option<String>,
-    /// MemAvailable of the host that is planned for, without its huge pages: bytes, or with a unit powers of 1024 [default: this host's,
-    /// unless --available-hugetlb is given]
+    /// MemAvailable of the target host, without its huge pages: bytes, or with a unit in powers of 1024 [default: this host's, unless
+    /// --available-hugetlb is given]
     #[arg(long, value_name = "SIZE", allow_hyphen_values = true)]
     pub(crate) available_memory: Option<String>,
-    /// A config.json, a folder with one, or the name of a known model; without it only bounds are known
+    /// A config.json, a folder that contains one, or the name of a known model; without it only bounds are computed
     #[arg(long, value_name = "MODEL")]
     pub(crate) model: Option<String>,
-    /// Tokens of a page (SGLang's default on CUDA and ROCm is 1)
+    /// Tokens per page (SGLang's default on CUDA and ROCm is 1)
     #[arg(long, value_name = "N", default_value = "1")]
     pub(crate) page_size: u64,
     /// Element type of the cache: auto, bf16, fp8_e4m3 or fp8_e5m2
     #[arg(long, value_name = "TYPE", default_value = "auto")]
     pub(crate) kv_cache_dtype: String,
-    /// Pipeline parallel size
+    /// Pipeline parallel size (pp)
     #[arg(long, value_name = "N", default_value = "1")]
     pub(crate) pp_size: u64,
-    /// Data parallel size
+    /// Data parallel size (dp)
     #[arg(long, value_name = "N", default_value = "1")]
     pub(crate) dp_size: u64,
-    /// Data parallel ranks are groups within tp
+    /// The data parallel ranks are groups within tp
     #[arg(long)]
     pub(crate) enable_dp_attention: bool,
     /// Decode context parallel size: ranks that share the rows of an MLA cache
     #[arg(long, value_name = "N", default_value = "1", conflicts_with = "per_request")]
     pub(crate) dcp_size: u64,
-    /// Layers of a draft (MTP) that SGLang packs into the model's own pools
+    /// Layers of a draft model (MTP) that SGLang adds to the main model's pools
     #[arg(long, value_name = "N", default_value = "0")]
     pub(crate) packed_draft_layers: u64,
-    /// Rows of sparse attention in fp8: scaled, or raw (kernels of TRT-LLM, ROCm, TileLang)
+    /// Row format of sparse attention in fp8: scaled, or raw (kernels of TRT-LLM, ROCm, TileLang)
     #[arg(long, value_name = "LAYOUT", default_value = "scaled", value_parser = ["scaled", "raw"])]
     pub(crate) dsa_fp8_layout: String,
-    /// MC_MAX_MR_SIZE, the largest memory region: bytes, or with a unit powers of 1024. A larger buffer is several regions
+    /// MC_MAX_MR_SIZE, the largest memory region: bytes, or with a unit in powers of 1024. Larger buffers are split
     #[arg(long, value_name = "SIZE", default_value = "1tb", allow_hyphen_values = true)]
     pub(crate) max_mr_size: String,
     /// Hosts of the deployment
@@ -96,88 +115,93 @@ pub struct Args {
     /// Store services on the same host
     #[arg(long, value_name = "N", default_value = "0")]
     pub(crate) store_services: u64,
-    /// Segment of each store service, which is not divided: bytes, or with a unit powers of 1024
+    /// Segment of each store service (not divided): bytes, or with a unit in powers of 1024
     #[arg(long, value_name = "SIZE", default_value = "3355443200", requires = "store_services")]
     pub(crate) store_segment_size: String,
-    /// Local buffer of each store service: bytes, or with a unit powers of 1024
+    /// Local buffer of each store service: bytes, or with a unit in powers of 1024
     #[arg(long, value_name = "SIZE", default_value = "1073741824", requires = "store_services")]
     pub(crate) store_local_buffer_size: String,
-    /// How bytes are moved: tcp or rdma
+    /// Transport: tcp or rdma
     #[arg(long, value_name = "PROTOCOL", default_value = "tcp", value_parser = ["tcp", "rdma"])]
     pub(crate) protocol: String,
-    /// NUMA nodes with NICs, e.g. 0,1: an RDMA segment is spread over them
+    /// NUMA nodes with NICs, e.g. 0,1; an RDMA segment is spread over them
     #[arg(long, value_name = "NODES", value_delimiter = ',')]
     pub(crate) nic_numa_nodes: Vec<u32>,
-    /// Tokens of a conversation, for the count of conversations that a tier holds
+    /// Tokens per conversation, to show how many conversations a tier holds
     #[arg(long, value_name = "N", default_value = "8192")]
     pub(crate) conversation_tokens: u64,
-    /// Find the largest balanced sizes that fit the host: L2, and a segment as large
-    #[arg(long, alias = "max-fit", conflicts_with_all = ["hicache_size", "hicache_ratio", "global_segment_size"])]
-    pub(crate) fit: bool,
-    /// A request trace in Mooncake's format (a JSON object with hash_ids on each line; the records of a bench are not read): show the
-    /// hit rate of any cache size on it, instead of what a deployment takes
-    #[arg(long, value_name = "FILE", conflicts_with_all = ["fit", "apply", "persist", "available_hugetlb", "available_memory"])]
+    /// Find the largest balanced sizes that fit the host: L2, and a segment of the same size
+    #[arg(long, alias = "fit", conflicts_with_all = ["hicache_size", "hicache_ratio", "global_segment_size"])]
+    pub(crate) max_fit: bool,
+    /// Show the hit rate of any cache size on a request trace, instead of sizing a deployment. Mooncake's format: a JSON object with
+    /// hash_ids per line (not the records of a bench)
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["max_fit", "apply", "persist", "available_hugetlb", "available_memory"])]
     pub(crate) trace: Option<String>,
-    /// Tokens of a block of the trace
+    /// Tokens per block of the trace
     #[arg(long, value_name = "N", default_value = "512", requires = "trace", value_parser = clap::value_parser!(u64).range(1..=1 << 32))]
     pub(crate) trace_block_tokens: u64,
-    /// Hit rates from 0 to 1 whose smallest sizes are named, e.g. 0.5,0.8
+    /// Hit rates from 0 to 1; show the smallest size for each, e.g. 0.5,0.8
     #[arg(long, value_name = "RATES", value_delimiter = ',', requires = "trace", value_parser = hit_rate)]
     pub(crate) hit_rate: Vec<f64>,
-    /// Write the curve as a picture
+    /// Write the curve as an SVG plot
     #[arg(long, value_name = "FILE", requires = "trace")]
     pub(crate) svg: Option<PathBuf>,
-    /// Write the curve as an HTML page: picture and table
+    /// Write the curve as an HTML page with plot and table
     #[arg(long, value_name = "FILE", requires = "trace")]
     pub(crate) html: Option<PathBuf>,
-    /// Show what each tier serves of each request of the trace, asked one after the other: needs --device-pool-tokens, and
-    /// --hicache-ratio or --hicache-size with --model
+    /// Show the tokens that each tier serves for each request of the trace, in order; requires --device-pool-tokens, and --hicache-ratio
+    /// or --hicache-size with --model
     #[arg(long, requires = "trace", conflicts_with_all = ["hit_rate", "svg", "html"])]
     pub(crate) per_request: bool,
-    /// Tokens that a fetch from storage must bring (prefetch_threshold of SGLang's extra config)
+    /// Minimum tokens of a prefetch from storage (prefetch_threshold in SGLang's extra config)
     #[arg(long, value_name = "N", default_value = "256", requires = "per_request")]
     pub(crate) prefetch_threshold: u64,
-    /// Tokens of a step of a prompt, as SGLang's log says; 0: prompts are not cut
+    /// Tokens per prefill chunk, as in SGLang's log; 0 disables chunking
     #[arg(long, value_name = "N", default_value = "8192", requires = "per_request")]
     pub(crate) chunked_prefill_size: u64,
-    /// There is no storage behind L2
+    /// No storage behind L2
     #[arg(long, requires = "per_request")]
     pub(crate) no_storage: bool,
-    /// Keys that a master reports (master_key_count): show what so many keys of the model take beside --observed-bytes
-    #[arg(long, value_name = "N", requires_all = ["observed_bytes", "model"], conflicts_with_all = ["trace", "fit", "apply", "persist"])]
+    /// Number of keys that a master reports (master_key_count); compares their computed size with --observed-bytes
+    #[arg(long, value_name = "N", requires_all = ["observed_bytes", "model"], conflicts_with_all = ["trace", "max_fit", "apply", "persist"])]
     pub(crate) observed_keys: Option<u64>,
-    /// Bytes that it reports for them (master_allocated_bytes), or with a unit powers of 1024: the master's own GB are 1024^3 bytes
+    /// Bytes that the master reports (master_allocated_bytes), or with a unit in powers of 1024; the master's own GB are 1024^3 bytes
     #[arg(long, value_name = "SIZE", requires = "observed_keys", allow_hyphen_values = true)]
     pub(crate) observed_bytes: Option<String>,
-    /// Reserve the huge pages that are missing, per NUMA node, check what the kernel granted, and undo it when that is less
+    /// Reserve the missing huge pages per NUMA node, verify what the kernel granted, and undo a partial reservation
     #[arg(long, conflicts_with = "available_hugetlb")]
     pub(crate) apply: bool,
-    /// Write the file that reserves them at boot: sysctl.d, or the kernel's command line for 1 GiB pages
+    /// Write the file that reserves them at boot: sysctl.d, or the kernel command line for 1 GiB pages
     #[arg(long, conflicts_with = "available_hugetlb")]
     pub(crate) persist: bool,
-    /// Say what --apply and --persist would write
+    /// Print what --apply and --persist would write
     #[arg(long)]
     dry_run: bool,
-    /// Keep what --apply got when that is less than what was asked for
+    /// Keep a partial reservation of --apply
     #[arg(long, requires = "apply")]
     pub(crate) keep_partial: bool,
-    /// Folder that holds the host's sys and etc
+    /// Folder that contains the host's sys and etc
     #[arg(long, value_name = "FOLDER", default_value = "/")]
     pub(crate) root: PathBuf,
-    /// One JSON document on stdout
+    /// Print one JSON document to stdout
     #[arg(long)]
     pub(crate) json: bool,
-    /// Answer as upstream's script does: its reading of sizes, its output, its exit codes (0, 1, 2, 64). Takes its six options only
+    /// Behave like upstream's script: its size syntax, output and exit codes (0, 1, 2, 64). Accepts only its six options
     #[arg(long)]
     compat: bool,
 }
 
-fn hit_rate(text: &str) -> Result<f64, String> {
+/// A hit rate on the command line is not a number from 0 to 1.
+#[derive(Debug, thiserror::Error)]
+#[error("'{0}' is not a hit rate: write a number from 0 to 1, e.g. 0.8")]
+struct InvalidHitRate(String);
+
+fn hit_rate(text: &str) -> Result<f64, InvalidHitRate> {
     let rate = text.trim().parse().ok().filter(|rate| (0.0..=1.0).contains(rate));
-    rate.ok_or_else(|| format!("'{text}' is not a hit rate: write a number from 0 to 1, e.g. 0.8"))
+    rate.ok_or_else(|| InvalidHitRate(text.to_owned()))
 }
 
-/// The arguments of upstream's script, when the command line asks for it: by the program's name, or with `--compat`.
+/// The arguments of upstream's script if it is requested: by the program's name, or with `--compat`.
 pub fn compat_of(args: &[String]) -> Option<(String, Vec<String>)> {
     let (program, rest) = args.split_first()?;
     let name = Path::new(program).file_name()?.to_str()?;
@@ -194,20 +218,18 @@ pub fn compat_of(args: &[String]) -> Option<(String, Vec<String>)> {
 }
 
 impl Args {
-    /// Answer.
+    /// Computes and prints the report.
     ///
     /// # Errors
-    /// What the user has to know.
+    /// The command line is invalid, a file cannot be read, or the reservation fails.
     pub fn run(self) -> Outcome {
         if self.dry_run && !self.apply && !self.persist {
-            return Err(
-                Failure::usage("--dry-run says what --apply and --persist would do").next("give one of them, too")
-            );
+            return Err(Failure::usage("--dry-run requires --apply or --persist").next("add one of them"));
         }
-        // Seen before clap where it stands, except behind options of mcctl itself.
+        // `compat_of` handles the flag before clap, unless it follows options of mcctl itself.
         if self.compat {
-            return Err(Failure::usage("--compat takes upstream's options only")
-                .next("begin with mcctl size-hugepages --compat"));
+            return Err(Failure::usage("--compat accepts only upstream's options")
+                .next("put it first: mcctl size-hugepages --compat"));
         }
         match &self.trace {
             Some(path) if self.per_request => return per_request::run(&self, path),
@@ -217,20 +239,20 @@ impl Args {
         if let (Some(keys), Some(bytes)) = (self.observed_keys, &self.observed_bytes) {
             return observed::run(&self, keys, bytes);
         }
-        if self.fit {
-            // The sizes were found, also where their pages are not reserved yet.
-            return fit::fitted(&self)?.run().map(|_| Exit::Done);
+        if self.max_fit {
+            // The result is a success even if its pages are not reserved yet.
+            return max_fit::fitted(&self)?.run().map(|_| Exit::Done);
         }
-        let question = question::read(&self)?;
-        let mut host = Host::look(&self, &question)?;
-        let mut report = Report::new(&self, &question, &host)?;
+        let request = request::read(&self)?;
+        let mut host = TargetHost::read(&self, &request)?;
+        let mut report = SizingReport::new(&self, &request, &host)?;
         if self.dry_run {
             apply::dry_run(&self, &host, &report)?;
         } else {
             if self.apply {
                 apply::apply(&self, &host, &report)?;
-                host = Host::look(&self, &question)?;
-                report = Report::new(&self, &question, &host)?;
+                host = TargetHost::read(&self, &request)?;
+                report = SizingReport::new(&self, &request, &host)?;
             }
             if self.persist {
                 apply::persist(&self, &host, &report)?;
@@ -242,8 +264,8 @@ impl Args {
             output::data(table::render(&report))?;
         }
         Ok(match report.verdict {
-            Verdict::Fits | Verdict::Unknown => Exit::Done,
-            Verdict::HugepagesShort | Verdict::MemoryShort | Verdict::NotCertain => Exit::No,
+            SizingVerdict::Fits | SizingVerdict::Unknown => Exit::Done,
+            SizingVerdict::HugepagesShort | SizingVerdict::MemoryShort | SizingVerdict::NotCertain => Exit::No,
         })
     }
 }
@@ -253,7 +275,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_link_or_the_flag_asks_for_the_script() {
+    fn a_symlink_or_the_flag_selects_the_script() {
         let of = |line: &str| {
             let args: Vec<String> = line.split(' ').map(str::to_owned).collect();
             compat_of(&args).map(|(program, rest)| (program, rest.join(" ")))

@@ -1,17 +1,17 @@
-//! `--observed-keys`, `--observed-bytes`: what a master reports, beside what so many keys of this model take.
+//! `--observed-keys`, `--observed-bytes`: compares what a master reports with the computed size of its keys.
 
 use serde::Serialize;
 
 use crate::commands::error::{Exit, Failure, Outcome};
 use crate::commands::output;
-use crate::commands::size_hugepages::{Args, question};
+use crate::commands::size_hugepages::{Args, request};
 use crate::engine::plan::error::SLIDING;
-use crate::engine::plan::host_pool::Wish;
-use crate::engine::plan::observed::{Observed, observed};
-use crate::engine::plan::{PlanError, size_flag, tiers};
+use crate::engine::plan::host_pool::L2Size;
+use crate::engine::plan::observed::{ObservedKeys, observed};
+use crate::engine::plan::{SizingError, size_flag, tiers};
 
 #[derive(Debug, Serialize)]
-struct Document {
+struct ObservedDocument {
     schema: &'static str,
     model: String,
     page_size: u64,
@@ -21,27 +21,27 @@ struct Document {
     reported_bytes: u64,
     calculated_bytes: u64,
     unexplained_bytes: i64,
-    /// Of the calculated bytes.
+    /// Relative to the calculated bytes.
     unexplained_percent: f64,
 }
 
-/// Answer.
+/// Computes and prints the comparison.
 ///
 /// # Errors
-/// What the user has to know.
+/// The model is missing, unknown or unsupported, or a size is invalid.
 pub fn run(args: &Args, keys: u64, bytes: &str) -> Outcome {
     let reported = size_flag::host("--observed-bytes", bytes)?;
-    let question = question::sized(args, Wish::Gb(1))?;
-    let (wanted, Some((model, _))) = (question.wanted, question.model) else {
-        return Err(Failure::usage("--observed-keys counts keys of a model").next("name it with --model"));
+    let request = request::sized(args, L2Size::Gb(1))?;
+    let (wanted, Some((model, _))) = (request.wanted, request.model) else {
+        return Err(Failure::usage("--observed-keys requires a model").next("give --model"));
     };
     let Some(geometry) = wanted.geometry.filter(|geometry| geometry.window_layers == 0) else {
-        return Err(PlanError::Unsupported { what: SLIDING }.into());
+        return Err(SizingError::Unsupported { what: SLIDING }.into());
     };
     let page = tiers::stored_page(wanted.page_size, &geometry, &wanted.layout, wanted.cache)?;
     let page_size = wanted.page_size.saturating_mul(wanted.layout.dcp());
-    let Observed { tokens, bytes, surplus, surplus_percent } = observed(keys, reported, &page, page_size)?;
-    let document = Document {
+    let ObservedKeys { tokens, bytes, surplus, surplus_percent } = observed(keys, reported, &page, page_size)?;
+    let document = ObservedDocument {
         schema: "mcctl.observed/1",
         model,
         page_size,
@@ -61,12 +61,12 @@ pub fn run(args: &Args, keys: u64, bytes: &str) -> Outcome {
     Ok(Exit::Done)
 }
 
-fn render(document: &Document) -> String {
+fn render(document: &ObservedDocument) -> String {
     let gib = |bytes: f64| bytes / (1u64 << 30) as f64;
     let surplus = document.unexplained_bytes;
     let which = if surplus < 0 { "less" } else { "more" };
     format!(
-        "{} keys of {} in pages of {} token{} are {} tokens ({} keys a page).\n\n\
+        "{} keys of {} in pages of {} token{}: {} tokens ({} keys per page).\n\n\
          reported    {:.2} GiB\ncalculated  {:.2} GiB\nunexplained {:+.2} GiB ({:+.2} %)\n\n{}\n",
         document.keys,
         crate::engine::base::text::escaped(&document.model),
@@ -79,11 +79,11 @@ fn render(document: &Document) -> String {
         gib(surplus as f64),
         document.unexplained_percent,
         if surplus == 0 {
-            "Both agree.".to_owned()
+            "Both values are equal.".to_owned()
         } else {
             format!(
-                "The master reports {which} than the keys take. The arithmetic does not say why: puts that are under way, keys of \
-                 another model, tenant or dtype, and rounding of what is reported are not in it."
+                "The master reports {which} than computed. The computation does not include unfinished puts, keys of \
+                 another model, tenant or dtype, or rounding in the report."
             )
         }
     )

@@ -1,12 +1,12 @@
-//! Lines to paste into a shell. Where this host cannot carry them out, every line is a comment.
+//! Commands to paste into a shell. If this host cannot run them, every line is a comment.
 
 use crate::commands::size_hugepages::Args;
-use crate::commands::size_hugepages::report::{Report, SizeRow};
-use crate::commands::size_hugepages::verdict::Verdict;
+use crate::commands::size_hugepages::report::{SizeRow, SizingReport};
+use crate::commands::size_hugepages::verdict::SizingVerdict;
 use crate::engine::plan::client::GIB1;
 
-/// The reservation that is missing, the one that lasts, the environment, and SGLang's command line.
-pub fn commands(args: &Args, report: &Report) -> Vec<String> {
+/// The commands: reserve the missing pages now and at boot, set the environment, start SGLang.
+pub fn commands(args: &Args, report: &SizingReport) -> Vec<String> {
     let mut lines = reservation(report);
     lines.extend(environment(args, report));
     lines.extend(report.sizes.iter().filter_map(difference));
@@ -18,7 +18,7 @@ fn comment(line: String) -> String {
     if line.starts_with('#') { line } else { format!("# {line}") }
 }
 
-fn reservation(report: &Report) -> Vec<String> {
+fn reservation(report: &SizingReport) -> Vec<String> {
     let (page, kib) = (report.hugepage_bytes, report.hugepage_bytes / 1024);
     let mut lines = Vec::new();
     for node in report.nodes.iter().filter(|node| node.target > node.total) {
@@ -27,7 +27,7 @@ fn reservation(report: &Report) -> Vec<String> {
             node.target, node.node
         ));
     }
-    if report.nodes.is_empty() && report.verdict == Verdict::HugepagesShort {
+    if report.nodes.is_empty() && report.verdict == SizingVerdict::HugepagesShort {
         let most = report.host_hugepages.most;
         lines.push(format!("echo {most} | sudo tee /sys/kernel/mm/hugepages/hugepages-{kib}kB/nr_hugepages"));
     }
@@ -42,13 +42,13 @@ fn reservation(report: &Report) -> Vec<String> {
     lines
 }
 
-fn environment(args: &Args, report: &Report) -> Vec<String> {
+fn environment(args: &Args, report: &SizingReport) -> Vec<String> {
     let page = if report.hugepage_bytes == GIB1 { "1GB" } else { "2MB" };
     let mut lines = vec!["export MC_STORE_USE_HUGEPAGE=1".to_owned(), format!("export MC_STORE_HUGEPAGE_SIZE={page}")];
     let variables =
         [("--arena-pool-size", "MC_MMAP_ARENA_POOL_SIZE"), ("--global-segment-size", "MOONCAKE_GLOBAL_SEGMENT_SIZE")];
     for (flag, variable) in variables {
-        // An arena of 0 is one of 8 GiB to the store: no arena is an unset variable.
+        // The store interprets 0 as 8 GiB, so no arena means an unset variable.
         let size = report.sizes.iter().find(|size| size.flag == flag);
         if let Some(size) = size.filter(|size| size.used_bytes > 0 || flag != "--arena-pool-size") {
             lines.push(format!("export {variable}={}", size.setting));
@@ -63,7 +63,7 @@ fn environment(args: &Args, report: &Report) -> Vec<String> {
     lines
 }
 
-/// The comment on a size that the program does not take as it was given.
+/// The comment on a size that the program does not accept as given.
 fn difference(size: &SizeRow) -> Option<String> {
     let why = if size.flag == "--hicache-size" {
         "SGLang accepts whole GB of 10^9 bytes"
@@ -79,7 +79,7 @@ fn difference(size: &SizeRow) -> Option<String> {
     Some(format!("# {flag} {given} is {asked} bytes; {why}: {setting} is {by} bytes {which}"))
 }
 
-fn sglang(args: &Args, report: &Report) -> String {
+fn sglang(args: &Args, report: &SizingReport) -> String {
     let model = args.model.as_deref().map_or("MODEL", |model| model.strip_suffix("/config.json").unwrap_or(model));
     let mut words = vec!["python3 -m sglang.launch_server --model-path".to_owned(), quoted(model)];
     let mut number = |flag: &str, value: u64, default: u64| {
@@ -110,12 +110,12 @@ fn sglang(args: &Args, report: &Report) -> String {
     words.join(" ")
 }
 
-/// `text` as one word of a shell.
+/// Quotes `text` as one shell word.
 fn quoted(text: &str) -> String {
     let plain = |c: char| c.is_ascii_alphanumeric() || "-_./:@%+,=".contains(c);
     if !text.is_empty() && text.chars().all(plain) {
         return text.to_owned();
     }
-    // A comment ends at a line's end.
+    // A newline would end the comment.
     format!("'{}'", text.replace('\'', r"'\''").replace(['\n', '\r'], " "))
 }

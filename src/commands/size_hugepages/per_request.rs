@@ -1,23 +1,24 @@
-//! `--trace --per-request`: what each tier serves of each request, in the order of the trace.
+//! `--trace --per-request`: the tokens that each tier serves for each request, in trace order.
 
-use comfy_table::{CellAlignment, Table, presets};
 use serde::Serialize;
 
 use crate::commands::error::{Exit, Failure, Outcome};
 use crate::commands::output;
-use crate::commands::size_hugepages::question::{self, NO_SIZE};
+use crate::commands::size_hugepages::request::{self, NO_SIZE};
+use crate::commands::size_hugepages::trace_file::LineError;
 use crate::commands::size_hugepages::{Args, trace_file};
+use crate::commands::table::{self, ReportTable};
 use crate::engine::base::text::escaped;
 use crate::engine::plan::error::SLIDING;
-use crate::engine::plan::hicache::prompt::Prompt;
-use crate::engine::plan::hicache::{Hicache, Served, Tiers, Why};
-use crate::engine::plan::host_pool::{self, Wish};
+use crate::engine::plan::hicache::prompt::PagedPrompt;
+use crate::engine::plan::hicache::{HicacheModel, StorageShortfall, TierSettings, TierTokens};
+use crate::engine::plan::host_pool::{self, L2Size};
 use crate::engine::plan::need::need;
-use crate::engine::plan::{PlanError, tiers};
+use crate::engine::plan::{SizingError, tiers};
 
-/// A request and what it gets.
+/// A request with its tokens by tier.
 #[derive(Clone, Debug, Serialize)]
-struct Row {
+struct RequestRow {
     line: u64,
     prompt: u64,
     device: u64,
@@ -29,7 +30,7 @@ struct Row {
 }
 
 #[derive(Clone, Copy, Debug, Default, Serialize)]
-struct Totals {
+struct TokenTotals {
     prompt: u64,
     device: u64,
     host: u64,
@@ -38,42 +39,42 @@ struct Totals {
 }
 
 #[derive(Debug, Serialize)]
-struct Document {
+struct TokensByTierDocument {
     schema: &'static str,
     trace: String,
     page_size: u64,
     device_tokens: u64,
     host_tokens: u64,
-    /// Tokens written to storage in all.
+    /// Total tokens written to storage.
     stored_tokens: u64,
-    /// Tokens that the segments hold; `null` without a model.
+    /// Capacity of the segments in tokens; `null` without a model.
     storage_tokens: Option<u64>,
-    /// The line from which on the store evicts, and figures are no longer exact.
+    /// The line from which on the store evicts and the results are no longer exact.
     storage_full_at: Option<u64>,
-    requests: Vec<Row>,
-    totals: Totals,
+    requests: Vec<RequestRow>,
+    totals: TokenTotals,
 }
 
-/// Requests of one run: what is answered is held in memory.
+/// Maximum number of requests, because all results are kept in memory.
 const REQUESTS_MAX: usize = 10_000_000;
 
-/// Answer.
+/// Computes and prints the tokens by tier.
 ///
 /// # Errors
-/// What the user has to know.
+/// The trace or the model cannot be read, or an argument is missing or invalid.
 pub fn run(args: &Args, path: &str) -> Outcome {
     let (tiers, storage_tokens) = sizes(args)?;
-    let mut server = Hicache::new(tiers);
+    let mut server = HicacheModel::new(tiers);
     let mut requests = Vec::new();
-    let mut totals = Totals::default();
+    let mut totals = TokenTotals::default();
     let mut storage_full_at = None;
     trace_file::each(path, |line, request| {
-        let prompt = Prompt::new(&request, args.trace_block_tokens, tiers.page_size)?;
+        let prompt = PagedPrompt::new(&request, args.trace_block_tokens, tiers.page_size)?;
         if requests.len() >= REQUESTS_MAX {
-            return Err(format!("more than {REQUESTS_MAX} requests"));
+            return Err(LineError::TooManyRequests(REQUESTS_MAX));
         }
-        let Served { device, host, storage, new, why } = server.serve(&prompt);
-        let row = Row { line, prompt: prompt.tokens, device, host, storage, new, why: why.map(word) };
+        let TierTokens { device, host, storage, new, why } = server.serve(&prompt);
+        let row = RequestRow { line, prompt: prompt.tokens, device, host, storage, new, why: why.map(word) };
         for (sum, tokens) in [
             (&mut totals.prompt, row.prompt),
             (&mut totals.device, device),
@@ -89,7 +90,7 @@ pub fn run(args: &Args, path: &str) -> Outcome {
         }
         Ok(())
     })?;
-    let document = Document {
+    let document = TokensByTierDocument {
         schema: "mcctl.tokens-by-tier/1",
         trace: path.to_owned(),
         page_size: tiers.page_size,
@@ -109,35 +110,35 @@ pub fn run(args: &Args, path: &str) -> Outcome {
     Ok(Exit::Done)
 }
 
-/// The tiers, and the tokens that the segments hold, where a model says what a token takes.
-fn sizes(args: &Args) -> Result<(Tiers, Option<u64>), Failure> {
+/// The sizes of the tiers, and the capacity of the segments in tokens if the model is known.
+fn sizes(args: &Args) -> Result<(TierSettings, Option<u64>), Failure> {
     let Some(device_tokens) = args.device_pool_tokens else {
-        return Err(Failure::usage("--per-request must know how many tokens the device holds")
+        return Err(Failure::usage("--per-request requires the size of the device's pool")
             .next("give --device-pool-tokens: max_total_num_tokens in SGLang's log"));
     };
     if args.page_size == 0 || device_tokens < args.page_size {
-        return Err(Failure::usage("--device-pool-tokens must hold at least one page of --page-size tokens"));
+        return Err(Failure::usage("--device-pool-tokens must be at least --page-size"));
     }
     if device_tokens > DEVICE_TOKENS_MAX {
-        return Err(PlanError::TooLarge { what: "--device-pool-tokens" }.into());
+        return Err(SizingError::TooLarge { what: "--device-pool-tokens" }.into());
     }
     let model = match &args.model {
-        Some(_) => Some(question::sized(args, Wish::Gb(1))?.wanted),
+        Some(_) => Some(request::sized(args, L2Size::Gb(1))?.wanted),
         None => None,
     };
     let host_tokens = match (args.hicache_ratio, &args.hicache_size, &model) {
         (Some(ratio), ..) => host_pool::ratio_tokens(ratio, device_tokens, args.page_size)?,
         (None, Some(_), Some(wanted)) => {
             let Some(geometry) = wanted.geometry.filter(|geometry| geometry.window_layers == 0) else {
-                return Err(PlanError::Unsupported { what: SLIDING }.into());
+                return Err(SizingError::Unsupported { what: SLIDING }.into());
             };
-            let wish = question::read(args)?.wanted.wish;
-            let pools = host_pool::pools(wish, wanted.page_size, &geometry, &wanted.layout, wanted.cache)?;
+            let l2_size = request::read(args)?.wanted.l2_size;
+            let pools = host_pool::pools(l2_size, wanted.page_size, &geometry, &wanted.layout, wanted.cache)?;
             pools.first().map_or(0, |pool| pool.tokens)
         }
         (None, Some(_), None) => {
-            return Err(Failure::usage("--hicache-size is in bytes, and without --model nobody knows a token's")
-                .next("name the model, or give --hicache-ratio"));
+            return Err(Failure::usage("--hicache-size requires --model, because the size of a token depends on it")
+                .next("give --model, or --hicache-ratio"));
         }
         (None, None, _) => return Err(Failure::usage("the size of L2 is not given").next(NO_SIZE)),
     };
@@ -151,7 +152,7 @@ fn sizes(args: &Args) -> Result<(Tiers, Option<u64>), Failure> {
         },
         None => None,
     };
-    let tiers = Tiers {
+    let tiers = TierSettings {
         page_size: args.page_size,
         device_tokens,
         host_tokens,
@@ -162,41 +163,35 @@ fn sizes(args: &Args) -> Result<(Tiers, Option<u64>), Failure> {
     Ok((tiers, storage_tokens))
 }
 
-/// More than any device holds.
+/// Upper limit of the device's pool.
 const DEVICE_TOKENS_MAX: u64 = 1 << 40;
 
-fn word(why: Why) -> &'static str {
+fn word(why: StorageShortfall) -> &'static str {
     match why {
-        Why::BelowThreshold => "below the prefetch threshold",
-        Why::HostFull => "the host has no room",
-        Why::DeviceFull => "the device has no room",
-        Why::NotOnHost => "the beginning is not on the host",
-        Why::TooLong => "larger than the device's pool: never started",
+        StorageShortfall::BelowThreshold => "below the prefetch threshold",
+        StorageShortfall::HostFull => "no free space on the host",
+        StorageShortfall::DeviceFull => "no free space on the device",
+        StorageShortfall::NotOnHost => "the prefix is not on the host",
+        StorageShortfall::TooLong => "larger than the device's pool: never started",
     }
 }
 
-fn render(document: &Document) -> String {
+fn render(document: &TokensByTierDocument) -> String {
     let mut text = format!(
-        "{} requests of {}, one after the other; pages of {} tokens, {} tokens on the device, {} on the host.\n\n",
+        "{} sequential requests of {}; pages of {} tokens, {} tokens on the device, {} on the host.\n\n",
         document.requests.len(),
         escaped(&document.trace),
         document.page_size,
         document.device_tokens,
         document.host_tokens
     );
-    let mut table = Table::new();
-    table.load_style(presets::NOTHING);
-    table.set_header(["line", "prompt", "device", "host", "storage", "new", "storage gave less because"]);
+    let head = ["line", "prompt", "device", "host", "storage", "new", "storage limited by"];
+    let mut table = ReportTable::new("", &head).text_column(6);
     for row in &document.requests {
         let cells = [row.line, row.prompt, row.device, row.host, row.storage, row.new].map(|n| n.to_string());
-        table.add_row(cells.into_iter().chain([row.why.unwrap_or_default().to_owned()]));
+        table.row(cells.into_iter().chain([row.why.unwrap_or_default().to_owned()]));
     }
-    for column in 0..6 {
-        if let Some(column) = table.column_mut(column) {
-            column.set_cell_alignment(CellAlignment::Right);
-        }
-    }
-    text.push_str(&format!("{}\n\n", table.trim_fmt()));
+    text.push_str(&format!("{}\n", table.render(table::width())));
     let all = document.totals;
     let share = |tokens: u64| tokens as f64 * 100.0 / all.prompt.max(1) as f64;
     text.push_str(&format!(
@@ -209,11 +204,11 @@ fn render(document: &Document) -> String {
     ));
     match (document.storage_full_at, document.storage_tokens) {
         (Some(line), Some(most)) => text.push_str(&format!(
-            "From line {line} on the segments, which hold {most} tokens, are full: what the store evicts then is not foreseen.\n"
+            "Caveat: the segments ({most} tokens) are full from line {line} on; evictions by the store are not modelled.\n"
         )),
         (_, most) => {
-            let held = most.map_or(String::new(), |most| format!(" of the {most} that the segments hold"));
-            text.push_str(&format!("{} tokens were written to storage{held}.\n", document.stored_tokens));
+            let held = most.map_or(String::new(), |most| format!(" (capacity of the segments: {most})"));
+            text.push_str(&format!("{} tokens written to storage{held}.\n", document.stored_tokens));
         }
     }
     text

@@ -1,24 +1,24 @@
-//! Does it fit, and if not, why.
+//! Whether the deployment fits, and the reasons.
 
 use serde::Serialize;
 
 use crate::commands::size_hugepages::Args;
-use crate::commands::size_hugepages::host::Host;
+use crate::commands::size_hugepages::host::TargetHost;
 use crate::engine::base::ByteSize;
 use crate::engine::plan::guard;
-use crate::engine::plan::need::Need;
+use crate::engine::plan::need::MemoryNeed;
 
-/// Does it fit?
+/// Whether the deployment fits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum Verdict {
-    /// Huge pages and memory are enough.
+pub enum SizingVerdict {
+    /// Huge pages and memory suffice.
     Fits,
     /// Fewer huge pages are available than needed.
     HugepagesShort,
-    /// SGLang's guard, or the pages still to be reserved, need more ordinary memory than is available.
+    /// SGLang's guard, or the pages that must still be reserved, need more ordinary memory than is available.
     MemoryShort,
-    /// Enough for the least need, not for the most: the model decides.
+    /// It fits for some models only.
     NotCertain,
     /// The number of huge pages is unknown.
     Unknown,
@@ -29,78 +29,100 @@ pub enum Verdict {
 pub struct GuardRow {
     /// Bytes that must be available.
     pub needed_bytes: u64,
-    /// Bytes that will be, when the missing pages are reserved.
+    /// Bytes that remain available after the missing pages are reserved.
     pub available_bytes: Option<u64>,
-    /// The ranks it divides by.
+    /// Number of ranks that share the memory.
     pub ranks: u64,
 }
 
-/// The verdict, and the reasons for it.
-pub fn verdict(args: &Args, host: &Host, need: &Need, guard: &GuardRow) -> (Verdict, Vec<String>) {
+/// Why the deployment does not fit, or a caveat about its sizes.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum FitReason {
+    #[error("the number of huge pages is unknown: /sys/kernel/mm/hugepages has no pool of this size")]
+    UnknownPages,
+    #[error("needs {least} to {most} huge pages, depending on the model: give --model")]
+    DependsOnModel { least: u64, most: u64 },
+    #[error("needs {needed} huge pages; {available} available")]
+    PagesShort { needed: u64, available: u64 },
+    #[error(
+        "needs {needed} huge pages; the cgroup of this process allows {allowed} (hugetlb.*.max). Beyond that limit a \
+         mapping fails, or SIGBUS kills the process"
+    )]
+    CgroupLimit { needed: u64, allowed: u64 },
+    #[error("the arenas need {needed} huge pages of the system's default size; {available} available")]
+    ArenaPagesShort { needed: u64, available: u64 },
+    #[error(
+        "NUMA node {node} needs {needed} free huge pages and has {free}: SIGBUS would kill the process on first use"
+    )]
+    NodePagesShort { node: u32, needed: u64, free: u64 },
+    #[error("the missing huge pages need {needed}; {available} of memory available")]
+    MemoryShort { needed: ByteSize, available: ByteSize },
+    #[error(
+        "SGLang rejects an L2 above {limit} per rank on this host: it needs {needed} of ordinary memory available at \
+         start, and {available} will be available. It counts ordinary memory minus 10 GiB, even if L2 is in huge pages"
+    )]
+    Guard { limit: ByteSize, needed: ByteSize, available: ByteSize },
+    #[error("a rank's segment is below 16 MiB: without huge pages the store rejects it (setup returns -600)")]
+    SmallSegment,
+}
+
+impl Serialize for FitReason {
+    fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(self)
+    }
+}
+
+/// Determines whether the deployment fits, with the reasons.
+pub fn verdict(args: &Args, host: &TargetHost, need: &MemoryNeed, guard: &GuardRow) -> (SizingVerdict, Vec<FitReason>) {
     let mut reasons = Vec::new();
     let page = host.pool.page;
     let (least, most) = (need.least.count(page), need.most.count(page));
     let mut verdict = match host.has(&need.most) {
-        Some(true) => Verdict::Fits,
+        Some(true) => SizingVerdict::Fits,
         None => {
-            reasons.push(
-                "the number of huge pages is unknown: /sys/kernel/mm/hugepages has no pool of this size".to_owned(),
-            );
-            Verdict::Unknown
+            reasons.push(FitReason::UnknownPages);
+            SizingVerdict::Unknown
         }
         Some(false) if host.has(&need.least) == Some(true) => {
-            reasons.push(format!("needs {least} to {most} huge pages, depending on the model: give --model"));
-            Verdict::NotCertain
+            reasons.push(FitReason::DependsOnModel { least, most });
+            SizingVerdict::NotCertain
         }
         Some(false) => {
             let available = host.pool.available.unwrap_or(0);
             if available < most {
-                reasons.push(format!("needs {most} huge pages; {available} available"));
+                reasons.push(FitReason::PagesShort { needed: most, available });
             }
             if let Some(allowed) = host.pool.allowed.filter(|allowed| *allowed < most) {
-                reasons.push(format!(
-                    "needs {most} huge pages; the control group of this process allows {allowed} (hugetlb.*.max). Beyond that \
-                     limit a mapping fails, or SIGBUS kills the process"
-                ));
+                reasons.push(FitReason::CgroupLimit { needed: most, allowed });
             }
             let other = need.most.count(host.other.page);
             if other > host.other.usable().unwrap_or(0) {
-                reasons.push(format!(
-                    "the arenas need {other} huge pages of the system's default size; {} available",
-                    host.other.usable().unwrap_or(0)
-                ));
+                let available = host.other.usable().unwrap_or(0);
+                reasons.push(FitReason::ArenaPagesShort { needed: other, available });
             }
-            Verdict::HugepagesShort
+            SizingVerdict::HugepagesShort
         }
     };
-    // Bound pages are taken at the first touch, when it is too late for an error.
+    // Bound pages are allocated on first use, when an error can no longer be returned.
     let bound = need.pages_per_nic_node;
     for node in host.pool.nodes.iter().filter(|pool| args.nic_numa_nodes.contains(&pool.node) && pool.free < bound) {
-        verdict = Verdict::HugepagesShort;
-        reasons.push(format!(
-            "NUMA node {} needs {bound} free huge pages and has {}: SIGBUS would kill the process at the first touch",
-            node.node, node.free
-        ));
+        verdict = SizingVerdict::HugepagesShort;
+        reasons.push(FitReason::NodePagesShort { node: node.node, needed: bound, free: node.free });
     }
     let Some(available) = guard.available_bytes else { return (verdict, reasons) };
     let to_reserve = host.to_reserve(&need.most);
     if host.memory.is_some_and(|memory| to_reserve > memory) {
-        reasons.push(format!(
-            "the missing huge pages need {}; {} of memory available",
-            ByteSize(to_reserve),
-            ByteSize(host.memory.unwrap_or(0))
-        ));
-        return (if verdict == Verdict::HugepagesShort { verdict } else { Verdict::MemoryShort }, reasons);
+        let available = ByteSize(host.memory.unwrap_or(0));
+        reasons.push(FitReason::MemoryShort { needed: ByteSize(to_reserve), available });
+        return (if verdict == SizingVerdict::HugepagesShort { verdict } else { SizingVerdict::MemoryShort }, reasons);
     }
     if available >= guard.needed_bytes {
         return (verdict, reasons);
     }
-    reasons.push(format!(
-        "SGLang refuses an L2 above {} per rank on this host: it needs {} of ordinary memory available at start, and {} will be. \
-         It counts ordinary memory less 10 GiB, even where L2 is in huge pages",
-        ByteSize(guard::budget(available, guard.ranks)),
-        ByteSize(guard.needed_bytes),
-        ByteSize(available),
-    ));
-    (if verdict == Verdict::HugepagesShort { verdict } else { Verdict::MemoryShort }, reasons)
+    reasons.push(FitReason::Guard {
+        limit: ByteSize(guard::budget(available, guard.ranks)),
+        needed: ByteSize(guard.needed_bytes),
+        available: ByteSize(available),
+    });
+    (if verdict == SizingVerdict::HugepagesShort { verdict } else { SizingVerdict::MemoryShort }, reasons)
 }

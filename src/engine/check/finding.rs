@@ -1,24 +1,24 @@
-//! One thing that is wrong, or worth knowing.
+//! A finding: a problem, or a fact worth knowing.
 
 use std::fmt;
 use std::sync::Arc;
 
 use serde::Serialize;
 
-/// How much a finding matters. The order is that of harm.
+/// How much a finding matters, from least to most harmful.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Severity {
-    /// Good to know; nothing has to be done.
+    /// No action is required.
     Info,
-    /// It works, but not well, not everywhere, or not for long.
+    /// It works, but slowly, not from everywhere, or only for a limited time.
     Warning,
-    /// It does not work, or loses what it holds.
+    /// It does not work, or data will be lost.
     Error,
 }
 
 impl Severity {
-    /// The word in tables and JSON.
+    /// The name in tables and JSON.
     pub const fn word(self) -> &'static str {
         match self {
             Severity::Info => "info",
@@ -34,12 +34,12 @@ impl fmt::Display for Severity {
     }
 }
 
-/// A line of a text that was read.
+/// A location in an input text.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
 pub struct SourceLocation {
-    /// The file as the user named it; `environment`, `command line` or `pid 12` where there is none.
+    /// The file as the user named it, or `environment`, `command line` or `pid 12`.
     pub file: Arc<str>,
-    /// Counted from one; 0 where the text has no lines.
+    /// Line number from 1; 0 if the text has no lines.
     pub line: u32,
 }
 
@@ -52,7 +52,7 @@ impl fmt::Display for SourceLocation {
     }
 }
 
-/// Of a longer list, what fits a line: the first few, and how many more there are.
+/// Joins the first few items of a list and counts the rest: `a, b, c, d and 3 more`.
 pub fn listed<T: fmt::Display>(items: &[T]) -> String {
     const SHOWN: usize = 4;
     let shown: Vec<String> = items.iter().take(SHOWN).map(T::to_string).collect();
@@ -62,20 +62,19 @@ pub fn listed<T: fmt::Display>(items: &[T]) -> String {
     }
 }
 
-/// One thing that was found. The three texts are sentences without a full stop, fit for one line each.
+/// The result of a check that needs attention. Each of the three texts is one line without a full stop.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Finding {
-    /// Which check found it: stable, kebab-case, the name that `--only` and `--skip` take.
+    /// The id of the check: stable, kebab-case, accepted by `--only` and `--skip`.
     pub id: &'static str,
-    /// How much it matters.
     pub severity: Severity,
-    /// What is wrong, and what follows from it.
+    /// The problem and its consequence.
     pub finding: String,
-    /// What was seen that says so: a value and where it stands, an answer, an error.
+    /// The observed value, response or error that proves it.
     pub evidence: String,
-    /// What to do about it; a line to paste where there is one.
+    /// How to fix it; a command to paste if one exists.
     pub remedy: String,
-    /// Where in a file, where it is in one.
+    /// The location in a file, if the problem is in a file.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub place: Option<SourceLocation>,
 }

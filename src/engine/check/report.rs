@@ -1,19 +1,20 @@
-//! A check, and what came of it.
+//! A check and its result.
 
 use std::fmt;
 use std::time::Duration;
 
 use serde::Serialize;
 
+use crate::engine::base::text::masked;
 use crate::engine::check::{Finding, Severity};
 
-/// What a check looks at; also a name that `--only` and `--skip` take.
+/// The subject of a check. The name is also accepted by `--only` and `--skip`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum Group {
+pub enum CheckGroup {
     /// This machine: memory, limits, ports, devices.
     Host,
-    /// Flags, variables and files of the processes that are or shall be started.
+    /// Flags, variables and files of processes that run or will be started.
     Config,
     /// Mooncake's Python wheel and the libraries it is linked to.
     Wheel,
@@ -25,72 +26,95 @@ pub enum Group {
     Peer,
 }
 
-impl Group {
-    /// All of them, in the order of a report.
-    pub const ALL: [Group; 6] = [Group::Host, Group::Config, Group::Wheel, Group::Cluster, Group::Serving, Group::Peer];
+impl CheckGroup {
+    /// All groups, in report order.
+    pub const ALL: [CheckGroup; 6] = [
+        CheckGroup::Host,
+        CheckGroup::Config,
+        CheckGroup::Wheel,
+        CheckGroup::Cluster,
+        CheckGroup::Serving,
+        CheckGroup::Peer,
+    ];
 
-    /// The word in tables, JSON and flags.
+    /// The name in tables, JSON and flags.
     pub const fn word(self) -> &'static str {
         match self {
-            Group::Host => "host",
-            Group::Config => "config",
-            Group::Wheel => "wheel",
-            Group::Cluster => "cluster",
-            Group::Serving => "serving",
-            Group::Peer => "peer",
+            CheckGroup::Host => "host",
+            CheckGroup::Config => "config",
+            CheckGroup::Wheel => "wheel",
+            CheckGroup::Cluster => "cluster",
+            CheckGroup::Serving => "serving",
+            CheckGroup::Peer => "peer",
         }
     }
 }
 
-impl fmt::Display for Group {
+impl fmt::Display for CheckGroup {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.pad(self.word())
     }
 }
 
-/// A line of a catalogue of checks.
+/// An entry of the catalogue of checks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Check {
-    /// Stable, kebab-case: `hugepages-per-node`.
+    /// Stable and kebab-case, for example `hugepages-per-node`.
     pub id: &'static str,
-    /// What it looks at.
-    pub group: Group,
-    /// What it makes sure of, in one line.
+    /// The subject of the check.
+    pub group: CheckGroup,
+    /// What the check verifies, in one line.
     pub about: &'static str,
-    /// The problems of operators that it recognises: numbers of the list that `mcctl doctor --problems` prints.
+    /// The operator problems that the check recognizes, by their number in `mcctl doctor --list-problems`.
     pub problems: &'static [u8],
 }
 
-/// How a check ended.
+/// The result of a check.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Status {
-    /// Nothing to say. The text is what was seen: `23 GiB free`, `2 segments, 1 protocol`.
+pub enum CheckStatus {
+    /// No finding. The text is the observation: `23 GiB free`, `2 segments, 1 protocol`.
     Passed(String),
-    /// Findings, at least one.
+    /// At least one finding.
     Found(Vec<Finding>),
-    /// It could not be done; the text says why, and what would make it possible.
+    /// The check could not run. The text names the reason and what would make it possible.
     Skipped(String),
 }
 
-/// What came of a check.
+/// A check with its result.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Report {
+pub struct CheckReport {
     pub check: Check,
-    pub status: Status,
-    /// How long it took.
+    pub status: CheckStatus,
+    /// How long the check took.
     pub took: Duration,
 }
 
-impl Report {
-    /// Its findings, none when it passed or was skipped.
+impl CheckReport {
+    /// The findings of this check; empty if it passed or was skipped.
     pub fn findings(&self) -> &[Finding] {
         match &self.status {
-            Status::Found(findings) => findings,
-            Status::Passed(_) | Status::Skipped(_) => &[],
+            CheckStatus::Found(findings) => findings,
+            CheckStatus::Passed(_) | CheckStatus::Skipped(_) => &[],
         }
     }
 
-    /// The worst of its findings.
+    /// The report without the passwords of URLs in its texts.
+    pub fn masked(mut self) -> CheckReport {
+        let mask = |text: &mut String| *text = masked(text).into_owned();
+        match &mut self.status {
+            CheckStatus::Passed(text) | CheckStatus::Skipped(text) => mask(text),
+            CheckStatus::Found(findings) => {
+                for finding in findings {
+                    mask(&mut finding.finding);
+                    mask(&mut finding.evidence);
+                    mask(&mut finding.remedy);
+                }
+            }
+        }
+        self
+    }
+
+    /// The highest severity among the findings.
     pub fn worst(&self) -> Option<Severity> {
         self.findings().iter().map(|finding| finding.severity).max()
     }

@@ -1,7 +1,7 @@
 //! Errors in a deployment file.
 
 use crate::engine::base::text::Quoted;
-use crate::engine::plan::PlanError;
+use crate::engine::plan::SizingError;
 
 /// An error in a deployment file, or in a value set for it.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -46,7 +46,7 @@ pub enum DeployError {
     Plan {
         /// Key with its section.
         key: &'static str,
-        error: PlanError,
+        error: SizingError,
     },
     /// A port that two processes use.
     #[error("port {port} of {host} is used twice{}", users(first, second))]

@@ -2,13 +2,13 @@
 
 use crate::engine::deploy::error::invalid_value;
 use crate::engine::deploy::{ComputeDevice, DeployError, DeploymentSpec, HugePageSize, KvCache, TransferProtocol};
-use crate::engine::plan::client::{self, ClientWish, GIB1, LOCAL_BUFFER_BYTES, MIB2, PLAIN_SEGMENT_BYTES_MIN};
+use crate::engine::plan::client::{self, ClientSizes, GIB1, LOCAL_BUFFER_BYTES, MIB2, PLAIN_SEGMENT_BYTES_MIN};
 use crate::engine::plan::geometry::CacheType;
 use crate::engine::plan::guard::RESERVE_BYTES;
-use crate::engine::plan::host_pool::Wish;
-use crate::engine::plan::layout::Layout;
-use crate::engine::plan::need::{Deployment as Planned, REGION_BYTES, Services, need};
-use crate::engine::plan::{PlanError, models};
+use crate::engine::plan::host_pool::L2Size;
+use crate::engine::plan::layout::ParallelLayout;
+use crate::engine::plan::need::{REGION_BYTES, Services, SizingInput as Planned, need};
+use crate::engine::plan::{SizingError, models};
 
 /// Memory of a rank besides its cache: Python, libraries, the CUDA context, staging. A conservative estimate, in bytes.
 const RANK_BYTES: u64 = 4 << 30;
@@ -46,9 +46,9 @@ fn nic_nodes(spec: &DeploymentSpec) -> u64 {
 }
 
 /// The ranks of a server and their distribution over hosts.
-pub(crate) fn layout(spec: &DeploymentSpec) -> Result<Layout, DeployError> {
+pub(crate) fn layout(spec: &DeploymentSpec) -> Result<ParallelLayout, DeployError> {
     let model = &spec.model;
-    Layout::new(model.tp, model.pp, model.dp, model.dp_attention, spec.serving.nnodes.into())
+    ParallelLayout::new(model.tp, model.pp, model.dp, model.dp_attention, spec.serving.nnodes.into())
         .map_err(|error| DeployError::Plan { key: "model", error })
 }
 
@@ -80,8 +80,8 @@ pub(crate) fn engine(spec: &DeploymentSpec, uses_store: bool) -> Result<MemoryNe
         return Err(invalid_value("segment.engines", what));
     }
     let wish = match (model.hicache_size_gb, model.device_tokens) {
-        (Some(gb), _) => Some(Wish::Gb(gb)),
-        (None, Some(device_tokens)) => Some(Wish::Ratio { ratio: ratio(spec), device_tokens }),
+        (Some(gb), _) => Some(L2Size::Gb(gb)),
+        (None, Some(device_tokens)) => Some(L2Size::Ratio { ratio: ratio(spec), device_tokens }),
         (None, None) => None,
     };
     let Some(wish) = wish else { return Ok(MemoryNeed { memory: None, hugepages: None }) };
@@ -90,7 +90,7 @@ pub(crate) fn engine(spec: &DeploymentSpec, uses_store: bool) -> Result<MemoryNe
         Ok(found) => Some(found.geometry),
         Err(error) if !model.known_as.is_empty() => return Err(DeployError::Plan { key: "model.known_as", error }),
         // A ratio in tokens cannot be converted without the bytes per token.
-        Err(_) if matches!(wish, Wish::Ratio { .. }) => {
+        Err(_) if matches!(wish, L2Size::Ratio { .. }) => {
             if page.is_some() {
                 return Err(invalid_value(
                     "model.known_as",
@@ -110,7 +110,7 @@ pub(crate) fn engine(spec: &DeploymentSpec, uses_store: bool) -> Result<MemoryNe
         geometry,
         cache,
         page_size: model.page_size,
-        wish,
+        l2_size: wish,
         group_segment: spec.segment.engines.0,
         arena: 0,
         page: page.unwrap_or(MIB2),
@@ -120,7 +120,7 @@ pub(crate) fn engine(spec: &DeploymentSpec, uses_store: bool) -> Result<MemoryNe
         services: Services::default(),
     };
     let found = need(&planned).map_err(|error| DeployError::Plan { key: "model", error })?;
-    let too_large = || DeployError::Plan { key: "model", error: PlanError::TooLarge { what: "the server's memory" } };
+    let too_large = || DeployError::Plan { key: "model", error: SizingError::TooLarge { what: "the server's memory" } };
     let l2 = found.ranks.iter().map(|rank| rank.l2.most).max().unwrap_or(0);
     // SGLang's guard requires base-page memory for L2 and a reserve even if L2 uses huge pages.
     let mut bytes = l2.checked_mul(ranks).and_then(|l2| l2.checked_add(bare + RESERVE_BYTES)).ok_or_else(too_large)?;
@@ -152,7 +152,7 @@ pub(crate) fn node(spec: &DeploymentSpec) -> Result<MemoryNeed, DeployError> {
         let bytes = nodes.segment.0.saturating_add(nodes.local_buffer.0).saturating_add(staging + NODE_BYTES);
         return Ok(MemoryNeed { memory: Some(with_headroom(bytes)), hugepages: None });
     };
-    let wish = ClientWish {
+    let wish = ClientSizes {
         segment: nodes.segment.0,
         local_buffer: nodes.local_buffer.0,
         arena: 0,

@@ -1,7 +1,7 @@
-//! Checks of what a store runs on and of a running one: the catalogue, which of them to do, and the checks of each group.
+//! Checks of a host and of a running store: the catalogue, the selection, and the checks of each group.
 //!
-//! Only looks: a port is tried with a socket that is closed again, and objects that are put into a cluster are removed. A check that
-//! cannot be done says why; it never passes for want of something to look at.
+//! The checks change nothing that outlives them. Ports are probed with a socket that is closed again. Probe objects are removed from the
+//! cluster. A check that cannot run reports `skipped` with the reason; it never passes because its subject is absent.
 
 pub mod cluster;
 pub mod config;
@@ -13,46 +13,46 @@ mod select;
 pub mod serving;
 pub mod wheel;
 
-use crate::engine::check::{Check, Finding, Report, Severity, Status, listed};
+use crate::engine::check::{Check, CheckReport, CheckStatus, Finding, Severity, listed};
 use crate::engine::env::Env;
 
-pub use running::Asked;
+pub use running::{Fact, Unavailable};
 pub use select::{Selection, UnknownName};
 
 use running::{chain, finding, plural, reports, shown};
 
-/// Every check there is, by group.
+/// All checks, ordered by group.
 pub fn catalogue() -> Vec<Check> {
     let (host, wheel) = (host::checks(), wheel::checks());
     [&host, config::CHECKS, &wheel, cluster::CHECKS, serving::CHECKS, peer::CHECKS].concat()
 }
 
-/// A check, and what does it over what was read.
-type Line<L> = (Check, fn(&L, &Check) -> Status);
+/// A check and the function that evaluates it against the facts of its group.
+type CheckEntry<L> = (Check, fn(&L, &Check) -> CheckStatus);
 
-/// Do the wanted checks of `table`.
-fn each<L>(env: &impl Env, table: &[Line<L>], look: &L, selection: &Selection) -> Vec<Report> {
+/// Runs the selected checks of `table`.
+fn each<L>(env: &impl Env, table: &[CheckEntry<L>], facts: &L, selection: &Selection) -> Vec<CheckReport> {
     let wanted = table.iter().filter(|(check, _)| selection.wants(check));
-    let done = wanted.map(|(check, work)| {
+    let done = wanted.map(|(check, evaluate)| {
         let start = env.now();
-        let status = work(look, check);
-        Report { check: *check, status, took: env.now().since(start) }
+        let status = evaluate(facts, check);
+        CheckReport { check: *check, status, took: env.now().since(start) }
     });
     done.collect()
 }
 
-/// Say that none of the wanted checks of a group could be done.
-pub fn skipped(checks: &[Check], selection: &Selection, reason: &str) -> Vec<Report> {
+/// Reports each selected check of a group as skipped for the same `reason`.
+pub fn skipped(checks: &[Check], selection: &Selection, reason: &str) -> Vec<CheckReport> {
     let wanted = checks.iter().filter(|check| selection.wants(check));
-    let skip = |check: &Check| Report {
+    let skip = |check: &Check| CheckReport {
         check: *check,
-        status: Status::Skipped(reason.to_owned()),
+        status: CheckStatus::Skipped(reason.to_owned()),
         took: std::time::Duration::ZERO,
     };
     wanted.map(skip).collect()
 }
 
-/// A finding of `check`. The texts are sentences without a full stop.
+/// Builds a finding of `check`. The texts are sentences without a full stop.
 fn find(
     check: &Check,
     severity: Severity,
@@ -70,9 +70,9 @@ fn find(
     }
 }
 
-/// Found, or passed with what was seen.
-fn status(findings: Vec<Finding>, seen: impl FnOnce() -> String) -> Status {
-    if findings.is_empty() { Status::Passed(seen()) } else { Status::Found(findings) }
+/// `Found` if there are findings, otherwise `Passed` with the observation.
+fn status(findings: Vec<Finding>, seen: impl FnOnce() -> String) -> CheckStatus {
+    if findings.is_empty() { CheckStatus::Passed(seen()) } else { CheckStatus::Found(findings) }
 }
 
 #[cfg(test)]
@@ -82,7 +82,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_problem_is_recognised_by_a_check() {
+    fn every_problem_is_recognized_by_a_check() {
         assert!(problems::ALL.iter().map(|problem| problem.number).eq(1..=26));
         let all = catalogue();
         for problem in problems::ALL {
@@ -91,10 +91,10 @@ mod tests {
     }
 
     #[test]
-    fn every_check_has_a_name_of_its_own_and_problems_that_exist() {
+    fn check_ids_are_unique_and_problem_numbers_exist() {
         let all = catalogue();
         let names: BTreeSet<&str> = all.iter().map(|check| check.id).collect();
-        assert_eq!(names.len(), all.len(), "an id is there twice");
+        assert_eq!(names.len(), all.len(), "an id is used twice");
         for check in all {
             assert!(!check.about.ends_with('.') && !check.about.is_empty(), "{}", check.id);
             assert!(check.id.chars().all(|c| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-'), "{}", check.id);

@@ -1,15 +1,51 @@
-//! What the checks of running things share: words, and how facts become reports. Each of those groups has two halves: one gathers
-//! facts (sockets, deadlines) and never judges; the other judges them and is pure, so that every finding is tested without the thing
-//! that it is about.
+//! Shared by the checks of running services: text helpers, and the step from facts to reports. Each of those groups has two halves.
+//! One gathers facts (sockets, deadlines) and never judges. The other judges the facts and is pure, so every finding has a test that
+//! needs no running service.
 
 use std::time::Duration;
 
-use crate::engine::check::{Check, Finding, Report, Severity, Status};
+use crate::engine::check::{Check, CheckReport, CheckStatus, Finding, Severity};
 
-/// What came when something was asked for, or in words why nothing did.
-pub type Asked<T> = Result<T, String>;
+/// Why a fact could not be determined.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{0}")]
+pub struct Unavailable(String);
 
-/// A finding of the check `id`; its place is not a file.
+impl Unavailable {
+    /// Uses the text of `error` as the reason.
+    pub fn new(error: impl std::fmt::Display) -> Unavailable {
+        Unavailable(error.to_string())
+    }
+}
+
+impl From<String> for Unavailable {
+    fn from(reason: String) -> Unavailable {
+        Unavailable(reason)
+    }
+}
+
+impl From<&str> for Unavailable {
+    fn from(reason: &str) -> Unavailable {
+        Unavailable(reason.to_owned())
+    }
+}
+
+impl From<Unavailable> for String {
+    fn from(Unavailable(reason): Unavailable) -> String {
+        reason
+    }
+}
+
+impl From<&Unavailable> for String {
+    fn from(Unavailable(reason): &Unavailable) -> String {
+        reason.clone()
+    }
+}
+
+/// A fact, or why it could not be determined.
+pub type Fact<T> = Result<T, Unavailable>;
+
+/// Builds a finding of the check `id` that has no location in a file.
 pub(super) fn finding(
     id: &'static str,
     severity: Severity,
@@ -20,16 +56,16 @@ pub(super) fn finding(
     Finding { id, severity, finding: finding.into(), evidence: evidence.into(), remedy: remedy.into(), place: None }
 }
 
-/// The reports of `checks`, in their order, each judged by `judge` (which also says how long its facts took).
+/// The reports of `checks`, in order. `judge` returns each result and how long gathering its facts took.
 pub(super) fn reports(
     checks: &[Check],
     wanted: &dyn Fn(&str) -> bool,
-    judge: impl Fn(&Check) -> (Status, Duration),
-) -> Vec<Report> {
+    judge: impl Fn(&Check) -> (CheckStatus, Duration),
+) -> Vec<CheckReport> {
     let wanted = checks.iter().filter(|check| wanted(check.id));
     let report = |check: &Check| {
         let (status, took) = judge(check);
-        Report { check: *check, status, took }
+        CheckReport { check: *check, status, took }
     };
     wanted.map(report).collect()
 }
@@ -39,7 +75,7 @@ pub(super) fn plural(n: usize, what: &str) -> String {
     format!("{n} {what}{}", if n == 1 { "" } else { "s" })
 }
 
-/// A time as people read it: `0.4 ms`, `2.0 s`.
+/// Formats a duration for people: `0.4 ms`, `2.0 s`.
 pub(super) fn shown(time: Duration) -> String {
     match time.as_secs_f64() {
         s if s < 1.0 => format!("{:.1} ms", s * 1e3),
@@ -47,7 +83,7 @@ pub(super) fn shown(time: Duration) -> String {
     }
 }
 
-/// An error and what it comes from, in one line.
+/// Formats an error with its sources on one line.
 pub(super) fn chain(error: &dyn std::error::Error) -> String {
     let mut text = error.to_string();
     let mut inner = error.source();

@@ -1,36 +1,35 @@
-//! Which checks to do: names of checks and of groups, to do only or to leave out.
+//! Selects checks by the names of checks and groups, to include or to exclude.
 
-use crate::engine::check::{Check, Group};
+use crate::engine::check::{Check, CheckGroup};
 
-/// The checks that are wanted.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Selection {
     wanted: Vec<&'static str>,
 }
 
-/// Neither a check nor a group.
+/// A name that is neither a check nor a group.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("'{name}' is neither a check nor a group of checks")]
 pub struct UnknownName {
     pub name: String,
-    /// Known names that look like it, the nearest first; all groups where none does.
+    /// Similar known names, the nearest first; all groups if none is similar.
     pub near: Vec<&'static str>,
 }
 
-/// The most names that are offered.
+/// Maximum number of names that are suggested.
 const NEAR_MAX: usize = 3;
-/// Names that are less alike than this are not offered.
+/// Minimum similarity (0 to 1) of a suggested name.
 const LIKENESS_MIN: f64 = 0.7;
 
 impl Selection {
-    /// Those of `catalogue` that `only` names (all, when it is empty) and `skip` does not.
+    /// Selects the checks of `catalogue` that `only` names (all if it is empty) and `skip` does not.
     ///
     /// # Errors
-    /// A name is unknown.
+    /// A name is neither a check nor a group.
     pub fn parse(only: &[String], skip: &[String], catalogue: &[Check]) -> Result<Selection, UnknownName> {
         if let Some(name) = only.iter().chain(skip).find(|name| !catalogue.iter().any(|check| names(name, check))) {
-            // A group that has no check yet is a name all the same.
-            if !Group::ALL.iter().any(|group| group.word() == name) {
+            // A group is a valid name even if it has no check yet.
+            if !CheckGroup::ALL.iter().any(|group| group.word() == name) {
                 return Err(UnknownName { name: name.clone(), near: near(name, catalogue) });
             }
         }
@@ -39,17 +38,17 @@ impl Selection {
         Ok(Selection { wanted: wanted.map(|check| check.id).collect() })
     }
 
-    /// Is this one wanted?
+    /// Whether `check` is selected.
     pub fn wants(&self, check: &Check) -> bool {
         self.wants_id(check.id)
     }
 
-    /// Is the check of this name wanted?
+    /// Whether the check `id` is selected.
     pub fn wants_id(&self, id: &str) -> bool {
         self.wanted.contains(&id)
     }
 
-    /// Is none wanted?
+    /// Whether no check is selected.
     pub fn is_empty(&self) -> bool {
         self.wanted.is_empty()
     }
@@ -60,7 +59,7 @@ fn names(name: &str, check: &Check) -> bool {
 }
 
 fn near(name: &str, catalogue: &[Check]) -> Vec<&'static str> {
-    let known = Group::ALL.iter().map(|group| group.word()).chain(catalogue.iter().map(|check| check.id));
+    let known = CheckGroup::ALL.iter().map(|group| group.word()).chain(catalogue.iter().map(|check| check.id));
     let mut likely: Vec<(f64, &'static str)> = known
         .map(|id| {
             let part = id.contains(name) && name.len() > 2;
@@ -70,7 +69,7 @@ fn near(name: &str, catalogue: &[Check]) -> Vec<&'static str> {
         .collect();
     likely.sort_by(|a, b| b.0.total_cmp(&a.0));
     match likely.is_empty() {
-        true => Group::ALL.iter().map(|group| group.word()).collect(),
+        true => CheckGroup::ALL.iter().map(|group| group.word()).collect(),
         false => likely.into_iter().take(NEAR_MAX).map(|(_, id)| id).collect(),
     }
 }
@@ -80,9 +79,9 @@ mod tests {
     use super::*;
 
     const ALL: &[Check] = &[
-        Check { id: "memory", group: Group::Host, about: "a", problems: &[] },
-        Check { id: "ports", group: Group::Host, about: "b", problems: &[] },
-        Check { id: "libraries", group: Group::Wheel, about: "c", problems: &[] },
+        Check { id: "memory", group: CheckGroup::Host, about: "a", problems: &[] },
+        Check { id: "ports", group: CheckGroup::Host, about: "b", problems: &[] },
+        Check { id: "libraries", group: CheckGroup::Wheel, about: "c", problems: &[] },
     ];
 
     fn chosen(only: &[&str], skip: &[&str]) -> Result<Vec<&'static str>, UnknownName> {
@@ -91,7 +90,7 @@ mod tests {
     }
 
     #[test]
-    fn names_of_checks_and_groups_choose_and_leave_out() {
+    fn checks_and_groups_are_included_and_excluded_by_name() {
         assert_eq!(chosen(&[], &[]).unwrap(), ["memory", "ports", "libraries"]);
         assert_eq!(chosen(&["host"], &["ports"]).unwrap(), ["memory"]);
         assert_eq!(chosen(&["libraries", "ports"], &[]).unwrap(), ["ports", "libraries"]);

@@ -1,25 +1,25 @@
-//! A model's `config.json`, as far as it decides the size of the cache.
+//! The parts of a model's `config.json` that determine the size of its cache.
 //!
-//! The rules are those of SGLang (`sglang/srt/configs/model_config.py`): `text_config` where there is one; heads default to all
-//! heads; `kv_lora_rank` makes it MLA, `index_head_dim` beside it sparse attention.
+//! The rules are those of SGLang (`sglang/srt/configs/model_config.py`). `text_config` is used if present. KV heads default to all heads.
+//! `kv_lora_rank` selects MLA, and `index_head_dim` in addition selects sparse attention.
 
 use serde_json::{Map, Value};
 
-use crate::engine::plan::PlanError;
+use crate::engine::plan::SizingError;
 use crate::engine::plan::error::{COMPRESSED, LINEAR, MAMBA};
 use crate::engine::plan::geometry::{Attention, DIMENSION_MAX, Geometry, Indexer};
 
-/// The most bytes of a config.json that anybody needs to read.
+/// Maximum size of a config.json, bytes.
 pub const CONFIG_BYTES_MAX: u64 = 4 << 20;
 
-/// Read the shape of the cache from the text of a config.json.
+/// Parses the cache geometry from the text of a config.json.
 ///
 /// # Errors
-/// It is no JSON object, a field is missing or absurd, or the model keeps state that is not sized here.
-pub fn read(text: &str) -> Result<Geometry, PlanError> {
-    let value: Value = serde_json::from_str(text).map_err(|e| PlanError::ConfigSyntax { found: e.to_string() })?;
+/// The text is not a JSON object, a field is missing or out of range, or the model keeps state that cannot be sized.
+pub fn read(text: &str) -> Result<Geometry, SizingError> {
+    let value: Value = serde_json::from_str(text).map_err(|e| SizingError::ConfigSyntax { found: e.to_string() })?;
     let Value::Object(top) = value else {
-        return Err(PlanError::ConfigSyntax { found: "another kind of value".to_owned() });
+        return Err(SizingError::ConfigSyntax { found: "not an object".to_owned() });
     };
     let model = match top.get("text_config") {
         Some(Value::Object(inner)) => inner,
@@ -35,15 +35,15 @@ pub fn read(text: &str) -> Result<Geometry, PlanError> {
     let heads = dimension(model, "num_attention_heads")?;
     let kv_heads = match dimension(model, "num_key_value_heads")?.or(heads) {
         Some(count) => count,
-        None => return Err(PlanError::ConfigField { field: "num_key_value_heads" }),
+        None => return Err(SizingError::ConfigField { field: "num_key_value_heads" }),
     };
     let head_dim = match dimension(model, "head_dim")? {
         Some(dim) => dim,
         None => {
-            let heads = heads.ok_or(PlanError::ConfigField { field: "head_dim" })?;
+            let heads = heads.ok_or(SizingError::ConfigField { field: "head_dim" })?;
             let hidden = required(model, "hidden_size")?;
-            // At least one element: a hidden size below the number of heads is no model.
-            Some(hidden / heads).filter(|dim| *dim > 0).ok_or(PlanError::ConfigField { field: "hidden_size" })?
+            // At least one element: a hidden size below the number of heads is invalid.
+            Some(hidden / heads).filter(|dim| *dim > 0).ok_or(SizingError::ConfigField { field: "hidden_size" })?
         }
     };
     let v_head_dim = dimension(model, "v_head_dim")?.unwrap_or(head_dim);
@@ -52,19 +52,19 @@ pub fn read(text: &str) -> Result<Geometry, PlanError> {
     Ok(Geometry { layers: layers - window_layers, window_layers, attention })
 }
 
-/// Layers that keep a window only: those that `layer_types` calls so. A model may have a window and no such layers.
-fn window_layers(model: &Map<String, Value>, layers: u64) -> Result<u64, PlanError> {
+/// The number of layers that keep only a window, according to `layer_types`. A model may have a window but no such layers.
+fn window_layers(model: &Map<String, Value>, layers: u64) -> Result<u64, SizingError> {
     let Some(Value::Array(kinds)) = model.get("layer_types") else { return Ok(0) };
     let count = kinds.iter().filter(|kind| kind.as_str() == Some("sliding_attention")).count() as u64;
-    // `max_window_layers` models (Qwen) list types, too, but keep all tokens unless the window is used.
+    // Models with `max_window_layers` (Qwen) also list types, but keep all tokens unless the window is enabled.
     if model.get("use_sliding_window") == Some(&Value::Bool(false)) {
         return Ok(0);
     }
-    if count > layers { Err(PlanError::ConfigField { field: "layer_types" }) } else { Ok(count) }
+    if count > layers { Err(SizingError::ConfigField { field: "layer_types" }) } else { Ok(count) }
 }
 
-/// Kinds of cache with rules of their own: state per slot, not per token.
-fn refuse_other_state(model: &Map<String, Value>) -> Result<(), PlanError> {
+/// Rejects models whose cache keeps state per slot instead of per token.
+fn refuse_other_state(model: &Map<String, Value>) -> Result<(), SizingError> {
     for (field, what) in [
         ("linear_num_key_heads", LINEAR),
         ("linear_attn_config", LINEAR),
@@ -73,24 +73,24 @@ fn refuse_other_state(model: &Map<String, Value>) -> Result<(), PlanError> {
         ("compress_ratios", COMPRESSED),
     ] {
         if model.get(field).is_some_and(|value| !value.is_null()) {
-            return Err(PlanError::Unsupported { what });
+            return Err(SizingError::Unsupported { what });
         }
     }
     Ok(())
 }
 
-fn dimension(model: &Map<String, Value>, field: &'static str) -> Result<Option<u64>, PlanError> {
+fn dimension(model: &Map<String, Value>, field: &'static str) -> Result<Option<u64>, SizingError> {
     match model.get(field) {
         None | Some(Value::Null) => Ok(None),
         Some(value) => match value.as_u64() {
             Some(n) if (1..=DIMENSION_MAX).contains(&n) => Ok(Some(n)),
-            _ => Err(PlanError::ConfigField { field }),
+            _ => Err(SizingError::ConfigField { field }),
         },
     }
 }
 
-fn required(model: &Map<String, Value>, field: &'static str) -> Result<u64, PlanError> {
-    dimension(model, field)?.ok_or(PlanError::ConfigField { field })
+fn required(model: &Map<String, Value>, field: &'static str) -> Result<u64, SizingError> {
+    dimension(model, field)?.ok_or(SizingError::ConfigField { field })
 }
 
 #[cfg(test)]
@@ -103,7 +103,7 @@ mod tests {
     }
 
     #[test]
-    fn heads_and_their_size_have_defaults() {
+    fn heads_and_head_size_have_defaults() {
         let full = r#"{"num_hidden_layers": 64, "num_attention_heads": 64, "num_key_value_heads": 8, "head_dim": 128}"#;
         assert_eq!(read(full), Ok(heads(64, 8, 128)));
         let old = r#"{"num_hidden_layers": 32, "num_attention_heads": 32, "hidden_size": 4096}"#;
@@ -113,7 +113,7 @@ mod tests {
     }
 
     #[test]
-    fn a_lora_rank_makes_it_latent_whatever_the_heads() {
+    fn a_lora_rank_selects_latent_attention() {
         let text = r#"{"num_hidden_layers": 61, "num_key_value_heads": 128, "kv_lora_rank": 512, "qk_rope_head_dim": 64,
                        "index_head_dim": 128}"#;
         let indexer = Some(Indexer { head_dim: 128 });
@@ -122,7 +122,7 @@ mod tests {
     }
 
     #[test]
-    fn sliding_layers_are_told_apart() {
+    fn sliding_layers_are_counted_separately() {
         let text = r#"{"num_hidden_layers": 4, "num_key_value_heads": 8, "head_dim": 64,
                        "layer_types": ["sliding_attention", "full_attention", "sliding_attention", "full_attention"]}"#;
         let model = read(text).unwrap();
@@ -130,27 +130,27 @@ mod tests {
     }
 
     #[test]
-    fn what_lacks_or_is_absurd_is_named() {
-        let lacks = |field| Err(PlanError::ConfigField { field });
+    fn missing_and_invalid_fields_are_named() {
+        let lacks = |field| Err(SizingError::ConfigField { field });
         assert_eq!(read(r#"{"num_attention_heads": 8}"#), lacks("num_hidden_layers"));
         assert_eq!(read(r#"{"num_hidden_layers": -1}"#), lacks("num_hidden_layers"));
         assert_eq!(read(r#"{"num_hidden_layers": 2, "num_attention_heads": 8}"#), lacks("hidden_size"));
         assert_eq!(read(r#"{"num_hidden_layers": 2, "kv_lora_rank": 512}"#), lacks("qk_rope_head_dim"));
         assert_eq!(read(r#"{"num_hidden_layers": 99999999999}"#), lacks("num_hidden_layers"));
-        assert!(matches!(read("[]"), Err(PlanError::ConfigSyntax { .. })));
-        assert!(matches!(read("{"), Err(PlanError::ConfigSyntax { .. })));
+        assert!(matches!(read("[]"), Err(SizingError::ConfigSyntax { .. })));
+        assert!(matches!(read("{"), Err(SizingError::ConfigSyntax { .. })));
         let linear = r#"{"num_hidden_layers": 48, "linear_num_key_heads": 16}"#;
-        assert_eq!(read(linear), Err(PlanError::Unsupported { what: LINEAR }));
+        assert_eq!(read(linear), Err(SizingError::Unsupported { what: LINEAR }));
     }
 
     proptest! {
         #[test]
-        fn no_text_panics(text in ".{0,200}") {
+        fn arbitrary_text_does_not_panic(text in ".{0,200}") {
             let _ = read(&text);
         }
 
         #[test]
-        fn no_numbers_panic(a: i64, b: i64, c: i64, d: i64) {
+        fn arbitrary_numbers_do_not_panic(a: i64, b: i64, c: i64, d: i64) {
             let text = format!(
                 r#"{{"num_hidden_layers": {a}, "num_attention_heads": {b}, "hidden_size": {c}, "kv_lora_rank": {d}}}"#
             );

@@ -1,99 +1,94 @@
-//! Why there is no plan.
+//! Errors of the sizing calculation.
 
 use crate::engine::base::text::Quoted;
 
-/// A condition that stands between the question and an answer.
+/// Why the sizes cannot be computed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum PlanError {
-    /// A text is not in the grammar of the program that would read it.
-    #[error("{} is not what {reader} reads: {grammar}", Quoted(text))]
+pub enum SizingError {
+    /// A text does not match the grammar of the program that reads it.
+    #[error("invalid size {} for {reader}: expected {grammar}", Quoted(text))]
     NotASize {
         text: String,
-        /// The program that would read it.
+        /// The program that reads it.
         reader: &'static str,
         grammar: &'static str,
     },
-    /// A size flag's text has a unit that upstream's script does not read, or is not a number.
+    /// The text of a size flag has an unknown unit, or is not a number.
     #[error(
         "{flag} {}: invalid size: write {bare}, or a number with kb, mb, gb or tb (powers of 1024), e.g. 64gb",
         Quoted(given)
     )]
     NotAFlagSize {
-        /// The flag, with its dashes.
+        /// The flag with its dashes.
         flag: &'static str,
-        /// The text after it.
+        /// The value of the flag.
         given: String,
-        /// What a bare number is, with an example.
+        /// The meaning of a bare number, with an example.
         bare: &'static str,
     },
     /// SGLang's `--hicache-size` counts whole GB.
-    #[error("--hicache-size {} is less than 1 GB (10^9 bytes), the least that SGLang accepts", Quoted(given))]
+    #[error("--hicache-size {} is less than 1 GB (10^9 bytes), the minimum that SGLang accepts", Quoted(given))]
     BelowOneGb { given: String },
-    /// A figure is larger than any host.
-    #[error("{what} is absurdly large")]
+    /// A value exceeds any real host.
+    #[error("{what} is out of range")]
     TooLarge { what: &'static str },
     /// A count that must be positive is 0.
     #[error("{what} must be at least 1")]
     Zero { what: &'static str },
-    /// SGLang refuses these sizes together.
-    #[error("{what} {value} cannot be divided by {by} {divisor}: SGLang refuses that")]
+    /// SGLang rejects this combination of sizes.
+    #[error("{what} {value} is not divisible by {by} {divisor}, which SGLang requires")]
     NotDivisible { what: &'static str, value: u64, by: &'static str, divisor: u64 },
-    /// SGLang refuses data parallelism over several hosts without DP attention.
-    #[error("dp {dp} over {nnodes} hosts needs DP attention: SGLang refuses it otherwise")]
+    /// SGLang rejects data parallelism over several hosts without DP attention.
+    #[error("dp {dp} over {nnodes} hosts requires DP attention in SGLang")]
     DataParallelHosts { dp: u64, nnodes: u64 },
-    /// More pipeline stages than layers.
-    #[error("{pp} pipeline stages are more than the {layers} layers of the model")]
+    /// There are more pipeline stages than layers.
+    #[error("{pp} pipeline stages exceed the {layers} layers of the model")]
     TooManyStages { pp: u64, layers: u64 },
-    /// A model's description lacks something.
-    #[error("the model's config.json has no usable {field}")]
+    /// A field of config.json is missing or invalid.
+    #[error("the model's config.json has no valid {field}")]
     ConfigField { field: &'static str },
-    /// A model's description is no JSON object.
+    /// The config.json is not a JSON object.
     #[error("the model's config.json is not a JSON object: {found}")]
-    ConfigSyntax {
-        /// What the parser says.
-        found: String,
-    },
-    /// A kind of cache whose host pool has rules that are not known here.
-    #[error("models with {what} are not sized: {}", known(what))]
+    ConfigSyntax { found: String },
+    /// The host pool of this kind of cache cannot be computed.
+    #[error("models with {what} are not supported: {}", known(what))]
     Unsupported { what: &'static str },
-    /// No model of that name is known.
-    #[error("no model is known as {}; nearest: {}", Quoted(name), nearest.join(", "))]
+    /// The model name is unknown.
+    #[error("unknown model {}; did you mean {}?", Quoted(name), nearest.join(", "))]
     UnknownModel {
         name: String,
-        /// Names that are nearest.
+        /// The most similar names.
         nearest: Vec<&'static str>,
     },
-    /// A ratio is not usable.
+    /// The ratio is not a positive number.
     #[error("a HiCache ratio must be a positive number")]
     Ratio,
 }
 
-/// What is known of kinds of cache that are not sized.
+/// Why a kind of cache is not supported.
 fn known(what: &str) -> &'static str {
     match what {
         LINEAR | MAMBA => {
-            "they keep a state per slot beside the keys (layers x (the convolution's shapes and the temporal shape, each x its \
-             element)), which shares --hicache-size by what both take on the device, and only the running server knows that"
+            "they also keep a state per slot (layers x (convolution and temporal shape, each x its \
+             element size)), whose share of --hicache-size only the running server knows"
         }
-        COMPRESSED => "SGLang refuses --hicache-size for them, and what a token takes depends on the layers' ratios",
-        SLIDING => "their sliding layers keep a window only, and how much of it is held the requests decide",
+        COMPRESSED => "SGLang rejects --hicache-size for them, and bytes per token depend on the layers' ratios",
+        SLIDING => "their sliding layers keep only a window of tokens, whose size in use depends on the requests",
         _ => "they keep more than keys and values per token",
     }
 }
 
 /// Linear attention (Qwen3-Next, Kimi-Linear).
 pub const LINEAR: &str = "linear attention";
-/// Mamba layers.
 pub const MAMBA: &str = "mamba layers";
-/// Compressed attention (DeepSeek-V4).
 pub const COMPRESSED: &str = "compressed attention";
-/// Sliding layers, where tokens are asked for.
+/// Sliding layers, if a number of tokens is required.
 pub const SLIDING: &str = "sliding layers";
 
-/// `u128` to `u64`.
+/// Converts `u128` to `u64`.
 ///
 /// # Errors
-/// It does not fit.
-pub(crate) fn narrow(value: u128, what: &'static str) -> Result<u64, PlanError> {
-    u64::try_from(value).map_err(|_| PlanError::TooLarge { what })
+/// The value does not fit.
+pub(crate) fn narrow(value: u128, what: &'static str) -> Result<u64, SizingError> {
+    u64::try_from(value).map_err(|_| SizingError::TooLarge { what })
 }

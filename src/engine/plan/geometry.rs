@@ -1,6 +1,6 @@
-//! What a token's keys and values take: the shape of a model's cache, and bytes per token per rank.
+//! The size of a token's keys and values: the geometry of a model's cache, and bytes per token per rank.
 
-use crate::engine::plan::PlanError;
+use crate::engine::plan::SizingError;
 use crate::engine::plan::error::narrow;
 
 /// The element type of the cache.
@@ -8,14 +8,14 @@ use crate::engine::plan::error::narrow;
 pub enum CacheType {
     /// bf16 or fp16: 2 bytes. SGLang's `auto` for every model of [`crate::engine::plan::models`].
     Half,
-    /// fp8_e4m3 or fp8_e5m2: 1 byte. With sparse attention, rows with their scales.
+    /// fp8_e4m3 or fp8_e5m2: 1 byte. With sparse attention, rows include their scales.
     Fp8,
-    /// The same, but with sparse attention plain rows, as the kernels of TRT-LLM, of ROCm and of TileLang on CUDA take them.
+    /// Like `Fp8`, but with sparse attention rows have no scales. The kernels of TRT-LLM, of ROCm and of TileLang on CUDA use this format.
     Fp8Plain,
 }
 
 impl CacheType {
-    /// Bytes of an element.
+    /// Size of an element in bytes.
     pub const fn bytes(self) -> u64 {
         match self {
             CacheType::Half => 2,
@@ -24,65 +24,63 @@ impl CacheType {
     }
 }
 
-/// The indexer of sparse attention (DSA): a second pool beside the keys.
+/// The indexer of sparse attention (DSA), which has a second pool.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Indexer {
     /// `index_head_dim`.
     pub head_dim: u64,
 }
 
-/// How attention keeps keys and values.
+/// How attention stores keys and values.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Attention {
     /// Keys and values per head, split over the attention TP ranks.
     Heads {
         /// `num_key_value_heads`.
         kv_heads: u64,
-        /// Elements of a key.
         head_dim: u64,
-        /// Elements of a value.
         v_head_dim: u64,
     },
-    /// One latent row per token and layer, the same on every TP rank (MLA).
+    /// One latent row per token and layer, identical on every TP rank (MLA).
     Latent {
         /// `kv_lora_rank`.
         lora: u64,
         /// `qk_rope_head_dim`.
         rope: u64,
-        /// With sparse attention, its indexer.
+        /// The indexer, with sparse attention.
         indexer: Option<Indexer>,
     },
 }
 
-/// The shape of a model's cache.
+/// The geometry of a model's cache.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Geometry {
-    /// Layers that keep keys of all tokens.
+    /// Layers that keep all tokens.
     pub layers: u64,
-    /// Layers that keep only a window of tokens, of the same shape; they have a pool of their own.
+    /// Layers of the same shape that keep only a window of tokens; they have their own pool.
     pub window_layers: u64,
     pub attention: Attention,
 }
 
-/// Elements of a scale block of the fp8 formats.
+/// Elements per scale block of the fp8 formats.
 const SCALE_BLOCK: u64 = 128;
-/// Bytes of a scale.
+/// Size of a scale in bytes.
 const SCALE_BYTES: u64 = 4;
-/// No dimension of a model is larger; products of three of them stay far below 2^127.
+/// Upper limit of a model's dimensions; products of three of them stay far below 2^127.
 pub const DIMENSION_MAX: u64 = 1 << 24;
 
 impl Geometry {
     /// Bytes per token and rank of `layers` layers that keep all tokens.
     ///
-    /// Source: `sglang/srt/mem_cache/pool_host/mha.py`, `mla.py`, `dsa.py`; for sparse attention in fp8 the scaled layout
-    /// (`kv_lora_rank` bytes, a 4-byte scale per 128 of them, the rope part in 2 bytes each), or plain rows of a byte per element.
+    /// Source: `sglang/srt/mem_cache/pool_host/mha.py`, `mla.py`, `dsa.py`. For sparse attention in fp8 a row is either scaled
+    /// (`kv_lora_rank` bytes, a 4-byte scale per 128 of them, and 2 bytes per rope element), or plain with one byte per element.
     ///
     /// # Errors
-    /// The product is absurd.
-    pub fn token_bytes(&self, layers: u64, attention_tp: u64, cache: CacheType) -> Result<u64, PlanError> {
+    /// The product overflows.
+    pub fn token_bytes(&self, layers: u64, attention_tp: u64, cache: CacheType) -> Result<u64, SizingError> {
         let per_layer = match self.attention {
             Attention::Heads { kv_heads, head_dim, v_head_dim } => {
-                // Beyond as many ranks as heads, each rank keeps one, so heads are kept several times.
+                // With more ranks than heads, each rank stores one head, so heads are duplicated.
                 let heads = (kv_heads / attention_tp.max(1)).max(1);
                 u128::from(heads) * u128::from(head_dim + v_head_dim) * u128::from(cache.bytes())
             }
@@ -94,14 +92,14 @@ impl Geometry {
         narrow(per_layer * u128::from(layers), "the cache of a token")
     }
 
-    /// Bytes per token and rank of the indexer of `layers` layers; 0 without one.
+    /// Bytes per token and rank of the indexer of `layers` layers; 0 without an indexer.
     ///
     /// Source: `sglang/srt/mem_cache/pool_host/dsa.py`, `dsa_indexer_bytes_per_token_per_layer`: one byte per element and a 4-byte scale
-    /// per 128 of them, whatever the cache's type.
+    /// per 128 of them, independent of the cache's element type.
     ///
     /// # Errors
-    /// The product is absurd.
-    pub fn indexer_token_bytes(&self, layers: u64) -> Result<u64, PlanError> {
+    /// The product overflows.
+    pub fn indexer_token_bytes(&self, layers: u64) -> Result<u64, SizingError> {
         match self.attention {
             Attention::Latent { indexer: Some(Indexer { head_dim }), .. } => {
                 let row = u128::from(head_dim + head_dim / SCALE_BLOCK * SCALE_BYTES);
@@ -111,22 +109,22 @@ impl Geometry {
         }
     }
 
-    /// With the layers of a draft (multi-token prediction) packed into the same pools: SGLang counts them as layers of the target,
+    /// Adds the layers of a draft model (multi-token prediction) that share the pools. SGLang counts them as layers of the target model,
     /// whose shape and type they must have (`mem_cache/pool_host/mha.py`, `mla.py`, `dsa.py`, `layer_num`).
     ///
     /// # Errors
-    /// The count is absurd.
-    pub fn with_draft_layers(self, draft: u64) -> Result<Geometry, PlanError> {
+    /// The number of layers is out of range.
+    pub fn with_draft_layers(self, draft: u64) -> Result<Geometry, SizingError> {
         let layers = self.layers.checked_add(draft).filter(|layers| *layers <= DIMENSION_MAX);
-        Ok(Geometry { layers: layers.ok_or(PlanError::TooLarge { what: "the draft" })?, ..self })
+        Ok(Geometry { layers: layers.ok_or(SizingError::TooLarge { what: "the draft" })?, ..self })
     }
 
-    /// Is it sparse attention?
+    /// Whether the model uses sparse attention.
     pub fn is_sparse(&self) -> bool {
         matches!(self.attention, Attention::Latent { indexer: Some(_), .. })
     }
 
-    /// Is the cache the same on every TP rank?
+    /// Whether the cache is identical on every TP rank.
     pub fn is_latent(&self) -> bool {
         matches!(self.attention, Attention::Latent { .. })
     }
@@ -146,7 +144,7 @@ mod tests {
     }
 
     #[test]
-    fn heads_are_split_until_one_is_left() {
+    fn heads_are_split_until_each_rank_has_one() {
         let qwen = heads(94, 4, 128);
         let at = |tp| qwen.token_bytes(94, tp, CacheType::Half).unwrap();
         assert_eq!([at(1), at(2), at(4), at(8)], [192_512, 96_256, 48_128, 48_128]);
@@ -154,7 +152,7 @@ mod tests {
     }
 
     #[test]
-    fn a_latent_row_is_the_same_for_any_tp_and_sparse_attention_adds_scales_and_an_index() {
+    fn latent_rows_do_not_depend_on_tp() {
         let plain = latent(61, None);
         assert_eq!((plain.token_bytes(61, 8, CacheType::Half), plain.indexer_token_bytes(61)), (Ok(70_272), Ok(0)));
         let sparse = latent(61, Some(Indexer { head_dim: 128 }));
@@ -166,7 +164,7 @@ mod tests {
     }
 
     #[test]
-    fn a_packed_draft_is_more_layers() {
+    fn a_packed_draft_adds_layers() {
         let plain = latent(61, None).with_draft_layers(1).unwrap();
         assert_eq!(plain.token_bytes(plain.layers, 8, CacheType::Half), Ok(70_272 + 1_152));
         let sparse = latent(61, Some(Indexer { head_dim: 128 })).with_draft_layers(1).unwrap();
@@ -176,7 +174,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn all_ranks_together_keep_at_least_what_one_would(
+        fn all_ranks_together_store_at_least_as_much_as_one(
             kv in 1u64..64, dim in 1u64..512, layers in 1u64..200, tp_shift in 0u32..6
         ) {
             let (model, tp) = (heads(layers, kv, dim), 1u64 << tp_shift);

@@ -1,27 +1,27 @@
-//! SGLang's own check before it allocates L2: it counts ordinary memory, even when huge pages will be taken.
+//! SGLang's startup guard for L2. It counts ordinary memory, even if L2 uses huge pages.
 //!
-//! Source: `sglang/srt/mem_cache/pool_host/base.py`, `host_memory_budget_bytes`: `(available - 10 GiB) // ranks of the host`, where
-//! available is psutil's (MemAvailable) or what the cgroups leave. Pages in the pool of huge pages do not count as available, so a
-//! host needs about twice its L2.
+//! Source: `sglang/srt/mem_cache/pool_host/base.py`, `host_memory_budget_bytes`: `(available - 10 GiB) // ranks of the host`. Available is
+//! psutil's value (MemAvailable) or the cgroup limit. Pages in the huge page pool do not count as available, so a host needs about twice
+//! the size of its L2.
 
-use crate::engine::plan::PlanError;
+use crate::engine::plan::SizingError;
 use crate::engine::plan::error::narrow;
 
-/// What SGLang leaves alone.
+/// The reserve that SGLang keeps free.
 pub const RESERVE_BYTES: u64 = 10 << 30;
 
-/// Ordinary memory that must be available, bytes, so that `ranks` ranks each with a largest buffer of `buffer` bytes start.
+/// Ordinary memory, bytes, that must be available for `ranks` ranks whose largest buffer has `buffer` bytes.
 ///
 /// # Errors
-/// The product is absurd.
-pub fn needed(buffer: u64, ranks: u64) -> Result<u64, PlanError> {
+/// The product overflows.
+pub fn needed(buffer: u64, ranks: u64) -> Result<u64, SizingError> {
     narrow(
         u128::from(buffer) * u128::from(ranks) + u128::from(RESERVE_BYTES),
-        "the memory that SGLang's guard asks for",
+        "the memory that SGLang's guard requires",
     )
 }
 
-/// The largest buffer that the guard lets each of `ranks` ranks take when `available` bytes are available.
+/// The largest buffer that the guard allows each of `ranks` ranks with `available` bytes.
 pub fn budget(available: u64, ranks: u64) -> u64 {
     available.saturating_sub(RESERVE_BYTES) / ranks.max(1)
 }
@@ -32,7 +32,7 @@ mod tests {
     use proptest::prelude::*;
 
     #[test]
-    fn upstreams_example_needs_248_gib_that_nobody_mentions() {
+    fn upstreams_example_needs_248_gib_of_ordinary_memory() {
         let bytes = needed(64_000_884_736, 4).unwrap();
         assert_eq!((bytes * 10) >> 30, 2_484);
         assert_eq!(budget(0, 4), 0);
@@ -40,7 +40,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_is_needed_is_just_enough(buffer in 1u64..1 << 50, ranks in 1u64..1_000) {
+        fn the_needed_memory_is_exact(buffer in 1u64..1 << 50, ranks in 1u64..1_000) {
             let needed = needed(buffer, ranks).unwrap();
             prop_assert!(budget(needed, ranks) >= buffer);
             prop_assert!(budget(needed - 1, ranks) < buffer);

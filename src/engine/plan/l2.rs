@@ -1,114 +1,113 @@
-//! L2 of a rank: exact where a model says enough for that, else its bounds.
+//! L2 of a rank: exact if the model's geometry is known, otherwise bounds.
 
-use crate::engine::plan::PlanError;
+use crate::engine::plan::SizingError;
 use crate::engine::plan::error::narrow;
 use crate::engine::plan::geometry::Geometry;
-use crate::engine::plan::host_pool::{self, HostPool, Wish};
-use crate::engine::plan::layout::Layout;
+use crate::engine::plan::host_pool::{self, HostPool, L2Size};
+use crate::engine::plan::layout::ParallelLayout;
 use crate::engine::plan::models::MODELS;
-use crate::engine::plan::need::Deployment;
+use crate::engine::plan::need::SizingInput;
 
-/// Two ends of what is not known exactly.
+/// A closed range for a value that is not known exactly.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Bounds {
-    /// At least.
+pub struct ValueRange {
     pub least: u64,
-    /// At most.
     pub most: u64,
 }
 
-impl Bounds {
-    /// One number.
-    pub fn exactly(value: u64) -> Bounds {
-        Bounds { least: value, most: value }
+impl ValueRange {
+    /// A range of one value.
+    pub fn exactly(value: u64) -> ValueRange {
+        ValueRange { least: value, most: value }
     }
 
-    /// Is it one number?
+    /// Whether the range is one value.
     pub fn is_exact(&self) -> bool {
         self.least == self.most
     }
 
-    /// Both ends, through `f`.
-    pub fn map(self, f: impl Fn(u64) -> u64) -> Bounds {
-        Bounds { least: f(self.least), most: f(self.most) }
+    /// Applies `f` to both ends.
+    pub fn map(self, f: impl Fn(u64) -> u64) -> ValueRange {
+        ValueRange { least: f(self.least), most: f(self.most) }
     }
 }
 
-/// L2 of a rank, before pages.
+/// L2 of a rank, before rounding to pages.
 #[derive(Clone, Copy, Debug)]
-pub struct L2 {
-    /// The pool, where the model says enough for one.
+pub struct L2Memory {
+    /// The pool, if the model's geometry is known.
     pub pool: Option<HostPool>,
-    /// Bytes of the largest buffer: what SGLang's guard looks at.
-    pub buffer: Bounds,
+    /// Bytes of the largest buffer, which SGLang's guard checks.
+    pub buffer: ValueRange,
     /// Bytes of the side pools.
-    pub side: Bounds,
+    pub side: ValueRange,
     pub buffers: u64,
 }
 
-/// L2 of a rank of each stage: exact where the model keeps all tokens of all layers, else bounds.
+/// Computes L2 of a rank of each stage: exact if all layers keep all tokens, otherwise bounds.
 ///
 /// # Errors
-/// SGLang refuses it, or figures are absurd.
-pub fn l2(wanted: &Deployment) -> Result<Vec<L2>, PlanError> {
-    let pools =
-        |geometry: &Geometry| host_pool::pools(wanted.wish, wanted.page_size, geometry, &wanted.layout, wanted.cache);
+/// SGLang rejects the sizes, or a value overflows.
+pub fn l2(wanted: &SizingInput) -> Result<Vec<L2Memory>, SizingError> {
+    let pools = |geometry: &Geometry| {
+        host_pool::pools(wanted.l2_size, wanted.page_size, geometry, &wanted.layout, wanted.cache)
+    };
     match &wanted.geometry {
         Some(geometry) if geometry.window_layers == 0 => Ok(pools(geometry)?.into_iter().map(exact).collect()),
         Some(geometry) => windowed(wanted, geometry),
         None => {
-            let Wish::Gb(gb) = wanted.wish else { return Err(PlanError::ConfigField { field: "model" }) };
+            let L2Size::Gb(gb) = wanted.l2_size else { return Err(SizingError::ConfigField { field: "model" }) };
             let least = narrow(u128::from(gb) * 1_000_000_000, "the L2 pool")?;
-            let mut most = Bounds::exactly(least);
+            let mut most = ValueRange::exactly(least);
             let mut side = 0;
-            // A model with fewer layers than there are stages is none that is meant.
+            // Models with fewer layers than stages are skipped.
             for pool in MODELS.iter().filter_map(|model| pools(&model.geometry).ok()).flatten() {
                 most.most = most.most.max(pool.bytes);
                 side = side.max(pool.side_bytes);
             }
-            let stage = || L2 { pool: None, buffer: most, side: Bounds { least: 0, most: side }, buffers: 1 };
+            let stage = || L2Memory { pool: None, buffer: most, side: ValueRange { least: 0, most: side }, buffers: 1 };
             Ok((0..wanted.layout.pp()).map(|_| stage()).collect())
         }
     }
 }
 
-fn exact(pool: HostPool) -> L2 {
-    L2 {
+fn exact(pool: HostPool) -> L2Memory {
+    L2Memory {
         pool: Some(pool),
-        buffer: Bounds::exactly(pool.bytes),
-        side: Bounds::exactly(pool.side_bytes),
+        buffer: ValueRange::exactly(pool.bytes),
+        side: ValueRange::exactly(pool.side_bytes),
         buffers: 1 + u64::from(pool.side_bytes > 0),
     }
 }
 
-/// Full and sliding layers share the size by what they take on the device, which only the running server knows, each with a page on
-/// top. A ratio gives each pool its own tokens, of which the sliding layers have at most as many.
-fn windowed(wanted: &Deployment, geometry: &Geometry) -> Result<Vec<L2>, PlanError> {
-    let too_large = PlanError::TooLarge { what: "the L2 pool" };
+/// With a size, full and sliding layers share it in proportion to their device memory, which is unknown before the server runs; each gets an
+/// additional page. With a ratio, each pool has its own tokens; the sliding layers have at most as many as the full ones.
+fn windowed(wanted: &SizingInput, geometry: &Geometry) -> Result<Vec<L2Memory>, SizingError> {
+    let too_large = SizingError::TooLarge { what: "the L2 pool" };
     let tp = wanted.layout.attention_tp();
     let mut stages = Vec::new();
     for stage in 0..wanted.layout.pp() {
         let layers = wanted.layout.layers_of_stage(geometry.layers + geometry.window_layers, stage)?;
-        // Kinds of layers alternate, so a stage has up to as many of each as all layers of that kind.
+        // Layer kinds alternate, so a stage may contain up to all layers of one kind.
         let full = geometry.token_bytes(layers.min(geometry.layers), tp, wanted.cache)?;
         let window = geometry.token_bytes(layers.min(geometry.window_layers), tp, wanted.cache)?;
         let page = |bytes: u64| bytes.checked_mul(wanted.page_size).ok_or(too_large.clone());
-        let (buffer, side) = match wanted.wish {
-            Wish::Gb(gb) => {
+        let (buffer, side) = match wanted.l2_size {
+            L2Size::Gb(gb) => {
                 let size = narrow(u128::from(gb) * 1_000_000_000, "the L2 pool")?;
                 let most = size.checked_add(page(full)?).ok_or(too_large.clone())?;
-                (Bounds { least: size, most }, Bounds { least: 0, most: page(window)? })
+                (ValueRange { least: size, most }, ValueRange { least: 0, most: page(window)? })
             }
-            Wish::Ratio { .. } => {
+            L2Size::Ratio { .. } => {
                 let all = Geometry { layers: layers.min(geometry.layers), window_layers: 0, ..*geometry };
-                let flat = Layout::new(tp, 1, 1, false, 1)?;
-                let pools = host_pool::pools(wanted.wish, wanted.page_size, &all, &flat, wanted.cache)?;
+                let flat = ParallelLayout::new(tp, 1, 1, false, 1)?;
+                let pools = host_pool::pools(wanted.l2_size, wanted.page_size, &all, &flat, wanted.cache)?;
                 let pool = pools.first().copied().ok_or(too_large.clone())?;
                 let side = pool.tokens.checked_mul(window).ok_or(too_large.clone())?;
-                (Bounds::exactly(pool.bytes), Bounds { least: 0, most: side })
+                (ValueRange::exactly(pool.bytes), ValueRange { least: 0, most: side })
             }
         };
-        stages.push(L2 { pool: None, buffer, side, buffers: 2 });
+        stages.push(L2Memory { pool: None, buffer, side, buffers: 2 });
     }
     Ok(stages)
 }

@@ -1,9 +1,9 @@
-//! How much memory a SGLang HiCache deployment on a Mooncake store takes, before anything is started.
+//! Computes the memory of a SGLang HiCache deployment with a Mooncake store before it is started.
 //!
-//! Pure: numbers in, numbers out. Never reads a file of the host or prints; what a host has comes in as an argument. Every rule
-//! names the code it was read from: `sglang` is SGLang 0.5.23, `mooncake` is Mooncake 0.3.13.
+//! All functions are pure: they read no files of the host and print nothing; the host's resources are arguments. Every rule names the code
+//! that it was derived from: `sglang` is SGLang 0.5.23, `mooncake` is Mooncake 0.3.13.
 //!
-//! Bytes are `u64` where they are a host's, `u128` in products. What does not fit is an error, never a wrapped number.
+//! Byte counts of a host are `u64`, products are `u128`. Overflow is an error and never wraps.
 
 pub mod client;
 pub mod config_json;
@@ -26,4 +26,4 @@ pub mod tiers;
 pub mod trace;
 pub mod upstream;
 
-pub use error::PlanError;
+pub use error::SizingError;

@@ -1,17 +1,15 @@
-//! Models that are known by name, so that no config.json is needed. Each row says where its figures were seen.
+//! Models that are known by name, so that no config.json is required. Each row names the source of its values.
 
-use crate::engine::plan::PlanError;
+use crate::engine::plan::SizingError;
 use crate::engine::plan::error::{COMPRESSED, LINEAR};
 use crate::engine::plan::geometry::{Attention, Geometry, Indexer};
 
-/// A model.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Model {
-    /// Its names: the first is shown, all are found.
+pub struct KnownModel {
+    /// Its names. The first one is shown; all are accepted.
     pub names: &'static [&'static str],
-    /// The shape of its cache.
     pub geometry: Geometry,
-    /// Where the figures were seen.
+    /// The source of the values.
     pub source: &'static str,
 }
 
@@ -22,22 +20,27 @@ const ASSUMED: &str = "assumed equal to GLM-4.5";
 const MEMORY: &str = "from memory: no source was found";
 const TRANSFORMERS: &str = "the defaults of transformers 5.19, GptOssConfig";
 
-const fn heads(names: &'static [&'static str], layers: u64, kv_heads: u64, dim: u64, source: &'static str) -> Model {
+const fn heads(
+    names: &'static [&'static str],
+    layers: u64,
+    kv_heads: u64,
+    dim: u64,
+    source: &'static str,
+) -> KnownModel {
     let attention = Attention::Heads { kv_heads, head_dim: dim, v_head_dim: dim };
-    Model { names, geometry: Geometry { layers, window_layers: 0, attention }, source }
+    KnownModel { names, geometry: Geometry { layers, window_layers: 0, attention }, source }
 }
 
-const fn latent(names: &'static [&'static str], layers: u64, index: Option<u64>, source: &'static str) -> Model {
+const fn latent(names: &'static [&'static str], layers: u64, index: Option<u64>, source: &'static str) -> KnownModel {
     let indexer = match index {
         Some(head_dim) => Some(Indexer { head_dim }),
         None => None,
     };
     let attention = Attention::Latent { lora: 512, rope: 64, indexer };
-    Model { names, geometry: Geometry { layers, window_layers: 0, attention }, source }
+    KnownModel { names, geometry: Geometry { layers, window_layers: 0, attention }, source }
 }
 
-/// All of them.
-pub const MODELS: &[Model] = &[
+pub const MODELS: &[KnownModel] = &[
     heads(&["Qwen3-8B"], 36, 8, 128, CONFIGS),
     heads(&["Qwen3-32B"], 64, 8, 128, CONFIGS),
     heads(&["Qwen3-235B-A22B", "Qwen3-235B"], 94, 4, 128, CALCULATOR),
@@ -49,7 +52,7 @@ pub const MODELS: &[Model] = &[
     heads(&["GLM-4.6"], 92, 8, 128, ASSUMED),
     heads(&["GLM-4.5-Air"], 46, 8, 128, CALCULATOR),
     heads(&["Mistral-Large-2", "Mistral-Large-2407", "Mistral-Large-2411"], 88, 8, 128, MEMORY),
-    Model {
+    KnownModel {
         names: &["gpt-oss-120b"],
         geometry: Geometry {
             layers: 18,
@@ -65,32 +68,32 @@ pub const MODELS: &[Model] = &[
     latent(&["GLM-4.7-Flash"], 47, None, CALCULATOR),
 ];
 
-/// Families whose cache is not sized, by the beginning of their names, and why.
+/// Prefixes of model names whose cache is not supported, and the reason.
 const NOT_SIZED: &[(&str, &str)] = &[("qwen3-next", LINEAR), ("kimi-linear", LINEAR), ("deepseek-v4", COMPRESSED)];
 
-/// Names that an error lists.
+/// Number of suggestions in an error.
 const NEAREST: usize = 3;
 
-/// The model that `name` names: case, the owner before a `/`, `_` for `-`, and a tail such as `-Instruct` do not matter.
+/// Finds a model by name. Case, the owner before a `/`, `_` instead of `-`, and suffixes such as `-Instruct` are ignored.
 ///
 /// # Errors
-/// None is known, with the nearest names; or its cache is not sized.
-pub fn by_name(name: &str) -> Result<&'static Model, PlanError> {
+/// The name is unknown (the error contains the most similar names), or the model's cache is not supported.
+pub fn by_name(name: &str) -> Result<&'static KnownModel, SizingError> {
     let wanted = plain(name);
     if let Some((_, what)) = NOT_SIZED.iter().find(|(family, _)| wanted.starts_with(family)) {
-        return Err(PlanError::Unsupported { what });
+        return Err(SizingError::Unsupported { what });
     }
     let found = MODELS.iter().find(|model| model.names.iter().any(|known| plain(known) == wanted));
     found.ok_or_else(|| {
         let mut names: Vec<&'static str> = MODELS.iter().flat_map(|model| model.names).copied().collect();
-        // Ties go by the table's order.
+        // The sort is stable, so ties keep the table's order.
         names.sort_by_key(|known| strsim::levenshtein(&plain(known), &wanted));
         names.truncate(NEAREST);
-        PlanError::UnknownModel { name: name.to_owned(), nearest: names }
+        SizingError::UnknownModel { name: name.to_owned(), nearest: names }
     })
 }
 
-/// Tails of names that change nothing about the cache.
+/// Suffixes of names that do not affect the cache.
 const TAILS: &[&str] = &["-instruct", "-chat", "-base", "-fp8", "-thinking", "-bf16"];
 
 fn plain(name: &str) -> String {
@@ -117,7 +120,7 @@ mod tests {
     }
 
     #[test]
-    fn bytes_per_token_are_those_of_the_published_calculators() {
+    fn bytes_per_token_match_published_calculators() {
         for (name, bytes) in [
             ("Qwen3-8B", [147_456, 73_728, 36_864, 18_432]),
             ("Qwen3-32B", [262_144, 131_072, 65_536, 32_768]),
@@ -140,17 +143,17 @@ mod tests {
     }
 
     #[test]
-    fn names_are_found_as_hubs_write_them_and_unknown_ones_name_the_nearest() {
+    fn hub_names_are_found_and_unknown_names_get_suggestions() {
         assert_eq!(by_name("Qwen/Qwen3-32B-FP8").unwrap().names[0], "Qwen3-32B");
         assert_eq!(by_name("meta-llama/Meta-Llama-3.1-70B-Instruct").unwrap().names[0], "Llama-3.1-70B");
         assert_eq!(by_name("deepseek_r1").unwrap().names[0], "DeepSeek-V3");
-        let Err(PlanError::UnknownModel { nearest, .. }) = by_name("Qwen3-32") else { panic!("not known") };
+        let Err(SizingError::UnknownModel { nearest, .. }) = by_name("Qwen3-32") else { panic!("not known") };
         assert_eq!(nearest[0], "Qwen3-32B");
-        assert_eq!(by_name("Qwen/Qwen3-Next-80B-A3B-Instruct"), Err(PlanError::Unsupported { what: LINEAR }));
+        assert_eq!(by_name("Qwen/Qwen3-Next-80B-A3B-Instruct"), Err(SizingError::Unsupported { what: LINEAR }));
     }
 
     #[test]
-    fn no_name_stands_for_two_models() {
+    fn model_names_are_unique() {
         let mut names: Vec<String> = MODELS.iter().flat_map(|m| m.names).map(|n| plain(n)).collect();
         let count = names.len();
         names.sort();

@@ -1,38 +1,37 @@
-//! What a master reports of its keys, held against what so many keys take.
+//! Compares what a master reports for its keys with the computed size of these keys.
 
-use crate::engine::plan::PlanError;
+use crate::engine::plan::SizingError;
 use crate::engine::plan::error::narrow;
 use crate::engine::plan::tiers::StoredPage;
 
-/// The comparison.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Observed {
-    /// Tokens of whole pages that so many keys are.
+pub struct ObservedKeys {
+    /// Tokens of the whole pages that the keys form.
     pub tokens: u64,
-    /// Bytes that so many keys take.
+    /// Computed bytes of the keys.
     pub bytes: u64,
-    /// Bytes that are reported beyond that; negative, where fewer are.
+    /// Reported bytes minus computed bytes.
     pub surplus: i64,
     /// The surplus in percent of `bytes`.
     pub surplus_percent: f64,
 }
 
-/// `keys` keys of which `reported` bytes are reported, for pages as `page` says, of `page_size` tokens.
+/// Compares `keys` keys, for which the master reports `reported` bytes, with pages of `page_size` tokens as described by `page`.
 ///
 /// # Errors
-/// Figures are absurd.
-pub fn observed(keys: u64, reported: u64, page: &StoredPage, page_size: u64) -> Result<Observed, PlanError> {
+/// A value overflows.
+pub fn observed(keys: u64, reported: u64, page: &StoredPage, page_size: u64) -> Result<ObservedKeys, SizingError> {
     let what = "the observed keys";
     let page_keys = u128::from(page.keys.max(1));
     let all = u128::from(keys) * u128::from(page_size);
-    // Keys of a page may differ in size; a rest of keys counts with their mean.
-    let product = all.checked_mul(u128::from(page.token_bytes)).ok_or(PlanError::TooLarge { what })?;
+    // Keys of a page may differ in size, so an incomplete page counts with the mean size.
+    let product = all.checked_mul(u128::from(page.token_bytes)).ok_or(SizingError::TooLarge { what })?;
     let bytes = narrow(product / page_keys, what)?;
     let tokens = narrow(u128::from(keys) / page_keys * u128::from(page_size), what)?;
     let surplus = i128::from(reported) - i128::from(bytes);
-    let surplus = i64::try_from(surplus).map_err(|_| PlanError::TooLarge { what })?;
+    let surplus = i64::try_from(surplus).map_err(|_| SizingError::TooLarge { what })?;
     let surplus_percent = surplus as f64 * 100.0 / bytes.max(1) as f64;
-    Ok(Observed { tokens, bytes, surplus, surplus_percent })
+    Ok(ObservedKeys { tokens, bytes, surplus, surplus_percent })
 }
 
 #[cfg(test)]
@@ -40,7 +39,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn kep_74_reports_more_than_its_keys_take_by_what_nothing_explains() {
+    fn kep_74_reports_more_bytes_than_its_keys_need() {
         let page = StoredPage { token_bytes: 262_144, keys: 2, object_bytes: 131_072 };
         let reported = (26.96 * (1u64 << 30) as f64) as u64;
         let found = observed(219_474, reported, &page, 1).unwrap();

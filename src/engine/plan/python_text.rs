@@ -1,8 +1,8 @@
-//! How Python reads and shows texts: `int()`, `str.strip()`, `repr()`.
+//! Python's text semantics: `int()`, `str.strip()`, `repr()`.
 //!
-//! SGLang and Mooncake's sizing script are Python, and what they accept and print is decided by these.
+//! SGLang and Mooncake's sizing script are Python programs, so these determine what they accept and print.
 
-/// The code points at which a decade of decimal digits begins, besides ASCII (Unicode 14, which Python 3.11 knows).
+/// The first code point of each range of decimal digits besides ASCII (Unicode 14, as in Python 3.11).
 const ZEROS: &[u32] = &[
     0x660, 0x6f0, 0x7c0, 0x966, 0x9e6, 0xa66, 0xae6, 0xb66, 0xbe6, 0xc66, 0xce6, 0xd66, 0xde6, 0xe50, 0xed0, 0xf20,
     0x1040, 0x1090, 0x17e0, 0x1810, 0x1946, 0x19d0, 0x1a80, 0x1a90, 0x1b50, 0x1bb0, 0x1c40, 0x1c50, 0xa620, 0xa8d0,
@@ -11,22 +11,22 @@ const ZEROS: &[u32] = &[
     0x16b50, 0x1d7ce, 0x1d7d8, 0x1d7e2, 0x1d7ec, 0x1d7f6, 0x1e140, 0x1e2f0, 0x1e950, 0x1fbf0,
 ];
 
-/// What `int(text)` is.
+/// The result of `int(text)`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PythonInt {
-    /// A number that fits.
+    /// A value that fits.
     Value(i128),
-    /// A number beyond 127 bits.
+    /// A value beyond 127 bits.
     TooLarge,
     Invalid,
 }
 
-/// `text.strip()`: white space of Unicode and the four separators of ASCII.
+/// `text.strip()`: removes Unicode white space and the four ASCII separators.
 pub fn strip(text: &str) -> &str {
     text.trim_matches(|c: char| c.is_whitespace() || ('\u{1c}'..='\u{1f}').contains(&c))
 }
 
-/// `int(text)`: surrounding white space, a sign, decimal digits of any script, single underscores between digits.
+/// `int(text)`: accepts surrounding white space, a sign, decimal digits of any script, and single underscores between digits.
 pub fn int(text: &str) -> PythonInt {
     let stripped = strip(text);
     let (negative, digits) = match stripped.strip_prefix('-') {
@@ -68,7 +68,7 @@ pub fn repr(text: &str) -> String {
             '\t' => out.push_str("\\t"),
             _ if c == quote => out.extend(['\\', c]),
             ' '..='~' => out.push(c),
-            // Rust leaves what can be printed, by the same categories of Unicode; a mark only beside another character.
+            // Rust keeps printable characters by the same Unicode categories; a combining mark only after another character.
             _ if !c.is_ascii() && !format!("a{c}").escape_debug().any(|e| e == '\\') => out.push(c),
             _ => out.push_str(&match u32::from(c) {
                 code @ 0..=0xff => format!("\\x{code:02x}"),
@@ -86,7 +86,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn int_reads_what_python_reads() {
+    fn int_accepts_what_python_accepts() {
         for (text, value) in [("4", 4), (" +4\t", 4), ("1_0", 10), ("-2", -2), ("٤٢", 42), ("007", 7), ("\u{1f}5", 5)]
         {
             assert_eq!(int(text), PythonInt::Value(value), "{text:?}");
@@ -99,7 +99,7 @@ mod tests {
     }
 
     #[test]
-    fn repr_quotes_and_escapes_as_python_does() {
+    fn repr_quotes_and_escapes_like_python() {
         for (text, shown) in [
             ("64 gb", "'64 gb'"),
             ("it's", "\"it's\""),

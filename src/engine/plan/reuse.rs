@@ -1,23 +1,23 @@
-//! How often a cache of any size would have hit, from one pass over what was asked for: exact reuse distances.
+//! Computes the hit rate of every cache size in one pass over the requests, from exact reuse distances.
 //!
-//! The distance of a page is how many other pages were used since it was used last; a cache of `n` pages that drops the least recently
-//! used one has it exactly when the distance is below `n`. A Fenwick tree over the order of last uses counts them, in O(log n) a page.
+//! The distance of a page is the number of other pages used since its last use. An LRU cache of `n` pages contains the page exactly if the
+//! distance is below `n`. A Fenwick tree over the order of last uses counts them in O(log n) per page.
 //!
-//! A request asks for all its pages before it uses any, and uses the last one first, so that the beginning of a prompt outlives its
-//! end, as in SGLang's tree, where leaves go first.
+//! A request looks up all its pages before it uses any, and uses the last page first. The beginning of a prompt therefore outlives its end,
+//! as in SGLang's tree, which evicts leaves first.
 
 use std::collections::HashMap;
 
-/// The hit rates of all sizes at once.
+/// The hit rates of all cache sizes.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Curve {
+pub struct HitCurve {
     /// Hits of a cache of `i + 1` pages.
     hits: Vec<u64>,
-    /// Pages asked for.
+    /// The total number of page lookups.
     pub asked: u64,
 }
 
-impl Curve {
+impl HitCurve {
     /// Hits of a cache of `pages` pages.
     pub fn hits(&self, pages: u64) -> u64 {
         match usize::try_from(pages).unwrap_or(usize::MAX).min(self.hits.len()) {
@@ -26,12 +26,12 @@ impl Curve {
         }
     }
 
-    /// Different pages: a larger cache hits no more often.
+    /// Number of distinct pages. A larger cache has no more hits.
     pub fn distinct(&self) -> u64 {
         self.hits.len() as u64
     }
 
-    /// The smallest number of pages that gives at least `wanted_millionths` hits in a million pages asked for; `None` where no size does.
+    /// The smallest cache, in pages, that reaches `wanted_millionths` hits per million lookups; `None` if no size does.
     pub fn smallest(&self, wanted_millionths: u64) -> Option<u64> {
         let enough = u128::from(wanted_millionths) * u128::from(self.asked);
         if enough == 0 {
@@ -42,31 +42,31 @@ impl Curve {
     }
 }
 
-/// Takes requests, one after the other.
+/// Accumulates the reuse distances of requests.
 #[derive(Debug, Default)]
-pub struct Reuse {
-    /// Page -> the place of its last use.
+pub struct ReuseDistances {
+    /// Page -> slot of its last use.
     last: HashMap<u64, u32>,
-    /// Counts of the places in use: 1 where a page was used last.
+    /// 1 for each slot that is the last use of a page.
     tree: Fenwick,
     next: u32,
-    /// Times that each distance was seen.
+    /// Number of uses at each distance.
     seen: Vec<u64>,
     asked: u64,
 }
 
-/// Places of the first tree.
+/// Initial number of slots.
 const PLACES_MIN: u32 = 1 << 12;
-/// Different pages of one trace; their places, doubled, still fit in 32 bits.
+/// Maximum number of distinct pages of a trace; twice as many slots still fit in 32 bits.
 pub const DISTINCT_MAX: usize = 1 << 29;
 
-impl Reuse {
-    /// Nothing yet.
-    pub fn new() -> Reuse {
-        Reuse::default()
+impl ReuseDistances {
+    /// Creates an empty accumulator.
+    pub fn new() -> ReuseDistances {
+        ReuseDistances::default()
     }
 
-    /// A request for `pages`, the beginning of the prompt first. `false`: there are too many different pages, and it was not counted.
+    /// Adds a request for `pages`, in prompt order. Returns `false` if there are too many distinct pages; the request is then not counted.
     pub fn request(&mut self, pages: &[u64]) -> bool {
         if self.last.len() + pages.len() > DISTINCT_MAX {
             return false;
@@ -76,7 +76,7 @@ impl Reuse {
         for page in pages {
             if let Some(&place) = self.last.get(page) {
                 let distance = live - self.tree.up_to(place);
-                // Below the number of different pages, which is far below 2^32.
+                // The distance is below the number of distinct pages, which is far below 2^32.
                 let at = usize::try_from(distance).unwrap_or(usize::MAX);
                 if self.seen.len() <= at {
                     self.seen.resize(at + 1, 0);
@@ -98,16 +98,16 @@ impl Reuse {
     }
 
     /// The curve of all requests so far.
-    pub fn curve(&self) -> Curve {
+    pub fn curve(&self) -> HitCurve {
         let mut sum = 0;
         let hits = (0..self.last.len()).map(|distance| {
             sum += self.seen.get(distance).copied().unwrap_or(0);
             sum
         });
-        Curve { hits: hits.collect(), asked: self.asked }
+        HitCurve { hits: hits.collect(), asked: self.asked }
     }
 
-    /// Give the pages new places without gaps, in the old order, and as many free ones.
+    /// Assigns new slots without gaps, in the old order, and as many free ones.
     fn renumber(&mut self, coming: usize) {
         let mut order: Vec<(u32, u64)> = self.last.iter().map(|(page, place)| (*place, *page)).collect();
         order.sort_unstable();
@@ -121,17 +121,17 @@ impl Reuse {
     }
 }
 
-/// Counts over places, whose sums from the beginning are found in O(log n).
+/// A Fenwick tree: counts per slot with prefix sums in O(log n).
 #[derive(Debug, Default)]
 struct Fenwick {
     sums: Vec<u32>,
 }
 
 impl Fenwick {
-    /// `places` places of which the first `used` count 1.
+    /// A tree of `places` slots, of which the first `used` have the value 1.
     fn full(used: u32, places: u32) -> Fenwick {
         let sum = |i: u32| {
-            // The node `i` sums the places (i - lowbit(i), i].
+            // Node `i` sums the slots (i - lowbit(i), i].
             let from = i - (i & i.wrapping_neg());
             used.min(i).saturating_sub(used.min(from))
         };
@@ -158,7 +158,7 @@ impl Fenwick {
         }
     }
 
-    /// The sum of the places up to `place`, itself included.
+    /// The sum of the slots up to and including `place`.
     fn up_to(&self, place: u32) -> u64 {
         let (mut node, mut sum) = (place as usize + 1, 0);
         while node > 0 {
@@ -174,13 +174,13 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    fn curve(requests: &[Vec<u64>]) -> Curve {
-        let mut reuse = Reuse::new();
+    fn curve(requests: &[Vec<u64>]) -> HitCurve {
+        let mut reuse = ReuseDistances::new();
         assert!(requests.iter().all(|pages| reuse.request(pages)));
         reuse.curve()
     }
 
-    /// A cache of `size` pages, as a list with the page used last at its end.
+    /// Simulates a cache of `size` pages as a list with the most recently used page at the end.
     fn simulate(requests: &[Vec<u64>], size: usize) -> u64 {
         let (mut cache, mut hits) = (Vec::new(), 0);
         for pages in requests {
@@ -196,9 +196,9 @@ mod tests {
     }
 
     #[test]
-    fn a_prompt_that_comes_again_hits_in_a_cache_that_holds_what_came_between() {
+    fn a_repeated_prompt_hits_if_the_cache_holds_what_came_between() {
         let curve = curve(&[vec![1, 2], vec![3], vec![1, 2]]);
-        // The beginning was used after the end, so two pages suffice for it.
+        // The beginning was used after the end, so two pages suffice to keep it.
         assert_eq!([0, 1, 2, 3, 9].map(|size| curve.hits(size)), [0, 0, 1, 2, 2]);
         assert_eq!((curve.asked, curve.distinct()), (5, 3));
         assert_eq!(
@@ -208,18 +208,18 @@ mod tests {
     }
 
     #[test]
-    fn nothing_asked_for_is_no_hit() {
+    fn an_empty_trace_has_no_hits() {
         let empty = curve(&[]);
         assert_eq!((empty.hits(5), empty.smallest(500), empty.distinct()), (0, Some(0), 0));
     }
 
     proptest! {
         #[test]
-        fn the_curve_is_that_of_a_simulated_cache_of_every_size(
+        fn the_curve_matches_a_simulated_cache_of_every_size(
             requests in prop::collection::vec(prop::collection::vec(0u64..60, 0..12), 0..120),
             sizes in prop::collection::vec(1usize..70, 10)
         ) {
-            // A request names a page once: its hash stands for all before it.
+            // A request contains a page only once: its hash includes all pages before it.
             let requests: Vec<Vec<u64>> = requests.into_iter().map(|pages| {
                 let mut seen = std::collections::HashSet::new();
                 pages.into_iter().filter(|page| seen.insert(*page)).collect()
@@ -232,8 +232,8 @@ mod tests {
     }
 
     #[test]
-    fn the_curve_stays_exact_when_places_are_given_anew() {
-        // Prompts of a shared beginning and an own end, far more uses than the first tree has places.
+    fn the_curve_stays_exact_after_renumbering() {
+        // Prompts with a shared prefix and different ends, with far more uses than the first tree has slots.
         let request = |i: u64| (0..4).chain((0..8).map(|j| 1_000 + (i * i * 7 % 97) * 8 + j)).collect::<Vec<u64>>();
         let requests: Vec<Vec<u64>> = (0..2_000).map(request).collect();
         let curve = curve(&requests);

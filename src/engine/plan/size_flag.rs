@@ -1,46 +1,46 @@
-//! The size flags of `mcctl size-hugepages`. A bare number has the meaning of the program that reads the setting. A number with a unit
-//! is read as upstream's sizing script reads it, in powers of 1024, and converted to a text that the program accepts.
+//! The size flags of `mcctl size-hugepages`. A bare number has the unit of the program that reads the setting. A number with a unit is
+//! interpreted like upstream's sizing script, in powers of 1024, and converted to a text that the program accepts.
 
-use crate::engine::plan::{PlanError, size_text, upstream};
+use crate::engine::plan::{SizingError, size_text, upstream};
 
-/// Bytes of SGLang's GB.
+/// SGLang's GB in bytes.
 const GB: u64 = 1_000_000_000;
-/// The most bytes of a size: what an address space holds.
+/// Upper limit of a size, bytes: the address space.
 const BYTES_MAX: u128 = 1 << 57;
 
-/// A size flag, and the setting that takes its place.
+/// A size flag, and the setting derived from it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SizeFlag {
-    /// The flag, with its dashes.
+    /// The flag with its dashes.
     pub flag: &'static str,
-    /// The text after it.
+    /// The value of the flag.
     pub given: String,
-    /// Bytes that the text stands for.
+    /// The value in bytes.
     pub asked_bytes: u64,
     /// The text that the program accepts.
     pub setting: String,
-    /// Bytes that the program makes of it.
+    /// The bytes that the program allocates for it.
     pub used_bytes: u64,
 }
 
 impl SizeFlag {
-    /// Bytes that the program allocates beyond those asked for; negative where it allocates fewer.
+    /// Allocated minus requested bytes.
     pub fn difference(&self) -> i64 {
-        // Both are below 2^57.
+        // Both values are below 2^57.
         self.used_bytes.cast_signed() - self.asked_bytes.cast_signed()
     }
 }
 
-/// SGLang's `--hicache-size`: bare, a whole number of GB (10^9 bytes). A number with a unit becomes the whole GB below it.
+/// SGLang's `--hicache-size`. A bare number is in GB (10^9 bytes). A number with a unit is rounded down to whole GB.
 ///
 /// # Errors
-/// The text is neither, or what it stands for is less than 1 GB or beyond any address space. A bare 0 is accepted.
-pub fn hicache(given: &str) -> Result<(u64, SizeFlag), PlanError> {
+/// The text is not a size, or the size is below 1 GB or out of range. A bare 0 is accepted.
+pub fn hicache(given: &str) -> Result<(u64, SizeFlag), SizingError> {
     let flag = "--hicache-size";
     let (gb, asked_bytes) = if has_unit(given) {
         let bytes = scripted(flag, given, "64 for 64 GB (10^9 bytes each)")?;
         if bytes < GB {
-            return Err(PlanError::BelowOneGb { given: given.to_owned() });
+            return Err(SizingError::BelowOneGb { given: given.to_owned() });
         }
         (bytes / GB, bytes)
     } else {
@@ -51,64 +51,64 @@ pub fn hicache(given: &str) -> Result<(u64, SizeFlag), PlanError> {
     Ok((gb, SizeFlag { flag, given: given.to_owned(), asked_bytes, setting: gb.to_string(), used_bytes }))
 }
 
-/// SGLang's `MOONCAKE_GLOBAL_SEGMENT_SIZE`: bare, bytes. SGLang accepts `gb` alone as a unit; any other becomes bytes.
+/// SGLang's `MOONCAKE_GLOBAL_SEGMENT_SIZE`. A bare number is in bytes. SGLang accepts only the unit `gb`; other units are converted to bytes.
 ///
 /// # Errors
-/// The text is not a size, or one beyond any address space.
-pub fn segment(given: &str) -> Result<SizeFlag, PlanError> {
+/// The text is not a size, or the size is out of range.
+pub fn segment(given: &str) -> Result<SizeFlag, SizingError> {
     let flag = "--global-segment-size";
     let bytes = match size_text::sglang_segment(given) {
-        Err(PlanError::NotASize { .. }) if has_unit(given) => scripted(flag, given, "4294967296 for bytes")?,
+        Err(SizingError::NotASize { .. }) if has_unit(given) => scripted(flag, given, "4294967296 for bytes")?,
         read => read?,
     };
     Ok(exact(flag, given, bytes, bytes))
 }
 
-/// `MC_MMAP_ARENA_POOL_SIZE`: bare, bytes. The store rounds it up to 2 MiB.
+/// `MC_MMAP_ARENA_POOL_SIZE`. A bare number is in bytes. The store rounds it up to 2 MiB.
 ///
 /// # Errors
 /// As [`segment`].
-pub fn arena(given: &str) -> Result<SizeFlag, PlanError> {
+pub fn arena(given: &str) -> Result<SizeFlag, SizingError> {
     let flag = "--arena-pool-size";
     let bytes = stored(flag, given)?;
-    let used = bytes.checked_next_multiple_of(2 << 20).ok_or(PlanError::TooLarge { what: "the arena" })?;
+    let used = bytes.checked_next_multiple_of(2 << 20).ok_or(SizingError::TooLarge { what: "the arena" })?;
     Ok(exact(flag, given, bytes, used))
 }
 
-/// A size that the store reads: bare, bytes.
+/// A size that the store reads. A bare number is in bytes.
 ///
 /// # Errors
 /// As [`segment`].
-pub fn store(flag: &'static str, given: &str) -> Result<u64, PlanError> {
+pub fn store(flag: &'static str, given: &str) -> Result<u64, SizingError> {
     stored(flag, given)
 }
 
-/// A figure of the host, which no program reads: bare, bytes.
+/// A property of the host, which no other program reads. A bare number is in bytes.
 ///
 /// # Errors
 /// As [`segment`].
-pub fn host(flag: &'static str, given: &str) -> Result<u64, PlanError> {
+pub fn host(flag: &'static str, given: &str) -> Result<u64, SizingError> {
     scripted(flag, given, "68719476736 for bytes")
 }
 
-fn stored(flag: &'static str, given: &str) -> Result<u64, PlanError> {
+fn stored(flag: &'static str, given: &str) -> Result<u64, SizingError> {
     match size_text::store(given) {
-        Err(PlanError::NotASize { .. }) => scripted(flag, given, "8589934592 for bytes"),
+        Err(SizingError::NotASize { .. }) => scripted(flag, given, "8589934592 for bytes"),
         read => read,
     }
 }
 
-/// As upstream's script reads a size.
-fn scripted(flag: &'static str, given: &str, bare: &'static str) -> Result<u64, PlanError> {
+/// Parses a size like upstream's script.
+fn scripted(flag: &'static str, given: &str, bare: &'static str) -> Result<u64, SizingError> {
     match upstream::size(given) {
-        Ok(bytes) if bytes <= BYTES_MAX => u64::try_from(bytes).map_err(|_| PlanError::TooLarge { what: flag }),
-        Ok(_) | Err(upstream::UpstreamError::TooLarge) => Err(PlanError::TooLarge { what: flag }),
-        Err(_) => Err(PlanError::NotAFlagSize { flag, given: given.to_owned(), bare }),
+        Ok(bytes) if bytes <= BYTES_MAX => u64::try_from(bytes).map_err(|_| SizingError::TooLarge { what: flag }),
+        Ok(_) | Err(upstream::ScriptError::TooLarge) => Err(SizingError::TooLarge { what: flag }),
+        Err(_) => Err(SizingError::NotAFlagSize { flag, given: given.to_owned(), bare }),
     }
 }
 
 fn exact(flag: &'static str, given: &str, asked_bytes: u64, used_bytes: u64) -> SizeFlag {
-    // Bytes and whole gb are read alike by SGLang and by the store.
+    // SGLang and the store interpret bytes and whole gb identically.
     let setting = match asked_bytes {
         bytes if bytes > 0 && bytes.is_multiple_of(1 << 30) => format!("{}gb", bytes >> 30),
         bytes => bytes.to_string(),
@@ -136,23 +136,23 @@ mod tests {
     }
 
     #[test]
-    fn a_size_that_no_program_reads_names_the_flag() {
+    fn an_invalid_size_names_the_flag() {
         for bad in ["64Gi", "64 xb", "gb", "-1gb", "64 gb"] {
-            assert!(matches!(hicache(bad), Err(PlanError::NotAFlagSize { flag: "--hicache-size", .. })), "{bad}");
+            assert!(matches!(hicache(bad), Err(SizingError::NotAFlagSize { flag: "--hicache-size", .. })), "{bad}");
         }
         for bad in ["", "1.5", "-1", "1e3"] {
-            assert!(matches!(hicache(bad), Err(PlanError::NotASize { .. })), "{bad}");
+            assert!(matches!(hicache(bad), Err(SizingError::NotASize { .. })), "{bad}");
         }
-        assert!(matches!(hicache("953mb"), Err(PlanError::BelowOneGb { .. })));
+        assert!(matches!(hicache("953mb"), Err(SizingError::BelowOneGb { .. })));
         assert!(hicache("954mb").is_ok());
-        assert!(matches!(hicache("999999999tb"), Err(PlanError::TooLarge { .. })));
-        assert!(matches!(segment("4Gi"), Err(PlanError::NotAFlagSize { .. })));
-        assert!(matches!(segment("1.5"), Err(PlanError::NotASize { .. })));
-        assert!(matches!(host("--available-memory", "-1"), Err(PlanError::NotAFlagSize { .. })));
+        assert!(matches!(hicache("999999999tb"), Err(SizingError::TooLarge { .. })));
+        assert!(matches!(segment("4Gi"), Err(SizingError::NotAFlagSize { .. })));
+        assert!(matches!(segment("1.5"), Err(SizingError::NotASize { .. })));
+        assert!(matches!(host("--available-memory", "-1"), Err(SizingError::NotAFlagSize { .. })));
     }
 
     #[test]
-    fn a_segment_is_written_as_sglang_reads_it() {
+    fn a_segment_is_written_in_sglangs_syntax() {
         for (text, setting) in [
             ("8gb", "8gb"),
             (" 8 GB ", "8gb"),
@@ -170,7 +170,7 @@ mod tests {
     }
 
     #[test]
-    fn an_arena_is_written_as_the_store_reads_it() {
+    fn an_arena_is_written_in_the_stores_syntax() {
         for (text, setting, difference) in
             [("56gb", "56gb", 0), ("8GiB", "8gb", 0), ("33mb", "34603008", 1 << 20), ("0", "0", 0)]
         {

@@ -1,27 +1,27 @@
-//! The number grammars of the programs that read our sizes. They differ, so one text has several meanings, or none.
+//! The size grammars of the programs that read sizes. They differ, so one text has several meanings or none.
 
 use crate::engine::base::ByteSize;
-use crate::engine::plan::PlanError;
+use crate::engine::plan::SizingError;
 use crate::engine::plan::python_text::{self, PythonInt};
 
-/// Above this SGLang's own arithmetic (`host_size * 1e9` in a double) is no longer exact.
+/// Above this value SGLang's own arithmetic (`host_size * 1e9` as a double) is inexact.
 const HICACHE_GB_MAX: i128 = 9_000_000;
-/// The most bytes of a segment: what an address space holds.
+/// Upper limit of a segment, bytes: the address space.
 const BYTES_MAX: i128 = 1 << 57;
 
-/// `--hicache-size`: a whole number of decimal GB (10^9 bytes) per rank; 0 means that the ratio decides.
+/// `--hicache-size`: a whole number of decimal GB (10^9 bytes) per rank; 0 means that the ratio applies.
 ///
 /// Source: `sglang/srt/arg_groups/fields/memory.py` (type int), `mem_cache/pool_host/base.py` (`host_size * 1e9`).
 ///
 /// # Errors
-/// SGLang would refuse it, or it is absurd.
-pub fn hicache_gb(text: &str) -> Result<u64, PlanError> {
+/// SGLang rejects it, or it is out of range.
+pub fn hicache_gb(text: &str) -> Result<u64, SizingError> {
     let what = "--hicache-size";
     match python_text::int(text) {
         PythonInt::Value(n) if (0..=HICACHE_GB_MAX).contains(&n) => whole(n, what),
-        PythonInt::Value(n) if n > 0 => Err(PlanError::TooLarge { what }),
-        PythonInt::TooLarge => Err(PlanError::TooLarge { what }),
-        _ => Err(PlanError::NotASize {
+        PythonInt::Value(n) if n > 0 => Err(SizingError::TooLarge { what }),
+        PythonInt::TooLarge => Err(SizingError::TooLarge { what }),
+        _ => Err(SizingError::NotASize {
             text: text.to_owned(),
             reader: "SGLang's --hicache-size",
             grammar: "a whole number of decimal GB (10^9 bytes) per rank, without a unit, e.g. 64",
@@ -29,14 +29,14 @@ pub fn hicache_gb(text: &str) -> Result<u64, PlanError> {
     }
 }
 
-/// `MOONCAKE_GLOBAL_SEGMENT_SIZE` and `global_segment_size` of SGLang: a whole number with `gb` (1024^3), or of bytes.
+/// `MOONCAKE_GLOBAL_SEGMENT_SIZE` and SGLang's `global_segment_size`: a whole number with `gb` (1024^3), or of bytes.
 ///
-/// Source: `sglang/srt/mem_cache/storage/mooncake_store/mooncake_store.py`, `_parse_global_segment_size`. It takes negative numbers,
-/// too; we do not.
+/// Source: `sglang/srt/mem_cache/storage/mooncake_store/mooncake_store.py`, `_parse_global_segment_size`. SGLang also accepts negative
+/// numbers; this function does not.
 ///
 /// # Errors
-/// SGLang would refuse it, or it is negative or absurd.
-pub fn sglang_segment(text: &str) -> Result<u64, PlanError> {
+/// SGLang rejects it, or it is negative or out of range.
+pub fn sglang_segment(text: &str) -> Result<u64, SizingError> {
     let what = "the global segment";
     let lower = python_text::strip(text).to_lowercase();
     let (number, unit) = match lower.strip_suffix("gb") {
@@ -46,10 +46,10 @@ pub fn sglang_segment(text: &str) -> Result<u64, PlanError> {
     match python_text::int(number) {
         PythonInt::Value(n) if n >= 0 => {
             let bytes = n.checked_mul(unit).filter(|bytes| *bytes <= BYTES_MAX);
-            whole(bytes.ok_or(PlanError::TooLarge { what })?, what)
+            whole(bytes.ok_or(SizingError::TooLarge { what })?, what)
         }
-        PythonInt::TooLarge => Err(PlanError::TooLarge { what }),
-        _ => Err(PlanError::NotASize {
+        PythonInt::TooLarge => Err(SizingError::TooLarge { what }),
+        _ => Err(SizingError::NotASize {
             text: text.to_owned(),
             reader: "SGLang's segment size",
             grammar: "a whole number with gb (1024^3 bytes), e.g. 16gb, or a whole number of bytes",
@@ -57,38 +57,38 @@ pub fn sglang_segment(text: &str) -> Result<u64, PlanError> {
     }
 }
 
-/// `MC_MMAP_ARENA_POOL_SIZE`: a number with B, K, KB, M, MB, G, GB, T or TB (powers of 1024) in any case, rounded up to 2 MiB.
-/// 0 gives 0: here it stands for no arena (the store takes 8 GiB for a 0, with a warning).
+/// `MC_MMAP_ARENA_POOL_SIZE`: a number with B, K, KB, M, MB, G, GB, T or TB (powers of 1024) in any case, rounded up to 2 MiB. Here 0 means
+/// no arena. (The store uses 8 GiB for 0 and logs a warning.)
 ///
 /// Source: `mooncake/mooncake-store/src/utils.cpp`.
 ///
 /// # Errors
-/// The store would not read it (and then take 8 GiB).
-pub fn arena(text: &str) -> Result<u64, PlanError> {
-    let bytes = store(text).map_err(|_| PlanError::NotASize {
+/// The store rejects it, and then uses 8 GiB.
+pub fn arena(text: &str) -> Result<u64, SizingError> {
+    let bytes = store(text).map_err(|_| SizingError::NotASize {
         text: text.to_owned(),
         reader: "the store's arena",
-        grammar: "a number with b, kb, mb, gb or tb (powers of 1024), e.g. 8gb; anything else makes it take 8 GiB",
+        grammar: "a number with b, kb, mb, gb or tb (powers of 1024), e.g. 8gb; for anything else the store uses 8 GiB",
     })?;
-    bytes.checked_next_multiple_of(2 << 20).ok_or(PlanError::TooLarge { what: "the arena" })
+    bytes.checked_next_multiple_of(2 << 20).ok_or(SizingError::TooLarge { what: "the arena" })
 }
 
-/// Sizes of a stand-alone store service: as [`arena`], without rounding.
+/// Sizes of a standalone store service: as [`arena`], without rounding.
 ///
 /// # Errors
-/// The service would refuse it.
-pub fn store(text: &str) -> Result<u64, PlanError> {
-    let bad = || PlanError::NotASize {
+/// The service rejects it.
+pub fn store(text: &str) -> Result<u64, SizingError> {
+    let bad = || SizingError::NotASize {
         text: text.to_owned(),
         reader: "the store",
         grammar: "a number with b, kb, mb, gb or tb (powers of 1024), e.g. 1.5gb",
     };
-    // The grammar of `ByteSize` is the store's and Kubernetes' units, which the store does not know.
+    // `ByteSize` accepts the store's and Kubernetes' units; the store does not accept the latter.
     if text.contains(['i', 'I']) {
         return Err(bad());
     }
     let ByteSize(bytes) = text.parse().map_err(|_| bad())?;
-    if i128::from(bytes) > BYTES_MAX { Err(PlanError::TooLarge { what: "the size" }) } else { Ok(bytes) }
+    if i128::from(bytes) > BYTES_MAX { Err(SizingError::TooLarge { what: "the size" }) } else { Ok(bytes) }
 }
 
 /// `MC_STORE_HUGEPAGE_SIZE`: 2 MiB or 1 GiB, by value.
@@ -96,17 +96,17 @@ pub fn store(text: &str) -> Result<u64, PlanError> {
 /// Source: `mooncake/mooncake-store/include/utils.h`.
 ///
 /// # Errors
-/// It is neither, and the store takes pages of 2 MiB.
-pub fn huge_page(text: &str) -> Result<u64, PlanError> {
-    store(text).ok().filter(|bytes| matches!(bytes, 0x20_0000 | 0x4000_0000)).ok_or_else(|| PlanError::NotASize {
+/// It is neither, and the store uses 2 MiB pages.
+pub fn huge_page(text: &str) -> Result<u64, SizingError> {
+    store(text).ok().filter(|bytes| matches!(bytes, 0x20_0000 | 0x4000_0000)).ok_or_else(|| SizingError::NotASize {
         text: text.to_owned(),
-        reader: "the store's size of huge pages",
-        grammar: "2MB or 1GB; anything else makes it take 2 MiB pages",
+        reader: "the store's huge page size",
+        grammar: "2MB or 1GB; for anything else the store uses 2 MiB pages",
     })
 }
 
-fn whole(n: i128, what: &'static str) -> Result<u64, PlanError> {
-    u64::try_from(n).map_err(|_| PlanError::TooLarge { what })
+fn whole(n: i128, what: &'static str) -> Result<u64, SizingError> {
+    u64::try_from(n).map_err(|_| SizingError::TooLarge { what })
 }
 
 #[cfg(test)]
@@ -125,22 +125,22 @@ mod tests {
     fn hicache_size_is_a_whole_number_of_decimal_gb() {
         assert_eq!((hicache_gb("64"), hicache_gb(" 1_0 "), hicache_gb("0")), (Ok(64), Ok(10), Ok(0)));
         for bad in ["64gb", "1.5", "", "-1", "1e3"] {
-            assert!(matches!(hicache_gb(bad), Err(PlanError::NotASize { .. })), "{bad}");
+            assert!(matches!(hicache_gb(bad), Err(SizingError::NotASize { .. })), "{bad}");
         }
-        assert_eq!(hicache_gb("9000001"), Err(PlanError::TooLarge { what: "--hicache-size" }));
-        assert_eq!(hicache_gb(&"9".repeat(80)), Err(PlanError::TooLarge { what: "--hicache-size" }));
+        assert_eq!(hicache_gb("9000001"), Err(SizingError::TooLarge { what: "--hicache-size" }));
+        assert_eq!(hicache_gb(&"9".repeat(80)), Err(SizingError::TooLarge { what: "--hicache-size" }));
     }
 
     #[test]
-    fn a_segment_of_sglang_is_whole_gb_or_bytes() {
+    fn an_sglang_segment_is_in_whole_gb_or_bytes() {
         for (text, bytes) in [("16gb", 16 << 30), ("16GB", 16 << 30), (" 16 gb ", 16 << 30), ("4_294", 4294), ("0", 0)]
         {
             assert_eq!(sglang_segment(text), Ok(bytes), "{text}");
         }
         for bad in ["16g", "16gib", "16mb", "1.5gb", "1e9", "", "-1gb", "gb"] {
-            assert!(matches!(sglang_segment(bad), Err(PlanError::NotASize { .. })), "{bad}");
+            assert!(matches!(sglang_segment(bad), Err(SizingError::NotASize { .. })), "{bad}");
         }
-        assert!(matches!(sglang_segment("999999999999999gb"), Err(PlanError::TooLarge { .. })));
+        assert!(matches!(sglang_segment("999999999999999gb"), Err(SizingError::TooLarge { .. })));
     }
 
     #[test]

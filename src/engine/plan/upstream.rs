@@ -1,14 +1,14 @@
-//! What Mooncake's own sizing script answers (`scripts/check_hicache_hugepage_requirements.py`), byte for byte.
+//! Reproduces Mooncake's sizing script (`scripts/check_hicache_hugepage_requirements.py`) byte for byte.
 //!
-//! Its numbers are not what its own code allocates; [`crate::engine::plan::need`] has those. Beyond 127 bits, where the script goes
-//! on with big integers or dies of an infinite double, this gives [`UpstreamError::TooLarge`].
+//! The script's numbers differ from what Mooncake allocates; [`crate::engine::plan::need`] computes the latter. Beyond 127 bits, where the
+//! script uses big integers or fails on an infinite double, this returns [`ScriptError::TooLarge`].
 
 use crate::engine::plan::python_text::{self, PythonInt};
 
-/// The texts of a command line.
+/// The values of the command line.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Request {
-    /// `--tp-size`, already read as a number.
+pub struct ScriptInput {
+    /// `--tp-size`, already parsed.
     pub tp: i128,
     /// `--hicache-size`.
     pub hicache: String,
@@ -18,62 +18,61 @@ pub struct Request {
     pub arena: String,
     /// `--hugepage-size`.
     pub hugepage: String,
-    /// `--available-hugetlb`; an empty one counts as not given.
+    /// `--available-hugetlb`; an empty value counts as absent.
     pub available: Option<String>,
 }
 
-/// Why the script ends with 64.
+/// Why the script exits with 64.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum UpstreamError {
-    /// Not a number with letters.
+pub enum ScriptError {
+    /// The text is not a number followed by letters.
     #[error("invalid size: {}", python_text::repr(.0))]
     Invalid(String),
-    /// The letters are no unit.
+    /// The letters are not a unit.
     #[error("unsupported size unit in {}", python_text::repr(.0))]
     Unit(String),
     #[error("tp_size must be positive")]
     Tp,
-    /// Beyond what is computed here.
+    /// The value exceeds 127 bits.
     #[error("the sizes are too large")]
     TooLarge,
 }
 
-/// Its verdict.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Status {
-    /// How many pages there are is not known.
+pub enum ScriptVerdict {
+    /// The number of available pages is unknown.
     PlanningOnly,
     /// Less than the baseline.
     Insufficient,
-    /// Less than baseline and arena.
+    /// Less than baseline plus arena.
     ArenaMayFallBack,
     Clean,
 }
 
-impl Status {
+impl ScriptVerdict {
     /// The script's exit code.
     pub const fn exit(self) -> u8 {
         match self {
-            Status::PlanningOnly | Status::Clean => 0,
-            Status::ArenaMayFallBack => 1,
-            Status::Insufficient => 2,
+            ScriptVerdict::PlanningOnly | ScriptVerdict::Clean => 0,
+            ScriptVerdict::ArenaMayFallBack => 1,
+            ScriptVerdict::Insufficient => 2,
         }
     }
 
     fn lines(self) -> &'static str {
         match self {
-            Status::PlanningOnly => PLANNING,
-            Status::Insufficient => INSUFFICIENT,
-            Status::ArenaMayFallBack => FALL_BACK,
-            Status::Clean => CLEAN,
+            ScriptVerdict::PlanningOnly => PLANNING,
+            ScriptVerdict::Insufficient => INSUFFICIENT,
+            ScriptVerdict::ArenaMayFallBack => FALL_BACK,
+            ScriptVerdict::Clean => CLEAN,
         }
     }
 }
 
-/// Its figures, bytes.
+/// The script's results in bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Estimate {
-    /// L2 and segment of a rank.
+pub struct ScriptEstimate {
+    /// L2 plus segment of a rank.
     pub baseline_rank: u128,
     pub baseline_total: u128,
     /// L2, segment and arena of a rank.
@@ -81,21 +80,21 @@ pub struct Estimate {
     pub clean_total: u128,
     /// Bytes in huge pages, if known.
     pub available: Option<u128>,
-    pub status: Status,
+    pub status: ScriptVerdict,
 }
 
-/// A size as the script reads it: a number and letters; truncated to bytes in a double.
+/// Parses a size like the script: a number and letters, truncated to whole bytes as a double.
 ///
 /// # Errors
-/// The script refuses it.
-pub fn size(text: &str) -> Result<u128, UpstreamError> {
+/// The script rejects it.
+pub fn size(text: &str) -> Result<u128, ScriptError> {
     let normal: String = python_text::strip(text).to_lowercase().chars().filter(|c| *c != '_').collect();
     let letters = normal.trim_start_matches(|c: char| c.is_ascii_digit() || c == '.');
     let number = &normal[..normal.len() - letters.len()];
     let (whole, fraction) = number.split_once('.').unwrap_or((number, "0"));
     let digits = |text: &str| !text.is_empty() && text.bytes().all(|b| b.is_ascii_digit());
     if !digits(whole) || !digits(fraction) || !letters.bytes().all(|b| b.is_ascii_lowercase()) {
-        return Err(UpstreamError::Invalid(text.to_owned()));
+        return Err(ScriptError::Invalid(text.to_owned()));
     }
     let shift = match letters {
         "" | "b" => 0,
@@ -103,55 +102,55 @@ pub fn size(text: &str) -> Result<u128, UpstreamError> {
         "m" | "mb" | "mib" => 20,
         "g" | "gb" | "gib" => 30,
         "t" | "tb" | "tib" => 40,
-        _ => return Err(UpstreamError::Unit(text.to_owned())),
+        _ => return Err(ScriptError::Unit(text.to_owned())),
     };
-    let number: f64 = number.parse().map_err(|_| UpstreamError::Invalid(text.to_owned()))?;
+    let number: f64 = number.parse().map_err(|_| ScriptError::Invalid(text.to_owned()))?;
     let bytes = number * (1u64 << shift) as f64;
     if bytes >= (1u128 << 127) as f64 {
-        return Err(UpstreamError::TooLarge);
+        return Err(ScriptError::TooLarge);
     }
     #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "not negative, and below 2^127")]
     Ok(bytes as u128)
 }
 
-/// The script's answer; `pages_of` gives `nr_hugepages` of the pool of so many KiB.
+/// Computes the script's results. `pages_of` returns `nr_hugepages` of the pool with a page size in KiB.
 ///
-/// The order of the checks is the script's: available (or hugepage size), hicache, segment, arena, tp. Where the script would crash
-/// on a bad hugepage size after all of that, this gives the error that the size deserves.
+/// The order of the checks is the script's: available (or hugepage size), hicache, segment, arena, tp. On an invalid hugepage size after
+/// these checks the script would crash; this function returns the matching error instead.
 ///
 /// # Errors
-/// What makes the script end with 64.
-pub fn estimate(request: &Request, pages_of: &dyn Fn(u128) -> Option<u64>) -> Result<Estimate, UpstreamError> {
+/// The script exits with 64.
+pub fn estimate(request: &ScriptInput, pages_of: &dyn Fn(u128) -> Option<u64>) -> Result<ScriptEstimate, ScriptError> {
     let available = match request.available.as_deref().filter(|text| !text.is_empty()) {
         Some(text) => Some(size(text)?),
         None => {
             let page = size(&request.hugepage)?;
             let pages = page.is_multiple_of(1024).then(|| pages_of(page / 1024)).flatten();
-            pages.map(|pages| u128::from(pages).checked_mul(page).ok_or(UpstreamError::TooLarge)).transpose()?
+            pages.map(|pages| u128::from(pages).checked_mul(page).ok_or(ScriptError::TooLarge)).transpose()?
         }
     };
     let (hicache, segment, arena) = (size(&request.hicache)?, size(&request.segment)?, size(&request.arena)?);
-    let tp = u128::try_from(request.tp).ok().filter(|tp| *tp > 0).ok_or(UpstreamError::Tp)?;
+    let tp = u128::try_from(request.tp).ok().filter(|tp| *tp > 0).ok_or(ScriptError::Tp)?;
     size(&request.hugepage)?;
-    let sum = |a: u128, b: u128| a.checked_add(b).ok_or(UpstreamError::TooLarge);
-    let times = |a: u128| a.checked_mul(tp).ok_or(UpstreamError::TooLarge);
+    let sum = |a: u128, b: u128| a.checked_add(b).ok_or(ScriptError::TooLarge);
+    let times = |a: u128| a.checked_mul(tp).ok_or(ScriptError::TooLarge);
     let baseline_rank = sum(hicache, segment)?;
     let clean_rank = sum(baseline_rank, arena)?;
     let (baseline_total, clean_total) = (times(baseline_rank)?, times(clean_rank)?);
     let status = match available {
-        None => Status::PlanningOnly,
-        Some(bytes) if bytes < baseline_total => Status::Insufficient,
-        Some(bytes) if bytes < clean_total => Status::ArenaMayFallBack,
-        Some(_) => Status::Clean,
+        None => ScriptVerdict::PlanningOnly,
+        Some(bytes) if bytes < baseline_total => ScriptVerdict::Insufficient,
+        Some(bytes) if bytes < clean_total => ScriptVerdict::ArenaMayFallBack,
+        Some(_) => ScriptVerdict::Clean,
     };
-    Ok(Estimate { baseline_rank, baseline_total, clean_rank, clean_total, available, status })
+    Ok(ScriptEstimate { baseline_rank, baseline_total, clean_rank, clean_total, available, status })
 }
 
-/// What the script prints.
+/// Formats the script's output.
 ///
 /// # Errors
 /// As [`estimate`].
-pub fn summary(request: &Request, estimate: &Estimate) -> Result<String, UpstreamError> {
+pub fn summary(request: &ScriptInput, estimate: &ScriptEstimate) -> Result<String, ScriptError> {
     let mut text = format!("Mooncake HiCache HugeTLB sizing summary\n\ntp-size:                {}\n", request.tp);
     for (name, raw) in [
         ("hicache-size:", &request.hicache),
@@ -175,7 +174,7 @@ pub fn summary(request: &Request, estimate: &Estimate) -> Result<String, Upstrea
     Ok(text)
 }
 
-/// Bytes with the largest of TiB, GiB, MiB that is not above them; below that KiB, and bytes below 1 KiB.
+/// Formats bytes with the largest fitting unit of TiB, GiB, MiB, KiB, B.
 pub fn pretty(bytes: u128) -> String {
     let scaled = |shift: u32, unit: &str| format!("{:.2} {unit}", bytes as f64 / (1u64 << shift) as f64);
     match bytes {
@@ -187,19 +186,19 @@ pub fn pretty(bytes: u128) -> String {
     }
 }
 
-/// A decimal digit of any script, as Python's regular expressions take `\d`.
+/// Whether `c` is a decimal digit of any script, like `\d` in Python's regular expressions.
 pub fn is_decimal(c: char) -> bool {
     python_text::decimal(c).is_some()
 }
 
-/// The number that `--tp-size` is.
+/// Parses `--tp-size`; `None` stands for Python's ValueError.
 ///
 /// # Errors
-/// It is larger than what is computed here; `None` is Python's ValueError.
-pub fn tp(text: &str) -> Option<Result<i128, UpstreamError>> {
+/// The number is too large.
+pub fn tp(text: &str) -> Option<Result<i128, ScriptError>> {
     match python_text::int(text) {
         PythonInt::Value(n) => Some(Ok(n)),
-        PythonInt::TooLarge => Some(Err(UpstreamError::TooLarge)),
+        PythonInt::TooLarge => Some(Err(ScriptError::TooLarge)),
         PythonInt::Invalid => None,
     }
 }
@@ -214,8 +213,8 @@ const NOTE: &str = "Note: the baseline floor is a conservative bring-up estimate
 mod tests {
     use super::*;
 
-    fn request() -> Request {
-        Request {
+    fn request() -> ScriptInput {
+        ScriptInput {
             tp: 4,
             hicache: "64gb".to_owned(),
             segment: "8gb".to_owned(),
@@ -226,7 +225,7 @@ mod tests {
     }
 
     #[test]
-    fn sizes_are_doubles_of_powers_of_1024_truncated() {
+    fn sizes_are_truncated_doubles_in_powers_of_1024() {
         for (text, bytes) in [
             ("64gb", 64 << 30),
             (" 8_GiB\n", 8 << 30),
@@ -238,28 +237,28 @@ mod tests {
             assert_eq!(size(text), Ok(bytes), "{text}");
         }
         for bad in ["", "_", "64 gb", ".5gb", "5.gb", "1.2.3gb", "1e9", "+8gb", "-8gb", "٤gb", "1,024mb"] {
-            assert_eq!(size(bad), Err(UpstreamError::Invalid(bad.to_owned())));
+            assert_eq!(size(bad), Err(ScriptError::Invalid(bad.to_owned())));
         }
         assert_eq!(size("1pb").unwrap_err().to_string(), "unsupported size unit in '1pb'");
-        assert_eq!(size(&"9".repeat(400)), Err(UpstreamError::TooLarge));
+        assert_eq!(size(&"9".repeat(400)), Err(ScriptError::TooLarge));
     }
 
     #[test]
-    fn the_pool_is_all_its_pages_and_equality_is_enough() {
+    fn the_pool_counts_all_pages_and_equality_suffices() {
         let four = request();
         let pages = |gib: u64| move |kib: u128| (kib == 2048).then_some(gib * 512);
-        assert_eq!(estimate(&four, &pages(512)).unwrap().status, Status::Clean);
-        assert_eq!(estimate(&four, &pages(511)).unwrap().status, Status::ArenaMayFallBack);
-        assert_eq!(estimate(&four, &pages(288)).unwrap().status, Status::ArenaMayFallBack);
-        assert_eq!(estimate(&four, &pages(287)).unwrap().status, Status::Insufficient);
-        assert_eq!(estimate(&four, &|_| None).unwrap().status, Status::PlanningOnly);
+        assert_eq!(estimate(&four, &pages(512)).unwrap().status, ScriptVerdict::Clean);
+        assert_eq!(estimate(&four, &pages(511)).unwrap().status, ScriptVerdict::ArenaMayFallBack);
+        assert_eq!(estimate(&four, &pages(288)).unwrap().status, ScriptVerdict::ArenaMayFallBack);
+        assert_eq!(estimate(&four, &pages(287)).unwrap().status, ScriptVerdict::Insufficient);
+        assert_eq!(estimate(&four, &|_| None).unwrap().status, ScriptVerdict::PlanningOnly);
     }
 
     #[test]
-    fn absurd_numbers_are_errors() {
-        let huge = Request { tp: i128::MAX, ..request() };
-        assert_eq!(estimate(&huge, &|_| None), Err(UpstreamError::TooLarge));
-        assert_eq!(estimate(&Request { tp: 0, ..request() }, &|_| None), Err(UpstreamError::Tp));
+    fn out_of_range_numbers_are_errors() {
+        let huge = ScriptInput { tp: i128::MAX, ..request() };
+        assert_eq!(estimate(&huge, &|_| None), Err(ScriptError::TooLarge));
+        assert_eq!(estimate(&ScriptInput { tp: 0, ..request() }, &|_| None), Err(ScriptError::Tp));
         assert_eq!(pretty(1_048_575), "1024.00 KiB");
         assert_eq!(pretty(u128::MAX).split(' ').nth(1), Some("TiB"));
     }

@@ -1,135 +1,132 @@
-//! An RDMA device, as sysfs shows it. What only verbs can tell (active MTU, limits) is not here.
+//! An RDMA device as sysfs describes it. The active MTU and the limits require libibverbs; see `live`.
 
 use std::net::Ipv6Addr;
 
 use serde::Serialize;
 
 use crate::engine::base::text::escaped;
-use crate::engine::topology::finding::Finding;
-use crate::engine::topology::gid::{Gid, GidKind};
+use crate::engine::topology::finding::DeviceFinding;
+use crate::engine::topology::gid::{Gid, GidType};
 use crate::engine::topology::pci;
-use crate::engine::topology::reader::Reader;
+use crate::engine::topology::reader::TreeReader;
 
-/// What libibverbs alone can tell, by the names of `ibv_devinfo -v`.
+/// The attributes that only libibverbs reports, by their names in `ibv_devinfo -v`.
 pub const UNKNOWN_WITHOUT_VERBS: &[&str] =
     &["active_mtu", "max_mtu", "max_mr_size", "max_mr", "max_qp", "max_qp_wr", "max_cqe", "max_sge", "max_qp_rd_atom"];
 
-/// What a device speaks, from the kernel's node type.
+/// The transport of a device, from the kernel's node type.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum Transport {
-    /// InfiniBand's, also over Ethernet (RoCE).
+pub enum DeviceTransport {
+    /// InfiniBand transport, also over Ethernet (RoCE).
     Infiniband,
     Iwarp,
-    /// Something else, such as EFA's.
+    /// Another transport, such as EFA's.
     Unspecified,
 }
 
-/// A number of the kernel with its name, e.g. `4: ACTIVE`.
+/// A state as the kernel writes it, e.g. `4: ACTIVE`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct State {
+pub struct KernelState {
     pub number: u8,
     pub name: String,
 }
 
-/// The way of programs to a device.
+/// The user-space access to a device.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Uverbs {
-    /// Its name, e.g. `uverbs0`.
     pub name: String,
-    /// Why this process cannot open `/dev/infiniband/<name>`; `None` when it can.
+    /// Why this process cannot open `/dev/infiniband/<name>`; `None` if it can.
     pub closed: Option<String>,
 }
 
 /// A port of a device.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct Port {
-    /// From 1.
+pub struct RdmaPort {
+    /// Port number from 1.
     pub number: u32,
-    pub state: Option<State>,
-    pub physical_state: Option<State>,
-    /// The kernel's words, e.g. `400 Gb/sec (4X NDR)`.
+    pub state: Option<KernelState>,
+    pub physical_state: Option<KernelState>,
+    /// As the kernel writes it, e.g. `400 Gb/sec (4X NDR)`.
     pub rate: Option<String>,
-    /// The same as a number, Mbit/s.
+    /// The rate in Mbit/s.
     pub rate_mbps: Option<u64>,
-    /// `InfiniBand`, `Ethernet`, or the kernel's word for anything else.
+    /// `InfiniBand`, `Ethernet`, or another name from the kernel.
     pub link_layer: Option<String>,
     /// Local identifier; 0 on Ethernet.
     pub lid: Option<u16>,
     pub sm_lid: Option<u16>,
-    /// Rows of the GID table, used or not.
+    /// Size of the GID table, including unused entries.
     pub gid_rows: u32,
-    /// The rows in use.
+    /// The GIDs in use.
     pub gids: Vec<Gid>,
 }
 
-/// An RDMA device.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct Device {
-    /// For instance `mlx5_0`.
+pub struct RdmaDevice {
     pub name: String,
     /// As the kernel writes it: four groups of four hex digits.
     pub node_guid: Option<String>,
-    /// The same of the whole adapter.
+    /// The GUID of the whole adapter.
     pub system_image_guid: Option<String>,
-    pub transport: Transport,
-    /// The kernel's words for its type, e.g. `1: CA`.
+    pub transport: DeviceTransport,
+    /// As the kernel writes it, e.g. `1: CA`.
     pub node_type: Option<String>,
     /// The name of its driver in libibverbs, e.g. `mlx5`.
     pub provider: Option<String>,
     pub firmware: Option<String>,
-    /// The maker's name for the board.
+    /// The vendor's name of the board.
     pub board_id: Option<String>,
-    /// The maker's name for the chip.
+    /// The vendor's name of the chip.
     pub hca_type: Option<String>,
-    /// PCI address; `None` for software.
+    /// PCI address; `None` for a software device.
     pub pci: Option<String>,
     /// PCI vendor, e.g. `0x15b3`.
     pub pci_vendor: Option<String>,
     /// PCI device, e.g. `0x1021`.
     pub pci_device: Option<String>,
-    /// Where it sits below `/sys/devices`.
+    /// The path below `/sys/devices`.
     #[serde(skip)]
     pub path: Option<String>,
-    /// NUMA node; `None` where nobody knows.
+    /// `None` if unknown.
     pub numa_node: Option<u32>,
-    /// The way of programs to it.
+    /// User-space access, if ib_uverbs provides it.
     pub uverbs: Option<Uverbs>,
     pub netdevs: Vec<String>,
-    pub ports: Vec<Port>,
+    pub ports: Vec<RdmaPort>,
 }
 
-impl Port {
-    /// Does it carry data?
+impl RdmaPort {
+    /// Whether the port is active.
     pub fn is_active(&self) -> bool {
         self.state.as_ref().is_some_and(|s| s.number == 4)
     }
 
-    /// Is it Ethernet?
+    /// Whether the link layer is Ethernet.
     pub fn is_ethernet(&self) -> bool {
         self.link_layer.as_deref() == Some("Ethernet")
     }
 }
 
-impl Device {
-    /// Is it made of software, on top of a network device?
+impl RdmaDevice {
+    /// Whether it is emulated in software on top of a network device.
     pub fn is_software(&self) -> bool {
         self.pci.is_none() && matches!(self.provider.as_deref(), Some("rxe" | "siw"))
     }
 
-    /// Would the original Mooncake put it into its list? It asks for an open way to it and for one active port with a GID table.
+    /// Whether upstream Mooncake would list it. That requires user-space access and one active port with a GID table.
     pub fn is_listed(&self) -> bool {
         self.uverbs.as_ref().is_some_and(|u| u.closed.is_none())
             && self.ports.iter().any(|p| p.is_active() && p.gid_rows > 0)
     }
 
-    /// The port of this number.
-    pub fn port(&self, number: u32) -> Option<&Port> {
+    /// The port with this number.
+    pub fn port(&self, number: u32) -> Option<&RdmaPort> {
         self.ports.iter().find(|p| p.number == number)
     }
 }
 
-/// Kernel driver -> provider of libibverbs, where the names differ.
+/// Kernel driver -> libibverbs provider, where the names differ.
 const PROVIDERS: &[(&str, &str)] = &[
     ("mlx5_core", "mlx5"),
     ("mlx4_core", "mlx4"),
@@ -142,13 +139,13 @@ const PROVIDERS: &[(&str, &str)] = &[
     ("hns3", "hns"),
 ];
 
-/// All devices, in the order in which the kernel met them; `None` where the kernel knows no RDMA.
-pub(in crate::engine::topology) fn read(reader: &mut Reader<'_>) -> Option<Vec<Device>> {
+/// Reads all devices in the order in which the kernel registered them; `None` if the kernel does not support RDMA.
+pub(in crate::engine::topology) fn read(reader: &mut TreeReader<'_>) -> Option<Vec<RdmaDevice>> {
     reader.tree.resolve("/sys/class/infiniband")?;
-    let mut ways: Vec<(String, String)> = Vec::new();
+    let mut uverbs_names: Vec<(String, String)> = Vec::new();
     for uverbs in reader.names("/sys/class/infiniband_verbs") {
         if let Some(device) = reader.text(&format!("/sys/class/infiniband_verbs/{uverbs}/ibdev")) {
-            ways.push((device, uverbs));
+            uverbs_names.push((device, uverbs));
         }
     }
     let mut names = reader.names("/sys/class/infiniband");
@@ -158,26 +155,26 @@ pub(in crate::engine::topology) fn read(reader: &mut Reader<'_>) -> Option<Vec<D
         if found.is_none() {
             reader
                 .findings
-                .push(Finding::Unreadable { path: escaped(&at), reason: "the link leads nowhere".to_owned() });
+                .push(DeviceFinding::FileReadError { path: escaped(&at), reason: "the link is broken".to_owned() });
         }
         found.is_some()
     });
-    // Stable: those without a way come last, by name.
-    names.sort_by_key(|name| ways.iter().position(|(device, _)| device == name).unwrap_or(usize::MAX));
-    Some(names.into_iter().map(|name| device(reader, name, &ways)).collect())
+    // The sort is stable: devices without uverbs come last, by name.
+    names.sort_by_key(|name| uverbs_names.iter().position(|(device, _)| device == name).unwrap_or(usize::MAX));
+    Some(names.into_iter().map(|name| device(reader, name, &uverbs_names)).collect())
 }
 
-fn device(reader: &mut Reader<'_>, name: String, ways: &[(String, String)]) -> Device {
+fn device(reader: &mut TreeReader<'_>, name: String, uverbs: &[(String, String)]) -> RdmaDevice {
     let at = format!("/sys/class/infiniband/{name}");
     let name = escaped(&name);
     let file = |file: &str| format!("{at}/{file}");
     let node_type = reader.word(&file("node_type"));
     let transport = match node_type.as_deref().and_then(|t| t.split(':').next()) {
-        Some("1") => Transport::Infiniband,
-        Some("4") => Transport::Iwarp,
-        _ => Transport::Unspecified,
+        Some("1") => DeviceTransport::Infiniband,
+        Some("4") => DeviceTransport::Iwarp,
+        _ => DeviceTransport::Unspecified,
     };
-    // A part of a function (mlx5's scalable functions) sits below its PCI device.
+    // A subfunction (mlx5's scalable functions) is below its PCI device.
     let real = reader.tree.resolve(&file("device"));
     let path = real.and_then(|real| {
         let end = real.match_indices('/').map(|(i, _)| i).chain([real.len()]);
@@ -186,7 +183,7 @@ fn device(reader: &mut Reader<'_>, name: String, ways: &[(String, String)]) -> D
             .map(|e| real[..e].to_owned())
     });
     let numa: Option<i64> = reader.number(&file("device/numa_node"));
-    let mut device = Device {
+    let mut device = RdmaDevice {
         node_guid: reader.word(&file("node_guid")),
         system_image_guid: reader.word(&file("sys_image_guid")),
         transport,
@@ -200,7 +197,7 @@ fn device(reader: &mut Reader<'_>, name: String, ways: &[(String, String)]) -> D
         pci_device: reader.word(&file("device/device")),
         path,
         numa_node: numa.and_then(|n| u32::try_from(n).ok()),
-        uverbs: ways.iter().find(|(device, _)| *device == name).map(|(_, uverbs)| way(reader, uverbs)),
+        uverbs: uverbs.iter().find(|(device, _)| *device == name).map(|(_, uverbs)| uverbs_of(reader, uverbs)),
         netdevs: reader.names(&file("device/net")),
         ports: Vec::new(),
         name,
@@ -216,51 +213,51 @@ fn device(reader: &mut Reader<'_>, name: String, ways: &[(String, String)]) -> D
             device.netdevs.push(netdev);
         }
     }
-    look(&device, reader);
+    check(&device, reader);
     device
 }
 
-fn way(reader: &Reader<'_>, uverbs: &str) -> Uverbs {
+fn uverbs_of(reader: &TreeReader<'_>, uverbs: &str) -> Uverbs {
     let closed = reader.tree.may_read_and_write(&format!("/dev/infiniband/{uverbs}")).err();
     Uverbs { name: uverbs.to_owned(), closed: closed.map(|e| e.to_string()) }
 }
 
-/// The provider: from the kernel driver, or, for software, from what it says of itself.
-fn provider(reader: &Reader<'_>, at: &str, transport: Transport) -> Option<String> {
+/// The provider, from the kernel driver. For software devices it follows from the transport.
+fn provider(reader: &TreeReader<'_>, at: &str, transport: DeviceTransport) -> Option<String> {
     if let Some(driver) = reader.tree.resolve(&format!("{at}/device/driver")) {
         let driver = driver.rsplit('/').next().unwrap_or_default();
         let known = PROVIDERS.iter().find(|(kernel, _)| driver.starts_with(kernel));
         return Some(known.map_or(driver, |(_, provider)| provider).to_owned());
     }
     let is_virtual = reader.tree.resolve(at)?.starts_with("/sys/devices/virtual/");
-    is_virtual.then(|| if transport == Transport::Iwarp { "siw" } else { "rxe" }.to_owned())
+    is_virtual.then(|| if transport == DeviceTransport::Iwarp { "siw" } else { "rxe" }.to_owned())
 }
 
-fn port(reader: &mut Reader<'_>, ports: &str, number: u32, transport: Transport) -> Port {
+fn port(reader: &mut TreeReader<'_>, ports: &str, number: u32, transport: DeviceTransport) -> RdmaPort {
     let at = format!("{ports}/{number}");
-    let state = |reader: &mut Reader<'_>, file: &str| {
+    let state = |reader: &mut TreeReader<'_>, file: &str| {
         let path = format!("{at}/{file}");
         let text = reader.text(&path)?;
-        let parsed = text
-            .split_once(':')
-            .and_then(|(number, name)| Some(State { number: number.trim().parse().ok()?, name: escaped(name.trim()) }));
-        reader.wanted(parsed, &path, &text, "a number and a name")
+        let parsed = text.split_once(':').and_then(|(number, name)| {
+            Some(KernelState { number: number.trim().parse().ok()?, name: escaped(name.trim()) })
+        });
+        reader.parsed_or_finding(parsed, &path, &text, "a number and a name")
     };
-    let hex = |reader: &mut Reader<'_>, file: &str| {
+    let hex = |reader: &mut TreeReader<'_>, file: &str| {
         let path = format!("{at}/{file}");
         let text = reader.text(&path)?;
         let parsed = u16::from_str_radix(text.trim_start_matches("0x"), 16).ok();
-        reader.wanted(parsed, &path, &text, "a hex number")
+        reader.parsed_or_finding(parsed, &path, &text, "a hex number")
     };
     let link_layer = reader.word(&format!("{at}/link_layer"));
     let rate = reader.word(&format!("{at}/rate"));
     let rate_mbps = rate.as_deref().and_then(|text| {
         let mbps = mbps(text);
-        reader.wanted(mbps, &format!("{at}/rate"), text, "a number of Gb/sec")
+        reader.parsed_or_finding(mbps, &format!("{at}/rate"), text, "a number of Gb/sec")
     });
-    let roce = transport == Transport::Infiniband && link_layer.as_deref() == Some("Ethernet");
+    let roce = transport == DeviceTransport::Infiniband && link_layer.as_deref() == Some("Ethernet");
     let rows = reader.names(&format!("{at}/gids"));
-    Port {
+    RdmaPort {
         number,
         state: state(reader, "state"),
         physical_state: state(reader, "phys_state"),
@@ -274,21 +271,21 @@ fn port(reader: &mut Reader<'_>, ports: &str, number: u32, transport: Transport)
     }
 }
 
-/// A row of the table. Reading the network device's name fails in the kernel wherever there is none. Of an unused row nothing else is
-/// read: a port may have a thousand.
-fn gid(reader: &mut Reader<'_>, port: &str, index: u32, roce: bool) -> Option<Gid> {
+/// Reads one GID. Reading the name of the network device fails in the kernel if none is attached. For an unused entry nothing else is
+/// read, because a port may have a thousand.
+fn gid(reader: &mut TreeReader<'_>, port: &str, index: u32, roce: bool) -> Option<Gid> {
     let path = format!("{port}/gids/{index}");
     let text = reader.text(&path)?;
-    let value: Ipv6Addr = reader.wanted(text.parse().ok(), &path, &text, "a GID")?;
+    let value: Ipv6Addr = reader.parsed_or_finding(text.parse().ok(), &path, &text, "a GID")?;
     if value.is_unspecified() {
         return None;
     }
     let of = |what: &str| reader.text_if_any(&format!("{port}/gid_attrs/{what}/{index}")).map(|t| escaped(&t));
-    let kind = of("types").map_or(GidKind::Unknown, |text| GidKind::parse(&text, roce));
+    let kind = of("types").map_or(GidType::Unknown, |text| GidType::parse(&text, roce));
     Gid::new(index, value, kind, of("ndevs"))
 }
 
-/// `2.5 Gb/sec (1X SDR)` in Mbit/s.
+/// Parses `2.5 Gb/sec (1X SDR)` to Mbit/s.
 fn mbps(text: &str) -> Option<u64> {
     let number = text.split_once(" Gb/sec")?.0.trim();
     let (whole, part) = number.split_once('.').unwrap_or((number, "0"));
@@ -296,13 +293,13 @@ fn mbps(text: &str) -> Option<u64> {
     whole.parse::<u64>().ok()?.checked_mul(1000)?.checked_add(thousandths.parse().ok()?)
 }
 
-/// What is wrong with it.
-fn look(device: &Device, reader: &mut Reader<'_>) {
+/// Adds the findings about a device.
+fn check(device: &RdmaDevice, reader: &mut TreeReader<'_>) {
     let name = || device.name.clone();
     let mut found = Vec::new();
     match &device.uverbs {
-        None => found.push(Finding::NoUverbs { device: name() }),
-        Some(Uverbs { name: uverbs, closed: Some(reason) }) => found.push(Finding::UverbsClosed {
+        None => found.push(DeviceFinding::NoUverbs { device: name() }),
+        Some(Uverbs { name: uverbs, closed: Some(reason) }) => found.push(DeviceFinding::UverbsClosed {
             device: name(),
             node: format!("/dev/infiniband/{uverbs}"),
             reason: reason.clone(),
@@ -310,31 +307,31 @@ fn look(device: &Device, reader: &mut Reader<'_>) {
         Some(_) => {}
     }
     match (device.provider.as_deref(), device.transport) {
-        (Some("efa"), _) => found.push(Finding::Efa { device: name() }),
-        (Some("erdma"), _) => found.push(Finding::Erdma { device: name() }),
-        (_, Transport::Iwarp) => found.push(Finding::Iwarp { device: name() }),
+        (Some("efa"), _) => found.push(DeviceFinding::Efa { device: name() }),
+        (Some("erdma"), _) => found.push(DeviceFinding::Erdma { device: name() }),
+        (_, DeviceTransport::Iwarp) => found.push(DeviceFinding::Iwarp { device: name() }),
         _ => {}
     }
     if device.is_software() {
-        found.push(Finding::Software { device: name() });
+        found.push(DeviceFinding::Software { device: name() });
     }
     for port in &device.ports {
         let number = port.number;
         if !port.is_active() {
-            let word = |state: &Option<State>| state.as_ref().map_or("unknown".to_owned(), |s| s.name.clone());
+            let word = |state: &Option<KernelState>| state.as_ref().map_or("unknown".to_owned(), |s| s.name.clone());
             let (state, physical) = (word(&port.state), word(&port.physical_state));
-            found.push(Finding::PortDown { device: name(), port: number, state, physical });
+            found.push(DeviceFinding::PortDown { device: name(), port: number, state, physical });
         }
-        let roce = port.is_ethernet() && device.transport == Transport::Infiniband;
-        let v2 = || port.gids.iter().filter(|g| g.kind == GidKind::RoceV2);
+        let roce = port.is_ethernet() && device.transport == DeviceTransport::Infiniband;
+        let v2 = || port.gids.iter().filter(|g| g.kind == GidType::RoceV2);
         if port.gids.is_empty() {
             if port.is_active() {
-                found.push(Finding::NoGid { device: name(), port: number });
+                found.push(DeviceFinding::NoGid { device: name(), port: number });
             }
-        } else if roce && port.is_active() && port.gids.iter().all(|g| g.kind == GidKind::RoceV1) {
-            found.push(Finding::RoceV1Only { device: name(), port: number });
+        } else if roce && port.is_active() && port.gids.iter().all(|g| g.kind == GidType::RoceV1) {
+            found.push(DeviceFinding::RoceV1Only { device: name(), port: number });
         } else if roce && v2().next().is_some() && v2().all(|g| g.ipv4.is_none()) && port.is_active() {
-            found.push(Finding::NoIpv4Gid { device: name(), port: number });
+            found.push(DeviceFinding::NoIpv4Gid { device: name(), port: number });
         }
     }
     reader.findings.extend(found);
@@ -345,7 +342,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_kernels_rates_become_numbers() {
+    fn kernel_rates_are_parsed() {
         assert_eq!(mbps("2.5 Gb/sec (1X SDR)"), Some(2_500));
         assert_eq!(mbps("400 Gb/sec (4X NDR)"), Some(400_000));
         assert_eq!(mbps("fast"), None);

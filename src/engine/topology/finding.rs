@@ -1,143 +1,141 @@
-//! What is wrong with a host, as conditions. What to do about each is in `remedy.rs`.
+//! Problems of a host's devices. The remedies are in `remedy.rs`.
 
 use serde::Serialize;
 
 use crate::engine::base::ByteSize;
 
-/// How much a finding matters.
+/// The severity of a finding about devices.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum Level {
+pub enum FindingLevel {
     Note,
-    /// RDMA, or a part of it, will not work as it is.
+    /// RDMA, or a part of it, does not work in this state.
     Warning,
 }
 
-/// One thing that was found.
+/// A problem of the host or of a device.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum Finding {
-    /// A file is there and cannot be read.
+pub enum DeviceFinding {
+    /// An existing file cannot be read.
     #[error("cannot read {path}: {reason}")]
-    Unreadable { path: String, reason: String },
-    /// A file holds something else than the kernel writes there.
-    #[error("{path} holds {text}, which is not {wanted}")]
-    Odd {
-        path: String,
-        /// What it holds, fit for a line.
-        text: String,
-        wanted: &'static str,
-    },
-    /// A port carries nothing.
+    FileReadError { path: String, reason: String },
+    /// The content of a file has an unexpected format.
+    #[error("unexpected content of {path}: {text} is not {expected}")]
+    Odd { path: String, text: String, expected: &'static str },
+    /// The port is not active.
     #[error("port {port} is {state} ({physical})")]
     PortDown { device: String, port: u32, state: String, physical: String },
-    /// A port has no usable address.
+    /// The port has no GID.
     #[error("port {port} has no GID")]
     NoGid { device: String, port: u32 },
-    /// A RoCE port has addresses of version 1 only.
-    #[error("port {port} has RoCE v1 GIDs only: routers do not forward those, and Mooncake takes them last")]
+    /// A RoCE port has only RoCE v1 GIDs.
+    #[error("port {port} has only RoCE v1 GIDs: routers do not forward them, and Mooncake uses them last")]
     RoceV1Only { device: String, port: u32 },
-    /// A RoCE port has no address that comes from an IPv4 one.
-    #[error("port {port} has no RoCE v2 GID with an IPv4 address, so its network device has none")]
+    /// A RoCE port has no GID derived from an IPv4 address.
+    #[error("port {port} has no RoCE v2 GID with an IPv4 address: its network device has no IPv4 address")]
     NoIpv4Gid { device: String, port: u32 },
-    /// Programs have no way to the device.
-    #[error("it has no uverbs device: the kernel module ib_uverbs is not loaded")]
+    /// The device has no user-space access.
+    #[error("no uverbs device: the kernel module ib_uverbs is not loaded")]
     NoUverbs { device: String },
-    /// The way to the device is closed.
+    /// This process cannot open the device.
     #[error("{node} cannot be opened: {reason}")]
     UverbsClosed { device: String, node: String, reason: String },
-    /// It is an iWARP device.
-    #[error("it speaks iWARP, whose connections are made by rdma_cm only: Mooncake's rdma protocol cannot use it")]
+    #[error("iWARP device: it requires rdma_cm for connections, so Mooncake's rdma protocol cannot use it")]
     Iwarp { device: String },
-    /// It is an eRDMA device.
-    #[error("eRDMA takes Mooncake's connections only in its driver's compatibility mode, and has one GID, at index 0")]
-    Erdma { device: String },
-    /// It has no reliable connections.
-    #[error("it has no reliable connections (EFA: SRD): Mooncake's rdma protocol cannot use it, its efa protocol can")]
-    Efa { device: String },
-    /// It is made of software.
-    #[error("it is software on a network device: for tests, not for speed")]
-    Software { device: String },
-    /// The user-space driver is absent.
     #[error(
-        "its user-space driver, lib{provider}-rdmav*.so, is in none of the usual folders: libibverbs will not list it"
+        "eRDMA accepts Mooncake's connections only in the driver's compatibility mode, and has one GID, at index 0"
+    )]
+    Erdma { device: String },
+    /// A device without reliable connections.
+    #[error(
+        "no reliable connections (EFA: SRD): Mooncake's rdma protocol cannot use this device, but its efa protocol can"
+    )]
+    Efa { device: String },
+    #[error("software device on top of a network device: for tests, not for performance")]
+    Software { device: String },
+    /// The user-space driver is missing.
+    #[error(
+        "user-space driver lib{provider}-rdmav*.so not found in the usual folders: libibverbs will not list the device"
     )]
     NoProvider { device: String, provider: String },
-    #[error("libibverbs.so.1 is in none of the usual folders: the original Mooncake does not start without it")]
+    #[error("libibverbs.so.1 not found in the usual folders: upstream Mooncake does not start without it")]
     NoVerbsLibrary,
-    /// Less memory can be registered than the host has.
-    #[error("this process may lock {} of memory, and registering memory locks it", ByteSize(*soft))]
+    /// The locked-memory limit is lower than the host's memory.
+    #[error("the locked-memory limit is {}, and registered memory is locked", ByteSize(*soft))]
     Memlock {
         /// The soft limit, bytes.
         soft: u64,
-        /// The hard limit, bytes; `None` = none.
+        /// The hard limit, bytes; `None` means unlimited.
         hard: Option<u64>,
     },
-    /// `MC_TE_FILTERS` names a device that is not there.
-    #[error("MC_TE_FILTERS names {name}, which is no device of this host")]
+    /// `MC_TE_FILTERS` names an unknown device.
+    #[error("MC_TE_FILTERS names {name}, which is not a device of this host")]
     FilterNamesNone { name: String },
-    /// `MC_GID_INDEX` names a row that is empty.
-    #[error("{variable}={index}, but that row of the GID table of port {port} is empty")]
+    /// `MC_GID_INDEX` names an unused index.
+    #[error("{variable}={index}, but GID index {index} of port {port} is unused")]
     EmptyGidRow {
         device: String,
-        /// The variable that says so.
+        /// The variable that sets the index.
         variable: &'static str,
         index: u32,
         port: u32,
     },
 }
 
-impl Finding {
-    /// A name that stays the same.
+impl DeviceFinding {
+    /// A stable identifier of the finding.
     pub const fn id(&self) -> &'static str {
         match self {
-            Finding::Unreadable { .. } => "unreadable",
-            Finding::Odd { .. } => "odd-text",
-            Finding::PortDown { .. } => "port-down",
-            Finding::NoGid { .. } => "no-gid",
-            Finding::RoceV1Only { .. } => "roce-v1-only",
-            Finding::NoIpv4Gid { .. } => "no-ipv4-gid",
-            Finding::NoUverbs { .. } => "no-uverbs",
-            Finding::UverbsClosed { .. } => "uverbs-closed",
-            Finding::Iwarp { .. } => "iwarp",
-            Finding::Erdma { .. } => "erdma",
-            Finding::Efa { .. } => "efa",
-            Finding::Software { .. } => "software",
-            Finding::NoProvider { .. } => "no-provider",
-            Finding::NoVerbsLibrary => "no-libibverbs",
-            Finding::Memlock { .. } => "memlock",
-            Finding::FilterNamesNone { .. } => "filter-names-none",
-            Finding::EmptyGidRow { .. } => "empty-gid-row",
+            DeviceFinding::FileReadError { .. } => "unreadable",
+            DeviceFinding::Odd { .. } => "odd-text",
+            DeviceFinding::PortDown { .. } => "port-down",
+            DeviceFinding::NoGid { .. } => "no-gid",
+            DeviceFinding::RoceV1Only { .. } => "roce-v1-only",
+            DeviceFinding::NoIpv4Gid { .. } => "no-ipv4-gid",
+            DeviceFinding::NoUverbs { .. } => "no-uverbs",
+            DeviceFinding::UverbsClosed { .. } => "uverbs-closed",
+            DeviceFinding::Iwarp { .. } => "iwarp",
+            DeviceFinding::Erdma { .. } => "erdma",
+            DeviceFinding::Efa { .. } => "efa",
+            DeviceFinding::Software { .. } => "software",
+            DeviceFinding::NoProvider { .. } => "no-provider",
+            DeviceFinding::NoVerbsLibrary => "no-libibverbs",
+            DeviceFinding::Memlock { .. } => "memlock",
+            DeviceFinding::FilterNamesNone { .. } => "filter-names-none",
+            DeviceFinding::EmptyGidRow { .. } => "empty-gid-row",
         }
     }
 
-    /// How much it matters.
-    pub const fn level(&self) -> Level {
+    /// The severity of the finding.
+    pub const fn level(&self) -> FindingLevel {
         match self {
-            Finding::Software { .. } | Finding::Erdma { .. } | Finding::Efa { .. } => Level::Note,
-            _ => Level::Warning,
+            DeviceFinding::Software { .. } | DeviceFinding::Erdma { .. } | DeviceFinding::Efa { .. } => {
+                FindingLevel::Note
+            }
+            _ => FindingLevel::Warning,
         }
     }
 
-    /// The device that it is about, if it is one's.
+    /// The affected device, if the finding is about one.
     pub fn device(&self) -> Option<&str> {
         match self {
-            Finding::PortDown { device, .. }
-            | Finding::NoGid { device, .. }
-            | Finding::RoceV1Only { device, .. }
-            | Finding::NoIpv4Gid { device, .. }
-            | Finding::NoUverbs { device }
-            | Finding::UverbsClosed { device, .. }
-            | Finding::Iwarp { device }
-            | Finding::Erdma { device }
-            | Finding::Efa { device }
-            | Finding::Software { device }
-            | Finding::NoProvider { device, .. }
-            | Finding::EmptyGidRow { device, .. } => Some(device),
-            Finding::Unreadable { .. }
-            | Finding::Odd { .. }
-            | Finding::NoVerbsLibrary
-            | Finding::Memlock { .. }
-            | Finding::FilterNamesNone { .. } => None,
+            DeviceFinding::PortDown { device, .. }
+            | DeviceFinding::NoGid { device, .. }
+            | DeviceFinding::RoceV1Only { device, .. }
+            | DeviceFinding::NoIpv4Gid { device, .. }
+            | DeviceFinding::NoUverbs { device }
+            | DeviceFinding::UverbsClosed { device, .. }
+            | DeviceFinding::Iwarp { device }
+            | DeviceFinding::Erdma { device }
+            | DeviceFinding::Efa { device }
+            | DeviceFinding::Software { device }
+            | DeviceFinding::NoProvider { device, .. }
+            | DeviceFinding::EmptyGidRow { device, .. } => Some(device),
+            DeviceFinding::FileReadError { .. }
+            | DeviceFinding::Odd { .. }
+            | DeviceFinding::NoVerbsLibrary
+            | DeviceFinding::Memlock { .. }
+            | DeviceFinding::FilterNamesNone { .. } => None,
         }
     }
 }

@@ -1,81 +1,75 @@
-//! A host: its RDMA devices, GPUs, memory nodes and interfaces, and what is wrong with them.
+//! A host: its RDMA devices, GPUs, NUMA nodes and network interfaces, with their problems.
 
 use serde::Serialize;
 
 use crate::engine::sys::{FileTree, host};
-use crate::engine::topology::device::{self, Device};
-use crate::engine::topology::finding::Finding;
+use crate::engine::topology::device::{self, RdmaDevice};
+use crate::engine::topology::finding::DeviceFinding;
 use crate::engine::topology::interface::{self, Interface};
-use crate::engine::topology::pci::{self, Link, Place};
-use crate::engine::topology::reader::Reader;
+use crate::engine::topology::pci::{self, PciLink, PciPosition};
+use crate::engine::topology::reader::TreeReader;
 
-/// How much RDMA there is.
+/// The RDMA support of a host.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum Rdma {
-    /// The kernel has none: `/sys/class/infiniband` is absent.
+pub enum RdmaSupport {
+    /// The kernel does not support RDMA: `/sys/class/infiniband` does not exist.
     NoKernelSupport,
-    /// The kernel has it, and no device.
+    /// The kernel supports RDMA, but there is no device.
     NoDevice,
     Devices,
 }
 
-/// A GPU.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Gpu {
     pub pci: String,
     /// `NVIDIA` or `AMD`.
     pub vendor: &'static str,
-    /// Mooncake's name for its memory, e.g. `cuda:0`: by PCI address, as with `CUDA_DEVICE_ORDER=PCI_BUS_ID`. NVIDIA's only.
+    /// Mooncake's name of its memory, e.g. `cuda:0`: by PCI address, as with `CUDA_DEVICE_ORDER=PCI_BUS_ID`. NVIDIA only.
     pub location: Option<String>,
-    /// NUMA node; `None` where nobody knows.
+    /// `None` if unknown.
     pub numa_node: Option<u32>,
-    /// Where it sits below `/sys/devices`.
+    /// The path below `/sys/devices`.
     #[serde(skip)]
     pub path: String,
 }
 
-/// A node of memory and CPUs.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct Node {
+pub struct NumaNode {
     pub id: u32,
-    /// Its memory, bytes.
     pub memory_bytes: Option<u64>,
-    /// Its CPUs, e.g. `0-31,64-95`.
     pub cpus: Option<String>,
-    /// Distance to each node in their order, itself included; 10 is the own memory.
+    /// Distance to each node in order, including itself; 10 is local memory.
     pub distances: Vec<u32>,
 }
 
-/// How much memory this process may lock.
+/// The locked-memory limit of this process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct Memlock {
-    /// The limit that holds, bytes; `None` = none.
+    /// The effective limit, bytes; `None` means unlimited.
     pub soft_bytes: Option<u64>,
-    /// What it may be raised to, bytes; `None` = no limit.
+    /// The limit up to which it can be raised, bytes; `None` means unlimited.
     pub hard_bytes: Option<u64>,
-    /// Has the process CAP_IPC_LOCK, for which there is no limit?
+    /// Whether the process has CAP_IPC_LOCK, which disables the limit.
     pub exempt: bool,
 }
 
-/// Everything that was found.
+/// The hardware of a host that matters for transfers.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct Host {
-    /// How much RDMA there is.
-    pub rdma: Rdma,
-    /// RDMA devices, in the kernel's order.
-    pub devices: Vec<Device>,
-    /// GPUs, by PCI address.
+pub struct HostTopology {
+    pub rdma: RdmaSupport,
+    /// In the kernel's order.
+    pub devices: Vec<RdmaDevice>,
     pub gpus: Vec<Gpu>,
-    pub nodes: Vec<Node>,
+    pub nodes: Vec<NumaNode>,
     pub interfaces: Vec<Interface>,
-    /// How much memory may be locked; `None` where nobody knows.
+    /// `None` if unknown.
     pub memlock: Option<Memlock>,
     #[serde(skip)]
-    pub findings: Vec<Finding>,
+    pub findings: Vec<DeviceFinding>,
 }
 
-/// Folders where libraries are looked for.
+/// Folders that are searched for libraries.
 const LIBRARY_FOLDERS: &[&str] = &[
     "/usr/lib/x86_64-linux-gnu",
     "/usr/lib/aarch64-linux-gnu",
@@ -89,20 +83,20 @@ const LIBRARY_FOLDERS: &[&str] = &[
     "/opt/amazon/efa/lib64",
 ];
 
-/// The bit of CAP_IPC_LOCK in a set of capabilities.
+/// The bit of `CAP_IPC_LOCK` in a capability set.
 const IPC_LOCK: u64 = 1 << 14;
 
-impl Host {
-    /// Read a host's files.
-    pub fn read(tree: &FileTree) -> Host {
-        let mut reader = Reader { tree, findings: Vec::new() };
+impl HostTopology {
+    /// Reads a host's files.
+    pub fn read(tree: &FileTree) -> HostTopology {
+        let mut reader = TreeReader { tree, findings: Vec::new() };
         let devices = device::read(&mut reader);
         let rdma = match &devices {
-            None => Rdma::NoKernelSupport,
-            Some(none) if none.is_empty() => Rdma::NoDevice,
-            Some(_) => Rdma::Devices,
+            None => RdmaSupport::NoKernelSupport,
+            Some(none) if none.is_empty() => RdmaSupport::NoDevice,
+            Some(_) => RdmaSupport::Devices,
         };
-        let mut host = Host {
+        let mut host = HostTopology {
             rdma,
             devices: devices.unwrap_or_default(),
             gpus: gpus(&mut reader),
@@ -111,31 +105,31 @@ impl Host {
             memlock: memlock(&mut reader),
             findings: Vec::new(),
         };
-        if rdma == Rdma::Devices {
-            host.look_at_libraries(&mut reader);
-            host.look_at_memlock(&mut reader);
+        if rdma == RdmaSupport::Devices {
+            host.check_libraries(&mut reader);
+            host.check_memlock(&mut reader);
         }
         host.findings = reader.findings;
         host
     }
 
-    /// What lies between a device and a GPU; `None` for a device without a place.
-    pub fn link(&self, device: &Device, gpu: &Gpu) -> Option<Link> {
-        let place = Place { path: device.path.as_deref()?, numa: device.numa_node };
-        Some(pci::link(place, Place { path: &gpu.path, numa: gpu.numa_node }))
+    /// The PCI connection between a device and a GPU; `None` for a device without a PCI address.
+    pub fn link(&self, device: &RdmaDevice, gpu: &Gpu) -> Option<PciLink> {
+        let place = PciPosition { path: device.path.as_deref()?, numa: device.numa_node };
+        Some(pci::link(place, PciPosition { path: &gpu.path, numa: gpu.numa_node }))
     }
 
-    /// The kernel's figure for the way from a device to the memory of a node; `None` where nobody knows.
-    pub fn distance(&self, device: &Device, node: u32) -> Option<u32> {
+    /// The kernel's distance between a device and the memory of a NUMA node; `None` if unknown.
+    pub fn distance(&self, device: &RdmaDevice, node: u32) -> Option<u32> {
         let at = self.nodes.iter().position(|n| n.id == node)?;
         self.nodes.iter().find(|n| Some(n.id) == device.numa_node)?.distances.get(at).copied()
     }
 
-    fn look_at_libraries(&self, reader: &mut Reader<'_>) {
+    fn check_libraries(&self, reader: &mut TreeReader<'_>) {
         let there =
             |file: &str| LIBRARY_FOLDERS.iter().any(|dir| reader.tree.resolve(&format!("{dir}/{file}")).is_some());
         if !there("libibverbs.so.1") {
-            reader.findings.push(Finding::NoVerbsLibrary);
+            reader.findings.push(DeviceFinding::NoVerbsLibrary);
             return;
         }
         let mut drivers = Vec::new();
@@ -146,24 +140,24 @@ impl Host {
             let Some(provider) = &device.provider else { continue };
             if !drivers.iter().any(|d| d.starts_with(&format!("lib{provider}-rdmav"))) {
                 let (device, provider) = (device.name.clone(), provider.clone());
-                reader.findings.push(Finding::NoProvider { device, provider });
+                reader.findings.push(DeviceFinding::NoProvider { device, provider });
             }
         }
     }
 
-    /// A limit as large as the memory is none.
-    fn look_at_memlock(&self, reader: &mut Reader<'_>) {
+    /// Adds a finding if the limit is lower than the host's memory.
+    fn check_memlock(&self, reader: &mut TreeReader<'_>) {
         let memory =
             reader.text("/proc/meminfo").and_then(|text| host::parse_meminfo(&text)).map_or(u64::MAX, |m| m.total);
         if let Some(Memlock { soft_bytes: Some(soft), hard_bytes: hard, exempt: false }) = self.memlock
             && soft < memory
         {
-            reader.findings.push(Finding::Memlock { soft, hard });
+            reader.findings.push(DeviceFinding::Memlock { soft, hard });
         }
     }
 }
 
-fn gpus(reader: &mut Reader<'_>) -> Vec<Gpu> {
+fn gpus(reader: &mut TreeReader<'_>) -> Vec<Gpu> {
     let mut gpus = Vec::new();
     let mut cuda = 0;
     let mut addresses = reader.names("/sys/bus/pci/devices");
@@ -171,7 +165,7 @@ fn gpus(reader: &mut Reader<'_>) -> Vec<Gpu> {
     for pci in addresses {
         let at = format!("/sys/bus/pci/devices/{pci}");
         let Some(class) = reader.text_if_any(&format!("{at}/class")) else { continue };
-        // Display controllers; accelerators are what AMD calls its larger ones.
+        // Display controllers; 0x1200 (processing accelerators) is the class of AMD's larger GPUs.
         if !class.starts_with("0x03") && !class.starts_with("0x1200") {
             continue;
         }
@@ -192,7 +186,7 @@ fn gpus(reader: &mut Reader<'_>) -> Vec<Gpu> {
     gpus
 }
 
-fn nodes(reader: &mut Reader<'_>) -> Vec<Node> {
+fn nodes(reader: &mut TreeReader<'_>) -> Vec<NumaNode> {
     let mut nodes = Vec::new();
     for name in reader.names("/sys/devices/system/node") {
         let Some(id) = name.strip_prefix("node").and_then(|n| n.parse().ok()) else { continue };
@@ -200,7 +194,7 @@ fn nodes(reader: &mut Reader<'_>) -> Vec<Node> {
         let meminfo = reader.text_if_any(&file("meminfo")).unwrap_or_default();
         let total = meminfo.lines().find_map(|line| line.split_once("MemTotal:")?.1.trim().strip_suffix(" kB"));
         let distances = reader.text_if_any(&file("distance")).unwrap_or_default();
-        nodes.push(Node {
+        nodes.push(NumaNode {
             id,
             memory_bytes: total.and_then(|kib| kib.trim().parse::<u64>().ok()?.checked_mul(1024)),
             cpus: reader.text_if_any(&file("cpulist")),
@@ -211,13 +205,13 @@ fn nodes(reader: &mut Reader<'_>) -> Vec<Node> {
 }
 
 impl Memlock {
-    /// What this process may lock; `None` where its files do not tell.
+    /// Reads the limit of this process; `None` if unknown.
     pub fn read(tree: &FileTree) -> Option<Memlock> {
-        memlock(&mut Reader { tree, findings: Vec::new() })
+        memlock(&mut TreeReader { tree, findings: Vec::new() })
     }
 }
 
-fn memlock(reader: &mut Reader<'_>) -> Option<Memlock> {
+fn memlock(reader: &mut TreeReader<'_>) -> Option<Memlock> {
     let limits = reader.text("/proc/self/limits")?;
     let line = limits.lines().find_map(|line| line.strip_prefix("Max locked memory"))?;
     let mut fields = line.split_whitespace();
@@ -231,6 +225,6 @@ fn memlock(reader: &mut Reader<'_>) -> Option<Memlock> {
     let effective = effective.and_then(|hex| u64::from_str_radix(hex.trim(), 16).ok()).unwrap_or(0);
     let limits = soft.zip(hard);
     let (soft_bytes, hard_bytes) =
-        reader.wanted(limits, "/proc/self/limits", line.trim(), "two limits of locked memory")?;
+        reader.parsed_or_finding(limits, "/proc/self/limits", line.trim(), "two locked-memory limits")?;
     Some(Memlock { soft_bytes, hard_bytes, exempt: effective & IPC_LOCK != 0 })
 }

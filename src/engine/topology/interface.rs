@@ -1,4 +1,4 @@
-//! Network interfaces: what a host without RDMA has, and what every host announces itself by.
+//! Network interfaces: the transports of a host without RDMA, and the source of the address that a host announces.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
@@ -7,38 +7,36 @@ use serde::Serialize;
 use crate::engine::base::text::escaped;
 use crate::engine::sys::interface;
 use crate::engine::topology::pci;
-use crate::engine::topology::reader::Reader;
+use crate::engine::topology::reader::TreeReader;
 
-/// A network interface.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Interface {
-    /// For instance `eth0`.
     pub name: String,
-    /// The kernel's number of it: addresses are looked for in this order.
+    /// The kernel's index. Mooncake searches addresses in this order.
     pub index: Option<u32>,
-    /// `up`, `down`, `unknown` (which is usual for the loopback), ...
+    /// `up`, `down`, `unknown` (usual for the loopback), ...
     pub state: Option<String>,
-    /// Is it switched on, with a carrier?
+    /// Whether it is enabled and has a carrier.
     pub running: bool,
-    /// Mbit/s; `None` where the driver does not say.
+    /// Mbit/s; `None` if the driver does not report it.
     pub speed_mbps: Option<u64>,
-    /// Largest packet, bytes.
+    /// Maximum packet size in bytes.
     pub mtu: Option<u32>,
     pub mac: Option<String>,
     pub addresses: Vec<IpAddr>,
-    /// NUMA node; `None` where nobody knows.
+    /// `None` if unknown.
     pub numa_node: Option<u32>,
-    /// PCI address; `None` for software.
+    /// PCI address; `None` for a virtual interface.
     pub pci: Option<String>,
-    /// Is its first IPv4 address what Mooncake announces when no name is given?
+    /// Whether Mooncake announces its first IPv4 address by default.
     pub announced: bool,
 }
 
-/// All interfaces, by index.
-pub(in crate::engine::topology) fn read(reader: &mut Reader<'_>) -> Vec<Interface> {
+/// Reads all interfaces, ordered by index.
+pub(in crate::engine::topology) fn read(reader: &mut TreeReader<'_>) -> Vec<Interface> {
     let addresses = addresses(reader);
     let mut names = reader.names("/sys/class/net");
-    // The folder has files, too (bonding_masters), and may be absent where addresses are known.
+    // The folder also contains files (bonding_masters), and may not exist although addresses are known.
     names.retain(|name| reader.tree.resolve(&format!("/sys/class/net/{name}/address")).is_some());
     for (name, _) in &addresses {
         if !names.contains(name) {
@@ -54,10 +52,10 @@ pub(in crate::engine::topology) fn read(reader: &mut Reader<'_>) -> Vec<Interfac
     all
 }
 
-fn one(reader: &mut Reader<'_>, name: &str, addresses: &[(String, IpAddr)]) -> Interface {
+fn one(reader: &mut TreeReader<'_>, name: &str, addresses: &[(String, IpAddr)]) -> Interface {
     let at = format!("/sys/class/net/{name}");
     let file = |file: &str| format!("{at}/{file}");
-    // Reading these fails while the interface is down; a speed that is not known is -1.
+    // Reading these files fails while the interface is down. An unknown speed is -1.
     let speed = reader.text_if_any(&file("speed")).and_then(|t| t.parse().ok()).filter(|&mbps| mbps > 0);
     let carrier = reader.text_if_any(&file("carrier")).is_some_and(|t| t == "1");
     let flags = reader.text_if_any(&file("flags"));
@@ -81,7 +79,7 @@ fn one(reader: &mut Reader<'_>, name: &str, addresses: &[(String, IpAddr)]) -> I
 }
 
 /// Addresses with their interfaces: of this host from the system, of another one from its routing tables.
-fn addresses(reader: &mut Reader<'_>) -> Vec<(String, IpAddr)> {
+fn addresses(reader: &mut TreeReader<'_>) -> Vec<(String, IpAddr)> {
     if reader.tree.is_this_host() {
         return interface::addresses().unwrap_or_default();
     }
@@ -95,39 +93,39 @@ fn addresses(reader: &mut Reader<'_>) -> Vec<(String, IpAddr)> {
     v4.chain(parse_inet6(&v6)).collect()
 }
 
-/// A network that an interface is in.
-struct Route {
+/// A directly connected network.
+struct ConnectedNetwork {
     interface: String,
     network: u32,
     mask: u32,
 }
 
-impl Route {
+impl ConnectedNetwork {
     fn holds(&self, ip: Ipv4Addr) -> bool {
         u32::from(ip) & self.mask == self.network
     }
 }
 
-/// The interface in whose network `ip` is; none where two have the same network, because these files do not tell them apart.
-fn interface_of(routes: &[Route], ip: Ipv4Addr) -> Option<&str> {
+/// The interface whose network contains `ip`; `None` if two interfaces have the same network, because the files do not distinguish them.
+fn interface_of(routes: &[ConnectedNetwork], ip: Ipv4Addr) -> Option<&str> {
     let mask = routes.iter().filter(|r| r.holds(ip)).map(|r| r.mask).max()?;
     let mut names = routes.iter().filter(|r| r.holds(ip) && r.mask == mask).map(|r| r.interface.as_str());
     let first = names.next()?;
     names.all(|name| name == first).then_some(first)
 }
 
-/// `/proc/net/route`: those without a gateway. Its hex numbers are in the bytes' order of the machine, little-endian here.
-fn parse_routes(text: &str) -> Vec<Route> {
+/// Parses `/proc/net/route`: routes without a gateway. The hex numbers are in host byte order, little-endian here.
+fn parse_routes(text: &str) -> Vec<ConnectedNetwork> {
     let number = |text: &str| u32::from_str_radix(text, 16).ok().map(u32::swap_bytes);
     let route = |line: &str| {
         let fields: Vec<&str> = line.split_whitespace().collect();
         let (network, gateway, mask) = (number(fields.get(1)?)?, number(fields.get(2)?)?, number(fields.get(7)?)?);
-        (gateway == 0).then(|| Route { interface: fields[0].to_owned(), network, mask })
+        (gateway == 0).then(|| ConnectedNetwork { interface: fields[0].to_owned(), network, mask })
     };
     text.lines().skip(1).filter_map(route).collect()
 }
 
-/// `/proc/net/fib_trie`: the addresses of this host, each once.
+/// Parses `/proc/net/fib_trie`: the addresses of this host, each once.
 fn parse_local(text: &str) -> Vec<Ipv4Addr> {
     let (mut found, mut last) = (Vec::new(), None);
     for line in text.lines().map(str::trim) {
@@ -143,7 +141,7 @@ fn parse_local(text: &str) -> Vec<Ipv4Addr> {
     found
 }
 
-/// `/proc/net/if_inet6`: 32 hex digits first, the interface last.
+/// Parses `/proc/net/if_inet6`: 32 hex digits first, the interface last.
 fn parse_inet6(text: &str) -> Vec<(String, IpAddr)> {
     let entry = |line: &str| {
         let mut fields = line.split_whitespace();
@@ -158,7 +156,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_routing_tables_tell_which_interface_has_which_address() {
+    fn routing_tables_map_addresses_to_interfaces() {
         let trie = "Local:\n  +-- 0.0.0.0/0 3 0 5\n     |-- 192.0.2.0\n        /24 link UNICAST\n     |-- 192.0.2.2\n        /32 host LOCAL\n\
                     |-- 192.0.2.2\n /32 host LOCAL\n";
         assert_eq!(parse_local(trie), [Ipv4Addr::new(192, 0, 2, 2)]);
@@ -168,9 +166,9 @@ mod tests {
         assert_eq!(routes.len(), 1);
         assert!(routes[0].holds(Ipv4Addr::new(192, 0, 2, 77)) && !routes[0].holds(Ipv4Addr::new(192, 0, 3, 1)));
         assert_eq!(interface_of(&routes, Ipv4Addr::new(192, 0, 2, 2)), Some("eth0"));
-        let twice: Vec<Route> = routes
+        let twice: Vec<ConnectedNetwork> = routes
             .into_iter()
-            .chain([Route { interface: "eth1".to_owned(), network: 0xc000_0200, mask: !0xff }])
+            .chain([ConnectedNetwork { interface: "eth1".to_owned(), network: 0xc000_0200, mask: !0xff }])
             .collect();
         assert_eq!(interface_of(&twice, Ipv4Addr::new(192, 0, 2, 2)), None);
         let v6 = parse_inet6("fe800000000000005054000000000001 04 40 20 80 eth0\nnonsense\n");

@@ -1,96 +1,97 @@
-//! What only libibverbs tells of the devices of this host: it is opened for it, and so is each device.
+//! Device data that only libibverbs provides, for this host. Reading it opens each device.
 
 use serde::Serialize;
 
 use crate::engine::sys::verbs::{DeviceAttributes, PortAttributes, RdmaDevice, VerbsError, VerbsUnavailable, devices};
 
-/// What libibverbs tells.
+/// The data of libibverbs.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
-pub struct Live {
-    /// Why it tells nothing.
+pub struct VerbsReport {
+    /// Why no data is available.
     pub missing: Option<String>,
-    /// What to do about that.
+    /// The remedy for that.
     pub next: Option<String>,
-    /// Its devices, in its order.
-    pub devices: Vec<LiveDevice>,
+    pub devices: Vec<VerbsDevice>,
 }
 
-/// What it tells of a device.
+/// The data of a device.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct LiveDevice {
-    /// For instance `mlx5_0`.
+pub struct VerbsDevice {
     pub name: String,
-    /// Why nothing is known of it.
+    /// Why no data is available.
     pub missing: Option<String>,
-    /// What to do about that.
+    /// The remedy for that.
     pub next: Option<String>,
-    /// Its limits, by the names of `ibv_devinfo -v`.
+    /// The limits, by their names in `ibv_devinfo -v`.
     pub attributes: Option<DeviceAttributes>,
-    pub ports: Vec<LivePort>,
+    pub ports: Vec<VerbsPort>,
 }
 
-/// What it tells of a port.
+/// The data of a port.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct LivePort {
-    /// From 1.
+pub struct VerbsPort {
+    /// Port number from 1.
     pub number: u8,
-    /// Why nothing is known of it.
+    /// Why no data is available.
     pub missing: Option<String>,
-    /// By the names of `ibv_devinfo -v`; MTUs in bytes.
+    /// By their names in `ibv_devinfo -v`; MTUs in bytes.
     #[serde(flatten)]
     pub attributes: Option<PortAttributes>,
 }
 
-impl Live {
-    /// Ask it. Takes some milliseconds for each device, and as long as a driver likes that is broken.
-    pub fn read() -> Live {
+impl VerbsReport {
+    /// Queries libibverbs. It takes some milliseconds per device, and a broken driver may block it indefinitely.
+    pub fn read() -> VerbsReport {
         match devices() {
-            Ok(listed) => {
-                Live { devices: listed.into_iter().map(|l| LiveDevice::read(l.name)).collect(), ..Live::default() }
+            Ok(listed) => VerbsReport {
+                devices: listed.into_iter().map(|l| VerbsDevice::read(l.name)).collect(),
+                ..VerbsReport::default()
+            },
+            Err(absent) => {
+                VerbsReport { missing: Some(absent.to_string()), next: Some(absent.remedy()), devices: Vec::new() }
             }
-            Err(absent) => Live { missing: Some(absent.to_string()), next: Some(absent.remedy()), devices: Vec::new() },
         }
     }
 
-    /// Nothing, for this reason.
-    pub fn missing(why: &str, next: &str) -> Live {
-        Live { missing: Some(why.to_owned()), next: Some(next.to_owned()), devices: Vec::new() }
+    /// Builds an empty result with a reason.
+    pub fn missing(why: &str, next: &str) -> VerbsReport {
+        VerbsReport { missing: Some(why.to_owned()), next: Some(next.to_owned()), devices: Vec::new() }
     }
 
-    /// What is known of the device of this name.
-    pub fn device(&self, name: &str) -> Option<&LiveDevice> {
+    /// The data of the device `name`.
+    pub fn device(&self, name: &str) -> Option<&VerbsDevice> {
         self.devices.iter().find(|device| device.name == name)
     }
 }
 
-impl LiveDevice {
-    fn read(name: String) -> LiveDevice {
+impl VerbsDevice {
+    fn read(name: String) -> VerbsDevice {
         let device = match RdmaDevice::open(&name) {
             Ok(device) => device,
-            Err(absent) => return LiveDevice::absent(name, &absent),
+            Err(absent) => return VerbsDevice::absent(name, &absent),
         };
         let attributes = device.attributes().clone();
         let last = u8::try_from(attributes.phys_port_cnt).unwrap_or(u8::MAX);
-        let ports = (1..=last).map(|number| LivePort::of(number, device.port(number))).collect();
-        LiveDevice { name, missing: None, next: None, attributes: Some(attributes), ports }
+        let ports = (1..=last).map(|number| VerbsPort::of(number, device.port(number))).collect();
+        VerbsDevice { name, missing: None, next: None, attributes: Some(attributes), ports }
     }
 
-    fn absent(name: String, absent: &VerbsUnavailable) -> LiveDevice {
+    fn absent(name: String, absent: &VerbsUnavailable) -> VerbsDevice {
         let (missing, next) = (Some(absent.to_string()), Some(absent.remedy()));
-        LiveDevice { name, missing, next, attributes: None, ports: Vec::new() }
+        VerbsDevice { name, missing, next, attributes: None, ports: Vec::new() }
     }
 
-    /// What is known of its port of this number.
+    /// The attributes of the port `number`.
     pub fn port(&self, number: u32) -> Option<&PortAttributes> {
         self.ports.iter().find(|port| u32::from(port.number) == number)?.attributes.as_ref()
     }
 }
 
-impl LivePort {
-    fn of(number: u8, told: Result<PortAttributes, VerbsError>) -> LivePort {
+impl VerbsPort {
+    fn of(number: u8, told: Result<PortAttributes, VerbsError>) -> VerbsPort {
         match told {
-            Ok(attributes) => LivePort { number, missing: None, attributes: Some(attributes) },
-            Err(error) => LivePort { number, missing: Some(error.to_string()), attributes: None },
+            Ok(attributes) => VerbsPort { number, missing: None, attributes: Some(attributes) },
+            Err(error) => VerbsPort { number, missing: Some(error.to_string()), attributes: None },
         }
     }
 }

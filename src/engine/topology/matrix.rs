@@ -1,26 +1,26 @@
 //! Mooncake's topology matrix: which devices serve which memory.
 //!
-//! The rules are those of release 0.3.13: memory of a node prefers the devices of that node; a GPU prefers those with the fewest
-//! [`pci::steps`] among those of its node (among all where none is).
+//! The rules are those of release 0.3.13. Memory of a NUMA node prefers the devices of that node. A GPU prefers the devices with the fewest
+//! [`pci::steps`] among those of its node (among all devices if its node has none).
 
 use std::collections::BTreeMap;
 
 use serde::Serialize;
 
-use crate::engine::topology::device::Device;
-use crate::engine::topology::host::{Gpu, Host};
+use crate::engine::topology::device::RdmaDevice;
+use crate::engine::topology::host::{Gpu, HostTopology};
 use crate::engine::topology::pci;
 
-/// Location (`cpu:0`, `cuda:0`) -> preferred devices and the others.
+/// Location (`cpu:0`, `cuda:0`) -> preferred devices and other devices.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Matrix(pub BTreeMap<String, [Vec<String>; 2]>);
 
 impl Matrix {
-    /// The matrix of `host` over the devices of these names.
-    pub fn of(host: &Host, names: &[String]) -> Matrix {
-        let devices: Vec<&Device> = host.devices.iter().filter(|d| names.contains(&d.name)).collect();
-        let split = |is_preferred: &dyn Fn(&Device) -> bool| {
-            let (near, far): (Vec<&Device>, Vec<&Device>) = devices.iter().partition(|d| is_preferred(d));
+    /// Computes the matrix of `host` for the devices in `names`.
+    pub fn of(host: &HostTopology, names: &[String]) -> Matrix {
+        let devices: Vec<&RdmaDevice> = host.devices.iter().filter(|d| names.contains(&d.name)).collect();
+        let split = |is_preferred: &dyn Fn(&RdmaDevice) -> bool| {
+            let (near, far): (Vec<&RdmaDevice>, Vec<&RdmaDevice>) = devices.iter().partition(|d| is_preferred(d));
             [near, far].map(|part| part.into_iter().map(|d| d.name.clone()).collect())
         };
         let mut matrix = BTreeMap::new();
@@ -35,10 +35,10 @@ impl Matrix {
         Matrix(matrix)
     }
 
-    /// The matrix of a JSON text, without the devices that are not among `names`.
+    /// Parses a JSON matrix, without the devices that are not in `names`.
     ///
     /// # Errors
-    /// The text is not an object of pairs of lists.
+    /// The text is not a JSON object whose values are pairs of lists.
     pub fn from_json(text: &str, names: &[String]) -> Result<Matrix, serde_json::Error> {
         let mut matrix: BTreeMap<String, [Vec<String>; 2]> = serde_json::from_str(text)?;
         for list in matrix.values_mut().flatten() {
@@ -47,7 +47,7 @@ impl Matrix {
         Ok(Matrix(matrix))
     }
 
-    /// As `transfer_engine_topology_dump` prints it: tabs, and every bracket that holds something on a line of its own.
+    /// Formats it like `transfer_engine_topology_dump`: with tabs, and non-empty brackets on separate lines.
     pub fn styled(&self) -> String {
         let list = |names: &[String]| {
             if names.is_empty() {
@@ -65,11 +65,11 @@ impl Matrix {
     }
 }
 
-/// The devices that a GPU prefers. One without a place in the PCI tree is never among them.
-fn nearest<'a>(devices: &[&'a Device], gpu: &Gpu) -> Vec<&'a str> {
-    let steps = |d: &&'a Device| Some((pci::steps(d.path.as_deref()?, &gpu.path), d.name.as_str()));
-    let same_node = |d: &&&'a Device| gpu.numa_node.is_some() && d.numa_node == gpu.numa_node;
-    let candidates: Vec<&'a Device> = devices.iter().filter(same_node).copied().collect();
+/// The devices that a GPU prefers. Devices without a PCI path are excluded.
+fn nearest<'a>(devices: &[&'a RdmaDevice], gpu: &Gpu) -> Vec<&'a str> {
+    let steps = |d: &&'a RdmaDevice| Some((pci::steps(d.path.as_deref()?, &gpu.path), d.name.as_str()));
+    let same_node = |d: &&&'a RdmaDevice| gpu.numa_node.is_some() && d.numa_node == gpu.numa_node;
+    let candidates: Vec<&'a RdmaDevice> = devices.iter().filter(same_node).copied().collect();
     let candidates = if candidates.is_empty() { devices.to_vec() } else { candidates };
     let ranked: Vec<(usize, &str)> = candidates.iter().filter_map(steps).collect();
     let Some(least) = ranked.iter().map(|(steps, _)| *steps).min() else { return Vec::new() };
@@ -81,7 +81,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_text_is_that_of_the_original() {
+    fn the_format_matches_upstream() {
         let names = |names: &[&str]| names.iter().map(|n| (*n).to_owned()).collect::<Vec<_>>();
         let mut matrix = Matrix::default();
         assert_eq!(matrix.styled(), "{}\n");

@@ -1,8 +1,8 @@
-//! A host's RDMA devices, GPUs, memory nodes and interfaces, and which devices to use for what.
+//! A host's RDMA devices, GPUs, NUMA nodes and interfaces, and which devices to use.
 //!
-//! Everything is read from plain files below a root (`sys::FileTree`), so that a host is a folder in tests, but for [`Live`]: what only
-//! libibverbs can tell ([`UNKNOWN_WITHOUT_VERBS`]), of this host alone. No packet is sent. A file that is odd or cannot be read is a
-//! [`Finding`], never the end.
+//! Everything is read from files below a root (`sys::FileTree`), so a test host is a folder. The exception is [`VerbsReport`]: attributes that only
+//! libibverbs reports ([`UNKNOWN_WITHOUT_VERBS`]), for this host only. No packet is sent. A file that is malformed or unreadable becomes a
+//! [`DeviceFinding`] and does not stop the rest.
 
 pub mod choice;
 pub mod device;
@@ -16,12 +16,12 @@ pub mod pci;
 mod reader;
 mod remedy;
 
-pub use choice::{Choice, LeftOut, Picked, WhyNot, Wish};
-pub use device::{Device, Port, Transport, UNKNOWN_WITHOUT_VERBS};
-pub use finding::{Finding, Level};
-pub use gid::{Because, Gid, GidKind, GidPick};
-pub use host::{Gpu, Host, Memlock, Node, Rdma};
+pub use choice::{DeviceChoice, DeviceSelection, ExcludedDevice, ExclusionReason, PickedDevice};
+pub use device::{DeviceTransport, RdmaDevice, RdmaPort, UNKNOWN_WITHOUT_VERBS};
+pub use finding::{DeviceFinding, FindingLevel};
+pub use gid::{Gid, GidPick, GidReason, GidType};
+pub use host::{Gpu, HostTopology, Memlock, NumaNode, RdmaSupport};
 pub use interface::Interface;
-pub use live::{Live, LiveDevice, LivePort};
+pub use live::{VerbsDevice, VerbsPort, VerbsReport};
 pub use matrix::Matrix;
-pub use pci::Link;
+pub use pci::PciLink;

@@ -1,60 +1,66 @@
-//! Reading a tree while keeping a list of what could not be read: an odd file is a finding, not the end.
+//! Reads files of a tree and collects findings about files that are unreadable or malformed.
 
 use std::str::FromStr;
 
 use crate::engine::base::text::{Quoted, escaped};
 use crate::engine::sys::{FileReadError, FileTree};
-use crate::engine::topology::finding::Finding;
+use crate::engine::topology::finding::DeviceFinding;
 
-/// Characters of a word; the kernel writes far fewer.
+/// Maximum characters of a single-line value; the kernel writes far fewer.
 const WORD_MAX: usize = 256;
 
-pub(in crate::engine::topology) struct Reader<'a> {
+pub(in crate::engine::topology) struct TreeReader<'a> {
     pub tree: &'a FileTree,
-    pub findings: Vec<Finding>,
+    pub findings: Vec<DeviceFinding>,
 }
 
-impl Reader<'_> {
-    /// The text of a file; `None` where it is absent, empty or unreadable (which is noted).
+impl TreeReader<'_> {
+    /// The text of a file; `None` if it does not exist, is empty or unreadable. An unreadable file adds a finding.
     pub fn text(&mut self, path: &str) -> Option<String> {
         let found = self.tree.text(path);
-        self.noted(found).filter(|text| !text.is_empty())
+        self.or_finding(found).filter(|text| !text.is_empty())
     }
 
-    /// The text of a file, fit for a line.
+    /// The text of a file, escaped to one line.
     pub fn word(&mut self, path: &str) -> Option<String> {
         self.text(path).map(|text| escaped(&text.chars().take(WORD_MAX).collect::<String>()))
     }
 
-    /// The text of a file whose absence, emptiness and refusal all mean that there is nothing to tell.
+    /// The text of an optional file; errors are ignored.
     pub fn text_if_any(&self, path: &str) -> Option<String> {
         self.tree.text(path).ok().flatten().filter(|text| !text.is_empty())
     }
 
-    /// The number in a file.
+    /// The number in a file. A malformed one adds a finding.
     pub fn number<T: FromStr>(&mut self, path: &str) -> Option<T> {
         let text = self.text(path)?;
         let number = text.parse().ok();
-        self.wanted(number, path, &text, "a number")
+        self.parsed_or_finding(number, path, &text, "a number")
     }
 
-    /// The names in a folder; none where it is absent or unreadable (which is noted).
+    /// The names in a folder; empty if it does not exist or is unreadable. An unreadable folder adds a finding.
     pub fn names(&mut self, path: &str) -> Vec<String> {
         let found = self.tree.names(path);
-        self.noted(found).unwrap_or_default()
+        self.or_finding(found).unwrap_or_default()
     }
 
-    /// `value`, which was read from `text`; where it could not be, that is noted.
-    pub fn wanted<T>(&mut self, value: Option<T>, path: &str, text: &str, wanted: &'static str) -> Option<T> {
+    /// Returns `value`, which was parsed from `text`. `None` adds a finding.
+    pub fn parsed_or_finding<T>(
+        &mut self,
+        value: Option<T>,
+        path: &str,
+        text: &str,
+        expected: &'static str,
+    ) -> Option<T> {
         if value.is_none() {
-            self.findings.push(Finding::Odd { path: path.to_owned(), text: Quoted(text).to_string(), wanted });
+            self.findings.push(DeviceFinding::Odd { path: path.to_owned(), text: Quoted(text).to_string(), expected });
         }
         value
     }
 
-    fn noted<T>(&mut self, found: Result<Option<T>, FileReadError>) -> Option<T> {
+    fn or_finding<T>(&mut self, found: Result<Option<T>, FileReadError>) -> Option<T> {
         found.unwrap_or_else(|FileReadError { path, source }| {
-            self.findings.push(Finding::Unreadable { path, reason: source.to_string() });
+            self.findings.push(DeviceFinding::FileReadError { path, reason: source.to_string() });
             None
         })
     }

@@ -1,16 +1,11 @@
-//! Checks of the wheel: small ELF files made here, and the real wheel.
+//! Tests of the wheel checks, with generated ELF files and with the real wheel.
 
 use super::{Host, verdict};
 use crate::peer;
 
-pub(super) fn all() {
-    a_library_that_is_missing_is_named_with_what_brings_it();
-    a_wheel_of_another_kind_or_release_is_found();
-}
-
 const PACKAGES: &str = "/usr/lib/python3.11/site-packages";
 
-/// A 64-bit shared object that is linked to `needed`, with folders of its own.
+/// A 64-bit shared object that links to `needed`, with an optional `DT_RUNPATH`.
 fn elf(needed: &[&str], runpath: Option<&str>) -> Vec<u8> {
     let mut strings = vec![0u8];
     let mut entries: Vec<(u64, u64)> = Vec::new();
@@ -41,7 +36,7 @@ fn elf(needed: &[&str], runpath: Option<&str>) -> Vec<u8> {
     }
     file.extend(&strings);
     file.extend(&dynamic);
-    // Nothing, .dynstr, .dynamic: type, place, length, and the section with the texts.
+    // The null section, .dynstr and .dynamic: type, offset, length, linked section, entry size.
     for (kind, at, len, link, entry) in [
         (0u32, 0, 0, 0u32, 0u64),
         (3, strings_at, strings.len() as u64, 0, 0),
@@ -65,7 +60,7 @@ fn metadata(name: &str, release: &str) -> String {
     format!("Metadata-Version: 2.4\nName: {name}\nVersion: {release}\n\nVersion: no\n")
 }
 
-/// A host with a wheel that asks for these libraries.
+/// A host with a wheel that links to these libraries.
 fn host(name: &str, release: &str, needed: &[&str]) -> Host {
     let packages = format!("{PACKAGES}/{}-{release}.dist-info/METADATA", name.replace('-', "_"));
     Host::healthy()
@@ -83,13 +78,13 @@ const CUDA: &str = "mooncake-transfer-engine";
 const PLAIN: &str = "mooncake-transfer-engine-non-cuda";
 
 #[test]
-fn a_library_that_is_missing_is_named_with_what_brings_it() {
+fn a_missing_library_is_found() {
     let check = |host: &Host| host.verdict("wheel-libraries", &[], &[]);
     assert_eq!(check(&host(PLAIN, "0.3.13.post1", &["libc.so.6", "libglog-1.so"])), "passed");
     assert_eq!(check(&host(PLAIN, "0.3.13.post1", &["libc.so.6", "libibverbs.so.1"])), "error");
     let none = host(PLAIN, "0.3.13.post1", &[]).without("/opt/lib");
-    assert_eq!(check(&none), "passed", "nothing asks for it");
-    // What the wheel brings itself asks for more.
+    assert_eq!(check(&none), "passed", "no binary needs it");
+    // A library of the wheel itself needs another one.
     assert_eq!(check(&host(PLAIN, "0.3.13.post1", &["libglog-1.so"]).without("/opt/lib")), "error");
     let torch = host(CUDA, "0.3.13.post1", &["libcudart.so.12"])
         .with(&format!("{PACKAGES}/nvidia/cuda_runtime/lib/libcudart.so.12"), "");
@@ -98,11 +93,11 @@ fn a_library_that_is_missing_is_named_with_what_brings_it() {
     assert_eq!(check(&Host::healthy()), "skipped");
     let odd = host(PLAIN, "0.3.13.post1", &["libc.so.6"])
         .with(&format!("{PACKAGES}/mooncake/engine.so"), &elf(&["x"], None)[..80]);
-    assert_eq!(check(&odd), "passed", "half a file is none");
+    assert_eq!(check(&odd), "passed", "a truncated file is ignored");
 }
 
 #[test]
-fn a_wheel_of_another_kind_or_release_is_found() {
+fn a_wrong_wheel_variant_or_release_is_found() {
     let right = host(PLAIN, "0.3.13.post1", &["libc.so.6"]);
     for id in ["wheel-installed", "wheel-flavour", "wheel-release"] {
         assert_eq!(right.verdict(id, &[], &[]), "passed", "{id}");
@@ -120,7 +115,7 @@ fn a_wheel_of_another_kind_or_release_is_found() {
         .with("/usr/local/bin/python3", "")
         .with(record, metadata(CUDA, "0.3.12.post1"));
     assert_eq!(two.verdict("wheel-release", &[], &[]), "warning");
-    // A virtual environment is another place: its master is first on PATH, and the system's wheel is what was asked for.
+    // The master on PATH belongs to a virtual environment, whose wheel differs from the system's.
     let master = "#!/srv/venv/bin/python\nimport mooncake\n";
     let apart = host(PLAIN, "0.3.13.post1", &[])
         .with("/srv/venv/pyvenv.cfg", "include-system-site-packages = false\n")
@@ -135,9 +130,9 @@ fn a_wheel_of_another_kind_or_release_is_found() {
     assert_eq!(apart.verdict("wheel-installed", &[], &["--python=/srv/venv"]), "info");
 }
 
-/// Whatever this host lacks is an error of the host's, and is named; the wheel's own files must not be.
+/// The wheel's own files must not be reported as missing.
 #[test]
-fn the_real_wheel_is_found_and_its_own_libraries_with_it() {
+fn the_real_wheel_and_its_libraries_are_found() {
     let program = peer::wheel::wheel().python().get_program().to_str().unwrap().to_owned();
     let python = format!("--python={program}");
     for id in ["wheel-installed", "wheel-flavour", "wheel-release", "wheel-libraries"] {

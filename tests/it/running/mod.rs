@@ -1,5 +1,4 @@
-//! What `doctor` says of running clusters and SGLang servers: real processes of either make, and false ones that answer what was
-//! recorded.
+//! `doctor` against running clusters and SGLang servers: processes of mcctl and of upstream, and servers that replay recorded responses.
 
 mod cluster;
 mod command;
@@ -10,11 +9,11 @@ use std::future::Future;
 use std::sync::{Arc, Mutex};
 
 use mcctl::engine::base::HostPort;
-use mcctl::engine::check::{Finding, Report, Severity, Status};
+use mcctl::engine::check::{CheckReport, CheckStatus, Finding, Severity};
 use mcctl::engine::env::RealEnv;
 use mcctl::engine::http::{self, Handler, HttpLimits, HttpRequest, HttpServer, Response, StatusCode, answer};
 
-/// An HTTP server that answers a path with what it was told, and remembers the paths that it was asked for.
+/// An HTTP server that replays responses by path and records the requested paths.
 pub struct Recorded {
     answers: BTreeMap<String, (u16, String)>,
     asked: Mutex<Vec<String>>,
@@ -31,7 +30,7 @@ impl Handler for Recorded {
 }
 
 impl Recorded {
-    /// Start one with these answers of 200.
+    /// Starts a server with these 200 responses.
     pub async fn start(answers: &[(&str, String)]) -> (HttpServer, Arc<Recorded>) {
         let answers = answers.iter().map(|(path, body)| ((*path).to_owned(), (200, body.clone()))).collect();
         let handler = Arc::new(Recorded { answers, asked: Mutex::default() });
@@ -39,7 +38,7 @@ impl Recorded {
         (http::start(RealEnv::new(), &at, HttpLimits::SMALL, handler.clone()).await.unwrap(), handler)
     }
 
-    /// Was `path` asked for?
+    /// Whether `path` was requested.
     pub fn was_asked(&self, path: &str) -> bool {
         self.asked.lock().unwrap().iter().any(|asked| asked == path)
     }
@@ -47,46 +46,46 @@ impl Recorded {
 
 /// The report of one check.
 #[track_caller]
-pub fn of<'a>(reports: &'a [Report], id: &str) -> &'a Status {
+pub fn of<'a>(reports: &'a [CheckReport], id: &str) -> &'a CheckStatus {
     &reports.iter().find(|report| report.check.id == id).unwrap_or_else(|| panic!("no report of {id}")).status
 }
 
-/// The check passed; gives what was seen.
+/// Asserts that the check passed, and returns its observation.
 #[track_caller]
-pub fn passed<'a>(reports: &'a [Report], id: &str) -> &'a str {
+pub fn passed<'a>(reports: &'a [CheckReport], id: &str) -> &'a str {
     match of(reports, id) {
-        Status::Passed(text) => text,
+        CheckStatus::Passed(text) => text,
         other => panic!("{id}: {other:?}"),
     }
 }
 
-/// The check found something of `severity` whose finding contains `part`.
+/// Asserts that the check has a finding of `severity` that contains `part`, and returns it.
 #[track_caller]
-pub fn found<'a>(reports: &'a [Report], id: &str, severity: Severity, part: &str) -> &'a Finding {
-    let Status::Found(findings) = of(reports, id) else { panic!("{id}: {:?}", of(reports, id)) };
+pub fn found<'a>(reports: &'a [CheckReport], id: &str, severity: Severity, part: &str) -> &'a Finding {
+    let CheckStatus::Found(findings) = of(reports, id) else { panic!("{id}: {:?}", of(reports, id)) };
     let finding = findings.iter().find(|f| f.severity == severity && f.finding.contains(part));
     finding.unwrap_or_else(|| panic!("{id}: {findings:?}"))
 }
 
-/// Nothing above `info` was found.
+/// Asserts that no finding is above `info`.
 #[track_caller]
-pub fn is_well(reports: &[Report]) {
+pub fn is_well(reports: &[CheckReport]) {
     let bad: Vec<&Finding> =
-        reports.iter().flat_map(Report::findings).filter(|finding| finding.severity > Severity::Info).collect();
+        reports.iter().flat_map(CheckReport::findings).filter(|finding| finding.severity > Severity::Info).collect();
     assert!(bad.is_empty(), "{bad:#?}");
 }
 
-/// Every text fits a line and ends without a full stop.
+/// Asserts that every text is one line without a full stop.
 #[track_caller]
-pub fn is_readable(reports: &[Report]) {
-    for finding in reports.iter().flat_map(Report::findings) {
+pub fn is_readable(reports: &[CheckReport]) {
+    for finding in reports.iter().flat_map(CheckReport::findings) {
         for text in [&finding.finding, &finding.evidence, &finding.remedy] {
             assert!(!text.is_empty() && !text.ends_with('.') && !text.contains('\n'), "{finding:?}");
         }
     }
 }
 
-/// On a runtime of its own, for tests whose processes are started by blocking code.
+/// Runs `work` on a separate runtime, for tests that start processes with blocking code.
 pub fn block_on<T>(work: impl Future<Output = T>) -> T {
     tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap().block_on(work)
 }

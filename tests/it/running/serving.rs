@@ -1,20 +1,20 @@
-//! The checks of SGLang servers, against ones that answer what a real 0.5.23 did.
+//! Tests of the SGLang checks against servers that respond like 0.5.23.
 
 use std::sync::Arc;
 use std::sync::Mutex;
 use std::time::Duration;
 
 use mcctl::engine::base::HostPort;
-use mcctl::engine::check::{Report, Severity, Status};
-use mcctl::engine::doctor::serving::{CHECKS, Question, run};
+use mcctl::engine::check::{CheckReport, CheckStatus, Severity};
+use mcctl::engine::doctor::serving::{CHECKS, ServingQuery, run};
 use mcctl::engine::env::RealEnv;
 use mcctl::engine::http::{self, Handler, HttpLimits, HttpRequest, HttpServer, Response, StatusCode, answer};
 use serde_json::{Value, json};
 
 use super::{Recorded, found, is_readable, is_well, of, passed};
 
-fn question(urls: &[String]) -> Question {
-    Question {
+fn query(urls: &[String]) -> ServingQuery {
+    ServingQuery {
         urls: urls.to_vec(),
         api_key: None,
         probe: false,
@@ -24,14 +24,14 @@ fn question(urls: &[String]) -> Question {
     }
 }
 
-async fn examine(question: &Question) -> Vec<Report> {
-    let reports = run(&RealEnv::new(), question, &|_| true).await;
+async fn examine(query: &ServingQuery) -> Vec<CheckReport> {
+    let reports = run(&RealEnv::new(), query, &|_| true).await;
     assert_eq!(reports.len(), CHECKS.len());
     is_readable(&reports);
     reports
 }
 
-/// Of the settings that a server tells, those that count here.
+/// The relevant settings of a server.
 fn settings(page_size: u64) -> Value {
     json!({
         "version": "0.5.23", "model_path": "/m", "served_model_name": "tiny", "page_size": page_size, "tp_size": 1, "pp_size": 1,
@@ -42,16 +42,16 @@ fn settings(page_size: u64) -> Value {
     })
 }
 
-/// A server that behaves: a store of its own, or one that it shares.
+/// A simulated server with its own or a shared store.
 struct Sglang {
     settings: Value,
     /// Prompts whose pages are in the store.
     store: Arc<Mutex<Vec<Value>>>,
-    /// Prompts in the tiers above it.
+    /// Prompts in L1 and L2.
     above: Mutex<Vec<Value>>,
-    /// Does it find what is in the store?
+    /// Whether it reads from the store.
     reads: bool,
-    /// Does it write there?
+    /// Whether it writes to the store.
     writes: bool,
     flushes: Mutex<u32>,
 }
@@ -117,28 +117,28 @@ async fn sglang(
 }
 
 #[tokio::test]
-async fn a_server_that_is_set_up_well_is_well_and_never_flushed_unless_asked() {
+async fn a_healthy_server_passes_and_is_not_flushed() {
     let store = Arc::default();
     let (_running, url, server) = sglang(16, &store, true, true).await;
-    let reports = examine(&question(&[url])).await;
+    let reports = examine(&query(&[url])).await;
     is_well(&reports);
     for id in
         ["sglang-reached", "hicache-on", "l3-attached", "l3-master", "prefetch-policy", "serving-metrics", "l3-read"]
     {
         passed(&reports, id);
     }
-    assert!(matches!(of(&reports, "l3-probe"), Status::Skipped(why) if why.contains("--probe-serving")));
+    assert!(matches!(of(&reports, "l3-probe"), CheckStatus::Skipped(why) if why.contains("--probe-serving")));
     assert_eq!(*server.flushes.lock().unwrap(), 0);
     assert!(store.lock().unwrap().is_empty(), "no prompt was sent");
 }
 
 #[tokio::test]
-async fn the_probe_sees_pages_come_back_and_two_servers_share_them() {
+async fn the_probe_detects_that_two_servers_share_pages() {
     let store = Arc::default();
     let (_a, first, server) = sglang(16, &store, true, true).await;
     let (_b, second, other) = sglang(16, &store, true, true).await;
-    let asked = Question { probe: true, ..question(&[first, second]) };
-    let reports = examine(&asked).await;
+    let query_one = ServingQuery { probe: true, ..query(&[first, second]) };
+    let reports = examine(&query_one).await;
     is_well(&reports);
     let text = passed(&reports, "l3-probe");
     assert_eq!(text.matches("592 of 600 tokens from the store").count(), 2, "{text}");
@@ -147,36 +147,36 @@ async fn the_probe_sees_pages_come_back_and_two_servers_share_them() {
 }
 
 #[tokio::test]
-async fn the_probe_sees_pages_that_are_not_written_not_read_or_not_shared() {
+async fn the_probe_detects_unread_and_unshared_pages() {
     let store = Arc::default();
     let (_a, url, _) = sglang(16, &store, true, false).await;
-    let reports = examine(&Question { probe: true, ..question(&[url]) }).await;
+    let reports = examine(&ServingQuery { probe: true, ..query(&[url]) }).await;
     found(&reports, "l3-probe", Severity::Error, "not read back");
     let (_a, first, _) = sglang(16, &Arc::default(), true, true).await;
     let (_b, second, _) = sglang(32, &Arc::default(), true, true).await;
-    let reports = examine(&Question { probe: true, ..question(&[first, second]) }).await;
-    found(&reports, "l3-probe", Severity::Error, "another one does not find");
+    let reports = examine(&ServingQuery { probe: true, ..query(&[first, second]) }).await;
+    found(&reports, "l3-probe", Severity::Error, "one server does not find");
     found(&reports, "same-fingerprint", Severity::Error, "page_size");
 }
 
 #[tokio::test]
-async fn a_server_that_is_away_and_one_that_is_something_else_are_found() {
-    let reports = examine(&question(&["http://127.0.0.1:1".to_owned()])).await;
-    found(&reports, "sglang-reached", Severity::Error, "does not tell its settings");
+async fn unreachable_and_foreign_servers_are_found() {
+    let reports = examine(&query(&["http://127.0.0.1:1".to_owned()])).await;
+    found(&reports, "sglang-reached", Severity::Error, "did not report its settings");
     let (other, _) = Recorded::start(&[("/server_info", "hello".to_owned())]).await;
-    let reports = examine(&question(&[format!("http://{}/", other.at())])).await;
-    found(&reports, "sglang-reached", Severity::Error, "does not tell its settings");
-    let reports = examine(&question(&[])).await;
-    assert!(reports.iter().all(|report| matches!(report.status, Status::Skipped(_))));
+    let reports = examine(&query(&[format!("http://{}/", other.at())])).await;
+    found(&reports, "sglang-reached", Severity::Error, "did not report its settings");
+    let reports = examine(&query(&[])).await;
+    assert!(reports.iter().all(|report| matches!(report.status, CheckStatus::Skipped(_))));
 }
 
 #[tokio::test]
-async fn an_older_server_tells_its_settings_under_the_older_name() {
+async fn older_servers_report_settings_under_the_old_path() {
     let mut off = settings(64);
     off["enable_hierarchical_cache"] = json!(false);
-    let (old, asked) = Recorded::start(&[("/get_server_info", off.to_string())]).await;
-    let reports = examine(&question(&[format!("http://{}", old.at())])).await;
-    found(&reports, "hicache-on", Severity::Error, "is off");
-    found(&reports, "serving-metrics", Severity::Info, "counts nothing");
-    assert!(asked.was_asked("/server_info"));
+    let (old, query_one) = Recorded::start(&[("/get_server_info", off.to_string())]).await;
+    let reports = examine(&query(&[format!("http://{}", old.at())])).await;
+    found(&reports, "hicache-on", Severity::Error, "is disabled");
+    found(&reports, "serving-metrics", Severity::Info, "exports no metrics");
+    assert!(query_one.was_asked("/server_info"));
 }

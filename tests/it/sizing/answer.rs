@@ -1,4 +1,4 @@
-//! The answers of `mcctl size-hugepages` by the code's figures. All for another host, so that this one does not matter.
+//! Results of `mcctl size-hugepages`. The target is always another host, so the results do not depend on this one.
 
 use crate::cli::{Run, mcctl};
 
@@ -15,7 +15,7 @@ fn document(line: &str, code: i32) -> serde_json::Value {
 }
 
 #[test]
-fn the_values_of_upstreams_guide_are_read_as_its_script_reads_them() {
+fn sizes_with_units_are_parsed_like_upstreams_script() {
     let line =
         "--tp-size 4 --hicache-size 64gb --global-segment-size 8gb --arena-pool-size 56gb --available-hugetlb 512gb";
     let found = document(line, 0);
@@ -33,32 +33,33 @@ fn the_values_of_upstreams_guide_are_read_as_its_script_reads_them() {
         });
         assert_eq!(found, &row);
     }
-    // What the script itself reports for these words.
+    // The script's own results for these values.
     assert_eq!(
         (&found["upstream"]["baseline_bytes"], &found["upstream"]["clean_bytes"]),
         (&(288u64 << 30).into(), &(512u64 << 30).into())
     );
     let commands = found["commands"].to_string();
     assert!(commands.contains("--hicache-size 68 ") && commands.contains("719476736 bytes less"), "{commands}");
-    // A bare number keeps SGLang's meaning.
+    // A bare number has SGLang's unit.
     let bare = document(&line.replace("64gb", "64"), 0);
     assert_eq!(bare["sizes"][0]["used_bytes"], 64_000_000_000u64);
     assert_eq!(bare["hicache_bytes"], 64_000_000_000u64);
 }
 
 #[test]
-fn the_answer_comes_first_in_three_lines() {
+fn the_report_ends_with_the_answer_in_three_lines() {
     let text = ask(&format!("{EXAMPLE} --available-hugetlb 0"));
     assert_eq!(text.code, 1, "{text:?}");
-    let labels: Vec<&str> = text.stdout.lines().take(3).filter_map(|line| line.split_whitespace().next()).collect();
-    assert_eq!(labels, ["needs", "available", "next"]);
-    let first = text.stdout.lines().next().unwrap();
+    let labels: Vec<&str> =
+        text.stdout.lines().rev().take(3).filter_map(|line| line.split_whitespace().next()).collect();
+    assert_eq!(labels, ["next", "available", "needs"]);
+    let first = text.stdout.lines().rev().nth(2).unwrap();
     assert!(first.contains("126200 huge pages") && first.contains("246.48 GiB"), "{first}");
 }
 
 #[test]
-fn a_host_that_cannot_carry_the_pages_gets_comments_only() {
-    // This host, another that is described, and this host with memory that it does not have.
+fn a_host_without_enough_memory_gets_comments_only() {
+    // This host, a described one, and this host with more memory than it has.
     for more in ["", "--available-hugetlb 1tb", "--available-memory 100000tb"] {
         let line = format!("--tp-size 8 --hicache-size 900000 --model Qwen3-32B --page-size 64 {more}");
         let run = ask(&format!("{line} --json"));
@@ -76,7 +77,7 @@ fn a_host_that_cannot_carry_the_pages_gets_comments_only() {
 const EXAMPLE: &str = "--tp-size 4 --hicache-size 64 --global-segment-size 8gb --model Qwen3-32B --page-size 64";
 
 #[test]
-fn upstreams_example_takes_246_gib_and_not_288() {
+fn upstreams_example_needs_246_gib_and_not_288() {
     let fits = document(&format!("{EXAMPLE} --available-hugetlb 126200x2mb").replace("126200x2mb", "264660582400"), 0);
     assert_eq!(fits["schema"], "mcctl.size-hugepages/1");
     assert_eq!(fits["host_hugepages"], serde_json::json!({"least": 126_200, "most": 126_200}));
@@ -90,17 +91,17 @@ fn upstreams_example_takes_246_gib_and_not_288() {
 }
 
 #[test]
-fn sglangs_guard_can_say_no_where_huge_pages_are_enough() {
+fn sglangs_guard_may_fail_although_huge_pages_suffice() {
     let line = format!("{EXAMPLE} --available-hugetlb 512gb --available-memory 200gb");
     assert_eq!(document(&line, 1)["verdict"], "memory-short");
     let text = ask(&line);
-    assert!(text.stdout.contains("SGLang refuses an L2 above"), "{text:?}");
+    assert!(text.stdout.contains("SGLang rejects an L2 above"), "{text:?}");
     let enough = format!("{EXAMPLE} --available-hugetlb 512gb --available-memory 249gb");
     assert_eq!(document(&enough, 0)["guard"]["ranks"], 4);
 }
 
 #[test]
-fn without_a_model_there_are_bounds() {
+fn without_a_model_the_result_is_a_range() {
     let bounds = document("--tp-size 4 --hicache-size 64 --available-hugetlb 512gb", 0);
     assert!(bounds["host_hugepages"]["least"].as_u64() < bounds["host_hugepages"]["most"].as_u64());
     assert_eq!(bounds["tiers"].as_array().unwrap().len(), 0);
@@ -110,7 +111,7 @@ fn without_a_model_there_are_bounds() {
 }
 
 #[test]
-fn the_details_show_sizes_with_their_unit_and_both_estimates() {
+fn the_details_contain_units_and_both_estimates() {
     let text = ask("--hicache-size 30 --model Qwen/Qwen3-32B --available-hugetlb 64gb");
     let text = text.succeeds();
     for part in [
@@ -119,7 +120,7 @@ fn the_details_show_sizes_with_their_unit_and_both_estimates() {
         "114441",
         "Upstream's script reports 34 GiB",
         "KEP-74 shows 26.96 GiB for 219474 keys",
-        "26.79 GiB. No source explains the remaining 0.63 %",
+        "26.79 GiB. No known source",
         "export MOONCAKE_GLOBAL_SEGMENT_SIZE=4gb",
     ] {
         assert!(text.contains(part), "{part} is not in\n{text}");
@@ -127,17 +128,17 @@ fn the_details_show_sizes_with_their_unit_and_both_estimates() {
 }
 
 #[test]
-fn what_a_master_reports_stands_beside_what_the_keys_take_and_the_rest_is_unexplained() {
+fn reported_bytes_are_compared_with_computed_bytes() {
     // KEP-74's own figures.
     let line = "--model Qwen3-32B --observed-keys 219474 --observed-bytes 26.96gb";
     let run = ask(line);
     let text = run.succeeds();
     for part in [
-        "219474 keys of Qwen3-32B in pages of 1 token are 109737 tokens (2 keys a page)",
+        "109737 tokens (2 keys per page)",
         "reported    26.96 GiB",
         "calculated  26.79 GiB",
         "unexplained +0.17 GiB (+0.63 %)",
-        "does not say why",
+        "reports more than computed",
     ] {
         assert!(text.contains(part), "{part} is not in\n{text}");
     }
@@ -145,7 +146,7 @@ fn what_a_master_reports_stands_beside_what_the_keys_take_and_the_rest_is_unexpl
     assert_eq!((&found["schema"], &found["tokens"]), (&"mcctl.observed/1".into(), &109_737.into()));
     assert_eq!(found["calculated_bytes"], 28_766_896_128u64);
     let exact = "--model DeepSeek-V3 --tp-size 8 --page-size 64 --observed-keys 10 --observed-bytes 44974080";
-    assert!(ask(exact).succeeds().contains("Both agree."));
+    assert!(ask(exact).succeeds().contains("Both values are equal."));
     for (line, part) in [
         ("--observed-keys 1 --model Qwen3-8B", "--observed-bytes"),
         ("--observed-keys 1 --observed-bytes 1", "--model"),
@@ -153,19 +154,19 @@ fn what_a_master_reports_stands_beside_what_the_keys_take_and_the_rest_is_unexpl
         ("--observed-keys -1 --observed-bytes 1 --model Qwen3-8B", "unexpected argument"),
         ("--observed-keys x --observed-bytes 1 --model Qwen3-8B", "invalid value"),
         ("--observed-keys 1 --observed-bytes -1 --model Qwen3-8B", "invalid size"),
-        ("--observed-keys 1 --observed-bytes 99999999999tb --model Qwen3-8B", "absurdly large"),
-        ("--observed-keys 99999999999999999 --observed-bytes 1 --model Qwen3-8B --page-size 4096", "absurdly large"),
+        ("--observed-keys 1 --observed-bytes 99999999999tb --model Qwen3-8B", "out of range"),
+        ("--observed-keys 99999999999999999 --observed-bytes 1 --model Qwen3-8B --page-size 4096", "out of range"),
         ("--observed-keys 1 --observed-bytes 1 --model gpt-oss-120b", "sliding layers"),
         ("--observed-keys 1 --observed-bytes 1 --model Qwen3-8B --apply", "cannot be used with"),
     ] {
         let run = ask(line);
-        let said = run.fails(2);
-        assert!(said.contains(part) && !said.contains('\n'), "{line}: {said}");
+        let message = run.fails(2);
+        assert!(message.contains(part) && !message.contains('\n'), "{line}: {message}");
     }
 }
 
 #[test]
-fn a_config_json_is_read_from_a_file_or_its_folder() {
+fn a_config_json_is_read_from_a_file_or_folder() {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("config.json");
     std::fs::write(&file, r#"{"num_hidden_layers": 64, "num_key_value_heads": 8, "head_dim": 128}"#).unwrap();
@@ -175,11 +176,11 @@ fn a_config_json_is_read_from_a_file_or_its_folder() {
     }
     std::fs::write(&file, r#"{"num_hidden_layers": 64}"#).unwrap();
     let run = ask(&format!("--hicache-size 30 --model {}", file.display()));
-    assert!(run.fails(2).contains("no usable num_key_value_heads"), "{run:?}");
+    assert!(run.fails(2).contains("no valid num_key_value_heads"), "{run:?}");
 }
 
 #[test]
-fn a_packed_draft_is_more_layers_and_raw_rows_of_sparse_attention_have_no_scales() {
+fn packed_drafts_add_layers_and_raw_rows_have_no_scales() {
     let line = |more: &str| document(&format!("--hicache-size 30 --page-size 64 --available-hugetlb 512gb {more}"), 0);
     let draft = line("--model DeepSeek-V3 --packed-draft-layers 1");
     assert_eq!(draft["ranks"][0]["token_bytes"], 70_272 + 1_152);
@@ -193,19 +194,19 @@ fn a_packed_draft_is_more_layers_and_raw_rows_of_sparse_attention_have_no_scales
 }
 
 #[test]
-fn ranks_that_share_rows_hold_more_tokens_in_the_same_bytes() {
+fn ranks_that_share_rows_hold_more_tokens() {
     let base = "--hicache-size 30 --page-size 64 --tp-size 8 --model DeepSeek-V3 --available-hugetlb 1tb";
     let (one, four) = (document(base, 0), document(&format!("{base} --dcp-size 4"), 0));
     assert_eq!(one["ranks"][0]["l2_bytes"], four["ranks"][0]["l2_bytes"]);
     let l2 = |found: &serde_json::Value| found["tiers"][0]["tokens"].as_u64().unwrap();
     assert_eq!(l2(&four), 4 * l2(&one));
     let l3 = |found: &serde_json::Value| found["tiers"][1]["keys"].as_u64().unwrap();
-    // As many keys of the same size, but for the page that no longer fits whole.
+    // The same number of keys of equal size, except for the last page, which no longer fits.
     assert!(l3(&one) - l3(&four) < 4 && l3(&four) % 4 == 0, "{} {}", l3(&one), l3(&four));
 }
 
 #[test]
-fn regions_are_counted_by_the_largest_that_a_device_takes() {
+fn regions_are_split_at_the_maximum_size() {
     let regions = |more: &str| {
         let found = document(&format!("{EXAMPLE} --available-hugetlb 512gb {more}"), 0);
         found["ranks"][0]["memory_regions_per_nic"].as_u64().unwrap()
@@ -214,70 +215,70 @@ fn regions_are_counted_by_the_largest_that_a_device_takes() {
 }
 
 #[test]
-fn what_is_wrong_is_one_line_and_exit_2() {
+fn invalid_arguments_are_one_line_and_exit_with_2() {
     for (line, part) in [
         ("--hicache-size 64Gi", "or a number with kb, mb"),
         ("--hicache-size 512mb", "less than 1 GB"),
         ("--hicache-size -1", "a whole number of decimal GB"),
         ("--hicache-size 1.5", "a whole number of decimal GB"),
-        ("--hicache-size 99999999999999999999999", "absurdly large"),
-        ("--hicache-size 0", "leaves the size to the ratio"),
+        ("--hicache-size 99999999999999999999999", "out of range"),
+        ("--hicache-size 0", "--hicache-ratio applies"),
         ("", "the size of L2 is not given"),
         ("--hicache-size 1 --global-segment-size 16Gi", "or a number with kb, mb"),
         ("--hicache-size 1 --global-segment-size -1gb", "invalid size"),
-        ("--hicache-size 1 --global-segment-size 99999999999gb", "absurdly large"),
+        ("--hicache-size 1 --global-segment-size 99999999999gb", "out of range"),
         ("--hicache-size 1 --arena-pool-size 8Gi", "--arena-pool-size '8Gi'"),
         ("--hicache-size 1 --hugepage-size 4mb", "huge pages of 2 MiB and 1 GiB"),
         ("--hicache-size 1 --available-hugetlb lots", "--available-hugetlb 'lots'"),
         ("--hicache-size 1 --tp-size 0", "tp must be at least 1"),
-        ("--hicache-size 1 --tp-size 4 --nnodes 3", "cannot be divided by nnodes 3"),
-        ("--hicache-size 1 --tp-size 4 --dp-size 3 --enable-dp-attention", "cannot be divided by dp 3"),
-        ("--hicache-size 1 --tp-size 4 --dp-size 2 --nnodes 2", "needs DP attention"),
-        ("--hicache-size 1 --model Qwen4-32B", "nearest: Qwen3-32B"),
+        ("--hicache-size 1 --tp-size 4 --nnodes 3", "not divisible by nnodes 3"),
+        ("--hicache-size 1 --tp-size 4 --dp-size 3 --enable-dp-attention", "not divisible by dp 3"),
+        ("--hicache-size 1 --tp-size 4 --dp-size 2 --nnodes 2", "requires DP attention"),
+        ("--hicache-size 1 --model Qwen4-32B", "did you mean Qwen3-32B"),
         ("--hicache-size 1 --model ./nothing.json", "cannot be read"),
-        ("--hicache-size 1 --model Qwen3-8B --pp-size 64", "more than the 36 layers"),
-        ("--hicache-size 1 --kv-cache-dtype fp4_mx_block16", "refuses an FP4 cache"),
-        ("--hicache-size 1 --kv-cache-dtype nvfp4", "refuses an FP4 cache"),
-        ("--hicache-size 1 --kv-cache-dtype mxfp8", "scales beside the payload"),
-        ("--hicache-size 1 --kv-cache-dtype int3", "none that SGLang's host pool is known for"),
-        ("--hicache-size 1 --model Qwen3-Next-80B-A3B-Instruct", "a state per slot beside the keys"),
+        ("--hicache-size 1 --model Qwen3-8B --pp-size 64", "exceed the 36 layers"),
+        ("--hicache-size 1 --kv-cache-dtype fp4_mx_block16", "rejects FP4 caches"),
+        ("--hicache-size 1 --kv-cache-dtype nvfp4", "rejects FP4 caches"),
+        ("--hicache-size 1 --kv-cache-dtype mxfp8", "rows contain scales"),
+        ("--hicache-size 1 --kv-cache-dtype int3", "is unknown for it"),
+        ("--hicache-size 1 --model Qwen3-Next-80B-A3B-Instruct", "a state per slot"),
         ("--hicache-size 1 --model moonshotai/Kimi-Linear-48B", "linear attention"),
-        ("--hicache-size 1 --model DeepSeek-V4", "SGLang refuses --hicache-size for them"),
+        ("--hicache-size 1 --model DeepSeek-V4", "SGLang rejects --hicache-size"),
         ("--hicache-size 1 --model DeepSeek-V3 --dcp-size 0", "dcp must be at least 1"),
-        ("--hicache-size 1 --model DeepSeek-V3 --tp-size 8 --dcp-size 3", "cannot be divided by dcp 3"),
-        ("--hicache-size 1 --model Qwen3-8B --tp-size 8 --dcp-size 2", "for models of MLA only"),
-        ("--hicache-size 1 --tp-size 8 --dcp-size 2", "change what a model's token takes"),
-        ("--hicache-size 1 --model DeepSeek-V3.2 --tp-size 8 --dcp-size 2", "not sized with sparse attention"),
-        ("--hicache-size 1 --packed-draft-layers 1", "change what a model's token takes"),
-        ("--hicache-size 1 --model Qwen3-8B --pp-size 2 --packed-draft-layers 1", "not sized with pipeline stages"),
-        ("--hicache-size 1 --model Qwen3-8B --packed-draft-layers 18446744073709551615", "absurdly large"),
+        ("--hicache-size 1 --model DeepSeek-V3 --tp-size 8 --dcp-size 3", "not divisible by dcp 3"),
+        ("--hicache-size 1 --model Qwen3-8B --tp-size 8 --dcp-size 2", "requires an MLA model"),
+        ("--hicache-size 1 --tp-size 8 --dcp-size 2", "require --model"),
+        ("--hicache-size 1 --model DeepSeek-V3.2 --tp-size 8 --dcp-size 2", "not supported with sparse"),
+        ("--hicache-size 1 --packed-draft-layers 1", "require --model"),
+        ("--hicache-size 1 --model Qwen3-8B --pp-size 2 --packed-draft-layers 1", "not supported with pipeline"),
+        ("--hicache-size 1 --model Qwen3-8B --packed-draft-layers 18446744073709551615", "out of range"),
         ("--hicache-size 1 --model DeepSeek-V3.2 --dsa-fp8-layout raw", "an fp8 cache"),
         ("--hicache-size 1 --model Qwen3-8B --kv-cache-dtype fp8_e5m2 --dsa-fp8-layout raw", "sparse attention"),
         ("--hicache-size 1 --max-mr-size 1mb", "at least 16 MiB"),
         ("--hicache-size 1 --max-mr-size lots", "--max-mr-size 'lots'"),
-        ("--hicache-size 1 --nic-numa-nodes 0,1", "only matters with --protocol rdma"),
+        ("--hicache-size 1 --nic-numa-nodes 0,1", "requires --protocol rdma"),
         ("--hicache-ratio 2", "--device-pool-tokens"),
-        ("--hicache-size 2 --device-pool-tokens 5", "only matters with --hicache-ratio"),
-        ("--hicache-ratio 2 --device-pool-tokens 5", "needs --model"),
+        ("--hicache-size 2 --device-pool-tokens 5", "requires --hicache-ratio"),
+        ("--hicache-ratio 2 --device-pool-tokens 5", "requires --model"),
         ("--hicache-ratio -2 --device-pool-tokens 5 --model Qwen3-8B", "positive number"),
         ("--hicache-size 1 --hicache-ratio 2 --device-pool-tokens 5", "cannot be used with"),
         ("--hicache-size 1 --page-size 0", "must be at least 1"),
     ] {
         let run = ask(line);
-        let said = run.fails(2);
-        assert!(said.contains(part) && !said.contains('\n'), "{line}: {said}");
+        let message = run.fails(2);
+        assert!(message.contains(part) && !message.contains('\n'), "{line}: {message}");
     }
 }
 
 #[test]
-fn the_largest_sizes_that_fit_are_found_and_then_fit() {
-    let line = "--fit --tp-size 8 --page-size 64 --model Qwen3-32B --available-hugetlb 0 --available-memory 1tb";
+fn max_fit_finds_the_largest_sizes_that_fit() {
+    let line = "--max-fit --tp-size 8 --page-size 64 --model Qwen3-32B --available-hugetlb 0 --available-memory 1tb";
     let run = ask(line);
     run.succeeds();
     assert!(run.stdout.contains("41.91 GiB per rank (--hicache-size 45)"), "{run:?}");
     assert!(run.stdout.contains("MOONCAKE_GLOBAL_SEGMENT_SIZE=335gb"), "{run:?}");
-    let none = ask("--fit --model Qwen3-32B --available-hugetlb 0 --available-memory 8gb");
+    let none = ask("--max-fit --model Qwen3-32B --available-hugetlb 0 --available-memory 8gb");
     assert!(none.fails(1).contains("not even 1 GB"), "{none:?}");
-    let both = ask("--fit --hicache-size 4 --model Qwen3-32B");
+    let both = ask("--max-fit --hicache-size 4 --model Qwen3-32B");
     assert!(both.fails(2).contains("cannot be used with"), "{both:?}");
 }

@@ -1,4 +1,4 @@
-//! Upstream's script, recorded and described, against `--compat`.
+//! Compares `--compat` with recorded runs of upstream's script and with a second implementation.
 
 use super::POOL;
 use super::script::{Item, expect, words};
@@ -27,14 +27,14 @@ fn compat(args: &[String]) -> Run {
 }
 
 #[test]
-fn every_recorded_run_of_the_script_is_answered_byte_for_byte() {
+fn recorded_runs_of_the_script_are_reproduced_exactly() {
     let _still = POOL.read();
     let cases = recorded();
     assert_eq!(cases.len(), 84);
     for case in cases {
         let run = compat(&case.args);
         if case.name == "bad-hugepage-with-available" {
-            // The script dies of an uncaught exception with the code of "arena may fall back".
+            // The script fails with an uncaught exception and the exit code of "arena may fall back".
             assert!(case.exit == 1 && case.stderr.starts_with("Traceback"));
             assert_eq!((run.code, run.stdout.as_str(), run.stderr.as_str()), (64, "", "error: invalid size: 'huge'\n"));
             continue;
@@ -44,7 +44,7 @@ fn every_recorded_run_of_the_script_is_answered_byte_for_byte() {
 }
 
 #[test]
-fn a_link_with_the_scripts_name_is_the_script() {
+fn a_symlink_with_the_scripts_name_runs_the_script() {
     let folder = tempfile::tempdir().unwrap();
     let case = &recorded()[0];
     for name in ["mooncake-hicache-sizing", "check_hicache_hugepage_requirements"] {
@@ -58,12 +58,11 @@ fn a_link_with_the_scripts_name_is_the_script() {
 }
 
 #[test]
-fn the_flag_behind_options_of_the_program_itself_is_refused_and_not_ignored() {
+fn compat_after_global_options_is_refused() {
     let line = ["--log-level", "error", "size-hugepages", "--compat", "--hicache-size", "1"];
-    assert!(mcctl(&line).fails(2).contains("begin with mcctl size-hugepages --compat"));
+    assert!(mcctl(&line).fails(2).contains("put it first"));
 }
 
-/// splitmix64.
 struct Dice(u64);
 
 impl Dice {
@@ -107,7 +106,7 @@ fn a_tp(dice: &mut Dice) -> String {
     }
 }
 
-/// An option by one of its unambiguous beginnings.
+/// An option or one of its unambiguous prefixes.
 fn spelled(dice: &mut Dice, name: &str) -> String {
     let shortest = match name {
         "--hicache-size" | "--hugepage-size" => 4,
@@ -174,7 +173,7 @@ fn a_command_line(dice: &mut Dice) -> Vec<Item> {
 }
 
 #[test]
-fn ten_thousand_command_lines_are_answered_as_the_second_script_answers_them() {
+fn random_command_lines_match_the_second_implementation() {
     let _still = POOL.read();
     let cases = recorded();
     let text = |name: &str| cases.iter().find(|case| case.name == name).unwrap();
@@ -200,7 +199,7 @@ fn ten_thousand_command_lines_are_answered_as_the_second_script_answers_them() {
             });
         }
     });
-    // All ends were met, and not only errors.
+    // All exit codes occurred.
     let seen = seen.into_inner().unwrap();
     assert!([0, 1, 2, 64].iter().all(|code| seen.get(code).is_some_and(|n| *n > 100)), "{seen:?}");
 }

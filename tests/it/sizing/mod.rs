@@ -1,4 +1,4 @@
-//! `mcctl size-hugepages`: upstream's script byte for byte, and the figures of the code.
+//! `mcctl size-hugepages`: its results, and upstream's script byte for byte.
 
 mod answer;
 mod apply;
@@ -7,13 +7,13 @@ mod script;
 mod trace;
 mod wheel;
 
-/// The real pool of huge pages: who reads it through the program shares it, who changes it has it alone.
+/// Guards the real huge page pool: tests that read it share the lock, tests that change it have it exclusively.
 static POOL: std::sync::RwLock<()> = std::sync::RwLock::new(());
 
-/// The pages of 2 MiB of the first node.
+/// The 2 MiB pool of the first NUMA node.
 const REAL_POOL: &str = "/sys/devices/system/node/node0/hugepages/hugepages-2048kB/nr_hugepages";
 
-/// What the real pool had, put back when the test ends, however it does.
+/// Restores the size of the real pool when the test ends, also after a failure.
 struct RealPool(u64);
 
 impl Drop for RealPool {

@@ -1,24 +1,24 @@
-//! Upstream's sizing script a second time, written from its description and not from mcctl's code: it works on what a test means, not
-//! on texts that it must take apart.
+//! A second implementation of upstream's sizing script, written from its description and independent of mcctl's code. It works on
+//! structured items instead of command-line texts.
 
 use fancy_regex::Regex;
 
-/// A word, or two, of a command line.
+/// An argument of a command line, or two.
 #[derive(Clone, Debug)]
 pub enum Item {
-    /// An option of the six, as it is spelled (perhaps shortened), `=` or a blank, its value.
+    /// One of the six options in full or abbreviated, separated from its value by `=` or a blank.
     Option { name: &'static str, spelled: String, joined: bool, value: String },
-    /// Not an option of the script, and not a value.
+    /// Neither an option of the script nor a value.
     Stray(String),
-    /// A beginning of several options.
+    /// A prefix of several options.
     Ambiguous(&'static str, &'static str),
     /// `-h` or `--help`.
     Help(&'static str),
-    /// An option without anything behind it; only as the last.
+    /// An option without a value; only at the end.
     Bare(&'static str),
 }
 
-/// What the program leaves.
+/// The expected result of the program.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Expected {
     pub code: i32,
@@ -39,7 +39,7 @@ pub fn words(items: &[Item]) -> Vec<String> {
     out
 }
 
-/// What the script answers; `usage` and `help` are its texts.
+/// The expected result; `usage` and `help` are the script's texts.
 pub fn expect(items: &[Item], usage: &str, help: &str) -> Expected {
     let wrong = |message: String| Expected {
         code: 2,
@@ -121,7 +121,7 @@ fn shown(bytes: u128) -> String {
     if bytes < 1024 {
         return format!("{bytes} B");
     }
-    // Powers of two: this division loses nothing that the conversion has not lost.
+    // The divisor is a power of two, so the division is exact.
     format!("{:.2} {}", bytes as f64 / scale as f64, ["TiB", "GiB", "MiB", "KiB"][unit])
 }
 

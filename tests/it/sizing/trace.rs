@@ -1,4 +1,4 @@
-//! The hit-rate curve of a trace.
+//! The hit-rate curve and the tokens by tier of a trace.
 
 use std::fmt::Write as _;
 use std::path::Path;
@@ -11,7 +11,7 @@ fn write(folder: &Path, text: &str) -> String {
     file.to_str().unwrap().to_owned()
 }
 
-/// Conversations whose turns come back with the blocks so far and some more; all begin with the same block.
+/// Conversations whose turns repeat all previous blocks and add two; all start with the same block.
 fn conversations(count: u64, turns: u64) -> String {
     let mut text = String::new();
     for turn in 0..turns {
@@ -34,7 +34,7 @@ fn conversations(count: u64, turns: u64) -> String {
 fn a_hundred_thousand_requests_take_under_ten_seconds_and_one_gib() {
     let folder = tempfile::tempdir().unwrap();
     let file = write(folder.path(), &conversations(10_000, 10));
-    // Ten seconds of its own, whatever else the machine does.
+    // Ten seconds of CPU time, independent of other load.
     let shell = format!(
         "ulimit -v 1048576; ulimit -t 10; exec '{}' size-hugepages --trace '{file}' --model Qwen3-32B --json",
         env!("CARGO_BIN_EXE_mcctl")
@@ -42,7 +42,7 @@ fn a_hundred_thousand_requests_take_under_ten_seconds_and_one_gib() {
     let run = finish(std::process::Command::new("sh").args(["-c", &shell]).output().unwrap());
     let found: serde_json::Value = serde_json::from_str(run.succeeds()).unwrap();
     assert_eq!(found["requests"], 100_000);
-    // Of the 1 + 10000 x 19 different blocks the first is missed once each; all others come back.
+    // Each of the 1 + 10000 x 19 distinct blocks is missed once and hit afterwards.
     let (asked, distinct) = (10_000 * (2..=20).step_by(2).sum::<u64>(), 1 + 10_000 * 19);
     assert_eq!((found["blocks"].as_u64(), found["distinct_blocks"].as_u64()), (Some(asked), Some(distinct)));
     let best = (asked - distinct) as f64 / asked as f64;
@@ -51,7 +51,7 @@ fn a_hundred_thousand_requests_take_under_ten_seconds_and_one_gib() {
 }
 
 #[test]
-fn wanted_rates_name_the_smallest_sizes_and_one_that_cannot_be_reached_is_a_no() {
+fn requested_rates_get_sizes_and_unreachable_ones_exit_with_1() {
     let folder = tempfile::tempdir().unwrap();
     let file = write(folder.path(), &conversations(2, 3));
     let ask = |more: &[&str]| {
@@ -59,21 +59,21 @@ fn wanted_rates_name_the_smallest_sizes_and_one_that_cannot_be_reached_is_a_no()
         args.extend(more);
         mcctl(&args)
     };
-    // Turn by turn 2, 2, 4, 4, 6, 6 blocks are asked for: 24, of which 11 are different.
+    // The turns look up 2, 2, 4, 4, 6, 6 blocks: 24, of which 11 are distinct.
     let run = ask(&["--hit-rate", "0.1,0.5", "--model", "Qwen3-32B"]);
     let text = run.succeeds();
-    assert!(text.contains("6 requests of ") && text.contains("at most 54.17 % can be hit"), "{text}");
+    assert!(text.contains("6 requests of ") && text.contains("maximum hit rate 54.17 %"), "{text}");
     assert!(text.contains("\n10.0 %: ") && text.contains(" GB per rank, or segments of "), "{text}");
     let beyond = ask(&["--hit-rate", "0.55"]);
     assert_eq!(beyond.code, 1, "{beyond:?}");
-    assert!(beyond.stdout.contains("55.0 %: no size reaches that"), "{beyond:?}");
+    assert!(beyond.stdout.contains("55.0 %: not reachable with any size"), "{beyond:?}");
     let picture = folder.path().join("curve.svg");
     ask(&["--svg", picture.to_str().unwrap()]).succeeds();
     assert!(std::fs::read_to_string(picture).unwrap().contains("<polyline"));
 }
 
 #[test]
-fn the_curve_as_a_page_needs_nothing_from_elsewhere_and_a_file_name_is_no_markup() {
+fn the_html_page_is_standalone_and_escapes_file_names() {
     let folder = tempfile::tempdir().unwrap();
     let odd = folder.path().join("<b>&'x'");
     std::fs::create_dir(&odd).unwrap();
@@ -84,21 +84,23 @@ fn the_curve_as_a_page_needs_nothing_from_elsewhere_and_a_file_name_is_no_markup
     let html = std::fs::read_to_string(page).unwrap();
     assert!(html.starts_with("<!DOCTYPE html>") && html.ends_with("</html>\n"), "{html}");
     assert!(html.contains("&lt;b&gt;&amp;&#39;x&#39;/trace.jsonl") && !html.contains("<b>"), "{html}");
-    assert!(html.contains("<polyline") && html.contains("no size reaches that") && html.contains("<td>54.17 %</td>"));
-    // The only address is the name of the picture's format.
+    assert!(
+        html.contains("<polyline") && html.contains("not reachable with any size") && html.contains("<td>54.17 %</td>")
+    );
+    // The only URL is the SVG namespace.
     assert_eq!(html.matches("http").count(), 1, "{html}");
     let absent = mcctl(&["size-hugepages", "--trace", &file, "--html", "/nowhere/curve.html"]);
     assert!(absent.fails(4).contains("cannot be written"), "{absent:?}");
 }
 
-/// What a real SGLang gave each request of a trace (tests/sglang-replay --record), and its sizes.
+/// Tokens by tier recorded from SGLang for each request of a trace (tests/sglang-replay --record), with its sizes.
 const RECORDED: &[(&str, [&str; 3])] = &[
     ("sglang-0.5.23-served-1.jsonl", ["4096", "2", "4096"]),
     ("sglang-0.5.23-served-2.jsonl", ["3072", "1.5", "512"]),
 ];
 
 #[test]
-fn each_request_gets_from_each_tier_what_a_real_sglang_gave_it() {
+fn tokens_by_tier_match_a_recorded_sglang() {
     for (name, [device, ratio, chunk]) in RECORDED {
         let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("fixtures/sizing").join(name);
         let mut args = vec!["size-hugepages", "--trace", file.to_str().unwrap(), "--per-request", "--json"];
@@ -117,12 +119,12 @@ fn each_request_gets_from_each_tier_what_a_real_sglang_gave_it() {
             }
         }
         assert_eq!(found["requests"].as_array().unwrap().len(), text.lines().count());
-        assert!(tiers.iter().all(|tokens| *tokens > 1_000), "every tier matters: {tiers:?}");
+        assert!(tiers.iter().all(|tokens| *tokens > 1_000), "every tier is used: {tiers:?}");
     }
 }
 
 #[test]
-fn tokens_by_tier_are_a_table_with_reasons_and_bad_questions_are_one_line() {
+fn tokens_by_tier_have_reasons_and_errors_are_one_line() {
     let folder = tempfile::tempdir().unwrap();
     let file = write(folder.path(), &conversations(3, 4));
     let ask = |more: &str| {
@@ -134,10 +136,10 @@ fn tokens_by_tier_are_a_table_with_reasons_and_bad_questions_are_one_line() {
     let run = ask(small);
     let text = run.succeeds();
     assert!(text.contains("below the prefetch threshold") && text.contains(" % from storage, "), "{text}");
-    assert!(text.contains("tokens were written to storage.\n"), "{text}");
-    // Every rank's share of a segment of 16 MiB holds a page of 64 tokens, less than is written.
+    assert!(text.contains("tokens written to storage.\n"), "{text}");
+    // A rank's share of the 16 MiB segment holds one page of 64 tokens, less than is written.
     let run = ask(&format!("{small} --model Qwen3-8B --global-segment-size 16777216"));
-    assert!(run.succeeds().contains("From line 1 on the segments"), "{run:?}");
+    assert!(run.succeeds().contains("full from line 1 on"), "{run:?}");
     let sized = ask("--page-size 64 --device-pool-tokens 5000 --hicache-size 1 --model Qwen3-8B --json");
     let found: serde_json::Value = serde_json::from_str(sized.succeeds()).unwrap();
     assert_eq!(found["host_tokens"], 6_784);
@@ -145,35 +147,35 @@ fn tokens_by_tier_are_a_table_with_reasons_and_bad_questions_are_one_line() {
     let found: serde_json::Value = serde_json::from_str(none.succeeds()).unwrap();
     assert_eq!((&found["totals"]["storage"], &found["stored_tokens"]), (&0.into(), &0.into()));
     for (line, part) in [
-        ("", "how many tokens the device holds"),
+        ("", "requires the size of the device"),
         ("--device-pool-tokens 5000", "the size of L2 is not given"),
-        ("--device-pool-tokens 5000 --hicache-size 1", "nobody knows a token's"),
+        ("--device-pool-tokens 5000 --hicache-size 1", "requires --model"),
         ("--device-pool-tokens 5000 --hicache-size 1Gi --model Qwen3-8B", "invalid size"),
-        ("--device-pool-tokens 5 --page-size 16 --hicache-ratio 2", "at least one page"),
-        ("--device-pool-tokens 99999999999999 --hicache-ratio 2", "absurdly large"),
+        ("--device-pool-tokens 5 --page-size 16 --hicache-ratio 2", "must be at least --page-size"),
+        ("--device-pool-tokens 99999999999999 --hicache-ratio 2", "out of range"),
         ("--device-pool-tokens 5000 --hicache-ratio -1", "positive number"),
-        ("--device-pool-tokens 5000 --hicache-ratio 2 --trace-block-tokens 100", "are not 2 blocks of 100"),
+        ("--device-pool-tokens 5000 --hicache-ratio 2 --trace-block-tokens 100", "do not match 2 blocks"),
         ("--device-pool-tokens 5000 --hicache-ratio 2 --svg x.svg", "cannot be used with"),
         ("--device-pool-tokens 5000 --hicache-size 1 --model gpt-oss-120b", "sliding layers"),
     ] {
         let run = ask(line);
-        let said = run.fails(2);
-        assert!(said.contains(part) && !said.contains('\n'), "{line}: {said}");
+        let message = run.fails(2);
+        assert!(message.contains(part) && !message.contains('\n'), "{line}: {message}");
     }
     let alone = mcctl(&["size-hugepages", "--per-request", "--hicache-size", "1"]);
     assert!(alone.fails(2).contains("--trace"), "{alone:?}");
 }
 
 #[test]
-fn a_trace_that_is_none_is_one_line_and_exit_2() {
+fn an_invalid_trace_is_one_line_and_exits_with_2() {
     let folder = tempfile::tempdir().unwrap();
     let file = write(folder.path(), "{\"hash_ids\": [1]}\n{\"hash_ids\": 2}\n");
     let wrong = mcctl(&["size-hugepages", "--trace", &file]);
     assert!(wrong.fails(2).contains("trace.jsonl, line 2"), "{wrong:?}");
     std::fs::write(&file, "{\"schema\":\"mcctl.bench.record/1\",\"work\":\"\"}\n{\"begins\":{}}\n").unwrap();
     let records = mcctl(&["size-hugepages", "--trace", &file]);
-    let said = records.fails(2);
-    assert!(said.contains("records of 'mcctl bench'") && said.contains("--dataset-path"), "{said}");
+    let message = records.fails(2);
+    assert!(message.contains("record file") && message.contains("--dataset-path"), "{message}");
     let absent = mcctl(&["size-hugepages", "--trace", "/nowhere/trace.jsonl"]);
     assert!(absent.fails(2).contains("cannot be read"), "{absent:?}");
     let empty = write(folder.path(), "\n\n");

@@ -1,22 +1,22 @@
-//! The pages that the real wheel takes, against those that are predicted: every layout of one rank.
+//! Compares the huge pages that the real wheel uses with the computed ones, for every layout of one rank.
 
 use std::fs;
 use std::io::Write;
 
-use mcctl::engine::plan::client::{ClientWish, LOCAL_BUFFER_BYTES, MIB2, client};
+use mcctl::engine::plan::client::{ClientSizes, LOCAL_BUFFER_BYTES, MIB2, client};
 
 use super::{POOL, REAL_POOL, RealPool, is_root};
 use crate::peer::cluster::{Make, Master};
 use crate::peer::wheel::wheel;
 
 const MIB: u64 = 1 << 20;
-/// A buffer that fills 16 pages and a byte.
+/// A buffer of 16 pages plus one byte.
 const L2: u64 = 33 * MIB + 1;
-/// Enough for the largest layout, and too little for an arena of 1 GiB.
+/// Enough for the largest layout, but too few for an arena of 1 GiB.
 const PAGES: u64 = 160;
 
 #[test]
-fn the_wheel_takes_exactly_the_predicted_pages() {
+fn the_wheel_uses_exactly_the_computed_pages() {
     let _alone = POOL.write().unwrap_or_else(|poisoned| poisoned.into_inner());
     let pool = fs::read_to_string(REAL_POOL).ok().and_then(|text| text.trim().parse::<u64>().ok());
     let (true, Some(0)) = (is_root(), pool) else {
@@ -27,12 +27,12 @@ fn the_wheel_takes_exactly_the_predicted_pages() {
     let _restore = RealPool(0);
     fs::write(REAL_POOL, PAGES.to_string()).unwrap();
     if fs::read_to_string(REAL_POOL).unwrap().trim() != PAGES.to_string() {
-        let _ = writeln!(std::io::stderr(), "NOT TESTED: the kernel has not even {PAGES} huge pages to give");
+        let _ = writeln!(std::io::stderr(), "NOT TESTED: the kernel cannot provide {PAGES} huge pages");
         return;
     }
     let folder = tempfile::tempdir().unwrap();
     let master = Master::start(Make::Ours, folder.path(), &[]);
-    // The arena as the environment names it, is it there in the end, and the segment.
+    // The arena in the environment, whether it is disabled, its effective size, and the segment.
     for (arena, disabled, counts, segment) in [
         ("", false, 0, 33 * MIB),
         ("64mb", false, 64 * MIB, 33 * MIB),
@@ -43,7 +43,7 @@ fn the_wheel_takes_exactly_the_predicted_pages() {
         ("", false, 0, 0),
         ("", false, 0, MIB),
     ] {
-        let wish = ClientWish {
+        let wish = ClientSizes {
             segment,
             local_buffer: LOCAL_BUFFER_BYTES,
             arena: counts,

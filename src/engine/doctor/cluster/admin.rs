@@ -1,74 +1,74 @@
-//! Reading a master's admin HTTP, of any release: what an older one has not is not missed.
+//! Reads a master's admin HTTP. Endpoints that an older release lacks are not an error.
 
 use serde::Deserialize;
 
 use crate::engine::base::HostPort;
 use crate::engine::base::text::escaped;
-use crate::engine::doctor::Asked;
-use crate::engine::doctor::cluster::facts::{Health, Listing, Segment, Usage};
+use crate::engine::doctor::cluster::facts::{HealthFacts, MemoryUsage, MountedSegment, SegmentListing};
+use crate::engine::doctor::{Fact, Unavailable};
 use crate::engine::env::Env;
 use crate::engine::http::{Fetcher, Samples};
 
-/// Segments that are looked at; a master with more is judged by these.
+/// Maximum number of segments inspected. A master with more is judged by these.
 const SEGMENTS_MAX: usize = 4096;
 
-/// `/health` of the master at `at`.
-pub async fn health(fetcher: &Fetcher, at: &HostPort) -> Asked<Health> {
-    let answer = fetcher.get(&format!("http://{at}/health")).await.map_err(|error| error.to_string())?;
-    // 503 comes with a document when the master's RPC workers are stuck.
+/// Reads `/health` of the master at `at`.
+pub async fn health(fetcher: &Fetcher, at: &HostPort) -> Fact<HealthFacts> {
+    let answer = fetcher.get(&format!("http://{at}/health")).await.map_err(Unavailable::new)?;
+    // 503 comes with a JSON document if the master's RPC workers are stuck.
     if !answer.is_ok() && answer.status != 503 {
-        return Err(answer.shown());
+        return Err(answer.shown().into());
     }
-    parse_health(&answer.body).ok_or_else(|| format!("{}: no master's words", answer.shown()))
+    parse_health(&answer.body).ok_or_else(|| format!("{}: not a master's health document", answer.shown()).into())
 }
 
-/// Has it `/role`?
+/// Whether the master serves `/role`.
 pub async fn has_role(fetcher: &Fetcher, at: &HostPort) -> Option<bool> {
     let answer = fetcher.get(&format!("http://{at}/role")).await.ok()?;
     Some(answer.is_ok())
 }
 
-/// Is it a master of mcctl? It has `/ready`, which no `mooncake_master` up to 0.3.13 has.
+/// Whether it is mcctl's master: only that has `/ready`; no `mooncake_master` up to 0.3.13 does.
 pub async fn is_mcctl(fetcher: &Fetcher, at: &HostPort) -> Option<bool> {
     let answer = fetcher.get(&format!("http://{at}/ready")).await.ok()?;
     Some(answer.is_ok() || answer.status == 503)
 }
 
-/// `/metrics`.
+/// Reads `/metrics` of a master.
 pub async fn metrics(fetcher: &Fetcher, at: &HostPort) -> Option<Samples> {
     let answer = fetcher.get(&format!("http://{at}/metrics")).await.ok()?;
     Some(Samples::parse(&answer.body)).filter(|samples| answer.is_ok() && !samples.is_empty())
 }
 
-/// `/metrics/summary`.
+/// Reads `/metrics/summary` of a master.
 pub async fn summary(fetcher: &Fetcher, at: &HostPort) -> Option<String> {
     let answer = fetcher.get(&format!("http://{at}/metrics/summary")).await.ok()?;
     answer.is_ok().then_some(answer.body)
 }
 
-/// The mounted segments: with their details, or from a master before 0.3.12 their names.
-pub async fn segments<E: Env>(env: &E, fetcher: &Fetcher, at: &HostPort) -> Asked<Listing> {
+/// Lists the mounted segments: with details, or only their names from a master before 0.3.12.
+pub async fn segments<E: Env>(env: &E, fetcher: &Fetcher, at: &HostPort) -> Fact<SegmentListing> {
     let asked = env.now();
-    let detail = fetcher.get(&format!("http://{at}/get_segments_detail")).await.map_err(|error| error.to_string())?;
+    let detail = fetcher.get(&format!("http://{at}/get_segments_detail")).await.map_err(Unavailable::new)?;
     let took = || env.now().since(asked);
     if detail.is_ok() {
         let segments = parse_detail(&detail.body)?;
-        return Ok(Listing { is_detailed: true, segments, took: took() });
+        return Ok(SegmentListing { is_detailed: true, segments, took: took() });
     }
     if detail.status != 404 {
-        return Err(detail.shown());
+        return Err(detail.shown().into());
     }
-    let names = fetcher.get(&format!("http://{at}/get_all_segments")).await.map_err(|error| error.to_string())?;
+    let names = fetcher.get(&format!("http://{at}/get_all_segments")).await.map_err(Unavailable::new)?;
     if !names.is_ok() {
-        return Err(names.shown());
+        return Err(names.shown().into());
     }
-    Ok(Listing { is_detailed: false, segments: parse_names(&names.body), took: took() })
+    Ok(SegmentListing { is_detailed: false, segments: parse_names(&names.body), took: took() })
 }
 
-/// Before 0.3.11 the body is a word; a master that says anything with 200 serves.
-fn parse_health(body: &str) -> Option<Health> {
+/// Parses `/health`. Before 0.3.11 the body is the text `OK`, and a master that returns it with 200 serves clients.
+fn parse_health(body: &str) -> Option<HealthFacts> {
     #[derive(Deserialize)]
-    struct Body {
+    struct HealthJson {
         #[serde(default)]
         role: String,
         #[serde(default)]
@@ -77,8 +77,8 @@ fn parse_health(body: &str) -> Option<Health> {
         leader_address: Option<String>,
         view_version: Option<i64>,
     }
-    if let Ok(body) = serde_json::from_str::<Body>(body) {
-        return Some(Health {
+    if let Ok(body) = serde_json::from_str::<HealthJson>(body) {
+        return Some(HealthFacts {
             role: escaped(&body.role),
             state: escaped(&body.ha_state),
             is_ready: body.service_ready,
@@ -87,18 +87,18 @@ fn parse_health(body: &str) -> Option<Health> {
         });
     }
     let is_word = body.trim().eq_ignore_ascii_case("ok");
-    is_word.then(|| Health { is_ready: true, ..Health::default() })
+    is_word.then(|| HealthFacts { is_ready: true, ..HealthFacts::default() })
 }
 
-fn parse_detail(body: &str) -> Asked<Vec<Segment>> {
+fn parse_detail(body: &str) -> Fact<Vec<MountedSegment>> {
     #[derive(Deserialize)]
-    struct Body {
-        segments: Vec<Item>,
+    struct SegmentsJson {
+        segments: Vec<SegmentJson>,
     }
     #[derive(Deserialize)]
     #[serde(default)]
     #[derive(Default)]
-    struct Item {
+    struct SegmentJson {
         segment_name: String,
         client_id: String,
         size_bytes: u64,
@@ -108,8 +108,9 @@ fn parse_detail(body: &str) -> Asked<Vec<Segment>> {
         allocator_used_bytes: u64,
         allocator_capacity_bytes: u64,
     }
-    let body: Body = serde_json::from_str(body).map_err(|error| format!("/get_segments_detail: {error}"))?;
-    let segment = |item: Item| Segment {
+    let body: SegmentsJson =
+        serde_json::from_str(body).map_err(|error| Unavailable::from(format!("/get_segments_detail: {error}")))?;
+    let segment = |item: SegmentJson| MountedSegment {
         endpoint: if item.te_endpoint.is_empty() { item.segment_name.clone() } else { item.te_endpoint },
         name: item.segment_name,
         client: item.client_id,
@@ -117,14 +118,15 @@ fn parse_detail(body: &str) -> Asked<Vec<Segment>> {
         protocol: item.protocol,
         status: item.status,
         usage: (item.allocator_capacity_bytes > 0)
-            .then_some(Usage { used: item.allocator_used_bytes, capacity: item.allocator_capacity_bytes }),
+            .then_some(MemoryUsage { used: item.allocator_used_bytes, capacity: item.allocator_capacity_bytes }),
     };
     Ok(body.segments.into_iter().take(SEGMENTS_MAX).map(segment).collect())
 }
 
-fn parse_names(body: &str) -> Vec<Segment> {
+fn parse_names(body: &str) -> Vec<MountedSegment> {
     let names = body.lines().map(str::trim).filter(|name| !name.is_empty());
-    let segment = |name: &str| Segment { name: name.to_owned(), endpoint: name.to_owned(), ..Segment::default() };
+    let segment =
+        |name: &str| MountedSegment { name: name.to_owned(), endpoint: name.to_owned(), ..MountedSegment::default() };
     names.take(SEGMENTS_MAX).map(segment).collect()
 }
 
@@ -133,8 +135,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn health_is_read_as_every_release_writes_it() {
-        // As a 0.3.13 master answered.
+    fn health_of_every_release_is_parsed() {
+        // Recorded from a 0.3.13 master.
         let alone = r#"{"status":"ok","role":"leader","ha_state":"serving","service_ready":true,"leader_address":null,"view_version":null}"#;
         let health = parse_health(alone).expect("health");
         assert!(health.is_ready && health.role == "leader" && health.leader.is_none());
@@ -146,7 +148,7 @@ mod tests {
     }
 
     #[test]
-    fn segments_are_read_from_either_list() {
+    fn segments_are_parsed_from_both_lists() {
         let detail = r#"{"total_segments":1,"segments":[{"segment_name":"localhost:12805","segment_id":"1-2","client_id":"3-4",
             "base_address":"0x7f","size_bytes":67108864,"size_human":"0.0625 GiB","te_endpoint":"10.77.0.1:15825","protocol":"tcp",
             "status":"OK","allocator_used_bytes":10,"allocator_capacity_bytes":67108864,"allocator_usage_percent":0.0}]}"#;
@@ -155,8 +157,8 @@ mod tests {
             (&*segments[0].endpoint, segments[0].bytes, &*segments[0].client),
             ("10.77.0.1:15825", 64 << 20, "3-4")
         );
-        assert_eq!(segments[0].usage, Some(Usage { used: 10, capacity: 64 << 20 }));
-        assert!(parse_detail("{}").expect_err("no list").contains("get_segments_detail"));
+        assert_eq!(segments[0].usage, Some(MemoryUsage { used: 10, capacity: 64 << 20 }));
+        assert!(parse_detail("{}").expect_err("no list").to_string().contains("get_segments_detail"));
         let names = parse_names("a:1\na:1\n\n");
         assert_eq!((names.len(), &*names[0].endpoint), (2, "a:1"));
     }

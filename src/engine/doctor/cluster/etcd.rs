@@ -1,61 +1,61 @@
-//! The record of the leading master in etcd, read over etcd's own HTTP gateway (`/v3/kv/range`, from etcd 3.4 on).
+//! Reads the record of the leading master from etcd over its HTTP gateway (`/v3/kv/range`, from etcd 3.4 on).
 //!
-//! Key `mooncake-store/<cluster id>/master_view`, value `host:port`; `/oplog/<cluster id>/durable_prefix` is there when the
-//! leader replicates its metadata (Mooncake 0.3.13, `enable_oplog`).
+//! The key is `mooncake-store/<cluster id>/master_view`, the value `host:port`. The key `/oplog/<cluster id>/durable_prefix` exists if
+//! the leader replicates its metadata (Mooncake 0.3.13, `enable_oplog`).
 
 use serde::Deserialize;
 
 use crate::engine::base::HostPort;
 use crate::engine::base::text::escaped;
-use crate::engine::doctor::Asked;
-use crate::engine::doctor::cluster::facts::Leader;
+use crate::engine::doctor::cluster::facts::LeaderRecord;
+use crate::engine::doctor::{Fact, Unavailable};
 use crate::engine::http::Fetcher;
 
-/// Where all clusters' keys stand.
+/// The common prefix of all clusters' keys.
 const PREFIX: &str = "mooncake-store/";
-/// What comes after all of them.
+/// The end of the key range, exclusive.
 const PREFIX_END: &str = "mooncake-store0";
 
-/// Where to ask.
+/// The etcd cluster and the Mooncake cluster to look up.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Etcd {
-    /// Its servers, in the order to be asked.
+    /// The etcd servers, in the order to try.
     pub endpoints: Vec<HostPort>,
-    /// `MC_STORE_CLUSTER_ID`, `mooncake_cluster` unless it was chosen.
+    /// `MC_STORE_CLUSTER_ID`; the default is `mooncake_cluster`.
     pub cluster: String,
 }
 
 impl Etcd {
-    /// `h:p;h:p`, what stands after `etcd://`.
+    /// Parses `h:p;h:p`, the text after `etcd://`.
     ///
     /// # Errors
-    /// A part of it is no address.
-    pub fn parse(list: &str, cluster: &str) -> Asked<Etcd> {
+    /// A part of the list is not an address, or the list is empty.
+    pub fn parse(list: &str, cluster: &str) -> Fact<Etcd> {
         let parts = list.split(';').map(str::trim).filter(|part| !part.is_empty());
         let endpoints: Result<Vec<HostPort>, _> = parts.map(|part| part.parse::<HostPort>()).collect();
-        let endpoints = endpoints.map_err(|error| error.to_string())?;
+        let endpoints = endpoints.map_err(Unavailable::new)?;
         if endpoints.is_empty() {
-            return Err("no etcd server is named".to_owned());
+            return Err("the list of etcd servers is empty".into());
         }
         Ok(Etcd { endpoints, cluster: cluster.to_owned() })
     }
 }
 
-/// Who leads.
-pub async fn leader(fetcher: &Fetcher, etcd: &Etcd) -> Leader {
+/// Reads the leader's record.
+pub async fn leader(fetcher: &Fetcher, etcd: &Etcd) -> LeaderRecord {
     let key = format!("{PREFIX}{}/master_view", etcd.cluster);
     match range(fetcher, etcd, PREFIX, PREFIX_END).await {
-        Err(why) => Leader { key, found: Err(why), others: Vec::new() },
+        Err(why) => LeaderRecord { key, found: Err(why), others: Vec::new() },
         Ok(pairs) => {
             let found = pairs.iter().find(|(k, _)| *k == key).map(|(_, value)| escaped(value));
             let others = pairs.iter().map(|(k, _)| escaped(k)).filter(|k| *k != key && k.ends_with("/master_view"));
-            Leader { others: others.collect(), found: Ok(found), key }
+            LeaderRecord { others: others.collect(), found: Ok(found), key }
         }
     }
 }
 
-/// The keys from `from` to before `to`, and their values. The first server that answers is believed.
-async fn range(fetcher: &Fetcher, etcd: &Etcd, from: &str, to: &str) -> Asked<Vec<(String, String)>> {
+/// The key-value pairs of the range `from..to`, from the first server that responds.
+async fn range(fetcher: &Fetcher, etcd: &Etcd, from: &str, to: &str) -> Fact<Vec<(String, String)>> {
     let body = serde_json::json!({"key": encode(from.as_bytes()), "range_end": encode(to.as_bytes()), "limit": 64});
     let mut why = String::new();
     for at in &etcd.endpoints {
@@ -66,30 +66,31 @@ async fn range(fetcher: &Fetcher, etcd: &Etcd, from: &str, to: &str) -> Asked<Ve
             Err(error) => why = format!("{at}: {error}"),
         }
     }
-    Err(why)
+    Err(why.into())
 }
 
-fn pairs(body: &str) -> Asked<Vec<(String, String)>> {
+fn pairs(body: &str) -> Fact<Vec<(String, String)>> {
     #[derive(Deserialize)]
-    struct Body {
+    struct RangeJson {
         #[serde(default)]
-        kvs: Vec<Pair>,
+        kvs: Vec<KeyValueJson>,
     }
     #[derive(Deserialize)]
-    struct Pair {
+    struct KeyValueJson {
         key: String,
         #[serde(default)]
         value: String,
     }
-    let body: Body = serde_json::from_str(body).map_err(|error| format!("etcd's answer: {error}"))?;
+    let body: RangeJson =
+        serde_json::from_str(body).map_err(|error| Unavailable::from(format!("etcd's response: {error}")))?;
     let text = |b64: &str| decode(b64).map(|bytes| String::from_utf8_lossy(&bytes).into_owned());
-    let pair = |pair: &Pair| Some((text(&pair.key)?, text(&pair.value)?));
+    let pair = |pair: &KeyValueJson| Some((text(&pair.key)?, text(&pair.value)?));
     Ok(body.kvs.iter().filter_map(pair).collect())
 }
 
 const ALPHABET: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
 
-/// Base64, as JSON carries bytes in etcd's gateway.
+/// Encodes base64, which etcd's gateway uses for bytes in JSON.
 fn encode(bytes: &[u8]) -> String {
     let mut out = String::new();
     for chunk in bytes.chunks(3) {
@@ -122,7 +123,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn base64_goes_both_ways_for_every_length() {
+    fn base64_round_trips_for_every_length() {
         for text in ["", "a", "ab", "abc", "mooncake-store/mooncake_cluster/master_view", "ü\u{1}\0"] {
             assert_eq!(decode(&encode(text.as_bytes())).as_deref(), Some(text.as_bytes()), "{text}");
         }
@@ -131,7 +132,7 @@ mod tests {
     }
 
     #[test]
-    fn pairs_are_read_as_etcd_writes_them_and_none_is_no_mistake() {
+    fn etcd_pairs_are_parsed_and_an_empty_result_is_valid() {
         let body = format!(
             r#"{{"header":{{"cluster_id":"1"}},"kvs":[{{"key":"{}","value":"{}","create_revision":"2"}}],"count":"1"}}"#,
             encode(b"mooncake-store/a/master_view"),

@@ -1,334 +1,320 @@
-//! What was seen of a running cluster. Plain values: whoever judges them needs no socket.
+//! The observed facts of a running cluster. They are plain values, so judging them needs no socket.
 
 use std::time::Duration;
 
 use crate::engine::base::{ByteSize, HostPort};
-use crate::engine::doctor::Asked;
+use crate::engine::doctor::Fact;
 use crate::engine::http::Samples;
 
-/// All of it.
+/// All facts of a cluster.
 #[derive(Clone, Debug)]
-pub struct Facts {
-    /// The master's RPC address, as it was given.
+pub struct ClusterFacts {
+    /// The master's RPC address as given.
     pub master: HostPort,
-    /// Of its RPC port.
-    pub rpc: Rpc,
-    /// Of the admin HTTP of each master that was named.
-    pub admins: Vec<Admin>,
-    /// Of the leader's record, where the master is to be found through etcd.
-    pub leader: Option<Leader>,
-    /// The mounted segments; `None` when there was nobody to ask.
-    pub segments: Option<Asked<Listing>>,
-    /// The serving master's counters when the check began.
+    pub rpc: RpcFacts,
+    /// One per master whose admin HTTP was named.
+    pub admins: Vec<AdminFacts>,
+    /// The leader's record, if the master is discovered through etcd.
+    pub leader: Option<LeaderRecord>,
+    /// The mounted segments; `None` if no master could be queried.
+    pub segments: Option<Fact<SegmentListing>>,
+    /// The serving master's counters at the start of the check.
     pub before: Option<Samples>,
-    /// The same when it had ended.
+    /// The same counters at the end of the check.
     pub after: Option<Samples>,
-    /// One per endpoint that segments are reached by.
-    pub nodes: Vec<Node>,
-    /// Of the metadata service.
-    pub metadata: Metadata,
-    /// Of the objects that were sent through each node.
-    pub journeys: Journeys,
-    /// What all segments should have together.
+    /// One per endpoint of a segment.
+    pub nodes: Vec<NodeFacts>,
+    pub metadata: MetadataFacts,
+    /// The results of sending probe objects through the nodes.
+    pub probes: ProbeResults,
+    /// The expected total capacity of all segments.
     pub expected: Option<ByteSize>,
 }
 
-impl Facts {
-    /// The mounted segments, as far as they are known.
-    pub fn mounted(&self) -> &[Segment] {
+impl ClusterFacts {
+    /// The mounted segments; empty if unknown.
+    pub fn mounted(&self) -> &[MountedSegment] {
         match &self.segments {
             Some(Ok(listing)) => &listing.segments,
             _ => &[],
         }
     }
 
-    /// Is everything on this host, so that loopback names are right?
+    /// Whether the whole cluster runs on this host, so that loopback names are correct.
     pub fn is_one_host(&self) -> bool {
         self.master.is_loopback()
     }
 
-    /// A counter or gauge of the master.
+    /// The value of a counter or gauge of the master.
     pub fn metric(&self, name: &str) -> Option<f64> {
         self.after.as_ref().or(self.before.as_ref())?.sum(name)
     }
 }
 
-/// What the RPC port said.
+/// The facts about the master's RPC port.
 #[derive(Clone, Debug)]
-pub struct Rpc {
-    /// How far it came.
+pub struct RpcFacts {
     pub state: RpcState,
-    /// How long that took.
+    /// Time until the first result.
     pub took: Duration,
-    /// Times of lookups of a key that is not there, one after the other.
+    /// Latencies of sequential lookups of a missing key.
     pub lookups: Vec<Duration>,
 }
 
-/// How far the first call came.
+/// The result of the first RPC.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum RpcState {
-    /// The name has no address.
+    /// The name does not resolve.
     Unresolved(String),
-    /// No connection: refused, or no way there.
+    /// No connection: refused, or unreachable.
     Unconnected(String),
-    /// Something took the connection and did not answer in time.
+    /// The connection was accepted, but no response came in time.
     Silent(String),
-    /// An answer that no Mooncake master gives.
+    /// The response is not in the master's protocol.
     Foreign(String),
-    /// `ServiceReady` was refused.
+    /// The master refused `ServiceReady`.
     NotReady(String),
-    /// `ServiceReady` was answered with this version.
+    /// The master answered `ServiceReady` with this version.
     Ready(String),
 }
 
-/// What a master's admin HTTP said.
+/// The facts about a master's admin HTTP.
 #[derive(Clone, Debug)]
-pub struct Admin {
+pub struct AdminFacts {
     pub at: HostPort,
-    /// `/health`.
-    pub health: Asked<Health>,
-    /// How long that took.
+    pub health: Fact<HealthFacts>,
     pub took: Duration,
     pub metrics: Option<Samples>,
-    /// `/metrics/summary`, which alone counts snapshots.
+    /// `/metrics/summary`, the only endpoint that counts snapshots.
     pub summary: Option<String>,
-    /// Has it `/role`, as from 0.3.11 on?
+    /// Whether it serves `/role`, as masters from 0.3.11 on do.
     pub has_role: Option<bool>,
-    /// Is it `mcctl serve master`, which alone has `/ready`?
+    /// Whether it is `mcctl serve master`, the only one with `/ready`.
     pub is_mcctl: Option<bool>,
 }
 
-/// `/health`.
+/// The content of `/health`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Health {
+pub struct HealthFacts {
     /// `leader` or `standby`; empty before 0.3.11.
     pub role: String,
     /// `serving`, `standby`, ...
     pub state: String,
-    /// Does it answer clients? (Before 0.3.11 a master that answers at all does.)
+    /// Whether it serves clients. Before 0.3.11, a master that responds does.
     pub is_ready: bool,
-    /// Who leads, with HA.
+    /// The leader's address, with HA.
     pub leader: Option<String>,
     pub view: Option<i64>,
 }
 
-/// The record in etcd that says who leads.
+/// The leader's record in etcd.
 #[derive(Clone, Debug)]
-pub struct Leader {
+pub struct LeaderRecord {
     pub key: String,
-    /// Its value, if it has one.
-    pub found: Asked<Option<String>>,
-    /// Other clusters' keys that are there.
+    /// The record's value, if the record exists.
+    pub found: Fact<Option<String>>,
+    /// The records of other clusters.
     pub others: Vec<String>,
 }
 
-/// Which form the list of segments came in.
+/// The list of segments, and which form the master provides.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Listing {
-    /// With sizes, endpoints and protocols (`/get_segments_detail`, from 0.3.12 on); else names alone.
+pub struct SegmentListing {
+    /// Whether sizes, endpoints and protocols are included (`/get_segments_detail`, from 0.3.12 on).
     pub is_detailed: bool,
-    pub segments: Vec<Segment>,
-    /// How long it took to get them.
+    pub segments: Vec<MountedSegment>,
+    /// Latency of the request.
     pub took: Duration,
 }
 
-/// A mounted segment.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Segment {
+pub struct MountedSegment {
     pub name: String,
-    /// Who mounted it; empty where it is not known.
+    /// The client that mounted it; empty if unknown.
     pub client: String,
-    /// Its size, bytes.
+    /// Size of the segment, bytes.
     pub bytes: u64,
-    /// How it is reached. The name, where it is not known.
+    /// The endpoint of the transfer engine; the segment's name if unknown.
     pub endpoint: String,
-    /// `tcp`, `rdma`; empty where it is not known.
+    /// `tcp` or `rdma`; empty if unknown.
     pub protocol: String,
-    /// `OK`, `DRAINING`.
+    /// For example `OK` or `DRAINING`.
     pub status: String,
-    /// How full all segments of this name are, where it is known.
-    pub usage: Option<Usage>,
+    /// Usage of all segments of this name, if known.
+    pub usage: Option<MemoryUsage>,
 }
 
-/// How full a memory is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Usage {
-    /// Bytes that objects have.
+pub struct MemoryUsage {
+    /// Allocated memory in bytes.
     pub used: u64,
-    /// Bytes in all.
+    /// Total memory in bytes.
     pub capacity: u64,
 }
 
-/// A process that lends memory.
+/// A process that contributes memory.
 #[derive(Clone, Debug)]
-pub struct Node {
-    /// How the master says it is reached.
+pub struct NodeFacts {
+    /// The endpoint that the master reports.
     pub endpoint: String,
-    /// The names of its segments.
     pub names: Vec<String>,
-    /// What the master says of its transport.
+    /// The transport that the master reports.
     pub protocol: String,
-    /// Its handshake port, if that is known.
+    /// The handshake port, if known.
     pub at: Option<HostPort>,
-    /// What came of asking there.
-    pub dial: Dial,
-    /// How long that took.
+    pub dial: DialResult,
+    /// Latency of the probe.
     pub took: Duration,
-    /// The transport that its own descriptor names.
+    /// The transport in its own descriptor.
     pub described: Option<String>,
-    /// Its records in the metadata service, where there is one.
-    pub records: Option<Records>,
+    /// Its records in the metadata service, if one is used.
+    pub records: Option<MetadataRecords>,
 }
 
-/// What came of asking a handshake port.
+/// The result of probing a handshake port.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Dial {
+pub enum DialResult {
     Answers,
-    /// The host is there and nobody listens.
+    /// The host is up, but nothing listens on the port.
     Refused(String),
-    /// The kernel takes the connection, nobody answers: the process stands still.
+    /// The kernel accepted the connection, but the process did not respond: it is stalled.
     Hung(Duration),
-    /// No connection in time, or no way there.
+    /// No connection in time, or no route.
     Unreachable(String),
-    /// The name has no address.
+    /// The name does not resolve.
     Unresolved(String),
-    /// Somebody answers, but no transfer engine.
+    /// A program other than a transfer engine responded.
     Foreign(String),
-    /// It is not known where it is.
+    /// The address is unknown.
     Unknown(String),
 }
 
 /// The two records of a name in the metadata service.
 #[derive(Clone, Debug)]
-pub struct Records {
-    /// `ram/NAME`: the transport it names.
-    pub ram: Asked<Option<String>>,
-    /// `rpc_meta/NAME`: where the handshake port is.
-    pub rpc_meta: Asked<Option<HostPort>>,
+pub struct MetadataRecords {
+    /// `ram/NAME`: the transport in the descriptor.
+    pub ram: Fact<Option<String>>,
+    /// `rpc_meta/NAME`: the address of the handshake port.
+    pub rpc_meta: Fact<Option<HostPort>>,
 }
 
-/// Of the metadata service.
+/// The facts about the metadata service.
 #[derive(Clone, Debug)]
-pub struct Metadata {
-    /// Its URL; `None` = `P2PHANDSHAKE`.
+pub struct MetadataFacts {
+    /// The URL; `None` means `P2PHANDSHAKE`.
     pub url: Option<String>,
-    /// Neither a flag nor a variable nor the master named it: the default was taken, and the nodes may use another one.
+    /// Whether no flag, variable or master named it. The default was assumed, and the nodes may use another one.
     pub is_assumed: bool,
-    pub reached: Asked<()>,
-    /// How long all its questions took.
+    pub reached: Fact<()>,
+    /// Total latency of the requests.
     pub took: Duration,
-    /// Names of nodes that are to be started.
-    pub planned: Vec<Planned>,
+    /// Nodes that will be started.
+    pub planned: Vec<PlannedNode>,
 }
 
-/// A name that a node is to be started under.
+/// A name under which a node will be started.
 #[derive(Clone, Debug)]
-pub struct Planned {
+pub struct PlannedNode {
     pub name: String,
-    /// Where its record says that it is.
-    pub rpc_meta: Asked<Option<HostPort>>,
-    /// Does an engine answer there?
-    pub dial: Option<Dial>,
+    /// The address in its existing record.
+    pub rpc_meta: Fact<Option<HostPort>>,
+    /// The result of probing that address.
+    pub dial: Option<DialResult>,
 }
 
-/// Objects that were put through each node, read back, compared and removed.
+/// The results of objects that were put through each node, read back, compared and removed.
 #[derive(Clone, Debug)]
-pub struct Journeys {
-    /// Why none was made.
+pub struct ProbeResults {
+    /// Why no object was sent.
     pub none: Option<String>,
-    /// Bytes of each.
+    /// Size of each object.
     pub bytes: u64,
-    pub made: Vec<Journey>,
-    /// Segments that got none, with why.
+    pub made: Vec<ObjectProbe>,
+    /// Segments that were not probed, with the reason.
     pub skipped: Vec<(String, String)>,
-    /// Keys that could not be taken back.
+    /// Keys that could not be removed.
     pub left: Vec<String>,
-    /// How many objects were put, read and removed in all, for the comparison of the counters.
-    pub done: Done,
-    /// How long it all took.
+    /// Operations that succeeded, for comparison with the master's counters.
+    pub done: ProbeCounts,
     pub took: Duration,
-    /// One object at a time and several at once, through the first node.
-    pub lanes: Option<Lanes>,
+    /// Sequential and parallel reads through the first node.
+    pub parallel_read: Option<ParallelRead>,
 }
 
-/// How many steps of each kind succeeded.
+/// The number of successful operations.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Done {
+pub struct ProbeCounts {
     pub puts: u64,
-    /// Times that replicas were asked for.
+    /// Requests for a replica list.
     pub lookups: u64,
 }
 
-/// The times of reading the same objects one by one and all at once.
+/// The times of reading the same objects sequentially and in parallel.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Lanes {
+pub struct ParallelRead {
     pub objects: u32,
-    /// Bytes of each.
+    /// Size of each object.
     pub bytes: u64,
-    /// One after the other.
+    /// Total time of sequential reads.
     pub single: Duration,
+    /// Total time of one batch read.
     pub together: Duration,
 }
 
-/// An object's way through a segment.
+/// The probe of one segment.
 #[derive(Clone, Debug)]
-pub struct Journey {
-    /// The segment that it was meant for.
+pub struct ObjectProbe {
+    /// The preferred segment of the object.
     pub segment: String,
-    /// How that is reached.
+    /// The endpoint of that segment.
     pub endpoint: String,
-    /// What came of it.
-    pub end: Result<Moved, Fall>,
+    pub end: Result<ProbeTiming, ProbeFailure>,
 }
 
-/// A journey that ended well.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Moved {
-    /// Time of the put.
+pub struct ProbeTiming {
+    /// Duration of the put.
     pub put: Duration,
-    /// Time of the get.
+    /// Duration of the get.
     pub get: Duration,
-    /// The endpoint that it was really put to.
-    pub landed: String,
+    /// The endpoint of the replica that was actually written.
+    pub stored_at: String,
 }
 
-/// A journey that did not.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Fall {
-    /// `put`, `get`, `remove`.
+pub struct ProbeFailure {
+    /// `put`, `get` or `remove`.
     pub step: &'static str,
-    /// What kind of failure.
-    pub kind: FallKind,
-    pub words: String,
-    /// When it was given up.
+    pub kind: ProbeFailureKind,
+    pub message: String,
+    /// Time until the failure.
     pub after: Duration,
 }
 
-/// Kinds of failure that mean different things.
+/// The kind of failure, as far as the remedy depends on it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum FallKind {
-    /// The master does not take our arguments, or answers with other types: another release.
+pub enum ProbeFailureKind {
+    /// The master rejects the arguments, or responds with other types: it runs another release.
     Release,
-    /// The master did not answer.
+    /// The master did not respond.
     Master,
-    /// No segment has room.
+    /// No segment has enough free space.
     NoRoom,
-    /// The bytes could not be moved.
     Transfer,
-    /// Other bytes came back.
+    /// The data read differs from the data written.
     Bytes,
     Other,
 }
 
 #[cfg(test)]
-pub mod made_up {
-    //! A healthy cluster of two nodes, to be spoilt by tests.
+pub mod test_facts {
+    //! A healthy cluster of two nodes, as the starting point of tests.
 
     use super::*;
 
-    /// Two nodes on two hosts, and a master on a third.
-    pub fn healthy() -> Facts {
-        let segment = |n: u8| Segment {
+    /// Two nodes on two hosts, and a master on a third host.
+    pub fn healthy() -> ClusterFacts {
+        let segment = |n: u8| MountedSegment {
             name: format!("10.0.0.{n}:12345"),
             client: format!("{n}-{n}"),
             bytes: 1 << 30,
@@ -337,23 +323,23 @@ pub mod made_up {
             status: "OK".to_owned(),
             usage: None,
         };
-        let node = |n: u8| Node {
+        let node = |n: u8| NodeFacts {
             endpoint: format!("10.0.0.{n}:15001"),
             names: vec![format!("10.0.0.{n}:12345")],
             protocol: "tcp".to_owned(),
             at: Some(HostPort::new(format!("10.0.0.{n}"), 15_001)),
-            dial: Dial::Answers,
+            dial: DialResult::Answers,
             took: Duration::from_millis(1),
             described: Some("tcp".to_owned()),
             records: None,
         };
-        let journey = |n: u8| Journey {
+        let probe_object = |n: u8| ObjectProbe {
             segment: format!("10.0.0.{n}:12345"),
             endpoint: format!("10.0.0.{n}:15001"),
-            end: Ok(Moved {
+            end: Ok(ProbeTiming {
                 put: Duration::from_millis(4),
                 get: Duration::from_millis(4),
-                landed: format!("10.0.0.{n}:15001"),
+                stored_at: format!("10.0.0.{n}:15001"),
             }),
         };
         let page = |puts: u32, gets: u32| {
@@ -364,16 +350,16 @@ pub mod made_up {
                  master_batch_get_replica_list_items_total {gets}\nmaster_get_replica_list_requests_total 0\n"
             ))
         };
-        Facts {
+        ClusterFacts {
             master: HostPort::new("10.0.0.9", 50_051),
-            rpc: Rpc {
+            rpc: RpcFacts {
                 state: RpcState::Ready("2.0.0".to_owned()),
                 took: Duration::from_millis(1),
                 lookups: vec![Duration::from_micros(200); 200],
             },
-            admins: vec![Admin {
+            admins: vec![AdminFacts {
                 at: HostPort::new("10.0.0.9", 9003),
-                health: Ok(Health {
+                health: Ok(HealthFacts {
                     role: "leader".to_owned(),
                     state: "serving".to_owned(),
                     is_ready: true,
@@ -387,7 +373,7 @@ pub mod made_up {
                 is_mcctl: Some(false),
             }],
             leader: None,
-            segments: Some(Ok(Listing {
+            segments: Some(Ok(SegmentListing {
                 is_detailed: true,
                 segments: vec![segment(1), segment(2)],
                 took: Duration::from_millis(1),
@@ -395,22 +381,22 @@ pub mod made_up {
             before: Some(page(0, 0)),
             after: Some(page(2, 4)),
             nodes: vec![node(1), node(2)],
-            metadata: Metadata {
+            metadata: MetadataFacts {
                 url: None,
                 is_assumed: false,
                 reached: Ok(()),
                 took: Duration::ZERO,
                 planned: Vec::new(),
             },
-            journeys: Journeys {
+            probes: ProbeResults {
                 none: None,
                 bytes: 1 << 20,
-                made: vec![journey(1), journey(2)],
+                made: vec![probe_object(1), probe_object(2)],
                 skipped: Vec::new(),
                 left: Vec::new(),
-                done: Done { puts: 2, lookups: 4 },
+                done: ProbeCounts { puts: 2, lookups: 4 },
                 took: Duration::from_millis(16),
-                lanes: None,
+                parallel_read: None,
             },
             expected: None,
         }

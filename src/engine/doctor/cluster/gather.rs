@@ -1,4 +1,4 @@
-//! Looking at a running cluster: every question has its time, and there are bounds on how many run at once.
+//! Gathers the facts of a running cluster. Every request has a deadline, and concurrency is bounded.
 
 use std::time::Duration;
 
@@ -7,11 +7,12 @@ use futures_util::stream;
 
 use crate::engine::base::{ErrorCode, HostPort};
 use crate::engine::doctor::cluster::facts::{
-    Admin, Dial, Done, Facts, Journeys, Leader, Listing, Metadata, Node, Planned, Records, Rpc, RpcState, Segment,
+    AdminFacts, ClusterFacts, DialResult, LeaderRecord, MetadataFacts, MetadataRecords, MountedSegment, NodeFacts,
+    PlannedNode, ProbeCounts, ProbeResults, RpcFacts, RpcState, SegmentListing,
 };
-use crate::engine::doctor::cluster::room::Room;
-use crate::engine::doctor::cluster::{MasterAt, Question, admin, dial, etcd, journey};
-use crate::engine::doctor::{Asked, chain};
+use crate::engine::doctor::cluster::headroom::Headroom;
+use crate::engine::doctor::cluster::{ClusterQuery, MasterAt, admin, dial, etcd, probe_object};
+use crate::engine::doctor::{Fact, Unavailable, chain};
 use crate::engine::env::{Env, deadline};
 use crate::engine::http::Fetcher;
 use crate::engine::metadata::{CallLimits, KeySpace, MetadataClient, MetadataUri};
@@ -21,36 +22,38 @@ use crate::engine::store::{self, NodeConfig};
 use crate::engine::wire::MasterCalls;
 use crate::engine::wire::json::{RpcMeta, SegmentDescriptor};
 
-/// Nodes that are asked; further ones are not judged.
+/// Maximum number of nodes probed. Further ones are not judged.
 const NODES_MAX: usize = 1024;
-/// Questions that are under way at once.
+/// Maximum number of concurrent requests.
 const AT_ONCE: usize = 32;
-/// Lookups whose time is taken.
+/// Number of lookups to time.
 const LOOKUPS: usize = 200;
-/// What they may take together.
+/// Maximum total time of the lookups.
 const LOOKUPS_LIMIT: Duration = Duration::from_secs(3);
-/// The longest answer of an admin HTTP, bytes: 100,000 segments.
+/// Maximum response size of the admin HTTP, bytes: about 100,000 segments.
 const ANSWER_BYTES_MAX: usize = 64 << 20;
-/// A connection is there sooner than this or not at all.
+/// Maximum wait for a connection.
 const CONNECT_MAX: Duration = Duration::from_secs(3);
 
-/// Everything that the checks of `wanted` need, and nothing that only others need.
-pub async fn gather<E: Env>(env: &E, question: &Question, wanted: &dyn Fn(&str) -> bool) -> Facts {
+/// Gathers the facts that the checks of `wanted` need, and no others.
+pub async fn gather<E: Env>(env: &E, query: &ClusterQuery, wanted: &dyn Fn(&str) -> bool) -> ClusterFacts {
     let any = |ids: &[&str]| ids.iter().any(|id| wanted(id));
-    // Plain HTTP to addresses: nothing of the host is needed, so it cannot fail where anything works at all.
-    let fetcher = Fetcher::new(false, question.limit, ANSWER_BYTES_MAX);
-    let (leader, master) = master(&fetcher, question).await;
+    // Plain HTTP to addresses needs nothing of the host, so creating the client does not fail in practice.
+    let fetcher = Fetcher::new(false, query.limit, ANSWER_BYTES_MAX);
+    let (leader, master) = master(&fetcher, query).await;
     let at = master.clone().unwrap_or_else(|_| HostPort::new("etcd", 0));
-    let timeouts = Timeouts { connect: question.limit.min(CONNECT_MAX), call: question.limit };
+    let timeouts = Timeouts { connect: query.limit.min(CONNECT_MAX), call: query.limit };
     let calls = MasterCalls(RpcClient::new(env.clone(), at.clone(), timeouts));
     let (mut rpc, admins) = futures_util::future::join(
         async {
             match master {
-                Ok(_) => ready(env, &calls, question.limit).await,
-                Err(why) => Rpc { state: RpcState::Unresolved(why), took: Duration::ZERO, lookups: Vec::new() },
+                Ok(_) => ready(env, &calls, query.limit).await,
+                Err(why) => {
+                    RpcFacts { state: RpcState::Unresolved(why.into()), took: Duration::ZERO, lookups: Vec::new() }
+                }
             }
         },
-        admins(env, &fetcher, &question.admins),
+        admins(env, &fetcher, &query.admins),
     )
     .await;
     let is_ready = matches!(rpc.state, RpcState::Ready(_));
@@ -61,18 +64,18 @@ pub async fn gather<E: Env>(env: &E, question: &Question, wanted: &dyn Fn(&str) 
         }
         _ => (None, None),
     };
-    let listed: Vec<Segment> = match &segments {
-        Some(Ok(Listing { segments, .. })) => segments.clone(),
+    let listed: Vec<MountedSegment> = match &segments {
+        Some(Ok(SegmentListing { segments, .. })) => segments.clone(),
         _ => Vec::new(),
     };
-    let mut metadata = metadata(question);
+    let mut metadata = metadata(query);
     let began = env.now();
-    let nodes = nodes(env, question, &listed, &mut metadata).await;
+    let nodes = nodes(env, query, &listed, &mut metadata).await;
     metadata.took = env.now().since(began);
     if is_ready && wanted("lookup-latency") {
         rpc.lookups = lookups(env, &calls).await;
     }
-    let mut facts = Facts {
+    let mut facts = ClusterFacts {
         master: at,
         rpc,
         leader,
@@ -80,17 +83,17 @@ pub async fn gather<E: Env>(env: &E, question: &Question, wanted: &dyn Fn(&str) 
         after: None,
         nodes,
         metadata,
-        journeys: nobody(String::new()),
-        expected: question.expected,
+        probes: not_probed(String::new()),
+        expected: query.expected,
         segments,
         admins: admins.clone(),
     };
     let with_bytes = any(&["round-trip", "master-release", "counters-move", "tcp-streams", "silent-tcp"]);
-    facts.journeys = match (&question.node, is_ready) {
-        _ if !with_bytes => nobody("it was not asked for".to_owned()),
-        (_, false) => nobody("the master does not answer".to_owned()),
-        (Err(why), _) => nobody(why.clone()),
-        (Ok(config), true) => join(env, question, config, &mut facts).await,
+    facts.probes = match (&query.node, is_ready) {
+        _ if !with_bytes => not_probed("not requested".to_owned()),
+        (_, false) => not_probed("the master does not respond".to_owned()),
+        (Err(why), _) => not_probed(why.into()),
+        (Ok(config), true) => join(env, query, config, &mut facts).await,
     };
     if let (Some(serving), Ok(fetcher)) =
         (admins.iter().find(|a| a.health.as_ref().is_ok_and(|h| h.is_ready)), &fetcher)
@@ -100,64 +103,64 @@ pub async fn gather<E: Env>(env: &E, question: &Question, wanted: &dyn Fn(&str) 
     facts
 }
 
-fn nobody(why: String) -> Journeys {
-    Journeys {
+fn not_probed(why: String) -> ProbeResults {
+    ProbeResults {
         none: Some(why),
         bytes: 0,
         made: Vec::new(),
         skipped: Vec::new(),
         left: Vec::new(),
-        done: Done::default(),
+        done: ProbeCounts::default(),
         took: Duration::ZERO,
-        lanes: None,
+        parallel_read: None,
     }
 }
 
-/// Where the master is: as it was given, or as etcd says.
+/// The address of the master: as given, or as recorded in etcd.
 async fn master(
     fetcher: &Result<Fetcher, crate::engine::http::FetchError>,
-    question: &Question,
-) -> (Option<Leader>, Asked<HostPort>) {
-    let at = match &question.master {
+    query: &ClusterQuery,
+) -> (Option<LeaderRecord>, Fact<HostPort>) {
+    let at = match &query.master {
         MasterAt::Address(at) => return (None, Ok(at.clone())),
         MasterAt::Etcd(at) => at,
     };
     let fetcher = match fetcher {
         Ok(fetcher) => fetcher,
-        Err(error) => return (None, Err(error.to_string())),
+        Err(error) => return (None, Err(Unavailable::new(error))),
     };
     let leader = etcd::leader(fetcher, at).await;
     let master = match &leader.found {
-        Ok(Some(text)) => text.parse::<HostPort>().map_err(|error| error.to_string()),
-        Ok(None) => Err(format!("etcd has no {}", leader.key)),
-        Err(why) => Err(format!("etcd does not say who leads: {why}")),
+        Ok(Some(text)) => text.parse::<HostPort>().map_err(Unavailable::new),
+        Ok(None) => Err(format!("etcd has no {}", leader.key).into()),
+        Err(why) => Err(format!("the leader cannot be read from etcd: {why}").into()),
     };
     (Some(leader), master)
 }
 
-async fn ready<E: Env>(env: &E, calls: &MasterCalls<RpcClient<E>>, limit: Duration) -> Rpc {
+async fn ready<E: Env>(env: &E, calls: &MasterCalls<RpcClient<E>>, limit: Duration) -> RpcFacts {
     let began = env.now();
     let state = match calls.service_ready().await {
         Ok(Ok(version)) => RpcState::Ready(version.to_string()),
         Ok(Err(code)) => RpcState::NotReady(code.to_string()),
         Err(CallError::Connect { source, address }) => match dial::resolves(env, &address.host, limit).await {
             Ok(()) => RpcState::Unconnected(source.to_string()),
-            Err(why) => RpcState::Unresolved(why),
+            Err(why) => RpcState::Unresolved(why.into()),
         },
         Err(CallError::ConnectTimeout { limit, .. }) => {
             RpcState::Unconnected(format!("no connection within {limit:?}"))
         }
-        Err(CallError::Timeout { limit, .. }) => RpcState::Silent(format!("no answer within {limit:?}")),
+        Err(CallError::Timeout { limit, .. }) => RpcState::Silent(format!("no response within {limit:?}")),
         Err(error) => RpcState::Foreign(error.to_string()),
     };
-    Rpc { state, took: env.now().since(began), lookups: Vec::new() }
+    RpcFacts { state, took: env.now().since(began), lookups: Vec::new() }
 }
 
 async fn admins<E: Env>(
     env: &E,
     fetcher: &Result<Fetcher, crate::engine::http::FetchError>,
     at: &[HostPort],
-) -> Vec<Admin> {
+) -> Vec<AdminFacts> {
     let one = async |at: &HostPort| {
         let began = env.now();
         let fetcher = match fetcher {
@@ -167,9 +170,9 @@ async fn admins<E: Env>(
         let health = admin::health(fetcher, at).await;
         let took = env.now().since(began);
         if health.is_err() {
-            return Admin { took, ..silent(at, health.err().unwrap_or_default()) };
+            return AdminFacts { took, ..silent(at, health.map_err(String::from).err().unwrap_or_default()) };
         }
-        Admin {
+        AdminFacts {
             at: at.clone(),
             health,
             took,
@@ -182,10 +185,10 @@ async fn admins<E: Env>(
     stream::iter(at).map(one).buffered(AT_ONCE).collect().await
 }
 
-fn silent(at: &HostPort, why: String) -> Admin {
-    Admin {
+fn silent(at: &HostPort, why: String) -> AdminFacts {
+    AdminFacts {
         at: at.clone(),
-        health: Err(why),
+        health: Err(why.into()),
         took: Duration::ZERO,
         metrics: None,
         summary: None,
@@ -194,30 +197,35 @@ fn silent(at: &HostPort, why: String) -> Admin {
     }
 }
 
-fn metadata(question: &Question) -> Metadata {
-    let url = match &question.metadata {
+fn metadata(query: &ClusterQuery) -> MetadataFacts {
+    let url = match &query.metadata {
         MetadataUri::P2p => None,
         MetadataUri::Http(url) => Some(url.clone()),
     };
-    let is_assumed = question.is_metadata_assumed;
-    Metadata { url, is_assumed, reached: Ok(()), took: Duration::ZERO, planned: Vec::new() }
+    let is_assumed = query.is_metadata_assumed;
+    MetadataFacts { url, is_assumed, reached: Ok(()), took: Duration::ZERO, planned: Vec::new() }
 }
 
-/// One node per endpoint; asked, and looked up in the metadata service.
-async fn nodes<E: Env>(env: &E, question: &Question, segments: &[Segment], metadata: &mut Metadata) -> Vec<Node> {
-    let mut nodes: Vec<Node> = Vec::new();
+/// Collects one node per endpoint, probes it, and reads its records from the metadata service.
+async fn nodes<E: Env>(
+    env: &E,
+    query: &ClusterQuery,
+    segments: &[MountedSegment],
+    metadata: &mut MetadataFacts,
+) -> Vec<NodeFacts> {
+    let mut nodes: Vec<NodeFacts> = Vec::new();
     for segment in segments {
         let is_full = nodes.len() == NODES_MAX;
         match nodes.iter_mut().find(|node| node.endpoint == segment.endpoint) {
             Some(node) if node.names.contains(&segment.name) => {}
             Some(node) => node.names.push(segment.name.clone()),
             None if is_full => break,
-            None => nodes.push(Node {
+            None => nodes.push(NodeFacts {
                 endpoint: segment.endpoint.clone(),
                 names: vec![segment.name.clone()],
                 protocol: segment.protocol.clone(),
                 at: None,
-                dial: Dial::Unknown("it was not asked".to_owned()),
+                dial: DialResult::Unknown("not probed".to_owned()),
                 took: Duration::ZERO,
                 described: None,
                 records: None,
@@ -227,11 +235,11 @@ async fn nodes<E: Env>(env: &E, question: &Question, segments: &[Segment], metad
     let service = match &metadata.url {
         None => None,
         Some(url) => {
-            let limits = CallLimits { connect: question.limit.min(CONNECT_MAX), call: question.limit };
+            let limits = CallLimits { connect: query.limit.min(CONNECT_MAX), call: query.limit };
             match MetadataClient::http_within(url, limits) {
-                Ok(client) => Some(Service { client, keys: KeySpace::new(question.metadata_cluster.as_deref()) }),
+                Ok(client) => Some(MetadataProbe { client, keys: KeySpace::new(query.metadata_cluster.as_deref()) }),
                 Err(error) => {
-                    metadata.reached = Err(chain(&error));
+                    metadata.reached = Err(chain(&error).into());
                     None
                 }
             }
@@ -242,86 +250,86 @@ async fn nodes<E: Env>(env: &E, question: &Question, segments: &[Segment], metad
     }
     let service = service.filter(|_| metadata.reached.is_ok());
     let is_p2p = metadata.url.is_none();
-    let asked = async |mut node: Node| {
+    let asked = async |mut node: NodeFacts| {
         if let Some(service) = &service {
             node.records = Some(service.records(&node.endpoint).await);
         }
         node.at = match &node.records {
-            Some(Records { rpc_meta: Ok(Some(at)), .. }) => Some(at.clone()),
-            // A service that does not know the name: the node may be one of those that use none.
+            Some(MetadataRecords { rpc_meta: Ok(Some(at)), .. }) => Some(at.clone()),
+            // The service does not have the name: the node may use P2PHANDSHAKE.
             Some(_) => node.endpoint.parse().ok(),
             None if is_p2p => node.endpoint.parse().ok(),
             None => None,
         };
         let began = env.now();
         node.dial = match &node.at {
-            Some(at) => dial::dial(env, at, question.limit).await,
-            None if is_p2p => Dial::Unknown(format!("'{}' is no address", node.endpoint)),
-            None => Dial::Unknown("the metadata service, which knows its address, does not answer".to_owned()),
+            Some(at) => dial::dial(env, at, query.limit).await,
+            None if is_p2p => DialResult::Unknown(format!("'{}' is not an address", node.endpoint)),
+            None => DialResult::Unknown("the metadata service, which has its address, does not respond".to_owned()),
         };
         node.took = env.now().since(began);
-        if let Some(Records { ram: Ok(Some(protocol)), .. }) = &node.records {
+        if let Some(MetadataRecords { ram: Ok(Some(protocol)), .. }) = &node.records {
             node.described = Some(protocol.clone());
         }
         node
     };
     let nodes = stream::iter(nodes).map(asked).buffered(AT_ONCE).collect().await;
     if let Some(service) = &service {
-        for name in &question.planned {
+        for name in &query.planned {
             let rpc_meta = service.rpc_meta(name).await;
             let dial = match &rpc_meta {
-                Ok(Some(at)) => Some(dial::dial(env, at, question.limit).await),
+                Ok(Some(at)) => Some(dial::dial(env, at, query.limit).await),
                 _ => None,
             };
-            metadata.planned.push(Planned { name: name.clone(), rpc_meta, dial });
+            metadata.planned.push(PlannedNode { name: name.clone(), rpc_meta, dial });
         }
     }
     nodes
 }
 
-/// Can this build move bytes to the segment? What its owner's descriptor says counts, before what the master was told.
-fn speaks(nodes: &[Node], segment: &Segment) -> bool {
+/// Whether mcctl can transfer to the segment. The owner's descriptor has precedence over the protocol that the master reports.
+fn speaks(nodes: &[NodeFacts], segment: &MountedSegment) -> bool {
     let described =
         nodes.iter().find(|node| node.endpoint == segment.endpoint).and_then(|node| node.described.as_deref());
     matches!(described.unwrap_or(&segment.protocol), "" | "tcp")
 }
 
-struct Service {
+struct MetadataProbe {
     client: MetadataClient,
     keys: KeySpace,
 }
 
-impl Service {
-    /// Does it answer like a metadata service? The record is one that nobody writes.
-    async fn reached(&self) -> Asked<()> {
+impl MetadataProbe {
+    /// Verifies that a metadata service responds, with a key that does not exist.
+    async fn reached(&self) -> Fact<()> {
         let answer = self.client.get(&self.keys.ram_key("mcctl-doctor")).await;
-        answer.map(drop).map_err(|error| chain(&error))
+        answer.map(drop).map_err(|error| chain(&error).into())
     }
 
-    async fn records(&self, name: &str) -> Records {
-        let ram = self.client.get(&self.keys.ram_key(name)).await.map_err(|error| chain(&error));
+    async fn records(&self, name: &str) -> MetadataRecords {
+        let ram = self.client.get(&self.keys.ram_key(name)).await.map_err(|error| chain(&error).into());
         let protocol = |body: &[u8]| match SegmentDescriptor::from_json(body) {
             Ok(descriptor) => Ok(descriptor.map(|descriptor| descriptor.protocol)),
-            Err(error) => Err(error.to_string()),
+            Err(error) => Err(error.to_string().into()),
         };
         let ram = match ram {
             Ok(Some(body)) => protocol(&body),
             Ok(None) => Ok(None),
             Err(why) => Err(why),
         };
-        Records { ram, rpc_meta: self.rpc_meta(name).await }
+        MetadataRecords { ram, rpc_meta: self.rpc_meta(name).await }
     }
 
-    async fn rpc_meta(&self, name: &str) -> Asked<Option<HostPort>> {
+    async fn rpc_meta(&self, name: &str) -> Fact<Option<HostPort>> {
         match self.client.get(&self.keys.rpc_meta_key(name)).await {
-            Ok(Some(body)) => RpcMeta::from_json(&body).map(|RpcMeta(at)| Some(at)).map_err(|error| error.to_string()),
+            Ok(Some(body)) => RpcMeta::from_json(&body).map(|RpcMeta(at)| Some(at)).map_err(Unavailable::new),
             Ok(None) => Ok(None),
-            Err(error) => Err(chain(&error)),
+            Err(error) => Err(chain(&error).into()),
         }
     }
 }
 
-/// Times of lookups of a key that is not there, which leases nothing.
+/// Times lookups of a missing key. They grant no lease.
 async fn lookups<E: Env>(env: &E, calls: &MasterCalls<RpcClient<E>>) -> Vec<Duration> {
     let key = format!("mcctl-doctor-{:016x}", env.rng());
     let mut times = Vec::with_capacity(LOOKUPS);
@@ -336,26 +344,26 @@ async fn lookups<E: Env>(env: &E, calls: &MasterCalls<RpcClient<E>>) -> Vec<Dura
     times
 }
 
-/// Be a client of the cluster for a moment: ask each node for its descriptor, and send an object through it.
-async fn join<E: Env>(env: &E, question: &Question, config: &NodeConfig, facts: &mut Facts) -> Journeys {
+/// Joins the cluster as a client: reads each node's descriptor and sends an object through each node.
+async fn join<E: Env>(env: &E, query: &ClusterQuery, config: &NodeConfig, facts: &mut ClusterFacts) -> ProbeResults {
     let mut config = config.clone();
     config.client.master = facts.master.clone();
-    config.client.transfer_deadline = question.limit;
+    config.client.transfer_deadline = query.limit;
     let client = match store::Node::start(config, env.clone()).await {
         Ok(client) => client,
-        Err(error) => return nobody(format!("this host cannot join as a client: {}", chain(&error))),
+        Err(error) => return not_probed(format!("this host cannot join as a client: {}", chain(&error))),
     };
     for node in
-        facts.nodes.iter_mut().filter(|node| node.dial == Dial::Answers && node.described.is_none()).take(AT_ONCE)
+        facts.nodes.iter_mut().filter(|node| node.dial == DialResult::Answers && node.described.is_none()).take(AT_ONCE)
     {
-        let opened = deadline(env, question.limit, client.client().engine().open(&node.endpoint)).await;
+        let opened = deadline(env, query.limit, client.client().engine().open(&node.endpoint)).await;
         node.described = opened.ok().and_then(Result::ok).map(|descriptor| descriptor.protocol.clone());
     }
-    let answers = |segment: &Segment| {
+    let answers = |segment: &MountedSegment| {
         let node = facts.nodes.iter().find(|node| node.endpoint == segment.endpoint);
-        node.is_none_or(|node| matches!(node.dial, Dial::Answers | Dial::Unknown(_)))
+        node.is_none_or(|node| matches!(node.dial, DialResult::Answers | DialResult::Unknown(_)))
     };
-    let mut names: Vec<&Segment> = Vec::new();
+    let mut names: Vec<&MountedSegment> = Vec::new();
     let mut silent: Vec<(String, String)> = Vec::new();
     for segment in facts.mounted() {
         if names.iter().any(|known| known.name == segment.name) || silent.iter().any(|(name, _)| *name == segment.name)
@@ -363,23 +371,23 @@ async fn join<E: Env>(env: &E, question: &Question, config: &NodeConfig, facts: 
             continue;
         }
         if !answers(segment) {
-            silent.push((segment.name.clone(), "it does not answer".to_owned()));
+            silent.push((segment.name.clone(), "the node does not respond".to_owned()));
         } else if !speaks(&facts.nodes, segment) {
-            silent.push((segment.name.clone(), format!("this build does not speak {}", segment.protocol)));
+            silent.push((segment.name.clone(), format!("this build does not support {}", segment.protocol)));
         } else {
             names.push(segment);
         }
     }
     let is_known = matches!(facts.segments, Some(Ok(_)));
-    let room = Room::of(facts);
-    let mut journeys = match names.is_empty() && is_known {
-        true => nobody("no node is there to take an object".to_owned()),
+    let headroom = Headroom::of(facts);
+    let mut probes = match names.is_empty() && is_known {
+        true => not_probed("no node can store an object".to_owned()),
         false => {
-            let bytes = usize::try_from(question.probe_bytes).unwrap_or(usize::MAX);
-            journey::journeys(env, client.client(), &names, bytes, &room, &question.stop).await
+            let bytes = usize::try_from(query.probe_bytes).unwrap_or(usize::MAX);
+            probe_object::probes(env, client.client(), &names, bytes, &headroom, &query.stop).await
         }
     };
-    journeys.skipped.append(&mut silent);
+    probes.skipped.append(&mut silent);
     client.stop().await;
-    journeys
+    probes
 }

@@ -1,115 +1,113 @@
-//! A running cluster, over the wire: its masters, its nodes, its metadata service, and an object through each node.
+//! Checks of a running cluster over the wire: its masters, nodes and metadata service, and a probe object through each node.
 //!
-//! It changes nothing that stays: the objects that it puts are removed, by force, whatever happens to them.
+//! The objects are removed by force afterwards, also after a failure. The checks change nothing else.
 
 mod admin;
 mod dial;
 pub mod etcd;
 pub mod facts;
 mod gather;
-mod journey;
+mod headroom;
 mod judge;
-mod room;
+mod probe_object;
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use crate::engine::base::{ByteSize, HostPort};
-use crate::engine::check::{Check, Group, Report, Status};
-use crate::engine::doctor::{Asked, reports};
+use crate::engine::check::{Check, CheckGroup, CheckReport, CheckStatus};
+use crate::engine::doctor::{Fact, reports};
 use crate::engine::env::Env;
 use crate::engine::metadata::MetadataUri;
 use crate::engine::store::NodeConfig;
 
 pub use etcd::Etcd;
-pub use facts::Facts;
+pub use facts::ClusterFacts;
 
-/// What is asked of a cluster.
+/// What to check, and how.
 #[derive(Clone, Debug)]
-pub struct Question {
-    /// Where the master is, or who knows.
+pub struct ClusterQuery {
+    /// The master's address, or the etcd cluster that has it.
     pub master: MasterAt,
-    /// The admin HTTP of every master: one, or with HA all of them. None: what only it tells is skipped.
+    /// The admin HTTP of every master: one, or all of an HA cluster. If empty, the checks that need it are skipped.
     pub admins: Vec<HostPort>,
-    /// Where segments are found.
+    /// The metadata service of the segments.
     pub metadata: MetadataUri,
-    /// Is that only the default, which no flag, variable or master named?
+    /// Whether `metadata` is only the default, because no flag, variable or master named one.
     pub is_metadata_assumed: bool,
-    /// `MC_METADATA_CLUSTER_ID`, part of every key there.
+    /// `MC_METADATA_CLUSTER_ID`, part of every key in the metadata service.
     pub metadata_cluster: Option<String>,
-    /// How this host joins as a client (its segment is 0 bytes), or why it cannot; no bytes are moved then. The master in it is
-    /// replaced by the one that is found.
-    pub node: Asked<NodeConfig>,
-    /// Names (`host:port`) under which nodes are to be started: are they free?
+    /// The configuration with which this host joins as a client (its segment has 0 bytes), or why it does not. Without it no objects are
+    /// sent. Its master address is replaced by the discovered one.
+    pub node: Fact<NodeConfig>,
+    /// Names (`host:port`) under which nodes will be started, to check that they are free.
     pub planned: Vec<String>,
-    /// What all segments should have together.
+    /// The expected total capacity of all segments.
     pub expected: Option<ByteSize>,
-    /// Bytes of the object that goes through each node; best a page as SGLang writes it.
+    /// Size of the probe objects; ideally that of a page as SGLang writes it.
     pub probe_bytes: u64,
-    /// Longest wait for one answer, and for the bytes of one object.
+    /// Maximum wait for a response, and for the transfer of an object.
     pub limit: Duration,
-    /// Once it is set, no further object is put; what is on its way is removed as ever.
+    /// Once set, no further object is put. The one in progress is still removed.
     pub stop: Arc<AtomicBool>,
 }
 
-/// Where the master is.
+/// How to find the master.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum MasterAt {
     Address(HostPort),
-    /// Where etcd says that the leader is.
+    /// Through its record in etcd.
     Etcd(Etcd),
 }
 
 const fn check(id: &'static str, about: &'static str, problems: &'static [u8]) -> Check {
-    Check { id, group: Group::Cluster, about, problems }
+    Check { id, group: CheckGroup::Cluster, about, problems }
 }
 
-/// The catalogue.
+/// The checks of this group.
 pub const CHECKS: &[Check] = &[
     check("master-reached", "the master's name resolves, its RPC port connects and answers ServiceReady", &[18]),
-    check("master-health", "of the masters named, one serves, and all agree who leads", &[20]),
-    check("leader-record", "etcd names a leader for this cluster id, and it is the one that serves", &[20]),
-    check("master-release", "the master takes this release's calls, a put included", &[3]),
-    check("metadata-survives", "a fail-over or restart of the master keeps the keys", &[20, 21]),
-    check("segments-mounted", "memory is mounted, as much as planned, in segments large enough", &[8, 15]),
-    check("segment-names", "no two clients mounted segments under one name", &[11]),
-    check("segment-endpoints", "every segment is reached by a name that other hosts can call", &[1]),
-    check("one-protocol", "all segments are reached over one transport", &[25]),
-    check("silent-tcp", "a node that was started for RDMA has not fallen back to TCP", &[2]),
-    check("nodes-answer", "every node that the master lists is there and not standing still", &[14, 19]),
+    check("master-health", "exactly one of the named masters serves, and all report the same leader", &[20]),
+    check("leader-record", "etcd has a leader for this cluster id, and that leader serves", &[20]),
+    check("master-release", "the master accepts the RPCs of this release, including a put", &[3]),
+    check("metadata-survives", "the keys survive a failover or restart of the master", &[20, 21]),
+    check("segments-mounted", "the planned memory is mounted, in segments that are large enough", &[8, 15]),
+    check("segment-names", "segment names are unique across clients", &[11]),
+    check("segment-endpoints", "other hosts can connect to the endpoint of every segment", &[1]),
+    check("one-protocol", "all segments use the same transport", &[25]),
+    check("silent-tcp", "nodes started for RDMA have not fallen back to TCP", &[2]),
+    check("nodes-answer", "every node that the master lists is running and not stalled", &[14, 19]),
     check("metadata-records", "the metadata service has both records of every mounted segment", &[10]),
-    check("planned-names", "no stale record stands in the way of a node that is to be started", &[11]),
-    check("clients-alive", "the owners of the segments send heartbeats, and have not been lost before", &[13]),
-    check("round-trip", "an object through each node: put, got, compared, removed", &[1, 2, 14, 25]),
-    check("tcp-streams", "one transfer at a time uses what the connection gives", &[24]),
-    check("counters-move", "the master counted what this check did", &[3]),
-    check("puts-arrive", "who looks keys up also stores some, and who stores also reads", &[3, 16]),
-    check("allocation", "puts find room, and what is evicted had a life", &[15]),
-    check("ssd-tier", "the SSD tier is written and read, if there is one", &[26]),
-    check("lookup-latency", "the master answers lookups quickly", &[17]),
+    check("planned-names", "no stale record prevents a planned node from starting", &[11]),
+    check("clients-alive", "the owners of the segments send heartbeats and have not expired before", &[13]),
+    check("round-trip", "an object can be put, read back and removed through each node", &[1, 2, 14, 25]),
+    check("tcp-streams", "a single transfer uses the bandwidth of the connection", &[24]),
+    check("counters-move", "the master's counters include this check's operations", &[3]),
+    check("puts-arrive", "clients that look up keys also store some, and stored keys are read", &[3, 16]),
+    check("allocation", "puts find free space, and data is read before it is evicted", &[15]),
+    check("ssd-tier", "the SSD tier, if any, is written and read", &[26]),
+    check("lookup-latency", "the master responds to lookups quickly", &[17]),
 ];
 
-/// Look at the cluster, and judge what was seen: the reports of the checks that are `wanted`, in the catalogue's order. What
-/// only unwanted checks need is not asked for.
-pub async fn run<E: Env>(env: &E, question: &Question, wanted: &dyn Fn(&str) -> bool) -> Vec<Report> {
+/// Runs the checks that are `wanted`, in the order of the catalogue. Facts that only other checks need are not gathered.
+pub async fn run<E: Env>(env: &E, query: &ClusterQuery, wanted: &dyn Fn(&str) -> bool) -> Vec<CheckReport> {
     if !CHECKS.iter().any(|check| wanted(check.id)) {
         return Vec::new();
     }
-    let facts = gather::gather(env, question, wanted).await;
+    let facts = gather::gather(env, query, wanted).await;
     judge(&facts, wanted)
 }
 
-/// The same where no cluster can be looked at, since whoever should name its master names none: `origin` is what was written and
-/// where, `why` what is wrong with it. Pure.
-pub fn misnamed(origin: &str, why: &str, wanted: &dyn Fn(&str) -> bool) -> Vec<Report> {
+/// The reports if the master's address is invalid: `origin` is the setting with its value, `why` the error. Pure.
+pub fn misnamed(origin: &str, why: &str, wanted: &dyn Fn(&str) -> bool) -> Vec<CheckReport> {
     reports(CHECKS, wanted, |check| match check.id {
         "master-reached" => (judge::misnamed(origin, why), Duration::ZERO),
-        _ => (Status::Skipped(format!("{origin} names no master")), Duration::ZERO),
+        _ => (CheckStatus::Skipped(format!("{origin} does not name a master")), Duration::ZERO),
     })
 }
 
-/// The same for what somebody has seen. Pure.
-pub fn judge(facts: &Facts, wanted: &dyn Fn(&str) -> bool) -> Vec<Report> {
+/// Judges facts that were gathered before. Pure.
+pub fn judge(facts: &ClusterFacts, wanted: &dyn Fn(&str) -> bool) -> Vec<CheckReport> {
     reports(CHECKS, wanted, |check| judge::judge(check.id, facts))
 }

@@ -1,10 +1,10 @@
-//! The rules of `lint` over what is about to run or runs here: files that were named, this environment, processes of this host.
+//! The rules of `lint` applied to named files, this environment and the processes of this host.
 //!
-//! Reads `/proc` only; a process of another user is known by its command line alone.
+//! It reads only `/proc`. For a process of another user only the command line is available.
 
 use std::io::Read;
 
-use crate::engine::check::{Check, Finding, Report, Status};
+use crate::engine::check::{Check, CheckReport, CheckStatus, Finding, listed};
 use crate::engine::doctor::Selection;
 use crate::engine::env::Env;
 use crate::engine::lint::{
@@ -12,40 +12,40 @@ use crate::engine::lint::{
 };
 use crate::engine::sys::FileTree;
 
-/// The catalogue: that of `lint`.
+/// The checks of `lint`.
 pub use crate::engine::lint::CHECKS;
 
-/// The most of a command line or an environment that is read, bytes.
+/// Maximum bytes read of a command line or an environment.
 const PROC_BYTES_MAX: u64 = 1 << 20;
-/// Processes that are kept.
+/// Maximum number of processes inspected.
 const PROCESSES_MAX: usize = 4096;
 
-/// What to look at.
+/// The inputs of the checks.
 #[derive(Debug, Default)]
-pub struct Question {
-    /// The files of one deployment; `None`: none were named.
+pub struct ConfigInputs {
+    /// The files of one deployment; `None` if none were named.
     pub files: Option<ParsedDeployment>,
-    /// Variables of an environment that something is started with.
+    /// Environment variables of the calling process.
     pub environment: Vec<(String, String)>,
     pub processes: Vec<Process>,
 }
 
-/// The deployment that the files of these names and bytes make.
+/// Parses the named files as one deployment.
 ///
 /// # Errors
-/// The name of one that is nothing of the kind, and why.
+/// The name of a file that is not a known deployment file, and the reason.
 pub fn files(texts: &[(String, Vec<u8>)]) -> Result<ParsedDeployment, (String, ReadError)> {
     let sources: Vec<SourceFile<'_>> =
         texts.iter().map(|(name, bytes)| SourceFile { name, bytes, kind: None }).collect();
     read(&sources)
 }
 
-/// Why the file `name` cannot be judged, if it cannot.
+/// The error that prevents `name` from being parsed, if any.
 pub fn file(name: &str, bytes: &[u8]) -> Option<ReadError> {
     read(&[SourceFile { name, bytes, kind: None }]).err().map(|(_, error)| error)
 }
 
-/// The process `pid`; `None` where there is none, or none of SGLang, Mooncake or mcctl.
+/// Reads the process `pid`; `None` if it does not exist or is not SGLang, Mooncake or mcctl.
 pub fn process(tree: &FileTree, pid: u32) -> Option<Process> {
     let bytes = |name: &str| {
         let mut bytes = Vec::new();
@@ -54,58 +54,78 @@ pub fn process(tree: &FileTree, pid: u32) -> Option<Process> {
         Some(bytes)
     };
     let line = bytes("cmdline")?;
-    // The environment of those alone that it matters of.
+    // The environment is read only for processes that matter.
     running_process(pid, &line, None)?;
     running_process(pid, &line, bytes("environ").as_deref())
 }
 
-/// All processes of SGLang, Mooncake and mcctl that can be seen, but `own`.
+/// All visible processes of SGLang, Mooncake and mcctl except `own`.
 pub fn processes(tree: &FileTree, own: u32) -> Vec<Process> {
     let names = tree.names("/proc").ok().flatten().unwrap_or_default();
     let pids = names.iter().filter_map(|name| name.parse().ok()).filter(|pid| *pid != own);
     pids.filter_map(|pid| process(tree, pid)).take(PROCESSES_MAX).collect()
 }
 
-/// Run the wanted rules.
-pub fn run(env: &impl Env, question: &Question, selection: &Selection) -> Vec<Report> {
+/// Runs the selected rules.
+pub fn run(env: &impl Env, inputs: &ConfigInputs, selection: &Selection) -> Vec<CheckReport> {
     let wanted: Vec<&Check> = CHECKS.iter().filter(|check| selection.wants(check)).collect();
     if wanted.is_empty() {
         return Vec::new();
     }
     let start = env.now();
-    let (mut findings, mut member): (Vec<Finding>, Vec<String>) = (Vec::new(), Vec::new());
+    let (mut findings, mut seen): (Vec<Finding>, Vec<String>) = (Vec::new(), Vec::new());
     let mut judge = |deployment: &ParsedDeployment, what: String| {
         findings.extend(check_deployment(deployment));
-        member.push(what);
+        seen.push(what);
     };
-    if let Some(deployment) = &question.files {
+    if let Some(deployment) = &inputs.files {
         judge(deployment, format!("{} of the files", plural(deployment.processes.len())));
     }
-    let around = environment("environment", question.environment.iter().cloned());
+    let around = environment("environment", inputs.environment.iter().cloned());
     if !around.env.is_empty() {
         judge(
             &ParsedDeployment { processes: vec![around], ..ParsedDeployment::default() },
             "the environment".to_owned(),
         );
     }
-    if !question.processes.is_empty() {
-        let what = format!("{} running here", plural(question.processes.len()));
-        judge(&ParsedDeployment { processes: question.processes.clone(), ..ParsedDeployment::default() }, what);
+    if !inputs.processes.is_empty() {
+        let what = format!("{} running here", plural(inputs.processes.len()));
+        judge(&ParsedDeployment { processes: inputs.processes.clone(), ..ParsedDeployment::default() }, what);
     }
-    // All rules look at once; that is the time of each.
+    // All rules run together, so each reports the total time.
     let took = env.now().since(start);
     let report = |check: &Check| {
-        let own: Vec<Finding> = findings.iter().filter(|finding| finding.id == check.id).cloned().collect();
-        let status = match (member.is_empty(), own.is_empty()) {
-            (true, _) => Status::Skipped(
-                "nothing to look at: give --file FILE, or set the variables that a store is started with".to_owned(),
+        let own = merged(findings.iter().filter(|finding| finding.id == check.id));
+        let status = match (seen.is_empty(), own.is_empty()) {
+            (true, _) => CheckStatus::Skipped(
+                "no input: give --file FILE, or set the environment variables of the store".to_owned(),
             ),
-            (false, true) => Status::Passed(format!("looked at {}", member.join(", "))),
-            (false, false) => Status::Found(own),
+            (false, true) => CheckStatus::Passed(format!("checked {}", seen.join(", "))),
+            (false, false) => CheckStatus::Found(own),
         };
-        Report { check: *check, status, took }
+        CheckReport { check: *check, status, took }
     };
     wanted.into_iter().map(report).collect()
+}
+
+/// Merges findings that several processes have in common. The evidence of the first one lists where the others are.
+fn merged<'a>(findings: impl Iterator<Item = &'a Finding>) -> Vec<Finding> {
+    let mut groups: Vec<(Finding, Vec<String>)> = Vec::new();
+    for finding in findings {
+        let is_same = |first: &Finding| (&first.finding, &first.remedy) == (&finding.finding, &finding.remedy);
+        let location = || finding.place.as_ref().map(ToString::to_string);
+        match groups.iter_mut().find(|(first, _)| is_same(first) && first.place.is_some()) {
+            Some((first, others)) if first.place != finding.place => others.extend(location()),
+            _ => groups.push((finding.clone(), Vec::new())),
+        }
+    }
+    let merge = |(mut finding, others): (Finding, Vec<String>)| {
+        if !others.is_empty() {
+            finding.evidence = format!("{} (also in {})", finding.evidence, listed(&others));
+        }
+        finding
+    };
+    groups.into_iter().map(merge).collect()
 }
 
 fn plural(n: usize) -> String {

@@ -1,39 +1,39 @@
-//! What the control groups of this process leave, in both versions.
+//! Memory that the cgroups of this process allow, for cgroup v1 and v2.
 
 use crate::engine::base::ByteSize;
-use crate::engine::check::{Check, Severity, Status};
+use crate::engine::check::{Check, CheckStatus, Severity};
 use crate::engine::doctor::find;
-use crate::engine::doctor::host::Look;
+use crate::engine::doctor::host::HostFacts;
 
-/// A limit above this is the kernel's word for none.
+/// Values above this mean "no limit" in the kernel's files.
 const NO_LIMIT: u64 = 1 << 62;
-/// Less than a part of this many of a limit left is nearly nothing.
+/// Less than 1/20 of the limit left counts as nearly exhausted.
 const NEARLY: u64 = 20;
 
-/// A limit of memory.
-struct Limit {
-    /// The file that sets it.
+/// A memory limit of a cgroup.
+struct MemoryLimit {
+    /// The file that sets the limit.
     file: String,
     limit: u64,
-    /// What may still be taken: file pages can be dropped, and count as free.
+    /// Bytes still available. File cache counts as free, because the kernel can drop it.
     left: u64,
 }
 
-pub(super) fn memory(look: &Look, check: &Check) -> Status {
-    let Some(groups) = look.text("/proc/self/cgroup") else {
-        return Status::Skipped("/proc/self/cgroup cannot be read: no control groups".to_owned());
+pub(super) fn memory(facts: &HostFacts, check: &Check) -> CheckStatus {
+    let Some(groups) = facts.text("/proc/self/cgroup") else {
+        return CheckStatus::Skipped("/proc/self/cgroup cannot be read: no cgroups".to_owned());
     };
-    let tightest = limits(look, &groups).into_iter().min_by_key(|limit| limit.left);
-    let Some(Limit { file, limit, left }) = tightest else {
-        return Status::Passed("no control group limits memory".to_owned());
+    let tightest = limits(facts, &groups).into_iter().min_by_key(|limit| limit.left);
+    let Some(MemoryLimit { file, limit, left }) = tightest else {
+        return CheckStatus::Passed("no cgroup limits memory".to_owned());
     };
-    let seen = format!("{file} is {}, of which {} are left", ByteSize(limit), ByteSize(left));
-    let need = look.intent.memory.unwrap_or(0);
+    let seen = format!("{file} is {}, {} left", ByteSize(limit), ByteSize(left));
+    let need = facts.intent.memory.unwrap_or(0);
     let (severity, finding) = if need > left {
         (
             Severity::Error,
             format!(
-                "{} are planned where the control group leaves {}: memory is taken when it is touched, so the kill comes hours later",
+                "{} are planned, but the cgroup has {} left: pages are allocated on first use, so the OOM kill comes hours later",
                 ByteSize(need),
                 ByteSize(left)
             ),
@@ -42,7 +42,7 @@ pub(super) fn memory(look: &Look, check: &Check) -> Status {
         (
             Severity::Warning,
             format!(
-                "{} are planned where the control group leaves {}: nothing is left for the process itself, its buffers and page tables",
+                "{} are planned and the cgroup has {} left: too little remains for the process itself, its buffers and page tables",
                 ByteSize(need),
                 ByteSize(left)
             ),
@@ -51,27 +51,28 @@ pub(super) fn memory(look: &Look, check: &Check) -> Status {
         (
             Severity::Warning,
             format!(
-                "the control group has {} left of {}: the next process may be killed",
+                "the cgroup has {} left of {}: the next process may be OOM-killed",
                 ByteSize(left),
                 ByteSize(limit)
             ),
         )
     } else {
-        return Status::Passed(seen);
+        return CheckStatus::Passed(seen);
     };
-    let remedy = "make the limit (Kubernetes: resources.limits.memory) the sum of segments, staging (1.25 GiB with the SSD tier) and buffers, plus a tenth";
-    Status::Found(vec![find(check, severity, finding, seen, remedy)])
+    let remedy = "set the limit (Kubernetes: resources.limits.memory) to the sum of segments, staging (1.25 GiB with the SSD tier) and buffers, plus 10 %";
+    CheckStatus::Found(vec![find(check, severity, finding, seen, remedy)])
 }
 
-/// The limits of the own groups and all around them.
-fn limits(look: &Look, groups: &str) -> Vec<Limit> {
+/// The limits of the process's own cgroups and of their parents.
+fn limits(facts: &HostFacts, groups: &str) -> Vec<MemoryLimit> {
     let mut found = Vec::new();
-    for line in groups.lines() {
-        let mut parts = line.splitn(3, ':');
+    for entry in groups.lines() {
+        let mut parts = entry.splitn(3, ':');
         let (Some(_), Some(controllers), Some(own)) = (parts.next(), parts.next(), parts.next()) else { continue };
         let (root, names, used, stat): (_, &[&str], _, [&str; 2]) = if controllers.is_empty() {
             let root = ["/sys/fs/cgroup/unified", "/sys/fs/cgroup"];
-            let root = root.into_iter().find(|root| look.tree.resolve(&format!("{root}/cgroup.controllers")).is_some());
+            let root =
+                root.into_iter().find(|root| facts.tree.resolve(&format!("{root}/cgroup.controllers")).is_some());
             (
                 root.unwrap_or("/sys/fs/cgroup"),
                 &["memory.max", "memory.high"],
@@ -88,31 +89,31 @@ fn limits(look: &Look, groups: &str) -> Vec<Limit> {
         } else {
             continue;
         };
-        for folder in upwards(look, root, own) {
-            let limit = names.iter().filter_map(|name| Some((look.number(&format!("{folder}/{name}"))?, *name)));
+        for folder in upwards(facts, root, own) {
+            let limit = names.iter().filter_map(|name| Some((facts.number(&format!("{folder}/{name}"))?, *name)));
             let Some((limit, name)) = limit.filter(|(limit, _)| *limit < NO_LIMIT).min() else { continue };
-            let used = look.number(&format!("{folder}/{used}")).unwrap_or(0);
-            let text = look.text(&format!("{folder}/memory.stat")).unwrap_or_default();
+            let used = facts.number(&format!("{folder}/{used}")).unwrap_or(0);
+            let text = facts.text(&format!("{folder}/memory.stat")).unwrap_or_default();
             let field = |name: &str| {
                 text.lines()
-                    .find_map(|line| line.strip_prefix(name)?.strip_prefix(' ')?.parse::<u64>().ok())
+                    .find_map(|entry| entry.strip_prefix(name)?.strip_prefix(' ')?.parse::<u64>().ok())
                     .unwrap_or(0)
             };
             let dropped = stat.iter().map(|name| field(name)).fold(0, u64::saturating_add);
             let left = limit.saturating_sub(used.saturating_sub(dropped));
-            found.push(Limit { file: format!("{folder}/{name}"), limit, left });
+            found.push(MemoryLimit { file: format!("{folder}/{name}"), limit, left });
         }
     }
     found
 }
 
-/// The folder of the group `own` and of those around it. A container sees its own group as the root, under a path that is not there.
-pub(super) fn upwards(look: &Look, root: &str, own: &str) -> Vec<String> {
+/// The folders of the cgroup `own` and its parents. A container sees its own cgroup as the root, under a path that does not exist there.
+pub(super) fn upwards(facts: &HostFacts, root: &str, own: &str) -> Vec<String> {
     let mut folders = Vec::new();
     let mut path = own.trim_end_matches('/');
     while !path.is_empty() {
         let folder = format!("{root}{path}");
-        if look.tree.resolve(&folder).is_some() {
+        if facts.tree.resolve(&folder).is_some() {
             folders.push(folder);
         }
         path = path.rsplit_once('/').map_or("", |(rest, _)| rest);

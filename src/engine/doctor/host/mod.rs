@@ -1,7 +1,7 @@
 //! Checks of a host: memory, huge pages, limits, ports, clock, names, devices.
 //!
-//! What is read are files below a root (`sys::FileTree`), so that a host is a folder in tests; the few things that no file tells (may a
-//! port be bound, is the clock kept) are asked of this host only, and skipped for another one.
+//! They read files below a root (`sys::FileTree`), so a test host is a folder. A few facts are not in any file (whether a port can be bound,
+//! whether the clock is synchronized). They are determined for this host only and skipped for another one.
 
 mod cgroup;
 mod clock;
@@ -19,49 +19,48 @@ mod verbs;
 use std::collections::BTreeMap;
 
 use crate::engine::base::HostPort;
-use crate::engine::check::{Check, Group, Report, Severity};
-use crate::engine::doctor::{Line, Selection, each};
+use crate::engine::check::{Check, CheckGroup, CheckReport, Severity};
+use crate::engine::doctor::{CheckEntry, Selection, each};
 use crate::engine::env::Env;
 use crate::engine::sys::FileTree;
-use crate::engine::topology::{self, Choice};
+use crate::engine::topology::{self, DeviceChoice};
 
-/// What moves the bytes.
+/// The transport that the deployment uses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Protocol {
+pub enum DataProtocol {
     Tcp,
     Rdma,
 }
 
-/// Huge pages that are wanted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Pages {
-    /// Bytes of a page.
+pub struct HugePageDemand {
+    /// Size of a page, bytes.
     pub bytes: u64,
-    /// How many, on the whole host.
+    /// Number of pages on the whole host.
     pub count: u64,
 }
 
-/// What shall run on the host, as far as it was said. Nothing is asked of a host beyond that.
+/// The planned deployment, as far as it is known. Checks require nothing of the host beyond this.
 #[derive(Clone, Debug, Default)]
 pub struct Intent {
-    /// What moves the bytes; `None` where nobody said.
-    pub protocol: Option<Protocol>,
-    /// Ordinary memory that processes take, bytes.
+    /// The transport; `None` if unknown.
+    pub protocol: Option<DataProtocol>,
+    /// Ordinary memory that the processes use, bytes.
     pub memory: Option<u64>,
-    /// Ordinary memory that must be available at their start, bytes: SGLang's guard.
+    /// Ordinary memory that SGLang's startup guard requires, bytes.
     pub guard: Option<u64>,
-    /// Huge pages that processes take.
-    pub pages: Option<Pages>,
-    /// Of those, on each NUMA node.
+    /// Huge pages that the processes use.
+    pub pages: Option<HugePageDemand>,
+    /// The part of `pages` on each NUMA node.
     pub pages_per_node: Vec<(u32, u64)>,
-    /// Bytes that one process registers with devices, and so locks.
+    /// Bytes that one process registers with devices and therefore locks.
     pub locked: Option<u64>,
-    /// Bytes that are to be registered with each RDMA device for a trial.
-    pub trial: Option<u64>,
-    /// Ports that services shall listen on; those of a default deployment where nobody said.
+    /// Bytes to register with each RDMA device as a test.
+    pub mr_test_size: Option<u64>,
+    /// Ports that services will listen on; `None`: the ports of a default deployment.
     pub ports: Option<Vec<u16>>,
     pub master: Option<HostPort>,
-    /// Variables of the environment that Mooncake and SGLang read.
+    /// Environment variables that Mooncake and SGLang read.
     pub environment: BTreeMap<String, String>,
 }
 
@@ -71,27 +70,27 @@ impl Intent {
     }
 
     fn is_rdma(&self) -> bool {
-        self.protocol == Some(Protocol::Rdma)
+        self.protocol == Some(DataProtocol::Rdma)
     }
 
-    /// How bad it is what only RDMA would miss: no worse than info where nobody asked for that.
+    /// Lowers the severity of an RDMA-only problem to info unless RDMA was requested.
     fn over_rdma(&self, severity: Severity) -> Severity {
         if self.is_rdma() { severity } else { Severity::Info }
     }
 }
 
-/// What the checks look at.
+/// The facts that the checks evaluate.
 #[derive(Debug)]
-pub struct Look {
+pub struct HostFacts {
     tree: FileTree,
     intent: Intent,
-    host: topology::Host,
-    choice: Choice,
+    host: topology::HostTopology,
+    choice: DeviceChoice,
     now: crate::engine::base::Unix,
 }
 
-impl Look {
-    /// The text of a file; `None` where there is none, or none that can be read.
+impl HostFacts {
+    /// The text of a file; `None` if it does not exist or cannot be read.
     fn text(&self, path: &str) -> Option<String> {
         self.tree.text(path).ok().flatten()
     }
@@ -100,22 +99,22 @@ impl Look {
         self.text(path)?.parse().ok()
     }
 
-    /// What a line `name: value` of a file says.
+    /// The value of a line `name: value` of a file.
     fn field(&self, path: &str, name: &str) -> Option<String> {
         let text = self.text(path)?;
-        text.lines().find_map(|line| Some(line.strip_prefix(name)?.strip_prefix(':')?.trim().to_owned()))
+        text.lines().find_map(|entry| Some(entry.strip_prefix(name)?.strip_prefix(':')?.trim().to_owned()))
     }
 
-    /// Who made this a container; `None` where it looks like none.
+    /// The container runtime; `None` if the host does not look like a container.
     fn container(&self) -> Option<&'static str> {
-        let there = |path: &str| self.tree.resolve(path).is_some();
-        if there("/.dockerenv") {
+        let exists = |path: &str| self.tree.resolve(path).is_some();
+        if exists("/.dockerenv") {
             return Some("docker");
         }
-        if there("/run/.containerenv") {
+        if exists("/run/.containerenv") {
             return Some("podman");
         }
-        if there("/var/run/secrets/kubernetes.io") {
+        if exists("/var/run/secrets/kubernetes.io") {
             return Some("Kubernetes");
         }
         let cgroup = self.text("/proc/self/cgroup").unwrap_or_default();
@@ -126,104 +125,120 @@ impl Look {
     }
 }
 
-/// The checks, and what does each.
-pub const CHECKS: &[Line<Look>] = &[
+/// The checks with their functions.
+pub const CHECKS: &[CheckEntry<HostFacts>] = &[
     (
-        line("memory", "memory is available for what is planned, and for SGLang's own guard of 10 GiB", &[8]),
+        entry(
+            "memory",
+            "enough memory is available for the planned processes and for SGLang's guard (10 GiB reserve)",
+            &[8],
+        ),
         memory::memory,
     ),
-    (line("cgroup-memory", "the control group allows the planned memory and a tenth more", &[8, 9]), cgroup::memory),
+    (entry("cgroup-memory", "the cgroup allows the planned memory plus 10 %", &[8, 9]), cgroup::memory),
+    (entry("overcommit", "the kernel does not refuse mappings before they are used", &[8]), memory::overcommit),
+    (entry("dev-shm", "/dev/shm of a container is large enough for SGLang", &[]), memory::shared),
+    (entry("hugepages", "the planned number of huge pages is free", &[7]), hugepages::free),
+    (entry("hugepages-per-node", "each NUMA node has its share of the planned huge pages", &[7]), hugepages::per_node),
+    (entry("hugepage-size", "huge pages are reserved in the size that processes request", &[7]), hugepages::size),
     (
-        line("overcommit", "the kernel does not refuse memory that is mapped before it is used", &[8]),
-        memory::overcommit,
-    ),
-    (line("dev-shm", "/dev/shm of a container is large enough for SGLang", &[]), memory::shared),
-    (line("hugepages", "as many huge pages are free as are planned", &[7]), hugepages::free),
-    (line("hugepages-per-node", "each NUMA node has its share of the planned huge pages", &[7]), hugepages::per_node),
-    (line("hugepage-size", "huge pages are reserved in the size that processes ask for", &[7]), hugepages::size),
-    (
-        line("hugepages-present", "MC_STORE_USE_HUGEPAGE is set only where there are huge pages", &[7]),
+        entry("hugepages-present", "MC_STORE_USE_HUGEPAGE is set only if huge pages are available", &[7]),
         hugepages::switch,
     ),
     (
-        line("locked-memory", "as much memory may be locked as is registered with RDMA devices", &[4, 5]),
+        entry("locked-memory", "the locked-memory limit covers the memory registered with RDMA devices", &[4, 5]),
         limits::memlock,
     ),
-    (line("ipc-lock", "the capability IPC_LOCK of a container is effective for this user", &[5]), limits::ipc_lock),
-    (line("open-files", "a process may have as many connections open as a store has", &[]), limits::open_files),
-    (line("ports", "the ports of the services are free", &[12]), ports::free),
-    (line("ephemeral-range", "no outgoing connection can take a service's port", &[12]), ports::range),
-    (line("cpu-limit", "the control group gives the master CPU time", &[13]), cpu::limit),
-    (line("cpu-pressure", "processes do not wait long for a CPU", &[13]), cpu::pressure),
-    (line("clock", "the wall clock is kept, and the monotonic one is fast to read", &[]), clock::clock),
-    (line("hostname", "the host's name does not mean the loopback", &[1]), names::hostname),
+    (entry("ipc-lock", "a container's IPC_LOCK capability is effective for this user", &[5]), limits::ipc_lock),
+    (entry("open-files", "the open-files limit suffices for the connections of a store", &[]), limits::open_files),
+    (entry("ports", "the ports of the services are free", &[12]), ports::free),
+    (entry("ephemeral-range", "no outgoing connection can use a service's port", &[12]), ports::range),
+    (entry("cpu-limit", "the cgroup gives the master enough CPU time", &[13]), cpu::limit),
+    (entry("cpu-pressure", "processes do not wait long for a CPU", &[13]), cpu::pressure),
+    (entry("clock", "the wall clock is synchronized, and the monotonic clock is fast to read", &[]), clock::clock),
+    (entry("hostname", "the host's name does not resolve to a loopback address", &[1]), names::hostname),
     (
-        line("announced-name", "the name that a store announces is one of this host that others can reach", &[1]),
+        entry(
+            "announced-name",
+            "the name that a store announces resolves to an address of this host that others can reach",
+            &[1],
+        ),
         names::local,
     ),
     (
-        line("interface", "the interface that Mooncake announces by itself is the one to the outside", &[1, 6]),
+        entry(
+            "interface",
+            "the interface that Mooncake announces by default is the one that leads to other hosts",
+            &[1, 6],
+        ),
         names::interface,
     ),
-    (line("numa", "devices and memory are on nodes that have both", &[23]), numa::numa),
-    (line("ssd-directory", "the directory of the SSD tier exists, as a plain path, with room", &[26]), disk::directory),
+    (entry("numa", "NUMA nodes with devices also have memory", &[23]), numa::numa),
     (
-        line(
+        entry("ssd-directory", "the directory of the SSD tier exists, is a plain path and has free space", &[26]),
+        disk::directory,
+    ),
+    (
+        entry(
             "rdma-devices",
-            "there is an RDMA device where the protocol is rdma: without one Mooncake takes TCP and says nothing",
+            "an RDMA device exists if the protocol is rdma: without one Mooncake silently uses TCP",
             &[2],
         ),
         rdma::devices,
     ),
-    (line("rdma-choice", "every device that Mooncake would take is alike", &[23]), rdma::choice),
-    (line("port-down", "the ports of the RDMA devices are up", &[2, 6]), rdma::finding),
-    (line("no-gid", "the ports have addresses", &[6]), rdma::finding),
-    (line("roce-v1-only", "the RoCE ports have addresses that routers forward", &[6]), rdma::finding),
-    (line("no-ipv4-gid", "the RoCE ports have an address that comes from IPv4", &[6]), rdma::finding),
-    (line("empty-gid-row", "MC_GID_INDEX names a row that is in use", &[6]), rdma::finding),
-    (line("filter-names-none", "MC_TE_FILTERS names devices of this host", &[2, 23]), rdma::finding),
-    (line("no-uverbs", "programs have a way to the devices", &[2]), rdma::finding),
-    (line("uverbs-closed", "this process may open the devices", &[2]), rdma::finding),
-    (line("no-libibverbs", "libibverbs is installed", &[2, 22]), rdma::finding),
-    (line("no-provider", "the user-space driver of each device is installed", &[2, 22]), rdma::finding),
+    (entry("rdma-choice", "all devices that Mooncake would use are equivalent", &[23]), rdma::choice),
+    (entry("port-down", "the ports of the RDMA devices are up", &[2, 6]), rdma::finding),
+    (entry("no-gid", "the ports have GIDs", &[6]), rdma::finding),
+    (entry("roce-v1-only", "the RoCE ports have routable (RoCE v2) GIDs", &[6]), rdma::finding),
+    (entry("no-ipv4-gid", "the RoCE ports have a GID derived from an IPv4 address", &[6]), rdma::finding),
+    (entry("empty-gid-row", "MC_GID_INDEX names a GID index in use", &[6]), rdma::finding),
+    (entry("filter-names-none", "MC_TE_FILTERS names devices of this host", &[2, 23]), rdma::finding),
+    (entry("no-uverbs", "user-space access to the devices (uverbs) exists", &[2]), rdma::finding),
+    (entry("uverbs-closed", "this process may open the devices", &[2]), rdma::finding),
+    (entry("no-libibverbs", "libibverbs is installed", &[2, 22]), rdma::finding),
+    (entry("no-provider", "the user-space driver of each device is installed", &[2, 22]), rdma::finding),
     (
-        line("verbs-registration", "each RDMA device can be opened and takes a page, and what --trial says", &[4, 5]),
+        entry(
+            "verbs-registration",
+            "each RDMA device can be opened and registers one page, plus --mr-test-size bytes",
+            &[4, 5],
+        ),
         verbs::registration,
     ),
-    (line("iwarp", "no device speaks iWARP, which Mooncake does not", &[2]), rdma::finding),
-    (line("efa", "no device is an EFA, which the rdma protocol cannot use", &[2]), rdma::finding),
-    (line("erdma", "an eRDMA device is in its compatibility mode", &[4, 6]), rdma::finding),
-    (line("software", "the devices are made of more than software", &[2]), rdma::finding),
+    (entry("iwarp", "no device uses iWARP, which Mooncake does not support", &[2]), rdma::finding),
+    (entry("efa", "no device is an EFA, which protocol rdma cannot use", &[2]), rdma::finding),
+    (entry("erdma", "eRDMA devices are in compatibility mode", &[4, 6]), rdma::finding),
+    (entry("software", "the devices are not emulated in software", &[2]), rdma::finding),
     (
-        line(
+        entry(
             "packet-backlog",
-            "the kernel has room for the packets that soft-RoCE devices read at once: without it reads may lose bytes unseen",
+            "the kernel's backlog holds the packets that soft-RoCE devices read at once: otherwise reads may silently lose bytes",
             &[],
         ),
         rdma::backlog,
     ),
-    (line("unreadable", "what the kernel tells of devices can be read", &[]), rdma::finding),
-    (line("odd-text", "what the kernel tells of devices is of the known form", &[]), rdma::finding),
+    (entry("unreadable", "the kernel's files about devices are readable", &[]), rdma::finding),
+    (entry("odd-text", "the kernel's files about devices have the expected format", &[]), rdma::finding),
 ];
 
-const fn line(id: &'static str, about: &'static str, problems: &'static [u8]) -> Check {
-    Check { id, group: Group::Host, about, problems }
+const fn entry(id: &'static str, about: &'static str, problems: &'static [u8]) -> Check {
+    Check { id, group: CheckGroup::Host, about, problems }
 }
 
-/// Its lines of the catalogue.
+/// The checks of this group.
 pub fn checks() -> Vec<Check> {
     CHECKS.iter().map(|(check, _)| *check).collect()
 }
 
-/// Do the wanted checks over the files of `tree`.
-pub fn run(env: &impl Env, tree: &FileTree, intent: &Intent, selection: &Selection) -> Vec<Report> {
+/// Runs the selected checks over the files of `tree`.
+pub fn run(env: &impl Env, tree: &FileTree, intent: &Intent, selection: &Selection) -> Vec<CheckReport> {
     if !CHECKS.iter().any(|(check, _)| selection.wants(check)) {
         return Vec::new();
     }
-    let mut host = topology::Host::read(tree);
-    let (wish, _) = topology::Wish::from_env(&|name| intent.environment.get(name).cloned());
-    let (choice, doubts) = Choice::of(&host, &wish);
+    let mut host = topology::HostTopology::read(tree);
+    let (wish, _) = topology::DeviceSelection::from_env(&|name| intent.environment.get(name).cloned());
+    let (choice, doubts) = DeviceChoice::of(&host, &wish);
     host.findings.extend(doubts);
-    let look = Look { tree: tree.clone(), intent: intent.clone(), host, choice, now: env.unix() };
-    each(env, CHECKS, &look, selection)
+    let facts = HostFacts { tree: tree.clone(), intent: intent.clone(), host, choice, now: env.unix() };
+    each(env, CHECKS, &facts, selection)
 }

@@ -1,13 +1,13 @@
-//! Ports of services: are they free, and can they stay so.
+//! Ports of services: whether they are free and stay free.
 
 use std::io;
 
-use crate::engine::check::{Check, Severity, Status};
-use crate::engine::doctor::host::Look;
+use crate::engine::check::{Check, CheckStatus, Severity};
+use crate::engine::doctor::host::HostFacts;
 use crate::engine::doctor::{find, status};
 use crate::engine::sys::ports::{can_listen, holder};
 
-/// What a default deployment listens on.
+/// The ports of a default deployment.
 const USUAL: &[(u16, &str)] = &[
     (50051, "the master's RPC"),
     (9003, "the master's admin HTTP"),
@@ -15,24 +15,24 @@ const USUAL: &[(u16, &str)] = &[
     (8081, "a store service's REST"),
     (9300, "a client's HTTP"),
 ];
-/// Programs that are meant to be there.
+/// Programs that are expected to hold these ports.
 const OURS: &[&str] = &["mcctl", "mooncake", "mc_store_rest_server", "sglang"];
 
 fn purpose(port: u16) -> &'static str {
     USUAL.iter().find(|(usual, _)| *usual == port).map_or("a service", |(_, what)| what)
 }
 
-fn wanted(look: &Look) -> Vec<u16> {
-    look.intent.ports.clone().unwrap_or_else(|| USUAL.iter().map(|(port, _)| *port).collect())
+fn wanted(facts: &HostFacts) -> Vec<u16> {
+    facts.intent.ports.clone().unwrap_or_else(|| USUAL.iter().map(|(port, _)| *port).collect())
 }
 
-pub(super) fn free(look: &Look, check: &Check) -> Status {
-    if !look.tree.is_this_host() {
-        return Status::Skipped("a port can be tried on this host only".to_owned());
+pub(super) fn free(facts: &HostFacts, check: &Check) -> CheckStatus {
+    if !facts.tree.is_this_host() {
+        return CheckStatus::Skipped("ports can be probed on this host only".to_owned());
     }
-    let asked = look.intent.ports.is_some();
+    let asked = facts.intent.ports.is_some();
     let (mut findings, mut seen) = (Vec::new(), Vec::new());
-    for port in wanted(look) {
+    for port in wanted(facts) {
         let Err(error) = can_listen(port) else {
             seen.push(format!("{port} is free"));
             continue;
@@ -46,50 +46,53 @@ pub(super) fn free(look: &Look, check: &Check) -> Status {
         let severity = if asked { Severity::Error } else { Severity::Info };
         let (finding, remedy) = match error.kind() {
             io::ErrorKind::PermissionDenied => (
-                format!("port {port} ({}) needs a privilege that this process has not", purpose(port)),
-                "take a port above 1023".to_owned(),
+                format!("port {port} ({}) requires a privilege that this process does not have", purpose(port)),
+                "use a port above 1023".to_owned(),
             ),
             _ => (
-                format!("port {port} ({}) is taken; the original master ends there without a word", purpose(port)),
-                "stop what holds it, or choose another port".to_owned(),
+                format!(
+                    "port {port} ({}) is in use: upstream's master exits without an error message in that case",
+                    purpose(port)
+                ),
+                "stop the process that holds it, or choose another port".to_owned(),
             ),
         };
         let evidence = match by {
             Some(by) => format!("held by {by}"),
-            None => format!("{error}; who holds it cannot be seen"),
+            None => format!("{error}; the holding process is not visible"),
         };
         findings.push(find(check, severity, finding, evidence, remedy));
     }
     status(findings, || seen.join(", "))
 }
 
-pub(super) fn range(look: &Look, check: &Check) -> Status {
-    let text = look.text("/proc/sys/net/ipv4/ip_local_port_range").unwrap_or_default();
+pub(super) fn range(facts: &HostFacts, check: &Check) -> CheckStatus {
+    let text = facts.text("/proc/sys/net/ipv4/ip_local_port_range").unwrap_or_default();
     let mut numbers = text.split_whitespace().map_while(|number| number.parse::<u16>().ok());
     let (Some(first), Some(last)) = (numbers.next(), numbers.next()) else {
-        return Status::Skipped("/proc/sys/net/ipv4/ip_local_port_range cannot be read".to_owned());
+        return CheckStatus::Skipped("/proc/sys/net/ipv4/ip_local_port_range cannot be read".to_owned());
     };
-    let reserved = look.text("/proc/sys/net/ipv4/ip_local_reserved_ports").unwrap_or_default();
+    let reserved = facts.text("/proc/sys/net/ipv4/ip_local_reserved_ports").unwrap_or_default();
     let inside = |port: &u16| (first..=last).contains(port) && !is_listed(&reserved, *port);
-    let ports: Vec<u16> = wanted(look).into_iter().filter(inside).collect();
+    let ports: Vec<u16> = wanted(facts).into_iter().filter(inside).collect();
     let seen = format!(
-        "outgoing connections take ports {first} to {last}, but those reserved: {}",
+        "the ephemeral range is {first} to {last}; reserved in it: {}",
         if reserved.is_empty() { "none" } else { &reserved }
     );
     if ports.is_empty() {
-        return Status::Passed(seen);
+        return CheckStatus::Passed(seen);
     }
     let list = ports.iter().map(u16::to_string).collect::<Vec<_>>().join(",");
-    let severity = if look.intent.ports.is_some() { Severity::Warning } else { Severity::Info };
+    let severity = if facts.intent.ports.is_some() { Severity::Warning } else { Severity::Info };
     let finding = format!(
-        "an outgoing connection of any program may have port {list} when the service starts, which then ends at once"
+        "port {list} is inside the ephemeral range: another program's outgoing connection may hold it when the service starts, and the service exits"
     );
     let more = if reserved.is_empty() { list } else { format!("{reserved},{list}") };
-    let remedy = format!("sysctl -w net.ipv4.ip_local_reserved_ports={more} (and the same in /etc/sysctl.d)");
-    Status::Found(vec![find(check, severity, finding, seen, remedy)])
+    let remedy = format!("sysctl -w net.ipv4.ip_local_reserved_ports={more} (and in /etc/sysctl.d)");
+    CheckStatus::Found(vec![find(check, severity, finding, seen, remedy)])
 }
 
-/// Is `port` in a list as `3000,4000-4010`?
+/// Whether `port` is in a list such as `3000,4000-4010`.
 fn is_listed(list: &str, port: u16) -> bool {
     list.split(',').any(|part| {
         let (first, last) = part.split_once('-').unwrap_or((part, part));

@@ -1,41 +1,41 @@
-//! What the ways to a peer say, check by check.
+//! Judges the paths to a peer, check by check.
 
 use std::net::Ipv6Addr;
 
-use crate::engine::check::{Finding, Severity, Status};
-use crate::engine::doctor::peer::explain::{self, Why, address, row};
-use crate::engine::doctor::peer::{Facts, Peer};
+use crate::engine::check::{CheckStatus, Finding, Severity};
+use crate::engine::doctor::peer::explain::{self, Diagnosis, address, row};
+use crate::engine::doctor::peer::{PeerFacts, PeerProbe};
 use crate::engine::doctor::{finding, listed, plural, status};
 use crate::engine::transfer::rdma::RdmaStep;
 use crate::engine::transfer::rdma::path_probe::{ProbeFailure, ProbedDevice, ProbedPath};
 use crate::engine::wire::json::{SegmentDescriptor, parse_gid};
 
-const TARGET: &str = "where nothing runs yet, this is another end: mcctl bench transfer --mode target --protocol rdma";
+const TARGET: &str = "if no engine runs yet, start one: mcctl bench transfer --mode target --protocol rdma";
 
-pub(super) fn judge(id: &str, facts: &Facts) -> Status {
+pub(super) fn judge(id: &str, facts: &PeerFacts) -> CheckStatus {
     if let Some(why) = &facts.no_start {
         return match id {
-            "peer-connected" => Status::Found(vec![finding(
+            "peer-connected" => CheckStatus::Found(vec![finding(
                 "peer-connected",
                 Severity::Error,
-                "this host's own end cannot be started",
+                "this host's own engine cannot start",
                 why.clone(),
-                "mcctl devices shows what each device lacks, mcctl doctor --only host --protocol rdma what the host does",
+                "run mcctl devices (devices) and mcctl doctor --only host --protocol rdma (host) to see what is missing",
             )]),
-            _ => Status::Skipped("this host's own end cannot be started".to_owned()),
+            _ => CheckStatus::Skipped("this host's own engine cannot start".to_owned()),
         };
     }
     match id {
         "peer-found" => status(facts.peers.iter().flat_map(found).collect(), || {
             facts.peers.iter().map(announced).collect::<Vec<_>>().join("; ")
         }),
-        "peer-connected" => stage(facts, "peer-connected", Stage::Connected),
-        "peer-answers" => stage(facts, "peer-answers", Stage::Answers),
-        _ => stage(facts, "peer-packets", Stage::Packets),
+        "peer-connected" => stage(facts, "peer-connected", PeerStage::Connected),
+        "peer-answers" => stage(facts, "peer-answers", PeerStage::Answers),
+        _ => stage(facts, "peer-packets", PeerStage::Packets),
     }
 }
 
-/// Can it be reached over RDMA, as far as it says?
+/// Whether the descriptor announces RDMA devices with usable GIDs.
 pub(super) fn offers_rdma(descriptor: &SegmentDescriptor) -> bool {
     descriptor.protocol == "rdma" && descriptor.devices.iter().any(|device| gid_of(&device.gid).is_some())
 }
@@ -44,21 +44,21 @@ fn gid_of(text: &str) -> Option<Ipv6Addr> {
     parse_gid(text).map(Ipv6Addr::from).filter(|gid| !gid.is_unspecified())
 }
 
-fn found(peer: &Peer) -> Vec<Finding> {
+fn found(peer: &PeerProbe) -> Vec<Finding> {
     let one = |severity, what: String, seen: String, next: &str| finding("peer-found", severity, what, seen, next);
     let descriptor = match &peer.found {
         Ok(descriptor) => descriptor,
         Err(why) => {
             let next = format!(
-                "see that it runs (mcctl status lists the nodes by name), and that its port can be reached from here; {TARGET}"
+                "check that it runs (mcctl status lists the nodes by name) and that its port is reachable from this host; {TARGET}"
             );
-            return vec![one(Severity::Error, format!("no engine is found as {}", peer.segment), why.clone(), &next)];
+            return vec![one(Severity::Error, format!("no engine found at {}", peer.segment), why.into(), &next)];
         }
     };
     if descriptor.protocol != "rdma" {
-        let seen = format!("its descriptor says protocol {}", descriptor.protocol);
-        let next = "start it with --protocol rdma (MOONCAKE_PROTOCOL=rdma); where it was, it found no device: mcctl doctor there";
-        return vec![one(Severity::Error, format!("{} does not move its bytes over rdma", peer.segment), seen, next)];
+        let seen = format!("its descriptor has protocol {}", descriptor.protocol);
+        let next = "start it with --protocol rdma (MOONCAKE_PROTOCOL=rdma); if it was, it found no device: run mcctl doctor there";
+        return vec![one(Severity::Error, format!("{} does not use rdma", peer.segment), seen, next)];
     }
     let without: Vec<&str> =
         descriptor.devices.iter().filter(|d| gid_of(&d.gid).is_none()).map(|d| d.name.as_str()).collect();
@@ -67,14 +67,14 @@ fn found(peer: &Peer) -> Vec<Finding> {
     }
     let seen = match without.is_empty() {
         true => "its descriptor lists no device".to_owned(),
-        false => format!("{} without a GID that can be used", without.join(", ")),
+        false => format!("{} without a usable GID", without.join(", ")),
     };
     let severity = if offers_rdma(descriptor) { Severity::Warning } else { Severity::Error };
-    let next = "see there with mcctl devices whether its ports are up and have addresses, and restart it when they are";
-    vec![one(severity, format!("{} announces devices that nobody can reach", peer.segment), seen, next)]
+    let next = "run mcctl devices there to check that its ports are up and have GIDs, then restart it";
+    vec![one(severity, format!("{} announces unreachable devices", peer.segment), seen, next)]
 }
 
-fn announced(peer: &Peer) -> String {
+fn announced(peer: &PeerProbe) -> String {
     let devices: Vec<String> = match &peer.found {
         Ok(descriptor) => descriptor
             .devices
@@ -86,43 +86,43 @@ fn announced(peer: &Peer) -> String {
     format!("{}: {}", peer.segment, devices.join(", "))
 }
 
-/// How far a way is to come.
+/// A stage of testing a path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Stage {
+enum PeerStage {
     Connected,
     Answers,
     Packets,
 }
 
-/// Does `tried` get to this stage, and over it?
-fn failure(tried: &ProbedPath, stage: Stage) -> Option<Result<(), &ProbeFailure>> {
+/// The result of `tried` at this stage; `None` if it did not get that far.
+fn failure(tried: &ProbedPath, stage: PeerStage) -> Option<Result<(), &ProbeFailure>> {
     let moves = |failure: &ProbeFailure| matches!(failure.step, RdmaStep::Move | RdmaStep::Post);
     match (stage, &tried.attempt.result) {
-        (Stage::Connected, Err(failure)) if !moves(failure) => Some(Err(failure)),
-        (Stage::Connected, _) => Some(Ok(())),
-        (Stage::Answers, Err(failure)) => moves(failure).then_some(Err(failure)),
-        (Stage::Answers, Ok(_)) => Some(Ok(())),
-        (Stage::Packets, Err(_)) => None,
-        (Stage::Packets, Ok(figures)) => figures.read.as_ref().map(|read| read.result.as_ref().map(drop)),
+        (PeerStage::Connected, Err(failure)) if !moves(failure) => Some(Err(failure)),
+        (PeerStage::Connected, _) => Some(Ok(())),
+        (PeerStage::Answers, Err(failure)) => moves(failure).then_some(Err(failure)),
+        (PeerStage::Answers, Ok(_)) => Some(Ok(())),
+        (PeerStage::Packets, Err(_)) => None,
+        (PeerStage::Packets, Ok(figures)) => figures.read.as_ref().map(|read| read.result.as_ref().map(drop)),
     }
 }
 
-/// Does it carry bytes?
+/// Whether the path transfers data.
 pub(super) fn works(tried: &ProbedPath) -> bool {
     tried.attempt.works()
 }
 
-fn stage(facts: &Facts, id: &'static str, stage: Stage) -> Status {
+fn stage(facts: &PeerFacts, id: &'static str, stage: PeerStage) -> CheckStatus {
     let mut findings = Vec::new();
     let (mut good, mut seen) = (Vec::new(), 0);
     for peer in &facts.peers {
         let any_works = peer.trials.ways.iter().any(works);
-        if stage == Stage::Connected {
+        if stage == PeerStage::Connected {
             findings.extend(
                 peer.trials.unused.iter().map(|unused| unused_device(id, &unused.device, &unused.why, any_works)),
             );
         }
-        let mut groups: Vec<(Why, Vec<String>)> = Vec::new();
+        let mut groups: Vec<(Diagnosis, Vec<String>)> = Vec::new();
         for tried in &peer.trials.ways {
             let end = &peer.trials.ends[tried.end];
             let Some(result) = failure(tried, stage) else { continue };
@@ -132,11 +132,11 @@ fn stage(facts: &Facts, id: &'static str, stage: Stage) -> Status {
                 Err(failure) => {
                     let bytes = tried.attempt.result.as_ref().ok().and_then(|figures| figures.read.as_ref());
                     let why = match (stage, bytes) {
-                        (Stage::Packets, Some(read)) => explain::packets(end, read.bytes, failure),
+                        (PeerStage::Packets, Some(read)) => explain::packets(end, read.bytes, failure),
                         _ => explain::why(end, tried, failure),
                     };
                     let line = format!("{}: {}", ends(peer, end, tried), failure.message);
-                    // A row that was tried on one way of a device is advice for all of them.
+                    // A GID tested on one path of a device applies to all its paths.
                     match groups.iter_mut().find(|(other, _)| other.what == why.what) {
                         Some((_, lines)) => lines.push(line),
                         None => groups.push((why, vec![line])),
@@ -147,8 +147,8 @@ fn stage(facts: &Facts, id: &'static str, stage: Stage) -> Status {
         let severity = if any_works { Severity::Warning } else { Severity::Error };
         let rails = rails(peer);
         for (why, lines) in groups {
-            let count = plural(lines.len(), "way");
-            let next = rails.map_or(why.next.clone(), |hint| format!("{hint}; else {}", why.next));
+            let count = plural(lines.len(), "path");
+            let next = rails.map_or(why.next.clone(), |hint| format!("{hint}; otherwise {}", why.next));
             findings.push(finding(
                 id,
                 severity,
@@ -160,41 +160,41 @@ fn stage(facts: &Facts, id: &'static str, stage: Stage) -> Status {
     }
     if seen == 0 && findings.is_empty() {
         let nothing = match stage {
-            Stage::Connected => "no peer with RDMA devices is found",
-            Stage::Answers => "no way is connected",
-            Stage::Packets => "no way carries packets, or the peer offers no memory to read",
+            PeerStage::Connected => "no peer with RDMA devices was found",
+            PeerStage::Answers => "no path is connected",
+            PeerStage::Packets => "no path transfers packets, or the peer has no readable memory",
         };
-        return Status::Skipped(nothing.to_owned());
+        return CheckStatus::Skipped(nothing.to_owned());
     }
-    status(findings, || format!("{}: {}", plural(good.len(), "way"), listed(&good)))
+    status(findings, || format!("{}: {}", plural(good.len(), "path"), listed(&good)))
 }
 
 fn unused_device(id: &'static str, device: &str, why: &str, any_works: bool) -> Finding {
     let severity = if any_works { Severity::Info } else { Severity::Warning };
-    let next = "mcctl devices shows its state, its addresses and what it lacks";
+    let next = "run mcctl devices to see its state, its GIDs and what is missing";
     finding(id, severity, format!("{device} of this host is not used"), why, next)
 }
 
-/// Only devices of one name reach each other, on a network of one rail for each.
-fn rails(peer: &Peer) -> Option<&'static str> {
+/// Detects a rail-optimized network, on which only devices of the same name reach each other.
+fn rails(peer: &PeerProbe) -> Option<&'static str> {
     let trials = &peer.trials;
     let same = |tried: &ProbedPath| trials.ends[tried.end].device == tried.theirs;
     let is_so = trials.ends.len() > 1
         && trials.ways.iter().any(works)
         && trials.ways.iter().all(|tried| works(tried) == same(tried));
     is_so.then_some(
-        "only devices of the same name reach each other: on a network of one rail for each, set MC_ENABLE_DEST_DEVICE_AFFINITY=1 \
+        "only devices of the same name reach each other: on a rail-optimized network set MC_ENABLE_DEST_DEVICE_AFFINITY=1 \
          on every host",
     )
 }
 
-fn name(peer: &Peer, end: &ProbedDevice, tried: &ProbedPath) -> String {
+fn name(peer: &PeerProbe, end: &ProbedDevice, tried: &ProbedPath) -> String {
     let figures = explain::figures(&tried.attempt).map(|text| format!(" ({text})")).unwrap_or_default();
     format!("{} to {}@{}{figures}", end.device, peer.segment, tried.theirs)
 }
 
-/// Both ends with their addresses.
-fn ends(peer: &Peer, end: &ProbedDevice, tried: &ProbedPath) -> String {
+/// Formats both endpoints with their addresses.
+fn ends(peer: &PeerProbe, end: &ProbedDevice, tried: &ProbedPath) -> String {
     let (ours, theirs) = (row(&tried.attempt.gid), address(&tried.their_gid));
     let state = tried.attempt.port_state.map_or_else(String::new, |state| format!(" {state}"));
     format!(

@@ -1,8 +1,10 @@
+//! Tests of the diagnosis of failed RDMA paths.
+
 use super::explain;
 use super::*;
-use crate::engine::check::{Severity, Status};
+use crate::engine::check::{CheckStatus, Severity};
 use crate::engine::sys::verbs::{CompletionStatus as Completed, LinkLayer, PortState};
-use crate::engine::topology::gid::{Gid, GidKind};
+use crate::engine::topology::gid::{Gid, GidType};
 use crate::engine::transfer::rdma::RdmaStep;
 use crate::engine::transfer::rdma::path_probe::{
     PathProbe, ProbeFailure, ProbeFailureCause, ProbeRead, ProbeTimings, ProbedDevice, ProbedPath, UnusedDevice,
@@ -14,7 +16,7 @@ const THERE: &str = "::ffff:192.0.2.2";
 const LINK_LOCAL: &str = "fe80::5054:ff:fe12:3450";
 const THERE_TEXT: &str = "00:00:00:00:00:00:00:00:00:00:ff:ff:c0:00:02:02";
 
-fn row(index: u32, gid: &str, kind: GidKind) -> Gid {
+fn row(index: u32, gid: &str, kind: GidType) -> Gid {
     Gid::new(index, gid.parse().unwrap(), kind, Some("eth0".into())).unwrap()
 }
 
@@ -64,7 +66,7 @@ fn tried(gid: Gid, result: Result<ProbeTimings, ProbeFailure>) -> ProbedPath {
 }
 
 fn v2() -> Gid {
-    row(3, HERE, GidKind::RoceV2)
+    row(3, HERE, GidType::RoceV2)
 }
 
 fn descriptor() -> SegmentDescriptor {
@@ -76,23 +78,23 @@ fn descriptor() -> SegmentDescriptor {
     }
 }
 
-fn peer(trials: PathProbes) -> Peer {
-    Peer { segment: "192.0.2.2:15000".into(), found: Ok(descriptor()), trials, took: Duration::from_millis(3) }
+fn peer(trials: PathProbes) -> PeerProbe {
+    PeerProbe { segment: "192.0.2.2:15000".into(), found: Ok(descriptor()), trials, took: Duration::from_millis(3) }
 }
 
-/// One way from one device.
-fn one(end: ProbedDevice, way: ProbedPath) -> Facts {
-    Facts { no_start: None, peers: vec![peer(PathProbes { ends: vec![end], unused: Vec::new(), ways: vec![way] })] }
+/// Facts with one path from one device.
+fn one(end: ProbedDevice, way: ProbedPath) -> PeerFacts {
+    PeerFacts { no_start: None, peers: vec![peer(PathProbes { ends: vec![end], unused: Vec::new(), ways: vec![way] })] }
 }
 
-fn status(facts: &Facts, id: &str) -> Status {
+fn status(facts: &PeerFacts, id: &str) -> CheckStatus {
     judge(facts, &|wanted| wanted == id).pop().unwrap().status
 }
 
 #[track_caller]
-fn found(facts: &Facts, id: &str) -> (Severity, String, String, String) {
+fn found(facts: &PeerFacts, id: &str) -> (Severity, String, String, String) {
     match status(facts, id) {
-        Status::Found(mut findings) if findings.len() == 1 => {
+        CheckStatus::Found(mut findings) if findings.len() == 1 => {
             let one = findings.remove(0);
             for text in [&one.finding, &one.evidence, &one.remedy] {
                 assert!(!text.is_empty() && !text.ends_with('.') && !text.contains('\n'), "{text}");
@@ -104,21 +106,21 @@ fn found(facts: &Facts, id: &str) -> (Severity, String, String, String) {
 }
 
 #[test]
-fn a_way_that_works_passes_every_check_with_its_times() {
+fn a_working_path_passes_every_check_with_its_times() {
     let facts = one(end("mlx5_0", v2()), tried(v2(), Ok(figures())));
     for check in CHECKS {
-        let Status::Passed(seen) = status(&facts, check.id) else { panic!("{}", check.id) };
+        let CheckStatus::Passed(seen) = status(&facts, check.id) else { panic!("{}", check.id) };
         if check.id == "peer-found" {
             assert_eq!(seen, "192.0.2.2:15000: mlx5_0 192.0.2.2");
         } else {
-            let way = "1 way: mlx5_0 to 192.0.2.2:15000@mlx5_0 (10.0 us there and back, a read of 16384 bytes 40.0 us)";
+            let way = "1 path: mlx5_0 to 192.0.2.2:15000@mlx5_0 (round trip 10.0 us, read of 16384 bytes 40.0 us)";
             assert_eq!(seen, way);
         }
     }
 }
 
 #[test]
-fn every_check_is_provoked() {
+fn every_check_has_a_failing_case() {
     let mut gone = one(end("mlx5_0", v2()), tried(v2(), Ok(figures())));
     gone.peers[0].found = Err("lost 192.0.2.2:15000 while connecting: Connection refused (os error 111)".into());
     gone.peers[0].trials = PathProbes::default();
@@ -126,66 +128,78 @@ fn every_check_is_provoked() {
     let answers = one(end("mlx5_0", v2()), tried(v2(), Err(silence())));
     let small = ProbeTimings { read: Some(ProbeRead { bytes: 16_384, result: Err(silence()) }), ..figures() };
     let packets = one(end("mlx5_0", v2()), tried(v2(), Ok(small)));
-    let by: [(&str, &Facts); 4] =
+    let by: [(&str, &PeerFacts); 4] =
         [("peer-found", &gone), ("peer-connected", &connected), ("peer-answers", &answers), ("peer-packets", &packets)];
     assert!(by.iter().map(|(id, _)| *id).eq(CHECKS.iter().map(|check| check.id)));
     for (id, facts) in by {
         assert_eq!(found(facts, id).0, Severity::Error, "{id}");
-        // The step that failed is told once; those before it passed, and those after it were not reached.
+        // Only the failed step is reported. Earlier steps passed, and later steps were not reached.
         let at = CHECKS.iter().position(|check| check.id == id).unwrap();
         for (other, check) in CHECKS.iter().enumerate().filter(|(other, _)| *other != at) {
             let status = status(facts, check.id);
-            let is_so =
-                if other < at { matches!(status, Status::Passed(_)) } else { matches!(status, Status::Skipped(_)) };
+            let is_so = if other < at {
+                matches!(status, CheckStatus::Passed(_))
+            } else {
+                matches!(status, CheckStatus::Skipped(_))
+            };
             assert!(is_so, "{id}, then {}: {status:?}", check.id);
         }
     }
 }
 
 #[test]
-fn what_a_peer_announces_is_looked_at_before_anything_is_tried() {
+fn the_announced_descriptor_is_checked_before_any_path() {
     let facts = |change: &dyn Fn(&mut SegmentDescriptor)| {
         let mut peer = peer(PathProbes::default());
         peer.found.as_mut().map(change).unwrap();
-        Facts { no_start: None, peers: vec![peer] }
+        PeerFacts { no_start: None, peers: vec![peer] }
     };
     let tcp = found(&facts(&|d| d.protocol = "tcp".into()), "peer-found");
-    assert!(tcp.1.ends_with("does not move its bytes over rdma") && tcp.3.contains("--protocol rdma"), "{tcp:?}");
+    assert!(tcp.1.ends_with("does not use rdma") && tcp.3.contains("--protocol rdma"), "{tcp:?}");
     let none = found(&facts(&|d| d.devices.clear()), "peer-found");
     assert_eq!(none.2, "its descriptor lists no device");
     let null = |d: &mut SegmentDescriptor| {
         d.devices.push(Device { name: "mlx5_1".into(), lid: 0, gid: ["00"; 16].join(":") });
     };
     let half = found(&facts(&null), "peer-found");
-    assert_eq!((half.0, half.2.as_str()), (Severity::Warning, "mlx5_1 without a GID that can be used"));
+    assert_eq!((half.0, half.2.as_str()), (Severity::Warning, "mlx5_1 without a usable GID"));
 }
 
 #[test]
-fn without_an_own_end_it_is_said_why_and_nothing_passes() {
-    let facts =
-        Facts { no_start: Some("rdma cannot be used on this host: there is no RDMA device".into()), peers: Vec::new() };
+fn without_an_own_engine_the_reason_is_reported_and_nothing_passes() {
+    let facts = PeerFacts {
+        no_start: Some("rdma cannot be used on this host: there is no RDMA device".into()),
+        peers: Vec::new(),
+    };
     let (severity, _, evidence, remedy) = found(&facts, "peer-connected");
     assert_eq!(severity, Severity::Error);
     assert!(evidence.contains("there is no RDMA device") && remedy.contains("mcctl devices"), "{evidence} {remedy}");
     for id in ["peer-found", "peer-answers", "peer-packets"] {
-        assert!(matches!(status(&facts, id), Status::Skipped(_)), "{id}");
+        assert!(matches!(status(&facts, id), CheckStatus::Skipped(_)), "{id}");
     }
 }
 
-/// Step, cause, words of the peer; the row of ours; parts of what is found, and of what is to be done.
+/// Step, cause, message of the peer, own GID, expected parts of the problem, and an expected part of the remedy.
 type Case = (RdmaStep, ProbeFailureCause, &'static str, Gid, &'static [&'static str], &'static str);
 
 #[test]
-fn the_step_the_number_and_the_addresses_say_which_attribute_it_is() {
+fn step_errno_and_addresses_determine_the_attribute() {
     let verb = |call, errno| ProbeFailureCause::Verb { call, errno };
     let to_rtr = |errno| verb("ibv_modify_qp to RTR", errno);
-    let local = || row(0, LINK_LOCAL, GidKind::RoceV2);
-    let v1 = || row(2, HERE, GidKind::RoceV1);
+    let local = || row(0, LINK_LOCAL, GidType::RoceV2);
+    let v1 = || row(2, HERE, GidType::RoceV1);
     let quiet = ProbeFailureCause::Silence(Duration::from_secs(5));
     let cases: Vec<Case> = vec![
-        (RdmaStep::Register, verb("ibv_reg_mr", libc::ENOMEM), "", v2(), &["locked memory"], "RLIMIT_MEMLOCK"),
-        (RdmaStep::Init, verb("ibv_create_qp", libc::EINVAL), "", v2(), &["no queue pair can be made"], "MC_MAX_SGE"),
-        (RdmaStep::Init, verb("ibv_create_qp", libc::ENOMEM), "", v2(), &["locked memory"], "RLIMIT_MEMLOCK"),
+        (RdmaStep::Register, verb("ibv_reg_mr", libc::ENOMEM), "", v2(), &["locked"], "RLIMIT_MEMLOCK"),
+        (
+            RdmaStep::Init,
+            verb("ibv_create_qp", libc::EINVAL),
+            "",
+            v2(),
+            &["a queue pair cannot be created"],
+            "MC_MAX_SGE",
+        ),
+        (RdmaStep::Init, verb("ibv_create_qp", libc::ENOMEM), "", v2(), &["locked"], "RLIMIT_MEMLOCK"),
         (
             RdmaStep::Init,
             verb("ibv_modify_qp to INIT", libc::EINVAL),
@@ -194,16 +208,16 @@ fn the_step_the_number_and_the_addresses_say_which_attribute_it_is() {
             &["RESET to INIT", "P_Key"],
             "MC_PKEY_INDEX",
         ),
-        (RdmaStep::Dial, ProbeFailureCause::Unreachable, "", v2(), &["get no answer"], "15000-17000"),
-        (RdmaStep::Dial, ProbeFailureCause::NoRdma, "", v2(), &["no RDMA behind it"], "another process"),
-        (RdmaStep::Dial, ProbeFailureCause::Answer, "", v2(), &["cannot be used"], "log"),
+        (RdmaStep::Dial, ProbeFailureCause::Unreachable, "", v2(), &["get no response"], "15000-17000"),
+        (RdmaStep::Dial, ProbeFailureCause::NoRdma, "", v2(), &["not with RDMA"], "another process"),
+        (RdmaStep::Dial, ProbeFailureCause::Answer, "", v2(), &["is invalid"], "log"),
         (
             RdmaStep::Dial,
             ProbeFailureCause::Refused,
             "Failed to modify QP to RTR, check mtu, gid, peer lid, peer qp num: 22",
             local(),
             &["INIT to RTR fails at the peer", "GID 0", "the GID index", "a link-local address", "an IPv4 address"],
-            "mcctl devices there",
+            "mcctl devices on both hosts",
         ),
         (
             RdmaStep::Dial,
@@ -226,8 +240,8 @@ fn the_step_the_number_and_the_addresses_say_which_attribute_it_is() {
             ProbeFailureCause::Refused,
             "peer nic path inconsistency",
             v2(),
-            &["does not know itself"],
-            "earlier life",
+            &["does not recognize"],
+            "stale",
         ),
         (RdmaStep::Dial, ProbeFailureCause::Refused, "no", v2(), &["refuses the connection"], "log"),
         (RdmaStep::Ready, ProbeFailureCause::Unreachable, "", v2(), &["ready message"], "log"),
@@ -239,7 +253,7 @@ fn the_step_the_number_and_the_addresses_say_which_attribute_it_is() {
             &["INIT to RTR", "EINVAL", "the GID index: GID 0", "a link-local address", "192.0.2.2 is an IPv4 address"],
             "MC_GID_INDEX",
         ),
-        (RdmaStep::Rtr, to_rtr(libc::ENOENT), "", v2(), &["ENOENT", "row 3", "empty by now"], "MC_GID_INDEX"),
+        (RdmaStep::Rtr, to_rtr(libc::ENOENT), "", v2(), &["ENOENT", "entry 3", "now empty"], "MC_GID_INDEX"),
         (
             RdmaStep::Rtr,
             to_rtr(libc::ETIMEDOUT),
@@ -248,14 +262,7 @@ fn the_step_the_number_and_the_addresses_say_which_attribute_it_is() {
             &["ETIMEDOUT", "the peer's GID", "192.0.2.1"],
             "ip route get 192.0.2.2",
         ),
-        (
-            RdmaStep::Rtr,
-            to_rtr(libc::EHOSTUNREACH),
-            "",
-            v2(),
-            &["EHOSTUNREACH", "nothing leads"],
-            "ping -I eth0 192.0.2.2",
-        ),
+        (RdmaStep::Rtr, to_rtr(libc::EHOSTUNREACH), "", v2(), &["EHOSTUNREACH", "no route"], "ping -I eth0 192.0.2.2"),
         (
             RdmaStep::Rtr,
             to_rtr(libc::EINVAL),
@@ -265,15 +272,15 @@ fn the_step_the_number_and_the_addresses_say_which_attribute_it_is() {
             "MC_MTU",
         ),
         (RdmaStep::Rts, verb("ibv_modify_qp to RTS", libc::EINVAL), "", v2(), &["RTR to RTS"], "compatibility mode"),
-        (RdmaStep::Post, verb("ibv_post_send", libc::ENOMEM), "", v2(), &["takes no work request"], "dmesg"),
-        (RdmaStep::Move, quiet, "", v1(), &["RTS", "no packet comes back", "RoCE v1"], "RoCE v2 row"),
-        (RdmaStep::Move, quiet, "", local(), &["no packet comes back", "a link-local address"], "MC_GID_INDEX"),
+        (RdmaStep::Post, verb("ibv_post_send", libc::ENOMEM), "", v2(), &["rejects work requests"], "dmesg"),
+        (RdmaStep::Move, quiet, "", v1(), &["RTS", "no packet returns", "RoCE v1"], "RoCE v2 GID"),
+        (RdmaStep::Move, quiet, "", local(), &["no packet returns", "a link-local address"], "MC_GID_INDEX"),
         (
             RdmaStep::Move,
             ProbeFailureCause::Completion(Completed(12)),
             "",
             v2(),
-            &["no packet comes back", "a firewall"],
+            &["no packet returns", "a firewall"],
             "UDP port 4791",
         ),
         (RdmaStep::Move, ProbeFailureCause::Completion(Completed(9)), "", v2(), &["REM_INV_REQ_ERR"], "MC_MTU"),
@@ -288,29 +295,23 @@ fn the_step_the_number_and_the_addresses_say_which_attribute_it_is() {
 }
 
 #[test]
-fn who_asked_for_the_row_is_named_and_a_row_that_works_is_the_advice() {
-    let local = row(0, LINK_LOCAL, GidKind::RoceV2);
+fn the_variable_behind_a_gid_and_a_working_gid_are_named() {
+    let local = row(0, LINK_LOCAL, GidType::RoceV2);
     let mut way = tried(local.clone(), Err(rtr(libc::EINVAL)));
     let asked = ProbedDevice { asked: Some("MC_GID_INDEX"), ..end("mlx5_0", local) };
-    way.others = vec![attempt(row(1, HERE, GidKind::RoceV1), Err(silence())), attempt(v2(), Ok(figures()))];
+    way.others = vec![attempt(row(1, HERE, GidType::RoceV1), Err(silence())), attempt(v2(), Ok(figures()))];
     let (_, what, evidence, next) = found(&one(asked.clone(), way.clone()), "peer-connected");
-    assert!(what.starts_with("1 way to 192.0.2.2:15000: INIT to RTR fails (EINVAL)"), "{what}");
-    assert!(what.contains("(MC_GID_INDEX asks for it)"), "{what}");
-    assert!(
-        evidence.starts_with("mlx5_0 port 1 ACTIVE, GID 0 fe80::5054:ff:fe12:3450 (RoCE v2, eth0), MTU 4096, to "),
-        "{evidence}"
-    );
-    assert_eq!(
-        next,
-        "set MC_GID_INDEX=3 on this host: with its GID 3 192.0.2.1 (RoCE v2, eth0) this way works (tried)"
-    );
+    assert!(what.contains("INIT to RTR fails (EINVAL)"), "{what}");
+    assert!(what.contains("(set by MC_GID_INDEX)"), "{what}");
+    assert!(evidence.starts_with("mlx5_0 port 1 ACTIVE, GID 0 fe80::5054"), "{evidence}");
+    assert!(next.starts_with("set MC_GID_INDEX=3"), "{next}");
     way.others.pop();
     let (.., next) = found(&one(asked, way), "peer-connected");
-    assert!(next.ends_with("; with GID 1 of this host it fails, too (tried)"), "{next}");
+    assert!(next.ends_with("it fails as well (tested)"), "{next}");
 }
 
 #[test]
-fn a_port_that_went_down_is_said_whatever_the_step() {
+fn a_port_that_went_down_is_reported_for_any_step() {
     for failure in [rtr(libc::EINVAL), silence()] {
         let mut way = tried(v2(), Err(failure.clone()));
         way.attempt.port_state = Some(PortState(1));
@@ -319,7 +320,7 @@ fn a_port_that_went_down_is_said_whatever_the_step() {
 }
 
 #[test]
-fn the_mtu_is_named_where_small_passes_and_large_does_not() {
+fn the_mtu_is_named_if_only_large_packets_fail() {
     let figures = ProbeTimings { read: Some(ProbeRead { bytes: 16_384, result: Err(silence()) }), ..figures() };
     let (_, what, _, next) = found(&one(end("mlx5_0", v2()), tried(v2(), Ok(figures))), "peer-packets");
     assert!(
@@ -331,7 +332,7 @@ fn the_mtu_is_named_where_small_passes_and_large_does_not() {
 }
 
 #[test]
-fn ways_that_fail_alike_are_one_finding_and_no_error_where_others_work() {
+fn equal_failures_are_one_finding_and_a_warning_if_others_work() {
     let two = |result: &dyn Fn(usize, usize) -> Result<ProbeTimings, ProbeFailure>| {
         let ends = vec![end("mlx5_0", v2()), end("mlx5_1", v2())];
         let way = |(from, to): (usize, usize)| ProbedPath {
@@ -340,18 +341,18 @@ fn ways_that_fail_alike_are_one_finding_and_no_error_where_others_work() {
             ..tried(v2(), result(from, to))
         };
         let ways = [(0, 0), (0, 1), (1, 0), (1, 1)].map(way).to_vec();
-        Facts { no_start: None, peers: vec![peer(PathProbes { ends, unused: Vec::new(), ways })] }
+        PeerFacts { no_start: None, peers: vec![peer(PathProbes { ends, unused: Vec::new(), ways })] }
     };
     let facts = two(&|from, _| if from == 0 { Ok(figures()) } else { Err(silence()) });
     let (severity, what, evidence, next) = found(&facts, "peer-answers");
-    assert!(severity == Severity::Warning && what.starts_with("2 ways to "), "{what}");
+    assert!(severity == Severity::Warning && what.starts_with("2 paths to "), "{what}");
     assert!(evidence.contains("@mlx5_0") && evidence.contains("@mlx5_1") && next.contains("4791"), "{evidence} {next}");
     let rails = two(&|from, to| if from == to { Ok(figures()) } else { Err(silence()) });
     assert!(found(&rails, "peer-answers").3.contains("MC_ENABLE_DEST_DEVICE_AFFINITY=1"));
 }
 
 #[test]
-fn a_device_of_ours_that_is_not_used_is_told_with_why() {
+fn an_unused_device_of_this_host_is_reported() {
     let mut facts = one(end("mlx5_0", v2()), tried(v2(), Ok(figures())));
     let why = "mlx5_1: port 1 is DOWN, not ACTIVE: is the link up?";
     facts.peers[0].trials.unused.push(UnusedDevice { device: "mlx5_1".into(), why: why.into() });
@@ -360,8 +361,8 @@ fn a_device_of_ours_that_is_not_used_is_told_with_why() {
 }
 
 #[test]
-fn infiniband_is_not_judged_by_the_kind_of_its_addresses() {
-    let gid = row(0, LINK_LOCAL, GidKind::Ib);
+fn infiniband_is_not_judged_by_address_family() {
+    let gid = row(0, LINK_LOCAL, GidType::Ib);
     let ib = ProbedDevice { layer: LinkLayer::InfiniBand, lid: 7, ..end("mlx5_0", gid.clone()) };
     let why = explain::why(&ib, &tried(gid.clone(), Err(silence())), &silence());
     assert!(why.what.contains("LID 7") && why.next.contains("MC_PKEY_INDEX"), "{why:?}");

@@ -1,48 +1,47 @@
-//! What was seen of SGLang servers. Plain values.
+//! The observed facts of SGLang servers. They are plain values.
 
 use std::time::Duration;
 
 use serde_json::{Map, Value};
 
 use crate::engine::base::HostPort;
-use crate::engine::doctor::Asked;
+use crate::engine::doctor::Fact;
 use crate::engine::http::Samples;
 
-/// All of it.
+/// All facts of the servers.
 #[derive(Clone, Debug)]
-pub struct Facts {
-    /// The servers, in the order they were named.
+pub struct ServingFacts {
+    /// The servers, in the order given.
     pub instances: Vec<Instance>,
-    /// The master that was checked beside them.
+    /// The master that is checked in the same run.
     pub master: Option<HostPort>,
     pub counters: Option<Samples>,
-    /// What came of sending the same prompt twice; `None` when it was not asked for.
-    pub probe: Option<Vec<Probe>>,
+    /// The results of sending the same prompt twice; `None` if not requested.
+    pub probe: Option<Vec<L3Probe>>,
 }
 
-/// One server.
 #[derive(Clone, Debug)]
 pub struct Instance {
-    /// Its URL, as given.
+    /// The URL as given.
     pub url: String,
     /// `/server_info`.
-    pub info: Asked<Info>,
+    pub info: Fact<ServerSettings>,
     /// `/metrics`.
     pub metrics: Option<Samples>,
-    /// What all its keys in the store begin with, where it tells (`/get_hicache_l3_cache_layout`).
+    /// The common prefix of its keys in the store, if the server reports it (`/get_hicache_l3_cache_layout`).
     pub key_prefix: Option<String>,
-    /// Are its keys the same for every tensor-parallel rank (MLA)?
+    /// Whether its keys are the same for every tensor-parallel rank (MLA).
     pub is_mla: Option<bool>,
-    /// How long the questions took.
+    /// Total latency of the requests.
     pub took: Duration,
 }
 
-/// What a server says of its own settings: every server argument after its own resolution.
+/// A server's settings as it reports them: every server argument after its own resolution.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Info(pub Map<String, Value>);
+pub struct ServerSettings(pub Map<String, Value>);
 
-impl Info {
-    /// A setting as text; `None` when it is not set.
+impl ServerSettings {
+    /// A setting as text; `None` if it is not set.
     pub fn text(&self, name: &str) -> Option<String> {
         match self.0.get(name)? {
             Value::Null => None,
@@ -51,17 +50,17 @@ impl Info {
         }
     }
 
-    /// A whole number.
+    /// A setting that is a non-negative integer.
     pub fn number(&self, name: &str) -> Option<u64> {
         self.0.get(name)?.as_u64()
     }
 
-    /// A switch; `false` when it is not there.
+    /// A boolean setting; `false` if absent.
     pub fn is_on(&self, name: &str) -> bool {
         self.0.get(name).and_then(Value::as_bool).unwrap_or(false)
     }
 
-    /// The storage backend's extra settings, when they stand in the flag itself (not in a file).
+    /// The storage backend's extra settings, if they are in the flag itself (not in a file).
     pub fn extra(&self) -> Map<String, Value> {
         match self.0.get("hicache_storage_backend_extra_config") {
             Some(Value::Object(map)) => map.clone(),
@@ -70,64 +69,60 @@ impl Info {
         }
     }
 
-    /// Tokens of a page.
+    /// How many tokens one page of the KV cache holds.
     pub fn page_size(&self) -> u64 {
         self.number("page_size").unwrap_or(1)
     }
 
-    /// The fewest uncached tokens for which the third tier is asked.
+    /// The minimum number of uncached tokens for which L3 is queried.
     pub fn threshold(&self) -> u64 {
-        let asked = self.extra().get("prefetch_threshold").and_then(Value::as_u64);
-        asked.unwrap_or(THRESHOLD).max(self.page_size())
+        let query_one = self.extra().get("prefetch_threshold").and_then(Value::as_u64);
+        query_one.unwrap_or(THRESHOLD).max(self.page_size())
     }
 
-    /// Is this half of a pair whose other half does the reading?
+    /// Whether it is a decode server of a prefill-decode pair; the prefill server reads L3.
     pub fn is_decode(&self) -> bool {
         self.text("disaggregation_mode").as_deref() == Some("decode")
     }
 
-    /// Does it take whole requests, not halves?
+    /// Whether it serves complete requests (no prefill-decode disaggregation).
     pub fn is_unified(&self) -> bool {
         matches!(self.text("disaggregation_mode").as_deref(), None | Some("null" | ""))
     }
 }
 
-/// SGLang's own `prefetch_threshold`.
 pub const THRESHOLD: u64 = 256;
 
-/// What came of one server's part in the probe.
+/// The result of the L3 probe on one server.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Probe {
+pub struct L3Probe {
     pub url: String,
-    /// Tokens of the prompt.
+    /// Length of the prompt, tokens.
     pub tokens: u64,
-    pub end: Asked<Reading>,
+    pub end: Fact<L3Read>,
 }
 
-/// The second sending of the prompt.
+/// The second request with the same prompt.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Reading {
-    /// Did another server write the pages?
+pub struct L3Read {
+    /// Whether another server wrote the pages.
     pub by_another: bool,
-    /// Tokens that the server says it wrote to the third tier in between; `None` without metrics.
+    /// Tokens written to L3 in between according to the server; `None` without metrics.
     pub written: Option<f64>,
     /// Cached tokens by tier.
-    pub cached: Cached,
-    /// Were the same tokens generated?
+    pub cached: CachedTokens,
+    /// Whether both requests generated the same tokens.
     pub is_same: bool,
-    /// Time of the first sending and of the second.
+    /// Durations of the first and the second request.
     pub times: (Duration, Duration),
-    /// Tokens that were found in the third tier and not used, by the server's own reason.
+    /// Tokens found in L3 but not used, by the server's reason.
     pub unfulfilled: Vec<(String, f64)>,
 }
 
-/// `cached_tokens_details`.
+/// `cached_tokens_details`: cached tokens by tier.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Cached {
-    /// In the GPU's memory.
+pub struct CachedTokens {
     pub device: u64,
-    /// In the host's memory.
     pub host: u64,
-    /// In the third tier.
     pub storage: u64,
 }

@@ -1,4 +1,4 @@
-//! Asking SGLang servers.
+//! Gathers the facts of SGLang servers.
 
 use std::time::Duration;
 
@@ -6,28 +6,28 @@ use futures_util::StreamExt;
 use futures_util::stream;
 use serde_json::Value;
 
-use crate::engine::doctor::Asked;
-use crate::engine::doctor::serving::facts::{Facts, Info, Instance};
-use crate::engine::doctor::serving::{Question, probe};
+use crate::engine::doctor::serving::facts::{Instance, ServerSettings, ServingFacts};
+use crate::engine::doctor::serving::{ServingQuery, probe};
+use crate::engine::doctor::{Fact, Unavailable};
 use crate::engine::env::Env;
 use crate::engine::http::{Fetcher, Samples};
 
-/// Servers that are asked.
+/// Maximum number of servers queried.
 const INSTANCES_MAX: usize = 64;
-/// Servers that are asked at once.
+/// Maximum number of concurrent queries.
 const AT_ONCE: usize = 8;
-/// The longest answer, bytes: a page of metrics of many ranks is a few MB.
+/// Maximum response size, bytes: the metrics of many ranks take a few MB.
 const ANSWER_BYTES_MAX: usize = 32 << 20;
 
-/// Everything that the checks of `wanted` need.
-pub async fn gather<E: Env>(env: &E, question: &Question, wanted: &dyn Fn(&str) -> bool) -> Facts {
+/// Gathers the facts that the checks of `wanted` need.
+pub async fn gather<E: Env>(env: &E, query: &ServingQuery, wanted: &dyn Fn(&str) -> bool) -> ServingFacts {
     let urls: Vec<String> =
-        question.urls.iter().take(INSTANCES_MAX).map(|url| url.trim_end_matches('/').to_owned()).collect();
+        query.urls.iter().take(INSTANCES_MAX).map(|url| url.trim_end_matches('/').to_owned()).collect();
     let fetcher = |url: &str| {
-        Fetcher::new(url.starts_with("https:"), question.limit, ANSWER_BYTES_MAX)
-            .map(|fetcher| fetcher.with_bearer(question.api_key.clone()))
+        Fetcher::new(url.starts_with("https:"), query.limit, ANSWER_BYTES_MAX)
+            .map(|fetcher| fetcher.with_bearer(query.api_key.clone()))
     };
-    let asked = async |url: &String| {
+    let query_one = async |url: &String| {
         let began = env.now();
         let mut instance = match fetcher(url) {
             Ok(fetcher) => instance(&fetcher, url).await,
@@ -36,22 +36,22 @@ pub async fn gather<E: Env>(env: &E, question: &Question, wanted: &dyn Fn(&str) 
         instance.took = env.now().since(began);
         instance
     };
-    let instances: Vec<Instance> = stream::iter(&urls).map(asked).buffered(AT_ONCE).collect().await;
-    let counters = match (&question.admin, Fetcher::new(false, question.limit, ANSWER_BYTES_MAX)) {
+    let instances: Vec<Instance> = stream::iter(&urls).map(query_one).buffered(AT_ONCE).collect().await;
+    let counters = match (&query.admin, Fetcher::new(false, query.limit, ANSWER_BYTES_MAX)) {
         (Some(admin), Ok(fetcher)) => metrics(&fetcher, &format!("http://{admin}")).await,
         _ => None,
     };
-    let probe = match question.probe && wanted("l3-probe") {
-        true => Some(probe::probe(env, &instances, question).await),
+    let probe = match query.probe && wanted("l3-probe") {
+        true => Some(probe::probe(env, &instances, query).await),
         false => None,
     };
-    Facts { instances, master: question.master.clone(), counters, probe }
+    ServingFacts { instances, master: query.master.clone(), counters, probe }
 }
 
 fn silent(url: &str, why: String) -> Instance {
     Instance {
         url: url.to_owned(),
-        info: Err(why),
+        info: Err(why.into()),
         metrics: None,
         key_prefix: None,
         is_mla: None,
@@ -80,23 +80,26 @@ async fn instance(fetcher: &Fetcher, url: &str) -> Instance {
     }
 }
 
-/// `/server_info`, called `/get_server_info` before 0.5.5 or so.
-async fn info(fetcher: &Fetcher, url: &str) -> Asked<Info> {
+/// Reads `/server_info`, called `/get_server_info` before about 0.5.5.
+async fn info(fetcher: &Fetcher, url: &str) -> Fact<ServerSettings> {
     let mut why = String::new();
     for path in ["/server_info", "/get_server_info"] {
-        let answer = fetcher.get(&format!("{url}{path}")).await.map_err(|error| format!("GET {url}{path}: {error}"))?;
+        let answer = fetcher
+            .get(&format!("{url}{path}"))
+            .await
+            .map_err(|error| Unavailable::from(format!("GET {url}{path}: {error}")))?;
         if answer.is_ok() {
             return match serde_json::from_str(&answer.body) {
-                Ok(Value::Object(map)) => Ok(Info(map)),
-                _ => Err(format!("GET {url}{path}: {} is no object of settings", answer.shown())),
+                Ok(Value::Object(map)) => Ok(ServerSettings(map)),
+                _ => Err(format!("GET {url}{path}: {} is not an object of settings", answer.shown()).into()),
             };
         }
         why = format!("GET {url}{path}: {}", answer.shown());
     }
-    Err(why)
+    Err(why.into())
 }
 
-/// `/metrics` below `url`; `None` when there are none.
+/// Reads `/metrics` below `url`; `None` if there are no samples.
 pub async fn metrics(fetcher: &Fetcher, url: &str) -> Option<Samples> {
     let mut answer = fetcher.get(&format!("{url}/metrics")).await.ok()?;
     if (300..400).contains(&answer.status) {

@@ -1,51 +1,50 @@
-//! The same prompt twice: written through to the third tier, the caches above it emptied, and read back from there.
+//! Sends the same prompt twice: its pages are written through to L3, the upper tiers are emptied, and the pages are read back.
 //!
-//! The first server writes the pages, is flushed, and reads them; the others have never seen the prompt, so they need no flush and
-//! show whether pages are shared.
+//! The first server writes the pages, is flushed, and reads them. The other servers have not processed the prompt, so they need no flush.
+//! They show whether pages are shared.
 
 use std::time::Duration;
 
 use serde_json::{Value, json};
 
-use crate::engine::doctor::Asked;
-use crate::engine::doctor::serving::Question;
-use crate::engine::doctor::serving::facts::{Cached, Info, Instance, Probe, Reading};
+use crate::engine::doctor::serving::ServingQuery;
+use crate::engine::doctor::serving::facts::{CachedTokens, Instance, L3Probe, L3Read, ServerSettings};
 use crate::engine::doctor::serving::gather::metrics;
+use crate::engine::doctor::{Fact, Unavailable};
 use crate::engine::env::Env;
 use crate::engine::http::Fetcher;
 
-/// A prompt may take that long: the first one that asks the third tier waits until its page hash is compiled.
+/// Timeout of a prompt. The first prompt that queries L3 waits until the page hash is compiled.
 const GENERATE: Duration = Duration::from_secs(90);
-/// How long pages may take to be written.
+/// Maximum wait until the pages are written.
 const WRITTEN: Duration = Duration::from_secs(20);
-/// How long to wait where the server counts nothing.
+/// Wait for writes if the server exports no metrics.
 const BLIND: Duration = Duration::from_secs(5);
-/// How long a busy server may refuse to be flushed.
+/// Maximum time for which a busy server may refuse the flush.
 const FLUSHED: Duration = Duration::from_secs(30);
-/// Between two looks.
 const AGAIN: Duration = Duration::from_millis(250);
-/// Tokens that every model has, and none gives a meaning to that ends a prompt.
+/// Token ids that exist in every model and do not end a prompt.
 const TOKENS: std::ops::Range<u64> = 16..240;
-/// Longest prompt, tokens.
+/// Maximum length of the prompt, tokens.
 const PROMPT_MAX: u64 = 32_768;
-/// Tokens to generate.
+/// Number of tokens to generate.
 const NEW: u64 = 8;
-/// The longest answer, bytes.
+/// Maximum response size, bytes.
 const ANSWER_BYTES_MAX: usize = 32 << 20;
 
-/// Send a prompt that nobody has sent before to each of `instances`, the first one twice.
-pub async fn probe<E: Env>(env: &E, instances: &[Instance], question: &Question) -> Vec<Probe> {
+/// Sends a new random prompt to each of `instances`, twice to the first one.
+pub async fn probe<E: Env>(env: &E, instances: &[Instance], query: &ServingQuery) -> Vec<L3Probe> {
     let seed = env.rng();
-    let mut probes: Vec<Probe> = Vec::new();
+    let mut probes: Vec<L3Probe> = Vec::new();
     let mut first: Option<(Vec<u64>, Duration, Vec<u64>)> = None;
     for instance in instances {
         let Ok(info) = &instance.info else { continue };
         let tokens = first.as_ref().map_or_else(|| prompt(seed, length(info)), |(tokens, ..)| tokens.clone());
-        let end = match (info.is_unified(), Server::new(env, &instance.url, question)) {
-            (false, _) => Err("it is half of a prefill-decode pair, and takes no request alone".to_owned()),
+        let end = match (info.is_unified(), ProbeTarget::new(env, &instance.url, query)) {
+            (false, _) => Err("it belongs to a prefill-decode pair and does not accept requests alone".into()),
             (_, Err(why)) => Err(why),
             (true, Ok(server)) => match &first {
-                None => match server.there_and_back(&tokens).await {
+                None => match server.write_flush_read(&tokens).await {
                     Ok((reading, cold, out)) => {
                         first = Some((tokens.clone(), cold, out));
                         Ok(reading)
@@ -55,13 +54,13 @@ pub async fn probe<E: Env>(env: &E, instances: &[Instance], question: &Question)
                 Some((_, cold, out)) => server.read(&tokens, *cold, out, true, None).await,
             },
         };
-        probes.push(Probe { url: instance.url.clone(), tokens: tokens.len() as u64, end });
+        probes.push(L3Probe { url: instance.url.clone(), tokens: tokens.len() as u64, end });
     }
     probes
 }
 
-/// Long enough to be asked for in the third tier, with whole pages.
-fn length(info: &Info) -> u64 {
+/// A prompt length above the L3 threshold that spans whole pages.
+fn length(info: &ServerSettings) -> u64 {
     let pages = info.threshold().div_ceil(info.page_size()) * 2 + 1;
     (pages * info.page_size() + 3).clamp(600, PROMPT_MAX)
 }
@@ -75,24 +74,24 @@ fn prompt(seed: u64, length: u64) -> Vec<u64> {
     (0..length).map(|_| token()).collect()
 }
 
-struct Server<'a, E: Env> {
+struct ProbeTarget<'a, E: Env> {
     env: &'a E,
     url: &'a str,
     ask: Fetcher,
     generate: Fetcher,
 }
 
-impl<'a, E: Env> Server<'a, E> {
-    fn new(env: &'a E, url: &'a str, question: &Question) -> Asked<Server<'a, E>> {
+impl<'a, E: Env> ProbeTarget<'a, E> {
+    fn new(env: &'a E, url: &'a str, query: &ServingQuery) -> Fact<ProbeTarget<'a, E>> {
         let fetcher = |limit| {
             Fetcher::new(url.starts_with("https:"), limit, ANSWER_BYTES_MAX)
-                .map(|fetcher| fetcher.with_bearer(question.api_key.clone()))
-                .map_err(|error| error.to_string())
+                .map(|fetcher| fetcher.with_bearer(query.api_key.clone()))
+                .map_err(Unavailable::new)
         };
-        Ok(Server { env, url, ask: fetcher(question.limit)?, generate: fetcher(GENERATE)? })
+        Ok(ProbeTarget { env, url, ask: fetcher(query.limit)?, generate: fetcher(GENERATE)? })
     }
 
-    async fn there_and_back(&self, tokens: &[u64]) -> Asked<(Reading, Duration, Vec<u64>)> {
+    async fn write_flush_read(&self, tokens: &[u64]) -> Fact<(L3Read, Duration, Vec<u64>)> {
         let before = self.count("sglang:backuped_tokens_total").await;
         let (out, _, cold) = self.send(tokens).await?;
         let written = self.written(before, tokens.len() as u64).await;
@@ -108,13 +107,13 @@ impl<'a, E: Env> Server<'a, E> {
         out: &[u64],
         by_another: bool,
         written: Option<f64>,
-    ) -> Asked<Reading> {
+    ) -> Fact<L3Read> {
         let before = self.unfulfilled().await;
         let (again, cached, warm) = self.send(tokens).await?;
         let after = self.unfulfilled().await;
         let was = |reason: &str| before.iter().find(|(known, _)| known == reason).map_or(0.0, |(_, n)| *n);
         let unfulfilled = after.iter().map(|(reason, n)| (reason.clone(), n - was(reason))).filter(|(_, n)| *n > 0.0);
-        Ok(Reading {
+        Ok(L3Read {
             by_another,
             written,
             cached,
@@ -124,23 +123,24 @@ impl<'a, E: Env> Server<'a, E> {
         })
     }
 
-    /// The generated tokens, what was cached by tier, and the time.
-    async fn send(&self, tokens: &[u64]) -> Asked<(Vec<u64>, Cached, Duration)> {
+    /// Sends the prompt. Returns the generated tokens, the cached tokens by tier, and the duration.
+    async fn send(&self, tokens: &[u64]) -> Fact<(Vec<u64>, CachedTokens, Duration)> {
         let sampling = json!({"temperature": 0, "max_new_tokens": NEW, "ignore_eos": true});
         let body = json!({"input_ids": tokens, "sampling_params": sampling}).to_string();
         let began = self.env.now();
         let answer = self.generate.post(&format!("{}/generate", self.url), body).await;
-        let answer = answer.map_err(|error| format!("POST /generate: {error}"))?;
+        let answer = answer.map_err(|error| Unavailable::from(format!("POST /generate: {error}")))?;
         let took = self.env.now().since(began);
         if !answer.is_ok() {
-            return Err(format!("POST /generate: {}", answer.shown()));
+            return Err(format!("POST /generate: {}", answer.shown()).into());
         }
-        let value: Value = serde_json::from_str(&answer.body).map_err(|error| format!("POST /generate: {error}"))?;
+        let value: Value = serde_json::from_str(&answer.body)
+            .map_err(|error| Unavailable::from(format!("POST /generate: {error}")))?;
         let ids = value.get("output_ids").and_then(Value::as_array);
         let out = ids.map(|ids| ids.iter().filter_map(Value::as_u64).collect()).unwrap_or_default();
         let details = value.get("meta_info").and_then(|meta| meta.get("cached_tokens_details"));
         let tier = |name: &str| details.and_then(|d| d.get(name)).and_then(Value::as_u64).unwrap_or(0);
-        let cached = Cached { device: tier("device"), host: tier("host"), storage: tier("storage") };
+        let cached = CachedTokens { device: tier("device"), host: tier("host"), storage: tier("storage") };
         Ok((out, cached, took))
     }
 
@@ -155,7 +155,7 @@ impl<'a, E: Env> Server<'a, E> {
         by.into_iter().map(|(reason, n)| (reason.to_owned(), n)).collect()
     }
 
-    /// Wait until the pages of the prompt are written, as far as the server counts them: how many tokens were.
+    /// Waits until the prompt's pages are written, and returns the number of written tokens if the server reports it.
     async fn written(&self, before: Option<f64>, tokens: u64) -> Option<f64> {
         let Some(before) = before else {
             self.env.sleep(BLIND).await;
@@ -175,8 +175,8 @@ impl<'a, E: Env> Server<'a, E> {
         }
     }
 
-    /// Empty the tiers above the third; a server that is busy says no for a while.
-    async fn flush(&self) -> Asked<()> {
+    /// Empties the tiers above L3. A busy server refuses this for a while.
+    async fn flush(&self) -> Fact<()> {
         let began = self.env.now();
         loop {
             let answer = self.ask.post(&format!("{}/flush_cache", self.url), String::new()).await;
@@ -186,7 +186,7 @@ impl<'a, E: Env> Server<'a, E> {
                 Err(error) => error.to_string(),
             };
             if self.env.now().since(began) > FLUSHED {
-                return Err(format!("POST /flush_cache: {why}"));
+                return Err(format!("POST /flush_cache: {why}").into());
             }
             self.env.sleep(AGAIN).await;
         }
@@ -198,10 +198,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_prompt_is_longer_than_the_threshold_in_whole_pages_and_depends_on_its_seed() {
+    fn a_prompt_exceeds_the_threshold_and_depends_on_its_seed() {
         let info = |page: u64| {
             let value = json!({"page_size": page});
-            Info(value.as_object().cloned().unwrap_or_default())
+            ServerSettings(value.as_object().cloned().unwrap_or_default())
         };
         assert_eq!(length(&info(1)), 600);
         assert_eq!(length(&info(64)), 600);

@@ -1,4 +1,4 @@
-//! What a binary asks the dynamic loader for. Reads the headers and the dynamic table only, however large the file.
+//! Reads the libraries that a binary needs. Only headers and the dynamic table are read, however large the file is.
 
 use std::fs::File;
 
@@ -7,20 +7,20 @@ use object::elf::{DT_NEEDED, DT_NULL, DT_RPATH, DT_RUNPATH, FileHeader64};
 use object::read::ReadCache;
 use object::read::elf::{FileHeader, SectionHeader};
 
-/// More libraries than this no binary names.
+/// Maximum number of needed libraries read per binary.
 const NEEDED_MAX: usize = 256;
 
 /// The dynamic table of a binary.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Dynamic {
     pub needed: Vec<String>,
-    /// `DT_RPATH`: folders for its own needs and those of what it loads; none where there is a `DT_RUNPATH`.
+    /// `DT_RPATH`: search folders for this binary and for what it loads; empty if `DT_RUNPATH` exists.
     pub rpath: Vec<String>,
-    /// `DT_RUNPATH`: folders for its own needs.
+    /// `DT_RUNPATH`: search folders for this binary only.
     pub runpath: Vec<String>,
 }
 
-/// The dynamic table of a 64-bit ELF file; `None` for anything else, and for what is linked to nothing.
+/// Reads the dynamic table of a 64-bit ELF file; `None` for other files and for static binaries.
 pub(super) fn read(file: File) -> Option<Dynamic> {
     let cache = ReadCache::new(file);
     let header = FileHeader64::<Endianness>::parse(&cache).ok()?;
@@ -55,7 +55,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn this_very_test_is_linked_to_the_c_library_and_a_text_to_nothing() {
+    fn dynamic_table_is_read_from_elf_files_only() {
         let own = read(File::open("/proc/self/exe").unwrap()).unwrap();
         assert!(own.needed.iter().any(|name| name.starts_with("libc.so")), "{own:?}");
         assert_eq!(read(File::open("/proc/self/status").unwrap()), None);

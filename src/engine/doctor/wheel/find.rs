@@ -1,12 +1,12 @@
-//! Where Mooncake's wheel is installed, without running Python: folders of packages that belong to an interpreter, and the records of
-//! installed packages in them.
+//! Finds installed Mooncake wheels without running Python: the package folders of each interpreter, and the records of installed
+//! packages in them.
 
 use crate::engine::sys::FileTree;
 
-/// Where to look.
+/// Where to search for wheels.
 #[derive(Clone, Debug, Default)]
-pub struct Places {
-    /// An interpreter, or the folder that holds its `bin` and `lib`: the only place that counts then.
+pub struct WheelSearch {
+    /// An interpreter, or the folder that holds its `bin` and `lib`. If set, only this one is searched.
     pub python: Option<String>,
     /// `VIRTUAL_ENV`, `CONDA_PREFIX`.
     pub prefixes: Vec<String>,
@@ -19,21 +19,20 @@ pub struct Places {
     pub library_path: String,
 }
 
-/// An installed wheel.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Wheel {
-    /// The distribution's name, e.g. `mooncake-transfer-engine`.
+    /// The name of the distribution, e.g. `mooncake-transfer-engine`.
     pub name: String,
-    /// Its release, e.g. `0.3.13.post1`.
+    /// The version, e.g. `0.3.13.post1`.
     pub release: String,
-    /// The folder of packages that it is in.
+    /// The package folder that contains it.
     pub packages: String,
-    /// The folder where its interpreter's `bin` is, where that is known.
+    /// The folder that contains the interpreter's `bin`, if known.
     pub prefix: Option<String>,
 }
 
 impl Wheel {
-    /// What it was built for: `non-cuda`, or `cuda` with what follows it in the name.
+    /// The build variant: `non-cuda`, or `cuda` with an optional suffix.
     pub fn flavour(&self) -> &str {
         match self.name.strip_prefix("mooncake-transfer-engine").map(|rest| rest.trim_start_matches('-')) {
             Some("") => "cuda",
@@ -48,26 +47,26 @@ impl Wheel {
     }
 }
 
-/// The names that an interpreter goes by.
+/// File names of a Python interpreter.
 const PYTHONS: &[&str] = &["python3", "python"];
 
-/// Every wheel in `places`, the one that the first interpreter would import first.
-pub(super) fn wheels(tree: &FileTree, places: &Places) -> Vec<Wheel> {
+/// Finds all wheels in `search`; the first is the one that the first interpreter would import.
+pub(super) fn wheels(tree: &FileTree, search: &WheelSearch) -> Vec<Wheel> {
     let mut folders: Vec<(String, Option<String>)> = Vec::new();
     let mut add = |packages: String, prefix: Option<&str>| {
-        // Two ways may lead to one folder.
+        // Two paths may lead to the same folder.
         if let Some(real) = tree.resolve(&packages)
             && !folders.iter().any(|(known, _)| tree.resolve(known).as_ref() == Some(&real))
         {
             folders.push((packages, prefix.map(str::to_owned)));
         }
     };
-    if places.python.is_none() {
-        for packages in &places.packages {
+    if search.python.is_none() {
+        for packages in &search.packages {
             add(packages.trim_end_matches('/').to_owned(), None);
         }
     }
-    for prefix in prefixes(tree, places) {
+    for prefix in prefixes(tree, search) {
         for packages in packages_of(tree, &prefix) {
             add(packages, Some(&prefix));
         }
@@ -80,8 +79,8 @@ pub(super) fn wheels(tree: &FileTree, places: &Places) -> Vec<Wheel> {
             }
             let text = tree.text(&format!("{packages}/{name}/METADATA")).ok().flatten().unwrap_or_default();
             let field = |field: &str| {
-                let head = text.lines().take_while(|line| !line.is_empty());
-                head.filter_map(|line| line.strip_prefix(field)).map(|value| value.trim().to_owned()).next()
+                let head = text.lines().take_while(|entry| !entry.is_empty());
+                head.filter_map(|entry| entry.strip_prefix(field)).map(|value| value.trim().to_owned()).next()
             };
             if let (Some(name), Some(release)) = (field("Name:"), field("Version:")) {
                 let name = name.to_ascii_lowercase().replace(['_', '.'], "-");
@@ -92,10 +91,10 @@ pub(super) fn wheels(tree: &FileTree, places: &Places) -> Vec<Wheel> {
     found
 }
 
-/// The folders that hold the `bin` and `lib` of interpreters.
-fn prefixes(tree: &FileTree, places: &Places) -> Vec<String> {
+/// The folders that hold `bin` and `lib` of each interpreter.
+fn prefixes(tree: &FileTree, search: &WheelSearch) -> Vec<String> {
     let mut prefixes: Vec<String> = Vec::new();
-    if let Some(python) = &places.python {
+    if let Some(python) = &search.python {
         let python = python.trim_end_matches('/');
         match tree.names(python) {
             Ok(Some(_)) => prefixes.push(python.to_owned()),
@@ -103,8 +102,8 @@ fn prefixes(tree: &FileTree, places: &Places) -> Vec<String> {
         }
         return prefixes;
     }
-    prefixes.extend(places.prefixes.iter().map(|prefix| prefix.trim_end_matches('/').to_owned()));
-    for folder in &places.path {
+    prefixes.extend(search.prefixes.iter().map(|prefix| prefix.trim_end_matches('/').to_owned()));
+    for folder in &search.path {
         for name in PYTHONS {
             let python = format!("{}/{name}", folder.trim_end_matches('/'));
             if tree.resolve(&python).is_some() {
@@ -112,12 +111,12 @@ fn prefixes(tree: &FileTree, places: &Places) -> Vec<String> {
             }
         }
     }
-    // The user's own packages.
-    prefixes.extend(places.home.iter().map(|home| format!("{}/.local", home.trim_end_matches('/'))));
+    // User site packages.
+    prefixes.extend(search.home.iter().map(|home| format!("{}/.local", home.trim_end_matches('/'))));
     prefixes
 }
 
-/// The prefixes that an interpreter's path may mean: where it is and where it really is.
+/// Adds the prefixes of an interpreter: of its path and of the file that the path resolves to.
 fn of_interpreter(tree: &FileTree, python: &str, into: &mut Vec<String>) {
     let mut push = |path: &str| {
         let mut parts = path.rsplitn(3, '/');
@@ -128,18 +127,18 @@ fn of_interpreter(tree: &FileTree, python: &str, into: &mut Vec<String>) {
     let bin = python.rsplit_once('/').map_or("", |(bin, _)| bin);
     let prefix = bin.rsplit_once('/').map_or("", |(prefix, _)| prefix);
     push(python);
-    // pyenv puts a script in its place, and writes down which interpreter that starts.
+    // pyenv replaces the interpreter with a script and stores the selected version in a file.
     if bin.ends_with("/shims")
         && let Some(version) = tree.text(&format!("{prefix}/version")).ok().flatten()
     {
         into.extend(version.split_whitespace().map(|version| format!("{prefix}/versions/{version}")));
         return;
     }
-    // A virtual environment has packages of its own, and those of the system only when it says so.
+    // A virtual environment includes the system packages only if its configuration says so.
     let shares = match tree.text(&format!("{prefix}/pyvenv.cfg")).ok().flatten() {
         None => true,
-        Some(text) => text.lines().any(|line| {
-            line.split_once('=').is_some_and(|(key, value)| {
+        Some(text) => text.lines().any(|entry| {
+            entry.split_once('=').is_some_and(|(key, value)| {
                 key.trim() == "include-system-site-packages" && value.trim().eq_ignore_ascii_case("true")
             })
         }),
@@ -149,7 +148,7 @@ fn of_interpreter(tree: &FileTree, python: &str, into: &mut Vec<String>) {
     }
 }
 
-/// The folders of packages below a prefix.
+/// The package folders below a prefix.
 fn packages_of(tree: &FileTree, prefix: &str) -> Vec<String> {
     let mut folders = Vec::new();
     for lib in ["lib", "lib64", "local/lib"] {

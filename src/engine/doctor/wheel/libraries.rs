@@ -1,14 +1,14 @@
-//! Which libraries of a wheel's binaries the dynamic loader would not find.
+//! Finds libraries of a wheel's binaries that the dynamic loader would not find.
 //!
-//! As `ld.so` searches: the folders that a binary names itself (`$ORIGIN` is its own), those of `LD_LIBRARY_PATH`, those of
-//! `/etc/ld.so.conf`, and the usual ones.
+//! The search order is that of `ld.so`: folders in the binary itself (`$ORIGIN` is its own folder), `LD_LIBRARY_PATH`,
+//! `/etc/ld.so.conf`, and the default folders.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::engine::doctor::wheel::elf::{self, Dynamic};
 use crate::engine::sys::FileTree;
 
-/// Where the loader looks without being told.
+/// Default folders of the loader.
 const USUAL: &[&str] = &[
     "/lib64",
     "/usr/lib64",
@@ -19,30 +19,30 @@ const USUAL: &[&str] = &[
     "/lib/aarch64-linux-gnu",
     "/usr/lib/aarch64-linux-gnu",
 ];
-/// The most binaries that are followed.
+/// Maximum number of binaries inspected.
 const FILES_MAX: usize = 512;
-/// Includes within includes.
+/// Maximum depth of nested includes in `ld.so.conf`.
 const INCLUDE_DEPTH_MAX: usize = 4;
 
-/// Searches as the loader does.
-pub(super) struct Loader<'a> {
+/// Searches libraries like the dynamic loader.
+pub(super) struct LibraryLoader<'a> {
     tree: &'a FileTree,
     before: Vec<String>,
     after: Vec<String>,
 }
 
-impl Loader<'_> {
-    /// A loader with this `LD_LIBRARY_PATH`.
-    pub fn new<'a>(tree: &'a FileTree, library_path: &str) -> Loader<'a> {
+impl LibraryLoader<'_> {
+    /// Creates a loader with this `LD_LIBRARY_PATH`.
+    pub fn new<'a>(tree: &'a FileTree, library_path: &str) -> LibraryLoader<'a> {
         let before =
             library_path.split([':', ';']).filter(|folder| folder.starts_with('/')).map(str::to_owned).collect();
         let mut after = Vec::new();
         configured(tree, "/etc/ld.so.conf", 0, &mut after);
         after.extend(USUAL.iter().map(|folder| (*folder).to_owned()));
-        Loader { tree, before, after }
+        LibraryLoader { tree, before, after }
     }
 
-    /// Libraries that are not found, each with the files that need it (the first of a chain; by their paths).
+    /// Missing libraries, each with the paths of the files that need it.
     pub fn missing(&self, files: &[String]) -> BTreeMap<String, BTreeSet<String>> {
         let mut missing: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
         let mut queue: Vec<(String, Vec<String>)> = files.iter().map(|file| (file.clone(), Vec::new())).collect();
@@ -57,7 +57,7 @@ impl Loader<'_> {
             let Dynamic { needed, rpath, runpath } = dynamic;
             let (rpath, runpath) = ([own(&rpath), inherited].concat(), own(&runpath));
             for name in needed {
-                // The rpath of whoever loads counts only where the loaded has no runpath of its own.
+                // The rpath of the loading binary applies only if the loaded one has no runpath.
                 let first: &[String] = if runpath.is_empty() { &rpath } else { &[] };
                 match self.search(&name, &[first, &self.before, &runpath]) {
                     Some(path) => queue.push((path, rpath.clone())),
@@ -83,13 +83,13 @@ fn expand(folder: &str, origin: &str) -> String {
     folder.replace("${ORIGIN}", origin).replace("$ORIGIN", origin)
 }
 
-/// The folders of a configuration file of the loader and of those it includes.
+/// Adds the folders of a loader configuration file and of its includes.
 fn configured(tree: &FileTree, path: &str, depth: usize, into: &mut Vec<String>) {
     let text = tree.text(path).ok().flatten().unwrap_or_default();
-    for line in text.lines().map(|line| line.split('#').next().unwrap_or_default().trim()) {
-        let Some(pattern) = line.strip_prefix("include").filter(|rest| rest.starts_with([' ', '\t'])) else {
-            if line.starts_with('/') {
-                into.push(line.trim_end_matches('/').to_owned());
+    for entry in text.lines().map(|entry| entry.split('#').next().unwrap_or_default().trim()) {
+        let Some(pattern) = entry.strip_prefix("include").filter(|rest| rest.starts_with([' ', '\t'])) else {
+            if entry.starts_with('/') {
+                into.push(entry.trim_end_matches('/').to_owned());
             }
             continue;
         };
@@ -103,10 +103,10 @@ fn configured(tree: &FileTree, path: &str, depth: usize, into: &mut Vec<String>)
     }
 }
 
-/// What brings a library.
+/// How to install a library.
 pub(super) fn remedy(library: &str, flavour: &str) -> String {
     let known: &[(&str, &str)] = &[
-        ("libibverbs.so", "apt install libibverbs1 ibverbs-providers (RHEL: libibverbs): needed for TCP, too"),
+        ("libibverbs.so", "apt install libibverbs1 ibverbs-providers (RHEL: libibverbs); required for TCP too"),
         ("libmlx5.so", "apt install ibverbs-providers (RHEL: libibverbs)"),
         ("librdmacm.so", "apt install librdmacm1 (RHEL: librdmacm)"),
         ("libnuma.so", "apt install libnuma1 (RHEL: numactl-libs)"),
@@ -116,7 +116,7 @@ pub(super) fn remedy(library: &str, flavour: &str) -> String {
         ("libssl.so", "apt install libssl3 (RHEL: openssl-libs)"),
         (
             "libcuda.so",
-            "the driver of NVIDIA is not in this container: run it with --gpus all, or take mooncake-transfer-engine-non-cuda",
+            "this container has no NVIDIA driver: run it with --gpus all, or use mooncake-transfer-engine-non-cuda",
         ),
     ];
     if let Some((_, remedy)) = known.iter().find(|(name, _)| library.starts_with(name)) {
@@ -124,12 +124,12 @@ pub(super) fn remedy(library: &str, flavour: &str) -> String {
     }
     if let Some(major) = library.strip_prefix("libcudart.so.") {
         return if flavour == "non-cuda" {
-            "this release of the wheel was built wrongly: pip install 'mooncake-transfer-engine-non-cuda>=0.3.13' (or the CUDA wheel, where there is CUDA)".to_owned()
+            "this wheel release is built incorrectly: pip install 'mooncake-transfer-engine-non-cuda>=0.3.13' (or the CUDA wheel on a CUDA host)".to_owned()
         } else {
             format!(
-                "without GPU: pip uninstall it, and pip install mooncake-transfer-engine-non-cuda; with: an image of CUDA {major}, or the wheel for its CUDA"
+                "without a GPU: uninstall it and pip install mooncake-transfer-engine-non-cuda; with a GPU: use a CUDA {major} image, or the wheel for the installed CUDA"
             )
         };
     }
-    format!("install the package that has {library} (apt-file search {library}, or dnf provides '*/{library}')")
+    format!("install the package that contains {library} (apt-file search {library}, or dnf provides '*/{library}')")
 }

@@ -14,7 +14,7 @@ mod sglang;
 mod sizes;
 
 use crate::engine::base::text::masked;
-use crate::engine::check::{Check, Finding, Group, Severity, SourceLocation};
+use crate::engine::check::{Check, CheckGroup, Finding, Severity, SourceLocation};
 use crate::engine::lint::model::{Implementation, ParsedDeployment, Process, ProcessRole};
 use crate::engine::lint::settings::ProcessView;
 
@@ -30,7 +30,7 @@ const fn rule(
     about: &'static str,
     run: fn(&DeploymentView<'_>, &mut Findings),
 ) -> LintRule {
-    LintRule { check: Check { id, group: Group::Config, about, problems }, run }
+    LintRule { check: Check { id, group: CheckGroup::Config, about, problems }, run }
 }
 
 /// All rules, grouped by subject.
@@ -114,7 +114,7 @@ const CATALOGUE: [Check; RULES.len() + 2] = {
 /// Violations of the Kubernetes schema.
 pub const MANIFEST: Check = Check {
     id: "manifest",
-    group: Group::Config,
+    group: CheckGroup::Config,
     about: "Kubernetes documents match the schema of their kind",
     problems: &[],
 };
@@ -122,7 +122,7 @@ pub const MANIFEST: Check = Check {
 /// Broken line continuations in a script.
 pub const CONTINUATION: Check = Check {
     id: "continuation",
-    group: Group::Config,
+    group: CheckGroup::Config,
     about: "no space follows a line-continuation backslash",
     problems: &[],
 };

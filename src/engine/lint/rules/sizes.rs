@@ -5,7 +5,7 @@ use crate::engine::lint::model::{Implementation, LocatedValue, ProcessRole, Runt
 use crate::engine::lint::quantity;
 use crate::engine::lint::rules::{DeploymentView, Findings};
 use crate::engine::lint::settings::{ProcessView, SettingValue};
-use crate::engine::plan::PlanError;
+use crate::engine::plan::SizingError;
 use crate::engine::plan::client::PLAIN_SEGMENT_BYTES_MIN;
 use crate::engine::plan::size_text;
 
@@ -64,9 +64,9 @@ pub fn grammar(view: &DeploymentView<'_>, out: &mut Findings) {
     }
 }
 
-fn invalid_size(out: &mut Findings, what: &str, located: &LocatedValue, error: &PlanError, remedy: String) {
+fn invalid_size(out: &mut Findings, what: &str, located: &LocatedValue, error: &SizingError, remedy: String) {
     let finding = match error {
-        PlanError::NotASize { .. } => {
+        SizingError::NotASize { .. } => {
             format!("the process exits at startup: {what} '{}' is not a size", located.text)
         }
         _ => format!("{what} '{}' is too large", located.text),

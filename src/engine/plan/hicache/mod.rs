@@ -1,98 +1,95 @@
-//! What each tier of a SGLang with HiCache serves of each request of a trace: tokens from the device (L1), from the host (L2), from
-//! storage (L3), and new ones.
+//! Computes what each tier of SGLang HiCache serves of each request of a trace: tokens from the device (L1), the host (L2) and storage (L3),
+//! and new tokens.
 //!
-//! It follows SGLang 0.5.23 step by step for one engine that gets its requests one after the other, each after the writing of the one
-//! before is over: the lookup on arrival and the fetch from storage that follows it (`managers/scheduler.py`, `_prefetch_kvcache`;
+//! It reproduces SGLang 0.5.23 step by step for one engine with sequential requests, each of which starts after the previous one's writes
+//! are complete. The steps are: the lookup on arrival and the prefetch from storage (`managers/scheduler.py`, `_prefetch_kvcache`;
 //! `mem_cache/unified_radix_cache.py`), the second lookup and the load from the host on admission (`managers/schedule_policy.py`,
-//! `add_one_req`), eviction before every allocation (`mem_cache/allocation.py`), and the copies to host and storage that an insert
-//! starts under write-through. It never asks what a request waits for: a server with several requests at once evicts in another order.
+//! `add_one_req`), eviction before every allocation (`mem_cache/allocation.py`), and the copies to host and storage that an insert starts
+//! under write-through. Waiting is not modelled: a server with concurrent requests evicts in a different order.
 //!
-//! Storage keeps all that was written to it: what a store evicts is not foreseen.
+//! Storage keeps everything that was written to it. Evictions by the store are not modelled.
 
 pub mod prompt;
 pub mod tree;
 
 use std::collections::HashSet;
 
-use crate::engine::plan::hicache::prompt::Prompt;
-use crate::engine::plan::hicache::tree::Tree;
+use crate::engine::plan::hicache::prompt::PagedPrompt;
+use crate::engine::plan::hicache::tree::CacheTree;
 
-/// Tokens that a fetch from storage must bring: SGLang's `prefetch_threshold`.
+/// Minimum tokens of a prefetch from storage: SGLang's `prefetch_threshold`.
 pub const PREFETCH_THRESHOLD: u64 = 256;
-/// SGLang counts at most so many tokens of a reply when it decides whether a request fits (`CLIP_MAX_NEW_TOKENS`).
+/// Maximum reply tokens that SGLang counts when it decides whether a request fits (`CLIP_MAX_NEW_TOKENS`).
 const REPLY_TOKENS_COUNTED: u64 = 4096;
 
-/// The tiers, and SGLang's settings that matter.
+/// The sizes of the tiers, and SGLang's relevant settings.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Tiers {
-    /// Tokens of a page.
+pub struct TierSettings {
     pub page_size: u64,
     /// Tokens of the device's pool (`max_total_num_tokens`).
     pub device_tokens: u64,
-    /// Tokens of the host's pool, the padding page included.
+    /// Tokens of the host's pool, including the padding page.
     pub host_tokens: u64,
     pub storage: bool,
-    /// Tokens that a fetch must bring; below a page, a page.
+    /// Minimum tokens of a prefetch, at least one page.
     pub prefetch_threshold: u64,
-    /// Tokens of a step of a prompt (`--chunked-prefill-size`); `None`: prompts are not cut.
+    /// Tokens per prefill chunk (`--chunked-prefill-size`); `None` disables chunking.
     pub chunk_tokens: Option<u64>,
 }
 
-/// What a request got, in tokens.
+/// The tokens of a request by source.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Served {
-    /// From the device.
+pub struct TierTokens {
     pub device: u64,
-    /// From the host.
     pub host: u64,
     /// From storage, through the host.
     pub storage: u64,
     pub new: u64,
-    /// Why storage gave nothing, or less than it had.
-    pub why: Option<Why>,
+    /// Why storage served nothing, or less than it had.
+    pub why: Option<StorageShortfall>,
 }
 
-/// Why storage gave less than was missing.
+/// Why storage served less than was missing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Why {
-    /// What is missing, or what storage has of it, is below the threshold.
+pub enum StorageShortfall {
+    /// The missing tokens, or those of them in storage, are below the threshold.
     BelowThreshold,
-    /// The host has no room for it.
+    /// The host pool has no free space.
     HostFull,
-    /// What was found on the host does not fit on the device.
+    /// The tokens found on the host do not fit on the device.
     DeviceFull,
-    /// The last node that was found has no copy on the host, so that SGLang does not ask.
+    /// The last matched node has no copy on the host, so SGLang does not query storage.
     NotOnHost,
-    /// The request is larger than the device's pool: SGLang never starts it.
+    /// The request is larger than the device's pool, so SGLang never starts it.
     TooLong,
 }
 
-/// A server that has seen requests.
+/// The state of a server's caches.
 #[derive(Clone, Debug)]
-pub struct Hicache {
-    tiers: Tiers,
-    tree: Tree,
+pub struct HicacheModel {
+    tiers: TierSettings,
+    tree: CacheTree,
     stored: HashSet<u64>,
 }
 
-impl Hicache {
-    /// Nothing is cached yet.
-    pub fn new(tiers: Tiers) -> Hicache {
+impl HicacheModel {
+    /// Creates a server with empty caches.
+    pub fn new(tiers: TierSettings) -> HicacheModel {
         let page = tiers.page_size.max(1);
-        let tiers = Tiers { page_size: page, ..tiers };
-        let tree = Tree::new(tiers.device_tokens / page, tiers.host_tokens / page);
-        Hicache { tiers, tree, stored: HashSet::new() }
+        let tiers = TierSettings { page_size: page, ..tiers };
+        let tree = CacheTree::new(tiers.device_tokens / page, tiers.host_tokens / page);
+        HicacheModel { tiers, tree, stored: HashSet::new() }
     }
 
-    /// Tokens in storage.
+    /// Number of tokens in storage.
     pub fn stored_tokens(&self) -> u64 {
         self.stored.len() as u64 * self.tiers.page_size
     }
 
-    /// Serve a request.
-    pub fn serve(&mut self, prompt: &Prompt) -> Served {
+    /// Processes a request and returns its tokens by tier.
+    pub fn serve(&mut self, prompt: &PagedPrompt) -> TierTokens {
         let page = self.tiers.page_size;
-        // The last token is always computed, so that there is something to sample from.
+        // The last token is always computed, because sampling needs its output.
         let asked = usize::try_from(prompt.tokens.saturating_sub(1) / page).unwrap_or(usize::MAX);
         let asked = &prompt.pages[..asked.min(prompt.pages.len())];
         let (from, fetched, mut why) = self.fetch(asked);
@@ -102,11 +99,11 @@ impl Hicache {
         let is_too_long = prompt.tokens - found.device * page + reply + page >= self.tree.reachable() * page;
         self.tree.unlock(found.device_node);
         if is_too_long {
-            return Served { new: prompt.tokens, why: Some(Why::TooLong), ..Served::default() };
+            return TierTokens { new: prompt.tokens, why: Some(StorageShortfall::TooLong), ..TierTokens::default() };
         }
         let is_loaded = found.host > 0 && self.tree.load_back(found.node);
         if found.host > 0 && !is_loaded {
-            why = Some(Why::DeviceFull);
+            why = Some(StorageShortfall::DeviceFull);
         }
         let (last, prefix) =
             if is_loaded { (found.node, found.device + found.host) } else { (found.device_node, found.device) };
@@ -114,7 +111,7 @@ impl Hicache {
         let storage = prefix.min(from + fetched).saturating_sub(from);
         let from_host = if is_loaded { found.host } else { 0 };
         let host = from_host - prefix.min(from + fetched).saturating_sub(from.max(prefix - from_host));
-        Served {
+        TierTokens {
             device: (prefix - host - storage) * page,
             host: host * page,
             storage: storage * page,
@@ -123,30 +120,30 @@ impl Hicache {
         }
     }
 
-    /// Look up what is asked for, and fetch what is missing from storage to the host: where the fetch begins, its pages, and why they
-    /// are not all that is missing.
-    fn fetch(&mut self, asked: &[u64]) -> (u64, u64, Option<Why>) {
+    /// Looks up the pages in `asked` and fetches missing ones from storage to the host. Returns where the fetch begins, its number of pages,
+    /// and why it did not fetch all missing pages.
+    fn fetch(&mut self, asked: &[u64]) -> (u64, u64, Option<StorageShortfall>) {
         let page = self.tiers.page_size;
         let found = self.tree.find(asked);
         let from = found.device + found.host;
         if !self.tiers.storage {
             return (from, 0, None);
         }
-        // The pages found are among those asked for.
+        // The matched pages are a prefix of `asked`.
         let missing = &asked[usize::try_from(from).unwrap_or(asked.len())..];
         if missing.is_empty() {
             return (from, 0, None);
         }
         if !self.tree.anchors_fetch(found.node) {
-            return (from, 0, Some(Why::NotOnHost));
+            return (from, 0, Some(StorageShortfall::NotOnHost));
         }
         let least = self.tiers.prefetch_threshold.max(page).div_ceil(page);
         if (missing.len() as u64) < least {
-            return (from, 0, Some(Why::BelowThreshold));
+            return (from, 0, Some(StorageShortfall::BelowThreshold));
         }
         let hit = missing.iter().take_while(|name| self.stored.contains(*name)).count() as u64;
         if hit < least {
-            return (from, 0, (hit > 0).then_some(Why::BelowThreshold));
+            return (from, 0, (hit > 0).then_some(StorageShortfall::BelowThreshold));
         }
         self.tree.lock_host(found.node, true);
         if self.tree.host_free < hit {
@@ -160,13 +157,13 @@ impl Hicache {
             self.tree.insert_fetched(found.node, &missing[..pages]);
         }
         self.tree.lock_host(found.node, false);
-        (from, fetched, (fetched < hit).then_some(Why::HostFull))
+        (from, fetched, (fetched < hit).then_some(StorageShortfall::HostFull))
     }
 
-    /// Compute the prompt from page `prefix` on, then the reply, and put both into the tree, whose node `last` is where it begins.
-    fn run(&mut self, prompt: &Prompt, last: usize, prefix: u64) {
+    /// Computes the prompt from page `prefix` on, then the reply, and inserts both into the tree after the node `last`.
+    fn run(&mut self, prompt: &PagedPrompt, last: usize, prefix: u64) {
         let page = self.tiers.page_size;
-        let Hicache { tree, stored, tiers } = self;
+        let HicacheModel { tree, stored, tiers } = self;
         let mut written = |pages: &[u64]| {
             if tiers.storage {
                 stored.extend(pages);
@@ -176,8 +173,8 @@ impl Hicache {
         let (mut last, mut own, mut known) = (last, prefix, 0);
         let mut done = prefix * page;
         tree.lock(last);
-        // Puts the first pages, and keeps the path to them instead of the one before.
-        let mut put = |tree: &mut Tree, pages: &[u64], own: &mut u64, known: &mut u64| {
+        // Inserts the first pages, and locks the path to them instead of the previous one.
+        let mut put = |tree: &mut CacheTree, pages: &[u64], own: &mut u64, known: &mut u64| {
             let node = tree.insert(pages, *known, *own, &mut written);
             tree.unlock(last);
             tree.lock(node);
@@ -191,7 +188,7 @@ impl Hicache {
                 Some(chunk) if rest.div_ceil(page) * page > chunk && chunk >= page => chunk / page * page,
                 _ => rest,
             };
-            // A page more than needed, as SGLang asks for.
+            // SGLang requests one page more than needed.
             tree.make_room((step + page).div_ceil(page));
             let end = done + step;
             tree.device_free -= end.div_ceil(page) - done.div_ceil(page);
@@ -214,7 +211,7 @@ impl Hicache {
             put(tree, &all, &mut own, &mut known);
         }
         if !prompt.pages.is_empty() && !prompt.reply_pages.is_empty() {
-            // The prompt is made a node of its own, so that the reply can be evicted without it.
+            // The prompt becomes a separate node, so that the reply can be evicted without it.
             let pages = prompt.pages.len() as u64;
             tree.insert(&prompt.pages, pages, pages, &mut |_| {});
         }
@@ -226,13 +223,13 @@ impl Hicache {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::engine::plan::trace::Request;
+    use crate::engine::plan::trace::TraceRequest;
     use proptest::prelude::*;
 
     const PAGE: u64 = 16;
 
-    fn tiers(device: u64, host: u64) -> Tiers {
-        Tiers {
+    fn tiers(device: u64, host: u64) -> TierSettings {
+        TierSettings {
             page_size: PAGE,
             device_tokens: device * PAGE,
             host_tokens: host * PAGE,
@@ -243,22 +240,22 @@ mod tests {
     }
 
     /// A prompt of blocks of 64 tokens, four pages each.
-    fn prompt(ids: &[u64], tokens: u64, reply: u64) -> Prompt {
-        let request = Request { hash_ids: ids.to_vec(), input_length: Some(tokens), output_length: Some(reply) };
-        Prompt::new(&request, 64, PAGE).unwrap()
+    fn prompt(ids: &[u64], tokens: u64, reply: u64) -> PagedPrompt {
+        let request = TraceRequest { hash_ids: ids.to_vec(), input_length: Some(tokens), output_length: Some(reply) };
+        PagedPrompt::new(&request, 64, PAGE).unwrap()
     }
 
-    fn whole(ids: &[u64]) -> Prompt {
+    fn whole(ids: &[u64]) -> PagedPrompt {
         prompt(ids, ids.len() as u64 * 64, 1)
     }
 
-    fn by_tier(served: Served) -> [u64; 4] {
+    fn by_tier(served: TierTokens) -> [u64; 4] {
         [served.device, served.host, served.storage, served.new]
     }
 
     #[test]
-    fn a_prompt_again_is_on_the_device_but_for_the_page_of_its_last_token() {
-        let mut server = Hicache::new(tiers(64, 129));
+    fn a_repeated_prompt_is_on_the_device_except_its_last_page() {
+        let mut server = HicacheModel::new(tiers(64, 129));
         assert_eq!(by_tier(server.serve(&whole(&[1, 2]))), [0, 0, 0, 128]);
         assert_eq!(by_tier(server.serve(&whole(&[1, 2]))), [112, 0, 0, 16]);
         assert_eq!(by_tier(server.serve(&prompt(&[1, 2, 3], 130, 1))), [128, 0, 0, 2]);
@@ -266,8 +263,8 @@ mod tests {
     }
 
     #[test]
-    fn what_the_device_loses_comes_from_the_host_and_then_from_storage() {
-        let mut server = Hicache::new(tiers(20, 41));
+    fn evicted_pages_come_from_the_host_and_then_from_storage() {
+        let mut server = HicacheModel::new(tiers(20, 41));
         server.serve(&whole(&[1, 2]));
         for other in 10..13 {
             server.serve(&whole(&[other, other + 100]));
@@ -283,25 +280,25 @@ mod tests {
 
     #[test]
     fn less_than_the_threshold_is_not_fetched() {
-        let mut server = Hicache::new(Tiers { prefetch_threshold: 256, ..tiers(20, 41) });
+        let mut server = HicacheModel::new(TierSettings { prefetch_threshold: 256, ..tiers(20, 41) });
         for other in [1, 10, 20, 30, 40, 50, 60] {
             server.serve(&whole(&[other, other + 1]));
         }
         let served = server.serve(&whole(&[1, 2]));
-        assert_eq!((by_tier(served), served.why), ([0, 0, 0, 128], Some(Why::BelowThreshold)));
+        assert_eq!((by_tier(served), served.why), ([0, 0, 0, 128], Some(StorageShortfall::BelowThreshold)));
     }
 
     #[test]
-    fn a_request_above_the_device_is_never_started() {
-        let mut server = Hicache::new(tiers(8, 33));
+    fn a_request_larger_than_the_device_is_never_started() {
+        let mut server = HicacheModel::new(tiers(8, 33));
         let served = server.serve(&whole(&[1, 2]));
-        assert_eq!((served.new, served.why), (128, Some(Why::TooLong)));
+        assert_eq!((served.new, served.why), (128, Some(StorageShortfall::TooLong)));
         assert_eq!(by_tier(server.serve(&whole(&[1]))), [0, 0, 0, 64]);
     }
 
     #[test]
-    fn a_reply_takes_room_and_is_found_by_nobody_else() {
-        let mut server = Hicache::new(tiers(40, 81));
+    fn a_reply_uses_space_and_is_not_shared() {
+        let mut server = HicacheModel::new(tiers(40, 81));
         assert_eq!(by_tier(server.serve(&prompt(&[1], 60, 40))), [0, 0, 0, 60]);
         assert_eq!(server.stored_tokens(), 96);
         assert_eq!(by_tier(server.serve(&prompt(&[1, 2], 128, 40))), [48, 0, 0, 80]);
@@ -309,14 +306,14 @@ mod tests {
 
     proptest! {
         #[test]
-        fn whatever_is_asked_nothing_is_lost_or_counted_twice(
+        fn no_token_is_lost_or_counted_twice(
             requests in prop::collection::vec((prop::collection::vec(0u64..6, 1..6), 1u64..64, 1u64..70), 1..60),
             device in 10u64..60, host in 10u64..120, chunk in prop::option::of(1u64..100), storage: bool
         ) {
-            let tiers = Tiers { chunk_tokens: chunk, storage, ..tiers(device, host) };
-            let mut server = Hicache::new(tiers);
+            let tiers = TierSettings { chunk_tokens: chunk, storage, ..tiers(device, host) };
+            let mut server = HicacheModel::new(tiers);
             for (ids, last, reply) in requests {
-                // An id stands for all before it, too.
+                // An id includes all ids before it.
                 let ids: Vec<u64> = ids.iter().scan(7, |all, id| { *all = *all * 31 + id; Some(*all) }).collect();
                 let asked = prompt(&ids, (ids.len() as u64 - 1) * 64 + last, reply);
                 let served = server.serve(&asked);
@@ -327,14 +324,14 @@ mod tests {
         }
 
         #[test]
-        fn without_eviction_a_request_gets_the_longest_beginning_that_was_asked_before(
+        fn without_eviction_a_request_hits_the_longest_common_prefix(
             requests in prop::collection::vec(prop::collection::vec(0u64..3, 1..5), 1..30)
         ) {
-            let mut server = Hicache::new(tiers(100_000, 200_001));
-            let mut before: Vec<Prompt> = Vec::new();
+            let mut server = HicacheModel::new(tiers(100_000, 200_001));
+            let mut before: Vec<PagedPrompt> = Vec::new();
             for ids in requests {
                 let asked = whole(&ids);
-                let common = |old: &Prompt| old.pages.iter().zip(&asked.pages).take_while(|(a, b)| a == b).count() as u64;
+                let common = |old: &PagedPrompt| old.pages.iter().zip(&asked.pages).take_while(|(a, b)| a == b).count() as u64;
                 let best = before.iter().map(common).max().unwrap_or(0).min((asked.tokens - 1) / PAGE);
                 prop_assert_eq!(by_tier(server.serve(&asked)), [best * PAGE, 0, 0, asked.tokens - best * PAGE]);
                 before.push(asked);

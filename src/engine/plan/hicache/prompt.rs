@@ -1,29 +1,29 @@
-//! A request of a trace as SGLang's tree sees it: pages, each named by all tokens up to its end.
+//! A request of a trace in the form of SGLang's tree: pages identified by all tokens up to their end.
 
 use std::hash::{DefaultHasher, Hash, Hasher};
 
-use crate::engine::plan::trace::Request;
+use crate::engine::plan::trace::{TraceError, TraceRequest};
 
-/// A prompt in pages. Equal names are equal tokens from the beginning on.
+/// A prompt divided into pages. Equal hashes mean equal tokens from the beginning.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Prompt {
-    /// Names of the full pages of the prompt.
+pub struct PagedPrompt {
+    /// Hashes of the full pages of the prompt.
     pub pages: Vec<u64>,
-    /// Names of the pages that the reply fills, the first of them with the prompt's rest.
+    /// Hashes of the pages that the reply fills; the first contains the end of the prompt.
     pub reply_pages: Vec<u64>,
-    /// Tokens of the prompt.
+    /// Length of the prompt, tokens.
     pub tokens: u64,
-    /// Tokens of the reply.
+    /// Length of the reply, tokens.
     pub reply_tokens: u64,
 }
 
-impl Prompt {
-    /// The prompt of `request`, whose blocks are of `block_tokens` tokens, in pages of `page_size`. The same prompt gets the same reply,
-    /// which no other prompt begins with. The reply's last token is never in the cache: nothing was computed after it.
+impl PagedPrompt {
+    /// Divides the prompt of `request`, with blocks of `block_tokens` tokens, into pages of `page_size` tokens. Equal prompts get equal
+    /// replies, which differ from all other prompts. The reply's last token is never cached, because nothing is computed after it.
     ///
     /// # Errors
-    /// As [`Request::lengths`].
-    pub fn new(request: &Request, block_tokens: u64, page_size: u64) -> Result<Prompt, String> {
+    /// As [`TraceRequest::lengths`].
+    pub fn new(request: &TraceRequest, block_tokens: u64, page_size: u64) -> Result<PagedPrompt, TraceError> {
         let (tokens, reply_tokens) = request.lengths(block_tokens)?;
         let mut name = 0u64;
         let mut pages = Vec::new();
@@ -38,19 +38,19 @@ impl Prompt {
         }
         let all = (tokens + reply_tokens - 1) / page_size;
         let reply_pages = (pages.len() as u64..all).map(|page| hashed((name, "reply", page))).collect();
-        Ok(Prompt { pages, reply_pages, tokens, reply_tokens })
+        Ok(PagedPrompt { pages, reply_pages, tokens, reply_tokens })
     }
 }
 
-/// The name of the tokens up to the end of `span`, where those before it are `name`.
-fn next(name: u64, request: &Request, span: std::ops::Range<u64>, block_tokens: u64) -> u64 {
+/// The hash of the tokens up to the end of `span`; `name` is the hash of those before it.
+fn next(name: u64, request: &TraceRequest, span: std::ops::Range<u64>, block_tokens: u64) -> u64 {
     let mut hasher = DefaultHasher::new();
     name.hash(&mut hasher);
     let mut at = span.start;
     while at < span.end {
         let block = at / block_tokens;
         let end = ((block + 1) * block_tokens).min(span.end);
-        // The lengths were checked: there is a block for every token.
+        // Verified by `lengths`: every token has a block.
         let id = usize::try_from(block).ok().and_then(|block| request.hash_ids.get(block));
         (id, at % block_tokens, end - at).hash(&mut hasher);
         at = end;
@@ -68,20 +68,20 @@ fn hashed(value: impl Hash) -> u64 {
 mod tests {
     use super::*;
 
-    fn prompt(ids: &[u64], input: u64, output: u64, page: u64) -> Prompt {
-        let request = Request { hash_ids: ids.to_vec(), input_length: Some(input), output_length: Some(output) };
-        Prompt::new(&request, 64, page).unwrap()
+    fn prompt(ids: &[u64], input: u64, output: u64, page: u64) -> PagedPrompt {
+        let request = TraceRequest { hash_ids: ids.to_vec(), input_length: Some(input), output_length: Some(output) };
+        PagedPrompt::new(&request, 64, page).unwrap()
     }
 
     #[test]
-    fn equal_beginnings_have_equal_pages_whatever_follows() {
+    fn equal_prefixes_have_equal_pages() {
         let (a, b) = (prompt(&[1, 2], 100, 1, 16), prompt(&[1, 3], 128, 1, 16));
         assert_eq!((a.pages.len(), b.pages.len()), (6, 8));
         assert_eq!(a.pages[..4], b.pages[..4]);
         assert_ne!(a.pages[4], b.pages[4]);
-        // A block cut short is the beginning of the whole block.
+        // A partial block is a prefix of the full block.
         assert_eq!(a.pages[..], prompt(&[1, 2], 128, 1, 16).pages[..6]);
-        // The same block elsewhere is another page.
+        // The same block at another position is a different page.
         assert_ne!(prompt(&[1, 1], 128, 1, 16).pages[0], prompt(&[1, 1], 128, 1, 16).pages[4]);
     }
 
@@ -93,7 +93,7 @@ mod tests {
     }
 
     #[test]
-    fn a_reply_fills_pages_of_its_own_but_for_its_last_token() {
+    fn a_reply_fills_its_own_pages_except_the_last_token() {
         let of = |output| prompt(&[1, 2], 100, output, 16).reply_pages;
         assert_eq!((of(1).len(), of(12).len(), of(13).len(), of(29).len()), (0, 0, 1, 2));
         assert_eq!(of(13)[0], of(29)[0]);

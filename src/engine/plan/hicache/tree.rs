@@ -1,55 +1,54 @@
-//! The radix tree that SGLang keeps over device and host: nodes of whole pages, evicted a leaf at a time, least recently used first.
+//! SGLang's radix tree over device and host: nodes of whole pages, evicted leaf by leaf in LRU order.
 //!
 //! Source: `sglang/srt/mem_cache/unified_cache/unified_tree_core.py` and `components/full.py`, with the policy `lru` and write-through.
 
 use std::collections::{BTreeSet, HashMap};
 
-/// A node's place.
-pub type Id = usize;
-/// The place of the root, which holds nothing and never goes.
-pub const ROOT: Id = 0;
-/// Between two ticks there is room for the nodes of a path, each a little older than its child.
+/// Index of a node.
+pub type NodeId = usize;
+/// The root, which has no pages and is never removed.
+pub const ROOT: NodeId = 0;
+/// Clock increment. It exceeds the length of any path, whose nodes get decreasing ages from the leaf to the root.
 const TICK: u64 = 1 << 24;
 
 #[derive(Clone, Debug, Default)]
-struct Node {
+struct TreeNode {
     key: Vec<u64>,
-    parent: Id,
+    parent: NodeId,
     /// First page -> node.
-    children: HashMap<u64, Id>,
-    /// Of the children, those on the device.
+    children: HashMap<u64, NodeId>,
+    /// Number of children on the device.
     device_children: u32,
     device: bool,
     host: bool,
     touched: u64,
-    /// Requests that use it, or a node below.
+    /// Number of requests that use the node or a descendant.
     locks: u32,
-    /// A fetch from storage hangs on it.
+    /// Whether a prefetch from storage depends on it.
     host_lock: bool,
-    /// Under which age it stands among the leaves of the device, and of the host.
+    /// The age under which it is listed as a leaf of the device and of the host.
     listed: [Option<u64>; 2],
 }
 
-/// What of a prompt is there.
+/// The cached prefix of a prompt.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Match {
-    /// Pages on the device.
+pub struct PrefixMatch {
     pub device: u64,
-    /// Pages after those that are on the host only.
+    /// Pages after those, on the host only.
     pub host: u64,
     /// The last node on the device.
-    pub device_node: Id,
-    pub node: Id,
+    pub device_node: NodeId,
+    pub node: NodeId,
 }
 
-/// The tree, and the room in both tiers, in pages.
+/// The tree with the free pages of both tiers.
 #[derive(Clone, Debug)]
-pub struct Tree {
-    nodes: Vec<Node>,
-    unused: Vec<Id>,
+pub struct CacheTree {
+    nodes: Vec<TreeNode>,
+    unused: Vec<NodeId>,
     clock: u64,
-    /// Leaves that may go, by age: of the device, of the host.
-    leaves: [BTreeSet<(u64, Id)>; 2],
+    /// Evictable leaves by age, of the device and of the host.
+    leaves: [BTreeSet<(u64, NodeId)>; 2],
     /// Free pages of the device.
     pub device_free: u64,
     /// Free pages of the host.
@@ -61,11 +60,11 @@ pub struct Tree {
 const DEVICE: usize = 0;
 const HOST: usize = 1;
 
-impl Tree {
-    /// An empty tree over so many pages.
-    pub fn new(device: u64, host: u64) -> Tree {
-        Tree {
-            nodes: vec![Node::default()],
+impl CacheTree {
+    /// Creates an empty tree with these capacities in pages.
+    pub fn new(device: u64, host: u64) -> CacheTree {
+        CacheTree {
+            nodes: vec![TreeNode::default()],
             unused: Vec::new(),
             clock: 0,
             leaves: Default::default(),
@@ -75,27 +74,27 @@ impl Tree {
         }
     }
 
-    /// Pages that a request could have: free ones, and those of others.
+    /// Pages available to a request: free and evictable ones.
     pub fn reachable(&self) -> u64 {
         self.device_free + self.evictable
     }
 
-    /// Is the node on the host, or the root?
-    pub fn anchors_fetch(&self, id: Id) -> bool {
+    /// Whether the node is the root or on the host.
+    pub fn anchors_fetch(&self, id: NodeId) -> bool {
         id == ROOT || self.nodes[id].host
     }
 
-    /// Keep the node's host copy, or no longer.
-    pub fn lock_host(&mut self, id: Id, locked: bool) {
+    /// Locks or unlocks the node's host copy.
+    pub fn lock_host(&mut self, id: NodeId, locked: bool) {
         if id != ROOT {
             self.nodes[id].host_lock = locked;
             self.list(id);
         }
     }
 
-    /// The longest beginning of `pages` that is there. It is used by that, its last node most recently.
-    pub fn find(&mut self, pages: &[u64]) -> Match {
-        let mut found = Match { device: 0, host: 0, device_node: ROOT, node: ROOT };
+    /// Finds the longest cached prefix of `pages` and marks it as used, the last node as the most recent.
+    pub fn find(&mut self, pages: &[u64]) -> PrefixMatch {
+        let mut found = PrefixMatch { device: 0, host: 0, device_node: ROOT, node: ROOT };
         let mut rest = pages;
         while let Some(child) = self.child(found.node, rest) {
             let common = common(&self.nodes[child].key, rest);
@@ -124,16 +123,15 @@ impl Tree {
         found
     }
 
-    /// Put what a fetch brought below `node`, on the host.
-    pub fn insert_fetched(&mut self, node: Id, pages: &[u64]) {
+    /// Inserts prefetched pages below `node`, on the host.
+    pub fn insert_fetched(&mut self, node: NodeId, pages: &[u64]) {
         self.touch(node);
         self.add(node, pages, false);
     }
 
-    /// Put the pages of a request, which has them on the device, and copy each node that the request has not put before (its first
-    /// `known` pages) to the host. The request gives up its pages from `own` on. Every node that is on the host now is told to
-    /// `written`.
-    pub fn insert(&mut self, pages: &[u64], known: u64, own: u64, written: &mut impl FnMut(&[u64])) -> Id {
+    /// Inserts the pages of a request, which has them on the device. Nodes beyond its first `known` pages are copied to the host, and
+    /// `written` is called for each copied node. The request releases its own pages from `own` on that the tree already contains.
+    pub fn insert(&mut self, pages: &[u64], known: u64, own: u64, written: &mut impl FnMut(&[u64])) -> NodeId {
         let (mut node, mut at) = (ROOT, 0u64);
         let mut rest = pages;
         while let Some(child) = self.child(node, rest) {
@@ -142,7 +140,7 @@ impl Tree {
             node = if common < self.nodes[child].key.len() { self.split(child, common) } else { child };
             let end = at + common as u64;
             if self.nodes[node].device {
-                // The request computed the same again: its own pages are free.
+                // The request computed the same pages again, so its own copies are released.
                 self.device_free += end.saturating_sub(own.max(at));
             } else {
                 self.set_device(node, true);
@@ -162,8 +160,8 @@ impl Tree {
         node
     }
 
-    /// Bring the host's pages up to `node` back to the device: all of them, or none.
-    pub fn load_back(&mut self, node: Id) -> bool {
+    /// Loads the host's pages up to `node` to the device: all of them or none.
+    pub fn load_back(&mut self, node: NodeId) -> bool {
         let mut coming = Vec::new();
         let mut up = node;
         while up != ROOT && !self.nodes[up].device {
@@ -184,7 +182,7 @@ impl Tree {
         true
     }
 
-    /// Evict from the device until `pages` are free, or nothing is left to evict. What has no copy on the host is lost.
+    /// Evicts from the device until `pages` are free or nothing is evictable. Pages without a host copy are lost.
     pub fn make_room(&mut self, pages: u64) {
         while self.device_free < pages {
             let Some(&(_, leaf)) = self.leaves[DEVICE].first() else { return };
@@ -196,7 +194,7 @@ impl Tree {
         }
     }
 
-    /// Evict at least `pages` from the host, where there is as much: how many were.
+    /// Evicts at least `pages` from the host if possible, and returns the number evicted.
     pub fn evict_host(&mut self, pages: u64) -> u64 {
         let mut freed = 0;
         while freed < pages {
@@ -208,19 +206,19 @@ impl Tree {
         freed
     }
 
-    /// Keep the path to `node`.
-    pub fn lock(&mut self, node: Id) {
+    /// Locks the path to `node`.
+    pub fn lock(&mut self, node: NodeId) {
         self.change_locks(node, 1);
     }
 
-    /// As before [`Tree::lock`].
-    pub fn unlock(&mut self, node: Id) {
+    /// Unlocks a path that [`CacheTree::lock`] locked.
+    pub fn unlock(&mut self, node: NodeId) {
         self.change_locks(node, -1);
     }
 
-    fn change_locks(&mut self, mut node: Id, by: i32) {
+    fn change_locks(&mut self, mut node: NodeId, by: i32) {
         while node != ROOT {
-            let is_free = |node: &Node| if node.device && node.locks == 0 { node.key.len() as u64 } else { 0 };
+            let is_free = |node: &TreeNode| if node.device && node.locks == 0 { node.key.len() as u64 } else { 0 };
             let before = is_free(&self.nodes[node]);
             self.nodes[node].locks = self.nodes[node].locks.saturating_add_signed(by);
             self.evictable = self.evictable + is_free(&self.nodes[node]) - before;
@@ -229,8 +227,8 @@ impl Tree {
         }
     }
 
-    /// Copy `node` to the host, and before it what above it is not there; nothing more once the host has no room.
-    fn copy(&mut self, node: Id, written: &mut impl FnMut(&[u64])) {
+    /// Copies `node` to the host, after its ancestors that have no copy yet. Stops if the host has no free space.
+    fn copy(&mut self, node: NodeId, written: &mut impl FnMut(&[u64])) {
         let mut chain = vec![node];
         let mut up = self.nodes[node].parent;
         while up != ROOT && !self.nodes[up].host {
@@ -250,18 +248,18 @@ impl Tree {
         }
     }
 
-    fn child(&self, node: Id, rest: &[u64]) -> Option<Id> {
+    fn child(&self, node: NodeId, rest: &[u64]) -> Option<NodeId> {
         self.nodes[node].children.get(rest.first()?).copied()
     }
 
-    /// Cut a node after `pages` pages: the new node is the beginning, and the rest counts as used now.
-    fn split(&mut self, child: Id, pages: usize) -> Id {
+    /// Splits a node after `pages` pages. The new node is the first part; the rest counts as used now.
+    fn split(&mut self, child: NodeId, pages: usize) -> NodeId {
         let tail = self.nodes[child].key.split_off(pages);
         let head = std::mem::replace(&mut self.nodes[child].key, tail);
         let touched = self.tick();
         let (old, first) = (&self.nodes[child], head[0]);
         let parent = old.parent;
-        let node = Node {
+        let node = TreeNode {
             key: head,
             parent,
             children: HashMap::from([(old.key[0], child)]),
@@ -281,9 +279,9 @@ impl Tree {
         id
     }
 
-    fn add(&mut self, parent: Id, pages: &[u64], is_device: bool) -> Id {
+    fn add(&mut self, parent: NodeId, pages: &[u64], is_device: bool) -> NodeId {
         let touched = self.tick();
-        let node = Node { key: pages.to_vec(), parent, touched, host: !is_device, ..Node::default() };
+        let node = TreeNode { key: pages.to_vec(), parent, touched, host: !is_device, ..TreeNode::default() };
         let id = self.place(node);
         self.nodes[parent].children.insert(pages[0], id);
         if is_device {
@@ -295,7 +293,7 @@ impl Tree {
         id
     }
 
-    fn place(&mut self, node: Node) -> Id {
+    fn place(&mut self, node: TreeNode) -> NodeId {
         match self.unused.pop() {
             Some(id) => {
                 self.nodes[id] = node;
@@ -308,7 +306,7 @@ impl Tree {
         }
     }
 
-    fn remove(&mut self, id: Id) {
+    fn remove(&mut self, id: NodeId) {
         let parent = self.nodes[id].parent;
         let first = self.nodes[id].key[0];
         self.nodes[parent].children.remove(&first);
@@ -322,7 +320,7 @@ impl Tree {
         self.list(parent);
     }
 
-    fn set_device(&mut self, id: Id, device: bool) {
+    fn set_device(&mut self, id: NodeId, device: bool) {
         let parent = self.nodes[id].parent;
         let pages = if self.nodes[id].locks == 0 { self.nodes[id].key.len() as u64 } else { 0 };
         self.nodes[id].device = device;
@@ -337,8 +335,8 @@ impl Tree {
         self.list(parent);
     }
 
-    /// Put the node among the leaves that may go, or take it from them.
-    fn list(&mut self, id: Id) {
+    /// Updates the node's entry in the list of evictable leaves.
+    fn list(&mut self, id: NodeId) {
         if id == ROOT {
             return;
         }
@@ -362,7 +360,7 @@ impl Tree {
         }
     }
 
-    fn touch(&mut self, id: Id) {
+    fn touch(&mut self, id: NodeId) {
         let now = self.tick();
         self.nodes[id].touched = now;
         self.list(id);
@@ -373,12 +371,12 @@ impl Tree {
         self.clock
     }
 
-    /// Everything that is counted, counted again.
+    /// Verifies all counters against the nodes.
     #[cfg(test)]
     pub fn check(&self, device: u64, host: u64) {
-        let mut all: Vec<(Id, &Node)> = self.nodes.iter().enumerate().skip(1).collect();
+        let mut all: Vec<(NodeId, &TreeNode)> = self.nodes.iter().enumerate().skip(1).collect();
         all.retain(|(id, _)| !self.unused.contains(id));
-        let sum = |keep: &dyn Fn(&Node) -> bool| -> u64 {
+        let sum = |keep: &dyn Fn(&TreeNode) -> bool| -> u64 {
             all.iter().filter(|(_, node)| keep(node)).map(|(_, node)| node.key.len() as u64).sum()
         };
         assert_eq!(self.device_free + sum(&|node| node.device), device);
@@ -387,9 +385,9 @@ impl Tree {
         for (id, node) in &all {
             let parent = &self.nodes[node.parent];
             assert_eq!(parent.children.get(&node.key[0]), Some(id));
-            // A tier holds beginnings: where a node is, its parent is.
+            // A tier contains prefixes: if a node is in it, so is its parent.
             assert!(node.parent == ROOT || ((!node.device || parent.device) && (!node.host || parent.host)));
-            assert!(node.device || node.host, "nothing is nowhere");
+            assert!(node.device || node.host, "a node must be in a tier");
             assert_eq!(node.locks, 0);
             let children = node.children.values().filter(|child| self.nodes[**child].device).count();
             assert_eq!(node.device_children as usize, children);
@@ -399,7 +397,7 @@ impl Tree {
     }
 }
 
-/// Pages at the beginning of both.
+/// Length of the common prefix.
 fn common(a: &[u64], b: &[u64]) -> usize {
     a.iter().zip(b).take_while(|(a, b)| a == b).count()
 }

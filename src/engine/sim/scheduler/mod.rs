@@ -11,7 +11,7 @@ mod step;
 use std::collections::{HashMap, VecDeque};
 
 use crate::engine::base::Mono;
-use crate::engine::plan::hicache::tree::Tree;
+use crate::engine::plan::hicache::tree::CacheTree;
 use crate::engine::sim::config::{AdmissionError, Config};
 use crate::engine::sim::counters::SimCounters;
 
@@ -66,7 +66,7 @@ pub struct SimGauges {
 #[derive(Debug)]
 pub struct Scheduler {
     config: Config,
-    tree: Tree,
+    tree: CacheTree,
     requests: HashMap<u64, ScheduledRequest>,
     waiting: VecDeque<u64>,
     running: Vec<u64>,
@@ -195,8 +195,8 @@ impl Scheduler {
     }
 }
 
-fn empty(config: &Config) -> Tree {
-    Tree::new(config.device_tokens / config.page_size, config.host_tokens / config.page_size)
+fn empty(config: &Config) -> CacheTree {
+    CacheTree::new(config.device_tokens / config.page_size, config.host_tokens / config.page_size)
 }
 
 #[cfg(test)]

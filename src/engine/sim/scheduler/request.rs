@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::engine::base::Mono;
-use crate::engine::plan::hicache::tree::{Id, ROOT};
+use crate::engine::plan::hicache::tree::{NodeId, ROOT};
 use crate::engine::sim::config::{AdmissionError, Config};
 use crate::engine::sim::counters::TierTokens;
 use crate::engine::sim::page::{PageNamer, mixed};
@@ -111,7 +111,7 @@ pub(super) struct ScheduledRequest {
     /// Tokens that occupy device pages.
     pub done: u64,
     /// Last node of the tree path that is locked for the request.
-    pub last: Id,
+    pub last: NodeId,
     /// Pages owned by the tree.
     pub own: u64,
     /// Pages inserted into the tree.

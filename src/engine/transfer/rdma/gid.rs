@@ -30,7 +30,7 @@ pub fn rows<'a>(table: &'a [Gid], asked: Option<(&'static str, u32)>) -> Result<
     }
     let first = gid::pick(table).ok_or(GidError::Empty)?.index;
     let mut rows: Vec<&Gid> = table.iter().collect();
-    rows.sort_by_key(|row| (row.index != first, row.standing(), row.index));
+    rows.sort_by_key(|row| (row.index != first, row.rank(), row.index));
     Ok(rows)
 }
 
@@ -46,18 +46,18 @@ fn in_use(table: &[Gid]) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::engine::topology::GidKind;
+    use crate::engine::topology::GidType;
 
-    fn row(index: u32, gid: &str, kind: GidKind) -> Gid {
+    fn row(index: u32, gid: &str, kind: GidType) -> Gid {
         Gid::new(index, gid.parse().unwrap(), kind, Some("eth0".into())).unwrap()
     }
 
     fn table() -> [Gid; 4] {
         [
-            row(0, "fe80::1", GidKind::RoceV1),
-            row(1, "fe80::1", GidKind::RoceV2),
-            row(2, "::ffff:192.0.2.1", GidKind::RoceV1),
-            row(3, "::ffff:192.0.2.1", GidKind::RoceV2),
+            row(0, "fe80::1", GidType::RoceV1),
+            row(1, "fe80::1", GidType::RoceV2),
+            row(2, "::ffff:192.0.2.1", GidType::RoceV1),
+            row(3, "::ffff:192.0.2.1", GidType::RoceV2),
         ]
     }
 

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use crate::engine::sys::FileTree;
 use crate::engine::sys::verbs::{self, RdmaDevice, VerbsUnavailable};
-use crate::engine::topology::{Choice, Gid, Host, LeftOut, Matrix};
+use crate::engine::topology::{DeviceChoice, ExcludedDevice, Gid, HostTopology, Matrix};
 use crate::engine::transfer::TransferError;
 use crate::engine::transfer::rdma::fault::{Blame, RdmaFault, RdmaStep};
 use crate::engine::transfer::rdma::gid;
@@ -17,9 +17,9 @@ use crate::engine::transfer::rdma::settings::{RdmaOptions, RdmaSettings};
 ///
 /// # Errors
 /// Fails if they cannot be read.
-pub(super) fn host() -> Result<Host, TransferError> {
+pub(super) fn host() -> Result<HostTopology, TransferError> {
     let tree = FileTree::new(Path::new("/")).map_err(|error| no_rdma(format!("/: {error}")))?;
-    Ok(Host::read(&tree))
+    Ok(HostTopology::read(&tree))
 }
 
 fn no_rdma(why: String) -> TransferError {
@@ -32,7 +32,7 @@ fn no_rdma(why: String) -> TransferError {
 /// # Errors
 /// Fails if none can be used, with the reason for each.
 pub(super) fn nics(
-    host: &Host,
+    host: &HostTopology,
     wish: &RdmaOptions,
     settings: &RdmaSettings,
 ) -> Result<(Vec<Arc<Nic>>, Vec<UnusedDevice>), TransferError> {
@@ -86,11 +86,12 @@ pub(super) fn nics(
 }
 
 /// The devices to open, and those excluded beforehand with the reason.
-fn names(host: &Host, wish: &RdmaOptions, settings: &RdmaSettings) -> (Vec<String>, Vec<UnusedDevice>) {
+fn names(host: &HostTopology, wish: &RdmaOptions, settings: &RdmaSettings) -> (Vec<String>, Vec<UnusedDevice>) {
     if wish.devices.is_empty() {
-        let (choice, _) = Choice::of(host, &settings.choice);
+        let (choice, _) = DeviceChoice::of(host, &settings.choice);
         let picked = choice.picked.into_iter().map(|picked| picked.device).collect();
-        let unused = |out: LeftOut| UnusedDevice { why: format!("{}: {}", out.device, out.why), device: out.device };
+        let unused =
+            |out: ExcludedDevice| UnusedDevice { why: format!("{}: {}", out.device, out.why), device: out.device };
         return (picked, choice.left_out.into_iter().map(unused).collect());
     }
     let (mut names, mut unused) = (Vec::<String>::new(), Vec::new());
@@ -113,7 +114,7 @@ fn told(absent: &VerbsUnavailable) -> String {
     }
 }
 
-fn open(host: &Host, name: &str, index: usize, settings: &RdmaSettings) -> Result<Nic, String> {
+fn open(host: &HostTopology, name: &str, index: usize, settings: &RdmaSettings) -> Result<Nic, String> {
     let device = RdmaDevice::open(name).map_err(|absent| told(&absent))?;
     let port = u8::try_from(settings.choice.port)
         .map_err(|_| format!("{name}: MC_IB_PORT={} is not a port number from 1 to 255", settings.choice.port))?;
@@ -139,7 +140,7 @@ fn open(host: &Host, name: &str, index: usize, settings: &RdmaSettings) -> Resul
 /// # Errors
 /// Fails if the port is not active or has no usable address.
 pub(super) fn address(
-    host: &Host,
+    host: &HostTopology,
     device: &RdmaDevice,
     port: u8,
     settings: &RdmaSettings,
@@ -153,7 +154,7 @@ pub(super) fn address(
 /// # Errors
 /// Fails as [`address`] does.
 pub(super) fn addresses(
-    host: &Host,
+    host: &HostTopology,
     device: &RdmaDevice,
     port: u8,
     settings: &RdmaSettings,
@@ -180,7 +181,7 @@ pub(super) fn addresses(
 ///
 /// # Errors
 /// Fails if the file exists and is not a matrix.
-pub(super) fn matrix(host: &Host, names: &[String], settings: &RdmaSettings) -> Result<Matrix, TransferError> {
+pub(super) fn matrix(host: &HostTopology, names: &[String], settings: &RdmaSettings) -> Result<Matrix, TransferError> {
     let Some(file) = &settings.topology_file else { return Ok(Matrix::of(host, names)) };
     let text = match std::fs::read_to_string(file) {
         Ok(text) if !text.trim().is_empty() => text,

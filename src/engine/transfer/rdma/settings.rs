@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use crate::engine::topology::Wish;
+use crate::engine::topology::DeviceSelection;
 use crate::engine::transfer::variables::VariableReader;
 use crate::engine::wire::json::PAIRS_MAX;
 
@@ -32,7 +32,7 @@ impl RdmaOptions {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RdmaSettings {
     /// `MC_IB_PORT`, `MC_TE_FILTERS`, and `MC_GID_INDEX` or else `NCCL_IB_GID_INDEX`.
-    pub choice: Wish,
+    pub choice: DeviceSelection,
     /// `MC_PKEY_INDEX`.
     pub pkey_index: u16,
     /// `MC_MTU`: maximum path MTU, bytes.
@@ -92,7 +92,7 @@ pub struct RdmaSettings {
 impl Default for RdmaSettings {
     fn default() -> RdmaSettings {
         RdmaSettings {
-            choice: Wish::default(),
+            choice: DeviceSelection::default(),
             pkey_index: 0,
             mtu: 4096,
             traffic_class: 0,
@@ -134,7 +134,7 @@ impl RdmaSettings {
     /// Reads the variables.
     pub(in crate::engine::transfer) fn read(read: &mut VariableReader<'_>) -> RdmaSettings {
         let base = RdmaSettings::default();
-        let (choice, warnings) = Wish::from_env(read.lookup);
+        let (choice, warnings) = DeviceSelection::from_env(read.lookup);
         read.warnings.extend(warnings);
         let (same_name, peers_of) = affinity(read);
         let settings = RdmaSettings {
@@ -298,8 +298,11 @@ mod tests {
             ("MC_ENDPOINT_STORE_TYPE", "FIFO"),
         ]);
         assert_eq!(warnings, Vec::<String>::new());
-        let choice =
-            Wish { port: 2, filter: Some(vec!["a".into(), "b".into()]), gid_index: Some(("NCCL_IB_GID_INDEX", 5)) };
+        let choice = DeviceSelection {
+            port: 2,
+            filter: Some(vec!["a".into(), "b".into()]),
+            gid_index: Some(("NCCL_IB_GID_INDEX", 5)),
+        };
         let expected = RdmaSettings {
             choice,
             pkey_index: 7,

@@ -1,48 +1,48 @@
-//! What the master's counters say of the time since it started.
+//! Judges the master's counters, which count from its start.
 
 use std::collections::BTreeSet;
 
 use crate::engine::base::ByteSize;
-use crate::engine::check::{Finding, Severity, Status};
-use crate::engine::doctor::cluster::facts::Facts;
+use crate::engine::check::{CheckStatus, Finding, Severity};
+use crate::engine::doctor::cluster::facts::ClusterFacts;
 use crate::engine::doctor::cluster::judge::no_admin;
 use crate::engine::doctor::{finding, plural, status};
 use crate::engine::http::Samples;
 
-/// Lookups after which somebody should have stored something.
+/// Lookups from which on some puts are expected.
 const LOOKUPS_WORTH: f64 = 1000.0;
-/// Puts after which somebody should have read something.
+/// Puts from which on some reads are expected.
 const PUTS_WORTH: f64 = 1000.0;
-/// Puts without a read from which on that is no matter of a first hour any more.
+/// Puts without a read from which on it is a warning rather than a cold start.
 const PUTS_MANY: f64 = 100_000.0;
-/// Share of puts that find no room, from which on it is worth a warning.
+/// Share of puts without free space from which on it is a warning.
 const FAILED_SHARE: f64 = 0.01;
-/// Share of put bytes that are evicted, from which on the cache turns over.
+/// Evicted share of the written bytes from which on the cache thrashes.
 const THRASH_SHARE: f64 = 0.8;
-/// Share of gets that hit, below which evictions are said to be the reason.
+/// Hit rate below which evictions are considered premature.
 const HITS_LOW: f64 = 0.2;
-/// A memory as full as that, with failing puts, is not kept clear by eviction. Upstream's watermark is 0.90.
+/// Usage that, with failing puts, shows that eviction does not keep up. Upstream's watermark is 0.90.
 const FULL_SHARE: f64 = 0.95;
-/// A memory as full as that is near the watermark: what its counters tell may be going on.
+/// Usage near the watermark: problems in the counters may be current.
 const NEARLY_FULL_SHARE: f64 = 0.85;
-/// Puts from which on shares mean something.
+/// Minimum number of puts for meaningful ratios.
 const PUTS_ENOUGH: f64 = 100.0;
 
-/// Calls of one key and items of batches.
+/// Single-key calls plus items of batch calls.
 fn calls(page: &Samples, operation: &str) -> f64 {
     let one = page.sum(&format!("master_{operation}_requests_total")).unwrap_or(0.0);
     one + page.sum(&format!("master_batch_{operation}_items_total")).unwrap_or(0.0)
 }
 
-fn page(facts: &Facts) -> Option<&Samples> {
+fn page(facts: &ClusterFacts) -> Option<&Samples> {
     facts.after.as_ref().or(facts.before.as_ref())
 }
 
 /// The master counts as many active clients as there are nodes.
-pub fn clients(facts: &Facts) -> Status {
-    let Some(now) = page(facts) else { return Status::Skipped(no_admin(facts)) };
+pub fn clients(facts: &ClusterFacts) -> CheckStatus {
+    let Some(now) = page(facts) else { return CheckStatus::Skipped(no_admin(facts)) };
     let Some(active) = now.sum("master_active_clients") else {
-        return Status::Skipped("the master does not count its clients".to_owned());
+        return CheckStatus::Skipped("the master does not count its clients".to_owned());
     };
     let owners: BTreeSet<&str> =
         facts.mounted().iter().map(|segment| &*segment.client).filter(|client| !client.is_empty()).collect();
@@ -52,9 +52,9 @@ pub fn clients(facts: &Facts) -> Status {
         findings.push(finding(
             "clients-alive",
             Severity::Warning,
-            "owners of mounted segments send no heartbeats: their segments and all objects on them go within client_ttl",
+            "owners of mounted segments send no heartbeats: their segments and all objects in them are lost after client_ttl",
             format!("master_active_clients {active}, {} of segments", plural(owners.len(), "owner")),
-            "see whether those processes run and reach the master; see nodes-answer for which",
+            "check that those processes run and can reach the master; nodes-answer lists them",
         ));
     }
     if let (Some(before), Some(after)) = (&facts.before, &facts.after)
@@ -64,19 +64,19 @@ pub fn clients(facts: &Facts) -> Status {
         findings.push(finding(
             "clients-alive",
             Severity::Warning,
-            "the master lost clients while this ran",
+            "clients of the master expired during this check",
             format!("master_active_clients {was}, then {is}"),
             ttl,
         ));
     }
     let again = now.sum("master_remount_segment_requests_total").unwrap_or(0.0);
     let mounts = now.sum("master_mount_segment_requests_total").unwrap_or(0.0);
-    // Every client of upstream's remounts once at its start; after a restart of the master all of them do.
+    // Each upstream client remounts once when it starts; after a restart of the master all of them do.
     if again > mounts.max(1.0) * 2.0 + owners.len() as f64 {
         findings.push(finding(
             "clients-alive",
             Severity::Warning,
-            "clients mount again and again: the master takes them for dead, and the whole cache goes with them",
+            "clients remount repeatedly: the master expires them, and the whole cache is lost each time",
             format!("master_remount_segment_requests_total {again}, master_mount_segment_requests_total {mounts}"),
             ttl,
         ));
@@ -85,11 +85,13 @@ pub fn clients(facts: &Facts) -> Status {
 }
 
 /// The counters of moved objects rise.
-pub fn moved(facts: &Facts) -> Status {
-    let (Some(before), Some(after)) = (&facts.before, &facts.after) else { return Status::Skipped(no_admin(facts)) };
-    let done = facts.journeys.done;
+pub fn moved(facts: &ClusterFacts) -> CheckStatus {
+    let (Some(before), Some(after)) = (&facts.before, &facts.after) else {
+        return CheckStatus::Skipped(no_admin(facts));
+    };
+    let done = facts.probes.done;
     if done.puts == 0 {
-        return Status::Skipped("no object was put".to_owned());
+        return CheckStatus::Skipped("no probe object was put".to_owned());
     }
     let mut short = Vec::new();
     for (operation, wanted) in [("put_start", done.puts), ("put_end", done.puts), ("get_replica_list", done.lookups)] {
@@ -99,25 +101,25 @@ pub fn moved(facts: &Facts) -> Status {
         }
     }
     if short.is_empty() {
-        return Status::Passed(format!(
+        return CheckStatus::Passed(format!(
             "{} and {} lookups counted",
             plural(usize::try_from(done.puts).unwrap_or(0), "put"),
             done.lookups
         ));
     }
-    Status::Found(vec![finding(
+    CheckStatus::Found(vec![finding(
         "counters-move",
         Severity::Error,
-        "the admin HTTP is that of another master than the one that took the objects",
-        format!("its counters moved: {}", short.join(", ")),
-        "name the admin port of this master with --admin HOST:PORT",
+        "the admin HTTP belongs to a different master than the one that accepted the objects",
+        format!("counters increased: {}", short.join(", ")),
+        "give the admin port of this master with --admin HOST:PORT",
     )])
 }
 
 /// Puts that were started were also completed.
-pub fn puts(facts: &Facts) -> Status {
-    // The counters from before, so that this check's own objects are not taken for the cluster's.
-    let Some(page) = facts.before.as_ref() else { return Status::Skipped(no_admin(facts)) };
+pub fn puts(facts: &ClusterFacts) -> CheckStatus {
+    // The counters before this check, which exclude its own objects.
+    let Some(page) = facts.before.as_ref() else { return CheckStatus::Skipped(no_admin(facts)) };
     let (looked, put, got) = (calls(page, "exist_key"), calls(page, "put_start"), calls(page, "get_replica_list"));
     let keys = page.sum("master_key_count").unwrap_or(0.0);
     let mut findings = Vec::new();
@@ -125,9 +127,9 @@ pub fn puts(facts: &Facts) -> Status {
         findings.push(finding(
             "puts-arrive",
             Severity::Error,
-            "clients look keys up and store nothing: puts fail before the master counts them, as with another release (-900)",
+            "clients look up keys but store nothing: their puts fail before the master counts them, as with a different release (-900)",
             format!("{looked} lookups, put_start requests and failures both 0"),
-            "install one Mooncake release in every image; see the clients' logs for -900, and master-release above",
+            "install the same Mooncake release in every image; check the clients' logs for -900, and master-release",
         ));
     }
     let valid = page.sum("valid_get_nums_").unwrap_or(0.0);
@@ -135,9 +137,9 @@ pub fn puts(facts: &Facts) -> Status {
         findings.push(finding(
             "puts-arrive",
             if put >= PUTS_MANY { Severity::Warning } else { Severity::Info },
-            "pages are written and never read: the third tier costs and gives nothing",
+            "pages are written but never read: the L3 tier has cost but no benefit",
             format!("{put} puts, {looked} lookups, valid_get_nums_ 0"),
-            "compare the instances (mcctl doctor --sglang URL --sglang URL), and prove the way back with --probe-serving",
+            "compare the instances (mcctl doctor --sglang URL --sglang URL), and verify loading from the store with --probe-serving",
         ));
     }
     status(findings, || match put + looked {
@@ -147,21 +149,21 @@ pub fn puts(facts: &Facts) -> Status {
 }
 
 /// Allocations do not fail for lack of space.
-pub fn allocation(facts: &Facts) -> Status {
-    let Some(page) = facts.before.as_ref() else { return Status::Skipped(no_admin(facts)) };
+pub fn allocation(facts: &ClusterFacts) -> CheckStatus {
+    let Some(page) = facts.before.as_ref() else { return CheckStatus::Skipped(no_admin(facts)) };
     let value = |name: &str| page.sum(name).unwrap_or(0.0);
     let puts = calls(page, "put_start");
     let failed = value("master_put_start_alloc_failures_total");
     let (used, capacity) = (value("master_allocated_bytes"), value("master_total_capacity_bytes"));
     let full = if capacity > 0.0 { used / capacity } else { 0.0 };
-    // The counters are those of the master's whole life: what they tell is a warning only while it goes on.
+    // The counters cover the master's whole lifetime. A past problem is a warning only while it continues.
     let grew = |name: &str| facts.after.as_ref().and_then(|after| after.sum(name)).is_some_and(|is| is > value(name));
     let fails = grew("master_put_start_alloc_failures_total");
     let evicts = grew("master_evicted_key_count") || grew("master_attempted_evictions_total");
     let is_now = full >= NEARLY_FULL_SHARE || fails || evicts;
     let (severity, when) = match is_now {
         true => (Severity::Warning, ""),
-        false => (Severity::Info, "; since the master started, not while this ran"),
+        false => (Severity::Info, "; since the master started, not during this check"),
     };
     let mut findings: Vec<Finding> = Vec::new();
     if failed > 0.0 && puts >= PUTS_ENOUGH && failed / puts >= FAILED_SHARE
@@ -171,14 +173,14 @@ pub fn allocation(facts: &Facts) -> Status {
         findings.push(finding(
             "allocation",
             severity,
-            "puts find no room (-200): leases hold more than eviction may take, or the memory is in pieces",
+            "puts find no free space (-200): leases protect too many objects from eviction, or the memory is fragmented",
             format!(
                 "{failed} of {puts} puts failed to allocate, {:.0} % of {} in use, {} evicted{when}",
                 full * 100.0,
                 size(capacity),
                 plural_f(value("master_evicted_key_count"), "key")
             ),
-            "lower --eviction_high_watermark_ratio (0.90) or --default_kv_lease_ttl, add memory, or fewer replicas than segments",
+            "lower --eviction_high_watermark_ratio (0.90) or --default_kv_lease_ttl, add memory, or use fewer replicas than segments",
         ));
     }
     let attempted = value("master_attempted_evictions_total");
@@ -187,9 +189,9 @@ pub fn allocation(facts: &Facts) -> Status {
         findings.push(finding(
             "allocation",
             severity,
-            "eviction is tried and finds nothing that it may take: everything is under a lease or pinned",
+            "eviction finds no evictable objects: all are leased or pinned",
             format!(
-                "{succeeded} of {attempted} evictions took something, {} soft-pinned keys{when}",
+                "{succeeded} of {attempted} evictions freed memory, {} soft-pinned keys{when}",
                 value("master_soft_pin_key_count")
             ),
             "shorten --default_kv_lease_ttl, pin less, or add memory",
@@ -208,9 +210,9 @@ pub fn allocation(facts: &Facts) -> Status {
         findings.push(finding(
             "allocation",
             severity,
-            "the cache turns over before it is read: nearly all that is written is evicted again",
+            "the cache thrashes: most data is evicted before it is read",
             format!("{} written, {} evicted, {} read{when}", size(written), size(evicted), size(read)),
-            "it is smaller than the working set: see mcctl size-hugepages --trace for the size that pays, or add nodes",
+            "the store is smaller than the working set: run mcctl size-hugepages --trace for the useful size, or add nodes",
         ));
     }
     status(findings, || {
@@ -228,12 +230,12 @@ fn plural_f(n: f64, what: &str) -> String {
 }
 
 /// The counters of the disk tier agree with its configuration.
-pub fn ssd(facts: &Facts) -> Status {
-    let Some(page) = facts.before.as_ref() else { return Status::Skipped(no_admin(facts)) };
+pub fn ssd(facts: &ClusterFacts) -> CheckStatus {
+    let Some(page) = facts.before.as_ref() else { return CheckStatus::Skipped(no_admin(facts)) };
     let value = |name: &str| page.sum(name).unwrap_or(0.0);
     let (capacity, held) = (value("master_total_file_capacity_bytes"), value("file_cache_nums_"));
     if capacity == 0.0 && held == 0.0 {
-        return Status::Skipped("no SSD tier is mounted".to_owned());
+        return CheckStatus::Skipped("no SSD tier is mounted".to_owned());
     }
     let (evicted, read) = (value("master_evicted_key_count"), value("file_cache_hit_nums_"));
     let used = value("master_allocated_file_size_bytes");
@@ -242,22 +244,22 @@ pub fn ssd(facts: &Facts) -> Status {
         findings.push(finding(
             "ssd-tier",
             Severity::Warning,
-            "an SSD tier is mounted and nothing was ever written to it",
+            "an SSD tier is mounted, but nothing was ever written to it",
             format!(
-                "{} of capacity, file_cache_nums_ 0, {} evicted from memory",
+                "capacity {}, file_cache_nums_ 0, {} evicted from memory",
                 size(capacity),
                 plural_f(evicted, "key")
             ),
-            "start mooncake_master with --enable_offload=true, too (a bucket is written only at 500 keys or 256 MB)",
+            "also start mooncake_master with --enable_offload=true (a bucket is written only at 500 keys or 256 MB)",
         ));
     }
     if held >= PUTS_ENOUGH && read == 0.0 && value("total_get_nums_") >= PUTS_WORTH && evicted > 0.0 {
         findings.push(finding(
             "ssd-tier",
             Severity::Warning,
-            "the SSD tier is written and never read",
+            "the SSD tier is written but never read",
             format!("file_cache_nums_ {held}, file_cache_hit_nums_ 0, {} evicted from memory", plural_f(evicted, "key")),
-            "see whether the nodes' names are ones that others can call (SSD reads go to local_hostname), and --promotion_on_hit",
+            "check that other hosts can resolve the nodes' names (SSD reads go to local_hostname), and set --promotion_on_hit",
         ));
     }
     if capacity > 0.0 && used / capacity >= FULL_SHARE {
@@ -266,7 +268,7 @@ pub fn ssd(facts: &Facts) -> Status {
             Severity::Warning,
             "the SSD tier is full",
             format!("{} of {}", size(used), size(capacity)),
-            "set MOONCAKE_OFFLOAD_BUCKET_EVICTION_POLICY=fifo (or lru) and a MOONCAKE_OFFLOAD_TOTAL_SIZE_LIMIT_BYTES that the disk has",
+            "set MOONCAKE_OFFLOAD_BUCKET_EVICTION_POLICY=fifo (or lru) and MOONCAKE_OFFLOAD_TOTAL_SIZE_LIMIT_BYTES to what the disk can hold",
         ));
     }
     status(findings, || format!("{} of {}, {} read", size(used), size(capacity), plural_f(read, "time")))
@@ -275,9 +277,9 @@ pub fn ssd(facts: &Facts) -> Status {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::engine::doctor::cluster::facts::made_up::healthy;
+    use crate::engine::doctor::cluster::facts::test_facts::healthy;
 
-    fn with(text: &str) -> Facts {
+    fn with(text: &str) -> ClusterFacts {
         let mut facts = healthy();
         facts.before = Some(Samples::parse(text));
         facts.after = facts.before.clone();
@@ -285,68 +287,71 @@ mod tests {
     }
 
     #[track_caller]
-    fn says(status: &Status, part: &str) {
-        let Status::Found(findings) = status else { panic!("nothing found: {status:?}") };
+    fn assert_found(status: &CheckStatus, part: &str) {
+        let CheckStatus::Found(findings) = status else { panic!("nothing found: {status:?}") };
         assert!(findings.iter().any(|f| f.severity >= Severity::Warning && f.finding.contains(part)), "{findings:?}");
     }
 
     #[test]
-    fn owners_without_heartbeats_and_clients_that_vanish_are_found() {
-        assert!(matches!(clients(&healthy()), Status::Passed(_)));
-        says(&clients(&with("master_active_clients 1\n")), "send no heartbeats");
+    fn missing_heartbeats_and_expired_clients_are_found() {
+        assert!(matches!(clients(&healthy()), CheckStatus::Passed(_)));
+        assert_found(&clients(&with("master_active_clients 1\n")), "send no heartbeats");
         let mut dip = healthy();
         dip.before = Some(Samples::parse("master_active_clients 5\n"));
-        says(&clients(&dip), "lost clients while this ran");
+        assert_found(&clients(&dip), "expired during this check");
         let flapping = "master_active_clients 2\nmaster_remount_segment_requests_total 40\nmaster_mount_segment_requests_total 2\n";
-        says(&clients(&with(flapping)), "mount again and again");
+        assert_found(&clients(&with(flapping)), "remount repeatedly");
     }
 
     #[test]
-    fn counters_that_do_not_move_are_those_of_another_master() {
+    fn counters_that_do_not_increase_belong_to_another_master() {
         let mut facts = healthy();
-        assert!(matches!(moved(&facts), Status::Passed(_)), "{:?}", moved(&facts));
+        assert!(matches!(moved(&facts), CheckStatus::Passed(_)), "{:?}", moved(&facts));
         facts.after = facts.before.clone();
-        says(&moved(&facts), "another master");
-        facts.journeys.done.puts = 0;
-        assert!(matches!(moved(&facts), Status::Skipped(_)));
+        assert_found(&moved(&facts), "different master");
+        facts.probes.done.puts = 0;
+        assert!(matches!(moved(&facts), CheckStatus::Skipped(_)));
     }
 
     #[test]
-    fn lookups_without_a_put_are_another_release_and_puts_without_a_get_are_a_tier_that_nobody_reads() {
-        assert!(matches!(puts(&healthy()), Status::Passed(_)));
-        says(
+    fn lookups_without_puts_and_puts_without_gets_are_found() {
+        assert!(matches!(puts(&healthy()), CheckStatus::Passed(_)));
+        assert_found(
             &puts(&with("master_batch_exist_key_items_total 5000\nmaster_put_start_requests_total 0\n")),
             "store nothing",
         );
         let written =
             "master_batch_exist_key_items_total 5000\nmaster_batch_put_start_items_total 400000\nvalid_get_nums_ 0\n";
         let few = written.replace("400000", "4000");
-        let Status::Found(findings) = puts(&with(&few)) else { panic!("nothing found") };
+        let CheckStatus::Found(findings) = puts(&with(&few)) else { panic!("nothing found") };
         assert!(findings.iter().all(|finding| finding.severity == Severity::Info), "{findings:?}");
-        says(&puts(&with(written)), "never read");
+        assert_found(&puts(&with(written)), "never read");
         let read = format!("{written}master_batch_get_replica_list_items_total 9\n");
-        assert!(matches!(puts(&with(&read)), Status::Passed(_)));
+        assert!(matches!(puts(&with(&read)), CheckStatus::Passed(_)));
     }
 
     #[test]
-    fn failed_allocations_and_a_cache_that_turns_over_are_found_and_a_full_one_that_evicts_well_is_not() {
+    fn allocation_failures_and_thrashing_are_found() {
         let base = "master_batch_put_start_items_total 10000\nmaster_total_capacity_bytes 1000\n";
         let well = format!(
             "{base}master_allocated_bytes 900\nmaster_value_size_bytes_sum 5000\nmaster_evicted_size_bytes 4100\nvalid_get_nums_ 90\n\
              total_get_nums_ 100\nmem_cache_hit_bytes_total 9000\nmaster_attempted_evictions_total 50\nmaster_successful_evictions_total 50\n"
         );
-        assert!(matches!(allocation(&with(&well)), Status::Passed(_)), "{:?}", allocation(&with(&well)));
-        says(&allocation(&with(&format!("{well}master_put_start_alloc_failures_total 500\n"))), "find no room");
+        assert!(matches!(allocation(&with(&well)), CheckStatus::Passed(_)), "{:?}", allocation(&with(&well)));
+        assert_found(
+            &allocation(&with(&format!("{well}master_put_start_alloc_failures_total 500\n"))),
+            "find no free space",
+        );
         let thrash = well.replace("mem_cache_hit_bytes_total 9000", "mem_cache_hit_bytes_total 10");
-        says(&allocation(&with(&thrash)), "turns over before it is read");
+        assert_found(&allocation(&with(&thrash)), "the cache thrashes");
         let stuck = format!(
             "{base}master_allocated_bytes 900\nmaster_attempted_evictions_total 50\nmaster_successful_evictions_total 2\nmaster_put_start_alloc_failures_total 1\n"
         );
-        says(&allocation(&with(&stuck)), "finds nothing that it may take");
+        assert_found(&allocation(&with(&stuck)), "no evictable objects");
     }
 
     #[test]
-    fn failures_of_long_ago_on_a_store_that_is_empty_now_are_no_warning_until_they_grow() {
+    fn past_allocation_failures_are_info_until_they_increase() {
         let page = |failed: u32| {
             Samples::parse(&format!(
                 "master_batch_put_start_items_total 151\nmaster_total_capacity_bytes 1000\nmaster_allocated_bytes 0\n\
@@ -355,21 +360,21 @@ mod tests {
         };
         let mut facts = healthy();
         (facts.before, facts.after) = (Some(page(3)), Some(page(3)));
-        let Status::Found(findings) = allocation(&facts) else { panic!("nothing found") };
+        let CheckStatus::Found(findings) = allocation(&facts) else { panic!("nothing found") };
         assert!(findings.iter().all(|finding| finding.severity == Severity::Info), "{findings:?}");
         facts.after = Some(page(4));
-        says(&allocation(&facts), "find no room");
+        assert_found(&allocation(&facts), "find no free space");
     }
 
     #[test]
-    fn an_ssd_tier_that_is_not_written_not_read_or_full_is_found() {
-        assert!(matches!(ssd(&healthy()), Status::Skipped(_)));
+    fn an_unused_or_full_ssd_tier_is_found() {
+        assert!(matches!(ssd(&healthy()), CheckStatus::Skipped(_)));
         let base = "master_total_file_capacity_bytes 1000\nmaster_evicted_key_count 50\n";
-        says(&ssd(&with(base)), "nothing was ever written");
+        assert_found(&ssd(&with(base)), "nothing was ever written");
         let written = format!("{base}file_cache_nums_ 1000\ntotal_get_nums_ 5000\n");
-        says(&ssd(&with(&written)), "never read");
+        assert_found(&ssd(&with(&written)), "never read");
         let used = format!("{written}file_cache_hit_nums_ 7\nmaster_allocated_file_size_bytes 500\n");
-        assert!(matches!(ssd(&with(&used)), Status::Passed(_)));
-        says(&ssd(&with(&used.replace("size_bytes 500", "size_bytes 990"))), "is full");
+        assert!(matches!(ssd(&with(&used)), CheckStatus::Passed(_)));
+        assert_found(&ssd(&with(&used.replace("size_bytes 500", "size_bytes 990"))), "is full");
     }
 }

@@ -1,28 +1,28 @@
-//! What the facts of a cluster mean. Pure: a function per check.
+//! Judges the facts of a cluster: one pure function per check.
 
 mod counters;
 mod master;
 mod nodes;
+mod probe_judge;
 mod segments;
-mod travel;
 
 use std::time::Duration;
 
-use crate::engine::check::Status;
-use crate::engine::doctor::cluster::facts::{Facts, Listing};
+use crate::engine::check::CheckStatus;
+use crate::engine::doctor::cluster::facts::{ClusterFacts, SegmentListing};
 
 pub use master::misnamed;
 
-/// The status of the check `id`, and how long its facts took.
-pub fn judge(id: &'static str, facts: &Facts) -> (Status, Duration) {
+/// The status of the check `id`, and how long gathering its facts took.
+pub fn judge(id: &'static str, facts: &ClusterFacts) -> (CheckStatus, Duration) {
     let rpc = facts.rpc.took;
     let admins = facts.admins.iter().map(|admin| admin.took).max().unwrap_or_default();
     let listing = match &facts.segments {
-        Some(Ok(Listing { took, .. })) => *took,
+        Some(Ok(SegmentListing { took, .. })) => *took,
         _ => Duration::ZERO,
     };
     let dials = facts.nodes.iter().map(|node| node.took).max().unwrap_or_default();
-    let journeys = facts.journeys.took;
+    let probes = facts.probes.took;
     match id {
         "master-reached" => (master::reached(facts), rpc),
         "master-health" => (master::health(facts), admins),
@@ -38,41 +38,43 @@ pub fn judge(id: &'static str, facts: &Facts) -> (Status, Duration) {
         "metadata-records" => (nodes::records(facts), facts.metadata.took),
         "planned-names" => (nodes::planned(facts), facts.metadata.took),
         "clients-alive" => (counters::clients(facts), admins),
-        "round-trip" => (travel::round_trip(facts), journeys),
-        "tcp-streams" => (travel::streams(facts), journeys),
+        "round-trip" => (probe_judge::round_trip(facts), probes),
+        "tcp-streams" => (probe_judge::streams(facts), probes),
         "counters-move" => (counters::moved(facts), admins),
         "puts-arrive" => (counters::puts(facts), admins),
         "allocation" => (counters::allocation(facts), admins),
         "ssd-tier" => (counters::ssd(facts), admins),
-        "lookup-latency" => (travel::latency(facts), facts.rpc.lookups.iter().sum()),
-        // The catalogue's test holds that every line has an arm.
-        _ => (Status::Skipped("nothing judges it".to_owned()), Duration::ZERO),
+        "lookup-latency" => (probe_judge::latency(facts), facts.rpc.lookups.iter().sum()),
+        // A test holds that every check of the catalogue has an arm.
+        _ => (CheckStatus::Skipped("not implemented".to_owned()), Duration::ZERO),
     }
 }
 
-/// Why a check that needs the list of segments has none; `None` when it is there.
-fn unlisted(facts: &Facts) -> Option<Status> {
+/// Why the list of segments is unavailable; `None` if it is available.
+fn unlisted(facts: &ClusterFacts) -> Option<CheckStatus> {
     match &facts.segments {
-        Some(Ok(listing)) if listing.segments.is_empty() => Some(Status::Skipped("no segment is mounted".to_owned())),
+        Some(Ok(listing)) if listing.segments.is_empty() => {
+            Some(CheckStatus::Skipped("no segment is mounted".to_owned()))
+        }
         Some(Ok(_)) => None,
-        Some(Err(why)) => Some(Status::Skipped(format!("the master does not list its segments: {why}"))),
-        None => Some(Status::Skipped(no_admin(facts))),
+        Some(Err(why)) => Some(CheckStatus::Skipped(format!("the master's list of segments is unavailable: {why}"))),
+        None => Some(CheckStatus::Skipped(no_admin(facts))),
     }
 }
 
-/// As [`unlisted`], for what only `/get_segments_detail` tells.
-fn undetailed(facts: &Facts) -> Option<Status> {
-    let why = "the master is older than 0.3.12 and tells the names of segments only";
+/// Like [`unlisted`], for checks that need `/get_segments_detail`.
+fn undetailed(facts: &ClusterFacts) -> Option<CheckStatus> {
+    let why = "the master is older than 0.3.12 and lists only the names of segments";
     unlisted(facts).or_else(|| match &facts.segments {
-        Some(Ok(listing)) if !listing.is_detailed => Some(Status::Skipped(why.to_owned())),
+        Some(Ok(listing)) if !listing.is_detailed => Some(CheckStatus::Skipped(why.to_owned())),
         _ => None,
     })
 }
 
-fn no_admin(facts: &Facts) -> String {
+fn no_admin(facts: &ClusterFacts) -> String {
     match facts.admins.is_empty() {
-        true => "the master's admin HTTP is not known: name it with --admin HOST:PORT".to_owned(),
-        false => "no master that serves answers on its admin HTTP".to_owned(),
+        true => "the master's admin HTTP is unknown: give it with --admin HOST:PORT".to_owned(),
+        false => "no serving master responds on its admin HTTP".to_owned(),
     }
 }
 
@@ -81,15 +83,15 @@ mod tests {
     use super::*;
     use crate::engine::check::Severity;
     use crate::engine::doctor::cluster::CHECKS;
-    use crate::engine::doctor::cluster::facts::made_up::healthy;
+    use crate::engine::doctor::cluster::facts::test_facts::healthy;
 
     #[test]
-    fn every_check_of_the_catalogue_is_judged_and_named_by_what_it_finds() {
+    fn every_check_is_judged_and_findings_carry_its_id() {
         let facts = healthy();
         for check in CHECKS {
             let (status, _) = judge(check.id, &facts);
-            assert_ne!(status, Status::Skipped("nothing judges it".to_owned()), "{}", check.id);
-            let Status::Found(findings) = status else { continue };
+            assert_ne!(status, CheckStatus::Skipped("not implemented".to_owned()), "{}", check.id);
+            let CheckStatus::Found(findings) = status else { continue };
             assert!(findings.iter().all(|finding| finding.id == check.id), "{findings:?}");
         }
     }
@@ -98,21 +100,21 @@ mod tests {
     fn a_healthy_cluster_has_nothing_above_info() {
         let facts = healthy();
         for check in CHECKS {
-            if let (Status::Found(findings), _) = judge(check.id, &facts) {
+            if let (CheckStatus::Found(findings), _) = judge(check.id, &facts) {
                 assert!(findings.iter().all(|finding| finding.severity == Severity::Info), "{findings:?}");
             }
         }
     }
 
     #[test]
-    fn without_an_admin_http_what_it_tells_is_skipped_and_not_passed() {
+    fn checks_that_need_the_admin_http_are_skipped_without_it() {
         let mut facts = healthy();
         (facts.admins, facts.segments, facts.before, facts.after) = (Vec::new(), None, None, None);
         for id in
             ["segments-mounted", "segment-endpoints", "one-protocol", "clients-alive", "allocation", "master-health"]
         {
             let (status, _) = judge(id, &facts);
-            assert!(matches!(&status, Status::Skipped(why) if why.contains("--admin")), "{id}: {status:?}");
+            assert!(matches!(&status, CheckStatus::Skipped(why) if why.contains("--admin")), "{id}: {status:?}");
         }
     }
 }

@@ -1,31 +1,31 @@
-//! The memory that is mounted: enough of it, and reachable by others?
+//! Judges the mounted memory: whether it suffices, and whether other hosts can reach it.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 
 use crate::engine::base::addr::host_is_loopback;
 use crate::engine::base::{ByteSize, HostPort};
-use crate::engine::check::{Severity, Status};
-use crate::engine::doctor::cluster::facts::{Facts, Segment};
+use crate::engine::check::{CheckStatus, Severity};
+use crate::engine::doctor::cluster::facts::{ClusterFacts, MountedSegment};
 use crate::engine::doctor::cluster::judge::{no_admin, undetailed, unlisted};
 use crate::engine::doctor::{finding, listed, plural, status};
 
-/// Below this a segment does not even hold the store's own alignment of a rank: SGLang's ranks refuse it.
+/// Minimum useful segment size: the alignment of the store. SGLang's ranks refuse less.
 const SEGMENT_MIN: u64 = 16 << 20;
-/// How much of the plan may be missing, per mille: what rounding to pages and ranks costs.
+/// Tolerated difference from the plan, per mille: rounding to pages and ranks.
 const MISSING_PER_MILLE: u64 = 10;
 
 /// At least one segment is mounted, and each has capacity.
-pub fn mounted(facts: &Facts) -> Status {
+pub fn mounted(facts: &ClusterFacts) -> CheckStatus {
     let listing = match &facts.segments {
-        None => return Status::Skipped(no_admin(facts)),
+        None => return CheckStatus::Skipped(no_admin(facts)),
         Some(Err(why)) => {
-            return Status::Found(vec![finding(
+            return CheckStatus::Found(vec![finding(
                 "segments-mounted",
                 Severity::Error,
-                "the master does not list its segments",
+                "the master's list of segments is unavailable",
                 why,
-                "see the master's log; a standby lists none",
+                "check the master's log; a standby has no list",
             )]);
         }
         Some(Ok(listing)) => listing,
@@ -37,13 +37,13 @@ pub fn mounted(facts: &Facts) -> Status {
             Severity::Error,
             "no memory is mounted: every put fails with -200",
             "the list of segments is empty",
-            "start store nodes, or give SGLang's ranks a global_segment_size above 0; see whether they could reach the master",
+            "start store nodes, or give SGLang a global_segment_size above 0; check that they can reach the master",
         ));
-        return Status::Found(findings);
+        return CheckStatus::Found(findings);
     }
     if !listing.is_detailed {
-        return Status::Passed(format!(
-            "{} (the master is too old to tell their sizes)",
+        return CheckStatus::Passed(format!(
+            "{} (the master is too old to report their sizes)",
             plural(listing.segments.len(), "segment")
         ));
     }
@@ -58,24 +58,24 @@ pub fn mounted(facts: &Facts) -> Status {
                 Severity::Error,
                 "less memory is mounted than planned",
                 evidence,
-                "see which node is missing in mcctl status; SGLang divides its global_segment_size by tp x pp, a store node does not",
+                "run mcctl status to see which node is missing; SGLang divides its global_segment_size by tp x pp, a store node does not",
             ));
         } else if total > expected.0.saturating_add(allowed) {
             findings.push(finding(
                 "segments-mounted",
                 Severity::Warning,
-                "more memory is mounted than planned: hosts may run out of it",
+                "more memory is mounted than planned: hosts may run out of memory",
                 evidence,
                 "a store node's global_segment_size is per process, SGLang's per server: see mcctl size-hugepages",
             ));
         }
     }
-    let small: Vec<&Segment> = listing.segments.iter().filter(|segment| segment.bytes < SEGMENT_MIN).collect();
+    let small: Vec<&MountedSegment> = listing.segments.iter().filter(|segment| segment.bytes < SEGMENT_MIN).collect();
     if !small.is_empty() {
         findings.push(finding(
             "segments-mounted",
             Severity::Warning,
-            format!("{} smaller than 16 MiB and of hardly any use", verb(small.len(), "segment")),
+            format!("{} smaller than 16 MiB and almost unusable", verb(small.len(), "segment")),
             small_evidence(&small),
             "raise global_segment_size: each rank of SGLang gets global_segment_size / (tp x pp), rounded down to 16 MiB",
         ));
@@ -90,9 +90,9 @@ pub fn mounted(facts: &Facts) -> Status {
         findings.push(finding(
             "segments-mounted",
             Severity::Info,
-            format!("{} no new objects", if going.len() == 1 { "1 segment takes" } else { "some segments take" }),
+            format!("{} no new objects", if going.len() == 1 { "1 segment accepts" } else { "some segments accept" }),
             listed(&going),
-            "nothing, if a node is being drained; see mcctl status",
+            "none if a node is being drained; see mcctl status",
         ));
     }
     status(findings, || format!("{} in {}", ByteSize(total), plural(listing.segments.len(), "segment")))
@@ -102,12 +102,12 @@ fn verb(n: usize, what: &str) -> String {
     format!("{} {}", plural(n, what), if n == 1 { "is" } else { "are" })
 }
 
-fn small_evidence(small: &[&Segment]) -> String {
+fn small_evidence(small: &[&MountedSegment]) -> String {
     listed(&small.iter().map(|segment| format!("{} {}", segment.name, ByteSize(segment.bytes))).collect::<Vec<_>>())
 }
 
 /// Segment names are unique and name a host that other hosts can reach.
-pub fn names(facts: &Facts) -> Status {
+pub fn names(facts: &ClusterFacts) -> CheckStatus {
     if let Some(skipped) = undetailed(facts) {
         return skipped;
     }
@@ -121,31 +121,31 @@ pub fn names(facts: &Facts) -> Status {
         .map(|(name, of)| format!("{name} by {} clients", of.len()))
         .collect();
     if shared.is_empty() {
-        return Status::Passed(plural(owners.len(), "name"));
+        return CheckStatus::Passed(plural(owners.len(), "name"));
     }
-    Status::Found(vec![finding(
+    CheckStatus::Found(vec![finding(
         "segment-names",
         Severity::Error,
-        "several clients mounted segments under one name: objects of one are looked for at the other",
+        "several clients mounted segments under one name: reads of one client's objects go to the other",
         listed(&shared),
-        "give each process its own host:port as MOONCAKE_LOCAL_HOSTNAME, or a host name alone, so that a free port is drawn; if one of \
-         them was restarted a moment ago, the old one goes after client_ttl (10 s)",
+        "give each process its own host:port as MOONCAKE_LOCAL_HOSTNAME, or a host name alone, so that a free port is chosen; if one of \
+         them was just restarted, the old one expires after client_ttl (10 s)",
     )])
 }
 
-/// What is wrong with an endpoint for callers on other hosts.
+/// Why other hosts cannot connect to an endpoint.
 fn unreachable_host(endpoint: &str) -> Option<&'static str> {
     let (host, _) = HostPort::split(endpoint).ok()?;
     let is_everywhere = host.parse::<IpAddr>().is_ok_and(|address| address.is_unspecified());
     match () {
-        () if is_everywhere => Some("every address and none"),
+        () if is_everywhere => Some("unspecified address"),
         () if host_is_loopback(&host) => Some("loopback"),
         () => None,
     }
 }
 
 /// Every segment has a transport endpoint that other hosts can reach.
-pub fn endpoints(facts: &Facts) -> Status {
+pub fn endpoints(facts: &ClusterFacts) -> CheckStatus {
     if let Some(skipped) = undetailed(facts) {
         return skipped;
     }
@@ -153,7 +153,7 @@ pub fn endpoints(facts: &Facts) -> Status {
     let mut bad: Vec<(String, &'static str)> = Vec::new();
     let mut odd: Vec<String> = Vec::new();
     for node in &facts.nodes {
-        // With a metadata service the endpoint is a name, and the address stands in its record.
+        // With a metadata service the endpoint is a name, and its record contains the address.
         let recorded = node.records.as_ref().and_then(|records| records.rpc_meta.as_ref().ok()).cloned().flatten();
         let called = recorded.map_or_else(|| node.endpoint.clone(), |at| format!("{}:{}", at.host, at.port));
         match unreachable_host(&called) {
@@ -163,7 +163,7 @@ pub fn endpoints(facts: &Facts) -> Status {
         }
     }
     if bad.is_empty() && odd.is_empty() {
-        return Status::Passed(plural(facts.nodes.len(), "endpoint"));
+        return CheckStatus::Passed(plural(facts.nodes.len(), "endpoint"));
     }
     let shown: Vec<String> = bad.iter().map(|(at, why)| format!("{at} ({why})")).chain(odd.iter().cloned()).collect();
     let is_everywhere = bad.iter().any(|(_, why)| *why != "loopback") || !odd.is_empty();
@@ -171,24 +171,24 @@ pub fn endpoints(facts: &Facts) -> Status {
         finding(
             "segment-endpoints",
             Severity::Info,
-            "the segments are reached over loopback: right for a store on one host, useless for a second one",
+            "the segments have loopback endpoints: correct for a store on one host, unreachable from a second one",
             listed(&shown),
-            "nothing on one host; for more, MOONCAKE_LOCAL_HOSTNAME=ADDRESS of each host that others reach",
+            "none on one host; for several, set MOONCAKE_LOCAL_HOSTNAME to an address of each host that others can reach",
         )
     } else {
         finding(
             "segment-endpoints",
             Severity::Error,
-            "segments are mounted under addresses that only their own host can call: every put and get from elsewhere fails with -800",
+            "segments are mounted under addresses that are reachable only from their own host: puts and gets from other hosts fail with -800",
             format!("{}{}", listed(&shown), if is_service { " in the metadata service" } else { "" }),
-            "set MOONCAKE_LOCAL_HOSTNAME to an address of each host that others reach (it is localhost where unset), and restart",
+            "set MOONCAKE_LOCAL_HOSTNAME to an address of each host that others can reach (default: localhost), and restart",
         )
     };
-    Status::Found(vec![found])
+    CheckStatus::Found(vec![found])
 }
 
 /// All segments use the same protocol.
-pub fn protocol(facts: &Facts) -> Status {
+pub fn protocol(facts: &ClusterFacts) -> CheckStatus {
     if let Some(skipped) = undetailed(facts).or_else(|| unlisted(facts)) {
         return skipped;
     }
@@ -197,25 +197,25 @@ pub fn protocol(facts: &Facts) -> Status {
         by.entry(&segment.protocol).or_default().push(&segment.name);
     }
     if by.len() < 2 {
-        return Status::Passed(format!("all over {}", by.keys().next().copied().unwrap_or("nothing")));
+        return CheckStatus::Passed(format!("all over {}", by.keys().next().copied().unwrap_or("nothing")));
     }
     let parts: Vec<String> = by.iter().map(|(protocol, of)| format!("{protocol}: {}", listed(of))).collect();
-    Status::Found(vec![finding(
+    CheckStatus::Found(vec![finding(
         "one-protocol",
         Severity::Error,
-        "segments are reached over different transports: clients of one fail with -800 (NotSupportedTransport) at the others",
+        "segments use different transports: clients of one fail with -800 (NotSupportedTransport) on the others",
         parts.join("; "),
-        "give every node and every SGLang the same MOONCAKE_PROTOCOL, rdma or tcp",
+        "give all nodes and SGLang servers the same MOONCAKE_PROTOCOL, rdma or tcp",
     )])
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::engine::doctor::cluster::facts::made_up::healthy;
-    use crate::engine::doctor::cluster::facts::{Listing, Records};
+    use crate::engine::doctor::cluster::facts::test_facts::healthy;
+    use crate::engine::doctor::cluster::facts::{MetadataRecords, SegmentListing};
 
-    fn segments(facts: &mut Facts) -> &mut Vec<Segment> {
+    fn segments(facts: &mut ClusterFacts) -> &mut Vec<MountedSegment> {
         match &mut facts.segments {
             Some(Ok(listing)) => &mut listing.segments,
             _ => panic!("a listing"),
@@ -223,90 +223,92 @@ mod tests {
     }
 
     #[track_caller]
-    fn says(status: &Status, severity: Severity, part: &str) {
-        let Status::Found(findings) = status else { panic!("nothing found: {status:?}") };
+    fn assert_found(status: &CheckStatus, severity: Severity, part: &str) {
+        let CheckStatus::Found(findings) = status else { panic!("nothing found: {status:?}") };
         assert!(findings.iter().any(|f| f.severity == severity && f.finding.contains(part)), "{findings:?}");
     }
 
     #[test]
-    fn no_segment_is_an_error_and_the_sum_is_held_against_the_plan() {
+    fn mounted_memory_is_compared_with_the_plan() {
         let mut facts = healthy();
         assert!(
-            matches!(mounted(&facts), Status::Passed(text) if text == "2 GiB in 2 segments"),
+            matches!(mounted(&facts), CheckStatus::Passed(text) if text == "2 GiB in 2 segments"),
             "{:?}",
             mounted(&facts)
         );
         facts.expected = Some(ByteSize(2 << 30));
-        assert!(matches!(mounted(&facts), Status::Passed(_)));
+        assert!(matches!(mounted(&facts), CheckStatus::Passed(_)));
         facts.expected = Some(ByteSize(8 << 30));
-        says(&mounted(&facts), Severity::Error, "less memory is mounted than planned");
+        assert_found(&mounted(&facts), Severity::Error, "less memory is mounted than planned");
         facts.expected = Some(ByteSize(1 << 30));
-        says(&mounted(&facts), Severity::Warning, "more memory is mounted than planned");
+        assert_found(&mounted(&facts), Severity::Warning, "more memory is mounted than planned");
         segments(&mut facts).clear();
-        says(&mounted(&facts), Severity::Error, "no memory is mounted");
+        assert_found(&mounted(&facts), Severity::Error, "no memory is mounted");
     }
 
     #[test]
-    fn a_segment_below_16_mib_is_named() {
+    fn a_segment_below_16_mib_is_found() {
         let mut facts = healthy();
         segments(&mut facts)[1].bytes = 16 << 20;
-        assert!(matches!(mounted(&facts), Status::Passed(_)));
+        assert!(matches!(mounted(&facts), CheckStatus::Passed(_)));
         segments(&mut facts)[1].bytes = (16 << 20) - 1;
-        says(&mounted(&facts), Severity::Warning, "1 segment is smaller than 16 MiB");
+        assert_found(&mounted(&facts), Severity::Warning, "1 segment is smaller than 16 MiB");
     }
 
     #[test]
-    fn a_loopback_endpoint_is_an_error_where_the_master_is_elsewhere_and_right_on_one_host() {
+    fn a_loopback_endpoint_is_an_error_unless_the_master_is_local() {
         let mut facts = healthy();
-        assert!(matches!(endpoints(&facts), Status::Passed(_)));
+        assert!(matches!(endpoints(&facts), CheckStatus::Passed(_)));
         for bad in ["localhost:16406", "127.0.0.1:15001", "0.0.0.0:15001"] {
             facts.nodes[0].endpoint = bad.to_owned();
-            says(&endpoints(&facts), Severity::Error, "only their own host can call");
+            assert_found(&endpoints(&facts), Severity::Error, "only from their own host");
         }
         facts.master = HostPort::new("127.0.0.1", 50_051);
-        says(&endpoints(&facts), Severity::Error, "only their own host can call");
+        assert_found(&endpoints(&facts), Severity::Error, "only from their own host");
         facts.nodes[0].endpoint = "localhost:16406".to_owned();
-        says(&endpoints(&facts), Severity::Info, "on one host");
+        assert_found(&endpoints(&facts), Severity::Info, "on one host");
     }
 
     #[test]
-    fn with_a_metadata_service_the_recorded_address_counts_and_not_the_name() {
+    fn with_a_metadata_service_the_recorded_address_counts() {
         let mut facts = healthy();
         facts.metadata.url = Some("http://10.0.0.9:8080/metadata".to_owned());
         facts.nodes[0].endpoint = "localhost:12805".to_owned();
         let record = |host: &str| {
-            Some(Records { ram: Ok(Some("tcp".to_owned())), rpc_meta: Ok(Some(HostPort::new(host, 15_825))) })
+            Some(MetadataRecords { ram: Ok(Some("tcp".to_owned())), rpc_meta: Ok(Some(HostPort::new(host, 15_825))) })
         };
         facts.nodes[0].records = record("10.77.0.1");
-        assert!(matches!(endpoints(&facts), Status::Passed(_)));
+        assert!(matches!(endpoints(&facts), CheckStatus::Passed(_)));
         facts.nodes[0].records = record("127.0.0.1");
-        says(&endpoints(&facts), Severity::Error, "only their own host can call");
+        assert_found(&endpoints(&facts), Severity::Error, "only from their own host");
     }
 
     #[test]
-    fn two_transports_are_an_error_and_one_is_not() {
+    fn different_transports_are_an_error() {
         let mut facts = healthy();
-        assert!(matches!(protocol(&facts), Status::Passed(_)));
+        assert!(matches!(protocol(&facts), CheckStatus::Passed(_)));
         segments(&mut facts)[0].protocol = "rdma".to_owned();
-        says(&protocol(&facts), Severity::Error, "different transports");
+        assert_found(&protocol(&facts), Severity::Error, "different transports");
     }
 
     #[test]
-    fn two_clients_of_one_name_are_an_error_and_two_segments_of_one_client_are_not() {
+    fn two_clients_with_one_segment_name_are_an_error() {
         let mut facts = healthy();
         let second = segments(&mut facts)[0].clone();
         segments(&mut facts).push(second);
-        assert!(matches!(names(&facts), Status::Passed(_)));
+        assert!(matches!(names(&facts), CheckStatus::Passed(_)));
         segments(&mut facts)[2].client = "9-9".to_owned();
-        says(&names(&facts), Severity::Error, "under one name");
+        assert_found(&names(&facts), Severity::Error, "under one name");
     }
 
     #[test]
-    fn an_old_master_that_lists_names_alone_is_judged_by_what_it_tells() {
+    fn an_old_master_that_lists_only_names_is_judged_by_those() {
         let mut facts = healthy();
-        let names_only = Segment { name: "a".to_owned(), endpoint: "a".to_owned(), ..Segment::default() };
-        facts.segments = Some(Ok(Listing { segments: vec![names_only], ..Listing::default() }));
-        assert!(matches!(mounted(&facts), Status::Passed(_)));
-        assert!(matches!(protocol(&facts), Status::Skipped(_)) && matches!(endpoints(&facts), Status::Skipped(_)));
+        let names_only = MountedSegment { name: "a".to_owned(), endpoint: "a".to_owned(), ..MountedSegment::default() };
+        facts.segments = Some(Ok(SegmentListing { segments: vec![names_only], ..SegmentListing::default() }));
+        assert!(matches!(mounted(&facts), CheckStatus::Passed(_)));
+        assert!(
+            matches!(protocol(&facts), CheckStatus::Skipped(_)) && matches!(endpoints(&facts), CheckStatus::Skipped(_))
+        );
     }
 }

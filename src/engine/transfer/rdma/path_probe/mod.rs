@@ -13,8 +13,8 @@ use std::thread;
 use std::time::Duration;
 
 use crate::engine::sys::verbs::{CompletionStatus, LinkLayer, PortState};
-use crate::engine::topology::Host;
-use crate::engine::topology::gid::{Gid, GidKind};
+use crate::engine::topology::HostTopology;
+use crate::engine::topology::gid::{Gid, GidType};
 use crate::engine::transfer::TransferError;
 use crate::engine::transfer::rdma::fault::RdmaStep;
 use crate::engine::transfer::rdma::nic::Nic;
@@ -194,7 +194,7 @@ impl RdmaShared {
         let port = nic.device.port(nic.port).ok();
         let gid = Ipv6Addr::from(address.gid);
         let unknown =
-            || Gid { index: address.gid_index, gid, kind: GidKind::Unknown, netdev: None, ipv4: gid.to_ipv4_mapped() };
+            || Gid { index: address.gid_index, gid, kind: GidType::Unknown, netdev: None, ipv4: gid.to_ipv4_mapped() };
         ProbedDevice {
             device: nic.name.clone(),
             port: nic.port,
@@ -259,7 +259,7 @@ impl PathProbe {
 }
 
 /// The GID table of `nic`'s port, without empty entries.
-fn table(host: &Host, nic: &Nic) -> Vec<Gid> {
+fn table(host: &HostTopology, nic: &Nic) -> Vec<Gid> {
     let device = host.devices.iter().find(|device| device.name == nic.name);
     device.and_then(|device| device.port(u32::from(nic.port))).map(|port| port.gids.clone()).unwrap_or_default()
 }

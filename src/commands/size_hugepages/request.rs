@@ -1,4 +1,4 @@
-//! The command line as a [`Deployment`]: every text in the grammar of the program that will read it.
+//! Converts the command line to a [`SizingInput`]. Every value is parsed with the grammar of the program that will read it.
 
 use std::fs::File;
 use std::io::Read;
@@ -9,109 +9,110 @@ use crate::commands::size_hugepages::Args;
 use crate::engine::plan::client::{GIB1, MIB2};
 use crate::engine::plan::config_json::{self, CONFIG_BYTES_MAX};
 use crate::engine::plan::geometry::{CacheType, Geometry};
-use crate::engine::plan::host_pool::Wish;
-use crate::engine::plan::layout::Layout;
-use crate::engine::plan::need::{Deployment, Services};
+use crate::engine::plan::host_pool::L2Size;
+use crate::engine::plan::layout::ParallelLayout;
+use crate::engine::plan::need::{Services, SizingInput};
 use crate::engine::plan::size_flag::{self, SizeFlag};
-use crate::engine::plan::{PlanError, models, upstream};
+use crate::engine::plan::{SizingError, models, upstream};
 use crate::engine::sys::hugetlb;
 
-/// What is asked.
+/// The parsed command line.
 #[derive(Clone, Debug)]
-pub struct Question {
-    /// What is to be started.
-    pub wanted: Deployment,
-    /// The model, and where its figures come from.
+pub struct SizingRequest {
+    /// The deployment to size.
+    pub wanted: SizingInput,
+    /// The model's name, and the source of its geometry.
     pub model: Option<(String, String)>,
     /// The sizes that other programs read, in the order L2 (absent with a ratio), segment, arena.
     pub sizes: Vec<SizeFlag>,
 }
 
-impl From<PlanError> for Failure {
-    fn from(error: PlanError) -> Failure {
+impl From<SizingError> for Failure {
+    fn from(error: SizingError) -> Failure {
         let failure = Failure::usage(error.to_string());
         match error {
-            PlanError::UnknownModel { .. } => {
-                failure.next("write one of those, or the path of the model's config.json")
+            SizingError::UnknownModel { .. } => {
+                failure.next("use one of these names, or the path of the model's config.json")
             }
-            PlanError::NotASize { reader: "SGLang's --hicache-size", .. } => failure
+            SizingError::NotASize { reader: "SGLang's --hicache-size", .. } => failure
                 .next("write --hicache-size 64 for 64 GB, or 64gb for 64 GiB as upstream's sizing script reads it"),
-            PlanError::BelowOneGb { .. } => failure.next("write --hicache-size 1, or a larger size"),
-            PlanError::Unsupported { .. } => failure.next("leave --model out for bounds"),
+            SizingError::BelowOneGb { .. } => failure.next("write --hicache-size 1, or a larger size"),
+            SizingError::Unsupported { .. } => failure.next("omit --model to get bounds"),
             _ => failure,
         }
     }
 }
 
-/// Read the command line.
+/// Parses the command line.
 ///
 /// # Errors
-/// A text is not what its reader takes, or the deployment is none that SGLang starts.
-pub fn read(args: &Args) -> Result<Question, Failure> {
+/// A value is invalid, or SGLang does not start the deployment.
+pub fn read(args: &Args) -> Result<SizingRequest, Failure> {
     let mut l2 = None;
-    let wish = match (&args.hicache_size, args.hicache_ratio, args.device_pool_tokens) {
+    let l2_size = match (&args.hicache_size, args.hicache_ratio, args.device_pool_tokens) {
         (Some(text), ..) => {
             let (gb, size) = size_flag::hicache(text)?;
             if gb == 0 {
-                return Err(Failure::usage("--hicache-size 0 leaves the size to the ratio").next(NO_SIZE));
+                return Err(Failure::usage("--hicache-size 0 means that --hicache-ratio applies").next(NO_SIZE));
             }
             l2 = Some(size);
-            Wish::Gb(gb)
+            L2Size::Gb(gb)
         }
-        (None, Some(ratio), Some(device_tokens)) => Wish::Ratio { ratio, device_tokens },
+        (None, Some(ratio), Some(device_tokens)) => L2Size::Ratio { ratio, device_tokens },
         _ => return Err(Failure::usage("the size of L2 is not given").next(NO_SIZE)),
     };
     if args.device_pool_tokens.is_some() && args.hicache_ratio.is_none() && !args.per_request {
-        return Err(Failure::usage("--device-pool-tokens only matters with --hicache-ratio, or --per-request"));
+        return Err(Failure::usage("--device-pool-tokens requires --hicache-ratio or --per-request"));
     }
-    let mut question = sized(args, wish)?;
+    let mut request = sized(args, l2_size)?;
     if let Some(size) = l2 {
-        question.sizes.insert(0, size);
+        request.sizes.insert(0, size);
     }
-    Ok(question)
+    Ok(request)
 }
 
-/// Read the command line, for L2 of `wish`.
+/// Parses the command line with an L2 size of `l2_size`.
 ///
 /// # Errors
 /// As [`read`].
-pub fn sized(args: &Args, wish: Wish) -> Result<Question, Failure> {
-    let layout = Layout::new(args.tp_size, args.pp_size, args.dp_size, args.enable_dp_attention, args.nnodes)?;
+pub fn sized(args: &Args, l2_size: L2Size) -> Result<SizingRequest, Failure> {
+    let layout = ParallelLayout::new(args.tp_size, args.pp_size, args.dp_size, args.enable_dp_attention, args.nnodes)?;
     let layout = layout.with_dcp(args.dcp_size)?;
     if args.page_size == 0 || args.conversation_tokens == 0 {
         return Err(Failure::usage("--page-size and --conversation-tokens must be at least 1"));
     }
     let model = args.model.as_deref().map(model).transpose()?;
-    if model.is_none() && matches!(wish, Wish::Ratio { .. }) {
+    if model.is_none() && matches!(l2_size, L2Size::Ratio { .. }) {
         return Err(Failure::usage(
-            "--hicache-ratio needs --model: it counts tokens, and their size depends on the model",
+            "--hicache-ratio requires --model: it counts tokens, whose size depends on the model",
         )
-        .next("name the model, or give --hicache-size"));
+        .next("give --model, or --hicache-size"));
     }
     let cache = cache_type(&args.kv_cache_dtype)?;
     let geometry = geometry(args, model.as_ref(), &layout)?;
     let cache = match (args.dsa_fp8_layout.as_str(), cache) {
         ("raw", CacheType::Fp8) if geometry.is_some_and(|geometry| geometry.is_sparse()) => CacheType::Fp8Plain,
         ("raw", _) => {
-            let what = "--dsa-fp8-layout raw only matters with a model of sparse attention and an fp8 cache";
-            return Err(Failure::usage(what).next("name the model with --model, or leave it out"));
+            let what = "--dsa-fp8-layout raw requires a model with sparse attention and an fp8 cache";
+            return Err(Failure::usage(what).next("give --model, or omit the flag"));
         }
         (_, cache) => cache,
     };
     let region = size_flag::store("--max-mr-size", &args.max_mr_size)?;
     if region < REGION_BYTES_MIN {
-        return Err(Failure::usage("--max-mr-size must be at least 16 MiB: a buffer is cut at multiples of that"));
+        return Err(Failure::usage("--max-mr-size must be at least 16 MiB: buffers are split at multiples of that"));
     }
     let page = match upstream::size(&args.hugepage_size).ok().and_then(|bytes| u64::try_from(bytes).ok()) {
         Some(page @ (MIB2 | GIB1)) => page,
         _ => {
-            let text = format!("--hugepage-size {}: the store has huge pages of 2 MiB and 1 GiB", args.hugepage_size);
+            let text =
+                format!("--hugepage-size {}: the store supports huge pages of 2 MiB and 1 GiB", args.hugepage_size);
             return Err(Failure::usage(text).next("write 2mb or 1gb"));
         }
     };
     let is_rdma = args.protocol == "rdma";
     if !is_rdma && !args.nic_numa_nodes.is_empty() {
-        return Err(Failure::usage("--nic-numa-nodes only matters with --protocol rdma"));
+        return Err(Failure::usage("--nic-numa-nodes requires --protocol rdma"));
     }
     let services = Services {
         count: args.store_services,
@@ -123,12 +124,12 @@ pub fn sized(args: &Args, wish: Wish) -> Result<Question, Failure> {
     nic_nodes.dedup();
     let segment = size_flag::segment(&args.global_segment_size)?;
     let arena = size_flag::arena(&args.arena_pool_size)?;
-    let wanted = Deployment {
+    let wanted = SizingInput {
         layout,
         geometry,
         cache,
         page_size: args.page_size,
-        wish,
+        l2_size,
         group_segment: segment.used_bytes,
         arena: arena.used_bytes,
         page,
@@ -137,71 +138,71 @@ pub fn sized(args: &Args, wish: Wish) -> Result<Question, Failure> {
         region,
         services,
     };
-    Ok(Question { wanted, model: model.map(|model| (model.name, model.source)), sizes: vec![segment, arena] })
+    Ok(SizingRequest { wanted, model: model.map(|model| (model.name, model.source)), sizes: vec![segment, arena] })
 }
 
-/// The store cuts what is too large for a region at multiples of this.
+/// The store splits larger buffers at multiples of this.
 const REGION_BYTES_MIN: u64 = 16 << 20;
 
 fn cache_type(text: &str) -> Result<CacheType, Failure> {
     let refused = |why: &str| {
-        let text = format!("--kv-cache-dtype {text} is not sized: {why}");
-        Err(Failure::usage(text).next("auto, bf16, fp8_e4m3 or fp8_e5m2"))
+        let text = format!("--kv-cache-dtype {text} is not supported: {why}");
+        Err(Failure::usage(text).next("use auto, bf16, fp8_e4m3 or fp8_e5m2"))
     };
     match text {
         "auto" | "bf16" | "bfloat16" => Ok(CacheType::Half),
         "fp8_e4m3" | "fp8_e5m2" => Ok(CacheType::Fp8),
-        "mxfp8" => refused("its rows hold scales beside the payload, in a host pool of their own kind"),
+        "mxfp8" => refused("its rows contain scales, in a special host pool"),
         fp4 if fp4.starts_with("fp4") || fp4.starts_with("nvfp4") => {
-            refused("SGLang's host pool refuses an FP4 cache, whose scales lie apart from it, but for MiniMax-M3's")
+            refused("SGLang's host pool rejects FP4 caches with separate scales, except for MiniMax-M3")
         }
-        _ => refused("it is none that SGLang's host pool is known for"),
+        _ => refused("the layout of SGLang's host pool is unknown for it"),
     }
 }
 
-/// The model's cache, with what the command line adds to it.
-fn geometry(args: &Args, model: Option<&Model>, layout: &Layout) -> Result<Option<Geometry>, Failure> {
+/// The geometry of the model's cache with the changes from the command line.
+fn geometry(args: &Args, model: Option<&SelectedModel>, layout: &ParallelLayout) -> Result<Option<Geometry>, Failure> {
     let draft = args.packed_draft_layers;
-    let Some(Model { geometry, .. }) = model else {
+    let Some(SelectedModel { geometry, .. }) = model else {
         if draft > 0 || layout.dcp() > 1 {
-            let what = "--packed-draft-layers and --dcp-size change what a model's token takes";
-            return Err(Failure::usage(what).next("name the model with --model"));
+            let what = "--packed-draft-layers and --dcp-size require --model";
+            return Err(Failure::usage(what).next("give --model"));
         }
         return Ok(None);
     };
     if layout.dcp() > 1 {
         if !geometry.is_latent() {
-            return Err(Failure::usage("--dcp-size above 1 with HiCache is for models of MLA only: SGLang refuses it"));
+            return Err(Failure::usage("--dcp-size above 1 with HiCache requires an MLA model in SGLang"));
         }
         if geometry.is_sparse() || draft > 0 {
-            let what = "--dcp-size above 1 is not sized with sparse attention or a packed draft";
-            return Err(Failure::usage(what).next("SGLang takes no draft with it but DSPARK's"));
+            let what = "--dcp-size above 1 is not supported with sparse attention or a packed draft";
+            return Err(Failure::usage(what).next("SGLang supports only DSPARK drafts with it"));
         }
     }
     if draft > 0 && (layout.pp() > 1 || geometry.window_layers > 0) {
-        let what = "--packed-draft-layers is not sized with pipeline stages or sliding layers";
-        return Err(Failure::usage(what).next("which pool the draft is packed into is not known there"));
+        let what = "--packed-draft-layers is not supported with pipeline stages or sliding layers";
+        return Err(Failure::usage(what).next("the pool of the draft layers is unknown in that case"));
     }
     Ok(Some(geometry.with_draft_layers(draft)?))
 }
 
-/// What gives L2 a size.
-pub const NO_SIZE: &str = "give --hicache-size GB, --hicache-ratio with --device-pool-tokens and --model, or --fit";
+/// The flags that determine the size of L2.
+pub const NO_SIZE: &str = "give --hicache-size GB, --hicache-ratio with --device-pool-tokens and --model, or --max-fit";
 
-struct Model {
+struct SelectedModel {
     name: String,
     geometry: Geometry,
     source: String,
 }
 
-/// A path wins over a name: what has a separator or ends in .json, and what is there.
-fn model(text: &str) -> Result<Model, Failure> {
+/// Loads a model by path or name. A path has precedence: an existing file or folder, or a text that looks like a path.
+fn model(text: &str) -> Result<SelectedModel, Failure> {
     let path = Path::new(text);
     let is_path = path.is_dir() || path.is_file() || text.ends_with(".json") || text.starts_with(['.', '/']);
     if !is_path {
         let known = models::by_name(text)?;
         let name = known.names.first().copied().unwrap_or_default().to_owned();
-        return Ok(Model { name, geometry: known.geometry, source: known.source.to_owned() });
+        return Ok(SelectedModel { name, geometry: known.geometry, source: known.source.to_owned() });
     }
     let file = if path.is_dir() { path.join("config.json") } else { PathBuf::from(path) };
     let unreadable = |error: std::io::Error| {
@@ -217,5 +218,5 @@ fn model(text: &str) -> Result<Model, Failure> {
         return Err(Failure::usage("the model's config.json is larger than 4 MiB").tried(file.display().to_string()));
     }
     let geometry = config_json::read(&config).map_err(|e| Failure::from(e).tried(file.display().to_string()))?;
-    Ok(Model { name: file.display().to_string(), geometry, source: "its config.json".to_owned() })
+    Ok(SelectedModel { name: file.display().to_string(), geometry, source: "its config.json".to_owned() })
 }
