@@ -17,7 +17,6 @@ pub struct PassId {
     pub side: usize,
     /// Name of the endpoint.
     pub side_name: String,
-    /// Name of the pass.
     pub name: String,
     /// Block number in a comparison, otherwise zero.
     pub block: u32,

@@ -101,7 +101,6 @@ impl TextGenerator {
     }
 }
 
-/// Syllables for generated words.
 const SYLLABLES: [&str; 16] =
     ["ba", "den", "fi", "gor", "ha", "jun", "ki", "lem", "mo", "nar", "pe", "ro", "sil", "ta", "ven", "zu"];
 
