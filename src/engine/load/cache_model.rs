@@ -237,7 +237,7 @@ mod tests {
         assert_eq!(
             known.expected_hit(&chain([0, 1, 2, 9, 4, 5, 6, 7, 8])).tokens,
             0,
-            "a hash covers all pages before it"
+            "a hash covers all preceding pages"
         );
     }
 
@@ -252,9 +252,9 @@ mod tests {
         assert_eq!(seen(&stored), 8);
         stored.record_answer(&chain(0..8), 8);
         stored.clear_storage();
-        assert_eq!(seen(&stored), 8, "it returned to L1");
+        assert_eq!(seen(&stored), 8, "the page is back in L1");
         stored.flush();
-        assert_eq!(seen(&stored), 0, "it was not rewritten to L3");
+        assert_eq!(seen(&stored), 0, "the page was not rewritten to L3");
     }
 
     #[test]

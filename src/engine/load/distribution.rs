@@ -47,7 +47,7 @@ impl Distribution {
             Distribution::LogNormal { mean, cv } if mean > 0.0 => {
                 let variance = (1.0 + cv * cv).ln();
                 let law = LogNormal::new(mean.ln() - variance / 2.0, variance.sqrt());
-                law.expect("a finite deviation").sample(rng)
+                law.expect("a finite standard deviation").sample(rng)
             }
             Distribution::LogNormal { .. } => 0.0,
         }
@@ -126,7 +126,7 @@ mod tests {
     #[test]
     fn mean_of_many_draws_is_the_declared_mean() {
         for text in ["7", "uniform:10,30", "exponential:20", "lognormal:20,0.8"] {
-            let law: Distribution = text.parse().expect("it is one");
+            let law: Distribution = text.parse().expect("a valid distribution");
             let mut rng = Seed(1).generator("test", 0);
             let sum: f64 = (0..40_000).map(|_| law.draw(&mut rng)).sum();
             assert!((sum / 40_000.0 / law.mean() - 1.0).abs() < 0.03, "{text}: {}", sum / 40_000.0);

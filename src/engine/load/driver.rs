@@ -231,7 +231,7 @@ impl Driver {
     /// conversation, because the next turn would be missing history.
     pub fn finish(&mut self, turn: Turn, now: Duration, well: bool) -> bool {
         let at = turn.conversation as usize;
-        debug_assert_eq!(self.standing[at].turn, turn.index, "it is in flight");
+        debug_assert_eq!(self.standing[at].turn, turn.index, "the turn is in flight");
         if self.in_flight == self.rules.in_flight {
             self.freed = self.freed.max(now);
         }
@@ -365,10 +365,14 @@ mod tests {
         let rules = Rules { in_flight: 1, ..Rules::default() };
         let mut driver = Driver::new(scripts(3, 1), Pace::Conversations(even(100.0)), rules, Seed(1));
         let first = driver.due(ms(2))[0];
-        assert_eq!((first.planned, first.eligible_at), (ms(0), ms(0)), "only the caller was late");
+        assert_eq!((first.planned, first.eligible_at), (ms(0), ms(0)), "only the caller is late");
         driver.finish(first.turn, ms(50), true);
         let second = driver.due(ms(53))[0];
-        assert_eq!((second.planned, second.eligible_at), (ms(10), ms(50)), "waited for the first until 50");
+        assert_eq!(
+            (second.planned, second.eligible_at),
+            (ms(10), ms(50)),
+            "the second request waits for the first until 50 ms"
+        );
     }
 
     #[test]
@@ -473,7 +477,7 @@ mod tests {
                 let own: Vec<u32> = sent.iter().filter(|s| s.2.conversation as usize == conversation).map(|s| s.2.index).collect();
                 prop_assert_eq!(own, (0..*turns).collect::<Vec<_>>());
             }
-            prop_assert_eq!(lines(&play(driver(), service)), lines(&sent), "the same seed gives the same run");
+            prop_assert_eq!(lines(&play(driver(), service)), lines(&sent), "the same seed produces the same run");
         }
     }
 }

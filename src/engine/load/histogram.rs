@@ -21,7 +21,7 @@ pub struct LatencyHistogram {
 
 impl Default for LatencyHistogram {
     fn default() -> LatencyHistogram {
-        let counts = Hdr::new_with_bounds(1_000, LONGEST.as_nanos() as u64, 3).expect("the bounds are right");
+        let counts = Hdr::new_with_bounds(1_000, LONGEST.as_nanos() as u64, 3).expect("valid histogram bounds");
         LatencyHistogram { counts, sum: 0.0, squares: 0.0, min: Duration::MAX, max: Duration::ZERO }
     }
 }
@@ -42,7 +42,7 @@ impl LatencyHistogram {
 
     /// Adds all values from `other`.
     pub fn add(&mut self, other: &LatencyHistogram) {
-        self.counts.add(&other.counts).expect("the same bounds");
+        self.counts.add(&other.counts).expect("identical histogram bounds");
         self.sum += other.sum;
         self.squares += other.squares;
         (self.min, self.max) = (self.min.min(other.min), self.max.max(other.max));

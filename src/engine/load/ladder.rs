@@ -383,7 +383,7 @@ mod tests {
         );
         let even = ladder.break_even[0];
         assert_eq!((even.tier, even.shown_from), (LadderTier::Storage, Some(1024)));
-        assert!((even.fitted.expect("they cross") - 625.0).abs() < 1e-6, "{even:?}");
+        assert!((even.fitted.expect("the lines cross") - 625.0).abs() < 1e-6, "{even:?}");
         assert_eq!(ladder.missing(&[LadderTier::Cold, LadderTier::Storage]), []);
         assert_eq!(ladder.missing(&[LadderTier::Host]).len(), 3);
     }

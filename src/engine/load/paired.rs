@@ -222,7 +222,7 @@ mod tests {
         let mut rng = Seed(seed).generator("sample", 0);
         let (level, noise) =
             (Distribution::Exponential { mean: 100.0 }, Distribution::Uniform { low: -5.0, high: 5.0 });
-        let disturbed = Normal::new(0.0, disturbance).expect("a finite deviation");
+        let disturbed = Normal::new(0.0, disturbance).expect("a finite standard deviation");
         let mut pairs = Vec::new();
         for block in 0..blocks {
             let first = f64::from(2 * block) * drift;

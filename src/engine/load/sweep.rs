@@ -103,7 +103,7 @@ mod tests {
         let saturated =
             points(&[(1.0, 100.0, 1.0), (2.0, 198.0, 1.1), (4.0, 380.0, 1.4), (8.0, 420.0, 4.0), (16.0, 425.0, 30.0)]);
         assert_eq!(knee(&saturated), Some(2));
-        assert_eq!(knee(&saturated[..3]), None, "it still pays");
+        assert_eq!(knee(&saturated[..3]), None, "more load still pays off");
         // A dip in the middle is not a knee if throughput recovers at a higher load.
         let dip = points(&[(1.0, 100.0, 1.0), (2.0, 120.0, 1.3), (4.0, 390.0, 1.4)]);
         assert_eq!(knee(&dip), None);

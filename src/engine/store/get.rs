@@ -95,7 +95,7 @@ impl<E: Env> StoreClient<E> {
         let value = Arc::try_unwrap(memory).map_or_else(
             |shared| {
                 let mut copy = vec![0; shared.len()];
-                shared.read_at(0, &mut copy).expect("the copy is as long as the memory");
+                shared.read_at(0, &mut copy).expect("the copy has the size of the memory");
                 copy
             },
             Memory::into_vec,

@@ -364,7 +364,7 @@ pub(in crate::engine::store) fn failure(status: StatusCode, error: &str, reason:
 pub(in crate::engine::store) fn json(status: StatusCode, body: &impl Serialize) -> Response {
     let mut text = Vec::new();
     body.serialize(&mut serde_json::Serializer::with_formatter(&mut text, PythonFormatter))
-        .expect("plain structs and strings always have a JSON form");
+        .expect("structs and strings can always be serialized as JSON");
     answer(status, JSON, Bytes::from(text))
 }
 

@@ -128,7 +128,7 @@ mod tests {
         assert_eq!(dealt(AdapterPolicy::Distinct)[..4], ["\"a\"", "\"b\"", "\"c\"", "\"a\""]);
         let uniform = dealt(AdapterPolicy::Uniform);
         assert!(["\"a\"", "\"b\"", "\"c\""].iter().all(|name| count(&uniform, name) > 60), "{uniform:?}");
-        assert_eq!(uniform, dealt(AdapterPolicy::Uniform), "the same seed gives the same adapters");
+        assert_eq!(uniform, dealt(AdapterPolicy::Uniform), "the same seed produces the same adapters");
         let skewed = dealt(AdapterPolicy::Skewed(4.0));
         assert!(count(&skewed, "\"a\"") > 200 && count(&skewed, "\"b\"") > count(&skewed, "\"c\""));
     }

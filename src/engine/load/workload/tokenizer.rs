@@ -166,7 +166,7 @@ pub(super) mod tests {
     #[test]
     fn n_words_have_n_tokens() {
         let small = small();
-        let words = small.words().expect("enough of them");
+        let words = small.words().expect("enough words");
         assert_eq!(words.len(), 64);
         assert_eq!(small.count(&words[..40].concat(), false), Ok(40));
     }

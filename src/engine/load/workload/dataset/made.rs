@@ -281,7 +281,7 @@ mod tests {
 
     fn text(format: SampleFormat, seed: u64) -> Vec<u8> {
         let mut text = Vec::new();
-        sample(format, seed).write(&mut text).expect("memory takes all");
+        sample(format, seed).write(&mut text).expect("writing to memory succeeds");
         text
     }
 

@@ -191,7 +191,7 @@ mod tests {
         assert!(read.estimated);
         let given = dataset(TWO, &DatasetOptions { output: Some(7), ..DatasetOptions::default() });
         assert!(!given.estimated);
-        assert_eq!(texts(&given)[0].len(), 3, "the last question counts with a given length");
+        assert_eq!(texts(&given)[0].len(), 3, "the last question counts if the output length is set");
     }
 
     #[test]
@@ -286,7 +286,7 @@ mod tests {
         assert!(error.to_string().starts_with("talk.json:2: invalid type: integer `7`"), "{error}");
         let read = dataset(&text, &DatasetOptions { skip_bad: true, ..DatasetOptions::default() });
         assert_eq!((first_words(&read), read.skipped), (vec!["q0".to_owned(), "q2".to_owned()], 1));
-        assert_eq!(read.first_bad.expect("it is kept").line, 2);
+        assert_eq!(read.first_bad.expect("the first bad row").line, 2);
     }
 
     #[test]
