@@ -19,10 +19,10 @@ fn paragraphs(text: &str) -> Vec<&str> {
     text.split("\n\n").map(str::trim).filter(|block| !block.is_empty() && !block.starts_with('#')).collect()
 }
 
-/// The names between backticks after `Held by:`.
+/// The names between backticks after `Tested by:`.
 fn named_tests(paragraph: &str) -> Vec<&str> {
-    let held = paragraph.split_once("\nHeld by: ").map_or("", |(_, held)| held);
-    held.split('`').skip(1).step_by(2).collect()
+    let tests = paragraph.split_once("\nTested by: ").map_or("", |(_, tests)| tests);
+    tests.split('`').skip(1).step_by(2).collect()
 }
 
 /// The module of a source file: its name, or its folder's for `mod.rs` and `tests.rs`.
