@@ -249,7 +249,7 @@ fn info(server: &ServerClient) -> Result<ServerInfo, Failure> {
         .next("set --url to an SGLang server, version 0.5 or later; for other servers, use bench multi-turn"))
 }
 
-/// Returns every request with the tier it was meant to hit.
+/// Returns every request with its intended tier.
 fn figures(passes: &[PassResult]) -> Vec<(LadderTier, Figure)> {
     let tier = |pass: &PassResult| LadderTier::ALL.into_iter().find(|rung| rung.name() == pass.id.name);
     passes

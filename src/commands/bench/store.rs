@@ -150,9 +150,9 @@ impl Args {
         plan.check().map_err(|error| {
             let next = match error {
                 StoreBenchPlanError::TooLarge { .. } => "lower --object-size or --batch",
-                StoreBenchPlanError::Zipf(_) => "set --zipf to e.g. 0.99",
-                StoreBenchPlanError::Ratio(_) => "set --read-ratio to e.g. 0.9",
-                StoreBenchPlanError::Nothing(_) => "set --object-size to e.g. 1mb",
+                StoreBenchPlanError::Zipf(_) => "for example, use --zipf 0.99",
+                StoreBenchPlanError::Ratio(_) => "for example, use --read-ratio 0.9",
+                StoreBenchPlanError::Nothing(_) => "for example, use --object-size 1mb",
             };
             Failure::usage(error.to_string()).next(next)
         })?;

@@ -184,9 +184,5 @@ fn the_second_signal_aborts_requests_in_flight() {
     assert_eq!(run.stop(nix::sys::signal::Signal::SIGINT), 1);
     let lines = run.all_lines();
     let told = |part: &str| lines.iter().filter(|line| line.contains(part)).count();
-    assert_eq!(
-        (told("sending no more requests"), told("SIGINT: aborting requests in flight")),
-        (1, 1),
-        "{lines:?}"
-    );
+    assert_eq!((told("sending no more requests"), told("SIGINT: aborting requests in flight")), (1, 1), "{lines:?}");
 }

@@ -162,7 +162,9 @@ impl SweepReport {
         if let Some(share) = self.share_to_pass {
             let percent = share * 100.0;
             answer.push(match self.highest_that_meets {
-                Some(load) => format!("Highest {of} at which {percent} % of requests met the limits: {load}."),
+                Some(load) => {
+                    format!("Highest {of} up to which at least {percent} % of requests met the limits: {load}.")
+                }
                 None => format!("Even at the lowest {of}, fewer than {percent} % of requests met the limits."),
             });
         }

@@ -451,7 +451,10 @@ impl DatasetArgs {
             ));
         }
         if dataset.left_out > 0 {
-            notes.push(format!("{} rows were skipped because they are too long or too short", dataset.left_out));
+            notes.push(format!(
+                "{} rows were skipped: no usable turns, or excluded by length or category",
+                dataset.left_out
+            ));
         }
         if dataset.estimated {
             notes.push(format!(
