@@ -266,7 +266,6 @@ async fn unstarted(
     failure
 }
 
-/// The JSON report.
 #[derive(Debug, Serialize)]
 struct StoreReport {
     schema: &'static str,

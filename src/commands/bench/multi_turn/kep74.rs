@@ -7,7 +7,6 @@ use serde::Serialize;
 use crate::commands::bench::multi_turn::goal_tracker::{Kep74Totals, PassStats};
 use crate::commands::table::{ReportSection, ReportTable};
 
-/// Pass names.
 pub(super) const FIRST: &str = "first-turn";
 pub(super) const REPLAY: &str = "replay";
 pub(super) const CONVERSATIONS: &str = "multi-turn";

@@ -29,7 +29,6 @@ pub(super) enum RunKind {
     Single,
     Comparison(ComparedSides),
     Sweep(Sweep),
-    /// The KEP-74 table.
     Kep74,
 }
 

@@ -37,7 +37,6 @@ enum TransferRole {
     Initiator,
 }
 
-/// The transfer direction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 enum TransferOperation {
     /// Read from the target

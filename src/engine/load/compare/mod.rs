@@ -127,7 +127,6 @@ impl<'a> PairedPasses<'a> {
     }
 }
 
-/// Comparison options.
 #[derive(Clone, Copy, Debug)]
 pub struct CompareOptions {
     /// Minimum significant difference, as a share of the first endpoint's mean.

@@ -95,7 +95,6 @@ pub struct TimelinePoint {
 /// What was observed about a server during a pass.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct ServerObservation {
-    /// The server's settings.
     pub info: Option<ServerInfo>,
     /// Increase in the server's counters during the pass.
     pub counters: Option<ServerCounters>,

@@ -12,7 +12,6 @@ pub struct Models {
     pub first: Option<String>,
 }
 
-/// A profiler call.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Profile {
     /// `/start_profile` or `/stop_profile`.

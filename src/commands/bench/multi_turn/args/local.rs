@@ -2,7 +2,6 @@
 
 use std::path::{Path, PathBuf};
 
-/// Tokenizer file name.
 pub const TOKENIZER: &str = "tokenizer.json";
 /// ShareGPT repository and file, the same as `bench_serving` downloads.
 const SHAREGPT: (&str, &str) =

@@ -12,7 +12,6 @@ use crate::engine::load::session::PassId;
 use crate::engine::load::target::{Exchange, ExchangeOutcome};
 use crate::engine::load::{TimedRequest, Turn};
 
-/// Schema name.
 pub(in crate::commands::bench) const SCHEMA: &str = "mcctl.bench.record/1";
 
 /// First line of a records file.

@@ -286,7 +286,6 @@ fn ttft_by_turn(turns: &[TurnRow]) -> Plot {
         .with(PlotSeries::line("median", 0, of(&|summary| Some(summary.p50))))
 }
 
-/// Tier names.
 const TIERS: [&str; 4] = ["device (L1)", "host (L2)", "storage (L3)", "cached, tier unknown"];
 
 /// Returns stacked areas, one per tier that has any tokens.
