@@ -97,7 +97,7 @@ fn each_pass_has_a_verdict_of_its_own() {
     {
         assert_eq!((&one["pass"], &one["verdict"]), (&json!(pass), &json!(verdict)), "{run:?}");
         let says = one["says"].as_str().expect("words");
-        assert!(says.starts_with(&format!("B is {verdict}: TTFT")) && !says.contains(" of "), "{says}");
+        assert!(says.starts_with(&format!("B is {verdict}: TTFT")) && !says.contains(" in pass "), "{says}");
     }
     let run = mcctl(&[&["bench"], &phases[..], &SMALL[..8]].concat());
     for words in ["Verdict of first: B is worse: TTFT", "Verdict of repeat: B is better: TTFT"] {
