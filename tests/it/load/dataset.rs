@@ -345,7 +345,7 @@ fn a_malformed_row_is_located_and_can_be_skipped() {
 }
 
 #[test]
-fn what_is_no_dataset_is_refused_in_words() {
+fn a_file_that_is_not_a_dataset_is_refused_with_the_reason() {
     let dir = tempfile::tempdir().expect("a folder");
     let file = |name: &str, text: &[u8]| -> PathBuf {
         let path = dir.path().join(name);
@@ -365,17 +365,15 @@ fn what_is_no_dataset_is_refused_in_words() {
         file("other", b"\x7fELF\x02\x01\x01"),
     ] {
         for name in ["sharegpt", "custom", "openai", "mooncake", "agentic-trace", "longbench_v2"] {
-            let path = path.display().to_string();
+            let path = path.display();
             let error = refused(&[&format!("--dataset-name={name}"), &format!("--dataset-path={path}")]);
             let (_, found) = error.split_once("found: ").unwrap_or_else(|| panic!("{error}"));
-            let (found, _) = found.split_once("next: ").unwrap_or_else(|| panic!("{error}"));
-            let found = found.trim_end_matches([';', '\n', ' ']).replace(dir.path().to_str().expect("text"), "DIR");
-            reasons.push_str(&format!("{} as {name}\n    {found}\n", path.rsplit('/').next().unwrap_or_default()));
+            let (found, _) = found.split_once("; next: ").unwrap_or_else(|| panic!("{error}"));
+            reasons.push_str(&format!("{path} as {name}\n    {found}\n"));
         }
     }
     // The folder has a random name.
-    let folder = dir.path().file_name().and_then(|name| name.to_str()).expect("text");
-    insta::assert_snapshot!("no_dataset", reasons.replace(folder, "DIR"));
+    insta::assert_snapshot!("not_a_dataset", reasons.replace(dir.path().to_str().expect("text"), "DIR"));
     mcctl(&["bench", "multi-turn", "--dataset-name=sharegpt"]).fails(2);
     for bad in [file("t.json", b"{}"), dir.path().to_owned(), PathBuf::from("/dev/zero")] {
         let flag = format!("--tokenizer={}", bad.display());
