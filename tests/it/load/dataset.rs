@@ -313,6 +313,7 @@ fn the_same_seed_asks_the_same_byte_for_byte_of_every_dataset() {
             let (run, mut heard) = bench(quick, &[&SLOWLY[..], &flags].concat());
             assert_eq!(run.code, 0, "{run:?}");
             heard.sort();
+            assert!(!heard.is_empty(), "{line:?}");
             heard
         };
         assert_eq!(asked(), asked(), "{line:?}");
