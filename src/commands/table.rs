@@ -337,7 +337,10 @@ mod tests {
         let mut table = ReportTable::new("Turns", &["turn", "TTFT, ms", "why"]).text_column(2);
         table.row(["1", "12.5", "<slow>"]);
         table.row(["10", "2.5", "-"]);
-        assert_eq!(table.render(80), "Turns\nturn  TTFT, ms  why\n1         12.5  <slow>\n10         2.5  -\n");
+        assert_eq!(
+            table.render(80).lines().collect::<Vec<_>>(),
+            ["Turns", "turn  TTFT, ms  why", "1         12.5  <slow>", "10         2.5  -"]
+        );
         let html = table.html();
         assert!(html.contains("<td>12.5</td><td class=\"t\">&lt;slow&gt;</td>"), "{html}");
     }
@@ -347,8 +350,8 @@ mod tests {
         let mut table = ReportTable::new("", &["pass", "TTFT mean, ms", "ITL mean, ms"]);
         table.row(["A load", "12.5", "2.5"]);
         assert_eq!(
-            table.render(20),
-            "         TTFT    ITL\n        mean,  mean,\npass       ms     ms\nA load   12.5    2.5\n"
+            table.render(20).lines().collect::<Vec<_>>(),
+            ["         TTFT    ITL", "        mean,  mean,", "pass       ms     ms", "A load   12.5    2.5"]
         );
     }
 

@@ -18,6 +18,17 @@ const LARGE: usize = 64 << 20;
 /// `/echo` returns the body, `/gate` waits until the test opens it, `/endless` never ends, `/large` has [`LARGE`] bytes, `/panic` panics.
 struct Routes {
     gate: Semaphore,
+    /// Has a permit for each `/endless` answer that the server dropped.
+    dropped: Arc<Semaphore>,
+}
+
+/// Adds a permit when it is dropped.
+struct DropSignal(Arc<Semaphore>);
+
+impl Drop for DropSignal {
+    fn drop(&mut self) {
+        self.0.add_permits(1);
+    }
 }
 
 impl Handler for Routes {
@@ -28,7 +39,12 @@ impl Handler for Routes {
                 answer(StatusCode::OK, "text/plain", "through")
             }
             "/endless" => {
-                answer(StatusCode::OK, "text/plain", ResponseBody::paged(|| Some(Bytes::from(vec![b'x'; 64 << 10]))))
+                let signal = DropSignal(Arc::clone(&self.dropped));
+                let page = move || {
+                    let _owned = &signal;
+                    Some(Bytes::from(vec![b'x'; 64 << 10]))
+                };
+                answer(StatusCode::OK, "text/plain", ResponseBody::paged(page))
             }
             "/large" => answer(StatusCode::OK, "text/plain", Bytes::from(vec![b'x'; LARGE])),
             "/panic" => panic!("a buggy handler"),
@@ -47,7 +63,7 @@ const SHORT: HttpLimits = HttpLimits {
 };
 
 async fn serve(limits: HttpLimits) -> (HttpServer, Arc<Routes>) {
-    let routes = Arc::new(Routes { gate: Semaphore::new(0) });
+    let routes = Arc::new(Routes { gate: Semaphore::new(0), dropped: Arc::new(Semaphore::new(0)) });
     let at = HostPort::new("127.0.0.1", 0);
     (http::start(RealEnv::new(), &at, limits, routes.clone()).await.unwrap(), routes)
 }
@@ -89,12 +105,15 @@ async fn a_missing_body_gets_408_and_a_late_answer_504() {
 
 #[tokio::test]
 async fn a_client_that_stops_reading_is_disconnected() {
-    let (server, _) = serve(SHORT).await;
+    // Only the limit on stalls is short, and one byte per period would do.
+    let long = Duration::from_secs(60);
+    let stalls = HttpLimits { stall: Duration::from_millis(300), least_rate: 0, body: long, answer: long, ..SHORT };
+    let (server, routes) = serve(HttpLimits { header: long, ..stalls }).await;
     let mut client = Connection::to(server.at().port).await;
     client.send(b"GET /endless HTTP/1.1\r\nHost: t\r\n\r\n").await;
-    // The answer fills the sockets' buffers and stalls. After the limit the connection is closed.
-    tokio::time::sleep(Duration::from_millis(1500)).await;
-    assert!(soon(client.read_to_the_end()).await < 64 << 20);
+    // The answer fills the sockets' buffers and stalls. Then the server drops it, although the client has read nothing.
+    soon(routes.dropped.acquire()).await.unwrap().forget();
+    soon(client.read_to_the_end()).await;
 }
 
 #[tokio::test]

@@ -155,8 +155,9 @@ fn the_master_dies_and_comes_back(master: Make, node: Make, how: Metadata) {
 
 /// The master is suspended for longer than the time to live of its clients. After it resumes, it reads their heartbeats before it expires
 /// any client, so that nothing is lost.
-fn the_master_stands_still(node: Make) {
-    let cluster = Cluster::with_flags(Make::Ours, node, Metadata::P2p, 2, 128 << 20, &["--client_ttl=2"]);
+#[test]
+fn our_master_stands_still_and_loses_nothing_of_real_nodes() {
+    let cluster = Cluster::with_flags(Make::Ours, Make::Real, Metadata::P2p, 2, 128 << 20, &["--client_ttl=2"]);
     let mut client = cluster.client("client", 0, 64 << 20);
     let keys: Vec<String> = (0..8).map(|i| format!("before/{i}")).collect();
     for (i, key) in keys.iter().enumerate() {
@@ -176,16 +177,6 @@ fn the_master_stands_still(node: Make) {
         assert_eq!(client.get(key, i as u64, MIB), (MIB as u64, true), "{key}");
     }
     client.close();
-}
-
-#[test]
-fn our_master_stands_still_and_loses_nothing_of_our_nodes() {
-    the_master_stands_still(Make::Ours);
-}
-
-#[test]
-fn our_master_stands_still_and_loses_nothing_of_real_nodes() {
-    the_master_stands_still(Make::Real);
 }
 
 /// A node with a fixed name is killed and restarted at once. It is reachable before its time to live has passed. With HTTP metadata a

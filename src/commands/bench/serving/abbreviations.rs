@@ -51,11 +51,14 @@ mod tests {
 
     #[test]
     fn an_unambiguous_prefix_is_expanded() {
-        assert_eq!(
-            expanded("mcctl bench serving --num-prompt 10 --random-input=7 --random-range 0.5 --req 4"),
-            "mcctl bench serving --num-prompts 10 --random-input-len=7 --random-range-ratio 0.5 --request-rate 4"
-        );
-        // This prefix is ambiguous in bench_multiturn.py, but not in bench_serving.
+        for (short, full) in [
+            ("--num-prompt 10", "--num-prompts 10"),
+            ("--random-input=7", "--random-input-len=7"),
+            ("--random-range 0.5 --req 4", "--random-range-ratio 0.5 --request-rate 4"),
+        ] {
+            assert_eq!(expanded(&format!("mcctl bench serving {short}")), format!("mcctl bench serving {full}"));
+        }
+        // The prefix is ambiguous in bench_multiturn.py, but not in bench_serving.
         assert_eq!(expanded("mcctl bench multi-turn --reques 4"), "mcctl bench multi-turn --request-rate 4");
         assert_eq!(expanded("mcctl bench multi-turn --request-l 4"), "mcctl bench multi-turn --request-length 4");
     }

@@ -156,9 +156,7 @@ mod tests {
     #[test]
     fn the_last_value_wins_and_defaults_match_upstream() {
         assert_eq!(args(""), ["transfer_engine_bench", "--threads=12", "--protocol=rdma"]);
-        assert_eq!(
-            args("-threads 0x10 --threads=4 --protocol tcp --auto_discovery --noauto_discovery --device_name="),
-            ["transfer_engine_bench", "--auto-discovery=false", "--protocol=tcp", "--threads=4"]
-        );
+        let line = "-threads 0x10 --threads=4 --protocol tcp --auto_discovery --noauto_discovery --device_name=";
+        assert_eq!(args(line), ["transfer_engine_bench", "--auto-discovery=false", "--protocol=tcp", "--threads=4"]);
     }
 }

@@ -344,24 +344,25 @@ mod tests {
     use crate::engine::kube;
 
     proptest! {
-        #![proptest_config(ProptestConfig::with_cases(64))]
+        #![proptest_config(ProptestConfig::with_cases(128))]
         #[test]
         fn rendered_manifests_are_valid(
-            mut spec in deployments(), old in any::<bool>(), (host_network, claim, folder) in any::<(bool, bool, bool)>(),
+            mut spec in deployments(), kind in prop::sample::select(vec![RenderFormat::K8s, RenderFormat::Rbg]),
+            old in any::<bool>(), (host_network, claim, folder) in any::<(bool, bool, bool)>(),
         ) {
             spec.images.mcctl = "registry.example/mcctl:1".to_owned();
             spec.kubernetes.host_network = host_network;
             if old { spec.kubernetes.rbg_api = RbgApi::V1alpha1; }
             if claim { spec.kubernetes.model_claim = "models".to_owned(); }
             if folder && !claim { spec.kubernetes.model_host_path = "/models".to_owned(); }
-            for kind in [RenderFormat::K8s, RenderFormat::Rbg] {
-                let Ok(files) = render(&spec, kind, "a.toml") else { continue };
-                for document in serde_yaml_ng::Deserializer::from_str(&files[0].text) {
-                    let document = serde_json::Value::deserialize(document).unwrap();
-                    prop_assert!(document.is_null() || kube::known(&document));
-                    let violations = if document.is_null() { Vec::new() } else { kube::validate(&document) };
-                    prop_assert!(violations.is_empty(), "{:?}", violations);
-                }
+            let files = render(&spec, kind, "a.toml");
+            // Some deployments contradict themselves. proptest fails if too few remain.
+            prop_assume!(files.is_ok());
+            for document in serde_yaml_ng::Deserializer::from_str(&files.unwrap()[0].text) {
+                let document = serde_json::Value::deserialize(document).unwrap();
+                prop_assert!(document.is_null() || kube::known(&document));
+                let violations = if document.is_null() { Vec::new() } else { kube::validate(&document) };
+                prop_assert!(violations.is_empty(), "{:?}", violations);
             }
         }
     }
