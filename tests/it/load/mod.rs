@@ -27,6 +27,7 @@ use mcctl::engine::load::{
 };
 use tokio::sync::mpsc;
 
+use crate::peer::process::PATIENCE;
 use server::{Behaviour, serve};
 
 fn ms(ms: u64) -> Duration {
@@ -46,7 +47,7 @@ fn target(port: u16) -> LoadTarget {
         extra: serde_json::Map::new(),
         headers: hyper::HeaderMap::new(),
         protocol: HttpProtocol::default(),
-        limits: ExchangeLimits { connect: ms(2_000), silence: ms(300), whole: ms(20_000), busy_retries: 0 },
+        limits: ExchangeLimits { connect: PATIENCE, silence: PATIENCE, whole: PATIENCE, busy_retries: 0 },
     }
 }
 
@@ -97,8 +98,10 @@ async fn each_kind_of_failure_has_its_name_and_totals_add_up() {
         Behaviour::Empty,
     ];
     let port = serve(move |n| behaviours[n]).await;
+    let mut impatient = target(port);
+    impatient.limits.silence = ms(2_000);
     let (_, records) = play(
-        target(port),
+        impatient,
         synthetic(12, 1),
         Pace::Closed { conversations: 1 },
         Rules { in_flight: 1, ..Rules::default() },
