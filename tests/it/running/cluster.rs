@@ -89,6 +89,8 @@ fn is_clean(master: &Master) {
 fn healthy(master: Make, node: Make, how: Metadata) -> Vec<CheckReport> {
     let cluster = Cluster::start(master, node, how, 2, 64 * MIB);
     let query = ClusterQuery { expected: Some(ByteSize(128 * MIB)), ..of_cluster(&cluster) };
+    // A client is active after its second heartbeat.
+    wait_until("both nodes to be active", PATIENCE, || cluster.master.metric("master_active_clients") >= 2.0);
     let mut reports = examine(&query);
     // Lookups may be slow on a busy machine.
     assert!(!matches!(of(&reports, "lookup-latency"), CheckStatus::Skipped(_)));
@@ -293,6 +295,7 @@ fn problems_in_the_list_of_segments_are_found() {
 #[test]
 fn a_master_is_found_through_etcd_by_its_cluster_id() {
     let cluster = Cluster::start(Make::Ours, Make::Ours, Metadata::P2p, 1, 64 * MIB);
+    wait_until("the node to be active", PATIENCE, || cluster.master.metric("master_active_clients") >= 1.0);
     let leader = cluster.master.address();
     // "mooncake-store/mooncake_cluster/master_view" and its value, as encoded by etcd's gateway.
     let key = "bW9vbmNha2Utc3RvcmUvbW9vbmNha2VfY2x1c3Rlci9tYXN0ZXJfdmlldw==";
