@@ -68,7 +68,8 @@ async fn play(target: LoadTarget, mut workload: Synthetic, pace: Pace, rules: Ru
 
 #[tokio::test]
 async fn conversations_continue_with_the_answers_and_tokens_are_timed() {
-    let port = serve(|_| Behaviour::Answer(4, ms(20), ms(10))).await;
+    // Tokens that are read together have the arrival time of the last one. So the gaps are longer than a busy machine delays a read.
+    let port = serve(|_| Behaviour::Answer(4, ms(20), ms(200))).await;
     let (ran, records) = play(target(port), synthetic(3, 2), Pace::Closed { conversations: 3 }, Rules::default()).await;
     assert_eq!(records.len(), 6);
     for record in &records {
@@ -76,7 +77,7 @@ async fn conversations_continue_with_the_answers_and_tokens_are_timed() {
         assert_eq!((record.exchange.arrived, &record.exchange.answer.output_ids[..]), (4, &[1, 2, 3, 4][..]));
         let first = record.exchange.first_token.expect("a first token");
         assert!(first - record.exchange.wrote >= ms(20), "{record:?}");
-        assert!(record.exchange.last_token.expect("a last token") - first >= ms(30), "{record:?}");
+        assert!(record.exchange.last_token.expect("a last token") - first >= ms(600), "{record:?}");
     }
     assert_eq!((ran.gaps.count(), ran.unfinished), (6 * 3, 0));
 }
