@@ -118,7 +118,7 @@ fn a_signal_ends_a_node_whose_metadata_service_is_stuck() {
     assert_eq!(running.stop(Signal::SIGTERM), 0);
     // The same before the node has started.
     let mut starting = node(server(silent));
-    starting.line_with("does not answer yet");
+    starting.line_with("is not responding yet");
     assert_eq!(starting.stop(Signal::SIGTERM), 0);
     service.signal(Signal::SIGCONT);
 }

@@ -355,7 +355,7 @@ fn what_is_no_dataset_is_refused_in_words() {
     let deep = "[".repeat(100_000);
     let cases = [
         (PathBuf::from("/nowhere/at/all"), "No such file"),
-        (dir.path().to_owned(), "folder"),
+        (dir.path().to_owned(), "directory"),
         (PathBuf::from("/dev/zero"), "device"),
         (file("empty", b""), "none of 0 rows"),
         (file("blank", b"\xef\xbb\xbf \r\n\n"), "none of 0 rows"),

@@ -87,7 +87,7 @@ async fn redirects_pages_and_error_messages_are_reported() {
     let outcomes: Vec<(String, String)> =
         records.iter().map(|record| (record.exchange.outcome.kind(), record.exchange.outcome.message())).collect();
     let expected = [
-        ("status 302", "to http://other/login: try next"),
+        ("status 302", "redirect to http://other/login: try next"),
         ("no stream", "text/html; charset=utf-8: <html> <body>sign in </html>"),
         ("error in the stream", "caf\u{fffd} is too  [1mlong"),
     ];
