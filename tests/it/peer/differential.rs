@@ -363,8 +363,10 @@ async fn mixed_sizes_fill_at_least_as_much_as_the_real_allocator() {
 /// The hosts on which a list of puts is placed. The segment within a host depends on a hash of the key, which differs between masters.
 async fn placements(make: Make, strategy: &str, only_together: bool) -> Vec<(String, Option<String>)> {
     let dir = tempfile::tempdir().unwrap();
-    let flags = [format!("--allocation_strategy={strategy}"), "--eviction_high_watermark_ratio=1.0".to_owned()];
-    let master = Master::start(make, dir.path(), &flags.each_ref().map(String::as_str));
+    let strategy = format!("--allocation_strategy={strategy}");
+    // Nothing sends heartbeats here.
+    let flags = [strategy.as_str(), "--eviction_high_watermark_ratio=1.0", "--client_ttl=600"];
+    let master = Master::start(make, dir.path(), &flags);
     let calls = calls(&master);
     // Small ones, so that they fill up.
     const HOSTS: [(u64, &str); 5] = [(0, "host-b"), (1, "host-d"), (2, "host-b"), (3, ""), (4, "host-e")];

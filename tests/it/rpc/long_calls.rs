@@ -3,7 +3,7 @@
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::sync::{Arc, Mutex};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use mcctl::engine::base::{ErrorCode, HostPort};
 use mcctl::engine::env::{Env, RealEnv};
@@ -13,11 +13,10 @@ use mcctl::engine::wire::pack::{self, DecodeError, Wire};
 use mcctl::engine::wire::{MasterCalls, Method};
 
 use super::Ready;
+use crate::peer::process::{PATIENCE, wait_until_async};
 
-/// What `RemoveAll` answers.
+/// The result of `RemoveAll`.
 const REMOVED: i64 = 7;
-
-const SOON: Duration = Duration::from_secs(20);
 
 /// `RemoveAll` and `ExistKey` wait until the test releases them; only the first is a long call.
 struct Gated {
@@ -40,7 +39,7 @@ impl RpcService for Gated {
     fn answer(&self, peer: &str, method: Method, body: &[u8], out: &mut Vec<u8>) -> Result<(), DecodeError> {
         if matches!(method, Method::RemoveAll | Method::ExistKey) {
             self.begun.fetch_add(1, Ordering::SeqCst);
-            self.release.lock().unwrap().recv_timeout(SOON).expect("the test releases the call");
+            self.release.lock().unwrap().recv_timeout(PATIENCE).expect("the test releases the call");
         }
         if method == Method::RemoveAll {
             pack::encode(out, method.response_type(), false, REMOVED.longest(), |packer| REMOVED.put(packer));
@@ -60,16 +59,12 @@ async fn serve(service: Arc<Gated>) -> RpcServer {
 }
 
 fn client(server: &RpcServer) -> MasterCalls<RpcClient<RealEnv>> {
-    let timeouts = Timeouts { connect: SOON, call: SOON };
+    let timeouts = Timeouts { connect: PATIENCE, call: PATIENCE };
     MasterCalls(RpcClient::new(RealEnv::new(), HostPort::new("127.0.0.1", server.port()), timeouts))
 }
 
 async fn until(what: &str, mut holds: impl FnMut() -> bool) {
-    let began = Instant::now();
-    while !holds() {
-        assert!(began.elapsed() < SOON, "{what}");
-        tokio::time::sleep(Duration::from_millis(5)).await;
-    }
+    wait_until_async(what, PATIENCE, async || holds()).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

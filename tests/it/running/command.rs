@@ -1,14 +1,12 @@
 //! `mcctl doctor` for running services: which cluster and servers it checks, and its exit code.
 
-use std::time::Duration;
-
 use nix::sys::signal::Signal;
 use serde_json::{Value, json};
 
 use super::{Recorded, block_on};
 use crate::cli::service::Service;
 use crate::cli::{Run, command, finish, mcctl, with_hangups};
-use crate::peer::process::wait_until;
+use crate::peer::process::{PATIENCE, wait_until};
 
 /// A store in one process, with the environment of its clients.
 fn up() -> (Service, Vec<(String, String)>) {
@@ -174,7 +172,7 @@ fn sighup_and_sigterm_stop_it_with_a_partial_report() {
         let args = ["doctor", "-v", "--only", "memory,master-reached", "--timeout", "8s", "--master", &master];
         let mut service = Service::start(with_hangups(&command(&args)));
         let status = format!("/proc/{}/status", service.pid());
-        wait_until("it handles signals", Duration::from_secs(30), || {
+        wait_until("it handles signals", PATIENCE, || {
             let text = std::fs::read_to_string(&status).unwrap_or_default();
             let mask = text.lines().find_map(|line| line.strip_prefix("SigCgt:")).unwrap_or("0").trim().to_owned();
             u64::from_str_radix(&mask, 16).is_ok_and(|mask| mask & 1 == 1 && mask >> 14 & 1 == 1)

@@ -2,7 +2,6 @@
 
 use std::sync::Arc;
 use std::sync::Mutex;
-use std::time::Duration;
 
 use mcctl::engine::base::HostPort;
 use mcctl::engine::check::{CheckReport, CheckStatus, Severity};
@@ -12,6 +11,7 @@ use mcctl::engine::http::{self, Handler, HttpLimits, HttpRequest, HttpServer, Re
 use serde_json::{Value, json};
 
 use super::{Recorded, found, is_readable, is_well, of, passed};
+use crate::peer::process::PATIENCE;
 
 fn query(urls: &[String]) -> ServingQuery {
     ServingQuery {
@@ -20,7 +20,7 @@ fn query(urls: &[String]) -> ServingQuery {
         probe: false,
         master: Some(HostPort::new("127.0.0.1", 50_051)),
         admin: None,
-        limit: Duration::from_secs(5),
+        limit: PATIENCE,
     }
 }
 
