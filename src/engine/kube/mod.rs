@@ -4,7 +4,7 @@
 //! RoleBasedGroup has `x-kubernetes-preserve-unknown-fields`). Fields and types come from k8s-openapi and, for RoleBasedGroups,
 //! from `rbg`. `rule` and `rbg` contain the rules that types cannot express.
 //!
-//! Each document is validated alone. References between documents, such as Service selectors, are checked elsewhere. Pure: a
+//! Each document is validated on its own. References between documents, such as Service selectors, are checked elsewhere. This module is pure: a
 //! violation has a path, not a line. Unknown kinds are not validated ([`known`] lists the known ones).
 
 pub mod grammar;
@@ -190,7 +190,7 @@ fn validate_at(whole: &Value, at: &FieldPath, violations: &mut Vec<Violation>) {
     };
     let Some(typed) = typed else {
         let right = if kind == rbg::KIND { rbg::V1ALPHA2 } else { of_kind[0].0 };
-        let message = format!("{kind} is in API version {right}, not {}", Quoted(version));
+        let message = format!("{kind} belongs to API version {right}, not {}", Quoted(version));
         violations.push(Violation::new(&at.key("apiVersion"), ViolationKind::Version, message));
         return;
     };

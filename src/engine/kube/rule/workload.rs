@@ -3,7 +3,7 @@
 use super::{Field, Violation, ViolationKind as Kind, grammar};
 use crate::engine::base::text::Quoted;
 
-/// Limit on the name of a StatefulSet: its pods carry a label `<name>-<hash of ten>`.
+/// Limit on the name of a StatefulSet: its pods carry a label `<name>-<10-character hash>`.
 pub const STATEFUL_NAME_MAX: usize = 52;
 
 /// Rules for a Deployment.
