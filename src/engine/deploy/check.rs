@@ -239,7 +239,8 @@ fn master(spec: &DeploymentSpec) -> Result<(), DeployError> {
         ));
     }
     if ha.oplog && spec.mooncake < Release::V0_3_13Post1 {
-        let what = format!("release {} does not support the oplog: a failover would lose all keys", spec.mooncake.text());
+        let what =
+            format!("release {} does not support the oplog: a failover would lose all keys", spec.mooncake.text());
         return Err(invalid_value("master.ha.oplog", what));
     }
     if embedded {
@@ -376,7 +377,8 @@ fn hosts(spec: &DeploymentSpec) -> Result<(), DeployError> {
         return Err(invalid_value(key, format!("{inside} is a loopback address, which {other} cannot reach")));
     }
     if serving.mode == ServingMode::Distributed && !serving.hosts.len().is_multiple_of(serving.nnodes as usize) {
-        let what = format!("the number of hosts ({}) is not a multiple of nnodes = {}", serving.hosts.len(), serving.nnodes);
+        let what =
+            format!("the number of hosts ({}) is not a multiple of nnodes = {}", serving.hosts.len(), serving.nnodes);
         return Err(invalid_value("serving.hosts", what));
     }
     match &master.ha {

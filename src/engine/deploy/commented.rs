@@ -14,7 +14,11 @@ pub(super) const KEYS: &[KeyHelp] = &[
     ("", "programs", "implementation of the master and store nodes: mcctl or upstream"),
     ("", "mooncake", "Mooncake release in images and on hosts: 0.3.12.post1 or 0.3.13.post1"),
     ("model", "path", "model directory, or Hugging Face Hub name"),
-    ("model", "known_as", "model used to compute the cache size if the path does not identify it (see mcctl size-hugepages --model)"),
+    (
+        "model",
+        "known_as",
+        "model used to compute the cache size if the path does not identify it (see mcctl size-hugepages --model)",
+    ),
     ("model", "served_name", "model name in the API"),
     ("model", "tp", "tensor parallel size"),
     ("model", "pp", "pipeline parallel size"),

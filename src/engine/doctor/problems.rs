@@ -123,7 +123,9 @@ pub const ALL: &[Problem] = &[
         24,
         "TCP transfers are limited to about 1 GB/s: one slice in flight at a time",
         &["bench transfer"],
-        Some("bandwidth: it must be measured under load, using mcctl bench transfer with more threads and larger blocks"),
+        Some(
+            "bandwidth: it must be measured under load, using mcctl bench transfer with more threads and larger blocks",
+        ),
     ),
     problem(25, "some nodes use rdma and others tcp: transfers between them fail", &["status"], None),
     problem(

@@ -119,7 +119,10 @@ fn add_extra_flags(context: &PlanContext<'_>, argv: &mut Vec<String>) -> Result<
             return Err(invalid_value(key, format!("--{name} is already set by another key")));
         }
         if !context.has(Release::V0_3_13Post1) && NEW_FLAGS.contains(&name.as_str()) {
-            return Err(invalid_value(key, format!("release {} does not support --{name}", context.spec.mooncake.text())));
+            return Err(invalid_value(
+                key,
+                format!("release {} does not support --{name}", context.spec.mooncake.text()),
+            ));
         }
         argv.push(arg.clone());
     }

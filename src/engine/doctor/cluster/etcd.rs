@@ -81,8 +81,8 @@ fn pairs(body: &str) -> Fact<Vec<(String, String)>> {
         #[serde(default)]
         value: String,
     }
-    let body: RangeJson =
-        serde_json::from_str(body).map_err(|error| Unavailable::from(format!("invalid response from etcd: {error}")))?;
+    let body: RangeJson = serde_json::from_str(body)
+        .map_err(|error| Unavailable::from(format!("invalid response from etcd: {error}")))?;
     let text = |b64: &str| decode(b64).map(|bytes| String::from_utf8_lossy(&bytes).into_owned());
     let pair = |pair: &KeyValueJson| Some((text(&pair.key)?, text(&pair.value)?));
     Ok(body.kvs.iter().filter_map(pair).collect())

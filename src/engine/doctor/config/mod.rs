@@ -97,9 +97,9 @@ pub fn run(env: &impl Env, inputs: &ConfigInputs, selection: &Selection) -> Vec<
     let report = |check: &Check| {
         let own = merged(findings.iter().filter(|finding| finding.id == check.id));
         let status = match (seen.is_empty(), own.is_empty()) {
-            (true, _) => CheckStatus::Skipped(
-                "no input: pass --file FILE, or set the store's environment variables".to_owned(),
-            ),
+            (true, _) => {
+                CheckStatus::Skipped("no input: pass --file FILE, or set the store's environment variables".to_owned())
+            }
             (false, true) => CheckStatus::Passed(format!("checked {}", seen.join(", "))),
             (false, false) => CheckStatus::Found(own),
         };

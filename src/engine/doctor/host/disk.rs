@@ -37,8 +37,7 @@ pub(super) fn directory(facts: &HostFacts, check: &Check) -> CheckStatus {
             );
         }
         Some(real) if real != path.trim_end_matches('/') => {
-            let finding =
-                format!("the SSD tier's path contains a symbolic link (it resolves to {real}): setup fails");
+            let finding = format!("the SSD tier's path contains a symbolic link (it resolves to {real}): setup fails");
             return wrong(Severity::Error, finding, &format!("{DIRECTORY}={real}"));
         }
         Some(_) => {}
@@ -56,10 +55,8 @@ pub(super) fn directory(facts: &HostFacts, check: &Check) -> CheckStatus {
     let seen = format!("{evidence}: {} free of {}", ByteSize(free), ByteSize(size));
     let limit = facts.intent.variable(LIMIT).and_then(|text| text.parse::<u64>().ok());
     if free < BUCKET {
-        let finding = format!(
-            "the SSD tier's disk has {} left, but objects are written in buckets of 256 MiB",
-            ByteSize(free)
-        );
+        let finding =
+            format!("the SSD tier's disk has {} left, but objects are written in buckets of 256 MiB", ByteSize(free));
         return wrong(Severity::Error, finding, "free some space, or use another directory");
     }
     match limit.filter(|limit| *limit > size) {

@@ -111,7 +111,10 @@ pub(super) fn local(facts: &HostFacts, check: &Check) -> CheckStatus {
             severity,
             finding,
             evidence,
-            format!("set {NAME} to an address of this host{}; loopback is correct for a single host", facts.suggestion()),
+            format!(
+                "set {NAME} to an address of this host{}; loopback is correct for a single host",
+                facts.suggestion()
+            ),
         )]);
     }
     let own: Vec<IpAddr> = facts.host.interfaces.iter().flat_map(|i| i.addresses.iter().copied()).collect();

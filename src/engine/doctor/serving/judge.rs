@@ -83,7 +83,10 @@ fn hicache(facts: &ServingFacts) -> CheckStatus {
                     Severity::Info,
                     "a decode server has no hierarchical cache; this is normal, because its prefill server has one",
                 ),
-                false => (Severity::Error, "the hierarchical cache is disabled: the store is neither written to nor read from"),
+                false => (
+                    Severity::Error,
+                    "the hierarchical cache is disabled: the store is neither written to nor read from",
+                ),
             };
             finding(
                 "hicache-on",

@@ -60,12 +60,9 @@ fn references(target: &Field<'_>, out: &mut Vec<Violation>) {
     for var in target.list("env") {
         for name in var.text("value").map(referenced_names).unwrap_or_default() {
             if missing(name, &before) {
-                let where_set = if all.contains(&name) { "set only after this one" } else { "not set in this container" };
-                var.report(
-                    out,
-                    Kind::Reference,
-                    format!("$({name}) is not substituted: the variable is {where_set}"),
-                );
+                let where_set =
+                    if all.contains(&name) { "set only after this one" } else { "not set in this container" };
+                var.report(out, Kind::Reference, format!("$({name}) is not substituted: the variable is {where_set}"));
             }
         }
         before.extend(var.text("name"));

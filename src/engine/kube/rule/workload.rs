@@ -48,7 +48,7 @@ pub fn stateful_set(target: &Field<'_>, out: &mut Vec<Violation>) {
 pub fn stateful_name(target: &Field<'_>, out: &mut Vec<Violation>) {
     if let Some(name) = target.value.as_str().filter(|name| name.len() > STATEFUL_NAME_MAX) {
         let message =
-            format!("a name of {} characters; the limit for a StatefulSet is {STATEFUL_NAME_MAX}", name.len());
+            format!("too long: {} characters; the limit for a StatefulSet name is {STATEFUL_NAME_MAX}", name.len());
         target.report(out, Kind::Syntax, message);
     }
 }

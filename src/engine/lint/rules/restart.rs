@@ -1,4 +1,4 @@
-//! The effect of a master restart on the keys of a store.
+//! The effect of a master restart on a store's keys.
 
 use crate::engine::lint::model::{Implementation, RuntimeKind};
 use crate::engine::lint::rules::names::is_older;
@@ -21,8 +21,8 @@ pub fn check(view: &DeploymentView<'_>, member: &ProcessView<'_>, out: &mut Find
         if member.process.runtime != RuntimeKind::File {
             out.info(
                 &member.process.place,
-                "a restart of the master empties the store: metadata is in memory only",
-                "mcctl serve master has neither snapshots nor high availability",
+                "restarting the master empties the store: metadata is in memory only",
+                "mcctl serve master supports neither snapshots nor high availability",
                 "none yet: restart the master only when an empty cache is acceptable",
             );
         }
@@ -52,7 +52,7 @@ pub fn check(view: &DeploymentView<'_>, member: &ProcessView<'_>, out: &mut Find
         (_, Some(true) | None) => {}
         (_, Some(false)) if member.process.runtime != RuntimeKind::File => out.info(
             &member.process.place,
-            "a restart of the master empties the store: metadata is in memory only",
+            "restarting the master empties the store: metadata is in memory only",
             "enable_ha is off",
             remedy,
         ),

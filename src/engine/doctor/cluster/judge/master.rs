@@ -122,8 +122,7 @@ pub fn health(facts: &ClusterFacts) -> CheckStatus {
     if leaders.len() > 1 {
         add(
             Severity::Error,
-            "the masters report different leaders: they belong to different clusters, or cannot reach etcd"
-                .to_owned(),
+            "the masters report different leaders: they belong to different clusters, or cannot reach etcd".to_owned(),
             format!("leader_address: {}", listed(&leaders)),
             "compare --cluster_id and --ha_backend_connstring of all masters, and check that each can reach etcd",
         );
@@ -337,7 +336,7 @@ pub fn survives(facts: &ClusterFacts) -> CheckStatus {
 }
 
 /// The effect of restarting a master that keeps its metadata in memory only.
-const EMPTIES: &str = "a restart of the master empties the cache: its metadata is in memory only";
+const EMPTIES: &str = "restarting the master empties the cache: its metadata is in memory only";
 /// The remedy for a single upstream master.
 const NO_REMEDY: &str = "none for a single 0.3.13 master (a restore drops objects without a read lease); two masters with \
      --enable_ha=true, --enable_oplog=true and etcd keep the keys that the standby has applied";
@@ -529,7 +528,7 @@ mod tests {
     fn restart_of_a_single_master_loses_its_keys() {
         let mut facts = healthy();
         facts.admins[0].metrics = Some(Samples::parse("master_key_count 7\n"));
-        assert_found(&survives(&facts), Severity::Info, "a restart of the master empties the cache");
+        assert_found(&survives(&facts), Severity::Info, "restarting the master empties the cache");
         facts.admins[0].summary = Some("x | Snapshots: Success=3, Fail=0}".to_owned());
         assert_found(&survives(&facts), Severity::Warning, "restoring a snapshot drops");
         facts.admins[0].summary = Some("x | Snapshots: Success=0, Fail=4}".to_owned());
