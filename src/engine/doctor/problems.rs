@@ -61,7 +61,7 @@ pub const ALL: &[Problem] = &[
     ),
     problem(
         8,
-        "a size applies per server in one setting and per process in another: the host runs out of memory, or provides a quarter of the planned memory",
+        "a size applies per server in one setting and per process in another: the host runs out of memory, or provides a quarter of the plan",
         &["size-hugepages"],
         None,
     ),

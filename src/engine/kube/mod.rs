@@ -4,8 +4,8 @@
 //! RoleBasedGroup has `x-kubernetes-preserve-unknown-fields`). Fields and types come from k8s-openapi and, for RoleBasedGroups,
 //! from `rbg`. `rule` and `rbg` contain the rules that types cannot express.
 //!
-//! Each document is validated on its own. References between documents, such as Service selectors, are checked elsewhere. This module is pure: a
-//! violation has a path, not a line. Unknown kinds are not validated ([`known`] lists the known ones).
+//! Each document is validated on its own. References between documents, such as Service selectors, are checked elsewhere. A
+//! violation has a path, not a line. The module is pure. Unknown kinds are not validated ([`known`] lists the known ones).
 
 pub mod grammar;
 pub mod path;

@@ -169,7 +169,7 @@ pub fn selector(view: &DeploymentView<'_>, out: &mut Findings) {
             );
             continue 'services;
         }
-        // Pods with the same label keys are candidates. If they are in other files, the matching pods may be in a file that was not provided.
+        // Pods with the same label keys are candidates. If they are in other files, the matching pods may be in a missing file.
         let keys: BTreeSet<&str> = service.selector.keys().map(String::as_str).collect();
         let alike: Vec<_> = deployment
             .pods
