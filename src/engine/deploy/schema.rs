@@ -19,7 +19,7 @@ pub struct DeploymentSpec {
     pub mooncake: Release,
     /// The model and its cache.
     pub model: ModelSection,
-    /// The master, which holds the metadata of the store.
+    /// The master, which holds the store's metadata.
     pub master: MasterSection,
     /// How transfer engines discover each other.
     pub metadata: MetadataSection,
@@ -186,7 +186,7 @@ impl Default for ModelSection {
     }
 }
 
-/// The master, which holds the metadata of the store.
+/// The master, which holds the store's metadata.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct MasterSection {

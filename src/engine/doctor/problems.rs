@@ -51,7 +51,7 @@ pub const ALL: &[Problem] = &[
         6,
         "RDMA connections fail: GID index, RoCE version, subnet, MTU",
         &["devices"],
-        Some("the GID entries that the peer has but does not announce: run mcctl devices there"),
+        Some("the GID entries that the peer has but does not announce: run mcctl devices on the peer"),
     ),
     problem(
         7,

@@ -9,7 +9,7 @@ use crate::engine::http::Samples;
 /// All facts of a cluster.
 #[derive(Clone, Debug)]
 pub struct ClusterFacts {
-    /// The master's RPC address as given.
+    /// The master's RPC address, as specified by the user.
     pub master: HostPort,
     pub rpc: RpcFacts,
     /// One per master whose admin HTTP address was specified.

@@ -116,7 +116,7 @@ fn not_probed(why: String) -> ProbeResults {
     }
 }
 
-/// The address of the master: as given, or as recorded in etcd.
+/// The master's address: as specified by the user, or as recorded in etcd.
 async fn master(
     fetcher: &Result<Fetcher, crate::engine::http::FetchError>,
     query: &ClusterQuery,

@@ -40,14 +40,14 @@ pub struct PeerQuery {
 pub struct PeerFacts {
     /// Why this host's engine could not start.
     pub no_start: Option<String>,
-    /// The segments in the order given; empty if this host's engine could not start.
+    /// The segments in the order specified; empty if this host's engine could not start.
     pub peers: Vec<PeerProbe>,
 }
 
 /// The facts of one peer.
 #[derive(Clone, Debug)]
 pub struct PeerProbe {
-    /// The segment name as given.
+    /// The segment name, as specified by the user.
     pub segment: String,
     /// The descriptor of the peer.
     pub found: Fact<SegmentDescriptor>,

@@ -11,7 +11,7 @@ use crate::engine::http::Samples;
 /// All facts of the servers.
 #[derive(Clone, Debug)]
 pub struct ServingFacts {
-    /// The servers, in the order given.
+    /// The servers, in the order specified.
     pub instances: Vec<Instance>,
     /// The master that is checked in the same run.
     pub master: Option<HostPort>,
@@ -22,7 +22,7 @@ pub struct ServingFacts {
 
 #[derive(Clone, Debug)]
 pub struct Instance {
-    /// The URL as given.
+    /// The URL, as specified by the user.
     pub url: String,
     /// `/server_info`.
     pub info: Fact<ServerSettings>,

@@ -305,7 +305,7 @@ fn read(facts: &ServingFacts) -> CheckStatus {
         let (found, fetched) = (value("storage_prefetch_hit_tokens_total"), value("prefetched_tokens_total"));
         let used = page.sum_where("sglang:cached_tokens_total", "cache_source", "storage").unwrap_or(0.0);
         let seen = format!(
-            "{}: {host} tokens written to the host, {written} to the store, {found} found there, {fetched} fetched, {used} used{master}",
+            "{}: {host} tokens written to the host, {written} to the store, {found} found in the store, {fetched} fetched, {used} used{master}",
             instance.url
         );
         let mut add = |severity, what: &str, evidence: String, remedy: &str| {

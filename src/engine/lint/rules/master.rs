@@ -138,7 +138,7 @@ pub fn ha(view: &DeploymentView<'_>, out: &mut Findings) {
         if member.master_switch("enable_oplog") == Some(false) {
             let remedy = match has_oplog(view.release(member).as_deref()) {
                 true => "add --enable_oplog=true",
-                false => "none in this release: --enable_oplog was added in 0.3.13",
+                false => "no fix in this release: --enable_oplog was added in 0.3.13",
             };
             out.warning(
                 &place("enable_ha"),

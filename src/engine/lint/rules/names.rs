@@ -390,7 +390,7 @@ pub fn hidden_variables(view: &DeploymentView<'_>, out: &mut Findings) {
                 &located.place,
                 format!("{name} has no effect on {}: settings sources are not merged", member.process.describe()),
                 format!("{instead}, so {name} is not read"),
-                format!("set {key} there, or set everything through variables"),
+                format!("set {key} in that source, or use variables for all settings"),
             );
         }
     }

@@ -23,7 +23,7 @@ pub fn check(view: &DeploymentView<'_>, member: &ProcessView<'_>, out: &mut Find
                 &member.process.place,
                 "restarting the master empties the store: metadata is in memory only",
                 "mcctl serve master supports neither snapshots nor high availability",
-                "none yet: restart the master only when an empty cache is acceptable",
+                "no fix yet: restart the master only when an empty cache is acceptable",
             );
         }
         return;
@@ -35,10 +35,10 @@ pub fn check(view: &DeploymentView<'_>, member: &ProcessView<'_>, out: &mut Find
     let release = view.release(member);
     let remedy = match has_oplog(release.as_deref()) {
         true => {
-            "none for a single master; two masters with --enable_ha=true, --enable_oplog=true and etcd preserve the keys \
+            "no fix for a single master; two masters with --enable_ha=true, --enable_oplog=true and etcd preserve the keys \
               that the standby has replicated"
         }
-        false => "none in this release: restart the master only when an empty cache is acceptable",
+        false => "no fix in this release: restart the master only when an empty cache is acceptable",
     };
     // Observed with 0.3.13.post1, see kvcache-ai/Mooncake#3761.
     let is_lossy = release.as_deref().is_none_or(|release| is_older(release, RESTORE_UNTESTED_SINCE));

@@ -106,7 +106,7 @@ pub fn health(facts: &ClusterFacts) -> CheckStatus {
         ),
         _ => add(
             Severity::Error,
-            "more than one master is serving: clients of different masters do not see each other's objects".to_owned(),
+            "more than one master is serving: clients of different masters cannot read each other's objects".to_owned(),
             format!("service_ready is true at {}", listed(&ready)),
             match facts.admins.iter().any(|admin| admin.is_mcctl == Some(true)) {
                 true => "specify only one store's master: mcctl's masters do not elect a leader",
@@ -147,7 +147,7 @@ pub fn health(facts: &ClusterFacts) -> CheckStatus {
 /// The leader record of the election names this master.
 pub fn leader_record(facts: &ClusterFacts) -> CheckStatus {
     let Some(leader) = &facts.leader else {
-        return CheckStatus::Skipped("the master was given as an address, not as etcd://".to_owned());
+        return CheckStatus::Skipped("the master is specified by address, not as etcd://".to_owned());
     };
     let others = leader.others.clone();
     let found = match &leader.found {
@@ -338,7 +338,7 @@ pub fn survives(facts: &ClusterFacts) -> CheckStatus {
 /// The effect of restarting a master that keeps its metadata in memory only.
 const EMPTIES: &str = "restarting the master empties the cache: its metadata is in memory only";
 /// The remedy for a single upstream master.
-const NO_REMEDY: &str = "none for a single 0.3.13 master (a restore drops objects without a read lease); two masters with \
+const NO_REMEDY: &str = "no fix for a single 0.3.13 master (a restore drops objects without a read lease); two masters with \
      --enable_ha=true, --enable_oplog=true and etcd keep the keys that the standby has applied";
 
 /// Maximum number of entries that a standby may lag behind.

@@ -48,7 +48,7 @@ pub fn answer(facts: &ClusterFacts) -> CheckStatus {
     }
     add(
         format!(
-            "{} listed by the master but dead: each get and put there takes 0.7 to 1 s and fails (-800) until client_ttl expires",
+            "{} listed by the master but dead: each get or put on a dead node takes 0.7 to 1 s and fails (-800) until client_ttl expires",
             are(dead.len())
         ),
         &dead,
@@ -61,7 +61,7 @@ pub fn answer(facts: &ClusterFacts) -> CheckStatus {
     });
     add(
         format!(
-            "{} stalled: upstream's clients wait 60 s for each batch there, and that timeout is not configurable",
+            "{} stalled: upstream's clients wait 60 s for each batch on a stalled node, and that timeout is not configurable",
             are(hung.len())
         ),
         &hung,

@@ -107,7 +107,7 @@ fn message(kind: ProbeFailureKind) -> (Severity, &'static str, &'static str) {
     match kind {
         ProbeFailureKind::Transfer => (
             Severity::Error,
-            "transfers to or from nodes fail: puts and gets there fail with -800",
+            "transfers to or from nodes fail: puts and gets on these nodes fail with -800",
             "check nodes-answer and segment-endpoints; if both pass, the data port (from 15000-17000) is blocked, or clients and \
              nodes use different --metadata-server values",
         ),
