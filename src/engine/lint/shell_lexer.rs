@@ -11,7 +11,7 @@ pub struct ShellWord {
     pub text: String,
     /// The line on which the word begins.
     pub line: u32,
-    /// Whether the whole word was in single quotes, so that `$` is an ordinary character.
+    /// Whether the whole word was in single quotes, so that `$` is a literal character.
     pub literal: bool,
 }
 

@@ -335,7 +335,7 @@ fn two_serving_masters_are_an_error() {
     let first = Cluster::start(Make::Ours, Make::Ours, Metadata::P2p, 1, 64 * MIB);
     let second = Cluster::start(Make::Ours, Make::Ours, Metadata::P2p, 0, 0);
     let both = query(first.master.rpc, &[first.master.admin, second.master.admin], MetadataUri::P2p);
-    found(&examine(&both), "master-health", Severity::Error, "more than one master serves");
+    found(&examine(&both), "master-health", Severity::Error, "more than one master is serving");
     // The counters of a master that did not accept the objects do not increase.
     let wrong = query(second.master.rpc, &[first.master.admin], MetadataUri::P2p);
     let reports = examine(&wrong);

@@ -95,7 +95,7 @@ fn no_cluster_is_checked_unless_it_is_given() {
     assert_eq!(run.stdout.contains("no master is given"), !is_default, "{run:?}");
     assert!(run.stdout.contains("use --sglang URL") && run.stdout.contains("use --rdma-peer HOST:PORT"), "{run:?}");
     let away = mcctl(&["doctor", "--only", "master-reached", "--master", "127.0.0.1:1"]);
-    assert!(away.code == 1 && away.stdout.contains("listens at 127.0.0.1:1"), "{away:?}");
+    assert!(away.code == 1 && away.stdout.contains("listening on 127.0.0.1:1"), "{away:?}");
 }
 
 #[test]

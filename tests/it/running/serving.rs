@@ -155,7 +155,7 @@ async fn the_probe_detects_unread_and_unshared_pages() {
     let (_a, first, _) = sglang(16, &Arc::default(), true, true).await;
     let (_b, second, _) = sglang(32, &Arc::default(), true, true).await;
     let reports = examine(&ServingQuery { probe: true, ..query(&[first, second]) }).await;
-    found(&reports, "l3-probe", Severity::Error, "one server does not find");
+    found(&reports, "l3-probe", Severity::Error, "one server cannot read");
     found(&reports, "same-fingerprint", Severity::Error, "page_size");
 }
 

@@ -5,7 +5,7 @@ use serde_json::Value;
 use super::{Field, Violation, ViolationKind as Kind, grammar, port_number};
 use crate::engine::base::text::Quoted;
 
-/// Prefixes of variables that something else adds to the pod: RBG, a LeaderWorkerSet, and Kubernetes for Services.
+/// Prefixes of variables that RBG, LeaderWorkerSets and Kubernetes (for Services) add to pods.
 const INJECTED: &[&str] = &["RBG_", "LWS_", "KUBERNETES_"];
 
 /// Rules for a container as a whole.
@@ -36,7 +36,7 @@ pub fn container(target: &Field<'_>, out: &mut Vec<Violation>) {
     for (kind, only_one) in [("livenessProbe", true), ("startupProbe", true), ("readinessProbe", false)] {
         let Some(probe) = target.get(kind) else { continue };
         if only_one && probe.number("successThreshold").is_some_and(|n| n > 1) {
-            probe.report(out, Kind::Range, format!("successThreshold of a {kind} must be 1"));
+            probe.report(out, Kind::Range, format!("successThreshold must be 1 for a {kind}"));
         }
         if !only_one && probe.get("terminationGracePeriodSeconds").is_some() {
             probe.report(out, Kind::Conflict, "a readinessProbe must not set terminationGracePeriodSeconds");
@@ -60,12 +60,9 @@ fn references(target: &Field<'_>, out: &mut Vec<Violation>) {
     for var in target.list("env") {
         for name in var.text("value").map(referenced_names).unwrap_or_default() {
             if missing(name, &before) {
-                let where_set = if all.contains(&name) { "only after this one" } else { "nowhere in this container" };
-                var.report(
-                    out,
-                    Kind::Reference,
-                    format!("$({name}) is not substituted: the variable is set {where_set}"),
-                );
+                let where_set =
+                    if all.contains(&name) { "set only after this one" } else { "not set in this container" };
+                var.report(out, Kind::Reference, format!("$({name}) is not substituted: the variable is {where_set}"));
             }
         }
         before.extend(var.text("name"));
@@ -77,7 +74,7 @@ fn references(target: &Field<'_>, out: &mut Vec<Violation>) {
                     word.report(
                         out,
                         Kind::Reference,
-                        format!("$({name}) is not substituted: the variable is set nowhere in this container"),
+                        format!("$({name}) is not substituted: the variable is not set in this container"),
                     );
                 }
             }

@@ -32,7 +32,7 @@ pub fn requirements(target: &Field<'_>, out: &mut Vec<Violation>) {
                 out,
                 Kind::Value,
                 format!(
-                    "{} is not a resource; use cpu, memory, ephemeral-storage, hugepages-... or vendor/name",
+                    "{} is not a valid resource name; use cpu, memory, ephemeral-storage, hugepages-... or vendor/name",
                     Quoted(name)
                 ),
             );
@@ -59,7 +59,7 @@ pub fn requirements(target: &Field<'_>, out: &mut Vec<Violation>) {
                 request.report(out, Kind::Conflict, "the request exceeds the limit");
             }
             (Some(request_of), Some(limit)) if once && request_of != limit => {
-                request.report(out, Kind::Conflict, "requests and limits of huge pages and devices must be equal");
+                request.report(out, Kind::Conflict, "for huge pages and devices, the request must equal the limit");
             }
             (Some(_), None) if once => {
                 request.report(out, Kind::Missing, "huge pages and devices require a limit equal to the request");
