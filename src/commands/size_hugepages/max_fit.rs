@@ -25,7 +25,7 @@ pub fn fitted(args: &Args) -> Result<Args, Failure> {
     let Some(found) = fit(&request.wanted, &capacity)? else {
         return Err(Failure::no("not even 1 GB of L2 per rank fits")
             .found(format!("{} of regular (non-hugepage) memory and {} of huge pages", ByteSize(memory), ByteSize(hugetlb)))
-            .next("use a host with more memory: SGLang keeps 10 GiB free and needs the L2 size twice, in huge pages and in regular memory"));
+            .next("use a host with more memory: SGLang keeps 10 GiB free and needs L2 twice, in huge pages and in regular memory"));
     };
     Ok(Args {
         max_fit: false,

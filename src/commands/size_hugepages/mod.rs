@@ -29,10 +29,10 @@ use crate::commands::size_hugepages::report::SizingReport;
 use crate::commands::size_hugepages::verdict::SizingVerdict;
 
 /// Describes how command-line sizes are interpreted, for `--help`.
-const SIZES_HELP: &str = "How sizes are read (1gb = 1024^3 bytes, 1 GB = 10^9 bytes):
+const SIZES_HELP: &str = "How sizes are interpreted (1gb = 1024^3 bytes, 1 GB = 10^9 bytes):
 
-  flag                        64         64gb       read by
-  --hicache-size              64 GB      64 GiB     SGLang, which gets whole GB
+  flag                        64         64gb       used by
+  --hicache-size              64 GB      64 GiB     SGLang, as a whole number of GB
   --hugepage-size             -          (2mb/1gb)  store
   --observed-bytes            64 bytes   64 GiB     mcctl
   --available-hugetlb         64 bytes   64 GiB     mcctl
@@ -43,7 +43,7 @@ const SIZES_HELP: &str = "How sizes are read (1gb = 1024^3 bytes, 1 GB = 10^9 by
   --store-local-buffer-size   64 bytes   64 GiB     store
   --max-mr-size               64 bytes   64 GiB     transfer engine
 
-Units are b, kb, mb, gb and tb, powers of 1024, also as kib, mib, gib and tib.
+Units are b, kb, mb, gb and tb (powers of 1024); kib, mib, gib and tib are aliases.
 The report shows every size that the program does not use unchanged.";
 
 /// The deployment to size, with the same flags as SGLang and upstream's sizing script.
