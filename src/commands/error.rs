@@ -202,7 +202,7 @@ pub fn install_panic_hook() {
         let location = info.location().map(|at| format!("{}:{}", at.file(), at.line())).unwrap_or_default();
         let payload = info.payload();
         let message = payload.downcast_ref::<&str>().copied().or(payload.downcast_ref::<String>().map(String::as_str));
-        Failure::new(Exit::Bug, format!("mcctl {} bug", env!("CARGO_PKG_VERSION")))
+        Failure::new(Exit::Bug, format!("bug in mcctl {}", env!("CARGO_PKG_VERSION")))
             .found(format!("panic at {location}: {}", message.unwrap_or("no message")))
             .next("report this line together with the command line")
             .report();

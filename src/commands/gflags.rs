@@ -174,7 +174,7 @@ impl<W: FlagSources> FlagParser<'_, W> {
                     self.set(flag, "false", origin);
                     Ok(WordCount::One)
                 }
-                Some(value) => Err(Failure::usage(format!("{} takes no value", token.spelled))
+                Some(value) => Err(Failure::usage(format!("{} does not accept a value", token.spelled))
                     .found(format!("'{}={value}'", token.spelled))
                     .next(format!("use {}=true or {}=false", flag.spelled(), flag.spelled()))),
             },

@@ -56,7 +56,7 @@ pub const VERSION: &str = concat!(env!("CARGO_PKG_VERSION"), " (compatible with 
 #[command(name = "mcctl", version = VERSION, max_term_width = 100, disable_help_subcommand = true)]
 #[command(
     after_help = "Exit codes: 0 success, 1 negative result or failed check, 2 invalid command line or configuration, \
-    3 a service is unreachable, 4 this host lacks a permission, memory, device or port, 70 mcctl bug.\n\
+    3 a service is unreachable, 4 this host lacks a permission, memory, device or port, 70 bug in mcctl.\n\
     When mcctl is started through a symlink named mooncake_master, mooncake_http_metadata_server, mc_store_rest_server, \
     mooncake_store_service, transfer_engine_bench, transfer_engine_topology_dump, mooncake-hicache-sizing or \
     check_hicache_hugepage_requirements, it behaves like that program."

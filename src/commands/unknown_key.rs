@@ -27,7 +27,7 @@ impl UnknownKey {
     pub fn new(table: &'static FlagTable, source: impl Into<String>, key: &str) -> UnknownKey {
         let hint = match table.flags().find(|flag| flag.name == key) {
             Some(flag) => match flag.key {
-                FileKey::Named(name) => Some(format!("in a file, use the key {1} for {0}", flag.spelled())),
+                FileKey::Named(name) => Some(format!("in a file, use the key {name} for {}", flag.spelled())),
                 FileKey::None(instead) => Some(format!("{} cannot be set in a file: {instead}", flag.spelled())),
                 FileKey::Same => None,
             },

@@ -135,7 +135,7 @@ fn reason(code: ErrorCode) -> String {
     let meaning = match code {
         ErrorCode::OBJECT_NOT_FOUND => "the object does not exist",
         ErrorCode::OBJECT_HAS_LEASE => {
-            "it is under a read lease, which expires after the last read plus the master's --default_kv_lease_ttl (10 s by default); \
+            "it is under a read lease, which expires 10 s after the last read by default (the master's --default_kv_lease_ttl); \
              wait, or use --force"
         }
         ErrorCode::REPLICA_IS_NOT_READY => "the put has not finished",

@@ -61,9 +61,9 @@ async fn steps(env: &RealEnv, client: &StoreClient<RealEnv>) -> Result<RoundTrip
     let read = client.get(&key).await.map_err(failed("get the object"))?;
     let get = env.now().since(get_began);
     if read != bytes {
-        let at = read.iter().zip(&bytes).position(|(a, b)| a != b);
+        let at = read.iter().zip(&bytes).position(|(a, b)| a != b).unwrap_or(read.len().min(bytes.len()));
         return Err(Failure::new(Exit::No, "the store is up, but the object that was read back differs")
-            .found(format!("read {} of {} bytes; first difference at byte {at:?}", read.len(), bytes.len())));
+            .found(format!("read {} of {} bytes; first difference at byte {at}", read.len(), bytes.len())));
     }
     client.remove(&key, true).await.map_err(failed("remove the object"))?;
     let ms = |time: Duration| (time.as_secs_f64() * 1e6).round() / 1e3;
