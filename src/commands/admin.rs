@@ -18,7 +18,7 @@ use crate::engine::metadata::escape;
 
 /// A master's default admin port.
 pub const PORT: u16 = 9003;
-/// Maximum size of a response that is read whole, in bytes: enough for 100,000 segments.
+/// Maximum size of a response that is read into memory, in bytes: enough for 100,000 segments.
 const RESPONSE_BYTES_MAX: usize = 64 << 20;
 /// Maximum line length in a list, in bytes. It exceeds the maximum key length.
 const LINE_BYTES_MAX: usize = 2 << 20;
@@ -177,7 +177,7 @@ impl AdminClient {
     /// The master's role and state.
     ///
     /// # Errors
-    /// The admin HTTP endpoint does not respond, or the response is not that of a Mooncake master.
+    /// The admin HTTP endpoint does not respond, or does not respond like a Mooncake master.
     pub async fn health(&self) -> Result<MasterHealth, Failure> {
         const TARGET: &str = "/health";
         let (status, body) = self.response_in_time(TARGET).await?;
@@ -188,7 +188,7 @@ impl AdminClient {
     /// The last heartbeat of each client with a segment; `None` if the master does not report heartbeats (mooncake_master does not).
     ///
     /// # Errors
-    /// The admin HTTP endpoint does not respond, or the response is not that of a Mooncake master.
+    /// The admin HTTP endpoint does not respond, or does not respond like a Mooncake master.
     pub async fn heartbeats(&self) -> Result<Option<Vec<ClientHeartbeat>>, Failure> {
         #[derive(Deserialize)]
         struct ClientList {
@@ -205,7 +205,7 @@ impl AdminClient {
     /// All mounted segments.
     ///
     /// # Errors
-    /// The admin HTTP endpoint does not respond, or the response is not that of a Mooncake master.
+    /// The admin HTTP endpoint does not respond, or does not respond like a Mooncake master.
     pub async fn segments(&self) -> Result<Vec<MountedSegment>, Failure> {
         #[derive(Deserialize)]
         struct SegmentList {
@@ -217,7 +217,7 @@ impl AdminClient {
     /// The metrics without labels, by name.
     ///
     /// # Errors
-    /// The admin HTTP endpoint does not respond, or the response is not that of a Mooncake master.
+    /// The admin HTTP endpoint does not respond, or does not respond like a Mooncake master.
     pub async fn metrics(&self) -> Result<BTreeMap<String, f64>, Failure> {
         let body = self.get("/metrics").await?;
         let samples = Samples::parse(&String::from_utf8_lossy(&body));
@@ -272,7 +272,7 @@ impl AdminClient {
     /// The complete memory replicas of each of `keys`, in their order; `None` for a key that does not exist. Grants no lease.
     ///
     /// # Errors
-    /// The admin HTTP endpoint does not respond, or the response is not that of a Mooncake master.
+    /// The admin HTTP endpoint does not respond, or does not respond like a Mooncake master.
     pub async fn replicas(&self, keys: &[String]) -> Result<Vec<Option<Vec<MemoryReplica>>>, Failure> {
         let mut found = Vec::with_capacity(keys.len());
         let mut rest = keys;

@@ -98,7 +98,7 @@ impl Failure {
         self
     }
 
-    /// Sets the evidence of the failure.
+    /// Sets the evidence for the failure.
     pub fn found(mut self, text: impl Into<String>) -> Failure {
         self.found = Some(text.into());
         self

@@ -67,7 +67,7 @@ pub enum FileKey {
     None(&'static str),
 }
 
-/// A value of a flag.
+/// A parsed flag value.
 #[derive(Clone, Debug, PartialEq)]
 pub enum FlagValue {
     Bool(bool),
@@ -162,7 +162,7 @@ pub fn spelled(name: &str) -> String {
 }
 
 impl FlagTable {
-    /// All flags of all groups.
+    /// All flags in all groups.
     pub fn flags(&self) -> impl Iterator<Item = &'static FlagSpec> {
         self.groups.iter().flat_map(|(_, flags)| flags.iter())
     }

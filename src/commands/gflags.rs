@@ -80,9 +80,9 @@ impl<'a> FlagToken<'a> {
 
 /// The meaning of a flag's name.
 enum TokenKind {
-    /// A flag of the table.
+    /// A flag in the table.
     Set(&'static FlagSpec),
-    /// A boolean flag of the table after `no`.
+    /// A boolean flag in the table, negated with `no`.
     Unset(&'static FlagSpec),
     Loader(FlagLoader),
     Help(HelpLength),
@@ -345,7 +345,7 @@ impl<W: FlagSources> FlagParser<'_, W> {
     }
 
     fn stray(&self, word: &str) -> Failure {
-        let failure = Failure::usage(format!("'{word}' is not a flag of mcctl {}", self.table.command));
+        let failure = Failure::usage(format!("'{word}' is not a valid flag for mcctl {}", self.table.command));
         let name = word.split_once('=').map_or(word, |(name, _)| name);
         match self.table.find(name) {
             Some(_) => failure.next(format!("use --{word}")),

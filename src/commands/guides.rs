@@ -7,7 +7,7 @@ pub struct Guide {
     pub command: &'static str,
     /// Command lines, each with a description.
     pub examples: &'static [(&'static str, &'static str)],
-    /// Long names of the flags that `-h` lists. Positional arguments are always listed. Empty: `-h` lists all flags.
+    /// Long names of the flags that `-h` lists. Positional arguments are always listed. If empty, `-h` lists all flags.
     pub first: &'static [&'static str],
 }
 
@@ -35,7 +35,7 @@ pub const GUIDES: &[Guide] = &[
             ("mcctl serve master --enable_http_metadata_server=true", "run a master with an embedded metadata service"),
             (
                 "mcctl serve store --master 10.0.0.1:50051 --segment-size 64gb",
-                "contribute 64 GiB of this host's memory to that master",
+                "contribute 64 GiB of this host's memory to the store",
             ),
         ],
         first: &["help"],

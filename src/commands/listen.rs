@@ -47,10 +47,12 @@ impl ListenAddress {
                 });
                 Failure::host(format!("port {} for {what} is in use {holder}", at.port)).tried(tried).next(next)
             }
-            io::ErrorKind::PermissionDenied => Failure::host(format!("this user may not listen on port {}", at.port))
-                .tried(tried)
-                .found(error.to_string())
-                .next("use port 1024 or higher, or grant CAP_NET_BIND_SERVICE"),
+            io::ErrorKind::PermissionDenied => {
+                Failure::host(format!("this user is not allowed to listen on port {}", at.port))
+                    .tried(tried)
+                    .found(error.to_string())
+                    .next("use port 1024 or higher, or grant CAP_NET_BIND_SERVICE")
+            }
             io::ErrorKind::AddrNotAvailable => Failure::usage(format!("{} is not an address on this host", at.host))
                 .tried(format!("listen on {at} for {what}: {host_origin}"))
                 .found(error.to_string())

@@ -32,7 +32,7 @@ pub fn line(text: impl std::fmt::Display) -> Result<(), Failure> {
 /// # Errors
 /// The same as [`data`].
 pub fn json(value: &impl Serialize) -> Result<(), Failure> {
-    line(serde_json::to_string(value).expect("all documents have only text keys"))
+    line(serde_json::to_string(value).expect("all documents have only string keys"))
 }
 
 /// Writes `text` and a newline to stderr with [`logging::to_stderr`]. Passwords in URLs are masked.

@@ -180,7 +180,7 @@ fn known_release(text: &str) -> Result<(), Failure> {
     if number(parts.next()) && number(parts.next()) {
         return Ok(());
     }
-    Err(Failure::usage(format!("'{text}' is not a Mooncake release"))
+    Err(Failure::usage(format!("invalid Mooncake release '{text}'"))
         .next("use numbers separated by dots, e.g. 0.3.13.post1"))
 }
 

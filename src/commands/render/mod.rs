@@ -41,7 +41,7 @@ pub struct Args {
     /// Overwrite existing files whose contents differ
     #[arg(long, requires = "out")]
     force: bool,
-    /// Override a value of the deployment file, e.g. model.tp=8; repeatable
+    /// Override a value in the deployment file, e.g. model.tp=8; repeatable
     #[arg(long, value_name = "KEY=VALUE")]
     set: Vec<String>,
     /// RoleBasedGroup API version: v1alpha2, or v1alpha1 for RBG up to 0.6

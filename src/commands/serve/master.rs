@@ -292,7 +292,7 @@ mod tests {
         ] {
             let failure = planned(args).expect_err("refused");
             assert_eq!(failure.exit, Exit::Usage, "{args:?}");
-            // The interfaces of this host differ.
+            // Interfaces differ between hosts.
             if !args[0].contains("interface") {
                 errors.push_str(&failure.line());
             }

@@ -222,7 +222,7 @@ const TIERS: &[FlagSpec] = &[
     flag("enable_offload", ValueKind::Bool, "false", "Also store objects on the nodes' SSDs").absent(OFFLOAD),
     flag("offload_on_evict", ValueKind::Bool, "false", "Write to SSD when evicting instead of after a put")
         .no_effect(ONLY_OFFLOAD),
-    flag("offload_force_evict", ValueKind::Bool, "false", "Drop objects that exceed the share of one cycle")
+    flag("offload_force_evict", ValueKind::Bool, "false", "Drop objects that exceed one cycle's share")
         .no_effect(ONLY_OFFLOAD),
     flag("offloading_queue_limit", ValueKind::Whole(1, 100_000_000), "50000", "Maximum objects queued for a disk")
         .no_effect(ONLY_OFFLOAD),
@@ -239,7 +239,7 @@ const TIERS: &[FlagSpec] = &[
         "global_file_segment_size",
         ValueKind::Whole(i64::MIN, I64_MAX),
         "9223372036854775807",
-        "Bytes of the shared file system to use",
+        "Number of bytes to use on the shared file system",
     )
     .no_effect(ONLY_DFS),
     flag("enable_disk_eviction", ValueKind::Bool, "true", "Evict from the shared file system").no_effect(ONLY_DFS),

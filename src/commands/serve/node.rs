@@ -406,9 +406,7 @@ fn memory_failure(plan: &NodePlan, error: &MemoryError, block: MemoryBlock) -> F
         }
         MemoryError::Refused { .. } => {
             let cause = std::error::Error::source(error).map(ToString::to_string).unwrap_or_default();
-            Failure::host(error.to_string())
-                .found(cause)
-                .next(format!("lower {flag}, or raise the limits of this process"))
+            Failure::host(error.to_string()).found(cause).next(format!("lower {flag}, or raise this process's limits"))
         }
     };
     failure.tried(match block {

@@ -66,7 +66,7 @@ fn check(host: &TargetHost, report: &SizingReport) -> Result<(), Failure> {
         )));
     }
     if report.host_other_hugepages > 0 {
-        return Err(Failure::usage("--apply reserves pages of one size, but the arenas need another size")
+        return Err(Failure::usage("--apply reserves pages of one size, but the arenas need a different size")
             .next("omit --arena-pool-size: an arena has no benefit in this deployment"));
     }
     check_memory(host, report)
@@ -79,7 +79,7 @@ fn check_memory(host: &TargetHost, report: &SizingReport) -> Result<(), Failure>
         false => report.nodes.iter().map(|node| node.target - node.total).fold(0, u64::saturating_add),
     };
     let bytes = missing.saturating_mul(report.hugepage_bytes);
-    // A command-line value must not exceed this host's actual memory.
+    // Use the smaller value: a command-line value does not add memory to this host.
     let Some(memory) = host.memory.into_iter().chain(host.memory_here).min().filter(|_| missing > 0) else {
         return Ok(());
     };

@@ -290,7 +290,7 @@ pub(in crate::commands) fn failure(master: &MasterTarget, what: &str, error: &St
         StoreError::Version { .. } => {
             Failure::unreachable(format!("{} is not a Mooncake 0.3.13 master", master.at))
                 .found(error.to_string())
-                .next("pass the address of another master with --master HOST:PORT")
+                .next("pass the address of a different master with --master HOST:PORT")
         }
         StoreError::Refused { code: ErrorCode::OBJECT_NOT_FOUND, .. } => {
             Failure::no(format!("{cannot}: the object does not exist"))
