@@ -92,7 +92,7 @@ fn no_cluster_is_checked_unless_it_is_given() {
     let run = mcctl(&["doctor", "--skip", "host,wheel"]);
     // A master that runs at the default address of this machine would be checked.
     let is_default = run.stderr.contains("found at the default address");
-    assert_eq!(run.stdout.contains("no master is given"), !is_default, "{run:?}");
+    assert_eq!(run.stdout.contains("no master specified"), !is_default, "{run:?}");
     assert!(run.stdout.contains("use --sglang URL") && run.stdout.contains("use --rdma-peer HOST:PORT"), "{run:?}");
     let away = mcctl(&["doctor", "--only", "master-reached", "--master", "127.0.0.1:1"]);
     assert!(away.code == 1 && away.stdout.contains("listening on 127.0.0.1:1"), "{away:?}");
@@ -118,7 +118,7 @@ fn an_invalid_master_variable_is_an_error_of_the_cluster() {
 fn an_invalid_command_line_exits_with_2() {
     for (args, part) in [
         (&["--sglang", "localhost:30000"][..], "invalid URL"),
-        (&["--master", "etcd://", "--only", "cluster"], "is not a list of etcd servers"),
+        (&["--master", "etcd://", "--only", "cluster"], "is not a valid list of etcd servers"),
         (&["--probe-bytes", "0"], "--probe-bytes"),
         (&["--probe-serving"], "--sglang"),
         (&["--metadata-server", "nonsense", "--only", "cluster"], "metadata"),
@@ -127,7 +127,7 @@ fn an_invalid_command_line_exits_with_2() {
         (&["--sglang", "http://127.0.0.1:99999"], "invalid URL"),
         (&["--sglang", "https://:30000/"], "invalid URL"),
         (&["--python", "/nonexist"], "no such file"),
-        (&["--python", "/proc/self/status"], "not that of a Python"),
+        (&["--python", "/proc/self/status"], "not named like a Python"),
         (&["--hugepage-size", "0"], "invalid huge page size"),
         (&["--hugepage-size", "3"], "invalid huge page size"),
         (&["--rdma-peer", "127.0.0.1:99999"], "invalid segment name"),
@@ -179,7 +179,7 @@ fn sighup_and_sigterm_stop_it_with_a_partial_report() {
         });
         assert_eq!(service.stop(signal), 1);
         service.line_with("accepts connections but does not respond");
-        service.line_with(&format!("error: {}: stopped before all checks were done", signal.as_str()));
+        service.line_with(&format!("error: {}: stopped before all checks had completed", signal.as_str()));
     }
 }
 
