@@ -3,13 +3,10 @@
 //! Text fits the terminal: long lines wrap. A table that is too wide first wraps its headers, then its text columns. If that is not
 //! enough, it is split into several tables that repeat the first column.
 
-use std::io::{self, IsTerminal};
-
-use terminal_size::Width;
-
+use crate::commands::output;
 use crate::commands::svg::{Plot, escaped};
 
-/// Columns of text when stdout is not a terminal.
+/// Width of a report if that of the terminal is unknown.
 pub const DEFAULT_WIDTH: usize = 100;
 /// A narrower terminal is treated as this wide.
 const MIN_WIDTH: usize = 40;
@@ -22,14 +19,9 @@ const MIN_TEXT_COLUMN: usize = 16;
 /// A word up to this length is not broken to make a text column narrower.
 const MAX_UNBROKEN_WORD: usize = 40;
 
-/// Returns the width of the terminal at stdout in columns. If stdout is not a terminal, returns the variable `COLUMNS`, or else
-/// [`DEFAULT_WIDTH`].
+/// The width of a report: [`output::terminal_width`], at least `MIN_WIDTH`, or [`DEFAULT_WIDTH`] if it is unknown.
 pub fn width() -> usize {
-    let stdout = io::stdout();
-    let size = if stdout.is_terminal() { terminal_size::terminal_size_of(stdout) } else { None };
-    let columns = size.map(|(Width(columns), _)| usize::from(columns));
-    let columns = columns.or_else(|| std::env::var("COLUMNS").ok()?.parse().ok());
-    columns.map_or(DEFAULT_WIDTH, |columns| columns.max(MIN_WIDTH))
+    output::terminal_width().map_or(DEFAULT_WIDTH, |columns| columns.max(MIN_WIDTH))
 }
 
 /// A section of a report.

@@ -22,7 +22,7 @@ use crate::engine::metadata::{CallLimits, MetadataUri};
 use crate::engine::store::name::{NodeName, PORTS};
 use crate::engine::sys::interface;
 use crate::engine::transfer::rdma::path_probe::{
-    PathProbe, ProbeFailure as Failed, ProbeFailureCause, ProbedDevice, ProbedPath,
+    PathProbe, PathProbeFailure, ProbeFailureCause, ProbedDevice, ProbedPath,
 };
 use crate::engine::transfer::{TransferConfig, TransferProtocol, TransferSettings};
 
@@ -351,7 +351,7 @@ fn attempt(attempt: &PathProbe) -> AttemptEntry<'_> {
     }
 }
 
-fn failure(failed: &Failed) -> FailureEntry<'_> {
+fn failure(failed: &PathProbeFailure) -> FailureEntry<'_> {
     let (cause, call, errno, completion) = match failed.cause {
         ProbeFailureCause::Verb { call, errno } => ("verb", Some(call), Some(errno), None),
         ProbeFailureCause::Completion(status) => ("completion", None, None, Some(status.name())),

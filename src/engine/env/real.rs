@@ -21,7 +21,7 @@ use crate::engine::sys::socket;
 #[derive(Clone, Default)]
 pub struct RealEnv {
     net: RealNet,
-    rng: Arc<Rng>,
+    rng: Arc<SystemRng>,
 }
 
 impl RealEnv {
@@ -68,15 +68,15 @@ impl Env for RealEnv {
 }
 
 /// SplitMix64 over a counter, with a seed that the standard library gets from the system.
-struct Rng(AtomicU64);
+struct SystemRng(AtomicU64);
 
-impl Default for Rng {
-    fn default() -> Rng {
-        Rng(AtomicU64::new(RandomState::new().build_hasher().finish()))
+impl Default for SystemRng {
+    fn default() -> SystemRng {
+        SystemRng(AtomicU64::new(RandomState::new().build_hasher().finish()))
     }
 }
 
-impl Rng {
+impl SystemRng {
     fn next(&self) -> u64 {
         const GAMMA: u64 = 0x9e37_79b9_7f4a_7c15;
         let mut z = self.0.fetch_add(GAMMA, Ordering::Relaxed).wrapping_add(GAMMA);

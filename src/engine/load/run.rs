@@ -14,7 +14,7 @@ use crate::engine::base::Mono;
 use crate::engine::env::{Env, deadline};
 use crate::engine::load::answer::TokenArrival;
 use crate::engine::load::target::{
-    ARRIVALS_MAX, ConnectionPool, EncodedRequest, Exchange, ExchangeOutcome, LoadTarget,
+    ARRIVALS_MAX, EncodedRequest, Exchange, ExchangeOutcome, HttpConnectionPool, LoadTarget,
 };
 use crate::engine::load::workload::LoadWorkload;
 use crate::engine::load::{Driver, DueRequest, LatencyHistogram, Turn};
@@ -65,7 +65,7 @@ const SHARE_EVERY: Duration = Duration::from_secs(1);
 /// State shared by all exchanges.
 struct RunContext<E: Env + Unpin> {
     env: E,
-    pool: ConnectionPool<E>,
+    pool: HttpConnectionPool<E>,
     start: Mono,
     /// ITL of successful answers.
     gaps: Mutex<LatencyHistogram>,
@@ -249,7 +249,7 @@ pub async fn run<E: Env + Unpin>(
     mut on_record: impl FnMut(TimedRequest),
 ) -> RunStats {
     // Connections are open and the first requests are built before the clock starts.
-    let mut pool = ConnectionPool::open(env.clone(), target, bounds.connections).await;
+    let mut pool = HttpConnectionPool::open(env.clone(), target, bounds.connections).await;
     let mut ready: Vec<PreparedRequest> =
         driver.due(Duration::ZERO).into_iter().map(|s| PreparedRequest::of(s, workload, &pool)).collect();
     let start = pool.start_clock();
@@ -339,7 +339,7 @@ impl PreparedRequest {
     fn of<E: Env + Unpin>(
         start: DueRequest,
         workload: &mut (dyn LoadWorkload + Send),
-        pool: &ConnectionPool<E>,
+        pool: &HttpConnectionPool<E>,
     ) -> PreparedRequest {
         let ask = workload.request(start.turn);
         PreparedRequest {

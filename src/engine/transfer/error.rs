@@ -8,7 +8,7 @@ use std::time::Duration;
 use crate::engine::metadata::MetadataError;
 use crate::engine::sys::OutOfRange;
 use crate::engine::transfer::rdma::{Blame, RdmaFault, RdmaStep};
-use crate::engine::wire::json::{DocumentError, HandshakeFrameError as FrameError};
+use crate::engine::wire::json::{DocumentError, HandshakeFrameError};
 
 /// The step at which a peer failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -96,7 +96,7 @@ pub enum TransferError {
     Frame {
         from: String,
         #[source]
-        source: FrameError,
+        source: HandshakeFrameError,
     },
     #[error("cannot register 0 bytes of memory")]
     EmptyMemory,

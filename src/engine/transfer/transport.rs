@@ -11,7 +11,7 @@ use crate::engine::transfer::TransferError;
 use crate::engine::transfer::counters::{RailCounters, TargetCounters};
 use crate::engine::transfer::rdma::path_probe::PathProbes;
 use crate::engine::transfer::region::Access;
-use crate::engine::wire::json::{ConnectionMessage as Connection, RegionDescriptor as Buffer, SegmentDescriptor};
+use crate::engine::wire::json::{ConnectionMessage, RegionDescriptor, SegmentDescriptor};
 
 /// A virtual address in a peer's process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -91,8 +91,8 @@ pub trait DataTransport: Send + Sync {
     /// Answers a connection request that arrived at our handshake port. May block, within a limit of its own. Meanwhile
     /// the port answers other requests, also of the requester: an engine before 0.3.11 must be asked for its addresses
     /// while it waits. A transport that does not connect this way returns an empty answer.
-    fn accept(&self, _request: Connection, _calls: &dyn ControlPlane) -> Connection {
-        Connection::default()
+    fn accept(&self, _request: ConnectionMessage, _calls: &dyn ControlPlane) -> ConnectionMessage {
+        ConnectionMessage::default()
     }
 
     /// Registers `tell`, which is called from any thread when the result of [`describe`](DataTransport::describe) changes
@@ -135,7 +135,12 @@ pub trait ControlPlane: Send + Sync {
     ///
     /// # Errors
     /// Fails if the engine cannot be found or reached, or if its answer cannot be parsed.
-    fn connect(&self, segment: &str, request: &Connection, limit: Duration) -> Result<Connection, TransferError>;
+    fn connect(
+        &self,
+        segment: &str,
+        request: &ConnectionMessage,
+        limit: Duration,
+    ) -> Result<ConnectionMessage, TransferError>;
 
     /// Fetches the descriptor of `segment`.
     ///
@@ -169,11 +174,11 @@ pub struct PieceKeys {
 
 impl RegionKeys {
     /// The entries for `memory` in the document of `segment`.
-    pub fn buffers(&self, segment: &str, memory: &Memory) -> Vec<Buffer> {
+    pub fn buffers(&self, segment: &str, memory: &Memory) -> Vec<RegionDescriptor> {
         let name = self.location.as_deref().unwrap_or(segment);
         let whole = [PieceKeys { len: memory.len(), ..PieceKeys::default() }];
         let pieces = if self.pieces.is_empty() { &whole[..] } else { &self.pieces };
-        let buffer = |piece: &PieceKeys| Buffer {
+        let buffer = |piece: &PieceKeys| RegionDescriptor {
             name: name.to_owned(),
             address: memory.address() + piece.offset as u64,
             length: piece.len as u64,
@@ -281,7 +286,12 @@ mod tests {
     fn regions_without_keys_are_one_buffer_and_pieces_several() {
         let memory = Memory::from_vec(vec![0; 100]);
         let plain = RegionKeys::default().buffers("me:1", &memory);
-        let whole = Buffer { name: "me:1".into(), address: memory.address(), length: 100, ..Buffer::default() };
+        let whole = RegionDescriptor {
+            name: "me:1".into(),
+            address: memory.address(),
+            length: 100,
+            ..RegionDescriptor::default()
+        };
         assert_eq!(plain, [whole]);
         let piece = |offset, len, key| PieceKeys { offset, len, remote: vec![key], local: vec![key + 1] };
         let keys = RegionKeys { location: Some("cpu:0".into()), pieces: vec![piece(0, 64, 7), piece(64, 36, 9)] };

@@ -1,8 +1,7 @@
 //! The transfer engine: handshake frames, its JSON documents.
 
 use mcctl::engine::wire::json::{
-    ConnectionMessage as Connection, HEADER_BYTES, HandshakeFrame as Frame, NotifyMessage, RpcMeta, SegmentDescriptor,
-    payload_len,
+    ConnectionMessage, HEADER_BYTES, HandshakeFrame, NotifyMessage, RpcMeta, SegmentDescriptor, payload_len,
 };
 
 /// The handshake port's limit, upstream's default.
@@ -13,7 +12,7 @@ pub fn handshake(data: &[u8]) {
     let Some((head, rest)) = data.split_first_chunk::<HEADER_BYTES>() else { return };
     let Ok(length) = payload_len(*head, LIMIT) else { return };
     let Some(payload) = rest.get(..length) else { return };
-    let frame = Frame::split(payload);
+    let frame = HandshakeFrame::split(payload);
     let _ = frame.kind();
     if frame.json().len() + HEADER_BYTES + 2 <= LIMIT {
         let written = frame.encode();
@@ -23,8 +22,8 @@ pub fn handshake(data: &[u8]) {
     if let Ok(message) = NotifyMessage::from_json(frame.json()) {
         assert_eq!(NotifyMessage::from_json(message.to_json().as_bytes()).ok().as_ref(), Some(&message));
     }
-    if let Ok(message) = Connection::from_json(frame.json()) {
-        assert_eq!(Connection::from_json(message.to_json().as_bytes()).ok().as_ref(), Some(&message));
+    if let Ok(message) = ConnectionMessage::from_json(frame.json()) {
+        assert_eq!(ConnectionMessage::from_json(message.to_json().as_bytes()).ok().as_ref(), Some(&message));
     }
     segment(frame.json());
 }

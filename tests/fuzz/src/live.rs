@@ -16,7 +16,7 @@ use mcctl::engine::transfer::handshake::{HandshakeHandler, HandshakeLimits, serv
 use mcctl::engine::transfer::region::Regions;
 use mcctl::engine::transfer::tcp::{HEADER_BYTES, RequestFrame, TcpTarget};
 use mcctl::engine::transfer::transport::RegionKeys;
-use mcctl::engine::wire::json::{ConnectionMessage as Connection, NotifyMessage};
+use mcctl::engine::wire::json::{ConnectionMessage, NotifyMessage};
 use tokio::runtime::Runtime;
 
 /// Sends `data` and reads what comes back until the server closes. Inputs are sent whole, so a server that waits for more sees
@@ -103,8 +103,8 @@ impl HandshakeHandler for Nobody {
                 .to_owned(),
         )
     }
-    fn on_connection(&self, request: Connection) -> Connection {
-        Connection { reply_msg: request.peer_nic_path, ..Connection::default() }
+    fn on_connection(&self, request: ConnectionMessage) -> ConnectionMessage {
+        ConnectionMessage { reply_msg: request.peer_nic_path, ..ConnectionMessage::default() }
     }
     fn on_message(&self, message: NotifyMessage) -> bool {
         message.name.len().is_multiple_of(2)

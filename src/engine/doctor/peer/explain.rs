@@ -8,7 +8,9 @@ use nix::errno::Errno;
 use crate::engine::sys::verbs::{CompletionStatus, LinkLayer};
 use crate::engine::topology::gid::{Gid, GidType};
 use crate::engine::transfer::rdma::RdmaStep;
-use crate::engine::transfer::rdma::path_probe::{PathProbe, ProbeFailure, ProbeFailureCause, ProbedDevice, ProbedPath};
+use crate::engine::transfer::rdma::path_probe::{
+    PathProbe, PathProbeFailure, ProbeFailureCause, ProbedDevice, ProbedPath,
+};
 
 /// A problem with a path, and its remedy.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -76,7 +78,7 @@ pub fn address(gid: &Ipv6Addr) -> String {
 }
 
 /// Explains the `failure` of the path `tried`, which starts at `end`.
-pub fn why(end: &ProbedDevice, tried: &ProbedPath, failure: &ProbeFailure) -> Diagnosis {
+pub fn why(end: &ProbedDevice, tried: &ProbedPath, failure: &PathProbeFailure) -> Diagnosis {
     let Diagnosis { what, mut next } = cause(end, tried, failure);
     if let Some(other) = tried.others.iter().find(|other| other.works()) {
         next = format!(
@@ -91,7 +93,7 @@ pub fn why(end: &ProbedDevice, tried: &ProbedPath, failure: &ProbeFailure) -> Di
     Diagnosis { what, next }
 }
 
-fn cause(end: &ProbedDevice, tried: &ProbedPath, failure: &ProbeFailure) -> Diagnosis {
+fn cause(end: &ProbedDevice, tried: &ProbedPath, failure: &PathProbeFailure) -> Diagnosis {
     let why = |what: &str, next: &str| Diagnosis { what: what.to_owned(), next: next.to_owned() };
     let is_down = tried.attempt.port_state.is_some_and(|state| !state.is_active());
     match (failure.step, failure.cause) {
@@ -308,7 +310,7 @@ fn lost(end: &ProbedDevice, tried: &ProbedPath, is_down: bool) -> Diagnosis {
 }
 
 /// Explains why small requests succeed but a read of several packets fails.
-pub fn packets(end: &ProbedDevice, bytes: u32, failure: &ProbeFailure) -> Diagnosis {
+pub fn packets(end: &ProbedDevice, bytes: u32, failure: &PathProbeFailure) -> Diagnosis {
     match failure.cause {
         ProbeFailureCause::Completion(status) if status.is_remote_access() => Diagnosis {
             what: "the peer's memory cannot be read with the key that it announces".to_owned(),

@@ -7,7 +7,7 @@ use crate::engine::doctor::peer::explain::{self, Diagnosis, address, row};
 use crate::engine::doctor::peer::{PeerFacts, PeerProbe};
 use crate::engine::doctor::{finding, listed, plural, status};
 use crate::engine::transfer::rdma::RdmaStep;
-use crate::engine::transfer::rdma::path_probe::{ProbeFailure, ProbedDevice, ProbedPath};
+use crate::engine::transfer::rdma::path_probe::{PathProbeFailure, ProbedDevice, ProbedPath};
 use crate::engine::wire::json::{SegmentDescriptor, parse_gid};
 
 const TARGET: &str = "if no engine runs yet, start one: mcctl bench transfer --mode target --protocol rdma";
@@ -95,8 +95,8 @@ enum PeerStage {
 }
 
 /// The result of `tried` at this stage; `None` if it did not get that far.
-fn failure(tried: &ProbedPath, stage: PeerStage) -> Option<Result<(), &ProbeFailure>> {
-    let moves = |failure: &ProbeFailure| matches!(failure.step, RdmaStep::Move | RdmaStep::Post);
+fn failure(tried: &ProbedPath, stage: PeerStage) -> Option<Result<(), &PathProbeFailure>> {
+    let moves = |failure: &PathProbeFailure| matches!(failure.step, RdmaStep::Move | RdmaStep::Post);
     match (stage, &tried.attempt.result) {
         (PeerStage::Connected, Err(failure)) if !moves(failure) => Some(Err(failure)),
         (PeerStage::Connected, _) => Some(Ok(())),

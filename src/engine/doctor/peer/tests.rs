@@ -3,13 +3,13 @@
 use super::explain;
 use super::*;
 use crate::engine::check::{CheckStatus, Severity};
-use crate::engine::sys::verbs::{CompletionStatus as Completed, LinkLayer, PortState};
+use crate::engine::sys::verbs::{CompletionStatus, LinkLayer, PortState};
 use crate::engine::topology::gid::{Gid, GidType};
 use crate::engine::transfer::rdma::RdmaStep;
 use crate::engine::transfer::rdma::path_probe::{
-    PathProbe, ProbeFailure, ProbeFailureCause, ProbeRead, ProbeTimings, ProbedDevice, ProbedPath, UnusedDevice,
+    PathProbe, PathProbeFailure, ProbeFailureCause, ProbeRead, ProbeTimings, ProbedDevice, ProbedPath, UnusedDevice,
 };
-use crate::engine::wire::json::DeviceDescriptor as Device;
+use crate::engine::wire::json::DeviceDescriptor;
 
 const HERE: &str = "::ffff:192.0.2.1";
 const THERE: &str = "::ffff:192.0.2.2";
@@ -33,11 +33,11 @@ fn end(device: &str, gid: Gid) -> ProbedDevice {
     }
 }
 
-fn failure(step: RdmaStep, cause: ProbeFailureCause, words: &str) -> ProbeFailure {
-    ProbeFailure { step, cause, message: words.into() }
+fn failure(step: RdmaStep, cause: ProbeFailureCause, words: &str) -> PathProbeFailure {
+    PathProbeFailure { step, cause, message: words.into() }
 }
 
-fn rtr(errno: i32) -> ProbeFailure {
+fn rtr(errno: i32) -> PathProbeFailure {
     let call = "ibv_modify_qp to RTR";
     failure(
         RdmaStep::Rtr,
@@ -46,7 +46,7 @@ fn rtr(errno: i32) -> ProbeFailure {
     )
 }
 
-fn silence() -> ProbeFailure {
+fn silence() -> PathProbeFailure {
     let limit = Duration::from_secs(5);
     failure(RdmaStep::Move, ProbeFailureCause::Silence(limit), "no completion within 5s")
 }
@@ -56,11 +56,11 @@ fn figures() -> ProbeTimings {
     ProbeTimings { writes: vec![us(9), us(10), us(30)], read: Some(ProbeRead { bytes: 16_384, result: Ok(us(40)) }) }
 }
 
-fn attempt(gid: Gid, result: Result<ProbeTimings, ProbeFailure>) -> PathProbe {
+fn attempt(gid: Gid, result: Result<ProbeTimings, PathProbeFailure>) -> PathProbe {
     PathProbe { gid, port_state: Some(PortState(4)), result }
 }
 
-fn tried(gid: Gid, result: Result<ProbeTimings, ProbeFailure>) -> ProbedPath {
+fn tried(gid: Gid, result: Result<ProbeTimings, PathProbeFailure>) -> ProbedPath {
     let attempt = attempt(gid, result);
     ProbedPath { end: 0, theirs: "mlx5_0".into(), their_gid: THERE.parse().unwrap(), attempt, others: Vec::new() }
 }
@@ -73,7 +73,7 @@ fn descriptor() -> SegmentDescriptor {
     SegmentDescriptor {
         name: "192.0.2.2:15000".into(),
         protocol: "rdma".into(),
-        devices: vec![Device { name: "mlx5_0".into(), lid: 0, gid: THERE_TEXT.into() }],
+        devices: vec![DeviceDescriptor { name: "mlx5_0".into(), lid: 0, gid: THERE_TEXT.into() }],
         ..SegmentDescriptor::default()
     }
 }
@@ -159,7 +159,7 @@ fn the_announced_descriptor_is_checked_before_any_path() {
     let none = found(&facts(&|d| d.devices.clear()), "peer-found");
     assert_eq!(none.2, "its descriptor lists no device");
     let null = |d: &mut SegmentDescriptor| {
-        d.devices.push(Device { name: "mlx5_1".into(), lid: 0, gid: ["00"; 16].join(":") });
+        d.devices.push(DeviceDescriptor { name: "mlx5_1".into(), lid: 0, gid: ["00"; 16].join(":") });
     };
     let half = found(&facts(&null), "peer-found");
     assert_eq!((half.0, half.2.as_str()), (Severity::Warning, "mlx5_1 without a usable GID"));
@@ -277,13 +277,13 @@ fn step_errno_and_addresses_determine_the_attribute() {
         (RdmaStep::Move, quiet, "", local(), &["no packet returns", "a link-local address"], "MC_GID_INDEX"),
         (
             RdmaStep::Move,
-            ProbeFailureCause::Completion(Completed(12)),
+            ProbeFailureCause::Completion(CompletionStatus(12)),
             "",
             v2(),
             &["no packet returns", "a firewall"],
             "UDP port 4791",
         ),
-        (RdmaStep::Move, ProbeFailureCause::Completion(Completed(9)), "", v2(), &["REM_INV_REQ_ERR"], "MC_MTU"),
+        (RdmaStep::Move, ProbeFailureCause::Completion(CompletionStatus(9)), "", v2(), &["REM_INV_REQ_ERR"], "MC_MTU"),
     ];
     for (step, cause, words, gid, parts, next) in cases {
         let why = explain::why(&end("mlx5_0", gid.clone()), &tried(gid, Ok(figures())), &failure(step, cause, words));
@@ -327,13 +327,14 @@ fn the_mtu_is_named_if_only_large_packets_fail() {
         what.contains("the MTU: packets of 4096") && next.contains("MC_MTU=1024") && next.contains("4200"),
         "{what}; {next}"
     );
-    let taken = failure(RdmaStep::Move, ProbeFailureCause::Completion(Completed(10)), "work completion REM_ACCESS_ERR");
+    let taken =
+        failure(RdmaStep::Move, ProbeFailureCause::Completion(CompletionStatus(10)), "work completion REM_ACCESS_ERR");
     assert!(explain::packets(&end("mlx5_0", v2()), 16_384, &taken).what.contains("cannot be read"));
 }
 
 #[test]
 fn equal_failures_are_one_finding_and_a_warning_if_others_work() {
-    let two = |result: &dyn Fn(usize, usize) -> Result<ProbeTimings, ProbeFailure>| {
+    let two = |result: &dyn Fn(usize, usize) -> Result<ProbeTimings, PathProbeFailure>| {
         let ends = vec![end("mlx5_0", v2()), end("mlx5_1", v2())];
         let way = |(from, to): (usize, usize)| ProbedPath {
             end: from,

@@ -11,7 +11,7 @@ use crate::engine::load::measure::expected::Expectation;
 use crate::engine::load::measure::reuse::ReuseRow;
 use crate::engine::load::measure::{Tally, TokenTotals};
 use crate::engine::load::server::{
-    CounterHistory, MasterCounters, ServerCounters, ServerInfo, Shortfall, ShortfallReason, explain,
+    CounterHistory, ServerCounters, ServerInfo, Shortfall, ShortfallReason, StoreCounters, explain,
 };
 use crate::engine::load::target::ExchangeOutcome;
 use crate::engine::load::workload::expected_hits::HitStatistics;
@@ -89,7 +89,7 @@ pub struct TimelinePoint {
     pub host_used: u64,
     /// Counters of the L3 master at that time.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub master: Option<MasterCounters>,
+    pub master: Option<StoreCounters>,
 }
 
 /// Observation of a server during a pass.
@@ -100,7 +100,7 @@ pub struct ServerObservation {
     /// Increase of its counters during the pass.
     pub counters: Option<ServerCounters>,
     /// Increase of the L3 master's counters.
-    pub master: Option<MasterCounters>,
+    pub master: Option<StoreCounters>,
     /// Server counters next to the sums over the answers.
     pub compared: Vec<CounterCheck>,
     /// Whether all of them agree.
@@ -134,7 +134,7 @@ pub enum MissingData {
     #[error("the server's counters (start SGLang with --enable-metrics, or set --metrics-url)")]
     Counters,
     #[error("the master's counters (--master-metrics)")]
-    MasterCounters,
+    StoreCounters,
     #[error("the server's counters at the start or the end of the pass")]
     CountersOfPass,
 }

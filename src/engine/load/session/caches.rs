@@ -68,7 +68,7 @@ impl SessionCaches {
                     _ => endpoint.missing.push(MissingData::Counters),
                 }
                 if server.has_master() && server.master().await.is_none() {
-                    endpoint.missing.push(MissingData::MasterCounters);
+                    endpoint.missing.push(MissingData::StoreCounters);
                 }
             }
             caches.endpoints.push(endpoint);

@@ -22,7 +22,7 @@ use crate::engine::load::answer::{Dialect, TokenArrival};
 use crate::engine::load::target::wire::WireStream;
 
 pub use body::EncodedRequest;
-pub use pool::ConnectionPool;
+pub use pool::HttpConnectionPool;
 pub use protocol::{HttpProtocol, Tls, TlsError, Trust};
 pub use wire::ConnectError;
 

@@ -21,7 +21,7 @@ use crate::engine::load::target::{EncodedRequest, Exchange, LoadTarget};
 const OPENING_MAX: usize = 64;
 
 /// Pool of HTTP/1.1 or HTTP/2 connections.
-pub struct ConnectionPool<E: Env + Unpin> {
+pub struct HttpConnectionPool<E: Env + Unpin> {
     env: E,
     target: LoadTarget,
     start: Mono,
@@ -46,12 +46,12 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-impl<E: Env + Unpin> ConnectionPool<E> {
+impl<E: Env + Unpin> HttpConnectionPool<E> {
     /// Opens a pool with connections for `exchanges` concurrent exchanges. Connection errors are ignored here,
     /// because the first request reports them. Times are relative to `start`.
-    pub async fn open(env: E, target: LoadTarget, exchanges: usize) -> ConnectionPool<E> {
+    pub async fn open(env: E, target: LoadTarget, exchanges: usize) -> HttpConnectionPool<E> {
         let start = env.now();
-        let pool = ConnectionPool {
+        let pool = HttpConnectionPool {
             env,
             target,
             start,

@@ -5,7 +5,7 @@ use std::time::Duration;
 use proptest::prelude::*;
 
 use super::*;
-use crate::engine::sim::counters::TierTokens;
+use crate::engine::sim::counters::PromptTokens;
 
 const PAGE: u64 = 16;
 
@@ -85,7 +85,8 @@ fn serve(scheduler: &mut Scheduler, stored: &mut std::collections::HashSet<u64>,
     let now = scheduler.wake().unwrap_or(ms(0));
     let id = arrive(scheduler, now, ask(ids, out)).expect("the request fits");
     let heard = play(scheduler, stored);
-    let TierTokens { device, host, storage, computed } = heard[&id].admission.as_ref().expect("the request ran").tokens;
+    let PromptTokens { device, host, storage, computed } =
+        heard[&id].admission.as_ref().expect("the request ran").tokens;
     [device, host, storage, computed]
 }
 
@@ -185,7 +186,7 @@ proptest! {
     ) {
         let mut scheduler = Scheduler::new(Config { storage, running_max: 4, ..config(device, host) });
         let mut stored = std::collections::HashSet::new();
-        let (mut taken, mut sums, mut now, mut gone) = (Vec::new(), TierTokens::default(), ms(0), 0);
+        let (mut taken, mut sums, mut now, mut gone) = (Vec::new(), PromptTokens::default(), ms(0), 0);
         let mut heard: HashMap<u64, RequestLog> = HashMap::new();
         for (of, tokens, output, wait, leaves) in asks {
             now = now + Duration::from_millis(wait);

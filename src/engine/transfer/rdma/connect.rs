@@ -18,7 +18,7 @@ use crate::engine::transfer::rdma::nic::{self, Nic, PortAddress};
 use crate::engine::transfer::rdma::peer_view::{PeerView, nic_path};
 use crate::engine::transfer::rdma::shared::RdmaShared;
 use crate::engine::transfer::transport::{ControlPlane, Deadline};
-use crate::engine::wire::json::ConnectionMessage as Connection;
+use crate::engine::wire::json::ConnectionMessage;
 
 /// Hop limit of RoCE packets.
 const HOP_LIMIT: u8 = 16;
@@ -112,7 +112,7 @@ impl RdmaShared {
         endpoint: &Arc<Endpoint>,
         (view, device): (&PeerView, usize),
         control: &dyn ControlPlane,
-        request: &Connection,
+        request: &ConnectionMessage,
         limit: Duration,
     ) {
         let started = (self.clock)();
@@ -247,7 +247,7 @@ impl RdmaShared {
     }
 
     /// Answers a connection request or a ready ACK.
-    pub(super) fn answer(&self, request: &Connection, control: &dyn ControlPlane) -> Connection {
+    pub(super) fn answer(&self, request: &ConnectionMessage, control: &dyn ControlPlane) -> ConnectionMessage {
         let reply = self.on_reply(request, control).unwrap_or_else(|refusal| {
             tracing::warn!(
                 from = %request.local_nic_path, to = %request.peer_nic_path, qps = ?request.qp_num, gid = %request.local_gid,
@@ -259,7 +259,11 @@ impl RdmaShared {
         reply
     }
 
-    fn on_reply(&self, request: &Connection, control: &dyn ControlPlane) -> Result<Connection, HandshakeRefusal> {
+    fn on_reply(
+        &self,
+        request: &ConnectionMessage,
+        control: &dyn ControlPlane,
+    ) -> Result<ConnectionMessage, HandshakeRefusal> {
         let name = link::device_of(request)?;
         let nic = self.nics.iter().find(|nic| nic.name == name && !nic.is_disabled());
         let nic = nic.ok_or_else(|| HandshakeRefusal::UnknownDevice(name.to_owned()))?;
@@ -317,7 +321,7 @@ impl RdmaShared {
         Err(HandshakeRefusal::Verbs("the endpoint is being replaced; retry".to_owned()))
     }
 
-    fn on_ready_ack(&self, nic: &Nic, endpoint: &Arc<Endpoint>, ack: &Connection) -> Connection {
+    fn on_ready_ack(&self, nic: &Nic, endpoint: &Arc<Endpoint>, ack: &ConnectionMessage) -> ConnectionMessage {
         let mut over = nic::FinishedWork::default();
         let mut state = endpoint.state();
         let reply = state.link.on_ready_ack(ack);

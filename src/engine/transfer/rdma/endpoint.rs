@@ -21,7 +21,7 @@ use crate::engine::transfer::rdma::fault::{Blame, RdmaStep};
 use crate::engine::transfer::rdma::link::{self, EndpointLink};
 use crate::engine::transfer::rdma::nic::{FinishedWork, Nic, PortAddress};
 use crate::engine::transfer::transport::OpKind;
-use crate::engine::wire::json::{ConnectionMessage as Connection, gid_text};
+use crate::engine::wire::json::{ConnectionMessage, gid_text};
 
 /// At least every sixteenth work request is signaled.
 const SIGNAL_EVERY: usize = 16;
@@ -145,17 +145,17 @@ impl Endpoint {
     }
 
     /// The ready ACK of its connection, and whether the peer supports ACKs. `None` if not connected.
-    pub(super) fn ack(&self) -> Option<(Connection, bool)> {
+    pub(super) fn ack(&self) -> Option<(ConnectionMessage, bool)> {
         let state = self.state();
         let (local_end, remote_end) = (state.link.local_end(), state.link.remote_end()?);
-        let ack = Connection {
+        let ack = ConnectionMessage {
             local_nic_path: local_end.path.clone(),
             peer_nic_path: local_end.peer.clone(),
             qp_num: local_end.numbers.clone(),
             local_gid: gid_text(&local_end.gid),
             local_lid: local_end.lid,
             ready_ack: Some(true),
-            ..Connection::default()
+            ..ConnectionMessage::default()
         };
         Some((ack, remote_end.acks))
     }

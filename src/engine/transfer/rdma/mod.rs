@@ -55,7 +55,7 @@ use crate::engine::transfer::rdma::slices::SliceRule;
 use crate::engine::transfer::region::Access;
 use crate::engine::transfer::transport::{ControlPlane, DataPeer, DataTransport, PieceKeys, RegionKeys};
 use crate::engine::transfer::{MonoClock, TransferError};
-use crate::engine::wire::json::{ConnectionMessage as Connection, DeviceDescriptor as Device, SegmentDescriptor};
+use crate::engine::wire::json::{ConnectionMessage, DeviceDescriptor, SegmentDescriptor};
 
 pub use fault::{Blame, RdmaFault, RdmaStep};
 pub use settings::{RdmaOptions, RdmaSettings};
@@ -163,7 +163,7 @@ impl DataTransport for RdmaTransport {
             .iter()
             .map(|nic| {
                 let address = nic.address();
-                Device { name: nic.name.clone(), lid: address.lid, gid: address.gid_text() }
+                DeviceDescriptor { name: nic.name.clone(), lid: address.lid, gid: address.gid_text() }
             })
             .collect();
         let mut matrix = shared.matrix.0.clone();
@@ -194,7 +194,7 @@ impl DataTransport for RdmaTransport {
         Ok(RdmaPeer::new(Arc::clone(&self.shared), Arc::clone(control), view))
     }
 
-    fn accept(&self, request: Connection, control: &dyn ControlPlane) -> Connection {
+    fn accept(&self, request: ConnectionMessage, control: &dyn ControlPlane) -> ConnectionMessage {
         self.shared.answer(&request, control)
     }
 

@@ -6,13 +6,13 @@ use std::time::Duration;
 
 use crate::engine::base::Mono;
 use crate::engine::sys::Slice;
-use crate::engine::topology::Matrix;
+use crate::engine::topology::{HostTopology, Matrix};
 use crate::engine::transfer::rdma::batch::{Batch, CqWaker, WorkError, WorkRequest};
 use crate::engine::transfer::rdma::endpoint::Endpoint;
 use crate::engine::transfer::rdma::fault::{Blame, RdmaFault, RdmaStep};
 use crate::engine::transfer::rdma::health::RailHealth;
 use crate::engine::transfer::rdma::nic::{FinishedWork, Nic, PortAddress};
-use crate::engine::transfer::rdma::open;
+use crate::engine::transfer::rdma::open::{self, DeviceOpenError};
 use crate::engine::transfer::rdma::path_probe::UnusedDevice;
 use crate::engine::transfer::rdma::peer_view::PeerView;
 use crate::engine::transfer::rdma::poller::CompletionPoller;
@@ -221,8 +221,11 @@ impl RdmaShared {
     }
 
     /// Reads the current address of `nic`'s port.
-    pub(super) fn address(&self, nic: &Nic) -> Result<PortAddress, String> {
-        let host = open::host().map_err(|error| error.to_string())?;
+    ///
+    /// # Errors
+    /// Fails if the host's devices cannot be read, the port is not active, or it has no usable address.
+    pub(super) fn address(&self, nic: &Nic) -> Result<PortAddress, DeviceOpenError> {
+        let host = open::host()?;
         open::address(&host, &nic.device, nic.port, &self.settings)
     }
 
@@ -236,8 +239,8 @@ impl RdmaShared {
             // Another thread did it meanwhile.
             return true;
         }
-        let addresses = open::host().map_err(|error| error.to_string());
-        let addresses = addresses.and_then(|host| open::addresses(&host, &nic.device, nic.port, &self.settings));
+        let addresses = |host: HostTopology| open::addresses(&host, &nic.device, nic.port, &self.settings);
+        let addresses = open::host().map_err(DeviceOpenError::from).and_then(addresses);
         let Ok(addresses) = addresses else { return false };
         let next = addresses.iter().skip_while(|address| address.gid_index != now.gid_index).nth(1);
         let next = next.filter(|_| tried < self.settings.gid_retries);

@@ -22,7 +22,7 @@ use crate::engine::transfer::tcp::connection::{
     DataConnection, PeerNames, RUN_MAX, RangeRequest, RunFailure, StepLimits,
 };
 use crate::engine::transfer::tcp::place;
-use crate::engine::transfer::tcp::pool::{AcquireError, ConnectionLease, ConnectionPool};
+use crate::engine::transfer::tcp::pool::{AcquireError, ConnectionLease, DataConnectionPool};
 use crate::engine::transfer::tcp::progress::ProgressMonitor;
 use crate::engine::transfer::transport::{
     DataPeer, Deadline, FaultClass, Op, OpCompletion, OpKind, PendingOps, TransferFault,
@@ -45,7 +45,7 @@ pub struct TcpPeer {
     names: Arc<PeerNames>,
     settings: Arc<TransferSettings>,
     clock: MonoClock,
-    pool: ConnectionPool,
+    pool: DataConnectionPool,
     addresses: Mutex<Option<Arc<[SocketAddr]>>>,
     hung: AtomicU64,
     /// Whether the target is on this host. Known after the first connection.
@@ -62,7 +62,7 @@ impl TcpPeer {
         clock: MonoClock,
     ) -> Arc<TcpPeer> {
         let names = Arc::new(PeerNames { segment, peer: at.to_string() });
-        let pool = ConnectionPool::new(&settings);
+        let pool = DataConnectionPool::new(&settings);
         Arc::new(TcpPeer {
             at,
             version,
@@ -124,7 +124,7 @@ impl TcpPeer {
         deadline: Deadline,
     ) -> Vec<(usize, TransferFault)> {
         let mut monitor = ProgressMonitor::new(&self.clock, deadline, &self.hung);
-        let mut left = RemainingWork { work, retries: Vec::new(), faults: Vec::new() };
+        let mut left = BatchProgress { work, retries: Vec::new(), faults: Vec::new() };
         let mut ready: Vec<ConnectionLease<'_>> = Vec::new();
         let mut flying: VecDeque<(ConnectionLease<'_>, Vec<RangeRequest>)> = VecDeque::new();
         loop {
@@ -164,7 +164,7 @@ impl TcpPeer {
 
     /// Handles a run that failed at request `at`: decides which requests to retry and which have failed. The remaining
     /// work fails too if it would only fail the same way.
-    fn note(&self, left: &mut RemainingWork<'_>, mut run: Vec<RangeRequest>, (at, fault): RunFailure) {
+    fn note(&self, left: &mut BatchProgress<'_>, mut run: Vec<RangeRequest>, (at, fault): RunFailure) {
         debug_assert!(at < run.len(), "an index in the run");
         let alone = run.len() == 1;
         let unreached =
@@ -310,14 +310,14 @@ impl TcpPeer {
 }
 
 /// What one thread still has to run, and what failed.
-struct RemainingWork<'a> {
+struct BatchProgress<'a> {
     work: &'a BatchRequests<'a>,
     /// Runs to retry. None is empty.
     retries: Vec<Vec<RangeRequest>>,
     faults: Vec<(usize, TransferFault)>,
 }
 
-impl RemainingWork<'_> {
+impl BatchProgress<'_> {
     fn has_more(&self) -> bool {
         self.work.has_more() || !self.retries.is_empty()
     }

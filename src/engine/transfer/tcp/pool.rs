@@ -11,7 +11,7 @@ use crate::engine::transfer::tcp::progress::TICK;
 use crate::engine::transfer::transport::Deadline;
 
 /// Connections to one peer.
-pub(super) struct ConnectionPool {
+pub(super) struct DataConnectionPool {
     state: Mutex<PoolState>,
     freed: Condvar,
     keep: bool,
@@ -32,7 +32,7 @@ struct PoolState {
 /// A lease of a connection, with the connection if it is open. Dropping the lease returns it to the pool. A failed
 /// connection must be removed first.
 pub(super) struct ConnectionLease<'a> {
-    pool: &'a ConnectionPool,
+    pool: &'a DataConnectionPool,
     pub(super) connection: Option<DataConnection>,
     epoch: u64,
 }
@@ -46,9 +46,9 @@ pub(super) enum AcquireError {
     Timeout(Duration),
 }
 
-impl ConnectionPool {
-    pub(super) fn new(settings: &TransferSettings) -> ConnectionPool {
-        ConnectionPool {
+impl DataConnectionPool {
+    pub(super) fn new(settings: &TransferSettings) -> DataConnectionPool {
+        DataConnectionPool {
             state: Mutex::new(PoolState {
                 idle: Vec::new(),
                 free: settings.connections_per_peer.max(1),
@@ -148,14 +148,14 @@ mod tests {
     use std::sync::Arc;
     use std::sync::atomic::{AtomicU64, Ordering};
 
-    fn pool(connections: usize) -> ConnectionPool {
+    fn pool(connections: usize) -> DataConnectionPool {
         let settings = TransferSettings {
             connections_per_peer: connections,
             queued_per_peer: 1,
             pending_per_peer: 0,
             ..TransferSettings::default()
         };
-        ConnectionPool::new(&settings)
+        DataConnectionPool::new(&settings)
     }
 
     /// A clock that advances by 50 ms per call.

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, VecDeque};
 use proptest::prelude::*;
 
 use super::*;
-use crate::engine::wire::json::DeviceDescriptor as Device;
+use crate::engine::wire::json::DeviceDescriptor;
 
 const GID: [u8; 16] = [0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 255, 255, 192, 0, 2, 10];
 
@@ -82,7 +82,7 @@ fn messages_equal_those_of_real_engines() {
 fn old_releases_send_no_address_and_no_ack() {
     let old =
         |local_end: &LocalEnd| Connection { local_gid: String::new(), ready_ack: None, ..local_end.message(false) };
-    let device = Device { name: "m1".into(), lid: 7, gid: gid_text(&GID) };
+    let device = DeviceDescriptor { name: "m1".into(), lid: 7, gid: gid_text(&GID) };
     let segment = SegmentDescriptor { devices: vec![device], ..SegmentDescriptor::default() };
     let request = old(&theirs(20));
     assert!(lacks_address(&request));

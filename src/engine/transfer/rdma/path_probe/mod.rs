@@ -90,7 +90,7 @@ pub struct PathProbe {
     pub gid: Gid,
     /// State of our port after the probe.
     pub port_state: Option<PortState>,
-    pub result: Result<ProbeTimings, ProbeFailure>,
+    pub result: Result<ProbeTimings, PathProbeFailure>,
 }
 
 impl PathProbe {
@@ -113,12 +113,12 @@ pub struct ProbeTimings {
 #[derive(Clone, Debug, PartialEq)]
 pub struct ProbeRead {
     pub bytes: u32,
-    pub result: Result<Duration, ProbeFailure>,
+    pub result: Result<Duration, PathProbeFailure>,
 }
 
 /// Why a probe failed.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct ProbeFailure {
+pub struct PathProbeFailure {
     pub step: RdmaStep,
     pub cause: ProbeFailureCause,
     /// The message of verbs, of the completion, or of the peer.
@@ -144,7 +144,7 @@ pub enum ProbeFailureCause {
     Answer,
 }
 
-impl ProbeFailure {
+impl PathProbeFailure {
     /// Whether our GID may be the cause.
     fn may_be_gid(&self) -> bool {
         match (self.step, self.cause) {
@@ -237,7 +237,7 @@ impl RdmaShared {
             let channel_broken =
                 ways.last().filter(|tried| tried.attempt.is_unreachable()).map(|tried| tried.attempt.clone());
             let attempt = channel_broken.unwrap_or_else(|| go(&end.gid, MOVE_LIMIT));
-            let may_help = attempt.result.as_ref().is_err_and(ProbeFailure::may_be_gid);
+            let may_help = attempt.result.as_ref().is_err_and(PathProbeFailure::may_be_gid);
             let mut others = Vec::new();
             if may_help && !std::mem::replace(&mut others_tried, true) {
                 let rows = gid::rows(table, None).unwrap_or_default().into_iter();
@@ -270,7 +270,7 @@ mod tests {
 
     #[test]
     fn other_gids_are_probed_only_if_the_gid_may_be_the_cause() {
-        let failure = |step, cause, message: &str| ProbeFailure { step, cause, message: message.to_owned() };
+        let failure = |step, cause, message: &str| PathProbeFailure { step, cause, message: message.to_owned() };
         let verb = |errno| ProbeFailureCause::Verb { call: "ibv_modify_qp to RTR", errno };
         for (step, cause, message, may) in [
             (RdmaStep::Rtr, verb(22), "", true),
