@@ -104,7 +104,7 @@ fn malformed(path: &Path, format: &str, found: &str) -> Failure {
         .next("fix the file at that position")
 }
 
-/// A document in which no map has a duplicate key. With two values for one setting, mcctl cannot know which one is intended.
+/// A document in which no map has a duplicate key. Two values for one setting are ambiguous.
 struct UniqueKeyJson(Json);
 
 impl<'de> Deserialize<'de> for UniqueKeyJson {

@@ -1,5 +1,5 @@
-//! Help texts of all commands: `-h` fits one screen, `--help` begins with examples. `guides` says
-//! which flags `-h` shows.
+//! Help texts of all commands: `-h` fits one screen, `--help` begins with examples. `guides` lists
+//! the flags that `-h` shows.
 
 use clap::Command;
 

@@ -66,7 +66,7 @@ impl Signals {
     /// Handle SIGTERM and SIGINT.
     ///
     /// # Errors
-    /// The host refuses to install a handler.
+    /// The signal handler cannot be installed.
     pub fn take() -> Result<Signals, Failure> {
         Ok(Signals {
             term: take(SignalKind::terminate())?,
@@ -78,7 +78,7 @@ impl Signals {
     /// Handle SIGHUP like SIGTERM too, so that a command cleans up when its terminal closes. An ignored SIGHUP (`nohup`) stays ignored.
     ///
     /// # Errors
-    /// The host refuses to install a handler.
+    /// The signal handler cannot be installed.
     pub fn take_with_hangup() -> Result<Signals, Failure> {
         let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
         let ignored = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
@@ -94,7 +94,7 @@ impl Signals {
     /// Handle SIGHUP too: it reopens the log file and never ends a service.
     ///
     /// # Errors
-    /// The host refuses to install a handler.
+    /// The signal handler cannot be installed.
     pub fn take_for_service() -> Result<Signals, Failure> {
         logging::mark_service();
         Ok(Signals { hangup: HangupAction::ReopensLog(take(SignalKind::hangup())?), ..Signals::take()? })

@@ -151,7 +151,7 @@ fn numbers(spec: &DeploymentSpec) -> Result<(), DeployError> {
         ("serving.router.port", serving.router.port),
     ] {
         if port == 0 {
-            return Err(invalid_value(key, "must not be 0: other processes must know the port"));
+            return Err(invalid_value(key, "must not be 0: other processes are configured with the port"));
         }
     }
     for (key, value) in [

@@ -1,6 +1,6 @@
 //! The deployment file, the processes it describes, and their generated files.
 //!
-//! Text -> [`DeploymentSpec`] -> [`ProcessPlan`]es -> files. [`plan_processes()`] decides everything about a process: program, flags, environment,
+//! Text -> [`DeploymentSpec`] -> [`ProcessPlan`]es -> files. [`plan_processes()`] computes everything about a process: program, flags, environment,
 //! memory, ports, limits and start order. The writers in [`render`] only format its decisions. Pure: reads no file of the host and
 //! starts nothing. Values are spelled the way `mooncake` (0.3.13) and `sglang` (0.5.23) parse them.
 

@@ -53,8 +53,8 @@ pub enum Pace {
     /// All conversations are open from the start. At each of these times one request is sent, from a conversation
     /// that is ready. If none is ready, it is sent as soon as one is.
     Requests(Instants),
-    /// Each turn is sent at its recorded time, or one think time after the end of the previous turn if that is
-    /// later.
+    /// Each turn is sent at its recorded time. If the previous turn plus the think time ends later, it is sent
+    /// then.
     Recorded,
     /// A fixed number of users, each with a turn every `gap`, or at the end of the previous turn if that is later.
     /// Their start times are staggered. A user whose conversation has ended takes the next one.

@@ -102,7 +102,7 @@ impl<E: Env> StoreClient<E> {
         Ok(StoreClient { inner: Arc::new(StoreClientInner { env, id, master, engine, config, own_endpoints }) })
     }
 
-    /// The client id that the master sees.
+    /// The client id that is sent to the master.
     pub fn id(&self) -> ClientId {
         self.inner.id
     }

@@ -1,4 +1,4 @@
-//! Sends heartbeats to the master, and remounts the node's segments if the master does not know them.
+//! Sends heartbeats to the master, and remounts the node's segments if they are not mounted there.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -29,7 +29,7 @@ impl HeartbeatStatus {
         self.0.store(healthy, Ordering::Relaxed);
     }
 
-    /// Returns true if the master answered the last heartbeat and knows the node's segments.
+    /// Whether the master answered the last heartbeat and has the node's segments mounted.
     pub fn is_healthy(&self) -> bool {
         self.0.load(Ordering::Relaxed)
     }
@@ -48,7 +48,7 @@ pub(in crate::engine::store) async fn run<E: Env>(segments: Arc<SegmentManager<E
             // The first heartbeat of a new client is always answered with "remount".
             Ok(true) if was_healthy.is_none() => tracing::debug!("the master has registered this node"),
             Ok(true) => {
-                tracing::info!(bytes = segments.bytes(), "segments remounted: the master did not know them")
+                tracing::info!(bytes = segments.bytes(), "segments remounted: they were not mounted at the master")
             }
             Ok(false) if was_healthy == Some(false) => tracing::info!("the master answers again"),
             Err(error) if was_healthy != Some(false) => tracing::warn!(%error, "heartbeat failed; retrying"),

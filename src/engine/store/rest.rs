@@ -420,7 +420,7 @@ const METRICS_TEXT: &str = "text/plain; version=0.0.4";
 pub(in crate::engine::store) const NO_JSON: &str = "Expecting value: line 1 column 1 (char 0)";
 pub(in crate::engine::store) const BROKEN: StatusCode = StatusCode::INTERNAL_SERVER_ERROR;
 
-/// Codes that a reader sees as "not found". They include an object that is still being written.
+/// Codes that a read reports as "not found". They include an object that is still being written.
 const ABSENT: [ErrorCode; 2] = [ErrorCode::OBJECT_NOT_FOUND, ErrorCode::REPLICA_IS_NOT_READY];
 const UNREACHABLE: [ErrorCode; 2] = [ErrorCode::RPC_FAIL, ErrorCode::RPC_TIMEOUT];
 

@@ -319,7 +319,7 @@ impl<E: Env> SegmentManager<E> {
         &self.client
     }
 
-    /// Remounts all segments at a master that does not know this client.
+    /// Remounts all segments at a master that has no record of this client.
     ///
     /// # Errors
     /// The master does not answer, or another engine has this node's name.

@@ -69,7 +69,7 @@ pub trait DataTransport: Send + Sync {
     /// Fails if the device refuses.
     fn register(&self, memory: &Arc<Memory>, access: Access) -> Result<RegionKeys, TransferError>;
 
-    /// Reverts [`register`](DataTransport::register).
+    /// Deregisters what [`register`](DataTransport::register) registered.
     fn deregister(&self, memory: &Arc<Memory>);
 
     /// Fills in the transport's part of the segment document. The buffers are filled in already. A transport with
@@ -89,7 +89,7 @@ pub trait DataTransport: Send + Sync {
     ) -> Result<Arc<dyn DataPeer>, TransferError>;
 
     /// Answers a connection request that arrived at our handshake port. May block, within a limit of its own. Meanwhile
-    /// the port answers other requests, also of the requester: an engine before 0.3.11 must be asked for its addresses
+    /// the port answers other requests, also of the requester: the addresses of an engine before 0.3.11 are fetched
     /// while it waits. A transport that does not connect this way returns an empty answer.
     fn accept(&self, _request: ConnectionMessage, _calls: &dyn ControlPlane) -> ConnectionMessage {
         ConnectionMessage::default()
@@ -166,9 +166,9 @@ pub struct PieceKeys {
     /// Offset in the region, bytes.
     pub offset: usize,
     pub len: usize,
-    /// Remote keys (`rkey`).
+    /// Keys for access by peers (`rkey`), one per device.
     pub remote: Vec<u32>,
-    /// Local keys (`lkey`).
+    /// Keys for local access (`lkey`), one per device.
     pub local: Vec<u32>,
 }
 
@@ -204,11 +204,11 @@ pub trait DataPeer: Send + Sync {
     /// Fails if the peer does not answer correctly.
     fn probe(&self, descriptor: &SegmentDescriptor, deadline: Deadline) -> Result<(), TransferError>;
 
-    /// Closes idle connections.
+    /// Closes the idle connections to this peer.
     fn forget(&self);
 }
 
-/// Submitted operations.
+/// Operations that were submitted and may not have ended.
 pub trait PendingOps: Send {
     /// Blocks until every operation has ended. No byte moves after that. Returns the results in the order of
     /// submission.

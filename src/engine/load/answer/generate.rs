@@ -76,7 +76,7 @@ static COUNT: LazyLock<Finder<'static>> = LazyLock::new(|| Finder::new(b"\"compl
 /// How much longer the counts of a frame may be than those of the last parsed frame and still be searched at its end.
 const GROWTH_BYTES: usize = 64;
 
-/// Extracts the token count of a frame that says the answer continues (`finish_reason` is null).
+/// Extracts the token count of a frame after which the answer continues (`finish_reason` is null).
 fn count(data: &[u8], meta: usize) -> Option<u32> {
     // The text and ids so far come before the counts and are skipped.
     let counts = &data[data.len().saturating_sub(meta + GROWTH_BYTES)..];

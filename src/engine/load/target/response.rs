@@ -65,7 +65,7 @@ fn shown(said: &[u8]) -> String {
     one_line(&says, SAID_BYTES)
 }
 
-/// Joins what the head says and the start of the body.
+/// Joins the text from the head and the start of the body.
 fn with(before: String, says: String) -> String {
     if says.is_empty() { before } else { format!("{before}: {says}") }
 }

@@ -1,8 +1,8 @@
 //! A workload whose requests carry the number of tokens that should be cached, based on what each server has received
 //! and answered since its caches were emptied.
 //!
-//! Prompts of token ids are tracked page by page, so their expectation is exact. For text and chat prompts only the
-//! server knows the tokens. A turn is expected to find the previous prompt and answer of its conversation, by the
+//! Prompts of token ids are tracked page by page, so their expectation is exact. The tokens of text and chat
+//! prompts are unknown here. A turn is expected to find the previous prompt and answer of its conversation, by the
 //! server's counts, and a repeated prompt to find itself. That is an approximation.
 
 use std::collections::HashMap;

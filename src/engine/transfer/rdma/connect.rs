@@ -215,11 +215,11 @@ impl RdmaShared {
     }
 
     /// Checks that the peer's end of `endpoint` still exists. A device may retry for a very long time, or for ever,
-    /// after the peer's process has ended. The check repeats the ready ACK, which a peer refuses if it does not know
-    /// the connection. A release without ACKs is asked for its descriptor instead.
+    /// after the peer's process has ended. The check repeats the ready ACK, which a peer refuses if the
+    /// connection does not exist there. From a release without ACKs, the check fetches the descriptor instead.
     ///
     /// # Errors
-    /// Fails if the peer does not answer or does not know the connection.
+    /// Fails if the peer does not answer or has no such connection.
     pub(super) fn is_alive(
         &self,
         nic: &Nic,
@@ -242,7 +242,7 @@ impl RdmaShared {
         if answer.reply_msg.is_empty() {
             return Ok(());
         }
-        let message = format!("the peer no longer knows the connection: {}", answer.reply_msg);
+        let message = format!("the connection no longer exists at the peer: {}", answer.reply_msg);
         Err(nic.fault(endpoint.path(), RdmaStep::Move, message, Blame::Peer))
     }
 

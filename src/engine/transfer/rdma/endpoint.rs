@@ -196,7 +196,7 @@ impl Endpoint {
         self.post(nic, &mut state, over);
     }
 
-    /// Posts pending requests.
+    /// Posts as many pending requests as the queues have space for.
     pub(super) fn post_pending(self: &Arc<Self>, nic: &Nic, over: &mut FinishedWork) {
         self.post(nic, &mut self.state(), over);
     }

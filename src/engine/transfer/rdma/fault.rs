@@ -23,9 +23,8 @@ pub enum RdmaStep {
     Rts,
     /// Waiting for the peer to be ready.
     Ready,
-    /// Posting work requests.
     Post,
-    /// Transferring the bytes.
+    /// Transferring the bytes, after the request was posted.
     Move,
 }
 

@@ -29,7 +29,7 @@ pub(super) struct PortAddress {
     pub(super) gid_index: u32,
     pub(super) gid: [u8; 16],
     pub(super) lid: u16,
-    /// Path MTU, bytes.
+    /// Maximum path MTU, bytes.
     pub(super) mtu: u32,
 }
 
@@ -150,7 +150,7 @@ impl Nic {
         })
     }
 
-    /// The port's address.
+    /// The current address of the port, which an event may change.
     pub(super) fn address(&self) -> PortAddress {
         self.address.read().unwrap_or_else(PoisonError::into_inner).clone()
     }
@@ -254,7 +254,7 @@ impl Nic {
         self.endpoints().values().cloned().collect()
     }
 
-    /// The device's counters.
+    /// A snapshot of the device's counters.
     pub(super) fn counters(&self) -> RailCounters {
         let (address, counters) = (self.address(), &self.counters);
         let of = |figure: &AtomicU64| figure.load(Ordering::Relaxed);
@@ -458,7 +458,7 @@ impl Nic {
         }
     }
 
-    /// Retires all endpoints.
+    /// Retires all endpoints. Their requests fail with [`TransferError::Stopped`].
     pub(super) fn close(&self) {
         for endpoint in self.all_endpoints() {
             endpoint.retire(self, &WorkError::Link(TransferError::Stopped));

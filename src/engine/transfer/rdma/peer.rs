@@ -122,11 +122,11 @@ struct Fragment {
     drops: u32,
     /// The last path used: our device and the peer's.
     way: (u16, u16),
-    /// The first error.
+    /// The fault of the first failed attempt.
     before: Option<Box<TransferFault>>,
 }
 
-/// A submitted batch.
+/// A batch of operations that were submitted to a peer.
 struct RdmaBatch {
     peer: Arc<RdmaPeer>,
     view: Arc<PeerView>,
@@ -330,7 +330,7 @@ impl RdmaBatch {
         }
     }
 
-    /// Connects every endpoint used, or sees it fail.
+    /// Connects every endpoint in use, or handles its failure.
     fn connect(&mut self) {
         let shared = Arc::clone(&self.peer.shared);
         for end in &self.ends {

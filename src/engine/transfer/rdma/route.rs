@@ -140,7 +140,7 @@ impl RdmaRouter {
         RdmaRouter { rails, same_name: settings.same_name, peers_of: settings.peers_of.clone() }
     }
 
-    /// Our devices.
+    /// Our devices, in the order of their indices.
     pub fn rails(&self) -> &Rails {
         &self.rails
     }

@@ -131,7 +131,7 @@ const WITHOUT_EFFECT: &[(&str, &str)] = &[
 ];
 
 impl RdmaSettings {
-    /// Reads the variables.
+    /// Reads the `MC_*` variables of the RDMA transport. Invalid ones are reported as warnings.
     pub(in crate::engine::transfer) fn read(read: &mut VariableReader<'_>) -> RdmaSettings {
         let base = RdmaSettings::default();
         let (choice, warnings) = DeviceSelection::from_env(read.lookup);

@@ -15,7 +15,7 @@ pub struct Spans {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Span {
     pub start: u64,
-    /// Bytes.
+    /// Length of the span, bytes.
     pub len: u64,
     /// Position in the list from which [`Spans`] was built.
     pub index: usize,

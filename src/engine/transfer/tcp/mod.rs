@@ -66,7 +66,7 @@ impl TcpTransport {
         Ok(TcpTransport { target, host, settings, clock })
     }
 
-    /// The data port.
+    /// The port on which peers access our memory.
     pub fn port(&self) -> u16 {
         self.target.port()
     }

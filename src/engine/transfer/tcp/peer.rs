@@ -265,7 +265,7 @@ impl TcpPeer {
         Ok(())
     }
 
-    /// Opens a connection.
+    /// Opens a data connection to the peer within `deadline`.
     fn open(&self, deadline: Deadline) -> Result<DataConnection, TransferFault> {
         let left = deadline.left((self.clock)()).min(self.settings.handshake_connect);
         let addresses = self.addresses(left)?;

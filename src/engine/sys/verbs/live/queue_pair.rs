@@ -99,7 +99,7 @@ impl QueuePair {
         self.caps
     }
 
-    /// The completion queue.
+    /// The completion queue of both directions.
     pub fn queue(&self) -> &Arc<CompletionQueue> {
         &self.queue
     }

@@ -24,7 +24,7 @@ unsafe impl Send for WorkRequestList<'_> {}
 unsafe impl Sync for WorkRequestList<'_> {}
 
 impl<'r> WorkRequestList<'r> {
-    /// An empty list.
+    /// A list without work requests.
     pub fn new() -> WorkRequestList<'r> {
         WorkRequestList::default()
     }
@@ -61,7 +61,7 @@ impl<'r> WorkRequestList<'r> {
         Ok(())
     }
 
-    /// Number of requests.
+    /// Number of work requests in the list.
     pub fn len(&self) -> usize {
         self.requests.len()
     }
@@ -71,7 +71,7 @@ impl<'r> WorkRequestList<'r> {
         self.requests.is_empty()
     }
 
-    /// Removes all requests.
+    /// Removes all requests. Keeps the allocated memory.
     pub fn clear(&mut self) {
         self.requests.clear();
         self.sges.clear();

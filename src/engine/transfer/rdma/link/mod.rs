@@ -282,14 +282,14 @@ impl fmt::Display for CloseReason {
     }
 }
 
-/// What a thread that wants to post must do.
+/// What a thread must do before it may post.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum LinkAction {
     Post,
     /// Send this request and report the result ([`EndpointLink::on_reply`] or [`EndpointLink::on_no_reply`]). Given to one caller at a
     /// time.
     Dial(ConnectionMessage),
-    /// Wait for a change, at most until then, and ask again.
+    /// Wait for a change, at most until then, and call [`EndpointLink::next_action`] again.
     Wait(Mono),
     /// Create a new link, or fail.
     Over(CloseReason),
@@ -300,7 +300,7 @@ pub enum LinkAction {
 pub enum ReplyAction {
     /// Send this ready ACK and report the result ([`EndpointLink::on_ack_reply`] or [`EndpointLink::on_ack_failure`]).
     Ack(ConnectionMessage),
-    /// Call [`EndpointLink::next_action`] again.
+    /// Continue with the result of [`EndpointLink::next_action`].
     Ask,
 }
 
@@ -363,7 +363,7 @@ impl EndpointLink {
         EndpointLink { local_end, state: LinkState::Idle }
     }
 
-    /// Our end.
+    /// Our end of the link.
     pub fn local_end(&self) -> &LocalEnd {
         &self.local_end
     }
@@ -396,7 +396,7 @@ impl EndpointLink {
         }
     }
 
-    /// Returns what a thread that wants to post must do.
+    /// Returns what a thread must do before it may post.
     pub fn next_action(&mut self, now: Mono) -> LinkAction {
         match &mut self.state {
             LinkState::Idle => {

@@ -55,7 +55,7 @@ pub struct UnusedDevice {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ProbedDevice {
     pub device: String,
-    /// Counts from 1.
+    /// Port number; the first port is 1.
     pub port: u8,
     pub layer: LinkLayer,
     /// The port's active MTU, bytes.
@@ -73,7 +73,7 @@ pub struct ProbedDevice {
 /// A path and its probe results.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ProbedPath {
-    /// Index in [`PathProbes::ends`].
+    /// Index of our device in [`PathProbes::ends`].
     pub end: usize,
     pub theirs: String,
     pub their_gid: Ipv6Addr,
@@ -86,7 +86,7 @@ pub struct ProbedPath {
 /// One probe of a path.
 #[derive(Clone, Debug, PartialEq)]
 pub struct PathProbe {
-    /// Our GID.
+    /// Our GID that the probe used.
     pub gid: Gid,
     /// State of our port after the probe.
     pub port_state: Option<PortState>,
@@ -128,13 +128,13 @@ pub struct PathProbeFailure {
 /// The kind of a failure.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ProbeFailureCause {
-    /// A verb failed.
+    /// The verb `call` failed with this error number.
     Verb { call: &'static str, errno: i32 },
     /// A request ended with this status.
     Completion(CompletionStatus),
     /// A request did not complete within this time.
     Silence(Duration),
-    /// The peer refused.
+    /// The peer's handshake port refused the connection request.
     Refused,
     /// The peer's handshake port did not answer.
     Unreachable,
