@@ -79,18 +79,18 @@ pub(crate) fn engine(spec: &DeploymentSpec, uses_store: bool) -> Result<ProcessM
         );
         return Err(invalid_value("segment.engines", what));
     }
-    let wish = match (model.hicache_size_gb, model.device_tokens) {
+    let l2_size = match (model.hicache_size_gb, model.device_tokens) {
         (Some(gb), _) => Some(L2Size::Gb(gb)),
         (None, Some(device_tokens)) => Some(L2Size::Ratio { ratio: ratio(spec), device_tokens }),
         (None, None) => None,
     };
-    let Some(wish) = wish else { return Ok(ProcessMemory { memory: None, hugepages: None }) };
+    let Some(l2_size) = l2_size else { return Ok(ProcessMemory { memory: None, hugepages: None }) };
     let known = if model.known_as.is_empty() { model.path.trim_end_matches('/') } else { &model.known_as };
     let geometry = match models::by_name(known) {
         Ok(found) => Some(found.geometry),
         Err(error) if !model.known_as.is_empty() => return Err(DeployError::Plan { key: "model.known_as", error }),
         // A ratio in tokens cannot be converted without the bytes per token.
-        Err(_) if matches!(wish, L2Size::Ratio { .. }) => {
+        Err(_) if matches!(l2_size, L2Size::Ratio { .. }) => {
             if page.is_some() {
                 return Err(invalid_value(
                     "model.known_as",
@@ -110,7 +110,7 @@ pub(crate) fn engine(spec: &DeploymentSpec, uses_store: bool) -> Result<ProcessM
         geometry,
         cache,
         page_size: model.page_size,
-        l2_size: wish,
+        l2_size,
         group_segment: spec.segment.engines.0,
         arena: 0,
         page: page.unwrap_or(MIB2),
@@ -125,8 +125,8 @@ pub(crate) fn engine(spec: &DeploymentSpec, uses_store: bool) -> Result<ProcessM
     // SGLang's guard requires base-page memory for L2 and a reserve even if L2 uses huge pages.
     let mut bytes = l2.checked_mul(ranks).and_then(|l2| l2.checked_add(bare + RESERVE_BYTES)).ok_or_else(too_large)?;
     if page.is_none() {
-        let lent = (rank_segment + LOCAL_BUFFER_BYTES).checked_mul(ranks).ok_or_else(too_large)?;
-        bytes = bytes.checked_add(lent).ok_or_else(too_large)?;
+        let store_client_bytes = (rank_segment + LOCAL_BUFFER_BYTES).checked_mul(ranks).ok_or_else(too_large)?;
+        bytes = bytes.checked_add(store_client_bytes).ok_or_else(too_large)?;
     }
     Ok(ProcessMemory {
         memory: on_gpu.then(|| with_headroom(bytes)),
@@ -152,7 +152,7 @@ pub(crate) fn node(spec: &DeploymentSpec) -> Result<ProcessMemory, DeployError> 
         let bytes = nodes.segment.0.saturating_add(nodes.local_buffer.0).saturating_add(staging + NODE_BYTES);
         return Ok(ProcessMemory { memory: Some(with_headroom(bytes)), hugepages: None });
     };
-    let wish = ClientSizes {
+    let sizes = ClientSizes {
         segment: nodes.segment.0,
         local_buffer: nodes.local_buffer.0,
         arena: 0,
@@ -160,7 +160,7 @@ pub(crate) fn node(spec: &DeploymentSpec) -> Result<ProcessMemory, DeployError> 
         default_page: MIB2,
         nic_nodes: nic_nodes(spec),
     };
-    let client = client::client(&wish).map_err(|error| DeployError::Plan { key: "nodes.segment", error })?;
+    let client = client::client(&sizes).map_err(|error| DeployError::Plan { key: "nodes.segment", error })?;
     // The backend decides whether staging uses huge pages. Reserve room in both kinds of memory.
     let pages = client.pages.count(page) + staging.div_ceil(page);
     Ok(ProcessMemory { memory: Some(with_headroom(NODE_BYTES + staging)), hugepages: Some((page, pages)) })

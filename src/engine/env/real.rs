@@ -142,11 +142,11 @@ impl Net for RealNet {
             ready!(stream.poll_read_ready(cx))?;
             let mut got = None;
             let tried = stream.try_io(Interest::READABLE, || {
-                let room = buf.initialize_unfilled();
-                let (count, age) = socket::receive_with_age(stream.as_fd(), room)?;
+                let unfilled = buf.initialize_unfilled();
+                let (count, age) = socket::receive_with_age(stream.as_fd(), unfilled)?;
                 got = Some((count, age));
                 // A short read means that the socket is empty and the next event reports new bytes. `WouldBlock` saves a system call.
-                if 0 < count && count < room.len() { Err(io::ErrorKind::WouldBlock.into()) } else { Ok(()) }
+                if 0 < count && count < unfilled.len() { Err(io::ErrorKind::WouldBlock.into()) } else { Ok(()) }
             });
             match (got, tried) {
                 (Some((count, age)), _) => {

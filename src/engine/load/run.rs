@@ -80,13 +80,13 @@ impl<E: Env + Unpin> RunContext<E> {
 
     /// Performs one exchange, and repeats it after a busy response with `Retry-After`, up to the configured number of
     /// retries.
-    async fn exchange(&self, asking: EncodedRequest) -> Exchange {
+    async fn exchange(&self, request: EncodedRequest) -> Exchange {
         let begun = self.now();
         let limits = self.pool.target().limits;
         let mut left = limits.busy_retries;
         loop {
             let again = self.now();
-            let mut exchange = self.once(asking.clone(), again).await;
+            let mut exchange = self.once(request.clone(), again).await;
             exchange.waited = again.saturating_sub(begun);
             let ExchangeOutcome::Status { status: 429 | 503, retry_after: Some(wait), .. } = exchange.outcome else {
                 return exchange;
@@ -100,7 +100,7 @@ impl<E: Env + Unpin> RunContext<E> {
         }
     }
 
-    async fn once(&self, asking: EncodedRequest, begun: Duration) -> Exchange {
+    async fn once(&self, request: EncodedRequest, begun: Duration) -> Exchange {
         // Gaps beyond the first `ARRIVALS_MAX` frames, whose arrivals the exchange does not store.
         let (mut frames, mut last, mut beyond) = (0, Duration::ZERO, None);
         let on_record = |arrival: TokenArrival| {
@@ -111,7 +111,7 @@ impl<E: Env + Unpin> RunContext<E> {
             }
             last = arrival.at;
         };
-        let exchange = self.pool.exchange(asking, begun, on_record).await;
+        let exchange = self.pool.exchange(request, begun, on_record).await;
         // Gaps count only for successful answers, like all other times.
         if exchange.outcome == ExchangeOutcome::Ok {
             let mut gaps = self.gaps.lock().unwrap_or_else(PoisonError::into_inner);
@@ -122,9 +122,9 @@ impl<E: Env + Unpin> RunContext<E> {
     }
 
     /// Performs one exchange. A panic becomes a failed request, because the run would otherwise wait for it forever.
-    async fn whole(&self, asking: EncodedRequest) -> Exchange {
+    async fn whole(&self, request: EncodedRequest) -> Exchange {
         let begun = self.now();
-        let asked = AssertUnwindSafe(self.exchange(asking)).catch_unwind().await;
+        let asked = AssertUnwindSafe(self.exchange(request)).catch_unwind().await;
         asked.unwrap_or_else(|panic| {
             let mut exchange = Exchange::without_connection(begun, self.now(), String::new());
             exchange.outcome = ExchangeOutcome::Bug(panic_message(panic.as_ref()));
@@ -135,8 +135,8 @@ impl<E: Env + Unpin> RunContext<E> {
 
 /// Returns the message of a panic.
 fn panic_message(panic: &(dyn Any + Send)) -> String {
-    let said = panic.downcast_ref::<&str>().copied().or(panic.downcast_ref::<String>().map(String::as_str));
-    said.unwrap_or("panic without a message").to_owned()
+    let message = panic.downcast_ref::<&str>().copied().or(panic.downcast_ref::<String>().map(String::as_str));
+    message.unwrap_or("panic without a message").to_owned()
 }
 
 /// Counts the gap between `last` and the arrival of the next tokens.
@@ -269,13 +269,13 @@ pub async fn run<E: Env + Unpin>(
             driver.stop();
         }
         ready.extend(driver.due(now).into_iter().map(|start| PreparedRequest::of(start, workload, &shared.pool)));
-        for PreparedRequest { start: DueRequest { turn, planned, eligible_at }, max_tokens, expected, asking } in
+        for PreparedRequest { start: DueRequest { turn, planned, eligible_at }, max_tokens, expected, request } in
             ready.drain(..)
         {
             shared.live.sent.fetch_add(1, Ordering::Relaxed);
             let (shared, ended) = (Arc::clone(&shared), ended.clone());
             tokio::spawn(async move {
-                let exchange = shared.whole(asking).await;
+                let exchange = shared.whole(request).await;
                 // The receiver is gone if the run was aborted.
                 let _ = ended.send(TimedRequest { turn, planned, eligible_at, max_tokens, expected, exchange });
             });
@@ -332,7 +332,7 @@ struct PreparedRequest {
     start: DueRequest,
     max_tokens: u32,
     expected: Option<u32>,
-    asking: EncodedRequest,
+    request: EncodedRequest,
 }
 
 impl PreparedRequest {
@@ -346,7 +346,7 @@ impl PreparedRequest {
             start,
             max_tokens: ask.max_tokens,
             expected: ask.expected,
-            asking: pool.target().encode(&ask),
+            request: pool.target().encode(&ask),
         }
     }
 }

@@ -254,12 +254,12 @@ mod tests {
 
     #[test]
     fn continued_conversation_begins_with_its_previous_tokens() {
-        let said: String = (0..30).map(|at| token::text(token::answered(3, at))).collect();
+        let answer: String = (0..30).map(|at| token::text(token::answered(3, at))).collect();
         let first =
             ok(ApiRoute::Chat, r#"{"messages":[{"role":"system","content":"be"},{"role":"user","content":"hello"}]}"#);
         let body = serde_json::json!({"messages": [
             {"role": "system", "content": "be"}, {"role": "user", "content": [{"type": "text", "text": "hello"}]},
-            {"role": "assistant", "content": said}, {"role": "user", "content": "more"}]});
+            {"role": "assistant", "content": answer}, {"role": "user", "content": "more"}]});
         let next = ok(ApiRoute::Chat, &body.to_string()).ask.prompt;
         let before = first.ask.prompt.len();
         assert_eq!(next[..before], first.ask.prompt[..]);

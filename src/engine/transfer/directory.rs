@@ -80,11 +80,11 @@ impl OwnSegment {
 
     /// Whether this is the document of another engine. A document that cannot be parsed belongs to no engine.
     fn is_anothers(&self, document: &[u8]) -> bool {
-        let whose = |document: &[u8]| {
+        let owner_of = |document: &[u8]| {
             let document = SegmentDescriptor::from_json(document).ok().flatten()?;
             Some(SegmentDescriptor { buffers: Vec::new(), timestamp: String::new(), ..document })
         };
-        whose(document).is_some_and(|owner| Some(owner) != whose(self.document().as_bytes()))
+        owner_of(document).is_some_and(|owner| Some(owner) != owner_of(self.document().as_bytes()))
     }
 }
 
@@ -153,7 +153,7 @@ impl<E: Env> SegmentDirectory for SegmentResolver<E> {
         async move {
             match shared.owner().await? {
                 Some(owner) if owner == shared.rpc_meta() => shared.write().await,
-                Some(RpcMeta(owner)) => Err(shared.name_taken(&owner)),
+                Some(RpcMeta(owner)) => Err(shared.name_in_use(&owner)),
                 None => Ok(()),
             }
         }
@@ -313,7 +313,7 @@ impl<E: Env> ResolverState<E> {
         Ok(())
     }
 
-    fn name_taken(&self, owner: &HostPort) -> TransferError {
+    fn name_in_use(&self, owner: &HostPort) -> TransferError {
         TransferError::NameTaken { name: self.own.name.clone(), owner: owner.to_string() }
     }
 
@@ -343,7 +343,7 @@ impl<E: Env> ResolverState<E> {
         if let Some(RpcMeta(owner)) = owner
             && probe::is_alive(&self.env, &owner).await
         {
-            return Err(self.name_taken(&owner));
+            return Err(self.name_in_use(&owner));
         }
         tracing::info!(%name, %refusal, "previous owner of the segment name does not answer; taking over the name");
         client.remove(&keys.ram_key(name)).await?;

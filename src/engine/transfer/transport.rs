@@ -233,8 +233,8 @@ impl TransferFault {
     /// The fault to report if this one ended a retry after `first`. If bytes of the first attempt may still arrive,
     /// that must not be lost. (A refusal rules it out.)
     pub fn after(self, first: Option<TransferFault>) -> TransferFault {
-        let told = self.class == FaultClass::Refused || self.error.may_still_land();
-        first.filter(|first| !told && first.error.may_still_land()).unwrap_or(self)
+        let is_certain = self.class == FaultClass::Refused || self.error.may_still_land();
+        first.filter(|first| !is_certain && first.error.may_still_land()).unwrap_or(self)
     }
 }
 
@@ -296,9 +296,9 @@ mod tests {
         let piece = |offset, len, key| PieceKeys { offset, len, remote: vec![key], local: vec![key + 1] };
         let keys = RegionKeys { location: Some("cpu:0".into()), pieces: vec![piece(0, 64, 7), piece(64, 36, 9)] };
         let found = keys.buffers("me:1", &memory);
-        let told: Vec<_> =
+        let described: Vec<_> =
             found.iter().map(|b| (b.address - memory.address(), b.length, b.rkey[0], b.lkey[0])).collect();
-        assert_eq!(told, [(0, 64, 7, 8), (64, 36, 9, 10)]);
+        assert_eq!(described, [(0, 64, 7, 8), (64, 36, 9, 10)]);
         assert!(found.iter().all(|b| b.name == "cpu:0"));
     }
 }

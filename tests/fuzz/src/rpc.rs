@@ -48,11 +48,18 @@ fn pick(data: &[u8]) -> Option<(Method, &[u8])> {
 }
 
 /// Encodes what `body` decodes to, and checks that this decodes to the same value.
-fn check_round_trip<E>(method: Method, body: &[u8], transcode: impl Fn(Method, &[u8], bool) -> Result<(String, Vec<u8>), E>) {
+fn check_round_trip<E>(
+    method: Method,
+    body: &[u8],
+    transcode: impl Fn(Method, &[u8], bool) -> Result<(String, Vec<u8>), E>,
+) {
     let Ok((shown, written)) = transcode(method, body, false) else { return };
     let Ok((shown_after, with_literal)) = transcode(method, &written, true) else {
         panic!("{method:?}: the encoded value does not decode")
     };
     assert_eq!(shown, shown_after);
-    assert!(transcode(method, &with_literal, false).is_ok(), "{method:?}: the encoding with its type literal does not decode");
+    assert!(
+        transcode(method, &with_literal, false).is_ok(),
+        "{method:?}: the encoding with its type literal does not decode"
+    );
 }

@@ -288,7 +288,7 @@ async fn nodes<E: Env>(
 }
 
 /// Whether mcctl can transfer to the segment. The owner's descriptor has precedence over the protocol that the master reports.
-fn speaks(nodes: &[NodeFacts], segment: &ListedSegment) -> bool {
+fn can_transfer_to(nodes: &[NodeFacts], segment: &ListedSegment) -> bool {
     let described =
         nodes.iter().find(|node| node.endpoint == segment.endpoint).and_then(|node| node.described.as_deref());
     matches!(described.unwrap_or(&segment.protocol), "" | "tcp")
@@ -372,7 +372,7 @@ async fn join<E: Env>(env: &E, query: &ClusterQuery, config: &NodeConfig, facts:
         }
         if !answers(segment) {
             silent.push((segment.name.clone(), "the node does not respond".to_owned()));
-        } else if !speaks(&facts.nodes, segment) {
+        } else if !can_transfer_to(&facts.nodes, segment) {
             silent.push((segment.name.clone(), format!("this build does not support {}", segment.protocol)));
         } else {
             names.push(segment);

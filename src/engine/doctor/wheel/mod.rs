@@ -50,7 +50,7 @@ pub fn checks() -> Vec<Check> {
 
 /// Runs the selected checks.
 pub fn run(env: &impl Env, tree: &FileTree, search: &WheelSearch, selection: &Selection) -> Vec<CheckReport> {
-    if !CHECKS.iter().any(|(check, _)| selection.wants(check)) {
+    if !CHECKS.iter().any(|(check, _)| selection.includes(check)) {
         return Vec::new();
     }
     let wheels = search::wheels(tree, search);

@@ -200,11 +200,11 @@ mod tests {
     }
 
     fn info(storage: bool) -> ServerInfo {
-        let told = serde_json::json!({
+        let document = serde_json::json!({
             "page_size": 16, "enable_hierarchical_cache": storage,
             "hicache_storage_backend": if storage { "mooncake" } else { "" },
         });
-        ServerInfo::read(&told).expect("SGLang's")
+        ServerInfo::read(&document).expect("SGLang's")
     }
 
     #[test]

@@ -170,8 +170,8 @@ impl ServerClient {
         for name in ["/server_info", "/get_server_info"] {
             let answer = self.get(&format!("{}{name}", self.base)).await?;
             if answer.is_ok() {
-                let told: Value = serde_json::from_str(&answer.body).unwrap_or(Value::Null);
-                return Ok(ServerInfo::read(&told));
+                let document: Value = serde_json::from_str(&answer.body).unwrap_or(Value::Null);
+                return Ok(ServerInfo::read(&document));
             }
         }
         Ok(None)

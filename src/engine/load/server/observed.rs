@@ -240,17 +240,17 @@ impl ShortfallWatcher {
         ring: &CounterHistory,
         info: Option<&ServerInfo>,
     ) -> ShortfallReport {
-        let mut told = ShortfallReport { requests: self.requests, ..ShortfallReport::default() };
-        told.unexamined = self.requests - self.found.len() as u64;
+        let mut report = ShortfallReport { requests: self.requests, ..ShortfallReport::default() };
+        report.unexamined = self.requests - self.found.len() as u64;
         let (mut bare, mut others) = (Vec::new(), Vec::new());
         for PendingShortfall { short, since, came, until } in self.found {
             let since = since.map_or(before.unwrap_or(started), |since| started + since);
             let short = Shortfall { since, came: started + came, until: started + until, ..short };
             let reasons = explain(&short, ring, info);
             for reason in &reasons {
-                *told.reasons.entry(reason.kind()).or_default() += 1;
+                *report.reasons.entry(reason.kind()).or_default() += 1;
             }
-            told.unexplained += u64::from(reasons.is_empty());
+            report.unexplained += u64::from(reasons.is_empty());
             let list = if reasons.is_empty() { &mut bare } else { &mut others };
             if list.len() < LISTED_MAX {
                 let Turn { conversation, index } = short.turn;
@@ -268,8 +268,8 @@ impl ShortfallWatcher {
         }
         bare.extend(others);
         bare.truncate(LISTED_MAX);
-        told.listed = bare;
-        told
+        report.listed = bare;
+        report
     }
 }
 
@@ -400,13 +400,13 @@ mod tests {
             let counters = ServerCounters { evicted, ..ServerCounters::default() };
             ring.push(CounterSample { at: Mono::from_ms(ms), server: Some(counters), master: None }, false);
         }
-        let told = falls.explained(started, None, &ring, None);
-        assert_eq!((told.requests, told.unexplained, told.unexamined), (2, 1, 0));
+        let report = falls.explained(started, None, &ring, None);
+        assert_eq!((report.requests, report.unexplained, report.unexamined), (2, 1, 0));
         assert_eq!(
-            told.listed.iter().map(|short| (short.conversation, short.reasons.len())).collect::<Vec<_>>(),
+            report.listed.iter().map(|short| (short.conversation, short.reasons.len())).collect::<Vec<_>>(),
             [(1, 0), (2, 1)]
         );
-        assert_eq!(told.reasons["evicted from L1"], 1);
+        assert_eq!(report.reasons["evicted from L1"], 1);
     }
 
     #[test]

@@ -146,11 +146,11 @@ impl ExchangeOutcome {
     /// Returns the message that goes with the kind, or an empty string.
     pub fn message(&self) -> String {
         match self {
-            ExchangeOutcome::Connect(said)
-            | ExchangeOutcome::Broken(said)
-            | ExchangeOutcome::Refused(said)
-            | ExchangeOutcome::NoStream(said)
-            | ExchangeOutcome::Bug(said) => said.clone(),
+            ExchangeOutcome::Connect(message)
+            | ExchangeOutcome::Broken(message)
+            | ExchangeOutcome::Refused(message)
+            | ExchangeOutcome::NoStream(message)
+            | ExchangeOutcome::Bug(message) => message.clone(),
             ExchangeOutcome::Status { message, .. } => message.clone(),
             ExchangeOutcome::TimedOut(limit) => format!("no data, or incomplete, after {limit:?}"),
             ExchangeOutcome::Ok | ExchangeOutcome::CutOff | ExchangeOutcome::NoTokens => String::new(),

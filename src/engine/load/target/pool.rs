@@ -167,7 +167,7 @@ impl<E: Env + Unpin> HttpConnectionPool<E> {
     /// a new connection.
     pub async fn exchange(
         &self,
-        asking: EncodedRequest,
+        request: EncodedRequest,
         begun: Duration,
         on_arrival: impl FnMut(TokenArrival),
     ) -> Exchange {
@@ -188,7 +188,7 @@ impl<E: Env + Unpin> HttpConnectionPool<E> {
                     return Exchange::without_connection(begun, self.env.now().since(self.start), error.to_string());
                 }
                 Ok((PooledConnection::Http1(mut connection), _)) => {
-                    let end = connection.exchange(&self.target, &asking, &mut response, delays).await;
+                    let end = connection.exchange(&self.target, &request, &mut response, delays).await;
                     if connection.is_open() {
                         lock(&self.idle).push(connection);
                     }
@@ -196,7 +196,7 @@ impl<E: Env + Unpin> HttpConnectionPool<E> {
                 }
                 Ok((PooledConnection::Http2(mut line), kept)) => {
                     let _place = line.place();
-                    line.exchange(&self.target, asking.clone(), &mut response, kept, delays).await
+                    line.exchange(&self.target, request.clone(), &mut response, kept, delays).await
                 }
             };
             match end {

@@ -52,10 +52,10 @@ pub(super) enum FetchState {
     LookingUp {
         from: u64,
     },
-    /// `room` pages from `from` on are being read into reserved host pages.
+    /// `reserved` pages from `from` on are being read into reserved host pages.
     Reading {
         from: u64,
-        room: u64,
+        reserved: u64,
     },
     /// `pages` pages from `from` on have been read.
     Done {

@@ -179,18 +179,26 @@ impl RdmaShared {
         remote_end: &RemoteEnd,
     ) -> Result<(), QpConnectError> {
         for (qp, number) in qps.iter().zip(&remote_end.numbers) {
-            qp.qp.connect(&self.way(nic, address, remote_end, *number)).map_err(|error| QpConnectError {
-                step: if error.what.ends_with("RTS") { RdmaStep::Rts } else { RdmaStep::Rtr },
-                message: error.to_string(),
-                invalid: error.is_invalid(),
-                remedy: error.remedy(),
+            qp.qp.connect(&self.path_attributes(nic, address, remote_end, *number)).map_err(|error| {
+                QpConnectError {
+                    step: if error.what.ends_with("RTS") { RdmaStep::Rts } else { RdmaStep::Rtr },
+                    message: error.to_string(),
+                    invalid: error.is_invalid(),
+                    remedy: error.remedy(),
+                }
             })?;
         }
         Ok(())
     }
 
     /// The path attributes for a queue pair of `nic` with address `address` to the peer's queue pair `number`.
-    pub(super) fn way(&self, nic: &Nic, address: &PortAddress, remote_end: &RemoteEnd, number: u32) -> PathAttributes {
+    pub(super) fn path_attributes(
+        &self,
+        nic: &Nic,
+        address: &PortAddress,
+        remote_end: &RemoteEnd,
+        number: u32,
+    ) -> PathAttributes {
         PathAttributes {
             port: nic.port,
             sgid_index: u8::try_from(address.gid_index).unwrap_or(u8::MAX),
@@ -294,14 +302,14 @@ impl RdmaShared {
             let accepted = link.accept(request, Ok(remote_end.clone()), now, |remote_end| {
                 self.connect_qps(nic, endpoint.address(), qps, remote_end)
             });
-            let (accepted, anew) = match (accepted, state.link.close_reason()) {
-                (RequestOutcome::Anew, _) => (RequestOutcome::Anew, Some(WorkError::Dropped)),
+            let (accepted, retire_error) = match (accepted, state.link.close_reason()) {
+                (RequestOutcome::NewLink, _) => (RequestOutcome::NewLink, Some(WorkError::Dropped)),
                 (_, Some(why)) if why.is_gid_problem() && self.next_gid(nic, path, &state.link.local_end().gid) => {
-                    (RequestOutcome::Anew, Some(WorkError::Dropped))
+                    (RequestOutcome::NewLink, Some(WorkError::Dropped))
                 }
                 (reply, over) => (reply, over.map(|why| WorkError::Link(self.unconnected(nic, path, why)))),
             };
-            match anew {
+            match retire_error {
                 Some(error) => endpoint.retire_with(nic, &mut state, &error, &mut over),
                 None => {
                     state.touch(now);

@@ -342,15 +342,15 @@ impl Endpoint {
         let count = state.qps.len();
         let free: usize = state.qps.iter().map(|qp| nic.limits.requests - qp.posted.len()).sum();
         let wanted = free.min(state.pending.len());
-        let mut room = nic.reserve_cqe(wanted);
-        if room < wanted {
+        let mut credits = nic.reserve_cqe(wanted);
+        if credits < wanted {
             nic.wait_for_cqe(self);
             // Credits returned before the endpoint was queued triggered no post.
-            room += nic.reserve_cqe(wanted - room);
+            credits += nic.reserve_cqe(wanted - credits);
         }
         let first = state.turn;
         for at in 0..count {
-            if room == 0 {
+            if credits == 0 {
                 break;
             }
             let index = (first + at) % count;
@@ -359,15 +359,15 @@ impl Endpoint {
             let others: usize = (at + 1..count)
                 .map(|later| nic.limits.requests - state.qps[(first + later) % count].posted.len())
                 .sum();
-            let share = room.div_ceil(count - at).max(room.saturating_sub(others)).min(free);
-            room -= share;
+            let share = credits.div_ceil(count - at).max(credits.saturating_sub(others)).min(free);
+            credits -= share;
             if share > 0 && !self.post_run(nic, state, index, share, over) {
-                nic.release_cqe(room);
+                nic.release_cqe(credits);
                 return;
             }
             state.turn = (index + 1) % count;
         }
-        nic.release_cqe(room);
+        nic.release_cqe(credits);
     }
 
     /// Posts the next `count` requests on a queue pair. Returns whether all were accepted.

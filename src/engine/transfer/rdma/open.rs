@@ -49,23 +49,23 @@ fn no_rdma(why: String) -> TransferError {
     TransferError::NoRdma { why }
 }
 
-/// Opens the devices that `wish` and `settings` select. Returns the usable ones, at least one, and the others with the
+/// Opens the devices that `options` and `settings` select. Returns the usable ones, at least one, and the others with the
 /// reason.
 ///
 /// # Errors
 /// Fails if none can be used, with the reason for each.
 pub(super) fn nics(
     host: &HostTopology,
-    wish: &RdmaOptions,
+    options: &RdmaOptions,
     settings: &RdmaSettings,
 ) -> Result<(Vec<Arc<Nic>>, Vec<UnusedDevice>), TransferError> {
     // If verbs are unavailable, this error describes what is missing.
     let listed = verbs::devices().map_err(|absent| no_rdma(with_remedy(&absent)))?;
-    let (names, mut unused) = names(host, wish, settings);
+    let (names, mut unused) = names(host, options, settings);
     if names.is_empty() {
         let why: Vec<&str> = unused.iter().map(|unused| unused.why.as_str()).collect();
         let why = if why.is_empty() { "no RDMA device found".to_owned() } else { why.join("; ") };
-        let next = if wish.devices.is_empty() { "; select devices with --device-name" } else { "" };
+        let next = if options.devices.is_empty() { "; select devices with --device-name" } else { "" };
         return Err(no_rdma(format!("{why}{next}")));
     }
     let (mut nics, mut problems) = (Vec::new(), Vec::new());
@@ -75,7 +75,7 @@ pub(super) fn nics(
         format!("{name}: RDMA device not found; available: {}", there.join(", "))
     };
     // A host with devices supports RDMA: a misspelt name must not cause a fallback to TCP.
-    if !wish.devices.is_empty() && !listed.is_empty() && !names.iter().any(is_there) {
+    if !options.devices.is_empty() && !listed.is_empty() && !names.iter().any(is_there) {
         return Err(TransferError::Rdma(Arc::new(RdmaFault {
             device: String::new(),
             port: 0,
@@ -109,8 +109,8 @@ pub(super) fn nics(
 }
 
 /// The devices to open, and those excluded beforehand with the reason.
-fn names(host: &HostTopology, wish: &RdmaOptions, settings: &RdmaSettings) -> (Vec<String>, Vec<UnusedDevice>) {
-    if wish.devices.is_empty() {
+fn names(host: &HostTopology, options: &RdmaOptions, settings: &RdmaSettings) -> (Vec<String>, Vec<UnusedDevice>) {
+    if options.devices.is_empty() {
         let (choice, _) = DeviceChoice::of(host, &settings.choice);
         let picked = choice.picked.into_iter().map(|picked| picked.device).collect();
         let unused =
@@ -119,7 +119,7 @@ fn names(host: &HostTopology, wish: &RdmaOptions, settings: &RdmaSettings) -> (V
     }
     let (mut names, mut unused) = (Vec::<String>::new(), Vec::new());
     let filtered = |name: &String| settings.choice.filter.as_ref().is_some_and(|only| !only.contains(name));
-    for name in &wish.devices {
+    for name in &options.devices {
         if filtered(name) {
             unused.push(UnusedDevice { device: name.clone(), why: format!("{name}: excluded by MC_TE_FILTERS") });
         } else if !names.contains(name) {

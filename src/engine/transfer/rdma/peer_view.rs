@@ -143,18 +143,18 @@ mod tests {
 
     #[test]
     fn a_peer_without_usable_devices_is_reported_with_its_gids() {
-        let told = |descriptor: &SegmentDescriptor| match PeerView::of(descriptor, Mono::ZERO).err() {
+        let fault_of = |descriptor: &SegmentDescriptor| match PeerView::of(descriptor, Mono::ZERO).err() {
             Some(TransferError::Rdma(fault)) => fault,
             other => panic!("{other:?}"),
         };
         let mut none = descriptor();
         none.devices[0].gid = "zz".into();
-        let fault = told(&none);
+        let fault = fault_of(&none);
         assert_eq!((fault.step, fault.blame, fault.peer.as_str()), (RdmaStep::Route, Blame::Refusal, "10.0.0.1:15000"));
         assert!(fault.problem.contains("device a") && fault.problem.contains("'zz'"), "{fault}");
         assert!(fault.problem.contains("device b") && fault.problem.contains("'00:00:"), "{fault}");
         none.devices.clear();
-        assert!(told(&none).problem.contains("no RDMA device"), "{}", told(&none));
+        assert!(fault_of(&none).problem.contains("no RDMA device"), "{}", fault_of(&none));
     }
 
     #[test]

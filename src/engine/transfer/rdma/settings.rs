@@ -160,7 +160,7 @@ impl RdmaSettings {
             region_bytes_max: read.number(&["MC_MAX_MR_SIZE"], 4096..=u64::MAX, base.region_bytes_max),
             register_in_parallel: match read.number(&["MC_ENABLE_PARALLEL_REG_MR"], -1..=1, -1i8) {
                 -1 => None,
-                way => Some(way == 1),
+                flag => Some(flag == 1),
             },
             registering_threads: match read.number(&["MC_MAX_CONCURRENT_REG_MR"], 0..=1024, 0) {
                 0 => None,

@@ -21,7 +21,7 @@ use crate::engine::transfer::tcp::connect;
 use crate::engine::transfer::tcp::connection::{
     DataConnection, PeerNames, RUN_MAX, RangeRequest, RunFailure, StepLimits,
 };
-use crate::engine::transfer::tcp::place;
+use crate::engine::transfer::tcp::data_endpoint;
 use crate::engine::transfer::tcp::pool::{AcquireError, ConnectionLease, DataConnectionPool};
 use crate::engine::transfer::tcp::progress::ProgressMonitor;
 use crate::engine::transfer::transport::{
@@ -115,11 +115,11 @@ impl TcpPeer {
         ops.len().div_ceil(2).min(self.settings.connections_per_peer).min(most)
     }
 
-    /// Runs parts of `work` until none is left, in runs of at most `most`, on up to `want` connections at a time.
+    /// Runs parts of `work` until none is left, in runs of at most `most`, on up to `connections_max` connections at a time.
     fn carry(
         &self,
         work: &BatchRequests<'_>,
-        mut want: usize,
+        mut connections_max: usize,
         most: usize,
         deadline: Deadline,
     ) -> Vec<(usize, TransferFault)> {
@@ -129,14 +129,14 @@ impl TcpPeer {
         let mut flying: VecDeque<(ConnectionLease<'_>, Vec<RangeRequest>)> = VecDeque::new();
         loop {
             if ready.is_empty() && flying.is_empty() && left.has_more() {
-                match self.connections(want, deadline) {
+                match self.connections(connections_max, deadline) {
                     Ok(connections) => ready = connections,
                     Err(fault) => {
                         left.fail_all(&fault);
                         break;
                     }
                 }
-                want = 1;
+                connections_max = 1;
             }
             if let Some(limit) = monitor.over().filter(|_| left.has_more()) {
                 left.fail_all(&self.late(limit));
@@ -204,9 +204,13 @@ impl TcpPeer {
         TransferFault { error, class: FaultClass::Late }
     }
 
-    /// Acquires up to `want` connections. At least the first of them is open.
-    fn connections(&self, want: usize, deadline: Deadline) -> Result<Vec<ConnectionLease<'_>>, TransferFault> {
-        let mut lease = self.pool.take(want, deadline, &self.clock).map_err(|e| self.no_lane(&e))?;
+    /// Acquires up to `connections_max` connections. At least the first of them is open.
+    fn connections(
+        &self,
+        connections_max: usize,
+        deadline: Deadline,
+    ) -> Result<Vec<ConnectionLease<'_>>, TransferFault> {
+        let mut lease = self.pool.take(connections_max, deadline, &self.clock).map_err(|e| self.no_lane(&e))?;
         if self.version == FramingVersion::V1 {
             // Each request opens its own connection.
             return Ok(lease);
@@ -344,7 +348,8 @@ impl DataPeer for TcpPeer {
     }
 
     fn reaches(&self, descriptor: &SegmentDescriptor) -> bool {
-        place(descriptor, self.settings.framing).is_ok_and(|(at, version)| at == self.at && version == self.version)
+        data_endpoint(descriptor, self.settings.framing)
+            .is_ok_and(|(at, version)| at == self.at && version == self.version)
     }
 
     fn probe(&self, descriptor: &SegmentDescriptor, deadline: Deadline) -> Result<(), TransferError> {

@@ -63,10 +63,10 @@ impl DataConnectionPool {
         }
     }
 
-    /// Acquires one connection, and up to `want` if that leaves enough for waiting batches.
+    /// Acquires one connection, and up to `connections_max` if that leaves enough for waiting batches.
     pub(super) fn take(
         &self,
-        want: usize,
+        connections_max: usize,
         deadline: Deadline,
         clock: &MonoClock,
     ) -> Result<Vec<ConnectionLease<'_>>, AcquireError> {
@@ -75,7 +75,7 @@ impl DataConnectionPool {
             state = self.wait(state, deadline.until, clock)?;
         }
         let share = state.free.saturating_sub(state.waiting).max(1);
-        let count = want.clamp(1, share);
+        let count = connections_max.clamp(1, share);
         state.free -= count;
         let epoch = state.epoch;
         Ok((0..count).map(|_| ConnectionLease { pool: self, connection: state.idle.pop(), epoch }).collect())

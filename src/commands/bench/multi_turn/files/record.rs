@@ -90,7 +90,8 @@ pub(in crate::commands::bench) struct RequestRecord {
     /// `ok`, or the kind of failure.
     pub outcome: String,
     /// Error message of a failure.
-    pub said: String,
+    #[serde(rename = "said")]
+    pub message: String,
 }
 
 impl RequestRecord {
@@ -130,7 +131,7 @@ impl RequestRecord {
             finish_reason: answer.finish_reason.clone(),
             bad_frames: answer.bad_frames,
             outcome: exchange.outcome.kind(),
-            said: exchange.outcome.message(),
+            message: exchange.outcome.message(),
         }
     }
 
@@ -175,7 +176,7 @@ impl RequestRecord {
                 arrived: self.arrived_tokens,
                 arrivals: Vec::new(),
                 answer,
-                outcome: outcome(&self.outcome, &self.said),
+                outcome: outcome(&self.outcome, &self.message),
             },
         }
     }

@@ -310,7 +310,7 @@ pub enum RequestOutcome {
     /// Send this reply, which may be a refusal.
     Reply(ConnectionMessage),
     /// The request starts a new link: close this one, create another and pass the request to it.
-    Anew,
+    NewLink,
 }
 
 /// One connection of an endpoint, from its first message to its end.
@@ -522,7 +522,7 @@ impl EndpointLink {
             {
                 return RequestOutcome::Reply(self.local_end.message(false));
             }
-            LinkState::Connected(_) | LinkState::Over(_) => return RequestOutcome::Anew,
+            LinkState::Connected(_) | LinkState::Over(_) => return RequestOutcome::NewLink,
             LinkState::Idle => DialState::No,
             LinkState::Dialling(since) => DialState::Asked(*since),
         };

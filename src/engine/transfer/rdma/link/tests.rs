@@ -13,7 +13,7 @@ fn local_end(path: &str, peer: &str, first: u32) -> LocalEnd {
     LocalEnd { path: path.into(), peer: peer.into(), numbers: vec![first, first + 1], gid: GID, lid: 0 }
 }
 
-fn ours() -> EndpointLink {
+fn new_link() -> EndpointLink {
     EndpointLink::new(local_end("a:1@m0", "b:2@m1", 10))
 }
 
@@ -45,7 +45,7 @@ fn refused(message: &str) -> QpConnectError {
 fn reply_of(accepted: RequestOutcome) -> ConnectionMessage {
     match accepted {
         RequestOutcome::Reply(reply) => reply,
-        RequestOutcome::Anew => panic!("a new link is requested"),
+        RequestOutcome::NewLink => panic!("a new link is requested"),
     }
 }
 
@@ -64,10 +64,10 @@ fn messages_equal_those_of_real_engines() {
     let mut passive = EndpointLink::new(end("127.0.0.1:16750@rxe0", "127.0.0.1:16914@rxe1", 27, 1));
     let LinkAction::Dial(asked) = active.next_action(at(0)) else { panic!("no other thread dials") };
     assert_eq!(asked.to_json(), request);
-    let told = reply_of(accept(&mut passive, &asked));
-    assert_eq!(told.to_json(), reply);
+    let passive_reply = reply_of(accept(&mut passive, &asked));
+    assert_eq!(passive_reply.to_json(), reply);
     assert!(!passive.is_ready());
-    let ReplyAction::Ack(ack) = on_reply(&mut active, &told) else { panic!("the peer supports the ACK") };
+    let ReplyAction::Ack(ack) = on_reply(&mut active, &passive_reply) else { panic!("the peer supports the ACK") };
     assert_eq!(ack.to_json(), request.replace("false", "true"));
     assert!(is_ack(&ack) && !active.is_ready());
     let empty = passive.on_ready_ack(&ack);
@@ -90,11 +90,11 @@ fn old_releases_send_no_address_and_no_ack() {
     assert!(lacks_address(&request));
     let end = remote_end(&request, Some(&segment), 2).unwrap();
     assert_eq!((end.gid, end.lid, end.acks), (GID, 7, false));
-    let mut passive = ours();
+    let mut passive = new_link();
     let reply = reply_of(passive.accept(&request, Ok(end.clone()), at(0), |_| Ok(())));
     assert!(passive.is_ready(), "no further message follows");
     assert_eq!(reply.qp_num, [10, 11]);
-    let mut active = ours();
+    let mut active = new_link();
     active.next_action(at(0));
     assert_eq!(active.on_reply(&request, Ok(end), at(0), |_| Ok(())), ReplyAction::Ask);
     assert!(active.is_ready());
@@ -117,15 +117,15 @@ fn invalid_requests_are_refused_with_upstreams_messages() {
     for gid in ["zz", "00:00:00:00:00:00:00:00:00:00:00:00:00:00:00:00"] {
         let bad = ConnectionMessage { local_gid: gid.into(), ..ask() };
         refused_as(remote_end(&bad, None, 2), HandshakeRefusal::Gid(gid.into()));
-        let reply = reply_of(accept(&mut ours(), &bad));
+        let reply = reply_of(accept(&mut new_link(), &bad));
         assert_eq!((reply.qp_num.as_slice(), reply.ready_ack), (&[10, 11][..], Some(false)));
         assert_eq!(reply.reply_msg, format!("Invalid peer GID: {gid}"));
     }
     let elsewhere = ConnectionMessage { peer_nic_path: "1.2.3.4:1@m0".into(), ..ask() };
-    let reply = reply_of(accept(&mut ours(), &elsewhere));
+    let reply = reply_of(accept(&mut new_link(), &elsewhere));
     assert_eq!(reply, ConnectionMessage::refusal(&reply.reply_msg));
     texts.push(reply.reply_msg);
-    let failed = ours().accept(&ask(), remote_end(&ask(), None, 2), at(0), |_| Err(refused("Invalid argument")));
+    let failed = new_link().accept(&ask(), remote_end(&ask(), None, 2), at(0), |_| Err(refused("Invalid argument")));
     texts.push(reply_of(failed).reply_msg);
     texts.extend([HandshakeRefusal::Unconnected.to_string(), HandshakeRefusal::Stale.to_string()]);
     insta::assert_snapshot!(texts.join("\n"));
@@ -133,7 +133,7 @@ fn invalid_requests_are_refused_with_upstreams_messages() {
 
 #[test]
 fn a_refused_request_does_not_change_the_link() {
-    let mut link = ours();
+    let mut link = new_link();
     let bad = ConnectionMessage { local_gid: "zz".into(), ..theirs(20).message(false) };
     reply_of(accept(&mut link, &bad));
     assert!(matches!(link.next_action(at(0)), LinkAction::Dial(_)));
@@ -141,23 +141,23 @@ fn a_refused_request_does_not_change_the_link() {
 
 #[test]
 fn a_repeated_request_gets_the_same_reply_a_new_one_a_new_link() {
-    let mut link = ours();
+    let mut link = new_link();
     let first = reply_of(accept(&mut link, &theirs(20).message(false)));
     let mut connected = 0;
     let again = theirs(20).message(false);
-    let told = link.accept(&again, remote_end(&again, None, 2), at(0), |_| {
+    let outcome = link.accept(&again, remote_end(&again, None, 2), at(0), |_| {
         connected += 1;
         Ok(())
     });
-    assert_eq!((reply_of(told), connected), (first, 0));
-    assert_eq!(accept(&mut link, &theirs(30).message(false)), RequestOutcome::Anew);
+    assert_eq!((reply_of(outcome), connected), (first, 0));
+    assert_eq!(accept(&mut link, &theirs(30).message(false)), RequestOutcome::NewLink);
     link.close(CloseReason::Replaced);
-    assert_eq!(accept(&mut link, &theirs(20).message(false)), RequestOutcome::Anew);
+    assert_eq!(accept(&mut link, &theirs(20).message(false)), RequestOutcome::NewLink);
 }
 
 #[test]
 fn unexpected_and_stale_acks_are_refused() {
-    let mut link = ours();
+    let mut link = new_link();
     assert_eq!(link.on_ready_ack(&theirs(20).message(true)), HandshakeRefusal::Unconnected.reply());
     accept(&mut link, &theirs(30).message(false));
     assert_eq!(link.on_ready_ack(&theirs(20).message(true)), HandshakeRefusal::Stale.reply());
@@ -167,7 +167,7 @@ fn unexpected_and_stale_acks_are_refused() {
 
 #[test]
 fn the_passive_side_waits_ten_seconds_for_the_ack() {
-    let mut link = ours();
+    let mut link = new_link();
     accept(&mut link, &theirs(20).message(false));
     assert_eq!(link.next_action(at(9_999)), LinkAction::Wait(at(10_000)));
     assert_eq!(link.next_action(at(10_000)), LinkAction::Over(CloseReason::NotReady));
@@ -176,7 +176,7 @@ fn the_passive_side_waits_ten_seconds_for_the_ack() {
 
 #[test]
 fn one_thread_dials_and_others_wait() {
-    let mut link = ours();
+    let mut link = new_link();
     assert!(matches!(link.next_action(at(5)), LinkAction::Dial(_)));
     assert_eq!(link.next_action(at(6)), LinkAction::Wait(at(10_005)));
     assert_eq!(link.on_no_reply(unreachable("connection refused")), ReplyAction::Ask);
@@ -187,7 +187,7 @@ fn one_thread_dials_and_others_wait() {
 fn invalid_replies_close_the_link_with_reason_and_remedy() {
     let texts = std::cell::RefCell::new(Vec::new());
     let end = |reply: ConnectionMessage| {
-        let mut link = ours();
+        let mut link = new_link();
         link.next_action(at(0));
         assert_eq!(on_reply(&mut link, &reply), ReplyAction::Ask);
         let over = link.close_reason().unwrap().clone();
@@ -215,13 +215,13 @@ fn invalid_replies_close_the_link_with_reason_and_remedy() {
 
 #[test]
 fn close_reasons_contain_parser_and_verbs_messages() {
-    let mut link = ours();
+    let mut link = new_link();
     link.next_action(at(0));
     link.on_no_reply(CloseReason::Unreadable("invalid document from b".into()));
     let over = link.close_reason().unwrap();
     assert!(over.to_string().ends_with("invalid document from b"), "{over}");
     assert!(over.remedy().is_some() && unreachable("refused").remedy().is_none());
-    let mut link = ours();
+    let mut link = new_link();
     link.next_action(at(0));
     let reply = theirs(20).message(false);
     link.on_reply(&reply, remote_end(&reply, None, 2), at(0), |_| Err(refused("ibv_modify_qp: Invalid argument")));
@@ -237,7 +237,7 @@ fn close_reasons_contain_parser_and_verbs_messages() {
 
 #[test]
 fn both_sides_may_dial_at_once() {
-    let (mut a, mut b) = (ours(), EndpointLink::new(theirs(20)));
+    let (mut a, mut b) = (new_link(), EndpointLink::new(theirs(20)));
     let (LinkAction::Dial(from_a), LinkAction::Dial(from_b)) = (a.next_action(at(0)), b.next_action(at(0))) else {
         panic!("both dial")
     };
@@ -264,7 +264,7 @@ fn both_sides_may_dial_at_once() {
 #[test]
 fn a_connection_made_by_the_peer_survives_our_failed_request() {
     for reply in [Some(ConnectionMessage::refusal("busy")), None] {
-        let mut link = ours();
+        let mut link = new_link();
         link.next_action(at(0));
         accept(&mut link, &theirs(20).message(false));
         match &reply {
@@ -275,7 +275,7 @@ fn a_connection_made_by_the_peer_survives_our_failed_request() {
         link.on_ready_ack(&theirs(20).message(true));
         assert_eq!(link.next_action(at(2)), LinkAction::Post);
     }
-    let mut link = ours();
+    let mut link = new_link();
     link.next_action(at(0));
     accept(&mut link, &theirs(20).message(false));
     assert_eq!(on_reply(&mut link, &theirs(30).message(false)), ReplyAction::Ask);
@@ -284,7 +284,7 @@ fn a_connection_made_by_the_peer_survives_our_failed_request() {
 
 #[test]
 fn late_replies_change_nothing() {
-    let mut link = ours();
+    let mut link = new_link();
     link.next_action(at(0));
     link.close(CloseReason::Replaced);
     assert_eq!(on_reply(&mut link, &theirs(20).message(false)), ReplyAction::Ask);
@@ -292,7 +292,7 @@ fn late_replies_change_nothing() {
     link.on_ack_failure(unreachable("late"));
     link.close(CloseReason::NoRdma);
     assert_eq!(link.close_reason(), Some(&CloseReason::Replaced));
-    let mut link = ours();
+    let mut link = new_link();
     accept(&mut link, &theirs(20).message(false));
     assert_eq!(on_reply(&mut link, &theirs(30).message(false)), ReplyAction::Ask, "this side sent no request");
     assert_eq!(link.remote_end().unwrap().numbers, [20, 21]);
@@ -301,7 +301,7 @@ fn late_replies_change_nothing() {
 #[test]
 fn an_unanswered_ack_matters_only_without_the_peers_ack() {
     let dialled = || {
-        let mut link = ours();
+        let mut link = new_link();
         link.next_action(at(0));
         assert!(matches!(on_reply(&mut link, &theirs(20).message(false)), ReplyAction::Ack(_)));
         link
@@ -375,7 +375,7 @@ impl Host {
             self.wired = wired;
             match accepted {
                 RequestOutcome::Reply(reply) => return self.form(reply),
-                RequestOutcome::Anew => self.renew(CloseReason::Replaced),
+                RequestOutcome::NewLink => self.renew(CloseReason::Replaced),
             }
         }
         panic!("a new link accepts any valid request");

@@ -153,8 +153,8 @@ impl<'a> DeviceProber<'a> {
         remote_end: &RemoteEnd,
     ) -> Result<(), PathProbeFailure> {
         qps.iter().zip(&remote_end.numbers).try_for_each(|(qp, number)| {
-            let way = self.shared.way(self.nic, address, remote_end, *number);
-            qp.connect(&way).map_err(|error| {
+            let path_attributes = self.shared.path_attributes(self.nic, address, remote_end, *number);
+            qp.connect(&path_attributes).map_err(|error| {
                 let step = if error.what.ends_with("RTS") { RdmaStep::Rts } else { RdmaStep::Rtr };
                 PathProbeFailure::verb(step, &error)
             })
