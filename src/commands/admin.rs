@@ -51,7 +51,7 @@ pub struct MasterHealth {
 
 /// One mounted segment from `/get_segments_detail`.
 #[derive(Clone, Debug, Deserialize, Serialize)]
-pub struct MountedSegment {
+pub struct SegmentDetail {
     pub segment_name: String,
     pub segment_id: String,
     pub client_id: String,
@@ -206,10 +206,10 @@ impl AdminClient {
     ///
     /// # Errors
     /// The admin HTTP endpoint does not respond, or does not respond like a Mooncake master.
-    pub async fn segments(&self) -> Result<Vec<MountedSegment>, Failure> {
+    pub async fn segments(&self) -> Result<Vec<SegmentDetail>, Failure> {
         #[derive(Deserialize)]
         struct SegmentList {
-            segments: Vec<MountedSegment>,
+            segments: Vec<SegmentDetail>,
         }
         self.json::<SegmentList>("/get_segments_detail").await.map(|detail| detail.segments)
     }

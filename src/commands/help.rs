@@ -64,7 +64,7 @@ fn examples(guide: &Guide) -> String {
 
 /// The help text for a command with the flags in `table`.
 pub fn render(table: &FlagTable, length: HelpLength) -> String {
-    let width = output::columns().unwrap_or(WIDTH).clamp(WIDTH_MIN, WIDTH);
+    let width = output::terminal_width().unwrap_or(WIDTH).clamp(WIDTH_MIN, WIDTH);
     let usage = format!("Usage: mcctl {} [FLAGS]\n", table.command);
     let guide = guides::find(table.command);
     if length == HelpLength::Short {

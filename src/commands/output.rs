@@ -45,8 +45,9 @@ pub fn is_fancy() -> bool {
     io::stdout().is_terminal() && std::env::var_os("NO_COLOR").is_none()
 }
 
-/// Width of the terminal that stdout is connected to: `COLUMNS` if it is set, `None` for a pipe or file.
-pub fn columns() -> Option<usize> {
+/// Width of the terminal at stdout, in columns. The variable `COLUMNS` overrides it. `None` for a pipe or file without that
+/// variable.
+pub fn terminal_width() -> Option<usize> {
     // Unit tests do not depend on the terminal in which they run.
     if cfg!(test) {
         return None;
@@ -63,7 +64,7 @@ const LABEL_WIDTH: usize = 10;
 pub fn table<const N: usize>(header: [&str; N], right: &[usize]) -> Table {
     let mut table = Table::new();
     table.load_style(presets::NOTHING);
-    if let Some(columns) = columns() {
+    if let Some(columns) = terminal_width() {
         table.set_content_arrangement(ContentArrangement::Dynamic);
         table.set_width(u16::try_from(columns).unwrap_or(u16::MAX));
     }
@@ -83,7 +84,7 @@ pub fn table_text(table: &Table) -> String {
 
 /// `label` and `text`, wrapped to the terminal width.
 pub fn labelled(label: &str, text: &str) -> String {
-    let width = columns().unwrap_or(usize::MAX).max(4 * LABEL_WIDTH);
+    let width = terminal_width().unwrap_or(usize::MAX).max(4 * LABEL_WIDTH);
     let mut lines = vec![format!("{label:<LABEL_WIDTH$}")];
     for word in text.split(' ') {
         let line = lines.last_mut().expect("one line at least");

@@ -3,10 +3,7 @@
 //! Text fits the terminal: long lines are wrapped. In a table that is too wide, headers are wrapped first, then text columns. If that
 //! is not enough, the table is split into several tables that repeat the first column.
 
-use std::io::{self, IsTerminal};
-
-use terminal_size::Width;
-
+use crate::commands::output;
 use crate::commands::svg::{Plot, escaped};
 
 /// Text width in columns when stdout is not a terminal.
@@ -25,11 +22,7 @@ const MAX_UNBROKEN_WORD: usize = 40;
 /// Returns the width of the terminal that stdout is connected to, in columns. If stdout is not a terminal, returns the value of
 /// `COLUMNS`, or else [`DEFAULT_WIDTH`].
 pub fn width() -> usize {
-    let stdout = io::stdout();
-    let size = if stdout.is_terminal() { terminal_size::terminal_size_of(stdout) } else { None };
-    let columns = size.map(|(Width(columns), _)| usize::from(columns));
-    let columns = columns.or_else(|| std::env::var("COLUMNS").ok()?.parse().ok());
-    columns.map_or(DEFAULT_WIDTH, |columns| columns.max(MIN_WIDTH))
+    output::terminal_width().map_or(DEFAULT_WIDTH, |columns| columns.max(MIN_WIDTH))
 }
 
 /// A report section.

@@ -5,7 +5,7 @@ use crate::commands::table::{self, ReportTable};
 use crate::engine::base::ByteSize;
 use crate::engine::sys::verbs::{Mtu, PortAttributes};
 use crate::engine::topology::{
-    FindingLevel, GidReason, HostTopology, Interface, Memlock, RdmaDevice, RdmaSupport, VerbsReport,
+    FindingLevel, GidReason, HostRdmaDevice, HostTopology, Interface, Memlock, RdmaSupport, VerbsReport,
 };
 
 /// Placeholder for an unknown value.
@@ -67,7 +67,7 @@ fn joined(words: &[String]) -> String {
 }
 
 fn devices(host: &HostTopology) -> String {
-    let row = |d: &RdmaDevice| {
+    let row = |d: &HostRdmaDevice| {
         vec![
             d.name.clone(),
             or_nothing(d.node_guid.as_ref()),

@@ -45,7 +45,7 @@ struct ProblemList {
 }
 
 pub(super) fn checks(all: &[Check], selection: &Selection, json: bool) -> Outcome {
-    let checks = all.iter().filter(|check| selection.wants(check));
+    let checks = all.iter().filter(|check| selection.includes(check));
     if json {
         let entry = |c: &Check| CatalogueEntry { id: c.id, group: c.group, about: c.about, problems: c.problems };
         let list = CheckList { checks: checks.map(entry).collect() };

@@ -22,7 +22,7 @@ use crate::engine::metadata::{CallLimits, MetadataUri};
 use crate::engine::store::name::{NodeName, PORTS};
 use crate::engine::sys::interface;
 use crate::engine::transfer::rdma::path_probe::{
-    PathProbe, ProbeFailure as Failed, ProbeFailureCause, ProbedDevice, ProbedPath,
+    PathProbe, PathProbeFailure, ProbeFailureCause, ProbedDevice, ProbedPath,
 };
 use crate::engine::transfer::{TransferConfig, TransferProtocol, TransferSettings};
 
@@ -79,7 +79,7 @@ impl PeerArgs {
                 )
             })?;
         }
-        if !CHECKS.iter().any(|check| selection.wants(check)) {
+        if !CHECKS.iter().any(|check| selection.includes(check)) {
             return Ok(Err("no check in this group is selected".into()));
         }
         let (settings, warnings) = TransferSettings::from_env(&|name| std::env::var(name).ok());
@@ -160,29 +160,29 @@ async fn own_name(given: Option<String>, at: Option<HostPort>, limit: Duration) 
 
 /// The peer group's reports, and the facts that they are based on.
 pub(super) async fn run_checks(query: &Fact<PeerQuery>, selection: &Selection) -> (Vec<CheckReport>, PeerFacts) {
-    let wants = |id: &str| CHECKS.iter().any(|check| check.id == id && selection.wants(check));
+    let includes = |id: &str| CHECKS.iter().any(|check| check.id == id && selection.includes(check));
     match query {
-        Ok(query) => peer::run(&RealEnv::new(), query, &wants).await,
+        Ok(query) => peer::run(&RealEnv::new(), query, &includes).await,
         Err(why) => (doctor::skipped(CHECKS, selection, &why.to_string()), PeerFacts::default()),
     }
 }
 
 /// One table per peer with every path, each table followed by an empty line; empty if no path was tested.
 pub(super) fn table(facts: &PeerFacts) -> String {
-    let tried = facts.peers.iter().filter(|peer| !peer.trials.ways.is_empty());
-    tried
+    let probed = facts.peers.iter().filter(|peer| !peer.probes.paths.is_empty());
+    probed
         .map(|peer| {
             let head = ["from", "address", "to", "address", "outcome"];
             let title = format!("RDMA to {}", escaped(&peer.segment));
             let mut table = (1..head.len()).fold(ReportTable::new(&title, &head), ReportTable::text_column);
-            for tried in &peer.trials.ways {
-                let end = &peer.trials.ends[tried.end];
+            for path in &peer.probes.paths {
+                let end = &peer.probes.ends[path.end];
                 table.row([
                     format!("{} port {}", end.device, end.port),
-                    explain::row(&tried.attempt.gid),
-                    escaped(&tried.theirs),
-                    explain::address(&tried.their_gid),
-                    outcome(end, tried),
+                    explain::row(&path.attempt.gid),
+                    escaped(&path.remote),
+                    explain::address(&path.their_gid),
+                    outcome(end, path),
                 ]);
             }
             table.render(table::width())
@@ -192,16 +192,16 @@ pub(super) fn table(facts: &PeerFacts) -> String {
         .collect()
 }
 
-fn outcome(end: &ProbedDevice, tried: &ProbedPath) -> String {
-    match (&tried.attempt.result, explain::figures(&tried.attempt)) {
-        (Ok(_), Some(figures)) if tried.attempt.works() => format!("ok: {figures}"),
+fn outcome(end: &ProbedDevice, path: &ProbedPath) -> String {
+    match (&path.attempt.result, explain::figures(&path.attempt)) {
+        (Ok(_), Some(figures)) if path.attempt.works() => format!("ok: {figures}"),
         (Ok(_), Some(figures)) => format!("fails at large packets: {figures}"),
         (Ok(_), None) => "ok".to_owned(),
         (Err(failure), _) => {
-            let other = tried.others.iter().find(|other| other.works());
+            let other = path.others.iter().find(|other| other.works());
             let other = other.map(|other| format!("; GID {} works", other.gid.index)).unwrap_or_default();
             let step = explain::word(failure.step);
-            format!("fails at {step}: {}{other}", escaped(&explain::why(end, tried, failure).what))
+            format!("fails at {step}: {}{other}", escaped(&explain::why(end, path, failure).what))
         }
     }
 }
@@ -214,7 +214,8 @@ pub(super) struct PeerEntry<'a> {
     devices: Vec<RemoteDeviceEntry<'a>>,
     own_devices: Vec<LocalDeviceEntry<'a>>,
     unused_devices: Vec<UnusedDeviceEntry<'a>>,
-    ways: Vec<PathEntry<'a>>,
+    #[serde(rename = "ways")]
+    paths: Vec<PathEntry<'a>>,
 }
 
 #[derive(Debug, Serialize)]
@@ -294,23 +295,23 @@ struct FailureEntry<'a> {
 
 impl<'a> PeerEntry<'a> {
     pub(super) fn of(peer: &'a PeerProbe) -> PeerEntry<'a> {
-        let trials = &peer.trials;
+        let probes = &peer.probes;
         let found = peer.found.as_ref().ok();
         let devices = found.map(|descriptor| descriptor.devices.as_slice()).unwrap_or_default();
         PeerEntry {
             segment: &peer.segment,
             protocol: found.map(|descriptor| descriptor.protocol.as_str()),
             devices: devices.iter().map(|d| RemoteDeviceEntry { name: &d.name, lid: d.lid, gid: &d.gid }).collect(),
-            own_devices: trials.ends.iter().map(own).collect(),
-            unused_devices: trials.unused.iter().map(|u| UnusedDeviceEntry { name: &u.device, why: &u.why }).collect(),
-            ways: trials
-                .ways
+            own_devices: probes.ends.iter().map(own).collect(),
+            unused_devices: probes.unused.iter().map(|u| UnusedDeviceEntry { name: &u.device, why: &u.why }).collect(),
+            paths: probes
+                .paths
                 .iter()
-                .map(|tried| PathEntry {
-                    from: &trials.ends[tried.end].device,
-                    to: &tried.theirs,
-                    attempt: attempt(&tried.attempt),
-                    others: tried.others.iter().map(attempt).collect(),
+                .map(|path| PathEntry {
+                    from: &probes.ends[path.end].device,
+                    to: &path.remote,
+                    attempt: attempt(&path.attempt),
+                    others: path.others.iter().map(attempt).collect(),
                 })
                 .collect(),
         }
@@ -351,7 +352,7 @@ fn attempt(attempt: &PathProbe) -> AttemptEntry<'_> {
     }
 }
 
-fn failure(failed: &Failed) -> FailureEntry<'_> {
+fn failure(failed: &PathProbeFailure) -> FailureEntry<'_> {
     let (cause, call, errno, completion) = match failed.cause {
         ProbeFailureCause::Verb { call, errno } => ("verb", Some(call), Some(errno), None),
         ProbeFailureCause::Completion(status) => ("completion", None, None, Some(status.name())),

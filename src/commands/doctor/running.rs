@@ -134,7 +134,7 @@ impl RunningArgs {
         let named = link.master.master.clone().or_else(|| variable("MOONCAKE_MASTER"));
         let is_named = named.is_some() || link.master.admin.is_some() || !self.admins.is_empty();
         let mut is_asked = is_asked;
-        let is_wanted = cluster::CHECKS.iter().chain(serving::CHECKS).any(|check| selection.wants(check));
+        let is_wanted = cluster::CHECKS.iter().chain(serving::CHECKS).any(|check| selection.includes(check));
         if is_wanted && !is_named && !is_asked && self.is_default_running().await {
             output::say(format!(
                 "master: 127.0.0.1:{RPC_PORT} (found at the default address, read-only checks); --master selects another master"
@@ -266,17 +266,18 @@ pub(super) fn is_etcd(text: &str) -> bool {
 /// Runs the checks of both groups.
 pub(super) async fn run_checks(queries: &RunningQueries, selection: &Selection) -> Vec<CheckReport> {
     let env = RealEnv::new();
-    let wants =
-        |checks: &'static [Check]| move |id: &str| checks.iter().any(|check| check.id == id && selection.wants(check));
+    let includes = |checks: &'static [Check]| {
+        move |id: &str| checks.iter().any(|check| check.id == id && selection.includes(check))
+    };
     let cluster = async {
         match &queries.cluster {
-            Ok(query) => cluster::run(&env, query, &wants(cluster::CHECKS)).await,
+            Ok(query) => cluster::run(&env, query, &includes(cluster::CHECKS)).await,
             Err(NoCluster::Skipped(why)) => doctor::skipped(cluster::CHECKS, selection, why),
-            Err(NoCluster::Misnamed { origin, why }) => cluster::misnamed(origin, why, &wants(cluster::CHECKS)),
+            Err(NoCluster::Misnamed { origin, why }) => cluster::misnamed(origin, why, &includes(cluster::CHECKS)),
         }
     };
-    let wants_serving = wants(serving::CHECKS);
-    let serving = serving::run(&env, &queries.serving, &wants_serving);
+    let includes_serving = includes(serving::CHECKS);
+    let serving = serving::run(&env, &queries.serving, &includes_serving);
     let (cluster, serving) = tokio::join!(cluster, serving);
     [cluster, serving].concat()
 }

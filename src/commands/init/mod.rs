@@ -12,7 +12,7 @@ use crate::commands::error::{Exit, Failure, Outcome};
 use crate::commands::{output, render};
 use crate::engine::deploy::{
     ComputeDevice, DeploySize, DeploySizeError, DeploymentSpec, FileFormat, HighAvailability, HugePageSize,
-    MetadataKind, Platform, Programs, ServingMode, SizeNote, TransferProtocol, commented, plan_processes,
+    MetadataKind, Platform, Programs, ServingMode, SizeNote, StoreProtocol, commented, plan_processes,
 };
 
 /// Write a deployment file for `mcctl render`
@@ -262,7 +262,7 @@ impl Args {
         spec.serving.device =
             choice("--device", given.device, &[("cuda", ComputeDevice::Cuda), ("cpu", ComputeDevice::Cpu)])?;
         spec.transfer.protocol =
-            choice("--protocol", given.protocol, &[("tcp", TransferProtocol::Tcp), ("rdma", TransferProtocol::Rdma)])?;
+            choice("--protocol", given.protocol, &[("tcp", StoreProtocol::Tcp), ("rdma", StoreProtocol::Rdma)])?;
         spec.metadata.kind =
             choice("--metadata", given.metadata, &[("p2p", MetadataKind::P2p), ("http", MetadataKind::Http)])?;
         spec.hugepages.size = choice(

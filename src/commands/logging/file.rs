@@ -63,11 +63,11 @@ impl LogFile {
     /// The number of bytes of `lines`, in whole lines, that fit into the current file.
     fn fitting(&self, lines: &[u8]) -> usize {
         let Some(len) = self.len.filter(|_| self.max > 0) else { return lines.len() };
-        let room = usize::try_from(self.max.saturating_sub(len)).unwrap_or(usize::MAX);
-        if lines.len() <= room {
+        let free_bytes = usize::try_from(self.max.saturating_sub(len)).unwrap_or(usize::MAX);
+        if lines.len() <= free_bytes {
             return lines.len();
         }
-        match memchr::memrchr(b'\n', &lines[..room]) {
+        match memchr::memrchr(b'\n', &lines[..free_bytes]) {
             Some(end) => end + 1,
             // An empty file accepts one line of any length.
             None if len == 0 => memchr::memchr(b'\n', lines).map_or(lines.len(), |end| end + 1),

@@ -517,8 +517,8 @@ impl ObjectStore for PendingStore {
         self.ready()?.put(key, value).await
     }
 
-    async fn get(&self, key: ObjectKey, room: ReadBudget) -> Result<(Bytes, ReadPermit), StoreRefusal> {
-        self.ready()?.get(key, room).await
+    async fn get(&self, key: ObjectKey, budget: ReadBudget) -> Result<(Bytes, ReadPermit), StoreRefusal> {
+        self.ready()?.get(key, budget).await
     }
 
     async fn exists(&self, key: ObjectKey) -> Result<bool, StoreRefusal> {

@@ -30,7 +30,7 @@ struct RequestRow {
 }
 
 #[derive(Clone, Copy, Debug, Default, Serialize)]
-struct TokenTotals {
+struct RequestTokens {
     prompt: u64,
     device: u64,
     host: u64,
@@ -52,7 +52,7 @@ struct TokensByTierDocument {
     /// The line at which the store starts to evict. From this line on, the results are not exact.
     storage_full_at: Option<u64>,
     requests: Vec<RequestRow>,
-    totals: TokenTotals,
+    totals: RequestTokens,
 }
 
 /// Maximum number of requests. The limit exists because all results are kept in memory.
@@ -66,7 +66,7 @@ pub fn run(args: &Args, path: &str) -> Outcome {
     let (tiers, storage_tokens) = sizes(args)?;
     let mut server = HicacheModel::new(tiers);
     let mut requests = Vec::new();
-    let mut totals = TokenTotals::default();
+    let mut totals = RequestTokens::default();
     let mut storage_full_at = None;
     trace_file::each(path, |line, request| {
         let prompt = PagedPrompt::new(&request, args.trace_block_tokens, tiers.page_size)?;

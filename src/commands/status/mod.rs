@@ -9,7 +9,7 @@ use std::time::Duration;
 use serde::Serialize;
 use thiserror::Error;
 
-use crate::commands::admin::{AdminClient, MasterHealth, MountedSegment};
+use crate::commands::admin::{AdminClient, MasterHealth, SegmentDetail};
 use crate::commands::args::{self as parsers, ValueError, show_duration};
 use crate::commands::discovery;
 use crate::commands::error::{Exit, Failure, Outcome};
@@ -54,7 +54,7 @@ const HEARTBEAT: Duration = Duration::from_secs(1);
 struct StatusSample {
     at: Mono,
     health: MasterHealth,
-    segments: Vec<MountedSegment>,
+    segments: Vec<SegmentDetail>,
     /// Time since the last heartbeat, by client ID; `None` if the master does not report heartbeats.
     heartbeats: Option<BTreeMap<String, Duration>>,
     metrics: BTreeMap<String, f64>,
@@ -79,7 +79,7 @@ struct StatusDocument<'a> {
     /// Rates per second, measured over `interval_ms`.
     rates: Option<StatusRates>,
     interval_ms: Option<u64>,
-    segments: &'a [MountedSegment],
+    segments: &'a [SegmentDetail],
     /// Milliseconds since the last heartbeat, by client ID; `null` if the master does not report heartbeats (mooncake_master does not).
     heartbeats_ms: Option<BTreeMap<&'a str, u64>>,
     /// The nodes specified with --node.
@@ -272,7 +272,7 @@ fn caveats(status: &StatusDocument<'_>) -> Vec<StatusCaveat> {
 }
 
 /// The time since the last heartbeat of the client that owns `segment`.
-fn heartbeat(status: &StatusDocument<'_>, segment: &MountedSegment) -> Option<Duration> {
+fn heartbeat(status: &StatusDocument<'_>, segment: &SegmentDetail) -> Option<Duration> {
     status.heartbeats_ms.as_ref()?.get(&*segment.client_id).map(|ms| Duration::from_millis(*ms))
 }
 
@@ -369,8 +369,8 @@ mod tests {
         assert_eq!((rates.puts, rates.exists), (60.0, 0.0));
     }
 
-    fn segment(name: &str, client: &str) -> MountedSegment {
-        MountedSegment {
+    fn segment(name: &str, client: &str) -> SegmentDetail {
+        SegmentDetail {
             segment_name: name.to_owned(),
             segment_id: "1-2".to_owned(),
             client_id: client.to_owned(),
@@ -383,7 +383,7 @@ mod tests {
         }
     }
 
-    fn status(segments: &[MountedSegment]) -> StatusDocument<'_> {
+    fn status(segments: &[SegmentDetail]) -> StatusDocument<'_> {
         StatusDocument {
             schema: "mcctl.status/1",
             admin: "127.0.0.1:9003".to_owned(),

@@ -312,11 +312,11 @@ pub(in crate::commands) fn failure(master: &MasterTarget, what: &str, error: &St
                 .next("restart the metadata service (mcctl serve metadata, or the master that embeds it); the nodes may be healthy")
         }
         StoreError::Transfer { source: TransferError::Rdma(fault), endpoint, .. } => {
-            let (exit, whose) = match transport::exit(fault) {
+            let (exit, cause) = match transport::exit(fault) {
                 Exit::Host => (Exit::Host, "an RDMA device on this host failed".to_owned()),
                 exit => (exit, format!("the RDMA transfer with node {endpoint} failed")),
             };
-            Failure::new(exit, format!("{cannot}: {whose}"))
+            Failure::new(exit, format!("{cannot}: {cause}"))
                 .found(node::chain(error))
                 .next(transport::next(fault, "the node"))
         }

@@ -125,7 +125,7 @@ impl Args {
 
     /// Prints `keys` with sizes and replicas. Returns the sum of the sizes.
     async fn print_long(&self, master: &MasterTarget, keys: &[String]) -> Result<u64, Failure> {
-        let columns = LongColumns::for_width(output::columns().unwrap_or(usize::MAX));
+        let columns = LongColumns::for_width(output::terminal_width().unwrap_or(usize::MAX));
         if !self.json && !keys.is_empty() {
             output::line(columns.line("SIZE", "COPIES", "NODE", "KEY"))?;
         }

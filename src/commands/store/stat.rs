@@ -32,11 +32,11 @@ pub struct Args {
 #[derive(Serialize)]
 struct StatDocument<'a> {
     schema: &'static str,
-    objects: Vec<ObjectStat<'a>>,
+    objects: Vec<ObjectStatEntry<'a>>,
 }
 
 #[derive(Serialize)]
-struct ObjectStat<'a> {
+struct ObjectStatEntry<'a> {
     key: &'a str,
     exists: bool,
     bytes: Option<u64>,
@@ -47,7 +47,7 @@ impl Args {
     pub(super) async fn run(self) -> Outcome {
         let found = look_up(&self.master.find().await?, &self.keys).await?;
         if self.json {
-            let objects = self.keys.iter().zip(&found).map(|(key, replicas)| ObjectStat {
+            let objects = self.keys.iter().zip(&found).map(|(key, replicas)| ObjectStatEntry {
                 key,
                 exists: replicas.is_some(),
                 bytes: replicas.as_ref().and_then(|all| all.first()).map(|one| one.bytes),

@@ -28,8 +28,8 @@ impl AxisScale {
             (low, high) = (low.min(0.0), high.max(0.0));
         }
         if high - low <= f64::EPSILON * high.abs().max(low.abs()) {
-            let room = if high == 0.0 { 1.0 } else { high.abs() * 0.5 };
-            (low, high) = if from_zero && low >= 0.0 { (0.0, high + room) } else { (low - room, high + room) };
+            let margin = if high == 0.0 { 1.0 } else { high.abs() * 0.5 };
+            (low, high) = if from_zero && low >= 0.0 { (0.0, high + margin) } else { (low - margin, high + margin) };
         }
         AxisScale { low, high, log }
     }

@@ -7,7 +7,7 @@ use crate::engine::base::text::Quoted;
 use crate::engine::deploy::error::invalid_value;
 use crate::engine::deploy::{
     DeployError, DeploySize, DeploymentSpec, HugePageSize, MetadataKind, Platform, Programs, Release, ServingMode,
-    TransferProtocol,
+    StoreProtocol,
 };
 use crate::engine::kube::grammar;
 
@@ -268,15 +268,15 @@ fn programs(spec: &DeploymentSpec) -> Result<(), DeployError> {
 fn transfer(spec: &DeploymentSpec) -> Result<(), DeployError> {
     let transfer = &spec.transfer;
     match transfer.protocol {
-        TransferProtocol::Rdma if transfer.devices.is_empty() => Err(invalid_value(
+        StoreProtocol::Rdma if transfer.devices.is_empty() => Err(invalid_value(
             "transfer.devices",
             "required: if none are listed, rdma can silently fall back to TCP; run mcctl devices for the names",
         )),
-        TransferProtocol::Tcp if !transfer.devices.is_empty() => Err(invalid_value(
+        StoreProtocol::Tcp if !transfer.devices.is_empty() => Err(invalid_value(
             "transfer.devices",
             "has no effect with protocol = \"tcp\": remove it, or set protocol = \"rdma\"",
         )),
-        TransferProtocol::Tcp if transfer.gid_index.is_some() => {
+        StoreProtocol::Tcp if transfer.gid_index.is_some() => {
             Err(invalid_value("transfer.gid_index", "has no effect with protocol = \"tcp\""))
         }
         _ if transfer.nic_nodes == 0 || transfer.nic_nodes > 64 => {

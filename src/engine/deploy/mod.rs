@@ -28,6 +28,6 @@ pub use schema::{
     ComputeDevice, DeploymentSpec, HighAvailability, HostSection, HugePageSize, HugePagesSection, ImagesSection,
     KubernetesSection, KvCache, MasterSection, MetadataKind, MetadataSection, ModelSection, NodesSection,
     PdServersSection, Programs, RbgApi, Release, RouterSection, SegmentSection, ServingMode, ServingSection,
-    TransferProtocol, TransferSection,
+    StoreProtocol, TransferSection,
 };
 pub use size::{DeploySize, DeploySizeError};

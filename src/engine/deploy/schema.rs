@@ -281,7 +281,7 @@ pub enum MetadataKind {
 #[serde(deny_unknown_fields, default)]
 pub struct TransferSection {
     /// `tcp` or `rdma`.
-    pub protocol: TransferProtocol,
+    pub protocol: StoreProtocol,
     pub devices: Vec<String>,
     /// `MC_GID_INDEX`.
     pub gid_index: Option<u32>,
@@ -291,24 +291,24 @@ pub struct TransferSection {
 
 impl Default for TransferSection {
     fn default() -> TransferSection {
-        TransferSection { protocol: TransferProtocol::Tcp, devices: Vec::new(), gid_index: None, nic_nodes: 1 }
+        TransferSection { protocol: StoreProtocol::Tcp, devices: Vec::new(), gid_index: None, nic_nodes: 1 }
     }
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
-pub enum TransferProtocol {
+pub enum StoreProtocol {
     #[default]
     Tcp,
     Rdma,
 }
 
-impl TransferProtocol {
+impl StoreProtocol {
     /// The value of `MOONCAKE_PROTOCOL`.
     pub fn text(self) -> &'static str {
         match self {
-            TransferProtocol::Tcp => "tcp",
-            TransferProtocol::Rdma => "rdma",
+            StoreProtocol::Tcp => "tcp",
+            StoreProtocol::Rdma => "rdma",
         }
     }
 }

@@ -32,7 +32,7 @@ type CheckEntry<L> = (Check, fn(&L, &Check) -> CheckStatus);
 
 /// Runs the selected checks of `table`.
 fn each<L>(env: &impl Env, table: &[CheckEntry<L>], facts: &L, selection: &Selection) -> Vec<CheckReport> {
-    let wanted = table.iter().filter(|(check, _)| selection.wants(check));
+    let wanted = table.iter().filter(|(check, _)| selection.includes(check));
     let done = wanted.map(|(check, evaluate)| {
         let start = env.now();
         let status = evaluate(facts, check);
@@ -43,7 +43,7 @@ fn each<L>(env: &impl Env, table: &[CheckEntry<L>], facts: &L, selection: &Selec
 
 /// Reports each selected check of a group as skipped for the same `reason`.
 pub fn skipped(checks: &[Check], selection: &Selection, reason: &str) -> Vec<CheckReport> {
-    let wanted = checks.iter().filter(|check| selection.wants(check));
+    let wanted = checks.iter().filter(|check| selection.includes(check));
     let skip = |check: &Check| CheckReport {
         check: *check,
         status: CheckStatus::Skipped(reason.to_owned()),

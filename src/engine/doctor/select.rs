@@ -39,12 +39,12 @@ impl Selection {
     }
 
     /// Whether `check` is selected.
-    pub fn wants(&self, check: &Check) -> bool {
-        self.wants_id(check.id)
+    pub fn includes(&self, check: &Check) -> bool {
+        self.includes_id(check.id)
     }
 
     /// Whether the check `id` is selected.
-    pub fn wants_id(&self, id: &str) -> bool {
+    pub fn includes_id(&self, id: &str) -> bool {
         self.wanted.contains(&id)
     }
 

@@ -60,8 +60,8 @@ pub async fn start<E: Env, H: Handler>(
     let listener = env.net().listen(at).await.map_err(|source| BindError { at: at.clone(), source })?;
     let at = HostPort::new(at.host.clone(), listener.port());
     let (stop, stopped) = watch::channel(false);
-    let room = limits.bodies_bytes_max.max(limits.body_bytes_max).div_ceil(BODY_UNIT);
-    let server = ServerShared { env, limits, handler, bodies: Semaphore::new(room) };
+    let units = limits.bodies_bytes_max.max(limits.body_bytes_max).div_ceil(BODY_UNIT);
+    let server = ServerShared { env, limits, handler, bodies: Semaphore::new(units) };
     let task = tokio::spawn(accept(Arc::new(server), listener, stopped));
     Ok(HttpServer { at, stop, task })
 }
@@ -227,8 +227,8 @@ impl<E: Env, H: Handler> ServerShared<E, H> {
         let bytes = hint.exact().and_then(|n| usize::try_from(n).ok()).unwrap_or(limit);
         let units = u32::try_from(bytes.div_ceil(BODY_UNIT)).unwrap_or(u32::MAX);
         let read = async {
-            let room = if bytes <= BODY_UNIT { None } else { self.bodies.acquire_many(units).await.ok() };
-            body::read(incoming, limit).await.map(|body| (body, room))
+            let permit = if bytes <= BODY_UNIT { None } else { self.bodies.acquire_many(units).await.ok() };
+            body::read(incoming, limit).await.map(|body| (body, permit))
         };
         match deadline(&self.env, self.limits.body, read).await {
             Ok(Ok(read)) => Ok(read),

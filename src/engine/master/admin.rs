@@ -27,7 +27,7 @@ use crate::engine::http::{
 };
 use crate::engine::master::announcer::Announcer;
 use crate::engine::master::metrics::{SegmentUsage, exposition};
-use crate::engine::master::summary::{CounterHistory, PERIOD};
+use crate::engine::master::summary::{PERIOD, SummaryBaselines};
 use crate::engine::master::view::{AdminView, ReplicaView, SegmentView, segment_status_name};
 use crate::engine::metadata::discovery;
 
@@ -35,7 +35,7 @@ use crate::engine::metadata::discovery;
 pub struct AdminApi<E> {
     env: E,
     view: Arc<dyn AdminView>,
-    readings: Mutex<CounterHistory>,
+    baselines: Mutex<SummaryBaselines>,
     announcer: Option<Announcer<E>>,
     requests: Arc<Requests>,
     more_metrics: OnceLock<fn() -> String>,
@@ -78,9 +78,9 @@ impl<E: Env> AdminApi<E> {
 
     /// An admin API over `view`, with [`discovery::ROUTE`] if an `announcer` is given.
     pub fn announcing(env: E, view: Arc<dyn AdminView>, announcer: Option<Announcer<E>>) -> Arc<AdminApi<E>> {
-        let readings = Mutex::new(CounterHistory::starting(env.now()));
+        let baselines = Mutex::new(SummaryBaselines::starting(env.now()));
         let (requests, more_metrics) = (Arc::default(), OnceLock::new());
-        Arc::new(AdminApi { env, view, readings, announcer, requests, more_metrics })
+        Arc::new(AdminApi { env, view, baselines, announcer, requests, more_metrics })
     }
 
     /// Appends the output of `more` to `/metrics`. Only the first call has an effect.
@@ -113,9 +113,9 @@ impl<E: Env> AdminApi<E> {
     pub fn summary(&self) -> String {
         let (counters, gauges) = self.view.metrics();
         let now = self.env.now();
-        let mut readings = self.readings.lock().unwrap_or_else(PoisonError::into_inner);
-        let line = readings.line(now, &self.view.service(), &counters, &gauges);
-        readings.keep(now, &counters);
+        let mut baselines = self.baselines.lock().unwrap_or_else(PoisonError::into_inner);
+        let line = baselines.line(now, &self.view.service(), &counters, &gauges);
+        baselines.keep(now, &counters);
         line
     }
 }
@@ -242,7 +242,7 @@ impl<E: Env> AdminApi<E> {
         let milliseconds = |age: Duration| u64::try_from(age.as_millis()).unwrap_or(u64::MAX);
         let clients = heartbeats
             .into_iter()
-            .map(|(client_id, age)| ClientHeartbeat { client_id, last_heartbeat_ms: milliseconds(age) })
+            .map(|(client_id, age)| ClientHeartbeatBody { client_id, last_heartbeat_ms: milliseconds(age) })
             .collect();
         json(StatusCode::OK, &ClientHeartbeats { schema: CLIENTS_SCHEMA, clients })
     }
@@ -526,11 +526,11 @@ struct SegmentStatusBody<'a> {
 #[derive(Serialize)]
 struct ClientHeartbeats {
     schema: &'static str,
-    clients: Vec<ClientHeartbeat>,
+    clients: Vec<ClientHeartbeatBody>,
 }
 
 #[derive(Serialize)]
-struct ClientHeartbeat {
+struct ClientHeartbeatBody {
     client_id: String,
     last_heartbeat_ms: u64,
 }

@@ -103,8 +103,8 @@ impl HashIndex {
             if moved == EMPTY {
                 break;
             }
-            let home = parts(moved).0 as usize & mask;
-            if at.wrapping_sub(home) & mask >= at.wrapping_sub(gap) & mask {
+            let start = parts(moved).0 as usize & mask;
+            if at.wrapping_sub(start) & mask >= at.wrapping_sub(gap) & mask {
                 shard.slots[gap] = moved;
                 gap = at;
             }

@@ -1,4 +1,4 @@
-//! The store's master. It knows which objects exist, where their bytes are and who may write them, and it evicts when memory is
+//! The store's master. It keeps the index of objects, their replicas and their writers, and evicts objects when memory is
 //! short. [`MasterState`] is a pure state machine (no socket, no clock, no `.await`); the servers are built around it.
 //!
 //! Start with [`state`]. The rules are in `read`, `put`, `remove`, `mount`, `evict` and `tick`. Their data structures are in

@@ -26,7 +26,7 @@ use crate::engine::wire::TextBuf;
 use crate::engine::wire::types::{ClientStatus, Segment, SegmentStatus};
 
 impl MasterState {
-    /// Records that a client is alive. The result tells it whether it must (re)mount its segments.
+    /// Records that a client is alive. The result is whether it must (re)mount its segments.
     pub fn ping(&mut self, now: Mono, client: ClientId) -> ClientStatus {
         let deadline = now + self.policy.client_ttl;
         if self.clients.refresh(client, deadline) && self.clients.get(client).is_some_and(|client| client.ok) {

@@ -13,15 +13,15 @@ use crate::engine::master::view::ServiceView;
 
 /// Two earlier snapshots of the counters, from which the rates are computed.
 #[derive(Debug)]
-pub struct CounterHistory {
+pub struct SummaryBaselines {
     older: (Mono, MasterCounters),
     newer: (Mono, MasterCounters),
 }
 
-impl CounterHistory {
+impl SummaryBaselines {
     /// The history of a process that starts at `now` with all counters at 0.
-    pub fn starting(now: Mono) -> CounterHistory {
-        CounterHistory { older: (now, MasterCounters::default()), newer: (now, MasterCounters::default()) }
+    pub fn starting(now: Mono) -> SummaryBaselines {
+        SummaryBaselines { older: (now, MasterCounters::default()), newer: (now, MasterCounters::default()) }
     }
 
     /// Stores `counters` as a snapshot if the last one is at least [`PERIOD`] old.
@@ -217,10 +217,10 @@ mod tests {
     fn the_line_equals_that_of_a_real_master_in_the_same_state() {
         let fixture = include_str!("../../../fixtures/http/summary.txt");
         let captured = fixture.lines().find(|l| !l.starts_with('#')).unwrap();
-        let mut readings = CounterHistory::starting(Mono::ZERO);
+        let mut baselines = SummaryBaselines::starting(Mono::ZERO);
         let mut counters = MasterCounters::default();
         counters.put_start.add(true);
-        readings.keep(Mono::from_ms(10_000), &counters);
+        baselines.keep(Mono::from_ms(10_000), &counters);
         counters.ping.requests = 207;
         counters.fetch_tasks.requests = 207;
         let gauges = MasterGauges {
@@ -231,18 +231,18 @@ mod tests {
             clients: 2,
             ..MasterGauges::default()
         };
-        assert_eq!(readings.line(Mono::from_ms(110_000), &serving(), &counters, &gauges), captured);
+        assert_eq!(baselines.line(Mono::from_ms(110_000), &serving(), &counters, &gauges), captured);
     }
 
     #[test]
     fn frequent_requests_do_not_change_the_rates() {
-        let mut readings = CounterHistory::starting(Mono::ZERO);
+        let mut baselines = SummaryBaselines::starting(Mono::ZERO);
         let mut counters = MasterCounters::default();
         for second in 1..=100 {
             counters.ping.requests += 5;
             let now = Mono::from_ms(second * 1000);
-            readings.keep(now, &counters);
-            let line = readings.line(now, &serving(), &counters, &MasterGauges::default());
+            baselines.keep(now, &counters);
+            let line = baselines.line(now, &serving(), &counters, &MasterGauges::default());
             assert!(line.contains("Ping=5.00/5.00"), "{second}: {line}");
         }
     }
@@ -253,7 +253,7 @@ mod tests {
             state: RunState::Standby,
             leader: Some(LeaderView { address: "10.0.0.1:50051".into(), view_version: 2 }),
         };
-        let line = CounterHistory::starting(Mono::ZERO).line(
+        let line = SummaryBaselines::starting(Mono::ZERO).line(
             Mono::ZERO,
             &service,
             &MasterCounters::default(),

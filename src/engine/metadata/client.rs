@@ -155,8 +155,8 @@ impl MetadataClient {
         let status = response.status().as_u16();
         let mut text = Vec::new();
         while let Ok(Some(chunk)) = response.chunk().await {
-            let room = REFUSAL_BYTES_MAX - text.len();
-            text.extend_from_slice(&chunk[..chunk.len().min(room)]);
+            let left = REFUSAL_BYTES_MAX - text.len();
+            text.extend_from_slice(&chunk[..chunk.len().min(left)]);
             if text.len() == REFUSAL_BYTES_MAX {
                 break;
             }

@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use crate::engine::base::Mono;
 use crate::engine::sim::VERSION;
 use crate::engine::sim::ask::ApiRoute;
-use crate::engine::sim::counters::TierTokens;
+use crate::engine::sim::counters::PromptTokens;
 use crate::engine::sim::scheduler::{Admission, FinishReason};
 use crate::engine::sim::token;
 
@@ -187,17 +187,17 @@ impl AnswerFrames {
         self.admission.as_ref().map_or(&[], |admission| &admission.answer[..self.sent.min(admission.answer.len())])
     }
 
-    fn by_tier(&self) -> TierTokens {
-        self.admission.as_ref().map_or_else(TierTokens::default, |admission| admission.tokens)
+    fn by_tier(&self) -> PromptTokens {
+        self.admission.as_ref().map_or_else(PromptTokens::default, |admission| admission.tokens)
     }
 
     fn cached(&self) -> u64 {
-        let TierTokens { device, host, storage, .. } = self.by_tier();
+        let PromptTokens { device, host, storage, .. } = self.by_tier();
         device + host + storage
     }
 
     fn tiers(&self) -> Value {
-        let TierTokens { device, host, storage, .. } = self.by_tier();
+        let PromptTokens { device, host, storage, .. } = self.by_tier();
         match (self.cached(), self.storage) {
             (0, _) => Value::Null,
             (_, false) => json!({"device": device, "host": host}),

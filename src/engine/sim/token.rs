@@ -74,10 +74,10 @@ mod tests {
     #[test]
     fn answer_text_maps_back_to_the_same_tokens() {
         let ids: Vec<u32> = (0..200).map(|at| answered(7, at)).collect();
-        let said: String = ids.iter().map(|id| text(*id)).collect();
-        assert_eq!(tokens(&said), ids);
+        let answer: String = ids.iter().map(|id| text(*id)).collect();
+        assert_eq!(tokens(&answer), ids);
         let question = "What is it that you said?";
-        let all = tokens(&format!("{question}{said}next"));
+        let all = tokens(&format!("{question}{answer}next"));
         let before = tokens(question).len();
         assert_eq!((&all[..before], &all[before..before + ids.len()]), (&tokens(question)[..], &ids[..]));
         assert_eq!(text(5), "\u{fffd}");

@@ -20,9 +20,7 @@ pub const SEGMENT_BYTES_MIN: u64 = 16 << 20;
 /// A huge page size.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum HugePage {
-    /// 2 MiB.
     Mib2,
-    /// 1 GiB.
     Gib1,
 }
 
@@ -115,21 +113,21 @@ pub enum MemoryError {
     /// A segment of plain pages is below upstream's minimum.
     #[error("a segment of {} is too small: at least {} without huge pages", ByteSize(*wanted), ByteSize(SEGMENT_BYTES_MIN))]
     SegmentTooSmall {
-        /// Requested bytes.
+        /// Size of the request, bytes.
         wanted: u64,
     },
     /// The size exceeds the address space.
     #[error("{wanted} bytes exceed the address space")]
     TooLarge {
-        /// Requested bytes.
+        /// Size of the request, bytes.
         wanted: u64,
     },
     /// The size exceeds the host's memory or the container's limit.
     #[error("needs {} of memory; the limit is {} ({limit})", ByteSize(*wanted), ByteSize(*total))]
     LargerThanHost {
-        /// Requested bytes.
+        /// Size of the request, bytes.
         wanted: u64,
-        /// The limit, bytes.
+        /// Memory of the host or of its cgroup, bytes.
         total: u64,
         /// The source of the limit, a path.
         limit: &'static str,
@@ -138,7 +136,7 @@ pub enum MemoryError {
     #[error("the kernel does not support huge pages of {}: cannot read {}", ByteSize(page.bytes()), path.display())]
     NoSuchPage {
         page: HugePage,
-        /// The missing file.
+        /// The file in `/sys` that a kernel with such pages has.
         path: PathBuf,
         #[source]
         source: io::Error,
@@ -150,7 +148,7 @@ pub enum MemoryError {
     )]
     NotEnoughHugePages {
         page: HugePage,
-        /// Requested pages.
+        /// Number of pages required.
         wanted: u64,
         /// Free pages that are not reserved.
         available: u64,
@@ -162,7 +160,7 @@ pub enum MemoryError {
     },
     #[error("the kernel refused to map {} ({what})", ByteSize(*bytes))]
     Refused {
-        /// Requested bytes.
+        /// Size of the request, bytes.
         bytes: u64,
         what: &'static str,
         #[source]
@@ -184,7 +182,7 @@ impl MemorySource {
         MemorySource { policy, sys: PathBuf::from("/sys"), arena: OnceLock::new() }
     }
 
-    /// The policy.
+    /// The policy that the allocator follows.
     pub fn policy(&self) -> MemoryPolicy {
         self.policy
     }

@@ -86,7 +86,7 @@ macro_rules! rpc_methods {
                     let mut reader = open_request(method, body)?;
                     $(let $arg = <$ty as Wire<'a>>::get(&mut reader).map_err(|e| e.within(stringify!($arg)))?;)*
                     let answer = api.$call($($arg),*);
-                    pack::encode(out, method.response_type(), wants_literal(body), answer.longest(), |packer| answer.put(packer));
+                    pack::encode(out, method.response_type(), requires_literal(body), answer.longest(), |packer| answer.put(packer));
                 })*
             }
             Ok(())
@@ -487,7 +487,7 @@ fn open_request(method: Method, body: &[u8]) -> Result<pack::PayloadReader<'_>, 
 }
 
 /// Returns true if the answer to this request must contain its type literal.
-fn wants_literal(body: &[u8]) -> bool {
+fn requires_literal(body: &[u8]) -> bool {
     body.is_empty() || pack::carries_literal(body)
 }
 

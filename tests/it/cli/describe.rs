@@ -4,7 +4,7 @@ use std::process::{Command, Stdio};
 
 use super::mcctl;
 
-/// The words of all commands.
+/// All commands, each as the arguments that select it.
 pub const COMMANDS: &[&[&str]] = &[
     &["serve"],
     &["serve", "master"],

@@ -65,7 +65,7 @@ fn a_browser_shows_all_plots_and_asks_for_nothing_else() {
     }
     let (dom, log) = open(browser, &page, folder.path());
     assert!(dom.matches("<svg").count() >= 6, "{} plots", dom.matches("<svg").count());
-    assert!(dom.matches("<polyline").count() >= 8 && dom.contains("<table>"), "lines and tables are there");
+    assert!(dom.matches("<polyline").count() >= 8 && dom.contains("<table>"), "the page has lines and tables");
     assert!(dom.contains("TTFT by turn") && dom.contains("&lt;script&gt;"));
     // The page's own policy forbids every request, and the browser would say that it kept one back.
     assert!(text.contains("default-src 'none'") && !log.contains("CONSOLE"), "{log}");

@@ -233,10 +233,10 @@ fn a_sweep_has_a_pass_per_load_and_ends_when_two_in_a_row_fail() {
     assert_eq!((&sweep["not_run"], &sweep["highest_that_meets"]), (&json!([300.0, 400.0]), &Value::Null), "{run:?}");
     let (_, told) = bench(&["multi-turn", "--sweep-rate=100:400:100", "--sweep-all"], &limits);
     assert_eq!(told["sweep"]["points"].as_array().expect("a list").len(), 4);
-    // No value finds the words of another in the cache.
+    // No load finds prompts of another load in the cache.
     let mut heard = server.heard();
     heard.dedup();
-    assert_eq!(heard.len(), 4 * 24, "each of four loads has words of its own, whatever is raised");
+    assert_eq!(heard.len(), 4 * 24, "each of the four loads has its own prompts");
     for bad in ["--sweep-rate=0", "--sweep-rate=1 --sweep-concurrency=2", "--sweep-rate=1 --self-compare"] {
         mcctl(&[&["bench", "multi-turn"], &bad.split(' ').collect::<Vec<_>>()[..]].concat()).fails(2);
     }

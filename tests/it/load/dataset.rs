@@ -1,4 +1,4 @@
-//! Datasets through the built binary: what each format asks the server, and what is said of files that are none.
+//! Datasets through the built binary: what each format sends to the server, and the errors for invalid files.
 
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
@@ -15,7 +15,7 @@ fn fixture(name: &str) -> String {
     format!("--dataset-path={}", path.display())
 }
 
-/// Routing keys.
+/// The routing keys that the server received.
 type Keys = std::sync::Arc<std::sync::Mutex<std::collections::BTreeSet<String>>>;
 
 /// A chat server that says " well." to everything.
@@ -51,12 +51,12 @@ async fn chat(heard: RequestBodies, keys: Keys) -> u16 {
     port
 }
 
-/// Run it with `args` against the chat server; what it said, and the bodies that the server heard, in order.
+/// Runs the bench with `args` against the chat server. Returns its output, and the bodies that the server received, in order.
 fn bench_chat(args: &[&str]) -> (Run, Vec<Value>) {
     bench_routed(args, Keys::default())
 }
 
-/// The same, and `keys` has the routing keys that came.
+/// Like [`bench_chat`]. Adds the received routing keys to `keys`.
 fn bench_routed(args: &[&str], keys: Keys) -> (Run, Vec<Value>) {
     let runtime = tokio::runtime::Runtime::new().expect("threads");
     let heard = RequestBodies::default();
@@ -74,13 +74,13 @@ fn bench_routed(args: &[&str], keys: Keys) -> (Run, Vec<Value>) {
 
 const SLOWLY: [&str; 3] = ["--request-rate=inf", "--max-parallel=1", "--json"];
 
-/// Run it with `args` against `/generate`.
+/// Runs the bench with `args` against `/generate`.
 fn bench_generate(args: &[&str]) -> (Run, Vec<Value>) {
     let (run, heard) = bench(quick, &[&SLOWLY[..], args].concat());
     (run, heard.iter().map(|body| serde_json::from_slice(body).expect("JSON")).collect())
 }
 
-/// A tokenizer of the words of the fixtures, beside a file of its own.
+/// Writes a tokenizer whose vocabulary covers the fixtures. Returns its folder and the flag that selects it.
 fn tokenizer() -> (tempfile::TempDir, String) {
     let mut vocabulary = serde_json::Map::new();
     for byte in b'!'..=b'~' {
@@ -280,7 +280,7 @@ fn random_prompts_are_runs_of_ids_or_texts_cut_to_length() {
     let file = fixture("sharegpt.json");
     let (run, heard) = bench_generate(&[&["--dataset-name=random", &file, &tokenizer], &shape[..]].concat());
     assert_eq!((run.code, heard.len()), (0, 2), "no more than there are texts: {run:?}");
-    // bench_multiturn.py's own: made-up conversations with words of the file.
+    // Flags of bench_multiturn.py: generated conversations with texts of the file.
     let flags = ["--num-clients=3", "--num-rounds=1", "--request-length=25", "--output-length=3", "--range-ratio=1.0"];
     let (run, heard) = bench_generate(&[&[file.as_str(), &tokenizer], &flags[..]].concat());
     assert_eq!((run.code, heard.len()), (0, 3), "{run:?}");
@@ -448,7 +448,7 @@ fn a_dataset_that_we_made_is_the_same_for_its_seed_and_is_played() {
     let missing = dir.path().join("no/folder");
     mcctl(&["bench", "dataset", &format!("--out={}", missing.display())]).fails(2);
     mcctl(&["bench", "dataset", "--out=/dev/full"]).fails(4);
-    // What is there stays, unless it is said.
+    // An existing file is kept without --overwrite.
     let path = dir.path().join("mine");
     std::fs::write(&path, "of somebody").expect("room");
     let out = format!("--out={}", path.display());

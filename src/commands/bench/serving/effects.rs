@@ -24,8 +24,8 @@ fn files(folder: &Path) {
     };
     write("sharegpt.json", json!((0..30).map(row).collect::<Vec<_>>()).to_string());
     let turn = |text: &str| json!({"messages": [{"role": "user", "content": text}]});
-    let talk = |n: usize| json!([turn(&format!("t{n}")), turn("and"), turn("then")]);
-    write("agentic.json", json!({"conversations": (0..4).map(talk).collect::<Vec<_>>()}).to_string());
+    let conversation = |n: usize| json!([turn(&format!("t{n}")), turn("and"), turn("then")]);
+    write("agentic.json", json!({"conversations": (0..4).map(conversation).collect::<Vec<_>>()}).to_string());
     let request =
         |n: u64| json!({"timestamp": n * 100, "input_length": 4, "output_length": 2, "hash_ids": [n]}).to_string();
     write("trace.jsonl", (0..3).map(request).collect::<Vec<_>>().join("\n"));

@@ -8,7 +8,7 @@ use crate::engine::deploy::error::invalid_value;
 use crate::engine::deploy::plans::PlanContext;
 use crate::engine::deploy::{
     ComponentRole, ComputeDevice, DeployError, HostMount, ImageSource, NamedPort, PdServersSection, Platform,
-    ProbeAction, ProbeSet, ProbeSpec, ProcessPlan, ProcessResources, ServingMode, TransferProtocol, need,
+    ProbeAction, ProbeSet, ProbeSpec, ProcessPlan, ProcessResources, ServingMode, StoreProtocol, need,
 };
 
 /// A server process before its plan is computed.
@@ -204,7 +204,7 @@ fn plan(context: &PlanContext<'_>, server: &ServerSpec<'_>, first_gpu: u64) -> R
             cpus: 8,
             hugepages: needed.hugepages,
             gpus,
-            rdma: spec.transfer.protocol == TransferProtocol::Rdma,
+            rdma: spec.transfer.protocol == StoreProtocol::Rdma,
             shm: serving.shm.0,
             memlock: true,
         },
@@ -370,7 +370,7 @@ fn env(
         }
     }
     if matches!(server.role, ComponentRole::Prefill | ComponentRole::Decode)
-        && spec.transfer.protocol == TransferProtocol::Tcp
+        && spec.transfer.protocol == StoreProtocol::Tcp
     {
         env.push(("MC_FORCE_TCP".to_owned(), "1".to_owned()));
     }

@@ -14,7 +14,7 @@ use crate::engine::base::addr::host_is_loopback;
 use crate::engine::deploy::check::check;
 use crate::engine::deploy::{
     ComponentRole, DeployError, DeploymentSpec, HugePageSize, MetadataKind, ProcessPlan, Programs, Release,
-    StartupWait, TransferProtocol,
+    StartupWait, StoreProtocol,
 };
 
 /// The platform that runs the processes. It determines how they address each other.
@@ -141,7 +141,7 @@ impl PlanContext<'_> {
             ("MOONCAKE_LOCAL_HOSTNAME", own.clone()),
             ("MOONCAKE_PROTOCOL", transfer.protocol.text().to_owned()),
         ];
-        if transfer.protocol == TransferProtocol::Rdma {
+        if transfer.protocol == StoreProtocol::Rdma {
             env.push(("MOONCAKE_DEVICE", transfer.devices.join(",")));
             if let Some(index) = transfer.gid_index {
                 env.push(("MC_GID_INDEX", index.to_string()));

@@ -88,7 +88,7 @@ fn plan(context: &PlanContext<'_>, host: &str, name: String, at: u16) -> Result<
             cpus: 2,
             hugepages: needed.hugepages,
             gpus: 0,
-            rdma: spec.transfer.protocol == crate::engine::deploy::TransferProtocol::Rdma,
+            rdma: spec.transfer.protocol == crate::engine::deploy::StoreProtocol::Rdma,
             shm: 0,
             memlock: true,
         },

@@ -1,4 +1,4 @@
-//! Renders files from the plans of [`crate::engine::deploy::plan_processes()`]. Writers only format the plans; they decide nothing.
+//! Renders files from the plans of [`crate::engine::deploy::plan_processes()`]. Writers only format the plans.
 
 mod compose;
 mod docker;

@@ -48,7 +48,7 @@ fn unit(context: &RenderContext<'_>, plan: &ProcessPlan, beside: &[&ProcessPlan]
     }
     let local = plan.after.iter().filter(|name| beside.iter().any(|other| other.name == **name));
     let local: Vec<String> = local.map(|name| format!("{name}.service")).collect();
-    let wants = [&["network-online.target".to_owned()][..], &local].concat();
+    let wanted_units = [&["network-online.target".to_owned()][..], &local].concat();
     after.extend(local);
     let mut text = format!("# {}\n# Needs {}.\n", context.head, requirements(plan));
     let mut line = |text_: String| {
@@ -57,7 +57,7 @@ fn unit(context: &RenderContext<'_>, plan: &ProcessPlan, beside: &[&ProcessPlan]
     };
     line("[Unit]".to_owned());
     line(format!("Description={folder}: {what}"));
-    line(format!("Wants={}", wants.join(" ")));
+    line(format!("Wants={}", wanted_units.join(" ")));
     line(format!("After={}", after.join(" ")));
     for mount in &plan.mounts {
         line(format!("RequiresMountsFor={}", quoting::unit(&mount.path)));

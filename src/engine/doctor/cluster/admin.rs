@@ -4,7 +4,7 @@ use serde::Deserialize;
 
 use crate::engine::base::HostPort;
 use crate::engine::base::text::escaped;
-use crate::engine::doctor::cluster::facts::{HealthFacts, MemoryUsage, MountedSegment, SegmentListing};
+use crate::engine::doctor::cluster::facts::{HealthFacts, ListedSegment, MemoryUsage, SegmentListing};
 use crate::engine::doctor::{Fact, Unavailable};
 use crate::engine::env::Env;
 use crate::engine::http::{Fetcher, Samples};
@@ -90,7 +90,7 @@ fn parse_health(body: &str) -> Option<HealthFacts> {
     is_word.then(|| HealthFacts { is_ready: true, ..HealthFacts::default() })
 }
 
-fn parse_detail(body: &str) -> Fact<Vec<MountedSegment>> {
+fn parse_detail(body: &str) -> Fact<Vec<ListedSegment>> {
     #[derive(Deserialize)]
     struct SegmentsJson {
         segments: Vec<SegmentJson>,
@@ -110,7 +110,7 @@ fn parse_detail(body: &str) -> Fact<Vec<MountedSegment>> {
     }
     let body: SegmentsJson =
         serde_json::from_str(body).map_err(|error| Unavailable::from(format!("/get_segments_detail: {error}")))?;
-    let segment = |item: SegmentJson| MountedSegment {
+    let segment = |item: SegmentJson| ListedSegment {
         endpoint: if item.te_endpoint.is_empty() { item.segment_name.clone() } else { item.te_endpoint },
         name: item.segment_name,
         client: item.client_id,
@@ -123,10 +123,10 @@ fn parse_detail(body: &str) -> Fact<Vec<MountedSegment>> {
     Ok(body.segments.into_iter().take(SEGMENTS_MAX).map(segment).collect())
 }
 
-fn parse_names(body: &str) -> Vec<MountedSegment> {
+fn parse_names(body: &str) -> Vec<ListedSegment> {
     let names = body.lines().map(str::trim).filter(|name| !name.is_empty());
     let segment =
-        |name: &str| MountedSegment { name: name.to_owned(), endpoint: name.to_owned(), ..MountedSegment::default() };
+        |name: &str| ListedSegment { name: name.to_owned(), endpoint: name.to_owned(), ..ListedSegment::default() };
     names.take(SEGMENTS_MAX).map(segment).collect()
 }
 

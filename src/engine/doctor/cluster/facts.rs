@@ -33,7 +33,7 @@ pub struct ClusterFacts {
 
 impl ClusterFacts {
     /// The mounted segments; empty if unknown.
-    pub fn mounted(&self) -> &[MountedSegment] {
+    pub fn mounted(&self) -> &[ListedSegment] {
         match &self.segments {
             Some(Ok(listing)) => &listing.segments,
             _ => &[],
@@ -122,13 +122,13 @@ pub struct LeaderRecord {
 pub struct SegmentListing {
     /// Whether sizes, endpoints and protocols are included (`/get_segments_detail`, since 0.3.12).
     pub is_detailed: bool,
-    pub segments: Vec<MountedSegment>,
+    pub segments: Vec<ListedSegment>,
     /// Latency of the request.
     pub took: Duration,
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct MountedSegment {
+pub struct ListedSegment {
     pub name: String,
     /// The client that mounted it; empty if unknown.
     pub client: String,
@@ -268,7 +268,7 @@ pub struct ObjectProbe {
     pub segment: String,
     /// The endpoint of that segment.
     pub endpoint: String,
-    pub end: Result<ProbeTiming, ProbeFailure>,
+    pub end: Result<ProbeTiming, ObjectProbeFailure>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -282,7 +282,7 @@ pub struct ProbeTiming {
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct ProbeFailure {
+pub struct ObjectProbeFailure {
     /// `put`, `get` or `remove`.
     pub step: &'static str,
     pub kind: ProbeFailureKind,
@@ -314,7 +314,7 @@ pub mod test_facts {
 
     /// Two nodes on two hosts, and a master on a third host.
     pub fn healthy() -> ClusterFacts {
-        let segment = |n: u8| MountedSegment {
+        let segment = |n: u8| ListedSegment {
             name: format!("10.0.0.{n}:12345"),
             client: format!("{n}-{n}"),
             bytes: 1 << 30,

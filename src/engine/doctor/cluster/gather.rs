@@ -7,7 +7,7 @@ use futures_util::stream;
 
 use crate::engine::base::{ErrorCode, HostPort};
 use crate::engine::doctor::cluster::facts::{
-    AdminFacts, ClusterFacts, DialResult, LeaderRecord, MetadataFacts, MetadataRecords, MountedSegment, NodeFacts,
+    AdminFacts, ClusterFacts, DialResult, LeaderRecord, ListedSegment, MetadataFacts, MetadataRecords, NodeFacts,
     PlannedNode, ProbeCounts, ProbeResults, RpcFacts, RpcState, SegmentListing,
 };
 use crate::engine::doctor::cluster::headroom::Headroom;
@@ -64,7 +64,7 @@ pub async fn gather<E: Env>(env: &E, query: &ClusterQuery, wanted: &dyn Fn(&str)
         }
         _ => (None, None),
     };
-    let listed: Vec<MountedSegment> = match &segments {
+    let listed: Vec<ListedSegment> = match &segments {
         Some(Ok(SegmentListing { segments, .. })) => segments.clone(),
         _ => Vec::new(),
     };
@@ -210,7 +210,7 @@ fn metadata(query: &ClusterQuery) -> MetadataFacts {
 async fn nodes<E: Env>(
     env: &E,
     query: &ClusterQuery,
-    segments: &[MountedSegment],
+    segments: &[ListedSegment],
     metadata: &mut MetadataFacts,
 ) -> Vec<NodeFacts> {
     let mut nodes: Vec<NodeFacts> = Vec::new();
@@ -288,7 +288,7 @@ async fn nodes<E: Env>(
 }
 
 /// Whether mcctl can transfer to the segment. The owner's descriptor takes precedence over the protocol that the master reports.
-fn speaks(nodes: &[NodeFacts], segment: &MountedSegment) -> bool {
+fn can_transfer_to(nodes: &[NodeFacts], segment: &ListedSegment) -> bool {
     let described =
         nodes.iter().find(|node| node.endpoint == segment.endpoint).and_then(|node| node.described.as_deref());
     matches!(described.unwrap_or(&segment.protocol), "" | "tcp")
@@ -359,11 +359,11 @@ async fn join<E: Env>(env: &E, query: &ClusterQuery, config: &NodeConfig, facts:
         let opened = deadline(env, query.limit, client.client().engine().open(&node.endpoint)).await;
         node.described = opened.ok().and_then(Result::ok).map(|descriptor| descriptor.protocol.clone());
     }
-    let answers = |segment: &MountedSegment| {
+    let answers = |segment: &ListedSegment| {
         let node = facts.nodes.iter().find(|node| node.endpoint == segment.endpoint);
         node.is_none_or(|node| matches!(node.dial, DialResult::Answers | DialResult::Unknown(_)))
     };
-    let mut names: Vec<&MountedSegment> = Vec::new();
+    let mut names: Vec<&ListedSegment> = Vec::new();
     let mut silent: Vec<(String, String)> = Vec::new();
     for segment in facts.mounted() {
         if names.iter().any(|known| known.name == segment.name) || silent.iter().any(|(name, _)| *name == segment.name)
@@ -372,7 +372,7 @@ async fn join<E: Env>(env: &E, query: &ClusterQuery, config: &NodeConfig, facts:
         }
         if !answers(segment) {
             silent.push((segment.name.clone(), "the node does not respond".to_owned()));
-        } else if !speaks(&facts.nodes, segment) {
+        } else if !can_transfer_to(&facts.nodes, segment) {
             silent.push((segment.name.clone(), format!("this build does not support {}", segment.protocol)));
         } else {
             names.push(segment);

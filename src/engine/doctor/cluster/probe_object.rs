@@ -10,7 +10,8 @@ use std::time::Duration;
 use crate::engine::base::{ErrorCode, Mono, ObjectKey};
 use crate::engine::doctor::chain;
 use crate::engine::doctor::cluster::facts::{
-    MountedSegment, ObjectProbe, ParallelRead, ProbeCounts, ProbeFailure, ProbeFailureKind, ProbeResults, ProbeTiming,
+    ListedSegment, ObjectProbe, ObjectProbeFailure, ParallelRead, ProbeCounts, ProbeFailureKind, ProbeResults,
+    ProbeTiming,
 };
 use crate::engine::doctor::cluster::headroom::Headroom;
 use crate::engine::env::Env;
@@ -31,13 +32,13 @@ const PARALLEL_READS: u32 = 4;
 pub async fn probes<E: Env>(
     env: &E,
     client: &StoreClient<E>,
-    segments: &[&MountedSegment],
+    segments: &[&ListedSegment],
     bytes: usize,
     headroom: &Headroom,
     stop: &AtomicBool,
 ) -> ProbeResults {
-    let anywhere = MountedSegment::default();
-    let targets: Vec<&MountedSegment> = if segments.is_empty() { vec![&anywhere] } else { segments.to_vec() };
+    let anywhere = ListedSegment::default();
+    let targets: Vec<&ListedSegment> = if segments.is_empty() { vec![&anywhere] } else { segments.to_vec() };
     let began = env.now();
     let prefix = format!("mcctl-doctor-{:016x}-", env.rng());
     let mut prober = Prober {
@@ -102,18 +103,18 @@ impl<E: Env> Prober<'_, E> {
         ObjectKey::from(format!("{}{}", self.prefix, self.next).as_str())
     }
 
-    async fn probe_judge(&mut self, segment: &str) -> Result<ProbeTiming, ProbeFailure> {
+    async fn probe_judge(&mut self, segment: &str) -> Result<ProbeTiming, ObjectProbeFailure> {
         let key = self.key();
         let moved = self.round_trip_object(&key, segment).await;
         self.remove(&key, moved.is_ok()).await;
         moved
     }
 
-    async fn round_trip_object(&mut self, key: &ObjectKey, segment: &str) -> Result<ProbeTiming, ProbeFailure> {
+    async fn round_trip_object(&mut self, key: &ObjectKey, segment: &str) -> Result<ProbeTiming, ObjectProbeFailure> {
         let env = self.env.clone();
         let failed = |step: &'static str, began: Mono| {
             let env = env.clone();
-            move |error: StoreError| ProbeFailure {
+            move |error: StoreError| ObjectProbeFailure {
                 step,
                 kind: kind(&error),
                 message: chain(&error),
@@ -125,7 +126,7 @@ impl<E: Env> Prober<'_, E> {
         let time = self.env.now().since(began);
         if put == PutOutcome::AlreadyExists {
             let message = format!("the random key {key} already exists");
-            return Err(ProbeFailure { step: "put", kind: ProbeFailureKind::Other, message, after: time });
+            return Err(ObjectProbeFailure { step: "put", kind: ProbeFailureKind::Other, message, after: time });
         }
         self.done.puts += 1;
         let asked = self.env.now();
@@ -141,7 +142,7 @@ impl<E: Env> Prober<'_, E> {
         self.done.lookups += 1;
         if read != self.value.len() || self.headroom.to_vec() != self.value.to_vec() {
             let message = format!("read {read} of {} bytes, and the data differs", self.value.len());
-            return Err(ProbeFailure { step: "get", kind: ProbeFailureKind::Bytes, message, after: get });
+            return Err(ObjectProbeFailure { step: "get", kind: ProbeFailureKind::Bytes, message, after: get });
         }
         Ok(ProbeTiming { put: time, get, stored_at: stored_at.unwrap_or_default() })
     }

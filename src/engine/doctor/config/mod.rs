@@ -68,7 +68,7 @@ pub fn processes(tree: &FileTree, own: u32) -> Vec<Process> {
 
 /// Runs the selected rules.
 pub fn run(env: &impl Env, inputs: &ConfigInputs, selection: &Selection) -> Vec<CheckReport> {
-    let wanted: Vec<&Check> = CHECKS.iter().filter(|check| selection.wants(check)).collect();
+    let wanted: Vec<&Check> = CHECKS.iter().filter(|check| selection.includes(check)).collect();
     if wanted.is_empty() {
         return Vec::new();
     }

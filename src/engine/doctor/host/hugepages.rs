@@ -12,14 +12,14 @@ const POOLS: &str = "/sys/kernel/mm/hugepages";
 const DEFAULT_BYTES: u64 = 2 << 20;
 
 /// Huge pages of one size.
-struct HugePagePool {
+struct HugePageSupply {
     kib: u64,
     total: u64,
     /// Free pages without reservations, plus the pages that overcommit may add.
     available: u64,
 }
 
-fn pools(facts: &HostFacts) -> Vec<HugePagePool> {
+fn pools(facts: &HostFacts) -> Vec<HugePageSupply> {
     let names = facts.tree.names(POOLS).ok().flatten().unwrap_or_default();
     let pool = |name: &String| {
         let kib = name.strip_prefix("hugepages-")?.strip_suffix("kB")?.parse().ok()?;
@@ -27,7 +27,7 @@ fn pools(facts: &HostFacts) -> Vec<HugePagePool> {
         let zero = |file: &str| read(file).unwrap_or(0);
         let grow = zero("nr_overcommit_hugepages").saturating_sub(zero("surplus_hugepages"));
         let free = zero("free_hugepages").saturating_sub(zero("resv_hugepages"));
-        Some(HugePagePool { kib, total: read("nr_hugepages")?, available: free.saturating_add(grow) })
+        Some(HugePageSupply { kib, total: read("nr_hugepages")?, available: free.saturating_add(grow) })
     };
     names.iter().filter_map(pool).collect()
 }
@@ -77,7 +77,7 @@ pub(super) fn free(facts: &HostFacts, check: &Check) -> CheckStatus {
     CheckStatus::Found(vec![find(check, Severity::Error, finding, describe(pool), remedy)])
 }
 
-fn describe(pool: &HugePagePool) -> String {
+fn describe(pool: &HugePageSupply) -> String {
     format!("{} of {} pages of {} free", pool.available, pool.total, ByteSize(pool.kib.saturating_mul(1024)))
 }
 
@@ -119,7 +119,7 @@ pub(super) fn size(facts: &HostFacts, check: &Check) -> CheckStatus {
     let pools = pools(facts);
     // Pages in use count as well: the process that uses them is running.
     let own = pools.iter().find(|pool| pool.kib == bytes / 1024).map_or(0, |pool| pool.total.max(pool.available));
-    let others: Vec<&HugePagePool> = pools.iter().filter(|pool| pool.kib != bytes / 1024 && pool.total > 0).collect();
+    let others: Vec<&HugePageSupply> = pools.iter().filter(|pool| pool.kib != bytes / 1024 && pool.total > 0).collect();
     let asked = facts.intent.pages.is_some() || facts.intent.environment.contains_key("MC_STORE_USE_HUGEPAGE");
     if own > 0 || others.is_empty() {
         return CheckStatus::Passed(format!("{own} pages of {}", ByteSize(bytes)));

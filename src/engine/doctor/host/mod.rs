@@ -232,13 +232,13 @@ pub fn checks() -> Vec<Check> {
 
 /// Runs the selected checks over the files of `tree`.
 pub fn run(env: &impl Env, tree: &FileTree, intent: &Intent, selection: &Selection) -> Vec<CheckReport> {
-    if !CHECKS.iter().any(|(check, _)| selection.wants(check)) {
+    if !CHECKS.iter().any(|(check, _)| selection.includes(check)) {
         return Vec::new();
     }
     let mut host = topology::HostTopology::read(tree);
-    let (wish, _) = topology::DeviceSelection::from_env(&|name| intent.environment.get(name).cloned());
-    let (choice, doubts) = DeviceChoice::of(&host, &wish);
-    host.findings.extend(doubts);
+    let (selection_from_env, _) = topology::DeviceSelection::from_env(&|name| intent.environment.get(name).cloned());
+    let (choice, warnings) = DeviceChoice::of(&host, &selection_from_env);
+    host.findings.extend(warnings);
     let facts = HostFacts { tree: tree.clone(), intent: intent.clone(), host, choice, now: env.unix() };
     each(env, CHECKS, &facts, selection)
 }

@@ -60,7 +60,7 @@ const BACKLOG: u64 = 10_000;
 /// as a middle packet, and the requester completes the read successfully without having written a byte. Software cannot detect this.
 pub(super) fn backlog(facts: &HostFacts, check: &Check) -> CheckStatus {
     const PATH: &str = "/proc/sys/net/core/netdev_max_backlog";
-    let soft = |device: &&topology::RdmaDevice| device.provider.as_deref() == Some("rxe");
+    let soft = |device: &&topology::HostRdmaDevice| device.provider.as_deref() == Some("rxe");
     let names: Vec<&str> = facts.host.devices.iter().filter(soft).map(|device| device.name.as_str()).collect();
     if names.is_empty() {
         return CheckStatus::Skipped("no soft-RoCE device (rxe) on this host".to_owned());

@@ -52,7 +52,7 @@ pub struct PeerProbe {
     /// The descriptor of the peer.
     pub found: Fact<SegmentDescriptor>,
     /// The results of all paths to it; empty if it has no RDMA devices.
-    pub trials: PathProbes,
+    pub probes: PathProbes,
     pub took: Duration,
 }
 
@@ -100,17 +100,17 @@ async fn gather<E: Env>(env: &E, query: &PeerQuery) -> PeerFacts {
     for segment in &query.segments {
         let begun = env.now();
         let found = engine.find(segment, query.limit).await.map_err(|error| chain(&error).into());
-        let trials = match &found {
+        let probes = match &found {
             Ok(descriptor) if judge::offers_rdma(descriptor) => {
                 engine.probe_paths(descriptor.clone(), query.limit, Arc::clone(&query.stop)).await
             }
             _ => Ok(PathProbes::default()),
         };
-        let (found, trials) = match trials {
-            Ok(trials) => (found, trials),
+        let (found, probes) = match probes {
+            Ok(probes) => (found, probes),
             Err(error) => (Err(chain(&error).into()), PathProbes::default()),
         };
-        peers.push(PeerProbe { segment: segment.clone(), found, trials, took: env.now().since(begun) });
+        peers.push(PeerProbe { segment: segment.clone(), found, probes, took: env.now().since(begun) });
     }
     // If a record remains in the metadata service, the next process with that name replaces it.
     let _ = deadline(env, END_MAX, engine.shutdown()).await;

@@ -110,7 +110,7 @@ pub struct L3Read {
     /// Tokens written to L3 in between, as reported by the server; `None` without metrics.
     pub written: Option<f64>,
     /// Cached tokens by tier.
-    pub cached: CachedTokens,
+    pub cached: CachedTierTokens,
     /// Whether both requests generated the same tokens.
     pub is_same: bool,
     /// Durations of the first and the second request.
@@ -121,7 +121,7 @@ pub struct L3Read {
 
 /// `cached_tokens_details`: cached tokens by tier.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct CachedTokens {
+pub struct CachedTierTokens {
     pub device: u64,
     pub host: u64,
     pub storage: u64,

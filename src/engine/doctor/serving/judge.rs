@@ -510,7 +510,7 @@ mod tests {
 
     use super::*;
     use crate::engine::doctor::serving::CHECKS;
-    use crate::engine::doctor::serving::facts::CachedTokens;
+    use crate::engine::doctor::serving::facts::CachedTierTokens;
     use crate::engine::http::Samples;
 
     fn info(more: Value) -> ServerSettings {
@@ -677,20 +677,20 @@ mod tests {
             facts.probe = Some(vec![L3Probe { url: "http://a:1".to_owned(), tokens: 800, end }]);
             probe(&facts)
         };
-        let stored = CachedTokens { device: 0, host: 0, storage: 784 };
+        let stored = CachedTierTokens { device: 0, host: 0, storage: 784 };
         let CheckStatus::Passed(observation) = with(Some(784.0), stored, false, true) else { panic!("not passed") };
         for number in ["784 of 800", "35.0 ms", "150.0 ms"] {
             assert!(observation.contains(number), "{observation}");
         }
         assert_found(&with(Some(784.0), stored, false, false), Severity::Warning, "different tokens");
         assert_found(
-            &with(Some(0.0), CachedTokens::default(), false, true),
+            &with(Some(0.0), CachedTierTokens::default(), false, true),
             Severity::Error,
             "no page of the prompt was written",
         );
-        assert_found(&with(Some(784.0), CachedTokens::default(), false, true), Severity::Error, "not read back");
-        assert_found(&with(None, CachedTokens::default(), true, true), Severity::Error, "one server cannot read");
-        let above = CachedTokens { device: 784, host: 0, storage: 0 };
+        assert_found(&with(Some(784.0), CachedTierTokens::default(), false, true), Severity::Error, "not read back");
+        assert_found(&with(None, CachedTierTokens::default(), true, true), Severity::Error, "one server cannot read");
+        let above = CachedTierTokens { device: 784, host: 0, storage: 0 };
         assert_found(&with(Some(784.0), above, false, true), Severity::Warning, "still cached in L1 or L2");
         let mut failed = one(json!({}));
         failed.probe = Some(vec![L3Probe { url: "http://a:1".to_owned(), tokens: 800, end: Err("HTTP 400".into()) }]);

@@ -8,7 +8,7 @@ use std::time::Duration;
 use serde_json::{Value, json};
 
 use crate::engine::doctor::serving::ServingQuery;
-use crate::engine::doctor::serving::facts::{CachedTokens, Instance, L3Probe, L3Read, ServerSettings};
+use crate::engine::doctor::serving::facts::{CachedTierTokens, Instance, L3Probe, L3Read, ServerSettings};
 use crate::engine::doctor::serving::gather::metrics;
 use crate::engine::doctor::{Fact, Unavailable};
 use crate::engine::env::Env;
@@ -124,7 +124,7 @@ impl<'a, E: Env> ProbeTarget<'a, E> {
     }
 
     /// Sends the prompt. Returns the generated tokens, the cached tokens by tier, and the duration.
-    async fn send(&self, tokens: &[u64]) -> Fact<(Vec<u64>, CachedTokens, Duration)> {
+    async fn send(&self, tokens: &[u64]) -> Fact<(Vec<u64>, CachedTierTokens, Duration)> {
         let sampling = json!({"temperature": 0, "max_new_tokens": NEW, "ignore_eos": true});
         let body = json!({"input_ids": tokens, "sampling_params": sampling}).to_string();
         let began = self.env.now();
@@ -140,7 +140,7 @@ impl<'a, E: Env> ProbeTarget<'a, E> {
         let out = ids.map(|ids| ids.iter().filter_map(Value::as_u64).collect()).unwrap_or_default();
         let details = value.get("meta_info").and_then(|meta| meta.get("cached_tokens_details"));
         let tier = |name: &str| details.and_then(|d| d.get(name)).and_then(Value::as_u64).unwrap_or(0);
-        let cached = CachedTokens { device: tier("device"), host: tier("host"), storage: tier("storage") };
+        let cached = CachedTierTokens { device: tier("device"), host: tier("host"), storage: tier("storage") };
         Ok((out, cached, took))
     }
 

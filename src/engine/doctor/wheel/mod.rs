@@ -1,17 +1,17 @@
 //! Checks of Mooncake's Python wheel and the libraries that it links against. No Python code runs and no library is loaded.
 
 mod elf;
-mod find;
 mod libraries;
+mod search;
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::engine::check::{Check, CheckGroup, CheckReport, CheckStatus, Finding, Severity};
-use crate::engine::doctor::{CheckEntry, Selection, each, find as finding, status};
+use crate::engine::doctor::{CheckEntry, Selection, each, find, status};
 use crate::engine::env::Env;
 use crate::engine::sys::FileTree;
 
-pub use find::{Wheel, WheelSearch};
+pub use search::{Wheel, WheelSearch};
 
 use libraries::LibraryLoader;
 
@@ -50,10 +50,10 @@ pub fn checks() -> Vec<Check> {
 
 /// Runs the selected checks.
 pub fn run(env: &impl Env, tree: &FileTree, search: &WheelSearch, selection: &Selection) -> Vec<CheckReport> {
-    if !CHECKS.iter().any(|(check, _)| selection.wants(check)) {
+    if !CHECKS.iter().any(|(check, _)| selection.includes(check)) {
         return Vec::new();
     }
-    let wheels = find::wheels(tree, search);
+    let wheels = search::wheels(tree, search);
     each(env, CHECKS, &WheelFacts { tree: tree.clone(), search: search.clone(), wheels }, selection)
 }
 
@@ -83,7 +83,7 @@ fn wheel(facts: &WheelFacts, check: &Check) -> CheckStatus {
         if let [first, _, ..] = wheels.as_slice() {
             let names: Vec<String> = wheels.iter().map(|w| format!("{} {}", w.name, w.release)).collect();
             let all: Vec<&str> = wheels.iter().map(|w| w.name.as_str()).collect();
-            findings.push(finding(
+            findings.push(find(
                 check,
                 Severity::Error,
                 "several wheels share one directory and have overwritten each other's files: imports load a mixture of them",
@@ -93,7 +93,7 @@ fn wheel(facts: &WheelFacts, check: &Check) -> CheckStatus {
         }
     }
     for wheel in facts.wheels.iter().filter(|wheel| series(&wheel.release) != SPOKEN) {
-        findings.push(finding(
+        findings.push(find(
             check,
             Severity::Info,
             format!("this wheel belongs to series {}, but mcctl implements {SPOKEN}: puts between the two fail without an error message", series(&wheel.release)),
@@ -138,7 +138,7 @@ fn absent(facts: &WheelFacts, check: &Check, wheel: &Wheel, library: &str, neede
     let names: Vec<&str> = needed_by.iter().filter_map(|path| path.rsplit('/').next()).collect();
     let evidence = format!("required by {} in {} {}", names.join(", "), wheel.name, wheel.release);
     match elsewhere(&facts.tree, &wheel.packages, library) {
-        Some(folder) => finding(
+        Some(folder) => find(
             check,
             Severity::Warning,
             format!(
@@ -147,7 +147,7 @@ fn absent(facts: &WheelFacts, check: &Check, wheel: &Wheel, library: &str, neede
             format!("{evidence}; present in {folder}"),
             format!("export LD_LIBRARY_PATH={folder}"),
         ),
-        None => finding(
+        None => find(
             check,
             Severity::Error,
             format!(
@@ -181,7 +181,7 @@ fn flavour(facts: &WheelFacts, check: &Check) -> CheckStatus {
             .filter_map(|path| path.rsplit('/').next().map(str::to_owned))
             .collect();
         if !wrong.is_empty() {
-            findings.push(finding(
+            findings.push(find(
                 check,
                 Severity::Warning,
                 "this wheel is named non-cuda but requires the CUDA runtime, as 0.3.12.post1 does: without CUDA, it cannot be imported",
@@ -197,7 +197,7 @@ fn release(facts: &WheelFacts, check: &Check) -> CheckStatus {
     let Some(first) = facts.wheels.first() else { return none(facts) };
     let mut findings = Vec::new();
     if let Some(other) = facts.wheels.iter().find(|wheel| wheel.release != first.release) {
-        findings.push(finding(
+        findings.push(find(
             check,
             Severity::Warning,
             "this host has wheels of different releases: a client of one and a master of the other pass the handshake, but store nothing",
@@ -209,7 +209,7 @@ fn release(facts: &WheelFacts, check: &Check) -> CheckStatus {
         && of.release != first.release
         && findings.is_empty()
     {
-        findings.push(finding(
+        findings.push(find(
             check,
             Severity::Warning,
             "the mooncake_master on PATH has a different release than the wheel that Python imports",
@@ -235,7 +235,7 @@ fn master(facts: &WheelFacts) -> Option<(String, Option<Wheel>)> {
     let python = text.lines().next().and_then(|entry| entry.strip_prefix("#!")).map(|entry| entry.trim().to_owned());
     let of = python.and_then(|python| {
         let search = WheelSearch { python: Some(python), ..WheelSearch::default() };
-        find::wheels(&facts.tree, &search).into_iter().next()
+        search::wheels(&facts.tree, &search).into_iter().next()
     });
     Some((path, of))
 }

@@ -110,14 +110,14 @@ impl Tally {
         let (from, to) = self.window.unwrap_or((exchange.sent(), exchange.end));
         self.window = Some((from.min(exchange.sent()), to.max(exchange.end)));
         if exchange.outcome != ExchangeOutcome::Ok {
-            let said = match &exchange.outcome {
+            let message = match &exchange.outcome {
                 ExchangeOutcome::CutOff => {
                     "the stream ended without its final frame; the server may use a different API".to_owned()
                 }
                 ExchangeOutcome::NoTokens => "the response is complete but empty".to_owned(),
                 other => other.message(),
             };
-            let (count, _) = self.failures.entry(exchange.outcome.kind()).or_insert((0, said));
+            let (count, _) = self.failures.entry(exchange.outcome.kind()).or_insert((0, message));
             *count += 1;
             return;
         }

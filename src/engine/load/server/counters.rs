@@ -260,7 +260,7 @@ impl ServerCounters {
 
 /// Counters and gauges of a Mooncake master.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
-pub struct MasterCounters {
+pub struct StoreCounters {
     pub keys: u64,
     /// Total size of all objects in bytes.
     pub allocated_bytes: u64,
@@ -276,12 +276,12 @@ pub struct MasterCounters {
     pub gets: u64,
 }
 
-impl MasterCounters {
+impl StoreCounters {
     /// Parses a metrics page. Returns `None` if it is not a master's page.
-    pub fn read(page: &Samples) -> Option<MasterCounters> {
+    pub fn read(page: &Samples) -> Option<StoreCounters> {
         let value = |name: &str| count(page.sum(name).unwrap_or(0.0));
         page.sum("master_key_count")?;
-        Some(MasterCounters {
+        Some(StoreCounters {
             keys: value("master_key_count"),
             allocated_bytes: value("master_allocated_bytes"),
             capacity_bytes: value("master_total_capacity_bytes"),
@@ -295,9 +295,9 @@ impl MasterCounters {
 
     /// Returns the increase since `before`, with the current gauges.
     #[must_use]
-    pub fn since(self, before: &MasterCounters) -> MasterCounters {
+    pub fn since(self, before: &StoreCounters) -> StoreCounters {
         let grown = |now: u64, then: u64| if now >= then { now - then } else { now };
-        MasterCounters {
+        StoreCounters {
             evicted_keys: grown(self.evicted_keys, before.evicted_keys),
             evicted_bytes: grown(self.evicted_bytes, before.evicted_bytes),
             allocation_failures: grown(self.allocation_failures, before.allocation_failures),
@@ -364,7 +364,7 @@ sglang:kv_used_tokens{tp_rank="0"} NaN
     #[test]
     fn pages_of_other_servers_are_rejected() {
         assert_eq!(ServerCounters::read(&Samples::parse("vllm:prompt_tokens_total 5\n")), None);
-        assert_eq!(MasterCounters::read(&Samples::parse("sglang:x 5\n")), None);
+        assert_eq!(StoreCounters::read(&Samples::parse("sglang:x 5\n")), None);
     }
 
     #[test]
@@ -372,7 +372,7 @@ sglang:kv_used_tokens{tp_rank="0"} NaN
         let page = |keys: u64, evicted: u64| {
             let page =
                 format!("master_key_count {keys}\nmaster_evicted_key_count {evicted}\nmaster_allocated_bytes 9\n");
-            MasterCounters::read(&Samples::parse(&page)).expect("a master page")
+            StoreCounters::read(&Samples::parse(&page)).expect("a master page")
         };
         let since = page(7, 5).since(&page(9, 2));
         assert_eq!((since.keys, since.evicted_keys, since.allocated_bytes), (7, 3, 9));

@@ -165,7 +165,7 @@ fn store(short: &Shortfall, from: &CounterSample, to: &CounterSample, ring: &Cou
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::engine::load::server::{MasterCounters, ServerCounters};
+    use crate::engine::load::server::{ServerCounters, StoreCounters};
 
     fn short(device: u32, expected: u32) -> Shortfall {
         Shortfall {
@@ -184,13 +184,13 @@ mod tests {
 
     fn ring(before: ServerCounters, after: ServerCounters) -> CounterHistory {
         let mut ring = CounterHistory::default();
-        let master = Some(MasterCounters::default());
+        let master = Some(StoreCounters::default());
         ring.push(CounterSample { at: Mono::from_ms(5), server: Some(before), master }, false);
         ring.push(
             CounterSample {
                 at: Mono::from_ms(21),
                 server: Some(after),
-                master: Some(MasterCounters { evicted_keys: 0, ..MasterCounters::default() }),
+                master: Some(StoreCounters { evicted_keys: 0, ..StoreCounters::default() }),
             },
             true,
         );
@@ -198,11 +198,11 @@ mod tests {
     }
 
     fn info(storage: bool) -> ServerInfo {
-        let told = serde_json::json!({
+        let document = serde_json::json!({
             "page_size": 16, "enable_hierarchical_cache": storage,
             "hicache_storage_backend": if storage { "mooncake" } else { "" },
         });
-        ServerInfo::read(&told).expect("SGLang's")
+        ServerInfo::read(&document).expect("SGLang's")
     }
 
     #[test]
@@ -252,7 +252,7 @@ mod tests {
     fn tokens_that_the_request_itself_wrote_to_l2_are_excluded() {
         let at = |ms: u64, backed_up: u64, stored: u64| {
             let counters = ServerCounters { backed_up, stored, ..ServerCounters::default() };
-            CounterSample { at: Mono::from_ms(ms), server: Some(counters), master: Some(MasterCounters::default()) }
+            CounterSample { at: Mono::from_ms(ms), server: Some(counters), master: Some(StoreCounters::default()) }
         };
         let reasons = |points: &[(u64, u64, u64)]| {
             let mut ring = CounterHistory::default();

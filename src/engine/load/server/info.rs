@@ -41,9 +41,9 @@ pub struct ServerInfo {
 
 impl ServerInfo {
     /// Parses the `/server_info` document. Returns `None` if it does not come from SGLang.
-    pub fn read(told: &Value) -> Option<ServerInfo> {
-        let state = &told["internal_states"][0];
-        let member = |name: &str| [&told[name], &state[name]].into_iter().find(|value| !value.is_null());
+    pub fn read(document: &Value) -> Option<ServerInfo> {
+        let state = &document["internal_states"][0];
+        let member = |name: &str| [&document[name], &state[name]].into_iter().find(|value| !value.is_null());
         let word = |name: &str| member(name).and_then(Value::as_str).filter(|text| !text.is_empty()).map(bounded);
         let number = |name: &str| member(name).and_then(Value::as_u64);
         let page_size = number("page_size").and_then(|size| u32::try_from(size).ok()).filter(|size| *size > 0);
@@ -94,14 +94,14 @@ mod tests {
 
     #[test]
     fn settings_are_found_in_either_place() {
-        let told = json!({
+        let document = json!({
             "version": "0.5.23", "page_size": 16, "enable_hierarchical_cache": true, "hicache_ratio": 2.0, "hicache_size": 0,
             "hicache_storage_backend": "mooncake", "hicache_write_policy": "write_through",
             "hicache_storage_prefetch_policy": "wait_complete",
             "hicache_storage_backend_extra_config": "{\"prefetch_threshold\": 64}",
             "internal_states": [{"max_total_num_tokens": 4096}],
         });
-        let info = ServerInfo::read(&told).expect("SGLang's");
+        let info = ServerInfo::read(&document).expect("SGLang's");
         assert_eq!((info.page_size, info.device_tokens, info.host_tokens()), (Some(16), Some(4096), Some(8192)));
         assert_eq!((info.storage.as_deref(), info.prefetch_threshold), (Some("mooncake"), 64));
         assert!(!info.simulator);

@@ -18,7 +18,7 @@ use serde_json::Value;
 use crate::engine::env::Env;
 use crate::engine::http::{FetchError, FetchResponse, Fetcher, Samples};
 
-pub use counters::{MasterCounters, Reasons, ServerCounters};
+pub use counters::{Reasons, ServerCounters, StoreCounters};
 pub use explain::{Shortfall, ShortfallReason, explain};
 pub use info::ServerInfo;
 pub use observed::{CounterCheck, MissingData, ObservationCaveat, ServerObservation};
@@ -170,8 +170,8 @@ impl ServerClient {
         for name in ["/server_info", "/get_server_info"] {
             let answer = self.get(&format!("{}{name}", self.base)).await?;
             if answer.is_ok() {
-                let told: Value = serde_json::from_str(&answer.body).unwrap_or(Value::Null);
-                return Ok(ServerInfo::read(&told));
+                let document: Value = serde_json::from_str(&answer.body).unwrap_or(Value::Null);
+                return Ok(ServerInfo::read(&document));
             }
         }
         Ok(None)
@@ -196,12 +196,12 @@ impl ServerClient {
     }
 
     /// Reads the master's current counters.
-    pub async fn master(&self) -> Option<MasterCounters> {
+    pub async fn master(&self) -> Option<StoreCounters> {
         // Headers for the endpoint, especially its API key, must not be sent to the master.
         let page = self.master.as_ref()?;
         let answer = self.fetcher.clone().with_bearer(None).with_headers(HeaderMap::new()).get(page).await;
         let answer = answer.ok().filter(FetchResponse::is_ok)?;
-        read(answer.body, MasterCounters::read).await
+        read(answer.body, StoreCounters::read).await
     }
 
     /// Flushes L1 and L2. Retries while the server is busy, until `within` has passed.

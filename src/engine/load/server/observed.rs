@@ -11,7 +11,7 @@ use crate::engine::load::measure::expected::Expectation;
 use crate::engine::load::measure::reuse::ReuseRow;
 use crate::engine::load::measure::{Tally, TokenTotals};
 use crate::engine::load::server::{
-    CounterHistory, MasterCounters, ServerCounters, ServerInfo, Shortfall, ShortfallReason, explain,
+    CounterHistory, ServerCounters, ServerInfo, Shortfall, ShortfallReason, StoreCounters, explain,
 };
 use crate::engine::load::target::ExchangeOutcome;
 use crate::engine::load::workload::expected_hits::HitStatistics;
@@ -89,7 +89,7 @@ pub struct TimelinePoint {
     pub host_used: u64,
     /// Counters of the L3 master at that time.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub master: Option<MasterCounters>,
+    pub master: Option<StoreCounters>,
 }
 
 /// What was observed about a server during a pass.
@@ -99,7 +99,7 @@ pub struct ServerObservation {
     /// Increase in the server's counters during the pass.
     pub counters: Option<ServerCounters>,
     /// Increase in the L3 master's counters.
-    pub master: Option<MasterCounters>,
+    pub master: Option<StoreCounters>,
     /// Server counters compared with the sums over the responses.
     pub compared: Vec<CounterCheck>,
     /// Whether all of these match.
@@ -133,7 +133,7 @@ pub enum MissingData {
     #[error("the server's counters (start SGLang with --enable-metrics, or set --metrics-url)")]
     Counters,
     #[error("the master's counters (set --master-metrics)")]
-    MasterCounters,
+    StoreCounters,
     #[error("the server's counters at the start or end of the pass")]
     CountersOfPass,
 }
@@ -239,17 +239,17 @@ impl ShortfallWatcher {
         ring: &CounterHistory,
         info: Option<&ServerInfo>,
     ) -> ShortfallReport {
-        let mut told = ShortfallReport { requests: self.requests, ..ShortfallReport::default() };
-        told.unexamined = self.requests - self.found.len() as u64;
+        let mut report = ShortfallReport { requests: self.requests, ..ShortfallReport::default() };
+        report.unexamined = self.requests - self.found.len() as u64;
         let (mut bare, mut others) = (Vec::new(), Vec::new());
         for PendingShortfall { short, since, came, until } in self.found {
             let since = since.map_or(before.unwrap_or(started), |since| started + since);
             let short = Shortfall { since, came: started + came, until: started + until, ..short };
             let reasons = explain(&short, ring, info);
             for reason in &reasons {
-                *told.reasons.entry(reason.kind()).or_default() += 1;
+                *report.reasons.entry(reason.kind()).or_default() += 1;
             }
-            told.unexplained += u64::from(reasons.is_empty());
+            report.unexplained += u64::from(reasons.is_empty());
             let list = if reasons.is_empty() { &mut bare } else { &mut others };
             if list.len() < LISTED_MAX {
                 let Turn { conversation, index } = short.turn;
@@ -267,8 +267,8 @@ impl ShortfallWatcher {
         }
         bare.extend(others);
         bare.truncate(LISTED_MAX);
-        told.listed = bare;
-        told
+        report.listed = bare;
+        report
     }
 }
 
@@ -398,13 +398,13 @@ mod tests {
             let counters = ServerCounters { evicted, ..ServerCounters::default() };
             ring.push(CounterSample { at: Mono::from_ms(ms), server: Some(counters), master: None }, false);
         }
-        let told = falls.explained(started, None, &ring, None);
-        assert_eq!((told.requests, told.unexplained, told.unexamined), (2, 1, 0));
+        let report = falls.explained(started, None, &ring, None);
+        assert_eq!((report.requests, report.unexplained, report.unexamined), (2, 1, 0));
         assert_eq!(
-            told.listed.iter().map(|short| (short.conversation, short.reasons.len())).collect::<Vec<_>>(),
+            report.listed.iter().map(|short| (short.conversation, short.reasons.len())).collect::<Vec<_>>(),
             [(1, 0), (2, 1)]
         );
-        assert_eq!(told.reasons["evicted from L1"], 1);
+        assert_eq!(report.reasons["evicted from L1"], 1);
     }
 
     #[test]

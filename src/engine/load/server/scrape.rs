@@ -9,7 +9,7 @@ use tokio::sync::Notify;
 
 use crate::engine::base::Mono;
 use crate::engine::env::{Env, deadline};
-use crate::engine::load::server::{MasterCounters, ServerClient, ServerCounters};
+use crate::engine::load::server::{ServerClient, ServerCounters, StoreCounters};
 
 /// Maximum number of samples to keep.
 pub const POINTS_MAX: usize = 4096;
@@ -23,7 +23,7 @@ pub struct CounterSample {
     #[serde(skip)]
     pub at: Mono,
     pub server: Option<ServerCounters>,
-    pub master: Option<MasterCounters>,
+    pub master: Option<StoreCounters>,
 }
 
 /// Samples in chronological order. Above the limit, every second sample is dropped, except for the first, the last and marked ones. No

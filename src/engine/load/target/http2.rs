@@ -132,7 +132,7 @@ impl<E: Env + Unpin> Http2Connection<E> {
     pub(super) async fn exchange<F: FnMut(TokenArrival)>(
         &mut self,
         target: &LoadTarget,
-        asking: EncodedRequest,
+        encoded: EncodedRequest,
         response: &mut ResponseAccumulator<F>,
         reused: bool,
         mut delays: impl FnMut(Duration),
@@ -140,8 +140,8 @@ impl<E: Env + Unpin> Http2Connection<E> {
         let taken = Arc::new(AtomicU64::new(self.env.now().0));
         let until = self.env.now() + target.limits.whole;
         let limit = |now: Mono| target.limits.silence.min(until.since(now));
-        let sending = RequestBody { bytes: asking.body, env: self.env.clone(), taken: Arc::clone(&taken) };
-        let asked = self.sender.try_send_request(request(target, sending, asking.routing_key));
+        let sending = RequestBody { bytes: encoded.body, env: self.env.clone(), taken: Arc::clone(&taken) };
+        let asked = self.sender.try_send_request(request(target, sending, encoded.routing_key));
         let answer: Response<Incoming> = match deadline(&self.env, limit(self.env.now()), asked).await {
             Ok(Ok(answer)) => answer,
             Ok(Err(mut error)) => {

@@ -55,13 +55,13 @@ impl Scheduler {
                 self.tree.evict_host(hit);
             }
             self.tree.lock_host(found.node, false);
-            let room = hit.min(self.tree.host_free);
-            let room = if room == hit || room >= least { room } else { 0 };
-            self.counters.unfulfilled.host_capacity += (hit - room) * page;
-            if room > 0 {
-                self.tree.host_free -= room;
-                request.fetch = FetchState::Reading { from, room };
-                let pages = request.asked()[from as usize..(from + room) as usize].to_vec();
+            let reserved = hit.min(self.tree.host_free);
+            let reserved = if reserved == hit || reserved >= least { reserved } else { 0 };
+            self.counters.unfulfilled.host_capacity += (hit - reserved) * page;
+            if reserved > 0 {
+                self.tree.host_free -= reserved;
+                request.fetch = FetchState::Reading { from, reserved };
+                let pages = request.asked()[from as usize..(from + reserved) as usize].to_vec();
                 self.effects.push(SchedulerEffect::Read { id, pages });
             }
         }
@@ -72,13 +72,13 @@ impl Scheduler {
     pub fn read(&mut self, now: Mono, id: u64, came: usize, took: Duration) {
         self.advance(now);
         let Some(request) = self.requests.get_mut(&id) else { return };
-        let FetchState::Reading { from, room } = request.fetch else { return };
+        let FetchState::Reading { from, reserved } = request.fetch else { return };
         let page = self.config.page_size;
-        let came = (came as u64).min(room);
+        let came = (came as u64).min(reserved);
         request.fetched_at = now;
         request.fetch = FetchState::None;
-        self.tree.host_free += room - came;
-        self.counters.unfulfilled.storage_transfer += (room - came) * page;
+        self.tree.host_free += reserved - came;
+        self.counters.unfulfilled.storage_transfer += (reserved - came) * page;
         let found = self.tree.find(request.asked());
         let have = found.device + found.host;
         if request.aborted {

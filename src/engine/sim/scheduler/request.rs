@@ -6,7 +6,7 @@ use std::time::Duration;
 use crate::engine::base::Mono;
 use crate::engine::plan::hicache::tree::{NodeId, ROOT};
 use crate::engine::sim::config::{AdmissionError, Config};
-use crate::engine::sim::counters::TierTokens;
+use crate::engine::sim::counters::PromptTokens;
 use crate::engine::sim::page::{PageNamer, mixed};
 use crate::engine::sim::token;
 
@@ -31,7 +31,7 @@ pub struct Admission {
     /// End of the prefill.
     pub computed: Mono,
     /// Prompt tokens by source.
-    pub tokens: TierTokens,
+    pub tokens: PromptTokens,
     /// Time spent waiting for storage.
     pub storage_wait: Duration,
 }
@@ -52,10 +52,10 @@ pub(super) enum FetchState {
     LookingUp {
         from: u64,
     },
-    /// `room` pages, starting at `from`, are being read into reserved host pages.
+    /// `reserved` pages, starting at `from`, are being read into reserved host pages.
     Reading {
         from: u64,
-        room: u64,
+        reserved: u64,
     },
     /// `pages` pages, starting at `from`, have been read.
     Done {
@@ -100,7 +100,7 @@ pub(super) struct ScheduledRequest {
     pub started: Mono,
     pub fetch: FetchState,
     pub fetched_at: Mono,
-    pub tokens_by_tier: TierTokens,
+    pub tokens_by_tier: PromptTokens,
     pub aborted: bool,
     /// Number of output tokens generated so far.
     pub generated: u32,
@@ -143,7 +143,7 @@ impl ScheduledRequest {
             started: Mono::ZERO,
             fetch: FetchState::None,
             fetched_at: Mono::ZERO,
-            tokens_by_tier: TierTokens::default(),
+            tokens_by_tier: PromptTokens::default(),
             aborted: false,
             generated: 0,
             last_token: Mono::ZERO,

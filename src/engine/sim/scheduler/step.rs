@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use crate::engine::base::Mono;
-use crate::engine::sim::counters::TierTokens;
+use crate::engine::sim::counters::PromptTokens;
 use crate::engine::sim::scheduler::request::{Admission, FetchState, FinishReason};
 use crate::engine::sim::scheduler::{Scheduler, SchedulerEffect};
 
@@ -97,7 +97,7 @@ impl Scheduler {
             }
             _ => 0,
         };
-        request.tokens_by_tier = TierTokens {
+        request.tokens_by_tier = PromptTokens {
             device: found.device * page,
             host: (loaded - storage) * page,
             storage: storage * page,

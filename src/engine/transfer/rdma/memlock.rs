@@ -10,7 +10,7 @@ use crate::engine::topology::Memlock;
 /// A registration that would exceed the limit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct MemlockShortage {
-    /// RLIMIT_MEMLOCK, bytes.
+    /// The soft limit RLIMIT_MEMLOCK, bytes.
     limit: u64,
     /// Bytes locked by earlier registrations.
     locked: u64,

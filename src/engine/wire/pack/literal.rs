@@ -90,7 +90,7 @@ impl TypeInfo {
         &self.literal
     }
 
-    /// The hash. Its lowest bit is 0; on the wire that bit tells whether a flag byte follows.
+    /// The hash. Its lowest bit is 0; on the wire that bit is set if a flag byte follows.
     pub fn hash(&self) -> u32 {
         self.hash
     }

@@ -8,7 +8,7 @@ wire_number! {
     pub struct ClientStatus(i32) {
         UNDEFINED = 0,
         OK = 1,
-        /// The master does not know the segments (any more): send `ReMountSegment`.
+        /// The client's segments are not (or no longer) mounted: send `ReMountSegment`.
         NEED_REMOUNT = 2,
     }
 }

@@ -315,8 +315,8 @@ impl DatasetArgs {
             );
         }
         let recorded = !self.ignore_trace_timestamps && has_times(&conversations);
-        let speech = TextGenerator { seed, vocabulary, tokenizer };
-        Ok(ConfiguredWorkload::new(Box::new(Replay::new(conversations, form, speech)), notes, recorded))
+        let generator = TextGenerator { seed, vocabulary, tokenizer };
+        Ok(ConfiguredWorkload::new(Box::new(Replay::new(conversations, form, generator)), notes, recorded))
     }
 
     /// Returns the form in which prompts are sent. `is_made`: all prompts are synthetic.

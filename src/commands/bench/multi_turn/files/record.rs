@@ -89,7 +89,8 @@ pub(in crate::commands::bench) struct RequestRecord {
     /// `ok`, or the failure type.
     pub outcome: String,
     /// Error message if the request failed.
-    pub said: String,
+    #[serde(rename = "said")]
+    pub message: String,
 }
 
 impl RequestRecord {
@@ -129,7 +130,7 @@ impl RequestRecord {
             finish_reason: answer.finish_reason.clone(),
             bad_frames: answer.bad_frames,
             outcome: exchange.outcome.kind(),
-            said: exchange.outcome.message(),
+            message: exchange.outcome.message(),
         }
     }
 
@@ -174,7 +175,7 @@ impl RequestRecord {
                 arrived: self.arrived_tokens,
                 arrivals: Vec::new(),
                 answer,
-                outcome: outcome(&self.outcome, &self.said),
+                outcome: outcome(&self.outcome, &self.message),
             },
         }
     }

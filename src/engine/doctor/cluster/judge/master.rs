@@ -362,7 +362,9 @@ mod tests {
 
     use super::*;
     use crate::engine::doctor::cluster::facts::test_facts::healthy;
-    use crate::engine::doctor::cluster::facts::{HealthFacts, LeaderRecord, ObjectProbe, ProbeFailure, SegmentListing};
+    use crate::engine::doctor::cluster::facts::{
+        HealthFacts, LeaderRecord, ObjectProbe, ObjectProbeFailure, SegmentListing,
+    };
     use crate::engine::http::Samples;
 
     fn worst(status: &CheckStatus) -> Option<(Severity, String)> {
@@ -485,7 +487,7 @@ mod tests {
         refused.probes.made = vec![ObjectProbe {
             segment: "a".to_owned(),
             endpoint: "a".to_owned(),
-            end: Err(ProbeFailure {
+            end: Err(ObjectProbeFailure {
                 step: "put",
                 kind: ProbeFailureKind::Release,
                 message: "refuses BatchPutStart".to_owned(),

@@ -31,27 +31,27 @@ pub fn answer(facts: &ClusterFacts) -> CheckStatus {
             findings.push(finding("nodes-answer", Severity::Error, what, listed(seen), remedy));
         }
     };
-    let dead = of(&|dial| match dial {
+    let unreachable = of(&|dial| match dial {
         DialResult::Refused(why) => Some(why.clone()),
         _ => None,
     });
     // A node that sends heartbeats is alive. Its name is not an address if P2PHANDSHAKE was only assumed.
     let is_elsewhere = facts.metadata.url.is_none() && facts.metadata.is_assumed && sends_heartbeats(facts);
-    if is_elsewhere && !dead.is_empty() {
+    if is_elsewhere && !unreachable.is_empty() {
         return CheckStatus::Found(vec![finding(
             "nodes-answer",
             Severity::Warning,
-            format!("{} not reachable by name: the nodes may use an HTTP metadata service", are(dead.len())),
-            listed(&dead),
+            format!("{} not reachable by name: the nodes may use an HTTP metadata service", are(unreachable.len())),
+            listed(&unreachable),
             "set --metadata-server to the nodes' http://HOST:PORT/metadata; if they use P2PHANDSHAKE, they are dead",
         )]);
     }
     add(
         format!(
             "{} listed by the master but dead: each get or put on a dead node takes 0.7 to 1 s and fails (-800) until client_ttl expires",
-            are(dead.len())
+            are(unreachable.len())
         ),
-        &dead,
+        &unreachable,
         "wait for client_ttl (10 s after the last heartbeat) before starting new clients, and restart nodes at longer intervals; \
          if this persists, check that clients and nodes use the same --metadata-server",
     );

@@ -212,7 +212,7 @@ pub fn latency(facts: &ClusterFacts) -> CheckStatus {
 mod tests {
     use super::*;
     use crate::engine::doctor::cluster::facts::test_facts::healthy;
-    use crate::engine::doctor::cluster::facts::{ParallelRead, ProbeFailure};
+    use crate::engine::doctor::cluster::facts::{ObjectProbeFailure, ParallelRead};
 
     #[track_caller]
     fn assert_found(status: &CheckStatus, severity: Severity, part: &str) {
@@ -233,7 +233,7 @@ mod tests {
         ] {
             let mut facts = healthy();
             let failure =
-                ProbeFailure { step: "put", kind, message: "why".to_owned(), after: Duration::from_millis(700) };
+                ObjectProbeFailure { step: "put", kind, message: "why".to_owned(), after: Duration::from_millis(700) };
             facts.probes.made[1].end = Err(failure);
             assert_found(&round_trip(&facts), Severity::Error, part);
         }

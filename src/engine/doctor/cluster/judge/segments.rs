@@ -6,7 +6,7 @@ use std::net::IpAddr;
 use crate::engine::base::addr::host_is_loopback;
 use crate::engine::base::{ByteSize, HostPort};
 use crate::engine::check::{CheckStatus, Severity};
-use crate::engine::doctor::cluster::facts::{ClusterFacts, MountedSegment};
+use crate::engine::doctor::cluster::facts::{ClusterFacts, ListedSegment};
 use crate::engine::doctor::cluster::judge::{no_admin, undetailed, unlisted};
 use crate::engine::doctor::{finding, listed, plural, status};
 
@@ -70,7 +70,7 @@ pub fn mounted(facts: &ClusterFacts) -> CheckStatus {
             ));
         }
     }
-    let small: Vec<&MountedSegment> = listing.segments.iter().filter(|segment| segment.bytes < SEGMENT_MIN).collect();
+    let small: Vec<&ListedSegment> = listing.segments.iter().filter(|segment| segment.bytes < SEGMENT_MIN).collect();
     if !small.is_empty() {
         findings.push(finding(
             "segments-mounted",
@@ -102,7 +102,7 @@ fn verb(n: usize, what: &str) -> String {
     format!("{} {}", plural(n, what), if n == 1 { "is" } else { "are" })
 }
 
-fn small_evidence(small: &[&MountedSegment]) -> String {
+fn small_evidence(small: &[&ListedSegment]) -> String {
     listed(&small.iter().map(|segment| format!("{} {}", segment.name, ByteSize(segment.bytes))).collect::<Vec<_>>())
 }
 
@@ -215,7 +215,7 @@ mod tests {
     use crate::engine::doctor::cluster::facts::test_facts::healthy;
     use crate::engine::doctor::cluster::facts::{MetadataRecords, SegmentListing};
 
-    fn segments(facts: &mut ClusterFacts) -> &mut Vec<MountedSegment> {
+    fn segments(facts: &mut ClusterFacts) -> &mut Vec<ListedSegment> {
         match &mut facts.segments {
             Some(Ok(listing)) => &mut listing.segments,
             _ => panic!("a listing"),
@@ -304,7 +304,7 @@ mod tests {
     #[test]
     fn an_old_master_that_lists_only_names_is_judged_by_those() {
         let mut facts = healthy();
-        let names_only = MountedSegment { name: "a".to_owned(), endpoint: "a".to_owned(), ..MountedSegment::default() };
+        let names_only = ListedSegment { name: "a".to_owned(), endpoint: "a".to_owned(), ..ListedSegment::default() };
         facts.segments = Some(Ok(SegmentListing { segments: vec![names_only], ..SegmentListing::default() }));
         assert!(matches!(mounted(&facts), CheckStatus::Passed(_)));
         assert!(
