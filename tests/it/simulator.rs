@@ -410,6 +410,7 @@ fn serve_sim_exit_codes_for_usage_port_and_master() {
 }
 
 #[test]
+#[cfg_attr(peers_off, ignore = "needs the Mooncake wheel")]
 fn pages_are_stored_in_a_real_mooncake_cluster() {
     let cluster = Cluster::start(Make::Real, Make::Real, Metadata::P2p, 1, 64 << 20);
     let master = format!("--master={}", cluster.master.address());

@@ -135,11 +135,13 @@ fn a_healthy_mcctl_store_with_metadata_service_passes() {
 }
 
 #[test]
+#[cfg_attr(peers_off, ignore = "needs the Mooncake wheel")]
 fn a_healthy_upstream_store_passes() {
     healthy(Make::Real, Make::Real, Metadata::P2p);
 }
 
 #[test]
+#[cfg_attr(peers_off, ignore = "needs the Mooncake wheel")]
 fn a_healthy_upstream_store_with_metadata_service_passes() {
     let reports = healthy(Make::Real, Make::Real, Metadata::Http);
     passed(&reports, "metadata-records");
@@ -160,6 +162,7 @@ fn stalled_and_killed_nodes_are_distinguished() {
 }
 
 #[test]
+#[cfg_attr(peers_off, ignore = "needs the Mooncake wheel")]
 fn a_stalled_upstream_node_is_found() {
     let cluster = Cluster::with_flags(Make::Real, Make::Real, Metadata::Http, 2, 64 * MIB, &["--client_ttl=60"]);
     cluster.nodes[0].process.suspend();
@@ -366,6 +369,7 @@ fn a_probe_object_never_evicts_others() {
 
 /// An upstream store service configured for RDMA on a host without devices.
 #[test]
+#[cfg_attr(peers_off, ignore = "needs the Mooncake wheel")]
 fn an_upstream_node_that_fell_back_to_tcp_is_found() {
     let cluster = Cluster::start(Make::Real, Make::Real, Metadata::P2p, 0, 0);
     let config = cluster.dir.path().join("rdma.json");
