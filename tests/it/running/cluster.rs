@@ -282,7 +282,7 @@ fn problems_in_the_list_of_segments_are_found() {
     found(&reports, "segment-names", Severity::Error, "under the same name");
     found(&reports, "nodes-answer", Severity::Error, "dead");
     let here = listed(bad, "127.0.0.1");
-    found(&here, "segment-endpoints", Severity::Info, "on one host");
+    found(&here, "segment-endpoints", Severity::Info, "single-host");
 }
 
 #[test]
