@@ -156,7 +156,7 @@ fn ports_are_probed() {
     assert_eq!(verdict("ports", &[], &[&asked]), "error");
     let run = mcctl(&["doctor", "--only=ports", &asked]);
     assert_eq!(run.code, 1);
-    assert!(run.stdout.contains(&format!("evidence  held by pid {} (", std::process::id())), "{run:?}");
+    assert!(run.stdout.contains(&format!("evidence  in use by pid {} (", std::process::id())), "{run:?}");
     drop(taken);
     assert_eq!(verdict("ports", &[], &[&asked]), "passed");
     assert_eq!(Host::healthy().verdict("ports", &[], &[]), "skipped");

@@ -175,7 +175,7 @@ fn a_stalled_upstream_node_is_found() {
 #[test]
 fn unreachable_stalled_and_foreign_masters_are_distinguished() {
     let away = examine(&query(free_port(), &[free_port()], MetadataUri::P2p));
-    found(&away, "master-reached", Severity::Error, "no process listens");
+    found(&away, "master-reached", Severity::Error, "no process is listening");
     found(&away, "master-health", Severity::Error, "does not respond");
     assert!(matches!(of(&away, "round-trip"), CheckStatus::Skipped(_)));
     let mut unnamed = query(1, &[], MetadataUri::P2p);
@@ -289,10 +289,10 @@ fn problems_in_the_list_of_segments_are_found() {
     let reports = listed(bad.clone(), "192.0.2.1");
     found(&reports, "segment-endpoints", Severity::Error, "only from their own host");
     found(&reports, "one-protocol", Severity::Error, "different transports");
-    found(&reports, "segment-names", Severity::Error, "under one name");
+    found(&reports, "segment-names", Severity::Error, "under the same name");
     found(&reports, "nodes-answer", Severity::Error, "dead");
     let here = listed(bad, "127.0.0.1");
-    found(&here, "segment-endpoints", Severity::Info, "on one host");
+    found(&here, "segment-endpoints", Severity::Info, "single-host");
 }
 
 #[test]

@@ -177,6 +177,6 @@ async fn older_servers_report_settings_under_the_old_path() {
     let (old, query_one) = Recorded::start(&[("/get_server_info", off.to_string())]).await;
     let reports = examine(&query(&[format!("http://{}", old.at())])).await;
     found(&reports, "hicache-on", Severity::Error, "is disabled");
-    found(&reports, "serving-metrics", Severity::Info, "exports no metrics");
+    found(&reports, "serving-metrics", Severity::Info, "does not export metrics");
     assert!(query_one.was_asked("/server_info"));
 }

@@ -118,7 +118,7 @@ pub fn names(facts: &ClusterFacts) -> CheckStatus {
     let shared: Vec<String> = owners
         .iter()
         .filter(|(_, of)| of.len() > 1)
-        .map(|(name, of)| format!("{name}: {} clients", of.len()))
+        .map(|(name, of)| format!("{name} is used by {} clients", of.len()))
         .collect();
     if shared.is_empty() {
         return CheckStatus::Passed(plural(owners.len(), "name"));
