@@ -51,7 +51,7 @@ impl Samples {
         self.of(name).map(|sample| (&*sample.labels, sample.value))
     }
 
-    /// The names of all samples.
+    /// Iterates over the names of all samples.
     pub fn names(&self) -> impl Iterator<Item = &str> {
         self.0.iter().map(|sample| &*sample.name)
     }
