@@ -8,7 +8,7 @@ use std::time::Duration;
 use crate::commands::args;
 use crate::engine::base::ByteSize;
 
-/// A flag and everything that help, parsing and files need to know about it.
+/// A flag and its description for help, parsing and files.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct FlagSpec {
     /// The name with underscores: upstream's if upstream has the flag.

@@ -296,7 +296,8 @@ impl<E: Env> Simulator<E> {
     }
 
     async fn ask(&self, route: ApiRoute, request: &HttpRequest) -> Response {
-        let refuse = |status: StatusCode, says: &str| json_answer(status, &answer::error(route, status.as_u16(), says));
+        let refuse =
+            |status: StatusCode, message: &str| json_answer(status, &answer::error(route, status.as_u16(), message));
         let ParsedRequest { ask, id: name, usage, details } = match ask::read(route, &request.body) {
             Ok(wanted) => wanted,
             Err(error) => return refuse(StatusCode::BAD_REQUEST, &error.to_string()),
@@ -356,8 +357,8 @@ impl<E: Env> Simulator<E> {
                 );
             }
             if now >= until {
-                let says = "Flush cache failed: requests are running or waiting.\n";
-                return answer(StatusCode::BAD_REQUEST, TEXT, says);
+                let message = "Flush cache failed: requests are running or waiting.\n";
+                return answer(StatusCode::BAD_REQUEST, TEXT, message);
             }
             inner.env.sleep(FLUSH_POLL).await;
         }
@@ -369,8 +370,9 @@ impl<E: Env> Simulator<E> {
         };
         match storage.clear().await {
             Ok(gone) => {
-                let says = format!("Hierarchical cache storage backend cleared. ({gone} objects; leased ones stay.)\n");
-                answer(StatusCode::OK, TEXT, says)
+                let message =
+                    format!("Hierarchical cache storage backend cleared. ({gone} objects; leased ones stay.)\n");
+                answer(StatusCode::OK, TEXT, message)
             }
             Err(error) => answer(StatusCode::BAD_REQUEST, TEXT, format!("cannot clear storage: {error}\n")),
         }

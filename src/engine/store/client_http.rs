@@ -17,7 +17,6 @@ use crate::engine::store::rest::{NodeHealth, ObjectStore};
 ///
 /// # Errors
 /// [`BindError`] if the address is not available.
-/// [`BindError`] when the address cannot be taken.
 pub async fn start<E: Env, S: ObjectStore>(
     env: E,
     at: &HostPort,
