@@ -300,9 +300,9 @@ fn frame(out: &mut Vec<u8>, value: &Value) {
 }
 
 /// Builds the error object for a route.
-pub fn error(route: ApiRoute, status: u16, says: &str) -> Value {
+pub fn error(route: ApiRoute, status: u16, message: &str) -> Value {
     match route {
-        ApiRoute::Generate => json!({"error": {"message": says, "type": "invalid_request_error", "code": status}}),
-        _ => json!({"object": "error", "message": says, "type": "BadRequestError", "param": null, "code": status}),
+        ApiRoute::Generate => json!({"error": {"message": message, "type": "invalid_request_error", "code": status}}),
+        _ => json!({"object": "error", "message": message, "type": "BadRequestError", "param": null, "code": status}),
     }
 }

@@ -296,7 +296,8 @@ impl<E: Env> Simulator<E> {
     }
 
     async fn ask(&self, route: ApiRoute, request: &HttpRequest) -> Response {
-        let refuse = |status: StatusCode, says: &str| json_answer(status, &answer::error(route, status.as_u16(), says));
+        let refuse =
+            |status: StatusCode, message: &str| json_answer(status, &answer::error(route, status.as_u16(), message));
         let ParsedRequest { ask, id: name, usage, details } = match ask::read(route, &request.body) {
             Ok(wanted) => wanted,
             Err(error) => return refuse(StatusCode::BAD_REQUEST, &error.to_string()),
@@ -359,8 +360,8 @@ impl<E: Env> Simulator<E> {
                 );
             }
             if now >= until {
-                let says = "Flush cache failed: there are running or waiting requests.\n";
-                return answer(StatusCode::BAD_REQUEST, TEXT, says);
+                let message = "Flush cache failed: there are running or waiting requests.\n";
+                return answer(StatusCode::BAD_REQUEST, TEXT, message);
             }
             inner.env.sleep(FLUSH_POLL).await;
         }
@@ -372,10 +373,10 @@ impl<E: Env> Simulator<E> {
         };
         match storage.clear().await {
             Ok(gone) => {
-                let says = format!(
+                let message = format!(
                     "Hierarchical cache storage backend cleared. ({gone} objects removed; leased objects remain.)\n"
                 );
-                answer(StatusCode::OK, TEXT, says)
+                answer(StatusCode::OK, TEXT, message)
             }
             Err(error) => answer(StatusCode::BAD_REQUEST, TEXT, format!("cannot clear storage: {error}\n")),
         }

@@ -56,7 +56,7 @@ impl Deadline {
     }
 }
 
-/// One protocol's way to register memory, describe itself, and reach peers.
+/// A protocol's implementation: registers memory, describes itself, and reaches peers.
 pub trait DataTransport: Send + Sync {
     /// Upstream's name of the protocol, as in a descriptor's `protocol`.
     fn protocol(&self) -> &'static str;
@@ -95,10 +95,10 @@ pub trait DataTransport: Send + Sync {
         ConnectionMessage::default()
     }
 
-    /// Registers `tell`, which is called from any thread when the result of [`describe`](DataTransport::describe) changes
+    /// Registers `callback`, which is called from any thread when the result of [`describe`](DataTransport::describe) changes
     /// by itself, for example because a device is lost or has another address. A transport that never changes ignores
     /// it.
-    fn on_change(&self, _tell: Box<dyn Fn() + Send + Sync>) {}
+    fn on_change(&self, _callback: Box<dyn Fn() + Send + Sync>) {}
 
     /// Counters of peers' requests to our memory. Zeros for a transport whose hardware does not count them.
     fn counters(&self) -> TargetCounters;

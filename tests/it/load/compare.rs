@@ -236,7 +236,7 @@ fn a_sweep_has_a_pass_per_load_and_ends_when_two_in_a_row_fail() {
     // No load finds prompts of another load in the cache.
     let mut heard = server.heard();
     heard.dedup();
-    assert_eq!(heard.len(), 4 * 24, "each of the four loads has its own prompts");
+    assert_eq!(heard.len(), 4 * 24, "each load has its own prompts");
     for bad in ["--sweep-rate=0", "--sweep-rate=1 --sweep-concurrency=2", "--sweep-rate=1 --self-compare"] {
         mcctl(&[&["bench", "multi-turn"], &bad.split(' ').collect::<Vec<_>>()[..]].concat()).fails(2);
     }

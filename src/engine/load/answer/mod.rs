@@ -407,8 +407,8 @@ mod tests {
 
     #[test]
     fn server_values_neither_overflow_nor_reach_the_terminal_unescaped() {
-        let says = format!("\u{1b}[2J{}", "x".repeat(100_000)).replace('\u{1b}', "\\u001b");
-        let frame = format!("data: {{\"error\":{{\"message\":\"{says}\"}}}}\n\n");
+        let message = format!("\u{1b}[2J{}", "x".repeat(100_000)).replace('\u{1b}', "\\u001b");
+        let frame = format!("data: {{\"error\":{{\"message\":\"{message}\"}}}}\n\n");
         for dialect in [Dialect::Generate, Dialect::Chat] {
             let error = read(dialect, frame.as_bytes(), 4096).0.error.expect("an error");
             assert!(error.starts_with(" [2Jx") && error.len() == SAID_CHARS, "{error}");

@@ -229,8 +229,11 @@ mod tests {
     #[test]
     fn failures_are_counted_by_kind_and_excluded_from_latencies() {
         let mut tally = Tally::default();
-        for (status, says) in [(503, "busy"), (503, "still busy"), (429, "")] {
-            tally.add(&record(0, ExchangeOutcome::Status { status, message: says.to_owned(), retry_after: None }));
+        for (status, status_text) in [(503, "busy"), (503, "still busy"), (429, "")] {
+            tally.add(&record(
+                0,
+                ExchangeOutcome::Status { status, message: status_text.to_owned(), retry_after: None },
+            ));
         }
         assert_eq!(tally.failures.get("status 503"), Some(&(2, "busy".to_owned())));
         assert_eq!((tally.failed(), tally.all.requests, tally.lag.count()), (3, 0, 0));

@@ -69,7 +69,7 @@ impl Drop for StreamGuard {
 struct RequestBody<E> {
     bytes: Bytes,
     env: E,
-    taken: Arc<AtomicU64>,
+    fetched_at: Arc<AtomicU64>,
 }
 
 impl<E: Env + Unpin> Body for RequestBody<E> {
@@ -78,7 +78,7 @@ impl<E: Env + Unpin> Body for RequestBody<E> {
 
     fn poll_frame(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
         let this = self.get_mut();
-        this.taken.store(this.env.now().0, Ordering::Relaxed);
+        this.fetched_at.store(this.env.now().0, Ordering::Relaxed);
         let bytes = std::mem::take(&mut this.bytes);
         Poll::Ready((!bytes.is_empty()).then(|| Ok(Frame::data(bytes))))
     }
@@ -137,10 +137,10 @@ impl<E: Env + Unpin> Http2Connection<E> {
         reused: bool,
         mut delays: impl FnMut(Duration),
     ) -> ExchangeEnd {
-        let taken = Arc::new(AtomicU64::new(self.env.now().0));
+        let fetched_at = Arc::new(AtomicU64::new(self.env.now().0));
         let until = self.env.now() + target.limits.whole;
         let limit = |now: Mono| target.limits.silence.min(until.since(now));
-        let sending = RequestBody { bytes: encoded.body, env: self.env.clone(), taken: Arc::clone(&taken) };
+        let sending = RequestBody { bytes: encoded.body, env: self.env.clone(), fetched_at: Arc::clone(&fetched_at) };
         let asked = self.sender.try_send_request(request(target, sending, encoded.routing_key));
         let answer: Response<Incoming> = match deadline(&self.env, limit(self.env.now()), asked).await {
             Ok(Ok(answer)) => answer,
@@ -148,15 +148,15 @@ impl<E: Env + Unpin> Http2Connection<E> {
                 if reused && error.take_message().is_some() {
                     return ExchangeEnd::Unsent;
                 }
-                response.wrote(Mono(taken.load(Ordering::Relaxed)));
+                response.wrote(Mono(fetched_at.load(Ordering::Relaxed)));
                 return self.ended(ExchangeOutcome::Broken(reason(error.error())));
             }
             Err(late) => {
-                response.wrote(Mono(taken.load(Ordering::Relaxed)));
+                response.wrote(Mono(fetched_at.load(Ordering::Relaxed)));
                 return self.ended(ExchangeOutcome::TimedOut(late.0));
             }
         };
-        response.wrote(Mono(taken.load(Ordering::Relaxed)));
+        response.wrote(Mono(fetched_at.load(Ordering::Relaxed)));
         let (head, mut body) = answer.into_parts();
         let seconds = head.headers.get(RETRY_AFTER).and_then(|text| text.to_str().ok()?.trim().parse().ok());
         let of = |name| head.headers.get(name).map(HeaderValue::as_bytes);

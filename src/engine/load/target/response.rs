@@ -66,8 +66,8 @@ fn shown(excerpt: &[u8]) -> String {
 }
 
 /// Joins text from the response head with the start of the body.
-fn with(before: String, says: String) -> String {
-    if says.is_empty() { before } else { format!("{before}: {says}") }
+fn with(before: String, excerpt: String) -> String {
+    if excerpt.is_empty() { before } else { format!("{before}: {excerpt}") }
 }
 
 impl<F: FnMut(TokenArrival)> ResponseAccumulator<F> {
