@@ -343,7 +343,11 @@ pub fn exposition<'a>(
     out.batch("batch_put_revoke", "BatchPutRevoke", c.batch_put_revoke);
     out.counter("mem_cache_hit_nums_", "Reads that returned a memory replica", c.mem_hits);
     out.counter("file_cache_hit_nums_", "Reads that returned a disk replica", 0);
-    out.counter("mem_cache_hit_bytes_total", "Total size of objects read from memory replicas in bytes", c.mem_hit_bytes);
+    out.counter(
+        "mem_cache_hit_bytes_total",
+        "Total size of objects read from memory replicas in bytes",
+        c.mem_hit_bytes,
+    );
     out.counter("file_cache_hit_bytes_total", "Total size of objects read from disk replicas in bytes", 0);
     out.gauge("mem_cache_nums_", "Complete replicas in memory", g.mem_replicas);
     out.gauge("file_cache_nums_", "Complete replicas on disk", 0);
@@ -497,15 +501,27 @@ const NOT_BUILT: &[(&str, &str, &str)] = &[
     ("master_promotion_completed_bytes_total", "Bytes promoted", "counter"),
     ("master_promotion_expired_total", "Promotions that timed out", "counter"),
     ("master_promotion_failed_total", "Promotions aborted by the client that has the object on disk", "counter"),
-    ("master_promotion_cancelled_total", "Promotions cancelled because the object, its client or its replica disappeared", "counter"),
+    (
+        "master_promotion_cancelled_total",
+        "Promotions cancelled because the object, its client or its replica disappeared",
+        "counter",
+    ),
     ("master_promotion_rejected_frequency_total", "Promotions rejected for too few reads", "counter"),
-    ("master_promotion_rejected_watermark_total", "Promotions rejected because memory usage was above the watermark", "counter"),
+    (
+        "master_promotion_rejected_watermark_total",
+        "Promotions rejected because memory usage was above the watermark",
+        "counter",
+    ),
     ("master_promotion_rejected_cap_total", "Promotions rejected because too many were in progress", "counter"),
     ("master_promotion_candidate_recorded_total", "Promotion candidates recorded", "counter"),
     ("master_promotion_candidate_admitted_total", "Promotion candidates started later", "counter"),
     ("master_promotion_candidate_admission_rejected_total", "Promotion candidates rejected again", "counter"),
     ("master_promotion_candidate_expired_evaluated_total", "Promotion candidates dropped after evaluation", "counter"),
-    ("master_promotion_candidate_expired_unevaluated_total", "Promotion candidates dropped before evaluation", "counter"),
+    (
+        "master_promotion_candidate_expired_unevaluated_total",
+        "Promotion candidates dropped before evaluation",
+        "counter",
+    ),
     (
         "master_promotion_candidate_dropped_limit_total",
         "Promotion candidates not recorded because of the limit",
