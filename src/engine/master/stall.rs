@@ -14,7 +14,7 @@ use std::time::Duration;
 
 use crate::engine::base::Mono;
 
-/// If the state stays unlocked for this much longer than announced, the master has stalled.
+/// If no caller locks the state for this much longer than announced, the master has stalled.
 const STALL_MIN: Duration = Duration::from_millis(100);
 /// Minimum total stall time for a report.
 const REPORT_MIN: Duration = Duration::from_secs(1);

@@ -166,7 +166,7 @@ mod tests {
     use proptest::prelude::*;
 
     #[test]
-    fn frames_match_a_real_engines() {
+    fn frames_match_captured_engine_bytes() {
         // From a 0.3.13 engine's replies to a hand-written initiator.
         let notify = NotifyMessage { name: "n1".into(), message: "hello".into() };
         let request = b"$\x00\x00\x00\x00\x00\x00\x00\x02{\"name\":\"n1\",\"notify_msg\":\"hello\"}\n";

@@ -33,7 +33,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_record_matches_a_real_engines_and_round_trips() {
+    fn a_record_matches_a_captured_one_and_round_trips() {
         // Captured from a PUT request of a 0.3.13 engine.
         let captured = r#"{"ip_or_host_name":"127.0.0.1","rpc_port":15658}"#;
         let meta = RpcMeta(HostPort::new("127.0.0.1", 15658));
