@@ -3,8 +3,8 @@
 //! The reuse distance of a page is the number of other pages used since its last use. An LRU cache of `n` pages contains the page if and
 //! only if the distance is less than `n`. A Fenwick tree ordered by last use counts these pages in O(log n) per page.
 //!
-//! A request looks up all its pages before using any of them, and uses the last page first. The beginning of a prompt therefore outlives its end,
-//! as in SGLang's tree, which evicts leaves first.
+//! A request looks up all its pages before using any of them, and uses the last page first. The beginning of a prompt therefore outlives
+//! its end, as in SGLang's tree, which evicts leaves first.
 
 use std::collections::HashMap;
 

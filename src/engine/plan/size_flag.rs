@@ -51,7 +51,7 @@ pub fn hicache(given: &str) -> Result<(u64, SizeFlag), SizingError> {
     Ok((gb, SizeFlag { flag, given: given.to_owned(), asked_bytes, setting: gb.to_string(), used_bytes }))
 }
 
-/// SGLang's `MOONCAKE_GLOBAL_SEGMENT_SIZE`. A bare number is in bytes. SGLang accepts only the unit `gb`; other units are converted to bytes.
+/// SGLang's `MOONCAKE_GLOBAL_SEGMENT_SIZE`. A bare number is in bytes. SGLang accepts only the unit `gb`; others are converted to bytes.
 ///
 /// # Errors
 /// The text is not a size, or the size is out of range.

@@ -1,7 +1,7 @@
 //! The capacity of a tier in tokens, pages, keys and conversations.
 //!
-//! Keys per page (`sglang/srt/mem_cache/storage/mooncake_store/mooncake_store.py`): with heads, two (`_k`, `_v`) per rank in a group. With a
-//! latent cache, one per pipeline stage and DCP shard, plus another one with an indexer.
+//! Keys per page (`sglang/srt/mem_cache/storage/mooncake_store/mooncake_store.py`): with heads, two (`_k`, `_v`) per rank in a group. With
+//! a latent cache, one per pipeline stage and DCP shard, plus another one with an indexer.
 
 use crate::engine::plan::SizingError;
 use crate::engine::plan::error::narrow;
