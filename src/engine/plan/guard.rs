@@ -32,7 +32,7 @@ mod tests {
     use proptest::prelude::*;
 
     #[test]
-    fn upstreams_example_needs_248_gib_of_ordinary_memory() {
+    fn upstreams_example_needs_248_gib_of_regular_memory() {
         let bytes = needed(64_000_884_736, 4).unwrap();
         assert_eq!((bytes * 10) >> 30, 2_484);
         assert_eq!(budget(0, 4), 0);
