@@ -19,15 +19,15 @@ pub use real::RealEnv;
 
 /// Provides sockets, time and randomness. Cheap to clone.
 pub trait Env: Clone + Send + Sync + 'static {
-    /// The network of this environment.
+    /// This environment's network.
     type Net: Net;
-    /// Returns the network of this environment.
+    /// Returns this environment's network.
     fn net(&self) -> &Self::Net;
     /// Returns the monotonic time.
     fn now(&self) -> Mono;
-    /// Returns the wall-clock time. For output to people and other programs only.
+    /// Returns the wall-clock time. Only for output to people and other programs.
     fn unix(&self) -> Unix;
-    /// Waits for `duration` on the clock of this environment.
+    /// Waits for `duration` on this environment's clock.
     fn sleep(&self, duration: Duration) -> impl Future<Output = ()> + Send;
     /// Returns a random number.
     fn rng(&self) -> u64;

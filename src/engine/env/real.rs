@@ -25,7 +25,7 @@ pub struct RealEnv {
 }
 
 impl RealEnv {
-    /// The environment of this process.
+    /// Creates the environment for this process.
     pub fn new() -> RealEnv {
         RealEnv::default()
     }

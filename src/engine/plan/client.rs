@@ -154,7 +154,7 @@ mod tests {
 
     #[test]
     fn page_counts_match_the_real_client() {
-        // Arena MiB, segment MiB; measured pages in addition to the 17 of the L2 buffer in that run.
+        // Arena MiB, segment MiB, and measured pages, not counting the 17 pages for the L2 buffer in that run.
         for (arena, segment, pages) in
             [(0, 33, 25), (64, 33, 32), (32, 33, 33), (34, 16, 17), (0, 0, 8), (0, 1, 9), (0, 16, 16)]
         {

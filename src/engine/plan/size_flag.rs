@@ -66,7 +66,7 @@ pub fn segment(given: &str) -> Result<SizeFlag, SizingError> {
     Ok(exact(flag, given, bytes, bytes))
 }
 
-/// `MC_MMAP_ARENA_POOL_SIZE`. A bare number is in bytes. The store rounds it up to 2 MiB.
+/// `MC_MMAP_ARENA_POOL_SIZE`. A bare number is in bytes. The store rounds the size up to a multiple of 2 MiB.
 ///
 /// # Errors
 /// Same as [`segment`].

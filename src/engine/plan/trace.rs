@@ -38,7 +38,7 @@ pub enum TraceError {
     ReplyLength(u64),
 }
 
-/// Parses a line; `None` if it is empty.
+/// Parses a line; `None` if the line is empty.
 ///
 /// # Errors
 /// [`TraceError::Json`].
@@ -50,7 +50,7 @@ pub fn request(line: &str) -> Result<Option<TraceRequest>, TraceError> {
 }
 
 impl TraceRequest {
-    /// The distinct blocks in order. Each appears once, because a hash includes all blocks before it.
+    /// The distinct blocks, in order. Duplicates are dropped, because a hash includes all blocks before it and so cannot repeat.
     pub fn blocks(self) -> Vec<u64> {
         let TraceRequest { mut hash_ids, .. } = self;
         let mut seen = HashSet::with_capacity(hash_ids.len());

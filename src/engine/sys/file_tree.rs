@@ -63,7 +63,7 @@ impl FileTree {
         read().map(Some).map_err(|e| unreadable(path, e))
     }
 
-    /// Opens a regular file for reading. `None` if it does not exist.
+    /// Opens a regular file for reading. `None` if the file does not exist.
     ///
     /// # Errors
     /// Fails if the file exists but cannot be opened or is not a regular file.

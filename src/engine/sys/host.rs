@@ -20,7 +20,7 @@ pub struct HostMemory {
     pub available: u64,
 }
 
-/// Huge pages of one size.
+/// A huge page pool of one page size.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct HugePagePool {
     /// Pages in the pool.

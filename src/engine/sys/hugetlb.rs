@@ -6,7 +6,7 @@ use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
-/// Huge pages of one size on one NUMA node.
+/// A NUMA node's huge page pool of one page size.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct NodePool {
     pub node: u32,

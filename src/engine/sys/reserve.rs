@@ -64,7 +64,7 @@ pub trait HugePagePools {
     fn set(&self, node: u32, pages: u64) -> Result<(), (PathBuf, io::Error)>;
 }
 
-/// The pools of one page size in sysfs.
+/// The sysfs pools for one page size.
 #[derive(Clone, Copy, Debug)]
 pub struct SysfsPools<'a> {
     /// `/sys`, except in tests.
@@ -128,7 +128,7 @@ mod tests {
     use super::*;
     use std::cell::RefCell;
 
-    /// Nodes whose kernel grants a limited number of pages.
+    /// Simulates nodes on which the kernel grants a limited number of pages.
     struct FakePools {
         nodes: RefCell<Vec<(u64, u64)>>,
         refuses: Option<u32>,

@@ -1,6 +1,6 @@
 //! Sends from and receives into [`Memory`](crate::engine::sys::Memory), and creates listeners that std cannot create.
 //!
-//! One call is one system call. Loops, deadlines and protocols are up to the callers.
+//! Each call makes one system call. Loops, deadlines and protocols are up to the callers.
 
 use std::io::{self, IoSliceMut};
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -116,7 +116,7 @@ impl IoVectors {
 
     /// Calls `with` with the message, and repeats the call if a signal interrupts it.
     fn call(&mut self, with: impl Fn(*mut libc::msghdr) -> isize) -> io::Result<usize> {
-        // SAFETY: a msghdr of zeros is a valid value: null pointers with zero lengths.
+        // SAFETY: an all-zero msghdr is valid: null pointers with zero lengths.
         let mut message: libc::msghdr = unsafe { std::mem::zeroed() };
         message.msg_iov = self.list.as_mut_ptr();
         message.msg_iovlen = self.len as _;
@@ -196,7 +196,7 @@ pub fn discard_on_close(stream: &TcpStream) -> io::Result<()> {
 /// # Errors
 /// Fails with the error from `getsockopt`.
 pub fn silent_for(stream: &TcpStream) -> io::Result<Duration> {
-    // SAFETY: a tcp_info of zeros is a valid value: it contains only integers.
+    // SAFETY: an all-zero tcp_info is valid, because it contains only integers.
     let mut info: libc::tcp_info = unsafe { std::mem::zeroed() };
     let mut length = libc::socklen_t::try_from(size_of::<libc::tcp_info>()).unwrap_or(0);
     // SAFETY: the kernel writes at most `length` bytes into `info`, which has that size.
@@ -322,7 +322,7 @@ mod tests {
         let mut bytes = [0; 8];
         let (count, age) = receive_with_age(b.as_fd(), &mut bytes).unwrap();
         assert_eq!(&bytes[..count], b"old");
-        // The first packets after the first socket enabled timestamps may still have none.
+        // The first packets after a socket first enables timestamps may not have one yet.
         assert!(
             age.is_zero() || age >= Duration::from_millis(20) && age <= waited() + Duration::from_millis(20),
             "{age:?}"

@@ -25,7 +25,7 @@ pub enum DeviceTransport {
     Unspecified,
 }
 
-/// A state as the kernel writes it, e.g. `4: ACTIVE`.
+/// A state as written by the kernel, e.g. `4: ACTIVE`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct KernelState {
     pub number: u8,
@@ -47,7 +47,7 @@ pub struct RdmaPort {
     pub number: u32,
     pub state: Option<KernelState>,
     pub physical_state: Option<KernelState>,
-    /// As the kernel writes it, e.g. `400 Gb/sec (4X NDR)`.
+    /// As written by the kernel, e.g. `400 Gb/sec (4X NDR)`.
     pub rate: Option<String>,
     /// The rate in Mbit/s.
     pub rate_mbps: Option<u64>,
@@ -65,12 +65,12 @@ pub struct RdmaPort {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct RdmaDevice {
     pub name: String,
-    /// As the kernel writes it: four groups of four hex digits.
+    /// As written by the kernel: four groups of four hex digits.
     pub node_guid: Option<String>,
     /// The GUID of the whole adapter.
     pub system_image_guid: Option<String>,
     pub transport: DeviceTransport,
-    /// As the kernel writes it, e.g. `1: CA`.
+    /// As written by the kernel, e.g. `1: CA`.
     pub node_type: Option<String>,
     /// The name of the device's driver in libibverbs, e.g. `mlx5`.
     pub provider: Option<String>,

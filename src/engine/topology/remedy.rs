@@ -4,7 +4,7 @@ use crate::engine::base::ByteSize;
 use crate::engine::topology::DeviceFinding;
 
 impl DeviceFinding {
-    /// The remedy, if one is known: a sentence without a full stop.
+    /// Returns the remedy, if one is known, as a sentence without a trailing period.
     pub fn remedy(&self) -> Option<String> {
         let text = match self {
             DeviceFinding::FileReadError { .. } => "run as root to read the file".to_owned(),

@@ -48,7 +48,7 @@ pub struct TierTokens {
     /// From storage, through the host.
     pub storage: u64,
     pub new: u64,
-    /// Why storage served nothing, or less than it had.
+    /// Why storage served nothing, or less than it contained.
     pub why: Option<StorageShortfall>,
 }
 

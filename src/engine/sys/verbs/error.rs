@@ -17,7 +17,7 @@ pub enum VerbsUnavailable {
     /// The kernel has devices for which the library has no provider.
     #[error("libibverbs has no driver for {}", .devices.join(", "))]
     NoProvider { devices: Vec<String> },
-    /// Other devices exist, but not this one.
+    /// The requested device does not exist, but other devices do.
     #[error("RDMA device {device} not found; libibverbs lists {}", .listed.join(", "))]
     NoSuchDevice {
         /// The requested device.

@@ -12,7 +12,7 @@ use nix::fcntl::{FcntlArg, OFlag, fcntl};
 use super::{RdmaDevice, is_leaked, outcome};
 use crate::engine::sys::verbs::{CompletionStatus, VerbsError, WorkCompletion};
 
-/// Number of completions fetched per library call.
+/// Maximum number of completions fetched per library call.
 const AT_ONCE: usize = 32;
 
 /// A completion queue. It must never overrun: its queue pairs must not have more outstanding work requests than the queue
@@ -166,8 +166,8 @@ impl CompletionChannel {
     }
 
     fn fd(&self) -> BorrowedFd<'_> {
-        // SAFETY: the channel is valid and keeps its descriptor open until it is destroyed, which does not happen
-        // before `self` is dropped.
+        // SAFETY: the channel is valid and keeps its descriptor open until the channel is destroyed, which does not
+        // happen before `self` is dropped.
         unsafe { BorrowedFd::borrow_raw((*self.raw.as_ptr()).fd) }
     }
 }

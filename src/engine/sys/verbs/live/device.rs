@@ -47,7 +47,7 @@ impl RdmaDevice {
                 listed.push(other);
                 continue;
             }
-            // SAFETY: the list, and so the device, is valid.
+            // SAFETY: the list is valid, and so is the device.
             let context = unsafe { ffi::ibv_open_device(device.as_ptr()) };
             let Some(context) = NonNull::new(context) else {
                 let error = io::Error::last_os_error();
@@ -147,8 +147,8 @@ impl RdmaDevice {
 
     /// The descriptor for asynchronous events: readable if one is pending ([`next_event`](RdmaDevice::next_event)).
     pub fn events_fd(&self) -> BorrowedFd<'_> {
-        // SAFETY: the context is open and keeps this descriptor open until it is closed, which does not happen before
-        // `self` is dropped.
+        // SAFETY: the context is open and keeps this descriptor open until the context is closed, which does not happen
+        // before `self` is dropped.
         unsafe { BorrowedFd::borrow_raw((*self.context()).async_fd) }
     }
 

@@ -224,7 +224,7 @@ impl QueuePair {
         })
     }
 
-    /// Posts all requests of `chain` and empties it. Small WRITEs are sent inline.
+    /// Posts all requests in `chain` and empties the list. Small WRITEs are sent inline.
     ///
     /// # Errors
     /// Fails if not all requests were accepted, with the number of accepted requests and the error for the next request.
@@ -240,9 +240,9 @@ impl QueuePair {
             return Ok(());
         }
         let mut bad = null_mut();
-        // SAFETY: the queue pair is valid and can send. The list is linked and borrowed for the call. It borrows its
-        // memory regions, so bytes sent inline are valid. Later the device accesses memory by keys, which are invalid
-        // after a region is deregistered.
+        // SAFETY: the queue pair is valid and can send. The list is linked, and borrowed for the call. It borrows its
+        // memory regions, so bytes sent inline are valid. After the call, the device accesses memory by keys, which become
+        // invalid when a region is deregistered.
         let rc = unsafe { ffi::ibv_post_send(self.qp.as_ptr(), first, &raw mut bad) };
         match outcome(rc) {
             Ok(()) => {
@@ -266,7 +266,7 @@ impl QueuePair {
         detail: impl Fn() -> String,
     ) -> Result<(), VerbsError> {
         let mut state = self.lock();
-        // SAFETY: the queue pair is valid. `attr` is complete, whatever the mask selects.
+        // SAFETY: the queue pair is valid. `attr` is fully initialized, whatever the mask selects.
         let rc = unsafe { ffi::ibv_modify_qp(self.qp.as_ptr(), attr, what.0 as c_int) };
         match outcome(rc) {
             Ok(()) => {

@@ -103,7 +103,7 @@ impl<'r> WorkRequestList<'r> {
         if count == 0 { null_mut() } else { requests }
     }
 
-    /// Position of a request in the list. `None` if it is not in the list.
+    /// Position of a request in the list. `None` if the request is not in the list.
     pub(super) fn place(&self, work: *const ffi::ibv_send_wr) -> Option<usize> {
         self.requests.iter().position(|w| std::ptr::eq(w, work))
     }
