@@ -193,7 +193,7 @@ fn mooncakes_environment_variables_are_used() {
     let (document, _) = run(&[("MC_GID_INDEX", "5")]);
     assert_eq!(findings(&document).iter().filter(|f| f.starts_with("empty-gid-row")).count(), 2);
     let (document, stderr) = run(&[("MC_IB_PORT", "2"), ("MC_GID_INDEX", "x")]);
-    assert_eq!(document["choice"]["left_out"][1]["why"], "it has no port 2 (MC_IB_PORT)");
+    assert_eq!(document["choice"]["left_out"][1]["why"], "the device has no port 2 (MC_IB_PORT)");
     assert!(stderr.starts_with("warning: MC_GID_INDEX=x "), "{stderr}");
 }
 

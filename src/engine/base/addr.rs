@@ -1,4 +1,4 @@
-//! Host and port, in the forms that operators and Mooncake use.
+//! Addresses of the form host and port, as written by operators and Mooncake.
 
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr};
@@ -12,22 +12,22 @@ pub struct HostPort {
     pub port: u16,
 }
 
-/// Why a text is not an address.
+/// The text is not a valid address.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("'{text}' is not HOST:PORT ({what}); write IPv6 as [::1]:50051")]
+#[error("'{text}' is not a valid HOST:PORT ({what}); IPv6 addresses need brackets, e.g. [::1]:50051")]
 pub struct ParseAddrError {
     text: String,
     what: &'static str,
 }
 
 impl HostPort {
-    /// An address from its parts.
+    /// Creates an address from a host and a port.
     pub fn new(host: impl Into<String>, port: u16) -> HostPort {
         HostPort { host: host.into(), port }
     }
 
     /// Splits `text` into host and optional port. Accepts `host`, `host:port`, `1.2.3.4:port`, `[v6]:port`, `[v6]`, bare `v6` (with
-    /// zone), and Mooncake's unbracketed `v6:port` if the last group cannot belong to the address.
+    /// zone), and Mooncake's unbracketed `v6:port` if the last group cannot be part of the address.
     ///
     /// # Errors
     /// The host is empty, or the text after the last colon is not a port.
@@ -35,21 +35,21 @@ impl HostPort {
         let bad = |what| ParseAddrError { text: text.to_owned(), what };
         let port = |p: &str| p.parse::<u16>().map_err(|_| bad("the port is not a number from 0 to 65535"));
         if let Some(rest) = text.strip_prefix('[') {
-            let (host, after) = rest.split_once(']').ok_or_else(|| bad("a '[' without ']'"))?;
+            let (host, after) = rest.split_once(']').ok_or_else(|| bad("missing ']'"))?;
             if host.is_empty() {
                 return Err(bad("the host is empty"));
             }
             return match after.strip_prefix(':') {
                 Some(p) => Ok((host.to_owned(), Some(port(p)?))),
                 None if after.is_empty() => Ok((host.to_owned(), None)),
-                None => Err(bad("text after ']'")),
+                None => Err(bad("unexpected text after ']'")),
             };
         }
         let (host, tail) = match text.matches(':').count() {
             0 => (text, None),
-            1 => text.split_once(':').map(|(h, p)| (h, Some(p))).ok_or_else(|| bad("no ':'"))?,
+            1 => text.split_once(':').map(|(h, p)| (h, Some(p))).ok_or_else(|| bad("missing ':'"))?,
             _ if is_ipv6(text) => (text, None),
-            _ => text.rsplit_once(':').map(|(h, p)| (h, Some(p))).ok_or_else(|| bad("no ':'"))?,
+            _ => text.rsplit_once(':').map(|(h, p)| (h, Some(p))).ok_or_else(|| bad("missing ':'"))?,
         };
         if host.is_empty() {
             return Err(bad("the host is empty"));
@@ -71,8 +71,8 @@ pub fn host_is_loopback(host: &str) -> bool {
     loopback_to_bind(host).is_some()
 }
 
-/// The address to bind for a service that is announced as `host`, if that is `localhost` or a loopback address: other hosts must not
-/// reach it then. `None` for any other host: the service binds all interfaces.
+/// Returns the bind address for a service announced as `host` if `host` is `localhost` or a loopback address, so that other hosts cannot
+/// reach the service. Returns `None` for any other host: the service then binds to all interfaces.
 pub fn loopback_to_bind(host: &str) -> Option<IpAddr> {
     if host == "localhost" {
         return Some(Ipv4Addr::LOCALHOST.into());

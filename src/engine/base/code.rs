@@ -1,14 +1,14 @@
-//! Upstream's error codes. An unknown code keeps its value and prints as a number.
+//! Upstream's error codes. Unknown codes keep their value and print as numbers.
 
 use std::fmt;
 
-/// Error code of the master or a store client: upstream's `ErrorCode`, an i32.
+/// An error code from the master or a store client. The values match upstream's `ErrorCode` (i32).
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ErrorCode(pub i32);
 
 macro_rules! codes {
     ($($name:ident = $number:literal),* $(,)?) => {
-        #[allow(missing_docs, reason = "the names are upstream's and self-explanatory")]
+        #[allow(missing_docs, reason = "the names match upstream and are self-explanatory")]
         impl ErrorCode {
             $(pub const $name: ErrorCode = ErrorCode($number);)*
             /// Every code with a known name.
@@ -42,7 +42,7 @@ codes! {
 }
 
 impl ErrorCode {
-    /// Upstream's name of the code, if it is known.
+    /// Returns upstream's name for the code, if it is known.
     pub fn name(self) -> Option<&'static str> {
         ErrorCode::KNOWN.iter().find(|(code, _)| *code == self).map(|(_, name)| *name)
     }

@@ -1,11 +1,11 @@
-//! Identifiers: clients and segments have 128-bit ids, objects have byte strings as keys.
+//! Identifiers: 128-bit ids for clients, segments and tasks; byte-string keys for objects.
 
 use std::fmt;
 use std::str::FromStr;
 
 use crate::engine::base::text::Quoted;
 
-/// The longest accepted object key in bytes. Upstream has no limit; SGLang's keys are under 200 bytes.
+/// Maximum length of an object key, bytes. Upstream has no limit; SGLang's keys are shorter than 200 bytes.
 pub const KEY_BYTES_MAX: usize = 1 << 20;
 
 macro_rules! uuid {
@@ -38,16 +38,16 @@ macro_rules! uuid {
 }
 
 uuid! {
-    /// A client process; the process chooses the id.
+    /// Identifies a client process, which chooses the id itself.
     ClientId
 }
 uuid! {
-    /// A mounted memory segment.
+    /// Identifies a mounted memory segment.
     SegmentId
 }
 
 uuid! {
-    /// A copy or move task.
+    /// Identifies a copy or move task.
     TaskId
 }
 
@@ -61,7 +61,7 @@ pub struct ParseIdError;
 pub struct ObjectKey(pub Box<[u8]>);
 
 impl ObjectKey {
-    /// Returns the bytes of the key.
+    /// Returns the key's bytes.
     pub fn as_bytes(&self) -> &[u8] {
         &self.0
     }
@@ -80,7 +80,7 @@ impl From<&[u8]> for ObjectKey {
 }
 
 impl fmt::Display for ObjectKey {
-    /// Quoted, on one line, and truncated if it is long, as in error messages.
+    /// Prints the key quoted, on one line, and truncated if it is long, as in error messages.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         fmt::Display::fmt(&Quoted(&String::from_utf8_lossy(&self.0)), f)
     }

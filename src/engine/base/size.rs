@@ -1,4 +1,4 @@
-//! Sizes in bytes, parsed from operators' notation and printed with units.
+//! Byte sizes, parsed from text such as `16gb` and printed with units.
 
 use std::fmt;
 use std::str::FromStr;
@@ -14,10 +14,10 @@ impl ByteSize {
     pub const TIB: u64 = 1 << 40;
 }
 
-/// Why a text is not a size.
+/// The text is not a valid size.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "'{text}' is not a size: expected a number of bytes, or a number with kb, mb, gb or tb (powers of 1024), e.g. 16gb"
+    "'{text}' is not a valid size: expected bytes, or a number with a kb, mb, gb or tb suffix (powers of 1024), e.g. 16gb"
 )]
 pub struct ParseSizeError {
     text: String,
@@ -26,8 +26,8 @@ pub struct ParseSizeError {
 impl FromStr for ByteSize {
     type Err = ParseSizeError;
 
-    /// Upstream's grammar (all units are powers of 1024, fractions allowed, case ignored): `16gb`, `1.5 GB`, `64m`, `4096`; and
-    /// Kubernetes' `16Gi` and `16GiB` with the same meaning.
+    /// Accepts upstream's grammar (all units are powers of 1024, fractions are allowed, case is ignored): `16gb`, `1.5 GB`, `64m`, `4096`.
+    /// Also accepts Kubernetes' `16Gi` and `16GiB`, with the same meaning.
     fn from_str(text: &str) -> Result<ByteSize, ParseSizeError> {
         let bad = || ParseSizeError { text: text.to_owned() };
         let trimmed = text.trim();
@@ -55,7 +55,7 @@ impl FromStr for ByteSize {
 }
 
 impl fmt::Display for ByteSize {
-    /// With a binary unit and at most two decimals: `16 GiB`, `1.50 MiB`, `17 B`.
+    /// Prints the size with a binary unit and at most two decimals: `16 GiB`, `1.50 MiB`, `17 B`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (unit, name) = match self.0 {
             n if n >= Self::TIB => (Self::TIB, "TiB"),
@@ -102,7 +102,7 @@ mod tests {
     fn an_invalid_size_is_refused_with_its_text() {
         for bad in ["", "gb", "-1", "1e9", "16 xb", "1.2.3", "99999999999tb", "0x10"] {
             let error = bad.parse::<ByteSize>().expect_err(bad).to_string();
-            assert!(error.starts_with(&format!("'{bad}' is not a size")), "{error}");
+            assert!(error.starts_with(&format!("'{bad}' is not a valid size")), "{error}");
         }
     }
 

@@ -1,12 +1,12 @@
-//! Makes foreign text (keys, names) safe to print on one line.
+//! Makes untrusted text (keys, names) safe to print on one line.
 
 use std::borrow::Cow;
 use std::fmt;
 
-/// Maximum number of characters of a key in an error message.
+/// Maximum number of characters shown from a key in an error message.
 const SHOWN_MAX: usize = 64;
 
-/// `text` on one line: control and invisible characters become Rust escapes (`\n`, `\u{1b}`), and `\` becomes `\\`.
+/// Returns `text` on one line: control and invisible characters become Rust escapes (`\n`, `\u{1b}`), and `\` becomes `\\`.
 pub fn escaped(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     for c in text.chars() {
@@ -20,12 +20,13 @@ pub fn escaped(text: &str) -> String {
     out
 }
 
-/// At most `most` characters of `text`, with control characters replaced by spaces: another program's message on one line.
+/// Returns at most `most` characters of `text`, with control characters replaced by spaces. For printing another program's message on
+/// one line.
 pub fn one_line(text: &str, most: usize) -> String {
     text.chars().take(most).map(|c| if c.is_control() { ' ' } else { c }).collect()
 }
 
-/// `text` with the secrets in its URLs masked: the part before the `@` of an authority becomes `***`, except a user name before a `:`.
+/// Returns `text` with secrets in URLs masked: the part of the authority before the `@` becomes `***`, except for a user name before a `:`.
 pub fn masked(text: &str) -> Cow<'_, str> {
     const AUTHORITY: &str = "://";
     let (mut out, mut rest) = (String::new(), text);
@@ -52,7 +53,7 @@ pub fn masked(text: &str) -> Cow<'_, str> {
     Cow::Owned(out)
 }
 
-/// A text in an error message: [`escaped`], in quotes, and truncated if it is long.
+/// Text for an error message: [`escaped`], quoted, and truncated if it is long.
 #[derive(Clone, Copy, Debug)]
 pub struct Quoted<'a>(pub &'a str);
 

@@ -1,4 +1,4 @@
-//! Access to time, sockets, wall clock and randomness. Servers, clients and benches take an `Env`; pure code takes `now`.
+//! Access to time, sockets, wall clock and randomness. Servers, clients and benchmarks take an `Env`; pure code takes `now`.
 //!
 //! No other code in the engine reads a clock or opens a control-plane socket (`.clippy.toml` enforces it). The transfer engine's data
 //! plane is the only exception: see `transfer::tcp`.
@@ -19,22 +19,22 @@ pub use real::RealEnv;
 
 /// Provides sockets, time and randomness. Cheap to clone.
 pub trait Env: Clone + Send + Sync + 'static {
-    /// The network of this environment.
+    /// This environment's network.
     type Net: Net;
-    /// Returns the network of this environment.
+    /// Returns this environment's network.
     fn net(&self) -> &Self::Net;
     /// Returns the monotonic time.
     fn now(&self) -> Mono;
-    /// Returns the wall-clock time. For output to people and other programs only.
+    /// Returns the wall-clock time. Only for output to people and other programs.
     fn unix(&self) -> Unix;
-    /// Waits for `duration` on the clock of this environment.
+    /// Waits for `duration` on this environment's clock.
     fn sleep(&self, duration: Duration) -> impl Future<Output = ()> + Send;
     /// Returns a random number.
     fn rng(&self) -> u64;
-    /// Blocks the calling thread for `duration`. For the few short waits outside a runtime where using one would cost more. No effect
-    /// without real threads, because no other code would run meanwhile.
+    /// Blocks the calling thread for `duration`. For the few short waits outside a runtime, where starting a runtime would cost more.
+    /// Has no effect without real threads, because no other code would run in the meantime.
     fn pause_thread(&self, _duration: Duration) {}
-    /// Returns the processor time used by the calling thread; `None` without real threads. Costs a system call.
+    /// Returns the CPU time used by the calling thread; `None` without real threads. Costs a system call.
     fn thread_cpu(&self) -> Option<Duration> {
         None
     }
@@ -62,10 +62,10 @@ pub trait Net: Clone + Send + Sync + 'static {
     /// # Errors
     /// The system call failed.
     fn attach(socket: Self::Detached) -> io::Result<Self::Stream>;
-    /// Enables arrival times for [`Net::poll_read_aged`]. No effect where they are not available.
+    /// Enables arrival timestamps for [`Net::poll_read_aged`]. Has no effect where timestamps are not available.
     fn note_arrivals(_stream: &Self::Stream) {}
-    /// Reads like [`AsyncRead::poll_read`] and returns how long the last byte had been unread. So its arrival time does not depend on
-    /// when the program reads it. Zero where arrival times are not available.
+    /// Reads like [`AsyncRead::poll_read`], and returns how long the last byte had been waiting to be read. The arrival time therefore
+    /// does not depend on when the program reads. Returns zero where arrival timestamps are not available.
     fn poll_read_aged(
         stream: &mut Self::Stream,
         cx: &mut Context<'_>,
@@ -81,18 +81,18 @@ pub trait Listener: Send + 'static {
     type Stream;
     /// Accepts the next connection. The text is the peer's address.
     fn accept(&mut self) -> impl Future<Output = io::Result<(Self::Stream, String)>> + Send;
-    /// The port that the listener is bound to.
+    /// Returns the port that the listener is bound to.
     fn port(&self) -> u16;
 }
 
-/// Number of processors available to this process.
+/// Returns the number of processors available to this process.
 pub fn processors() -> usize {
     std::thread::available_parallelism().map_or(1, usize::from)
 }
 
 /// The time limit was exceeded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("no answer within {0:?}")]
+#[error("no response within {0:?}")]
 pub struct Elapsed(pub Duration);
 
 /// Runs `work` for at most `limit`.

@@ -1,5 +1,5 @@
 //! The real environment: tokio's sockets and timers, the system's clocks and entropy.
-#![expect(clippy::disallowed_methods, reason = "the only file in which these calls are allowed")]
+#![expect(clippy::disallowed_methods, reason = "the only file where these calls are allowed")]
 
 use std::hash::{BuildHasher, Hasher, RandomState};
 use std::io;
@@ -25,7 +25,7 @@ pub struct RealEnv {
 }
 
 impl RealEnv {
-    /// The environment of this process.
+    /// Creates the environment for this process.
     pub fn new() -> RealEnv {
         RealEnv::default()
     }
@@ -40,7 +40,7 @@ impl Env for RealEnv {
 
     fn now(&self) -> Mono {
         static ORIGIN: OnceLock<Instant> = OnceLock::new();
-        // One second past zero, so that a time shortly before the start exists.
+        // Starts at one second, so that times shortly before startup can be represented.
         Mono(1_000_000_000) + ORIGIN.get_or_init(Instant::now).elapsed()
     }
 
@@ -67,7 +67,7 @@ impl Env for RealEnv {
     }
 }
 
-/// SplitMix64 over a counter, with a seed that the standard library gets from the system.
+/// SplitMix64 over a counter. The seed comes from the system through the standard library.
 struct SystemRng(AtomicU64);
 
 impl Default for SystemRng {
@@ -86,7 +86,7 @@ impl SystemRng {
     }
 }
 
-/// Length of the accept queue: all ranks of a cluster connect at once when a master returns. The kernel limits it to net.core.somaxconn.
+/// Accept queue length. All ranks in a cluster connect at once when a master comes back. The kernel caps it at net.core.somaxconn.
 const BACKLOG: i32 = 4096;
 
 /// TCP over the system's network.
@@ -105,7 +105,7 @@ impl Net for RealNet {
     }
 
     async fn listen(&self, at: &HostPort) -> io::Result<RealListener> {
-        let mut last = io::Error::new(io::ErrorKind::AddrNotAvailable, "the name has no address");
+        let mut last = io::Error::new(io::ErrorKind::AddrNotAvailable, "the host name has no address");
         for address in lookup_host((at.host.as_str(), at.port)).await? {
             match socket::listen(address, BACKLOG) {
                 Ok(listener) => {
@@ -129,7 +129,7 @@ impl Net for RealNet {
     }
 
     fn note_arrivals(stream: &TcpStream) {
-        // If the kernel refuses, all ages are zero, which means "not available".
+        // If the call fails, all ages are zero, which means "not available".
         let _ = socket::enable_rx_timestamps(stream);
     }
 
@@ -168,7 +168,7 @@ pub struct RealListener {
 }
 
 impl RealListener {
-    /// Returns the tokio listener, for servers that are built on one.
+    /// Returns the tokio listener, for servers that require one.
     pub fn into_inner(self) -> TcpListener {
         self.listener
     }

@@ -1,7 +1,7 @@
-//! Huge pages used by the store's client in each rank: its buffer, its segment, and the optional arena.
+//! Huge pages used by each rank's store client: for its buffer, its segment, and the optional arena.
 //!
 //! Source: `mooncake/mooncake-store/src/real_client.cpp` (`setup_internal`), `mmap_arena.cpp`, `utils.cpp`, and page counts measured with
-//! wheel 0.3.13.post1, which the tests repeat. All of this applies with `MC_STORE_USE_HUGEPAGE` set.
+//! wheel 0.3.13.post1, which the tests assert. All of this applies only if `MC_STORE_USE_HUGEPAGE` is set.
 
 use crate::engine::plan::SizingError;
 
@@ -14,7 +14,7 @@ pub const MIB2: u64 = 2 << 20;
 /// The large huge page size.
 pub const GIB1: u64 = 1 << 30;
 
-/// A number of huge pages of each size.
+/// Number of huge pages, by page size.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct HugePageCount {
     pub mib2: u64,
@@ -22,22 +22,22 @@ pub struct HugePageCount {
 }
 
 impl HugePageCount {
-    /// `count` pages of `page` bytes ([`GIB1`], otherwise 2 MiB).
+    /// Returns `count` pages of size `page` ([`GIB1`]; any other value counts as 2 MiB).
     pub fn of(page: u64, count: u64) -> HugePageCount {
         if page == GIB1 { HugePageCount { mib2: 0, gib1: count } } else { HugePageCount { mib2: count, gib1: 0 } }
     }
 
-    /// The number of pages of `page` bytes.
+    /// Returns the number of pages of size `page`.
     pub fn count(&self, page: u64) -> u64 {
         if page == GIB1 { self.gib1 } else { self.mib2 }
     }
 
-    /// The sum of both.
+    /// Adds the counts of both.
     ///
     /// # Errors
     /// The sum overflows.
     pub fn plus(self, other: HugePageCount) -> Result<HugePageCount, SizingError> {
-        let add = |a: u64, b: u64| a.checked_add(b).ok_or(SizingError::TooLarge { what: "the huge pages" });
+        let add = |a: u64, b: u64| a.checked_add(b).ok_or(SizingError::TooLarge { what: "the number of huge pages" });
         Ok(HugePageCount { mib2: add(self.mib2, other.mib2)?, gib1: add(self.gib1, other.gib1)? })
     }
 
@@ -47,20 +47,20 @@ impl HugePageCount {
     }
 }
 
-/// The sizes that a client is configured with.
+/// A client's configured sizes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ClientSizes {
-    /// Bytes of the rank's segment; 0 disables it.
+    /// The rank's segment, bytes; 0 disables the segment.
     pub segment: u64,
-    /// Bytes of the local buffer.
+    /// The local buffer, bytes.
     pub local_buffer: u64,
-    /// Bytes of the arena, a multiple of 2 MiB; 0 disables it.
+    /// The arena, bytes, a multiple of 2 MiB; 0 disables the arena.
     pub arena: u64,
     /// Huge page size of buffers and segments, bytes.
     pub page: u64,
     /// The system's default huge page size, bytes, which the arena uses.
     pub default_page: u64,
-    /// Number of NUMA nodes with NICs over which an RDMA segment is spread; 0 or 1 means that it is not spread.
+    /// Number of NUMA nodes with NICs that an RDMA segment is spread over; 0 or 1 means that the segment is not spread.
     pub nic_nodes: u64,
 }
 
@@ -68,39 +68,39 @@ pub struct ClientSizes {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ArenaUse {
     Off,
-    /// The arena contains buffer and segment.
+    /// The arena holds both the buffer and the segment.
     Fits {
-        /// Bytes of the arena that are never used.
+        /// Arena bytes that are never used.
         unused: u64,
     },
-    /// The arena contains the buffer or nothing; the rest is mapped separately.
+    /// The arena holds only the buffer, or nothing; the rest is mapped separately.
     TooSmall {
-        /// Arena size that would contain both, bytes.
+        /// Arena size that would hold both, bytes.
         needed: u64,
     },
     /// The segment is spread over NUMA nodes, so it is never in the arena.
     Spread,
 }
 
-/// The memory of a client.
+/// Memory used by a client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ClientMemory {
-    /// Bytes contributed to the store: whole huge pages.
+    /// Bytes contributed to the store, in whole huge pages.
     pub mounted: u64,
-    /// All huge pages of the client.
+    /// All huge pages that the client uses.
     pub pages: HugePageCount,
-    /// Huge pages of the segment that are bound to each NIC node; 0 if it is not spread.
+    /// Segment huge pages bound to each NIC node; 0 if the segment is not spread.
     pub pages_per_nic_node: u64,
     /// How the arena is used.
     pub arena: ArenaUse,
 }
 
-/// Computes the memory of a client with the sizes `sizes`.
+/// Computes the memory that a client with these sizes uses.
 ///
 /// # Errors
 /// A size overflows.
 pub fn client(sizes: &ClientSizes) -> Result<ClientMemory, SizingError> {
-    let too_large = SizingError::TooLarge { what: "the segment" };
+    let too_large = SizingError::TooLarge { what: "the segment size" };
     let page = sizes.page;
     let nodes = sizes.nic_nodes.max(1);
     let is_spread = nodes > 1 && sizes.segment > 0;
@@ -154,7 +154,7 @@ mod tests {
 
     #[test]
     fn page_counts_match_the_real_client() {
-        // Arena MiB, segment MiB; measured pages in addition to the 17 of the L2 buffer in that run.
+        // Arena MiB, segment MiB, and measured pages, not counting the 17 pages for the L2 buffer in that run.
         for (arena, segment, pages) in
             [(0, 33, 25), (64, 33, 32), (32, 33, 33), (34, 16, 17), (0, 0, 8), (0, 1, 9), (0, 16, 16)]
         {

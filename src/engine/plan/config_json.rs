@@ -1,7 +1,7 @@
-//! The parts of a model's `config.json` that determine the size of its cache.
+//! The fields in a model's `config.json` that determine the model's cache size.
 //!
-//! The rules are those of SGLang (`sglang/srt/configs/model_config.py`). `text_config` is used if present. KV heads default to all heads.
-//! `kv_lora_rank` selects MLA, and `index_head_dim` in addition selects sparse attention.
+//! The rules match SGLang (`sglang/srt/configs/model_config.py`). `text_config` is used if present. The number of KV heads defaults to the
+//! number of attention heads. `kv_lora_rank` selects MLA; `index_head_dim` additionally selects sparse attention.
 
 use serde_json::{Map, Value};
 
@@ -19,7 +19,7 @@ pub const CONFIG_BYTES_MAX: u64 = 4 << 20;
 pub fn read(text: &str) -> Result<Geometry, SizingError> {
     let value: Value = serde_json::from_str(text).map_err(|e| SizingError::ConfigSyntax { found: e.to_string() })?;
     let Value::Object(top) = value else {
-        return Err(SizingError::ConfigSyntax { found: "not an object".to_owned() });
+        return Err(SizingError::ConfigSyntax { found: "the top-level value is not an object".to_owned() });
     };
     let model = match top.get("text_config") {
         Some(Value::Object(inner)) => inner,
@@ -42,7 +42,7 @@ pub fn read(text: &str) -> Result<Geometry, SizingError> {
         None => {
             let heads = heads.ok_or(SizingError::ConfigField { field: "head_dim" })?;
             let hidden = required(model, "hidden_size")?;
-            // At least one element: a hidden size below the number of heads is invalid.
+            // A head has at least one element, so a hidden size below the number of heads is invalid.
             Some(hidden / heads).filter(|dim| *dim > 0).ok_or(SizingError::ConfigField { field: "hidden_size" })?
         }
     };
@@ -52,11 +52,11 @@ pub fn read(text: &str) -> Result<Geometry, SizingError> {
     Ok(Geometry { layers: layers - window_layers, window_layers, attention })
 }
 
-/// The number of layers that keep only a window, according to `layer_types`. A model may have a window but no such layers.
+/// Number of layers that keep only a window of tokens, according to `layer_types`. A model may define a window without having such layers.
 fn window_layers(model: &Map<String, Value>, layers: u64) -> Result<u64, SizingError> {
     let Some(Value::Array(kinds)) = model.get("layer_types") else { return Ok(0) };
     let count = kinds.iter().filter(|kind| kind.as_str() == Some("sliding_attention")).count() as u64;
-    // Models with `max_window_layers` (Qwen) also list types, but keep all tokens unless the window is enabled.
+    // Models with `max_window_layers` (Qwen) also list layer types, but keep all tokens unless the window is enabled.
     if model.get("use_sliding_window") == Some(&Value::Bool(false)) {
         return Ok(0);
     }

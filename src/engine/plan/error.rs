@@ -1,21 +1,21 @@
-//! Errors of the sizing calculation.
+//! Errors from the sizing calculation.
 
 use crate::engine::base::text::Quoted;
 
-/// Why the sizes cannot be computed.
+/// The reason why the sizes cannot be computed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum SizingError {
-    /// A text does not match the grammar of the program that reads it.
+    /// The text does not match the grammar of the program that reads it.
     #[error("invalid size {} for {reader}: expected {grammar}", Quoted(text))]
     NotASize {
         text: String,
-        /// The program that reads it.
+        /// The program that reads the text.
         reader: &'static str,
         grammar: &'static str,
     },
-    /// The text of a size flag has an unknown unit, or is not a number.
+    /// A size flag's value has an unknown unit or is not a number.
     #[error(
-        "{flag} {}: invalid size: write {bare}, or a number with kb, mb, gb or tb (powers of 1024), e.g. 64gb",
+        "invalid size {} for {flag}: use {bare}, or a number with a kb, mb, gb or tb suffix (powers of 1024), e.g. 64gb",
         Quoted(given)
     )]
     NotAFlagSize {
@@ -26,31 +26,31 @@ pub enum SizingError {
         /// The meaning of a bare number, with an example.
         bare: &'static str,
     },
-    /// SGLang's `--hicache-size` counts whole GB.
+    /// The size is below SGLang's smallest `--hicache-size`, which is a whole number of GB.
     #[error("--hicache-size {} is less than 1 GB (10^9 bytes), the minimum that SGLang accepts", Quoted(given))]
     BelowOneGb { given: String },
-    /// A value exceeds any real host.
+    /// The value exceeds the capacity of any real host.
     #[error("{what} is out of range")]
     TooLarge { what: &'static str },
     /// A count that must be positive is 0.
     #[error("{what} must be at least 1")]
     Zero { what: &'static str },
     /// SGLang rejects this combination of sizes.
-    #[error("{what} {value} is not divisible by {by} {divisor}, which SGLang requires")]
+    #[error("SGLang requires {what} ({value}) to be divisible by {by} ({divisor})")]
     NotDivisible { what: &'static str, value: u64, by: &'static str, divisor: u64 },
-    /// SGLang rejects data parallelism over several hosts without DP attention.
-    #[error("dp {dp} over {nnodes} hosts requires DP attention in SGLang")]
+    /// SGLang rejects data parallelism across several hosts without DP attention.
+    #[error("SGLang requires DP attention for dp {dp} across {nnodes} hosts")]
     DataParallelHosts { dp: u64, nnodes: u64 },
     /// There are more pipeline stages than layers.
-    #[error("{pp} pipeline stages exceed the {layers} layers of the model")]
+    #[error("{pp} pipeline stages exceed the model's {layers} layers")]
     TooManyStages { pp: u64, layers: u64 },
     /// A field of config.json is missing or invalid.
-    #[error("the model's config.json has no valid {field}")]
+    #[error("missing or invalid field {field} in the model's config.json")]
     ConfigField { field: &'static str },
     /// The config.json is not a JSON object.
-    #[error("the model's config.json is not a JSON object: {found}")]
+    #[error("the model's config.json is invalid: {found}")]
     ConfigSyntax { found: String },
-    /// The host pool of this kind of cache cannot be computed.
+    /// The host pool for this type of cache cannot be computed.
     #[error("models with {what} are not supported: {}", known(what))]
     Unsupported { what: &'static str },
     /// The model name is unknown.
@@ -61,20 +61,24 @@ pub enum SizingError {
         nearest: Vec<&'static str>,
     },
     /// The ratio is not a positive number.
-    #[error("a HiCache ratio must be a positive number")]
+    #[error("the HiCache ratio must be a positive number")]
     Ratio,
 }
 
-/// Why a kind of cache is not supported.
+/// Returns why a type of cache is not supported.
 fn known(what: &str) -> &'static str {
     match what {
         LINEAR | MAMBA => {
-            "they also keep a state per slot (layers x (convolution and temporal shape, each x its \
-             element size)), whose share of --hicache-size depends on the running server"
+            "they also keep per-slot state (layers x (convolution and temporal shape, each x its \
+             element size)), whose share of --hicache-size is unknown until the server is running"
         }
-        COMPRESSED => "SGLang rejects --hicache-size for them, and bytes per token depend on the layers' ratios",
-        SLIDING => "their sliding layers keep only a window of tokens, whose size in use depends on the requests",
-        _ => "they keep more than keys and values per token",
+        COMPRESSED => {
+            "SGLang rejects --hicache-size for them, and bytes per token depend on each layer's compression ratio"
+        }
+        SLIDING => {
+            "their sliding layers keep only a window of tokens, and how much of it is used depends on the requests"
+        }
+        _ => "they store more than keys and values per token",
     }
 }
 
@@ -82,7 +86,7 @@ fn known(what: &str) -> &'static str {
 pub const LINEAR: &str = "linear attention";
 pub const MAMBA: &str = "mamba layers";
 pub const COMPRESSED: &str = "compressed attention";
-/// Sliding layers, if a number of tokens is required.
+/// Sliding-window layers, if an exact token count is required.
 pub const SLIDING: &str = "sliding layers";
 
 /// Converts `u128` to `u64`.

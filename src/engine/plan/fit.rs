@@ -1,15 +1,15 @@
-//! The reverse calculation: the largest sizes that fit a host.
+//! The reverse calculation: the largest sizes that fit on a host.
 
 use crate::engine::plan::SizingError;
 use crate::engine::plan::host_pool::L2Size;
 use crate::engine::plan::need::{SizingInput, need};
 
-/// The memory of a host.
+/// A host's memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct HostCapacity {
-    /// Available ordinary memory, bytes.
+    /// Available regular (non-hugepage) memory, bytes.
     pub memory: u64,
-    /// Bytes in available huge pages; not part of `memory`.
+    /// Memory in available huge pages, bytes; not included in `memory`.
     pub hugetlb: u64,
 }
 
@@ -25,13 +25,13 @@ pub struct FittingSizes {
 /// Upper limit of the search, GB per rank.
 const GB_MAX: u64 = 1 << 20;
 
-/// Finds the largest balanced sizes of `wanted`, whose own sizes are ignored: L2 in whole GB per rank, and a segment of equal size in whole
-/// GiB, at least one, so that L3 holds as much as the ranks of a group. `None` if not even 1 GB fits.
+/// Finds the largest balanced sizes for the deployment `wanted`, ignoring the sizes in it: L2 in whole GB per rank, and a group segment in
+/// whole GiB (at least 1) that is as large as the L2 of all ranks in the group. Returns `None` if not even 1 GB fits.
 ///
-/// Sizes fit if the ordinary memory left after reserving the missing huge pages satisfies SGLang's guard.
+/// Sizes fit if the regular memory left after reserving the missing huge pages satisfies SGLang's guard.
 ///
 /// # Errors
-/// SGLang does not start the deployment with any sizes.
+/// SGLang cannot start the deployment with any sizes.
 pub fn fit(wanted: &SizingInput, capacity: &HostCapacity) -> Result<Option<FittingSizes>, SizingError> {
     let divisor = wanted.layout.attention_tp() * wanted.layout.pp();
     let sizes = |gb: u64| {

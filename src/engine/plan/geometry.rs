@@ -1,16 +1,16 @@
-//! The size of a token's keys and values: the geometry of a model's cache, and bytes per token per rank.
+//! Key and value sizes: the geometry of a model's cache, and bytes per token per rank.
 
 use crate::engine::plan::SizingError;
 use crate::engine::plan::error::narrow;
 
-/// The element type of the cache.
+/// The cache's element type.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CacheType {
-    /// bf16 or fp16: 2 bytes. SGLang's `auto` for every model of [`crate::engine::plan::models`].
+    /// bf16 or fp16: 2 bytes. SGLang's `auto` selects this type for every model in [`crate::engine::plan::models`].
     Half,
     /// fp8_e4m3 or fp8_e5m2: 1 byte. With sparse attention, rows include their scales.
     Fp8,
-    /// Like `Fp8`, but with sparse attention rows have no scales. The kernels of TRT-LLM, of ROCm and of TileLang on CUDA use this format.
+    /// Like `Fp8`, but with sparse attention, rows have no scales. Used by the TRT-LLM and ROCm kernels, and by TileLang on CUDA.
     Fp8Plain,
 }
 
@@ -24,7 +24,7 @@ impl CacheType {
     }
 }
 
-/// The indexer of sparse attention (DSA), which has a second pool.
+/// The sparse attention (DSA) indexer, which has its own pool.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Indexer {
     /// `index_head_dim`.
@@ -34,7 +34,7 @@ pub struct Indexer {
 /// How attention stores keys and values.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Attention {
-    /// Keys and values per head, split over the attention TP ranks.
+    /// Keys and values per head, split across the attention TP ranks.
     Heads {
         /// `num_key_value_heads`.
         kv_heads: u64,
@@ -47,7 +47,7 @@ pub enum Attention {
         lora: u64,
         /// `qk_rope_head_dim`.
         rope: u64,
-        /// The indexer, with sparse attention.
+        /// Present with sparse attention.
         indexer: Option<Indexer>,
     },
 }
@@ -62,18 +62,18 @@ pub struct Geometry {
     pub attention: Attention,
 }
 
-/// Elements per scale block of the fp8 formats.
+/// Elements per scale block in the fp8 formats.
 const SCALE_BLOCK: u64 = 128;
-/// Size of a scale in bytes.
+/// Size of a scale, bytes.
 const SCALE_BYTES: u64 = 4;
-/// Upper limit of a model's dimensions; products of three of them stay far below 2^127.
+/// Upper limit for model dimensions. The product of three dimensions stays far below 2^127.
 pub const DIMENSION_MAX: u64 = 1 << 24;
 
 impl Geometry {
-    /// Bytes per token and rank of `layers` layers that keep all tokens.
+    /// Bytes per token and rank for `layers` layers that keep all tokens.
     ///
-    /// Source: `sglang/srt/mem_cache/pool_host/mha.py`, `mla.py`, `dsa.py`. For sparse attention in fp8 a row is either scaled
-    /// (`kv_lora_rank` bytes, a 4-byte scale per 128 of them, and 2 bytes per rope element), or plain with one byte per element.
+    /// Source: `sglang/srt/mem_cache/pool_host/mha.py`, `mla.py`, `dsa.py`. For sparse attention in fp8, a row is either scaled
+    /// (`kv_lora_rank` bytes, a 4-byte scale per 128 bytes, and 2 bytes per rope element), or plain with one byte per element.
     ///
     /// # Errors
     /// The product overflows.
@@ -89,13 +89,13 @@ impl Geometry {
             }
             Attention::Latent { lora, rope, .. } => u128::from(lora + rope) * u128::from(cache.bytes()),
         };
-        narrow(per_layer * u128::from(layers), "the cache of a token")
+        narrow(per_layer * u128::from(layers), "the cache size per token")
     }
 
-    /// Bytes per token and rank of the indexer of `layers` layers; 0 without an indexer.
+    /// Indexer bytes per token and rank for `layers` layers; 0 without an indexer.
     ///
     /// Source: `sglang/srt/mem_cache/pool_host/dsa.py`, `dsa_indexer_bytes_per_token_per_layer`: one byte per element and a 4-byte scale
-    /// per 128 of them, independent of the cache's element type.
+    /// per 128 elements, independent of the cache's element type.
     ///
     /// # Errors
     /// The product overflows.
@@ -103,20 +103,20 @@ impl Geometry {
         match self.attention {
             Attention::Latent { indexer: Some(Indexer { head_dim }), .. } => {
                 let row = u128::from(head_dim + head_dim / SCALE_BLOCK * SCALE_BYTES);
-                narrow(row * u128::from(layers), "the index of a token")
+                narrow(row * u128::from(layers), "the index size per token")
             }
             _ => Ok(0),
         }
     }
 
     /// Adds the layers of a draft model (multi-token prediction) that share the pools. SGLang counts them as layers of the target model,
-    /// whose shape and type they must have (`mem_cache/pool_host/mha.py`, `mla.py`, `dsa.py`, `layer_num`).
+    /// so their shape and type must match the target's (`mem_cache/pool_host/mha.py`, `mla.py`, `dsa.py`, `layer_num`).
     ///
     /// # Errors
     /// The number of layers is out of range.
     pub fn with_draft_layers(self, draft: u64) -> Result<Geometry, SizingError> {
         let layers = self.layers.checked_add(draft).filter(|layers| *layers <= DIMENSION_MAX);
-        Ok(Geometry { layers: layers.ok_or(SizingError::TooLarge { what: "the draft" })?, ..self })
+        Ok(Geometry { layers: layers.ok_or(SizingError::TooLarge { what: "the number of draft layers" })?, ..self })
     }
 
     /// Whether the model uses sparse attention.

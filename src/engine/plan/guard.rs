@@ -1,16 +1,16 @@
-//! SGLang's startup guard for L2. It counts ordinary memory, even if L2 uses huge pages.
+//! SGLang's startup memory guard for L2. It counts regular (non-hugepage) memory, even if L2 uses huge pages.
 //!
-//! Source: `sglang/srt/mem_cache/pool_host/base.py`, `host_memory_budget_bytes`: `(available - 10 GiB) // ranks of the host`. Available is
-//! psutil's value (MemAvailable) or the cgroup limit. Pages in the huge page pool do not count as available, so a host needs about twice
-//! the size of its L2.
+//! Source: `sglang/srt/mem_cache/pool_host/base.py`, `host_memory_budget_bytes`: `(available - 10 GiB) // ranks on the host`. `available`
+//! is psutil's value (MemAvailable) or the cgroup limit. Pages in the huge page pool do not count as available, so a host needs about twice
+//! its L2 size in memory.
 
 use crate::engine::plan::SizingError;
 use crate::engine::plan::error::narrow;
 
-/// The reserve that SGLang keeps free.
+/// Memory that SGLang keeps free, bytes.
 pub const RESERVE_BYTES: u64 = 10 << 30;
 
-/// Ordinary memory, bytes, that must be available for `ranks` ranks whose largest buffer has `buffer` bytes.
+/// Regular memory, bytes, that must be available for `ranks` ranks whose largest buffer has `buffer` bytes.
 ///
 /// # Errors
 /// The product overflows.
@@ -21,7 +21,7 @@ pub fn needed(buffer: u64, ranks: u64) -> Result<u64, SizingError> {
     )
 }
 
-/// The largest buffer that the guard allows each of `ranks` ranks with `available` bytes.
+/// The largest buffer, bytes, that the guard allows for each of `ranks` ranks if `available` bytes are available.
 pub fn budget(available: u64, ranks: u64) -> u64 {
     available.saturating_sub(RESERVE_BYTES) / ranks.max(1)
 }
@@ -32,7 +32,7 @@ mod tests {
     use proptest::prelude::*;
 
     #[test]
-    fn upstreams_example_needs_248_gib_of_ordinary_memory() {
+    fn upstreams_example_needs_248_gib_of_regular_memory() {
         let bytes = needed(64_000_884_736, 4).unwrap();
         assert_eq!((bytes * 10) >> 30, 2_484);
         assert_eq!(budget(0, 4), 0);

@@ -1,4 +1,4 @@
-//! The L2 pool of a rank: tokens, pages and bytes that result from `--hicache-size` or `--hicache-ratio`.
+//! A rank's L2 pool: the tokens, pages and bytes that result from `--hicache-size` or `--hicache-ratio`.
 //!
 //! Source: `sglang/srt/mem_cache/pool_host/base.py`, `HostKVCache.__init__`.
 
@@ -12,32 +12,32 @@ use crate::engine::plan::layout::ParallelLayout;
 pub enum L2Size {
     /// `--hicache-size`, decimal GB per rank.
     Gb(u64),
-    /// `--hicache-ratio` relative to the device's pool.
+    /// `--hicache-ratio` relative to the device pool.
     Ratio {
         ratio: f64,
-        /// Tokens of the device's pool (`max_total_num_tokens` in SGLang's log).
+        /// Capacity of the device pool, tokens (`max_total_num_tokens` in SGLang's log).
         device_tokens: u64,
     },
 }
 
-/// The pool of a rank with its side pool.
+/// A rank's pool and its side pool.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct HostPool {
-    /// Bytes per token of keys and values.
+    /// Key and value bytes per token.
     pub token_bytes: u64,
-    /// Bytes per token of the side pool (the indexer of sparse attention); 0 without one.
+    /// Side pool bytes per token (for the sparse attention indexer); 0 without a side pool.
     pub side_token_bytes: u64,
     /// Capacity in tokens; a multiple of the page size.
     pub tokens: u64,
     /// Pages, including the padding page.
     pub pages: u64,
-    /// Bytes of the single buffer for keys and values.
+    /// Size of the single buffer for keys and values, bytes.
     pub bytes: u64,
-    /// Bytes of the side pool's buffer; 0 without one.
+    /// Size of the side pool's buffer, bytes; 0 without a side pool.
     pub side_bytes: u64,
 }
 
-/// Upper limit of tokens: 2^48 tokens of one byte fill a host's address space.
+/// Maximum number of tokens: 2^48 one-byte tokens fill a host's address space.
 const TOKENS_MAX: u128 = 1 << 48;
 
 /// The number of tokens before padding.
@@ -46,8 +46,8 @@ fn wanted_tokens(l2_size: L2Size, token_bytes: u64) -> Result<u64, SizingError> 
         L2Size::Gb(gb) => {
             let bytes = u128::from(gb) * 1_000_000_000;
             let tokens =
-                bytes.checked_div(u128::from(token_bytes)).ok_or(SizingError::Zero { what: "the size of a token" })?;
-            narrow(tokens, "the L2 pool")
+                bytes.checked_div(u128::from(token_bytes)).ok_or(SizingError::Zero { what: "the token size" })?;
+            narrow(tokens, "the L2 pool size")
         }
         L2Size::Ratio { ratio, device_tokens } => {
             if !ratio.is_finite() || ratio <= 0.0 {
@@ -55,7 +55,7 @@ fn wanted_tokens(l2_size: L2Size, token_bytes: u64) -> Result<u64, SizingError> 
             }
             let tokens = device_tokens as f64 * ratio;
             if tokens >= TOKENS_MAX as f64 {
-                return Err(SizingError::TooLarge { what: "the L2 pool" });
+                return Err(SizingError::TooLarge { what: "the L2 pool size" });
             }
             #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "positive and below 2^48")]
             Ok(tokens as u64)
@@ -63,7 +63,7 @@ fn wanted_tokens(l2_size: L2Size, token_bytes: u64) -> Result<u64, SizingError> 
     }
 }
 
-/// Tokens of the pool for a ratio, including the padding page. This does not depend on the model.
+/// The pool's capacity for a ratio, tokens, including the padding page. It does not depend on the model.
 ///
 /// # Errors
 /// The ratio is not a positive number, or the result overflows.
@@ -71,15 +71,15 @@ pub fn ratio_tokens(ratio: f64, device_tokens: u64, page_size: u64) -> Result<u6
     let pages = wanted_tokens(L2Size::Ratio { ratio, device_tokens }, 1)?
         .checked_div(page_size)
         .ok_or(SizingError::Zero { what: "the page size" })?;
-    narrow((u128::from(pages) + 1) * u128::from(page_size), "the L2 pool")
+    narrow((u128::from(pages) + 1) * u128::from(page_size), "the L2 pool size")
 }
 
-/// Computes the pools of a rank of each pipeline stage.
+/// Computes the pools of one rank per pipeline stage.
 ///
-/// With a size, every stage gets as many tokens as fit in the stage with the largest token (`sync_fixed_hicache_size`). SGLang always adds
-/// one page to what fits, so the pool exceeds the configured size by up to one page.
+/// With a fixed size, every stage gets the number of tokens that fit in the stage with the most bytes per token
+/// (`sync_fixed_hicache_size`). SGLang always adds one page, so the pool exceeds the configured size by up to one page.
 ///
-/// The side pool holds the tokens of the main pool plus one more page (`dsa.py`, `indexer_page_num`), in addition to the size.
+/// The side pool holds the main pool's tokens plus one page (`dsa.py`, `indexer_page_num`). It is not part of the configured size.
 ///
 /// # Errors
 /// SGLang rejects the combination, or a value overflows.
@@ -105,17 +105,20 @@ pub fn pools(
     let pages = least.unwrap_or(0) / page_size + 1;
     let tokens = u128::from(pages) * u128::from(page_size);
     if tokens > TOKENS_MAX {
-        return Err(SizingError::TooLarge { what: "the L2 pool" });
+        return Err(SizingError::TooLarge { what: "the L2 pool size" });
     }
     let side_pages = (tokens + u128::from(page_size) + 1) / u128::from(page_size);
     let pool = |(token_bytes, side_token_bytes): (u64, u64)| {
         Ok(HostPool {
             token_bytes,
             side_token_bytes,
-            tokens: narrow(tokens, "the L2 pool")?,
+            tokens: narrow(tokens, "the L2 pool size")?,
             pages,
-            bytes: narrow(tokens * u128::from(token_bytes), "the L2 pool")?,
-            side_bytes: narrow(side_pages * u128::from(page_size) * u128::from(side_token_bytes), "the side pool")?,
+            bytes: narrow(tokens * u128::from(token_bytes), "the L2 pool size")?,
+            side_bytes: narrow(
+                side_pages * u128::from(page_size) * u128::from(side_token_bytes),
+                "the side pool size",
+            )?,
         })
     };
     stages.into_iter().map(pool).collect()
@@ -135,7 +138,7 @@ mod tests {
 
     #[test]
     fn pools_match_sglang_0_5_23() {
-        // Model, tp, page size, GB; tokens, pages and bytes of SGLang's own class.
+        // Model, tp, page size and GB; then tokens, pages and bytes as computed by SGLang's own class.
         for (model, tp, page, gb, tokens, pages, bytes) in [
             ("Qwen3-32B", 1, 1, 30, 114_441, 114_441, 30_000_021_504),
             ("Qwen3-32B", 1, 64, 30, 114_496, 1_789, 30_014_439_424),
@@ -152,7 +155,7 @@ mod tests {
         let pool = one("Qwen3-32B", 1, 64, L2Size::Ratio { ratio: 2.0, device_tokens: 100_000 });
         assert_eq!((pool.tokens, pool.pages), (200_064, 3_126));
         assert_eq!(ratio_tokens(2.0, 100_000, 64), Ok(200_064));
-        // From SGLang's log, for a device pool of 4096 tokens with pages of 16.
+        // From SGLang's log, for a device pool of 4096 tokens with 16-token pages.
         assert_eq!(ratio_tokens(2.0, 4_096, 16), Ok(8_208));
     }
 

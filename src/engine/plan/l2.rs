@@ -1,4 +1,4 @@
-//! L2 of a rank: exact if the model's geometry is known, otherwise bounds.
+//! A rank's L2 memory: exact if the model's geometry is known, otherwise bounds.
 
 use crate::engine::plan::SizingError;
 use crate::engine::plan::error::narrow;
@@ -16,12 +16,12 @@ pub struct ValueRange {
 }
 
 impl ValueRange {
-    /// A range of one value.
+    /// Returns a range with a single value.
     pub fn exactly(value: u64) -> ValueRange {
         ValueRange { least: value, most: value }
     }
 
-    /// Whether the range is one value.
+    /// Whether the range has a single value.
     pub fn is_exact(&self) -> bool {
         self.least == self.most
     }
@@ -32,19 +32,19 @@ impl ValueRange {
     }
 }
 
-/// L2 of a rank, before rounding to pages.
+/// A rank's L2 memory, before rounding to pages.
 #[derive(Clone, Copy, Debug)]
 pub struct L2Memory {
     /// The pool, if the model's geometry is known.
     pub pool: Option<HostPool>,
-    /// Bytes of the largest buffer, which SGLang's guard checks.
+    /// Size of the largest buffer, bytes. SGLang's guard checks this buffer.
     pub buffer: ValueRange,
-    /// Bytes of the side pools.
+    /// Size of the side pools, bytes.
     pub side: ValueRange,
     pub buffers: u64,
 }
 
-/// Computes L2 of a rank of each stage: exact if all layers keep all tokens, otherwise bounds.
+/// Computes the L2 memory of one rank per stage: exact if all layers keep all tokens, otherwise bounds.
 ///
 /// # Errors
 /// SGLang rejects the sizes, or a value overflows.
@@ -57,7 +57,7 @@ pub fn l2(wanted: &SizingInput) -> Result<Vec<L2Memory>, SizingError> {
         Some(geometry) => windowed(wanted, geometry),
         None => {
             let L2Size::Gb(gb) = wanted.l2_size else { return Err(SizingError::ConfigField { field: "model" }) };
-            let least = narrow(u128::from(gb) * 1_000_000_000, "the L2 pool")?;
+            let least = narrow(u128::from(gb) * 1_000_000_000, "the L2 pool size")?;
             let mut most = ValueRange::exactly(least);
             let mut side = 0;
             // Models with fewer layers than stages are skipped.
@@ -80,21 +80,22 @@ fn exact(pool: HostPool) -> L2Memory {
     }
 }
 
-/// With a size, full and sliding layers share it in proportion to their device memory, which is unknown before the server runs; each gets an
-/// additional page. With a ratio, each pool has its own tokens; the sliding layers have at most as many as the full ones.
+/// With a fixed size, full and sliding layers share it in proportion to their device memory, which is unknown until the server is running.
+/// Each of the two gets an additional page. With a ratio, each pool has its own number of tokens, and the sliding layers have at most as
+/// many as the full layers.
 fn windowed(wanted: &SizingInput, geometry: &Geometry) -> Result<Vec<L2Memory>, SizingError> {
-    let too_large = SizingError::TooLarge { what: "the L2 pool" };
+    let too_large = SizingError::TooLarge { what: "the L2 pool size" };
     let tp = wanted.layout.attention_tp();
     let mut stages = Vec::new();
     for stage in 0..wanted.layout.pp() {
         let layers = wanted.layout.layers_of_stage(geometry.layers + geometry.window_layers, stage)?;
-        // Layer kinds alternate, so a stage may contain up to all layers of one kind.
+        // Layer types alternate, so a stage may contain as many as all layers of one type.
         let full = geometry.token_bytes(layers.min(geometry.layers), tp, wanted.cache)?;
         let window = geometry.token_bytes(layers.min(geometry.window_layers), tp, wanted.cache)?;
         let page = |bytes: u64| bytes.checked_mul(wanted.page_size).ok_or(too_large.clone());
         let (buffer, side) = match wanted.l2_size {
             L2Size::Gb(gb) => {
-                let size = narrow(u128::from(gb) * 1_000_000_000, "the L2 pool")?;
+                let size = narrow(u128::from(gb) * 1_000_000_000, "the L2 pool size")?;
                 let most = size.checked_add(page(full)?).ok_or(too_large.clone())?;
                 (ValueRange { least: size, most }, ValueRange { least: 0, most: page(window)? })
             }

@@ -1,8 +1,8 @@
-//! The ranks of a server: tensor, pipeline and data parallelism over hosts.
+//! A server's ranks: tensor, pipeline and data parallelism across hosts.
 
 use crate::engine::plan::SizingError;
 
-/// The parallelism of a server.
+/// A server's parallelism.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ParallelLayout {
     tp: u64,
@@ -13,14 +13,14 @@ pub struct ParallelLayout {
     dcp: u64,
 }
 
-/// Upper limit of the number of ranks.
+/// Maximum number of ranks.
 const RANKS_MAX: u64 = 65_536;
 
 impl ParallelLayout {
     /// Creates a layout that SGLang accepts.
     ///
-    /// Source: `sglang/srt/server_args.py` (`tp_size * pp_size` divisible by `nnodes`; data parallelism over hosts only with DP
-    /// attention; `tp_size` divisible by `dp_size` with it).
+    /// Source: `sglang/srt/server_args.py` (`tp_size * pp_size` divisible by `nnodes`; data parallelism across hosts only with DP
+    /// attention; with DP attention, `tp_size` divisible by `dp_size`).
     ///
     /// # Errors
     /// SGLang rejects the layout, or a value is out of range.
@@ -51,7 +51,7 @@ impl ParallelLayout {
     /// many tokens.
     ///
     /// Source: `sglang/srt/arg_groups/attention_hook.py` (`tp_size` divisible by `dcp_size`), `mem_cache/pool_host/base.py`
-    /// (`page_size // dcp_size` rows of a page in each rank's pool).
+    /// (each rank's pool has `page_size // dcp_size` rows per page).
     ///
     /// # Errors
     /// SGLang rejects the layout, or a value is out of range.
@@ -80,7 +80,7 @@ impl ParallelLayout {
         self.pp
     }
 
-    /// Number of groups with their own keys: one per data-parallel rank of either kind.
+    /// Number of groups with their own keys: one per data-parallel rank, with or without DP attention.
     pub fn groups(&self) -> u64 {
         self.dp
     }
@@ -95,21 +95,21 @@ impl ParallelLayout {
         if self.dp_attention { 1 } else { self.dp }
     }
 
-    /// Number of ranks per host according to SGLang's memory guard: the world size of one replica divided by the hosts, at least 1.
+    /// Number of ranks per host as counted by SGLang's memory guard: one replica's world size divided by the number of hosts, at least 1.
     ///
     /// Source: `sglang/srt/mem_cache/pool_host/base.py`, `ranks_per_host`.
     pub fn guard_ranks(&self) -> u64 {
         (self.tp * self.pp / self.nnodes).max(1)
     }
 
-    /// The pipeline stage of each process of host `host`, in order, replica by replica.
+    /// The pipeline stage of each process on host `host`, in order, replica by replica.
     pub fn stages_of_host(&self, host: u64) -> Vec<u64> {
         let per_host = self.tp * self.pp / self.nnodes;
         let ranks = (host * per_host..(host + 1) * per_host).map(|rank| rank / self.tp);
         (0..self.replicas()).flat_map(|_| ranks.clone()).collect()
     }
 
-    /// The number of layers of stage `stage`: an even split, with one more for each of the last `layers % pp` stages.
+    /// The number of layers in stage `stage`: an even split, with one more layer in each of the last `layers % pp` stages.
     ///
     /// Source: `sglang/srt/distributed/utils.py`, `get_pp_indices` (without `SGLANG_PP_LAYER_PARTITION`).
     ///

@@ -1,9 +1,9 @@
-//! Computes the memory of a SGLang HiCache deployment with a Mooncake store before it is started.
+//! Computes the memory that an SGLang HiCache deployment with a Mooncake store will use, before the deployment is started.
 //!
-//! All functions are pure: they read no files of the host and print nothing; the host's resources are arguments. Every rule names the code
-//! that it was derived from: `sglang` is SGLang 0.5.23, `mooncake` is Mooncake 0.3.13.
+//! All functions are pure. They do not read host files or print anything; the host's resources are passed as arguments. Every rule cites
+//! the code that it was derived from: `sglang` is SGLang 0.5.23, `mooncake` is Mooncake 0.3.13.
 //!
-//! Byte counts of a host are `u64`, products are `u128`. Overflow is an error and never wraps.
+//! Byte counts for a host are `u64`; products are `u128`. Overflow is an error; values never wrap.
 
 pub mod client;
 pub mod config_json;

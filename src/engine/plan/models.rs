@@ -1,4 +1,4 @@
-//! Models that are known by name, so that no config.json is required. Each row names the source of its values.
+//! Models known by name, which do not require a config.json. Each row cites the source of its values.
 
 use crate::engine::plan::SizingError;
 use crate::engine::plan::error::{COMPRESSED, LINEAR};
@@ -6,19 +6,19 @@ use crate::engine::plan::geometry::{Attention, Geometry, Indexer};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct KnownModel {
-    /// Its names. The first one is shown; all are accepted.
+    /// The model's names. All are accepted; the first one is displayed.
     pub names: &'static [&'static str],
     pub geometry: Geometry,
     /// The source of the values.
     pub source: &'static str,
 }
 
-const CONFIGS: &str = "config.json texts in citsjtu2020/LLM-Prof, sglang/Model_Config.md";
-const CALCULATOR: &str = "the list of a public KV cache calculator";
-const EXPECTED: &str = "the expected values of a public KV cache calculator's tests";
-const ASSUMED: &str = "assumed equal to GLM-4.5";
-const MEMORY: &str = "from memory: no source was found";
-const TRANSFORMERS: &str = "the defaults of transformers 5.19, GptOssConfig";
+const CONFIGS: &str = "config.json files quoted in citsjtu2020/LLM-Prof, sglang/Model_Config.md";
+const CALCULATOR: &str = "model list of a public KV cache calculator";
+const EXPECTED: &str = "expected values in a public KV cache calculator's tests";
+const ASSUMED: &str = "assumed to match GLM-4.5";
+const MEMORY: &str = "unverified: no source found";
+const TRANSFORMERS: &str = "defaults in transformers 5.19, GptOssConfig";
 
 const fn heads(
     names: &'static [&'static str],
@@ -68,13 +68,13 @@ pub const MODELS: &[KnownModel] = &[
     latent(&["GLM-4.7-Flash"], 47, None, CALCULATOR),
 ];
 
-/// Prefixes of model names whose cache is not supported, and the reason.
+/// Name prefixes of models whose cache is not supported, with the reason.
 const NOT_SIZED: &[(&str, &str)] = &[("qwen3-next", LINEAR), ("kimi-linear", LINEAR), ("deepseek-v4", COMPRESSED)];
 
-/// Number of suggestions in an error.
+/// Number of suggestions in an error message.
 const NEAREST: usize = 3;
 
-/// Finds a model by name. Case, the owner before a `/`, `_` instead of `-`, and suffixes such as `-Instruct` are ignored.
+/// Finds a model by name. Ignores case, an owner such as `Qwen/`, and suffixes such as `-Instruct`. `_` is equivalent to `-`.
 ///
 /// # Errors
 /// The name is unknown (the error contains the most similar names), or the model's cache is not supported.
@@ -93,7 +93,7 @@ pub fn by_name(name: &str) -> Result<&'static KnownModel, SizingError> {
     })
 }
 
-/// Suffixes of names that do not affect the cache.
+/// Name suffixes that do not affect the cache.
 const TAILS: &[&str] = &["-instruct", "-chat", "-base", "-fp8", "-thinking", "-bf16"];
 
 fn plain(name: &str) -> String {

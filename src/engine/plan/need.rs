@@ -1,4 +1,4 @@
-//! The memory of a deployment on its fullest host: per rank, per NUMA node, per host.
+//! The memory that a deployment needs on its fullest host: per rank, per NUMA node, per host.
 
 use crate::engine::plan::SizingError;
 use crate::engine::plan::client::{ClientMemory, ClientSizes, HugePageCount, LOCAL_BUFFER_BYTES, client};
@@ -13,9 +13,9 @@ use crate::engine::plan::layout::ParallelLayout;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Services {
     pub count: u64,
-    /// Segment of each service, bytes. It is not divided among ranks.
+    /// Segment size per service, bytes. It is not divided among ranks.
     pub segment: u64,
-    /// Local buffer of each service, bytes.
+    /// Local buffer size per service, bytes.
     pub local_buffer: u64,
 }
 
@@ -34,9 +34,9 @@ pub struct SizingInput {
     pub cache: CacheType,
     pub page_size: u64,
     pub l2_size: L2Size,
-    /// `MOONCAKE_GLOBAL_SEGMENT_SIZE`, of one TP x PP group.
+    /// `MOONCAKE_GLOBAL_SEGMENT_SIZE`: the segment size for one TP x PP group, bytes.
     pub group_segment: u64,
-    /// Arena per process, bytes; 0 disables it.
+    /// Arena size per process, bytes; 0 disables the arena.
     pub arena: u64,
     /// Huge page size, bytes.
     pub page: u64,
@@ -50,52 +50,52 @@ pub struct SizingInput {
     pub services: Services,
 }
 
-/// The memory of a rank of one pipeline stage.
+/// The memory that one rank of a pipeline stage needs.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RankMemory {
     pub stage: u64,
-    /// Its L2 pool, if the model's geometry is known.
+    /// The rank's L2 pool, if the model's geometry is known.
     pub pool: Option<HostPool>,
-    /// Bytes of its largest L2 buffer, which SGLang's guard checks.
+    /// Size of the rank's largest L2 buffer, bytes. SGLang's guard checks this buffer.
     pub buffer: ValueRange,
-    /// Bytes of L2 including side pools.
+    /// L2 size including side pools, bytes.
     pub l2: ValueRange,
-    /// Number of L2 buffers: the memory regions registered with every NIC.
+    /// Number of L2 buffers. Each one is registered with every NIC.
     pub buffers: u64,
-    /// Huge pages of L2.
+    /// Huge pages for L2.
     pub l2_pages: ValueRange,
-    /// The store's client in the rank.
+    /// The memory of the rank's store client.
     pub client: ClientMemory,
-    /// Bytes that the process pins when NICs register them: the minimum RLIMIT_MEMLOCK.
+    /// Bytes that the process pins when it registers memory with NICs; the minimum RLIMIT_MEMLOCK.
     pub pinned: ValueRange,
     /// Memory regions per NIC.
     pub regions: u64,
 }
 
-/// The memory of the deployment.
+/// The memory that the deployment needs.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MemoryNeed {
     /// One rank of each pipeline stage.
     pub ranks: Vec<RankMemory>,
-    /// Bytes of one rank's segment before rounding.
+    /// One rank's segment size before rounding, bytes.
     pub rank_segment: u64,
     /// Ranks on the fullest host.
     pub ranks_on_host: u64,
-    /// Minimum huge pages of the fullest host.
+    /// Minimum number of huge pages on the fullest host.
     pub least: HugePageCount,
-    /// Maximum huge pages of the fullest host.
+    /// Maximum number of huge pages on the fullest host.
     pub most: HugePageCount,
-    /// The part of `most` that is bound to each NIC node.
+    /// How many of the pages in `most` are bound to each NIC node.
     pub pages_per_nic_node: u64,
-    /// Huge pages of the store services, included in `least` and `most`.
+    /// Huge pages for the store services, included in `least` and `most`.
     pub service_pages: HugePageCount,
-    /// Ordinary memory that SGLang's guard requires to be available, bytes.
+    /// Regular memory that must be available to satisfy SGLang's guard, bytes.
     pub guard_bytes: u64,
-    /// Bytes that all ranks of all hosts contribute to the store.
+    /// Bytes that the ranks on all hosts and the store services contribute to the store.
     pub mounted: u64,
 }
 
-/// Computes the memory of `wanted`.
+/// Computes the memory that the deployment `wanted` needs.
 ///
 /// # Errors
 /// SGLang or the store rejects the sizes, or a value overflows.
@@ -116,7 +116,7 @@ pub fn need(wanted: &SizingInput) -> Result<MemoryNeed, SizingError> {
     let services = wanted.services;
     let service = of(services.segment, services.local_buffer, 0, wanted.nic_nodes)?;
     let times = |pages: HugePageCount, n: u64| {
-        let too_large = SizingError::TooLarge { what: "the huge pages" };
+        let too_large = SizingError::TooLarge { what: "the number of huge pages" };
         let mib2 = pages.mib2.checked_mul(n).ok_or(too_large.clone())?;
         Ok(HugePageCount { mib2, gib1: pages.gib1.checked_mul(n).ok_or(too_large)? })
     };
@@ -126,7 +126,7 @@ pub fn need(wanted: &SizingInput) -> Result<MemoryNeed, SizingError> {
         let (mut least, mut most) = (service_pages, service_pages);
         let stages = layout.stages_of_host(host);
         for &stage in &stages {
-            // Every stage has a rank by construction.
+            // `ranks` has one entry per stage by construction.
             let Some(rank) = usize::try_from(stage).ok().and_then(|i| ranks.get(i)) else { continue };
             least = least.plus(own.pages)?.plus(HugePageCount::of(wanted.page, rank.l2_pages.least))?;
             most = most.plus(own.pages)?.plus(HugePageCount::of(wanted.page, rank.l2_pages.most))?;
@@ -149,13 +149,13 @@ pub fn need(wanted: &SizingInput) -> Result<MemoryNeed, SizingError> {
         pages_per_nic_node: spread,
         service_pages,
         guard_bytes: guard::needed(buffer, layout.guard_ranks())?,
-        mounted: narrow(offered, "the segments")?,
+        mounted: narrow(offered, "the total segment size")?,
     })
 }
 
 impl MemoryNeed {
-    /// Distributes the maximum of `page`-sized pages over `nodes` (NUMA nodes with memory): pages bound to NIC nodes stay there, and the
-    /// rest is split evenly, because ranks are spread over nodes with their GPUs. The first nodes get the remainder.
+    /// Distributes the maximum number of `page`-sized pages over `nodes` (NUMA nodes with memory). Pages bound to NIC nodes stay on those
+    /// nodes. The rest are split evenly, because ranks are spread over nodes along with their GPUs. The first nodes get the remainder.
     pub fn per_node(&self, page: u64, nodes: &[u32], nic_nodes: &[u32]) -> Vec<(u32, u64)> {
         let bound = |node: &u32| if nic_nodes.contains(node) { self.pages_per_nic_node } else { 0 };
         let all_bound: u64 = nodes.iter().map(bound).sum();
@@ -169,9 +169,9 @@ impl MemoryNeed {
 fn rank(stage: u64, l2: L2Memory, client: ClientMemory, wanted: &SizingInput) -> Result<RankMemory, SizingError> {
     let page = wanted.page;
     let parts = |bytes: u64| bytes.div_ceil(wanted.region.max(1));
-    // Without a model the side pool may be empty, but its buffer is still a region.
+    // Without a model, the side pool may be empty, but its buffer still counts as a region.
     let side = (l2.buffers - 1).max(if l2.buffers > 1 { parts(l2.side.most) } else { 0 });
-    let sum = |a: u64, b: u64| a.checked_add(b).ok_or(SizingError::TooLarge { what: "a rank" });
+    let sum = |a: u64, b: u64| a.checked_add(b).ok_or(SizingError::TooLarge { what: "the memory per rank" });
     let both = ValueRange { least: sum(l2.buffer.least, l2.side.least)?, most: sum(l2.buffer.most, l2.side.most)? };
     let (buffer_pages, side_pages) = (l2.buffer.map(|b| b.div_ceil(page)), l2.side.map(|b| b.div_ceil(page)));
     let beside = sum(client.mounted, LOCAL_BUFFER_BYTES)?;
@@ -229,7 +229,7 @@ mod tests {
     fn a_buffer_above_the_largest_region_is_registered_in_parts() {
         let base = wanted(Some("Qwen3-32B"), 4, 64, 8 << 30, 0);
         let regions = |region| need(&SizingInput { region, ..base }).unwrap().ranks[0].regions;
-        // L2, the buffer and the segment of 2 GiB.
+        // L2, the local buffer and the 2 GiB segment.
         assert_eq!((regions(REGION_BYTES), regions(1 << 30)), (3, 60 + 1 + 2));
         let sparse = SizingInput { region: 1 << 30, ..wanted(Some("DeepSeek-V3.2"), 4, 64, 0, 0) };
         assert_eq!(need(&sparse).unwrap().ranks[0].regions, 60 + 7 + 1);

@@ -1,4 +1,4 @@
-//! Compares what a master reports for its keys with the computed size of these keys.
+//! Compares the size that a master reports for its keys with their computed size.
 
 use crate::engine::plan::SizingError;
 use crate::engine::plan::error::narrow;
@@ -6,25 +6,26 @@ use crate::engine::plan::tiers::StoredPage;
 
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct ObservedKeys {
-    /// Tokens of the whole pages that the keys form.
+    /// Tokens in the whole pages that the keys make up.
     pub tokens: u64,
-    /// Computed bytes of the keys.
+    /// Computed size of the keys, bytes.
     pub bytes: u64,
     /// Reported bytes minus computed bytes.
     pub surplus: i64,
-    /// The surplus in percent of `bytes`.
+    /// The surplus as a percentage of `bytes`.
     pub surplus_percent: f64,
 }
 
-/// Compares `keys` keys, for which the master reports `reported` bytes, with pages of `page_size` tokens as described by `page`.
+/// Compares the `reported` bytes that the master reports for `keys` keys with the computed size of these keys. `page` describes a page of
+/// `page_size` tokens.
 ///
 /// # Errors
 /// A value overflows.
 pub fn observed(keys: u64, reported: u64, page: &StoredPage, page_size: u64) -> Result<ObservedKeys, SizingError> {
-    let what = "the observed keys";
+    let what = "the size of the observed keys";
     let page_keys = u128::from(page.keys.max(1));
     let all = u128::from(keys) * u128::from(page_size);
-    // Keys of a page may differ in size, so an incomplete page counts with the mean size.
+    // The keys of a page may differ in size, so the keys of an incomplete page count with the mean size.
     let product = all.checked_mul(u128::from(page.token_bytes)).ok_or(SizingError::TooLarge { what })?;
     let bytes = narrow(product / page_keys, what)?;
     let tokens = narrow(u128::from(keys) / page_keys * u128::from(page_size), what)?;

@@ -1,24 +1,24 @@
-//! Computes the hit rate of every cache size in one pass over the requests, from exact reuse distances.
+//! Computes the hit rate for every cache size in one pass over the requests, from exact reuse distances.
 //!
-//! The distance of a page is the number of other pages used since its last use. An LRU cache of `n` pages contains the page exactly if the
-//! distance is below `n`. A Fenwick tree over the order of last uses counts them in O(log n) per page.
+//! The reuse distance of a page is the number of other pages used since its last use. An LRU cache of `n` pages contains the page if and
+//! only if the distance is less than `n`. A Fenwick tree ordered by last use counts these pages in O(log n) per page.
 //!
-//! A request looks up all its pages before it uses any, and uses the last page first. The beginning of a prompt therefore outlives its end,
-//! as in SGLang's tree, which evicts leaves first.
+//! A request looks up all its pages before using any of them, and uses the last page first. The beginning of a prompt therefore outlives
+//! its end, as in SGLang's tree, which evicts leaves first.
 
 use std::collections::HashMap;
 
-/// The hit rates of all cache sizes.
+/// Hit rates for all cache sizes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct HitCurve {
-    /// Hits of a cache of `i + 1` pages.
+    /// Hits with a cache of `i + 1` pages.
     hits: Vec<u64>,
     /// The total number of page lookups.
     pub asked: u64,
 }
 
 impl HitCurve {
-    /// Hits of a cache of `pages` pages.
+    /// Hits with a cache of `pages` pages.
     pub fn hits(&self, pages: u64) -> u64 {
         match usize::try_from(pages).unwrap_or(usize::MAX).min(self.hits.len()) {
             0 => 0,
@@ -26,7 +26,7 @@ impl HitCurve {
         }
     }
 
-    /// Number of distinct pages. A larger cache has no more hits.
+    /// Number of distinct pages. A cache larger than this has no additional hits.
     pub fn distinct(&self) -> u64 {
         self.hits.len() as u64
     }
@@ -57,7 +57,7 @@ pub struct ReuseDistances {
 
 /// Initial number of slots.
 const PLACES_MIN: u32 = 1 << 12;
-/// Maximum number of distinct pages of a trace; twice as many slots still fit in 32 bits.
+/// Maximum number of distinct pages in a trace. Twice as many slots still fit in 32 bits.
 pub const DISTINCT_MAX: usize = 1 << 29;
 
 impl ReuseDistances {
@@ -97,7 +97,7 @@ impl ReuseDistances {
         true
     }
 
-    /// The curve of all requests so far.
+    /// Returns the hit curve for all requests so far.
     pub fn curve(&self) -> HitCurve {
         let mut sum = 0;
         let hits = (0..self.last.len()).map(|distance| {
@@ -107,7 +107,7 @@ impl ReuseDistances {
         HitCurve { hits: hits.collect(), asked: self.asked }
     }
 
-    /// Assigns new slots without gaps, in the old order, and as many free ones.
+    /// Assigns new slots without gaps, in the old order, and adds as many free slots.
     fn renumber(&mut self, coming: usize) {
         let mut order: Vec<(u32, u64)> = self.last.iter().map(|(page, place)| (*place, *page)).collect();
         order.sort_unstable();
@@ -128,7 +128,7 @@ struct Fenwick {
 }
 
 impl Fenwick {
-    /// A tree of `places` slots, of which the first `used` have the value 1.
+    /// Creates a tree of `places` slots, of which the first `used` have the value 1.
     fn full(used: u32, places: u32) -> Fenwick {
         let sum = |i: u32| {
             // Node `i` sums the slots (i - lowbit(i), i].
@@ -198,7 +198,7 @@ mod tests {
     #[test]
     fn a_repeated_prompt_hits_if_the_cache_holds_what_came_between() {
         let curve = curve(&[vec![1, 2], vec![3], vec![1, 2]]);
-        // The beginning was used after the end, so two pages suffice to keep it.
+        // The first page of the prompt was used after the second, so a cache of two pages keeps it.
         assert_eq!([0, 1, 2, 3, 9].map(|size| curve.hits(size)), [0, 0, 1, 2, 2]);
         assert_eq!((curve.asked, curve.distinct()), (5, 3));
         assert_eq!(
@@ -219,7 +219,7 @@ mod tests {
             requests in prop::collection::vec(prop::collection::vec(0u64..60, 0..12), 0..120),
             sizes in prop::collection::vec(1usize..70, 10)
         ) {
-            // A request contains a page only once: its hash includes all pages before it.
+            // A request contains a page only once: a page's hash includes all pages before it.
             let requests: Vec<Vec<u64>> = requests.into_iter().map(|pages| {
                 let mut seen = std::collections::HashSet::new();
                 pages.into_iter().filter(|page| seen.insert(*page)).collect()

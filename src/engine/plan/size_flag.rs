@@ -1,11 +1,11 @@
-//! The size flags of `mcctl size-hugepages`. A bare number has the unit of the program that reads the setting. A number with a unit is
-//! interpreted like upstream's sizing script, in powers of 1024, and converted to a text that the program accepts.
+//! The size flags for `mcctl size-hugepages`. A bare number uses the unit of the program that reads the setting. A number with a unit is
+//! interpreted in powers of 1024, like in upstream's sizing script, and converted to text that the program accepts.
 
 use crate::engine::plan::{SizingError, size_text, upstream};
 
-/// SGLang's GB in bytes.
+/// One GB in SGLang, bytes.
 const GB: u64 = 1_000_000_000;
-/// Upper limit of a size, bytes: the address space.
+/// Maximum size, bytes: the address space.
 const BYTES_MAX: u128 = 1 << 57;
 
 /// A size flag, and the setting derived from it.
@@ -19,7 +19,7 @@ pub struct SizeFlag {
     pub asked_bytes: u64,
     /// The text that the program accepts.
     pub setting: String,
-    /// The bytes that the program allocates for it.
+    /// The bytes that the program allocates for this setting.
     pub used_bytes: u64,
 }
 
@@ -31,14 +31,14 @@ impl SizeFlag {
     }
 }
 
-/// SGLang's `--hicache-size`. A bare number is in GB (10^9 bytes). A number with a unit is rounded down to whole GB.
+/// SGLang's `--hicache-size`. A bare number is in GB (10^9 bytes). A number with a unit is rounded down to a whole number of GB.
 ///
 /// # Errors
 /// The text is not a size, or the size is below 1 GB or out of range. A bare 0 is accepted.
 pub fn hicache(given: &str) -> Result<(u64, SizeFlag), SizingError> {
     let flag = "--hicache-size";
     let (gb, asked_bytes) = if has_unit(given) {
-        let bytes = scripted(flag, given, "64 for 64 GB (10^9 bytes each)")?;
+        let bytes = scripted(flag, given, "a whole number of GB (10^9 bytes), e.g. 64")?;
         if bytes < GB {
             return Err(SizingError::BelowOneGb { given: given.to_owned() });
         }
@@ -51,54 +51,56 @@ pub fn hicache(given: &str) -> Result<(u64, SizeFlag), SizingError> {
     Ok((gb, SizeFlag { flag, given: given.to_owned(), asked_bytes, setting: gb.to_string(), used_bytes }))
 }
 
-/// SGLang's `MOONCAKE_GLOBAL_SEGMENT_SIZE`. A bare number is in bytes. SGLang accepts only the unit `gb`; other units are converted to bytes.
+/// SGLang's `MOONCAKE_GLOBAL_SEGMENT_SIZE`. A bare number is in bytes. SGLang accepts only the unit `gb`; others are converted to bytes.
 ///
 /// # Errors
 /// The text is not a size, or the size is out of range.
 pub fn segment(given: &str) -> Result<SizeFlag, SizingError> {
     let flag = "--global-segment-size";
     let bytes = match size_text::sglang_segment(given) {
-        Err(SizingError::NotASize { .. }) if has_unit(given) => scripted(flag, given, "4294967296 for bytes")?,
+        Err(SizingError::NotASize { .. }) if has_unit(given) => {
+            scripted(flag, given, "a number of bytes, e.g. 4294967296")?
+        }
         read => read?,
     };
     Ok(exact(flag, given, bytes, bytes))
 }
 
-/// `MC_MMAP_ARENA_POOL_SIZE`. A bare number is in bytes. The store rounds it up to 2 MiB.
+/// `MC_MMAP_ARENA_POOL_SIZE`. A bare number is in bytes. The store rounds the size up to a multiple of 2 MiB.
 ///
 /// # Errors
-/// As [`segment`].
+/// Same as [`segment`].
 pub fn arena(given: &str) -> Result<SizeFlag, SizingError> {
     let flag = "--arena-pool-size";
     let bytes = stored(flag, given)?;
-    let used = bytes.checked_next_multiple_of(2 << 20).ok_or(SizingError::TooLarge { what: "the arena" })?;
+    let used = bytes.checked_next_multiple_of(2 << 20).ok_or(SizingError::TooLarge { what: "the arena size" })?;
     Ok(exact(flag, given, bytes, used))
 }
 
-/// A size that the store reads. A bare number is in bytes.
+/// Parses a size that the store reads. A bare number is in bytes.
 ///
 /// # Errors
-/// As [`segment`].
+/// Same as [`segment`].
 pub fn store(flag: &'static str, given: &str) -> Result<u64, SizingError> {
     stored(flag, given)
 }
 
-/// A property of the host, which no other program reads. A bare number is in bytes.
+/// Parses a host property, which no other program reads. A bare number is in bytes.
 ///
 /// # Errors
-/// As [`segment`].
+/// Same as [`segment`].
 pub fn host(flag: &'static str, given: &str) -> Result<u64, SizingError> {
-    scripted(flag, given, "68719476736 for bytes")
+    scripted(flag, given, "a number of bytes, e.g. 68719476736")
 }
 
 fn stored(flag: &'static str, given: &str) -> Result<u64, SizingError> {
     match size_text::store(given) {
-        Err(SizingError::NotASize { .. }) => scripted(flag, given, "8589934592 for bytes"),
+        Err(SizingError::NotASize { .. }) => scripted(flag, given, "a number of bytes, e.g. 8589934592"),
         read => read,
     }
 }
 
-/// Parses a size like upstream's script.
+/// Parses a size like upstream's script does.
 fn scripted(flag: &'static str, given: &str, bare: &'static str) -> Result<u64, SizingError> {
     match upstream::size(given) {
         Ok(bytes) if bytes <= BYTES_MAX => u64::try_from(bytes).map_err(|_| SizingError::TooLarge { what: flag }),
@@ -108,7 +110,7 @@ fn scripted(flag: &'static str, given: &str, bare: &'static str) -> Result<u64, 
 }
 
 fn exact(flag: &'static str, given: &str, asked_bytes: u64, used_bytes: u64) -> SizeFlag {
-    // SGLang and the store interpret bytes and whole gb identically.
+    // SGLang and the store interpret plain byte counts and whole numbers of gb identically.
     let setting = match asked_bytes {
         bytes if bytes > 0 && bytes.is_multiple_of(1 << 30) => format!("{}gb", bytes >> 30),
         bytes => bytes.to_string(),

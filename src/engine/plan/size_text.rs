@@ -1,4 +1,4 @@
-//! The size grammars of the programs that read sizes. They differ, so one text has several meanings or none.
+//! The size grammars of the programs that read sizes. The grammars differ, so the same text may have several meanings or be invalid.
 
 use crate::engine::base::ByteSize;
 use crate::engine::plan::SizingError;
@@ -6,15 +6,15 @@ use crate::engine::plan::python_text::{self, PythonInt};
 
 /// Above this value SGLang's own arithmetic (`host_size * 1e9` as a double) is inexact.
 const HICACHE_GB_MAX: i128 = 9_000_000;
-/// Upper limit of a segment, bytes: the address space.
+/// Maximum segment size, bytes: the address space.
 const BYTES_MAX: i128 = 1 << 57;
 
-/// `--hicache-size`: a whole number of decimal GB (10^9 bytes) per rank; 0 means that the ratio applies.
+/// `--hicache-size`: a whole number of decimal GB (10^9 bytes) per rank. With 0, SGLang uses the ratio instead.
 ///
 /// Source: `sglang/srt/arg_groups/fields/memory.py` (type int), `mem_cache/pool_host/base.py` (`host_size * 1e9`).
 ///
 /// # Errors
-/// SGLang rejects it, or it is out of range.
+/// SGLang rejects the text, or the size is out of range.
 pub fn hicache_gb(text: &str) -> Result<u64, SizingError> {
     let what = "--hicache-size";
     match python_text::int(text) {
@@ -29,15 +29,15 @@ pub fn hicache_gb(text: &str) -> Result<u64, SizingError> {
     }
 }
 
-/// `MOONCAKE_GLOBAL_SEGMENT_SIZE` and SGLang's `global_segment_size`: a whole number with `gb` (1024^3), or of bytes.
+/// `MOONCAKE_GLOBAL_SEGMENT_SIZE` and SGLang's `global_segment_size`: a whole number with a `gb` suffix (1024^3 bytes), or bytes.
 ///
 /// Source: `sglang/srt/mem_cache/storage/mooncake_store/mooncake_store.py`, `_parse_global_segment_size`. SGLang also accepts negative
 /// numbers; this function does not.
 ///
 /// # Errors
-/// SGLang rejects it, or it is negative or out of range.
+/// SGLang rejects the text, or the size is negative or out of range.
 pub fn sglang_segment(text: &str) -> Result<u64, SizingError> {
-    let what = "the global segment";
+    let what = "the global segment size";
     let lower = python_text::strip(text).to_lowercase();
     let (number, unit) = match lower.strip_suffix("gb") {
         Some(number) => (number, 1 << 30),
@@ -52,38 +52,38 @@ pub fn sglang_segment(text: &str) -> Result<u64, SizingError> {
         _ => Err(SizingError::NotASize {
             text: text.to_owned(),
             reader: "SGLang's segment size",
-            grammar: "a whole number with gb (1024^3 bytes), e.g. 16gb, or a whole number of bytes",
+            grammar: "a whole number with a gb suffix (1024^3 bytes), e.g. 16gb, or a whole number of bytes",
         }),
     }
 }
 
-/// `MC_MMAP_ARENA_POOL_SIZE`: a number with B, K, KB, M, MB, G, GB, T or TB (powers of 1024) in any case, rounded up to 2 MiB. Here 0 means
-/// no arena. (The store uses 8 GiB for 0 and logs a warning.)
+/// `MC_MMAP_ARENA_POOL_SIZE`: a number with the suffix B, K, KB, M, MB, G, GB, T or TB (powers of 1024, case-insensitive), rounded up to a
+/// multiple of 2 MiB. Here 0 means no arena. (For 0, the store uses 8 GiB and logs a warning.)
 ///
 /// Source: `mooncake/mooncake-store/src/utils.cpp`.
 ///
 /// # Errors
-/// The store rejects it, and then uses 8 GiB.
+/// The store rejects the text, and uses 8 GiB instead.
 pub fn arena(text: &str) -> Result<u64, SizingError> {
     let bytes = store(text).map_err(|_| SizingError::NotASize {
         text: text.to_owned(),
         reader: "the store's arena",
-        grammar: "a number with b, kb, mb, gb or tb (powers of 1024), e.g. 8gb; for anything else the store uses 8 GiB",
+        grammar: "a number with a b, kb, mb, gb or tb suffix (powers of 1024), e.g. 8gb; otherwise the store uses 8 GiB",
     })?;
-    bytes.checked_next_multiple_of(2 << 20).ok_or(SizingError::TooLarge { what: "the arena" })
+    bytes.checked_next_multiple_of(2 << 20).ok_or(SizingError::TooLarge { what: "the arena size" })
 }
 
-/// Sizes of a standalone store service: as [`arena`], without rounding.
+/// Sizes for a standalone store service: same as [`arena`], but without rounding.
 ///
 /// # Errors
-/// The service rejects it.
+/// The service rejects the text.
 pub fn store(text: &str) -> Result<u64, SizingError> {
     let bad = || SizingError::NotASize {
         text: text.to_owned(),
         reader: "the store",
-        grammar: "a number with b, kb, mb, gb or tb (powers of 1024), e.g. 1.5gb",
+        grammar: "a number with a b, kb, mb, gb or tb suffix (powers of 1024), e.g. 1.5gb",
     };
-    // `ByteSize` accepts the store's and Kubernetes' units; the store does not accept the latter.
+    // `ByteSize` accepts the store's units and Kubernetes' units; the store rejects Kubernetes' units.
     if text.contains(['i', 'I']) {
         return Err(bad());
     }
@@ -91,17 +91,17 @@ pub fn store(text: &str) -> Result<u64, SizingError> {
     if i128::from(bytes) > BYTES_MAX { Err(SizingError::TooLarge { what: "the size" }) } else { Ok(bytes) }
 }
 
-/// `MC_STORE_HUGEPAGE_SIZE`: 2 MiB or 1 GiB, by value.
+/// `MC_STORE_HUGEPAGE_SIZE`: any text that means 2 MiB or 1 GiB.
 ///
 /// Source: `mooncake/mooncake-store/include/utils.h`.
 ///
 /// # Errors
-/// It is neither, and the store uses 2 MiB pages.
+/// The size is neither; the store then uses 2 MiB pages.
 pub fn huge_page(text: &str) -> Result<u64, SizingError> {
     store(text).ok().filter(|bytes| matches!(bytes, 0x20_0000 | 0x4000_0000)).ok_or_else(|| SizingError::NotASize {
         text: text.to_owned(),
         reader: "the store's huge page size",
-        grammar: "2MB or 1GB; for anything else the store uses 2 MiB pages",
+        grammar: "2MB or 1GB; otherwise the store uses 2 MiB pages",
     })
 }
 

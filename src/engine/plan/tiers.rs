@@ -1,20 +1,20 @@
-//! The capacity of a tier: tokens, pages, keys, conversations.
+//! The capacity of a tier in tokens, pages, keys and conversations.
 //!
-//! Keys per page (`sglang/srt/mem_cache/storage/mooncake_store/mooncake_store.py`): with heads, two (`_k`, `_v`) per rank of a group. With a
-//! latent cache, one per pipeline stage and DCP shard, and another one with an indexer.
+//! Keys per page (`sglang/srt/mem_cache/storage/mooncake_store/mooncake_store.py`): with heads, two (`_k`, `_v`) per rank in a group. With
+//! a latent cache, one per pipeline stage and DCP shard, plus another one with an indexer.
 
 use crate::engine::plan::SizingError;
 use crate::engine::plan::error::narrow;
 use crate::engine::plan::geometry::{CacheType, Geometry};
 use crate::engine::plan::layout::ParallelLayout;
 
-/// The percentage of the segments that stays filled: the master evicts above 90 % (`eviction_high_watermark_ratio`).
+/// The percentage of segment capacity that stays in use: the master evicts above 90% (`eviction_high_watermark_ratio`).
 pub const FILLED_PERCENT: u64 = 90;
 
 /// A page of tokens as stored in L3.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct StoredPage {
-    /// Bytes per token of all ranks of a group together.
+    /// Bytes per token, summed over all ranks in a group.
     pub token_bytes: u64,
     pub keys: u64,
     /// Size of the largest object, bytes.
@@ -31,7 +31,7 @@ pub struct TierCapacity {
     pub conversations: u64,
 }
 
-/// Computes a page in L3 for this model and layout. `page_size` is the value on the command line, which DCP multiplies.
+/// Computes a page in L3 for this model and layout. `page_size` is the value from the command line, which DCP multiplies.
 ///
 /// # Errors
 /// A value overflows.
@@ -59,11 +59,11 @@ pub fn stored_page(
             object = object.max(own / 2);
         }
     }
-    let object_bytes = narrow(u128::from(object) * u128::from(page_size), "an object")?;
-    Ok(StoredPage { token_bytes: narrow(token_bytes, "the cache of a token")?, keys, object_bytes })
+    let object_bytes = narrow(u128::from(object) * u128::from(page_size), "the object size")?;
+    Ok(StoredPage { token_bytes: narrow(token_bytes, "the cache size per token")?, keys, object_bytes })
 }
 
-/// The capacity of `bytes` of segments, filled to [`FILLED_PERCENT`].
+/// The capacity of segments with a total of `bytes` bytes, filled to [`FILLED_PERCENT`].
 pub fn l3(bytes: u64, page_size: u64, page: &StoredPage, conversation: u64) -> TierCapacity {
     let usable = u128::from(bytes) * u128::from(FILLED_PERCENT) / 100;
     let tokens = u64::try_from(usable / u128::from(page.token_bytes.max(1))).unwrap_or(u64::MAX);
@@ -79,20 +79,20 @@ pub fn holding(pages: u64, page_size: u64, keys: u64, conversation: u64) -> Tier
     TierCapacity { tokens, pages, keys: pages.saturating_mul(keys), conversations }
 }
 
-/// Published values for comparison: KEP-74 of the RBG project shows a master with Qwen3-32B, page size 1, one GPU.
+/// Published values for comparison: the RBG project's KEP-74 shows a master with Qwen3-32B, page size 1 and one GPU.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Kep74 {
-    /// Keys in its log.
+    /// Number of keys in that master's log.
     pub keys: u64,
-    /// Used GiB in its log, in hundredths.
+    /// Memory in use in that master's log, hundredths of a GiB.
     pub shown_gib_hundredths: u64,
-    /// Computed bytes of these keys.
+    /// Computed size of these keys, bytes.
     pub bytes: u64,
     /// The remainder, in hundredths of a percent of `bytes`. No known source explains it.
     pub unexplained_hundredths_percent: u64,
 }
 
-/// Compares KEP-74 with the computed size, for objects of `object_bytes`.
+/// Compares KEP-74 with the computed size, for objects of `object_bytes` bytes.
 pub fn kep74(object_bytes: u64) -> Kep74 {
     let keys = 219_474;
     let bytes = keys * object_bytes;

@@ -1,6 +1,6 @@
 //! Parses a request trace in Mooncake's format: one JSON object per line with `hash_ids`, the hashes of the prompt's blocks in order.
 //!
-//! The curve uses only the hashes. The tokens per tier also depend on the lengths. Other fields are ignored.
+//! The hit curve uses only the hashes. The tokens per tier also depend on the prompt and reply lengths. Other fields are ignored.
 
 use std::collections::HashSet;
 
@@ -8,23 +8,23 @@ use serde::Deserialize;
 
 /// Tokens per block in Mooncake's published traces.
 pub const BLOCK_TOKENS: u64 = 512;
-/// Maximum length of a line, bytes.
+/// Maximum line length, bytes.
 pub const LINE_BYTES_MAX: u64 = 16 << 20;
-/// Maximum tokens of a prompt and of a reply.
+/// Maximum number of tokens in a prompt, and in a reply.
 pub const TOKENS_MAX: u64 = 1 << 26;
 
-/// A request of a trace.
+/// A request in a trace.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 pub struct TraceRequest {
     /// The hashes of the prompt's blocks. Equal hashes mean equal blocks after equal prefixes.
     pub hash_ids: Vec<u64>,
-    /// Prompt length; the last block may be partial. Default: all blocks are full.
+    /// Prompt length, tokens. The last block may be partial. By default, all blocks are full.
     pub input_length: Option<u64>,
-    /// Reply length; the default is 1.
+    /// Reply length, tokens; the default is 1.
     pub output_length: Option<u64>,
 }
 
-/// Why a line of a trace is invalid.
+/// The reason why a line in a trace is invalid.
 #[derive(Debug, thiserror::Error)]
 pub enum TraceError {
     /// The line is not a JSON object with the expected fields.
@@ -32,13 +32,13 @@ pub enum TraceError {
     Json(serde_json::Error),
     #[error("invalid prompt length: {0} tokens")]
     PromptLength(u64),
-    #[error("{tokens} tokens do not match {blocks} blocks of {block_tokens}")]
+    #[error("{tokens} tokens do not match {blocks} blocks of {block_tokens} tokens")]
     BlockCount { tokens: u64, blocks: u64, block_tokens: u64 },
     #[error("invalid reply length: {0} tokens")]
     ReplyLength(u64),
 }
 
-/// Parses a line; `None` if it is empty.
+/// Parses a line; `None` if the line is empty.
 ///
 /// # Errors
 /// [`TraceError::Json`].
@@ -50,7 +50,7 @@ pub fn request(line: &str) -> Result<Option<TraceRequest>, TraceError> {
 }
 
 impl TraceRequest {
-    /// The distinct blocks in order. Each appears once, because a hash includes all blocks before it.
+    /// The distinct blocks, in order. Duplicates are dropped, because a hash includes all blocks before it and so cannot repeat.
     pub fn blocks(self) -> Vec<u64> {
         let TraceRequest { mut hash_ids, .. } = self;
         let mut seen = HashSet::with_capacity(hash_ids.len());
@@ -58,7 +58,7 @@ impl TraceRequest {
         hash_ids
     }
 
-    /// Lengths of the prompt and of the reply in tokens, with blocks of `block_tokens` tokens.
+    /// Returns the prompt length and the reply length in tokens, for blocks of `block_tokens` tokens.
     ///
     /// # Errors
     /// The number of blocks does not match the prompt, or a length is out of range.

@@ -1,11 +1,11 @@
 //! Reproduces Mooncake's sizing script (`scripts/check_hicache_hugepage_requirements.py`) byte for byte.
 //!
 //! The script's numbers differ from what Mooncake allocates; [`crate::engine::plan::need`] computes the latter. Beyond 127 bits, where the
-//! script uses big integers or fails on an infinite double, this returns [`ScriptError::TooLarge`].
+//! script uses big integers or fails on an infinite double, this module returns [`ScriptError::TooLarge`].
 
 use crate::engine::plan::python_text::{self, PythonInt};
 
-/// The values of the command line.
+/// The script's command-line values.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ScriptInput {
     /// `--tp-size`, already parsed.
@@ -22,7 +22,7 @@ pub struct ScriptInput {
     pub available: Option<String>,
 }
 
-/// Why the script exits with 64.
+/// The reason why the script exits with code 64.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ScriptError {
     /// The text is not a number followed by letters.
@@ -42,9 +42,9 @@ pub enum ScriptError {
 pub enum ScriptVerdict {
     /// The number of available pages is unknown.
     PlanningOnly,
-    /// Less than the baseline.
+    /// Fewer bytes are available than the baseline needs.
     Insufficient,
-    /// Less than baseline plus arena.
+    /// Fewer bytes are available than baseline plus arena need.
     ArenaMayFallBack,
     Clean,
 }
@@ -72,21 +72,21 @@ impl ScriptVerdict {
 /// The script's results in bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ScriptEstimate {
-    /// L2 plus segment of a rank.
+    /// A rank's L2 plus segment.
     pub baseline_rank: u128,
     pub baseline_total: u128,
-    /// L2, segment and arena of a rank.
+    /// A rank's L2 plus segment and arena.
     pub clean_rank: u128,
     pub clean_total: u128,
-    /// Bytes in huge pages, if known.
+    /// Bytes available in huge pages, if known.
     pub available: Option<u128>,
     pub status: ScriptVerdict,
 }
 
-/// Parses a size like the script: a number and letters, truncated to whole bytes as a double.
+/// Parses a size like the script does: a number followed by letters, computed as a double and truncated to whole bytes.
 ///
 /// # Errors
-/// The script rejects it.
+/// The script rejects the text.
 pub fn size(text: &str) -> Result<u128, ScriptError> {
     let normal: String = python_text::strip(text).to_lowercase().chars().filter(|c| *c != '_').collect();
     let letters = normal.trim_start_matches(|c: char| c.is_ascii_digit() || c == '.');
@@ -113,13 +113,13 @@ pub fn size(text: &str) -> Result<u128, ScriptError> {
     Ok(bytes as u128)
 }
 
-/// Computes the script's results. `pages_of` returns `nr_hugepages` of the pool with a page size in KiB.
+/// Computes the script's results. `pages_of` returns `nr_hugepages` for the pool with the given page size in KiB.
 ///
-/// The order of the checks is the script's: available (or hugepage size), hicache, segment, arena, tp. On an invalid hugepage size after
-/// these checks the script would crash; this function returns the matching error instead.
+/// The checks run in the script's order: available (or hugepage size), hicache, segment, arena, tp. If the hugepage size turns out to be
+/// invalid after these checks, the script would crash; this function returns the matching error instead.
 ///
 /// # Errors
-/// The script exits with 64.
+/// The script exits with code 64.
 pub fn estimate(request: &ScriptInput, pages_of: &dyn Fn(u128) -> Option<u64>) -> Result<ScriptEstimate, ScriptError> {
     let available = match request.available.as_deref().filter(|text| !text.is_empty()) {
         Some(text) => Some(size(text)?),
@@ -149,7 +149,7 @@ pub fn estimate(request: &ScriptInput, pages_of: &dyn Fn(u128) -> Option<u64>) -
 /// Formats the script's output.
 ///
 /// # Errors
-/// As [`estimate`].
+/// Same as [`estimate`].
 pub fn summary(request: &ScriptInput, estimate: &ScriptEstimate) -> Result<String, ScriptError> {
     let mut text = format!("Mooncake HiCache HugeTLB sizing summary\n\ntp-size:                {}\n", request.tp);
     for (name, raw) in [
@@ -174,7 +174,7 @@ pub fn summary(request: &ScriptInput, estimate: &ScriptEstimate) -> Result<Strin
     Ok(text)
 }
 
-/// Formats bytes with the largest fitting unit of TiB, GiB, MiB, KiB, B.
+/// Formats bytes with the largest unit that fits: TiB, GiB, MiB, KiB or B.
 pub fn pretty(bytes: u128) -> String {
     let scaled = |shift: u32, unit: &str| format!("{:.2} {unit}", bytes as f64 / (1u64 << shift) as f64);
     match bytes {
@@ -186,12 +186,12 @@ pub fn pretty(bytes: u128) -> String {
     }
 }
 
-/// Whether `c` is a decimal digit of any script, like `\d` in Python's regular expressions.
+/// Whether `c` is a decimal digit in any script, like `\d` in Python's regular expressions.
 pub fn is_decimal(c: char) -> bool {
     python_text::decimal(c).is_some()
 }
 
-/// Parses `--tp-size`; `None` stands for Python's ValueError.
+/// Parses `--tp-size`; `None` means Python's ValueError.
 ///
 /// # Errors
 /// The number is too large.

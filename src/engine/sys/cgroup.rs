@@ -1,6 +1,6 @@
-//! Memory limits of this process's cgroups.
+//! Memory limits from this process's cgroups.
 //!
-//! The rule is that of `sglang/srt/mem_cache/host_memory.py` in SGLang 0.5.23, for both cgroup versions. The available
+//! The rule matches `sglang/srt/mem_cache/host_memory.py` in SGLang 0.5.23, for both cgroup versions. The available
 //! memory is the minimum, over all groups from the process's own to the root, of the limit minus usage. File pages do
 //! not count as usage, because the kernel can drop them. Huge pages have separate limits (`hugetlb.<size>`) and do not
 //! count as memory.
@@ -26,7 +26,7 @@ fn own_group_of(text: &str, controller: &str) -> Option<String> {
     })
 }
 
-/// Bytes of ordinary memory that this process's groups still allow, with either cgroup version. `None` without a limit.
+/// Bytes of regular (non-hugepage) memory that this process's groups still allow, with either cgroup version. `None` without a limit.
 /// `root` is `/sys/fs/cgroup`, except in tests.
 pub fn memory_left(root: &Path) -> Option<u64> {
     let text = fs::read_to_string("/proc/self/cgroup").ok()?;
@@ -36,7 +36,7 @@ pub fn memory_left(root: &Path) -> Option<u64> {
 }
 
 /// Bytes in huge pages of `kib` KiB that this process's groups still allow. `None` without a limit. Using more raises
-/// SIGBUS, and mapping more fails with ENOMEM. `root` is `/sys/fs/cgroup`, except in tests.
+/// SIGBUS; mapping more fails with ENOMEM. `root` is `/sys/fs/cgroup`, except in tests.
 pub fn huge_pages_left(root: &Path, kib: u64) -> Option<u64> {
     let text = fs::read_to_string("/proc/self/cgroup").ok()?;
     let second = parse_own(&text).and_then(|own| hugetlb_left(root, &own, kib, ["max", "current"]));
@@ -55,7 +55,7 @@ pub fn headroom(root: &Path, own: &str) -> Option<u64> {
     })
 }
 
-/// The same for cgroup v1. Its counters exclude child groups, except those that begin with `total_`.
+/// Like [`headroom`], for cgroup v1. The v1 counters exclude child groups, except the counters that begin with `total_`.
 fn headroom_v1(root: &Path, own: &str) -> Option<u64> {
     least(root, own, |folder| {
         let limit = number(folder, "memory.limit_in_bytes").filter(|limit| *limit < UNLIMITED_V1)?;
@@ -63,7 +63,7 @@ fn headroom_v1(root: &Path, own: &str) -> Option<u64> {
     })
 }
 
-/// cgroup v1 represents "no limit" by the largest number of whole pages, which depends on the page size.
+/// cgroup v1 represents "no limit" as the largest number of whole pages, which depends on the page size.
 const UNLIMITED_V1: u64 = 1 << 62;
 
 fn hugetlb_left(root: &Path, own: &str, kib: u64, [limit, used]: [&str; 2]) -> Option<u64> {
@@ -103,7 +103,7 @@ fn number(folder: &Path, name: &str) -> Option<u64> {
     fs::read_to_string(folder.join(name)).ok()?.trim().parse().ok()
 }
 
-/// Bytes of file pages on the LRU lists.
+/// Bytes in file pages on the LRU lists.
 fn file_pages(stat: &str, names: [&str; 2]) -> u64 {
     let field = |name: &str| {
         stat.lines()
@@ -156,7 +156,7 @@ mod tests {
         write(&inner, "memory.usage_in_bytes", "3000\n");
         write(&inner, "memory.stat", "active_file 1\ntotal_active_file 400\ntotal_inactive_file 100\n");
         assert_eq!(headroom_v1(root.path(), "/pod"), Some(2_500));
-        // A group that has another name inside a container: the outermost visible one counts.
+        // If a group has another name inside a container, the outermost visible group counts.
         assert_eq!(headroom_v1(&inner, "/pod/box"), Some(2_500));
     }
 

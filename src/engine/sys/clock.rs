@@ -1,4 +1,4 @@
-//! Synchronization state of the kernel's wall clock. Only reads it; nothing is adjusted.
+//! Synchronization state of the kernel's wall clock. Read-only: nothing is adjusted.
 
 use std::io;
 use std::time::Duration;
@@ -6,7 +6,7 @@ use std::time::Duration;
 /// Synchronization state of the wall clock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ClockSync {
-    /// Whether a daemon synchronizes the clock with others.
+    /// Whether a daemon synchronizes the clock with other clocks.
     pub synchronised: bool,
     /// Maximum error as estimated by the kernel.
     pub error_max: Duration,
@@ -25,7 +25,7 @@ impl ClockSync {
 /// Reads the synchronization state from the kernel.
 ///
 /// # Errors
-/// Fails if the kernel refuses the call, as some sandboxes do.
+/// Fails if the kernel rejects the call, as happens in some sandboxes.
 pub fn clock_sync() -> io::Result<ClockSync> {
     // SAFETY: `timex` is a plain C structure of integers, for which all zeros is a valid value. Zero `modes` requests
     // no change.

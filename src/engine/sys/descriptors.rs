@@ -1,13 +1,13 @@
-//! The limit of open files and sockets of this process.
+//! This process's limit on open files and sockets.
 
 use std::io;
 
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
 
-/// Raises the soft limit of open files to `wanted`, or to the hard limit if that is lower. Returns the new limit.
+/// Raises the soft limit on open files to `wanted`, or to the hard limit if that is lower. Returns the new limit.
 ///
 /// # Errors
-/// Fails with the error of `getrlimit` or `setrlimit`.
+/// Fails with the error from `getrlimit` or `setrlimit`.
 pub fn allow(wanted: u64) -> io::Result<u64> {
     let (soft, hard) = getrlimit(Resource::RLIMIT_NOFILE)?;
     if soft >= wanted {

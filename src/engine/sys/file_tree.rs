@@ -1,6 +1,6 @@
-//! Small files below a root folder: `/` for this host, or a copy of a host's `/sys`, `/proc` and `/dev`.
+//! Small files below a root directory: `/` for this host, or a copy of a host's `/sys`, `/proc` and `/dev`.
 //!
-//! Only reads, and only inside the root: a link that leads outside counts as absent. All sizes are bounded.
+//! Read-only, and only inside the root: a symlink that leads outside counts as absent. All sizes are bounded.
 
 use std::fs::{self, File};
 use std::io::{self, Read};
@@ -8,9 +8,9 @@ use std::path::{Path, PathBuf};
 
 use nix::unistd::{AccessFlags, access};
 
-/// Maximum size read of a file, bytes.
+/// Maximum number of bytes read from a file.
 pub const FILE_BYTES_MAX: u64 = 1 << 20;
-/// Maximum number of folder entries read.
+/// Maximum number of directory entries read.
 pub const NAMES_MAX: usize = 8192;
 
 /// A file exists but cannot be read.
@@ -23,7 +23,7 @@ pub struct FileReadError {
     pub source: io::Error,
 }
 
-/// A root folder. All paths are relative to that root and begin with `/`.
+/// A root directory. All paths are relative to that root and begin with `/`.
 #[derive(Clone, Debug)]
 pub struct FileTree {
     root: PathBuf,
@@ -33,14 +33,14 @@ impl FileTree {
     /// Opens the tree below `root`.
     ///
     /// # Errors
-    /// Fails if the folder does not exist.
+    /// Fails if the directory does not exist.
     pub fn new(root: &Path) -> io::Result<FileTree> {
         let root = root.canonicalize()?;
         fs::read_dir(&root)?;
         Ok(FileTree { root })
     }
 
-    /// Whether this is the host itself, and not a copy of some host's files.
+    /// Whether this is the host itself, not a copy of a host's files.
     pub fn is_this_host(&self) -> bool {
         self.root == Path::new("/")
     }
@@ -53,7 +53,7 @@ impl FileTree {
         let Some(real_path) = self.real_path(path).map_err(|e| unreadable(path, e))? else { return Ok(None) };
         let read = || {
             let mut bytes = Vec::new();
-            // Only regular files, like those of /sys and /proc: reading a pipe or a device could block for ever.
+            // Only regular files, like those of /sys and /proc: reading a pipe or a device could block forever.
             if !fs::metadata(&real_path)?.is_file() {
                 return Err(io::Error::new(io::ErrorKind::InvalidInput, "not a regular file"));
             }
@@ -63,10 +63,10 @@ impl FileTree {
         read().map(Some).map_err(|e| unreadable(path, e))
     }
 
-    /// Opens a regular file for reading. `None` if it does not exist.
+    /// Opens a regular file for reading. `None` if the file does not exist.
     ///
     /// # Errors
-    /// Fails if it exists but cannot be opened or is not a regular file.
+    /// Fails if the file exists but cannot be opened or is not a regular file.
     pub fn open(&self, path: &str) -> Result<Option<File>, FileReadError> {
         let Some(real_path) = self.real_path(path).map_err(|e| unreadable(path, e))? else { return Ok(None) };
         match fs::metadata(&real_path) {
@@ -76,10 +76,10 @@ impl FileTree {
         }
     }
 
-    /// Returns the names in a folder in natural order (`mlx5_2` before `mlx5_10`). `None` if the folder does not exist.
+    /// Returns the names in a directory in natural order (`mlx5_2` before `mlx5_10`). `None` if the directory does not exist.
     ///
     /// # Errors
-    /// Fails if the folder exists but cannot be read.
+    /// Fails if the directory exists but cannot be read.
     pub fn names(&self, path: &str) -> Result<Option<Vec<String>>, FileReadError> {
         let Some(real_path) = self.real_path(path).map_err(|e| unreadable(path, e))? else { return Ok(None) };
         let entries = fs::read_dir(real_path).map_err(|e| unreadable(path, e))?;
@@ -92,7 +92,7 @@ impl FileTree {
         Ok(Some(names))
     }
 
-    /// Returns `path` with all links followed, relative to the root. `None` if it does not exist.
+    /// Returns `path` with all links resolved, relative to the root. `None` if the path does not exist.
     pub fn resolve(&self, path: &str) -> Option<String> {
         let real_path = self.inside(path).ok()??;
         let below = real_path.strip_prefix(&self.root).ok()?;
@@ -102,24 +102,24 @@ impl FileTree {
     /// Checks that this process may read and write `path`.
     ///
     /// # Errors
-    /// Fails if it may not, or if the file does not exist.
+    /// Fails if access is denied or the file does not exist.
     pub fn may_read_and_write(&self, path: &str) -> io::Result<()> {
         let real_path = self.real_path(path)?.ok_or(nix::errno::Errno::ENOENT)?;
         Ok(access(&real_path, AccessFlags::R_OK | AccessFlags::W_OK)?)
     }
 
-    /// The real path of `path`. `None` if it does not exist.
+    /// The real path for `path`. `None` if the path does not exist.
     fn real_path(&self, path: &str) -> io::Result<Option<PathBuf>> {
         if !self.is_this_host() {
             return self.inside(path);
         }
-        // No link leads out of `/`. Following each one here would cost a dozen system calls per file, and a host has
+        // No link leads out of `/`. Resolving each link here would cost a dozen system calls per file, and a host has
         // thousands of files.
         let real_path = self.root.join(path.trim_start_matches('/'));
         Ok(optional(fs::metadata(&real_path))?.map(|_| real_path))
     }
 
-    /// The real path, with every link followed. `None` if it is outside the root.
+    /// The real path, with every link resolved. `None` if the path is outside the root.
     fn inside(&self, path: &str) -> io::Result<Option<PathBuf>> {
         let real_path = optional(self.root.join(path.trim_start_matches('/')).canonicalize())?;
         Ok(real_path.filter(|real_path| real_path.starts_with(&self.root)))
@@ -139,7 +139,7 @@ fn unreadable(path: &str, source: io::Error) -> FileReadError {
     FileReadError { path: path.to_owned(), source }
 }
 
-/// A sort key that orders numbers inside names by value.
+/// Returns a sort key that orders numbers inside names by value.
 fn natural(name: &str) -> Vec<(String, u64)> {
     let mut parts = Vec::new();
     let mut rest = name;

@@ -1,4 +1,4 @@
-//! Resources of this host: memory, huge pages, addresses.
+//! This host's resources: memory, huge pages, addresses.
 
 use std::fs;
 use std::io;
@@ -20,14 +20,14 @@ pub struct HostMemory {
     pub available: u64,
 }
 
-/// Huge pages of one size.
+/// A huge page pool of one page size.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct HugePagePool {
     /// Pages in the pool.
     pub total: u64,
     /// Pages that are not in use, `reserved` ones included.
     pub free: u64,
-    /// Free pages that are reserved for a mapping.
+    /// Free pages that are already reserved for a mapping.
     pub reserved: u64,
 }
 
@@ -48,7 +48,7 @@ pub fn memory() -> Option<HostMemory> {
     parse_meminfo(&fs::read_to_string("/proc/meminfo").ok()?)
 }
 
-/// The pool of huge pages of `kib` KiB. `root` is `/sys`, except in tests.
+/// Reads the pool of `kib` KiB huge pages. `root` is `/sys`, except in tests.
 ///
 /// # Errors
 /// Fails with the path if the kernel does not support the page size or a file cannot be read.
@@ -62,7 +62,7 @@ pub fn huge_pages(root: &Path, kib: u64) -> Result<HugePagePool, (PathBuf, io::E
     Ok(HugePagePool { total: read("nr_hugepages")?, free: read("free_hugepages")?, reserved: read("resv_hugepages")? })
 }
 
-/// CPU time used by this process, user and system, all threads.
+/// CPU time used by all threads of this process, user plus system.
 pub fn cpu_time() -> Duration {
     let part = |time: TimeVal| Duration::from_micros(u64::try_from(time.num_microseconds()).unwrap_or(0));
     getrusage(UsageWho::RUSAGE_SELF).map_or(Duration::ZERO, |usage| part(usage.user_time()) + part(usage.system_time()))
@@ -78,7 +78,7 @@ pub fn file_system(path: &Path) -> io::Result<(u64, u64)> {
     Ok((stat.blocks_available().saturating_mul(block), stat.blocks().saturating_mul(block)))
 }
 
-/// The first address of an interface that is up, running and not the loopback. Mooncake announces the same one.
+/// The first address of an interface that is up and running and is not the loopback. Mooncake announces the same address.
 pub fn lan_address(ipv6: bool) -> Option<IpAddr> {
     let ready = InterfaceFlags::IFF_UP | InterfaceFlags::IFF_RUNNING;
     getifaddrs().ok()?.find_map(|interface| {

@@ -1,4 +1,4 @@
-//! Huge page pools in sysfs: of the host and of each NUMA node.
+//! Huge page pools in sysfs, for the host and for each NUMA node.
 //!
 //! `root` is `/sys`, except in tests.
 
@@ -6,7 +6,7 @@ use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
-/// Huge pages of one size on one NUMA node.
+/// A NUMA node's huge page pool of one page size.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct NodePool {
     pub node: u32,
@@ -15,7 +15,7 @@ pub struct NodePool {
     pub free: u64,
 }
 
-/// `nr_hugepages` of the pool of `kib` KiB. `None` if the kernel does not support the size or the file has no number.
+/// `nr_hugepages` for the pool of `kib` KiB pages. `None` if the kernel does not support the page size or the file is not a number.
 pub fn total_pages(root: &Path, kib: u64) -> Option<u64> {
     number(&root.join(format!("kernel/mm/hugepages/hugepages-{kib}kB/nr_hugepages"))).ok()
 }
@@ -27,10 +27,10 @@ pub fn memory_nodes(root: &Path) -> Vec<u32> {
     if nodes.is_empty() { vec![0] } else { nodes }
 }
 
-/// Maximum number of NUMA nodes of a kernel build.
+/// Maximum number of NUMA nodes that a kernel build supports.
 const NODES_MAX: u32 = 1024;
 
-/// Parses a list in kernel format: `0-1,4`. Invalid parts are skipped.
+/// Parses a list in the kernel's format, e.g. `0-1,4`. Invalid parts are skipped.
 pub fn parse_list(text: &str) -> Vec<u32> {
     let mut out = Vec::new();
     for part in text.split(',') {
@@ -42,15 +42,15 @@ pub fn parse_list(text: &str) -> Vec<u32> {
     out
 }
 
-/// The sysfs folder of `node`'s pool of `kib` KiB.
+/// The sysfs directory for `node`'s pool of `kib` KiB pages.
 pub fn node_folder(root: &Path, node: u32, kib: u64) -> PathBuf {
     root.join(format!("devices/system/node/node{node}/hugepages/hugepages-{kib}kB"))
 }
 
-/// Reads `node`'s pool of `kib` KiB.
+/// Reads `node`'s pool of `kib` KiB pages.
 ///
 /// # Errors
-/// Fails with the path if the node has no such pool or it cannot be read.
+/// Fails with the path if the node has no such pool or the pool cannot be read.
 pub fn node_pool(root: &Path, node: u32, kib: u64) -> Result<NodePool, (PathBuf, io::Error)> {
     let folder = node_folder(root, node, kib);
     let read = |name: &str| {
@@ -60,8 +60,8 @@ pub fn node_pool(root: &Path, node: u32, kib: u64) -> Result<NodePool, (PathBuf,
     Ok(NodePool { node, total: read("nr_hugepages")?, free: read("free_hugepages")? })
 }
 
-/// Requests `pages` pages of `kib` KiB on `node`. The kernel may allocate fewer without an error, so read the pool
-/// afterwards.
+/// Requests `pages` pages of `kib` KiB on `node`. The kernel may allocate fewer pages without an error, so read the
+/// pool afterwards.
 ///
 /// # Errors
 /// Fails with the path if the file cannot be written.
@@ -70,7 +70,7 @@ pub fn set_node_pages(root: &Path, node: u32, kib: u64, pages: u64) -> Result<()
     fs::write(&path, pages.to_string()).map_err(|e| (path, e))
 }
 
-/// Number of pages by which the pool of `kib` KiB can grow on demand (unused part of `nr_overcommit_hugepages`).
+/// Number of pages by which the pool of `kib` KiB pages can grow on demand (the unused part of `nr_overcommit_hugepages`).
 pub fn overcommit_pages(root: &Path, kib: u64) -> u64 {
     let folder = root.join(format!("kernel/mm/hugepages/hugepages-{kib}kB"));
     let read = |name: &str| number(&folder.join(name)).unwrap_or(0);

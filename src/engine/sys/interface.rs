@@ -1,4 +1,4 @@
-//! Addresses of this host's network interfaces. Read only.
+//! Addresses of this host's network interfaces. Read-only.
 
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, ToSocketAddrs, UdpSocket};
@@ -8,7 +8,7 @@ use nix::ifaddrs::getifaddrs;
 /// The host's IPv4 addresses, each with its interface name.
 ///
 /// # Errors
-/// Fails if the system refuses to list them.
+/// Fails if the system cannot list the addresses.
 pub fn ipv4_addresses() -> io::Result<Vec<(String, Ipv4Addr)>> {
     let found = getifaddrs()?.filter_map(|entry| {
         let address = entry.address?;
@@ -20,7 +20,7 @@ pub fn ipv4_addresses() -> io::Result<Vec<(String, Ipv4Addr)>> {
 /// All addresses of the host, each with its interface name, in the system's order.
 ///
 /// # Errors
-/// Fails if the system refuses to list them.
+/// Fails if the system cannot list the addresses.
 pub fn addresses() -> io::Result<Vec<(String, IpAddr)>> {
     let found = getifaddrs()?.filter_map(|entry| {
         let address = entry.address?;
@@ -31,8 +31,8 @@ pub fn addresses() -> io::Result<Vec<(String, IpAddr)>> {
     Ok(found.collect())
 }
 
-/// The source address of packets to `host`, or `None` without a route. Sends nothing. Resolves `host`, which may take a
-/// while.
+/// The source address for packets to `host`. `None` if no route exists. Sends no packets. Resolves `host`, which may
+/// take a while.
 ///
 /// # Errors
 /// Fails if `host` cannot be resolved.

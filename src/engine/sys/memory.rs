@@ -1,9 +1,8 @@
 //! Memory that other processes may read and write at any time.
 //!
-//! Peers write into registered memory without notice (one-sided operations), so nothing here returns a `&[u8]` or `&mut
-//! [u8]` to it. Bytes are copied in and out, through the range checks of this file. A reader sees unspecified bytes
-//! while a peer writes them, but nothing worse. Which process may write when is defined by the store's protocol, not
-//! here.
+//! Peers write to registered memory without notice (one-sided operations), so nothing here returns a `&[u8]` or `&mut
+//! [u8]` that points to it. Bytes are copied in and out through the range checks in this file. A reader sees unspecified
+//! bytes while a peer is writing them, but nothing worse. The store protocol defines which process may write when.
 
 use std::fmt;
 use std::mem::ManuallyDrop;
@@ -23,7 +22,7 @@ pub struct Memory {
 pub(in crate::engine::sys) enum MemoryBacking {
     /// A mapping of this size (at least `len`).
     Mapping { bytes: usize },
-    /// A former `Vec<u8>` of this capacity.
+    /// A former `Vec<u8>` with this capacity.
     Vec { capacity: usize },
     /// Part of an arena, which stays mapped until its last user is dropped.
     Arena { _keeps: Arc<HugePageArena> },
@@ -31,11 +30,11 @@ pub(in crate::engine::sys) enum MemoryBacking {
 
 // SAFETY: `base` is owned by this value alone and is not tied to a thread.
 unsafe impl Send for Memory {}
-// SAFETY: all access through `&Memory` is by raw copies (see the module's documentation). No reference to the bytes is
+// SAFETY: all access through `&Memory` is by raw copies (see the module documentation). No reference to the bytes is
 // ever created.
 unsafe impl Sync for Memory {}
 
-/// A range exceeds its memory.
+/// The range exceeds the memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{len} bytes at offset {offset} do not fit into {size} bytes")]
 pub struct OutOfRange {
@@ -46,7 +45,7 @@ pub struct OutOfRange {
 }
 
 impl Memory {
-    /// Takes over the bytes of `vec` without a copy. [`Memory::into_vec`] returns them.
+    /// Takes ownership of `vec`'s bytes without copying them. [`Memory::into_vec`] returns them.
     pub fn from_vec(vec: Vec<u8>) -> Memory {
         let mut vec = ManuallyDrop::new(vec);
         let (len, capacity) = (vec.len(), vec.capacity());
@@ -61,12 +60,12 @@ impl Memory {
         Memory { base, len, backing }
     }
 
-    /// Returns the bytes as a `Vec`: the original one without a copy, or a copy of a mapping.
+    /// Returns the bytes as a `Vec`: the original `Vec` without copying, or a copy if the memory is a mapping.
     pub fn into_vec(self) -> Vec<u8> {
         match self.backing {
             MemoryBacking::Vec { capacity } => {
                 let this = ManuallyDrop::new(self);
-                // SAFETY: the three parts are those of the Vec that `from_vec` took apart, and `len` of its bytes are
+                // SAFETY: the three parts come from the Vec that `from_vec` took apart, and `len` of its bytes are
                 // initialised. `this` is neither used nor dropped afterwards, so the Vec is the only owner.
                 unsafe { Vec::from_raw_parts(this.base.as_ptr(), this.len, capacity) }
             }
@@ -88,7 +87,7 @@ impl Memory {
         self.len == 0
     }
 
-    /// The virtual address in this process, by which peers address the bytes.
+    /// The virtual address in this process, which peers use to address the bytes.
     pub fn address(&self) -> u64 {
         self.base.as_ptr() as u64
     }
@@ -128,7 +127,7 @@ impl Memory {
         Ok(())
     }
 
-    /// Returns the part of `len` bytes at `offset`.
+    /// Returns a slice of the `len` bytes at `offset`.
     ///
     /// # Errors
     /// Fails if the range exceeds the memory.
@@ -155,7 +154,7 @@ impl Drop for Memory {
     fn drop(&mut self) {
         match self.backing {
             MemoryBacking::Mapping { bytes } => {
-                // SAFETY: `base` and `bytes` are those of a mapping that only this value owns. Nothing uses it
+                // SAFETY: `base` and `bytes` describe a mapping that only this value owns. Nothing uses the mapping
                 // afterwards.
                 let rc = unsafe { libc::munmap(self.base.as_ptr().cast(), bytes) };
                 debug_assert_eq!(rc, 0, "the mapping is owned and complete");
@@ -175,7 +174,7 @@ impl fmt::Debug for Memory {
     }
 }
 
-/// A range of a [`Memory`], checked when it was created. Keeps the memory alive. Cheap to clone.
+/// A range of a [`Memory`], checked when the slice was created. Keeps the memory alive. Cheap to clone.
 #[derive(Clone)]
 pub struct Slice {
     memory: Arc<Memory>,
@@ -184,7 +183,7 @@ pub struct Slice {
 }
 
 impl Slice {
-    /// The memory that contains it.
+    /// The memory that contains the slice.
     pub fn memory(&self) -> &Arc<Memory> {
         &self.memory
     }
@@ -209,7 +208,7 @@ impl Slice {
         self.memory.address() + self.offset as u64
     }
 
-    /// Returns the part of `len` bytes at `offset` of this slice.
+    /// Returns a slice of the `len` bytes at `offset` in this slice.
     ///
     /// # Errors
     /// Fails if the range exceeds the slice.
@@ -227,7 +226,7 @@ impl Slice {
         bytes
     }
 
-    /// Copies the bytes of `from`, which must have the same length. The two may overlap.
+    /// Copies the bytes from `from`, which must have the same length. The slices may overlap.
     ///
     /// # Errors
     /// Fails if the lengths differ.
@@ -241,14 +240,14 @@ impl Slice {
         Ok(())
     }
 
-    /// Copies `bytes` to the beginning of the slice, as many as fit. Returns their number.
+    /// Copies as many of `bytes` as fit to the beginning of the slice. Returns the number of bytes copied.
     pub fn copy_from_bytes(&self, bytes: &[u8]) -> usize {
         let count = bytes.len().min(self.len);
         self.memory.write_at(self.offset, &bytes[..count]).expect("range checked when the slice was created");
         count
     }
 
-    /// The NUMA node of its first page. `None` if the page was never touched, or if the kernel does not report it.
+    /// The NUMA node of the slice's first page. `None` if the page was never touched, or if the kernel does not report the node.
     pub fn numa_node(&self) -> Option<u32> {
         let page = self.pointer(0).as_ptr().cast::<libc::c_void>();
         let mut node: libc::c_int = -1;
@@ -261,8 +260,8 @@ impl Slice {
         if rc == 0 { u32::try_from(node).ok() } else { None }
     }
 
-    /// A pointer to the byte at `at`, or to the end if `at` is beyond it. Valid up to the slice's end, as long as
-    /// `self` exists.
+    /// A pointer to the byte at `at`, or to the end if `at` is past the end. Valid up to the slice's end, as long
+    /// as `self` exists.
     pub(in crate::engine::sys) fn pointer(&self, at: usize) -> NonNull<u8> {
         // SAFETY: `offset + at` is inside the allocation or one past its end. The range was checked when the slice was
         // created.

@@ -1,8 +1,8 @@
-//! System interfaces: the only folder with `unsafe`, and the readers of `/proc` and `/sys`.
+//! System interfaces: the only directory with `unsafe` code, and the readers for `/proc` and `/sys`.
 //!
-//! Raw pointers do not leave this folder. It exports owners ([`Memory`], [`Slice`]) with checked ranges, and plain
-//! numbers for addresses that are sent to peers.
-#![expect(unsafe_code, reason = "the only folder with unsafe code; every block has a SAFETY comment")]
+//! Raw pointers do not leave this directory. It exports owning types ([`Memory`], [`Slice`]) with checked ranges, and
+//! plain numbers for addresses that are sent to peers.
+#![expect(unsafe_code, reason = "the only directory with unsafe code; every block has a SAFETY comment")]
 
 pub mod cgroup;
 pub mod clock;

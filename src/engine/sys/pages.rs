@@ -1,8 +1,8 @@
-//! Allocates memory for segments and buffers: plain pages, huge pages, or blocks of a huge page arena.
+//! Allocates memory for segments and buffers: regular pages, huge pages, or blocks from a huge page arena.
 //!
-//! The rules are Mooncake's (`MC_STORE_USE_HUGEPAGE` and related variables), so a host sized for Mooncake fits here
-//! too. An allocation succeeds completely or fails. Huge pages are populated at allocation, because a page that is
-//! missing later kills the process (SIGBUS) instead of failing a call.
+//! The rules match Mooncake's (`MC_STORE_USE_HUGEPAGE` and related variables), so a host sized for Mooncake is also
+//! large enough here. An allocation succeeds completely or fails. Huge pages are populated at allocation, because a page
+//! that is missing later kills the process (SIGBUS) instead of failing a call.
 
 use std::io;
 use std::num::NonZeroUsize;
@@ -14,7 +14,7 @@ use crate::engine::base::ByteSize;
 use crate::engine::sys::host;
 use crate::engine::sys::memory::{Memory, MemoryBacking};
 
-/// Minimum size of a segment without huge pages. Upstream's setup refuses smaller ones.
+/// Minimum size of a segment without huge pages. Upstream's setup rejects smaller segments.
 pub const SEGMENT_BYTES_MIN: u64 = 16 << 20;
 
 /// A huge page size.
@@ -44,17 +44,18 @@ impl HugePage {
 /// How to allocate memory.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct MemoryPolicy {
-    /// `None`: plain pages.
+    /// `None` means regular pages.
     pub huge: Option<HugePage>,
-    /// Size of the arena in bytes. Only used with huge pages.
+    /// Arena size, bytes. Only used with huge pages.
     pub arena_bytes: Option<u64>,
 }
 
 impl MemoryPolicy {
-    /// Reads the variables through `lookup`. Returns the policy and a warning for each invalid value.
+    /// Reads the environment variables through `lookup`. Returns the policy and a warning for each invalid value.
     ///
-    /// `MC_STORE_USE_HUGEPAGE` has effect if it is set at all, even to `0` (upstream's rule). `MC_STORE_HUGEPAGE_SIZE`
-    /// is `2MB` or `1GB`. `MC_MMAP_ARENA_POOL_SIZE` is a size. `MC_DISABLE_MMAP_ARENA` (1, true, yes, on) overrides it.
+    /// `MC_STORE_USE_HUGEPAGE` takes effect if it is set to any value, even `0` (same as upstream).
+    /// `MC_STORE_HUGEPAGE_SIZE` is `2MB` or `1GB`. `MC_MMAP_ARENA_POOL_SIZE` is a size. `MC_DISABLE_MMAP_ARENA` (1, true,
+    /// yes, on) disables the arena, whatever its size.
     pub fn from_env(lookup: &dyn Fn(&str) -> Option<String>) -> (MemoryPolicy, Vec<String>) {
         let mut warnings = Vec::new();
         let mut policy = MemoryPolicy::default();
@@ -76,25 +77,23 @@ impl MemoryPolicy {
             match text.parse::<ByteSize>() {
                 Ok(ByteSize(0)) => {}
                 Ok(size) => policy.arena_bytes = Some(size.0),
-                Err(e) => warnings.push(format!("MC_MMAP_ARENA_POOL_SIZE: {e}; no arena")),
+                Err(e) => warnings.push(format!("MC_MMAP_ARENA_POOL_SIZE: {e}; the arena is disabled")),
             }
         }
         if let Some(text) = lookup("MC_DISABLE_MMAP_ARENA") {
             match text.to_ascii_lowercase().as_str() {
                 "1" | "true" | "yes" | "on" => policy.arena_bytes = None,
                 "" | "0" | "false" | "no" | "off" => {}
-                _ => {
-                    warnings.push(format!("MC_DISABLE_MMAP_ARENA={text} is not understood (1, true, yes, on); ignored"))
-                }
+                _ => warnings.push(format!("MC_DISABLE_MMAP_ARENA={text} ignored: expected 1, true, yes or on")),
             }
         }
         (policy, warnings)
     }
 
-    /// Bytes allocated and offered for a segment of `wanted` bytes: rounded up to whole huge pages if those are used.
+    /// Bytes allocated and contributed for a segment of `wanted` bytes, rounded up to whole huge pages if huge pages are used.
     ///
     /// # Errors
-    /// Fails if `wanted` is 0, or less than [`SEGMENT_BYTES_MIN`] with plain pages.
+    /// Fails if `wanted` is 0, or less than [`SEGMENT_BYTES_MIN`] with regular pages.
     pub fn segment_bytes(&self, wanted: u64) -> Result<u64, MemoryError> {
         match self.huge {
             _ if wanted == 0 => Err(MemoryError::Empty),
@@ -105,13 +104,13 @@ impl MemoryPolicy {
     }
 }
 
-/// Why memory could not be allocated.
+/// The reason why memory could not be allocated.
 #[derive(Debug, thiserror::Error)]
 pub enum MemoryError {
     #[error("cannot allocate 0 bytes of memory")]
     Empty,
-    /// A segment of plain pages is below upstream's minimum.
-    #[error("a segment of {} is too small: at least {} without huge pages", ByteSize(*wanted), ByteSize(SEGMENT_BYTES_MIN))]
+    /// A segment on regular pages is smaller than upstream's minimum.
+    #[error("a {} segment is too small: the minimum without huge pages is {}", ByteSize(*wanted), ByteSize(SEGMENT_BYTES_MIN))]
     SegmentTooSmall {
         /// Size of the request, bytes.
         wanted: u64,
@@ -129,11 +128,11 @@ pub enum MemoryError {
         wanted: u64,
         /// Memory of the host or of its cgroup, bytes.
         total: u64,
-        /// The source of the limit, a path.
+        /// Where the limit comes from.
         limit: &'static str,
     },
     /// The kernel does not support this page size.
-    #[error("the kernel does not support huge pages of {}: cannot read {}", ByteSize(page.bytes()), path.display())]
+    #[error("the kernel does not support {} huge pages: cannot read {}", ByteSize(page.bytes()), path.display())]
     NoSuchPage {
         page: HugePage,
         /// The file in `/sys` that a kernel with such pages has.
@@ -144,7 +143,7 @@ pub enum MemoryError {
     /// The pool has too few free pages.
     #[error(
         "needs {wanted} huge pages of {}; {available} available ({total} in the pool, HugePages_Free {free}, of \
-         which {reserved} reserved)", ByteSize(page.bytes())
+        which {reserved} are reserved)", ByteSize(page.bytes())
     )]
     NotEnoughHugePages {
         page: HugePage,
@@ -158,7 +157,7 @@ pub enum MemoryError {
         /// Free pages that are reserved for another mapping.
         reserved: u64,
     },
-    #[error("the kernel refused to map {} ({what})", ByteSize(*bytes))]
+    #[error("cannot map {} of memory ({what})", ByteSize(*bytes))]
     Refused {
         /// Size of the request, bytes.
         bytes: u64,
@@ -168,7 +167,7 @@ pub enum MemoryError {
     },
 }
 
-/// Allocates memory by a [`MemoryPolicy`]. One per process, since it owns the arena. Thread-safe.
+/// Allocates memory according to a [`MemoryPolicy`]. Create one per process, because it owns the arena. Thread-safe.
 #[derive(Debug)]
 pub struct MemorySource {
     policy: MemoryPolicy,
@@ -182,15 +181,15 @@ impl MemorySource {
         MemorySource { policy, sys: PathBuf::from("/sys"), arena: OnceLock::new() }
     }
 
-    /// The policy that the allocator follows.
+    /// Returns the policy that the allocator follows.
     pub fn policy(&self) -> MemoryPolicy {
         self.policy
     }
 
-    /// Allocates zeroed memory for a segment: [`MemoryPolicy::segment_bytes`] of `wanted`.
+    /// Allocates zeroed memory for a segment of `wanted` bytes, rounded up by [`MemoryPolicy::segment_bytes`].
     ///
     /// # Errors
-    /// Fails with any [`MemoryError`]. Nothing remains allocated then.
+    /// Fails with any [`MemoryError`]. Nothing remains allocated in that case.
     pub fn segment(&self, wanted: u64) -> Result<Memory, MemoryError> {
         let bytes = self.policy.segment_bytes(wanted)?;
         let align = self.policy.huge.map_or(PLAIN_ALIGN, HugePage::bytes);
@@ -200,7 +199,7 @@ impl MemorySource {
     /// Allocates exactly `wanted` zeroed bytes for a local buffer. The underlying mapping may be larger.
     ///
     /// # Errors
-    /// Fails with any [`MemoryError`] but `SegmentTooSmall`. Nothing remains allocated then.
+    /// Fails with any [`MemoryError`] except `SegmentTooSmall`. Nothing remains allocated in that case.
     pub fn buffer(&self, wanted: u64) -> Result<Memory, MemoryError> {
         if wanted == 0 {
             return Err(MemoryError::Empty);
@@ -221,7 +220,7 @@ impl MemorySource {
         map_huge(len, page, &self.sys)
     }
 
-    /// The arena. Created at the first call, and not retried after a failure (as upstream).
+    /// The arena. Created on the first call, and not retried after a failure (same as upstream).
     fn arena(&self) -> Option<&Arc<HugePageArena>> {
         let make = || {
             let bytes = round_up(self.policy.arena_bytes?, HugePage::Mib2.bytes())?;
@@ -241,7 +240,7 @@ impl MemorySource {
     }
 }
 
-/// One mapping from which blocks are cut, front to back. Blocks are not reused before all of them are dropped.
+/// A single mapping from which blocks are allocated, front to back. Blocks are never reused.
 #[derive(Debug)]
 pub(in crate::engine::sys) struct HugePageArena {
     pool: Memory,
@@ -249,8 +248,8 @@ pub(in crate::engine::sys) struct HugePageArena {
 }
 
 impl HugePageArena {
-    /// Cuts a block of `len` bytes, aligned to `align` (at least 64) from the pool's beginning. `None` if the pool is
-    /// exhausted.
+    /// Allocates a block of `len` bytes, aligned to `align` (at least 64) relative to the start of the pool. `None` if the
+    /// pool is exhausted.
     fn cut(arena: &Arc<HugePageArena>, len: u64, align: u64) -> Option<Memory> {
         let align = align.max(PLAIN_ALIGN);
         let mut used = arena.used.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
@@ -267,8 +266,8 @@ impl HugePageArena {
         Some(unsafe { Memory::from_parts(base, len, MemoryBacking::Arena { _keeps: Arc::clone(arena) }) })
     }
 
-    /// Excludes the pool from child processes, which would otherwise need their own huge pages at the first write, or
-    /// get SIGBUS.
+    /// Excludes the pool from child processes, which would otherwise need their own huge pages on the first write, or
+    /// receive SIGBUS.
     fn keep_from_children(&self) {
         // SAFETY: the range is exactly the pool's own mapping. The call changes no bytes.
         let rc =
@@ -279,11 +278,11 @@ impl HugePageArena {
     }
 }
 
-/// Fails if `len` exceeds the memory of the host or the limit of this container.
+/// Fails if `len` exceeds the host's memory or this container's limit.
 fn fits_host(len: u64) -> Result<(), MemoryError> {
     const CGROUP: &str = "/sys/fs/cgroup/memory.max";
     let limits = [
-        ("MemTotal of /proc/meminfo", host::memory().map(|m| m.total)),
+        ("MemTotal in /proc/meminfo", host::memory().map(|m| m.total)),
         (CGROUP, std::fs::read_to_string(CGROUP).ok().and_then(|t| t.trim().parse().ok())),
     ];
     for (limit, total) in limits {
@@ -295,7 +294,7 @@ fn fits_host(len: u64) -> Result<(), MemoryError> {
 }
 
 fn map_plain(len: u64) -> Result<Memory, MemoryError> {
-    map(len, len, 0, "plain pages")
+    map(len, len, 0, "regular pages")
 }
 
 fn map_huge(len: u64, page: HugePage, sys: &Path) -> Result<Memory, MemoryError> {
@@ -318,11 +317,11 @@ fn map_huge(len: u64, page: HugePage, sys: &Path) -> Result<Memory, MemoryError>
             reserved,
         })
     };
-    // Overcommitted pages (nr_overcommit_hugepages) are not in these numbers, so they are only used to explain a
+    // Overcommitted pages (nr_overcommit_hugepages) are not included in these numbers, so the numbers only explain a
     // failure.
     let explain = |error| shortage(host::huge_pages(sys, page.bytes() >> 10).unwrap_or(pool)).unwrap_or(error);
     let memory = map(len, bytes, libc::MAP_HUGETLB | page.flag(), "huge pages").map_err(explain)?;
-    populate(&memory, bytes).map_err(|source| MemoryError::Refused { bytes, what: "huge pages, populated", source })?;
+    populate(&memory, bytes).map_err(|source| MemoryError::Refused { bytes, what: "populating huge pages", source })?;
     Ok(memory)
 }
 
@@ -352,7 +351,7 @@ fn map(len: u64, bytes: u64, flags: libc::c_int, what: &'static str) -> Result<M
     Ok(unsafe { Memory::from_parts(base, len.get(), MemoryBacking::Mapping { bytes: size.get() }) })
 }
 
-/// Populates every page of a mapping of `bytes`. Unlike MAP_POPULATE, this reports a page that is unavailable.
+/// Populates every page in a mapping of `bytes` bytes. Unlike MAP_POPULATE, this reports unavailable pages.
 fn populate(memory: &Memory, bytes: u64) -> io::Result<()> {
     let bytes = usize::try_from(bytes).expect("the size was valid when mapped");
     loop {

@@ -1,7 +1,7 @@
-//! Finds the process that uses a TCP port: `/proc/net/tcp{,6}` lists the socket, `/proc/*/fd` the process. Best effort:
-//! processes of other users and of other namespaces are not visible.
+//! Finds the process that uses a TCP port. `/proc/net/tcp{,6}` lists the sockets, and `/proc/*/fd` maps them to processes.
+//! Best effort: processes that belong to other users or namespaces are not visible.
 //!
-//! Only reads. Used for error messages, never for decisions.
+//! Read-only. Used for error messages, never for decisions.
 
 use std::fmt;
 use std::fs;
@@ -16,7 +16,7 @@ use nix::sys::socket::{AddressFamily, SockFlag, SockType, SockaddrIn, bind, sets
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PortUse {
     Listens,
-    /// The local port of an outgoing connection, as chosen by the kernel.
+    /// The port is the local port of an outgoing connection, chosen by the kernel.
     Connects,
 }
 
@@ -25,7 +25,7 @@ pub enum PortUse {
 pub struct PortOwner {
     pub port_use: PortUse,
     pub pid: u32,
-    /// Its command line, shortened for display.
+    /// The command line, shortened for display.
     pub command: String,
 }
 
@@ -33,7 +33,7 @@ impl fmt::Display for PortOwner {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let what = match self.port_use {
             PortUse::Listens => "",
-            PortUse::Connects => "an outgoing connection of ",
+            PortUse::Connects => "an outgoing connection from ",
         };
         write!(f, "{what}pid {} ({})", self.pid, self.command)
     }
@@ -46,13 +46,13 @@ const FDS_MAX: usize = 100_000;
 /// `st` of a listening socket in `/proc/net/tcp`.
 const LISTEN: &str = "0A";
 
-/// The process that listens on TCP `port` of this machine, or else one with a connection from that port. `None` if none
-/// is visible.
+/// The process that listens on TCP `port` on this host, or else a process with a connection from that port. `None` if no
+/// such process is visible.
 pub fn holder(port: u16) -> Option<PortOwner> {
     holder_under(Path::new("/proc"), port)
 }
 
-/// The kernel's range of ports for outgoing connections. A service with a port in this range may find it in use.
+/// The kernel's port range for outgoing connections. A port in this range may already be in use when a service starts.
 pub fn outgoing_range() -> Option<(u16, u16)> {
     let text = fs::read_to_string("/proc/sys/net/ipv4/ip_local_port_range").ok()?;
     let mut numbers = text.split_whitespace().map_while(|number| number.parse().ok());
@@ -63,10 +63,10 @@ pub fn outgoing_range() -> Option<(u16, u16)> {
 /// listening, so no client can connect to it.
 ///
 /// # Errors
-/// Fails with `AddrInUse`, or with `PermissionDenied` below 1024.
+/// Fails with `AddrInUse` if the port is in use, or with `PermissionDenied` for a privileged port (below 1024).
 pub fn can_listen(port: u16) -> io::Result<()> {
     let probe = socket(AddressFamily::Inet, SockType::Stream, SockFlag::SOCK_CLOEXEC, None)?;
-    // As servers do: connections in TIME_WAIT do not block the port.
+    // Servers set this option too, so that connections in TIME_WAIT do not block the port.
     setsockopt(&probe, sockopt::ReuseAddr, &true)?;
     let all = SockaddrIn::from(std::net::SocketAddrV4::new(Ipv4Addr::UNSPECIFIED, port));
     Ok(bind(probe.as_raw_fd(), &all)?)
@@ -186,7 +186,7 @@ mod tests {
         let out = std::net::TcpStream::connect(listener.local_addr().expect("bound")).expect("it listens");
         let holder = holder(out.local_addr().expect("connected").port()).expect("our own sockets can be seen");
         assert_eq!(holder.port_use, PortUse::Connects);
-        assert!(holder.to_string().starts_with("an outgoing connection of pid "));
+        assert!(holder.to_string().starts_with("an outgoing connection from pid "));
     }
 
     #[test]

@@ -7,10 +7,10 @@ use nix::sys::resource::{Resource, getrlimit};
 
 use crate::engine::sys::host;
 
-/// Resource usage of this process. `None`: the system does not report the value.
+/// Resource usage of this process. `None` means that the system does not report the value.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct ProcessStats {
-    /// CPU time, user and system, all threads.
+    /// CPU time of all threads, user plus system.
     pub cpu: Duration,
     /// Resident memory (RSS), bytes.
     pub resident_bytes: Option<u64>,
@@ -20,7 +20,7 @@ pub struct ProcessStats {
     pub threads: Option<u64>,
     /// Open files and sockets.
     pub open_files: Option<u64>,
-    /// Limit of open files and sockets.
+    /// Limit on open files and sockets.
     pub files_max: Option<u64>,
     /// Start time, seconds since the Unix epoch.
     pub started: Option<f64>,
@@ -47,7 +47,7 @@ fn field(text: &str, name: &str) -> Option<u64> {
 }
 
 fn open_files() -> Option<u64> {
-    // Since Linux 6.2 the folder's size is the number of descriptors. Before, it is 0 and they must be counted.
+    // Since Linux 6.2, the directory's size is the number of descriptors. On older kernels it is 0, so the entries are counted.
     match fs::metadata("/proc/self/fd").ok()?.len() {
         0 => Some(fs::read_dir("/proc/self/fd").ok()?.count().saturating_sub(1) as u64),
         count => Some(count),
@@ -58,7 +58,7 @@ fn open_files() -> Option<u64> {
 fn started() -> Option<f64> {
     let boot = field(&fs::read_to_string("/proc/stat").ok()?, "btime")?;
     let stat = fs::read_to_string("/proc/self/stat").ok()?;
-    // The second field is the program's name in parentheses and may contain blanks. The 22nd is the start time.
+    // The second field is the program's name in parentheses and may contain spaces. The 22nd field is the start time.
     let (_, rest) = stat.rsplit_once(')')?;
     let ticks: u64 = rest.split_whitespace().nth(19)?.parse().ok()?;
     // SAFETY: sysconf reads a system constant and touches no memory of this process.

@@ -1,10 +1,10 @@
-//! Processes of a host, from `/proc`.
+//! A host's processes, read from `/proc`.
 
 use std::fs::{self, File};
 use std::io::{self, Read};
 use std::path::Path;
 
-/// Maximum size read of a command line or environment, bytes.
+/// Maximum number of bytes read from a command line or environment.
 const BYTES_MAX: u64 = 1 << 20;
 /// Maximum number of processes examined.
 const PROCESSES_MAX: usize = 1 << 16;
@@ -13,13 +13,13 @@ const PROCESSES_MAX: usize = 1 << 16;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ProcessInfo {
     pub pid: u32,
-    /// The arguments, each terminated by a zero byte.
+    /// The arguments, each terminated by a NUL byte.
     pub cmdline: Vec<u8>,
-    /// The initial environment in the same format. `None` if this user may not read it.
+    /// The initial environment in the same format. `None` if this user has no permission to read it.
     pub environ: Option<Vec<u8>>,
 }
 
-/// Reads the process `pid` below `root` (`/`).
+/// Reads process `pid` below `root` (normally `/`).
 ///
 /// # Errors
 /// Fails if the process does not exist or its command line cannot be read.
@@ -33,7 +33,7 @@ pub fn started(root: &Path, pid: u32) -> io::Result<ProcessInfo> {
     Ok(ProcessInfo { pid, cmdline: read("cmdline")?, environ: read("environ").ok() })
 }
 
-/// All processes below `root` that have a command line, sorted by number. Processes that exit meanwhile are skipped.
+/// All processes below `root` that have a command line, sorted by PID. Processes that exit during the scan are skipped.
 ///
 /// # Errors
 /// Fails if `/proc` does not exist.

@@ -1,4 +1,4 @@
-//! Waits until a descriptor is readable, and wakes a thread that waits.
+//! Waits for readable descriptors, and wakes waiting threads.
 
 use std::fs::File;
 use std::io::{self, Read, Write};
@@ -8,11 +8,11 @@ use std::time::Duration;
 /// Maximum number of descriptors per call.
 pub const WAIT_MAX: usize = 64;
 
-/// Waits until one of `fds`, at most [`WAIT_MAX`], is readable or broken (a read then fails), `timeout` has passed, or
-/// a signal has arrived. Bit `i` of the result stands for `fds[i]`.
+/// Waits until one of `fds`, at most [`WAIT_MAX`], is readable or has failed (a read then fails), `timeout` has
+/// expired, or a signal has arrived. Bit `i` of the result stands for `fds[i]`.
 ///
 /// # Errors
-/// Fails with the error of `ppoll`, or if there are too many descriptors.
+/// Fails with the error from `ppoll`, or if there are too many descriptors.
 pub fn wait_readable(fds: &[BorrowedFd<'_>], timeout: Duration) -> io::Result<u64> {
     if fds.len() > WAIT_MAX {
         return Err(io::Error::from_raw_os_error(libc::EINVAL));
@@ -25,8 +25,8 @@ pub fn wait_readable(fds: &[BorrowedFd<'_>], timeout: Duration) -> io::Result<u6
         tv_sec: libc::time_t::try_from(timeout.as_secs()).unwrap_or(libc::time_t::MAX),
         tv_nsec: timeout.subsec_nanos().into(),
     };
-    // SAFETY: `list` has at least `fds.len()` entries (checked). The time is valid, and a null mask leaves the signals
-    // unchanged.
+    // SAFETY: `list` has at least `fds.len()` entries (checked). The time is valid, and a null mask leaves the signal
+    // mask unchanged.
     let rc = unsafe { libc::ppoll(list.as_mut_ptr(), fds.len() as libc::nfds_t, &raw const time, std::ptr::null()) };
     if rc < 0 {
         let error = io::Error::last_os_error();
@@ -35,7 +35,7 @@ pub fn wait_readable(fds: &[BorrowedFd<'_>], timeout: Duration) -> io::Result<u6
     Ok(list[..fds.len()].iter().enumerate().filter(|(_, p)| p.revents != 0).fold(0, |bits, (i, _)| bits | 1 << i))
 }
 
-/// An event that wakes threads which wait for its descriptor to become readable.
+/// An event that wakes threads that are waiting for its descriptor to become readable.
 #[derive(Debug)]
 pub struct WakeEvent(File);
 
@@ -43,7 +43,7 @@ impl WakeEvent {
     /// Creates an event that is not set.
     ///
     /// # Errors
-    /// Fails if no descriptor is left.
+    /// Fails if no file descriptor is available.
     pub fn new() -> io::Result<WakeEvent> {
         // SAFETY: the call takes no pointers.
         let fd = unsafe { libc::eventfd(0, libc::EFD_CLOEXEC | libc::EFD_NONBLOCK) };
@@ -54,7 +54,7 @@ impl WakeEvent {
         Ok(WakeEvent(File::from(unsafe { OwnedFd::from_raw_fd(fd) })))
     }
 
-    /// Makes the descriptor readable, until [`clear`](WakeEvent::clear).
+    /// Makes the descriptor readable until [`clear`](WakeEvent::clear) is called.
     pub fn wake(&self) {
         // The only possible failure is a full counter, and then the descriptor is readable.
         let _ = (&self.0).write(&1u64.to_ne_bytes());

@@ -1,6 +1,6 @@
-//! Raises the huge page pools of NUMA nodes, checks what the kernel granted, and reverts on failure.
+//! Raises the huge page pools on NUMA nodes, checks how many pages the kernel granted, and reverts the pools on failure.
 //!
-//! A pool is never made smaller than it was before.
+//! A pool is never shrunk below its original size.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -23,11 +23,11 @@ pub struct RaisedPool {
     pub after: u64,
 }
 
-/// Why the pools could not be raised.
+/// The reason why the pools could not be raised.
 #[derive(Debug, thiserror::Error)]
 pub enum ReserveError {
     /// A pool cannot be read or written.
-    #[error("cannot change the huge page pool of node {node}: {}", path.display())]
+    #[error("cannot change the huge page pool on node {node}: {}", path.display())]
     File {
         node: u32,
         path: PathBuf,
@@ -37,7 +37,7 @@ pub enum ReserveError {
         undone: bool,
     },
     /// The kernel granted fewer pages than requested.
-    #[error("node {node}: the kernel granted {granted} of {wanted} huge pages ({before} before)")]
+    #[error("node {node}: the kernel granted {granted} of {wanted} huge pages (previously {before})")]
     Short {
         node: u32,
         /// Number of pages required in the pool.
@@ -52,19 +52,19 @@ pub enum ReserveError {
 
 /// Access to the huge page pools.
 pub trait HugePagePools {
-    /// Reads the pool of `node`.
+    /// Reads `node`'s pool.
     ///
     /// # Errors
-    /// Fails with the path if it cannot be read.
+    /// Fails with the path if the pool cannot be read.
     fn read(&self, node: u32) -> Result<NodePool, (PathBuf, io::Error)>;
-    /// Requests `pages` on `node`.
+    /// Requests `pages` pages on `node`.
     ///
     /// # Errors
-    /// Fails with the path if it cannot be written.
+    /// Fails with the path if the pool cannot be written.
     fn set(&self, node: u32, pages: u64) -> Result<(), (PathBuf, io::Error)>;
 }
 
-/// The pools of one page size in sysfs.
+/// The sysfs pools for one page size.
 #[derive(Clone, Copy, Debug)]
 pub struct SysfsPools<'a> {
     /// `/sys`, except in tests.
@@ -83,7 +83,7 @@ impl HugePagePools for SysfsPools<'_> {
     }
 }
 
-/// Raises each pool to its target. Pools that are large enough are unchanged. If a target is not reached, all raised
+/// Raises each pool to its target. Pools that are already large enough are unchanged. If a target is not reached, all raised
 /// pools are reverted, unless `keep` is set.
 ///
 /// # Errors
@@ -117,9 +117,9 @@ pub fn reserve(pools: &dyn HugePagePools, targets: &[PoolTarget], keep: bool) ->
     Ok(raised)
 }
 
-/// Reverts all of `raised`, the last one first. Returns whether all succeeded.
+/// Reverts all pools in `raised`, last one first. Returns whether all of them were reverted.
 fn undo(pools: &dyn HugePagePools, raised: &[RaisedPool]) -> bool {
-    // Each one is tried, also after a failure.
+    // Every pool is tried, even after a failure.
     raised.iter().rev().filter(|step| pools.set(step.node, step.before).is_err()).count() == 0
 }
 
@@ -128,7 +128,7 @@ mod tests {
     use super::*;
     use std::cell::RefCell;
 
-    /// Nodes whose kernel grants a limited number of pages.
+    /// Simulates nodes on which the kernel grants a limited number of pages.
     struct FakePools {
         nodes: RefCell<Vec<(u64, u64)>>,
         refuses: Option<u32>,

@@ -1,6 +1,6 @@
 //! Sends from and receives into [`Memory`](crate::engine::sys::Memory), and creates listeners that std cannot create.
 //!
-//! One call is one system call. Loops, deadlines and protocols are up to the callers.
+//! Each call makes one system call. Loops, deadlines and protocols are up to the callers.
 
 use std::io::{self, IoSliceMut};
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -19,37 +19,37 @@ use crate::engine::sys::memory::Slice;
 
 /// Idle time after which keepalive probes are sent, seconds.
 const KEEPALIVE_IDLE_S: u32 = 60;
-/// Interval of keepalive probes, seconds.
+/// Interval between keepalive probes, seconds.
 const KEEPALIVE_INTERVAL_S: u32 = 10;
-/// Number of unanswered probes after which the connection ends.
+/// Number of unanswered probes after which the connection is closed.
 const KEEPALIVE_PROBES: u32 = 6;
-/// Unacknowledged bytes, or a zero window, end a connection after the same time as silence does. (With this option
-/// Linux ends a silent connection after this time instead of by the number of probes, so the two must agree.)
+/// Unacknowledged bytes or a zero window close a connection after the same time as silence does. (With this option, Linux
+/// closes a silent connection after this time rather than by the number of probes, so the two must match.)
 const UNACKNOWLEDGED_MAX_MS: u32 = (KEEPALIVE_IDLE_S + KEEPALIVE_INTERVAL_S * KEEPALIVE_PROBES) * 1000;
 
 /// Maximum number of parts per call.
 pub const PARTS_MAX: usize = 64;
 
-/// A part to send: plain bytes, or bytes of registered memory.
+/// A part to send: plain bytes, or bytes in registered memory.
 pub enum SendPart<'a> {
     Bytes(&'a [u8]),
     /// Memory that peers may write at the same time.
     Memory(&'a Slice),
 }
 
-/// A destination of received bytes.
+/// A destination for received bytes.
 pub enum ReceivePart<'a> {
     Bytes(&'a mut [u8]),
     /// Memory that peers may read at the same time.
     Memory(&'a Slice),
 }
 
-/// Sends `parts` one after another. The first `done` bytes, counted over all parts, were sent before. Returns the
+/// Sends `parts` one after another. The first `done` bytes, counted across all parts, were sent earlier. Returns the
 /// number of bytes sent by this call. Parts beyond the first [`PARTS_MAX`] are left for another call.
 ///
 /// # Errors
-/// Fails with the error of `sendmsg`: `WouldBlock` if the socket's send timeout passed without a byte. Never raises
-/// SIGPIPE.
+/// Fails with the error from `sendmsg`: `WouldBlock` if the socket's send timeout expired before any byte was sent.
+/// Never raises SIGPIPE.
 pub fn send<'a>(socket: BorrowedFd<'_>, parts: impl Iterator<Item = SendPart<'a>>, done: usize) -> io::Result<usize> {
     let mut vectors = IoVectors::new(done);
     for part in parts {
@@ -59,20 +59,20 @@ pub fn send<'a>(socket: BorrowedFd<'_>, parts: impl Iterator<Item = SendPart<'a>
         }
     }
     vectors.call(|message| {
-        // SAFETY: each part is valid for reading for its length: bytes are borrowed, and so are slices, which keep
-        // their memory alive, for at least 'a. The kernel copies the bytes. If a peer writes them at the same time,
-        // only the copied content changes.
+        // SAFETY: each part is valid for reading for its length. Bytes and slices are borrowed for at least 'a, and
+        // slices keep their memory alive. The kernel copies the bytes. If a peer writes them at the same time, only the
+        // copied content changes.
         unsafe { libc::sendmsg(socket.as_raw_fd(), message, libc::MSG_NOSIGNAL) }
     })
 }
 
-/// Receives into `parts` one after another. The first `done` bytes, counted over all parts, were received before.
-/// Returns the number of bytes received by this call, or 0 if the peer has closed. Blocks until all have arrived, the
-/// peer has closed, or the socket's receive timeout has passed: waiting in the kernel takes a fifth less CPU time than
-/// returning for every few segments.
+/// Receives into `parts` one after another. The first `done` bytes, counted across all parts, were received earlier.
+/// Returns the number of bytes received by this call, or 0 if the peer has closed the connection. Blocks until all bytes
+/// have arrived, the peer has closed the connection, or the socket's receive timeout has expired. Waiting in the kernel
+/// takes a fifth less CPU time than returning for every few segments.
 ///
 /// # Errors
-/// Fails with the error of `recvmsg`: `WouldBlock` if the socket's receive timeout passed without a byte.
+/// Fails with the error from `recvmsg`: `WouldBlock` if the socket's receive timeout expired before any byte arrived.
 pub fn receive<'a>(
     socket: BorrowedFd<'_>,
     parts: impl Iterator<Item = ReceivePart<'a>>,
@@ -93,7 +93,7 @@ pub fn receive<'a>(
     })
 }
 
-/// The I/O vectors of a message, without the bytes that are done.
+/// A message's I/O vectors, without the bytes that are already done.
 struct IoVectors {
     list: [libc::iovec; PARTS_MAX],
     len: usize,
@@ -116,7 +116,7 @@ impl IoVectors {
 
     /// Calls `with` with the message, and repeats the call if a signal interrupts it.
     fn call(&mut self, with: impl Fn(*mut libc::msghdr) -> isize) -> io::Result<usize> {
-        // SAFETY: a msghdr of zeros is a valid value: null pointers with zero lengths.
+        // SAFETY: an all-zero msghdr is valid: null pointers with zero lengths.
         let mut message: libc::msghdr = unsafe { std::mem::zeroed() };
         message.msg_iov = self.list.as_mut_ptr();
         message.msg_iovlen = self.len as _;
@@ -134,12 +134,12 @@ impl IoVectors {
     }
 }
 
-/// Listens at `at`. `backlog` connections may wait to be accepted. An IPv6 wildcard address accepts IPv4 peers too.
+/// Listens on `at`. Up to `backlog` connections may wait to be accepted. An IPv6 wildcard address accepts IPv4 peers too.
 ///
 /// std's listener has a fixed backlog of 128, which peers that open a connection per request exceed.
 ///
 /// # Errors
-/// Fails with the error of a system call.
+/// Fails with the error from the failed system call.
 pub fn listen(at: SocketAddr, backlog: i32) -> io::Result<TcpListener> {
     let family = if at.is_ipv6() { AddressFamily::Inet6 } else { AddressFamily::Inet };
     let fd = socket(family, SockType::Stream, SockFlag::SOCK_CLOEXEC, SockProtocol::Tcp)?;
@@ -152,11 +152,11 @@ pub fn listen(at: SocketAddr, backlog: i32) -> io::Result<TcpListener> {
     Ok(TcpListener::from(fd))
 }
 
-/// Makes the connections that `listener` accepts end two minutes after their peer's host has vanished. Otherwise such a
-/// connection, and its resources, would stay for ever. Accepted connections inherit the options.
+/// Closes connections accepted by `listener` two minutes after their peer's host has disappeared. Otherwise, such a
+/// connection and its resources would remain forever. Accepted connections inherit the options.
 ///
 /// # Errors
-/// Fails with the error of `setsockopt`.
+/// Fails with the error from `setsockopt`.
 pub fn enable_keepalive(listener: &impl AsFd) -> io::Result<()> {
     setsockopt(listener, sockopt::KeepAlive, &true)?;
     setsockopt(listener, sockopt::TcpKeepIdle, &KEEPALIVE_IDLE_S)?;
@@ -166,12 +166,12 @@ pub fn enable_keepalive(listener: &impl AsFd) -> io::Result<()> {
     Ok(())
 }
 
-/// Sets the options that `listener`'s connections inherit: no delay of small packets, an end if the peer's host has
-/// vanished ([`enable_keepalive`]), and an error after a call was blocked for `limit`. The listener's own
-/// `accept` then fails with `WouldBlock` after that time.
+/// Sets the options that `listener`'s connections inherit: no delay for small packets, keepalive
+/// ([`enable_keepalive`]), and an error if a call blocks for longer than `limit`. The listener's own `accept` also fails
+/// with `WouldBlock` after that time.
 ///
 /// # Errors
-/// Fails with the error of `setsockopt`.
+/// Fails with the error from `setsockopt`.
 pub fn prepare_listener(listener: &TcpListener, limit: Duration) -> io::Result<()> {
     let seconds = libc::time_t::try_from(limit.as_secs().max(1)).unwrap_or(libc::time_t::MAX);
     let limit = TimeVal::new(seconds, 0);
@@ -185,18 +185,18 @@ pub fn prepare_listener(listener: &TcpListener, limit: Duration) -> io::Result<(
 /// Makes closing `stream` discard unsent bytes and reset the connection, instead of sending the rest in the background.
 ///
 /// # Errors
-/// Fails with the error of `setsockopt`.
+/// Fails with the error from `setsockopt`.
 pub fn discard_on_close(stream: &TcpStream) -> io::Result<()> {
     setsockopt(stream, sockopt::Linger, &libc::linger { l_onoff: 1, l_linger: 0 })?;
     Ok(())
 }
 
-/// The time since `stream` last moved a byte in either direction.
+/// The time since `stream` last transferred a byte in either direction.
 ///
 /// # Errors
-/// Fails with the error of `getsockopt`.
+/// Fails with the error from `getsockopt`.
 pub fn silent_for(stream: &TcpStream) -> io::Result<Duration> {
-    // SAFETY: a tcp_info of zeros is a valid value: it contains only integers.
+    // SAFETY: an all-zero tcp_info is valid, because it contains only integers.
     let mut info: libc::tcp_info = unsafe { std::mem::zeroed() };
     let mut length = libc::socklen_t::try_from(size_of::<libc::tcp_info>()).unwrap_or(0);
     // SAFETY: the kernel writes at most `length` bytes into `info`, which has that size.
@@ -209,23 +209,24 @@ pub fn silent_for(stream: &TcpStream) -> io::Result<Duration> {
     Ok(Duration::from_millis(u64::from(info.tcpi_last_data_recv.min(info.tcpi_last_data_sent))))
 }
 
-/// Enables kernel timestamps of the arrival of `socket`'s bytes, for [`receive_with_age`].
+/// Enables kernel timestamps for bytes that arrive on `socket`, for [`receive_with_age`].
 ///
 /// # Errors
-/// Fails with the error of `setsockopt`.
+/// Fails with the error from `setsockopt`.
 pub fn enable_rx_timestamps(socket: &impl AsFd) -> io::Result<()> {
     setsockopt(socket, sockopt::ReceiveTimestampns, &true)?;
     Ok(())
 }
 
-/// Larger ages are ignored: they are caused by a change of the wall clock.
+/// Larger ages are ignored, because they are caused by a wall-clock change.
 const AGE_MAX: Duration = Duration::from_secs(10);
 
-/// Receives into `bytes` without waiting. Returns the number of bytes (0: the peer has closed), and how long the last
-/// of them had been in the kernel, by its arrival timestamp ([`enable_rx_timestamps`]). Zero without a timestamp.
+/// Receives into `bytes` without blocking. Returns the number of bytes (0 if the peer has closed the connection), and how
+/// long the last byte had been in the kernel according to its arrival timestamp ([`enable_rx_timestamps`]). Without a
+/// timestamp, that time is zero.
 ///
 /// # Errors
-/// Fails with the error of `recvmsg`: `WouldBlock` if no bytes are available.
+/// Fails with the error from `recvmsg`: `WouldBlock` if no bytes are available.
 pub fn receive_with_age(socket: BorrowedFd<'_>, bytes: &mut [u8]) -> io::Result<(usize, Duration)> {
     /// Room for one timestamp, aligned as the kernel's headers require.
     #[repr(align(8))]
@@ -239,8 +240,8 @@ pub fn receive_with_age(socket: BorrowedFd<'_>, bytes: &mut [u8]) -> io::Result<
             _ => None,
         })
     });
-    // The timestamp is wall-clock time. The age is its difference to the current time of the same clock, so only a step
-    // of that clock in between could falsify it.
+    // The timestamp is wall-clock time. The age is the difference from the current time on the same clock, so only a
+    // clock step in between could make it wrong.
     let age = arrived.and_then(|at| {
         let now = Duration::from(clock_gettime(ClockId::CLOCK_REALTIME).ok()?);
         now.checked_sub(at).filter(|age| *age <= AGE_MAX)
@@ -248,10 +249,10 @@ pub fn receive_with_age(socket: BorrowedFd<'_>, bytes: &mut [u8]) -> io::Result<
     Ok((message.bytes, age.unwrap_or_default()))
 }
 
-/// Wakes every thread that waits in `accept` on this listener. Each gets an error.
+/// Wakes every thread that is waiting in `accept` on this listener. Each `accept` returns an error.
 ///
 /// # Errors
-/// Fails with the error of `shutdown`.
+/// Fails with the error from `shutdown`.
 pub fn stop_listening(listener: &TcpListener) -> io::Result<()> {
     nix::sys::socket::shutdown(listener.as_raw_fd(), nix::sys::socket::Shutdown::Both)?;
     Ok(())
@@ -321,7 +322,7 @@ mod tests {
         let mut bytes = [0; 8];
         let (count, age) = receive_with_age(b.as_fd(), &mut bytes).unwrap();
         assert_eq!(&bytes[..count], b"old");
-        // The first packets after the first socket enabled timestamps may still have none.
+        // The first packets after a socket first enables timestamps may not have one yet.
         assert!(
             age.is_zero() || age >= Duration::from_millis(20) && age <= waited() + Duration::from_millis(20),
             "{age:?}"

@@ -1,8 +1,8 @@
 //! Selects the devices and the GID index to use.
 //!
 //! Mooncake itself uses every device that it can open ([`HostRdmaDevice::is_listed`]) and stripes slices over them evenly, so one slow or
-//! disconnected device limits all. The recommendation contains only devices that can reach each other at the same speed: the group of one
-//! link layer and one rate with the highest total rate.
+//! disconnected device limits all of them. The recommendation contains only devices that can reach each other at the same speed: the group
+//! with the same link layer and rate that has the highest total rate.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -15,10 +15,10 @@ use crate::engine::topology::finding::DeviceFinding;
 use crate::engine::topology::gid::{self, GidPick, GidType};
 use crate::engine::topology::host::HostTopology;
 
-/// The settings of the environment.
+/// Settings from the environment.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DeviceSelection {
-    /// The port of every device, from `MC_IB_PORT`.
+    /// The port to use on every device, from `MC_IB_PORT`.
     pub port: u32,
     /// The only devices to use, from `MC_TE_FILTERS`.
     pub filter: Option<Vec<String>>,
@@ -33,18 +33,18 @@ impl Default for DeviceSelection {
 }
 
 impl DeviceSelection {
-    /// Reads the variables through `lookup`. Returns a warning for each invalid one.
+    /// Reads the environment variables through `lookup`. Also returns a warning for each invalid variable.
     pub fn from_env(lookup: &dyn Fn(&str) -> Option<String>) -> (DeviceSelection, Vec<String>) {
         let (mut selection, mut warnings) = (DeviceSelection::default(), Vec::new());
         let mut number = |name: &'static str, min: u32, what: &str| {
             let text = lookup(name).filter(|t| !t.trim().is_empty())?;
             let number = text.trim().parse().ok().filter(|&n| n >= min);
             if number.is_none() && text.trim() != "-1" {
-                warnings.push(format!("{name}={text} is not {what}: ignored"));
+                warnings.push(format!("{name}={text} ignored: expected {what}"));
             }
             number
         };
-        selection.port = number("MC_IB_PORT", 1, "a port number from 1").unwrap_or(1);
+        selection.port = number("MC_IB_PORT", 1, "a port number of at least 1").unwrap_or(1);
         for name in ["MC_GID_INDEX", "NCCL_IB_GID_INDEX"] {
             if let Some(index) = number(name, 0, "a GID index") {
                 selection.gid_index.get_or_insert((name, index));
@@ -61,7 +61,7 @@ impl DeviceSelection {
 pub struct PickedDevice {
     pub device: String,
     pub port: u32,
-    /// The kind of the selected GID.
+    /// The type of the selected GID.
     pub kind: GidType,
     pub gid: Ipv6Addr,
     /// The GID index, and why it was selected.
@@ -72,20 +72,20 @@ pub struct PickedDevice {
 /// Why a device is not recommended.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ExclusionReason {
-    /// `MC_TE_FILTERS` excludes it.
+    /// `MC_TE_FILTERS` excludes the device.
     Filtered,
-    /// This process cannot open it.
+    /// This process cannot open the device.
     Closed,
     /// The port does not exist.
     NoPort(u32),
     /// The port is not active.
     Down(u32),
-    /// The transport is not supported by protocol rdma.
+    /// Protocol rdma does not support the device's transport.
     DeviceTransport(&'static str),
     /// The link layer is neither InfiniBand nor Ethernet.
     LinkLayer(String),
     NoGid,
-    /// It has only RoCE v1 GIDs, which routers do not forward.
+    /// The port has only RoCE v1 GIDs, which routers do not forward.
     RoceV1Only,
     /// Another group of devices has a higher total rate.
     Outnumbered {
@@ -98,15 +98,18 @@ impl fmt::Display for ExclusionReason {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             ExclusionReason::Filtered => f.write_str("excluded by MC_TE_FILTERS"),
-            ExclusionReason::Closed => f.write_str("this process cannot open it"),
-            ExclusionReason::NoPort(port) => write!(f, "it has no port {port} (MC_IB_PORT)"),
+            ExclusionReason::Closed => f.write_str("this process cannot open the device"),
+            ExclusionReason::NoPort(port) => write!(f, "the device has no port {port} (MC_IB_PORT)"),
             ExclusionReason::Down(port) => write!(f, "port {port} is not active"),
             ExclusionReason::DeviceTransport(name) => write!(f, "protocol rdma does not support {name}"),
-            ExclusionReason::LinkLayer(layer) => write!(f, "its link layer is {layer}"),
-            ExclusionReason::NoGid => f.write_str("it has no GID"),
-            ExclusionReason::RoceV1Only => f.write_str("it has RoCE v1 GIDs only"),
+            ExclusionReason::LinkLayer(layer) => write!(f, "unsupported link layer {layer}"),
+            ExclusionReason::NoGid => f.write_str("the port has no GID"),
+            ExclusionReason::RoceV1Only => f.write_str("the port has only RoCE v1 GIDs"),
             ExclusionReason::Outnumbered { this, chosen } => {
-                write!(f, "it is {this}, the recommended ones are {chosen}, and the slowest limits all")
+                write!(
+                    f,
+                    "{this}, but the recommended devices are {chosen}; the slowest device would limit all of them"
+                )
             }
         }
     }
@@ -131,12 +134,12 @@ pub struct DeviceChoice {
     pub listed: Vec<String>,
     pub picked: Vec<PickedDevice>,
     pub left_out: Vec<ExcludedDevice>,
-    /// The common GID index; `None` if the devices need different ones or the list is empty.
+    /// The common GID index; `None` if the devices need different indices or the list is empty.
     pub gid_index: Option<u32>,
 }
 
 impl DeviceChoice {
-    /// Selects among the devices of `host`. Also returns problems of the settings themselves.
+    /// Selects from the devices on `host`. Also returns problems with the settings themselves.
     pub fn of(host: &HostTopology, selection: &DeviceSelection) -> (DeviceChoice, Vec<DeviceFinding>) {
         let filtered = |name: &String| selection.filter.as_ref().is_some_and(|names| !names.contains(name));
         let listed = host.devices.iter().filter(|d| d.is_listed() && !filtered(&d.name));
@@ -178,7 +181,7 @@ fn picked(device: &HostRdmaDevice, port: &RdmaPort, pick: GidPick) -> PickedDevi
     PickedDevice { device: device.name.clone(), port: port.number, kind: row.kind, gid: row.gid, pick }
 }
 
-/// The port to use, or why the device is unusable.
+/// Returns the port to use, or why the device is unusable.
 fn usable<'a>(device: &'a HostRdmaDevice, selection: &DeviceSelection) -> Result<&'a RdmaPort, ExclusionReason> {
     if device.uverbs.as_ref().is_none_or(|u| u.closed.is_some()) {
         return Err(ExclusionReason::Closed);
@@ -206,7 +209,7 @@ fn usable<'a>(device: &'a HostRdmaDevice, selection: &DeviceSelection) -> Result
     Ok(port)
 }
 
-/// Link layer and rate, which devices that are used together have in common.
+/// Link layer and rate, which must match for devices that are used together.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct LinkClass {
     mbps: u64,
@@ -225,7 +228,7 @@ impl fmt::Display for LinkClass {
     }
 }
 
-/// The group with the highest total rate; among equals the one with faster devices.
+/// The group with the highest total rate; on a tie, the group with faster devices.
 fn largest_group(able: &[(&HostRdmaDevice, &RdmaPort)]) -> Option<LinkClass> {
     let mut sums: BTreeMap<LinkClass, u64> = BTreeMap::new();
     for (_, port) in able {

@@ -1,4 +1,4 @@
-//! An RDMA device as sysfs describes it. The active MTU and the limits require libibverbs; see `live`.
+//! RDMA devices as described by sysfs. The active MTU and the limits require libibverbs; see `live`.
 
 use std::net::Ipv6Addr;
 
@@ -10,29 +10,29 @@ use crate::engine::topology::gid::{Gid, GidType};
 use crate::engine::topology::pci;
 use crate::engine::topology::reader::TreeReader;
 
-/// The attributes that only libibverbs reports, by their names in `ibv_devinfo -v`.
+/// The attributes that only libibverbs reports, named as in `ibv_devinfo -v`.
 pub const UNKNOWN_WITHOUT_VERBS: &[&str] =
     &["active_mtu", "max_mtu", "max_mr_size", "max_mr", "max_qp", "max_qp_wr", "max_cqe", "max_sge", "max_qp_rd_atom"];
 
-/// The transport of a device, from the kernel's node type.
+/// A device's transport, from the kernel's node type.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum DeviceTransport {
-    /// InfiniBand transport, also over Ethernet (RoCE).
+    /// InfiniBand transport, including over Ethernet (RoCE).
     Infiniband,
     Iwarp,
     /// Another transport, such as EFA's.
     Unspecified,
 }
 
-/// A state as the kernel writes it, e.g. `4: ACTIVE`.
+/// A state as written by the kernel, e.g. `4: ACTIVE`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct KernelState {
     pub number: u8,
     pub name: String,
 }
 
-/// The user-space access to a device.
+/// User-space access to a device.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Uverbs {
     pub name: String,
@@ -47,7 +47,7 @@ pub struct RdmaPort {
     pub number: u32,
     pub state: Option<KernelState>,
     pub physical_state: Option<KernelState>,
-    /// As the kernel writes it, e.g. `400 Gb/sec (4X NDR)`.
+    /// As written by the kernel, e.g. `400 Gb/sec (4X NDR)`.
     pub rate: Option<String>,
     /// The rate in Mbit/s.
     pub rate_mbps: Option<u64>,
@@ -65,19 +65,19 @@ pub struct RdmaPort {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct HostRdmaDevice {
     pub name: String,
-    /// As the kernel writes it: four groups of four hex digits.
+    /// As written by the kernel: four groups of four hex digits.
     pub node_guid: Option<String>,
     /// The GUID of the whole adapter.
     pub system_image_guid: Option<String>,
     pub transport: DeviceTransport,
-    /// As the kernel writes it, e.g. `1: CA`.
+    /// As written by the kernel, e.g. `1: CA`.
     pub node_type: Option<String>,
-    /// The name of its driver in libibverbs, e.g. `mlx5`.
+    /// The name of the device's driver in libibverbs, e.g. `mlx5`.
     pub provider: Option<String>,
     pub firmware: Option<String>,
-    /// The vendor's name of the board.
+    /// The vendor's name for the board.
     pub board_id: Option<String>,
-    /// The vendor's name of the chip.
+    /// The vendor's name for the chip.
     pub hca_type: Option<String>,
     /// PCI address; `None` for a software device.
     pub pci: Option<String>,
@@ -109,18 +109,18 @@ impl RdmaPort {
 }
 
 impl HostRdmaDevice {
-    /// Whether it is emulated in software on top of a network device.
+    /// Whether the device is emulated in software on top of a network device.
     pub fn is_software(&self) -> bool {
         self.pci.is_none() && matches!(self.provider.as_deref(), Some("rxe" | "siw"))
     }
 
-    /// Whether upstream Mooncake would list it. That requires user-space access and one active port with a GID table.
+    /// Whether upstream Mooncake would list the device. This requires user-space access and an active port with a GID table.
     pub fn is_listed(&self) -> bool {
         self.uverbs.as_ref().is_some_and(|u| u.closed.is_none())
             && self.ports.iter().any(|p| p.is_active() && p.gid_rows > 0)
     }
 
-    /// The port with this number.
+    /// Returns the port with this number.
     pub fn port(&self, number: u32) -> Option<&RdmaPort> {
         self.ports.iter().find(|p| p.number == number)
     }
@@ -155,7 +155,7 @@ pub(in crate::engine::topology) fn read(reader: &mut TreeReader<'_>) -> Option<V
         if found.is_none() {
             reader
                 .findings
-                .push(DeviceFinding::FileReadError { path: escaped(&at), reason: "the link is broken".to_owned() });
+                .push(DeviceFinding::FileReadError { path: escaped(&at), reason: "broken symlink".to_owned() });
         }
         found.is_some()
     });
@@ -174,7 +174,7 @@ fn device(reader: &mut TreeReader<'_>, name: String, uverbs: &[(String, String)]
         Some("4") => DeviceTransport::Iwarp,
         _ => DeviceTransport::Unspecified,
     };
-    // A subfunction (mlx5's scalable functions) is below its PCI device.
+    // A subfunction (such as mlx5's scalable functions) is below its PCI device.
     let real = reader.tree.resolve(&file("device"));
     let path = real.and_then(|real| {
         let end = real.match_indices('/').map(|(i, _)| i).chain([real.len()]);
@@ -222,7 +222,7 @@ fn uverbs_of(reader: &TreeReader<'_>, uverbs: &str) -> Uverbs {
     Uverbs { name: uverbs.to_owned(), closed: closed.map(|e| e.to_string()) }
 }
 
-/// The provider, from the kernel driver. For software devices it follows from the transport.
+/// The provider, derived from the kernel driver. For software devices, it is derived from the transport.
 fn provider(reader: &TreeReader<'_>, at: &str, transport: DeviceTransport) -> Option<String> {
     if let Some(driver) = reader.tree.resolve(&format!("{at}/device/driver")) {
         let driver = driver.rsplit('/').next().unwrap_or_default();
@@ -253,7 +253,7 @@ fn port(reader: &mut TreeReader<'_>, ports: &str, number: u32, transport: Device
     let rate = reader.word(&format!("{at}/rate"));
     let rate_mbps = rate.as_deref().and_then(|text| {
         let mbps = mbps(text);
-        reader.parsed_or_finding(mbps, &format!("{at}/rate"), text, "a number of Gb/sec")
+        reader.parsed_or_finding(mbps, &format!("{at}/rate"), text, "a rate in Gb/sec")
     });
     let roce = transport == DeviceTransport::Infiniband && link_layer.as_deref() == Some("Ethernet");
     let rows = reader.names(&format!("{at}/gids"));
@@ -271,8 +271,8 @@ fn port(reader: &mut TreeReader<'_>, ports: &str, number: u32, transport: Device
     }
 }
 
-/// Reads one GID. Reading the name of the network device fails in the kernel if none is attached. For an unused entry nothing else is
-/// read, because a port may have a thousand.
+/// Reads one GID. Reading the network device name fails in the kernel if no network device is attached. For an unused entry, nothing else
+/// is read, because a port may have a thousand entries.
 fn gid(reader: &mut TreeReader<'_>, port: &str, index: u32, roce: bool) -> Option<Gid> {
     let path = format!("{port}/gids/{index}");
     let text = reader.text(&path)?;
@@ -293,7 +293,7 @@ fn mbps(text: &str) -> Option<u64> {
     whole.parse::<u64>().ok()?.checked_mul(1000)?.checked_add(thousandths.parse().ok()?)
 }
 
-/// Adds the findings about a device.
+/// Adds findings about a device.
 fn check(device: &HostRdmaDevice, reader: &mut TreeReader<'_>) {
     let name = || device.name.clone();
     let mut found = Vec::new();

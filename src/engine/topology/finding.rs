@@ -1,26 +1,26 @@
-//! Problems of a host's devices. The remedies are in `remedy.rs`.
+//! Problems with a host's devices. The remedies are in `remedy.rs`.
 
 use serde::Serialize;
 
 use crate::engine::base::ByteSize;
 
-/// The severity of a finding about devices.
+/// The severity of a device finding.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum FindingLevel {
     Note,
-    /// RDMA, or a part of it, does not work in this state.
+    /// RDMA, or part of it, does not work in this state.
     Warning,
 }
 
-/// A problem of the host or of a device.
+/// A problem with the host or with a device.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum DeviceFinding {
     /// An existing file cannot be read.
     #[error("cannot read {path}: {reason}")]
     FileReadError { path: String, reason: String },
-    /// The content of a file has an unexpected format.
-    #[error("unexpected content of {path}: {text} is not {expected}")]
+    /// A file's content has an unexpected format.
+    #[error("unexpected content in {path}: expected {expected}, found {text}")]
     Odd { path: String, text: String, expected: &'static str },
     /// The port is not active.
     #[error("port {port} is {state} ({physical})")]
@@ -29,7 +29,9 @@ pub enum DeviceFinding {
     #[error("port {port} has no GID")]
     NoGid { device: String, port: u32 },
     /// A RoCE port has only RoCE v1 GIDs.
-    #[error("port {port} has only RoCE v1 GIDs: routers do not forward them, and Mooncake uses them last")]
+    #[error(
+        "port {port} has only RoCE v1 GIDs: routers do not forward them, and Mooncake uses them only as a last resort"
+    )]
     RoceV1Only { device: String, port: u32 },
     /// A RoCE port has no GID derived from an IPv4 address.
     #[error("port {port} has no RoCE v2 GID with an IPv4 address: its network device has no IPv4 address")]
@@ -38,30 +40,30 @@ pub enum DeviceFinding {
     #[error("no uverbs device: the kernel module ib_uverbs is not loaded")]
     NoUverbs { device: String },
     /// This process cannot open the device.
-    #[error("{node} cannot be opened: {reason}")]
+    #[error("cannot open {node}: {reason}")]
     UverbsClosed { device: String, node: String, reason: String },
     #[error("iWARP device: it requires rdma_cm for connections, so Mooncake's rdma protocol cannot use it")]
     Iwarp { device: String },
     #[error(
-        "eRDMA accepts Mooncake's connections only in the driver's compatibility mode, and has one GID, at index 0"
+        "eRDMA accepts Mooncake's connections only in the driver's compatibility mode, and has a single GID at index 0"
     )]
     Erdma { device: String },
     /// A device without reliable connections.
     #[error(
-        "no reliable connections (EFA: SRD): Mooncake's rdma protocol cannot use this device, but its efa protocol can"
+        "no reliable connections (EFA uses SRD): Mooncake's rdma protocol cannot use this device, but its efa protocol can"
     )]
     Efa { device: String },
-    #[error("software device on top of a network device: for tests, not for performance")]
+    #[error("software device on top of a network device: suitable for tests, not for performance")]
     Software { device: String },
     /// The user-space driver is missing.
     #[error(
-        "user-space driver lib{provider}-rdmav*.so not found in the usual folders: libibverbs will not list the device"
+        "user-space driver lib{provider}-rdmav*.so not found in the usual directories: libibverbs will not list the device"
     )]
     NoProvider { device: String, provider: String },
-    #[error("libibverbs.so.1 not found in the usual folders: upstream Mooncake does not start without it")]
+    #[error("libibverbs.so.1 not found in the usual directories: upstream Mooncake does not start without it")]
     NoVerbsLibrary,
     /// The locked-memory limit is lower than the host's memory.
-    #[error("the locked-memory limit is {}, and registered memory is locked", ByteSize(*soft))]
+    #[error("the locked-memory limit is {}, and registered memory counts towards it", ByteSize(*soft))]
     Memlock {
         /// The soft limit, bytes.
         soft: u64,
@@ -69,10 +71,10 @@ pub enum DeviceFinding {
         hard: Option<u64>,
     },
     /// `MC_TE_FILTERS` names an unknown device.
-    #[error("MC_TE_FILTERS names {name}, which is not a device of this host")]
+    #[error("MC_TE_FILTERS names {name}, which is not a device on this host")]
     FilterNamesNone { name: String },
-    /// `MC_GID_INDEX` names an unused index.
-    #[error("{variable}={index}, but GID index {index} of port {port} is unused")]
+    /// The configured GID index is unused.
+    #[error("{variable}={index}, but GID index {index} on port {port} is unused")]
     EmptyGidRow {
         device: String,
         /// The variable that sets the index.
@@ -116,7 +118,7 @@ impl DeviceFinding {
         }
     }
 
-    /// The affected device, if the finding is about one.
+    /// The affected device, if the finding is about a device.
     pub fn device(&self) -> Option<&str> {
         match self {
             DeviceFinding::PortDown { device, .. }

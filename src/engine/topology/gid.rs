@@ -1,14 +1,14 @@
-//! The GIDs of a port, and which index to use.
+//! A port's GIDs, and which GID index to use.
 //!
 //! Mooncake's own order is [`GidRank`] (release 0.3.13: `MC_GID_INDEX`, else `NCCL_IB_GID_INDEX`, else this order). It ranks GIDs by
-//! reachability. The recommendation prefers a RoCE v2 GID with an IPv4 address, because all hosts of a cluster usually have it at the same
-//! index.
+//! reachability. The recommendation prefers a RoCE v2 GID with an IPv4 address, because it usually has the same index on all hosts in a
+//! cluster.
 
 use std::net::{Ipv4Addr, Ipv6Addr};
 
 use serde::Serialize;
 
-/// The protocol of a GID.
+/// A GID's protocol.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum GidType {
@@ -17,12 +17,12 @@ pub enum GidType {
     /// RoCE v1: a non-IP Ethernet protocol, which routers do not forward.
     RoceV1,
     RoceV2,
-    /// The kernel reports nothing or an unknown type.
+    /// The kernel reports no type, or an unknown type.
     Unknown,
 }
 
 impl GidType {
-    /// Parses `gid_attrs/types/<i>`. The kernel writes the same text for InfiniBand, iWARP and RoCE v1, so `roce` decides.
+    /// Parses `gid_attrs/types/<i>`. The kernel writes the same text for InfiniBand, iWARP and RoCE v1, so `roce` distinguishes them.
     pub fn parse(text: &str, roce: bool) -> GidType {
         match text {
             "RoCE v2" => GidType::RoceV2,
@@ -50,13 +50,13 @@ pub struct Gid {
     pub index: u32,
     pub gid: Ipv6Addr,
     pub kind: GidType,
-    /// The network device that it belongs to.
+    /// The network device that the GID belongs to.
     pub netdev: Option<String>,
     /// The IPv4 address, if the GID is IPv4-mapped.
     pub ipv4: Option<Ipv4Addr>,
 }
 
-/// Mooncake's rank of a GID, the best first.
+/// Mooncake's rank for a GID, best first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum GidRank {
@@ -64,7 +64,7 @@ pub enum GidRank {
     Routable,
     /// A routable address without a network device (the normal case on InfiniBand).
     RoutableWithoutNetdev,
-    /// IPv4 of 10/8, 172.16/12 or 100.64/10, with a network device.
+    /// An IPv4 address in 10/8, 172.16/12 or 100.64/10, with a network device.
     Private,
     /// A link-local address, or a network device that is an overlay or a container bridge.
     Degraded,
@@ -76,16 +76,16 @@ pub enum GidRank {
     Other,
 }
 
-/// Name prefixes of network devices of overlays and containers.
+/// Name prefixes of overlay and container network devices.
 const OVERLAYS: &[&str] = &["flannel", "cni", "calico", "vxlan", "docker"];
 
 impl Gid {
-    /// Builds a GID from its parts; `None` for a null one.
+    /// Creates a GID; `None` if the GID is null.
     pub fn new(index: u32, gid: Ipv6Addr, kind: GidType, netdev: Option<String>) -> Option<Gid> {
         (!gid.is_unspecified()).then(|| Gid { index, gid, kind, netdev, ipv4: gid.to_ipv4_mapped() })
     }
 
-    /// Mooncake's rank of this GID.
+    /// Mooncake's rank for this GID.
     pub fn rank(&self) -> GidRank {
         if !matches!(self.kind, GidType::Ib | GidType::RoceV2) {
             return GidRank::Other;
@@ -103,12 +103,12 @@ impl Gid {
         }
     }
 
-    /// Whether it is in fe80::/10.
+    /// Whether the GID is in fe80::/10.
     pub fn is_link_local(&self) -> bool {
         self.gid.segments()[0] & 0xffc0 == 0xfe80
     }
 
-    /// Whether it is in an IPv4 range that upstream considers private (192.168/16 is not).
+    /// Whether the GID is in an IPv4 range that upstream treats as private (192.168/16 is not).
     fn is_private(&self) -> bool {
         self.ipv4.is_some_and(|ip| {
             let [a, b, ..] = ip.octets();
@@ -116,7 +116,7 @@ impl Gid {
         })
     }
 
-    /// Whether it is a RoCE v2 GID with an IPv4 address that is not an overlay's, which is the usual recommendation.
+    /// Whether this is a RoCE v2 GID with an IPv4 address that is not on an overlay network: the usual recommendation.
     fn is_plain_roce_v2(&self) -> bool {
         self.kind == GidType::RoceV2
             && self.ipv4.is_some()
@@ -130,7 +130,7 @@ impl Gid {
 pub enum GidReason {
     /// RoCE v2 with an IPv4 address.
     RoceV2Ipv4,
-    /// No such GID exists: the best one in Mooncake's order.
+    /// No such GID exists; this is the best GID in Mooncake's order.
     BestOfTheRest,
 }
 
@@ -143,7 +143,7 @@ pub struct GidPick {
     pub automatic: u32,
 }
 
-/// Selects a GID of `table`; `None` if it is empty.
+/// Selects a GID from `table`; `None` if the table is empty.
 pub fn pick(table: &[Gid]) -> Option<GidPick> {
     let by_rank = |rows: &mut dyn Iterator<Item = &Gid>| rows.min_by_key(|g| (g.rank(), g.index)).map(|g| g.index);
     let automatic = by_rank(&mut table.iter())?;

@@ -1,4 +1,4 @@
-//! A host: its RDMA devices, GPUs, NUMA nodes and network interfaces, with their problems.
+//! A host's RDMA devices, GPUs, NUMA nodes and network interfaces, and problems with them.
 
 use serde::Serialize;
 
@@ -9,13 +9,13 @@ use crate::engine::topology::interface::{self, Interface};
 use crate::engine::topology::pci::{self, PciLink, PciPosition};
 use crate::engine::topology::reader::TreeReader;
 
-/// The RDMA support of a host.
+/// A host's RDMA support.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum RdmaSupport {
     /// The kernel does not support RDMA: `/sys/class/infiniband` does not exist.
     NoKernelSupport,
-    /// The kernel supports RDMA, but there is no device.
+    /// The kernel supports RDMA, but no device exists.
     NoDevice,
     Devices,
 }
@@ -25,7 +25,7 @@ pub struct Gpu {
     pub pci: String,
     /// `NVIDIA` or `AMD`.
     pub vendor: &'static str,
-    /// Mooncake's name of its memory, e.g. `cuda:0`: by PCI address, as with `CUDA_DEVICE_ORDER=PCI_BUS_ID`. NVIDIA only.
+    /// Mooncake's name for the GPU's memory, e.g. `cuda:0`. Numbered by PCI address, as with `CUDA_DEVICE_ORDER=PCI_BUS_ID`. NVIDIA only.
     pub location: Option<String>,
     /// `None` if unknown.
     pub numa_node: Option<u32>,
@@ -43,18 +43,18 @@ pub struct NumaNode {
     pub distances: Vec<u32>,
 }
 
-/// The locked-memory limit of this process.
+/// This process's locked-memory limit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct Memlock {
     /// The effective limit, bytes; `None` means unlimited.
     pub soft_bytes: Option<u64>,
-    /// The limit up to which it can be raised, bytes; `None` means unlimited.
+    /// The maximum that the process may raise the limit to, bytes; `None` means unlimited.
     pub hard_bytes: Option<u64>,
     /// Whether the process has CAP_IPC_LOCK, which disables the limit.
     pub exempt: bool,
 }
 
-/// The hardware of a host that matters for transfers.
+/// A host's hardware that matters for transfers.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct HostTopology {
     pub rdma: RdmaSupport,
@@ -69,7 +69,7 @@ pub struct HostTopology {
     pub findings: Vec<DeviceFinding>,
 }
 
-/// Folders that are searched for libraries.
+/// Directories that are searched for libraries.
 const LIBRARY_FOLDERS: &[&str] = &[
     "/usr/lib/x86_64-linux-gnu",
     "/usr/lib/aarch64-linux-gnu",
@@ -119,7 +119,7 @@ impl HostTopology {
         Some(pci::link(place, PciPosition { path: &gpu.path, numa: gpu.numa_node }))
     }
 
-    /// The kernel's distance between a device and the memory of a NUMA node; `None` if unknown.
+    /// The kernel's distance between a device and a NUMA node's memory; `None` if unknown.
     pub fn distance(&self, device: &HostRdmaDevice, node: u32) -> Option<u32> {
         let at = self.nodes.iter().position(|n| n.id == node)?;
         self.nodes.iter().find(|n| Some(n.id) == device.numa_node)?.distances.get(at).copied()
@@ -205,7 +205,7 @@ fn nodes(reader: &mut TreeReader<'_>) -> Vec<NumaNode> {
 }
 
 impl Memlock {
-    /// Reads the limit of this process; `None` if unknown.
+    /// Reads this process's limit; `None` if unknown.
     pub fn read(tree: &FileTree) -> Option<Memlock> {
         memlock(&mut TreeReader { tree, findings: Vec::new() })
     }

@@ -1,4 +1,4 @@
-//! Network interfaces: the transports of a host without RDMA, and the source of the address that a host announces.
+//! Network interfaces: the transports for hosts without RDMA, and the source of the address that a host announces.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
@@ -16,7 +16,7 @@ pub struct Interface {
     pub index: Option<u32>,
     /// `up`, `down`, `unknown` (usual for the loopback), ...
     pub state: Option<String>,
-    /// Whether it is enabled and has a carrier.
+    /// Whether the interface is enabled and has a carrier.
     pub running: bool,
     /// Mbit/s; `None` if the driver does not report it.
     pub speed_mbps: Option<u64>,
@@ -28,7 +28,7 @@ pub struct Interface {
     pub numa_node: Option<u32>,
     /// PCI address; `None` for a virtual interface.
     pub pci: Option<String>,
-    /// Whether Mooncake announces its first IPv4 address by default.
+    /// Whether Mooncake announces this interface's first IPv4 address by default.
     pub announced: bool,
 }
 
@@ -36,7 +36,7 @@ pub struct Interface {
 pub(in crate::engine::topology) fn read(reader: &mut TreeReader<'_>) -> Vec<Interface> {
     let addresses = addresses(reader);
     let mut names = reader.names("/sys/class/net");
-    // The folder also contains files (bonding_masters), and may not exist although addresses are known.
+    // The directory also contains regular files (bonding_masters), and may be missing even if addresses are known.
     names.retain(|name| reader.tree.resolve(&format!("/sys/class/net/{name}/address")).is_some());
     for (name, _) in &addresses {
         if !names.contains(name) {
@@ -78,7 +78,7 @@ fn one(reader: &mut TreeReader<'_>, name: &str, addresses: &[(String, IpAddr)]) 
     }
 }
 
-/// Addresses with their interfaces: of this host from the system, of another one from its routing tables.
+/// Addresses with their interfaces. For this host, they come from the system; for another host, from its routing tables.
 fn addresses(reader: &mut TreeReader<'_>) -> Vec<(String, IpAddr)> {
     if reader.tree.is_this_host() {
         return interface::addresses().unwrap_or_default();
@@ -114,7 +114,7 @@ fn interface_of(routes: &[ConnectedNetwork], ip: Ipv4Addr) -> Option<&str> {
     names.all(|name| name == first).then_some(first)
 }
 
-/// Parses `/proc/net/route`: routes without a gateway. The hex numbers are in host byte order, little-endian here.
+/// Parses `/proc/net/route`: routes without a gateway. The hex numbers are in host byte order, assumed to be little-endian.
 fn parse_routes(text: &str) -> Vec<ConnectedNetwork> {
     let number = |text: &str| u32::from_str_radix(text, 16).ok().map(u32::swap_bytes);
     let route = |line: &str| {
@@ -125,7 +125,7 @@ fn parse_routes(text: &str) -> Vec<ConnectedNetwork> {
     text.lines().skip(1).filter_map(route).collect()
 }
 
-/// Parses `/proc/net/fib_trie`: the addresses of this host, each once.
+/// Parses `/proc/net/fib_trie`: the host's own addresses, without duplicates.
 fn parse_local(text: &str) -> Vec<Ipv4Addr> {
     let (mut found, mut last) = (Vec::new(), None);
     for line in text.lines().map(str::trim) {
@@ -141,7 +141,7 @@ fn parse_local(text: &str) -> Vec<Ipv4Addr> {
     found
 }
 
-/// Parses `/proc/net/if_inet6`: 32 hex digits first, the interface last.
+/// Parses `/proc/net/if_inet6`: the first field is 32 hex digits, the last field is the interface.
 fn parse_inet6(text: &str) -> Vec<(String, IpAddr)> {
     let entry = |line: &str| {
         let mut fields = line.split_whitespace();

@@ -1,46 +1,46 @@
-//! Device data that only libibverbs provides, for this host. Reading it opens each device.
+//! Device data that only libibverbs provides, for this host. Reading the data opens each device.
 
 use serde::Serialize;
 
 use crate::engine::sys::verbs::{DeviceAttributes, PortAttributes, RdmaDevice, VerbsError, VerbsUnavailable, devices};
 
-/// The data of libibverbs.
+/// Data from libibverbs.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct VerbsReport {
     /// Why no data is available.
     pub missing: Option<String>,
-    /// The remedy for that.
+    /// How to make the data available.
     pub next: Option<String>,
     pub devices: Vec<VerbsDevice>,
 }
 
-/// The data of a device.
+/// Data about a device.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct VerbsDevice {
     pub name: String,
     /// Why no data is available.
     pub missing: Option<String>,
-    /// The remedy for that.
+    /// How to make the data available.
     pub next: Option<String>,
-    /// The limits, by their names in `ibv_devinfo -v`.
+    /// The limits, named as in `ibv_devinfo -v`.
     pub attributes: Option<DeviceAttributes>,
     pub ports: Vec<VerbsPort>,
 }
 
-/// The data of a port.
+/// Data about a port.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct VerbsPort {
     /// Port number from 1.
     pub number: u8,
     /// Why no data is available.
     pub missing: Option<String>,
-    /// By their names in `ibv_devinfo -v`; MTUs in bytes.
+    /// Port attributes, named as in `ibv_devinfo -v`; MTUs are in bytes.
     #[serde(flatten)]
     pub attributes: Option<PortAttributes>,
 }
 
 impl VerbsReport {
-    /// Queries libibverbs. It takes some milliseconds per device, and a broken driver may block it indefinitely.
+    /// Queries libibverbs. This takes a few milliseconds per device, and a broken driver may block the call indefinitely.
     pub fn read() -> VerbsReport {
         match devices() {
             Ok(listed) => VerbsReport {
@@ -53,12 +53,12 @@ impl VerbsReport {
         }
     }
 
-    /// Builds an empty result with a reason.
+    /// Creates an empty report with a reason.
     pub fn missing(why: &str, next: &str) -> VerbsReport {
         VerbsReport { missing: Some(why.to_owned()), next: Some(next.to_owned()), devices: Vec::new() }
     }
 
-    /// The data of the device `name`.
+    /// Returns the data about device `name`.
     pub fn device(&self, name: &str) -> Option<&VerbsDevice> {
         self.devices.iter().find(|device| device.name == name)
     }
@@ -81,7 +81,7 @@ impl VerbsDevice {
         VerbsDevice { name, missing, next, attributes: None, ports: Vec::new() }
     }
 
-    /// The attributes of the port `number`.
+    /// Returns the attributes of port `number`.
     pub fn port(&self, number: u32) -> Option<&PortAttributes> {
         self.ports.iter().find(|port| u32::from(port.number) == number)?.attributes.as_ref()
     }

@@ -1,7 +1,7 @@
 //! Mooncake's topology matrix: which devices serve which memory.
 //!
-//! The rules are those of release 0.3.13. Memory of a NUMA node prefers the devices of that node. A GPU prefers the devices with the fewest
-//! [`pci::steps`] among those of its node (among all devices if its node has none).
+//! The rules match release 0.3.13. A NUMA node's memory prefers the devices on that node. A GPU prefers the devices on its node with the
+//! fewest [`pci::steps`] (or among all devices, if its node has none).
 
 use std::collections::BTreeMap;
 
@@ -16,7 +16,7 @@ use crate::engine::topology::pci;
 pub struct Matrix(pub BTreeMap<String, [Vec<String>; 2]>);
 
 impl Matrix {
-    /// Computes the matrix of `host` for the devices in `names`.
+    /// Computes the matrix for `host` and the devices in `names`.
     pub fn of(host: &HostTopology, names: &[String]) -> Matrix {
         let devices: Vec<&HostRdmaDevice> = host.devices.iter().filter(|d| names.contains(&d.name)).collect();
         let split = |is_preferred: &dyn Fn(&HostRdmaDevice) -> bool| {
@@ -48,7 +48,7 @@ impl Matrix {
         Ok(Matrix(matrix))
     }
 
-    /// Formats it like `transfer_engine_topology_dump`: with tabs, and non-empty brackets on separate lines.
+    /// Formats the matrix like `transfer_engine_topology_dump`: with tabs, and non-empty brackets on separate lines.
     pub fn styled(&self) -> String {
         let list = |names: &[String]| {
             if names.is_empty() {

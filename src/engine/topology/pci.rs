@@ -1,8 +1,8 @@
-//! Positions of devices in the PCI tree, and their distance.
+//! Device positions in the PCI tree, and the distance between devices.
 
 use serde::Serialize;
 
-/// The PCI connection between two devices, the closest first. The names are those of the GPU vendors' topology tools.
+/// The PCI connection between two devices, closest first. The names match the GPU vendors' topology tools.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "UPPERCASE")]
 pub enum PciLink {
@@ -10,16 +10,16 @@ pub enum PciLink {
     Pix,
     /// Several PCIe switches, but no host bridge.
     Pxb,
-    /// A host bridge of one CPU.
+    /// A host bridge on one CPU.
     Phb,
-    /// Two host bridges of one NUMA node.
+    /// Two host bridges on one NUMA node.
     NumaNode,
     /// The interconnect between NUMA nodes, or unknown.
     Sys,
 }
 
 impl PciLink {
-    /// The name in tables.
+    /// The name shown in tables.
     pub const fn name(self) -> &'static str {
         match self {
             PciLink::Pix => "PIX",
@@ -31,7 +31,7 @@ impl PciLink {
     }
 }
 
-/// A position in the tree: the real path below `/sys/devices`, and the NUMA node.
+/// A position in the PCI tree: the real path below `/sys/devices`, and the NUMA node.
 #[derive(Clone, Copy, Debug)]
 pub struct PciPosition<'a> {
     pub path: &'a str,
@@ -39,7 +39,7 @@ pub struct PciPosition<'a> {
     pub numa: Option<u32>,
 }
 
-/// The connection between `a` and `b`.
+/// Returns the connection between `a` and `b`.
 pub fn link(a: PciPosition<'_>, b: PciPosition<'_>) -> PciLink {
     let parts = |place: PciPosition<'_>| -> Vec<String> {
         place.path.trim_start_matches("/sys/devices/").split('/').map(str::to_owned).collect()

@@ -1,4 +1,4 @@
-//! Reads files of a tree and collects findings about files that are unreadable or malformed.
+//! Reads files from a tree and collects findings about unreadable or malformed files.
 
 use std::str::FromStr;
 
@@ -6,7 +6,7 @@ use crate::engine::base::text::{Quoted, escaped};
 use crate::engine::sys::{FileReadError, FileTree};
 use crate::engine::topology::finding::DeviceFinding;
 
-/// Maximum characters of a single-line value; the kernel writes far fewer.
+/// Maximum number of characters in a single-line value; the kernel writes far fewer.
 const WORD_MAX: usize = 256;
 
 pub(in crate::engine::topology) struct TreeReader<'a> {
@@ -15,7 +15,7 @@ pub(in crate::engine::topology) struct TreeReader<'a> {
 }
 
 impl TreeReader<'_> {
-    /// The text of a file; `None` if it does not exist, is empty or unreadable. An unreadable file adds a finding.
+    /// The text of a file; `None` if the file does not exist, is empty or is unreadable. An unreadable file adds a finding.
     pub fn text(&mut self, path: &str) -> Option<String> {
         let found = self.tree.text(path);
         self.or_finding(found).filter(|text| !text.is_empty())
@@ -31,14 +31,14 @@ impl TreeReader<'_> {
         self.tree.text(path).ok().flatten().filter(|text| !text.is_empty())
     }
 
-    /// The number in a file. A malformed one adds a finding.
+    /// The number in a file. A malformed number adds a finding.
     pub fn number<T: FromStr>(&mut self, path: &str) -> Option<T> {
         let text = self.text(path)?;
         let number = text.parse().ok();
         self.parsed_or_finding(number, path, &text, "a number")
     }
 
-    /// The names in a folder; empty if it does not exist or is unreadable. An unreadable folder adds a finding.
+    /// The names in a directory; empty if the directory does not exist or is unreadable. An unreadable directory adds a finding.
     pub fn names(&mut self, path: &str) -> Vec<String> {
         let found = self.tree.names(path);
         self.or_finding(found).unwrap_or_default()

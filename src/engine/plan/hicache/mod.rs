@@ -1,13 +1,16 @@
-//! Computes what each tier of SGLang HiCache serves of each request of a trace: tokens from the device (L1), the host (L2) and storage (L3),
-//! and new tokens.
+//! Computes how many tokens of each request in a trace come from each SGLang HiCache tier: the device (L1), the host (L2) and storage (L3).
+//! The remaining tokens are new.
 //!
-//! It reproduces SGLang 0.5.23 step by step for one engine with sequential requests, each of which starts after the previous one's writes
-//! are complete. The steps are: the lookup on arrival and the prefetch from storage (`managers/scheduler.py`, `_prefetch_kvcache`;
-//! `mem_cache/unified_radix_cache.py`), the second lookup and the load from the host on admission (`managers/schedule_policy.py`,
-//! `add_one_req`), eviction before every allocation (`mem_cache/allocation.py`), and the copies to host and storage that an insert starts
-//! under write-through. Waiting is not modelled: a server with concurrent requests evicts in a different order.
+//! The model reproduces SGLang 0.5.23 step by step for one engine with sequential requests. Each request starts after the previous
+//! request's writes have completed. The steps are:
+//! - the lookup on arrival and the prefetch from storage (`managers/scheduler.py`, `_prefetch_kvcache`; `mem_cache/unified_radix_cache.py`)
+//! - the second lookup and the load from the host on admission (`managers/schedule_policy.py`, `add_one_req`)
+//! - eviction before every allocation (`mem_cache/allocation.py`)
+//! - the copies to host and storage that an insert starts with write-through
 //!
-//! Storage keeps everything that was written to it. Evictions by the store are not modelled.
+//! Queueing is not modelled: a server with concurrent requests evicts in a different order.
+//!
+//! Storage keeps everything written to it. Store evictions are not modelled.
 
 pub mod prompt;
 pub mod tree;
@@ -17,27 +20,27 @@ use std::collections::HashSet;
 use crate::engine::plan::hicache::prompt::PagedPrompt;
 use crate::engine::plan::hicache::tree::CacheTree;
 
-/// Minimum tokens of a prefetch from storage: SGLang's `prefetch_threshold`.
+/// Minimum number of tokens for a prefetch from storage (SGLang's `prefetch_threshold`).
 pub const PREFETCH_THRESHOLD: u64 = 256;
-/// Maximum reply tokens that SGLang counts when it decides whether a request fits (`CLIP_MAX_NEW_TOKENS`).
+/// Maximum number of reply tokens that SGLang counts when it checks whether a request fits (`CLIP_MAX_NEW_TOKENS`).
 const REPLY_TOKENS_COUNTED: u64 = 4096;
 
-/// The sizes of the tiers, and SGLang's relevant settings.
+/// The tier sizes and the relevant SGLang settings.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TierSettings {
     pub page_size: u64,
-    /// Tokens of the device's pool (`max_total_num_tokens`).
+    /// Capacity of the device pool, tokens (`max_total_num_tokens`).
     pub device_tokens: u64,
-    /// Tokens of the host's pool, including the padding page.
+    /// Capacity of the host pool, tokens, including the padding page.
     pub host_tokens: u64,
     pub storage: bool,
-    /// Minimum tokens of a prefetch, at least one page.
+    /// Minimum number of tokens for a prefetch; at least one page.
     pub prefetch_threshold: u64,
     /// Tokens per prefill chunk (`--chunked-prefill-size`); `None` disables chunking.
     pub chunk_tokens: Option<u64>,
 }
 
-/// The tokens of a request by source.
+/// A request's tokens, by source.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct TierTokens {
     pub device: u64,
@@ -45,14 +48,14 @@ pub struct TierTokens {
     /// From storage, through the host.
     pub storage: u64,
     pub new: u64,
-    /// Why storage served nothing, or less than it had.
+    /// Why storage served nothing, or less than it contained.
     pub why: Option<StorageShortfall>,
 }
 
 /// Why storage served less than was missing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum StorageShortfall {
-    /// The missing tokens, or those of them in storage, are below the threshold.
+    /// Fewer tokens than the threshold are missing, or fewer than the threshold are in storage.
     BelowThreshold,
     /// The host pool has no free space.
     HostFull,
@@ -60,7 +63,7 @@ pub enum StorageShortfall {
     DeviceFull,
     /// The last matched node has no copy on the host, so SGLang does not query storage.
     NotOnHost,
-    /// The request is larger than the device's pool, so SGLang never starts it.
+    /// The request is larger than the device pool, so SGLang never starts it.
     TooLong,
 }
 
@@ -120,8 +123,8 @@ impl HicacheModel {
         }
     }
 
-    /// Looks up the pages in `asked` and fetches missing ones from storage to the host. Returns where the fetch begins, its number of pages,
-    /// and why it did not fetch all missing pages.
+    /// Looks up the pages in `asked` and fetches missing pages from storage to the host. Returns the index of the first missing page, the
+    /// number of fetched pages, and why not all missing pages were fetched.
     fn fetch(&mut self, asked: &[u64]) -> (u64, u64, Option<StorageShortfall>) {
         let page = self.tiers.page_size;
         let found = self.tree.find(asked);
@@ -160,7 +163,7 @@ impl HicacheModel {
         (from, fetched, (fetched < hit).then_some(StorageShortfall::HostFull))
     }
 
-    /// Computes the prompt from page `prefix` on, then the reply, and inserts both into the tree after the node `last`.
+    /// Computes the prompt from page `prefix` on, then the reply, and inserts both into the tree after node `last`.
     fn run(&mut self, prompt: &PagedPrompt, last: usize, prefix: u64) {
         let page = self.tiers.page_size;
         let HicacheModel { tree, stored, tiers } = self;
@@ -173,7 +176,7 @@ impl HicacheModel {
         let (mut last, mut own, mut known) = (last, prefix, 0);
         let mut done = prefix * page;
         tree.lock(last);
-        // Inserts the first pages, and locks the path to them instead of the previous one.
+        // Inserts the first pages, then locks the path to them in place of the previous path.
         let mut put = |tree: &mut CacheTree, pages: &[u64], own: &mut u64, known: &mut u64| {
             let node = tree.insert(pages, *known, *own, &mut written);
             tree.unlock(last);
@@ -211,7 +214,7 @@ impl HicacheModel {
             put(tree, &all, &mut own, &mut known);
         }
         if !prompt.pages.is_empty() && !prompt.reply_pages.is_empty() {
-            // The prompt becomes a separate node, so that the reply can be evicted without it.
+            // The prompt becomes a separate node, so that the reply can be evicted without the prompt.
             let pages = prompt.pages.len() as u64;
             tree.insert(&prompt.pages, pages, pages, &mut |_| {});
         }
@@ -239,7 +242,7 @@ mod tests {
         }
     }
 
-    /// A prompt of blocks of 64 tokens, four pages each.
+    /// A prompt in 64-token blocks of four pages each.
     fn prompt(ids: &[u64], tokens: u64, reply: u64) -> PagedPrompt {
         let request = TraceRequest { hash_ids: ids.to_vec(), input_length: Some(tokens), output_length: Some(reply) };
         PagedPrompt::new(&request, 64, PAGE).unwrap()
@@ -269,7 +272,7 @@ mod tests {
         for other in 10..13 {
             server.serve(&whole(&[other, other + 100]));
         }
-        // Eight pages each: the device held two prompts, the host five.
+        // Each prompt has eight pages: the device held two prompts, and the host held five.
         assert_eq!(by_tier(server.serve(&prompt(&[1, 2, 3], 130, 1))), [0, 128, 0, 2]);
         for other in 20..26 {
             server.serve(&whole(&[other, other + 100]));
@@ -313,7 +316,7 @@ mod tests {
             let tiers = TierSettings { chunk_tokens: chunk, storage, ..tiers(device, host) };
             let mut server = HicacheModel::new(tiers);
             for (ids, last, reply) in requests {
-                // An id includes all ids before it.
+                // Each id depends on all ids before it.
                 let ids: Vec<u64> = ids.iter().scan(7, |all, id| { *all = *all * 31 + id; Some(*all) }).collect();
                 let asked = prompt(&ids, (ids.len() as u64 - 1) * 64 + last, reply);
                 let served = server.serve(&asked);

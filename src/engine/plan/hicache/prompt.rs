@@ -1,28 +1,29 @@
-//! A request of a trace in the form of SGLang's tree: pages identified by all tokens up to their end.
+//! A trace request in the page form that SGLang's tree uses. Each page is identified by all tokens up to its end.
 
 use std::hash::{DefaultHasher, Hash, Hasher};
 
 use crate::engine::plan::trace::{TraceError, TraceRequest};
 
-/// A prompt divided into pages. Equal hashes mean equal tokens from the beginning.
+/// A prompt divided into pages. Equal hashes mean equal tokens from the start of the prompt.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PagedPrompt {
-    /// Hashes of the full pages of the prompt.
+    /// Hashes of the prompt's full pages.
     pub pages: Vec<u64>,
-    /// Hashes of the pages that the reply fills; the first contains the end of the prompt.
+    /// Hashes of the pages that the reply fills; the first one also contains the end of the prompt.
     pub reply_pages: Vec<u64>,
-    /// Length of the prompt, tokens.
+    /// Prompt length, tokens.
     pub tokens: u64,
-    /// Length of the reply, tokens.
+    /// Reply length, tokens.
     pub reply_tokens: u64,
 }
 
 impl PagedPrompt {
     /// Divides the prompt of `request`, with blocks of `block_tokens` tokens, into pages of `page_size` tokens. Equal prompts get equal
-    /// replies, which differ from all other prompts. The reply's last token is never cached, because nothing is computed after it.
+    /// replies, which differ from the replies to all other prompts. The reply's last token is never cached, because no token is computed
+    /// after it.
     ///
     /// # Errors
-    /// As [`TraceRequest::lengths`].
+    /// Same as [`TraceRequest::lengths`].
     pub fn new(request: &TraceRequest, block_tokens: u64, page_size: u64) -> Result<PagedPrompt, TraceError> {
         let (tokens, reply_tokens) = request.lengths(block_tokens)?;
         let mut name = 0u64;
@@ -42,7 +43,7 @@ impl PagedPrompt {
     }
 }
 
-/// The hash of the tokens up to the end of `span`; `name` is the hash of those before it.
+/// Returns the hash of the tokens up to the end of `span`. `name` is the hash of the tokens before `span`.
 fn next(name: u64, request: &TraceRequest, span: std::ops::Range<u64>, block_tokens: u64) -> u64 {
     let mut hasher = DefaultHasher::new();
     name.hash(&mut hasher);
@@ -50,7 +51,7 @@ fn next(name: u64, request: &TraceRequest, span: std::ops::Range<u64>, block_tok
     while at < span.end {
         let block = at / block_tokens;
         let end = ((block + 1) * block_tokens).min(span.end);
-        // Verified by `lengths`: every token has a block.
+        // `lengths` has verified that every token has a block.
         let id = usize::try_from(block).ok().and_then(|block| request.hash_ids.get(block));
         (id, at % block_tokens, end - at).hash(&mut hasher);
         at = end;

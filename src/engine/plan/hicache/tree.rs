@@ -1,6 +1,6 @@
-//! SGLang's radix tree over device and host: nodes of whole pages, evicted leaf by leaf in LRU order.
+//! SGLang's radix tree for device and host. Nodes hold whole pages and are evicted leaf by leaf in LRU order.
 //!
-//! Source: `sglang/srt/mem_cache/unified_cache/unified_tree_core.py` and `components/full.py`, with the policy `lru` and write-through.
+//! Source: `sglang/srt/mem_cache/unified_cache/unified_tree_core.py` and `components/full.py`, with the `lru` policy and write-through.
 
 use std::collections::{BTreeSet, HashMap};
 
@@ -8,7 +8,7 @@ use std::collections::{BTreeSet, HashMap};
 pub type NodeId = usize;
 /// The root, which has no pages and is never removed.
 pub const ROOT: NodeId = 0;
-/// Clock increment. It exceeds the length of any path, whose nodes get decreasing ages from the leaf to the root.
+/// Clock increment. It exceeds the length of any path, because the nodes on a path get decreasing times from the leaf to the root.
 const TICK: u64 = 1 << 24;
 
 #[derive(Clone, Debug, Default)]
@@ -24,9 +24,9 @@ struct TreeNode {
     touched: u64,
     /// Number of requests that use the node or a descendant.
     locks: u32,
-    /// Whether a prefetch from storage depends on it.
+    /// Whether a prefetch from storage depends on the node.
     host_lock: bool,
-    /// The age under which it is listed as a leaf of the device and of the host.
+    /// The time under which the node is listed as an evictable leaf, for the device and for the host.
     listed: [Option<u64>; 2],
 }
 
@@ -34,24 +34,24 @@ struct TreeNode {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PrefixMatch {
     pub device: u64,
-    /// Pages after those, on the host only.
+    /// The pages after the device pages that are only on the host.
     pub host: u64,
     /// The last node on the device.
     pub device_node: NodeId,
     pub node: NodeId,
 }
 
-/// The tree with the free pages of both tiers.
+/// The tree, and the free pages in both tiers.
 #[derive(Clone, Debug)]
 pub struct CacheTree {
     nodes: Vec<TreeNode>,
     unused: Vec<NodeId>,
     clock: u64,
-    /// Evictable leaves by age, of the device and of the host.
+    /// Evictable leaves ordered by last use, for the device and for the host.
     leaves: [BTreeSet<(u64, NodeId)>; 2],
-    /// Free pages of the device.
+    /// Free pages on the device.
     pub device_free: u64,
-    /// Free pages of the host.
+    /// Free pages on the host.
     pub host_free: u64,
     /// Pages on the device that no request uses.
     evictable: u64,
@@ -74,7 +74,7 @@ impl CacheTree {
         }
     }
 
-    /// Pages available to a request: free and evictable ones.
+    /// Pages available to a request: free plus evictable pages.
     pub fn reachable(&self) -> u64 {
         self.device_free + self.evictable
     }
@@ -92,7 +92,7 @@ impl CacheTree {
         }
     }
 
-    /// Finds the longest cached prefix of `pages` and marks it as used, the last node as the most recent.
+    /// Finds the longest cached prefix of `pages` and marks its nodes as used, the last node as the most recent.
     pub fn find(&mut self, pages: &[u64]) -> PrefixMatch {
         let mut found = PrefixMatch { device: 0, host: 0, device_node: ROOT, node: ROOT };
         let mut rest = pages;
@@ -123,14 +123,14 @@ impl CacheTree {
         found
     }
 
-    /// Inserts prefetched pages below `node`, on the host.
+    /// Inserts prefetched pages on the host, below `node`.
     pub fn insert_fetched(&mut self, node: NodeId, pages: &[u64]) {
         self.touch(node);
         self.add(node, pages, false);
     }
 
-    /// Inserts the pages of a request, which has them on the device. Nodes beyond its first `known` pages are copied to the host, and
-    /// `written` is called for each copied node. The request releases its own pages from `own` on that the tree already contains.
+    /// Inserts a request's pages, which are on the device. Nodes beyond the first `known` pages are copied to the host, and `written` is
+    /// called for each copied node. From page `own` on, the request's own copies of pages that the tree already contains are released.
     pub fn insert(&mut self, pages: &[u64], known: u64, own: u64, written: &mut impl FnMut(&[u64])) -> NodeId {
         let (mut node, mut at) = (ROOT, 0u64);
         let mut rest = pages;
@@ -160,7 +160,7 @@ impl CacheTree {
         node
     }
 
-    /// Loads the host's pages up to `node` to the device: all of them or none.
+    /// Loads the host pages up to `node` to the device: all of them or none. Returns whether they were loaded.
     pub fn load_back(&mut self, node: NodeId) -> bool {
         let mut coming = Vec::new();
         let mut up = node;
@@ -182,7 +182,7 @@ impl CacheTree {
         true
     }
 
-    /// Evicts from the device until `pages` are free or nothing is evictable. Pages without a host copy are lost.
+    /// Evicts from the device until `pages` pages are free or nothing more can be evicted. Pages without a host copy are lost.
     pub fn make_room(&mut self, pages: u64) {
         while self.device_free < pages {
             let Some(&(_, leaf)) = self.leaves[DEVICE].first() else { return };
@@ -194,7 +194,7 @@ impl CacheTree {
         }
     }
 
-    /// Evicts at least `pages` from the host if possible, and returns the number evicted.
+    /// Evicts at least `pages` pages from the host if possible. Returns the number of evicted pages.
     pub fn evict_host(&mut self, pages: u64) -> u64 {
         let mut freed = 0;
         while freed < pages {
@@ -252,7 +252,7 @@ impl CacheTree {
         self.nodes[node].children.get(rest.first()?).copied()
     }
 
-    /// Splits a node after `pages` pages. The new node is the first part; the rest counts as used now.
+    /// Splits a node after `pages` pages. The new node holds the first part; the rest is marked as just used.
     fn split(&mut self, child: NodeId, pages: usize) -> NodeId {
         let tail = self.nodes[child].key.split_off(pages);
         let head = std::mem::replace(&mut self.nodes[child].key, tail);
@@ -385,7 +385,7 @@ impl CacheTree {
         for (id, node) in &all {
             let parent = &self.nodes[node.parent];
             assert_eq!(parent.children.get(&node.key[0]), Some(id));
-            // A tier contains prefixes: if a node is in it, so is its parent.
+            // A tier contains whole prefixes: if a node is in a tier, so is its parent.
             assert!(node.parent == ROOT || ((!node.device || parent.device) && (!node.host || parent.host)));
             assert!(node.device || node.host, "a node must be in a tier");
             assert_eq!(node.locks, 0);

@@ -1,19 +1,19 @@
-//! Attributes of devices and ports, named as in `ibv_devinfo -v`.
+//! Device and port attributes, named as in `ibv_devinfo -v`.
 
 use std::fmt;
 
 use serde::{Serialize, Serializer};
 
-/// A device in the list of libibverbs.
+/// A device listed by libibverbs.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ListedDevice {
-    /// The name that libibverbs lists, for instance `mlx5_0`.
+    /// The name that libibverbs lists, for example `mlx5_0`.
     pub name: String,
-    /// Node GUID, most significant byte first. 0 if it has none.
+    /// Node GUID, most significant byte first. 0 if the device has none.
     pub guid: u64,
 }
 
-/// Attributes of a device.
+/// Device attributes.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct DeviceAttributes {
     /// Firmware version, in the vendor's format.
@@ -45,11 +45,11 @@ pub struct DeviceAttributes {
     pub max_cqe: u32,
     pub max_mr: u32,
     pub max_pd: u32,
-    /// Maximum number of incoming READs per queue pair at a time.
+    /// Maximum number of concurrent incoming READs per queue pair.
     pub max_qp_rd_atom: u32,
-    /// Maximum number of incoming READs of the device at a time.
+    /// Maximum number of concurrent incoming READs per device.
     pub max_res_rd_atom: u32,
-    /// Maximum number of outgoing READs per queue pair at a time.
+    /// Maximum number of concurrent outgoing READs per queue pair.
     pub max_qp_init_rd_atom: u32,
     /// Maximum number of shared receive queues.
     pub max_srq: u32,
@@ -60,7 +60,7 @@ pub struct DeviceAttributes {
     pub num_comp_vectors: u32,
 }
 
-/// Attributes of a port.
+/// Port attributes.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct PortAttributes {
     pub state: PortState,
@@ -81,7 +81,7 @@ pub struct PortAttributes {
     pub link_layer: LinkLayer,
     /// Width code: 1 is 1x, 2 is 4x, 4 is 8x, 8 is 12x, 16 is 2x.
     pub active_width: u8,
-    /// Speed code of a lane.
+    /// Speed code per lane.
     pub active_speed: u8,
     /// Physical state code. 5 is LinkUp.
     pub phys_state: u8,
@@ -89,7 +89,7 @@ pub struct PortAttributes {
     pub port_cap_flags: u32,
 }
 
-/// A path MTU: the payload of a packet.
+/// A path MTU: the maximum payload of a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Mtu(u32);
 
@@ -97,7 +97,7 @@ impl Mtu {
     /// 4096 bytes, the largest MTU.
     pub const MAX: Mtu = Mtu(5);
 
-    /// Converts the library's code, 1 to 5. Larger codes of a newer library are reduced to the largest.
+    /// Converts the library's code, 1 to 5. Larger codes from a newer library are clamped to 5.
     pub fn from_code(code: u32) -> Mtu {
         Mtu(code.clamp(1, 5))
     }
@@ -140,7 +140,7 @@ impl PortState {
         self.0 == 4
     }
 
-    /// The kernel's name of the state.
+    /// The kernel's name for the state.
     pub fn name(self) -> &'static str {
         match self.0 {
             0 => "NOP",
@@ -174,13 +174,13 @@ pub enum LinkLayer {
     Unspecified,
 }
 
-/// A used entry of a GID table.
+/// A used entry in a GID table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct GidEntry {
     pub index: u32,
     pub gid: [u8; 16],
     pub kind: VerbsGidKind,
-    /// The kernel's index of its network device.
+    /// The kernel's index for the GID's network device.
     pub netdev_index: Option<u32>,
 }
 

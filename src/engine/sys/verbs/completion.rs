@@ -7,7 +7,7 @@ use std::fmt;
 pub struct WorkCompletion {
     /// The id of the work request.
     pub id: u64,
-    /// The local number of its queue pair.
+    /// The local number of the request's queue pair.
     pub qp: u32,
     pub status: CompletionStatus,
     /// The device's own error code.
@@ -15,7 +15,7 @@ pub struct WorkCompletion {
 }
 
 impl WorkCompletion {
-    /// Placeholder for an array that is to be filled.
+    /// Placeholder for arrays that are filled later.
     pub const EMPTY: WorkCompletion =
         WorkCompletion { id: 0, qp: 0, status: CompletionStatus(CompletionStatus::SUCCESS), vendor_error: 0 };
 }
@@ -24,30 +24,30 @@ impl WorkCompletion {
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct CompletionStatus(pub u32);
 
-/// Number, the library's name, and usual meaning.
+/// Number, library name, and usual meaning.
 const NAMES: &[(u32, &str, &str)] = &[
     (0, "SUCCESS", "success"),
-    (1, "LOC_LEN_ERR", "longer than the port's maximum message"),
+    (1, "LOC_LEN_ERR", "longer than the port's maximum message size"),
     (2, "LOC_QP_OP_ERR", "the local queue pair is inconsistent"),
     (3, "LOC_EEC_OP_ERR", "the local end-to-end context is inconsistent"),
-    (4, "LOC_PROT_ERR", "the local memory is not registered (any more)"),
+    (4, "LOC_PROT_ERR", "the local memory is not registered or no longer registered"),
     (5, "WR_FLUSH_ERR", "flushed: an earlier request on the queue pair failed"),
     (6, "MW_BIND_ERR", "a memory window could not be bound"),
-    (7, "BAD_RESP_ERR", "the peer answered something unexpected"),
+    (7, "BAD_RESP_ERR", "unexpected response from the peer"),
     (8, "LOC_ACCESS_ERR", "the local memory is not writable"),
     (9, "REM_INV_REQ_ERR", "the peer's device rejected the request as invalid"),
-    (10, "REM_ACCESS_ERR", "the peer has not registered that memory, or has registered it with another key"),
+    (10, "REM_ACCESS_ERR", "the peer has not registered that memory, or has registered it with a different key"),
     (11, "REM_OP_ERR", "the peer's device could not execute the request"),
-    (12, "RETRY_EXC_ERR", "the peer's device did not answer: the device or its process is gone, or it is unreachable"),
+    (12, "RETRY_EXC_ERR", "the peer's device did not respond: the device or its process is gone or unreachable"),
     (13, "RNR_RETRY_EXC_ERR", "the peer was not ready to receive"),
     (14, "LOC_RDD_VIOL_ERR", "local reliable datagram domain mismatch"),
     (15, "REM_INV_RD_REQ_ERR", "remote reliable datagram domain mismatch"),
     (16, "REM_ABORT_ERR", "the peer aborted the request"),
     (17, "INV_EECN_ERR", "invalid end-to-end context"),
-    (18, "INV_EEC_STATE_ERR", "invalid state of the end-to-end context"),
+    (18, "INV_EEC_STATE_ERR", "invalid end-to-end context state"),
     (19, "FATAL_ERR", "the device failed"),
     (20, "RESP_TIMEOUT_ERR", "no response in time"),
-    (21, "GENERAL_ERR", "unspecified error of the device"),
+    (21, "GENERAL_ERR", "unspecified device error"),
     (22, "TM_ERR", "tag matching failed"),
     (23, "TM_RNDV_INCOMPLETE", "software must complete the rendezvous"),
 ];
@@ -61,7 +61,7 @@ impl CompletionStatus {
         self.0 == CompletionStatus::SUCCESS
     }
 
-    /// Whether the request was flushed because an earlier one failed. The first failed completion has the cause.
+    /// Whether the request was flushed because an earlier one failed. The first failed completion reports the cause.
     pub fn is_flush(self) -> bool {
         self.0 == CompletionStatus::FLUSHED
     }
@@ -71,24 +71,24 @@ impl CompletionStatus {
         matches!(self.0, 1 | 2 | 4 | 6 | 8)
     }
 
-    /// Whether the peer refused access to the memory: not registered, another key, or out of range.
+    /// Whether the peer denied access to the memory: not registered, wrong key, or out of range.
     pub fn is_remote_access(self) -> bool {
         self.0 == 10
     }
 
-    /// Whether the peer's device did not answer.
+    /// Whether the peer's device did not respond.
     pub fn is_unanswered(self) -> bool {
         matches!(self.0, 12 | 20)
     }
 
-    /// The library's name of the status, without `IBV_WC_`.
+    /// The library's name for the status, without `IBV_WC_`.
     pub fn name(self) -> &'static str {
         NAMES.iter().find(|n| n.0 == self.0).map_or("unknown", |n| n.1)
     }
 
-    /// The usual cause of this status.
+    /// The status's usual cause of this status.
     pub fn meaning(self) -> &'static str {
-        NAMES.iter().find(|n| n.0 == self.0).map_or("unknown status of a newer libibverbs", |n| n.2)
+        NAMES.iter().find(|n| n.0 == self.0).map_or("unknown status from a newer libibverbs", |n| n.2)
     }
 }
 

@@ -2,7 +2,7 @@
 
 use std::io;
 
-/// Why a device is unavailable.
+/// The reason why a device is unavailable.
 #[derive(Debug, thiserror::Error)]
 pub enum VerbsUnavailable {
     #[error("mcctl was built without the cargo feature `rdma`")]
@@ -17,10 +17,10 @@ pub enum VerbsUnavailable {
     /// The kernel has devices for which the library has no provider.
     #[error("libibverbs has no driver for {}", .devices.join(", "))]
     NoProvider { devices: Vec<String> },
-    /// Other devices exist, but not this one.
+    /// The requested device does not exist, but other devices do.
     #[error("RDMA device {device} not found; libibverbs lists {}", .listed.join(", "))]
     NoSuchDevice { device: String, listed: Vec<String> },
-    /// This process may not open the device.
+    /// This process cannot open the device file.
     #[error("{device}: cannot open {file}: {source}")]
     Denied {
         device: String,
@@ -42,7 +42,7 @@ impl VerbsUnavailable {
                 "install libibverbs (Debian: libibverbs1 and ibverbs-providers; RHEL: libibverbs)".to_owned()
             }
             VerbsUnavailable::Kernel => {
-                "load the device's driver and run modprobe ib_uverbs (in a container: on the host)".to_owned()
+                "load the device's driver and run modprobe ib_uverbs (for a container, on the host)".to_owned()
             }
             VerbsUnavailable::NoDevice => {
                 "load the device's driver (lspci lists the device; dmesg shows why its driver does not start)"
@@ -54,10 +54,10 @@ impl VerbsUnavailable {
             }
             VerbsUnavailable::NoSuchDevice { listed, .. } => format!("use one of {}", listed.join(", ")),
             VerbsUnavailable::Denied { file, .. } => {
-                format!("grant this user read and write access to {file}; pass /dev/infiniband/* into a container")
+                format!("grant this user read and write access to {file}; for a container, pass in /dev/infiniband/*")
             }
             VerbsUnavailable::Failed(error) => {
-                error.remedy().unwrap_or("check the kernel log (dmesg) for errors of the device").to_owned()
+                error.remedy().unwrap_or("check the kernel log (dmesg) for device errors").to_owned()
             }
         }
     }
@@ -67,10 +67,10 @@ impl VerbsUnavailable {
 #[derive(Debug, thiserror::Error)]
 #[error("{what} failed on {device}{detail}: {source}")]
 pub struct VerbsError {
-    /// The verb, for instance `ibv_modify_qp to RTR`.
+    /// The verb, for example `ibv_modify_qp to RTR`.
     pub what: &'static str,
     pub device: String,
-    /// The arguments. Empty, or begins with a blank.
+    /// The arguments. Empty, or begins with a space.
     pub detail: String,
     pub source: io::Error,
 }
@@ -81,7 +81,7 @@ impl VerbsError {
         self.source.raw_os_error().unwrap_or(0)
     }
 
-    /// Whether the error is ENOMEM: out of memory, or the limit of locked memory.
+    /// Whether the error is ENOMEM: out of memory, or above the locked-memory limit.
     pub fn is_out_of_memory(&self) -> bool {
         self.source.kind() == io::ErrorKind::OutOfMemory
     }
@@ -100,13 +100,13 @@ impl VerbsError {
             ),
             ("ibv_reg_mr", libc::EFAULT) => Some("reserve enough huge pages for this memory"),
             ("ibv_modify_qp to RTR", libc::EINVAL | libc::ENODATA | libc::ENOENT) => Some(
-                "choose a GID index (MC_GID_INDEX) of the peer's type and network, and an MTU (MC_MTU) that the port supports",
+                "choose a GID index (MC_GID_INDEX) with the type and network of the peer's GID, and an MTU (MC_MTU) that the port supports",
             ),
-            ("ibv_modify_qp to RTR", libc::ETIMEDOUT | libc::ENETUNREACH | libc::EHOSTUNREACH) => Some(
-                "check that the address of the local GID has a route to that of the peer's GID (ip route get, ping -I)",
-            ),
+            ("ibv_modify_qp to RTR", libc::ETIMEDOUT | libc::ENETUNREACH | libc::EHOSTUNREACH) => {
+                Some("check that the local GID's address has a route to the peer GID's address (ip route get, ping -I)")
+            }
             (_, libc::ENOSYS | libc::EOPNOTSUPP) => {
-                Some("use a newer libibverbs or kernel: this one does not support the call")
+                Some("use a newer libibverbs or kernel: the installed one does not support the call")
             }
             _ => None,
         }

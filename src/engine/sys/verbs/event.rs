@@ -1,6 +1,6 @@
 //! Asynchronous device events.
 
-/// An asynchronous event of a device.
+/// An asynchronous device event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum AsyncEvent {
     /// A port is active again.
@@ -15,14 +15,14 @@ pub enum AsyncEvent {
     LidChange(u8),
     /// The P_Key table of a port changed.
     PkeyChange(u8),
-    /// The subnet changed (another manager, or a request to reregister). Ignored here.
+    /// The subnet changed (a new subnet manager, or a request to reregister). Ignored here.
     Subnet(u8),
     /// A completion queue overran or failed: none of its queue pairs can continue.
     QueueBroken,
-    /// A queue pair is in the error state without a completion that reports it. Its local number.
+    /// A queue pair is in the error state, and no completion reports it. Contains the queue pair's local number.
     PairFailed(u32),
-    /// An event of a queue pair that needs no action. Its local number.
+    /// A queue pair event that requires no action. Contains the queue pair's local number.
     PairNote(u32),
-    /// Another event, by the library's number.
+    /// Another event. Contains the library's event number.
     Other(u32),
 }

@@ -1,15 +1,14 @@
 //! RDMA verbs: devices, memory regions, completion queues and connected queue pairs. Uses libibverbs, which is opened
 //! at run time.
 //!
-//! A missing library, kernel module or device is reported as [`VerbsUnavailable`], never as an error of the loader. Each owner
-//! holds what it was created from ([`QueuePair`] its [`CompletionQueue`] and [`ProtectionDomain`], these their [`RdmaDevice`]), so nothing is
-//! destroyed too early. [`MemoryRegion`] holds the memory that the device may access: it is deregistered before the memory is
-//! freed, whatever happened to queue pairs and peers. Bytes of registered memory are never behind a reference
-//! ([`Memory`](crate::engine::sys::Memory)), so a device that writes them at any time does not violate Rust's rules.
-//! Nothing here waits except where a timeout is passed. Choices (devices, GID indices, sizes, retries) are up to the
-//! transport.
+//! A missing library, kernel module or device is reported as [`VerbsUnavailable`], never as a loader error. Each owning
+//! type keeps alive what it was created from: a [`QueuePair`] its [`CompletionQueue`] and [`ProtectionDomain`], and these their
+//! [`RdmaDevice`]. Nothing is therefore destroyed too early. A [`MemoryRegion`] keeps alive the memory that the device may access. The
+//! region is deregistered before the memory is freed, whatever happens to queue pairs and peers. No reference to bytes in registered
+//! memory ever exists ([`Memory`](crate::engine::sys::Memory)), so a device may write to them at any time without violating Rust's rules.
+//! Nothing here blocks except where a timeout is passed. Choices (devices, GID indices, sizes, retries) are up to the transport.
 //!
-//! Without the cargo feature `rdma` the same types exist but cannot be created, and every request fails with
+//! Without the Cargo feature `rdma`, the same types exist but cannot be created, and every request fails with
 //! [`VerbsUnavailable::Feature`].
 
 mod attributes;

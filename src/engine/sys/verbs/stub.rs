@@ -1,4 +1,4 @@
-//! Stub for builds without the feature `rdma`: the types exist, but no value can be created.
+//! Stub for builds without the `rdma` feature: the types exist, but no value can be created.
 
 use std::convert::Infallible;
 use std::marker::PhantomData;
@@ -35,7 +35,7 @@ impl<'r> WorkRequestList<'r> {
         WorkRequestList::default()
     }
 
-    /// Uncallable without a region.
+    /// Cannot be called without a region.
     ///
     /// # Errors
     /// Never fails.
@@ -65,7 +65,7 @@ impl<'r> WorkRequestList<'r> {
 /// Declares types without values, and their methods, which cannot be called.
 macro_rules! nothing {
     ($( $(#[$attr:meta])* $name:ident { $( fn $method:ident(&self $(, $type:ty)*) -> $answer:ty; )* } )*) => { $(
-        /// Cannot be created without the feature `rdma`.
+        /// Cannot be created without the `rdma` feature.
         $(#[$attr])*
         #[derive(Debug)]
         pub struct $name(Infallible);

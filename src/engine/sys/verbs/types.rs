@@ -1,11 +1,11 @@
-//! Plain argument types of the verbs.
+//! Plain argument types for the verbs.
 
 use std::fmt;
 use std::io;
 
 use crate::engine::sys::verbs::attributes::Mtu;
 
-/// Access flags of a memory region. The device may always write it for this process.
+/// Access flags for a memory region. The device may always write to the region on behalf of this process.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct AccessFlags {
     /// Whether peers may read and write: REMOTE_READ and REMOTE_WRITE.
@@ -15,7 +15,7 @@ pub struct AccessFlags {
     pub relaxed: bool,
 }
 
-/// Capabilities of a queue pair.
+/// Queue pair capabilities.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct QpCaps {
     /// Maximum number of outstanding work requests.
@@ -26,15 +26,15 @@ pub struct QpCaps {
     pub inline: u32,
 }
 
-/// The path to a queue pair's peer. Values that must be equal on both sides but are not exchanged (PSN 0, retries,
-/// timers) are not included: they are Mooncake's.
+/// The path to a queue pair's peer. Values that must match on both sides but are not exchanged (PSN 0, retries, timers)
+/// are not included: they are fixed to Mooncake's values.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct PathAttributes {
-    /// Local port, counted from 1.
+    /// Local port, numbered from 1.
     pub port: u8,
     /// GID index of the local port.
     pub sgid_index: u8,
-    /// Path MTU. Must be equal on both sides.
+    /// Path MTU. Must match on both sides.
     pub mtu: Mtu,
     /// The peer port's GID.
     pub remote_gid: [u8; 16],
@@ -67,27 +67,27 @@ impl fmt::Debug for PathAttributes {
     }
 }
 
-/// State of a queue pair.
+/// Queue pair state.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum QpState {
     Reset,
-    /// It has a port.
+    /// The queue pair has a port.
     Init,
     ReadyToReceive,
-    /// It can also send.
+    /// The queue pair can also send.
     ReadyToSend,
     /// Every posted request is flushed.
     Error,
-    /// Another state, by the library's number.
+    /// Another state. Contains the library's number.
     Other(u32),
 }
 
 /// Direction of an RDMA operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Direction {
-    /// From the peer's memory to ours.
+    /// From the peer's memory to local memory.
     Read,
-    /// From our memory to the peer's.
+    /// From local memory to the peer's memory.
     Write,
 }
 
@@ -100,7 +100,7 @@ pub struct RdmaRequest {
     pub len: u32,
     /// Address in the peer's process.
     pub remote_address: u64,
-    /// The peer's key of the memory.
+    /// The peer's key for the memory.
     pub rkey: u32,
     /// Returned in the completion.
     pub id: u64,
@@ -110,10 +110,10 @@ pub struct RdmaRequest {
 
 /// Not all work requests were posted.
 #[derive(Debug, thiserror::Error)]
-#[error("ibv_post_send accepted {posted} requests: {source}")]
+#[error("ibv_post_send failed after accepting {posted} requests: {source}")]
 pub struct PostError {
     /// Number of accepted requests, which will complete. The rest remain in the list.
     pub posted: usize,
-    /// Why the next one was rejected.
+    /// Why the next request was rejected.
     pub source: io::Error,
 }

@@ -1,5 +1,5 @@
-//! Values of C's enumerations. Values returned by the library are plain numbers, since a newer library may have more of
-//! them.
+//! Values of the C enumerations. Values returned by the library are plain numbers, because a newer library may define
+//! more values.
 
 use std::ops::{BitAnd, BitOr, BitOrAssign};
 
@@ -8,7 +8,7 @@ macro_rules! numbers {
     ($( $(#[$doc:meta])* mod $name:ident { $($value:ident = $number:expr,)* } )*) => { $(
         $(#[$doc])*
         pub mod $name {
-            /// The type of its values.
+            /// The type of the values.
             pub type Type = u32;
             $(
                 #[doc = concat!("`", stringify!($value), "`.")]
@@ -55,14 +55,14 @@ macro_rules! bits {
     )* };
 }
 
-/// Type of a GID table entry.
+/// GID table entry types.
 pub type ibv_gid_type = u32;
 pub const IBV_GID_TYPE_IB: ibv_gid_type = 0;
 pub const IBV_GID_TYPE_ROCE_V1: ibv_gid_type = 1;
 /// RoCE v2, which is sent over UDP/IP.
 pub const IBV_GID_TYPE_ROCE_V2: ibv_gid_type = 2;
 
-/// Link layers of a port.
+/// Unspecified port link layer.
 pub const IBV_LINK_LAYER_UNSPECIFIED: u8 = 0;
 pub const IBV_LINK_LAYER_INFINIBAND: u8 = 1;
 pub const IBV_LINK_LAYER_ETHERNET: u8 = 2;
@@ -76,7 +76,7 @@ numbers! {
         IBV_MTU_2048 = 4,
         IBV_MTU_4096 = 5,
     }
-    /// States of a port.
+    /// Port states.
     mod ibv_port_state {
         IBV_PORT_NOP = 0,
         IBV_PORT_DOWN = 1,
@@ -108,7 +108,7 @@ numbers! {
         IBV_EVENT_GID_CHANGE = 18,
         IBV_EVENT_WQ_FATAL = 19,
     }
-    /// Status of a work completion.
+    /// Work completion statuses.
     mod ibv_wc_status {
         IBV_WC_SUCCESS = 0,
         IBV_WC_LOC_LEN_ERR = 1,
@@ -135,7 +135,7 @@ numbers! {
         IBV_WC_TM_ERR = 22,
         IBV_WC_TM_RNDV_INCOMPLETE = 23,
     }
-    /// Opcode of a work completion, for the work requests used here.
+    /// Work completion opcodes, for the work requests used here.
     mod ibv_wc_opcode {
         IBV_WC_SEND = 0,
         IBV_WC_RDMA_WRITE = 1,
@@ -146,7 +146,7 @@ numbers! {
         IBV_QPT_UC = 3,
         IBV_QPT_UD = 4,
     }
-    /// States of a queue pair.
+    /// Queue pair states.
     mod ibv_qp_state {
         IBV_QPS_RESET = 0,
         IBV_QPS_INIT = 1,
@@ -157,7 +157,7 @@ numbers! {
         IBV_QPS_ERR = 6,
         IBV_QPS_UNKNOWN = 7,
     }
-    /// Opcodes of work requests.
+    /// Work request opcodes.
     mod ibv_wr_opcode {
         IBV_WR_RDMA_WRITE = 0,
         IBV_WR_SEND = 2,
@@ -166,7 +166,7 @@ numbers! {
 }
 
 bits! {
-    /// Access flags of memory regions and queue pairs.
+    /// Access flags for memory regions and queue pairs.
     struct ibv_access_flags {
         IBV_ACCESS_LOCAL_WRITE = 0,
         IBV_ACCESS_REMOTE_WRITE = 1,
@@ -193,7 +193,7 @@ bits! {
         IBV_QP_CAP = 19,
         IBV_QP_DEST_QPN = 20,
     }
-    /// Flags of a work request.
+    /// Work request flags.
     struct ibv_send_flags {
         IBV_SEND_FENCE = 0,
         IBV_SEND_SIGNALED = 1,

@@ -1,4 +1,4 @@
-//! The exported functions of the library.
+//! The library's exported functions.
 
 use std::ffi::{c_char, c_int, c_uint, c_void};
 use std::ptr::null_mut;
@@ -10,7 +10,7 @@ use crate::structs::*;
 /// Without an address, the function returns the value after `else`.
 macro_rules! functions {
     ($( $(#[$doc:meta])* fn $name:ident($($arg:ident: $type:ty),* $(,)?) -> $answer:ty, else $absent:expr; )*) => {
-        /// Addresses of the functions.
+        /// Function addresses.
         pub(crate) struct Symbols {
             $( pub(crate) $name: Option<unsafe extern "C" fn($($type),*) -> $answer>, )*
         }
@@ -21,7 +21,7 @@ macro_rules! functions {
                 Symbols {
                     $(
                         // SAFETY: a pointer and an optional function pointer have the same size, and null is `None`.
-                        // The library's function of this name has this signature: ABI IBVERBS_1.1 never changes one.
+                        // The library function with this name has this signature: ABI IBVERBS_1.1 never changes a signature.
                         $name: unsafe {
                             std::mem::transmute::<*mut c_void, Option<unsafe extern "C" fn($($type),*) -> $answer>>(
                                 find(stringify!($name)),
@@ -49,7 +49,7 @@ macro_rules! functions {
 }
 
 functions! {
-    /// Returns a null-terminated list of all devices. Stores their number in `count`.
+    /// Returns a null-terminated list of all devices. Stores the number of devices in `count`.
     fn ibv_get_device_list(count: *mut c_int) -> *mut *mut ibv_device, else null_mut();
     /// Frees the list and the devices in it that are not open.
     fn ibv_free_device_list(list: *mut *mut ibv_device) -> (), else ();
@@ -57,7 +57,7 @@ functions! {
     fn ibv_get_device_name(device: *mut ibv_device) -> *const c_char, else std::ptr::null();
     /// Returns the node GUID, in network byte order.
     fn ibv_get_device_guid(device: *mut ibv_device) -> __be64, else 0;
-    /// Returns the kernel's index of the device, or -1.
+    /// Returns the kernel's index for the device, or -1.
     fn ibv_get_device_index(device: *mut ibv_device) -> c_int, else -1;
     /// Opens a device. Returns null on failure.
     fn ibv_open_device(device: *mut ibv_device) -> *mut ibv_context, else null_mut();
@@ -91,13 +91,13 @@ functions! {
     fn ibv_create_cq(
         context: *mut ibv_context, cqe: c_int, cq_context: *mut c_void, channel: *mut ibv_comp_channel, comp_vector: c_int,
     ) -> *mut ibv_cq, else null_mut();
-    /// Destroys the queue. Waits until all its events are acknowledged.
+    /// Destroys the queue. Blocks until all its events have been acknowledged.
     fn ibv_destroy_cq(cq: *mut ibv_cq) -> c_int, else libc::ENOSYS;
-    /// Returns the next event of a channel, or -1 if there is none.
+    /// Returns the next event on a channel, or -1 if there is none.
     fn ibv_get_cq_event(channel: *mut ibv_comp_channel, cq: *mut *mut ibv_cq, cq_context: *mut *mut c_void) -> c_int, else -1;
     /// Acknowledges `count` events of a completion queue, which allows its destruction.
     fn ibv_ack_cq_events(cq: *mut ibv_cq, count: c_uint) -> (), else ();
-    /// Creates a queue pair. Its actual capabilities are returned in `attr.cap`.
+    /// Creates a queue pair. The actual capabilities are returned in `attr.cap`.
     fn ibv_create_qp(pd: *mut ibv_pd, attr: *mut ibv_qp_init_attr) -> *mut ibv_qp, else null_mut();
     /// Modifies the attributes selected by `mask`.
     fn ibv_modify_qp(qp: *mut ibv_qp, attr: *mut ibv_qp_attr, mask: c_int) -> c_int, else libc::ENOSYS;
@@ -105,9 +105,9 @@ functions! {
     fn ibv_query_qp(
         qp: *mut ibv_qp, attr: *mut ibv_qp_attr, mask: c_int, init_attr: *mut ibv_qp_init_attr,
     ) -> c_int, else libc::ENOSYS;
-    /// Destroys the queue pair. Waits until all its events are acknowledged.
+    /// Destroys the queue pair. Blocks until all its events have been acknowledged.
     fn ibv_destroy_qp(qp: *mut ibv_qp) -> c_int, else libc::ENOSYS;
-    /// Returns the next asynchronous event of a device, or -1 if there is none.
+    /// Returns the next asynchronous event from a device, or -1 if there is none.
     fn ibv_get_async_event(context: *mut ibv_context, event: *mut ibv_async_event) -> c_int, else -1;
     /// Acknowledges an event, which allows the destruction of the object that it names.
     fn ibv_ack_async_event(event: *mut ibv_async_event) -> (), else ();

@@ -1,4 +1,4 @@
-//! Functions that C's header defines inline: calls through a context's function table, used on the data path.
+//! Functions that the C header defines inline. They call through a context's function table and are used on the data path.
 
 use std::ffi::c_int;
 
@@ -19,7 +19,7 @@ pub unsafe fn ibv_poll_cq(cq: *mut ibv_cq, count: c_int, wc: *mut ibv_wc) -> c_i
     }
 }
 
-/// Requests an event for the next completion of `cq`, or, with `solicited_only`, for the next solicited one.
+/// Requests an event for the next completion on `cq`, or only for the next solicited one if `solicited_only` is set.
 ///
 /// # Safety
 /// `cq` is valid.
@@ -33,7 +33,7 @@ pub unsafe fn ibv_req_notify_cq(cq: *mut ibv_cq, solicited_only: c_int) -> c_int
     }
 }
 
-/// Posts the list of work requests that begins with `wr`. The first rejected one is stored in `bad`.
+/// Posts the list of work requests that begins with `wr`. The first rejected request is stored in `bad`.
 ///
 /// # Safety
 /// `qp` is valid. The list and its SGEs are valid during the call. `bad` is writable.

@@ -8,7 +8,7 @@ use crate::functions::Symbols;
 /// The library's file name, searched by the dynamic loader.
 const FILE: &CStr = c"libibverbs.so.1";
 
-/// Why the library could not be opened: the dynamic loader's message.
+/// The dynamic loader's message about why the library could not be opened.
 #[derive(Debug)]
 pub struct LoadError(String);
 
@@ -39,7 +39,7 @@ pub(crate) fn loaded() -> Result<&'static Symbols, &'static LoadError> {
     SYMBOLS.get_or_init(open).as_ref()
 }
 
-/// Sets `errno` to `ENOSYS`, as a kernel without RDMA does, and returns it.
+/// Sets `errno` to `ENOSYS`, like a kernel without RDMA, and returns that number.
 pub(crate) fn absent() -> c_int {
     // SAFETY: the pointer refers to this thread's errno, which is always valid.
     unsafe { *libc::__errno_location() = libc::ENOSYS };
@@ -47,24 +47,24 @@ pub(crate) fn absent() -> c_int {
 }
 
 fn open() -> Result<Symbols, LoadError> {
-    // SAFETY: FILE ends with a zero byte. The library's constructors run, and libibverbs has none that touches our
+    // SAFETY: FILE is NUL-terminated. Loading runs the library's constructors, and libibverbs has none that touches our
     // state. The handle is never closed, so looked-up symbols stay valid.
     let handle = unsafe { libc::dlopen(FILE.as_ptr(), libc::RTLD_NOW | libc::RTLD_LOCAL) };
     if handle.is_null() {
-        // SAFETY: no arguments. The text, if any, is valid until this thread's next call of the loader.
+        // SAFETY: no arguments. The text, if any, is valid until this thread next calls the loader.
         let text = unsafe { libc::dlerror() };
         if text.is_null() {
             return Err(LoadError(format!("cannot open {}", FILE.to_string_lossy())));
         }
-        // SAFETY: not null, ends with a zero byte, and copied at once.
+        // SAFETY: not null, NUL-terminated, and copied immediately.
         return Err(LoadError(unsafe { CStr::from_ptr(text) }.to_string_lossy().into_owned()));
     }
     Ok(Symbols::look_up(|name| symbol(handle, name)))
 }
 
-/// The address of `name`, or null if the library does not export it. If it has several versions, the newest.
+/// Returns the address of `name`, or null if the library does not export it. If several versions exist, returns the newest.
 fn symbol(handle: *mut c_void, name: &str) -> *mut c_void {
-    let name = CString::new(name).expect("function names contain no zero byte");
-    // SAFETY: `handle` was opened and is never closed. The name ends with a zero byte.
+    let name = CString::new(name).expect("function names contain no NUL byte");
+    // SAFETY: `handle` was opened and is never closed. The name is NUL-terminated.
     unsafe { libc::dlsym(handle, name.as_ptr()) }
 }

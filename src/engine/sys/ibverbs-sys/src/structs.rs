@@ -1,4 +1,4 @@
-//! C's structures. Structures that only the library allocates are declared up to the last field that is read here.
+//! The C structures. Structures that only the library allocates are declared up to the last field that is read here.
 
 use std::ffi::{c_char, c_int, c_uint, c_void};
 
@@ -14,7 +14,7 @@ macro_rules! zero_is_default {
     ($($name:ident)*) => { $(
         impl Default for $name {
             fn default() -> $name {
-                // SAFETY: its fields are numbers, arrays of numbers and raw pointers, for which zeros are valid.
+                // SAFETY: all fields are numbers, arrays of numbers and raw pointers, for which zeros are valid.
                 unsafe { std::mem::zeroed() }
             }
         }
@@ -34,7 +34,7 @@ pub union ibv_gid {
     pub global: ibv_gid_global,
 }
 
-/// The halves of a GID.
+/// The two halves of a GID.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct ibv_gid_global {
@@ -42,7 +42,7 @@ pub struct ibv_gid_global {
     pub interface_id: __be64,
 }
 
-/// An entry of a GID table.
+/// An entry in a GID table.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct ibv_gid_entry {
@@ -62,14 +62,14 @@ pub struct ibv_device {
     pub node_type: c_int,
     pub transport_type: c_int,
     pub name: [c_char; 64],
-    /// The device file below `/dev/infiniband`, for instance `uverbs0`.
+    /// The device file below `/dev/infiniband`, for example `uverbs0`.
     pub dev_name: [c_char; 64],
 }
 
-/// An entry of a context's function table that is not called here.
+/// An entry in a context's function table that is not called here.
 pub type ibv_unused_op = Option<unsafe extern "C" fn()>;
 
-/// The function table of a context, in C's order. Fields that begin with `_` are not called here.
+/// A context's function table, in the same order as in C. Fields that begin with `_` are not called here.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct ibv_context_ops {
@@ -88,12 +88,12 @@ pub struct ibv_context {
     pub device: *mut ibv_device,
     pub ops: ibv_context_ops,
     pub cmd_fd: c_int,
-    /// Descriptor of asynchronous events.
+    /// Descriptor for asynchronous events.
     pub async_fd: c_int,
     pub num_comp_vectors: c_int,
 }
 
-/// Attributes of a device.
+/// Device attributes.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct ibv_device_attr {
@@ -139,13 +139,13 @@ pub struct ibv_device_attr {
     pub phys_port_cnt: u8,
 }
 
-/// The type that `ibv_query_port` is declared to take: the beginning of an [`ibv_port_attr`].
+/// The parameter type in the declaration of `ibv_query_port`: the beginning of an [`ibv_port_attr`].
 #[repr(C)]
 pub struct _compat_ibv_port_attr {
     _opaque: [u8; 0],
 }
 
-/// Attributes of a port.
+/// Port attributes.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct ibv_port_attr {
@@ -192,7 +192,7 @@ pub struct ibv_mr {
     pub rkey: u32,
 }
 
-/// A shared receive queue. Nothing of it is read here.
+/// A shared receive queue. None of its fields are read here.
 #[repr(C)]
 pub struct ibv_srq {
     _opaque: [u8; 0],
@@ -216,7 +216,7 @@ pub struct ibv_cq {
     pub cqe: c_int,
 }
 
-/// A work completion. Unless it is successful, only `wr_id`, `status`, `vendor_err` and `qp_num` are valid.
+/// A work completion. If the work request failed, only `wr_id`, `status`, `vendor_err` and `qp_num` are valid.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct ibv_wc {
@@ -270,7 +270,7 @@ pub struct ibv_qp_cap {
     pub max_inline_data: u32,
 }
 
-/// Initial attributes of a queue pair.
+/// Initial queue pair attributes.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct ibv_qp_init_attr {
@@ -283,7 +283,7 @@ pub struct ibv_qp_init_attr {
     pub sq_sig_all: c_int,
 }
 
-/// Attributes of a queue pair.
+/// Queue pair attributes.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct ibv_qp_attr {
@@ -349,7 +349,7 @@ pub struct ibv_send_wr {
     pub opcode: ibv_wr_opcode::Type,
     /// Flags of the type `ibv_send_flags`.
     pub send_flags: c_uint,
-    /// C's first unnamed union, under the name used by the crate `ibverbs`.
+    /// C's first unnamed union, with the name that the `ibverbs` crate uses.
     pub __bindgen_anon_1: ibv_send_wr_immediate,
     pub wr: ibv_send_wr_remote,
     pub qp_type: ibv_send_wr_xrc,
@@ -357,7 +357,7 @@ pub struct ibv_send_wr {
     pub __bindgen_anon_2: ibv_send_wr_rest,
 }
 
-/// Immediate data of a work request.
+/// A work request's immediate data.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub union ibv_send_wr_immediate {
@@ -365,12 +365,12 @@ pub union ibv_send_wr_immediate {
     pub invalidate_rkey: u32,
 }
 
-/// The remote operand of a work request.
+/// A work request's remote operand.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub union ibv_send_wr_remote {
     pub rdma: ibv_send_wr_rdma,
-    /// Gives the union C's size.
+    /// Makes the union as large as in C.
     pub atomic: ibv_send_wr_atomic,
 }
 
@@ -382,7 +382,7 @@ pub struct ibv_send_wr_rdma {
     pub rkey: u32,
 }
 
-/// The operand of an atomic operation. Not used.
+/// The operand of an atomic operation. Unused.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct ibv_send_wr_atomic {
@@ -392,14 +392,14 @@ pub struct ibv_send_wr_atomic {
     pub rkey: u32,
 }
 
-/// The operand of another queue pair type. Not used.
+/// The operand for another queue pair type. Unused.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct ibv_send_wr_xrc {
     pub remote_srqn: u32,
 }
 
-/// Memory windows and segmentation. Not used. Has C's size.
+/// Memory windows and segmentation. Unused; has the same size as in C.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct ibv_send_wr_rest {
@@ -416,7 +416,7 @@ pub struct ibv_recv_wr {
     pub num_sge: c_int,
 }
 
-/// The object of an asynchronous event.
+/// The object that an asynchronous event refers to.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub union ibv_async_event_element {
@@ -425,7 +425,7 @@ pub union ibv_async_event_element {
     pub port_num: c_int,
 }
 
-/// An asynchronous event of a device.
+/// An asynchronous device event.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct ibv_async_event {

@@ -12,11 +12,11 @@ use nix::fcntl::{FcntlArg, OFlag, fcntl};
 use super::{RdmaDevice, is_leaked, outcome};
 use crate::engine::sys::verbs::{CompletionStatus, VerbsError, WorkCompletion};
 
-/// Number of completions fetched per library call.
+/// Maximum number of completions fetched per library call.
 const AT_ONCE: usize = 32;
 
-/// A completion queue. It must never overrun: its queue pairs may not have more outstanding work requests than it has
-/// entries.
+/// A completion queue. It must never overrun: its queue pairs must not have more outstanding work requests than the queue
+/// has entries.
 #[derive(Debug)]
 pub struct CompletionQueue {
     cq: NonNull<ffi::ibv_cq>,
@@ -44,23 +44,23 @@ impl CompletionQueue {
     /// Creates a queue with at least `entries` entries on completion vector `vector` (modulo the number of vectors).
     ///
     /// # Errors
-    /// Fails if the device has no more, or none of that size.
+    /// Fails if the device has no completion queue left, or none of that size.
     pub fn new(device: &RdmaDevice, entries: u32, vector: u32) -> Result<Arc<CompletionQueue>, VerbsError> {
         let channel = CompletionChannel::new(device)?;
         let size = c_int::try_from(entries).unwrap_or(c_int::MAX);
         let vector = c_int::try_from(vector % device.completion_vectors()).unwrap_or(0);
-        // SAFETY: the context is open and the channel valid. The queue holds both.
+        // SAFETY: the context is open and the channel is valid. The queue keeps both alive.
         let cq = unsafe { ffi::ibv_create_cq(device.context(), size, null_mut(), channel.raw.as_ptr(), vector) };
         let cq = NonNull::new(cq).ok_or_else(|| {
             let detail = format!(" with {entries} entries on vector {vector}");
             device.error("ibv_create_cq", detail, io::Error::last_os_error())
         })?;
-        // SAFETY: the library created it. Its size changes only by a verb that is not used here.
+        // SAFETY: the library created the queue. Only a verb that is not used here changes its size.
         let entries = u32::try_from(unsafe { (*cq.as_ptr()).cqe }).unwrap_or(entries);
         Ok(Arc::new(CompletionQueue { cq, channel, entries }))
     }
 
-    /// The device on which it was created.
+    /// The device that the queue was created on.
     pub fn device(&self) -> &RdmaDevice {
         &self.channel.device
     }
@@ -70,7 +70,7 @@ impl CompletionQueue {
         self.entries
     }
 
-    /// Fetches the available completions, as many as fit into `into`. Returns their number.
+    /// Fetches available completions, as many as fit in `into`. Returns the number of fetched completions.
     ///
     /// # Errors
     /// Fails if the queue is broken: it overran, or the device is gone.
@@ -113,12 +113,12 @@ impl CompletionQueue {
         outcome(rc).map_err(|source| self.device().error("ibv_req_notify_cq", String::new(), source))
     }
 
-    /// The channel's descriptor: readable if an event is pending. It does not block.
+    /// The channel's descriptor, which is non-blocking and readable if an event is pending.
     pub fn fd(&self) -> BorrowedFd<'_> {
         self.channel.fd()
     }
 
-    /// Removes the events from the channel. Returns their number.
+    /// Removes all events from the channel. Returns the number of removed events.
     pub fn clear(&self) -> usize {
         let mut count: u32 = 0;
         loop {
@@ -143,8 +143,8 @@ impl CompletionQueue {
 
 impl Drop for CompletionQueue {
     fn drop(&mut self) {
-        // SAFETY: destroyed once, before its channel. Its queue pairs hold it, so none exists. All received events are
-        // acknowledged, so this does not wait.
+        // SAFETY: destroyed once, before its channel. Its queue pairs keep it alive, so none exist. All received events
+        // are acknowledged, so this does not block.
         let rc = unsafe { ffi::ibv_destroy_cq(self.cq.as_ptr()) };
         if is_leaked("ibv_destroy_cq", self.device().name(), rc) {
             std::mem::forget(self.device().clone());
@@ -166,16 +166,16 @@ impl CompletionChannel {
     }
 
     fn fd(&self) -> BorrowedFd<'_> {
-        // SAFETY: the channel is valid and keeps its descriptor open until it is destroyed, which does not happen
-        // before `self` is dropped.
+        // SAFETY: the channel is valid and keeps its descriptor open until the channel is destroyed, which does not
+        // happen before `self` is dropped.
         unsafe { BorrowedFd::borrow_raw((*self.raw.as_ptr()).fd) }
     }
 }
 
 impl Drop for CompletionChannel {
     fn drop(&mut self) {
-        // SAFETY: destroyed once, after its queue. If the queue could not be destroyed, the library refuses, and
-        // nothing is freed.
+        // SAFETY: destroyed once, after its queue. If the queue could not be destroyed, the library rejects the
+        // call, and nothing is freed.
         let rc = unsafe { ffi::ibv_destroy_comp_channel(self.raw.as_ptr()) };
         if is_leaked("ibv_destroy_comp_channel", self.device.name(), rc) {
             std::mem::forget(self.device.clone());

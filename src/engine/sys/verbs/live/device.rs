@@ -18,7 +18,7 @@ use crate::engine::sys::verbs::{
 /// Maximum number of GID table entries queried.
 const GID_ROWS_MAX: usize = 1 << 16;
 
-/// An open device. Cheap to clone. Closed after the last clone, and the last object created from it, is dropped.
+/// An open device. Cheap to clone. Closed when the last clone and the last object created from it have been dropped.
 #[derive(Clone)]
 pub struct RdmaDevice(Arc<OpenContext>);
 
@@ -28,8 +28,7 @@ struct OpenContext {
     attributes: DeviceAttributes,
 }
 
-// SAFETY: a context is not tied to a thread, and libibverbs locks where threads meet in it (verbs are thread-safe by
-// contract).
+// SAFETY: a context is not tied to a thread, and libibverbs locks it where needed (verbs are thread-safe by contract).
 unsafe impl Send for OpenContext {}
 // SAFETY: as above. The fields read through the pointer here (descriptors, number of vectors) do not change after
 // opening.
@@ -48,11 +47,11 @@ impl RdmaDevice {
                 listed.push(other);
                 continue;
             }
-            // SAFETY: the list, and so the device, is valid.
+            // SAFETY: the list is valid, and so is the device.
             let context = unsafe { ffi::ibv_open_device(device.as_ptr()) };
             let Some(context) = NonNull::new(context) else {
                 let error = io::Error::last_os_error();
-                // SAFETY: the device is valid. The field is a terminated text of at most 64 bytes.
+                // SAFETY: the device is valid. The field is a NUL-terminated text of at most 64 bytes.
                 let file = unsafe { text(&raw const (*device.as_ptr()).dev_name) };
                 return Err(not_opened(name, &file, error));
             };
@@ -90,12 +89,12 @@ impl RdmaDevice {
         &self.0.attributes
     }
 
-    /// Number of completion vectors (usually interrupts) over which completion queues can be spread. At least 1.
+    /// Number of completion vectors (usually interrupts) that completion queues can be spread over. At least 1.
     pub fn completion_vectors(&self) -> u32 {
         self.0.attributes.num_comp_vectors.max(1)
     }
 
-    /// Queries the current attributes of a port. Ports count from 1.
+    /// Queries a port's current attributes. Ports are numbered from 1.
     ///
     /// # Errors
     /// Fails if the port does not exist or the device is gone.
@@ -107,7 +106,7 @@ impl RdmaDevice {
         Ok(port_attributes(&attr))
     }
 
-    /// Queries the current used entries of a port's GID table, sorted by index.
+    /// Queries the entries currently in use in a port's GID table, sorted by index.
     ///
     /// # Errors
     /// Fails if the table cannot be read.
@@ -146,10 +145,10 @@ impl RdmaDevice {
         Arc::ptr_eq(&self.0, &other.0)
     }
 
-    /// The descriptor of asynchronous events: readable if one is pending ([`next_event`](RdmaDevice::next_event)).
+    /// The descriptor for asynchronous events: readable if one is pending ([`next_event`](RdmaDevice::next_event)).
     pub fn events_fd(&self) -> BorrowedFd<'_> {
-        // SAFETY: the context is open and keeps this descriptor open until it is closed, which does not happen before
-        // `self` is dropped.
+        // SAFETY: the context is open and keeps this descriptor open until the context is closed, which does not happen
+        // before `self` is dropped.
         unsafe { BorrowedFd::borrow_raw((*self.context()).async_fd) }
     }
 
@@ -190,7 +189,7 @@ fn not_opened(device: &str, file: &str, error: io::Error) -> VerbsUnavailable {
     VerbsError { what: "ibv_open_device", device: device.to_owned(), detail: String::new(), source: error }.into()
 }
 
-/// The text in a field of 64 characters.
+/// Returns the text in a 64-character field.
 ///
 /// # Safety
 /// `field` is valid for reading.
@@ -200,14 +199,14 @@ unsafe fn text(field: *const [c_char; 64]) -> String {
     CStr::from_bytes_until_nul(&bytes).map(|text| text.to_string_lossy().into_owned()).unwrap_or_default()
 }
 
-/// A count that C stores in an `int`.
+/// Converts a count that C stores in an `int`.
 fn number(count: std::ffi::c_int) -> u32 {
     u32::try_from(count).unwrap_or(0)
 }
 
 fn attributes(attr: &ffi::ibv_device_attr, vectors: u32) -> DeviceAttributes {
     DeviceAttributes {
-        // SAFETY: a borrowed field.
+        // SAFETY: the pointer refers to a borrowed field.
         fw_ver: unsafe { text(&raw const attr.fw_ver) },
         node_guid: u64::from_be(attr.node_guid),
         sys_image_guid: u64::from_be(attr.sys_image_guid),

@@ -14,14 +14,14 @@ const LIBRARY: &str = "libibverbs.so.1";
 /// The devices that libibverbs supports, in its order.
 ///
 /// # Errors
-/// Fails with the reason if there is none.
+/// Fails with the reason if no device exists.
 pub fn devices() -> Result<Vec<ListedDevice>, VerbsUnavailable> {
     ffi::library().map_err(|why| VerbsUnavailable::Library { file: LIBRARY, why: why.to_string() })?;
     let list = ibverbs::devices().map_err(unlisted)?;
     let listed: Vec<ListedDevice> = list
         .iter()
         .filter_map(|device| {
-            // The crate returns the number as it is in memory, in network byte order, and an error if it is zero.
+            // The crate returns the GUID as stored in memory, in network byte order, and an error if it is zero.
             let guid = device.guid().map_or(0, |guid| u64::from_be(guid.into()));
             Some(ListedDevice { name: device.name()?.to_string_lossy().into_owned(), guid })
         })
@@ -29,7 +29,7 @@ pub fn devices() -> Result<Vec<ListedDevice>, VerbsUnavailable> {
     if listed.is_empty() { Err(none_listed()) } else { Ok(listed) }
 }
 
-/// Converts the error of the library's device list.
+/// Converts the library's error from listing devices.
 fn unlisted(error: io::Error) -> VerbsUnavailable {
     if error.raw_os_error() == Some(libc::ENOSYS) {
         return VerbsUnavailable::Kernel;
@@ -38,7 +38,7 @@ fn unlisted(error: io::Error) -> VerbsUnavailable {
         .into()
 }
 
-/// The error for an empty list: does the kernel have devices?
+/// Returns the error for an empty list, which depends on whether the kernel has devices.
 fn none_listed() -> VerbsUnavailable {
     let entries = fs::read_dir("/sys/class/infiniband").into_iter().flatten().flatten();
     let mut devices: Vec<String> = entries.map(|e| e.file_name().to_string_lossy().into_owned()).collect();
@@ -68,12 +68,12 @@ impl DeviceList {
         (0..self.count).filter_map(|i| {
             // SAFETY: the library's list has `count` entries and is freed only in drop.
             let device = NonNull::new(unsafe { self.first.add(i).read() })?;
-            // SAFETY: a device of the list is valid. Its name is a text inside it.
+            // SAFETY: a device in the list is valid. Its name is stored inside it.
             let name = unsafe { ffi::ibv_get_device_name(device.as_ptr()) };
             if name.is_null() {
                 return None;
             }
-            // SAFETY: not null, ends with a zero byte, and copied at once.
+            // SAFETY: not null, NUL-terminated, and copied immediately.
             let name = unsafe { CStr::from_ptr(name) };
             Some((device, name.to_string_lossy().into_owned()))
         })

@@ -25,17 +25,17 @@ unsafe impl Send for MemoryRegion {}
 // SAFETY: as above. Nothing is read through the pointer after creation.
 unsafe impl Sync for MemoryRegion {}
 
-/// Whether memory can be registered with relaxed ordering. (The device and the host may still ignore it.)
+/// Whether memory can be registered with relaxed ordering. (The device and the host may still ignore the flag.)
 pub fn relaxed_ordering() -> bool {
     ffi::has_reg_mr_iova2()
 }
 
 impl MemoryRegion {
-    /// Registers `memory`. The pages are faulted in and locked. That takes time, about a second for some GiB, and
-    /// counts towards RLIMIT_MEMLOCK.
+    /// Registers `memory`. The pages are faulted in and locked. This takes about a second for several GiB, and the locked
+    /// pages count towards RLIMIT_MEMLOCK.
     ///
     /// # Errors
-    /// Fails if the device or the system refuses.
+    /// Fails if the device or the system rejects the registration.
     pub fn register(
         domain: &Arc<ProtectionDomain>,
         memory: &Slice,
@@ -50,8 +50,8 @@ impl MemoryRegion {
         let (len, address) = (memory.len(), memory.address());
         let mr = if rights.relaxed && relaxed_ordering() {
             flags |= access::IBV_ACCESS_RELAXED_ORDERING;
-            // SAFETY: the domain is valid. The slice's bytes are readable and writable, and the region keeps them until
-            // it is deregistered. They are never behind a reference, so device writes at any time violate no rule.
+            // SAFETY: the domain is valid. The slice's bytes are readable and writable, and the region keeps them alive
+            // until it is deregistered. No reference to them ever exists, so the device may write to them at any time.
             unsafe { ffi::ibv_reg_mr_iova2(domain.raw(), at, len, address, flags.0) }
         } else {
             // SAFETY: as above. The flags fit in an `i32`.
@@ -61,7 +61,7 @@ impl MemoryRegion {
             let detail = format!(" with {len} bytes at {address:#x}");
             domain.device().error("ibv_reg_mr", detail, io::Error::last_os_error())
         })?;
-        // SAFETY: the library created it, and only reads it.
+        // SAFETY: the library created the region, and only reads it.
         let (lkey, rkey) = unsafe { ((*mr.as_ptr()).lkey, (*mr.as_ptr()).rkey) };
         Ok(MemoryRegion { mr, lkey, rkey, memory: memory.clone(), domain: Arc::clone(domain) })
     }
@@ -107,7 +107,7 @@ impl Drop for MemoryRegion {
         // SAFETY: deregistered once. After this returns 0, the device no longer accesses the memory.
         let rc = unsafe { ffi::ibv_dereg_mr(self.mr.as_ptr()) };
         if is_leaked("ibv_dereg_mr", self.domain.device().name(), rc) {
-            // The device may still write then: the memory must not be freed.
+            // The device may still write to the memory, so the memory must not be freed.
             std::mem::forget((self.memory.clone(), Arc::clone(&self.domain)));
         }
     }

@@ -1,4 +1,4 @@
-//! Owners of verbs objects, implemented with libibverbs.
+//! Owning types for verbs objects, implemented with libibverbs.
 
 mod completion_queue;
 mod device;
@@ -29,8 +29,8 @@ fn outcome(rc: c_int) -> io::Result<()> {
     }
 }
 
-/// Handles a failed destroy call. The object, and everything it was created from, then remains in use and must never be
-/// freed. Returns whether the call failed.
+/// Handles a failed destroy call. After a failure, the object and everything it was created from remain in use and must
+/// never be freed. Returns whether the call failed.
 fn is_leaked(what: &'static str, device: &str, rc: c_int) -> bool {
     match outcome(rc) {
         Ok(()) => false,

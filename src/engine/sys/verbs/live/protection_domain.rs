@@ -9,7 +9,7 @@ use ibverbs_sys as ffi;
 use super::{RdmaDevice, is_leaked};
 use crate::engine::sys::verbs::VerbsError;
 
-/// A protection domain. Its queue pairs can only use its own memory regions.
+/// A protection domain. Its queue pairs can only use memory regions in the same domain.
 #[derive(Debug)]
 pub struct ProtectionDomain {
     pd: NonNull<ffi::ibv_pd>,
@@ -25,7 +25,7 @@ impl ProtectionDomain {
     /// Allocates a protection domain.
     ///
     /// # Errors
-    /// Fails if the device has no more.
+    /// Fails if the device has no protection domain left.
     pub fn new(device: &RdmaDevice) -> Result<Arc<ProtectionDomain>, VerbsError> {
         // SAFETY: the context is open.
         let pd = NonNull::new(unsafe { ffi::ibv_alloc_pd(device.context()) })
@@ -33,7 +33,7 @@ impl ProtectionDomain {
         Ok(Arc::new(ProtectionDomain { pd, device: device.clone() }))
     }
 
-    /// The device on which it was created.
+    /// The device that the domain was created on.
     pub fn device(&self) -> &RdmaDevice {
         &self.device
     }
@@ -45,7 +45,7 @@ impl ProtectionDomain {
 
 impl Drop for ProtectionDomain {
     fn drop(&mut self) {
-        // SAFETY: deallocated once: everything created from it holds it.
+        // SAFETY: deallocated once: everything created from the domain keeps it alive.
         let rc = unsafe { ffi::ibv_dealloc_pd(self.pd.as_ptr()) };
         if is_leaked("ibv_dealloc_pd", self.device.name(), rc) {
             std::mem::forget(self.device.clone());

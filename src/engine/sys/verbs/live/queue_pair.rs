@@ -1,4 +1,4 @@
-//! Queue pairs of reliable connections.
+//! Reliable connection (RC) queue pairs.
 
 use std::ffi::c_int;
 use std::fmt;
@@ -13,18 +13,18 @@ use ibverbs_sys::ibv_qp_state as qps;
 use super::{CompletionQueue, ProtectionDomain, WorkRequestList, is_leaked, outcome};
 use crate::engine::sys::verbs::{PathAttributes, PostError, QpCaps, QpState, VerbsError};
 
-/// Maximum number of outstanding READs per queue pair and direction. Mooncake's value.
+/// Maximum number of outstanding READs per queue pair and direction. Same value as Mooncake.
 const READS_MAX: u32 = 16;
-/// RNR timer code (0.64 ms). Mooncake's value.
+/// RNR timer code (0.64 ms). Same value as Mooncake.
 const MIN_RNR_TIMER: u8 = 12;
-/// Timeout code of an acknowledgement (4.096 us << 14 = 67 ms). Mooncake's value.
+/// Acknowledgement timeout code (4.096 us << 14 = 67 ms). Same value as Mooncake.
 const TIMEOUT: u8 = 14;
-/// Retry count of a packet. Mooncake's value, and the maximum.
+/// Packet retry count. Same value as Mooncake, and the maximum.
 const RETRIES: u8 = 7;
-/// RNR retry count: 7 is infinite. Mooncake's value. (Nothing here requires a receiver to be ready.)
+/// RNR retry count; 7 means infinite. Same value as Mooncake. (Nothing here requires a receiver to be ready.)
 const RNR_RETRIES: u8 = 7;
 
-/// A queue pair of a reliable connection, for READs and WRITEs. Never receives messages.
+/// A reliable connection queue pair, for READs and WRITEs. Never receives messages.
 pub struct QueuePair {
     qp: NonNull<ffi::ibv_qp>,
     number: u32,
@@ -38,15 +38,16 @@ pub struct QueuePair {
 
 // SAFETY: not tied to a thread, and verbs are thread-safe.
 unsafe impl Send for QueuePair {}
-// SAFETY: as above. Everything that the library changes in a queue pair (state, queue) is accessed under `state`'s
-// lock.
+// SAFETY: as above. Everything that the library changes in a queue pair (state, queue) is accessed with `state`
+// locked.
 unsafe impl Sync for QueuePair {}
 
 impl QueuePair {
     /// Creates a queue pair in `domain`, with completions in `queue`.
     ///
     /// # Errors
-    /// Fails if the device has no more, if `caps` exceed its limits, or if the two are of different devices.
+    /// Fails if the device has no queue pair left, if `caps` exceed its limits, or if `domain` and `queue` belong to
+    /// different devices.
     pub fn new(
         domain: &Arc<ProtectionDomain>,
         queue: &Arc<CompletionQueue>,
@@ -66,7 +67,7 @@ impl QueuePair {
             qp_type: ffi::ibv_qp_type::IBV_QPT_RC,
             cap: ffi::ibv_qp_cap {
                 max_send_wr: caps.wr,
-                // Nothing is ever received. Not 0, because some drivers reject it.
+                // Nothing is ever received, but some drivers reject 0.
                 max_recv_wr: 1,
                 max_send_sge: caps.sge,
                 max_recv_sge: 1,
@@ -74,13 +75,13 @@ impl QueuePair {
             },
             ..ffi::ibv_qp_init_attr::default()
         };
-        // SAFETY: domain and queue are valid, of one device, and held by the queue pair. `attr` is readable and
-        // writable.
+        // SAFETY: domain and queue are valid, belong to the same device, and are kept alive by the queue pair. `attr` is
+        // readable and writable.
         let qp = NonNull::new(unsafe { ffi::ibv_create_qp(domain.raw(), &raw mut attr) })
             .ok_or_else(|| failed(io::Error::last_os_error()))?;
         Ok(QueuePair {
             qp,
-            // SAFETY: the library created it, and its number never changes.
+            // SAFETY: the library created the queue pair, and its number never changes.
             number: unsafe { (*qp.as_ptr()).qp_num },
             caps: QpCaps { wr: attr.cap.max_send_wr, sge: attr.cap.max_send_sge, inline: attr.cap.max_inline_data },
             state: Mutex::new(QpState::Reset),
@@ -89,12 +90,12 @@ impl QueuePair {
         })
     }
 
-    /// The QP number, by which the peer addresses it.
+    /// The QP number, which the peer uses to address the queue pair.
     pub fn number(&self) -> u32 {
         self.number
     }
 
-    /// The actual capabilities: at least the requested ones.
+    /// The actual capabilities, which are at least the requested ones.
     pub fn caps(&self) -> QpCaps {
         self.caps
     }
@@ -104,17 +105,17 @@ impl QueuePair {
         &self.queue
     }
 
-    /// Moves it to INIT with a port (counted from 1) and a P_Key index. It must be in RESET.
+    /// Moves the queue pair from RESET to INIT, with a port (numbered from 1) and a P_Key index.
     ///
     /// # Errors
-    /// Fails if it is in another state, or if the port or index does not exist.
+    /// Fails if the queue pair is in another state, or if the port or index does not exist.
     pub fn init(&self, port: u8, pkey_index: u16) -> Result<(), VerbsError> {
         let mut attr = ffi::ibv_qp_attr {
             qp_state: qps::IBV_QPS_INIT,
             port_num: port,
             pkey_index,
-            // Maximum rights of peers: LOCAL_WRITE, REMOTE_WRITE, REMOTE_READ, REMOTE_ATOMIC, Mooncake's 15. No memory
-            // region here allows atomics.
+            // Maximum access flags for peers: LOCAL_WRITE, REMOTE_WRITE, REMOTE_READ, REMOTE_ATOMIC (15, same as Mooncake).
+            // No memory region here allows atomics.
             qp_access_flags: 0xf,
             ..ffi::ibv_qp_attr::default()
         };
@@ -124,10 +125,10 @@ impl QueuePair {
         })
     }
 
-    /// Connects it: moves it to RTR, then to RTS. It must be in INIT.
+    /// Connects the queue pair: moves it from INIT to RTR, then to RTS.
     ///
     /// # Errors
-    /// Fails with the failed step and its arguments. The queue pair must then be reset or dropped.
+    /// Fails with the failed step and its arguments. After a failure, the queue pair must be reset or dropped.
     pub fn connect(&self, path: &PathAttributes) -> Result<(), VerbsError> {
         let limits = self.domain.device().attributes();
         let at_most = |limit: u32| u8::try_from(READS_MAX.min(limit)).unwrap_or(0);
@@ -183,7 +184,7 @@ impl QueuePair {
         self.modify("ibv_modify_qp to RTS", &mut attr, what, QpState::ReadyToSend, detail)
     }
 
-    /// Moves it to ERR: everything posted and not completed is flushed, and so is everything posted from now on.
+    /// Moves the queue pair to ERR. All outstanding requests are flushed, and so is every request posted afterwards.
     ///
     /// # Errors
     /// Fails if the device is gone.
@@ -192,8 +193,8 @@ impl QueuePair {
         self.modify("ibv_modify_qp to ERR", &mut attr, mask::IBV_QP_STATE, QpState::Error, String::new)
     }
 
-    /// Moves it to RESET. Outstanding requests are dropped without completions, so wait for those first; see
-    /// [`QueuePair::fail`].
+    /// Moves the queue pair to RESET. Outstanding requests are dropped without completions, so wait for their completions
+    /// first; see [`QueuePair::fail`].
     ///
     /// # Errors
     /// Fails if the device is gone.
@@ -202,7 +203,7 @@ impl QueuePair {
         self.modify("ibv_modify_qp to RESET", &mut attr, mask::IBV_QP_STATE, QpState::Reset, String::new)
     }
 
-    /// Queries the device's state of the queue pair. A failed request moves it to the error state.
+    /// Queries the queue pair's state from the device. A failed request moves the queue pair to the error state.
     ///
     /// # Errors
     /// Fails if the device is gone.
@@ -223,11 +224,12 @@ impl QueuePair {
         })
     }
 
-    /// Posts all requests of `chain` and empties it. Small WRITEs are sent inline.
+    /// Posts all requests in `chain` and empties the list. Small WRITEs are sent inline.
     ///
     /// # Errors
-    /// Fails if not all were accepted, with the number of accepted ones and the error of the next. Accepted ones are
-    /// removed from the list. `ENOMEM` is a full queue, `ENOTCONN` a queue pair that is not connected.
+    /// Fails if not all requests were accepted, with the number of accepted requests and the error for the next request.
+    /// Accepted requests are removed from the list. `ENOMEM` means a full queue; `ENOTCONN` means a queue pair that is not
+    /// connected.
     pub fn post(&self, chain: &mut WorkRequestList<'_>) -> Result<(), PostError> {
         let state = self.lock();
         if !matches!(*state, QpState::ReadyToSend | QpState::Error) {
@@ -238,9 +240,9 @@ impl QueuePair {
             return Ok(());
         }
         let mut bad = null_mut();
-        // SAFETY: the queue pair is valid and can send. The list is linked and borrowed for the call. It borrows its
-        // memory regions, so bytes sent inline are valid. Later the device accesses memory by keys, which are invalid
-        // after a region is deregistered.
+        // SAFETY: the queue pair is valid and can send. The list is linked, and borrowed for the call. It borrows its
+        // memory regions, so bytes sent inline are valid. After the call, the device accesses memory by keys, which become
+        // invalid when a region is deregistered.
         let rc = unsafe { ffi::ibv_post_send(self.qp.as_ptr(), first, &raw mut bad) };
         match outcome(rc) {
             Ok(()) => {
@@ -264,7 +266,7 @@ impl QueuePair {
         detail: impl Fn() -> String,
     ) -> Result<(), VerbsError> {
         let mut state = self.lock();
-        // SAFETY: the queue pair is valid. `attr` is complete, whatever the mask selects.
+        // SAFETY: the queue pair is valid. `attr` is fully initialized, whatever the mask selects.
         let rc = unsafe { ffi::ibv_modify_qp(self.qp.as_ptr(), attr, what.0 as c_int) };
         match outcome(rc) {
             Ok(()) => {
@@ -287,7 +289,7 @@ impl QueuePair {
 
 impl Drop for QueuePair {
     fn drop(&mut self) {
-        // SAFETY: destroyed once. Its events are acknowledged as soon as they are received, so this does not wait.
+        // SAFETY: destroyed once. Its events are acknowledged as soon as they are received, so this does not block.
         let rc = unsafe { ffi::ibv_destroy_qp(self.qp.as_ptr()) };
         if is_leaked("ibv_destroy_qp", self.domain.device().name(), rc) {
             std::mem::forget((Arc::clone(&self.domain), Arc::clone(&self.queue)));

@@ -17,8 +17,7 @@ pub struct WorkRequestList<'r> {
     regions: PhantomData<&'r MemoryRegion>,
 }
 
-// SAFETY: the pointers in it are written before each use, and used only while it is exclusively borrowed. In between
-// they are not used.
+// SAFETY: the pointers in the list are written before each use, and used only while the list is exclusively borrowed.
 unsafe impl Send for WorkRequestList<'_> {}
 // SAFETY: only the length is read through a shared borrow.
 unsafe impl Sync for WorkRequestList<'_> {}
@@ -46,7 +45,7 @@ impl<'r> WorkRequestList<'r> {
         let signaled = if work.signaled { ffi::ibv_send_flags::IBV_SEND_SIGNALED.0 } else { 0 };
         self.requests.push(ffi::ibv_send_wr {
             wr_id: work.id,
-            // Some devices interpret an SGE of zero bytes as one of 2 GiB.
+            // Some devices interpret a zero-byte SGE as 2 GiB.
             num_sge: i32::from(work.len != 0),
             opcode: match work.direction {
                 Direction::Read => ffi::ibv_wr_opcode::IBV_WR_RDMA_READ,
@@ -77,7 +76,7 @@ impl<'r> WorkRequestList<'r> {
         self.sges.clear();
     }
 
-    /// Returns an empty list for other regions that reuses this one's allocations.
+    /// Returns an empty list for other regions that reuses this list's allocations.
     pub fn recycle<'s>(mut self) -> WorkRequestList<'s> {
         self.clear();
         WorkRequestList { requests: self.requests, sges: self.sges, regions: PhantomData }
@@ -104,7 +103,7 @@ impl<'r> WorkRequestList<'r> {
         if count == 0 { null_mut() } else { requests }
     }
 
-    /// Position of a request in the list. `None` if it is not in the list.
+    /// Position of a request in the list. `None` if the request is not in the list.
     pub(super) fn index_of(&self, work: *const ffi::ibv_send_wr) -> Option<usize> {
         self.requests.iter().position(|w| std::ptr::eq(w, work))
     }
