@@ -105,7 +105,7 @@ pub struct TransferSettings {
     pub status: Duration,
     /// `MC_TCP_PROGRESS_TIMEOUT_SEC`: how long a transfer may go without moving a byte.
     pub progress: Duration,
-    /// `MC_TCP_PROTO`.
+    /// `MC_TCP_PROTO`: the TCP framing version.
     pub framing: Framing,
     /// Limits for a call to the metadata service. Upstream has no setting for them.
     pub metadata: CallLimits,
@@ -218,7 +218,8 @@ fn ports(read: &mut VariableReader<'_>) -> RangeInclusive<u16> {
         return PORTS;
     }
     if first > last {
-        read.warnings.push(format!("MC_MIN_RPC_PORT={first} is above MC_MAX_RPC_PORT={last}; using 15000..17000"));
+        read.warnings
+            .push(format!("MC_MIN_RPC_PORT={first} is greater than MC_MAX_RPC_PORT={last}; using 15000..17000"));
         return PORTS;
     }
     if first <= *EPHEMERAL.end() && last >= *EPHEMERAL.start() {

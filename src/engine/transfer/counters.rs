@@ -63,7 +63,7 @@ pub struct RailCounters {
     pub device: String,
     /// The port in use.
     pub port: u8,
-    /// The GID index and the GID.
+    /// GID index and GID in use.
     pub gid: String,
     /// Whether the device is in use. False while its port is down or after the device failed.
     pub up: bool,

@@ -88,7 +88,7 @@ impl OwnSegment {
     }
 }
 
-/// The [`SegmentDirectory`] of an engine.
+/// An engine's [`SegmentDirectory`].
 pub(super) struct SegmentResolver<E> {
     shared: Arc<ResolverState<E>>,
 }

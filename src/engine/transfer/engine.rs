@@ -128,7 +128,7 @@ impl TransferEngine {
             Arc::new(BlockingControlPlane::new(Arc::clone(&directory), Handle::current()));
         let notifications = Arc::new(Notifications::new(own, Arc::clone(&control)));
         let runtime = Handle::current();
-        // A weak reference, because the directory holds the transport.
+        // A weak reference, because the directory has a reference to the transport.
         let weak = Arc::downgrade(&directory);
         transport.on_change(Box::new(move || {
             let Some(directory) = weak.upgrade() else { return };

@@ -36,7 +36,7 @@ impl fmt::Display for TransferStep {
             TransferStep::Request => "sending the request",
             TransferStep::Status => "waiting for the response",
             TransferStep::Body => "transferring the bytes",
-            TransferStep::Handshake => "waiting for its handshake port",
+            TransferStep::Handshake => "waiting for the handshake port",
         })
     }
 }
@@ -44,7 +44,7 @@ impl fmt::Display for TransferStep {
 /// A transfer engine error. Cheap to clone, because one failure may end many operations.
 #[derive(Clone, Debug, thiserror::Error)]
 pub enum TransferError {
-    #[error("protocol '{protocol}' is not supported: use tcp or rdma")]
+    #[error("protocol '{protocol}' is not supported; use tcp or rdma")]
     Protocol { protocol: String },
     /// RDMA was requested but cannot be used on this host.
     #[error("rdma is not available on this host: {why}")]
@@ -65,7 +65,9 @@ pub enum TransferError {
     #[error("no address to announce to peers: no network interface is up (set MC_TCP_BIND_ADDRESS)")]
     NoAddress,
     /// No port in the range is free.
-    #[error("no free port for the {what} in {first}..={last} after {tries} tries (MC_MIN_RPC_PORT, MC_MAX_RPC_PORT)")]
+    #[error(
+        "no free port for the {what} in {first}..={last} after {tries} attempts (see MC_MIN_RPC_PORT, MC_MAX_RPC_PORT)"
+    )]
     NoPort {
         what: &'static str,
         /// First port of the range.
@@ -103,14 +105,14 @@ pub enum TransferError {
     #[error("{length} bytes at {address:#x} overlap a region that is already registered")]
     Overlap {
         address: u64,
-        /// Length of the range, bytes.
+        /// Length of the range, in bytes.
         length: u64,
     },
     #[error("the limit of {limit} registered memory regions has been reached")]
     TooManyRegions { limit: usize },
     #[error("the limit of {limit} peers has been reached")]
     TooManyPeers { limit: usize },
-    /// A range is outside its memory.
+    /// A range lies outside its memory.
     #[error(transparent)]
     OutOfRange(#[from] OutOfRange),
     /// The range is not registered, or not registered for remote access.
@@ -119,12 +121,12 @@ pub enum TransferError {
         segment: String,
         /// First address of the range.
         address: u64,
-        /// Length of the range, bytes.
+        /// Length of the range, in bytes.
         length: u64,
         /// The status code, or 0 if no status was received.
         code: u32,
     },
-    /// The received word is not a status frame.
+    /// The received 64-bit word is not a status frame.
     #[error("{peer} returned {word:#018x}, which is not a valid status in the transfer protocol")]
     BadStatus { peer: String, word: u64 },
     /// The connection could not be established, or it was lost.

@@ -34,7 +34,7 @@ impl Notifications {
         std::mem::take(&mut queue.messages).into()
     }
 
-    /// Number of messages dropped because they were not fetched.
+    /// Returns the number of messages dropped because they were not fetched in time.
     pub(super) fn dropped(&self) -> u64 {
         self.queue.lock().unwrap_or_else(PoisonError::into_inner).dropped
     }

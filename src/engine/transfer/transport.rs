@@ -17,7 +17,7 @@ use crate::engine::wire::json::{ConnectionMessage, RegionDescriptor, SegmentDesc
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct RemoteAddr(pub u64);
 
-/// The direction of the transfer.
+/// The direction of a transfer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum OpKind {
     /// From the peer's memory to ours.

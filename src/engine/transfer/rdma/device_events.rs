@@ -82,7 +82,7 @@ impl Drop for DeviceWatcher {
     }
 }
 
-/// Waits for an event of `nic` and handles it, or checks idle endpoints after a [`TICK`].
+/// Waits for an event from `nic` and handles it. Checks idle endpoints if none arrives within a [`TICK`].
 fn handle_next_event(shared: &RdmaShared, nic: &Arc<Nic>, stop: &StopSignal) {
     let event = match wait_readable(&[stop.wake.as_fd(), nic.device.events_fd()], TICK) {
         Ok(0) => {

@@ -23,7 +23,7 @@ use crate::engine::transfer::rdma::nic::{FinishedWork, Nic, PortAddress};
 use crate::engine::transfer::transport::OpKind;
 use crate::engine::wire::json::{ConnectionMessage, gid_text};
 
-/// At least every sixteenth work request is signaled.
+/// At least one in this many work requests is signaled.
 const SIGNAL_EVERY: usize = 16;
 
 /// The local end of a connection.

@@ -149,7 +149,7 @@ impl RailHealth {
         }
     }
 
-    /// Drops entries whose pause is over at `now`.
+    /// Drops entries whose pause has ended at `now`.
     pub fn sweep(&mut self, now: Mono) {
         self.paths.retain(|_, path| !path.is_over(now));
         for device in &mut self.devices {

@@ -60,7 +60,7 @@ use crate::engine::wire::json::{ConnectionMessage, DeviceDescriptor, SegmentDesc
 pub use fault::{Blame, RdmaFault, RdmaStep};
 pub use settings::{RdmaOptions, RdmaSettings};
 
-/// The RDMA transport of one engine.
+/// One engine's RDMA transport.
 pub struct RdmaTransport {
     shared: Arc<RdmaShared>,
     watch: DeviceWatcher,

@@ -65,7 +65,7 @@ pub(super) struct Nic {
     /// For each peer that the port's own GID cannot reach, by path: the address to use instead, and how many GIDs have
     /// been tried.
     overrides: Mutex<HashMap<String, (PortAddress, u32)>>,
-    /// Free entries of the completion queue.
+    /// Free entries in the completion queue.
     free_cqes: AtomicUsize,
     /// Whether the device has failed or its port is down. If so, it accepts no new requests.
     out: AtomicBool,
@@ -80,7 +80,7 @@ pub(super) struct Nic {
     /// Endpoints whose pending requests could not be posted because the completion queue was full.
     waiting_for_cqe: Mutex<VecDeque<Arc<Endpoint>>>,
     generations: AtomicU32,
-    /// Time of the last check for idle endpoints, as `Mono`.
+    /// Time of the last check for idle endpoints, as the inner value of a `Mono`.
     checked: AtomicU64,
     pub(super) counters: NicCounters,
 }

@@ -225,7 +225,7 @@ impl RdmaBatch {
             // The local case cannot occur, because unregistered local memory is registered for the batch.
             UnregisteredAddress::Local(address) | UnregisteredAddress::Remote(address) => address,
         };
-        tracing::debug!(segment = %self.view.segment, address, "not registered");
+        tracing::debug!(segment = %self.view.segment, address, "address is not registered");
         self.refused(op)
     }
 
@@ -321,7 +321,7 @@ impl RdmaBatch {
         TransferFault { error, class: FaultClass::Refused }
     }
 
-    /// Fails the operation of `part`.
+    /// Marks the operation to which `part` belongs as failed.
     fn fail(&mut self, part: u32, fault: TransferFault) {
         let part = &mut self.parts[part as usize];
         let fault = fault.after(part.before.take().map(|before| *before));
@@ -498,7 +498,7 @@ impl RdmaBatch {
                     end.endpoint.retire(nic, &WorkError::Silent(still));
                 }
                 Err(error) => {
-                    tracing::info!(device = %nic.name, peer = path, %error, "peer's end is gone; endpoint retired");
+                    tracing::info!(device = %nic.name, peer = path, %error, "peer's end of the connection is gone; endpoint retired");
                     end.endpoint.retire(nic, &WorkError::Dropped);
                 }
             }

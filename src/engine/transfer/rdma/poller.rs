@@ -53,7 +53,7 @@ fn id(batch: &Arc<Batch>) -> usize {
     Arc::as_ptr(batch) as usize
 }
 
-/// Removes the batch's thread from the leader queue when dropped.
+/// Removes the batch's waiting thread from the poller's queue when dropped.
 struct LeaderGuard<'a>(&'a CompletionPoller, &'a Arc<Batch>);
 
 impl Drop for LeaderGuard<'_> {

@@ -31,9 +31,10 @@ impl RdmaOptions {
 /// Settings read from the environment. The defaults match upstream 0.3.13.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RdmaSettings {
-    /// `MC_IB_PORT`, `MC_TE_FILTERS`, and `MC_GID_INDEX` or else `NCCL_IB_GID_INDEX`.
+    /// Port, device filter and GID index: `MC_IB_PORT`, `MC_TE_FILTERS`, and `MC_GID_INDEX` or else
+    /// `NCCL_IB_GID_INDEX`.
     pub choice: DeviceSelection,
-    /// `MC_PKEY_INDEX`.
+    /// `MC_PKEY_INDEX`: partition key (P_Key) index.
     pub pkey_index: u16,
     /// `MC_MTU`: maximum path MTU, in bytes.
     pub mtu: u32,
@@ -50,7 +51,7 @@ pub struct RdmaSettings {
     pub endpoints_max: usize,
     /// `MC_MAX_WR`: maximum number of outstanding work requests per queue pair.
     pub requests_per_pair: u32,
-    /// `MC_MAX_SGE`.
+    /// `MC_MAX_SGE`: maximum number of scatter-gather entries (SGEs) per work request.
     pub sge: u32,
     /// `MC_MAX_INLINE`: writes of at most this many bytes are sent inline.
     pub inline_bytes: u32,
@@ -124,7 +125,7 @@ impl Default for RdmaSettings {
     }
 }
 
-/// Variables that have no effect here, with the reason.
+/// Variables that have no effect here, each with the reason.
 const WITHOUT_EFFECT: &[(&str, &str)] = &[
     ("MC_MLX5_QP_UDP_SPORTS", "it requires the mlx5 provider library"),
     ("MC_MLX5_QP_LAG_PORT_BALANCE", "it requires the mlx5 provider library"),

@@ -140,7 +140,7 @@ impl RdmaShared {
         let reasons: Vec<(&Arc<Nic>, String)> = self.nics.iter().map(|nic| (nic, why(nic))).collect();
         let remedy = Some(LINK_REMEDY);
         if let [(nic, why)] = &reasons[..] {
-            return nic.fault_with(segment, step, format!("device not in use: {why}"), Blame::Device, remedy);
+            return nic.fault_with(segment, step, format!("the device is not in use: {why}"), Blame::Device, remedy);
         }
         let names: Vec<&str> = self.nics.iter().map(|nic| nic.name.as_str()).collect();
         let reasons: Vec<String> =

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! request  u64 size | u64 address | u8 opcode: 0 read, 1 write, 0x80 = version 2 | 7 bytes of padding     (24 bytes)
-//! status   u64 = 0x4D435456_00000000 | code, code 0 = done, 1 = address refused                            (8 bytes)
+//! status   u64 = 0x4D435456_00000000 | code, code 0 = done, 1 = address rejected                           (8 bytes)
 //! ```
 //! All fields are little-endian. The padding is C struct padding: zeros since 0.3.13, garbage before that, so it is
 //! ignored. Version 1 has no status frames.

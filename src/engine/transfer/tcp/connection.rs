@@ -59,7 +59,7 @@ pub(super) struct DataConnection {
     served: bool,
 }
 
-/// Names of the peer, for errors.
+/// The peer's names, for error messages.
 pub(super) struct PeerNames {
     pub(super) segment: String,
     pub(super) peer: String,

@@ -42,7 +42,7 @@ pub use target::{CONNECTIONS_MAX, TcpTarget};
 /// The framing version announced by the target.
 const PROTO_VERSION: u64 = 2;
 
-/// The TCP transport of one engine.
+/// One engine's TCP transport.
 pub struct TcpTransport {
     target: TcpTarget,
     host: String,

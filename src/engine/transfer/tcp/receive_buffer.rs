@@ -38,7 +38,7 @@ impl ReceiveBuffer {
         Some(header)
     }
 
-    /// Removes the next bytes, at most `most`.
+    /// Removes and returns the next bytes, at most `most`.
     pub(super) fn take(&mut self, most: usize) -> &[u8] {
         let begin = self.from;
         self.from += most.min(self.to - begin);
@@ -50,7 +50,6 @@ impl ReceiveBuffer {
         self.to - self.from >= HEADER_BYTES
     }
 
-    /// Whether the buffer is empty.
     pub(super) fn is_empty(&self) -> bool {
         self.from == self.to
     }

@@ -45,7 +45,7 @@ const STACK_BYTES: usize = 128 << 10;
 const STOP_LIMIT: Duration = Duration::from_secs(2);
 /// Responses are sent together up to this many bytes.
 const ANSWER_BYTES: u64 = 256 << 10;
-/// Pause after a failed accept (out of file descriptors).
+/// Pause after a failed accept (when out of file descriptors, for example).
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 
 /// A listening data plane.
@@ -151,7 +151,7 @@ impl TcpTarget {
         }
     }
 
-    /// Closes everything and waits up to [`STOP_LIMIT`] for the threads to end.
+    /// Closes everything and waits up to `STOP_LIMIT` for the threads to end.
     pub fn stop(&self) {
         let mut acceptors = self.shared.acceptors();
         acceptors.stopping = true;

@@ -71,7 +71,7 @@ pub struct RemoteEnd {
 /// Why a message is refused. The texts match upstream's and are sent in `reply_msg`.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum HandshakeRefusal {
-    /// The request names none of our devices.
+    /// The request does not name a device.
     #[error("Invalid peer_nic_path in handshake: {0}")]
     NoDevice(String),
     /// The request names a device that does not exist here or is not in use.
@@ -171,7 +171,7 @@ pub fn remote_end(
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct QpConnectError {
     pub step: RdmaStep,
-    /// The message of the failed verb.
+    /// The failed verb's error message.
     pub message: String,
     /// Whether the cause is an invalid argument. If so, another of our GIDs may work.
     pub invalid: bool,
@@ -198,7 +198,7 @@ pub enum CloseReason {
     Verbs(QpConnectError),
     /// The peer dialled, received our reply, and then sent no ready ACK.
     NotReady,
-    /// The peer has restarted or dials again.
+    /// The peer has restarted or has dialled again.
     Replaced,
     /// The link is no longer needed: a transfer failed, the link was idle, or the engine is shutting down.
     Retired(String),

@@ -244,7 +244,7 @@ fn both_sides_may_dial_at_once() {
     let to_b = reply_of(accept(&mut a, &from_b));
     let to_a = reply_of(accept(&mut b, &from_a));
     assert!(matches!(a.next_action(at(1)), LinkAction::Wait(_)));
-    // The reply contains the numbers that are connected already.
+    // The reply contains the QP numbers that are already connected.
     let never = |_: &RemoteEnd| -> Result<(), QpConnectError> { panic!("already connected") };
     let ReplyAction::Ack(ack_a) = a.on_reply(&to_a, remote_end(&to_a, None, 2), at(0), never) else {
         panic!("an ACK is due")
@@ -318,7 +318,7 @@ fn an_unanswered_ack_matters_only_without_the_peers_ack() {
     assert_eq!(link.close_reason(), Some(&CloseReason::Refused("stale".into())));
 }
 
-/// A host with one endpoint, as the engine keeps it.
+/// A host with one endpoint, managed as in the engine.
 struct Host {
     path: &'static str,
     peer: &'static str,
@@ -343,7 +343,7 @@ impl Host {
         })
     }
 
-    /// Converts a message as an old release would.
+    /// Converts a message the way an old release would.
     fn form(&self, message: ConnectionMessage) -> ConnectionMessage {
         if !self.old {
             return message;

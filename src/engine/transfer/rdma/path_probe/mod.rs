@@ -39,7 +39,7 @@ pub struct PathProbes {
     pub ends: Vec<ProbedDevice>,
     /// Our devices that cannot be used.
     pub unused: Vec<UnusedDevice>,
-    /// One entry per pair of our devices and the peer's.
+    /// One entry for each combination of one of our devices and one of the peer's.
     pub paths: Vec<ProbedPath>,
 }
 
@@ -123,7 +123,7 @@ pub struct ProbeRead {
 pub struct PathProbeFailure {
     pub step: RdmaStep,
     pub cause: ProbeFailureCause,
-    /// The message of verbs, of the completion, or of the peer.
+    /// The message from the verbs call, the completion, or the peer.
     pub message: String,
 }
 
