@@ -14,8 +14,8 @@ use crate::engine::wire::json::{ConnectionMessage, SegmentDescriptor};
 /// Added to a caller's time limit to cover the round trip between its thread and the runtime.
 const BRIDGE_SLACK: Duration = Duration::from_millis(500);
 
-/// Runs directory requests on the runtime and blocks until they finish. Calling it from one of the runtime's own
-/// threads would deadlock.
+/// Runs directory requests on the runtime and blocks until they finish. Calling its methods from one of the
+/// runtime's own threads would deadlock.
 pub(super) struct BlockingControlPlane {
     directory: Arc<dyn SegmentDirectory>,
     runtime: Handle,

@@ -1,5 +1,6 @@
-//! Finds segments and publishes this engine's own, through a metadata service or peers' handshake ports. The trait here
-//! hides `Env` from the rest of the engine.
+//! Finds segments and publishes this engine's own, through a metadata service or peers' handshake ports.
+//!
+//! The trait here hides `Env` from the rest of the engine.
 
 use std::sync::{Arc, PoisonError, RwLock};
 use std::time::Duration;

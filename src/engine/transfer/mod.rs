@@ -7,8 +7,9 @@
 //! serves all of a process's memory).
 //!
 //! Control traffic (handshakes, metadata) is async and goes through `Env`. The data plane blocks, and uses sockets or
-//! verbs directly: see [`tcp`] and [`rdma`]. Upstream: `transfer_engine_impl.cpp`, `transfer_metadata.cpp`,
-//! `tcp_transport.cpp`.
+//! verbs directly: see [`tcp`] and [`rdma`].
+//!
+//! Upstream: `transfer_engine_impl.cpp`, `transfer_metadata.cpp`, `tcp_transport.cpp`.
 
 pub mod breaker;
 pub mod config;

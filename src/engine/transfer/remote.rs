@@ -1,5 +1,6 @@
-//! State kept for a remote segment: its descriptor, the connections to it, and whether its owner is up. Everything here
-//! blocks, and runs on the thread that waits for a batch.
+//! State kept for a remote segment: its descriptor, the connections to it, and whether its owner is up.
+//!
+//! Everything here blocks, and runs on the thread that waits for a batch.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};

@@ -13,7 +13,7 @@ use crate::engine::transfer::rdma::slices::Spans;
 
 /// Pieces begin at multiples of this offset, so that no huge page spans two pieces.
 const PIECE_STEP: u64 = 2 << 20;
-/// Smaller regions are not registered in parallel by default, in bytes.
+/// Minimum size, in bytes, of a region that is registered in parallel by default.
 const PARALLEL_MIN: usize = 64 << 20;
 
 /// A piece of our memory, with a memory region (MR) on each device, or only on the devices that needed one.

@@ -173,7 +173,7 @@ impl DataConnection {
         let total: usize = run.iter().map(|request| head + bytes(request)).sum();
         // All requests before this one are done, and its response begins at this byte.
         let (mut at, mut begin, mut done) = (0, 0, 0);
-        // Whether request `at` has returned a success status.
+        // Whether request `at` has returned a success status, or needs none.
         let mut good = head == 0;
         while done < total {
             let received = if run[0].kind == OpKind::Read {
