@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use mcctl::engine::base::{ClientId, ErrorCode, HostPort, SegmentId};
 use mcctl::engine::env::RealEnv;
@@ -11,6 +11,7 @@ use mcctl::engine::master::{MasterConfig, MasterHandle, MasterServer, StateEffec
 use mcctl::engine::wire::types::{ClientStatus, ObjectMeta, ReplicaType, ReplicateConfig, Segment};
 use mcctl::engine::wire::{MasterApi, Text};
 
+use crate::peer::process::{PATIENCE, in_time, wait_until, wait_until_async};
 use crate::sim::AdjustableClock;
 
 const T: Text<'static> = Text(b"default");
@@ -96,18 +97,18 @@ async fn concurrent_puts_never_allocate_a_byte_twice() {
     tokio::task::block_in_place(|| std::thread::scope(|scope| (0..4).for_each(|t| drop(scope.spawn(move || work(t))))));
     assert!(stored.load(Ordering::Relaxed) > 2_000, "most puts succeed");
     // Eviction may still run, so the ranges count only if the sums before and after are equal.
-    let began = Instant::now();
-    let ranges = loop {
-        let before = handle.metrics().1;
-        let ranges = ranges(&handle);
-        if handle.metrics().1 == before {
-            assert_eq!(before.allocated_bytes, ranges.values().sum::<u64>());
-            break ranges;
-        }
-        assert!(began.elapsed() < Duration::from_secs(10), "eviction does not end");
-    };
-    let ends = ranges.iter().map(|(at, bytes)| at + bytes);
-    assert!(ends.zip(ranges.keys().skip(1)).all(|(end, next)| end <= *next), "a byte is allocated twice");
+    let mut found = BTreeMap::new();
+    tokio::task::block_in_place(|| {
+        wait_until("the end of eviction", PATIENCE, || {
+            let before = handle.metrics().1;
+            found = ranges(&handle);
+            let is_still = handle.metrics().1 == before;
+            assert!(!is_still || before.allocated_bytes == found.values().sum::<u64>(), "{before:?}");
+            is_still
+        });
+    });
+    let ends = found.iter().map(|(at, bytes)| at + bytes);
+    assert!(ends.zip(found.keys().skip(1)).all(|(end, next)| end <= *next), "a byte is allocated twice");
     assert!(handle.metrics().0.evicted_keys > 0);
     server.stop().await;
 }
@@ -120,9 +121,8 @@ async fn subscribers_get_the_events_of_an_expired_client() {
     handle.call().mount_segment(segment(1, KIB), ME).unwrap();
     assert!(handle.has_segment_named("127.0.0.1:1"));
     let mut events = Vec::new();
-    let began = Instant::now();
-    while events.len() < 2 && began.elapsed() < Duration::from_secs(10) {
-        events.push(tokio::time::timeout(Duration::from_secs(10), events_receiver.recv()).await.unwrap().unwrap());
+    while events.len() < 2 {
+        events.push(in_time("an event", events_receiver.recv()).await.unwrap());
     }
     let unmounted = |effect: &StateEffect| match effect {
         StateEffect::Unmounted { name, reason: UnmountReason::ClientExpired, last_of_name: true, .. } => {
@@ -145,11 +145,7 @@ async fn a_failed_allocation_triggers_eviction() {
         nth += 1;
     }
     assert!(nth >= 98);
-    let began = Instant::now();
-    while !put(&handle, ME, "another", KIB) {
-        assert!(began.elapsed() < Duration::from_secs(10), "nothing was evicted");
-        tokio::time::sleep(Duration::from_millis(5)).await;
-    }
+    wait_until_async("an eviction", PATIENCE, async || put(&handle, ME, "another", KIB)).await;
     server.stop().await;
 }
 
@@ -175,7 +171,7 @@ async fn no_client_expires_in_a_stall_while_its_ping_is_unread() {
     }
     assert!(events_receiver.try_recv().is_err());
     // Without further pings the client expires after two seconds.
-    let gone = tokio::time::timeout(Duration::from_secs(20), events_receiver.recv()).await.unwrap().unwrap();
+    let gone = in_time("the event", events_receiver.recv()).await.unwrap();
     assert!(matches!(gone, StateEffect::ClientExpired { client: ME }), "{gone:?}");
     server.stop().await;
 }
@@ -194,10 +190,6 @@ async fn a_worker_is_stuck_until_it_polls_again() {
         handle.stuck_for().is_some()
     });
     assert!(detected);
-    let began = Instant::now();
-    while handle.stuck_for().is_some() {
-        assert!(began.elapsed() < Duration::from_secs(20), "the worker polls twice a second");
-        tokio::time::sleep(Duration::from_millis(20)).await;
-    }
+    wait_until_async("the worker's next poll", PATIENCE, async || handle.stuck_for().is_none()).await;
     server.stop().await;
 }

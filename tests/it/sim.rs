@@ -1,4 +1,5 @@
-//! Test environments: a simulated network (virtual time, seeded randomness, turmoil's sockets), and the real one with an adjustable clock.
+//! Test environments: a simulated network (virtual time, seeded randomness, turmoil's sockets), and the real one with an adjustable clock
+//! or with long time limits.
 
 use std::io;
 use std::sync::Arc;
@@ -116,6 +117,31 @@ impl Env for AdjustableClock {
     }
     async fn sleep(&self, duration: Duration) {
         self.real.sleep(duration).await;
+    }
+    fn rng(&self) -> u64 {
+        self.real.rng()
+    }
+}
+
+/// The real environment in which every wait, and so every time limit, is a hundred times as long. A busy machine does not reach it.
+#[derive(Clone, Default)]
+pub struct PatientEnv {
+    real: RealEnv,
+}
+
+impl Env for PatientEnv {
+    type Net = <RealEnv as Env>::Net;
+    fn net(&self) -> &Self::Net {
+        self.real.net()
+    }
+    fn now(&self) -> Mono {
+        self.real.now()
+    }
+    fn unix(&self) -> Unix {
+        self.real.unix()
+    }
+    async fn sleep(&self, duration: Duration) {
+        self.real.sleep(duration * 100).await;
     }
     fn rng(&self) -> u64 {
         self.real.rng()

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use mcctl::engine::base::{ByteSize, ClientId, ErrorCode, HostPort, ObjectKey, SegmentId};
-use mcctl::engine::env::{Env, RealEnv};
+use mcctl::engine::env::RealEnv;
 use mcctl::engine::master::{MasterConfig, MasterServer};
 use mcctl::engine::metadata::{KeySpace, MetadataClient, MetadataService, MetadataUri};
 use mcctl::engine::rpc::Timeouts;
@@ -16,14 +16,18 @@ use mcctl::engine::sys::pages::MemoryPolicy;
 use mcctl::engine::transfer::{RdmaOptions, TransferConfig, TransferEngine, TransferProtocol, TransferSettings};
 use mcctl::engine::wire::types::{ReplicateConfig, Segment};
 
+use crate::peer::process::{PATIENCE, in_time, wait_until_async};
+
 const MIB: usize = 1 << 20;
+/// A limit that no test reaches.
+const HOUR: Duration = Duration::from_secs(3600);
 
 async fn master(port: u16) -> MasterServer<RealEnv> {
     MasterServer::start(MasterConfig::new(HostPort::new("127.0.0.1", port)), RealEnv::new()).await.unwrap()
 }
 
 fn config(master: u16, segment_mib: u64) -> NodeConfig {
-    let timeouts = Timeouts { connect: Duration::from_secs(2), call: Duration::from_secs(5) };
+    let timeouts = Timeouts { connect: PATIENCE, call: PATIENCE };
     NodeConfig {
         local_hostname: "127.0.0.1".to_owned(),
         name_ports: name::PORTS,
@@ -39,7 +43,7 @@ fn config(master: u16, segment_mib: u64) -> NodeConfig {
             settings: TransferSettings::default(),
         },
         client: ClientConfig { timeouts, ..ClientConfig::new(HostPort::new("127.0.0.1", master)) },
-        max_wait: Duration::from_secs(5),
+        max_wait: PATIENCE,
     }
 }
 
@@ -59,16 +63,8 @@ fn slice(value: Vec<u8>) -> mcctl::engine::sys::memory::Slice {
     Arc::new(Memory::from_vec(value)).whole()
 }
 
-/// Polls until the condition holds; ten seconds at most.
-async fn until(what: &str, mut condition: impl AsyncFnMut() -> bool) {
-    let env = RealEnv::new();
-    for _ in 0..200 {
-        if condition().await {
-            return;
-        }
-        env.sleep(Duration::from_millis(50)).await;
-    }
-    panic!("{what}: not within ten seconds");
+async fn until(what: &str, condition: impl AsyncFnMut() -> bool) {
+    wait_until_async(what, PATIENCE, condition).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -245,10 +241,8 @@ async fn a_node_waits_for_a_silent_master_at_most_max_wait() {
     let silent = TcpListener::bind("127.0.0.1:0").unwrap();
     let mut config = config(silent.local_addr().unwrap().port(), 16);
     config.max_wait = Duration::from_millis(500);
-    let env = RealEnv::new();
-    let before = env.now();
-    Node::start(config, env.clone()).await.err().expect("the peer never answers");
-    assert!(env.now().since(before) < Duration::from_secs(4));
+    config.client.timeouts = Timeouts { connect: HOUR, call: HOUR };
+    in_time("max_wait", Node::start(config, RealEnv::new())).await.err().expect("the peer never answers");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -305,10 +299,7 @@ async fn a_node_without_a_master_fails_after_max_wait_with_its_address() {
     let free = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
     let mut config = config(free, 16);
     config.max_wait = Duration::from_millis(600);
-    let env = RealEnv::new();
-    let before = env.now();
-    let error = Node::start(config, env.clone()).await.err().expect("no master is running");
-    assert!(env.now().since(before) < Duration::from_secs(5));
+    let error = in_time("max_wait", Node::start(config, RealEnv::new())).await.err().expect("no master is running");
     assert!(error.to_string().contains(&format!("127.0.0.1:{free}")), "{error}");
 }
 

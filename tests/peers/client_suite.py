@@ -16,7 +16,6 @@ import argparse
 import ctypes
 import mmap
 import os
-import sys
 import time
 import traceback
 

@@ -1,4 +1,4 @@
-//! `--rdma-peer`: the peers to test, how this host joins them, and the table of all paths.
+//! `--rdma-peer`: the peers to test, how this host connects to them, and the table of all paths.
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -29,22 +29,22 @@ use crate::engine::transfer::{TransferConfig, TransferProtocol, TransferSettings
 /// Flags that select RDMA peers.
 #[derive(Clone, Debug, clap::Args)]
 pub struct PeerArgs {
-    /// RDMA peers to test, each device of this host against each of theirs: HOST:PORT of the handshake port, or with --metadata-server the
-    /// segment name
+    /// RDMA peers to test, each device on this host against each device on the peer: HOST:PORT of the handshake port, or with
+    /// --metadata-server the segment name
     #[arg(long, value_name = "SEGMENT,...", value_delimiter = ',')]
     rdma_peer: Vec<String>,
-    /// RDMA devices of this host to use with --rdma-peer [default: all usable ones; environment: MOONCAKE_DEVICE]
+    /// RDMA devices on this host to use with --rdma-peer [default: all usable devices; environment: MOONCAKE_DEVICE]
     #[arg(long, value_name = "NAME,..", requires = "rdma_peer")]
     device_name: Option<String>,
 }
 
 impl PeerArgs {
-    /// Whether a peer is given.
+    /// Whether `--rdma-peer` is set.
     pub(super) fn is_asked(&self) -> bool {
         !self.rdma_peer.is_empty()
     }
 
-    /// Builds the query, or the reason why the group is skipped.
+    /// Builds the query. The inner error is the reason for skipping the group.
     ///
     /// # Errors
     /// A segment name or the metadata service is invalid.
@@ -55,10 +55,10 @@ impl PeerArgs {
         is_this_host: bool,
     ) -> Result<Fact<PeerQuery>, Failure> {
         if !self.is_asked() {
-            return Ok(Err("no peer is given: use --rdma-peer HOST:PORT".into()));
+            return Ok(Err("no peer specified: use --rdma-peer HOST:PORT".into()));
         }
         if !is_this_host {
-            return Ok(Err("devices of another host cannot be opened".into()));
+            return Ok(Err("devices on another host cannot be opened".into()));
         }
         let variable = |name: &str| std::env::var(name).ok().filter(|text| !text.trim().is_empty());
         let metadata = match (&link.metadata_server, variable("MOONCAKE_TE_META_DATA_SERVER")) {
@@ -74,13 +74,13 @@ impl PeerArgs {
             };
             is_name.map_err(|found| {
                 Failure::usage(format!("invalid segment name in --rdma-peer {segment}")).found(found).next(
-                    "give HOST:PORT as printed by the engine (mcctl serve store, mcctl bench transfer --mode target), or with \
+                    "pass HOST:PORT as printed by the engine (mcctl serve store, mcctl bench transfer --mode target), or with \
                      --metadata-server the segment name",
                 )
             })?;
         }
         if !CHECKS.iter().any(|check| selection.includes(check)) {
-            return Ok(Err("no check of this group is selected".into()));
+            return Ok(Err("no check in this group is selected".into()));
         }
         let (settings, warnings) = TransferSettings::from_env(&|name| std::env::var(name).ok());
         for warning in warnings {
@@ -89,7 +89,7 @@ impl PeerArgs {
         let given = link.local_hostname.clone().or_else(|| variable("MOONCAKE_LOCAL_HOSTNAME"));
         let limit = link.master.timeout.max(Duration::from_millis(1));
         // Uses the first segment that this host has a route to.
-        let mut named = Err(Unavailable::from("no peer is given"));
+        let mut named = Err(Unavailable::from("no peer specified"));
         for segment in &self.rdma_peer {
             named = own_name(given.clone(), toward(&metadata, segment), limit).await;
             if named.is_ok() {
@@ -137,7 +137,7 @@ fn toward(metadata: &MetadataUri, segment: &str) -> Option<HostPort> {
     Some(HostPort::new(host, port.unwrap_or(1)))
 }
 
-/// This host's name for connections from `at`: the `given` one, or the local address of the route. Resolving may block.
+/// This host's name for connections from `at`: `given`, or the local address on the route to `at`. Resolving may block.
 async fn own_name(given: Option<String>, at: Option<HostPort>, limit: Duration) -> Fact<String> {
     if let Some(given) = given {
         let (host, _) = HostPort::split(&given).map_err(|error| format!("--local-hostname {given}: {error}"))?;
@@ -153,12 +153,12 @@ async fn own_name(given: Option<String>, at: Option<HostPort>, limit: Duration) 
     match found.unwrap_or_else(|panic| std::panic::resume_unwind(panic.into_panic())) {
         Ok(Some(address @ IpAddr::V6(_))) => Ok(format!("[{address}]")),
         Ok(Some(address)) => Ok(address.to_string()),
-        Ok(None) => Err(format!("this host has no route to {shown}: give --local-hostname").into()),
+        Ok(None) => Err(format!("this host has no route to {shown}: set --local-hostname").into()),
         Err(error) => Err(format!("{shown} cannot be resolved: {error}").into()),
     }
 }
 
-/// The reports of the peer group, and the facts behind them.
+/// The peer group's reports, and the facts that they are based on.
 pub(super) async fn run_checks(query: &Fact<PeerQuery>, selection: &Selection) -> (Vec<CheckReport>, PeerFacts) {
     let includes = |id: &str| CHECKS.iter().any(|check| check.id == id && selection.includes(check));
     match query {
@@ -167,7 +167,7 @@ pub(super) async fn run_checks(query: &Fact<PeerQuery>, selection: &Selection) -
     }
 }
 
-/// One table per peer with every path, each followed by an empty line; empty if no path was tested.
+/// One table per peer with every path, each table followed by an empty line; empty if no path was tested.
 pub(super) fn table(facts: &PeerFacts) -> String {
     let probed = facts.peers.iter().filter(|peer| !peer.probes.paths.is_empty());
     probed
@@ -250,7 +250,7 @@ struct PathEntry<'a> {
     to: &'a str,
     #[serde(flatten)]
     attempt: AttemptEntry<'a>,
-    /// Other GIDs of this host's port, tested because this one failed.
+    /// Other GIDs on this host's port, tested because this one failed.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     others: Vec<AttemptEntry<'a>>,
 }
@@ -260,7 +260,7 @@ struct AttemptEntry<'a> {
     gid_index: u32,
     ok: bool,
     port_state: Option<&'static str>,
-    /// Round-trip time, microseconds: minimum and median of several writes of 0 bytes.
+    /// Round-trip time in microseconds: minimum and median of several zero-byte writes.
     #[serde(skip_serializing_if = "Option::is_none")]
     write_us: Option<WriteEntry>,
     #[serde(skip_serializing_if = "Option::is_none")]

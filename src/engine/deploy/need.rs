@@ -10,11 +10,11 @@ use crate::engine::plan::layout::ParallelLayout;
 use crate::engine::plan::need::{REGION_BYTES, Services, SizingInput, need};
 use crate::engine::plan::{SizingError, models};
 
-/// Memory of a rank besides its cache: Python, libraries, the CUDA context, staging. A conservative estimate, in bytes.
+/// Memory that a rank needs in addition to its cache: Python, libraries, the CUDA context, staging. A conservative estimate, in bytes.
 const RANK_BYTES: u64 = 4 << 30;
-/// Memory of a server besides its ranks: tokenizer, detokenizer, HTTP. In bytes.
+/// Memory that a server needs in addition to its ranks: tokenizer, detokenizer, HTTP. In bytes.
 const ENGINE_BYTES: u64 = 4 << 30;
-/// Memory of a store node besides its segment: Python, the library, page tables. In bytes.
+/// Memory that a store node needs in addition to its segment: Python, the library, page tables. In bytes.
 const NODE_BYTES: u64 = 1 << 30;
 /// Staging buffer of the SSD tier, `MOONCAKE_OFFLOAD_LOCAL_BUFFER_SIZE_BYTES`.
 const STAGING_BYTES: u64 = 1_342_177_280;
@@ -45,14 +45,14 @@ fn nic_nodes(spec: &DeploymentSpec) -> u64 {
     if spec.transfer.protocol == StoreProtocol::Rdma { spec.transfer.nic_nodes } else { 0 }
 }
 
-/// The ranks of a server and their distribution over hosts.
+/// A server's ranks and their distribution across hosts.
 pub(crate) fn layout(spec: &DeploymentSpec) -> Result<ParallelLayout, DeployError> {
     let model = &spec.model;
     ParallelLayout::new(model.tp, model.pp, model.dp, model.dp_attention, spec.serving.nnodes.into())
         .map_err(|error| DeployError::Plan { key: "model", error })
 }
 
-/// The number of ranks of a server on one host, and of its GPUs.
+/// The number of ranks, and therefore GPUs, that a server has on one host.
 pub(crate) fn ranks_on_host(spec: &DeploymentSpec) -> Result<u64, DeployError> {
     Ok(layout(spec)?.stages_of_host(0).len() as u64)
 }
@@ -73,7 +73,7 @@ pub(crate) fn engine(spec: &DeploymentSpec, uses_store: bool) -> Result<ProcessM
     let rank_segment = spec.segment.engines.0 / (layout.attention_tp() * layout.pp());
     if spec.segment.engines.0 > 0 && rank_segment < PLAIN_SEGMENT_BYTES_MIN && page.is_none() {
         let what = format!(
-            "{} over {} ranks is {rank_segment} bytes each; the minimum is 16 MiB",
+            "{} across {} ranks is {rank_segment} bytes each; the minimum is 16 MiB",
             spec.segment.engines,
             layout.attention_tp() * layout.pp()
         );
@@ -94,7 +94,7 @@ pub(crate) fn engine(spec: &DeploymentSpec, uses_store: bool) -> Result<ProcessM
             if page.is_some() {
                 return Err(invalid_value(
                     "model.known_as",
-                    "huge pages with a ratio require a known model: set known_as, or use hicache_size_gb",
+                    "huge pages with a ratio require a known model: set known_as or hicache_size_gb",
                 ));
             }
             return Ok(ProcessMemory { memory: None, hugepages: None });
@@ -161,7 +161,7 @@ pub(crate) fn node(spec: &DeploymentSpec) -> Result<ProcessMemory, DeployError> 
         nic_nodes: nic_nodes(spec),
     };
     let client = client::client(&sizes).map_err(|error| DeployError::Plan { key: "nodes.segment", error })?;
-    // The backend decides whether staging uses huge pages. Reserve room in both kinds of memory.
+    // The backend decides whether staging uses huge pages. Reserve space in both types of memory.
     let pages = client.pages.count(page) + staging.div_ceil(page);
     Ok(ProcessMemory { memory: Some(with_headroom(NODE_BYTES + staging)), hugepages: Some((page, pages)) })
 }

@@ -9,7 +9,7 @@ pub struct Selection {
 
 /// A name that is neither a check nor a group.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("'{name}' is neither a check nor a group of checks")]
+#[error("'{name}' is neither a check nor a check group")]
 pub struct UnknownName {
     pub name: String,
     /// Similar known names, the nearest first; all groups if none is similar.

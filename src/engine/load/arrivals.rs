@@ -1,7 +1,7 @@
-//! Arrival times of requests. They are absolute, so that a late request does not delay the ones after it.
+//! Request arrival times. They are absolute, so a late request does not delay later ones.
 //!
-//! Gaps are drawn at rate 1 and mapped to the target rate through the inverse of its integral. Every gap distribution
-//! therefore works with every rate curve, and a gap that spans the end of a ramp is exact on both sides.
+//! Gaps are sampled at rate 1 and mapped to the target rate through the inverse of the rate's integral. Any gap
+//! distribution therefore works with any rate curve, and a gap that spans the end of a ramp is exact on both sides.
 
 use std::time::Duration;
 
@@ -13,9 +13,10 @@ use rand_distr::{Distribution as _, Gamma};
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Gaps {
     Even,
-    /// Uniform between zero and twice the mean, as in `bench_multiturn.py`.
+    /// Uniform between zero and twice the mean, like `bench_multiturn.py`.
     Uniform,
-    /// Gamma with this shape. 1 is a Poisson process, less is burstier, more is smoother (vLLM's `burstiness`).
+    /// Gamma distribution with this shape. 1 is a Poisson process; lower is burstier, higher is smoother (vLLM's
+    /// `burstiness`).
     Gamma(f64),
 }
 
@@ -24,15 +25,15 @@ impl Gaps {
     pub const POISSON: Gaps = Gaps::Gamma(1.0);
 }
 
-/// Request rate over time, in arrivals per second.
+/// Request rate over time, in requests per second.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Rate {
-    /// A constant rate above zero. Infinity sends all requests at once.
+    /// A constant rate above zero. An infinite rate sends all requests at once.
     Constant(f64),
-    /// A linear change from one rate to another, which then stays.
+    /// A linear change from one rate to another, which then stays constant.
     Ramp {
         from: f64,
-        /// Rate at the end of the ramp and after it, above zero.
+        /// Rate at the end of the ramp and afterwards, above zero.
         to: f64,
         /// Duration of the ramp.
         over: Duration,
@@ -40,8 +41,8 @@ pub enum Rate {
 }
 
 impl Rate {
-    /// Returns the time in seconds at which `arrivals` (a sum of rate-1 gaps) are due: the inverse of the integral of
-    /// the rate.
+    /// Returns the time in seconds at which `arrivals` (a sum of rate-1 gaps) are due: the inverse of the rate's
+    /// integral.
     fn due(self, arrivals: f64) -> f64 {
         match self {
             Rate::Constant(rate) => arrivals / rate,
@@ -51,7 +52,7 @@ impl Rate {
                 if arrivals >= within {
                     return over + (arrivals - within) / to;
                 }
-                // from*t + slope*t*t/2 = arrivals, in the form that also holds for a slope of zero.
+                // Solves from*t + slope*t*t/2 = arrivals, in a form that also holds for a slope of zero.
                 let slope = (to - from) / over;
                 2.0 * arrivals / (from + (from * from + 2.0 * slope * arrivals).max(0.0).sqrt())
             }
@@ -69,13 +70,13 @@ pub enum Arrivals {
     /// Recorded times since the start, in order, divided by `speed`.
     Recorded {
         at: Vec<Duration>,
-        /// 2 plays a trace in half its time.
+        /// A speed of 2 replays a trace in half the time.
         speed: f64,
     },
 }
 
 impl Arrivals {
-    /// Returns the arrival times as non-decreasing durations since the start. Drawn arrivals never end.
+    /// Returns the arrival times since the start, in non-decreasing order. Sampled arrivals never end.
     pub fn instants(self, rng: ChaCha8Rng) -> Instants {
         Instants { arrivals: self, rng, sum: 0.0, index: 0 }
     }
@@ -90,7 +91,7 @@ pub struct Instants {
     index: usize,
 }
 
-/// Upper bound of any arrival time, beyond the length of any run.
+/// Upper bound on arrival times, longer than any run.
 const FAR: Duration = Duration::from_secs(100 * 365 * 86_400);
 
 fn seconds(seconds: f64) -> Duration {
@@ -103,8 +104,8 @@ impl Iterator for Instants {
     fn next(&mut self) -> Option<Duration> {
         match &self.arrivals {
             Arrivals::Drawn { gaps, rate } => {
-                // Even gaps start with an arrival at zero. Other distributions start with a gap: a Poisson process
-                // has no arrival at zero.
+                // Constant gaps start with an arrival at time zero. Other distributions start with a gap, because a
+                // Poisson process has no arrival at time zero.
                 let gap = match *gaps {
                     Gaps::Even => f64::from(u8::from(self.index > 0)),
                     Gaps::Uniform => 2.0 * self.rng.random::<f64>(),
@@ -133,7 +134,7 @@ mod tests {
         Arrivals::Drawn { gaps, rate }.instants(rng).take(count).map(|at| at.as_secs_f64()).collect()
     }
 
-    /// The Kolmogorov-Smirnov distance between the sample and `law`, times the square root of the sample size.
+    /// Kolmogorov-Smirnov distance between the sample and `law`, times the square root of the sample size.
     fn distance(mut sample: Vec<f64>, law: impl Fn(f64) -> f64) -> f64 {
         sample.sort_by(f64::total_cmp);
         let n = sample.len() as f64;
@@ -148,7 +149,7 @@ mod tests {
         std::iter::once(&0.0).chain(instants).zip(instants).map(|(a, b)| b - a).collect()
     }
 
-    /// Critical value that 99.9 % of samples of the distribution do not exceed.
+    /// Critical value: 99.9 % of samples from the distribution stay below it.
     const KS_999: f64 = 1.95;
 
     #[test]
@@ -167,11 +168,11 @@ mod tests {
 
     #[test]
     fn gamma_arrivals_match_their_closed_form() {
-        // Shape 2 is the sum of two exponential gaps (Erlang distribution).
+        // Shape 2 is the sum of two exponential gaps (an Erlang distribution).
         let gaps = gaps_of(&instants(Gaps::Gamma(2.0), Rate::Constant(4.0), 20_000));
         let found = distance(gaps, |gap| 1.0 - (-8.0 * gap).exp() * (1.0 + 8.0 * gap));
         assert!(found < KS_999, "{found}");
-        // Bursty: mean and variance of shape 0.25.
+        // Bursty: check the mean and variance for shape 0.25.
         let gaps = gaps_of(&instants(Gaps::Gamma(0.25), Rate::Constant(1.0), 100_000));
         let mean = gaps.iter().sum::<f64>() / gaps.len() as f64;
         let variance = gaps.iter().map(|gap| (gap - mean).powi(2)).sum::<f64>() / gaps.len() as f64;

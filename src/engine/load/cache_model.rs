@@ -1,16 +1,16 @@
-//! Models what a server should hold in its caches: the pages of everything that was sent and answered. Caches hold
-//! whole pages only, and the last token of a prompt is always computed. The model does no I/O.
+//! Models what a server's caches should contain: the pages of every prompt and response. Caches hold whole pages only,
+//! and the last token of a prompt is always computed. The model does no I/O.
 //!
-//! The model ignores cache sizes. Evictions therefore show up as a difference between expected and actual hits, which
-//! is the purpose.
+//! The model deliberately ignores cache sizes, so that evictions show up as a difference between expected and actual
+//! hits.
 
 use std::collections::HashMap;
 use std::hash::{BuildHasherDefault, Hasher};
 
-/// Maximum number of pages tracked per server. Pages beyond it are not expected.
+/// Maximum number of pages tracked per server. No hits are expected for pages beyond it.
 pub const PAGES_MAX: usize = 1 << 22;
 
-/// A hasher for page hashes, which are well distributed already.
+/// A hasher for page hashes, which are already well distributed.
 #[derive(Clone, Copy, Debug, Default)]
 struct IdentityHasher(u64);
 
@@ -26,12 +26,12 @@ impl Hasher for IdentityHasher {
     }
 }
 
-/// Token ids as hashes of their whole pages. Each hash covers its page and all pages before it.
+/// A token sequence, stored as hashes of its whole pages. Each hash covers its page and all preceding pages.
 #[derive(Clone, Debug)]
 pub struct PageHashes {
     page: u32,
     names: Vec<u64>,
-    /// Running hash of the page that is not yet complete.
+    /// Running hash of the incomplete page.
     open: u64,
     tokens: u32,
 }
@@ -42,13 +42,13 @@ impl PageHashes {
         PageHashes { page: page.max(1), names: Vec::new(), open: 0x9e37_79b9_7f4a_7c15, tokens: 0 }
     }
 
-    /// Appends token ids to the sequence.
+    /// Appends token IDs to the sequence.
     pub fn extend(&mut self, ids: &[u32]) {
         for id in ids {
             self.open = (self.open ^ u64::from(*id)).wrapping_mul(0xff51_afd7_ed55_8ccd).rotate_left(31);
             self.tokens += 1;
             if self.tokens.is_multiple_of(self.page) {
-                // SplitMix finalizer: every bit of the hash depends on every id.
+                // SplitMix finalizer: every bit of the hash depends on every ID.
                 let mut name = self.open;
                 name = (name ^ (name >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
                 name = (name ^ (name >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
@@ -58,7 +58,7 @@ impl PageHashes {
         }
     }
 
-    /// Number of ids so far.
+    /// Number of IDs so far.
     pub fn tokens(&self) -> u32 {
         self.tokens
     }
@@ -67,25 +67,25 @@ impl PageHashes {
 /// Where a page is cached, and when it was last used.
 #[derive(Clone, Copy, Debug)]
 struct PageState {
-    /// Clock at the last use.
+    /// Clock value at the last use.
     used: u64,
-    /// Whether it is in L1 or L2.
+    /// Whether the page is in L1 or L2.
     in_l1_or_l2: bool,
-    /// Whether it is in L3.
+    /// Whether the page is in L3.
     stored: bool,
-    /// Whether a request with it was answered. A page that was only sent may be cached already, but that is not
-    /// certain.
+    /// Whether a request that uses the page has completed. A page that was only sent may already be cached, but this is
+    /// not certain.
     answered: bool,
 }
 
-/// Tokens of a prompt that should be cached, and the reuse distance of each part.
+/// Prompt tokens that should be cached, and the reuse distance of each part of the prompt.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ExpectedHit {
     pub tokens: u32,
-    /// Upper bound of cached tokens: also counts pages of prompts that are still being answered.
+    /// Upper bound on cached tokens; includes pages of prompts that are still in flight.
     pub possible: u32,
-    /// Parts of the prompt from its start: tokens, and reuse distance in tokens that the server has processed since
-    /// the last use.
+    /// Parts of the prompt, starting at the beginning: number of tokens, and reuse distance (tokens that the server has
+    /// processed since the last use).
     pub parts: Vec<(u32, u64)>,
 }
 
@@ -95,13 +95,13 @@ pub struct CacheModel {
     page: u32,
     has_storage: bool,
     pages: HashMap<u64, PageState, BuildHasherDefault<IdentityHasher>>,
-    /// Tokens of prompts and answers that the server has processed.
+    /// Number of prompt and output tokens that the server has processed.
     clock: u64,
     is_full: bool,
 }
 
 impl CacheModel {
-    /// Creates the model of a server with empty caches and `page` tokens per page. `has_storage`: an L3 keeps what L1
+    /// Creates a model for a server with empty caches and `page` tokens per page. With `has_storage`, L3 keeps what L1
     /// and L2 evict.
     pub fn new(page: u32, has_storage: bool) -> CacheModel {
         CacheModel { page: page.max(1), has_storage, pages: HashMap::default(), clock: 0, is_full: false }
@@ -117,12 +117,12 @@ impl CacheModel {
         self.is_full
     }
 
-    /// Returns the maximum number of tokens of a prompt that can be cached. Its last token is always computed.
+    /// Returns the maximum number of tokens in a prompt that can be cached. The last token is always computed.
     pub fn max_cached(&self, prompt: u32) -> u32 {
         prompt.saturating_sub(1) / self.page * self.page
     }
 
-    /// Returns the expected hit of a prompt.
+    /// Returns the expected hit for a prompt.
     pub fn expected_hit(&self, chain: &PageHashes) -> ExpectedHit {
         let most = (self.max_cached(chain.tokens) / self.page) as usize;
         let mut foreseen = ExpectedHit::default();
@@ -142,7 +142,7 @@ impl CacheModel {
         foreseen
     }
 
-    /// Returns the expected hit of a text that is tracked as a whole by `name` and has `tokens` tokens.
+    /// Returns the expected hit for a text of `tokens` tokens that is tracked as a unit under `name`.
     pub fn expected_hit_named(&self, name: u64, tokens: u32) -> ExpectedHit {
         let tokens = tokens / self.page * self.page;
         match self.pages.get(&name) {
@@ -153,8 +153,8 @@ impl CacheModel {
         }
     }
 
-    /// Records that a prompt and its answer are now cached. The last answer token is not, because it was never
-    /// computed on. `seen` is the number of tokens that the server processed for both.
+    /// Records that a prompt and its response are now cached. The last output token is not cached, because the model
+    /// never processed it as input. `seen` is the number of tokens that the server processed for both.
     pub fn record_answer(&mut self, chain: &PageHashes, seen: u64) {
         self.clock += seen;
         for name in &chain.names {
@@ -162,7 +162,7 @@ impl CacheModel {
         }
     }
 
-    /// Records that a prompt was sent. Its pages will be cached before it is answered.
+    /// Records that a prompt was sent. Its pages will be cached before its request completes.
     pub fn record_sent(&mut self, chain: &PageHashes) {
         for name in &chain.names {
             if !self.pages.contains_key(name) {
@@ -171,12 +171,12 @@ impl CacheModel {
         }
     }
 
-    /// Advances the clock by tokens of requests that are not tracked.
+    /// Advances the clock by the tokens of untracked requests.
     pub fn advance(&mut self, tokens: u64) {
         self.clock += tokens;
     }
 
-    /// The same for a text that is tracked as a whole by `name`.
+    /// Same as [`CacheModel::record_answer`], for a text that is tracked as a unit under `name`.
     pub fn record_answer_named(&mut self, name: u64, seen: u64) {
         self.clock += seen;
         self.put(name, true);
@@ -185,7 +185,7 @@ impl CacheModel {
     fn put(&mut self, name: u64, answered: bool) {
         let (clock, has_storage) = (self.clock, self.has_storage);
         if let Some(place) = self.pages.get_mut(&name) {
-            // A page that returns to L1 is written to L3 again if L3 has lost it.
+            // A page that returns to L1 is written to L3 again if it is no longer in L3.
             place.stored = if place.in_l1_or_l2 { place.stored } else { has_storage };
             (place.used, place.in_l1_or_l2, place.answered) = (clock, true, true);
         } else if self.pages.len() < PAGES_MAX {
@@ -203,7 +203,7 @@ impl CacheModel {
         });
     }
 
-    /// Models that L3 was cleared.
+    /// Models clearing L3.
     pub fn clear_storage(&mut self) {
         self.pages.retain(|_, place| {
             place.stored = false;
@@ -237,7 +237,7 @@ mod tests {
         assert_eq!(
             known.expected_hit(&chain([0, 1, 2, 9, 4, 5, 6, 7, 8])).tokens,
             0,
-            "a hash covers all pages before it"
+            "a hash covers all preceding pages"
         );
     }
 
@@ -252,9 +252,9 @@ mod tests {
         assert_eq!(seen(&stored), 8);
         stored.record_answer(&chain(0..8), 8);
         stored.clear_storage();
-        assert_eq!(seen(&stored), 8, "it returned to L1");
+        assert_eq!(seen(&stored), 8, "the page is back in L1");
         stored.flush();
-        assert_eq!(seen(&stored), 0, "it was not rewritten to L3");
+        assert_eq!(seen(&stored), 0, "the page was not rewritten to L3");
     }
 
     #[test]

@@ -1,27 +1,27 @@
-//! Caveats about the generator's own figures, raised when it could not keep up.
+//! Caveats about the measurements, raised when the load generator could not keep up.
 
 use std::fmt;
 use std::time::Duration;
 
 use crate::engine::load::RunStats;
 
-/// Above this share of its CPU the generator had no headroom for bursts.
+/// Above this CPU share, the generator has no headroom for bursts.
 const SHARE_MAX: f64 = 0.9;
-/// Bytes that stayed unread for longer show that the generator had fallen behind.
+/// If bytes stay unread longer than this, the generator has fallen behind.
 const DELAY_MAX: Duration = Duration::from_millis(20);
 
-/// A reason why the figures of a run may not be valid.
+/// A reason why a run's measurements may not be valid.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum GeneratorCaveat {
-    /// CPU share that the generator used in its busiest second.
+    /// The generator's CPU share in its busiest second.
     Saturated(f64),
-    /// 99th percentile of the time between the arrival of bytes and their read.
+    /// 99th percentile of the client read delay: the time from the arrival of bytes until they are read.
     Behind(Duration),
-    /// Requests that were sent again because the server had closed their idle connections.
+    /// Requests that were resent because the server had closed their idle connections.
     Resent(u64),
-    /// Busy responses (429, 503) after which the request was sent again.
+    /// Busy responses (429 or 503) that were followed by a retry.
     Retried(u64),
-    /// Requests that a panic in mcctl aborted.
+    /// Requests that were aborted by a panic in mcctl.
     Bugs(u64),
 }
 
@@ -30,22 +30,19 @@ impl fmt::Display for GeneratorCaveat {
         match self {
             GeneratorCaveat::Saturated(share) => write!(
                 f,
-                "the generator used {:.0} % of its CPU in its busiest second: the figures may reflect the generator, not the server",
+                "CPU usage of the load generator peaked at {:.0} %: the results may reflect the generator, not the server",
                 share * 100.0
             ),
             GeneratorCaveat::Behind(delay) => write!(
                 f,
-                "1 % of reads came {:.1} ms or more after their bytes arrived: this machine is too slow for the load, or busy",
+                "the client read delay was {:.1} ms or more for 1 % of reads: this machine is too slow for the load, or busy",
                 delay.as_secs_f64() * 1e3
             ),
             GeneratorCaveat::Resent(count) => {
-                write!(f, "{count} requests were sent twice: the server closes idle keep-alive connections")
+                write!(f, "{count} requests were sent twice because the server closes idle keep-alive connections")
             }
             GeneratorCaveat::Retried(count) => {
-                write!(
-                    f,
-                    "{count} requests were retried after a busy response (429 or 503): the load was lower than planned"
-                )
+                write!(f, "{count} retries after busy responses (429 or 503): the load was lower than planned")
             }
             GeneratorCaveat::Bugs(count) => {
                 write!(f, "{count} requests were aborted by a bug in mcctl, not by the server")
@@ -55,7 +52,7 @@ impl fmt::Display for GeneratorCaveat {
 }
 
 impl RunStats {
-    /// Returns the caveats about the figures of this run.
+    /// Returns the caveats about this run's measurements.
     pub fn caveats(&self) -> Vec<GeneratorCaveat> {
         let behind = self.delays.summary().map(|delays| delays.p99.unwrap_or(delays.max));
         let all = [

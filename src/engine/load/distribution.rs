@@ -1,4 +1,4 @@
-//! Distributions of lengths and think times.
+//! Distributions for lengths and think times.
 
 use std::fmt;
 use std::str::FromStr;
@@ -6,11 +6,11 @@ use std::str::FromStr;
 use rand::Rng;
 use rand_distr::{Distribution as _, Exp, LogNormal};
 
-/// A distribution of non-negative numbers.
+/// A distribution over non-negative numbers.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Distribution {
     Constant(f64),
-    /// Uniform between two bounds. For integers both bounds are included.
+    /// Uniform between two bounds. For integers, both bounds are inclusive.
     Uniform {
         low: f64,
         high: f64,
@@ -22,12 +22,12 @@ pub enum Distribution {
     LogNormal {
         /// Mean of the values themselves, not of their logarithms.
         mean: f64,
-        /// Standard deviation divided by the mean.
+        /// Coefficient of variation: standard deviation divided by the mean.
         cv: f64,
     },
 }
 
-/// A text that is not a distribution.
+/// The text is not a valid distribution.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
     "invalid distribution '{0}': expected a number, uniform:LOW,HIGH, exponential:MEAN or lognormal:MEAN,CV, with numbers >= 0"
@@ -35,7 +35,7 @@ pub enum Distribution {
 pub struct ParseDistributionError(pub String);
 
 impl Distribution {
-    /// Draws a value from the distribution.
+    /// Draws a sample from the distribution.
     pub fn draw(&self, rng: &mut impl Rng) -> f64 {
         match *self {
             Distribution::Constant(value) => value,
@@ -47,16 +47,16 @@ impl Distribution {
             Distribution::LogNormal { mean, cv } if mean > 0.0 => {
                 let variance = (1.0 + cv * cv).ln();
                 let law = LogNormal::new(mean.ln() - variance / 2.0, variance.sqrt());
-                law.expect("a finite deviation").sample(rng)
+                law.expect("a finite standard deviation").sample(rng)
             }
             Distribution::LogNormal { .. } => 0.0,
         }
     }
 
-    /// Draws an integer that is at least `least`.
+    /// Draws an integer sample of at least `least`.
     pub fn draw_count(&self, rng: &mut impl Rng, least: u32) -> u32 {
         let drawn = match *self {
-            // Each integer of the range is equally likely.
+            // All integers in the range are equally likely.
             Distribution::Uniform { low, high } => {
                 f64::from(rng.random_range(low.round() as u32..=high.round() as u32))
             }
@@ -126,7 +126,7 @@ mod tests {
     #[test]
     fn mean_of_many_draws_is_the_declared_mean() {
         for text in ["7", "uniform:10,30", "exponential:20", "lognormal:20,0.8"] {
-            let law: Distribution = text.parse().expect("it is one");
+            let law: Distribution = text.parse().expect("a valid distribution");
             let mut rng = Seed(1).generator("test", 0);
             let sum: f64 = (0..40_000).map(|_| law.draw(&mut rng)).sum();
             assert!((sum / 40_000.0 / law.mean() - 1.0).abs() < 0.03, "{text}: {}", sum / 40_000.0);

@@ -1,8 +1,8 @@
-//! Decides which request is sent next and when it is scheduled. Conversations are state machines.
+//! Decides which request to send next and when it is scheduled. Conversations are state machines.
 //!
-//! The driver does no I/O. Its caller passes in the time and the ends of requests, and sends what [`Driver::due`]
-//! returns. A request that has to wait, for the concurrency limit or for the caller, keeps its scheduled time. Its
-//! latency counts from there, because a user would see that wait too.
+//! The driver does no I/O. The caller passes in the time and completed requests, and sends the requests that
+//! [`Driver::due`] returns. A request that must wait, for the concurrency limit or for the caller, keeps its scheduled
+//! time. Latency counts from the scheduled time, because a real user would experience that wait too.
 
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
@@ -14,7 +14,7 @@ use rand_chacha::ChaCha8Rng;
 
 use crate::engine::load::{Instants, Seed};
 
-/// A request: one turn of one conversation. Both indices start at zero.
+/// Identifies a request: one turn of one conversation. Both indices start at zero.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Turn {
     pub conversation: u32,
@@ -25,46 +25,46 @@ pub struct Turn {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DueRequest {
     pub turn: Turn,
-    /// Scheduled send time, never later than now.
+    /// Scheduled send time, never later than the current time.
     pub planned: Duration,
-    /// Earliest time at which it could be sent: its scheduled time, or the time at which the concurrency limit left a
-    /// slot.
+    /// Earliest possible send time: the scheduled time, or the time at which a slot became free under the concurrency
+    /// limit.
     pub eligible_at: Duration,
 }
 
-/// The timing of a conversation, without its content.
+/// A conversation's timing, without its content.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Script {
     /// Number of turns, at least one.
     pub turns: u32,
-    /// Think time between the end of each turn and the next turn. Missing entries are zero.
+    /// Think time between the end of each turn and the next turn. Missing entries count as zero.
     pub think: Vec<Duration>,
     /// Recorded time of each turn, for [`Pace::Recorded`].
     pub at: Vec<Duration>,
 }
 
-/// What determines when the next request is sent.
+/// Determines when the next request is sent.
 #[derive(Clone, Debug)]
 pub enum Pace {
     /// A fixed number of open conversations. When one ends, the next one starts.
     Closed { conversations: usize },
     /// Conversations start at these times. Later turns follow after their think time.
     Conversations(Instants),
-    /// All conversations are open from the start. At each of these times one request is sent, from a conversation
-    /// that is ready. If none is ready, it is sent as soon as one is.
+    /// All conversations are open from the start. At each of these times, a ready conversation sends one request. If no
+    /// conversation is ready, the request is sent as soon as one is.
     Requests(Instants),
-    /// Each turn is sent at its recorded time. If the previous turn plus the think time ends later, it is sent
-    /// then.
+    /// Each turn is sent at its recorded time, or one think time after the end of the previous turn, whichever is
+    /// later.
     Recorded,
-    /// A fixed number of users, each with a turn every `gap`, or at the end of the previous turn if that is later.
-    /// Their start times are staggered. A user whose conversation has ended takes the next one.
+    /// A fixed number of users. Each user sends a turn every `gap`, or at the end of the previous turn if that is
+    /// later. Start times are staggered. When a conversation ends, its user starts another one.
     Users { users: usize, gap: Duration },
 }
 
 /// Order in which ready conversations are served.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ReadyOrder {
-    /// The conversation that has been ready the longest.
+    /// Longest-ready conversation first.
     Fifo,
     Random,
 }
@@ -75,7 +75,7 @@ pub struct Rules {
     /// Maximum number of requests in flight.
     pub in_flight: usize,
     pub ready: ReadyOrder,
-    /// Start no turn before all open conversations have ended their previous turn.
+    /// Do not start a turn until all open conversations have finished their previous turn.
     pub barrier: bool,
 }
 
@@ -85,16 +85,16 @@ impl Default for Rules {
     }
 }
 
-/// Progress of a conversation.
+/// A conversation's progress.
 #[derive(Clone, Copy, Debug, Default)]
 struct ConversationState {
-    /// The next turn, or the one in flight.
+    /// Index of the next turn, or of the turn in flight.
     turn: u32,
     /// When the user's last turn was due ([`Pace::Users`]).
     due: Duration,
 }
 
-/// Schedules the requests of a run.
+/// Schedules the requests for a run.
 #[derive(Debug)]
 pub struct Driver {
     scripts: Vec<Script>,
@@ -106,12 +106,12 @@ pub struct Driver {
     begun: usize,
     /// Turns that become ready at a given time.
     timers: BinaryHeap<Reverse<(Duration, u32)>>,
-    /// Ready turns with the time at which they became ready.
+    /// Ready turns and when each became ready.
     ready: VecDeque<(Duration, u32)>,
-    /// Conversations that wait at the barrier.
+    /// Conversations waiting at the barrier.
     held: Vec<u32>,
     in_flight: usize,
-    /// When a slot last became free while all slots were in use.
+    /// When a slot last became free after all slots had been in use.
     freed: Duration,
     stopped: bool,
 }
@@ -126,7 +126,7 @@ enum PaceState {
 }
 
 impl Driver {
-    /// Creates a driver for `scripts`. `seed` determines the order of random choices.
+    /// Creates a driver for `scripts`. `seed` determines all random choices.
     pub fn new(scripts: Vec<Script>, pace: Pace, rules: Rules, seed: Seed) -> Driver {
         let standing = vec![ConversationState::default(); scripts.len()];
         let (paced, first) = match pace {
@@ -171,7 +171,7 @@ impl Driver {
         }
     }
 
-    /// Returns the requests to send by `now`, in order. Each is in flight until [`Driver::finish`].
+    /// Returns the requests to send by `now`, in order. Each one is in flight until it is passed to [`Driver::finish`].
     pub fn due(&mut self, now: Duration) -> Vec<DueRequest> {
         if self.stopped {
             return Vec::new();
@@ -210,8 +210,8 @@ impl Driver {
         starts
     }
 
-    /// Returns when [`Driver::due`] next has a request, unless a request ends before. `None` if only the end of a
-    /// request can change anything.
+    /// Returns the next time at which [`Driver::due`] will return a request, unless a request finishes earlier. `None`
+    /// if nothing can change until a request finishes.
     pub fn wake(&mut self) -> Option<Duration> {
         if self.stopped {
             return None;
@@ -227,11 +227,11 @@ impl Driver {
         timer.into_iter().chain(instant).min()
     }
 
-    /// Records that `turn` ended at `now`. Returns whether its conversation is over. A failed turn ends its
-    /// conversation, because the next turn would lack history.
+    /// Records that `turn` finished at `now`. Returns whether its conversation is over. A failed turn ends its
+    /// conversation, because the next turn would be missing history.
     pub fn finish(&mut self, turn: Turn, now: Duration, well: bool) -> bool {
         let at = turn.conversation as usize;
-        debug_assert_eq!(self.standing[at].turn, turn.index, "it is in flight");
+        debug_assert_eq!(self.standing[at].turn, turn.index, "the turn is in flight");
         if self.in_flight == self.rules.in_flight {
             self.freed = self.freed.max(now);
         }
@@ -272,12 +272,12 @@ impl Driver {
         self.timers.push(Reverse((due, conversation)));
     }
 
-    /// Sends nothing more: the time limit was reached, or the user stopped the run.
+    /// Stops sending: the time limit has been reached, or the user has stopped the run.
     pub fn stop(&mut self) {
         self.stopped = true;
     }
 
-    /// Whether nothing is in flight and nothing is left to send.
+    /// Whether no request is in flight and none remains to be sent.
     pub fn is_over(&self) -> bool {
         let left = self.begun < self.scripts.len()
             || !self.timers.is_empty()
@@ -310,8 +310,8 @@ mod tests {
         vec![Script { turns, ..Script::default() }; count]
     }
 
-    /// Runs to the end against a server that takes `service(turn)`. Returns (sent, planned, turn) in the order of
-    /// sending.
+    /// Runs to completion against a server that takes `service(turn)` per request. Returns (sent, planned, turn) in
+    /// send order.
     fn play(mut driver: Driver, service: impl Fn(Turn) -> Duration) -> Vec<(Duration, Duration, Turn)> {
         let mut ends: BinaryHeap<Reverse<(Duration, Turn)>> = BinaryHeap::new();
         let (mut now, mut sent) = (Duration::ZERO, Vec::new());
@@ -365,15 +365,19 @@ mod tests {
         let rules = Rules { in_flight: 1, ..Rules::default() };
         let mut driver = Driver::new(scripts(3, 1), Pace::Conversations(even(100.0)), rules, Seed(1));
         let first = driver.due(ms(2))[0];
-        assert_eq!((first.planned, first.eligible_at), (ms(0), ms(0)), "only the caller was late");
+        assert_eq!((first.planned, first.eligible_at), (ms(0), ms(0)), "only the caller is late");
         driver.finish(first.turn, ms(50), true);
         let second = driver.due(ms(53))[0];
-        assert_eq!((second.planned, second.eligible_at), (ms(10), ms(50)), "waited for the first until 50");
+        assert_eq!(
+            (second.planned, second.eligible_at),
+            (ms(10), ms(50)),
+            "the second request waits for the first until 50 ms"
+        );
     }
 
     #[test]
     fn arrivals_during_a_stall_are_caught_up() {
-        // The server stalls on the first request. Nine more arrive meanwhile, each with its own scheduled time.
+        // The server stalls on the first request. Nine more arrive in the meantime, each with its own scheduled time.
         let driver = Driver::new(
             scripts(10, 1),
             Pace::Requests(even(100.0)),
@@ -381,6 +385,7 @@ mod tests {
             Seed(1),
         );
         let sent = play(driver, |turn| if turn.conversation == 0 { ms(1_000) } else { ms(1) });
+        assert_eq!(sent.len(), 10);
         for (i, (now, planned, _)) in sent.iter().enumerate().skip(1) {
             assert_eq!((*planned, *now), (ms(10 * i as u64), ms(999 + i as u64)));
         }
@@ -473,7 +478,7 @@ mod tests {
                 let own: Vec<u32> = sent.iter().filter(|s| s.2.conversation as usize == conversation).map(|s| s.2.index).collect();
                 prop_assert_eq!(own, (0..*turns).collect::<Vec<_>>());
             }
-            prop_assert_eq!(lines(&play(driver(), service)), lines(&sent), "the same seed gives the same run");
+            prop_assert_eq!(lines(&play(driver(), service)), lines(&sent), "the same seed produces the same run");
         }
     }
 }

@@ -1,15 +1,15 @@
-//! Latency histograms in bounded memory, and the percentiles that a sample size supports.
+//! Latency histograms in bounded memory, and the percentiles that a given sample size supports.
 
 use std::time::Duration;
 
 use hdrhistogram::Histogram as Hdr;
 use serde::{Serialize, Serializer};
 
-/// Longer latencies are counted as this one.
+/// Longer latencies are recorded as this value.
 const LONGEST: Duration = Duration::from_secs(24 * 3600);
 
-/// A histogram of durations with three significant digits from 1 us to one day. It takes at most about 200 KiB,
-/// whatever the number of values. Mean, deviation, minimum and maximum are exact.
+/// A histogram of durations with three significant digits, from 1 us to one day. It uses about 200 KiB at most,
+/// regardless of the number of values. Mean, deviation, minimum and maximum are exact.
 #[derive(Clone, Debug)]
 pub struct LatencyHistogram {
     counts: Hdr<u64>,
@@ -21,7 +21,7 @@ pub struct LatencyHistogram {
 
 impl Default for LatencyHistogram {
     fn default() -> LatencyHistogram {
-        let counts = Hdr::new_with_bounds(1_000, LONGEST.as_nanos() as u64, 3).expect("the bounds are right");
+        let counts = Hdr::new_with_bounds(1_000, LONGEST.as_nanos() as u64, 3).expect("valid histogram bounds");
         LatencyHistogram { counts, sum: 0.0, squares: 0.0, min: Duration::MAX, max: Duration::ZERO }
     }
 }
@@ -40,9 +40,9 @@ impl LatencyHistogram {
         self.squares += seconds * seconds * f64::from(times);
     }
 
-    /// Adds all values of `other`.
+    /// Adds all values from `other`.
     pub fn add(&mut self, other: &LatencyHistogram) {
-        self.counts.add(&other.counts).expect("the same bounds");
+        self.counts.add(&other.counts).expect("identical histogram bounds");
         self.sum += other.sum;
         self.squares += other.squares;
         (self.min, self.max) = (self.min.min(other.min), self.max.max(other.max));
@@ -59,7 +59,7 @@ impl LatencyHistogram {
         (self.count() > 0).then(|| value.clamp(self.min, self.max))
     }
 
-    /// Returns the cumulative distribution as (value, share at or below it), in at most about 100 steps.
+    /// Returns the cumulative distribution as pairs of (value, share at or below it), in about 100 steps at most.
     pub fn curve(&self) -> Vec<(Duration, f64)> {
         let mut curve: Vec<(Duration, f64)> = Vec::new();
         let steps = (1..100).map(|step| f64::from(step) / 100.0).chain([0.995, 0.999, 1.0]);
@@ -81,7 +81,7 @@ impl LatencyHistogram {
         }
         let mean = self.sum / n as f64;
         let at = |q: f64| Duration::from_nanos(self.counts.value_at_quantile(q));
-        // n (1 - q) values lie above the q quantile. With fewer than one, the percentile would just be the maximum.
+        // n (1 - q) values lie above the q quantile. With less than one, the percentile would simply equal the maximum.
         let supported = |q: f64| (n as f64 * (1.0 - q) >= 1.0 - 1e-9).then(|| at(q));
         Some(LatencySummary {
             count: n,
@@ -98,8 +98,8 @@ impl LatencyHistogram {
     }
 }
 
-/// Summary of a histogram. A percentile is absent if the sample is too small for it: p99 needs 100 values, p99.9
-/// needs 1,000.
+/// Summary of a histogram. Percentiles that the sample size does not support are absent: p99 needs 100 values, and
+/// p99.9 needs 1,000.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct LatencySummary {
     pub count: u64,

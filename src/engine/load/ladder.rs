@@ -1,8 +1,8 @@
-//! Tier ladder: measures TTFT for the same prompts when they are computed and when they come from L1, L2 or L3. Also
-//! finds the prompt length from which L3 is faster than computing. This module plans the steps and evaluates their
-//! results, without I/O.
+//! Tier ladder: measures TTFT for the same prompts when they are computed and when they are served from L1, L2 or L3.
+//! It also finds the prompt length above which L3 is faster than computing. This module plans the steps and evaluates
+//! the results, without I/O.
 //!
-//! A request counts for a tier only if the server reports that this tier answered it.
+//! A request counts toward a tier only if the server reports that the tokens came from that tier.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::ops::Range;
@@ -13,7 +13,7 @@ use crate::engine::load::session::{Control, Figure, PassPlan, SessionStep, Tier}
 use crate::engine::load::workload::{LoadWorkload, TurnPrompt, TurnRequest};
 use crate::engine::load::{ModelAnswer, Pace, Rules, Script, Seed, Turn};
 
-/// Where the tokens of a prompt come from.
+/// Source of a prompt's tokens.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum LadderTier {
@@ -31,7 +31,7 @@ impl LadderTier {
     /// All tiers, from no cache to L3.
     pub const ALL: [LadderTier; 4] = [LadderTier::Cold, LadderTier::Device, LadderTier::Host, LadderTier::Storage];
 
-    /// Returns the name of its passes.
+    /// Returns the name used for this tier's passes.
     pub const fn name(self) -> &'static str {
         match self {
             LadderTier::Cold => "cold",
@@ -42,28 +42,28 @@ impl LadderTier {
     }
 }
 
-/// Prompts of token ids: `repeats` of each length, each a conversation of one turn.
+/// Token-ID prompts: `repeats` prompts of each length. Each prompt is a single-turn conversation.
 #[derive(Clone, Debug)]
 pub struct LadderPrompts {
     /// Prompt lengths in tokens.
     pub lengths: Vec<u32>,
     pub repeats: u32,
-    /// Upper bound (exclusive) of token ids.
+    /// Upper bound (exclusive) for token IDs.
     pub vocabulary: u32,
-    /// Answer length in tokens.
+    /// Output length in tokens.
     pub output: u32,
-    /// Seed of the token ids.
+    /// Seed for token IDs.
     pub seed: Seed,
 }
 
 impl LadderPrompts {
-    /// Returns the prompt length of `conversation`.
+    /// Returns the prompt length for `conversation`.
     pub fn length(&self, conversation: u32) -> u32 {
         let at = (conversation / self.repeats.max(1)) as usize;
         self.lengths.get(at).or(self.lengths.last()).copied().unwrap_or(1)
     }
 
-    /// Splits the prompts into groups that fit into `tokens`. A group has at least one prompt.
+    /// Splits the prompts into groups that fit into `tokens`. A group contains at least one prompt.
     pub fn groups(&self, tokens: u64) -> Vec<Range<u32>> {
         let all = self.lengths.len() as u32 * self.repeats;
         let (mut groups, mut from, mut sum) = (Vec::new(), 0, 0);
@@ -98,8 +98,8 @@ impl LoadWorkload for LadderPrompts {
     fn on_conversation_end(&mut self, _: Turn) {}
 }
 
-/// Plans the steps for prompts in `groups`: first computed, then repeated at once, then after other requests evicted
-/// them from L1, then after a flush of L1 and L2.
+/// Plans the steps for the prompts in `groups`: computed first, repeated immediately, repeated after other requests
+/// have evicted them from L1, and repeated after a flush of L1 and L2.
 pub fn schedule(groups: &[Range<u32>], has_host: bool, has_storage: bool) -> VecDeque<(usize, SessionStep)> {
     let pass = |rung: LadderTier, part: &Range<u32>| {
         let plan = PassPlan {
@@ -134,37 +134,38 @@ pub fn schedule(groups: &[Range<u32>], has_host: bool, has_storage: bool) -> Vec
     steps.into_iter().map(|step| (0, step)).collect()
 }
 
-/// Results of one prompt length at one tier.
+/// Results for one prompt length and one tier.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct LadderCell {
     /// Prompt length in tokens.
     pub length: u32,
-    /// The tier that should answer.
+    /// The tier that should serve the prompt.
     pub tier: LadderTier,
     pub requests: u32,
-    /// Requests that the tier did answer according to the server. Only these are evaluated.
+    /// Requests that this tier actually served, according to the server. Only these are evaluated.
     pub verified: u32,
     /// Prompt tokens of all requests, by source.
     pub device: u64,
     pub host: u64,
     pub storage: u64,
     pub computed: u64,
-    /// Time from the last byte of the request to the first token, with the 95 % confidence interval of the mean.
+    /// TTFT (sent): time from the last byte of the request to the first token, with the 95 % confidence interval of the
+    /// mean.
     pub ttft: Option<Mean>,
     /// Prompt tokens per second until the first token.
     pub tokens_per_s: Option<f64>,
 }
 
-/// A mean with its confidence interval, in milliseconds.
+/// A mean and its confidence interval, in milliseconds.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Mean {
     pub mean_ms: f64,
-    /// Bounds of the 95 % interval. Absent with fewer than two values.
+    /// Bounds of the 95 % interval. Absent if there are fewer than two values.
     pub low_ms: Option<f64>,
     pub high_ms: Option<f64>,
 }
 
-/// TTFT as a fixed part plus a part per token, fitted by least squares over the lengths.
+/// TTFT as a fixed part plus a per-token part, fitted by least squares over the prompt lengths.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct LinearFit {
     pub tier: LadderTier,
@@ -173,13 +174,13 @@ pub struct LinearFit {
     pub tokens_per_s: Option<f64>,
 }
 
-/// The prompt length from which a tier is faster than computing.
+/// The prompt length above which a tier is faster than computing.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct BreakEven {
     pub tier: LadderTier,
-    /// Shortest measured length from which on the tier's interval lies below that of computing.
+    /// Shortest measured length at and above which the tier's confidence interval lies below that for computing.
     pub shown_from: Option<u32>,
-    /// Length at which the fitted lines cross. Zero if the tier is always faster, absent if it never is.
+    /// Length at which the fitted lines cross. Zero if the tier is always faster; absent if it is never faster.
     pub fitted: Option<f64>,
 }
 
@@ -189,12 +190,12 @@ pub struct Ladder {
     /// Sorted by length, then by tier.
     pub rungs: Vec<LadderCell>,
     pub fits: Vec<LinearFit>,
-    /// Only for the cache tiers.
+    /// Contains only cache tiers.
     pub break_even: Vec<BreakEven>,
 }
 
 impl Ladder {
-    /// Evaluates figures, each with the tier that should have answered it. `page` is the server's page size in
+    /// Evaluates figures, each paired with the tier that should have served it. `page` is the server's page size in
     /// tokens.
     pub fn of(rungs: &LadderPrompts, page: u32, figures: &[(LadderTier, Figure)]) -> Ladder {
         let mut cells: BTreeMap<(u32, LadderTier), (LadderCell, Vec<f64>)> = BTreeMap::new();
@@ -236,7 +237,7 @@ impl Ladder {
         Ladder { rungs, fits, break_even }
     }
 
-    /// Returns the lengths and tiers among `wanted` for which no request was verified.
+    /// Returns the lengths and tiers in `wanted` that have no verified request.
     pub fn missing(&self, wanted: &[LadderTier]) -> Vec<(u32, LadderTier)> {
         let lengths: std::collections::BTreeSet<u32> = self.rungs.iter().map(|rung| rung.length).collect();
         let has = |length, tier| {
@@ -247,7 +248,8 @@ impl Ladder {
     }
 }
 
-/// Whether `tier` answered: all whole pages except that of the last token come from it, and none from another tier.
+/// Whether `tier` served the request: all whole pages except the one with the last token came from it, and none from
+/// another tier.
 fn is_from(tier: LadderTier, figure: &Figure, page: u32) -> bool {
     let page = page.max(1);
     let whole = figure.prompt.saturating_sub(1) / page * page;
@@ -273,13 +275,13 @@ fn mean(times: &[f64]) -> Option<Mean> {
     Some(Mean { mean_ms, low_ms: half.map(|half| (mean_ms - half).max(0.0)), high_ms: half.map(|half| mean_ms + half) })
 }
 
-/// The 97.5 % quantile of Student's t-distribution.
+/// Returns the 97.5 % quantile of Student's t-distribution.
 fn student(freedom: usize) -> f64 {
     const POINTS: [f64; 10] = [12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228];
     match freedom {
         0 => f64::INFINITY,
         1..=10 => POINTS[freedom - 1],
-        // Cornish-Fisher expansion, exact to a thousandth from 11 degrees of freedom on.
+        // Cornish-Fisher expansion, accurate to a thousandth for 11 or more degrees of freedom.
         _ => {
             let (z, n) = (1.959_964_f64, freedom as f64);
             z + (z.powi(3) + z) / (4.0 * n) + (5.0 * z.powi(5) + 16.0 * z.powi(3) + 3.0 * z) / (96.0 * n * n)
@@ -381,7 +383,7 @@ mod tests {
         );
         let even = ladder.break_even[0];
         assert_eq!((even.tier, even.shown_from), (LadderTier::Storage, Some(1024)));
-        assert!((even.fitted.expect("they cross") - 625.0).abs() < 1e-6, "{even:?}");
+        assert!((even.fitted.expect("the lines cross") - 625.0).abs() < 1e-6, "{even:?}");
         assert_eq!(ladder.missing(&[LadderTier::Cold, LadderTier::Storage]), []);
         assert_eq!(ladder.missing(&[LadderTier::Host]).len(), 3);
     }

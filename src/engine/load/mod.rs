@@ -1,8 +1,8 @@
-//! Load generator: when each request is sent, and how the server responds. It is independent of Mooncake.
+//! Load generator: when each request is sent, and how the server responds. It does not depend on Mooncake.
 //!
-//! The cores (`seed`, `distribution`, `arrivals`, `driver`) use neither a clock nor a socket. Times are durations
-//! since the start of the run, and all randomness comes from one [`Seed`]. The same seed gives the same requests at
-//! the same planned times.
+//! The core modules (`seed`, `distribution`, `arrivals`, `driver`) use neither a clock nor a socket. Times are
+//! durations since the start of the run, and all randomness derives from one [`Seed`]. The same seed produces the same
+//! requests at the same scheduled times.
 
 pub mod answer;
 mod arrivals;

@@ -1,14 +1,15 @@
-//! The arrivals of `sglang.bench_serving`. The same seed gives the same arrival times in both tools, so that two runs
-//! differ only in the tool. `bench_serving` draws them from NumPy's legacy generator (`np.random.seed`), after the
-//! lengths of its dataset.
+//! Arrival times identical to those of `sglang.bench_serving`. The same seed produces the same arrival times in both
+//! tools, so two runs differ only in the tool. `bench_serving` samples them from NumPy's legacy generator
+//! (`np.random.seed`) after sampling its dataset's lengths.
 
 use std::time::Duration;
 
-/// State size of MT19937 in 32-bit words, and the distance between mixed words.
+/// State size of MT19937 in 32-bit words.
 const WORDS: usize = 624;
+/// Distance between the state words that are combined.
 const DISTANCE: usize = 397;
 
-/// NumPy's legacy generator: MT19937, seeded with one number.
+/// NumPy's legacy generator: MT19937, seeded with a single number.
 struct Numpy {
     state: [u32; WORDS],
     next: usize,
@@ -41,18 +42,18 @@ impl Numpy {
         word ^ (word >> 18)
     }
 
-    /// A number in `0.0..1.0`, with 53 random bits.
+    /// Returns a number in `0.0..1.0` with 53 random bits.
     fn unit(&mut self) -> f64 {
         let (high, low) = (self.word() >> 5, self.word() >> 6);
         (f64::from(high) * 67_108_864.0 + f64::from(low)) / 9_007_199_254_740_992.0
     }
 
-    /// A gap of a Poisson process with mean 1.
+    /// Returns a gap of a Poisson process with mean 1.
     fn exponential(&mut self) -> f64 {
         -(1.0 - self.unit()).ln()
     }
 
-    /// An integer from 0 to `most` inclusive, as `np.random.randint` draws it.
+    /// Returns an integer from 0 to `most` inclusive, sampled like `np.random.randint`.
     fn up_to(&mut self, most: u32) -> u32 {
         if most == 0 {
             return 0;
@@ -67,7 +68,7 @@ impl Numpy {
     }
 }
 
-/// Integers that a dataset of `bench_serving` draws before the arrivals.
+/// Integers that a `bench_serving` dataset samples before the arrival times.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PriorDraws {
     pub count: u32,
@@ -75,10 +76,10 @@ pub struct PriorDraws {
     pub range: u32,
 }
 
-/// Returns the arrival times of `count` requests at `rate` per second: the first at zero, the others after
+/// Returns the arrival times for `count` requests at `rate` per second: the first at time zero, the others after
 /// exponential gaps.
 pub fn arrivals(seed: u64, rate: f64, count: u32, before: &[PriorDraws]) -> Vec<Duration> {
-    // bench_serving rejects seeds above 32 bits.
+    // bench_serving rejects seeds wider than 32 bits.
     let mut numpy = Numpy::seeded(seed as u32);
     for drawn in before {
         (0..drawn.count).for_each(|_| {

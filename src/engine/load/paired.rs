@@ -1,10 +1,10 @@
-//! Tests whether one endpoint is better than another, from paired differences between the same requests.
+//! Tests whether one endpoint is better than another, based on paired differences between the same requests.
 //!
-//! Requests of one conversation are not independent: they share a history and its cached prefix. The bootstrap
-//! therefore draws whole conversations. Conversations of one block are not independent either, because any
-//! disturbance during the block affects all of them. The differences between blocks give a second interval
-//! (Student's), and at each end the wider one applies. A bootstrap of few groups is too narrow. It is widened by the
-//! ratio of Student's to the normal quantile.
+//! Requests in one conversation are not independent: they share history and a cached prefix. The bootstrap therefore
+//! resamples whole conversations. Conversations in one block are not independent either, because a disturbance during
+//! the block affects all of them. The differences between blocks therefore yield a second interval (Student's), and the
+//! wider of the two applies at each end. A bootstrap over few groups is too narrow, so it is widened by the ratio of
+//! Student's quantile to the normal quantile.
 
 use std::collections::BTreeMap;
 
@@ -13,17 +13,17 @@ use serde::Serialize;
 
 use crate::engine::load::{Seed, student};
 
-/// The figures of one request at both endpoints.
+/// One request's values at both endpoints.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct RequestPair {
     pub conversation: u32,
-    /// The block in which it was measured.
+    /// The block in which the pair was measured.
     pub block: u32,
-    /// Weight: 1, or the number of values that the figure is a mean of.
+    /// Weight: 1, or the number of values that were averaged.
     pub weight: f64,
-    /// Figure at the first endpoint.
+    /// Value at the first endpoint.
     pub a: f64,
-    /// Figure at the second endpoint.
+    /// Value at the second endpoint.
     pub b: f64,
 }
 
@@ -34,38 +34,38 @@ pub enum BetterWhen {
     More,
 }
 
-/// When a difference counts as shown.
+/// Criteria for a significant difference.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct DifferenceRule {
     /// Confidence level, above 0 and below 1.
     pub level: f64,
-    /// Minimum difference, as a share of the first endpoint's mean. The interval has to lie beyond it.
+    /// Minimum difference, as a share of the first endpoint's mean. The entire interval must lie beyond it.
     pub margin: f64,
     pub better_when: BetterWhen,
-    /// Bootstrap samples; see [`DRAWS`].
+    /// Number of bootstrap samples; see [`DRAWS`].
     pub draws: usize,
 }
 
-/// Returns the confidence level of each of `tests` intervals such that all hold together in at least 95 % of cases
-/// (Bonferroni).
+/// Returns the confidence level for each of `tests` intervals so that all of them hold at once with at least 95 %
+/// probability (Bonferroni correction).
 pub fn level_of_each(tests: usize) -> f64 {
     1.0 - 0.05 / tests.max(1) as f64
 }
 
-/// The verdict on the second endpoint.
+/// Verdict on the second endpoint.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum DifferenceVerdict {
     Better,
     Worse,
-    /// The interval includes zero, or does not exceed the margin.
+    /// The interval includes zero or does not exceed the margin.
     NoDifferenceShown,
     /// Fewer than [`CONVERSATIONS_MIN`] conversations.
     TooFew,
 }
 
 impl DifferenceVerdict {
-    /// Returns the label in text reports.
+    /// Returns the label used in text reports.
     pub const fn label(self) -> &'static str {
         match self {
             DifferenceVerdict::Better => "better",
@@ -86,7 +86,7 @@ pub struct Difference {
     pub mean_a: f64,
     /// Mean at the second endpoint.
     pub mean_b: f64,
-    /// Bounds of the interval of `mean_b - mean_a`.
+    /// Bounds of the confidence interval for `mean_b - mean_a`.
     pub low: f64,
     pub high: f64,
     /// Confidence level of the interval.
@@ -106,15 +106,15 @@ impl Difference {
     }
 }
 
-/// With fewer conversations, the interval is not reliable.
+/// With fewer conversations, the interval is unreliable.
 pub const CONVERSATIONS_MIN: usize = 5;
-/// Bootstrap samples with which the bounds are stable to a few hundredths of the interval.
+/// With this many bootstrap samples, the bounds are stable to a few hundredths of the interval width.
 pub const DRAWS: usize = 4_000;
 
-/// Sum of weights and of weighted differences, by group.
+/// Sum of weights and sum of weighted differences, by group.
 type Sums = BTreeMap<u32, (f64, f64)>;
 
-/// Compares `pairs`. Returns `None` if they are empty. The same seed gives the same interval.
+/// Compares `pairs`. Returns `None` if there are none. The same seed produces the same interval.
 pub fn compare(pairs: &[RequestPair], rule: DifferenceRule, seed: Seed) -> Option<Difference> {
     let weight: f64 = pairs.iter().map(|pair| pair.weight).sum();
     if weight <= 0.0 {
@@ -188,7 +188,7 @@ fn bootstrap(groups: &[(f64, f64)], mean: f64, rule: &DifferenceRule, seed: Seed
     ((mean - at(outside)).max(0.0) * wider, (at(1.0 - outside) - mean).max(0.0) * wider)
 }
 
-/// Half-width of Student's interval of the mean of `blocks`. Zero for a single block, which has no variance.
+/// Half-width of Student's interval for the mean of `blocks`. Zero for a single block, which has no variance.
 fn between_blocks(blocks: &[f64], level: f64) -> f64 {
     if blocks.len() < 2 {
         return 0.0;
@@ -205,12 +205,12 @@ mod tests {
     use crate::engine::load::Distribution;
     use rand_distr::{Distribution as _, Normal};
 
-    // Fewer draws than in production, because hundreds of comparisons run here.
+    // Fewer samples than in production, because these tests run hundreds of comparisons.
     const FIVE: DifferenceRule = DifferenceRule { level: 0.99, margin: 0.0, better_when: BetterWhen::Less, draws: 400 };
 
-    /// `conversations` of four turns in `blocks` blocks, with levels that differ widely between conversations. The
-    /// second endpoint is off by `shift`. Each pass has its own disturbance with this deviation, and each pass drifts
-    /// by `drift` from the previous one.
+    /// Generates `conversations` of four turns in `blocks` blocks. Levels differ widely between conversations. The
+    /// second endpoint is off by `shift`. Each pass has its own random disturbance with standard deviation
+    /// `disturbance`, and drifts by `drift` from the previous pass.
     fn sample(
         conversations: u32,
         blocks: u32,
@@ -222,7 +222,7 @@ mod tests {
         let mut rng = Seed(seed).generator("sample", 0);
         let (level, noise) =
             (Distribution::Exponential { mean: 100.0 }, Distribution::Uniform { low: -5.0, high: 5.0 });
-        let disturbed = Normal::new(0.0, disturbance).expect("a finite deviation");
+        let disturbed = Normal::new(0.0, disturbance).expect("a finite standard deviation");
         let mut pairs = Vec::new();
         for block in 0..blocks {
             let first = f64::from(2 * block) * drift;
@@ -258,9 +258,9 @@ mod tests {
 
     #[test]
     fn identical_endpoints_rarely_differ_despite_block_disturbances() {
-        // With five figures at 99 % each, at most 5 of 100 self-comparisons may be wrong, so 1 of 100 per figure.
-        // Disturbances are ten times the standard error of a conversation's mean, with drift, and with few and many
-        // blocks.
+        // With five metrics at 99 % each, at most 5 in 100 self-comparisons may be wrong, which is 1 in 100 per metric.
+        // The disturbances are ten times the standard error of a conversation's mean. They are tested with drift, and
+        // with few and many blocks.
         for (blocks, disturbance, drift) in
             [(1, 0.0, 0.0), (4, 5.0, 0.0), (8, 5.0, 0.0), (8, 20.0, 3.0), (16, 2.0, 5.0)]
         {

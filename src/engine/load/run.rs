@@ -1,4 +1,4 @@
-//! Executes a run: sends the driver's requests to a server and reports every exchange when it ends.
+//! Executes a run: sends the driver's requests to a server and reports each exchange when it ends.
 
 use std::any::Any;
 use std::panic::AssertUnwindSafe;
@@ -19,13 +19,13 @@ use crate::engine::load::target::{
 use crate::engine::load::workload::LoadWorkload;
 use crate::engine::load::{Driver, DueRequest, LatencyHistogram, Turn};
 
-/// A request from schedule to end. Times are relative to the start of the run.
+/// The record of one request, from schedule to end. Times are relative to the start of the run.
 #[derive(Clone, Debug)]
 pub struct TimedRequest {
     pub turn: Turn,
     /// Scheduled send time. Latencies count from here.
     pub planned: Duration,
-    /// Earliest possible send time: the scheduled time, or the time at which a slot became free. Later delay is
+    /// Earliest possible send time: the scheduled time, or the time at which a slot became free. Any further delay is
     /// generator lag.
     pub eligible_at: Duration,
     pub max_tokens: u32,
@@ -35,17 +35,17 @@ pub struct TimedRequest {
 }
 
 impl TimedRequest {
-    /// Returns the generator lag of this request.
+    /// Returns the generator lag for this request.
     pub fn lag(&self) -> Duration {
         self.exchange.wrote.saturating_sub(self.eligible_at + self.exchange.waited)
     }
 }
 
-/// Live counters of a run, for progress display.
+/// Live counters of a run, for the progress display.
 #[derive(Debug, Default)]
 pub struct LiveCounters {
     pub sent: AtomicU64,
-    /// Requests ended, including failed ones.
+    /// Number of finished requests, including failed ones.
     pub ended: AtomicU64,
     pub tokens: AtomicU64,
 }
@@ -53,13 +53,13 @@ pub struct LiveCounters {
 /// Limits of a run.
 #[derive(Clone, Copy, Debug)]
 pub struct RunLimits {
-    /// After this time nothing more is sent. Requests in flight are awaited.
+    /// Nothing is sent after this time. Requests in flight are still awaited.
     pub duration: Duration,
-    /// Number of concurrent exchanges for which connections are opened before the clock starts.
+    /// Number of concurrent exchanges for which to open connections before the clock starts.
     pub connections: usize,
 }
 
-/// Interval at which the generator's CPU share is sampled.
+/// Sampling interval for the generator's CPU share.
 const SHARE_EVERY: Duration = Duration::from_secs(1);
 
 /// State shared by all exchanges.
@@ -67,7 +67,7 @@ struct RunContext<E: Env + Unpin> {
     env: E,
     pool: HttpConnectionPool<E>,
     start: Mono,
-    /// ITL of successful answers.
+    /// ITL of successful responses.
     gaps: Mutex<LatencyHistogram>,
     retried: AtomicU64,
     live: Arc<LiveCounters>,
@@ -78,8 +78,8 @@ impl<E: Env + Unpin> RunContext<E> {
         self.env.now().since(self.start)
     }
 
-    /// Performs one exchange, and repeats it after a busy response with `Retry-After`, up to the configured number of
-    /// retries.
+    /// Performs one exchange. After a busy response with `Retry-After`, it retries up to the configured number of
+    /// times.
     async fn exchange(&self, request: EncodedRequest) -> Exchange {
         let begun = self.now();
         let limits = self.pool.target().limits;
@@ -101,7 +101,7 @@ impl<E: Env + Unpin> RunContext<E> {
     }
 
     async fn once(&self, request: EncodedRequest, begun: Duration) -> Exchange {
-        // Gaps beyond the first `ARRIVALS_MAX` frames, whose arrivals the exchange does not store.
+        // Gaps beyond the first `ARRIVALS_MAX` frames, for which the exchange stores no arrival times.
         let (mut frames, mut last, mut beyond) = (0, Duration::ZERO, None);
         let on_record = |arrival: TokenArrival| {
             self.live.tokens.fetch_add(u64::from(arrival.tokens), Ordering::Relaxed);
@@ -112,7 +112,7 @@ impl<E: Env + Unpin> RunContext<E> {
             last = arrival.at;
         };
         let exchange = self.pool.exchange(request, begun, on_record).await;
-        // Gaps count only for successful answers, like all other times.
+        // Gaps count only for successful responses, like all other latencies.
         if exchange.outcome == ExchangeOutcome::Ok {
             let mut gaps = self.gaps.lock().unwrap_or_else(PoisonError::into_inner);
             exchange.arrivals.windows(2).for_each(|two| gap(&mut gaps, two[0].at, two[1]));
@@ -121,7 +121,7 @@ impl<E: Env + Unpin> RunContext<E> {
         exchange
     }
 
-    /// Performs one exchange. A panic becomes a failed request, because the run would otherwise wait for it forever.
+    /// Performs one exchange. A panic becomes a failed request, because otherwise the run would wait forever.
     async fn whole(&self, request: EncodedRequest) -> Exchange {
         let begun = self.now();
         let asked = AssertUnwindSafe(self.exchange(request)).catch_unwind().await;
@@ -133,28 +133,28 @@ impl<E: Env + Unpin> RunContext<E> {
     }
 }
 
-/// Returns the message of a panic.
+/// Returns the message from a panic.
 fn panic_message(panic: &(dyn Any + Send)) -> String {
     let message = panic.downcast_ref::<&str>().copied().or(panic.downcast_ref::<String>().map(String::as_str));
     message.unwrap_or("panic without a message").to_owned()
 }
 
-/// Counts the gap between `last` and the arrival of the next tokens.
+/// Records the gap between `last` and the arrival of the next tokens.
 fn gap(gaps: &mut LatencyHistogram, last: Duration, next: TokenArrival) {
-    // Tokens that arrive together share the gap before them.
+    // Tokens that arrive together share the preceding gap.
     gaps.record(next.at.saturating_sub(last) / next.tokens, next.tokens);
 }
 
-/// From this number of reads per second on, reads are batched.
+/// Reads are batched at or above this number of reads per second.
 const BATCH_FROM: f64 = 4_000.0;
-/// Interval between two batches.
+/// Interval between batches.
 const BATCH_EVERY: Duration = Duration::from_millis(1);
 /// Interval at which batching is reconsidered.
 const BATCH_DECISION: Duration = Duration::from_millis(20);
 
-/// Batches reads under high load. A thread that waits for each frame of hundreds of streams sleeps and wakes for
-/// nearly every frame, which costs as much as reading it. Tokens keep their arrival times where the kernel timestamps
-/// them. Requests leave up to [`BATCH_EVERY`] later, and that delay is part of the reported lag.
+/// Batches reads under high load. A thread that waits for each frame of hundreds of streams sleeps and wakes for nearly
+/// every frame, which costs as much as reading it. Tokens keep their arrival times where the kernel timestamps them.
+/// Requests are sent up to [`BATCH_EVERY`] later, and that delay is part of the reported generator lag.
 async fn batches<E: Env + Unpin>(shared: Arc<RunContext<E>>) {
     let reads = || (shared.env.now(), shared.pool.timestamped_reads());
     let many = |(then, before): (Mono, u64)| {
@@ -169,7 +169,7 @@ async fn batches<E: Env + Unpin>(shared: Arc<RunContext<E>>) {
             let before = reads();
             while shared.env.now().since(before.0) < BATCH_DECISION {
                 shared.env.pause_thread(BATCH_EVERY);
-                // Let all tasks run that became ready meanwhile.
+                // Let all tasks run that have become ready in the meantime.
                 tokio::task::yield_now().await;
             }
             busy = many(before);
@@ -177,28 +177,28 @@ async fn batches<E: Env + Unpin>(shared: Arc<RunContext<E>>) {
     }
 }
 
-/// Results of a run beside its records.
+/// Results of a run, in addition to its records.
 #[derive(Clone, Debug, Default)]
 pub struct RunStats {
-    /// ITL of successful answers.
+    /// ITL of successful responses.
     pub gaps: LatencyHistogram,
     /// Time from the start to the end of the last exchange.
     pub took: Duration,
-    /// Requests in flight when the run was aborted.
+    /// Requests that were in flight when the run was aborted.
     pub unfinished: u64,
     /// Whether a stop signal ended the run.
     pub stopped: bool,
     /// Start time of the run.
     pub started: Mono,
-    /// Requests sent again because their idle connection had been closed.
+    /// Requests that were resent because their idle connection had been closed.
     pub resent: u64,
-    /// Requests retried after a busy response.
+    /// Requests that were retried after a busy response.
     pub retried: u64,
-    /// Requests aborted by a panic in mcctl.
+    /// Requests that were aborted by a panic in mcctl.
     pub bugs: u64,
     pub connections: u64,
-    /// Client read delay: how long bytes stayed unread. Token times are unaffected where the kernel timestamps
-    /// arrivals. It shows how far behind the generator was.
+    /// Client read delay: how long bytes stayed unread, which shows how far behind the generator was. Where the kernel
+    /// timestamps arrivals, token times are unaffected.
     pub delays: LatencyHistogram,
     /// The generator's CPU share in its busiest second. `None` if unknown.
     pub share: Option<f64>,
@@ -216,7 +216,7 @@ impl CpuShare {
         CpuShare { since: env.now(), used: env.thread_cpu(), most: None }
     }
 
-    /// Takes a sample if it is time, or if the run is `over`.
+    /// Takes a sample if one is due, or if the run is `over`.
     fn sample<E: Env>(&mut self, env: &E, over: bool) {
         let now = env.now();
         let passed = now.since(self.since);
@@ -235,8 +235,8 @@ impl CpuShare {
     }
 }
 
-/// Runs `driver` over `workload` against `target`, and passes every record to `on_record`. On the first `stop`,
-/// nothing more is sent. On the second, requests in flight are aborted.
+/// Runs `driver` over `workload` against `target`, and passes every record to `on_record`. After the first `stop`,
+/// nothing more is sent. After the second one, requests in flight are aborted.
 #[expect(clippy::too_many_arguments, reason = "independent inputs of the caller")]
 pub async fn run<E: Env + Unpin>(
     env: E,
@@ -248,14 +248,14 @@ pub async fn run<E: Env + Unpin>(
     stop: &mut mpsc::Receiver<()>,
     mut on_record: impl FnMut(TimedRequest),
 ) -> RunStats {
-    // Connections are open and the first requests are built before the clock starts.
+    // Open connections and build the first requests before the clock starts.
     let mut pool = HttpConnectionPool::open(env.clone(), target, bounds.connections).await;
     let mut ready: Vec<PreparedRequest> =
         driver.due(Duration::ZERO).into_iter().map(|s| PreparedRequest::of(s, workload, &pool)).collect();
     let start = pool.start_clock();
     let (gaps, retried) = (Mutex::default(), AtomicU64::new(0));
     let shared = Arc::new(RunContext { env: env.clone(), pool, start, gaps, retried, live });
-    // On a multi-threaded runtime, pausing this thread would block others.
+    // On a multi-threaded runtime, pausing this thread would block other tasks.
     let alone = Handle::current().runtime_flavor() == RuntimeFlavor::CurrentThread;
     let batches = alone.then(|| tokio::spawn(batches(Arc::clone(&shared))));
     let (ended, mut ends) = mpsc::unbounded_channel::<TimedRequest>();
@@ -276,7 +276,7 @@ pub async fn run<E: Env + Unpin>(
             let (shared, ended) = (Arc::clone(&shared), ended.clone());
             tokio::spawn(async move {
                 let exchange = shared.whole(request).await;
-                // The receiver is gone if the run was aborted.
+                // If the run was aborted, the receiver no longer exists.
                 let _ = ended.send(TimedRequest { turn, planned, eligible_at, max_tokens, expected, exchange });
             });
         }
@@ -327,7 +327,7 @@ pub async fn run<E: Env + Unpin>(
     }
 }
 
-/// A request that is built but not sent yet.
+/// A request that has been built but not sent.
 struct PreparedRequest {
     start: DueRequest,
     max_tokens: u32,

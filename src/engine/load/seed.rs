@@ -1,16 +1,16 @@
-//! The seed of a run, from which all randomness derives.
+//! The seed for a run, from which all randomness derives.
 
 use rand::SeedableRng;
 use rand_chacha::ChaCha8Rng;
 
-/// The seed of a run. Every consumer gets its own generator, keyed by name and index. An extra draw in one place
-/// therefore changes nothing elsewhere, and a conversation does not depend on the ones before it.
+/// The seed for a run. Every consumer gets its own generator, keyed by name and index. An extra sample in one place
+/// therefore changes nothing elsewhere, and a conversation does not depend on the preceding ones.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Seed(pub u64);
 
 impl Seed {
-    /// Returns the generator for `purpose` and `index`: ChaCha with 8 rounds, which is identical on every machine and
-    /// in every release.
+    /// Returns the generator for `purpose` and `index`: ChaCha with 8 rounds, which produces identical output on every
+    /// machine and in every release.
     pub fn generator(self, purpose: &str, index: u64) -> ChaCha8Rng {
         // FNV-1a, used only to derive a key from the purpose.
         let key = purpose

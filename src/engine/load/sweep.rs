@@ -1,18 +1,18 @@
-//! Load sweep: the same workload at increasing rates or concurrency. Finds where more load only adds queueing, and
-//! the highest load that still meets the limits.
+//! Load sweep: the same workload at increasing rates or concurrency levels. It finds the point beyond which more load
+//! only adds queueing, and the highest load that still meets the limits.
 
 use std::str::FromStr;
 
 /// Maximum number of values in a sweep.
 pub const VALUES_MAX: usize = 1_000;
 
-/// Increasing values above zero: `1,2,4`, or `FROM:TO:STEP` with both ends included.
+/// Increasing values above zero: either `1,2,4` or `FROM:TO:STEP`, with both ends included.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Values(Vec<f64>);
 
-/// A text that is not a list of sweep values.
+/// The text is not a valid list of sweep values.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("invalid sweep '{0}': expected numbers above 0 as A,B,C or FROM:TO:STEP, at most {VALUES_MAX} of them")]
+#[error("invalid sweep '{0}': expected up to {VALUES_MAX} numbers above 0, as A,B,C or FROM:TO:STEP")]
 pub struct ParseValuesError(pub String);
 
 impl Values {
@@ -31,7 +31,7 @@ impl FromStr for Values {
         let parts = |at: char| text.split(at).map(number).collect::<Option<Vec<f64>>>().ok_or_else(wrong);
         let mut values = if text.contains(':') {
             let [from, to, step] = parts(':')?[..] else { return Err(wrong()) };
-            // The end is included even if rounding leaves the last step slightly off.
+            // Include the end even if rounding leaves the last step slightly off.
             let steps = ((to - from) / step + 1e-9).floor();
             if !(0.0..VALUES_MAX as f64).contains(&steps) {
                 return Err(wrong());
@@ -46,7 +46,7 @@ impl FromStr for Values {
     }
 }
 
-/// The result of one value of a sweep.
+/// The result for one value in a sweep.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct SweepPoint {
     /// Offered load: request rate or concurrency.
@@ -55,16 +55,16 @@ pub struct SweepPoint {
     pub throughput: f64,
     /// Mean E2E latency from the scheduled send time.
     pub latency: f64,
-    /// Whether all limits were met. `None` without limits.
+    /// Whether all limits were met. `None` if there are no limits.
     pub meets: Option<bool>,
 }
 
-/// A higher load pays off while throughput grows at least with this power of the load.
+/// More load pays off as long as throughput grows at least with this power of the load.
 const SHARE: f64 = 0.5;
 
-/// Returns the index of the knee of `points`, which are in increasing order of load. The knee is the first point
-/// after which no higher load pays off: throughput grows by less than the square root of the load while latency
-/// grows. `None` if the last value still pays off.
+/// Returns the index of the knee in `points`, which are sorted by increasing load. The knee is the first point beyond
+/// which more load no longer pays off: throughput grows more slowly than the square root of the load while latency
+/// increases. `None` if the last value still pays off.
 pub fn knee(points: &[SweepPoint]) -> Option<usize> {
     (0..points.len().saturating_sub(1)).find(|at| {
         let (here, after) = (&points[*at], &points[at + 1..]);
@@ -73,12 +73,12 @@ pub fn knee(points: &[SweepPoint]) -> Option<usize> {
     })
 }
 
-/// Returns the index of the highest load up to which every load met the limits.
+/// Returns the index of the highest load that met the limits, provided that all lower loads met them too.
 pub fn highest_that_meets(points: &[SweepPoint]) -> Option<usize> {
     points.iter().take_while(|point| point.meets == Some(true)).count().checked_sub(1)
 }
 
-/// Whether the last two values missed the limits, so that higher loads need not be run.
+/// Whether the last two values exceeded the limits, so that higher loads need not be run.
 pub fn is_settled(points: &[SweepPoint]) -> bool {
     points.iter().rev().take(2).filter(|point| point.meets == Some(false)).count() == 2
 }
@@ -103,11 +103,11 @@ mod tests {
         let saturated =
             points(&[(1.0, 100.0, 1.0), (2.0, 198.0, 1.1), (4.0, 380.0, 1.4), (8.0, 420.0, 4.0), (16.0, 425.0, 30.0)]);
         assert_eq!(knee(&saturated), Some(2));
-        assert_eq!(knee(&saturated[..3]), None, "it still pays");
-        // A dip in the middle is not a knee if a higher load gains throughput again.
+        assert_eq!(knee(&saturated[..3]), None, "more load still pays off");
+        // A dip in the middle is not a knee if throughput recovers at a higher load.
         let dip = points(&[(1.0, 100.0, 1.0), (2.0, 120.0, 1.3), (4.0, 390.0, 1.4)]);
         assert_eq!(knee(&dip), None);
-        // Throughput is flat from the first value on, so the first value was enough.
+        // Throughput is flat from the first value on, so the first value is the knee.
         assert_eq!(knee(&points(&[(1.0, 400.0, 3.0), (2.0, 405.0, 9.0)])), Some(0));
         assert_eq!((knee(&[]), knee(&points(&[(1.0, 1.0, 1.0)]))), (None, None));
     }

@@ -1,5 +1,5 @@
-//! Parses requests: untrusted JSON becomes a [`SimRequest`]. What the simulator does not support is refused. What
-//! does not affect generated answers (temperature, stop words) is ignored.
+//! Parses requests: untrusted JSON becomes a [`SimRequest`]. Unsupported features are rejected. Parameters that do not affect generated
+//! responses (temperature, stop words) are ignored.
 
 use serde::Deserialize;
 use serde_json::Value;
@@ -7,7 +7,7 @@ use serde_json::Value;
 use crate::engine::sim::scheduler::SimRequest;
 use crate::engine::sim::token;
 
-/// API route of a request.
+/// The API route of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ApiRoute {
     /// `/generate`.
@@ -22,7 +22,7 @@ pub enum ApiRoute {
 #[derive(Clone, Debug, PartialEq)]
 pub struct ParsedRequest {
     pub ask: SimRequest,
-    /// Request id chosen by the client (`rid`).
+    /// Request ID chosen by the client (`rid`).
     pub id: Option<String>,
     /// Whether to send usage at the end of a stream.
     pub usage: bool,
@@ -30,7 +30,7 @@ pub struct ParsedRequest {
     pub details: bool,
 }
 
-/// Maximum length of a request id, in bytes.
+/// Maximum length of a request ID in bytes.
 const ID_BYTES_MAX: usize = 256;
 
 #[derive(Deserialize)]
@@ -118,29 +118,29 @@ struct ContentPart {
     text: Option<String>,
 }
 
-/// Why a request body is refused.
+/// Reasons why a request body is rejected.
 #[derive(Debug, thiserror::Error)]
 pub enum RequestBodyError {
     #[error("{0}")]
     Json(#[from] serde_json::Error),
     #[error("the simulator accepts one prompt per request, not a batch")]
     Batch,
-    #[error("the simulator returns one answer per request, not {0}")]
+    #[error("the simulator returns one response per request, not {0}")]
     SeveralAnswers(u32),
-    #[error("exactly one of text (a string) and input_ids (a list of token ids) is required")]
+    #[error("exactly one of text (a string) and input_ids (a list of token IDs) is required")]
     TextOrIds,
-    #[error("messages must be a list of at least one message")]
+    #[error("messages must contain at least one message")]
     NoMessages,
-    #[error("prompt is required: a string or a list of token ids")]
+    #[error("prompt is required and must be a string or a list of token IDs")]
     NoPrompt,
-    #[error("rid must not be longer than {ID_BYTES_MAX} bytes")]
+    #[error("rid must be at most {ID_BYTES_MAX} bytes long")]
     LongId,
 }
 
 /// Parses a request body.
 ///
 /// # Errors
-/// The body is malformed, or requests something that the simulator does not support.
+/// The body is malformed, or it requests something the simulator does not support.
 pub fn read(route: ApiRoute, body: &[u8]) -> Result<ParsedRequest, RequestBodyError> {
     match route {
         ApiRoute::Generate => generate(body),
@@ -189,8 +189,8 @@ fn openai(route: ApiRoute, body: &[u8]) -> Result<ParsedRequest, RequestBodyErro
     })
 }
 
-/// Renders a conversation like a chat template: each message after its role, then the role of the answer. A continued
-/// conversation begins with its previous text.
+/// Renders a conversation like a chat template: each message preceded by its role, then the role of the response. A continued
+/// conversation therefore begins with its previous text.
 fn chat(messages: &[BodyMessage]) -> Vec<u32> {
     let mut text = String::new();
     for message in messages {

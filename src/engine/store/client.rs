@@ -1,4 +1,4 @@
-//! A client of the store: objects by key. Every operation works on a batch. The single forms are batches of one.
+//! A client for objects in the store. Every operation works on a batch; operations on a single object are batches of one.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -16,30 +16,30 @@ use crate::engine::wire::method::{Channel, Method};
 use crate::engine::wire::types::{GetReplicaListResponse, ReplicaLocation};
 use crate::engine::wire::{Expected, MasterCalls, Text};
 
-/// The answer of `ServiceReady` from 0.3.8 to 0.3.13.
+/// The response to `ServiceReady` in versions 0.3.8 to 0.3.13.
 pub const PROTOCOL_VERSION: &str = "2.0.0";
 /// Upstream's name for "no tenant".
 pub const DEFAULT_TENANT: &str = "default";
 
-/// The settings of a client.
+/// Client settings.
 #[derive(Clone, Debug)]
 pub struct ClientConfig {
     /// The master's RPC address.
     pub master: HostPort,
-    /// Time limits of calls to the master.
+    /// Timeouts for calls to the master.
     pub timeouts: Timeouts,
     /// Time limit for the transfers of one batch.
     pub transfer_deadline: Duration,
-    /// The tenant of the objects. Masters without multi-tenancy ignore it.
+    /// The tenant that owns the objects. Masters without multi-tenancy ignore it.
     pub tenant: String,
-    /// The writer's host, reported to masters that place objects near their writer; empty for none.
+    /// The writer's host, reported to masters that place objects near their writer. Empty if unknown.
     pub host_id: String,
-    /// Counts calls and transfers, if set.
+    /// If set, counts calls and transfers.
     pub metrics: Option<Arc<ClientMetrics>>,
 }
 
 impl ClientConfig {
-    /// Default limits, for the master at `master`.
+    /// Returns the default settings for the master at `master`.
     pub fn new(master: HostPort) -> ClientConfig {
         ClientConfig {
             master,
@@ -56,11 +56,11 @@ impl ClientConfig {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ObjectStat {
     pub size: u64,
-    /// The replicas, and the lease that this lookup granted.
+    /// The replicas and the lease granted by this lookup.
     pub found: GetReplicaListResponse,
 }
 
-/// A client of the store. Cheap to clone.
+/// A client for objects in the store. Cheap to clone.
 #[derive(Clone)]
 pub struct StoreClient<E: Env> {
     pub(in crate::engine::store) inner: Arc<StoreClientInner<E>>,
@@ -72,15 +72,15 @@ pub(in crate::engine::store) struct StoreClientInner<E: Env> {
     pub master: MasterCalls<MasterChannel<E>>,
     pub engine: TransferEngine,
     pub config: ClientConfig,
-    /// Endpoints under which the master lists replicas of this process.
+    /// Endpoints under which the master lists replicas in this process.
     pub own_endpoints: Vec<String>,
 }
 
 impl<E: Env> StoreClient<E> {
-    /// Connects a client with a new id over `engine`. `own_name` is the name of this process's segments, if it has any.
+    /// Connects a client with a new ID over `engine`. `own_name` is the name of this process's segments, if it has any.
     ///
     /// # Errors
-    /// The master cannot be reached, or has another protocol version.
+    /// The master cannot be reached, or it uses a different protocol version.
     pub async fn connect(
         config: ClientConfig,
         env: E,
@@ -102,25 +102,25 @@ impl<E: Env> StoreClient<E> {
         Ok(StoreClient { inner: Arc::new(StoreClientInner { env, id, master, engine, config, own_endpoints }) })
     }
 
-    /// The client id that is sent to the master.
+    /// Returns the client ID that the master uses for this client.
     pub fn id(&self) -> ClientId {
         self.inner.id
     }
 
-    /// The master's RPC methods, for calls without a wrapper in this type.
+    /// Returns the master's RPC methods, for calls that this type does not wrap.
     pub fn master(&self) -> &MasterCalls<MasterChannel<E>> {
         &self.inner.master
     }
 
-    /// The transfer engine of this client.
+    /// Returns this client's transfer engine.
     pub fn engine(&self) -> &TransferEngine {
         &self.inner.engine
     }
 
-    /// Returns for each key whether it has a complete replica. Grants a read lease on the existing keys.
+    /// Returns, for each key, whether it has a complete replica. Grants a read lease on existing keys.
     ///
     /// # Errors
-    /// Outer: the master did not answer. Inner: the master refused this key.
+    /// Outer: the master did not respond. Inner: the master rejected this key.
     pub async fn batch_exists(&self, keys: &[ObjectKey]) -> Result<Vec<Result<bool, StoreError>>, StoreError> {
         let answers = self.inner.master.batch_exist_key(key_texts(keys), self.tenant()).await?;
         Ok(each("BatchExistKey", keys.len(), answers)?.collect())
@@ -129,7 +129,7 @@ impl<E: Env> StoreClient<E> {
     /// [`StoreClient::batch_exists`] for one key.
     ///
     /// # Errors
-    /// The master did not answer, or refused the key.
+    /// The master did not respond or rejected the key.
     pub async fn exists(&self, key: &ObjectKey) -> Result<bool, StoreError> {
         one(self.batch_exists(std::slice::from_ref(key)).await?)
     }
@@ -137,7 +137,7 @@ impl<E: Env> StoreClient<E> {
     /// Returns the size and replicas of each object. Grants read leases.
     ///
     /// # Errors
-    /// Outer: the master did not answer. Inner: the master refused this key, usually because it does not exist.
+    /// Outer: the master did not respond. Inner: the master rejected this key, usually because it does not exist.
     pub async fn batch_stat(&self, keys: &[ObjectKey]) -> Result<Vec<Result<ObjectStat, StoreError>>, StoreError> {
         let answers = self.inner.master.batch_get_replica_list(key_texts(keys), self.tenant()).await?;
         let stats = each("BatchGetReplicaList", keys.len(), answers)?;
@@ -147,15 +147,15 @@ impl<E: Env> StoreClient<E> {
     /// [`StoreClient::batch_stat`] for one key.
     ///
     /// # Errors
-    /// The master did not answer, or refused the key.
+    /// The master did not respond or rejected the key.
     pub async fn stat(&self, key: &ObjectKey) -> Result<ObjectStat, StoreError> {
         one(self.batch_stat(std::slice::from_ref(key)).await?)
     }
 
-    /// Removes objects; leased ones only with `force`.
+    /// Removes objects. Leased objects are removed only with `force`.
     ///
     /// # Errors
-    /// Outer: the master did not answer. Inner: the master refused this key.
+    /// Outer: the master did not respond. Inner: the master rejected this key.
     pub async fn batch_remove(
         &self,
         keys: &[ObjectKey],
@@ -168,23 +168,24 @@ impl<E: Env> StoreClient<E> {
     /// [`StoreClient::batch_remove`] for one key.
     ///
     /// # Errors
-    /// The master did not answer, or refused the key.
+    /// The master did not respond or rejected the key.
     pub async fn remove(&self, key: &ObjectKey, force: bool) -> Result<(), StoreError> {
         one(self.batch_remove(std::slice::from_ref(key), force).await?)
     }
 
-    /// Removes every object whose key matches the expression. Returns their number. Leased objects remain unless `force`.
+    /// Removes every object whose key matches the expression. Returns the number of removed objects. Leased objects remain unless `force`
+    /// is set.
     ///
     /// # Errors
-    /// The master did not answer, or refused the expression.
+    /// The master did not respond or rejected the expression.
     pub async fn remove_by_regex(&self, regex: &str, force: bool) -> Result<i64, StoreError> {
         refused("RemoveByRegex", self.inner.master.remove_by_regex(regex.into(), force, self.tenant()).await?)
     }
 
-    /// Removes every object. Returns their number. Leased objects remain unless `force`.
+    /// Removes every object. Returns the number of removed objects. Leased objects remain unless `force` is set.
     ///
     /// # Errors
-    /// The master did not answer.
+    /// The master did not respond.
     pub async fn remove_all(&self, force: bool) -> Result<i64, StoreError> {
         Ok(self.inner.master.remove_all(force, self.tenant()).await?)
     }
@@ -215,7 +216,7 @@ impl<E: Env> StoreClient<E> {
     }
 }
 
-/// The connection to the master. Counts its calls.
+/// The connection to the master, which counts calls.
 #[derive(Clone)]
 pub struct MasterChannel<E: Env> {
     rpc: RpcClient<E>,
@@ -235,17 +236,17 @@ impl<E: Env> Channel for MasterChannel<E> {
     }
 }
 
-/// The keys in the form that the wire methods take.
+/// Returns the keys in the form required by the wire methods.
 pub(in crate::engine::store) fn key_texts(keys: &[ObjectKey]) -> Vec<Text<'_>> {
     keys.iter().map(|key| Text(key.as_bytes())).collect()
 }
 
-/// Converts an error code of the master to a [`StoreError`] with the name of the call.
+/// Converts an error code from the master to a [`StoreError`] that names the call.
 pub(in crate::engine::store) fn refused<T>(what: &'static str, answer: Expected<T>) -> Result<T, StoreError> {
     answer.map_err(|code| StoreError::Refused { what, code })
 }
 
-/// Converts the results of a batch. There must be one per key.
+/// Converts the results of a batch, which must contain one result per key.
 pub(in crate::engine::store) fn each<T>(
     what: &'static str,
     requested: usize,
@@ -257,12 +258,12 @@ pub(in crate::engine::store) fn each<T>(
     Ok(answers.into_iter().map(move |answer| refused(what, answer)))
 }
 
-/// The result of a batch of one.
+/// Returns the result of a batch of one.
 pub(in crate::engine::store) fn one<T>(mut answers: Vec<Result<T, StoreError>>) -> Result<T, StoreError> {
     answers.pop().unwrap_or(Err(StoreError::BatchLength { requested: 1, found: 0 }))
 }
 
-/// The object's size, which is the size of each replica.
+/// Returns the object's size, which equals the size of each replica.
 fn object_size(found: &GetReplicaListResponse) -> u64 {
     found.replicas.first().map_or(0, |replica| match &replica.location {
         ReplicaLocation::Memory(buffer) | ReplicaLocation::Nof(buffer) => buffer.size,

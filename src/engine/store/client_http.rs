@@ -1,6 +1,6 @@
-//! The client HTTP server of a node: health and the client's metrics, on a port separate from the REST port.
+//! A node's client HTTP server: health and client metrics, on a separate port from the REST API.
 //!
-//! Routes, texts and status codes are those of the 0.3.13 client (port 9300 there). `HEAD` is an addition.
+//! Routes, texts and status codes match the 0.3.13 client (which uses port 9300). `HEAD` is an addition.
 
 use std::sync::Arc;
 
@@ -12,12 +12,11 @@ use crate::engine::http::{
 use crate::engine::store::client_metrics::ClientMetrics;
 use crate::engine::store::rest::{NodeHealth, ObjectStore};
 
-/// Serves the health of `store` and `metrics` at `at`. Port 0 selects a free port. Without `metrics`, their routes return 503, as
-/// upstream's do with `MC_STORE_CLIENT_METRIC=0`.
+/// Serves `store`'s health and `metrics` on `at`. Port 0 selects a free port. Without `metrics`, the metrics routes return 503, like
+/// upstream with `MC_STORE_CLIENT_METRIC=0`.
 ///
 /// # Errors
 /// [`BindError`] if the address is not available.
-/// [`BindError`] when the address cannot be taken.
 pub async fn start<E: Env, S: ObjectStore>(
     env: E,
     at: &HostPort,

@@ -1,8 +1,8 @@
-//! Metrics of a node's client: bytes and latencies of its transfers, and its calls to the master.
+//! Metrics of a node's client: the bytes and latencies of its transfers, and its calls to the master.
 //!
-//! Families, labels and buckets are those of the 0.3.13 client (`fixtures/http/client-metrics-families.txt`). Latencies are in
-//! microseconds, and a family appears with its first use. One difference: the `_sum` and `_count` of the transfer histograms have the
-//! same labels as their buckets; upstream omits them.
+//! Families, labels and buckets match the 0.3.13 client (`fixtures/http/client-metrics-families.txt`). Latencies are in microseconds, and a
+//! family appears when it is first used. There is one difference: in the transfer histograms, `_sum` and `_count` have the same labels as
+//! the buckets. Upstream omits these labels.
 
 use std::collections::BTreeMap;
 use std::fmt::{self, Write};
@@ -12,10 +12,10 @@ use std::time::Duration;
 use crate::engine::transfer::OpKind;
 use crate::engine::wire::Method;
 
-/// The metrics of one client, shared by all its users.
+/// Metrics of one client, shared by all of its users.
 #[derive(Debug)]
 pub struct ClientMetrics {
-    /// Labels of every sample, without braces.
+    /// Labels for every sample, without braces.
     labels: String,
     counts: Mutex<ClientCounts>,
 }
@@ -24,14 +24,14 @@ pub struct ClientMetrics {
 struct ClientCounts {
     read_bytes: u64,
     write_bytes: u64,
-    /// By family name without `mooncake_transfer_` and `_latency`.
+    /// Latencies by family name, without `mooncake_transfer_` and `_latency`.
     transfers: BTreeMap<&'static str, Latencies>,
     calls: BTreeMap<&'static str, Latencies>,
     reads: BTreeMap<&'static str, OperationCounts>,
     writes: BTreeMap<&'static str, OperationCounts>,
 }
 
-/// Calls of one client function.
+/// Calls of a single client function.
 #[derive(Debug, Default)]
 struct OperationCounts {
     bytes: u64,
@@ -39,7 +39,7 @@ struct OperationCounts {
 }
 
 impl ClientMetrics {
-    /// Metrics without samples. `cluster` becomes a label, as `MC_STORE_CLUSTER_ID` does upstream.
+    /// Creates metrics without samples. `cluster` becomes a label, like `MC_STORE_CLUSTER_ID` upstream.
     pub fn new(cluster: Option<&str>) -> ClientMetrics {
         let mut labels = "client_mode=\"real\"".to_owned();
         if let Some(cluster) = cluster.filter(|cluster| !cluster.is_empty()) {
@@ -83,7 +83,7 @@ impl ClientMetrics {
     }
 
     fn counts(&self) -> MutexGuard<'_, ClientCounts> {
-        // Each record is complete in itself, so a panic elsewhere leaves no partial change.
+        // Each update is complete in itself, so a panic elsewhere cannot leave partial changes.
         self.counts.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -92,8 +92,8 @@ impl ClientMetrics {
         let counts = self.counts();
         let mut out = LabelledExposition { out: String::with_capacity(16 << 10), labels: &self.labels };
         for (name, help, bytes) in [
-            ("mooncake_transfer_read_bytes", "Bytes that this client read", counts.read_bytes),
-            ("mooncake_transfer_write_bytes", "Bytes that this client wrote", counts.write_bytes),
+            ("mooncake_transfer_read_bytes", "Bytes read by this client", counts.read_bytes),
+            ("mooncake_transfer_write_bytes", "Bytes written by this client", counts.write_bytes),
         ] {
             if bytes > 0 {
                 out.head(name, help, "counter");
@@ -120,7 +120,7 @@ impl ClientMetrics {
         out.out
     }
 
-    /// Renders the human-readable summary, `uptime` after the client's start.
+    /// Renders the human-readable summary for a client with this uptime.
     pub fn summary(&self, uptime: Duration) -> String {
         let counts = self.counts();
         let rate = |bytes: u64| {
@@ -172,15 +172,15 @@ impl ClientMetrics {
     }
 }
 
-/// The transfer histograms in upstream's order.
+/// The transfer histograms, in upstream's order.
 const TRANSFERS: [(&str, &str); 4] = [
-    ("batch_put", "Transfer time of puts of several objects, in microseconds"),
-    ("batch_get", "Transfer time of gets of several objects, in microseconds"),
-    ("get", "Transfer time of gets of one object, in microseconds"),
-    ("put", "Transfer time of puts of one object, in microseconds"),
+    ("batch_put", "Transfer time for multi-object puts, in microseconds"),
+    ("batch_get", "Transfer time for multi-object gets, in microseconds"),
+    ("get", "Transfer time for single-object gets, in microseconds"),
+    ("put", "Transfer time for single-object puts, in microseconds"),
 ];
 
-/// The section is required by parsers of the summary, although this client has no SSD tier.
+/// Parsers of the summary require this section, even though this client has no SSD tier.
 const NO_SSD: &str = "\
 === SSD Metrics Summary ===\nSSD Read: 0 B, ops=0\nSSD Write: 0 B, ops=0\nSSD Total: 0 B, ops=0\n\n\
 === SSD Latency Summary (microseconds) ===\nRead: No data\nWrite: No data\nTotal: No data\n";
@@ -191,7 +191,7 @@ const BOUNDS_US: [u64; 27] = [
     100_000, 200_000, 500_000, 1_000_000, 2_000_000, 5_000_000, 10_000_000, 20_000_000,
 ];
 
-/// A histogram of latencies.
+/// A latency histogram.
 #[derive(Clone, Debug, Default)]
 struct Latencies {
     buckets: [u64; BOUNDS_US.len() + 1],
@@ -214,7 +214,7 @@ impl Latencies {
         format!("count={}, {}", self.count(), self.range())
     }
 
-    /// The bounds of the buckets with the 95th percentile and with the maximum.
+    /// Returns the bounds of the buckets that contain the 95th percentile and the maximum.
     fn range(&self) -> String {
         let count = self.count();
         let rank = count - count / 20;
@@ -269,18 +269,18 @@ impl LabelledExposition<'_> {
             return;
         }
         let name = format!("mooncake_transfer_{kind}_operation_count");
-        self.head(&name, &format!("Calls of each {kind} function"), "counter");
+        self.head(&name, &format!("Calls by {kind} function"), "counter");
         operations.iter().for_each(|(op, o)| self.sample(&name, &label("op_name", op), o.latencies.count()));
         let name = format!("mooncake_transfer_{kind}_operation_bytes");
-        self.head(&name, &format!("Bytes of each {kind} function"), "counter");
+        self.head(&name, &format!("Bytes by {kind} function"), "counter");
         operations.iter().for_each(|(op, o)| self.sample(&name, &label("op_name", op), o.bytes));
         let name = format!("mooncake_transfer_{kind}_operation_latency");
-        self.head(&name, &format!("Latency of each {kind} function, in microseconds"), "histogram");
+        self.head(&name, &format!("Latency by {kind} function, in microseconds"), "histogram");
         operations.iter().for_each(|(op, o)| self.histogram(&name, &label("op_name", op), &o.latencies));
     }
 }
 
-/// A byte count in the summary's format: `5 B`, `1.50 KB`.
+/// A byte count in the summary's format, such as `5 B` or `1.50 KB`.
 struct ByteCount(u64);
 
 impl fmt::Display for ByteCount {

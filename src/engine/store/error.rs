@@ -1,4 +1,4 @@
-//! Errors of operations on objects.
+//! Errors from operations on objects.
 
 use std::time::Duration;
 
@@ -11,22 +11,22 @@ use crate::engine::transfer::TransferError;
 pub enum StoreError {
     #[error(transparent)]
     Call(#[from] CallError),
-    /// The master answered with an error code.
-    #[error("the master refused {what}: {code}")]
+    /// The master returned an error code.
+    #[error("the master rejected {what}: {code}")]
     Refused { what: &'static str, code: ErrorCode },
-    /// The peer is not a Mooncake store master with this client's protocol version.
-    #[error("protocol version mismatch: the master has '{found}', this client requires '{expected}'")]
+    /// The peer is not a Mooncake store master that supports this client's protocol version.
+    #[error("protocol version mismatch: the master uses '{found}'; this client requires '{expected}'")]
     Version {
         found: String,
         /// The version that this client requires.
         expected: &'static str,
     },
-    /// Another process has this node's name. Peers would look for this node's segments there.
+    /// Another process uses this node's name. Peers would look for this node's segments in that process.
     #[error(transparent)]
     Name(TransferError),
     #[error("object {key} is empty; the store requires at least 1 byte")]
     Empty { key: ObjectKey },
-    /// No replica of the object is in memory that this client can reach.
+    /// The object has no memory replica that this client can reach.
     #[error("object {key} has no readable memory replica ({replicas} replicas listed)")]
     NoReplica {
         key: ObjectKey,
@@ -34,7 +34,7 @@ pub enum StoreError {
         replicas: usize,
     },
     /// The caller's buffer is too small.
-    #[error("object {key} has {size} bytes; the buffer has {buffer}")]
+    #[error("object {key} has {size} bytes, but the buffer has only {buffer}")]
     TooSmall {
         key: ObjectKey,
         /// Size of the object in bytes.
@@ -50,10 +50,10 @@ pub enum StoreError {
         writing: bool,
         source: TransferError,
     },
-    /// The bytes were read, but too late: the master may have reused their memory for another object meanwhile.
+    /// The bytes were read too late: in the meantime, the master may have reused their memory for another object.
     #[error("reading object {key} took longer than its lease of {lease:?}")]
     LeaseExpired { key: ObjectKey, lease: Duration },
-    /// The master returned a different number of results than keys.
+    /// The number of results returned by the master differs from the number of keys.
     #[error("the master returned {found} results for a batch of {requested} keys")]
     BatchLength { requested: usize, found: usize },
     /// The object is too large for this machine's memory.
@@ -67,7 +67,7 @@ pub enum StoreError {
 }
 
 impl StoreError {
-    /// The error code that upstream's client returns for this error.
+    /// Returns the error code that upstream's client returns for this error.
     pub fn code(&self) -> ErrorCode {
         match self {
             StoreError::Call(error) => error.code(),
@@ -82,7 +82,7 @@ impl StoreError {
         }
     }
 
-    /// Returns true if a write failed, but its bytes may still arrive. See [`TransferError::may_still_land`].
+    /// Returns true if a write failed but its bytes may still arrive. See [`TransferError::may_still_land`].
     pub fn may_still_land(&self) -> bool {
         matches!(self, StoreError::Transfer { writing: true, source, .. } if source.may_still_land())
     }

@@ -1,4 +1,4 @@
-//! Reading objects: find the replicas, read one, try the next after a failure, and check that the lease was still valid.
+//! Reads objects: looks up the replicas, reads one, tries the next one after a failure, and checks that the lease was still valid.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,24 +13,24 @@ use crate::engine::sys::memory::{Memory, Slice};
 use crate::engine::transfer::OpKind;
 use crate::engine::wire::types::BufferDescriptor;
 
-/// If memory for an object is granted within this time, the object is read under the lease of the lookup that returned its size.
+/// If memory for an object is granted within this time, the object is read under the lease granted by the lookup that returned its size.
 const LEASE_REUSED_FOR: Duration = Duration::from_millis(500);
 
 /// A read in progress.
 struct PendingRead {
     index: usize,
     into: Slice,
-    /// Replicas not yet tried, best last.
+    /// Replicas that have not been tried, best last.
     left: Vec<BufferDescriptor>,
-    /// The error to report when no replica is left.
+    /// The error to report when no replicas are left.
     error: StoreError,
 }
 
 impl<E: Env> StoreClient<E> {
-    /// Reads objects into the caller's memory without a copy. Returns the size of each. A slice may be larger than its object.
+    /// Reads objects directly into the caller's memory. Returns the size of each object. A slice may be larger than its object.
     ///
     /// # Errors
-    /// Outer: the master did not answer. Inner: this object was not read, and the content of its slice is unspecified.
+    /// Outer: the master did not respond. Inner: this object was not read, and the content of its slice is unspecified.
     pub async fn batch_get_into(
         &self,
         objects: &[(ObjectKey, Slice)],
@@ -65,7 +65,7 @@ impl<E: Env> StoreClient<E> {
         self.get_within(key, |_| std::future::ready(())).await.map(|(value, ())| value)
     }
 
-    /// Reads an object into newly allocated memory, once `admit` has granted its size. Also returns what `admit` returned.
+    /// Reads an object into newly allocated memory, once `admit` has granted memory of its size. Also returns the result of `admit`.
     ///
     /// # Errors
     /// The object was not read.
@@ -83,7 +83,7 @@ impl<E: Env> StoreClient<E> {
             if self.inner.env.now().since(started) < LEASE_REUSED_FOR {
                 break (started, stats, size, admitted);
             }
-            // The lease may have expired. The granted size remains valid if the object still has it.
+            // The lease may have expired. The granted size remains valid if the object still has that size.
             let started = self.inner.env.now();
             let stats = self.batch_stat(&keys).await?;
             if one(stats.clone())?.size == size {
@@ -95,7 +95,7 @@ impl<E: Env> StoreClient<E> {
         let value = Arc::try_unwrap(memory).map_or_else(
             |shared| {
                 let mut copy = vec![0; shared.len()];
-                shared.read_at(0, &mut copy).expect("the copy is as long as the memory");
+                shared.read_at(0, &mut copy).expect("the copy has the size of the memory");
                 copy
             },
             Memory::into_vec,
@@ -141,7 +141,7 @@ impl<E: Env> StoreClient<E> {
         results
     }
 
-    /// Reads each object from its next replica. Returns the failed reads, which may be retried.
+    /// Reads each object from its next replica. Returns failed reads that can be retried.
     async fn read_round(
         &self,
         keys: &[ObjectKey],
@@ -172,7 +172,7 @@ impl<E: Env> StoreClient<E> {
     }
 }
 
-/// The part of `buffer` that the object fills.
+/// Returns the part of `buffer` that the object fills.
 fn fit(key: &ObjectKey, size: u64, buffer: &Slice) -> Result<Slice, StoreError> {
     usize::try_from(size).ok().and_then(|size| buffer.part(0, size).ok()).ok_or_else(|| StoreError::TooSmall {
         key: key.clone(),
@@ -181,7 +181,7 @@ fn fit(key: &ObjectKey, size: u64, buffer: &Slice) -> Result<Slice, StoreError> 
     })
 }
 
-/// Allocates memory for an object whose size came from another process. An impossible size is an error, not an abort.
+/// Allocates memory for an object whose size was reported by another process. An impossible size causes an error, not an abort.
 fn zeroed(key: &ObjectKey, size: u64) -> Result<Vec<u8>, StoreError> {
     let no_memory = |why: String| StoreError::NoMemory { key: key.clone(), size, why };
     let size = usize::try_from(size).map_err(|e| no_memory(e.to_string()))?;

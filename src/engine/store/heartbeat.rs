@@ -1,4 +1,4 @@
-//! Sends heartbeats to the master, and remounts the node's segments if they are not mounted there.
+//! Sends heartbeats to the master, and remounts the node's segments if the master has no record of them.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -11,15 +11,15 @@ use crate::engine::store::client::refused;
 use crate::engine::store::segment_manager::SegmentManager;
 use crate::engine::wire::types::ClientStatus;
 
-/// Interval between heartbeats, as upstream. The master's client TTL is 10 s by default.
+/// Interval between heartbeats, the same as upstream. The master's client TTL is 10 s by default.
 pub const INTERVAL: Duration = Duration::from_millis(1000);
 
-/// Whether the master answered the last heartbeat.
+/// Whether the master responded to the last heartbeat.
 #[derive(Clone, Debug)]
 pub struct HeartbeatStatus(Arc<AtomicBool>);
 
 impl HeartbeatStatus {
-    /// The status of a node that the master has just answered.
+    /// Returns the status for a node to which the master has just responded.
     pub(in crate::engine::store) fn healthy() -> HeartbeatStatus {
         HeartbeatStatus(Arc::new(AtomicBool::new(true)))
     }
@@ -29,14 +29,14 @@ impl HeartbeatStatus {
         self.0.store(healthy, Ordering::Relaxed);
     }
 
-    /// Whether the master answered the last heartbeat and has the node's segments mounted.
+    /// Returns true if the master responded to the last heartbeat and has mounted the node's segments.
     pub fn is_healthy(&self) -> bool {
         self.0.load(Ordering::Relaxed)
     }
 }
 
-/// Sends heartbeats forever. The answer to the first heartbeat of a new client is always "remount", even right after a mount. The
-/// remount is what registers the client at the master.
+/// Sends heartbeats forever. The response to a new client's first heartbeat is always "remount", even right after a mount. The remount is
+/// what registers the client with the master.
 pub(in crate::engine::store) async fn run<E: Env>(segments: Arc<SegmentManager<E>>) {
     let env = segments.client().inner.env.clone();
     let mut was_healthy = None;
@@ -45,12 +45,12 @@ pub(in crate::engine::store) async fn run<E: Env>(segments: Arc<SegmentManager<E
         let healthy = beat.is_ok();
         segments.heartbeat_status().set(healthy);
         match &beat {
-            // The first heartbeat of a new client is always answered with "remount".
+            // The response to a new client's first heartbeat is always "remount".
             Ok(true) if was_healthy.is_none() => tracing::debug!("the master has registered this node"),
             Ok(true) => {
-                tracing::info!(bytes = segments.bytes(), "segments remounted: they were not mounted at the master")
+                tracing::info!(bytes = segments.bytes(), "segments remounted: the master had no record of them")
             }
-            Ok(false) if was_healthy == Some(false) => tracing::info!("the master answers again"),
+            Ok(false) if was_healthy == Some(false) => tracing::info!("the master is responding again"),
             Err(error) if was_healthy != Some(false) => tracing::warn!(%error, "heartbeat failed; retrying"),
             _ => {}
         }

@@ -1,8 +1,7 @@
-//! The store's client side: the client for objects ([`client`]), and the node that contributes memory ([`node`]).
+//! The client side of the store: the client for objects ([`client`]), and the node that contributes memory ([`node`]).
 //!
-//! Client and master share the method table in [`crate::engine::wire::method`]; this folder contains nothing about the inside of the
-//! master. Bytes are moved by [`crate::engine::transfer`]. Upstream:
-//! `mooncake-store/src/{real_client,client_service,transfer_task}.cpp`.
+//! Client and master share the method table in [`crate::engine::wire::method`]. This module contains nothing about the master's internals.
+//! Bytes are moved by [`crate::engine::transfer`]. Upstream: `mooncake-store/src/{real_client,client_service,transfer_task}.cpp`.
 
 pub mod client;
 pub mod client_http;

@@ -1,4 +1,4 @@
-//! Transfers the bytes of a batch of objects: one transfer per node, all concurrently.
+//! Transfers the bytes for a batch of objects: one transfer per node, all of them concurrently.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -11,13 +11,13 @@ use crate::engine::wire::types::BufferDescriptor;
 
 /// A transfer between local memory and one replica.
 pub struct Movement {
-    /// Endpoint of the node that owns the replica.
+    /// Endpoint of the node that holds the replica.
     pub endpoint: String,
     pub op: Op,
 }
 
 impl Movement {
-    /// A transfer between `local` and the replica at `buffer`, which have the same size.
+    /// Creates a transfer between `local` and the replica at `buffer`, which must have the same size.
     pub fn new(kind: OpKind, local: Slice, buffer: &BufferDescriptor) -> Movement {
         let endpoint = buffer.transport_endpoint.to_string_lossy().into_owned();
         Movement { endpoint, op: Op { kind, local, remote: RemoteAddr(buffer.buffer_address) } }

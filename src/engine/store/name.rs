@@ -1,7 +1,7 @@
-//! The name of a node: the host that the operator configured, with a port of its own.
+//! A node's name: the host configured by the operator, with a port that is unique to the node.
 //!
-//! The port is part of the name and nothing listens on it. It is bound anyway, so that two nodes on one host cannot have the same
-//! name. Upstream: `real_client.cpp`, `MC_STORE_CLIENT_MIN_PORT`, `MC_STORE_CLIENT_MAX_PORT`.
+//! The port is part of the name, but nothing listens on it. It is still bound, so that two nodes on one host cannot have the same name.
+//! Upstream: `real_client.cpp`, `MC_STORE_CLIENT_MIN_PORT`, `MC_STORE_CLIENT_MAX_PORT`.
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddrV4};
 use std::os::fd::{AsRawFd, OwnedFd};
@@ -12,7 +12,7 @@ use nix::sys::socket::{AddressFamily, SockFlag, SockType, SockaddrIn, bind, sock
 use crate::engine::base::HostPort;
 use crate::engine::base::addr::{ParseAddrError, host_is_loopback};
 
-/// Upstream's port range for names.
+/// Upstream's port range for node names.
 pub const PORTS: (u16, u16) = (12300, 14300);
 /// Maximum number of ports tried.
 const TRIES: u64 = 200;
@@ -21,17 +21,17 @@ const TRIES: u64 = 200;
 #[derive(Debug)]
 pub struct NodeName {
     pub name: HostPort,
-    /// Bound but not listening: a connection attempt to the name is refused at once.
+    /// The socket is bound but not listening, so connections to the name are refused immediately.
     _reserved: Option<OwnedFd>,
 }
 
-/// Why a node has no name.
+/// Why a node could not get a name.
 #[derive(Debug, thiserror::Error)]
 pub enum NameError {
     /// The configured host is invalid.
     #[error(transparent)]
     Host(#[from] ParseAddrError),
-    #[error("no free port for the node's name in {}..={} ({tries} tried); widen the range", range.0, range.1)]
+    #[error("no free port for the node's name in range {}..={} ({tries} tried); widen the range", range.0, range.1)]
     NoPort {
         range: (u16, u16),
         /// Number of ports tried.
@@ -40,7 +40,7 @@ pub enum NameError {
 }
 
 impl NodeName {
-    /// The name for `local_hostname`. If it has no port, one is chosen from `range` with `random`.
+    /// Returns the name for `local_hostname`. If it has no port, a port is chosen from `range` using `random`.
     ///
     /// # Errors
     /// The host is invalid, or no port is free.
@@ -63,8 +63,8 @@ impl NodeName {
         Err(NameError::NoPort { range, tries: TRIES.min(span * 4) })
     }
 
-    /// Reserves the port of a configured name, too, if nothing is to listen on it. Returns false if another process on this host has
-    /// the port: most likely another node with the same name.
+    /// Also reserves the port of a configured name, if nothing is going to listen on it. Returns false if another process on this host is
+    /// using the port, most likely another node with the same name.
     pub fn bind_port(&mut self) -> bool {
         if self._reserved.is_some() {
             return true;
@@ -73,15 +73,15 @@ impl NodeName {
         match reserve_port(address, self.name.port) {
             Ok(reserved) => self._reserved = Some(reserved),
             Err(Errno::EADDRINUSE) => return false,
-            // The name belongs to another host (an address in front of this one), or the port is privileged.
+            // The name belongs to another host (such as a proxy for this one), or the port is privileged.
             Err(_) => {}
         }
         true
     }
 }
 
-/// The host id that a node or client reports, so that a master can place objects near their writer: `configured` (`MOONCAKE_HOST_ID`), or
-/// the host of its name. Empty for hosts that do not identify a machine, such as `localhost`.
+/// Returns the host ID that a node or client reports, so that a master can place objects near their writer: `configured`
+/// (`MOONCAKE_HOST_ID`), or the host of its name. Empty for hosts that do not identify a machine, such as `localhost`.
 pub fn host_id(local_hostname: &str, configured: Option<&str>) -> String {
     let named = configured.map(str::trim).filter(|configured| !configured.is_empty()).unwrap_or(local_hostname.trim());
     let host = HostPort::split(named).map_or_else(|_| named.to_owned(), |(host, _)| host);
@@ -127,7 +127,7 @@ mod tests {
         assert!(NodeName::reserve("192.0.2.1:7", PORTS, || 0).unwrap().bind_port(), "not an address of this host");
     }
 
-    /// Random ports per process, because tests run concurrently, also in several processes.
+    /// Random ports for each process, because tests run concurrently, even across processes.
     fn rand_port() -> impl FnMut() -> u64 {
         let mut state = u64::from(std::process::id());
         move || {

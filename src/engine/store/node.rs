@@ -1,6 +1,6 @@
-//! A node: memory contributed to the store, and a client for the process that runs it.
+//! A node: memory contributed to the store, and a client for the process in which the node runs.
 //!
-//! A start that fails undoes the completed steps.
+//! If startup fails, the completed steps are undone.
 
 use std::pin::{Pin, pin};
 use std::sync::Arc;
@@ -21,26 +21,26 @@ use crate::engine::sys::pages::{MemoryError, MemoryPolicy, MemorySource};
 use crate::engine::transfer::{Access, Registration, TransferConfig, TransferEngine, TransferError};
 use crate::engine::wire::types::Segment;
 
-/// Pause between two attempts to reach the metadata service or the master at the start.
+/// Interval between attempts to reach the metadata service or the master at startup.
 const RETRY: Duration = Duration::from_millis(250);
 
-/// The settings of a node.
+/// Node settings.
 #[derive(Clone, Debug)]
 pub struct NodeConfig {
-    /// The host at which peers reach the node, with or without a port.
+    /// The host on which peers reach the node, with or without a port.
     pub local_hostname: String,
-    /// Port range for the name, if it has no port.
+    /// Port range for the node's name, used if the name has no port.
     pub name_ports: (u16, u16),
-    /// Bytes of memory to contribute; 0 = a pure client.
+    /// Bytes of memory to contribute; 0 for a pure client.
     pub segment_bytes: ByteSize,
-    /// Bytes of registered memory for callers without their own; 0 = none.
+    /// Bytes of registered memory for callers without their own; 0 for none.
     pub local_buffer_bytes: ByteSize,
     /// How memory is allocated.
     pub memory: MemoryPolicy,
-    /// The transfer engine; its `local_server_name` is set by the node.
+    /// Transfer engine settings; the node sets `local_server_name`.
     pub engine: TransferConfig,
     pub client: ClientConfig,
-    /// How long to wait for the metadata service, and then for the master, if they are not available at the start.
+    /// How long to wait for the metadata service, and then for the master, if they are not available at startup.
     pub max_wait: Duration,
 }
 
@@ -50,26 +50,26 @@ pub enum NodeError {
     /// The node has no valid name.
     #[error(transparent)]
     Name(#[from] NameError),
-    /// Other hosts could not reach the node under its name.
+    /// Other hosts cannot reach the node under its name.
     #[error(
         "'{name}' is a loopback name, but the master is on another host ({master}): with P2PHANDSHAKE, other hosts cannot reach \
          this node"
     )]
     LoopbackName { name: String, master: HostPort },
-    /// Not enough memory for the segment.
+    /// Not enough memory is available for the segment.
     #[error("cannot allocate the segment: {0}")]
     Segment(#[source] MemoryError),
-    /// Not enough memory for the local buffer, which is allocated before the segment.
+    /// Not enough memory is available for the local buffer, which is allocated before the segment.
     #[error("cannot allocate the local buffer: {0}")]
     LocalBuffer(#[source] MemoryError),
-    /// The transfer engine did not start.
+    /// The transfer engine could not be started.
     #[error(transparent)]
     Engine(#[from] TransferError),
-    /// The master did not answer in time, or refused.
+    /// The master did not respond in time or returned an error.
     #[error(transparent)]
     Master(Box<StoreError>),
-    /// The start was cancelled while it waited for the metadata service or the master.
-    #[error("stopped before the metadata service and the master were reached")]
+    /// Startup was cancelled while waiting for the metadata service or the master.
+    #[error("stopped before the metadata service and the master could be reached")]
     Stopped,
 }
 
@@ -79,7 +79,7 @@ impl From<StoreError> for NodeError {
     }
 }
 
-/// A running node. Call [`Node::stop`]. If a node is only dropped, its segments remain until the master expires its client.
+/// A running node. Call [`Node::stop`] to stop it. If a node is only dropped, its segments remain until the master expires its client.
 pub struct Node<E: Env> {
     client: StoreClient<E>,
     name: NodeName,
@@ -92,18 +92,18 @@ impl<E: Env> Node<E> {
     /// Allocates the memory, starts the transfer engine, connects to the master and mounts the segment.
     ///
     /// # Errors
-    /// After an error nothing is left running. But a caller that drops this future leaves the node's records in the metadata service:
-    /// see [`start_unless`](Node::start_unless).
+    /// If this function fails, nothing is left running. But if the caller drops this future, the node's records remain in the metadata
+    /// service: see [`start_unless`](Node::start_unless).
     pub async fn start(config: NodeConfig, env: E) -> Result<Node<E>, NodeError> {
         Node::start_unless(config, env, std::future::pending()).await
     }
 
     /// Like [`start`](Node::start), but waiting for the metadata service or the master ends with [`NodeError::Stopped`] when `stop`
-    /// completes. The other steps take only as long as their calls and are not interrupted. A node that is past the waiting starts, and
-    /// the caller must stop it.
+    /// completes. The other steps are limited by the timeouts of their calls and are not interrupted. Once waiting is over, the node starts
+    /// anyway, and the caller must stop it.
     ///
     /// # Errors
-    /// As [`start`](Node::start).
+    /// Same as [`start`](Node::start).
     pub async fn start_unless(
         config: NodeConfig,
         env: E,
@@ -111,13 +111,14 @@ impl<E: Env> Node<E> {
     ) -> Result<Node<E>, NodeError> {
         let mut name = NodeName::reserve(&config.local_hostname, config.name_ports, || env.rng())?;
         check_reachable(&config, &name)?;
-        // With P2PHANDSHAKE, upstream's engines do not listen on the port in their name either, so two of one name can start.
+        // With P2PHANDSHAKE, upstream's engines do not listen on the port in their name either, so two engines with the same name can
+        // start.
         let is_p2p = config.engine.metadata == MetadataUri::P2p;
         if is_p2p && config.segment_bytes.0 > 0 && !name.bind_port() {
             tracing::warn!(
                 name = %name.name,
-                "another process on this host has the port in this node's name. If it is also a node, the master lists both under \
-                 one name: configure a different port for each, or none"
+                "the port in this node's name is in use by another process on this host. If that process is also a node, the \
+                 master lists both under the same name: use a different port for each node, or no port"
             );
         }
         let source = MemorySource::new(config.memory);
@@ -154,32 +155,32 @@ impl<E: Env> Node<E> {
         Ok(Node { client, name, segment, local, segments })
     }
 
-    /// A client of the same store that shares the node's engine.
+    /// Returns a client for the same store that shares the node's engine.
     pub fn client(&self) -> &StoreClient<E> {
         &self.client
     }
 
-    /// The name under which the master lists the node.
+    /// Returns the name under which the master lists the node.
     pub fn name(&self) -> &HostPort {
         &self.name.name
     }
 
-    /// The node's first segment; `None` for a pure client.
+    /// Returns the node's first segment, or `None` for a pure client.
     pub fn segment(&self) -> Option<&Segment> {
         self.segment.as_ref()
     }
 
-    /// The node's objects and metrics, for [`crate::engine::store::rest`].
+    /// Returns the node's objects and metrics, for [`crate::engine::store::rest`].
     pub fn store(&self) -> NodeStore<E> {
         NodeStore { client: self.client.clone(), segments: Arc::clone(&self.segments) }
     }
 
-    /// Whether the node's heartbeats are answered.
+    /// Returns whether the master is responding to the node's heartbeats.
     pub fn heartbeat_status(&self) -> HeartbeatStatus {
         self.segments.heartbeat_status().clone()
     }
 
-    /// Unmounts all segments, then stops the node. Objects in the segments are lost.
+    /// Unmounts all segments and stops the node. Objects in the segments are lost.
     pub async fn stop(self) {
         let unanswered = self.segments.stop().await;
         if let Some(local) = self.local
@@ -188,10 +189,10 @@ impl<E: Env> Node<E> {
             tracing::debug!(%error, "cannot deregister the local buffer");
         }
         let withdrawn = self.client.engine().shutdown().await;
-        // The master, and the metadata service in it, are often stopped together with their nodes. That is not worth a warning.
+        // The master and its built-in metadata service are often stopped together with their nodes. That does not warrant a warning.
         if let Some(error) = &unanswered {
             let withdrawn = withdrawn.is_ok();
-            tracing::info!(%error, withdrawn, "segments not unmounted: the master does not answer, or has stopped as well");
+            tracing::info!(%error, withdrawn, "segments not unmounted: the master is not responding; it may have stopped as well");
         } else if let Err(error) = withdrawn {
             tracing::warn!(%error, "cannot remove the transfer engine's metadata records");
         }
@@ -204,7 +205,7 @@ async fn stop_engine(engine: &TransferEngine) {
     }
 }
 
-/// Allocates `size` bytes; `None` for 0.
+/// Allocates `size` bytes, or returns `None` if `size` is 0.
 fn allocate(
     size: ByteSize,
     from: impl FnOnce(u64) -> Result<Memory, MemoryError>,
@@ -212,7 +213,7 @@ fn allocate(
     (size.0 > 0).then(|| from(size.0).map(Arc::new)).transpose()
 }
 
-/// Refuses a loopback name if the master is on another host.
+/// Rejects a loopback name if the master is on another host.
 fn check_reachable(config: &NodeConfig, name: &NodeName) -> Result<(), NodeError> {
     let far_master = !config.client.master.is_loopback();
     if config.engine.metadata == MetadataUri::P2p && name.name.is_loopback() && far_master {
@@ -221,8 +222,8 @@ fn check_reachable(config: &NodeConfig, name: &NodeName) -> Result<(), NodeError
     Ok(())
 }
 
-/// Starts the transfer engine. Waits up to `max_wait` for an unavailable metadata service, unless `stop` completes. A running attempt is
-/// never dropped, because it must remove the records that it created.
+/// Starts the transfer engine. If the metadata service is unavailable, waits for it for up to `max_wait`, unless `stop` completes. An
+/// attempt in progress is never dropped, because it must remove the records that it created.
 async fn start_engine<E: Env>(
     config: TransferConfig,
     max_wait: Duration,
@@ -235,7 +236,7 @@ async fn start_engine<E: Env>(
         match TransferEngine::start(config.clone(), env.clone()).await {
             Err(TransferError::Metadata(error)) if error.is_retryable() && env.now() < wait_until => {
                 if !warned {
-                    tracing::warn!(%error, ?max_wait, "the metadata service does not answer yet; waiting for it");
+                    tracing::warn!(%error, ?max_wait, "the metadata service is not responding yet; retrying");
                     warned = true;
                 }
                 if let Either::Left(_) =
@@ -249,7 +250,7 @@ async fn start_engine<E: Env>(
     }
 }
 
-/// Connects to the master. Waits for an unavailable one up to the configured time.
+/// Connects to the master. If the master is unavailable, waits for up to the configured time.
 async fn find_master<E: Env>(
     config: &NodeConfig,
     env: &E,
@@ -261,8 +262,8 @@ async fn find_master<E: Env>(
     let mut warned = false;
     loop {
         let connect = StoreClient::connect(config.client.clone(), env.clone(), engine.clone(), Some(&own_name));
-        // A master that accepts the connection but does not answer is also limited by `max_wait`. Without a wait, the one attempt may
-        // take as long as its calls.
+        // `max_wait` also limits how long to wait for a master that accepts the connection but does not respond. If `max_wait` is zero, the
+        // only attempt may take as long as its calls do.
         let left = wait_until.since(env.now()).max(RETRY);
         let silent = || CallError::ConnectTimeout { address: config.client.master.clone(), limit: config.max_wait };
         let result = match config.max_wait {
@@ -272,7 +273,7 @@ async fn find_master<E: Env>(
         match result {
             Err(error) if heartbeat::is_transient(&error) && env.now() < wait_until => {
                 if !warned {
-                    tracing::warn!(%error, max_wait = ?config.max_wait, "the master does not answer yet; waiting for it");
+                    tracing::warn!(%error, max_wait = ?config.max_wait, "the master is not responding yet; retrying");
                     warned = true;
                 }
                 env.sleep(RETRY.min(wait_until.since(env.now()))).await;

@@ -1,4 +1,4 @@
-//! Implements the operations of the REST API on a node.
+//! Implements the REST API's operations for a node.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -86,7 +86,7 @@ impl<E: Env> ObjectStore for NodeStore<E> {
 }
 
 impl<E: Env> NodeStore<E> {
-    /// Counts a client operation that started at `began`, under the name of upstream's function.
+    /// Counts a client operation that started at `began`, under the name of the corresponding upstream function.
     fn count(&self, kind: OpKind, name: &'static str, bytes: u64, began: Mono) {
         let inner = &self.client.inner;
         if let Some(metrics) = &inner.config.metrics {

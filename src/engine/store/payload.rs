@@ -1,6 +1,6 @@
-//! Test objects for checks of a store.
+//! Test objects for store checks.
 
-/// Deterministic bytes in which every eight bytes differ, so that misplaced data is detected.
+/// Returns deterministic bytes in which every group of eight bytes is different, so that misplaced data is detected.
 pub fn payload(seed: u64, len: usize) -> Vec<u8> {
     let mut state = seed;
     let word = |_| {

@@ -1,4 +1,4 @@
-//! Writing objects: allocate at the master, write every replica, then complete or revoke the put.
+//! Writes objects: allocates memory at the master, writes every replica, and then completes or revokes the put.
 
 use crate::engine::base::ObjectKey;
 use crate::engine::env::Env;
@@ -15,14 +15,14 @@ use crate::engine::wire::{Expected, Text};
 pub enum PutOutcome {
     /// The object is stored.
     Stored {
-        /// Number of replicas written. It is lower than requested if there were not enough segments.
+        /// Number of replicas written. It is lower than requested if there are not enough segments.
         replicas: usize,
     },
-    /// The key exists, and its object is unchanged. (Upstream's client reports success.)
+    /// The key already exists, and its object is unchanged. (Upstream's client reports success.)
     AlreadyExists,
 }
 
-/// The family of RPC methods to use.
+/// Selects a family of RPC methods.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum WriteMethod {
     Put,
@@ -30,10 +30,10 @@ enum WriteMethod {
 }
 
 impl<E: Env> StoreClient<E> {
-    /// Stores objects from the caller's memory without a copy. Existing keys are left unchanged.
+    /// Stores objects directly from the caller's memory. Existing keys are left unchanged.
     ///
     /// # Errors
-    /// Outer: the master did not answer. Inner: this object is not stored.
+    /// Outer: the master did not respond. Inner: this object was not stored.
     pub async fn batch_put(
         &self,
         objects: &[(ObjectKey, Slice)],
@@ -45,15 +45,15 @@ impl<E: Env> StoreClient<E> {
     /// [`StoreClient::batch_put`] for one object.
     ///
     /// # Errors
-    /// The object is not stored.
+    /// The object was not stored.
     pub async fn put(&self, key: &ObjectKey, value: Slice, config: &ReplicateConfig) -> Result<PutOutcome, StoreError> {
         one(self.batch_put(&[(key.clone(), value)], config).await?)
     }
 
-    /// Stores an object, replacing an existing one. The old object is unavailable from the allocation until the new one is complete.
+    /// Stores an object, replacing an existing one. The old object is unavailable from the allocation until the new object is complete.
     ///
     /// # Errors
-    /// The object is not stored; the old one may be gone.
+    /// The object was not stored, and the old one may have been lost.
     pub async fn upsert(
         &self,
         key: &ObjectKey,
@@ -108,7 +108,7 @@ impl<E: Env> StoreClient<E> {
             .collect())
     }
 
-    /// Writes every replica of every allocated object, all in one batch of transfers.
+    /// Writes every replica of every allocated object, in a single batch of transfers.
     async fn write_replicas(
         &self,
         objects: &[(ObjectKey, Slice)],
@@ -144,7 +144,7 @@ impl<E: Env> StoreClient<E> {
         let endpoints: Vec<_> = movements.iter().map(|movement| movement.endpoint.clone()).collect();
         let moved = self.run_transfers(OpKind::Write, objects.len(), movements).await;
         for ((index, endpoint), moved) in owners.into_iter().zip(endpoints).zip(moved) {
-            // Of several errors, keep the one that forbids revoking the put.
+            // If there are several errors, keep the one that forbids revoking the put.
             if let Err(source) = moved
                 && (outcomes[index].is_ok() || source.may_still_land())
             {
@@ -155,10 +155,10 @@ impl<E: Env> StoreClient<E> {
         outcomes
     }
 
-    /// Completes the written objects and revokes the failed ones. If the answer to a completion is lost, the state of the object is
-    /// unknown, which is reported as an error. A lost answer to a revocation is harmless, because the master drops unfinished objects
-    /// by itself. A write whose bytes may still arrive is not revoked: its memory would be allocated to another object at once. The
-    /// master keeps it until its longer timeout for unfinished puts.
+    /// Completes the written objects and revokes the failed ones. If the response to a completion is lost, the state of the object is
+    /// unknown, and an error is reported. A lost response to a revocation is harmless, because the master drops unfinished objects
+    /// automatically. If the bytes of a write may still arrive, the put is not revoked, because its memory would be allocated to another
+    /// object immediately. The master keeps that memory until its longer timeout for unfinished puts expires.
     async fn finish(
         &self,
         family: WriteMethod,

@@ -1,9 +1,9 @@
-//! Chooses the replicas to read. Pure.
+//! Selects the replicas to read. No I/O.
 
 use crate::engine::wire::types::{BufferDescriptor, ReplicaDescriptor, ReplicaLocation, ReplicaStatus};
 
-/// The readable memory replicas, best first: those of this process (a memory copy), then the others. The others are rotated by `salt`, so
-/// that many readers of one object do not all read from the same node.
+/// Returns the readable memory replicas, best first: replicas in this process (which need only a memory copy), then all others. The others
+/// are rotated by `salt`, so that many readers of one object do not all read from the same node.
 pub fn reading_order<'a>(
     replicas: &'a [ReplicaDescriptor],
     own_endpoints: &[&str],

@@ -1,12 +1,12 @@
 //! The store node's REST API: objects for programs that use neither the RPC protocol nor the transfer engine.
 //!
-//! Routes, texts and status codes are those of `mooncake_store_service` 0.3.13 (captured; `fixtures/http/rest.txt`), for put, get,
-//! exist, remove and the routes that mount and unmount memory ([`rest_segments`]). Differences:
+//! Routes, texts and status codes match `mooncake_store_service` 0.3.13 (captured in `fixtures/http/rest.txt`) for put, get, exist, remove,
+//! and the routes that mount and unmount memory ([`rest_segments`]). Differences:
 //!
 //! * Keys may contain `/`, percent-encoded or plain.
-//! * A call that waits for the master delays no other call and has a time limit.
-//! * Refusals have a `reason`.
-//! * Additional routes: `/health` (with the answer of upstream's client HTTP server), `/metrics` and `/transport`.
+//! * A call that waits for the master does not delay other calls, and has a time limit.
+//! * Error responses include a `reason`.
+//! * There are additional routes: `/health` (with the same response as upstream's client HTTP server), `/metrics` and `/transport`.
 //!
 //! [`rest_segments`]: crate::engine::store::rest_segments
 
@@ -29,10 +29,10 @@ use crate::engine::store::transport_stats::TransportStats;
 
 /// The operations behind the REST API. Implemented by the node, and by a fake in tests.
 pub trait ObjectStore: Send + Sync + 'static {
-    /// Stores `value` under `key`. An existing object is left unchanged, which is not an error.
+    /// Stores `value` under `key`. If an object already exists, it is left unchanged and no error is returned.
     fn put(&self, key: ObjectKey, value: Bytes) -> impl Future<Output = Result<(), StoreRefusal>> + Send;
 
-    /// Returns the object's bytes, read once `budget` has granted their size.
+    /// Returns the object's bytes, which are read once `budget` has granted memory for them.
     fn get(
         &self,
         key: ObjectKey,
@@ -42,35 +42,35 @@ pub trait ObjectStore: Send + Sync + 'static {
     /// Returns true if a readable object exists.
     fn exists(&self, key: ObjectKey) -> impl Future<Output = Result<bool, StoreRefusal>> + Send;
 
-    /// Removes one object by its key.
+    /// Removes a single object by key.
     fn remove(&self, key: ObjectKey) -> impl Future<Output = Result<(), StoreRefusal>> + Send;
 
-    /// Removes every removable object. Returns their number.
+    /// Removes every removable object. Returns the number of removed objects.
     fn remove_all(&self) -> impl Future<Output = Result<u64, StoreRefusal>> + Send;
 
-    /// Mounts at least `bytes` of additional memory. Returns the new segment and its size in bytes.
+    /// Mounts at least `bytes` bytes of additional memory. Returns the new segment and its size in bytes.
     fn mount(&self, bytes: u64) -> impl Future<Output = Result<(SegmentId, u64), StoreRefusal>> + Send;
 
-    /// Unmounts a segment created by [`mount`](ObjectStore::mount). Its objects are readable for `grace`.
+    /// Unmounts a segment that was created by [`mount`](ObjectStore::mount). Its objects remain readable for `grace`.
     fn unmount(&self, segment: SegmentId, grace: Duration) -> impl Future<Output = Result<(), StoreRefusal>> + Send;
 
-    /// The node's health, without asking another process.
+    /// Returns the node's health, without contacting another process.
     fn health(&self) -> NodeHealth;
 
-    /// Returns the current metrics of the node.
+    /// Returns the node's current metrics.
     fn metrics(&self) -> NodeMetrics;
 
-    /// Additional families for `/metrics`, in the Prometheus text format.
+    /// Returns additional families for `/metrics`, in the Prometheus text format.
     fn extra_metrics(&self) -> String {
         String::new()
     }
 }
 
-/// Memory budget for objects being read, from before the read until the last byte is sent. Cheap to clone.
+/// Memory budget for objects that are being read. Memory counts from before the read until the last byte has been sent. Cheap to clone.
 #[derive(Clone, Debug)]
 pub struct ReadBudget(Arc<Semaphore>);
 
-/// A granted part of a [`ReadBudget`], released on drop.
+/// A share of a [`ReadBudget`], released on drop.
 #[derive(Debug)]
 pub struct ReadPermit {
     _permit: Option<OwnedSemaphorePermit>,
@@ -81,7 +81,7 @@ impl ReadBudget {
         ReadBudget(Arc::new(Semaphore::new(bytes.div_ceil(BUDGET_UNIT))))
     }
 
-    /// Waits until `bytes` are granted. An object larger than the budget gets the whole budget.
+    /// Waits until `bytes` bytes are granted. An object larger than the budget is granted the entire budget.
     pub async fn acquire(&self, bytes: u64) -> ReadPermit {
         let units = bytes.div_ceil(BUDGET_UNIT as u64).clamp(1, (READING_BYTES_MAX / BUDGET_UNIT) as u64);
         let permit = self.0.clone().acquire_many_owned(u32::try_from(units).unwrap_or(u32::MAX)).await;
@@ -90,7 +90,7 @@ impl ReadBudget {
     }
 }
 
-/// An object's bytes together with their share of the budget.
+/// An object's bytes, together with their share of the budget.
 struct BudgetedBytes {
     bytes: Bytes,
     _permit: ReadPermit,
@@ -102,34 +102,34 @@ impl AsRef<[u8]> for BudgetedBytes {
     }
 }
 
-/// Why an operation was refused.
+/// Why an operation failed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StoreRefusal {
     pub code: ErrorCode,
     pub reason: String,
 }
 
-/// The health of a node.
+/// A node's health.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NodeHealth {
-    /// Its memory is mounted, and the master answered the last heartbeat.
+    /// The node's memory is mounted, and the master responded to the last heartbeat.
     Healthy,
-    /// Its memory is not mounted yet.
+    /// The node's memory is not mounted yet.
     NotInitialized,
-    /// The master did not answer the last heartbeat.
+    /// The master did not respond to the last heartbeat.
     MasterUnreachable,
 }
 
-/// Transfer and memory metrics of a node.
+/// A node's transfer and memory metrics.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct NodeMetrics {
     /// Bytes that peers read from this node's memory.
     pub served_read_bytes: u64,
     pub served_reads: u64,
-    /// Bytes that peers wrote into this node's memory.
+    /// Bytes that peers wrote to this node's memory.
     pub served_write_bytes: u64,
     pub served_writes: u64,
-    /// Requests of peers that were refused (memory that is not registered, invalid frames).
+    /// Requests from peers that were rejected (unregistered memory, invalid frames).
     pub served_refusals: u64,
     /// Bytes read by this node's own client.
     pub client_read_bytes: u64,
@@ -143,7 +143,7 @@ pub struct NodeMetrics {
     pub transport: TransportStats,
 }
 
-/// Serves `store` at `at`. Port 0 selects a free port.
+/// Serves `store` on `at`. Port 0 selects a free port.
 ///
 /// # Errors
 /// [`BindError`] if the address is not available.
@@ -156,7 +156,7 @@ pub async fn start<E: Env, S: ObjectStore>(env: E, at: &HostPort, store: Arc<S>)
 struct RestApi<E, S> {
     env: E,
     store: Arc<S>,
-    /// Limits concurrent puts: each object is held whole in memory.
+    /// Limits concurrent puts, because each object is held in memory in full.
     storing: Semaphore,
     /// Memory budget for objects being read.
     budget: ReadBudget,
@@ -218,7 +218,7 @@ impl<E: Env, S: ObjectStore> RestApi<E, S> {
     async fn put(&self, body: Bytes) -> Response {
         let Ok(_turn) = self.storing.acquire().await else { return failure(BROKEN, "PUT operation failed", None) };
         let parsed = if body.len() > PARSE_INLINE_MAX {
-            // Parsing a long text here would block the other connections of this thread.
+            // Parsing a long text on this thread would block its other connections.
             match tokio::task::spawn_blocking(move || parse(&body)).await {
                 Ok(parsed) => parsed,
                 Err(_) => return failure(BROKEN, "PUT operation failed", None),
@@ -244,7 +244,7 @@ impl<E: Env, S: ObjectStore> RestApi<E, S> {
 
     async fn get(&self, key: ObjectKey) -> Response {
         match self.store.get(key, self.budget.clone()).await {
-            // The budget is released with the last reference to the bytes: when the client has received them or disconnected.
+            // The budget is released together with the last reference to the bytes: when the client has received them or disconnected.
             Ok((bytes, permit)) => {
                 let read = Bytes::from_owner(BudgetedBytes { bytes, _permit: permit });
                 answer(StatusCode::OK, "application/octet-stream", read)
@@ -301,20 +301,20 @@ enum Verb {
 const VERBS: [(&str, Verb); 3] =
     [("/api/get/", Verb::Get), ("/api/exist/", Verb::Exist), ("/api/remove/", Verb::Remove)];
 
-/// The decoded key after `prefix`; `None` if it is empty.
+/// Returns the decoded key after `prefix`, or `None` if it is empty.
 fn key_after(path: &str, prefix: &str) -> Option<ObjectKey> {
     let key = path.strip_prefix(prefix).filter(|key| !key.is_empty())?;
     Some(ObjectKey::from(&*decode(key)))
 }
 
-/// The answer to an invalid put body.
+/// The response to an invalid put body.
 struct InvalidPut {
     status: StatusCode,
     error: &'static str,
     reason: Option<String>,
 }
 
-/// Parses key and value from the body of a put.
+/// Parses the key and the value from the body of a put.
 fn parse(body: &[u8]) -> Result<(ObjectKey, Bytes), InvalidPut> {
     #[derive(Deserialize)]
     struct PutBody {
@@ -330,7 +330,7 @@ fn parse(body: &[u8]) -> Result<(ObjectKey, Bytes), InvalidPut> {
         Err(error) if error.is_data() => {
             bad(StatusCode::BAD_REQUEST, "key and value must be strings", Some(error.to_string()))
         }
-        // For a body that does not start like JSON, upstream returns its JSON parser's message and this status.
+        // If the body does not start like JSON, upstream returns its JSON parser's message with this status.
         Err(_) if !body.starts_with(b"{") => bad(BROKEN, NO_JSON, None),
         Err(error) => bad(BROKEN, "invalid JSON body", Some(error.to_string())),
     }
@@ -340,10 +340,10 @@ fn metrics(f: &NodeMetrics) -> String {
     use std::fmt::Write;
     let families = [
         ("mcctl_node_served_read_bytes_total", "counter", "Bytes that peers read from this node", f.served_read_bytes),
-        ("mcctl_node_served_reads_total", "counter", "Reads by peers", f.served_reads),
+        ("mcctl_node_served_reads_total", "counter", "Reads by peers from this node", f.served_reads),
         ("mcctl_node_served_write_bytes_total", "counter", "Bytes that peers wrote to this node", f.served_write_bytes),
-        ("mcctl_node_served_writes_total", "counter", "Writes by peers", f.served_writes),
-        ("mcctl_node_served_refusals_total", "counter", "Refused requests of peers", f.served_refusals),
+        ("mcctl_node_served_writes_total", "counter", "Writes by peers to this node", f.served_writes),
+        ("mcctl_node_served_refusals_total", "counter", "Rejected requests from peers", f.served_refusals),
         ("mooncake_transfer_read_bytes", "counter", "Bytes read by this node's own client", f.client_read_bytes),
         ("mooncake_transfer_write_bytes", "counter", "Bytes written by this node's own client", f.client_write_bytes),
         ("mcctl_node_segment_bytes", "gauge", "Bytes of mounted memory", f.segment_bytes),
@@ -360,11 +360,11 @@ pub(in crate::engine::store) fn failure(status: StatusCode, error: &str, reason:
     json(status, &FailureAnswer { error, reason })
 }
 
-/// Serializes JSON as Python does, with a space after `:` and `,`. Scripts may depend on it.
+/// Serializes JSON like Python, with a space after `:` and `,`. Scripts may depend on this.
 pub(in crate::engine::store) fn json(status: StatusCode, body: &impl Serialize) -> Response {
     let mut text = Vec::new();
     body.serialize(&mut serde_json::Serializer::with_formatter(&mut text, PythonFormatter))
-        .expect("plain structs and strings always have a JSON form");
+        .expect("structs and strings can always be serialized as JSON");
     answer(status, JSON, Bytes::from(text))
 }
 
@@ -416,27 +416,27 @@ struct FailureAnswer<'a> {
 const JSON: &str = "application/json; charset=utf-8";
 const PLAIN_TEXT: &str = "text/plain; charset=utf-8";
 const METRICS_TEXT: &str = "text/plain; version=0.0.4";
-/// The message of upstream's JSON parser for a body that does not start with a value.
+/// The message from upstream's JSON parser for a body that does not start with a value.
 pub(in crate::engine::store) const NO_JSON: &str = "Expecting value: line 1 column 1 (char 0)";
 pub(in crate::engine::store) const BROKEN: StatusCode = StatusCode::INTERNAL_SERVER_ERROR;
 
-/// Codes that a read reports as "not found". They include an object that is still being written.
+/// Codes reported to readers as "not found". They include the code for an object that is still being written.
 const ABSENT: [ErrorCode; 2] = [ErrorCode::OBJECT_NOT_FOUND, ErrorCode::REPLICA_IS_NOT_READY];
 const UNREACHABLE: [ErrorCode; 2] = [ErrorCode::RPC_FAIL, ErrorCode::RPC_TIMEOUT];
 
-/// Time limit of one operation, including its transfer.
+/// Time limit for one operation, including its transfer.
 const OPERATION_LIMIT: Duration = Duration::from_secs(30);
 /// Maximum number of concurrent puts.
 const STORING_MAX: usize = 32;
-/// Total size of the objects in answers to `GET /api/get`, from before they are read until the clients have received them. Further reads
-/// wait. A single larger object is read alone.
+/// Maximum total size of objects in responses to `GET /api/get`, counted from before they are read until the clients have received them.
+/// Further reads wait. An object larger than this is read alone.
 pub const READING_BYTES_MAX: usize = 256 << 20;
 /// Granularity of the read budget in bytes.
 const BUDGET_UNIT: usize = 64 << 10;
 /// JSON bodies up to this size are parsed on the connection's thread.
 const PARSE_INLINE_MAX: usize = 1 << 20;
 
-/// Upstream's limit of a body is 100 MiB.
+/// Upstream limits a body to 100 MiB.
 const LIMITS: HttpLimits = HttpLimits {
     body_bytes_max: 100 << 20,
     bodies_bytes_max: 400 << 20,

@@ -1,8 +1,8 @@
-//! The REST routes that change a node's memory at run time.
+//! REST routes that change a node's memory at runtime.
 //!
-//! Answers are those of `mooncake_store_service` 0.3.13 without the SSD tier. Refusals additionally have a `reason`. `/api/mount` and
-//! `/api/unmount` mount and unmount memory that the node allocates. This node maps no shared memory and has no SSD tier.
-//! `/api/mount_shm` and the decode mode of `/api/reconfigure` fail like upstream's when a file cannot be mapped.
+//! Responses match `mooncake_store_service` 0.3.13 without the SSD tier, but error responses also include a `reason`. `/api/mount` and
+//! `/api/unmount` mount and unmount memory that the node allocates. This node maps no shared memory and has no SSD tier. `/api/mount_shm`
+//! and the decode mode of `/api/reconfigure` therefore fail in the same way as upstream when a file cannot be mapped.
 //! `/api/unmount_local_disk` has nothing to unmount, which upstream also reports as success.
 
 use std::time::Duration;
@@ -14,24 +14,24 @@ use crate::engine::base::{ErrorCode, SegmentId};
 use crate::engine::http::{Response, StatusCode};
 use crate::engine::store::rest::{BROKEN, NO_JSON, ObjectStore, StoreRefusal, failure, json};
 
-/// The longest grace period of `/api/unmount_local_disk`, in seconds.
+/// Maximum grace period for `/api/unmount_local_disk`, in seconds.
 const LOCAL_DISK_GRACE_MAX: u64 = 3600;
-/// The longest grace period of a segment, in seconds: one day.
+/// Maximum grace period for a segment, in seconds: one day.
 const GRACE_MAX: u64 = 24 * 3600;
-/// The longest body in bytes. A parsed body can need many times as much memory.
+/// Maximum body size in bytes. A parsed body can require many times as much memory.
 const BODY_BYTES_MAX: usize = 64 << 10;
 const NO_SHARED_MEMORY: &str = "this node does not map shared memory; use /api/mount, which allocates memory";
 
-/// Returns true if `path` is one of the routes in this file.
+/// Returns true if `path` is one of the routes in this module.
 pub fn is_route(path: &str) -> bool {
     ["/api/mount", "/api/unmount", "/api/mount_shm", "/api/unmount_shm", "/api/reconfigure", "/api/unmount_local_disk"]
         .contains(&path)
 }
 
-/// Answers a POST of `body` to `path`.
+/// Handles a POST of `body` to `path`.
 pub async fn answer<S: ObjectStore>(store: &S, path: &str, body: &[u8]) -> Response {
     if body.len() > BODY_BYTES_MAX {
-        let reason = format!("the body has {} bytes; at most {BODY_BYTES_MAX} are accepted", body.len());
+        let reason = format!("the body has {} bytes; the limit is {BODY_BYTES_MAX}", body.len());
         return failure(StatusCode::PAYLOAD_TOO_LARGE, "Request body too large", Some(&reason));
     }
     if path == "/api/unmount_local_disk" {
@@ -55,7 +55,7 @@ async fn mount<S: ObjectStore>(store: &S, body: &Map<String, Value>) -> Response
         return failure(StatusCode::BAD_REQUEST, "Invalid size, must be a positive integer", None);
     };
     for ignored in ["protocol", "location"].into_iter().filter(|name| body.contains_key(*name)) {
-        tracing::warn!("/api/mount: '{ignored}' in the request is ignored; the node's own value is used");
+        tracing::warn!("/api/mount: ignoring '{ignored}' in the request; the node uses its own value");
     }
     match store.mount(bytes).await {
         Ok((id, allocated_size)) => {
@@ -66,7 +66,7 @@ async fn mount<S: ObjectStore>(store: &S, body: &Map<String, Value>) -> Response
     }
 }
 
-/// Tries all segments. The first error determines the answer.
+/// Attempts to unmount all segments. The first error determines the response.
 async fn unmount<S: ObjectStore>(store: &S, body: &Map<String, Value>) -> Response {
     let (ids, grace) = match (segment_ids(body), grace(body)) {
         (Ok(ids), Ok(grace)) => (ids, grace),
@@ -96,7 +96,7 @@ fn mount_shm(body: &Map<String, Value>) -> Response {
     failure(BROKEN, "Mount failed, ret=-1", Some(NO_SHARED_MEMORY))
 }
 
-/// Shared memory is never mounted, so every id is unknown.
+/// Shared memory is never mounted, so all IDs are unknown.
 fn unmount_shm(body: &Map<String, Value>) -> Response {
     match segment_ids(body) {
         Ok(failed_segment_ids) => {
@@ -151,7 +151,7 @@ fn object(body: &[u8]) -> Result<Map<String, Value>, InvalidBody> {
     }
 }
 
-/// The answer to an invalid body.
+/// The response to an invalid body.
 struct InvalidBody(StatusCode, &'static str);
 
 impl InvalidBody {
@@ -160,7 +160,7 @@ impl InvalidBody {
     }
 }
 
-/// The requested segment ids: one id or a list.
+/// Returns the requested segment IDs: one ID or a list.
 fn segment_ids(body: &Map<String, Value>) -> Result<Vec<String>, InvalidBody> {
     let id = |value: &Value| value.as_str().map(str::to_owned);
     let ids = match body.get("segment_ids") {

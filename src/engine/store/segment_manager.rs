@@ -1,8 +1,8 @@
-//! The memory segments of a node: the first one, and those that are mounted and unmounted at run time.
+//! A node's memory segments: the first one, and those that are mounted and unmounted at runtime.
 //!
-//! One lock covers the list and the calls that change it at the master, so that a heartbeat never remounts a segment that is being
-//! unmounted. Every call under the lock has a deadline. Mounts and unmounts always complete, even if their caller stops waiting: the
-//! list, the engine and the master always agree.
+//! A single lock covers the list and the calls that change it at the master, so that a heartbeat never remounts a segment that is being
+//! unmounted. Every call made under the lock has a deadline. Mounts and unmounts always complete, even if their caller stops waiting, so
+//! the list, the engine and the master always agree.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex as BlockingMutex, PoisonError};
@@ -24,29 +24,29 @@ use crate::engine::sys::pages::{MemorySource, SEGMENT_BYTES_MIN};
 use crate::engine::transfer::{Access, Registration, TransferError};
 use crate::engine::wire::types::Segment;
 
-/// Time limit for an unmount call.
+/// Timeout for an unmount call.
 const UNMOUNT_TIMEOUT: Duration = Duration::from_secs(2);
 /// A segment with a grace period is deregistered this long after the master has dropped it.
 const RELEASE_AFTER: Duration = Duration::from_secs(2);
-/// The addresses of an unmounted segment are not reused for this time. Peers address memory by number only. A peer that still has a
-/// descriptor of an object there is refused; otherwise it would read or write what was mounted at the same addresses since. A
-/// descriptor is in use for at most a read lease (10 s by default) plus the longest transfer (60 s).
+/// The addresses of an unmounted segment are not reused for this long. Peers address memory only by number. A peer that still has the
+/// descriptor of an object in that segment gets an error. If the addresses were reused, the peer would read or write whatever is mounted
+/// there now. A descriptor is used for at most a read lease (10 s by default) plus the longest transfer (60 s).
 const ADDRESS_QUARANTINE: Duration = Duration::from_secs(90);
 
 /// Mounts, remounts and unmounts the segments of a node.
 pub(in crate::engine::store) struct SegmentManager<E: Env> {
     client: StoreClient<E>,
-    /// Name of all segments.
+    /// The name shared by all segments.
     name: String,
     source: MemorySource,
     heartbeat_status: HeartbeatStatus,
     segments: Mutex<Vec<ManagedSegment>>,
     /// Total size of all segments in bytes.
     bytes: AtomicU64,
-    /// Allocated bytes: all segments, segments about to be mounted, and unmounted ones that are not freed yet.
+    /// Allocated bytes: all segments, segments about to be mounted, and unmounted segments that have not been freed.
     allocated: Arc<AtomicU64>,
     heartbeat: BlockingMutex<Option<JoinHandle<()>>>,
-    /// No segment may be mounted any more. Read and written with `segments` locked.
+    /// No more segments may be mounted. Read and written with `segments` locked.
     stopped: AtomicBool,
 }
 
@@ -54,20 +54,20 @@ pub(in crate::engine::store) struct SegmentManager<E: Env> {
 struct ManagedSegment {
     segment: Segment,
     registration: Registration,
-    /// Mounted at run time. Only such segments can be unmounted individually.
+    /// Whether the segment was mounted at runtime. Only such segments can be unmounted individually.
     at_run_time: bool,
     memory: Arc<Memory>,
     reservation: Reservation,
 }
 
-/// A part of [`SegmentManager::allocated`], released on drop.
+/// A share of [`SegmentManager::allocated`], released on drop.
 struct Reservation {
     allocated: Arc<AtomicU64>,
     bytes: u64,
 }
 
 impl Reservation {
-    /// Adds `bytes` to `allocated` if the sum is at most `total`. The error is the amount already allocated.
+    /// Adds `bytes` to `allocated` if the sum does not exceed `total`. On error, returns the amount that is already allocated.
     fn new(allocated: &Arc<AtomicU64>, bytes: u64, total: u64) -> Result<Reservation, u64> {
         let sum = |before: u64| before.checked_add(bytes).filter(|sum| *sum <= total);
         allocated.fetch_update(Ordering::Relaxed, Ordering::Relaxed, sum)?;
@@ -82,7 +82,7 @@ impl Drop for Reservation {
 }
 
 impl<E: Env> SegmentManager<E> {
-    /// A manager without segments.
+    /// Creates a manager without segments.
     pub fn new(client: StoreClient<E>, name: String, source: MemorySource) -> Arc<SegmentManager<E>> {
         Arc::new(SegmentManager {
             client,
@@ -97,12 +97,12 @@ impl<E: Env> SegmentManager<E> {
         })
     }
 
-    /// Whether heartbeats are answered. A node without segments sends none and counts as healthy.
+    /// Returns whether the master is responding to heartbeats. A node without segments sends none and counts as healthy.
     pub fn heartbeat_status(&self) -> &HeartbeatStatus {
         &self.heartbeat_status
     }
 
-    /// Total size of all segments in bytes.
+    /// Returns the total size of all segments in bytes.
     pub fn bytes(&self) -> u64 {
         self.bytes.load(Ordering::Relaxed)
     }
@@ -110,7 +110,7 @@ impl<E: Env> SegmentManager<E> {
     /// Mounts the node's first segment.
     ///
     /// # Errors
-    /// The memory cannot be registered, or the master refuses it. Nothing remains mounted.
+    /// The memory cannot be registered, or the master rejects the segment. Nothing remains mounted.
     pub async fn mount_first(self: &Arc<Self>, memory: &Arc<Memory>) -> Result<Segment, NodeError> {
         // Its memory is already allocated.
         let bytes = memory.len() as u64;
@@ -118,16 +118,16 @@ impl<E: Env> SegmentManager<E> {
         self.mount_memory(memory, reservation, false).await
     }
 
-    /// Allocates at least `requested` bytes, rounded up to the unit of upstream's allocator, and mounts them. If the caller stops
-    /// waiting, the segment is unmounted again, because its id is lost.
+    /// Allocates at least `requested` bytes, rounded up to the unit of upstream's allocator, and mounts them. If the caller stops waiting,
+    /// the segment is unmounted again, because its ID would be lost.
     ///
     /// # Errors
-    /// No memory is available, or the master refuses it. Nothing remains mounted.
+    /// No memory is available, or the master rejects the segment. Nothing remains mounted.
     pub async fn mount_more(self: &Arc<Self>, requested: u64) -> Result<Segment, StoreRefusal> {
         let (manager, (answer, mounted)) = (Arc::clone(self), oneshot::channel());
         tokio::spawn(async move {
             if let Err(Ok(segment)) = answer.send(manager.allocate_and_mount(requested).await) {
-                tracing::warn!(segment = %segment.id, "segment unmounted again: its caller stopped waiting");
+                tracing::warn!(segment = %segment.id, "segment unmounted again because the caller stopped waiting");
                 if let Err(error) = manager.unmount_now(segment.id, Duration::ZERO).await {
                     tracing::warn!(segment = %segment.id, error = %error.reason, "cannot unmount the segment");
                 }
@@ -139,12 +139,11 @@ impl<E: Env> SegmentManager<E> {
     async fn allocate_and_mount(self: &Arc<Self>, requested: u64) -> Result<Segment, StoreRefusal> {
         let no_memory = |reason: String| StoreRefusal { code: ErrorCode::INTERNAL_ERROR, reason };
         let bytes = requested.checked_next_multiple_of(SEGMENT_BYTES_MIN);
-        let bytes =
-            bytes.ok_or_else(|| no_memory(format!("{requested} bytes exceed the address space of this machine")))?;
+        let bytes = bytes.ok_or_else(|| no_memory(format!("{requested} bytes exceed this machine's address space")))?;
         let total = host::memory().map_or(u64::MAX, |figures| figures.total);
         let reservation = Reservation::new(&self.allocated, bytes, total).map_err(|allocated| {
             no_memory(format!(
-                "cannot allocate {} in addition to the {} already allocated by this node: the host has {}",
+                "cannot allocate {} in addition to the {} that this node has already allocated: the host has only {}",
                 ByteSize(bytes),
                 ByteSize(allocated),
                 ByteSize(total)
@@ -194,9 +193,9 @@ impl<E: Env> SegmentManager<E> {
         }
         let answer = self.client.master().mount_segment(segment.clone(), self.client.id()).await;
         if answer.is_err() {
-            // The master may have mounted it anyway, and would keep it as long as this node sends heartbeats.
+            // The master may have mounted the segment anyway, and would keep it as long as this node sends heartbeats.
             if let Err(error) = self.unmount_at_master(segment.id).await {
-                tracing::warn!(segment = %segment.id, %error, "the master may have mounted a segment that is now released");
+                tracing::warn!(segment = %segment.id, %error, "the master may have mounted a segment that this node has released");
             }
         }
         if let Err(error) = answer.map_err(StoreError::from).and_then(|answer| refused("MountSegment", answer)) {
@@ -213,11 +212,11 @@ impl<E: Env> SegmentManager<E> {
         Ok(segment)
     }
 
-    /// Unmounts a segment that [`mount_more`](SegmentManager::mount_more) mounted, and frees its memory after `grace`. Until then it
-    /// can be read.
+    /// Unmounts a segment that was mounted by [`mount_more`](SegmentManager::mount_more), and frees its memory after `grace`. Until then,
+    /// the memory remains readable.
     ///
     /// # Errors
-    /// The segment is unknown, or the master does not answer. The segment remains mounted.
+    /// The segment is unknown, or the master does not respond. The segment remains mounted.
     pub async fn unmount(self: &Arc<Self>, id: SegmentId, grace: Duration) -> Result<(), StoreRefusal> {
         let manager = Arc::clone(self);
         let unmounted = tokio::spawn(async move { manager.unmount_now(id, grace).await }).await;
@@ -229,7 +228,7 @@ impl<E: Env> SegmentManager<E> {
         let Some(at) = segments.iter().position(|managed| managed.at_run_time && managed.segment.id == id) else {
             return Err(StoreRefusal {
                 code: ErrorCode::INTERNAL_ERROR,
-                reason: format!("segment {id} was not mounted at run time by this node"),
+                reason: format!("segment {id} was not mounted at runtime by this node"),
             });
         };
         let (master, client) = (self.client.master(), self.client.id());
@@ -260,21 +259,21 @@ impl<E: Env> SegmentManager<E> {
         Ok(())
     }
 
-    /// Unmounts all segments; their objects are lost. Returns an error if the master did not answer.
+    /// Unmounts all segments. Their objects are lost. Returns an error if the master did not respond.
     pub async fn stop(&self) -> Option<UnmountError> {
-        // A heartbeat that is remounting holds the lock.
+        // A heartbeat that is remounting segments holds the lock.
         self.end_heartbeat();
         let mut segments = self.segments.lock().await;
         self.stopped.store(true, Ordering::Relaxed);
         let all = std::mem::take(&mut *segments);
         drop(segments);
-        // A mount may have restarted it before it saw `stopped`.
+        // A mount may have restarted the heartbeat before it saw `stopped`.
         self.end_heartbeat();
         let mut unanswered = None;
         for managed in all {
             match self.unmount_at_master(managed.segment.id).await {
                 Ok(Ok(())) => tracing::info!(segment = %managed.segment.name, "segment unmounted"),
-                Ok(Err(code)) => tracing::warn!(%code, "the master refused to unmount the segment"),
+                Ok(Err(code)) => tracing::warn!(%code, "the master failed to unmount the segment"),
                 Err(error) => unanswered = Some(error),
             }
             self.release(managed).await;
@@ -289,7 +288,7 @@ impl<E: Env> SegmentManager<E> {
         }
     }
 
-    /// Unmounts `segment` at the master. The inner result is the master's answer.
+    /// Unmounts `segment` at the master. The inner result is the master's response.
     async fn unmount_at_master(&self, segment: SegmentId) -> Result<Result<(), ErrorCode>, UnmountError> {
         let unmount = self.client.master().unmount_segment(segment, self.client.id());
         Ok(deadline(&self.client.inner.env, UNMOUNT_TIMEOUT, unmount).await??)
@@ -300,7 +299,7 @@ impl<E: Env> SegmentManager<E> {
         drop(self.deregister(managed).await);
     }
 
-    /// Deregisters a segment's memory, so that peers are refused. It is freed when the returned value is dropped.
+    /// Deregisters a segment's memory, so that requests from peers are rejected. The memory is freed when the returned value is dropped.
     async fn deregister(&self, managed: ManagedSegment) -> (Arc<Memory>, Reservation) {
         if let Err(error) = self.client.engine().deregister(managed.registration).await {
             tracing::debug!(%error, "cannot remove the memory from the segment's metadata record");
@@ -314,7 +313,7 @@ impl<E: Env> SegmentManager<E> {
         drop(kept);
     }
 
-    /// The client under whose id the segments are mounted.
+    /// Returns the client that owns the mounted segments.
     pub fn client(&self) -> &StoreClient<E> {
         &self.client
     }
@@ -322,13 +321,13 @@ impl<E: Env> SegmentManager<E> {
     /// Remounts all segments at a master that has no record of this client.
     ///
     /// # Errors
-    /// The master does not answer, or another engine has this node's name.
+    /// The master does not respond, or another engine uses this node's name.
     pub async fn remount(&self) -> Result<(), StoreError> {
         let segments = self.segments.lock().await;
-        // A master that lost its state may be a new one with a new metadata service.
+        // A master that lost its state may be a new instance with a new metadata service.
         match self.client.engine().republish().await {
             Ok(()) => {}
-            // Peers would look for our objects at the other engine.
+            // Peers would look for this node's objects at the other engine.
             Err(error @ TransferError::NameTaken { .. }) => return Err(StoreError::Name(error)),
             Err(error) => tracing::warn!(%error, "cannot republish the segment's metadata record"),
         }
@@ -337,7 +336,7 @@ impl<E: Env> SegmentManager<E> {
     }
 }
 
-/// Why the master did not answer an unmount.
+/// Why the master did not respond to an unmount call.
 #[derive(Debug, thiserror::Error)]
 pub(in crate::engine::store) enum UnmountError {
     #[error(transparent)]

@@ -1,4 +1,4 @@
-//! Transport statistics of a node by peer and by RDMA device: the JSON document at `/transport`, and its part of `/metrics`.
+//! A node's transport statistics by peer and by RDMA device: the JSON document at `/transport` and its part of `/metrics`.
 
 use std::fmt::Write;
 
@@ -6,30 +6,30 @@ use serde::{Deserialize, Serialize};
 
 use crate::engine::transfer::{PeerCounters, RailCounters};
 
-/// Schema of the document.
+/// Schema of the JSON document.
 pub const SCHEMA: &str = "mcctl.node.transport/1";
 
-/// Statistics of the transport that a node's own client uses. They count this client's reads and writes. What peers do to the node's
-/// memory over RDMA is invisible to the node's process.
+/// Statistics for the transport used by a node's own client. They count this client's reads and writes. A node's process cannot see how
+/// peers access its memory over RDMA.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TransportStats {
     pub schema: String,
     /// `tcp` or `rdma`; empty before the node has started.
     pub transport: String,
-    /// Other nodes' segments that the client is connected to, by name.
+    /// Segments on other nodes to which the client is connected, by name.
     pub peers: Vec<PeerStats>,
     /// RDMA devices in use; empty with tcp.
     pub devices: Vec<DeviceStats>,
 }
 
-/// The statistics of a node that has not started.
+/// Statistics for a node that has not started.
 impl Default for TransportStats {
     fn default() -> TransportStats {
         TransportStats { schema: SCHEMA.to_owned(), transport: String::new(), peers: Vec::new(), devices: Vec::new() }
     }
 }
 
-/// Statistics of a segment of another node.
+/// Statistics for a segment on another node.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PeerStats {
     pub segment: String,
@@ -44,21 +44,21 @@ pub struct PeerStats {
     pub failures: u64,
 }
 
-/// Statistics of an RDMA device of this node.
+/// Statistics for an RDMA device on this node.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct DeviceStats {
     pub device: String,
-    /// Number of the device's port.
+    /// The device's port number.
     pub port: u8,
     /// GID index and address.
     pub gid: String,
-    /// `up`, or `down` while the device is not used.
+    /// `up`, or `down` while the device is not in use.
     pub state: String,
-    /// Peers' devices that it is connected to or connecting to.
+    /// Number of peers' devices to which this device is connected or connecting.
     pub endpoints: u64,
-    /// Connections established since the start.
+    /// Connections established since startup.
     pub connected: u64,
-    /// Connections closed since the start.
+    /// Connections closed since startup.
     pub retired: u64,
     pub requests: u64,
     /// Bytes read through the device.
@@ -68,33 +68,33 @@ pub struct DeviceStats {
     pub failures: DeviceFailures,
 }
 
-/// Failures of a device by cause.
+/// A device's failures by cause.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct DeviceFailures {
     /// Connections that could not be established.
     pub connection: u64,
     /// Requests that the local device rejected or failed.
     pub device: u64,
-    /// Requests that the peer refused.
+    /// Requests that the peer rejected.
     pub refused: u64,
-    /// Requests that the peer's device did not answer.
+    /// Requests to which the peer's device did not respond.
     pub peer: u64,
 }
 
 impl DeviceFailures {
-    /// Number of failures of all kinds.
+    /// Returns the total number of failures.
     pub fn sum(&self) -> u64 {
         self.by_kind().iter().map(|(_, count)| count).sum()
     }
 
-    /// The kinds with their names and counts.
+    /// Returns the name and count for each cause.
     pub fn by_kind(&self) -> [(&'static str, u64); 4] {
         [("connection", self.connection), ("device", self.device), ("refused", self.refused), ("peer", self.peer)]
     }
 }
 
 impl TransportStats {
-    /// The statistics of an engine that uses `transport`.
+    /// Creates the statistics for an engine that uses `transport`.
     pub fn new(transport: &str, peers: Vec<PeerCounters>, rails: Vec<RailCounters>) -> TransportStats {
         let word = |up: bool| if up { "up" } else { "down" }.to_owned();
         let peer = |peer: PeerCounters| PeerStats {
@@ -131,13 +131,13 @@ impl TransportStats {
         TransportStats { schema: SCHEMA.to_owned(), transport: transport.to_owned(), peers, devices }
     }
 
-    /// Renders the part of `/metrics`. Peers are only counted, because there may be many.
+    /// Renders the transport part of `/metrics`. Peers are only counted, because there may be many.
     pub fn metrics(&self) -> String {
         let mut text = String::new();
         if self.transport.is_empty() {
             return text;
         }
-        let help = "Segments of other nodes that this node's client is connected to, by transport";
+        let help = "Segments on other nodes to which this node's client is connected, by transport";
         let over = &self.transport;
         let of = |state: &str| self.peers.iter().filter(|peer| peer.state == state).count();
         family(&mut text, "mcctl_node_peers", "gauge", help);
@@ -170,19 +170,19 @@ fn family(text: &mut String, name: &str, kind: &str, help: &str) {
     let _ = writeln!(text, "# HELP {name} {help}\n# TYPE {name} {kind}");
 }
 
-/// Name, type, help text and value of a metric.
+/// A metric's name, type, help text and value.
 type DeviceFamily = (&'static str, &'static str, &'static str, fn(&DeviceStats) -> u64);
 
 const DEVICE_FAMILIES: &[DeviceFamily] = &[
     ("mcctl_node_rdma_up", "gauge", "Whether the device is in use", |d| u64::from(d.state == "up")),
-    ("mcctl_node_rdma_read_bytes_total", "counter", "Bytes that this node's client read through the device", |d| {
+    ("mcctl_node_rdma_read_bytes_total", "counter", "Bytes read by this node's client through the device", |d| {
         d.read_bytes
     }),
-    ("mcctl_node_rdma_written_bytes_total", "counter", "Bytes that this node's client wrote through the device", |d| {
+    ("mcctl_node_rdma_written_bytes_total", "counter", "Bytes written by this node's client through the device", |d| {
         d.written_bytes
     }),
-    ("mcctl_node_rdma_requests_total", "counter", "Work requests posted on the device", |d| d.requests),
-    ("mcctl_node_rdma_endpoints", "gauge", "Peers' devices that the device is connected to", |d| d.endpoints),
+    ("mcctl_node_rdma_requests_total", "counter", "Work requests posted to the device", |d| d.requests),
+    ("mcctl_node_rdma_endpoints", "gauge", "Peers' devices to which the device is connected", |d| d.endpoints),
     ("mcctl_node_rdma_connected_total", "counter", "Connections established", |d| d.connected),
     ("mcctl_node_rdma_retired_total", "counter", "Connections closed", |d| d.retired),
 ];

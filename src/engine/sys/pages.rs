@@ -434,15 +434,35 @@ mod tests {
         assert!(matches!(error, MemoryError::LargerThanHost { wanted, .. } if wanted == 1 << 50), "{error}");
     }
 
+    /// The error of a segment of 16 TiB in pages of 2 MiB, which no kernel grants, on a host with the pool files in `sys`.
+    fn refused_huge_pages(sys: &Path) -> MemoryError {
+        let policy = MemoryPolicy { huge: Some(HugePage::Mib2), arena_bytes: None };
+        MemorySource { policy, sys: sys.to_owned(), arena: OnceLock::new() }.segment(1 << 44).unwrap_err()
+    }
+
     #[test]
     fn missing_huge_pages_are_reported_with_the_pool_size() {
-        let huge = MemoryPolicy { huge: Some(HugePage::Mib2), arena_bytes: None };
-        let error = MemorySource::new(huge).segment(1 << 44).unwrap_err();
-        let named = match &error {
-            MemoryError::NotEnoughHugePages { wanted, .. } => *wanted == 8_388_608,
-            other => matches!(other, MemoryError::NoSuchPage { .. }),
+        let sys = tempfile::tempdir().unwrap();
+        let pool = sys.path().join("kernel/mm/hugepages/hugepages-2048kB");
+        std::fs::create_dir_all(&pool).unwrap();
+        for (name, pages) in [("nr_hugepages", "100\n"), ("free_hugepages", "70\n"), ("resv_hugepages", "30\n")] {
+            std::fs::write(pool.join(name), pages).unwrap();
+        }
+        let error = refused_huge_pages(sys.path());
+        let MemoryError::NotEnoughHugePages { page, wanted, available, total, free, reserved } = error else {
+            panic!("{error}");
         };
-        assert!(named, "{error}");
+        assert_eq!((page, wanted, available), (HugePage::Mib2, 8_388_608, 40));
+        assert_eq!((total, free, reserved), (100, 70, 30));
+    }
+
+    #[test]
+    fn an_unsupported_huge_page_size_is_reported_with_the_missing_file() {
+        let sys = tempfile::tempdir().unwrap();
+        let error = refused_huge_pages(sys.path());
+        let MemoryError::NoSuchPage { page, path, .. } = &error else { panic!("{error}") };
+        assert_eq!(*page, HugePage::Mib2);
+        assert!(path.starts_with(sys.path()), "{}", path.display());
     }
 
     #[test]

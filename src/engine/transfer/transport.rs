@@ -56,7 +56,7 @@ impl Deadline {
     }
 }
 
-/// A protocol for registering memory, describing it to peers, and reaching them.
+/// A protocol's implementation: registers memory, describes itself, and reaches peers.
 pub trait DataTransport: Send + Sync {
     /// Upstream's name for the protocol, as in a descriptor's `protocol` field.
     fn protocol(&self) -> &'static str;
@@ -96,10 +96,10 @@ pub trait DataTransport: Send + Sync {
         ConnectionMessage::default()
     }
 
-    /// Registers `tell` as a callback. It is called from any thread when the result of
+    /// Registers `callback`, which is called from any thread when the result of
     /// [`describe`](DataTransport::describe) changes on its own, for example because a device is lost or its address
     /// changes. A transport that never changes ignores the callback.
-    fn on_change(&self, _tell: Box<dyn Fn() + Send + Sync>) {}
+    fn on_change(&self, _callback: Box<dyn Fn() + Send + Sync>) {}
 
     /// Counters for peers' requests to our memory. All zero for a transport whose hardware does not count requests.
     fn counters(&self) -> TargetCounters;

@@ -37,7 +37,7 @@ pub fn segment(data: &[u8]) {
         let _ = (b.covers(u64::MAX, 2), b.covers(b.address.wrapping_sub(1), 1), found.buffer(b.address, 0));
     }
     let again = SegmentDescriptor::from_json(found.to_json().as_bytes());
-    assert!(matches!(again, Ok(Some(_))), "the written document cannot be read: {again:?}");
+    assert!(matches!(again, Ok(Some(_))), "the document cannot be read back: {again:?}");
 }
 
 /// Target: `rpc_meta` records of a metadata service.

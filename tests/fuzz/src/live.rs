@@ -31,7 +31,7 @@ fn exchange(port: u16, data: &[u8]) -> Vec<u8> {
     let mut back = Vec::new();
     match Read::by_ref(&mut stream).take(64 << 20).read_to_end(&mut back) {
         Err(error) if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut) => {
-            panic!("the server does not close the connection")
+            panic!("the server keeps the connection open")
         }
         _ => back,
     }

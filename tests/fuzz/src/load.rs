@@ -27,7 +27,7 @@ fn read<'a>(pieces: impl Iterator<Item = &'a [u8]>) -> ParsedResponse {
                 }
                 Piece::End => return Some((head, body, true, used)),
                 Piece::More => {
-                    assert!(rest.is_empty(), "the parser requires more although bytes are left");
+                    assert!(rest.is_empty(), "unread bytes before More");
                     break;
                 }
             }

@@ -6,6 +6,7 @@ use serde_json::Value;
 use super::serve::master;
 use super::service::Service;
 use super::{Run, command, mcctl};
+use crate::peer::process::{PATIENCE, wait_until};
 
 /// Starts a store; returns it with the flags of its address.
 fn store(segment: &str) -> (Service, Vec<String>) {
@@ -70,7 +71,7 @@ fn a_full_store_and_a_signal_still_give_a_report() {
     let link_words: Vec<&str> = link.iter().map(String::as_str).collect();
     let words = [&["bench", "store", "--object-size=1kb", "--objects=16", "--duration=60s", "--json"], &link_words[..]];
     let mut running = Service::start(command(&words.concat()));
-    assert!((0..500).any(|_| keys(&link).contains("mcctl-bench-")), "no object was put");
+    wait_until("an object", PATIENCE, || keys(&link).contains("mcctl-bench-"));
     running.signal(Signal::SIGINT);
     let report: Value = serde_json::from_str(&running.line_with("mcctl.bench.store/1")).expect("JSON");
     assert_eq!((&report["stopped"], &report["removed"]), (&true.into(), &16.into()), "{report}");
@@ -91,7 +92,7 @@ fn fewer_copies_than_requested_are_a_caveat() {
     assert_eq!(report["passes"][0]["put"]["fewer_copies"], 32, "one node holds one copy: {report}");
     let caveats = report["doubts"].as_array().expect("a list");
     assert!(
-        caveats.iter().any(|caveat| caveat.as_str().is_some_and(|caveat| caveat.contains("fewer than 2 copies"))),
+        caveats.iter().any(|caveat| caveat.as_str().is_some_and(|caveat| caveat.contains("fewer than 2 replicas"))),
         "{report}"
     );
     assert_eq!(service.stop(Signal::SIGTERM), 0);

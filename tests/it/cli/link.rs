@@ -54,7 +54,10 @@ fn transfer_engine_bench_moves_bytes_with_upstreams_flags() {
     );
     let moved = run("/usr/local/bin/transfer_engine_bench", &line);
     let text = moved.succeeds();
-    assert!(text.starts_with("Test completed: duration 1.") && text.contains(" MiB/s"), "{moved:?}");
+    // A busy machine ends a run later than after the second, never earlier.
+    let rest = text.strip_prefix("Test completed: duration ").expect("a duration");
+    let seconds: f64 = rest.split(',').next().and_then(|seconds| seconds.parse().ok()).expect("a number");
+    assert!(seconds >= 1.0 && text.contains(" MiB/s"), "{moved:?}");
     for flag in ["--gpu-id", "--init-mem", "--logtostderr"] {
         assert!(moved.stderr.contains(flag), "{flag} is not named: {moved:?}");
     }

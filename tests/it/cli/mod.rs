@@ -21,7 +21,13 @@ mod status;
 mod terminal;
 mod up;
 
-use std::process::{Command, Output};
+use std::process::{Command, Output, Stdio};
+use std::sync::mpsc::channel;
+
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+
+use crate::peer::process::PATIENCE;
 
 /// Exit code and output of a finished run.
 #[derive(Debug)]
@@ -77,6 +83,25 @@ pub fn with_hangups(program: &Command) -> Command {
 /// Run the program with `args` until it exits.
 pub fn mcctl(args: &[&str]) -> Run {
     finish(command(args).output().expect("the program starts"))
+}
+
+/// Run the program with `args` until it exits.
+///
+/// # Panics
+/// The program runs for longer than [`PATIENCE`].
+#[track_caller]
+pub fn mcctl_in_time(args: &[&str]) -> Run {
+    let mut command = command(args);
+    command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let child = command.spawn().expect("the program starts");
+    let pid = Pid::from_raw(i32::try_from(child.id()).expect("a pid"));
+    let (send, ended) = channel();
+    std::thread::spawn(move || send.send(child.wait_with_output()));
+    let Ok(output) = ended.recv_timeout(PATIENCE) else {
+        let _ = kill(pid, Signal::SIGKILL);
+        panic!("mcctl {args:?} runs for longer than {PATIENCE:?}");
+    };
+    finish(output.expect("our child"))
 }
 
 /// A finished process as a [`Run`].

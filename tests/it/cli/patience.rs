@@ -79,7 +79,7 @@ fn a_slow_or_silent_admin_http_is_3_after_the_timeout() {
 #[test]
 fn a_list_with_progress_may_take_longer_than_the_timeout() {
     let admin = format!("--admin=127.0.0.1:{}", server(steady));
-    let run = timed(&["store", "ls", "--timeout=1s", &admin], 2);
+    let run = timed(&["store", "ls", "--timeout=2s", &admin], 2);
     assert_eq!(run.succeeds().lines().count(), 12);
 }
 
@@ -118,7 +118,7 @@ fn a_signal_ends_a_node_whose_metadata_service_is_stuck() {
     assert_eq!(running.stop(Signal::SIGTERM), 0);
     // The same before the node has started.
     let mut starting = node(server(silent));
-    starting.line_with("does not answer yet");
+    starting.line_with("is not responding yet");
     assert_eq!(starting.stop(Signal::SIGTERM), 0);
     service.signal(Signal::SIGCONT);
 }

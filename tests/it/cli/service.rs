@@ -9,8 +9,7 @@ use std::time::{Duration, Instant};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
-/// Time limit of waits, above what a busy machine needs.
-const PATIENCE: Duration = Duration::from_secs(30);
+use crate::peer::process::PATIENCE;
 
 pub struct Service {
     child: Child,

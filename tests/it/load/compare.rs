@@ -36,6 +36,16 @@ impl Server {
     }
 }
 
+/// A server and a faster one. They differ by more than a busy machine delays an answer. An answer has one token, because the gap between
+/// two would be that of the machine.
+fn slow() -> Server {
+    Server::start(1, 1_000)
+}
+
+fn fast() -> Server {
+    Server::start(1, 0)
+}
+
 /// Twelve conversations of two turns in four blocks. This machine may be busy: that the generator is late is no matter here.
 const SMALL: [&str; 9] = [
     "--num-clients=12",
@@ -62,33 +72,31 @@ fn verdict_of<'a>(told: &'a Value, measure: &str) -> &'a Value {
 }
 
 #[test]
-fn the_sooner_of_two_servers_is_better_the_later_one_worse_and_both_were_asked_the_same() {
-    let (slow, fast) = (Server::start(3, 120), Server::start(3, 5));
-    let (run, told) = bench(&["compare", &slow.url, &fast.url], &[]);
+fn two_servers_are_compared_by_ttft_on_the_same_requests() {
+    let (slow, fast) = (slow(), fast());
+    let (run, told) = bench(&["compare", &slow.url, &fast.url], &["--num-rounds=1"]);
     assert_eq!(run.code, 0, "{run:?}");
     assert_eq!(told["comparison"]["verdict"], "better", "{run:?}");
     assert_eq!(verdict_of(&told, "ttft_ms"), "better");
     let compared = &told["comparison"]["compared"][0];
-    assert_eq!((&compared["pairs"], &compared["blocks"]), (&json!(24), &json!(4)));
+    assert_eq!((&compared["pairs"], &compared["blocks"]), (&json!(12), &json!(4)));
     let sides: Vec<&str> =
         told["passes"].as_array().expect("a list").iter().map(|pass| pass["side"].as_str().expect("a name")).collect();
     assert_eq!(sides, ["A", "B", "B", "A", "A", "B", "B", "A"]);
-    let (run, told) = bench(&["multi-turn"], &["--url", &fast.url, "--against", &slow.url]);
+    let (run, told) = bench(&["multi-turn"], &["--url", &fast.url, "--against", &slow.url, "--num-rounds=1"]);
     assert_eq!((run.code, &told["comparison"]["verdict"]), (1, &json!("worse")), "{run:?}");
     let heard = slow.heard();
-    assert_eq!(heard.len(), 48);
+    assert_eq!(heard.len(), 24);
     assert_eq!(heard, fast.heard());
 }
 
 #[test]
 fn each_pass_has_a_verdict_of_its_own() {
-    let even = Server::start(3, 60);
-    // A block is three conversations of two turns in each pass: the first is slow, the repetition quick.
-    let uneven = Server::of(|request| {
-        let first = if request % 12 < 6 { 120 } else { 5 };
-        Behaviour::Answer(3, Duration::from_millis(first), Duration::from_millis(2))
-    });
-    let phases = ["compare", &even.url, &uneven.url, "--phases=first,repeat"];
+    let even = Server::of(|_| Behaviour::Cached(5));
+    // A block is three conversations of two turns in each pass: the first finds nothing in the cache, the repetition all.
+    let uneven = Server::of(|request| Behaviour::Cached(if request % 12 < 6 { 0 } else { 10 }));
+    // No difference of times counts: they are those of this machine.
+    let phases = ["compare", &even.url, &uneven.url, "--phases=first,repeat", "--margin=95"];
     let (run, told) = bench(&phases, &[]);
     let comparison = &told["comparison"];
     assert_eq!((run.code, &comparison["verdict"]), (1, &json!("mixed")), "{run:?}");
@@ -97,16 +105,16 @@ fn each_pass_has_a_verdict_of_its_own() {
     {
         assert_eq!((&one["pass"], &one["verdict"]), (&json!(pass), &json!(verdict)), "{run:?}");
         let says = one["says"].as_str().expect("words");
-        assert!(says.starts_with(&format!("B is {verdict}: TTFT")) && !says.contains(" of "), "{says}");
+        assert!(says.starts_with(&format!("B is {verdict}: cached tokens")) && !says.contains(" in pass "), "{says}");
     }
     let run = mcctl(&[&["bench"], &phases[..], &SMALL[..8]].concat());
-    for words in ["Verdict of first: B is worse: TTFT", "Verdict of repeat: B is better: TTFT"] {
+    for words in ["Verdict of first: B is worse: cached tokens", "Verdict of repeat: B is better: cached tokens"] {
         assert!(run.stdout.contains(words), "{run:?}");
     }
 }
 
 #[test]
-fn every_block_has_its_name_each_side_its_sums_and_the_page_says_who_was_compared() {
+fn compare_reports_every_block_both_sides_and_both_endpoints() {
     let folder = tempfile::tempdir().expect("a folder");
     let page = folder.path().join("p.html");
     let (one, other) = (Server::start(3, 5), Server::start(3, 5));
@@ -134,7 +142,7 @@ fn other_work_is_refused_with_its_reason() {
     let (run, told) = bench(&["compare", &one.url, &other.url], &[]);
     assert_eq!((run.code, &told["comparison"]["verdict"]), (1, &json!("refused")), "{run:?}");
     let says = told["comparison"]["says"].as_str().expect("words");
-    assert!(says.starts_with("not compared: tokens received differ by 25.0 %"), "{says}");
+    assert!(says.contains("25.0 %"), "{says}");
     let broken = Server::of(|n| match n {
         5 => Behaviour::Status(503, ""),
         _ => Behaviour::Answer(3, Duration::from_millis(5), Duration::from_millis(2)),
@@ -169,7 +177,7 @@ fn a_run_that_was_written_down_is_compared_with_another_and_with_a_server() {
     let folder = tempfile::tempdir().expect("a folder");
     let path = |name: &str| folder.path().join(name).to_str().expect("UTF-8").to_owned();
     let (before, after) = (path("before"), path("after"));
-    let (slow, fast) = (Server::start(3, 120), Server::start(3, 5));
+    let (slow, fast) = (slow(), fast());
     for (server, file) in [(&slow, &before), (&fast, &after)] {
         let (run, _) = bench(&["multi-turn"], &["--url", &server.url, "--records", file]);
         assert_eq!(run.code, 0, "{run:?}");
@@ -179,8 +187,8 @@ fn a_run_that_was_written_down_is_compared_with_another_and_with_a_server() {
         let (run, told) = bench(&["compare", &before, after], &["--margin=60"]);
         let comparison = &told["comparison"];
         assert_eq!((run.code, &comparison["verdict"]), (0, &json!("better")), "{run:?}");
-        let caveat = comparison["doubts"][0].as_str().expect("words");
-        assert!(caveat.contains("not interleaved"), "{run:?}");
+        let caveats = comparison["doubts"].as_array().expect("a list");
+        assert!(caveats.iter().any(|caveat| caveat.to_string().contains("not interleaved")), "{run:?}");
     }
     let (run, told) = bench(&["compare", &after, &before], &["--margin=60"]);
     assert_eq!((run.code, &told["comparison"]["verdict"]), (1, &json!("worse")), "{run:?}");
@@ -228,7 +236,7 @@ fn a_sweep_has_a_pass_per_load_and_ends_when_two_in_a_row_fail() {
     // No load finds prompts of another load in the cache.
     let mut heard = server.heard();
     heard.dedup();
-    assert_eq!(heard.len(), 4 * 24, "each of the four loads has its own prompts");
+    assert_eq!(heard.len(), 4 * 24, "each load has its own prompts");
     for bad in ["--sweep-rate=0", "--sweep-rate=1 --sweep-concurrency=2", "--sweep-rate=1 --self-compare"] {
         mcctl(&[&["bench", "multi-turn"], &bad.split(' ').collect::<Vec<_>>()[..]].concat()).fails(2);
     }
@@ -271,7 +279,8 @@ fn a_step_that_cannot_be_done_is_no_success_and_presets_take_no_phases() {
     ]);
     let told: Value = serde_json::from_str(&run.stdout).unwrap_or_else(|error| panic!("{error}: {run:?}"));
     assert_eq!((run.code, told["passes"].as_array().map(Vec::len)), (1, Some(0)), "{run:?}");
-    assert!(told["doubts"][0].as_str().expect("words").starts_with("the run is incomplete: "), "{told}");
+    let caveats = told["doubts"].as_array().expect("a list");
+    assert!(caveats.iter().any(|caveat| caveat.to_string().contains("the run is incomplete: ")), "{told}");
     for bad in ["--sweep-rate=1", "--preset=kep74"] {
         mcctl(&["bench", "multi-turn", "--url", &server.url, "--phases=flush,first", bad]).fails(2);
     }
@@ -279,8 +288,8 @@ fn a_step_that_cannot_be_done_is_no_success_and_presets_take_no_phases() {
 }
 
 #[test]
-fn the_table_of_kep_74_has_its_rows_and_columns_and_the_true_one_is_beside_it() {
-    let (without, with) = (Server::start(3, 40), Server::start(3, 5));
+fn kep_74_prints_its_own_table_and_one_by_turn() {
+    let (without, with) = (Server::start(3, 500), Server::start(3, 5));
     let words = ["--preset=kep74", "--num-clients=6", "--request-rate=200", "--api=generate"];
     let line = [
         &["bench", "compare", &without.url, &with.url],

@@ -10,6 +10,8 @@ use tokio::net::{TcpListener, TcpStream};
 pub enum Behaviour {
     /// Number of tokens, TTFT, and gap between further tokens.
     Answer(u32, Duration, Duration),
+    /// An answer of one token that reports this number of cached tokens.
+    Cached(u32),
     /// Two tokens, then the connection closes.
     CloseMidStream,
     /// Two tokens, then the body ends without the final frame.
@@ -111,10 +113,15 @@ fn chunk(text: &[u8]) -> Vec<u8> {
 }
 
 fn frame(tokens: u32, last: bool) -> Vec<u8> {
+    frame_with(tokens, last, 0)
+}
+
+fn frame_with(tokens: u32, last: bool, cached: u32) -> Vec<u8> {
     let ids: Vec<u32> = (1..=tokens).collect();
     let reason = if last { r#"{"type":"length"}"# } else { "null" };
-    let meta =
-        format!(r#"{{"finish_reason":{reason},"prompt_tokens":10,"completion_tokens":{tokens},"cached_tokens":0}}"#);
+    let meta = format!(
+        r#"{{"finish_reason":{reason},"prompt_tokens":10,"completion_tokens":{tokens},"cached_tokens":{cached}}}"#
+    );
     chunk(format!("data: {{\"text\":\"\",\"output_ids\":{ids:?},\"meta_info\":{meta}}}\n\n").as_bytes())
 }
 
@@ -137,6 +144,9 @@ async fn answer(stream: &mut TcpStream, behaviour: Behaviour) -> bool {
                 written = written.and(stream.write_all(&frame(token, token == tokens)).await);
             }
             written.and(stream.write_all(&done()).await)
+        }
+        Behaviour::Cached(cached) => {
+            stream.write_all(&[HEAD.as_bytes(), &frame_with(1, true, cached), &done()].concat()).await
         }
         Behaviour::ByteByByte => {
             let whole = [HEAD.as_bytes(), &frame(1, false), &frame(2, true), &done()].concat();

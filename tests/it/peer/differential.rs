@@ -291,6 +291,7 @@ async fn compare(lease_ms: u64, segments: u64, seed: u64, steps: usize) {
 }
 
 #[tokio::test]
+#[cfg_attr(peers_off, ignore = "needs the Mooncake wheel")]
 async fn both_masters_answer_alike_with_endless_leases() {
     for seed in 1..5 {
         compare(600_000, 1, seed, 1500).await;
@@ -298,6 +299,7 @@ async fn both_masters_answer_alike_with_endless_leases() {
 }
 
 #[tokio::test]
+#[cfg_attr(peers_off, ignore = "needs the Mooncake wheel")]
 async fn both_masters_answer_alike_without_leases() {
     for seed in 5..9 {
         compare(0, 1, seed, 1500).await;
@@ -305,6 +307,7 @@ async fn both_masters_answer_alike_without_leases() {
 }
 
 #[tokio::test]
+#[cfg_attr(peers_off, ignore = "needs the Mooncake wheel")]
 async fn both_masters_answer_alike_with_two_segments() {
     for seed in 9..12 {
         compare(600_000, 2, seed, 1500).await;
@@ -332,6 +335,7 @@ async fn filled(calls: &Calls, sizes: impl Iterator<Item = u64>) -> f64 {
 }
 
 #[tokio::test]
+#[cfg_attr(peers_off, ignore = "needs the Mooncake wheel")]
 async fn objects_of_one_size_fill_the_store() {
     for size in [100_000u64, 65_537, 524_288, 1 << 20, 1_310_720, 2_949_120] {
         let (_masters, pair) = start(0, 1).await;
@@ -343,6 +347,7 @@ async fn objects_of_one_size_fill_the_store() {
 }
 
 #[tokio::test]
+#[cfg_attr(peers_off, ignore = "needs the Mooncake wheel")]
 async fn mixed_sizes_fill_at_least_as_much_as_the_real_allocator() {
     for (seed, spread) in [(1, 20), (2, 20), (3, 12), (4, 8)] {
         let (_masters, pair) = start(0, 1).await;
@@ -363,8 +368,10 @@ async fn mixed_sizes_fill_at_least_as_much_as_the_real_allocator() {
 /// The hosts on which a list of puts is placed. The segment within a host depends on a hash of the key, which differs between masters.
 async fn placements(make: Make, strategy: &str, only_together: bool) -> Vec<(String, Option<String>)> {
     let dir = tempfile::tempdir().unwrap();
-    let flags = [format!("--allocation_strategy={strategy}"), "--eviction_high_watermark_ratio=1.0".to_owned()];
-    let master = Master::start(make, dir.path(), &flags.each_ref().map(String::as_str));
+    let strategy = format!("--allocation_strategy={strategy}");
+    // Nothing sends heartbeats here.
+    let flags = [strategy.as_str(), "--eviction_high_watermark_ratio=1.0", "--client_ttl=600"];
+    let master = Master::start(make, dir.path(), &flags);
     let calls = calls(&master);
     // Small ones, so that they fill up.
     const HOSTS: [(u64, &str); 5] = [(0, "host-b"), (1, "host-d"), (2, "host-b"), (3, ""), (4, "host-e")];
@@ -421,6 +428,7 @@ async fn placements(make: Make, strategy: &str, only_together: bool) -> Vec<(Str
 }
 
 #[tokio::test]
+#[cfg_attr(peers_off, ignore = "needs the Mooncake wheel")]
 async fn local_first_chooses_the_real_masters_segments() {
     let (ours, real) =
         (placements(Make::Ours, "local_first", false).await, placements(Make::Real, "local_first", false).await);
@@ -430,6 +438,7 @@ async fn local_first_chooses_the_real_masters_segments() {
 }
 
 #[tokio::test]
+#[cfg_attr(peers_off, ignore = "needs the Mooncake wheel")]
 async fn prefer_alloc_in_same_node_chooses_the_writers_host_under_any_strategy() {
     for strategy in ["random", "free_ratio_first"] {
         let (ours, real) = (placements(Make::Ours, strategy, true).await, placements(Make::Real, strategy, true).await);

@@ -3,11 +3,10 @@
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::{Shutdown, TcpStream};
-use std::time::{Duration, Instant};
 
 use super::cluster::{Cluster, Make, Metadata};
 use super::payload::payload;
-use super::process::{Process, http_get};
+use super::process::{PATIENCE, Process, http_get};
 
 /// A request without arguments: `ServiceReady` with sequence number 7.
 const SERVICE_READY: [u8; 20] = [0x15, 0, 0, 0, 7, 0, 0, 0, 0x56, 0xbb, 0x81, 0x7b, 0, 0, 0, 0, 0, 0, 0, 0];
@@ -16,12 +15,12 @@ const GROWTH_MAX_KB: u64 = 64 << 10;
 
 fn connect(port: u16) -> TcpStream {
     let s = TcpStream::connect(("127.0.0.1", port)).unwrap();
-    s.set_read_timeout(Some(Duration::from_secs(10))).unwrap();
-    s.set_write_timeout(Some(Duration::from_secs(10))).unwrap();
+    s.set_read_timeout(Some(PATIENCE)).unwrap();
+    s.set_write_timeout(Some(PATIENCE)).unwrap();
     s
 }
 
-/// Send `bytes` and return the response until the peer closes; `None` if it does not close within 10 s.
+/// Send `bytes` and return the response until the peer closes; `None` if it does not close within [`PATIENCE`].
 fn send(port: u16, bytes: &[u8]) -> Option<Vec<u8>> {
     let mut s = connect(port);
     // The peer may close after the first byte.
@@ -127,9 +126,7 @@ fn the_master_survives_malformed_requests() {
             b"GET / HTTP/9.9\r\n\r\n",
             b"POST /metadata?key=a HTTP/1.1\r\nContent-Length: 99999999999\r\n\r\n",
         ] {
-            let t = Instant::now();
-            send(port, bytes);
-            assert!(t.elapsed() < Duration::from_secs(10), "connection open for {:?}", t.elapsed());
+            send(port, bytes).expect("the connection is closed");
         }
     }
     assert_eq!(http_get(cluster.master.admin, "/health").unwrap().0, 200);
@@ -153,6 +150,7 @@ fn handshake(port: u16, kind: u8, json: &str) -> String {
 }
 
 #[test]
+#[cfg_attr(peers_off, ignore = "needs the Mooncake wheel")]
 fn a_node_survives_malformed_requests() {
     let mut cluster = Cluster::start(Make::Ours, Make::Ours, Metadata::P2p, 1, 64 << 20);
     let detail = http_get(cluster.master.admin, "/get_segments_detail").unwrap().1;
@@ -176,9 +174,7 @@ fn a_node_survives_malformed_requests() {
     }
     strangers.extend((0..64).map(|seed| payload(900 + seed, 50 + seed as usize * 31)));
     for bytes in &strangers {
-        let t = Instant::now();
-        send(shake, bytes);
-        assert!(t.elapsed() < Duration::from_secs(8), "open for {:?} after {:02x?}", t.elapsed(), &bytes[..8]);
+        assert!(send(shake, bytes).is_some(), "open after {:02x?}", &bytes[..8]);
     }
     let claimed: Vec<TcpStream> = (0..32)
         .map(|_| {

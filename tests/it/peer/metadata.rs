@@ -2,12 +2,11 @@
 
 use std::path::Path;
 use std::process::Command;
-use std::time::Duration;
 
 use mcctl::engine::metadata::{KeySpace, MetadataClient};
 
 use super::cluster::{Make, Master, Metadata};
-use super::process::{Process, free_port, http, http_get, run, wait_until};
+use super::process::{PATIENCE, Process, free_port, http, http_get, run, wait_until, wait_until_async};
 use super::wheel::{mcctl, wheel};
 
 fn service(dir: &Path) -> (Process, u16) {
@@ -66,6 +65,7 @@ fn key_answers(port: u16) -> Vec<(String, u16, String)> {
 }
 
 #[test]
+#[cfg_attr(peers_off, ignore = "needs the Mooncake wheel")]
 fn the_stand_alone_service_reads_keys_like_the_real_one() {
     let dir = tempfile::tempdir().unwrap();
     let (_ours, ours) = service(dir.path());
@@ -80,6 +80,7 @@ fn the_stand_alone_service_reads_keys_like_the_real_one() {
 }
 
 #[test]
+#[cfg_attr(peers_off, ignore = "needs the Mooncake wheel")]
 fn the_embedded_service_refuses_the_same_keys_as_the_real_one() {
     let dir = tempfile::tempdir().unwrap();
     let refused = |make| {
@@ -91,6 +92,7 @@ fn the_embedded_service_refuses_the_same_keys_as_the_real_one() {
 }
 
 #[test]
+#[cfg_attr(peers_off, ignore = "needs the Mooncake wheel")]
 fn real_engines_use_our_service_and_a_restarted_one_keeps_its_name() {
     let dir = tempfile::tempdir().unwrap();
     let (_service, port) = service(dir.path());
@@ -99,14 +101,12 @@ fn real_engines_use_our_service_and_a_restarted_one_keeps_its_name() {
         let flags =
             ["--segment_id=target:1", "--duration=1", "--threads=1", "--batch_size=2", "--block_size=65536", operation];
         let initiator = bench("initiator", "initiator", &url, &flags);
-        let (status, log) = run("initiator", initiator, dir.path(), Duration::from_secs(30));
+        let (status, log) = run("initiator", initiator, dir.path(), PATIENCE);
         assert!(status.success() && log.contains("Test completed"), "{log}");
     };
     let start = || {
         let target = Process::start("target", bench("target", "target:1", &url, &[]), dir.path());
-        wait_until("the target to publish its memory", Duration::from_secs(20), || {
-            has(port, "mooncake%2Fram%2Ftarget%3A1", "addr")
-        });
+        wait_until("the target to publish its memory", PATIENCE, || has(port, "mooncake%2Fram%2Ftarget%3A1", "addr"));
         target
     };
     let mut target = start();
@@ -121,7 +121,7 @@ fn real_engines_use_our_service_and_a_restarted_one_keeps_its_name() {
 
     // The descriptor of the killed engine is removed with its name, so the new descriptor has only the new engine's buffers.
     let mut target = Process::start("target", bench("target", "target:1", &url, &[]), dir.path());
-    wait_until("the name to change hands", Duration::from_secs(20), || {
+    wait_until("the name to change hands", PATIENCE, || {
         let now = http_get(port, "/metadata?key=mooncake%2Frpc_meta%2Ftarget%3A1").unwrap();
         now.0 == 200 && now.1 != stale.1 && has(port, "mooncake%2Fram%2Ftarget%3A1", "addr")
     });
@@ -134,6 +134,7 @@ fn real_engines_use_our_service_and_a_restarted_one_keeps_its_name() {
 }
 
 #[test]
+#[cfg_attr(peers_off, ignore = "needs the Mooncake wheel")]
 fn our_client_and_the_real_server_use_the_same_keys() {
     let dir = tempfile::tempdir().unwrap();
     let master = Master::start(Make::Real, dir.path(), &[]);
@@ -155,16 +156,13 @@ fn our_client_and_the_real_server_use_the_same_keys() {
         assert!(client.put(&name, "{\"a\":2}".into()).await.unwrap_err().is_duplicate());
 
         // A real engine's record is found under the key that mcctl uses.
-        let target = Process::start("target", bench("target", "real:1", &url, &[]), dir.path());
+        let _target = Process::start("target", bench("target", "real:1", &url, &[]), dir.path());
         let mut found = None;
-        for _ in 0..400 {
+        wait_until_async("the engine's record", PATIENCE, async || {
             found = client.get(&keys.ram_key("real:1")).await.unwrap();
-            if found.as_ref().is_some_and(|text| text.windows(4).any(|w| w == b"addr")) {
-                break;
-            }
-            tokio::time::sleep(Duration::from_millis(50)).await;
-        }
-        assert!(found.is_some(), "{}", target.log());
+            found.as_ref().is_some_and(|text| text.windows(4).any(|w| w == b"addr"))
+        })
+        .await;
         assert!(client.get(&keys.rpc_meta_key("real:1")).await.unwrap().is_some());
     });
 }

@@ -20,7 +20,7 @@ use nix::sys::signal::Signal;
 
 use super::cluster::{Cluster, Make, Metadata};
 use super::payload::payload;
-use super::process::{PATIENCE, Process, free_port, http_get, run};
+use super::process::{PATIENCE, Process, free_port, http_get, run, wait_until_async};
 use super::wheel::{mcctl, wheel};
 
 const MIB: usize = 1 << 20;
@@ -157,7 +157,7 @@ async fn library_of(cluster: &Cluster, segment: u64, client: ClientConfig) -> No
             settings: TransferSettings::default(),
         },
         client,
-        max_wait: Duration::from_secs(20),
+        max_wait: PATIENCE,
     };
     Node::start(config, RealEnv::new()).await.unwrap()
 }
@@ -248,10 +248,20 @@ fn a_hung_peer(node: Make) {
 /// A node is suspended, a put to it times out, and the node resumes: the bytes arrive late. The master has not allocated their memory to
 /// another object meanwhile. It is used again after the release timeout of an unfinished put.
 async fn late_bytes(node: Make) {
-    const RELEASE_S: u64 = 8;
+    // The memory must be filled before the release timeout. On a slow machine that needs a longer one.
+    for release_s in [8, 16, 32, 64] {
+        if late_bytes_arrive(node, release_s).await {
+            return;
+        }
+    }
+    panic!("the memory was not filled before the release timeout");
+}
+
+/// Returns false if the memory was not filled before the release timeout.
+async fn late_bytes_arrive(node: Make, release_s: u64) -> bool {
     /// A seed far from the other, because neighbouring seeds share most of their bytes.
     const LATE: u64 = 1 << 40;
-    let release = format!("--put_start_release_timeout_sec={RELEASE_S}");
+    let release = format!("--put_start_release_timeout_sec={release_s}");
     let flags = ["--client_ttl=120", "--put_start_discard_timeout_sec=1", &release];
     let cluster = Cluster::with_flags(Make::Ours, node, Metadata::P2p, 1, 16 << 20, &flags);
     let master: HostPort = cluster.master.address().parse().unwrap();
@@ -289,42 +299,45 @@ async fn late_bytes(node: Make) {
     };
     assert_eq!(refusal, ErrorCode::NO_AVAILABLE_HANDLE);
     assert!(taken.len() > 8, "{taken:x?}");
-    assert!(began.elapsed() < Duration::from_secs(RELEASE_S), "too slow a machine for this test");
+    if began.elapsed() >= Duration::from_secs(release_s) {
+        return false;
+    }
 
     cluster.nodes[0].process.resume();
     let begin = payload(LATE, MIB)[..4096].to_vec();
     let (base, size) = segment(&cluster);
     let seen = Arc::new(Memory::from_vec(vec![0; size]));
     let endpoint = first.transport_endpoint.to_string_lossy().into_owned();
-    let end = Instant::now() + PATIENCE;
-    let landed = loop {
-        assert!(Instant::now() < end, "no bytes arrived late, so the test is inconclusive");
+    let mut landed = 0;
+    wait_until_async("bytes that arrive late", PATIENCE, async || {
         let read = Op { kind: OpKind::Read, local: seen.whole(), remote: RemoteAddr(base) };
         // The engine reconnects when the peer is back.
-        if own.client().engine().transfer(&endpoint, vec![read], PATIENCE).await.is_ok() {
-            let bytes = seen.whole().to_vec();
-            if let Some(at) = bytes.windows(begin.len()).position(|window| window == begin) {
-                break base + at as u64;
-            }
+        if own.client().engine().transfer(&endpoint, vec![read], PATIENCE).await.is_err() {
+            return false;
         }
-        tokio::time::sleep(Duration::from_millis(20)).await;
-    };
+        let bytes = seen.whole().to_vec();
+        let found = bytes.windows(begin.len()).position(|window| window == begin);
+        landed = base + found.unwrap_or(0) as u64;
+        found.is_some()
+    })
+    .await;
     for address in &taken {
         assert!(landed.abs_diff(*address) >= MIB as u64, "late bytes at {landed:x} in the room at {address:x}");
     }
     assert!(client.get(&ObjectKey::from("first")).await.unwrap() == payload(1, MIB));
-    let end = Instant::now() + PATIENCE;
-    let again = loop {
+    let mut again = 0;
+    wait_until_async("the release of the memory", PATIENCE + Duration::from_secs(release_s), async || {
         match room("again".to_owned()).await {
-            Ok(address) => break address,
+            Ok(address) => again = address,
             Err(code) => assert_eq!(code, ErrorCode::NO_AVAILABLE_HANDLE),
         }
-        assert!(Instant::now() < end, "the memory is not released");
-        tokio::time::sleep(Duration::from_millis(50)).await;
-    };
-    assert!(began.elapsed() >= Duration::from_secs(RELEASE_S), "after {:?}", began.elapsed());
+        again != 0
+    })
+    .await;
+    assert!(began.elapsed() >= Duration::from_secs(release_s), "after {:?}", began.elapsed());
     assert_eq!(again, landed);
     own.stop().await;
+    true
 }
 
 /// Base address and length of the only segment.
@@ -337,6 +350,7 @@ fn segment(cluster: &Cluster) -> (u64, usize) {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[cfg_attr(peers_off, ignore = "needs the Mooncake wheel")]
 async fn late_bytes_do_not_overwrite_other_objects_on_a_real_node() {
     late_bytes(Make::Real).await;
 }
@@ -352,12 +366,14 @@ fn a_command_times_out_if_our_node_or_master_hangs() {
 }
 
 #[test]
+#[cfg_attr(peers_off, ignore = "needs the Mooncake wheel")]
 fn a_command_times_out_if_a_real_node_hangs() {
     a_hung_peer(Make::Real);
 }
 
 /// The environment that `mcctl up` prints is sufficient for the real client.
 #[test]
+#[cfg_attr(peers_off, ignore = "needs the Mooncake wheel")]
 fn the_real_client_uses_the_store_of_up() {
     let dir = tempfile::tempdir().unwrap();
     let mut c = mcctl();
@@ -378,36 +394,43 @@ fn the_real_client_uses_the_store_of_up() {
 }
 
 #[test]
+#[cfg_attr(peers_off, ignore = "needs the Mooncake wheel")]
 fn commands_with_our_master_and_node() {
     commands(Make::Ours, Make::Ours, Metadata::P2p, 1);
 }
 
 #[test]
+#[cfg_attr(peers_off, ignore = "needs the Mooncake wheel")]
 fn commands_with_our_master_and_three_real_nodes() {
     commands(Make::Ours, Make::Real, Metadata::Http, 3);
 }
 
 #[test]
+#[cfg_attr(peers_off, ignore = "needs the Mooncake wheel")]
 fn commands_with_the_real_master_and_a_real_node() {
     commands(Make::Real, Make::Real, Metadata::P2p, 1);
 }
 
 #[test]
+#[cfg_attr(peers_off, ignore = "needs the Mooncake wheel")]
 fn commands_with_the_real_master_metadata_and_our_three_nodes() {
     commands(Make::Real, Make::Ours, Metadata::Http, 3);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[cfg_attr(peers_off, ignore = "needs the Mooncake wheel")]
 async fn batches_with_our_master_and_two_of_our_nodes() {
     batches(Make::Ours, Make::Ours, Metadata::Http, 2).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[cfg_attr(peers_off, ignore = "needs the Mooncake wheel")]
 async fn batches_with_the_real_master_and_two_real_nodes() {
     batches(Make::Real, Make::Real, Metadata::P2p, 2).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[cfg_attr(peers_off, ignore = "needs the Mooncake wheel")]
 async fn batches_with_the_real_master_and_a_real_node_over_http_metadata() {
     batches(Make::Real, Make::Real, Metadata::Http, 1).await;
 }

@@ -1,6 +1,7 @@
 //! Processes of a test: with a log, bounded waits, and killed with the test.
 
 use std::fs::File;
+use std::future::Future;
 use std::io::{BufRead, BufReader, ErrorKind, Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::os::unix::process::CommandExt;
@@ -13,8 +14,9 @@ use std::time::{Duration, Instant};
 use nix::sys::signal::{Signal, killpg};
 use nix::unistd::Pid;
 
-/// Default time limit for starts, answers and stops. It is far above what an idle machine needs.
-pub const PATIENCE: Duration = Duration::from_secs(30);
+/// Time limit of everything that must happen at some time: starts, answers, stops, changes of state. It only turns a hang into a failure,
+/// so it is far above what a busy machine needs.
+pub const PATIENCE: Duration = Duration::from_secs(60);
 
 /// A port without a listener, below the ephemeral range and outside the ranges of the wheel's clients (12300-14300, 15000-17000). Each
 /// port is returned once per test run.
@@ -44,6 +46,30 @@ pub fn wait_until(what: &str, limit: Duration, mut done: impl FnMut() -> bool) {
         assert!(Instant::now() < end, "{what}: not reached within {limit:?}");
         std::thread::sleep(Duration::from_millis(20));
     }
+}
+
+/// As [`wait_until`], for a condition that awaits.
+///
+/// # Panics
+/// After `limit`, with `what` in the message.
+#[track_caller]
+pub fn wait_until_async(what: &str, limit: Duration, mut done: impl AsyncFnMut() -> bool) -> impl Future<Output = ()> {
+    let caller = std::panic::Location::caller();
+    async move {
+        let end = Instant::now() + limit;
+        while !done().await {
+            assert!(Instant::now() < end, "waited {limit:?} in vain for {what} at {caller}");
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+    }
+}
+
+/// Awaits `work`, which must not hang.
+///
+/// # Panics
+/// After [`PATIENCE`], with `what` in the message.
+pub async fn in_time<T>(what: &str, work: impl Future<Output = T>) -> T {
+    tokio::time::timeout(PATIENCE, work).await.unwrap_or_else(|_| panic!("waited {PATIENCE:?} in vain for {what}"))
 }
 
 /// Status and body of `GET path` from an HTTP server on loopback.

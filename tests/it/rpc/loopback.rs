@@ -10,6 +10,7 @@ use mcctl::engine::wire::frame::{RequestHeader, RpcErrc};
 use mcctl::engine::wire::{MasterCalls, Method};
 
 use super::Ready;
+use crate::peer::process::PATIENCE;
 
 async fn server(idle_timeout: Option<Duration>) -> RpcServer {
     let config = ServerConfig { listen: HostPort::new("127.0.0.1", 0), threads: 2, idle_timeout };
@@ -17,7 +18,7 @@ async fn server(idle_timeout: Option<Duration>) -> RpcServer {
 }
 
 fn client(port: u16) -> MasterCalls<RpcClient<RealEnv>> {
-    let timeouts = Timeouts { connect: Duration::from_secs(2), call: Duration::from_secs(2) };
+    let timeouts = Timeouts { connect: PATIENCE, call: PATIENCE };
     MasterCalls(RpcClient::new(RealEnv::new(), HostPort::new("127.0.0.1", port), timeouts))
 }
 
@@ -93,7 +94,7 @@ async fn an_invalid_frame_closes_the_connection_without_a_byte() {
         let case = case.to_vec();
         let answer = tokio::task::spawn_blocking(move || {
             let mut stream = TcpStream::connect(("127.0.0.1", port)).unwrap();
-            stream.set_read_timeout(Some(Duration::from_secs(5))).unwrap();
+            stream.set_read_timeout(Some(PATIENCE)).unwrap();
             stream.write_all(&case).unwrap();
             let mut answer = Vec::new();
             // A reset counts as a close: the unread bytes cause it.
@@ -113,7 +114,7 @@ async fn a_silent_connection_is_closed_after_the_idle_timeout() {
     let port = server.port();
     let ended = tokio::task::spawn_blocking(move || {
         let mut stream = TcpStream::connect(("127.0.0.1", port)).unwrap();
-        stream.set_read_timeout(Some(Duration::from_secs(5))).unwrap();
+        stream.set_read_timeout(Some(PATIENCE)).unwrap();
         stream.read(&mut [0; 1]).unwrap()
     });
     assert_eq!(ended.await.unwrap(), 0);

@@ -2,7 +2,6 @@
 
 use std::sync::Arc;
 use std::sync::Mutex;
-use std::time::Duration;
 
 use mcctl::engine::base::HostPort;
 use mcctl::engine::check::{CheckReport, CheckStatus, Severity};
@@ -12,6 +11,7 @@ use mcctl::engine::http::{self, Handler, HttpLimits, HttpRequest, HttpServer, Re
 use serde_json::{Value, json};
 
 use super::{Recorded, found, is_readable, is_well, of, passed};
+use crate::peer::process::PATIENCE;
 
 fn query(urls: &[String]) -> ServingQuery {
     ServingQuery {
@@ -20,7 +20,7 @@ fn query(urls: &[String]) -> ServingQuery {
         probe: false,
         master: Some(HostPort::new("127.0.0.1", 50_051)),
         admin: None,
-        limit: Duration::from_secs(5),
+        limit: PATIENCE,
     }
 }
 
@@ -155,7 +155,7 @@ async fn the_probe_detects_unread_and_unshared_pages() {
     let (_a, first, _) = sglang(16, &Arc::default(), true, true).await;
     let (_b, second, _) = sglang(32, &Arc::default(), true, true).await;
     let reports = examine(&ServingQuery { probe: true, ..query(&[first, second]) }).await;
-    found(&reports, "l3-probe", Severity::Error, "one server does not find");
+    found(&reports, "l3-probe", Severity::Error, "one server cannot read");
     found(&reports, "same-fingerprint", Severity::Error, "page_size");
 }
 
@@ -177,6 +177,6 @@ async fn older_servers_report_settings_under_the_old_path() {
     let (old, query_one) = Recorded::start(&[("/get_server_info", off.to_string())]).await;
     let reports = examine(&query(&[format!("http://{}", old.at())])).await;
     found(&reports, "hicache-on", Severity::Error, "is disabled");
-    found(&reports, "serving-metrics", Severity::Info, "exports no metrics");
+    found(&reports, "serving-metrics", Severity::Info, "does not export metrics");
     assert!(query_one.was_asked("/server_info"));
 }

@@ -48,25 +48,24 @@ impl Fake {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_hung_peer_costs_its_deadline_once_and_then_milliseconds() {
+async fn a_hung_peer_costs_its_deadline_once() {
     let fake = Fake::start(2, |stream| {
         let mut all = Vec::new();
         let _ = (&stream).read_to_end(&mut all);
     });
     let ours = engine().await;
     let began = Instant::now();
-    let first = ours.transfer(&fake.name, read_10(), Duration::from_millis(300)).await.unwrap_err();
-    assert!(matches!(first, TransferError::Timeout { .. }), "{first}");
-    assert!((250..1500).contains(&(began.elapsed().as_millis() as u64)), "{:?}", began.elapsed());
-    let mut slowest = Duration::ZERO;
+    let allowed = Duration::from_millis(300);
+    let first = ours.transfer(&fake.name, read_10(), allowed).await.unwrap_err();
+    assert!(matches!(first, TransferError::Timeout { limit, .. } if limit == allowed), "{first}");
+    assert!(began.elapsed() >= Duration::from_millis(250), "{:?}", began.elapsed());
+    // The others fail without a request, so none of them waits for its deadline.
     for _ in 0..50 {
-        let began = Instant::now();
-        let error = ours.transfer(&fake.name, read_10(), LIMIT).await.unwrap_err();
+        let error =
+            in_time("a call to a peer that is down", ours.transfer(&fake.name, read_10(), HOUR)).await.unwrap_err();
         assert!(matches!(error, TransferError::Down { .. }), "{error}");
-        slowest = slowest.max(began.elapsed());
         tokio::time::sleep(Duration::from_millis(5)).await;
     }
-    assert!(slowest < Duration::from_millis(500), "{slowest:?}");
     assert!(ours.peers()[0].down);
 }
 
@@ -122,28 +121,32 @@ async fn a_slow_peer_hits_the_deadline_but_is_not_marked_down() {
     let buffer = Arc::new(Memory::from_vec(vec![0; 4096]));
     let began = Instant::now();
     let read = vec![op(OpKind::Read, &buffer, 0, 4096, 4096)];
-    let error = ours.transfer(&fake.name, read, Duration::from_millis(400)).await.unwrap_err();
-    assert!(matches!(error, TransferError::Timeout { .. }), "{error}");
-    assert!((350..2000).contains(&(began.elapsed().as_millis() as u64)), "{:?}", began.elapsed());
+    let allowed = Duration::from_millis(400);
+    let error = in_time("the deadline", ours.transfer(&fake.name, read, allowed)).await.unwrap_err();
+    assert!(matches!(error, TransferError::Timeout { limit, .. } if limit == allowed), "{error}");
+    assert!(began.elapsed() >= Duration::from_millis(350), "{:?}", began.elapsed());
     assert!(!ours.peers()[0].down);
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_refusal_is_read_from_a_peer_that_does_not_close() {
-    let fake = Fake::start(2, |mut stream| {
+    // Every connection stays open until the end of the test.
+    let open = Arc::new(Mutex::new(Vec::new()));
+    let kept = Arc::clone(&open);
+    let fake = Fake::start(2, move |mut stream| {
         let mut header = [0; 24];
         stream.read_exact(&mut header).unwrap();
         stream.write_all(b"\x01\0\0\0VTCM").unwrap();
-        std::thread::sleep(LIMIT);
+        kept.lock().unwrap().push(stream);
     });
     let ours = engine().await;
     let buffer = Arc::new(Memory::from_vec(vec![0; 64 << 20]));
     for kind in [OpKind::Read, OpKind::Write] {
-        let began = Instant::now();
-        let results = ours.submit(&fake.name, vec![op(kind, &buffer, 0, 64 << 20, 4096)], LIMIT).finish().await;
+        let batch = ours.submit(&fake.name, vec![op(kind, &buffer, 0, 64 << 20, 4096)], HOUR);
+        let results = in_time("the refusal", batch.finish()).await;
         assert!(is_rejected(&results[0]), "{results:?}");
-        assert!(began.elapsed() < Duration::from_secs(2), "{:?}", began.elapsed());
     }
+    drop(open);
 }
 
 #[tokio::test(flavor = "multi_thread")]

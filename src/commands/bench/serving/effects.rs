@@ -1,5 +1,5 @@
-//! Tests that each flag listed with an effect on requests or the schedule changes the run. `tests/it/load/serving.rs` tests the flags
-//! that change the output.
+//! Tests that every flag listed as affecting requests or the schedule changes the run. `tests/it/load/serving.rs` tests the flags that
+//! affect the output.
 
 use std::path::Path;
 
@@ -47,7 +47,7 @@ fn files(folder: &Path) {
     }
 }
 
-/// Returns a copy of the tokenizer with one token per character.
+/// Returns a copy of the tokenizer that emits one token per character.
 fn per_letter(tokenizer: &serde_json::Value) -> serde_json::Value {
     let mut other = tokenizer.clone();
     other["pre_tokenizer"] =
@@ -55,7 +55,7 @@ fn per_letter(tokenizer: &serde_json::Value) -> serde_json::Value {
     other
 }
 
-/// Pairs of command lines that differ in one flag: its name, the common part, and the added part.
+/// Pairs of command lines that differ in one flag: the flag name, the common part, and the added part.
 const LINES: &[(&str, &str, &str)] = &[
     ("backend", "", "--backend sglang-oai"),
     ("base-url", "", "--base-url http://h:1"),
@@ -183,7 +183,7 @@ fn listed_flags_change_requests_or_the_schedule() {
     };
     for (flag, common, more) in LINES {
         let before = dry_run(common);
-        assert_eq!(dry_run(common), before, "{flag}: equal command lines give equal runs");
+        assert_eq!(dry_run(common), before, "{flag}: the same command line must produce the same run");
         assert_ne!(dry_run(&format!("{common} {more}")), before, "{flag} changes nothing");
     }
     let listed = SERVING.iter().filter(|flag| matches!(flag.effect, FlagEffect::Request | FlagEffect::Schedule));

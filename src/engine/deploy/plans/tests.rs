@@ -1,4 +1,4 @@
-//! Invariants of planned processes, and refused deployments.
+//! Invariants of planned processes, and rejected deployments.
 
 use std::collections::BTreeSet;
 

@@ -1,4 +1,4 @@
-//! Reads a master's admin HTTP. Endpoints that an older release lacks are not an error.
+//! Reads a master's admin HTTP endpoints. An endpoint that an older release lacks is not an error.
 
 use serde::Deserialize;
 
@@ -9,7 +9,7 @@ use crate::engine::doctor::{Fact, Unavailable};
 use crate::engine::env::Env;
 use crate::engine::http::{Fetcher, Samples};
 
-/// Maximum number of segments inspected. A master with more is judged by these.
+/// Maximum number of segments inspected. If a master has more, only these are judged.
 const SEGMENTS_MAX: usize = 4096;
 
 /// Reads `/health` of the master at `at`.
@@ -19,7 +19,7 @@ pub async fn health(fetcher: &Fetcher, at: &HostPort) -> Fact<HealthFacts> {
     if !answer.is_ok() && answer.status != 503 {
         return Err(answer.shown().into());
     }
-    parse_health(&answer.body).ok_or_else(|| format!("{}: not a master's health document", answer.shown()).into())
+    parse_health(&answer.body).ok_or_else(|| format!("{}: not a master health document", answer.shown()).into())
 }
 
 /// Whether the master serves `/role`.
@@ -28,7 +28,7 @@ pub async fn has_role(fetcher: &Fetcher, at: &HostPort) -> Option<bool> {
     Some(answer.is_ok())
 }
 
-/// Whether it is mcctl's master: only that has `/ready`; no `mooncake_master` up to 0.3.13 does.
+/// Whether the master is mcctl's. Only mcctl serves `/ready`; `mooncake_master` up to 0.3.13 does not.
 pub async fn is_mcctl(fetcher: &Fetcher, at: &HostPort) -> Option<bool> {
     let answer = fetcher.get(&format!("http://{at}/ready")).await.ok()?;
     Some(answer.is_ok() || answer.status == 503)
@@ -46,7 +46,7 @@ pub async fn summary(fetcher: &Fetcher, at: &HostPort) -> Option<String> {
     answer.is_ok().then_some(answer.body)
 }
 
-/// Lists the mounted segments: with details, or only their names from a master before 0.3.12.
+/// Lists the mounted segments: with details, or only their names if the master is older than 0.3.12.
 pub async fn segments<E: Env>(env: &E, fetcher: &Fetcher, at: &HostPort) -> Fact<SegmentListing> {
     let asked = env.now();
     let detail = fetcher.get(&format!("http://{at}/get_segments_detail")).await.map_err(Unavailable::new)?;

@@ -44,7 +44,7 @@ pub async fn dial<E: Env>(env: &E, at: &HostPort, limit: Duration) -> DialResult
     }
 }
 
-/// Resolves `host`. The system's resolver blocks and has no deadline of its own.
+/// Resolves `host`. The system resolver blocks and has no timeout.
 pub async fn resolves<E: Env>(env: &E, host: &str, limit: Duration) -> Fact<()> {
     if host.split('%').next().is_some_and(|ip| ip.parse::<IpAddr>().is_ok()) {
         return Ok(());

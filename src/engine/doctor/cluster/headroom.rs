@@ -3,7 +3,7 @@
 use crate::engine::base::ByteSize;
 use crate::engine::doctor::cluster::facts::{ClusterFacts, ListedSegment, MemoryUsage};
 
-/// Maximum usage of all memory including the object, percent: 2 below upstream's eviction watermark.
+/// Maximum usage of all memory including the object, percent: 2 points below upstream's eviction watermark.
 const CLUSTER_MOST: u64 = 88;
 /// Maximum usage of one segment, percent. Beyond that, objects go to other segments.
 const SEGMENT_MOST: u64 = 95;
@@ -28,7 +28,7 @@ impl Headroom {
         Headroom { whole }
     }
 
-    /// Why `bytes` must not be put to `segment`; `None` if they may.
+    /// Why an object of `bytes` must not be put to `segment`; `None` if it may.
     pub fn refuses(&self, segment: &ListedSegment, bytes: u64) -> Option<String> {
         let over = |usage: &MemoryUsage, most: u64| usage.used.saturating_add(bytes) > usage.capacity / 100 * most;
         if let Some(usage) = segment.usage.filter(|usage| over(usage, SEGMENT_MOST)) {

@@ -1,6 +1,6 @@
 //! Sends a probe object through each node: put with a preferred segment, get, compare, remove. Each step is timed.
 //!
-//! Keys begin with `mcctl-doctor-` and a random number. Each object is removed by force, also after a failure. Keys that could not be
+//! Keys begin with `mcctl-doctor-` and a random number. Each object is force-removed, even after a failure. Keys that could not be
 //! removed are reported.
 
 use std::sync::Arc;
@@ -22,7 +22,7 @@ use crate::engine::wire::types::{ReplicaLocation, ReplicateConfig};
 
 /// Maximum number of segments that are probed.
 const PROBES_MAX: usize = 64;
-/// Time budget of all probes. A step in progress is not cut short.
+/// Time budget for all probes. A step in progress is not interrupted.
 const BUDGET: Duration = Duration::from_secs(30);
 /// Number of objects for the comparison of sequential and parallel reads.
 const PARALLEL_READS: u32 = 4;
@@ -125,7 +125,7 @@ impl<E: Env> Prober<'_, E> {
         let put = self.client.put(key, self.value.clone(), &towards(segment)).await.map_err(failed("put", began))?;
         let time = self.env.now().since(began);
         if put == PutOutcome::AlreadyExists {
-            let message = format!("the random key {key} exists already");
+            let message = format!("the random key {key} already exists");
             return Err(ObjectProbeFailure { step: "put", kind: ProbeFailureKind::Other, message, after: time });
         }
         self.done.puts += 1;
@@ -202,7 +202,7 @@ fn towards(segment: &str) -> ReplicateConfig {
 /// Retries the removal of all keys of this run at once. Returns the remaining keys if that fails as well.
 async fn retry_removal<E: Env>(client: &StoreClient<E>, prefix: &str, left: Vec<String>) -> Vec<String> {
     match client.remove_by_regex(&format!("^{prefix}"), true).await {
-        // An unfinished put is not matched by any expression; the master discards it after a timeout.
+        // No expression matches an unfinished put. The master discards it after a timeout.
         Ok(removed) if usize::try_from(removed).is_ok_and(|removed| removed >= left.len()) => Vec::new(),
         _ => left,
     }

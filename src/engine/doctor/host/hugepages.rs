@@ -1,4 +1,4 @@
-//! Huge pages: the pools of the host and of its NUMA nodes, compared with the planned pages.
+//! Huge pages: the host's and its NUMA nodes' pools, compared with the planned pages.
 
 use crate::engine::base::ByteSize;
 use crate::engine::check::{Check, CheckStatus, Severity};
@@ -62,7 +62,7 @@ pub(super) fn free(facts: &HostFacts, check: &Check) -> CheckStatus {
     };
     if pool.available >= count {
         return CheckStatus::Passed(format!(
-            "{} free of {} pages of {size}, {count} planned",
+            "{} of {} pages of {size} are free, {count} planned",
             pool.available, pool.total
         ));
     }
@@ -100,14 +100,14 @@ pub(super) fn per_node(facts: &HostFacts, check: &Check) -> CheckStatus {
                 "NUMA node {node} has {free} free huge pages, but {needed} are planned: memory bound to it fails on first use with SIGBUS"
             );
             let remedy = format!(
-                "echo PAGES > /sys/devices/system/node/node{node}/hugepages/hugepages-{kib}kB/nr_hugepages, or mcctl size-hugepages --apply"
+                "echo PAGES > /sys/devices/system/node/node{node}/hugepages/hugepages-{kib}kB/nr_hugepages, or run mcctl size-hugepages --apply"
             );
             findings.push(find(check, Severity::Error, finding, seen.clone(), remedy));
         }
     }
     let (most, least) = (pools.iter().map(|p| p.1).max().unwrap_or(0), pools.iter().map(|p| p.1).min().unwrap_or(0));
     if findings.is_empty() && facts.intent.pages_per_node.is_empty() && most > 0 && least == 0 {
-        let finding = "only some NUMA nodes have free huge pages: allocations bound to another node fail";
+        let finding = "only some NUMA nodes have free huge pages: allocations bound to the other nodes fail";
         let remedy = "reserve them per node: mcctl size-hugepages --apply";
         findings.push(find(check, Severity::Info, finding, seen.clone(), remedy));
     }
@@ -144,12 +144,12 @@ pub(super) fn switch(facts: &HostFacts, check: &Check) -> CheckStatus {
         return CheckStatus::Found(vec![find(
             check,
             Severity::Info,
-            "all huge pages are in use: normal for a running store, but no other process can start with them",
+            "all huge pages are in use: normal for a running store, but no other process can use huge pages",
             format!("MC_STORE_USE_HUGEPAGE={value}, 0 of {total} pages are free"),
-            "reserve more before you start another process (mcctl size-hugepages --apply)",
+            "reserve more before starting another process (mcctl size-hugepages --apply)",
         )]);
     }
-    let finding = "the variable enables huge pages with any value, but no pages are available: the store (mmap failed, errno=12) and SGLang with HiCache do not start";
+    let finding = "the variable enables huge pages regardless of its value, but no pages are available: the store (mmap failed, errno=12) and SGLang with HiCache do not start";
     let evidence = format!("MC_STORE_USE_HUGEPAGE={value}, 0 pages of {} are available", ByteSize(wanted_bytes(facts)));
     let remedy = "reserve pages (mcctl size-hugepages --apply), or unset MC_STORE_USE_HUGEPAGE";
     CheckStatus::Found(vec![find(check, Severity::Error, finding, evidence, remedy)])

@@ -48,7 +48,7 @@ impl AddressFamily {
 
 const MEMLOCK: &str = "registered memory is locked: raise RLIMIT_MEMLOCK (ulimit -l unlimited, LimitMEMLOCK=infinity), or grant CAP_IPC_LOCK";
 const PEERS_ADDRESS: &str =
-    "run mcctl devices on both hosts and compare: both need GIDs of the same kind (MC_GID_INDEX) in connected networks";
+    "run mcctl devices on both hosts and compare: both need GIDs of the same type (MC_GID_INDEX) in connected networks";
 
 /// The step as a stable identifier for programs.
 pub fn word(step: RdmaStep) -> &'static str {
@@ -82,13 +82,13 @@ pub fn why(end: &ProbedDevice, path: &ProbedPath, failure: &PathProbeFailure) ->
     let Diagnosis { what, mut next } = cause(end, path, failure);
     if let Some(other) = path.others.iter().find(|other| other.works()) {
         next = format!(
-            "set MC_GID_INDEX={} on this host: with {} this path works (tested)",
+            "set MC_GID_INDEX={} on this host: the path works with {} (tested)",
             other.gid.index,
             row(&other.gid)
         );
     } else if !path.others.is_empty() {
         let rows: Vec<String> = path.others.iter().map(|other| other.gid.index.to_string()).collect();
-        next = format!("{next}; with GID {} of this host it fails as well (tested)", rows.join(" and "));
+        next = format!("{next}; the path also fails with this host's GID {} (tested)", rows.join(" and "));
     }
     Diagnosis { what, next }
 }
@@ -119,11 +119,11 @@ fn cause(end: &ProbedDevice, path: &ProbedPath, failure: &PathProbeFailure) -> D
         (RdmaStep::Dial | RdmaStep::Ready, ProbeFailureCause::Refused) => refused(end, path, &failure.message),
         (RdmaStep::Dial, ProbeFailureCause::NoRdma) => why(
             "the peer's handshake port responds, but not with RDMA",
-            "another process now uses that port: give the peer's current name (mcctl status)",
+            "another process now uses that port: use the peer's current name (mcctl status)",
         ),
         (RdmaStep::Dial, ProbeFailureCause::Unreachable) => why(
             "connection requests to the peer's announced name get no response",
-            "open the ports 15000-17000 (MC_MIN_RPC_PORT to MC_MAX_RPC_PORT) between the hosts, and start the peer with a name that this host can reach (MOONCAKE_LOCAL_HOSTNAME)",
+            "open ports 15000-17000 (MC_MIN_RPC_PORT to MC_MAX_RPC_PORT) between the hosts, and start the peer with a name that this host can reach (MOONCAKE_LOCAL_HOSTNAME)",
         ),
         (RdmaStep::Dial, _) => why(
             "the peer's reply to the connection request is invalid",
@@ -131,7 +131,7 @@ fn cause(end: &ProbedDevice, path: &ProbedPath, failure: &PathProbeFailure) -> D
         ),
         (RdmaStep::Ready, _) => why(
             "the peer does not accept the ready message after both queue pairs are connected",
-            "check the peer's log: it may have restarted at this moment",
+            "check the peer's log: it may have just restarted",
         ),
         (RdmaStep::Rtr, ProbeFailureCause::Verb { errno, .. }) => rtr(end, path, errno),
         (RdmaStep::Rts, _) => why(
@@ -155,14 +155,14 @@ fn cause(end: &ProbedDevice, path: &ProbedPath, failure: &PathProbeFailure) -> D
 
 fn mismatch(status: CompletionStatus) -> &'static str {
     match status.is_remote_access() {
-        true => "the peer unregistered its memory at this moment, or restarted: try again",
+        true => "the peer has just unregistered its memory or restarted: try again",
         false => "set the same MC_MTU on both hosts, and check dmesg on both",
     }
 }
 
 fn down(end: &ProbedDevice) -> Diagnosis {
     Diagnosis {
-        what: "the port of this host went down".to_owned(),
+        what: "this host's port went down".to_owned(),
         next: format!(
             "check that the link of {} is up (ip link, cable, switch port); mcctl devices shows its state",
             end.device
@@ -176,7 +176,7 @@ fn refused(end: &ProbedDevice, path: &ProbedPath, words: &str) -> Diagnosis {
     if words.contains("RTR") || words.contains("RTS") {
         let transition = if words.contains("to RTS") { "RTR to RTS" } else { "INIT to RTR" };
         let (gid, kinds) = (row(&path.attempt.gid), kinds(&path.attempt.gid, path));
-        return why(format!("{transition} fails at the peer, for {gid} of this host: {kinds}"), PEERS_ADDRESS);
+        return why(format!("{transition} fails at the peer for this host's {gid}: {kinds}"), PEERS_ADDRESS);
     }
     if words.contains("QP count") {
         let what = "the two hosts use different numbers of queue pairs per connection (MC_NUM_QP_PER_EP)";
@@ -186,14 +186,14 @@ fn refused(end: &ProbedDevice, path: &ProbedPath, words: &str) -> Diagnosis {
         let what = format!("the peer cannot use the address of {} {}", end.device, row(&path.attempt.gid));
         return why(
             what,
-            "a peer before release 0.3.11 requests the address from this host: also open the handshake ports 15000-17000 of this host",
+            "a peer older than release 0.3.11 requests the address from this host: also open handshake ports 15000-17000 on this host",
         );
     }
     if words.contains("nic path") || words.contains("context not found") {
         let what = "the peer does not recognize the name or device that its segment announces";
         return why(
             what.to_owned(),
-            "its metadata record is stale, or it no longer uses the device: check its log, or restart it",
+            "the peer's metadata record is stale, or the peer no longer uses the device: check its log, or restart it",
         );
     }
     why("the peer refuses the connection".to_owned(), "check the peer's log")
@@ -204,7 +204,7 @@ fn kinds(gid: &Gid, path: &ProbedPath) -> String {
     let (local, remote) = (AddressFamily::of(&gid.gid), AddressFamily::of(&path.their_gid));
     match local == remote {
         true => format!("the peer's GID, the route between the networks, or the MTU: both are {}", local.name()),
-        false => format!("the GID index: this is {}, but the peer's is {}", local.name(), remote.name()),
+        false => format!("the GID index: this host's GID is {}, but the peer's is {}", local.name(), remote.name()),
     }
 }
 
@@ -221,7 +221,7 @@ fn rtr(end: &ProbedDevice, path: &ProbedPath, errno: i32) -> Diagnosis {
                 families.0.name(),
                 families.1.name()
             ),
-            next: "select a GID of the peer's kind with MC_GID_INDEX (mcctl devices lists them), on both hosts"
+            next: "select a GID of the peer's type with MC_GID_INDEX (mcctl devices lists them), on both hosts"
                 .to_owned(),
         };
     }
@@ -244,14 +244,14 @@ fn rtr(end: &ProbedDevice, path: &ProbedPath, errno: i32) -> Diagnosis {
         return Diagnosis {
             what: format!("INIT to RTR fails ({name:?}): the peer's GID: no route from {local} to {remote}"),
             next: format!(
-                "check that they are in one network or routed: ip route get {remote} and ping -I {netdev} {remote}"
+                "check that both are in the same network or that a route exists: ip route get {remote} and ping -I {netdev} {remote}"
             ),
         };
     }
     let mtu = match end.mtu > end.active_mtu {
         true => format!("the MTU: {} exceeds the port's {}", end.mtu, end.active_mtu),
         false => format!(
-            "one of GID index {}, path MTU {} (the port's is {}), the peer's GID {remote}",
+            "the cause is the GID index {}, the path MTU {} (the port's is {}) or the peer's GID {remote}",
             gid.index, end.mtu, end.active_mtu
         ),
     };
@@ -275,7 +275,7 @@ fn lost(end: &ProbedDevice, path: &ProbedPath, is_down: bool) -> Diagnosis {
     if !is_roce(end) {
         return Diagnosis {
             what: what(format!("LID {} and {remote} may be in different partitions or subnets", end.lid)),
-            next: "run ibping or ibtracert between the two; check the subnet manager's log, and that MC_PKEY_INDEX selects the same partition on both"
+            next: "run ibping or ibtracert between the two hosts; check the subnet manager's log, and that MC_PKEY_INDEX selects the same partition on both hosts"
                 .to_owned(),
         };
     }
@@ -294,17 +294,17 @@ fn lost(end: &ProbedDevice, path: &ProbedPath, is_down: bool) -> Diagnosis {
                 families.0.name(),
                 families.1.name()
             )),
-            next: "select a GID of the peer's kind with MC_GID_INDEX (mcctl devices lists them), on both hosts"
+            next: "select a GID of the peer's type with MC_GID_INDEX (mcctl devices lists them), on both hosts"
                 .to_owned(),
         };
     }
     let netdev = gid.netdev.as_deref().map(|name| format!("-I {name} ")).unwrap_or_default();
     Diagnosis {
         what: what(format!(
-            "a firewall, a missing route, a different RoCE version at the peer, or its link, between {local} and {remote}"
+            "a firewall, a missing route or a link failure between {local} and {remote}, or a different RoCE version at the peer"
         )),
         next: format!(
-            "allow UDP port 4791 on both hosts and between them, ping {netdev}{remote}, and check with mcctl devices on the peer that its GID is RoCE v2"
+            "allow UDP port 4791 on both hosts and between them, run ping {netdev}{remote}, and check with mcctl devices on the peer that its GID is RoCE v2"
         ),
     }
 }
@@ -318,8 +318,8 @@ pub fn packets(end: &ProbedDevice, bytes: u32, failure: &PathProbeFailure) -> Di
         },
         _ => Diagnosis {
             what: format!(
-                "a write of 0 bytes succeeds but a read of {bytes} bytes fails: the MTU: packets of {} are too large for the path, or the peer \
-                 uses another MTU",
+                "a 0-byte write succeeds, but a {bytes}-byte read fails because of the MTU: packets of {} bytes are too large for the path, or the peer \
+                 uses a different MTU",
                 end.mtu
             ),
             next: format!(
@@ -330,7 +330,7 @@ pub fn packets(end: &ProbedDevice, bytes: u32, failure: &PathProbeFailure) -> Di
     }
 }
 
-/// Ethernet, IP, UDP and InfiniBand headers around the payload of a packet, bytes, rounded up.
+/// Ethernet, IP, UDP and InfiniBand headers around a packet's payload, in bytes, rounded up.
 const OVERHEAD: u32 = 104;
 
 /// Formats the measurements of a working path.

@@ -10,7 +10,7 @@ use crate::engine::transfer::rdma::RdmaStep;
 use crate::engine::transfer::rdma::path_probe::{PathProbeFailure, ProbedDevice, ProbedPath};
 use crate::engine::wire::json::{SegmentDescriptor, parse_gid};
 
-const TARGET: &str = "if no engine runs yet, start one: mcctl bench transfer --mode target --protocol rdma";
+const TARGET: &str = "if no engine is running yet, start one: mcctl bench transfer --mode target --protocol rdma";
 
 pub(super) fn judge(id: &str, facts: &PeerFacts) -> CheckStatus {
     if let Some(why) = &facts.no_start {
@@ -18,11 +18,11 @@ pub(super) fn judge(id: &str, facts: &PeerFacts) -> CheckStatus {
             "peer-connected" => CheckStatus::Found(vec![finding(
                 "peer-connected",
                 Severity::Error,
-                "this host's own engine cannot start",
+                "this host's engine cannot start",
                 why.clone(),
-                "run mcctl devices (devices) and mcctl doctor --only host --protocol rdma (host) to see what is missing",
+                "run mcctl devices and mcctl doctor --only host --protocol rdma to see what is missing",
             )]),
-            _ => CheckStatus::Skipped("this host's own engine cannot start".to_owned()),
+            _ => CheckStatus::Skipped("this host's engine cannot start".to_owned()),
         };
     }
     match id {
@@ -50,14 +50,14 @@ fn found(peer: &PeerProbe) -> Vec<Finding> {
         Ok(descriptor) => descriptor,
         Err(why) => {
             let next = format!(
-                "check that it runs (mcctl status lists the nodes by name) and that its port is reachable from this host; {TARGET}"
+                "check that it is running (mcctl status lists the nodes by name) and that its port is reachable from this host; {TARGET}"
             );
             return vec![one(Severity::Error, format!("no engine found at {}", peer.segment), why.into(), &next)];
         }
     };
     if descriptor.protocol != "rdma" {
         let seen = format!("its descriptor has protocol {}", descriptor.protocol);
-        let next = "start it with --protocol rdma (MOONCAKE_PROTOCOL=rdma); if it was, it found no device: run mcctl doctor there";
+        let next = "start it with --protocol rdma (MOONCAKE_PROTOCOL=rdma); if it already was, it found no device: run mcctl doctor on that host";
         return vec![one(Severity::Error, format!("{} does not use rdma", peer.segment), seen, next)];
     }
     let without: Vec<&str> =
@@ -70,7 +70,7 @@ fn found(peer: &PeerProbe) -> Vec<Finding> {
         false => format!("{} without a usable GID", without.join(", ")),
     };
     let severity = if offers_rdma(descriptor) { Severity::Warning } else { Severity::Error };
-    let next = "run mcctl devices there to check that its ports are up and have GIDs, then restart it";
+    let next = "run mcctl devices on that host to check that its ports are up and have GIDs, then restart the engine";
     vec![one(severity, format!("{} announces unreachable devices", peer.segment), seen, next)]
 }
 
@@ -172,7 +172,7 @@ fn stage(facts: &PeerFacts, id: &'static str, stage: PeerStage) -> CheckStatus {
 fn unused_device(id: &'static str, device: &str, why: &str, any_works: bool) -> Finding {
     let severity = if any_works { Severity::Info } else { Severity::Warning };
     let next = "run mcctl devices to see its state, its GIDs and what is missing";
-    finding(id, severity, format!("{device} of this host is not used"), why, next)
+    finding(id, severity, format!("{device} on this host is not used"), why, next)
 }
 
 /// Detects a rail-optimized network, on which only devices of the same name reach each other.
@@ -183,7 +183,7 @@ fn rails(peer: &PeerProbe) -> Option<&'static str> {
         && probes.paths.iter().any(works)
         && probes.paths.iter().all(|path| works(path) == same(path));
     is_so.then_some(
-        "only devices of the same name reach each other: on a rail-optimized network set MC_ENABLE_DEST_DEVICE_AFFINITY=1 \
+        "only devices of the same name reach each other: on a rail-optimized network, set MC_ENABLE_DEST_DEVICE_AFFINITY=1 \
          on every host",
     )
 }

@@ -14,13 +14,13 @@ use crate::engine::doctor::{Fact, Unavailable};
 use crate::engine::env::Env;
 use crate::engine::http::Fetcher;
 
-/// Timeout of a prompt. The first prompt that queries L3 waits until the page hash is compiled.
+/// Timeout for a prompt. The first prompt that queries L3 waits until the page hash is compiled.
 const GENERATE: Duration = Duration::from_secs(90);
 /// Maximum wait until the pages are written.
 const WRITTEN: Duration = Duration::from_secs(20);
 /// Wait for writes if the server exports no metrics.
 const BLIND: Duration = Duration::from_secs(5);
-/// Maximum time for which a busy server may refuse the flush.
+/// Maximum time during which a busy server may reject the flush.
 const FLUSHED: Duration = Duration::from_secs(30);
 const AGAIN: Duration = Duration::from_millis(250);
 /// Token ids that exist in every model and do not end a prompt.
@@ -41,7 +41,7 @@ pub async fn probe<E: Env>(env: &E, instances: &[Instance], query: &ServingQuery
         let Ok(info) = &instance.info else { continue };
         let tokens = first.as_ref().map_or_else(|| prompt(seed, length(info)), |(tokens, ..)| tokens.clone());
         let end = match (info.is_unified(), ProbeTarget::new(env, &instance.url, query)) {
-            (false, _) => Err("it belongs to a prefill-decode pair and does not accept requests alone".into()),
+            (false, _) => Err("the server belongs to a prefill-decode pair and does not accept requests alone".into()),
             (_, Err(why)) => Err(why),
             (true, Ok(server)) => match &first {
                 None => match server.write_flush_read(&tokens).await {
@@ -175,7 +175,7 @@ impl<'a, E: Env> ProbeTarget<'a, E> {
         }
     }
 
-    /// Empties the tiers above L3. A busy server refuses this for a while.
+    /// Empties the tiers above L3. A busy server rejects this for a while.
     async fn flush(&self) -> Fact<()> {
         let began = self.env.now();
         loop {

@@ -22,7 +22,7 @@ pub fn rules_v1alpha2(top: &Field<'_>, out: &mut Vec<Violation>) {
         match patterns.as_slice() {
             [_] => {}
             [] if role.get("template").is_some() || role.get("templateRef").is_some() => {
-                let message = format!("a template in a role belongs to v1alpha1; in {V1ALPHA2}, use standalonePattern");
+                let message = format!("a role's template belongs to v1alpha1; in {V1ALPHA2}, use standalonePattern");
                 role.report(out, ViolationKind::Version, message);
             }
             _ => role.check_exactly_one(PATTERNS, out),
@@ -63,7 +63,7 @@ pub fn rules_v1alpha1(top: &Field<'_>, out: &mut Vec<Violation>) {
             role.report(
                 out,
                 ViolationKind::Version,
-                format!("{pattern} belongs to v1alpha2; here use template, leaderWorkerSet or components"),
+                format!("{pattern} belongs to v1alpha2; in v1alpha1, use template, leaderWorkerSet or components"),
             );
         }
         role.check_one_of("restartPolicy", RESTART, out);
@@ -151,7 +151,7 @@ fn group<'v>(top: &Field<'v>, out: &mut Vec<Violation>) -> Option<Field<'v>> {
             );
         } else if let Some(other) = services.insert(service_name(group, name), name).filter(|other| *other != name) {
             let service = service_name(group, name);
-            let message = format!("the Service name is truncated to {service}, like that of {}", Quoted(other));
+            let message = format!("the Service name is truncated to {service}, the same name as for {}", Quoted(other));
             role.report(out, ViolationKind::Duplicate, message);
         }
     }
@@ -180,7 +180,7 @@ fn template_meta(parent: &Field<'_>, out: &mut Vec<Violation>) {
             target.report(
                 out,
                 ViolationKind::Dropped,
-                "dropped by the server: metadata of a template has only labels and annotations",
+                "dropped by the server: template metadata has only labels and annotations",
             );
         }
     }
@@ -349,9 +349,11 @@ fn v1alpha1_workload(role: &Field<'_>, spec: &Field<'_>, out: &mut Vec<Violation
                 let message = "kind must be StatefulSet, Deployment, LeaderWorkerSet or InstanceSet";
                 workload.report(out, ViolationKind::Value, message);
             }
-            Some(right) if right != version => {
-                workload.report(out, ViolationKind::Version, format!("{kind} is in API version {right}, not {version}"))
-            }
+            Some(right) if right != version => workload.report(
+                out,
+                ViolationKind::Version,
+                format!("{kind} belongs to API version {right}, not {version}"),
+            ),
             Some(_) => {}
         }
     }
@@ -368,7 +370,11 @@ fn v1alpha1_workload(role: &Field<'_>, spec: &Field<'_>, out: &mut Vec<Violation
             role.report(out, ViolationKind::Conflict, format!("templateRef is not supported with {kind}"));
         }
         if role.find(&["templateRef", "patch"]).is_some() {
-            role.report(out, ViolationKind::Version, "templateRef.patch belongs to v1alpha2; here use templatePatch");
+            role.report(
+                out,
+                ViolationKind::Version,
+                "templateRef.patch belongs to v1alpha2; in v1alpha1, use templatePatch",
+            );
         }
     } else if role.get("templatePatch").is_some() {
         role.report(out, ViolationKind::Conflict, "templatePatch requires templateRef");

@@ -5,7 +5,7 @@ use serde_json::Value;
 use super::{Field, Violation, ViolationKind, grammar, port_number};
 use crate::engine::base::text::Quoted;
 
-/// Prefixes of variables that something else adds to the pod: RBG, a LeaderWorkerSet, and Kubernetes for Services.
+/// Prefixes of variables that RBG, LeaderWorkerSets and Kubernetes (for Services) add to pods.
 const INJECTED: &[&str] = &["RBG_", "LWS_", "KUBERNETES_"];
 
 /// Rules for a container as a whole.
@@ -36,7 +36,7 @@ pub fn container(target: &Field<'_>, out: &mut Vec<Violation>) {
     for (kind, only_one) in [("livenessProbe", true), ("startupProbe", true), ("readinessProbe", false)] {
         let Some(probe) = target.get(kind) else { continue };
         if only_one && probe.number("successThreshold").is_some_and(|n| n > 1) {
-            probe.report(out, ViolationKind::Range, format!("successThreshold of a {kind} must be 1"));
+            probe.report(out, ViolationKind::Range, format!("successThreshold must be 1 for a {kind}"));
         }
         if !only_one && probe.get("terminationGracePeriodSeconds").is_some() {
             probe.report(out, ViolationKind::Conflict, "a readinessProbe must not set terminationGracePeriodSeconds");
@@ -60,11 +60,12 @@ fn references(target: &Field<'_>, out: &mut Vec<Violation>) {
     for var in target.list("env") {
         for name in var.text("value").map(referenced_names).unwrap_or_default() {
             if missing(name, &before) {
-                let where_set = if all.contains(&name) { "only after this one" } else { "nowhere in this container" };
+                let where_set =
+                    if all.contains(&name) { "set only after this one" } else { "not set in this container" };
                 var.report(
                     out,
                     ViolationKind::Reference,
-                    format!("$({name}) is not substituted: the variable is set {where_set}"),
+                    format!("$({name}) is not substituted: the variable is {where_set}"),
                 );
             }
         }
@@ -77,7 +78,7 @@ fn references(target: &Field<'_>, out: &mut Vec<Violation>) {
                     word.report(
                         out,
                         ViolationKind::Reference,
-                        format!("$({name}) is not substituted: the variable is set nowhere in this container"),
+                        format!("$({name}) is not substituted: the variable is not set in this container"),
                     );
                 }
             }
@@ -199,7 +200,8 @@ mod tests {
     #[test]
     fn kubernetes_references_are_distinguished_from_shell_syntax() {
         assert_eq!(referenced_names("--rpc_address=$(POD_IP):$(PORT)"), ["POD_IP", "PORT"]);
-        assert_eq!(referenced_names("$$(POD_IP) $(hostname -i) $(date) $((1+1)) ${POD_IP} $(A"), Vec::<&str>::new());
-        assert_eq!(referenced_names("$"), Vec::<&str>::new());
+        for text in ["$$(POD_IP)", "$(hostname -i)", "$(date +%s)", "$((1+1))", "${POD_IP}", "$(A", "$"] {
+            assert_eq!(referenced_names(text), Vec::<&str>::new(), "{text}");
+        }
     }
 }

@@ -32,7 +32,7 @@ pub fn requirements(target: &Field<'_>, out: &mut Vec<Violation>) {
                 out,
                 ViolationKind::Value,
                 format!(
-                    "{} is not a resource; use cpu, memory, ephemeral-storage, hugepages-... or vendor/name",
+                    "{} is not a valid resource name; use cpu, memory, ephemeral-storage, hugepages-... or vendor/name",
                     Quoted(name)
                 ),
             );
@@ -64,7 +64,7 @@ pub fn requirements(target: &Field<'_>, out: &mut Vec<Violation>) {
                 request.report(
                     out,
                     ViolationKind::Conflict,
-                    "requests and limits of huge pages and devices must be equal",
+                    "for huge pages and devices, the request must equal the limit",
                 );
             }
             (Some(_), None) if once => {

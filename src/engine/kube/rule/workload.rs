@@ -3,7 +3,7 @@
 use super::{Field, Violation, ViolationKind, grammar};
 use crate::engine::base::text::Quoted;
 
-/// Limit on the name of a StatefulSet: its pods carry a label `<name>-<hash of ten>`.
+/// Limit on the name of a StatefulSet: its pods carry a label `<name>-<10-character hash>`.
 pub const STATEFUL_NAME_MAX: usize = 52;
 
 /// Rules for a Deployment.
@@ -48,7 +48,7 @@ pub fn stateful_set(target: &Field<'_>, out: &mut Vec<Violation>) {
 pub fn stateful_name(target: &Field<'_>, out: &mut Vec<Violation>) {
     if let Some(name) = target.value.as_str().filter(|name| name.len() > STATEFUL_NAME_MAX) {
         let message =
-            format!("a name of {} characters; the limit for a StatefulSet is {STATEFUL_NAME_MAX}", name.len());
+            format!("too long: {} characters; the limit for a StatefulSet name is {STATEFUL_NAME_MAX}", name.len());
         target.report(out, ViolationKind::Syntax, message);
     }
 }

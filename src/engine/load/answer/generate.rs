@@ -1,6 +1,6 @@
-//! SGLang's `/generate`. Every frame repeats the whole answer so far, unless the server streams deltas
-//! (`--incremental-streaming-output`). Parsing each cumulative frame in full would take quadratic time, so for frames
-//! between the first and the last only the token count is extracted.
+//! SGLang's `/generate`. Every frame repeats the entire response so far, unless the server streams deltas
+//! (`--incremental-streaming-output`). Fully parsing each cumulative frame would take quadratic time, so only the token
+//! count is extracted from the frames between the first and the last.
 
 use std::sync::LazyLock;
 
@@ -10,16 +10,16 @@ use serde::Deserialize;
 use crate::engine::base::text::one_line;
 use crate::engine::load::answer::{CachedTokens, ModelAnswer, ServerTimes, WORD_CHARS};
 
-/// Incremental parser of the frames of one answer.
+/// Incremental parser for the frames of one response.
 #[derive(Debug, Default)]
 pub(super) struct GenerateParser {
     tokens: u32,
-    /// Token ids: all of them for deltas, those of the last parsed frame for cumulative frames.
+    /// Token IDs: all of them if frames are deltas, otherwise those in the last parsed frame.
     ids: Vec<u32>,
     text: String,
-    /// Whether frames are deltas. Known from the first frame on which the two differ.
+    /// Whether frames are deltas. `None` until the first frame that is unambiguous.
     deltas: Option<bool>,
-    /// In the last parsed frame, bytes from the `meta_info` member to the end.
+    /// Number of bytes from the `meta_info` member to the end of the last parsed frame.
     meta: usize,
 }
 
@@ -51,7 +51,7 @@ struct MetaInfo {
     prefill_finished_time: Option<f64>,
 }
 
-/// `cached_tokens_details`, on `/generate` and on the OpenAI routes.
+/// `cached_tokens_details`, as returned by `/generate` and the OpenAI routes.
 #[derive(Default, Deserialize)]
 #[serde(default)]
 pub(super) struct CachedTokenDetails {
@@ -73,12 +73,13 @@ static META: LazyLock<Finder<'static>> = LazyLock::new(|| Finder::new(b"\"meta_i
 static UNFINISHED: LazyLock<Finder<'static>> = LazyLock::new(|| Finder::new(b"\"finish_reason\":null"));
 static COUNT: LazyLock<Finder<'static>> = LazyLock::new(|| Finder::new(b"\"completion_tokens\":"));
 
-/// How much longer the counts of a frame may be than those of the last parsed frame and still be searched at its end.
+/// The counts of a frame may be this many bytes longer than those of the last parsed frame; only that many are
+/// searched.
 const GROWTH_BYTES: usize = 64;
 
-/// Extracts the token count of a frame after which the answer continues (`finish_reason` is null).
+/// Extracts the token count from a frame that is not the last one (`finish_reason` is null).
 fn count(data: &[u8], meta: usize) -> Option<u32> {
-    // The text and ids so far come before the counts and are skipped.
+    // The text and IDs so far precede the counts and are skipped.
     let counts = &data[data.len().saturating_sub(meta + GROWTH_BYTES)..];
     UNFINISHED.find(counts)?;
     let at = COUNT.find(counts)? + COUNT.needle().len();
@@ -92,7 +93,7 @@ fn count(data: &[u8], meta: usize) -> Option<u32> {
 }
 
 impl GenerateParser {
-    /// Number of bytes stored for the answer.
+    /// Number of bytes stored for the response.
     pub(super) fn bytes(&self) -> usize {
         self.text.len().max(self.ids.len())
     }
@@ -109,7 +110,7 @@ impl GenerateParser {
         Some(new)
     }
 
-    /// Parses a whole frame. Returns the number of tokens of the answer so far.
+    /// Parses an entire frame. Returns the number of output tokens so far.
     fn parse(&mut self, data: &[u8], answer: &mut ModelAnswer) -> Option<u32> {
         let frame: GenerateFrame<'_> = serde_json::from_slice(data).ok()?;
         if let Some(error) = frame.error {
@@ -119,7 +120,7 @@ impl GenerateParser {
         self.meta = META.find(data).map_or(0, |at| data.len() - at);
         let meta = frame.meta_info.unwrap_or_default();
         let (ids, text) = (frame.output_ids.unwrap_or_default(), frame.text.unwrap_or_default());
-        // Without a count from the server, count the ids.
+        // If the server sends no count, count the IDs.
         let sum = meta.completion_tokens.unwrap_or(self.tokens.saturating_add(ids.len() as u32));
         if self.deltas.is_none() && self.tokens > 0 && sum > self.tokens {
             let new = (sum - self.tokens) as usize;
@@ -138,7 +139,7 @@ impl GenerateParser {
         Some(sum)
     }
 
-    /// Ends the stream. For a stream that was cut off, only the token count is known.
+    /// Ends the stream. If the stream was cut off, only the token count is known.
     pub(super) fn finish(self, answer: &mut ModelAnswer) {
         (answer.output_ids, answer.text) = (self.ids, self.text);
         if self.tokens > 0 {

@@ -1,4 +1,4 @@
-//! Parsers for streamed answers: arrival times of tokens, their content, and the server's metadata.
+//! Parsers for streamed responses: token arrival times, content and server metadata.
 
 mod generate;
 mod openai;
@@ -14,21 +14,21 @@ use crate::engine::base::text::one_line;
 
 pub use sse::{FrameTooLong, SseEvent, SseParser};
 
-/// Maximum size of the stored text of an answer. The limit for token ids follows from it. Both are far above any
+/// Maximum size of the stored text of a response. The limit on token IDs is derived from it. Both are far above any
 /// model's output.
 const TEXT_BYTES_MAX: usize = 64 << 20;
 
-/// An answer exceeds a size limit.
+/// A response exceeds a size limit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum TooLong {
     /// One of its frames is too long.
     #[error(transparent)]
     Frame(#[from] FrameTooLong),
-    #[error("the answer has more than {TEXT_BYTES_MAX} bytes of text")]
+    #[error("the response text exceeds {TEXT_BYTES_MAX} bytes")]
     Text,
 }
 
-/// The API of a server.
+/// The API that a server implements.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Dialect {
     Generate,
@@ -40,7 +40,7 @@ pub enum Dialect {
     TensorRt,
 }
 
-/// Where the tokens of a prompt came from, as SGLang reports it (`cached_tokens_details`).
+/// Where the cached prompt tokens came from, as reported by SGLang (`cached_tokens_details`).
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct CachedTokens {
     /// From device memory (L1).
@@ -54,81 +54,81 @@ pub struct CachedTokens {
 }
 
 impl CachedTokens {
-    /// Returns the sum over all tiers. It saturates, because the numbers come from the server.
+    /// Returns the sum over all tiers. The sum saturates, because the numbers come from the server.
     pub fn tokens(&self) -> u32 {
         self.device.saturating_add(self.host).saturating_add(self.storage)
     }
 }
 
-/// The server's own timings, in seconds as reported. All are optional.
+/// Timings measured by the server, in seconds. All are optional.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
 pub struct ServerTimes {
     pub queue: Option<f64>,
-    /// Wait for the prefetch from L3.
+    /// Time spent waiting for the prefetch from L3.
     pub storage_prefetch_wait: Option<f64>,
-    /// From receipt of the request to the first token.
+    /// Time from receipt of the request to the first token.
     pub first_token: Option<f64>,
-    /// From receipt of the request to the end.
+    /// Time from receipt of the request to the end of the response.
     pub end_to_end: Option<f64>,
-    /// Start of the prefill, Unix time.
+    /// Start of prefill, as a Unix timestamp.
     pub forward_entry: Option<f64>,
-    /// End of the prefill, Unix time.
+    /// End of prefill, as a Unix timestamp.
     pub prefill_finished: Option<f64>,
 }
 
-/// The content and metadata of a whole answer.
+/// The content and metadata of a complete response.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct ModelAnswer {
     /// Prompt tokens, as counted by the server.
     pub prompt_tokens: Option<u32>,
-    /// Answer tokens, as counted by the server.
+    /// Output tokens, as counted by the server.
     pub completion_tokens: Option<u32>,
-    /// Cached prompt tokens, all tiers.
+    /// Cached prompt tokens across all tiers.
     pub cached_tokens: Option<u32>,
-    /// Cached tokens by tier. `None` if the server does not report tiers or cached nothing.
+    /// Cached tokens by tier. `None` if the server reported no tiers or no cached tokens.
     pub cached: Option<CachedTokens>,
-    /// Finish reason: `length`, `stop`, `abort` and so on.
+    /// Finish reason, such as `length`, `stop` or `abort`.
     pub finish_reason: Option<String>,
-    /// An error that was sent in the stream.
+    /// An error sent in the stream.
     pub error: Option<String>,
-    /// The text, needed as history for the next turn.
+    /// The output text, used as history for the next turn.
     pub text: String,
-    /// Token ids, if the server returns them.
+    /// Output token IDs, if the server returns them.
     pub output_ids: Vec<u32>,
     pub times: ServerTimes,
     /// Whether the final frame (`[DONE]`) arrived.
     pub done: bool,
-    /// Frames that are not valid JSON of this API.
+    /// Number of frames that are not valid JSON for this API.
     pub bad_frames: u32,
-    /// The first bad frame, shortened to one line.
+    /// The first malformed frame, shortened to one line.
     pub bad_frame: Option<String>,
 }
 
 impl ModelAnswer {
-    /// Returns the number of cached prompt tokens: the server's total, or the sum of its tiers.
+    /// Returns the number of cached prompt tokens: the server's total, or the sum over its tiers.
     pub fn cached_in_all(&self) -> u32 {
         self.cached_tokens.or(self.cached.as_ref().map(CachedTokens::tokens)).unwrap_or(0)
     }
 }
 
-/// Characters that are kept of a short server text, such as a finish reason or a name.
+/// Maximum number of characters kept from a short server string, such as a finish reason or a name.
 const WORD_CHARS: usize = 80;
-/// Characters that are kept of a server's error message.
+/// Maximum number of characters kept from a server's error message.
 const SAID_CHARS: usize = 300;
 
 /// Tokens that arrived in one read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TokenArrival {
-    /// Time at which their bytes were read, since the start of the run.
+    /// When their bytes were read, relative to the start of the run.
     pub at: Duration,
-    /// Number of tokens, at least one. On OpenAI routes a frame counts as one token, because it has no count.
+    /// Number of tokens, at least one. A frame on an OpenAI route counts as one token, because it carries no count.
     pub tokens: u32,
 }
 
-/// Longer frames are not searched for an error message.
+/// Frames longer than this are not searched for an error message.
 const FAILURE_BYTES_MAX: usize = 64 << 10;
 
-/// Extracts the error message from a frame that is not valid JSON. Some servers embed messages of other programs
+/// Extracts the error message from a frame that is not valid JSON. Some servers embed another program's messages
 /// unescaped, with raw control bytes or invalid UTF-8.
 fn failure(data: &[u8]) -> Option<String> {
     if data.len() > FAILURE_BYTES_MAX {
@@ -139,11 +139,11 @@ fn failure(data: &[u8]) -> Option<String> {
     document.get("error").filter(|error| !error.is_null()).map(openai::message)
 }
 
-/// Parses one answer, in time linear in its bytes.
+/// Parses one response in time linear in its size.
 #[derive(Debug)]
 pub struct AnswerReader {
     dialect: Dialect,
-    /// The body so far, if the answer is one JSON document.
+    /// The body so far, if the response is a single JSON document.
     document: Option<Vec<u8>>,
     frames: SseParser,
     generate: generate::GenerateParser,
@@ -152,7 +152,7 @@ pub struct AnswerReader {
 }
 
 impl AnswerReader {
-    /// Creates a parser for a streamed answer.
+    /// Creates a parser for a streamed response.
     pub fn new(dialect: Dialect) -> AnswerReader {
         AnswerReader {
             dialect,
@@ -164,15 +164,15 @@ impl AnswerReader {
         }
     }
 
-    /// Creates a parser for an answer that is not streamed: one JSON document.
+    /// Creates a parser for a non-streamed response: a single JSON document.
     pub fn of_document(dialect: Dialect) -> AnswerReader {
         AnswerReader { document: Some(Vec::new()), ..AnswerReader::new(dialect) }
     }
 
-    /// Parses bytes that were read at `at`, and calls `arrived` for every frame with tokens.
+    /// Parses bytes that were read at `at`, and calls `arrived` for every frame that contains tokens.
     ///
     /// # Errors
-    /// A frame or the whole text exceeds its limit.
+    /// A frame or the entire text exceeds its limit.
     pub fn push(&mut self, bytes: &[u8], at: Duration, mut arrived: impl FnMut(TokenArrival)) -> Result<(), TooLong> {
         if let Some(document) = &mut self.document {
             document.extend_from_slice(bytes);
@@ -209,7 +209,8 @@ impl AnswerReader {
         if answer.text.len().max(generate.bytes()) > TEXT_BYTES_MAX { Err(TooLong::Text) } else { Ok(()) }
     }
 
-    /// Ends the body. Returns the answer, and the number of tokens that arrived only now (those of a document).
+    /// Ends the body. Returns the response and the number of tokens that only became available at the end (those of a
+    /// document).
     pub fn finish(mut self) -> (ModelAnswer, u32) {
         let mut tokens = 0;
         if let Some(document) = std::mem::take(&mut self.document) {
@@ -226,7 +227,7 @@ impl AnswerReader {
         }
         match self.dialect {
             Dialect::Generate => self.generate.finish(&mut self.answer),
-            // TensorRT-LLM has no final frame: the stream ends with the body.
+            // TensorRT-LLM sends no final frame: the stream ends with the body.
             Dialect::TensorRt => self.answer.done = true,
             Dialect::Chat | Dialect::Completions => {}
         }
@@ -243,7 +244,7 @@ mod tests {
         std::fs::read(format!("{}/fixtures/load/{name}", env!("CARGO_MANIFEST_DIR"))).expect("fixture exists")
     }
 
-    /// Parses `bytes` in pieces of `step`. The time is the number of bytes read.
+    /// Parses `bytes` in pieces of `step`. The number of bytes read serves as the time.
     fn read(dialect: Dialect, bytes: &[u8], step: usize) -> (ModelAnswer, Vec<TokenArrival>) {
         let (mut reader, mut arrivals, mut at) = (AnswerReader::new(dialect), Vec::new(), 0);
         for piece in bytes.chunks(step) {
@@ -398,7 +399,7 @@ mod tests {
         let (answer, arrivals) = read(Dialect::Chat, (thoughts + &text).as_bytes(), 1000);
         assert_eq!(answer.text, words.concat());
         assert_eq!((arrivals.len(), answer.bad_frames, answer.finish_reason), (3 + 8, 0, None));
-        // A frame that resembles the template but is malformed must be rejected.
+        // A malformed frame that resembles the template must be rejected.
         let broken = frame("content", "a") + &frame("content", "b") + &frame("content", "c").replace('c', "\t");
         let (answer, arrivals) = read(Dialect::Chat, broken.as_bytes(), 1000);
         assert_eq!((arrivals.len(), answer.bad_frames), (2, 1));
@@ -406,8 +407,8 @@ mod tests {
 
     #[test]
     fn server_values_neither_overflow_nor_reach_the_terminal_unescaped() {
-        let says = format!("\u{1b}[2J{}", "x".repeat(100_000)).replace('\u{1b}', "\\u001b");
-        let frame = format!("data: {{\"error\":{{\"message\":\"{says}\"}}}}\n\n");
+        let message = format!("\u{1b}[2J{}", "x".repeat(100_000)).replace('\u{1b}', "\\u001b");
+        let frame = format!("data: {{\"error\":{{\"message\":\"{message}\"}}}}\n\n");
         for dialect in [Dialect::Generate, Dialect::Chat] {
             let error = read(dialect, frame.as_bytes(), 4096).0.error.expect("an error");
             assert!(error.starts_with(" [2Jx") && error.len() == SAID_CHARS, "{error}");

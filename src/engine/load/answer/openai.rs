@@ -1,4 +1,4 @@
-//! `/v1/chat/completions` and `/v1/completions` of SGLang and other servers: delta frames, then usage.
+//! `/v1/chat/completions` and `/v1/completions`, as served by SGLang and others: delta frames followed by usage.
 
 use std::borrow::Cow;
 
@@ -21,7 +21,7 @@ struct OpenAiFrame<'a> {
     error: Option<Value>,
 }
 
-/// A string, borrowed from the frame if it has no escapes. Serde cannot borrow a bare `Cow` within an `Option`.
+/// A string, borrowed from the frame if it contains no escapes. Serde cannot borrow a bare `Cow` inside an `Option`.
 #[derive(Deserialize)]
 struct BorrowedText<'a>(#[serde(borrow)] Cow<'a, str>);
 
@@ -69,7 +69,7 @@ struct SglangExtension {
     cached_tokens_details: Option<CachedTokenDetails>,
 }
 
-/// Returns the message of an error object.
+/// Returns the message from an error object.
 pub(super) fn message(error: &Value) -> String {
     let text = error.get("message").and_then(Value::as_str).or(error.as_str());
     text.map_or_else(|| one_line(&error.to_string(), SAID_CHARS), |text| one_line(text, SAID_CHARS))
@@ -87,7 +87,7 @@ struct CompletionDocument {
     error: Option<Value>,
 }
 
-/// A choice of an answer that is not streamed.
+/// One choice of a non-streamed response.
 #[derive(Deserialize)]
 struct DocumentChoice {
     /// Only set on `/v1/completions`.
@@ -106,7 +106,7 @@ struct DocumentMessage {
     content: Option<String>,
 }
 
-/// Parses an answer that is one document. Returns its token count (at least one), or `None` if it is malformed.
+/// Parses a response that is a single document. Returns its token count (at least one), or `None` if it is malformed.
 pub(super) fn document(data: &[u8], answer: &mut ModelAnswer) -> Option<u32> {
     let CompletionDocument { choices, usage, sglext, error } = serde_json::from_slice(data).ok()?;
     if let Some(error) = error {
@@ -120,7 +120,7 @@ pub(super) fn document(data: &[u8], answer: &mut ModelAnswer) -> Option<u32> {
     Some(answer.completion_tokens.unwrap_or(1))
 }
 
-/// Stores the server's counts.
+/// Stores the server's token counts.
 fn count(usage: Option<TokenUsage>, extension: Option<SglangExtension>, answer: &mut ModelAnswer) {
     if let Some(usage) = usage {
         answer.prompt_tokens = usage.prompt_tokens.or(answer.prompt_tokens);
@@ -133,9 +133,9 @@ fn count(usage: Option<TokenUsage>, extension: Option<SglangExtension>, answer: 
     }
 }
 
-/// Incremental parser of the frames of one answer.
+/// Incremental parser for the frames of one response.
 ///
-/// The frames of an answer differ only in their text. The bytes around the text of a parsed frame are stored, and a
+/// The frames of a response differ only in their text. The bytes around the text of a parsed frame are stored, and a
 /// frame that differs only in unescaped text is not parsed again.
 #[derive(Debug, Default)]
 pub(super) struct OpenAiParser {
@@ -146,7 +146,7 @@ pub(super) struct OpenAiParser {
 struct FrameTemplate {
     before: Vec<u8>,
     after: Vec<u8>,
-    /// Whether the text belongs to the answer, rather than to the reasoning.
+    /// Whether the text belongs to the output rather than to the reasoning.
     text: bool,
 }
 
@@ -154,7 +154,7 @@ impl FrameTemplate {
     /// Returns the text of a frame that matches the template.
     fn words<'a>(&self, data: &'a [u8]) -> Option<&'a str> {
         let words = data.strip_prefix(&self.before[..])?.strip_suffix(&self.after[..])?;
-        // An empty text is another kind of frame. Escapes and invalid characters are left to the JSON parser.
+        // A frame with empty text has a different role. Escapes and invalid characters are left to the JSON parser.
         let plain = !words.is_empty() && words.iter().all(|byte| *byte >= b' ' && *byte != b'"' && *byte != b'\\');
         if plain { str::from_utf8(words).ok() } else { None }
     }
@@ -175,7 +175,7 @@ impl FrameTemplate {
 }
 
 impl OpenAiParser {
-    /// Reads a frame. Returns how many tokens it has, or `None` if it is malformed.
+    /// Reads a frame. Returns its token count, or `None` if it is malformed.
     pub(super) fn read(&mut self, data: &[u8], answer: &mut ModelAnswer) -> Option<u32> {
         if let Some(around) = &self.around
             && let Some(words) = around.words(data)
@@ -192,7 +192,7 @@ impl OpenAiParser {
         }
         let plain = frame.usage.is_none() && frame.sglext.is_none() && frame.choices.len() == 1;
         let mut tokens = 0;
-        // One answer is requested, so only the first choice counts.
+        // Only one choice is requested, so only the first one counts.
         if let Some(choice) = frame.choices.into_iter().next() {
             let has_text = |text: &Option<BorrowedText<'_>>| text.as_ref().is_some_and(|text| !text.0.is_empty());
             tokens = match &choice.delta {
@@ -200,7 +200,7 @@ impl OpenAiParser {
                     let has_text = has_text(&delta.content) || has_text(&delta.reasoning_content);
                     u32::from(has_text || delta.tool_calls.as_ref().is_some_and(|calls| !calls.is_empty()))
                 }
-                // A token with empty text (half a character, an unknown id) still counts.
+                // A token with empty text (part of a character, or an unknown ID) still counts.
                 None => u32::from(choice.text.is_some()),
             };
             let (content, thought) = match choice.delta {

@@ -1,34 +1,34 @@
-//! Server-sent events as inference servers send them: frames of `data:` lines, each followed by a blank line.
+//! Server-sent events, as sent by inference servers: frames of `data:` lines, each followed by a blank line.
 
-/// Maximum frame size. A cumulative frame of a million tokens is far smaller.
+/// Maximum frame size. Even a cumulative frame with a million tokens is far smaller.
 pub const FRAME_BYTES_MAX: usize = 64 << 20;
 
-/// One event of a stream.
+/// One event in a stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SseEvent<'a> {
-    /// Data of a frame.
+    /// The data of a frame.
     Data(&'a [u8]),
-    /// `[DONE]`: the answer is complete.
+    /// `[DONE]`: the response is complete.
     Done,
 }
 
-/// A frame grew beyond [`FRAME_BYTES_MAX`].
+/// A frame exceeded [`FRAME_BYTES_MAX`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("a frame of the stream has more than {FRAME_BYTES_MAX} bytes")]
+#[error("a frame in the stream exceeds {FRAME_BYTES_MAX} bytes")]
 pub struct FrameTooLong;
 
 /// Splits a stream into frames. A line that arrives in one piece is not copied.
 #[derive(Debug, Default)]
 pub struct SseParser {
-    /// Start of a line whose end has not arrived yet.
+    /// The start of a line that has not been terminated yet.
     line: Vec<u8>,
 }
 
 impl SseParser {
-    /// Parses more bytes and calls `emit` for every frame they complete.
+    /// Parses more bytes and calls `emit` for every frame that they complete.
     ///
-    /// These servers put each frame on one line, so a frame is emitted at the end of its line, without waiting for
-    /// the blank line. Data of several lines, which no known server sends, would be emitted line by line.
+    /// Inference servers put each frame on one line, so a frame is emitted at the end of its line without waiting for
+    /// the blank line. Multi-line data, which no known server sends, would be emitted line by line.
     ///
     /// # Errors
     /// A line exceeds [`FRAME_BYTES_MAX`].
@@ -53,7 +53,7 @@ impl SseParser {
     }
 }
 
-/// Emits the data of `line`, if any. Comments, event names and blank lines have none.
+/// Emits the data in `line`, if any. Comments, event names and blank lines carry none.
 fn parse_line(line: &[u8], emit: &mut impl FnMut(SseEvent<'_>)) {
     let line = line.strip_suffix(b"\r").unwrap_or(line);
     let Some(data) = line.strip_prefix(b"data:") else { return };

@@ -1,4 +1,4 @@
-//! TensorRT-LLM's `/v2/models/ensemble/generate_stream`: one text per frame, without counts.
+//! TensorRT-LLM's `/v2/models/ensemble/generate_stream`: one piece of text per frame, without token counts.
 
 use serde::Deserialize;
 use serde_json::Value;
@@ -11,7 +11,7 @@ struct TensorRtFrame {
     error: Option<Value>,
 }
 
-/// Reads a frame, which counts as one token if it has a text. `None` if it is malformed.
+/// Reads a frame, which counts as one token if it contains text. Returns `None` if it is malformed.
 pub(super) fn read(data: &[u8], answer: &mut ModelAnswer) -> Option<u32> {
     let frame: TensorRtFrame = serde_json::from_slice(data).ok()?;
     if let Some(error) = frame.error {

@@ -1,4 +1,4 @@
-//! The caches of a session's endpoints: server settings, expected contents, and counters.
+//! The caches of a session's endpoints: server settings, expected contents and counters.
 
 use std::time::Duration;
 
@@ -14,36 +14,36 @@ use crate::engine::load::session::LoadEndpoint;
 use crate::engine::load::workload::expected_hits::CacheModels;
 
 const EVERY: Duration = Duration::from_secs(1);
-/// A server that does not report its settings within this time is measured without them.
+/// If a server does not report its settings within this time, it is measured without them.
 const ANSWER_LIMIT: Duration = Duration::from_secs(10);
-/// Maximum time until the last requests of a pass appear in the counters.
+/// Maximum time to wait for a pass's last requests to appear in the counters.
 const COUNTED: Duration = Duration::from_secs(3);
 
-/// Observation state of one endpoint.
+/// State kept while observing one endpoint.
 #[derive(Debug, Default)]
 pub(super) struct EndpointCaches {
-    /// Settings of the server.
+    /// The server's settings.
     pub(super) info: Option<ServerInfo>,
     watch: Option<Scraper>,
     /// End of the previous pass.
     ended: Option<Mono>,
     /// Data that the server does not provide.
     missing: Vec<MissingData>,
-    /// Caveats of control steps, reported with the next pass.
+    /// Caveats from control steps, reported with the next pass.
     pub(super) caveats: Vec<ObservationCaveat>,
 }
 
-/// Observation state of all endpoints of a session.
+/// State kept while observing all endpoints of a session.
 #[derive(Debug, Default)]
 pub(super) struct SessionCaches {
     pub(super) endpoints: Vec<EndpointCaches>,
     pub(super) book: CacheModels,
-    /// For each endpoint, the index of the first endpoint with the same server. They share one cache.
+    /// For each endpoint, the index of the first endpoint on the same server. Such endpoints share a cache.
     servers: Vec<usize>,
 }
 
 impl SessionCaches {
-    /// Queries the settings of every server, and starts scraping those that have counters.
+    /// Queries every server's settings and starts scraping the servers that expose counters.
     pub(super) async fn probe<E: Env>(env: &E, sides: &[LoadEndpoint]) -> SessionCaches {
         let mut caches = SessionCaches::default();
         for (at, side) in sides.iter().enumerate() {
@@ -76,12 +76,12 @@ impl SessionCaches {
         caches
     }
 
-    /// Returns the index under which the server of endpoint `at` is tracked.
+    /// Returns the index under which endpoint `at`'s server is tracked.
     pub(super) fn server(&self, at: usize) -> usize {
         self.servers.get(at).copied().unwrap_or(at)
     }
 
-    /// Starts a pass at endpoint `at`. Only later counts belong to it.
+    /// Starts a pass at endpoint `at`. Only later counts are attributed to it.
     pub(super) async fn pass_started<E: Env>(&mut self, env: &E, at: usize) -> Option<CounterSample> {
         self.book.select(at);
         // Earlier statistics belong to control steps.
@@ -92,7 +92,7 @@ impl SessionCaches {
         }
     }
 
-    /// Ends the pass at `at`. Without a tally, a part of the pass ran earlier, and its counters are unknown.
+    /// Ends the pass at `at`. Without a tally, part of the pass ran earlier and its counters are unknown.
     pub(super) async fn pass_ended<E: Env>(
         &mut self,
         env: &E,
@@ -119,7 +119,7 @@ impl SessionCaches {
                 let (Some(before), Some(after)) = (&from.server, &to.server) else { break None };
                 let counters = after.clone().since(before);
                 let rows = tally.map_or_else(Vec::new, |tally| compare(tally, &counters));
-                // The last requests may not be counted yet. Failed requests may be counted in part.
+                // The last requests may not be counted yet, and failed requests may be counted in part.
                 let failed = tally.map_or(0, Tally::failed) + ran.unfinished;
                 if agree(&rows) || env.now().since(ended) >= COUNTED || failed > 0 {
                     let master = to.master.zip(from.master).map(|(to, from)| to.since(&from));
@@ -151,7 +151,7 @@ impl SessionCaches {
         Some(observed)
     }
 
-    /// Returns the trigger for an immediate scrape after a shortfall.
+    /// Returns a trigger that scrapes immediately after a shortfall.
     pub(super) fn trigger(&self, at: usize) -> Option<ScrapeTrigger> {
         Some(self.endpoints.get(at)?.watch.as_ref()?.trigger())
     }

@@ -1,5 +1,5 @@
-//! Steps that put an endpoint's caches into a known state. The result of a step is verified: a flush must return 200, a cleared store
-//! must have no keys, a filler request must be answered.
+//! Steps that put an endpoint's caches into a known state. The result of each step is verified: a flush must return
+//! 200, a cleared store must be empty, and filler requests must succeed.
 
 use std::fmt;
 use std::time::Duration;
@@ -16,19 +16,20 @@ use crate::engine::load::session::filler::{self, AT_ONCE, FillerResult, FillerSo
 use crate::engine::load::workload::LoadWorkload;
 use crate::engine::load::workload::expected_hits::WithExpectedHits;
 
-/// How long a busy server is asked to flush its caches.
+/// How long to retry a flush while the server is busy.
 const FLUSH: Duration = Duration::from_secs(60);
-/// How long a store is cleared again until it is empty.
+/// How long to keep clearing a store until it is empty.
 const CLEAR: Duration = Duration::from_secs(60);
 /// Maximum wait for write-back to finish.
 const SETTLE: Duration = Duration::from_secs(120);
-/// Maximum prompt length of a filler request and of a warm-up request, in tokens.
+/// Maximum prompt length of a filler request, in tokens.
 const FILLER: u64 = 2048;
+/// Maximum prompt length of a warm-up request, in tokens.
 const WARMER: u64 = 512;
-/// Maximum number of filler requests of a step: 2 billion tokens. A tier that reports a larger size cannot be filled.
+/// Maximum number of filler requests per step: 2 billion tokens. A tier that reports a larger size cannot be filled.
 const FILLERS_MAX: u32 = 1 << 20;
 
-/// A tier of the server's caches.
+/// A tier of the server's cache.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Tier {
     /// L1, the device memory.
@@ -40,19 +41,19 @@ pub enum Tier {
 /// A step that changes the state of an endpoint's caches.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Control {
-    /// Flush device and host (L1 and L2).
+    /// Flush device and host memory (L1 and L2).
     Flush,
     /// Clear the store (L3) and verify that it is empty.
     Clear,
     /// Wait until computed pages have been written to L2 and L3.
     Settle,
-    /// Send this many requests that share no prefix with the measured ones.
+    /// Send this many requests that share no prefix with the measured requests.
     Warm(u32),
     /// Send each shared system prompt once.
     Prime,
-    /// Fill the tier with unrelated conversations, so that it holds none of the measured ones.
+    /// Fill the tier with unrelated conversations, so that it no longer contains any measured ones.
     Fill(Tier),
-    /// Call the server's profiler.
+    /// Call the server's profiler endpoint.
     Profile(Profile),
 }
 
@@ -82,16 +83,16 @@ pub struct StepError {
 /// Why a control step failed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum StepFailure {
-    #[error("calls to the server's other routes are disabled")]
+    #[error("calls to other server routes are disabled")]
     NoServerCalls,
     #[error(transparent)]
     Call(#[from] ServerCallError),
-    /// `kind` and `message` are those of the first failed request.
-    #[error("{count} of its requests failed: {kind}: {message}")]
+    /// `kind` and `message` describe the first failed request.
+    #[error("{count} requests failed; the first error is {kind}: {message}")]
     Requests { count: u64, kind: String, message: String },
     #[error("filling its {tokens} tokens would take more than {FILLERS_MAX} requests")]
     TierTooLarge { tokens: u64 },
-    #[error("the server does not report the size of the tier (/server_info)")]
+    #[error("the server does not report the tier's size (/server_info)")]
     UnknownTierSize,
 }
 
@@ -99,28 +100,28 @@ pub enum StepFailure {
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum StepResult {
     Done(Option<StepNote>),
-    /// A stop signal ended it.
+    /// A stop signal interrupted the step.
     Stopped,
 }
 
-/// What a control step reports beside its success.
+/// Additional information about a successful control step.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 pub(super) enum StepNote {
-    #[error("the conversations have no known shared prompt")]
+    #[error("no shared prompt is known for these conversations")]
     NoSharedPrompt,
     #[error("{requests} requests of {tokens} tokens")]
     Sent { requests: u64, tokens: u64 },
-    #[error("the store is empty according to its master ({:.1} s)", .0.as_secs_f64())]
+    #[error("the master reports an empty store after {:.1} s", .0.as_secs_f64())]
     StoreEmpty(Duration),
-    #[error("cleared again after leases expired ({:.1} s); not verified with the master (set --master-metrics)", .0.as_secs_f64())]
+    #[error("cleared again after leases had expired ({:.1} s); not verified (requires --master-metrics)", .0.as_secs_f64())]
     ClearedUnverified(Duration),
-    #[error("{0} tokens that were copied to the host were never written to the store")]
+    #[error("{0} tokens were copied to the host but never written to the store")]
     NotWrittenBack(u64),
-    #[error("the server reports no counters: waited a fixed time")]
+    #[error("the server reports no counters; waited for a fixed time instead")]
     NoCounters,
     #[error("{route} failed: {}", .errors.join(", "))]
     ProfileFailed { route: &'static str, errors: Vec<String> },
-    /// Also a caveat of the next pass.
+    /// Also added as a caveat to the next pass.
     #[error(transparent)]
     Caveat(ObservationCaveat),
 }
@@ -128,7 +129,7 @@ pub(super) enum StepNote {
 /// Executes `step` on `side`.
 ///
 /// # Errors
-/// The endpoint does not support the step, a call or request failed, or the server does not report the size of a tier.
+/// The endpoint does not support the step, a call or request failed, or the server does not report a tier's size.
 pub(super) async fn perform<E: Env + Unpin>(
     env: &E,
     (side, at): (&mut LoadEndpoint, usize),
@@ -150,7 +151,7 @@ pub(super) async fn perform<E: Env + Unpin>(
         };
     }
     let info = caches.endpoints.get(at).and_then(|endpoint| endpoint.info.clone()).unwrap_or_default();
-    // A prompt has to fit into the device beside others.
+    // A prompt has to fit into device memory together with others.
     let most = info.device_tokens.map_or(FILLER, |tokens| (tokens / 8).clamp(1, FILLER));
     let sent = match step {
         Control::Prime => {
@@ -172,7 +173,8 @@ pub(super) async fn perform<E: Env + Unpin>(
         Control::Fill(tier) => {
             let tokens =
                 tier_tokens(side, caches, at, *tier).await.ok_or_else(|| failed(StepFailure::UnknownTierSize))?;
-            // One more than fills it, because pages in use are never evicted. The limit leaves room for all that are in flight.
+            // One extra request, because pages in use are never evicted. The limit leaves room for all requests in
+            // flight.
             let requests = u32::try_from(tokens.div_ceil(most).saturating_add(1)).ok();
             let requests = requests.filter(|requests| *requests <= FILLERS_MAX);
             let requests = requests.ok_or_else(|| failed(StepFailure::TierTooLarge { tokens }))?;
@@ -197,7 +199,7 @@ pub(super) async fn perform<E: Env + Unpin>(
     Ok(StepResult::Done(Some(StepNote::Sent { requests: sent.tally.all.requests, tokens: tokens.prompt })))
 }
 
-/// Returns how many tokens `tier` holds, if the server reports it.
+/// Returns the capacity of `tier` in tokens, if the server reports it.
 async fn tier_tokens(side: &LoadEndpoint, caches: &SessionCaches, at: usize, tier: Tier) -> Option<u64> {
     let info = caches.endpoints.get(at).and_then(|endpoint| endpoint.info.as_ref());
     match tier {
@@ -212,7 +214,7 @@ async fn tier_tokens(side: &LoadEndpoint, caches: &SessionCaches, at: usize, tie
     }
 }
 
-/// Executes a step that is a call to the server.
+/// Executes a step that consists of calls to the server.
 async fn call<E: Env>(
     env: &E,
     server: &ServerClient,

@@ -12,17 +12,17 @@ use crate::engine::load::session::LoadEndpoint;
 use crate::engine::load::workload::{LoadWorkload, Synthetic, SyntheticPrompt, TurnPrompt, TurnRequest};
 use crate::engine::load::{Distribution, Driver, ModelAnswer, Pace, Rules, RunLimits, Script, Seed, Turn, run};
 
-/// Seed of filler prompts. They differ for each step, and from the measured conversations.
+/// Seed for filler prompts. These prompts differ for each step, and from the measured conversations.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct FillerSource {
     pub(super) seed: Seed,
-    /// Number of the step.
+    /// Sequence number of the step.
     pub(super) step: u64,
 }
 
-/// Returns `requests` unique prompts of `tokens` tokens, or words if the route takes text.
+/// Returns `requests` unique prompts, each of `tokens` tokens (or words, if the route takes text).
 pub(super) fn unrelated_prompts(by: FillerSource, side: &LoadEndpoint, requests: u32, tokens: u32) -> Synthetic {
-    // A different seed, because generators of one seed differ only by purpose and index.
+    // Use a different seed, because generators that share a seed differ only by purpose and index.
     let seed = Seed(by.seed.0 ^ 0x5be1_1a5e_ed00_0000 ^ (by.step << 8) ^ 0xa5);
     let constant = |value: u32| Distribution::Constant(f64::from(value));
     let mut made = Synthetic::new(requests, constant(1), constant(tokens), constant(1), seed);
@@ -34,7 +34,7 @@ pub(super) fn unrelated_prompts(by: FillerSource, side: &LoadEndpoint, requests:
     made
 }
 
-/// Prompts as a workload: each is a conversation of one turn with one answer token.
+/// A workload of single prompts. Each is a single-turn conversation with one output token.
 pub(super) struct PromptList(pub(super) Vec<TurnPrompt>);
 
 impl LoadWorkload for PromptList {
@@ -54,7 +54,7 @@ pub(super) struct FillerResult {
     pub(super) stopped: bool,
 }
 
-/// Sends all of `workload` to `side`, with at most `at_once` requests in flight.
+/// Sends the entire `workload` to `side`, with at most `at_once` requests in flight.
 pub(super) async fn send<E: Env + Unpin>(
     env: &E,
     side: &LoadEndpoint,
@@ -72,7 +72,7 @@ pub(super) async fn send<E: Env + Unpin>(
     FillerResult { tally, stopped: ran.stopped }
 }
 
-/// Concurrency of unmeasured requests.
+/// Maximum number of unmeasured requests in flight.
 pub(super) const AT_ONCE: usize = 8;
 
 #[cfg(test)]

@@ -1,7 +1,8 @@
-//! A measurement: a schedule of steps against one or more endpoints, executed in order.
+//! A measurement: a schedule of steps that are executed in order against one or more endpoints.
 //!
-//! Every kind of measurement is a schedule plus an analysis of its passes. A plain run is one pass. A sweep is one
-//! pass per rate. A comparison alternates passes between two endpoints. A ladder has a control step before each pass.
+//! Every type of measurement is a schedule plus an analysis of its passes. A plain run is a single pass. A sweep has
+//! one pass per load value. A comparison alternates passes between two endpoints. A ladder has a control step before
+//! each pass.
 
 mod caches;
 mod control;
@@ -32,25 +33,25 @@ pub use resume::PreviousPass;
 
 /// An endpoint and its workload.
 pub struct LoadEndpoint {
-    /// Name in the report: `A`, `B`.
+    /// Name used in reports, such as `A` or `B`.
     pub name: String,
     pub target: LoadTarget,
-    /// Conversations to send. Endpoints that are compared have equal workloads.
+    /// Conversations to send. Endpoints that are compared have identical workloads.
     pub workload: Box<dyn LoadWorkload + Send>,
-    /// Client for its other routes (settings, counters, flush), if they may be used.
+    /// Client for the server's other routes (settings, counters, flush), if their use is allowed.
     pub server: Option<ServerClient>,
-    /// Upper bound (exclusive) of token ids in unmeasured requests.
+    /// Upper bound (exclusive) for token IDs in unmeasured requests.
     pub vocabulary: u32,
 }
 
 impl LoadEndpoint {
-    /// Creates an endpoint without use of its other routes.
+    /// Creates an endpoint whose other routes are not used.
     pub fn new(name: impl Into<String>, target: LoadTarget, workload: Box<dyn LoadWorkload + Send>) -> LoadEndpoint {
         LoadEndpoint { name: name.into(), target, workload, server: None, vocabulary: 32_000 }
     }
 }
 
-/// A step of a schedule.
+/// A step in a schedule.
 #[derive(Clone, Debug)]
 pub enum SessionStep {
     Pass(Box<PassPlan>),
@@ -58,12 +59,12 @@ pub enum SessionStep {
     Control(Control),
 }
 
-/// Parameters of a measured pass.
+/// Parameters for a measured pass.
 #[derive(Clone, Debug)]
 pub struct PassPlan {
-    /// Name: `run`, `first`, `repeat`, `rate 8`.
+    /// Name, such as `run`, `first`, `repeat` or `rate 8`.
     pub name: String,
-    /// Block of a comparison, otherwise zero.
+    /// Block number in a comparison, otherwise zero.
     pub block: u32,
     pub part: Range<u32>,
     pub pace: Pace,
@@ -75,24 +76,24 @@ pub struct PassPlan {
 
 /// Callbacks during a measurement. All of them are optional.
 pub trait Observer {
-    /// A pass starts. It has `conversations` conversations and, unless some fail, `requests` requests.
+    /// A pass is starting. It has `conversations` conversations and, unless some fail, `requests` requests.
     fn pass_started(&mut self, pass: &PassId, conversations: u64, requests: u64, live: &Arc<LiveCounters>) {
         let _ = (pass, conversations, requests, live);
     }
-    /// A request of a resumed pass had ended in the interrupted run. By default treated like [`Observer::record`].
+    /// A request in a resumed pass had already finished in the interrupted run. Calls [`Observer::record`] by default.
     fn resumed(&mut self, pass: &PassId, record: &TimedRequest) {
         self.record(pass, record);
     }
-    /// A request of the pass ended.
+    /// A request in the pass has finished.
     fn record(&mut self, pass: &PassId, record: &TimedRequest) {
         let _ = (pass, record);
     }
-    /// A pass ended. The return value decides whether the schedule continues.
+    /// A pass has ended. The return value decides whether the schedule continues.
     fn pass_ended(&mut self, pass: &PassResult) -> AfterPass {
         let _ = pass;
         AfterPass::Continue
     }
-    /// Receives a message about the progress.
+    /// Receives a progress message.
     fn note(&mut self, text: &str) {
         let _ = text;
     }
@@ -133,26 +134,26 @@ impl Observer for Observers<'_> {
 pub struct SessionResult {
     /// Executed passes, in order.
     pub passes: Vec<PassResult>,
-    /// The step that failed. Later steps did not run.
+    /// The step that failed. Later steps were not executed.
     pub failed_step: Option<StepError>,
-    /// Whether a stop signal ended it early.
+    /// Whether a stop signal ended the schedule early.
     pub stopped: bool,
 }
 
 /// A measurement to execute.
 pub struct Session {
     pub sides: Vec<LoadEndpoint>,
-    /// Steps: the index of a side, and the step.
+    /// Steps, each with the index of its endpoint.
     pub schedule: VecDeque<(usize, SessionStep)>,
-    /// Seed of random choices in passes.
+    /// Seed for random choices within passes.
     pub seed: Seed,
-    /// Whether to keep the figures of every request (up to [`FIGURES_MAX`] per pass), for paired analyses.
+    /// Whether to keep the figures of every request (up to [`FIGURES_MAX`] per pass) for paired analyses.
     pub keep_figures: bool,
 }
 
 impl Session {
-    /// Executes the schedule. On the first `stop`, the current step ends early and no further step runs. On the
-    /// second, requests in flight are aborted.
+    /// Executes the schedule. After the first `stop`, the current step ends early and no further steps are executed.
+    /// After the second one, requests in flight are aborted.
     pub async fn execute<E: Env + Unpin>(
         self,
         env: E,
@@ -162,8 +163,8 @@ impl Session {
         self.go_on(env, Vec::new(), stop, observer).await
     }
 
-    /// Executes the schedule, resuming from the passes of an interrupted run, in order. Requests that had ended are
-    /// not sent again, but count.
+    /// Executes the schedule, resuming from the passes of an interrupted run, in order. Requests that had finished are
+    /// counted but not sent again.
     pub async fn go_on<E: Env + Unpin>(
         mut self,
         env: E,
@@ -181,7 +182,7 @@ impl Session {
         while let Some((at, step)) = self.schedule.pop_front() {
             let Some(side) = self.sides.get_mut(at) else { continue };
             match step {
-                // It prepared a pass that is complete.
+                // This step prepared a pass that is already complete.
                 SessionStep::Control(_) if earlier.front().is_some_and(|pass| pass.complete) => {}
                 SessionStep::Control(step) => {
                     observer.note(&format!("{}: {step}", side.name));
@@ -256,10 +257,10 @@ async fn pass<E: Env + Unpin>(
     }
     let mut shortfalls = ShortfallWatcher::default();
     let on_record = |mut record: TimedRequest| {
-        // Inside a range or subset, conversations are numbered from zero.
+        // Within a range or subset, conversations are numbered from zero.
         let place = places.get(record.turn.conversation as usize).copied().unwrap_or_default();
         record.turn.conversation = from + place;
-        // On the clock of this run, like the counters.
+        // Use the clock of this run, which the counters also use.
         if shortfalls.add(&record)
             && let Some(trigger) = &trigger
         {
@@ -285,7 +286,7 @@ mod tests {
     use crate::engine::load::target::{ExchangeLimits, HttpProtocol};
     use crate::engine::load::workload::Synthetic;
 
-    /// An endpoint that receives no request.
+    /// An endpoint that receives no requests.
     pub(super) fn side(vocabulary: u32) -> LoadEndpoint {
         let target = LoadTarget {
             at: HostPort::new("127.0.0.1", 1),

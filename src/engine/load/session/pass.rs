@@ -7,7 +7,7 @@ use crate::engine::load::server::ServerObservation;
 use crate::engine::load::target::ExchangeOutcome;
 use crate::engine::load::{RunStats, TimedRequest, Turn};
 
-/// Maximum number of requests whose figures are kept: about 80 MiB.
+/// Maximum number of requests whose figures are kept, about 80 MiB.
 pub const FIGURES_MAX: usize = 1 << 20;
 
 /// Identifies a pass within a session.
@@ -17,23 +17,22 @@ pub struct PassId {
     pub side: usize,
     /// Name of the endpoint.
     pub side_name: String,
-    /// Name of the pass.
     pub name: String,
-    /// Block of a comparison, otherwise zero.
+    /// Block number in a comparison, otherwise zero.
     pub block: u32,
 }
 
-/// Figures of one request, to be paired with the same request elsewhere.
+/// One request's figures, to be paired with the same request in another pass.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Figure {
     pub turn: Turn,
-    /// Whether it succeeded. Otherwise the times are meaningless.
+    /// Whether the request succeeded. If not, the times are meaningless.
     pub well: bool,
-    /// TTFT from the scheduled send time.
+    /// TTFT (scheduled).
     pub ttft: Duration,
-    /// E2E latency from the scheduled send time.
+    /// E2E latency, from the scheduled send time.
     pub e2e: Duration,
-    /// Mean time per token after the first. `None` with fewer than two tokens.
+    /// TPOT: mean time per token after the first one. `None` with fewer than two tokens.
     pub tpot: Option<Duration>,
     pub lag: Duration,
     pub prompt: u32,
@@ -49,7 +48,7 @@ pub struct Figure {
 }
 
 impl Figure {
-    /// Returns the figures of `record`.
+    /// Returns the figures for `record`.
     pub fn of(record: &TimedRequest) -> Figure {
         let (exchange, answer) = (&record.exchange, &record.exchange.answer);
         let completion = answer.completion_tokens.unwrap_or(exchange.arrived);
@@ -73,16 +72,16 @@ impl Figure {
     }
 }
 
-/// Results of a pass.
+/// The results of a pass.
 #[derive(Clone, Debug)]
 pub struct PassResult {
     pub id: PassId,
     pub tally: Tally,
-    /// Run statistics beside the requests.
+    /// Run statistics that are not tied to a single request.
     pub ran: RunStats,
     /// Figures per request, if the session keeps them.
     pub figures: Vec<Figure>,
-    /// Observation of the server, if its other routes were used.
+    /// Data observed on the server, if its other routes were used.
     pub observed: Option<ServerObservation>,
 }
 
@@ -92,7 +91,7 @@ impl PassResult {
         PassResult { id, tally: Tally::default(), ran: RunStats::default(), figures: Vec::new(), observed: None }
     }
 
-    /// Adds `record` to the counts.
+    /// Adds `record` to the totals.
     pub fn add(&mut self, record: &TimedRequest, keep_figures: bool) {
         self.tally.add(record);
         if keep_figures && self.figures.len() < FIGURES_MAX {

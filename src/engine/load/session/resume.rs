@@ -1,4 +1,4 @@
-//! Results of an interrupted measurement, from which it can be resumed. No I/O.
+//! Results of an interrupted measurement that can be resumed. No I/O.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -9,20 +9,20 @@ use crate::engine::load::{Script, TimedRequest};
 /// A pass of the interrupted measurement.
 #[derive(Clone, Debug, Default)]
 pub struct PreviousPass {
-    /// Whether all its requests have ended.
+    /// Whether all of its requests had finished.
     pub complete: bool,
-    /// Its requests by conversation, for each conversation since its last start.
+    /// Requests by conversation, each since the conversation's last start.
     pub conversations: BTreeMap<u32, Vec<TimedRequest>>,
 }
 
-/// What remains to be done in a pass.
+/// The work that remains in a pass.
 #[derive(Debug, Default)]
 pub(super) struct RemainingWork {
-    /// Conversations that have not ended, relative to the start of the pass's range.
+    /// Conversations that have not ended, numbered relative to the start of the pass's range.
     pub conversations: Vec<u32>,
-    /// Requests of conversations that have ended, sorted by end.
+    /// Requests of conversations that have ended, sorted by end time.
     pub kept: Vec<TimedRequest>,
-    /// End of the last kept request. The clock resumes from there.
+    /// End time of the last kept request. The clock resumes from there.
     pub clock: Duration,
 }
 
@@ -36,8 +36,9 @@ impl PreviousPass {
         conversation.push(record);
     }
 
-    /// Returns what remains of a pass of `scripts`, whose conversations start at index `from`. A conversation has
-    /// ended with its last turn or with a failure. Others are repeated from their start.
+    /// Returns the work that remains in a pass over `scripts`, whose conversations start at index `from`. A
+    /// conversation ends with its last turn or with a failure. Conversations that have not ended are restarted from the
+    /// beginning.
     pub(super) fn rest(self, scripts: &[Script], from: u32) -> RemainingWork {
         let mut ended = BTreeSet::new();
         let mut kept = Vec::new();
@@ -59,7 +60,7 @@ impl PreviousPass {
     }
 }
 
-/// Shifts the times of `record` by `by`, the time at which its run was resumed.
+/// Shifts `record`'s times by `by`, the time at which the run was resumed.
 pub(super) fn shift(mut record: TimedRequest, by: Duration) -> TimedRequest {
     let exchange = &mut record.exchange;
     for at in
@@ -103,7 +104,7 @@ mod tests {
         before.add(record(7, 1, ExchangeOutcome::Ok));
         before.add(record(8, 0, ExchangeOutcome::Ok));
         before.add(record(9, 0, ExchangeOutcome::CutOff));
-        // It started twice, and did not get as far the second time.
+        // The conversation started twice and made less progress the second time.
         before.add(record(10, 0, ExchangeOutcome::Ok));
         before.add(record(10, 1, ExchangeOutcome::Ok));
         before.add(record(10, 0, ExchangeOutcome::Ok));

@@ -10,7 +10,7 @@ use crate::engine::load::answer::Dialect;
 use crate::engine::load::target::LoadTarget;
 use crate::engine::load::workload::{ChatMessage, TurnPrompt, TurnRequest};
 
-/// A request that is ready to send. Cheap to clone.
+/// A request that is ready to be sent. Cheap to clone.
 #[derive(Clone, Debug)]
 pub struct EncodedRequest {
     pub body: Bytes,
@@ -18,7 +18,7 @@ pub struct EncodedRequest {
     pub routing_key: Option<HeaderValue>,
 }
 
-/// Header by which SGLang's router sends related requests to the same worker.
+/// The header that SGLang's router uses to send related requests to the same worker.
 pub(super) const ROUTING_KEY: HeaderName = HeaderName::from_static("x-smg-routing-key");
 
 impl LoadTarget {
@@ -28,7 +28,7 @@ impl LoadTarget {
         EncodedRequest { body: self.body(ask), routing_key }
     }
 
-    /// Returns the request body of `ask`. Equal asks give equal bytes.
+    /// Returns the request body for `ask`. The same `ask` always produces the same bytes.
     pub fn body(&self, ask: &TurnRequest) -> Bytes {
         let mut members = Map::new();
         match self.dialect {
@@ -53,7 +53,7 @@ impl LoadTarget {
                 if let Some(top_p) = self.top_p {
                     members.insert("top_p".to_owned(), Value::from(top_p));
                 }
-                // Servers accept stream options only with a stream.
+                // Servers accept stream options only for streamed responses.
                 if self.stream {
                     members.insert("stream_options".to_owned(), json!({"include_usage": true}));
                 }
@@ -87,11 +87,12 @@ impl LoadTarget {
 }
 
 impl LoadTarget {
-    /// Adds the members of TensorRT-LLM's ensemble. It cannot ignore the end-of-sequence token. A minimum length and an end token outside every vocabulary give answers of the full length.
+    /// Adds the members for TensorRT-LLM's ensemble route. The route cannot ignore the end-of-sequence token. Setting a
+    /// minimum length, and an end token outside any vocabulary, produces responses of the full length instead.
     fn tensor_rt(&self, ask: &TurnRequest, members: &mut Map<String, Value>) {
-        /// The lowest temperature it accepts; zero is refused.
+        /// The lowest temperature that the route accepts; zero is rejected.
         const COLDEST: f64 = 1e-6;
-        /// An id outside every vocabulary.
+        /// An ID outside any vocabulary.
         const NO_TOKEN: u32 = 1 << 20;
         members.insert("accumulate_tokens".to_owned(), Value::from(true));
         members.insert("temperature".to_owned(), Value::from(self.temperature.max(COLDEST)));
@@ -104,8 +105,8 @@ impl LoadTarget {
     }
 }
 
-/// Writes the member with the prompt, without its opening quote. Long lists of ids are written directly, without an
-/// intermediate value.
+/// Writes the member that contains the prompt, without its opening quote. Long ID lists are written directly, without
+/// an intermediate value.
 fn prompt(dialect: Dialect, prompt: &TurnPrompt, text: &mut Vec<u8>) {
     let name: &[u8] = match (dialect, prompt) {
         (Dialect::Generate, TurnPrompt::Ids(_)) => b"input_ids\":",

@@ -1,8 +1,8 @@
 //! An HTTP/1.1 connection, which carries one exchange at a time.
 //!
-//! A token costs one system call and one pass over its bytes. Bytes are read into a buffer that all exchanges of a
-//! thread share and are split into frames there. Only an incomplete line is kept until the next read. One timer per
-//! request enforces both time limits.
+//! Each token costs one system call and one pass over its bytes. Bytes are read into a buffer shared by all exchanges
+//! on a thread, and are split into frames there. Only an incomplete line is kept until the next read. A single timer
+//! per request enforces both time limits.
 
 use std::cell::RefCell;
 use std::future::poll_fn;
@@ -28,11 +28,11 @@ use crate::engine::load::target::{ExchangeOutcome, LoadTarget};
 const READ_BYTES: usize = 64 << 10;
 
 thread_local! {
-    /// Read buffer. Its content does not outlive a read.
+    /// Read buffer. Its content is only valid until the next read.
     static SCRATCH: RefCell<Box<[u8]>> = RefCell::new(vec![0; READ_BYTES].into());
 }
 
-/// An open HTTP/1.1 connection with its transfer times.
+/// An open HTTP/1.1 connection and its transfer times.
 pub(super) struct Http1Connection<E: Env + Unpin> {
     env: E,
     wire: WireStream<E>,
@@ -45,17 +45,18 @@ pub(super) struct Http1Connection<E: Env + Unpin> {
 
 /// How an exchange ended.
 pub(super) enum ExchangeEnd {
-    /// End time and outcome. [`ExchangeOutcome::Ok`] if the response was complete.
+    /// End time and outcome. The outcome is [`ExchangeOutcome::Ok`] if the response was complete.
     Ended(Mono, ExchangeOutcome),
-    /// The idle connection had been closed before the request was fully written. The server has not received it.
+    /// The idle connection was closed before the request had been fully written. The server has not received the
+    /// request.
     Unsent,
 }
 
-/// A request being written and its response being read.
+/// State of an exchange while its request is written and its response is read.
 struct ExchangeState<'a, F> {
     parts: [&'a [u8]; 2],
     written: usize,
-    /// Whether the kernel has accepted all of it.
+    /// Whether the kernel has accepted the entire request.
     sent: bool,
     failed: Option<io::Error>,
     answering: ResponseParser,
@@ -69,13 +70,13 @@ impl<E: Env + Unpin> Http1Connection<E> {
         Http1Connection { env, wire, stamps, used: false, open: true }
     }
 
-    /// Whether it can carry another request.
+    /// Whether the connection can carry another request.
     pub(super) fn is_open(&mut self) -> bool {
         self.open && self.wire.is_quiet()
     }
 
-    /// Sends `request` and feeds the response to `response`. `delays` receives how long bytes had been in the kernel
-    /// when they were read.
+    /// Sends `request` and passes the response to `response`. For each read, `delays` records how long the bytes had
+    /// been waiting in the kernel.
     pub(super) async fn exchange<F: FnMut(TokenArrival)>(
         &mut self,
         target: &LoadTarget,
@@ -113,7 +114,7 @@ impl<E: Env + Unpin> Http1Connection<E> {
                     Poll::Ready(None) => {
                         (idle, last) = (false, stamps.read());
                         delays(last.since(stamps.arrived()));
-                        // A server that never pauses would keep the timer from being polled.
+                        // If the server never pauses, the timer would not be polled.
                         if last >= over {
                             return Poll::Ready((ExchangeOutcome::TimedOut(target.limits.whole), last));
                         }
@@ -123,7 +124,7 @@ impl<E: Env + Unpin> Http1Connection<E> {
             if let Some(error) = &state.failed {
                 return Poll::Ready((ExchangeOutcome::Broken(error.to_string()), stamps.wrote()));
             }
-            // A timer that fires together with a read causes only one wakeup.
+            // If a timer fires together with a read, there is only one wakeup.
             while (idle || last >= ring) && alarm.as_mut().poll(cx).is_ready() {
                 let now = env.now();
                 let limits = [(over, target.limits.whole), (last + target.limits.silence, target.limits.silence)];
@@ -141,13 +142,13 @@ impl<E: Env + Unpin> Http1Connection<E> {
             return ExchangeEnd::Unsent;
         }
         *open = outcome == ExchangeOutcome::Ok && state.keeps && state.sent;
-        // If the response ended with the connection, `at` is the time of that last read.
+        // If the response ended when the connection closed, `at` is the time of that last read.
         ExchangeEnd::Ended(at, outcome)
     }
 }
 
 impl<F: FnMut(TokenArrival)> ExchangeState<'_, F> {
-    /// Writes as much as the kernel accepts.
+    /// Writes as many bytes as the kernel accepts.
     fn write<E: Env + Unpin>(
         &mut self,
         wire: &mut WireStream<E>,
@@ -164,7 +165,7 @@ impl<F: FnMut(TokenArrival)> ExchangeState<'_, F> {
                 let parts = [IoSlice::new(rest_of_head), IoSlice::new(rest_of_body)];
                 Pin::new(&mut *wire).poll_write_vectored(cx, if rest_of_head.is_empty() { &parts[1..] } else { &parts })
             } else {
-                // TLS buffers records that the kernel has not accepted.
+                // TLS buffers records that the kernel has not accepted yet.
                 Pin::new(&mut *wire).poll_flush(cx).map_ok(|()| 0)
             };
             match done {
@@ -208,7 +209,7 @@ impl<F: FnMut(TokenArrival)> ExchangeState<'_, F> {
         ExchangeOutcome::Broken(failed.unwrap_or_else(|| why.to_owned()))
     }
 
-    /// Feeds bytes of the response.
+    /// Processes bytes of the response.
     fn feed(&mut self, mut bytes: &[u8], at: Mono) -> Option<ExchangeOutcome> {
         self.answered = true;
         loop {
@@ -220,7 +221,7 @@ impl<F: FnMut(TokenArrival)> ExchangeState<'_, F> {
             match piece {
                 Piece::More => return None,
                 Piece::End => {
-                    // Bytes after the end belong to no request.
+                    // Bytes after the end do not belong to any request.
                     self.keeps &= bytes.is_empty();
                     return Some(ExchangeOutcome::Ok);
                 }
@@ -241,7 +242,7 @@ impl<F: FnMut(TokenArrival)> ExchangeState<'_, F> {
     }
 }
 
-/// Builds the request head. The user's headers replace the default ones, except for the content length.
+/// Builds the request head. User-supplied headers replace the default ones, except for the content length.
 fn head(target: &LoadTarget, request: &EncodedRequest) -> Vec<u8> {
     let length = request.body.len();
     let mut head = Vec::with_capacity(512);

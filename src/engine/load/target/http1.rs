@@ -1,16 +1,16 @@
-//! Parser that splits an HTTP/1.1 response into head, data and end. It does no I/O. Bytes may be split anywhere, and
+//! A parser that splits an HTTP/1.1 response into head, data and end, without I/O. Input may be split anywhere, and
 //! only the head and an incomplete line are buffered.
 //!
-//! It replaces hyper because it runs for every token: bytes pass from the socket to the frame parser without a copy,
-//! a channel, a timer or a buffer per connection.
+//! It is used instead of hyper because it runs for every token: bytes pass from the socket to the frame parser without
+//! a copy, a channel, a timer or a per-connection buffer.
 
 use std::time::Duration;
 
 use crate::engine::base::text::one_line;
 
-/// Characters that are kept of a header value.
+/// Maximum number of characters kept from a header value.
 const HEADER_CHARS_MAX: usize = 200;
-/// Maximum size of a head and of a trailer.
+/// Maximum size of a head or a trailer.
 pub const HEAD_BYTES_MAX: usize = 64 << 10;
 /// Maximum length of a chunk-size line.
 const CHUNK_LINE_BYTES_MAX: u32 = 1024;
@@ -21,13 +21,13 @@ pub enum HttpParseError {
     /// The first line is not a status line.
     #[error("the response is not HTTP/1")]
     Status,
-    /// A header without a colon, or an invalid length.
+    /// A header has no colon or an invalid length.
     #[error("invalid header in the response")]
     Header,
     /// The head exceeds [`HEAD_BYTES_MAX`].
-    #[error("the response head has more than {HEAD_BYTES_MAX} bytes")]
+    #[error("the response head exceeds {HEAD_BYTES_MAX} bytes")]
     Head,
-    /// An invalid chunk size or chunk end.
+    /// Invalid chunk size or chunk terminator.
     #[error("invalid chunk in the response")]
     Chunk,
 }
@@ -36,13 +36,13 @@ pub enum HttpParseError {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ResponseHead {
     pub status: u16,
-    /// Whether the connection can be reused afterwards.
+    /// Whether the connection can be reused after this response.
     pub keeps: bool,
-    /// `Retry-After`, if given in seconds.
+    /// `Retry-After`, if specified in seconds.
     pub retry_after: Option<Duration>,
-    /// `Location`: the target of a redirect.
+    /// `Location`, the target of a redirect.
     pub location: Option<String>,
-    /// `Content-Type`, unless it is that of an event stream.
+    /// `Content-Type`, unless it denotes an event stream.
     pub kind: Option<String>,
 }
 
@@ -51,7 +51,7 @@ pub(super) fn header_text(value: &[u8]) -> String {
     one_line(&String::from_utf8_lossy(value), HEADER_CHARS_MAX)
 }
 
-/// Whether the content type is that of an event stream.
+/// Whether the content type denotes an event stream.
 pub(super) fn is_stream(kind: &[u8]) -> bool {
     const STREAM: &[u8] = b"text/event-stream";
     kind.get(..STREAM.len()).is_some_and(|begin| begin.eq_ignore_ascii_case(STREAM))
@@ -61,9 +61,9 @@ pub(super) fn is_stream(kind: &[u8]) -> bool {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Piece<'a> {
     Head(ResponseHead),
-    /// Bytes of the body.
+    /// Body bytes.
     Data(&'a [u8]),
-    /// The response is complete. Later bytes do not belong to it.
+    /// The response is complete. Any further bytes do not belong to it.
     End,
     /// More bytes are needed.
     More,
@@ -72,22 +72,23 @@ pub enum Piece<'a> {
 #[derive(Debug)]
 enum ParseState {
     Head,
-    /// In a body with this many bytes left.
+    /// In a body with this many bytes remaining.
     Length(u64),
-    /// In a body that ends with the connection.
+    /// In a body that ends when the connection closes.
     ToEnd,
-    /// In a chunk-size line: size so far, number of digits, bytes of the line, and whether the digits have ended.
+    /// In a chunk-size line: size so far, number of digits, number of bytes in the line, and whether the digits have
+    /// ended.
     Size {
         size: u64,
         digits: u32,
         line: u32,
         over: bool,
     },
-    /// In a chunk with this many bytes left.
+    /// In a chunk with this many bytes remaining.
     Chunk(u64),
-    /// After a chunk, before its line end.
+    /// After a chunk, before its terminator.
     ChunkEnd,
-    /// In the trailer: bytes so far, in total and of the current line.
+    /// In the trailer: bytes so far, in total and on the current line.
     Trailer {
         bytes: usize,
         line: usize,
@@ -97,11 +98,11 @@ enum ParseState {
 
 const SIZE: ParseState = ParseState::Size { size: 0, digits: 0, line: 0, over: false };
 
-/// Incremental parser of one response.
+/// Incremental parser for one response.
 #[derive(Debug)]
 pub struct ResponseParser {
     state: ParseState,
-    /// Bytes of an incomplete head.
+    /// The bytes of an incomplete head.
     head: Vec<u8>,
 }
 
@@ -117,8 +118,8 @@ impl ResponseParser {
         ResponseParser { state: ParseState::Head, head: Vec::new() }
     }
 
-    /// Returns the next piece of `bytes` and how many bytes it consumed. Call again with the rest until it returns
-    /// [`Piece::More`] or [`Piece::End`].
+    /// Returns the next piece of `bytes` and the number of bytes consumed. Call it again with the remaining bytes until
+    /// it returns [`Piece::More`] or [`Piece::End`].
     ///
     /// # Errors
     /// The bytes are not a valid HTTP/1 response; see [`HttpParseError`].
@@ -188,15 +189,14 @@ impl ResponseParser {
         }
     }
 
-    /// Whether the response is complete now that the connection has ended.
+    /// Whether the response is complete now that the connection has closed.
     pub fn ends(&self) -> bool {
         matches!(self.state, ParseState::Ended | ParseState::ToEnd)
     }
 
-    /// Parses bytes of a head. Returns the head once it is complete and not interim, and the number of bytes
-    /// consumed.
+    /// Parses head bytes. Returns the head once it is complete and not interim, and the number of bytes consumed.
     fn head(&mut self, bytes: &[u8]) -> Result<(Option<ResponseHead>, usize), HttpParseError> {
-        // The end of the head may be split anywhere, so the last three bytes before are searched again.
+        // The end of the head may be split anywhere, so the last three bytes are searched again.
         let before = self.head.len();
         let whole: &[u8] = if before == 0 {
             bytes
@@ -221,7 +221,7 @@ impl ResponseParser {
         }
         let (head, state) = parse(&whole[..end])?;
         self.head.clear();
-        // 1xx is interim: the final response follows.
+        // 1xx responses are interim: the final response follows.
         if (100..200).contains(&head.status) {
             return Ok((None, end - before));
         }
@@ -230,7 +230,7 @@ impl ResponseParser {
     }
 }
 
-/// Returns the end of the head, after its blank line.
+/// Returns the end of the head, just after its blank line.
 fn head_end(bytes: &[u8], from: usize) -> Option<usize> {
     memchr::memchr_iter(b'\n', &bytes[from..]).map(|at| from + at).find_map(|at| match &bytes[at + 1..] {
         [b'\n', ..] => Some(at + 2),
@@ -269,7 +269,7 @@ fn parse(bytes: &[u8]) -> Result<(ResponseHead, ParseState), HttpParseError> {
         } else if name.eq_ignore_ascii_case(b"retry-after") {
             retry_after = number(value).map(Duration::from_secs);
         } else if name.eq_ignore_ascii_case(b"content-type") {
-            // An event stream, the usual case, needs no allocation.
+            // The usual content type, an event stream, needs no allocation.
             kind = (!is_stream(value)).then(|| header_text(value));
         } else if name.eq_ignore_ascii_case(b"location") {
             location = Some(header_text(value));
@@ -287,7 +287,7 @@ fn parse(bytes: &[u8]) -> Result<(ResponseHead, ParseState), HttpParseError> {
     Ok((ResponseHead { status, keeps, retry_after, location, kind }, state))
 }
 
-/// Parses a plain decimal number.
+/// Parses an unsigned decimal number.
 fn number(digits: &[u8]) -> Option<u64> {
     let plain = !digits.is_empty() && digits.len() <= 18 && digits.iter().all(u8::is_ascii_digit);
     plain.then(|| digits.iter().fold(0, |value, digit| value * 10 + u64::from(digit - b'0')))
@@ -298,8 +298,8 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    /// Reads `bytes` in pieces of `step`. Returns the head, the body, whether it is complete, and the number of bytes
-    /// left over.
+    /// Reads `bytes` in pieces of `step`. Returns the head, the body, whether the response is complete, and the number
+    /// of unused bytes.
     fn read(bytes: &[u8], step: usize) -> Result<(Option<ResponseHead>, Vec<u8>, bool, usize), HttpParseError> {
         let (mut answer, mut head, mut body, mut used) = (ResponseParser::new(), None, Vec::new(), 0);
         for piece in bytes.chunks(step) {

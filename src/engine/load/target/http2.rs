@@ -1,8 +1,8 @@
-//! Concurrent exchanges over one HTTP/2 connection.
+//! Concurrent exchanges over a single HTTP/2 connection.
 //!
 //! Times are less exact than over HTTP/1.1, because requests and tokens pass through the connection's task. A request
-//! counts as written when its last byte was handed to the connection, and a token as arrived when the connection last
-//! read. Both are off by microseconds as long as the generator keeps up.
+//! counts as written when its last byte is handed to the connection, and a token counts as arrived when the connection
+//! last read. Both times are off by microseconds as long as the generator keeps up.
 
 use std::convert::Infallible;
 use std::pin::Pin;
@@ -30,9 +30,9 @@ use crate::engine::load::target::timestamped::StreamTimes;
 use crate::engine::load::target::wire::{ConnectError, WireStream};
 use crate::engine::load::target::{ExchangeOutcome, LoadTarget};
 
-/// Flow-control window of a stream, in bytes.
+/// Flow-control window for a stream, in bytes.
 const STREAM_WINDOW_BYTES: u32 = 1 << 20;
-/// Flow-control window of a connection, in bytes.
+/// Flow-control window for a connection, in bytes.
 const CONNECTION_WINDOW_BYTES: u32 = 16 << 20;
 
 /// A shared HTTP/2 connection. Clones use the same connection.
@@ -56,7 +56,7 @@ impl<E: Env> Clone for Http2Connection<E> {
     }
 }
 
-/// Counts an open stream until it is dropped.
+/// Counts a stream as open until dropped.
 pub(super) struct StreamGuard(Arc<AtomicUsize>);
 
 impl Drop for StreamGuard {
@@ -65,11 +65,11 @@ impl Drop for StreamGuard {
     }
 }
 
-/// A request body that records when its end was taken.
+/// A request body that records when its last bytes were taken.
 struct RequestBody<E> {
     bytes: Bytes,
     env: E,
-    taken: Arc<AtomicU64>,
+    fetched_at: Arc<AtomicU64>,
 }
 
 impl<E: Env + Unpin> Body for RequestBody<E> {
@@ -78,7 +78,7 @@ impl<E: Env + Unpin> Body for RequestBody<E> {
 
     fn poll_frame(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
         let this = self.get_mut();
-        this.taken.store(this.env.now().0, Ordering::Relaxed);
+        this.fetched_at.store(this.env.now().0, Ordering::Relaxed);
         let bytes = std::mem::take(&mut this.bytes);
         Poll::Ready((!bytes.is_empty()).then(|| Ok(Frame::data(bytes))))
     }
@@ -93,7 +93,7 @@ impl<E: Env + Unpin> Body for RequestBody<E> {
 }
 
 impl<E: Env + Unpin> Http2Connection<E> {
-    /// Opens HTTP/2 over `wire`.
+    /// Starts HTTP/2 on `wire`.
     ///
     /// # Errors
     /// The handshake failed or timed out.
@@ -107,7 +107,7 @@ impl<E: Env + Unpin> Http2Connection<E> {
         builder.initial_stream_window_size(STREAM_WINDOW_BYTES).initial_connection_window_size(CONNECTION_WINDOW_BYTES);
         let made = deadline(env, target.limits.connect, builder.handshake(TokioIo::new(wire))).await;
         let (sender, drive) = made??;
-        // The task ends with its connection. Exchanges on it get their own error.
+        // The task ends with its connection. Exchanges on the connection return their own errors.
         tokio::spawn(async move { drop(drive.await) });
         Ok(Http2Connection { env: env.clone(), sender, stamps, streams: Arc::default(), used: false })
     }
@@ -127,7 +127,8 @@ impl<E: Env + Unpin> Http2Connection<E> {
         StreamGuard(Arc::clone(&self.streams))
     }
 
-    /// Performs an exchange, as over HTTP/1.1. `reused`: the connection has carried others before.
+    /// Performs an exchange, like `Http1Connection::exchange`. `reused` is true if the connection has carried other
+    /// exchanges.
     pub(super) async fn exchange<F: FnMut(TokenArrival)>(
         &mut self,
         target: &LoadTarget,
@@ -136,10 +137,10 @@ impl<E: Env + Unpin> Http2Connection<E> {
         reused: bool,
         mut delays: impl FnMut(Duration),
     ) -> ExchangeEnd {
-        let taken = Arc::new(AtomicU64::new(self.env.now().0));
+        let fetched_at = Arc::new(AtomicU64::new(self.env.now().0));
         let until = self.env.now() + target.limits.whole;
         let limit = |now: Mono| target.limits.silence.min(until.since(now));
-        let sending = RequestBody { bytes: encoded.body, env: self.env.clone(), taken: Arc::clone(&taken) };
+        let sending = RequestBody { bytes: encoded.body, env: self.env.clone(), fetched_at: Arc::clone(&fetched_at) };
         let asked = self.sender.try_send_request(request(target, sending, encoded.routing_key));
         let answer: Response<Incoming> = match deadline(&self.env, limit(self.env.now()), asked).await {
             Ok(Ok(answer)) => answer,
@@ -147,15 +148,15 @@ impl<E: Env + Unpin> Http2Connection<E> {
                 if reused && error.take_message().is_some() {
                     return ExchangeEnd::Unsent;
                 }
-                response.wrote(Mono(taken.load(Ordering::Relaxed)));
+                response.wrote(Mono(fetched_at.load(Ordering::Relaxed)));
                 return self.ended(ExchangeOutcome::Broken(reason(error.error())));
             }
             Err(late) => {
-                response.wrote(Mono(taken.load(Ordering::Relaxed)));
+                response.wrote(Mono(fetched_at.load(Ordering::Relaxed)));
                 return self.ended(ExchangeOutcome::TimedOut(late.0));
             }
         };
-        response.wrote(Mono(taken.load(Ordering::Relaxed)));
+        response.wrote(Mono(fetched_at.load(Ordering::Relaxed)));
         let (head, mut body) = answer.into_parts();
         let seconds = head.headers.get(RETRY_AFTER).and_then(|text| text.to_str().ok()?.trim().parse().ok());
         let of = |name| head.headers.get(name).map(HeaderValue::as_bytes);
@@ -201,13 +202,13 @@ fn request<E>(target: &LoadTarget, body: RequestBody<E>, routing_key: Option<Hea
     let mut request = Request::new(body);
     *request.method_mut() = Method::POST;
     let scheme = if target.protocol.tls.is_some() { "https" } else { "http" };
-    // The path was validated with the target.
+    // The path was validated together with the target.
     let uri = Uri::builder().scheme(scheme).authority(target.authority()).path_and_query(target.path.as_str());
     *request.uri_mut() = uri.build().unwrap_or_default();
     let headers = request.headers_mut();
     headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
     headers.insert(ACCEPT, HeaderValue::from_static("text/event-stream, application/json"));
-    // The host is in the URI, and connection headers are not allowed in HTTP/2.
+    // The host is part of the URI, and HTTP/2 does not allow connection headers.
     for (name, value) in target.headers.iter().filter(|(name, _)| ![HOST, CONNECTION].contains(*name)) {
         headers.insert(name.clone(), value.clone());
     }

@@ -26,7 +26,7 @@ pub use pool::HttpConnectionPool;
 pub use protocol::{HttpProtocol, Tls, TlsError, Trust};
 pub use wire::ConnectError;
 
-/// Where requests go, and the parameters that all of them share.
+/// The destination of requests and the parameters that all requests share.
 #[derive(Clone, Debug)]
 pub struct LoadTarget {
     pub at: HostPort,
@@ -34,16 +34,17 @@ pub struct LoadTarget {
     pub path: String,
     /// API of the endpoint.
     pub dialect: Dialect,
-    /// Model name, for APIs that take one.
+    /// Model name, for APIs that require one.
     pub model: String,
     pub temperature: f64,
-    /// Nucleus sampling. `None` omits it.
+    /// Nucleus sampling. `None` omits the parameter.
     pub top_p: Option<f64>,
-    /// Whether answers are streamed. Otherwise an answer is one JSON document, and all its tokens arrive at its end.
+    /// Whether responses are streamed. A non-streamed response is a single JSON document, and all of its tokens arrive
+    /// at the end.
     pub stream: bool,
-    /// Whether the server ignores the end-of-sequence token and generates all requested tokens.
+    /// Whether the server ignores the end-of-sequence token and generates the full requested length.
     pub ignore_eos: bool,
-    /// Additional members of every request. They override the default ones.
+    /// Additional members for every request. They override the default ones.
     pub extra: Map<String, Value>,
     pub headers: HeaderMap,
     /// TLS and HTTP version.
@@ -53,13 +54,13 @@ pub struct LoadTarget {
 }
 
 impl LoadTarget {
-    /// Returns the URL of the endpoint.
+    /// Returns the endpoint's URL.
     pub fn url(&self) -> String {
         let scheme = if self.protocol.tls.is_some() { "https" } else { "http" };
         format!("{scheme}://{}{}", self.at, self.path)
     }
 
-    /// Returns host and port as a request names them, without the default port.
+    /// Returns the host and port in the form used in requests, without the default port.
     fn authority(&self) -> String {
         let default = if self.protocol.tls.is_some() { 443 } else { 80 };
         let whole = self.at.to_string();
@@ -70,7 +71,7 @@ impl LoadTarget {
     }
 }
 
-/// Checks that the endpoint is reachable: connects as a request would, including TLS, and disconnects.
+/// Checks that the endpoint is reachable: connects in the same way as a request, including TLS, and then disconnects.
 ///
 /// # Errors
 /// The connection or the TLS handshake failed or timed out.
@@ -82,10 +83,10 @@ pub async fn check_reachable<E: Env + Unpin>(env: &E, target: &LoadTarget) -> Re
 #[derive(Clone, Copy, Debug)]
 pub struct ExchangeLimits {
     pub connect: Duration,
-    /// Maximum silence: between two bytes of the response, and between the request and the first byte.
+    /// Maximum silence: between two bytes of the response, or between the request and the first byte.
     pub silence: Duration,
     pub whole: Duration,
-    /// Retries after a busy response (429 or 503) with `Retry-After`.
+    /// Number of retries after busy responses (429 or 503) with `Retry-After`.
     pub busy_retries: u32,
 }
 
@@ -99,35 +100,35 @@ impl Default for ExchangeLimits {
 /// How an exchange ended. Every request that was sent has exactly one outcome.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ExchangeOutcome {
-    /// A complete answer with at least one token.
+    /// A complete response with at least one token.
     Ok,
     Connect(String),
     /// A status other than 2xx.
     Status {
         status: u16,
-        /// Start of the body.
+        /// Start of the response body.
         message: String,
-        /// `Retry-After`, if given in seconds.
+        /// `Retry-After`, if specified in seconds.
         retry_after: Option<Duration>,
     },
-    /// The connection ended, or the response is not HTTP.
+    /// The connection broke, or the response is not HTTP.
     Broken(String),
     /// The stream ended without its final frame.
     CutOff,
-    /// The server sent an error in the stream.
+    /// The server sent an error within the stream.
     Refused(String),
-    /// Status 200, but without a token.
+    /// Status 200, but without any tokens.
     NoTokens,
-    /// Status 200 with another content type than a stream, and without a token: the type and the start of the body.
+    /// Status 200 without any tokens, and the content type is not a stream: the type and the start of the body.
     NoStream(String),
-    /// No byte arrived for [`ExchangeLimits::silence`], or it took longer than [`ExchangeLimits::whole`].
+    /// No bytes arrived for [`ExchangeLimits::silence`], or the exchange took longer than [`ExchangeLimits::whole`].
     TimedOut(Duration),
-    /// A panic in mcctl aborted it: a bug in mcctl, not in the server.
+    /// A panic aborted the exchange: a bug in mcctl, not in the server.
     Bug(String),
 }
 
 impl ExchangeOutcome {
-    /// Returns the kind under which failures are counted.
+    /// Returns the category under which failures are counted.
     pub fn kind(&self) -> String {
         match self {
             ExchangeOutcome::Ok => "ok".to_owned(),
@@ -143,7 +144,7 @@ impl ExchangeOutcome {
         }
     }
 
-    /// Returns the message that goes with the kind, or an empty string.
+    /// Returns the message that accompanies the category, or an empty string.
     pub fn message(&self) -> String {
         match self {
             ExchangeOutcome::Connect(message)
@@ -152,21 +153,21 @@ impl ExchangeOutcome {
             | ExchangeOutcome::NoStream(message)
             | ExchangeOutcome::Bug(message) => message.clone(),
             ExchangeOutcome::Status { message, .. } => message.clone(),
-            ExchangeOutcome::TimedOut(limit) => format!("no data, or incomplete, after {limit:?}"),
+            ExchangeOutcome::TimedOut(limit) => format!("no data, or response incomplete, after {limit:?}"),
             ExchangeOutcome::Ok | ExchangeOutcome::CutOff | ExchangeOutcome::NoTokens => String::new(),
         }
     }
 }
 
-/// Frames of one answer whose arrival times are stored.
+/// Maximum number of frames per response whose arrival times are stored.
 pub const ARRIVALS_MAX: usize = 1 << 16;
 
 /// The timeline of an exchange, relative to the start of the run.
 #[derive(Clone, Debug)]
 pub struct Exchange {
-    /// When the generator started it.
+    /// When the generator started the exchange.
     pub begun: Duration,
-    /// Time that earlier attempts took, which ended with busy responses.
+    /// Time taken by earlier attempts that ended with busy responses.
     pub waited: Duration,
     /// When the last byte of the request was written.
     pub wrote: Duration,
@@ -184,12 +185,12 @@ pub struct Exchange {
 }
 
 impl Exchange {
-    /// Returns when the request was first sent. Waiting for retries after busy responses counts as load.
+    /// Returns when the request was first sent. Waiting for retries after busy responses is part of the latency.
     pub fn sent(&self) -> Duration {
         self.wrote.saturating_sub(self.waited)
     }
 
-    /// Creates the exchange of a request that could not be sent.
+    /// Creates the exchange for a request that could not be sent.
     pub fn without_connection(begun: Duration, end: Duration, why: String) -> Exchange {
         Exchange {
             begun,

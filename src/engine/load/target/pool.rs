@@ -1,4 +1,4 @@
-//! Connection pool of a target. Connections are opened ahead of a run and reused.
+//! A target's connection pool. Connections are opened before a run and reused.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -20,19 +20,19 @@ use crate::engine::load::target::{EncodedRequest, Exchange, LoadTarget};
 /// Maximum number of connections opened at a time: the listen backlog of common servers.
 const OPENING_MAX: usize = 64;
 
-/// Pool of HTTP/1.1 or HTTP/2 connections.
+/// A pool of HTTP/1.1 or HTTP/2 connections.
 pub struct HttpConnectionPool<E: Env + Unpin> {
     env: E,
     target: LoadTarget,
     start: Mono,
     idle: Mutex<Vec<Http1Connection<E>>>,
     lines: Mutex<Vec<Http2Connection<E>>>,
-    /// Held while an HTTP/2 connection is opened, so that concurrent exchanges share it.
+    /// Locked while an HTTP/2 connection is being opened, so that concurrent exchanges share it.
     opening: tokio::sync::Mutex<()>,
     resent: AtomicU64,
     opened: AtomicU64,
     delays: Mutex<LatencyHistogram>,
-    /// Number of reads whose arrival the kernel had timestamped.
+    /// Number of reads for which the kernel provided an arrival timestamp.
     timestamped: AtomicU64,
 }
 
@@ -47,8 +47,8 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl<E: Env + Unpin> HttpConnectionPool<E> {
-    /// Opens a pool with connections for `exchanges` concurrent exchanges. Connection errors are ignored here,
-    /// because the first request reports them. Times are relative to `start`.
+    /// Opens a pool with connections for `exchanges` concurrent exchanges. Connection errors are ignored here, because
+    /// the first request will report them.
     pub async fn open(env: E, target: LoadTarget, exchanges: usize) -> HttpConnectionPool<E> {
         let start = env.now();
         let pool = HttpConnectionPool {
@@ -68,16 +68,16 @@ impl<E: Env + Unpin> HttpConnectionPool<E> {
         } else {
             exchanges
         };
-        // Open one first, to learn whether the server is reachable.
+        // Open one first, to find out whether the server is reachable.
         if wanted > 0 && pool.add().await.is_ok() {
-            // Stop at the first failure, instead of waiting for a timeout per connection.
+            // Stop at the first failure instead of waiting for a timeout on every connection.
             let more = stream::iter(1..wanted).map(|_| pool.add()).buffer_unordered(OPENING_MAX);
             let _ = more.try_for_each(|()| std::future::ready(Ok(()))).await;
         }
         pool
     }
 
-    /// Restarts the clock. Times are relative to now.
+    /// Restarts the clock. Times are relative to the moment of this call.
     pub fn start_clock(&mut self) -> Mono {
         self.start = self.env.now();
         self.start
@@ -88,7 +88,7 @@ impl<E: Env + Unpin> HttpConnectionPool<E> {
         &self.target
     }
 
-    /// Returns the number of requests that were sent again because their idle connection had been closed.
+    /// Returns the number of requests that were resent because their idle connection had been closed.
     pub fn resent(&self) -> u64 {
         self.resent.load(Ordering::Relaxed)
     }
@@ -98,8 +98,8 @@ impl<E: Env + Unpin> HttpConnectionPool<E> {
         self.opened.load(Ordering::Relaxed)
     }
 
-    /// Returns the number of reads whose arrival the kernel had timestamped. Reading these later does not change
-    /// token times.
+    /// Returns the number of reads for which the kernel provided an arrival timestamp. Delaying such reads does not
+    /// change token times.
     pub fn timestamped_reads(&self) -> u64 {
         self.timestamped.load(Ordering::Relaxed)
     }
@@ -127,7 +127,7 @@ impl<E: Env + Unpin> HttpConnectionPool<E> {
         })
     }
 
-    /// Returns an open connection and whether it was used before.
+    /// Returns an open connection and whether it has been used before.
     async fn take(&self) -> Result<(PooledConnection<E>, bool), ConnectError> {
         if let Some(idle) = self.kept() {
             return Ok((idle, true));
@@ -146,7 +146,7 @@ impl<E: Env + Unpin> HttpConnectionPool<E> {
         Ok((taken, false))
     }
 
-    /// Returns an idle or shareable connection, if any.
+    /// Returns an idle or shareable connection, if one exists.
     fn kept(&self) -> Option<PooledConnection<E>> {
         let mut idle = lock(&self.idle);
         while let Some(mut connection) = idle.pop() {
@@ -161,10 +161,10 @@ impl<E: Env + Unpin> HttpConnectionPool<E> {
         (least.streams() < self.target.protocol.streams).then(|| PooledConnection::Http2(least.clone()))
     }
 
-    /// Performs an exchange that was started at `begun`. `on_arrival` receives token arrivals.
+    /// Performs an exchange that started at `begun`. `on_arrival` is called for every token arrival.
     ///
-    /// If an idle connection turns out to be closed before the request was written, the request is sent once more on
-    /// a new connection.
+    /// If an idle connection turns out to be closed before the request has been written, the request is sent once more
+    /// on a new connection.
     pub async fn exchange(
         &self,
         request: EncodedRequest,

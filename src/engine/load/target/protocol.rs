@@ -9,11 +9,11 @@ use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
 use rustls::{ClientConfig, DigitallySignedStruct, RootCertStore, SignatureScheme};
 use rustls_platform_verifier::Verifier;
 
-/// TLS and HTTP version of a target. The default is plain HTTP/1.1.
+/// TLS settings and HTTP version of a target. The default is plain HTTP/1.1.
 #[derive(Clone, Debug)]
 pub struct HttpProtocol {
     pub tls: Option<Tls>,
-    /// Use HTTP/2: with prior knowledge without TLS, negotiated by ALPN with TLS.
+    /// Whether to use HTTP/2. Without TLS, prior knowledge is assumed; with TLS, ALPN negotiates the version.
     pub http2: bool,
     /// Maximum number of concurrent streams per HTTP/2 connection.
     pub streams: usize,
@@ -28,17 +28,17 @@ impl Default for HttpProtocol {
 /// Which server certificates are trusted.
 #[derive(Clone, Debug)]
 pub enum Trust {
-    /// Certificates that the system trusts.
+    /// Certificates trusted by the system.
     System,
     /// Only certificates signed by one of these (PEM).
     These(Vec<u8>),
     AnyCertificate,
 }
 
-/// TLS cannot be set up.
+/// TLS could not be set up.
 #[derive(Debug, thiserror::Error)]
 pub enum TlsError {
-    /// The PEM text has no certificate.
+    /// The PEM text contains no certificate.
     #[error("no certificate found")]
     NoCertificate,
     /// An error of the TLS library.
@@ -57,7 +57,7 @@ impl Tls {
     /// Creates a configuration that trusts `trust`.
     ///
     /// # Errors
-    /// The PEM text has no certificate, or the TLS library refuses the configuration.
+    /// The PEM text contains no certificate, or the TLS library rejects the configuration.
     pub fn new(trust: &Trust) -> Result<Tls, TlsError> {
         let provider = Arc::new(rustls::crypto::ring::default_provider());
         let builder =
@@ -87,7 +87,7 @@ impl Tls {
         Ok(Tls { one: Arc::new(one), two: Arc::new(two) })
     }
 
-    /// Returns the configuration with HTTP/1.1, for other clients.
+    /// Returns the HTTP/1.1 configuration, for use by other clients.
     pub fn client(&self) -> ClientConfig {
         ClientConfig::clone(&self.one)
     }
@@ -97,8 +97,8 @@ impl Tls {
     }
 }
 
-/// Accepts every certificate, for `--insecure`. Signatures are still verified, so the server has the key of the
-/// certificate it shows.
+/// Accepts any certificate, for `--insecure`. Signatures are still verified, so the server is proven to have the
+/// private key for its certificate.
 #[derive(Debug)]
 struct AcceptAnyCertificate(Arc<CryptoProvider>);
 

@@ -1,4 +1,4 @@
-//! Collects the response of one exchange, independent of the HTTP version.
+//! Collects the response of an exchange, independently of the HTTP version.
 
 use std::time::Duration;
 
@@ -8,7 +8,7 @@ use crate::engine::load::answer::{AnswerReader, Dialect, TokenArrival, TooLong};
 use crate::engine::load::target::http1::ResponseHead;
 use crate::engine::load::target::{ARRIVALS_MAX, Exchange, ExchangeOutcome};
 
-/// Bytes that are kept of an error body.
+/// Maximum number of bytes kept from an error body.
 const EXCERPT_BYTES_MAX: usize = 300;
 
 /// Builds an [`Exchange`] from the pieces of a response.
@@ -18,13 +18,13 @@ pub(super) struct ResponseAccumulator<F> {
     wrote: Option<Mono>,
     tokens: TokenArrivals<F>,
     reader: AnswerReader,
-    /// Set for a status other than 2xx.
+    /// Set if the status is not 2xx.
     refusal: Option<ErrorStatus>,
     /// Content type and start of a body that is not an event stream.
     other: Option<(String, Vec<u8>)>,
 }
 
-/// Tokens of an answer and their arrival times.
+/// The tokens in a response and their arrival times.
 struct TokenArrivals<F> {
     first: Option<Duration>,
     last: Option<Duration>,
@@ -52,26 +52,26 @@ struct ErrorStatus {
     excerpt: Vec<u8>,
 }
 
-/// Appends as much of `bytes` as fits. Returns whether there is space for more.
+/// Appends as much of `bytes` as fits. Returns whether there is room for more.
 fn keep(excerpt: &mut Vec<u8>, bytes: &[u8]) -> bool {
     let left = EXCERPT_BYTES_MAX - excerpt.len();
     excerpt.extend_from_slice(&bytes[..bytes.len().min(left)]);
     bytes.len() < left
 }
 
-/// Returns the start of a body as one line.
+/// Returns the start of a body as a single line.
 fn shown(excerpt: &[u8]) -> String {
     let text = String::from_utf8_lossy(excerpt).split_whitespace().collect::<Vec<_>>().join(" ");
     one_line(&text, EXCERPT_BYTES_MAX)
 }
 
-/// Joins the text from the head and the start of the body.
-fn with(before: String, says: String) -> String {
-    if says.is_empty() { before } else { format!("{before}: {says}") }
+/// Joins text from the response head with the start of the body.
+fn with(before: String, excerpt: String) -> String {
+    if excerpt.is_empty() { before } else { format!("{before}: {excerpt}") }
 }
 
 impl<F: FnMut(TokenArrival)> ResponseAccumulator<F> {
-    /// Times are relative to `start`. `on_arrival` receives every token arrival.
+    /// Times are relative to `start`. `on_arrival` is called for every token arrival.
     pub(super) fn new(
         (dialect, stream): (Dialect, bool),
         start: Mono,
@@ -94,7 +94,7 @@ impl<F: FnMut(TokenArrival)> ResponseAccumulator<F> {
         self.wrote = Some(at);
     }
 
-    /// Handles the response head.
+    /// Processes the response head.
     pub(super) fn head(&mut self, head: ResponseHead) {
         let ResponseHead { status, retry_after, location, kind, .. } = head;
         if (200..300).contains(&status) {
@@ -104,10 +104,10 @@ impl<F: FnMut(TokenArrival)> ResponseAccumulator<F> {
         }
     }
 
-    /// Handles bytes of the body, read at `at`. Returns whether further bytes are needed.
+    /// Processes body bytes that were read at `at`. Returns whether more bytes are needed.
     ///
     /// # Errors
-    /// The answer exceeds a size limit.
+    /// The response exceeds a size limit.
     pub(super) fn data(&mut self, bytes: &[u8], at: Mono) -> Result<bool, TooLong> {
         if let Some(refusal) = &mut self.refusal {
             return Ok(keep(&mut refusal.excerpt, bytes));
@@ -132,7 +132,7 @@ impl<F: FnMut(TokenArrival)> ResponseAccumulator<F> {
         let outcome = match (outcome, self.refusal) {
             (ExchangeOutcome::Ok, Some(ErrorStatus { status, retry_after, location, excerpt })) => {
                 let message = match location {
-                    Some(location) => with(format!("to {location}"), shown(&excerpt)),
+                    Some(location) => with(format!("redirect to {location}"), shown(&excerpt)),
                     None => shown(&excerpt),
                 };
                 ExchangeOutcome::Status { status, message, retry_after }
@@ -151,7 +151,7 @@ impl<F: FnMut(TokenArrival)> ResponseAccumulator<F> {
         Exchange {
             begun: self.begun,
             waited: Duration::ZERO,
-            // A request that was not fully written counts as written at its end.
+            // A request that was not fully written counts as written when the exchange ended.
             wrote: self.wrote.map_or(end, |wrote| wrote.since(self.start)),
             first_token: self.tokens.first,
             last_token: self.tokens.last,

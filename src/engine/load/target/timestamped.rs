@@ -1,5 +1,5 @@
-//! A stream that records when bytes last passed. The time of a token is the arrival of its bytes, not their parsing.
-//! Where the kernel timestamps arrivals, it is not even the time of the read.
+//! A stream that records when bytes were last transferred. A token's time is the arrival of its bytes, not the time of
+//! parsing. Where the kernel timestamps arrivals, a token's time does not even depend on when its bytes were read.
 
 use std::io::{self, IoSlice};
 use std::pin::Pin;
@@ -12,7 +12,7 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use crate::engine::base::Mono;
 use crate::engine::env::{Env, Net};
 
-/// Times of the last transfers, in nanoseconds of the monotonic clock.
+/// Times of the last transfers, in nanoseconds on the monotonic clock.
 #[derive(Debug, Default)]
 pub(super) struct StreamTimes {
     arrived: AtomicU64,
@@ -21,7 +21,7 @@ pub(super) struct StreamTimes {
 }
 
 impl StreamTimes {
-    /// When the last bytes read had arrived.
+    /// When the most recently read bytes arrived.
     pub(super) fn arrived(&self) -> Mono {
         Mono(self.arrived.load(Ordering::Relaxed))
     }
@@ -37,7 +37,7 @@ impl StreamTimes {
     }
 }
 
-/// A stream with transfer times.
+/// A stream that records transfer times.
 pub(super) struct TimestampedStream<E: Env> {
     stream: <E::Net as Net>::Stream,
     env: E,

@@ -1,4 +1,4 @@
-//! The byte stream under an exchange: timestamped, and either plain or encrypted with TLS.
+//! The byte stream that carries exchanges: timestamped, and either plain or encrypted with TLS.
 
 use std::io::{self, IoSlice};
 use std::pin::Pin;
@@ -21,8 +21,8 @@ pub enum ConnectError {
     Tcp(#[from] io::Error),
     #[error("TLS: {0}")]
     Tls(io::Error),
-    /// The host can be neither a DNS name nor an IP address of a certificate.
-    #[error("'{0}' is not a valid host name for a certificate")]
+    /// The host is neither a DNS name nor an IP address, so a certificate cannot name it.
+    #[error("'{0}' is not a valid host name for TLS")]
     ServerName(String),
     #[error("{}", super::http2::reason(.0))]
     Http2(#[from] hyper::Error),
@@ -65,7 +65,7 @@ impl<E: Env + Unpin> WireStream<E> {
         deadline(env, target.limits.connect, opening).await?
     }
 
-    /// Whether an idle connection has nothing to read. Otherwise the server has closed it, or sent unexpected bytes.
+    /// Whether an idle connection has no bytes to read. Otherwise the server has closed it or sent unexpected bytes.
     pub(super) fn is_quiet(&mut self) -> bool {
         let mut byte = [0; 1];
         let mut cx = Context::from_waker(Waker::noop());

@@ -1,4 +1,4 @@
-//! LoRA adapters: assigns an adapter to each conversation of a workload.
+//! LoRA adapters: assigns one adapter to each conversation in a workload.
 
 use std::fmt;
 
@@ -9,17 +9,17 @@ use crate::engine::load::answer::Dialect;
 use crate::engine::load::workload::{LoadWorkload, Members, TurnPrompt, TurnRequest};
 use crate::engine::load::{ModelAnswer, Script, Seed, Turn};
 
-/// How adapters are assigned to conversations, as in `sglang.bench_serving`.
+/// How adapters are assigned to conversations, like in `sglang.bench_serving`.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum AdapterPolicy {
-    /// Random, all adapters equally likely.
+    /// Random, with equal probability for all adapters.
     Uniform,
     Distinct,
-    /// Random; each adapter is this many times as likely as the next one.
+    /// Random, with each adapter this many times as likely as the next one.
     Skewed(f64),
 }
 
-/// A workload whose conversations each use one adapter.
+/// A workload in which each conversation uses one adapter.
 pub struct Adapters {
     of: Box<dyn LoadWorkload + Send>,
     names: Vec<String>,
@@ -29,7 +29,7 @@ pub struct Adapters {
 }
 
 impl Adapters {
-    /// Assigns one of `names` (at least one) to each conversation of `of`, for a server with API `dialect`.
+    /// Assigns one of `names` (at least one) to each conversation in `of`, for a server with the API `dialect`.
     pub fn new(
         of: Box<dyn LoadWorkload + Send>,
         names: Vec<String>,
@@ -69,7 +69,7 @@ impl LoadWorkload for Adapters {
     fn request(&mut self, turn: Turn) -> TurnRequest {
         let mut ask = self.of.request(turn);
         let name = Value::from(self.name(turn.conversation)).to_string();
-        // SGLang takes the adapter beside the model name, vLLM instead of it.
+        // SGLang accepts the adapter in addition to the model name, vLLM in place of the model name.
         let own = match self.dialect {
             Dialect::Generate => &["lora_path"][..],
             Dialect::Chat | Dialect::Completions | Dialect::TensorRt => &["model", "lora_path"],
@@ -128,7 +128,7 @@ mod tests {
         assert_eq!(dealt(AdapterPolicy::Distinct)[..4], ["\"a\"", "\"b\"", "\"c\"", "\"a\""]);
         let uniform = dealt(AdapterPolicy::Uniform);
         assert!(["\"a\"", "\"b\"", "\"c\""].iter().all(|name| count(&uniform, name) > 60), "{uniform:?}");
-        assert_eq!(uniform, dealt(AdapterPolicy::Uniform), "the same seed gives the same adapters");
+        assert_eq!(uniform, dealt(AdapterPolicy::Uniform), "the same seed produces the same adapters");
         let skewed = dealt(AdapterPolicy::Skewed(4.0));
         assert!(count(&skewed, "\"a\"") > 200 && count(&skewed, "\"b\"") > count(&skewed, "\"c\""));
     }

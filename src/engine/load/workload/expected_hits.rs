@@ -1,9 +1,9 @@
-//! A workload whose requests carry the number of tokens that should be cached, based on what each server has received
-//! and answered since its caches were emptied.
+//! A workload that adds to each request the number of tokens that should be cached. The number is based on the prompts
+//! and responses that each server has processed since its caches were emptied.
 //!
-//! Prompts of token ids are tracked page by page, so their expectation is exact. The tokens of text and chat
-//! prompts are unknown here. A turn is expected to find the previous prompt and answer of its conversation, by the
-//! server's counts, and a repeated prompt to find itself. That is an approximation.
+//! Token-ID prompts are tracked page by page, so their expected hits are exact. For text and chat prompts, only the
+//! server knows the tokens, so their expected hits are approximate. A turn should hit the previous prompt and response
+//! of its conversation, and a repeated prompt should hit entirely, both measured by the server's counts.
 
 use std::collections::HashMap;
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -21,36 +21,36 @@ const TEXTS_MAX: usize = 1 << 20;
 /// A prompt in flight.
 #[derive(Debug)]
 struct InFlightPrompt {
-    /// Page hashes, for a prompt of ids.
+    /// Page hashes, for token-ID prompts.
     hashes: Option<PageHashes>,
-    /// Hash of the prompt, for a prompt of text.
+    /// Hash of the prompt, for text prompts.
     name: u64,
     expected: ExpectedHit,
 }
 
-/// Cache model and statistics of one server.
+/// Cache model and statistics for one server.
 #[derive(Debug)]
 struct ServerModel {
     model: CacheModel,
-    /// Tokens of text prompts and of conversations at their last turn, by hash.
+    /// Number of tokens in text prompts, and in conversations after their last turn, by hash.
     lengths: HashMap<u64, u32>,
     noted: HitStatistics,
 }
 
-/// Cache-hit statistics of a server's answers.
+/// Cache-hit statistics for a server's responses.
 #[derive(Clone, Debug, Default)]
 pub struct HitStatistics {
     /// Expected and actual hits.
     pub expectation: Expectation,
     /// Hits by reuse distance.
     pub reuse: ReuseHistogram,
-    /// Cached tokens that this run never sent.
+    /// Cached tokens that this run had never sent.
     pub warm: u64,
-    /// Whether some prompts were text, for which expectations are approximate.
+    /// Whether any prompts were text; expected hits for those are approximate.
     pub is_near: bool,
 }
 
-/// Cache models of all servers of a session. [`CacheModels::select`] chooses the server of the next requests.
+/// Cache models for all servers in a session. [`CacheModels::select`] chooses the server for the next requests.
 #[derive(Debug, Default)]
 pub struct CacheModels {
     sides: Vec<Option<ServerModel>>,
@@ -59,7 +59,7 @@ pub struct CacheModels {
 }
 
 impl CacheModels {
-    /// Adds the server `target` with `page` tokens per page, an L3 if `has_storage`, and empty caches.
+    /// Adds the server `target` with `page` tokens per page and empty caches. It has an L3 if `has_storage` is set.
     pub fn add_server(&mut self, target: usize, page: u32, has_storage: bool) {
         if self.sides.len() <= target {
             self.sides.resize_with(target + 1, || None);
@@ -68,40 +68,40 @@ impl CacheModels {
         self.sides[target] = Some(ServerModel { model, lengths: HashMap::new(), noted: HitStatistics::default() });
     }
 
-    /// Selects the server of the next requests.
+    /// Selects the server for the next requests.
     pub fn select(&mut self, target: usize) {
         self.on = target;
         self.pending.clear();
     }
 
-    /// Records a flush of L1 and L2 of `target`.
+    /// Records a flush of L1 and L2 on `target`.
     pub fn flush(&mut self, target: usize) {
         if let Some(Some(side)) = self.sides.get_mut(target) {
             side.model.flush();
         }
     }
 
-    /// Records that L3 of `target` was cleared.
+    /// Records that L3 on `target` was cleared.
     pub fn clear_storage(&mut self, target: usize) {
         if let Some(Some(side)) = self.sides.get_mut(target) {
             side.model.clear_storage();
         }
     }
 
-    /// Records `tokens` of untracked requests at `target`.
+    /// Records `tokens` tokens from untracked requests to `target`.
     pub fn advance(&mut self, target: usize, tokens: u64) {
         if let Some(Some(side)) = self.sides.get_mut(target) {
             side.model.advance(tokens);
         }
     }
 
-    /// Returns the statistics of `target` since the last call, or `None` if it is not tracked.
+    /// Returns the statistics for `target` since the last call, or `None` if it is not tracked.
     pub fn take_statistics(&mut self, target: usize) -> Option<HitStatistics> {
         let side = self.sides.get_mut(target)?.as_mut()?;
         Some(std::mem::take(&mut side.noted))
     }
 
-    /// Whether `target` used more pages than are tracked.
+    /// Returns whether `target` used more pages than can be tracked.
     pub fn is_full(&self, target: usize) -> bool {
         self.sides.get(target).is_some_and(|side| side.as_ref().is_some_and(|side| side.model.is_full()))
     }
@@ -154,7 +154,7 @@ impl CacheModels {
         match pending.hashes {
             Some(mut hashes) => {
                 let prompt = hashes.tokens();
-                // The last token was never computed on, so it is in no cache.
+                // The last token was never processed as input, so it is not in any cache.
                 let computed_ids = answer.output_ids.len().saturating_sub(1);
                 hashes.extend(&answer.output_ids[..computed_ids]);
                 side.model.record_answer(&hashes, u64::from(prompt) + answer.output_ids.len() as u64);
@@ -187,7 +187,7 @@ fn conversation_name(conversation: u32) -> u64 {
     hasher.finish()
 }
 
-/// `inner`, with the expected hits from `book` added to each request.
+/// The workload `inner`, with expected hits from `book` added to each request.
 #[derive(Debug)]
 pub struct WithExpectedHits<'a, W: ?Sized> {
     inner: &'a mut W,
@@ -195,7 +195,7 @@ pub struct WithExpectedHits<'a, W: ?Sized> {
 }
 
 impl<'a, W: LoadWorkload + ?Sized> WithExpectedHits<'a, W> {
-    /// Wraps `inner` with the models in `book`.
+    /// Wraps `inner` with the cache models in `book`.
     pub fn new(inner: &'a mut W, book: &'a mut CacheModels) -> WithExpectedHits<'a, W> {
         WithExpectedHits { inner, book }
     }
@@ -260,7 +260,7 @@ mod tests {
         let mut asked = WithExpectedHits::new(&mut inner, &mut book);
         assert_eq!(asked.request(turn(0, 0)).expected, Some(0));
         asked.on_response(turn(0, 0), &answer(40, 0));
-        // 40 prompt and 10 answer tokens, of which the last is not cached: 49, three pages.
+        // 40 prompt tokens and 10 output tokens, of which the last is not cached: 49 tokens, or three pages.
         assert_eq!(asked.request(turn(0, 1)).expected, Some(48));
         asked.on_response(turn(0, 1), &answer(90, 32));
         asked.on_conversation_end(turn(0, 1));

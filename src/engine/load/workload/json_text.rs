@@ -1,5 +1,5 @@
-//! JSON kept as text: members of a dataset are sent unchanged and in their original order, because chat templates
-//! print tools.
+//! JSON kept as text, because chat templates print tools: dataset members are sent unchanged and in their original
+//! order.
 
 use std::sync::Arc;
 
@@ -8,15 +8,15 @@ use serde_json::Value;
 
 use crate::engine::load::workload::RowError;
 
-/// Additional members of a request as JSON text, in the order of the file.
+/// Additional members of a request as JSON text, in file order.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Members(Option<Arc<[Member]>>);
 
-/// A member name and the JSON text of its value.
+/// A member's name and its value as JSON text.
 type Member = (Box<str>, Box<str>);
 
 impl Members {
-    /// Creates members from names and JSON texts. If a name repeats, the last value applies.
+    /// Creates members from names and JSON texts. If a name is repeated, the last value applies.
     pub fn new(members: impl IntoIterator<Item = (String, String)>) -> Members {
         let mut kept: Vec<Member> = Vec::new();
         for (name, value) in members {
@@ -33,7 +33,7 @@ impl Members {
         self.0.iter().flat_map(|members| members.iter()).map(|(name, value)| (&**name, &**value))
     }
 
-    /// Whether a member has this name.
+    /// Whether there is a member with this name.
     pub fn contains(&self, name: &str) -> bool {
         self.iter().any(|(known, _)| known == name)
     }
@@ -44,7 +44,7 @@ impl Members {
     }
 }
 
-/// Splits the JSON object `text` into names and the texts of their values.
+/// Splits the JSON object `text` into member names and the texts of their values.
 ///
 /// # Errors
 /// `text` is not a JSON object, or is nested too deeply.
@@ -75,10 +75,10 @@ pub(super) fn quoted(text: &str) -> String {
     Value::from(text).to_string()
 }
 
-/// Maximum nesting depth: what every JSON parser accepts.
+/// Maximum nesting depth. Every JSON parser accepts this much.
 const DEPTH_MAX: u32 = 120;
 
-/// Checks that `text` is JSON and not nested too deeply.
+/// Checks that `text` is valid JSON and not nested too deeply.
 fn check(text: &str) -> Result<(), RowError> {
     serde_json::from_str::<IgnoredAny>(text)?;
     let (bytes, mut depth, mut at) = (text.as_bytes(), 0_u32, 0);
@@ -106,7 +106,7 @@ fn inside(text: &str, open: u8, close: u8) -> Option<&str> {
     (bytes.len() >= 2 && bytes[0] == open && bytes[bytes.len() - 1] == close).then(|| &text[1..text.len() - 1])
 }
 
-/// Returns the end of the string at the start of `bytes`.
+/// Returns the end of the string that starts at the beginning of `bytes`.
 fn string_end(bytes: &[u8]) -> Option<usize> {
     let mut at = 1;
     while at < bytes.len() {
@@ -119,7 +119,7 @@ fn string_end(bytes: &[u8]) -> Option<usize> {
     None
 }
 
-/// Splits valid JSON at the commas of its outermost level.
+/// Splits valid JSON at its outermost commas.
 fn split(inner: &str) -> Vec<&str> {
     let bytes = inner.as_bytes();
     let (mut parts, mut begin, mut depth, mut at) = (Vec::new(), 0, 0_u32, 0);

@@ -1,4 +1,4 @@
-//! Chat messages, as the JSON text in which they are sent.
+//! Chat messages, stored as the JSON text that is sent.
 
 use std::sync::Arc;
 
@@ -15,7 +15,7 @@ pub enum ChatRole {
 }
 
 impl ChatRole {
-    /// Returns the role's name in requests.
+    /// Returns the name of the role in requests.
     pub const fn name(self) -> &'static str {
         match self {
             ChatRole::System => "system",
@@ -25,7 +25,7 @@ impl ChatRole {
     }
 }
 
-/// A chat message: an object with a role and further members. Cheap to clone.
+/// A chat message: an object with a role and other members. Cheap to clone.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ChatMessage(Arc<str>);
 
@@ -35,7 +35,7 @@ impl ChatMessage {
         ChatMessage(format!("{{\"role\":\"{}\",\"content\":{}}}", role.name(), json_text::quoted(content)).into())
     }
 
-    /// Creates a message from the JSON `text` of a file, which is sent unchanged.
+    /// Creates a message from the JSON `text` in a file. The text is sent unchanged.
     ///
     /// # Errors
     /// `text` is not an object with a role.
@@ -53,13 +53,13 @@ impl ChatMessage {
         &self.0
     }
 
-    /// Returns the role of the message.
+    /// Returns the message's role.
     pub fn role(&self) -> String {
         let text = |message: &Map<String, Value>| Some(message.get("role")?.as_str()?.to_owned());
         self.object().as_ref().and_then(text).unwrap_or_default()
     }
 
-    /// Returns the text for a prompt that is plain text: the content, or the texts of its parts.
+    /// Returns the text to use in a plain-text prompt: the content, or the texts of its parts.
     pub fn text(&self) -> String {
         match self.object().and_then(|mut message| message.remove("content")) {
             Some(Value::String(text)) => text,

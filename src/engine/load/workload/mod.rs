@@ -1,5 +1,5 @@
-//! Workloads: the content of conversations. A workload builds the prompt of a turn from its own text and the previous
-//! answers.
+//! Workloads: the content of conversations. A workload builds the prompt for a turn from its own text and the previous
+//! responses.
 
 mod adapters;
 pub mod dataset;
@@ -35,28 +35,28 @@ pub use tokenizer::{Tokenizer, TokenizerError};
 /// A prompt in one of the forms that servers accept.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum TurnPrompt {
-    /// Token ids. The history is an exact prefix of later turns.
+    /// Token IDs. The history is an exact prefix of later turns.
     Ids(Vec<u32>),
     Text(String),
     Messages(Vec<ChatMessage>),
 }
 
-/// The request of a turn.
+/// The request for one turn.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TurnRequest {
     pub prompt: TurnPrompt,
-    /// Maximum tokens of the answer. Exact if the server ignores its end-of-sequence token.
+    /// Maximum number of output tokens. Exact if the server ignores its end-of-sequence token.
     pub max_tokens: u32,
-    /// Members of this request only. They override those of the target.
+    /// Members for this request only. They override the target's members.
     pub extra: Members,
-    /// Routing key by which routers send related requests to one worker.
+    /// Routing key that routers use to send related requests to the same worker.
     pub routing_key: Option<Arc<str>>,
     /// Prompt tokens that should be cached, if an expectation exists.
     pub expected: Option<u32>,
 }
 
 impl TurnRequest {
-    /// Creates a request for `prompt` with `max_tokens` answer tokens.
+    /// Creates a request for `prompt` with up to `max_tokens` output tokens.
     pub fn new(prompt: TurnPrompt, max_tokens: u32) -> TurnRequest {
         TurnRequest { prompt, max_tokens, extra: Members::default(), routing_key: None, expected: None }
     }
@@ -64,23 +64,24 @@ impl TurnRequest {
 
 /// A set of conversations.
 pub trait LoadWorkload {
-    /// Returns the script of each conversation, by index.
+    /// Returns the script for each conversation, by index.
     fn scripts(&self) -> Vec<Script>;
-    /// Returns the request of `turn`. Turns of a conversation are requested in order, each after
-    /// [`LoadWorkload::on_response`] of the previous one.
+    /// Returns the request for `turn`. The turns of a conversation are requested in order, each one after
+    /// [`LoadWorkload::on_response`] was called for the previous one.
     fn request(&mut self, turn: Turn) -> TurnRequest;
-    /// Records the answer of `turn`, which is the history of the next turn.
+    /// Records the response to `turn`, which becomes history for the next turn.
     fn on_response(&mut self, turn: Turn, answer: &ModelAnswer);
-    /// Returns the prompts that conversations share, such as system prompts, each once. Empty if none are known.
+    /// Returns the prompts that conversations share, such as system prompts, without duplicates. Empty if none are
+    /// known.
     fn shared(&self) -> Vec<TurnPrompt> {
         Vec::new()
     }
-    /// Returns notes for the report: skipped rows, estimated lengths.
+    /// Returns notes for the report, for example on skipped rows or estimated lengths.
     fn notes(&self) -> Vec<String> {
         Vec::new()
     }
-    /// Writes what determines the content beside the flags: dataset rows and tokenizer. Equal flags and fingerprints
-    /// give equal requests.
+    /// Writes everything besides the flags that determines the content: dataset rows and tokenizer. Equal flags and
+    /// fingerprints produce equal requests.
     ///
     /// # Errors
     /// Writing to `to` fails.
@@ -88,7 +89,6 @@ pub trait LoadWorkload {
         let _ = to;
         Ok(())
     }
-    /// Ends the conversation of `turn`. If it is requested again, it restarts from the beginning with the same
-    /// content.
+    /// Ends the conversation of `turn`. If it is requested again, it restarts from the beginning with the same content.
     fn on_conversation_end(&mut self, turn: Turn);
 }

@@ -1,23 +1,23 @@
-//! A range of a workload's conversations, as a workload.
+//! A workload that consists of a range of another workload's conversations.
 
 use std::ops::Range;
 
 use crate::engine::load::workload::{LoadWorkload, TurnRequest};
 use crate::engine::load::{ModelAnswer, Script, Turn};
 
-/// The conversations of a workload within a range, renumbered from zero.
+/// The conversations of a workload that are within a range, renumbered from zero.
 pub struct WorkloadRange<'a> {
     of: &'a mut (dyn LoadWorkload + Send),
     range: Range<u32>,
 }
 
 impl<'a> WorkloadRange<'a> {
-    /// Selects the conversations of `of` within `range`.
+    /// Selects the conversations of `of` that are within `range`.
     pub fn new(of: &'a mut (dyn LoadWorkload + Send), range: Range<u32>) -> WorkloadRange<'a> {
         WorkloadRange { of, range }
     }
 
-    /// Maps a turn to its number in the whole workload.
+    /// Maps a turn to its number in the complete workload.
     pub fn whole(&self, turn: Turn) -> Turn {
         Turn { conversation: turn.conversation + self.range.start, ..turn }
     }

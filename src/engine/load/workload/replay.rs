@@ -1,4 +1,5 @@
-//! Replays planned conversations: fixed user messages with the server's own answers between them, or whole requests.
+//! Replays planned conversations: either fixed user messages interleaved with the server's own responses, or complete
+//! requests.
 
 use std::collections::HashSet;
 use std::fmt;
@@ -10,27 +11,27 @@ use crate::engine::load::workload::{
 };
 use crate::engine::load::{ModelAnswer, Script, Turn};
 
-/// A conversation of at least one turn.
+/// A conversation with at least one turn.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Conversation {
     /// User turns, in order.
     pub turns: Vec<PlannedTurn>,
-    /// Routing key by which routers send related requests to one worker.
+    /// Routing key that routers use to send related requests to the same worker.
     pub routing_key: Option<Arc<str>>,
 }
 
-/// A turn of a planned conversation.
+/// A turn in a planned conversation.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PlannedTurn {
     pub content: TurnContent,
-    /// Whether the turn is a whole request, which discards the history.
+    /// Whether the turn is a complete request, which discards the history.
     pub whole: bool,
     pub max_tokens: u32,
-    /// Members of this request only.
+    /// Members for this request only.
     pub extra: Members,
-    /// Recorded time, relative to the first request of the trace.
+    /// Recorded time, relative to the first request in the trace.
     pub at: Option<Duration>,
-    /// Delay after the previous answer.
+    /// Delay after the previous response.
     pub delay: Duration,
 }
 
@@ -40,7 +41,7 @@ impl PlannedTurn {
         PlannedTurn { content, whole: false, max_tokens, extra: Members::default(), at: None, delay: Duration::ZERO }
     }
 
-    /// Creates a whole request.
+    /// Creates a turn that is a complete request.
     pub fn whole(content: TurnContent, max_tokens: u32) -> PlannedTurn {
         PlannedTurn { whole: true, ..PlannedTurn::new(content, max_tokens) }
     }
@@ -51,7 +52,7 @@ impl PlannedTurn {
 pub enum TurnContent {
     Text(Arc<str>),
     Messages(Vec<ChatMessage>),
-    /// Generated text of the user: concatenated spans.
+    /// Generated user text: concatenated spans.
     Made(Vec<TextSpan>),
 }
 
@@ -65,7 +66,7 @@ pub struct Replay {
 }
 
 impl Replay {
-    /// Creates a workload that sends `conversations` as prompts of `form`.
+    /// Creates a workload that sends `conversations` as prompts in the form `form`.
     pub fn new(conversations: Vec<Conversation>, form: PromptForm, generator: TextGenerator) -> Replay {
         Replay { conversations: conversations.into(), form, generator, open: Vec::new() }
     }
@@ -117,8 +118,8 @@ impl Replay {
         }
     }
 
-    /// Appends the ids of `text` to `ids`. A text that cannot be encoded adds nothing, but dataset readers have
-    /// rejected such texts.
+    /// Appends the IDs of `text` to `ids`. Text that cannot be encoded adds nothing; dataset readers have already
+    /// rejected such text.
     fn encode(&self, text: &str, ids: &mut Vec<u32>) {
         if let Some(tokenizer) = &self.generator.tokenizer {
             ids.extend(tokenizer.ids(text).unwrap_or_default());
@@ -126,7 +127,7 @@ impl Replay {
     }
 }
 
-/// Puts text that follows other text on a new line.
+/// Starts a new line for text that follows other text.
 fn apart(text: &str, first: bool) -> std::borrow::Cow<'_, str> {
     if first { text.into() } else { format!("\n{text}").into() }
 }
@@ -138,7 +139,7 @@ impl LoadWorkload for Replay {
             Script {
                 turns: u32::try_from(conversation.turns.len()).unwrap_or(u32::MAX),
                 think: conversation.turns.iter().skip(1).map(|turn| turn.delay).collect(),
-                // Without a recorded time, a turn is due after its delay. No turn is due before zero.
+                // A turn without a recorded time is due after its delay. Its recorded time of zero has no effect.
                 at: if timed {
                     conversation.turns.iter().map(|turn| turn.at.unwrap_or_default()).collect()
                 } else {
@@ -160,7 +161,7 @@ impl LoadWorkload for Replay {
         let history = self.open[at].take().filter(|_| !planned.whole && turn.index > 0);
         let mut prompt = history.unwrap_or_else(|| self.empty());
         self.append(&mut prompt, &planned.content);
-        // Kept only if a later turn continues it.
+        // Keep the history only if a later turn continues it.
         if turns.get(turn.index as usize + 1).is_some_and(|next| !next.whole) {
             self.open[at] = Some(prompt.clone());
         }
@@ -179,7 +180,7 @@ impl LoadWorkload for Replay {
             for PlannedTurn { content, whole, max_tokens, extra, at, delay } in &conversation.turns {
                 write!(to, "turn {whole} {max_tokens} {extra:?} {at:?} {delay:?} ")?;
                 match content {
-                    // Length and raw text, so that the text cannot be confused with what follows.
+                    // Write the length before the raw text, so that the text cannot be confused with what follows.
                     TurnContent::Text(text) => {
                         write!(to, "{} ", text.len())?;
                         to.write_str(text)?;
@@ -312,7 +313,7 @@ mod tests {
             };
             let first = run(&mut played);
             assert_eq!(run(&mut played), first);
-            // Also after a failure of the first turn.
+            // The same applies after the first turn has failed.
             played.request(turn(0));
             played.on_conversation_end(turn(0));
             assert_eq!(run(&mut played), first);

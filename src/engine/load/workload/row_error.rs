@@ -1,12 +1,12 @@
-//! Reasons why a row of a dataset is malformed.
+//! Reasons why a dataset row is malformed.
 
 use crate::engine::load::workload::dataset::{ROW_BYTES_MAX, TOKENS_MAX};
 use crate::engine::load::workload::{TemplateError, TokenizerError};
 
-/// Why a row of a dataset is malformed.
+/// Why a dataset row is malformed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum RowError {
-    /// The JSON parser's message, which contains the position.
+    /// Message from the JSON parser, including the position.
     #[error("{0}")]
     Json(String),
     #[error("not a JSON object")]
@@ -24,25 +24,25 @@ pub enum RowError {
     FileNotAnObject,
     #[error("the file is not a JSON array")]
     FileNotAnArray,
-    #[error("the object has no array \"{0}\"")]
+    #[error("no array \"{0}\" found in the object")]
     NoSuchArray(&'static str),
-    #[error("the array does not end")]
+    #[error("the array is not terminated")]
     UnterminatedArray,
-    #[error("the file ends in the middle of the row")]
+    #[error("the file ends in the middle of a row")]
     UnexpectedEnd,
-    #[error("a string does not end on its line")]
+    #[error("a string is not terminated on its line")]
     UnterminatedString,
-    #[error("the row does not end before the next one begins")]
+    #[error("the row is not terminated before the next one starts")]
     UnterminatedRow,
     #[error("unmatched '{0}'")]
     UnmatchedBracket(char),
-    /// An error within the member `name`.
+    /// An error in the member `name`.
     #[error("{name}: {error}")]
     Member { name: &'static str, error: Box<RowError> },
-    /// An error within a turn. Turns count from 1.
+    /// An error in a turn. Turns are numbered from 1.
     #[error("turn {number}: {error}")]
     Turn { number: usize, error: Box<RowError> },
-    /// An error within a message. Messages count from 1.
+    /// An error in a message. Messages are numbered from 1.
     #[error("message {number}: {error}")]
     Message { number: usize, error: Box<RowError> },
     #[error("no messages")]
@@ -63,11 +63,11 @@ pub enum RowError {
     InvalidTime { name: String, value: String },
     #[error("message_mode {0} is neither history nor delta")]
     InvalidMessageMode(String),
-    #[error("none of hash_ids, input_length, messages and text_input found")]
+    #[error("expected hash_ids, input_length, messages or text_input")]
     NoPrompt,
-    #[error("the prompt is empty: no hash_ids and no input_length")]
+    #[error("the prompt is empty: neither hash_ids nor input_length is set")]
     EmptyPrompt,
-    #[error("hash_ids with input_length, messages and text_input exclude each other")]
+    #[error("hash_ids (with input_length), messages and text_input are mutually exclusive")]
     SeveralPrompts,
     #[error("message_mode requires messages")]
     ModeWithoutMessages,
@@ -80,7 +80,7 @@ pub enum RowError {
     #[error("{tokens} tokens do not match {blocks} blocks of {block} tokens")]
     BlockMismatch { tokens: u32, blocks: usize, block: u32 },
     /// `line` is the first line of the session.
-    #[error("message_mode differs from that of its session, which begins in line {line}")]
+    #[error("message_mode differs from the mode of its session, which starts on line {line}")]
     MixedMessageModes { line: u64 },
     #[error(transparent)]
     Tokenizer(#[from] TokenizerError),
@@ -95,22 +95,23 @@ impl From<serde_json::Error> for RowError {
 }
 
 impl RowError {
-    /// Wraps the error as one of the member `name`.
+    /// Attributes the error to the member `name`.
     pub(super) fn in_member(self, name: &'static str) -> RowError {
         RowError::Member { name, error: Box::new(self) }
     }
 
-    /// Wraps the error as one of the turn with index `at`, from 0.
+    /// Attributes the error to the turn with index `at`, from 0.
     pub(super) fn in_turn(self, at: usize) -> RowError {
         RowError::Turn { number: at + 1, error: Box::new(self) }
     }
 
-    /// Wraps the error as one of the message with index `at`, from 0.
+    /// Attributes the error to the message with index `at`, from 0.
     pub(super) fn in_message(self, at: usize) -> RowError {
         RowError::Message { number: at + 1, error: Box::new(self) }
     }
 
-    /// Converts positions within a row, as the JSON parser reports them, to positions in the file. The row begins in `line`.
+    /// Converts positions within a row, as reported by the JSON parser, to positions in the file. The row starts on
+    /// `line`.
     pub(super) fn located(self, line: u64) -> RowError {
         match self {
             RowError::Json(message) => RowError::Json(located(message, line)),

@@ -1,4 +1,4 @@
-//! A selection of a workload's conversations, as a workload.
+//! A workload that consists of selected conversations of another workload.
 
 use crate::engine::load::workload::{LoadWorkload, TurnRequest};
 use crate::engine::load::{ModelAnswer, Script, Turn};
@@ -15,7 +15,7 @@ impl<'a> WorkloadSubset<'a> {
         WorkloadSubset { of, conversations }
     }
 
-    /// Maps a turn to its number in the whole workload.
+    /// Maps a turn to its number in the complete workload.
     pub fn whole(&self, turn: Turn) -> Turn {
         let conversation = self.conversations.get(turn.conversation as usize).copied().unwrap_or(turn.conversation);
         Turn { conversation, ..turn }

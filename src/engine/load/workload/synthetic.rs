@@ -1,4 +1,4 @@
-//! Generated conversations of given lengths.
+//! Generated conversations with specified lengths.
 
 use std::fmt;
 use std::sync::Arc;
@@ -12,22 +12,22 @@ use crate::engine::load::workload::{
 };
 use crate::engine::load::{Distribution, ModelAnswer, Script, Seed, Turn};
 
-/// Prompt form of synthetic conversations.
+/// Prompt form for synthetic conversations.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SyntheticPrompt {
-    /// Token ids from 1 to `vocabulary` (exclusive). Lengths are exact.
+    /// Token IDs from 1 to `vocabulary` (exclusive). Lengths are exact.
     Ids {
         /// Size of the vocabulary.
         vocabulary: u32,
     },
-    /// English-like words as one text. A word is one to three tokens in most vocabularies, so token lengths are
-    /// approximate.
+    /// English-like words as a single text. A word is one to three tokens in most vocabularies, so lengths in tokens
+    /// are approximate.
     Text,
-    /// The same as a chat.
+    /// The same words, as chat messages.
     Chat,
 }
 
-/// Shape of synthetic conversations. Lengths are in tokens, or in words if [`SyntheticPrompt`] is text.
+/// Parameters for synthetic conversations. Lengths are in tokens, or in words if [`SyntheticPrompt`] is text.
 #[derive(Clone, Debug)]
 pub struct Synthetic {
     pub conversations: u32,
@@ -35,18 +35,18 @@ pub struct Synthetic {
     pub first: Distribution,
     pub next: Distribution,
     pub output: Distribution,
-    /// Think time in seconds between an answer and the next question.
+    /// Think time in seconds between a response and the next question.
     pub think: Distribution,
-    /// Number of shared system prompts. Zero means no system prompt.
+    /// Number of shared system prompts. Zero means no system prompts.
     pub groups: u32,
     /// Length of each system prompt.
     pub system: Distribution,
     pub words: SyntheticPrompt,
-    /// Seed of all random choices.
+    /// Seed for all random choices.
     pub seed: Seed,
-    /// If set, text lengths in tokens are exact.
+    /// If set, lengths of generated text in tokens are exact.
     pub tokenizer: Option<Arc<Tokenizer>>,
-    /// If set, questions are cut from these texts.
+    /// If set, questions are cut from the texts in this corpus.
     pub corpus: Option<Arc<Corpus>>,
     open: Vec<Option<OpenConversation>>,
 }
@@ -59,8 +59,8 @@ struct OpenConversation {
 }
 
 impl Synthetic {
-    /// Creates `conversations` of `turns` turns, with questions of `length` and answers of `output`. Other fields can
-    /// be set afterwards.
+    /// Creates `conversations` conversations of `turns` turns, with questions of length `length` and outputs of length
+    /// `output`. Other fields can be set afterwards.
     pub fn new(
         conversations: u32,
         turns: Distribution,
@@ -85,7 +85,7 @@ impl Synthetic {
         }
     }
 
-    /// Appends a message of `role` with `length` tokens or words to `history`.
+    /// Appends a message from `role` with `length` tokens or words to `history`.
     fn append(&self, history: &mut TurnPrompt, role: ChatRole, length: u32, rng: &mut ChaCha8Rng) {
         let vocabulary = match self.words {
             SyntheticPrompt::Ids { vocabulary } => vocabulary.max(2),

@@ -1,4 +1,4 @@
-//! Chat templates, which turn the messages of a model into one text (`--apply-chat-template`).
+//! Chat templates, which render messages into a single text as the model expects it (`--apply-chat-template`).
 
 use std::fmt;
 
@@ -7,18 +7,18 @@ use minijinja::syntax::SyntaxConfig;
 use minijinja::{Environment, Error, ErrorKind, context};
 use serde_json::Value;
 
-/// Name of the template in its environment.
+/// Name of the template in the template environment.
 const NAME: &str = "chat";
 
-/// A chat template cannot be loaded or rendered.
+/// A chat template could not be loaded or rendered.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum TemplateError {
     /// The tokenizer configuration is not valid JSON.
     #[error("{0}")]
     Json(String),
-    #[error("no chat_template found")]
+    #[error("chat_template not found")]
     Missing,
-    /// An error of the template engine, or one that the template raised.
+    /// An error in the template engine, or one raised by the template.
     #[error("{0}")]
     Template(String),
 }
@@ -29,7 +29,7 @@ impl From<Error> for TemplateError {
     }
 }
 
-/// A chat template in Jinja, as used by Hugging Face tokenizers.
+/// A Jinja chat template, as used by Hugging Face tokenizers.
 pub struct ChatTemplate {
     inner: Environment<'static>,
     bos: String,
@@ -44,36 +44,36 @@ impl fmt::Debug for ChatTemplate {
 }
 
 impl ChatTemplate {
-    /// Reads the template from the text of a `tokenizer_config.json`. A `chat_template.jinja` (`file`) takes
-    /// precedence.
+    /// Reads the template from the text of a `tokenizer_config.json`. If `file` (the text of a `chat_template.jinja`)
+    /// is set, it takes precedence.
     ///
     /// # Errors
-    /// The configuration has no chat template, or it is malformed.
+    /// The configuration contains no chat template, or the template is malformed.
     pub fn read(config: &str, file: Option<String>) -> Result<ChatTemplate, TemplateError> {
         let config: Value = serde_json::from_str(config).map_err(|error| TemplateError::Json(error.to_string()))?;
         let source = file.or_else(|| source(&config["chat_template"])).ok_or(TemplateError::Missing)?;
         let digest = Md5::digest(source.as_bytes()).iter().map(|byte| format!("{byte:02x}")).collect();
         let mut inner = Environment::new();
-        // The same settings as in transformers.
+        // These settings match transformers.
         let syntax = SyntaxConfig::builder().trim_blocks(true).lstrip_blocks(true).build();
         inner.set_syntax(syntax?);
         inner.set_unknown_method_callback(minijinja_contrib::pycompat::unknown_method_callback);
         inner.add_function("raise_exception", |message: String| -> Result<String, Error> {
             Err(Error::new(ErrorKind::InvalidOperation, message))
         });
-        // Templates print the current date. A fixed date keeps prompts equal from day to day.
+        // Some templates print the current date. A fixed date keeps prompts the same from day to day.
         inner.add_function("strftime_now", |_: String| "01 Jan 2026".to_owned());
         inner.add_template_owned(NAME, source)?;
         Ok(ChatTemplate { inner, bos: token(&config["bos_token"]), eos: token(&config["eos_token"]), digest })
     }
 
-    /// Returns a digest of the template source.
+    /// Returns a digest of the template's source.
     pub fn digest(&self) -> &str {
         &self.digest
     }
 
-    /// Renders `prompt` as the single user message, followed by the generation prompt. The BOS token is removed,
-    /// because the server adds it.
+    /// Renders `prompt` as the only user message, followed by the generation prompt. The BOS token is removed, because
+    /// the server adds it.
     ///
     /// # Errors
     /// The template raises an error.
@@ -91,7 +91,7 @@ impl ChatTemplate {
     }
 }
 
-/// Returns the template, or the one named `default` of several.
+/// Returns the template, or the one named `default` if there are several.
 fn source(member: &Value) -> Option<String> {
     let of = |template: &Value| Some(template["template"].as_str()?.to_owned());
     match member {
@@ -101,7 +101,7 @@ fn source(member: &Value) -> Option<String> {
     }
 }
 
-/// Returns a special token: a string, or an object with `content`.
+/// Returns a special token, which is a string or an object with `content`.
 fn token(member: &Value) -> String {
     member.as_str().or(member["content"].as_str()).unwrap_or_default().to_owned()
 }

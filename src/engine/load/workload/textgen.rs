@@ -1,4 +1,4 @@
-//! Generated text: a number of tokens, as ids or text, determined by the seed.
+//! Generated text: a specified number of tokens, as IDs or text, determined by the seed.
 
 use std::sync::Arc;
 
@@ -16,21 +16,21 @@ pub enum PromptForm {
     Chat,
 }
 
-/// A span of generated text. Equal spans give equal text wherever they occur. A shorter span is a prefix of a longer
+/// A span of generated text. Equal spans produce equal text wherever they occur. A shorter span is a prefix of a longer
 /// one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum TextSpan {
-    /// Drawn from the seed by a purpose and a number.
+    /// Derived from the seed, a purpose and a number.
     Drawn { purpose: &'static str, number: u64, tokens: u32 },
-    /// Consecutive ids from `start`, wrapping around at the end of the vocabulary.
+    /// Consecutive IDs from `start`, wrapping around at the end of the vocabulary.
     Run { start: u32, tokens: u32 },
 }
 
-/// Purpose of shared system prompts.
+/// Purpose for shared system prompts.
 pub(super) const SHARED: &str = "gsp-system";
 
 impl TextSpan {
-    /// Whether it is a shared system prompt.
+    /// Whether the span is a shared system prompt.
     pub fn is_shared(self) -> bool {
         matches!(self, TextSpan::Drawn { purpose: SHARED, .. })
     }
@@ -43,19 +43,19 @@ impl TextSpan {
     }
 }
 
-/// Generates the text of spans.
+/// Generates the text for spans.
 #[derive(Clone, Debug)]
 pub struct TextGenerator {
     /// Seed of the text.
     pub seed: Seed,
-    /// Upper bound (exclusive) of token ids.
+    /// Upper bound (exclusive) for token IDs.
     pub vocabulary: u32,
-    /// Allows texts of exact token lengths, and conversion of texts to ids.
+    /// Enables texts with exact token lengths, and conversion of text to IDs.
     pub tokenizer: Option<Arc<Tokenizer>>,
 }
 
 impl TextGenerator {
-    /// Appends the ids of `passage` to `ids`.
+    /// Appends the IDs of `passage` to `ids`.
     pub fn ids(&self, passage: TextSpan, ids: &mut Vec<u32>) {
         let vocabulary = self.vocabulary.max(2);
         match passage {
@@ -70,8 +70,8 @@ impl TextGenerator {
         }
     }
 
-    /// Appends the text of `passage` to `text`. With a tokenizer that has single-token words, the length in tokens is
-    /// exact. Otherwise it is the number of words.
+    /// Appends the text of `passage` to `text`. If the tokenizer has single-token words, the length in tokens is exact.
+    /// Otherwise the length is the number of words.
     pub fn text(&self, passage: TextSpan, text: &mut String) {
         match passage {
             TextSpan::Drawn { purpose, number, tokens } => {
@@ -101,7 +101,6 @@ impl TextGenerator {
     }
 }
 
-/// Syllables of generated words.
 const SYLLABLES: [&str; 16] =
     ["ba", "den", "fi", "gor", "ha", "jun", "ki", "lem", "mo", "nar", "pe", "ro", "sil", "ta", "ven", "zu"];
 

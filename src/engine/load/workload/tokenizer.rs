@@ -1,16 +1,16 @@
-//! A tokenizer loaded from a local file: text lengths, token ids, and single-token words.
+//! A tokenizer loaded from a local file. It provides text lengths, token IDs and single-token words.
 
 use std::fmt;
 use std::sync::OnceLock;
 
 use md5::{Digest, Md5};
 
-/// Maximum number of words collected for generated texts.
+/// Maximum number of words collected for generated text.
 const WORDS_MAX: usize = 4096;
-/// With fewer words, generated texts would repeat themselves.
+/// With fewer words than this, generated text would be repetitive.
 const WORDS_MIN: usize = 32;
 
-/// An error of the tokenizer library.
+/// An error from the tokenizer library.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
 pub struct TokenizerError(String);
@@ -35,8 +35,8 @@ impl fmt::Debug for Tokenizer {
 }
 
 impl Tokenizer {
-    /// Loads the bytes of a `tokenizer.json`. Its truncation and padding are disabled, so that lengths are those of
-    /// the texts.
+    /// Loads a tokenizer from the bytes of a `tokenizer.json`. Its truncation and padding are disabled, so that lengths
+    /// reflect the full text.
     ///
     /// # Errors
     /// The bytes are not a valid tokenizer.
@@ -53,7 +53,7 @@ impl Tokenizer {
         &self.digest
     }
 
-    /// Returns the ids of `text`, without special tokens.
+    /// Returns the IDs for `text`, without special tokens.
     ///
     /// # Errors
     /// The tokenizer cannot encode `text`.
@@ -62,7 +62,7 @@ impl Tokenizer {
         Ok(encoding.get_ids().to_vec())
     }
 
-    /// Returns the number of tokens of `text`. `special` also counts the special tokens around a prompt.
+    /// Returns the number of tokens in `text`. If `special` is set, special tokens around a prompt are also counted.
     ///
     /// # Errors
     /// The tokenizer cannot encode `text`.
@@ -70,7 +70,7 @@ impl Tokenizer {
         self.inner.encode_fast(text, special).map(|encoding| encoding.len()).map_err(TokenizerError::from)
     }
 
-    /// Returns the text of `ids`, without special tokens.
+    /// Returns the text for `ids`, without special tokens.
     ///
     /// # Errors
     /// The tokenizer cannot decode `ids`.
@@ -78,13 +78,13 @@ impl Tokenizer {
         self.inner.decode(ids, true).map_err(TokenizerError::from)
     }
 
-    /// Returns the size of the vocabulary: an upper bound (exclusive) of token ids.
+    /// Returns the vocabulary size, which is an upper bound (exclusive) for token IDs.
     pub fn vocabulary(&self) -> u32 {
         u32::try_from(self.inner.get_vocab_size(true)).unwrap_or(u32::MAX).max(2)
     }
 
-    /// Returns words with a leading space that are one token each, alone and in sequence. A text of n of them has n
-    /// tokens. `None` if the vocabulary has too few.
+    /// Returns words that have a leading space and are one token each, alone and in sequence. A text of n such words
+    /// has n tokens. `None` if the vocabulary contains too few.
     pub fn words(&self) -> Option<&[String]> {
         let words = self.words.get_or_init(|| self.find_words());
         (words.len() >= WORDS_MIN).then_some(words)
@@ -98,7 +98,7 @@ impl Tokenizer {
             if !(2..=12).contains(&letters.len()) || !letters.bytes().all(|byte| byte.is_ascii_lowercase()) {
                 continue;
             }
-            // SentencePiece decoders drop the leading space. It is restored, and the token count decides.
+            // SentencePiece decoders drop the leading space. Restore it, and let the token count decide.
             let word = format!(" {letters}");
             if self.ids(&word).is_ok_and(|ids| ids.len() == 1) && !found.contains(&word) {
                 found.push(word);
@@ -107,7 +107,7 @@ impl Tokenizer {
                 break;
             }
         }
-        // Detects words that would merge with their neighbours. Exact lengths are then impossible.
+        // Detect words that merge with their neighbours. In that case, exact lengths are impossible.
         let joined: String = found.concat();
         if self.ids(&joined).is_ok_and(|ids| ids.len() == found.len()) { found } else { Vec::new() }
     }
@@ -118,7 +118,7 @@ pub(super) mod tests {
     use super::*;
     use serde_json::json;
 
-    /// A tokenizer of 64 two-letter words with a leading space, and single letters.
+    /// Creates a tokenizer with 64 two-letter words that have a leading space, and single letters.
     pub(in crate::engine::load::workload) fn small() -> Tokenizer {
         let mut vocabulary = serde_json::Map::new();
         let mut add = |token: String| {
@@ -166,7 +166,7 @@ pub(super) mod tests {
     #[test]
     fn n_words_have_n_tokens() {
         let small = small();
-        let words = small.words().expect("enough of them");
+        let words = small.words().expect("enough words");
         assert_eq!(words.len(), 64);
         assert_eq!(small.count(&words[..40].concat(), false), Ok(40));
     }

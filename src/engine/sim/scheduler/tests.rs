@@ -1,4 +1,4 @@
-//! Tests of the scheduler against an instant storage.
+//! Tests for the scheduler, with storage that responds instantly.
 
 use std::time::Duration;
 
@@ -36,7 +36,7 @@ fn prompt(of: u32, tokens: u32) -> Vec<u32> {
     (0..tokens).map(|at| of * 10_000 + at).collect()
 }
 
-/// Events of one request.
+/// Events for one request.
 #[derive(Debug, Default)]
 struct RequestLog {
     admission: Option<Admission>,
@@ -44,7 +44,7 @@ struct RequestLog {
     end: Option<(Mono, FinishReason)>,
 }
 
-/// Runs until nothing is left to do. Storage holds `stored` and answers at once.
+/// Runs until nothing is left to do. Storage holds `stored` and responds instantly.
 fn play(scheduler: &mut Scheduler, stored: &mut std::collections::HashSet<u64>) -> HashMap<u64, RequestLog> {
     let mut logs: HashMap<u64, RequestLog> = HashMap::new();
     let mut now = Mono::ZERO;
@@ -80,7 +80,7 @@ fn play(scheduler: &mut Scheduler, stored: &mut std::collections::HashSet<u64>) 
     }
 }
 
-/// Runs one request to its end. Returns its prompt tokens by source.
+/// Runs one request to completion. Returns its prompt tokens by source.
 fn serve(scheduler: &mut Scheduler, stored: &mut std::collections::HashSet<u64>, ids: Vec<u32>, out: u32) -> [u64; 4] {
     let now = scheduler.wake().unwrap_or(ms(0));
     let id = arrive(scheduler, now, ask(ids, out)).expect("the request fits");
@@ -94,7 +94,7 @@ fn serve(scheduler: &mut Scheduler, stored: &mut std::collections::HashSet<u64>,
 fn steps_follow_the_cost_model_and_prefill_delays_decoding() {
     let mut scheduler = Scheduler::new(config(1000, 0));
     let first = arrive(&mut scheduler, ms(0), ask(prompt(1, 1000), 4)).unwrap();
-    // 1,000 tokens at 20,000 per second, and a step of 10 ms.
+    // 1,000 tokens at 20,000 per second, plus a 10 ms step.
     assert_eq!(scheduler.wake(), Some(ms(60)));
     let second = arrive(&mut scheduler, ms(5), ask(prompt(2, 400), 2)).unwrap();
     let logs = play(&mut scheduler, &mut Default::default());
@@ -123,7 +123,7 @@ fn prompt_comes_from_device_host_and_storage_except_its_last_token() {
     assert!(scheduler.flush(ms(0)));
     assert_eq!(serve(&mut scheduler, stored, prompt(1, 129), 1), [0, 0, 128, 1]);
     assert_eq!(serve(&mut scheduler, stored, prompt(1, 60), 1), [48, 0, 0, 12]);
-    // Fewer tokens than the threshold are not fetched.
+    // If fewer tokens than the threshold are missing, they are not fetched.
     assert!(scheduler.flush(ms(0)));
     assert_eq!(serve(&mut scheduler, stored, prompt(1, 60), 1), [0, 0, 0, 60]);
 }
@@ -136,7 +136,7 @@ fn answer_is_reused_in_the_next_prompt_except_its_last_token() {
     let mut next = prompt(1, 30);
     next.extend(&answer[..]);
     next.extend([1, 2, 3]);
-    // 64 of the 65 tokens were computed, which is four pages.
+    // 64 of the 65 tokens were computed, which fill four pages.
     assert_eq!(serve(&mut scheduler, &mut Default::default(), next, 1), [64, 0, 0, 4]);
 }
 

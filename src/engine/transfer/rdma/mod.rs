@@ -180,9 +180,9 @@ impl DataTransport for RdmaTransport {
         }
     }
 
-    fn on_change(&self, tell: Box<dyn Fn() + Send + Sync>) {
+    fn on_change(&self, callback: Box<dyn Fn() + Send + Sync>) {
         // Only the first callback is kept.
-        let _ = self.shared.on_change.set(tell);
+        let _ = self.shared.on_change.set(callback);
     }
 
     fn peer(

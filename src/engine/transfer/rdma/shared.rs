@@ -215,8 +215,8 @@ impl RdmaShared {
 
     /// Reports that our segment descriptor has changed.
     pub(super) fn changed(&self) {
-        if let Some(tell) = self.on_change.get() {
-            tell();
+        if let Some(callback) = self.on_change.get() {
+            callback();
         }
     }
 

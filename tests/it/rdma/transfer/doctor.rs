@@ -93,10 +93,10 @@ async fn an_unsuitable_gid_is_reported_with_a_working_one() {
     let document = self::document(&run);
     assert_eq!(run.code, 1);
     let [what, evidence, remedy] = found(&document, "peer-connected");
-    assert!(what.contains("at the peer, for GID 0 fe80::"), "{what}");
+    assert!(what.contains("at the peer for this host's GID 0 fe80::"), "{what}");
     assert!(what.ends_with("the peer's is an IPv4 address"), "{what}");
     assert!(evidence.contains("ibv_modify_qp to RTR failed on rxe0") && evidence.contains("error 22"), "{evidence}");
-    let works = "set MC_GID_INDEX=1 on this host: with GID 1 192.168.100.2 (RoCE v2, eth1) this path works (tested)";
+    let works = "set MC_GID_INDEX=1 on this host: the path works with GID 1 192.168.100.2 (RoCE v2, eth1) (tested)";
     assert_eq!(remedy, works);
     let way = &document["rdma_peers"][0]["ways"][0];
     assert_eq!((&way["failure"]["step"], &way["failure"]["cause"]), (&json!("dial"), &json!("refused")), "{way}");

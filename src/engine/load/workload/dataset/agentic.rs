@@ -1,4 +1,4 @@
-//! Agentic traces: one JSON object whose `conversations` are lists of turns with only their new messages.
+//! Agentic traces: a JSON object whose `conversations` are lists of turns that contain only new messages.
 
 use std::io::BufRead;
 
@@ -7,7 +7,7 @@ use crate::engine::load::workload::dataset::openai::messages;
 use crate::engine::load::workload::dataset::{Dataset, DatasetError, DatasetOptions, RowLayout};
 use crate::engine::load::workload::{Conversation, PlannedTurn, TurnContent, json_text};
 
-/// Default answer length in tokens, as in SGLang's tool.
+/// Default output length in tokens, the same as in SGLang's tool.
 const OUTPUT: u32 = 220;
 
 pub(super) fn read(input: impl BufRead, file: &str, reading: &DatasetOptions) -> Result<Dataset, DatasetError> {
@@ -19,7 +19,7 @@ pub(super) fn read(input: impl BufRead, file: &str, reading: &DatasetOptions) ->
             let messages_text = json_text::members(turn)?.into_iter().rfind(|(name, _)| name == "messages");
             let parsed = messages_text.map_or(Ok(Vec::new()), |(_, text)| messages(text));
             let new = parsed.map_err(|error| error.in_turn(at))?;
-            // A turn without messages is skipped.
+            // Skip turns without messages.
             if !new.is_empty() && turns.len() < most {
                 turns.push(PlannedTurn::new(TurnContent::Messages(new), output));
             }

@@ -1,4 +1,4 @@
-//! JSONL of conversations: SGLang's custom format and UltraChat.
+//! Conversations as JSONL: SGLang's custom format and UltraChat.
 
 use std::io::BufRead;
 
@@ -17,7 +17,7 @@ struct UltraChatRow {
     data: Vec<String>,
 }
 
-/// Reads rows with a list `data` of texts, alternating between user and assistant.
+/// Reads rows whose `data` member is a list of texts that alternate between user and assistant.
 pub(super) fn read_ultrachat(
     input: impl BufRead,
     file: &str,

@@ -1,4 +1,4 @@
-//! Turns rows into conversations: skips malformed and unsuitable rows, applies offset, limit and order.
+//! Builds conversations from rows: skips malformed and unsuitable rows, and applies offset, limit and order.
 
 use std::collections::BTreeMap;
 use std::io::BufRead;
@@ -9,13 +9,13 @@ use rand::seq::SliceRandom;
 use crate::engine::load::workload::dataset::{BadRow, Dataset, DatasetError, DatasetOptions, RowLayout, RowReader};
 use crate::engine::load::workload::{Conversation, RowError};
 
-/// With a limit, this many times as many rows are sampled, because some are skipped by length.
+/// If a limit is set, this many times as many rows are sampled, because some are skipped because of their length.
 const CHOICE: usize = 8;
 /// Minimum number of sampled rows.
 const CHOICE_MIN: usize = 4096;
 
-/// Calls `each` with every row of `input` until it returns false. A malformed row ends the reading or is counted, as
-/// configured.
+/// Calls `each` with every row of `input` until it returns false. A malformed row either ends the read or is counted,
+/// depending on the options.
 pub(super) fn rows(
     input: impl BufRead,
     file: &str,
@@ -45,10 +45,10 @@ pub(super) fn rows(
     }
 }
 
-/// Reads conversations from the rows of `input`. `parse` parses a row. `plan` makes a conversation of it, or returns
+/// Reads conversations from the rows of `input`. `parse` parses a row. `plan` builds a conversation from it, or returns
 /// `None` to skip it.
 ///
-/// In file order, reading stops after the last required row. In random order the whole file is read, and with a limit
+/// In file order, reading stops after the last required row. In random order, the whole file is read, but with a limit
 /// only a sample of its rows is kept.
 pub(super) fn gather<T>(
     input: impl BufRead,
@@ -101,7 +101,7 @@ pub(super) fn gather<T>(
     Ok(dataset)
 }
 
-/// Applies offset and limit to conversations.
+/// Applies the offset and limit to conversations.
 struct RowSelection {
     pass_over: usize,
     left: Option<usize>,
@@ -112,7 +112,7 @@ impl RowSelection {
         RowSelection { pass_over: reading.offset, left: (reading.limit > 0).then_some(reading.limit) }
     }
 
-    /// Whether the next conversation is used.
+    /// Returns whether to use the next conversation.
     fn take(&mut self) -> bool {
         if self.pass_over > 0 {
             self.pass_over -= 1;
@@ -129,7 +129,7 @@ impl RowSelection {
     }
 }
 
-/// A random sample of rows in random order: those with the smallest random keys.
+/// A random sample of rows in random order: the rows with the smallest random keys.
 struct RowSample<T> {
     rng: rand_chacha::ChaCha8Rng,
     most: usize,
@@ -159,7 +159,7 @@ impl<T> RowSample<T> {
     }
 }
 
-/// Shuffles `items` as `reading` requires, and applies its offset and limit.
+/// Shuffles `items` if `reading` requires it, and applies its offset and limit.
 pub(super) fn choose<T>(mut items: Vec<T>, reading: &DatasetOptions) -> Vec<T> {
     if reading.shuffle {
         items.shuffle(&mut reading.seed.generator("dataset", 0));

@@ -1,4 +1,4 @@
-//! Long contexts: LongBench v2 (a question with four choices) and LooGLE (several questions about one text).
+//! Long contexts: LongBench v2 (one question with four choices) and LooGLE (several questions about the same text).
 
 use std::io::BufRead;
 
@@ -9,7 +9,7 @@ use crate::engine::load::workload::dataset::sharegpt::{Speaker, read_dialogues};
 use crate::engine::load::workload::dataset::{Dataset, DatasetError, DatasetOptions, RowLayout};
 use crate::engine::load::workload::{Conversation, PlannedTurn, TurnContent};
 
-/// Default answer length in tokens, as in SGLang's tool: a letter and a few words.
+/// Default output length in tokens, the same as in SGLang's tool: a letter and a few words.
 const OUTPUT: u32 = 10;
 
 #[derive(Deserialize)]
@@ -67,7 +67,7 @@ struct LoogleQuestion {
     answer: String,
 }
 
-/// Reads rows whose first question follows the text, and whose later questions stand alone.
+/// Reads rows in which the first question follows the text and later questions stand alone.
 pub(super) fn read_loogle(input: impl BufRead, file: &str, reading: &DatasetOptions) -> Result<Dataset, DatasetError> {
     let parse = |text: &str| {
         let line: LoogleRow = serde_json::from_str(text)?;

@@ -15,30 +15,30 @@ use crate::engine::load::{Distribution, Seed};
 pub enum SampleFormat {
     /// A dataset file format.
     File(DatasetFormat),
-    /// A trace with sessions, whose rows hold only new messages.
+    /// A trace with sessions, in which rows contain only new messages.
     Sessions,
 }
 
-/// Parameters of a sample dataset.
+/// Parameters for a sample dataset.
 #[derive(Clone, Debug)]
 pub struct SampleSpec {
     pub format: SampleFormat,
-    /// Number of conversations, or of requests in formats without conversations.
+    /// Number of conversations, or number of requests in formats without conversations.
     pub conversations: u32,
     pub turns: Distribution,
     pub question: Distribution,
     pub answer: Distribution,
-    /// Words per long context (LongBench, LooGLE), and per system prompt if there are groups.
+    /// Words per long context (LongBench, LooGLE), and per system prompt if `groups` is not zero.
     pub context: Distribution,
     /// Number of shared system prompts, or of shared prompt prefixes in a trace.
     pub groups: u32,
     /// Conversations per second in a trace.
     pub rate: f64,
-    /// Seed of all random choices.
+    /// Seed for all random choices.
     pub seed: Seed,
 }
 
-/// Upper bound of text lengths, for unbounded distributions.
+/// Upper bound on text lengths, for unbounded distributions.
 const LENGTH_MAX: u32 = 1 << 20;
 
 const WORDS: &str = "time year people way day man thing woman life child world school state family student group country problem hand \
@@ -155,7 +155,7 @@ impl SampleBuilder<'_> {
         }
     }
 
-    /// Generates the trace rows of one session.
+    /// Generates one session's trace rows.
     fn session(&mut self, id: &str) -> Vec<Value> {
         let mut messages = self.system();
         let mut rows = Vec::new();
@@ -174,13 +174,13 @@ impl SampleBuilder<'_> {
         rows
     }
 
-    /// Generates a trace request: some blocks that its group shares, and some of its own.
+    /// Generates a trace request from blocks that its group shares and blocks of its own.
     fn request(&mut self) -> Value {
         let input = self.draw(self.of.question).max(1);
         let blocks = input.div_ceil(BLOCK_TOKENS);
         let shared = if self.of.groups == 0 { 0 } else { blocks / 2 };
         let group = self.number % self.of.groups.max(1);
-        // Block ids of groups and of requests never collide.
+        // Block IDs of groups and of requests never collide.
         let own = |block| (u64::from(self.number) + 1) << 32 | u64::from(block);
         let ids: Vec<u64> = (0..blocks)
             .map(|block| if block < shared { u64::from(group) << 20 | u64::from(block) } else { own(block) })
@@ -200,7 +200,7 @@ impl SampleBuilder<'_> {
         messages
     }
 
-    /// Returns the system prompt of the conversation's group.
+    /// Returns the system prompt for the conversation's group.
     fn system(&mut self) -> Vec<Value> {
         if self.of.groups == 0 {
             return Vec::new();
@@ -236,7 +236,7 @@ impl SampleBuilder<'_> {
         law.draw_count(&mut self.rng, 1).min(LENGTH_MAX)
     }
 
-    /// Generates `length` words, in sentences.
+    /// Generates `length` words, grouped into sentences.
     fn sentences(&mut self, length: u32) -> String {
         let mut text = String::with_capacity(length as usize * 6);
         let mut left = 0;
@@ -281,7 +281,7 @@ mod tests {
 
     fn text(format: SampleFormat, seed: u64) -> Vec<u8> {
         let mut text = Vec::new();
-        sample(format, seed).write(&mut text).expect("memory takes all");
+        sample(format, seed).write(&mut text).expect("writing to memory succeeds");
         text
     }
 

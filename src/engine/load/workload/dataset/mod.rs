@@ -1,6 +1,6 @@
-//! Datasets: files of conversations and requests, and generated ones. Each becomes [`Conversation`]s.
+//! Datasets: files with conversations or requests, and generated datasets. Each becomes a list of [`Conversation`]s.
 //!
-//! A reader holds one row at a time, reports file, line and reason of a malformed row, and never uses the network.
+//! A reader holds one row at a time, reports the file, line and reason for a malformed row, and never uses the network.
 
 mod agentic;
 mod custom;
@@ -29,31 +29,31 @@ pub use rows::{DatasetRow, ROW_BYTES_MAX, RowLayout, RowReader};
 pub use shared_prefix::{PrefixGroups, SharedPrefix, shared_prefix};
 pub use trace::BLOCK_TOKENS;
 
-/// Maximum number of tokens that a row may request for an answer or a prompt.
+/// Maximum number of tokens that a row may request, for the output or the prompt.
 pub const TOKENS_MAX: u32 = 1 << 24;
-/// Estimated tokens per word, without a tokenizer.
+/// Estimated tokens per word, used without a tokenizer.
 pub const TOKENS_PER_WORD: f64 = 1.3;
 
-/// File format of a dataset.
+/// Dataset file format.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum DatasetFormat {
-    /// JSON array or JSONL of conversations with `from` and `value`.
+    /// JSON array or JSONL. Conversations consist of messages with `from` and `value`.
     ShareGpt,
-    /// JSONL of conversations with `content` or `value`.
+    /// JSONL. Conversations consist of messages with `content` or `value`.
     Custom,
-    /// JSONL of chat requests.
+    /// Chat requests as JSONL.
     OpenAi,
-    /// JSONL of recorded requests: Mooncake traces and aiperf rows.
+    /// Recorded requests as JSONL: Mooncake traces and aiperf rows.
     Mooncake,
-    /// JSON of conversations whose turns hold only new messages.
+    /// JSON object of conversations whose turns contain only new messages.
     Agentic,
-    /// JSONL of long contexts with a question and four choices.
+    /// JSONL. Each row has a long context, a question and four choices.
     LongBench,
-    /// JSONL of `data`: texts that alternate between user and assistant.
+    /// JSONL. Each row has `data`, a list of texts that alternate between user and assistant.
     UltraChat,
-    /// JSONL of a long `input` with questions and answers.
+    /// JSONL. Each row has a long `input`, with questions and answers.
     Loogle,
-    /// JSONL of `turns` with a `category`. The first turn is the request.
+    /// JSONL. Each row has `turns` and a `category`. The first turn is the request.
     SpeedBench,
 }
 
@@ -70,7 +70,7 @@ impl DatasetFormat {
         DatasetFormat::SpeedBench,
     ];
 
-    /// Returns the name on the command line, as in SGLang's tools.
+    /// Returns the name used on the command line. Names match SGLang's tools.
     pub const fn name(self) -> &'static str {
         match self {
             DatasetFormat::ShareGpt => "sharegpt",
@@ -101,46 +101,46 @@ impl FromStr for DatasetFormat {
     }
 }
 
-/// A text that is not a dataset format.
+/// The text is not a valid dataset format.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("unknown dataset format '{0}'")]
 pub struct ParseFormatError(String);
 
-/// A dataset cannot be used.
+/// Why a dataset cannot be used.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum DatasetError {
     /// A row is malformed.
     #[error("{file}:{}: {}", .bad.line, .bad.reason)]
     Row {
-        /// File name as given by the user.
+        /// File name as specified by the user.
         file: String,
         bad: BadRow,
     },
     /// The file cannot be read.
     #[error("{file}: {reason}")]
     Unreadable {
-        /// File name as given by the user.
+        /// File name as specified by the user.
         file: String,
-        /// Error of the operating system.
+        /// Error reported by the operating system.
         reason: String,
     },
-    /// No row can be sent.
-    #[error("{file}: none of {rows} rows can be sent: {skipped} malformed{}, {left_out} skipped because of their length", first(.bad.as_ref()))]
+    /// None of the rows can be sent.
+    #[error("{file}: none of {rows} rows can be sent: {skipped} malformed{}, {left_out} too short, too long or without turns", first(.bad.as_ref()))]
     Empty {
-        /// File name as given by the user.
+        /// File name as specified by the user.
         file: String,
         rows: u64,
         /// Malformed rows that were skipped.
         skipped: u64,
         /// The first malformed row.
         bad: Option<BadRow>,
-        /// Rows that are too short, too long, or have no turn.
+        /// Rows that are too short, too long or have no turns.
         left_out: u64,
     },
-    /// Every row is malformed.
+    /// All rows are malformed.
     #[error("{file}: all {rows} rows are malformed; the first is line {}: {}", .bad.line, .bad.reason)]
     AllBad {
-        /// File name as given by the user.
+        /// File name as specified by the user.
         file: String,
         rows: u64,
         /// The first malformed row.
@@ -149,7 +149,7 @@ pub enum DatasetError {
     /// The offset skips all usable conversations.
     #[error("{file}: offset {offset} skips all {conversations} conversations (in {rows} rows)")]
     Offset {
-        /// File name as given by the user.
+        /// File name as specified by the user.
         file: String,
         /// Number of conversations to skip.
         offset: usize,
@@ -157,17 +157,17 @@ pub enum DatasetError {
         conversations: usize,
         rows: u64,
     },
-    /// An option requires a tokenizer.
+    /// An option requires a tokenizer, but none is set.
     #[error("{what} requires a tokenizer")]
     NeedsTokenizer { what: &'static str },
 }
 
-/// Formats the first malformed row, to follow their number.
+/// Formats the first malformed row, to be appended to the number of such rows.
 fn first(bad: Option<&BadRow>) -> String {
-    bad.map_or_else(String::new, |bad| format!(" (the first, line {}: {})", bad.line, bad.reason))
+    bad.map_or_else(String::new, |bad| format!(" (the first is on line {}: {})", bad.line, bad.reason))
 }
 
-/// A malformed row of a dataset file.
+/// A malformed row in a dataset file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct BadRow {
     /// Line number, from 1.
@@ -175,40 +175,41 @@ pub struct BadRow {
     pub reason: RowError,
 }
 
-/// How dataset files are read.
+/// Options for reading dataset files.
 #[derive(Clone, Debug)]
 pub struct DatasetOptions {
-    /// Maximum number of conversations. Zero means all.
+    /// Maximum number of conversations. Zero means unlimited.
     pub limit: usize,
     /// Number of conversations to skip.
     pub offset: usize,
-    /// Random order, and a random sample if a limit applies.
+    /// Whether to use random order, and a random sample if a limit applies.
     pub shuffle: bool,
-    /// Seed of all random choices.
+    /// Seed for all random choices.
     pub seed: Seed,
-    /// Count and skip malformed rows.
+    /// Whether to count and skip malformed rows.
     pub skip_bad: bool,
-    /// Tokens of every answer, overriding the file.
+    /// Output length of every request in tokens, overriding the file.
     pub output: Option<u32>,
-    /// Context length: conversations end, and requests are skipped, where prompt and answer exceed it.
+    /// Context length. Where prompt and output exceed it, conversations end and requests are skipped.
     pub context: Option<u32>,
-    /// Maximum turns per conversation.
+    /// Maximum number of turns per conversation.
     pub max_turns: Option<u32>,
-    /// Use only the first question of each conversation, selected as in `sglang.bench_serving` 0.5.23.
+    /// Whether to use only the first question of each conversation, selected in the same way as in
+    /// `sglang.bench_serving` 0.5.23.
     pub first_turn_only: bool,
-    /// Tokenizer for text lengths.
+    /// Tokenizer used to measure text lengths.
     pub tokenizer: Option<Arc<Tokenizer>>,
-    /// Tokens per block of a trace.
+    /// Tokens per block in a trace.
     pub block_tokens: u32,
     /// Factor by which recorded times are multiplied.
     pub slowdown: f64,
-    /// Rounds per recorded request. Further rounds repeat the prompt after the answers so far.
+    /// Rounds per recorded request. Each further round repeats the prompt after the responses so far.
     pub rounds: u32,
-    /// Text appended to every first question, before a trailing `Assistant:`.
+    /// Text to append to every first question, before a trailing `Assistant:`.
     pub suffix: String,
-    /// Chat template applied to first questions.
+    /// Chat template to apply to first questions.
     pub template: Option<Arc<ChatTemplate>>,
-    /// Use only rows of this category.
+    /// If set, only rows in this category are used.
     pub category: Option<String>,
 }
 
@@ -238,7 +239,7 @@ impl Default for DatasetOptions {
 impl DatasetOptions {
     /// Returns the prompt for a first question.
     pub(self) fn prompt(&self, question: String) -> Result<String, RowError> {
-        /// Trailing marker of questions in some datasets.
+        /// The marker with which questions end in some datasets.
         const ASSISTANT: &str = "Assistant:";
         let mut prompt = question;
         if !self.suffix.is_empty() {
@@ -251,7 +252,7 @@ impl DatasetOptions {
         }
     }
 
-    /// Returns the tokens of `text`: counted, or estimated from its words.
+    /// Returns the number of tokens in `text`: counted, or estimated from its words.
     pub(self) fn tokens(&self, text: &str, special: bool) -> Result<u32, RowError> {
         Ok(match &self.tokenizer {
             Some(tokenizer) => u32::try_from(tokenizer.count(text, special)?).unwrap_or(u32::MAX),
@@ -270,15 +271,15 @@ pub struct Dataset {
     pub skipped: u64,
     /// The first malformed row.
     pub first_bad: Option<BadRow>,
-    /// Rows that are too short, too long, or have no turn.
+    /// Rows that are too short, too long or have no turns.
     pub left_out: u64,
-    /// Conversations skipped by the offset.
+    /// Number of conversations that the offset skipped.
     pub passed_over: usize,
-    /// Whether lengths are estimated from words, for lack of a tokenizer.
+    /// Whether lengths are estimated from words because there is no tokenizer.
     pub estimated: bool,
 }
 
-/// Reads `input` as `format`. `file` names it in errors.
+/// Reads `input` as `format`. Errors refer to it as `file`.
 ///
 /// # Errors
 /// A row is malformed and [`DatasetOptions::skip_bad`] is off, the input cannot be read, or no row can be sent.
@@ -303,7 +304,7 @@ pub fn read(
         let Dataset { rows, skipped, left_out, passed_over, .. } = dataset;
         let file = file.to_owned();
         return Err(match dataset.first_bad {
-            // All rows are malformed, which matters more than any other reason.
+            // If all rows are malformed, report that rather than any other reason.
             Some(bad) if skipped == rows => DatasetError::AllBad { file, rows, bad },
             _ if passed_over > 0 => {
                 DatasetError::Offset { file, offset: reading.offset, conversations: passed_over, rows }

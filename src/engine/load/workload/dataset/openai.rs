@@ -1,4 +1,4 @@
-//! JSONL of chat requests: each line is one request with all its messages.
+//! Chat requests as JSONL: each line is one request with all of its messages.
 
 use std::io::BufRead;
 
@@ -8,9 +8,9 @@ use crate::engine::load::workload::{
     ChatMessage, Conversation, Members, PlannedTurn, RowError, TurnContent, json_text,
 };
 
-/// Default answer length in tokens, as in SGLang's tool.
+/// Default output length in tokens, the same as in SGLang's tool.
 const OUTPUT: u32 = 256;
-/// Members that mcctl sets itself. Answers are always streamed.
+/// Members that mcctl sets itself. Responses are always streamed.
 const OURS: [&str; 6] = ["messages", "model", "max_tokens", "max_completion_tokens", "stream", "stream_options"];
 
 pub(super) fn read(input: impl BufRead, file: &str, reading: &DatasetOptions) -> Result<Dataset, DatasetError> {
@@ -50,14 +50,14 @@ pub(super) fn read(input: impl BufRead, file: &str, reading: &DatasetOptions) ->
     Ok(dataset)
 }
 
-/// Parses the JSON array `text` of messages.
+/// Parses the JSON array of messages in `text`.
 pub(super) fn messages(text: &str) -> Result<Vec<ChatMessage>, RowError> {
     let items = json_text::items(text).map_err(|error| error.in_member("messages"))?;
     let message = |(at, text): (usize, &str)| ChatMessage::from_json(text).map_err(|error| error.in_message(at));
     items.into_iter().enumerate().map(message).collect()
 }
 
-/// Parses a number of tokens. `None` for null.
+/// Parses a number of tokens. Returns `None` for null.
 pub(super) fn tokens(name: &str, text: &str) -> Result<Option<u32>, RowError> {
     let wrong = || RowError::InvalidTokens { name: name.to_owned(), value: cut(text) };
     if text == "null" {
@@ -72,7 +72,7 @@ pub(super) fn tokens(name: &str, text: &str) -> Result<Option<u32>, RowError> {
     }
 }
 
-/// Returns the start of `text`, for error messages.
+/// Returns the start of `text`, for use in error messages.
 pub(super) fn cut(text: &str) -> String {
     let mut cut: String = text.chars().take(40).collect();
     if cut.len() < text.len() {

@@ -1,4 +1,4 @@
-//! Random prompts of given lengths: runs of consecutive ids, random words, or texts of a corpus.
+//! Random prompts of specified lengths: consecutive IDs, random words, or texts from a corpus.
 
 use rand::Rng;
 use rand_chacha::ChaCha8Rng;
@@ -6,17 +6,17 @@ use rand_chacha::ChaCha8Rng;
 use crate::engine::load::Seed;
 use crate::engine::load::workload::{Conversation, PlannedTurn, TextSpan, Tokenizer, TokenizerError, TurnContent};
 
-/// Shape of single requests with random lengths.
+/// Parameters for single requests with random lengths.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct RandomIds {
     pub requests: u32,
     /// Maximum prompt length in tokens.
     pub input: u32,
-    /// Maximum answer length in tokens.
+    /// Maximum output length in tokens.
     pub output: u32,
-    /// Lower bound of lengths, as a share of the maximum.
+    /// Lower bound for lengths, as a share of the maximum.
     pub range_ratio: f64,
-    /// Upper bound (exclusive) of token ids.
+    /// Upper bound (exclusive) for token IDs.
     pub vocabulary: u32,
 }
 
@@ -28,7 +28,7 @@ impl RandomIds {
     }
 }
 
-/// Draws an integer between `ratio` of `most` (at least one) and `most`, uniformly.
+/// Samples an integer uniformly from `ratio` x `most` (at least one) to `most`.
 pub(super) fn length(most: u32, ratio: f64, rng: &mut impl Rng) -> u32 {
     if most == 0 {
         return 0;
@@ -37,7 +37,7 @@ pub(super) fn length(most: u32, ratio: f64, rng: &mut impl Rng) -> u32 {
     rng.random_range(least..=most)
 }
 
-/// Creates requests whose prompts count upwards from a random id. Two prompts share a prefix only by chance.
+/// Creates requests whose prompts count up from a random ID. Prompts share a prefix only by chance.
 pub fn random_ids(shape: &RandomIds, seed: Seed) -> Vec<Conversation> {
     let vocabulary = shape.vocabulary.max(2);
     let request = |number| {
@@ -50,7 +50,7 @@ pub fn random_ids(shape: &RandomIds, seed: Seed) -> Vec<Conversation> {
     (0..shape.requests).map(request).collect()
 }
 
-/// Creates requests whose prompts are random words.
+/// Creates requests whose prompts consist of random words.
 pub fn random_words(shape: &RandomIds, seed: Seed) -> Vec<Conversation> {
     let request = |number| {
         let (tokens, output) = shape.lengths(seed, number);
@@ -60,8 +60,8 @@ pub fn random_words(shape: &RandomIds, seed: Seed) -> Vec<Conversation> {
     (0..shape.requests).map(request).collect()
 }
 
-/// Creates requests whose prompts are texts of `corpus`, repeated or cut to length. There are at most as many as
-/// texts.
+/// Creates requests whose prompts are texts from `corpus`, repeated or cut to length. The number of requests is at most
+/// the number of texts.
 ///
 /// # Errors
 /// The tokenizer cannot decode a text.
@@ -79,19 +79,19 @@ pub fn random_texts(
     (0..shape.requests).zip(corpus.texts.iter()).map(request).collect()
 }
 
-/// Texts as token ids, from which questions are cut.
+/// Texts as token IDs, from which questions are cut.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Corpus {
     texts: Vec<Vec<u32>>,
 }
 
 impl Corpus {
-    /// Creates a corpus from the ids of texts. Empty texts are dropped.
+    /// Creates a corpus from texts given as token IDs. Empty texts are dropped.
     pub fn new(texts: Vec<Vec<u32>>) -> Corpus {
         Corpus { texts: texts.into_iter().filter(|ids| !ids.is_empty()).collect() }
     }
 
-    /// Creates a corpus from the first questions of `conversations`.
+    /// Creates a corpus from the first questions in `conversations`.
     ///
     /// # Errors
     /// The tokenizer cannot encode a text.
@@ -115,7 +115,7 @@ impl Corpus {
         self.texts.is_empty()
     }
 
-    /// Returns a random text, repeated or cut to `tokens` ids.
+    /// Returns a random text, repeated or cut to `tokens` IDs.
     pub fn cut(&self, tokens: u32, rng: &mut ChaCha8Rng) -> Vec<u32> {
         if self.texts.is_empty() {
             return Vec::new();

@@ -1,4 +1,5 @@
-//! Reads the rows of a dataset file: lines of JSONL, or elements of a JSON array. Only one row is held at a time.
+//! Reads the rows of a dataset file: lines of JSONL or elements of a JSON array. Only one row is held in memory at a
+//! time.
 
 use std::io::{self, BufRead};
 
@@ -6,49 +7,49 @@ use crate::engine::load::workload::RowError;
 
 /// Maximum size of a row.
 pub const ROW_BYTES_MAX: usize = 64 << 20;
-/// Maximum number of bytes skipped to find the end of an oversized row. After that, reading stops.
+/// Maximum number of bytes to skip while searching for the end of an oversized row. Beyond it, reading stops.
 const OVER_MAX: usize = 16 * ROW_BYTES_MAX;
-/// Maximum nesting depth of a row. The JSON parser has a lower limit of its own.
+/// Maximum nesting depth of a row. The JSON parser has its own, lower limit.
 const DEPTH_MAX: usize = 256;
 
-/// A row with its line number, from 1.
+/// A row and its line number, starting at 1.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DatasetRow {
     pub line: u64,
-    /// Text of one JSON value, or why it is malformed.
+    /// The text of one JSON value, or the reason why it is malformed.
     pub text: Result<String, RowError>,
 }
 
-/// How rows are arranged in a file.
+/// How a file arranges its rows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RowLayout {
     /// One row per line.
     Lines,
     /// Elements of a JSON array.
     Array,
-    /// Elements of the array that this member of a JSON object holds.
+    /// Elements of an array in the member of this name in a JSON object.
     Member(&'static str),
-    /// A JSON array if the file begins with a bracket, otherwise lines.
+    /// A JSON array if the file starts with a bracket, otherwise lines.
     ArrayOrLines,
 }
 
-/// Reads the rows of `R`.
+/// Reads rows from an `R`.
 #[derive(Debug)]
 pub struct RowReader<R> {
     input: R,
     layout: RowLayout,
     /// Line number of the next byte.
     line: u64,
-    /// Whether the next byte is the first of its line.
+    /// Whether the next byte is the first one on its line.
     at_line_start: bool,
     begun: bool,
     over: bool,
-    /// The last element was malformed: resynchronise at the next line that begins with an object.
+    /// Whether the last element was malformed. If so, resynchronise at the next line that starts with an object.
     lost: bool,
 }
 
 impl<R: BufRead> RowReader<R> {
-    /// Creates a reader of `input`.
+    /// Creates a reader for `input`.
     pub fn new(input: R, layout: RowLayout) -> RowReader<R> {
         RowReader { input, layout, line: 1, at_line_start: true, begun: false, over: false, lost: false }
     }
@@ -74,7 +75,7 @@ impl<R: BufRead> RowReader<R> {
         }
     }
 
-    /// Advances to the first row. Returns an error row if the layout does not match.
+    /// Advances to the first row. Returns an error row if the file does not match the layout.
     fn begin(&mut self) -> io::Result<Option<DatasetRow>> {
         if self.input.fill_buf()?.starts_with(b"\xef\xbb\xbf") {
             self.input.consume(3);
@@ -99,7 +100,7 @@ impl<R: BufRead> RowReader<R> {
         Ok(None)
     }
 
-    /// Advances into the array of the member `name` of the object that begins here.
+    /// Advances into the array in member `name` of the object that starts here.
     fn find(&mut self, name: &'static str) -> io::Result<Result<(), RowError>> {
         let missing = Ok(Err(RowError::NoSuchArray(name)));
         self.bump()?;
@@ -148,7 +149,7 @@ impl<R: BufRead> RowReader<R> {
         Ok(byte)
     }
 
-    /// Skips white space and returns the next byte without consuming it.
+    /// Skips whitespace and returns the next byte without consuming it.
     fn skip_blanks(&mut self) -> io::Result<Option<u8>> {
         while let Some(byte) = self.peek()? {
             if !byte.is_ascii_whitespace() {
@@ -228,7 +229,7 @@ impl<R: BufRead> RowReader<R> {
         Ok(Some(DatasetRow { line, text }))
     }
 
-    /// Advances to the next line that begins with an object.
+    /// Advances to the next line that starts with an object.
     fn find_line(&mut self) -> io::Result<bool> {
         loop {
             if self.at_line_start && self.skip_blanks()? == Some(b'{') {
@@ -240,8 +241,8 @@ impl<R: BufRead> RowReader<R> {
         }
     }
 
-    /// Copies one value to `keep`. It is not parsed: brackets and quotes determine its end. `depth` is the current
-    /// nesting depth.
+    /// Copies one value to `keep` without parsing it: brackets and quotes determine where it ends. `depth` is the
+    /// current nesting depth.
     fn value(&mut self, mut keep: Option<&mut Vec<u8>>, depth: usize) -> io::Result<Result<(), RowError>> {
         let mut open: Vec<u8> = Vec::new();
         let (mut string, mut escaped, mut length) = (false, false, 0_usize);
@@ -264,7 +265,8 @@ impl<R: BufRead> RowReader<R> {
             } else {
                 match byte {
                     b'{' if from_line_start && self.at_line_start && length > 0 && depth == 0 => {
-                        // Elements that begin at the margin have nothing else there, so this is the next element.
+                        // Where elements start at the beginning of a line, nothing else does, so this is the next
+                        // element.
                         return Ok(Err(RowError::UnterminatedRow));
                     }
                     b'"' => string = true,
@@ -292,7 +294,7 @@ impl<R: BufRead> RowReader<R> {
                 keep.push(byte);
             }
             self.bump()?;
-            // A bracket or quote completes the value. A bare word continues to the comma.
+            // A closing bracket or quote completes the value. A bare word extends to the comma.
             if open.is_empty() && !string && matches!(byte, b'}' | b']' | b'"') {
                 return Ok(Ok(()));
             }
@@ -313,7 +315,7 @@ mod tests {
     use proptest::prelude::*;
 
     fn rows(text: &[u8], layout: RowLayout) -> Vec<(u64, Result<String, RowError>)> {
-        // A small buffer, so that rows cross its boundaries.
+        // Use a small buffer, so that rows cross its boundaries.
         let mut rows = RowReader::new(io::BufReader::with_capacity(7, text), layout);
         let mut found = Vec::new();
         while let Some(row) = rows.next_row().expect("reading memory succeeds") {

@@ -1,5 +1,5 @@
-//! Generated shared prefixes: groups of conversations that begin with the same system prompt, like SGLang's dataset
-//! of that name.
+//! Generated shared prefixes: groups of conversations that start with the same system prompt, like SGLang's dataset of
+//! the same name.
 
 use std::sync::Arc;
 
@@ -13,35 +13,36 @@ use crate::engine::load::workload::{Conversation, PlannedTurn, TextSpan, TurnCon
 /// How conversations are assigned to groups.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum PrefixGroups {
-    /// The same number for each group.
+    /// The same number of conversations in each group.
     Uniform,
     /// Random, with a probability proportional to rank^(-exponent).
     Zipf(f64),
 }
 
-/// Shape of the generated conversations.
+/// Parameters for the generated conversations.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct SharedPrefix {
     pub groups: u32,
-    /// Conversations per group, on average.
+    /// Average number of conversations per group.
     pub prompts_per_group: u32,
     /// Tokens per system prompt.
     pub system: u32,
     pub question: u32,
-    /// Tokens per answer; the same for all answers of a conversation.
+    /// Output length in tokens, the same for all turns of a conversation.
     pub output: u32,
-    /// Lower bound of lengths, as a share of the maximum.
+    /// Lower bound for lengths, as a share of the maximum.
     pub range_ratio: f64,
     pub turns: u32,
-    /// Assignment of conversations to groups.
+    /// How conversations are distributed over groups.
     pub distribution: PrefixGroups,
-    /// Group by group, instead of in random order.
+    /// Whether conversations are in group order rather than in random order.
     pub ordered: bool,
-    /// Whether each group has a routing key, so that routers send it to one worker.
+    /// Whether each group has a routing key, so that routers send it to a single worker.
     pub routing_key: bool,
 }
 
-/// Generates the conversations of `shape`. The questions and answers at a position do not depend on its group.
+/// Generates the conversations described by `shape`. The questions and output lengths at a given position do not depend
+/// on the group.
 pub fn shared_prefix(shape: &SharedPrefix, seed: Seed) -> Vec<Conversation> {
     let groups = shape.groups.max(1);
     let mut lengths = seed.generator("gsp-system-lengths", 0);
@@ -149,7 +150,7 @@ mod tests {
         let made = shared_prefix(&zipf, Seed(7));
         let mut counts = [0_u32; 10];
         made.iter().for_each(|conversation| counts[group(conversation) as usize] += 1);
-        // 1 / H(10) of 2000 is 683, a tenth of that 68.
+        // 2000 / H(10) is 683; a tenth of that is 68.
         assert!((620..750).contains(&counts[0]) && (45..95).contains(&counts[9]), "{counts:?}");
         let uniform = shared_prefix(&SharedPrefix { distribution: PrefixGroups::Uniform, ..zipf }, Seed(7));
         assert!(made.iter().zip(&uniform).all(|(one, other)| spans(one, 0)[1] == spans(other, 0)[1]));

@@ -1,4 +1,4 @@
-//! ShareGPT: conversations as lists of messages with a speaker.
+//! ShareGPT: conversations as lists of messages, each with a speaker.
 
 use std::io::BufRead;
 
@@ -8,7 +8,7 @@ use crate::engine::load::workload::dataset::gather::gather;
 use crate::engine::load::workload::dataset::{Dataset, DatasetError, DatasetOptions, RowLayout};
 use crate::engine::load::workload::{ChatMessage, ChatRole, Conversation, PlannedTurn, RowError, TurnContent};
 
-/// Minimum prompt and answer length of `sglang.bench_serving`, in tokens.
+/// Minimum prompt and output length in `sglang.bench_serving`, in tokens.
 const SHORTEST: u32 = 2;
 
 /// The speaker of a message.
@@ -19,7 +19,7 @@ pub(super) enum Speaker {
     Assistant,
 }
 
-/// Messages of a conversation, as in the file.
+/// A conversation's messages, as in the file.
 pub(super) type Dialogue = Vec<(Speaker, String)>;
 
 #[derive(Deserialize)]
@@ -49,7 +49,7 @@ pub(super) fn parse(text: &str, reading: &DatasetOptions) -> Result<Dialogue, Ro
             Some("gpt" | "assistant" | "chatgpt" | "bot" | "model" | "bing" | "bard" | "function_call") => {
                 Speaker::Assistant
             }
-            // The speakers of the first two messages do not matter.
+            // The speakers of the first two messages are irrelevant.
             Some(_) if reading.first_turn_only => Speaker::User,
             Some(other) => return Err(RowError::UnknownSpeaker(other.to_owned()).in_message(at)),
         };
@@ -62,7 +62,7 @@ pub(super) fn read(input: impl BufRead, file: &str, reading: &DatasetOptions) ->
     read_dialogues(input, file, RowLayout::ArrayOrLines, reading, |text| parse(text, reading))
 }
 
-/// Reads dialogues as conversations, with all of their turns or only the first.
+/// Reads dialogues as conversations, with all turns or only the first one.
 pub(super) fn read_dialogues(
     input: impl BufRead,
     file: &str,
@@ -78,8 +78,8 @@ pub(super) fn read_dialogues(
     Ok(dataset)
 }
 
-/// Uses the first message as prompt, and the length of the second as answer length, regardless of the speakers. Special
-/// tokens count, and both need at least two tokens. This is what `sglang.bench_serving` 0.5.23 does.
+/// Uses the first message as the prompt and the length of the second as the output length, regardless of the speakers.
+/// Special tokens count, and both messages need at least two tokens. This matches `sglang.bench_serving` 0.5.23.
 fn first_turn(dialogue: Dialogue, reading: &DatasetOptions) -> Result<Option<Conversation>, RowError> {
     let mut texts = dialogue.into_iter().map(|(_, text)| text);
     let (Some(prompt), Some(reply)) = (texts.next(), texts.next()) else { return Ok(None) };
@@ -94,8 +94,8 @@ fn first_turn(dialogue: Dialogue, reading: &DatasetOptions) -> Result<Option<Con
     Ok(Some(Conversation { turns, routing_key: None }))
 }
 
-/// Makes one turn per answer in the file, with its length. A question without an answer is skipped, unless the answer
-/// length is given.
+/// Creates one turn for each answer in the file, with the answer's length as the output length. A question without an
+/// answer is skipped, unless the output length is set explicitly.
 pub(super) fn all_turns(dialogue: Dialogue, reading: &DatasetOptions) -> Result<Option<Conversation>, RowError> {
     let mut turns: Vec<PlannedTurn> = Vec::new();
     let mut messages: Vec<(ChatRole, String)> = Vec::new();
@@ -105,7 +105,7 @@ pub(super) fn all_turns(dialogue: Dialogue, reading: &DatasetOptions) -> Result<
         *first = reading.prompt(std::mem::take(first))?;
     }
     let most = reading.max_turns.map_or(usize::MAX, |most| most as usize);
-    // A final question without an answer is a turn if the answer length is given.
+    // A final question without an answer becomes a turn if the output length is set explicitly.
     let end = reading.output.map(|_| (Speaker::Assistant, String::new()));
     for (speaker, text) in dialogue.into_iter().chain(end) {
         let role = match speaker {
@@ -113,7 +113,7 @@ pub(super) fn all_turns(dialogue: Dialogue, reading: &DatasetOptions) -> Result<
             Speaker::User => ChatRole::User,
             Speaker::Assistant => {
                 if !messages.iter().any(|(role, _)| *role == ChatRole::User) {
-                    // An answer without a question, or the continuation of an answer.
+                    // An answer without a question, or a continuation of the previous answer.
                     if let (None, Some(last)) = (reading.output, turns.last_mut()) {
                         let more = reading.tokens(&text, false)?;
                         last.max_tokens = last.max_tokens.saturating_add(more);
@@ -191,7 +191,7 @@ mod tests {
         assert!(read.estimated);
         let given = dataset(TWO, &DatasetOptions { output: Some(7), ..DatasetOptions::default() });
         assert!(!given.estimated);
-        assert_eq!(texts(&given)[0].len(), 3, "the last question counts with a given length");
+        assert_eq!(texts(&given)[0].len(), 3, "the last question counts if the output length is set");
     }
 
     #[test]
@@ -286,7 +286,7 @@ mod tests {
         assert!(error.to_string().starts_with("talk.json:2: invalid type: integer `7`"), "{error}");
         let read = dataset(&text, &DatasetOptions { skip_bad: true, ..DatasetOptions::default() });
         assert_eq!((first_words(&read), read.skipped), (vec!["q0".to_owned(), "q2".to_owned()], 1));
-        assert_eq!(read.first_bad.expect("it is kept").line, 2);
+        assert_eq!(read.first_bad.expect("the first bad row").line, 2);
     }
 
     #[test]

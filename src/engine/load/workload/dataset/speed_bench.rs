@@ -1,4 +1,4 @@
-//! SPEED-Bench: JSONL of `turns` with a `category`. The first turn is the request.
+//! SPEED-Bench: JSONL rows with `turns` and a `category`. The first turn is the request.
 
 use std::io::BufRead;
 
@@ -8,7 +8,7 @@ use crate::engine::load::workload::dataset::gather::gather;
 use crate::engine::load::workload::dataset::{Dataset, DatasetError, DatasetOptions, RowLayout};
 use crate::engine::load::workload::{Conversation, PlannedTurn, TurnContent};
 
-/// Default answer length in tokens, as in SGLang's tool.
+/// Default output length in tokens, the same as in SGLang's tool.
 const OUTPUT: u32 = 512;
 
 #[derive(Deserialize)]

@@ -1,9 +1,9 @@
-//! Recorded requests as JSONL: Mooncake traces, and the rows that aiperf makes of them.
+//! Recorded requests as JSONL: Mooncake traces, and the rows that aiperf derives from them.
 //!
-//! A `hash_ids` row is a whole prompt. Each id stands for one block of fixed text that depends only on the id. Equal
-//! ids therefore give equal blocks, and prompts share exactly the prefixes that they shared when they were recorded.
-//! The last block is cut to `input_length`. Rows of one `session_id` form one conversation. (The sizing commands have
-//! their own reader, which handles huge traces and needs only the hashes.)
+//! A `hash_ids` row describes an entire prompt. Each ID stands for one block of fixed text that depends only on the ID.
+//! Equal IDs therefore produce equal blocks, and prompts share exactly the same prefixes as when they were recorded.
+//! The last block is cut to `input_length`. Rows with the same `session_id` form one conversation. (The sizing commands
+//! have their own reader, which handles huge traces and needs only the hashes.)
 
 use std::collections::HashMap;
 use std::io::BufRead;
@@ -16,14 +16,14 @@ use crate::engine::load::workload::{
     ChatMessage, Conversation, Members, PlannedTurn, RowError, TextSpan, TurnContent, json_text,
 };
 
-/// Tokens per block in the traces that Mooncake publishes.
+/// Tokens per block in the traces published by Mooncake.
 pub const BLOCK_TOKENS: u32 = 512;
-/// Default answer length for rows with messages or text, in tokens.
+/// Default output length in tokens, for rows with messages or text.
 const OUTPUT: u32 = 256;
-/// Maximum timestamp: ten years in milliseconds.
+/// Maximum timestamp: ten years, in milliseconds.
 const TIME_MAX: f64 = 315_576_000_000.0;
 
-/// The prompt of a row.
+/// A row's prompt.
 enum RowPrompt {
     Blocks(Vec<u64>),
     Made(u32),
@@ -63,7 +63,7 @@ fn parse(text: &str) -> Result<TraceRow, RowError> {
                     Some(serde_json::from_str(value).map_err(|error| RowError::from(error).in_member("text_input"))?)
             }
             "input_length" => input = tokens(&name, value)?,
-            // Traces contain answers without tokens. One token is requested instead.
+            // Traces contain responses without tokens. One token is requested for those.
             "output_length" => output = if value == "0" { Some(1) } else { tokens(&name, value)? },
             "timestamp" => at = Some(time(&name, value)?),
             "delay" => delay = Some(time(&name, value)?),
@@ -109,7 +109,7 @@ fn time(name: &str, text: &str) -> Result<f64, RowError> {
     time.ok_or_else(|| RowError::InvalidTime { name: name.to_owned(), value: cut(text) })
 }
 
-/// Returns the blocks of a prompt of `input` tokens.
+/// Returns the blocks of a prompt with `input` tokens.
 fn passages(blocks: &[u64], input: Option<u32>, block: u32) -> Result<Vec<TextSpan>, RowError> {
     let full = u32::try_from(blocks.len() as u64 * u64::from(block)).unwrap_or(u32::MAX);
     let input = input.unwrap_or(full);
@@ -127,21 +127,21 @@ fn passages(blocks: &[u64], input: Option<u32>, block: u32) -> Result<Vec<TextSp
     Ok(blocks.iter().enumerate().map(passage).collect())
 }
 
-/// A conversation while its rows are read.
+/// A conversation whose rows are being read.
 #[derive(Default)]
 struct TraceSession {
     line: u64,
     conversation: Conversation,
-    /// Whether rows with messages hold only new messages.
+    /// Whether rows with messages contain only new messages.
     delta: Option<bool>,
-    /// Tools of the last row that had any.
+    /// Tools from the last row that had any.
     tools: Option<String>,
-    /// Whether it reached its maximum length. Further rows are dropped.
+    /// Whether the conversation has reached its maximum length. Further rows are dropped.
     closed: bool,
 }
 
 impl TraceSession {
-    /// Adds `row`, read from `line`, as the next turn.
+    /// Adds `row`, which was read from `line`, as the next turn.
     fn add(&mut self, row: TraceRow, line: u64, reading: &DatasetOptions) -> Result<(), RowError> {
         let (content, whole, prompt, output) = match row.asks {
             RowPrompt::Blocks(blocks) => {
@@ -176,7 +176,7 @@ impl TraceSession {
         if self.closed {
             return Ok(());
         }
-        // Tools of delta rows apply until others follow.
+        // The tools of a delta row stay in effect until another row sets new ones.
         let tools = if row.delta { self.tools.clone() } else { self.tools.take() };
         let members = tools.map(|tools| ("tools".to_owned(), tools)).into_iter().chain(row.extra);
         turns.push(PlannedTurn {
@@ -195,7 +195,8 @@ pub(super) fn read(input: impl BufRead, file: &str, reading: &DatasetOptions) ->
     let mut dataset = Dataset::default();
     let mut sessions: Vec<TraceSession> = Vec::new();
     let mut named: HashMap<String, usize> = HashMap::new();
-    // Without sessions and in file order, reading stops after the last required row. A session may continue anywhere.
+    // Without sessions and in file order, reading can stop after the last required row. A session may continue
+    // anywhere.
     let all = reading.limit == 0 || reading.shuffle;
     let enough = if all { usize::MAX } else { reading.limit.saturating_add(reading.offset) };
     rows(input, file, RowLayout::Lines, reading, &mut dataset, |text, line| {
@@ -215,7 +216,7 @@ pub(super) fn read(input: impl BufRead, file: &str, reading: &DatasetOptions) ->
     })?;
     let mut conversations: Vec<Conversation> =
         sessions.into_iter().map(|session| session.conversation).filter(|made| !made.turns.is_empty()).collect();
-    // Not every trace is sorted by time.
+    // Not all traces are sorted by time.
     conversations.sort_by_key(|conversation| conversation.turns[0].at);
     dataset.left_out = dataset.rows
         - dataset.skipped
@@ -230,8 +231,8 @@ pub(super) fn read(input: impl BufRead, file: &str, reading: &DatasetOptions) ->
     Ok(dataset)
 }
 
-/// Repeats each recorded prompt `rounds` times. A repetition follows the answers so far, as soon as the previous
-/// answer ends.
+/// Repeats each recorded prompt `rounds` times. Each repetition follows the responses so far, and is sent as soon as
+/// the previous response ends.
 fn rounds(turns: Vec<PlannedTurn>, rounds: u32) -> Vec<PlannedTurn> {
     let more = |turn: PlannedTurn| {
         let recorded = turn.whole && matches!(turn.content, TurnContent::Made(_));
@@ -242,12 +243,12 @@ fn rounds(turns: Vec<PlannedTurn>, rounds: u32) -> Vec<PlannedTurn> {
     turns.into_iter().flat_map(more).collect()
 }
 
-/// Shifts times to start at zero, and scales them.
+/// Shifts times so that they start at zero, and scales them.
 fn retime(conversations: &mut [Conversation], slowdown: f64) {
     let turns = || conversations.iter().flat_map(|conversation| &conversation.turns);
     let first = turns().filter_map(|turn| turn.at).min().unwrap_or_default();
     for turn in conversations.iter_mut().flat_map(|conversation| &mut conversation.turns) {
-        // Bounded by ten years and by the limit of the factor on the command line.
+        // Bounded by ten years, and by the limit on the factor on the command line.
         turn.at = turn.at.map(|at| (at - first).mul_f64(slowdown));
         turn.delay = turn.delay.mul_f64(slowdown);
     }

@@ -75,7 +75,7 @@ pub struct ProbedDevice {
 pub struct ProbedPath {
     /// Index of our device in [`PathProbes::ends`].
     pub end: usize,
-    /// The peer's device.
+    /// Name of the peer's device.
     pub remote: String,
     pub their_gid: Ipv6Addr,
     /// The probe that used our current GID.
