@@ -600,10 +600,7 @@ mod tests {
         let file = "/sys/kernel/mm/hugepages/hugepages-2048kB/nr_hugepages";
         // Ten pages, of which two are free: the buffer's three do not fit.
         let failure = failure(&plan, NodeError::LocalBuffer(short(3, 2, 10)));
-        assert!(
-            ["35 2 MiB huge pages", "32 for", "3 for", "2 available"].iter().all(|part| failure.what.contains(part)),
-            "{failure}"
-        );
+        assert!(["35 2 MiB huge pages", "32 for", "3 for", "2 available"].iter().all(|part| failure.what.contains(part)), "{failure}");
         assert_eq!(failure.exit, crate::commands::error::Exit::Host);
         assert!(failure.next.is_some_and(|next| next.contains(&format!("echo 43 > {file}"))));
         // Ten free ones: the buffer already has its three.

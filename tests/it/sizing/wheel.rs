@@ -19,11 +19,7 @@ const PAGES: u64 = 160;
 fn the_wheel_uses_exactly_the_computed_pages() {
     let _alone = POOL.write().unwrap_or_else(|poisoned| poisoned.into_inner());
     let pool = fs::read_to_string(REAL_POOL).ok().and_then(|text| text.trim().parse::<u64>().ok());
-    assert!(
-        is_root() && pool == Some(0),
-        "needs root and an empty pool of 2 MiB huge pages: root {}, pool {pool:?}",
-        is_root()
-    );
+    assert!(is_root() && pool == Some(0), "needs root and an empty pool of 2 MiB huge pages: root {}, pool {pool:?}", is_root());
     let _restore = RealPool(0);
     fs::write(REAL_POOL, PAGES.to_string()).unwrap();
     let granted = fs::read_to_string(REAL_POOL).unwrap();
