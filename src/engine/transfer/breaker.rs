@@ -1,7 +1,8 @@
-//! Circuit breaker for a peer: when to stop sending requests to it and when to try again. Pure: `now` is an argument.
+//! Circuit breaker for a peer: decides when to stop sending requests and when to try again. Pure: `now` is an argument.
 //!
-//! The first failure opens the breaker, and callers fail at once. After a pause, one caller may send a probe. No caller
-//! waits long for it. Each failed probe doubles the pause, up to [`PAUSE_MAX`]. A successful probe closes the breaker.
+//! The first failure opens the breaker, and callers then fail immediately. After a pause, one caller may send a probe.
+//! No caller waits long for the probe. Each failed probe doubles the pause, up to [`PAUSE_MAX`]. A successful probe
+//! closes the breaker.
 
 use std::time::Duration;
 
@@ -9,10 +10,10 @@ use crate::engine::base::Mono;
 
 /// The pause after the first failure.
 pub const PAUSE_MIN: Duration = Duration::from_millis(100);
-/// The longest pause. A peer that recovers is detected at most this late.
+/// The longest pause. This is also the longest time until a recovered peer is detected.
 pub const PAUSE_MAX: Duration = Duration::from_secs(5);
 
-/// The state of one peer's breaker.
+/// One peer's circuit breaker.
 #[derive(Clone, Debug, Default)]
 pub struct Breaker {
     state: BreakerState,
@@ -33,7 +34,7 @@ enum BreakerState {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum BreakerDecision {
     Ask,
-    /// Fail the call, but send a probe first and report its result. Given to one caller at a time.
+    /// Fail the call, but send a probe first and report its result. Returned to one caller at a time.
     Probe,
     /// A probe is in flight. Its result may arrive soon.
     Probing,
@@ -55,18 +56,18 @@ impl Breaker {
         }
     }
 
-    /// Records a failure at `now`, of an operation or of the probe.
+    /// Records that an operation or the probe failed at `now`.
     pub fn failed(&mut self, now: Mono) {
         let pause = match self.state {
             BreakerState::Closed => PAUSE_MIN,
             BreakerState::Open { pause, probing: true, .. } => (pause * 2).min(PAUSE_MAX),
-            // A failure of an operation that started before the breaker opened adds no information.
+            // An operation that started before the breaker opened adds no information when it fails.
             BreakerState::Open { .. } => return,
         };
         self.state = BreakerState::Open { again: now + pause, pause, probing: false };
     }
 
-    /// Records a successful answer of the peer.
+    /// Records a successful response from the peer.
     pub fn succeeded(&mut self) {
         self.state = BreakerState::Closed;
     }

@@ -1,4 +1,4 @@
-//! Configuration of a transfer engine, from its owner and from Mooncake's `MC_*` variables.
+//! Transfer engine configuration: what the owner passes, and Mooncake's `MC_*` variables.
 
 use std::fmt;
 use std::ops::RangeInclusive;
@@ -11,19 +11,19 @@ use crate::engine::transfer::TransferError;
 use crate::engine::transfer::rdma::{RdmaOptions, RdmaSettings};
 use crate::engine::transfer::variables::VariableReader;
 
-/// Configuration of a transfer engine.
+/// Transfer engine configuration.
 #[derive(Clone, Debug)]
 pub struct TransferConfig {
-    /// The segment's name. With `P2PHANDSHAKE` also the host at which peers find this engine; its port is not used
-    /// then.
+    /// The segment's name. With `P2PHANDSHAKE`, its host is also the one at which peers find this engine, and its port
+    /// is ignored.
     pub local_server_name: String,
-    /// The metadata service, or `P2PHANDSHAKE`.
+    /// URI of the metadata service, or `P2PHANDSHAKE`.
     pub metadata: MetadataUri,
     pub protocol: TransferProtocol,
-    /// The host announced to peers when a metadata service is used. `None`: `MC_TCP_BIND_ADDRESS`, or the first LAN
-    /// address.
+    /// The host announced to peers when a metadata service is used. `None` means `MC_TCP_BIND_ADDRESS` if set, else the
+    /// first LAN address.
     pub announce_host: Option<String>,
-    /// Which RDMA devices to use. Only read with [`TransferProtocol::Rdma`].
+    /// Which RDMA devices to use. Ignored unless the protocol is [`TransferProtocol::Rdma`].
     pub rdma: RdmaOptions,
     /// Settings from `MC_*` variables.
     pub settings: TransferSettings,
@@ -67,52 +67,54 @@ pub enum Framing {
     V1,
 }
 
-/// Settings read from the environment. `Default` has the values of upstream 0.3.13.
+/// Settings read from the environment. The defaults match upstream 0.3.13.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TransferSettings {
-    /// `MC_METADATA_CLUSTER_ID`: part of every metadata key.
+    /// `MC_METADATA_CLUSTER_ID`: included in every metadata key.
     pub cluster_id: Option<String>,
     /// `MC_TCP_BIND_ADDRESS`: the announced host. Despite its name, nothing is bound to it.
     pub bind_address: Option<String>,
     /// `MC_LEGACY_RPC_PORT_BINDING`: announce and bind the host and port of `local_server_name`.
     pub legacy_port_binding: bool,
-    /// `MC_MIN_RPC_PORT`, `MC_MAX_RPC_PORT`: range from which the handshake and data ports are drawn.
+    /// `MC_MIN_RPC_PORT`, `MC_MAX_RPC_PORT`: range from which the handshake and data ports are chosen.
     pub ports: RangeInclusive<u16>,
-    /// `MC_HANDSHAKE_PORT`: port of a segment name that has none.
+    /// `MC_HANDSHAKE_PORT`: port to use if a segment name has none.
     pub handshake_port: u16,
-    /// `MC_HANDSHAKE_CONNECT_TIMEOUT`: limit for connecting to a handshake port.
+    /// `MC_HANDSHAKE_CONNECT_TIMEOUT`: timeout for connecting to a handshake port.
     pub handshake_connect: Duration,
-    /// `MC_HANDSHAKE_MAX_LENGTH`: longest handshake message, bytes.
+    /// `MC_HANDSHAKE_MAX_LENGTH`: maximum size of a handshake message, in bytes.
     pub handshake_bytes_max: usize,
-    /// `MC_USE_IPV6`: the handshake port listens on IPv6.
+    /// `MC_USE_IPV6`: make the handshake port listen on IPv6.
     pub ipv6: bool,
     /// Maximum age of a cached descriptor. Zero with `MC_DISABLE_METACACHE`, else
-    /// `MC_TE_METADATA_REFRESH_INTERVAL_SECONDS`. `None`: no limit.
+    /// `MC_TE_METADATA_REFRESH_INTERVAL_SECONDS`. `None` means no limit.
     pub descriptor_age_max: Option<Duration>,
     /// `MC_TCP_ENABLE_CONNECTION_POOL`: keep connections open.
     pub keep_connections: bool,
     /// `MC_TCP_LANES_PER_PEER`: maximum number of connections to a peer.
     pub connections_per_peer: usize,
-    /// `MC_TCP_MAX_QUEUED_TRANSFERS_PER_PEER`: maximum number of batches that wait for a connection until their own
+    /// `MC_TCP_MAX_QUEUED_TRANSFERS_PER_PEER`: maximum number of batches that may wait for a connection until their own
     /// deadline.
     pub queued_per_peer: usize,
-    /// `MC_TCP_MAX_PENDING_ADMISSIONS_PER_PEER`: maximum number of further batches, which wait at most `admission`.
+    /// `MC_TCP_MAX_PENDING_ADMISSIONS_PER_PEER`: maximum number of additional batches, which wait for at most
+    /// `admission`.
     pub pending_per_peer: usize,
-    /// `MC_TCP_ADMISSION_TIMEOUT_MS`.
+    /// `MC_TCP_ADMISSION_TIMEOUT_MS`: how long an additional batch may wait.
     pub admission: Duration,
-    /// `MC_TCP_STATUS_TIMEOUT_SEC`: limit for the wait for an answer.
+    /// `MC_TCP_STATUS_TIMEOUT_SEC`: timeout for a response.
     pub status: Duration,
-    /// `MC_TCP_PROGRESS_TIMEOUT_SEC`: limit for the time in which no byte moves.
+    /// `MC_TCP_PROGRESS_TIMEOUT_SEC`: how long a transfer may go without moving a byte.
     pub progress: Duration,
-    /// `MC_TCP_PROTO`.
+    /// `MC_TCP_PROTO`: the TCP framing version.
     pub framing: Framing,
-    /// Limits of a call to the metadata service. Upstream has no setting for them.
+    /// Limits for a call to the metadata service. Upstream has no setting for them.
     pub metadata: CallLimits,
-    /// Number of connections on which one thread sends small requests to a target on the same host, where the target's
-    /// threads need processors too. Derived from the number of processors. Upstream has no setting for it.
+    /// Number of connections over which one thread sends small requests to a target on the same host. Limited because
+    /// the target's threads share the host's processors. Derived from the number of processors. Upstream has no
+    /// equivalent setting.
     pub connections_nearby: usize,
-    /// Number of threads that move the bytes of one large batch, the caller's included. Derived from the number of
-    /// processors. Upstream has no setting for it.
+    /// Number of threads that move the bytes of one large batch, including the caller's. Derived from the number of
+    /// processors. Upstream has no equivalent setting.
     pub movers_per_batch: usize,
     pub rdma: RdmaSettings,
 }
@@ -148,12 +150,12 @@ impl Default for TransferSettings {
 
 /// Range from which the data port is chosen (upstream's default).
 const PORTS: RangeInclusive<u16> = 15_000..=17_000;
-/// The kernel's default range for ports of outgoing connections. Upstream refuses a port range that overlaps it.
+/// The kernel's default ephemeral port range. Upstream rejects a port range that overlaps it.
 const EPHEMERAL: RangeInclusive<u16> = 32_768..=60_999;
 
 impl TransferSettings {
-    /// Reads the variables through `lookup`. Returns the settings and a warning for each value that is invalid and so
-    /// ignored.
+    /// Reads the variables through `lookup`. Returns the settings, and a warning for each invalid value. Invalid values
+    /// are ignored.
     pub fn from_env(lookup: &dyn Fn(&str) -> Option<String>) -> (TransferSettings, Vec<String>) {
         let mut read = VariableReader::new(lookup);
         let base = TransferSettings::default();
@@ -207,7 +209,7 @@ impl TransferSettings {
     }
 }
 
-/// The port range. Both ends are valid, or the default is used. Upstream's misspelt names are accepted too.
+/// Returns the port range, or the default unless both ends are valid. Upstream's misspelled names are accepted too.
 fn ports(read: &mut VariableReader<'_>) -> RangeInclusive<u16> {
     let before = read.warnings.len();
     let first = read.number(&["MC_MIN_RPC_PORT", "MC_MIN_PRC_PORT"], 1024..=65_535, *PORTS.start());
@@ -216,14 +218,14 @@ fn ports(read: &mut VariableReader<'_>) -> RangeInclusive<u16> {
         return PORTS;
     }
     if first > last {
-        read.warnings.push(format!("MC_MIN_RPC_PORT={first} is above MC_MAX_RPC_PORT={last}; using 15000..17000"));
+        read.warnings
+            .push(format!("MC_MIN_RPC_PORT={first} is greater than MC_MAX_RPC_PORT={last}; using 15000..17000"));
         return PORTS;
     }
     if first <= *EPHEMERAL.end() && last >= *EPHEMERAL.start() {
         let (a, b) = (EPHEMERAL.start(), EPHEMERAL.end());
         read.warnings.push(format!(
-            "MC_MIN_RPC_PORT={first}..MC_MAX_RPC_PORT={last} touches {a}..{b}, where the kernel takes ports for outgoing \
-             connections; using 15000..17000"
+            "MC_MIN_RPC_PORT={first}..MC_MAX_RPC_PORT={last} overlaps the kernel's ephemeral port range {a}..{b}; using 15000..17000"
         ));
         return PORTS;
     }

@@ -1,4 +1,4 @@
-//! Blocking access to the control plane, which runs on a tokio runtime, from threads that may block.
+//! Gives threads that may block access to the control plane, which runs on a tokio runtime.
 
 use std::sync::{Arc, mpsc};
 use std::time::Duration;
@@ -11,11 +11,11 @@ use crate::engine::transfer::transport::ControlPlane;
 use crate::engine::transfer::{TransferError, TransferStep};
 use crate::engine::wire::json::{ConnectionMessage, SegmentDescriptor};
 
-/// Added to a caller's limit to cover the round trip between its thread and the runtime.
+/// Added to a caller's time limit to cover the round trip between its thread and the runtime.
 const BRIDGE_SLACK: Duration = Duration::from_millis(500);
 
-/// Runs requests of the directory on the runtime and blocks until they finish. Never call it from a thread of the
-/// runtime: it would wait for itself.
+/// Runs directory requests on the runtime and blocks until they finish. Calling its methods from one of the
+/// runtime's own threads would deadlock.
 pub(super) struct BlockingControlPlane {
     directory: Arc<dyn SegmentDirectory>,
     runtime: Handle,

@@ -2,28 +2,28 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// Counters of one engine since its start.
+/// One engine's counters since it started.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct EngineCounters {
-    /// Reads and writes by peers in this engine's memory.
+    /// Reads and writes of this engine's memory by peers.
     pub served: Flow,
-    /// Reads and writes by this engine in peers' memory.
+    /// Reads and writes of peers' memory by this engine.
     pub issued: Flow,
     /// Reads and writes within this process.
     pub local: Flow,
-    /// Peers' requests refused because the range is not in memory that they may access.
+    /// Peers' requests rejected because the range is not in memory that they may access.
     pub rejected: u64,
-    /// Data connections accepted since the start.
+    /// Data connections accepted since startup.
     pub connections_accepted: u64,
-    /// Data connections that peers have open.
+    /// Data connections from peers that are currently open.
     pub connections_open: u64,
-    /// Data connections closed at once because too many were open.
+    /// Data connections closed immediately because too many were open.
     pub connections_refused: u64,
-    /// Peers' messages dropped because the owner did not fetch them.
+    /// Messages from peers that were dropped because the owner did not fetch them in time.
     pub notices_dropped: u64,
 }
 
-/// Bytes and operations, by direction. A read is one from the initiator's point of view.
+/// Bytes and operations, by direction. Reads and writes are named from the initiator's point of view.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Flow {
     pub read_bytes: u64,
@@ -33,20 +33,20 @@ pub struct Flow {
     pub failures: u64,
 }
 
-/// Counters of requests that peers sent to this process.
+/// Counters for requests that peers sent to this process.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct TargetCounters {
     pub flow: Flow,
-    /// Requests that were refused with an error status.
+    /// Requests rejected with an error status.
     pub rejected: u64,
-    /// Connections accepted since the start.
+    /// Connections accepted since startup.
     pub accepted: u64,
     pub open: u64,
     /// Connections refused because too many were open.
     pub refused: u64,
 }
 
-/// Counters of requests issued to one peer.
+/// Counters for requests issued to one peer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PeerCounters {
     pub segment: String,
@@ -57,21 +57,21 @@ pub struct PeerCounters {
     pub down: bool,
 }
 
-/// Counters of one RDMA device of an engine.
+/// Counters for one of an engine's RDMA devices.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RailCounters {
     pub device: String,
     /// The port in use.
     pub port: u8,
-    /// The GID index and the GID.
+    /// GID index and GID in use.
     pub gid: String,
     /// Whether the device is in use. False while its port is down or after the device failed.
     pub up: bool,
-    /// Peer devices with an endpoint, connected or not.
+    /// Peer devices that have an endpoint here, connected or not.
     pub endpoints: u64,
-    /// Connections established since the start.
+    /// Connections established since startup.
     pub connected: u64,
-    /// Connections closed because they failed, were replaced, or were no longer needed.
+    /// Connections closed because they failed, were replaced or were no longer needed.
     pub retired: u64,
     pub requests: u64,
     pub failures: RailFailures,
@@ -81,21 +81,21 @@ pub struct RailCounters {
     pub written_bytes: u64,
 }
 
-/// Failures on a device, by cause. Requests that were only flushed because another one on the same connection failed
-/// are not counted.
+/// A device's failures, by cause. Requests flushed only because another request on the same connection failed are not
+/// counted.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct RailFailures {
     /// Connections that could not be established.
     pub connection: u64,
-    /// Requests that the device did not accept or could not execute.
+    /// Requests that the device rejected or could not execute.
     pub device: u64,
-    /// Requests refused by the peer: the range is not in its registered memory.
+    /// Requests that the peer rejected because the range is not in its registered memory.
     pub refused: u64,
-    /// Requests that the peer's device did not answer correctly, and connections without progress.
+    /// Requests to which the peer's device did not respond correctly, and connections that made no progress.
     pub peer: u64,
 }
 
-/// A [`Flow`] that many threads update.
+/// A [`Flow`] that many threads can update.
 #[derive(Debug, Default)]
 pub(in crate::engine::transfer) struct FlowMeter {
     read_bytes: AtomicU64,

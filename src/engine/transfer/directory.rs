@@ -1,6 +1,6 @@
-//! Finds segments and publishes this engine's own, through a metadata service or through peers' handshake ports.
+//! Finds segments and publishes this engine's own, through a metadata service or peers' handshake ports.
 //!
-//! The rest of the engine does not depend on `Env`: the trait here hides it.
+//! The trait here hides `Env` from the rest of the engine.
 
 use std::sync::{Arc, PoisonError, RwLock};
 use std::time::Duration;
@@ -19,43 +19,44 @@ use crate::engine::wire::json::{
     ConnectionMessage, HandshakeKind, NotifyMessage, RpcMeta, SegmentDescriptor, timestamp,
 };
 
-/// Limit for removing our records at shutdown.
+/// Timeout for removing our records at shutdown.
 const WITHDRAW_LIMIT: Duration = Duration::from_secs(5);
 
-/// Finds segments and publishes ours. Object-safe, so that the engine needs no type parameter.
+/// Finds segments and publishes ours. Object-safe, so the engine needs no type parameter.
 pub(super) trait SegmentDirectory: Send + Sync {
-    /// Returns the descriptor of `segment`, with the host of its data plane filled in.
+    /// Returns the descriptor of `segment`, with its data plane host filled in.
     fn find(&self, segment: &str, limit: Duration) -> BoxFuture<'static, Result<SegmentDescriptor, TransferError>>;
-    /// Registers our name. Fails if a live engine has it.
+    /// Registers our name. Fails if a live engine already owns it.
     fn claim(&self) -> BoxFuture<'static, Result<(), TransferError>>;
-    /// Writes our segment document. Claims the name first if it is not ours (any more), and fails if a live engine has
-    /// it.
+    /// Writes our segment document. Claims the name first if we do not own it or have lost it. Fails if a live engine
+    /// owns it.
     fn publish(&self) -> BoxFuture<'static, Result<(), TransferError>>;
-    /// Writes our segment document if the name is ours. Used after memory was removed. Fails if another engine has the
-    /// name.
+    /// Writes our segment document if we own the name. Used after memory has been deregistered. Fails if another engine
+    /// owns the name.
     ///
-    /// If the service has lost the name, nothing is written: another engine may be claiming the name at this moment,
-    /// and our document would replace its own. An older document of ours may remain there. It still announces removed
-    /// memory, to peers that need no name record to reach us. Those peers only get refusals. `publish` fixes this.
+    /// If the service has lost the name, nothing is written: another engine may be claiming the name at that moment,
+    /// and our document would overwrite its document. An older document of ours may remain in the service and still
+    /// announce the deregistered memory. Peers that can reach us without a name record may then send requests for that
+    /// memory, which are rejected. `publish` corrects the document.
     fn update(&self) -> BoxFuture<'static, Result<(), TransferError>>;
-    /// Removes our records. Records of another engine that has our name by now are left alone. The name record is
-    /// removed only if it is ours, and only after the document: an engine that finds a document under a free name may
-    /// take it over unchanged.
+    /// Removes our records. If another engine owns our name by now, its records are left alone. The name record is
+    /// removed only if it is ours, and only after the document: an engine that claims a free name may leave an existing
+    /// document unchanged.
     fn withdraw(&self) -> BoxFuture<'static, Result<(), TransferError>>;
-    /// Sends `message` to the engine of `segment`. Returns whether it was accepted.
+    /// Sends `message` to the engine that owns `segment`. Returns whether it was accepted.
     fn notify(&self, segment: &str, message: NotifyMessage) -> BoxFuture<'static, Result<bool, TransferError>>;
-    /// Sends a connection request to the engine of `segment` and returns its reply.
+    /// Sends a connection request to the engine that owns `segment` and returns its reply.
     fn connect(
         &self,
         segment: &str,
         request: ConnectionMessage,
         limit: Duration,
     ) -> BoxFuture<'static, Result<ConnectionMessage, TransferError>>;
-    /// Checks that the engine of `segment` answers.
+    /// Checks that the engine that owns `segment` responds.
     fn probe(&self, segment: &str, limit: Duration) -> BoxFuture<'static, Result<(), TransferError>>;
 }
 
-/// The data from which our segment document is generated.
+/// The data used to generate our segment document.
 pub(super) struct OwnSegment {
     pub(super) name: String,
     pub(super) regions: Arc<RwLock<Regions>>,
@@ -78,7 +79,7 @@ impl OwnSegment {
         document.to_json()
     }
 
-    /// Whether this is the document of another engine. A document that cannot be parsed belongs to no engine.
+    /// Whether `document` belongs to another engine. A document that cannot be parsed counts as belonging to none.
     fn is_anothers(&self, document: &[u8]) -> bool {
         let owner_of = |document: &[u8]| {
             let document = SegmentDescriptor::from_json(document).ok().flatten()?;
@@ -88,7 +89,7 @@ impl OwnSegment {
     }
 }
 
-/// The [`SegmentDirectory`] of an engine.
+/// An engine's [`SegmentDirectory`].
 pub(super) struct SegmentResolver<E> {
     shared: Arc<ResolverState<E>>,
 }
@@ -99,12 +100,12 @@ struct ResolverState<E> {
     handshake: HostPort,
     settings: Arc<TransferSettings>,
     service: Option<(MetadataClient, KeySpace)>,
-    /// Serializes writers, so that the last document written is the newest.
+    /// Serializes writers, so that the newest document is written last.
     writing: tokio::sync::Mutex<()>,
 }
 
 impl<E: Env> SegmentResolver<E> {
-    /// `handshake` is our handshake port as peers reach it. `service` is `None` with `P2PHANDSHAKE`.
+    /// `handshake` is the address at which peers reach our handshake port. `service` is `None` with `P2PHANDSHAKE`.
     pub(super) fn new(
         env: E,
         own: Arc<OwnSegment>,
@@ -137,9 +138,8 @@ impl<E: Env> SegmentDirectory for SegmentResolver<E> {
     fn publish(&self) -> BoxFuture<'static, Result<(), TransferError>> {
         let shared = Arc::clone(&self.shared);
         async move {
-            // The name comes first: its owner also owns the segment's document, and a takeover removes the old
-            // document. The owner is checked every time, because a process that was paused cannot detect what happened
-            // meanwhile.
+            // Claim the name first: its owner also owns the segment's document, and a takeover removes the old
+            // document. Check the owner every time: a process that was paused may have lost the name in the meantime.
             if shared.owner().await? != Some(shared.rpc_meta()) {
                 shared.claim().await?;
             }
@@ -207,8 +207,8 @@ impl<E: Env> SegmentDirectory for SegmentResolver<E> {
     }
 }
 
-/// Limit for the answer of a peer's handshake port. Longer than 5 s, because the peer may first be waiting that long
-/// for a silent client.
+/// Timeout for a response from a peer's handshake port. Longer than 5 s, because the peer may first wait that long for
+/// a silent client.
 pub(super) const ANSWER_LIMIT: Duration = Duration::from_secs(6);
 
 impl<E: Env> ResolverState<E> {
@@ -294,17 +294,17 @@ impl<E: Env> ResolverState<E> {
         if owner.is_some() && !is_ours {
             return Ok(());
         }
-        // The name record is removed last: while it is ours, no other engine writes a document under it.
+        // Remove the name record last: while it is ours, no other engine writes a document under the name.
         self.withdraw_document(client, &keys.ram_key(&self.own.name)).await?;
-        // A name without an owner may have been claimed since it was read.
+        // If the name had no owner, another engine may have claimed it since we read it.
         if is_ours {
             client.remove(&keys.rpc_meta_key(&self.own.name)).await?;
         }
         Ok(())
     }
 
-    /// Removes our document, unless it is another engine's: a name without an owner may have been claimed since it was
-    /// read.
+    /// Removes our document. Leaves it alone if it belongs to another engine: if the name had no owner, that engine may
+    /// have claimed it since we read it.
     async fn withdraw_document(&self, client: &MetadataClient, key: &str) -> Result<(), TransferError> {
         let Some(standing) = client.get(key).await? else { return Ok(()) };
         if !self.own.is_anothers(&standing) {
@@ -317,15 +317,17 @@ impl<E: Env> ResolverState<E> {
         TransferError::NameTaken { name: self.own.name.clone(), owner: owner.to_string() }
     }
 
-    /// Returns the owner of our name, if the record can be parsed. Without a service, this engine is the owner.
+    /// Returns the owner of our name, if the record can be parsed. Without a metadata service, this engine is the
+    /// owner.
     async fn owner(&self) -> Result<Option<RpcMeta>, TransferError> {
         let Some((client, keys)) = &self.service else { return Ok(Some(self.rpc_meta())) };
         let there = client.get(&keys.rpc_meta_key(&self.own.name)).await?;
         Ok(there.and_then(|body| RpcMeta::from_json(&body).ok()))
     }
 
-    /// Upstream's services accept an `rpc_meta` record only once, so a record left by a killed process would block its
-    /// name for ever. If our record is refused and the old owner does not answer, its records are removed.
+    /// Claims our name. Upstream's metadata services reject a second `rpc_meta` record for a name, so the record of a
+    /// killed process would block its name forever. If our record is rejected and the previous owner does not respond,
+    /// its records are removed.
     async fn claim(&self) -> Result<(), TransferError> {
         let Some((client, keys)) = &self.service else { return Ok(()) };
         let name = &self.own.name;
@@ -345,7 +347,7 @@ impl<E: Env> ResolverState<E> {
         {
             return Err(self.name_in_use(&owner));
         }
-        tracing::info!(%name, %refusal, "previous owner of the segment name does not answer; taking over the name");
+        tracing::info!(%name, %refusal, "previous owner of the segment name does not respond; taking over the name");
         client.remove(&keys.ram_key(name)).await?;
         client.remove(&key).await?;
         client.put(&key, body).await?;

@@ -1,4 +1,4 @@
-//! The transfer engine: this process's segment, and access to those of others.
+//! The transfer engine: this process's segment, and access to other processes' segments.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, RwLock, RwLockWriteGuard};
@@ -31,11 +31,11 @@ use crate::engine::wire::json::{NotifyMessage, SegmentDescriptor};
 
 /// Number of handshake ports to try.
 const PORT_TRIES: u32 = 500;
-/// Limit for opening a segment.
+/// Timeout for opening a segment.
 const OPEN_LIMIT: Duration = Duration::from_secs(10);
 
-/// Offers this process's memory to peers, and reads and writes theirs. Cheap to clone. Dropping the last clone closes
-/// it, but only [`shutdown`](TransferEngine::shutdown) removes its records from a metadata service.
+/// Exposes this process's memory to peers, and reads and writes theirs. Cheap to clone. Dropping the last clone closes
+/// the engine, but only [`shutdown`](TransferEngine::shutdown) removes its records from a metadata service.
 #[derive(Clone)]
 pub struct TransferEngine {
     inner: Arc<EngineInner>,
@@ -46,7 +46,7 @@ struct EngineInner {
     endpoint: String,
     handshake: HostPort,
     regions: Arc<RwLock<Regions>>,
-    /// Serializes registrations, so that the transport and `regions` agree. Not held by readers of `regions`.
+    /// Serializes registrations to keep the transport and `regions` consistent. Readers of `regions` do not lock it.
     registering: Mutex<()>,
     transport: Arc<dyn DataTransport>,
     context: Arc<RemoteContext>,
@@ -63,7 +63,7 @@ pub struct Registration {
 }
 
 impl Registration {
-    /// Returns the first address, as peers use it.
+    /// Returns the start address, as used by peers.
     pub fn address(&self) -> u64 {
         self.address
     }
@@ -75,12 +75,12 @@ impl Registration {
 }
 
 impl TransferEngine {
-    /// Starts an engine: binds the handshake and data ports, publishes the name, and answers peers. Must be called on a
-    /// tokio runtime, which then serves the handshake port.
+    /// Starts an engine: binds the handshake and data ports, publishes the name, and starts serving peers. Must be
+    /// called on a tokio runtime, which then serves the handshake port.
     ///
     /// # Errors
-    /// Fails if the name or protocol is invalid, if no port is free, or if the metadata service refuses or does not
-    /// answer. Nothing is left running or registered then.
+    /// Fails if the name or protocol is invalid, if no port is free, or if the metadata service rejects the request or
+    /// does not respond. On failure, nothing is left running or registered.
     pub async fn start<E: Env>(config: TransferConfig, env: E) -> Result<TransferEngine, TransferError> {
         let settings = Arc::new(config.settings.clone());
         let service = match &config.metadata {
@@ -89,7 +89,7 @@ impl TransferEngine {
         };
         let (listener, handshake) = bind_handshake(&config, &env).await?;
         let (name, endpoint) = match service {
-            // Upstream writes the endpoint without brackets around IPv6.
+            // Upstream writes IPv6 endpoints without brackets.
             None => (handshake.to_string(), format!("{}:{}", handshake.host, handshake.port)),
             Some(_) => (config.local_server_name.clone(), config.local_server_name.clone()),
         };
@@ -106,7 +106,7 @@ impl TransferEngine {
             TransferProtocol::Tcp => tcp()?,
             TransferProtocol::Rdma => match rdma(&name, &handshake, &config, &clock, &env) {
                 Err(error @ TransferError::NoRdma { .. }) if config.rdma.allow_tcp_fallback => {
-                    tracing::warn!(%error, "falling back to tcp, as configured; peers must use tcp too");
+                    tracing::warn!(%error, "falling back to tcp (allowed by the configuration); peers must use tcp too");
                     tcp()?
                 }
                 started => started?,
@@ -128,7 +128,7 @@ impl TransferEngine {
             Arc::new(BlockingControlPlane::new(Arc::clone(&directory), Handle::current()));
         let notifications = Arc::new(Notifications::new(own, Arc::clone(&control)));
         let runtime = Handle::current();
-        // A weak reference, because the directory holds the transport.
+        // A weak reference, because the directory has a reference to the transport.
         let weak = Arc::downgrade(&directory);
         transport.on_change(Box::new(move || {
             let Some(directory) = weak.upgrade() else { return };
@@ -140,7 +140,7 @@ impl TransferEngine {
         }));
         directory.claim().await?;
         if let Err(error) = directory.publish().await {
-            // The caller needs the first error.
+            // Report the original error, not one from the cleanup.
             let _ = directory.withdraw().await;
             return Err(error);
         }
@@ -178,13 +178,13 @@ impl TransferEngine {
         Ok(engine)
     }
 
-    /// Returns our segment's name, which peers open.
+    /// Returns our segment's name, which peers use to open it.
     pub fn segment_name(&self) -> &str {
         &self.inner.name
     }
 
-    /// Returns the address by which a master identifies our segment (`te_endpoint`). With `P2PHANDSHAKE` it is
-    /// `host:port` of the handshake port (IPv6 without brackets, as upstream), else the segment's name.
+    /// Returns the address by which a master identifies our segment (`te_endpoint`). With `P2PHANDSHAKE` it is the
+    /// `host:port` of the handshake port (IPv6 without brackets, like upstream). Otherwise it is the segment's name.
     pub fn endpoint(&self) -> &str {
         &self.inner.endpoint
     }
@@ -194,37 +194,37 @@ impl TransferEngine {
         &self.inner.handshake
     }
 
-    /// Returns upstream's name of the transport in use, `tcp` or `rdma`. It differs from the configured one if
+    /// Returns upstream's name for the transport in use, `tcp` or `rdma`. It differs from the configured one if
     /// [`RdmaOptions::allow_tcp_fallback`](crate::engine::transfer::RdmaOptions::allow_tcp_fallback) caused a fallback.
     pub fn protocol(&self) -> &'static str {
         self.inner.transport.protocol()
     }
 
-    /// Returns the port of TCP's data plane, or 0 with another transport.
+    /// Returns the TCP data plane's port, or 0 with another transport.
     pub fn data_port(&self) -> u16 {
         self.inner.data_port()
     }
 
-    /// Whether `segment` is this engine's own.
+    /// Whether `segment` names this engine's own segment.
     pub fn is_own(&self, segment: &str) -> bool {
         segment == self.inner.name || segment == self.inner.endpoint
     }
 
-    /// Registers `memory`. Peers may access it from now on if `access` is [`Access::Remote`]. The engine shares
-    /// ownership until [`deregister`](TransferEngine::deregister).
+    /// Registers `memory`. If `access` is [`Access::Remote`], peers may access it from now on. The engine shares
+    /// ownership until [`deregister`](TransferEngine::deregister) is called.
     ///
     /// # Errors
     /// Fails if the memory is empty or overlaps a registered region, if a device cannot register it, or if the metadata
-    /// service does not accept the new document. The memory is not registered then.
+    /// service does not accept the new document. On failure, the memory is not registered.
     pub async fn register(&self, memory: &Arc<Memory>, access: Access) -> Result<Registration, TransferError> {
         let mut done = self.register_all(&[(Arc::clone(memory), access)]).await?;
         Ok(done.pop().expect("one registration per memory"))
     }
 
-    /// Registers several regions, all or none, and writes one document.
+    /// Registers either all of `memories` or none, and writes one document.
     ///
     /// # Errors
-    /// As [`register`](TransferEngine::register).
+    /// Same as [`register`](TransferEngine::register).
     pub async fn register_all(&self, memories: &[(Arc<Memory>, Access)]) -> Result<Vec<Registration>, TransferError> {
         let announced = memories.iter().any(|(_, access)| *access == Access::Remote);
         let (inner, memories) = (Arc::clone(&self.inner), memories.to_vec());
@@ -232,39 +232,39 @@ impl TransferEngine {
         let added = added.unwrap_or(Err(TransferError::Stopped))?;
         if announced && let Err(error) = self.inner.context.directory.publish().await {
             let inner = Arc::clone(&self.inner);
-            // A runtime that is shutting down does not run it. The engine is shutting down too then.
+            // A runtime that is shutting down skips this task. The engine is then shutting down too.
             let _ = tokio::task::spawn_blocking(move || inner.take_back(added)).await;
             return Err(error);
         }
         Ok(added)
     }
 
-    /// Removes a registration. Later requests of peers cannot access the memory. A request in flight may still do so,
-    /// and keeps the memory alive until it ends. (If the metadata service has lost our name but not our document, the
-    /// document announces the memory until [`republish`](TransferEngine::republish).)
+    /// Removes a registration. Peers' later requests cannot access the memory. A request in flight may still access it,
+    /// and keeps it alive until the request ends. (If the metadata service has lost our name but not our document, the
+    /// document announces the memory until [`republish`](TransferEngine::republish) is called.)
     ///
     /// # Errors
-    /// Fails if the metadata service does not accept the new document, or if another engine has our name by now, whose
-    /// document is left alone. Peers cannot access the memory even then.
+    /// Fails if the metadata service does not accept the new document, or if another engine owns our name by now. That
+    /// engine's document is left alone. Peers cannot access the memory even if this call fails.
     pub async fn deregister(&self, registration: Registration) -> Result<(), TransferError> {
         let (inner, address) = (Arc::clone(&self.inner), registration.address);
         let removed = tokio::task::spawn_blocking(move || inner.remove(address)).await;
-        // A runtime that is shutting down accepts no more work.
+        // A runtime that is shutting down accepts no new work.
         match removed.unwrap_or_else(|_| self.inner.remove(address)) {
             Some(Access::Remote) => self.inner.context.directory.update().await,
             _ => Ok(()),
         }
     }
 
-    /// Writes our records to the metadata service again, after it has lost them.
+    /// Writes our records to the metadata service again after it has lost them.
     ///
     /// # Errors
-    /// Fails if the service does not accept them, or if another engine has the name by now.
+    /// Fails if the service does not accept them, or if another engine owns the name by now.
     pub async fn republish(&self) -> Result<(), TransferError> {
         self.inner.context.directory.publish().await
     }
 
-    /// Returns the descriptor of `segment`, cached if possible.
+    /// Returns the descriptor of `segment`, from the cache if possible.
     ///
     /// # Errors
     /// Fails if the segment is unknown or its owner cannot be reached.
@@ -291,15 +291,15 @@ impl TransferEngine {
         PendingTransfer { remote: self.inner.remote(segment, now), ops, deadline: Deadline::after(now, limit) }
     }
 
-    /// Runs a batch from async code and returns the first error, if any.
+    /// Runs a batch from async code.
     ///
     /// # Errors
-    /// Returns the error of the first operation that failed.
+    /// Returns the error from the first operation that failed.
     pub async fn transfer(&self, segment: &str, ops: Vec<Op>, limit: Duration) -> Result<(), TransferError> {
         self.submit(segment, ops, limit).finish().await.into_iter().collect()
     }
 
-    /// Sends a message to the engine of `segment`. Returns `false` if it does not accept it.
+    /// Sends a message to the engine that owns `segment`. Returns `false` if that engine does not accept it.
     ///
     /// # Errors
     /// Fails if the engine cannot be reached.
@@ -308,21 +308,21 @@ impl TransferEngine {
         self.inner.context.directory.notify(segment, message).await
     }
 
-    /// Returns the messages that peers sent since the last call. The oldest may have been dropped if they were not
-    /// fetched for long.
+    /// Returns the messages received from peers since the last call. The oldest may have been dropped if this was not
+    /// called for a long time.
     pub fn take_notifications(&self) -> Vec<NotifyMessage> {
         self.inner.notifications.take()
     }
 
-    /// Checks that the engine of `segment` answers.
+    /// Checks that the engine that owns `segment` responds.
     ///
     /// # Errors
-    /// Fails if it does not answer.
+    /// Fails if it does not respond.
     pub async fn probe(&self, segment: &str) -> Result<(), TransferError> {
         self.inner.context.directory.probe(segment, ANSWER_LIMIT).await
     }
 
-    /// Fetches the descriptor of `segment`. This engine need not be able to reach the segment.
+    /// Fetches the descriptor of `segment`, even if this engine's transport cannot reach it.
     ///
     /// # Errors
     /// Fails if the segment is unknown or its owner cannot be reached within `limit`.
@@ -330,8 +330,8 @@ impl TransferEngine {
         self.inner.context.directory.find(segment, limit).await
     }
 
-    /// Probes every path to the segment of `descriptor`, each with connections of its own. `limit` applies to each
-    /// answer of the peer. Setting `stop` skips the remaining paths. TCP has no paths to probe.
+    /// Probes every path to the segment that `descriptor` describes, each over its own connections. `limit` applies to
+    /// each response from the peer. Setting `stop` skips the remaining paths. With TCP there are no paths to probe.
     ///
     /// # Errors
     /// Fails if the descriptor contains no reachable device.
@@ -361,12 +361,12 @@ impl TransferEngine {
         }
     }
 
-    /// Returns the RDMA devices in use with their counters. Empty with TCP.
+    /// Returns the counters for each RDMA device in use. Empty with TCP.
     pub fn rails(&self) -> Vec<RailCounters> {
         self.inner.transport.rails()
     }
 
-    /// Returns the counters of each cached segment. (A segment that was not used for five minutes is dropped when
+    /// Returns the counters for each cached segment. (A segment that has not been used for five minutes is dropped when
     /// another one is used.)
     pub fn peers(&self) -> Vec<PeerCounters> {
         let remotes = self.inner.remotes.read().unwrap_or_else(PoisonError::into_inner);
@@ -376,7 +376,7 @@ impl TransferEngine {
     /// Removes our records from the metadata service, closes all ports and connections, and releases all memory.
     ///
     /// # Errors
-    /// Fails if the records could not be removed. Everything else is done even then.
+    /// Fails if the records could not be removed. Everything else is still done.
     pub async fn shutdown(&self) -> Result<(), TransferError> {
         let inner = &self.inner;
         if inner.context.stopped.swap(true, Ordering::Relaxed) {
@@ -386,7 +386,7 @@ impl TransferEngine {
         let daemon = inner.daemon.lock().unwrap_or_else(PoisonError::into_inner).take();
         if let Some(daemon) = daemon {
             daemon.abort();
-            // It ends as cancelled, as requested.
+            // The task ends with a cancellation error, as expected.
             let _ = daemon.await;
         }
         let remotes = inner.remotes.write().unwrap_or_else(PoisonError::into_inner).take();
@@ -394,7 +394,7 @@ impl TransferEngine {
             remote.forget();
         }
         let transport = Arc::clone(&inner.transport);
-        // A panic there is the transport's; nothing is left to clean up.
+        // An error means that the transport panicked. Nothing is left to clean up.
         let _ = tokio::task::spawn_blocking(move || transport.shutdown()).await;
         let regions = std::mem::take(&mut *inner.regions.write().unwrap_or_else(PoisonError::into_inner));
         drop(regions);
@@ -409,7 +409,7 @@ impl EngineInner {
         u16::try_from(document.tcp_data_port).unwrap_or(0)
     }
 
-    /// Registers all of `memories`, or none. Blocks: a device may pin every page.
+    /// Registers either all of `memories` or none. Blocks, because a device may pin every page.
     fn add(&self, memories: &[(Arc<Memory>, Access)]) -> Result<Vec<Registration>, TransferError> {
         let mut added: Vec<Registration> = Vec::with_capacity(memories.len());
         for (memory, access) in memories {
@@ -424,7 +424,7 @@ impl EngineInner {
 
     fn add_one(&self, memory: &Arc<Memory>, access: Access) -> Result<(), TransferError> {
         let _turn = self.registering.lock().unwrap_or_else(PoisonError::into_inner);
-        // Check before the device is involved.
+        // Check before registering with a device.
         self.regions().check(memory)?;
         let keys = self.transport.register(memory, access)?;
         let inserted = self.regions().insert(Arc::clone(memory), access, keys);
@@ -470,14 +470,14 @@ impl EngineInner {
             is_own.then(|| LocalPeer::new(segment.to_owned(), Arc::clone(&self.regions)))
         };
         let make = || RemoteSegment::new(segment.to_owned(), Arc::clone(&self.context), own());
-        // Dropped after the lock is released, since that closes connections.
+        // Dropped after the lock is released, because dropping a segment closes its connections.
         let mut evicted = Vec::new();
         let mut remotes = self.remotes.write().unwrap_or_else(PoisonError::into_inner);
         let found = remotes.get_or_insert(segment, now, &mut evicted, make);
         evicted.extend(remotes.sweep(now));
         drop(remotes);
         if !evicted.is_empty() {
-            tracing::debug!(segments = evicted.len(), "dropped segments that were not used for five minutes");
+            tracing::debug!(segments = evicted.len(), "dropped segments unused for five minutes");
         }
         found.map_err(|TableFull| TransferError::TooManyPeers { limit: REMOTES_MAX })
     }
@@ -540,7 +540,7 @@ async fn bind_handshake<E: Env>(
     Ok((listener, HostPort::new(host, port)))
 }
 
-/// Returns the host announced with a metadata service.
+/// Returns the host to announce when a metadata service is used.
 fn announced(config: &TransferConfig) -> Result<String, TransferError> {
     let settings = &config.settings;
     if let Some(host) = config.announce_host.as_ref().or(settings.bind_address.as_ref()) {
@@ -549,7 +549,7 @@ fn announced(config: &TransferConfig) -> Result<String, TransferError> {
     if let Some(address) = host::lan_address(settings.ipv6) {
         return Ok(address.to_string());
     }
-    // On a machine without a network, a name that is a loopback address is still usable.
+    // Without a network, a name that is a loopback address is still usable.
     match HostPort::split(&config.local_server_name) {
         Ok((host, _)) if crate::engine::base::addr::host_is_loopback(&host) => Ok(host),
         _ => Err(TransferError::NoAddress),
@@ -575,8 +575,9 @@ async fn listen_in_range<E: Env>(
     Err(no_port(settings.ports.clone(), PORT_TRIES, last))
 }
 
-/// The address to bind for an announced `host`: the wildcard address of its family, or only the loopback if the
-/// loopback is announced. (Upstream always binds the wildcard address, and serves any client that finds the port.)
+/// Returns the address to bind for an announced `host`: the wildcard address for its family, or the loopback address if
+/// that is what is announced. (Upstream always binds the wildcard address, and so serves any client that finds the
+/// port.)
 fn wildcard(settings: &TransferSettings, host: &str, port: u16) -> HostPort {
     if let Some(loopback) = loopback_to_bind(host) {
         return HostPort::new(loopback.to_string(), port);

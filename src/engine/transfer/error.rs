@@ -1,4 +1,4 @@
-//! Errors of the transfer engine.
+//! Transfer engine errors.
 
 use std::fmt;
 use std::io;
@@ -19,7 +19,7 @@ pub enum TransferStep {
     /// Waiting for a free connection to the peer.
     Lane,
     Request,
-    /// Waiting for the status or the first byte of an answer.
+    /// Waiting for a response's status or first byte.
     Status,
     /// Receiving or sending the bytes of a request.
     Body,
@@ -34,38 +34,40 @@ impl fmt::Display for TransferStep {
             TransferStep::Connect => "connecting",
             TransferStep::Lane => "waiting for a free connection",
             TransferStep::Request => "sending the request",
-            TransferStep::Status => "waiting for the answer",
+            TransferStep::Status => "waiting for the response",
             TransferStep::Body => "transferring the bytes",
-            TransferStep::Handshake => "waiting for its handshake port",
+            TransferStep::Handshake => "waiting for the handshake port",
         })
     }
 }
 
-/// An error of the transfer engine. Cheap to clone: one failure may end many operations.
+/// A transfer engine error. Cheap to clone, because one failure may end many operations.
 #[derive(Clone, Debug, thiserror::Error)]
 pub enum TransferError {
-    #[error("protocol '{protocol}' is not supported: use tcp or rdma")]
+    #[error("protocol '{protocol}' is not supported; use tcp or rdma")]
     Protocol { protocol: String },
-    /// RDMA was requested, but this host cannot use it.
+    /// RDMA was requested but cannot be used on this host.
     #[error("rdma is not available on this host: {why}")]
     NoRdma {
-        /// What is missing, for which device, and possibly how to fix it.
+        /// What is missing, on which device, and the fix if known.
         why: String,
     },
-    /// A device, a peer or the path between them failed.
+    /// A device, a peer, or the path between them failed.
     #[error("{0}")]
     Rdma(Arc<RdmaFault>),
-    /// The peer's descriptor requires another protocol.
-    #[error("segment {segment} uses protocol '{protocol}', but this process uses another one")]
+    /// The peer's descriptor specifies a different protocol.
+    #[error("segment {segment} uses protocol '{protocol}', but this process uses a different one")]
     PeerProtocol { segment: String, protocol: String },
     /// The engine's own name is invalid.
     #[error("invalid local_server_name '{name}': {problem}")]
     Name { name: String, problem: String },
     /// No address can be announced to peers.
-    #[error("no address to announce to peers: no network interface is up; set MC_TCP_BIND_ADDRESS")]
+    #[error("no address to announce to peers: no network interface is up (set MC_TCP_BIND_ADDRESS)")]
     NoAddress,
     /// No port in the range is free.
-    #[error("no free port for the {what} in {first}..={last} after {tries} tries (MC_MIN_RPC_PORT, MC_MAX_RPC_PORT)")]
+    #[error(
+        "no free port for the {what} in {first}..={last} after {tries} attempts (see MC_MIN_RPC_PORT, MC_MAX_RPC_PORT)"
+    )]
     NoPort {
         what: &'static str,
         /// First port of the range.
@@ -78,13 +80,13 @@ pub enum TransferError {
     },
     #[error("segment name '{name}' is in use by a running engine at {owner}")]
     NameTaken { name: String, owner: String },
-    /// The metadata service refused a request or did not answer.
+    /// The metadata service rejected a request or did not respond.
     #[error(transparent)]
     Metadata(Arc<MetadataError>),
     /// The segment is not registered with the metadata service, or its owner has no document.
     #[error("segment '{segment}' not found")]
     UnknownSegment { segment: String },
-    /// A record or an answer cannot be parsed.
+    /// A record or a response cannot be parsed.
     #[error("invalid document from {from}")]
     Document {
         from: String,
@@ -103,31 +105,31 @@ pub enum TransferError {
     #[error("{length} bytes at {address:#x} overlap a region that is already registered")]
     Overlap {
         address: u64,
-        /// Length of the range, bytes.
+        /// Length of the range, in bytes.
         length: u64,
     },
-    #[error("limit of {limit} registered memory regions reached")]
+    #[error("the limit of {limit} registered memory regions has been reached")]
     TooManyRegions { limit: usize },
-    #[error("limit of {limit} peers reached")]
+    #[error("the limit of {limit} peers has been reached")]
     TooManyPeers { limit: usize },
-    /// A range is outside its memory.
+    /// A range lies outside its memory.
     #[error(transparent)]
     OutOfRange(#[from] OutOfRange),
-    /// The range is not registered, or not for remote access.
-    #[error("segment {segment} refused {length} bytes at {address:#x}: not in its registered memory (status {code})")]
+    /// The range is not registered, or not registered for remote access.
+    #[error("segment {segment} rejected {length} bytes at {address:#x}: not in its registered memory (status {code})")]
     Rejected {
         segment: String,
         /// First address of the range.
         address: u64,
-        /// Length of the range, bytes.
+        /// Length of the range, in bytes.
         length: u64,
         /// The status code, or 0 if no status was received.
         code: u32,
     },
-    /// The received word is not a status frame.
-    #[error("{peer} answered {word:#018x}, which is not a status of the transfer protocol")]
+    /// The received 64-bit word is not a status frame.
+    #[error("{peer} returned {word:#018x}, which is not a valid status in the transfer protocol")]
     BadStatus { peer: String, word: u64 },
-    /// The connection could not be made, or it broke.
+    /// The connection could not be established, or it was lost.
     #[error("connection to {peer} failed while {step}")]
     Lost {
         peer: String,
@@ -143,19 +145,19 @@ pub enum TransferError {
         step: TransferStep,
         limit: Duration,
     },
-    /// Too many batches wait for the same peer.
-    #[error("{waiting} batches already wait for {peer} (limit: MC_TCP_MAX_QUEUED_TRANSFERS_PER_PEER)")]
+    /// Too many batches are waiting for the same peer.
+    #[error("{waiting} batches are already waiting for {peer} (limit: MC_TCP_MAX_QUEUED_TRANSFERS_PER_PEER)")]
     Busy { peer: String, waiting: usize },
-    /// The peer failed recently and has not answered since.
+    /// The peer failed recently and has not responded since.
     #[error("segment {segment} is down; next probe in {again:?}; first error: {first_error}")]
     Down {
         segment: String,
         /// Time until the next probe.
         again: Duration,
-        /// The error with which the peer went down.
+        /// The error that marked the peer as down.
         first_error: String,
     },
-    #[error("the transfer engine is shut down")]
+    #[error("the transfer engine has been shut down")]
     Stopped,
 }
 
@@ -165,21 +167,22 @@ impl TransferError {
         ErrorChain(self)
     }
 
-    /// Whether bytes of a write that failed with this error may still arrive at the peer. They do when a stopped
-    /// process resumes and reads its sockets. Until then, the target range must not be given to another object.
+    /// Whether bytes of a write that failed with this error may still reach the peer's memory. This happens when a
+    /// stopped process resumes and reads its sockets. While it is possible, the target range must not be assigned to
+    /// another object.
     pub fn may_still_land(&self) -> bool {
         match self {
             TransferError::Lost { step, .. } | TransferError::Timeout { step, .. } => {
                 matches!(step, TransferStep::Request | TransferStep::Status | TransferStep::Body)
             }
             TransferError::BadStatus { .. } => true,
-            // The queue pairs are in the error state by then, but packets may still be on the wire.
+            // The queue pairs are in the error state by now, but packets may still be on the wire.
             TransferError::Rdma(fault) => fault.step == RdmaStep::Move && fault.blame != Blame::Refusal,
             _ => false,
         }
     }
 
-    /// Whether an answer arrived that cannot be parsed.
+    /// Whether a response arrived but could not be parsed.
     pub(in crate::engine::transfer) fn is_unreadable(&self) -> bool {
         matches!(self, TransferError::Document { .. } | TransferError::Frame { .. })
     }
@@ -197,7 +200,7 @@ impl TransferError {
         }
     }
 
-    /// Whether the error indicates that the peer, or the path to it, is down. A refusal does not.
+    /// Whether the error indicates that the peer, or the path to it, is down. A rejected request does not.
     pub(in crate::engine::transfer) fn is_outage(&self) -> bool {
         match self {
             TransferError::Metadata(error) => error.is_retryable(),

@@ -1,4 +1,4 @@
-//! Access to our own segment: a copy within memory.
+//! Access to our own segment by copying within memory.
 
 use std::sync::{Arc, PoisonError, RwLock};
 
@@ -9,14 +9,14 @@ use crate::engine::transfer::transport::{
 };
 use crate::engine::wire::json::SegmentDescriptor;
 
-/// This process as a peer of itself. It can access all registered memory, whether or not it is open to peers.
+/// This process as a peer of itself. It can access all registered memory, even memory that peers cannot.
 pub struct LocalPeer {
     segment: String,
     regions: Arc<RwLock<Regions>>,
 }
 
 impl LocalPeer {
-    /// Creates the peer `segment`, which serves the memory in `regions`.
+    /// Creates the local peer for `segment`, which serves the memory in `regions`.
     pub fn new(segment: String, regions: Arc<RwLock<Regions>>) -> Arc<LocalPeer> {
         Arc::new(LocalPeer { segment, regions })
     }

@@ -1,12 +1,14 @@
-//! Moves bytes between segments: the registered memory of one process, which others read and write without its help.
+//! Moves bytes between segments. A segment is one process's registered memory, which other processes read and write
+//! directly.
 //!
-//! Start with [`TransferEngine`]. It offers this process's memory ([`TransferEngine::register`]), and reads and writes
-//! that of others ([`TransferEngine::submit`]) through a [`transport`]. Addresses on the wire are virtual addresses of
-//! the owning process. Only memory registered for remote access can be reached (upstream's TCP transport serves all
-//! memory).
+//! Start with [`TransferEngine`]. It exposes this process's memory ([`TransferEngine::register`]), and reads and writes
+//! other processes' memory ([`TransferEngine::submit`]) through a [`transport`]. Addresses on the wire are virtual
+//! addresses in the owning process. Only memory registered for remote access can be reached (upstream's TCP transport
+//! serves all of a process's memory).
 //!
-//! Control traffic (handshakes, metadata) is async and goes through `Env`. The data plane blocks and uses sockets or
+//! Control traffic (handshakes, metadata) is async and goes through `Env`. The data plane blocks, and uses sockets or
 //! verbs directly: see [`tcp`] and [`rdma`].
+//!
 //! Upstream: `transfer_engine_impl.cpp`, `transfer_metadata.cpp`, `tcp_transport.cpp`.
 
 pub mod breaker;
@@ -40,5 +42,5 @@ pub use region::Access;
 pub use remote::PendingTransfer;
 pub use transport::{Op, OpKind, RemoteAddr};
 
-/// Monotonic time of the `Env`, for code that blocks.
+/// The `Env`'s monotonic clock, for blocking code.
 pub type MonoClock = Arc<dyn Fn() -> Mono + Send + Sync>;

@@ -1,5 +1,5 @@
-//! Answers requests to our handshake port, and queues peers' messages until the owner fetches them. The queue is
-//! bounded: the oldest messages are dropped.
+//! Handles requests to our handshake port, and queues messages from peers until the owner fetches them. The queue is
+//! bounded: when it is full, the oldest messages are dropped.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -9,12 +9,12 @@ use crate::engine::transfer::handshake::HandshakeHandler;
 use crate::engine::transfer::transport::ControlPlane;
 use crate::engine::wire::json::{ConnectionMessage, NotifyMessage};
 
-/// Maximum number of queued messages. Beyond it the oldest are dropped.
+/// Maximum number of queued messages. Beyond this, the oldest are dropped.
 const NOTICES_MAX: usize = 1024;
-/// Maximum total size of the queued texts, bytes. A single message that exceeds it is refused.
+/// Maximum total size of the queued messages, in bytes. A single message that exceeds it is rejected.
 const NOTICES_BYTES_MAX: usize = 1 << 20;
 
-/// The handler of our handshake port: our segment's document, and a queue for messages.
+/// The handler for our handshake port: serves our segment document and queues messages.
 pub(super) struct Notifications {
     own: Arc<OwnSegment>,
     control: Arc<dyn ControlPlane>,
@@ -22,7 +22,7 @@ pub(super) struct Notifications {
 }
 
 impl Notifications {
-    /// Creates an empty queue. The transport uses `control` to answer connection requests.
+    /// Creates an empty queue. The transport uses `control` to handle connection requests.
     pub(super) fn new(own: Arc<OwnSegment>, control: Arc<dyn ControlPlane>) -> Notifications {
         Notifications { own, control, queue: Mutex::default() }
     }
@@ -34,7 +34,7 @@ impl Notifications {
         std::mem::take(&mut queue.messages).into()
     }
 
-    /// Number of messages dropped because they were not fetched.
+    /// Returns the number of messages dropped because they were not fetched in time.
     pub(super) fn dropped(&self) -> u64 {
         self.queue.lock().unwrap_or_else(PoisonError::into_inner).dropped
     }
@@ -60,7 +60,7 @@ impl HandshakeHandler for Notifications {
             tracing::warn!(
                 messages_max = NOTICES_MAX,
                 bytes_max = NOTICES_BYTES_MAX,
-                "queue of peers' messages is full; dropping the oldest"
+                "queue of messages from peers is full; dropping the oldest"
             );
         }
         taken
@@ -75,7 +75,7 @@ struct NotificationQueue {
 }
 
 impl NotificationQueue {
-    /// Adds `message`, unless it exceeds the size limit by itself.
+    /// Adds `message`, unless it alone exceeds the size limit.
     fn push(&mut self, message: NotifyMessage) -> bool {
         let more = bytes(&message);
         if more > NOTICES_BYTES_MAX {

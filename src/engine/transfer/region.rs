@@ -1,4 +1,4 @@
-//! The table of registered memory regions: which ranges peers may access, and what the segment document announces.
+//! The table of registered memory regions: which ranges peers may access, and which the segment document announces.
 //! Pure.
 
 use std::collections::BTreeMap;
@@ -14,9 +14,9 @@ pub const REGIONS_MAX: usize = 65_536;
 /// Which processes may access a registered region.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Access {
-    /// Peers may read and write it. It is listed in the segment document.
+    /// Peers may read and write the region. It is listed in the segment document.
     Remote,
-    /// Only this process, for example for a staging buffer.
+    /// Only this process may access the region. Used for staging buffers, for example.
     Local,
 }
 
@@ -59,7 +59,7 @@ impl Regions {
     /// Adds `memory`.
     ///
     /// # Errors
-    /// Fails as [`check`](Regions::check) does.
+    /// Same as [`check`](Regions::check).
     pub fn insert(&mut self, memory: Arc<Memory>, access: Access, keys: RegionKeys) -> Result<(), TransferError> {
         self.check(&memory)?;
         self.registered += 1;
@@ -72,13 +72,13 @@ impl Regions {
         self.by_address.remove(&address)
     }
 
-    /// Returns the bytes `[address, address + length)` if they lie in one region that peers may access. A range of two
-    /// regions does not qualify, nor does an empty one.
+    /// Returns the bytes `[address, address + length)` if they lie within a single region that peers may access.
+    /// Returns `None` for an empty range and for one that spans two regions.
     pub fn reach(&self, address: u64, length: u64) -> Option<Slice> {
         self.find(address, length, |region| region.access == Access::Remote)
     }
 
-    /// Returns the same for this process itself, from any region.
+    /// Same as [`reach`](Regions::reach), but for this process itself, which may access every region.
     pub fn reach_locally(&self, address: u64, length: u64) -> Option<Slice> {
         self.find(address, length, |_| true)
     }
@@ -92,7 +92,7 @@ impl Regions {
         region.memory.slice(offset, usize::try_from(length).ok()?).ok()
     }
 
-    /// The regions listed in the segment document: those that peers may access, in the order of registration.
+    /// The regions listed in the segment document: those that peers may access, in registration order.
     pub fn published(&self) -> Vec<&Region> {
         let mut regions: Vec<_> = self.by_address.values().filter(|r| r.access == Access::Remote).collect();
         regions.sort_by_key(|r| r.order);

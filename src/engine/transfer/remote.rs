@@ -1,6 +1,6 @@
-//! This engine's state of a segment: its descriptor, the connection to it, and whether its owner is up.
+//! State kept for a remote segment: its descriptor, the connections to it, and whether its owner is up.
 //!
-//! Everything here blocks. It runs on the thread that waits for a batch.
+//! Everything here blocks, and runs on the thread that waits for a batch.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
@@ -18,16 +18,16 @@ use crate::engine::transfer::transport::{
 use crate::engine::transfer::{MonoClock, PeerCounters, TransferError, TransferStep};
 use crate::engine::wire::json::SegmentDescriptor;
 
-/// Limit for finding a segment.
+/// Timeout for finding a segment.
 const FIND_LIMIT: Duration = Duration::from_secs(6);
-/// Limit for the probe of a peer that is down. No caller waits that long.
+/// Timeout for probing a peer that is down. No caller waits that long.
 const PROBE_LIMIT: Duration = Duration::from_secs(2);
-/// How long a caller waits for a probe in flight: long enough for a live peer nearby, short enough to be negligible.
+/// How long a caller waits for a probe in flight: long enough for a nearby live peer, short enough to be negligible.
 const PROBE_PATIENCE: Duration = Duration::from_millis(20);
-/// A descriptor younger than this is not fetched again because of a refusal.
+/// A descriptor younger than this is not fetched again after a rejected request.
 const REFRESH_AGE_MIN: Duration = Duration::from_secs(1);
 
-/// State shared by all remote segments of an engine.
+/// State shared by all of an engine's remote segments.
 pub(super) struct RemoteContext {
     pub(super) directory: Arc<dyn SegmentDirectory>,
     pub(super) transport: Arc<dyn DataTransport>,
@@ -39,7 +39,7 @@ pub(super) struct RemoteContext {
     pub(super) local: FlowMeter,
 }
 
-/// A segment of a peer or of this process, with its state and its connections.
+/// A peer's segment or this process's own, with its state and connections.
 pub(super) struct RemoteSegment {
     name: String,
     context: Arc<RemoteContext>,
@@ -67,7 +67,7 @@ struct ResolvedPeer {
 }
 
 impl RemoteSegment {
-    /// `own` is set if the segment is this process's own.
+    /// `own` is set if the segment belongs to this process.
     pub(super) fn new(name: String, context: Arc<RemoteContext>, own: Option<Arc<LocalPeer>>) -> Arc<RemoteSegment> {
         Arc::new(RemoteSegment {
             name,
@@ -79,7 +79,7 @@ impl RemoteSegment {
         })
     }
 
-    /// Returns the counters of requests issued to the segment.
+    /// Returns the counters for requests issued to the segment.
     pub(super) fn counters(&self) -> PeerCounters {
         let transport = if self.own.is_some() { "memory" } else { self.context.transport.protocol() };
         PeerCounters {
@@ -90,7 +90,7 @@ impl RemoteSegment {
         }
     }
 
-    /// Returns the descriptor, fetched if it is not cached.
+    /// Returns the descriptor. Fetches it if it is not cached.
     pub(super) fn describe(self: &Arc<Self>, deadline: Deadline) -> Result<Arc<SegmentDescriptor>, TransferError> {
         self.resolve(deadline).map(|(known, _)| known.descriptor)
     }
@@ -102,7 +102,7 @@ impl RemoteSegment {
         }
     }
 
-    /// Runs `ops` until they end or `deadline` passes. Returns their results in the same order.
+    /// Runs `ops` until they complete or `deadline` passes. Returns their results in the same order.
     pub(super) fn transfer(self: &Arc<Self>, ops: Vec<Op>, deadline: Deadline) -> Vec<Result<(), TransferError>> {
         if self.context.stopped.load(Ordering::Relaxed) {
             return vec![Err(TransferError::Stopped); ops.len()];
@@ -124,7 +124,7 @@ impl RemoteSegment {
         results.into_iter().map(|r| r.map_err(|failed| failed.1.error)).collect()
     }
 
-    /// Runs `ops` once. Operations that failed are returned with their fault.
+    /// Runs `ops` once. Failed operations are returned with their fault.
     fn run_once(
         &self,
         peer: &Arc<dyn DataPeer>,
@@ -161,8 +161,8 @@ impl RemoteSegment {
         (results, faults)
     }
 
-    /// Retries operations whose failure a newer descriptor or a new connection may fix: the peer may have restarted
-    /// since the descriptor was fetched.
+    /// Retries failed operations that may succeed with a newer descriptor or a new connection: the peer may have
+    /// restarted since the descriptor was fetched.
     fn retry_failed(
         self: &Arc<Self>,
         known: &ResolvedPeer,
@@ -228,7 +228,8 @@ impl RemoteSegment {
         state.breaker.failed((self.context.clock)());
     }
 
-    /// Returns the cached segment, fetched if necessary, and whether it was fetched by this call.
+    /// Returns the segment's descriptor and peer, and whether this call fetched them. Fetches them if they are not
+    /// cached.
     fn resolve(self: &Arc<Self>, deadline: Deadline) -> Result<(ResolvedPeer, bool), TransferError> {
         let mut waited = Duration::ZERO;
         let mut state = self.state();
@@ -267,7 +268,7 @@ impl RemoteSegment {
         }
     }
 
-    /// Fetches the descriptor. If another thread is fetching it, waits for that result.
+    /// Fetches the descriptor. If another thread is already fetching it, waits for that thread's result.
     fn refresh(self: &Arc<Self>, deadline: Deadline) -> Result<ResolvedPeer, TransferError> {
         let mut state = self.state();
         let asked = (self.context.clock)();
@@ -333,13 +334,13 @@ impl RemoteSegment {
                     state.first_error = error.chain().to_string();
                     state.breaker.failed((remote.context.clock)());
                 }
-                // Callers get any other error from their own requests.
+                // Callers receive any other error from their own requests.
                 Err(_) => {
                     state.known = None;
                     state.breaker.succeeded();
                 }
                 Ok(()) => {
-                    tracing::info!(segment = %remote.name, "peer answers again");
+                    tracing::info!(segment = %remote.name, "peer responds again");
                     state.breaker.succeeded();
                 }
             }
@@ -364,10 +365,10 @@ impl RemoteSegment {
     }
 }
 
-/// The result of one operation. A failed one is returned with its fault.
+/// The result of one operation. A failed operation is returned with its fault.
 type OpAttempt = Result<(), Box<(Op, TransferFault)>>;
 
-/// A submitted batch. With TCP nothing happens until it is waited for, because the waiting thread does the work.
+/// A submitted batch. With TCP, nothing happens until a thread waits for the batch, because that thread does the work.
 #[must_use = "a batch may never run unless it is waited for"]
 pub struct PendingTransfer {
     pub(super) remote: Result<Arc<RemoteSegment>, TransferError>,
@@ -376,8 +377,8 @@ pub struct PendingTransfer {
 }
 
 impl PendingTransfer {
-    /// Blocks until every operation has ended and returns their results in the order of submission. No byte moves after
-    /// that. In async code use [`finish`](PendingTransfer::finish).
+    /// Blocks until every operation has ended, then returns the results in submission order. No byte moves after that.
+    /// In async code, use [`finish`](PendingTransfer::finish).
     pub fn wait(self) -> Vec<Result<(), TransferError>> {
         match self.remote {
             Ok(remote) => remote.transfer(self.ops, self.deadline),
@@ -385,7 +386,7 @@ impl PendingTransfer {
         }
     }
 
-    /// Waits on a thread for blocking work. Dropping the future does not stop the batch.
+    /// Waits on a blocking thread. Dropping the future does not stop the batch.
     pub async fn finish(self) -> Vec<Result<(), TransferError>> {
         let operations = self.ops.len();
         let done = tokio::task::spawn_blocking(move || self.wait()).await;

@@ -1,10 +1,10 @@
 //! The table of cached remote segments and its eviction. Pure: `now` is an argument.
 //!
-//! A cached segment costs its descriptor, a breaker and up to four open connections at either end. Segments that were
-//! not used for a while are dropped. If the table is full, the least recently used ones are evicted. A segment in use
+//! A cached segment costs a descriptor, a breaker and up to four open connections at either end. Segments that have not
+//! been used for a while are dropped. If the table is full, the least recently used ones are evicted. A segment in use
 //! (another `Arc` exists) is never dropped.
 //!
-//! Time alone triggers nothing: the table is swept when a segment is requested and the last sweep was a minute ago. An
+//! There is no timer: the table is swept when a segment is requested and the last sweep was at least a minute ago. An
 //! idle engine keeps its cached segments and connections, but their number cannot grow.
 
 use std::collections::HashMap;
@@ -16,11 +16,11 @@ use crate::engine::base::Mono;
 
 /// Maximum number of cached segments.
 pub(super) const REMOTES_MAX: usize = 65_536;
-/// A segment that was not used for this long is dropped.
+/// A segment that has not been used for this long is dropped.
 const UNUSED_MAX: Duration = Duration::from_secs(5 * 60);
 /// Minimum time between sweeps.
 const SWEEP_EVERY: Duration = Duration::from_secs(60);
-/// The divisor of the share evicted from a full table, so that not every insertion scans the whole table.
+/// A full table evicts one in this many entries, so that not every insertion scans the whole table.
 const MAKE_ROOM: usize = 16;
 
 /// Cached segments, by name.
@@ -32,12 +32,12 @@ pub(super) struct RemoteTable<R> {
 
 struct RemoteEntry<R> {
     remote: Arc<R>,
-    /// Time of the last use, as `Mono`.
+    /// Time of the last use, as the inner value of a `Mono`.
     used: AtomicU64,
 }
 
 impl<R> RemoteEntry<R> {
-    /// Whether only the table holds it. (New references come from the table or from a holder.)
+    /// Whether only the table has a reference. (A new reference is cloned from the table's or from an existing one.)
     fn is_idle(&self) -> bool {
         Arc::strong_count(&self.remote) == 1
     }
@@ -48,7 +48,7 @@ impl<R> RemoteEntry<R> {
 pub(super) struct TableFull;
 
 impl<R> RemoteTable<R> {
-    /// Creates an empty table. The first sweep is due a while after `now`.
+    /// Creates an empty table. The first sweep is due [`SWEEP_EVERY`] after `now`.
     pub(super) fn new(now: Mono) -> RemoteTable<R> {
         RemoteTable { table: HashMap::new(), swept: now, max: REMOTES_MAX }
     }
@@ -65,8 +65,8 @@ impl<R> RemoteTable<R> {
         now.since(self.swept) >= SWEEP_EVERY
     }
 
-    /// Removes entries that were not used for long, if a sweep is due. Returns them, so that the caller drops them
-    /// without holding the lock.
+    /// If a sweep is due, removes entries that have not been used for a long time. Returns them so that the caller can
+    /// drop them after releasing the lock.
     pub(super) fn sweep(&mut self, now: Mono) -> Vec<Arc<R>> {
         if !self.is_sweep_due(now) {
             return Vec::new();
@@ -79,7 +79,7 @@ impl<R> RemoteTable<R> {
         self.table.extract_if(|_, entry| unused(entry)).map(|(_, entry)| entry.remote).collect()
     }
 
-    /// Returns the entry for `name`, created if missing, and marks it as used at `now`. Evicted entries are added to
+    /// Returns the entry for `name`, creating it if missing, and marks it as used at `now`. Adds evicted entries to
     /// `evicted`.
     ///
     /// # Errors
@@ -121,7 +121,7 @@ impl<R> RemoteTable<R> {
         names.iter().filter_map(|name| self.table.remove(name)).map(|entry| entry.remote).collect()
     }
 
-    /// The entries in no particular order.
+    /// The entries, in no particular order.
     pub(super) fn iter(&self) -> impl Iterator<Item = &Arc<R>> {
         self.table.values().map(|entry| &entry.remote)
     }

@@ -1,4 +1,4 @@
-//! The transport interface: a transport registers memory, describes itself in the segment document, and runs batches of
+//! The transport interface. A transport registers memory, describes itself in the segment document, and runs batches of
 //! one-sided operations on a peer.
 
 use std::sync::Arc;
@@ -17,7 +17,7 @@ use crate::engine::wire::json::{ConnectionMessage, RegionDescriptor, SegmentDesc
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct RemoteAddr(pub u64);
 
-/// The direction of the transfer.
+/// The direction of a transfer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum OpKind {
     /// From the peer's memory to ours.
@@ -30,13 +30,13 @@ pub enum OpKind {
 #[derive(Clone, Debug)]
 pub struct Op {
     pub kind: OpKind,
-    /// The local bytes. The slice keeps them alive until the operation ends.
+    /// The local bytes. The slice keeps the memory alive until the operation ends.
     pub local: Slice,
-    /// The first of the peer's bytes.
+    /// Address of the first byte at the peer.
     pub remote: RemoteAddr,
 }
 
-/// The deadline of a batch.
+/// A batch's deadline.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Deadline {
     pub until: Mono,
@@ -45,12 +45,12 @@ pub struct Deadline {
 }
 
 impl Deadline {
-    /// A deadline `allowed` after `now`.
+    /// Returns the deadline that is `allowed` after `now`.
     pub fn after(now: Mono, allowed: Duration) -> Deadline {
         Deadline { until: now + allowed, allowed }
     }
 
-    /// The time left at `now`.
+    /// Returns the time left at `now`.
     pub fn left(&self, now: Mono) -> Duration {
         self.until.since(now)
     }
@@ -58,49 +58,50 @@ impl Deadline {
 
 /// A protocol's implementation: registers memory, describes itself, and reaches peers.
 pub trait DataTransport: Send + Sync {
-    /// Upstream's name of the protocol, as in a descriptor's `protocol`.
+    /// Upstream's name for the protocol, as in a descriptor's `protocol` field.
     fn protocol(&self) -> &'static str;
 
-    /// Makes `memory` usable by this transport, and returns its entries for the segment document. May take long,
-    /// because pages are pinned, so it is called on a thread that may block. The engine keeps the memory until it calls
+    /// Makes `memory` usable by this transport, and returns its entries for the segment document. Pinning pages can
+    /// take a long time, so this is called on a thread that may block. The engine keeps the memory alive until it calls
     /// [`deregister`](DataTransport::deregister).
     ///
     /// # Errors
-    /// Fails if the device refuses.
+    /// Fails if a device cannot register the memory.
     fn register(&self, memory: &Arc<Memory>, access: Access) -> Result<RegionKeys, TransferError>;
 
-    /// Deregisters what [`register`](DataTransport::register) registered.
+    /// Deregisters memory that [`register`](DataTransport::register) registered.
     fn deregister(&self, memory: &Arc<Memory>);
 
-    /// Fills in the transport's part of the segment document. The buffers are filled in already. A transport with
-    /// devices omits those that are unusable, and their keys.
+    /// Fills in the transport's part of the segment document. The buffers are already filled in. A transport with
+    /// devices omits unusable devices and their keys.
     fn describe(&self, document: &mut SegmentDescriptor);
 
-    /// Returns the peer that `descriptor` describes. Opens no connection yet. A transport that connects through the
-    /// handshake port uses `control` for that. The peer may keep `control`, but the transport may not: `control` holds the
-    /// transport.
+    /// Returns the peer that `descriptor` describes. Does not open a connection yet. A transport that connects through
+    /// the handshake port uses `control` to do so. The peer may keep a reference to `control`, but the transport may
+    /// not, because `control` has a reference to the transport.
     ///
     /// # Errors
-    /// Fails if the descriptor lacks what is needed to reach the peer.
+    /// Fails if the descriptor lacks information needed to reach the peer.
     fn peer(
         &self,
         descriptor: &SegmentDescriptor,
         control: &Arc<dyn ControlPlane>,
     ) -> Result<Arc<dyn DataPeer>, TransferError>;
 
-    /// Answers a connection request that arrived at our handshake port. May block, within a limit of its own. Meanwhile
-    /// the port answers other requests, also of the requester: the addresses of an engine before 0.3.11 are fetched
-    /// while it waits. A transport that does not connect this way returns an empty answer.
+    /// Handles a connection request that arrived at our handshake port, and returns the reply. May block, up to its own
+    /// time limit. Meanwhile the port serves other requests, including those from the requester: if that engine is
+    /// older than 0.3.11, its addresses are fetched while it waits. A transport that does not connect this way returns
+    /// an empty reply.
     fn accept(&self, _request: ConnectionMessage, _calls: &dyn ControlPlane) -> ConnectionMessage {
         ConnectionMessage::default()
     }
 
-    /// Registers `callback`, which is called from any thread when the result of [`describe`](DataTransport::describe) changes
-    /// by itself, for example because a device is lost or has another address. A transport that never changes ignores
-    /// it.
+    /// Registers `callback`, which is called from any thread when the result of
+    /// [`describe`](DataTransport::describe) changes on its own, for example because a device is lost or its address
+    /// changes. A transport that never changes ignores the callback.
     fn on_change(&self, _callback: Box<dyn Fn() + Send + Sync>) {}
 
-    /// Counters of peers' requests to our memory. Zeros for a transport whose hardware does not count them.
+    /// Counters for peers' requests to our memory. All zero for a transport whose hardware does not count requests.
     fn counters(&self) -> TargetCounters;
 
     /// The devices in use, if the transport uses devices.
@@ -108,11 +109,11 @@ pub trait DataTransport: Send + Sync {
         Vec::new()
     }
 
-    /// Probes every path to the segment of `descriptor`. `limit` applies to each answer of the peer. Setting `stop`
-    /// skips the remaining paths. Blocks. Returns nothing for a transport without path selection.
+    /// Probes every path to the segment that `descriptor` describes. `limit` applies to each response from the peer.
+    /// Setting `stop` skips the remaining paths. Blocks. The result is empty for a transport without path selection.
     ///
     /// # Errors
-    /// Fails if the descriptor lacks what is needed to reach the peer.
+    /// Fails if the descriptor lacks information needed to reach the peer.
     fn probe_paths(
         &self,
         _descriptor: &SegmentDescriptor,
@@ -127,14 +128,14 @@ pub trait DataTransport: Send + Sync {
     fn shutdown(&self);
 }
 
-/// A transport's access to peers' handshake ports and to the metadata service. Both methods block for at most `limit`.
-/// They must not be called on a runtime's own thread.
+/// A transport's access to peers' handshake ports and to the metadata service. Both methods block for at most `limit`,
+/// and must not be called on one of the runtime's own threads.
 pub trait ControlPlane: Send + Sync {
-    /// Sends a connection request (or a ready ACK) to the engine of `segment` and returns its reply, which may be a
-    /// refusal.
+    /// Sends a connection request (or a ready ACK) to the engine that owns `segment` and returns its reply, which may
+    /// be a refusal.
     ///
     /// # Errors
-    /// Fails if the engine cannot be found or reached, or if its answer cannot be parsed.
+    /// Fails if the engine cannot be found or reached, or if its reply cannot be parsed.
     fn connect(
         &self,
         segment: &str,
@@ -149,21 +150,21 @@ pub trait ControlPlane: Send + Sync {
     fn find(&self, segment: &str, limit: Duration) -> Result<SegmentDescriptor, TransferError>;
 }
 
-/// What the segment document announces of a registered region.
+/// What the segment document announces about a registered region.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct RegionKeys {
-    /// Location of the memory (`cpu:0`, `*`), by which peers choose a device. `None`: the segment's name, as TCP has
-    /// it.
+    /// Location of the memory (`cpu:0`, `*`), which peers use to choose a device. `None` means the segment's name, as
+    /// with TCP.
     pub location: Option<String>,
-    /// The pieces in which the region is registered, in order and without gaps. More than one if the region exceeds
-    /// what a device registers at once. Empty: one piece without keys.
+    /// The pieces in which the region is registered, in order and without gaps. There is more than one if the region
+    /// exceeds what a device can register at once. An empty list means one piece without keys.
     pub pieces: Vec<PieceKeys>,
 }
 
 /// A piece of a registered region with its memory keys, one per device.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct PieceKeys {
-    /// Offset in the region, bytes.
+    /// Offset in the region, in bytes.
     pub offset: usize,
     pub len: usize,
     /// Keys for access by peers (`rkey`), one per device.
@@ -173,7 +174,7 @@ pub struct PieceKeys {
 }
 
 impl RegionKeys {
-    /// The entries for `memory` in the document of `segment`.
+    /// Returns the entries for `memory` in the document of `segment`.
     pub fn buffers(&self, segment: &str, memory: &Memory) -> Vec<RegionDescriptor> {
         let name = self.location.as_deref().unwrap_or(segment);
         let whole = [PieceKeys { len: memory.len(), ..PieceKeys::default() }];
@@ -189,29 +190,28 @@ impl RegionKeys {
     }
 }
 
-/// A process whose memory can be read and written.
+/// A process whose memory this engine can read and write.
 pub trait DataPeer: Send + Sync {
-    /// Submits `ops`. They have ended when the ticket's `wait` returns. A transport whose callers do the work (TCP)
-    /// starts only then. One with hardware (RDMA) posts them here.
+    /// Submits `ops`. They have ended when [`PendingOps::wait`] returns. A transport whose callers do the work (TCP)
+    /// does not start until `wait` is called. A hardware transport (RDMA) posts them here.
     fn submit(self: Arc<Self>, ops: Vec<Op>, deadline: Deadline) -> Box<dyn PendingOps>;
 
     /// Whether this peer still matches `descriptor`.
     fn reaches(&self, descriptor: &SegmentDescriptor) -> bool;
 
-    /// Checks that the peer answers on the data plane. Moves at most one byte.
+    /// Checks that the peer responds on the data plane. Moves at most one byte.
     ///
     /// # Errors
-    /// Fails if the peer does not answer correctly.
+    /// Fails if the peer does not respond correctly.
     fn probe(&self, descriptor: &SegmentDescriptor, deadline: Deadline) -> Result<(), TransferError>;
 
     /// Closes the idle connections to this peer.
     fn forget(&self);
 }
 
-/// Operations that were submitted and may not have ended.
+/// Submitted operations, some of which may not have ended.
 pub trait PendingOps: Send {
-    /// Blocks until every operation has ended. No byte moves after that. Returns the results in the order of
-    /// submission.
+    /// Blocks until every operation has ended, then returns the results in submission order. No byte moves after that.
     fn wait(self: Box<Self>) -> Vec<OpCompletion>;
 }
 
@@ -230,8 +230,8 @@ pub struct TransferFault {
 }
 
 impl TransferFault {
-    /// The fault to report if this one ended a retry after `first`. If bytes of the first attempt may still arrive,
-    /// that must not be lost. (A refusal rules it out.)
+    /// Returns the fault to report if this one ended a retry after `first`. The result must not hide that bytes from
+    /// the first attempt may still arrive. (If the retry was rejected, they cannot.)
     pub fn after(self, first: Option<TransferFault>) -> TransferFault {
         let is_certain = self.class == FaultClass::Refused || self.error.may_still_land();
         first.filter(|first| !is_certain && first.error.may_still_land()).unwrap_or(self)
@@ -241,16 +241,16 @@ impl TransferFault {
 /// What a fault indicates about the peer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FaultClass {
-    /// The connection was an old one that the peer had closed. No answer to this operation arrived. Another connection
-    /// may work.
+    /// The peer had closed this existing connection, and no response to this operation arrived. A new connection may
+    /// work.
     Stale,
-    /// The peer does not answer, or its answer broke off. It may be down or have moved.
+    /// The peer does not respond, or its response was cut off. It may be down or have moved.
     Gone,
-    /// No byte moved for too long. A retry would take as long.
+    /// No byte moved for too long. A retry would take just as long.
     Hung,
     /// The batch's deadline passed while bytes were still moving.
     Late,
-    /// The peer answered with a refusal.
+    /// The peer rejected the request.
     Refused,
 }
 

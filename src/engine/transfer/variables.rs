@@ -1,4 +1,4 @@
-//! Reads `MC_*` variables. An invalid value is ignored with a warning, as upstream does.
+//! Reads `MC_*` variables. Like upstream, ignores an invalid value with a warning.
 
 use std::fmt;
 use std::ops::RangeInclusive;
@@ -16,7 +16,7 @@ impl<'a> VariableReader<'a> {
         VariableReader { lookup, warnings: Vec::new() }
     }
 
-    /// Returns the first of `names` that is set, as a number in `range`.
+    /// Returns the value of the first of `names` that is set, as a number in `range`.
     pub(super) fn number<T>(&mut self, names: &[&str], range: RangeInclusive<T>, otherwise: T) -> T
     where
         T: FromStr + PartialOrd + fmt::Display,
@@ -38,7 +38,7 @@ impl<'a> VariableReader<'a> {
         Duration::from_secs(self.number(&[name], range, otherwise.as_secs()))
     }
 
-    /// Reads a switch as upstream does: on if set, unless the value is 0, false or no.
+    /// Reads a switch as upstream does: on if set, unless the value is 0, false, no or off.
     pub(super) fn switch(&mut self, name: &str, otherwise: bool) -> bool {
         match (self.lookup)(name) {
             None => otherwise,
@@ -46,7 +46,7 @@ impl<'a> VariableReader<'a> {
                 "0" | "false" | "no" | "off" => false,
                 "" | "1" | "true" | "yes" | "on" => true,
                 _ => {
-                    self.warnings.push(format!("{name}={text} is neither 1 nor 0, true nor false; interpreted as 1"));
+                    self.warnings.push(format!("{name}={text} is not a boolean (use 1 or 0, true or false); using 1"));
                     true
                 }
             },

@@ -1,4 +1,4 @@
-//! Client side of the handshake port.
+//! Client side of the handshake protocol.
 
 use std::io;
 use std::sync::Arc;
@@ -11,20 +11,20 @@ use crate::engine::env::{Env, Net, deadline};
 use crate::engine::transfer::{TransferError, TransferStep};
 use crate::engine::wire::json::{HEADER_BYTES, HandshakeFrame, HandshakeKind, payload_len};
 
-/// Time and size limits of an exchange.
+/// Time and size limits for an exchange.
 #[derive(Clone, Copy, Debug)]
 pub struct RequestLimits {
     pub connect: Duration,
-    /// Limit for the answer, once connected.
+    /// Timeout for the reply, once connected.
     pub answer: Duration,
-    /// Maximum size of the answer, bytes.
+    /// Maximum size of the reply, in bytes.
     pub bytes_max: usize,
 }
 
-/// Sends `json` as a request of `kind` to the handshake port at `to` and returns the JSON text of the answer.
+/// Sends `json` as a request of type `kind` to the handshake port at `to` and returns the JSON text of the reply.
 ///
 /// # Errors
-/// Fails with `Lost` or `Timeout`, or with `Frame` if the answer is not a valid frame.
+/// Fails with `Lost` or `Timeout`, or with `Frame` if the reply is not a valid frame.
 pub async fn send_request<E: Env>(
     env: &E,
     to: &HostPort,

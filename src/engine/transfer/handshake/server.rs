@@ -1,4 +1,4 @@
-//! Server side of the handshake port.
+//! Server side of the handshake protocol.
 
 use std::collections::VecDeque;
 use std::io;
@@ -16,32 +16,33 @@ use crate::engine::wire::json::{
     ConnectionMessage, HEADER_BYTES, HandshakeFrame, HandshakeKind, NotifyMessage, is_json, payload_len, probe_answer,
 };
 
-/// Maximum number of concurrent exchanges. For one more, the exchange whose peer has been silent longest is closed. If
-/// all peers have sent their requests, the new connection waits to be accepted.
+/// Maximum number of concurrent exchanges. To admit another connection, the oldest exchange still waiting for its
+/// request is closed. If all requests have arrived, the new connection waits to be accepted.
 const EXCHANGES_MAX: usize = 256;
-/// Maximum number of connection requests handled at once. Others wait, while metadata is still served.
+/// Maximum number of connection requests handled at once. Others wait, but metadata is still served.
 const CONNECTIONS_MAX: usize = 64;
 /// Pause after a failed accept.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 
-/// The engine's handlers for requests.
+/// The engine's request handlers.
 pub trait HandshakeHandler: Send + Sync {
-    /// Our segment document. `None` until it exists.
+    /// Returns our segment document, or `None` if it does not exist yet.
     fn segment(&self) -> Option<String>;
     /// Handles a connection request and returns the reply. Called on a thread that may block.
     fn on_connection(&self, request: ConnectionMessage) -> ConnectionMessage;
-    /// Handles a message of a peer. Returns whether it is accepted.
+    /// Handles a message from a peer. Returns whether it is accepted.
     fn on_message(&self, message: NotifyMessage) -> bool;
 }
 
-/// Time and size limits of an exchange.
+/// Time and size limits for an exchange.
 #[derive(Clone, Copy, Debug)]
 pub struct HandshakeLimits {
-    /// Limit for each of: receiving the whole request, sending the reply, and waiting for the peer to close.
+    /// Timeout for each of these steps: receiving the whole request, sending the reply, and waiting for the peer to
+    /// close.
     pub step: Duration,
-    /// Limit for handling a connection request, which may itself need a call to a peer.
+    /// Timeout for handling a connection request, which may itself require a call to a peer.
     pub connect: Duration,
-    /// Maximum size of a request, bytes.
+    /// Maximum size of a request, in bytes.
     pub bytes_max: usize,
 }
 
@@ -60,7 +61,7 @@ pub async fn serve<E: Env>(
 ) {
     let connections = Arc::new(Semaphore::new(CONNECTIONS_MAX));
     let mut exchanges = JoinSet::new();
-    // In the order of acceptance, each with a flag that is set once its request has arrived.
+    // In acceptance order. Each exchange has a flag that is set once its request has arrived.
     let mut under_way: VecDeque<(AbortHandle, Arc<AtomicBool>)> = VecDeque::new();
     let (mut failed, mut ended) = (0u64, 0u64);
     loop {
@@ -74,7 +75,7 @@ pub async fn serve<E: Env>(
                     tracing::warn!(
                         ended,
                         limit = EXCHANGES_MAX,
-                        "handshake port full: closed the connection silent longest"
+                        "handshake port is full; closed the connection that was silent longest"
                     );
                 }
                 exchange.abort();
@@ -99,7 +100,7 @@ pub async fn serve<E: Env>(
             let arrived = arrived.clone();
             async move {
                 if let Err(end) = exchange(&env, stream, answers, &connections, limits, &arrived).await {
-                    tracing::debug!(peer = %from, %end, "handshake refused");
+                    tracing::debug!(peer = %from, %end, "handshake failed");
                 }
             }
         });
@@ -113,13 +114,13 @@ pub async fn serve<E: Env>(
 /// Why an exchange ended without a reply.
 #[derive(Debug, thiserror::Error)]
 enum ExchangeError {
-    #[error("the peer took too long")]
+    #[error("the exchange timed out")]
     Late,
     #[error(transparent)]
     Socket(#[from] io::Error),
     #[error(transparent)]
     Frame(#[from] crate::engine::wire::json::HandshakeFrameError),
-    #[error("the request is not JSON")]
+    #[error("the request is not valid JSON")]
     NotJson,
 }
 
@@ -145,7 +146,7 @@ async fn exchange<E: Env>(
             let _turn = connections.acquire().await;
             tokio::task::spawn_blocking(move || answer(&payload, &*answers)).await
         };
-        // A panic there is the transport's. The peer gets no reply.
+        // If the handler panics, the peer gets no reply.
         deadline(env, limits.connect, work).await.map_err(|_| ExchangeError::Late)?.unwrap_or(None)
     } else {
         answer(&payload, &*answers)
@@ -156,7 +157,7 @@ async fn exchange<E: Env>(
         stream.shutdown().await
     };
     deadline(env, limits.step, send).await.map_err(|_| ExchangeError::Late)??;
-    // The peer closes first. This wait gives it time to read the reply.
+    // The peer closes first. Waiting gives it time to read the reply.
     let mut rest = [0; 64];
     let _ = deadline(env, limits.step, async { while matches!(stream.read(&mut rest).await, Ok(1..)) {} }).await;
     Ok(())
@@ -191,7 +192,7 @@ fn answer(payload: &[u8], answers: &dyn HandshakeHandler) -> Option<Vec<u8>> {
 /// Parses the reply to a notify request. Returns whether the message was accepted.
 ///
 /// # Errors
-/// Fails if it is not a notify message.
+/// Fails if the reply is not a notify message.
 pub(in crate::engine::transfer) fn is_notify_accepted(from: &str, json: &[u8]) -> Result<bool, TransferError> {
     let reply =
         NotifyMessage::from_json(json).map_err(|source| TransferError::Document { from: from.to_owned(), source })?;

@@ -1,8 +1,8 @@
-//! The state of a submitted batch: how many fragments are pending, which ones failed, and which thread waits.
+//! The state of a submitted batch: how many fragments are pending, which fragments failed, and which thread is waiting.
 //!
-//! Successful fragments are only counted. A failed one is returned to the thread that waits for the batch, which alone
-//! decides whether to retry it. Completions are handled by whichever thread polls, and that thread has its own batch to
-//! process.
+//! Successful fragments are only counted. A failed fragment is returned to the thread that waits for the batch, because
+//! only that thread decides whether to retry it. Completions are handled by whichever thread is polling, and that
+//! thread has its own batch to process.
 
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
@@ -18,10 +18,10 @@ use crate::engine::transfer::transport::OpKind;
 /// Why a fragment failed.
 #[derive(Clone, Debug)]
 pub(super) enum WorkError {
-    /// The work completion of this fragment has an error status. With the vendor error code.
+    /// This fragment's work completion has an error status. Includes the vendor error code.
     Status(CompletionStatus, u32),
-    /// The fragment was flushed because another request on its queue pair failed, or it was never posted. Nothing is
-    /// wrong with the fragment itself.
+    /// The fragment was flushed because another request on its queue pair failed, or it was never posted. The fragment
+    /// itself is not at fault.
     Dropped,
     /// No completion arrived on the connection for this long.
     Silent(Duration),
@@ -36,9 +36,9 @@ pub(super) struct WorkRequest {
     pub(super) batch: Arc<Batch>,
     pub(super) part: u32,
     pub(super) kind: OpKind,
-    /// Keeps the memory registered, and so alive, until the device no longer uses it.
+    /// Keeps the memory registered and alive until the device no longer uses it.
     pub(super) region: Arc<MemoryRegion>,
-    /// Offset of the fragment in the region.
+    /// The fragment's offset in the region.
     pub(super) offset: usize,
     pub(super) len: u32,
     pub(super) remote: u64,
@@ -72,8 +72,8 @@ impl Batch {
         })
     }
 
-    /// Adds `parts` pending fragments. Called before they are handed out, because one may complete before the posting
-    /// thread returns.
+    /// Adds `parts` pending fragments. Must be called before they are posted, because one may complete before the
+    /// posting call returns.
     pub(super) fn add_pending(&self, parts: usize) {
         self.open.fetch_add(parts, Ordering::SeqCst);
     }
@@ -94,12 +94,12 @@ impl Batch {
         self.wake();
     }
 
-    /// Number of pending fragments.
+    /// Returns the number of pending fragments.
     pub(super) fn open(&self) -> usize {
         self.open.load(Ordering::SeqCst)
     }
 
-    /// Number of fragments that have succeeded.
+    /// Returns the number of fragments that have succeeded.
     pub(super) fn succeeded(&self) -> u64 {
         self.succeeded.load(Ordering::Relaxed)
     }
@@ -124,7 +124,7 @@ impl Batch {
         std::mem::take(&mut events.failures)
     }
 
-    /// Registers the calling thread as the one that waits.
+    /// Registers the calling thread as the one waiting for the batch.
     pub(super) fn set_waiter(&self) {
         self.events().waiter = Some(thread::current());
     }
@@ -142,7 +142,7 @@ impl Batch {
     }
 }
 
-/// Wakes the thread that sleeps on the devices' completion channels. Does nothing if no thread sleeps.
+/// Wakes the thread that is sleeping on the devices' completion channels, if any.
 pub(super) struct CqWaker {
     sleeping: AtomicBool,
     wake: WakeEvent,
@@ -153,12 +153,12 @@ impl CqWaker {
         Ok(CqWaker { sleeping: AtomicBool::new(false), wake: WakeEvent::new()? })
     }
 
-    /// A thread is about to sleep. Wake-ups from here on are not lost.
+    /// Records that a thread is about to sleep. Wake-ups from here on are not lost.
     pub(super) fn begin_sleep(&self) {
         self.sleeping.store(true, Ordering::SeqCst);
     }
 
-    /// The thread no longer sleeps. `woken`: it was woken through this waker.
+    /// Records that the thread is awake again. `woken` is set if this waker woke it.
     pub(super) fn end_sleep(&self, woken: bool) {
         self.sleeping.store(false, Ordering::SeqCst);
         if woken {

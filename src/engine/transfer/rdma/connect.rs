@@ -1,5 +1,5 @@
-//! Connects endpoints: dials peers, and answers peers that dial us. The state machine in [`link`] decides which message
-//! is due; this module sends it.
+//! Connects endpoints: dials peers, and replies to peers that dial us. The state machine in [`link`] decides which
+//! message is due, and this module sends it.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -20,18 +20,18 @@ use crate::engine::transfer::rdma::shared::RdmaShared;
 use crate::engine::transfer::transport::{ControlPlane, Deadline};
 use crate::engine::wire::json::ConnectionMessage;
 
-/// Hop limit of RoCE packets.
+/// Hop limit for RoCE packets.
 const HOP_LIMIT: u8 = 16;
-/// Limit for fetching the descriptor of a peer whose request lacks its address.
+/// Timeout for fetching the descriptor of a peer whose request does not include its address.
 const FIND_LIMIT: Duration = Duration::from_secs(5);
-/// Maximum number of new endpoints tried for one request.
+/// Maximum number of endpoints to try for one request.
 const ANEW_MAX: usize = 4;
 
 impl RdmaShared {
-    /// Returns the endpoint of `nic` to `path`, created if missing. A new endpoint is not connected yet.
+    /// Returns `nic`'s endpoint for `path`. Creates it if missing. A new endpoint is not connected yet.
     ///
     /// # Errors
-    /// Fails if the limit of endpoints is reached or the device cannot create queue pairs.
+    /// Fails if the endpoint limit has been reached or the device cannot create queue pairs.
     pub(super) fn endpoint(&self, nic: &Arc<Nic>, path: &str, now: Mono) -> Result<Arc<Endpoint>, TransferError> {
         nic.endpoint(path, || self.make_endpoint(nic, path, now))
     }
@@ -58,8 +58,8 @@ impl RdmaShared {
         Ok(Endpoint::new(path.to_owned(), address, link, qps, now))
     }
 
-    /// Connects `endpoint`, which leads to device `device` of `view`. Returns when it is connected or retired, or when
-    /// the batch's deadline has passed.
+    /// Connects `endpoint`, which leads to the peer's device `device` in `view`. Returns when the endpoint is connected
+    /// or retired, or when the batch's deadline has passed.
     pub(super) fn connect(
         &self,
         nic: &Arc<Nic>,
@@ -89,7 +89,7 @@ impl RdmaShared {
                 LinkAction::Over(why) => {
                     let (error, gid) = (self.unconnected(nic, endpoint.path(), &why), state.link.local_end().gid);
                     drop(state);
-                    // A link that ended because a newer one replaced it does not indicate a fault of the peer.
+                    // A link that ended because a newer one replaced it does not indicate a fault at the peer.
                     let again =
                         why.is_transient() || (why.is_gid_problem() && self.next_gid(nic, endpoint.path(), &gid));
                     let error = if again { WorkError::Dropped } else { WorkError::Link(error) };
@@ -122,7 +122,7 @@ impl RdmaShared {
                 .map_err(|error| self.classify_dial_error(&error, started, limit))
         } else {
             Err(CloseReason::Unreachable(
-                "not dialled: a previous attempt failed less than MC_CONN_PAUSE_TTL_MS ago".to_owned(),
+                "not dialled because a previous attempt failed less than MC_CONN_PAUSE_TTL_MS ago".to_owned(),
             ))
         };
         let now = (self.clock)();
@@ -161,16 +161,17 @@ impl RdmaShared {
         }
     }
 
-    /// Classifies a failed dial. A dial cut short by its batch's deadline indicates nothing about the peer; another
-    /// waiting thread dials again.
+    /// Classifies a failed dial. A dial cut short by its batch's deadline indicates nothing about the peer. Another
+    /// waiting thread then dials again.
     fn classify_dial_error(&self, error: &TransferError, started: Mono, limit: Duration) -> CloseReason {
         if limit < DIAL_LIMIT && (self.clock)().since(started) >= limit {
-            return CloseReason::Retired("the deadline of the dialling batch passed".to_owned());
+            return CloseReason::Retired("the deadline of the batch that dialled has passed".to_owned());
         }
         on_no_reply(error)
     }
 
-    /// Brings the queue pairs of an endpoint to RTS, from address `address` (which the peer received) to `remote_end`.
+    /// Brings an endpoint's queue pairs to RTS, connecting our address `address` (which the peer received) to
+    /// `remote_end`.
     fn connect_qps(
         &self,
         nic: &Nic,
@@ -191,7 +192,8 @@ impl RdmaShared {
         Ok(())
     }
 
-    /// The path attributes for a queue pair of `nic` with address `address` to the peer's queue pair `number`.
+    /// Returns the path attributes for connecting a queue pair on `nic` with address `address` to the peer's queue pair
+    /// `number`.
     pub(super) fn path_attributes(
         &self,
         nic: &Nic,
@@ -212,7 +214,7 @@ impl RdmaShared {
         }
     }
 
-    /// If the link is ready, marks the endpoint as open and posts what is pending.
+    /// If the link is ready, marks the endpoint as open and posts pending requests.
     fn open(&self, nic: &Nic, endpoint: &Arc<Endpoint>, state: &mut EndpointState, over: &mut nic::FinishedWork) {
         if state.retired.is_none() && !state.open && state.link.is_ready() {
             state.open = true;
@@ -222,12 +224,12 @@ impl RdmaShared {
         }
     }
 
-    /// Checks that the peer's end of `endpoint` still exists. A device may retry for a very long time, or for ever,
-    /// after the peer's process has ended. The check repeats the ready ACK, which a peer refuses if the
-    /// connection does not exist there. From a release without ACKs, the check fetches the descriptor instead.
+    /// Checks that the peer's end of `endpoint` still exists. A device may retry for a very long time, or forever,
+    /// after the peer's process has ended. The check repeats the ready ACK, which a peer refuses if it has no such
+    /// connection. If the peer's release does not support ACKs, the check fetches the descriptor instead.
     ///
     /// # Errors
-    /// Fails if the peer does not answer or has no such connection.
+    /// Fails if the peer does not respond or has no such connection.
     pub(super) fn is_alive(
         &self,
         nic: &Nic,
@@ -254,7 +256,7 @@ impl RdmaShared {
         Err(nic.fault(endpoint.path(), RdmaStep::Move, message, Blame::Peer))
     }
 
-    /// Answers a connection request or a ready ACK.
+    /// Handles a connection request or a ready ACK, and returns the reply.
     pub(super) fn answer(&self, request: &ConnectionMessage, control: &dyn ControlPlane) -> ConnectionMessage {
         let reply = self.on_reply(request, control).unwrap_or_else(|refusal| {
             tracing::warn!(
@@ -286,8 +288,8 @@ impl RdmaShared {
             let endpoint = nic.find_endpoint(path).ok_or(HandshakeRefusal::Unconnected)?;
             return Ok(self.on_ready_ack(nic, &endpoint, request));
         }
-        // Before 0.3.11 only the segment document contains the address. The requester waits for our reply, and still
-        // serves its document meanwhile.
+        // Before 0.3.11, only the segment document contains the address. The requester still serves its document while
+        // it waits for our reply.
         let described = link::lacks_address(request).then(|| control.find(server, FIND_LIMIT));
         let described =
             described.map(|found| found.map_err(|_| HandshakeRefusal::UnknownPeer(path.clone()))).transpose()?;
@@ -340,7 +342,7 @@ impl RdmaShared {
         reply
     }
 
-    /// Converts the reason why a connection failed to an error.
+    /// Converts the reason why a connection failed into an error.
     fn unconnected(&self, nic: &Nic, path: &str, why: &CloseReason) -> TransferError {
         let message = why.to_string();
         let (step, blame) = match why {
@@ -356,7 +358,7 @@ impl RdmaShared {
     }
 }
 
-/// Classifies an error of a call to a peer's handshake port.
+/// Classifies an error from a call to a peer's handshake port.
 fn on_no_reply(error: &TransferError) -> CloseReason {
     let message = error.chain().to_string();
     if error.is_unreadable() { CloseReason::Unreadable(message) } else { CloseReason::Unreachable(message) }

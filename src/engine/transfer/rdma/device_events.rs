@@ -1,8 +1,8 @@
-//! Handles asynchronous device events (ports that go down and up, address changes, fatal errors), and periodically
+//! Handles asynchronous device events (ports going down and coming up, address changes, fatal errors), and periodically
 //! checks the peers of idle endpoints.
 //!
-//! RDMA has no disconnect message, so an endpoint that a peer created and abandoned would stay for ever. A zero-byte
-//! write, which needs no memory of the peer, detects whether its device still answers.
+//! RDMA has no disconnect message, so an endpoint that a peer created and abandoned would stay forever. A zero-byte
+//! write, which does not access the peer's memory, detects whether the peer's device still responds.
 
 use std::os::fd::AsFd;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -16,11 +16,11 @@ use crate::engine::transfer::rdma::batch::WorkError;
 use crate::engine::transfer::rdma::nic::Nic;
 use crate::engine::transfer::rdma::shared::RdmaShared;
 
-/// Maximum wait for an event before idle endpoints are checked.
+/// How long to wait for an event before checking idle endpoints.
 const TICK: Duration = Duration::from_secs(5);
-/// Time to wait after a port came up before it is used.
+/// How long to wait after a port comes up before using it.
 const SETTLE: Duration = Duration::from_secs(1);
-/// Stack size of a watcher thread, bytes.
+/// Stack size of a watcher thread, in bytes.
 const STACK_BYTES: usize = 256 << 10;
 
 /// The watcher threads, one per device.
@@ -29,7 +29,7 @@ pub(super) struct DeviceWatcher {
     threads: Mutex<Vec<JoinHandle<()>>>,
 }
 
-/// Stops the watcher threads.
+/// Signals the watcher threads to stop.
 struct StopSignal {
     stopped: AtomicBool,
     wake: WakeEvent,
@@ -42,7 +42,7 @@ impl StopSignal {
 
     fn signal(&self) {
         self.stopped.store(true, Ordering::Relaxed);
-        // Never cleared, so that every thread receives it.
+        // Never cleared, so that every thread wakes up.
         self.wake.wake();
     }
 }
@@ -70,7 +70,7 @@ impl DeviceWatcher {
         self.stop.signal();
         let threads = std::mem::take(&mut *self.threads.lock().unwrap_or_else(PoisonError::into_inner));
         for thread in threads {
-            // A panic there was reported already.
+            // A panic in the thread has already been reported.
             let _ = thread.join();
         }
     }
@@ -82,7 +82,7 @@ impl Drop for DeviceWatcher {
     }
 }
 
-/// Waits for an event of `nic` and handles it, or checks idle endpoints after a [`TICK`].
+/// Waits for an event from `nic` and handles it. Checks idle endpoints if none arrives within a [`TICK`].
 fn handle_next_event(shared: &RdmaShared, nic: &Arc<Nic>, stop: &StopSignal) {
     let event = match wait_readable(&[stop.wake.as_fd(), nic.device.events_fd()], TICK) {
         Ok(0) => {
@@ -98,7 +98,7 @@ fn handle_next_event(shared: &RdmaShared, nic: &Arc<Nic>, stop: &StopSignal) {
         Ok(None) => return,
         Err(error) => {
             tracing::warn!(device = %nic.name, %error, "cannot read device events");
-            // The device may be gone. Without a pause this loop would spin.
+            // The device may be gone. Without a pause, this loop would spin.
             pause(stop, SETTLE);
             return;
         }
@@ -123,7 +123,7 @@ fn handle_next_event(shared: &RdmaShared, nic: &Arc<Nic>, stop: &StopSignal) {
     }
 }
 
-/// Why a device is disabled whose port has no address.
+/// The reason recorded for disabling a device whose port has no address.
 const NO_ADDRESS: &str = "port has no address";
 
 /// Disables `nic` and retires its endpoints. Their requests are flushed and may use another path.
@@ -131,14 +131,14 @@ fn disable(shared: &RdmaShared, nic: &Nic, why: &'static str) {
     if nic.disable(why) {
         tracing::warn!(device = %nic.name, port = nic.port, why, "rdma device disabled");
     }
-    // Also if the polling thread disabled it first.
+    // Retire the endpoints even if the polling thread disabled the device first.
     for endpoint in nic.all_endpoints() {
         endpoint.retire(nic, &WorkError::Dropped);
     }
     shared.changed();
 }
 
-/// Enables `nic` after its port came up.
+/// Enables `nic` after its port has come up.
 fn enable(shared: &RdmaShared, nic: &Nic) {
     match shared.address(nic) {
         Ok(address) => {
@@ -152,7 +152,7 @@ fn enable(shared: &RdmaShared, nic: &Nic) {
     }
 }
 
-/// Updates the address after `nic`'s GID table or LID changed.
+/// Updates the address after `nic`'s GID table or LID has changed.
 fn update_address(shared: &RdmaShared, nic: &Nic) {
     match shared.address(nic) {
         Ok(address) if address == nic.address() => {}

@@ -1,13 +1,13 @@
-//! The local end of a connection between one of our devices and one of a peer: its queue pairs, the posted work
-//! requests, and the pending ones.
+//! The local end of a connection between one of our devices and one of a peer's: its queue pairs, its posted work
+//! requests, and its pending ones.
 //!
-//! In a chain of work requests only the last one is signaled (plus every sixteenth, and the last of each batch). A
-//! queue pair executes requests in order, so one completion confirms all requests before it. A failed request always
-//! generates a completion.
+//! In a chain of work requests, only the last one is signaled (plus every sixteenth, and the last one of each batch). A
+//! queue pair executes requests in order, so one completion also confirms all requests before it. A failed request
+//! always generates a completion.
 //!
-//! An endpoint is used until a request on it fails. Then it is retired: its queue pairs enter the error state, posted
-//! requests are flushed, and the next request to the same peer creates a new endpoint. A retired endpoint exists until
-//! the device has returned every request.
+//! An endpoint is used until one of its requests fails. Then it is retired: its queue pairs enter the error state,
+//! posted requests are flushed, and the next request to the same peer creates a new endpoint. A retired endpoint exists
+//! until the device has returned every request.
 
 use std::collections::VecDeque;
 use std::sync::atomic::Ordering;
@@ -23,7 +23,7 @@ use crate::engine::transfer::rdma::nic::{FinishedWork, Nic, PortAddress};
 use crate::engine::transfer::transport::OpKind;
 use crate::engine::wire::json::{ConnectionMessage, gid_text};
 
-/// At least every sixteenth work request is signaled.
+/// At least one in this many work requests is signaled.
 const SIGNAL_EVERY: usize = 16;
 
 /// The local end of a connection.
@@ -47,16 +47,16 @@ pub(super) struct EndpointState {
     moved: bool,
     pending: VecDeque<WorkRequest>,
     used: Mono,
-    /// The queue pair that is used first by the next post.
+    /// Index of the queue pair that the next post uses first.
     turn: usize,
-    /// Buffer for the next chain.
+    /// Reusable buffer for the next chain of work requests.
     chain: WorkRequestList<'static>,
 }
 
 /// A queue pair and the work requests posted on it.
 pub(super) struct EndpointQp {
     pub(super) qp: QueuePair,
-    /// Distinguishes its completions from those of an earlier queue pair with the same number.
+    /// Distinguishes this queue pair's completions from those of an earlier one with the same number.
     generation: u32,
     /// Sequence number of the request at the front of `posted`.
     first: u32,
@@ -72,7 +72,7 @@ impl EndpointQp {
         u64::from(self.generation) << 32 | u64::from(request)
     }
 
-    /// Number of requests that the completion with this `id` confirms.
+    /// Returns the number of requests that the completion with this `id` confirms.
     fn over(&self, id: u64) -> Option<usize> {
         let request = id as u32;
         let count = request.wrapping_sub(self.first) as usize + 1;
@@ -102,7 +102,7 @@ impl Endpoint {
         Endpoint { path, address, state: Mutex::new(state), settled: Condvar::new() }
     }
 
-    /// The peer's end, as `server@device`.
+    /// Returns the peer's end as `server@device`.
     pub(super) fn path(&self) -> &str {
         &self.path
     }
@@ -120,12 +120,12 @@ impl Endpoint {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Wakes threads that wait for the link.
+    /// Wakes threads that are waiting for the link.
     pub(super) fn notify_waiters(&self) {
         self.settled.notify_all();
     }
 
-    /// Releases `state` until the link's state changes or `limit` has passed.
+    /// Unlocks `state` until the link's state changes or `limit` has passed.
     pub(super) fn await_change<'a>(
         &self,
         state: MutexGuard<'a, EndpointState>,
@@ -134,7 +134,7 @@ impl Endpoint {
         self.settled.wait_timeout(state, limit).unwrap_or_else(PoisonError::into_inner).0
     }
 
-    /// The last use, if nothing is posted or pending. `None` if it is busy or locked.
+    /// Returns the time of the last use if no request is posted or pending. `None` if the endpoint is busy or locked.
     pub(super) fn idle_since(&self) -> Option<Mono> {
         let state = self.state.try_lock().ok()?;
         state.is_idle().then_some(state.used)
@@ -144,7 +144,7 @@ impl Endpoint {
         self.state().open
     }
 
-    /// The ready ACK of its connection, and whether the peer supports ACKs. `None` if not connected.
+    /// Returns the ready ACK for its connection, and whether the peer supports ACKs. `None` if not connected.
     pub(super) fn ack(&self) -> Option<(ConnectionMessage, bool)> {
         let state = self.state();
         let (local_end, remote_end) = (state.link.local_end(), state.link.remote_end()?);
@@ -160,29 +160,28 @@ impl Endpoint {
         Some((ack, remote_end.acks))
     }
 
-    /// Whether any request on it has succeeded.
+    /// Whether any request on this endpoint has succeeded.
     pub(super) fn has_moved(&self) -> bool {
         self.state().moved
     }
 
-    /// Whether a request of `batch` is posted on it.
+    /// Whether a request from `batch` is posted on this endpoint.
     pub(super) fn carries(&self, batch: &Arc<Batch>) -> bool {
         let ours = |work: &WorkRequest| Arc::ptr_eq(&work.batch, batch);
         self.state().qps.iter().any(|qp| qp.posted.iter().any(ours))
     }
 
-    /// Whether it is retired and all its queue pairs are destroyed.
+    /// Whether the endpoint is retired and all of its queue pairs are destroyed.
     pub(super) fn is_destroyed(&self) -> bool {
         let state = self.state();
         state.retired.is_some() && state.qps.is_empty()
     }
 
-    /// The queue pair numbers.
     pub(super) fn numbers(&self) -> Vec<u32> {
         self.state().qps.iter().map(|qp| qp.qp.number()).collect()
     }
 
-    /// Accepts `works`: posts them now, or when there is room and a connection.
+    /// Accepts `works`. They are posted now, or once there is room and a connection.
     pub(super) fn push(self: &Arc<Self>, nic: &Nic, works: Vec<WorkRequest>, now: Mono, over: &mut FinishedWork) {
         let mut state = self.state();
         state.used = now;
@@ -196,12 +195,12 @@ impl Endpoint {
         self.post(nic, &mut state, over);
     }
 
-    /// Posts as many pending requests as the queues have space for.
+    /// Posts as many pending requests as the queues have room for.
     pub(super) fn post_pending(self: &Arc<Self>, nic: &Nic, over: &mut FinishedWork) {
         self.post(nic, &mut self.state(), over);
     }
 
-    /// Handles completions of one of its queue pairs.
+    /// Handles completions from one of this endpoint's queue pairs.
     pub(super) fn completed(self: &Arc<Self>, nic: &Nic, completions: &[WorkCompletion], over: &mut FinishedWork) {
         let mut state = self.state();
         let EndpointState { qps, retired, moved, .. } = &mut *state;
@@ -220,7 +219,8 @@ impl Endpoint {
                 broken.get_or_insert((completion.status, completion.vendor_error));
             }
             for (at, work) in qp.posted.drain(..count).enumerate() {
-                // An unsignaled request that succeeded before the queue pair broke cannot be distinguished from a flushed one.
+                // An unsignaled request that succeeded before the queue pair failed cannot be distinguished from a
+                // flushed one.
                 if flushed {
                     over.bad(work.batch, work.part, retired.clone().unwrap_or(WorkError::Dropped));
                 } else if !ok && at + 1 == count {
@@ -240,7 +240,8 @@ impl Endpoint {
         if state.retired.is_some() { self.destroy_idle_qps(nic, &mut state) } else { self.post(nic, &mut state, over) }
     }
 
-    /// Retires the endpoint. Pending requests fail at once with `why`; posted ones fail when the device returns them.
+    /// Retires the endpoint. Pending requests fail immediately with `why`. Posted ones fail when the device returns
+    /// them.
     pub(super) fn retire(&self, nic: &Nic, why: &WorkError) {
         let mut over = FinishedWork::default();
         let mut state = self.state();
@@ -249,7 +250,7 @@ impl Endpoint {
         over.deliver();
     }
 
-    /// Retires the endpoint while its state is locked by the caller.
+    /// Retires the endpoint while the caller has its state locked.
     pub(super) fn retire_with(&self, nic: &Nic, state: &mut EndpointState, why: &WorkError, over: &mut FinishedWork) {
         if state.retired.is_none() {
             self.retire_locked(nic, state, why, over);
@@ -260,7 +261,7 @@ impl Endpoint {
     fn retire_locked(&self, nic: &Nic, state: &mut EndpointState, why: &WorkError, over: &mut FinishedWork) {
         state.retired = Some(why.clone());
         state.open = false;
-        state.link.close(link::CloseReason::Retired("the endpoint is retired".to_owned()));
+        state.link.close(link::CloseReason::Retired("the endpoint was retired".to_owned()));
         nic.drop_endpoint(self);
         nic.counters.retired.fetch_add(1, Ordering::Relaxed);
         match why {
@@ -292,8 +293,8 @@ impl Endpoint {
         });
     }
 
-    /// The batch's deadline has passed: takes back its pending requests, and retires the endpoint if any of its
-    /// requests is posted. (A single posted request cannot be cancelled.)
+    /// Withdraws `batch` after its deadline has passed: takes back its pending requests, and retires the endpoint if
+    /// any of its requests is posted. (A single posted request cannot be cancelled.)
     pub(super) fn withdraw(&self, nic: &Nic, batch: &Arc<Batch>) {
         let mut over = FinishedWork::default();
         let mut state = self.state();
@@ -312,7 +313,7 @@ impl Endpoint {
         over.deliver();
     }
 
-    /// Destroys the queue pairs of a retired endpoint although the device has not returned all requests. A destroyed
+    /// Destroys a retired endpoint's queue pairs even though the device has not returned all requests. A destroyed
     /// queue pair no longer accesses memory.
     pub(super) fn abandon(&self, nic: &Nic) {
         let mut over = FinishedWork::default();
@@ -345,7 +346,7 @@ impl Endpoint {
         let mut credits = nic.reserve_cqe(wanted);
         if credits < wanted {
             nic.wait_for_cqe(self);
-            // Credits returned before the endpoint was queued triggered no post.
+            // Entries released before the endpoint was queued did not trigger a post, so try again.
             credits += nic.reserve_cqe(wanted - credits);
         }
         let first = state.turn;
@@ -355,7 +356,7 @@ impl Endpoint {
             }
             let index = (first + at) % count;
             let free = nic.limits.requests - state.qps[index].posted.len();
-            // This queue pair takes at least what the following ones have no room for.
+            // This queue pair takes at least the requests for which the following ones have no room.
             let others: usize = (at + 1..count)
                 .map(|later| nic.limits.requests - state.qps[(first + later) % count].posted.len())
                 .sum();
@@ -370,7 +371,7 @@ impl Endpoint {
         nic.release_cqe(credits);
     }
 
-    /// Posts the next `count` requests on a queue pair. Returns whether all were accepted.
+    /// Posts the next `count` requests on a queue pair. Returns whether the device accepted all of them.
     fn post_run(
         &self,
         nic: &Nic,

@@ -1,4 +1,4 @@
-//! RDMA faults: what failed, on which device, to which peer, at which step.
+//! RDMA faults: what failed, on which device, with which peer, and at which step.
 
 use std::fmt;
 
@@ -9,7 +9,7 @@ use crate::engine::sys::verbs::CompletionStatus;
 pub enum RdmaStep {
     /// Opening the device and reading its port and address.
     Open,
-    /// Registering memory with it.
+    /// Registering memory with the device.
     Register,
     /// Choosing a path to the peer.
     Route,
@@ -48,51 +48,52 @@ impl fmt::Display for RdmaStep {
 /// Which side caused a fault.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Blame {
-    /// Our device, or the arguments it was given.
+    /// Our device, or the arguments passed to it.
     Device,
-    /// The peer, or the path to it: it does not answer, or its answer broke off.
+    /// The peer or the path to it: the peer does not respond, or its response was cut off.
     Peer,
-    /// The peer refused on purpose.
+    /// The peer deliberately refused the request.
     Refusal,
 }
 
 impl Blame {
-    /// The cause of a failed work completion.
+    /// Returns the side that caused a failed work completion.
     pub fn of(status: CompletionStatus) -> Blame {
         match status {
             status if status.is_local() => Blame::Device,
             status if status.is_remote_access() => Blame::Refusal,
-            // Also a status that only reports a broken connection, and unknown ones: another connection may work.
+            // This includes unknown statuses and those that only report a broken connection: another connection may
+            // work.
             _ => Blame::Peer,
         }
     }
 }
 
-/// A fault: what failed, on which device, to which peer, at which step.
+/// A fault: what failed, on which device, with which peer, and at which step.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RdmaFault {
     pub device: String,
-    /// The port. 0 if irrelevant.
+    /// Port number, 0 if irrelevant.
     pub port: u8,
-    /// Our GID index and GID, such as `1 ::ffff:192.0.2.1`. Empty if irrelevant.
+    /// Our GID index and GID, such as `1 ::ffff:192.0.2.1`, empty if irrelevant.
     pub gid: String,
-    /// The peer's end (`server@device`), or its segment. Empty if none is involved.
+    /// The peer's end (`server@device`) or its segment, empty if no peer is involved.
     pub peer: String,
     pub step: RdmaStep,
-    /// The message of verbs, of the completion, or of the peer.
+    /// The message from the verbs call, the completion, or the peer.
     pub problem: String,
     pub blame: Blame,
-    /// How to fix it, if known.
+    /// How to fix the problem, if known.
     pub remedy: Option<&'static str>,
 }
 
 impl RdmaFault {
-    /// Whether a retry may succeed if nothing has changed at the peer. `paths` is the number of paths to it.
+    /// Whether a retry may succeed if nothing has changed at the peer. `paths` is the number of paths to the peer.
     pub fn may_pass(&self, paths: usize) -> bool {
         match (self.blame, self.step) {
-            // The peer would refuse the same keys again.
+            // The peer would reject the same keys again.
             (Blame::Refusal, RdmaStep::Move) => false,
-            // A peer has one handshake port for all its devices.
+            // A peer has one handshake port for all of its devices.
             (Blame::Peer, RdmaStep::Dial) => false,
             // A request that failed on one queue pair may succeed on a new one, whatever the cause.
             (Blame::Peer, _) | (Blame::Device, RdmaStep::Move) => true,

@@ -1,16 +1,16 @@
-//! Choice of the GID indices of a port, and their order.
+//! Chooses which of a port's GID indices to use, and in which order.
 
 use crate::engine::topology::gid::{self, Gid};
 
 /// Why no GID can be used.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum GidError {
-    #[error("its GID table is empty")]
+    #[error("the GID table is empty")]
     Empty,
     /// The configured GID index is not in use.
-    #[error("{variable} selects GID index {index}, which is empty; in use: {used}")]
+    #[error("{variable} selects GID index {index}, which is empty; indices in use: {used}")]
     Unused {
-        /// The variable that selects it.
+        /// The variable that selects the index.
         variable: &'static str,
         index: u32,
         /// The GIDs in use, with type and address.
@@ -18,8 +18,8 @@ pub enum GidError {
     },
 }
 
-/// Returns the GIDs of `table` to use: the preferred one, then those to try in turn if a queue pair cannot be connected
-/// with it (`MC_AUTO_GID_MAX_RETRIES`). If an index is configured, only that one is returned.
+/// Returns the GIDs in `table` to use: the preferred GID, then those to try in turn if a queue pair cannot be connected
+/// with it (`MC_AUTO_GID_MAX_RETRIES`). If an index is configured, only its GID is returned.
 ///
 /// # Errors
 /// Fails if the table is empty or the configured index is not in use.

@@ -1,31 +1,31 @@
-//! Health of devices and paths: which ones are avoided for a while, and for how long.
+//! Health of devices and paths: which ones to avoid for a while, and for how long.
 //!
-//! A local fault (a key, a length) counts against the device. After [`FAULTS_MAX`] of them in a row without a success,
-//! the device is disabled. Any other fault counts against the path to the peer, which is paused. If no other path
-//! exists, a paused path is used anyway (see [`Router::route`](crate::engine::transfer::rdma::route::RdmaRouter::route)).
+//! A local fault (an invalid key or length) counts against the device. After [`FAULTS_MAX`] such faults in a row, the
+//! device is disabled. Any other fault counts against the path to the peer, which is paused. If no other path exists, a
+//! paused path is used anyway (see [`Router::route`](crate::engine::transfer::rdma::route::RdmaRouter::route)).
 
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 
 use crate::engine::base::Mono;
 
-/// Number of consecutive faults after which a device is disabled (upstream's value).
+/// Number of consecutive faults after which a device is disabled (same value as upstream).
 const FAULTS_MAX: u32 = 32;
-/// Number of errors within [`ERRORS_WITHIN`] after which a path is paused even if it is the only one (upstream's
-/// values).
+/// Number of errors within [`ERRORS_WITHIN`] after which a path is paused even if it is the only one (same values as
+/// upstream).
 const ERRORS_MAX: usize = 5;
-/// The window of [`ERRORS_MAX`].
+/// The time window for [`ERRORS_MAX`].
 const ERRORS_WITHIN: Duration = Duration::from_secs(5);
 /// How long a device stays disabled.
 const OFF_FOR: Duration = Duration::from_secs(30);
-/// Maximum number of tracked paths. Beyond it, the path with the oldest error is dropped.
+/// Maximum number of tracked paths. Beyond this, the path with the oldest error is dropped.
 const WAYS_MAX: usize = 4096;
 
 /// Health of an engine's devices and paths.
 #[derive(Clone, Debug)]
 pub struct RailHealth {
     devices: Vec<DeviceHealth>,
-    /// Keyed by our device and the peer's path.
+    /// Keyed by our device's index and the peer's path.
     paths: BTreeMap<(usize, String), PathHealth>,
     rail_pause: Duration,
     dial_pause: Duration,
@@ -60,17 +60,18 @@ impl PathHealth {
 }
 
 impl RailHealth {
-    /// Starts with `devices` enabled devices. The pauses are `MC_RDMA_RAIL_PAUSE_SECONDS` and `MC_CONN_PAUSE_TTL_MS`.
+    /// Starts with `devices` enabled devices. The pauses come from `MC_RDMA_RAIL_PAUSE_SECONDS` and
+    /// `MC_CONN_PAUSE_TTL_MS`.
     pub fn new(devices: usize, rail_pause: Duration, dial_pause: Duration) -> RailHealth {
         RailHealth { devices: vec![DeviceHealth::default(); devices], paths: BTreeMap::new(), rail_pause, dial_pause }
     }
 
-    /// Whether no fault is recorded, so that callers need no further checks.
+    /// Whether no fault is recorded. If so, callers can skip all further checks.
     pub fn is_clear(&self) -> bool {
         self.paths.is_empty() && self.devices.iter().all(|device| device.pause.is_none() && device.faults == 0)
     }
 
-    /// Why device `local` is disabled at `now`, or `None`.
+    /// Returns why device `local` is disabled at `now`, or `None` if it is enabled.
     pub fn pause(&self, local: usize, now: Mono) -> Option<&DevicePause> {
         let pause = self.devices.get(local)?.pause.as_ref()?;
         (now < pause.until).then_some(pause)
@@ -84,7 +85,7 @@ impl RailHealth {
     /// Checks whether the peer may be dialled at `now`.
     ///
     /// # Errors
-    /// Fails with the time from which it may be dialled.
+    /// Fails with the time at which the peer may be dialled again.
     pub fn may_dial(&self, local: usize, peer: &str, now: Mono) -> Result<(), Mono> {
         match self.path(local, peer).and_then(|path| path.no_dial) {
             Some(until) if now < until => Err(until),
@@ -112,13 +113,13 @@ impl RailHealth {
             return false;
         }
         device.faults = 0;
-        let why = format!("{FAULTS_MAX} consecutive faults, last: {why}");
+        let why = format!("{FAULTS_MAX} consecutive faults; the last one was: {why}");
         device.pause = Some(DevicePause { why, until: now + OFF_FOR });
         true
     }
 
-    /// Records an error of the path to `peer`. `another`: another usable path exists. Returns whether the path is newly
-    /// paused.
+    /// Records an error on the path to `peer`. `another` is set if another path exists. Returns whether the path was
+    /// newly paused.
     pub fn path_failed(&mut self, local: usize, peer: &str, another: bool, now: Mono) -> bool {
         let pause = self.rail_pause;
         let path = self.entry_mut(local, peer, now);
@@ -133,7 +134,7 @@ impl RailHealth {
         !was && path.paused.is_some_and(|until| now < until)
     }
 
-    /// Records that the peer could not be connected on this path.
+    /// Records that connecting to the peer over this path failed.
     pub fn dial_failed(&mut self, local: usize, peer: &str, now: Mono) {
         if self.dial_pause > Duration::ZERO {
             let until = now + self.dial_pause;
@@ -141,14 +142,14 @@ impl RailHealth {
         }
     }
 
-    /// Records a new connection on this path, which clears its errors.
+    /// Records a new connection over this path, which clears the path's errors.
     pub fn connected(&mut self, local: usize, peer: &str) {
         if !self.paths.is_empty() {
             self.paths.remove(&(local, peer.to_owned()));
         }
     }
 
-    /// Drops entries whose pause is over at `now`.
+    /// Drops entries whose pause has ended at `now`.
     pub fn sweep(&mut self, now: Mono) {
         self.paths.retain(|_, path| !path.is_over(now));
         for device in &mut self.devices {

@@ -1,4 +1,5 @@
-//! Detects registrations that failed because of RLIMIT_MEMLOCK. Registered memory is locked and counts once per device.
+//! Detects registrations that failed because of RLIMIT_MEMLOCK. Registered memory is locked, and counts once per
+//! device.
 
 use std::fmt;
 use std::path::Path;
@@ -10,18 +11,18 @@ use crate::engine::topology::Memlock;
 /// A registration that would exceed the limit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct MemlockShortage {
-    /// The soft limit RLIMIT_MEMLOCK, bytes.
+    /// The soft RLIMIT_MEMLOCK, in bytes.
     limit: u64,
     /// Bytes locked by earlier registrations.
     locked: u64,
-    /// Bytes to register, summed over all devices.
+    /// Bytes to register, summed across all devices.
     wanted: u64,
 }
 
 impl fmt::Display for MemlockShortage {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let MemlockShortage { limit, locked, wanted } = *self;
-        write!(f, "memlock limit is {}, needs {}", ByteSize(limit), ByteSize(wanted))?;
+        write!(f, "the memlock limit is {}, but the registration needs {}", ByteSize(limit), ByteSize(wanted))?;
         if locked > 0 {
             write!(f, " in addition to {} already locked", ByteSize(locked))?;
         }
@@ -29,7 +30,8 @@ impl fmt::Display for MemlockShortage {
     }
 }
 
-/// Checks whether the limit is too low for `wanted` more bytes. `None` if it is not, or if that is unknown.
+/// Checks whether the limit is too low to lock `wanted` more bytes. Returns `None` if it is high enough or cannot be
+/// determined.
 pub(super) fn short(wanted: u64) -> Option<MemlockShortage> {
     let tree = FileTree::new(Path::new("/")).ok()?;
     let status = tree.text("/proc/self/status").ok().flatten().unwrap_or_default();
@@ -41,7 +43,7 @@ fn judge(memlock: Memlock, locked: u64, wanted: u64) -> Option<MemlockShortage> 
     (locked.saturating_add(wanted) > limit).then_some(MemlockShortage { limit, locked, wanted })
 }
 
-/// Bytes locked by registrations, from `VmPin` in `/proc/self/status`. 0 if the field is missing.
+/// Returns the number of bytes locked by registrations: `VmPin` in `/proc/self/status`, or 0 if the field is missing.
 fn pinned(status: &str) -> u64 {
     let kib = status.lines().find_map(|line| line.strip_prefix("VmPin:")?.trim().strip_suffix(" kB"));
     kib.and_then(|kib| kib.trim().parse::<u64>().ok()).map_or(0, |kib| kib.saturating_mul(1024))

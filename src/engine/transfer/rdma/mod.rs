@@ -1,8 +1,8 @@
-//! The RDMA transport: its decisions, and their execution with verbs.
+//! The RDMA transport: pure decision modules, and the modules that carry out the decisions with verbs.
 //!
-//! Pure modules, which get `now` and random numbers as arguments: [`settings`] (configuration), [`slices`] (operations
-//! cut into work requests), [`route`] (path selection), [`gid`] (GID index selection), [`link`] (the connection state
-//! machine of an endpoint), [`health`] (devices and paths to avoid for a while), [`fault`] (errors).
+//! Pure modules, to which `now` and random numbers are passed as arguments: [`settings`] (configuration), [`slices`]
+//! (cutting operations into work requests), [`route`] (path selection), [`gid`] (GID index selection), [`link`] (an
+//! endpoint's connection state machine), [`health`] (devices and paths to avoid for a while), [`fault`] (errors).
 //!
 //! Modules that use verbs: `open` (opens devices), `nic` (one device), `registry` (memory registered on all devices),
 //! `endpoint` and `connect` (connections), `peer` (submitted batches), `batch` and `poller` (waiting and polling),
@@ -10,8 +10,8 @@
 //!
 //! [`path_probe`] probes every path to a peer, step by step, for `mcctl doctor`.
 //!
-//! No thread moves bytes: the devices do. The thread that waits for a batch posts the work requests that had no room at
-//! first, and fetches completions. The target side only answers connection requests.
+//! The devices move the bytes, not threads. The thread that waits for a batch fetches completions, and posts the work
+//! requests for which there was no room at first. The target side only handles connection requests.
 
 mod batch;
 mod connect;
@@ -60,14 +60,14 @@ use crate::engine::wire::json::{ConnectionMessage, DeviceDescriptor, SegmentDesc
 pub use fault::{Blame, RdmaFault, RdmaStep};
 pub use settings::{RdmaOptions, RdmaSettings};
 
-/// The RDMA transport of one engine.
+/// One engine's RDMA transport.
 pub struct RdmaTransport {
     shared: Arc<RdmaShared>,
     watch: DeviceWatcher,
 }
 
 impl RdmaTransport {
-    /// Opens the devices. `server` is our name in endpoint paths.
+    /// Opens the devices. `server` is our server name in endpoint paths.
     ///
     /// # Errors
     /// Fails if no device can be used.
@@ -118,7 +118,7 @@ impl RdmaTransport {
     }
 }
 
-/// Bytes that registering `memory` on all of `nics` locks. Each device counts separately.
+/// Number of bytes locked by registering `memory` on all of `nics`. Each device counts separately.
 fn locked(memory: &Memory, nics: &[Arc<Nic>]) -> u64 {
     memory.len() as u64 * nics.len() as u64
 }
@@ -172,7 +172,7 @@ impl DataTransport for RdmaTransport {
         }
         document.priority_matrix = Some(matrix);
         if up.len() < shared.nics.len() {
-            // Keys are ordered by the device's position among the announced devices.
+            // Keys are in the order of the announced devices.
             let usable = |keys: &[u32]| up.iter().filter_map(|nic| keys.get(nic.index).copied()).collect();
             for buffer in &mut document.buffers {
                 (buffer.rkey, buffer.lkey) = (usable(&buffer.rkey), usable(&buffer.lkey));
@@ -220,7 +220,7 @@ impl DataTransport for RdmaTransport {
         for nic in &self.shared.nics {
             nic.close();
         }
-        // After the endpoints are closed: a watcher waiting for an endpoint's peer has its answer then.
+        // Stop the watchers after closing the endpoints, because a watcher may be waiting for an endpoint's peer.
         self.watch.stop();
         self.shared.registry.clear();
     }

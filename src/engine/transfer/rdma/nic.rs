@@ -1,4 +1,4 @@
-//! A device in use: its port and address, its completion queue, and its endpoints.
+//! An RDMA device in use: its port and address, its completion queue, and its endpoints.
 
 use std::collections::{HashMap, VecDeque};
 use std::net::Ipv6Addr;
@@ -17,19 +17,19 @@ use crate::engine::transfer::rdma::fault::{Blame, RdmaFault, RdmaStep};
 use crate::engine::transfer::rdma::memlock;
 use crate::engine::wire::json::gid_text;
 
-/// Interval of the check for idle endpoints.
+/// Interval between checks for idle endpoints.
 const CHECK_STEP: Duration = Duration::from_secs(5);
-/// Maximum number of peers with an overridden GID index.
+/// Maximum number of peers for which the GID index is overridden.
 const DETOURS_MAX: usize = 4096;
 
-/// The current address of a port.
+/// A port's current address.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct PortAddress {
     /// Index in the GID table.
     pub(super) gid_index: u32,
     pub(super) gid: [u8; 16],
     pub(super) lid: u16,
-    /// Maximum path MTU, bytes.
+    /// Maximum path MTU, in bytes.
     pub(super) mtu: u32,
 }
 
@@ -39,10 +39,10 @@ impl PortAddress {
     }
 }
 
-/// Resources of a connection on this device, within the device's limits.
+/// Resources for a connection on this device, within the device's limits.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct NicLimits {
-    /// Queue qps per endpoint.
+    /// Queue pairs per endpoint.
     pub(super) qps: usize,
     /// Outstanding work requests per queue pair.
     pub(super) requests: usize,
@@ -62,29 +62,30 @@ pub(super) struct Nic {
     pub(super) domain: Arc<ProtectionDomain>,
     pub(super) queue: Arc<CompletionQueue>,
     address: RwLock<PortAddress>,
-    /// Peers that the port's own GID cannot reach, by path: the address to use instead, and how many GIDs were tried.
+    /// For each peer that the port's own GID cannot reach, by path: the address to use instead, and how many GIDs have
+    /// been tried.
     overrides: Mutex<HashMap<String, (PortAddress, u32)>>,
-    /// Free entries of the completion queue.
+    /// Free entries in the completion queue.
     free_cqes: AtomicUsize,
-    /// Whether the device has failed or its port is down. It takes no new requests then.
+    /// Whether the device has failed or its port is down. If so, it accepts no new requests.
     out: AtomicBool,
-    /// Whether the event channel is readable without events, because the device is gone.
+    /// Whether the event channel is readable although it has no event, because the device is gone.
     channel_broken: AtomicBool,
     /// Why the device was last disabled.
     disabled_reason: Mutex<&'static str>,
     /// Keyed by the peer's path.
     endpoints: Mutex<HashMap<String, Arc<Endpoint>>>,
-    /// Keyed by the QP number, to find the endpoint of a completion. Includes retired endpoints.
+    /// Keyed by QP number, to find the endpoint for a completion. Includes retired endpoints.
     by_qp: RwLock<HashMap<u32, Arc<Endpoint>>>,
-    /// Endpoints with pending requests that found the completion queue full.
+    /// Endpoints whose pending requests could not be posted because the completion queue was full.
     waiting_for_cqe: Mutex<VecDeque<Arc<Endpoint>>>,
     generations: AtomicU32,
-    /// Time of the last check for idle endpoints, as `Mono`.
+    /// Time of the last check for idle endpoints, as the inner value of a `Mono`.
     checked: AtomicU64,
     pub(super) counters: NicCounters,
 }
 
-/// Counters of a device.
+/// A device's counters.
 #[derive(Debug, Default)]
 pub(super) struct NicCounters {
     pub(super) read_bytes: AtomicU64,
@@ -105,7 +106,7 @@ pub(super) struct NicFailures {
 }
 
 impl NicFailures {
-    /// The counter for failed requests of this cause.
+    /// Returns the counter for failed requests with this cause.
     pub(super) fn of(&self, blame: Blame) -> &AtomicU64 {
         match blame {
             Blame::Device => &self.device,
@@ -150,7 +151,7 @@ impl Nic {
         })
     }
 
-    /// The current address of the port, which an event may change.
+    /// Returns the port's current address, which a device event may change.
     pub(super) fn address(&self) -> PortAddress {
         self.address.read().unwrap_or_else(PoisonError::into_inner).clone()
     }
@@ -160,16 +161,16 @@ impl Nic {
         self.overrides().clear();
     }
 
-    /// The address to use towards `path`, and how many GIDs were tried before it.
+    /// Returns the address to use for `path`, and how many GIDs were tried before it.
     pub(super) fn address_to(&self, path: &str) -> (PortAddress, u32) {
         let override_address = self.overrides().get(path).cloned();
         override_address.unwrap_or_else(|| (self.address(), 0))
     }
 
-    /// Overrides the address used towards `path`. `None` removes the override.
+    /// Overrides the address used for `path`. `None` removes the override.
     pub(super) fn override_address(&self, path: &str, address: Option<(PortAddress, u32)>) {
         let mut overrides = self.overrides();
-        // Peers choose their own names, so the map must be bounded.
+        // Peers choose their own names, so the map's size must be bounded.
         if overrides.len() >= DETOURS_MAX {
             overrides.clear();
         }
@@ -202,16 +203,16 @@ impl Nic {
         self.out.swap(false, Ordering::SeqCst)
     }
 
-    /// Why the device is disabled, if it is.
+    /// Returns why the device is disabled, if it is.
     pub(super) fn disabled_reason(&self) -> Option<&'static str> {
         let why = *self.disabled_reason.lock().unwrap_or_else(PoisonError::into_inner);
         self.is_disabled().then_some(why)
     }
 
-    /// Returns the endpoint to `path`, created with `make` if missing.
+    /// Returns the endpoint for `path`. Creates it with `make` if missing.
     ///
     /// # Errors
-    /// Fails if the limit of endpoints is reached, or if `make` fails.
+    /// Fails if the endpoint limit has been reached, or if `make` fails.
     pub(super) fn endpoint(
         &self,
         path: &str,
@@ -244,17 +245,17 @@ impl Nic {
         made
     }
 
-    /// The endpoint to `path`, if one exists.
+    /// Returns the endpoint for `path`, if one exists.
     pub(super) fn find_endpoint(&self, path: &str) -> Option<Arc<Endpoint>> {
         self.endpoints().get(path).cloned()
     }
 
-    /// All endpoints in use.
+    /// Returns all endpoints in use.
     pub(super) fn all_endpoints(&self) -> Vec<Arc<Endpoint>> {
         self.endpoints().values().cloned().collect()
     }
 
-    /// A snapshot of the device's counters.
+    /// Returns a snapshot of the device's counters.
     pub(super) fn counters(&self) -> RailCounters {
         let (address, counters) = (self.address(), &self.counters);
         let of = |figure: &AtomicU64| figure.load(Ordering::Relaxed);
@@ -278,7 +279,7 @@ impl Nic {
         }
     }
 
-    /// Removes `endpoint` from the map, if it is still the one for its peer.
+    /// Removes `endpoint` from the map if it is still the current endpoint for its peer.
     pub(super) fn drop_endpoint(&self, endpoint: &Endpoint) {
         let mut endpoints = self.endpoints();
         let is_it = |there: &Arc<Endpoint>| std::ptr::eq(Arc::as_ptr(there), endpoint);
@@ -288,23 +289,23 @@ impl Nic {
         drop(gone);
     }
 
-    /// Maps completions of queue pair `number` to `endpoint`.
+    /// Maps completions from queue pair `number` to `endpoint`.
     fn add_qp(&self, number: u32, endpoint: &Arc<Endpoint>) {
         self.by_qp.write().unwrap_or_else(PoisonError::into_inner).insert(number, Arc::clone(endpoint));
     }
 
-    /// Removes queue pair `number`, which is destroyed or about to be.
+    /// Removes queue pair `number`, which has been destroyed or is about to be.
     pub(super) fn remove_qp(&self, number: u32) {
         let gone = self.by_qp.write().unwrap_or_else(PoisonError::into_inner).remove(&number);
         drop(gone);
     }
 
-    /// A number that no queue pair had before. The kernel reuses QP numbers.
+    /// Returns a number that no earlier queue pair was assigned, because the kernel reuses QP numbers.
     pub(super) fn generation(&self) -> u32 {
         self.generations.fetch_add(1, Ordering::Relaxed)
     }
 
-    /// Whether the check for idle endpoints is due. If so, it counts as done.
+    /// Whether the check for idle endpoints is due. If so, marks it as done.
     pub(super) fn is_idle_check_due(&self, now: Mono) -> bool {
         let due = now.since(Mono(self.checked.load(Ordering::Relaxed))) >= CHECK_STEP;
         if due {
@@ -313,8 +314,7 @@ impl Nic {
         due
     }
 
-    /// Reserves up to `wanted` entries of the completion queue. (Every request may generate a completion, signaled or
-    /// not.)
+    /// Reserves up to `wanted` completion queue entries. (Every request may generate a completion, signaled or not.)
     pub(super) fn reserve_cqe(&self, wanted: usize) -> usize {
         let take = |free_cqes: usize| Some(free_cqes - free_cqes.min(wanted));
         let before = self.free_cqes.fetch_update(Ordering::SeqCst, Ordering::SeqCst, take).unwrap_or(0);
@@ -333,7 +333,7 @@ impl Nic {
         }
     }
 
-    /// The current problem of the port, if any. (Its asynchronous event may not have arrived yet.)
+    /// Returns the port's current problem, if any. (Its asynchronous event may not have arrived yet.)
     pub(super) fn port_problem(&self) -> Option<String> {
         match self.device.port(self.port) {
             Ok(port) if port.state.is_active() => None,
@@ -362,13 +362,13 @@ impl Nic {
         }
     }
 
-    /// A descriptor that becomes readable with an event.
+    /// Returns a file descriptor that becomes readable when an event arrives.
     pub(super) fn events(&self) -> BorrowedFd<'_> {
         self.queue.fd()
     }
 
     pub(super) fn clear_events(&self) {
-        // Readable without an event: the channel is broken, and no thread could sleep on it.
+        // The channel was readable without an event, so it is broken. A thread could not sleep on it.
         if self.queue.clear() == 0 {
             self.channel_broken.store(true, Ordering::Relaxed);
         }
@@ -379,12 +379,12 @@ impl Nic {
         self.channel_broken.load(Ordering::Relaxed)
     }
 
-    /// Creates a fault of this device.
+    /// Creates a fault for this device.
     pub(super) fn fault(&self, peer: &str, step: RdmaStep, problem: String, blame: Blame) -> TransferError {
         self.fault_with(peer, step, problem, blame, None)
     }
 
-    /// Creates a fault of this device with advice on how to fix it.
+    /// Creates a fault for this device with advice on how to fix it.
     pub(super) fn fault_with(
         &self,
         peer: &str,
@@ -410,14 +410,14 @@ impl Nic {
     pub(super) fn registration_fault(&self, peer: &str, error: &VerbsError, wanted: u64) -> TransferError {
         let (problem, remedy) = match error.is_out_of_memory().then(|| memlock::short(wanted)) {
             Some(Some(short)) => (format!("{error}; {short}"), error.remedy()),
-            // The host or the device is out of memory. The limit is not the cause.
+            // The host or the device is out of memory. The memlock limit is not the cause.
             Some(None) => (error.to_string(), None),
             None => (error.to_string(), error.remedy()),
         };
         self.fault_with(peer, RdmaStep::Register, problem, Blame::Device, remedy)
     }
 
-    /// Handles the event that queue pair `number` is in the error state.
+    /// Handles an event reporting that queue pair `number` is in the error state.
     pub(super) fn qp_failed(&self, number: u32) {
         let endpoint = self.by_qp.read().unwrap_or_else(PoisonError::into_inner).get(&number).cloned();
         if let Some(endpoint) = endpoint {
@@ -425,7 +425,7 @@ impl Nic {
         }
     }
 
-    /// Handles `completions` of this device.
+    /// Handles `completions` from this device.
     pub(super) fn completed(&self, completions: &[WorkCompletion]) {
         if completions.is_empty() {
             return;
@@ -444,7 +444,7 @@ impl Nic {
         over.deliver();
     }
 
-    /// Posts pending requests of endpoints that waited for room.
+    /// Posts the pending requests of endpoints that waited for room in the completion queue.
     pub(super) fn post_waiting(&self, over: &mut FinishedWork) {
         let waiting_for_cqe = {
             let mut waiting_for_cqe = self.waiting_for_cqe.lock().unwrap_or_else(PoisonError::into_inner);
@@ -470,7 +470,7 @@ impl Nic {
     }
 }
 
-/// Removes the least recently used idle endpoints: a sixteenth, at least one.
+/// Removes the least recently used idle endpoints: one sixteenth of all endpoints, but at least one.
 fn make_room(endpoints: &mut HashMap<String, Arc<Endpoint>>) -> Vec<Arc<Endpoint>> {
     let mut idle: Vec<(Mono, &String)> =
         endpoints.iter().filter_map(|(path, endpoint)| Some((endpoint.idle_since()?, path))).collect();
@@ -480,7 +480,7 @@ fn make_room(endpoints: &mut HashMap<String, Arc<Endpoint>>) -> Vec<Arc<Endpoint
     paths.iter().filter_map(|path| endpoints.remove(path)).collect()
 }
 
-/// Finished requests, collected under a lock and reported to their batches after it is released.
+/// Finished requests, collected under a lock and reported to their batches after the lock is released.
 #[derive(Default)]
 pub(super) struct FinishedWork {
     good: Vec<(Arc<Batch>, usize)>,
@@ -499,7 +499,7 @@ impl FinishedWork {
         self.bad.push((batch, part, error));
     }
 
-    /// Reports to the batches.
+    /// Reports the finished requests to their batches.
     pub(super) fn deliver(self) {
         for (batch, parts) in self.good {
             batch.done(parts);

@@ -1,4 +1,4 @@
-//! Opens the host's RDMA devices: selection, port, address and limits.
+//! Selects and opens the host's RDMA devices, with their ports, addresses and limits.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -13,16 +13,16 @@ use crate::engine::transfer::rdma::nic::{Nic, NicLimits, PortAddress};
 use crate::engine::transfer::rdma::path_probe::UnusedDevice;
 use crate::engine::transfer::rdma::settings::{RdmaOptions, RdmaSettings};
 
-/// Why a device, or the address of its port, cannot be used.
+/// Why a device or its port's address cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum DeviceOpenError {
     #[error("{}", with_remedy(.0))]
     Unavailable(#[from] VerbsUnavailable),
-    #[error("{device}: MC_IB_PORT={port} is not a port number from 1 to 255")]
+    #[error("{device}: MC_IB_PORT={port} is not a valid port number (1 to 255)")]
     PortNumber { device: String, port: u32 },
-    #[error("{device}: port {port} is {state}, not ACTIVE: is the link up?")]
+    #[error("{device}: port {port} is {state}, not ACTIVE; check that the link is up")]
     PortDown { device: String, port: u8, state: PortState },
-    #[error("{device}: /sys does not show port {port}")]
+    #[error("{device}: port {port} is missing from /sys")]
     PortMissing { device: String, port: u8 },
     #[error("{device}: port {port} has no GID")]
     NoGid { device: String, port: u8 },
@@ -36,10 +36,10 @@ pub(super) enum DeviceOpenError {
     Host(#[from] TransferError),
 }
 
-/// Reads the host's devices from its file systems.
+/// Reads the host's devices from `/sys` and `/proc`.
 ///
 /// # Errors
-/// Fails if they cannot be read.
+/// Fails if the file system cannot be read.
 pub(super) fn host() -> Result<HostTopology, TransferError> {
     let tree = FileTree::new(Path::new("/")).map_err(|error| no_rdma(format!("/: {error}")))?;
     Ok(HostTopology::read(&tree))
@@ -49,8 +49,8 @@ fn no_rdma(why: String) -> TransferError {
     TransferError::NoRdma { why }
 }
 
-/// Opens the devices that `options` and `settings` select. Returns the usable ones, at least one, and the others with the
-/// reason.
+/// Opens the devices selected by `options` and `settings`. Returns the usable devices, at least one, and the unusable
+/// ones, each with the reason.
 ///
 /// # Errors
 /// Fails if none can be used, with the reason for each.
@@ -74,7 +74,7 @@ pub(super) fn nics(
         let there: Vec<&str> = listed.iter().map(|device| device.name.as_str()).collect();
         format!("{name}: RDMA device not found; available: {}", there.join(", "))
     };
-    // A host with devices supports RDMA: a misspelt name must not cause a fallback to TCP.
+    // A host with devices supports RDMA, so a misspelled name must not cause a fallback to TCP.
     if !options.devices.is_empty() && !listed.is_empty() && !names.iter().any(is_there) {
         return Err(TransferError::Rdma(Arc::new(RdmaFault {
             device: String::new(),
@@ -84,7 +84,7 @@ pub(super) fn nics(
             step: RdmaStep::Open,
             problem: not_there(&names.join(", ")),
             blame: Blame::Device,
-            remedy: Some("pass --device-name a device that mcctl devices lists"),
+            remedy: Some("set --device-name to a device listed by mcctl devices"),
         })));
     }
     for name in names {
@@ -108,7 +108,7 @@ pub(super) fn nics(
     Ok((nics, unused))
 }
 
-/// The devices to open, and those excluded beforehand with the reason.
+/// Returns the devices to open, and those already excluded, each with the reason.
 fn names(host: &HostTopology, options: &RdmaOptions, settings: &RdmaSettings) -> (Vec<String>, Vec<UnusedDevice>) {
     if options.devices.is_empty() {
         let (choice, _) = DeviceChoice::of(host, &settings.choice);
@@ -129,7 +129,7 @@ fn names(host: &HostTopology, options: &RdmaOptions, settings: &RdmaSettings) ->
     (names, unused)
 }
 
-/// Formats why verbs are unavailable, and the fix.
+/// Formats the reason why verbs are unavailable, and the fix.
 fn with_remedy(absent: &VerbsUnavailable) -> String {
     match absent {
         VerbsUnavailable::Failed(error) => error.to_string(),
@@ -158,7 +158,7 @@ fn open(host: &HostTopology, name: &str, index: usize, settings: &RdmaSettings) 
     Ok(Nic::new(index, device, port, address, limits, entries, vector)?)
 }
 
-/// The current address of `device`'s port.
+/// Returns the current address of `device`'s port.
 ///
 /// # Errors
 /// Fails if the port is not active or has no usable address.
@@ -172,10 +172,10 @@ pub(super) fn address(
     addresses.into_iter().next().ok_or_else(|| DeviceOpenError::NoGid { device: device.name().to_owned(), port })
 }
 
-/// The port's addresses: the preferred one, then those to try if it does not reach a peer.
+/// Returns the port's addresses: the preferred one, then those to try if the preferred one cannot reach a peer.
 ///
 /// # Errors
-/// Fails as [`address`] does.
+/// Same as [`address`].
 pub(super) fn addresses(
     host: &HostTopology,
     device: &RdmaDevice,
@@ -200,10 +200,10 @@ pub(super) fn addresses(
     Ok(rows.iter().map(address).collect())
 }
 
-/// The topology matrix of devices and memory locations, from the file of `MC_CUSTOM_TOPO_JSON` or from the host.
+/// Returns the topology matrix of devices and memory locations, from the `MC_CUSTOM_TOPO_JSON` file or from the host.
 ///
 /// # Errors
-/// Fails if the file exists and is not a matrix.
+/// Fails if the file has content that is not a valid matrix.
 pub(super) fn matrix(host: &HostTopology, names: &[String], settings: &RdmaSettings) -> Result<Matrix, TransferError> {
     let Some(file) = &settings.topology_file else { return Ok(Matrix::of(host, names)) };
     let text = match std::fs::read_to_string(file) {

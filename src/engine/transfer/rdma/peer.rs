@@ -1,5 +1,5 @@
-//! A peer reached over RDMA: operations are cut into fragments, each posted on a path of its own and retried on another
-//! path if that fails.
+//! A peer reached over RDMA. Operations are cut into fragments. A path is selected for each fragment, and if that path
+//! fails, the fragment is retried on another.
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -21,15 +21,16 @@ use crate::engine::wire::json::SegmentDescriptor;
 
 /// Maximum number of times a fragment is posted again after it was flushed.
 const DROPS_MAX: u32 = 64;
-/// After this time without progress, the peer is checked.
+/// Time without progress after which the peer is checked.
 const STILL: Duration = Duration::from_secs(2);
-/// After this time without progress, another path is tried even if the peer answers.
+/// Time without progress after which another path is tried even if the peer responds.
 const STILL_MAX: Duration = Duration::from_secs(30);
-/// The same limit for a connection that never transferred anything: its queue pairs may not exist at the peer.
+/// Same as [`STILL_MAX`], but for a connection that has never transferred anything: its queue pairs may not exist at
+/// the peer.
 const STILL_NEW: Duration = Duration::from_secs(4);
-/// Limit for that check.
+/// Timeout for checking the peer.
 const ALIVE_LIMIT: Duration = Duration::from_secs(3);
-/// Limit for fetching the peer's descriptor again.
+/// Timeout for fetching the peer's descriptor again.
 const FIND_LIMIT: Duration = Duration::from_secs(6);
 /// A descriptor younger than this is not fetched again.
 const VIEW_AGE_MIN: Duration = Duration::from_millis(20);
@@ -50,7 +51,7 @@ impl RdmaPeer {
         Arc::clone(&self.view.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// Fetches the peer's descriptor again, unless another thread just did.
+    /// Fetches the peer's descriptor again, unless another thread has just fetched it.
     fn refresh_view(&self, than: &Arc<PeerView>, limit: Duration) -> Result<Arc<PeerView>, TransferError> {
         let view = self.view();
         let now = (self.shared.clock)();
@@ -90,7 +91,7 @@ impl DataPeer for RdmaPeer {
 
     fn probe(&self, descriptor: &SegmentDescriptor, deadline: Deadline) -> Result<(), TransferError> {
         let view = PeerView::of(descriptor, (self.shared.clock)())?;
-        // If no byte can be read, the answer of its handshake port must suffice.
+        // If no byte can be read, the response from the peer's handshake port must suffice.
         let Some(remote) = view.readable_address() else { return Ok(()) };
         let peer = RdmaPeer::new(Arc::clone(&self.shared), Arc::clone(&self.control), view);
         let op = Op { kind: OpKind::Read, local: self.shared.scratch.clone(), remote: RemoteAddr(remote) };
@@ -117,16 +118,16 @@ struct Fragment {
     /// Offset in the operation.
     offset: u64,
     local: Arc<RegisteredPiece>,
-    /// How often the fragment itself failed, and how often it was flushed.
+    /// How often the fragment itself failed. `drops` is how often it was flushed.
     tries: u32,
     drops: u32,
-    /// The last path used: our device and the peer's.
+    /// The last path used: the indices of our device and the peer's.
     route: (u16, u16),
     /// The fault of the first failed attempt.
     before: Option<Box<TransferFault>>,
 }
 
-/// A batch of operations that were submitted to a peer.
+/// A batch of operations submitted to a peer.
 struct RdmaBatch {
     peer: Arc<RdmaPeer>,
     view: Arc<PeerView>,
@@ -135,7 +136,7 @@ struct RdmaBatch {
     ops: Vec<Op>,
     outcomes: Vec<Option<TransferFault>>,
     parts: Vec<Fragment>,
-    /// The endpoints used, each with our device.
+    /// The endpoints used, each with our device and the peer's.
     ends: Vec<UsedEndpoint>,
 }
 
@@ -221,10 +222,10 @@ impl RdmaBatch {
 
     fn uncovered(&self, op: &Op, uncovered: UnregisteredAddress) -> TransferFault {
         let address = match uncovered {
-            // Unreachable: unregistered memory is registered for the batch.
+            // The local case cannot occur, because unregistered local memory is registered for the batch.
             UnregisteredAddress::Local(address) | UnregisteredAddress::Remote(address) => address,
         };
-        tracing::debug!(segment = %self.view.segment, address, "not registered");
+        tracing::debug!(segment = %self.view.segment, address, "address is not registered");
         self.refused(op)
     }
 
@@ -274,7 +275,7 @@ impl RdmaBatch {
         over.deliver();
     }
 
-    /// Builds the work request of a fragment and chooses its path.
+    /// Chooses a path for a fragment and builds its work request.
     fn work(
         &mut self,
         shared: &RdmaShared,
@@ -311,16 +312,16 @@ impl RdmaBatch {
         Ok(((nic, device), work))
     }
 
-    /// The fault for `part` if none of our devices can be used.
+    /// Returns the fault for `part` if none of our devices can be used.
     fn no_path_error(&self, part: &Fragment) -> TransferFault {
-        // If the fragment was posted before, its bytes may be on the wire. Whoever reuses the memory must be able to
-        // detect that.
+        // If the fragment was posted before, its bytes may still be on the wire. The step must show this to callers
+        // that reuse the memory.
         let step = if part.tries + part.drops > 0 { RdmaStep::Move } else { RdmaStep::Route };
         let error = self.peer.shared.no_path_error(&self.view.segment, step);
         TransferFault { error, class: FaultClass::Refused }
     }
 
-    /// Fails the operation of `part`.
+    /// Marks the operation to which `part` belongs as failed.
     fn fail(&mut self, part: u32, fault: TransferFault) {
         let part = &mut self.parts[part as usize];
         let fault = fault.after(part.before.take().map(|before| *before));
@@ -330,7 +331,7 @@ impl RdmaBatch {
         }
     }
 
-    /// Connects every endpoint in use, or handles its failure.
+    /// Connects every endpoint in use that is not open yet.
     fn connect(&mut self) {
         let shared = Arc::clone(&self.peer.shared);
         for end in &self.ends {
@@ -349,9 +350,9 @@ impl RdmaBatch {
         }
         let now = (self.peer.shared.clock)();
         let mut again = Vec::with_capacity(failures.len());
-        // Of many fragments that fail together, only the first triggers a check for a newer descriptor.
+        // If many fragments fail together, only the first one triggers a check for a newer descriptor.
         let mut newer: Option<Result<bool, TransferError>> = None;
-        // Classify all of them by the descriptor they were posted with, before a newer one is fetched.
+        // Classify all failures with the descriptor used for posting, before a newer one is fetched.
         let faults: Vec<(u32, bool, TransferFault)> = failures
             .into_iter()
             .map(|(number, error)| (number, matches!(error, WorkError::Dropped), self.fault(number, error, now)))
@@ -394,16 +395,17 @@ impl RdmaBatch {
         again
     }
 
-    /// The fault that ends fragment `number` after `fault`, if fetching the peer's descriptor failed with `error`.
+    /// Returns the fault that ends fragment `number` after `fault`, if fetching the peer's descriptor failed with
+    /// `error`.
     fn lost(&self, number: u32, fault: TransferFault, error: &TransferError) -> TransferFault {
         let class = if error.is_outage() { FaultClass::Gone } else { FaultClass::Refused };
         let TransferError::Rdma(first) = fault.error else { return TransferFault { error: error.clone(), class } };
         let mut first = RdmaFault::clone(&first);
         let words = error.chain().to_string();
         if !first.problem.contains(&words) {
-            first.problem = format!("{}; fetching its descriptor: {words}", first.problem);
+            first.problem = format!("{}; cannot fetch the peer's descriptor: {words}", first.problem);
         }
-        // A request that was posted before may be on the wire.
+        // A request that was posted before may still be on the wire.
         if self.parts[number as usize].drops > 0 {
             first.step = RdmaStep::Move;
         }
@@ -411,8 +413,8 @@ impl RdmaBatch {
         TransferFault { error: TransferError::Rdma(Arc::new(first)), class }
     }
 
-    /// Whether a retry of fragment `number` may succeed if the peer has not changed. Not on the only path while its
-    /// port is down.
+    /// Whether a retry of fragment `number` may succeed if the peer has not changed. A retry on the only path is
+    /// useless while our port is down.
     fn may_help(&self, number: u32, fault: &TransferFault) -> bool {
         let shared = &self.peer.shared;
         let paths = shared.nics.len() * self.view.paths.len();
@@ -421,7 +423,7 @@ impl RdmaBatch {
         passes && (paths > 1 || nic.port_problem().is_none())
     }
 
-    /// Converts `error` to a fault and records it in the health of devices and paths.
+    /// Converts `error` into a fault and records it in the health of devices and paths.
     fn fault(&self, number: u32, error: WorkError, now: Mono) -> TransferFault {
         let shared = &self.peer.shared;
         let (nic, device) = self.parts[number as usize].route;
@@ -435,7 +437,7 @@ impl RdmaBatch {
             }
             WorkError::Status(status, vendor) => {
                 let mut problem = format!("work completion {status}, vendor error {vendor:#x}");
-                // While the port is down, the completion status is only a consequence.
+                // If the port is down, the completion status is only a consequence of that.
                 let down = nic.port_problem();
                 let blame = if down.is_some() { Blame::Device } else { Blame::of(status) };
                 let remedy = down.as_ref().map(|_| LINK_REMEDY);
@@ -452,9 +454,9 @@ impl RdmaBatch {
             }
             WorkError::Silent(still) => {
                 shared.path_failed(nic.index, path, another, now);
-                let problem = format!("no work completion for {still:?}, but the peer's handshake port answers");
-                let remedy = "check that the address of the peer's GID is reachable (ping -I) and that its device works; its queue \
-                              pairs may differ from those it announced";
+                let problem = format!("no work completion for {still:?}, but the peer's handshake port responds");
+                let remedy = "check that the peer's GID address is reachable (ping -I) and that its device works; \
+                              its queue pairs may differ from the announced ones";
                 let error = nic.fault_with(path, RdmaStep::Move, problem, Blame::Peer, Some(remedy));
                 TransferFault { error, class: FaultClass::Gone }
             }
@@ -470,8 +472,8 @@ impl RdmaBatch {
         }
     }
 
-    /// No fragment has made progress for `still`: checks that the peers' ends still exist and retires ours if they do
-    /// not.
+    /// Handles a stall of duration `still`: checks that the peer's ends of the connections still exist, and retires our
+    /// ends if they do not.
     fn on_stall(&mut self, still: Duration) {
         let shared = Arc::clone(&self.peer.shared);
         for end in &self.ends {
@@ -482,34 +484,34 @@ impl RdmaBatch {
             }
             let path = end.endpoint.path();
             if end.endpoint.is_retired() {
-                tracing::warn!(device = %nic.name, peer = path, "device does not return flushed requests; destroying queue pairs");
+                tracing::warn!(device = %nic.name, peer = path, "device has not returned flushed requests; destroying queue pairs");
                 end.endpoint.abandon(nic);
                 continue;
             }
             let alive = shared.is_alive(nic, &end.endpoint, &self.view, &*self.peer.control, left);
             match alive {
                 Ok(()) if still < if end.endpoint.has_moved() { STILL_MAX } else { STILL_NEW } => {
-                    tracing::info!(device = %nic.name, peer = path, ?still, "no progress, but the peer answers");
+                    tracing::info!(device = %nic.name, peer = path, ?still, "no progress, but the peer responds");
                 }
                 Ok(()) => {
                     tracing::warn!(device = %nic.name, peer = path, ?still, "no progress; endpoint retired");
                     end.endpoint.retire(nic, &WorkError::Silent(still));
                 }
                 Err(error) => {
-                    tracing::info!(device = %nic.name, peer = path, %error, "peer's end is gone; endpoint retired");
+                    tracing::info!(device = %nic.name, peer = path, %error, "peer's end of the connection is gone; endpoint retired");
                     end.endpoint.retire(nic, &WorkError::Dropped);
                 }
             }
         }
     }
 
-    /// The deadline has passed: no byte may move after this.
+    /// Ends the batch after its deadline has passed. No byte may move after this.
     fn give_up(&mut self) {
         let shared = Arc::clone(&self.peer.shared);
         let moved = self.batch.succeeded() > 0;
         let late =
             shared.withdraw_batch(&self.batch, self.ends.iter().map(|end| (&shared.nics[end.nic], &end.endpoint)));
-        // In this order: a fragment that is no longer pending has already reported its error.
+        // The order matters: a fragment that is no longer pending has already reported its error.
         let in_progress = self.batch.open() > 0;
         let last = self.batch.take_failures();
         // Another thread is handling completions of these fragments. The device no longer uses their bytes, but their

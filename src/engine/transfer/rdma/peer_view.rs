@@ -13,24 +13,24 @@ use crate::engine::wire::json::{DeviceDescriptor, SegmentDescriptor, parse_gid};
 pub(super) struct PeerView {
     /// The segment's name, which identifies the handshake port.
     pub(super) segment: String,
-    /// The peer's endpoint paths, in the order of its devices.
+    /// The peer's endpoint paths, in the same order as its devices.
     pub(super) paths: Vec<String>,
     pub(super) rails: Rails,
     pub(super) spans: Spans,
     pub(super) descriptor: SegmentDescriptor,
-    /// GIDs of the peer's devices. `None` for a device that is unusable.
+    /// GIDs of the peer's devices. `None` marks an unusable device.
     gids: Vec<Option<[u8; 16]>>,
     pub(super) read: Mono,
 }
 
-/// The error if none of the devices in `descriptor` is usable.
+/// Returns the error for a peer without a usable device in `descriptor`.
 fn no_device(descriptor: &SegmentDescriptor) -> TransferError {
     let (problem, remedy) = if descriptor.devices.is_empty() {
-        let problem = "it announces no RDMA device: its links may be down".to_owned();
+        let problem = "the peer announces no RDMA device (its links may be down)".to_owned();
         (problem, "run mcctl devices (or ibv_devinfo -v) on the peer's host to check that its ports are ACTIVE")
     } else {
         let gid = |device: &DeviceDescriptor| {
-            format!("its device {} announces the invalid GID '{}'", device.name, device.gid)
+            format!("the peer's device {} announces the invalid GID '{}'", device.name, device.gid)
         };
         let problems: Vec<String> = descriptor.devices.iter().map(gid).collect();
         (
@@ -82,7 +82,7 @@ impl PeerView {
         })
     }
 
-    /// Whether `descriptor` has the same content, apart from the timestamp.
+    /// Whether `descriptor` has the same content as this view, apart from the timestamp.
     pub(super) fn is(&self, descriptor: &SegmentDescriptor) -> bool {
         let (a, b) = (&self.descriptor, descriptor);
         a.name == b.name
@@ -97,12 +97,12 @@ impl PeerView {
         self.gids.get(device).is_some_and(Option::is_some)
     }
 
-    /// The peer's endpoint path on its device `device`.
+    /// Returns the endpoint path for the peer's device `device`.
     pub(super) fn path(&self, device: usize) -> &str {
         self.paths.get(device).map_or(self.segment.as_str(), String::as_str)
     }
 
-    /// The address of a byte that may be read.
+    /// Returns the address of a byte that may be read.
     pub(super) fn readable_address(&self) -> Option<u64> {
         self.descriptor.buffers.iter().find(|buffer| !buffer.rkey.is_empty()).map(|buffer| buffer.address)
     }

@@ -1,11 +1,11 @@
-//! Completion polling: of the threads that wait for a batch, one at a time polls (the leader).
+//! Completion polling: of all threads that wait for a batch, only one polls at a time (the leader).
 //!
-//! The devices move the bytes. What remains is to fetch completions and to post requests that had no room before. The
-//! leader does that for all batches while it waits for its own. When its batch ends, it hands over to another waiting
-//! thread. So an idle engine has no polling thread, and a single caller needs no other thread.
+//! The devices move the bytes. What remains is to fetch completions, and to post requests for which there was no room
+//! before. The leader does both for all batches while it waits for its own. When its batch ends, it hands over to
+//! another waiting thread. So an idle engine has no polling thread, and a single caller needs no other thread.
 //!
-//! The leader polls for a short time before it sleeps on the completion channels. The time adapts to how often polling
-//! succeeded recently.
+//! The leader polls for a short time before it sleeps on the completion channels. The polling time adapts to how often
+//! polling has succeeded recently.
 
 use std::collections::VecDeque;
 use std::os::fd::BorrowedFd;
@@ -23,28 +23,28 @@ use crate::engine::transfer::rdma::nic::Nic;
 
 /// Maximum number of completions fetched per call.
 const POLL: usize = 64;
-/// Maximum time of polling without a completion before the leader sleeps.
+/// Maximum time to poll without a completion before the leader sleeps.
 const SPIN_MAX: Duration = Duration::from_micros(50);
-/// Initial value of that time.
+/// Initial polling time without a completion before the leader sleeps.
 const SPIN_START: Duration = Duration::from_micros(5);
-/// After a sleep shorter than this, polling would have been better.
+/// If a sleep is shorter than this, polling would have been better.
 const SHORT_SLEEP: Duration = Duration::from_micros(50);
-/// Maximum time of one sleep. No known case needs it, but a lost event must not stop everything.
+/// Maximum duration of one sleep. No known case requires it, but a lost event must not stop all transfers.
 const SLEEP_MAX: Duration = Duration::from_millis(500);
 
-/// Polls the completion queues of all devices of an engine.
+/// Polls the completion queues of all of an engine's devices.
 pub(super) struct CompletionPoller {
     nics: Vec<Arc<Nic>>,
     queue: Mutex<PollerQueue>,
     waker: Arc<CqWaker>,
     clock: MonoClock,
-    /// Current polling time before a sleep, ns.
+    /// Current polling time before a sleep, in nanoseconds.
     spin: AtomicU64,
 }
 
 #[derive(Default)]
 struct PollerQueue {
-    /// The batch whose waiting thread polls, identified by its address.
+    /// The batch whose waiting thread is the leader, identified by the batch's address.
     leader: Option<usize>,
     waiting: VecDeque<Arc<Batch>>,
 }
@@ -53,7 +53,7 @@ fn id(batch: &Arc<Batch>) -> usize {
     Arc::as_ptr(batch) as usize
 }
 
-/// Removes the batch's thread from the leader queue when dropped.
+/// Removes the batch's waiting thread from the poller's queue when dropped.
 struct LeaderGuard<'a>(&'a CompletionPoller, &'a Arc<Batch>);
 
 impl Drop for LeaderGuard<'_> {
@@ -68,10 +68,10 @@ impl CompletionPoller {
         CompletionPoller { nics, queue: Mutex::default(), waker, clock, spin }
     }
 
-    /// Waits until `batch` has events, or until `until`.
+    /// Waits until `batch` has events or the time `until` is reached.
     pub(super) fn wait(&self, batch: &Arc<Batch>, until: Mono) {
         batch.set_waiter();
-        // Also if handling a completion panics: another thread must lead then.
+        // If handling a completion panics, another thread must take over as leader.
         let _leave = LeaderGuard(self, batch);
         let mut scratch = [WorkCompletion::EMPTY; POLL];
         while !batch.has_events() {
@@ -87,7 +87,8 @@ impl CompletionPoller {
         }
     }
 
-    /// Whether the thread of `batch` is the leader. Without a leader it becomes one; otherwise it is queued.
+    /// Returns whether the thread that waits for `batch` is the leader. If there is no leader, the thread becomes the
+    /// leader. Otherwise it is queued.
     fn lead(&self, batch: &Arc<Batch>) -> bool {
         let mut queue = self.queue();
         match queue.leader {
@@ -103,14 +104,14 @@ impl CompletionPoller {
         true
     }
 
-    /// Removes the thread of `batch`. If it was the leader, another one takes over.
+    /// Removes the thread that waits for `batch`. If it was the leader, another thread takes over.
     fn leave(&self, batch: &Arc<Batch>) {
         let mut queue = self.queue();
         if queue.leader != Some(id(batch)) {
             queue.waiting.retain(|other| !Arc::ptr_eq(other, batch));
             return;
         }
-        // A thread whose batch has events wakes up by itself and leaves.
+        // A thread whose batch has events wakes up and leaves on its own.
         queue.leader = None;
         while let Some(next) = queue.waiting.pop_front() {
             if !next.has_events() {
@@ -145,7 +146,7 @@ impl CompletionPoller {
         }
     }
 
-    /// Fetches the available completions of every device once. Returns their number.
+    /// Fetches the available completions from every device. Returns their number.
     fn poll(&self, scratch: &mut [WorkCompletion]) -> usize {
         let mut sum = 0;
         for nic in &self.nics {
@@ -161,7 +162,7 @@ impl CompletionPoller {
         sum
     }
 
-    /// Sleeps until a completion arrives, another thread wakes it, or `limit` has passed.
+    /// Sleeps until a completion arrives, another thread wakes this one, or `limit` has passed.
     fn sleep(&self, batch: &Batch, limit: Duration, scratch: &mut [WorkCompletion]) {
         self.nics.iter().for_each(|nic| nic.arm());
         // A completion that arrived before arming generates no event.
@@ -173,7 +174,7 @@ impl CompletionPoller {
         if !batch.has_events() {
             let before = (self.clock)();
             let waker = std::iter::once(self.waker.fd());
-            // Positions matter: the waker's descriptor replaces that of a broken channel.
+            // Positions matter, so the waker's file descriptor stands in for a broken channel's.
             let channels =
                 self.nics.iter().map(|nic| if nic.is_channel_broken() { self.waker.fd() } else { nic.events() });
             let fds: Vec<BorrowedFd<'_>> = waker.chain(channels).collect();

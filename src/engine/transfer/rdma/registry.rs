@@ -1,5 +1,5 @@
-//! Memory registered on the devices: every registered region on every device, in pieces if it exceeds a device's limit,
-//! plus unregistered memory that is registered for a single batch.
+//! Memory registered on the devices. Every registered region is registered on every device, in pieces if it exceeds a
+//! device's limit. Other memory is registered temporarily for a single batch.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, RwLock};
@@ -11,12 +11,12 @@ use crate::engine::transfer::rdma::nic::Nic;
 use crate::engine::transfer::rdma::settings::RdmaSettings;
 use crate::engine::transfer::rdma::slices::Spans;
 
-/// Pieces begin at multiples of this, so that no huge page spans two pieces.
+/// Pieces begin at multiples of this offset, so that no huge page spans two pieces.
 const PIECE_STEP: u64 = 2 << 20;
-/// Smaller regions are not registered in parallel.
+/// Minimum size, in bytes, of a region that is registered in parallel by default.
 const PARALLEL_MIN: usize = 64 << 20;
 
-/// A piece of our memory, with a memory region (MR) on each device, or only on those where it was needed.
+/// A piece of our memory, with a memory region (MR) on each device, or only on the devices that needed one.
 pub(super) struct RegisteredPiece {
     slice: Slice,
     rights: AccessFlags,
@@ -37,23 +37,24 @@ impl RegisteredPiece {
         self.slice.len()
     }
 
-    /// NUMA location, `*` if unknown.
+    /// Returns the NUMA location, `*` if unknown.
     pub(super) fn location(&self) -> &str {
         self.location.get().map_or("*", String::as_str)
     }
 
-    /// Its MRs, one per device.
+    /// Returns the piece's MRs, one per device.
     pub(super) fn regions(&self) -> Vec<Arc<MemoryRegion>> {
         self.regions.lock().unwrap_or_else(PoisonError::into_inner).iter().flatten().cloned().collect()
     }
 
-    /// Its MR on `nic`, registered now if missing.
+    /// Returns the piece's MR on `nic`. Registers it if missing.
     pub(super) fn region(&self, nic: &Nic) -> Result<Arc<MemoryRegion>, VerbsError> {
         let regions = || self.regions.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(region) = &regions()[nic.index] {
             return Ok(Arc::clone(region));
         }
-        // Without the lock, because it may take long. If two threads register at once, the second MR is dropped.
+        // Register without the lock, because it may take long. If two threads register at once, the second MR is
+        // dropped.
         let made = Arc::new(MemoryRegion::register(&nic.domain, &self.slice, self.rights)?);
         let region = Arc::clone(regions()[nic.index].get_or_insert(made));
         Ok(region)
@@ -84,23 +85,22 @@ impl RegisteredMemory {
     }
 }
 
-/// The memory that is registered on all devices.
+/// The memory registered on all devices.
 pub(super) struct Registry {
     nics: Vec<Arc<Nic>>,
-    /// Keyed by address. Not locked while a device registers, which may take seconds.
+    /// Keyed by address. Not locked while a device registers memory, which may take seconds.
     table: Mutex<BTreeMap<u64, Vec<Arc<RegisteredPiece>>>>,
     known: RwLock<Arc<RegisteredMemory>>,
     piece_bytes_max: u64,
     relaxed: bool,
-    /// Whether to register on several devices in parallel. `None`: for large regions only.
-    /// Bytes.
+    /// Whether to register on several devices in parallel. `None` means for large regions only.
     parallel: Option<bool>,
-    /// Maximum number of registering threads. `None`: one per device.
+    /// Maximum number of registering threads. `None` means one per device.
     threads: Option<usize>,
 }
 
 impl Registry {
-    /// `piece_bytes_max` is the largest registration that every device accepts, bytes.
+    /// `piece_bytes_max` is the largest registration that every device accepts, in bytes.
     pub(super) fn new(nics: Vec<Arc<Nic>>, piece_bytes_max: u64, relaxed: bool, settings: &RdmaSettings) -> Registry {
         let piece_bytes_max = if piece_bytes_max >= PIECE_STEP {
             piece_bytes_max - piece_bytes_max % PIECE_STEP
@@ -115,7 +115,7 @@ impl Registry {
     /// Registers `memory` on every device and returns its pieces in order.
     ///
     /// # Errors
-    /// Fails if a device refuses. Nothing is registered then.
+    /// Fails if a device cannot register the memory. On failure, nothing is registered.
     pub(super) fn register(
         &self,
         memory: &Arc<Memory>,
@@ -136,7 +136,7 @@ impl Registry {
         };
         let pays = self.nics.len() > 1 && memory.len() >= PARALLEL_MIN;
         match self.nics.split_first() {
-            // The first device faults the pages in. The others then find them present.
+            // Registering on the first device faults the pages in, so they are present for the other devices.
             Some((first, others)) if self.parallel.unwrap_or(pays) && !others.is_empty() => {
                 on(first)?;
                 let at_once = self.threads.unwrap_or(others.len()).max(1);
@@ -151,7 +151,7 @@ impl Registry {
             _ => self.nics.iter().try_for_each(on)?,
         }
         for piece in &pieces {
-            // Its pages are present now.
+            // The piece's pages are present now.
             if let Some(node) = piece.slice.numa_node() {
                 piece.location.get_or_init(|| format!("cpu:{node}"));
             }
@@ -162,7 +162,7 @@ impl Registry {
         Ok(pieces)
     }
 
-    /// Reverts it. MRs in use by one of our operations exist until it ends.
+    /// Deregisters `memory`. MRs in use by one of our operations exist until the operation ends.
     pub(super) fn deregister(&self, memory: &Arc<Memory>) {
         let mut table = self.table();
         let gone = table.remove(&memory.address());
@@ -180,12 +180,12 @@ impl Registry {
         drop(gone);
     }
 
-    /// A snapshot of what is registered.
+    /// Returns a snapshot of the registered memory.
     pub(super) fn snapshot(&self) -> Arc<RegisteredMemory> {
         Arc::clone(&self.known.read().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// Prepares `slice` for one batch: it is registered on each device on first use.
+    /// Prepares `slice` for one batch. The slice is registered on each device on first use.
     pub(super) fn register_temporarily(&self, slice: &Slice) -> RegisteredMemory {
         let rights = AccessFlags { remote: false, relaxed: self.relaxed };
         let part = |(offset, len)| slice.part(offset, len).expect("piece lies within the slice");
@@ -193,7 +193,8 @@ impl Registry {
         RegisteredMemory::of(pieces.map(|part| RegisteredPiece::new(part, rights, self.nics.len())).collect())
     }
 
-    /// The MR on `nic` that contains the first byte of the registered `slice`.
+    /// Returns the MR on `nic` that contains the first byte of `slice`. Registers `slice` temporarily if it is not
+    /// registered.
     pub(super) fn scratch(&self, slice: &Slice, nic: &Nic) -> Result<Arc<MemoryRegion>, VerbsError> {
         let known = self.snapshot();
         match known.spans.find(slice.address()) {
@@ -212,7 +213,7 @@ impl Registry {
     }
 }
 
-/// Splits `len` bytes into pieces of at most `max`. Returns offset and length of each.
+/// Splits `len` bytes into pieces of at most `max`. Returns the offset and length of each piece.
 fn cuts(len: usize, max: u64) -> Vec<(usize, usize)> {
     let max = usize::try_from(max).unwrap_or(usize::MAX).max(1);
     (0..len).step_by(max).map(|offset| (offset, max.min(len - offset))).collect()

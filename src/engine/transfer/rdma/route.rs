@@ -1,8 +1,8 @@
-//! Path selection: from which of our devices to which of the peer's.
+//! Path selection: which of our devices and which of the peer's to use.
 //!
 //! Both topology matrices are used: ours with the location of our memory, the peer's with the location of its memory.
-//! Devices are matched by name, because positions in a peer's lists may have shifted. The random numbers are arguments:
-//! drawn at random, or a counter for round robin (`MC_PATH_ROUNDROBIN`).
+//! Devices are matched by name, because positions in a peer's lists may have shifted. The random numbers are arguments.
+//! For round-robin selection (`MC_PATH_ROUNDROBIN`), a counter replaces them.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -10,7 +10,7 @@ use std::collections::BTreeMap;
 use crate::engine::transfer::rdma::RdmaSettings;
 use crate::engine::wire::json::{PriorityMatrix, SegmentDescriptor};
 
-/// Which devices serve memory at which location, in order of preference.
+/// The devices that serve memory at each location, in order of preference.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Rails {
     names: Vec<String>,
@@ -18,7 +18,7 @@ pub struct Rails {
     all: RailPreference,
 }
 
-/// Devices, by position in the list of names.
+/// Devices, as positions in the list of names.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 struct RailPreference {
     preferred: Vec<usize>,
@@ -26,7 +26,7 @@ struct RailPreference {
 }
 
 impl Rails {
-    /// Orders the devices `names` by `matrix`. Names in the matrix that are not in `names` are ignored.
+    /// Orders the devices in `names` by `matrix`. Names in the matrix that are not in `names` are ignored.
     pub fn new(names: Vec<String>, matrix: Option<&PriorityMatrix>) -> Rails {
         let numbers = |wanted: &[String]| -> Vec<usize> {
             wanted.iter().filter_map(|name| names.iter().position(|n| n == name)).collect()
@@ -41,13 +41,13 @@ impl Rails {
         Rails { names, by_location, all }
     }
 
-    /// The devices of a peer.
+    /// Builds the table of a peer's devices from its descriptor.
     pub fn of(descriptor: &SegmentDescriptor) -> Rails {
         let names = descriptor.devices.iter().map(|device| device.name.clone()).collect();
         Rails::new(names, descriptor.priority_matrix.as_ref())
     }
 
-    /// The devices' names. [`RdmaRoute`] contains positions in this list.
+    /// Returns the device names. [`RdmaRoute`] contains positions in this list.
     pub fn names(&self) -> &[String] {
         &self.names
     }
@@ -56,14 +56,14 @@ impl Rails {
         self.names.iter().position(|n| n == name)
     }
 
-    /// All devices that serve `location`, starting with the one for this `attempt`.
+    /// Returns all devices that serve `location`, starting with the one for this `attempt`.
     fn order(&self, location: &str, attempt: u32, draw: u32) -> impl Iterator<Item = usize> + Clone {
         let known = self.by_location.get(location).filter(|row| row.preferred.len() + row.others.len() > 0);
         let row = known.unwrap_or(&self.all);
         let (preferred, others) = (row.preferred.as_slice(), row.others.as_slice());
         let (first, then) = match attempt {
             0 => {
-                // Rotate the others too, for the case that no preferred device exists.
+                // Rotate the others too, in case there is no preferred device.
                 let (first, then) = (turn(preferred, draw), turn(others, draw));
                 ([first.0, first.1], [then.0, then.1])
             }
@@ -79,14 +79,14 @@ impl Rails {
     }
 }
 
-/// Rotates `list` by `draw`: the part from there on, and the part before it.
+/// Rotates `list` by `draw` positions. Returns the part from that position on, and the part before it.
 fn turn(list: &[usize], draw: u32) -> (&[usize], &[usize]) {
     let at = if list.is_empty() { 0 } else { draw as usize % list.len() };
     (&list[at..], &list[..at])
 }
 
-/// Location of the byte at `offset` of a buffer of `length` bytes, from the buffer's name.
-/// `segments:<page>:<n0>,<n1>,...` is a buffer in equal parts on these NUMA nodes. Any other name is the location
+/// Returns the location of the byte at `offset` in a buffer of `length` bytes, from the buffer's name.
+/// `segments:<page>:<n0>,<n1>,...` is a buffer split equally across these NUMA nodes. Any other name is the location
 /// itself.
 pub fn location(name: &str, offset: u64, length: u64) -> Cow<'_, str> {
     let Some((_, nodes)) = name.strip_prefix("segments:").and_then(|rest| rest.split_once(':')) else {
@@ -107,11 +107,11 @@ pub struct RouteQuery<'a> {
     pub there: &'a str,
     /// 0 for the first attempt.
     pub attempt: u32,
-    /// Random numbers for our device and for the peer's.
+    /// Random numbers for selecting our device and the peer's.
     pub draws: (u32, u32),
 }
 
-/// A path: our device and the peer's, by position in the lists of names.
+/// A path: our device and the peer's, as positions in the lists of names.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct RdmaRoute {
     pub local: usize,
@@ -122,7 +122,7 @@ pub struct RdmaRoute {
 pub trait PathTable {
     /// Whether our device can be used.
     fn is_up(&self, local: usize) -> bool;
-    /// Whether this path is not paused.
+    /// Whether this path is usable and not paused.
     fn is_open(&self, route: RdmaRoute) -> bool;
 }
 
@@ -135,18 +135,18 @@ pub struct RdmaRouter {
 }
 
 impl RdmaRouter {
-    /// Uses the devices `rails` and the affinity in `settings`.
+    /// Creates a router for the devices in `rails`, with the affinity from `settings`.
     pub fn new(rails: Rails, settings: &RdmaSettings) -> RdmaRouter {
         RdmaRouter { rails, same_name: settings.same_name, peers_of: settings.peers_of.clone() }
     }
 
-    /// Our devices, in the order of their indices.
+    /// Returns our devices, in index order.
     pub fn rails(&self) -> &Rails {
         &self.rails
     }
 
-    /// Selects the path for `ask` to a peer with the devices `peer`. A paused path is used only if no other exists. A
-    /// disabled device is never used. `None`: none of our devices is up, or the peer has none.
+    /// Selects the path for `ask` to a peer with the devices `peer`. A paused path is used only if there is no other. A
+    /// disabled device is never used. Returns `None` if none of our devices is up or the peer has no device.
     pub fn route(&self, peer: &Rails, ask: RouteQuery<'_>, path_table: &dyn PathTable) -> Option<RdmaRoute> {
         let locals = self.rails.order(ask.here, ask.attempt, ask.draws.0).filter(|local| path_table.is_up(*local));
         let remotes = peer.order(ask.there, ask.attempt, ask.draws.1);
@@ -159,7 +159,7 @@ impl RdmaRouter {
         open.or_else(|| locals.clone().flat_map(to).next()).or_else(|| self.elsewhere(peer, ask, path_table))
     }
 
-    /// The peer's device that the settings assign to ours.
+    /// Returns the peer's device that the settings assign to ours.
     fn wanted(&self, peer: &Rails, local: usize, draw: u32) -> Option<usize> {
         let name = self.rails.names.get(local)?;
         if self.same_name {
@@ -169,7 +169,7 @@ impl RdmaRouter {
         turn(&there, draw).0.first().copied()
     }
 
-    /// No device for this location is up: uses any that is.
+    /// Selects a path from any device that is up. Used if no device for this location is up.
     fn elsewhere(&self, peer: &Rails, ask: RouteQuery<'_>, path_table: &dyn PathTable) -> Option<RdmaRoute> {
         let (known, attempts) = (&self.rails.all.preferred, ask.attempt as usize);
         let local =
@@ -206,7 +206,7 @@ mod tests {
         names.iter().map(|n| (*n).to_owned()).collect()
     }
 
-    /// Four devices, two near each of two NUMA nodes.
+    /// Four devices, two for each of two NUMA nodes.
     fn host() -> Rails {
         let matrix = PriorityMatrix::from([
             ("cpu:0".to_owned(), [names(&["a", "b"]), names(&["c", "d"])]),

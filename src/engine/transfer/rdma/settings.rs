@@ -1,4 +1,4 @@
-//! Configuration of the RDMA transport, from its owner and from Mooncake's `MC_*` variables.
+//! RDMA transport configuration: what the owner passes, and Mooncake's `MC_*` variables.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -10,16 +10,16 @@ use crate::engine::wire::json::PAIRS_MAX;
 /// The engine owner's choice of devices.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct RdmaOptions {
-    /// The devices to use. Empty: every usable device.
+    /// The devices to use. An empty list means every usable device.
     pub devices: Vec<String>,
-    /// Fall back to TCP if RDMA is unavailable here. Peers must fall back too, because a peer is reached over the
-    /// protocol it announces.
+    /// Fall back to TCP if RDMA is unavailable on this host. Peers must fall back too, because a peer can only be
+    /// reached over the protocol that it announces.
     pub allow_tcp_fallback: bool,
 }
 
 impl RdmaOptions {
-    /// Parses upstream's list of devices, as in `--device_name`: names separated by commas. Empty or `auto-discovery`
-    /// selects all.
+    /// Parses upstream's device list, as in `--device_name`: names separated by commas. An empty list or
+    /// `auto-discovery` selects all devices.
     pub fn parse(devices: &str) -> RdmaOptions {
         RdmaOptions {
             devices: names(devices).into_iter().filter(|n| n != "auto-discovery").collect(),
@@ -28,64 +28,66 @@ impl RdmaOptions {
     }
 }
 
-/// Settings read from the environment. `Default` has the values of upstream 0.3.13.
+/// Settings read from the environment. The defaults match upstream 0.3.13.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RdmaSettings {
-    /// `MC_IB_PORT`, `MC_TE_FILTERS`, and `MC_GID_INDEX` or else `NCCL_IB_GID_INDEX`.
+    /// Port, device filter and GID index: `MC_IB_PORT`, `MC_TE_FILTERS`, and `MC_GID_INDEX` or else
+    /// `NCCL_IB_GID_INDEX`.
     pub choice: DeviceSelection,
-    /// `MC_PKEY_INDEX`.
+    /// `MC_PKEY_INDEX`: partition key (P_Key) index.
     pub pkey_index: u16,
-    /// `MC_MTU`: maximum path MTU, bytes.
+    /// `MC_MTU`: maximum path MTU, in bytes.
     pub mtu: u32,
-    /// `MC_IB_TC`: traffic class. 0 if unset.
+    /// `MC_IB_TC`: traffic class, 0 if unset.
     pub traffic_class: u8,
-    /// `MC_IB_SL`: service level. 0 if unset.
+    /// `MC_IB_SL`: service level, 0 if unset.
     pub service_level: u8,
-    /// `MC_AUTO_GID_MAX_RETRIES`: number of other GID indices to try if a queue pair cannot be connected with the
-    /// first.
+    /// `MC_AUTO_GID_MAX_RETRIES`: how many other GID indices to try if a queue pair cannot be connected with the first
+    /// one.
     pub gid_retries: u32,
-    /// `MC_NUM_QP_PER_EP`: queue pairs per endpoint. Must be equal on both ends.
+    /// `MC_NUM_QP_PER_EP`: queue pairs per endpoint. Must match on both ends.
     pub pairs_per_endpoint: usize,
     /// `MC_MAX_EP_PER_CTX`: maximum number of endpoints per device.
     pub endpoints_max: usize,
     /// `MC_MAX_WR`: maximum number of outstanding work requests per queue pair.
     pub requests_per_pair: u32,
-    /// `MC_MAX_SGE`.
+    /// `MC_MAX_SGE`: maximum number of scatter-gather entries (SGEs) per work request.
     pub sge: u32,
     /// `MC_MAX_INLINE`: writes of at most this many bytes are sent inline.
     pub inline_bytes: u32,
-    /// `MC_MAX_CQE_PER_CTX`: entries of a device's completion queue, and so the maximum number of outstanding work
-    /// requests on the device.
+    /// `MC_MAX_CQE_PER_CTX`: number of entries in a device's completion queue, and so the maximum number of outstanding
+    /// work requests on the device.
     pub completions: u32,
     /// `MC_SLICE_SIZE`: bytes per work request.
     pub slice_bytes: u64,
-    /// `MC_FRAGMENT_RATIO`: a remainder of at most `slice_bytes / fragment_ratio` is sent with the last slice.
+    /// `MC_FRAGMENT_RATIO`: a remainder of at most `slice_bytes / fragment_ratio` bytes is sent with the last slice.
     pub fragment_ratio: u64,
-    /// `MC_RETRY_CNT`: number of retries of a slice, each on the next path.
+    /// `MC_RETRY_CNT`: how often a slice is retried, each time on the next path.
     pub retries: u32,
-    /// `MC_SLICE_TIMEOUT`: maximum time of a slice.
+    /// `MC_SLICE_TIMEOUT`: how long a slice may take.
     pub slice_limit: Option<Duration>,
-    /// `MC_MAX_MR_SIZE`: largest memory region registered at once, bytes.
+    /// `MC_MAX_MR_SIZE`: largest memory region to register at once, in bytes.
     pub region_bytes_max: u64,
-    /// `MC_ENABLE_PARALLEL_REG_MR`: register on all devices in parallel. `None`: for large regions only.
+    /// `MC_ENABLE_PARALLEL_REG_MR`: register on all devices in parallel. `None` means for large regions only.
     pub register_in_parallel: Option<bool>,
-    /// `MC_MAX_CONCURRENT_REG_MR`: maximum number of threads that register in parallel. `None`: no limit.
+    /// `MC_MAX_CONCURRENT_REG_MR`: maximum number of threads that register in parallel. `None` means no limit.
     pub registering_threads: Option<usize>,
-    /// `MC_IB_PCI_RELAXED_ORDERING`: PCI relaxed ordering, unless the variable is 0.
+    /// `MC_IB_PCI_RELAXED_ORDERING`: use PCI relaxed ordering, unless the variable is 0.
     pub relaxed_ordering: bool,
     /// `MC_RDMA_RAIL_PAUSE_SECONDS`: how long a failed path is paused.
     pub rail_pause: Duration,
-    /// `MC_CONN_PAUSE_TTL_MS`: how long a peer that could not be connected is not dialled again. Zero: no pause.
+    /// `MC_CONN_PAUSE_TTL_MS`: how long to wait after a failed connection before dialling the peer again. Zero means no
+    /// pause.
     pub dial_pause: Duration,
-    /// `MC_PATH_ROUNDROBIN`: choose devices round robin instead of at random.
+    /// `MC_PATH_ROUNDROBIN`: choose devices in round-robin order instead of at random.
     pub round_robin: bool,
-    /// `MC_ENABLE_DEST_DEVICE_AFFINITY`: prefer the peer's device with the same name.
+    /// `MC_ENABLE_DEST_DEVICE_AFFINITY`: prefer the peer's device with the same name as ours.
     pub same_name: bool,
-    /// `MC_ENABLE_HCA_PEER_AFFINITY` with `MC_NIC_PEER_AFFINITY`: the peer's devices to use, by our device.
+    /// `MC_ENABLE_HCA_PEER_AFFINITY` with `MC_NIC_PEER_AFFINITY`: the peer's devices to use for each of ours.
     pub peers_of: BTreeMap<String, Vec<String>>,
     /// `MC_RDMA_BIND_ADDRESS`: the host in our endpoint paths.
     pub bind_address: Option<String>,
-    /// `MC_CUSTOM_TOPO_JSON`: file with the topology matrix.
+    /// `MC_CUSTOM_TOPO_JSON`: file that contains the topology matrix.
     pub topology_file: Option<String>,
 }
 
@@ -123,15 +125,15 @@ impl Default for RdmaSettings {
     }
 }
 
-/// Variables that have no effect here, with the reason.
+/// Variables that have no effect here, each with the reason.
 const WITHOUT_EFFECT: &[(&str, &str)] = &[
-    ("MC_MLX5_QP_UDP_SPORTS", "it needs the mlx5 provider library"),
-    ("MC_MLX5_QP_LAG_PORT_BALANCE", "it needs the mlx5 provider library"),
+    ("MC_MLX5_QP_UDP_SPORTS", "it requires the mlx5 provider library"),
+    ("MC_MLX5_QP_LAG_PORT_BALANCE", "it requires the mlx5 provider library"),
     ("MC_USE_RDMA_TWOSIDED", "messages are sent through the handshake port"),
 ];
 
 impl RdmaSettings {
-    /// Reads the `MC_*` variables of the RDMA transport. Invalid ones are reported as warnings.
+    /// Reads the RDMA transport's `MC_*` variables. Invalid values are ignored with a warning.
     pub(in crate::engine::transfer) fn read(read: &mut VariableReader<'_>) -> RdmaSettings {
         let base = RdmaSettings::default();
         let (choice, warnings) = DeviceSelection::from_env(read.lookup);
@@ -191,12 +193,12 @@ impl RdmaSettings {
     }
 }
 
-/// The variable's value, unless it is blank.
+/// Returns the variable's value, unless it is blank.
 fn text(read: &VariableReader<'_>, name: &str) -> Option<String> {
     (read.lookup)(name).filter(|text| !text.trim().is_empty())
 }
 
-/// Reads a number for which upstream uses -1 as "unset". Unset is 0.
+/// Reads a number for which upstream uses -1 as "unset". Returns 0 if unset.
 fn unless_minus_one(read: &mut VariableReader<'_>, name: &str, most: i16) -> u8 {
     u8::try_from(read.number(&[name], -1..=most, -1)).unwrap_or(0)
 }
@@ -221,7 +223,7 @@ fn affinity(read: &mut VariableReader<'_>) -> (bool, BTreeMap<String, Vec<String
     let by_list = read.switch("MC_ENABLE_HCA_PEER_AFFINITY", false);
     if same_name && by_list {
         read.warnings.push(
-            "MC_ENABLE_DEST_DEVICE_AFFINITY and MC_ENABLE_HCA_PEER_AFFINITY exclude each other; neither is used"
+            "MC_ENABLE_DEST_DEVICE_AFFINITY and MC_ENABLE_HCA_PEER_AFFINITY are mutually exclusive; both are ignored"
                 .to_owned(),
         );
         return (false, BTreeMap::new());
@@ -235,7 +237,8 @@ fn affinity(read: &mut VariableReader<'_>) -> (bool, BTreeMap<String, Vec<String
         let (local, peers) = entry.split_once('=').unwrap_or((entry, ""));
         let (local, peers) = (local.trim(), names(peers));
         if local.is_empty() || peers.is_empty() {
-            read.warnings.push(format!("MC_NIC_PEER_AFFINITY: '{entry}' is not device=device,...; ignored"));
+            read.warnings
+                .push(format!("MC_NIC_PEER_AFFINITY: '{entry}' is not of the form device=device,...; ignored"));
         } else {
             peers_of.insert(local.to_owned(), peers);
         }
@@ -369,7 +372,7 @@ mod tests {
         let (settings, warnings) = read(&[("MC_ENABLE_HCA_PEER_AFFINITY", "1"), list]);
         let of = |name: &str| settings.peers_of.get(name).map(|peers| peers.join(" "));
         assert_eq!((of("mlx5_0").unwrap().as_str(), of("mlx5_1").unwrap().as_str()), ("mlx5_2 mlx5_3", "mlx5_4"));
-        assert_eq!(warnings, ["MC_NIC_PEER_AFFINITY: 'what' is not device=device,...; ignored"]);
+        assert_eq!(warnings, ["MC_NIC_PEER_AFFINITY: 'what' is not of the form device=device,...; ignored"]);
         assert!(read(&[list]).0.peers_of.is_empty());
         let both = [("MC_ENABLE_HCA_PEER_AFFINITY", "1"), ("MC_ENABLE_DEST_DEVICE_AFFINITY", "1"), list];
         let (settings, warnings) = read(&both);

@@ -1,4 +1,4 @@
-//! State shared by the modules of the RDMA transport: devices, registered memory, poller, and path health.
+//! State shared by the RDMA transport's modules: devices, registered memory, poller, and path health.
 
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
@@ -25,10 +25,10 @@ use crate::engine::transfer::{MonoClock, TransferError};
 
 /// Idle time after which an endpoint's peer is checked, and the interval between checks.
 const CHECK_EVERY: Duration = Duration::from_secs(30);
-/// Limit for the answer of the peer's device.
+/// Timeout for a response from the peer's device.
 const CHECK_LIMIT: Duration = Duration::from_secs(10);
 
-/// Maximum time for a device to flush the requests of a queue pair in the error state.
+/// Timeout for a device to flush the requests on a queue pair in the error state.
 const FLUSH_LIMIT: Duration = Duration::from_secs(2);
 
 /// Advice for a device that is not in use.
@@ -38,7 +38,7 @@ pub(super) const LINK_REMEDY: &str =
 /// A source of random numbers.
 pub(super) type RandomSource = Box<dyn Fn() -> u64 + Send + Sync>;
 
-/// State shared by the modules of the RDMA transport.
+/// State shared by the RDMA transport's modules.
 pub(super) struct RdmaShared {
     /// The server part of our endpoint paths.
     pub(super) server: String,
@@ -46,7 +46,7 @@ pub(super) struct RdmaShared {
     pub(super) clock: MonoClock,
     pub(super) random: RandomSource,
     pub(super) nics: Vec<Arc<Nic>>,
-    /// Devices that are not used, with the reason.
+    /// Devices that are not used, each with the reason.
     pub(super) unused: Vec<UnusedDevice>,
     pub(super) matrix: Matrix,
     pub(super) router: RdmaRouter,
@@ -70,14 +70,14 @@ pub(super) struct HealthState {
 }
 
 impl HealthState {
-    /// No faults, for `devices` devices.
+    /// Creates a state without faults for `devices` devices.
     pub(super) fn new(devices: usize, settings: &RdmaSettings) -> HealthState {
         let health = RailHealth::new(devices, settings.rail_pause, settings.dial_pause);
         HealthState { health: Mutex::new(health), has_faults: AtomicBool::new(false), turns: AtomicU32::new(0) }
     }
 }
 
-/// The devices and paths usable at one moment.
+/// The devices and paths that are usable at one point in time.
 struct PathSnapshot<'a> {
     shared: &'a RdmaShared,
     view: &'a PeerView,
@@ -99,8 +99,8 @@ impl PathTable for PathSnapshot<'_> {
 }
 
 impl RdmaShared {
-    /// Selects the path for a transfer at `remote` in `view`'s buffer `buffer` from memory at location `here`. Returns
-    /// our device and the peer's.
+    /// Selects the path for a transfer between local memory at location `here` and the address `remote` in `view`'s
+    /// buffer `buffer`. Returns our device and the peer's.
     pub(super) fn route(
         &self,
         view: &PeerView,
@@ -128,7 +128,7 @@ impl RdmaShared {
         Some((route.local, route.remote))
     }
 
-    /// The error if none of our devices can be used for `segment`, detected at `step`.
+    /// Returns the error for `segment` if none of our devices can be used, detected at `step`.
     pub(super) fn no_path_error(&self, segment: &str, step: RdmaStep) -> TransferError {
         let now = (self.clock)();
         let health = self.health();
@@ -140,7 +140,7 @@ impl RdmaShared {
         let reasons: Vec<(&Arc<Nic>, String)> = self.nics.iter().map(|nic| (nic, why(nic))).collect();
         let remedy = Some(LINK_REMEDY);
         if let [(nic, why)] = &reasons[..] {
-            return nic.fault_with(segment, step, format!("device not in use: {why}"), Blame::Device, remedy);
+            return nic.fault_with(segment, step, format!("the device is not in use: {why}"), Blame::Device, remedy);
         }
         let names: Vec<&str> = self.nics.iter().map(|nic| nic.name.as_str()).collect();
         let reasons: Vec<String> =
@@ -157,7 +157,7 @@ impl RdmaShared {
         }))
     }
 
-    /// Records a local fault of device `nic`.
+    /// Records a local fault on device `nic`.
     pub(super) fn device_failed(&self, nic: usize, why: &str, now: Mono) {
         if self.update_health(|health| health.device_failed(nic, why, now)) {
             tracing::warn!(device = %self.nics[nic].name, why, "device failed repeatedly; disabled temporarily");
@@ -171,14 +171,14 @@ impl RdmaShared {
         }
     }
 
-    /// Records a fault on the path from device `nic` to `path`. `another`: another path exists.
+    /// Records a fault on the path from device `nic` to `path`. `another` is set if another path exists.
     pub(super) fn path_failed(&self, nic: usize, path: &str, another: bool, now: Mono) {
         if self.update_health(|health| health.path_failed(nic, path, another, now)) {
             tracing::info!(device = %self.nics[nic].name, peer = path, "path failed; paused temporarily");
         }
     }
 
-    /// Records that the peer could not be connected.
+    /// Records that connecting to the peer failed.
     pub(super) fn dial_failed(&self, nic: usize, path: &str, now: Mono) {
         self.update_health(|health| health.dial_failed(nic, path, now));
     }
@@ -188,7 +188,7 @@ impl RdmaShared {
         !self.health_state.has_faults.load(Ordering::Relaxed) || self.health().may_dial(nic, path, now).is_ok()
     }
 
-    /// Records that the peer was connected.
+    /// Records that a connection to the peer was established.
     pub(super) fn connected(&self, nic: usize, path: &str) {
         if self.health_state.has_faults.load(Ordering::Relaxed) {
             self.update_health(|health| health.connected(nic, path));
@@ -229,14 +229,13 @@ impl RdmaShared {
         open::address(&host, &nic.device, nic.port, &self.settings)
     }
 
-    /// Handles queue pairs of `nic` with the address `gid` that could not be connected to `path`: overrides the GID
-    /// index used towards that peer with the next one, which may match its type and network. Returns whether one was
-    /// left (`MC_AUTO_GID_MAX_RETRIES`). If the GID index is configured, none is. After the last one the override is
-    /// removed.
+    /// Selects the next GID index for connections from `nic` to `path`, after queue pairs with the address `gid` could
+    /// not be connected. The next one may match the peer's GID type and network. Returns false if none is left
+    /// (`MC_AUTO_GID_MAX_RETRIES`) or the GID index is configured. The peer's override is then removed.
     pub(super) fn next_gid(&self, nic: &Nic, path: &str, gid: &[u8; 16]) -> bool {
         let (now, tried) = nic.address_to(path);
         if now.gid != *gid {
-            // Another thread did it meanwhile.
+            // Another thread has already switched.
             return true;
         }
         let addresses = |host: HostTopology| open::addresses(&host, &nic.device, nic.port, &self.settings);
@@ -246,13 +245,13 @@ impl RdmaShared {
         let next = next.filter(|_| tried < self.settings.gid_retries);
         if let Some(address) = next {
             let (gid, row) = (address.gid_text(), address.gid_index);
-            tracing::info!(device = %nic.name, peer = path, %gid, row, "using another GID index towards the peer");
+            tracing::info!(device = %nic.name, peer = path, %gid, row, "using another GID index for the peer");
         }
         nic.override_address(path, next.map(|address| (address.clone(), tried + 1)));
         next.is_some()
     }
 
-    /// Checks the peers of `nic`'s idle endpoints and retires the endpoints of peers that do not answer.
+    /// Checks the peers of `nic`'s idle endpoints and retires the endpoints whose peers do not respond.
     pub(super) fn check_idle_endpoints(&self, nic: &Arc<Nic>) {
         let now = (self.clock)();
         self.sweep(now);
@@ -284,13 +283,13 @@ impl RdmaShared {
             batch.take_failures();
         }
         if batch.open() > 0 {
-            tracing::info!(device = %nic.name, endpoints = batch.open(), "peers do not answer; retiring their endpoints");
+            tracing::info!(device = %nic.name, endpoints = batch.open(), "peers do not respond; retiring their endpoints");
             self.withdraw_batch(&batch, attempts.iter().map(|endpoint| (nic, endpoint)));
         }
     }
 
-    /// Withdraws what is pending of `batch` from `ends`, and retires those on which a request of it is posted. Returns
-    /// the failed fragments. No byte of them moves after that.
+    /// Withdraws `batch`'s pending requests from `ends`, and retires the endpoints on which its requests are posted.
+    /// Returns the failed fragments. None of their bytes move after that.
     pub(super) fn withdraw_batch<'a>(
         &self,
         batch: &Arc<Batch>,

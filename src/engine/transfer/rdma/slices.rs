@@ -1,4 +1,4 @@
-//! Cuts an operation into slices, one per work request. Sizes are upstream's. No slice crosses the end of a
+//! Cuts an operation into slices, one per work request. Slice sizes match upstream's. No slice crosses the end of a
 //! registration on either side.
 
 /// Registered address ranges, for lookup by address.
@@ -6,8 +6,8 @@
 pub struct Spans {
     /// Sorted by start. Ranges with the same start keep the given order.
     sorted: Vec<Span>,
-    /// Whether any two ranges overlap. Then the first given range that contains the address is used, as in upstream's
-    /// search.
+    /// Whether any two ranges overlap. If so, the first range in the given order that contains the address is used, as
+    /// in upstream's search.
     overlapping: bool,
 }
 
@@ -15,7 +15,7 @@ pub struct Spans {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Span {
     pub start: u64,
-    /// Length of the span, bytes.
+    /// Length of the range, in bytes.
     pub len: u64,
     /// Position in the list from which [`Spans`] was built.
     pub index: usize,
@@ -32,7 +32,7 @@ impl Span {
 }
 
 impl FromIterator<(u64, u64)> for Spans {
-    /// Builds the table from starts and lengths.
+    /// Builds the table from pairs of start address and length.
     fn from_iter<I: IntoIterator<Item = (u64, u64)>>(stretches: I) -> Spans {
         let with_index = stretches.into_iter().enumerate();
         let mut sorted: Vec<Span> = with_index.map(|(index, (start, len))| Span { start, len, index }).collect();
@@ -43,7 +43,7 @@ impl FromIterator<(u64, u64)> for Spans {
 }
 
 impl Spans {
-    /// The range that contains `address`.
+    /// Returns the range that contains `address`.
     pub fn find(&self, address: u64) -> Option<Span> {
         if self.overlapping {
             return self.sorted.iter().filter(|span| span.holds(address)).min_by_key(|span| span.index).copied();
@@ -53,14 +53,14 @@ impl Spans {
     }
 }
 
-/// The lengths of slices.
+/// The rule for slice lengths.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SliceRule {
-    /// `MC_SLICE_SIZE`, bytes.
+    /// `MC_SLICE_SIZE`, in bytes.
     pub slice: u64,
-    /// A remainder of at most this many bytes is sent with the last slice: slice / `MC_FRAGMENT_RATIO`.
+    /// A remainder of at most this many bytes is sent with the last slice. Equals `slice` / `MC_FRAGMENT_RATIO`.
     pub fragment: u64,
-    /// The longest message that the device supports, bytes.
+    /// The longest message that the device supports, in bytes.
     pub longest: u32,
 }
 
@@ -70,7 +70,7 @@ impl SliceRule {
         SliceRule { slice: slice.max(1), fragment: slice / fragment_ratio.max(1), longest: longest.max(1) }
     }
 
-    /// Length of the next slice if `rest` bytes are left.
+    /// Returns the length of the next slice if `rest` bytes are left.
     fn next(&self, rest: u64) -> u64 {
         let wanted = if rest > self.slice.saturating_add(self.fragment) { self.slice } else { rest };
         wanted.min(u64::from(self.longest))
@@ -80,12 +80,12 @@ impl SliceRule {
 /// A slice of an operation, sent as one work request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SliceCut {
-    /// Offset in the operation, bytes.
+    /// Offset in the operation, in bytes.
     pub offset: u64,
     pub len: u32,
     /// Index of our range in the list from which [`Spans`] was built.
     pub local: usize,
-    /// Index of the peer's range.
+    /// Index of the peer's range in its list.
     pub remote: usize,
 }
 
@@ -96,7 +96,7 @@ pub enum UnregisteredAddress {
     Remote(u64),
 }
 
-/// Iterator over the slices of an operation, in order. Ends after an error.
+/// Iterator over an operation's slices, in order. Ends after an error.
 #[derive(Debug)]
 pub struct SliceCuts<'a> {
     rule: SliceRule,
@@ -107,13 +107,13 @@ pub struct SliceCuts<'a> {
 }
 
 impl<'a> SliceCuts<'a> {
-    /// Cuts `len` bytes at address `local.1` here and `remote.1` at the peer.
+    /// Cuts `len` bytes at our address `local.1` and the peer's address `remote.1`.
     pub fn new(rule: SliceRule, local: (&'a Spans, u64), remote: (&'a Spans, u64), len: u64) -> SliceCuts<'a> {
         SliceCuts { rule, local, remote, done: 0, len }
     }
 
     fn cut(&self) -> Result<SliceCut, UnregisteredAddress> {
-        // A range that ends beyond the address space is not registered.
+        // An address beyond the end of the address space is not registered.
         let at = |(spans, start): (&Spans, u64)| {
             let address = start.checked_add(self.done)?;
             spans.find(address).map(|span| (span.index, span.end() - address))
@@ -210,7 +210,7 @@ mod tests {
             let touching = |lens: &[u64], base: u64| -> Vec<(u64, u64)> {
                 lens.iter().scan(base, |at, len| { let start = *at; *at += len; Some((start, *len)) }).collect()
             };
-            // One-byte slices prove no more than longer ones, and are slow.
+            // Very short slices prove no more than longer ones, and are slow, so limit their number.
             let len = len.min(slice.min(u64::from(longest)) * 500);
             let (here, there) = (touching(&here, 1 << 20), touching(&there, 1 << 30));
             let (local, remote): (Spans, Spans) = (here.iter().copied().collect(), there.iter().copied().collect());

@@ -1,5 +1,5 @@
 //! Splits a batch into requests that mover threads take one after another. Large operations are cut if several threads
-//! move them; small ones are sent together as a run.
+//! move them. Small ones are sent together as a run.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -30,7 +30,7 @@ impl<'a> BatchRequests<'a> {
         BatchRequests { ops, cuts: None, next: AtomicUsize::new(0) }
     }
 
-    /// Cuts operations above `bytes` into parts of that size.
+    /// Cuts operations larger than `bytes` into parts of that size.
     pub(super) fn cut(ops: &'a [Op], bytes: usize) -> BatchRequests<'a> {
         let parts = |(op, o): (usize, &Op)| {
             let total = o.local.len();
@@ -40,7 +40,7 @@ impl<'a> BatchRequests<'a> {
         BatchRequests { ops, cuts: Some(ops.iter().enumerate().flat_map(parts).collect()), next: AtomicUsize::new(0) }
     }
 
-    /// Takes the next request. Operations of zero bytes succeed without a request, since targets refuse them.
+    /// Takes the next request. Zero-byte operations succeed without a request, since targets reject them.
     pub(super) fn next(&self) -> Option<RangeRequest> {
         let part = self.next.fetch_add(1, Ordering::Relaxed);
         match &self.cuts {
@@ -55,8 +55,8 @@ impl<'a> BatchRequests<'a> {
         }
     }
 
-    /// Takes the next run: at most `most` requests in one direction, with at most [`RUN_BYTES`] unless it is a single
-    /// request. Empty if none is left.
+    /// Takes the next run: at most `most` requests in one direction, and at most [`RUN_BYTES`] in total unless the run
+    /// is a single request. Returns an empty run if no request is left.
     pub(super) fn next_run(&self, most: usize) -> Vec<RangeRequest> {
         let mut run: Vec<RangeRequest> = self.next().into_iter().collect();
         let mut bytes: usize = run.iter().map(|first| first.local.len()).sum();
@@ -65,7 +65,7 @@ impl<'a> BatchRequests<'a> {
         {
             let mut left = self.ops.iter().skip(self.next.load(Ordering::Relaxed));
             let fits = |op: &Op| op.kind == first.kind && bytes + op.local.len() <= RUN_BYTES;
-            // Parts that several threads take are large, and are sent alone.
+            // Parts shared among several threads are large, so each is sent alone.
             let fits = self.cuts.is_none() && left.find(|op| !op.local.is_empty()).is_some_and(fits);
             let Some(next) = fits.then(|| self.next()).flatten() else { break };
             bytes += next.local.len();

@@ -1,10 +1,10 @@
-//! Frames of the data plane. Pure.
+//! Data plane frames. Pure.
 //!
 //! ```text
 //! request  u64 size | u64 address | u8 opcode: 0 read, 1 write, 0x80 = version 2 | 7 bytes of padding     (24 bytes)
-//! status   u64 = 0x4D435456_00000000 | code, code 0 = done, 1 = address refused                            (8 bytes)
+//! status   u64 = 0x4D435456_00000000 | code, code 0 = done, 1 = address rejected                           (8 bytes)
 //! ```
-//! All fields are little-endian. The padding is that of a C struct: zeros since 0.3.13, garbage before, so it is
+//! All fields are little-endian. The padding is C struct padding: zeros since 0.3.13, garbage before that, so it is
 //! ignored. Version 1 has no status frames.
 
 use crate::engine::transfer::transport::OpKind;
@@ -14,9 +14,9 @@ pub const HEADER_BYTES: usize = 24;
 /// Size of a status frame.
 pub const STATUS_BYTES: usize = 8;
 
-/// Status code of success.
+/// Status code for success.
 pub const DONE: u32 = 0;
-/// Status code of a range that is not in registered memory.
+/// Status code for a range that is not in registered memory.
 pub const REFUSED: u32 = 1;
 
 const VERSION_2: u8 = 0x80;
@@ -28,7 +28,7 @@ const MAGIC: u64 = 0x4D43_5456;
 pub enum FramingVersion {
     /// Requests and bytes only, without status frames.
     V1,
-    /// A status frame before the bytes of a read, and after those of a write.
+    /// A status frame before the bytes of a read, and after the bytes of a write.
     V2,
 }
 
@@ -43,7 +43,7 @@ pub struct RequestFrame {
 }
 
 impl RequestFrame {
-    /// Encodes the header as it is sent.
+    /// Encodes the header for sending.
     pub fn encode(&self) -> [u8; HEADER_BYTES] {
         let mut bytes = [0; HEADER_BYTES];
         bytes[..8].copy_from_slice(&self.size.to_le_bytes());
@@ -53,7 +53,7 @@ impl RequestFrame {
         bytes
     }
 
-    /// Decodes a header. Every byte sequence is valid: what is not a write is a read, as in upstream's servers.
+    /// Decodes a header. Every byte sequence is valid: anything but a write is a read, as in upstream's servers.
     pub fn decode(bytes: &[u8; HEADER_BYTES]) -> RequestFrame {
         let (words, rest) = bytes.as_chunks::<8>();
         debug_assert!(rest.is_empty() && words.len() == 3, "24 bytes are three 8-byte words");
@@ -72,10 +72,10 @@ pub fn encode_status(code: u32) -> [u8; STATUS_BYTES] {
     (MAGIC << 32 | u64::from(code)).to_le_bytes()
 }
 
-/// Decodes the code of a status frame.
+/// Decodes a status frame and returns its code.
 ///
 /// # Errors
-/// Fails with the received word if it is not a status frame.
+/// Fails with the received 64-bit word if it is not a status frame.
 pub fn decode_status(bytes: [u8; STATUS_BYTES]) -> Result<u32, u64> {
     let word = u64::from_le_bytes(bytes);
     let [a, b, c, d, ..] = bytes;

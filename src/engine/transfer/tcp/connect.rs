@@ -1,4 +1,4 @@
-//! Name resolution and connecting, each with a time limit.
+//! Resolves names and opens connections, each with a time limit.
 
 use std::io;
 use std::net::{IpAddr, SocketAddr, TcpStream, ToSocketAddrs};
@@ -9,12 +9,12 @@ use std::time::Duration;
 use crate::engine::base::HostPort;
 use crate::engine::transfer::tcp::progress::TICK;
 
-/// Limit for resolving a name.
+/// Timeout for resolving a name.
 const RESOLVE_LIMIT: Duration = Duration::from_secs(3);
-/// Maximum number of addresses tried per name.
+/// Maximum number of addresses to try per name.
 const ADDRESSES_MAX: usize = 4;
 
-/// Resolves `at`. A name is resolved on a separate thread, because the system's resolver has no time limit.
+/// Resolves `at`. Names are resolved on a separate thread, because the system resolver has no time limit.
 ///
 /// # Errors
 /// Fails with the resolver's error, or with `TimedOut`.
@@ -37,14 +37,14 @@ pub(super) fn resolve(at: &HostPort, limit: Duration) -> io::Result<Vec<SocketAd
     Ok(found)
 }
 
-/// Connects to the first of `addresses` that answers. Blocking calls on the connection wake up every [`TICK`].
+/// Connects to the first of `addresses` that responds. Blocking calls on the connection wake up every [`TICK`].
 ///
 /// # Errors
-/// Fails with the error of the last address, or with `TimedOut`.
+/// Fails with the last address's error, which may be `TimedOut`.
 pub(super) fn connect(addresses: &[SocketAddr], limit: Duration) -> io::Result<TcpStream> {
     let mut last = io::Error::from(io::ErrorKind::NotFound);
     for address in addresses {
-        // Zero would be rejected.
+        // `connect_timeout` rejects a zero timeout.
         match TcpStream::connect_timeout(address, limit.max(Duration::from_millis(1))) {
             Ok(stream) => {
                 stream.set_nodelay(true)?;

@@ -1,10 +1,10 @@
-//! One connection to a target, on which runs of requests are sent one after another.
+//! A connection to a target, over which runs of requests are sent one after another.
 //!
 //! The protocol has no request numbers, and upstream's initiators send a header only after the previous request has
-//! ended. But its targets read one header at a time from the stream, so several requests may be in the stream: they are
-//! served in order. A run of small requests costs the initiator two system calls instead of two per request. After a
-//! refusal the target closes the connection without reading the following requests. Version 1 targets may serve only
-//! one request per connection, and get no runs.
+//! ended. But upstream's targets read one header at a time from the stream, so several requests can be in flight, and
+//! are served in order. A run of small requests costs the initiator two system calls instead of two per request. After
+//! rejecting a request, the target closes the connection without reading the requests that follow. Version 1 targets
+//! may serve only one request per connection, so they are sent no runs.
 
 use std::io;
 use std::net::{Shutdown, TcpStream};
@@ -23,13 +23,14 @@ use crate::engine::transfer::tcp::progress::{ProgressMonitor, StepTimeout};
 use crate::engine::transfer::transport::{FaultClass, OpKind, TransferFault};
 use crate::engine::transfer::{TransferError, TransferStep};
 
-/// Maximum number of requests in a run: with a status and a body each, as many buffers as one system call accepts.
+/// Maximum number of requests in a run. With a status and a body each, they use as many buffers as one system call
+/// accepts.
 pub(super) const RUN_MAX: usize = socket::PARTS_MAX / 2;
 
 /// A request on one connection.
 #[derive(Clone)]
 pub(super) struct RangeRequest {
-    /// Index of its operation in the batch.
+    /// Index of the request's operation in the batch.
     pub(super) op: usize,
     /// The fault of an earlier attempt.
     pub(super) before: Option<TransferFault>,
@@ -41,7 +42,7 @@ pub(super) struct RangeRequest {
 /// The index of the failed request in its run, and the fault.
 pub(super) type RunFailure = (usize, TransferFault);
 
-/// Time limits of a run's steps.
+/// Time limits for a run's steps.
 #[derive(Clone, Copy)]
 pub(super) struct StepLimits {
     pub(super) status: Duration,
@@ -54,11 +55,11 @@ pub(super) struct DataConnection {
     version: FramingVersion,
     limits: StepLimits,
     names: Arc<PeerNames>,
-    /// Whether it has served a request. If so, the peer may have closed it meanwhile.
+    /// Whether the connection has served a request. If so, the peer may have closed it since.
     served: bool,
 }
 
-/// Names of the peer, for errors.
+/// The peer's names, for error messages.
 pub(super) struct PeerNames {
     pub(super) segment: String,
     pub(super) peer: String,
@@ -74,11 +75,11 @@ impl DataConnection {
         DataConnection { stream, version, limits, names, served: false }
     }
 
-    /// Sends the requests of `run` and the bytes of writes. All have one direction, and at most [`RUN_MAX`] are
-    /// allowed.
+    /// Sends the requests in `run`, with the bytes of writes. All must have the same direction, and there may be at
+    /// most [`RUN_MAX`].
     ///
     /// # Errors
-    /// Fails with the first failed request. Requests after a refused one were not read by the target.
+    /// Fails with the first failed request. The target has not read the requests after a rejected one.
     pub(super) fn start(&mut self, run: &[RangeRequest], monitor: &mut ProgressMonitor<'_>) -> Result<(), RunFailure> {
         let mut headers = [[0; HEADER_BYTES]; RUN_MAX];
         let mut total = run.len() * HEADER_BYTES;
@@ -110,7 +111,8 @@ impl DataConnection {
                 }
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
                 Err(error) => {
-                    // A target that refuses a write sends a status and closes. The refusal is the better error.
+                    // A target that rejects a write sends a status and closes the connection. That status is the better
+                    // error.
                     let answered = self.early_responses(run, done)?;
                     return Err((answered, self.lost(TransferStep::Request, error, answered > 0)));
                 }
@@ -122,7 +124,7 @@ impl DataConnection {
     /// Receives the responses to `run`, and the bytes of reads.
     ///
     /// # Errors
-    /// Fails with the first failed request. Those before it have succeeded.
+    /// Fails with the first failed request. The requests before it have succeeded.
     pub(super) fn finish(&mut self, run: &[RangeRequest], monitor: &mut ProgressMonitor<'_>) -> Result<(), RunFailure> {
         match (run[0].kind, self.version) {
             (OpKind::Write, FramingVersion::V1) => self.wait_for_close(monitor).map_err(|fault| (0, fault))?,
@@ -141,7 +143,7 @@ impl DataConnection {
         }
     }
 
-    /// Checks, without waiting, for responses that arrived before all was sent. Returns the number of finished
+    /// Checks, without waiting, for responses that arrived before everything was sent. Returns the number of finished
     /// requests.
     fn early_responses(&self, run: &[RangeRequest], sent: usize) -> Result<usize, RunFailure> {
         if self.version == FramingVersion::V1 || run[0].kind == OpKind::Read {
@@ -156,14 +158,14 @@ impl DataConnection {
             end += HEADER_BYTES + run[at].local.len();
             self.check(&run[at], *status).map_err(|fault| (at, fault))?;
             if end > sent {
-                // A success before all bytes were sent is invalid.
+                // A success status is invalid before all bytes have been sent.
                 return Err((at, self.bad_status(*status)));
             }
         }
         Ok(came)
     }
 
-    /// Receives the statuses of `run`, if the version has them, and the bytes of reads.
+    /// Receives the statuses for `run`, if the version has them, and the bytes of reads.
     fn receive(&self, run: &[RangeRequest], monitor: &mut ProgressMonitor<'_>) -> Result<(), RunFailure> {
         let mut statuses = [[0; STATUS_BYTES]; RUN_MAX];
         let head = if self.version == FramingVersion::V2 { STATUS_BYTES } else { 0 };
@@ -171,7 +173,7 @@ impl DataConnection {
         let total: usize = run.iter().map(|request| head + bytes(request)).sum();
         // All requests before this one are done, and its response begins at this byte.
         let (mut at, mut begin, mut done) = (0, 0, 0);
-        // Whether the status of request `at` is good.
+        // Whether request `at` has returned a success status, or needs none.
         let mut good = head == 0;
         while done < total {
             let received = if run[0].kind == OpKind::Read {
@@ -222,9 +224,9 @@ impl DataConnection {
         Ok(())
     }
 
-    /// Version 1 does not acknowledge writes. But after we shut down our half of the connection, a target that has read
-    /// every byte closes it in order, and one that left bytes unread resets it. The connection cannot be used
-    /// afterwards.
+    /// Waits for the target to close the connection, because version 1 does not acknowledge writes. After we shut down
+    /// our half, a target that has read every byte closes the connection normally, and one that left bytes unread
+    /// resets it. The connection cannot be used afterwards.
     fn wait_for_close(&self, monitor: &mut ProgressMonitor<'_>) -> Result<(), TransferFault> {
         self.stream.shutdown(Shutdown::Write).map_err(|e| self.lost(TransferStep::Status, e, false))?;
         let mut byte = [0; 1];
@@ -274,7 +276,7 @@ impl DataConnection {
     }
 
     /// Closes the connection after a failure. The caller reports the failure or retries, so the rest of a write must
-    /// not arrive later, when the target range may hold another object. (Bytes that have already arrived cannot be
+    /// not arrive later, when another object may occupy the target range. (Bytes that have already arrived cannot be
     /// recalled.)
     pub(super) fn discard(self) {
         if let Err(error) = socket::discard_on_close(&self.stream) {

@@ -1,14 +1,15 @@
 //! The TCP transport.
 //!
-//! Both ends deliberately block on plain sockets. A request costs so little work that system calls and wake-ups
-//! dominate, and a blocking thread per connection needs the fewest. Each end needs two calls per request: send the
-//! header, receive status and bytes in place; receive the header, send status and bytes from place. A readiness loop
-//! adds a wait and hands results to another thread. So the initiator's work is done by the thread that waits for it,
-//! and the target has a thread with a small stack for each connection. Connections are few (four per peer, kept open)
-//! and bounded. Small requests of a batch are sent in runs, so that two calls serve up to 32 of them.
+//! Both ends deliberately block on plain sockets. A request takes so little work that system calls and wake-ups
+//! dominate, and one blocking thread per connection needs the fewest of them. Each end makes two calls per request. The
+//! initiator sends the header, then receives the status and bytes in place. The target receives the header, then sends
+//! the status and bytes from where they are. A readiness loop would add a wait and a hand-over to another thread. So
+//! the initiator's work is done by the thread that waits for the result, and the target has one thread with a small
+//! stack per connection. Connections are few (four per peer, kept open) and bounded. A batch's small requests are sent
+//! in runs, so that two calls serve up to 32 of them.
 //!
-//! Bytes move between the socket and registered memory without another copy (`sys::socket`). This is the only part of
-//! the engine that opens sockets and threads without `Env`. It gets the time from `Env`.
+//! Bytes move between the socket and registered memory without another copy (`sys::socket`). Unlike the control plane,
+//! this module opens sockets and threads without `Env`. It still gets the time from `Env`.
 
 mod batch_requests;
 mod codec;
@@ -38,10 +39,10 @@ pub use peer::TcpPeer;
 pub(in crate::engine::transfer) use target::draw;
 pub use target::{CONNECTIONS_MAX, TcpTarget};
 
-/// The framing version that the target announces.
+/// The framing version announced by the target.
 const PROTO_VERSION: u64 = 2;
 
-/// The TCP transport of one engine.
+/// One engine's TCP transport.
 pub struct TcpTransport {
     target: TcpTarget,
     host: String,
@@ -50,8 +51,7 @@ pub struct TcpTransport {
 }
 
 impl TcpTransport {
-    /// Listens on a free port of `settings.ports` for peers that access memory in `regions`. `host` is announced to
-    /// them.
+    /// Listens on a free port in `settings.ports` and serves memory in `regions` to peers. `host` is announced to them.
     ///
     /// # Errors
     /// Fails if no port is free or no thread can be started.
@@ -66,7 +66,7 @@ impl TcpTransport {
         Ok(TcpTransport { target, host, settings, clock })
     }
 
-    /// The port on which peers access our memory.
+    /// Returns the port on which peers access our memory.
     pub fn port(&self) -> u16 {
         self.target.port()
     }
@@ -107,7 +107,8 @@ impl DataTransport for TcpTransport {
     }
 }
 
-/// The address of a descriptor's data plane, and the framing version to use. The directory has filled in the host.
+/// Returns the data plane address in `descriptor`, and the framing version to use. The directory has filled in the
+/// host.
 fn data_endpoint(
     descriptor: &SegmentDescriptor,
     framing: Framing,

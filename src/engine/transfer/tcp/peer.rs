@@ -1,8 +1,8 @@
-//! The initiator: runs batches on one target over its connections.
+//! The initiator: runs batches on one target over the connections to it.
 //!
-//! The thread that waits for a batch moves its bytes. A batch of small operations is sent in runs on several
-//! connections by that one thread: while it receives the responses to one run, the target prepares those to the others,
-//! and neither sleeps. A large batch gets more threads if enough processors exist.
+//! The thread that waits for a batch moves its bytes. That one thread sends a batch of small operations in runs over
+//! several connections: while it receives the responses to one run, the target prepares the responses to the others,
+//! and neither side sleeps. A large batch gets more threads if there are enough processors.
 
 use std::collections::VecDeque;
 use std::io;
@@ -30,12 +30,12 @@ use crate::engine::transfer::transport::{
 use crate::engine::transfer::{MonoClock, TransferError, TransferStep};
 use crate::engine::wire::json::SegmentDescriptor;
 
-/// Maximum size of operations that one thread spreads over several connections. Larger ones keep it busy with one
-/// connection.
+/// Maximum size of an operation for one thread to spread a batch over several connections. With larger operations, one
+/// connection keeps the thread busy.
 const SPREAD_BYTES_MAX: usize = 64 << 10;
-/// Minimum number of bytes that justifies another thread.
+/// Minimum number of bytes per thread.
 const MOVER_BYTES_MIN: usize = 4 << 20;
-/// Size of the parts into which large operations are cut for several threads.
+/// Size of the parts into which large operations are cut when several threads share them.
 const CUT_BYTES: usize = 4 << 20;
 
 /// A target and the connections to it.
@@ -48,12 +48,12 @@ pub struct TcpPeer {
     pool: DataConnectionPool,
     addresses: Mutex<Option<Arc<[SocketAddr]>>>,
     hung: AtomicU64,
-    /// Whether the target is on this host. Known after the first connection.
+    /// Whether the target is on this host. Assumed until the first connection.
     nearby: AtomicBool,
 }
 
 impl TcpPeer {
-    /// Creates a peer for the target at `at`, which serves `segment`. Opens no connection yet.
+    /// Creates a peer for the target at `at`, which serves `segment`. Does not open a connection yet.
     pub fn new(
         segment: String,
         at: HostPort,
@@ -76,7 +76,7 @@ impl TcpPeer {
         })
     }
 
-    /// Runs `ops` and returns the faults of those that failed, by index.
+    /// Runs `ops` and returns the faults of the operations that failed, with their indices.
     fn run(&self, ops: &[Op], deadline: Deadline) -> Vec<(usize, TransferFault)> {
         let bytes: usize = ops.iter().map(|op| op.local.len()).sum();
         let movers =
@@ -92,7 +92,7 @@ impl TcpPeer {
         let work = BatchRequests::cut(ops, CUT_BYTES);
         thread::scope(|scope| {
             let carry = || self.carry(&work, 1, 1, deadline);
-            // If a thread cannot be started, the others do its share.
+            // If a thread cannot be started, the other threads do its share.
             let others: Vec<_> = (1..movers)
                 .map_while(|_| thread::Builder::new().name("te-mover".into()).spawn_scoped(scope, carry).ok())
                 .collect();
@@ -104,9 +104,9 @@ impl TcpPeer {
         })
     }
 
-    /// Number of connections on which one thread should run `ops`. Measured on two processors with 4 and 16 KiB: two
-    /// connections move 10 to 30 % more than one and cost less CPU time. Four cost up to 40 % more CPU time than two if
-    /// the target shares the processors.
+    /// Returns the number of connections over which one thread should run `ops`. Measured on two processors with 4 and
+    /// 16 KiB operations: two connections move 10 to 30% more data than one and use less CPU time. Four use up to 40%
+    /// more CPU time than two if the target shares the processors.
     fn spread(&self, ops: &[Op]) -> usize {
         if ops.iter().any(|op| op.local.len() > SPREAD_BYTES_MAX) {
             return 1;
@@ -115,7 +115,8 @@ impl TcpPeer {
         ops.len().div_ceil(2).min(self.settings.connections_per_peer).min(most)
     }
 
-    /// Runs parts of `work` until none is left, in runs of at most `most`, on up to `connections_max` connections at a time.
+    /// Runs parts of `work` until none are left, in runs of at most `most`, on up to `connections_max` connections at a
+    /// time.
     fn carry(
         &self,
         work: &BatchRequests<'_>,
@@ -162,8 +163,8 @@ impl TcpPeer {
         left.faults
     }
 
-    /// Handles a run that failed at request `at`: decides which requests to retry and which have failed. The remaining
-    /// work fails too if it would only fail the same way.
+    /// Handles a run that failed at request `at`: decides which requests to retry and which have failed. If the
+    /// remaining work would fail the same way, it fails too.
     fn note(&self, left: &mut BatchProgress<'_>, mut run: Vec<RangeRequest>, (at, fault): RunFailure) {
         debug_assert!(at < run.len(), "an index in the run");
         let alone = run.len() == 1;
@@ -171,7 +172,7 @@ impl TcpPeer {
             matches!(&fault.error, TransferError::Lost { step: TransferStep::Resolve | TransferStep::Connect, .. });
         let undone = run.split_off(at);
         match fault.class {
-            // The target did not read the requests after a refused one.
+            // The target did not read the requests after a rejected one.
             FaultClass::Refused => {
                 let mut undone = undone.into_iter();
                 left.fail(undone.next(), &fault);
@@ -180,8 +181,9 @@ impl TcpPeer {
                     left.retries.push(behind);
                 }
             }
-            // A target that refuses a request closes, and resets the connection if more requests follow. The reset may
-            // destroy the refusal and earlier responses. Sent one by one, the requests show which one is at fault.
+            // After rejecting a request, a target closes the connection, and resets it if more requests follow. The
+            // reset may destroy the rejection and earlier responses. Retrying the requests one by one shows which one
+            // is at fault.
             FaultClass::Gone if !alone && !unreached => {
                 let one = |request: RangeRequest| vec![RangeRequest { before: Some(fault.clone()), ..request }];
                 left.retries.extend(undone.into_iter().map(one));
@@ -198,13 +200,13 @@ impl TcpPeer {
         }
     }
 
-    /// The fault of a request that was not sent before the batch's deadline.
+    /// Returns the fault for a request that was not sent before the batch's deadline.
     fn late(&self, limit: Duration) -> TransferFault {
         let error = TransferError::Timeout { peer: self.names.peer.clone(), step: TransferStep::Lane, limit };
         TransferFault { error, class: FaultClass::Late }
     }
 
-    /// Acquires up to `connections_max` connections. At least the first of them is open.
+    /// Acquires up to `connections_max` connections. In version 2, all those returned are open.
     fn connections(
         &self,
         connections_max: usize,
@@ -313,10 +315,10 @@ impl TcpPeer {
     }
 }
 
-/// What one thread still has to run, and what failed.
+/// The requests that one thread still has to run, and those that failed.
 struct BatchProgress<'a> {
     work: &'a BatchRequests<'a>,
-    /// Runs to retry. None is empty.
+    /// Runs to retry, none of them empty.
     retries: Vec<Vec<RangeRequest>>,
     faults: Vec<(usize, TransferFault)>,
 }
@@ -354,10 +356,10 @@ impl DataPeer for TcpPeer {
 
     fn probe(&self, descriptor: &SegmentDescriptor, deadline: Deadline) -> Result<(), TransferError> {
         let mut connection = self.open(deadline).map_err(|fault| fault.error)?;
-        // A kernel accepts connections for a hung process, so connecting proves little.
+        // The kernel accepts connections even for a hung process, so connecting proves little.
         let remote = match (descriptor.buffers.first(), self.version) {
             (Some(buffer), _) => buffer.address,
-            // The target refuses this address, which is an answer too.
+            // The target rejects this address, but that is still a response.
             (None, FramingVersion::V2) => 0,
             // The oldest targets do not check addresses.
             (None, FramingVersion::V1) => return Ok(()),
@@ -367,7 +369,7 @@ impl DataPeer for TcpPeer {
         let mut monitor = ProgressMonitor::new(&self.clock, deadline, &self.hung);
         match connection.start(&request, &mut monitor).and_then(|()| connection.finish(&request, &mut monitor)) {
             Ok(()) => Ok(()),
-            // A refusal proves that the target answers.
+            // A rejection proves that the target responds.
             Err((_, fault)) if fault.class == FaultClass::Refused => Ok(()),
             Err((_, fault)) => Err(fault.error),
         }

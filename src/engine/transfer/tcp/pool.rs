@@ -1,4 +1,4 @@
-//! The pool of connections to one peer: its size, idle connections, and waiting batches.
+//! The pool of connections to one peer: its size, its idle connections, and the batches waiting for one.
 
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -22,15 +22,15 @@ pub(super) struct DataConnectionPool {
 
 struct PoolState {
     idle: Vec<DataConnection>,
-    /// Connections that may still be acquired, idle ones included.
+    /// Connections that may still be acquired, including idle ones.
     free: usize,
     waiting: usize,
-    /// Connections acquired before this changed are not kept.
+    /// Connections acquired in an earlier epoch are not kept.
     epoch: u64,
 }
 
-/// A lease of a connection, with the connection if it is open. Dropping the lease returns it to the pool. A failed
-/// connection must be removed first.
+/// A lease on a connection slot, with its connection if one is open. Dropping the lease returns both to the pool. A
+/// failed connection must be removed from the lease first.
 pub(super) struct ConnectionLease<'a> {
     pool: &'a DataConnectionPool,
     pub(super) connection: Option<DataConnection>,
@@ -42,7 +42,7 @@ pub(super) struct ConnectionLease<'a> {
 pub(super) enum AcquireError {
     /// Too many batches are waiting.
     Busy(usize),
-    /// None became free in time.
+    /// No connection became free in time.
     Timeout(Duration),
 }
 
@@ -63,7 +63,7 @@ impl DataConnectionPool {
         }
     }
 
-    /// Acquires one connection, and up to `connections_max` if that leaves enough for waiting batches.
+    /// Acquires at least one connection, and up to `connections_max` if that leaves enough for waiting batches.
     pub(super) fn take(
         &self,
         connections_max: usize,
@@ -99,7 +99,7 @@ impl DataConnectionPool {
                 state.waiting -= 1;
                 return Err(AcquireError::Timeout(until.since(began)));
             }
-            // Woken when a connection is returned. The tick covers clocks other than the system's.
+            // Woken when a connection is returned. The tick is for clocks other than the system clock.
             let limit = until.since(now).min(TICK);
             state = self.freed.wait_timeout(state, limit).unwrap_or_else(PoisonError::into_inner).0;
         }
@@ -107,7 +107,7 @@ impl DataConnectionPool {
         Ok(state)
     }
 
-    /// Closes idle connections. Those in use are closed when they are returned.
+    /// Closes idle connections. Connections in use are closed when they are returned.
     pub(super) fn forget(&self) {
         let mut state = self.state();
         state.epoch += 1;

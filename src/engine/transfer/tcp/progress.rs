@@ -1,4 +1,4 @@
-//! Time limits of an operation: the batch's deadline, and the limit on time without progress.
+//! An operation's time limits: the batch's deadline, and the limit on time without progress.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -9,14 +9,14 @@ use crate::engine::transfer::{MonoClock, TransferStep};
 
 /// How often a blocked call wakes up to check the time.
 pub(super) const TICK: Duration = Duration::from_millis(50);
-/// After another operation on the same peer timed out, this time without progress is enough.
+/// Once another operation on the same peer has timed out, an operation times out after this long without progress.
 const COMPANION_LIMIT: Duration = Duration::from_secs(1);
 
-/// Monitors the runs of one thread, one after another.
+/// Monitors one thread's runs, one after another.
 pub(super) struct ProgressMonitor<'a> {
     clock: &'a MonoClock,
     deadline: Deadline,
-    /// Number of operations on this peer that timed out.
+    /// Number of operations on this peer that have timed out.
     hung: &'a AtomicU64,
     hung_before: u64,
     still_since: Option<Mono>,
@@ -25,7 +25,7 @@ pub(super) struct ProgressMonitor<'a> {
 /// Why an operation timed out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum StepTimeout {
-    /// No byte moved for the step's limit.
+    /// No byte moved within the step's limit.
     Still(TransferStep, Duration),
     /// The batch's deadline passed, although bytes were moving.
     Late(TransferStep, Duration),
@@ -36,12 +36,13 @@ impl<'a> ProgressMonitor<'a> {
         ProgressMonitor { clock, deadline, hung, hung_before: hung.load(Ordering::Relaxed), still_since: None }
     }
 
-    /// Starts monitoring another run. Timeouts on the peer since this monitor was created still shorten its limit.
+    /// Starts monitoring another run. Timeouts on the peer since this monitor was created still shorten the run's
+    /// limit.
     pub(super) fn begin(&mut self) {
         self.still_since = None;
     }
 
-    /// The batch's time limit, if its deadline has passed.
+    /// Returns the batch's time limit if its deadline has passed.
     pub(super) fn over(&self) -> Option<Duration> {
         ((self.clock)() >= self.deadline.until).then_some(self.deadline.allowed)
     }
@@ -52,7 +53,7 @@ impl<'a> ProgressMonitor<'a> {
         if (self.clock)() >= self.deadline.until { Err(StepTimeout::Late(step, self.deadline.allowed)) } else { Ok(()) }
     }
 
-    /// Records that a blocked call woke up without progress for a [`TICK`].
+    /// Records that a blocked call woke up after a [`TICK`] without progress.
     pub(super) fn still(&mut self, step: TransferStep, limit: Duration) -> Result<(), StepTimeout> {
         let now = (self.clock)();
         let since = *self.still_since.get_or_insert(now - TICK);

@@ -1,5 +1,5 @@
-//! The receive buffer of a target's connection. It mostly holds headers, since a peer may send several requests at
-//! once.
+//! The receive buffer for one of the target's connections. It mostly holds headers, since a peer may send several
+//! requests at once.
 
 use std::io::{self, Read};
 use std::net::TcpStream;
@@ -8,15 +8,15 @@ use crate::engine::transfer::tcp::codec::{HEADER_BYTES, RequestFrame};
 use crate::engine::transfer::tcp::connection::RUN_MAX;
 use crate::engine::transfer::transport::OpKind;
 
-/// Bytes received per call: the headers of a run of reads.
+/// Bytes to receive per call: enough for the headers of a run of reads.
 const HEADERS_BYTES: usize = RUN_MAX * HEADER_BYTES;
-/// Bytes received per call after a small write, since another one with its bytes is likely to follow. The extra copy
-/// costs less than the system calls it saves.
+/// Bytes to receive per call after a small write, since another small write and its bytes are likely to follow. The
+/// extra copy costs less than the system calls it saves.
 const WRITES_BYTES: usize = 32 << 10;
 /// Maximum size of a small write.
 const SMALL_BYTES: u64 = 8 << 10;
 
-/// Received bytes that are not processed yet.
+/// Received bytes that have not been processed yet.
 pub(super) struct ReceiveBuffer {
     bytes: Vec<u8>,
     from: usize,
@@ -38,7 +38,7 @@ impl ReceiveBuffer {
         Some(header)
     }
 
-    /// Removes the next bytes, at most `most`.
+    /// Removes and returns the next bytes, at most `most`.
     pub(super) fn take(&mut self, most: usize) -> &[u8] {
         let begin = self.from;
         self.from += most.min(self.to - begin);
@@ -50,12 +50,11 @@ impl ReceiveBuffer {
         self.to - self.from >= HEADER_BYTES
     }
 
-    /// Whether the buffer is empty.
     pub(super) fn is_empty(&self) -> bool {
         self.from == self.to
     }
 
-    /// Receives more bytes in one call. Returns false if the peer has closed.
+    /// Receives more bytes in one call. Returns false if the peer has closed the connection.
     ///
     /// # Errors
     /// Fails with the socket's error.

@@ -1,8 +1,9 @@
-//! The target: serves peers' requests on registered memory.
+//! The target: serves peers' requests for registered memory.
 //!
-//! Threads share the listener: a thread that accepts a connection serves it, and another takes its place. So a peer
-//! that opens a connection per request (releases before 0.3.13) costs no hand-over and mostly no new thread. The target
-//! never closes the connection of a well-behaved peer first, because 0.3.13 initiators then fail the next request.
+//! Threads share the listener: a thread that accepts a connection also serves it, and another thread takes its place.
+//! So a peer that opens a connection per request (releases before 0.3.13) causes no hand-over and usually no new
+//! thread. The target never closes a well-behaved peer's connection first, because a 0.3.13 initiator would then fail
+//! its next request.
 
 use std::collections::HashMap;
 use std::io;
@@ -25,13 +26,14 @@ use crate::engine::transfer::tcp::connection::RUN_MAX;
 use crate::engine::transfer::tcp::receive_buffer::ReceiveBuffer;
 use crate::engine::transfer::transport::OpKind;
 
-/// Maximum number of data connections: four from each of a thousand peers. For one more, the connection that has been
-/// silent longest is closed, if it was silent for at least [`SILENT_MIN`]. Otherwise the new one is closed.
+/// Maximum number of data connections: four from each of about a thousand peers. To admit another connection, the one
+/// that has been silent longest is closed, if it has been silent for at least [`SILENT_MIN`]. Otherwise the new one is
+/// closed.
 pub const CONNECTIONS_MAX: usize = 4096;
-/// A connection that moved no byte for this long may be closed for another. A 0.3.13 initiator then fails its next
-/// request.
+/// A connection that has moved no byte for this long may be closed to admit another. A 0.3.13 initiator then fails its
+/// next request.
 pub const SILENT_MIN: Duration = Duration::from_secs(60);
-/// Maximum number of threads that wait at the listener.
+/// Maximum number of threads waiting to accept a connection.
 const ACCEPTING_MAX: usize = 8;
 /// Listen backlog. The kernel limits it to net.core.somaxconn.
 const BACKLOG: i32 = 4096;
@@ -39,11 +41,11 @@ const BACKLOG: i32 = 4096;
 const PORT_TRIES: u32 = 500;
 /// Stack size of a serving thread: enough for the buffers of one system call, and for logging.
 const STACK_BYTES: usize = 128 << 10;
-/// Limit for threads to end.
+/// Timeout for threads to end.
 const STOP_LIMIT: Duration = Duration::from_secs(2);
 /// Responses are sent together up to this many bytes.
 const ANSWER_BYTES: u64 = 256 << 10;
-/// Pause after a failed accept (out of file descriptors).
+/// Pause after a failed accept (when out of file descriptors, for example).
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 
 /// A listening data plane.
@@ -61,7 +63,7 @@ struct TargetState {
     rejected: AtomicU64,
     accepted: AtomicU64,
     refused: AtomicU64,
-    /// Connections closed in favour of others.
+    /// Connections closed to admit others.
     displaced: AtomicU64,
     connections_max: usize,
     silent_min: Duration,
@@ -73,14 +75,15 @@ struct AcceptorPool {
     threads: usize,
     accepting: usize,
     open: HashMap<u64, Arc<TcpStream>>,
-    /// Threads whose connection was closed for another, and that have not ended yet.
+    /// Threads that have not ended yet although their connection was closed to admit another.
     displaced: usize,
     stopping: bool,
 }
 
 impl TcpTarget {
-    /// Listens on a free port of `ports`, on all addresses of both families. A peer that moves no byte for `progress`
-    /// in the middle of a request is disconnected. Between requests it may be silent for ever.
+    /// Listens on a free port in `ports`. If `host` is a loopback address, listens only on that address, otherwise on
+    /// all IPv4 and IPv6 addresses. A peer that moves no byte for `progress` in the middle of a request is
+    /// disconnected. Between requests, a peer may stay silent forever.
     ///
     /// # Errors
     /// Fails if no port is free or no thread can be started.
@@ -112,7 +115,7 @@ impl TcpTarget {
             source: Arc::new(source),
         };
         let port = listener.local_addr().map_err(unusable)?.port();
-        // Options set on the listener are inherited by its connections, which saves three system calls each.
+        // Connections inherit the options set on the listener, which saves three system calls per connection.
         socket::prepare_listener(&listener, progress).map_err(unusable)?;
         let shared = Arc::new(TargetState {
             listener,
@@ -137,7 +140,7 @@ impl TcpTarget {
         self.shared.port
     }
 
-    /// Counters of peers' requests.
+    /// Returns the counters for peers' requests.
     pub fn counters(&self) -> TargetCounters {
         TargetCounters {
             flow: self.shared.meter.flow(),
@@ -148,12 +151,12 @@ impl TcpTarget {
         }
     }
 
-    /// Closes everything and waits for the threads to end, for a limited time.
+    /// Closes everything and waits up to `STOP_LIMIT` for the threads to end.
     pub fn stop(&self) {
         let mut acceptors = self.shared.acceptors();
         acceptors.stopping = true;
         for stream in acceptors.open.values() {
-            // A closed connection needs no shutdown.
+            // Fails only if the connection is already closed.
             let _ = stream.shutdown(std::net::Shutdown::Both);
         }
         let _ = socket::stop_listening(&self.shared.listener);
@@ -174,8 +177,8 @@ impl Drop for TcpTarget {
     }
 }
 
-/// Listens on a free port of `ports`: dual-stack, or IPv4 if IPv6 is unavailable. If the announced `host` is a loopback
-/// address, only on the loopback.
+/// Listens on a free port in `ports`: dual-stack, or IPv4 only if IPv6 is unavailable. If the announced `host` is a
+/// loopback address, listens only on that address.
 fn listen(host: &str, ports: &RangeInclusive<u16>, rng: &dyn Fn() -> u64) -> Result<TcpListener, TransferError> {
     let (first, last) = (*ports.start(), *ports.end());
     let mut source = io::Error::from(io::ErrorKind::AddrInUse);
@@ -199,7 +202,7 @@ fn listen(host: &str, ports: &RangeInclusive<u16>, rng: &dyn Fn() -> u64) -> Res
     Err(TransferError::NoPort { what: "data plane", first, last, tries: PORT_TRIES, source: Arc::new(source) })
 }
 
-/// Maps a random number to a port of `ports`.
+/// Maps a random number to a port in `ports`.
 pub(in crate::engine::transfer) fn draw(ports: &RangeInclusive<u16>, random: u64) -> u16 {
     let span = u64::from(ports.end().saturating_sub(*ports.start())) + 1;
     ports.start() + u16::try_from(random % span).expect("less than the span, which is at most 65536")
@@ -217,7 +220,7 @@ impl TargetState {
         self.acceptors.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The loop of a thread: accept, serve, accept again.
+    /// A serving thread's loop: accept, serve, accept again.
     #[expect(clippy::disallowed_methods, reason = "data plane threads do not use Env")]
     fn accept_loop(self: &Arc<TargetState>) {
         let mut failed = 0u64;
@@ -255,8 +258,8 @@ impl TargetState {
         }
     }
 
-    /// Leaves the listener with a connection. If no other thread is waiting there, starts one. If that fails, refuses
-    /// the connection and stays.
+    /// Registers an accepted connection, so that the calling thread can serve it. Starts another thread if none is left
+    /// to accept. If that fails, refuses the connection, and the caller continues to accept.
     fn enter(self: &Arc<TargetState>, stream: TcpStream, from: SocketAddr) -> Option<(u64, Arc<TcpStream>)> {
         let id = self.accepted.fetch_add(1, Ordering::Relaxed);
         let mut acceptors = self.acceptors();
@@ -273,7 +276,7 @@ impl TargetState {
             acceptors = self.acceptors();
         }
         if alone {
-            // The new thread takes our place at the listener, or we keep it.
+            // Either the new thread accepts in place of this one, or this one continues to accept.
             acceptors.threads += 1;
             drop(acceptors);
             if let Err(error) = spawn(self) {
@@ -293,15 +296,15 @@ impl TargetState {
         Some((id, stream))
     }
 
-    /// Closes the connection that has been silent longest, if it was silent long enough. The kernel has the times, so
-    /// connections need no bookkeeping for this.
+    /// Closes the connection that has been silent longest, if it has been silent long enough. The kernel records the
+    /// times, so the connections need no bookkeeping.
     fn displace_silent(&self, from: SocketAddr) -> bool {
         let open: Vec<(u64, Arc<TcpStream>)> =
             self.acceptors().open.iter().map(|(id, stream)| (*id, Arc::clone(stream))).collect();
         let silent = open.into_iter().filter_map(|(id, stream)| Some((socket::silent_for(&stream).ok()?, id)));
         let Some((silent, id)) = silent.max().filter(|(silent, _)| *silent >= self.silent_min) else { return false };
         let mut acceptors = self.acceptors();
-        // If it ended by itself meanwhile, that is sufficient.
+        // If the connection has ended in the meantime, nothing needs to be closed.
         if let Some(stream) = acceptors.open.remove(&id) {
             acceptors.displaced += 1;
             let _ = stream.shutdown(std::net::Shutdown::Both);
@@ -314,7 +317,7 @@ impl TargetState {
                 displaced,
                 limit = self.connections_max,
                 silent_seconds = silent.as_secs(),
-                "data connection limit reached: closed the connection silent longest"
+                "data connection limit reached; closed the connection that was silent longest"
             );
         }
         true
@@ -327,7 +330,7 @@ impl TargetState {
         }
     }
 
-    /// Returns from a connection. Returns whether the thread stays at the listener.
+    /// Unregisters a connection that has ended. Returns whether the calling thread should accept again.
     fn leave(&self, id: u64) -> bool {
         let mut acceptors = self.acceptors();
         if acceptors.open.remove(&id).is_none() {
@@ -342,7 +345,7 @@ impl TargetState {
         true
     }
 
-    /// Serves one connection until its peer closes it. Requests that arrived together are answered together.
+    /// Serves one connection until its peer closes it. Responses to requests that arrived together are sent together.
     fn serve(&self, stream: &TcpStream) -> Result<(), ServeError> {
         let mut inbox = ReceiveBuffer::new();
         let mut answers = ResponseBatch::default();
@@ -355,8 +358,8 @@ impl TargetState {
                     answers.add(&header, REFUSED, None);
                     self.answer(stream, &mut answers)?;
                     if header.version == FramingVersion::V1 && header.kind == OpKind::Write {
-                        // Version 1 has no status: the writer detects the refusal by the connection reset, so its bytes
-                        // must not be left unread.
+                        // Version 1 has no status: the writer detects the rejection only if the connection is reset, so
+                        // force a reset on close.
                         socket::discard_on_close(stream).map_err(ServeError::Socket)?;
                     }
                     return Err(ServeError::Refused(header));
@@ -365,7 +368,7 @@ impl TargetState {
                     OpKind::Read => answers.add(&header, DONE, Some(slice)),
                     OpKind::Write => {
                         if answers.bytes > 0 {
-                            // These must be read before this write changes them.
+                            // Pending reads must be sent before this write changes their bytes.
                             self.answer(stream, &mut answers)?;
                         }
                         receive_all(stream, &mut inbox, &slice)?;
@@ -409,7 +412,7 @@ impl TargetState {
 #[derive(Default)]
 struct ResponseBatch {
     list: Vec<TargetResponse>,
-    /// Bytes of memory in the responses.
+    /// Bytes of memory in the responses, without statuses.
     bytes: u64,
 }
 
@@ -449,8 +452,8 @@ impl ServeError {
     }
 }
 
-/// Waits until a whole header has arrived. Returns false if the peer has closed between two requests. The wait for the
-/// first byte has no limit.
+/// Waits until a whole header has arrived. Returns false if the peer closed the connection between two requests. The
+/// wait for the first byte has no time limit.
 fn wait_for_request(stream: &TcpStream, inbox: &mut ReceiveBuffer) -> Result<bool, ServeError> {
     while !inbox.has_header() {
         match inbox.receive(stream) {
@@ -467,7 +470,7 @@ fn wait_for_request(stream: &TcpStream, inbox: &mut ReceiveBuffer) -> Result<boo
     Ok(true)
 }
 
-/// Receives the bytes of a write. The first ones may have arrived with its header.
+/// Receives the bytes of a write. The first bytes may have arrived with its header.
 fn receive_all(stream: &TcpStream, inbox: &mut ReceiveBuffer, body: &Slice) -> Result<(), ServeError> {
     let mut done = body.copy_from_bytes(inbox.take(body.len()));
     while done < body.len() {
@@ -507,7 +510,7 @@ mod tests {
 
     #[test]
     fn at_the_limit_the_longest_silent_connection_is_closed() {
-        // Besides two connections' threads, one waits at the listener.
+        // In addition to the two connections' threads, one thread waits to accept.
         let target = target(3, Duration::from_millis(100));
         let mut first = connect(&target);
         until(|| target.counters().open == 1);

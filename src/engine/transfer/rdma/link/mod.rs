@@ -1,9 +1,10 @@
-//! The connection state machine of an endpoint: which messages are exchanged with the peer and when requests may be
-//! posted. Pure.
+//! An endpoint's connection state machine: which messages are exchanged with the peer, and when requests may be posted.
+//! Pure.
 //!
-//! An endpoint is a fixed set of queue pairs between one of our devices and one of a peer's. A [`EndpointLink`] is connected at
-//! most once. If it cannot continue it is closed for good, and replaced by a new one with other queue pairs. (Upstream
-//! resets and reuses queue pairs. A QP number that never changes its meaning leaves fewer cases.)
+//! An endpoint is a fixed set of queue pairs between one of our devices and one of a peer's. An [`EndpointLink`] is
+//! connected at most once. If it cannot continue, it is closed for good and replaced by a new link with other queue
+//! pairs. (Upstream resets and reuses queue pairs. If a QP number always refers to the same link, there are fewer cases
+//! to handle.)
 //!
 //! ```text
 //! active:   request (qp_num)  ->        passive: connects, replies (qp_num)
@@ -12,8 +13,9 @@
 //!           may post          <-  empty
 //! ```
 //! Releases before 0.3.12 have no ready ACK: both sides may post once connected. Both sides may dial at the same time.
-//! Each then connects on the other's request, finds the same QP numbers in the reply to its own request, and continues.
-//! Late messages (a reply or an ACK of a former link) are detected by their QP numbers.
+//! Each side then connects when it receives the other's request, and continues because the reply to its own request
+//! contains the same QP numbers. Late messages (a reply or an ACK for an earlier link) are detected by their QP
+//! numbers.
 
 use std::fmt;
 use std::time::Duration;
@@ -22,9 +24,9 @@ use crate::engine::base::Mono;
 use crate::engine::transfer::rdma::fault::RdmaStep;
 use crate::engine::wire::json::{ConnectionMessage, SegmentDescriptor, gid_text, parse_gid};
 
-/// How long the passive side waits for the ready ACK before it closes the link (upstream's value).
+/// How long the passive side waits for the ready ACK before it closes the link (same value as upstream).
 pub const READY_LIMIT: Duration = Duration::from_secs(10);
-/// How long a thread that needs the link waits for another thread's dialling (upstream's value).
+/// How long a thread that needs the link waits while another thread dials (same value as upstream).
 pub const DIAL_LIMIT: Duration = Duration::from_secs(10);
 
 /// Our end of a link.
@@ -40,7 +42,7 @@ pub struct LocalEnd {
 }
 
 impl LocalEnd {
-    /// The message that we send: a request, a reply, or (`ready`) an ACK.
+    /// Returns the message that we send: a request, a reply, or (with `ready`) an ACK.
     fn message(&self, ready: bool) -> ConnectionMessage {
         ConnectionMessage {
             local_nic_path: self.path.clone(),
@@ -55,10 +57,10 @@ impl LocalEnd {
     }
 }
 
-/// The peer's end of a link, from its message.
+/// The peer's end of a link, as given in its message.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RemoteEnd {
-    /// QP numbers. The i-th is connected with our i-th.
+    /// QP numbers. The i-th queue pair is connected to our i-th.
     pub numbers: Vec<u32>,
     pub gid: [u8; 16],
     pub lid: u16,
@@ -66,10 +68,10 @@ pub struct RemoteEnd {
     pub acks: bool,
 }
 
-/// Why a message is refused. The texts are upstream's and are sent in `reply_msg`.
+/// Why a message is refused. The texts match upstream's and are sent in `reply_msg`.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum HandshakeRefusal {
-    /// The request names none of our devices.
+    /// The request does not name a device.
     #[error("Invalid peer_nic_path in handshake: {0}")]
     NoDevice(String),
     /// The request names a device that does not exist here or is not in use.
@@ -78,7 +80,7 @@ pub enum HandshakeRefusal {
     /// The sender's own path is invalid.
     #[error("Parse peer nic path failed: {0}")]
     BadPath(String),
-    /// The message is for another process.
+    /// The message is intended for another process.
     #[error("Invalid argument: peer nic path inconsistency, expect {expected}, while got {got}")]
     Inconsistent {
         /// Our path and the peer's.
@@ -86,7 +88,8 @@ pub enum HandshakeRefusal {
         /// The paths in the message.
         got: String,
     },
-    /// The message lacks the sender's address, and its segment document is unavailable or lacks the device.
+    /// The message does not include the sender's address, and its segment document is unavailable or does not list the
+    /// device.
     #[error("Peer nic not found in that server: {0}")]
     UnknownPeer(String),
     /// The number of queue pairs differs from ours.
@@ -97,16 +100,16 @@ pub enum HandshakeRefusal {
     /// An ACK without a connection.
     #[error("Received RDMA ready ACK for unconnected endpoint")]
     Unconnected,
-    /// An ACK for a former link.
+    /// An ACK for an earlier link.
     #[error("Received stale RDMA ready ACK with mismatched peer QP numbers")]
     Stale,
-    /// A queue pair cannot be connected with the data in the message.
+    /// A queue pair cannot be connected using the data in the message.
     #[error("Failed to modify QP to RTR, check mtu, gid, peer lid, peer qp num: {0}")]
     Verbs(String),
 }
 
 impl HandshakeRefusal {
-    /// The reply, which contains only the refusal.
+    /// Returns a reply that contains only the refusal.
     pub fn reply(&self) -> ConnectionMessage {
         ConnectionMessage::refusal(self.to_string())
     }
@@ -117,10 +120,10 @@ pub fn split_path(path: &str) -> Option<(&str, &str)> {
     path.split_once('@').filter(|(server, device)| !server.is_empty() && !device.is_empty())
 }
 
-/// The device of ours that a request addresses.
+/// Returns the name of our device to which a request is addressed.
 ///
 /// # Errors
-/// Fails if the request names none.
+/// Fails if the request does not name a device.
 pub fn device_of(request: &ConnectionMessage) -> Result<&str, HandshakeRefusal> {
     let device = request.peer_nic_path.split_once('@').map_or("", |(_, device)| device);
     if device.is_empty() { Err(HandshakeRefusal::NoDevice(request.peer_nic_path.clone())) } else { Ok(device) }
@@ -131,14 +134,14 @@ pub fn is_ack(request: &ConnectionMessage) -> bool {
     request.ready_ack == Some(true)
 }
 
-/// Whether the message lacks the sender's address, as before 0.3.11. Its segment document, under the server name of its
-/// path, then contains the address.
+/// Whether the message does not include the sender's address, as before 0.3.11. The address is then in the sender's
+/// segment document, found under the server name in its path.
 pub fn lacks_address(message: &ConnectionMessage) -> bool {
     message.local_gid.is_empty()
 }
 
-/// The sender's end. `described` is its segment document, used if the message lacks its address. `pairs` is the number
-/// of queue pairs of our endpoints.
+/// Returns the sender's end. `described` is the sender's segment document, used if the message does not include its
+/// address. `pairs` is the number of queue pairs per endpoint on our side.
 ///
 /// # Errors
 /// Fails if the message must be refused.
@@ -159,7 +162,7 @@ pub fn remote_end(
     if message.qp_num.len() != pairs {
         return Err(HandshakeRefusal::Count { got: message.qp_num.len(), wanted: pairs });
     }
-    // An all-zero GID announces a device that does not work.
+    // An all-zero GID indicates a device that does not work.
     let read = parse_gid(gid).filter(|gid| *gid != [0; 16]).ok_or_else(|| HandshakeRefusal::Gid(gid.to_owned()))?;
     Ok(RemoteEnd { numbers: message.qp_num.clone(), gid: read, lid, acks: message.ready_ack.is_some() })
 }
@@ -168,36 +171,36 @@ pub fn remote_end(
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct QpConnectError {
     pub step: RdmaStep,
-    /// The message of the failed verb.
+    /// The failed verb's error message.
     pub message: String,
-    /// Whether the failure is an invalid argument, so that another GID of ours may work.
+    /// Whether the cause is an invalid argument. If so, another of our GIDs may work.
     pub invalid: bool,
-    /// How to fix it, if known.
+    /// How to fix the problem, if known.
     pub remedy: Option<&'static str>,
 }
 
 /// Why a link is closed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum CloseReason {
-    /// The peer refused with this message.
+    /// The peer refused the request with this message.
     Refused(String),
     /// The peer's reply is empty: it does not use RDMA.
     NoRdma,
     /// The reply is for another endpoint or is invalid.
     Reply(HandshakeRefusal),
-    /// The reply cannot be parsed. With the parser's message.
+    /// The reply cannot be parsed. Contains the parser's message.
     Unreadable(String),
-    /// Both sides dialled, and the peer's request and its reply contain different QP numbers: one of them belongs to a
-    /// former link.
+    /// Both sides dialled, and the peer's request and its reply contain different QP numbers: one of the two messages
+    /// belongs to an earlier link.
     Crossed,
-    /// The peer's handshake port did not answer. With the error message.
+    /// The peer's handshake port did not respond. Contains the error message.
     Unreachable(String),
     Verbs(QpConnectError),
     /// The peer dialled, received our reply, and then sent no ready ACK.
     NotReady,
-    /// The peer has restarted or dials again.
+    /// The peer has restarted or has dialled again.
     Replaced,
-    /// No longer needed: a failed transfer, idle, or shutdown.
+    /// The link is no longer needed: a transfer failed, the link was idle, or the engine is shutting down.
     Retired(String),
 }
 
@@ -207,7 +210,7 @@ impl CloseReason {
         matches!(self, CloseReason::Crossed | CloseReason::Replaced | CloseReason::NotReady | CloseReason::Retired(_))
     }
 
-    /// Whether another GID of ours may work. The peer may also have refused the current one.
+    /// Whether another of our GIDs may work. This includes the case in which the peer refused the current one.
     pub fn is_gid_problem(&self) -> bool {
         match self {
             CloseReason::Verbs(why) => why.invalid && why.step == RdmaStep::Rtr,
@@ -216,21 +219,22 @@ impl CloseReason {
         }
     }
 
-    /// How to fix it, if known.
+    /// How to fix the problem, if known.
     pub fn remedy(&self) -> Option<&'static str> {
         match self {
             CloseReason::Refused(message) if is_rtr(message) => Some(
-                "choose GID indices of the same type and network on both ends (MC_GID_INDEX), and an MTU that both ports support \
-                 (MC_MTU)",
+                "select GIDs of the same type and network on both ends (MC_GID_INDEX), and an MTU that both ports support (MC_MTU)",
             ),
             CloseReason::Refused(_) => Some("check the peer's log for the reason"),
             CloseReason::NoRdma => Some("start the peer with --protocol rdma"),
-            CloseReason::Reply(HandshakeRefusal::Count { .. }) => Some("give both ends the same MC_NUM_QP_PER_EP"),
-            CloseReason::Reply(HandshakeRefusal::Gid(_) | HandshakeRefusal::UnknownPeer(_)) => Some(
-                "run mcctl devices (or ibv_devinfo -v) on the peer's host and check that its device has an address",
-            ),
+            CloseReason::Reply(HandshakeRefusal::Count { .. }) => {
+                Some("set MC_NUM_QP_PER_EP to the same value on both ends")
+            }
+            CloseReason::Reply(HandshakeRefusal::Gid(_) | HandshakeRefusal::UnknownPeer(_)) => {
+                Some("run mcctl devices (or ibv_devinfo -v) on the peer's host to check that its device has an address")
+            }
             CloseReason::Reply(_) | CloseReason::Unreadable(_) => Some(
-                "check which process listens on the segment's handshake port: it does not answer as a transfer engine",
+                "check which process is listening on the segment's handshake port; it does not respond like a transfer engine",
             ),
             CloseReason::Verbs(why) => why.remedy,
             _ => None,
@@ -238,26 +242,28 @@ impl CloseReason {
     }
 }
 
-/// Whether the peer refused because its queue pair could not be connected. Matches [`HandshakeRefusal::Verbs`], which has
-/// upstream's text.
+/// Whether the peer refused the request because its queue pair could not be connected. Matches
+/// [`HandshakeRefusal::Verbs`], whose text is the same as upstream's.
 fn is_rtr(message: &str) -> bool {
     message.starts_with("Failed to modify QP to RTR")
 }
 
-/// Formats a refusal as a problem of a reply. (Its own text addresses the sender of a request.)
+/// Formats a refusal as a problem with a reply. (The refusal's own text is meant for the sender of a request.)
 struct ReplyProblem<'a>(&'a HandshakeRefusal);
 
 impl fmt::Display for ReplyProblem<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.0 {
-            HandshakeRefusal::Count { got, wanted } => write!(f, "it contains {got} queue pairs instead of {wanted}"),
+            HandshakeRefusal::Count { got, wanted } => {
+                write!(f, "the reply contains {got} queue pairs instead of {wanted}")
+            }
             HandshakeRefusal::Gid(gid) => write!(f, "invalid GID '{gid}'"),
             HandshakeRefusal::BadPath(path) => write!(f, "'{path}' is not of the form server@device"),
             HandshakeRefusal::UnknownPeer(path) => {
-                write!(f, "it contains no GID, and the segment's descriptor has none for {path}")
+                write!(f, "the reply contains no GID, and the segment's descriptor has none for {path}")
             }
             HandshakeRefusal::Inconsistent { expected, got } => {
-                write!(f, "it is for connection {got} instead of {expected}")
+                write!(f, "the reply is for connection {got} instead of {expected}")
             }
             other => other.fmt(f),
         }
@@ -267,7 +273,7 @@ impl fmt::Display for ReplyProblem<'_> {
 impl fmt::Display for CloseReason {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            CloseReason::Refused(message) => write!(f, "the peer refused: {message}"),
+            CloseReason::Refused(message) => write!(f, "the peer refused the connection: {message}"),
             CloseReason::NoRdma => f.write_str("the peer does not use RDMA"),
             CloseReason::Reply(refusal) => write!(f, "invalid reply from the peer: {}", ReplyProblem(refusal)),
             CloseReason::Unreadable(message) => write!(f, "unreadable reply from the peer: {message}"),
@@ -286,12 +292,12 @@ impl fmt::Display for CloseReason {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum LinkAction {
     Post,
-    /// Send this request and report the result ([`EndpointLink::on_reply`] or [`EndpointLink::on_no_reply`]). Given to one caller at a
-    /// time.
+    /// Send this request and report the result ([`EndpointLink::on_reply`] or [`EndpointLink::on_no_reply`]). Returned
+    /// to one caller at a time.
     Dial(ConnectionMessage),
-    /// Wait for a change, at most until then, and call [`EndpointLink::next_action`] again.
+    /// Wait for a change, at most until this time, then call [`EndpointLink::next_action`] again.
     Wait(Mono),
-    /// Create a new link, or fail.
+    /// The link is closed. Create a new link, or fail.
     Over(CloseReason),
 }
 
@@ -300,7 +306,7 @@ pub enum LinkAction {
 pub enum ReplyAction {
     /// Send this ready ACK and report the result ([`EndpointLink::on_ack_reply`] or [`EndpointLink::on_ack_failure`]).
     Ack(ConnectionMessage),
-    /// Continue with the result of [`EndpointLink::next_action`].
+    /// Call [`EndpointLink::next_action`] again.
     Ask,
 }
 
@@ -309,11 +315,11 @@ pub enum ReplyAction {
 pub enum RequestOutcome {
     /// Send this reply, which may be a refusal.
     Reply(ConnectionMessage),
-    /// The request starts a new link: close this one, create another and pass the request to it.
+    /// The request starts a new link: close this one, create another, and pass the request to it.
     NewLink,
 }
 
-/// One connection of an endpoint, from its first message to its end.
+/// One of an endpoint's connections, from its first message to its end.
 #[derive(Clone, Debug)]
 pub struct EndpointLink {
     local_end: LocalEnd,
@@ -342,11 +348,11 @@ struct ConnectedState {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum DialState {
-    /// No request of ours is open.
+    /// We have no open request.
     No,
-    /// Sent at this time.
+    /// Our request was sent at this time, and the peer's request has arrived since.
     Asked(Mono),
-    /// Answered. Our ACK was sent at this time.
+    /// The peer has replied. Our ACK was sent at this time.
     Acking(Mono),
     Done,
 }
@@ -358,7 +364,7 @@ impl ConnectedState {
 }
 
 impl EndpointLink {
-    /// A new link, not connected.
+    /// Creates a link that is not connected yet.
     pub fn new(local_end: LocalEnd) -> EndpointLink {
         EndpointLink { local_end, state: LinkState::Idle }
     }
@@ -368,7 +374,7 @@ impl EndpointLink {
         &self.local_end
     }
 
-    /// The peer's end, if our queue pairs are connected with it.
+    /// Returns the peer's end, if our queue pairs are connected to it.
     pub fn remote_end(&self) -> Option<&RemoteEnd> {
         match &self.state {
             LinkState::Connected(connected) => Some(&connected.remote_end),
@@ -381,7 +387,7 @@ impl EndpointLink {
         matches!(&self.state, LinkState::Connected(connected) if connected.is_ready())
     }
 
-    /// Why the link is closed, if it is.
+    /// Returns why the link is closed, if it is.
     pub fn close_reason(&self) -> Option<&CloseReason> {
         match &self.state {
             LinkState::Over(close_reason) => Some(close_reason),
@@ -464,12 +470,12 @@ impl EndpointLink {
         ReplyAction::Ack(ack)
     }
 
-    /// Our request got no reply, or an unreadable one.
+    /// Handles a request of ours that got no reply or an unreadable one.
     pub fn on_no_reply(&mut self, why: CloseReason) -> ReplyAction {
         if self.is_dialling() { self.dial_failed(why) } else { ReplyAction::Ask }
     }
 
-    /// Handles the answer to our ready ACK.
+    /// Handles the reply to our ready ACK.
     pub fn on_ack_reply(&mut self, reply: &ConnectionMessage) {
         if let LinkState::Connected(connected) = &mut self.state
             && matches!(connected.dial, DialState::Acking(_))
@@ -481,7 +487,8 @@ impl EndpointLink {
         }
     }
 
-    /// Our ready ACK got no answer, or an unreadable one. Irrelevant if the peer has reported that it is ready.
+    /// Handles a ready ACK of ours that got no reply or an unreadable one. This does not matter if the peer has
+    /// reported that it is ready.
     pub fn on_ack_failure(&mut self, why: CloseReason) {
         if let LinkState::Connected(connected) = &mut self.state
             && matches!(connected.dial, DialState::Acking(_))
@@ -493,7 +500,8 @@ impl EndpointLink {
         }
     }
 
-    /// Answers a request other than an ACK. `remote_end` is the result of [`remote_end()`]. `connect` brings our queue pairs to RTS.
+    /// Handles a request other than an ACK. `remote_end` is the result of [`remote_end()`]. `connect` brings our queue
+    /// pairs to RTS.
     pub fn accept(
         &mut self,
         request: &ConnectionMessage,
@@ -506,7 +514,7 @@ impl EndpointLink {
         }
         let remote_end = match remote_end {
             Ok(remote_end) => remote_end,
-            // Like upstream's, these two refusals contain our own QP numbers.
+            // As with upstream, these two refusals contain our own QP numbers.
             Err(refusal @ (HandshakeRefusal::Count { .. } | HandshakeRefusal::Gid(_))) => {
                 return RequestOutcome::Reply(ConnectionMessage {
                     reply_msg: refusal.to_string(),
@@ -516,7 +524,7 @@ impl EndpointLink {
             Err(refusal) => return RequestOutcome::Reply(refusal.reply()),
         };
         let dial = match &self.state {
-            // After its ACK a peer sends a request only for a new link, whose QP numbers may be the same.
+            // After its ACK, a peer sends a request only for a new link, whose QP numbers may be the same.
             LinkState::Connected(connected)
                 if connected.remote_end.numbers == remote_end.numbers && !(connected.peer_ready && remote_end.acks) =>
             {
@@ -534,13 +542,13 @@ impl EndpointLink {
                 ..self.local_end.message(false)
             });
         }
-        // A peer without ACK support sends nothing more.
+        // A peer without ACK support sends no further message.
         let peer_ready = !remote_end.acks;
         self.state = LinkState::Connected(ConnectedState { remote_end, since: now, dial, peer_ready });
         RequestOutcome::Reply(self.local_end.message(false))
     }
 
-    /// Answers a ready ACK.
+    /// Handles a ready ACK and returns the reply.
     pub fn on_ready_ack(&mut self, ack: &ConnectionMessage) -> ConnectionMessage {
         if let Err(refusal) = self.check_paths(ack) {
             return refusal.reply();
@@ -577,7 +585,8 @@ impl EndpointLink {
         self.check_paths(reply).and(remote_end).map_err(CloseReason::Reply)
     }
 
-    /// Our request failed. A connection made by the peer's own request meanwhile remains valid.
+    /// Handles a failed request. If the peer's own request has established a connection in the meantime, it remains
+    /// valid.
     fn dial_failed(&mut self, close_reason: CloseReason) -> ReplyAction {
         match &mut self.state {
             LinkState::Connected(connected) => connected.dial = DialState::No,

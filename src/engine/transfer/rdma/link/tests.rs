@@ -1,4 +1,4 @@
-//! Tests of the connection state machine: real messages, refusals, races, and a lossy network.
+//! Tests for the connection state machine: real messages, refusals, races, and a lossy network.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -244,7 +244,7 @@ fn both_sides_may_dial_at_once() {
     let to_b = reply_of(accept(&mut a, &from_b));
     let to_a = reply_of(accept(&mut b, &from_a));
     assert!(matches!(a.next_action(at(1)), LinkAction::Wait(_)));
-    // The reply contains the numbers that are connected already.
+    // The reply contains the QP numbers that are already connected.
     let never = |_: &RemoteEnd| -> Result<(), QpConnectError> { panic!("already connected") };
     let ReplyAction::Ack(ack_a) = a.on_reply(&to_a, remote_end(&to_a, None, 2), at(0), never) else {
         panic!("an ACK is due")
@@ -253,7 +253,7 @@ fn both_sides_may_dial_at_once() {
         panic!("an ACK is due")
     };
     let empty = b.on_ready_ack(&ack_a);
-    assert!(b.is_ready(), "the peer has reported it");
+    assert!(b.is_ready(), "the peer has reported that it is ready");
     a.on_ack_reply(&empty);
     assert!(a.is_ready());
     let empty = a.on_ready_ack(&ack_b);
@@ -318,13 +318,13 @@ fn an_unanswered_ack_matters_only_without_the_peers_ack() {
     assert_eq!(link.close_reason(), Some(&CloseReason::Refused("stale".into())));
 }
 
-/// A host with one endpoint, as the engine keeps it.
+/// A host with one endpoint, managed as in the engine.
 struct Host {
     path: &'static str,
     peer: &'static str,
     next: u32,
     link: Option<EndpointLink>,
-    /// Which of our queue pairs were connected with which of the peer's. Never twice.
+    /// Which of our queue pairs were connected to which of the peer's. None is ever connected twice.
     wired: BTreeMap<u32, u32>,
     /// A release before 0.3.11: neither sends nor parses ACKs and addresses.
     old: bool,
@@ -343,7 +343,7 @@ impl Host {
         })
     }
 
-    /// Converts a message as an old release would.
+    /// Converts a message the way an old release would.
     fn form(&self, message: ConnectionMessage) -> ConnectionMessage {
         if !self.old {
             return message;
@@ -388,7 +388,7 @@ fn wire(wired: &mut BTreeMap<u32, u32>, own: u32, remote_end: &RemoteEnd) -> Res
     Ok(())
 }
 
-/// A message in flight: a request of the host that dialled for this link, or the reply to it.
+/// A message in flight: a request from the host that dialled for this link, or the reply to that request.
 #[derive(Debug)]
 enum Flight {
     Request { from: usize, life: u32, message: ConnectionMessage },
@@ -407,7 +407,7 @@ impl Network {
         Network { hosts, flights: VecDeque::new(), now: at(0) }
     }
 
-    /// A thread on host `who` has requests to post.
+    /// Simulates a thread on host `who` that has requests to post.
     fn next_action(&mut self, who: usize) {
         let (now, other) = (self.now, 1 - who);
         match self.hosts[who].link().next_action(now) {
@@ -416,8 +416,8 @@ impl Network {
                 self.flights.push_back(Flight::Request { from: who, life, message });
             }
             LinkAction::Post => {
-                // Bytes arrive only if the peer's end is connected with these queue pairs. Otherwise the device gives
-                // up after a while.
+                // Bytes arrive only if the peer's end is connected to these queue pairs. Otherwise the device times out
+                // after a while.
                 let (own, remote_end) = self.ends(who);
                 let there = self.hosts[other].link.as_ref().is_some_and(|link| {
                     link.local_end().numbers[0] == remote_end
@@ -462,7 +462,7 @@ impl Network {
         }
     }
 
-    /// A call fails, before or after it reached the other end.
+    /// Simulates a call that fails before or after it has reached the other end.
     fn lose(&mut self, at: usize) {
         let (who, life, ack) = match self.flights.remove(at).unwrap() {
             Flight::Request { from, life, message } => (from, life, is_ack(&message)),
@@ -477,14 +477,14 @@ impl Network {
         }
     }
 
-    /// Invariants that hold at any time.
+    /// Checks the invariants that hold at any time.
     fn check(&self) -> Result<(), TestCaseError> {
         for who in 0..2 {
             let Some(link) = self.hosts[who].link.as_ref().filter(|link| link.is_ready()) else { continue };
             let (own, remote_end) = (link.local_end().numbers[0], link.remote_end().unwrap().numbers[0]);
             prop_assert_eq!(self.hosts[who].wired.get(&own), Some(&remote_end));
-            // A ready end posts only to queue pairs that were connected with ours. (Old releases report ready before
-            // that is true.)
+            // A ready end posts only to queue pairs that were connected to ours. (Old releases report that they are
+            // ready before that is true.)
             if !self.hosts[0].old && !self.hosts[1].old {
                 prop_assert_eq!(self.hosts[1 - who].wired.get(&remote_end), Some(&own));
             }
@@ -519,7 +519,7 @@ proptest! {
             }
             network.check()?;
         }
-        // From now on nothing is lost, and both sides post from time to time.
+        // From now on, nothing is lost, and both sides post from time to time.
         let mut rounds = 0;
         while !network.is_settled() {
             rounds += 1;

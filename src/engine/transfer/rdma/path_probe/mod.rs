@@ -1,8 +1,8 @@
-//! Probes every path to a peer: reports which paths carry bytes, and the step at which the others fail.
+//! Probes every path to a peer, and reports which paths can transfer bytes and at which step the others fail.
 //!
-//! Each path gets queue pairs of its own, so that every step can be distinguished: creating the queue pairs, exchanging
+//! Each path gets its own queue pairs, so that every step can be distinguished: creating the queue pairs, exchanging
 //! their numbers with the peer, connecting them, a zero-byte write (which needs no key and changes nothing), and a read
-//! of several packets. If a path may have failed because of the GID, other GID indices of our port are probed too.
+//! of several packets. If a path may have failed because of the GID, other GID indices on our port are probed too.
 
 mod prober;
 
@@ -25,11 +25,11 @@ use crate::engine::transfer::rdma::{gid, open};
 use crate::engine::transfer::transport::ControlPlane;
 use crate::engine::wire::json::{SegmentDescriptor, parse_gid};
 
-/// Number of other GID indices probed for each of our devices.
+/// Maximum number of other GID indices to probe for each of our devices.
 const OTHER_ROWS_MAX: usize = 3;
-/// Limit for a request: longer than a device takes to give up (4.096 us << 14, at most four times that, eight times).
+/// Timeout for a request. Longer than a device takes to time out: eight tries of at most 4 * (4.096 us << 14) each.
 const MOVE_LIMIT: Duration = Duration::from_secs(5);
-/// The same limit for other GID indices.
+/// Timeout for a request with another GID index.
 const OTHER_MOVE_LIMIT: Duration = Duration::from_secs(2);
 
 /// The result of probing every path to a peer.
@@ -39,7 +39,7 @@ pub struct PathProbes {
     pub ends: Vec<ProbedDevice>,
     /// Our devices that cannot be used.
     pub unused: Vec<UnusedDevice>,
-    /// One entry per pair of our devices and the peer's.
+    /// One entry for each combination of one of our devices and one of the peer's.
     pub paths: Vec<ProbedPath>,
 }
 
@@ -47,22 +47,22 @@ pub struct PathProbes {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct UnusedDevice {
     pub device: String,
-    /// The reason. The text contains the device's name.
+    /// The reason. The text includes the device's name.
     pub why: String,
 }
 
-/// A port of ours.
+/// One of our devices, with the port in use.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ProbedDevice {
     pub device: String,
-    /// Port number; the first port is 1.
+    /// Port number. The first port is 1.
     pub port: u8,
     pub layer: LinkLayer,
-    /// The port's active MTU, bytes.
+    /// The port's active MTU, in bytes.
     pub active_mtu: u32,
-    /// The path MTU requested for connections, bytes.
+    /// The path MTU requested for connections, in bytes.
     pub mtu: u32,
-    /// Local identifier; 0 on Ethernet.
+    /// Local identifier (LID), 0 on Ethernet.
     pub lid: u16,
     /// The GID in use.
     pub gid: Gid,
@@ -78,24 +78,25 @@ pub struct ProbedPath {
     /// Name of the peer's device.
     pub remote: String,
     pub their_gid: Ipv6Addr,
-    /// The probe with the GID in use.
+    /// The probe that used our current GID.
     pub attempt: PathProbe,
-    /// Probes with other GIDs. Empty if the GID cannot be the cause, and for all but the first failed path of a device.
+    /// Probes with other GIDs. Empty if the GID cannot be the cause, and for all but the first such failure of a
+    /// device.
     pub others: Vec<PathProbe>,
 }
 
 /// One probe of a path.
 #[derive(Clone, Debug, PartialEq)]
 pub struct PathProbe {
-    /// Our GID that the probe used.
+    /// The GID of ours that the probe used.
     pub gid: Gid,
-    /// State of our port after the probe.
+    /// Our port's state after the probe.
     pub port_state: Option<PortState>,
     pub result: Result<ProbeTimings, PathProbeFailure>,
 }
 
 impl PathProbe {
-    /// Whether the path carries bytes, in both directions.
+    /// Whether the path can transfer bytes in both directions.
     pub fn works(&self) -> bool {
         self.result.as_ref().is_ok_and(|counters| counters.read.as_ref().is_none_or(|read| read.result.is_ok()))
     }
@@ -106,7 +107,7 @@ impl PathProbe {
 pub struct ProbeTimings {
     /// Round-trip times of zero-byte writes, sorted.
     pub writes: Vec<Duration>,
-    /// A read. `None` if the peer offers no memory.
+    /// The read, or `None` if the peer exposes no readable memory.
     pub read: Option<ProbeRead>,
 }
 
@@ -122,11 +123,11 @@ pub struct ProbeRead {
 pub struct PathProbeFailure {
     pub step: RdmaStep,
     pub cause: ProbeFailureCause,
-    /// The message of verbs, of the completion, or of the peer.
+    /// The message from the verbs call, the completion, or the peer.
     pub message: String,
 }
 
-/// The kind of a failure.
+/// The cause of a probe failure.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ProbeFailureCause {
     /// The verb `call` failed with this error number.
@@ -137,11 +138,11 @@ pub enum ProbeFailureCause {
     Silence(Duration),
     /// The peer's handshake port refused the connection request.
     Refused,
-    /// The peer's handshake port did not answer.
+    /// The peer's handshake port did not respond.
     Unreachable,
-    /// The peer's handshake port answers, but without RDMA.
+    /// The peer's handshake port responds, but the peer does not use RDMA.
     NoRdma,
-    /// The peer's answer is invalid.
+    /// The peer's reply is invalid.
     Answer,
 }
 
@@ -161,8 +162,8 @@ impl PathProbeFailure {
 }
 
 impl RdmaShared {
-    /// Probes every path to the segment of `descriptor`. `limit` applies to each answer of the peer. Setting `stop`
-    /// skips the remaining paths.
+    /// Probes every path to the segment that `descriptor` describes. `limit` applies to each response from the peer.
+    /// Setting `stop` skips the remaining paths.
     ///
     /// # Errors
     /// Fails if the descriptor contains no usable device.
@@ -177,7 +178,7 @@ impl RdmaShared {
         let host = open::host()?;
         let tables: Vec<Vec<Gid>> = self.nics.iter().map(|nic| table(&host, nic)).collect();
         let ends: Vec<ProbedDevice> = self.nics.iter().zip(&tables).map(|(nic, table)| self.end(nic, table)).collect();
-        // Devices are probed in parallel, the paths of one device one after another.
+        // Devices are probed in parallel. Each device's paths are probed one after another.
         let paths = thread::scope(|scope| {
             let from = |(nic, table): (&Arc<Nic>, &Vec<Gid>)| {
                 let (view, end, nic, table) = (&view, &ends[nic.index], Arc::clone(nic), table.clone());
@@ -234,7 +235,7 @@ impl RdmaShared {
                 let port_state = nic.device.port(nic.port).ok().map(|port| port.state);
                 PathProbe { gid: row.clone(), port_state, result }
             };
-            // A peer has one handshake port for all its devices.
+            // A peer has one handshake port for all of its devices.
             let channel_broken =
                 paths.last().filter(|path| path.attempt.is_unreachable()).map(|path| path.attempt.clone());
             let attempt = channel_broken.unwrap_or_else(|| go(&end.gid, MOVE_LIMIT));
@@ -253,13 +254,13 @@ impl RdmaShared {
 }
 
 impl PathProbe {
-    /// Whether the peer's handshake port did not answer.
+    /// Whether the probe failed because the peer's handshake port did not respond.
     fn is_unreachable(&self) -> bool {
         self.result.as_ref().is_err_and(|failure| failure.cause == ProbeFailureCause::Unreachable)
     }
 }
 
-/// The GID table of `nic`'s port, without empty entries.
+/// Returns the GID table of `nic`'s port, without empty entries.
 fn table(host: &HostTopology, nic: &Nic) -> Vec<Gid> {
     let device = host.devices.iter().find(|device| device.name == nic.name);
     device.and_then(|device| device.port(u32::from(nic.port))).map(|port| port.gids.clone()).unwrap_or_default()

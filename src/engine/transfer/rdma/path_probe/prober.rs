@@ -1,4 +1,4 @@
-//! One probe of one path. Its queue pairs are destroyed afterwards.
+//! Probes one path. The probe's queue pairs are destroyed afterwards.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -23,17 +23,17 @@ use crate::engine::transfer::rdma::peer_view::{PeerView, nic_path};
 use crate::engine::transfer::rdma::shared::RdmaShared;
 use crate::engine::transfer::transport::ControlPlane;
 
-/// Bytes of the read: several packets at any MTU.
+/// Size of the read, in bytes: several packets at any MTU.
 const READ_BYTES: u32 = 16 << 10;
 /// Number of timed zero-byte writes.
 const ROUNDS: usize = 9;
-/// Completion queue entries. One request is outstanding at a time, plus flushed ones of a broken queue pair.
+/// Completion queue entries. One request is outstanding at a time, plus any flushed requests from failed queue pairs.
 const ENTRIES: u32 = 64;
 /// Work requests per queue pair.
 const REQUESTS: u32 = 4;
-/// Polling time before a sleep, so that a short round trip is measured without wake-up time.
+/// Polling time before a sleep, so that the measured time of a short round trip does not include a wake-up.
 const SPIN: Duration = Duration::from_micros(200);
-/// Maximum time of one sleep: a lost event must not stop everything.
+/// Maximum duration of one sleep. A lost event must not stop the probe.
 const SLEEP_MAX: Duration = Duration::from_millis(200);
 
 /// Resources shared by the probes from one of our devices.
@@ -66,8 +66,8 @@ impl<'a> DeviceProber<'a> {
         Ok(DeviceProber { shared, nic, queue, region, ids: AtomicU64::new(1) })
     }
 
-    /// Probes the path to device `device` of `view` with `gid` as our address. `limit` applies to each answer of the
-    /// handshake port, `move_limit` to each request.
+    /// Probes the path to the peer's device `device` in `view`, with `gid` as our address. `limit` applies to each
+    /// response from the handshake port, `move_limit` to each request.
     pub(super) fn attempt(
         &self,
         gid: &Gid,
@@ -188,7 +188,7 @@ impl<'a> DeviceProber<'a> {
         let mut armed = false;
         loop {
             let fetched = self.queue.poll(&mut list).map_err(broken)?;
-            // Other completions are of earlier probes.
+            // Other completions are from earlier probes.
             if let Some(found) = list[..fetched].iter().find(|completion| completion.id == id) {
                 return Ok(*found);
             }
@@ -204,7 +204,7 @@ impl<'a> DeviceProber<'a> {
             if waited < SPIN {
                 std::hint::spin_loop();
             } else if !armed {
-                // A completion that arrived before arming generates no event: poll once more.
+                // A completion that arrived before arming generates no event, so poll once more.
                 self.queue.arm().map_err(broken)?;
                 armed = true;
             } else {
@@ -216,7 +216,7 @@ impl<'a> DeviceProber<'a> {
     }
 }
 
-/// A read of memory that the peer offers through its device `device`, if any.
+/// Returns a read of memory that the peer exposes through its device `device`, if any.
 fn readable(view: &PeerView, device: usize) -> Option<ProbeRequest> {
     let buffers = view.descriptor.buffers.iter().filter(|buffer| buffer.length > 0);
     let keyed = buffers.filter_map(|buffer| Some((buffer.length, buffer.address, *buffer.rkey.get(device)?)));
@@ -243,7 +243,7 @@ impl PathProbeFailure {
         PathProbeFailure { step: RdmaStep::Move, cause: ProbeFailureCause::Completion(status), message }
     }
 
-    /// Converts the reason why the link was closed.
+    /// Converts the reason why the link was closed into a probe failure.
     fn over(step: RdmaStep, over: &CloseReason) -> PathProbeFailure {
         let cause = match over {
             CloseReason::Refused(_) => ProbeFailureCause::Refused,
