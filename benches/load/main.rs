@@ -13,7 +13,7 @@ fn main() {
         Some("mock") => mock::main(&args),
         Some("truth") => truth::main(&args),
         Some("floor") => floor::main(&args),
-        // `cargo bench` starts every bench: these take their time and a processor each, and are asked for by name.
+        // `cargo bench` starts every bench. These take minutes and a processor each, so they run only if named.
         _ => println!("load: not run; say `-- mock`, `-- truth` or `-- floor` (benches/load/README.md)"),
     }
 }

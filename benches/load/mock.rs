@@ -1,8 +1,8 @@
 //! A streaming endpoint with known timing.
 //!
-//! Token k of a request is due at (end of the request's body) + ttft + k * itl. How late each token really left this process is kept,
-//! so that a client's figures can be set against what was sent and not only against what was asked for; of requests that give
-//! themselves a name (`rid`), every instant is kept.
+//! Token k of a request is due at (end of the request's body) + ttft + k * itl. The mock records how late each token
+//! left this process, so that a client's figures can be compared with what was sent. Of requests with a name (`rid`), it records
+//! every send time.
 //!
 //!   mock --port 31900 --ttft-ms 20 --itl-ms 20 [--threads 1]
 //!   GET /mock/stats    requests, tokens, lateness of first tokens and of all tokens (microseconds), this process's CPU seconds
@@ -72,7 +72,7 @@ struct State {
     stamps: Mutex<Vec<(String, Vec<u64>)>>,
 }
 
-/// CLOCK_MONOTONIC, nanoseconds.
+/// Reads CLOCK_MONOTONIC, in nanoseconds.
 fn monotonic() -> u64 {
     let now = nix::time::clock_gettime(nix::time::ClockId::CLOCK_MONOTONIC).expect("there is one");
     Duration::from(now).as_nanos() as u64
@@ -205,7 +205,7 @@ async fn stream(
         s.tokens.fetch_add(1, Relaxed);
     }
     if let (Some(name), Some(stamps)) = (&body.rid, stamps) {
-        s.stamps.lock().expect("nobody panics with it").push((name.clone(), stamps));
+        s.stamps.lock().expect("lock is not poisoned").push((name.clone(), stamps));
     }
     out.clear();
     if wire != Wire::Generate && body.stream_options.as_ref().is_some_and(|o| o.include_usage) {
@@ -346,7 +346,7 @@ async fn serve(s: Arc<State>, mut sock: TcpStream) -> std::io::Result<()> {
         }
         if path == "/mock/stamps" {
             let mut text = String::new();
-            for (name, stamps) in s.stamps.lock().expect("nobody panics with it").iter() {
+            for (name, stamps) in s.stamps.lock().expect("lock is not poisoned").iter() {
                 text.push_str(name);
                 for stamp in stamps {
                     let _ = std::fmt::Write::write_fmt(&mut text, format_args!(" {stamp}"));
@@ -369,7 +369,7 @@ async fn serve(s: Arc<State>, mut sock: TcpStream) -> std::io::Result<()> {
                 s.most_open.store(0, Relaxed);
                 s.first.clear();
                 s.all.clear();
-                s.stamps.lock().expect("nobody panics with it").clear();
+                s.stamps.lock().expect("lock is not poisoned").clear();
                 serde_json::json!({})
             }
             "/model_info" | "/get_model_info" => serde_json::json!({"model_path": "mock", "is_generation": true}),

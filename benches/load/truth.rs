@@ -67,7 +67,7 @@ fn tell(what: &str, mut errors: Vec<f64>) {
 }
 
 fn stamps(port: u16) -> HashMap<String, Vec<u64>> {
-    let mut stream = TcpStream::connect(("127.0.0.1", port)).expect("the mock is there");
+    let mut stream = TcpStream::connect(("127.0.0.1", port)).expect("the mock accepts");
     stream.write_all(b"GET /mock/stamps HTTP/1.1\r\nhost: mock\r\n\r\n").expect("it listens");
     let mut reader = BufReader::new(stream);
     let (mut length, mut line) = (0, String::new());
@@ -94,7 +94,7 @@ pub fn main(args: &[String]) {
     let burst = args.iter().any(|arg| arg == "--burst");
     let me = std::process::id().to_string();
     let stays = Command::new("taskset").args(["-apc", word(args, "--cpu", "1"), &me]).stdout(Stdio::null()).status();
-    assert!(stays.expect("taskset is there").success(), "cannot stay on one processor");
+    assert!(stays.expect("taskset runs").success(), "cannot stay on one processor");
     let mut mock = Command::new("taskset")
         .args(["-c", word(args, "--mock-cpu", "0")])
         .arg(std::env::current_exe().expect("we are a file"))
@@ -111,7 +111,7 @@ pub fn main(args: &[String]) {
         .spawn()
         .expect("the mock starts");
     let mut ready = String::new();
-    BufReader::new(mock.stdout.take().expect("piped")).read_line(&mut ready).expect("it says READY");
+    BufReader::new(mock.stdout.take().expect("piped")).read_line(&mut ready).expect("the mock prints READY");
     let port: u16 = ready.trim().rsplit(':').next().and_then(|port| port.parse().ok()).expect("its port");
 
     let constant = |value: f64| Distribution::Constant(value);

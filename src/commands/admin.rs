@@ -1,4 +1,4 @@
-//! A client of a master's admin HTTP, of mcctl or of mooncake_master. Unlike the RPC, reading there grants no lease.
+//! A client for the admin HTTP endpoint of an mcctl or mooncake_master master. Unlike the RPC, reads through it grant no lease.
 
 use std::collections::BTreeMap;
 use std::ops::ControlFlow;
@@ -16,20 +16,20 @@ use crate::engine::http::fetch::root_cause;
 use crate::engine::master::admin::CLIENTS_ROUTE;
 use crate::engine::metadata::escape;
 
-/// Default admin port of a master.
+/// A master's default admin port.
 pub const PORT: u16 = 9003;
-/// The longest response that is read whole, bytes: enough for 100,000 segments.
+/// Maximum size of a response that is read into memory, in bytes: enough for 100,000 segments.
 const RESPONSE_BYTES_MAX: usize = 64 << 20;
-/// The longest line of a list, bytes. The limit of keys is below it.
+/// Maximum line length in a list, in bytes. It exceeds the maximum key length.
 const LINE_BYTES_MAX: usize = 2 << 20;
-/// Bytes of a key list that must arrive within each time limit.
+/// Minimum number of bytes of a key list that must arrive within each time limit.
 const PROGRESS_BYTES: usize = 64 << 10;
-/// Keys per query, so that the URL stays short.
+/// Maximum keys per query, which keeps the URL short.
 const KEYS_PER_QUERY: usize = 64;
-/// Bytes of escaped keys per query.
+/// Maximum bytes of escaped keys per query.
 const KEY_BYTES_PER_QUERY: usize = 4 << 10;
 
-/// A client of a master's admin HTTP.
+/// A client for a master's admin HTTP endpoint.
 #[derive(Clone, Debug)]
 pub struct AdminClient {
     http: reqwest::Client,
@@ -38,64 +38,64 @@ pub struct AdminClient {
     limit: Duration,
 }
 
-/// The response of `/health`.
+/// The response from `/health`.
 #[derive(Clone, Debug, Deserialize)]
 pub struct MasterHealth {
     /// `leader` or `standby`.
     pub role: String,
     /// `serving`, `standby`, ...
     pub ha_state: String,
-    /// Whether the master answers clients.
+    /// Whether the master serves clients.
     pub service_ready: bool,
 }
 
-/// One mounted segment of `/get_segments_detail`.
+/// One mounted segment from `/get_segments_detail`.
 #[derive(Clone, Debug, Deserialize, Serialize)]
-pub struct MountedSegment {
+pub struct SegmentDetail {
     pub segment_name: String,
     pub segment_id: String,
     pub client_id: String,
     pub size_bytes: u64,
-    /// Address or name of the node for the transfer engine.
+    /// The node's address or name in the transfer engine.
     pub te_endpoint: String,
     /// `tcp` or `rdma`.
     pub protocol: String,
     /// `OK`, `DRAINING`, ...
     pub status: String,
-    /// Bytes in use in all segments of this name.
+    /// Bytes in use in all segments with this name.
     pub allocator_used_bytes: u64,
-    /// Bytes of all segments of this name.
+    /// Total bytes of all segments with this name.
     pub allocator_capacity_bytes: u64,
 }
 
-/// Last heartbeat of a client, of `/api/v1/mcctl/clients`.
+/// A client's last heartbeat, from `/api/v1/mcctl/clients`.
 #[derive(Clone, Debug, Deserialize)]
 pub struct ClientHeartbeat {
     pub client_id: String,
-    /// Milliseconds since the last heartbeat or other call of the client.
+    /// Milliseconds since the client's last heartbeat or other call.
     pub last_heartbeat_ms: u64,
 }
 
 /// One complete memory replica of an object.
 #[derive(Clone, Debug, Deserialize, Serialize, PartialEq, Eq)]
 pub struct MemoryReplica {
-    /// Length of the object.
+    /// Object size.
     #[serde(rename(deserialize = "size_", serialize = "bytes"))]
     pub bytes: u64,
-    /// First address, in the owner's address space.
+    /// Start address, in the owner's address space.
     #[serde(rename(deserialize = "buffer_address_", serialize = "address"))]
     pub address: u64,
     /// `tcp` or `rdma`.
     #[serde(rename(deserialize = "protocol_", serialize = "protocol"))]
     pub protocol: String,
-    /// Address or name of the node for the transfer engine.
+    /// The node's address or name in the transfer engine.
     #[serde(rename(deserialize = "transport_endpoint_", serialize = "endpoint"))]
     pub endpoint: String,
 }
 
 impl AdminClient {
-    /// A client for the admin HTTP at `at`, which `origin` selected. It does not connect yet. Each whole response must arrive within
-    /// `limit`; only a list of keys may take longer, see [`AdminClient::keys`].
+    /// A client for the admin HTTP endpoint at `at`, which `origin` selected. It does not connect yet. Each response must complete
+    /// within `limit`; only a key list may take longer, see [`AdminClient::keys`].
     ///
     /// # Errors
     /// The HTTP client cannot be set up.
@@ -110,7 +110,7 @@ impl AdminClient {
         Ok(AdminClient { http: http.map_err(|error| failed(&error))?, at, origin, limit })
     }
 
-    /// The address of the admin HTTP.
+    /// The address of the admin HTTP endpoint.
     pub fn at(&self) -> &HostPort {
         &self.at
     }
@@ -121,27 +121,27 @@ impl AdminClient {
     }
 
     fn unreachable(&self, target: &str, error: reqwest::Error) -> Failure {
-        Failure::unreachable(format!("cannot reach the master's admin HTTP at {}", self.at))
+        Failure::unreachable(format!("cannot reach the master's admin HTTP endpoint at {}", self.at))
             .tried(format!("GET {} ({})", target.split('?').next().unwrap_or(target), self.origin))
             .found(root_cause(&error.without_url()))
-            .next("start the master, or give its admin address with --admin HOST:PORT")
+            .next("start the master, or pass its admin address with --admin HOST:PORT")
     }
 
     fn unexpected(&self, target: &str, found: String) -> Failure {
-        Failure::unreachable(format!("{} is not the admin HTTP of a Mooncake master", self.at))
+        Failure::unreachable(format!("{} is not the admin HTTP endpoint of a Mooncake master", self.at))
             .tried(format!("GET {} ({})", target.split('?').next().unwrap_or(target), self.origin))
             .found(found)
-            .next("give the master's admin address (--metrics_port of the master, 9003 by default) with --admin HOST:PORT")
+            .next("pass the master's admin address with --admin HOST:PORT (the port is the master's --metrics_port, 9003 by default)")
     }
 
     fn timeout(&self, target: &str, what: &str) -> Failure {
-        Failure::unreachable(format!("the master's admin HTTP at {} did not answer in time", self.at))
+        Failure::unreachable(format!("the master's admin HTTP endpoint at {} did not respond in time", self.at))
             .tried(format!("GET {} ({})", target.split('?').next().unwrap_or(target), self.origin))
             .found(format!("{what} within {}", show_duration(self.limit)))
-            .next("check whether the master is overloaded or suspended, or wait longer with --timeout")
+            .next("check whether the master is overloaded or suspended, or set a longer --timeout")
     }
 
-    /// The whole response of a request that must succeed, within the limit.
+    /// The complete response to a request that must succeed within the limit.
     async fn get(&self, target: &str) -> Result<Vec<u8>, Failure> {
         let (status, body) = self.response_in_time(target).await?;
         if status.is_success() {
@@ -174,21 +174,21 @@ impl AdminClient {
         serde_json::from_slice(&body).map_err(|error| self.unexpected(target, error.to_string()))
     }
 
-    /// Role and state of the master.
+    /// The master's role and state.
     ///
     /// # Errors
-    /// The admin HTTP does not answer, or not like a Mooncake master.
+    /// The admin HTTP endpoint does not respond, or does not respond like a Mooncake master.
     pub async fn health(&self) -> Result<MasterHealth, Failure> {
         const TARGET: &str = "/health";
         let (status, body) = self.response_in_time(TARGET).await?;
-        // A master with stuck RPC workers answers 503 with the same document.
+        // A master with stuck RPC workers returns 503 with the same document.
         serde_json::from_slice(&body).map_err(|error| self.unexpected(TARGET, format!("{status}: {error}")))
     }
 
-    /// The last heartbeat of each client with a segment; `None` if the master does not report it, as mooncake_master.
+    /// The last heartbeat of each client with a segment; `None` if the master does not report heartbeats (mooncake_master does not).
     ///
     /// # Errors
-    /// The admin HTTP does not answer, or not like a Mooncake master.
+    /// The admin HTTP endpoint does not respond, or does not respond like a Mooncake master.
     pub async fn heartbeats(&self) -> Result<Option<Vec<ClientHeartbeat>>, Failure> {
         #[derive(Deserialize)]
         struct ClientList {
@@ -205,11 +205,11 @@ impl AdminClient {
     /// All mounted segments.
     ///
     /// # Errors
-    /// The admin HTTP does not answer, or not like a Mooncake master.
-    pub async fn segments(&self) -> Result<Vec<MountedSegment>, Failure> {
+    /// The admin HTTP endpoint does not respond, or does not respond like a Mooncake master.
+    pub async fn segments(&self) -> Result<Vec<SegmentDetail>, Failure> {
         #[derive(Deserialize)]
         struct SegmentList {
-            segments: Vec<MountedSegment>,
+            segments: Vec<SegmentDetail>,
         }
         self.json::<SegmentList>("/get_segments_detail").await.map(|detail| detail.segments)
     }
@@ -217,7 +217,7 @@ impl AdminClient {
     /// The metrics without labels, by name.
     ///
     /// # Errors
-    /// The admin HTTP does not answer, or not like a Mooncake master.
+    /// The admin HTTP endpoint does not respond, or does not respond like a Mooncake master.
     pub async fn metrics(&self) -> Result<BTreeMap<String, f64>, Failure> {
         let body = self.get("/metrics").await?;
         let samples = Samples::parse(&String::from_utf8_lossy(&body));
@@ -228,7 +228,7 @@ impl AdminClient {
     /// [`PROGRESS_BYTES`] arrive within each limit. Time spent in `visit` does not count.
     ///
     /// # Errors
-    /// The admin HTTP does not answer or is too slow, or `visit` fails.
+    /// The admin HTTP endpoint does not respond or is too slow, or `visit` fails.
     pub async fn keys(&self, mut visit: impl FnMut(&str) -> Result<ControlFlow<()>, Failure>) -> Result<(), Failure> {
         const TARGET: &str = "/get_all_keys";
         let env = RealEnv::new();
@@ -272,7 +272,7 @@ impl AdminClient {
     /// The complete memory replicas of each of `keys`, in their order; `None` for a key that does not exist. Grants no lease.
     ///
     /// # Errors
-    /// The admin HTTP does not answer, or not like a Mooncake master.
+    /// The admin HTTP endpoint does not respond, or does not respond like a Mooncake master.
     pub async fn replicas(&self, keys: &[String]) -> Result<Vec<Option<Vec<MemoryReplica>>>, Failure> {
         let mut found = Vec::with_capacity(keys.len());
         let mut rest = keys;
@@ -297,7 +297,7 @@ impl AdminClient {
         let list: Vec<String> = keys.iter().map(|key| escape(key)).collect();
         let target = format!("/batch_query_keys?keys={}", list.join(","));
         let reply: BatchReply = self.json(&target).await?;
-        // `keys` may hold a key twice; the reply has it once.
+        // `keys` may contain a key twice; the reply lists it once.
         let replicas = |key: &String| {
             let entry = reply.data.get(key)?;
             entry.ok.then(|| entry.values.clone().unwrap_or_default())
@@ -306,7 +306,7 @@ impl AdminClient {
     }
 }
 
-/// The number of first `keys` that fit one query, at least 1.
+/// The number of leading `keys` that fit into one query, at least 1.
 fn query_len(keys: &[String]) -> usize {
     let mut bytes = 0;
     let fit = keys.iter().take(KEYS_PER_QUERY).take_while(|key| {
@@ -316,7 +316,7 @@ fn query_len(keys: &[String]) -> usize {
     fit.count().max(1)
 }
 
-/// Whether `key` can be queried over HTTP. Keys are separated by commas there, after URL decoding, so a key with a comma cannot.
+/// Whether `key` can be queried over HTTP. The endpoint splits the URL-decoded list at commas, so a key with a comma cannot be queried.
 pub fn can_query(key: &str) -> bool {
     !key.contains(',') && !key.is_empty()
 }

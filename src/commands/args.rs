@@ -1,4 +1,4 @@
-//! Value parsers that commands share.
+//! Value parsers shared by commands.
 
 use std::time::Duration;
 
@@ -8,34 +8,34 @@ use crate::engine::base::HostPort;
 use crate::engine::base::addr::ParseAddrError;
 use crate::engine::base::size::ParseSizeError;
 
-/// Why a text is not a value of its flag.
+/// Why a string is not a valid flag value.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum ValueError {
-    #[error("'{0}' is not a duration: write a whole number with ms, s, m or h, e.g. 10s (no unit means ms)")]
+    #[error("invalid duration '{0}': use a whole number with ms, s, m or h, e.g. 10s (no unit means ms)")]
     Duration(String),
-    #[error("a time limit of 0 leaves no time: give at least 1ms")]
+    #[error("a time limit of 0 is not allowed: use at least 1ms")]
     ZeroLimit,
     #[error("'{0}' is not a number")]
     Number(String),
-    #[error("give a number above 0")]
+    #[error("must be greater than 0")]
     NotPositive,
-    #[error("give 0 or more")]
+    #[error("must be 0 or greater")]
     Negative,
-    #[error("a key has at least one character")]
+    #[error("the key must not be empty")]
     EmptyKey,
     #[error(transparent)]
     Address(#[from] ParseAddrError),
     #[error(transparent)]
     Size(#[from] ParseSizeError),
-    #[error("this store needs a node that contributes memory; the smallest segment is 16mb")]
+    #[error("this store needs a node that contributes memory; the minimum segment size is 16mb")]
     ZeroSegment,
 }
 
-/// A duration as Mooncake's master writes one: a whole number and, after optional blanks, `ms`, `s`, `m` or `h` in any case;
-/// without a unit it is milliseconds.
+/// A duration in the format of Mooncake's master: a whole number, optional spaces, and `ms`, `s`, `m` or `h` in any case. No unit
+/// means milliseconds.
 ///
 /// # Errors
-/// The text is not of that form, or does not fit in 64 bits of milliseconds.
+/// The text does not have that format, or does not fit into 64 bits of milliseconds.
 pub fn duration(text: &str) -> Result<Duration, ValueError> {
     let bad = || ValueError::Duration(text.to_owned());
     let trimmed = text.trim();
@@ -52,7 +52,7 @@ pub fn duration(text: &str) -> Result<Duration, ValueError> {
     number.checked_mul(ms).map(Duration::from_millis).ok_or_else(bad)
 }
 
-/// A [`duration`] above 0, for a time limit.
+/// A [`duration`] greater than 0, for a time limit.
 ///
 /// # Errors
 /// The text is not a duration, or it is 0.
@@ -63,7 +63,7 @@ pub fn limit(text: &str) -> Result<Duration, ValueError> {
     }
 }
 
-/// A finite number above 0.
+/// A finite number greater than 0.
 ///
 /// # Errors
 /// The text is not a number, or the number is 0 or less.
@@ -71,7 +71,7 @@ pub fn positive(text: &str) -> Result<f64, ValueError> {
     number(text).and_then(|value| if value > 0.0 { Ok(value) } else { Err(ValueError::NotPositive) })
 }
 
-/// A finite number of 0 or more.
+/// A finite number that is 0 or greater.
 ///
 /// # Errors
 /// The text is not a number, or the number is negative.
@@ -84,7 +84,7 @@ fn number(text: &str) -> Result<f64, ValueError> {
     number.ok_or_else(|| ValueError::Number(text.to_owned()))
 }
 
-/// `duration` in its largest whole unit: `300 ms`, `10 s`, `30 min`, `24 h`.
+/// `duration` in the largest unit that yields a whole number: `300 ms`, `10 s`, `30 min`, `24 h`.
 pub fn show_duration(duration: Duration) -> String {
     let ms = duration.as_millis();
     for (unit, name) in [(3_600_000, "h"), (60_000, "min"), (1_000, "s")] {

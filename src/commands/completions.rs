@@ -8,18 +8,18 @@ use crate::commands::{output, tree};
 /// Flags of `mcctl completions`.
 #[derive(Debug, clap::Args)]
 #[command(
-    after_help = "bash: run source <(mcctl completions bash), or write the script to /usr/share/bash-completion/completions/mcctl\n\
-    zsh: write the script to a file named _mcctl in a folder of $fpath\n\
+    after_help = "bash: run source <(mcctl completions bash), or save the script as /usr/share/bash-completion/completions/mcctl\n\
+    zsh: save the script as _mcctl in a directory on $fpath\n\
     fish: mcctl completions fish > ~/.config/fish/completions/mcctl.fish"
 )]
 pub struct Args {
-    /// Shell that runs the script
+    /// Shell to generate the script for
     #[arg(value_name = "SHELL")]
     shell: Shell,
 }
 
 impl Args {
-    /// Print the script.
+    /// Prints the script.
     ///
     /// # Errors
     /// stdout cannot be written.

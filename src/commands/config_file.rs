@@ -1,7 +1,7 @@
-//! Configuration files: YAML or JSON with comments, with upstream's keys, converted to assignments of a table's flags.
+//! Configuration files: YAML or JSON with comments, with the same keys as upstream, converted to flag assignments for a table.
 //!
-//! Unknown keys are returned to the caller, which warns, as upstream does. A value of another type is an error that names file and
-//! key; upstream aborts on it.
+//! Unknown keys are returned to the caller, which warns, as upstream does. A value of the wrong type is an error that names the file
+//! and the key; upstream aborts on such a value.
 
 use std::fmt;
 use std::path::Path;
@@ -14,13 +14,13 @@ use crate::commands::flags::{FlagTable, ValueKind};
 use crate::commands::settings::{Assignment, ValueOrigin};
 use crate::commands::unknown_key::UnknownKey;
 
-/// The longest configuration file that is read, bytes.
+/// Maximum size of a configuration file, in bytes.
 pub const CONFIG_BYTES_MAX: u64 = 1 << 20;
 
-/// The most brackets that may be open at once in a YAML file.
+/// Maximum number of unclosed brackets at any point in a YAML file.
 const NESTING_MAX: u32 = 64;
 
-/// Whether a JSON value must have the type of its flag, or may be a text that parses as that type.
+/// Whether a JSON value must have the flag's type, or may be a string that parses as that type.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Typing {
     /// `mooncake_master` reads JSON this way.
@@ -34,14 +34,14 @@ pub enum Typing {
 pub struct ConfigFile {
     /// The values of known keys.
     pub assignments: Vec<Assignment>,
-    /// Keys that match no flag, in the file's order.
+    /// Keys that match no flag, in file order.
     pub unknown: Vec<UnknownKey>,
 }
 
-/// The assignments that the file `path` with content `text` makes to flags of `table`. The extension of `path` selects the format.
+/// Parses `text`, the content of the file `path`, into assignments to flags of `table`. The extension of `path` selects the format.
 ///
 /// # Errors
-/// The extension is unknown, the text is not valid, or a value has another type than its flag.
+/// The extension is unknown, the text is invalid, or a value does not have its flag's type.
 pub fn parse(table: &'static FlagTable, path: &Path, text: &str, json: Typing) -> Result<ConfigFile, Failure> {
     let ending = path.extension().and_then(|ending| ending.to_str()).unwrap_or_default().to_ascii_lowercase();
     let (document, typing) = match ending.as_str() {
@@ -79,8 +79,8 @@ fn parse_json(path: &Path, text: &str) -> Result<Json, Failure> {
     read.map(|once| once.0).map_err(|error| malformed(path, "JSON", &error.to_string()))
 }
 
-/// Refuse deep nesting: the YAML library takes quadratic time in the depth, and configuration files do not nest. Brackets in texts and
-/// comments count too; real files never leave that many open.
+/// Rejects deep nesting: the YAML library's running time is quadratic in the depth, and configuration files do not nest. Brackets in
+/// strings and comments count too; real files never leave that many open.
 fn check_nesting(path: &Path, text: &str) -> Result<(), Failure> {
     let (mut open, mut line) = (0u32, 1);
     for byte in text.bytes() {
@@ -91,7 +91,7 @@ fn check_nesting(path: &Path, text: &str) -> Result<(), Failure> {
             _ => {}
         }
         if open > NESTING_MAX {
-            let found = format!("more than {NESTING_MAX} brackets open in line {line}");
+            let found = format!("more than {NESTING_MAX} unclosed brackets on line {line}");
             return Err(malformed(path, "YAML", &found));
         }
     }
@@ -104,7 +104,7 @@ fn malformed(path: &Path, format: &str, found: &str) -> Failure {
         .next("fix the file at that position")
 }
 
-/// A document in which no map has a duplicate key. With two values for one setting, mcctl cannot know which one is intended.
+/// A document in which no map has a duplicate key. If a setting has two values, the intended one is ambiguous.
 struct UniqueKeyJson(Json);
 
 impl<'de> Deserialize<'de> for UniqueKeyJson {
@@ -113,7 +113,7 @@ impl<'de> Deserialize<'de> for UniqueKeyJson {
     }
 }
 
-/// Deserializes a key that the map does not have yet. Checking during parsing gives the error its line and column.
+/// Deserializes a key that is not yet in the map. Because this check happens during parsing, the error includes line and column.
 struct UniqueKeySeed<'a>(&'a serde_json::Map<String, Json>);
 
 impl<'de> DeserializeSeed<'de> for UniqueKeySeed<'_> {
@@ -245,7 +245,7 @@ fn kind_of(value: &Json) -> String {
         Json::Null => "null".to_owned(),
         Json::Bool(b) => b.to_string(),
         Json::Number(n) => n.to_string(),
-        Json::String(text) => format!("the text '{text}'"),
+        Json::String(text) => format!("the string '{text}'"),
         Json::Array(_) => "a list".to_owned(),
         Json::Object(_) => "a map".to_owned(),
     }

@@ -1,4 +1,4 @@
-//! Confirmation of commands that empty a store or caches: y/N on a terminal, --yes elsewhere.
+//! Confirmation for commands that empty a store or caches: y/N on a terminal, --yes otherwise.
 
 use std::io::{self, BufRead, IsTerminal, Write};
 
@@ -7,15 +7,15 @@ use crate::commands::error::Failure;
 /// The flag that answers the question.
 #[derive(Clone, Debug, Default, clap::Args)]
 pub struct ConfirmArgs {
-    /// Empty without asking; required without a terminal
+    /// Do not ask for confirmation; required without a terminal
     #[arg(long)]
     pub yes: bool,
 }
 
-/// Return only if `yes` is set or the user confirms. `what` completes the sentence "This ...": what is emptied, and where.
+/// Returns `Ok` only if `yes` is set or the user confirms. `what` completes the sentence "This ..." and names the data and the target.
 ///
 /// # Errors
-/// The user does not confirm (exit code 1), or stdin or stderr is not a terminal (exit code 2). Nothing has been changed.
+/// The user did not confirm (exit code 1), or stdin or stderr is not a terminal (exit code 2). Nothing has been changed.
 pub fn destruction(yes: bool, what: &str) -> Result<(), Failure> {
     if yes {
         return Ok(());
@@ -33,7 +33,7 @@ fn refused(what: &str) -> Failure {
 }
 
 fn ask(what: &str, input: &mut impl BufRead, output: &mut impl Write) -> Result<(), Failure> {
-    // Without the question on screen, no answer counts.
+    // An answer counts only if the question was displayed.
     let shown = write!(output, "This {what}. Continue? [y/N] ").and_then(|()| output.flush());
     let mut answer = String::new();
     let read = shown.and_then(|()| input.read_line(&mut answer));

@@ -1,4 +1,4 @@
-//! The metadata mode of a store: discovered for clients without --metadata-server, and compared when a transfer fails.
+//! A store's metadata mode: discovered for clients without --metadata-server, and compared with the client's mode when a transfer fails.
 
 use crate::commands::error::Failure;
 use crate::commands::master_target::MasterTarget;
@@ -13,19 +13,19 @@ pub async fn find(master: &MasterTarget) -> Option<DiscoveredMode> {
     find_at(master.admin().ok()?.at(), master).await
 }
 
-/// The metadata mode that the nodes of `master` use, with its admin port at `admin`; `None` without evidence.
+/// The metadata mode that the nodes of `master` use, discovered through the admin endpoint `admin`; `None` without evidence.
 pub async fn find_at(admin: &HostPort, master: &MasterTarget) -> Option<DiscoveredMode> {
     let keys = key_space();
     let question = DiscoveryQuery { admin, master_host: &master.at.host, keys: &keys, limit: master.timeout };
     discovery::find(&RealEnv::new(), &question).await
 }
 
-/// One line about the metadata mode that a client of `master` uses, for stderr.
+/// A one-line message for stderr about the metadata mode that a client of `master` uses.
 pub fn note(found: Option<&DiscoveredMode>, master: &MasterTarget) -> String {
     let (metadata, why) = match found {
         Some(DiscoveredMode { metadata, evidence }) => (metadata, reason(evidence)),
         None if master.is_admin_unknown() => {
-            let why = "default: without --admin HOST:PORT the mode of the nodes cannot be discovered";
+            let why = "default: without --admin HOST:PORT the nodes' mode cannot be discovered";
             (&MetadataUri::P2p, why.to_owned())
         }
         None => (&MetadataUri::P2p, "default: no node of this store could be checked".to_owned()),
@@ -37,13 +37,13 @@ pub fn note(found: Option<&DiscoveredMode>, master: &MasterTarget) -> String {
 fn reason(evidence: &Evidence) -> String {
     match evidence {
         Evidence::Announced(admin) => format!("reported by the master at http://{admin}"),
-        Evidence::Handshake(node) => format!("node {node} answers a handshake at its name"),
-        Evidence::Record(node) => format!("the service has the record of node {node}"),
+        Evidence::Handshake(node) => format!("node {node} responds to a handshake at its name"),
+        Evidence::Record(node) => format!("the metadata service has a record for node {node}"),
     }
 }
 
-/// `failure`, extended by the metadata mode of the nodes if it differs from `used`, which `origin` chose. If the nodes cannot be
-/// checked because the admin port is unknown, its next step names `--admin`.
+/// Adds the nodes' metadata mode to `failure` if it differs from `used`, which `origin` selected. If the nodes cannot be checked
+/// because the admin port is unknown, the next step names `--admin`.
 pub async fn explained(failure: Failure, master: &MasterTarget, used: &MetadataUri, origin: &str) -> Failure {
     match find(master).await {
         Some(found) if differ(&found.metadata, used) => mismatch(failure, &found, used, origin),
@@ -52,15 +52,15 @@ pub async fn explained(failure: Failure, master: &MasterTarget, used: &MetadataU
     }
 }
 
-/// `failure` with a next step that names the flag for an unusual admin port.
+/// `failure` with a next step that names the flag for a non-default admin port.
 pub fn with_admin_hint(failure: Failure) -> Failure {
-    const HINT: &str = "give --admin HOST:PORT, so that mcctl can discover the metadata mode of the nodes";
+    const HINT: &str = "pass --admin HOST:PORT so that mcctl can discover the nodes' metadata mode";
     let next = failure.next.as_ref().map_or(HINT.to_owned(), |next| format!("{HINT}; {next}"));
     failure.next(next)
 }
 
-/// Whether two modes differ: P2PHANDSHAKE and HTTP, or two services on different ports or paths. Hosts are not compared, since one
-/// service may be reached by several host names.
+/// Whether two modes differ: P2PHANDSHAKE and HTTP, or two services on different ports or paths. Hosts are not compared, because one
+/// service may have several host names.
 fn differ(found: &MetadataUri, used: &MetadataUri) -> bool {
     match (found, used) {
         (MetadataUri::P2p, MetadataUri::P2p) => false,
@@ -69,7 +69,7 @@ fn differ(found: &MetadataUri, used: &MetadataUri) -> bool {
     }
 }
 
-/// Port and path of `url`, or all of it if it has no colon.
+/// Port and path of `url`, or the whole string if it has no colon.
 fn without_host(url: &str) -> &str {
     url.rsplit_once(':').map_or(url, |(_, rest)| rest).trim_end_matches('/')
 }
@@ -79,10 +79,10 @@ fn mismatch(failure: Failure, found: &DiscoveredMode, used: &MetadataUri, origin
     let evidence = format!("{}; {what}", reason(&found.evidence));
     Failure {
         exit,
-        what: format!("the nodes use --metadata-server {}, and this client uses {used} ({origin})", found.metadata),
+        what: format!("the nodes use --metadata-server {}, but this client uses {used} ({origin})", found.metadata),
         tried,
         found: Some(cause.map_or(evidence.clone(), |cause| format!("{evidence} ({cause})"))),
-        next: Some(format!("give --metadata-server {}, or unset what chose {used}", found.metadata)),
+        next: Some(format!("use --metadata-server {}, or unset the setting that selected {used}", found.metadata)),
     }
 }
 
@@ -103,7 +103,7 @@ mod tests {
     #[test]
     fn the_admin_hint_comes_before_the_other_advice() {
         let failure = with_admin_hint(Failure::unreachable("cannot get 'k'").next("check the node"));
-        assert!(failure.next.is_some_and(|next| next.starts_with("give --admin ") && next.ends_with("check the node")));
+        assert!(failure.next.is_some_and(|next| next.starts_with("pass --admin ") && next.ends_with("check the node")));
     }
 
     #[test]

@@ -10,11 +10,11 @@ use std::process::ExitCode;
 use crate::commands::logging;
 use crate::engine::base::text::masked;
 
-/// How a run of the program ends.
+/// How a run ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Exit {
     Done,
-    /// The command ran and the answer is no: a key does not exist, a check failed.
+    /// The command completed with a negative result: a key does not exist, or a check failed.
     No,
     /// The command line or a configuration file is wrong.
     Usage,
@@ -24,12 +24,12 @@ pub enum Exit {
     Host,
     /// A bug in mcctl.
     Bug,
-    /// An exit code of the upstream program that a link imitates byte for byte.
+    /// An exit code of the upstream program that a symlink imitates byte for byte.
     Imitated(u8),
 }
 
 impl Exit {
-    /// The exit code of the process.
+    /// The process exit code.
     pub const fn code(self) -> u8 {
         match self {
             Exit::Done => 0,
@@ -52,7 +52,7 @@ impl From<Exit> for ExitCode {
 /// The result of a command.
 pub type Outcome = Result<Exit, Failure>;
 
-/// Why a command ended early, as the user reads it.
+/// Why a command failed, as shown to the user.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Failure {
     pub exit: Exit,
@@ -60,9 +60,9 @@ pub struct Failure {
     pub what: String,
     /// The action that failed, with address or path and the origin of the value.
     pub tried: Option<String>,
-    /// The evidence: an error of the system or of a peer.
+    /// The evidence: an error from the system or from a peer.
     pub found: Option<String>,
-    /// The command or setting that fixes it.
+    /// The command or setting that fixes the problem.
     pub next: Option<String>,
 }
 
@@ -98,19 +98,19 @@ impl Failure {
         self
     }
 
-    /// Sets the evidence of the failure.
+    /// Sets the evidence for the failure.
     pub fn found(mut self, text: impl Into<String>) -> Failure {
         self.found = Some(text.into());
         self
     }
 
-    /// Sets the command or setting that fixes it.
+    /// Sets the command or setting that fixes the problem.
     pub fn next(mut self, text: impl Into<String>) -> Failure {
         self.next = Some(text.into());
         self
     }
 
-    /// The reader of stdout closed the pipe: exit code 0, no message.
+    /// The process reading stdout closed the pipe: exit code 0, no message.
     fn closed_pipe() -> Failure {
         Failure::new(Exit::Done, "")
     }
@@ -121,7 +121,7 @@ impl Failure {
             .filter_map(|(name, part)| part.as_deref().map(|text| (name, text)))
     }
 
-    /// The failure as a block of lines, for a terminal.
+    /// The failure as a multi-line block, for a terminal.
     pub fn block(&self, colour: bool) -> String {
         let head = if colour { "\x1b[1;31merror:\x1b[0m" } else { "error:" };
         let mut text = format!("{head} {}\n", self.what);
@@ -131,7 +131,7 @@ impl Failure {
         masked(&text).into_owned()
     }
 
-    /// The failure as one line, for pipes and files.
+    /// The failure as a single line, for pipes and files.
     pub fn line(&self) -> String {
         let mut text = format!("error: {}", self.what);
         for (name, part) in self.parts() {
@@ -140,7 +140,7 @@ impl Failure {
         masked(&text).replace('\n', " ") + "\n"
     }
 
-    /// Print the failure to stderr. Returns its exit code.
+    /// Prints the failure to stderr and returns its exit code.
     pub fn report(&self) -> Exit {
         if !self.what.is_empty() {
             let text = match io::stderr().is_terminal() {
@@ -161,7 +161,7 @@ impl fmt::Display for Failure {
 
 impl std::error::Error for Failure {}
 
-/// An error of writing to stdout.
+/// An error writing to stdout.
 impl From<io::Error> for Failure {
     fn from(error: io::Error) -> Failure {
         if error.kind() == io::ErrorKind::BrokenPipe {
@@ -176,11 +176,11 @@ impl From<clap::Error> for Failure {
     fn from(error: clap::Error) -> Failure {
         let text = error.to_string();
         let mut lines = text.lines().map(str::trim).filter(|line| !line.is_empty());
-        let mut what = lines.next().unwrap_or("wrong arguments").trim_start_matches("error: ").to_owned();
+        let mut what = lines.next().unwrap_or("invalid arguments").trim_start_matches("error: ").to_owned();
         let mut next = None;
         for line in lines {
             if let Some(tip) = line.strip_prefix("tip: ") {
-                // "to pass '--x' as a value, use '-- --x'" misleads: an unknown flag is hardly ever meant as a value.
+                // "to pass '--x' as a value, use '-- --x'" is misleading: an unknown flag is rarely meant as a value.
                 if !tip.starts_with("to pass '-") {
                     next.get_or_insert(tip.to_owned());
                 }
@@ -196,20 +196,20 @@ impl From<clap::Error> for Failure {
     }
 }
 
-/// Report every panic as a bug. [`guard`] returns exit code 70. A panic in a server's task ends only that task.
+/// Reports every panic as a bug. [`guard`] returns exit code 70. A panic in a server's task ends only that task.
 pub fn install_panic_hook() {
     std::panic::set_hook(Box::new(|info| {
         let location = info.location().map(|at| format!("{}:{}", at.file(), at.line())).unwrap_or_default();
         let payload = info.payload();
         let message = payload.downcast_ref::<&str>().copied().or(payload.downcast_ref::<String>().map(String::as_str));
-        Failure::new(Exit::Bug, format!("a bug in mcctl {}", env!("CARGO_PKG_VERSION")))
+        Failure::new(Exit::Bug, format!("bug in mcctl {}", env!("CARGO_PKG_VERSION")))
             .found(format!("panic at {location}: {}", message.unwrap_or("no message")))
             .next("report this line together with the command line")
             .report();
     }));
 }
 
-/// Run `work`; a panic in it ends with exit code 70.
+/// Runs `work`; a panic in `work` becomes exit code 70.
 pub fn guard(work: impl FnOnce() -> Exit) -> Exit {
     std::panic::catch_unwind(std::panic::AssertUnwindSafe(work)).unwrap_or(Exit::Bug)
 }

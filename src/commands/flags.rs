@@ -1,6 +1,6 @@
-//! Flag tables: parsing, configuration files, `--help` and error messages are derived from them.
+//! Flag tables, from which parsing, configuration files, `--help` and error messages are derived.
 //!
-//! The tables are beside the commands they belong to (`serve/*_flags.rs`).
+//! Each table lives next to its command (`serve/*_flags.rs`).
 
 use std::fmt;
 use std::time::Duration;
@@ -8,14 +8,14 @@ use std::time::Duration;
 use crate::commands::args;
 use crate::engine::base::ByteSize;
 
-/// A flag and everything that help, parsing and files need to know about it.
+/// A flag, with the data for help, parsing and configuration files.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct FlagSpec {
-    /// The name with underscores: upstream's if upstream has the flag.
+    /// The name with underscores: the same as upstream if upstream has the flag.
     pub name: &'static str,
     pub aliases: &'static [&'static str],
     pub kind: ValueKind,
-    /// The default as it is written on a command line.
+    /// The default as written on a command line.
     pub default: &'static str,
     /// One sentence without a full stop. It names the unit unless `kind` implies it.
     pub help: &'static str,
@@ -29,21 +29,21 @@ pub struct FlagSpec {
 /// Type and range of a flag's value.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum ValueKind {
-    /// true or false. Without a value the flag means true.
+    /// true or false. A flag without a value means true.
     Bool,
     /// A whole number from the first to the second bound.
     Whole(i64, u64),
     /// A number from the first to the second bound.
     Number(f64, f64),
     Text,
-    /// One of the listed words.
+    /// One of the listed values.
     Word(&'static [&'static str]),
     Port,
     /// A duration, in milliseconds if it has no unit.
     Duration,
     /// A number of bytes.
     Size,
-    /// `KEY=VALUE`: sets the flag with that configuration key. Only the flag parser handles it.
+    /// `KEY=VALUE`: sets the flag with that configuration key. Only the flag parser handles this kind.
     Define,
 }
 
@@ -51,10 +51,10 @@ pub enum ValueKind {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FlagSupport {
     Works,
-    /// Accepted and ignored, for the given reason.
+    /// Accepted and ignored; the text is the reason.
     NoEffect(&'static str),
-    /// Belongs to the given feature, which mcctl does not have. Only the default is accepted, because ignoring another value would
-    /// change what is stored or served.
+    /// Belongs to a feature that mcctl does not have, named by the text. Only the default is accepted, because ignoring another value
+    /// would change what is stored or served.
     Absent(&'static str),
 }
 
@@ -67,14 +67,14 @@ pub enum FileKey {
     None(&'static str),
 }
 
-/// A value of a flag.
+/// A parsed flag value.
 #[derive(Clone, Debug, PartialEq)]
 pub enum FlagValue {
     Bool(bool),
-    /// Also the value of a [`ValueKind::Port`].
+    /// Also used for [`ValueKind::Port`].
     Whole(i128),
     Number(f64),
-    /// Also the value of a [`ValueKind::Word`].
+    /// Also used for [`ValueKind::Word`].
     Text(String),
     Duration(Duration),
     Size(ByteSize),
@@ -87,53 +87,53 @@ pub struct FlagTable {
     pub command: &'static str,
     /// One or two sentences for `--help`; `-h` shows the first one.
     pub about: &'static str,
-    /// Flags in groups, each with its heading, in the order of `--help`.
+    /// Flag groups, each with its heading, in `--help` order.
     pub groups: &'static [(&'static str, &'static [FlagSpec])],
 }
 
-/// A flag that works, with its own name in files and without an environment variable. The builder methods change that.
+/// A supported flag with its own name in files and no environment variable. The builder methods change these properties.
 pub const fn flag(name: &'static str, kind: ValueKind, default: &'static str, help: &'static str) -> FlagSpec {
     FlagSpec { name, aliases: &[], kind, default, help, class: FlagSupport::Works, key: FileKey::Same, env: None }
 }
 
 impl FlagSpec {
-    /// Accept and ignore the flag, for the reason `why`.
+    /// Marks the flag as accepted but ignored, for the reason `why`.
     pub const fn no_effect(mut self, why: &'static str) -> FlagSpec {
         self.class = FlagSupport::NoEffect(why);
         self
     }
 
-    /// Accept only the default: the flag belongs to `feature`, which mcctl does not have.
+    /// Allows only the default value: the flag belongs to `feature`, which mcctl does not have.
     pub const fn absent(mut self, feature: &'static str) -> FlagSpec {
         self.class = FlagSupport::Absent(feature);
         self
     }
 
-    /// Name the flag `key` in configuration files.
+    /// Sets the flag's key in configuration files.
     pub const fn key(mut self, key: &'static str) -> FlagSpec {
         self.key = FileKey::Named(key);
         self
     }
 
-    /// Refuse the flag in configuration files. `instead` names the alternative.
+    /// Rejects the flag in configuration files. `instead` names the alternative.
     pub const fn not_in_file(mut self, instead: &'static str) -> FlagSpec {
         self.key = FileKey::None(instead);
         self
     }
 
-    /// Read the flag from the environment variable `name`.
+    /// Sets the environment variable that provides the flag's value.
     pub const fn env(mut self, name: &'static str) -> FlagSpec {
         self.env = Some(name);
         self
     }
 
-    /// Accept the other names `names`.
+    /// Sets aliases for the flag.
     pub const fn aliases(mut self, names: &'static [&'static str]) -> FlagSpec {
         self.aliases = names;
         self
     }
 
-    /// The flag as mcctl writes it: `--rpc-port`.
+    /// The flag in mcctl's spelling: `--rpc-port`.
     pub fn spelled(&self) -> String {
         spelled(self.name)
     }
@@ -153,7 +153,7 @@ impl FlagSpec {
     }
 }
 
-/// The flag `name` as mcctl writes it on a command line.
+/// The flag `name` in mcctl's command-line spelling.
 pub fn spelled(name: &str) -> String {
     match name.len() {
         1 => format!("-{name}"),
@@ -162,12 +162,12 @@ pub fn spelled(name: &str) -> String {
 }
 
 impl FlagTable {
-    /// All flags of all groups.
+    /// All flags in all groups.
     pub fn flags(&self) -> impl Iterator<Item = &'static FlagSpec> {
         self.groups.iter().flat_map(|(_, flags)| flags.iter())
     }
 
-    /// The flag with name or alias `name`; `-` and `_` are equal.
+    /// The flag with name or alias `name`; `-` and `_` are equivalent.
     pub fn find(&self, name: &str) -> Option<&'static FlagSpec> {
         let name = name.replace('-', "_");
         self.flags().find(|flag| flag.name == name || flag.aliases.contains(&name.as_str()))
@@ -191,17 +191,17 @@ impl FlagTable {
     }
 }
 
-/// The name in `known` that is closest to `name`, with at most a third of the letters wrong; `None` if all differ more.
+/// The name in `known` that is closest to `name`, with at most a third of the letters wrong; `None` if every name differs more.
 pub fn nearest<S: AsRef<str>>(name: &str, known: impl Iterator<Item = S>) -> Option<S> {
     let name = name.to_ascii_lowercase();
     let mistakes_max = (name.chars().count() / 3).max(1);
-    // A swap of neighbours is one mistake.
+    // Swapping two adjacent letters counts as one mistake.
     let mistakes = |s: &S| strsim::osa_distance(&name, &s.as_ref().to_ascii_lowercase());
     known.map(|s| (mistakes(&s), s)).filter(|(n, _)| *n <= mistakes_max).min_by_key(|(n, _)| *n).map(|(_, s)| s)
 }
 
 impl ValueKind {
-    /// Parse `text`; `None` if it is not of this kind.
+    /// Parses `text`; `None` if it is not of this kind.
     pub fn parse(&self, text: &str) -> Option<FlagValue> {
         match *self {
             ValueKind::Bool => parse_bool(text).map(FlagValue::Bool),
@@ -219,7 +219,7 @@ impl ValueKind {
         }
     }
 
-    /// Placeholder of the value in `--help`.
+    /// Placeholder for the value in `--help`.
     pub fn value_name(&self) -> &'static str {
         match self {
             ValueKind::Bool => "",
@@ -235,7 +235,7 @@ impl ValueKind {
 }
 
 impl fmt::Display for ValueKind {
-    /// The expected value: `a port from 0 to 65535`.
+    /// Describes the expected value: `a port from 0 to 65535`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             ValueKind::Bool => f.write_str("true or false"),
@@ -243,7 +243,7 @@ impl fmt::Display for ValueKind {
             ValueKind::Whole(min, max) => write!(f, "a whole number from {min} to {max}"),
             ValueKind::Number(min, max) if *max == f64::MAX => write!(f, "a number, {min} or more"),
             ValueKind::Number(min, max) => write!(f, "a number from {min} to {max}"),
-            ValueKind::Text => f.write_str("a text"),
+            ValueKind::Text => f.write_str("a string"),
             ValueKind::Word(words) => write!(f, "one of {}", words.join(", ")),
             ValueKind::Port => f.write_str("a port from 0 to 65535"),
             ValueKind::Duration => f.write_str("a duration such as 10s, 500ms or 10000 (ms)"),
@@ -266,7 +266,7 @@ impl fmt::Display for FlagValue {
     }
 }
 
-/// A boolean in the spellings of gflags and of the store service.
+/// A boolean, in any spelling that gflags or the store service accepts.
 pub fn parse_bool(text: &str) -> Option<bool> {
     match text.trim().to_ascii_lowercase().as_str() {
         "1" | "t" | "true" | "y" | "yes" | "on" | "enable" => Some(true),
@@ -275,7 +275,7 @@ pub fn parse_bool(text: &str) -> Option<bool> {
     }
 }
 
-/// A whole number, decimal or hexadecimal after `0x`, as gflags reads it.
+/// A whole number in decimal, or in hexadecimal after `0x`, as gflags parses it.
 fn parse_whole(text: &str) -> Option<i128> {
     let text = text.trim();
     let (digits, negative) = text.strip_prefix('-').map_or((text, false), |rest| (rest, true));

@@ -1,11 +1,11 @@
-//! A parser for gflags command lines over a [`FlagTable`]. It is pure: [`FlagSources`] reads files and the environment.
+//! A parser for gflags command lines, based on a [`FlagTable`]. It is pure: [`FlagSources`] reads files and the environment.
 //!
-//! Accepted forms: `-f v`, `-f=v`, `--f=v`, `--f v`, a boolean without a value, `--nof` and `--no-f` for booleans. `-` and `_` are equal
-//! in names. Also `--flagfile`, `--fromenv`, `--tryfromenv`, `--undefok`, `--help` with its variants, `--version`, and `-Dk=v` if the
-//! table has a [`ValueKind::Define`]. Checked against `mooncake_master` 0.3.13.post1.
+//! Accepted forms: `-f v`, `-f=v`, `--f=v`, `--f v`, a boolean without a value, `--nof` and `--no-f` for booleans. `-` and `_` are
+//! equivalent in names. Also `--flagfile`, `--fromenv`, `--tryfromenv`, `--undefok`, `--help` with its variants, `--version`, and
+//! `-Dk=v` if the table has a [`ValueKind::Define`]. Verified against `mooncake_master` 0.3.13.post1.
 //!
-//! Three traps of the original are errors here: a stray word (the original ignores it), `--switch false` (the original reads it as
-//! true), and a known flag in the place of a value.
+//! Three pitfalls of gflags are errors here: a stray word (gflags ignores it), `--switch false` (gflags reads it as true), and a
+//! known flag in place of a value.
 
 use std::path::{Path, PathBuf};
 
@@ -17,37 +17,37 @@ use crate::commands::unknown_key::UnknownKey;
 
 /// Access to flag files and environment variables.
 pub trait FlagSources {
-    /// The text of a flag file.
+    /// Reads a flag file.
     ///
     /// # Errors
     /// The file cannot be read.
     fn read(&self, path: &Path) -> Result<String, Failure>;
-    /// The value of an environment variable.
+    /// Returns the value of an environment variable.
     fn env(&self, name: &str) -> Option<String>;
 }
 
-/// The content of a command line.
+/// A parsed command line.
 #[derive(Debug, Default, PartialEq)]
 pub struct ParsedFlags {
     pub assignments: Vec<Assignment>,
-    /// Keys of `-D` that match no flag, in order.
+    /// `-D` keys that match no flag, in order.
     pub unknown_defines: Vec<UnknownKey>,
     /// Set by `--help` or one of its variants.
     pub help: Option<HelpLength>,
     pub version: bool,
 }
 
-/// Maximum depth of flag files that name flag files.
+/// Maximum nesting depth of flag files.
 const FLAGFILE_DEPTH_MAX: usize = 8;
 
-/// Parse `args`, without the program's name, as flags of `table`.
+/// Parses `args`, without the program name, as flags of `table`.
 ///
 /// # Errors
 /// A flag is unknown or lacks its value, a word is not a flag, or a flag file cannot be read.
 pub fn parse(table: &'static FlagTable, args: &[String], world: &impl FlagSources) -> Result<ParsedFlags, Failure> {
     let mut parser = FlagParser { table, world, out: ParsedFlags::default(), undefok: Vec::new(), unknown: Vec::new() };
     parser.command_line(args)?;
-    // Unknown flags are judged at the end, because --undefok may follow them.
+    // Unknown flags are checked at the end, because --undefok may follow them.
     let (undefok, unknown) = (parser.undefok, parser.unknown);
     match unknown.into_iter().find(|(name, _)| !undefok.contains(name)) {
         Some((_, failure)) if parser.out.help.is_none() => Err(failure),
@@ -63,7 +63,7 @@ struct FlagParser<'a, W> {
     unknown: Vec<(String, Failure)>,
 }
 
-/// A flag split into its name and, after `=`, its value.
+/// A flag split into its name and the value after `=`, if any.
 struct FlagToken<'a> {
     spelled: &'a str,
     name: &'a str,
@@ -80,9 +80,9 @@ impl<'a> FlagToken<'a> {
 
 /// The meaning of a flag's name.
 enum TokenKind {
-    /// A flag of the table.
+    /// A flag in the table.
     Set(&'static FlagSpec),
-    /// A boolean flag of the table after `no`.
+    /// A boolean flag in the table, negated with `no`.
     Unset(&'static FlagSpec),
     Loader(FlagLoader),
     Help(HelpLength),
@@ -150,7 +150,7 @@ impl<W: FlagSources> FlagParser<'_, W> {
         }
     }
 
-    /// Apply one flag. `next` is the word after it, which may be its value.
+    /// Applies one flag. `next` is the following word, which may be its value.
     fn flag(
         &mut self,
         token: &FlagToken,
@@ -174,9 +174,9 @@ impl<W: FlagSources> FlagParser<'_, W> {
                     self.set(flag, "false", origin);
                     Ok(WordCount::One)
                 }
-                Some(value) => Err(Failure::usage(format!("{} takes no value", token.spelled))
+                Some(value) => Err(Failure::usage(format!("{} does not accept a value", token.spelled))
                     .found(format!("'{}={value}'", token.spelled))
-                    .next(format!("write {}=true or {}=false", flag.spelled(), flag.spelled()))),
+                    .next(format!("use {}=true or {}=false", flag.spelled(), flag.spelled()))),
             },
             TokenKind::Loader(loader) => {
                 let (text, took) = self.value(token, next, "a file or a list of names")?;
@@ -217,13 +217,13 @@ impl<W: FlagSources> FlagParser<'_, W> {
         }
         match next.and_then(parse_bool) {
             Some(false) => {
-                Err(Failure::usage(format!("{} is a switch: the word after it is not its value", token.spelled))
+                Err(Failure::usage(format!("{} is a switch: the next word is not its value", token.spelled))
                     .found(format!(
                         "'{} {}', which mooncake_master reads as true",
                         token.spelled,
                         next.unwrap_or_default()
                     ))
-                    .next(format!("write {}=false", flag.spelled())))
+                    .next(format!("use {}=false", flag.spelled())))
             }
             word => {
                 self.set(flag, "true", origin);
@@ -232,7 +232,7 @@ impl<W: FlagSources> FlagParser<'_, W> {
         }
     }
 
-    /// The value of a flag that needs one.
+    /// The value for a flag that requires one.
     fn value<'t>(
         &self,
         token: &FlagToken<'t>,
@@ -273,7 +273,7 @@ impl<W: FlagSources> FlagParser<'_, W> {
     fn take_env(&mut self, name: &str, must: bool, spelled: &str) -> Result<(), Failure> {
         let Some(flag) = self.table.find(name) else {
             let mut failure = Failure::usage(format!("{spelled} names an unknown flag '{name}'"));
-            failure.next = self.table.nearest(name).map(|near| format!("the nearest known one is {near}"));
+            failure.next = self.table.nearest(name).map(|near| format!("did you mean {near}?"));
             return Err(failure);
         };
         let variable = format!("FLAGS_{}", name.replace('-', "_"));
@@ -289,12 +289,12 @@ impl<W: FlagSources> FlagParser<'_, W> {
         }
     }
 
-    /// Read a file with one flag per line, `#` comments and blank lines.
+    /// Reads a file with one flag per line, `#` comments and blank lines.
     fn flag_file(&mut self, path: &Path, depth: usize) -> Result<(), Failure> {
         if depth == FLAGFILE_DEPTH_MAX {
-            return Err(Failure::usage(format!("{}: --flagfile is nested too deep", path.display()))
-                .found(format!("{FLAGFILE_DEPTH_MAX} files, each named by the one before"))
-                .next("check whether a file names itself"));
+            return Err(Failure::usage(format!("{}: --flagfile is nested too deeply", path.display()))
+                .found(format!("{FLAGFILE_DEPTH_MAX} files, each including the next"))
+                .next("check whether a file includes itself"));
         }
         let text = self.world.read(path)?;
         for (index, line) in text.lines().enumerate() {
@@ -306,7 +306,7 @@ impl<W: FlagSources> FlagParser<'_, W> {
             let Some(token) = FlagToken::new(line) else {
                 return Err(Failure::usage(format!("{location}: expected --name=value"))
                     .found(format!("'{line}'"))
-                    .next("write one flag per line; sections for single programs are not supported"));
+                    .next("use one flag per line; per-program sections are not supported"));
             };
             let origin = ValueOrigin::FlagFile { path: PathBuf::from(path), line: index + 1 };
             self.flag(&token, None, &origin, depth + 1)?;
@@ -318,7 +318,7 @@ impl<W: FlagSources> FlagParser<'_, W> {
         self.table.flags().find(|flag| flag.kind == ValueKind::Define)
     }
 
-    /// Apply `-D key=value`: like that key in a configuration file, which it overrides.
+    /// Applies `-D key=value`. It has the same meaning as that key in a configuration file, and overrides the file.
     fn define(&mut self, pair: &str) -> Result<(), Failure> {
         let Some((key, text)) = pair.split_once('=') else {
             return Err(self.lacks_value(&format!("-D {pair}"), "KEY=VALUE"));
@@ -345,10 +345,10 @@ impl<W: FlagSources> FlagParser<'_, W> {
     }
 
     fn stray(&self, word: &str) -> Failure {
-        let failure = Failure::usage(format!("'{word}' is not a flag of mcctl {}", self.table.command));
+        let failure = Failure::usage(format!("'{word}' is not a valid flag for mcctl {}", self.table.command));
         let name = word.split_once('=').map_or(word, |(name, _)| name);
         match self.table.find(name) {
-            Some(_) => failure.next(format!("write --{word}")),
+            Some(_) => failure.next(format!("use --{word}")),
             None => failure.next("a flag starts with - or --, and its value follows it"),
         }
     }
@@ -359,7 +359,7 @@ impl<W: FlagSources> FlagParser<'_, W> {
     }
 }
 
-/// The number of words that a flag and its value take.
+/// The number of words that a flag and its value occupy.
 #[derive(Clone, Copy, PartialEq)]
 enum WordCount {
     One,

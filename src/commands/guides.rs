@@ -1,31 +1,31 @@
-//! What help shows of each command: examples for `--help`, and the flags that `-h` lists. Every command of the tree has an entry.
+//! Help content for each command: examples for `--help`, and the flags that `-h` lists. Every command in the tree has an entry.
 
-/// Help of one command.
+/// Help content for one command.
 #[derive(Debug)]
 pub struct Guide {
     /// The command as typed after `mcctl`; empty for mcctl itself.
     pub command: &'static str,
-    /// Command lines, each with what it does.
+    /// Command lines, each with a description.
     pub examples: &'static [(&'static str, &'static str)],
-    /// Long names of the flags that `-h` lists. Positional arguments are always listed. Empty: `-h` lists all flags.
+    /// Long names of the flags that `-h` lists. Positional arguments are always listed. If empty, `-h` lists all flags.
     pub first: &'static [&'static str],
 }
 
-/// The guide of `command`, the words after `mcctl`.
+/// The guide for `command`, the words after `mcctl`.
 pub fn find(command: &str) -> Option<&'static Guide> {
     GUIDES.iter().find(|guide| guide.command == command)
 }
 
-/// The guides of all commands, in the order of `mcctl --help`.
+/// The guides for all commands, in `mcctl --help` order.
 pub const GUIDES: &[Guide] = &[
     Guide {
         command: "",
         examples: &[
-            ("mcctl up", "run a complete store on this machine and print how to use it"),
+            ("mcctl up", "run a complete store on this machine and print usage instructions"),
             ("mcctl store put greeting --value hello", "store an object"),
-            ("mcctl status", "show memory, objects, clients and segments of a running master"),
+            ("mcctl status", "show a running master's memory, objects, clients and segments"),
             ("mcctl doctor", "check this host and the running store"),
-            ("mcctl help store put", "show the help of one command"),
+            ("mcctl help store put", "show the help for one command"),
         ],
         first: &["help"],
     },
@@ -35,7 +35,7 @@ pub const GUIDES: &[Guide] = &[
             ("mcctl serve master --enable_http_metadata_server=true", "run a master with an embedded metadata service"),
             (
                 "mcctl serve store --master 10.0.0.1:50051 --segment-size 64gb",
-                "contribute 64 GiB of this host's memory to that master",
+                "contribute 64 GiB of this host's memory to the store",
             ),
         ],
         first: &["help"],
@@ -62,8 +62,8 @@ pub const GUIDES: &[Guide] = &[
     Guide {
         command: "serve metadata",
         examples: &[
-            ("mcctl serve metadata", "listen on port 8080 of all addresses"),
-            ("mcctl serve metadata --host 10.0.0.1 --port 8081", "listen on one address and another port"),
+            ("mcctl serve metadata", "listen on port 8080 on all addresses"),
+            ("mcctl serve metadata --host 10.0.0.1 --port 8081", "listen on a specific address and port"),
         ],
         first: &["port", "host", "log_level"],
     },
@@ -72,7 +72,7 @@ pub const GUIDES: &[Guide] = &[
         examples: &[
             (
                 "mcctl serve store --master 10.0.0.1:50051 --segment-size 64gb",
-                "contribute 64 GiB; nodes find each other by P2PHANDSHAKE",
+                "contribute 64 GiB; nodes discover each other with P2PHANDSHAKE",
             ),
             (
                 "mcctl serve store --master 10.0.0.1:50051 --metadata-server http://10.0.0.1:8080/metadata",
@@ -98,7 +98,7 @@ pub const GUIDES: &[Guide] = &[
             ("mcctl serve sim", "simulate an SGLang server with a device cache (L1) on port 30000"),
             (
                 "mcctl serve sim --enable-hierarchical-cache --master 127.0.0.1:50051",
-                "add a host cache (L2) and a Mooncake store as L3",
+                "add a host cache (L2) and a Mooncake store (L3)",
             ),
         ],
         first: &[
@@ -114,8 +114,8 @@ pub const GUIDES: &[Guide] = &[
     Guide {
         command: "up",
         examples: &[
-            ("mcctl up", "master, metadata service and a node of 1 GiB on 127.0.0.1"),
-            ("mcctl up --segment-size 8gb --host 10.0.0.1", "8 GiB, reachable from other hosts"),
+            ("mcctl up", "run a master, a metadata service and a 1 GiB node on 127.0.0.1"),
+            ("mcctl up --segment-size 8gb --host 10.0.0.1", "contribute 8 GiB and allow access from other hosts"),
             ("mcctl up --with-sim", "also run a simulated SGLang server on the store"),
             ("mcctl up --once --json", "start, check, print one JSON document and exit"),
         ],
@@ -125,15 +125,15 @@ pub const GUIDES: &[Guide] = &[
         command: "store",
         examples: &[
             ("mcctl store put greeting --value hello", "store an object"),
-            ("mcctl store get greeting", "write it to stdout"),
-            ("mcctl store ls --long", "list all keys with size, copies and node"),
+            ("mcctl store get greeting", "write the object to stdout"),
+            ("mcctl store ls --long", "list all keys with size, replica count and node"),
         ],
         first: &["help"],
     },
     Guide {
         command: "store put",
         examples: &[
-            ("mcctl store put greeting --value hello", "store a text"),
+            ("mcctl store put greeting --value hello", "store a string"),
             ("mcctl store put model/1 weights.bin --replicas 2", "store a file on two segments"),
             ("tar c dir | mcctl store put backup --upsert", "store stdin; replace the object if the key exists"),
         ],
@@ -153,7 +153,7 @@ pub const GUIDES: &[Guide] = &[
         command: "store get",
         examples: &[
             ("mcctl store get greeting", "write the object to stdout"),
-            ("mcctl store get model/1 -o weights.bin", "write it to a file"),
+            ("mcctl store get model/1 -o weights.bin", "write the object to a file"),
         ],
         first: &["output", "master", "metadata-server", "protocol", "json"],
     },
@@ -161,7 +161,7 @@ pub const GUIDES: &[Guide] = &[
         command: "store exists",
         examples: &[
             ("mcctl store exists a b", "print yes or no for each key"),
-            ("mcctl store exists -q a && echo found", "answer by the exit code only"),
+            ("mcctl store exists -q a && echo found", "report the result in the exit code only"),
         ],
         first: &["quiet", "master", "admin", "json"],
     },
@@ -170,7 +170,7 @@ pub const GUIDES: &[Guide] = &[
         examples: &[
             ("mcctl store rm a b", "remove two objects"),
             ("mcctl store rm --regex '^session/42/'", "remove all objects whose key matches"),
-            ("mcctl store rm --all --force --yes", "empty the store without asking"),
+            ("mcctl store rm --all --force --yes", "empty the store without confirmation"),
         ],
         first: &["regex", "all", "force", "yes", "master", "json"],
     },
@@ -178,31 +178,31 @@ pub const GUIDES: &[Guide] = &[
         command: "store ls",
         examples: &[
             ("mcctl store ls session/", "list the keys that begin with session/"),
-            ("mcctl store ls --long -n 20", "list 20 keys with size, copies and node"),
+            ("mcctl store ls --long -n 20", "list 20 keys with size, replica count and node"),
         ],
         first: &["limit", "long", "master", "admin", "json"],
     },
     Guide {
         command: "store stat",
-        examples: &[("mcctl store stat greeting", "show size and replicas of an object")],
+        examples: &[("mcctl store stat greeting", "show an object's size and replicas")],
         first: &["master", "admin", "json"],
     },
     Guide {
         command: "status",
         examples: &[
             ("mcctl status", "show the master on this host"),
-            ("mcctl status --master 10.0.0.1:50051 --watch", "show another master, once per second"),
-            ("mcctl status --node 10.0.0.2:8081", "also show the transport of a node"),
+            ("mcctl status --master 10.0.0.1:50051 --watch", "show another master, refreshed every second"),
+            ("mcctl status --node 10.0.0.2:8081", "also show a node's transport"),
         ],
         first: &["watch", "interval", "node", "json", "master", "admin"],
     },
     Guide {
         command: "bench",
         examples: &[
-            ("mcctl bench store", "measure put and get of a store"),
+            ("mcctl bench store", "measure put and get on a store"),
             (
                 "mcctl bench multi-turn --url http://127.0.0.1:30000",
-                "measure conversations against an inference server",
+                "measure multi-turn conversations with an inference server",
             ),
         ],
         first: &["help"],
@@ -253,9 +253,9 @@ pub const GUIDES: &[Guide] = &[
         examples: &[
             (
                 "mcctl bench compare http://10.0.0.1:30000 http://10.0.0.2:30000 --yes",
-                "same prompts against both servers; empties their caches",
+                "send the same prompts to both servers; empties their caches",
             ),
-            ("mcctl bench compare before.jsonl http://10.0.0.1:30000", "a recorded run against a server"),
+            ("mcctl bench compare before.jsonl http://10.0.0.1:30000", "compare a recorded run with a server"),
         ],
         first: &[
             "yes",
@@ -280,7 +280,7 @@ pub const GUIDES: &[Guide] = &[
         command: "bench ladder",
         examples: &[(
             "mcctl bench ladder --url http://127.0.0.1:30000 --yes",
-            "compare prefill with L1, L2 and L3 hits; empties L1 and L2 of the server",
+            "compare prefill with L1, L2 and L3 hits; empties the server's L1 and L2 caches",
         )],
         first: &["url", "yes", "lengths", "repeats", "json"],
     },
@@ -295,7 +295,7 @@ pub const GUIDES: &[Guide] = &[
     Guide {
         command: "bench transfer",
         examples: &[
-            ("mcctl bench transfer --mode target", "offer memory and print the segment name"),
+            ("mcctl bench transfer --mode target", "serve memory and print the segment name"),
             ("mcctl bench transfer --segment-id 10.0.0.1:15001 --threads 4", "read from that target"),
         ],
         first: &["mode", "segment-id", "operation", "block-size", "batch-size", "threads", "duration", "protocol"],
@@ -305,7 +305,7 @@ pub const GUIDES: &[Guide] = &[
         examples: &[
             (
                 "mcctl size-hugepages --model Qwen3-32B --tp-size 4 --hicache-size 64",
-                "memory and huge pages of a server with 64 GB of L2 per rank",
+                "memory and huge pages for a server with 64 GB of L2 per rank",
             ),
             ("mcctl size-hugepages --model Qwen3-32B --hicache-size 64 --apply", "also reserve the huge pages"),
         ],
@@ -331,7 +331,7 @@ pub const GUIDES: &[Guide] = &[
     Guide {
         command: "doctor",
         examples: &[
-            ("mcctl doctor", "check this host, the wheel and the store of MOONCAKE_MASTER"),
+            ("mcctl doctor", "check this host, the wheel and the store at MOONCAKE_MASTER"),
             ("mcctl doctor --master 10.0.0.1:50051 --protocol rdma", "check an RDMA deployment"),
             ("mcctl doctor --list", "list all checks"),
         ],

@@ -1,5 +1,4 @@
-//! Help texts of all commands: `-h` fits one screen, `--help` begins with examples. `guides` says
-//! which flags `-h` shows.
+//! Help texts for all commands: `-h` fits on one screen, `--help` begins with examples. `guides` lists the flags that `-h` shows.
 
 use clap::Command;
 
@@ -7,25 +6,25 @@ use crate::commands::flags::{FileKey, FlagSpec, FlagSupport, FlagTable, ValueKin
 use crate::commands::guides::{self, Guide};
 use crate::commands::output;
 
-/// Columns of help that goes to a pipe or file.
+/// Help width for a pipe or file, in columns.
 const WIDTH: usize = 100;
-/// The narrowest help that is laid out, columns.
+/// Minimum help width, in columns.
 const WIDTH_MIN: usize = 40;
-/// Column at which the text of a flag begins.
+/// Column at which a flag's description begins.
 const INDENT: usize = 8;
-/// Layout of help that clap prints.
+/// Layout of clap's help.
 const TEMPLATE: &str = "{about-with-newline}\n{before-help}{usage-heading} {usage}\n\n{all-args}{after-help}";
 
-/// How much help the user asked for.
+/// The requested help format.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum HelpLength {
-    /// `-h`: the flags that most users need, on one screen.
+    /// `-h`: the most commonly needed flags, on one screen.
     Short,
     /// `--help`: examples and all flags.
     Long,
 }
 
-/// `command`, the root of the command tree, with the layout and the examples of `guides` at every command.
+/// Applies the help layout and the examples from `guides` to every command in the tree with the root `command`.
 pub fn guided(command: Command) -> Command {
     let globals = command.get_arguments().filter(|arg| arg.is_global_set() && !arg.is_hide_set()).count();
     guide(command, "", globals)
@@ -44,13 +43,13 @@ fn guide(command: Command, path: &str, globals: usize) -> Command {
         arg.hide_short_help(is_hidden)
     });
     let own = command.get_arguments().filter(|arg| !arg.is_positional() && !arg.is_hide_set()).count();
-    // clap adds --help, and --version to the root.
+    // clap adds --help to every command, and --version to the root.
     let all = if path.is_empty() { own + 2 } else { own + globals + 1 };
     let notes = command.get_after_long_help().or(command.get_after_help()).cloned().unwrap_or_default();
     command.help_template(TEMPLATE).before_long_help(examples(guide)).after_help(see_all(all)).after_long_help(notes)
 }
 
-/// The last line of short help.
+/// The last line of the short help.
 fn see_all(flags: usize) -> String {
     format!("See --help for examples and all {flags} flags.")
 }
@@ -63,9 +62,9 @@ fn examples(guide: &Guide) -> String {
     text
 }
 
-/// The help text of a command whose flags are `table`.
+/// The help text for a command with the flags in `table`.
 pub fn render(table: &FlagTable, length: HelpLength) -> String {
-    let width = output::columns().unwrap_or(WIDTH).clamp(WIDTH_MIN, WIDTH);
+    let width = output::terminal_width().unwrap_or(WIDTH).clamp(WIDTH_MIN, WIDTH);
     let usage = format!("Usage: mcctl {} [FLAGS]\n", table.command);
     let guide = guides::find(table.command);
     if length == HelpLength::Short {
@@ -82,8 +81,8 @@ pub fn render(table: &FlagTable, length: HelpLength) -> String {
     }
     text.push_str(&format!("{usage}\n"));
     text.push_str(&wrap(
-        "Write a flag as --name VALUE or --name=VALUE, with one dash or two, and with '-' or '_' between words. A switch is \
-         written --name, --noname or --name=false. (no effect): accepted and ignored. (not available): only the default is \
+        "Flag syntax: --name VALUE or --name=VALUE, with one or two dashes, and with '-' or '_' between words. For a switch: \
+         --name, --noname or --name=false. (no effect): accepted but ignored. (not available): only the default is \
          accepted.",
         0,
         width,
@@ -109,7 +108,7 @@ fn entry(flag: &FlagSpec, width: usize) -> String {
     format!("{head}\n{}\n", wrap(&about(flag), INDENT, width))
 }
 
-/// The description of `flag` with its mark, choices, default, file key and environment variable.
+/// The description of `flag` with its support note, choices, default, file key and environment variable.
 pub(super) fn about(flag: &FlagSpec) -> String {
     let mut about = String::new();
     match flag.class {
@@ -125,7 +124,7 @@ pub(super) fn about(flag: &FlagSpec) -> String {
     about
 }
 
-/// Default, file key and environment variable in brackets, each where the flag has one.
+/// Default, file key and environment variable in brackets, each only if the flag has one.
 fn note(flag: &FlagSpec) -> String {
     let mut notes = Vec::new();
     if !flag.default.is_empty() && flag.kind != ValueKind::Define {
@@ -144,7 +143,7 @@ fn note(flag: &FlagSpec) -> String {
     if notes.is_empty() { String::new() } else { format!(" [{}]", notes.join("; ")) }
 }
 
-/// `text` in lines of at most `width` columns, each after `indent` blanks.
+/// Wraps `text` to `width` columns, with each line indented by `indent` spaces.
 fn wrap(text: &str, indent: usize, width: usize) -> String {
     let mut lines: Vec<String> = Vec::new();
     for word in text.split_whitespace() {

@@ -1,14 +1,14 @@
-//! Opens files that the user names and that a command reads to their end.
+//! Opens user-specified files that a command reads to the end.
 
 use std::fs::{self, File};
 use std::io;
 use std::os::unix::fs::FileTypeExt;
 use std::path::Path;
 
-/// Open `path` for reading: a regular file, or a pipe of the shell (`<(command)`, `/dev/stdin`).
+/// Opens `path` for reading: a regular file, or a shell pipe (`<(command)`, `/dev/stdin`).
 ///
 /// # Errors
-/// The file does not exist or cannot be read, or it is a folder, socket, device or named pipe, which may have no end.
+/// The file does not exist or cannot be read, or it is a directory, socket, device or named pipe. Some of these never end.
 pub fn open(path: &Path) -> io::Result<File> {
     // Checked before the file is opened: opening a named pipe blocks until a process writes to it.
     let kind = fs::metadata(path)?.file_type();
@@ -16,7 +16,7 @@ pub fn open(path: &Path) -> io::Result<File> {
         return File::open(path);
     }
     let what = if kind.is_dir() {
-        return Err(io::Error::new(io::ErrorKind::IsADirectory, "it is a directory, expected a file"));
+        return Err(io::Error::new(io::ErrorKind::IsADirectory, "expected a file, found a directory"));
     } else if kind.is_fifo() {
         "a named pipe"
     } else if kind.is_socket() {
@@ -24,7 +24,7 @@ pub fn open(path: &Path) -> io::Result<File> {
     } else {
         "a device"
     };
-    Err(io::Error::new(io::ErrorKind::InvalidInput, format!("it is {what}, expected a regular file")))
+    Err(io::Error::new(io::ErrorKind::InvalidInput, format!("expected a regular file, found {what}")))
 }
 
 /// Whether `path` names a descriptor that this process inherited.

@@ -1,4 +1,4 @@
-//! Addresses that a command listens on: errors of binding them, and collisions between them.
+//! Addresses that a command listens on: bind errors and collisions.
 
 use std::io;
 use std::net::{IpAddr, ToSocketAddrs};
@@ -10,7 +10,7 @@ use crate::engine::sys::ports::{self, PortOwner, PortUse};
 /// One address that a command will listen on.
 #[derive(Clone, Debug)]
 pub struct ListenAddress {
-    /// The service, as errors name it: `the RPC server`.
+    /// The service name used in errors: `the RPC server`.
     pub what: &'static str,
     pub at: HostPort,
     /// The flag that sets the port, with value and origin.
@@ -20,7 +20,7 @@ pub struct ListenAddress {
 }
 
 impl ListenAddress {
-    /// The failure for `error`, which binding the address returned.
+    /// The failure for the bind error `error`.
     pub fn failure(&self, error: &io::Error) -> Failure {
         let ListenAddress { what, at, origin, host_origin } = self;
         let tried = format!("listen on {at} for {what}: {origin}");
@@ -29,43 +29,46 @@ impl ListenAddress {
                 let holder = ports::holder(at.port);
                 let next = match &holder {
                     Some(PortOwner { port_use: PortUse::Listens, pid, .. }) => {
-                        format!("stop process {pid}, or choose another port")
+                        format!("stop process {pid}, or use another port")
                     }
                     _ => match ports::outgoing_range().filter(|(first, last)| (*first..=*last).contains(&at.port)) {
                         Some((first, last)) => format!(
-                            "choose a port outside the ephemeral range {first} to {last}, or add it to \
+                            "use a port outside the ephemeral range {first} to {last}, or add it to \
                              net.ipv4.ip_local_reserved_ports"
                         ),
                         None => format!(
-                            "run 'ss -tanp sport = :{}' as root to find the process, or choose another port",
+                            "run 'ss -tanp sport = :{}' as root to find the process, or use another port",
                             at.port
                         ),
                     },
                 };
-                let holder =
-                    holder.map_or("by a process that this user cannot see".to_owned(), |holder| format!("by {holder}"));
+                let holder = holder.map_or("by a process that is not visible to this user".to_owned(), |holder| {
+                    format!("by {holder}")
+                });
                 Failure::host(format!("port {} for {what} is in use {holder}", at.port)).tried(tried).next(next)
             }
-            io::ErrorKind::PermissionDenied => Failure::host(format!("this user may not listen on port {}", at.port))
-                .tried(tried)
-                .found(error.to_string())
-                .next("choose a port of 1024 or above, or grant CAP_NET_BIND_SERVICE"),
-            io::ErrorKind::AddrNotAvailable => Failure::usage(format!("{} is not an address of this host", at.host))
+            io::ErrorKind::PermissionDenied => {
+                Failure::host(format!("this user is not allowed to listen on port {}", at.port))
+                    .tried(tried)
+                    .found(error.to_string())
+                    .next("use port 1024 or higher, or grant CAP_NET_BIND_SERVICE")
+            }
+            io::ErrorKind::AddrNotAvailable => Failure::usage(format!("{} is not an address on this host", at.host))
                 .tried(format!("listen on {at} for {what}: {host_origin}"))
                 .found(error.to_string())
-                .next("give an address of this host, or 0.0.0.0 for all addresses"),
+                .next("use an address on this host, or 0.0.0.0 for all addresses"),
             _ => Failure::host(format!("cannot listen on {at} for {what}"))
                 .tried(format!("{origin}, {host_origin}"))
                 .found(error.to_string())
-                .next("give an address and port that this host can listen on"),
+                .next("use an address and port that this host can listen on"),
         }
     }
 }
 
-/// Check that no two of `listens` use the same port on the same address.
+/// Checks that no two of `listens` use the same port on the same address.
 ///
 /// # Errors
-/// Two collide. The failure names both flags.
+/// Two addresses collide. The failure names both flags.
 pub fn check_collisions(listens: &[ListenAddress]) -> Result<(), Failure> {
     for (index, one) in listens.iter().enumerate() {
         for other in &listens[index + 1..] {
@@ -75,14 +78,14 @@ pub fn check_collisions(listens: &[ListenAddress]) -> Result<(), Failure> {
                     one.what, other.what, one.at.port
                 ))
                 .found(format!("{} and {}", one.origin, other.origin))
-                .next("give each service its own port"));
+                .next("set a different port for each service"));
             }
         }
     }
     Ok(())
 }
 
-/// Whether two hosts have an address in common. A name that cannot be resolved equals only itself.
+/// Whether two hosts have an address in common. A name that cannot be resolved matches only itself.
 fn overlap(one: &str, other: &str) -> bool {
     let addresses = |host: &str| -> Vec<IpAddr> {
         let found = (host, 0).to_socket_addrs().map(|found| found.map(|address| address.ip()).collect());

@@ -1,4 +1,4 @@
-//! `mcctl man`: manual pages, from the same tree that parses the command line.
+//! `mcctl man`: manual pages, generated from the tree that parses the command line.
 
 use std::fs;
 use std::path::PathBuf;
@@ -11,16 +11,16 @@ use crate::commands::{output, tree};
 /// Flags of `mcctl man`.
 #[derive(Debug, clap::Args)]
 pub struct Args {
-    /// Command whose page is printed [default: the page of mcctl]
+    /// Command to print the page for [default: mcctl itself]
     #[arg(value_name = "COMMAND", conflicts_with = "dir")]
     command: Vec<String>,
-    /// Write the pages of all commands to this folder; it is created if it does not exist
+    /// Write the pages for all commands to this directory; it is created if it does not exist
     #[arg(long, value_name = "DIR")]
     dir: Option<PathBuf>,
 }
 
 impl Args {
-    /// Print one page, or write all of them.
+    /// Prints one page, or writes all pages.
     ///
     /// # Errors
     /// The command does not exist, or the pages cannot be written.
@@ -43,7 +43,7 @@ impl Args {
     }
 }
 
-/// The command that `words` name, renamed to the name of its manual page.
+/// The command that `words` specify, renamed to the name of its manual page.
 ///
 /// # Errors
 /// The command does not exist.

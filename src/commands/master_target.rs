@@ -1,4 +1,4 @@
-//! The master that a command uses and the time limit of its calls: from flags, then the environment, then defaults.
+//! The master that a command uses and the timeout for its calls: from flags, then the environment, then defaults.
 
 use std::io;
 use std::time::Duration;
@@ -14,12 +14,12 @@ use crate::engine::metadata::discovery;
 use crate::engine::rpc::{CallError, RpcClient, Timeouts};
 use crate::engine::wire::MasterCalls;
 
-/// Default RPC port of a master.
+/// A master's default RPC port.
 pub const RPC_PORT: u16 = 50051;
-/// Longest wait for a connection to the master.
+/// Timeout for connecting to the master.
 const CONNECT_MAX: Duration = Duration::from_secs(3);
 
-/// Whether this process or host has no file descriptor left. The peer is not at fault then.
+/// Whether this process or host has no file descriptors left. Such an error is not the peer's fault.
 fn is_out_of_files(error: &io::Error) -> bool {
     matches!(error.raw_os_error().map(Errno::from_raw), Some(Errno::EMFILE | Errno::ENFILE))
 }
@@ -27,32 +27,32 @@ fn is_out_of_files(error: &io::Error) -> bool {
 /// Flags that select a master.
 #[derive(Clone, Debug, clap::Args)]
 pub struct MasterArgs {
-    /// RPC address of the master [default: 127.0.0.1:50051; environment: MOONCAKE_MASTER]
+    /// Master RPC address [default: 127.0.0.1:50051; environment: MOONCAKE_MASTER]
     #[arg(long, value_name = "HOST:PORT")]
     pub master: Option<String>,
-    /// Admin HTTP address of the master [default: port 9003 of its host; environment: MOONCAKE_MASTER_METRICS_PORT]
+    /// Master admin HTTP address [default: port 9003 on the master's host; environment: MOONCAKE_MASTER_METRICS_PORT]
     ///
     /// The default is used only if the admin port belongs to this master. The environment variable sets the port.
     #[arg(long, value_name = "HOST:PORT")]
     pub admin: Option<String>,
-    /// Time limit of each call and of the transfer of an object
+    /// Timeout for each call and for each object transfer
     ///
-    /// It applies to answers of the master, its admin HTTP and the metadata service. A list of keys may take longer if 64 KiB of it
-    /// arrive within each such period.
+    /// The timeout applies to responses from the master, its admin HTTP endpoint and the metadata service. A key list may take longer
+    /// if at least 64 KiB arrive within each such period.
     #[arg(long, value_name = "TIME", default_value = "10s", value_parser = args::limit)]
     pub timeout: Duration,
 }
 
-/// A master with the origin of its address.
+/// A master and the origin of its address.
 #[derive(Clone, Debug)]
 pub struct MasterTarget {
     pub at: HostPort,
     pub origin: String,
-    /// Longest wait for an answer.
+    /// Maximum wait for a response.
     pub timeout: Duration,
     admin: HostPort,
     admin_origin: String,
-    /// The admin address was not given, and the default admin port may belong to another master: the RPC port is not the default.
+    /// True if no admin address is set and the default admin port may belong to another master, because the RPC port is not the default.
     is_admin_unknown: bool,
 }
 
@@ -65,8 +65,8 @@ impl MasterArgs {
         self.resolve_with(|name| std::env::var(name).ok().filter(|text| !text.is_empty()))
     }
 
-    /// The master that these flags and the environment select. Without an admin address, the default admin port is used if it belongs
-    /// to this master, see [`discovery::is_admin_of`].
+    /// The master that these flags and the environment select. If no admin address is set, the default admin port is used if it
+    /// belongs to this master, see [`discovery::is_admin_of`].
     ///
     /// # Errors
     /// An address does not parse.
@@ -88,7 +88,7 @@ impl MasterArgs {
             },
         };
         let at = address(&text, &origin, RPC_PORT)?;
-        // The environment's port belongs to the environment's master, not to one that a flag selects.
+        // The environment's port belongs to the environment's master, not to a master selected by a flag.
         let env_master = env("MOONCAKE_MASTER").unwrap_or_else(|| format!("127.0.0.1:{RPC_PORT}"));
         let is_env_master = args::endpoint(&env_master, RPC_PORT).is_ok_and(|master| master == at);
         let env_port = env("MOONCAKE_MASTER_METRICS_PORT");
@@ -114,37 +114,37 @@ impl MasterArgs {
     }
 }
 
-/// Parse `text`, which `origin` gave, as an address. The port defaults to `port`.
+/// Parses `text`, a value from `origin`, as an address. The port defaults to `port`.
 ///
 /// # Errors
 /// The text is not an address, or it uses a scheme such as etcd:// that mcctl does not support.
 pub fn address(text: &str, origin: &str, port: u16) -> Result<HostPort, Failure> {
     if let Some((scheme, _)) = text.split_once("://").filter(|(scheme, _)| *scheme != "http") {
         return Err(Failure::usage(format!("{origin}: finding the master through {scheme}:// is not supported"))
-            .next("give HOST:PORT of the master"));
+            .next("use the master's HOST:PORT"));
     }
     let text = text.strip_prefix("http://").unwrap_or(text).trim_end_matches('/');
     args::endpoint(text, port)
-        .map_err(|error| Failure::usage(format!("{origin} is not an address")).found(error.to_string()))
+        .map_err(|error| Failure::usage(format!("{origin} is not a valid address")).found(error.to_string()))
 }
 
 impl MasterTarget {
-    /// Whether the admin address was not given and the default one may belong to another master.
+    /// Whether no admin address is set and the default admin port may belong to another master.
     pub fn is_admin_unknown(&self) -> bool {
         self.is_admin_unknown
     }
 
-    /// A client of its admin HTTP.
+    /// A client for the master's admin HTTP endpoint.
     ///
     /// # Errors
-    /// The admin address [is not known](MasterTarget::is_admin_unknown), or see [`AdminClient::new`].
+    /// The admin address [is unknown](MasterTarget::is_admin_unknown), or see [`AdminClient::new`].
     pub fn admin(&self) -> Result<AdminClient, Failure> {
         if self.is_admin_unknown {
-            return Err(Failure::usage(format!("the admin address of the master at {} is not known", self.at))
+            return Err(Failure::usage(format!("unknown admin address for the master at {}", self.at))
                 .tried(format!("{}; the default admin port, {}", self.origin, self.admin))
-                .found("no admin HTTP of this master at the default port")
+                .found("this master's admin HTTP endpoint is not at the default port")
                 .next(format!(
-                    "give --admin HOST:PORT, with the master's --metrics_port, {} by default (environment: \
+                    "pass --admin HOST:PORT; the port is the master's --metrics_port, {} by default (environment: \
                      MOONCAKE_MASTER_METRICS_PORT)",
                     admin::PORT
                 )));
@@ -152,34 +152,34 @@ impl MasterTarget {
         AdminClient::new(self.admin.clone(), self.admin_origin.clone(), self.timeout)
     }
 
-    /// A client of its RPC. Must be called on a runtime.
+    /// A client for the master's RPC. Must be called within a runtime.
     pub fn calls(&self) -> MasterCalls<RpcClient<RealEnv>> {
         MasterCalls(RpcClient::new(RealEnv::new(), self.at.clone(), self.timeouts()))
     }
 
-    /// Time limits of its RPC.
+    /// Timeouts for the master's RPC.
     pub fn timeouts(&self) -> Timeouts {
         Timeouts { connect: self.timeout.min(CONNECT_MAX), call: self.timeout }
     }
 
-    /// A client of its admin HTTP, for commands that need it.
+    /// A client for the master's admin HTTP endpoint, for commands that require it.
     ///
     /// # Errors
-    /// As [`admin`](MasterTarget::admin). If the admin address is not known because the master does not answer, the error is that it does
-    /// not answer.
+    /// The same as [`admin`](MasterTarget::admin). If the admin address is unknown because the master does not respond, the failure
+    /// reports the unreachable master.
     pub async fn admin_required(&self) -> Result<AdminClient, Failure> {
         if self.is_admin_unknown {
-            // Any answer shows that the master runs, even a refusal.
+            // Any response shows that the master is running, even an error.
             drop(self.calls().service_ready().await.map_err(|error| self.failure(&error))?);
         }
         self.admin()
     }
 
-    /// The failure for a call without a usable answer.
+    /// The failure for a call without a usable response.
     pub fn failure(&self, error: &CallError) -> Failure {
         let failure = match error {
             CallError::Connect { source, .. } if is_out_of_files(source) => {
-                return Failure::host("this process has no file descriptor left for a connection")
+                return Failure::host("this process has no file descriptors left for a connection")
                     .tried(format!("call {} ({})", self.at, self.origin))
                     .found(source.to_string())
                     .next("raise the limit: ulimit -n 65536");
@@ -192,13 +192,12 @@ impl MasterTarget {
                     .found(format!("no connection within {}", args::show_duration(*limit)))
             }
             CallError::TooLarge { .. } => Failure::usage(error.to_string()),
-            other => {
-                Failure::unreachable(format!("unusable answer from the master at {}", self.at)).found(other.to_string())
-            }
+            other => Failure::unreachable(format!("invalid response from the master at {}", self.at))
+                .found(other.to_string()),
         };
         failure
             .tried(format!("call {} ({})", self.at, self.origin))
-            .next("start the master (mcctl serve master), or give its address with --master HOST:PORT")
+            .next("start the master (mcctl serve master), or pass its address with --master HOST:PORT")
     }
 }
 

@@ -1,4 +1,4 @@
-//! The command line. No other module uses clap, tables, colours, progress bars or exit codes.
+//! The command line. No other module uses clap, tables, colors, progress bars or exit codes.
 
 pub mod admin;
 pub mod args;
@@ -48,18 +48,18 @@ use crate::commands::program_alias::ProgramAlias;
 use crate::commands::serve::ServiceKind;
 use crate::engine::sys::signal;
 
-/// Text that `--version` prints after the program's name.
-pub const VERSION: &str = concat!(env!("CARGO_PKG_VERSION"), " (speaks Mooncake 0.3.13)");
+/// Text that `--version` prints after the program name.
+pub const VERSION: &str = concat!(env!("CARGO_PKG_VERSION"), " (compatible with Mooncake 0.3.13)");
 
 /// Size, check, serve, move and measure a Mooncake KV-cache store.
 #[derive(Debug, Parser)]
 #[command(name = "mcctl", version = VERSION, max_term_width = 100, disable_help_subcommand = true)]
 #[command(
-    after_help = "Exit codes: 0 success, 1 the answer is no or a check failed, 2 wrong command line or configuration, \
-    3 a service is unreachable, 4 this host lacks a permission, memory, device or port, 70 a bug in mcctl.\n\
-    When mcctl is started through a link named mooncake_master, mooncake_http_metadata_server, mc_store_rest_server, \
+    after_help = "Exit codes: 0 success, 1 negative result or failed check, 2 invalid command line or configuration, \
+    3 a service is unreachable, 4 this host lacks a permission, memory, device or port, 70 bug in mcctl.\n\
+    When mcctl is started through a symlink named mooncake_master, mooncake_http_metadata_server, mc_store_rest_server, \
     mooncake_store_service, transfer_engine_bench, transfer_engine_topology_dump, mooncake-hicache-sizing or \
-    check_hicache_hugepage_requirements, it behaves as that program."
+    check_hicache_hugepage_requirements, it behaves like that program."
 )]
 struct Cli {
     #[command(flatten)]
@@ -68,7 +68,7 @@ struct Cli {
     command: TopCommand,
 }
 
-/// Log filter of commands that end by themselves. Their errors are reported once, by the command; only a transport other than the
+/// Log filter for commands that are not services. The command itself reports errors once. Only the use of a transport other than the
 /// requested one is logged.
 const QUIET: &str = "error,mcctl::commands::transport=warn,mcctl::engine::transfer::engine=warn,\
                      mcctl::engine::transfer::rdma::open=warn";
@@ -78,25 +78,25 @@ enum TopCommand {
     /// Run a service: master, metadata service, store node or simulator
     #[command(subcommand)]
     Serve(ServeCommand),
-    /// Run a complete store on this machine, check it, and print how to use it
+    /// Run a complete store on this machine, check it, and print usage instructions
     Up(up::Args),
     /// Put, get, list and remove objects
     #[command(subcommand)]
     Store(store::StoreCommand),
-    /// Show memory, objects, clients, segments and rates of a master
+    /// Show a master's memory, objects, clients, segments and rates
     Status(status::Args),
     /// Measure stores, transfers and inference servers
     #[command(subcommand)]
     Bench(bench::BenchCommand),
     /// Compute the memory and huge pages that an SGLang HiCache deployment needs, and check this host
     SizeHugepages(Box<size_hugepages::Args>),
-    /// List the RDMA devices of this host, their problems and the recommended choice
+    /// List the RDMA devices on this host, their problems and the recommended choice
     Devices(devices::Args),
     /// Check this host, the Mooncake wheel and a running store, and suggest fixes
     Doctor(Box<doctor::Args>),
     /// Check manifests, units, environment files and command lines for mistakes
     Lint(lint::Args),
-    /// Write a commented deployment file from flags or answers
+    /// Write a commented deployment file from flags or interactive answers
     Init(Box<init::Args>),
     /// Generate units, scripts, Compose files or manifests from a deployment file
     Render(render::Args),
@@ -104,9 +104,9 @@ enum TopCommand {
     Completions(completions::Args),
     /// Print or install manual pages
     Man(man::Args),
-    /// Show the help of a command
+    /// Show the help for a command
     Help(HelpArgs),
-    /// Print the version of mcctl
+    /// Print the mcctl version
     Version,
 }
 
@@ -119,16 +119,16 @@ struct HelpArgs {
 
 #[derive(Debug, Subcommand)]
 enum ServeCommand {
-    /// Run a master, the index of a store's objects and segments (flags of mooncake_master)
+    /// Run a master, the index of a store's objects and segments (accepts the mooncake_master flags)
     #[command(disable_help_flag = true)]
     Master(RawFlags),
-    /// Run the transfer engine's metadata service (flags of mooncake_http_metadata_server)
+    /// Run the transfer engine's metadata service (accepts the mooncake_http_metadata_server flags)
     #[command(disable_help_flag = true)]
     Metadata(RawFlags),
-    /// Run a store node that contributes memory and serves a REST API (flags of mooncake_store_service)
+    /// Run a store node that contributes memory and serves a REST API (accepts the mooncake_store_service flags)
     #[command(disable_help_flag = true)]
     Store(RawFlags),
-    /// Simulate an SGLang server with HiCache: no model, a real radix cache, any Mooncake store as L3
+    /// Simulate an SGLang server with HiCache: no model, but a real radix cache and any Mooncake store as L3
     Sim(Box<serve::sim::Args>),
 }
 
@@ -139,7 +139,7 @@ struct RawFlags {
     args: Vec<String>,
 }
 
-/// Run the command line `args`, the program's name first. Returns the exit code.
+/// Runs the command line `args`, which begins with the program name. Returns the exit code.
 pub fn main(args: Vec<OsString>) -> ExitCode {
     error::install_panic_hook();
     signal::file_size_limit_is_an_error();
@@ -148,13 +148,13 @@ pub fn main(args: Vec<OsString>) -> ExitCode {
     exit.into()
 }
 
-/// Refuse variables of mcctl and Mooncake that are not UTF-8: they would be read as unset.
+/// Rejects mcctl and Mooncake environment variables that are not UTF-8: they would be treated as unset.
 fn check_environment(variables: impl Iterator<Item = (OsString, OsString)>) -> Result<(), Failure> {
     let is_read = |name: &str| ["MC_", "MCCTL_", "MOONCAKE_"].iter().any(|prefix| name.starts_with(prefix));
     for (name, value) in variables {
         if let (Some(name), None) = (name.to_str().filter(|name| is_read(name)), value.to_str()) {
             let what = format!("the environment variable {name} is not UTF-8: {}", value.display());
-            return Err(Failure::usage(what).next(format!("unset {name}, or set it to valid text")));
+            return Err(Failure::usage(what).next(format!("unset {name}, or set it to valid UTF-8")));
         }
     }
     Ok(())
@@ -197,7 +197,7 @@ fn run(args: Vec<OsString>) -> Outcome {
     service.run(rest, &logging::LogOptions::default())
 }
 
-/// The command tree as the parser uses it.
+/// The command tree used by the parser.
 fn parser() -> clap::Command {
     help::guided(Cli::command())
 }
@@ -206,7 +206,7 @@ fn parse(args: &[String]) -> Result<Cli, clap::Error> {
     Cli::from_arg_matches(&parser().try_get_matches_from(args)?)
 }
 
-/// Show the help of the command that `words` name.
+/// Shows the help for the command that `words` specify.
 fn show_help(words: &[String]) -> Outcome {
     man::find(tree::with_flags_of_services(), words)?;
     let line = std::iter::once("mcctl").chain(words.iter().map(String::as_str)).chain(["--help"]);
@@ -225,7 +225,7 @@ fn own_flags(command: &str) -> Vec<String> {
     .collect()
 }
 
-/// The service that the first two words name, and its flags. clap never sees those: [`gflags`] parses them.
+/// The service that the first two words specify, and its flags. clap does not parse these flags; [`gflags`] does.
 fn service_of(args: &[String]) -> Option<(ServiceKind, &[String])> {
     let (_, rest) = args.split_first()?;
     let ([first, second], rest) = rest.split_first_chunk::<2>()?;

@@ -1,4 +1,4 @@
-//! Output of commands: stdout carries data only, stderr carries notes and errors.
+//! Command output: only data goes to stdout; notes and errors go to stderr.
 
 use std::io::{self, IsTerminal, Write};
 
@@ -9,7 +9,7 @@ use crate::commands::error::Failure;
 use crate::commands::logging;
 use crate::engine::base::text::masked;
 
-/// Write `text` to stdout unchanged.
+/// Writes `text` to stdout unchanged.
 ///
 /// # Errors
 /// stdout cannot be written. A closed pipe becomes a failure with exit code 0 and no message.
@@ -19,35 +19,36 @@ pub fn data(text: impl AsRef<[u8]>) -> Result<(), Failure> {
     Ok(stdout.flush()?)
 }
 
-/// Write `text` and a newline to stdout.
+/// Writes `text` and a newline to stdout.
 ///
 /// # Errors
-/// As [`data`].
+/// The same as [`data`].
 pub fn line(text: impl std::fmt::Display) -> Result<(), Failure> {
     data(format!("{text}\n"))
 }
 
-/// Write `value` as one JSON document and a newline to stdout.
+/// Writes `value` to stdout as one JSON document, followed by a newline.
 ///
 /// # Errors
-/// As [`data`].
+/// The same as [`data`].
 pub fn json(value: &impl Serialize) -> Result<(), Failure> {
-    line(serde_json::to_string(value).expect("all documents have only text keys"))
+    line(serde_json::to_string(value).expect("all documents have only string keys"))
 }
 
-/// Write `text` and a newline to stderr with [`logging::to_stderr`]. Passwords in URLs are masked.
+/// Writes `text` and a newline to stderr with [`logging::to_stderr`]. Passwords in URLs are masked.
 pub fn say(text: impl std::fmt::Display) {
     logging::to_stderr(&format!("{}\n", masked(&text.to_string())));
 }
 
-/// Whether stdout may carry colours and cursor movements.
+/// Whether stdout supports colors and cursor movement.
 pub fn is_fancy() -> bool {
     io::stdout().is_terminal() && std::env::var_os("NO_COLOR").is_none()
 }
 
-/// Columns of the terminal that shows stdout: `COLUMNS` if it is set, `None` for a pipe or file.
-pub fn columns() -> Option<usize> {
-    // Unit tests do not depend on the terminal that runs them.
+/// Width of the terminal at stdout, in columns. The variable `COLUMNS` overrides it. `None` for a pipe or file without that
+/// variable.
+pub fn terminal_width() -> Option<usize> {
+    // Unit tests do not depend on the terminal in which they run.
     if cfg!(test) {
         return None;
     }
@@ -56,14 +57,14 @@ pub fn columns() -> Option<usize> {
     named.or_else(detected)
 }
 
-/// Column at which the text of [`labelled`] begins.
+/// Column at which the text in [`labelled`] begins.
 const LABEL_WIDTH: usize = 10;
 
 /// A table without borders that fits the terminal. The columns `right` are right-aligned.
 pub fn table<const N: usize>(header: [&str; N], right: &[usize]) -> Table {
     let mut table = Table::new();
     table.load_style(presets::NOTHING);
-    if let Some(columns) = columns() {
+    if let Some(columns) = terminal_width() {
         table.set_content_arrangement(ContentArrangement::Dynamic);
         table.set_width(u16::try_from(columns).unwrap_or(u16::MAX));
     }
@@ -76,14 +77,14 @@ pub fn table<const N: usize>(header: [&str; N], right: &[usize]) -> Table {
     table
 }
 
-/// The lines of `table` without trailing blanks.
+/// The lines of `table` without trailing spaces.
 pub fn table_text(table: &Table) -> String {
     table.lines().map(|line| format!("{}\n", line.trim_end())).collect()
 }
 
-/// `label` and `text` in lines that fit the terminal.
+/// `label` and `text`, wrapped to the terminal width.
 pub fn labelled(label: &str, text: &str) -> String {
-    let width = columns().unwrap_or(usize::MAX).max(4 * LABEL_WIDTH);
+    let width = terminal_width().unwrap_or(usize::MAX).max(4 * LABEL_WIDTH);
     let mut lines = vec![format!("{label:<LABEL_WIDTH$}")];
     for word in text.split(' ') {
         let line = lines.last_mut().expect("one line at least");

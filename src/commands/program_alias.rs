@@ -1,4 +1,4 @@
-//! Program names: when mcctl is started under the name of a program of the Mooncake wheel, it behaves as that program.
+//! Program names: when mcctl is started under the name of a program from the Mooncake wheel, it behaves like that program.
 
 use std::path::Path;
 
@@ -22,7 +22,7 @@ pub enum ProgramAlias {
     Client,
 }
 
-/// All names that a link to mcctl may have, including the sizing script's.
+/// All names that a symlink to mcctl may have, including those of the sizing script.
 pub const NAMES: &[&str] = &[
     "mooncake_master",
     "mooncake_http_metadata_server",
@@ -35,7 +35,7 @@ pub const NAMES: &[&str] = &[
 ];
 
 impl ProgramAlias {
-    /// The program that `program`, a path or a name, stands for.
+    /// The program that `program`, a path or a name, refers to.
     pub fn named(program: &str) -> Option<ProgramAlias> {
         Some(match Path::new(program).file_name()?.to_str()? {
             "mooncake_master" => ProgramAlias::Service(ServiceKind::Master),
@@ -48,10 +48,10 @@ impl ProgramAlias {
         })
     }
 
-    /// Run the program with the words after its name.
+    /// Runs the program with `words`, the arguments after its name.
     ///
     /// # Errors
-    /// The errors of the command that replaces it.
+    /// The same as for the command that replaces the program.
     pub fn run(self, words: &[String]) -> Outcome {
         match self {
             ProgramAlias::Service(service) => service.run(words, &logging::LogOptions::default()),
@@ -71,11 +71,11 @@ impl ProgramAlias {
 /// The failure for `mooncake_client` with any flags.
 fn client(words: &[String]) -> Failure {
     let line = std::iter::once("mooncake_client").chain(words.iter().map(String::as_str)).collect::<Vec<_>>().join(" ");
-    Failure::usage("mooncake_client is not supported: mcctl has no stand-alone client")
+    Failure::usage("mooncake_client is not supported: mcctl has no standalone client")
         .tried(line)
-        .found("dummy clients and shared memory need the wheel's mooncake_client")
+        .found("dummy clients and shared memory require the wheel's mooncake_client")
         .next(
-            "to keep objects when the engine stops, run mcctl serve store; for dummy clients (SGLang's standalone_storage), run the \
+            "to keep objects after the engine stops, run mcctl serve store; for dummy clients (SGLang's standalone_storage), run the \
              wheel's mooncake_client, which works with mcctl serve master",
         )
 }

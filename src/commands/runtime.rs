@@ -1,4 +1,4 @@
-//! The async runtime of a command, and the signals that end it.
+//! The async runtime for commands, and the signals that stop a command.
 
 use std::future::Future;
 use std::time::Duration;
@@ -10,10 +10,10 @@ use crate::commands::error::Failure;
 use crate::commands::logging;
 use crate::engine::env::{RealEnv, deadline};
 
-/// Run `work` to completion: on this thread if `threads` is 0, else on that many worker threads.
+/// Runs `work` to completion: on this thread if `threads` is 0, otherwise on that many worker threads.
 ///
 /// # Errors
-/// The failure of `work`, or the host cannot start threads.
+/// `work` fails, or the host cannot start threads.
 pub fn block_on<T>(threads: usize, work: impl Future<Output = Result<T, Failure>>) -> Result<T, Failure> {
     let mut builder = match threads {
         0 => tokio::runtime::Builder::new_current_thread(),
@@ -22,16 +22,16 @@ pub fn block_on<T>(threads: usize, work: impl Future<Output = Result<T, Failure>
     let runtime = builder.worker_threads(threads.max(1)).enable_all().build();
     let runtime = runtime.map_err(|error| Failure::host("cannot start the runtime").found(error.to_string()))?;
     let outcome = runtime.block_on(work);
-    // Do not wait for threads that are blocked on a silent peer. They end with the process.
+    // Do not wait for threads that are blocked on an unresponsive peer. They end with the process.
     runtime.shutdown_background();
     outcome
 }
 
-/// Maximum time for the shutdown of a command, even if services do not respond.
+/// Timeout for a command's shutdown, even if services do not respond.
 pub const STOP_MAX: Duration = Duration::from_secs(5);
 
-/// Run `work`, the shutdown of `what`, for at most [`STOP_MAX`]. Returns `None` and logs a warning if that is not enough; the rest ends
-/// with the process.
+/// Runs `work`, the shutdown of `what`, for at most [`STOP_MAX`]. On timeout, it returns `None` and logs a warning; the remaining work
+/// ends with the process.
 pub async fn stop_in_time<T>(what: &str, work: impl Future<Output = T>) -> Option<T> {
     match deadline(&RealEnv::new(), STOP_MAX, work).await {
         Ok(done) => Some(done),
@@ -43,7 +43,7 @@ pub async fn stop_in_time<T>(what: &str, work: impl Future<Output = T>) -> Optio
     }
 }
 
-/// Handlers of SIGTERM and SIGINT, and on request of SIGHUP. While they are installed, the signals do not end the process.
+/// Handlers for SIGTERM and SIGINT, and optionally for SIGHUP. While they are installed, these signals do not kill the process.
 #[derive(Debug)]
 pub struct Signals {
     term: Signal,
@@ -54,19 +54,19 @@ pub struct Signals {
 /// The effect of SIGHUP.
 #[derive(Debug)]
 enum HangupAction {
-    /// Not handled: it ends the process, or is ignored.
+    /// Not handled: the default action, or ignored.
     Untouched,
-    /// It ends the command like SIGTERM.
+    /// Stops the command, like SIGTERM.
     Ends(Signal),
-    /// It reopens the log file.
+    /// Reopens the log file.
     ReopensLog(Signal),
 }
 
 impl Signals {
-    /// Handle SIGTERM and SIGINT.
+    /// Handles SIGTERM and SIGINT.
     ///
     /// # Errors
-    /// The host refuses to install a handler.
+    /// A signal handler cannot be installed.
     pub fn take() -> Result<Signals, Failure> {
         Ok(Signals {
             term: take(SignalKind::terminate())?,
@@ -75,10 +75,10 @@ impl Signals {
         })
     }
 
-    /// Handle SIGHUP like SIGTERM too, so that a command cleans up when its terminal closes. An ignored SIGHUP (`nohup`) stays ignored.
+    /// Also handles SIGHUP like SIGTERM, so that a command cleans up when its terminal closes. An ignored SIGHUP (`nohup`) stays ignored.
     ///
     /// # Errors
-    /// The host refuses to install a handler.
+    /// A signal handler cannot be installed.
     pub fn take_with_hangup() -> Result<Signals, Failure> {
         let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
         let ignored = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
@@ -91,16 +91,16 @@ impl Signals {
         Ok(Signals { hangup, ..Signals::take()? })
     }
 
-    /// Handle SIGHUP too: it reopens the log file and never ends a service.
+    /// Also handles SIGHUP: it reopens the log file and never stops a service.
     ///
     /// # Errors
-    /// The host refuses to install a handler.
+    /// A signal handler cannot be installed.
     pub fn take_for_service() -> Result<Signals, Failure> {
         logging::mark_service();
         Ok(Signals { hangup: HangupAction::ReopensLog(take(SignalKind::hangup())?), ..Signals::take()? })
     }
 
-    /// Wait for the next signal that ends the command. Returns its name.
+    /// Waits for the next signal that stops the command. Returns its name.
     pub async fn next(&mut self) -> &'static str {
         let Signals { term, int, hangup } = self;
         let hung_up = async {

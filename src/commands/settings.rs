@@ -1,4 +1,4 @@
-//! The values of a command's flags, each with its origin, so that errors can name it.
+//! The values of a command's flags. Each value has its origin, which errors include.
 
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -15,14 +15,14 @@ pub enum ValueOrigin {
     Default,
     /// The command line, with the flag as the user spelled it.
     Flag(String),
-    /// A line of a `--flagfile`.
+    /// A line in a `--flagfile`.
     FlagFile {
         path: PathBuf,
-        /// The first line is 1.
+        /// Line number, starting at 1.
         line: usize,
     },
     Env(String),
-    /// A key of a configuration file.
+    /// A key in a configuration file.
     File {
         path: PathBuf,
         key: String,
@@ -41,7 +41,7 @@ impl fmt::Display for ValueOrigin {
     }
 }
 
-/// A text that sets a flag.
+/// A string that sets a flag.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Assignment {
     pub flag: &'static FlagSpec,
@@ -56,14 +56,14 @@ pub struct SettingEntry {
     pub origin: ValueOrigin,
 }
 
-/// The values of all flags of a table.
+/// The values of all flags in a table.
 #[derive(Debug)]
 pub struct Settings {
     set: Vec<(&'static FlagSpec, SettingEntry)>,
 }
 
 impl Settings {
-    /// All flags of `table` at their defaults.
+    /// All flags in `table`, set to their defaults.
     pub fn new(table: &'static FlagTable) -> Settings {
         let default = |flag: &'static FlagSpec| {
             (flag, SettingEntry { value: flag.default_value(), origin: ValueOrigin::Default })
@@ -71,10 +71,10 @@ impl Settings {
         Settings { set: table.flags().map(default).collect() }
     }
 
-    /// Set a flag. A later assignment replaces an earlier one, so sources are applied in order of increasing precedence.
+    /// Sets a flag. A later assignment replaces an earlier one, so sources must be applied in order of increasing precedence.
     ///
     /// # Errors
-    /// The text does not parse as the flag's kind.
+    /// The string does not parse as the flag's kind.
     pub fn assign(&mut self, given: &Assignment) -> Result<(), Failure> {
         let value = given.flag.kind.parse(&given.text).ok_or_else(|| ill_typed(given))?;
         let entry = self.set.iter_mut().find(|(flag, _)| flag.name == given.flag.name);
@@ -83,10 +83,10 @@ impl Settings {
         Ok(())
     }
 
-    /// Apply all of `given` in order.
+    /// Applies all of `given` in order.
     ///
     /// # Errors
-    /// As [`Settings::assign`].
+    /// The same as [`Settings::assign`].
     pub fn assign_all(&mut self, given: &[Assignment]) -> Result<(), Failure> {
         given.iter().try_for_each(|one| self.assign(one))
     }
@@ -105,20 +105,20 @@ impl Settings {
         self.get(name).origin != ValueOrigin::Default
     }
 
-    /// The boolean flag `name`.
+    /// The value of the boolean flag `name`.
     pub fn bool(&self, name: &str) -> bool {
         matches!(self.get(name).value, FlagValue::Bool(true))
     }
 
-    /// The whole-number flag `name`. The range in the table guarantees that it fits `T`.
+    /// The value of the whole-number flag `name`. The range in the table guarantees that it fits into `T`.
     pub fn whole<T: TryFrom<i128>>(&self, name: &str) -> T {
         match self.get(name).value {
-            FlagValue::Whole(n) => T::try_from(n).ok().expect("the range in the table fits the type"),
+            FlagValue::Whole(n) => T::try_from(n).ok().expect("the range in the table fits into the type"),
             ref other => unreachable!("{name} is not a whole number but {other}"),
         }
     }
 
-    /// The number flag `name`.
+    /// The value of the number flag `name`.
     pub fn number(&self, name: &str) -> f64 {
         match self.get(name).value {
             FlagValue::Number(n) => n,
@@ -126,15 +126,15 @@ impl Settings {
         }
     }
 
-    /// The text flag `name`.
+    /// The value of the string flag `name`.
     pub fn text(&self, name: &str) -> &str {
         match &self.get(name).value {
             FlagValue::Text(text) => text,
-            other => unreachable!("{name} is not a text but {other}"),
+            other => unreachable!("{name} is not a string but {other}"),
         }
     }
 
-    /// The duration flag `name`.
+    /// The value of the duration flag `name`.
     pub fn duration(&self, name: &str) -> Duration {
         match self.get(name).value {
             FlagValue::Duration(d) => d,
@@ -142,12 +142,12 @@ impl Settings {
         }
     }
 
-    /// The whole-number flag `name` in seconds, as a duration.
+    /// The value of the whole-number flag `name`, in seconds, as a duration.
     pub fn seconds(&self, name: &str) -> Duration {
         Duration::from_secs(self.whole(name))
     }
 
-    /// The size flag `name`.
+    /// The value of the size flag `name`.
     pub fn size(&self, name: &str) -> ByteSize {
         match self.get(name).value {
             FlagValue::Size(size) => size,
@@ -167,10 +167,10 @@ impl Settings {
         given.map(|(flag, _)| self.describe(flag.name)).collect()
     }
 
-    /// Check the values against the features of mcctl. Returns a warning for each flag that has no effect.
+    /// Checks the values against mcctl's features. Returns a warning for each flag that has no effect.
     ///
     /// # Errors
-    /// A flag of an absent feature is not at its default.
+    /// A flag for a feature that mcctl does not have is not at its default.
     pub fn check_features(&self) -> Result<Vec<String>, Failure> {
         let mut warnings = Vec::new();
         for (flag, setting) in &self.set {
@@ -185,7 +185,7 @@ impl Settings {
                 FlagSupport::Absent(feature) => {
                     return Err(Failure::usage(format!("{} is not available: {feature}", flag.spelled()))
                         .found(self.describe(flag.name))
-                        .next("remove it; ignoring it would change what is stored or served"));
+                        .next("remove the flag; ignoring it would change what is stored or served"));
                 }
             }
         }
@@ -216,23 +216,23 @@ fn ill_typed(given: &Assignment) -> Failure {
         .next(format!("{}: {}", given.flag.spelled(), given.flag.help))
 }
 
-/// Read the text file `path` of at most `limit` bytes. `origin` is the flag or variable that names it.
+/// Reads the text file `path`, which may have at most `limit` bytes. `origin` is the flag or variable that specifies the file.
 ///
 /// # Errors
-/// The file cannot be read, is longer than `limit`, or is not UTF-8.
+/// The file cannot be read, is larger than `limit`, or is not UTF-8.
 pub fn read_text(path: &Path, origin: &str, limit: u64) -> Result<String, Failure> {
     use std::io::Read;
     let fail = |found: String| {
         Failure::usage(format!("cannot read {}", path.display()))
-            .tried(format!("open the file named by {origin}"))
+            .tried(format!("open the file specified by {origin}"))
             .found(found)
-            .next("give the path of a readable text file")
+            .next("pass the path of a readable text file")
     };
     let file = std::fs::File::open(path).map_err(|error| fail(error.to_string()))?;
     let mut text = String::new();
     let read = file.take(limit + 1).read_to_string(&mut text).map_err(|error| fail(error.to_string()))?;
     if read as u64 > limit {
-        return Err(fail(format!("the file is longer than {}", ByteSize(limit))));
+        return Err(fail(format!("the file is larger than {}", ByteSize(limit))));
     }
     Ok(text)
 }

@@ -1,41 +1,34 @@
-//! Sections of a report (text, tables and plots), rendered as text for a terminal or as HTML.
+//! Report sections (text, tables and plots), rendered as text for a terminal or as HTML.
 //!
-//! Text fits the terminal: long lines wrap. A table that is too wide first wraps its headers, then its text columns. If that is not
-//! enough, it is split into several tables that repeat the first column.
+//! Text fits the terminal: long lines are wrapped. In a table that is too wide, headers are wrapped first, then text columns. If that
+//! is not enough, the table is split into several tables that repeat the first column.
 
-use std::io::{self, IsTerminal};
-
-use terminal_size::Width;
-
+use crate::commands::output;
 use crate::commands::svg::{Plot, escaped};
 
-/// Columns of text when stdout is not a terminal.
+/// Text width in columns when stdout is not a terminal.
 pub const DEFAULT_WIDTH: usize = 100;
-/// A narrower terminal is treated as this wide.
+/// Minimum width. A narrower terminal is treated as having this width.
 const MIN_WIDTH: usize = 40;
-/// Lines of text are not longer than this, even on a wider terminal.
+/// Maximum length of text lines, even on a wider terminal.
 const MAX_TEXT_WIDTH: usize = 120;
-/// Spaces between two columns of a table.
+/// Number of spaces between table columns.
 const GAP: usize = 2;
-/// A text column does not wrap below this width.
+/// Minimum width of a wrapped text column.
 const MIN_TEXT_COLUMN: usize = 16;
-/// A word up to this length is not broken to make a text column narrower.
+/// Words up to this length are not split to make a text column narrower.
 const MAX_UNBROKEN_WORD: usize = 40;
 
-/// Returns the width of the terminal at stdout in columns. If stdout is not a terminal, returns the variable `COLUMNS`, or else
-/// [`DEFAULT_WIDTH`].
+/// Returns the width of the terminal that stdout is connected to, in columns. If stdout is not a terminal, returns the value of
+/// `COLUMNS`, or else [`DEFAULT_WIDTH`].
 pub fn width() -> usize {
-    let stdout = io::stdout();
-    let size = if stdout.is_terminal() { terminal_size::terminal_size_of(stdout) } else { None };
-    let columns = size.map(|(Width(columns), _)| usize::from(columns));
-    let columns = columns.or_else(|| std::env::var("COLUMNS").ok()?.parse().ok());
-    columns.map_or(DEFAULT_WIDTH, |columns| columns.max(MIN_WIDTH))
+    output::terminal_width().map_or(DEFAULT_WIDTH, |columns| columns.max(MIN_WIDTH))
 }
 
-/// A section of a report.
+/// A report section.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct ReportSection {
-    /// Heading, only in HTML.
+    /// Heading, shown only in HTML.
     pub title: String,
     pub text: Vec<String>,
     pub tables: Vec<ReportTable>,
@@ -49,7 +42,7 @@ impl ReportSection {
         ReportSection { title: title.into(), ..ReportSection::default() }
     }
 
-    /// Renders the text and the tables in at most `width` columns.
+    /// Renders the text and the tables with at most `width` columns.
     pub fn render(&self, width: usize) -> String {
         let mut text = String::new();
         for line in &self.text {
@@ -88,8 +81,8 @@ impl ReportSection {
     }
 }
 
-/// A table with one header row. The first column holds text and is left-aligned. The others hold numbers and are right-aligned, except
-/// those named with [`ReportTable::text_column`].
+/// A table with one header row. The first column contains text and is left-aligned. The others contain numbers and are right-aligned,
+/// except those marked with [`ReportTable::text_column`].
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct ReportTable {
     /// Caption above the table; may be empty.
@@ -112,7 +105,7 @@ impl ReportTable {
         }
     }
 
-    /// Marks `column` (from 0) as text: left-aligned, and wrapped where the table is too wide.
+    /// Marks `column` (counted from 0) as text: left-aligned, and wrapped if the table is too wide.
     pub fn text_column(mut self, column: usize) -> ReportTable {
         self.text_columns.push(column);
         self
@@ -127,7 +120,7 @@ impl ReportTable {
         column == 0 || self.text_columns.contains(&column)
     }
 
-    /// Renders the table in at most `width` columns, unless a single number or word is wider.
+    /// Renders the table with at most `width` columns, unless a single number or word is wider.
     pub fn render(&self, width: usize) -> String {
         let mut text = if self.title.is_empty() { String::new() } else { wrapped_line(&self.title, width) };
         let mut rest: Vec<usize> = (1..self.head.len()).collect();
@@ -149,7 +142,7 @@ impl ReportTable {
         text
     }
 
-    /// Takes the columns that fit beside the first one from `rest`, at least one, and returns them with their widths.
+    /// Removes the columns that fit next to the first column from `rest`, at least one, and returns them with their widths.
     fn next_group(&self, rest: &mut Vec<usize>, width: usize) -> (Vec<usize>, Vec<usize>) {
         let mut columns = vec![0];
         let mut widths = self.widths(&columns, width).0;
@@ -166,7 +159,7 @@ impl ReportTable {
         (columns, widths)
     }
 
-    /// Returns the widths of `columns`, and whether the sum fits in `width`.
+    /// Returns the widths of `columns`, and whether their sum fits into `width`.
     fn widths(&self, columns: &[usize], width: usize) -> (Vec<usize>, bool) {
         let total = |widths: &[usize]| widths.iter().sum::<usize>() + GAP * widths.len().saturating_sub(1);
         let head = |column: usize| self.head.get(column).map_or("", String::as_str);
@@ -214,7 +207,7 @@ impl ReportTable {
                 if !line.is_empty() || *column != 0 {
                     line.push_str(&" ".repeat(GAP));
                 }
-                // Headers stand on the line above the numbers.
+                // Headers are bottom-aligned, directly above the numbers.
                 let at = if is_head { (at + cell.len()).checked_sub(height) } else { Some(at) };
                 let part = at.and_then(|at| cell.get(at)).map_or("", String::as_str);
                 let padding = " ".repeat(width.saturating_sub(length(part)));
@@ -255,7 +248,7 @@ fn length(text: &str) -> usize {
     text.chars().count()
 }
 
-/// Splits `text` at spaces into lines of at most `width` characters; breaks a longer word.
+/// Splits `text` at spaces into lines of at most `width` characters. A longer word is split.
 fn wrap(text: &str, width: usize) -> Vec<String> {
     let width = width.max(1);
     if length(text) <= width {
@@ -312,12 +305,12 @@ pub fn wrapped_line(line: &str, width: usize) -> String {
     text + current.trim_end() + "\n"
 }
 
-/// Returns `part` of `whole` in percent, without the sign; `-` if `whole` is 0.
+/// Returns `part` as a percentage of `whole`, without the percent sign; `-` if `whole` is 0.
 pub fn percent(part: u64, whole: u64) -> String {
     if whole == 0 { "-".to_owned() } else { format!("{:.1}", 100.0 * part as f64 / whole as f64) }
 }
 
-/// Returns `text` truncated to `most` characters, the last of which is then `…`.
+/// Returns `text` truncated to `most` characters. If truncated, the last character is `…`.
 pub fn truncated(text: &str, most: usize) -> String {
     match text.char_indices().nth(most) {
         None => text.to_owned(),
@@ -337,7 +330,10 @@ mod tests {
         let mut table = ReportTable::new("Turns", &["turn", "TTFT, ms", "why"]).text_column(2);
         table.row(["1", "12.5", "<slow>"]);
         table.row(["10", "2.5", "-"]);
-        assert_eq!(table.render(80), "Turns\nturn  TTFT, ms  why\n1         12.5  <slow>\n10         2.5  -\n");
+        assert_eq!(
+            table.render(80).lines().collect::<Vec<_>>(),
+            ["Turns", "turn  TTFT, ms  why", "1         12.5  <slow>", "10         2.5  -"]
+        );
         let html = table.html();
         assert!(html.contains("<td>12.5</td><td class=\"t\">&lt;slow&gt;</td>"), "{html}");
     }
@@ -347,8 +343,8 @@ mod tests {
         let mut table = ReportTable::new("", &["pass", "TTFT mean, ms", "ITL mean, ms"]);
         table.row(["A load", "12.5", "2.5"]);
         assert_eq!(
-            table.render(20),
-            "         TTFT    ITL\n        mean,  mean,\npass       ms     ms\nA load   12.5    2.5\n"
+            table.render(20).lines().collect::<Vec<_>>(),
+            ["         TTFT    ITL", "        mean,  mean,", "pass       ms     ms", "A load   12.5    2.5"]
         );
     }
 

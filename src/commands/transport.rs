@@ -1,4 +1,4 @@
-//! The transport of a command (tcp or rdma): its flags, and errors of hosts and peers without RDMA.
+//! A command's transport (tcp or rdma): flags, and errors for hosts and peers without RDMA.
 
 use crate::commands::error::{Exit, Failure};
 use crate::engine::transfer::{Blame, RdmaFault, RdmaOptions, RdmaStep, TransferError, TransferProtocol};
@@ -9,10 +9,10 @@ pub struct TransportArgs {
     /// Transport: tcp or rdma [default: tcp; environment: MOONCAKE_PROTOCOL]
     #[arg(long, value_name = "PROTOCOL")]
     pub protocol: Option<String>,
-    /// RDMA devices, separated by ',' [default: all usable ones; environment: MOONCAKE_DEVICE]
+    /// RDMA devices, comma-separated [default: all usable devices; environment: MOONCAKE_DEVICE]
     #[arg(long, aliases = ["device_name", "rdma-devices", "rdma_devices"], value_name = "NAME,..")]
     pub device_name: Option<String>,
-    /// With rdma: use tcp if this host has no RDMA device, and log a warning, instead of failing
+    /// With rdma: if this host has no RDMA device, log a warning and use tcp instead of failing
     #[arg(long)]
     pub allow_tcp_fallback: bool,
 }
@@ -21,19 +21,19 @@ pub struct TransportArgs {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TransportChoice {
     pub protocol: TransferProtocol,
-    /// Selection of the host's RDMA devices.
+    /// The RDMA device selection on this host.
     pub rdma: RdmaOptions,
     /// The flag or variable that selected the protocol.
     pub origin: String,
 }
 
 impl TransportChoice {
-    /// TCP, which is the default.
+    /// TCP, the default.
     pub fn tcp() -> TransportChoice {
         TransportChoice { protocol: TransferProtocol::Tcp, rdma: RdmaOptions::default(), origin: "default".to_owned() }
     }
 
-    /// `protocol`, which `origin` gave, over `devices`, with upstream's variables applied. `MC_FORCE_TCP` selects tcp and logs a
+    /// `protocol`, a value from `origin`, over `devices`, with upstream's variables applied. `MC_FORCE_TCP` selects tcp and logs a
     /// warning. `MC_MS_FILTERS` selects the devices if `devices` is empty or `MC_MS_AUTO_DISC` is 1.
     ///
     /// # Errors
@@ -47,9 +47,9 @@ impl TransportChoice {
     ) -> Result<TransportChoice, Failure> {
         let word = protocol.trim().to_ascii_lowercase();
         let protocol = word.parse().map_err(|_: TransferError| {
-            Failure::usage(format!("the protocol '{word}' is not supported"))
+            Failure::usage(format!("unsupported protocol '{word}'"))
                 .found(origin.clone())
-                .next("give --protocol tcp or rdma")
+                .next("use --protocol tcp or rdma")
         })?;
         if protocol == TransferProtocol::Rdma && env("MC_FORCE_TCP").is_some() {
             tracing::warn!("using tcp instead of rdma ({origin}), because MC_FORCE_TCP is set");
@@ -65,7 +65,7 @@ impl TransportChoice {
 }
 
 impl TransportArgs {
-    /// The transport that the flags select, or else the environment.
+    /// The transport that the flags or, if not set, the environment selects.
     ///
     /// # Errors
     /// The protocol is neither tcp nor rdma.
@@ -87,16 +87,14 @@ impl TransportArgs {
     }
 }
 
-/// The failure of an engine that did not start because of RDMA; `None` for any other error. `origin` is the flag or variable that
+/// The failure for an engine that did not start because of RDMA; `None` for any other error. `origin` is the flag or variable that
 /// selected rdma.
 pub fn failure(error: &TransferError, origin: &str) -> Option<Failure> {
     let failure = match error {
         TransferError::NoRdma { why } => {
             let next =
-                "see mcctl devices and mcctl doctor --protocol rdma; or give --protocol tcp, or --allow-tcp-fallback";
-            Failure::host("this host cannot use rdma, and tcp is not allowed as a replacement")
-                .found(why.clone())
-                .next(next)
+                "run mcctl devices and mcctl doctor --protocol rdma; or use --protocol tcp or --allow-tcp-fallback";
+            Failure::host("this host cannot use rdma, and fallback to tcp is not allowed").found(why.clone()).next(next)
         }
         TransferError::Rdma(fault) => {
             Failure::host("cannot use rdma").found(fault.to_string()).next(next(fault, "the peer"))
@@ -106,7 +104,7 @@ pub fn failure(error: &TransferError, origin: &str) -> Option<Failure> {
     Some(failure.tried(origin))
 }
 
-/// The exit code of an RDMA fault: [`Exit::Host`] if the local device is at fault, else [`Exit::Unreachable`].
+/// The exit code for an RDMA fault: [`Exit::Host`] if the local device is at fault, otherwise [`Exit::Unreachable`].
 pub fn exit(fault: &RdmaFault) -> Exit {
     if fault.blame == Blame::Device { Exit::Host } else { Exit::Unreachable }
 }
@@ -115,17 +113,17 @@ pub fn exit(fault: &RdmaFault) -> Exit {
 pub fn next(fault: &RdmaFault, peer: &str) -> String {
     match (fault.remedy, fault.blame, fault.step) {
         (Some(remedy), _, _) => remedy.to_owned(),
-        (None, Blame::Device, _) => "see mcctl devices and mcctl doctor --protocol rdma".to_owned(),
+        (None, Blame::Device, _) => "run mcctl devices and mcctl doctor --protocol rdma".to_owned(),
         (None, Blame::Peer, RdmaStep::Dial) => format!("check that {peer} is running"),
         (None, Blame::Peer, _) => {
             format!(
-                "check that {peer} is running, that its link is up, and that this host can reach the address of its GID (ping -I)"
+                "check that {peer} is running, that its link is up, and that this host can reach its GID's address (ping -I)"
             )
         }
         (None, Blame::Refusal, RdmaStep::Move) => {
-            format!("check whether {peer} was restarted or has unmounted that memory")
+            format!("check whether {peer} has restarted or unmounted that memory")
         }
-        (None, Blame::Refusal, _) => format!("see the log of {peer}: it refused the connection"),
+        (None, Blame::Refusal, _) => format!("check the log on {peer}: it rejected the connection"),
     }
 }
 

@@ -1,6 +1,6 @@
-//! The command tree with the flags of the services, for shell completions, manual pages and `mcctl help`.
+//! The command tree including service flags, for shell completions, manual pages and `mcctl help`.
 //!
-//! clap does not parse the flags of the services. This module converts their tables to clap arguments.
+//! clap does not parse the service flags. This module converts their tables to clap arguments.
 
 use clap::{Arg, ArgAction, Command, CommandFactory};
 
@@ -8,7 +8,7 @@ use crate::commands::flags::{FlagTable, ValueKind, spelled};
 use crate::commands::serve::{master_flags, metadata_flags, store_flags};
 use crate::commands::{Cli, help};
 
-/// The whole command tree.
+/// The complete command tree, including the service flags.
 pub(super) fn with_flags_of_services() -> Command {
     let services =
         [("master", &master_flags::TABLE), ("metadata", &metadata_flags::TABLE), ("store", &store_flags::TABLE)];

@@ -1,4 +1,4 @@
-//! Unknown keys in a configuration file or in `-D`: a warning, or with `--strict-config` an error.
+//! Unknown keys in a configuration file or in `-D`: a warning, or an error with `--strict-config`.
 
 use crate::commands::error::Failure;
 use crate::commands::flags::{FileKey, FlagSpec, FlagTable};
@@ -8,26 +8,26 @@ pub const STRICT: FlagSpec = crate::commands::flags::flag(
     "strict_config",
     crate::commands::flags::ValueKind::Bool,
     "false",
-    "Refuse unknown configuration keys instead of ignoring them with a warning",
+    "Reject unknown configuration keys instead of ignoring them with a warning",
 )
 .not_in_file("use --strict-config");
 
-/// A key that matches no flag of a command.
+/// A key that does not match any of a command's flags.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct UnknownKey {
     /// The file, or `-D`.
     source: String,
     key: String,
-    /// The nearest known key, or the command that lists the keys.
+    /// The closest known key, or the command that lists the keys.
     hint: String,
 }
 
 impl UnknownKey {
-    /// `key`, read from `source`, which matches no flag of `table`.
+    /// Creates the error for `key`, read from `source`, which does not match any flag in `table`.
     pub fn new(table: &'static FlagTable, source: impl Into<String>, key: &str) -> UnknownKey {
         let hint = match table.flags().find(|flag| flag.name == key) {
             Some(flag) => match flag.key {
-                FileKey::Named(name) => Some(format!("in a file, write {} as {name}", flag.spelled())),
+                FileKey::Named(name) => Some(format!("in a file, use the key {name} for {}", flag.spelled())),
                 FileKey::None(instead) => Some(format!("{} cannot be set in a file: {instead}", flag.spelled())),
                 FileKey::Same => None,
             },
@@ -36,7 +36,7 @@ impl UnknownKey {
                 table.nearest_key(leaf).map(|near| format!("did you mean {near}?"))
             }
         };
-        let all = || format!("the keys are the flag names of mcctl {} --help", table.command);
+        let all = || format!("keys are flag names; see mcctl {} --help", table.command);
         UnknownKey { source: source.into(), key: key.to_owned(), hint: hint.unwrap_or_else(all) }
     }
 

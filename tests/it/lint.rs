@@ -20,6 +20,7 @@ fn fixtures(which: &str) -> Vec<PathBuf> {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("fixtures/lint").join(which);
     let mut found: Vec<PathBuf> = fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path()).collect();
     found.sort();
+    assert!(!found.is_empty(), "{which}");
     found
 }
 

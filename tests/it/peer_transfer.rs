@@ -189,31 +189,37 @@ async fn real_target(finding: &Finding, environment: &[(&str, &str)]) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+#[cfg_attr(peers_off, ignore = "needs the Mooncake wheel")]
 async fn a_real_engine_accesses_our_memory() {
     real_initiator(&Finding::P2p, &[]).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
+#[cfg_attr(peers_off, ignore = "needs the Mooncake wheel")]
 async fn a_real_engine_accesses_our_memory_over_our_metadata() {
     real_initiator(&Finding::ours().await, &[]).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
+#[cfg_attr(peers_off, ignore = "needs the Mooncake wheel")]
 async fn a_real_engine_without_connection_pool_accesses_our_memory() {
     real_initiator(&Finding::P2p, &[("MC_TCP_ENABLE_CONNECTION_POOL", "0")]).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
+#[cfg_attr(peers_off, ignore = "needs the Mooncake wheel")]
 async fn our_engine_accesses_a_real_ones_memory() {
     real_target(&Finding::P2p, &[]).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
+#[cfg_attr(peers_off, ignore = "needs the Mooncake wheel")]
 async fn our_engine_accesses_a_real_ones_memory_over_our_metadata() {
     real_target(&Finding::ours().await, &[]).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
+#[cfg_attr(peers_off, ignore = "needs the Mooncake wheel")]
 async fn both_directions_work_over_the_real_metadata_service() {
     let dir = tempfile::tempdir().unwrap();
     let master = tokio::task::block_in_place(|| Master::start(Make::Real, dir.path(), &[]));
@@ -223,6 +229,7 @@ async fn both_directions_work_over_the_real_metadata_service() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+#[cfg_attr(peers_off, ignore = "needs the Mooncake wheel")]
 async fn a_real_engine_probes_and_notifies_ours() {
     let ours = Finding::P2p.engine("").await.unwrap();
     let memory = Arc::new(Memory::from_vec(vec![0; 4096]));
@@ -246,6 +253,7 @@ async fn a_real_engine_probes_and_notifies_ours() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+#[cfg_attr(peers_off, ignore = "needs the Mooncake wheel")]
 async fn a_killed_process_name_can_be_claimed_at_the_real_metadata() {
     let dir = tempfile::tempdir().unwrap();
     let master = tokio::task::block_in_place(|| Master::start(Make::Real, dir.path(), &[]));
@@ -260,6 +268,7 @@ async fn a_killed_process_name_can_be_claimed_at_the_real_metadata() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+#[cfg_attr(peers_off, ignore = "needs the Mooncake wheel")]
 async fn a_stopped_real_engine_costs_one_deadline_and_recovers() {
     let mut real = tokio::task::block_in_place(|| Real::start(&Finding::P2p, "", &[]));
     tokio::task::block_in_place(|| real.fill(0, 4096, 1));
@@ -348,16 +357,19 @@ fn benches(finding: &Finding, ours: fn() -> Command) {
 }
 
 #[test]
+#[cfg_attr(peers_off, ignore = "needs the Mooncake wheel")]
 fn the_real_bench_and_ours_work_together() {
     benches(&Finding::P2p, command_of_ours);
 }
 
 #[test]
+#[cfg_attr(peers_off, ignore = "needs the Mooncake wheel")]
 fn the_real_bench_and_our_compatible_command_work_together() {
     benches(&Finding::P2p, link_of_ours);
 }
 
 #[tokio::test(flavor = "multi_thread")]
+#[cfg_attr(peers_off, ignore = "needs the Mooncake wheel")]
 async fn the_benches_work_together_over_our_metadata() {
     let finding = Finding::ours().await;
     tokio::task::block_in_place(|| benches(&finding, command_of_ours));

@@ -120,7 +120,7 @@ async fn a_batch_uses_several_nodes_and_returns_one_result_per_object() {
     wanted.push((key("absent"), slice(vec![0; 8])));
     wanted.push((key("k5"), slice(vec![0; 8])));
     let mut got = client.client().batch_get_into(&wanted).await.unwrap();
-    assert!(matches!(got.pop(), Some(Err(StoreError::TooSmall { room: 8, .. }))));
+    assert!(matches!(got.pop(), Some(Err(StoreError::TooSmall { buffer: 8, .. }))));
     assert_eq!(got.pop().unwrap().expect_err("absent").code(), ErrorCode::OBJECT_NOT_FOUND);
     for (i, len) in got.into_iter().enumerate() {
         let len = len.unwrap();

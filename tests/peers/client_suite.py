@@ -1,22 +1,21 @@
-"""The real Python client (`mooncake.store.MooncakeDistributedStore`) put through all that mcctl promises to serve it.
+"""Runs the real Python client (`mooncake.store.MooncakeDistributedStore`) through everything that mcctl supports.
 
-Runs in the wheel's environment (tests/peers/install). Each check is a function named after what it shows; they run in the
-order of the file over one client, a line each on stdout, and a last line "N passed, N failed". Exit 0 when none failed.
+Runs in the wheel's environment (tests/peers/install). Each check is a function whose name states the rule. The checks run in
+the order of the file over one client, and print one line each and a last line "N passed, N failed". Exit 0 if none failed.
 
   client_suite.py --master H:P --metadata P2PHANDSHAKE|http://H:P/metadata [--hostname 127.0.0.1] [--nodes 1]
                   [--segment-size BYTES] [--local-buffer BYTES] [--device rxe0,rxe1] [--batch 128] [--largest BYTES]
                   [--small 1000] [--only NAME,NAME]
 
-`--nodes` is the number of store nodes behind the master (this client's own segment not counted): it decides what
-replica_num 2 can give. With --segment-size 0 the process is a pure client: every byte crosses to the nodes. With --device they
-cross by RDMA. Where that is slow, --batch, --largest and --small make the large checks smaller.
-The numbers asserted are those of the real master 0.3.13.post1: the suite is itself checked against it.
+`--nodes` is the number of store nodes, without this client's own segment. It limits the result of replica_num 2. With
+--segment-size 0 the process is a pure client, and every byte is transferred to the nodes. With --device, transfers use RDMA. If
+that is slow, --batch, --largest and --small reduce the large checks. The expected numbers are those of the real master
+0.3.13.post1, against which the suite runs as well.
 """
 import argparse
 import ctypes
 import mmap
 import os
-import sys
 import time
 import traceback
 
@@ -45,36 +44,36 @@ store = MooncakeDistributedStore()
 
 
 def equal(found, wanted, what=""):
-    """Fails with both values, long ones cut."""
+    """Fails with both values, truncated."""
     if found != wanted:
         raise AssertionError(f"{what or 'value'}: found {str(found)[:200]}, wanted {str(wanted)[:200]}")
 
 
 def same_bytes(found, wanted, what, again=None):
-    """Byte identity, told by what differs instead of by megabytes. `again` reads once more: do the right bytes lie there?"""
+    """Compares bytes and reports a summary of the differences. `again` reads once more, to see whether the stored bytes are right."""
     if found == wanted:
         return
-    told = f"{what}: {len(found)} bytes, wanted {len(wanted)}"
+    report = f"{what}: {len(found)} bytes, wanted {len(wanted)}"
     differ = [i for i, (x, y) in enumerate(zip(found, wanted)) if x != y]
     if differ:
         zeros = sum(found[i] == 0 for i in differ)
-        told += f"; {len(differ)} differ, from {differ[0]} to {differ[-1]}, {zeros} of them 0"
+        report += f"; {len(differ)} differ, from {differ[0]} to {differ[-1]}, {zeros} of them 0"
     if again:
         try:
-            told += f"; read again they are {'right' if again() == wanted else 'wrong'}"
+            report += f"; read again they are {'right' if again() == wanted else 'wrong'}"
         except AssertionError as e:
-            told += f"; reading again failed: {e}"
-    raise AssertionError(told)
+            report += f"; reading again failed: {e}"
+    raise AssertionError(report)
 
 
-def forget():
-    """Everything gone, leases or not, so that a check starts from an empty store."""
+def clear():
+    """Removes all objects, also leased ones, so that the next check starts with an empty store."""
     if store.remove_all(True) < 0:
         raise AssertionError("remove_all(force) failed")
 
 
 class Buffer:
-    """Anonymous memory registered with the client for as long as the block lasts."""
+    """Anonymous memory, registered with the client within a `with` block."""
 
     def __init__(self, size):
         self.map, self.size = mmap.mmap(-1, size), size
@@ -108,22 +107,22 @@ def a_value_of_no_bytes_is_refused():
     equal(store.is_exist("suite/empty"), 0)
 
 
-def odd_sizes_and_odd_keys_survive():
+def unusual_sizes_and_keys_come_back_identical():
     for i, (key, size) in enumerate([("a", 3), ("k" * 1024, 4097), ("käse/ключ/鍵 with blanks", 65537), ("x" * 68 + "_0_k", MIB + 1)]):
         value = payload(2000 + i, size)
         equal(store.put(key, value), 0, f"put {key[:20]}")
         same_bytes(store.get(key), value, f"get {key[:20]}")
-    forget()
+    clear()
 
 
 def a_key_is_written_once():
     equal(store.put("suite/once", b"first"), 0)
     equal(store.put("suite/once", b"second"), 0, "put of an existing key")
     same_bytes(store.get("suite/once"), b"first", "value after the second put")
-    forget()
+    clear()
 
 
-def what_is_not_there_is_said_to_be_absent():
+def a_missing_key_is_reported_as_not_found():
     equal(store.is_exist("suite/none"), 0)
     equal(store.get("suite/none"), b"")
     equal(store.get_size("suite/none"), NOT_FOUND)
@@ -133,12 +132,12 @@ def what_is_not_there_is_said_to_be_absent():
         equal(store.batch_get_into(["suite/none"], [b.ptr], [64 * KIB]), [NOT_FOUND])
 
 
-def a_batch_says_of_each_key_whether_it_exists():
+def a_batch_reports_whether_each_key_exists():
     keys = [f"suite/exist/{i}" for i in range(16)]
     for k in keys[::2]:
         equal(store.put(k, b"v"), 0)
     equal(store.batch_is_exist(keys), [1, 0] * 8)
-    forget()
+    clear()
 
 
 def a_batch_of_128_mib_moves_between_registered_buffers():
@@ -158,7 +157,7 @@ def a_batch_of_128_mib_moves_between_registered_buffers():
             return b.map[i * size:(i + 1) * size]
         for i in range(n):
             same_bytes(b.map[i * size:(i + 1) * size], payload(3000 + i, size), f"object {i}", lambda i=i: again(i))
-        # the same once more in reverse: leases held, connections warm
+        # Once more in reverse order, with leases and open connections.
         equal(store.batch_get_into(keys[::-1], ptrs, sizes), [size] * n, "batch_get_into reversed")
         same_bytes(b.map[:size], payload(3000 + n - 1, size), "first of the reversed")
     equal(store.remove_all(True), n, "remove_all counts")
@@ -169,15 +168,15 @@ def one_object_moves_between_registered_buffers():
         value = payload(4000, 300_001)
         b.map[:len(value)] = value
         equal(store.put_from("suite/from", b.ptr, len(value)), 0)
-        equal(store.get_into("suite/from", b.ptr + MIB, MIB), len(value), "get_into answers the size")
+        equal(store.get_into("suite/from", b.ptr + MIB, MIB), len(value), "get_into returns the size")
         same_bytes(b.map[MIB:MIB + len(value)], value, "get_into")
         equal(b.map[MIB + len(value):], b"\0" * (MIB - len(value)), "the rest of the buffer")
         if store.get_into("suite/from", b.ptr, len(value) - 1) >= 0:
             raise AssertionError("get_into a buffer that is too small succeeded")
-    forget()
+    clear()
 
 
-def an_object_may_be_gathered_from_pieces_and_scattered():
+def an_object_is_gathered_from_buffers_and_scattered():
     with Buffer(4 * MIB) as b:
         keys = [f"suite/pieces/{i}" for i in range(8)]
         value = payload(4100, 2 * MIB)
@@ -192,14 +191,14 @@ def an_object_may_be_gathered_from_pieces_and_scattered():
         same_bytes(b.map[2 * MIB:], value, "scattered")
     equal(store.put_parts("suite/parts", b"ab", b"cde", b"f"), 0)
     same_bytes(store.get("suite/parts"), b"abcdef", "put_parts")
-    forget()
+    clear()
 
 
 def lists_of_values_move_in_one_call():
     keys, values = [f"suite/list/{i}" for i in range(12)], [payload(4200 + i, 10_000 + i) for i in range(12)]
     equal(store.put_batch(keys, values), 0)
     equal(store.get_batch(keys), values, "get_batch")
-    forget()
+    clear()
 
 
 def two_replicas_lie_on_two_segments():
@@ -212,7 +211,7 @@ def two_replicas_lie_on_two_segments():
     equal(len({w.transport_endpoint for w in where}), possible, "distinct endpoints")
     equal([w.size for w in where], [MIB] * possible, "sizes of the replicas")
     same_bytes(store.get("suite/two"), value, "get")
-    forget()
+    clear()
 
 
 def a_read_key_is_leased_and_only_force_removes_it():
@@ -224,15 +223,15 @@ def a_read_key_is_leased_and_only_force_removes_it():
     equal(store.remove("suite/leased", True), 0, "remove(force)")
     equal(store.is_exist("suite/leased"), 0)
     equal(store.put("suite/unread", b"value"), 0)
-    equal(store.remove("suite/unread"), 0, "remove of a key nobody read")
+    equal(store.remove("suite/unread"), 0, "remove of a key that was not read")
 
 
-def patterns_remove_what_they_find_anywhere_in_the_key():
+def patterns_match_anywhere_in_the_key():
     for k in ("suite/re/a1", "suite/re/a2", "suite/re/b1", "other/re/a1"):
         equal(store.put(k, b"v"), 0)
     equal(store.remove_by_regex("re/a[0-9]+$"), 3)
     equal(store.batch_is_exist(["suite/re/a1", "suite/re/a2", "suite/re/b1", "other/re/a1"]), [0, 0, 1, 0])
-    equal(store.remove_by_regex("(("), INVALID, "a pattern that is none")
+    equal(store.remove_by_regex("(("), INVALID, "an invalid pattern")
     equal(store.batch_remove(["suite/re/b1", "suite/re/b2"], True), [0, NOT_FOUND], "batch_remove")
 
 
@@ -254,7 +253,7 @@ def upsert_replaces_with_the_same_and_with_another_size():
         equal(store.upsert_from("suite/upsert", b.ptr, MIB), 0)
         equal(store.batch_upsert_from(["suite/up1", "suite/up2"], [b.ptr, b.ptr], [KIB, MIB]), [0, 0])
         same_bytes(store.get("suite/up2"), payload(6100, MIB), "batch_upsert_from")
-    forget()
+    clear()
 
 
 def a_hard_pinned_object_is_stored_and_read_like_any_other():
@@ -265,7 +264,7 @@ def a_hard_pinned_object_is_stored_and_read_like_any_other():
     equal(store.remove("suite/pinned", True), 0)
 
 
-def a_thousand_small_objects_come_and_go():
+def a_thousand_small_objects_are_written_read_and_removed():
     n = a.small
     keys, size = [f"suite/small/{i}" for i in range(n)], n * 4 * KIB
     with Buffer(4 * MIB) as b:
@@ -281,7 +280,7 @@ def a_thousand_small_objects_come_and_go():
     equal(store.remove_all(True), n)
 
 
-def the_client_says_it_is_healthy_and_closes():
+def the_client_reports_healthy_and_closes():
     equal(store.health_check(), 0)
     equal(store.close(), 0)
 
@@ -289,7 +288,7 @@ def the_client_says_it_is_healthy_and_closes():
 def main():
     rc = store.setup(a.hostname, a.metadata, a.segment_size, a.local_buffer, "rdma" if a.device else "tcp", a.device, a.master)
     if rc:
-        print(f"setup answered {rc}\n0 passed, 1 failed", flush=True)
+        print(f"setup returned {rc}\n0 passed, 1 failed", flush=True)
         return 1
     checks = [f for n, f in list(globals().items()) if callable(f) and getattr(f, "__module__", "") == "__main__"
               and "_" in n and n not in ("same_bytes",)]
@@ -313,5 +312,5 @@ def main():
 
 if __name__ == "__main__":
     code = main()
-    # The wheel's destructors wait for threads at interpreter exit; close() above is what is under test.
+    # The wheel's destructors wait for threads at interpreter exit. The suite tests close() instead.
     os._exit(code)

@@ -1,16 +1,16 @@
-"""One real Python client that does what it is told, a JSON object per line: for tests that must do something between two
-of its calls (kill a node, restart the master) or keep it alive as a contributing node.
+"""A real Python client that executes commands, one JSON object per line. For tests that act between two calls (kill a node,
+restart the master), or that keep it alive as a contributing node.
 
   client_worker.py MASTER METADATA HOSTNAME SEGMENT_BYTES LOCAL_BUFFER_BYTES [DEVICES]
 
 With DEVICES ("rxe0,rxe1") bytes go over RDMA, else TCP.
-Answers begin with "@" (the wheel may print lines of its own): first {"setup": rc}, then one per command:
-  {"do":"put","key":k,"seed":s,"size":n[,"replicas":r]} -> {"rc":0}       {"do":"upsert",...} likewise
+Answers begin with "@", because the wheel may print other lines: first {"setup": rc}, then one per command:
+  {"do":"put","key":k,"seed":s,"size":n[,"replicas":r]} -> {"rc":0}       {"do":"upsert",...} the same
   {"do":"get","key":k,"seed":s,"size":n} -> {"size":found,"same":bool}    {"do":"exist","key":k} -> {"rc":1}
   {"do":"remove","key":k,"force":bool} -> {"rc":0}                       {"do":"remove_all","force":bool} -> {"rc":count}
   {"do":"replicas","key":k} -> {"endpoints":[...],"addresses":[...],"sizes":[...]}
-  {"do":"close"} -> {"rc":0}, and ends
-Every answer carries "ms", how long the call took.
+  {"do":"close"} -> {"rc":0}, and exits
+Every answer has "ms", the duration of the call.
 """
 import json
 import os
@@ -69,7 +69,7 @@ def main():
         if c["do"] == "close":
             break
     sys.stdout.flush()
-    # without the destructors: whoever wants them says close
+    # Without destructors. The command `close` runs the client's.
     os._exit(0 if rc == 0 else 1)
 
 

@@ -1,14 +1,14 @@
-"""The real transfer engine, spoken to a JSON line at a time on stdin; answers are stdout lines that begin with '@'.
+"""The real transfer engine. Commands are JSON lines on stdin; answers are stdout lines that begin with '@'.
 
 {"do": "start", "name": NAME, "metadata": "P2PHANDSHAKE" or URL, "bytes": N}  -> {"port": rpc port, "address": of N registered bytes}
-   with "device": "rxe0,rxe1" over RDMA instead of TCP; "skew": how far the address is from a page's begin
-{"do": "read" | "write", "segment": S, "at": local offset, "remote": address, "length": N}  -> {"rc": 0 when it went well}
+   with "device": "rxe0,rxe1" over RDMA instead of TCP; "skew": offset of the address in its page
+{"do": "read" | "write", "segment": S, "at": local offset, "remote": address, "length": N}  -> {"rc": 0 on success}
 {"do": "fill", "at": offset, "length": N, "seed": K}  -> {}      byte i is (i * 31 + K) % 251
-{"do": "check", "at": offset, "length": N, "seed": K}  -> {"equal": are the bytes those that fill writes?}
-{"do": "blank", "at": offset, "length": N}  -> {}      zeros; and are there zeros:
-{"do": "zeros", "at": offset, "length": N}  -> {"equal"}
-{"do": "blocks", "length": N, "count": C, "round": R}  -> {"equal": do C blocks from 0 hold what `mcctl bench transfer --verify` writes?}
-{"do": "borders"}  -> {"whole": is the page before and the page after the registered bytes as it was?}
+{"do": "check", "at": offset, "length": N, "seed": K}  -> {"equal": whether the bytes are those that fill writes}
+{"do": "blank", "at": offset, "length": N}  -> {}      writes zeros
+{"do": "zeros", "at": offset, "length": N}  -> {"equal": whether all bytes are zero}
+{"do": "blocks", "length": N, "count": C, "round": R}  -> {"equal": whether C blocks from 0 contain what `mcctl bench transfer --verify` writes}
+{"do": "borders"}  -> {"whole": whether the pages before and after the registered bytes are unchanged}
 {"do": "laps", "kind": "read" | "write", "segment", "remote", "length", "count"}  -> {"rc", "us": [microseconds of each]}
 {"do": "tell", "segment": S, "at", "remote", "length", "name", "message"}  -> {"rc"}    a write with a notification
 {"do": "notices"}  -> {"notices": [[name, message], ...]}
@@ -39,7 +39,7 @@ def pattern(q):
 
 
 def benched(address, length, turn):
-    """What `mcctl bench transfer --verify` puts into a block at `address` in its turn `turn`."""
+    """What `mcctl bench transfer --verify` writes to a block at `address` in turn `turn`."""
     import numpy as np
     odd = np.uint64(0x9E3779B97F4A7C15)
     with np.errstate(over="ignore"):
@@ -57,7 +57,7 @@ for line in sys.stdin:
         size, skew = q["bytes"], q.get("skew", 0)
         memory = ctypes.create_string_buffer(size + 4 * PAGE)
         page = -(-ctypes.addressof(memory) // PAGE) * PAGE
-        # registered: [base, base + size); on both sides of it bytes that nobody may touch
+        # Registered: [base, base + size). The pages on both sides must not be written.
         base = page + PAGE + skew
         ctypes.memset(base - PAGE, UNTOUCHED, PAGE)
         ctypes.memset(base + size, UNTOUCHED, PAGE)

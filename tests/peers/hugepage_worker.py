@@ -1,8 +1,8 @@
-"""What one rank takes from the pool of huge pages, with the real wheel: an L2 buffer, then the store's client.
+"""The huge pages that one rank allocates with the real wheel: an L2 buffer, then the store's client.
 
   hugepage_worker.py MASTER L2_BYTES SEGMENT_BYTES
 
-Prints one line: {"before": free pages, "l2": pages of the buffer, "client": pages of setup, "rc": what setup gave}.
+Prints one line: {"before": free pages, "l2": pages of the buffer, "client": pages of setup, "rc": result of setup}.
 """
 import json
 import os
@@ -24,5 +24,5 @@ store = MooncakeDistributedStore()
 rc = store.setup("localhost", "P2PHANDSHAKE", int(sys.argv[3]), 16 << 20, "tcp", "", sys.argv[1])
 after = free()
 print("@" + json.dumps({"before": before, "l2": before - buffered, "client": buffered - after, "rc": rc, "ok": bool(address)}), flush=True)
-# Without destructors: the pages go with the process.
+# Without destructors: the kernel frees the pages with the process.
 os._exit(0)

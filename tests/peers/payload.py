@@ -1,5 +1,5 @@
-"""Bytes that any side can make again: word i of an object is splitmix64(seed + i), little-endian (the Rust twin is in
-tests/it/peer/payload.rs)."""
+"""Reproducible bytes: word i of an object is splitmix64(seed + i), little-endian. tests/it/peer/payload.rs computes the same in
+Rust."""
 import numpy as np
 
 

@@ -1,5 +1,5 @@
-"""mcctl's master and store node, and a real SGLang on top of them: started, watched and stopped, for tests/sglang-l3 and
-tests/sglang-replay. Loopback only."""
+"""Starts and stops mcctl's master and store node, and a real SGLang that uses them. For tests/sglang-l3 and tests/sglang-replay.
+Loopback only."""
 import json
 import os
 import shlex
@@ -44,7 +44,7 @@ def wait(what, secs, f):
         except OSError:
             pass
         time.sleep(0.1)
-    raise RuntimeError(f"waited {secs} s in vain for {what}")
+    raise RuntimeError(f"{what}: not reached within {secs} s")
 
 
 def get(url, secs=30):
@@ -59,18 +59,18 @@ def post(url, document, secs=120):
 
 
 def binary(given):
-    """the program at `given`, or a fresh release build"""
+    """Returns the program at `given`, or builds a release."""
     if given:
         return given
     if not shutil.which("cargo"):
-        say("error: no mcctl: give --mcctl BINARY")
+        say("error: mcctl not found: pass --mcctl BINARY")
         sys.exit(2)
     subprocess.run(["cargo", "build", "--release", "--locked", "--bin", "mcctl"], cwd=ROOT, check=True)
     return os.path.join(os.environ.get("CARGO_TARGET_DIR", os.path.join(ROOT, "target")), "release", "mcctl")
 
 
 class Stack:
-    """master, node and, once it is started, SGLang, which lends nothing itself; the logs go to the folder `run`"""
+    """Master, node and, once started, SGLang as a pure client. The logs go to the folder `run`."""
 
     def __init__(self, mcctl, run, segment_size):
         self.run, self.started, self.sglang = run, [], None
@@ -115,8 +115,8 @@ class Stack:
             stop(p)
 
     def start_sglang(self, patience_s, *more):
-        """exits where it cannot be installed"""
-        say("starting SGLang (the first time installs it: minutes)")
+        """Exits if SGLang cannot be installed."""
+        say("starting SGLang (the first start installs it, which takes minutes)")
         self.sglang = self.start("sglang", os.path.join(ROOT, "tests", "peers", "sglang-endpoint"), "--port", str(self.http),
                                  *self.sglang_arguments, *more, stdout=subprocess.PIPE,
                                  env=dict(os.environ, MCCTL_ENDPOINT_WAIT_S=str(patience_s), **self.sglang_env))
@@ -127,13 +127,13 @@ class Stack:
 
 
 class Rendered(Stack):
-    """the same, with the command lines and the environment that `mcctl render` makes of fixtures/deploy/laptop.toml, with free ports
-    and the tiny model"""
+    """The same, with the command lines and environment that `mcctl render` writes for fixtures/deploy/laptop.toml, with free ports
+    and the tiny model."""
 
     def __init__(self, mcctl, run, segment_size):
         super().__init__(mcctl, run, segment_size)
         mcctl, size = os.path.abspath(mcctl), segment_size.lower()
-        # the store's 1gb is the file's 1GiB
+        # The deployment file spells the store's 1gb as 1GiB.
         size = f"{size[:-2]}{size[-2].upper()}iB" if size.endswith(("gb", "mb")) else size
         home = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
         values = {"master.rpc_port": self.master_address.rsplit(":", 1)[1], "master.admin_port": self.admin, "nodes.rest_port": self.rest,
@@ -146,7 +146,7 @@ class Rendered(Stack):
         self.master_command, self.master_env = self.read("master")
         self.node_command, self.node_env = self.read("store-0")
         command, self.sglang_env = self.read("server-0")
-        # The script is for people: it must say the same.
+        # The script must contain the same command.
         with open(os.path.join(run, "sglang", "127.0.0.1", "laptop-server-0.sh")) as f:
             script = f.read()
         if shlex.split(script[script.index("\nexec ") + 6:].replace("\\\n", " ")) != command:
@@ -154,7 +154,7 @@ class Rendered(Stack):
         self.sglang_arguments = ["--as-given", "--", *command[command.index("sglang.launch_server") + 1:]]
 
     def read(self, role):
-        """command line and variables out of an environment file"""
+        """Returns the command line and variables of an environment file."""
         with open(os.path.join(self.run, "env", "127.0.0.1", f"laptop-{role}.env")) as f:
             lines = f.read().splitlines()
         command = shlex.split(next(line[4:] for line in lines if line.startswith("#   ")))

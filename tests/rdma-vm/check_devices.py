@@ -1,4 +1,4 @@
-"""Runs inside the guest: does `mcctl devices` say what ibv_devinfo, ibv_devices, rdma and Mooncake's own tool say?
+"""Runs inside the guest: compares `mcctl devices` with ibv_devinfo, ibv_devices, rdma and Mooncake's own tool.
 
     check_devices.py MCCTL [TOPOLOGY_DUMP]
 """
@@ -22,7 +22,7 @@ def same(what, ours, theirs):
     global compared
     compared += 1
     if ours != theirs:
-        wrong.append(f"{what}: mcctl says {ours!r}, the other {theirs!r}")
+        wrong.append(f"{what}: {ours!r} in mcctl, {theirs!r} in the other tool")
 
 
 def devinfo(text):
@@ -47,15 +47,15 @@ def devinfo(text):
 
 
 def number(text):
-    """The number of `4096 (5)`, `0x800000`, `PORT_ACTIVE (4)` without what stands behind it."""
+    """The number at the start of a text such as `4096 (5)` or `0x800000`."""
     return int(text.split()[0], 0)
 
 
-def verbs(moment, told, theirs):
-    """The limits and ports as libibverbs tells them."""
-    same(f"{moment}: verbs", told["missing"], None)
-    same(f"{moment}: verbs devices", [d["name"] for d in told["devices"]], list(theirs))
-    for ours in told["devices"]:
+def verbs(moment, report, theirs):
+    """Compares the limits and ports that libibverbs reports."""
+    same(f"{moment}: verbs", report["missing"], None)
+    same(f"{moment}: verbs devices", [d["name"] for d in report["devices"]], list(theirs))
+    for ours in report["devices"]:
         name, other = ours["name"], theirs[ours["name"]]
         attributes = ours["attributes"]
         same(f"{moment}: {name} verbs firmware", attributes.pop("fw_ver"), other["fw_ver"])
@@ -84,7 +84,7 @@ def compare(moment):
         a, b = ours[name], theirs[name]
         same(f"{moment}: {name} node_guid", a["node_guid"], b["node_guid"])
         same(f"{moment}: {name} sys_image_guid", a["system_image_guid"], b["sys_image_guid"])
-        # libibverbs writes 0.0.0 where the driver has no version
+        # libibverbs writes 0.0.0 if the driver has no version.
         same(f"{moment}: {name} firmware", a["firmware"] or "0.0.0", b["fw_ver"])
         same(f"{moment}: {name} transport", a["transport"], b["transport"].split(" ")[0].lower())
         same(f"{moment}: {name} ports", [p["number"] for p in a["ports"]], [p["port"] for p in b["ports"]])

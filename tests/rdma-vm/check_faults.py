@@ -1,9 +1,9 @@
-"""Runs inside the guest: what mcctl does over RDMA when something is wrong. Each fault ends in bounded time, with a message that
-names what is wrong where; the line of a case shows that message. What is put right again works again.
+"""Runs inside the guest: tests mcctl over RDMA under faults. Each fault must end in bounded time, with a message that names
+its cause. The line of a case shows that message. After the fault is removed, transfers must work again.
 
     check_faults.py --mcctl BIN [--versions V,..] [--only PATTERN,..] [--list] [--out DIR]
 
-`faults` boots the guest for it.
+`faults` boots the guest and runs this program.
 """
 import argparse
 import json
@@ -16,7 +16,7 @@ import sys
 import threading
 import time
 
-sys.dont_write_bytecode = True  # the folder is the repository's
+sys.dont_write_bytecode = True  # The folder belongs to the repository.
 from ends import BATCH, BLOCK, MIB, OURS, Engine, Store, Target, bench, initiate, rest, use  # noqa: E402
 from guest import (P2P, Cases, Failed, Process, Traffic, exchange, frame, need, packets, pairs, read_exactly, regions, sh,  # noqa: E402
                    wait_for)
@@ -33,35 +33,35 @@ REAL = a.versions.split(",")[0]
 
 
 def initiator(segment, operation="write", seconds=60, devices="rxe1", block=BLOCK, batch=BATCH, env=None, more=()):
-    """An initiator of ours that is left running."""
+    """Starts mcctl's initiator and returns its process."""
     flags = [f"--segment_id={segment}", f"--operation={operation}", f"--block_size={block}", f"--batch_size={batch}",
              f"--duration={seconds}", "--json", *more]
     return bench(OURS, "initiator", P2P, devices, flags, env)[0]
 
 
 def flowing(count=200):
-    """Once the devices carry something."""
+    """Waits until the devices have sent `count` packets."""
     before = sum(packets().values())
     wait_for(f"{count} packets", lambda: sum(packets().values()) - before > count)
 
 
-def said(p):
-    """The lines in which a command of ours says what was wrong."""
+def error_text(p):
+    """The lines of mcctl's error message."""
     lines = [re.sub(r"\x1b\[[0-9;]*m", "", x).strip() for x in p.text().splitlines()]
     at = max((i for i, x in enumerate(lines) if x.startswith("error:")), default=len(lines) - 2)
     return " | ".join(x for x in lines[max(at, 0):at + 5] if x)[:500]
 
 
 def fails(p, limit, words, codes=(1, 3, 4), never=()):
-    """The process ends by itself within `limit` s, answers no, and says `words`, and none of `never`."""
+    """The process must exit within `limit` s with a code of `codes`. Its output must contain all of `words` and none of `never`."""
     began = time.monotonic()
     code = p.wait(limit)
-    took, text = time.monotonic() - began, said(p)
+    took, text = time.monotonic() - began, error_text(p)
     need(code in codes, f"ended with {code} after {took:.1f} s: {p.tail()}")
     lost = [w for w in words if w.lower() not in p.text().lower()]
-    need(not lost, f"does not say {' nor '.join(lost)}: {text}")
+    need(not lost, f"the message lacks {' and '.join(lost)}: {text}")
     odd = [w for w in never if w.lower() in p.text().lower()]
-    need(not odd, f"says {' and '.join(odd)}: {text}")
+    need(not odd, f"the message contains {' and '.join(odd)}: {text}")
     return f"exit {code} after {took:.1f} s: {text}"
 
 
@@ -82,16 +82,16 @@ def target_killed(make):
 
 
 def target_stopped():
-    """SIGSTOP: a target needs no CPU for data, so transfers go on."""
+    """SIGSTOP: a target needs no CPU for data, so transfers continue."""
     target = Target(OURS, P2P, "rxe0")
     p = initiator(target.segment, seconds=6)
     flowing()
     target.process.signal(19)
     code = p.wait(60)
     target.process.signal(18)
-    need(code == 0, f"ended with {code}: {said(p)}")
+    need(code == 0, f"ended with {code}: {error_text(p)}")
     target.ends()
-    return "went on to the end"
+    return "completed"
 
 
 def initiator_killed(make):
@@ -105,12 +105,12 @@ def initiator_killed(make):
     p.kill()
     works(target)
     target.ends()
-    need(not pairs() and not regions(), f"left behind: {pairs()} {regions()}")
-    return "the next one was served; nothing left behind"
+    need(not pairs() and not regions(), f"left over: {pairs()} {regions()}")
+    return "the next initiator was served; nothing is left over"
 
 
 def restarted(make):
-    """A node is killed and comes back under its name: a client that had a connection uses it again."""
+    """A node is killed and restarted under its name. A client that was connected to it uses it again."""
     s = Store(OURS, OURS, "http", nodes=0)
     s.nodes = [s.service(OURS, 0, "rxe1", 0)]
     client = s.rest
@@ -132,7 +132,7 @@ def restarted(make):
     began = time.monotonic()
     ok, lost = put("second")
     lost_after = time.monotonic() - began
-    need(lost_after < 70, f"a put at a dead node took {lost_after:.1f} s")
+    need(lost_after < 70, f"a put to the killed node took {lost_after:.1f} s")
     s.nodes[1] = s.service(make, 1, "rxe0", 64 * MIB, host="127.0.0.1:17777")
     began = time.monotonic()
     last = [""]
@@ -148,11 +148,11 @@ def restarted(make):
         wait_for("puts and gets to work again", again, 90)
     except Failed as e:
         raise Failed(f"{e}: {last[0]}; {s.nodes[1].tail()}") from None
-    return f"while it was away: {'stored' if ok else lost[:160]} ({lost_after:.1f} s); back {time.monotonic() - began:.1f} s after its start"
+    return f"while it was down: {'stored' if ok else lost[:160]} ({lost_after:.1f} s); usable {time.monotonic() - began:.1f} s after its start"
 
 
-def told_by_status():
-    """What a node says it moves bytes over: its metrics, and `mcctl status --node`, by peer and device."""
+def status_report():
+    """The transport that a node reports in its metrics and in `mcctl status --node`, by peer and device."""
     s = Store(OURS, OURS, "http", nodes=0)
     s.nodes = [s.service(OURS, 0, "rxe1", 0)]
     client = s.rest
@@ -177,13 +177,13 @@ def told_by_status():
 
 
 # ----------------------------------------------------------------------------------------------------------------- devices
-def link(way):
-    sh("ip", "link", "set", "eth1", way)
-    state = {"down": "1: DOWN", "up": "4: ACTIVE"}[way]
+def link(state):
+    sh("ip", "link", "set", "eth1", state)
+    expected = {"down": "1: DOWN", "up": "4: ACTIVE"}[state]
 
     def is_so():
         with open("/sys/class/infiniband/rxe1/ports/1/state") as f:
-            return f.read().strip() == state
+            return f.read().strip() == expected
     wait_for(f"port {state}", is_so, 20)
 
 
@@ -194,19 +194,19 @@ def link_down():
     link("down")
     try:
         first = fails(p, 75, ["rxe1 port 1", target.segment], never=["' not found"])
-        need(re.search(r"port (state )?is (down|DOWN)", said(p)), f"does not say that the link is down: {first}")
-        # and one that starts now says which port it is
+        need(re.search(r"port (state )?is (down|DOWN)", error_text(p)), f"the message does not report that the link is down: {first}")
+        # An initiator that starts now must name the port.
         second = fails(initiator(target.segment), 30, ["rxe1", "port"])
     finally:
         link("up")
-    # the target has been there all the time
+    # The target was running all the time.
     wait_for("the target to be reachable again", lambda: initiator(target.segment, seconds=1).wait(75) == 0, 150)
     target.ends()
-    return f"{first} || {second} || up: works again"
+    return f"{first} || {second} || up: transfers work again"
 
 
 def address_lost():
-    """The address behind a GID goes away under a run over two devices."""
+    """The address of a GID is removed during a run over two devices."""
     both = "rxe0,rxe1"
     target = Target(OURS, P2P, both)
     p = initiator(target.segment, devices=both, seconds=20)
@@ -214,26 +214,26 @@ def address_lost():
     sh("ip", "addr", "del", "192.168.100.2/24", "dev", "eth1")
     try:
         code = p.wait(90)
-        told = f"exit {code}: {said(p) if code else 'went on over the other device'}"
-        need(code in (0, 1, 3, 4), told)
+        result = f"exit {code}: {error_text(p) if code else 'continued over the other device'}"
+        need(code in (0, 1, 3, 4), result)
     finally:
         sh("ip", "addr", "add", "192.168.100.2/24", "dev", "eth1")
         wait_for("the GID", lambda: "c0a8:6402" in open("/sys/class/infiniband/rxe1/ports/1/gids/1").read(), 20)
-    return told
+    return result
 
 
 def device_removed():
-    """One of two devices is taken away under a run over both; it comes back for the cases after this one."""
+    """One of two devices is removed during a run over both. It is added again for the cases after this one."""
     both = "rxe0,rxe1"
     target = Target(OURS, P2P, both)
     p = initiator(target.segment, devices=both, seconds=15)
     flowing()
-    # returns only once nobody has it open, where the driver cannot take it from them
+    # Returns once no process has the device open, if the driver cannot force it.
     removal = Process("rdma-link-delete", ["rdma", "link", "delete", "rxe1"])
     try:
         code = p.wait(90)
-        told = f"exit {code}: {said(p) if code else 'went on over the other device'}"
-        need(code in (0, 1, 3, 4), told)
+        result = f"exit {code}: {error_text(p) if code else 'continued over the other device'}"
+        need(code in (0, 1, 3, 4), result)
         target.process.kill()
         need(removal.wait(30) == 0, f"rdma link delete: {removal.tail()}")
         later = fails(initiator(target.segment, devices=both, seconds=1), 30, ["rxe1"]) if code else ""
@@ -243,19 +243,19 @@ def device_removed():
         if "rxe1" not in os.listdir("/sys/class/infiniband"):
             sh("rdma", "link", "add", "rxe1", "type", "rxe", "netdev", "eth1")
             time.sleep(1)
-    return f"{told} {later}"
+    return f"{result} {later}"
 
 
 def wrong_gid(index):
     target = Target(OURS, P2P, "rxe0")
     p = initiator(target.segment, env={"MC_GID_INDEX": str(index)})
-    told = fails(p, 75, ["rxe1", "gid", str(index)])
+    result = fails(p, 75, ["rxe1", "gid", str(index)])
     works(target)
-    return told
+    return result
 
 
 def unequal_gid():
-    """Row 0 is link-local: of another family than the peer's. It may work or not; it ends, and says which GID."""
+    """GID index 0 is link-local, which is another family than the peer's. The run may fail, but must end and name the GID."""
     target = Target(OURS, P2P, "rxe0")
     p = initiator(target.segment, env={"MC_GID_INDEX": "0"}, seconds=1)
     code = p.wait(90)
@@ -264,12 +264,12 @@ def unequal_gid():
 
 
 def other_row():
-    """The peer's address is link-local: the first row of ours, which is IPv4, does not lead there; another one does."""
+    """The peer's address is link-local. Our first GID index, which is IPv4, does not reach it. Another one does."""
     target = Target(OURS, P2P, "rxe0", env={"MC_GID_INDEX": "0"})
     alone = initiator(target.segment, env={"MC_GID_INDEX": "1"}, seconds=1)
-    first = f"with row 1 alone exit {alone.wait(90)}: {said(alone)[:200]}"
+    first = f"with GID index 1 alone: exit {alone.wait(90)}: {error_text(alone)[:200]}"
     p = initiator(target.segment, seconds=1, more=["--verify"])
-    need(p.wait(90) == 0, f"{said(p)}; {first}")
+    need(p.wait(90) == 0, f"{error_text(p)}; {first}")
     return first
 
 
@@ -286,14 +286,14 @@ def memlock():
 
 
 def memlock_node():
-    """The same of a node."""
+    """The same limit for a store node."""
     master = Store(OURS, OURS, "p2p", nodes=0)
     p = master.service(OURS, 0, "rxe0", 64 * MIB, limited=dict(user=65534, limits={resource.RLIMIT_MEMLOCK: MIB}))
     return fails(p, 60, ["rxe0", "memlock limit is 1 MiB", "needs", "ulimit -l unlimited"], codes=(4,))
 
 
 def small_regions():
-    """A largest region smaller than the segment: several buffers in the descriptor, and bytes go across their borders."""
+    """The maximum region is smaller than the segment: the descriptor has several buffers, and transfers cross their borders."""
     small = {"MC_MAX_MR_SIZE": str(MIB)}
     target = Target(OURS, P2P, "rxe0", [f"--buffer_size={8 * MIB}"], env=small)
     buffers = sorted((b["addr"], b["length"]) for b in target.descriptor["buffers"])
@@ -304,19 +304,19 @@ def small_regions():
     engine.ask("fill", at=1, length=3 * MIB, seed=4)
     engine.move("write", target.segment, 1, there, 3 * MIB)
     engine.move("read", target.segment, 4 * MIB + 7, there, 3 * MIB)
-    need(engine.ask("check", at=4 * MIB + 7, length=3 * MIB, seed=4)["equal"], "bytes across the borders came back otherwise")
-    # and on our side of a transfer
+    need(engine.ask("check", at=4 * MIB + 7, length=3 * MIB, seed=4)["equal"], "the bytes across the borders differ")
+    # The same with small regions at the initiator.
     for operation in ("write", "read"):
         r = initiate(OURS, P2P, "rxe1", engine.segment, operation, 700_001, 5, more=["--verify", f"--buffer_size={5 * 700_001}"], env=small)
         turn = r["batches"] - 1 if operation == "write" else 0
-        need(engine.ask("blocks", length=700_001, count=5, round=turn)["equal"], "bytes across our borders are elsewhere")
+        need(engine.ask("blocks", length=700_001, count=5, round=turn)["equal"], "bytes across our borders are at wrong addresses")
     engine.borders()
     target.ends()
     return f"{len(buffers)} buffers"
 
 
 def pair_limit():
-    """Endpoints beyond MC_MAX_EP_PER_CTX give way."""
+    """Endpoints beyond MC_MAX_EP_PER_CTX replace older ones."""
     target = Target(OURS, P2P, "rxe0", env={"MC_MAX_EP_PER_CTX": "8"})
     most = 0
     for i in range(60):
@@ -325,12 +325,12 @@ def pair_limit():
     need(most <= 32, f"{most} queue pairs for 8 endpoints")
     works(target)
     target.ends()
-    need(not pairs() and not regions(), f"left behind: {pairs()} {regions()}")
+    need(not pairs() and not regions(), f"left over: {pairs()} {regions()}")
     return f"at most {most} queue pairs"
 
 
 def cycles(count):
-    """A peer that connects anew again and again, each time with other queue pairs."""
+    """A peer connects repeatedly, each time with other queue pairs."""
     target = Target(OURS, P2P, "rxe0")
     for i in range(count):
         reply = connection(target, qp_num=[2 * i + 1000, 2 * i + 1001])
@@ -339,8 +339,8 @@ def cycles(count):
     need(here <= 8, f"{here} queue pairs after {count} connections")
     works(target)
     target.ends()
-    need(not pairs() and not regions(), f"left behind: {pairs()} {regions()}")
-    return f"{here} queue pairs and {there} regions after {count} connections; none after the end"
+    need(not pairs() and not regions(), f"left over: {pairs()} {regions()}")
+    return f"{here} queue pairs and {there} regions after {count} connections; none after the exit"
 
 
 # -------------------------------------------------------------------------------------------------------------- handshakes
@@ -359,7 +359,7 @@ def connection(target, **other):
 
 
 def raw(at, data, limit, stall=False):
-    """What a handshake port answers to bytes: its reply, or that it closed."""
+    """Sends bytes to a handshake port. Returns its reply, or how it closed the connection."""
     host, _, port = at.rpartition(":")
     began = time.monotonic()
     with socket.create_connection((host, int(port)), 20) as s:
@@ -377,7 +377,7 @@ def raw(at, data, limit, stall=False):
 
 
 def malformed_requests():
-    """Whatever comes to the handshake port of a target is answered or closed; the target serves on, with no pairs left over."""
+    """Every input to the handshake port is answered or the connection closed. The target keeps serving, without left-over pairs."""
     target = Target(OURS, P2P, "rxe0")
     before, held = len(pairs()), len(regions())
     bad = {
@@ -388,7 +388,7 @@ def malformed_requests():
     }
     for what, data in bad.items():
         raw(target.segment, data, 30)
-    # JSON that is no connection: answered with what is wrong, or closed
+    # JSON that is not a connection message: answered with the error, or closed.
     wrong = {"null": None, "array": [], "number": 7, "string": "x", "empty": {}}
     for what, document in wrong.items():
         raw(target.segment, frame(0, document), 30)
@@ -399,25 +399,24 @@ def malformed_requests():
         "no pairs": dict(qp_num=[]), "4096 pairs": dict(qp_num=list(range(4096))), "bad GID": dict(local_gid="zz"),
         "null GID": dict(local_gid=":".join(["00"] * 16)), "short GID": dict(local_gid="00:01"),
         "negative pair": dict(qp_num=[-1, -2]), "pair of 2^40": dict(qp_num=[1 << 40, 2]), "pair is text": dict(qp_num=["5", "6"]),
-        "lid of 2^20": dict(local_lid=1 << 20), "ack for nobody": dict(ready_ack=True, local_nic_path="127.0.0.1:19998@rxe1"),
+        "lid of 2^20": dict(local_lid=1 << 20), "ack without connection": dict(ready_ack=True, local_nic_path="127.0.0.1:19998@rxe1"),
         "control channel": dict(ctrl_channel=True, peer_nic_path="__ctrl__", notify_qp_num=5, notify_rq_depth=4),
-        "GID of nobody, unknown server": dict(local_gid=..., local_nic_path="127.0.0.1:1@rxe1"),
+        "no GID, unknown server": dict(local_gid=..., local_nic_path="127.0.0.1:1@rxe1"),
     }
-    told = []
+    results = []
     for what, other in refused.items():
         began = time.monotonic()
         try:
             reply = connection(target, **other)
             need(reply.get("reply_msg"), f"{what} was accepted: {reply}")
-            told.append(f"{what}: {reply['reply_msg'][:80]}")
+            results.append(f"{what}: {reply['reply_msg'][:80]}")
         except (Failed, OSError, ValueError, TypeError, AttributeError) as e:
             need("accepted" not in str(e), str(e))
-            told.append(f"{what}: closed")
+            results.append(f"{what}: closed")
         took = time.monotonic() - began
         need(took < 25, f"{what} took {took:.1f} s")
         need(target.process.p.poll() is None, f"the target ended at {what}: {target.process.tail()}")
-    # the loopback of a peer that is itself
-    # twenty who say nothing: others are answered meanwhile
+    # Twenty connections that send nothing must not delay others.
     host, _, port = target.segment.rpartition(":")
     quiet = [socket.create_connection((host, int(port)), 10) for _ in range(20)]
     began = time.monotonic()
@@ -426,18 +425,18 @@ def malformed_requests():
     need(slow < 10, f"with 20 silent connections a probe took {slow:.1f} s")
     for s in quiet:
         s.close()
-    need(len(pairs()) <= before + 4, f"{len(pairs())} queue pairs are left, {before} before")
+    need(len(pairs()) <= before + 4, f"{len(pairs())} queue pairs are left over, {before} before")
     need(len(regions()) == held, f"{len(regions())} regions, {held} before")
     works(target)
     works(target, initiator_make=REAL)
     target.ends()
-    print("        " + "\n        ".join(told), flush=True)
+    print("        " + "\n        ".join(results), flush=True)
     return f"{len(bad) + len(wrong) + len(refused)} kinds"
 
 
 class FakeTarget:
-    """A peer that publishes a true segment's descriptor as its own and answers connections as `answer` says: with a document, bytes,
-    None (closes) or ... (never)."""
+    """A peer that publishes the descriptor of a real segment as its own. `answer` produces its reply to a connection request: a
+    document, bytes, None (closes the connection) or ... (never answers)."""
 
     def __init__(self, answer, publish=None):
         self.true = Target(OURS, P2P, "rxe0")
@@ -481,38 +480,38 @@ class FakeTarget:
 
 
 def malformed_reply(answer, words, limit=80, env=None):
-    """What answers is running: no advice says that it may not be."""
+    """The peer is running, so the message must not suggest that it is not."""
     fake = FakeTarget(answer)
-    told = fails(initiator(fake.segment, seconds=5, env=env), limit, [fake.segment, "rxe1", "port 1", "GID 1", *words],
+    result = fails(initiator(fake.segment, seconds=5, env=env), limit, [fake.segment, "rxe1", "port 1", "GID 1", *words],
                  never=["is running"] if words else [])
-    need(fake.asked, "nobody connected")
-    return f"{told} ({fake.asked} questions)"
+    need(fake.asked, "no initiator connected")
+    return f"{result} ({fake.asked} requests)"
 
 
 def silent_pairs():
-    """Queue pairs that do not exist: each slice is tried as often as MC_RETRY_CNT says, and no longer."""
-    fake = FakeTarget(REPLIES["nobodys-pairs"][0])
+    """Queue pairs that do not exist: each slice is tried at most MC_RETRY_CNT times."""
+    fake = FakeTarget(REPLIES["unknown-pairs"][0])
     p = initiator(fake.segment, seconds=5, env={"MC_RETRY_CNT": "2"})
-    told = fails(p, 40, ["rxe1 port 1", "GID 1", f"{fake.segment}@rxe0", "completion", "transferring the bytes"], never=["is running", "timed out"])
-    return f"{told} ({fake.asked} questions)"
+    result = fails(p, 40, ["rxe1 port 1", "GID 1", f"{fake.segment}@rxe0", "completion", "transferring the bytes"], never=["is running", "timed out"])
+    return f"{result} ({fake.asked} requests)"
 
 
 def relayed(fake, asked):
-    """The connection is made with the true target behind it, under the fake's name."""
+    """Forwards the connection request to the real target, under the fake's name."""
     def renamed(d, old, new):
         return {k: v.replace(old, new) if isinstance(v, str) else v for k, v in d.items()}
     return renamed(exchange(fake.true.segment, 0, renamed(asked, fake.segment, fake.true.segment)), fake.true.segment, fake.segment)
 
 
 def malformed_descriptor(publish, may_work, words=()):
-    """Connected to a true peer, but told wrong things of its memory and its devices."""
+    """Connected to a real peer, but with a wrong description of its memory and devices."""
     fake = FakeTarget(relayed, publish)
     p = initiator(fake.segment, seconds=1, more=["--verify"])
-    told = fails(p, 80, [fake.segment, *words] if not may_work else [], codes=(0, 1, 3) if may_work else (1, 3),
+    result = fails(p, 80, [fake.segment, *words] if not may_work else [], codes=(0, 1, 3) if may_work else (1, 3),
                  never=["' not found"])
     works(fake.true)
     fake.true.ends()
-    return "works" if p.p.returncode == 0 else told
+    return "works" if p.p.returncode == 0 else result
 
 
 def without(d, *names):
@@ -531,12 +530,12 @@ REPLIES = {
     "too-long": (lambda f, q: struct.pack("<QB", 1 << 40, 0), ["unreadable reply"]),
     "closes": (lambda f, q: None, []),
     "another-type": (lambda f, q: frame(1, b"{}"), ["does not use RDMA"]),
-    "nobodys-pairs": (lambda f, q: {} if q.get("ready_ack") else f.reply(q), ["no work completion"]),
-    "nobodys-gid": (lambda f, q: {} if q.get("ready_ack") else f.reply(q, local_gid=GID1.replace("64:02", "64:77")), []),
+    "unknown-pairs": (lambda f, q: {} if q.get("ready_ack") else f.reply(q), ["no work completion"]),
+    "unknown-gid": (lambda f, q: {} if q.get("ready_ack") else f.reply(q, local_gid=GID1.replace("64:02", "64:77")), []),
     "ack-refused": (lambda f, q: f.reply(q, reply_msg="no ack") if q.get("ready_ack") else f.reply(q), ["no ack"]),
     "never": (lambda f, q: ..., []),
 }
-# name: (what is published, may a transfer go well all the same?, what is to be said of it)
+# name: (the published descriptor, whether a transfer may succeed, the required parts of the message)
 DESCRIPTORS = {
     "no-devices": (lambda d: dict(d, devices=[], buffers=[dict(b, rkey=[], lkey=[]) for b in d["buffers"]]), False, ["announces no RDMA device"]),
     "devices-without-keys": (lambda d: dict(d, devices=[]), False, ["number of keys"]),
@@ -559,7 +558,7 @@ def main():
     cases.run("stopped/target", target_stopped)
     cases.run(f"restarted/{OURS}", restarted, OURS, limit=300)
     cases.run(f"restarted/{REAL}", restarted, REAL, limit=300)
-    cases.run("status", told_by_status)
+    cases.run("status", status_report)
     cases.run("gid/row-without-gid", wrong_gid, 7)
     cases.run("gid/no-such-row", wrong_gid, 5000)
     cases.run("gid/link-local", unequal_gid)
@@ -576,7 +575,7 @@ def main():
     cases.run("pairs/silent", silent_pairs)
     cases.run("pairs/limit", pair_limit, limit=300)
     cases.run("pairs/1000-connections", cycles, 1000, limit=400)
-    # what disturbs the devices comes last
+    # Cases that disturb the devices come last.
     cases.run("device/address-lost", address_lost, limit=240)
     cases.run("device/link-down-and-up", link_down, limit=400)
     cases.run("device/one-of-two-removed", device_removed, limit=240)

@@ -1,6 +1,6 @@
-"""The ends of a transfer, of either make: bench targets and initiators, engines that a program talks to, stores. All over RDMA.
+"""The ends of a transfer over RDMA: bench targets and initiators, engines controlled by a worker, and stores.
 
-A make is OURS or the version of an installed release of the real one. `use` says where our binary is.
+Each has a make: OURS (mcctl), or the version of an installed release of the real Mooncake. `use` sets the path of mcctl.
 """
 import json
 import os
@@ -11,7 +11,7 @@ import urllib.request
 from guest import P2P, PATIENCE, PEERS, Dialogue, Process, Wheel, descriptor, free_port, need, wait_for
 
 KIB, MIB = 1 << 10, 1 << 20
-# the first is the one that everything is tried with; of the others a part
+# All cases run with the first release, and some with the others.
 VERSIONS = ["0.3.13.post1", "0.3.12.post1", "0.3.10.post2"]
 OURS = "mcctl"
 mcctl = None
@@ -19,7 +19,7 @@ wheels = {}
 
 
 def use(binary):
-    """From here on this is what OURS is."""
+    """Sets the path of mcctl."""
     global mcctl
     mcctl = binary
 
@@ -31,7 +31,7 @@ def wheel(version):
 
 
 def metadata(how):
-    """What both ends are told; with a service of ours where there is one."""
+    """The metadata argument of both ends. Starts mcctl's metadata service, except for P2PHANDSHAKE."""
     if how == "p2p":
         return P2P
     port = free_port()
@@ -65,7 +65,7 @@ class Target:
         self.make = make
 
     def check(self, devices):
-        """What every engine needs to find in the descriptor of a target."""
+        """Checks what every engine requires of a target's descriptor."""
         d = self.descriptor
         need(d["protocol"] == "rdma", f"the target offers {d['protocol']}")
         names = [x["name"] for x in d["devices"]]
@@ -83,7 +83,7 @@ class Target:
 
 
 def initiate(make, meta, devices, segment, operation, block=BLOCK, batch=BATCH, seconds=1, more=(), env=None, limit=90):
-    """A run of an initiator: {bytes, seconds, MB/s, batches}."""
+    """Runs an initiator. Returns {bytes, seconds, batches, mb_s}."""
     flags = [f"--segment_id={segment}", f"--operation={operation}", f"--block_size={block}", f"--batch_size={batch}",
              "--threads=1", f"--duration={seconds}", *more]
     flags += ["--json"] if make == OURS else ["--report_unit=MB"]
@@ -100,13 +100,13 @@ def initiate(make, meta, devices, segment, operation, block=BLOCK, batch=BATCH, 
     return {"bytes": batches * block * batch, "seconds": float(m.group(1)), "batches": batches, "mb_s": float(m.group(3))}
 
 
-ROOM = 14 * MIB
+ENGINE_BYTES = 14 * MIB
 
 
 class Engine:
-    """The real engine as a Python program loads it: its memory can be looked at."""
+    """The real engine in a Python worker, which can inspect its memory."""
 
-    def __init__(self, version, meta, devices, skew=0, size=ROOM, env=None):
+    def __init__(self, version, meta, devices, skew=0, size=ENGINE_BYTES, env=None):
         w = wheel(version)
         self.d = Dialogue(f"engine-{version}", [w.python(), os.path.join(PEERS, "engine_worker.py")], w.env(env))
         name = "127.0.0.1" if meta == P2P else f"engine-{Process.number}"
@@ -120,7 +120,7 @@ class Engine:
 
     def move(self, kind, segment, at, remote, length):
         rc = self.ask(kind, segment=segment, at=at, remote=remote, length=length)["rc"]
-        need(rc == 0, f"{kind} of {length} B at {remote:#x} answered {rc}: {self.d.process.tail()}")
+        need(rc == 0, f"{kind} of {length} B at {remote:#x} returned {rc}: {self.d.process.tail()}")
 
     def borders(self):
         need(self.ask("borders")["whole"], "bytes outside the registered range were written")
@@ -128,7 +128,7 @@ class Engine:
 
 # ------------------------------------------------------------------------------------------------------------------- store
 class Store:
-    """A master of one make and nodes of one make behind it, protocol rdma."""
+    """A master of one make with nodes of one make, protocol rdma."""
 
     def __init__(self, master_make, node_make, how, devices="rxe0", nodes=2, segment=96 * MIB, version=VERSIONS[0]):
         self.version, self.how = version, how
@@ -172,7 +172,7 @@ class Store:
         w = wheel(self.version)
         d = Dialogue(name, [w.python(), os.path.join(PEERS, "client_worker.py"), self.address, self.meta, "127.0.0.1", segment,
                             local, devices], w.env())
-        answer = d.hear()
+        answer = d.receive()
         need(answer["setup"] == 0, f"setup of {name}: {answer}, {d.process.tail()}")
         return d
 
@@ -191,7 +191,7 @@ class Store:
         wait_for(f"{n} mounted segments", look, limit)
 
     def own(self, *args, codes=(0,), limit=PATIENCE):
-        """`mcctl store ...` here: its output."""
+        """Runs `mcctl store ...` and returns its output."""
         flags = ["--master", self.address]
         if args[0] in ("put", "get"):
             flags += ["--metadata-server", self.meta, "--local-hostname", "127.0.0.1", "--protocol", "rdma", "--device-name", "rxe1"]

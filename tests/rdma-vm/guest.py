@@ -1,7 +1,7 @@
-"""What the programs that run inside the virtual machine share (standard library only): processes with a log and a bound, the real
-peers, the devices' counters, and cases of which each is one line.
+"""Shared by the programs that run inside the virtual machine (standard library only): processes with a log and a time limit, the real
+peers, the counters of the devices, and cases with one line of output each.
 
-A case is a function; it fails by raising. Whatever it started ends with it, by process id.
+A case is a function that raises on failure. All processes that it started are then stopped, by process id.
 """
 import fnmatch
 import glob
@@ -23,9 +23,9 @@ import urllib.request
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 PEERS = os.path.join(os.path.dirname(HERE), "peers")
-# What anything may take to start, answer or stop. The machine is emulated, and the host has other work.
+# Time limit to start, answer or stop, in seconds. Generous, because the machine is emulated and the host is busy.
 PATIENCE = 60
-# payload of a packet at the active MTU of rdma-vm's devices
+# Payload of a packet at the active MTU of rdma-vm's devices, bytes.
 PACKET = 4096
 P2P = "P2PHANDSHAKE"
 
@@ -45,7 +45,7 @@ def wait_for(what, done, limit=PATIENCE):
         found = done()
         if found:
             return found
-        need(time.monotonic() < end, f"waited {limit} s in vain for {what}")
+        need(time.monotonic() < end, f"{what}: not reached within {limit} s")
         time.sleep(0.05)
 
 
@@ -83,10 +83,10 @@ class Process:
             return f.read().decode(errors="replace")
 
     def wait_line(self, pattern, limit=PATIENCE):
-        """The match of `pattern` in the log, once it is there."""
+        """Waits for a match of `pattern` in the log and returns it."""
         def look():
             m = re.search(pattern, self.text())
-            need(m or self.p.poll() is None, f"{self.name} ended with {self.p.poll()} before it said {pattern!r}: {self.tail()}")
+            need(m or self.p.poll() is None, f"{self.name} ended with {self.p.poll()} before it printed {pattern!r}: {self.tail()}")
             return m
         return wait_for(f"{pattern!r} of {self.name}", look, limit)
 
@@ -101,12 +101,12 @@ class Process:
         wait_for(f"port {port} of {self.name}", look, limit)
 
     def wait(self, limit):
-        """Exit code; a process that goes on after `limit` s has failed."""
+        """Returns the exit code. A process that still runs after `limit` s has failed."""
         try:
             return self.p.wait(limit)
         except subprocess.TimeoutExpired:
             self.kill()
-            raise Failed(f"{self.name} still ran after {limit} s: {self.tail()}") from None
+            raise Failed(f"{self.name} still runs after {limit} s: {self.tail()}") from None
 
     def signal(self, number):
         if self.p.poll() is None:
@@ -121,7 +121,7 @@ class Process:
         return self.wait(limit)
 
     def cpu(self):
-        """User and system CPU of it so far, seconds."""
+        """User and system CPU time of the process, seconds."""
         with open(f"/proc/{self.p.pid}/stat") as f:
             v = f.read().rsplit(")", 1)[1].split()
         return (int(v[11]) + int(v[12])) / os.sysconf("SC_CLK_TCK")
@@ -131,7 +131,7 @@ class Process:
 
 
 def environment(more):
-    """The environment without what the person's shell says of Mooncake, and with `more`."""
+    """The environment without the variables of Mooncake, and with `more`."""
     env = {k: v for k, v in os.environ.items() if not k.startswith(("MC_", "MOONCAKE_", "NCCL_"))}
     env.update(PYTHONUNBUFFERED="1", PYTHONDONTWRITEBYTECODE="1", MCCTL_LOG=env.get("MCCTL_LOG", "info"))
     env.update(more or {})
@@ -155,7 +155,7 @@ _next_port = 18_100
 
 
 def free_port():
-    """A port outside what the real engine draws from (12300-14300, 15000-17000)."""
+    """A port outside the ranges from which the real engine chooses (12300-14300, 15000-17000)."""
     global _next_port
     while True:
         _next_port += 1
@@ -191,7 +191,7 @@ class Wheel:
 
     def program(self, name):
         path = os.path.join(self.package, name)
-        if not os.access(path, os.X_OK):  # older wheels leave that to their launchers; the change stays in the guest
+        if not os.access(path, os.X_OK):  # The launchers of older wheels set this. The change stays in the guest.
             os.chmod(path, 0o755)
         return path
 
@@ -200,7 +200,7 @@ class Wheel:
 
 
 class Dialogue:
-    """A worker that answers a JSON line with a line that begins with '@'."""
+    """A worker that answers each JSON line with a line that begins with '@'."""
 
     def __init__(self, name, command, env):
         self.process = Process(name, command, env, stdin=subprocess.PIPE)
@@ -217,7 +217,7 @@ class Dialogue:
                 self.process.log.flush()
         self.answers.put(None)
 
-    def hear(self, limit=PATIENCE):
+    def receive(self, limit=PATIENCE):
         try:
             answer = self.answers.get(timeout=limit)
         except queue.Empty:
@@ -227,9 +227,9 @@ class Dialogue:
         self.note("<", answer)
         return answer
 
-    def note(self, way, what):
-        """Questions and answers stand in the worker's log among its own lines."""
-        self.process.log.write(f"{way} {json.dumps(what)[:300]} ({time.monotonic() - self.process.began:.2f} s)\n".encode())
+    def note(self, direction, what):
+        """Writes a request (>) or an answer (<) into the worker's log, among its own lines."""
+        self.process.log.write(f"{direction} {json.dumps(what)[:300]} ({time.monotonic() - self.process.began:.2f} s)\n".encode())
         self.process.log.flush()
 
     def ask(self, do, limit=PATIENCE, **fields):
@@ -239,7 +239,7 @@ class Dialogue:
             self.process.p.stdin.flush()
         except BrokenPipeError:
             raise Failed(f"{self.process.name} ended with {self.process.p.wait()}: {self.process.tail()}") from None
-        return self.hear(limit)
+        return self.receive(limit)
 
 
 # ------------------------------------------------------------------------------------------------------------------ devices
@@ -253,42 +253,42 @@ def hw(device, counter):
 
 
 def packets():
-    """{device: packets sent so far}."""
+    """{device: packets sent}."""
     return {d: hw(d, "sent_pkts") for d in devices()}
 
 
 def unsent_packets():
-    """Packets so far that each device could not hand to the network."""
+    """{device: packets that it could not send}."""
     return {d: hw(d, "send_err") for d in devices()}
 
 
 def loopback():
-    """Bytes that went through `lo` so far: what TCP moves between two processes here."""
+    """Bytes received on `lo`, over which TCP runs between processes of the guest."""
     with open("/sys/class/net/lo/statistics/rx_bytes") as f:
         return int(f.read())
 
 
 class Traffic:
-    """What the devices and `lo` carried since."""
+    """Packets of the devices, and bytes of `lo`, since its creation."""
 
     def __init__(self):
         self.packets, self.lo = packets(), loopback()
 
     def moved(self, bytes_moved, over):
-        """Fails unless these bytes went over the devices, each of `over` having sent some, and not through TCP."""
+        """Fails unless the devices sent these bytes, with packets from each device of `over`, and TCP did not."""
         now = packets()
         sent = {d: n - self.packets.get(d, 0) for d, n in now.items()}
         lo = loopback() - self.lo
         need(sum(sent.values()) * PACKET >= 0.95 * bytes_moved,
-             f"{bytes_moved} bytes were said to be moved, but the devices sent {sent} packets of at most {PACKET} B")
+             f"{bytes_moved} bytes were reported as transferred, but the devices sent {sent} packets of at most {PACKET} B")
         idle = [d for d in over if not sent.get(d)]
         need(not idle, f"{' and '.join(idle)} sent nothing: {sent}")
-        need(lo < 1_000_000 + bytes_moved / 4, f"{lo} bytes went through lo, of {bytes_moved}")
+        need(lo < 1_000_000 + bytes_moved / 4, f"{lo} of {bytes_moved} bytes went over lo")
         return " ".join(f"{d}:{n}" for d, n in sorted(sent.items()))
 
 
 def pairs():
-    """Queue pairs that exist, without the kernel's own."""
+    """The existing queue pairs, except those of the kernel."""
     found = json.loads(sh("rdma", "-j", "resource", "show", "qp") or "[]")
     return [q for q in found if q.get("type") == "RC"]
 
@@ -344,7 +344,7 @@ def descriptor(segment, metadata):
 
 # -------------------------------------------------------------------------------------------------------------------- cases
 class Cases:
-    """Runs functions as cases: one line each, a bound each; what they leave behind is stopped."""
+    """Runs functions as cases: one line of output and a time limit each. Processes that are left over are stopped."""
 
     def __init__(self, only, listing=False, out=None, known=()):
         self.only = [x for o in only for x in o.split(",") if x]
@@ -369,11 +369,11 @@ class Cases:
         old = signal.signal(signal.SIGALRM, late)
         signal.alarm(limit)
         try:
-            told = function(*args)
+            result = function(*args)
             why = None
         except Failed as e:
             why = str(e)
-        except Exception as e:  # a case's own mistake is a failure of the case, not of the run
+        except Exception as e:  # An error in a case fails the case, not the run.
             why = f"{type(e).__name__}: {e}"
         finally:
             signal.alarm(0)
@@ -382,11 +382,11 @@ class Cases:
         took = time.monotonic() - began
         lost = sum(max(n - unsent.get(d, 0), 0) for d, n in unsent_packets().items())
         if why and lost:
-            # It loses answers then, and completes reads with success that brought nothing: this may be no peer's fault.
-            why += f" [rxe could not send {lost} packets meanwhile]"
+            # rxe then loses answers, and completes reads successfully without their bytes. The peers may be correct.
+            why += f" [rxe could not send {lost} packets during the case]"
         if why is None:
             self.passed.append(name)
-            print(f"ok      {name} ({took:.1f} s){' ' + told if told else ''}", flush=True)
+            print(f"ok      {name} ({took:.1f} s){' ' + result if result else ''}", flush=True)
             return
         self.failed.append(name)
         print(f"FAILED  {name} ({took:.1f} s): {why}", flush=True)
@@ -395,7 +395,7 @@ class Cases:
 
     def end(self):
         if not self.chosen:
-            print(f"no case is called {' or '.join(self.only)}", file=sys.stderr)
+            print(f"no case matches {' or '.join(self.only)}", file=sys.stderr)
             return 2
         if self.listing:
             return 0

@@ -1,77 +1,77 @@
-//! Caveats: reasons why the figures of a report may not mean what they seem to mean.
+//! Caveats: warnings that a report's figures may be misleading.
 
 use serde::{Serialize, Serializer};
 use thiserror::Error;
 
-/// A caveat of any bench command. Documents contain its text.
+/// A caveat from any bench command. It serializes to its text.
 #[derive(Clone, Debug, PartialEq, Error)]
 pub enum BenchCaveat {
-    #[error("{signal} ended the run early; the figures cover what ran until then")]
+    #[error("{signal} ended the run early; the figures cover the run up to that point")]
     Signal { signal: &'static str },
     #[error("the run is incomplete: {reason}")]
     Incomplete { reason: String },
     #[error(
-        "up to {requests} requests are from an interrupted run that started {started}: cache contents differ from those of an \
+        "up to {requests} requests are from an interrupted run that started at {started}: cache contents differ from an \
          uninterrupted run, and ITL covers only the resumed part"
     )]
     Resumed { requests: u64, started: String },
-    /// From the workload: prompts differ from those that the flags name.
+    /// From the workload: prompts differ from what the flags request.
     #[error("{0}")]
     Workload(String),
-    /// From the load generator: it could not keep up.
+    /// From the load generator, which could not keep up.
     #[error("{0}")]
     Generator(String),
     /// From the server's counters.
     #[error("{0}")]
     Server(String),
-    /// `lag_ms`: the 99th percentile, or the maximum where there are too few requests.
-    #[error("the generator sent requests up to {lag_ms:.1} ms late: this machine is too slow for the load, or busy")]
+    /// `lag_ms`: the 99th percentile, or the maximum if there are too few requests for one.
+    #[error("the generator sent requests up to {lag_ms:.1} ms late: this machine is busy or too slow for this load")]
     GeneratorLag { lag_ms: f64 },
     /// `p50_ms`: the median wait. `limit`: `--max-parallel`.
     #[error(
-        "half of the requests waited at least {p50_ms:.1} ms for a concurrency slot ({}): the rate is above what the server or \
+        "half of the requests waited at least {p50_ms:.1} ms for a concurrency slot ({}): the request rate exceeds what the server or \
          --max-parallel allows",
         .limit.map_or("no limit".to_owned(), |limit| format!("limit {limit}"))
     )]
     ConcurrencyWait { p50_ms: f64, limit: Option<u32> },
     #[error(
-        "the server does not report token counts: {frames} stream events are counted as one token each, which affects throughput, ITL and \
+        "the server does not report token counts: {frames} stream events are counted as one token each; this affects throughput, ITL and \
          TPOT"
     )]
     UncountedTokens { frames: u64 },
     #[error("{frames} stream events could not be parsed; their tokens are not counted")]
     UnreadableFrames { frames: u64 },
     #[error(
-        "the steady state lasts {seconds:.1} s with {ended:.0} completed requests: too short for rates (more conversations make it longer)"
+        "the steady state lasts {seconds:.1} s with {ended:.0} completed requests: too short to compute rates (use more conversations)"
     )]
     SteadyStateTooShort { seconds: f64, ended: f64 },
     #[error(
-        "requests in flight are measured in the steady state, which is too short at {loads} (more conversations make it longer)"
+        "requests in flight are measured during the steady state, which is too short at {loads} (use more conversations)"
     )]
     SteadyStateTooShortAt { loads: String },
-    #[error("requests were sent at --request-rate, not at the recorded times of the trace")]
+    #[error("requests were sent at --request-rate, not at the times recorded in the trace")]
     TraceTimesIgnored,
-    #[error("{side}: cannot flush the caches between passes ({reason}): each pass finds what the previous one cached")]
+    #[error("{side}: cannot flush the caches between passes ({reason}): each pass hits what the previous one cached")]
     CachesNotFlushed { side: String, reason: String },
     #[error(
-        "the server's L3 keeps what each block stored, so the second run of a block hits it: the noise floor is too wide \
+        "L3 keeps the pages that each block stored, so the second run of a block hits them and the noise floor is too wide \
          (--phases flush,clear,first clears L3 before each block)"
     )]
     StorageKeepsBlocks,
-    #[error("first turns may repeat those of earlier passes: if L3 still holds them, row Turn 1 is warm")]
+    #[error("first turns may repeat those of earlier passes; if L3 still holds them, the row 'Turn 1' is warm")]
     FirstTurnsMayBeWarm,
     #[error(
-        "{pass}: {a} and {b} were measured one after the other, not interleaved: the difference includes other changes over time, the \
-         interval does not"
+        "{pass}: {a} and {b} were measured one after the other, not interleaved: the difference includes changes over time, but the \
+         interval does not include them"
     )]
     NotInterleaved { pass: String, a: String, b: String },
     #[error(
-        "{pass}: mean TTFT of {a} drifted from {first_ms:.1} to {second_ms:.1} ms between the two halves of its blocks"
+        "{pass}: {a}'s mean TTFT drifted from {first_ms:.1} to {second_ms:.1} ms between the two halves of its blocks"
     )]
     Drift { pass: String, a: String, first_ms: f64, second_ms: f64 },
     #[error("{requests} requests failed")]
     RequestsFailed { requests: u64 },
-    /// A tier of the ladder without a verified request.
+    /// A ladder tier without a verified request.
     #[error("{0}")]
     TierNotVerified(TierNotVerified),
     #[error(
@@ -84,24 +84,24 @@ pub enum BenchCaveat {
     TooFewTransferBatches { batches: u64 },
     #[error("{pass}: {objects} objects were missing when read; the figures cover the objects found")]
     MissingObjects { pass: &'static str, objects: u64 },
-    #[error("{pass}: {fewer} of {objects} objects got fewer than {replicas} copies: too few nodes had room")]
+    #[error("{pass}: {fewer} of {objects} objects have fewer than {replicas} replicas: too few nodes had free space")]
     FewerCopies { pass: &'static str, fewer: u64, objects: u64, replicas: u64 },
-    #[error("cannot remove the objects ({error}); they remain under the prefix {prefix}")]
+    #[error("cannot remove the objects ({error}); they remain in the store under the prefix {prefix}")]
     NotRemoved { error: String, prefix: String },
     #[error("throughput and CPU include comparing every byte (--verify)")]
     IncludesVerify,
 }
 
-/// Why no request of the ladder verified a tier at a prompt length.
+/// The reason why no ladder request verified a tier at a prompt length.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum TierNotVerified {
-    #[error("no prompt of {length} tokens was answered from {tier} alone: no request succeeded")]
+    #[error("no {length}-token prompt was served from {tier} alone: no request succeeded")]
     NoRequest { length: u32, tier: &'static str },
-    /// Token sums by source. `threshold`: the fewest tokens for which the server queries L3.
+    /// The fields are token sums by source. `threshold`: the minimum number of tokens for which the server queries L3.
     #[error(
-        "no prompt of {length} tokens was answered from {tier} alone: {requests} requests got {device} tokens from L1, {host} from L2, \
-         {storage} from L3 and computed {computed}{}",
-        .threshold.map_or(String::new(), |tokens| format!(" (the server queries L3 for at least {tokens} tokens)"))
+        "no {length}-token prompt was served from {tier} alone: {requests} requests loaded {device} tokens from L1, {host} from L2, \
+         {storage} from L3, and computed {computed}{}",
+        .threshold.map_or(String::new(), |tokens| format!(" (the server queries L3 only for {tokens} tokens or more)"))
     )]
     OtherSource {
         length: u32,
@@ -116,7 +116,7 @@ pub enum TierNotVerified {
 }
 
 impl BenchCaveat {
-    /// Returns the identifier of the caveat, independent of its text.
+    /// Returns the caveat's identifier, which is independent of its text.
     pub const fn id(&self) -> &'static str {
         match self {
             BenchCaveat::Signal { .. } => "signal",
@@ -155,7 +155,7 @@ impl Serialize for BenchCaveat {
     }
 }
 
-/// Renders the end of every report: the caveats, then the answer, in at most `width` columns.
+/// Renders the end of every report: the caveats, then the conclusion, wrapped to `width` columns.
 pub fn render_end<T: std::fmt::Display>(caveats: &[T], answer: &[String], width: usize) -> String {
     use crate::commands::table::wrapped_line;
     let caveats = caveats.iter().map(|caveat| wrapped_line(&format!("caveat: {caveat}"), width));

@@ -1,4 +1,4 @@
-//! `mcctl bench compare`: compares two endpoints, or one before and after a change, under the same workload.
+//! `mcctl bench compare`: compares two endpoints, or one endpoint before and after a change, under the same workload.
 
 use crate::commands::bench::multi_turn;
 use crate::commands::error::{Failure, Outcome};
@@ -11,19 +11,19 @@ use crate::commands::error::{Failure, Outcome};
     mut_args(multi_turn::negative_numbers_are_values),
     after_help = "Exit codes:\n\
     \x20 0   B is not worse\n\
-    \x20 1   B is worse in at least one measure, the runs are not comparable, requests failed,\n\
+    \x20 1   B is worse in at least one metric, the runs are not comparable, requests failed,\n\
     \x20     a signal ended the run, or a goal was missed\n\
-    \x20 2   command line wrong\n\
+    \x20 2   invalid command line\n\
     \x20 3   an endpoint is unreachable, or no request to it succeeded\n\
     \x20 4   a file could not be written, or this host allows too few connections\n\
     \x20 70  a bug in mcctl\n\
     If the reader of stdout closes it, the code is 0."
 )]
 pub struct Args {
-    /// URL of the first server, or the file of a recorded run (--records)
+    /// URL of the first server, or a file with a recorded run (--records)
     #[arg(value_name = "A")]
     a: String,
-    /// URL of the second server, or the file of a recorded run
+    /// URL of the second server, or a file with a recorded run
     #[arg(value_name = "B")]
     b: String,
     #[command(flatten)]
@@ -31,14 +31,15 @@ pub struct Args {
 }
 
 impl Args {
-    /// Runs the comparison and writes its report.
+    /// Runs the comparison and prints the report.
     ///
     /// # Errors
-    /// The command line is wrong, or an endpoint or a file is not usable.
+    /// The command line is invalid, or an endpoint or a file is unusable.
     pub fn run(self) -> Outcome {
         let mut work = self.work;
         if work.endpoint.url.is_some() || work.compare.against.is_some() {
-            return Err(Failure::usage("A and B already name the servers").next("drop --url and --against"));
+            return Err(Failure::usage("A and B already specify the servers; --url and --against are not allowed")
+                .next("drop --url and --against"));
         }
         match (self.a.contains("://"), self.b.contains("://")) {
             (true, true) => {}

@@ -11,29 +11,29 @@ use crate::commands::error::{Exit, Failure, Outcome};
 use crate::engine::load::workload::dataset::{DatasetFormat, SampleFormat, SampleSpec};
 use crate::engine::load::{Distribution, Seed};
 
-/// The formats, with the names of `--dataset-name`.
+/// Formats, named like the values of `--dataset-name`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 enum SampleDataset {
     /// Conversations as one JSON array
     Sharegpt,
-    /// Conversations, one JSON object per line
+    /// Conversations, JSONL
     Custom,
-    /// Chat requests, JSONL; needs --api chat
+    /// Chat requests, JSONL; requires --api chat
     Openai,
-    /// Trace of requests that share blocks
+    /// Trace of requests that share hash blocks
     Mooncake,
-    /// Trace of sessions, aiperf format (messages and delays)
+    /// Trace of sessions in aiperf format, with messages and delays
     Sessions,
-    /// Agent conversations; each turn holds only the new messages; needs --api chat
+    /// Agent conversations; each turn contains only the new messages; requires --api chat
     AgenticTrace,
-    /// Long contexts, each with a question and four choices
+    /// Long contexts, each with one question and four choices
     #[value(name = "longbench_v2", alias = "longbench")]
     Longbench,
-    /// Dialogues of alternating texts, JSONL
+    /// Dialogues that alternate between user and assistant texts, JSONL
     Ultrachat,
     /// Long texts, each with several questions
     Loogle,
-    /// Turns with a category; only the first turn is sent
+    /// Turns with a category; multi-turn sends only the first turn
     SpeedBench,
 }
 
@@ -54,43 +54,44 @@ impl SampleDataset {
     }
 }
 
-/// Generation of a dataset.
+/// Dataset generation.
 #[derive(Debug, clap::Args)]
 #[command(
-    after_help = "Equal flags give equal files. 'mcctl bench multi-turn --dataset-name NAME --dataset-path FILE' sends the dataset; use \
-    the name mooncake for the format sessions. openai and agentic-trace need --api chat; the others work with every API. No format needs a \
-    tokenizer: without one, output lengths are estimated from words (mooncake contains its lengths); with --tokenizer FILE they are counted.\n\
+    after_help = "The same flags always generate the same file. To send it: 'mcctl bench multi-turn --dataset-name NAME \
+    --dataset-path FILE'; for the format sessions, NAME is mooncake. openai and agentic-trace require --api chat; the others work with \
+    any API. No format needs a tokenizer. Without one, output lengths are estimated from word counts (mooncake files contain the \
+    lengths); with --tokenizer FILE, tokens are counted.\n\
     Exit codes:\n\
-    \x20 0   written\n\
-    \x20 2   command line wrong, or the file already exists\n\
+    \x20 0   the dataset was written\n\
+    \x20 2   invalid command line, or the file already exists\n\
     \x20 4   the file cannot be written"
 )]
 pub struct Args {
-    /// Format of the dataset
+    /// Dataset format
     #[arg(long, value_enum, default_value = "sharegpt", value_name = "NAME")]
     format: SampleDataset,
-    /// Number of conversations, or of requests in a format without conversations
+    /// Number of conversations; in formats without conversations, number of requests
     #[arg(long, default_value_t = 100, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
     conversations: u32,
     /// Turns per conversation: a number, uniform:LOW,HIGH, exponential:MEAN or lognormal:MEAN,CV
     #[arg(long, default_value = "uniform:2,6", value_name = "N")]
     turns: Distribution,
-    /// Length of a question, words [default: lognormal:60,0.8]; for mooncake length of a prompt, tokens [default: lognormal:6000,1]
+    /// Question length in words [default: lognormal:60,0.8]; mooncake: prompt length in tokens [default: lognormal:6000,1]
     #[arg(long, value_name = "WORDS")]
     question: Option<Distribution>,
-    /// Length of an answer, words (mooncake: tokens)
+    /// Answer length in words (mooncake: tokens)
     #[arg(long, default_value = "lognormal:120,0.8", value_name = "WORDS")]
     answer: Distribution,
-    /// Length of a long context or a system prompt, words
+    /// Length of a long context or a system prompt, in words
     #[arg(long, default_value = "400", value_name = "WORDS")]
     context: Distribution,
-    /// Number of shared system prompts (mooncake: shared prefixes); 0 shares none
+    /// Number of shared system prompts (mooncake: shared prefixes); 0 means none
     #[arg(long, default_value_t = 0, value_name = "N")]
     groups: u32,
-    /// mooncake, sessions: arrival rate, conversations per second
+    /// mooncake, sessions: arrival rate in conversations per second
     #[arg(long, default_value_t = 2.0, value_name = "RATE", value_parser = rate)]
     rate: f64,
-    /// Seed of all random choices
+    /// Seed for all random choices
     #[arg(long, default_value_t = 1, value_name = "N")]
     seed: u64,
     /// Output file [default: stdout]
@@ -107,7 +108,7 @@ fn rate(text: &str) -> Result<f64, NumberError> {
     })
 }
 
-/// Maximum mean length, words or tokens.
+/// Maximum mean length in words or tokens.
 const WORDS_MAX: f64 = 1e6;
 
 impl Args {
@@ -125,7 +126,7 @@ impl Args {
         let question = self.question.unwrap_or(default);
         let long = [self.turns, question, self.answer, self.context].into_iter().find(|law| law.mean() > WORDS_MAX);
         if let Some(long) = long {
-            return Err(Failure::usage(format!("the mean of '{long}' is above {WORDS_MAX}")));
+            return Err(Failure::usage(format!("the mean of '{long}' exceeds {WORDS_MAX}")));
         }
         let sample = SampleSpec {
             format: self.format.format(),
@@ -151,7 +152,7 @@ impl Args {
         };
         match written {
             Ok(()) => Ok(Exit::Done),
-            // The reader closed stdout: it does not need the rest.
+            // The reader closed stdout because it does not need the rest.
             Err(error) if error.kind() == io::ErrorKind::BrokenPipe && self.out.is_none() => Ok(Exit::Done),
             Err(error) => {
                 let out = self.out.as_ref().map_or_else(|| "stdout".to_owned(), |path| path.display().to_string());

@@ -1,4 +1,4 @@
-//! `mcctl bench ladder`: the tier ladder. Measures TTFT of the same prompts when computed, and when cached in L1, L2 and L3.
+//! `mcctl bench ladder`: the tier ladder. Measures the TTFT of the same prompts when computed and when cached in L1, L2 or L3.
 
 use std::path::PathBuf;
 
@@ -23,21 +23,22 @@ use crate::engine::load::server::{ObservationCaveat, ServerClient, ServerInfo};
 use crate::engine::load::session::{Figure, LoadEndpoint, Observer, PassResult, Session};
 use crate::engine::load::workload::LoadWorkload;
 
-/// Default prompt lengths in tokens, as far as they fit into L1.
+/// Default prompt lengths in tokens; lengths that do not fit into L1 are dropped.
 const LENGTHS: [u32; 8] = [512, 1024, 2048, 4096, 8192, 16_384, 32_768, 65_536];
 
-/// Tier ladder of an SGLang server.
+/// Tier ladder for an SGLang server.
 #[derive(Clone, Debug, clap::Args)]
 #[command(
     mut_args(negative_numbers_are_values),
-    after_help = "The server must be SGLang without other clients: L1 and L2 are flushed repeatedly and filled with synthetic prompts. L3 is \
-    not cleared. A request counts for a tier only if the server reports that the prompt came from this tier.\n\
+    after_help = "The server must be an SGLang server without other clients: the ladder repeatedly flushes L1 and L2 and fills them \
+    with synthetic prompts. L3 is not cleared. A request counts for a tier only if the server reports that it loaded the prompt from \
+    that tier.\n\
     Exit codes:\n\
     \x20 0   every tier was verified at every length\n\
     \x20 1   a tier was not verified, requests failed, or a signal ended the run\n\
-    \x20 2   command line wrong\n\
+    \x20 2   invalid command line\n\
     \x20 3   the server is unreachable, or is not SGLang\n\
-    \x20 4   the file of --json could not be written\n\
+    \x20 4   the --json file could not be written\n\
     \x20 70  a bug in mcctl\n\
     If the reader of stdout closes it, the code is 0."
 )]
@@ -48,19 +49,19 @@ pub struct Args {
     server: ServerArgs,
     #[command(flatten)]
     confirm: ConfirmArgs,
-    /// Prompt lengths, tokens [default: 512, 1024, 2048 ... up to 65536, as far as they fit into L1]
+    /// Prompt lengths in tokens [default: 512, 1024, 2048, ... 65536, as far as they fit into L1]
     #[arg(long, value_delimiter = ',', value_name = "LIST", value_parser = clap::value_parser!(u32).range(1..=10_000_000))]
     lengths: Vec<u32>,
     /// Number of prompts per length
     #[arg(long, default_value_t = 5, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=10_000))]
     repeats: u32,
-    /// Output length of each request, tokens
+    /// Output length per request, in tokens
     #[arg(long, alias = "output-tokens", default_value_t = 4, value_name = "TOKENS", value_parser = clap::value_parser!(u32).range(1..=100_000))]
     output_length: u32,
-    /// Draw token IDs below N
+    /// Sample token IDs below N
     #[arg(long, default_value_t = 32_000, value_name = "N", value_parser = clap::value_parser!(u32).range(2..))]
     vocab_size: u32,
-    /// Seed of the prompts; L3 already holds the prompts of an earlier run with the same seed [default: random]
+    /// Seed for the prompts; L3 already holds the prompts from an earlier run with the same seed [default: random]
     #[arg(long, value_name = "N")]
     seed: Option<u64>,
     /// Print the report as one JSON document, or write it to FILE
@@ -68,7 +69,7 @@ pub struct Args {
     json: Option<PathBuf>,
 }
 
-/// The document (schema `mcctl.bench.ladder/1`).
+/// The JSON report (schema `mcctl.bench.ladder/1`).
 #[derive(Debug, Serialize)]
 struct LadderReport {
     schema: &'static str,
@@ -78,7 +79,7 @@ struct LadderReport {
     server: ServerInfo,
     #[serde(flatten)]
     ladder: Ladder,
-    /// The responses agree with the server's counters in every pass. `None`: not checked.
+    /// Whether the responses match the server's counters in every pass; `None` if not checked.
     agrees: Option<bool>,
     #[serde(rename = "doubts")]
     caveats: Vec<BenchCaveat>,
@@ -94,27 +95,28 @@ impl Observer for StepLogger {
 }
 
 impl Args {
-    /// Runs the ladder and writes its report.
+    /// Runs the ladder and prints the report.
     ///
     /// # Errors
-    /// The command line is wrong, the server is not usable, or the user does not confirm.
+    /// The command line is invalid, the server is unusable, or the user does not confirm.
     pub fn run(self) -> Outcome {
         if self.endpoint.api != Api::Generate {
-            return Err(Failure::usage("the tier ladder sends token IDs").next("use --api generate"));
+            return Err(Failure::usage("the tier ladder sends token IDs, which requires the generate API")
+                .next("use --api generate"));
         }
         let target = self.endpoint.target()?;
         let base = self.endpoint.base_of(&target);
         self.endpoint.trust_is_used(target.protocol.tls.is_some() || self.server.has_https())?;
         let server = self.server.server(&self.endpoint, &target, true)?;
         let server = server.ok_or_else(|| {
-            Failure::usage("the tier ladder needs the server's other routes").next("drop --no-server-calls")
+            Failure::usage("the tier ladder needs the server's management routes").next("drop --no-server-calls")
         })?;
         check_endpoints_reachable([("A", &target)])?;
         let info = info(&server)?;
         let device = info.device_tokens.unwrap_or(0);
         let rungs = self.rungs(device)?;
         confirm::destruction(self.confirm.yes, &format!("repeatedly flushes the caches (L1 and L2) of {base}"))?;
-        // A whole group fits into L1, together with its outputs.
+        // A whole group, including its outputs, fits into L1.
         let groups = rungs.groups(device * 2 / 5);
         let has_storage = info.storage.is_some();
         let mut side = LoadEndpoint::new("A", target, Box::new(rungs.clone()) as Box<dyn LoadWorkload + Send>);
@@ -139,7 +141,7 @@ impl Args {
         caveats.extend(broke.map(|reason| BenchCaveat::Incomplete { reason: reason.to_string() }));
         let lacking = ladder.missing(&tiers);
         let stopped = measured.signal.is_some() || measured.executed.failed_step.is_some();
-        // A run that ended early needs no caveat for tiers that it did not reach.
+        // A run that ended early needs no caveats for tiers it did not reach.
         let begun = |at: &&(u32, LadderTier)| ladder.rungs.iter().any(|rung| (rung.length, rung.tier) == **at);
         let reached = lacking.iter().filter(|at| !stopped || begun(at));
         let not_verified = reached.map(|(length, tier)| not_verified(*length, *tier, &ladder, &info));
@@ -190,7 +192,7 @@ impl Args {
     }
 
     fn rungs(&self, device: u64) -> Result<LadderPrompts, Failure> {
-        // A prompt takes at most half of L1, because the filler that evicts it needs the same space, plus the output.
+        // A prompt may use at most half of L1 after the output: the filler that evicts it needs the same space.
         let most = device.saturating_sub(u64::from(self.output_length)) / 2;
         let mut lengths = match self.lengths.is_empty() {
             true => LENGTHS.into_iter().filter(|length| u64::from(*length) <= most).collect(),
@@ -200,9 +202,9 @@ impl Args {
         lengths.dedup();
         let longest = lengths.last().copied().unwrap_or(0);
         if lengths.is_empty() || u64::from(longest) > most {
-            return Err(Failure::usage(format!("a prompt of {longest} tokens is too long for this server"))
-                .found(format!("L1 holds {device} tokens; the tier ladder needs twice the prompt"))
-                .next(format!("use --lengths up to {most}")));
+            return Err(Failure::usage(format!("a {longest}-token prompt is too long for this server"))
+                .found(format!("L1 holds {device} tokens; the tier ladder needs twice the prompt length"))
+                .next(format!("set --lengths to at most {most}")));
         }
         let seed = self.seed.unwrap_or_else(|| RealEnv::new().rng() >> 16);
         Ok(LadderPrompts {
@@ -215,12 +217,12 @@ impl Args {
     }
 }
 
-/// A server that cannot run the tier ladder.
+/// Reasons why the tier ladder cannot run against a server.
 #[derive(Debug, Error)]
 enum LadderRefusal {
-    #[error("the server does not report the size of L1 (max_total_num_tokens)")]
+    #[error("the server does not report its L1 size (max_total_num_tokens)")]
     NoDeviceSize,
-    #[error("the server has no SGLang route /server_info")]
+    #[error("the server does not have SGLang's /server_info route")]
     NotSglang,
     #[error("{0}")]
     Unreadable(String),
@@ -244,7 +246,7 @@ fn info(server: &ServerClient) -> Result<ServerInfo, Failure> {
     Err(Failure::unreachable(format!("cannot run the tier ladder against {}", server.base()))
         .tried("GET /server_info")
         .found(refusal.to_string())
-        .next("specify the --url of an SGLang server 0.5 or later; bench multi-turn measures other servers"))
+        .next("set --url to an SGLang server, version 0.5 or later; for other servers, use bench multi-turn"))
 }
 
 /// Returns every request with its intended tier.
@@ -257,7 +259,7 @@ fn figures(passes: &[PassResult]) -> Vec<(LadderTier, Figure)> {
         .collect()
 }
 
-/// Returns the reason why no request verified `tier` at `length`.
+/// Returns why no request verified `tier` at `length`.
 fn not_verified(length: u32, tier: LadderTier, ladder: &Ladder, info: &ServerInfo) -> TierNotVerified {
     let rung = ladder.rungs.iter().find(|rung| (rung.length, rung.tier) == (length, tier));
     let Some(rung) = rung else { return TierNotVerified::NoRequest { length, tier: tier.name() } };
@@ -280,7 +282,7 @@ fn render(report: &LadderReport, width: usize) -> String {
         &format!(
             "{} (SGLang {}): {} tokens in L1, {} tokens per page, L3 {} (seed {})",
             report.target,
-            server.version.as_deref().unwrap_or("of unknown version"),
+            server.version.as_deref().unwrap_or("version unknown"),
             server.device_tokens.unwrap_or(0),
             server.page_size.unwrap_or(0),
             server.storage.as_deref().unwrap_or("none"),
@@ -307,7 +309,7 @@ fn render(report: &LadderReport, width: usize) -> String {
     text.push('\n');
     text.push_str(&rows.render(width));
     if !report.ladder.fits.is_empty() {
-        let mut rows = ReportTable::new("Linear fit over the lengths", &["tier", "fixed cost, ms", "tokens/s"]);
+        let mut rows = ReportTable::new("Linear fit over prompt lengths", &["tier", "fixed cost, ms", "tokens/s"]);
         for fit in &report.ladder.fits {
             let rate = fit.tokens_per_s.map_or("no increase".to_owned(), |rate| format!("{rate:.0}"));
             rows.row([fit.tier.name().to_owned(), format!("{:.1}", fit.fixed_ms), rate]);
@@ -318,31 +320,31 @@ fn render(report: &LadderReport, width: usize) -> String {
     let agreement = match report.agrees {
         Some(true) => "Cached tokens in the responses match the server's counters in every pass",
         Some(false) => "Cached tokens in the responses differ from the server's counters",
-        None => "The server's counters were not available for comparison",
+        None => "The server's counters were unavailable for comparison",
     };
     text.push('\n');
     text.push_str(&table::wrapped_line(agreement, width));
     text + &render_end(&report.caveats, &answer(report), width)
 }
 
-/// Returns the answer of the report: the verified tiers, and from which length L2 and L3 are faster than computing.
+/// Returns the report's conclusion: the verified tiers, and the length from which L2 and L3 beat computing.
 fn answer(report: &LadderReport) -> Vec<String> {
     let rungs = &report.ladder.rungs;
     let verified = rungs.iter().filter(|rung| rung.verified > 0).count();
     let mut answer = Vec::new();
-    // The answer has three lines; the table has the verified requests of each row.
+    // The conclusion is limited to three lines; the table shows the verified requests per row.
     if report.ladder.break_even.len() < 3 {
-        answer.push(format!("Verified: {verified} of {} combinations of tier and length", rungs.len()));
+        answer.push(format!("Verified: {verified} of {} tier/length combinations", rungs.len()));
     }
     for even in &report.ladder.break_even {
         let measured = match even.shown_from {
             None => "not faster than computing at any measured length".to_owned(),
-            Some(length) => format!("faster than computing from {length} tokens on"),
+            Some(length) => format!("faster than computing from {length} tokens"),
         };
         let fitted = match even.fitted {
-            None => "the fits never cross".to_owned(),
-            Some(0.0) => "the fit is lower at any length".to_owned(),
-            Some(tokens) => format!("the fits cross at {tokens:.0} tokens"),
+            None => "the fitted lines never cross".to_owned(),
+            Some(0.0) => "the fitted line is lower at every length".to_owned(),
+            Some(tokens) => format!("the fitted lines cross at {tokens:.0} tokens"),
         };
         answer.push(format!("{}: {measured}; {fitted}", even.tier.name()));
     }

@@ -1,4 +1,4 @@
-//! `mcctl bench`: benchmarks of inference servers, stores and the transfer engine.
+//! `mcctl bench`: benchmarks for inference servers, stores and the transfer engine.
 
 pub mod caveat;
 pub mod compare;
@@ -16,19 +16,19 @@ use crate::commands::error::Outcome;
 
 #[derive(Debug, Subcommand)]
 pub enum BenchCommand {
-    /// Measure an inference server with multi-turn conversations
+    /// Benchmark an inference server with multi-turn conversations
     MultiTurn(Box<multi_turn::Args>),
-    /// Measure an inference server with single requests, like sglang.bench_serving
+    /// Benchmark an inference server with single requests, like sglang.bench_serving
     Serving(Box<serving::Args>),
     /// Compare two inference servers under the same conversations; flushes their caches (L1, L2)
     Compare(Box<compare::Args>),
     /// Generate a small synthetic dataset in any format that multi-turn reads
     Dataset(dataset::Args),
-    /// Measure puts and gets of a store: throughput, latency, CPU and errors
+    /// Benchmark puts and gets on a store: throughput, latency, CPU and errors
     Store(Box<store::Args>),
-    /// Tier ladder: TTFT of the same prompts computed and from L1, L2 and L3; flushes the caches (L1, L2) of an SGLang server
+    /// Tier ladder: TTFT of the same prompts when computed and when cached in L1, L2 and L3; flushes the SGLang server's caches (L1, L2)
     Ladder(Box<ladder::Args>),
-    /// Measure the transfer engine between two processes
+    /// Benchmark the transfer engine between two processes
     Transfer(transfer::Args),
 }
 
@@ -36,7 +36,7 @@ impl BenchCommand {
     /// Runs the benchmark.
     ///
     /// # Errors
-    /// The command line is wrong, a peer is unreachable, or this host lacks a resource.
+    /// The command line is invalid, a peer is unreachable, or this host lacks a resource.
     pub fn run(self) -> Outcome {
         match self {
             BenchCommand::MultiTurn(args) => args.run(),

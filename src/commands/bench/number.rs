@@ -1,19 +1,19 @@
-//! Parsers of number flags that have a range.
+//! Parsers for numeric flags with a range.
 
 use thiserror::Error;
 
-/// The text of a flag is not a number in its range.
+/// The value of a flag is not a number in its range.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
-#[error("'{text}' is not {kind}: write {range}")]
+#[error("'{text}' is not {kind}: use {range}")]
 pub struct NumberError {
     text: String,
-    /// With its article: `a ratio`.
+    /// Name with its article, e.g. `a ratio`.
     kind: &'static str,
-    /// The accepted values, as text.
+    /// Description of the accepted values.
     range: &'static str,
 }
 
-/// Parses `text` as a number that `accepts` accepts. `kind` and `range` are for the error.
+/// Parses `text` as a number for which `accepts` returns true. `kind` and `range` are used in the error.
 ///
 /// # Errors
 /// `text` is not a number, or `accepts` rejects it.
@@ -30,7 +30,7 @@ pub fn parse(
 /// Parses a ratio from 0 to 1.
 ///
 /// # Errors
-/// As [`parse`].
+/// Same as [`parse`].
 pub fn ratio(text: &str) -> Result<f64, NumberError> {
     parse(text, "a ratio", "a number from 0 to 1", |ratio| (0.0..=1.0).contains(&ratio))
 }
@@ -38,7 +38,7 @@ pub fn ratio(text: &str) -> Result<f64, NumberError> {
 /// Parses a positive factor.
 ///
 /// # Errors
-/// As [`parse`].
+/// Same as [`parse`].
 pub fn factor(text: &str) -> Result<f64, NumberError> {
     parse(text, "a factor", "a number from 0.000001 to 1000000", |factor| (1e-6..=1e6).contains(&factor))
 }
@@ -46,7 +46,7 @@ pub fn factor(text: &str) -> Result<f64, NumberError> {
 /// Parses a share above 0 and up to 1.
 ///
 /// # Errors
-/// As [`parse`].
+/// Same as [`parse`].
 pub fn share(text: &str) -> Result<f64, NumberError> {
     parse(text, "a share", "a number above 0 and at most 1", |share| share > 0.0 && share <= 1.0)
 }

@@ -1,4 +1,4 @@
-//! `mcctl bench store`: measures puts and gets of a store with any Mooncake master.
+//! `mcctl bench store`: benchmarks puts and gets on a store, with any Mooncake master.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -24,54 +24,54 @@ use crate::engine::load::{LatencySummary, Seed};
 use crate::engine::store::{Node, NodeError, StoreClient, StoreError};
 use crate::engine::sys::host;
 
-/// Puts and gets of a store.
+/// Store benchmark with puts and gets.
 #[derive(Debug, clap::Args)]
 #[command(
-    after_help = "An object that is missing when read (evicted, or never stored) is a failure. With --overfill, for stores smaller than \
-    the data, missing objects are counted but are not failures. An object with fewer copies than --replicas, because too few nodes have \
-    room, is a caveat.\n\
+    after_help = "An object that is missing when read (evicted, or never stored) counts as a failure. With --overfill, for stores \
+    smaller than the data, missing objects are counted but are not failures. If an object has fewer replicas than --replicas, because too \
+    few nodes have free space, the report includes a caveat.\n\
     Exit codes:\n\
     \x20 0   all operations succeeded\n\
     \x20 1   objects failed or were missing, or a signal ended the run\n\
-    \x20 2   command line wrong\n\
+    \x20 2   invalid command line\n\
     \x20 3   the master or every node is unreachable\n\
-    \x20 4   this host has too little memory"
+    \x20 4   this host does not have enough memory"
 )]
 pub struct Args {
-    /// Object size; several sizes, separated by ',', are used in turn
+    /// Object size; several sizes, separated by ',', are used in rotation
     #[arg(long, visible_alias = "value-size", value_name = "SIZE,..", default_value = "1mb", value_delimiter = ',')]
     object_size: Vec<ByteSize>,
     /// Number of objects per batch
     #[arg(long, visible_alias = "batch-size", value_name = "N", default_value_t = 16, value_parser = clap::value_parser!(u32).range(1..=4096))]
     batch: u32,
-    /// Concurrent clients, each with its own connection to the master
+    /// Number of concurrent clients, each with its own connection to the master
     #[arg(long, visible_alias = "threads", value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=1024))]
     clients: u32,
     /// Number of objects to put and then read
     #[arg(long, value_name = "N", default_value_t = 256, value_parser = clap::value_parser!(u32).range(1..=100_000_000))]
     objects: u32,
-    /// Duration of the second pass [default: until every object is read once]
+    /// Duration of the second pass [default: until every object has been read once]
     #[arg(long, value_name = "TIME", value_parser = args::limit)]
     duration: Option<Duration>,
-    /// Share of read batches in the second pass, 0 to 1; the other batches put new objects
+    /// Share of batches in the second pass that read, 0 to 1; the other batches put new objects
     #[arg(long, value_name = "SHARE", default_value_t = 1.0)]
     read_ratio: f64,
-    /// Read objects with a Zipf distribution of exponent ALPHA, above 0 and at most 10 [default: read in turn]
+    /// Exponent of a Zipf distribution for reads, above 0 and at most 10 [default: read objects sequentially]
     #[arg(long, value_name = "ALPHA")]
     zipf: Option<f64>,
-    /// Compare every byte read (CPU figures include the comparison, latencies do not)
+    /// Compare every byte read (CPU figures include the comparison; latencies do not)
     #[arg(long)]
     verify: bool,
-    /// Number of copies per object
+    /// Number of replicas per object
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u64).range(1..=64))]
     replicas: u64,
-    /// The store is smaller than the data: objects missing when read are counted, but are not failures
+    /// For a store smaller than the data: objects missing when read are counted, but are not failures
     #[arg(long)]
     overfill: bool,
-    /// Do not remove the objects at the end
+    /// Keep the objects in the store after the run
     #[arg(long)]
     keep: bool,
-    /// Seed of all random choices
+    /// Seed for all random choices
     #[arg(long, value_name = "N", default_value_t = 1)]
     seed: u64,
     /// Print the report as one JSON document
@@ -83,21 +83,21 @@ pub struct Args {
     transport: TransportArgs,
 }
 
-/// Minimum batches for latency percentiles.
+/// Minimum number of batches for latency percentiles.
 const BATCHES_MIN: u64 = 30;
-/// Errors of an unreachable node or master.
+/// Errors that indicate an unreachable node or master.
 const UNREACHABLE: [&str; 3] = ["TRANSFER_FAIL", "RPC_FAIL", "RPC_TIMEOUT"];
 
 impl Args {
-    /// Runs the benchmark and writes its report.
+    /// Runs the benchmark and writes the report.
     ///
     /// # Errors
-    /// The command line is wrong, the master or all nodes are unreachable, or this host has too little memory.
+    /// The command line is invalid, the master or all nodes are unreachable, or this host does not have enough memory.
     pub fn run(self) -> Outcome {
         let env = RealEnv::new();
         let plan = self.plan(&format!("mcctl-bench-{:016x}-", env.rng()))?;
         self.check_memory(&plan)?;
-        // Tasks mostly wait: threads of the transfer engine move the bytes.
+        // Tasks mostly wait, because transfer engine threads move the bytes.
         runtime::block_on(processors().max(2), async {
             let mut signals = Signals::take()?;
             let start = async {
@@ -150,16 +150,16 @@ impl Args {
         plan.check().map_err(|error| {
             let next = match error {
                 StoreBenchPlanError::TooLarge { .. } => "lower --object-size or --batch",
-                StoreBenchPlanError::Zipf(_) => "use for example --zipf 0.99",
-                StoreBenchPlanError::Ratio(_) => "use for example --read-ratio 0.9",
-                StoreBenchPlanError::Nothing(_) => "use for example --object-size 1mb",
+                StoreBenchPlanError::Zipf(_) => "for example, use --zipf 0.99",
+                StoreBenchPlanError::Ratio(_) => "for example, use --read-ratio 0.9",
+                StoreBenchPlanError::Nothing(_) => "for example, use --object-size 1mb",
             };
             Failure::usage(error.to_string()).next(next)
         })?;
         Ok(plan)
     }
 
-    /// Checks the memory of this host: each client needs two batches, one to put and one to read.
+    /// Checks this host's memory: each client needs two batches, one to put and one to read.
     fn check_memory(&self, plan: &StoreBenchPlan) -> Result<(), Failure> {
         let required = plan.batch_bytes().saturating_mul(2).saturating_mul(u64::from(self.clients));
         let available = host::memory().map_or(u64::MAX, |memory| memory.available);
@@ -196,14 +196,14 @@ impl Args {
                         return Err(Failure::no(format!("{signal}: stopped without a report; the objects remain in the store"))
                             .next(format!("mcctl store rm --force --regex '{}' --master {at}", plan.every_key())));
                     }
-                    output::say(format!("{signal}: waiting for the current batches, then reporting"));
+                    output::say(format!("{signal}: waiting for the current batches to finish before reporting"));
                     stop.set();
                     stopped = Some(signal);
                 }
             }
         };
         let passes = passes.map_err(|error| {
-            transport::failure(&error, "registering the clients' memory")
+            transport::failure(&error, "register the clients' memory")
                 .unwrap_or_else(|| Failure::host(error.to_string()))
         })?;
         let keys = plan.every_key();
@@ -232,7 +232,7 @@ impl Args {
     }
 }
 
-/// Returns an error if nothing was stored because no node is reachable. Without stored objects there is nothing to report.
+/// Returns an error if nothing was stored because no node is reachable. Without stored objects, there is nothing to report.
 async fn unreachable(master: &MasterTarget, metadata: &ClientMetadata, passes: &[StorePass]) -> Option<Failure> {
     let [StorePass { put, .. }] = passes else { return None };
     if put.objects > 0 || put.already_existing > 0 {
@@ -243,7 +243,7 @@ async fn unreachable(master: &MasterTarget, metadata: &ClientMetadata, passes: &
     (failure.exit == Exit::Unreachable).then_some(failure)
 }
 
-/// Returns the error of a client that did not start after `took`.
+/// Returns the error for a client that failed to start after `took`.
 async fn unstarted(
     master: &MasterTarget,
     plan: &NodePlan,
@@ -266,7 +266,6 @@ async fn unstarted(
     failure
 }
 
-/// The report as a document.
 #[derive(Debug, Serialize)]
 struct StoreReport {
     schema: &'static str,
@@ -284,7 +283,7 @@ struct StoreReport {
     overfill: bool,
     stopped: bool,
     passes: Vec<StorePassReport>,
-    /// Objects removed at the end. `None`: they were kept, or removing them failed.
+    /// Number of objects removed at the end; `None` if they were kept or could not be removed.
     removed: Option<i64>,
     #[serde(rename = "doubts")]
     caveats: Vec<BenchCaveat>,
@@ -312,7 +311,7 @@ struct OperationReport {
     latency: Option<LatencySummary>,
     missing: u64,
     already_there: u64,
-    /// Objects with fewer copies than `--replicas`.
+    /// Number of objects with fewer replicas than `--replicas`.
     fewer_copies: u64,
     verified: u64,
     failed: u64,
@@ -421,7 +420,7 @@ impl StoreReport {
         }
     }
 
-    /// Returns every pass with its operations and their figures.
+    /// Returns every pass with its operations and figures.
     fn figures(&self) -> impl Iterator<Item = (&StorePassReport, &'static str, &OperationReport)> {
         self.passes.iter().flat_map(move |pass| {
             [("put", &pass.put), ("get", &pass.get)]
@@ -430,13 +429,13 @@ impl StoreReport {
         })
     }
 
-    /// Returns the number of failed objects. Missing objects count unless `--overfill` is set.
+    /// Returns the number of failed objects. Missing objects count as failed unless `--overfill` is set.
     fn failures(&self) -> u64 {
         let missing = |figures: &OperationReport| if self.overfill { 0 } else { figures.missing };
         self.figures().map(|(_, _, figures)| figures.failed + missing(figures)).sum()
     }
 
-    /// Returns the exit code: 1 if objects failed or the run was stopped, 3 if nothing was moved because the master or a node is
+    /// Returns the exit code: 1 if objects failed or the run was stopped; 3 if nothing was transferred because the master or a node is
     /// unreachable.
     fn exit(&self) -> Exit {
         let figures = || self.figures().map(|(_, _, figures)| figures);
@@ -453,7 +452,7 @@ impl StoreReport {
         }
     }
 
-    /// Renders the report in at most `width` columns.
+    /// Renders the report, wrapped to `width` columns.
     fn text(&self, width: usize) -> String {
         let sizes: Vec<String> = self.object_bytes.iter().map(|bytes| ByteSize(*bytes).to_string()).collect();
         let mut whole = ReportSection::new("");
@@ -517,8 +516,8 @@ impl StoreReport {
             }
             if figures.missing > 0 && !self.overfill {
                 let line = format!(
-                    "failed: {}: {what}: {} objects not found: the store evicted them, or never stored them (use --overfill for a store \
-                     smaller than the data)",
+                    "failed: {}: {what}: {} objects not found: they were evicted or never stored (if the store is smaller than the data, \
+                     use --overfill)",
                     pass.name, figures.missing
                 );
                 text.push_str(&table::wrapped_line(&line, width));
@@ -527,7 +526,7 @@ impl StoreReport {
         text + &render_end(&self.caveats, &self.answer(), width)
     }
 
-    /// Returns the answer of the report: puts, gets, and the fate of the objects.
+    /// Returns the report's conclusion: puts, gets, and what happened to the objects.
     fn answer(&self) -> Vec<String> {
         let line = |name: &'static str| {
             let figures: Vec<_> = self.figures().filter(|(_, what, _)| *what == name).collect();

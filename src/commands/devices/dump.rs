@@ -7,25 +7,25 @@ use crate::commands::output;
 use crate::engine::sys::FileTree;
 use crate::engine::topology::{DeviceChoice, DeviceSelection, HostTopology, Matrix};
 
-/// Prints which RDMA devices serve each memory, as the classic transfer engine selects them.
+/// Prints the RDMA devices that the classic transfer engine selects for each memory location.
 #[derive(Debug, Parser)]
 #[command(name = "transfer_engine_topology_dump", infer_long_args = true, max_term_width = 100)]
 struct TopologyDumpFlags {
-    /// Only these RDMA devices, separated by ',' [default: all; environment: MC_TE_FILTERS]
+    /// Use only these RDMA devices, comma-separated [default: all; environment: MC_TE_FILTERS]
     #[arg(long, value_name = "NAME,..", default_value = "", hide_default_value = true)]
     device_name: String,
     /// Transfer engine: te is the classic one; tent is not supported; auto depends on MC_USE_TENT and MC_USE_TEV1
     #[arg(long, value_name = "BACKEND", default_value = "auto", value_parser = ["auto", "te", "tent"])]
     backend: String,
-    /// Print the matrix of the file that MC_CUSTOM_TOPO_JSON names
+    /// Print the matrix from the file named by MC_CUSTOM_TOPO_JSON
     #[arg(long)]
     use_custom_topo: bool,
-    /// Print the matrix of this file
+    /// Print the matrix from this file
     #[arg(long, value_name = "FILE")]
     custom_topo_json: Option<String>,
 }
 
-/// Runs with the arguments after the program's name.
+/// Runs the command with `words`, the arguments after the program name.
 ///
 /// # Errors
 /// A flag is invalid or selects TENT, or a topology file cannot be read.
@@ -44,10 +44,10 @@ pub fn run(words: &[String]) -> Outcome {
         backend => backend == "tent",
     };
     if is_tent {
-        return Err(Failure::usage("the transfer engine TENT is not supported")
+        return Err(Failure::usage("the TENT transfer engine is not supported")
             .tried(format!("--backend {}", line.backend))
             .found("mcctl implements only the topology of the classic transfer engine")
-            .next("give --backend te, or run the wheel's own transfer_engine_topology_dump"));
+            .next("use --backend te, or run the wheel's own transfer_engine_topology_dump"));
     }
     let file = match (&line.custom_topo_json, line.use_custom_topo) {
         (Some(file), _) => Some(file.clone()),
@@ -55,7 +55,7 @@ pub fn run(words: &[String]) -> Outcome {
         (None, true) => Some(variable("MC_CUSTOM_TOPO_JSON").ok_or_else(|| {
             Failure::usage("--use-custom-topo needs MC_CUSTOM_TOPO_JSON")
                 .found("MC_CUSTOM_TOPO_JSON is not set")
-                .next("export MC_CUSTOM_TOPO_JSON=FILE, or give --custom-topo-json FILE")
+                .next("export MC_CUSTOM_TOPO_JSON=FILE, or pass --custom-topo-json FILE")
         })?),
     };
     let (mut selection, warnings) = DeviceSelection::from_env(&|name| std::env::var(name).ok());
@@ -83,7 +83,7 @@ pub fn run(words: &[String]) -> Outcome {
     Ok(Exit::Done)
 }
 
-/// Reads the matrix from a file, without the devices that this host does not have.
+/// Reads the matrix from a file and drops devices that this host does not have.
 fn custom(file: &str, listed: &[String]) -> Result<Matrix, Failure> {
     let failed = |found: String| {
         Failure::usage("the topology file cannot be used")

@@ -1,4 +1,4 @@
-//! `mcctl devices`: the RDMA devices of a host, their problems, and which to use. On this host it also queries libibverbs.
+//! `mcctl devices`: the RDMA devices on a host, their problems, and which ones to use. On the local host it also queries libibverbs.
 
 pub mod dump;
 mod paste;
@@ -19,23 +19,23 @@ use crate::engine::topology::{
     VerbsReport,
 };
 
-/// Time limit of libibverbs: a broken driver must not block the command.
+/// Time limit for libibverbs calls: a broken driver must not block the command.
 const VERBS_MAX: Duration = Duration::from_secs(5);
 
-/// How to show the devices.
+/// Flags of `mcctl devices`.
 #[derive(Debug, clap::Args)]
 #[command(
-    after_help = "Environment variables, as for Mooncake: MC_TE_FILTERS (use only these devices), MC_IB_PORT, MC_GID_INDEX (fallback: NCCL_IB_GID_INDEX).\n\
-    The topology has one entry per NVIDIA GPU, in the order of PCI addresses, like a CUDA build of Mooncake."
+    after_help = "Environment variables, the same as for Mooncake: MC_TE_FILTERS (use only these devices), MC_IB_PORT, MC_GID_INDEX (fallback: NCCL_IB_GID_INDEX).\n\
+    The topology has one entry per NVIDIA GPU, in PCI address order, like a CUDA build of Mooncake."
 )]
 pub struct Args {
     /// Print one JSON document to stdout; the same as --format json
     #[arg(long, conflicts_with = "format")]
     json: bool,
-    /// What to print: everything, or one part in the format that other programs parse
+    /// Output format: everything, or one part in a format that other programs parse
     #[arg(long, value_enum, value_name = "FORMAT", default_value = "table")]
     format: DevicesFormat,
-    /// Check another host: a folder with copies of its /sys, /proc and /dev
+    /// Check another host: a directory with copies of its /sys, /proc and /dev
     #[arg(long, value_name = "DIR", default_value = "/", hide_default_value = true)]
     root: PathBuf,
 }
@@ -44,7 +44,7 @@ pub struct Args {
 enum DevicesFormat {
     /// Tables, the recommended devices with reasons, and warnings
     Table,
-    /// Everything as one JSON document
+    /// One JSON document with everything
     Json,
     /// Names and node GUIDs, in the format of ibv_devices
     #[value(name = "ibv_devices", alias = "ibv-devices")]
@@ -70,7 +70,7 @@ struct DevicesDocument<'a> {
     findings: Vec<FindingEntry<'a>>,
 }
 
-/// The distance of a device from each GPU and from the memory of each NUMA node.
+/// A device's distance from each GPU and from each NUMA node's memory.
 #[derive(Debug, Serialize)]
 struct DeviceDistances<'a> {
     device: &'a str,
@@ -87,13 +87,13 @@ struct FindingEntry<'a> {
     next: Option<String>,
 }
 
-/// The devices and the recommendation.
+/// The devices on a host and the recommendation.
 struct DeviceReport {
     host: HostTopology,
     choice: DeviceChoice,
     matrix: Matrix,
     selection: DeviceSelection,
-    /// Data of libibverbs; `None` for another host, and if the output does not need it.
+    /// Data from libibverbs; `None` for another host, or if the output does not need it.
     live: Option<VerbsReport>,
 }
 
@@ -101,14 +101,14 @@ impl Args {
     /// Prints the devices.
     ///
     /// # Errors
-    /// The folder of `--root` cannot be read, or the output cannot be written.
+    /// The `--root` directory cannot be read, or the output cannot be written.
     pub fn run(self) -> Outcome {
         let tree = FileTree::new(&self.root).map_err(|error| {
             let at = self.root.display();
             Failure::usage(format!("cannot read {at}"))
                 .tried(format!("--root {at}"))
                 .found(error.to_string())
-                .next("give a folder with copies of /sys, /proc and /dev of a host")
+                .next("pass a directory with copies of a host's /sys, /proc and /dev")
         })?;
         let (selection, warnings) = DeviceSelection::from_env(&|name| std::env::var(name).ok());
         for warning in warnings {
@@ -137,11 +137,11 @@ impl Args {
 /// Queries libibverbs, for at most [`VERBS_MAX`].
 fn live() -> VerbsReport {
     let (sender, receiver) = mpsc::channel();
-    // A thread that takes longer is abandoned and ends with the process.
+    // A thread that exceeds the limit is abandoned and ends with the process.
     std::thread::spawn(move || sender.send(VerbsReport::read()));
     receiver.recv_timeout(VERBS_MAX).unwrap_or_else(|_| {
         let why = format!("libibverbs did not respond within {} s", VERBS_MAX.as_secs());
-        VerbsReport::missing(&why, "check dmesg for a driver or device that hangs")
+        VerbsReport::missing(&why, "check dmesg for a hung driver or device")
     })
 }
 
@@ -179,7 +179,7 @@ impl DeviceReport {
     }
 }
 
-/// The list in the format of `ibv_devices`, column by column. It is empty if the host has no device.
+/// The device list in the exact column layout of `ibv_devices`. It has no rows if the host has no device.
 fn ibv_devices(host: &HostTopology) -> String {
     let mut text = "    device          \t   node GUID\n    ------          \t----------------\n".to_owned();
     for device in &host.devices {

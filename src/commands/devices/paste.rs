@@ -1,8 +1,8 @@
-//! The settings that make SGLang and Mooncake use the recommended devices.
+//! The settings with which SGLang and Mooncake use the recommended devices.
 
 use super::DeviceReport;
 
-/// Environment variables with their values.
+/// The environment variables to set, with their values.
 pub(super) fn environment(report: &DeviceReport) -> impl Iterator<Item = (&'static str, String)> {
     let choice = &report.choice;
     let mut lines = Vec::new();

@@ -1,14 +1,14 @@
-//! The devices as tables for people.
+//! The devices as human-readable tables.
 
 use super::{DeviceReport, paste};
 use crate::commands::table::{self, ReportTable};
 use crate::engine::base::ByteSize;
 use crate::engine::sys::verbs::{Mtu, PortAttributes};
 use crate::engine::topology::{
-    FindingLevel, GidReason, HostTopology, Interface, Memlock, RdmaDevice, RdmaSupport, VerbsReport,
+    FindingLevel, GidReason, HostRdmaDevice, HostTopology, Interface, Memlock, RdmaSupport, VerbsReport,
 };
 
-/// Shown for an unknown value.
+/// Placeholder for an unknown value.
 const NOTHING: &str = "-";
 
 pub(super) fn render(report: &DeviceReport) -> String {
@@ -46,7 +46,7 @@ pub(super) fn render(report: &DeviceReport) -> String {
     sections.join("\n")
 }
 
-/// A titled table; empty without rows.
+/// A table with a title; empty if there are no rows.
 fn section(title: &str, header: &[&str], rows: Vec<Vec<String>>) -> String {
     if rows.is_empty() {
         return String::new();
@@ -67,7 +67,7 @@ fn joined(words: &[String]) -> String {
 }
 
 fn devices(host: &HostTopology) -> String {
-    let row = |d: &RdmaDevice| {
+    let row = |d: &HostRdmaDevice| {
         vec![
             d.name.clone(),
             or_nothing(d.node_guid.as_ref()),
@@ -159,7 +159,7 @@ fn verbs(live: &VerbsReport) -> String {
     section("Device limits, from libibverbs", &header, rows) + &silent
 }
 
-/// The distance of each device from each GPU and NUMA node; empty if there is only one of everything.
+/// The distance of each device from each GPU and NUMA node; empty if there is at most one of each.
 fn distances(host: &HostTopology) -> String {
     if host.gpus.is_empty() && host.nodes.len() < 2 {
         return String::new();
@@ -234,10 +234,10 @@ fn choice(report: &DeviceReport) -> String {
 
 fn topology(report: &DeviceReport) -> String {
     let rows = report.matrix.0.iter().map(|(location, [near, far])| vec![location.clone(), joined(near), joined(far)]);
-    section("Topology matrix of Mooncake", &["location", "preferred", "others"], rows.collect())
+    section("Mooncake topology matrix", &["location", "preferred", "others"], rows.collect())
 }
 
-/// The findings. The same finding about several devices is shown once.
+/// The findings. A finding that several devices share is shown once.
 fn findings(host: &HostTopology) -> String {
     let mut grouped: Vec<(String, Vec<&str>)> = Vec::new();
     for finding in &host.findings {

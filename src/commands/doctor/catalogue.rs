@@ -1,4 +1,4 @@
-//! Lists that run no check: all checks, and the common operator problems with the checks that recognize them.
+//! `--list` and `--list-problems`: all checks, and common operator problems with the checks that recognize them. No check runs.
 
 use serde::Serialize;
 
@@ -26,7 +26,7 @@ struct ProblemEntry {
     beyond: Option<&'static str>,
 }
 
-/// A JSON document with one list.
+/// A JSON document that contains one list.
 #[derive(Debug, Serialize)]
 struct CatalogueDocument<T> {
     schema: &'static str,
@@ -45,7 +45,7 @@ struct ProblemList {
 }
 
 pub(super) fn checks(all: &[Check], selection: &Selection, json: bool) -> Outcome {
-    let checks = all.iter().filter(|check| selection.wants(check));
+    let checks = all.iter().filter(|check| selection.includes(check));
     if json {
         let entry = |c: &Check| CatalogueEntry { id: c.id, group: c.group, about: c.about, problems: c.problems };
         let list = CheckList { checks: checks.map(entry).collect() };

@@ -1,4 +1,4 @@
-//! The files, the environment and the processes that are checked with the rules of `lint`.
+//! The files, environment and processes that are checked with the `lint` rules.
 
 use crate::commands::doctor::Args;
 use crate::commands::error::Failure;
@@ -6,7 +6,7 @@ use crate::commands::lint::{self, inputs};
 use crate::engine::doctor::config::{self as doctor, ConfigInputs};
 use crate::engine::sys::FileTree;
 
-/// Reads files, environment and processes.
+/// Reads the files, the environment and the processes.
 pub(super) fn read(args: &Args, tree: &FileTree) -> Result<ConfigInputs, Failure> {
     let (inputs, unread) = inputs::load(&args.file);
     if let Some((_, failure)) = unread.into_iter().next() {
@@ -14,7 +14,7 @@ pub(super) fn read(args: &Args, tree: &FileTree) -> Result<ConfigInputs, Failure
     }
     let texts: Vec<(String, Vec<u8>)> = inputs
         .into_iter()
-        // Files of a folder that are unrelated to the deployment are ignored.
+        // Files in a directory that are unrelated to the deployment are ignored.
         .filter(|input| {
             !input.is_from_folder
                 || doctor::file(input.name.as_str(), &input.bytes).is_none_or(|e| !input.is_skipped(&e))
@@ -35,13 +35,13 @@ pub(super) fn read(args: &Args, tree: &FileTree) -> Result<ConfigInputs, Failure
                 doctor::process(tree, *pid).ok_or_else(|| {
                     Failure::usage(format!("process {pid} is not SGLang, Mooncake or mcctl, or is not visible"))
                         .tried(format!("read /proc/{pid}/cmdline"))
-                        .next("list running ones: pgrep -af 'sglang|mooncake|mcctl'")
+                        .next("list running processes: pgrep -af 'sglang|mooncake|mcctl'")
                 })
             };
             pids.iter().map(one).collect::<Result<_, _>>()?
         }
     };
-    // The environment belongs to this host, so it is not applied to the files of another one.
+    // The environment belongs to this host, so it is not applied to another host's files.
     let environment = match tree.is_this_host() {
         true => std::env::vars_os().filter_map(|(n, v)| Some((n.into_string().ok()?, v.into_string().ok()?))).collect(),
         false => Vec::new(),

@@ -16,7 +16,7 @@ pub(super) struct DoctorDocument<'a> {
     rdma_peers: Vec<peer::PeerEntry<'a>>,
 }
 
-/// The number of checks and findings.
+/// The numbers of checks and findings.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub(super) struct DoctorSummary {
     pub checks: usize,
@@ -33,7 +33,7 @@ struct CheckResultEntry<'a> {
     id: &'static str,
     group: CheckGroup,
     status: &'static str,
-    /// The observation, if the check passed.
+    /// What the check observed, if it passed.
     #[serde(skip_serializing_if = "Option::is_none")]
     evidence: Option<&'a str>,
     /// Why the check was skipped.
@@ -66,7 +66,7 @@ impl DoctorSummary {
 }
 
 impl DoctorDocument<'_> {
-    /// The document of `reports`, with the results of the peers.
+    /// The document for `reports`, with the peer results.
     pub fn of<'a>(reports: &'a [CheckReport], peers: &'a PeerFacts) -> DoctorDocument<'a> {
         DoctorDocument {
             schema: "mcctl.doctor/1",
@@ -78,7 +78,7 @@ impl DoctorDocument<'_> {
     }
 }
 
-/// All findings, the most severe first.
+/// All findings, most severe first.
 pub(super) fn by_severity(reports: &[CheckReport]) -> Vec<&Finding> {
     let mut findings: Vec<&Finding> = reports.iter().flat_map(CheckReport::findings).collect();
     findings.sort_by_key(|finding| std::cmp::Reverse(finding.severity));

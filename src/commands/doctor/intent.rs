@@ -15,11 +15,11 @@ use crate::engine::doctor::wheel::WheelSearch;
 use crate::engine::plan::size_text;
 use crate::engine::sys::FileTree;
 
-/// The default huge page size, bytes.
+/// The default huge page size, in bytes.
 const PAGE_BYTES: u64 = 2 << 20;
-/// The smallest huge page size of any architecture, bytes.
+/// The smallest huge page size on any architecture, in bytes.
 const PAGE_MIN: u64 = 64 << 10;
-/// Maximum bytes read of a plan.
+/// Maximum size of a plan, in bytes.
 const PLAN_BYTES_MAX: u64 = 1 << 20;
 /// Prefixes of the environment variables that are read.
 const PREFIXES: &[&str] = &["MC_", "MOONCAKE_", "SGLANG_", "NCCL_IB_"];
@@ -31,7 +31,7 @@ pub enum ProtocolName {
     Rdma,
 }
 
-/// The part of `size-hugepages --json` that is used.
+/// The part of the `size-hugepages --json` output that is used.
 #[derive(Debug, Deserialize)]
 struct SizingPlan {
     schema: String,
@@ -109,7 +109,7 @@ pub(super) fn read(args: &Args) -> Result<Intent, Failure> {
         let text = environment.get("MOONCAKE_MASTER").filter(|text| !text.is_empty())?;
         Some((format!("MOONCAKE_MASTER={text}"), text.clone()))
     });
-    // An invalid variable is reported by the checks of the configuration.
+    // The configuration checks report an invalid variable.
     intent.master = match master {
         Some((_, text)) if running::is_etcd(&text) => None,
         Some((origin, text)) if args.link.master.master.is_some() => {
@@ -122,38 +122,38 @@ pub(super) fn read(args: &Args) -> Result<Intent, Failure> {
     Ok(intent)
 }
 
-/// Checks that a huge page can have this size.
+/// Checks that this is a possible huge page size.
 fn is_page(bytes: u64) -> Result<(), Failure> {
     match bytes >= PAGE_MIN && bytes.is_power_of_two() {
         true => Ok(()),
         false => Err(Failure::usage(format!("invalid huge page size {}", ByteSize(bytes)))
             .tried("--hugepage-size")
-            .next("give a size that the CPU supports, such as 2mb or 1gb")),
+            .next("use a size that the CPU supports, such as 2mb or 1gb")),
     }
 }
 
-/// Checks that `python` is an environment folder or a file with an interpreter's name.
+/// Checks that `python` is a virtual environment directory or a file named like an interpreter.
 ///
 /// # Errors
-/// It is neither.
+/// `python` is neither.
 pub(super) fn is_interpreter(tree: &FileTree, python: &str) -> Result<(), Failure> {
     let is_named = |path: &str| path.rsplit('/').next().is_some_and(|name| name.contains("py"));
     let below = |name: &str| tree.resolve(&format!("{}/{name}", python.trim_end_matches('/'))).is_some();
     let is_folder = tree.names(python).is_ok_and(|names| names.is_some());
     let found = match tree.resolve(python) {
-        None => "no such file or folder",
+        None => "no such file or directory",
         Some(_) if is_folder && ["bin", "lib", "lib64"].into_iter().any(below) => return Ok(()),
-        Some(_) if is_folder => "the folder has neither bin nor lib",
+        Some(_) if is_folder => "the directory has neither bin nor lib",
         Some(real) if is_named(python) || is_named(&real) => return Ok(()),
-        Some(_) => "the file name is not that of a Python interpreter",
+        Some(_) => "the file is not named like a Python interpreter",
     };
     Err(Failure::usage(format!("{python} is not a Python interpreter or virtual environment"))
         .tried(format!("--python {python}"))
         .found(found)
-        .next("give the path of an interpreter (command -v python3), or the folder that contains its bin and lib"))
+        .next("pass the path of an interpreter (command -v python3), or the directory that contains its bin and lib"))
 }
 
-/// Where to search for wheels: on this host as the environment specifies, on another one in the usual folders.
+/// Where to search for wheels: on this host where the environment specifies, on another host in the usual directories.
 pub(super) fn search(python: Option<&str>, is_this_host: bool) -> WheelSearch {
     let usual = || ["/usr/local/bin", "/usr/bin"].map(str::to_owned).to_vec();
     if !is_this_host {
@@ -193,7 +193,7 @@ fn plan(path: &Path) -> Result<SizingPlan, Failure> {
     read.map_err(|error| wrong(error.to_string()))?;
     let plan: SizingPlan = serde_json::from_str(&text).map_err(|error| wrong(error.to_string()))?;
     if plan.schema != SCHEMA {
-        return Err(wrong(format!("its schema is {}, but {SCHEMA} is required", plan.schema)));
+        return Err(wrong(format!("the schema is {}, expected {SCHEMA}", plan.schema)));
     }
     Ok(plan)
 }

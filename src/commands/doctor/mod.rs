@@ -1,4 +1,4 @@
-//! `mcctl doctor`: finds problems of a host, the wheel and a running store, with remedies.
+//! `mcctl doctor`: finds problems with a host, the wheel and a running store, and suggests remedies.
 
 mod catalogue;
 mod config;
@@ -25,28 +25,28 @@ use crate::engine::doctor::{self, Selection, cluster, host, peer as peers, wheel
 use crate::engine::env::{RealEnv, deadline};
 use crate::engine::sys::FileTree;
 
-/// Time limit of checks that only read files. An unresponsive file system must not block the other checks.
+/// Time limit for checks that only read files. An unresponsive file system must not block the other checks.
 const FILES_MAX: Duration = Duration::from_secs(5);
 
-/// Time limit with `--mr-test-size`: a fixed part for the devices, and a part per MiB to allocate and lock.
+/// Time limit with `--mr-test-size`: a fixed part for the devices, plus a part per MiB to allocate and lock.
 const MR_TEST_MAX: Duration = Duration::from_secs(30);
 const MR_TEST_MIB_MAX: Duration = Duration::from_millis(4);
 
-/// What to check and how to report it.
+/// Flags of `mcctl doctor`.
 #[derive(Debug, clap::Args)]
 #[command(
-    after_help = "Groups: host (this machine), config (--file, this environment and running processes, by the rules of mcctl lint), wheel (Mooncake's Python wheel and its libraries), cluster (a running master and its nodes), \
-    serving (running SGLang servers: --sglang), peer (the RDMA engine of another host: --rdma-peer). --list shows all checks.\n\n\
-    Writes: doctor changes nothing except for these probes.\n  \
-      cluster    with --master or MOONCAKE_MASTER: one object of --probe-bytes per node, then four on one node, with keys mcctl-doctor-*, removed \
-    by force afterwards. A master found at the default address 127.0.0.1:50051 is only read; give --master to probe it.\n  \
-      serving    with --probe-serving: two prompts per run; empties the first server's L1 and L2 caches.\n  \
-      peer       with --rdma-peer: RDMA writes of 0 bytes and one read per path.\n\n\
-    The peer of --rdma-peer is any Mooncake engine that uses rdma (mcctl serve store, a node, a SGLang server). If none runs yet: \
-    mcctl bench transfer --mode target --protocol rdma --local-server-name HOST prints the name to give.\n\n\
-    Environment variables, as for Mooncake and SGLang: MC_*, MOONCAKE_*, SGLANG_*. A problem that affects only a deployment you did not ask for is reported as info: \
+    after_help = "Groups: host (this machine), config (--file, this environment and running processes, with the mcctl lint rules), wheel (Mooncake's Python wheel and its libraries), cluster (a running master and its nodes), \
+    serving (running SGLang servers: --sglang), peer (an RDMA engine on another host: --rdma-peer). --list shows all checks.\n\n\
+    Writes: doctor changes nothing, except with these probes.\n  \
+      cluster    with --master or MOONCAKE_MASTER: one object of --probe-bytes per node, then four on one node, with keys mcctl-doctor-*, force-removed \
+    afterwards. A master found at the default address 127.0.0.1:50051 is only read; pass --master to probe it.\n  \
+      serving    with --probe-serving: two prompts per run; this empties the first server's L1 and L2 caches.\n  \
+      peer       with --rdma-peer: zero-byte RDMA writes and one read per path.\n\n\
+    The peer for --rdma-peer is any Mooncake engine that uses rdma (mcctl serve store, a node, an SGLang server). If none is running yet, \
+    mcctl bench transfer --mode target --protocol rdma --local-server-name HOST prints the name to pass.\n\n\
+    Environment variables, the same as for Mooncake and SGLang: MC_*, MOONCAKE_*, SGLANG_*. A problem that affects only a deployment that was not requested is reported as info: \
     RDMA problems without --protocol rdma (or MOONCAKE_PROTOCOL=rdma, --rdma-peer, --mr-test-size), sizes without a plan, ports without --ports.\n\n\
-    Exit codes: 0 no finding as severe as --fail-on, 1 at least one, 2 invalid command line."
+    Exit codes: 0 no finding at or above --fail-on, 1 at least one, 2 invalid command line."
 )]
 pub struct Args {
     /// Run only these checks or groups [default: all]
@@ -70,39 +70,39 @@ pub struct Args {
     /// Exit with code 1 if a finding has at least this severity: warning or error
     #[arg(long, value_name = "SEVERITY", default_value = "warning")]
     fail_on: FailThreshold,
-    /// Planned transport: tcp or rdma [default: none; environment: MOONCAKE_PROTOCOL]
+    /// Planned protocol: tcp or rdma [default: none; environment: MOONCAKE_PROTOCOL]
     #[arg(long, value_name = "PROTOCOL")]
     protocol: Option<intent::ProtocolName>,
-    /// Planned sizes: the output of mcctl size-hugepages --json, - for stdin
+    /// Planned sizes: a file with the output of mcctl size-hugepages --json; - reads stdin
     #[arg(long, value_name = "FILE")]
     plan: Option<PathBuf>,
-    /// Planned ordinary memory of all processes on this host: bytes, or with kb, mb, gb, tb (powers of 1024)
+    /// Planned regular (non-hugepage) memory of all processes on this host: bytes, or with kb, mb, gb, tb (powers of 1024)
     #[arg(long, alias = "need-memory", value_name = "SIZE")]
     expect_memory: Option<ByteSize>,
-    /// Planned huge pages of all processes on this host, as a size
+    /// Planned huge page memory of all processes on this host, as a size
     #[arg(long, alias = "need-hugepages", value_name = "SIZE", conflicts_with = "plan")]
     expect_hugepages: Option<ByteSize>,
-    /// Size of a huge page [default: 2mb; environment: MC_STORE_HUGEPAGE_SIZE]
+    /// Huge page size [default: 2mb; environment: MC_STORE_HUGEPAGE_SIZE]
     #[arg(long, value_name = "SIZE", conflicts_with = "plan")]
     hugepage_size: Option<ByteSize>,
-    /// Register a memory region of this size with each RDMA device as a test: bytes, or with kb, mb, gb, tb (powers of 1024)
+    /// Size of the memory region to register with each RDMA device as a test: bytes, or with kb, mb, gb, tb (powers of 1024)
     /// [default: one page]
     #[arg(long, alias = "trial", value_name = "SIZE")]
     mr_test_size: Option<ByteSize>,
-    /// Planned ports; those in use are errors [default: checks 50051, 9003, 8080, 8081, 9300]
+    /// Planned ports; a port already in use is an error [default: checks 50051, 9003, 8080, 8081, 9300]
     #[arg(long, value_name = "PORT,...", value_delimiter = ',', value_parser = clap::value_parser!(u16).range(1..))]
     ports: Option<Vec<u16>>,
     /// Interpreter or virtual environment to search for the wheel [default: those on PATH, VIRTUAL_ENV, CONDA_PREFIX,
     /// PYTHONPATH]
     #[arg(long, value_name = "PATH")]
     python: Option<String>,
-    /// Check another host: a folder with copies of its /sys, /proc, /etc and /dev
+    /// Check another host: a directory with copies of its /sys, /proc, /etc and /dev
     #[arg(long, value_name = "DIR", default_value = "/", hide_default_value = true)]
     root: PathBuf,
-    /// Files of one deployment, or folders, to check with the rules of mcctl lint; - is stdin
+    /// Files of one deployment, or directories, to check with the mcctl lint rules; - reads stdin
     #[arg(long, value_name = "FILE|DIR", num_args = 1..)]
     file: Vec<String>,
-    /// Processes to check with the same rules [default: all visible ones of SGLang, Mooncake and mcctl]
+    /// Processes to check with the same rules [default: all visible SGLang, Mooncake and mcctl processes]
     #[arg(long, value_name = "PID,...", value_delimiter = ',')]
     pid: Option<Vec<u32>>,
     #[command(flatten)]
@@ -147,13 +147,13 @@ impl Args {
             Failure::usage(format!("cannot read {at}"))
                 .tried(format!("--root {at}"))
                 .found(error.to_string())
-                .next("give a folder with copies of /sys, /proc, /etc and /dev of a host")
+                .next("pass a directory with copies of a host's /sys, /proc, /etc and /dev")
         })?;
         if tree.resolve("/proc").is_none() && tree.resolve("/sys").is_none() {
             let at = self.root.display();
             return Err(Failure::usage(format!("{at} has neither /proc nor /sys"))
                 .tried(format!("--root {at}"))
-                .next("give a folder with copies of /sys, /proc, /etc and /dev of a host"));
+                .next("pass a directory with copies of a host's /sys, /proc, /etc and /dev"));
         }
         let intent = intent::read(&self)?;
         let search = intent::search(self.python.as_deref(), tree.is_this_host());
@@ -183,7 +183,7 @@ impl Args {
                 output::data(format!("{}{}", peer::table(&peers), table::render(&reports, self.verbose, limit)))?;
             }
             if let Some(signal) = signal {
-                return Err(Failure::no(format!("{signal}: stopped before all checks were done")));
+                return Err(Failure::no(format!("{signal}: stopped before all checks had completed")));
             }
             let failed = reports.iter().filter_map(CheckReport::worst).any(|worst| worst >= limit);
             Ok(if failed { Exit::No } else { Exit::Done })
@@ -191,7 +191,7 @@ impl Args {
     }
 }
 
-/// The queries to running services.
+/// The queries for running services.
 struct DoctorQueries {
     running: running::RunningQueries,
     peer: Result<peers::PeerQuery, doctor::Unavailable>,
@@ -207,11 +207,11 @@ impl DoctorQueries {
     }
 }
 
-/// The reports, and the facts about peers.
+/// The reports, and the facts about the peers.
 type CheckResults = (Vec<CheckReport>, peers::PeerFacts);
 
-/// Runs `checks` until it ends or a signal arrives. After a signal, probe objects in the cluster are still removed. Returns the results and
-/// the signal.
+/// Runs `checks` until it completes or a signal arrives. After a signal, probe objects in the cluster are still removed. Returns the
+/// results and the signal.
 ///
 /// # Errors
 /// A second signal arrived before the probe objects were removed.
@@ -226,10 +226,10 @@ async fn unless_stopped(
         signal = signals.next() => signal,
     };
     queries.stop();
-    output::say(format!("{signal}: removing probe objects from the store; signal again to exit immediately"));
+    output::say(format!("{signal}: removing probe objects from the store; send another signal to exit immediately"));
     tokio::select! {
         seen = &mut checks => Ok((seen, Some(signal))),
-        _ = signals.next() => Err(Failure::no(format!("{signal}: stopped before all checks were done"))),
+        _ = signals.next() => Err(Failure::no(format!("{signal}: stopped before all checks had completed"))),
     }
 }
 

@@ -1,4 +1,4 @@
-//! `--rdma-peer`: the peers to test, how this host joins them, and the table of all paths.
+//! `--rdma-peer`: the peers to test, how this host connects to them, and the table of all paths.
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -22,29 +22,29 @@ use crate::engine::metadata::{CallLimits, MetadataUri};
 use crate::engine::store::name::{NodeName, PORTS};
 use crate::engine::sys::interface;
 use crate::engine::transfer::rdma::path_probe::{
-    PathProbe, ProbeFailure as Failed, ProbeFailureCause, ProbedDevice, ProbedPath,
+    PathProbe, PathProbeFailure, ProbeFailureCause, ProbedDevice, ProbedPath,
 };
 use crate::engine::transfer::{TransferConfig, TransferProtocol, TransferSettings};
 
 /// Flags that select RDMA peers.
 #[derive(Clone, Debug, clap::Args)]
 pub struct PeerArgs {
-    /// RDMA peers to test, each device of this host against each of theirs: HOST:PORT of the handshake port, or with --metadata-server the
-    /// segment name
+    /// RDMA peers to test, each device on this host against each device on the peer: HOST:PORT of the handshake port, or with
+    /// --metadata-server the segment name
     #[arg(long, value_name = "SEGMENT,...", value_delimiter = ',')]
     rdma_peer: Vec<String>,
-    /// RDMA devices of this host to use with --rdma-peer [default: all usable ones; environment: MOONCAKE_DEVICE]
+    /// RDMA devices on this host to use with --rdma-peer [default: all usable devices; environment: MOONCAKE_DEVICE]
     #[arg(long, value_name = "NAME,..", requires = "rdma_peer")]
     device_name: Option<String>,
 }
 
 impl PeerArgs {
-    /// Whether a peer is given.
+    /// Whether `--rdma-peer` is set.
     pub(super) fn is_asked(&self) -> bool {
         !self.rdma_peer.is_empty()
     }
 
-    /// Builds the query, or the reason why the group is skipped.
+    /// Builds the query. The inner error is the reason for skipping the group.
     ///
     /// # Errors
     /// A segment name or the metadata service is invalid.
@@ -55,10 +55,10 @@ impl PeerArgs {
         is_this_host: bool,
     ) -> Result<Fact<PeerQuery>, Failure> {
         if !self.is_asked() {
-            return Ok(Err("no peer is given: use --rdma-peer HOST:PORT".into()));
+            return Ok(Err("no peer specified: use --rdma-peer HOST:PORT".into()));
         }
         if !is_this_host {
-            return Ok(Err("devices of another host cannot be opened".into()));
+            return Ok(Err("devices on another host cannot be opened".into()));
         }
         let variable = |name: &str| std::env::var(name).ok().filter(|text| !text.trim().is_empty());
         let metadata = match (&link.metadata_server, variable("MOONCAKE_TE_META_DATA_SERVER")) {
@@ -74,13 +74,13 @@ impl PeerArgs {
             };
             is_name.map_err(|found| {
                 Failure::usage(format!("invalid segment name in --rdma-peer {segment}")).found(found).next(
-                    "give HOST:PORT as printed by the engine (mcctl serve store, mcctl bench transfer --mode target), or with \
+                    "pass HOST:PORT as printed by the engine (mcctl serve store, mcctl bench transfer --mode target), or with \
                      --metadata-server the segment name",
                 )
             })?;
         }
-        if !CHECKS.iter().any(|check| selection.wants(check)) {
-            return Ok(Err("no check of this group is selected".into()));
+        if !CHECKS.iter().any(|check| selection.includes(check)) {
+            return Ok(Err("no check in this group is selected".into()));
         }
         let (settings, warnings) = TransferSettings::from_env(&|name| std::env::var(name).ok());
         for warning in warnings {
@@ -89,7 +89,7 @@ impl PeerArgs {
         let given = link.local_hostname.clone().or_else(|| variable("MOONCAKE_LOCAL_HOSTNAME"));
         let limit = link.master.timeout.max(Duration::from_millis(1));
         // Uses the first segment that this host has a route to.
-        let mut named = Err(Unavailable::from("no peer is given"));
+        let mut named = Err(Unavailable::from("no peer specified"));
         for segment in &self.rdma_peer {
             named = own_name(given.clone(), toward(&metadata, segment), limit).await;
             if named.is_ok() {
@@ -137,7 +137,7 @@ fn toward(metadata: &MetadataUri, segment: &str) -> Option<HostPort> {
     Some(HostPort::new(host, port.unwrap_or(1)))
 }
 
-/// This host's name for connections from `at`: the `given` one, or the local address of the route. Resolving may block.
+/// This host's name for connections from `at`: `given`, or the local address on the route to `at`. Resolving may block.
 async fn own_name(given: Option<String>, at: Option<HostPort>, limit: Duration) -> Fact<String> {
     if let Some(given) = given {
         let (host, _) = HostPort::split(&given).map_err(|error| format!("--local-hostname {given}: {error}"))?;
@@ -153,36 +153,36 @@ async fn own_name(given: Option<String>, at: Option<HostPort>, limit: Duration) 
     match found.unwrap_or_else(|panic| std::panic::resume_unwind(panic.into_panic())) {
         Ok(Some(address @ IpAddr::V6(_))) => Ok(format!("[{address}]")),
         Ok(Some(address)) => Ok(address.to_string()),
-        Ok(None) => Err(format!("this host has no route to {shown}: give --local-hostname").into()),
+        Ok(None) => Err(format!("this host has no route to {shown}: set --local-hostname").into()),
         Err(error) => Err(format!("{shown} cannot be resolved: {error}").into()),
     }
 }
 
-/// The reports of the peer group, and the facts behind them.
+/// The peer group's reports, and the facts that they are based on.
 pub(super) async fn run_checks(query: &Fact<PeerQuery>, selection: &Selection) -> (Vec<CheckReport>, PeerFacts) {
-    let wants = |id: &str| CHECKS.iter().any(|check| check.id == id && selection.wants(check));
+    let includes = |id: &str| CHECKS.iter().any(|check| check.id == id && selection.includes(check));
     match query {
-        Ok(query) => peer::run(&RealEnv::new(), query, &wants).await,
+        Ok(query) => peer::run(&RealEnv::new(), query, &includes).await,
         Err(why) => (doctor::skipped(CHECKS, selection, &why.to_string()), PeerFacts::default()),
     }
 }
 
-/// One table per peer with every path, each followed by an empty line; empty if no path was tested.
+/// One table per peer with every path, each table followed by an empty line; empty if no path was tested.
 pub(super) fn table(facts: &PeerFacts) -> String {
-    let tried = facts.peers.iter().filter(|peer| !peer.trials.ways.is_empty());
-    tried
+    let probed = facts.peers.iter().filter(|peer| !peer.probes.paths.is_empty());
+    probed
         .map(|peer| {
             let head = ["from", "address", "to", "address", "outcome"];
             let title = format!("RDMA to {}", escaped(&peer.segment));
             let mut table = (1..head.len()).fold(ReportTable::new(&title, &head), ReportTable::text_column);
-            for tried in &peer.trials.ways {
-                let end = &peer.trials.ends[tried.end];
+            for path in &peer.probes.paths {
+                let end = &peer.probes.ends[path.end];
                 table.row([
                     format!("{} port {}", end.device, end.port),
-                    explain::row(&tried.attempt.gid),
-                    escaped(&tried.theirs),
-                    explain::address(&tried.their_gid),
-                    outcome(end, tried),
+                    explain::row(&path.attempt.gid),
+                    escaped(&path.remote),
+                    explain::address(&path.their_gid),
+                    outcome(end, path),
                 ]);
             }
             table.render(table::width())
@@ -192,16 +192,16 @@ pub(super) fn table(facts: &PeerFacts) -> String {
         .collect()
 }
 
-fn outcome(end: &ProbedDevice, tried: &ProbedPath) -> String {
-    match (&tried.attempt.result, explain::figures(&tried.attempt)) {
-        (Ok(_), Some(figures)) if tried.attempt.works() => format!("ok: {figures}"),
+fn outcome(end: &ProbedDevice, path: &ProbedPath) -> String {
+    match (&path.attempt.result, explain::figures(&path.attempt)) {
+        (Ok(_), Some(figures)) if path.attempt.works() => format!("ok: {figures}"),
         (Ok(_), Some(figures)) => format!("fails at large packets: {figures}"),
         (Ok(_), None) => "ok".to_owned(),
         (Err(failure), _) => {
-            let other = tried.others.iter().find(|other| other.works());
+            let other = path.others.iter().find(|other| other.works());
             let other = other.map(|other| format!("; GID {} works", other.gid.index)).unwrap_or_default();
             let step = explain::word(failure.step);
-            format!("fails at {step}: {}{other}", escaped(&explain::why(end, tried, failure).what))
+            format!("fails at {step}: {}{other}", escaped(&explain::why(end, path, failure).what))
         }
     }
 }
@@ -214,7 +214,8 @@ pub(super) struct PeerEntry<'a> {
     devices: Vec<RemoteDeviceEntry<'a>>,
     own_devices: Vec<LocalDeviceEntry<'a>>,
     unused_devices: Vec<UnusedDeviceEntry<'a>>,
-    ways: Vec<PathEntry<'a>>,
+    #[serde(rename = "ways")]
+    paths: Vec<PathEntry<'a>>,
 }
 
 #[derive(Debug, Serialize)]
@@ -249,7 +250,7 @@ struct PathEntry<'a> {
     to: &'a str,
     #[serde(flatten)]
     attempt: AttemptEntry<'a>,
-    /// Other GIDs of this host's port, tested because this one failed.
+    /// Other GIDs on this host's port, tested because this one failed.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     others: Vec<AttemptEntry<'a>>,
 }
@@ -259,7 +260,7 @@ struct AttemptEntry<'a> {
     gid_index: u32,
     ok: bool,
     port_state: Option<&'static str>,
-    /// Round-trip time, microseconds: minimum and median of several writes of 0 bytes.
+    /// Round-trip time in microseconds: minimum and median of several zero-byte writes.
     #[serde(skip_serializing_if = "Option::is_none")]
     write_us: Option<WriteEntry>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -294,23 +295,23 @@ struct FailureEntry<'a> {
 
 impl<'a> PeerEntry<'a> {
     pub(super) fn of(peer: &'a PeerProbe) -> PeerEntry<'a> {
-        let trials = &peer.trials;
+        let probes = &peer.probes;
         let found = peer.found.as_ref().ok();
         let devices = found.map(|descriptor| descriptor.devices.as_slice()).unwrap_or_default();
         PeerEntry {
             segment: &peer.segment,
             protocol: found.map(|descriptor| descriptor.protocol.as_str()),
             devices: devices.iter().map(|d| RemoteDeviceEntry { name: &d.name, lid: d.lid, gid: &d.gid }).collect(),
-            own_devices: trials.ends.iter().map(own).collect(),
-            unused_devices: trials.unused.iter().map(|u| UnusedDeviceEntry { name: &u.device, why: &u.why }).collect(),
-            ways: trials
-                .ways
+            own_devices: probes.ends.iter().map(own).collect(),
+            unused_devices: probes.unused.iter().map(|u| UnusedDeviceEntry { name: &u.device, why: &u.why }).collect(),
+            paths: probes
+                .paths
                 .iter()
-                .map(|tried| PathEntry {
-                    from: &trials.ends[tried.end].device,
-                    to: &tried.theirs,
-                    attempt: attempt(&tried.attempt),
-                    others: tried.others.iter().map(attempt).collect(),
+                .map(|path| PathEntry {
+                    from: &probes.ends[path.end].device,
+                    to: &path.remote,
+                    attempt: attempt(&path.attempt),
+                    others: path.others.iter().map(attempt).collect(),
                 })
                 .collect(),
         }
@@ -351,7 +352,7 @@ fn attempt(attempt: &PathProbe) -> AttemptEntry<'_> {
     }
 }
 
-fn failure(failed: &Failed) -> FailureEntry<'_> {
+fn failure(failed: &PathProbeFailure) -> FailureEntry<'_> {
     let (cause, call, errno, completion) = match failed.cause {
         ProbeFailureCause::Verb { call, errno } => ("verb", Some(call), Some(errno), None),
         ProbeFailureCause::Completion(status) => ("completion", None, None, Some(status.name())),

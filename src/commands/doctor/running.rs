@@ -1,4 +1,4 @@
-//! A running cluster and running SGLang servers: selected by flags and environment.
+//! A running cluster and running SGLang servers, selected by flags and the environment.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -22,38 +22,38 @@ use crate::engine::metadata::MetadataUri;
 use crate::engine::rpc::{RpcClient, Timeouts};
 use crate::engine::wire::MasterCalls;
 
-/// The default cluster id.
+/// The default cluster ID.
 const CLUSTER_ID: &str = "mooncake_cluster";
-/// Maximum wait for a master at the default address, which is on this host.
+/// Timeout for finding a master at the default address, which is on this host.
 const DEFAULT_MASTER_MAX: Duration = Duration::from_millis(500);
-/// Maximum size of a probe object, bytes.
+/// Maximum size of a probe object, in bytes.
 const PROBE_MAX: u64 = 1 << 30;
 
 /// Flags that select running services.
 #[derive(Clone, Debug, clap::Args)]
 pub struct RunningArgs {
-    /// Admin HTTP of every master of an HA cluster (for a single master: --admin)
+    /// Admin HTTP endpoints of all masters in an HA cluster (for a single master, use --admin)
     #[arg(long, value_name = "HOST:PORT,...", value_delimiter = ',', value_parser = |text: &str| args::endpoint(text.strip_prefix("http://").unwrap_or(text).trim_end_matches('/'), admin::PORT))]
     admins: Vec<HostPort>,
     /// Expected total capacity of all segments: bytes, or with kb, mb, gb, tb (powers of 1024)
     #[arg(long, value_name = "SIZE")]
     expect_capacity: Option<ByteSize>,
-    /// Size of the probe object sent through each node, ideally that of a page; skipped for nodes where it would raise the usage to the
-    /// eviction watermark
+    /// Size of the probe object sent through each node, ideally the page size; a node is skipped if the object would raise its usage to
+    /// the eviction watermark
     #[arg(long, value_name = "SIZE", default_value = "1mb")]
     probe_bytes: ByteSize,
-    /// Names (host:port) of nodes that will be started; reports stale metadata records that would prevent it
+    /// Names (host:port) of nodes to be started; stale metadata records that would prevent a start are reported
     #[arg(long, value_name = "NAME,...", value_delimiter = ',')]
     node_names: Vec<String>,
     /// URL of a running SGLang server; repeatable
     #[arg(long, value_name = "URL")]
     sglang: Vec<String>,
-    /// Send a prompt through the SGLang servers' L3 tier; EMPTIES the first server's own caches in between
+    /// Send a prompt through the SGLang servers' L3 tier; EMPTIES the first server's own caches between the requests
     #[arg(long, requires = "sglang")]
     probe_serving: bool,
 }
 
-/// The queries to the cluster and to SGLang servers.
+/// The queries for the cluster and the SGLang servers.
 pub(super) struct RunningQueries {
     cluster: Result<cluster::ClusterQuery, NoCluster>,
     serving: serving::ServingQuery,
@@ -61,9 +61,9 @@ pub(super) struct RunningQueries {
 
 /// Why the cluster group is skipped.
 enum NoCluster {
-    /// No master is given, or it cannot be queried.
+    /// No master is specified, or the master cannot be queried.
     Skipped(String),
-    /// The master address is invalid: the setting with its value, and the error.
+    /// The master address is invalid; contains the setting with its value, and the error.
     Misnamed { origin: String, why: String },
 }
 
@@ -78,10 +78,10 @@ fn misnamed(text: &str, origin: &str) -> Option<String> {
     }
 }
 
-/// Why a text is not the URL of a server.
+/// Why a string is not a server URL.
 #[derive(Debug, thiserror::Error)]
 enum InvalidUrl {
-    #[error("it does not begin with http:// or https://")]
+    #[error("the URL does not begin with http:// or https://")]
     Scheme,
     #[error("{0}")]
     Authority(String),
@@ -105,8 +105,8 @@ impl RunningQueries {
 }
 
 impl RunningArgs {
-    /// Builds the queries for the master of `link`. The cluster is checked if a flag or the environment names one, if `is_asked`, or if a
-    /// master responds at the default address. Probe objects are written only to a master that was named.
+    /// Builds the queries for the master of `link`. The cluster is checked if a flag or the environment names a master, if `is_asked`
+    /// is set, or if a master responds at the default address. Probe objects are written only to an explicitly specified master.
     ///
     /// # Errors
     /// An address, a URL or a size is invalid.
@@ -120,7 +120,7 @@ impl RunningArgs {
             server_url(url).map_err(|found| {
                 Failure::usage(format!("invalid URL in --sglang {}", masked(url)))
                     .found(found.to_string())
-                    .next("give http://HOST:PORT")
+                    .next("use http://HOST:PORT")
             })?;
         }
         if let Some(text) = &link.metadata_server {
@@ -134,14 +134,14 @@ impl RunningArgs {
         let named = link.master.master.clone().or_else(|| variable("MOONCAKE_MASTER"));
         let is_named = named.is_some() || link.master.admin.is_some() || !self.admins.is_empty();
         let mut is_asked = is_asked;
-        let is_wanted = cluster::CHECKS.iter().chain(serving::CHECKS).any(|check| selection.wants(check));
+        let is_wanted = cluster::CHECKS.iter().chain(serving::CHECKS).any(|check| selection.includes(check));
         if is_wanted && !is_named && !is_asked && self.is_default_running().await {
             output::say(format!(
-                "master: 127.0.0.1:{RPC_PORT} (found at the default address, read-only checks); --master selects another one"
+                "master: 127.0.0.1:{RPC_PORT} (found at the default address, read-only checks); --master selects another master"
             ));
             is_asked = true;
         }
-        // An invalid variable is reported by the checks of the configuration. An invalid flag is a usage error.
+        // The configuration checks report an invalid variable. An invalid flag is a usage error.
         let is_flag = link.master.master.is_some() || link.master.admin.is_some() || link.metadata_server.is_some();
         let cluster = match is_wanted && (is_named || is_asked) {
             true => {
@@ -157,7 +157,7 @@ impl RunningArgs {
                 }
             }
             false => {
-                Err(NoCluster::Skipped("no master is given: use --master HOST:PORT or MOONCAKE_MASTER".to_owned()))
+                Err(NoCluster::Skipped("no master specified: use --master HOST:PORT or MOONCAKE_MASTER".to_owned()))
             }
         };
         let (master, admin) = match &cluster {
@@ -178,7 +178,7 @@ impl RunningArgs {
         Ok(RunningQueries { cluster, serving })
     }
 
-    /// Whether a master responds at the default address of this host.
+    /// Whether a master responds at the default address on this host.
     async fn is_default_running(&self) -> bool {
         let at = HostPort::new("127.0.0.1", RPC_PORT);
         let timeouts = Timeouts { connect: DEFAULT_MASTER_MAX, call: DEFAULT_MASTER_MAX };
@@ -192,12 +192,12 @@ impl RunningArgs {
             Some((text, list)) => {
                 let id = std::env::var("MC_STORE_CLUSTER_ID").ok().filter(|text| !text.is_empty());
                 let etcd = Etcd::parse(list, id.as_deref().unwrap_or(CLUSTER_ID));
-                Some(
-                    etcd.map_err(|found| Failure::usage(format!("{text} is not a list of etcd servers")).found(found))?,
-                )
+                Some(etcd.map_err(|found| {
+                    Failure::usage(format!("{text} is not a valid list of etcd servers")).found(found)
+                })?)
             }
         };
-        // Code that only needs the cluster's host uses etcd's address until the leader is known.
+        // Code that needs only the cluster's host uses etcd's address until the leader is known.
         let link = match &etcd {
             None => link.clone(),
             Some(etcd) => {
@@ -208,7 +208,7 @@ impl RunningArgs {
         let master = link.master.find().await?;
         let mut admins = self.admins.clone();
         if admins.is_empty() && (etcd.is_none() || link.master.admin.is_some()) {
-            // Without --admin, a non-default RPC port leaves the admin port unknown. The checks that need it are then skipped.
+            // With a non-default RPC port and no --admin, the admin port is unknown. The checks that need it are skipped.
             admins.extend(master.admin().ok().map(|admin| admin.at().clone()));
         }
         let variable = std::env::var("MOONCAKE_TE_META_DATA_SERVER").ok().filter(|text| !text.is_empty());
@@ -225,7 +225,7 @@ impl RunningArgs {
             (None, Some(text)) => node::metadata(&text, format!("MOONCAKE_TE_META_DATA_SERVER={text}"))?,
             (None, None) => MetadataUri::P2p,
         };
-        // A host without a route to the cluster cannot join it, so it only queries from outside.
+        // A host without a route to the cluster cannot join as a node, so it only queries the master.
         let is_named = named.is_some();
         let plan = link.plan(&master).await.map_err(|failure| match failure.found {
             Some(found) => format!("{}: {found}", failure.what),
@@ -234,7 +234,7 @@ impl RunningArgs {
         let cluster_id = plan.as_ref().ok().and_then(|plan| plan.config.engine.settings.cluster_id.clone());
         let node = match plan {
             Ok(_) if !is_named => Err(format!(
-                "a master that was not named is only read: give --master {} to write probe objects",
+                "a master at the default address is only read: pass --master {} to write probe objects",
                 master.at
             )),
             plan => plan.map(|plan| plan.config),
@@ -258,7 +258,7 @@ impl RunningArgs {
     }
 }
 
-/// Whether `text` is an etcd address through which the master is found.
+/// Whether `text` is an etcd address for finding the master.
 pub(super) fn is_etcd(text: &str) -> bool {
     text.starts_with("etcd://")
 }
@@ -266,17 +266,18 @@ pub(super) fn is_etcd(text: &str) -> bool {
 /// Runs the checks of both groups.
 pub(super) async fn run_checks(queries: &RunningQueries, selection: &Selection) -> Vec<CheckReport> {
     let env = RealEnv::new();
-    let wants =
-        |checks: &'static [Check]| move |id: &str| checks.iter().any(|check| check.id == id && selection.wants(check));
+    let includes = |checks: &'static [Check]| {
+        move |id: &str| checks.iter().any(|check| check.id == id && selection.includes(check))
+    };
     let cluster = async {
         match &queries.cluster {
-            Ok(query) => cluster::run(&env, query, &wants(cluster::CHECKS)).await,
+            Ok(query) => cluster::run(&env, query, &includes(cluster::CHECKS)).await,
             Err(NoCluster::Skipped(why)) => doctor::skipped(cluster::CHECKS, selection, why),
-            Err(NoCluster::Misnamed { origin, why }) => cluster::misnamed(origin, why, &wants(cluster::CHECKS)),
+            Err(NoCluster::Misnamed { origin, why }) => cluster::misnamed(origin, why, &includes(cluster::CHECKS)),
         }
     };
-    let wants_serving = wants(serving::CHECKS);
-    let serving = serving::run(&env, &queries.serving, &wants_serving);
+    let includes_serving = includes(serving::CHECKS);
+    let serving = serving::run(&env, &queries.serving, &includes_serving);
     let (cluster, serving) = tokio::join!(cluster, serving);
     [cluster, serving].concat()
 }

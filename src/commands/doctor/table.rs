@@ -1,4 +1,4 @@
-//! The text report: findings with the most severe first, checks that passed, skipped checks, and the summary.
+//! The text report: findings (most severe first), passed checks, skipped checks, and the summary.
 
 use std::collections::BTreeMap;
 use std::io::IsTerminal;
@@ -8,10 +8,10 @@ use crate::commands::table::{width, wrapped_line};
 use crate::engine::base::text::escaped;
 use crate::engine::check::{CheckGroup, CheckReport, CheckStatus, Severity};
 
-/// Maximum number of skipped checks named on a line. The JSON document has all.
+/// Maximum number of skipped checks named on a line. The JSON document lists all of them.
 const NAMED_MAX: usize = 4;
 
-/// Renders the report. On a terminal, lines are wrapped at its width. Elsewhere every text is one line, so that `grep` finds it.
+/// Renders the report. On a terminal, lines are wrapped at its width. Otherwise each text is one line, so `grep` works.
 pub(super) fn render(reports: &[CheckReport], verbose: bool, fail_on: Severity) -> String {
     let is_terminal = std::io::stdout().is_terminal();
     let line = |text: String| if is_terminal { wrapped_line(&text, width()) } else { format!("{text}\n") };

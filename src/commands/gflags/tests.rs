@@ -1,4 +1,4 @@
-//! Tests of the gflags parser.
+//! Tests for the gflags parser.
 
 use std::collections::BTreeMap;
 

@@ -1,4 +1,4 @@
-//! `mcctl init`: writes a deployment file from flags, or from answers to questions on a terminal.
+//! `mcctl init`: writes a deployment file from flags, or from answers to interactive questions.
 
 mod question;
 
@@ -12,14 +12,14 @@ use crate::commands::error::{Exit, Failure, Outcome};
 use crate::commands::{output, render};
 use crate::engine::deploy::{
     ComputeDevice, DeploySize, DeploySizeError, DeploymentSpec, FileFormat, HighAvailability, HugePageSize,
-    MetadataKind, Platform, Programs, ServingMode, SizeNote, TransferProtocol, commented, plan_processes,
+    MetadataKind, Platform, Programs, ServingMode, SizeNote, StoreProtocol, commented, plan_processes,
 };
 
 /// Write a deployment file for `mcctl render`
 #[derive(Clone, Debug, Default, clap::Args)]
 #[command(
-    after_help = "On a terminal, init asks for the most important values if --model is missing. All other values have defaults.\n\
-    Sizes: 16gb = 16g = 16Gi = 16GiB = 16 x 1024^3 bytes; a bare number is in bytes."
+    after_help = "If --model is missing on a terminal, init asks for the most important values. All other values have defaults.\n\
+    Sizes: 16gb = 16g = 16Gi = 16GiB = 16 x 1024^3 bytes; a number without a unit is in bytes."
 )]
 pub struct Args {
     /// Write to this file instead of stdout; .toml or .yaml
@@ -28,19 +28,19 @@ pub struct Args {
     /// Overwrite an existing file
     #[arg(long, requires = "out")]
     force: bool,
-    /// toml or yaml [default: by file extension, otherwise toml]
+    /// File format: toml or yaml [default: determined by the file extension, otherwise toml]
     #[arg(long, value_name = "FORMAT", value_parser = ["toml", "yaml"])]
     format: Option<String>,
-    /// Model folder, or model name on the hub
+    /// Model directory, or model name on the Hugging Face Hub
     #[arg(long, value_name = "PATH")]
     model: Option<String>,
-    /// Arrangement of the serving processes: single, distributed or pd
+    /// Serving mode: single, distributed or pd (prefill-decode disaggregation)
     #[arg(long, value_name = "MODE", value_parser = ["single", "distributed", "pd"])]
     mode: Option<String>,
-    /// Prefix of unit, container and object names
+    /// Prefix for unit, container and object names
     #[arg(long)]
     name: Option<String>,
-    /// Master and store nodes: mcctl or upstream [default: mcctl; upstream with --etcd or --ssd]
+    /// Programs for the master and store nodes: mcctl or upstream [default: mcctl; upstream with --etcd or --ssd]
     #[arg(long, value_name = "NAME", value_parser = ["mcctl", "upstream"])]
     programs: Option<String>,
     /// Tensor parallel size of each server
@@ -49,55 +49,55 @@ pub struct Args {
     /// Pipeline parallel size of each server
     #[arg(long = "pp-size", alias = "pp", value_name = "N")]
     pp: Option<u64>,
-    /// L2 per rank in GB (10^9 bytes), as SGLang's --hicache-size
+    /// L2 per rank in GB (10^9 bytes), the same as SGLang's --hicache-size
     #[arg(long = "hicache-size", alias = "hicache-size-gb", value_name = "GB")]
     hicache_size_gb: Option<u64>,
     /// Memory that each server contributes to the store, e.g. 16GiB; 0 for none
     #[arg(long, value_name = "SIZE", value_parser = size)]
     segment: Option<String>,
-    /// Master host; several with --etcd
+    /// Master host; with --etcd, several hosts
     #[arg(long, value_name = "HOSTS", value_delimiter = ',')]
     master: Vec<String>,
-    /// Hosts of the servers (with pd: of the prefill servers)
+    /// Server hosts (with --mode pd: prefill server hosts)
     #[arg(long, value_name = "HOSTS", value_delimiter = ',')]
     hosts: Vec<String>,
-    /// Hosts of the decode servers
+    /// Decode server hosts
     #[arg(long, value_name = "HOSTS", value_delimiter = ',')]
     decode: Vec<String>,
-    /// Host of the router
+    /// Router host
     #[arg(long, value_name = "HOST")]
     router: Option<String>,
-    /// Hosts per distributed server
+    /// Number of hosts per distributed server
     #[arg(long, value_name = "N")]
     nnodes: Option<u32>,
-    /// Hosts of storage-only nodes
+    /// Storage-only node hosts
     #[arg(long, value_name = "HOSTS", value_delimiter = ',')]
     stores: Vec<String>,
     /// Memory that each storage-only node contributes
     #[arg(long, value_name = "SIZE", requires = "stores", value_parser = size)]
     store_segment: Option<String>,
-    /// NUMA nodes of storage-only hosts; one process per NUMA node
+    /// NUMA nodes to use on storage-only hosts; one process per NUMA node
     #[arg(long, value_name = "NODES", value_delimiter = ',', requires = "stores")]
     numa: Vec<u32>,
-    /// Folder of the SSD tier on storage-only hosts
+    /// SSD tier directory on storage-only hosts
     #[arg(long, value_name = "DIR", requires = "stores")]
     ssd: Option<String>,
     /// Transport between engines: tcp or rdma
     #[arg(long, value_name = "PROTOCOL", value_parser = ["tcp", "rdma"])]
     protocol: Option<String>,
-    /// RDMA devices (mcctl devices lists them)
+    /// RDMA devices (use mcctl devices to list them)
     #[arg(long, value_name = "DEVICES", value_delimiter = ',')]
     devices: Vec<String>,
-    /// Huge-page size: none, 2MiB or 1GiB
+    /// Huge page size: none, 2MiB or 1GiB
     #[arg(long, value_name = "SIZE", value_parser = ["none", "2MiB", "1GiB"])]
     hugepages: Option<String>,
-    /// Discovery of transfer engines: p2p or http
+    /// Metadata mode of the transfer engines: p2p or http
     #[arg(long, value_name = "KIND", value_parser = ["p2p", "http"])]
     metadata: Option<String>,
-    /// etcd members as HOST:PORT, for several masters
+    /// etcd members as HOST:PORT; required for several masters
     #[arg(long, value_name = "MEMBERS", value_delimiter = ',')]
     etcd: Vec<String>,
-    /// Device that SGLang computes on: cuda or cpu
+    /// SGLang's compute device: cuda or cpu
     #[arg(long, value_name = "DEVICE", value_parser = ["cuda", "cpu"])]
     device: Option<String>,
     /// Your mcctl image with a tag, for container formats
@@ -105,7 +105,7 @@ pub struct Args {
     mcctl_image: Option<String>,
 }
 
-/// Checks a size and keeps its spelling, so that an ambiguous one can be reported.
+/// Checks a size and keeps its spelling, so that an ambiguous size can be reported.
 fn size(text: &str) -> Result<String, DeploySizeError> {
     text.parse::<DeploySize>().map(|_| text.to_owned())
 }
@@ -137,7 +137,7 @@ impl Args {
         options.open(path).and_then(|mut file| file.write_all(text.as_bytes())).map_err(|error| {
             match error.kind() {
                 io::ErrorKind::AlreadyExists => {
-                    Failure::usage(format!("{} already exists", path.display())).next("--force overwrites it")
+                    Failure::usage(format!("{} already exists", path.display())).next("use --force to overwrite it")
                 }
                 _ => Failure::host(format!("cannot write {}", path.display())).found(error.to_string()),
             }
@@ -150,7 +150,7 @@ impl Args {
         let of_file = self.out.as_deref().and_then(format_of);
         let named = self.format.as_deref().and_then(FileFormat::of_extension);
         if let (Some(path), None) = (&self.out, of_file) {
-            let what = format!("{} is not a deployment file name", path.display());
+            let what = format!("{} is not a valid deployment file name", path.display());
             return Err(Failure::usage(what).next("use the extension .toml, .yaml or .yml"));
         }
         match (named, of_file) {
@@ -161,7 +161,7 @@ impl Args {
         }
     }
 
-    /// The feature that mcctl's programs do not support and the arguments request.
+    /// A feature that the arguments request and mcctl's programs do not support.
     fn unsupported_by_mcctl(&self) -> Option<&'static str> {
         match (self.etcd.is_empty(), self.ssd.as_deref().unwrap_or_default().is_empty()) {
             (false, _) => Some("high availability"),
@@ -170,24 +170,24 @@ impl Args {
         }
     }
 
-    /// Uses upstream's programs for a feature that mcctl's do not support, unless the user chose the programs.
+    /// Uses upstream's programs for a feature that mcctl's programs do not support, unless `--programs` is set.
     fn choose_programs(&mut self) {
         if let (None, Some(feature)) = (&self.programs, self.unsupported_by_mcctl()) {
             output::say(format!(
-                "note: mcctl does not support {feature} yet; the file uses upstream's master and store nodes \
+                "note: mcctl does not support {feature} yet, so the file uses upstream's master and store nodes \
                  (programs = \"upstream\")"
             ));
             self.programs = Some("upstream".to_owned());
         }
     }
 
-    /// Asks for the most important values that are not given.
+    /// Asks for the most important values that are not set.
     fn ask<R: BufRead, W: Write>(&mut self, prompt: &mut Prompter<R, W>) -> Result<(), Failure> {
-        let _ = writeln!(prompt.output, "Press Enter to accept the value in brackets.");
-        self.model = Some(prompt.ask("Model (folder, or name on the hub)", "", required)?);
+        let _ = writeln!(prompt.output, "Press Enter to accept the default in brackets.");
+        self.model = Some(prompt.ask("Model (directory, or name on the Hugging Face Hub)", "", required)?);
         if self.mode.is_none() {
             let modes = one_of(&["single", "distributed", "pd"]);
-            self.mode = Some(prompt.ask("Arrangement (single, distributed, pd)", "single", modes)?);
+            self.mode = Some(prompt.ask("Serving mode (single, distributed, pd)", "single", modes)?);
         }
         if self.tp.is_none() {
             self.tp = Some(prompt.ask("Tensor parallel size", "1", count)?);
@@ -196,30 +196,30 @@ impl Args {
             self.hicache_size_gb = Some(prompt.ask("L2 per rank in GB (10^9 bytes)", "32", count)?);
         }
         if self.master.is_empty() {
-            self.master = prompt.ask("Master host (several, separated by commas, with etcd)", "127.0.0.1", hosts)?;
+            self.master = prompt.ask("Master host (with etcd: several, comma-separated)", "127.0.0.1", hosts)?;
         }
         if self.master.len() > 1 && self.etcd.is_empty() {
-            self.etcd = prompt.ask("etcd members (HOST:PORT, separated by commas)", "", list)?;
+            self.etcd = prompt.ask("etcd members (HOST:PORT, comma-separated)", "", list)?;
         }
         if self.hosts.is_empty() {
-            self.hosts = prompt.ask("Server hosts, separated by commas", &self.master.join(","), hosts)?;
+            self.hosts = prompt.ask("Server hosts (comma-separated)", &self.master.join(","), hosts)?;
         }
         if self.mode.as_deref() == Some("pd") && self.decode.is_empty() {
-            self.decode = prompt.ask("Decode hosts, separated by commas", &self.hosts.join(","), hosts)?;
+            self.decode = prompt.ask("Decode hosts (comma-separated)", &self.hosts.join(","), hosts)?;
         }
         if self.mode.as_deref() == Some("distributed") && self.nnodes.is_none() {
             let nnodes = prompt.ask("Hosts per server", &self.hosts.len().to_string(), count)?;
             self.nnodes = Some(u32::try_from(nnodes).unwrap_or(u32::MAX));
         }
         if self.stores.is_empty() {
-            self.stores = prompt.ask("Storage-only hosts, separated by commas (empty for none)", "", hosts_or_none)?;
+            self.stores = prompt.ask("Storage-only hosts (comma-separated, empty for none)", "", hosts_or_none)?;
         }
         if !self.stores.is_empty() && self.ssd.is_none() {
-            let folder = prompt.ask("Folder of the SSD tier on these hosts (empty for none)", "", optional)?;
+            let folder = prompt.ask("SSD tier directory on these hosts (empty for none)", "", optional)?;
             self.ssd = Some(folder).filter(|folder| !folder.is_empty());
         }
         if let (None, Some(feature)) = (&self.programs, self.unsupported_by_mcctl()) {
-            let question = format!("mcctl does not support {feature} yet. Use upstream's programs (yes, no)");
+            let question = format!("mcctl does not support {feature} yet. Use upstream's programs? (yes, no)");
             if prompt.ask(&question, "yes", one_of(&["yes", "no"]))? == "no" {
                 self.ssd = None;
                 self.etcd.clear();
@@ -230,11 +230,11 @@ impl Args {
             self.protocol = Some(prompt.ask("Transport (tcp, rdma)", "tcp", one_of(&["tcp", "rdma"]))?);
         }
         if self.protocol.as_deref() == Some("rdma") && self.devices.is_empty() {
-            self.devices = prompt.ask("RDMA devices, separated by commas", "mlx5_0", list)?;
+            self.devices = prompt.ask("RDMA devices (comma-separated)", "mlx5_0", list)?;
         }
         if self.out.is_none() {
             let force = self.force;
-            self.out = prompt.ask("Write to file (- for stdout)", "deployment.toml", |text| out_file(text, force))?;
+            self.out = prompt.ask("Output file (- for stdout)", "deployment.toml", |text| out_file(text, force))?;
         }
         Ok(())
     }
@@ -244,7 +244,7 @@ impl Args {
         let mut spec = DeploymentSpec::default();
         let Some(model) = given.model.filter(|model| !model.is_empty()) else {
             return Err(Failure::usage("--model is required")
-                .next("mcctl init --model PATH; without it, init asks on a terminal"));
+                .next("use mcctl init --model PATH, or run mcctl init on a terminal to answer questions"));
         };
         spec.model.path = model;
         spec.name = given.name.unwrap_or(spec.name);
@@ -262,7 +262,7 @@ impl Args {
         spec.serving.device =
             choice("--device", given.device, &[("cuda", ComputeDevice::Cuda), ("cpu", ComputeDevice::Cpu)])?;
         spec.transfer.protocol =
-            choice("--protocol", given.protocol, &[("tcp", TransferProtocol::Tcp), ("rdma", TransferProtocol::Rdma)])?;
+            choice("--protocol", given.protocol, &[("tcp", StoreProtocol::Tcp), ("rdma", StoreProtocol::Rdma)])?;
         spec.metadata.kind =
             choice("--metadata", given.metadata, &[("p2p", MetadataKind::P2p), ("http", MetadataKind::Http)])?;
         spec.hugepages.size = choice(
@@ -311,7 +311,7 @@ impl Args {
     }
 }
 
-/// The size of `flag`, or `default`. Reports an ambiguous unit on stderr.
+/// The size from `flag`, or `default`. Reports an ambiguous unit on stderr.
 fn size_or(flag: &str, text: Option<String>, default: DeploySize) -> DeploySize {
     let Some(text) = text else { return default };
     if let Some(note) = SizeNote::of(flag, &text) {
@@ -324,7 +324,7 @@ fn format_of(path: &Path) -> Option<FileFormat> {
     FileFormat::of_extension(path.extension()?.to_str()?)
 }
 
-/// The answer to the question for an output file. `None` stands for stdout.
+/// Parses the answer for the output file. `None` means stdout.
 fn out_file(text: &str, force: bool) -> Result<Option<PathBuf>, AnswerError> {
     if text == "-" {
         return Ok(None);
@@ -339,13 +339,13 @@ fn out_file(text: &str, force: bool) -> Result<Option<PathBuf>, AnswerError> {
     }
 }
 
-/// The value with the name `text` in `known`, or the first one if `text` is `None`.
+/// The value named `text` in `known`, or the first value if `text` is `None`.
 fn choice<T: Copy>(flag: &str, text: Option<String>, known: &[(&str, T)]) -> Result<T, Failure> {
     let Some(text) = text else { return Ok(known[0].1) };
     let found = known.iter().find(|(name, _)| *name == text).map(|(_, value)| *value);
     found.ok_or_else(|| {
         let names: Vec<&str> = known.iter().map(|(name, _)| *name).collect();
-        Failure::usage(format!("'{text}' is not a value of {flag}")).next(format!("use one of {}", names.join(", ")))
+        Failure::usage(format!("invalid value '{text}' for {flag}")).next(format!("use one of {}", names.join(", ")))
     })
 }
 
@@ -368,7 +368,7 @@ mod tests {
         let answers = format!("m\ntriple\n\nx\n2\n\n\n\n\ntcp\nx.ini\n{}\n{}\n", old.display(), new.display());
         let (args, text) = answered(&answers);
         assert_eq!((args.tp, args.mode.as_deref(), args.out.as_deref()), (Some(2), Some("single"), Some(&*new)));
-        assert_eq!(text.matches("Write to file").count(), 3, "{text}");
+        assert_eq!(text.matches("Output file").count(), 3, "{text}");
         assert_eq!(args.spec().unwrap().programs, Programs::Mcctl);
     }
 

@@ -1,11 +1,11 @@
-//! Questions on a terminal. They repeat until the answer is valid.
+//! Interactive questions. A question repeats until the answer is valid.
 
 use std::io::{self, BufRead, IsTerminal, Write};
 
 use crate::commands::error::Failure;
 use crate::engine::deploy::is_host;
 
-/// Whether stdin and stderr are terminals, so that a person can answer.
+/// Whether stdin and stderr are terminals, so that a user can answer.
 pub fn is_interactive() -> bool {
     io::stdin().is_terminal() && io::stderr().is_terminal()
 }
@@ -13,15 +13,15 @@ pub fn is_interactive() -> bool {
 /// Why an answer is invalid.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum AnswerError {
-    #[error("an answer is required")]
+    #[error("a value is required")]
     Required,
-    #[error("'{0}' is not a whole number of at least 1")]
+    #[error("'{0}' is not a whole number greater than 0")]
     NotANumber(String),
     #[error("'{text}' is not one of {allowed}")]
     NotOneOf { text: String, allowed: String },
-    #[error("'{0}' is not a host name or address")]
+    #[error("'{0}' is not a valid host name or address")]
     NotAHost(String),
-    #[error("'{0}' begins with '-'")]
+    #[error("'{0}' must not begin with '-'")]
     LooksLikeAFlag(String),
     #[error("the file name must end in .toml, .yaml or .yml")]
     NotADeploymentFile,
@@ -37,10 +37,10 @@ pub struct Prompter<R, W> {
 }
 
 impl<R: BufRead, W: Write> Prompter<R, W> {
-    /// Asks until `parse` accepts the answer. An empty answer stands for `default`.
+    /// Asks until `parse` accepts the answer. An empty answer means `default`.
     ///
     /// # Errors
-    /// The input ends or cannot be read.
+    /// The input has ended or cannot be read.
     pub fn ask<T>(
         &mut self,
         question: &str,
@@ -49,7 +49,7 @@ impl<R: BufRead, W: Write> Prompter<R, W> {
     ) -> Result<T, Failure> {
         let suffix = if default.is_empty() { String::new() } else { format!(" [{default}]") };
         loop {
-            // If the output is closed, the input is as well, which ends the loop.
+            // If the output is closed, the input is closed too, which ends the loop.
             let _ = write!(self.output, "{question}{suffix}: ").and_then(|()| self.output.flush());
             let mut line = String::new();
             let length = self
@@ -71,7 +71,7 @@ impl<R: BufRead, W: Write> Prompter<R, W> {
     }
 }
 
-/// Accepts a non-empty text that does not look like a flag.
+/// Accepts a non-empty string that does not look like a flag.
 pub fn required(text: &str) -> Result<String, AnswerError> {
     match text {
         "" => Err(AnswerError::Required),
@@ -80,12 +80,12 @@ pub fn required(text: &str) -> Result<String, AnswerError> {
     }
 }
 
-/// Accepts any text, including an empty one.
+/// Accepts any string, including an empty one.
 pub fn optional(text: &str) -> Result<String, AnswerError> {
     Ok(text.to_owned())
 }
 
-/// Accepts a whole number of at least 1.
+/// Accepts a whole number greater than 0.
 pub fn count(text: &str) -> Result<u64, AnswerError> {
     text.parse().ok().filter(|count| *count > 0).ok_or_else(|| AnswerError::NotANumber(text.to_owned()))
 }
@@ -102,13 +102,13 @@ fn items(text: &str) -> Vec<String> {
     text.split(',').map(|item| item.trim().to_owned()).filter(|item| !item.is_empty()).collect()
 }
 
-/// Accepts a list of at least one item, separated by commas.
+/// Accepts a comma-separated list of at least one item.
 pub fn list(text: &str) -> Result<Vec<String>, AnswerError> {
     let items = items(text);
     if items.is_empty() { Err(AnswerError::Required) } else { Ok(items) }
 }
 
-/// Accepts a list of hosts, separated by commas. It may be empty.
+/// Accepts a comma-separated list of hosts, which may be empty.
 pub fn hosts_or_none(text: &str) -> Result<Vec<String>, AnswerError> {
     let hosts = items(text);
     match hosts.iter().find(|host| !is_host(host)) {
@@ -117,7 +117,7 @@ pub fn hosts_or_none(text: &str) -> Result<Vec<String>, AnswerError> {
     }
 }
 
-/// Accepts a list of at least one host, separated by commas.
+/// Accepts a comma-separated list of at least one host.
 pub fn hosts(text: &str) -> Result<Vec<String>, AnswerError> {
     let hosts = hosts_or_none(text)?;
     if hosts.is_empty() { Err(AnswerError::Required) } else { Ok(hosts) }

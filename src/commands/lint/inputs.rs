@@ -1,4 +1,4 @@
-//! The inputs of a command line: single files, and the files in a folder that may belong to a deployment.
+//! The inputs on a command line: single files, and the files in a directory that may belong to a deployment.
 
 use std::fs;
 use std::io::{self, Read};
@@ -8,33 +8,33 @@ use crate::commands::error::Failure;
 use crate::commands::input;
 use crate::engine::lint::{FILE_BYTES_MAX, ReadError};
 
-/// Limit on files per folder.
+/// Maximum number of files per directory.
 const FILES_MAX: usize = 1000;
-/// Limit on the depth of subfolders.
+/// Maximum depth of subdirectories.
 const DEPTH_MAX: usize = 8;
-/// Extensions of the files that are read in a folder.
+/// Extensions of the files that are read in a directory.
 const EXTENSIONS: &[&str] = &["yaml", "yml", "json", "service", "env", "sh", "bash"];
 
 /// A file and its contents.
 #[derive(Debug)]
 pub struct LintInput {
-    /// The name in findings.
+    /// The name shown in findings.
     pub name: String,
-    /// At most one byte more than the limit, so that the parser detects a file that is too large.
+    /// The contents, up to one byte more than the limit, so that the parser detects a file that is too large.
     pub bytes: Vec<u8>,
-    /// Whether the user named only the folder. Such a file may be unrelated to the deployment.
+    /// Whether the user specified only the directory. Such a file may be unrelated to the deployment.
     pub is_from_folder: bool,
 }
 
 impl LintInput {
-    /// Whether to skip the file without an error, because it is in a named folder but not part of a deployment.
+    /// Whether to skip the file without an error, because it is in a specified directory but not part of a deployment.
     pub fn is_skipped(&self, error: &ReadError) -> bool {
         let is_other = matches!(error, ReadError::Unknown | ReadError::Empty | ReadError::NothingToCheck { .. });
         self.is_from_folder && is_other
     }
 }
 
-/// Reads the inputs `names` in order. The second list has the names that cannot be read, with their errors.
+/// Reads the inputs `names` in order. The second list contains the inputs that cannot be read, with their errors.
 pub fn load(names: &[String]) -> (Vec<LintInput>, Vec<(String, Failure)>) {
     let (mut inputs, mut unread) = (Vec::new(), Vec::new());
     for name in names {
@@ -49,7 +49,7 @@ pub fn load(names: &[String]) -> (Vec<LintInput>, Vec<(String, Failure)>) {
             Ok(paths) if paths.is_empty() => {
                 let failure = Failure::usage(format!("no deployment files in {name}"))
                     .tried(format!("look for files ending in .{} in {name}", EXTENSIONS.join(", .")))
-                    .next("name the files, or another folder");
+                    .next("pass the files, or another directory");
                 unread.push((name.clone(), failure));
             }
             Ok(paths) => {
@@ -66,14 +66,14 @@ pub fn load(names: &[String]) -> (Vec<LintInput>, Vec<(String, Failure)>) {
     (inputs, unread)
 }
 
-/// The error if every file of the folders `names` was skipped. A check that read nothing must not pass.
+/// The error if every file in the directories `names` was skipped. A check that read nothing must not pass.
 pub fn nothing_in(names: &[String]) -> Failure {
     Failure::usage(format!("no file in {} is part of a deployment", names.join(", ")))
-        .tried("detect the kind of each file from its contents")
-        .next("name the deployment's folder, or name its files and pass --kind")
+        .tried("detect the type of each file from its contents")
+        .next("pass the deployment's directory, or pass its files with --kind")
 }
 
-/// The name in findings.
+/// The name shown in findings.
 fn shown(name: &str) -> &str {
     if name == "-" { "stdin" } else { name }
 }
@@ -89,17 +89,17 @@ fn bytes(name: &str) -> Result<Vec<u8>, Failure> {
         Failure::usage(format!("cannot read {}", shown(name)))
             .tried(format!("read {name}"))
             .found(error.to_string())
-            .next("name an existing file or folder, or - for stdin")
+            .next("pass an existing file or directory, or - for stdin")
     })?;
     Ok(bytes)
 }
 
-/// The files below `folder` that may belong to a deployment, sorted. Symbolic links to folders are not followed.
+/// The files under `folder` that may belong to a deployment, sorted. Symbolic links to directories are not followed.
 fn files(folder: &Path) -> Result<Vec<String>, Failure> {
     let (mut found, mut folders) = (Vec::new(), vec![(folder.to_owned(), 0)]);
     while let Some((folder, depth)) = folders.pop() {
         let cannot = |error: io::Error| {
-            Failure::usage(format!("cannot read folder {}", folder.display())).found(error.to_string())
+            Failure::usage(format!("cannot read directory {}", folder.display())).found(error.to_string())
         };
         for entry in fs::read_dir(&folder).map_err(cannot)? {
             let entry = entry.map_err(cannot)?;
@@ -117,7 +117,7 @@ fn files(folder: &Path) -> Result<Vec<String>, Failure> {
             }
             if found.len() > FILES_MAX {
                 return Err(Failure::usage(format!("{} has more than {FILES_MAX} files", folder.display()))
-                    .next("name a folder that contains one deployment"));
+                    .next("pass a directory that contains one deployment"));
             }
         }
     }

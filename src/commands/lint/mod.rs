@@ -16,16 +16,16 @@ use crate::engine::lint::{CHECKS, FileKind, ReadError, SourceFile, check_deploym
 /// Check deployment files for mistakes
 #[derive(Debug, clap::Args)]
 #[command(
-    after_help = "Pass all files of one deployment together: some rules compare several files. In a folder, files ending in .yaml, .yml, \
-    .json, .service, .env, .sh and .bash are read, including subfolders.\n\
-    The kind of a file is detected from its contents and name. --kind overrides it.\n\
-    Exit codes: 0 no finding at or above --fail-on, 1 at least one, 2 an input cannot be read (the others are checked)."
+    after_help = "Pass all files of one deployment together: some rules compare several files. In a directory, files ending in .yaml, \
+    .yml, .json, .service, .env, .sh and .bash are read, including those in subdirectories.\n\
+    The type of each file is detected from its contents and name; --kind overrides the detection.\n\
+    Exit codes: 0 no finding at or above --fail-on, 1 at least one, 2 an input cannot be read (the others are still checked)."
 )]
 pub struct Args {
-    /// Files of one deployment, or folders of such files; - for stdin
+    /// Files of one deployment, or directories of such files; - reads stdin
     #[arg(value_name = "FILE|DIR", required_unless_present = "list")]
     files: Vec<String>,
-    /// Kind of all files [default: detected from contents and name]
+    /// Type of all files [default: detected from contents and name]
     #[arg(long, value_enum, value_name = "KIND")]
     kind: Option<KindArg>,
     /// Mooncake release in use, to check flags that older releases lack, e.g. 0.3.12
@@ -37,7 +37,7 @@ pub struct Args {
     /// Do not run these rules
     #[arg(long, value_name = "IDS", value_delimiter = ',')]
     skip: Vec<String>,
-    /// Lowest severity that makes the exit code 1
+    /// Lowest severity that causes exit code 1
     #[arg(long, value_enum, value_name = "SEVERITY", default_value = "warning")]
     fail_on: LintFailOn,
     /// Print the report as JSON
@@ -103,7 +103,7 @@ impl Args {
     /// Runs the command.
     ///
     /// # Errors
-    /// An unknown rule, or an invalid release. An unreadable input is reported, and the others are checked.
+    /// A rule is unknown, or the release is invalid. An unreadable input is reported, and the others are still checked.
     pub fn run(self) -> Outcome {
         if self.list {
             output::data(if self.json { report::list_json() } else { report::list(table::width()) })?;
@@ -180,8 +180,8 @@ fn known_release(text: &str) -> Result<(), Failure> {
     if number(parts.next()) && number(parts.next()) {
         return Ok(());
     }
-    Err(Failure::usage(format!("'{text}' is not a Mooncake release"))
-        .next("write numbers separated by dots, e.g. 0.3.13.post1"))
+    Err(Failure::usage(format!("invalid Mooncake release '{text}'"))
+        .next("use numbers separated by dots, e.g. 0.3.13.post1"))
 }
 
 /// The error message for a file that cannot be parsed.
@@ -191,8 +191,8 @@ pub(in crate::commands) fn unreadable(name: &str, error: &ReadError) -> Failure 
         ReadError::Yaml { templated: true, .. } => {
             "the file is a template: check its rendered output (helm template, kustomize build)"
         }
-        ReadError::Unknown => "pass --kind KIND if it is one of these",
-        ReadError::Empty => "name a file with contents",
+        ReadError::Unknown => "pass --kind KIND if the file is one of these types",
+        ReadError::Empty => "pass a file that is not empty",
         _ => "fix the file, or pass --kind KIND",
     };
     Failure::usage(format!("cannot read {at}")).found(error.to_string()).next(next)

@@ -9,7 +9,7 @@ use crate::commands::table::{ReportTable, wrapped_line};
 use crate::engine::check::{Finding, Severity};
 use crate::engine::lint::{CHECKS, Implementation, ParsedDeployment, ProcessRole};
 
-/// The document of `--json`, schema `mcctl.lint/1`.
+/// The `--json` document, schema `mcctl.lint/1`.
 #[derive(Debug, Serialize)]
 pub struct LintReport<'a> {
     schema: &'static str,
@@ -33,7 +33,7 @@ struct ListedProcess<'a> {
     role: &'static str,
     name: &'a str,
     place: String,
-    /// `upstream` or `mcctl`. Suggested fixes are for this implementation.
+    /// `upstream` or `mcctl`. Suggested fixes apply to this implementation.
     program: &'static str,
     /// The assumed Mooncake release. Absent if neither `--release` nor the image sets one.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -71,11 +71,11 @@ fn counts(findings: &[Finding]) -> BTreeMap<Severity, usize> {
     counts
 }
 
-/// The verdict of a run, for the last line of the report.
+/// The verdict for the last line of the report.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LintVerdict {
     Passed,
-    /// A finding reaches `--fail-on`.
+    /// At least one finding is at or above `--fail-on`.
     Failed,
     /// This many inputs could not be read.
     Incomplete(usize),
@@ -125,7 +125,7 @@ fn counted(count: usize, one: &str, several: &str) -> String {
     format!("{count} {}", if count == 1 { one } else { several })
 }
 
-/// The text of `--list`: each rule and what it checks, at most `width` columns wide.
+/// The `--list` table: each rule and what it checks, at most `width` columns wide.
 pub fn list(width: usize) -> String {
     let mut table = ReportTable::new("", &["rule", "checks that"]).text_column(1);
     for check in CHECKS {
@@ -134,7 +134,7 @@ pub fn list(width: usize) -> String {
     table.render(width)
 }
 
-/// The document of `--list --json`.
+/// The `--list --json` document.
 pub fn list_json() -> String {
     #[derive(Serialize)]
     struct RuleJson {

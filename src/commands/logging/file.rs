@@ -1,7 +1,7 @@
 //! The log file: appended to, rotated by size, reopened on request.
 //!
-//! `PATH` is the current file, `PATH.1` the previous one, up to `PATH.KEEP`. If the file cannot be written, log lines are lost but the
-//! program continues. The error is reported once on stderr. The number of lost lines is logged when the file is writable again.
+//! `PATH` is the current file, `PATH.1` the previous one, up to `PATH.KEEP`. If the file cannot be written, log lines are lost, but
+//! the program continues. The error is reported once on stderr. Once the file is writable again, the number of lost lines is logged.
 
 use std::ffi::OsString;
 use std::fs::{self, File, OpenOptions};
@@ -13,21 +13,21 @@ use crate::commands::logging::sink::{self, LineOutput};
 /// The current log file.
 pub struct LogFile {
     path: PathBuf,
-    /// Rotate before this many bytes are exceeded; 0 never rotates.
+    /// Maximum file size in bytes before rotation; 0 means no rotation.
     max: u64,
     /// Rotated files to keep.
     keep: u32,
     file: File,
-    /// Bytes in the file; `None` for one that is never rotated: a device, a pipe, or a descriptor path such as `/dev/stdout`.
+    /// Bytes in the file; `None` for a file that is never rotated: a device, a pipe, or a descriptor path such as `/dev/stdout`.
     len: Option<u64>,
     /// Lines lost since the last successful write.
     lost: u64,
-    /// Steps whose failure has been reported and that have not succeeded since.
+    /// Steps whose failures have been reported and that have not succeeded since.
     failing: Vec<&'static str>,
 }
 
 impl LogFile {
-    /// Open `path` for appending.
+    /// Opens `path` for appending.
     ///
     /// # Errors
     /// The path cannot be opened for writing.
@@ -49,7 +49,7 @@ impl LogFile {
             self.len = Some(0);
             return Ok(());
         }
-        // If the current file was moved away or could not be opened after the last rotation, the rotated files keep their numbers.
+        // If the current file was moved or could not be opened after the last rotation, the rotated files keep their numbers.
         if fs::symlink_metadata(&self.path).is_ok() {
             for number in (1..self.keep).rev() {
                 rename(&self.rotated(number), &self.rotated(number + 1))?;
@@ -60,22 +60,22 @@ impl LogFile {
         Ok(())
     }
 
-    /// The number of bytes of `lines`, in whole lines, that fit the current file.
+    /// The number of bytes of `lines`, in whole lines, that fit into the current file.
     fn fitting(&self, lines: &[u8]) -> usize {
         let Some(len) = self.len.filter(|_| self.max > 0) else { return lines.len() };
-        let room = usize::try_from(self.max.saturating_sub(len)).unwrap_or(usize::MAX);
-        if lines.len() <= room {
+        let free_bytes = usize::try_from(self.max.saturating_sub(len)).unwrap_or(usize::MAX);
+        if lines.len() <= free_bytes {
             return lines.len();
         }
-        match memchr::memrchr(b'\n', &lines[..room]) {
+        match memchr::memrchr(b'\n', &lines[..free_bytes]) {
             Some(end) => end + 1,
-            // An empty file takes one line of any length.
+            // An empty file accepts one line of any length.
             None if len == 0 => memchr::memchr(b'\n', lines).map_or(lines.len(), |end| end + 1),
             None => 0,
         }
     }
 
-    /// Append `lines`. On failure, returns the bytes of whole lines that are in the file.
+    /// Appends `lines`. On failure, returns the number of bytes in the whole lines that were written.
     fn append(&mut self, lines: &[u8]) -> Result<(), (usize, io::Error)> {
         let mut done = 0;
         while done < lines.len() {
@@ -88,7 +88,7 @@ impl LogFile {
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
                 Err(error) => error,
             };
-            // Truncate a partial line, unless another process writes the same file.
+            // Truncate a partial line, unless another process is writing to the same file.
             let whole = memchr::memrchr(b'\n', &lines[..done]).map_or(0, |end| end + 1);
             let before = self.len.filter(|len| self.file.metadata().is_ok_and(|now| now.len() == len + done as u64));
             if let Some(before) = before {
@@ -105,12 +105,12 @@ impl LogFile {
         self.len = self.len.map(|len| len + bytes as u64);
     }
 
-    /// Note that `step` succeeded, so that its next failure is reported again.
+    /// Records that `step` succeeded, so that its next failure is reported again.
     fn succeeded(&mut self, step: &'static str) {
         self.failing.retain(|failing| *failing != step);
     }
 
-    /// Report `error` on stderr, unless the last failure of `step` was reported and it has not succeeded since.
+    /// Reports `error` on stderr, unless a failure of `step` was already reported and the step has not succeeded since.
     fn report(&mut self, step: &'static str, error: &io::Error) {
         if !self.failing.contains(&step) {
             self.failing.push(step);
@@ -130,7 +130,7 @@ impl LineOutput for LogFile {
                         self.succeeded("rotate");
                         continue;
                     }
-                    // An oversized file is better than lost lines.
+                    // Keep writing: an oversized file is better than lost lines.
                     Err(error) => {
                         self.report("rotate", &error);
                         fitting = lines.len();
@@ -161,7 +161,7 @@ impl LineOutput for LogFile {
     }
 }
 
-/// `path` opened for appending, and its [`LogFile::len`].
+/// Opens `path` for appending. Also returns its [`LogFile::len`].
 fn append_to(path: &Path) -> io::Result<(File, Option<u64>)> {
     let file = OpenOptions::new().append(true).create(true).open(path)?;
     let about = file.metadata()?;
@@ -169,7 +169,7 @@ fn append_to(path: &Path) -> io::Result<(File, Option<u64>)> {
     Ok((file, rotates.then_some(about.len())))
 }
 
-/// Whether `path` is in /proc or a symbolic link into it. Renaming it would take the name away from other programs.
+/// Whether `path` is in /proc or is a symbolic link into /proc. Renaming such a path would remove it for other programs.
 fn is_in_proc(path: &Path) -> bool {
     let is_below = |path: &Path| {
         let folder = path.parent().and_then(|folder| fs::canonicalize(folder).ok());
@@ -178,7 +178,7 @@ fn is_in_proc(path: &Path) -> bool {
     is_below(path) || fs::read_link(path).is_ok_and(|target| is_below(&target))
 }
 
-/// Rename a file that may be missing.
+/// Renames a file that may be missing.
 fn rename(from: &Path, to: &Path) -> io::Result<()> {
     match fs::rename(from, to) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),

@@ -10,10 +10,10 @@ use tracing_subscriber::fmt::time::{FormatTime, SystemTime};
 use tracing_subscriber::fmt::{FmtContext, FormatEvent, FormatFields};
 use tracing_subscriber::registry::LookupSpan;
 
-/// Names that every line has. An event's field of such a name gets a prefix.
+/// Field names that every line contains. An event field with one of these names gets a prefix.
 const RESERVED: [&str; 3] = ["time", "level", "target"];
 
-/// The format of `--log-format json`.
+/// The `--log-format json` format.
 pub struct JsonFormat;
 
 impl<S, N> FormatEvent<S, N> for JsonFormat
@@ -37,7 +37,7 @@ where
     }
 }
 
-/// The message of an event, and its other fields as JSON members.
+/// An event's message, and its other fields as JSON members.
 #[derive(Default)]
 struct EventFields {
     message: String,

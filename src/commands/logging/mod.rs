@@ -1,4 +1,4 @@
-//! Logging: level, format, and output to stderr or a file. Writing never blocks the program.
+//! Logging: level, format, and output to stderr or a file. Log writes never block the program.
 
 mod file;
 mod json;
@@ -19,9 +19,9 @@ use crate::commands::logging::json::JsonFormat;
 use crate::commands::logging::sink::Sink;
 use crate::engine::base::ByteSize;
 
-/// The levels, quietest first.
+/// The log levels, least verbose first.
 pub const LEVELS: &[&str] = &["off", "error", "warn", "info", "debug", "trace"];
-/// The formats. The first one is the default.
+/// The log formats. The first is the default.
 pub const FORMATS: &[&str] = &["text", "json"];
 /// Default size at which a log file is rotated.
 pub const FILE_MAX_SIZE: &str = "100mb";
@@ -30,13 +30,13 @@ pub const FILE_KEEP: &str = "5";
 /// Maximum number of rotated files to keep.
 pub const FILE_KEEP_MAX: u64 = 1000;
 
-/// Log flags before the command. Level and format are also accepted after it.
+/// Log flags before the command. Level and format are also accepted after the command.
 #[derive(Clone, Debug, clap::Args)]
 pub struct LogOptions {
     /// Log level: off, error, warn, info, debug, trace, or a filter [environment: MCCTL_LOG, MC_LOG_LEVEL]
     #[arg(id = "log_level", long = "log-level", global = true, value_name = "LEVEL")]
     pub level: Option<String>,
-    /// Format of log lines; json is one object per line
+    /// Log format; json writes one object per line
     #[arg(id = "log_format", long = "log-format", global = true, value_name = "FORMAT", default_value = FORMATS[0], value_parser = FORMATS.to_vec(),
         hide_short_help = true)]
     pub format: String,
@@ -44,13 +44,13 @@ pub struct LogOptions {
     pub file: LogFileOptions,
 }
 
-/// Flags of the log file. They are not global, because `--log-file` of `bench multi-turn` means another file.
+/// Log file flags. They are not global, because `bench multi-turn --log-file` means a different file.
 #[derive(Clone, Debug, clap::Args)]
 pub struct LogFileOptions {
     /// Append log lines to this file instead of stderr
     #[arg(long = "log-file", value_name = "PATH", hide_short_help = true)]
     pub path: Option<PathBuf>,
-    /// Rotate the log file (PATH to PATH.1 and so on) before it exceeds this size; 0: never
+    /// Rotate the log file (PATH to PATH.1 and so on) before it exceeds this size; 0 means no rotation
     #[arg(long = "log-file-max-size", value_name = "SIZE", default_value = FILE_MAX_SIZE, hide_short_help = true)]
     pub max_size: ByteSize,
     /// Number of rotated log files to keep
@@ -60,7 +60,7 @@ pub struct LogFileOptions {
 }
 
 impl LogOptions {
-    /// These options, overridden by the values of `later`, the flags after the command, that are not defaults.
+    /// These options, overridden by the non-default values in `later`, the flags after the command.
     pub fn with_file(&self, later: &LogFileOptions) -> LogOptions {
         let (usual, before) = (LogFileOptions::default(), &self.file);
         let file = LogFileOptions {
@@ -91,8 +91,8 @@ impl Default for LogOptions {
 /// The log file, if one is configured.
 static FILE: OnceLock<Sink> = OnceLock::new();
 
-/// Start logging with `options`. The level comes from them, or else from `MCCTL_LOG`, upstream's `MC_LOG_LEVEL`, or `fallback`. Each
-/// is a level or a filter such as `info,mcctl::engine::rpc=debug`.
+/// Starts logging with `options`. The level comes from the first of `options`, `MCCTL_LOG`, upstream's `MC_LOG_LEVEL` and `fallback`
+/// that is set. Each is a level or a filter such as `info,mcctl::engine::rpc=debug`.
 ///
 /// # Errors
 /// The level is unknown, or the log file cannot be opened.
@@ -114,7 +114,7 @@ pub fn init(options: &LogOptions, fallback: &str) -> Result<(), Failure> {
                 Failure::host(format!("cannot open the log file {}", path.display()))
                     .tried(format!("--log-file {}", path.display()))
                     .found(error.to_string())
-                    .next("give a path with write permission, or remove --log-file")
+                    .next("use a writable path, or remove --log-file")
             })?;
             FILE.get_or_init(|| Sink::start("log", file))
         }
@@ -127,7 +127,7 @@ pub fn init(options: &LogOptions, fallback: &str) -> Result<(), Failure> {
         .with_ansi(is_coloured)
         .with_target(false)
         .log_internal_errors(false);
-    // A second initialisation has no effect. Tests run several commands in one process.
+    // A second initialization has no effect. Tests run several commands in one process.
     let _ = match options.format.as_str() {
         "json" => builder.event_format(JsonFormat).try_init(),
         _ => builder.try_init(),
@@ -140,12 +140,12 @@ pub fn is_on_terminal() -> bool {
     FILE.get().is_none() && io::stderr().is_terminal()
 }
 
-/// Write `text` to stderr and wait until it is written, but only briefly if its reader has stalled.
+/// Writes `text` to stderr and waits until it is written, but only briefly if the process reading stderr has stalled.
 pub fn to_stderr(text: &str) {
     sink::stderr().push_and_wait(text.as_bytes());
 }
 
-/// Reopen the log file, if one is configured, after log rotation has moved it.
+/// Reopens the log file, if one is configured, after log rotation has moved it.
 pub fn reopen() {
     match FILE.get() {
         Some(sink) => sink.reopen(),
@@ -153,19 +153,19 @@ pub fn reopen() {
     }
 }
 
-/// Longest wait at the end of a command for a reader of stderr, such as a pager.
+/// Maximum wait at the end of a command for the process reading stderr, such as a pager.
 const READER_MAX: Duration = Duration::from_secs(600);
 
-/// Whether this process is a service, which does not wait for a stalled reader of stderr when it ends.
+/// Whether this process is a service. On exit, a service does not wait for a stalled process reading its stderr.
 static IS_SERVICE: AtomicBool = AtomicBool::new(false);
 
-/// Mark this process as a service: a signal ends it even if its stderr is not read.
+/// Marks this process as a service: it exits on a signal even if its stderr is not read.
 pub fn mark_service() {
     IS_SERVICE.store(true, Ordering::Relaxed);
 }
 
-/// Write the queued lines before the process ends. A service waits at most [`sink::FLUSH_MAX`] each for log file and stderr. A command
-/// waits until its stderr is read or closed.
+/// Writes the queued lines before the process exits. A service waits at most [`sink::FLUSH_MAX`] each for the log file and stderr. A
+/// command waits until its stderr is read or closed.
 pub fn finish() {
     if let Some(sink) = FILE.get() {
         sink.flush(sink::FLUSH_MAX);
@@ -173,7 +173,7 @@ pub fn finish() {
     sink::flush_stderr(if IS_SERVICE.load(Ordering::Relaxed) { sink::FLUSH_MAX } else { READER_MAX });
 }
 
-/// The writer that the subscriber uses. Each event is one write.
+/// The tracing subscriber's writer. Each event is one write.
 struct SinkWriter(&'static Sink);
 
 impl io::Write for SinkWriter {
@@ -190,21 +190,21 @@ impl io::Write for SinkWriter {
 fn filter(text: &str, origin: &str) -> Result<EnvFilter, Failure> {
     let lower = text.trim().to_ascii_lowercase();
     let name = match lower.as_str() {
-        // Names of Python and glog.
+        // Level names from Python and glog.
         "warning" => "warn",
         "critical" | "fatal" => "error",
         "notset" => "trace",
         other => other,
     };
     if !LEVELS.contains(&name) && !name.contains(['=', ',']) {
-        let failure = Failure::usage(format!("'{text}' is not a log level")).found(format!("'{text}' from {origin}"));
+        let failure = Failure::usage(format!("invalid log level '{text}'")).found(format!("'{text}' from {origin}"));
         return Err(match nearest(name, LEVELS.iter()) {
             Some(near) => failure.next(format!("did you mean {near}? Levels: {}", LEVELS.join(", "))),
             None => failure.next(format!("use one of {}", LEVELS.join(", "))),
         });
     }
     EnvFilter::try_new(if name.contains(['=', ',']) { text } else { name }).map_err(|error| {
-        Failure::usage(format!("'{text}' is not a log filter")).found(format!("{error}, from {origin}"))
+        Failure::usage(format!("invalid log filter '{text}'")).found(format!("{error}, from {origin}"))
     })
 }
 

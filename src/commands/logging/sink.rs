@@ -1,6 +1,6 @@
-//! A bounded queue of lines and a thread that writes them, so that no caller waits for a disk, terminal or pipe.
+//! A bounded queue of lines and a thread that writes them, so that callers do not wait for a disk, terminal or pipe.
 //!
-//! A full queue drops and counts lines. When the writer makes progress again, it logs the count at the position of the gap.
+//! If the queue is full, lines are dropped and counted. When the writer makes progress again, it logs the count where the gap is.
 
 use std::cell::Cell;
 use std::io::{self, Write};
@@ -9,31 +9,31 @@ use std::time::Duration;
 
 use crate::engine::env::{Env, RealEnv};
 
-/// Maximum bytes of queued lines. The writer may hold as many again.
+/// Maximum size of the queued lines, in bytes. The writer may buffer the same amount again.
 const QUEUE_BYTES_MAX: usize = 1 << 20;
-/// Longest wait for queued lines to be written.
+/// Maximum wait for queued lines to be written.
 pub const FLUSH_MAX: Duration = Duration::from_secs(1);
-/// Pause between two attempts to write to a full non-blocking stderr.
+/// Delay between attempts to write to a full non-blocking stderr.
 const RETRY: Duration = Duration::from_millis(10);
 
 thread_local! {
-    /// Whether this thread is the writer of a sink.
+    /// Whether this thread is a sink's writer.
     static IS_WRITER: Cell<bool> = const { Cell::new(false) };
 }
 
 /// The destination of lines. Its methods may block.
 pub trait LineOutput: Send + 'static {
-    /// Write whole lines. The output handles its own errors.
+    /// Writes whole lines. The output handles its own errors.
     fn write(&mut self, lines: &[u8]);
 
-    /// Reopen the file behind the output, if it has one.
+    /// Reopens the output's file, if it has one.
     fn reopen(&mut self) {}
 }
 
 /// A queue with its writer thread.
 pub struct Sink {
     shared: Arc<SinkShared>,
-    /// False if the host refused to start the thread. Callers then write synchronously.
+    /// False if the thread could not be started. Callers then write synchronously.
     has_writer: bool,
 }
 
@@ -56,12 +56,12 @@ struct LineQueue {
     /// Number of accepted pushes that were written.
     written: u64,
     reopen: bool,
-    /// A wait for the writer timed out, and it has written nothing since.
+    /// Whether a wait for the writer has timed out and the writer has written nothing since.
     stalled: bool,
 }
 
 impl Sink {
-    /// Start a sink over `output`. Its thread is named `name`.
+    /// Starts a sink that writes to `output`. Its thread is named `name`.
     pub fn start(name: &str, output: impl LineOutput) -> Sink {
         let shared = Arc::new(SinkShared {
             queue: Mutex::default(),
@@ -74,14 +74,14 @@ impl Sink {
         Sink { shared, has_writer: thread.is_ok() }
     }
 
-    /// Queue `line`, which ends with a newline. A full queue drops and counts it.
+    /// Queues `line`, which ends with a newline. If the queue is full, the line is dropped and counted.
     pub fn push(&self, line: &[u8]) {
         if !self.has_writer {
             return self.write_here(line);
         }
         let mut queue = lock(&self.shared.queue);
         if IS_WRITER.get() {
-            // The writer's line about a gap goes before the lines that were queued after the gap.
+            // The writer's message about a gap goes before the lines that were queued after the gap.
             queue.lines.splice(0..0, line.iter().copied());
         } else if !queue.lines.is_empty() && queue.lines.len() + line.len() > QUEUE_BYTES_MAX {
             queue.dropped += 1;
@@ -95,14 +95,14 @@ impl Sink {
     }
 
     fn write_here(&self, line: &[u8]) {
-        // Lines that the output itself logs meanwhile are dropped.
+        // Lines that the output itself logs during the write are dropped.
         if !IS_WRITER.replace(true) {
             lock(&self.shared.output).write(line);
             IS_WRITER.set(false);
         }
     }
 
-    /// Queue `line` and wait at most [`FLUSH_MAX`] until it is written. Does not wait while the writer is stalled.
+    /// Queues `line` and waits at most [`FLUSH_MAX`] until it is written. Does not wait while the writer is stalled.
     pub fn push_and_wait(&self, line: &[u8]) {
         self.push(line);
         let is_stalled = lock(&self.shared.queue).stalled;
@@ -111,7 +111,7 @@ impl Sink {
         }
     }
 
-    /// Wait at most `limit` until all queued lines are written. Returns whether they are.
+    /// Waits at most `limit` until all queued lines have been written. Returns whether they have.
     pub fn flush(&self, limit: Duration) -> bool {
         let queue = lock(&self.shared.queue);
         let upto = queue.accepted;
@@ -121,7 +121,7 @@ impl Sink {
         !timeout.timed_out()
     }
 
-    /// Ask the writer to reopen its file after the queued lines.
+    /// Requests that the writer reopen its file after the queued lines.
     pub fn reopen(&self) {
         lock(&self.shared.queue).reopen = true;
         self.shared.filled.notify_one();
@@ -146,7 +146,7 @@ impl SinkShared {
             }
             drop(output);
             if dropped > 0 {
-                tracing::warn!(dropped, "log lines were dropped: the log's reader or disk was too slow");
+                tracing::warn!(dropped, "log lines were dropped: the disk or the process reading the log was too slow");
             }
             let mut queue = lock(&self.queue);
             queue.written = upto;
@@ -157,17 +157,17 @@ impl SinkShared {
     }
 }
 
-/// Lock `mutex`, even if it is poisoned: a panic while it was held leaves whole lines.
+/// Locks `mutex` even if it is poisoned: after a panic with the mutex locked, the queue still consists of whole lines.
 fn lock<T: ?Sized>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// The sink of stderr. The first call starts it.
+/// The sink for stderr. The first call starts it.
 pub fn stderr() -> &'static Sink {
     STDERR.get_or_init(|| Sink::start("stderr", StderrOutput))
 }
 
-/// Wait at most `limit` until the lines for stderr are written.
+/// Waits at most `limit` until the lines for stderr have been written.
 pub fn flush_stderr(limit: Duration) {
     if let Some(sink) = STDERR.get() {
         sink.flush(limit);
@@ -187,7 +187,7 @@ impl LineOutput for StderrOutput {
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
                 // Another process may have made the shared open file non-blocking.
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => RealEnv::new().pause_thread(RETRY),
-                // The reader has closed the pipe.
+                // The process reading stderr has closed the pipe.
                 Err(_) => return,
             }
         }
@@ -200,7 +200,7 @@ mod tests {
 
     use super::*;
 
-    /// Time limit of waits, above what a busy machine needs.
+    /// Time limit for waits, long enough for a busy machine.
     const PATIENCE: Duration = Duration::from_secs(30);
 
     /// Sends each batch to the test when the test permits it.

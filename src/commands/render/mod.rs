@@ -20,9 +20,9 @@ use crate::engine::lint::MCCTL_FLAGS;
 /// Write the files that start a deployment
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Formats:\n  \
-    env      one file of variables per process\n  \
-    sglang   one script per serving process with its command line\n  \
-    systemd  units, environment files and sysctl.d, one folder per host\n  \
+    env      one environment file per process\n  \
+    sglang   one launch script per serving process\n  \
+    systemd  units, environment files and sysctl.d, one directory per host\n  \
     docker   one docker run script per host\n  \
     compose  one Compose file per host\n  \
     k8s      Deployments, StatefulSets and Services\n  \
@@ -35,16 +35,16 @@ pub struct Args {
     /// Deployment file, .toml or .yaml
     #[arg(value_name = "FILE")]
     file: PathBuf,
-    /// Write the files to this folder instead of stdout
+    /// Write the files to this directory instead of stdout
     #[arg(long, value_name = "DIR")]
     out: Option<PathBuf>,
-    /// Overwrite existing files with other contents
+    /// Overwrite existing files whose contents differ
     #[arg(long, requires = "out")]
     force: bool,
-    /// Override a value of the deployment file, e.g. model.tp=8; repeatable
+    /// Override a value in the deployment file, e.g. model.tp=8; repeatable
     #[arg(long, value_name = "KEY=VALUE")]
     set: Vec<String>,
-    /// RoleBasedGroup API version: v1alpha2, or v1alpha1 for rbg up to 0.6
+    /// RoleBasedGroup API version: v1alpha2, or v1alpha1 for RBG up to 0.6
     #[arg(long, value_name = "VERSION", value_parser = ["v1alpha1", "v1alpha2"])]
     rbg_api: Option<String>,
     /// Print all files as one JSON document
@@ -54,14 +54,14 @@ pub struct Args {
 
 /// An unknown output format.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("the formats are {}", RenderFormat::ALL.iter().map(|(name, _)| *name).collect::<Vec<_>>().join(", "))]
+#[error("supported formats: {}", RenderFormat::ALL.iter().map(|(name, _)| *name).collect::<Vec<_>>().join(", "))]
 struct UnknownFormat;
 
 fn format(text: &str) -> Result<RenderFormat, UnknownFormat> {
     RenderFormat::ALL.iter().find(|(name, _)| *name == text).map(|(_, format)| *format).ok_or(UnknownFormat)
 }
 
-/// Limit on the bytes read, slightly above the limit on a deployment file.
+/// Maximum number of bytes read, slightly above the size limit for a deployment file.
 const READ_MAX: u64 = 128 << 10;
 
 impl Args {
@@ -94,9 +94,9 @@ impl Args {
     }
 }
 
-/// Exists on hosts that run systemd, see sd_booted(3).
+/// A directory that exists on hosts that run systemd, see sd_booted(3).
 const SYSTEMD_RUNS: &str = "/run/systemd/system";
-/// Limit on the hosts whose next steps are printed.
+/// Maximum number of hosts whose next steps are printed.
 const HOSTS_SHOWN: usize = 8;
 
 /// The commands that start the files in `dir`, one line per host.
@@ -125,12 +125,12 @@ fn next_steps(kind: RenderFormat, dir: &Path, files: &[RenderedFile], has_system
     };
     let mut lines: Vec<String> = hosts.iter().take(HOSTS_SHOWN).filter_map(line).collect();
     if !lines.is_empty() && hosts.len() > HOSTS_SHOWN {
-        lines.push(format!("and {} more hosts in the same way", hosts.len() - HOSTS_SHOWN));
+        lines.push(format!("repeat for {} more hosts", hosts.len() - HOSTS_SHOWN));
     }
     lines
 }
 
-/// The command that installs and starts the units of one host. `etc` is the folder with its files.
+/// The command that installs and starts one host's units. `etc` is the directory with its files.
 fn systemd_step(host: &str, names: &[&str], etc: &str, has_systemd: bool) -> String {
     let units: Vec<&str> = names.iter().filter_map(|name| name.strip_prefix("etc/systemd/system/")).collect();
     let mut commands = vec!["systemctl daemon-reload".to_owned(), "sysctl --system".to_owned()];
@@ -154,7 +154,7 @@ fn one_line(text: &str) -> String {
     text.chars().map(|c| if c.is_control() { '?' } else { c }).collect()
 }
 
-/// All files as one text, each below a line with its name. Several YAML files become several documents.
+/// All files as one text, each after a line with its name. Several YAML files become several documents.
 fn concatenate(files: &[RenderedFile]) -> String {
     if let [file] = files {
         return file.text.clone();
@@ -172,7 +172,7 @@ fn concatenate(files: &[RenderedFile]) -> String {
     text
 }
 
-/// Limit on the length of an error message, in characters.
+/// Maximum length of an error message, in characters.
 const MESSAGE_MAX: usize = 400;
 
 fn failure(path: &Path, what: &str) -> Failure {
@@ -186,14 +186,14 @@ fn failure(path: &Path, what: &str) -> Failure {
 fn read(path: &Path, sets: &[String]) -> Result<DeploymentSpec, Failure> {
     let extension = path.extension().and_then(|extension| extension.to_str()).unwrap_or_default();
     let Some(format) = FileFormat::of_extension(extension) else {
-        return Err(failure(path, "not a deployment file name").next("use the extension .toml, .yaml or .yml"));
+        return Err(failure(path, "not a valid deployment file name").next("use the extension .toml, .yaml or .yml"));
     };
     let mut text = String::new();
     let read = input::open(path).and_then(|file| file.take(READ_MAX).read_to_string(&mut text));
     read.map_err(|error| {
         Failure::usage(format!("cannot read {}", path.display()))
             .found(error.to_string())
-            .next("mcctl init writes a deployment file")
+            .next("run mcctl init to write a deployment file")
     })?;
     let spec = parse(&text, format, sets).map_err(|error| failure(path, &error.to_string()))?;
     check_flags(&spec).map_err(|error| failure(path, &error.to_string()))?;
@@ -203,15 +203,15 @@ fn read(path: &Path, sets: &[String]) -> Result<DeploymentSpec, Failure> {
     Ok(spec)
 }
 
-/// A flag in `master.extra_flags` that the master does not have.
+/// A flag in `master.extra_flags` that the master does not support.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("master.extra_flags: the master has no flag --{name}{}", near.as_deref().map(|near| format!("; did you mean {near}?")).unwrap_or_default())]
+#[error("master.extra_flags: unknown master flag --{name}{}", near.as_deref().map(|near| format!("; did you mean {near}?")).unwrap_or_default())]
 pub(super) struct UnknownMasterFlag {
     name: String,
     near: Option<String>,
 }
 
-/// Checks that the master has all flags in `master.extra_flags`. Upstream's master exits on an unknown flag without a message.
+/// Checks that the master supports all flags in `master.extra_flags`. Upstream's master exits without a message on an unknown flag.
 pub(super) fn check_flags(spec: &DeploymentSpec) -> Result<(), UnknownMasterFlag> {
     for arg in &spec.master.extra_flags {
         let name = arg.trim_start_matches('-').split('=').next().unwrap_or_default().replace('-', "_");

@@ -1,4 +1,4 @@
-//! Writes files to a folder and preserves files that a user changed.
+//! Writes files to a directory and preserves files that the user has changed.
 
 use std::fs;
 use std::io;
@@ -8,10 +8,10 @@ use crate::commands::error::Failure;
 use crate::commands::output;
 use crate::engine::deploy::render::RenderedFile;
 
-/// Writes `files` below `dir` and prints their names. If one of them exists with other contents, nothing is written unless `force`.
+/// Writes `files` under `dir` and prints their names. If a file exists with different contents, nothing is written unless `force` is set.
 ///
 /// # Errors
-/// A file exists with other contents, or cannot be written.
+/// A file exists with different contents, or cannot be written.
 pub fn write_files(dir: &Path, files: &[RenderedFile], force: bool) -> Result<(), Failure> {
     let mut same = Vec::new();
     for file in files {
@@ -20,9 +20,9 @@ pub fn write_files(dir: &Path, files: &[RenderedFile], force: bool) -> Result<()
             Ok(found) if found == file.text.as_bytes() => true,
             Ok(_) if force => false,
             Ok(_) => {
-                return Err(Failure::usage(format!("{} exists and has other contents", path.display()))
+                return Err(Failure::usage(format!("{} already exists with different contents", path.display()))
                     .found("nothing was written")
-                    .next("--force overwrites it"));
+                    .next("use --force to overwrite it"));
             }
             Err(error) if error.kind() == io::ErrorKind::NotFound => false,
             Err(error) => return Err(write_error(&path, &error)),
@@ -42,7 +42,7 @@ pub fn write_files(dir: &Path, files: &[RenderedFile], force: bool) -> Result<()
     Ok(())
 }
 
-/// Writes `text` atomically: systemd would start an incomplete unit as if it were complete.
+/// Writes `text` atomically, because systemd would load a partially written unit as if it were complete.
 fn write_atomically(path: &Path, text: &str) -> io::Result<()> {
     let mut name = path.as_os_str().to_owned();
     name.push(".new");

@@ -1,4 +1,4 @@
-//! Metrics of the process on a service's `/metrics` page: the release, and the standard `process_*` families.
+//! Process metrics on a service's `/metrics` page: the release, and the standard `process_*` families.
 
 use std::fmt::Write;
 
@@ -11,7 +11,7 @@ const MOONCAKE: &str = "0.3.13";
 pub fn process() -> String {
     let found = process_stats::read();
     let mut text = format!(
-        "# HELP mcctl_build_info The release of mcctl, and the release of Mooncake that it speaks\n\
+        "# HELP mcctl_build_info mcctl release, and the compatible Mooncake release\n\
          # TYPE mcctl_build_info gauge\n\
          mcctl_build_info{{version=\"{}\",mooncake=\"{MOONCAKE}\"}} 1\n",
         env!("CARGO_PKG_VERSION")

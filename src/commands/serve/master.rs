@@ -1,4 +1,5 @@
-//! `mcctl serve master`: runs a master with its admin HTTP and, on request, the metadata service, from mooncake_master's flags and files.
+//! `mcctl serve master`: runs a master with its admin HTTP endpoint and, if enabled, the metadata service. It accepts mooncake_master's
+//! flags and configuration files.
 
 use std::path::Path;
 use std::time::Duration;
@@ -20,10 +21,10 @@ use crate::engine::master::{MasterConfig, StorePolicy};
 use crate::engine::rpc::server::default_threads;
 use crate::engine::sys::interface;
 
-/// Run a master until a signal.
+/// Runs a master until it receives SIGINT or SIGTERM.
 ///
 /// # Errors
-/// The settings are wrong, or a port cannot be bound.
+/// The settings are invalid, or a port cannot be bound.
 pub fn run(parsed: &ParsedFlags, log: &logging::LogOptions) -> Outcome {
     let (settings, warnings) = settings(parsed)?;
     let glog = (settings.is_given("minloglevel") || settings.is_given("v"))
@@ -34,7 +35,7 @@ pub fn run(parsed: &ParsedFlags, log: &logging::LogOptions) -> Outcome {
     }
     let env = |name: &str| std::env::var(name).ok().filter(|text| !text.is_empty());
     let plan = plan(&settings, &env)?;
-    // The RPC has its own threads. This thread serves the rest.
+    // The RPC server has its own threads. This thread serves everything else.
     runtime::block_on(0, async {
         let mut signals = Signals::take_for_service()?;
         let given = settings.given();
@@ -53,7 +54,7 @@ pub fn run(parsed: &ParsedFlags, log: &logging::LogOptions) -> Outcome {
     })
 }
 
-/// The settings and a warning for each unknown key. Flags override the file of `--config-path`, which overrides defaults.
+/// The settings, and a warning for each unknown key. Flags override the `--config-path` file, which overrides the defaults.
 fn settings(parsed: &ParsedFlags) -> Result<(Settings, Vec<String>), Failure> {
     let flags = settings_of(&master_flags::TABLE, parsed)?;
     let path = flags.text("config_path");
@@ -72,11 +73,11 @@ fn settings(parsed: &ParsedFlags) -> Result<(Settings, Vec<String>), Failure> {
 /// The configuration that the settings and the environment describe.
 fn plan(settings: &Settings, env: &impl Fn(&str) -> Option<String>) -> Result<MasterPlan, Failure> {
     if let Some(protocol) = env("MC_RPC_PROTOCOL").filter(|protocol| protocol != "tcp") {
-        return Err(Failure::usage(format!("MC_RPC_PROTOCOL is '{protocol}', but the RPC supports only tcp"))
+        return Err(Failure::usage(format!("MC_RPC_PROTOCOL is '{protocol}', but the RPC server supports only tcp"))
             .next("unset MC_RPC_PROTOCOL here and on the clients"));
     }
     let rpc = rpc_listen(settings)?;
-    let admin = listen("the admin HTTP", settings, "metrics_host", "metrics_port");
+    let admin = listen("the admin HTTP endpoint", settings, "metrics_host", "metrics_port");
     let metadata = settings
         .bool("enable_http_metadata_server")
         .then(|| listen("the metadata service", settings, "http_metadata_server_host", "http_metadata_server_port"));
@@ -96,7 +97,7 @@ fn plan(settings: &Settings, env: &impl Fn(&str) -> Option<String>) -> Result<Ma
         threads => threads,
     };
     config.policy = policy(settings)?;
-    // On a terminal, a long line every ten seconds is noise unless it was requested.
+    // On a terminal, a long line every ten seconds is noise unless the user requested it.
     let report = settings.bool("enable_metric_reporting")
         && (settings.is_given("enable_metric_reporting") || !logging::is_on_terminal());
     Ok(MasterPlan { config, rpc, admin, metadata, cleanup, report })
@@ -113,7 +114,7 @@ fn policy(settings: &Settings) -> Result<StorePolicy, Failure> {
         }
         "ssd_free_ratio_first" => {
             tracing::info!(
-                "{}: no node has an SSD tier, so all rank alike and the choice is random",
+                "{}: no node has an SSD tier, so all nodes rank equally and the choice is random",
                 settings.describe("allocation_strategy")
             );
             Strategy::Random
@@ -122,28 +123,28 @@ fn policy(settings: &Settings) -> Result<StorePolicy, Failure> {
     };
     let (discard, release) = ("put_start_discard_timeout_sec", "put_start_release_timeout_sec");
     if settings.seconds(discard) > settings.seconds(release) {
-        return Err(Failure::usage("the release timeout of an unfinished put is shorter than its discard timeout")
+        return Err(Failure::usage("the release timeout for an unfinished put is shorter than its discard timeout")
             .found(format!("{} and {}", settings.describe(discard), settings.describe(release)))
             .next("raise --put-start-release-timeout-sec, or lower --put-start-discard-timeout-sec"));
     }
     let (pin, pin_max) = ("default_kv_soft_pin_ttl", "max_kv_soft_pin_ttl");
     if settings.duration(pin) > settings.duration(pin_max) {
-        return Err(Failure::usage("the default time to live of a soft pin is above the maximum")
+        return Err(Failure::usage("the default soft pin TTL exceeds the maximum")
             .found(format!("{} and {}", settings.describe(pin), settings.describe(pin_max)))
             .next("lower --default-kv-soft-pin-ttl, or raise --max-kv-soft-pin-ttl"));
     }
     if settings.seconds("client_ttl") < CLIENT_TTL_MIN {
-        return Err(Failure::usage("clients would expire between two heartbeats, which they send every second")
+        return Err(Failure::usage("clients would expire between heartbeats, which they send every second")
             .found(settings.describe("client_ttl"))
-            .next("give --client-ttl 2 or more"));
+            .next("set --client-ttl to 2 or more"));
     }
     let lease = "default_kv_lease_ttl";
     if settings.duration(lease).is_zero() {
         return Err(Failure::usage(
-            "every read would fail with LEASE_EXPIRED (-707): a lease of 0 ends before the data arrives",
+            "every read would fail with LEASE_EXPIRED (-707): a lease of 0 expires before the data arrives",
         )
         .found(settings.describe(lease))
-        .next("give 1000 (milliseconds) or more, or remove the flag for the default of 10s"));
+        .next("set it to 1000 (milliseconds) or more, or remove the flag to use the default of 10s"));
     }
     Ok(StorePolicy {
         lease_ttl: settings.duration("default_kv_lease_ttl"),
@@ -178,7 +179,7 @@ fn rpc_listen(settings: &Settings) -> Result<ListenAddress, Failure> {
     let name = settings.text("rpc_interface");
     if !name.is_empty() {
         let all = interface::ipv4_addresses().map_err(|error| {
-            Failure::host("cannot read the addresses of this host's interfaces").found(error.to_string())
+            Failure::host("cannot read the network interface addresses on this host").found(error.to_string())
         })?;
         let Some((_, address)) = all.iter().find(|(interface, _)| interface == name) else {
             let known = all.iter().map(|(interface, _)| interface.as_str());
@@ -190,7 +191,7 @@ fn rpc_listen(settings: &Settings) -> Result<ListenAddress, Failure> {
                 ));
             return Err(match nearest(name, known) {
                 Some(near) => failure.next(format!("did you mean {near}?")),
-                None => failure.next("give one of them, or use --rpc-address"),
+                None => failure.next("use one of these interfaces, or use --rpc-address"),
             });
         };
         rpc.at.host = address.to_string();
@@ -203,7 +204,7 @@ fn unbracketed(host: &str) -> &str {
     host.strip_prefix('[').and_then(|host| host.strip_suffix(']')).unwrap_or(host)
 }
 
-/// URL of a metadata service that is not embedded, read from the variables and file that upstream's master uses.
+/// URL of a non-embedded metadata service, read from the same variables and file as upstream's master.
 fn separate_metadata_server(env: &impl Fn(&str) -> Option<String>) -> Result<Option<String>, Failure> {
     let is_http = |url: &String| url.starts_with("http://") || url.starts_with("https://");
     if let Some(url) = env("MOONCAKE_TE_META_DATA_SERVER") {
@@ -291,7 +292,7 @@ mod tests {
         ] {
             let failure = planned(args).expect_err("refused");
             assert_eq!(failure.exit, Exit::Usage, "{args:?}");
-            // The interfaces of this host differ.
+            // Interfaces differ between hosts.
             if !args[0].contains("interface") {
                 errors.push_str(&failure.line());
             }

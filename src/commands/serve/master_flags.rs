@@ -1,12 +1,12 @@
-//! All flags of `mooncake_master` 0.3.13.post1 with upstream's types and defaults, and their effect in mcctl.
+//! All `mooncake_master` 0.3.13.post1 flags with upstream's types and defaults, and their effect in mcctl.
 //!
-//! The help texts are mcctl's.
+//! The help texts are mcctl's own.
 
 use crate::commands::flags::{FlagSpec, FlagTable, ValueKind, flag};
 use crate::commands::serve::{LOG_FILE, LOG_FILE_KEEP, LOG_FILE_MAX_SIZE, LOG_FORMAT, LOG_LEVEL};
 use crate::commands::unknown_key::STRICT;
 
-/// Upper bound of thread counts. More threads than CPUs only cost memory.
+/// Upper bound for thread counts. More threads than CPUs only use more memory.
 const THREADS_MAX: u64 = 1024;
 const I32_MAX: u64 = i32::MAX as u64;
 const U32_MAX: u64 = u32::MAX as u64;
@@ -14,8 +14,8 @@ const I64_MAX: u64 = i64::MAX as u64;
 const RATIO: ValueKind = ValueKind::Number(0.0, 1.0);
 
 const HA: &str = "high availability (more than one master) is not supported";
-const OPLOG: &str = "replication of metadata through etcd is not supported";
-const SNAPSHOT: &str = "snapshots of the master's metadata are not supported";
+const OPLOG: &str = "metadata replication through etcd is not supported";
+const SNAPSHOT: &str = "master metadata snapshots are not supported";
 const OFFLOAD: &str = "the SSD tier (offload) is not supported";
 const DFS: &str = "persistence to a shared file system is not supported";
 const CXL: &str = "CXL memory is not supported";
@@ -34,14 +34,14 @@ const ONLY_TASKS: &str = "copy and move tasks are not supported";
 const ONLY_TENANTS: &str = "tenant quotas are off";
 const ONLY_EVENTS: &str = "KV events are off";
 const ONLY_DYNAMIC: &str = "dynamic replication is off";
-const ONLY_CLIENTS: &str = "only clients use it, as in the original";
+const ONLY_CLIENTS: &str = "only clients use it, the same as upstream";
 const ONLY_LOG_FILES: &str = "use --log-file, --log-file-max-size and --log-file-keep";
 
-/// The flags of `serve master`.
+/// The `serve master` flags.
 pub static TABLE: FlagTable = FlagTable {
     command: "serve master",
-    about: "Run a Mooncake master, the index of a store's objects and segments. It accepts the flags and configuration files of \
-            mooncake_master 0.3.13.",
+    about: "Run a Mooncake master, the index of a store's objects and segments. It accepts the same flags and configuration files \
+            as mooncake_master 0.3.13.",
     groups: &[
         ("RPC", RPC),
         ("Admin HTTP, metrics and logs", ADMIN),
@@ -56,9 +56,9 @@ pub static TABLE: FlagTable = FlagTable {
 };
 
 const RPC: &[FlagSpec] = &[
-    flag("rpc_port", ValueKind::Port, "0", "RPC port; 0: use --port"),
-    flag("port", ValueKind::Port, "50051", "RPC port if --rpc-port is 0; 0: any free port. Deprecated")
-        .not_in_file("write rpc_port"),
+    flag("rpc_port", ValueKind::Port, "0", "RPC port; 0 means --port is used"),
+    flag("port", ValueKind::Port, "50051", "RPC port if --rpc-port is 0; 0 means any free port. Deprecated")
+        .not_in_file("use rpc_port"),
     flag("rpc_address", ValueKind::Text, "0.0.0.0", "Address to bind the RPC port to"),
     flag(
         "rpc_interface",
@@ -70,7 +70,7 @@ const RPC: &[FlagSpec] = &[
         "rpc_thread_num",
         ValueKind::Whole(0, THREADS_MAX),
         "0",
-        "Worker threads; 0: one per CPU, at most --max-threads",
+        "Number of worker threads; 0 means one per CPU, at most --max-threads",
     ),
     flag(
         "max_threads",
@@ -78,29 +78,24 @@ const RPC: &[FlagSpec] = &[
         "16",
         "Maximum worker threads if --rpc-thread-num is 0. Deprecated",
     )
-    .not_in_file("write rpc_thread_num"),
+    .not_in_file("use rpc_thread_num"),
     flag(
         "rpc_conn_timeout_seconds",
         ValueKind::Whole(0, I32_MAX),
         "0",
-        "Close a connection after this many idle seconds; 0: never",
+        "Close a connection after this many idle seconds; 0 means never",
     ),
     flag("rpc_enable_tcp_no_delay", ValueKind::Bool, "true", "Set TCP_NODELAY").no_effect("it is always set"),
 ];
 
 const ADMIN: &[FlagSpec] = &[
-    flag("metrics_port", ValueKind::Port, "9003", "Admin HTTP port (metrics, health, queries); 0 takes any free port"),
-    flag(
-        "metrics_host",
-        ValueKind::Text,
-        "0.0.0.0",
-        "Address that the admin HTTP port is bound to; '::' for IPv6 and IPv4",
-    ),
+    flag("metrics_port", ValueKind::Port, "9003", "Admin HTTP port (metrics, health, queries); 0 means any free port"),
+    flag("metrics_host", ValueKind::Text, "0.0.0.0", "Address to bind the admin HTTP port to; '::' for IPv6 and IPv4"),
     flag(
         "enable_metric_reporting",
         ValueKind::Bool,
         "true",
-        "Log a summary line every 10 s; on a terminal only if this flag is given",
+        "Log a summary line every 10 s; on a terminal, only if this flag is set explicitly",
     ),
     LOG_LEVEL,
     LOG_FILE,
@@ -114,27 +109,27 @@ const LEASES: &[FlagSpec] = &[
         "default_kv_lease_ttl",
         ValueKind::Duration,
         "10000",
-        "Duration of a read lease; an object under a lease is neither evicted nor removed",
+        "Read lease duration; a leased object is neither evicted nor removed",
     ),
     flag(
         "default_kv_soft_pin_ttl",
         ValueKind::Duration,
         "1800000",
-        "Life of a soft pin: such an object is evicted last",
+        "Soft pin duration; soft-pinned objects are evicted last",
     ),
-    flag("max_kv_soft_pin_ttl", ValueKind::Duration, "86400000", "Maximum duration of a soft pin"),
+    flag("max_kv_soft_pin_ttl", ValueKind::Duration, "86400000", "Maximum soft pin duration"),
     flag(
         "allow_evict_soft_pinned_objects",
         ValueKind::Bool,
         "true",
-        "Evict soft-pinned objects when nothing else is left",
+        "Evict soft-pinned objects when no other objects are left",
     ),
-    flag("eviction_ratio", RATIO, "0.05", "Share of the objects that one eviction removes"),
+    flag("eviction_ratio", RATIO, "0.05", "Fraction of the objects to remove per eviction"),
     flag(
         "eviction_high_watermark_ratio",
         RATIO,
         "0.9",
-        "Evict when more than this share of the memory is in use; 1: only when a put fails",
+        "Evict when more than this fraction of the memory is in use; 1 means only when a put fails",
     ),
     flag(
         "put_start_discard_timeout_sec",
@@ -146,7 +141,7 @@ const LEASES: &[FlagSpec] = &[
         "put_start_release_timeout_sec",
         ValueKind::Whole(0, U32_MAX),
         "600",
-        "Seconds after which the memory of an unfinished put is freed",
+        "Seconds after which an unfinished put's memory is freed",
     ),
     flag(
         "client_ttl",
@@ -159,11 +154,16 @@ const LEASES: &[FlagSpec] = &[
         "allocation_strategy",
         ValueKind::Word(&["random", "free_ratio_first", "cxl", "ssd_free_ratio_first", "local_first"]),
         "random",
-        "Segment for a new object: random, the emptiest of a sample (free_ratio_first), or on the writer's host (local_first, \
-         for one replica). ssd_free_ratio_first is random without an SSD tier",
+        "Segment for a new object: random, the emptiest in a sample (free_ratio_first), or on the writer's host (local_first, \
+         for one replica). Without an SSD tier, ssd_free_ratio_first is the same as random",
     ),
-    flag("memory_allocator", ValueKind::Word(&["offset", "cachelib"]), "offset", "Allocator inside a segment")
-        .no_effect("mcctl has only the offset allocator"),
+    flag(
+        "memory_allocator",
+        ValueKind::Word(&["offset", "cachelib"]),
+        "offset",
+        "Allocator for the memory in a segment",
+    )
+    .no_effect("mcctl has only the offset allocator"),
 ];
 
 const METADATA: &[FlagSpec] = &[
@@ -173,7 +173,7 @@ const METADATA: &[FlagSpec] = &[
         "false",
         "Also serve the transfer engine's metadata service (http://HOST:PORT/metadata)",
     ),
-    flag("http_metadata_server_port", ValueKind::Port, "8080", "Port of the metadata service; 0: any free port"),
+    flag("http_metadata_server_port", ValueKind::Port, "8080", "Metadata service port; 0 means any free port"),
     flag("http_metadata_server_host", ValueKind::Text, "0.0.0.0", "Address to bind the metadata service to"),
     flag(
         "enable_metadata_cleanup_on_timeout",
@@ -185,47 +185,48 @@ const METADATA: &[FlagSpec] = &[
 
 const HA_FLAGS: &[FlagSpec] = &[
     flag("enable_ha", ValueKind::Bool, "false", "Elect one of several masters").absent(HA),
-    flag("ha_backend_type", ValueKind::Text, "etcd", "Backend of the election").no_effect(ONLY_HA),
-    flag("ha_backend_connstring", ValueKind::Text, "", "Address of the election backend").no_effect(ONLY_HA),
-    flag("etcd_endpoints", ValueKind::Text, "", "Addresses of etcd, separated by ';'").no_effect(ONLY_HA),
-    flag("cluster_id", ValueKind::Text, "mooncake_cluster", "Namespace of high-availability data").no_effect(ONLY_HA),
+    flag("ha_backend_type", ValueKind::Text, "etcd", "Election backend").no_effect(ONLY_HA),
+    flag("ha_backend_connstring", ValueKind::Text, "", "Election backend address").no_effect(ONLY_HA),
+    flag("etcd_endpoints", ValueKind::Text, "", "etcd addresses, separated by ';'").no_effect(ONLY_HA),
+    flag("cluster_id", ValueKind::Text, "mooncake_cluster", "Namespace for high-availability data").no_effect(ONLY_HA),
     flag("pod_name", ValueKind::Text, "", "Pod to label as leader").no_effect(ONLY_HA),
-    flag("pod_namespace", ValueKind::Text, "", "Namespace of the pod").no_effect(ONLY_HA),
+    flag("pod_namespace", ValueKind::Text, "", "Pod namespace").no_effect(ONLY_HA),
     flag("enable_oplog", ValueKind::Bool, "false", "Replicate metadata to standby masters").absent(OPLOG),
-    flag("oplog_poll_interval_ms", ValueKind::Whole(0, I32_MAX), "1000", "Milliseconds between polls of a standby")
+    flag("oplog_poll_interval_ms", ValueKind::Whole(0, I32_MAX), "1000", "Milliseconds between polls by a standby")
         .no_effect(ONLY_OPLOG),
-    flag("oplog_batch_max_entries", ValueKind::Whole(0, U32_MAX), "1024", "Maximum entries of a batch")
+    flag("oplog_batch_max_entries", ValueKind::Whole(0, U32_MAX), "1024", "Maximum entries per batch")
         .no_effect(ONLY_OPLOG),
     flag("batch_oplog_retry_timeout_sec", ValueKind::Whole(0, U32_MAX), "180", "Seconds for which a standby retries")
         .no_effect(ONLY_OPLOG),
-    flag("enable_snapshot", ValueKind::Bool, "false", "Write snapshots of the metadata").absent(SNAPSHOT),
+    flag("enable_snapshot", ValueKind::Bool, "false", "Write metadata snapshots").absent(SNAPSHOT),
     flag("enable_snapshot_restore", ValueKind::Bool, "false", "Start from the last snapshot").absent(SNAPSHOT),
     flag("snapshot_interval_seconds", ValueKind::Whole(0, u64::MAX), "600", "Seconds between snapshots")
         .no_effect(ONLY_SNAPSHOT),
-    flag("snapshot_child_timeout_seconds", ValueKind::Whole(0, u64::MAX), "300", "Time limit of a snapshot, seconds")
+    flag("snapshot_child_timeout_seconds", ValueKind::Whole(0, u64::MAX), "300", "Snapshot timeout in seconds")
         .no_effect(ONLY_SNAPSHOT),
-    flag("snapshot_retention_count", ValueKind::Whole(0, U32_MAX), "2", "Snapshots to keep").no_effect(ONLY_SNAPSHOT),
-    flag("snapshot_object_store_type", ValueKind::Text, "", "Object store of snapshots: local or s3")
+    flag("snapshot_retention_count", ValueKind::Whole(0, U32_MAX), "2", "Number of snapshots to keep")
+        .no_effect(ONLY_SNAPSHOT),
+    flag("snapshot_object_store_type", ValueKind::Text, "", "Object store for snapshots: local or s3")
         .aliases(&["snapshot_payload_store_type", "snapshot_payload_backend_type"])
         .no_effect(ONLY_SNAPSHOT),
-    flag("snapshot_catalog_store_type", ValueKind::Text, "", "Catalog of snapshots: embedded or redis")
+    flag("snapshot_catalog_store_type", ValueKind::Text, "", "Snapshot catalog: embedded or redis")
         .aliases(&["snapshot_catalog_backend_type"])
         .no_effect(ONLY_SNAPSHOT),
-    flag("snapshot_catalog_store_connstring", ValueKind::Text, "", "Address of the catalog")
+    flag("snapshot_catalog_store_connstring", ValueKind::Text, "", "Catalog address")
         .aliases(&["snapshot_catalog_backend_connstring"])
         .no_effect(ONLY_SNAPSHOT),
-    flag("snapshot_backup_dir", ValueKind::Text, "", "Folder for copies of snapshots").no_effect(ONLY_SNAPSHOT),
+    flag("snapshot_backup_dir", ValueKind::Text, "", "Directory for snapshot copies").no_effect(ONLY_SNAPSHOT),
 ];
 
 const TIERS: &[FlagSpec] = &[
-    flag("enable_offload", ValueKind::Bool, "false", "Store objects on the nodes' SSDs too").absent(OFFLOAD),
+    flag("enable_offload", ValueKind::Bool, "false", "Also store objects on the nodes' SSDs").absent(OFFLOAD),
     flag("offload_on_evict", ValueKind::Bool, "false", "Write to SSD when evicting instead of after a put")
         .no_effect(ONLY_OFFLOAD),
-    flag("offload_force_evict", ValueKind::Bool, "false", "Drop objects beyond the share of a cycle")
+    flag("offload_force_evict", ValueKind::Bool, "false", "Drop objects that exceed one cycle's share")
         .no_effect(ONLY_OFFLOAD),
     flag("offloading_queue_limit", ValueKind::Whole(1, 100_000_000), "50000", "Maximum objects queued for a disk")
         .no_effect(ONLY_OFFLOAD),
-    flag("offload_cap_ratio", RATIO, "0.5", "Share of the offload queue for one eviction").no_effect(ONLY_OFFLOAD),
+    flag("offload_cap_ratio", RATIO, "0.5", "Fraction of the offload queue for one eviction").no_effect(ONLY_OFFLOAD),
     flag("promotion_on_hit", ValueKind::Bool, "false", "Copy objects back from SSD when they are read").absent(OFFLOAD),
     flag("promotion_admission_threshold", ValueKind::Whole(0, U32_MAX), "2", "Reads before an object is copied back")
         .no_effect(ONLY_OFFLOAD),
@@ -233,63 +234,63 @@ const TIERS: &[FlagSpec] = &[
         .no_effect(ONLY_OFFLOAD),
     flag("promotion_max_per_heartbeat", ValueKind::Whole(0, U32_MAX), "1", "Maximum copies assigned per heartbeat")
         .no_effect(ONLY_OFFLOAD),
-    flag("root_fs_dir", ValueKind::Text, "", "Folder of a shared file system for objects").absent(DFS),
+    flag("root_fs_dir", ValueKind::Text, "", "Directory for objects on a shared file system").absent(DFS),
     flag(
         "global_file_segment_size",
         ValueKind::Whole(i64::MIN, I64_MAX),
         "9223372036854775807",
-        "Bytes of the shared file system to use",
+        "Number of bytes to use on the shared file system",
     )
     .no_effect(ONLY_DFS),
     flag("enable_disk_eviction", ValueKind::Bool, "true", "Evict from the shared file system").no_effect(ONLY_DFS),
-    flag("quota_bytes", ValueKind::Whole(0, u64::MAX), "0", "Quota on the shared file system, bytes")
-        .no_effect(ONLY_DFS),
+    flag("quota_bytes", ValueKind::Whole(0, u64::MAX), "0", "Shared file system quota in bytes").no_effect(ONLY_DFS),
     flag("enable_cxl", ValueKind::Bool, "false", "Use CXL memory").absent(CXL),
-    flag("cxl_path", ValueKind::Text, "/dev/dax0.0", "Device of the CXL memory").no_effect(ONLY_CXL),
-    flag("cxl_size", ValueKind::Whole(0, u64::MAX), "8589934592", "Size of the CXL memory, bytes").no_effect(ONLY_CXL),
-    flag("nof_eviction_ratio", RATIO, "0.05", "Share of the objects that one eviction of an NVMe-oF pool removes")
+    flag("cxl_path", ValueKind::Text, "/dev/dax0.0", "CXL memory device").no_effect(ONLY_CXL),
+    flag("cxl_size", ValueKind::Whole(0, u64::MAX), "8589934592", "CXL memory size in bytes").no_effect(ONLY_CXL),
+    flag("nof_eviction_ratio", RATIO, "0.05", "Fraction of the objects to remove per NVMe-oF pool eviction")
         .no_effect(ONLY_NOF),
     flag(
         "nof_eviction_high_watermark_ratio",
         RATIO,
         "0.9",
-        "Evict when more than this share of an NVMe-oF pool is in use",
+        "Evict when more than this fraction of an NVMe-oF pool is in use",
     )
     .no_effect(ONLY_NOF),
-    flag("nof_heartbeat_interval_sec", ValueKind::Whole(0, I64_MAX), "10", "Seconds between probes of an NVMe-oF pool")
+    flag("nof_heartbeat_interval_sec", ValueKind::Whole(0, I64_MAX), "10", "Seconds between NVMe-oF pool probes")
         .no_effect(ONLY_NOF),
-    flag("nof_heartbeat_probe_timeout_ms", ValueKind::Whole(0, U32_MAX), "1000", "Time limit of a probe, milliseconds")
+    flag("nof_heartbeat_probe_timeout_ms", ValueKind::Whole(0, U32_MAX), "1000", "Probe timeout in milliseconds")
         .no_effect(ONLY_NOF),
     flag(
         "nof_heartbeat_failures_threshold",
         ValueKind::Whole(0, U32_MAX),
         "3",
-        "Failed probes before a pool is unmounted",
+        "Number of failed probes before a pool is unmounted",
     )
     .no_effect(ONLY_NOF),
     flag("use_mmap_arena_allocator", ValueKind::Bool, "false", "Allocate client buffers from one arena")
         .no_effect(ONLY_CLIENTS),
-    flag("mmap_arena_pool_size", ValueKind::Whole(0, u64::MAX), "8589934592", "Size of the arena, bytes")
+    flag("mmap_arena_pool_size", ValueKind::Whole(0, u64::MAX), "8589934592", "Arena size in bytes")
         .no_effect(ONLY_CLIENTS),
 ];
 
 const EXTRAS: &[FlagSpec] = &[
-    flag("max_total_finished_tasks", ValueKind::Whole(0, U32_MAX), "10000", "Maximum finished tasks to keep")
+    flag("max_total_finished_tasks", ValueKind::Whole(0, U32_MAX), "10000", "Maximum number of finished tasks to keep")
         .no_effect(ONLY_TASKS),
-    flag("max_total_pending_tasks", ValueKind::Whole(0, U32_MAX), "10000", "Maximum pending tasks")
+    flag("max_total_pending_tasks", ValueKind::Whole(0, U32_MAX), "10000", "Maximum number of pending tasks")
         .no_effect(ONLY_TASKS),
-    flag("max_total_processing_tasks", ValueKind::Whole(0, U32_MAX), "10000", "Maximum tasks in progress")
+    flag("max_total_processing_tasks", ValueKind::Whole(0, U32_MAX), "10000", "Maximum number of tasks in progress")
         .no_effect(ONLY_TASKS),
-    flag("pending_task_timeout_sec", ValueKind::Whole(0, u64::MAX), "300", "Time limit of a pending task, seconds")
+    flag("pending_task_timeout_sec", ValueKind::Whole(0, u64::MAX), "300", "Timeout for a pending task in seconds")
         .no_effect(ONLY_TASKS),
     flag(
         "processing_task_timeout_sec",
         ValueKind::Whole(0, u64::MAX),
         "300",
-        "Time limit of a task in progress, seconds",
+        "Timeout for a task in progress in seconds",
     )
     .no_effect(ONLY_TASKS),
-    flag("max_retry_attempts", ValueKind::Whole(0, U32_MAX), "10", "Maximum attempts of a task").no_effect(ONLY_TASKS),
+    flag("max_retry_attempts", ValueKind::Whole(0, U32_MAX), "10", "Maximum number of attempts per task")
+        .no_effect(ONLY_TASKS),
     flag(
         "dynamic_replication_mode",
         ValueKind::Word(&["off", "observe", "enforce"]),
@@ -301,7 +302,7 @@ const EXTRAS: &[FlagSpec] = &[
         "dynamic_replication_heat_window_seconds",
         ValueKind::Whole(0, U32_MAX),
         "10",
-        "Seconds over which reads are counted",
+        "Window for counting reads, in seconds",
     )
     .no_effect(ONLY_DYNAMIC),
     flag(
@@ -311,18 +312,23 @@ const EXTRAS: &[FlagSpec] = &[
         "Reads per second above which an object is hot",
     )
     .no_effect(ONLY_DYNAMIC),
-    flag("dynamic_replication_max_memory_replicas", ValueKind::Whole(0, u64::MAX), "2", "Maximum copies of one object")
-        .no_effect(ONLY_DYNAMIC),
-    flag("enable_multi_tenants", ValueKind::Bool, "false", "Enforce tenants with quotas").absent(TENANTS),
-    flag("tenant_quota_connector_type", ValueKind::Text, "file", "Source of the quotas").no_effect(ONLY_TENANTS),
-    flag("tenant_quota_connector_uri", ValueKind::Text, "", "Address of the quota source").no_effect(ONLY_TENANTS),
+    flag(
+        "dynamic_replication_max_memory_replicas",
+        ValueKind::Whole(0, u64::MAX),
+        "2",
+        "Maximum number of replicas per object",
+    )
+    .no_effect(ONLY_DYNAMIC),
+    flag("enable_multi_tenants", ValueKind::Bool, "false", "Enforce tenant quotas").absent(TENANTS),
+    flag("tenant_quota_connector_type", ValueKind::Text, "file", "Quota source").no_effect(ONLY_TENANTS),
+    flag("tenant_quota_connector_uri", ValueKind::Text, "", "Quota source address").no_effect(ONLY_TENANTS),
     flag("enable_kv_events", ValueKind::Bool, "false", "Publish object events over ZMQ").absent(EVENTS),
-    flag("kv_events_bind_endpoint", ValueKind::Text, "", "Address of the publisher").no_effect(ONLY_EVENTS),
-    flag("kv_events_backend_id", ValueKind::Text, "", "Name of the publisher").no_effect(ONLY_EVENTS),
-    flag("kv_events_queue_capacity", ValueKind::Whole(0, U32_MAX), "65536", "Maximum queued events")
+    flag("kv_events_bind_endpoint", ValueKind::Text, "", "Publisher address").no_effect(ONLY_EVENTS),
+    flag("kv_events_backend_id", ValueKind::Text, "", "Publisher name").no_effect(ONLY_EVENTS),
+    flag("kv_events_queue_capacity", ValueKind::Whole(0, U32_MAX), "65536", "Maximum number of queued events")
         .no_effect(ONLY_EVENTS),
-    flag("kv_events_emit_legacy_compat", ValueKind::Bool, "true", "Also send older fields").no_effect(ONLY_EVENTS),
-    flag("kv_events_emit_object_key", ValueKind::Bool, "true", "Send the object's key").no_effect(ONLY_EVENTS),
+    flag("kv_events_emit_legacy_compat", ValueKind::Bool, "true", "Also send legacy fields").no_effect(ONLY_EVENTS),
+    flag("kv_events_emit_object_key", ValueKind::Bool, "true", "Send the object key").no_effect(ONLY_EVENTS),
     flag("kv_events_model_name", ValueKind::Text, "", "Deprecated").no_effect(ONLY_EVENTS),
     flag("kv_events_tenant_id", ValueKind::Text, "default", "Deprecated").no_effect(ONLY_EVENTS),
     flag("kv_events_additional_salt", ValueKind::Text, "", "Deprecated").no_effect(ONLY_EVENTS),
@@ -334,52 +340,53 @@ const EXTRAS: &[FlagSpec] = &[
 /// glog's flags. They are not allowed in configuration files.
 pub(crate) const GLOG: &[FlagSpec] = &[
     glog("minloglevel", ValueKind::Whole(0, I32_MAX), "0", "Lowest level to log: 0 info, 1 warning, 2 error"),
-    glog("v", ValueKind::Whole(0, I32_MAX), "0", "Verbosity: 1 adds debug lines, 2 all"),
-    glog("logtostderr", ValueKind::Bool, "false", "Log to stderr, the default of mcctl"),
-    glog("alsologtostderr", ValueKind::Bool, "false", "Also log to stderr, the default of mcctl"),
-    glog("log_dir", ValueKind::Text, "", "Folder for log files").no_effect(ONLY_LOG_FILES),
-    glog("log_link", ValueKind::Text, "", "Folder for links to log files").no_effect(ONLY_LOG_FILES),
-    glog("max_log_size", ValueKind::Whole(0, I32_MAX), "1800", "Maximum size of a log file, MB")
-        .no_effect(ONLY_LOG_FILES),
-    glog("logfile_mode", ValueKind::Whole(0, I32_MAX), "436", "Permissions of log files").no_effect(ONLY_LOG_FILES),
+    glog("v", ValueKind::Whole(0, I32_MAX), "0", "Verbosity: 1 adds debug lines, 2 adds all lines"),
+    glog("logtostderr", ValueKind::Bool, "false", "Log to stderr (the default in mcctl)"),
+    glog("alsologtostderr", ValueKind::Bool, "false", "Also log to stderr (the default in mcctl)"),
+    glog("log_dir", ValueKind::Text, "", "Directory for log files").no_effect(ONLY_LOG_FILES),
+    glog("log_link", ValueKind::Text, "", "Directory for links to log files").no_effect(ONLY_LOG_FILES),
+    glog("max_log_size", ValueKind::Whole(0, I32_MAX), "1800", "Maximum log file size in MB").no_effect(ONLY_LOG_FILES),
+    glog("logfile_mode", ValueKind::Whole(0, I32_MAX), "436", "Log file permissions").no_effect(ONLY_LOG_FILES),
     glog("logbuflevel", ValueKind::Whole(-1, I32_MAX), "0", "Highest buffered level").no_effect(ONLY_LOG_FILES),
-    glog("logbufsecs", ValueKind::Whole(0, I32_MAX), "30", "Maximum buffering time, seconds").no_effect(ONLY_LOG_FILES),
+    glog("logbufsecs", ValueKind::Whole(0, I32_MAX), "30", "Maximum buffering time in seconds")
+        .no_effect(ONLY_LOG_FILES),
     glog("stop_logging_if_full_disk", ValueKind::Bool, "false", "Stop when the disk is full").no_effect(ONLY_LOG_FILES),
     glog("stderrthreshold", ValueKind::Whole(0, I32_MAX), "2", "Lowest level copied to stderr")
         .no_effect(ONLY_LOG_FILES),
-    glog("drop_log_memory", ValueKind::Bool, "true", "Drop cached pages of log files").no_effect(ONLY_LOG_FILES),
-    glog("alsologtoemail", ValueKind::Text, "", "Mail addresses for log lines").no_effect(ONLY_LOG_FILES),
-    glog("logemaillevel", ValueKind::Whole(0, I32_MAX), "999", "Lowest mailed level").no_effect(ONLY_LOG_FILES),
+    glog("drop_log_memory", ValueKind::Bool, "true", "Drop cached log file pages").no_effect(ONLY_LOG_FILES),
+    glog("alsologtoemail", ValueKind::Text, "", "Email addresses for log lines").no_effect(ONLY_LOG_FILES),
+    glog("logemaillevel", ValueKind::Whole(0, I32_MAX), "999", "Lowest level to email").no_effect(ONLY_LOG_FILES),
     glog("logmailer", ValueKind::Text, "/bin/mail", "Mail program").no_effect(ONLY_LOG_FILES),
-    glog("colorlogtostderr", ValueKind::Bool, "false", "Colours on stderr")
-        .no_effect("colours are used on a terminal only"),
-    glog("log_prefix", ValueKind::Bool, "true", "Time and level before each line").no_effect("every line has both"),
+    glog("colorlogtostderr", ValueKind::Bool, "false", "Use colors on stderr")
+        .no_effect("colors are used only on a terminal"),
+    glog("log_prefix", ValueKind::Bool, "true", "Prefix each line with time and level")
+        .no_effect("every line has both"),
     glog("log_backtrace_at", ValueKind::Text, "", "Source line to log with a backtrace")
-        .no_effect("it refers to source lines of upstream"),
-    glog("symbolize_stacktrace", ValueKind::Bool, "true", "Resolve names in crash reports")
-        .no_effect("mcctl writes no such reports"),
-    glog("vmodule", ValueKind::Text, "", "Verbosity of single source files")
+        .no_effect("it refers to upstream's source lines"),
+    glog("symbolize_stacktrace", ValueKind::Bool, "true", "Resolve symbols in crash reports")
+        .no_effect("mcctl does not write crash reports"),
+    glog("vmodule", ValueKind::Text, "", "Verbosity per source file")
         .no_effect("use MCCTL_LOG=info,mcctl::engine::rpc=debug"),
-    glog("tab_completion_columns", ValueKind::Whole(0, I32_MAX), "80", "Columns of completions")
+    glog("tab_completion_columns", ValueKind::Whole(0, I32_MAX), "80", "Width of completions in columns")
         .no_effect("use mcctl completions"),
     glog("tab_completion_word", ValueKind::Text, "", "Word to complete").no_effect("use mcctl completions"),
 ];
 
 const LOADERS: &[FlagSpec] = &[
     flag("config_path", ValueKind::Text, "", "YAML or JSON file whose keys are flag names with '_'; flags override it")
-        .not_in_file("give it on the command line"),
+        .not_in_file("set it on the command line"),
     STRICT,
     flag("flagfile", ValueKind::Text, "", "File with one flag per line, applied in place")
-        .not_in_file("give it on the command line"),
+        .not_in_file("set it on the command line"),
     flag("fromenv", ValueKind::Text, "", "Flags to read from the environment: NAME from FLAGS_NAME")
-        .not_in_file("give it on the command line"),
-    flag("tryfromenv", ValueKind::Text, "", "Like --fromenv, for variables that are set")
-        .not_in_file("give it on the command line"),
-    flag("undefok", ValueKind::Text, "", "Unknown flags to ignore").not_in_file("give it on the command line"),
+        .not_in_file("set it on the command line"),
+    flag("tryfromenv", ValueKind::Text, "", "Like --fromenv, but unset variables are ignored")
+        .not_in_file("set it on the command line"),
+    flag("undefok", ValueKind::Text, "", "Unknown flags to ignore").not_in_file("set it on the command line"),
 ];
 
 const fn glog(name: &'static str, kind: ValueKind, default: &'static str, help: &'static str) -> FlagSpec {
-    flag(name, kind, default, help).not_in_file("give it on the command line")
+    flag(name, kind, default, help).not_in_file("set it on the command line")
 }
 
 #[cfg(test)]
@@ -387,7 +394,7 @@ mod tests {
     use super::*;
     use crate::engine::lint::MCCTL_FLAGS;
 
-    /// Name and default of every flag of `mooncake_master --help`, 0.3.13.post1, but for the help flags of gflags.
+    /// Name and default of every flag in `mooncake_master --help` 0.3.13.post1, except gflags' own help flags.
     const UPSTREAM: &str = "
         alsologtoemail= alsologtostderr=false colorlogtostderr=false drop_log_memory=true log_backtrace_at= log_dir= log_link=
         log_prefix=true logbuflevel=0 logbufsecs=30 logemaillevel=999 logfile_mode=436 logmailer=/bin/mail logtostderr=false

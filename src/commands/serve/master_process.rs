@@ -1,5 +1,5 @@
-//! A master process: RPC, admin HTTP, on request the metadata service, the summary line, and the removal of expired clients' records
-//! from the metadata service.
+//! A master process: RPC, admin HTTP endpoint, optional metadata service, summary line, and removal of expired clients' records from
+//! the metadata service.
 
 use std::convert::Infallible;
 use std::sync::Arc;
@@ -20,10 +20,10 @@ use crate::engine::master::{MasterConfig, MasterError, MasterHandle, MasterServe
 use crate::engine::metadata::{KeySpace, MetadataClient, MetadataService};
 use crate::engine::rpc::StartError;
 
-/// The configuration of a master process.
+/// A master process's configuration.
 #[derive(Debug)]
 pub struct MasterPlan {
-    /// Configuration of the master. Its address equals `rpc`.
+    /// The master's configuration. Its address is the same as `rpc`.
     pub config: MasterConfig,
     pub rpc: ListenAddress,
     pub admin: ListenAddress,
@@ -34,14 +34,14 @@ pub struct MasterPlan {
     pub report: bool,
 }
 
-/// The treatment of an expired client's records in the metadata service.
+/// The handling of an expired client's records in the metadata service.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum MetadataCleanup {
-    /// Keep them in the embedded service, but let the next process take over their name.
+    /// Keep the records in the embedded service, but allow the next process to take over their name.
     Release,
-    /// Remove them from the embedded service.
+    /// Remove the records from the embedded service.
     Remove,
-    /// Remove them from the service at this URL, if one is configured.
+    /// Remove the records from the service at this URL, if one is configured.
     Elsewhere(Option<String>),
 }
 
@@ -65,14 +65,14 @@ enum MetadataCleaner {
 }
 
 impl MasterProcess {
-    /// Start all parts of `plan`, or none.
+    /// Starts all parts of `plan`. If one part fails, none is left running.
     ///
     /// # Errors
     /// A port cannot be bound, or the host cannot start threads.
     pub async fn start(plan: &MasterPlan) -> Result<MasterProcess, Failure> {
         let env = RealEnv::new();
         let mut http = Vec::new();
-        // The master starts last: clients must not find one that stops again because another port is in use.
+        // The master starts last: clients must not connect to a master that stops again because another port is in use.
         let mut cleaner = MetadataCleaner::None;
         let (mut metadata_at, mut embedded) = (None, None);
         if let Some(listen) = &plan.metadata {
@@ -89,7 +89,7 @@ impl MasterProcess {
         let master = MasterServer::start(plan.config.clone(), env.clone()).await.map_err(|error| match error {
             MasterError::Rpc(StartError::Listen { source, .. }) => plan.rpc.failure(&source),
             MasterError::Rpc(StartError::Thread(source)) => {
-                Failure::host("cannot start the RPC's threads").found(source.to_string()).next("lower --rpc-thread-num")
+                Failure::host("cannot start the RPC threads").found(source.to_string()).next("lower --rpc-thread-num")
             }
         })?;
         let departures = master.handle().unmount_events();
@@ -106,13 +106,13 @@ impl MasterProcess {
         Ok(MasterProcess { rpc, admin_at, metadata_at, master, admin, http, report: plan.report, departures, cleaner })
     }
 
-    /// All addresses that the process listens on, for the log.
+    /// All listen addresses of the process, for the log.
     pub fn listeners(&self) -> String {
         let metadata = self.metadata_at.as_ref().map(|at| format!(", metadata http://{at}/metadata"));
         format!("RPC {}, admin http://{}{}", self.rpc, self.admin_at, metadata.unwrap_or_default())
     }
 
-    /// The background work of the process, while it is polled.
+    /// The process's background work, which runs while this future is polled.
     pub async fn work(&mut self) -> Infallible {
         let handle = self.master.handle();
         let report = async {
@@ -125,7 +125,7 @@ impl MasterProcess {
         std::future::pending().await
     }
 
-    /// Stop the process. Responses in progress are finished; new requests are refused.
+    /// Stops the process. Responses in progress are completed; new requests are rejected.
     pub async fn stop(self) {
         for server in self.http {
             server.stop().await;
@@ -138,20 +138,20 @@ fn elsewhere(url: Option<&str>) -> Result<MetadataCleaner, Failure> {
     let Some(url) = url else {
         tracing::warn!(
             "--enable-metadata-cleanup-on-timeout has no effect: the metadata service is not embedded, and neither \
-             MOONCAKE_TE_META_DATA_SERVER nor the file of MOONCAKE_CONFIG_PATH sets an http(s) URL"
+             MOONCAKE_TE_META_DATA_SERVER nor the MOONCAKE_CONFIG_PATH file sets an http(s) URL"
         );
         return Ok(MetadataCleaner::None);
     };
     let client = MetadataClient::http(url).map_err(|error| {
-        Failure::usage(format!("'{url}' is not the URL of a metadata service"))
-            .tried("read MOONCAKE_TE_META_DATA_SERVER or the file of MOONCAKE_CONFIG_PATH")
+        Failure::usage(format!("'{url}' is not a metadata service URL"))
+            .tried("read MOONCAKE_TE_META_DATA_SERVER or the MOONCAKE_CONFIG_PATH file")
             .found(error.to_string())
-            .next("give http://HOST:PORT/metadata")
+            .next("use http://HOST:PORT/metadata")
     })?;
     Ok(MetadataCleaner::Elsewhere { client, keys: key_space() })
 }
 
-/// Apply the cleanup to the metadata service for each expired segment.
+/// Cleans up the metadata service for each expired segment.
 async fn clean(master: &MasterHandle<RealEnv>, departures: &mut Receiver<StateEffect>, cleaner: &MetadataCleaner) {
     loop {
         let name = match departures.recv().await {
@@ -164,7 +164,7 @@ async fn clean(master: &MasterHandle<RealEnv>, departures: &mut Receiver<StateEf
             Err(RecvError::Closed) => return,
         };
         let name = String::from_utf8_lossy(&name.0);
-        // Its process may have restarted and mounted it again.
+        // The owner process may have restarted and mounted the segment again.
         if master.has_segment_named(&name) {
             continue;
         }

@@ -1,4 +1,4 @@
-//! `mcctl serve metadata`: the transfer engine's metadata service as a process of its own.
+//! `mcctl serve metadata`: the transfer engine's metadata service as a separate process.
 
 use crate::commands::error::{Exit, Outcome};
 use crate::commands::gflags::ParsedFlags;
@@ -10,10 +10,10 @@ use crate::engine::base::HostPort;
 use crate::engine::env::RealEnv;
 use crate::engine::metadata::{KeyParsing, KeySpace, MetadataService};
 
-/// Run the service until a signal.
+/// Runs the service until it receives SIGINT or SIGTERM.
 ///
 /// # Errors
-/// The flags are wrong, or the port cannot be bound.
+/// The flags are invalid, or the port cannot be bound.
 pub fn run(parsed: &ParsedFlags, log: &logging::LogOptions) -> Outcome {
     let settings = settings_of(&metadata_flags::TABLE, parsed)?;
     start_logging(&settings, log, None)?;
@@ -23,7 +23,7 @@ pub fn run(parsed: &ParsedFlags, log: &logging::LogOptions) -> Outcome {
         origin: settings.describe("port"),
         host_origin: settings.describe("host"),
     };
-    // One thread answers about 100,000 requests per second, which is enough.
+    // One thread serves about 100,000 requests per second, which is enough.
     runtime::block_on(0, async {
         let mut signals = Signals::take_for_service()?;
         let service = MetadataService::with_parsing(RealEnv::new(), key_space(), KeyParsing::Trimmed);
@@ -36,7 +36,7 @@ pub fn run(parsed: &ParsedFlags, log: &logging::LogOptions) -> Outcome {
     })
 }
 
-/// The key names of records, for the cluster that the environment selects.
+/// The record key names for the cluster that the environment selects.
 pub(in crate::commands) fn key_space() -> KeySpace {
     KeySpace::new(std::env::var("MC_METADATA_CLUSTER_ID").ok().as_deref())
 }

@@ -1,4 +1,4 @@
-//! `mcctl serve`: services that run until a signal. Flags and files become an engine's configuration.
+//! `mcctl serve`: services that run until they receive SIGINT or SIGTERM. Flags and files become an engine's configuration.
 
 pub mod exposition;
 pub mod master;
@@ -20,37 +20,45 @@ use crate::commands::settings::{Settings, read_text};
 use crate::commands::{VERSION, help, logging, output};
 use crate::engine::sys::descriptors;
 
-/// `--log-level` of all services.
+/// `--log-level`, for all services.
 pub(crate) const LOG_LEVEL: FlagSpec =
-    flag("log_level", ValueKind::Text, "info", "Log lines to write: off, error, warn, info, debug or trace")
+    flag("log_level", ValueKind::Text, "info", "Log level: off, error, warn, info, debug or trace")
         .not_in_file("use --log-level or MCCTL_LOG")
         .env("MCCTL_LOG");
-/// `--log-file` of all services.
-pub(crate) const LOG_FILE: FlagSpec =
-    flag("log_file", ValueKind::Text, "", "File for log lines instead of stderr; appended to, and reopened on SIGHUP")
-        .not_in_file("use --log-file");
-/// `--log-file-max-size` of all services.
+/// `--log-file`, for all services.
+pub(crate) const LOG_FILE: FlagSpec = flag(
+    "log_file",
+    ValueKind::Text,
+    "",
+    "Append log lines to this file instead of stderr; the file is reopened on SIGHUP",
+)
+.not_in_file("use --log-file");
+/// `--log-file-max-size`, for all services.
 pub(crate) const LOG_FILE_MAX_SIZE: FlagSpec = flag(
     "log_file_max_size",
     ValueKind::Size,
     logging::FILE_MAX_SIZE,
-    "Rotate the log file (PATH to PATH.1 and so on) before it exceeds this size; 0: never",
+    "Rotate the log file (PATH to PATH.1 and so on) before it exceeds this size; 0 means no rotation",
 )
 .not_in_file("use --log-file-max-size");
-/// `--log-file-keep` of all services.
-pub(crate) const LOG_FILE_KEEP: FlagSpec =
-    flag("log_file_keep", ValueKind::Whole(0, logging::FILE_KEEP_MAX), logging::FILE_KEEP, "Rotated log files to keep")
-        .not_in_file("use --log-file-keep");
-/// `--log-format` of all services.
+/// `--log-file-keep`, for all services.
+pub(crate) const LOG_FILE_KEEP: FlagSpec = flag(
+    "log_file_keep",
+    ValueKind::Whole(0, logging::FILE_KEEP_MAX),
+    logging::FILE_KEEP,
+    "Number of rotated log files to keep",
+)
+.not_in_file("use --log-file-keep");
+/// `--log-format`, for all services.
 pub(crate) const LOG_FORMAT: FlagSpec = flag(
     "log_format",
     ValueKind::Word(logging::FORMATS),
     logging::FORMATS[0],
-    "Format of log lines; json is one object per line",
+    "Log format; json writes one object per line",
 )
 .not_in_file("use --log-format");
 
-/// The longest flag file that is read, bytes.
+/// Maximum flag file size, in bytes.
 const FLAGFILE_BYTES_MAX: u64 = 1 << 20;
 
 /// A service that parses its flags with [`gflags`].
@@ -62,10 +70,10 @@ pub enum ServiceKind {
 }
 
 impl ServiceKind {
-    /// Run the service with the flags `args`. `log` holds the log flags before the service's name.
+    /// Runs the service with the flags `args`. `log` contains the log flags before the service name.
     ///
     /// # Errors
-    /// The flags are wrong, or the service cannot start.
+    /// The flags are invalid, or the service cannot start.
     pub fn run(self, args: &[String], log: &logging::LogOptions) -> Outcome {
         let table = match self {
             ServiceKind::Master => &master_flags::TABLE,
@@ -96,8 +104,8 @@ fn settings_of(table: &'static FlagTable, parsed: &ParsedFlags) -> Result<Settin
     Ok(settings)
 }
 
-/// Start logging with the service's flags, or else `before`, the flags before the service's name. Then raise the limit of open files
-/// and warn about flags without effect.
+/// Starts logging with the service's flags, or else with `before`, the flags before the service name. Then raises the open file limit
+/// and warns about flags without effect.
 fn start_logging(settings: &Settings, before: &logging::LogOptions, glog: Option<&'static str>) -> Result<(), Failure> {
     let warnings = settings.check_features()?;
     let text = |name: &str| settings.is_given(name).then(|| settings.text(name).to_owned());
@@ -119,25 +127,25 @@ fn start_logging(settings: &Settings, before: &logging::LogOptions, glog: Option
     Ok(())
 }
 
-/// Raise the soft limit of open files. With the common limit of 1,024, a service would refuse its thousandth connection.
+/// Raises the soft limit on open files. With the common limit of 1,024, a service would reject roughly its thousandth connection.
 pub(crate) fn allow_open_files() {
     match descriptors::allow(OPEN_FILES) {
         Ok(allowed) if allowed < OPEN_FILES_LOW => {
             tracing::warn!(
-                "the limit of open files is {allowed}: raise the hard limit (ulimit -Hn) for more connections"
+                "the open file limit is {allowed}: raise the hard limit (ulimit -Hn) to allow more connections"
             );
         }
         Ok(_) => {}
-        Err(error) => tracing::warn!("cannot raise the limit of open files: {error}"),
+        Err(error) => tracing::warn!("cannot raise the open file limit: {error}"),
     }
 }
 
-/// Open files that a service needs for the maximum number of connections on all ports.
+/// Number of open files required for the maximum number of connections on all ports.
 const OPEN_FILES: u64 = 128 << 10;
-/// Below this limit, even a service of a small cluster may run out of files.
+/// With a limit below this value, even a service in a small cluster may run out of file descriptors.
 const OPEN_FILES_LOW: u64 = 1024;
 
-/// Flag files and environment of this process.
+/// This process's flag files and environment.
 pub(crate) struct ProcessSources;
 
 impl FlagSources for ProcessSources {

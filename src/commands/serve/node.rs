@@ -1,4 +1,4 @@
-//! A store node with its REST port in this process, and the failures of starting it.
+//! A store node with its REST port in this process, and its startup failures.
 
 use std::io;
 use std::net::IpAddr;
@@ -27,16 +27,16 @@ use crate::engine::sys::host;
 use crate::engine::sys::pages::{MemoryError, MemoryPolicy};
 use crate::engine::transfer::{TransferConfig, TransferError, TransferSettings};
 
-/// The configuration of a node, with the origins of its values.
+/// A node's configuration, with the origins of its values.
 #[derive(Clone, Debug)]
 pub struct NodePlan {
     pub master: HostPort,
     pub master_origin: String,
     /// The service in which nodes look up segments.
     pub metadata: MetadataUri,
-    /// Host, with or without a port, at which other nodes reach this one.
+    /// Host, with or without a port, at which other nodes reach this node.
     pub local_hostname: String,
-    /// Memory to contribute to the store.
+    /// Memory that the node contributes to the store.
     pub segment: ByteSize,
     pub segment_origin: String,
     /// Memory for the node's own puts and gets.
@@ -47,13 +47,13 @@ pub struct NodePlan {
     pub announce_host: Option<String>,
     /// Time limit for the metadata service and the master to become reachable.
     pub max_wait: Duration,
-    /// Part of `max_wait` that was spent resolving names.
+    /// Part of `max_wait` already spent on name resolution.
     pub waited: Duration,
-    /// Metrics of the node's own client, if they are enabled.
+    /// Metrics for the node's own client, if enabled.
     pub metrics: Option<Arc<ClientMetrics>>,
 }
 
-/// HTTP addresses of a node.
+/// A node's HTTP addresses.
 #[derive(Clone, Debug)]
 pub struct NodePorts {
     pub rest: ListenAddress,
@@ -61,25 +61,25 @@ pub struct NodePorts {
     pub client_http: Option<ListenAddress>,
 }
 
-/// Parse `text`, which `origin` gave, as a metadata mode.
+/// Parses `text`, a value from `origin`, as a metadata mode.
 ///
 /// # Errors
 /// The text is neither P2PHANDSHAKE nor an HTTP URL.
 pub fn metadata(text: &str, origin: String) -> Result<MetadataUri, Failure> {
     text.parse().map_err(|error: ParseMetadataUriError| {
-        Failure::usage("the metadata service is not supported")
+        Failure::usage("unsupported metadata service")
             .tried(origin)
             .found(error.to_string())
-            .next("give P2PHANDSHAKE or http://HOST:PORT/metadata")
+            .next("use P2PHANDSHAKE or http://HOST:PORT/metadata")
     })
 }
 
-/// The name at which other hosts reach the node: `given` if it is usable; otherwise localhost for a master on this host, or the address
-/// that this host uses towards the master.
+/// The name at which other hosts reach the node. This is `given` if set, otherwise localhost if the master is on this host, or the
+/// local address on the route to the master.
 ///
 /// # Errors
-/// `given` does not parse, or other hosts cannot reach it, or this host has no usable address. If the master's name cannot be
-/// resolved, the failure is [unreachable](crate::commands::error::Exit::Unreachable).
+/// `given` does not parse, other hosts cannot reach it, or this host has no usable address. If the master's name cannot be resolved,
+/// the failure is [unreachable](crate::commands::error::Exit::Unreachable).
 pub fn local_hostname(
     given: Option<(&str, String)>,
     master: &HostPort,
@@ -91,7 +91,7 @@ pub fn local_hostname(
             return Ok("localhost".to_owned());
         }
         let towards = address_towards(master).map_err(|error| {
-            Failure::unreachable(format!("cannot resolve the name of the master at {master}"))
+            Failure::unreachable(format!("cannot resolve the host name of the master at {master}"))
                 .tried(format!("resolve {}", master.host))
                 .found(error.to_string())
                 .next("correct --master, or fix name resolution on this host")
@@ -101,12 +101,12 @@ pub fn local_hostname(
             Some(address @ IpAddr::V6(_)) => Ok(format!("[{address}]")),
             Some(address) => Ok(address.to_string()),
             None => Err(Failure::usage("this node has no address that other hosts can reach")
-                .tried(format!("find the address of this host towards the master at {master}"))
-                .next("give --local-hostname with a name or address of this host")),
+                .tried(format!("find this host's address on the route to the master at {master}"))
+                .next("set --local-hostname to a name or address of this host")),
         };
     };
     let (host, _) = HostPort::split(given).map_err(|error| {
-        Failure::usage(format!("'{given}' is not a host name or address"))
+        Failure::usage(format!("'{given}' is not a valid host name or address"))
             .tried(origin.clone())
             .found(error.to_string())
     })?;
@@ -121,11 +121,11 @@ pub fn local_hostname(
         };
         let usable = address_towards(master).ok().flatten();
         let usable = usable.map_or(String::new(), |address| format!(", e.g. {address}"));
-        return Err(Failure::usage(format!("other hosts cannot reach this node as '{given}'"))
+        return Err(Failure::usage(format!("other hosts cannot reach this node at '{given}'"))
             .tried(origin)
             .found(reason)
             .next(format!(
-                "give --local-hostname (or MOONCAKE_LOCAL_HOSTNAME) an address that other hosts can reach{usable}"
+                "set --local-hostname (or MOONCAKE_LOCAL_HOSTNAME) to an address that other hosts can reach{usable}"
             )));
     }
     Ok(given.to_owned())
@@ -139,11 +139,11 @@ pub struct RunningNode {
 }
 
 impl RunningNode {
-    /// Start the node of `plan` with its `ports`. The ports are bound first, so that a node with a port in use never mounts a segment.
-    /// Returns `None` if `stop` completes before the node has started; its records have then been removed.
+    /// Starts a node with `plan` and `ports`. The ports are bound first, so that a node whose port is in use never mounts a segment.
+    /// Returns `None` if `stop` completes before the node has started; in this case, the node's records have been removed.
     ///
     /// # Errors
-    /// A port cannot be bound, memory is short, or the master or metadata service is unreachable. Nothing is left running.
+    /// A port cannot be bound, there is not enough memory, or the master or metadata service is unreachable. Nothing is left running.
     pub async fn start(
         plan: &NodePlan,
         ports: &NodePorts,
@@ -161,8 +161,8 @@ impl RunningNode {
                 Some(started.map_err(|error| listen.failure(&error.source))?)
             }
         };
-        // A separate task, because allocating memory blocks while signals must be handled. When this future is dropped, so is `cancel`,
-        // and the task ends.
+        // Use a separate task: allocating memory blocks, but signals must still be handled. Dropping this future drops `cancel`, which
+        // ends the task.
         let (cancel, cancelled) = oneshot::channel::<()>();
         let cancelled = async move { cancelled.await.unwrap_or_default() };
         let (config, warnings) = config(plan);
@@ -175,7 +175,7 @@ impl RunningNode {
             () = stop => None,
         };
         let Some(ended) = ended else {
-            // The receiver is gone if the start has just ended.
+            // The receiver no longer exists if startup has just completed.
             let _ = cancel.send(());
             let end = async {
                 if let Ok(Ok(node)) = task.await {
@@ -191,7 +191,7 @@ impl RunningNode {
             Ok(started) => started.map_err(|error| failure(plan, error))?,
             Err(panic) => std::panic::resume_unwind(panic.into_panic()),
         };
-        // This is the only place that sets it.
+        // Only this statement sets the store.
         let _ = pending.0.set(node.store());
         Ok(Some(RunningNode { node, rest, client_http }))
     }
@@ -206,7 +206,7 @@ impl RunningNode {
         self.client_http.as_ref().map(HttpServer::at)
     }
 
-    /// Stop the HTTP servers, then the node, which unmounts its segment.
+    /// Stops the HTTP servers, then the node, which unmounts its segment.
     pub async fn stop(self) {
         self.rest.stop().await;
         stop_running(self.client_http).await;
@@ -220,7 +220,7 @@ async fn stop_running(running: Option<HttpServer>) {
     }
 }
 
-/// The engine's configuration for `plan` and the `MC_*` variables, and a warning for each variable that does not parse.
+/// The engine configuration from `plan` and the `MC_*` variables, and a warning for each variable that does not parse.
 pub(crate) fn config(plan: &NodePlan) -> (NodeConfig, Vec<String>) {
     let env = |name: &str| std::env::var(name).ok();
     let (memory, mut warnings) = MemoryPolicy::from_env(&env);
@@ -228,7 +228,7 @@ pub(crate) fn config(plan: &NodePlan) -> (NodeConfig, Vec<String>) {
     warnings.extend(more);
     let name_ports = name_ports(&env, &mut warnings);
     let mut client = ClientConfig::new(plan.master.clone());
-    // The connection timeout is within the wait that the operator set.
+    // The connection timeout does not exceed the maximum wait set by the operator.
     let max_wait = plan.max_wait.saturating_sub(plan.waited);
     let connect = client.timeouts.connect.min(max_wait).max(CONNECT_MIN);
     client.timeouts = Timeouts { connect, ..client.timeouts };
@@ -257,15 +257,15 @@ pub(crate) fn config(plan: &NodePlan) -> (NodeConfig, Vec<String>) {
     (config, warnings)
 }
 
-/// Name of the handshake port in errors.
+/// The name used for the handshake port in errors.
 const HANDSHAKE: &str = "the transfer engine's handshake";
-/// Address of the handshake port, for any node name.
+/// The address that the handshake port is bound to, for any node name.
 const HANDSHAKE_HOST: &str = "0.0.0.0";
 
-/// Check that the HTTP ports differ from each other, and from a fixed handshake port (`MC_LEGACY_RPC_PORT_BINDING`).
+/// Checks that the HTTP ports differ from each other and from a fixed handshake port (`MC_LEGACY_RPC_PORT_BINDING`).
 ///
 /// # Errors
-/// Two ports are equal.
+/// Two ports are the same.
 pub fn check_ports(plan: &NodePlan, ports: &NodePorts) -> Result<(), Failure> {
     let mut listens = vec![ports.rest.clone()];
     listens.extend(ports.client_http.clone());
@@ -283,7 +283,7 @@ pub fn check_ports(plan: &NodePlan, ports: &NodePorts) -> Result<(), Failure> {
     check_collisions(&listens)
 }
 
-/// Minimum timeout of a connection attempt.
+/// Minimum timeout for a connection attempt.
 const CONNECT_MIN: Duration = Duration::from_millis(100);
 
 /// The port range for node names, from upstream's variables.
@@ -305,19 +305,19 @@ fn name_ports(env: &impl Fn(&str) -> Option<String>, warnings: &mut Vec<String>)
     (first, last)
 }
 
-/// Check segment and local buffer against the memory of the host. More than the total is an error. More than the available memory is
-/// only a warning, because the system allocates pages on first use.
+/// Checks the segment and local buffer sizes against the host's memory. Exceeding the total is an error. Exceeding the available memory
+/// is only a warning, because the kernel allocates pages on first use.
 fn check_memory(plan: &NodePlan) -> Result<(), Failure> {
     let Some(figures) = host::memory() else { return Ok(()) };
     let needed = ByteSize(plan.segment.0.saturating_add(plan.local_buffer.0));
     if needed.0 > figures.total {
         return Err(Failure::host(format!(
-            "{} exceeds this host's memory of {}",
+            "{} exceeds this host's total memory of {}",
             describe_memory(plan, needed),
             ByteSize(figures.total)
         ))
         .tried(format!("{}, {}", plan.segment_origin, plan.local_buffer_origin))
-        .found("MemTotal of /proc/meminfo".to_owned())
+        .found("MemTotal in /proc/meminfo".to_owned())
         .next(match (plan.segment.0, plan.local_buffer.0) {
             (_, buffer) if buffer > figures.total => "lower --local-buffer-size",
             (segment, buffer) if buffer == 0 || segment > figures.total => "lower --segment-size",
@@ -341,13 +341,13 @@ fn describe_memory(plan: &NodePlan, total: ByteSize) -> String {
     }
 }
 
-/// The failure for `error`, with which a node of `plan` did not start.
+/// The failure for `error`, which occurred while starting a node with `plan`.
 pub(crate) fn failure(plan: &NodePlan, error: NodeError) -> Failure {
     match error {
-        NodeError::Name(_) | NodeError::LoopbackName { .. } => Failure::usage("this node has no usable name")
+        NodeError::Name(_) | NodeError::LoopbackName { .. } => Failure::usage("this node does not have a usable name")
             .tried(format!("--local-hostname {}", plan.local_hostname))
             .found(error.to_string())
-            .next("give --local-hostname a name or address that other hosts can reach"),
+            .next("set --local-hostname to a name or address that other hosts can reach"),
         NodeError::Segment(error) => memory_failure(plan, &error, MemoryBlock::Segment),
         NodeError::LocalBuffer(error) => memory_failure(plan, &error, MemoryBlock::LocalBuffer),
         NodeError::Engine(error) => engine_failure(plan, &error),
@@ -356,7 +356,7 @@ pub(crate) fn failure(plan: &NodePlan, error: NodeError) -> Failure {
     }
 }
 
-/// A block of memory that a node allocates.
+/// A memory block that a node allocates.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum MemoryBlock {
     Segment,
@@ -364,7 +364,7 @@ enum MemoryBlock {
 }
 
 impl MemoryBlock {
-    /// The flag that sets its size.
+    /// The flag that sets the block's size.
     fn flag(self) -> &'static str {
         match self {
             MemoryBlock::Segment => "--segment-size",
@@ -381,7 +381,7 @@ fn memory_failure(plan: &NodePlan, error: &MemoryError, block: MemoryBlock) -> F
         }
         MemoryError::LargerThanHost { .. } => Failure::host(error.to_string()).next(format!("lower {flag}")),
         MemoryError::NoSuchPage { page, path, .. } => {
-            Failure::host(format!("this kernel does not support huge pages of {}", ByteSize(page.bytes())))
+            Failure::host(format!("this kernel does not support {} huge pages", ByteSize(page.bytes())))
                 .found(format!("{} does not exist", path.display()))
                 .next("change MC_STORE_HUGEPAGE_SIZE, or unset MC_STORE_USE_HUGEPAGE")
         }
@@ -397,21 +397,16 @@ fn memory_failure(plan: &NodePlan, error: &MemoryError, block: MemoryBlock) -> F
                 (0, _) => "for the local buffer".to_owned(),
                 _ => format!("({segment} for the segment, {buffer} for the local buffer)"),
             };
-            Failure::host(format!(
-                "needs {needed} huge pages of {} {purpose}; {free} available",
-                ByteSize(page.bytes())
-            ))
-            .found(error.to_string())
-            .next(format!(
-                "reserve them (echo {} > {file}), or unset MC_STORE_USE_HUGEPAGE",
-                total + needed.saturating_sub(free)
-            ))
+            Failure::host(format!("needs {needed} {} huge pages {purpose}; {free} available", ByteSize(page.bytes())))
+                .found(error.to_string())
+                .next(format!(
+                    "reserve the pages (echo {} > {file}), or unset MC_STORE_USE_HUGEPAGE",
+                    total + needed.saturating_sub(free)
+                ))
         }
         MemoryError::Refused { .. } => {
             let cause = std::error::Error::source(error).map(ToString::to_string).unwrap_or_default();
-            Failure::host(error.to_string())
-                .found(cause)
-                .next(format!("lower {flag}, or raise the limits of this process"))
+            Failure::host(error.to_string()).found(cause).next(format!("lower {flag}, or raise this process's limits"))
         }
     };
     failure.tried(match block {
@@ -430,16 +425,16 @@ fn engine_failure(plan: &NodePlan, error: &TransferError) -> Failure {
         TransferError::Metadata(inner) if inner.is_retryable() => {
             let (within, longer) = match plan.max_wait {
                 Duration::ZERO => (String::new(), ""),
-                wait => (format!(" within {}", show_duration(wait)), "; or wait longer with --max-wait-time"),
+                wait => (format!(" within {}", show_duration(wait)), "; or set a longer --max-wait-time"),
             };
             let start = match inner.as_ref() {
-                MetadataError::Timeout { .. } => "check whether it is stuck, and restart it",
+                MetadataError::Timeout { .. } => "check whether it is hung, and restart it",
                 _ => "start it",
             };
             Failure::unreachable(format!("cannot reach the metadata service {}{within}", plan.metadata))
                 .found(cause)
                 .next(format!(
-                    "{start} (mcctl serve metadata, or --enable-http-metadata-server of the master), or correct \
+                    "{start} (mcctl serve metadata, or the master's --enable-http-metadata-server), or correct \
                      --metadata-server{longer}"
                 ))
         }
@@ -466,10 +461,10 @@ fn master_failure(plan: &NodePlan, error: &StoreError) -> Failure {
     let tried = format!("call the master at {} ({})", plan.master, plan.master_origin);
     match error {
         StoreError::Call(CallError::Remote { .. } | CallError::Decode(_)) | StoreError::Version { .. } => {
-            Failure::unreachable(format!("{} is not a Mooncake master of release 0.3.13", plan.master))
+            Failure::unreachable(format!("{} is not a Mooncake 0.3.13 master", plan.master))
                 .tried(tried)
                 .found(error.to_string())
-                .next("give the RPC address of a master of release 0.3.13 with --master")
+                .next("pass the RPC address of a Mooncake 0.3.13 master with --master")
         }
         StoreError::Call(call) => {
             let cause = match call {
@@ -478,14 +473,14 @@ fn master_failure(plan: &NodePlan, error: &StoreError) -> Failure {
             };
             let (within, longer) = match plan.max_wait {
                 Duration::ZERO => (String::new(), ""),
-                wait => (format!(" within {}", show_duration(wait)), ", or wait longer with --max-wait-time"),
+                wait => (format!(" within {}", show_duration(wait)), ", or set a longer --max-wait-time"),
             };
             Failure::unreachable(format!("cannot reach the master at {}{within}", plan.master))
                 .tried(tried)
                 .found(cause)
                 .next(format!("start the master (mcctl serve master), correct --master{longer}"))
         }
-        _ => Failure::no(format!("the master at {} refused this node", plan.master)).tried(tried).found(chain(error)),
+        _ => Failure::no(format!("the master at {} rejected this node", plan.master)).tried(tried).found(chain(error)),
     }
 }
 
@@ -504,7 +499,7 @@ pub(crate) fn chain(error: &dyn std::error::Error) -> String {
     text
 }
 
-/// The store of a node that is still starting. REST requests are refused until it is set.
+/// The store of a node that is still starting. REST requests are rejected until the store is set.
 #[derive(Default)]
 struct PendingStore(OnceLock<NodeStore<RealEnv>>);
 
@@ -522,8 +517,8 @@ impl ObjectStore for PendingStore {
         self.ready()?.put(key, value).await
     }
 
-    async fn get(&self, key: ObjectKey, room: ReadBudget) -> Result<(Bytes, ReadPermit), StoreRefusal> {
-        self.ready()?.get(key, room).await
+    async fn get(&self, key: ObjectKey, budget: ReadBudget) -> Result<(Bytes, ReadPermit), StoreRefusal> {
+        self.ready()?.get(key, budget).await
     }
 
     async fn exists(&self, key: ObjectKey) -> Result<bool, StoreRefusal> {

@@ -1,4 +1,4 @@
-//! `mcctl serve sim`: a simulated SGLang server. Flags have SGLang's names where SGLang has the flag.
+//! `mcctl serve sim`: a simulated SGLang server. Flag names match SGLang where SGLang has the same flag.
 
 use std::time::Duration;
 
@@ -21,7 +21,7 @@ pub struct Args {
     /// Address to listen on
     #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1")]
     host: String,
-    /// Port to listen on; 0: any free port
+    /// Port to listen on; 0 means any free port
     #[arg(long, value_name = "PORT", default_value_t = 30_000)]
     port: u16,
     #[command(flatten)]
@@ -29,7 +29,7 @@ pub struct Args {
     /// Simulate a host cache (L2) behind the device cache (L1)
     #[arg(long)]
     enable_hierarchical_cache: bool,
-    /// Storage behind L2 (L3): mooncake, the store of --master [default: mooncake with --master, else none]
+    /// L3 storage backend: mooncake uses the store at --master [default: mooncake if --master is set, otherwise none]
     #[arg(long, value_name = "NAME", value_parser = ["mooncake"])]
     hicache_storage_backend: Option<String>,
     #[command(flatten)]
@@ -42,70 +42,70 @@ pub struct Args {
     pub(in crate::commands) log: LogFileOptions,
 }
 
-/// Cache sizes, limits and the cost model of a simulator.
+/// A simulator's cache sizes, limits and cost model.
 #[derive(Clone, Debug, clap::Args)]
 #[command(next_help_heading = "Simulated server")]
 pub struct SimShape {
-    /// Name of the model
+    /// Model name
     #[arg(long, visible_alias = "model-path", value_name = "NAME", default_value = "sim")]
     served_model_name: String,
     /// Tokens per page
     #[arg(long, value_name = "TOKENS", default_value_t = 64, value_parser = clap::value_parser!(u32).range(1..=4096))]
     page_size: u32,
-    /// Size of the device cache (L1) in tokens
+    /// Device cache (L1) size in tokens
     #[arg(long, value_name = "TOKENS", default_value_t = 65_536, value_parser = clap::value_parser!(u32).range(16..=1 << 30))]
     max_total_tokens: u32,
-    /// Size of L2 as a multiple of L1, plus one page as in SGLang
+    /// L2 size as a multiple of L1, plus one page, the same as in SGLang
     #[arg(long, value_name = "RATIO", default_value_t = 2.0, value_parser = args::positive)]
     hicache_ratio: f64,
-    /// Size of L2 in tokens, rounded down to whole pages; overrides --hicache-ratio
+    /// L2 size in tokens, rounded down to whole pages; overrides --hicache-ratio
     #[arg(long, value_name = "TOKENS", value_parser = clap::value_parser!(u64).range(1..=HOST_TOKENS_MAX))]
     hicache_size_tokens: Option<u64>,
-    /// Size of L2 in GB (10^9 bytes), plus one page as in SGLang; overrides --hicache-ratio
+    /// L2 size in GB (10^9 bytes), plus one page, the same as in SGLang; overrides --hicache-ratio
     #[arg(long, value_name = "GB", value_parser = args::positive)]
     hicache_size: Option<f64>,
-    /// Minimum number of uncached tokens for a lookup in L3
+    /// Minimum number of uncached tokens for an L3 lookup
     #[arg(long, value_name = "TOKENS", default_value_t = 256)]
     prefetch_threshold: u32,
-    /// Bytes of one token's keys and values, as stored in L3
+    /// Size of one token's keys and values in L3
     #[arg(long, value_name = "BYTES", default_value_t = 2048, value_parser = clap::value_parser!(u32).range(2..=4 << 20))]
     bytes_per_token: u32,
-    /// Maximum tokens of prompt and answer together
+    /// Maximum total tokens in prompt and output
     #[arg(long, value_name = "TOKENS", default_value_t = 131_072, value_parser = clap::value_parser!(u32).range(2..=1 << 24))]
     context_length: u32,
     /// Maximum number of running requests
     #[arg(long, value_name = "N", default_value_t = 64, value_parser = clap::value_parser!(u32).range(1..=65_536))]
     max_running_requests: u32,
-    /// Maximum number of queued requests; further ones are answered with 503
+    /// Maximum number of queued requests; further requests are rejected with 503
     #[arg(long, value_name = "N", default_value_t = 16_384, value_parser = clap::value_parser!(u32).range(1..=1 << 20))]
     max_queued_requests: u32,
-    /// Maximum prompt tokens per step, over several prompts
+    /// Maximum prompt tokens per step, across all prompts
     #[arg(long, value_name = "TOKENS", default_value_t = 8192, value_parser = clap::value_parser!(u32).range(1..))]
     chunked_prefill_size: u32,
-    /// Tokens of an answer if the request does not set a limit
+    /// Number of output tokens if the request does not set a limit
     #[arg(long, value_name = "TOKENS", default_value_t = 128, value_parser = clap::value_parser!(u32).range(1..))]
     output_tokens: u32,
-    /// Stream only new text from /generate
+    /// Stream only the new text in each /generate event
     #[arg(long)]
     incremental_streaming_output: bool,
     /// Prompt tokens computed per second
     #[arg(long, value_name = "TOKENS", default_value_t = 20_000.0, value_parser = args::positive)]
     prefill_tokens_per_s: f64,
-    /// Duration of a step, in which each running request gets one token or prompts are computed
+    /// Duration of a step, in which each running request generates one token or prompts are computed
     #[arg(long, value_name = "MS", default_value_t = 10.0, value_parser = args::not_negative)]
     decode_step_ms: f64,
-    /// Additional duration of a step per running request
+    /// Additional step duration per running request
     #[arg(long, value_name = "US", default_value_t = 0.0, value_parser = args::not_negative)]
     decode_step_us_per_request: f64,
     /// Tokens loaded from L2 to L1 per second
     #[arg(long, value_name = "TOKENS", default_value_t = 400_000.0, value_parser = args::positive)]
     load_back_tokens_per_s: f64,
-    /// Maximum tokens read from L3 per second; 0: as fast as the store
+    /// Maximum tokens read from L3 per second; 0 means no limit
     #[arg(long, value_name = "TOKENS", default_value_t = 0.0, value_parser = args::not_negative)]
     storage_tokens_per_s: f64,
 }
 
-/// Flags of SGLang that are accepted so that its command lines run. The features are always on.
+/// SGLang flags that are accepted so that SGLang command lines work unchanged. The features are always on.
 #[derive(Debug, clap::Args)]
 struct SglangCompatFlags {
     #[arg(long, hide = true)]
@@ -122,17 +122,17 @@ struct SglangCompatFlags {
     hicache_mem_layout: Option<String>,
 }
 
-/// The first line of output.
-pub(in crate::commands) const WARNING: &str = "this is a SIMULATOR of an SGLang server: it runs no model, answers are random text, and times come from a cost model";
+/// Warning in the first line of output.
+pub(in crate::commands) const WARNING: &str = "this is a SIMULATOR of an SGLang server: it does not run a model, responses are random text, and times come from a cost model";
 /// Threads for requests, storage and the engine.
 const THREADS_MAX: usize = 4;
-/// Maximum tokens of L2.
+/// Maximum L2 size in tokens.
 const HOST_TOKENS_MAX: u64 = 1 << 34;
-/// Maximum size of an object. A page is stored as two objects.
+/// Maximum object size. A page is stored as two objects.
 const OBJECT_BYTES_MAX: u64 = 64 << 20;
 
 impl SimShape {
-    /// The engine's configuration.
+    /// The engine configuration.
     ///
     /// # Errors
     /// The sizes contradict each other or exceed a limit.
@@ -141,7 +141,7 @@ impl SimShape {
         let bytes = u64::from(self.bytes_per_token);
         if device < 2 * page {
             return Err(Failure::usage(format!("--max-total-tokens {device} is less than two pages of {page} tokens"))
-                .next("raise it, or lower --page-size"));
+                .next("raise --max-total-tokens, or lower --page-size"));
         }
         let pages = |tokens: u64| tokens / page * page;
         let host = match (self.hicache_size_tokens, self.hicache_size) {
@@ -152,7 +152,7 @@ impl SimShape {
             (None, None) => pages((device as f64 * self.hicache_ratio) as u64).saturating_add(page),
         };
         if host > HOST_TOKENS_MAX {
-            return Err(Failure::usage(format!("an L2 of {host} tokens is more than {HOST_TOKENS_MAX}"))
+            return Err(Failure::usage(format!("an L2 of {host} tokens exceeds the maximum of {HOST_TOKENS_MAX}"))
                 .next("lower --hicache-ratio, --hicache-size or --hicache-size-tokens"));
         }
         let host = if hicache { host } else { 0 };
@@ -180,9 +180,12 @@ impl SimShape {
         };
         if config.object_bytes() > OBJECT_BYTES_MAX {
             let found = format!("a page is stored as two objects of {}", ByteSize(config.object_bytes()));
-            return Err(Failure::usage(format!("a page exceeds two objects of {}", ByteSize(OBJECT_BYTES_MAX)))
-                .found(found)
-                .next("lower --page-size or --bytes-per-token"));
+            return Err(Failure::usage(format!(
+                "a page does not fit into two objects of {}",
+                ByteSize(OBJECT_BYTES_MAX)
+            ))
+            .found(found)
+            .next("lower --page-size or --bytes-per-token"));
         }
         Ok(config)
     }
@@ -194,10 +197,10 @@ fn time(seconds: f64) -> Duration {
 }
 
 impl Args {
-    /// Run the simulator until a signal.
+    /// Runs the simulator until it receives SIGINT or SIGTERM.
     ///
     /// # Errors
-    /// The sizes are wrong, the port cannot be bound, or the store is unreachable.
+    /// The sizes are invalid, the port cannot be bound, or the store is unreachable.
     pub fn run(self) -> Outcome {
         let has_storage = self.hicache_storage_backend.is_some() || self.link.master.master.is_some();
         let config = self.shape.config(self.enable_hierarchical_cache || has_storage)?;
@@ -239,7 +242,7 @@ impl Args {
     }
 }
 
-/// Start a simulator that listens on `listen` and uses the store of `node` as L3.
+/// Starts a simulator that listens on `listen` and uses `node`'s store as L3.
 ///
 /// # Errors
 /// The port cannot be bound.
@@ -253,19 +256,19 @@ pub(in crate::commands) async fn start(
     sim::start(env, &listen.at, config.clone(), storage).await.map_err(|error| listen.failure(&error.source))
 }
 
-/// The sizes of the cache tiers, for the ready line.
+/// The cache tier sizes, for the ready line.
 fn tiers(config: &Config, storage: bool) -> String {
     let mut text = format!("L1 {} tokens", config.device_tokens);
     if config.host_tokens > 0 {
         text.push_str(&format!(", L2 {} tokens", config.host_tokens));
     }
     if storage {
-        text.push_str(&format!(", L3 the store with {} per page", ByteSize(2 * config.object_bytes())));
+        text.push_str(&format!(", L3 store with {} per page", ByteSize(2 * config.object_bytes())));
     }
     text
 }
 
-/// A client of the store that `link` selects; `None` if a signal arrives first.
+/// A client for the store that `link` selects; `None` if a signal arrives first.
 async fn connect(link: &ConnectArgs, signals: &mut Signals) -> Result<Option<Node<RealEnv>>, Failure> {
     let start = async {
         let (master, ClientPlan { node: plan, config, metadata, note, .. }) = link.planned().await?;

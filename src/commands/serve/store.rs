@@ -1,4 +1,4 @@
-//! `mcctl serve store`: runs a store node with its REST port from mooncake_store_service's flags, JSON keys and environment.
+//! `mcctl serve store`: runs a store node with its REST port. It accepts mooncake_store_service's flags, JSON keys and environment.
 
 use std::io;
 use std::net::IpAddr;
@@ -25,10 +25,10 @@ use crate::engine::metadata::MetadataUri;
 use crate::engine::store::client_metrics::ClientMetrics;
 use crate::engine::sys::interface;
 
-/// Run a store node until a signal.
+/// Runs a store node until it receives SIGINT or SIGTERM.
 ///
 /// # Errors
-/// The settings are wrong, a port cannot be bound, or the master or metadata service is unreachable.
+/// The settings are invalid, a port cannot be bound, or the master or metadata service is unreachable.
 pub fn run(parsed: &ParsedFlags, log: &logging::LogOptions) -> Outcome {
     let env = |name: &str| std::env::var(name).ok();
     let (settings, warnings) = settings(parsed, &env)?;
@@ -70,8 +70,8 @@ pub fn run(parsed: &ParsedFlags, log: &logging::LogOptions) -> Outcome {
     })
 }
 
-/// The configuration that `settings` describe. If the node's name depends on the master's address, it retries until that resolves: in a
-/// cluster that has just started, DNS records appear late. This time counts towards the wait for the master.
+/// The configuration from `settings`. If the node's name depends on the master's address, it retries until the address resolves: in a
+/// cluster that has just started, DNS records may appear late. This time counts towards the maximum wait for the master.
 async fn plan_in_time(settings: Settings) -> Result<(NodePlan, NodePorts), Failure> {
     let (env, settings) = (RealEnv::new(), Arc::new(settings));
     let began = env.now();
@@ -85,10 +85,10 @@ async fn plan_in_time(settings: Settings) -> Result<(NodePlan, NodePorts), Failu
         let left = max_wait.saturating_sub(env.now().since(began)).max(RESOLVE_MIN);
         let planned = match deadline(&env, left, planning).await {
             Ok(planned) => planned.unwrap_or_else(|panic| std::panic::resume_unwind(panic.into_panic())),
-            Err(_) => Err(Failure::unreachable("cannot resolve the name of the master")
+            Err(_) => Err(Failure::unreachable("cannot resolve the master's host name")
                 .tried(settings.describe("master_server_address"))
-                .found("the resolver does not answer")
-                .next("give its IP address with --master, or fix name resolution on this host")),
+                .found("the resolver does not respond")
+                .next("pass the master's IP address with --master, or fix name resolution on this host")),
         };
         let waited = env.now().since(began);
         match planned {
@@ -101,7 +101,7 @@ async fn plan_in_time(settings: Settings) -> Result<(NodePlan, NodePorts), Failu
             }
             Err(failure) if failure.exit == Exit::Unreachable => {
                 let next = failure.next.clone().unwrap_or_default();
-                return Err(failure.next(format!("{next}, or wait longer with --max-wait-time")));
+                return Err(failure.next(format!("{next}, or set a longer --max-wait-time")));
             }
             Err(failure) => return Err(failure),
             Ok((plan, ports)) => return Ok((NodePlan { waited, ..plan }, ports)),
@@ -109,8 +109,8 @@ async fn plan_in_time(settings: Settings) -> Result<(NodePlan, NodePorts), Failu
     }
 }
 
-/// Warn if this host cannot resolve the node's own name, by which other nodes connect with P2PHANDSHAKE. It is only a warning, because
-/// other hosts may resolve it. The node does not wait for the resolver.
+/// Warns if this host cannot resolve the node's own name, which other nodes use to connect with P2PHANDSHAKE. It is only a warning,
+/// because other hosts may be able to resolve the name. The node does not wait for the resolver.
 fn warn_of_unknown_name(plan: &NodePlan) {
     let Ok((host, _)) = HostPort::split(&plan.local_hostname) else { return };
     if plan.metadata != MetadataUri::P2p {
@@ -120,7 +120,7 @@ fn warn_of_unknown_name(plan: &NodePlan) {
         let Err(error) = interface::resolve(&host) else { return };
         tracing::warn!(
             "cannot resolve the node's own name '{host}' ({error}); if other hosts cannot resolve it, they cannot access this node's \
-             memory: give --local-hostname (or MOONCAKE_LOCAL_HOSTNAME) a name or address that they can reach"
+             memory: set --local-hostname (or MOONCAKE_LOCAL_HOSTNAME) to a name or address that they can reach"
         );
     });
 }
@@ -129,15 +129,15 @@ fn max_wait(settings: &Settings) -> Duration {
     Duration::from_secs_f64(settings.number("max_wait_time"))
 }
 
-/// Minimum time limit of the resolver.
+/// Minimum timeout for the resolver.
 const RESOLVE_MIN: Duration = Duration::from_secs(3);
-/// Time between two attempts to resolve a name.
+/// Delay between attempts to resolve a name.
 const RETRY: Duration = Duration::from_millis(500);
 
 /// Threads for REST, heartbeats and handshakes. The transfer engine has its own threads.
 const THREADS_MAX: usize = 4;
 
-/// The configuration that `settings` describe. `address_towards` returns this host's address towards a master.
+/// The configuration from `settings`. `address_towards` returns this host's address on the route to a master.
 fn plan(
     settings: &Settings,
     address_towards: impl Fn(&HostPort) -> io::Result<Option<IpAddr>>,
@@ -145,9 +145,9 @@ fn plan(
     let master_origin = settings.describe("master_server_address");
     let master = match settings.text("master_server_address") {
         "" => {
-            return Err(Failure::usage("no master address was given")
+            return Err(Failure::usage("no master address specified")
                 .tried("--master, master_server_address in the configuration file, and MOONCAKE_MASTER")
-                .next("give --master HOST:PORT"));
+                .next("pass --master HOST:PORT"));
         }
         text => master_target::address(text, &master_origin, master_target::RPC_PORT)?,
     };
@@ -189,15 +189,15 @@ fn plan(
     Ok((plan, NodePorts { rest: listen("the REST port", "port"), client_http }))
 }
 
-/// Metrics of the node's client; `None` with `MC_STORE_CLIENT_METRIC=0`.
+/// Metrics for the node's client; `None` with `MC_STORE_CLIENT_METRIC=0`.
 fn client_metrics(env: &impl Fn(&str) -> Option<String>) -> Option<Arc<ClientMetrics>> {
     let switch = env("MC_STORE_CLIENT_METRIC");
     let is_on = switch.is_none_or(|text| parse_bool(&text) != Some(false));
     is_on.then(|| Arc::new(ClientMetrics::new(env("MC_STORE_CLUSTER_ID").as_deref())))
 }
 
-/// The settings and their warnings. Flags and -D override a file or, without a file, the environment. As in the original, a file and
-/// the environment are never mixed. Warnings name variables that a file displaces, and unknown keys.
+/// The settings and their warnings. Flags and -D override the file or, without a file, the environment. Like upstream, a file and the
+/// environment are never combined. Warnings name unknown keys and the variables that are ignored because of a file.
 fn settings(parsed: &ParsedFlags, env: &impl Fn(&str) -> Option<String>) -> Result<(Settings, Vec<String>), Failure> {
     let flags = settings_of(&store_flags::TABLE, parsed)?;
     let file = match flags.text("config") {
@@ -215,7 +215,10 @@ fn settings(parsed: &ParsedFlags, env: &impl Fn(&str) -> Option<String>) -> Resu
             unknown.extend(file.unknown);
             if !variables.is_empty() {
                 let names: Vec<_> = variables.iter().filter_map(|given| given.flag.env).collect();
-                warnings.push(format!("{} ignored, because {origin} names a file ({path})", names.join(", ")));
+                warnings.push(format!(
+                    "{} ignored, because {origin} specifies a configuration file ({path})",
+                    names.join(", ")
+                ));
             }
         }
         None => settings.assign_all(&variables)?,
@@ -232,14 +235,14 @@ fn from_env(env: &impl Fn(&str) -> Option<String>) -> Vec<Assignment> {
     };
     let given = |flag: &'static crate::commands::flags::FlagSpec| {
         let name = flag.env?;
-        // An empty variable counts as unset: upstream's manifests set MOONCAKE_DEVICE="".
+        // An empty variable is treated as unset: upstream's manifests set MOONCAKE_DEVICE="".
         let text = env(name).filter(|text| !text.is_empty())?;
         Some(Assignment { flag, text, origin: ValueOrigin::Env(name.to_owned()) })
     };
     store_flags::TABLE.flags().filter(is_store).filter_map(given).collect()
 }
 
-/// Read a configuration file. The store service reads JSON from a file with any other extension.
+/// Reads a configuration file. Like upstream's store service, it reads a file with an unknown extension as JSON.
 fn from_file(path: &Path, origin: &str) -> Result<ConfigFile, Failure> {
     let text = read_text(path, origin, CONFIG_BYTES_MAX)?;
     let known = path.extension().is_some_and(|ending| ending == "yaml" || ending == "yml" || ending == "json");

@@ -16,7 +16,7 @@ use crate::engine::sys::reserve::{PoolTarget, ReserveError, SysfsPools, reserve}
 /// Prints what `--apply` and `--persist` would do.
 ///
 /// # Errors
-/// As [`apply`] and [`persist`], as far as the errors can be determined in advance.
+/// The same as [`apply`] and [`persist`], for errors that can be determined in advance.
 pub fn dry_run(args: &Args, host: &TargetHost, report: &SizingReport) -> Result<(), Failure> {
     if args.apply {
         check(host, report)?;
@@ -41,7 +41,7 @@ pub fn dry_run(args: &Args, host: &TargetHost, report: &SizingReport) -> Result<
 /// Reserves the missing pages on each NUMA node and prints the changes.
 ///
 /// # Errors
-/// Memory is short, privileges are missing, or the kernel granted fewer pages.
+/// There is not enough memory, privileges are missing, or the kernel allocated fewer pages.
 pub fn apply(args: &Args, host: &TargetHost, report: &SizingReport) -> Result<(), Failure> {
     check(host, report)?;
     let sys = args.root.join("sys");
@@ -60,26 +60,26 @@ pub fn apply(args: &Args, host: &TargetHost, report: &SizingReport) -> Result<()
 
 fn check(host: &TargetHost, report: &SizingReport) -> Result<(), Failure> {
     if report.nodes.is_empty() {
-        return Err(Failure::host("no NUMA node has a pool of huge pages of this size").tried(format!(
+        return Err(Failure::host("no NUMA node has a huge page pool of this size").tried(format!(
             "devices/system/node/node*/hugepages/hugepages-{}kB in sysfs",
             report.hugepage_bytes / 1024
         )));
     }
     if report.host_other_hugepages > 0 {
-        return Err(Failure::usage("--apply reserves pages of one size, but the arenas need another size")
+        return Err(Failure::usage("--apply reserves pages of one size, but the arenas need a different size")
             .next("omit --arena-pool-size: an arena has no benefit in this deployment"));
     }
     check_memory(host, report)
 }
 
-/// Refuses reservations that would use nearly all memory: the operating system and the processes need some.
+/// Rejects reservations that would use nearly all memory: the operating system and the processes need some of it.
 fn check_memory(host: &TargetHost, report: &SizingReport) -> Result<(), Failure> {
     let missing = match report.nodes.is_empty() {
         true => report.host_hugepages.most.saturating_sub(host.pool.available.unwrap_or(0)),
         false => report.nodes.iter().map(|node| node.target - node.total).fold(0, u64::saturating_add),
     };
     let bytes = missing.saturating_mul(report.hugepage_bytes);
-    // A value from the command line does not add memory to this host.
+    // Use the smaller value: a command-line value does not add memory to this host.
     let Some(memory) = host.memory.into_iter().chain(host.memory_here).min().filter(|_| missing > 0) else {
         return Ok(());
     };
@@ -89,15 +89,17 @@ fn check_memory(host: &TargetHost, report: &SizingReport) -> Result<(), Failure>
     }
     Err(Failure::host("not enough memory for the huge pages")
         .tried(format!("{missing} more pages, {}", ByteSize(bytes)))
-        .found(format!("{} available, of which {} stay free for the system", ByteSize(memory), ByteSize(kept)))
+        .found(format!("{} available, of which {} must stay free for the system", ByteSize(memory), ByteSize(kept)))
         .next("lower --hicache-size or --global-segment-size; nothing was changed"))
 }
 
-/// Memory that a reservation must leave free; on a small host a quarter of the memory.
+/// Memory that a reservation must leave free; on a small host, a quarter of the memory.
 const KEPT_BYTES: u64 = 2 << 30;
 
 fn failed(error: &ReserveError) -> Failure {
-    let back = |undone: bool| if undone { "all pools were restored" } else { "pools that were raised stay raised" };
+    let back = |undone: bool| {
+        if undone { "all pools were restored" } else { "pools that were already enlarged were not restored" }
+    };
     match error {
         ReserveError::File { source, undone, .. } => {
             let failure = Failure::host(error.to_string()).found(source.to_string());
@@ -127,7 +129,7 @@ pub fn persist(args: &Args, host: &TargetHost, report: &SizingReport) -> Result<
     check_memory(host, report)?;
     let (path, text) = lasting(args, report);
     let failed = |error: io::Error| {
-        let failure = Failure::host("cannot persist the huge-page reservation").tried(path.display().to_string());
+        let failure = Failure::host("cannot persist the huge page reservation").tried(path.display().to_string());
         let failure = failure.found(error.to_string());
         match error.kind() {
             io::ErrorKind::PermissionDenied => failure.next("run as root"),

@@ -1,4 +1,4 @@
-//! Comparisons with other sources: upstream's script, and a published measurement.
+//! Comparisons with other sources: upstream's script and a published measurement.
 
 use serde::Serialize;
 
@@ -13,10 +13,10 @@ use crate::engine::plan::upstream;
 /// What upstream's script reports for the same deployment.
 #[derive(Clone, Debug, Serialize)]
 pub struct UpstreamRow {
-    /// L2 and segments of all ranks.
+    /// L2 and segments for all ranks.
     pub baseline_bytes: u64,
     pub clean_bytes: u64,
-    /// mcctl's upper bound for the ranks of a group.
+    /// mcctl's upper bound for the ranks in one group.
     pub counted_bytes: u64,
     pub why: Vec<ScriptDifference>,
 }
@@ -24,23 +24,23 @@ pub struct UpstreamRow {
 /// Why the script's result differs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ScriptDifference {
-    #[error("it reads the GB of --hicache-size as GiB")]
+    #[error("it interprets the GB in --hicache-size as GiB")]
     GbAsGib,
-    #[error("it counts the size as given; SGLang gets whole GB of 10^9 bytes")]
+    #[error("it uses the size unchanged; SGLang is passed a whole number of GB (10^9 bytes)")]
     SizeAsGiven,
-    #[error("it leaves out the padding page, the rounding to huge pages, and 16 MiB of local buffer per rank")]
+    #[error("it omits the padding page, the rounding to huge pages, and a 16 MiB local buffer per rank")]
     PaddingAndBuffer,
-    #[error("it gives every rank the whole segment; SGLang divides it by tp x pp")]
+    #[error("it counts the whole segment for every rank; SGLang divides the segment by tp x pp")]
     SegmentPerRank,
     #[error("it counts the segment in addition to the arena that contains it")]
     SegmentInArena,
-    #[error("it leaves out side pools (index, sliding layers)")]
+    #[error("it omits side pools (index, sliding layers)")]
     SidePools,
-    #[error("it leaves out pipeline stages, data parallel groups, hosts and store services")]
+    #[error("it omits pipeline stages, data parallel groups, hosts and store services")]
     ParallelLayout,
-    #[error("it leaves out the ordinary memory that SGLang checks at start")]
+    #[error("it omits the regular (non-hugepage) memory that SGLang checks at startup")]
     Guard,
-    #[error("it leaves out that the 16 MiB local buffer needs a whole page of 1 GiB")]
+    #[error("it ignores that the 16 MiB local buffer needs a whole 1 GiB page")]
     BufferPage,
 }
 
@@ -55,16 +55,16 @@ impl Serialize for ScriptDifference {
 pub struct Kep74Comparison {
     pub keys: u64,
     pub shown_gib: f64,
-    /// Computed bytes of these keys.
+    /// The computed size of these keys.
     pub bytes: u64,
-    /// The difference, which no known source explains.
+    /// The difference, whose cause is unknown.
     pub unexplained_percent: f64,
 }
 
-/// Runs upstream's script with the same values, if it supports them: a size, one host.
+/// Runs upstream's script with the same values, if it supports them: an explicit L2 size and one host.
 pub fn upstream_row(args: &Args, need: &MemoryNeed, page: u64) -> Option<UpstreamRow> {
     let gb = args.hicache_size.as_deref()?;
-    // The script has no decimal GB and would interpret a bare number as bytes.
+    // The script does not support decimal GB and would interpret a number without a unit as bytes.
     let is_bare = gb.trim().bytes().all(|b| b.is_ascii_digit() || b == b'_');
     let request = upstream::ScriptInput {
         tp: i128::from(args.tp_size),
@@ -102,7 +102,7 @@ pub fn upstream_row(args: &Args, need: &MemoryNeed, page: u64) -> Option<Upstrea
     })
 }
 
-/// The measurement, if the deployment has the measured configuration.
+/// The measurement, if the deployment matches the measured configuration.
 pub fn kep74(request: &SizingRequest, stored: Option<&StoredPage>) -> Option<Kep74Comparison> {
     let wanted = &request.wanted;
     let is_it = request.model.as_ref().is_some_and(|(name, _)| name == "Qwen3-32B")

@@ -1,7 +1,7 @@
-//! Upstream's sizing script: its command line, output and exit codes, formatted like `argparse` of Python 3.11 on 80 columns.
+//! Upstream's sizing script: its command line, output and exit codes, formatted like Python 3.11's `argparse` at 80 columns.
 //!
-//! It differs in two cases. With `--available-hugetlb` an invalid `--hugepage-size` crashes the script with a traceback and the exit code
-//! of "arena may fall back"; here it is the matching error with code 64. Numbers beyond 127 bits are an error with code 64.
+//! It differs in two cases. With `--available-hugetlb`, an invalid `--hugepage-size` crashes the script with a traceback and the exit
+//! code for "arena may fall back"; here it is the matching error with code 64. Numbers above 127 bits are an error with code 64.
 
 use std::path::Path;
 
@@ -11,14 +11,14 @@ use crate::engine::plan::python_text::repr;
 use crate::engine::plan::upstream::{self, ScriptError, ScriptInput};
 use crate::engine::sys::hugetlb;
 
-/// The name under which the script's image installs it; `--compat` also uses it in messages.
+/// The script's name in its container image; `--compat` also uses this name in messages.
 pub const PROGRAM: &str = "mooncake-hicache-sizing";
 
 /// Exit code for invalid sizes.
 const BAD_SIZE: u8 = 64;
 /// Exit code for invalid options.
 const BAD_OPTION: u8 = 2;
-/// Line width that `argparse` uses on 80 columns.
+/// The line width of `argparse` at 80 columns.
 const WIDTH: usize = 78;
 
 const OPTIONS: [&str; 8] = [
@@ -56,9 +56,9 @@ options:
 enum ScriptCommand {
     Run(ScriptInput),
     Help,
-    /// The error message of `argparse`.
+    /// An `argparse` error message.
     Wrong(String),
-    /// tp is out of range.
+    /// The tp size is out of range.
     Refused(ScriptError),
 }
 
@@ -95,7 +95,7 @@ fn refuse(error: &ScriptError) -> u8 {
     BAD_SIZE
 }
 
-/// Formats `argparse`'s usage. Words that do not fit start the next line, below the first option.
+/// Formats the usage like `argparse`. Words that do not fit start the next line, aligned with the first option.
 fn usage(program: &str) -> String {
     let indent = "usage: ".len() + program.len() + 1;
     let mut words = vec!["[-h]".to_owned()];
@@ -123,10 +123,10 @@ fn usage(program: &str) -> String {
     text + "\n"
 }
 
-/// The kind of an argument, determined before any is consumed.
+/// The kind of an argument, determined before any argument is consumed.
 enum ArgumentKind<'a> {
     Plain,
-    /// The first `--`; all arguments after it are plain.
+    /// The first `--`; all arguments after it are positional.
     Separator,
     /// A known option by its index in [`OPTIONS`], with the value after `=`.
     Known(usize, Option<&'a str>),

@@ -1,4 +1,4 @@
-//! `--trace`: the hit rate of any L2 and L3 size on recorded requests, and the smallest sizes that reach a given rate.
+//! `--trace`: the hit rate for any L2 and L3 size on recorded requests, and the smallest sizes that reach a requested rate.
 
 use std::path::Path;
 
@@ -15,16 +15,16 @@ use crate::engine::plan::host_pool::L2Size;
 use crate::engine::plan::reuse::{HitCurve, ReuseDistances};
 use crate::engine::plan::tiers::{self, FILLED_PERCENT, StoredPage};
 
-/// A point of the curve.
+/// A point on the curve.
 #[derive(Clone, Debug, Serialize)]
 pub struct CurvePoint {
-    /// Capacity of the cache, tokens.
+    /// Cache capacity in tokens.
     pub tokens: u64,
     /// Hits per block lookup, 0 to 1.
     pub hit_rate: f64,
-    /// The matching `--hicache-size`, decimal GB per rank, for a server with one group.
+    /// The matching `--hicache-size` in decimal GB per rank, for a server with one group.
     pub hicache_gb: Option<u64>,
-    /// The matching total size of all segments, filled to 90 %.
+    /// The matching total size of all segments, at 90 % usage.
     pub segment_bytes: Option<u64>,
 }
 
@@ -33,7 +33,7 @@ pub struct CurvePoint {
 pub struct RequestedRate {
     /// Hit rate, from 0 to 1.
     pub hit_rate: f64,
-    /// The smallest cache that reaches it; `null` if no cache does.
+    /// The smallest cache that reaches the rate; `null` if none does.
     pub reached: Option<CurvePoint>,
 }
 
@@ -45,7 +45,7 @@ pub struct CurveDocument {
     pub blocks: u64,
     pub distinct_blocks: u64,
     pub block_tokens: u64,
-    /// The hit rate of an unlimited cache.
+    /// The hit rate with an unlimited cache.
     pub best_hit_rate: f64,
     pub curve: Vec<CurvePoint>,
     /// One entry per requested rate.
@@ -55,14 +55,14 @@ pub struct CurveDocument {
 /// The size of a token in each tier.
 struct TokenScale {
     block_tokens: u64,
-    /// Number of ranks that share the tokens of L2.
+    /// Number of ranks that share the L2 tokens.
     dcp: u64,
-    /// The largest token of any pipeline stage, which determines how many fit into `--hicache-size`.
+    /// The largest token size of any pipeline stage, which determines how many tokens fit into `--hicache-size`.
     l2_token_bytes: Option<u64>,
     stored: Option<StoredPage>,
 }
 
-/// Maximum number of points besides the last; each is 1.5 times the previous one.
+/// Maximum number of points, excluding the last; each is 1.5 times the previous point.
 const POINTS_MAX: usize = 64;
 
 /// Computes and prints the curve.
@@ -116,7 +116,7 @@ pub fn run(args: &Args, path: &str) -> Outcome {
 
 fn write(file: &Path, text: &str) -> Result<(), Failure> {
     std::fs::write(file, text).map_err(|error| {
-        Failure::host("the curve cannot be written").tried(file.display().to_string()).found(error.to_string())
+        Failure::host("cannot write the curve").tried(file.display().to_string()).found(error.to_string())
     })
 }
 
@@ -125,7 +125,7 @@ fn rate(curve: &HitCurve, blocks: u64) -> f64 {
 }
 
 fn scale(args: &Args) -> Result<TokenScale, Failure> {
-    // Only the size of a token is needed, and it does not depend on the size of L2.
+    // Only the token size is needed, which does not depend on the L2 size.
     let wanted = request::sized(args, L2Size::Gb(1))?.wanted;
     let mut scale = TokenScale { block_tokens: args.trace_block_tokens, dcp: 1, l2_token_bytes: None, stored: None };
     if let Some(geometry) = wanted.geometry.filter(|geometry| geometry.window_layers == 0) {
@@ -166,7 +166,7 @@ fn read(path: &str) -> Result<(HitCurve, u64), Failure> {
 
 fn render(document: &CurveDocument) -> String {
     let mut text = format!(
-        "{} requests of {}, {} blocks of {} tokens, {} distinct: maximum hit rate {:.2} %.\n\n",
+        "{} requests from {}, {} blocks of {} tokens, {} distinct: maximum hit rate {:.2} %.\n\n",
         document.requests,
         escaped(&document.trace),
         document.blocks,
@@ -186,19 +186,19 @@ fn render(document: &CurveDocument) -> String {
                 let [tokens, reached, l2, l3] = cells(point);
                 text.push_str(&format!("\n{rate:.1} %: {tokens} tokens ({reached})"));
                 if point.hicache_gb.is_some() {
-                    text.push_str(&format!(": L2 of {l2} per rank, or segments of {l3} in total"));
+                    text.push_str(&format!(": {l2} of L2 per rank, or {l3} of segments in total"));
                 }
             }
             None => text.push_str(&format!("\n{rate:.1} %: not reachable with any size")),
         }
     }
     if document.curve.iter().all(|point| point.hicache_gb.is_none()) {
-        text.push_str("\nGive --model to see the sizes of L2 and L3.");
+        text.push_str("\nSet --model to see the L2 and L3 sizes.");
     }
     text + "\n"
 }
 
-/// The cells of a point: tokens, hit rate, L2, L3.
+/// The table cells for a point: tokens, hit rate, L2, L3.
 pub fn cells(point: &CurvePoint) -> [String; 4] {
     [
         point.tokens.to_string(),

@@ -12,7 +12,7 @@ pub fn page(document: &CurveDocument) -> String {
     let mut html = format!(
         "<!DOCTYPE html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n<title>Hit rate by cache size</title>\n\
          <style>{STYLE}</style>\n</head>\n<body>\n<h1>Hit rate by cache size</h1>\n\
-         <p>{} requests of {}, {} blocks of {} tokens, {} distinct: maximum hit rate {:.2} %.</p>\n",
+         <p>{} requests from {}, {} blocks of {} tokens, {} distinct: maximum hit rate {:.2} %.</p>\n",
         document.requests,
         escaped(&document.trace),
         document.blocks,

@@ -1,4 +1,4 @@
-//! The resources of the target host: this host, or another one that the command line describes.
+//! The target host's resources: this host, or another host that the command line describes.
 
 use std::path::Path;
 
@@ -11,45 +11,45 @@ use crate::engine::sys::cgroup;
 use crate::engine::sys::host;
 use crate::engine::sys::hugetlb::{self, NodePool};
 
-/// The available pages of one size.
+/// The available huge pages of one size.
 #[derive(Clone, Debug, Default)]
 pub struct AvailablePages {
-    /// Size of a page, in bytes.
+    /// Page size in bytes.
     pub page: u64,
-    /// Available pages: free ones without reservations, plus those that overcommit may add. `None` if unknown.
+    /// Available pages: free pages that are not reserved, plus pages that overcommit may add. `None` if unknown.
     pub available: Option<u64>,
-    /// Pages that the cgroups of this process still allow; `None` if unlimited.
+    /// Pages that this process's cgroups still allow; `None` if unlimited.
     pub allowed: Option<u64>,
     /// Free pages that are reserved for a mapping.
     pub promised: u64,
-    /// The pools of the NUMA nodes; empty for another host.
+    /// The NUMA nodes' pools; empty for another host.
     pub nodes: Vec<NodePool>,
 }
 
 impl AvailablePages {
-    /// Pages that a process of this cgroup can allocate now; `None` if unknown.
+    /// Pages that a process in this cgroup can allocate now; `None` if unknown.
     pub fn usable(&self) -> Option<u64> {
         Some(self.available?.min(self.allowed.unwrap_or(u64::MAX)))
     }
 }
 
-/// The resources of the target host.
+/// The target host's resources.
 #[derive(Clone, Debug)]
 pub struct TargetHost {
     /// Pages of the planned size.
     pub pool: AvailablePages,
     /// Pages of the other size, which an arena may use.
     pub other: AvailablePages,
-    /// Available ordinary memory of the target host, bytes.
+    /// Available regular (non-hugepage) memory on the target host, in bytes.
     pub memory: Option<u64>,
-    /// Available ordinary memory of this host, bytes, also if another host is the target.
+    /// Available regular memory on this host, in bytes, even if the target is another host.
     pub memory_here: Option<u64>,
     /// Whether the target is this host.
     pub is_this: bool,
 }
 
 impl TargetHost {
-    /// Reads the resources.
+    /// Reads the target host's resources.
     ///
     /// # Errors
     /// A size on the command line is invalid, or a NUMA node does not exist.
@@ -77,7 +77,7 @@ impl TargetHost {
                         "--nic-numa-nodes {node}: this host has no NUMA node {node} with memory"
                     ))
                     .found(format!("nodes {}", found.join(", ")))
-                    .next("to plan for another host, give --available-hugetlb"));
+                    .next("to plan for another host, set --available-hugetlb"));
                 }
                 Ok(TargetHost { pool: own, other: pool(&sys, other), memory, memory_here, is_this: true })
             }
@@ -93,14 +93,15 @@ impl TargetHost {
         Some(enough(&self.pool)? && enough(&self.other)?)
     }
 
-    /// Whether this host can reserve `bytes` of huge pages and keep `ordinary` bytes. False for another host, and if unknown.
+    /// Whether this host can reserve `bytes` of huge pages and keep `ordinary` bytes of regular memory. False for another host, or if
+    /// unknown.
     pub fn can_reserve(&self, bytes: u64, ordinary: u64) -> bool {
         let needed = bytes.saturating_add(ordinary);
         let here = self.memory.zip(self.memory_here).map(|(planned, here)| planned.min(here));
         self.is_this && self.pool.available.is_some() && here.is_some_and(|memory| memory >= needed)
     }
 
-    /// Bytes of the huge pages that must still be reserved for `pages`. They reduce the ordinary memory.
+    /// Size in bytes of the huge pages that must still be reserved for `pages`. They reduce the regular memory.
     pub fn to_reserve(&self, pages: &HugePageCount) -> u64 {
         let missing = |pool: &AvailablePages| {
             let count = pages.count(pool.page).saturating_sub(pool.available.unwrap_or(0));
@@ -110,7 +111,7 @@ impl TargetHost {
     }
 }
 
-/// The memory that SGLang would find available: MemAvailable, or less if cgroups limit it.
+/// The available memory that SGLang would detect: MemAvailable, or less if cgroups limit it.
 fn available(sys: &Path) -> Option<u64> {
     let memory = host::memory()?.available;
     let left = cgroup::memory_left(&sys.join("fs/cgroup"));
@@ -127,7 +128,7 @@ fn pool(root: &Path, page: u64) -> AvailablePages {
         available: Some(free.saturating_add(hugetlb::overcommit_pages(root, kib))),
         allowed: cgroup::huge_pages_left(&root.join("fs/cgroup"), kib).map(|bytes| bytes / page),
         promised: pages.reserved,
-        // A kernel without NUMA has no files per node.
+        // A kernel without NUMA support has no per-node files.
         nodes: nodes.into_iter().filter_map(|node| hugetlb::node_pool(root, node, kib).ok()).collect(),
     }
 }

@@ -13,20 +13,19 @@ use crate::engine::plan::host_pool::L2Size;
 /// # Errors
 /// Not even 1 GB fits, or the host's memory is unknown.
 pub fn fitted(args: &Args) -> Result<Args, Failure> {
-    // The size is the unknown here, so any value is accepted.
+    // The size is computed here, so any value works.
     let request = request::sized(args, L2Size::Gb(1))?;
     let host = TargetHost::read(args, &request)?;
     let Some(memory) = host.memory else {
-        return Err(
-            Failure::usage("--max-fit requires the host's ordinary memory").next("also give --available-memory")
-        );
+        return Err(Failure::usage("--max-fit requires the host's regular (non-hugepage) memory")
+            .next("also set --available-memory"));
     };
     let hugetlb = host.pool.available.unwrap_or(0).saturating_mul(request.wanted.page);
     let capacity = HostCapacity { memory, hugetlb };
     let Some(found) = fit(&request.wanted, &capacity)? else {
         return Err(Failure::no("not even 1 GB of L2 per rank fits")
-            .found(format!("{} of ordinary memory and {} in huge pages", ByteSize(memory), ByteSize(hugetlb)))
-            .next("use a host with more memory: SGLang keeps 10 GiB free and needs L2 twice, in huge pages and as ordinary memory"));
+            .found(format!("{} of regular (non-hugepage) memory and {} of huge pages", ByteSize(memory), ByteSize(hugetlb)))
+            .next("use a host with more memory: SGLang keeps 10 GiB free and needs L2 twice, in huge pages and in regular memory"));
     };
     Ok(Args {
         max_fit: false,

@@ -1,4 +1,4 @@
-//! `mcctl size-hugepages`: computes the memory and huge pages of a SGLang HiCache deployment, and compares them with this host.
+//! `mcctl size-hugepages`: computes the memory and huge pages for an SGLang HiCache deployment, and compares them with this host.
 //!
 //! This module parses and prints; the arithmetic is in [`crate::engine::plan`].
 
@@ -28,11 +28,11 @@ use crate::commands::size_hugepages::host::TargetHost;
 use crate::commands::size_hugepages::report::SizingReport;
 use crate::commands::size_hugepages::verdict::SizingVerdict;
 
-/// How the sizes on the command line are interpreted, for `--help`.
-const SIZES_HELP: &str = "How sizes are read (1gb = 1024^3 bytes, 1 GB = 10^9 bytes):
+/// Describes how command-line sizes are interpreted, for `--help`.
+const SIZES_HELP: &str = "How sizes are interpreted (1gb = 1024^3 bytes, 1 GB = 10^9 bytes):
 
-  flag                        64         64gb       read by
-  --hicache-size              64 GB      64 GiB     SGLang, which gets whole GB
+  flag                        64         64gb       used by
+  --hicache-size              64 GB      64 GiB     SGLang, as a whole number of GB
   --hugepage-size             -          (2mb/1gb)  store
   --observed-bytes            64 bytes   64 GiB     mcctl
   --available-hugetlb         64 bytes   64 GiB     mcctl
@@ -43,49 +43,49 @@ const SIZES_HELP: &str = "How sizes are read (1gb = 1024^3 bytes, 1 GB = 10^9 by
   --store-local-buffer-size   64 bytes   64 GiB     store
   --max-mr-size               64 bytes   64 GiB     transfer engine
 
-Units are b, kb, mb, gb and tb, powers of 1024, also as kib, mib, gib and tib.
-The report shows every size that the program does not accept as given.";
+Units are b, kb, mb, gb and tb (powers of 1024); kib, mib, gib and tib are aliases.
+The report shows every size that the program does not use unchanged.";
 
-/// The deployment to size, with the flags of SGLang and of upstream's sizing script.
+/// The deployment to size, with the same flags as SGLang and upstream's sizing script.
 #[derive(Clone, Debug, clap::Args)]
 #[command(after_long_help = SIZES_HELP)]
 pub struct Args {
     /// Tensor parallel size (tp)
     #[arg(long, value_name = "N", default_value = "1")]
     pub(crate) tp_size: u64,
-    /// L2 per rank: 64 means 64 GB (10^9 bytes each) as in SGLang, 64gb means 64 GiB as in upstream's sizing script. SGLang gets whole GB,
-    /// rounded down
+    /// L2 per rank: 64 means 64 GB (10^9 bytes each), the same as in SGLang; 64gb means 64 GiB, the same as in upstream's sizing script.
+    /// SGLang is passed a whole number of GB, rounded down
     #[arg(long, value_name = "SIZE", conflicts_with = "hicache_ratio", allow_hyphen_values = true)]
     pub(crate) hicache_size: Option<String>,
-    /// L2 as a multiple of the device's pool; requires --device-pool-tokens and --model
+    /// L2 as a multiple of the device pool; requires --device-pool-tokens and --model
     #[arg(long, value_name = "RATIO", requires = "device_pool_tokens", allow_hyphen_values = true)]
     pub(crate) hicache_ratio: Option<f64>,
-    /// Tokens of the device's pool (max_total_num_tokens in SGLang's log)
+    /// Device pool size in tokens (max_total_num_tokens in SGLang's log)
     #[arg(long, value_name = "N")]
     pub(crate) device_pool_tokens: Option<u64>,
     /// Memory that one TP x PP group contributes to the store: bytes, or with a unit in powers of 1024 (4gb); 0 for none
     #[arg(long, value_name = "SIZE", default_value = "4gb", allow_hyphen_values = true)]
     pub(crate) global_segment_size: String,
-    /// MC_MMAP_ARENA_POOL_SIZE of each process: bytes, or with a unit in powers of 1024; 0 for none
+    /// MC_MMAP_ARENA_POOL_SIZE for each process: bytes, or with a unit in powers of 1024; 0 for none
     #[arg(long, value_name = "SIZE", default_value = "0", allow_hyphen_values = true)]
     pub(crate) arena_pool_size: String,
-    /// Size of a huge page: 2mb or 1gb
+    /// Huge page size: 2mb or 1gb
     #[arg(long, value_name = "SIZE", default_value = "2mb", allow_hyphen_values = true)]
     pub(crate) hugepage_size: String,
-    /// Available huge pages of the target host: bytes, or with a unit in powers of 1024 (512gb) [default: those of this host]
+    /// Available huge page memory on the target host: bytes, or with a unit in powers of 1024 (512gb) [default: this host's]
     #[arg(long, value_name = "SIZE", allow_hyphen_values = true)]
     pub(crate) available_hugetlb: Option<String>,
-    /// MemAvailable of the target host, without its huge pages: bytes, or with a unit in powers of 1024 [default: this host's, unless
-    /// --available-hugetlb is given]
+    /// MemAvailable on the target host, without its huge pages: bytes, or with a unit in powers of 1024 [default: this host's, unless
+    /// --available-hugetlb is set]
     #[arg(long, value_name = "SIZE", allow_hyphen_values = true)]
     pub(crate) available_memory: Option<String>,
-    /// A config.json, a folder that contains one, or the name of a known model; without it only bounds are computed
+    /// A config.json, a directory that contains one, or the name of a known model; without a model, only bounds are computed
     #[arg(long, value_name = "MODEL")]
     pub(crate) model: Option<String>,
     /// Tokens per page (SGLang's default on CUDA and ROCm is 1)
     #[arg(long, value_name = "N", default_value = "1")]
     pub(crate) page_size: u64,
-    /// Element type of the cache: auto, bf16, fp8_e4m3 or fp8_e5m2
+    /// Cache element type: auto, bf16, fp8_e4m3 or fp8_e5m2
     #[arg(long, value_name = "TYPE", default_value = "auto")]
     pub(crate) kv_cache_dtype: String,
     /// Pipeline parallel size (pp)
@@ -94,37 +94,37 @@ pub struct Args {
     /// Data parallel size (dp)
     #[arg(long, value_name = "N", default_value = "1")]
     pub(crate) dp_size: u64,
-    /// The data parallel ranks are groups within tp
+    /// Treat the data parallel ranks as groups within tp
     #[arg(long)]
     pub(crate) enable_dp_attention: bool,
     /// Decode context parallel size: ranks that share the rows of an MLA cache
     #[arg(long, value_name = "N", default_value = "1", conflicts_with = "per_request")]
     pub(crate) dcp_size: u64,
-    /// Layers of a draft model (MTP) that SGLang adds to the main model's pools
+    /// Number of draft model (MTP) layers that SGLang adds to the main model's pools
     #[arg(long, value_name = "N", default_value = "0")]
     pub(crate) packed_draft_layers: u64,
-    /// Row format of sparse attention in fp8: scaled, or raw (kernels of TRT-LLM, ROCm, TileLang)
+    /// Row format for sparse attention in fp8: scaled, or raw (TRT-LLM, ROCm and TileLang kernels)
     #[arg(long, value_name = "LAYOUT", default_value = "scaled", value_parser = ["scaled", "raw"])]
     pub(crate) dsa_fp8_layout: String,
-    /// MC_MAX_MR_SIZE, the largest memory region: bytes, or with a unit in powers of 1024. Larger buffers are split
+    /// MC_MAX_MR_SIZE, the maximum memory region size: bytes, or with a unit in powers of 1024. Larger buffers are split
     #[arg(long, value_name = "SIZE", default_value = "1tb", allow_hyphen_values = true)]
     pub(crate) max_mr_size: String,
-    /// Hosts of the deployment
+    /// Number of hosts in the deployment
     #[arg(long, value_name = "N", default_value = "1")]
     pub(crate) nnodes: u64,
-    /// Store services on the same host
+    /// Number of store services on the same host
     #[arg(long, value_name = "N", default_value = "0")]
     pub(crate) store_services: u64,
-    /// Segment of each store service (not divided): bytes, or with a unit in powers of 1024
+    /// Segment size of each store service (not divided): bytes, or with a unit in powers of 1024
     #[arg(long, value_name = "SIZE", default_value = "3355443200", requires = "store_services")]
     pub(crate) store_segment_size: String,
-    /// Local buffer of each store service: bytes, or with a unit in powers of 1024
+    /// Local buffer size of each store service: bytes, or with a unit in powers of 1024
     #[arg(long, value_name = "SIZE", default_value = "1073741824", requires = "store_services")]
     pub(crate) store_local_buffer_size: String,
     /// Transport: tcp or rdma
     #[arg(long, value_name = "PROTOCOL", default_value = "tcp", value_parser = ["tcp", "rdma"])]
     pub(crate) protocol: String,
-    /// NUMA nodes with NICs, e.g. 0,1; an RDMA segment is spread over them
+    /// NUMA nodes with NICs, e.g. 0,1; an RDMA segment is spread across them
     #[arg(long, value_name = "NODES", value_delimiter = ',')]
     pub(crate) nic_numa_nodes: Vec<u32>,
     /// Tokens per conversation, to show how many conversations a tier holds
@@ -133,54 +133,54 @@ pub struct Args {
     /// Find the largest balanced sizes that fit the host: L2, and a segment of the same size
     #[arg(long, alias = "fit", conflicts_with_all = ["hicache_size", "hicache_ratio", "global_segment_size"])]
     pub(crate) max_fit: bool,
-    /// Show the hit rate of any cache size on a request trace, instead of sizing a deployment. Mooncake's format: a JSON object with
-    /// hash_ids per line (not the records of a bench)
+    /// Show the hit rate for any cache size on a request trace, instead of sizing a deployment. The file is in Mooncake's format: one JSON
+    /// object with hash_ids per line (not the records from mcctl bench)
     #[arg(long, value_name = "FILE", conflicts_with_all = ["max_fit", "apply", "persist", "available_hugetlb", "available_memory"])]
     pub(crate) trace: Option<String>,
-    /// Tokens per block of the trace
+    /// Tokens per block in the trace
     #[arg(long, value_name = "N", default_value = "512", requires = "trace", value_parser = clap::value_parser!(u64).range(1..=1 << 32))]
     pub(crate) trace_block_tokens: u64,
-    /// Hit rates from 0 to 1; show the smallest size for each, e.g. 0.5,0.8
+    /// Show the smallest size for each of these hit rates from 0 to 1, e.g. 0.5,0.8
     #[arg(long, value_name = "RATES", value_delimiter = ',', requires = "trace", value_parser = hit_rate)]
     pub(crate) hit_rate: Vec<f64>,
     /// Write the curve as an SVG plot
     #[arg(long, value_name = "FILE", requires = "trace")]
     pub(crate) svg: Option<PathBuf>,
-    /// Write the curve as an HTML page with plot and table
+    /// Write the curve as an HTML page with a plot and a table
     #[arg(long, value_name = "FILE", requires = "trace")]
     pub(crate) html: Option<PathBuf>,
-    /// Show the tokens that each tier serves for each request of the trace, in order; requires --device-pool-tokens, and --hicache-ratio
+    /// Show the tokens that each tier serves for each request in the trace, in order; requires --device-pool-tokens, and --hicache-ratio
     /// or --hicache-size with --model
     #[arg(long, requires = "trace", conflicts_with_all = ["hit_rate", "svg", "html"])]
     pub(crate) per_request: bool,
-    /// Minimum tokens of a prefetch from storage (prefetch_threshold in SGLang's extra config)
+    /// Minimum number of tokens to prefetch from storage (prefetch_threshold in SGLang's extra config)
     #[arg(long, value_name = "N", default_value = "256", requires = "per_request")]
     pub(crate) prefetch_threshold: u64,
-    /// Tokens per prefill chunk, as in SGLang's log; 0 disables chunking
+    /// Tokens per prefill chunk (chunked_prefill_size in SGLang's log); 0 disables chunking
     #[arg(long, value_name = "N", default_value = "8192", requires = "per_request")]
     pub(crate) chunked_prefill_size: u64,
-    /// No storage behind L2
+    /// Simulate without storage behind L2
     #[arg(long, requires = "per_request")]
     pub(crate) no_storage: bool,
-    /// Number of keys that a master reports (master_key_count); compares their computed size with --observed-bytes
+    /// Number of keys that a master reports (master_key_count); their computed size is compared with --observed-bytes
     #[arg(long, value_name = "N", requires_all = ["observed_bytes", "model"], conflicts_with_all = ["trace", "max_fit", "apply", "persist"])]
     pub(crate) observed_keys: Option<u64>,
-    /// Bytes that the master reports (master_allocated_bytes), or with a unit in powers of 1024; the master's own GB are 1024^3 bytes
+    /// Size that the master reports (master_allocated_bytes): bytes, or with a unit in powers of 1024; the master's GB are 1024^3 bytes
     #[arg(long, value_name = "SIZE", requires = "observed_keys", allow_hyphen_values = true)]
     pub(crate) observed_bytes: Option<String>,
-    /// Reserve the missing huge pages per NUMA node, verify what the kernel granted, and undo a partial reservation
+    /// Reserve the missing huge pages per NUMA node, verify the number that the kernel allocated, and undo a partial reservation
     #[arg(long, conflicts_with = "available_hugetlb")]
     pub(crate) apply: bool,
-    /// Write the file that reserves them at boot: sysctl.d, or the kernel command line for 1 GiB pages
+    /// Write the file that reserves the huge pages at boot: sysctl.d, or the kernel command line for 1 GiB pages
     #[arg(long, conflicts_with = "available_hugetlb")]
     pub(crate) persist: bool,
     /// Print what --apply and --persist would write
     #[arg(long)]
     dry_run: bool,
-    /// Keep a partial reservation of --apply
+    /// With --apply, keep a partial reservation
     #[arg(long, requires = "apply")]
     pub(crate) keep_partial: bool,
-    /// Folder that contains the host's sys and etc
+    /// Directory that contains the host's sys and etc
     #[arg(long, value_name = "FOLDER", default_value = "/")]
     pub(crate) root: PathBuf,
     /// Print one JSON document to stdout
@@ -191,9 +191,9 @@ pub struct Args {
     compat: bool,
 }
 
-/// A hit rate on the command line is not a number from 0 to 1.
+/// A command-line hit rate that is not a number from 0 to 1.
 #[derive(Debug, thiserror::Error)]
-#[error("'{0}' is not a hit rate: write a number from 0 to 1, e.g. 0.8")]
+#[error("invalid hit rate '{0}': use a number from 0 to 1, e.g. 0.8")]
 struct InvalidHitRate(String);
 
 fn hit_rate(text: &str) -> Result<f64, InvalidHitRate> {
@@ -201,7 +201,7 @@ fn hit_rate(text: &str) -> Result<f64, InvalidHitRate> {
     rate.ok_or_else(|| InvalidHitRate(text.to_owned()))
 }
 
-/// The arguments of upstream's script if it is requested: by the program's name, or with `--compat`.
+/// The program name and arguments for upstream's script, if it is requested by the program name or with `--compat`.
 pub fn compat_of(args: &[String]) -> Option<(String, Vec<String>)> {
     let (program, rest) = args.split_first()?;
     let name = Path::new(program).file_name()?.to_str()?;
@@ -226,10 +226,10 @@ impl Args {
         if self.dry_run && !self.apply && !self.persist {
             return Err(Failure::usage("--dry-run requires --apply or --persist").next("add one of them"));
         }
-        // `compat_of` handles the flag before clap, unless it follows options of mcctl itself.
+        // `compat_of` handles the flag before clap, unless it follows mcctl's own options.
         if self.compat {
             return Err(Failure::usage("--compat accepts only upstream's options")
-                .next("put it first: mcctl size-hugepages --compat"));
+                .next("put --compat first: mcctl size-hugepages --compat"));
         }
         match &self.trace {
             Some(path) if self.per_request => return per_request::run(&self, path),
@@ -240,7 +240,7 @@ impl Args {
             return observed::run(&self, keys, bytes);
         }
         if self.max_fit {
-            // The result is a success even if its pages are not reserved yet.
+            // Success, even if the pages have not been reserved yet.
             return max_fit::fitted(&self)?.run().map(|_| Exit::Done);
         }
         let request = request::read(&self)?;

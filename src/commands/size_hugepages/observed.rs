@@ -1,4 +1,4 @@
-//! `--observed-keys`, `--observed-bytes`: compares what a master reports with the computed size of its keys.
+//! `--observed-keys`, `--observed-bytes`: compares the usage that a master reports with the computed size of its keys.
 
 use serde::Serialize;
 
@@ -33,7 +33,7 @@ pub fn run(args: &Args, keys: u64, bytes: &str) -> Outcome {
     let reported = size_flag::host("--observed-bytes", bytes)?;
     let request = request::sized(args, L2Size::Gb(1))?;
     let (wanted, Some((model, _))) = (request.wanted, request.model) else {
-        return Err(Failure::usage("--observed-keys requires a model").next("give --model"));
+        return Err(Failure::usage("--observed-keys requires a model").next("set --model"));
     };
     let Some(geometry) = wanted.geometry.filter(|geometry| geometry.window_layers == 0) else {
         return Err(SizingError::Unsupported { what: SLIDING }.into());
@@ -66,7 +66,7 @@ fn render(document: &ObservedDocument) -> String {
     let surplus = document.unexplained_bytes;
     let which = if surplus < 0 { "less" } else { "more" };
     format!(
-        "{} keys of {} in pages of {} token{}: {} tokens ({} keys per page).\n\n\
+        "{} {} keys in pages of {} token{}: {} tokens ({} keys per page).\n\n\
          reported    {:.2} GiB\ncalculated  {:.2} GiB\nunexplained {:+.2} GiB ({:+.2} %)\n\n{}\n",
         document.keys,
         crate::engine::base::text::escaped(&document.model),
@@ -82,8 +82,8 @@ fn render(document: &ObservedDocument) -> String {
             "Both values are equal.".to_owned()
         } else {
             format!(
-                "The master reports {which} than computed. The computation does not include unfinished puts, keys of \
-                 another model, tenant or dtype, or rounding in the report."
+                "The master reports {which} than the computed size. The computation does not include unfinished puts, keys of \
+                 other models, tenants or dtypes, or rounding in the report."
             )
         }
     )

@@ -63,7 +63,7 @@ fn environment(args: &Args, report: &SizingReport) -> Vec<String> {
     lines
 }
 
-/// The comment on a size that the program does not accept as given.
+/// The comment on a size that the program does not use unchanged.
 fn difference(size: &SizeRow) -> Option<String> {
     let why = if size.flag == "--hicache-size" {
         "SGLang accepts whole GB of 10^9 bytes"

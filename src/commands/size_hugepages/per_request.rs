@@ -16,7 +16,7 @@ use crate::engine::plan::host_pool::{self, L2Size};
 use crate::engine::plan::need::need;
 use crate::engine::plan::{SizingError, tiers};
 
-/// A request with its tokens by tier.
+/// A request's tokens by tier.
 #[derive(Clone, Debug, Serialize)]
 struct RequestRow {
     line: u64,
@@ -30,7 +30,7 @@ struct RequestRow {
 }
 
 #[derive(Clone, Copy, Debug, Default, Serialize)]
-struct TokenTotals {
+struct RequestTokens {
     prompt: u64,
     device: u64,
     host: u64,
@@ -45,17 +45,17 @@ struct TokensByTierDocument {
     page_size: u64,
     device_tokens: u64,
     host_tokens: u64,
-    /// Total tokens written to storage.
+    /// Total number of tokens written to storage.
     stored_tokens: u64,
-    /// Capacity of the segments in tokens; `null` without a model.
+    /// Segment capacity in tokens; `null` without a model.
     storage_tokens: Option<u64>,
-    /// The line from which on the store evicts and the results are no longer exact.
+    /// The line at which the store starts to evict. From this line on, the results are not exact.
     storage_full_at: Option<u64>,
     requests: Vec<RequestRow>,
-    totals: TokenTotals,
+    totals: RequestTokens,
 }
 
-/// Maximum number of requests, because all results are kept in memory.
+/// Maximum number of requests. The limit exists because all results are kept in memory.
 const REQUESTS_MAX: usize = 10_000_000;
 
 /// Computes and prints the tokens by tier.
@@ -66,7 +66,7 @@ pub fn run(args: &Args, path: &str) -> Outcome {
     let (tiers, storage_tokens) = sizes(args)?;
     let mut server = HicacheModel::new(tiers);
     let mut requests = Vec::new();
-    let mut totals = TokenTotals::default();
+    let mut totals = RequestTokens::default();
     let mut storage_full_at = None;
     trace_file::each(path, |line, request| {
         let prompt = PagedPrompt::new(&request, args.trace_block_tokens, tiers.page_size)?;
@@ -110,11 +110,11 @@ pub fn run(args: &Args, path: &str) -> Outcome {
     Ok(Exit::Done)
 }
 
-/// The sizes of the tiers, and the capacity of the segments in tokens if the model is known.
+/// The tier sizes, and the segment capacity in tokens if the model is known.
 fn sizes(args: &Args) -> Result<(TierSettings, Option<u64>), Failure> {
     let Some(device_tokens) = args.device_pool_tokens else {
-        return Err(Failure::usage("--per-request requires the size of the device's pool")
-            .next("give --device-pool-tokens: max_total_num_tokens in SGLang's log"));
+        return Err(Failure::usage("--per-request requires the device pool size")
+            .next("set --device-pool-tokens to the max_total_num_tokens value in SGLang's log"));
     };
     if args.page_size == 0 || device_tokens < args.page_size {
         return Err(Failure::usage("--device-pool-tokens must be at least --page-size"));
@@ -137,10 +137,10 @@ fn sizes(args: &Args) -> Result<(TierSettings, Option<u64>), Failure> {
             pools.first().map_or(0, |pool| pool.tokens)
         }
         (None, Some(_), None) => {
-            return Err(Failure::usage("--hicache-size requires --model, because the size of a token depends on it")
-                .next("give --model, or --hicache-ratio"));
+            return Err(Failure::usage("--hicache-size requires --model, because the token size depends on the model")
+                .next("set --model, or use --hicache-ratio"));
         }
-        (None, None, _) => return Err(Failure::usage("the size of L2 is not given").next(NO_SIZE)),
+        (None, None, _) => return Err(Failure::usage("no L2 size specified").next(NO_SIZE)),
     };
     let storage_tokens = match model {
         Some(wanted) => match wanted.geometry.filter(|geometry| geometry.window_layers == 0) {
@@ -163,7 +163,7 @@ fn sizes(args: &Args) -> Result<(TierSettings, Option<u64>), Failure> {
     Ok((tiers, storage_tokens))
 }
 
-/// Upper limit of the device's pool.
+/// Maximum device pool size in tokens.
 const DEVICE_TOKENS_MAX: u64 = 1 << 40;
 
 fn word(why: StorageShortfall) -> &'static str {
@@ -172,13 +172,13 @@ fn word(why: StorageShortfall) -> &'static str {
         StorageShortfall::HostFull => "no free space on the host",
         StorageShortfall::DeviceFull => "no free space on the device",
         StorageShortfall::NotOnHost => "the prefix is not on the host",
-        StorageShortfall::TooLong => "larger than the device's pool: never started",
+        StorageShortfall::TooLong => "larger than the device pool: never started",
     }
 }
 
 fn render(document: &TokensByTierDocument) -> String {
     let mut text = format!(
-        "{} sequential requests of {}; pages of {} tokens, {} tokens on the device, {} on the host.\n\n",
+        "{} sequential requests from {}; pages of {} tokens, {} tokens on the device, {} on the host.\n\n",
         document.requests.len(),
         escaped(&document.trace),
         document.page_size,
@@ -204,10 +204,10 @@ fn render(document: &TokensByTierDocument) -> String {
     ));
     match (document.storage_full_at, document.storage_tokens) {
         (Some(line), Some(most)) => text.push_str(&format!(
-            "Caveat: the segments ({most} tokens) are full from line {line} on; evictions by the store are not modelled.\n"
+            "Caveat: the segments ({most} tokens) are full from line {line} on; store evictions are not modeled.\n"
         )),
         (_, most) => {
-            let held = most.map_or(String::new(), |most| format!(" (capacity of the segments: {most})"));
+            let held = most.map_or(String::new(), |most| format!(" (segment capacity: {most})"));
             text.push_str(&format!("{} tokens written to storage{held}.\n", document.stored_tokens));
         }
     }

@@ -1,4 +1,4 @@
-//! The result as a document: printed by `--json` and rendered as tables.
+//! The result as a document, printed with `--json` or rendered as tables.
 
 use serde::Serialize;
 
@@ -32,7 +32,7 @@ impl From<ValueRange> for RangeRow {
     }
 }
 
-/// A rank of one pipeline stage.
+/// A rank in one pipeline stage.
 #[derive(Clone, Debug, Serialize)]
 pub struct RankRow {
     pub stage: u64,
@@ -43,14 +43,14 @@ pub struct RankRow {
     pub l2_tokens: Option<u64>,
     /// Pages in L2, including the padding page.
     pub l2_pages: Option<u64>,
-    /// Size of the side pool, included in `l2_bytes`.
+    /// Side pool size, included in `l2_bytes`.
     pub side_bytes: Option<u64>,
     pub l2_bytes: RangeRow,
-    /// Huge pages of L2.
+    /// Huge pages for L2.
     pub l2_hugepages: RangeRow,
-    /// Huge pages of the store's client: buffer, segment, arena.
+    /// Huge pages for the store client: buffer, segment, arena.
     pub client_hugepages: u64,
-    /// Bytes that a process registers with NICs.
+    /// Bytes that a process registers with the NICs.
     pub memlock_bytes: RangeRow,
     /// Memory regions per NIC.
     pub memory_regions_per_nic: u64,
@@ -61,14 +61,14 @@ pub struct NodeRow {
     pub node: u32,
     /// Huge pages that must be free.
     pub needed: u64,
-    /// Huge pages in its pool.
+    /// Huge pages in the node's pool.
     pub total: u64,
     pub free: u64,
-    /// The required size of its pool; the current one if that suffices.
+    /// The required pool size, or the current size if that is sufficient.
     pub target: u64,
 }
 
-/// The capacity of a tier.
+/// A tier's capacity.
 #[derive(Clone, Debug, Serialize)]
 pub struct TierRow {
     /// `L2Memory` or `L3`.
@@ -81,18 +81,18 @@ pub struct TierRow {
     pub conversations: u64,
 }
 
-/// A size flag whose value another program reads.
+/// A size flag whose value is passed to another program.
 #[derive(Clone, Debug, Serialize)]
 pub struct SizeRow {
-    /// The flag with its dashes.
+    /// The flag, including its dashes.
     pub flag: &'static str,
-    /// The value of the flag.
+    /// The flag's value.
     pub given: String,
     /// The value in bytes.
     pub asked_bytes: u64,
-    /// The text that the program accepts.
+    /// The value in the form that the program accepts.
     pub setting: String,
-    /// The bytes that the program allocates for it.
+    /// The number of bytes that the program allocates for this setting.
     pub used_bytes: u64,
     /// `used_bytes` minus `asked_bytes`.
     pub difference_bytes: i64,
@@ -114,34 +114,34 @@ impl From<&SizeFlag> for SizeRow {
 #[derive(Clone, Debug, Serialize)]
 pub struct SizingReport {
     pub schema: &'static str,
-    /// The answer in three lines.
+    /// The three-line summary.
     pub summary: SizingSummary,
-    /// L2 (absent with a ratio), segment, arena: as given, and as passed to the programs.
+    /// L2 (absent with a ratio), segment and arena sizes: as specified, and as passed to the programs.
     pub sizes: Vec<SizeRow>,
     pub verdict: SizingVerdict,
     pub reasons: Vec<FitReason>,
     pub model: Option<String>,
-    /// The source of the model's geometry.
+    /// The source of the model geometry.
     pub model_source: Option<String>,
-    /// Size of a huge page.
+    /// Huge page size.
     pub hugepage_bytes: u64,
-    /// Ranks on the fullest host.
+    /// Number of ranks on the host with the highest usage.
     pub ranks_on_host: u64,
     /// `--hicache-size` as passed to SGLang, bytes per rank; `null` with a ratio.
     pub hicache_bytes: Option<u64>,
-    /// Segment of a group.
+    /// Segment size per group.
     pub group_segment_bytes: u64,
-    /// Segment of a rank.
+    /// Segment size per rank.
     pub rank_segment_bytes: u64,
-    /// Segment of a rank, rounded up to huge pages.
+    /// Segment size per rank, rounded up to huge pages.
     pub rank_mounted_bytes: u64,
     /// How the arena is used.
     pub arena: String,
     /// One per pipeline stage.
     pub ranks: Vec<RankRow>,
-    /// Huge pages of the store services.
+    /// Huge pages for the store services.
     pub service_hugepages: u64,
-    /// Huge pages of the fullest host.
+    /// Huge pages on the host with the highest usage.
     pub host_hugepages: RangeRow,
     /// Huge pages of the other size, which only arenas use.
     pub host_other_hugepages: u64,
@@ -150,28 +150,28 @@ pub struct SizingReport {
     pub nodes: Vec<NodeRow>,
     pub guard: GuardRow,
     pub tiers: Vec<TierRow>,
-    /// Size of an object in the store.
+    /// Object size in the store.
     pub object_bytes: Option<u64>,
     /// The results of upstream's script, if it supports the same flags.
     pub upstream: Option<UpstreamRow>,
-    /// The measurement in KEP-74, for its own configuration.
+    /// The measurement in KEP-74, if the configuration is the same.
     pub kep74: Option<Kep74Comparison>,
-    /// Segment of a store service.
+    /// Segment size of a store service.
     #[serde(skip)]
     pub store_segment_bytes: u64,
-    /// Local buffer of a store service.
+    /// Local buffer size of a store service.
     #[serde(skip)]
     pub store_local_buffer_bytes: u64,
     /// Minimum memory of a suitable host, including huge pages.
     pub host_bytes_min: u64,
-    /// Whether this host can run the commands. Otherwise each of them is a comment.
+    /// Whether this host can run the commands. If not, each command is a comment.
     pub pasteable: bool,
     /// Commands to paste, in order.
     pub commands: Vec<String>,
 }
 
 impl SizingReport {
-    /// Computes the document.
+    /// Computes the report.
     ///
     /// # Errors
     /// SGLang does not start the deployment, or a value overflows.
@@ -232,7 +232,7 @@ impl SizingReport {
         Ok(report)
     }
 
-    /// The required size of the pool of the whole host, in pages.
+    /// The required pool size for the whole host, in pages.
     pub fn pool_pages(&self) -> u64 {
         match self.nodes.iter().map(|node| node.target).fold(0, u64::saturating_add) {
             0 => self.host_hugepages.most,
@@ -243,7 +243,7 @@ impl SizingReport {
 
 fn stored(request: &SizingRequest) -> Result<Option<StoredPage>, Failure> {
     let wanted = &request.wanted;
-    // Sliding layers store only the objects of a window, whose number depends on the requests.
+    // Sliding layers store only the objects in a window. Their number depends on the requests.
     let Some(geometry) = wanted.geometry.filter(|geometry| geometry.window_layers == 0) else { return Ok(None) };
     Ok(Some(tiers::stored_page(wanted.page_size, &geometry, &wanted.layout, wanted.cache)?))
 }
@@ -268,12 +268,12 @@ fn row(rank: &RankMemory, page: u64) -> RankRow {
 fn arena(arena: ArenaUse) -> String {
     match arena {
         ArenaUse::Off => "off (recommended: with two allocations per process an arena has no benefit)".to_owned(),
-        ArenaUse::Fits { unused: 0 } => "contains local buffer and segment exactly; no benefit".to_owned(),
-        ArenaUse::Fits { unused } => format!("contains local buffer and segment; {} unused", ByteSize(unused)),
+        ArenaUse::Fits { unused: 0 } => "fits the local buffer and segment exactly; no benefit".to_owned(),
+        ArenaUse::Fits { unused } => format!("fits the local buffer and segment; {} unused", ByteSize(unused)),
         ArenaUse::TooSmall { needed } => {
-            format!("too small: the segment is mapped in addition; {} would contain both", ByteSize(needed))
+            format!("too small: the segment is mapped separately; {} would fit both", ByteSize(needed))
         }
-        ArenaUse::Spread => "unused but allocated: a segment spread over NUMA nodes is mapped separately".to_owned(),
+        ArenaUse::Spread => "unused but allocated: a segment spread across NUMA nodes is mapped separately".to_owned(),
     }
 }
 
@@ -302,7 +302,7 @@ fn tiers_of(args: &Args, request: &SizingRequest, need: &MemoryNeed, stored: Opt
         keys: held.keys,
         conversations: held.conversations,
     };
-    // The padding page stores nothing. The ranks of a group store parts or copies of the same tokens.
+    // The padding page does not store data. The ranks in a group store parts or copies of the same tokens.
     let pages = (pool.pages - 1).saturating_mul(groups);
     let page_size = wanted.page_size.saturating_mul(wanted.layout.dcp());
     let l2 = tiers::holding(pages, page_size, 0, args.conversation_tokens);

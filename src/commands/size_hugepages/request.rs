@@ -1,4 +1,4 @@
-//! Converts the command line to a [`SizingInput`]. Every value is parsed with the grammar of the program that will read it.
+//! Converts the command line to a [`SizingInput`]. Every value is parsed with the grammar of the program that it is passed to.
 
 use std::fs::File;
 use std::io::Read;
@@ -21,9 +21,9 @@ use crate::engine::sys::hugetlb;
 pub struct SizingRequest {
     /// The deployment to size.
     pub wanted: SizingInput,
-    /// The model's name, and the source of its geometry.
+    /// The model name and the source of its geometry.
     pub model: Option<(String, String)>,
-    /// The sizes that other programs read, in the order L2 (absent with a ratio), segment, arena.
+    /// The sizes that are passed to other programs, in the order L2 (absent with a ratio), segment, arena.
     pub sizes: Vec<SizeFlag>,
 }
 
@@ -34,9 +34,10 @@ impl From<SizingError> for Failure {
             SizingError::UnknownModel { .. } => {
                 failure.next("use one of these names, or the path of the model's config.json")
             }
-            SizingError::NotASize { reader: "SGLang's --hicache-size", .. } => failure
-                .next("write --hicache-size 64 for 64 GB, or 64gb for 64 GiB as upstream's sizing script reads it"),
-            SizingError::BelowOneGb { .. } => failure.next("write --hicache-size 1, or a larger size"),
+            SizingError::NotASize { reader: "SGLang's --hicache-size", .. } => failure.next(
+                "set --hicache-size to 64 for 64 GB, or to 64gb for 64 GiB (the format of upstream's sizing script)",
+            ),
+            SizingError::BelowOneGb { .. } => failure.next("set --hicache-size to 1 or more"),
             SizingError::Unsupported { .. } => failure.next("omit --model to get bounds"),
             _ => failure,
         }
@@ -46,7 +47,7 @@ impl From<SizingError> for Failure {
 /// Parses the command line.
 ///
 /// # Errors
-/// A value is invalid, or SGLang does not start the deployment.
+/// A value is invalid, or SGLang would not start the deployment.
 pub fn read(args: &Args) -> Result<SizingRequest, Failure> {
     let mut l2 = None;
     let l2_size = match (&args.hicache_size, args.hicache_ratio, args.device_pool_tokens) {
@@ -59,7 +60,7 @@ pub fn read(args: &Args) -> Result<SizingRequest, Failure> {
             L2Size::Gb(gb)
         }
         (None, Some(ratio), Some(device_tokens)) => L2Size::Ratio { ratio, device_tokens },
-        _ => return Err(Failure::usage("the size of L2 is not given").next(NO_SIZE)),
+        _ => return Err(Failure::usage("no L2 size specified").next(NO_SIZE)),
     };
     if args.device_pool_tokens.is_some() && args.hicache_ratio.is_none() && !args.per_request {
         return Err(Failure::usage("--device-pool-tokens requires --hicache-ratio or --per-request"));
@@ -71,10 +72,10 @@ pub fn read(args: &Args) -> Result<SizingRequest, Failure> {
     Ok(request)
 }
 
-/// Parses the command line with an L2 size of `l2_size`.
+/// Parses the command line with the L2 size `l2_size`.
 ///
 /// # Errors
-/// As [`read`].
+/// The same as [`read`].
 pub fn sized(args: &Args, l2_size: L2Size) -> Result<SizingRequest, Failure> {
     let layout = ParallelLayout::new(args.tp_size, args.pp_size, args.dp_size, args.enable_dp_attention, args.nnodes)?;
     let layout = layout.with_dcp(args.dcp_size)?;
@@ -84,9 +85,9 @@ pub fn sized(args: &Args, l2_size: L2Size) -> Result<SizingRequest, Failure> {
     let model = args.model.as_deref().map(model).transpose()?;
     if model.is_none() && matches!(l2_size, L2Size::Ratio { .. }) {
         return Err(Failure::usage(
-            "--hicache-ratio requires --model: it counts tokens, whose size depends on the model",
+            "--hicache-ratio requires --model: the ratio applies to tokens, whose size depends on the model",
         )
-        .next("give --model, or --hicache-size"));
+        .next("set --model, or use --hicache-size"));
     }
     let cache = cache_type(&args.kv_cache_dtype)?;
     let geometry = geometry(args, model.as_ref(), &layout)?;
@@ -94,20 +95,19 @@ pub fn sized(args: &Args, l2_size: L2Size) -> Result<SizingRequest, Failure> {
         ("raw", CacheType::Fp8) if geometry.is_some_and(|geometry| geometry.is_sparse()) => CacheType::Fp8Plain,
         ("raw", _) => {
             let what = "--dsa-fp8-layout raw requires a model with sparse attention and an fp8 cache";
-            return Err(Failure::usage(what).next("give --model, or omit the flag"));
+            return Err(Failure::usage(what).next("set --model, or omit the flag"));
         }
         (_, cache) => cache,
     };
     let region = size_flag::store("--max-mr-size", &args.max_mr_size)?;
     if region < REGION_BYTES_MIN {
-        return Err(Failure::usage("--max-mr-size must be at least 16 MiB: buffers are split at multiples of that"));
+        return Err(Failure::usage("--max-mr-size must be at least 16 MiB: buffers are split at multiples of 16 MiB"));
     }
     let page = match upstream::size(&args.hugepage_size).ok().and_then(|bytes| u64::try_from(bytes).ok()) {
         Some(page @ (MIB2 | GIB1)) => page,
         _ => {
-            let text =
-                format!("--hugepage-size {}: the store supports huge pages of 2 MiB and 1 GiB", args.hugepage_size);
-            return Err(Failure::usage(text).next("write 2mb or 1gb"));
+            let text = format!("--hugepage-size {}: the store supports 2 MiB and 1 GiB huge pages", args.hugepage_size);
+            return Err(Failure::usage(text).next("use 2mb or 1gb"));
         }
     };
     let is_rdma = args.protocol == "rdma";
@@ -141,7 +141,7 @@ pub fn sized(args: &Args, l2_size: L2Size) -> Result<SizingRequest, Failure> {
     Ok(SizingRequest { wanted, model: model.map(|model| (model.name, model.source)), sizes: vec![segment, arena] })
 }
 
-/// The store splits larger buffers at multiples of this.
+/// The store splits larger buffers at multiples of this size.
 const REGION_BYTES_MIN: u64 = 16 << 20;
 
 fn cache_type(text: &str) -> Result<CacheType, Failure> {
@@ -152,21 +152,21 @@ fn cache_type(text: &str) -> Result<CacheType, Failure> {
     match text {
         "auto" | "bf16" | "bfloat16" => Ok(CacheType::Half),
         "fp8_e4m3" | "fp8_e5m2" => Ok(CacheType::Fp8),
-        "mxfp8" => refused("its rows contain scales, in a special host pool"),
+        "mxfp8" => refused("its rows contain scales, which are in a special host pool"),
         fp4 if fp4.starts_with("fp4") || fp4.starts_with("nvfp4") => {
             refused("SGLang's host pool rejects FP4 caches with separate scales, except for MiniMax-M3")
         }
-        _ => refused("the layout of SGLang's host pool is unknown for it"),
+        _ => refused("the layout of SGLang's host pool is unknown for this type"),
     }
 }
 
-/// The geometry of the model's cache with the changes from the command line.
+/// The geometry of the model's cache, adjusted by the command line.
 fn geometry(args: &Args, model: Option<&SelectedModel>, layout: &ParallelLayout) -> Result<Option<Geometry>, Failure> {
     let draft = args.packed_draft_layers;
     let Some(SelectedModel { geometry, .. }) = model else {
         if draft > 0 || layout.dcp() > 1 {
             let what = "--packed-draft-layers and --dcp-size require --model";
-            return Err(Failure::usage(what).next("give --model"));
+            return Err(Failure::usage(what).next("set --model"));
         }
         return Ok(None);
     };
@@ -176,18 +176,18 @@ fn geometry(args: &Args, model: Option<&SelectedModel>, layout: &ParallelLayout)
         }
         if geometry.is_sparse() || draft > 0 {
             let what = "--dcp-size above 1 is not supported with sparse attention or a packed draft";
-            return Err(Failure::usage(what).next("SGLang supports only DSPARK drafts with it"));
+            return Err(Failure::usage(what).next("SGLang supports only DSPARK drafts with --dcp-size above 1"));
         }
     }
     if draft > 0 && (layout.pp() > 1 || geometry.window_layers > 0) {
         let what = "--packed-draft-layers is not supported with pipeline stages or sliding layers";
-        return Err(Failure::usage(what).next("the pool of the draft layers is unknown in that case"));
+        return Err(Failure::usage(what).next("the draft layer pool is unknown in that case"));
     }
     Ok(Some(geometry.with_draft_layers(draft)?))
 }
 
-/// The flags that determine the size of L2.
-pub const NO_SIZE: &str = "give --hicache-size GB, --hicache-ratio with --device-pool-tokens and --model, or --max-fit";
+/// The flags that determine the L2 size.
+pub const NO_SIZE: &str = "use --hicache-size GB, --hicache-ratio with --device-pool-tokens and --model, or --max-fit";
 
 struct SelectedModel {
     name: String,
@@ -195,7 +195,7 @@ struct SelectedModel {
     source: String,
 }
 
-/// Loads a model by path or name. A path has precedence: an existing file or folder, or a text that looks like a path.
+/// Loads a model by path or name. A path takes precedence: an existing file or directory, or a string that looks like a path.
 fn model(text: &str) -> Result<SelectedModel, Failure> {
     let path = Path::new(text);
     let is_path = path.is_dir() || path.is_file() || text.ends_with(".json") || text.starts_with(['.', '/']);
@@ -206,9 +206,7 @@ fn model(text: &str) -> Result<SelectedModel, Failure> {
     }
     let file = if path.is_dir() { path.join("config.json") } else { PathBuf::from(path) };
     let unreadable = |error: std::io::Error| {
-        Failure::usage("the model's config.json cannot be read")
-            .tried(file.display().to_string())
-            .found(error.to_string())
+        Failure::usage("cannot read the model's config.json").tried(file.display().to_string()).found(error.to_string())
     };
     let mut config = String::new();
     let bytes = File::open(&file)

@@ -1,4 +1,4 @@
-//! The answer in three lines: what the deployment needs, what is available, and what to do next.
+//! The three-line summary: needed resources, available resources, and the next step.
 
 use serde::Serialize;
 
@@ -7,14 +7,14 @@ use crate::commands::size_hugepages::report::{RangeRow, SizingReport};
 use crate::commands::size_hugepages::verdict::SizingVerdict;
 use crate::engine::base::ByteSize;
 
-/// The answer in three lines.
+/// The three-line summary.
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct SizingSummary {
-    /// Huge pages and ordinary memory of the fullest host.
+    /// Huge pages and regular (non-hugepage) memory needed on the host with the highest usage.
     pub needs: String,
-    /// The host's resources, and whether they suffice.
+    /// The host's resources, and whether they are sufficient.
     pub available: String,
-    /// The command, setting or host that resolves a shortage.
+    /// The command, setting or host that fixes a shortage.
     pub next: String,
 }
 
@@ -23,14 +23,14 @@ pub fn summary(report: &SizingReport, host: &TargetHost) -> SizingSummary {
     SizingSummary { needs: needs(report, host), available: available(report, host), next: next(report, host) }
 }
 
-/// Formats huge pages as a count and in bytes.
+/// Formats a number of huge pages as a count and as a size.
 pub fn pages(range: RangeRow, page: u64) -> String {
     let bytes = |n: u64| ByteSize(n.saturating_mul(page));
     let noun = if range.most == 1 { "huge page" } else { "huge pages" };
     let of = ByteSize(page);
     match range {
-        RangeRow { least, most } if least == most => format!("{most} {noun} of {of} ({})", bytes(most)),
-        RangeRow { least, most } => format!("{least} to {most} {noun} of {of} ({} to {})", bytes(least), bytes(most)),
+        RangeRow { least, most } if least == most => format!("{most} {of} {noun} ({})", bytes(most)),
+        RangeRow { least, most } => format!("{least} to {most} {of} {noun} ({} to {})", bytes(least), bytes(most)),
     }
 }
 
@@ -40,7 +40,7 @@ fn needs(report: &SizingReport, host: &TargetHost) -> String {
         let other = report.host_other_hugepages;
         text.push_str(&format!(", {} for arenas", pages(RangeRow { least: other, most: other }, host.other.page)));
     }
-    format!("{text}, and {} of ordinary memory", ByteSize(report.guard.needed_bytes))
+    format!("{text}, and {} of regular (non-hugepage) memory", ByteSize(report.guard.needed_bytes))
 }
 
 fn available(report: &SizingReport, host: &TargetHost) -> String {
@@ -49,11 +49,11 @@ fn available(report: &SizingReport, host: &TargetHost) -> String {
         None => "an unknown number of huge pages".to_owned(),
     };
     let memory = match host.memory {
-        Some(bytes) => format!("{} of ordinary memory", ByteSize(bytes)),
-        None => "an unknown amount of ordinary memory".to_owned(),
+        Some(bytes) => format!("{} of regular memory", ByteSize(bytes)),
+        None => "an unknown amount of regular memory".to_owned(),
     };
     let verdict = match report.verdict {
-        SizingVerdict::Fits if host.memory.is_none() => "the huge pages suffice",
+        SizingVerdict::Fits if host.memory.is_none() => "the huge pages are sufficient",
         SizingVerdict::Fits => "it fits",
         SizingVerdict::HugepagesShort if report.pasteable => "the huge pages must still be reserved",
         SizingVerdict::HugepagesShort | SizingVerdict::MemoryShort => "it does not fit",
@@ -69,17 +69,16 @@ fn next(report: &SizingReport, host: &TargetHost) -> String {
     let missing = report.host_hugepages.most.saturating_sub(report.available_hugepages.unwrap_or(0));
     match report.verdict {
         SizingVerdict::NotCertain => {
-            "give --model NAME or a config.json: the result depends on its bytes per token".to_owned()
+            "set --model to a model name or a config.json: the result depends on the model's bytes per token".to_owned()
         }
         SizingVerdict::Unknown => {
-            format!(
-                "give --available-hugetlb SIZE; this kernel has no pool of {} pages",
-                ByteSize(report.hugepage_bytes)
-            )
+            format!("set --available-hugetlb; this kernel has no {} huge page pool", ByteSize(report.hugepage_bytes))
         }
-        SizingVerdict::Fits if report.pasteable => "paste the lines above".to_owned(),
+        SizingVerdict::Fits if report.pasteable => "run the commands above".to_owned(),
         SizingVerdict::Fits => {
-            format!("run the lines above on that host, without the #; it needs at least {least_host} GiB of memory")
+            format!(
+                "run the commands above on the target host, without the #; it needs at least {least_host} GiB of memory"
+            )
         }
         SizingVerdict::HugepagesShort | SizingVerdict::MemoryShort if memory_short => {
             format!(
@@ -88,12 +87,16 @@ fn next(report: &SizingReport, host: &TargetHost) -> String {
             )
         }
         _ if host.pool.allowed < host.pool.available && host.pool.allowed.is_some() => {
-            "raise the huge page limit of this cgroup (hugetlb.*.max)".to_owned()
+            "raise this cgroup's huge page limit (hugetlb.*.max)".to_owned()
         }
         _ if report.pasteable => {
-            format!("reserve {missing} huge pages: run this again with --apply as root, or paste the lines above")
+            format!(
+                "reserve {missing} huge pages: run this command again with --apply as root, or run the commands above"
+            )
         }
-        _ => format!("reserve {missing} more huge pages on that host; it needs at least {least_host} GiB of memory"),
+        _ => format!(
+            "reserve {missing} more huge pages on the target host; it needs at least {least_host} GiB of memory"
+        ),
     }
 }
 

@@ -14,9 +14,9 @@ fn size(bytes: u64) -> String {
     ByteSize(bytes).to_string()
 }
 
-/// Renders the report: details, commands to paste, caveats, and the answer in three lines.
+/// Renders the report: details, commands to paste, caveats, and the three-line summary.
 pub fn render(report: &SizingReport) -> String {
-    let mut text = String::from("MiB and GiB are powers of 1024. SGLang's --hicache-size counts GB of 10^9 bytes.\n\n");
+    let mut text = String::from("MiB and GiB are powers of 1024. SGLang's --hicache-size is in GB (10^9 bytes).\n\n");
     for table in [deployment(report), ranks(&report.ranks), host(report), nodes(report), tiers(report)] {
         if !table.rows.is_empty() {
             text.push_str(&format!("{}\n", table.render(table::width())));
@@ -24,7 +24,7 @@ pub fn render(report: &SizingReport) -> String {
     }
     text.push_str(&beside(report));
     match report.pasteable {
-        true => text.push_str("To paste:\n"),
+        true => text.push_str("Commands:\n"),
         false => text.push_str(&format!(
             "Commands for a host with at least {} GiB of memory. They are comments because this host cannot run them.\n",
             gib_up(report.host_bytes_min)
@@ -50,7 +50,7 @@ fn deployment(report: &SizingReport) -> ReportTable {
     let mut rows = ReportTable::new("", &["deployment", "value"]).text_column(1);
     match (&report.model, &report.model_source) {
         (Some(model), Some(source)) => rows.row(["model".to_owned(), format!("{} (from {source})", escaped(model))]),
-        _ => rows.row(["model", "not given: bounds over all known models"]),
+        _ => rows.row(["model", "not specified: bounds for all known models"]),
     };
     if let Some(bytes) = report.hicache_bytes {
         let setting = report.sizes.iter().find(|size| size.flag == "--hicache-size").map(|size| &size.setting);
@@ -81,14 +81,14 @@ fn host(report: &SizingReport) -> ReportTable {
         n => format!("{n} ranks need"),
     };
     rows.row([
-        "fullest host".to_owned(),
+        "highest usage per host".to_owned(),
         format!("{ranks} {} huge pages ({})", range(most, count), range(most, bytes)),
     ]);
     if report.service_hugepages > 0 {
         rows.row(["of these, store services".to_owned(), format!("{} huge pages", report.service_hugepages)]);
     }
     if report.host_other_hugepages > 0 {
-        let other = format!("{} huge pages of the system's default size", report.host_other_hugepages);
+        let other = format!("{} huge pages of the system default size", report.host_other_hugepages);
         rows.row(["in addition, arenas".to_owned(), other]);
     }
     let available = report.available_hugepages;
@@ -98,10 +98,10 @@ fn host(report: &SizingReport) -> ReportTable {
     ]);
     let guard = &report.guard;
     let needed =
-        format!("{} available at start (SGLang's guard: L2 x {} plus 10 GiB)", size(guard.needed_bytes), guard.ranks);
-    rows.row(["ordinary memory needed".to_owned(), needed]);
+        format!("{} available at startup (SGLang's check: L2 x {} plus 10 GiB)", size(guard.needed_bytes), guard.ranks);
+    rows.row(["regular memory needed".to_owned(), needed]);
     rows.row([
-        "ordinary memory left".to_owned(),
+        "regular memory left".to_owned(),
         guard
             .available_bytes
             .map_or("unknown".to_owned(), |n| format!("{} after the huge pages are reserved", size(n))),
@@ -123,7 +123,7 @@ fn ranks(ranks: &[RankRow]) -> ReportTable {
         ("bytes per token", Box::new(move |rank| number(rank.token_bytes))),
         ("index bytes per token (sparse attention)", Box::new(move |rank| number(rank.index_token_bytes))),
         ("L2 tokens", Box::new(move |rank| number(rank.l2_tokens))),
-        ("L2 pages of tokens", Box::new(move |rank| number(rank.l2_pages))),
+        ("L2 token pages", Box::new(move |rank| number(rank.l2_pages))),
         ("L2 memory", Box::new(|rank| range(rank.l2_bytes, size))),
         ("huge pages for L2", Box::new(|rank| range(rank.l2_hugepages, |n| n.to_string()))),
         ("huge pages for segment, local buffer, arena", Box::new(|rank| rank.client_hugepages.to_string())),
@@ -139,7 +139,7 @@ fn ranks(ranks: &[RankRow]) -> ReportTable {
 }
 
 fn nodes(report: &SizingReport) -> ReportTable {
-    let mut table = ReportTable::new("", &["NUMA node", "pages needed", "in its pool", "free", "set pool to"]);
+    let mut table = ReportTable::new("", &["NUMA node", "pages needed", "pool size", "free", "set pool to"]);
     for node in &report.nodes {
         let cells = [u64::from(node.node), node.needed, node.total, node.free, node.target];
         table.row(cells.map(|n| n.to_string()));
@@ -168,7 +168,7 @@ fn beside(report: &SizingReport) -> String {
     let mut text = String::new();
     if let Some(upstream) = &report.upstream {
         text.push_str(&format!(
-            "Upstream's script reports {} for L2 and segments, {} with arenas. mcctl counts {} for the fullest host. Differences of the script:\n",
+            "Upstream's script reports {} for L2 and segments, {} with arenas. mcctl computes {} for the host with the highest usage. Differences in the script:\n",
             ByteSize(upstream.baseline_bytes),
             ByteSize(upstream.clean_bytes),
             ByteSize(upstream.counted_bytes)
@@ -180,7 +180,7 @@ fn beside(report: &SizingReport) -> String {
     }
     if let Some(kep) = &report.kep74 {
         text.push_str(&format!(
-            "KEP-74 shows {} GiB for {} keys of this configuration. Their computed size is {:.2} GiB. No known source explains the remaining {} %.\n\n",
+            "KEP-74 reports {} GiB for {} keys in this configuration. Their computed size is {:.2} GiB. The cause of the remaining {} % is unknown.\n\n",
             kep.shown_gib,
             kep.keys,
             kep.bytes as f64 / (1u64 << 30) as f64,

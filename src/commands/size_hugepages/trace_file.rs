@@ -1,4 +1,4 @@
-//! Reads the requests of a trace file. Errors name the invalid line.
+//! Reads the requests in a trace file. Errors include the line number.
 
 use std::fs::File;
 use std::io::{BufRead, BufReader, Read};
@@ -6,13 +6,13 @@ use std::io::{BufRead, BufReader, Read};
 use crate::commands::error::Failure;
 use crate::engine::plan::trace::{self, LINE_BYTES_MAX, TraceError, TraceRequest};
 
-/// Whether `line` is the first one of a file written by `mcctl bench multi-turn --records`.
+/// Whether `line` is the first line of a file written by `mcctl bench multi-turn --records`.
 fn is_records(line: &str) -> bool {
     let head: Result<serde_json::Value, _> = serde_json::from_str(line);
     head.is_ok_and(|head| head["schema"].as_str().is_some_and(|schema| schema.starts_with("mcctl.bench.record/")))
 }
 
-/// Why a request of a trace is rejected.
+/// Why a request in a trace is rejected.
 #[derive(Debug, thiserror::Error)]
 pub enum LineError {
     #[error(transparent)]
@@ -23,14 +23,13 @@ pub enum LineError {
     TooManyRequests(usize),
 }
 
-/// Calls `take` with each request of the file at `path` and its line number.
+/// Calls `take` with each request in the file at `path` and its line number.
 ///
 /// # Errors
-/// The file cannot be read or has no request, a line is invalid, or `take` rejects a request.
+/// The file cannot be read or contains no requests, a line is invalid, or `take` rejects a request.
 pub fn each(path: &str, mut take: impl FnMut(u64, TraceRequest) -> Result<(), LineError>) -> Result<(), Failure> {
-    let unreadable = |error: std::io::Error| {
-        Failure::usage("the trace cannot be read").tried(path.to_owned()).found(error.to_string())
-    };
+    let unreadable =
+        |error: std::io::Error| Failure::usage("cannot read the trace").tried(path.to_owned()).found(error.to_string());
     let mut file = BufReader::new(File::open(path).map_err(unreadable)?);
     let (mut line, mut number, mut any) = (String::new(), 0u64, false);
     loop {
@@ -41,7 +40,7 @@ pub fn each(path: &str, mut take: impl FnMut(u64, TraceRequest) -> Result<(), Li
         };
         if Read::by_ref(&mut file).take(LINE_BYTES_MAX + 1).read_line(&mut line).map_err(unreadable)? == 0 {
             if !any {
-                return Err(Failure::usage("the trace has no request").tried(path.to_owned()));
+                return Err(Failure::usage("the trace contains no requests").tried(path.to_owned()));
             }
             return Ok(());
         }
@@ -52,7 +51,7 @@ pub fn each(path: &str, mut take: impl FnMut(u64, TraceRequest) -> Result<(), Li
             return Err(Failure::usage("this is a `mcctl bench` record file, not a trace")
                 .tried(format!("{path}, line 1"))
                 .found("records contain prompt lengths and tiers, but not which prompts share a prefix")
-                .next("give the trace that the run replayed (its --dataset-path), with hash_ids on each line"));
+                .next("pass the trace that the run replayed (its --dataset-path), with hash_ids on each line"));
         }
         let request = trace::request(&line).map_err(|error| {
             wrong(&error.to_string())

@@ -12,24 +12,24 @@ use crate::engine::plan::need::MemoryNeed;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum SizingVerdict {
-    /// Huge pages and memory suffice.
+    /// Huge pages and memory are sufficient.
     Fits,
     /// Fewer huge pages are available than needed.
     HugepagesShort,
-    /// SGLang's guard, or the pages that must still be reserved, need more ordinary memory than is available.
+    /// SGLang's check, or the pages that must still be reserved, need more regular (non-hugepage) memory than is available.
     MemoryShort,
-    /// It fits for some models only.
+    /// The deployment fits only for some models.
     NotCertain,
     /// The number of huge pages is unknown.
     Unknown,
 }
 
-/// SGLang's check of ordinary memory.
+/// SGLang's check for regular (non-hugepage) memory.
 #[derive(Clone, Debug, Serialize)]
 pub struct GuardRow {
     /// Bytes that must be available.
     pub needed_bytes: u64,
-    /// Bytes that remain available after the missing pages are reserved.
+    /// Bytes that remain available after the missing pages have been reserved.
     pub available_bytes: Option<u64>,
     /// Number of ranks that share the memory.
     pub ranks: u64,
@@ -40,26 +40,26 @@ pub struct GuardRow {
 pub enum FitReason {
     #[error("the number of huge pages is unknown: /sys/kernel/mm/hugepages has no pool of this size")]
     UnknownPages,
-    #[error("needs {least} to {most} huge pages, depending on the model: give --model")]
+    #[error("needs {least} to {most} huge pages, depending on the model: set --model")]
     DependsOnModel { least: u64, most: u64 },
     #[error("needs {needed} huge pages; {available} available")]
     PagesShort { needed: u64, available: u64 },
     #[error(
-        "needs {needed} huge pages; the cgroup of this process allows {allowed} (hugetlb.*.max). Beyond that limit a \
-         mapping fails, or SIGBUS kills the process"
+        "needs {needed} huge pages; this process's cgroup allows {allowed} (hugetlb.*.max). Beyond that limit, a \
+         mapping fails or SIGBUS kills the process"
     )]
     CgroupLimit { needed: u64, allowed: u64 },
-    #[error("the arenas need {needed} huge pages of the system's default size; {available} available")]
+    #[error("the arenas need {needed} huge pages of the system default size; {available} available")]
     ArenaPagesShort { needed: u64, available: u64 },
     #[error(
-        "NUMA node {node} needs {needed} free huge pages and has {free}: SIGBUS would kill the process on first use"
+        "NUMA node {node} needs {needed} free huge pages but has {free}: SIGBUS would kill the process on first use"
     )]
     NodePagesShort { node: u32, needed: u64, free: u64 },
-    #[error("the missing huge pages need {needed}; {available} of memory available")]
+    #[error("the missing huge pages need {needed} of memory; {available} available")]
     MemoryShort { needed: ByteSize, available: ByteSize },
     #[error(
-        "SGLang rejects an L2 above {limit} per rank on this host: it needs {needed} of ordinary memory available at \
-         start, and {available} will be available. It counts ordinary memory minus 10 GiB, even if L2 is in huge pages"
+        "SGLang rejects an L2 above {limit} per rank on this host: it needs {needed} of regular (non-hugepage) memory at \
+         startup, and {available} will be available. SGLang counts regular memory minus 10 GiB, even if L2 is in huge pages"
     )]
     Guard { limit: ByteSize, needed: ByteSize, available: ByteSize },
     #[error("a rank's segment is below 16 MiB: without huge pages the store rejects it (setup returns -600)")]
@@ -103,7 +103,7 @@ pub fn verdict(args: &Args, host: &TargetHost, need: &MemoryNeed, guard: &GuardR
             SizingVerdict::HugepagesShort
         }
     };
-    // Bound pages are allocated on first use, when an error can no longer be returned.
+    // Pages bound to a NUMA node are allocated on first use, when an error can no longer be returned.
     let bound = need.pages_per_nic_node;
     for node in host.pool.nodes.iter().filter(|pool| args.nic_numa_nodes.contains(&pool.node) && pool.free < bound) {
         verdict = SizingVerdict::HugepagesShort;

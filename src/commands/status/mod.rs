@@ -1,5 +1,5 @@
-//! `mcctl status`: memory, objects, clients, segments and rates of a master, and the transport of nodes. It only reads their HTTP
-//! ports, so it changes nothing.
+//! `mcctl status`: a master's memory, objects, clients, segments and rates, and the transport of nodes. It only reads from HTTP ports
+//! and does not change anything.
 
 mod nodes;
 
@@ -9,7 +9,7 @@ use std::time::Duration;
 use serde::Serialize;
 use thiserror::Error;
 
-use crate::commands::admin::{AdminClient, MasterHealth, MountedSegment};
+use crate::commands::admin::{AdminClient, MasterHealth, SegmentDetail};
 use crate::commands::args::{self as parsers, ValueError, show_duration};
 use crate::commands::discovery;
 use crate::commands::error::{Exit, Failure, Outcome};
@@ -25,18 +25,18 @@ use crate::engine::metadata::MetadataUri;
 /// Flags of `mcctl status`.
 #[derive(Debug, clap::Args)]
 pub struct Args {
-    /// Repeat until a signal
+    /// Repeat until SIGINT or SIGTERM
     #[arg(long, short)]
     watch: bool,
-    /// Time over which rates are measured, and between two reports of --watch; 0 shows no rates
+    /// Interval for measuring rates, and between --watch reports; 0 shows no rates
     #[arg(long, value_name = "TIME", default_value = "1s", value_parser = parsers::duration)]
     interval: Duration,
-    /// Also show the transport of this node, by peer and RDMA device; repeatable
+    /// Also show this node's transport, by peer and RDMA device; repeatable
     ///
-    /// The port is the node's HTTP port (--rest-port of mcctl serve store), 8080 by default.
+    /// The port is the node's HTTP port (mcctl serve store --rest-port), 8080 by default.
     #[arg(long = "node", value_name = "HOST[:PORT]", value_parser = node)]
     nodes: Vec<HostPort>,
-    /// One JSON document on stdout; with --watch one per line
+    /// Print one JSON document to stdout; with --watch, one per line
     #[arg(long)]
     json: bool,
     #[command(flatten)]
@@ -47,15 +47,15 @@ fn node(text: &str) -> Result<HostPort, ValueError> {
     parsers::endpoint(text, nodes::PORT)
 }
 
-/// Time between two heartbeats of a client, of mcctl or of the Mooncake wheel.
+/// Time between a client's heartbeats, for mcctl and for the Mooncake wheel.
 const HEARTBEAT: Duration = Duration::from_secs(1);
 
 /// The responses to one round of requests.
 struct StatusSample {
     at: Mono,
     health: MasterHealth,
-    segments: Vec<MountedSegment>,
-    /// Time since the last heartbeat by client id; `None` if the master does not report it.
+    segments: Vec<SegmentDetail>,
+    /// Time since the last heartbeat, by client ID; `None` if the master does not report heartbeats.
     heartbeats: Option<BTreeMap<String, Duration>>,
     metrics: BTreeMap<String, f64>,
     nodes: Vec<NodeReply>,
@@ -76,13 +76,13 @@ struct StatusDocument<'a> {
     evicted_keys: u64,
     evicted_bytes: u64,
     failed_allocations: u64,
-    /// Per second, over `interval_ms`.
+    /// Rates per second, measured over `interval_ms`.
     rates: Option<StatusRates>,
     interval_ms: Option<u64>,
-    segments: &'a [MountedSegment],
-    /// Milliseconds since the last heartbeat by client id; `null` if the master does not report it, as mooncake_master.
+    segments: &'a [SegmentDetail],
+    /// Milliseconds since the last heartbeat, by client ID; `null` if the master does not report heartbeats (mooncake_master does not).
     heartbeats_ms: Option<BTreeMap<&'a str, u64>>,
-    /// The nodes of --node.
+    /// The nodes specified with --node.
     nodes: Vec<NodeStatus<'a>>,
 }
 
@@ -98,10 +98,10 @@ struct StatusRates {
 }
 
 impl Args {
-    /// Print the status once, or repeatedly with `--watch`.
+    /// Prints the status once, or repeatedly with `--watch`.
     ///
     /// # Errors
-    /// The master or its admin HTTP does not answer, or a signal arrives first.
+    /// The master or its admin HTTP endpoint does not respond, or a signal arrives first.
     pub fn run(self) -> Outcome {
         runtime::block_on(0, async {
             let mut signals = Signals::take()?;
@@ -111,10 +111,10 @@ impl Args {
             };
             tokio::select! {
                 outcome = report => outcome,
-                // --watch ends only with a signal.
+                // --watch ends only on a signal.
                 signal = signals.next() => match self.watch {
                     true => Ok(Exit::Done),
-                    false => Err(Failure::no(format!("{signal}: stopped before the master answered"))),
+                    false => Err(Failure::no(format!("{signal}: stopped before the master responded"))),
                 },
             }
         })
@@ -145,7 +145,7 @@ impl Args {
 
     async fn sample(&self, env: &RealEnv, admin: &AdminClient) -> Result<StatusSample, Failure> {
         let health = admin.health().await?;
-        // A standby answers neither.
+        // A standby responds to neither request.
         let (segments, heartbeats) = match health.service_ready {
             true => (admin.segments().await?, admin.heartbeats().await?),
             false => (Vec::new(), None),
@@ -174,15 +174,15 @@ impl Args {
     }
 }
 
-/// The shortest time between two reports of --watch.
+/// Minimum time between --watch reports.
 const WATCH_MIN: Duration = Duration::from_millis(100);
 
-/// [`Exit::No`] for a master that does not serve, [`Exit::Unreachable`] for a node without figures, which is reported on stderr.
+/// [`Exit::No`] for a master that is not serving, [`Exit::Unreachable`] for a node that returned no figures, which is reported on stderr.
 fn exit_of(sample: &StatusSample) -> Exit {
     let failed = sample.nodes.iter().filter_map(|node| Some((&node.at, node.transport.as_ref().err()?)));
     let mut exit = Exit::Done;
     for (node, error) in failed {
-        let next = "check that mcctl serve store runs there, and give its HTTP port as --node HOST:PORT";
+        let next = "check that mcctl serve store is running there, and pass its HTTP port with --node HOST:PORT";
         output::say(format!("node {node}: {}; next: {next}", escaped(&error.to_string())));
         exit = Exit::Unreachable;
     }
@@ -217,11 +217,11 @@ fn document<'a>(admin: &AdminClient, now: &'a StatusSample, before: Option<&Stat
     }
 }
 
-/// Rates per second between two sets of metrics. A batch call counts as many times as it has items.
+/// Rates per second between two sets of metrics. A batch call counts once per item.
 fn rates(before: &BTreeMap<String, f64>, now: &BTreeMap<String, f64>, span: Duration) -> StatusRates {
     let per_second = |name: &str| {
         let value = |of: &BTreeMap<String, f64>| of.get(name).copied().unwrap_or(0.0);
-        // A restart of the master resets its counters.
+        // A master restart resets its counters.
         (value(now) - value(before)).max(0.0) / span.as_secs_f64().max(f64::EPSILON)
     };
     let calls = |one: &str| per_second(&format!("master_{one}_requests_total"));
@@ -237,7 +237,7 @@ fn rates(before: &BTreeMap<String, f64>, now: &BTreeMap<String, f64>, span: Dura
     }
 }
 
-/// A reason why the store may fail although the master answers.
+/// A reason why the store may fail even though the master responds.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 enum StatusCaveat {
     #[error("no node has mounted a segment, so every put fails")]
@@ -248,9 +248,9 @@ enum StatusCaveat {
     NodeUnreachable(String),
 }
 
-/// The number of heartbeats that a client with a last heartbeat of `age` has missed.
+/// The number of heartbeats that a client has missed if its last heartbeat is `age` old.
 fn missed(age: Duration) -> u64 {
-    // Half an interval of tolerance for scheduling.
+    // Tolerate half an interval of scheduling delay.
     u64::try_from(age.saturating_sub(HEARTBEAT / 2).as_millis() / HEARTBEAT.as_millis()).unwrap_or(u64::MAX)
 }
 
@@ -272,11 +272,11 @@ fn caveats(status: &StatusDocument<'_>) -> Vec<StatusCaveat> {
 }
 
 /// The time since the last heartbeat of the client that owns `segment`.
-fn heartbeat(status: &StatusDocument<'_>, segment: &MountedSegment) -> Option<Duration> {
+fn heartbeat(status: &StatusDocument<'_>, segment: &SegmentDetail) -> Option<Duration> {
     status.heartbeats_ms.as_ref()?.get(&*segment.client_id).map(|ms| Duration::from_millis(*ms))
 }
 
-/// The report. With `is_http` the nodes use an HTTP metadata service.
+/// Renders the report. `is_http` means that the nodes use an HTTP metadata service.
 fn render(status: &StatusDocument<'_>, is_http: bool) -> String {
     let plural = |n: u64, what: &str| format!("{n} {what}{}", if n == 1 { "" } else { "s" });
     let mut text = format!("master    {} {} {}\n", status.admin, status.role, status.state);
@@ -328,7 +328,7 @@ fn segment_table(status: &StatusDocument<'_>, is_http: bool) -> String {
     let header = ["segment", "size", "used", "%", "endpoint", "protocol", "status", "heartbeat"];
     let mut table = output::table(header, &[1, 2, 3, 7]);
     for segment in status.segments {
-        // The name is then a key of the metadata service. No process listens on its port.
+        // In this case, the name is a key in the metadata service. No process listens on its port.
         let is_only_name = is_http && segment.te_endpoint == segment.segment_name;
         let heartbeat = heartbeat(status, segment).map_or("-".to_owned(), |age| {
             let mark = if missed(age) >= 2 { " !" } else { "" };
@@ -369,8 +369,8 @@ mod tests {
         assert_eq!((rates.puts, rates.exists), (60.0, 0.0));
     }
 
-    fn segment(name: &str, client: &str) -> MountedSegment {
-        MountedSegment {
+    fn segment(name: &str, client: &str) -> SegmentDetail {
+        SegmentDetail {
             segment_name: name.to_owned(),
             segment_id: "1-2".to_owned(),
             client_id: client.to_owned(),
@@ -383,7 +383,7 @@ mod tests {
         }
     }
 
-    fn status(segments: &[MountedSegment]) -> StatusDocument<'_> {
+    fn status(segments: &[SegmentDetail]) -> StatusDocument<'_> {
         StatusDocument {
             schema: "mcctl.status/1",
             admin: "127.0.0.1:9003".to_owned(),

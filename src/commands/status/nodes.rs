@@ -1,4 +1,4 @@
-//! The transport of nodes, by peer and by RDMA device, as their HTTP ports report it.
+//! The transport of nodes, by peer and RDMA device, as reported on their HTTP ports.
 
 use std::time::Duration;
 
@@ -13,12 +13,12 @@ use crate::engine::base::{ByteSize, HostPort};
 use crate::engine::http::Fetcher;
 use crate::engine::store::transport_stats::{DeviceStats, PeerStats, SCHEMA, TransportStats};
 
-/// Default HTTP port of a node.
+/// A node's default HTTP port.
 pub(super) const PORT: u16 = 8080;
-/// The longest response, bytes: enough for all peers that a node keeps.
+/// Maximum response size, in bytes: enough for all peers that a node tracks.
 const RESPONSE_BYTES_MAX: usize = 32 << 20;
 
-/// Why a node has no transport figures.
+/// Why a node's transport figures are unavailable.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub(super) enum NodeFailure {
     #[error("{0}")]
@@ -27,17 +27,17 @@ pub(super) enum NodeFailure {
     NotMcctl(String),
 }
 
-/// The figures of one node, or why it has none.
+/// One node's figures, or why they are unavailable.
 pub(super) struct NodeReply {
     pub at: String,
     pub transport: Result<TransportStats, NodeFailure>,
 }
 
-/// One node in the JSON document.
+/// A node in the JSON document.
 #[derive(Debug, Serialize)]
 pub(super) struct NodeStatus<'a> {
     node: &'a str,
-    /// Why the node has no figures.
+    /// Why the node's figures are unavailable.
     error: Option<String>,
     /// `tcp` or `rdma`.
     transport: Option<&'a str>,
@@ -45,7 +45,7 @@ pub(super) struct NodeStatus<'a> {
     devices: &'a [DeviceStats],
 }
 
-/// Query `nodes` concurrently. Each has `limit`.
+/// Queries `nodes` concurrently. `limit` is the timeout per node.
 ///
 /// # Errors
 /// The HTTP client cannot be set up.
@@ -76,12 +76,12 @@ async fn transport_of(fetcher: &Fetcher, node: &str) -> Result<TransportStats, N
 }
 
 impl<'a> NodeStatus<'a> {
-    /// Whether the node has no figures.
+    /// Whether the node's figures are unavailable.
     pub(super) fn has_failed(&self) -> bool {
         self.error.is_some()
     }
 
-    /// Address of the node's HTTP port.
+    /// The address of the node's HTTP port.
     pub(super) fn at(&self) -> &str {
         self.node
     }
@@ -103,7 +103,7 @@ impl<'a> NodeStatus<'a> {
     }
 }
 
-/// The nodes as text: a line and up to two tables each.
+/// The nodes as text: one line and up to two tables per node.
 pub(super) fn render(nodes: &[NodeStatus<'_>]) -> String {
     let mut text = String::new();
     for node in nodes {

@@ -1,4 +1,4 @@
-//! The connection of a command to a store: a pure client, which contributes no memory.
+//! A command's connection to a store: a pure client, which contributes no memory.
 
 use std::pin::pin;
 use std::time::Duration;
@@ -25,22 +25,22 @@ use crate::engine::transfer::{TransferError, TransferStep};
 pub struct ConnectArgs {
     #[command(flatten)]
     pub master: MasterArgs,
-    /// URL of the metadata service, or P2PHANDSHAKE [default: the mode of the nodes; environment: MOONCAKE_TE_META_DATA_SERVER]
+    /// Metadata service URL, or P2PHANDSHAKE [default: the nodes' mode; environment: MOONCAKE_TE_META_DATA_SERVER]
     ///
     /// By default the mode is discovered through the master's admin port.
     #[arg(long, value_name = "URL")]
     pub metadata_server: Option<String>,
-    /// Name or address of this host [default: the address towards the master; environment: MOONCAKE_LOCAL_HOSTNAME]
+    /// Name or address of this host [default: the local address on the route to the master; environment: MOONCAKE_LOCAL_HOSTNAME]
     #[arg(long, value_name = "HOST")]
     pub local_hostname: Option<String>,
-    /// Set by [`ConnectArgs::over`], because each command has its own transport flags.
+    /// Set by [`ConnectArgs::over`], because transport flags differ between commands.
     #[arg(skip)]
     pub transport: TransportArgs,
 }
 
-/// Flags of [`ConnectArgs`] without effect, for commands that transfer no data: all `store` commands accept the same connection flags.
+/// The [`ConnectArgs`] flags, without effect, for commands that transfer no data. All `store` commands accept the same connection flags.
 #[derive(Clone, Debug, clap::Args)]
-#[command(next_help_heading = "Connection flags without effect here")]
+#[command(next_help_heading = "Connection flags (no effect for this command)")]
 pub(super) struct UnusedConnectArgs {
     /// See mcctl store get
     #[arg(long, value_name = "URL", hide_short_help = true)]
@@ -59,7 +59,7 @@ pub(super) struct UnusedConnectArgs {
     allow_tcp_fallback: bool,
 }
 
-/// A client that is connected to a store.
+/// A client connected to a store.
 pub struct StoreSession {
     master: MasterTarget,
     metadata: ClientMetadata,
@@ -67,37 +67,37 @@ pub struct StoreSession {
     signals: Signals,
 }
 
-/// The configuration of a client of a store.
+/// The configuration for a store client.
 pub(in crate::commands) struct ClientPlan {
     /// Values with their origins, for errors.
     pub node: NodePlan,
-    /// Configuration of the engine.
+    /// The engine configuration.
     pub config: NodeConfig,
     pub metadata: ClientMetadata,
     /// Warnings about environment variables that do not parse.
     pub warnings: Vec<String>,
-    /// The discovered metadata mode, printed to stderr once the client has started.
+    /// A message with the discovered metadata mode, printed to stderr once the client has started.
     pub note: Option<String>,
 }
 
-/// The metadata mode of a client.
+/// A client's metadata mode.
 #[derive(Clone, Debug)]
 pub(in crate::commands) struct ClientMetadata {
     pub uri: MetadataUri,
-    /// The flag or variable that selected it; `None` if it was discovered.
+    /// The flag or variable that selected the mode; `None` if it was discovered.
     pub given: Option<String>,
 }
 
 impl ConnectArgs {
-    /// These flags with `transport`.
+    /// Returns these flags combined with `transport`.
     pub fn over(&self, transport: &TransportArgs) -> ConnectArgs {
         ConnectArgs { transport: transport.clone(), ..self.clone() }
     }
 
-    /// The configuration of a pure client of `master`.
+    /// The configuration for a pure client of `master`.
     ///
     /// # Errors
-    /// This host has no address towards the master, or a flag or variable has a wrong value.
+    /// This host has no route to the master, or a flag or variable has an invalid value.
     pub(in crate::commands) async fn plan(&self, master: &MasterTarget) -> Result<ClientPlan, Failure> {
         let given = |flag: &Option<String>, spelled: &str, name: &str| match flag {
             Some(text) => Some((text.clone(), format!("{spelled} {text}"))),
@@ -142,7 +142,7 @@ impl ConnectArgs {
         Ok(ClientPlan { node, config, metadata: used, warnings, note })
     }
 
-    /// The master and the configuration of a client of it. Warnings are printed.
+    /// The master and the configuration for a client of it. Prints warnings.
     ///
     /// # Errors
     /// See [`MasterArgs::find`] and [`plan`](ConnectArgs::plan).
@@ -153,10 +153,10 @@ impl ConnectArgs {
         Ok((master, plan))
     }
 
-    /// Connect to the store.
+    /// Connects to the store.
     ///
     /// # Errors
-    /// The master or the metadata service is unreachable, this host has no address towards the master, or a signal arrives.
+    /// The master or the metadata service is unreachable, this host has no route to the master, or a signal arrives.
     pub async fn connect(&self) -> Result<StoreSession, Failure> {
         let mut signals = Signals::take()?;
         let (master, plan) = tokio::select! {
@@ -170,7 +170,7 @@ impl ConnectArgs {
         let started = tokio::select! {
             started = &mut starting => started,
             signal = signals.next() => {
-                // The receiver is gone if the start has just ended.
+                // The receiver no longer exists if startup has just completed.
                 let _ = cancel.send(());
                 let end = async {
                     if let Ok(node) = starting.await {
@@ -191,7 +191,7 @@ impl ConnectArgs {
     }
 }
 
-/// This host's name towards `master`: `given`, or derived. Deriving may call the resolver, which blocks without a time limit.
+/// This host's name for connections to `master`: `given`, or derived. Deriving may call the resolver, which blocks without a timeout.
 async fn local_hostname(
     given: Option<(String, String)>,
     master: &MasterTarget,
@@ -204,15 +204,15 @@ async fn local_hostname(
     });
     match deadline(&RealEnv::new(), master.timeout, naming).await {
         Ok(named) => named.unwrap_or_else(|panic| std::panic::resume_unwind(panic.into_panic())),
-        Err(_) => Err(Failure::unreachable(format!("cannot resolve the name of the master at {}", master.at))
+        Err(_) => Err(Failure::unreachable(format!("cannot resolve the host name of the master at {}", master.at))
             .tried(format!("resolve {} ({})", master.at.host, master.origin))
-            .found(format!("no answer within {}", show_duration(master.timeout)))
-            .next("give its IP address with --master, or fix name resolution on this host")),
+            .found(format!("no response within {}", show_duration(master.timeout)))
+            .next("pass the master's IP address with --master, or fix name resolution on this host")),
     }
 }
 
 impl StoreSession {
-    /// Run `work`, whose purpose is to `what`, unless a signal arrives first. The caller closes the session in either case.
+    /// Runs `work` unless a signal arrives first. `what` is a verb phrase for errors. The caller closes the session in either case.
     ///
     /// # Errors
     /// A signal arrives, or `work` fails.
@@ -229,24 +229,24 @@ impl StoreSession {
         }
     }
 
-    /// The master of the store.
+    /// The store's master.
     pub fn master(&self) -> &MasterTarget {
         &self.master
     }
 
-    /// Remove this client from the metadata service and stop it. The returned handlers keep handling the signals.
+    /// Removes this client from the metadata service and stops it. The returned handlers remain installed.
     pub async fn close(self) -> Signals {
         runtime::stop_in_time("the client", self.node.stop()).await;
         self.signals
     }
 }
 
-/// The failure of a command that a signal stopped while it was about to `what`.
+/// The failure for a command that a signal stopped during the attempt to `what`.
 pub(super) fn stopped(signal: &str, what: &str) -> Failure {
     Failure::no(format!("{signal}: stopped during the attempt to {what}"))
 }
 
-/// The failure of a client of `plan` that did not start. If its metadata service is unusable, the mode of the nodes is compared.
+/// The failure for a client with `plan` that did not start. If its metadata service is unusable, the nodes' mode is compared.
 pub(in crate::commands) async fn unstarted(
     master: &MasterTarget,
     plan: &NodePlan,
@@ -265,7 +265,7 @@ pub(in crate::commands) async fn unstarted(
     }
 }
 
-/// The failure for `error` during the attempt to `what`. If the metadata mode can be the cause, the mode of the nodes is compared.
+/// The failure for `error` during the attempt to `what`. If the metadata mode can be the cause, the nodes' mode is compared.
 pub(in crate::commands) async fn explained(
     master: &MasterTarget,
     metadata: &ClientMetadata,
@@ -288,35 +288,35 @@ pub(in crate::commands) fn failure(master: &MasterTarget, what: &str, error: &St
     let failure = match error {
         StoreError::Call(call) => return master.failure(call),
         StoreError::Version { .. } => {
-            Failure::unreachable(format!("{} is not a Mooncake master of release 0.3.13", master.at))
+            Failure::unreachable(format!("{} is not a Mooncake 0.3.13 master", master.at))
                 .found(error.to_string())
-                .next("give the address of another master with --master HOST:PORT")
+                .next("pass the address of a different master with --master HOST:PORT")
         }
         StoreError::Refused { code: ErrorCode::OBJECT_NOT_FOUND, .. } => {
             Failure::no(format!("{cannot}: the object does not exist"))
         }
         StoreError::Refused { code: ErrorCode::REPLICA_IS_NOT_READY, .. } => Failure::no(format!(
-            "{cannot}: its put is not finished"
+            "{cannot}: the put has not finished"
         ))
         .next("retry; the master drops an unfinished put after --put-start-discard-timeout-sec, 30 s by default"),
         StoreError::Refused { code: ErrorCode::NO_AVAILABLE_HANDLE, .. } => {
             Failure::no(format!("{cannot}: no segment has enough free memory"))
-                .next("mcctl status shows the segments and their use; objects under a read lease are not evicted")
+                .next("run mcctl status to see the segments and their usage; objects under a read lease are not evicted")
         }
         StoreError::Empty { .. } => {
-            Failure::usage(format!("{cannot}: the object is empty, and a store holds objects of at least 1 byte"))
+            Failure::usage(format!("{cannot}: the object is empty, but the minimum object size is 1 byte"))
         }
         StoreError::Transfer { source: TransferError::Metadata(error), .. } => {
-            Failure::unreachable(format!("{cannot}: unusable answer from the metadata service"))
+            Failure::unreachable(format!("{cannot}: invalid response from the metadata service"))
                 .found(node::chain(error.as_ref()))
-                .next("restart it (mcctl serve metadata, or the master that embeds it); the nodes may be healthy")
+                .next("restart the metadata service (mcctl serve metadata, or the master that embeds it); the nodes may be healthy")
         }
         StoreError::Transfer { source: TransferError::Rdma(fault), endpoint, .. } => {
-            let (exit, whose) = match transport::exit(fault) {
-                Exit::Host => (Exit::Host, "the RDMA device of this host failed".to_owned()),
+            let (exit, cause) = match transport::exit(fault) {
+                Exit::Host => (Exit::Host, "an RDMA device on this host failed".to_owned()),
                 exit => (exit, format!("the RDMA transfer with node {endpoint} failed")),
             };
-            Failure::new(exit, format!("{cannot}: {whose}"))
+            Failure::new(exit, format!("{cannot}: {cause}"))
                 .found(node::chain(error))
                 .next(transport::next(fault, "the node"))
         }
@@ -336,22 +336,22 @@ pub(in crate::commands) fn failure(master: &MasterTarget, what: &str, error: &St
                     limit,
                     ..
                 } => format!(
-                    "cannot connect to node {endpoint} (no answer within {}): does the node use the same --metadata-server?",
+                    "cannot connect to node {endpoint} (no response within {}): does the node use the same --metadata-server?",
                     show_duration(*limit)
                 ),
                 TransferError::UnknownSegment { .. } => {
                     format!(
-                        "the metadata service has no record of node {endpoint}: does the node use the same --metadata-server?"
+                        "the metadata service has no record for node {endpoint}: does the node use the same --metadata-server?"
                     )
                 }
                 _ => format!("{cannot}: the transfer with node {endpoint} failed"),
             };
             Failure::unreachable(why)
                 .found(format!("{cannot}: {}", node::chain(error)))
-                .next("mcctl status lists the nodes; check that the node is running and reachable from this host")
+                .next("run mcctl status to list the nodes; check that the node is running and reachable from this host")
         }
         StoreError::NoMemory { .. } => {
-            Failure::host(format!("{cannot}: this host has not enough free memory for it")).found(error.to_string())
+            Failure::host(format!("{cannot}: this host does not have enough free memory for the object")).found(error.to_string())
         }
         other => Failure::no(cannot).found(node::chain(other)),
     };

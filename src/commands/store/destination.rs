@@ -1,4 +1,4 @@
-//! The destination of `store get`: stdout, a device or pipe, or a file. This module opens and changes nothing.
+//! The destination for `store get`: stdout, a device or pipe, or a file. This module does not open or change files.
 
 use std::fs;
 use std::io;
@@ -8,33 +8,33 @@ use nix::unistd::{AccessFlags, access};
 
 use crate::commands::error::Failure;
 
-/// The destination of one object.
+/// The destination for one object.
 #[derive(Debug)]
 pub(super) enum Destination {
     Stdout,
     /// Written directly: a device, a pipe, an open descriptor, or a dangling symbolic link.
     Stream(PathBuf),
-    /// An existing regular file, overwritten in place because no file can be created in its folder.
+    /// An existing regular file, overwritten in place because a file cannot be created in its directory.
     InPlace {
         /// Path with symbolic links resolved.
         path: PathBuf,
         folder: PathBuf,
     },
-    /// A new or existing regular file, written to a temporary file that is renamed: it is complete or unchanged.
+    /// A new or existing regular file, written through a temporary file and a rename: the result is either complete or unchanged.
     File {
         /// Path with symbolic links resolved.
         path: PathBuf,
         folder: PathBuf,
-        /// Owner and mode of the existing file.
+        /// The existing file's owner and mode.
         old: Option<fs::Metadata>,
     },
 }
 
 impl Destination {
-    /// The destination for `path`, the value of `--output`. Nothing is opened, but a path that cannot be written fails now.
+    /// The destination for `path`, the value of `--output`. Nothing is opened, but an unwritable path fails immediately.
     ///
     /// # Errors
-    /// The folder does not exist, `path` is a directory, or this user has no write permission.
+    /// The parent directory does not exist, `path` is a directory, or this user has no write permission.
     pub(super) fn find(path: Option<&Path>) -> Result<Destination, Failure> {
         let Some(path) = path.filter(|path| path.as_os_str() != "-" && *path != Path::new("/dev/stdout")) else {
             return Ok(Destination::Stdout);
@@ -42,16 +42,17 @@ impl Destination {
         Destination::find_for(path, |path, flags| Ok(access(path, flags)?))
     }
 
-    /// The destination for `path`, where `may` checks the permissions of the user.
+    /// The destination for `path`, where `may` checks the user's permissions.
     fn find_for(path: &Path, may: impl Fn(&Path, AccessFlags) -> io::Result<()>) -> Result<Destination, Failure> {
-        let is_folder =
-            || usage(path, "it is a directory", format!("name a file in it: --output {}", path.join("NAME").display()));
+        let is_folder = || {
+            usage(path, "it is a directory", format!("specify a file in it: --output {}", path.join("NAME").display()))
+        };
         let old = match fs::metadata(path) {
             Ok(found) if found.is_dir() => return Err(is_folder()),
             Ok(found) if !found.is_file() || is_descriptor(path) => return Ok(Destination::Stream(path.to_owned())),
             Ok(found) => Some(found),
             Err(error) if error.kind() == io::ErrorKind::NotFound && !is_descriptor(path) => None,
-            Err(error) => return Err(usage(path, error.to_string(), "give --output another FILE".to_owned())),
+            Err(error) => return Err(usage(path, error.to_string(), "use a different --output FILE".to_owned())),
         };
         if old.is_none() && path.is_symlink() {
             return Ok(Destination::Stream(path.to_owned()));
@@ -69,7 +70,7 @@ impl Destination {
             Ok(found) if found.is_dir() => {}
             Ok(_) => {
                 let found = format!("{} is not a directory", folder.display());
-                return Err(usage(path, found, "give --output another FILE".to_owned()));
+                return Err(usage(path, found, "use a different --output FILE".to_owned()));
             }
             Err(error) => {
                 let found = format!("{}: {error}", folder.display());
@@ -98,7 +99,7 @@ impl Destination {
     }
 }
 
-/// Whether `path` names an open descriptor. A regular file behind it is written through the descriptor and not replaced.
+/// Whether `path` names an open descriptor. Its regular file, if any, is written through the descriptor and not replaced.
 fn is_descriptor(path: &Path) -> bool {
     let folder = path.parent().unwrap_or(path);
     path == Path::new("/dev/stdout")
@@ -116,7 +117,7 @@ fn refused(path: &Path, tried: &str, error: &io::Error) -> Failure {
     Failure::host(format!("cannot write {}", path.display()))
         .tried(tried)
         .found(error.to_string())
-        .next("give --output a FILE in a directory with write permission, or redirect stdout")
+        .next("set --output to a FILE in a writable directory, or redirect stdout")
 }
 
 #[cfg(test)]
@@ -158,8 +159,7 @@ mod tests {
 
     #[test]
     fn a_regular_file_in_dev_shm_is_replaced_by_rename() {
-        // Not every host has /dev/shm.
-        let Ok(dir) = tempfile::tempdir_in("/dev/shm") else { return };
+        let dir = tempfile::tempdir_in("/dev/shm").expect("a writable /dev/shm");
         let file = dir.path().join("model");
         assert!(matches!(Destination::find(Some(&file)), Ok(Destination::File { old: None, .. })));
         fs::write(&file, "old").expect("written");

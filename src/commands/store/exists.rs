@@ -12,13 +12,13 @@ use crate::engine::base::text::escaped;
 /// Flags of `mcctl store exists`.
 #[derive(Debug, clap::Args)]
 pub struct Args {
-    /// Keys of the objects
+    /// Object keys
     #[arg(required = true, value_name = "KEY", value_parser = key::parse)]
     keys: Vec<String>,
-    /// Print nothing; the exit code is the answer
+    /// Print nothing; report the result only in the exit code
     #[arg(long, short, conflicts_with = "json")]
     quiet: bool,
-    /// One JSON document on stdout
+    /// Print one JSON document to stdout
     #[arg(long)]
     json: bool,
     #[command(flatten)]
@@ -63,14 +63,14 @@ async fn query_rpc(master: &MasterTarget, keys: &[String]) -> Result<Vec<bool>, 
     let answers = master.calls().batch_exist_key(query, TENANT.into()).await.map_err(|error| master.failure(&error))?;
     if answers.len() != keys.len() {
         return Err(Failure::unreachable(format!(
-            "the master at {} returned {} answers for {} keys",
+            "the master at {} returned {} results for {} keys",
             master.at,
             answers.len(),
             keys.len()
         )));
     }
     let checked = |answer: Result<bool, _>| {
-        answer.map_err(|code| Failure::no("the master refused the request").found(format!("{code}")))
+        answer.map_err(|code| Failure::no("the master rejected the request").found(format!("{code}")))
     };
     answers.into_iter().map(checked).collect()
 }

@@ -23,16 +23,16 @@ use crate::engine::store::StoreClient;
 /// Flags of `mcctl store get`.
 #[derive(Debug, clap::Args)]
 pub struct Args {
-    /// Key of the object
+    /// Object key
     #[arg(value_parser = key::parse)]
     key: String,
-    /// Write the object to FILE instead of stdout; '-' is stdout
+    /// Write the object to FILE instead of stdout; '-' means stdout
     ///
-    /// FILE is complete or unchanged, even if the command fails. If no file can be created in its directory, an existing FILE is
-    /// overwritten in place.
+    /// FILE is either complete or unchanged, even if the command fails. If a file cannot be created in its directory, an existing FILE
+    /// is overwritten in place.
     #[arg(long, short, value_name = "FILE")]
     output: Option<PathBuf>,
-    /// One JSON document on stdout: size and file, or without --output the value, which must be UTF-8
+    /// Print one JSON document to stdout: size and file, or without --output the value, which must be UTF-8
     #[arg(long)]
     json: bool,
     #[command(flatten)]
@@ -46,7 +46,7 @@ struct GetDocument<'a> {
     schema: &'static str,
     key: &'a str,
     bytes: u64,
-    /// Path of the file, with --output.
+    /// The file path, with --output.
     output: Option<&'a str>,
     /// The value, without --output.
     value: Option<&'a str>,
@@ -67,8 +67,8 @@ impl Args {
             return self.show(&bytes);
         }
         if to_stdout && io::stdout().is_terminal() && std::str::from_utf8(&bytes).is_err() {
-            return Err(Failure::usage(format!("{} is not text, and stdout is a terminal", Quoted(&self.key)))
-                .next("give --output FILE, or redirect stdout"));
+            return Err(Failure::usage(format!("{} is binary, and stdout is a terminal", Quoted(&self.key)))
+                .next("use --output FILE, or redirect stdout"));
         }
         if let Some(note) = destination.note() {
             output::say(note);
@@ -84,7 +84,7 @@ impl Args {
         Ok(Exit::Done)
     }
 
-    /// Print the document with the value.
+    /// Prints the document with the value.
     fn show(&self, bytes: &[u8]) -> Outcome {
         let Ok(value) = std::str::from_utf8(bytes) else {
             return Err(Failure::usage(format!("{} is not UTF-8 text, which --json requires", Quoted(&self.key)))
@@ -99,11 +99,11 @@ impl Args {
     }
 }
 
-/// Maximum time for removing a temporary file from a stalled disk.
+/// Timeout for removing a temporary file from a stalled disk.
 const REMOVE_MAX: Duration = Duration::from_secs(1);
 
-/// Run the write, which may block on a reader or a disk, until it ends or a signal arrives. A write that has completed when the signal
-/// arrives counts as success.
+/// Runs the write, which may block on a pipe or a disk, until it completes or a signal arrives. A write that has already completed when
+/// the signal arrives counts as success.
 async fn write(writing: ObjectWrite, mut signals: Signals) -> Result<(), Failure> {
     let writing = Arc::new(writing);
     let mut running = {

@@ -2,10 +2,10 @@
 
 use crate::commands::args::ValueError;
 
-/// Parse `text` as a key.
+/// Parses `text` as a key.
 ///
 /// # Errors
-/// The text is empty. Masters refuse empty keys.
+/// The text is empty. Masters reject empty keys.
 pub(super) fn parse(text: &str) -> Result<String, ValueError> {
     match text {
         "" => Err(ValueError::EmptyKey),

@@ -1,4 +1,4 @@
-//! `mcctl store ls`: keys in the order of the master.
+//! `mcctl store ls`: lists keys in the order that the master returns them.
 
 use std::ops::ControlFlow;
 
@@ -24,10 +24,10 @@ pub struct Args {
     /// List at most N keys
     #[arg(long, short = 'n', value_name = "N")]
     limit: Option<usize>,
-    /// Show size in bytes, number of copies and node of the first copy, with a header
+    /// Show the size in bytes, the number of copies and the first copy's node, with a header
     #[arg(long, short)]
     long: bool,
-    /// One JSON document per line: each key unescaped, then the count
+    /// Print one JSON document per line: each unescaped key, then the count
     #[arg(long)]
     json: bool,
     #[command(flatten)]
@@ -51,10 +51,10 @@ struct CountDocument {
     complete: bool,
 }
 
-/// Keys per query of sizes and replicas.
+/// Number of keys per query for sizes and replicas.
 const PAGE: usize = 512;
 
-/// Columns of the long form.
+/// Column widths for the long format.
 #[derive(Clone, Copy)]
 struct LongColumns {
     size: usize,
@@ -63,7 +63,7 @@ struct LongColumns {
 }
 
 impl LongColumns {
-    /// Columns that leave room for keys on a terminal of `width` columns.
+    /// Column widths that leave room for keys on a terminal with `width` columns.
     fn for_width(width: usize) -> LongColumns {
         match width < 80 {
             true => LongColumns { size: 10, copies: 6, node: 15 },
@@ -82,7 +82,7 @@ impl Args {
         let master = self.master.find().await?;
         let (mut shown, mut complete) = (0, true);
         let mut page = Vec::new();
-        // With --long the keys are read first: querying their sizes in between would leave the response half read.
+        // With --long, all keys are read first: querying sizes in between would leave the response partly read.
         let admin = master.admin_required().await?;
         let result = admin.keys(|key| {
             if !key.starts_with(prefix) {
@@ -123,16 +123,16 @@ impl Args {
         }
     }
 
-    /// Print `keys` with sizes and replicas. Returns the sum of the sizes.
+    /// Prints `keys` with sizes and replicas. Returns the sum of the sizes.
     async fn print_long(&self, master: &MasterTarget, keys: &[String]) -> Result<u64, Failure> {
-        let columns = LongColumns::for_width(output::columns().unwrap_or(usize::MAX));
+        let columns = LongColumns::for_width(output::terminal_width().unwrap_or(usize::MAX));
         if !self.json && !keys.is_empty() {
             output::line(columns.line("SIZE", "COPIES", "NODE", "KEY"))?;
         }
         let mut bytes = 0;
         for keys in keys.chunks(PAGE) {
             let found = stat::look_up(master, keys).await?;
-            // A key that was removed between the two queries is not shown.
+            // A key that was removed between the two queries is omitted.
             for (key, replicas) in keys.iter().zip(found).filter_map(|(key, replicas)| Some((key, replicas?))) {
                 let first = replicas.first();
                 bytes += first.map_or(0, |first| first.bytes);

@@ -1,5 +1,5 @@
-//! `mcctl store`: put, get and list objects. Lookups use the master's admin HTTP, which grants no lease. If it cannot answer, the RPC is
-//! used, which grants one, and a note on stderr reports that.
+//! `mcctl store`: put, get and list objects. Lookups use the master's admin HTTP endpoint, which grants no lease. If the endpoint is
+//! unavailable, the RPC is used, which grants a lease, and a note is printed to stderr.
 
 pub mod connect;
 mod destination;
@@ -20,25 +20,25 @@ use crate::commands::runtime;
 /// Subcommands of `mcctl store`.
 #[derive(Debug, Subcommand)]
 pub enum StoreCommand {
-    /// Store an object from a file, stdin or text; exit code 1 if the key exists
+    /// Store an object from a file, stdin or the command line; exit code 1 if the key exists
     Put(put::Args),
     /// Read an object to a file or stdout
     Get(get::Args),
-    /// Check whether keys exist; exit code 1 if one does not
+    /// Check whether keys exist; exit code 1 if any key does not exist
     Exists(exists::Args),
     /// Remove objects by key or pattern, or empty the store
     Rm(rm::Args),
     /// List the keys in the store
     Ls(ls::Args),
-    /// Show size and replicas of objects
+    /// Show the size and replicas of objects
     Stat(stat::Args),
 }
 
 impl StoreCommand {
-    /// Run the subcommand.
+    /// Runs the subcommand.
     ///
     /// # Errors
-    /// The master or a node is unreachable, or refuses.
+    /// The master or a node is unreachable, or rejects the request.
     pub fn run(self) -> Outcome {
         runtime::block_on(0, async {
             match self {
@@ -53,5 +53,5 @@ impl StoreCommand {
     }
 }
 
-/// The tenant of every call. A master without strict tenants ignores it.
+/// The tenant for every call. A master without strict tenants ignores it.
 const TENANT: &str = "default";

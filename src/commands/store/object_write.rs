@@ -1,4 +1,4 @@
-//! Writing an object to its destination on one thread, and stopping the write from another. A file gets its name when it is complete.
+//! Writes an object to its destination on one thread; another thread can stop the write. A file gets its final name when complete.
 
 use std::fs::{self, File, OpenOptions, Permissions};
 use std::io::{self, Write};
@@ -13,11 +13,11 @@ use crate::commands::error::Failure;
 use crate::commands::output;
 use crate::commands::store::destination::Destination;
 
-/// Bytes that are written between two checks for a stop.
+/// Number of bytes written between checks for a stop request.
 const STEP_BYTES: usize = 8 << 20;
-/// Mode of a new file before the umask is applied.
+/// Mode for a new file, before the umask is applied.
 const NEW_FILE_MODE: u32 = 0o666;
-/// Mode of a temporary file that replaces another. No other user can read it before it has the old file's owner and mode.
+/// Mode for a temporary file that will replace an existing file. Other users cannot read it until it has the old file's owner and mode.
 const UNFINISHED_MODE: u32 = 0o600;
 
 /// The write of one object.
@@ -29,16 +29,16 @@ pub(super) struct ObjectWrite {
     stage: Mutex<WriteStage>,
 }
 
-/// The state of the temporary file beside the destination.
+/// The state of the temporary file next to the destination.
 #[derive(Debug)]
 enum WriteStage {
-    /// It does not exist.
+    /// The file does not exist.
     None,
-    /// It is being written under this path.
+    /// The file is being written at this path.
     Writing(PathBuf),
-    /// It is being renamed to the destination, or has been.
+    /// The file is being renamed to the destination, or has been renamed.
     Renamed,
-    /// It will not be renamed. The file at this path may remain.
+    /// The file will not be renamed. It may remain at this path.
     Aborted(Option<PathBuf>),
 }
 
@@ -47,10 +47,10 @@ impl ObjectWrite {
         ObjectWrite { destination, bytes, stop: AtomicBool::new(false), stage: Mutex::new(WriteStage::None) }
     }
 
-    /// Write the object unless [`ObjectWrite::stop`] is called. Blocks on a reader or a disk without a time limit.
+    /// Writes the object unless [`ObjectWrite::stop`] is called. May block on a pipe or a disk indefinitely.
     ///
     /// # Errors
-    /// The write fails or is stopped.
+    /// The write failed or was stopped.
     pub(super) fn run(&self) -> Result<(), Failure> {
         let cannot = |path: &Path, tried: String, error: io::Error, next: &str| {
             Failure::host(format!("cannot write {}", path.display())).tried(tried).found(error.to_string()).next(next)
@@ -60,17 +60,18 @@ impl ObjectWrite {
             Destination::Stream(path) => {
                 let open = OpenOptions::new().write(true).create(true).truncate(true).open(path);
                 open.and_then(|mut stream| self.put(&mut stream)).map_err(|error| {
-                    let tried = "write to it directly, since it is not a regular file".to_owned();
-                    cannot(path, tried, error, "give --output another FILE")
+                    let tried = "write directly to the file, which is not a regular file".to_owned();
+                    cannot(path, tried, error, "use a different --output FILE")
                 })
             }
             Destination::InPlace { path, folder } => {
-                let tried = || format!("overwrite it in place, since no file can be created in {}", folder.display());
-                let kept = "give --output another FILE; the old file is unchanged";
+                let tried =
+                    || format!("overwrite the file in place, because a file cannot be created in {}", folder.display());
+                let kept = "use a different --output FILE; the old file is unchanged";
                 let open = OpenOptions::new().write(true).truncate(true).open(path);
                 let mut file = open.map_err(|error| cannot(path, tried(), error, kept))?;
                 self.put(&mut file).and_then(|()| file.sync_all()).map_err(|error| {
-                    cannot(path, tried(), error, "give --output another FILE; this file is now incomplete")
+                    cannot(path, tried(), error, "use a different --output FILE; this file is now incomplete")
                 })
             }
             Destination::File { path, folder, old } => {
@@ -86,18 +87,18 @@ impl ObjectWrite {
                         folder.display()
                     );
                     let kept = if old.is_some() { "; the old file is unchanged" } else { "" };
-                    cannot(path, tried, error, &format!("free space there, or give --output another FILE{kept}"))
+                    cannot(path, tried, error, &format!("free up space there, or use a different --output FILE{kept}"))
                 })
             }
         }
     }
 
-    /// Ask the writing thread to stop. It may have finished already.
+    /// Requests that the writing thread stop. The write may already have finished.
     pub(super) fn stop(&self) {
         self.stop.store(true, Ordering::Relaxed);
     }
 
-    /// Remove the temporary file, because the writing thread is blocked. From now on that thread renames nothing.
+    /// Removes the temporary file if the writing thread is blocked. After this call, that thread no longer renames the file.
     pub(super) fn abort(&self) {
         let mut stage = self.stage();
         let beside = match &*stage {
@@ -106,11 +107,11 @@ impl ObjectWrite {
             WriteStage::Renamed | WriteStage::Aborted(_) => return,
         };
         *stage = WriteStage::Aborted(beside.clone());
-        // Removing the file may block as long as writing it. The lock is released first.
+        // Removing the file may block as long as writing it, so release the lock first.
         drop(stage);
         let Some(path) = beside else { return };
         match fs::remove_file(path) {
-            // The writing thread may have removed it first.
+            // The writing thread may already have removed the file.
             Err(error) if error.kind() != io::ErrorKind::NotFound => {}
             _ => *self.stage() = WriteStage::Aborted(None),
         }
@@ -119,8 +120,10 @@ impl ObjectWrite {
     /// The state of the destination after a write that failed or is blocked, for an error message.
     pub(super) fn remains(&self) -> String {
         let (path, old) = match &self.destination {
-            Destination::Stdout => return "stdout may have received a part of the object".to_owned(),
-            Destination::Stream(path) => return format!("{} may have received a part of the object", path.display()),
+            Destination::Stdout => return "part of the object may have been written to stdout".to_owned(),
+            Destination::Stream(path) => {
+                return format!("part of the object may have been written to {}", path.display());
+            }
             Destination::InPlace { path, .. } => return format!("{} may be incomplete", path.display()),
             Destination::File { path, old, .. } => (path.display(), old),
         };
@@ -132,7 +135,7 @@ impl ObjectWrite {
         }
     }
 
-    /// A new temporary file in `folder` that will replace the `old` one.
+    /// Creates a temporary file in `folder` that will replace the `old` file.
     fn beside(&self, folder: &Path, old: Option<&fs::Metadata>) -> io::Result<NamedTempFile> {
         let mode = if old.is_some() { UNFINISHED_MODE } else { NEW_FILE_MODE };
         let mut builder = tempfile::Builder::new();
@@ -141,18 +144,18 @@ impl ObjectWrite {
         Ok(beside)
     }
 
-    /// Write all bytes to the temporary file and give it owner and mode of the `old` one.
+    /// Writes all bytes to the temporary file and sets its owner and mode to those of the `old` file.
     fn fill(&self, beside: &mut NamedTempFile, old: Option<&fs::Metadata>) -> io::Result<()> {
         self.put(beside.as_file_mut())?;
         if let Some(old) = old {
             let new = beside.as_file().metadata()?;
             if (new.uid(), new.gid()) != (old.uid(), old.gid()) {
-                // Without the right to change the owner, this user keeps the file.
+                // Without permission to change the owner, the file remains owned by this user.
                 let _ = fchown(beside.as_file(), Some(old.uid()), Some(old.gid()));
             }
             beside.as_file().set_permissions(Permissions::from_mode(old.mode() & 0o7777))?;
         }
-        // Some file systems report a full disk only here.
+        // Some file systems report a full disk only on fsync.
         beside.as_file().sync_all()
     }
 
@@ -165,7 +168,7 @@ impl ObjectWrite {
         Ok(())
     }
 
-    /// Enter the stage `next`, unless the write was stopped.
+    /// Enters the stage `next`, unless the write was stopped.
     fn advance(&self, next: WriteStage) -> io::Result<()> {
         let mut stage = self.stage();
         if self.stop.load(Ordering::Relaxed) || matches!(*stage, WriteStage::Aborted(_)) {
@@ -267,7 +270,7 @@ mod tests {
     fn a_temporary_file_that_cannot_be_removed_is_named() {
         let (dir, file) = folder(0o600);
         let writing = writing(&file, b"new");
-        // A folder is not removed as a file is.
+        // remove_file fails on a directory.
         let beside = dir.path().join("beside");
         fs::create_dir(&beside).expect("made");
         *writing.stage() = WriteStage::Writing(beside.clone());

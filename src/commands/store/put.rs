@@ -27,10 +27,10 @@ use crate::engine::wire::types::{ReplicateConfig, SoftPinAction};
 /// Flags of `mcctl store put`.
 #[derive(Debug, clap::Args)]
 pub struct Args {
-    /// Key of the object
+    /// Object key
     #[arg(value_parser = key::parse)]
     key: String,
-    /// File to store [default: stdin; '-' is stdin]
+    /// File to store [default: stdin; '-' means stdin]
     #[arg(value_name = "FILE")]
     file: Option<PathBuf>,
     /// Store TEXT instead of a file
@@ -39,13 +39,13 @@ pub struct Args {
     /// Replace the object if the key exists
     #[arg(long)]
     upsert: bool,
-    /// Number of copies, each on another segment; exit code 1 if fewer were stored
+    /// Number of copies, each on a different segment; exit code 1 if fewer were stored
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u64).range(1..=1024))]
     replicas: u64,
     /// Exit with 0 even if fewer copies than --replicas were stored
     #[arg(long)]
     allow_fewer: bool,
-    /// Evict the object last, for TIME [without TIME: the master's default]
+    /// Soft-pin the object for TIME, so that it is evicted last [without TIME: the master's default]
     #[arg(long, value_name = "TIME", num_args = 0..=1, default_missing_value = "", require_equals = true, value_parser = soft_pin)]
     soft_pin: Option<SoftPin>,
     /// Never evict the object
@@ -54,7 +54,7 @@ pub struct Args {
     /// Segment to allocate from first
     #[arg(long, value_name = "NAME")]
     segment: Option<String>,
-    /// One JSON document on stdout
+    /// Print one JSON document to stdout
     #[arg(long)]
     json: bool,
     #[command(flatten)]
@@ -69,28 +69,29 @@ enum PutResult {
     Stored {
         replicas: usize,
     },
-    /// The key exists, in this state.
+    /// The key already exists, in this state.
     Exists(KeyState),
-    /// The master refuses the arguments.
+    /// The master rejected the arguments.
     InvalidArguments,
 }
 
 fn exists(quoted: Quoted<'_>, state: KeyState) -> Failure {
     match state {
-        KeyState::Complete => Failure::no(format!("{quoted} already exists; it was not changed"))
+        KeyState::Complete => Failure::no(format!("{quoted} already exists and was not changed"))
             .next("replace it with --upsert, or remove it with mcctl store rm"),
-        KeyState::Unfinished => Failure::no(format!("another put of {quoted} is unfinished; nothing was stored")).next(
-            "retry when it has finished; if its client is gone, the master drops the key after \
+        KeyState::Unfinished => Failure::no(format!("another put of {quoted} has not finished; nothing was stored"))
+            .next(
+                "retry when that put has finished; if its client is no longer running, the master drops the key after \
                  --put-start-discard-timeout-sec, 30 s by default",
-        ),
-        KeyState::Gone => {
-            Failure::no(format!("another client put {quoted} first, and it has since been removed; nothing was stored"))
-                .next("retry")
-        }
+            ),
+        KeyState::Gone => Failure::no(format!(
+            "another client put {quoted} first, but the object has since been removed; nothing was stored"
+        ))
+        .next("retry"),
     }
 }
 
-/// The time to live of a soft pin; `None` is the master's default.
+/// The TTL of a soft pin; `None` means the master's default.
 #[derive(Clone, Copy, Debug)]
 struct SoftPin(Option<Duration>);
 
@@ -101,12 +102,12 @@ fn soft_pin(text: &str) -> Result<SoftPin, ValueError> {
     }
 }
 
-/// All bytes of `input`, named `from`. It may take half of `available` bytes of memory, because a growing buffer is copied.
+/// Reads all bytes from `input`, called `from` in errors. It may use half of the `available` memory, because a growing buffer is copied.
 fn read_all<R: Read>(from: &str, input: io::Result<R>, available: u64) -> Result<Vec<u8>, Failure> {
     let max = available / 2;
     let too_large = |found: String| {
-        Failure::host(format!("{from} does not fit this host's memory"))
-            .tried("read all of it, since an object is put as a whole")
+        Failure::host(format!("{from} does not fit into this host's memory"))
+            .tried("read all of it, because an object is put as a whole")
             .found(found)
     };
     let mut bytes = Vec::new();
@@ -120,14 +121,14 @@ fn read_all<R: Read>(from: &str, input: io::Result<R>, available: u64) -> Result
     }
 }
 
-/// All bytes of `file`, or of stdin.
+/// Reads all bytes from `file`, or from stdin.
 fn read(file: Option<&Path>) -> Result<Vec<u8>, Failure> {
     let available = host::memory().map_or(u64::MAX, |memory| memory.available);
     match file {
         Some(path) => read_all(&path.display().to_string(), File::open(path), available),
         None => {
             if io::stdin().is_terminal() {
-                output::say("reading the value from the terminal; Ctrl-D ends it");
+                output::say("reading the value from the terminal; press Ctrl-D to finish");
             }
             read_all("stdin", Ok(io::stdin().lock()), available)
         }
@@ -140,7 +141,7 @@ struct PutDocument<'a> {
     key: &'a str,
     bytes: usize,
     stored: bool,
-    /// Number of stored copies.
+    /// Number of copies stored.
     replicas: usize,
     replicas_requested: u64,
 }
@@ -151,8 +152,10 @@ impl Args {
         let len = bytes.len();
         let quoted = Quoted(&self.key);
         if len == 0 {
-            return Err(Failure::usage(format!("the value of {quoted} is empty; an object has at least 1 byte"))
-                .next("give a FILE that is not empty, or --value TEXT"));
+            return Err(Failure::usage(format!(
+                "the value for {quoted} is empty, but the minimum object size is 1 byte"
+            ))
+            .next("pass a FILE that is not empty, or use --value TEXT"));
         }
         let mut link = self.link.over(&self.transport).connect().await?;
         let value = Arc::new(Memory::from_vec(bytes)).whole();
@@ -190,9 +193,12 @@ impl Args {
         }
         let copies = format!("{replicas} {}", if replicas == 1 { "copy" } else { "copies" });
         if (replicas as u64) < self.replicas && !self.allow_fewer {
-            return Err(Failure::no(format!("{quoted} was stored with {copies} of {} requested", self.replicas))
-                .found("no other segment has enough free memory; each copy needs its own segment")
-                .next("mcctl status lists the segments; --allow-fewer accepts fewer copies"));
+            return Err(Failure::no(format!(
+                "{quoted} was stored with {copies}, but {} were requested",
+                self.replicas
+            ))
+            .found("no other segment has enough free memory; each copy needs its own segment")
+            .next("run mcctl status to list the segments, or use --allow-fewer to accept fewer copies"));
         }
         if !self.json {
             let of = if (replicas as u64) < self.replicas { format!(" of {}", self.replicas) } else { String::new() };
@@ -209,32 +215,32 @@ impl Args {
         };
         match put {
             Ok(PutOutcome::Stored { replicas }) => Ok(PutResult::Stored { replicas }),
-            // The caller queries the actual state next.
+            // The caller then queries the actual state.
             Ok(PutOutcome::AlreadyExists) => Ok(PutResult::Exists(KeyState::Complete)),
             Err(StoreError::Refused { code: ErrorCode::INVALID_PARAMS, .. }) => Ok(PutResult::InvalidArguments),
             Err(error) => Err(error),
         }
     }
 
-    /// The failure for arguments that the master refused.
+    /// The failure for arguments that the master rejected.
     fn invalid_arguments(&self) -> Failure {
         let quoted = Quoted(&self.key);
         match self.soft_pin {
             Some(SoftPin(Some(life))) => Failure::usage(format!(
-                "cannot put {quoted}: the master refused the soft pin of {}",
+                "cannot put {quoted}: the master rejected a soft pin of {}",
                 parsers::show_duration(life)
             ))
             .tried(format!("--soft-pin={}", parsers::show_duration(life)))
             .found(ErrorCode::INVALID_PARAMS.to_string())
-            .next("give a shorter time: the master's --max-kv-soft-pin-ttl is 24h by default"),
-            _ => Failure::no(format!("cannot put {quoted}: the master refused the arguments"))
+            .next("use a shorter time: the master's --max-kv-soft-pin-ttl is 24h by default"),
+            _ => Failure::no(format!("cannot put {quoted}: the master rejected the arguments"))
                 .tried(format!("a key of {} bytes, {} copies", self.key.len(), self.replicas))
                 .found(ErrorCode::INVALID_PARAMS.to_string())
                 .next("use a shorter key, or fewer --replicas"),
         }
     }
 
-    /// The object's bytes. A signal ends the read, which may block on a terminal or pipe.
+    /// Reads the object's bytes. A signal stops the read, which may block on a terminal or pipe.
     async fn read_unless_stopped(&self) -> Result<Vec<u8>, Failure> {
         if let Some(text) = &self.value {
             return Ok(text.clone().into_bytes());

@@ -14,13 +14,13 @@ use crate::engine::base::text::{Quoted, escaped};
 /// Flags of `mcctl store rm`.
 #[derive(Debug, clap::Args)]
 pub struct Args {
-    /// Keys of the objects
+    /// Object keys
     #[arg(value_name = "KEY", value_parser = key::parse, required_unless_present_any = ["regex", "all"])]
     keys: Vec<String>,
-    /// Remove all objects whose key contains a match of PATTERN (ECMAScript; anchor with ^ and $)
+    /// Remove all objects whose keys contain a match for PATTERN (ECMAScript; anchor with ^ and $)
     #[arg(long, value_name = "PATTERN", conflicts_with_all = ["keys", "all"])]
     regex: Option<String>,
-    /// Remove all objects of the store; asks on a terminal, elsewhere --yes is required
+    /// Remove all objects in the store; asks for confirmation on a terminal, otherwise --yes is required
     #[arg(long, conflicts_with = "keys")]
     all: bool,
     #[command(flatten)]
@@ -28,7 +28,7 @@ pub struct Args {
     /// Also remove objects under a read lease
     #[arg(long)]
     force: bool,
-    /// One JSON document on stdout
+    /// Print one JSON document to stdout
     #[arg(long)]
     json: bool,
     #[command(flatten)]
@@ -42,7 +42,7 @@ struct RmDocument<'a> {
     schema: &'static str,
     removed: i64,
     kept: Vec<KeptKey<'a>>,
-    /// Objects left after `--all`; `null` with keys or a pattern, and if the admin port does not report it.
+    /// Number of objects left after `--all`; `null` with keys or a pattern, or if the admin endpoint does not report it.
     remaining: Option<u64>,
 }
 
@@ -92,9 +92,9 @@ impl Args {
             Ok(removed) => Ok(removed),
             Err(ErrorCode::INVALID_PARAMS) => {
                 Err(Failure::usage(format!("{} is not a valid regular expression for the master", Quoted(regex)))
-                    .next("write an ECMAScript pattern, e.g. '^prefix/.*'"))
+                    .next("use an ECMAScript pattern, e.g. '^prefix/.*'"))
             }
-            Err(code) => Err(Failure::no("the master refused to remove by pattern").found(code.to_string())),
+            Err(code) => Err(Failure::no("the master rejected the removal by pattern").found(code.to_string())),
         }
     }
 
@@ -115,30 +115,30 @@ impl Args {
     }
 }
 
-/// The number of objects in the store, if the admin port reports it.
+/// The number of objects in the store, if the admin endpoint reports it.
 async fn object_count(master: &MasterTarget) -> Option<u64> {
     let metrics = master.admin().ok()?.metrics().await.ok()?;
     metrics.get("master_key_count").map(|count| *count as u64)
 }
 
-/// The effect of --all, as the confirmation shows it.
+/// The effect of --all, as shown in the confirmation prompt.
 async fn everything(master: &MasterTarget) -> String {
     let objects = match object_count(master).await {
         Some(1) => "the only object".to_owned(),
         Some(count) => format!("all {count} objects"),
         None => "all objects".to_owned(),
     };
-    format!("removes {objects} of the store at {} ({})", master.at, master.origin)
+    format!("removes {objects} from the store at {} ({})", master.at, master.origin)
 }
 
 fn reason(code: ErrorCode) -> String {
     let meaning = match code {
         ErrorCode::OBJECT_NOT_FOUND => "the object does not exist",
         ErrorCode::OBJECT_HAS_LEASE => {
-            "it is under a read lease, which ends --default_kv_lease_ttl of the master (10 s by default) after the last read; \
+            "it is under a read lease, which expires 10 s after the last read by default (the master's --default_kv_lease_ttl); \
              wait, or use --force"
         }
-        ErrorCode::REPLICA_IS_NOT_READY => "its put is not finished",
+        ErrorCode::REPLICA_IS_NOT_READY => "the put has not finished",
         ErrorCode::OBJECT_HAS_REPLICATION_TASK => "it is being copied or moved",
         _ => return code.to_string(),
     };

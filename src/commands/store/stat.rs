@@ -1,4 +1,4 @@
-//! `mcctl store stat`: size and replicas.
+//! `mcctl store stat`: shows the size and replicas of objects.
 
 use serde::Serialize;
 
@@ -17,10 +17,10 @@ use crate::engine::wire::types::{ReplicaDescriptor, ReplicaLocation, ReplicaStat
 /// Flags of `mcctl store stat`.
 #[derive(Debug, clap::Args)]
 pub struct Args {
-    /// Keys of the objects
+    /// Object keys
     #[arg(required = true, value_name = "KEY", value_parser = key::parse)]
     keys: Vec<String>,
-    /// One JSON document on stdout
+    /// Print one JSON document to stdout
     #[arg(long)]
     json: bool,
     #[command(flatten)]
@@ -32,11 +32,11 @@ pub struct Args {
 #[derive(Serialize)]
 struct StatDocument<'a> {
     schema: &'static str,
-    objects: Vec<ObjectStat<'a>>,
+    objects: Vec<ObjectStatEntry<'a>>,
 }
 
 #[derive(Serialize)]
-struct ObjectStat<'a> {
+struct ObjectStatEntry<'a> {
     key: &'a str,
     exists: bool,
     bytes: Option<u64>,
@@ -47,7 +47,7 @@ impl Args {
     pub(super) async fn run(self) -> Outcome {
         let found = look_up(&self.master.find().await?, &self.keys).await?;
         if self.json {
-            let objects = self.keys.iter().zip(&found).map(|(key, replicas)| ObjectStat {
+            let objects = self.keys.iter().zip(&found).map(|(key, replicas)| ObjectStatEntry {
                 key,
                 exists: replicas.is_some(),
                 bytes: replicas.as_ref().and_then(|all| all.first()).map(|one| one.bytes),
@@ -60,7 +60,7 @@ impl Args {
                 output::data(table(objects()))?;
             }
             for (key, _) in objects().filter(|(_, replicas)| replicas.is_none()) {
-                output::say(format!("{}: not found, or its put is not finished", escaped(key)));
+                output::say(format!("{}: not found, or the put has not finished", escaped(key)));
             }
             let count = found.iter().flatten().count();
             output::say(format!("found {count} of {} key{}", found.len(), if found.len() == 1 { "" } else { "s" }));
@@ -69,7 +69,7 @@ impl Args {
     }
 }
 
-/// A table of `objects` with a row for each replica.
+/// A table of `objects` with one row per replica.
 fn table<'a>(objects: impl Iterator<Item = (&'a String, &'a Option<Vec<MemoryReplica>>)>) -> String {
     let mut table = output::table(["KEY", "BYTES", "SIZE", "NODE", "ADDRESS", "PROTOCOL"], &[1, 2]);
     for (key, replicas) in objects.filter_map(|(key, replicas)| Some((key, replicas.as_ref()?))) {
@@ -108,7 +108,7 @@ async fn look_up_rpc(master: &MasterTarget, keys: &[String]) -> Result<Vec<Optio
             Err(ErrorCode::OBJECT_NOT_FOUND | ErrorCode::REPLICA_IS_NOT_READY) => found.push(None),
             Err(code) => {
                 return Err(
-                    Failure::no(format!("the master refused to look up {}", Quoted(key))).found(code.to_string())
+                    Failure::no(format!("the master rejected the lookup of {}", Quoted(key))).found(code.to_string())
                 );
             }
         }
@@ -116,8 +116,8 @@ async fn look_up_rpc(master: &MasterTarget, keys: &[String]) -> Result<Vec<Optio
     Ok(found)
 }
 
-/// The result of `from_admin` for each of `keys` through the admin HTTP, which grants no lease. If that cannot answer, the result of
-/// `rpc`, and a note on stderr that the RPC grants leases.
+/// Looks up `keys` with `from_admin` through the admin HTTP endpoint, which grants no lease. If the endpoint is unavailable, `rpc` is
+/// used and a note on stderr reports that the RPC grants leases.
 pub(super) async fn admin_or_rpc<T>(
     master: &MasterTarget,
     keys: &[String],
@@ -125,9 +125,9 @@ pub(super) async fn admin_or_rpc<T>(
     rpc: impl AsyncFnOnce() -> Result<Vec<T>, Failure>,
 ) -> Result<Vec<T>, Failure> {
     let reason = if master.is_admin_unknown() {
-        format!("the admin address of the master at {} is not known (--admin)", master.at)
+        format!("the admin address for the master at {} is unknown (set --admin)", master.at)
     } else if !keys.iter().all(|key| admin::can_query(key)) {
-        "the admin HTTP cannot look up a key with a comma".to_owned()
+        "the admin HTTP endpoint cannot look up a key with a comma".to_owned()
     } else {
         match master.admin()?.replicas(keys).await {
             Ok(found) => return Ok(found.into_iter().map(from_admin).collect()),
@@ -138,18 +138,18 @@ pub(super) async fn admin_or_rpc<T>(
     rpc().await
 }
 
-/// The state of a key that a put found to exist.
+/// The state of a key that already existed when a put started.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum KeyState {
-    /// A complete object; also the state if the master cannot be queried.
+    /// A complete object. Also used if the master cannot be queried.
     Complete,
-    /// A put of the key has not ended.
+    /// A put of the key has not finished.
     Unfinished,
     Gone,
 }
 
-/// The state of `key`, which a put has just found to exist. The admin HTTP is used first: the RPC would grant an existing object a
-/// lease, which blocks its removal.
+/// The state of `key`, for which a put has just returned that it exists. The admin HTTP endpoint is used first: the RPC would grant a
+/// lease on an existing object, which blocks its removal.
 pub(super) async fn key_state<C>(master: &MasterTarget, calls: &MasterCalls<C>, key: &str) -> KeyState
 where
     C: Channel,
@@ -169,7 +169,7 @@ where
     }
 }
 
-/// A complete memory replica in the form of the admin HTTP.
+/// A complete memory replica in the format of the admin HTTP endpoint.
 fn memory_replica(replica: &ReplicaDescriptor) -> Option<MemoryReplica> {
     let ReplicaLocation::Memory(buffer) = &replica.location else { return None };
     (replica.status == ReplicaStatus::COMPLETE).then(|| MemoryReplica {

@@ -1,6 +1,6 @@
-//! Plots as SVG text, without other files.
+//! Plots as self-contained SVG text.
 //!
-//! Colours are CSS variables with a fallback value: a page can override them for dark mode, and a standalone image uses the fallback.
+//! Colors are CSS variables with a fallback value: a page can override them for dark mode, and a standalone image uses the fallback.
 
 mod plot;
 mod scale;

@@ -10,17 +10,17 @@ const RIGHT: f64 = 16.0;
 const TOP: f64 = 34.0;
 const BOTTOM: f64 = 46.0;
 
-/// Colours for a light background, distinguishable with colour vision deficiency. A page may override them with `--s1` to `--s6`.
+/// Colors for a light background, distinguishable with color vision deficiency. A page may override them with `--s1` to `--s6`.
 const COLOURS: [&str; 6] = ["#0b62c4", "#d1660a", "#1a8a5a", "#a03fa8", "#7a6a00", "#b3263a"];
 
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Axis {
-    /// Quantity with its unit.
+    /// Quantity and unit.
     pub label: String,
     pub log: bool,
-    /// The axis includes zero.
+    /// Whether the axis includes zero.
     pub from_zero: bool,
-    /// Category names instead of numbers; value n is the n-th name, from zero.
+    /// Category names instead of numbers; the value n stands for the name at index n.
     pub names: Vec<String>,
 }
 
@@ -30,7 +30,7 @@ impl Axis {
         Axis { label: label.to_owned(), from_zero: true, ..Axis::default() }
     }
 
-    /// Returns a linear axis around the values.
+    /// Returns a linear axis that covers the values and need not include zero.
     pub fn close(label: &str) -> Axis {
         Axis { label: label.to_owned(), ..Axis::default() }
     }
@@ -46,28 +46,28 @@ impl Axis {
     }
 }
 
-/// The marks of a series with their values.
+/// How a series is drawn, with its values.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Mark {
-    /// Points joined by a line; a point that is not finite leaves a gap.
+    /// Points joined by a line; a non-finite point leaves a gap.
     Line(Vec<(f64, f64)>),
-    /// The area between two values at each x.
+    /// The area between two y values at each x.
     Area(Vec<(f64, f64, f64)>),
-    /// A transparent area, for use behind lines.
+    /// A semi-transparent area, for use behind lines.
     Band(Vec<(f64, f64, f64)>),
     /// A point with its interval: x, low, value, high.
     Whisker(Vec<(f64, f64, f64, f64)>),
 }
 
-/// A series of a plot.
+/// A series in a plot.
 #[derive(Clone, Debug, PartialEq)]
 pub struct PlotSeries {
-    /// Name in the legend; an empty name is not listed.
+    /// Name in the legend; a series with an empty name is not listed.
     pub name: String,
-    /// Index of the colour, from zero.
+    /// Color index, starting at zero.
     pub colour: usize,
     pub mark: Mark,
-    /// Draw a dashed line.
+    /// Whether the line is dashed.
     pub dashed: bool,
 }
 
@@ -82,7 +82,7 @@ impl PlotSeries {
         PlotSeries { name: name.to_owned(), colour, mark: Mark::Area(points), dashed: false }
     }
 
-    /// Returns a transparent area.
+    /// Returns a semi-transparent area.
     pub fn band(name: &str, colour: usize, points: Vec<(f64, f64, f64)>) -> PlotSeries {
         PlotSeries { name: name.to_owned(), colour, mark: Mark::Band(points), dashed: false }
     }
@@ -92,7 +92,7 @@ impl PlotSeries {
         PlotSeries { name: name.to_owned(), colour, mark: Mark::Whisker(points), dashed: false }
     }
 
-    /// Returns the same line, dashed, so that a line below it stays visible.
+    /// Returns the same series as a dashed line, so that a line below it stays visible.
     #[must_use]
     pub fn dashed(self) -> PlotSeries {
         PlotSeries { dashed: true, ..self }
@@ -142,7 +142,7 @@ impl Plot {
         self.series.iter().all(|series| series.ys().iter().all(|value| !value.is_finite()))
     }
 
-    /// Renders the plot as SVG for a page.
+    /// Renders the plot as SVG for embedding in a page.
     pub fn svg(&self) -> String {
         self.picture("")
     }
@@ -182,7 +182,7 @@ impl Plot {
         let ticks: Vec<(f64, String)> = match self.x.names.len() {
             0 => x.ticks().into_iter().map(|tick| (tick, label(tick))).collect(),
             names => {
-                // At most 16 names, so that they stay readable.
+                // Show at most 16 names, to keep them readable.
                 let every = names.div_ceil(16);
                 let shown = self.x.names.iter().enumerate().filter(|(place, _)| place % every == 0);
                 shown.map(|(place, name)| (place as f64, short(name))).collect()
@@ -215,7 +215,7 @@ impl Plot {
         svg + &self.legend() + "</svg>\n"
     }
 
-    /// Renders the names of the series below the title.
+    /// Renders the series names below the title.
     fn legend(&self) -> String {
         let named: Vec<&PlotSeries> = self.series.iter().filter(|series| !series.name.is_empty()).collect();
         let areas = named.iter().any(|series| matches!(series.mark, Mark::Area(_)));
@@ -245,7 +245,7 @@ impl Plot {
     }
 }
 
-/// Renders the colour sample before a name in the legend.
+/// Renders the color sample before a name in the legend.
 fn rectangle(x: f64, colour: &str, more: &str) -> String {
     format!("<rect x=\"{x:.1}\" y=\"21\" width=\"10\" height=\"8\" fill=\"{colour}\"{more}/>")
 }
@@ -263,7 +263,7 @@ fn colour(number: usize) -> String {
     format!("var(--s{},{})", place + 1, COLOURS[place])
 }
 
-/// Converts values to coordinates of the image.
+/// Converts values to image coordinates.
 #[derive(Clone, Copy)]
 struct PlotArea {
     x: AxisScale,
@@ -293,7 +293,7 @@ impl PlotArea {
                         places.join(" ")
                     ));
                 }
-                // Mark the points individually if there are few.
+                // Mark the points individually if there are only a few.
                 if points.len() <= 40 {
                     for (x, y) in points.iter().filter(|(x, y)| x.is_finite() && y.is_finite()) {
                         text.push_str(&format!(
@@ -313,7 +313,7 @@ impl PlotArea {
                 let opacity = if matches!(series.mark, Mark::Area(_)) { 0.6 } else { 0.2 };
                 let points: Vec<_> =
                     points.iter().filter(|(x, a, b)| x.is_finite() && a.is_finite() && b.is_finite()).collect();
-                // A single value is drawn with some width.
+                // Draw a single value with some width.
                 let wide = if points.len() == 1 { 24.0 } else { 0.0 };
                 let top = points.iter().flat_map(|(x, _, high)| {
                     [-wide, wide]

@@ -1,4 +1,4 @@
-//! The scale of an axis: positions of values, and ticks.
+//! An axis scale: value positions and ticks.
 
 /// The range of an axis.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -18,7 +18,7 @@ impl AxisScale {
             (low, high) = if log { (1.0, 10.0) } else { (0.0, 1.0) };
         }
         if log {
-            // At least half a decade, so that two ticks fit.
+            // Cover at least half a decade, so that two ticks fit.
             if high / low < 3.2 {
                 (low, high) = (low / 1.8, high * 1.8);
             }
@@ -28,13 +28,13 @@ impl AxisScale {
             (low, high) = (low.min(0.0), high.max(0.0));
         }
         if high - low <= f64::EPSILON * high.abs().max(low.abs()) {
-            let room = if high == 0.0 { 1.0 } else { high.abs() * 0.5 };
-            (low, high) = if from_zero && low >= 0.0 { (0.0, high + room) } else { (low - room, high + room) };
+            let margin = if high == 0.0 { 1.0 } else { high.abs() * 0.5 };
+            (low, high) = if from_zero && low >= 0.0 { (0.0, high + margin) } else { (low - margin, high + margin) };
         }
         AxisScale { low, high, log }
     }
 
-    /// Extends a linear scale to ticks at both ends.
+    /// Extends a linear scale to the next tick at both ends.
     pub(super) fn rounded(mut self) -> AxisScale {
         if !self.log {
             let step = step((self.high - self.low) / 5.0);
@@ -53,7 +53,7 @@ impl AxisScale {
         if at.is_finite() { at.clamp(0.0, 1.0) } else { 0.0 }
     }
 
-    /// Returns the values of the ticks.
+    /// Returns the tick values.
     pub(super) fn ticks(&self) -> Vec<f64> {
         if !self.log {
             let step = step((self.high - self.low) / 5.0);
@@ -75,7 +75,7 @@ impl AxisScale {
     }
 }
 
-/// Returns the smallest number of the series 1, 2, 5, 10, 20 ... that is at least `least`.
+/// Returns the smallest number in the series 1, 2, 5, 10, 20 ... that is at least `least`.
 fn step(least: f64) -> f64 {
     if !(least.is_finite() && least > 0.0) {
         return 1.0;
@@ -85,7 +85,7 @@ fn step(least: f64) -> f64 {
     digit * decade
 }
 
-/// Formats a number for an axis.
+/// Formats a number as an axis label.
 pub(super) fn label(value: f64) -> String {
     let size = value.abs();
     let (value, unit) = match size {

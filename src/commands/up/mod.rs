@@ -1,6 +1,6 @@
-//! `mcctl up`: a complete store in one process on this machine, checked with a round trip, and the settings of its clients.
+//! `mcctl up`: a complete store in one process on this machine, checked with a round trip, and the settings for its clients.
 //!
-//! Everything is memory of this process, so nothing remains when it ends.
+//! All data is in this process's memory, so nothing remains when the process ends.
 
 mod paste;
 mod ports;
@@ -35,7 +35,7 @@ use crate::engine::master::MasterConfig;
 /// Flags of `mcctl up`.
 #[derive(Debug, clap::Args)]
 pub struct Args {
-    /// Memory that the node contributes: bytes, or with kb, mb, gb, tb (powers of 1024); pages are allocated on first use
+    /// Memory that the node contributes: bytes, or with kb, mb, gb, tb (powers of 1024). Pages are allocated on first use
     #[arg(long, value_name = "SIZE", default_value = "1GiB", value_parser = segment_size)]
     segment_size: SegmentSize,
     /// Address that all services listen on
@@ -44,22 +44,22 @@ pub struct Args {
     /// Metadata mode: http (a metadata service in this process) or P2PHANDSHAKE
     #[arg(long, value_name = "MODE", default_value = "http", value_parser = ["http", "P2PHANDSHAKE"])]
     metadata: String,
-    /// RPC port of the master [default: 50051 if it is free, else any]
+    /// Master RPC port [default: 50051 if free, otherwise any free port]
     #[arg(long, value_name = "PORT")]
     rpc_port: Option<u16>,
-    /// Admin HTTP port of the master [default: 9003 if it is free, else any]
+    /// Master admin HTTP port [default: 9003 if free, otherwise any free port]
     #[arg(long, value_name = "PORT")]
     metrics_port: Option<u16>,
-    /// Port of the metadata service [default: 8080 if it is free, else any]
+    /// Metadata service port [default: 8080 if free, otherwise any free port]
     #[arg(long, value_name = "PORT")]
     metadata_port: Option<u16>,
-    /// REST port of the node [default: 8081 if it is free, else any]
+    /// Node REST port [default: 8081 if free, otherwise any free port]
     #[arg(long, value_name = "PORT")]
     rest_port: Option<u16>,
-    /// Also run a simulated SGLang server on this store, and print a command that puts load on it
+    /// Also run a simulated SGLang server on this store, and print a command that generates load for it
     #[arg(long)]
     with_sim: bool,
-    /// Port of the simulated server [default: 30000 if it is free, else any]
+    /// Simulated server port [default: 30000 if free, otherwise any free port]
     #[arg(long, value_name = "PORT", requires = "with_sim")]
     sim_port: Option<u16>,
     #[command(flatten)]
@@ -67,14 +67,14 @@ pub struct Args {
     /// Exit after the round trip
     #[arg(long)]
     once: bool,
-    /// One JSON document on stdout when the store is ready
+    /// Print one JSON document to stdout when the store is ready
     #[arg(long)]
     json: bool,
     #[command(flatten)]
     pub(in crate::commands) log: LogFileOptions,
 }
 
-/// Size of the segment, and the text that it was parsed from.
+/// The segment size, and the text that it was parsed from.
 #[derive(Clone, Debug)]
 struct SegmentSize {
     bytes: ByteSize,
@@ -90,21 +90,21 @@ fn segment_size(text: &str) -> Result<SegmentSize, ValueError> {
 }
 
 impl fmt::Display for SegmentSize {
-    /// The size. If the user's unit could also mean a power of 1000, that text is shown first.
+    /// Shows the size. If the user's unit could also mean a power of 1000, the user's text is shown first.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let text = self.text.to_ascii_lowercase();
         match ["kb", "mb", "gb", "tb"].iter().any(|unit| text.ends_with(unit)) {
-            true => write!(f, "{} (read as {})", self.text, self.bytes),
+            true => write!(f, "{} (interpreted as {})", self.text, self.bytes),
             false => self.bytes.fmt(f),
         }
     }
 }
 
 impl Args {
-    /// Run the store until a signal.
+    /// Runs the store until it receives SIGINT or SIGTERM.
     ///
     /// # Errors
-    /// A part of the store cannot start, or the round trip fails.
+    /// A component cannot start, or the round trip fails.
     pub fn run(self) -> Outcome {
         runtime::block_on(processors().clamp(2, THREADS_MAX), async {
             logging::mark_service();
@@ -136,7 +136,7 @@ impl Args {
         })
     }
 
-    /// Print the addresses of the store and the settings of its clients.
+    /// Prints the store's addresses and the settings for its clients.
     fn print(&self, store: &LocalStore, checked: &RoundTrip) -> Result<(), Failure> {
         let addresses = store.addresses();
         let environment = paste::environment(&addresses);
@@ -170,9 +170,9 @@ impl Args {
              node      {} contributes {}, REST http://{}\n\
              check     put {}, read back over {}, compared and removed in {:.1} ms\n\
              \n\
-             # environment of a client: Python, SGLang or another store node\n\
+             # environment for a client: Python, SGLang or another store node\n\
              {}\n\
-             # SGLang with this store as L3 of its cache\n\
+             # SGLang with this store as its L3 cache\n\
              python -m sglang.launch_server --model-path MODEL \\\n  {}\n\
              \n\
              # try it in another shell\n\
@@ -208,9 +208,9 @@ impl Args {
     }
 }
 
-/// Threads besides those of the RPC and the transfer engine.
+/// Maximum number of threads, not counting the RPC and transfer engine threads.
 const THREADS_MAX: usize = 4;
-/// Longest wait of the node for the master, which runs in this process.
+/// Maximum time that the node waits for the master, which runs in this process.
 const MASTER_WAIT: Duration = Duration::from_secs(5);
 
 fn interrupted(signal: &str) -> Exit {
@@ -218,7 +218,7 @@ fn interrupted(signal: &str) -> Exit {
     Exit::Done
 }
 
-/// The name by which this program was started.
+/// The name under which this program was started.
 fn program() -> String {
     std::env::args().next().unwrap_or_else(|| "mcctl".to_owned())
 }
@@ -242,7 +242,7 @@ struct UpDocument<'a> {
     sglang_flags: &'static [&'static str],
 }
 
-/// The running parts of the store.
+/// The store's running components.
 struct LocalStore {
     master: MasterProcess,
     node: RunningNode,
@@ -259,7 +259,7 @@ impl LocalStore {
         let request = |what, flag, port, default| PortRequest { what, flag, port, default };
         let mut requests = vec![
             request("the master's RPC", "--rpc-port", args.rpc_port, 50051),
-            request("the admin HTTP", "--metrics-port", args.metrics_port, 9003),
+            request("the admin HTTP endpoint", "--metrics-port", args.metrics_port, 9003),
             request("the REST port", "--rest-port", args.rest_port, 8081),
         ];
         if args.metadata == "http" {
@@ -289,8 +289,8 @@ impl LocalStore {
         };
         let node_plan = NodePlan {
             master: master.rpc.clone(),
-            master_origin: "the master of this process".to_owned(),
-            metadata: node::metadata(&metadata, "the metadata service of this process".to_owned())?,
+            master_origin: "the master in this process".to_owned(),
+            metadata: node::metadata(&metadata, "the metadata service in this process".to_owned())?,
             local_hostname: if args.host.is_ipv6() { format!("[{host}]") } else { host.clone() },
             segment: args.segment_size.bytes,
             segment_origin: format!("--segment-size {}", args.segment_size.text),
@@ -302,13 +302,13 @@ impl LocalStore {
             waited: Duration::ZERO,
             metrics: None,
         };
-        // A signal also ends the metadata service with the node's records.
+        // A signal also stops the metadata service, which holds the node's records.
         match RunningNode::start(&node_plan, &NodePorts { rest, client_http: None }, std::future::pending()).await {
             Ok(Some(node)) => Ok(LocalStore { master, node, node_plan, sim_at, sim: None, notes }),
             Ok(None) => unreachable!("the stop future never completes"),
             Err(failure) => {
                 runtime::stop_in_time("the master", master.stop()).await;
-                // All parts are in this process, so advice about other addresses does not apply.
+                // All components are in this process, so advice about other addresses does not apply.
                 Err(match failure.exit {
                     Exit::Unreachable => {
                         failure.next("check the log with --log-level=info; this host may be overloaded")
@@ -330,7 +330,7 @@ impl LocalStore {
         }
     }
 
-    /// Start the simulator if --with-sim was given.
+    /// Starts the simulator if --with-sim is set.
     async fn simulate(&mut self, args: &Args) -> Result<(), Failure> {
         if let Some(listen) = self.sim_at.take() {
             self.sim = Some(LocalSim::start(&self.node_plan, &listen, args.json).await?);

@@ -1,31 +1,31 @@
-//! Environment variables and flags with which clients use a store, ready to paste.
+//! Environment variables and flags for clients of a store, ready to paste.
 
 use crate::commands::admin;
 use crate::commands::master_target::RPC_PORT;
 use crate::engine::base::HostPort;
 
-/// Addresses of a store and the settings of its clients.
+/// A store's addresses and the settings for its clients.
 #[derive(Clone, Debug)]
 pub struct StoreAddresses {
     pub master: HostPort,
     pub admin: HostPort,
-    /// URL of the metadata service, or `P2PHANDSHAKE`.
+    /// Metadata service URL, or `P2PHANDSHAKE`.
     pub metadata: String,
     /// `tcp` or `rdma`.
     pub protocol: &'static str,
-    /// RDMA devices, separated by ','; empty: all.
+    /// RDMA devices, comma-separated; empty means all.
     pub devices: String,
     /// Host name for a client on this host.
     pub client_host: String,
 }
 
-/// The environment of a Mooncake client, most important variables first. SGLang and the store service read the same names.
+/// The environment for a Mooncake client, most important variables first. SGLang and the store service use the same names.
 pub fn environment(addresses: &StoreAddresses) -> Vec<(&'static str, String)> {
     let mut lines = vec![
         ("MOONCAKE_MASTER", addresses.master.to_string()),
         ("MOONCAKE_TE_META_DATA_SERVER", addresses.metadata.clone()),
         ("MOONCAKE_PROTOCOL", addresses.protocol.to_owned()),
-        // The node of this store contributes the memory. A pure client loses no objects when it ends.
+        // This store's node contributes the memory. Because a pure client contributes none, no objects are lost when it stops.
         ("MOONCAKE_GLOBAL_SEGMENT_SIZE", "0".to_owned()),
         ("MOONCAKE_LOCAL_HOSTNAME", addresses.client_host.clone()),
         ("MOONCAKE_MASTER_METRICS_PORT", addresses.admin.port.to_string()),
@@ -36,8 +36,7 @@ pub fn environment(addresses: &StoreAddresses) -> Vec<(&'static str, String)> {
     lines
 }
 
-/// Flags with which a client on this host connects to the store; empty for the default addresses. The client discovers the metadata
-/// mode.
+/// The flags for connecting to the store from this host; empty for the default addresses. The client discovers the metadata mode.
 pub fn connect_flags(addresses: &StoreAddresses) -> String {
     let is_local = addresses.master.host == "127.0.0.1" && addresses.admin.host == "127.0.0.1";
     match (is_local, addresses.master.port, addresses.admin.port) {
@@ -47,8 +46,8 @@ pub fn connect_flags(addresses: &StoreAddresses) -> String {
     }
 }
 
-/// The flags with which SGLang 0.5.23 uses a Mooncake store as L3 of its cache. This layout and I/O backend need no GPU kernels. With a
-/// GPU, `page_first` and `kernel` work too.
+/// The SGLang 0.5.23 flags for using a Mooncake store as the L3 cache. This layout and I/O backend do not require GPU kernels. With a
+/// GPU, `page_first` and `kernel` also work.
 pub const SGLANG_FLAGS: &[&str] = &[
     "--enable-hierarchical-cache",
     "--hicache-ratio",
@@ -83,7 +82,7 @@ pub fn shell(environment: &[(&'static str, String)]) -> String {
     environment.iter().map(|(name, value)| format!("export {name}={}\n", quoted(value))).collect()
 }
 
-/// `text` quoted as one shell word.
+/// Quotes `text` as one shell word.
 fn quoted(text: &str) -> String {
     let plain = |c: char| c.is_ascii_alphanumeric() || "-_./:@%+,=".contains(c);
     if !text.is_empty() && text.chars().all(plain) {

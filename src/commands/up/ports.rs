@@ -1,28 +1,28 @@
-//! Port selection: the default port of a service if it is free, else any free port.
+//! Port selection: a service's default port if it is free, otherwise any free port.
 
 use crate::commands::error::Failure;
 use crate::commands::listen::{ListenAddress, check_collisions};
 use crate::engine::base::HostPort;
 use crate::engine::sys::ports;
 
-/// The port of one service.
+/// The port request for one service.
 #[derive(Clone, Copy, Debug)]
 pub struct PortRequest {
-    /// The service, as errors name it.
+    /// The service name used in errors.
     pub what: &'static str,
     /// The flag that sets the port.
     pub flag: &'static str,
-    /// Value of the flag.
+    /// The flag's value.
     pub port: Option<u16>,
-    /// Port without the flag.
+    /// The port to use if the flag is not set.
     pub default: u16,
 }
 
-/// The address on `host` for each of `requests`: the requested port, else the default port if it is free, else any port. A default port
-/// in use is reported in `notes`. A port that is taken before the caller binds it causes the usual error.
+/// The address on `host` for each of `requests`: the requested port, otherwise the default port if it is free, otherwise any free port.
+/// If a default port is in use, `notes` reports it. A port that another process binds before the caller does causes the usual error.
 ///
 /// # Errors
-/// Two requests have the same port.
+/// Two requests specify the same port.
 pub fn choose(host: &str, requests: &[PortRequest], notes: &mut Vec<String>) -> Result<Vec<ListenAddress>, Failure> {
     let listens: Vec<ListenAddress> = requests.iter().map(|one| address(host, one, requests, notes)).collect();
     check_collisions(&listens)?;
@@ -42,7 +42,7 @@ fn address(host: &str, one: &PortRequest, all: &[PortRequest], notes: &mut Vec<S
     ListenAddress { what, at: HostPort::new(host, port), origin, host_origin: format!("--host {host}") }
 }
 
-/// The process that holds `port`, or the flag that requests it.
+/// The process that is using `port`, or the flag that requests it.
 fn holder(host: &str, port: u16, all: &[PortRequest]) -> Option<String> {
     if let Some(other) = all.iter().find(|other| other.port == Some(port)) {
         return Some(format!("{} {port}", other.flag));

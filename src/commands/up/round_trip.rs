@@ -1,4 +1,4 @@
-//! A round trip through the store: a separate client puts an object, reads it back, compares and removes it over the transport.
+//! A round trip through the store: a separate client puts an object, reads it back over the transport, compares it and removes it.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,7 +13,7 @@ use crate::engine::store::{Node, PutOutcome, StoreClient, StoreError, payload};
 use crate::engine::sys::memory::Memory;
 use crate::engine::wire::types::ReplicateConfig;
 
-/// Size of the object, bytes: a few dozen pages of a KV cache.
+/// Object size in bytes: a few dozen KV-cache pages.
 const OBJECT_BYTES: usize = 1 << 20;
 
 /// The result of a round trip.
@@ -22,14 +22,14 @@ pub struct RoundTrip {
     pub bytes: u64,
     pub put_ms: f64,
     pub get_ms: f64,
-    /// Time of put, get, comparison and removal.
+    /// Total duration of put, get, comparison and removal.
     pub total_ms: f64,
 }
 
-/// Make a round trip through the store of the node of `plan`.
+/// Performs a round trip through the store that the node in `plan` belongs to.
 ///
 /// # Errors
-/// A step fails, or the object differs when it is read back.
+/// A step fails, or the object that is read back differs.
 pub async fn round_trip(plan: &NodePlan) -> Result<RoundTrip, Failure> {
     let env = RealEnv::new();
     let plan = NodePlan { segment: ByteSize(0), ..plan.clone() };
@@ -53,16 +53,17 @@ async fn steps(env: &RealEnv, client: &StoreClient<RealEnv>) -> Result<RoundTrip
     let value = Arc::new(Memory::from_vec(bytes.clone())).whole();
     let outcome = client.put(&key, value, &ReplicateConfig::default()).await.map_err(failed("put an object"))?;
     if outcome == PutOutcome::AlreadyExists {
-        return Err(Failure::new(Exit::No, "the store is up, but not empty").found(format!("object {key} exists")));
+        return Err(Failure::new(Exit::No, "the store is up, but it is not empty")
+            .found(format!("object {key} already exists")));
     }
     let put = env.now().since(began);
     let get_began = env.now();
     let read = client.get(&key).await.map_err(failed("get the object"))?;
     let get = env.now().since(get_began);
     if read != bytes {
-        let at = read.iter().zip(&bytes).position(|(a, b)| a != b);
-        return Err(Failure::new(Exit::No, "the store is up, but the object was read back with other bytes")
-            .found(format!("{} of {} bytes, the first difference at {at:?}", read.len(), bytes.len())));
+        let at = read.iter().zip(&bytes).position(|(a, b)| a != b).unwrap_or(read.len().min(bytes.len()));
+        return Err(Failure::new(Exit::No, "the store is up, but the object that was read back differs")
+            .found(format!("read {} of {} bytes; first difference at byte {at}", read.len(), bytes.len())));
     }
     client.remove(&key, true).await.map_err(failed("remove the object"))?;
     let ms = |time: Duration| (time.as_secs_f64() * 1e6).round() / 1e3;

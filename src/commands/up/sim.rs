@@ -12,13 +12,13 @@ use crate::engine::env::RealEnv;
 use crate::engine::sim::{Config, RunningSimulator};
 use crate::engine::store::Node;
 
-/// Size of L1 in tokens.
+/// L1 size in tokens.
 const DEVICE_TOKENS: u64 = 16_384;
-/// Flags of a load of about 55,000 tokens, more than L1 and L2 hold.
+/// Flags for a load of about 55,000 tokens, more than L1 and L2 can hold.
 const LOAD: &str =
     "--num-clients 24 --num-rounds 4 --request-length 512 --output-length 64 --request-rate 6 --max-parallel 16";
 
-/// A running simulator and its client of the store.
+/// A running simulator and its store client.
 pub struct LocalSim {
     running: RunningSimulator,
     client: Node<RealEnv>,
@@ -29,12 +29,12 @@ pub struct LocalSim {
 pub struct SimDocument {
     simulator: bool,
     url: String,
-    /// A command line that puts load on it.
+    /// A command line that generates load for the simulator.
     bench: String,
 }
 
 impl LocalSim {
-    /// Start a simulator at `listen` on the store of the node of `plan`.
+    /// Starts a simulator at `listen`, backed by the store that the node in `plan` belongs to.
     ///
     /// # Errors
     /// The port cannot be bound, or the client cannot start.
@@ -66,8 +66,8 @@ impl LocalSim {
     /// The simulator for the text report.
     pub fn text(&self, program: &str) -> String {
         format!(
-            "# a SIMULATED SGLang server on this store: L1 {DEVICE_TOKENS} tokens, L2 twice that, L3 the store\n{}\n\n\
-             # conversations that exceed L1 and L2; shows which tier answers each turn\n{}\n\n",
+            "# a SIMULATED SGLang server on this store: L1 {DEVICE_TOKENS} tokens, L2 twice as many, L3 this store\n{}\n\n\
+             # conversations that exceed L1 and L2; shows the tier that serves each turn\n{}\n\n",
             self.url(),
             self.bench(program)
         )
@@ -81,7 +81,7 @@ impl LocalSim {
         format!("{program} bench multi-turn --url {} {LOAD}", self.url())
     }
 
-    /// Stop the simulator and its client.
+    /// Stops the simulator and its client.
     pub async fn stop(self) {
         self.running.stop().await;
         self.client.stop().await;

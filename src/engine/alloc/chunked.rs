@@ -1,7 +1,7 @@
-//! A growing array that does not move its items once its first chunk is full: growth costs one chunk, not a copy of all items.
+//! A growing array that does not move its items once its first chunk is full: growing costs one chunk, not a copy of all items.
 //!
-//! It stores the records of millions of objects. Doubling a `Vec` would copy them and hold the master's state for milliseconds. Here the
-//! longest step is filling one chunk.
+//! It stores the records of millions of objects. Doubling a `Vec` would copy them all and keep the master's state locked for milliseconds.
+//! Here, the longest step is filling one chunk.
 
 use std::ops::{Index, IndexMut};
 
@@ -35,7 +35,7 @@ impl<T> Chunked<T> {
     /// Appends `value` and returns its index.
     ///
     /// # Panics
-    /// At 2^32 - 1 items. Callers limit their counts well below.
+    /// With more than 2^32 - 1 items. Callers limit their counts well below that.
     pub fn push(&mut self, value: T) -> u32 {
         let at = self.len;
         self.len = at.checked_add(1).expect("fewer than 2^32 records");
@@ -46,7 +46,7 @@ impl<T> Chunked<T> {
                 chunk.push(value);
                 self.chunks.push(chunk);
             }
-            // The first chunk starts small and doubles: an array of a few items must not cost a whole chunk.
+            // The first chunk starts small and doubles, so that a short array does not cost a whole chunk.
             None => self.chunks.push(vec![value]),
         }
         at

@@ -1,8 +1,8 @@
-//! Chooses the segment and the byte range of a replica. Works with offsets and names only, never with memory.
+//! Chooses a replica's segment and byte range. Works only with offsets and names, never with memory.
 //!
-//! Nothing in this folder accesses the allocated bytes, reads a clock or generates its own seeds. Start with [`Allocator`], the
-//! interface of one segment's allocator. [`offset`] implements it, and [`placement`] chooses among segments. Upstream's counterparts are
-//! `OffsetBufferAllocator` and `allocation_strategy.h`.
+//! Nothing in this directory accesses the allocated bytes, reads a clock or generates its own seeds. Start with [`Allocator`], the
+//! interface of a single segment's allocator. [`offset`] implements it, and [`placement`] chooses among segments. Upstream's counterparts
+//! are `OffsetBufferAllocator` and `allocation_strategy.h`.
 
 pub mod chunked;
 pub mod offset;
@@ -11,18 +11,18 @@ pub mod placement;
 pub use chunked::Chunked;
 pub use offset::OffsetAllocator;
 
-/// An allocated range of a segment.
+/// An allocated range in a segment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Block {
     /// Offset from the start of the segment in bytes.
     pub offset: u64,
-    /// Identifies the block in [`Allocator::free`]. Unique among the live blocks of one allocator; reused after `free`.
+    /// Identifies the block in [`Allocator::free`]. Unique among an allocator's live blocks; reused after `free`.
     pub ticket: u32,
 }
 
-/// Allocator of one segment: blocks do not overlap, lie inside the capacity, and freed memory is available again.
+/// Allocator for one segment. Blocks do not overlap, lie within the capacity, and become available again once freed.
 pub trait Allocator {
-    /// Allocates a block of at least `bytes` bytes; `None` if no free run is long enough, or `bytes` is 0.
+    /// Allocates a block of at least `bytes` bytes. Returns `None` if no free run is long enough, or if `bytes` is 0.
     fn allocate(&mut self, bytes: u64) -> Option<Block>;
     /// Frees a block. `ticket` must come from [`Allocator::allocate`] and must not have been freed since.
     fn free(&mut self, ticket: u32);

@@ -1,10 +1,10 @@
-//! The offset allocator: free runs are sorted into bins by size, 32 bins per power of two, and found through two bitmaps.
+//! The offset allocator: free runs are sorted by size into bins, 32 per power of two, and found through two levels of bitmaps.
 //!
-//! It differs from upstream's in three ways. A request is not rounded up to a bin: uniform sizes fill the segment to the last whole
-//! object, and a freed run fits the same size again because its own bin is searched too. Run records grow with use: an unused segment
-//! costs a few kilobytes, upstream's 2 MiB. A run record has 24 bytes.
+//! It differs from upstream's allocator in three respects. A request is not rounded up to a bin size: uniform sizes fill the segment to
+//! the last whole object, and a freed run can be reused for the same size because its own bin is searched too. The run records grow with
+//! use: an unused segment costs a few kilobytes instead of upstream's 2 MiB. A run record takes 24 bytes.
 //!
-//! `allocate` and `free` take a handful of steps. If all larger bins are empty, at most [`SCAN_LAST`] runs of the request's own bin are
+//! `allocate` and `free` take a handful of steps. If all larger bins are empty, at most [`SCAN_LAST`] runs in the request's own bin are
 //! inspected before the request is refused.
 
 use crate::engine::alloc::{Allocator, Block, Chunked};
@@ -18,7 +18,7 @@ pub struct OffsetAllocator {
     runs: Chunked<Run>,
     /// First unused record. Unused records are linked by `next`.
     spare: u32,
-    /// First free run of each bin.
+    /// First free run in each bin.
     bins: Box<[u32]>,
     /// Bit r is set if row r has a non-empty bin.
     rows: u64,
@@ -41,19 +41,19 @@ const NIL: u32 = u32::MAX;
 const FREE: u64 = 1 << 63;
 const STEP_BITS: u32 = 5;
 const STEPS: u32 = 1 << STEP_BITS;
-/// Runs of the request's own bin inspected before a larger bin is used.
+/// Maximum number of runs in the request's own bin to inspect before using a larger bin.
 const SCAN_FIRST: u32 = 4;
-/// Runs of the request's own bin inspected before the request is refused.
+/// Maximum number of runs in the request's own bin to inspect before refusing the request.
 const SCAN_LAST: u32 = 64;
-/// Requests of at least this many bytes are rounded up to a multiple of 8. For shorter ones that would waste over 2 %.
+/// Requests of at least this many bytes are rounded up to a multiple of 8. For shorter requests, rounding would waste over 2%.
 const ROUND_FROM: u64 = 400;
 const ROUND: u64 = 8;
 
 impl OffsetAllocator {
-    /// An allocator of `capacity` bytes, all free.
+    /// Creates an allocator for `capacity` bytes, all free.
     ///
     /// # Panics
-    /// If `capacity` is 2^63 or more. Segments of that size are refused earlier.
+    /// If `capacity` is 2^63 or more. Segments this large are rejected earlier.
     pub fn new(capacity: u64) -> OffsetAllocator {
         assert!(capacity < FREE, "a segment is smaller than 2^63 bytes");
         let rows = row_and_step(capacity.max(1)).0 as usize + 1;
@@ -74,7 +74,7 @@ impl OffsetAllocator {
         this
     }
 
-    /// The longest free run in bytes. Walks the runs of the highest non-empty bin.
+    /// Returns the length of the longest free run in bytes. Scans the runs in the highest non-empty bin.
     pub fn largest_free(&self) -> u64 {
         let Some(row) = highest(self.rows) else { return 0 };
         let step = 31 - self.steps[row as usize].leading_zeros();
@@ -148,7 +148,7 @@ impl OffsetAllocator {
         self.runs[at].at &= !FREE;
     }
 
-    /// The first run of bin (row, step) that is long enough, among the first `scan` runs.
+    /// Returns the first run in bin (row, step) that is long enough, among the first `scan` runs.
     fn first_fit(&self, row: u32, step: u32, bytes: u64, scan: u32) -> Option<u32> {
         let mut at = self.bins[bin(row, step)];
         for _ in 0..scan {
@@ -163,7 +163,7 @@ impl OffsetAllocator {
         None
     }
 
-    /// A run from the smallest non-empty bin above (row, step). Every run there is long enough.
+    /// Returns a run from the smallest non-empty bin above (row, step). Every such run is long enough.
     fn any_above(&self, row: u32, step: u32) -> Option<u32> {
         let higher_steps = self.steps[row as usize] & ((u32::MAX << step) << 1);
         let (row, steps) = if higher_steps != 0 {
@@ -204,7 +204,7 @@ impl Allocator for OffsetAllocator {
     }
 
     fn free(&mut self, ticket: u32) {
-        debug_assert!(!self.is_free(ticket), "a block is freed once");
+        debug_assert!(!self.is_free(ticket), "a block is freed only once");
         self.used -= self.len(ticket);
         self.live -= 1;
         let Run { below, above, .. } = self.runs[ticket];
@@ -244,7 +244,7 @@ impl Allocator for OffsetAllocator {
     }
 }
 
-/// The bin of a length. Lengths below [`STEPS`] have one each; above, every power of two is split into [`STEPS`].
+/// Returns the bin for a length. Each length below [`STEPS`] has its own bin; above that, every power of two is split into [`STEPS`] bins.
 fn row_and_step(bytes: u64) -> (u32, u32) {
     debug_assert!(bytes > 0);
     let top = 63 - bytes.leading_zeros();

@@ -1,42 +1,42 @@
 //! Chooses the segments for the replicas of a new object.
 //!
-//! Replicas of one object are on different segment *names*: a client that contributes several segments gives them one name, and a second
-//! copy on the same host would not add redundancy. The choice is best effort: fewer replicas than requested are accepted, none is a
-//! refusal. At most [`PROBES_MAX`] names are tried, so the cost does not grow with the store.
+//! An object's replicas are placed under different segment *names*: a client that contributes several segments uses one name for all of
+//! them, and a second copy on the same host would not add redundancy. Placement is best effort: fewer replicas than requested are
+//! accepted, but zero replicas count as a failure. At most [`PROBES_MAX`] names are tried, so the cost does not grow with the store.
 //!
 //! Randomness comes from a seeded [`Rng`], so that a run can be replayed.
 
 use bytes::Bytes;
 
-/// Names tried before an allocation is refused (upstream's limit).
+/// Maximum number of names tried before an allocation is refused (upstream's limit).
 pub const PROBES_MAX: usize = 100;
 /// Number of names that `free_ratio_first` compares per requested replica (upstream's factor).
 const SAMPLE_PER_REPLICA: usize = 6;
 
-/// How names are chosen; upstream's `--allocation_strategy`.
+/// How names are chosen. Upstream: `--allocation_strategy`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Strategy {
-    /// A random name, then its successors.
+    /// A random name, then the names after it.
     #[default]
     Random,
-    /// The name with the most free space in a random sample, then as `Random`.
+    /// The name with the most free space in a random sample, then the same as `Random`.
     FreeRatioFirst,
-    /// The names of the writer's host and of the hosts after it, then as `Random`.
+    /// The names on the writer's host and on the hosts after it, then the same as `Random`.
     LocalFirst,
 }
 
-/// The names to choose from, numbered from 0 without gaps, and allocation under a name.
+/// The names to choose from, numbered from 0 without gaps, and allocation under each name.
 pub trait SegmentPool {
     /// The result of a successful allocation.
     type Allocation;
     /// Returns the number of names.
     fn names(&self) -> usize;
-    /// Returns the number of a name, if it accepts new objects.
+    /// Returns the index of a name, if the name accepts new objects.
     fn find(&self, name: &[u8]) -> Option<usize>;
-    /// Returns up to `count` names in the order of their hosts, from the first host not before `host`, wrapping around. `draw` selects
-    /// the first name within a host. Names without a host are omitted.
+    /// Returns up to `count` names in host order, starting at the first host that is not before `host` and wrapping around. `draw` selects
+    /// the first name within each host. Names without a host are omitted.
     fn near(&self, host: &[u8], draw: u64, count: usize) -> Vec<usize>;
-    /// Free bytes divided by total bytes of all segments under a name.
+    /// Returns free bytes divided by total bytes, over all segments under a name.
     fn free_ratio(&self, name: usize) -> f64;
     /// Allocates `bytes` from one of the segments under a name. `draw` selects the first segment to try.
     fn allocate(&mut self, name: usize, bytes: u64, draw: u64) -> Option<Self::Allocation>;
@@ -48,13 +48,13 @@ pub struct PlacementRequest<'a> {
     pub bytes: u64,
     /// Maximum number of replicas.
     pub replicas: u64,
-    /// Names to try first, best first. Unknown and full ones are skipped.
+    /// Names to try first, best first. Unknown and full names are skipped.
     pub preferred: &'a [Bytes],
-    /// Host whose names are tried next.
+    /// Host whose names are tried after the preferred ones.
     pub near: Option<&'a [u8]>,
 }
 
-/// Allocates memory for one object. The allocations are appended to `out`, first choice first.
+/// Allocates memory for one object. The allocations are appended to `out` in order of preference.
 pub fn place<P: SegmentPool>(
     strategy: Strategy,
     pool: &mut P,
@@ -74,7 +74,7 @@ pub fn place<P: SegmentPool>(
     }
     if let Some(host) = request.near {
         let draw = search.rng.next();
-        // The first name usually has space, so the others are looked up only if it has none.
+        // The first name usually has space, so the others are only looked up if it has none.
         for (count, done) in [(1, 0), (PROBES_MAX, 1)] {
             if search.left > 0 {
                 search.pool.near(host, draw, count).into_iter().skip(done).for_each(|name| search.try_name(name));
@@ -133,7 +133,7 @@ impl<P: SegmentPool> PlacementSearch<'_, P> {
 pub struct Rng(u64);
 
 impl Rng {
-    /// A generator that starts at `seed`.
+    /// Creates a generator seeded with `seed`.
     pub fn new(seed: u64) -> Rng {
         Rng(seed)
     }
@@ -148,7 +148,7 @@ impl Rng {
         z ^ (z >> 31)
     }
 
-    /// The next number, scaled to the range below `bound`, which must not be 0.
+    /// Generates the next number, scaled to the range below `bound`, which must not be 0.
     pub fn below(&mut self, bound: usize) -> usize {
         #[expect(clippy::cast_possible_truncation, reason = "the product's upper half is below bound")]
         let scaled = ((u128::from(self.next()) * bound as u128) >> 64) as usize;
@@ -160,7 +160,7 @@ impl Rng {
 mod tests {
     use super::*;
 
-    /// Accepts everything that fits, and records the order of the attempts.
+    /// Accepts every request that fits, and records the order of the attempts.
     struct FakePool {
         free: Vec<u64>,
         size: u64,
@@ -266,14 +266,14 @@ mod tests {
     }
 
     #[test]
-    fn free_ratio_first_chooses_the_emptiest_of_its_sample() {
+    fn free_ratio_first_chooses_the_emptiest_in_its_sample() {
         for seed in 0..50 {
             assert_eq!(FakePool::new(&[3, 8, 5], 9).place(Strategy::FreeRatioFirst, seed, 1, &[]), [1]);
         }
     }
 
     #[test]
-    fn the_same_seed_draws_the_same_numbers() {
+    fn the_same_seed_generates_the_same_numbers() {
         let draw = |seed| {
             let mut rng = Rng::new(seed);
             [rng.next(), rng.next(), rng.next()]

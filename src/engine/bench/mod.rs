@@ -1,4 +1,4 @@
-//! Benchmarks of the engine: store objects and transfers.
+//! Benchmarks for store objects and transfers.
 
 pub mod store;
 pub mod transfer;

@@ -1,7 +1,7 @@
-//! Benchmark of puts and gets: latency, throughput and CPU cost of batches.
+//! Benchmark for puts and gets: latency, throughput and CPU cost of batches.
 //!
-//! Clients run concurrently, each with its own connection to the master, and process one batch after the other. All keys of a run share
-//! a prefix, which is used to remove them.
+//! Clients run concurrently, each with its own connection to the master, and process one batch after another. All keys in a run share a
+//! prefix, which is used to remove them.
 
 mod client;
 mod plan;
@@ -28,7 +28,7 @@ use stored::StoredPrefix;
 pub struct StopFlag(Arc<AtomicBool>);
 
 impl StopFlag {
-    /// Requests the end of the run.
+    /// Requests that the run end.
     pub fn set(&self) {
         self.0.store(true, Ordering::Relaxed);
     }
@@ -39,20 +39,20 @@ impl StopFlag {
     }
 }
 
-/// An error and the number of objects that failed with it.
+/// An error, with the number of objects that failed because of it.
 #[derive(Clone, Debug)]
 pub struct ErrorCount {
     pub count: u64,
-    /// Message of the first failure.
+    /// Message from the first failure.
     pub first: String,
     /// The first failure, if the store reported it.
     pub error: Option<StoreError>,
 }
 
-/// Results of the puts or of the gets of a pass.
+/// Results for a pass's puts or gets.
 #[derive(Clone, Debug, Default)]
 pub struct OperationStats {
-    /// Batches that moved at least one object.
+    /// Number of batches that transferred at least one object.
     pub batches: u64,
     pub objects: u64,
     pub bytes: u64,
@@ -60,7 +60,7 @@ pub struct OperationStats {
     pub missing: u64,
     /// Objects not put because the key already exists.
     pub already_existing: u64,
-    /// Objects with fewer copies than requested: too few nodes had room.
+    /// Objects with fewer replicas than requested because too few nodes had free space.
     pub fewer_copies: u64,
     /// Objects whose bytes were compared and matched.
     pub verified: u64,
@@ -91,21 +91,21 @@ impl OperationStats {
     }
 }
 
-/// Results of a pass.
+/// Results for one pass.
 #[derive(Clone, Debug)]
 pub struct StorePass {
     /// `put`, `get` or `mixed`.
     pub name: &'static str,
-    /// From the start of the pass to the end of its last batch.
+    /// Time from the start of the pass to the end of its last batch.
     pub elapsed: Duration,
-    /// CPU time of this process during the pass, all threads.
+    /// CPU time of this process during the pass, over all threads.
     pub cpu: Duration,
     pub put: OperationStats,
     pub get: OperationStats,
 }
 
 impl StorePass {
-    /// Returns the CPU time of this process per moved object.
+    /// Returns the CPU time of this process per transferred object.
     pub fn cpu_per_object(&self) -> Option<Duration> {
         let objects = u32::try_from(self.put.objects + self.get.objects).ok().filter(|objects| *objects > 0);
         objects.map(|objects| self.cpu / objects)
@@ -117,25 +117,25 @@ impl StorePass {
     }
 }
 
-/// State shared by the clients of a pass.
+/// State shared by the clients in a pass.
 struct PassState {
     plan: StoreBenchPlan,
     stop: StopFlag,
     /// Index of the next object to put, or of the next read.
     next: AtomicU32,
-    /// Objects with a completed put.
+    /// Objects whose put has completed.
     stored: Mutex<StoredPrefix>,
-    /// Put batches that stored nothing.
+    /// Number of put batches that stored nothing.
     failed_batches: AtomicU32,
-    /// At least one object was stored or already existed.
+    /// Whether at least one object was stored or already existed.
     any: AtomicBool,
 }
 
-/// A run without a stored object ends after this many put batches.
+/// A run that has stored no object ends after this many put batches.
 const FAILED_BATCHES_MAX: u32 = 4;
 
 impl PassState {
-    /// Returns N such that the first N objects are stored. Only these are read.
+    /// Returns N such that the first N objects are stored. Only these objects are read.
     fn stored(&self) -> u32 {
         self.stored.lock().unwrap_or_else(PoisonError::into_inner).first()
     }
@@ -149,12 +149,12 @@ impl PassState {
         }
     }
 
-    /// Returns whether enough put batches failed without a stored object.
+    /// Returns whether enough put batches have failed and no object was stored.
     fn nothing_stored(&self) -> bool {
         !self.any.load(Ordering::Relaxed) && self.failed_batches.load(Ordering::Relaxed) >= FAILED_BATCHES_MAX
     }
 
-    /// Records that the put of `objects` is complete.
+    /// Records that the put of `objects` has completed.
     fn put(&self, objects: std::ops::Range<u32>) {
         self.stored.lock().unwrap_or_else(PoisonError::into_inner).add(objects);
     }
@@ -162,7 +162,7 @@ impl PassState {
 
 /// Runs `plan` with one client task per store in `stores`.
 ///
-/// A run whose first puts store nothing ends after that pass.
+/// If the first pass stores nothing, the run ends after it.
 ///
 /// # Errors
 /// A client's memory cannot be registered.
@@ -193,7 +193,7 @@ pub async fn run<E: Env>(
         if plan.read_ratio < 1.0 { ("mixed", PassKind::Mixed) } else { ("get", PassKind::Get) },
     ];
     for (name, kind) in names {
-        // Without a successful put there is nothing to read.
+        // If no put succeeded, there is nothing to read.
         let is_empty = |pass: &StorePass| pass.put.objects == 0 && pass.put.already_existing == 0;
         if stop.is_set() || passes.last().is_some_and(is_empty) {
             break;
@@ -231,7 +231,7 @@ pub async fn run<E: Env>(
     Ok(passes)
 }
 
-/// The operations of a pass.
+/// The operations in a pass.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum PassKind {
     Put,

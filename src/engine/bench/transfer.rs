@@ -1,7 +1,7 @@
-//! Benchmark of the transfer engine: throughput, latency and CPU cost of reading or writing a peer's memory.
+//! Transfer engine benchmark: throughput, latency and CPU cost of reading or writing a peer's memory.
 //!
-//! Threads run batches of equal operations until the duration is over, as Mooncake's `transfer_engine_bench` does. Each thread has its
-//! own part of both buffers.
+//! Threads run batches of identical operations until the duration has elapsed, as Mooncake's `transfer_engine_bench` does. Each thread
+//! uses its own part of both buffers.
 
 use std::sync::Arc;
 use std::thread;
@@ -13,7 +13,7 @@ use crate::engine::sys::host::cpu_time;
 use crate::engine::sys::{Memory, OutOfRange};
 use crate::engine::transfer::{Op, OpKind, RemoteAddr, TransferEngine, TransferError};
 
-/// The plan of a run.
+/// The plan for a run.
 #[derive(Clone, Debug)]
 pub struct TransferBenchPlan {
     pub segment: String,
@@ -24,7 +24,7 @@ pub struct TransferBenchPlan {
     pub duration: Duration,
     /// Compare the bytes of every batch.
     pub verify: bool,
-    /// Timeout of one batch.
+    /// Timeout for one batch.
     pub batch_limit: Duration,
 }
 
@@ -38,11 +38,11 @@ impl TransferBenchPlan {
 /// The result of a run.
 #[derive(Clone, Debug)]
 pub struct TransferBenchResult {
-    /// From the start of the first batch to the end of the last.
+    /// Time from the start of the first batch to the end of the last.
     pub elapsed: Duration,
     pub batches: u64,
     pub bytes: u64,
-    /// CPU time of this process during the run, all threads.
+    /// CPU time of this process during the run, over all threads.
     pub cpu: Duration,
     pub batch: LatencyHistogram,
 }
@@ -64,39 +64,39 @@ pub enum TransferBenchError {
     /// The segment cannot be opened, or an operation failed.
     #[error(transparent)]
     Transfer(#[from] TransferError),
-    /// The target offers too little memory.
+    /// The target's buffers are too small.
     #[error(
-        "segment {segment} has a largest buffer of {offered} bytes; {wanted} are required (block size x batch size x threads)"
+        "the largest buffer in segment {segment} has {offered} bytes; {wanted} are required (block size x batch size x threads)"
     )]
     TargetTooSmall {
         segment: String,
-        /// Bytes of the largest buffer.
+        /// Size of the largest buffer in bytes.
         offered: u64,
-        /// Bytes that the plan requires.
+        /// Number of bytes that the plan requires.
         wanted: u64,
     },
     /// The local buffer is too small.
     #[error(transparent)]
     BufferTooSmall(#[from] OutOfRange),
-    #[error("verification failed: {kind} of {length} bytes at {address:#x} differs from byte {at}")]
+    #[error("verification failed: {kind} of {length} bytes at {address:#x} differs at offset {at}")]
     WrongBytes {
         /// `read` or `write`.
         kind: &'static str,
-        /// Address of the operation in the target.
+        /// Address of the operation in the target's memory.
         address: u64,
-        /// Bytes of the operation.
+        /// Length of the operation in bytes.
         length: u64,
-        /// Offset of the first different byte.
+        /// Offset of the first byte that differs.
         at: usize,
     },
     #[error("cannot start a thread")]
     Thread(#[from] std::io::Error),
 }
 
-/// Runs `plan` with `buffer` as the local memory. Blocks the calling thread, so async code must not call it directly.
+/// Runs `plan` with `buffer` as the local memory. Blocks the calling thread, so async code must not call this function directly.
 ///
 /// # Errors
-/// The first [`TransferBenchError`] of any thread.
+/// The first [`TransferBenchError`] from any thread.
 pub fn run<E: Env>(
     engine: &TransferEngine,
     plan: &TransferBenchPlan,
@@ -135,10 +135,10 @@ pub fn run<E: Env>(
     Ok(report)
 }
 
-/// Returns the address of the first buffer in the target that is large enough for the plan.
+/// Returns the address of the target's first buffer that is large enough for the plan.
 ///
 /// # Errors
-/// The segment cannot be opened, or has no such buffer.
+/// The segment cannot be opened, or it has no such buffer.
 pub async fn target_base(engine: &TransferEngine, plan: &TransferBenchPlan) -> Result<u64, TransferBenchError> {
     let descriptor = engine.open(&plan.segment).await?;
     let wanted = plan.buffer_bytes().unwrap_or(u64::MAX);
@@ -254,7 +254,7 @@ impl<'a> BenchThread<'a> {
     }
 }
 
-/// Returns bytes that depend on `address` and `round`. No word of 8 bytes is zero.
+/// Returns bytes that depend on `address` and `round`. No 8-byte word is zero.
 fn pattern(address: u64, len: usize, round: u64) -> Vec<u8> {
     const ODD: u64 = 0x9e37_79b9_7f4a_7c15;
     let word = |i: u64| (address.wrapping_add(8 * i) ^ round.wrapping_mul(ODD)).wrapping_mul(ODD) | 1;

@@ -5,15 +5,15 @@ use std::sync::Arc;
 
 use serde::Serialize;
 
-/// How much a finding matters, from least to most harmful.
+/// The severity of a finding, from least to most harmful.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Severity {
     /// No action is required.
     Info,
-    /// It works, but slowly, not from everywhere, or only for a limited time.
+    /// Works, but slowly, not from every host, or only temporarily.
     Warning,
-    /// It does not work, or data will be lost.
+    /// Does not work, or data will be lost.
     Error,
 }
 
@@ -37,7 +37,7 @@ impl fmt::Display for Severity {
 /// A location in an input text.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
 pub struct SourceLocation {
-    /// The file as the user named it, or `environment`, `command line` or `pid 12`.
+    /// The file path as passed by the user, or `environment`, `command line` or `pid 12`.
     pub file: Arc<str>,
     /// Line number from 1; 0 if the text has no lines.
     pub line: u32,

@@ -1,4 +1,4 @@
-//! The vocabulary of checks that `doctor` and `lint` share. It inspects nothing itself.
+//! Types for checks and findings, shared by `doctor` and `lint`. This module inspects nothing itself.
 
 mod finding;
 mod report;

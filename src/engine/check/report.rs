@@ -8,15 +8,15 @@ use serde::Serialize;
 use crate::engine::base::text::masked;
 use crate::engine::check::{Finding, Severity};
 
-/// The subject of a check. The name is also accepted by `--only` and `--skip`.
+/// The subject of a check. Its name is also accepted by `--only` and `--skip`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum CheckGroup {
     /// This machine: memory, limits, ports, devices.
     Host,
-    /// Flags, variables and files of processes that run or will be started.
+    /// Flags, variables and files of processes that are running or will be started.
     Config,
-    /// Mooncake's Python wheel and the libraries it is linked to.
+    /// Mooncake's Python wheel and the libraries that it links against.
     Wheel,
     /// A running master, its nodes and its metadata service, over the wire.
     Cluster,
@@ -56,7 +56,7 @@ impl fmt::Display for CheckGroup {
     }
 }
 
-/// An entry of the catalogue of checks.
+/// An entry in the check catalogue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Check {
     /// Stable and kebab-case, for example `hugepages-per-node`.
@@ -65,7 +65,7 @@ pub struct Check {
     pub group: CheckGroup,
     /// What the check verifies, in one line.
     pub about: &'static str,
-    /// The operator problems that the check recognizes, by their number in `mcctl doctor --list-problems`.
+    /// The operator problems that the check recognizes, as numbered by `mcctl doctor --list-problems`.
     pub problems: &'static [u8],
 }
 
@@ -98,7 +98,7 @@ impl CheckReport {
         }
     }
 
-    /// The report without the passwords of URLs in its texts.
+    /// Masks passwords in URLs in all texts of the report.
     pub fn masked(mut self) -> CheckReport {
         let mask = |text: &mut String| *text = masked(text).into_owned();
         match &mut self.status {

@@ -7,15 +7,15 @@ use crate::engine::base::text::Quoted;
 use crate::engine::deploy::error::invalid_value;
 use crate::engine::deploy::{
     DeployError, DeploySize, DeploymentSpec, HugePageSize, MetadataKind, Platform, Programs, Release, ServingMode,
-    TransferProtocol,
+    StoreProtocol,
 };
 use crate::engine::kube::grammar;
 
 /// Limit on hosts per list, and on replicas.
 const COUNT_MAX: usize = 4096;
-/// Limit on the name. Object names append e.g. `-prefill-1000` to it and have at most 63 characters.
+/// Limit on the name's length. Object names append, for example, `-prefill-1000` to the name and are limited to 63 characters.
 const NAME_MAX: usize = 40;
-/// Minimum memory of a master, which is its usage without keys.
+/// Minimum memory for a master: its usage without keys.
 const MASTER_MEMORY_MIN: DeploySize = DeploySize(64 << 20);
 /// Values that SGLang 0.5.23 accepts (`sglang/srt/arg_groups/fields/memory.py`). `layer_first` does not work with Mooncake.
 const LAYOUTS: &[&str] = &["page_first", "page_first_direct", "page_first_kv_split", "page_head"];
@@ -58,7 +58,7 @@ fn texts(spec: &DeploymentSpec) -> Result<(), DeployError> {
     }
     let model = &spec.model;
     if model.path.is_empty() {
-        return Err(invalid_value("model.path", "required: set the folder of a model, or its name on the hub"));
+        return Err(invalid_value("model.path", "required: set it to a model directory or a Hugging Face Hub name"));
     }
     for (key, value) in [("model.path", &model.path), ("model.served_name", &model.served_name)] {
         if value.starts_with('-') {
@@ -78,12 +78,12 @@ fn texts(spec: &DeploymentSpec) -> Result<(), DeployError> {
         if !known.contains(&value.as_str()) {
             let mut what = format!("{} is not one of {}", Quoted(value), known.join(", "));
             if value == "layer_first" {
-                what.push_str("; a Mooncake store requires the keys of a page together");
+                what.push_str("; this layout does not work with Mooncake");
             }
             return Err(invalid_value(key, what));
         }
     }
-    // These values end up in units, scripts and manifests, which cannot represent line breaks or NUL in a word.
+    // These values end up in units, scripts and manifests, which cannot represent line breaks or NUL in an argument.
     let words: [(&'static str, Vec<&String>); 12] = [
         ("model.path", vec![&model.path]),
         ("model.served_name", vec![&model.served_name]),
@@ -111,7 +111,7 @@ fn texts(spec: &DeploymentSpec) -> Result<(), DeployError> {
     }
     for device in spec.transfer.devices.iter().chain(&spec.serving.ib_devices) {
         if device.is_empty() || !device.chars().all(|c| c.is_ascii_alphanumeric() || "_-.:".contains(c)) {
-            return Err(invalid_value("transfer.devices", format!("{} is not a device name", Quoted(device))));
+            return Err(invalid_value("transfer.devices", format!("{} is not a valid device name", Quoted(device))));
         }
     }
     let ssd = &spec.nodes.ssd_path;
@@ -120,11 +120,11 @@ fn texts(spec: &DeploymentSpec) -> Result<(), DeployError> {
     }
     let (python, user) = (&spec.host.python, &spec.host.user);
     if python.is_empty() || python.starts_with('-') {
-        return Err(invalid_value("host.python", format!("{} is not a program", Quoted(python))));
+        return Err(invalid_value("host.python", format!("{} is not a valid program name", Quoted(python))));
     }
     let in_name = |c: char| c.is_ascii_alphanumeric() || "_-.".contains(c);
     if user.starts_with('-') || !user.chars().all(in_name) {
-        return Err(invalid_value("host.user", format!("{} is not a user name", Quoted(user))));
+        return Err(invalid_value("host.user", format!("{} is not a valid user name", Quoted(user))));
     }
     let bin_dir = &spec.host.bin_dir;
     if !bin_dir.is_empty() && !is_path(bin_dir) {
@@ -151,7 +151,7 @@ fn numbers(spec: &DeploymentSpec) -> Result<(), DeployError> {
         ("serving.router.port", serving.router.port),
     ] {
         if port == 0 {
-            return Err(invalid_value(key, "must not be 0: other processes must know the port"));
+            return Err(invalid_value(key, "must not be 0: other processes need a fixed port"));
         }
     }
     for (key, value) in [
@@ -198,7 +198,7 @@ fn numbers(spec: &DeploymentSpec) -> Result<(), DeployError> {
     if spec.model.hicache_size_gb.is_some() && spec.model.hicache_ratio.is_some() {
         return Err(invalid_value(
             "model.hicache_ratio",
-            "conflicts with hicache_size_gb: SGLang then ignores the ratio",
+            "conflicts with hicache_size_gb: if both are set, SGLang ignores the ratio",
         ));
     }
     if spec.model.hicache_size_gb == Some(0) {
@@ -227,7 +227,7 @@ fn master(spec: &DeploymentSpec) -> Result<(), DeployError> {
         let good = crate::engine::base::HostPort::split(member)
             .is_ok_and(|(host, port)| is_host(&host) && port.is_some_and(|port| port > 0));
         if !good {
-            let what = format!("{} must be HOST:PORT, without http:// and a trailing slash", Quoted(member));
+            let what = format!("{} must be HOST:PORT, without http:// or a trailing slash", Quoted(member));
             return Err(invalid_value("master.ha.etcd", what));
         }
     }
@@ -239,12 +239,13 @@ fn master(spec: &DeploymentSpec) -> Result<(), DeployError> {
         ));
     }
     if ha.oplog && spec.mooncake < Release::V0_3_13Post1 {
-        let what = format!("release {} has no oplog: a failover would lose all keys", spec.mooncake.text());
+        let what =
+            format!("release {} does not support the oplog: a failover would lose all keys", spec.mooncake.text());
         return Err(invalid_value("master.ha.oplog", what));
     }
     if embedded {
         let what =
-            "a metadata service inside the master stops with it; with high availability, set p2p or an external url";
+            "the embedded metadata service stops with its master; for high availability, use p2p or an external url";
         return Err(invalid_value("metadata.kind", what));
     }
     Ok(())
@@ -267,15 +268,15 @@ fn programs(spec: &DeploymentSpec) -> Result<(), DeployError> {
 fn transfer(spec: &DeploymentSpec) -> Result<(), DeployError> {
     let transfer = &spec.transfer;
     match transfer.protocol {
-        TransferProtocol::Rdma if transfer.devices.is_empty() => Err(invalid_value(
+        StoreProtocol::Rdma if transfer.devices.is_empty() => Err(invalid_value(
             "transfer.devices",
-            "required: without devices, rdma silently falls back to TCP if none is found; mcctl devices lists them",
+            "required: if none are listed, rdma can silently fall back to TCP; run mcctl devices for the names",
         )),
-        TransferProtocol::Tcp if !transfer.devices.is_empty() => Err(invalid_value(
+        StoreProtocol::Tcp if !transfer.devices.is_empty() => Err(invalid_value(
             "transfer.devices",
             "has no effect with protocol = \"tcp\": remove it, or set protocol = \"rdma\"",
         )),
-        TransferProtocol::Tcp if transfer.gid_index.is_some() => {
+        StoreProtocol::Tcp if transfer.gid_index.is_some() => {
             Err(invalid_value("transfer.gid_index", "has no effect with protocol = \"tcp\""))
         }
         _ if transfer.nic_nodes == 0 || transfer.nic_nodes > 64 => {
@@ -296,7 +297,7 @@ fn contributed_memory(spec: &DeploymentSpec, platform: Platform) -> Result<(), D
         ));
     }
     if count > 0 && nodes.segment.0 == 0 {
-        return Err(invalid_value("nodes.segment", "must not be 0: a node has no other purpose than its segment"));
+        return Err(invalid_value("nodes.segment", "must not be 0: the only purpose of a node is to serve a segment"));
     }
     let mut numa = nodes.numa.clone();
     numa.sort_unstable();
@@ -306,13 +307,13 @@ fn contributed_memory(spec: &DeploymentSpec, platform: Platform) -> Result<(), D
     }
     let span = u16::try_from(nodes.numa.len().max(1)).unwrap_or(u16::MAX);
     if nodes.rest_port.checked_add(span).is_none() || nodes.client_http_port.checked_add(span).is_none() {
-        return Err(invalid_value("nodes.rest_port", "leaves no ports for the further NUMA nodes"));
+        return Err(invalid_value("nodes.rest_port", "too high: leaves no ports for the other NUMA nodes"));
     }
     if spec.hugepages.size != HugePageSize::None
         && spec.model.hicache_size_gb.is_none()
         && spec.model.device_tokens.is_none()
     {
-        let what = "the number of pages must be known: set hicache_size_gb, or device_tokens with the ratio";
+        let what = "cannot compute the number of pages: set hicache_size_gb, or device_tokens with the ratio";
         return Err(invalid_value("hugepages.size", what));
     }
     Ok(())
@@ -363,7 +364,7 @@ fn hosts(spec: &DeploymentSpec) -> Result<(), DeployError> {
         }
         for &host in list {
             if !is_host(host) {
-                return Err(invalid_value(key, format!("{} is not a host name or address", Quoted(host))));
+                return Err(invalid_value(key, format!("{} is not a valid host name or address", Quoted(host))));
             }
             if host.parse::<IpAddr>().is_ok_and(|address| address.is_unspecified()) {
                 return Err(invalid_value(key, format!("{host} is not an address that other hosts can reach")));
@@ -376,7 +377,8 @@ fn hosts(spec: &DeploymentSpec) -> Result<(), DeployError> {
         return Err(invalid_value(key, format!("{inside} is a loopback address, which {other} cannot reach")));
     }
     if serving.mode == ServingMode::Distributed && !serving.hosts.len().is_multiple_of(serving.nnodes as usize) {
-        let what = format!("{} hosts are not a multiple of nnodes = {}", serving.hosts.len(), serving.nnodes);
+        let what =
+            format!("the number of hosts ({}) is not a multiple of nnodes = {}", serving.hosts.len(), serving.nnodes);
         return Err(invalid_value("serving.hosts", what));
     }
     match &master.ha {
@@ -426,7 +428,7 @@ fn cluster(spec: &DeploymentSpec) -> Result<(), DeployError> {
     Ok(())
 }
 
-/// Checks that the model path is below the mount of its volume.
+/// Checks that the model path is under its volume's mount path.
 fn model_volume(spec: &DeploymentSpec) -> Result<(), DeployError> {
     let (kubernetes, model) = (&spec.kubernetes, &spec.model.path);
     let (claim, folder, mount) = (&kubernetes.model_claim, &kubernetes.model_host_path, &kubernetes.model_mount);
@@ -445,11 +447,11 @@ fn model_volume(spec: &DeploymentSpec) -> Result<(), DeployError> {
     if !is_path(mount) || mount == "/" {
         return Err(invalid_value(
             "kubernetes.model_mount",
-            format!("{} must be an absolute path of a folder", Quoted(mount)),
+            format!("{} must be the absolute path of a directory", Quoted(mount)),
         ));
     }
     if model.starts_with('/') && !std::path::Path::new(model).starts_with(mount) {
-        let what = format!("{} is not below the model mount {}", Quoted(model), Quoted(mount));
+        let what = format!("{} is not under the model mount {}", Quoted(model), Quoted(mount));
         return Err(invalid_value("kubernetes.model_mount", what));
     }
     Ok(())

@@ -23,7 +23,7 @@ pub enum DeployError {
         near: Option<String>,
     },
     /// A `--set` argument without `=`, or with an empty key.
-    #[error("{} in --set is not KEY=VALUE, e.g. model.tp=8", Quoted(text))]
+    #[error("{} in --set is not in the form KEY=VALUE, e.g. model.tp=8", Quoted(text))]
     SetSyntax { text: String },
     /// A key in `--set` that does not exist.
     #[error("unknown key {} in --set{}", Quoted(key), did_you_mean(near.as_deref()))]
@@ -41,7 +41,7 @@ pub enum DeployError {
         key: &'static str,
         what: String,
     },
-    /// Sizes that contradict each other.
+    /// Contradictory sizes.
     #[error("{key}: {error}")]
     Plan {
         /// Key with its section.
@@ -49,7 +49,7 @@ pub enum DeployError {
         error: SizingError,
     },
     /// A port that two processes use.
-    #[error("port {port} of {host} is used twice{}", users(first, second))]
+    #[error("port {port} on {host} is used twice{}", users(first, second))]
     PortTaken {
         /// The host. In Kubernetes, the workload.
         host: String,

@@ -1,8 +1,8 @@
 //! The deployment file, the processes it describes, and their generated files.
 //!
-//! Text -> [`DeploymentSpec`] -> [`ProcessPlan`]es -> files. [`plan_processes()`] decides everything about a process: program, flags, environment,
-//! memory, ports, limits and start order. The writers in [`render`] only format its decisions. Pure: reads no file of the host and
-//! starts nothing. Values are spelled the way `mooncake` (0.3.13) and `sglang` (0.5.23) parse them.
+//! Text -> [`DeploymentSpec`] -> [`ProcessPlan`]s -> files. [`plan_processes()`] makes all decisions about a process: program, flags,
+//! environment, memory, ports, limits and start order. The writers in [`render`] only format these decisions. The module is pure: it
+//! reads no host files and starts no processes. Values use the syntax that `mooncake` (0.3.13) and `sglang` (0.5.23) parse.
 
 mod check;
 mod commented;
@@ -28,6 +28,6 @@ pub use schema::{
     ComputeDevice, DeploymentSpec, HighAvailability, HostSection, HugePageSize, HugePagesSection, ImagesSection,
     KubernetesSection, KvCache, MasterSection, MetadataKind, MetadataSection, ModelSection, NodesSection,
     PdServersSection, Programs, RbgApi, Release, RouterSection, SegmentSection, ServingMode, ServingSection,
-    TransferProtocol, TransferSection,
+    StoreProtocol, TransferSection,
 };
 pub use size::{DeploySize, DeploySizeError};

@@ -1,27 +1,27 @@
 //! Memory, huge pages and segments of a process, computed by [`crate::engine::plan`].
 
 use crate::engine::deploy::error::invalid_value;
-use crate::engine::deploy::{ComputeDevice, DeployError, DeploymentSpec, HugePageSize, KvCache, TransferProtocol};
+use crate::engine::deploy::{ComputeDevice, DeployError, DeploymentSpec, HugePageSize, KvCache, StoreProtocol};
 use crate::engine::plan::client::{self, ClientSizes, GIB1, LOCAL_BUFFER_BYTES, MIB2, PLAIN_SEGMENT_BYTES_MIN};
 use crate::engine::plan::geometry::CacheType;
 use crate::engine::plan::guard::RESERVE_BYTES;
 use crate::engine::plan::host_pool::L2Size;
 use crate::engine::plan::layout::ParallelLayout;
-use crate::engine::plan::need::{REGION_BYTES, Services, SizingInput as Planned, need};
+use crate::engine::plan::need::{REGION_BYTES, Services, SizingInput, need};
 use crate::engine::plan::{SizingError, models};
 
-/// Memory of a rank besides its cache: Python, libraries, the CUDA context, staging. A conservative estimate, in bytes.
+/// Memory that a rank needs in addition to its cache: Python, libraries, the CUDA context, staging. A conservative estimate, in bytes.
 const RANK_BYTES: u64 = 4 << 30;
-/// Memory of a server besides its ranks: tokenizer, detokenizer, HTTP. In bytes.
+/// Memory that a server needs in addition to its ranks: tokenizer, detokenizer, HTTP. In bytes.
 const ENGINE_BYTES: u64 = 4 << 30;
-/// Memory of a store node besides its segment: Python, the library, page tables. In bytes.
+/// Memory that a store node needs in addition to its segment: Python, the library, page tables. In bytes.
 const NODE_BYTES: u64 = 1 << 30;
 /// Staging buffer of the SSD tier, `MOONCAKE_OFFLOAD_LOCAL_BUFFER_SIZE_BYTES`.
 const STAGING_BYTES: u64 = 1_342_177_280;
 
 /// The memory requirements of a process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct MemoryNeed {
+pub(crate) struct ProcessMemory {
     /// Base-page memory with headroom, in bytes. `None` if it cannot be computed.
     pub memory: Option<u64>,
     /// Bytes per huge page, and the number of pages.
@@ -42,23 +42,23 @@ fn page(spec: &DeploymentSpec) -> Option<u64> {
 }
 
 fn nic_nodes(spec: &DeploymentSpec) -> u64 {
-    if spec.transfer.protocol == TransferProtocol::Rdma { spec.transfer.nic_nodes } else { 0 }
+    if spec.transfer.protocol == StoreProtocol::Rdma { spec.transfer.nic_nodes } else { 0 }
 }
 
-/// The ranks of a server and their distribution over hosts.
+/// A server's ranks and their distribution across hosts.
 pub(crate) fn layout(spec: &DeploymentSpec) -> Result<ParallelLayout, DeployError> {
     let model = &spec.model;
     ParallelLayout::new(model.tp, model.pp, model.dp, model.dp_attention, spec.serving.nnodes.into())
         .map_err(|error| DeployError::Plan { key: "model", error })
 }
 
-/// The number of ranks of a server on one host, and of its GPUs.
+/// The number of ranks, and therefore GPUs, that a server has on one host.
 pub(crate) fn ranks_on_host(spec: &DeploymentSpec) -> Result<u64, DeployError> {
     Ok(layout(spec)?.stages_of_host(0).len() as u64)
 }
 
 /// The requirements of a server process on one host, with all its ranks. Without `uses_store`, HiCache is off.
-pub(crate) fn engine(spec: &DeploymentSpec, uses_store: bool) -> Result<MemoryNeed, DeployError> {
+pub(crate) fn engine(spec: &DeploymentSpec, uses_store: bool) -> Result<ProcessMemory, DeployError> {
     let model = &spec.model;
     let layout = layout(spec)?;
     let ranks = layout.stages_of_host(0).len() as u64;
@@ -67,37 +67,37 @@ pub(crate) fn engine(spec: &DeploymentSpec, uses_store: bool) -> Result<MemoryNe
     let on_gpu = spec.serving.device == ComputeDevice::Cuda;
     let bare = RANK_BYTES * ranks + ENGINE_BYTES + shm;
     if !uses_store {
-        return Ok(MemoryNeed { memory: on_gpu.then(|| with_headroom(bare)), hugepages: None });
+        return Ok(ProcessMemory { memory: on_gpu.then(|| with_headroom(bare)), hugepages: None });
     }
     let page = page(spec);
     let rank_segment = spec.segment.engines.0 / (layout.attention_tp() * layout.pp());
     if spec.segment.engines.0 > 0 && rank_segment < PLAIN_SEGMENT_BYTES_MIN && page.is_none() {
         let what = format!(
-            "{} over {} ranks is {rank_segment} bytes each; the minimum is 16 MiB",
+            "{} across {} ranks is {rank_segment} bytes each; the minimum is 16 MiB",
             spec.segment.engines,
             layout.attention_tp() * layout.pp()
         );
         return Err(invalid_value("segment.engines", what));
     }
-    let wish = match (model.hicache_size_gb, model.device_tokens) {
+    let l2_size = match (model.hicache_size_gb, model.device_tokens) {
         (Some(gb), _) => Some(L2Size::Gb(gb)),
         (None, Some(device_tokens)) => Some(L2Size::Ratio { ratio: ratio(spec), device_tokens }),
         (None, None) => None,
     };
-    let Some(wish) = wish else { return Ok(MemoryNeed { memory: None, hugepages: None }) };
+    let Some(l2_size) = l2_size else { return Ok(ProcessMemory { memory: None, hugepages: None }) };
     let known = if model.known_as.is_empty() { model.path.trim_end_matches('/') } else { &model.known_as };
     let geometry = match models::by_name(known) {
         Ok(found) => Some(found.geometry),
         Err(error) if !model.known_as.is_empty() => return Err(DeployError::Plan { key: "model.known_as", error }),
         // A ratio in tokens cannot be converted without the bytes per token.
-        Err(_) if matches!(wish, L2Size::Ratio { .. }) => {
+        Err(_) if matches!(l2_size, L2Size::Ratio { .. }) => {
             if page.is_some() {
                 return Err(invalid_value(
                     "model.known_as",
-                    "huge pages with a ratio require a known model: set known_as, or use hicache_size_gb",
+                    "huge pages with a ratio require a known model: set known_as or hicache_size_gb",
                 ));
             }
-            return Ok(MemoryNeed { memory: None, hugepages: None });
+            return Ok(ProcessMemory { memory: None, hugepages: None });
         }
         Err(_) => None,
     };
@@ -105,12 +105,12 @@ pub(crate) fn engine(spec: &DeploymentSpec, uses_store: bool) -> Result<MemoryNe
         KvCache::Auto | KvCache::Bf16 => CacheType::Half,
         KvCache::Fp8E4m3 | KvCache::Fp8E5m2 => CacheType::Fp8,
     };
-    let planned = Planned {
+    let planned = SizingInput {
         layout,
         geometry,
         cache,
         page_size: model.page_size,
-        l2_size: wish,
+        l2_size,
         group_segment: spec.segment.engines.0,
         arena: 0,
         page: page.unwrap_or(MIB2),
@@ -125,10 +125,10 @@ pub(crate) fn engine(spec: &DeploymentSpec, uses_store: bool) -> Result<MemoryNe
     // SGLang's guard requires base-page memory for L2 and a reserve even if L2 uses huge pages.
     let mut bytes = l2.checked_mul(ranks).and_then(|l2| l2.checked_add(bare + RESERVE_BYTES)).ok_or_else(too_large)?;
     if page.is_none() {
-        let lent = (rank_segment + LOCAL_BUFFER_BYTES).checked_mul(ranks).ok_or_else(too_large)?;
-        bytes = bytes.checked_add(lent).ok_or_else(too_large)?;
+        let store_client_bytes = (rank_segment + LOCAL_BUFFER_BYTES).checked_mul(ranks).ok_or_else(too_large)?;
+        bytes = bytes.checked_add(store_client_bytes).ok_or_else(too_large)?;
     }
-    Ok(MemoryNeed {
+    Ok(ProcessMemory {
         memory: on_gpu.then(|| with_headroom(bytes)),
         hugepages: page.map(|page| (page, found.most.count(page))),
     })
@@ -140,7 +140,7 @@ pub(crate) fn ratio(spec: &DeploymentSpec) -> f64 {
 }
 
 /// The requirements of a store node.
-pub(crate) fn node(spec: &DeploymentSpec) -> Result<MemoryNeed, DeployError> {
+pub(crate) fn node(spec: &DeploymentSpec) -> Result<ProcessMemory, DeployError> {
     let nodes = &spec.nodes;
     let page = page(spec);
     if nodes.segment.0 < PLAIN_SEGMENT_BYTES_MIN && page.is_none() {
@@ -150,9 +150,9 @@ pub(crate) fn node(spec: &DeploymentSpec) -> Result<MemoryNeed, DeployError> {
     let staging = if nodes.ssd_path.is_empty() { 0 } else { STAGING_BYTES };
     let Some(page) = page else {
         let bytes = nodes.segment.0.saturating_add(nodes.local_buffer.0).saturating_add(staging + NODE_BYTES);
-        return Ok(MemoryNeed { memory: Some(with_headroom(bytes)), hugepages: None });
+        return Ok(ProcessMemory { memory: Some(with_headroom(bytes)), hugepages: None });
     };
-    let wish = ClientSizes {
+    let sizes = ClientSizes {
         segment: nodes.segment.0,
         local_buffer: nodes.local_buffer.0,
         arena: 0,
@@ -160,10 +160,10 @@ pub(crate) fn node(spec: &DeploymentSpec) -> Result<MemoryNeed, DeployError> {
         default_page: MIB2,
         nic_nodes: nic_nodes(spec),
     };
-    let client = client::client(&wish).map_err(|error| DeployError::Plan { key: "nodes.segment", error })?;
-    // The backend decides whether staging uses huge pages. Reserve room in both kinds of memory.
+    let client = client::client(&sizes).map_err(|error| DeployError::Plan { key: "nodes.segment", error })?;
+    // The backend decides whether staging uses huge pages. Reserve space in both types of memory.
     let pages = client.pages.count(page) + staging.div_ceil(page);
-    Ok(MemoryNeed { memory: Some(with_headroom(NODE_BYTES + staging)), hugepages: Some((page, pages)) })
+    Ok(ProcessMemory { memory: Some(with_headroom(NODE_BYTES + staging)), hugepages: Some((page, pages)) })
 }
 
 #[cfg(test)]
@@ -185,7 +185,7 @@ mod tests {
         let l2 = 4 * 64_000_884_736u64;
         let rest = 8 * (1u64 << 30) + 4 * (16 << 20) + 4 * RANK_BYTES + ENGINE_BYTES + (16 << 30) + RESERVE_BYTES;
         let needed = engine(&spec(), true).unwrap();
-        assert_eq!(needed, MemoryNeed { memory: Some((l2 + rest) + (l2 + rest) / 10), hugepages: None });
+        assert_eq!(needed, ProcessMemory { memory: Some((l2 + rest) + (l2 + rest) / 10), hugepages: None });
     }
 
     #[test]

@@ -41,7 +41,7 @@ pub struct SizeNote {
 
 impl fmt::Display for SizeNote {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}: {} is read as {}", self.key, Quoted(&self.text), self.size)
+        write!(f, "{}: {} is interpreted as {}", self.key, Quoted(&self.text), self.size)
     }
 }
 
@@ -56,10 +56,10 @@ impl SizeNote {
 /// Parses `text` and applies `sets` (`section.key=value`, where the value is TOML or a bare word).
 ///
 /// # Errors
-/// Invalid syntax, an unknown key, a value of the wrong type, or an invalid set.
+/// Invalid syntax, an unknown key, a value of the wrong type, or an invalid `--set`.
 pub fn parse(text: &str, format: FileFormat, sets: &[String]) -> Result<DeploymentSpec, DeployError> {
     if text.len() > FILE_BYTES_MAX {
-        let what = format!("{} bytes are more than the {FILE_BYTES_MAX} of any deployment file", text.len());
+        let what = format!("file too large: {} bytes; the limit is {FILE_BYTES_MAX}", text.len());
         return Err(DeployError::Syntax { line: None, what });
     }
     if format == FileFormat::Yaml {
@@ -95,7 +95,7 @@ fn limit_brackets(text: &str) -> Result<(), DeployError> {
             }
         }
         if open > NESTING_MAX {
-            let what = format!("more than {NESTING_MAX} brackets are open");
+            let what = format!("nested too deeply: more than {NESTING_MAX} open brackets");
             return Err(DeployError::Syntax { line: Some(number), what });
         }
     }
@@ -157,13 +157,13 @@ fn apply_set(tree: &mut Value, set: &str) -> Result<(), DeployError> {
         if at.is_null() {
             *at = Value::Object(Map::new());
         }
-        let Value::Object(map) = at else { return Err(invalid(format!("{section} is not in a section"))) };
+        let Value::Object(map) = at else { return Err(invalid(format!("the parent of {section} is not a section"))) };
         at = map.entry(*section).or_insert_with(|| Value::Object(Map::new()));
     }
     if at.is_null() {
         *at = Value::Object(Map::new());
     }
-    let Value::Object(map) = at else { return Err(invalid(format!("{last} is not in a section"))) };
+    let Value::Object(map) = at else { return Err(invalid(format!("the parent of {last} is not a section"))) };
     map.insert((*last).to_owned(), value_of(value));
     spec_of(tree).map(|_| ()).map_err(|error| invalid(error.to_string()))
 }
@@ -189,7 +189,7 @@ fn key_paths() -> impl Iterator<Item = String> {
 /// The keys whose values are sizes.
 const SIZE_KEYS: [&str; 5] = ["segment.engines", "nodes.segment", "nodes.local_buffer", "serving.shm", "master.memory"];
 
-/// The sizes in `text` and `sets` that have an ambiguous unit. Texts that do not parse have none.
+/// The sizes in `text` and `sets` that have an ambiguous unit. Empty if parsing fails.
 pub fn size_notes(text: &str, format: FileFormat, sets: &[String]) -> Vec<SizeNote> {
     let tree: Value = typed(text, format).unwrap_or_default();
     let in_file = |key: &&str| {
@@ -205,7 +205,7 @@ pub fn size_notes(text: &str, format: FileFormat, sets: &[String]) -> Vec<SizeNo
     from_file.chain(sets.iter().filter_map(in_set)).collect()
 }
 
-/// `text` as a TOML value, or as a string if it is not one.
+/// Parses `text` as a TOML value; anything else is a string.
 fn value_of(text: &str) -> Value {
     let read: Result<Map<String, Value>, _> = toml::from_str(&format!("v = {text}"));
     match read {

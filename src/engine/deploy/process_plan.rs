@@ -79,7 +79,7 @@ pub struct ProbeSpec {
     /// Seconds between two probes.
     pub period_s: u32,
     pub timeout_s: u32,
-    /// Consecutive failures until the probe counts as failed.
+    /// Consecutive failures after which the probe counts as failed.
     pub failures: u32,
 }
 
@@ -112,10 +112,10 @@ pub struct ProcessResources {
     pub memlock: bool,
 }
 
-/// A host folder that a process uses.
+/// A host directory that a process uses.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct HostMount {
-    /// The path, equal on the host and in the container.
+    /// The path, the same on the host and in the container.
     pub path: String,
     pub writes: bool,
 }
@@ -200,7 +200,7 @@ impl ProcessPlan {
             .collect();
         let names: Vec<String> = self.wait.any_of.iter().map(HostPort::to_string).collect();
         Some(format!(
-            "n=0; until {}; do n=$((n+1)); [ $n -lt {} ] || {{ echo no answer from {} >&2; exit 1; }}; sleep 1; done",
+            "n=0; until {}; do n=$((n+1)); [ $n -lt {} ] || {{ echo no response from {} >&2; exit 1; }}; sleep 1; done",
             tries.join(" || "),
             self.wait.seconds,
             names.join(" or "),

@@ -19,7 +19,7 @@ pub struct DeploymentSpec {
     pub mooncake: Release,
     /// The model and its cache.
     pub model: ModelSection,
-    /// The master, which holds the metadata of the store.
+    /// The master, which holds the store's metadata.
     pub master: MasterSection,
     /// How transfer engines discover each other.
     pub metadata: MetadataSection,
@@ -75,14 +75,14 @@ pub enum Release {
     /// Lacks the flags that were added in 0.3.13.
     #[serde(rename = "0.3.12.post1")]
     V0_3_12Post1,
-    /// The release that everything was tested with.
+    /// The release that mcctl is tested with.
     #[default]
     #[serde(rename = "0.3.13.post1")]
     V0_3_13Post1,
 }
 
 impl Release {
-    /// The version on the package index.
+    /// The version string on PyPI.
     pub fn text(self) -> &'static str {
         match self {
             Release::V0_3_12Post1 => "0.3.12.post1",
@@ -124,7 +124,7 @@ impl KvCache {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct ModelSection {
-    /// `--model-path`: a folder, or a name on the hub.
+    /// `--model-path`: a directory, or a Hugging Face Hub name.
     pub path: String,
     /// The model that determines the cache size, if the path does not identify it. Without it, sizes are bounds only.
     pub known_as: String,
@@ -135,7 +135,7 @@ pub struct ModelSection {
     pub dp: u64,
     /// Data-parallel ranks are groups within TP.
     pub dp_attention: bool,
-    /// Tokens per page. Must be equal in all servers that share the store.
+    /// Tokens per page. Must match on all servers that share the store.
     pub page_size: u64,
     /// `--kv-cache-dtype`.
     pub kv_cache: KvCache,
@@ -186,7 +186,7 @@ impl Default for ModelSection {
     }
 }
 
-/// The master, which holds the metadata of the store.
+/// The master, which holds the store's metadata.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct MasterSection {
@@ -235,7 +235,7 @@ pub struct HighAvailability {
     pub etcd: Vec<String>,
     /// Number of masters in Kubernetes. On plain hosts it is the length of `master.hosts`.
     pub replicas: u32,
-    /// Namespace of the election. Must be equal for masters and clients.
+    /// Namespace of the election. Must match on masters and clients.
     pub cluster_id: String,
     /// Replicate the metadata, so that a failover preserves the keys.
     pub oplog: bool,
@@ -269,46 +269,46 @@ impl Default for MetadataSection {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum MetadataKind {
-    /// `P2PHANDSHAKE`: no service that could lose its records.
+    /// `P2PHANDSHAKE`: direct handshakes, without a service that could lose its records.
     #[default]
     P2p,
     /// An HTTP service that keeps its records in memory only.
     Http,
 }
 
-/// The transport. It must be the same for all processes.
+/// The transport. It must match on all processes.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct TransferSection {
     /// `tcp` or `rdma`.
-    pub protocol: TransferProtocol,
+    pub protocol: StoreProtocol,
     pub devices: Vec<String>,
     /// `MC_GID_INDEX`.
     pub gid_index: Option<u32>,
-    /// Number of NUMA nodes with NICs, over which an RDMA segment is spread.
+    /// Number of NUMA nodes with NICs. RDMA segments are spread across them.
     pub nic_nodes: u64,
 }
 
 impl Default for TransferSection {
     fn default() -> TransferSection {
-        TransferSection { protocol: TransferProtocol::Tcp, devices: Vec::new(), gid_index: None, nic_nodes: 1 }
+        TransferSection { protocol: StoreProtocol::Tcp, devices: Vec::new(), gid_index: None, nic_nodes: 1 }
     }
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
-pub enum TransferProtocol {
+pub enum StoreProtocol {
     #[default]
     Tcp,
     Rdma,
 }
 
-impl TransferProtocol {
+impl StoreProtocol {
     /// The value of `MOONCAKE_PROTOCOL`.
     pub fn text(self) -> &'static str {
         match self {
-            TransferProtocol::Tcp => "tcp",
-            TransferProtocol::Rdma => "rdma",
+            StoreProtocol::Tcp => "tcp",
+            StoreProtocol::Rdma => "rdma",
         }
     }
 }
@@ -331,7 +331,7 @@ impl Default for SegmentSection {
 #[serde(deny_unknown_fields, default)]
 pub struct NodesSection {
     pub hosts: Vec<String>,
-    /// Pods in Kubernetes. 0 uses the number of hosts.
+    /// Pods in Kubernetes. 0 means the number of hosts.
     pub replicas: u32,
     /// Memory that each process contributes. It is not divided.
     pub segment: DeploySize,
@@ -339,11 +339,11 @@ pub struct NodesSection {
     pub local_buffer: DeploySize,
     /// NUMA nodes, with one process bound to each. Empty runs one unbound process.
     pub numa: Vec<u32>,
-    /// REST port of the first process on a host. Further processes use the following ports.
+    /// REST port of the first process on a host. The other processes use the ports that follow.
     pub rest_port: u16,
-    /// Client HTTP port (upstream's health and metrics), numbered in the same way.
+    /// Client HTTP port (upstream's health and metrics), numbered like `rest_port`.
     pub client_http_port: u16,
-    /// Folder of the SSD tier; empty disables it.
+    /// Directory for the SSD tier; empty disables it.
     pub ssd_path: String,
 }
 
@@ -362,7 +362,7 @@ impl Default for NodesSection {
     }
 }
 
-/// The arrangement of the serving processes.
+/// How the serving processes are arranged.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum ServingMode {
@@ -375,7 +375,7 @@ pub enum ServingMode {
     Pd,
 }
 
-/// The device that SGLang computes on.
+/// The device that SGLang runs on.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum ComputeDevice {
@@ -394,7 +394,7 @@ pub struct ServingSection {
     /// Hosts per server, for `distributed`.
     pub nnodes: u32,
     pub port: u16,
-    /// Rendezvous port of the ranks of a distributed server.
+    /// Rendezvous port for the ranks of a distributed server.
     pub dist_port: u16,
     pub device: ComputeDevice,
     /// Size of `/dev/shm` in a container, used by NCCL and torch.
@@ -405,7 +405,7 @@ pub struct ServingSection {
     pub decode: PdServersSection,
     /// For `pd`: the router.
     pub router: RouterSection,
-    /// For `pd`: bootstrap port of the prefill servers, for decode servers.
+    /// For `pd`: bootstrap port of the prefill servers, used by decode servers.
     pub bootstrap_port: u16,
     /// For `pd`: devices for the transfer from prefill to decode. Empty uses `transfer.devices`.
     pub ib_devices: Vec<String>,
@@ -492,7 +492,7 @@ pub struct ImagesSection {
     /// Upstream's master and store. Empty uses the SGLang image.
     pub store: String,
     pub router: String,
-    /// mcctl. Required in containers, because no public image exists.
+    /// mcctl. Required in containers, because there is no public image.
     pub mcctl: String,
 }
 
@@ -521,23 +521,23 @@ pub enum RbgApi {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct KubernetesSection {
-    /// Namespace of all objects.
+    /// Namespace for all objects.
     pub namespace: String,
     /// Version of the RoleBasedGroup API.
     pub rbg_api: RbgApi,
     /// Resource name of the RDMA device plugin.
     pub rdma_resource: String,
-    /// Amount of the RDMA resource per pod.
+    /// Number of RDMA resource units per pod.
     pub rdma_count: u32,
     /// Resource name of the GPU device plugin.
     pub gpu_resource: String,
-    /// Run pods in the host's network.
+    /// Run pods in the host network.
     pub host_network: bool,
     /// Node labels for serving and store pods.
     pub node_selector: BTreeMap<String, String>,
     /// PersistentVolumeClaim that contains the model; empty for none.
     pub model_claim: String,
-    /// Folder on the nodes that contains the model; empty for none.
+    /// Directory on each node that contains the model; empty for none.
     pub model_host_path: String,
     /// Mount path of the model.
     pub model_mount: String,
@@ -564,10 +564,10 @@ impl Default for KubernetesSection {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct HostSection {
-    /// Folder of `mooncake_master`, `mc_store_rest_server` and `mcctl`. Empty searches PATH.
+    /// Directory that contains `mooncake_master`, `mc_store_rest_server` and `mcctl`. Empty searches PATH.
     pub bin_dir: String,
     pub python: String,
-    /// User of the systemd units; empty for root.
+    /// User for the systemd units; empty means root.
     pub user: String,
 }
 

@@ -18,7 +18,7 @@ pub struct DeploySize(pub u64);
 /// Limit on a size: the 57-bit address space.
 const BYTES_MAX: u64 = 1 << 57;
 
-/// Why a text is not a size of the deployment file.
+/// Why a text is not a valid size in a deployment file.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum DeploySizeError {
     #[error(transparent)]

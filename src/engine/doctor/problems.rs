@@ -1,4 +1,4 @@
-//! The 26 common problems of operators who run Mooncake with SGLang, and the parts of each that no check can detect.
+//! 26 common problems when running Mooncake with SGLang, and the parts of each that no check can detect.
 //!
 //! The checks that recognize a problem are listed in the catalogue.
 
@@ -23,7 +23,7 @@ const fn problem(
     Problem { number, about, commands, beyond }
 }
 
-/// All problems, in order of their number.
+/// All problems, ordered by number.
 pub const ALL: &[Problem] = &[
     problem(1, "a node announces localhost, so other hosts cannot open its segment (-800)", &["status"], None),
     problem(
@@ -31,7 +31,7 @@ pub const ALL: &[Problem] = &[
         "rdma is configured but no device is found, and Mooncake silently uses TCP",
         &["devices"],
         Some(
-            "how many bytes each device carried: only its port counters show that, and they are empty before the start",
+            "how many bytes each device carried: only its port counters show that, and they are zero before traffic starts",
         ),
     ),
     problem(
@@ -51,7 +51,7 @@ pub const ALL: &[Problem] = &[
         6,
         "RDMA connections fail: GID index, RoCE version, subnet, MTU",
         &["devices"],
-        Some("the GID entries that the peer has but does not announce: run mcctl devices there"),
+        Some("the GID entries that the peer has but does not announce: run mcctl devices on the peer"),
     ),
     problem(
         7,
@@ -61,24 +61,24 @@ pub const ALL: &[Problem] = &[
     ),
     problem(
         8,
-        "a size applies per server in one place and per process in another: the host runs out of memory, or gets a quarter of the plan",
+        "a size applies per server in one setting and per process in another: the host runs out of memory, or provides a quarter of the plan",
         &["size-hugepages"],
         None,
     ),
     problem(9, "a pod is OOM-killed after hours: its memory limit equals its segment size", &["size-hugepages"], None),
     problem(
         10,
-        "nodes cannot join after a restart of the metadata service, which keeps its records in memory",
+        "nodes cannot join after the metadata service restarts, because it keeps its records in memory",
         &[],
         None,
     ),
-    problem(11, "a stale metadata record keeps a node from starting again", &[], None),
-    problem(12, "a service exits at startup: another service or an outgoing connection holds its port", &["up"], None),
+    problem(11, "a stale metadata record prevents a node from restarting", &[], None),
+    problem(12, "a service exits at startup: another service or an outgoing connection uses its port", &["up"], None),
     problem(
         13,
         "clients expire and their cached data is lost: the master stalled for longer than the client TTL",
         &["status"],
-        Some("stalls that occur only under load: run mcctl status --watch meanwhile; it shows heartbeats and clients"),
+        Some("stalls that occur only under load: run mcctl status --watch under load; it shows heartbeats and clients"),
     ),
     problem(14, "one node is dead or hangs, and all others wait for it", &[], None),
     problem(15, "puts fail for lack of space and nothing is evicted: leases cover all objects", &["status"], None),
@@ -108,7 +108,7 @@ pub const ALL: &[Problem] = &[
         "failover loses all keys or never happens",
         &[],
         Some(
-            "leaders in redis or in a Kubernetes Lease: upstream's wheel supports neither; and a real failover, which no check triggers",
+            "leader election through Redis or a Kubernetes Lease, which upstream's wheel does not support; and a real failover, which no check triggers",
         ),
     ),
     problem(21, "restarting or upgrading the master empties the cache", &[], Some("whether an upgrade is planned")),
@@ -123,7 +123,9 @@ pub const ALL: &[Problem] = &[
         24,
         "TCP transfers are limited to about 1 GB/s: one slice in flight at a time",
         &["bench transfer"],
-        Some("bandwidth: it must be measured under load, with mcctl bench transfer, more threads and larger blocks"),
+        Some(
+            "bandwidth: it must be measured under load, using mcctl bench transfer with more threads and larger blocks",
+        ),
     ),
     problem(25, "some nodes use rdma and others tcp: transfers between them fail", &["status"], None),
     problem(

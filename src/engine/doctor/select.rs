@@ -9,7 +9,7 @@ pub struct Selection {
 
 /// A name that is neither a check nor a group.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("'{name}' is neither a check nor a group of checks")]
+#[error("'{name}' is neither a check nor a check group")]
 pub struct UnknownName {
     pub name: String,
     /// Similar known names, the nearest first; all groups if none is similar.
@@ -39,12 +39,12 @@ impl Selection {
     }
 
     /// Whether `check` is selected.
-    pub fn wants(&self, check: &Check) -> bool {
-        self.wants_id(check.id)
+    pub fn includes(&self, check: &Check) -> bool {
+        self.includes_id(check.id)
     }
 
     /// Whether the check `id` is selected.
-    pub fn wants_id(&self, id: &str) -> bool {
+    pub fn includes_id(&self, id: &str) -> bool {
         self.wanted.contains(&id)
     }
 

@@ -21,7 +21,7 @@ use crate::engine::sys::socket;
 #[derive(Clone, Default)]
 pub struct RealEnv {
     net: RealNet,
-    rng: Arc<Rng>,
+    rng: Arc<SystemRng>,
 }
 
 impl RealEnv {
@@ -68,15 +68,15 @@ impl Env for RealEnv {
 }
 
 /// SplitMix64 over a counter, with a seed that the standard library gets from the system.
-struct Rng(AtomicU64);
+struct SystemRng(AtomicU64);
 
-impl Default for Rng {
-    fn default() -> Rng {
-        Rng(AtomicU64::new(RandomState::new().build_hasher().finish()))
+impl Default for SystemRng {
+    fn default() -> SystemRng {
+        SystemRng(AtomicU64::new(RandomState::new().build_hasher().finish()))
     }
 }
 
-impl Rng {
+impl SystemRng {
     fn next(&self) -> u64 {
         const GAMMA: u64 = 0x9e37_79b9_7f4a_7c15;
         let mut z = self.0.fetch_add(GAMMA, Ordering::Relaxed).wrapping_add(GAMMA);
@@ -142,11 +142,11 @@ impl Net for RealNet {
             ready!(stream.poll_read_ready(cx))?;
             let mut got = None;
             let tried = stream.try_io(Interest::READABLE, || {
-                let room = buf.initialize_unfilled();
-                let (count, age) = socket::receive_with_age(stream.as_fd(), room)?;
+                let unfilled = buf.initialize_unfilled();
+                let (count, age) = socket::receive_with_age(stream.as_fd(), unfilled)?;
                 got = Some((count, age));
                 // A short read means that the socket is empty and the next event reports new bytes. `WouldBlock` saves a system call.
-                if 0 < count && count < room.len() { Err(io::ErrorKind::WouldBlock.into()) } else { Ok(()) }
+                if 0 < count && count < unfilled.len() { Err(io::ErrorKind::WouldBlock.into()) } else { Ok(()) }
             });
             match (got, tried) {
                 (Some((count, age)), _) => {

@@ -1,4 +1,4 @@
-//! Bodies: reading one within a limit, and sending one as a whole or page by page.
+//! Bodies: reading one within a size limit, and sending one as a whole or page by page.
 
 use std::convert::Infallible;
 use std::future::poll_fn;
@@ -8,20 +8,20 @@ use std::task::{Context, Poll};
 use bytes::{Bytes, BytesMut};
 use hyper::body::{Body as HttpBody, Frame, Incoming, SizeHint};
 
-/// Produces the pages of a long answer. Called for the next page when the client has received the last, until it returns `None`. An empty
-/// page means "not yet".
+/// Produces the pages of a long response. Called for the next page once the client has received the last one, until it returns `None`. An
+/// empty page means "not yet".
 pub type PageSource = Box<dyn FnMut() -> Option<Bytes> + Send>;
 
-/// Produces the pieces of a streamed answer. Polled for the next piece until `None`.
+/// Produces the pieces of a streamed response. Polled for the next piece until it returns `None`.
 pub type PieceSource = Box<dyn FnMut(&mut Context<'_>) -> Poll<Option<Bytes>> + Send>;
 
-/// The body of an answer.
+/// The body of a response.
 pub enum ResponseBody {
     Whole(Bytes),
-    /// Produced while it is sent, so that neither the memory nor the state behind it is held for the length of the transfer.
+    /// Produced while being sent, so that neither the whole body is in memory nor the state behind it locked during the transfer.
     Paged {
         pages: PageSource,
-        /// True after a page: yield to other tasks before the next one.
+        /// Set after each page: yield to other tasks before the next one.
         rest: bool,
     },
     /// Each piece is sent as soon as it is available. Dropped when the client disconnects.
@@ -29,7 +29,7 @@ pub enum ResponseBody {
 }
 
 impl ResponseBody {
-    /// A body that is produced page by page.
+    /// Creates a body that is produced page by page.
     pub fn paged(pages: impl FnMut() -> Option<Bytes> + Send + 'static) -> ResponseBody {
         ResponseBody::Paged { pages: Box::new(pages), rest: false }
     }
@@ -92,14 +92,14 @@ impl From<&'static str> for ResponseBody {
     }
 }
 
-/// Why a request's body could not be read.
+/// Why a request body could not be read.
 pub(super) enum BodyError {
     TooLong,
     /// The connection broke, or the framing was invalid.
     Broken,
 }
 
-/// Reads all of `incoming`, at most `bytes_max`.
+/// Reads all of `incoming`, up to `bytes_max` bytes.
 pub(super) async fn read(incoming: &mut Incoming, bytes_max: usize) -> Result<Bytes, BodyError> {
     let mut first = Bytes::new();
     let mut rest = BytesMut::new();
@@ -122,7 +122,7 @@ pub(super) async fn read(incoming: &mut Incoming, bytes_max: usize) -> Result<By
     Ok(if rest.is_empty() { first } else { rest.freeze() })
 }
 
-/// The number of remaining bytes, if the client announced it.
+/// Returns the number of remaining bytes, if the client announced it.
 fn known_length(incoming: &Incoming) -> usize {
     usize::try_from(incoming.size_hint().lower()).unwrap_or(usize::MAX)
 }

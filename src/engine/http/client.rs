@@ -1,12 +1,12 @@
-//! Code shared by our HTTP clients.
+//! Code shared by the HTTP clients.
 
 use std::sync::Arc;
 
-/// A TLS configuration without trusted certificates, for a client that uses plain HTTP only. Without it the library would read the host's
-/// certificates, which takes milliseconds for nothing.
+/// Returns a TLS configuration without trusted certificates, for a client that uses only plain HTTP. Without it, the library would read
+/// the host's certificates, which takes milliseconds for no benefit.
 ///
 /// # Errors
-/// The library supports no version of TLS.
+/// The library does not support any version of TLS.
 pub fn no_certificates() -> Result<rustls::ClientConfig, rustls::Error> {
     let provider = Arc::new(rustls::crypto::ring::default_provider());
     Ok(rustls::ClientConfig::builder_with_provider(provider)

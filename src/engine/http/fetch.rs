@@ -1,5 +1,5 @@
-//! An HTTP client for other programs: one request, one complete answer, limited in time and size. It cannot take part in simulated runs,
-//! because the HTTP library has its own clock and sockets.
+//! An HTTP client for other programs' endpoints: one request, one complete response, limited in time and size. It cannot be used in
+//! simulated runs, because the HTTP library has its own clock and sockets.
 
 use std::time::Duration;
 
@@ -9,7 +9,7 @@ use reqwest::Method;
 use crate::engine::base::text::one_line;
 use crate::engine::http::client::no_certificates;
 
-/// Sends HTTP requests. Cheap to clone; clones share the connections. Uses no proxy and follows no redirect.
+/// Sends HTTP requests. Cheap to clone; clones share the connections. Uses no proxy and follows no redirects.
 #[derive(Clone, Debug)]
 pub struct Fetcher {
     http: reqwest::Client,
@@ -19,7 +19,7 @@ pub struct Fetcher {
     headers: HeaderMap,
 }
 
-/// A complete answer with any status.
+/// A complete response with any status.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FetchResponse {
     pub status: u16,
@@ -33,24 +33,24 @@ impl FetchResponse {
         (200..300).contains(&self.status)
     }
 
-    /// The status and the start of the body, as evidence in reports.
+    /// Formats the status and the start of the body, as evidence in reports.
     pub fn shown(&self) -> String {
         const SHOWN: usize = 120;
         format!("HTTP {}: {}", self.status, one_line(self.body.trim(), SHOWN))
     }
 }
 
-/// Why a request got no answer.
+/// Why a request failed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum FetchError {
     /// The connection failed or broke.
     #[error("{0}")]
     Unreachable(String),
-    /// The answer was not complete in time.
-    #[error("no complete answer within {0:?}")]
+    /// The response was not complete in time.
+    #[error("no complete response within {0:?}")]
     Timeout(Duration),
-    /// The answer exceeds the size limit.
-    #[error("the answer is longer than {0} bytes")]
+    /// The response exceeds the size limit.
+    #[error("the response is longer than {0} bytes")]
     TooLong(usize),
     /// The client cannot be set up, or the URL is invalid.
     #[error("{0}")]
@@ -58,7 +58,8 @@ pub enum FetchError {
 }
 
 impl Fetcher {
-    /// A client for plain HTTP, or with `tls` for HTTPS as well. An answer must be complete within `limit` and have at most `bytes_max`.
+    /// Creates a client for plain HTTP, or for HTTPS as well if `tls` is set. A response must be complete within `limit` and have at most
+    /// `bytes_max` bytes.
     ///
     /// # Errors
     /// The HTTP library cannot be set up on this host.
@@ -67,15 +68,15 @@ impl Fetcher {
             let tls = no_certificates().map_err(|error| FetchError::Unusable(error.to_string()))?;
             return Fetcher::with_tls(Some(tls), limit, bytes_max);
         }
-        // An error means that a provider is already installed, which is sufficient.
+        // An error means that a provider is already installed, which is fine.
         let _ = rustls::crypto::ring::default_provider().install_default();
         Fetcher::with_tls(None, limit, bytes_max)
     }
 
-    /// Like [`new`](Fetcher::new), with the TLS configuration `tls`, or the host's if it is `None`.
+    /// Like [`new`](Fetcher::new), with the TLS configuration `tls`, or the host's default if it is `None`.
     ///
     /// # Errors
-    /// As [`new`](Fetcher::new).
+    /// The same as [`new`](Fetcher::new).
     pub fn with_tls(
         tls: Option<rustls::ClientConfig>,
         limit: Duration,
@@ -109,7 +110,7 @@ impl Fetcher {
     /// Sends a GET request to `url`.
     ///
     /// # Errors
-    /// See [`FetchError`]. An answer with any status is not an error.
+    /// See [`FetchError`]. A response with any status is not an error.
     pub async fn get(&self, url: &str) -> Result<FetchResponse, FetchError> {
         self.send(Method::GET, url, None).await
     }
@@ -117,7 +118,7 @@ impl Fetcher {
     /// Sends a POST request with the body `json` to `url`.
     ///
     /// # Errors
-    /// As [`get`](Fetcher::get).
+    /// The same as [`get`](Fetcher::get).
     pub async fn post(&self, url: &str, json: String) -> Result<FetchResponse, FetchError> {
         self.send(Method::POST, url, Some(json)).await
     }
@@ -158,7 +159,7 @@ impl Fetcher {
     }
 }
 
-/// The innermost cause, for example `Connection refused (os error 111)`.
+/// Returns the innermost cause, for example `Connection refused (os error 111)`.
 pub fn root_cause(error: &dyn std::error::Error) -> String {
     let mut inner = error;
     while let Some(source) = inner.source() {

@@ -1,9 +1,9 @@
 //! A small HTTP/1.1 server for the metadata service, the master's admin API and the store node's REST API.
 //!
-//! It enforces what all three need against any client: limits on connections, header bytes, body bytes and concurrently read bodies;
-//! a time limit on every step (header, body, answer, a client that stops reading); and a bounded stop. It has no routes: a [`Handler`]
-//! gets complete requests. No TLS and no HTTP/2, as in upstream's servers. This folder also has a client for other programs' HTTP
-//! ([`fetch`]) and a parser of Prometheus pages ([`samples`]).
+//! It enforces limits that all three need against any client: limits on connections, header bytes, body bytes and concurrently read
+//! bodies; a timeout for each step (header, body, response, a client that stops reading); and a bounded shutdown. It has no routes: a
+//! [`Handler`] receives complete requests. Like upstream's servers, it supports neither TLS nor HTTP/2. This directory also contains a
+//! client for other programs' HTTP endpoints ([`fetch`]) and a parser for Prometheus pages ([`samples`]).
 
 mod body;
 pub mod client;
@@ -34,7 +34,7 @@ use crate::engine::base::HostPort;
 #[derive(Clone, Debug)]
 pub struct HttpRequest {
     pub method: Method,
-    /// The path and, after `?`, the parameters, as sent.
+    /// The path, and the parameters after `?`, as sent.
     pub target: hyper::Uri,
     pub body: Bytes,
 }
@@ -51,51 +51,52 @@ impl HttpRequest {
     }
 }
 
-/// An answer of a handler.
+/// A handler's response.
 pub type Response = hyper::Response<ResponseBody>;
 
-/// Handles requests. Many run concurrently; one that waits delays no other.
+/// Handles requests. Many run concurrently; a waiting request does not delay others.
 pub trait Handler: Send + Sync + 'static {
-    /// Answers `request`. The future is dropped when it exceeds [`HttpLimits::answer`].
+    /// Handles `request`. The future is dropped when it exceeds [`HttpLimits::answer`].
     fn handle(&self, request: HttpRequest) -> impl Future<Output = Response> + Send;
 
-    /// The counters for requests, if they are counted.
+    /// The request counters, if requests are counted.
     fn requests(&self) -> Option<&Requests> {
         None
     }
 
-    /// The route of `path`. It becomes a metric label, so it must be one of a few fixed texts.
+    /// The route for `path`. It becomes a metric label, so it must be one of a few fixed texts.
     fn route(&self, _path: &str) -> &'static str {
         OTHER_ROUTE
     }
 }
 
-/// The route of unknown paths.
+/// The route for unknown paths.
 pub const OTHER_ROUTE: &str = "other";
 
-/// Limits of one server.
+/// Limits for one server.
 #[derive(Clone, Copy, Debug)]
 pub struct HttpLimits {
-    /// Maximum number of open connections. For a further one, the connection that has been idle longest is closed. If none is idle, the
-    /// new one waits to be accepted.
+    /// Maximum number of open connections. For each further connection, the one that has been idle longest is closed. If none is idle, the
+    /// new connection waits to be accepted.
     pub connections_max: usize,
-    /// Maximum size of request line and headers in bytes.
+    /// Maximum size of the request line and headers in bytes.
     pub header_bytes_max: usize,
     /// Maximum size of one body in bytes.
     pub body_bytes_max: usize,
-    /// Maximum total size of all bodies being read or answered, in bytes. Further ones wait. At least `body_bytes_max`.
+    /// Maximum total size of all bodies being read or processed, in bytes. Further bodies wait. At least `body_bytes_max`.
     pub bodies_bytes_max: usize,
-    /// Time limit for an idle connection, and for sending the headers.
+    /// Timeout for an idle connection, and for sending the headers.
     pub header: Duration,
-    /// Time limit for sending a body.
+    /// Timeout for sending a body.
     pub body: Duration,
-    /// Time limit until an answer starts.
+    /// Timeout until a response starts.
     pub answer: Duration,
-    /// While an answer is being sent, the client must read at [`HttpLimits::least_rate`] over each period of this length, or read all of it.
+    /// While a response is being sent, the client must read at [`HttpLimits::least_rate`] in each period of this length, or read all of
+    /// it.
     pub stall: Duration,
-    /// Minimum rate at which a client must read an answer, in bytes per second; 0 requires at least one byte per period.
+    /// Minimum rate at which a client must read a response, in bytes per second; 0 requires at least one byte per period.
     pub least_rate: u64,
-    /// How long a stop waits for answers in progress.
+    /// How long a shutdown waits for responses in progress.
     pub drain: Duration,
 }
 
@@ -124,7 +125,7 @@ pub struct BindError {
     pub source: io::Error,
 }
 
-/// An answer with `status`, a content type (omitted if empty) and a body.
+/// Creates a response with `status`, a content type (omitted if empty) and a body.
 pub fn answer(status: StatusCode, content_type: &'static str, body: impl Into<ResponseBody>) -> Response {
     let mut response = Response::new(body.into());
     *response.status_mut() = status;
@@ -134,7 +135,7 @@ pub fn answer(status: StatusCode, content_type: &'static str, body: impl Into<Re
     response
 }
 
-/// The answer of upstream's C++ servers to an unknown method or path: 404 without a content type.
+/// Creates the response that upstream's C++ servers send for an unknown method or path: 404 without a content type.
 pub fn no_such_route() -> Response {
     answer(StatusCode::NOT_FOUND, "", "404 Not Found")
 }

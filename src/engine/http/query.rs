@@ -1,10 +1,10 @@
-//! Query parameters of a URL.
+//! Query parameters in a URL.
 
 use std::borrow::Cow;
 
 use percent_encoding::percent_decode_str;
 
-/// The first parameter named `name`, still encoded.
+/// Returns the first parameter named `name`, still encoded.
 pub fn param<'a>(query: &'a str, name: &str) -> Option<&'a str> {
     query.split('&').find_map(|pair| match pair.split_once('=') {
         Some((key, value)) if key == name => Some(value),
@@ -13,8 +13,8 @@ pub fn param<'a>(query: &'a str, name: &str) -> Option<&'a str> {
     })
 }
 
-/// Replaces each `%XX` in `text` by its byte. A `+` is left unchanged: Mooncake's clients encode spaces as `%20`, and manually typed keys
-/// with a `+` contain a plus sign. A `%` without two hexadecimal digits is left unchanged.
+/// Replaces each `%XX` in `text` with its byte. A `+` is left unchanged: Mooncake's clients encode spaces as `%20`, and in a manually
+/// typed key, a `+` is a plus sign. A `%` without two hexadecimal digits is left unchanged.
 pub fn decode(text: &str) -> Cow<'_, [u8]> {
     percent_decode_str(text).into()
 }

@@ -22,14 +22,14 @@ struct RequestCounts {
 
 #[derive(Debug, Default)]
 struct DurationHistogram {
-    /// Requests by bucket. Those above the last bound are only in the count.
+    /// Requests by bucket. Requests above the last bound are only in the total count.
     buckets: [u64; BOUNDS_S.len()],
     count: u64,
     sum: Duration,
 }
 
 impl Requests {
-    /// Counts a request on `route` that was answered after `duration`.
+    /// Counts a request on `route` whose response started after `duration`.
     pub fn record(&self, route: &'static str, method: &Method, status: StatusCode, duration: Duration) {
         let mut counts = self.lock();
         *counts.answered.entry((route, label(method), status.as_u16())).or_default() += 1;
@@ -56,7 +56,7 @@ impl Requests {
         let name = "mcctl_http_request_duration_seconds";
         let _ = writeln!(
             text,
-            "# HELP {name} Time from the head of an HTTP request to the start of its answer\n# TYPE {name} histogram"
+            "# HELP {name} Time from the head of an HTTP request to the start of its response\n# TYPE {name} histogram"
         );
         for (route, took) in &counts.took {
             let mut below = 0;
@@ -76,12 +76,12 @@ impl Requests {
     }
 
     fn lock(&self) -> MutexGuard<'_, RequestCounts> {
-        // Plain numbers: a panic leaves at most one request half counted.
+        // These are plain numbers: a panic leaves at most one request partly counted.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-/// The method as one of a few labels, because a client can send any token.
+/// Returns the method as one of a few labels, because a client can send any token.
 fn label(method: &Method) -> &'static str {
     match *method {
         Method::GET => "GET",

@@ -1,6 +1,6 @@
-//! Parses the samples of a Prometheus text page, as masters and SGLang print it. Pure.
+//! Parses the samples on a Prometheus text page, as printed by masters and SGLang. Pure.
 
-/// One sample of the page.
+/// One sample on the page.
 #[derive(Clone, Debug, PartialEq)]
 struct PageSample {
     name: String,
@@ -8,7 +8,7 @@ struct PageSample {
     value: f64,
 }
 
-/// All samples of a page in order. Comments and invalid lines are skipped.
+/// All samples on a page, in order. Comments and invalid lines are skipped.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Samples(Vec<PageSample>);
 
@@ -18,17 +18,17 @@ impl Samples {
         Samples(page.lines().filter_map(sample).collect())
     }
 
-    /// The sum of all samples of `name`; `None` if there are none.
+    /// Returns the sum of all samples of `name`; `None` if there are none.
     pub fn sum(&self, name: &str) -> Option<f64> {
         total(self.of(name))
     }
 
-    /// The sum of the samples of `name` whose `label` has `value`.
+    /// Returns the sum of the samples of `name` whose `label` has the value `value`.
     pub fn sum_where(&self, name: &str, label: &str, value: &str) -> Option<f64> {
         total(self.of(name).filter(|sample| sample.label(label) == Some(value)))
     }
 
-    /// For each value of `label`, in page order: the sum of the samples of `name`.
+    /// Returns each value of `label` with the sum of its samples of `name`, in page order.
     pub fn by(&self, name: &str, label: &str) -> Vec<(&str, f64)> {
         let mut sums: Vec<(&str, f64)> = Vec::new();
         for sample in self.of(name) {
@@ -41,17 +41,17 @@ impl Samples {
         sums
     }
 
-    /// Names and values of the samples without labels.
+    /// Iterates over names and values of the samples without labels.
     pub fn plain(&self) -> impl Iterator<Item = (&str, f64)> {
         self.0.iter().filter(|sample| sample.labels.is_empty()).map(|sample| (&*sample.name, sample.value))
     }
 
-    /// Labels and values of the samples of `name`, in page order.
+    /// Iterates over labels and values of the samples of `name`, in page order.
     pub fn samples(&self, name: &str) -> impl Iterator<Item = (&[(String, String)], f64)> {
         self.of(name).map(|sample| (&*sample.labels, sample.value))
     }
 
-    /// The names of all samples.
+    /// Iterates over the names of all samples.
     pub fn names(&self) -> impl Iterator<Item = &str> {
         self.0.iter().map(|sample| &*sample.name)
     }

@@ -25,7 +25,7 @@ use crate::engine::env::{Env, Listener, Net, deadline};
 use crate::engine::http::body::{self, BodyError};
 use crate::engine::http::{BindError, Handler, HttpLimits, HttpRequest, Response, StatusCode, answer};
 
-/// A running server. Dropping it stops it; [`HttpServer::stop`] also waits for the end.
+/// A running server. Dropping it stops it; [`HttpServer::stop`] also waits until it has stopped.
 #[derive(Debug)]
 pub struct HttpServer {
     at: HostPort,
@@ -39,15 +39,16 @@ impl HttpServer {
         &self.at
     }
 
-    /// Stops accepting, lets answers in progress complete within [`HttpLimits::drain`], and closes the remaining connections.
+    /// Stops accepting connections, lets responses in progress complete within [`HttpLimits::drain`], and closes the remaining
+    /// connections.
     pub async fn stop(self) {
         let _ = self.stop.send(true);
-        // A panic in the accept loop is a bug that the panic itself has reported.
+        // A panic in the accept loop is a bug that the panic itself has already reported.
         let _ = self.task.await;
     }
 }
 
-/// Listens at `at` and serves `handler` until the returned value is stopped or dropped. Port 0 selects a free port.
+/// Listens on `at` and serves `handler` until the returned value is stopped or dropped. Port 0 selects a free port.
 ///
 /// # Errors
 /// [`BindError`] if the address is not available.
@@ -60,8 +61,8 @@ pub async fn start<E: Env, H: Handler>(
     let listener = env.net().listen(at).await.map_err(|source| BindError { at: at.clone(), source })?;
     let at = HostPort::new(at.host.clone(), listener.port());
     let (stop, stopped) = watch::channel(false);
-    let room = limits.bodies_bytes_max.max(limits.body_bytes_max).div_ceil(BODY_UNIT);
-    let server = ServerShared { env, limits, handler, bodies: Semaphore::new(room) };
+    let units = limits.bodies_bytes_max.max(limits.body_bytes_max).div_ceil(BODY_UNIT);
+    let server = ServerShared { env, limits, handler, bodies: Semaphore::new(units) };
     let task = tokio::spawn(accept(Arc::new(server), listener, stopped));
     Ok(HttpServer { at, stop, task })
 }
@@ -105,7 +106,7 @@ async fn accept<E: Env, H: Handler>(
             }
             accepted = listener.accept(), if waiting.is_none() => match accepted {
                 Ok(accepted) => waiting = Some(accepted),
-                // Out of descriptors, or the connection is already gone. The pause prevents spinning on the former.
+                // Out of file descriptors, or the connection is already gone. The pause prevents spinning in the first case.
                 Err(error) => {
                     failed += 1;
                     if failed.is_power_of_two() {
@@ -114,7 +115,7 @@ async fn accept<E: Env, H: Handler>(
                     server.env.sleep(ACCEPT_PAUSE).await;
                 }
             },
-            // All connections have a request in progress. One may become idle without ending, so check again.
+            // All connections have a request in progress. One may become idle without closing, so check again.
             () = server.env.sleep(FULL_PAUSE), if waiting.is_some() => {}
         }
     }
@@ -160,7 +161,7 @@ async fn connection<E: Env, H: Handler>(
             .max_buf_size(limits.header_bytes_max)
             .serve_connection(TokioIo::new(stream), service)
     );
-    // An error ends only this connection, and nothing could be reported to the client.
+    // An error affects only this connection, and nothing could be reported to the client.
     tokio::select! {
         _ = connection.as_mut() => return,
         () = stop_requested(&mut stopped) => connection.as_mut().graceful_shutdown(),
@@ -168,7 +169,7 @@ async fn connection<E: Env, H: Handler>(
     let _ = connection.await;
 }
 
-/// Bytes that a client must read in each `period`, at least one.
+/// Returns how many bytes a client must read in each `period`, at least one.
 fn least_in(period: Duration, rate: u64) -> u64 {
     let ms = u64::try_from(period.as_millis()).unwrap_or(u64::MAX);
     (ms.saturating_mul(rate) / 1000).max(1)
@@ -180,7 +181,7 @@ async fn stop_requested(stopped: &mut watch::Receiver<bool>) {
 }
 
 impl<E: Env, H: Handler> ServerShared<E, H> {
-    /// Answers a request, counts it, and logs it at debug level.
+    /// Responds to a request, counts it, and logs it at debug level.
     async fn answer_and_log(&self, request: hyper::Request<Incoming>, peer: &str) -> Response {
         let began = self.env.now();
         let method = request.method().clone();
@@ -216,19 +217,19 @@ impl<E: Env, H: Handler> ServerShared<E, H> {
         }
     }
 
-    /// Reads the request's body. The permit is its share of the budget until the answer is complete.
+    /// Reads the request body. The permit is the body's share of the budget until the response is complete.
     async fn body(&self, incoming: &mut Incoming) -> Result<(Bytes, Option<SemaphorePermit<'_>>), Response> {
         let limit = self.limits.body_bytes_max;
         let hint = incoming.size_hint();
         if hint.lower() > limit as u64 {
             return Err(too_long(limit));
         }
-        // Without a length it may have any size up to the limit.
+        // A body without a length may have any size up to the limit.
         let bytes = hint.exact().and_then(|n| usize::try_from(n).ok()).unwrap_or(limit);
         let units = u32::try_from(bytes.div_ceil(BODY_UNIT)).unwrap_or(u32::MAX);
         let read = async {
-            let room = if bytes <= BODY_UNIT { None } else { self.bodies.acquire_many(units).await.ok() };
-            body::read(incoming, limit).await.map(|body| (body, room))
+            let permit = if bytes <= BODY_UNIT { None } else { self.bodies.acquire_many(units).await.ok() };
+            body::read(incoming, limit).await.map(|body| (body, permit))
         };
         match deadline(&self.env, self.limits.body, read).await {
             Ok(Ok(read)) => Ok(read),
@@ -243,12 +244,12 @@ fn too_long(limit: usize) -> Response {
     answer(StatusCode::PAYLOAD_TOO_LARGE, TEXT, format!("request body exceeds {limit} bytes"))
 }
 
-/// State of an open connection that the accept loop reads.
+/// State of an open connection, as seen by the accept loop.
 struct ConnectionSlot {
-    /// The last time it was accepted, answered a request or sent bytes of an answer. Received bytes do not count: a client that sends
-    /// headers byte by byte is idle.
+    /// The last time the connection was accepted, completed a request, or sent bytes of a response. Received bytes do not count: a client
+    /// that sends headers byte by byte is idle.
     since: AtomicU64,
-    /// A request is being answered.
+    /// A request is being processed.
     busy: AtomicBool,
 }
 
@@ -275,20 +276,20 @@ impl ConnectionSlots {
         idle.min_by_key(|(_, (_, slot))| slot.since.load(Ordering::Relaxed)).map(|(id, _)| *id)
     }
 
-    /// Closes the connection idle longest to make room for `peer`. Returns false if none is idle.
+    /// Closes the connection that has been idle longest, to make room for `peer`. Returns false if none is idle.
     fn close_idle_longest(&mut self, port: u16, peer: &str, limit: usize) -> bool {
         let Some((task, _)) = self.idle_longest().and_then(|id| self.open.remove(&id)) else { return false };
         task.abort();
         self.closed += 1;
         if self.closed.is_power_of_two() {
             let closed = self.closed;
-            tracing::warn!(port, limit, closed, %peer, "connection limit reached: closed the connection idle longest");
+            tracing::warn!(port, limit, closed, %peer, "connection limit reached: closed the connection that was idle longest");
         }
         true
     }
 }
 
-/// A stream whose peer must read `least` bytes in each period of `limit` while bytes are waiting to be sent.
+/// A stream whose peer must read at least `least` bytes in each period of `limit` while bytes are waiting to be sent.
 struct StallLimitedStream<E, S> {
     stream: S,
     env: E,
@@ -302,7 +303,7 @@ struct StallLimitedStream<E, S> {
 }
 
 impl<E: Env, S> StallLimitedStream<E, S> {
-    /// Passes `progress` through. Without progress, the period runs.
+    /// Passes `progress` through. Without progress, the current period continues.
     fn watch(&mut self, cx: &mut Context<'_>, progress: Poll<io::Result<usize>>) -> Poll<io::Result<usize>> {
         if let Poll::Ready(taken) = progress {
             if let Ok(bytes) = taken {
@@ -346,7 +347,7 @@ impl<E: Env, S: AsyncWrite + Unpin> AsyncWrite for StallLimitedStream<E, S> {
         cx: &mut Context<'_>,
         bufs: &[io::IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
-        // Head and body of a short answer are written as one piece: copying them costs less than a vectored write.
+        // Head and body of a short response are written as one piece: copying them costs less than a vectored write.
         let total = bufs.iter().map(|buf| buf.len()).sum::<usize>();
         let mut joined = [0; JOIN_BYTES_MAX];
         let progress = match joined.get_mut(..total) {
@@ -369,7 +370,7 @@ impl<E: Env, S: AsyncWrite + Unpin> AsyncWrite for StallLimitedStream<E, S> {
     }
 
     fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        // No bytes are waiting for the peer any more.
+        // No more bytes are waiting for the peer.
         self.period = None;
         Pin::new(&mut self.stream).poll_flush(cx)
     }
@@ -380,11 +381,11 @@ impl<E: Env, S: AsyncWrite + Unpin> AsyncWrite for StallLimitedStream<E, S> {
 }
 
 const TEXT: &str = "text/plain; charset=utf-8";
-/// Bodies up to this size are not counted. Larger ones are counted in this unit.
+/// Bodies up to this size are not counted. Larger bodies are counted in this unit.
 const BODY_UNIT: usize = 64 << 10;
-/// Answers up to this size are written as one piece.
+/// Responses up to this size are written as one piece.
 const JOIN_BYTES_MAX: usize = 2 << 10;
-/// Pause between two searches for an idle connection while all are busy.
+/// Pause between two searches for an idle connection while all connections are busy.
 const FULL_PAUSE: Duration = Duration::from_millis(50);
 /// Pause after a failed accept.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);

@@ -5,19 +5,19 @@ use crate::engine::base::text::Quoted;
 /// Why a text does not have the required syntax.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum GrammarError {
-    #[error("a name of {length} characters; the limit is {max}")]
+    #[error("too long: {length} characters; the limit is {max}")]
     TooLong { length: usize, max: usize },
-    #[error("not a DNS label: use lower-case letters, digits and '-', with a letter or digit at both ends")]
+    #[error("not a DNS label: use lowercase letters, digits and '-', with a letter or digit at both ends")]
     DnsLabel,
     #[error("not a Service name: it must begin with a letter")]
     ServiceName,
-    #[error("not a DNS name: use lower-case letters, digits, '-' and '.', with a letter or digit at both ends")]
+    #[error("not a DNS name: use lowercase letters, digits, '-' and '.', with a letter or digit at both ends")]
     DnsName,
     #[error("not a label key: use [DNS name/]name, with at most 63 letters, digits, '-', '_' and '.' in the name")]
     LabelKey,
     #[error("not a label value: use letters, digits, '-', '_' and '.', with a letter or digit at both ends")]
     LabelValue,
-    #[error("not a port name: use at most 15 lower-case letters, digits and single '-', with at least one letter")]
+    #[error("not a port name: use at most 15 lowercase letters, digits and single '-', with at least one letter")]
     PortName,
     #[error("not a variable name: use printable ASCII without '='")]
     VariableName,
@@ -41,7 +41,7 @@ pub const LABEL_MAX: usize = 63;
 /// Limit on the length of most object names.
 const SUBDOMAIN_MAX: usize = 253;
 
-/// A DNS label: lower-case letters, digits and `-`, with a letter or digit at both ends (RFC 1123).
+/// A DNS label: lowercase letters, digits and `-`, with a letter or digit at both ends (RFC 1123).
 pub fn dns_label(text: &str) -> Option<GrammarError> {
     let edge = |c: Option<char>| c.is_some_and(|c| c.is_ascii_lowercase() || c.is_ascii_digit());
     let inside = text.chars().all(|c| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-');
@@ -93,7 +93,7 @@ pub fn label_value(text: &str) -> Option<GrammarError> {
     }
 }
 
-/// The name of a port: at most 15 lower-case letters, digits and single `-`, with at least one letter (RFC 6335).
+/// The name of a port: at most 15 lowercase letters, digits and single `-`, with at least one letter (RFC 6335).
 pub fn port_name(text: &str) -> Option<GrammarError> {
     let wrong = text.is_empty()
         || text.len() > 15

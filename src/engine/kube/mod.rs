@@ -4,8 +4,8 @@
 //! RoleBasedGroup has `x-kubernetes-preserve-unknown-fields`). Fields and types come from k8s-openapi and, for RoleBasedGroups,
 //! from `rbg`. `rule` and `rbg` contain the rules that types cannot express.
 //!
-//! Each document is validated alone. References between documents, such as Service selectors, are checked elsewhere. Pure: a
-//! violation has a path, not a line. Unknown kinds are not validated ([`known`] lists the known ones).
+//! Each document is validated on its own. References between documents, such as Service selectors, are checked elsewhere. A
+//! violation has a path, not a line. The module is pure. Unknown kinds are not validated ([`known`] lists the known ones).
 
 pub mod grammar;
 pub mod path;
@@ -190,7 +190,7 @@ fn validate_at(whole: &Value, at: &FieldPath, violations: &mut Vec<Violation>) {
     };
     let Some(typed) = typed else {
         let right = if kind == rbg::KIND { rbg::V1ALPHA2 } else { of_kind[0].0 };
-        let message = format!("{kind} is in API version {right}, not {}", Quoted(version));
+        let message = format!("{kind} belongs to API version {right}, not {}", Quoted(version));
         violations.push(Violation::new(&at.key("apiVersion"), ViolationKind::Version, message));
         return;
     };

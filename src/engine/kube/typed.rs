@@ -268,7 +268,7 @@ fn expected(wanted: &dyn de::Expected) -> String {
     match name.as_str() {
         "i32" | "i64" | "u16" | "u32" | "u64" => "an integer".to_owned(),
         "f64" => "a number".to_owned(),
-        "a string" | "string" => "a string (quote what YAML would parse as a number or a boolean)".to_owned(),
+        "a string" | "string" => "a string (quote values that YAML would parse as a number or a boolean)".to_owned(),
         "a sequence" => "a list".to_owned(),
         "IntOrString" => "an integer or a string".to_owned(),
         _ => match name.strip_prefix("struct ") {

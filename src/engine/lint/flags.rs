@@ -142,8 +142,9 @@ mod tests {
     #[test]
     fn gflags_switches_do_not_consume_the_next_argument() {
         let some = |text: &str| Some(text.to_owned());
+        let line = "--rpc-port 1 -enable_ha false --noenable_offload --eviction_ratio=0.1 stray";
         assert_eq!(
-            flags(ProcessRole::Master, "--rpc-port 1 -enable_ha false --noenable_offload --eviction_ratio=0.1 stray"),
+            flags(ProcessRole::Master, line),
             [
                 ("rpc_port".into(), some("1")),
                 ("enable_ha".into(), some("true")),
@@ -156,8 +157,9 @@ mod tests {
     #[test]
     fn argparse_flags_consume_the_next_argument() {
         let some = |text: &str| Some(text.to_owned());
+        let line = "--config=/a -Dprotocol=tcp -D a=b --port 1 --x --y";
         assert_eq!(
-            flags(ProcessRole::Store, "--config=/a -Dprotocol=tcp -D a=b --port 1 --x --y"),
+            flags(ProcessRole::Store, line),
             [
                 ("config".into(), some("/a")),
                 ("D".into(), some("protocol=tcp")),

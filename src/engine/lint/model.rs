@@ -103,7 +103,7 @@ impl Implementation {
     }
 }
 
-/// What starts a process. It decides the syntax of the process's limits.
+/// What starts a process. It determines the syntax of the process's limits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RuntimeKind {
     /// A container of a pod.
@@ -132,7 +132,7 @@ impl RuntimeKind {
 pub enum Variable {
     /// The value. It may still contain a `$`.
     Text(LocatedValue),
-    /// Set outside the given files: a pod field, a secret, or the caller's shell. The text names the source.
+    /// Set outside the provided files: a pod field, a secret, or the caller's shell. The text names the source.
     Elsewhere(LocatedValue),
 }
 
@@ -256,11 +256,11 @@ pub struct Process {
     /// Arguments without the program name.
     pub args: Vec<LocatedValue>,
     pub env: BTreeMap<String, Variable>,
-    /// Whether `env` is complete. It is not for a shell, or if variables come from a file that was not given.
+    /// Whether `env` is complete. False for a shell, or if variables come from a file that was not provided.
     pub env_whole: bool,
     /// Whether `args` is complete. False for a settings file without a process.
     pub args_whole: bool,
-    /// Processes with equal values share a network namespace.
+    /// Processes with the same value share a network namespace.
     pub network: String,
     pub pod: Option<usize>,
     pub replicas: Option<LocatedValue>,
@@ -271,7 +271,7 @@ pub struct Process {
     /// `docker run` options placed after the image, where they become arguments of the program.
     pub misplaced: Vec<LocatedValue>,
     pub pre_stop: Option<LocatedValue>,
-    /// Index into [`ParsedDeployment::documents`] of the settings file that the process reads, if it was given.
+    /// Index into [`ParsedDeployment::documents`] of the settings file that the process reads, if it was provided.
     pub config: Option<usize>,
     /// Names of the environment files that the process reads.
     pub env_files: Vec<LocatedValue>,
@@ -368,7 +368,7 @@ pub struct ConfigData {
     pub secret: bool,
 }
 
-/// Everything the given files define.
+/// Everything that the provided files define.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct ParsedDeployment {
     pub processes: Vec<Process>,
@@ -380,12 +380,12 @@ pub struct ParsedDeployment {
     pub compose_names: Option<Vec<String>>,
     /// Findings of the parsers.
     pub found: Vec<Finding>,
-    /// The Mooncake release given on the command line, e.g. `0.3.12`.
+    /// The Mooncake release specified on the command line, e.g. `0.3.12`.
     pub release: Option<String>,
 }
 
 impl ParsedDeployment {
-    /// The Mooncake release of `process`: the one given on the command line, or the image tag.
+    /// The Mooncake release of `process`: the one specified on the command line, or the image tag.
     pub fn release_of(&self, process: &Process) -> Option<String> {
         let image = || release_of_image(&process.image.as_ref()?.text);
         self.release.clone().or_else(image)
@@ -401,7 +401,7 @@ pub fn release_of_image(image: &str) -> Option<String> {
 }
 
 impl Process {
-    /// A process with nothing but a name and a location.
+    /// A process with only a name and a location.
     pub fn new(name: impl Into<String>, role: ProcessRole, place: SourceLocation, runtime: RuntimeKind) -> Process {
         Process {
             name: name.into(),

@@ -182,7 +182,7 @@ pub const LIBRARY_FLAGS: &[MasterFlag] = &[
 /// Additional flags of `mcctl serve master`.
 pub const MCCTL_FLAGS: &[&str] = &["log_level", "log_file", "log_file_max_size", "log_file_keep", "log_format"];
 
-/// Master flags that are not keys of its settings file.
+/// Master flags that are not valid keys in the master's settings file.
 pub const NOT_A_KEY: &[&str] = &["port", "max_threads", "config_path", "client_ttl"];
 
 /// The one settings key whose name differs from its flag (`client_ttl`).

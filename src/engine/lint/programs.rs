@@ -1,8 +1,8 @@
-//! The flags of mcctl's programs, and which of them the programs refuse. A suggested fix must start.
+//! The flags of mcctl's programs, and which of them the programs reject. A suggested fix must not contain a rejected flag.
 //!
 //! `commands` owns the flag tables of these programs. A test there compares them with these lists.
 
-/// A flag that a program of mcctl accepts only with its default value, because the feature is not supported.
+/// A flag that an mcctl program accepts only with its default value, because the feature is not supported.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RefusedFlag {
     /// Flag name, with `_`.
@@ -21,7 +21,7 @@ const HA: &str = "high availability";
 const SNAPSHOTS: &str = "a snapshot of the metadata";
 const SSD: &str = "the SSD tier";
 
-/// Flags that `mcctl serve master` refuses.
+/// Flags that `mcctl serve master` rejects.
 pub const REFUSED_BY_MASTER: &[RefusedFlag] = &[
     refused("enable_ha", "false", HA),
     refused("enable_oplog", "false", "the oplog"),
@@ -36,7 +36,7 @@ pub const REFUSED_BY_MASTER: &[RefusedFlag] = &[
     refused("enable_kv_events", "false", "publishing KV events"),
 ];
 
-/// Setting keys that `mcctl serve store` refuses.
+/// Setting keys that `mcctl serve store` rejects.
 pub const REFUSED_BY_NODE: &[RefusedFlag] = &[refused("enable_ssd_offload", "false", SSD)];
 
 /// Transports of `mcctl serve store`.

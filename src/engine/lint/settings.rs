@@ -1,7 +1,7 @@
 //! The effective settings of a process: which source applies, and its value.
 //!
-//! Sources are not merged. A store service reads `-D`, then its file or its environment. SGLang reads the extra config if that names a
-//! master, otherwise the file that a variable names, otherwise the environment.
+//! Sources are not merged. A store service reads `-D`, then its file or its environment. SGLang reads the extra config if it specifies
+//! a master, otherwise the file that a variable specifies, otherwise the environment.
 
 use std::sync::Arc;
 
@@ -22,7 +22,7 @@ use crate::engine::plan::size_text;
 pub enum SettingValue {
     Is(LocatedValue),
     Unset,
-    /// Set in a source that was not given, or possibly so.
+    /// Set, or possibly set, in a source that was not provided.
     Unknown,
 }
 
@@ -36,11 +36,11 @@ impl SettingValue {
 #[derive(Clone, Debug, PartialEq)]
 pub enum SettingsOrigin<'s> {
     Environment,
-    /// A settings file that was given.
+    /// A settings file that was provided.
     File(&'s YamlNode, Arc<str>),
     /// The inline JSON of the extra config.
     Inline(YamlNode, Arc<str>),
-    /// A settings file that was not given.
+    /// A settings file that was not provided.
     Unread(LocatedValue),
 }
 
@@ -132,7 +132,7 @@ impl<'s> ProcessView<'s> {
         self.flag(names)?.value.as_ref().filter(|located| located.is_known())
     }
 
-    /// Whether an SGLang switch is given.
+    /// Whether an SGLang switch is set.
     pub fn switch(&self, names: &[&str]) -> bool {
         self.flag(names).is_some()
     }
@@ -313,7 +313,7 @@ impl<'s> ProcessView<'s> {
         }
     }
 
-    /// Whether it finds peers by handshake, without a metadata service.
+    /// Whether the process discovers peers by handshake, without a metadata service.
     pub fn is_p2p(&self) -> Option<bool> {
         match self.client("metadata_server") {
             SettingValue::Is(located) => Some(located.text.trim().eq_ignore_ascii_case("p2phandshake")),
@@ -322,7 +322,7 @@ impl<'s> ProcessView<'s> {
         }
     }
 
-    /// The bytes it contributes, over all ranks of an SGLang server. `None` if unknown or invalid.
+    /// The bytes that the process contributes, across all ranks of an SGLang server. `None` if unknown or invalid.
     pub fn segment(&self) -> Option<(u64, SourceLocation)> {
         let located = match self.client("global_segment_size") {
             SettingValue::Is(located) => located,
@@ -348,7 +348,7 @@ impl<'s> ProcessView<'s> {
         }
     }
 
-    /// The whole number given for one of `names`.
+    /// The integer value of the flag with one of `names`.
     pub fn number(&self, names: &[&str], default: u64) -> Option<u64> {
         match self.flag(names) {
             Some(flag) => flag.value.as_ref()?.text.parse().ok(),
@@ -425,7 +425,7 @@ pub fn host_of(address: &str) -> &str {
     }
 }
 
-/// Whether the address is reachable from its own host only.
+/// Whether the address is reachable only from its own host.
 pub fn is_host_local(host: &str) -> bool {
     let host = host_of(host.trim());
     host_is_loopback(host) || matches!(host, "0.0.0.0" | "::" | "")

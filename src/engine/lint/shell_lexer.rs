@@ -11,7 +11,7 @@ pub struct ShellWord {
     pub text: String,
     /// The line on which the word begins.
     pub line: u32,
-    /// Whether the whole word was in single quotes, so that `$` is an ordinary character.
+    /// Whether the whole word was in single quotes, so that `$` is a literal character.
     pub literal: bool,
 }
 
@@ -289,10 +289,8 @@ mod tests {
 
     #[test]
     fn quotes_continuations_and_operators_are_parsed() {
-        assert_eq!(
-            words("a \"b c\" 'd\"e' \\\n  f>log 2>&1 && g; # no\nh \"x\\\"y\" | i"),
-            [vec!["a", "b c", "d\"e", "f"], vec!["g"], vec!["h", "x\"y"], vec!["i"]]
-        );
+        let text = "a \"b c\" 'd\"e' \\\n  f>log 2>&1 && g; # no\nh \"x\\\"y\" | i";
+        assert_eq!(words(text), [vec!["a", "b c", "d\"e", "f"], vec!["g"], vec!["h", "x\"y"], vec!["i"]]);
     }
 
     #[test]
@@ -304,10 +302,8 @@ mod tests {
 
     #[test]
     fn here_documents_and_keywords_are_not_commands() {
-        assert_eq!(
-            words("if true; then\n cat <<EOF > f\nmooncake_master --x\nEOF\n run me\nfi\n"),
-            [vec!["true"], vec!["cat"], vec!["run", "me"]]
-        );
+        let text = "if true; then\n cat <<EOF > f\nmooncake_master --x\nEOF\n run me\nfi\n";
+        assert_eq!(words(text), [vec!["true"], vec!["cat"], vec!["run", "me"]]);
         assert_eq!(words("A=$(date +%s) b ${c:-d e}"), [["A=$(date +%s)", "b", "${c:-d e}"]]);
     }
 

@@ -295,16 +295,16 @@ mod tests {
 
         #[test]
         fn expected_hit_is_the_longest_common_prefix_in_whole_pages(
-            said in proptest::collection::vec(proptest::collection::vec(0_u32..2, 1..20), 0..12),
+            answers in proptest::collection::vec(proptest::collection::vec(0_u32..2, 1..20), 0..12),
             asked in proptest::collection::vec(0_u32..2, 1..20),
         ) {
             let mut known = CacheModel::new(4, false);
-            said.iter().for_each(|ids| known.record_answer(&chain(ids.iter().copied()), ids.len() as u64));
+            answers.iter().for_each(|ids| known.record_answer(&chain(ids.iter().copied()), ids.len() as u64));
             let common = |ids: &Vec<u32>| {
                 let same = ids.iter().zip(&asked).take_while(|(a, b)| a == b).count();
                 (same / 4 * 4).min((asked.len() - 1) / 4 * 4)
             };
-            let best = said.iter().map(common).max().unwrap_or(0);
+            let best = answers.iter().map(common).max().unwrap_or(0);
             let foreseen = known.expected_hit(&chain(asked.iter().copied()));
             prop_assert_eq!(foreseen.tokens as usize, best);
             prop_assert_eq!(foreseen.parts.iter().map(|(tokens, _)| tokens).sum::<u32>(), foreseen.tokens);

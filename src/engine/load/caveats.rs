@@ -77,13 +77,13 @@ mod tests {
         assert_eq!(ran.caveats(), []);
         ran.delays.record(Duration::from_millis(50), 20);
         (ran.share, ran.resent) = (Some(0.97), 3);
-        let doubts = ran.caveats();
+        let caveats = ran.caveats();
         assert!(
             matches!(
-                doubts[..],
+                caveats[..],
                 [GeneratorCaveat::Saturated(_), GeneratorCaveat::Behind(_), GeneratorCaveat::Resent(3)]
             ),
-            "{doubts:?}"
+            "{caveats:?}"
         );
     }
 }

@@ -385,6 +385,7 @@ mod tests {
             Seed(1),
         );
         let sent = play(driver, |turn| if turn.conversation == 0 { ms(1_000) } else { ms(1) });
+        assert_eq!(sent.len(), 10);
         for (i, (now, planned, _)) in sent.iter().enumerate().skip(1) {
             assert_eq!((*planned, *now), (ms(10 * i as u64), ms(999 + i as u64)));
         }

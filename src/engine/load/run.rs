@@ -14,7 +14,7 @@ use crate::engine::base::Mono;
 use crate::engine::env::{Env, deadline};
 use crate::engine::load::answer::TokenArrival;
 use crate::engine::load::target::{
-    ARRIVALS_MAX, ConnectionPool, EncodedRequest, Exchange, ExchangeOutcome, LoadTarget,
+    ARRIVALS_MAX, EncodedRequest, Exchange, ExchangeOutcome, HttpConnectionPool, LoadTarget,
 };
 use crate::engine::load::workload::LoadWorkload;
 use crate::engine::load::{Driver, DueRequest, LatencyHistogram, Turn};
@@ -65,7 +65,7 @@ const SHARE_EVERY: Duration = Duration::from_secs(1);
 /// State shared by all exchanges.
 struct RunContext<E: Env + Unpin> {
     env: E,
-    pool: ConnectionPool<E>,
+    pool: HttpConnectionPool<E>,
     start: Mono,
     /// ITL of successful responses.
     gaps: Mutex<LatencyHistogram>,
@@ -80,13 +80,13 @@ impl<E: Env + Unpin> RunContext<E> {
 
     /// Performs one exchange. After a busy response with `Retry-After`, it retries up to the configured number of
     /// times.
-    async fn exchange(&self, asking: EncodedRequest) -> Exchange {
+    async fn exchange(&self, request: EncodedRequest) -> Exchange {
         let begun = self.now();
         let limits = self.pool.target().limits;
         let mut left = limits.busy_retries;
         loop {
             let again = self.now();
-            let mut exchange = self.once(asking.clone(), again).await;
+            let mut exchange = self.once(request.clone(), again).await;
             exchange.waited = again.saturating_sub(begun);
             let ExchangeOutcome::Status { status: 429 | 503, retry_after: Some(wait), .. } = exchange.outcome else {
                 return exchange;
@@ -100,7 +100,7 @@ impl<E: Env + Unpin> RunContext<E> {
         }
     }
 
-    async fn once(&self, asking: EncodedRequest, begun: Duration) -> Exchange {
+    async fn once(&self, request: EncodedRequest, begun: Duration) -> Exchange {
         // Gaps beyond the first `ARRIVALS_MAX` frames, for which the exchange stores no arrival times.
         let (mut frames, mut last, mut beyond) = (0, Duration::ZERO, None);
         let on_record = |arrival: TokenArrival| {
@@ -111,7 +111,7 @@ impl<E: Env + Unpin> RunContext<E> {
             }
             last = arrival.at;
         };
-        let exchange = self.pool.exchange(asking, begun, on_record).await;
+        let exchange = self.pool.exchange(request, begun, on_record).await;
         // Gaps count only for successful responses, like all other latencies.
         if exchange.outcome == ExchangeOutcome::Ok {
             let mut gaps = self.gaps.lock().unwrap_or_else(PoisonError::into_inner);
@@ -122,9 +122,9 @@ impl<E: Env + Unpin> RunContext<E> {
     }
 
     /// Performs one exchange. A panic becomes a failed request, because otherwise the run would wait forever.
-    async fn whole(&self, asking: EncodedRequest) -> Exchange {
+    async fn whole(&self, request: EncodedRequest) -> Exchange {
         let begun = self.now();
-        let asked = AssertUnwindSafe(self.exchange(asking)).catch_unwind().await;
+        let asked = AssertUnwindSafe(self.exchange(request)).catch_unwind().await;
         asked.unwrap_or_else(|panic| {
             let mut exchange = Exchange::without_connection(begun, self.now(), String::new());
             exchange.outcome = ExchangeOutcome::Bug(panic_message(panic.as_ref()));
@@ -135,8 +135,8 @@ impl<E: Env + Unpin> RunContext<E> {
 
 /// Returns the message from a panic.
 fn panic_message(panic: &(dyn Any + Send)) -> String {
-    let said = panic.downcast_ref::<&str>().copied().or(panic.downcast_ref::<String>().map(String::as_str));
-    said.unwrap_or("panic without a message").to_owned()
+    let message = panic.downcast_ref::<&str>().copied().or(panic.downcast_ref::<String>().map(String::as_str));
+    message.unwrap_or("panic without a message").to_owned()
 }
 
 /// Records the gap between `last` and the arrival of the next tokens.
@@ -249,7 +249,7 @@ pub async fn run<E: Env + Unpin>(
     mut on_record: impl FnMut(TimedRequest),
 ) -> RunStats {
     // Open connections and build the first requests before the clock starts.
-    let mut pool = ConnectionPool::open(env.clone(), target, bounds.connections).await;
+    let mut pool = HttpConnectionPool::open(env.clone(), target, bounds.connections).await;
     let mut ready: Vec<PreparedRequest> =
         driver.due(Duration::ZERO).into_iter().map(|s| PreparedRequest::of(s, workload, &pool)).collect();
     let start = pool.start_clock();
@@ -269,13 +269,13 @@ pub async fn run<E: Env + Unpin>(
             driver.stop();
         }
         ready.extend(driver.due(now).into_iter().map(|start| PreparedRequest::of(start, workload, &shared.pool)));
-        for PreparedRequest { start: DueRequest { turn, planned, eligible_at }, max_tokens, expected, asking } in
+        for PreparedRequest { start: DueRequest { turn, planned, eligible_at }, max_tokens, expected, request } in
             ready.drain(..)
         {
             shared.live.sent.fetch_add(1, Ordering::Relaxed);
             let (shared, ended) = (Arc::clone(&shared), ended.clone());
             tokio::spawn(async move {
-                let exchange = shared.whole(asking).await;
+                let exchange = shared.whole(request).await;
                 // If the run was aborted, the receiver no longer exists.
                 let _ = ended.send(TimedRequest { turn, planned, eligible_at, max_tokens, expected, exchange });
             });
@@ -332,21 +332,21 @@ struct PreparedRequest {
     start: DueRequest,
     max_tokens: u32,
     expected: Option<u32>,
-    asking: EncodedRequest,
+    request: EncodedRequest,
 }
 
 impl PreparedRequest {
     fn of<E: Env + Unpin>(
         start: DueRequest,
         workload: &mut (dyn LoadWorkload + Send),
-        pool: &ConnectionPool<E>,
+        pool: &HttpConnectionPool<E>,
     ) -> PreparedRequest {
         let ask = workload.request(start.turn);
         PreparedRequest {
             start,
             max_tokens: ask.max_tokens,
             expected: ask.expected,
-            asking: pool.target().encode(&ask),
+            request: pool.target().encode(&ask),
         }
     }
 }

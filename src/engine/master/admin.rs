@@ -1,13 +1,13 @@
 //! The master's admin HTTP API for probes, Prometheus, SGLang and operators. Only `POST /api/v1/remove_all` changes the state.
 //!
-//! Routes, texts and status codes are those of mooncake_master 0.3.13 (captured; `fixtures/http/admin.txt`). Differences:
+//! Routes, texts and status codes match mooncake_master 0.3.13 (captured; `fixtures/http/admin.txt`). Differences:
 //!
-//! * `/ready` returns 200 only while clients are answered.
+//! * `/ready` returns 200 only while clients are being served.
 //! * `/health` returns 503 while RPC worker threads are stuck; upstream's always returns 200.
-//! * `/api/v1/mcctl/discovery` names the metadata mode of the nodes.
-//! * `/version`, and `/` with a list of routes; HEAD.
-//! * `/query_key` decodes its key, and grants no lease.
-//! * Long lists are sent page by page, so that the state is not held for the length of a list.
+//! * `/api/v1/mcctl/discovery` returns the nodes' metadata mode.
+//! * Additional routes and methods: `/version`, a list of routes on `/`, and HEAD.
+//! * `/query_key` decodes the key and grants no lease.
+//! * Long lists are sent page by page, so that the state does not stay locked while a whole list is built.
 //!
 //! Upstream's routes for drain jobs and tenant quotas are not implemented.
 
@@ -27,7 +27,7 @@ use crate::engine::http::{
 };
 use crate::engine::master::announcer::Announcer;
 use crate::engine::master::metrics::{SegmentUsage, exposition};
-use crate::engine::master::summary::{CounterHistory, PERIOD};
+use crate::engine::master::summary::{PERIOD, SummaryBaselines};
 use crate::engine::master::view::{AdminView, ReplicaView, SegmentView, segment_status_name};
 use crate::engine::metadata::discovery;
 
@@ -35,13 +35,13 @@ use crate::engine::metadata::discovery;
 pub struct AdminApi<E> {
     env: E,
     view: Arc<dyn AdminView>,
-    readings: Mutex<CounterHistory>,
+    baselines: Mutex<SummaryBaselines>,
     announcer: Option<Announcer<E>>,
     requests: Arc<Requests>,
     more_metrics: OnceLock<fn() -> String>,
 }
 
-/// All routes, for the request metrics and for `/`.
+/// All routes, for the request metrics and the list on `/`.
 const ROUTES: &[&str] = &[
     "/",
     "/metrics",
@@ -65,22 +65,22 @@ const ROUTES: &[&str] = &[
     CLIENTS_ROUTE,
 ];
 
-/// Route that reports the last heartbeat of each client with a mounted segment.
+/// Route that returns the last heartbeat of each client with a mounted segment.
 pub const CLIENTS_ROUTE: &str = "/api/v1/mcctl/clients";
-/// Value of `schema` in the response of [`CLIENTS_ROUTE`].
+/// Value of `schema` in the response from [`CLIENTS_ROUTE`].
 pub const CLIENTS_SCHEMA: &str = "mcctl.clients/1";
 
 impl<E: Env> AdminApi<E> {
-    /// An admin API over `view`.
+    /// Creates an admin API for `view`.
     pub fn new(env: E, view: Arc<dyn AdminView>) -> Arc<AdminApi<E>> {
         AdminApi::announcing(env, view, None)
     }
 
-    /// An admin API over `view`, with [`discovery::ROUTE`] if an `announcer` is given.
+    /// Creates an admin API for `view`, with [`discovery::ROUTE`] if an `announcer` is given.
     pub fn announcing(env: E, view: Arc<dyn AdminView>, announcer: Option<Announcer<E>>) -> Arc<AdminApi<E>> {
-        let readings = Mutex::new(CounterHistory::starting(env.now()));
+        let baselines = Mutex::new(SummaryBaselines::starting(env.now()));
         let (requests, more_metrics) = (Arc::default(), OnceLock::new());
-        Arc::new(AdminApi { env, view, readings, announcer, requests, more_metrics })
+        Arc::new(AdminApi { env, view, baselines, announcer, requests, more_metrics })
     }
 
     /// Appends the output of `more` to `/metrics`. Only the first call has an effect.
@@ -88,12 +88,12 @@ impl<E: Env> AdminApi<E> {
         let _ = self.more_metrics.set(more);
     }
 
-    /// The HTTP request counts. Other servers of the process may share them.
+    /// The HTTP request counts. Other servers in the process may share them.
     pub fn http_requests(&self) -> &Arc<Requests> {
         &self.requests
     }
 
-    /// Listens at `at`. Port 0 selects a free port.
+    /// Starts listening on `at`. Port 0 selects a free port.
     ///
     /// # Errors
     /// [`BindError`] if the address is not available.
@@ -113,9 +113,9 @@ impl<E: Env> AdminApi<E> {
     pub fn summary(&self) -> String {
         let (counters, gauges) = self.view.metrics();
         let now = self.env.now();
-        let mut readings = self.readings.lock().unwrap_or_else(PoisonError::into_inner);
-        let line = readings.line(now, &self.view.service(), &counters, &gauges);
-        readings.keep(now, &counters);
+        let mut baselines = self.baselines.lock().unwrap_or_else(PoisonError::into_inner);
+        let line = baselines.line(now, &self.view.service(), &counters, &gauges);
+        baselines.keep(now, &counters);
         line
     }
 }
@@ -133,7 +133,7 @@ impl<E: Env> Handler for AdminApi<E> {
         let service = self.view.service();
         let state = service.state;
         match (&request.method, request.path()) {
-            // A HEAD is answered like a GET; the server leaves the body out.
+            // A HEAD request is handled like GET; the server omits the body.
             (&(Method::GET | Method::HEAD), _) => {}
             (&Method::POST, "/api/v1/remove_all") if state.is_serving() => return self.remove_all(&request).await,
             (&Method::POST, "/api/v1/remove_all") => return not_serving(),
@@ -144,7 +144,7 @@ impl<E: Env> Handler for AdminApi<E> {
             "/metrics" => return text(StatusCode::OK, METRICS_TEXT, self.metrics()),
             "/metrics/summary" => return text(StatusCode::OK, METRICS_TEXT, self.summary()),
             "/health" => {
-                // Upstream always returns 200. Most probes check only the status code, and must notice stuck workers.
+                // Upstream always returns 200. Most probes check only the status code, and must detect stuck workers.
                 let (code, status) = match stuck {
                     None => (StatusCode::OK, "ok"),
                     Some(_) => (StatusCode::SERVICE_UNAVAILABLE, "stuck"),
@@ -225,7 +225,7 @@ impl<E: Env> AdminApi<E> {
 
     fn announcement(&self) -> Response {
         let Some(announcer) = &self.announcer else { return no_such_route() };
-        // The first page is enough to find out whether nodes use the embedded service.
+        // The first page is enough to determine whether nodes use the embedded service.
         let mut nodes = Vec::new();
         self.view.segments(0, SEGMENTS_PER_PAGE, &mut |segment| nodes.push(segment.endpoint.to_owned()));
         json(StatusCode::OK, &announcer.announcement(&nodes))
@@ -242,7 +242,7 @@ impl<E: Env> AdminApi<E> {
         let milliseconds = |age: Duration| u64::try_from(age.as_millis()).unwrap_or(u64::MAX);
         let clients = heartbeats
             .into_iter()
-            .map(|(client_id, age)| ClientHeartbeat { client_id, last_heartbeat_ms: milliseconds(age) })
+            .map(|(client_id, age)| ClientHeartbeatBody { client_id, last_heartbeat_ms: milliseconds(age) })
             .collect();
         json(StatusCode::OK, &ClientHeartbeats { schema: CLIENTS_SCHEMA, clients })
     }
@@ -268,8 +268,8 @@ impl<E: Env> AdminApi<E> {
         answer(StatusCode::OK, METRICS_TEXT, body)
     }
 
-    /// Removes all objects; leased ones only with `?force=true`. All tenants share one store, so `tenant_id` is ignored, as in upstream
-    /// without multi-tenancy. The walk continues even if the client disconnects.
+    /// Removes all objects. Leased objects are removed only with `?force=true`. All tenants share one store, so `tenant_id` is ignored,
+    /// like upstream without multi-tenancy. The removal continues even if the client disconnects.
     async fn remove_all(&self, request: &HttpRequest) -> Response {
         let (view, force) = (self.view.clone(), request.param("force") == Some("true"));
         let walk = tokio::spawn(async move {
@@ -318,7 +318,7 @@ impl<E: Env> AdminApi<E> {
                 allocator_usage_percent: 0.0,
             });
         });
-        // As in upstream, usage is per name: the segments of one client share one value.
+        // Like upstream, usage is reported per name: all segments with the same name have the same value.
         for detail in &mut details {
             let Some(usage) = by_name.get(&detail.segment_name) else { continue };
             detail.allocator_used_bytes = usage.used_bytes;
@@ -387,7 +387,7 @@ impl<E: Env> AdminApi<E> {
         }
     }
 
-    /// The query is decoded before it is split at commas, as in upstream. So encoded commas separate keys, too.
+    /// Like upstream, this decodes the query before splitting it at commas. So encoded commas separate keys, too.
     fn batch_query_keys(&self, request: &HttpRequest) -> Response {
         let keys = decode(request.param("keys").unwrap_or_default());
         let mut unique = HashSet::<&[u8]>::new();
@@ -451,7 +451,7 @@ fn failure(status: StatusCode, code: ErrorCode, message: &str) -> Response {
     json(status, &FailureBody { success: false, error_code: code.0, error_message: message })
 }
 
-/// The answer to service routes on a master that is not serving.
+/// The response for service routes on a master that is not serving.
 fn not_serving() -> Response {
     let code = ErrorCode::UNAVAILABLE_IN_CURRENT_MODE;
     failure(StatusCode::SERVICE_UNAVAILABLE, code, "service plane is not active")
@@ -526,11 +526,11 @@ struct SegmentStatusBody<'a> {
 #[derive(Serialize)]
 struct ClientHeartbeats {
     schema: &'static str,
-    clients: Vec<ClientHeartbeat>,
+    clients: Vec<ClientHeartbeatBody>,
 }
 
 #[derive(Serialize)]
-struct ClientHeartbeat {
+struct ClientHeartbeatBody {
     client_id: String,
     last_heartbeat_ms: u64,
 }
@@ -547,7 +547,7 @@ struct KeyReplicasBody<'a> {
     data: Vec<ReplicaBody<'a>>,
 }
 
-/// The last three are for replica types that are not implemented yet.
+/// The last three fields are for replica types that are not implemented yet.
 #[derive(Serialize)]
 struct BatchEntryBody<'a> {
     ok: bool,
@@ -577,7 +577,7 @@ impl<'a> From<&'a ReplicaView> for ReplicaBody<'a> {
     }
 }
 
-/// A number with at most six significant digits and no trailing zeros, as C++ streams print it.
+/// A number with at most six significant digits and no trailing zeros, as printed by C++ streams.
 struct SixDigits(f64);
 
 impl std::fmt::Display for SixDigits {
@@ -588,15 +588,15 @@ impl std::fmt::Display for SixDigits {
     }
 }
 
-/// The Mooncake release whose routes these are.
+/// The Mooncake release that these routes match.
 const MOONCAKE_VERSION: &str = "0.3.13";
 const JSON: &str = "application/json; charset=utf-8";
 const PLAIN_TEXT: &str = "text/plain; charset=utf-8";
-/// Upstream uses this content type for all its plain texts.
+/// Upstream uses this content type for all its plain-text responses.
 const METRICS_TEXT: &str = "text/plain; version=0.0.4";
 const NO_KEYS: &str = "{\"success\":false,\"error\":\"No keys provided. Use ?keys=key1,key2,...\"}";
 const NO_KV_EVENTS: &str = "{\"enabled\":false,\"published_batches\":0,\"published_events\":0,\"dropped_events\":0,\"skipped_unparsed_keys\":0}";
-/// Copying a page takes some tens of microseconds with keys of 100 bytes.
+/// Number of keys per page. Copying a page of 100-byte keys takes tens of microseconds.
 const KEYS_PER_PAGE: usize = 512;
 const SEGMENTS_PER_PAGE: usize = 256;
 

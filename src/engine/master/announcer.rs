@@ -1,22 +1,22 @@
-//! What a master announces about itself and the metadata mode of its nodes, for clients that were configured with neither.
+//! The announcement of a master's RPC port and of its nodes' metadata mode, for clients configured with neither.
 
 use crate::engine::base::HostPort;
 use crate::engine::env::Env;
 use crate::engine::metadata::MetadataService;
 use crate::engine::metadata::discovery::{AnnouncedMode, Announcement, SCHEMA};
 
-/// Creates the [`Announcement`] of one master.
+/// Creates a master's [`Announcement`].
 #[derive(Debug)]
 pub struct Announcer<E> {
     /// RPC port of the master.
     pub rpc_port: u16,
-    /// The metadata service in the master's process, and its listen address.
+    /// The embedded metadata service and its listen address.
     pub embedded: Option<(HostPort, MetadataService<E>)>,
 }
 
 impl<E: Env> Announcer<E> {
-    /// The announcement of a master whose nodes have the names `nodes`. The embedded service is announced if it has a record of one of
-    /// them, or if there are no nodes yet. A running service is not necessarily the one that the nodes use.
+    /// Returns the announcement of a master whose nodes have the names `nodes`. The embedded service is announced if it has a record for
+    /// one of these nodes, or if there are no nodes yet. A running embedded service is not necessarily the one that the nodes use.
     pub fn announcement(&self, nodes: &[String]) -> Announcement {
         let used =
             |service: &MetadataService<E>| nodes.is_empty() || nodes.iter().any(|node| service.has_segment(node));

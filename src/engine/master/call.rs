@@ -1,7 +1,7 @@
-//! Implements the RPC methods: calls [`MasterState`] with the arguments, updates the counters, and returns the results.
+//! Implements the RPC methods: calls [`MasterState`] with the arguments, updates the counters and returns the results.
 //!
-//! A call holds the state once. A batch holds it once per [`KEYS_PER_HOLD`] keys, and a walk over all objects once per slice, so that
-//! other callers can proceed in between. Tenants are accepted and ignored, as upstream does without multi-tenancy.
+//! A call locks the state once. A batch locks it once per [`KEYS_PER_LOCK`] keys, and a scan of all objects once per slice, so that other
+//! callers can proceed in between. Tenants are accepted and ignored, like upstream without multi-tenancy.
 
 use bytes::Bytes;
 
@@ -24,17 +24,17 @@ use crate::engine::wire::{Expected, Map, MasterApi, Method, Text, TextBuf};
 /// The protocol version that every client requires.
 const PROTOCOL_VERSION: &str = "2.0.0";
 
-/// Keys of a batch handled while the state is held once.
-const KEYS_PER_HOLD: usize = 64;
+/// Number of keys of a batch processed per lock acquisition.
+const KEYS_PER_LOCK: usize = 64;
 
-/// Number of holds of one batch after which other callers may proceed.
-const HOLDS_BEFORE_YIELD: usize = 16;
+/// Number of lock acquisitions after which a batch lets other callers proceed.
+const LOCKS_BEFORE_YIELD: usize = 16;
 
 /// Access to the state and its time.
 pub trait StateAccess {
-    /// Runs `work` while holding the state.
+    /// Runs `work` with the state locked.
     fn with_state<R>(&mut self, work: impl FnOnce(&mut MasterState, Mono, &mut Effects) -> R) -> R;
-    /// Lets waiting callers proceed. For use between two holds of one call.
+    /// Lets waiting callers proceed. For use between two lock acquisitions within one call.
     fn yield_to_waiters(&mut self) {}
 }
 
@@ -42,7 +42,7 @@ pub trait StateAccess {
 #[derive(Debug)]
 pub struct DirectAccess<'a> {
     pub state: &'a mut MasterState,
-    /// The time of all calls.
+    /// The fixed time that every call sees.
     pub now: Mono,
     /// Receives the effects of the calls.
     pub effects: &'a mut Effects,
@@ -54,7 +54,7 @@ impl StateAccess for DirectAccess<'_> {
     }
 }
 
-/// Implements the RPC methods over a state.
+/// Implements the RPC methods on a state.
 #[derive(Debug)]
 pub struct MasterCall<A>(pub A);
 
@@ -83,7 +83,7 @@ impl Keyed for ClientId {
 }
 
 impl<H: StateAccess> MasterCall<H> {
-    /// Handles a batch item by item, in holds of [`KEYS_PER_HOLD`].
+    /// Processes a batch item by item and locks the state once per [`KEYS_PER_LOCK`] items.
     fn batch<T: Keyed, R>(
         &mut self,
         items: &[T],
@@ -94,7 +94,7 @@ impl<H: StateAccess> MasterCall<H> {
         let mut failed = 0;
         loop {
             let begin = answers.len();
-            let end = items.len().min(begin + KEYS_PER_HOLD);
+            let end = items.len().min(begin + KEYS_PER_LOCK);
             self.0.with_state(|state, now, _| {
                 state.warm(items[begin..end].iter().filter_map(Keyed::key));
                 for (nth, item) in items.iter().enumerate().take(end).skip(begin) {
@@ -111,8 +111,9 @@ impl<H: StateAccess> MasterCall<H> {
             if end == items.len() {
                 return answers;
             }
-            // Two or three holds in a row delay other callers only briefly. Sleeping would delay the other connections of this thread.
-            if end.is_multiple_of(HOLDS_BEFORE_YIELD * KEYS_PER_HOLD) {
+            // Two or three lock acquisitions in a row delay other callers only briefly. Sleeping would delay the other connections on this
+            // thread.
+            if end.is_multiple_of(LOCKS_BEFORE_YIELD * KEYS_PER_LOCK) {
                 self.0.yield_to_waiters();
             }
         }
@@ -128,7 +129,7 @@ impl<H: StateAccess> MasterCall<H> {
         start: StartFn,
     ) -> Vec<Expected<Vec<ReplicaDescriptor>>> {
         let spec = self.0.with_state(|state, _, _| PutSpec::new(config, keys.len(), state.policy()));
-        // A batch of inconsistent lengths is refused before its other errors are checked.
+        // A batch with inconsistent lengths is refused before it is checked for other errors.
         let groups = config.group_ids.as_ref().map_or(keys.len(), Vec::len);
         let fits = keys.len() == lengths.len() && keys.len() == groups;
         let spec = if fits { spec } else { Err(MasterRefusal::BadArguments) };
@@ -136,7 +137,7 @@ impl<H: StateAccess> MasterCall<H> {
             Ok(spec) => spec,
             Err(refusal) => {
                 return self.batch(keys, tally, |_, _, key, nth| {
-                    // The key may have no length. Then the refusal already accounts for that.
+                    // There may be no length for the key. The refusal already covers that case.
                     lengths.get(nth).map_or(Ok(()), |length| check_put(key.0, *length))?;
                     Err(refusal)
                 });
@@ -149,7 +150,8 @@ impl<H: StateAccess> MasterCall<H> {
                 && let Ok(replicas) = &answer
                 && let Some(endpoint) = endpoint(replicas)
             {
-                // Upstream uses the first replica's endpoint as a segment name. In P2P mode it is not one, and has no effect.
+                // Like upstream, use the first replica's endpoint as the preferred segment name. In P2P mode the endpoint is not a segment
+                // name and has no effect.
                 spec.prefer(endpoint);
             }
             answer
@@ -188,7 +190,7 @@ impl<H: StateAccess> MasterCall<H> {
         })
     }
 
-    /// Calls `each` for all keys that match the expression. It runs while the state is held.
+    /// Calls `each`, with the state locked, for all keys that match the expression.
     ///
     /// # Errors
     /// `BadRegex` if the search exceeds its step limit or time budget. Earlier calls of `each` are not undone.
@@ -227,7 +229,7 @@ impl<H: StateAccess> MasterCall<H> {
                     return Err(MasterRefusal::BadRegex);
                 }
             }
-            for chunk in found.chunks(KEYS_PER_HOLD) {
+            for chunk in found.chunks(KEYS_PER_LOCK) {
                 self.0.with_state(|state, now, _| chunk.iter().for_each(|key| each(state, now, key)));
             }
             self.0.yield_to_waiters();
@@ -235,7 +237,7 @@ impl<H: StateAccess> MasterCall<H> {
         Ok(())
     }
 
-    /// The result of an unsupported method, and whether `key` exists.
+    /// Returns the result of an unsupported method, and whether `key` exists.
     fn unsupported(&mut self, method: Method, key: Option<Text<'_>>) -> (UnsupportedResult, bool) {
         let unsupported = UnsupportedResult::of(method);
         let exists = match key {
@@ -791,7 +793,7 @@ impl<H: StateAccess> MasterApi for MasterCall<H> {
     }
 }
 
-/// Accepts only the replica types that are stored on disk.
+/// Checks that the replica type is stored on disk.
 fn check_disk(kind: ReplicaType) -> Expected<()> {
     if kind == ReplicaType::DISK || kind == ReplicaType::LOCAL_DISK { Ok(()) } else { Err(ErrorCode::INVALID_PARAMS) }
 }

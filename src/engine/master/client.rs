@@ -1,10 +1,10 @@
-//! The clients that contribute memory, and whether they are alive.
+//! The clients that contribute memory, and their expiry.
 //!
-//! A client is *ok* once it has registered its segments with `ReMountSegment`. Until then every ping is answered with "remount", even
+//! A client is *ok* once it has registered its segments with `ReMountSegment`. Until then, the response to every ping is "remount", even
 //! right after a successful mount. Upstream does the same, and its clients rely on it.
 //!
-//! After a stall of a minute, the master would expire every client whose pings it has not read yet. So deadlines are kept on a clock
-//! from which stalls are subtracted (`stall` computes how much).
+//! After a stall of a minute, the master would expire every client whose pings it has not read yet. To prevent this, deadlines refer to a
+//! clock from which stalls are subtracted (`stall` computes how much).
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -18,34 +18,34 @@ use crate::engine::master::slots::SegmentSlot;
 /// Maximum number of clients.
 pub(super) const CLIENTS_MAX: usize = 1 << 18;
 
-/// A client that is alive.
+/// A live client.
 #[derive(Debug)]
 pub(super) struct ClientRecord {
     /// The client has registered its segments.
     pub ok: bool,
     /// Slots of its mounted segments.
     pub segments: Vec<SegmentSlot>,
-    /// Deadline on the clock without stalls.
+    /// Deadline on the clock that excludes stalls.
     deadline: Mono,
 }
 
-/// All clients, with their deadlines in order.
+/// All clients, and their deadlines in order.
 #[derive(Debug)]
 pub(super) struct ClientTable {
     by_id: HashMap<ClientId, ClientRecord, FixedState>,
     deadlines: BTreeSet<(Mono, ClientId)>,
-    /// Total time subtracted from the clients' clock.
+    /// Total time subtracted from the client clock.
     lost: Duration,
 }
 
 impl ClientTable {
-    /// Creates a table without entries.
+    /// Creates an empty table.
     pub fn new(seed: u64) -> ClientTable {
         let by_id = HashMap::with_hasher(FixedState::with_seed(seed));
         ClientTable { by_id, deadlines: BTreeSet::new(), lost: Duration::ZERO }
     }
 
-    /// Number of clients that are alive.
+    /// Number of live clients.
     pub fn len(&self) -> usize {
         self.by_id.len()
     }
@@ -65,7 +65,7 @@ impl ClientTable {
         self.by_id.get_mut(&id)
     }
 
-    /// Extends the life of a registered client to `deadline`. Returns false if the client is unknown.
+    /// Extends the deadline of a registered client to `deadline`. Returns false if the client is unknown.
     pub fn refresh(&mut self, id: ClientId, deadline: Mono) -> bool {
         let deadline = deadline - self.lost;
         let Some(client) = self.by_id.get_mut(&id) else { return false };
@@ -75,7 +75,7 @@ impl ClientTable {
         true
     }
 
-    /// Returns the client, creating it if necessary, and extends its life to `deadline`.
+    /// Returns the client, creating it if necessary, and extends its deadline to `deadline`.
     pub fn admit(&mut self, id: ClientId, deadline: Mono) -> &mut ClientRecord {
         let known = self.refresh(id, deadline);
         let deadline = deadline - self.lost;
@@ -85,7 +85,7 @@ impl ClientTable {
         self.by_id.entry(id).or_insert(ClientRecord { ok: false, segments: Vec::new(), deadline })
     }
 
-    /// The time at which the client expires unless it calls again; its time to live after its last call.
+    /// The time at which the client expires unless it calls again: one time to live after its last call.
     pub fn deadline(&self, id: ClientId) -> Option<Mono> {
         self.by_id.get(&id).map(|client| client.deadline + self.lost)
     }
@@ -95,7 +95,7 @@ impl ClientTable {
         self.deadlines.first().map(|(deadline, client)| (*deadline + self.lost, *client))
     }
 
-    /// Extends the life of all clients by `gap`.
+    /// Extends all clients' deadlines by `gap`.
     pub fn postpone(&mut self, gap: Duration) {
         self.lost += gap;
     }

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use crate::engine::base::Mono;
 use crate::engine::master::object::ReplicaRecord;
 
-/// The quarantined replicas, ordered by the time at which they may be freed.
+/// Quarantined replicas, ordered by the time at which they may be freed.
 #[derive(Debug, Default)]
 pub(super) struct Discards {
     waiting: BTreeMap<(Mono, u64), (ReplicaRecord, u64)>,
@@ -13,7 +13,7 @@ pub(super) struct Discards {
 }
 
 impl Discards {
-    /// Quarantines `replica` of `bytes` bytes until `until`.
+    /// Quarantines `replica`, which has a size of `bytes` bytes, until `until`.
     pub fn add(&mut self, replica: ReplicaRecord, bytes: u64, until: Mono) {
         self.bytes += bytes;
         // Replica ids are unique, so no two keys are equal.

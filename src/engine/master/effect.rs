@@ -1,10 +1,10 @@
-//! What the state requests from its environment, as values. The server performs them after it has released the state.
+//! The actions that the state requests from its environment, as values. The server performs them after unlocking the state.
 
 use crate::engine::alloc::OffsetAllocator;
 use crate::engine::base::{ClientId, SegmentId};
 use crate::engine::wire::TextBuf;
 
-/// Something for the server to do or to log.
+/// An action for the server to perform, or an event to log.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum StateEffect {
     /// A segment was mounted.
@@ -12,25 +12,25 @@ pub enum StateEffect {
         segment: SegmentId,
         name: TextBuf,
         client: ClientId,
-        /// Size of the segment.
+        /// Size of the segment in bytes.
         bytes: u64,
     },
-    /// A segment was removed, and with it every replica in it.
+    /// A segment was removed, together with all replicas in it.
     Unmounted {
         segment: SegmentId,
         name: TextBuf,
         client: ClientId,
         reason: UnmountReason,
-        /// No other segment has this name. If the client expired as well, the metadata service should drop what it stores under
-        /// the name.
+        /// True if no other segment has this name. If the client expired as well, the metadata service should drop the records that it
+        /// stores under the name.
         last_of_name: bool,
     },
-    /// A client expired: it sent no ping within its time to live. The `Unmounted` effects of its segments come first.
+    /// A client expired because it sent no ping within its time to live. The `Unmounted` effects for its segments come first.
     ClientExpired { client: ClientId },
-    /// A round of eviction ended.
+    /// An eviction round ended.
     Evicted {
         objects: u64,
-        /// Freed bytes, over all replicas.
+        /// Freed bytes, summed over all replicas.
         bytes: u64,
     },
 }
@@ -38,12 +38,12 @@ pub enum StateEffect {
 /// Why a segment was unmounted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum UnmountReason {
-    /// Its client requested it.
+    /// The client requested it.
     Requested,
-    /// Its grace period ended.
+    /// The grace period ended.
     GraceElapsed,
     ClientExpired,
-    /// A newer segment replaced it, because its process restarted.
+    /// A newer segment replaced it because the client's process restarted.
     Superseded {
         /// The client that mounted the newer segment.
         /// The client that mounted the other segment.
@@ -55,6 +55,6 @@ pub enum UnmountReason {
 #[derive(Debug, Default)]
 pub struct Effects {
     pub list: Vec<StateEffect>,
-    /// Allocators to drop outside the lock: dropping a large segment's records takes a while.
+    /// Allocators to drop after unlocking the state: dropping the records of a large segment takes time.
     pub(super) waste: Vec<OffsetAllocator>,
 }

@@ -1,11 +1,11 @@
-//! Eviction: when memory is short, the objects with the oldest lease expiry are evicted.
+//! Eviction: when memory runs low, the objects whose leases ended first are evicted.
 //!
-//! The arithmetic is upstream's; the work is done in slices. A round starts when usage exceeds the watermark or an allocation failed.
-//! It aims to evict a fraction of the objects: unpinned ones by the end of their lease, then soft-pinned ones if it evicted too few.
-//! Each slice evicts at most [`VICTIMS_PER_SLICE`] objects, so the state is never held for long. `EvictionIndex` keeps the order ready.
+//! The arithmetic is upstream's, but the work is done in slices. A round starts when usage exceeds the watermark or an allocation has
+//! failed. Its goal is to evict a fraction of the objects: unpinned ones by lease end, then soft-pinned ones if it evicted too few. Each
+//! slice evicts at most [`VICTIMS_PER_SLICE`] objects, so the state is never locked for long. `EvictionIndex` maintains the order.
 //!
-//! A put during a round evicts some objects itself ([`VICTIMS_PER_PUT`]). So memory is freed as fast as it is allocated, no matter how
-//! the scheduler treats the ticker's thread.
+//! A put during a round evicts some objects itself ([`VICTIMS_PER_PUT`]). Memory is therefore freed as fast as it is allocated, regardless
+//! of how the scheduler treats the ticker's thread.
 
 use std::time::Duration;
 
@@ -15,7 +15,7 @@ use crate::engine::master::eviction_index::EvictionList;
 use crate::engine::master::slots::ObjectSlot;
 use crate::engine::master::state::MasterState;
 
-/// Objects evicted per slice, while the state is held once.
+/// Objects evicted per slice. The state is locked once per slice.
 const VICTIMS_PER_SLICE: u64 = 64;
 /// Maximum number of objects inspected per victim: members of protected groups are inspected but not evicted.
 const INSPECTED_PER_VICTIM: u64 = 4;
@@ -26,10 +26,10 @@ const GROUP_MEMBERS_MAX: u64 = 1024;
 /// Pause between two rounds. Upstream checks at this interval whether eviction is needed.
 const PAUSE: Duration = Duration::from_millis(10);
 
-/// The state of eviction.
+/// State of the eviction.
 #[derive(Debug, Default)]
 pub(super) struct Eviction {
-    /// An allocation failed since the last round began.
+    /// An allocation has failed since the last round started.
     pub requested: bool,
     /// The round in progress.
     round: Option<EvictionRound>,
@@ -41,20 +41,20 @@ pub(super) struct Eviction {
 struct EvictionRound {
     /// Number of unpinned objects to evict.
     target: u64,
-    /// Soft-pinned objects are evicted too until this number is reached.
+    /// Soft-pinned objects are evicted as well until this number is reached.
     lower_bound: u64,
     evicted: u64,
     freed_bytes: u64,
-    /// Displaced writes released during the round. They count as evicted.
+    /// Number of unfinished writes released during the round. They count as evicted.
     released: u64,
-    /// In the second pass, which evicts soft-pinned objects.
+    /// The round is in its second pass, which evicts soft-pinned objects.
     soft: bool,
     /// No work is left. The ticker will end the round.
     done: bool,
 }
 
 impl MasterState {
-    /// When the next round may start, if one is needed.
+    /// When the next round may start; `None` if no round is needed.
     pub(super) fn eviction_due(&self) -> Option<Mono> {
         if self.eviction.round.is_some() {
             return Some(Mono::ZERO);
@@ -64,13 +64,13 @@ impl MasterState {
         (needed && self.evictable > 0).then_some(self.eviction.not_before)
     }
 
-    /// Does a slice of eviction, if one is needed. Returns true if the caller should continue at once.
+    /// Does one slice of eviction, if needed. Returns true if the caller should continue immediately.
     pub(super) fn evict_slice(&mut self, now: Mono, released: u64, out: &mut Effects) -> bool {
         if self.eviction.round.is_none() {
             match self.eviction_due() {
                 Some(due) if due <= now => self.begin_round(),
                 _ => {
-                    // Without evictable objects, the request for a round is dropped.
+                    // If no object is evictable, the request for a round is dropped.
                     self.eviction.requested &= self.evictable > 0;
                     return false;
                 }
@@ -123,7 +123,7 @@ impl MasterState {
         });
     }
 
-    /// Continues a round by about `victims` objects.
+    /// Continues a round until about `victims` more objects are evicted.
     fn advance(&mut self, round: &mut EvictionRound, now: Mono, victims: u64) {
         let stop_at = round.evicted + victims;
         for _ in 0..victims * INSPECTED_PER_VICTIM {
@@ -154,7 +154,7 @@ impl MasterState {
         let Some(group) = self.objects[at].group() else { return self.evict(round, at) };
         let lease = self.groups.lease_until(group);
         if lease > now {
-            // A member was read: its lease protects the whole group.
+            // A member was read, so its lease protects the whole group.
             self.order.postpone(&mut self.objects, at, lease);
             return;
         }
@@ -171,7 +171,7 @@ impl MasterState {
             }
             member = next;
         }
-        // The object may be far down in a large group. It is the next victim, so it is evicted in any case.
+        // In a large group, the object may not be among the first members. It is the next victim, so it is evicted in any case.
         if self.objects.get(at).is_some_and(|object| object.group() == Some(group))
             && self.objects[at].list != EvictionList::None
         {

@@ -1,10 +1,10 @@
-//! The eviction order: all evictable objects by the end of their lease, oldest first. The order is exact.
+//! The eviction order: all evictable objects, ordered by lease end, oldest first. The order is exact.
 //!
-//! Almost every lease end is one of two kinds, and each kind only ever grows: a finished put sets it to *now*, a read to *now + TTL*.
-//! So each kind is a linked list through the records, and new entries are appended at the tail. Merging the two heads gives the
-//! order. Touching an object costs a few link updates instead of a tree operation. Other cases (an expired soft pin, an upsert of a
-//! leased object) go into a small ordered set. Soft-pinned objects are in a set of their own. Hard-pinned objects and unfinished
-//! writes are not evictable and are in none of these.
+//! Almost every lease end is one of two kinds: a completed put sets it to *now*, a read to *now + TTL*. Each kind only increases over
+//! time, so each is a linked list through the records, and new entries are appended at the tail. Merging the two heads gives the order.
+//! Touching an object costs a few link updates instead of a tree operation. Other cases (an expired soft pin, an upsert of a leased
+//! object) go into a small ordered set. Soft-pinned objects are in a separate set. Hard-pinned objects and unfinished writes are not
+//! evictable and are in none of these.
 
 use std::collections::BTreeSet;
 
@@ -16,19 +16,19 @@ use crate::engine::master::slots::ObjectSlot;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub(super) enum EvictionList {
-    /// In none: the object is hard-pinned, or about to move.
+    /// In no list: the object is hard-pinned or about to move.
     None,
     /// The slot contains no object.
     Free,
     /// Being written, ordered by the start of the write.
     Writing,
-    /// Written and not read since, ordered by the end of the write.
+    /// Written but not read since, ordered by the end of the write.
     Written,
     /// Read, ordered by the last read.
     Read,
     /// In the ordered set for objects that fit neither list.
     Unordered,
-    /// Under a soft pin.
+    /// Soft-pinned.
     Pinned,
 }
 
@@ -47,12 +47,12 @@ pub(super) struct EvictionIndex {
     read: RecordList,
     unordered: BTreeSet<(Mono, ObjectSlot)>,
     pinned: BTreeSet<(Mono, ObjectSlot)>,
-    /// Soft pins by their end.
+    /// Soft pins, ordered by end.
     pin_ends: BTreeSet<(Mono, ObjectSlot)>,
 }
 
 impl EvictionIndex {
-    /// Creates an index without objects.
+    /// Creates an empty index.
     pub fn new() -> EvictionIndex {
         let list = RecordList { head: ObjectSlot::NIL, tail: ObjectSlot::NIL };
         EvictionIndex {
@@ -72,7 +72,7 @@ impl EvictionIndex {
         objects[at].list = EvictionList::Writing;
     }
 
-    /// Inserts the object according to its lease, its pins and the time. Call it when a write ends or a pin changes.
+    /// Inserts the object according to its lease, its pins and the current time. Call this when a write ends or a pin changes.
     pub fn insert(&mut self, objects: &mut ObjectTable, at: ObjectSlot, now: Mono) {
         self.remove(objects, at);
         let object = &objects[at];
@@ -126,7 +126,7 @@ impl EvictionIndex {
         }
     }
 
-    /// Moves an indexed object to a later position. Does not count as a read.
+    /// Moves an indexed object to a later position without counting a read.
     pub fn postpone(&mut self, objects: &mut ObjectTable, at: ObjectSlot, lease: Mono) {
         let pinned = objects[at].list == EvictionList::Pinned;
         self.remove_keeping_pin(objects, at);

@@ -1,4 +1,4 @@
-//! Groups: objects that are evicted together. A group exists as long as it has a member.
+//! Groups: objects that are evicted together. A group exists as long as it has at least one member.
 
 use foldhash::fast::FixedState;
 use hashbrown::HashMap;
@@ -7,7 +7,7 @@ use crate::engine::base::Mono;
 use crate::engine::master::object::{GroupMembership, ObjectTable};
 use crate::engine::master::slots::{GroupSlot, ObjectSlot};
 
-/// All groups, found by name or by slot.
+/// All groups, indexed by name and by slot.
 #[derive(Debug)]
 pub(super) struct GroupTable {
     by_name: HashMap<Box<[u8]>, GroupSlot, FixedState>,
@@ -15,17 +15,17 @@ pub(super) struct GroupTable {
     spare: Vec<GroupSlot>,
 }
 
-/// One group. Its members form a list through the records' extras.
+/// One group. Its members form a linked list through the records' extra attributes.
 #[derive(Debug)]
 struct ObjectGroup {
     name: Box<[u8]>,
     first: ObjectSlot,
-    /// The members' shared lease. Reading one member protects all without touching all.
+    /// The members' shared lease. Reading one member protects all members without updating each.
     lease_until: Mono,
 }
 
 impl GroupTable {
-    /// Creates a table without entries.
+    /// Creates an empty table.
     pub fn new(seed: u64) -> GroupTable {
         GroupTable { by_name: HashMap::with_hasher(FixedState::with_seed(seed)), slots: Vec::new(), spare: Vec::new() }
     }
@@ -57,7 +57,7 @@ impl GroupTable {
         objects[at].extra_mut().group = Some(GroupMembership { group: slot, prev: ObjectSlot::NIL, next });
     }
 
-    /// Unlinks a removed object. `was` is the membership it had.
+    /// Unlinks a removed object. `was` is the object's membership before the removal.
     pub fn remove_member(&mut self, objects: &mut ObjectTable, was: GroupMembership) {
         if let Some(next) = membership(objects, was.next) {
             next.prev = was.prev;

@@ -1,10 +1,10 @@
-//! A hash index from a key's hash to its record: 8-byte slots with the hash and the record's index, and linear probing.
+//! A hash index that maps a key's hash to its record: 8-byte slots with the hash and the record's index, and linear probing.
 //!
-//! With the hash next to the index, a probe touches only the slot's cache line until it matches. Growing the table and closing gaps
-//! never read the records. The table is split into shards by the upper bits of the hash, so that growth is split, too. Moving all keys
-//! at once would hold the state for tens of milliseconds.
+//! With the hash next to the index, a probe touches only the slot's cache line until it matches. Growing the table and closing gaps never
+//! read the records. The table is split into shards by the upper bits of the hash, so that growth is split, too. Moving all keys in one
+//! step would keep the state locked for tens of milliseconds.
 
-/// Record indices by hash. Several may share a hash; the caller distinguishes them.
+/// Record indices by hash. Several keys may have the same hash; the caller distinguishes them.
 #[derive(Debug)]
 pub(super) struct HashIndex {
     shards: Box<[Shard]>,
@@ -12,7 +12,8 @@ pub(super) struct HashIndex {
 
 #[derive(Debug, Default)]
 struct Shard {
-    /// The length is a power of two, or 0. A slot is `EMPTY`, or has the hash in the upper half and the index in the lower.
+    /// The length is a power of two, or 0. A slot is either `EMPTY` or contains the hash in its upper half and the index in its lower
+    /// half.
     slots: Vec<u64>,
     len: usize,
 }
@@ -35,7 +36,7 @@ fn shard(hash: u32) -> usize {
 }
 
 impl HashIndex {
-    /// An index without entries.
+    /// Creates an empty index.
     pub fn new() -> HashIndex {
         HashIndex { shards: (0..1 << SHARD_BITS).map(|_| Shard::default()).collect() }
     }
@@ -83,7 +84,7 @@ impl HashIndex {
         shard.len += 1;
     }
 
-    /// Removes `index` from under `hash`. Returns false if it was missing.
+    /// Removes `index` under `hash`. Returns false if it was missing.
     pub fn remove(&mut self, hash: u32, index: u32) -> bool {
         let shard = &mut self.shards[shard(hash)];
         let mask = shard.slots.len().wrapping_sub(1);
@@ -103,8 +104,8 @@ impl HashIndex {
             if moved == EMPTY {
                 break;
             }
-            let home = parts(moved).0 as usize & mask;
-            if at.wrapping_sub(home) & mask >= at.wrapping_sub(gap) & mask {
+            let start = parts(moved).0 as usize & mask;
+            if at.wrapping_sub(start) & mask >= at.wrapping_sub(gap) & mask {
                 shard.slots[gap] = moved;
                 gap = at;
             }
@@ -144,7 +145,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn it_holds_what_a_set_of_pairs_holds(
+        fn contents_match_a_set_of_pairs(
             steps in prop::collection::vec((any::<bool>(), 0u32..40, 0u32..6), 1..600),
             stride in prop::sample::select(vec![1u32, 8, 1 << 22, 0x9e37_79b1]),
         ) {

@@ -1,13 +1,14 @@
-//! Storage for keys that are too long for their records. Slots of equal size are in large chunks, with one chunk list per size class.
+//! Storage for keys that are too long for their records. Slots of equal size are grouped in large chunks, with one chunk list per size
+//! class.
 //!
-//! One allocation per key would cost an allocator header, a wide pointer in the record and a call per put. A slot costs the key
-//! length rounded up to 8 bytes, and a `u32`.
+//! One allocation per key would cost an allocator header, a wide pointer in the record and a call per put. A slot costs the key length,
+//! rounded up to 8 bytes, and a `u32`.
 
 /// The bytes of all long keys.
 #[derive(Debug, Default)]
 pub(super) struct LongKeys {
     classes: Vec<SizeClass>,
-    /// Keys too long for any size class, by slot.
+    /// Keys that are too long for any size class, by slot.
     large: Vec<Box<[u8]>>,
     large_spare: Vec<u32>,
 }
@@ -16,15 +17,15 @@ pub(super) struct LongKeys {
 #[derive(Debug, Default)]
 struct SizeClass {
     chunks: Vec<Box<[u8]>>,
-    /// Slots ever allocated. Each slot below this is live or in `spare`.
+    /// Number of slots ever allocated. Each slot below this is live or in `spare`.
     used: u32,
     spare: Vec<u32>,
 }
 
 const STEP: usize = 8;
-/// Longer keys get a separate allocation. In bytes.
+/// Maximum length of a key in a size class, in bytes. Longer keys get a separate allocation.
 const CLASSED_MAX: usize = 1024;
-/// Slots per chunk as a power of two, so that finding one is a shift.
+/// Slots per chunk as a power of two, so that a slot is found with a shift.
 const CHUNK_BITS: u32 = 8;
 const CHUNK: usize = 1 << CHUNK_BITS;
 
@@ -68,7 +69,7 @@ impl LongKeys {
         slot
     }
 
-    /// Returns the key of `len` bytes in `slot`.
+    /// Returns the key in `slot`, which is `len` bytes long.
     pub fn get(&self, slot: u32, len: u32) -> &[u8] {
         let len = len as usize;
         if len > CLASSED_MAX {
@@ -79,7 +80,7 @@ impl LongKeys {
         &self.classes[nth].chunks[chunk][from..from + len]
     }
 
-    /// Removes the key of `len` bytes in `slot`.
+    /// Removes the key in `slot`, which is `len` bytes long.
     pub fn remove(&mut self, slot: u32, len: u32) {
         let len = len as usize;
         if len > CLASSED_MAX {
@@ -115,7 +116,7 @@ mod tests {
     }
 
     #[test]
-    fn a_removed_keys_slot_is_used_again() {
+    fn a_removed_keys_slot_is_reused() {
         let mut keys = LongKeys::default();
         for key in [&[1u8; 68][..], &[1; 5_000]] {
             let first = keys.insert(key);

@@ -1,16 +1,16 @@
-//! The master's metrics: plain numbers that the state increments, and their Prometheus exposition.
+//! The master's metrics: plain numbers that the state increments, and their exposition in the Prometheus text format.
 //!
-//! Names and types are those of upstream's 0.3.13 (captured from a real master; `fixtures/http/master-metrics-families.txt`), so that
-//! its dashboard works. Families of missing features (disk, promotion, oplog) have the value 0, as on a master that does not use them.
-//! Additional families start with `mcctl_`. One value differs on purpose: the real master's histogram of value sizes contains a value
-//! of 0 that belongs to no object.
+//! Names and types match upstream 0.3.13 (captured from a real master; `fixtures/http/master-metrics-families.txt`), so that its dashboard
+//! works. Families for features that are not implemented (disk, promotion, oplog) have the value 0, as on a master that does not use these
+//! features. Additional families start with `mcctl_`. One value differs on purpose: the real master's histogram of value sizes contains a
+//! value of 0 that belongs to no object.
 //!
-//! To add a counter, add a field and a line in [`exposition`].
+//! To add a counter, add a field to [`MasterCounters`] and a line in [`exposition`].
 
 use std::fmt::{self, Write};
 use std::time::Duration;
 
-/// Calls of one method.
+/// Call counts for one method.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct CallCount {
     pub requests: u64,
@@ -26,20 +26,20 @@ impl CallCount {
     }
 }
 
-/// Calls of one batch method.
+/// Call counts for one batch method.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct BatchCount {
     pub requests: u64,
-    /// Calls whose items all failed.
+    /// Calls in which all items failed.
     pub failures: u64,
-    /// Calls with failed and successful items.
+    /// Calls in which some items failed and some succeeded.
     pub partial_successes: u64,
     pub items: u64,
     pub failed_items: u64,
 }
 
 impl BatchCount {
-    /// Counts one call of `items` items, of which `failed` failed. A call without items is a success.
+    /// Counts one call with `items` items, `failed` of which failed. A call without items is a success.
     pub fn add(&mut self, items: usize, failed: usize) {
         self.requests += 1;
         self.items += items as u64;
@@ -62,9 +62,9 @@ pub struct FixedHistogram<const BUCKETS: usize> {
 }
 
 impl<const BUCKETS: usize> FixedHistogram<BUCKETS> {
-    /// An empty histogram. `bounds` are ascending, one fewer than the buckets.
+    /// Creates an empty histogram. `bounds` are in ascending order, one fewer than the buckets.
     const fn new(bounds: &'static [u64]) -> Self {
-        assert!(bounds.len() + 1 == BUCKETS, "one bucket more than bounds");
+        assert!(bounds.len() + 1 == BUCKETS, "one more bucket than bounds");
         FixedHistogram { bounds, buckets: [0; BUCKETS], sum: 0, max: 0 }
     }
 
@@ -95,16 +95,16 @@ impl<const BUCKETS: usize> FixedHistogram<BUCKETS> {
     }
 }
 
-/// All counters. They are plain numbers behind the state's lock, and are copied as a whole.
+/// All counters. They are plain numbers behind the state's lock, and are copied together.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MasterCounters {
     /// `ExistKey`.
     pub exist_key: CallCount,
     /// `PutStart` and `UpsertStart`.
     pub put_start: CallCount,
-    /// Failed calls that found no space.
+    /// Calls that failed for lack of space.
     pub put_start_alloc_failures: u64,
-    /// Puts that got fewer replicas than requested.
+    /// Puts that were allocated fewer replicas than requested.
     pub put_start_partial_allocations: u64,
     /// `PutEnd` and `UpsertEnd`.
     pub put_end: CallCount,
@@ -168,27 +168,28 @@ pub struct MasterCounters {
     pub batch_put_revoke: BatchCount,
     /// Reads (single or batch items) that returned a memory replica.
     pub mem_hits: u64,
-    /// Total size of the objects of these reads, in bytes.
+    /// Total size of the objects returned by these reads, in bytes.
     pub mem_hit_bytes: u64,
     /// Reads that found a complete replica.
     pub valid_gets: u64,
     pub total_gets: u64,
-    /// Eviction rounds that evicted something.
+    /// Eviction rounds that evicted at least one object.
     pub evictions: u64,
     pub eviction_attempts: u64,
     pub evicted_keys: u64,
     /// Total size of the evicted objects, in bytes.
     pub evicted_bytes: u64,
-    /// Unfinished puts that another put displaced.
+    /// Unfinished puts displaced by another put.
     pub put_start_discards: u64,
     /// Unfinished puts whose memory was released for reuse.
     pub put_start_releases: u64,
     /// Sizes of completed objects, in bytes.
     pub value_bytes: FixedHistogram<8>,
-    /// Duration of each hold of the state, in nanoseconds. Long holds count with their processor time. Not in upstream.
-    pub state_hold_ns: FixedHistogram<13>,
-    /// Holds that were long only because the holder was preempted. Not in upstream.
-    pub state_hold_preempted: u64,
+    /// How long the state was locked, for each lock acquisition, in nanoseconds. Long times are replaced by the thread's processor time.
+    /// Not in upstream.
+    pub state_lock_ns: FixedHistogram<13>,
+    /// Number of times the state was locked for long only because the thread was preempted. Not in upstream.
+    pub state_lock_preempted: u64,
 }
 
 impl Default for MasterCounters {
@@ -240,30 +241,30 @@ impl Default for MasterCounters {
             put_start_discards: 0,
             put_start_releases: 0,
             value_bytes: FixedHistogram::new(VALUE_BOUNDS),
-            state_hold_ns: FixedHistogram::new(HOLD_BOUNDS_NS),
-            state_hold_preempted: 0,
+            state_lock_ns: FixedHistogram::new(LOCK_BOUNDS_NS),
+            state_lock_preempted: 0,
         }
     }
 }
 
-/// Current values that can rise and fall.
+/// Current values, which can rise and fall.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct MasterGauges {
-    /// Requested bytes of all objects in memory.
+    /// Total requested size of all objects in memory, in bytes.
     pub allocated_bytes: u64,
     /// Total size of all mounted memory segments, in bytes.
     pub capacity_bytes: u64,
     pub keys: u64,
     /// Objects with a soft pin.
     pub soft_pinned_keys: u64,
-    /// Clients that are alive.
+    /// Live clients.
     pub clients: u64,
     pub mem_replicas: u64,
-    /// Bytes of displaced unfinished puts whose memory is still quarantined.
+    /// Bytes allocated to displaced unfinished puts that are still quarantined.
     pub discarded_staging_bytes: u64,
 }
 
-/// Memory usage of the segments of one name.
+/// Memory usage of all segments with the same name.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct SegmentUsage {
     pub used_bytes: u64,
@@ -279,22 +280,22 @@ pub fn exposition<'a>(
     let mut out = ExpositionText(String::with_capacity(24 << 10));
     let (c, g) = (counters, gauges);
     out.gauge("master_allocated_bytes", "Bytes in use in all memory segments", g.allocated_bytes);
-    out.gauge("master_total_capacity_bytes", "Bytes of all mounted memory segments", g.capacity_bytes);
-    out.head("segment_allocated_bytes", "Bytes in use in the segments of this name", "gauge");
+    out.gauge("master_total_capacity_bytes", "Total size of all mounted memory segments in bytes", g.capacity_bytes);
+    out.head("segment_allocated_bytes", "Bytes in use in the segments with this name", "gauge");
     for (name, usage) in segments.clone() {
         out.labelled("segment_allocated_bytes", "segment", name, usage.used_bytes);
     }
-    out.head("segment_total_capacity_bytes", "Bytes of the segments of this name", "gauge");
+    out.head("segment_total_capacity_bytes", "Total size of the segments with this name in bytes", "gauge");
     for (name, usage) in segments {
         out.labelled("segment_total_capacity_bytes", "segment", name, usage.capacity_bytes);
     }
     out.gauge("master_nof_allocated_bytes", "Bytes in use on NVMe-oF segments", 0);
-    out.gauge("master_total_nof_capacity_bytes", "Bytes of all NVMe-oF segments", 0);
+    out.gauge("master_total_nof_capacity_bytes", "Total size of all NVMe-oF segments in bytes", 0);
     out.gauge("master_allocated_file_size_bytes", "Bytes in use in file storage", 0);
-    out.gauge("master_total_file_capacity_bytes", "Bytes of file storage", 0);
+    out.gauge("master_total_file_capacity_bytes", "Total size of the file storage in bytes", 0);
     out.gauge("master_key_count", "Objects", g.keys);
     out.gauge("master_soft_pin_key_count", "Objects with a soft pin", g.soft_pinned_keys);
-    out.gauge("master_active_clients", "Clients that are alive", g.clients);
+    out.gauge("master_active_clients", "Live clients", g.clients);
     out.histogram("master_value_size_bytes", "Sizes of stored objects", &c.value_bytes, |out, bound| {
         let _ = write!(out, "{bound}.000000");
     });
@@ -302,12 +303,12 @@ pub fn exposition<'a>(
     out.call("put_start", "PutStart", c.put_start);
     out.counter(
         "master_put_start_alloc_failures_total",
-        "PutStart calls that found no space",
+        "PutStart calls that failed for lack of space",
         c.put_start_alloc_failures,
     );
     out.counter(
         "master_put_start_partial_allocations_total",
-        "PutStart calls that got fewer replicas than requested",
+        "PutStart calls that were allocated fewer replicas than requested",
         c.put_start_partial_allocations,
     );
     out.call("put_end", "PutEnd", c.put_end);
@@ -340,29 +341,33 @@ pub fn exposition<'a>(
     out.batch("batch_put_start", "BatchPutStart", c.batch_put_start);
     out.batch("batch_put_end", "BatchPutEnd", c.batch_put_end);
     out.batch("batch_put_revoke", "BatchPutRevoke", c.batch_put_revoke);
-    out.counter("mem_cache_hit_nums_", "Reads answered with a memory replica", c.mem_hits);
-    out.counter("file_cache_hit_nums_", "Reads answered with a disk replica", 0);
-    out.counter("mem_cache_hit_bytes_total", "Bytes of reads answered with a memory replica", c.mem_hit_bytes);
-    out.counter("file_cache_hit_bytes_total", "Bytes of reads answered with a disk replica", 0);
+    out.counter("mem_cache_hit_nums_", "Reads that returned a memory replica", c.mem_hits);
+    out.counter("file_cache_hit_nums_", "Reads that returned a disk replica", 0);
+    out.counter(
+        "mem_cache_hit_bytes_total",
+        "Total size of objects read from memory replicas in bytes",
+        c.mem_hit_bytes,
+    );
+    out.counter("file_cache_hit_bytes_total", "Total size of objects read from disk replicas in bytes", 0);
     out.gauge("mem_cache_nums_", "Complete replicas in memory", g.mem_replicas);
     out.gauge("file_cache_nums_", "Complete replicas on disk", 0);
     out.counter("valid_get_nums_", "Reads that found a complete replica", c.valid_gets);
     out.counter("total_get_nums_", "Reads", c.total_gets);
-    out.counter("master_successful_evictions_total", "Eviction rounds that evicted something", c.evictions);
+    out.counter("master_successful_evictions_total", "Eviction rounds that evicted at least one object", c.evictions);
     out.counter("master_attempted_evictions_total", "Eviction rounds", c.eviction_attempts);
     out.counter("master_evicted_key_count", "Objects evicted", c.evicted_keys);
-    out.counter("master_evicted_size_bytes", "Bytes of evicted objects", c.evicted_bytes);
-    // Only memory is evicted, so these equal the totals. Upstream adds them at its first eviction. Exporting them from the start loses
-    // no increase.
+    out.counter("master_evicted_size_bytes", "Total size of evicted objects in bytes", c.evicted_bytes);
+    // Objects are evicted only from memory, so these equal the totals. Upstream adds these families at its first eviction. Exporting them
+    // from the start means that no increase is lost.
     out.counter("master_successful_evictions_mem", "Eviction rounds that evicted from memory", c.evictions);
-    out.counter("master_attempted_evictions_mem", "Eviction rounds over memory", c.eviction_attempts);
+    out.counter("master_attempted_evictions_mem", "Eviction rounds in memory", c.eviction_attempts);
     out.counter("master_evicted_key_count_mem", "Objects evicted from memory", c.evicted_keys);
-    out.counter("master_evicted_size_bytes_mem", "Bytes of objects evicted from memory", c.evicted_bytes);
+    out.counter("master_evicted_size_bytes_mem", "Total size of objects evicted from memory in bytes", c.evicted_bytes);
     out.counter("master_put_start_discard_cnt", "Unfinished puts displaced by another put", c.put_start_discards);
     out.counter("master_put_start_release_cnt", "Unfinished puts whose memory was released", c.put_start_releases);
     out.gauge(
         "master_put_start_discarded_staging_size",
-        "Bytes of displaced unfinished puts not yet released",
+        "Bytes allocated to displaced unfinished puts and not yet released",
         g.discarded_staging_bytes,
     );
     for (name, help, kind) in NOT_BUILT {
@@ -371,22 +376,22 @@ pub fn exposition<'a>(
     }
     out.histogram(
         "mcctl_master_state_hold_seconds",
-        "How long the state was held at a time, in the holder's processor time if that is less than half",
-        &c.state_hold_ns,
+        "Time for which the state was locked; the thread's processor time if it is less than half of that",
+        &c.state_lock_ns,
         |out, ns| {
             let _ = write!(out, "{}", Duration::from_nanos(ns).as_secs_f64());
         },
     );
     out.counter(
         "mcctl_master_state_hold_preempted_total",
-        "Holds during which the holder was preempted for more than half of the time",
-        c.state_hold_preempted,
+        "Lock acquisitions whose thread was preempted for more than half of the time",
+        c.state_lock_preempted,
     );
-    out.head("mcctl_master_state_hold_max_seconds", "Longest time the state was held", "gauge");
+    out.head("mcctl_master_state_hold_max_seconds", "Longest time for which the state was locked", "gauge");
     let _ = writeln!(
         out.0,
         "mcctl_master_state_hold_max_seconds {}",
-        Duration::from_nanos(c.state_hold_ns.max()).as_secs_f64()
+        Duration::from_nanos(c.state_lock_ns.max()).as_secs_f64()
     );
     out.0
 }
@@ -425,10 +430,10 @@ impl ExpositionText {
     fn batch(&mut self, name: &str, method: &str, count: BatchCount) {
         let family = |end: &str| format!("master_{name}_{end}");
         self.counter(&family("requests_total"), &format!("{method} calls"), count.requests);
-        self.counter(&family("failures_total"), &format!("{method} calls whose items all failed"), count.failures);
+        self.counter(&family("failures_total"), &format!("{method} calls in which all items failed"), count.failures);
         self.counter(
             &family("partial_successes_total"),
-            &format!("{method} calls of which some items failed"),
+            &format!("{method} calls in which some items failed"),
             count.partial_successes,
         );
         self.counter(&family("items_total"), &format!("Items in {method} calls"), count.items);
@@ -439,7 +444,7 @@ impl ExpositionText {
         );
     }
 
-    /// Writes a histogram. `write_in_unit` writes a bound, and the sum, in the unit of the family.
+    /// Writes a histogram. `write_in_unit` writes a bound or the sum in the family's unit.
     fn histogram<const N: usize>(
         &mut self,
         name: &str,
@@ -464,7 +469,7 @@ impl ExpositionText {
     }
 }
 
-/// A label value in which `\`, `"` and line ends are escaped.
+/// A label value in which `\`, `"` and newlines are escaped.
 struct LabelValue<'a>(&'a str);
 
 impl fmt::Display for LabelValue<'_> {
@@ -481,30 +486,42 @@ impl fmt::Display for LabelValue<'_> {
     }
 }
 
-/// Upstream's bounds of `master_value_size_bytes`.
+/// Upstream's bounds for `master_value_size_bytes`.
 const VALUE_BOUNDS: &[u64] = &[4 << 10, 64 << 10, 256 << 10, 1 << 20, 4 << 20, 16 << 20, 64 << 20];
 
-/// 1 us to 100 ms. A hold of more than 1 ms is considered a bug.
-const HOLD_BOUNDS_NS: &[u64] =
+/// 1 us to 100 ms. Keeping the state locked for more than 1 ms is considered a bug.
+const LOCK_BOUNDS_NS: &[u64] =
     &[1_000, 2_000, 5_000, 10_000, 20_000, 50_000, 100_000, 200_000, 500_000, 1_000_000, 10_000_000, 100_000_000];
 
-/// Families of missing features: promotion from disk, and high availability.
+/// Families for features that are not implemented: promotion from disk, and high availability.
 const NOT_BUILT: &[(&str, &str, &str)] = &[
     ("master_promotion_in_flight", "Promotions from disk in progress", "gauge"),
     ("master_promotion_admitted_total", "Promotions started", "counter"),
     ("master_promotion_completed_total", "Promotions completed", "counter"),
     ("master_promotion_completed_bytes_total", "Bytes promoted", "counter"),
     ("master_promotion_expired_total", "Promotions that timed out", "counter"),
-    ("master_promotion_failed_total", "Promotions aborted by their holder", "counter"),
-    ("master_promotion_cancelled_total", "Promotions whose object, holder or replica disappeared", "counter"),
-    ("master_promotion_rejected_frequency_total", "Promotions rejected: too few reads", "counter"),
-    ("master_promotion_rejected_watermark_total", "Promotions rejected: memory above the watermark", "counter"),
-    ("master_promotion_rejected_cap_total", "Promotions rejected: too many in progress", "counter"),
+    ("master_promotion_failed_total", "Promotions aborted by the client that has the object on disk", "counter"),
+    (
+        "master_promotion_cancelled_total",
+        "Promotions cancelled because the object, its client or its replica disappeared",
+        "counter",
+    ),
+    ("master_promotion_rejected_frequency_total", "Promotions rejected for too few reads", "counter"),
+    (
+        "master_promotion_rejected_watermark_total",
+        "Promotions rejected because memory usage was above the watermark",
+        "counter",
+    ),
+    ("master_promotion_rejected_cap_total", "Promotions rejected because too many were in progress", "counter"),
     ("master_promotion_candidate_recorded_total", "Promotion candidates recorded", "counter"),
     ("master_promotion_candidate_admitted_total", "Promotion candidates started later", "counter"),
     ("master_promotion_candidate_admission_rejected_total", "Promotion candidates rejected again", "counter"),
     ("master_promotion_candidate_expired_evaluated_total", "Promotion candidates dropped after evaluation", "counter"),
-    ("master_promotion_candidate_expired_unevaluated_total", "Promotion candidates dropped unevaluated", "counter"),
+    (
+        "master_promotion_candidate_expired_unevaluated_total",
+        "Promotion candidates dropped before evaluation",
+        "counter",
+    ),
     (
         "master_promotion_candidate_dropped_limit_total",
         "Promotion candidates not recorded because of the limit",
@@ -512,7 +529,7 @@ const NOT_BUILT: &[(&str, &str, &str)] = &[
     ),
     ("ha_oplog_last_sequence_id", "Last log entry written by the leader", "gauge"),
     ("ha_oplog_applied_sequence_id", "Last log entry applied by the standby", "gauge"),
-    ("ha_oplog_standby_lag", "Log entries that the standby is behind", "gauge"),
+    ("ha_oplog_standby_lag", "Number of log entries by which the standby lags behind", "gauge"),
     ("ha_oplog_pending_entries", "Log entries waiting for an earlier entry", "gauge"),
     ("ha_pending_mutation_queue_size", "Changes waiting to be written", "gauge"),
     ("ha_standby_state", "State of the standby; 0 is stopped", "gauge"),
@@ -552,10 +569,10 @@ mod tests {
     }
 
     #[test]
-    fn hold_times_are_exposed_in_seconds() {
+    fn lock_times_are_exposed_in_seconds() {
         let mut counters = MasterCounters::default();
-        counters.state_hold_ns.record(1_500_000);
-        assert_eq!(counters.state_hold_ns.count_above(1_000_000), 1);
+        counters.state_lock_ns.record(1_500_000);
+        assert_eq!(counters.state_lock_ns.count_above(1_000_000), 1);
         let text = exposition(&counters, &MasterGauges::default(), std::iter::empty());
         for line in [
             "mcctl_master_state_hold_seconds_bucket{le=\"0.001\"} 0",

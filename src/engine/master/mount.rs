@@ -1,19 +1,20 @@
-//! Mounts, remounts and unmounts of segments, and the life of the clients that own them.
+//! Mounts, remounts and unmounts of segments, and the lifetime of the clients that own them.
 //!
-//! **Conflicting segments.** A node that was killed and restarts at once mounts new segments under new ids and a new client id. The
-//! old segments remain until their client's time to live has passed. The old process's memory is gone, but its segments have the same
-//! endpoint. A reader of an old object would be sent to the new process and read unrelated bytes. An address range that is mounted
-//! twice would be allocated twice. So two segments with the same endpoint conflict in two cases:
+//! **Conflicting segments.** A node that was killed and restarts immediately mounts new segments with new ids and a new client id. The old
+//! segments remain until their client's time to live has passed. The old process's memory is gone, but its segments have the same
+//! endpoint. A reader of an old object would be sent to the new process and read unrelated bytes. Memory in an address range that is
+//! mounted twice would be allocated twice. So two segments with the same endpoint conflict in two cases:
 //!
-//! * Their address ranges overlap. The newer segment wins, whichever client mounted it: a range belongs to one mapping of one process.
-//! * They have the same name with a port in it but different clients, and the newer one was mounted by `MountSegment`. A process
-//!   starts with `MountSegment`; a client that lost contact with the master sends `ReMountSegment`. The older client is considered
-//!   dead, because only one process can listen on a port.
+//! * Their address ranges overlap. The newer segment wins, regardless of which client mounted it: a range belongs to one mapping in one
+//!   process.
+//! * They have the same name, which includes a port, but different clients, and the newer one was mounted by `MountSegment`. A process
+//!   sends `MountSegment` when it starts; a client that lost contact with the master sends `ReMountSegment`. The older client is
+//!   considered dead, because only one process can listen on a port.
 //!
-//! The older segment is retired at once and its client must remount. If that client is alive after all (two clients in one process
-//! with the same configured name), its next ping returns "remount", and it remounts beside the newer segment with `ReMountSegment`.
-//! Upstream keeps both segments until the old client's time to live has passed. One client may mount many segments under one name,
-//! as upstream's client does with large sizes. Those never conflict.
+//! The older segment is retired immediately, and its client must remount. If that client is still alive (two clients in one process with
+//! the same configured name), the response to its next ping is "remount". It then remounts with `ReMountSegment`, alongside the newer
+//! segment. Upstream keeps both segments until the old client's time to live has passed. One client may mount many segments under one
+//! name, as upstream's client does for large sizes. Those segments never conflict.
 
 use crate::engine::base::{ClientId, HostPort, Mono, SegmentId};
 use crate::engine::master::client::ClientRecord;
@@ -26,7 +27,7 @@ use crate::engine::wire::TextBuf;
 use crate::engine::wire::types::{ClientStatus, Segment, SegmentStatus};
 
 impl MasterState {
-    /// Records that a client is alive. The result tells it whether it must (re)mount its segments.
+    /// Records that a client is alive. The result is whether it must (re)mount its segments.
     pub fn ping(&mut self, now: Mono, client: ClientId) -> ClientStatus {
         let deadline = now + self.policy.client_ttl;
         if self.clients.refresh(client, deadline) && self.clients.get(client).is_some_and(|client| client.ok) {
@@ -36,7 +37,7 @@ impl MasterState {
         }
     }
 
-    /// Mounts a segment of a client. Repeating the call is harmless.
+    /// Mounts a client's segment. Repeating the call is harmless.
     ///
     /// # Errors
     /// `BadArguments`, `SegmentBusy`, `Full`.
@@ -62,10 +63,10 @@ impl MasterState {
         Ok(())
     }
 
-    /// Mounts all segments of a client and marks the client as ok.
+    /// Mounts all of a client's segments and marks the client as ok.
     ///
     /// # Errors
-    /// `BadArguments` for a segment that is mounted with other properties or by another client; `SegmentBusy`; `Full`.
+    /// `BadArguments` for a segment that is already mounted with other properties or by another client; `SegmentBusy`; `Full`.
     pub fn remount(
         &mut self,
         now: Mono,
@@ -142,21 +143,21 @@ impl MasterState {
         overlap || restarted
     }
 
-    /// Unmounts a segment. An unknown id is accepted. The client is not compared with the one that mounted the segment: upstream does
-    /// not compare either (on 0.3.13.post1 another client's unmount succeeds), so operators' scripts may rely on it. A check would
-    /// protect nothing, because ids are not secret and calls are not authenticated.
+    /// Unmounts a segment. An unknown id is accepted. Any client may unmount the segment, not only the one that mounted it. Upstream does
+    /// not check either (on 0.3.13.post1, another client's unmount succeeds), so operators' scripts may rely on it. A check would protect
+    /// nothing, because ids are not secret and calls are not authenticated.
     pub fn unmount(&mut self, segment: SegmentId, out: &mut Effects) {
         if let Some((slot, _)) = self.segments.find(segment) {
             self.retire(slot, UnmountReason::Requested, out);
-            // A small store is swept at once, so that its counts are exact. A large one is swept by `tick`.
+            // A small store is swept immediately, so that its counts are exact. A large one is swept by `tick`.
             self.sweep_slice();
         }
     }
 
-    /// Unmounts a segment at `now` + `grace_ms`. Until then it can be read, but accepts no new objects.
+    /// Unmounts a segment at `now` + `grace_ms`. Until then it is readable, but accepts no new objects.
     ///
     /// # Errors
-    /// `NoSegment` if the client has no segment, `BadArguments` if this segment is not one of them.
+    /// `NoSegment` if the client has no segment, `BadArguments` if the segment is not one of the client's.
     pub fn unmount_gracefully(
         &mut self,
         now: Mono,
@@ -174,7 +175,7 @@ impl MasterState {
         if mounted.status == SegmentStatus::UNMOUNTING {
             return Err(MasterRefusal::SegmentBusy);
         }
-        // On repetition, the new grace period replaces the old one.
+        // If the call is repeated, the new grace period replaces the old one.
         if let Some(before) = mounted.grace_until {
             self.grace.remove(&(before, segment));
         }
@@ -200,7 +201,7 @@ impl MasterState {
             .map(|mounted| mounted.status)
     }
 
-    /// Returns true if a segment of this name is mounted.
+    /// Returns true if a segment with this name is mounted.
     pub fn has_segment_named(&self, name: &[u8]) -> bool {
         self.segments.has_name(name)
     }
@@ -239,7 +240,7 @@ impl MasterState {
         });
     }
 
-    /// Removes an expired client. Its segments are unreadable at once; the next calls of `tick` retire them.
+    /// Removes an expired client. Its segments become unreadable immediately; the next calls of `tick` retire them.
     pub(super) fn expire(&mut self, client: ClientId, out: &mut Effects) {
         let Some(ClientRecord { segments, .. }) = self.clients.remove(client) else { return };
         for slot in segments {
@@ -255,7 +256,7 @@ impl MasterState {
 enum MountKind {
     /// `MountSegment`: the process has just created the segment.
     New,
-    /// `ReMountSegment`: the process had the segment before.
+    /// `ReMountSegment`: the segment was mounted before.
     Remount,
 }
 

@@ -1,8 +1,8 @@
-//! The records of all objects. A table of 8-byte slots maps a key to its record; the records are in a slab that never moves.
+//! The object records. A table of 8-byte slots maps each key to its record; the records are in a slab that never moves.
 //!
-//! This file contains no rules of the store; it only keeps the records consistent. A record has 160 bytes, half of them for the key.
-//! With its share of the table (10 to 20 bytes) and its allocator run (24), an object with one replica costs about 200 bytes. Storing
-//! the key in the record saves one cache miss per lookup. Keys longer than [`INLINE`] are stored elsewhere.
+//! This file implements none of the store's rules; it only keeps the records consistent. A record takes 160 bytes, half of them for the
+//! key. Including its share of the table (10 to 20 bytes) and its allocator run (24 bytes), an object with one replica costs about 200
+//! bytes. Storing the key in the record saves one cache miss per lookup. Keys longer than [`INLINE`] are stored elsewhere.
 
 use std::hash::BuildHasher;
 use std::hint::black_box;
@@ -16,10 +16,10 @@ use crate::engine::master::hash_index::HashIndex;
 use crate::engine::master::long_keys::LongKeys;
 use crate::engine::master::slots::{GroupSlot, ObjectSlot, OwnerSlot, SegmentSlot};
 
-/// Maximum number of objects. The index is a `u32`; the upper half stays unused as a safety margin.
+/// Maximum number of objects. The index is a `u32`; its upper half stays unused as a safety margin.
 pub(super) const OBJECTS_MAX: u32 = 1 << 31;
 
-/// Longest key stored inside its record, in bytes. SGLang's keys are 64 hexadecimal digits and a suffix.
+/// Longest key stored inside its record, in bytes. An SGLang key is 64 hexadecimal digits and a suffix.
 const INLINE: usize = 80;
 
 /// Maximum number of keys that [`ObjectTable::warm`] handles per call.
@@ -31,38 +31,38 @@ pub(super) struct ReplicaRecord {
     /// Slot in the segment table.
     pub segment: SegmentSlot,
     pub ticket: u32,
-    /// First byte in the segment.
+    /// Offset of the first byte in the segment.
     pub offset: u64,
-    /// The id that clients see.
+    /// The replica id reported to clients.
     pub id: u64,
 }
 
-/// One object. The alignment keeps it on three cache lines.
+/// One object. The alignment makes it span three cache lines.
 #[derive(Debug)]
 #[repr(align(32))]
 pub(super) struct ObjectRecord {
     hash: u32,
     key_len: u32,
-    /// The key. For a longer key: its slot in [`LongKeys`].
+    /// The key, or for a long key its slot in [`LongKeys`].
     key: [u8; INLINE],
     /// The writer, as a slot of `OwnerTable`.
     pub owner: OwnerSlot,
     /// Requested size in bytes.
     pub size: u64,
-    /// Until then the object cannot be removed or evicted. Victims are also chosen by this time.
+    /// The object cannot be removed or evicted before this time. Eviction victims are also chosen by this time.
     pub lease_until: Mono,
-    /// When the last write began.
+    /// When the last write started.
     pub put_start: Mono,
     /// The first replica; the others are in `extra`. An object has at least one.
     pub replica: ReplicaRecord,
-    /// Neighbours in the list that `list` names. The list's owner may use `prev` for other purposes.
+    /// Neighbours in the list named by `list`. The list's owner may use `prev` for other purposes.
     pub prev: ObjectSlot,
     pub next: ObjectSlot,
     /// Attributes that most objects do not have.
     pub extra: Option<Box<ObjectExtra>>,
     /// The list or set of the eviction index that contains the object.
     pub list: EvictionList,
-    /// A write is in progress: neither readable nor evictable.
+    /// A write is in progress. The object is neither readable nor evictable.
     pub processing: bool,
     pub hard_pin: bool,
 }
@@ -76,13 +76,13 @@ pub(super) struct ObjectExtra {
     pub checksum: Option<u64>,
     /// End of the soft pin.
     pub soft_pin: Option<Mono>,
-    /// Effect of the write in progress on the soft pin.
+    /// Change to the soft pin that the write in progress makes when it ends.
     pub pending_pin: PendingPin,
     /// The group, and the neighbours in its member list.
     pub group: Option<GroupMembership>,
 }
 
-/// What a write does to the soft pin when it ends.
+/// Change to the soft pin when a write ends.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) enum PendingPin {
     #[default]
@@ -102,7 +102,7 @@ pub(super) struct GroupMembership {
 }
 
 impl ObjectRecord {
-    /// Iterates over all replicas, the first one first.
+    /// Iterates over all replicas, first replica first.
     pub fn replicas(&self) -> impl Iterator<Item = &ReplicaRecord> {
         std::iter::once(&self.replica).chain(self.extra.iter().flat_map(|extra| &extra.replicas))
     }
@@ -112,7 +112,7 @@ impl ObjectRecord {
         Some(self.extra.as_ref()?.group?.group)
     }
 
-    /// Returns the rare attributes; creates them if they are missing.
+    /// Returns the extra attributes, creating them if necessary.
     pub fn extra_mut(&mut self) -> &mut ObjectExtra {
         self.extra.get_or_insert_default()
     }
@@ -143,7 +143,7 @@ pub(super) struct ObjectTable {
 }
 
 impl ObjectTable {
-    /// An empty table. `seed` determines the hash order, so that a run can be replayed.
+    /// Creates an empty table. `seed` determines the hash order, so that a run can be replayed.
     pub fn new(seed: u64) -> ObjectTable {
         ObjectTable {
             table: HashIndex::new(),
@@ -160,7 +160,7 @@ impl ObjectTable {
         self.len
     }
 
-    /// Number of slots, used or free. Every index is below it.
+    /// Number of slots, used or free. Every index is below this number.
     pub fn slots(&self) -> u32 {
         self.slots.len()
     }
@@ -181,10 +181,10 @@ impl ObjectTable {
         object.key_len as usize == name.key.len() && self.key_of(object) == name.key
     }
 
-    /// Prefetches the cache lines that looking up these keys will touch.
+    /// Prefetches the cache lines that a lookup of these keys will touch.
     ///
-    /// A lookup is a chain of cache misses (table, record, key), and the processor waits for each. This function does each step for
-    /// all keys of a batch, so that the misses overlap. The values read do not matter.
+    /// A lookup is a chain of cache misses (table, record, key), and the processor waits for each. This function does each step for all
+    /// keys in a batch, so that the misses overlap. The values it reads do not matter.
     pub fn warm<'a>(&self, keys: impl Iterator<Item = &'a [u8]>) {
         let mut hashes = [0u32; WARM_MAX];
         let mut count = 0;
@@ -198,8 +198,8 @@ impl ObjectTable {
         for (found, hash) in found.iter_mut().zip(hashes) {
             *found = self.table.guess(*hash).map_or(ObjectSlot::NIL, ObjectSlot);
         }
-        // A record spans three cache lines: the key starts on the first and ends on the second, and the links are on the third.
-        // Of the neighbours, only the links are modified.
+        // A record spans three cache lines: the key starts on the first and ends on the second, and the links are on the third. Only the
+        // neighbours' links are modified.
         let links = |at: ObjectSlot| self.slots.get(at.0).map_or(0, |object| object.prev.0);
         black_box(found.iter().fold(0, |sum, at| {
             let Some(object) = self.slots.get(at.0) else { return sum };
@@ -211,7 +211,7 @@ impl ObjectTable {
         }));
     }
 
-    /// Inserts a new object. `key` must not exist.
+    /// Inserts a new object. `key` must not be in the table.
     pub fn insert(&mut self, key: HashedKey<'_>, new: NewObject) -> ObjectSlot {
         debug_assert!(self.find(key).is_none(), "a key is inserted only once");
         let object = ObjectRecord {
@@ -251,7 +251,7 @@ impl ObjectTable {
         if object.key_len as usize > INLINE {
             self.keys.remove(long_slot(&object.key), object.key_len);
         }
-        debug_assert!(object.list == EvictionList::None, "an object leaves its list before it is removed");
+        debug_assert!(object.list == EvictionList::None, "an object is unlinked from its list before it is removed");
         object.list = EvictionList::Free;
         object.next = self.spare;
         self.spare = at;
@@ -282,7 +282,7 @@ impl ObjectTable {
         kept
     }
 
-    /// Returns the object in a slot; `None` for a free slot.
+    /// Returns the object in a slot, or `None` for a free slot.
     pub fn get(&self, at: ObjectSlot) -> Option<&ObjectRecord> {
         self.slots.get(at.0).filter(|object| object.list != EvictionList::Free)
     }
@@ -301,7 +301,7 @@ impl std::ops::IndexMut<ObjectSlot> for ObjectTable {
     }
 }
 
-/// Reads the slot of a key that is too long for its record.
+/// Returns the [`LongKeys`] slot of a key that is too long for its record.
 fn long_slot(kept: &[u8; INLINE]) -> u32 {
     u32::from_le_bytes([kept[0], kept[1], kept[2], kept[3]])
 }

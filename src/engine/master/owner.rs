@@ -1,6 +1,6 @@
-//! The ids of the objects' writers, stored once each: an object contains a 4-byte slot instead of a 16-byte id.
+//! The ids of the objects' writers, each stored once: an object contains a 4-byte slot instead of a 16-byte id.
 //!
-//! A writer is not necessarily a registered client: a pure client never sends anything but puts.
+//! A writer is not necessarily a registered client: a pure client sends only puts.
 
 use foldhash::fast::FixedState;
 use hashbrown::HashMap;
@@ -8,7 +8,7 @@ use hashbrown::HashMap;
 use crate::engine::base::ClientId;
 use crate::engine::master::slots::OwnerSlot;
 
-/// Reference-counted writer ids. The count is the number of the writer's objects.
+/// Reference-counted writer ids. The count is the writer's number of objects.
 #[derive(Debug)]
 pub(super) struct OwnerTable {
     by_id: HashMap<ClientId, OwnerSlot, FixedState>,
@@ -17,12 +17,12 @@ pub(super) struct OwnerTable {
 }
 
 impl OwnerTable {
-    /// Creates a table without entries.
+    /// Creates an empty table.
     pub fn new(seed: u64) -> OwnerTable {
         OwnerTable { by_id: HashMap::with_hasher(FixedState::with_seed(seed)), slots: Vec::new(), spare: Vec::new() }
     }
 
-    /// Returns the slot of `id` and counts one more object for it.
+    /// Returns the slot of `id` and increments its object count.
     pub fn acquire(&mut self, id: ClientId) -> OwnerSlot {
         if let Some(&slot) = self.by_id.get(&id) {
             self.slots[slot.index()].1 += 1;
@@ -42,7 +42,7 @@ impl OwnerTable {
         slot
     }
 
-    /// Counts one object less. With the last object the slot is freed.
+    /// Decrements the object count and frees the slot when it reaches 0.
     pub fn release(&mut self, slot: OwnerSlot) {
         let (id, objects) = &mut self.slots[slot.index()];
         *objects -= 1;

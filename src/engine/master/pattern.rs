@@ -1,8 +1,8 @@
-//! Regular expressions over keys, with the semantics of upstream's `std::regex_search`: a match anywhere in the key, with back
-//! references.
+//! Regular expressions on keys, with the semantics of upstream's `std::regex_search`: a match anywhere in the key, with backreferences.
 //!
-//! Matching never happens while the state is held. The search in one key stops after [`STEPS_MAX`] backtracking steps. The whole search
-//! stops after [`HARD_KEYS_MAX`] such keys, or when it exceeds its [`budget`]. Expressions come from clients and may never terminate.
+//! Matching never runs with the state locked. The search in one key stops after [`STEPS_MAX`] backtracking steps. The whole search stops
+//! after [`HARD_KEYS_MAX`] such keys, or when it exceeds its [`budget`]. Expressions come from clients, and matching one could take
+//! practically forever.
 
 use std::cell::Cell;
 use std::time::Duration;
@@ -11,22 +11,22 @@ use fancy_regex::{Regex, RegexBuilder};
 
 use crate::engine::master::refusal::MasterRefusal;
 
-/// Backtracking steps allowed per key. A key that needs more does not match.
+/// Backtracking steps allowed per key. A key that needs more counts as no match.
 const STEPS_MAX: usize = 10_000;
-/// Keys that may exceed [`STEPS_MAX`]. With one more the search is refused, because the searching thread serves other callers too.
+/// Number of keys that may exceed [`STEPS_MAX`]. With one more, the search fails, because the searching thread serves other callers too.
 const HARD_KEYS_MAX: usize = 256;
-/// The longest expression, in bytes.
+/// Maximum length of an expression, in bytes.
 const PATTERN_BYTES_MAX: usize = 64 << 10;
 /// Memory limit of a compiled expression, in bytes.
 const COMPILED_BYTES_MAX: usize = 4 << 20;
 
-/// Time budget of any search.
+/// Base time budget of every search.
 const SEARCH_TIME: Duration = Duration::from_secs(2);
-/// Additional time budget per key in the store. An expression without look-around and back references needs a third of it, so such a
-/// search succeeds in a store of any size.
+/// Additional time budget per key in the store. An expression without look-around and backreferences needs a third of it, so such a search
+/// succeeds in a store of any size.
 const SEARCH_TIME_PER_KEY: Duration = Duration::from_micros(2);
 
-/// Time budget of a search through `keys` keys.
+/// Time budget for a search through `keys` keys.
 pub(super) fn budget(keys: u32) -> Duration {
     SEARCH_TIME + SEARCH_TIME_PER_KEY * keys
 }
@@ -38,10 +38,10 @@ pub(super) struct KeyPattern {
 }
 
 impl KeyPattern {
-    /// Compile `text`.
+    /// Compiles `text`.
     ///
     /// # Errors
-    /// `BadRegex`.
+    /// `BadRegex` if `text` is invalid or too long.
     pub fn new(text: &[u8]) -> Result<KeyPattern, MasterRefusal> {
         let text = std::str::from_utf8(text).map_err(|_| MasterRefusal::BadRegex)?;
         if text.len() > PATTERN_BYTES_MAX {
@@ -61,7 +61,7 @@ impl KeyPattern {
         })
     }
 
-    /// Returns true if too many keys exceeded the step limit, so that the search should stop.
+    /// Returns true if too many keys have exceeded the step limit and the search should stop.
     pub fn exceeds_hard_keys(&self) -> bool {
         self.hard_keys.get() > HARD_KEYS_MAX
     }

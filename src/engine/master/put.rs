@@ -1,8 +1,8 @@
-//! Writing. A put allocates memory, its writer fills it, and the end of the put makes the object readable. Until then the object
-//! belongs to its writer alone.
+//! Writes. A put allocates memory, its writer fills that memory, and the end of the put makes the object readable. Until then, only the
+//! writer can complete or revoke the object.
 //!
-//! A writer may crash or be slow. After `put_discard_after`, another client may put the same key. The memory of the first writer is
-//! then quarantined until `put_release_after`, because the first writer may still write to it.
+//! A writer may crash or be slow. After `put_discard_after`, another client may put the same key. The first writer's memory is then
+//! quarantined until `put_release_after`, because the first writer may still write to it.
 
 use bytes::Bytes;
 
@@ -17,24 +17,24 @@ use crate::engine::master::state::MasterState;
 use crate::engine::wire::TextBuf;
 use crate::engine::wire::types::{ReplicaDescriptor, ReplicaType, ReplicateConfig, SoftPinAction};
 
-/// The validated options of a put, from a `ReplicateConfig`.
+/// The validated options for a put, from a `ReplicateConfig`.
 #[derive(Clone, Debug)]
 pub struct PutSpec<'a> {
     replicas: u64,
     pin: PendingPin,
     hard_pin: bool,
     preferred: Vec<Bytes>,
-    /// Host whose segments are preferred. Empty: the host of the writer's own segments. `None`: no preference.
+    /// Host whose segments are preferred. If empty, the host of the writer's own segments. `None` means no preference.
     near: Option<Bytes>,
-    /// One group name per key, or `None`.
+    /// One group name per key; `None` if the put sets no groups.
     groups: Option<&'a [TextBuf]>,
 }
 
 impl<'a> PutSpec<'a> {
-    /// Validates the options of a put of `keys` keys.
+    /// Validates the options for a put of `keys` keys.
     ///
     /// # Errors
-    /// `BadArguments` for contradictory options, `NoSuchTier` for storage tiers that this master does not have.
+    /// `BadArguments` for contradictory options, `NoSuchTier` for storage tiers that this master does not support.
     pub fn new(config: &'a ReplicateConfig, keys: usize, policy: &StorePolicy) -> Result<PutSpec<'a>, MasterRefusal> {
         let bad = config.replica_num == 0 && config.nof_replica_num == 0 && config.dfs_replica_num == 0
             || config.dfs_replica_num > 1
@@ -42,7 +42,7 @@ impl<'a> PutSpec<'a> {
         if bad {
             return Err(MasterRefusal::BadArguments);
         }
-        // Upstream checks in this order. It decides the error code when several options are invalid.
+        // Upstream checks in this order, which determines the error code when several options are invalid.
         if config.dfs_replica_num > 0 {
             return Err(MasterRefusal::NoSuchTier);
         }
@@ -71,12 +71,12 @@ impl<'a> PutSpec<'a> {
             vec![config.preferred_segment.0.clone()]
         };
         let near = policy.strategy == Strategy::LocalFirst || config.prefer_alloc_in_same_node;
-        // As upstream: several copies must be on different hosts, so the host preference applies to single copies only.
+        // Like upstream, the host preference applies only to single copies, because several copies must be on different hosts.
         let near = (near && config.replica_num == 1).then(|| config.host_id.0.clone());
         Ok(PutSpec { replicas: config.replica_num, pin, hard_pin: config.with_hard_pin, preferred, near, groups })
     }
 
-    /// Tries this segment name first from now on.
+    /// Sets the segment name to try first from now on.
     pub fn prefer(&mut self, name: Bytes) {
         self.preferred = vec![name];
     }
@@ -125,7 +125,7 @@ impl MasterState {
     /// Allocates memory for a new or existing object. An existing object of the same size is overwritten in place.
     ///
     /// # Errors
-    /// `BadArguments`, `NoSpace`. After `NoSpace`, an existing object of another size is gone.
+    /// `BadArguments`, `NoSpace`. After `NoSpace`, an existing object of a different size has been removed.
     pub fn upsert_start(
         &mut self,
         now: Mono,
@@ -149,7 +149,7 @@ impl MasterState {
         let pin = object.soft_pin().filter(|end| *end > now);
         let until = now + self.policy.put_release_after;
         if object.processing {
-            // Unlike a put, an upsert displaces an unfinished write at once. Upstream keeps the soft pin here, but not the group.
+            // Unlike a put, an upsert displaces an unfinished write immediately. Upstream keeps the soft pin here, but not the group.
             inherited.pin = pin;
             self.counters.put_start_discards += 1;
             self.discard(at, until);
@@ -178,7 +178,7 @@ impl MasterState {
         Ok(self.describe(at))
     }
 
-    /// Completes the object: its bytes are written, and it can be read.
+    /// Completes the object: its bytes have been written, and it becomes readable.
     ///
     /// # Errors
     /// `NoObject`, `NotTheWriter`, `NoWrite`.
@@ -196,11 +196,11 @@ impl MasterState {
         }
         let object = &mut self.objects[at];
         if !object.processing {
-            // A client repeats the end of a write if the answer was lost. The repetition changes nothing.
+            // A client repeats the end of a write if the response was lost. The repetition changes nothing.
             return if is_memory(kind) { Ok(()) } else { Err(MasterRefusal::NoWrite) };
         }
         if !is_memory(kind) {
-            // The object has no replica in this tier. Upstream returns success and waits for the end of the memory write.
+            // The object has no replica in this tier. Like upstream, return success without completing the memory write.
             return Ok(());
         }
         object.processing = false;
@@ -208,7 +208,7 @@ impl MasterState {
             object.extra_mut().checksum = checksum;
         }
         let size = object.size;
-        // Leave the list of writes before the lease changes: the index finds the object by its current lease.
+        // Remove the object from the list of writes before its lease changes: the index finds the object by its current lease.
         self.order.remove(&mut self.objects, at);
         let object = &mut self.objects[at];
         object.lease_until = object.lease_until.max(now);
@@ -244,7 +244,7 @@ impl MasterState {
         Ok(())
     }
 
-    /// The host of the client's own segments; empty if it has none.
+    /// The host of the client's own segments, or an empty name if it has none.
     fn host_of(&self, client: ClientId) -> Bytes {
         let segments = self.clients.get(client).map_or(&[][..], |client| &client.segments);
         let mut hosts = segments.iter().filter_map(|slot| Some(&self.segments.get(*slot)?.segment.host_id.0));
@@ -304,7 +304,7 @@ impl MasterState {
         Ok(self.describe(at))
     }
 
-    /// Removes the object, but quarantines its memory until `until`.
+    /// Removes the object and quarantines its memory until `until`.
     pub(super) fn discard(&mut self, at: ObjectSlot, until: Mono) {
         let size = self.objects[at].size;
         let mut scratch = std::mem::take(&mut self.scratch);
@@ -317,7 +317,7 @@ impl MasterState {
     }
 }
 
-/// What a new object inherits from the object that it replaces.
+/// Attributes that a new object inherits from the object it replaces.
 #[derive(Clone, Copy, Debug, Default)]
 struct InheritedAttributes<'a> {
     group: Option<&'a [u8]>,
@@ -325,7 +325,7 @@ struct InheritedAttributes<'a> {
     hard_pin: bool,
 }
 
-/// Checks the arguments that every put needs: a key of valid length and a size above 0.
+/// Checks the arguments common to all puts: the key length must be valid and the size must not be 0.
 pub(crate) fn check_put(key: &[u8], bytes: u64) -> Result<(), MasterRefusal> {
     if key.is_empty() || key.len() > KEY_BYTES_MAX || bytes == 0 {
         return Err(MasterRefusal::BadArguments);
@@ -333,7 +333,7 @@ pub(crate) fn check_put(key: &[u8], bytes: u64) -> Result<(), MasterRefusal> {
     Ok(())
 }
 
-/// Returns true if this kind of replica includes memory replicas.
+/// Returns true if this replica type includes memory replicas.
 fn is_memory(kind: ReplicaType) -> bool {
     kind == ReplicaType::ALL || kind == ReplicaType::MEMORY
 }

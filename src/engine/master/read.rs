@@ -1,6 +1,6 @@
-//! Lookups. Every read grants the object a lease, which protects it.
+//! Lookups. Every read grants the object a lease that protects it.
 //!
-//! As in upstream, the end of the lease also determines the eviction order.
+//! Like upstream, the lease end also determines the eviction order.
 
 use std::time::Duration;
 
@@ -12,7 +12,7 @@ use crate::engine::master::view::{ReplicaView, SegmentView};
 use crate::engine::wire::types::{GetReplicaListResponse, ReplicaDescriptor, ReplicaLocation};
 
 impl MasterState {
-    /// Returns true if a complete object with this key exists, and leases it.
+    /// Returns true if a complete object with this key exists, and grants it a lease.
     pub fn exist(&mut self, now: Mono, key: &[u8]) -> bool {
         match self.find(key) {
             Some(at) if !self.objects[at].processing => {
@@ -23,7 +23,7 @@ impl MasterState {
         }
     }
 
-    /// Returns the object's replicas and leases it.
+    /// Returns the object's replicas and grants it a lease.
     ///
     /// # Errors
     /// `NoObject`, `NotReady`.
@@ -43,7 +43,7 @@ impl MasterState {
         Ok(GetReplicaListResponse { replicas: self.describe(at), lease_ttl_ms, object_checksum })
     }
 
-    /// Returns the replicas of a complete object and leases it. For lookups by regular expression, which upstream does not count as
+    /// Returns a complete object's replicas and grants it a lease. For lookups by regular expression, which upstream does not count as
     /// reads.
     pub fn lease_replicas(&mut self, now: Mono, key: &[u8]) -> Option<Vec<ReplicaDescriptor>> {
         let at = self.find(key).filter(|at| !self.objects[*at].processing)?;
@@ -56,7 +56,7 @@ impl MasterState {
         self.find(key).is_some()
     }
 
-    /// Returns the object's replicas without a lease, for the admin API.
+    /// Returns the object's replicas without granting a lease, for the admin API.
     ///
     /// # Errors
     /// `NoObject`, `NotReady`.
@@ -81,7 +81,7 @@ impl MasterState {
         Ok(views.collect())
     }
 
-    /// Extends the lease of the object and of its group to `now` + TTL.
+    /// Extends the lease on the object and its group to `now` + TTL.
     pub(super) fn grant_lease(&mut self, at: ObjectSlot, now: Mono) {
         let lease = now + self.policy.lease_ttl;
         self.order.touch(&mut self.objects, at, lease);
@@ -113,8 +113,8 @@ impl MasterState {
         (end < slots).then_some(end)
     }
 
-    /// Calls `visit` with the client of each segment in up to `limit` slots from `cursor` on, and the time from its last call to `now`.
-    /// Returns where to continue, `None` at the end.
+    /// Scans up to `limit` segment slots, starting at `cursor`, and passes the client of each mounted segment to `visit`, with the time
+    /// from the client's last call to `now`. Returns the next cursor, or `None` at the end.
     pub fn view_heartbeats(
         &self,
         now: Mono,
@@ -133,8 +133,8 @@ impl MasterState {
         (end < slots).then_some(end)
     }
 
-    /// Passes the keys of the complete objects among the next `limit` slots from `cursor` to `visit`. Returns the next cursor, or
-    /// `None` at the end. An object that exists during the whole walk is visited exactly once.
+    /// Passes the keys of the complete objects among the next `limit` slots from `cursor` to `visit`. Returns the next cursor, or `None`
+    /// at the end. An object that exists during the whole scan is visited exactly once.
     pub fn keys(&self, cursor: u64, limit: usize, visit: &mut dyn FnMut(&[u8])) -> Option<u64> {
         let end = u64::from(self.objects.slots()).min(cursor.saturating_add(limit.max(1) as u64));
         for at in (cursor..end).filter_map(|at| u32::try_from(at).ok().map(ObjectSlot)) {

@@ -1,11 +1,11 @@
-//! Maps the reason of a refused request to upstream's error code. Only this file contains the mapping.
+//! Reasons why the master refuses a request, and their error codes in upstream. Only this file contains the mapping.
 
 use crate::engine::base::ErrorCode;
 
 /// Why the master refuses a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum MasterRefusal {
-    /// Empty key, size 0, no replicas, a soft-pin TTL without a soft pin, and the like.
+    /// For example an empty key, size 0, no replicas, or a soft-pin TTL without a soft pin.
     #[error("invalid or contradictory arguments")]
     BadArguments,
     #[error("invalid regular expression")]
@@ -20,12 +20,12 @@ pub enum MasterRefusal {
     ObjectExists,
     #[error("object is leased to a reader")]
     Leased,
-    /// A write of the object is in progress.
+    /// The object is still being written.
     #[error("object is being written")]
     NotReady,
     #[error("another client started this write")]
     NotTheWriter,
-    /// The object has no write in progress that the request could end.
+    /// No write that the request could end is in progress for the object.
     #[error("no write in progress")]
     NoWrite,
     #[error("segment not found")]
@@ -33,12 +33,12 @@ pub enum MasterRefusal {
     /// The segment exists, but its status does not allow the request.
     #[error("the segment's status does not allow this")]
     SegmentBusy,
-    #[error("the limit on clients or segments is reached")]
+    #[error("the limit on clients or segments has been reached")]
     Full,
 }
 
 impl MasterRefusal {
-    /// The error code that upstream returns in this case.
+    /// The error code that upstream returns for this reason.
     pub fn code(self) -> ErrorCode {
         match self {
             MasterRefusal::BadArguments | MasterRefusal::BadRegex => ErrorCode::INVALID_PARAMS,

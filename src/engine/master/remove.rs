@@ -1,11 +1,11 @@
-//! Removal on request. A lease blocks a removal unless it is forced; a write in progress always blocks it.
+//! Removal on request. A lease blocks a removal unless `force` is set; a write in progress always blocks it.
 
 use crate::engine::base::{ClientId, Mono};
 use crate::engine::master::refusal::MasterRefusal;
 use crate::engine::master::slots::{ObjectSlot, SegmentSlot};
 use crate::engine::master::state::MasterState;
 
-/// Limits of one slice of `remove_all`: slots inspected and objects removed. A slice takes some tens of microseconds.
+/// Limits for one slice of `remove_all`: slots inspected and objects removed. A slice takes tens of microseconds.
 const SLOTS_PER_SLICE: u32 = 4096;
 const REMOVALS_PER_SLICE: u32 = 128;
 
@@ -55,7 +55,7 @@ impl MasterState {
         ObjectWalk { at: 0, end: self.objects.slots() }
     }
 
-    /// Removes the removable objects in the next slice of the walk. Returns their number.
+    /// Removes the removable objects in the next slice of the walk. Returns how many were removed.
     pub fn remove_slice(&mut self, now: Mono, walk: &mut ObjectWalk, force: bool) -> u64 {
         let (mut visited, mut removed) = (0, 0);
         while !walk.is_done() && visited < SLOTS_PER_SLICE && removed < REMOVALS_PER_SLICE {
@@ -73,7 +73,7 @@ impl MasterState {
         u64::from(removed)
     }
 
-    /// Passes the keys in the next slice of the walk to `visit`, which should only copy them: it runs while the state is held.
+    /// Passes the keys in the next slice of the walk to `visit`, which runs with the state locked and so should only copy them.
     pub fn key_slice(&self, walk: &mut ObjectWalk, visit: &mut dyn FnMut(&[u8])) {
         let end = walk.end.min(walk.at.saturating_add(KEYS_PER_SLICE));
         for at in (walk.at..end).map(ObjectSlot) {
@@ -84,8 +84,8 @@ impl MasterState {
         walk.at = end;
     }
 
-    /// Removes the object's replicas on segments of this name; with an empty name, the whole object. Returns false and changes nothing
-    /// if the object is missing, owned by another client, leased, being written, or not on such a segment.
+    /// Removes the object's replicas on segments with this name, or the whole object if the name is empty. Returns false and changes
+    /// nothing if the object is missing, owned by another client, leased, being written, or not on such a segment.
     pub fn clear_replicas(&mut self, now: Mono, key: &[u8], client: ClientId, segment_name: &[u8]) -> bool {
         let Some(at) = self.find(key) else { return false };
         let object = &self.objects[at];

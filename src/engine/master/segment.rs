@@ -1,7 +1,7 @@
 //! The mounted segments: their memory, their names, and the allocation of replicas.
 //!
-//! A retired segment is gone at once: nothing is allocated or read in it from then on. Its slot stays reserved until no record refers
-//! to it. So a stale replica can never be mistaken for one of a later segment.
+//! Once a segment is retired, nothing is allocated in it or read from it. Its slot stays reserved until no record refers to it, so a stale
+//! replica can never be mistaken for a replica in a later segment.
 
 use std::collections::BTreeMap;
 
@@ -19,41 +19,41 @@ use crate::engine::wire::types::{Segment, SegmentStatus};
 /// Maximum number of segments, including retired ones that records still refer to.
 pub(super) const SEGMENTS_MAX: usize = 1 << 18;
 
-/// The largest segment: 32 TiB, more than any host has. With this limit the total size of all segments fits into 64 bits.
+/// Maximum size of a segment: 32 TiB, more than any host has. With this limit, the total size of all segments fits into 64 bits.
 pub(super) const SEGMENT_BYTES_MAX: u64 = 1 << 45;
 const _: () = assert!(SEGMENT_BYTES_MAX.checked_mul(SEGMENTS_MAX as u64).is_some());
 
-/// The longest name, endpoint or protocol, in bytes.
+/// Maximum length of a name, endpoint or protocol, in bytes.
 pub(super) const NAME_BYTES_MAX: usize = 4096;
 
 const PROTOCOLS: [&str; 2] = ["tcp", "rdma"];
 
 #[derive(Debug)]
 pub(super) struct MountedSegment {
-    /// As described by the client.
+    /// The client's description of the segment.
     pub segment: Segment,
     pub client: ClientId,
     pub status: SegmentStatus,
     pub grace_until: Option<Mono>,
-    /// Sum of the requested sizes of the objects in it, in bytes.
+    /// Sum of the requested sizes of the objects in the segment, in bytes.
     pub used: u64,
     memory: OffsetAllocator,
 }
 
-/// All segments, found by slot, id, name, endpoint or host.
+/// All segments, indexed by slot, id, name, endpoint and host.
 #[derive(Debug)]
 pub(super) struct SegmentTable {
     slots: Vec<SegmentEntry>,
     spare: Vec<SegmentSlot>,
     by_id: HashMap<SegmentId, SegmentSlot, FixedState>,
-    /// Slots of the mounted segments of each endpoint.
+    /// Slots of the mounted segments, by endpoint.
     by_endpoint: HashMap<Bytes, Vec<SegmentSlot>, FixedState>,
-    /// Number of mounted segments of each name.
+    /// Number of mounted segments, by name.
     of_name: HashMap<Bytes, u32, FixedState>,
     /// Names with at least one segment that accepts new objects. Dense and unordered.
     open: Vec<OpenName>,
     open_by_name: HashMap<Bytes, u32, FixedState>,
-    /// For each host and name: the number of segments that accept new objects.
+    /// Number of segments that accept new objects, by host and name.
     hosts: BTreeMap<Bytes, BTreeMap<Bytes, u32>>,
     capacity: u64,
     used: u64,
@@ -74,7 +74,7 @@ struct OpenName {
 }
 
 impl SegmentTable {
-    /// Creates a table without entries.
+    /// Creates an empty table.
     pub fn new(seed: u64) -> SegmentTable {
         let hasher = || FixedState::with_seed(seed);
         SegmentTable {
@@ -124,19 +124,19 @@ impl SegmentTable {
         self.slots.get(slot.index())?.mounted.as_deref()
     }
 
-    /// Slots of the mounted segments of an endpoint.
+    /// Slots of the mounted segments with this endpoint.
     pub fn of_endpoint(&self, endpoint: &[u8]) -> &[SegmentSlot] {
         self.by_endpoint.get(endpoint).map_or(&[], Vec::as_slice)
     }
 
-    /// Returns true if a segment of this name is mounted.
+    /// Returns true if a segment with this name is mounted.
     pub fn has_name(&self, name: &[u8]) -> bool {
         self.of_name.contains_key(name)
     }
 
     /// Mounts a segment and returns its slot. The id must not be mounted.
     pub fn mount(&mut self, mut segment: Segment, client: ClientId) -> SegmentSlot {
-        // Every answer contains a clone of the protocol. Cloning a static `Bytes` updates no reference count.
+        // Every response contains a clone of the protocol. Cloning a static `Bytes` updates no reference count.
         if let Some(known) = PROTOCOLS.iter().find(|known| segment.protocol.0 == known.as_bytes()) {
             segment.protocol.0 = Bytes::from_static(known.as_bytes());
         }
@@ -156,7 +156,7 @@ impl SegmentTable {
         slot
     }
 
-    /// Makes the segment unreadable and closes it for new objects. `retire` must follow.
+    /// Makes the segment unreadable and closes it to new objects. `retire` must follow.
     pub fn condemn(&mut self, slot: SegmentSlot) {
         if let Some(mounted) = self.slots[slot.index()].mounted.as_mut() {
             mounted.status = SegmentStatus::UNMOUNTING;
@@ -169,7 +169,7 @@ impl SegmentTable {
         self.get(slot).is_some_and(|mounted| mounted.status != SegmentStatus::UNMOUNTING)
     }
 
-    /// Stops allocation in the segment. It is unmounted at `until`.
+    /// Stops allocation in the segment, which will be unmounted at `until`.
     pub fn close(&mut self, slot: SegmentSlot, until: Mono) {
         if let Some(mounted) = self.slots[slot.index()].mounted.as_mut() {
             mounted.status = SegmentStatus::GRACEFULLY_UNMOUNTING;
@@ -179,7 +179,7 @@ impl SegmentTable {
         }
     }
 
-    /// Removes the segment. Its allocator is moved to `waste`.
+    /// Removes the segment and moves its allocator to `waste`.
     pub fn retire(&mut self, slot: SegmentSlot, waste: &mut Vec<OffsetAllocator>) -> Option<RetiredSegment> {
         let MountedSegment { segment, client, used, memory, .. } = *self.slots[slot.index()].mounted.take()?;
         waste.push(memory);
@@ -240,7 +240,7 @@ impl SegmentTable {
         }
     }
 
-    /// Removes the segment from the open names. It may be closed already.
+    /// Removes the segment from the open names. The segment may already be closed.
     fn shut(&mut self, slot: SegmentSlot, segment: &Segment) {
         let (name, host) = (&segment.name.0, &segment.host_id.0);
         let Some(&at) = self.open_by_name.get(name) else { return };
@@ -326,7 +326,7 @@ impl SegmentPool for SegmentTable {
     }
 }
 
-/// A segment that was just retired, for the report to subscribers.
+/// A segment that has just been retired, for reporting to subscribers.
 #[derive(Debug)]
 pub(super) struct RetiredSegment {
     pub segment: Segment,

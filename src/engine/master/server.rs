@@ -1,6 +1,6 @@
-//! Runs a [`MasterState`]: the lock, the clock, the RPC server, and the ticker, which is the task for the state's background work.
+//! Runs a [`MasterState`]: the lock, the clock, the RPC server, and the ticker, which is the task that does the state's background work.
 //!
-//! One mutex guards the whole state. No caller holds it for long (`mcctl_master_state_hold_seconds` measures it), and the ticker lets
+//! One mutex guards the whole state. No caller locks it for long (`mcctl_master_state_hold_seconds` measures this), and the ticker lets
 //! waiting callers proceed between its slices.
 
 use std::cell::Cell;
@@ -26,23 +26,23 @@ use crate::engine::rpc::server::{RpcServer, RpcService, ServerConfig, StartError
 use crate::engine::wire::method::dispatch;
 use crate::engine::wire::{DecodeError, Method, TextBuf};
 
-/// Number of events that a subscriber may lag behind before it loses some. A client's thousand segments are unmounted at once.
+/// Number of events that a subscriber may lag behind before it loses some. A client's thousand segments may be unmounted at the same time.
 const EVENTS_KEPT: usize = 16 << 10;
-/// Sleep between two slices of work while other callers wait for the state. A mutex is not fair. Yielding the processor instead is
-/// worse: the scheduler may then run the thread much later, perhaps while it holds the state for its next slice.
+/// How long to sleep between two slices of work while other callers wait for the lock. The mutex is not fair. Yielding the processor
+/// instead is worse: the scheduler may then resume the thread much later, perhaps while it has the state locked for its next slice.
 const YIELD_PAUSE: Duration = Duration::from_micros(20);
 
-/// A worker is stuck if it has not polled its connections for this long. `/health` and `/ready` then return 503. Polls are half a
-/// second apart, and no call on a worker takes a second.
+/// A worker counts as stuck if it has not polled its connections for this long. `/health` and `/ready` then return 503. Polls are half a
+/// second apart, and no call on a worker takes as long as a second.
 pub const WORKER_STUCK_AFTER: Duration = Duration::from_secs(5);
 
-/// A hold longer than this is also measured in processor time.
-const LONG_HOLD: Duration = Duration::from_micros(500);
-/// Maximum age of a thread's processor-time mark.
+/// If the state stays locked for longer than this, processor time is measured as well.
+const LONG_LOCK: Duration = Duration::from_micros(500);
+/// Maximum age of a thread's processor-time reading.
 const CPU_MARK_INTERVAL: Duration = Duration::from_micros(250);
 
 thread_local! {
-    /// When the thread's processor time was last read, and its value.
+    /// When the thread's processor time was last read, and the value read.
     static CPU_MARK: Cell<Option<(Mono, Duration)>> = const { Cell::new(None) };
 }
 
@@ -66,7 +66,7 @@ impl<E: Env> MasterServer<E> {
     /// Starts listening and serving.
     ///
     /// # Errors
-    /// The address is in use, or a thread cannot be started.
+    /// The address is not available, or a thread cannot be started.
     pub async fn start(mut config: MasterConfig, env: E) -> Result<MasterServer<E>, MasterError> {
         if config.policy.seed == 0 {
             config.policy.seed = env.rng();
@@ -100,7 +100,7 @@ impl<E: Env> MasterServer<E> {
         self.rpc.connections()
     }
 
-    /// Access to the state, for the admin API.
+    /// Returns access to the state, for the admin API.
     pub fn handle(&self) -> MasterHandle<E> {
         self.handle.clone()
     }
@@ -113,7 +113,7 @@ impl<E: Env> MasterServer<E> {
     }
 }
 
-/// Access to the state of a running master. Cheap to clone.
+/// Access to a running master's state. Cheap to clone.
 pub struct MasterHandle<E> {
     shared: Arc<MasterShared<E>>,
     polls: WorkerPolls,
@@ -126,12 +126,12 @@ impl<E> Clone for MasterHandle<E> {
 }
 
 impl<E: Env> MasterHandle<E> {
-    /// Subscribes to unmounted segments and expired clients, for components that store something about them elsewhere.
+    /// Subscribes to unmounted segments and expired clients, for components that store related records elsewhere.
     pub fn unmount_events(&self) -> broadcast::Receiver<StateEffect> {
         self.shared.unmount_events.subscribe()
     }
 
-    /// Returns true if a segment of this name is mounted.
+    /// Returns true if a segment with this name is mounted.
     pub fn has_segment_named(&self, name: &str) -> bool {
         self.shared.with_state(|state, _, _| state.has_segment_named(name.as_bytes()))
     }
@@ -144,7 +144,7 @@ impl<E: Env> MasterHandle<E> {
 
 struct MasterShared<E> {
     guarded: Mutex<GuardedState>,
-    /// Number of callers waiting for the state.
+    /// Number of callers waiting for the lock.
     waiting: AtomicUsize,
     /// Wakes the ticker before its planned time.
     wake: Notify,
@@ -156,18 +156,18 @@ struct GuardedState {
     state: MasterState,
     /// When the ticker will run next.
     planned: Mono,
-    /// The state's time, without going back, and the stalls.
+    /// The state's clock, which never goes back, and the detected stalls.
     stalls: StallDetector,
 }
 
 impl<E: Env> MasterShared<E> {
-    /// Locks the state. Returns the time since which it is held. `requested_at` is the time just before the call.
+    /// Locks the state. Also returns the time at which it was locked. `requested_at` is the time just before the call.
     fn lock(&self, requested_at: Mono) -> (MutexGuard<'_, GuardedState>, Mono) {
         let (mut guard, since) = match self.guarded.try_lock() {
             Ok(guard) => (guard, requested_at),
             Err(_) => {
                 self.waiting.fetch_add(1, Ordering::Relaxed);
-                // A panic while the state was held is a bug, but the process continues with the state as it is.
+                // A panic with the state locked is a bug, but the process continues with the state unchanged.
                 let guard = self.guarded.lock().unwrap_or_else(PoisonError::into_inner);
                 self.waiting.fetch_sub(1, Ordering::Relaxed);
                 (guard, self.env.now())
@@ -184,7 +184,7 @@ impl<E: Env> MasterShared<E> {
         self.with_state_for(None, work)
     }
 
-    /// Holds the state for a call of `peer`.
+    /// Locks the state and runs `work` for a call from `peer`.
     fn with_state_for<R>(&self, peer: Option<&str>, work: impl FnOnce(&mut MasterState, Mono, &mut Effects) -> R) -> R {
         self.with_guarded(peer, |guarded, now, effects| work(&mut guarded.state, now, effects))
     }
@@ -201,7 +201,7 @@ impl<E: Env> MasterShared<E> {
             if wake {
                 guard.planned = Mono::ZERO;
             }
-            self.record_hold(&mut guard.state.counters, since);
+            self.record_lock_time(&mut guard.state.counters, since);
             (result, wake)
         };
         if wake {
@@ -211,24 +211,25 @@ impl<E: Env> MasterShared<E> {
         result
     }
 
-    /// Records how long a hold took.
+    /// Records how long the state was locked.
     ///
-    /// The holder may be preempted. Then the wall-clock time measures the load of the machine rather than the master's work. So a long
-    /// hold counts with the thread's processor time since its mark, which is at most [`CPU_MARK_INTERVAL`] older than the hold. This is
-    /// an upper bound. It costs an occasional system call instead of two per call.
-    fn record_hold(&self, counters: &mut MasterCounters, since: Mono) {
-        let mut held = self.env.now().since(since);
-        if held >= LONG_HOLD
+    /// The thread may be preempted with the state locked. Wall-clock time then measures the load on the machine rather than the master's
+    /// work. A long time is therefore replaced by the thread's processor time since its last reading, which was taken at most
+    /// [`CPU_MARK_INTERVAL`] before the lock acquisition. This is an upper bound. It costs an occasional system call instead of two per
+    /// call.
+    fn record_lock_time(&self, counters: &mut MasterCounters, since: Mono) {
+        let mut locked = self.env.now().since(since);
+        if locked >= LONG_LOCK
             && let Some(used) = CPU_MARK.get().and_then(|(_, mark)| Some(self.env.thread_cpu()?.saturating_sub(mark)))
-            && used < held / 2
+            && used < locked / 2
         {
-            counters.state_hold_preempted += 1;
-            held = used;
+            counters.state_lock_preempted += 1;
+            locked = used;
         }
-        counters.state_hold_ns.record(u64::try_from(held.as_nanos()).unwrap_or(u64::MAX));
+        counters.state_lock_ns.record(u64::try_from(locked.as_nanos()).unwrap_or(u64::MAX));
     }
 
-    /// Renews the thread's processor-time mark if it is old. Call it before locking the state.
+    /// Renews the thread's processor-time reading if it is old. Call this before locking the state.
     fn mark_cpu(&self, now: Mono) {
         if CPU_MARK.get().is_none_or(|(at, _)| now.since(at) >= CPU_MARK_INTERVAL) {
             CPU_MARK.set(self.env.thread_cpu().map(|used| (now, used)));
@@ -251,7 +252,7 @@ impl<E: Env> RpcService for MasterShared<E> {
         dispatch(&mut MasterCall(LockedAccess { shared: self, peer: Some(peer) }), method, body, out)
     }
 
-    /// True for methods that walk over all keys.
+    /// Returns true for methods that scan all keys.
     fn is_long(&self, method: Method) -> bool {
         matches!(method, Method::GetReplicaListByRegex | Method::RemoveByRegex | Method::RemoveAll)
     }
@@ -259,7 +260,7 @@ impl<E: Env> RpcService for MasterShared<E> {
 
 struct LockedAccess<'a, E> {
     shared: &'a MasterShared<E>,
-    /// Address of the caller, if the call came over a connection.
+    /// The caller's address, if the call came over a connection.
     peer: Option<&'a str>,
 }
 
@@ -270,7 +271,7 @@ impl<E: Env> StateAccess for LockedAccess<'_, E> {
 
     fn yield_to_waiters(&mut self) {
         if self.shared.waiting.load(Ordering::Relaxed) > 0 {
-            // This is synchronous code on a worker thread and cannot await. The waiting callers are on other threads.
+            // This synchronous code runs on a worker thread and cannot await. The waiting callers are on other threads.
             self.shared.env.pause_thread(YIELD_PAUSE);
         }
     }
@@ -282,7 +283,7 @@ async fn run_ticker<E: Env>(master: MasterHandle<E>, mut stopping: watch::Receiv
         let slice = || {
             let answered_until = polls.oldest();
             shared.with_guarded(None, |guarded, now, effects| {
-                // The next slice, or the computation of the next wakeup, follows at once.
+                // The next slice, or computing the next wakeup, follows immediately.
                 guarded.stalls.expect_by(now);
                 guarded.state.tick(now, answered_until.unwrap_or(now), effects)
             })
@@ -300,11 +301,12 @@ async fn run_ticker<E: Env>(master: MasterHandle<E>, mut stopping: watch::Receiv
         let (pause, report) = {
             let answered_until = polls.oldest();
             let (mut guard, _) = shared.lock(shared.env.now());
-            // Not the time that was just read: it may be before a stall that another caller has already observed.
+            // Do not use the time that was just read: it may precede a stall that another caller has already observed.
             let now = guard.stalls.latest();
             let next = guard.state.next_wakeup(now, answered_until.unwrap_or(now));
             guard.planned = next;
-            // A time in the past without work to do would spin. The pause between eviction rounds is the shortest one.
+            // A wakeup time in the past with no work to do would make the ticker spin. The shortest regular pause is the one between
+            // eviction rounds.
             let pause = next.since(now).max(Duration::from_millis(1));
             guard.stalls.expect_by(now + pause);
             (pause, guard.stalls.take_report())
@@ -313,7 +315,7 @@ async fn run_ticker<E: Env>(master: MasterHandle<E>, mut stopping: watch::Receiv
             tracing::warn!(
                 ?stalled,
                 client_ttl_extension = ?extension,
-                "the master stalled (stopped, or short of processor time); client deadlines were extended"
+                "the master stalled (stopped, or not enough processor time); client deadlines were extended"
             );
         }
         tokio::select! {
@@ -324,7 +326,7 @@ async fn run_ticker<E: Env>(master: MasterHandle<E>, mut stopping: watch::Receiv
     }
 }
 
-/// Logs an effect of a call of `peer`, or of the ticker. Names come from clients and may contain any bytes.
+/// Logs an effect of a call from `peer`, or of the ticker. Names come from clients and may contain any bytes.
 fn log_effect(effect: &StateEffect, peer: Option<&str>) {
     let shown = |name: &TextBuf| escaped(&name.to_string_lossy());
     let peer = peer.unwrap_or("this process");
@@ -409,7 +411,7 @@ mod tests {
     use super::*;
     use crate::engine::base::{ClientId, SegmentId};
 
-    /// Returns the log lines of an effect.
+    /// Returns the log lines for an effect.
     fn logged(effect: &StateEffect, peer: Option<&str>) -> String {
         let lines = Arc::new(Mutex::new(Vec::new()));
         let writer = {

@@ -1,4 +1,4 @@
-//! Typed indices of the master's tables, so that a slot of one table cannot be used with another.
+//! Typed indices for the master's tables, so that a slot of one table cannot be used with another.
 
 macro_rules! slot {
     ($(#[$doc:meta])* $name:ident) => {
@@ -14,7 +14,7 @@ macro_rules! vector_slot {
             /// The slot at `index` of the table's vector.
             ///
             /// # Panics
-            /// At 2^32. The tables have fewer slots.
+            /// If `index` is 2^32 or more. The tables have fewer slots.
             pub fn from_index(index: usize) -> $name {
                 $name(u32::try_from(index).expect("fewer than 2^32 slots"))
             }
@@ -47,6 +47,6 @@ slot! {
 vector_slot!(SegmentSlot, OwnerSlot, GroupSlot);
 
 impl ObjectSlot {
-    /// Stands for "none" in links between records.
+    /// Represents "none" in links between records.
     pub const NIL: ObjectSlot = ObjectSlot(u32::MAX);
 }

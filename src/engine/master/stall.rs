@@ -1,60 +1,60 @@
-//! Detects stalls of the master and computes how much longer its clients live. Pure: each call receives the time.
+//! Detects stalls of the master and computes how far to extend client deadlines. Pure: each call receives the time.
 //!
-//! After a stop of a minute (process or machine), the master would expire every client whose pings it has not read yet. So the ticker
-//! announces when it will run next. If neither the ticker nor any call has had the state for a while after that, the master stalled,
-//! and its clients live longer.
+//! After a one-minute stop (of the process or the machine), the master would expire every client whose pings it has not read yet. To
+//! prevent this, the ticker announces when it will run next. If neither the ticker nor any call has locked the state for a while after
+//! that time, the master has stalled, and client deadlines are extended.
 //!
-//! They do not get the whole stall. A master that is short of processor time stalls again and again, and would never expire any
-//! client. But it reads the pings that arrive between two stalls. So a part of each stall counts against the clients: as much as a
-//! client that pings can spare several times. With a TTL of ten seconds that is 2.25 s. A dead client is then detected after ten
-//! seconds by a master that is always two seconds late, after twice that if it is always four seconds late, and after at most five
+//! The extension is shorter than the stall. A master that is short of processor time stalls again and again, and would otherwise never
+//! expire any client. It does read the pings that arrive between two stalls. So part of each stall counts against the clients: an amount
+//! that a pinging client can afford several times. With a TTL of ten seconds, this part is 2.25 s. A dead client is then detected after
+//! ten seconds if the master is always two seconds late, after twenty seconds if it is always four seconds late, and after at most five
 //! ticks in any case.
 
 use std::time::Duration;
 
 use crate::engine::base::Mono;
 
-/// Nobody had the state for this much longer than announced: the master stalled.
+/// If the state stays unlocked for this much longer than announced, the master has stalled.
 const STALL_MIN: Duration = Duration::from_millis(100);
-/// Total stall time from which a report is due.
+/// Minimum total stall time for a report.
 const REPORT_MIN: Duration = Duration::from_secs(1);
-/// Ping interval of upstream's clients. The TTL must always leave room for it.
+/// Ping interval of upstream's clients. The TTL must always leave room for one interval.
 const PING_INTERVAL: Duration = Duration::from_secs(1);
 
-/// Tracks the time in which nothing ran.
+/// Tracks the time during which nothing ran.
 #[derive(Debug)]
 pub(super) struct StallDetector {
     /// When the ticker will run next.
     due: Mono,
-    /// The latest time at which any caller had the state.
+    /// The latest time at which any caller locked the state.
     latest: Mono,
     /// The part of each stall that counts against the clients.
     counted: Duration,
     unreported: StallReport,
 }
 
-/// Stalls since the last report.
+/// Total stall time since the last report.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct StallReport {
-    /// Total time in which nothing ran.
+    /// Total time during which nothing ran.
     pub stalled: Duration,
     /// Total time by which the clients' deadlines were extended.
     pub extension: Duration,
 }
 
 impl StallDetector {
-    /// A detector without stalls. The ticker runs at once.
+    /// Creates a detector without stalls. The ticker runs immediately.
     pub fn new(now: Mono, client_ttl: Duration) -> StallDetector {
-        // A fraction of what the TTL leaves after one ping interval, but never zero.
+        // A fraction of the TTL that is left after one ping interval, but never zero.
         let counted = (client_ttl.saturating_sub(PING_INTERVAL) / 4).max(client_ttl / 8);
         StallDetector { due: now, latest: now, counted, unreported: StallReport::default() }
     }
 
-    /// Records that a caller has the state at `now`. Returns by how much to extend the clients' deadlines. The caller must do that
-    /// before anything expires and before the first ping is read: pings that arrived during the stall must find their clients alive.
+    /// Records that a caller locked the state at `now`. Returns how far to extend the clients' deadlines. The caller must extend them
+    /// before anything expires and before the first ping is read, so that clients whose pings arrived during the stall are still alive.
     pub fn observe(&mut self, now: Mono) -> Duration {
         let nothing_ran = now.since(self.latest.max(self.due));
-        // A caller that read the clock earlier may get the state later. Time never goes back, or one stall would be counted twice.
+        // A caller that read the clock earlier may lock the state later. Time never goes back, or one stall would be counted twice.
         self.latest = self.latest.max(now);
         if nothing_ran < STALL_MIN { Duration::ZERO } else { self.note(nothing_ran) }
     }
@@ -67,7 +67,7 @@ impl StallDetector {
         longer
     }
 
-    /// The latest time passed to [`observe`](StallDetector::observe): the state's time.
+    /// The latest time passed to [`observe`](StallDetector::observe). It serves as the state's time.
     pub fn latest(&self) -> Mono {
         self.latest
     }
@@ -77,7 +77,7 @@ impl StallDetector {
         self.due = due;
     }
 
-    /// Takes the stalls since the last report, if they are long enough to report.
+    /// Returns and resets the stalls since the last report, if they are long enough to report.
     pub fn take_report(&mut self) -> Option<StallReport> {
         let report = std::mem::take(&mut self.unreported);
         (report.stalled >= REPORT_MIN).then_some(report)
@@ -96,7 +96,7 @@ mod tests {
         Duration::from_millis(ms)
     }
 
-    /// A detector at 1,000 s, with clients that live for 10 s.
+    /// A detector at 1,000 s, for clients with a TTL of 10 s.
     fn stalls() -> StallDetector {
         StallDetector::new(at(1_000_000), ms(10_000))
     }
@@ -125,7 +125,7 @@ mod tests {
         s.expect_by(at(1_001_000));
         assert_eq!(s.observe(at(1_061_000)), ms(57_750), "the first caller after the stall");
         assert_eq!((s.observe(read_earlier), s.latest()), (ms(0), at(1_061_000)));
-        // The ticker plans from the state's time, not from the time at which it read the clock.
+        // The ticker plans from the state's time, not from the clock reading.
         s.expect_by(s.latest() + ms(1));
         assert_eq!(s.observe(at(1_061_002)), ms(0));
     }

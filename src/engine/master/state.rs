@@ -1,11 +1,11 @@
 //! The master's state and the basic operations that keep it consistent.
 //!
-//! Pure: each call receives the time, and returns what must happen outside as `Effects`. No call holds the state for long. Work that
-//! grows with the store (eviction, records of a removed segment, a client's thousand segments, remove-all) is done in slices by
+//! Pure: each call receives the time, and returns the actions for its environment as `Effects`. No call locks the state for long. Work
+//! that grows with the store (eviction, records of a removed segment, a client's thousand segments, remove-all) is done in slices by
 //! [`MasterState::tick`] or through a cursor.
 //!
-//! This file has the parts of the state and the operations on records that all other files use. The calls are in `read`, `put`,
-//! `remove` and `mount`, the background work in `evict` and `tick`. Upstream: `mooncake-store/src/master_service.cpp`.
+//! This file contains the state's data and the record operations that all other files use. The calls are in `read`, `put`, `remove` and
+//! `mount`, the background work in `evict` and `tick`. Upstream: `mooncake-store/src/master_service.cpp`.
 
 use std::collections::{BTreeSet, VecDeque};
 
@@ -36,15 +36,15 @@ pub struct MasterState {
     pub(super) clients: ClientTable,
     pub(super) discards: Discards,
     pub(super) eviction: Eviction,
-    /// Segments in their grace period, by its end.
+    /// Segments in their grace period, ordered by its end.
     pub(super) grace: BTreeSet<(Mono, SegmentId)>,
-    /// Slots of condemned segments that are not retired yet.
+    /// Slots of condemned segments that have not been retired yet.
     pub(super) condemned: VecDeque<SegmentSlot>,
-    /// Sweep for records of removed segments: the number of object slots left to inspect, and the next slot.
+    /// State of the sweep for records of removed segments: the number of object slots left to inspect, and the next slot.
     pub(super) sweep_left: u32,
     pub(super) sweep_at: u32,
     pub(super) rng: Rng,
-    /// Complete objects without a hard pin: the base of the eviction ratio.
+    /// Number of complete objects without a hard pin. The eviction ratio refers to this number.
     pub(super) evictable: u64,
     pub(super) mem_replicas: u64,
     /// Scratch buffer for the replicas of one object; kept to reuse its allocation.
@@ -78,7 +78,7 @@ impl MasterState {
         }
     }
 
-    /// The rules of this store.
+    /// The store's policy.
     pub fn policy(&self) -> &StorePolicy {
         &self.policy
     }
@@ -96,7 +96,7 @@ impl MasterState {
         }
     }
 
-    /// Used bytes divided by capacity; 0 without capacity.
+    /// Used bytes divided by capacity; 0 if there is no capacity.
     pub fn used_ratio(&self) -> f64 {
         match self.segments.capacity() {
             0 => 0.0,
@@ -104,7 +104,7 @@ impl MasterState {
         }
     }
 
-    /// Prefetches for a batch about these keys. See [`ObjectTable::warm`].
+    /// Prefetches the records of a batch of keys. See [`ObjectTable::warm`].
     pub(super) fn warm<'a>(&self, keys: impl Iterator<Item = &'a [u8]>) {
         self.objects.warm(keys);
     }
@@ -121,7 +121,7 @@ impl MasterState {
         }
     }
 
-    /// Drops the replicas whose segment is gone. Returns false if none was left and the object was removed.
+    /// Drops the replicas whose segment has been removed. Returns false if none was left and the object was removed.
     pub(super) fn drop_lost_replicas(&mut self, at: ObjectSlot) -> bool {
         let segments = &self.segments;
         let readable = |replica: &ReplicaRecord| segments.is_readable(replica.segment);
@@ -149,7 +149,7 @@ impl MasterState {
             self.mem_replicas -= lost.len() as u64;
         }
         let object = &mut self.objects[at];
-        let (first, rest) = kept.split_first().expect("the caller checked that one remains");
+        let (first, rest) = kept.split_first().expect("the caller checked that at least one remains");
         object.replica = *first;
         if let Some(extra) = object.extra.as_mut() {
             extra.replicas = rest.to_vec();
@@ -183,21 +183,21 @@ impl MasterState {
         }
     }
 
-    /// Counts an object that became complete.
+    /// Counts an object that has become complete.
     pub(super) fn count(&mut self, at: ObjectSlot) {
         let object = &self.objects[at];
         self.mem_replicas += object.replicas().count() as u64;
         self.evictable += u64::from(!object.hard_pin);
     }
 
-    /// Uncounts an object that is no longer complete.
+    /// Stops counting an object that is no longer complete.
     pub(super) fn uncount(&mut self, at: ObjectSlot) {
         let object = &self.objects[at];
         self.mem_replicas -= object.replicas().count() as u64;
         self.evictable -= u64::from(!object.hard_pin);
     }
 
-    /// Until when the object is protected by its own lease or its group's.
+    /// The time until which the object is protected by its own lease or its group's.
     pub(super) fn lease_until(&self, at: ObjectSlot) -> Mono {
         let object = &self.objects[at];
         match object.group() {
@@ -206,7 +206,7 @@ impl MasterState {
         }
     }
 
-    /// The object's replicas in the form that clients receive.
+    /// Returns the object's replicas in the form sent to clients.
     pub(super) fn describe(&self, at: ObjectSlot) -> Vec<ReplicaDescriptor> {
         let object = &self.objects[at];
         let status = if object.processing { ReplicaStatus::PROCESSING } else { ReplicaStatus::COMPLETE };

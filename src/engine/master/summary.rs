@@ -1,8 +1,8 @@
-//! The one-line summary that the master logs every ten seconds and returns at `/metrics/summary`.
+//! The one-line summary that the master logs every ten seconds and returns on `/metrics/summary`.
 //!
-//! The format is that of 0.3.13 (`fixtures/http/summary.txt`), because log scrapers parse it. While the line is logged, its rates cover
-//! the last ten seconds or so, no matter how often it is requested in between. Upstream's rates cover the time since the last request
-//! of any client.
+//! The format matches 0.3.13 (`fixtures/http/summary.txt`), because log scrapers parse the line. While the line is being logged, its rates
+//! cover roughly the last ten seconds, no matter how often the summary is requested in between. Upstream's rates cover the time since the
+//! last request from any client.
 
 use std::fmt::{self, Write};
 use std::time::Duration;
@@ -13,15 +13,15 @@ use crate::engine::master::view::ServiceView;
 
 /// Two earlier snapshots of the counters, from which the rates are computed.
 #[derive(Debug)]
-pub struct CounterHistory {
+pub struct SummaryBaselines {
     older: (Mono, MasterCounters),
     newer: (Mono, MasterCounters),
 }
 
-impl CounterHistory {
-    /// The history of a process that starts at `now` with all counters at 0.
-    pub fn starting(now: Mono) -> CounterHistory {
-        CounterHistory { older: (now, MasterCounters::default()), newer: (now, MasterCounters::default()) }
+impl SummaryBaselines {
+    /// Creates the history of a process that starts at `now` with all counters at 0.
+    pub fn starting(now: Mono) -> SummaryBaselines {
+        SummaryBaselines { older: (now, MasterCounters::default()), newer: (now, MasterCounters::default()) }
     }
 
     /// Stores `counters` as a snapshot if the last one is at least [`PERIOD`] old.
@@ -31,7 +31,7 @@ impl CounterHistory {
         }
     }
 
-    /// The snapshot to compare with: old enough for a meaningful rate, recent enough to reflect the present.
+    /// The snapshot to compare with: old enough for a meaningful rate, recent enough to reflect current load.
     fn base(&self, now: Mono) -> &(Mono, MasterCounters) {
         if now.since(self.newer.0) >= PERIOD / 2 { &self.newer } else { &self.older }
     }
@@ -102,7 +102,7 @@ impl CounterRates<'_> {
         if self.seconds > 0.0 { now.saturating_sub(before) as f64 / self.seconds } else { 0.0 }
     }
 
-    /// The rates of one method as `Success/Total`.
+    /// Formats one method's rates as `Success/Total`.
     fn call(&self, of: impl Fn(&MasterCounters) -> CallCount) -> String {
         let (now, before) = (of(self.now), of(self.before));
         let total = self.per_second(now.requests, before.requests);
@@ -174,7 +174,7 @@ impl CounterRates<'_> {
 /// A label in the summary and the counter behind it.
 type SummaryEntry<T> = (&'static str, fn(&MasterCounters) -> T);
 
-/// A number of bytes in upstream's format: powers of 1024, with two decimals from 1 KB.
+/// A number of bytes in upstream's format: powers of 1024, with two decimals for 1 KB or more.
 struct SummaryBytes(u64);
 
 impl fmt::Display for SummaryBytes {
@@ -198,7 +198,7 @@ impl fmt::Display for SummaryBytes {
 /// Interval between two summary lines, and between two snapshots.
 pub const PERIOD: Duration = Duration::from_secs(10);
 
-/// The parts for missing features, as a master that does not use them prints them.
+/// The parts for features that are not implemented, as printed by a master that does not use them.
 const NOT_BUILT: &str = " | Promotion: in_flight=0, admitted=0, completed=0, failed=0, cancelled=0, expired=0, bytes=0 B, \
     rejected(freq/wm/cap)=0/0/0 | Snapshots: Success=0, Fail=0}, ha={HA Metrics Summary: last_seq=0, applied_seq=0, lag=0, \
     pending=0, mutation_queue=0, batch_commits=0, sync_commits=0, skipped=0, checksum_fail=0, etcd_fail=0, watch_disconn=0, \
@@ -214,13 +214,13 @@ mod tests {
     }
 
     #[test]
-    fn the_line_equals_that_of_a_real_master_in_the_same_state() {
+    fn the_line_matches_a_real_master_in_the_same_state() {
         let fixture = include_str!("../../../fixtures/http/summary.txt");
         let captured = fixture.lines().find(|l| !l.starts_with('#')).unwrap();
-        let mut readings = CounterHistory::starting(Mono::ZERO);
+        let mut baselines = SummaryBaselines::starting(Mono::ZERO);
         let mut counters = MasterCounters::default();
         counters.put_start.add(true);
-        readings.keep(Mono::from_ms(10_000), &counters);
+        baselines.keep(Mono::from_ms(10_000), &counters);
         counters.ping.requests = 207;
         counters.fetch_tasks.requests = 207;
         let gauges = MasterGauges {
@@ -231,18 +231,18 @@ mod tests {
             clients: 2,
             ..MasterGauges::default()
         };
-        assert_eq!(readings.line(Mono::from_ms(110_000), &serving(), &counters, &gauges), captured);
+        assert_eq!(baselines.line(Mono::from_ms(110_000), &serving(), &counters, &gauges), captured);
     }
 
     #[test]
     fn frequent_requests_do_not_change_the_rates() {
-        let mut readings = CounterHistory::starting(Mono::ZERO);
+        let mut baselines = SummaryBaselines::starting(Mono::ZERO);
         let mut counters = MasterCounters::default();
         for second in 1..=100 {
             counters.ping.requests += 5;
             let now = Mono::from_ms(second * 1000);
-            readings.keep(now, &counters);
-            let line = readings.line(now, &serving(), &counters, &MasterGauges::default());
+            baselines.keep(now, &counters);
+            let line = baselines.line(now, &serving(), &counters, &MasterGauges::default());
             assert!(line.contains("Ping=5.00/5.00"), "{second}: {line}");
         }
     }
@@ -253,7 +253,7 @@ mod tests {
             state: RunState::Standby,
             leader: Some(LeaderView { address: "10.0.0.1:50051".into(), view_version: 2 }),
         };
-        let line = CounterHistory::starting(Mono::ZERO).line(
+        let line = SummaryBaselines::starting(Mono::ZERO).line(
             Mono::ZERO,
             &service,
             &MasterCounters::default(),

@@ -1,5 +1,5 @@
-//! Background work, one slice at a time: expiring clients and grace periods, dropping unfinished writes, ending pins, evicting, and
-//! sweeping records of removed segments.
+//! Background work, one slice at a time: expiring clients and grace periods, dropping unfinished writes, ending pins, evicting objects,
+//! and sweeping the records of removed segments.
 
 use std::time::Duration;
 
@@ -9,7 +9,7 @@ use crate::engine::master::slots::ObjectSlot;
 use crate::engine::master::state::MasterState;
 use crate::engine::wire::types::SegmentStatus;
 
-/// Amount of each kind of work per slice, while the state is held once.
+/// Work limits per slice. The state is locked once per slice.
 const CLIENTS_PER_SLICE: u32 = 8;
 const SEGMENTS_PER_SLICE: u32 = 32;
 const WRITES_PER_SLICE: u32 = 64;
@@ -19,13 +19,13 @@ const SWEEP_ERASURES_PER_SLICE: u32 = 128;
 
 /// The longest pause between two ticks. Upstream's monitor runs once a second.
 const SLEEP_MAX: Duration = Duration::from_secs(1);
-/// Minimum number of ticks within a client's time to live. The time between two ticks is the precision with which a stall of the
-/// master is measured (see [`MasterState::extend_client_deadlines`]).
+/// Minimum number of ticks within a client's time to live. The interval between two ticks determines how precisely a stall of the master
+/// is measured (see [`MasterState::extend_client_deadlines`]).
 const TICKS_PER_CLIENT_TTL: u32 = 8;
-/// Pause when a client's deadline has passed, but its ping may still be unread.
+/// Pause when a client's deadline has passed but its ping may still be unread.
 const UNREAD_PING_PAUSE: Duration = Duration::from_millis(100);
 
-/// What [`MasterState::tick`] waits for.
+/// The events that [`MasterState::tick`] waits for.
 #[derive(Clone, Copy, Debug)]
 enum Timer {
     ClientExpiry,
@@ -50,23 +50,25 @@ impl Timer {
 }
 
 impl MasterState {
-    /// Does one slice of the work that is due at `now`. Returns true if more is due: let other callers proceed, then call again.
+    /// Does one slice of the work that is due at `now`. Returns true if more is due. The caller should then let other callers proceed and
+    /// call again.
     ///
-    /// All calls that arrived before `answered_until` have been answered; pass `now` if no call can be unread. A client whose deadline
-    /// is later than `answered_until` stays alive, because its ping may still be unread.
+    /// All calls that arrived before `answered_until` have been answered. Pass `now` if no call can be unread. A client whose deadline is
+    /// later than `answered_until` stays alive, because its ping may still be unread.
     pub fn tick(&mut self, now: Mono, answered_until: Mono, out: &mut Effects) -> bool {
         let mut more = self.expire_slice(now.min(answered_until), out);
         more |= self.retire_slice(now, out);
         let released = self.release_slice(now);
         more |= released == u64::from(WRITES_PER_SLICE);
         more |= self.unpin_slice(now);
-        // Before eviction: a round over lost records would free nothing, and a necessary round would then wait for the pause.
+        // This precedes eviction, because a round that evicts only lost records frees nothing. The next, necessary round would then have
+        // to wait for the pause.
         more |= self.sweep_slice();
         more |= self.evict_slice(now, released, out);
         more
     }
 
-    /// When `tick` next has something to do. A time in the past means at once. `answered_until` is as for [`tick`](Self::tick).
+    /// When `tick` should next be called. A time in the past means immediately. `answered_until` is as for [`tick`](Self::tick).
     pub fn next_wakeup(&self, now: Mono, answered_until: Mono) -> Mono {
         let sleep = SLEEP_MAX.min(self.policy.client_ttl / TICKS_PER_CLIENT_TTL);
         let due = Timer::ALL.into_iter().filter_map(|timer| match (timer, self.due(timer)?) {
@@ -76,7 +78,7 @@ impl MasterState {
         due.fold(now + sleep, Mono::min)
     }
 
-    /// When a timer fires, if it is set.
+    /// When the timer fires, or `None` if it is not set.
     fn due(&self, timer: Timer) -> Option<Mono> {
         match timer {
             Timer::ClientExpiry => self.clients.first_deadline().map(|(at, _)| at),
@@ -91,13 +93,13 @@ impl MasterState {
         }
     }
 
-    /// Extends the life of all clients. For use after a stall (a stopped process, a migrated host), during which no ping was read. The
+    /// Extends all clients' deadlines. For use after a stall (a stopped process, a migrated host), during which no ping was read. The
     /// caller computes how much of the stall to grant.
     pub fn extend_client_deadlines(&mut self, longer: Duration) {
         self.clients.postpone(longer);
     }
 
-    /// When work is due that a call may have caused, so that `tick` should not wait for its planned time.
+    /// When work that a call may have caused is due, so that `tick` does not wait until its planned time.
     pub fn urgent(&self) -> Option<Mono> {
         if self.is_work_left() {
             return Some(Mono::ZERO);
@@ -109,7 +111,7 @@ impl MasterState {
         self.sweep_left > 0 || !self.condemned.is_empty()
     }
 
-    /// Expires clients whose deadline was before `answered_until`.
+    /// Expires clients whose deadline is not later than `answered_until`.
     fn expire_slice(&mut self, answered_until: Mono, out: &mut Effects) -> bool {
         for _ in 0..CLIENTS_PER_SLICE {
             match self.clients.first_deadline() {
@@ -124,7 +126,7 @@ impl MasterState {
     fn retire_slice(&mut self, now: Mono, out: &mut Effects) -> bool {
         for _ in 0..SEGMENTS_PER_SLICE {
             if let Some(slot) = self.condemned.pop_front() {
-                // The segment may have been unmounted meanwhile, and its slot may contain another segment.
+                // The segment may have been unmounted in the meantime, and its slot may now contain another segment.
                 if self.segments.get(slot).is_some_and(|mounted| mounted.status == SegmentStatus::UNMOUNTING) {
                     self.retire(slot, UnmountReason::ClientExpired, out);
                 }
@@ -140,7 +142,7 @@ impl MasterState {
         !self.condemned.is_empty()
     }
 
-    /// Releases the memory of unfinished writes whose time has passed. Returns their number.
+    /// Releases the memory of unfinished writes that have timed out. Returns how many were released.
     fn release_slice(&mut self, now: Mono) -> u64 {
         let mut released = 0;
         for _ in 0..WRITES_PER_SLICE {
@@ -168,7 +170,7 @@ impl MasterState {
         true
     }
 
-    /// Inspects some records for replicas of removed segments. Returns true if more records are left.
+    /// Checks some records for replicas on removed segments. Returns true if there are more records to check.
     pub(super) fn sweep_slice(&mut self) -> bool {
         let mut erased = 0;
         for _ in 0..SWEEP_SLOTS_PER_SLICE {

@@ -1,7 +1,8 @@
-//! Methods of unsupported features, and what they return: the same as a real master with the feature disabled.
+//! Methods of unsupported features, and their results: the same as on a real master with the feature disabled.
 //!
-//! This is the only list of them: implementing a feature removes its entries. Each entry was recorded from a real 0.3.13.post1 master
-//! (`mooncake_master` with default flags), except those marked *ours*, where the real master has no switch.
+//! This is the only such list: implementing a feature removes its entries. Each entry was recorded from a real 0.3.13.post1 master
+//! (`mooncake_master` with default flags), except for entries marked *ours*. For those, the real master has no switch to disable the
+//! feature.
 
 use crate::engine::base::ErrorCode;
 use crate::engine::wire::{Expected, Method};
@@ -10,11 +11,11 @@ use crate::engine::wire::{Expected, Method};
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum UnsupportedResult {
     Error(ErrorCode),
-    /// This error if the key exists, otherwise `OBJECT_NOT_FOUND`.
+    /// This error if the key exists, `OBJECT_NOT_FOUND` otherwise.
     ErrorForKey(ErrorCode),
     /// Success with an empty result.
     Empty,
-    /// Success with an empty result if the key exists, otherwise `OBJECT_NOT_FOUND`.
+    /// Success with an empty result if the key exists, `OBJECT_NOT_FOUND` otherwise.
     EmptyForKey,
 }
 
@@ -22,11 +23,11 @@ use UnsupportedResult::{Empty, EmptyForKey, Error, ErrorForKey};
 
 /// The unsupported methods and their results.
 pub(super) const UNSUPPORTED: &[(Method, UnsupportedResult)] = &[
-    // Copy and move tasks. None ever exists.
+    // Copy and move tasks. No such task ever exists.
     (Method::FetchTasks, Empty),
     (Method::QueryTask, Error(ErrorCode::TASK_NOT_FOUND)),
     (Method::MarkTaskToComplete, Error(ErrorCode::TASK_NOT_FOUND)),
-    // Ours: the real master would queue a task that no client could then complete.
+    // Ours: the real master would queue a task that no client could complete.
     (Method::CreateCopyTask, ErrorForKey(ErrorCode::UNAVAILABLE_IN_CURRENT_MODE)),
     (Method::CreateMoveTask, ErrorForKey(ErrorCode::UNAVAILABLE_IN_CURRENT_MODE)),
     (Method::CopyStart, Error(ErrorCode::SEGMENT_NOT_FOUND)),
@@ -38,17 +39,17 @@ pub(super) const UNSUPPORTED: &[(Method, UnsupportedResult)] = &[
     (Method::DynamicReplicaCopyStart, ErrorForKey(ErrorCode::UNAVAILABLE_IN_CURRENT_STATUS)),
     (Method::DynamicReplicaCopyEnd, ErrorForKey(ErrorCode::OBJECT_NO_REPLICATION_TASK)),
     (Method::DynamicReplicaCopyRevoke, ErrorForKey(ErrorCode::OBJECT_NO_REPLICATION_TASK)),
-    // Offload to the nodes' disks.
+    // Offloading to the nodes' disks.
     (Method::MountLocalDiskSegment, Error(ErrorCode::UNABLE_OFFLOAD)),
     (Method::UnmountLocalDiskSegment, Error(ErrorCode::UNABLE_OFFLOAD)),
     (Method::OffloadObjectHeartbeat, Error(ErrorCode::SEGMENT_NOT_FOUND)),
     (Method::ReportSsdCapacity, Error(ErrorCode::SEGMENT_NOT_FOUND)),
     (Method::PollRemoveAll, Error(ErrorCode::SEGMENT_NOT_FOUND)),
-    // Ours: the real master records a disk replica that no other part of it would ever drop while offload is disabled.
+    // Ours: the real master records a disk replica that it would never drop while offloading is disabled.
     (Method::NotifyOffloadSuccess, Error(ErrorCode::UNABLE_OFFLOAD)),
     (Method::EvictDiskReplica, EmptyForKey),
     (Method::BatchEvictDiskReplica, EmptyForKey),
-    // Promotion back from disk.
+    // Promotion from disk to memory.
     (Method::PromotionObjectHeartbeat, Error(ErrorCode::SEGMENT_NOT_FOUND)),
     (Method::PromotionAllocStart, ErrorForKey(ErrorCode::REPLICA_IS_NOT_READY)),
     (Method::NotifyPromotionSuccess, ErrorForKey(ErrorCode::REPLICA_IS_NOT_READY)),
@@ -62,7 +63,7 @@ pub(super) const UNSUPPORTED: &[(Method, UnsupportedResult)] = &[
 ];
 
 impl UnsupportedResult {
-    /// The entry of `method`.
+    /// Returns the entry for `method`.
     pub fn of(method: Method) -> UnsupportedResult {
         let entry = UNSUPPORTED.iter().find(|(listed, _)| *listed == method);
         entry.map_or(Error(ErrorCode::NOT_SUPPORTED), |(_, result)| *result)
@@ -73,7 +74,7 @@ impl UnsupportedResult {
         matches!(self, ErrorForKey(_) | EmptyForKey)
     }
 
-    /// The result of a method whose success value can be empty.
+    /// Returns the result of a method that returns an empty value on success.
     pub fn result<T: Default>(self, key_exists: bool) -> Expected<T> {
         match self.error(key_exists) {
             Some(code) => Err(code),
@@ -81,7 +82,7 @@ impl UnsupportedResult {
         }
     }
 
-    /// The error code, if the result is an error.
+    /// Returns the error code, if the result is an error.
     pub fn error(self, key_exists: bool) -> Option<ErrorCode> {
         match self {
             Error(code) => Some(code),

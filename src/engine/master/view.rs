@@ -9,13 +9,13 @@ use crate::engine::base::{ClientId, ErrorCode, SegmentId};
 use crate::engine::master::metrics::{MasterCounters, MasterGauges};
 use crate::engine::master::remove::ObjectWalk;
 
-/// Access to the master's state for the admin API. No call holds the state for long: lists are returned in pages.
+/// Access to the master's state for the admin API. No call locks the state for long: lists are returned in pages.
 pub trait AdminView: Send + Sync + 'static {
     /// Run state, role and leader.
     fn service(&self) -> ServiceView;
 
-    /// How long a worker thread of the RPC server has not polled its connections, if that is long enough to call it stuck. The clients
-    /// of a stuck worker get no answers.
+    /// How long a worker thread of the RPC server has gone without polling its connections, if long enough to count as stuck. A stuck
+    /// worker's clients get no responses.
     fn stuck_for(&self) -> Option<Duration> {
         None
     }
@@ -24,23 +24,23 @@ pub trait AdminView: Send + Sync + 'static {
     fn metrics(&self) -> (MasterCounters, MasterGauges);
 
     /// Passes up to `limit` mounted segments, starting at `cursor`, to `visit`. The first cursor is 0. Returns the next cursor, or `None`
-    /// at the end. A segment that is mounted during the whole walk is visited exactly once. `visit` runs while the state is held.
+    /// at the end. A segment that stays mounted during the whole scan is visited exactly once. `visit` runs with the state locked.
     fn segments(&self, cursor: u64, limit: usize, visit: &mut dyn FnMut(SegmentView<'_>)) -> Option<u64>;
 
-    /// Calls `visit` with the client of each of up to `limit` segment slots from `cursor` on (0 is the beginning), and the time since
-    /// its last heartbeat or other call. Returns where to continue, `None` at the end. A client with several segments is visited
-    /// several times.
+    /// Scans up to `limit` segment slots, starting at `cursor`, and passes the client of each mounted segment to `visit`, with the time
+    /// since the client's last heartbeat or other call. The first cursor is 0. Returns the next cursor, or `None` at the end. A client
+    /// with several segments is visited several times.
     fn heartbeats(&self, _cursor: u64, _limit: usize, _visit: &mut dyn FnMut(ClientId, Duration)) -> Option<u64> {
         None
     }
 
     /// Passes up to `limit` object keys, starting at `cursor`, to `visit`. The first cursor is 0. Returns the next cursor, or `None` at
-    /// the end. An object that exists during the whole walk is visited exactly once. `visit` runs while the state is held, so it should
-    /// only copy. `limit` bounds the inspected slots as well as the keys, so that a sparse table does not hold the state for long.
+    /// the end. An object that exists during the whole scan is visited exactly once. `visit` runs with the state locked, so it should only
+    /// copy. `limit` bounds the inspected slots as well as the keys, so that a sparse table does not keep the state locked for long.
     fn keys(&self, cursor: u64, limit: usize, visit: &mut dyn FnMut(&[u8])) -> Option<u64>;
 
-    /// Removes the removable objects in the next slice of `walk`; `None` starts a walk. Returns their number and the rest of the walk,
-    /// `None` at the end. With `force`, leased objects are removed as well. Each call holds the state for one slice.
+    /// Removes the removable objects in the next slice of `walk`; `None` starts a new walk. Returns the number of removed objects and the
+    /// rest of the walk, or `None` at the end. With `force`, leased objects are removed as well. Each call locks the state for one slice.
     fn remove_slice(&self, walk: Option<ObjectWalk>, force: bool) -> (u64, Option<ObjectWalk>);
 
     /// Returns the complete memory replicas of `key`.
@@ -53,7 +53,7 @@ pub trait AdminView: Send + Sync + 'static {
 /// The run state of the process.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ServiceView {
-    /// The role follows from the run state.
+    /// The run state, which also determines the role.
     pub state: RunState,
     /// The leader of the HA cluster; `None` without HA.
     pub leader: Option<LeaderView>,
@@ -68,24 +68,24 @@ pub struct LeaderView {
     pub view_version: u64,
 }
 
-/// Upstream's run states, with their names in `/ha_status`.
+/// Upstream's run states, as named in `/ha_status`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RunState {
     Starting,
     Standby,
-    /// Trying to become the leader.
+    /// Competing for leadership.
     Candidate,
-    /// Reading back the persisted state.
+    /// Loading the persisted state.
     Recovering,
-    /// Applying what the previous leader wrote.
+    /// Applying the previous leader's log.
     CatchingUp,
-    /// Elected, but not yet answering.
+    /// Elected, but not yet serving clients.
     LeaderWarmup,
     Serving,
 }
 
 impl RunState {
-    /// Upstream's name of the state.
+    /// Upstream's name for this state.
     pub fn name(self) -> &'static str {
         match self {
             RunState::Starting => "starting",
@@ -106,7 +106,7 @@ impl RunState {
         }
     }
 
-    /// Returns true if the master answers clients in this state.
+    /// Returns true if the master serves clients in this state.
     pub fn is_serving(self) -> bool {
         self == RunState::Serving
     }
@@ -121,9 +121,9 @@ pub struct SegmentView<'a> {
     /// First address, in the owner's address space.
     pub base: u64,
     pub bytes: u64,
-    /// Requested bytes of the objects in this segment. Upstream counts requested sizes, too.
+    /// Sum of the requested sizes of the objects in this segment. Upstream counts requested sizes, too.
     pub used_bytes: u64,
-    /// Endpoint of the transfer engine.
+    /// Transfer engine endpoint.
     pub endpoint: &'a str,
     /// `tcp` or `rdma`.
     pub protocol: &'a str,
@@ -140,11 +140,11 @@ pub struct ReplicaView {
     pub address: u64,
     /// `tcp` or `rdma`.
     pub protocol: String,
-    /// Endpoint of the transfer engine.
+    /// Transfer engine endpoint.
     pub endpoint: String,
 }
 
-/// Upstream's name of a `SegmentStatus`.
+/// Upstream's name for a `SegmentStatus`.
 pub fn segment_status_name(status: i32) -> &'static str {
     match status {
         0 => "UNDEFINED",

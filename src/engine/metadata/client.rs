@@ -1,8 +1,8 @@
-//! A client of an HTTP metadata service. It behaves like Mooncake's own HTTP plug-in: one GET, PUT or DELETE per record, only status
-//! 200 is success, no retries.
+//! A client for an HTTP metadata service. It behaves like Mooncake's own HTTP plug-in: one GET, PUT or DELETE per record, only status 200
+//! is success, no retries.
 //!
-//! Proxies from the environment are not used, because the service is part of the cluster. Time limits use the HTTP library's clock, so
-//! this client cannot take part in simulated runs.
+//! Proxies from the environment are not used, because the service is part of the cluster. The timeouts use the HTTP library's clock, so
+//! this client cannot be used in simulated runs.
 
 use std::fmt;
 use std::sync::Arc;
@@ -15,7 +15,7 @@ use crate::engine::base::text::masked;
 use crate::engine::http::client::no_certificates;
 use crate::engine::metadata::{MetadataError, VALUE_BYTES_MAX, key};
 
-/// A client of one metadata service. Cheap to clone; clones share the connections.
+/// A client for one metadata service. Cheap to clone; clones share the connections.
 #[derive(Clone)]
 pub struct MetadataClient {
     http: reqwest::Client,
@@ -25,7 +25,7 @@ pub struct MetadataClient {
     limits: CallLimits,
 }
 
-/// Time limits of a call.
+/// Timeouts for a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CallLimits {
     pub connect: Duration,
@@ -45,7 +45,7 @@ impl fmt::Debug for MetadataClient {
 }
 
 impl MetadataClient {
-    /// A client for the service at `url` (`http://host:port/metadata`). It does not connect yet.
+    /// Creates a client for the service at `url` (`http://host:port/metadata`). It does not connect yet.
     ///
     /// # Errors
     /// [`MetadataError::BadUrl`], or [`MetadataError::Setup`] if the host's certificates cannot be read.
@@ -53,10 +53,10 @@ impl MetadataClient {
         MetadataClient::http_within(url, CallLimits::default())
     }
 
-    /// Like [`http`](MetadataClient::http), with other limits.
+    /// Like [`http`](MetadataClient::http), with other timeouts.
     ///
     /// # Errors
-    /// As [`http`](MetadataClient::http).
+    /// The same as [`http`](MetadataClient::http).
     pub fn http_within(url: &str, limits: CallLimits) -> Result<MetadataClient, MetadataError> {
         let bad = |reason: String| MetadataError::BadUrl { url: masked(url).into_owned(), reason };
         let parsed = Url::parse(url).map_err(|e| bad(e.to_string()))?;
@@ -70,7 +70,7 @@ impl MetadataClient {
         let builder = match parsed.scheme() {
             "http" => builder.tls_backend_preconfigured(no_certificates().map_err(|e| bad(e.to_string()))?),
             "https" => {
-                // An error means that a provider is already installed, which is sufficient.
+                // An error means that a provider is already installed, which is fine.
                 let _ = rustls::crypto::ring::default_provider().install_default();
                 builder
             }
@@ -101,7 +101,7 @@ impl MetadataClient {
     /// Writes `body` under `key`.
     ///
     /// # Errors
-    /// Any [`MetadataError`] except `BadUrl`, `Setup` and `TooLarge`. [`MetadataError::is_duplicate`] recognises a name in use.
+    /// Any [`MetadataError`] except `BadUrl`, `Setup` and `TooLarge`. [`MetadataError::is_duplicate`] detects a name that is in use.
     pub async fn put(&self, key: &str, body: Bytes) -> Result<(), MetadataError> {
         let response = self.send(Method::PUT, key, Some(body)).await?;
         match response.status() {
@@ -155,8 +155,8 @@ impl MetadataClient {
         let status = response.status().as_u16();
         let mut text = Vec::new();
         while let Ok(Some(chunk)) = response.chunk().await {
-            let room = REFUSAL_BYTES_MAX - text.len();
-            text.extend_from_slice(&chunk[..chunk.len().min(room)]);
+            let left = REFUSAL_BYTES_MAX - text.len();
+            text.extend_from_slice(&chunk[..chunk.len().min(left)]);
             if text.len() == REFUSAL_BYTES_MAX {
                 break;
             }
@@ -167,7 +167,7 @@ impl MetadataClient {
 
     fn failed(&self, source: reqwest::Error, key: &str) -> MetadataError {
         let (url, key) = (self.shown.to_string(), key.to_owned());
-        // The library's error repeats the URL with the escaped key; ours is shorter.
+        // The library's error repeats the URL with the escaped key; without it, the message is shorter.
         let source = source.without_url();
         if source.is_timeout() {
             let limit = if source.is_connect() { self.limits.connect } else { self.limits.call };
@@ -178,9 +178,9 @@ impl MetadataClient {
     }
 }
 
-/// A node calls from few tasks at a time, so more idle connections would be useless.
+/// A node makes calls from only a few tasks at a time, so more idle connections would be useless.
 const IDLE_CONNECTIONS_MAX: usize = 4;
-/// Maximum length of the answer's text in an error, in bytes.
+/// Maximum length of the response text in an error, in bytes.
 const REFUSAL_BYTES_MAX: usize = 200;
 
 #[cfg(test)]
@@ -188,7 +188,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_invalid_url_is_refused_at_once() {
+    fn an_invalid_url_is_rejected_immediately() {
         for bad in ["", "nope", "ftp://a/metadata"] {
             assert!(matches!(MetadataClient::http(bad), Err(MetadataError::BadUrl { .. })), "{bad}");
         }

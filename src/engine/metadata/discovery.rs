@@ -1,9 +1,9 @@
-//! Finds the metadata mode that the nodes of a store use, for a client that was not configured with one.
+//! Finds the metadata mode used by a store's nodes, for a client that was not configured with one.
 //!
-//! Clients and nodes must use the same mode: one HTTP metadata service, or P2PHANDSHAKE. [`find`] checks in this order: the
-//! [announcement](Announcement) of an mcctl master, the record of a node in the metadata service on port 8080 of the master's host, a
-//! handshake with a node at its name (P2PHANDSHAKE). Only evidence counts: a service without a node's record is not used. The record is
-//! checked before the handshake because nodes of a service may answer handshakes too (`MC_LEGACY_RPC_PORT_BINDING`).
+//! Clients and nodes must use the same mode: one HTTP metadata service, or P2PHANDSHAKE. [`find`] checks the following, in this order: the
+//! [announcement](Announcement) of an mcctl master, a node's record in the metadata service on port 8080 of the master's host, and a
+//! handshake with a node at the address in its name (P2PHANDSHAKE). Only evidence counts: a service without a node's record is not used.
+//! The record is checked before the handshake because nodes that use a service may answer handshakes too (`MC_LEGACY_RPC_PORT_BINDING`).
 
 use std::net::IpAddr;
 use std::time::Duration;
@@ -16,40 +16,40 @@ use crate::engine::env::Env;
 use crate::engine::http::Fetcher;
 use crate::engine::metadata::{KeySpace, MetadataUri, escape, probe};
 
-/// Route of an mcctl master's admin port that returns an [`Announcement`].
+/// Route on an mcctl master's admin port that returns an [`Announcement`].
 pub const ROUTE: &str = "/api/v1/mcctl/discovery";
 pub const SCHEMA: &str = "mcctl.discovery/1";
 /// Default port of a metadata service.
 pub const SERVICE_PORT: u16 = 8080;
 
-/// Time limit of one answer.
+/// Timeout for one response.
 const ANSWER_MAX: Duration = Duration::from_secs(1);
-/// The longest answer in bytes: the details of some 10,000 segments.
+/// Maximum size of a response in bytes, enough for the details of some 10,000 segments.
 const ANSWER_BYTES_MAX: usize = 4 << 20;
-/// Number of nodes probed, all concurrently, because some may be down.
+/// Maximum number of nodes to probe, all concurrently, because some may be down.
 const NODES_MAX: usize = 8;
 
-/// What an mcctl master reports about itself and its nodes on [`ROUTE`].
+/// An mcctl master's report about itself and its nodes, on [`ROUTE`].
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Announcement {
     pub schema: String,
-    /// RPC port of this master. Clients use it to check that the admin port belongs to the master.
+    /// This master's RPC port. Clients use it to check that the admin port belongs to the master.
     pub rpc_port: u16,
-    /// The mode of its nodes.
+    /// The nodes' metadata mode.
     pub metadata: AnnouncedMode,
 }
 
-/// The metadata mode of a master's nodes, as far as the master has evidence.
+/// The metadata mode of a master's nodes, to the extent that the master has evidence.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "mode", rename_all = "lowercase")]
 pub enum AnnouncedMode {
     /// The HTTP metadata service in the master's process.
     Http {
-        /// Its URL. An unspecified host (0.0.0.0, ::) stands for the host by which the client reached the admin port.
+        /// URL of the service. An unspecified host (0.0.0.0, ::) stands for the host through which the client reached the admin port.
         url: String,
     },
     P2p,
-    /// The master has no evidence. Also any mode that a later release announces.
+    /// The master has no evidence. Also used for any mode that a later release announces.
     #[serde(other)]
     Unknown,
 }
@@ -61,9 +61,9 @@ pub struct DiscoveryQuery<'a> {
     pub admin: &'a HostPort,
     /// The host of the master.
     pub master_host: &'a str,
-    /// Names of the records; see `MC_METADATA_CLUSTER_ID`.
+    /// The record keys; see `MC_METADATA_CLUSTER_ID`.
     pub keys: &'a KeySpace,
-    /// Time limit of one answer; at most one second is used.
+    /// Timeout for one response; at most one second is used.
     pub limit: Duration,
 }
 
@@ -77,7 +77,7 @@ pub struct DiscoveredMode {
 /// The evidence for a metadata mode.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Evidence {
-    /// The master announces the mode at this admin address.
+    /// The master announced the mode at this admin address.
     Announced(HostPort),
     /// The node with this name answered a handshake.
     Handshake(String),
@@ -85,7 +85,7 @@ pub enum Evidence {
     Record(String),
 }
 
-/// Finds the metadata mode of a store; `None` without evidence.
+/// Finds a store's metadata mode. Returns `None` without evidence.
 pub async fn find<E: Env>(env: &E, query: &DiscoveryQuery<'_>) -> Option<DiscoveredMode> {
     let service = HostPort::new(query.master_host, SERVICE_PORT);
     find_at(env, query, &service).await
@@ -115,8 +115,8 @@ async fn find_at<E: Env>(env: &E, query: &DiscoveryQuery<'_>, service: &HostPort
     Some(DiscoveredMode { metadata: MetadataUri::P2p, evidence: Evidence::Handshake(node) })
 }
 
-/// Returns true if the admin port at `admin` belongs to the master at `master`. An mcctl master announces its RPC port, an elected leader
-/// of any release its RPC address. Any other master gives no evidence.
+/// Returns true if the admin port at `admin` belongs to the master at `master`. An mcctl master announces its RPC port; an elected leader
+/// of any release announces its RPC address. Other masters provide no evidence.
 pub async fn is_admin_of(admin: &HostPort, master: &HostPort, limit: Duration) -> bool {
     #[derive(Deserialize)]
     struct LeaderAnswer {
@@ -143,7 +143,7 @@ fn mode(announced: AnnouncedMode, admin: &HostPort) -> Option<MetadataUri> {
         AnnouncedMode::P2p => return Some(MetadataUri::P2p),
         AnnouncedMode::Unknown => return None,
     };
-    // The URL is printed on terminals.
+    // The URL may be printed to a terminal.
     if url.chars().any(char::is_control) {
         return None;
     }
@@ -158,7 +158,7 @@ fn mode(announced: AnnouncedMode, admin: &HostPort) -> Option<MetadataUri> {
     url.parse().ok()
 }
 
-/// The names of the master's first nodes.
+/// Returns the names of the master's first nodes.
 async fn nodes(fetcher: &Fetcher, admin: &HostPort) -> Option<Vec<String>> {
     #[derive(Deserialize)]
     struct SegmentsAnswer {
@@ -171,7 +171,7 @@ async fn nodes(fetcher: &Fetcher, admin: &HostPort) -> Option<Vec<String>> {
     let detail = fetcher.get(&format!("http://{admin}/get_segments_detail")).await.ok()?;
     let mut nodes: Vec<String> = match serde_json::from_str::<SegmentsAnswer>(&detail.body) {
         Ok(found) if detail.is_ok() => found.segments.into_iter().map(|segment| segment.te_endpoint).collect(),
-        // A master before 0.3.12 has no details route.
+        // Masters before 0.3.12 have no details route.
         _ => {
             let names = fetcher.get(&format!("http://{admin}/get_all_segments")).await.ok()?;
             names.is_ok().then(|| names.body.lines().map(str::to_owned).collect())?
@@ -183,7 +183,7 @@ async fn nodes(fetcher: &Fetcher, admin: &HostPort) -> Option<Vec<String>> {
     Some(nodes)
 }
 
-/// The first node whose answer is true.
+/// Returns the first node whose entry in `answers` is true.
 fn first(nodes: &[String], answers: &[bool]) -> Option<String> {
     nodes.iter().zip(answers).find(|(_, yes)| **yes).map(|(node, _)| node.clone())
 }
@@ -199,9 +199,9 @@ mod tests {
     /// A fake master and metadata service on one port.
     struct FakeStore {
         announcement: Option<&'static str>,
-        /// Lists the segment details, as 0.3.12 and later do.
+        /// Lists the segment details, like 0.3.12 and later.
         detailed: bool,
-        /// Name of the second of two nodes. The first is down.
+        /// Name of the second node. The first node is down.
         node: String,
         has_record: bool,
     }
@@ -268,7 +268,7 @@ mod tests {
     async fn a_node_without_record_that_answers_handshakes_uses_p2p() {
         let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("a free port");
         let node = listener.local_addr().expect("bound").to_string();
-        // An engine of a release before 0.3.12 reads the whole probe and closes.
+        // An engine from a release before 0.3.12 reads the whole probe and closes the connection.
         std::thread::spawn(move || {
             while let Ok((mut stream, _)) = listener.accept() {
                 let _ = std::io::Read::read(&mut stream, &mut [0; 64]);

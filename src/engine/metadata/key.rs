@@ -1,14 +1,14 @@
-//! Keys of the records in the metadata service, and their escaping in a URL.
+//! Record keys in the metadata service, and how they are escaped in URLs.
 //!
-//! Facts from Mooncake 0.3.13 (and 0.3.6, which has no cluster id): a key is `mooncake/`, then the cluster id and a `/` if one is set,
-//! then `ram/<segment>` or `rpc_meta/<server>`. A segment name that contains `/` has no `ram/`.
+//! In Mooncake 0.3.13 (and 0.3.6, which has no cluster id), a key is `mooncake/`, then the cluster id and a `/` if an id is set, then
+//! `ram/<segment>` or `rpc_meta/<server>`. If the segment name contains `/`, the key has no `ram/`.
 
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 
-/// The characters that libcurl's `curl_easy_escape` does not escape: letters, digits and `-._~`.
+/// Escapes all characters except those that libcurl's `curl_easy_escape` leaves unchanged: letters, digits and `-._~`.
 const ESCAPED: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~');
 
-/// The record keys of one cluster.
+/// One cluster's record keys.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct KeySpace {
     prefix: String,
@@ -21,7 +21,7 @@ impl Default for KeySpace {
 }
 
 impl KeySpace {
-    /// The key space of `cluster_id`, the value of `MC_METADATA_CLUSTER_ID`. Without an id the prefix is `mooncake/`.
+    /// Creates the key space for `cluster_id`, the value of `MC_METADATA_CLUSTER_ID`. Without an id, the prefix is `mooncake/`.
     pub fn new(cluster_id: Option<&str>) -> KeySpace {
         let mut prefix = String::from("mooncake/");
         if let Some(id) = cluster_id.filter(|id| !id.is_empty()) {
@@ -33,7 +33,7 @@ impl KeySpace {
         KeySpace { prefix }
     }
 
-    /// Key of the segment descriptor of `segment`.
+    /// Returns the key of the segment descriptor for `segment`.
     pub fn ram_key(&self, segment: &str) -> String {
         if segment.contains('/') {
             format!("{}{segment}", self.prefix)
@@ -42,14 +42,14 @@ impl KeySpace {
         }
     }
 
-    /// Key of the record with the address of `server`'s handshake port.
+    /// Returns the key of the record that contains the address of `server`'s handshake port.
     pub fn rpc_meta_key(&self, server: &str) -> String {
         format!("{}rpc_meta/{server}", self.prefix)
     }
 }
 
-/// Escapes `key` for a URL: everything outside `A-Za-z0-9-._~` becomes `%XX` in upper case, exactly as in libcurl. Upstream's embedded
-/// server compares the escaped text, so any other spelling would be a different key there.
+/// Escapes `key` for a URL: everything outside `A-Za-z0-9-._~` becomes `%XX` in upper case, exactly like in libcurl. Upstream's embedded
+/// server compares the escaped text, so any other spelling would be a different key on that server.
 pub fn escape(key: &str) -> String {
     utf8_percent_encode(key, ESCAPED).to_string()
 }
@@ -59,7 +59,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn keys_equal_those_that_a_real_engine_requests() {
+    fn keys_match_those_requested_by_a_real_engine() {
         let plain = KeySpace::default();
         assert_eq!(plain.ram_key("tgt:12345"), "mooncake/ram/tgt:12345");
         assert_eq!(plain.rpc_meta_key("tgt:12345"), "mooncake/rpc_meta/tgt:12345");

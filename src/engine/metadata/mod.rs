@@ -1,9 +1,10 @@
-//! Locating segments: the client of the HTTP metadata service, and that service.
+//! Locating segments: a client for the HTTP metadata service, and the service itself.
 //!
-//! Values are opaque: nothing in this folder parses a segment descriptor (`wire::json` does). With `P2PHANDSHAKE` no metadata service
-//! exists, and no code of this folder runs.
+//! Values are opaque: nothing in this directory parses a segment descriptor (`wire::json` does). With `P2PHANDSHAKE`, there is no metadata
+//! service, and no code in this directory runs.
 //!
-//! Start with [`MetadataClient`] or with the service in `service.rs`. Upstream: `transfer_metadata_plugin.cpp` and the HTTP metadata servers.
+//! Start with [`MetadataClient`], or with the service in `service.rs`. Upstream: `transfer_metadata_plugin.cpp` and the HTTP metadata
+//! servers.
 
 mod client;
 pub mod discovery;
@@ -38,7 +39,7 @@ pub enum MetadataError {
         #[source]
         source: reqwest::Error,
     },
-    /// No connection to the service, or the connection broke.
+    /// The service could not be reached, or the connection broke.
     #[error("cannot reach the metadata service {url} for key {key}")]
     Unreachable {
         url: String,
@@ -48,13 +49,13 @@ pub enum MetadataError {
         #[source]
         source: reqwest::Error,
     },
-    /// No complete answer within the limit.
-    #[error("no answer from the metadata service {url} for key {key} within {limit:?}")]
+    /// The response was not complete within the timeout.
+    #[error("no response from the metadata service {url} for key {key} within {limit:?}")]
     Timeout {
         url: String,
         /// The key of the record.
         key: String,
-        /// Time limit of the call.
+        /// Timeout for the call.
         limit: Duration,
     },
     /// The service returned a status other than 200.
@@ -64,7 +65,7 @@ pub enum MetadataError {
         /// The key of the record.
         key: String,
         status: u16,
-        /// The start of the answer's body.
+        /// The start of the response body.
         text: String,
     },
     /// The record is larger than any descriptor can be.
@@ -83,7 +84,7 @@ impl MetadataError {
         matches!(self, MetadataError::Refused { status: 400, text, .. } if text.contains("Duplicate rpc_meta"))
     }
 
-    /// Returns true if the same call may succeed later without a change of configuration.
+    /// Returns true if the same call may succeed later without a configuration change.
     pub fn is_retryable(&self) -> bool {
         match self {
             MetadataError::Unreachable { .. } | MetadataError::Timeout { .. } => true,
@@ -93,5 +94,5 @@ impl MetadataError {
     }
 }
 
-/// The longest record in bytes. A descriptor of 10,000 RDMA buffers on 16 devices has about 5 MiB.
+/// Maximum size of a record in bytes. A descriptor with 10,000 RDMA buffers on 16 devices has about 5 MiB.
 pub const VALUE_BYTES_MAX: usize = 16 << 20;

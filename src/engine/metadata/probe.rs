@@ -1,9 +1,8 @@
-//! Checks whether the owner of a name is alive, with one message to its handshake port.
+//! Checks whether a name's owner is alive, with one message to its handshake port.
 //!
-//! The message is Mooncake's Probe (type 3, `{}`), which engines of 0.3.12 and later answer with a frame. Older engines interpret it as
-//! invalid JSON and close the connection. They count as alive, because a process accepted the connection and closed it in order. A
-//! reset, silence, a refused connection, or an answer that is not a frame of this protocol (another program has the port now) counts as
-//! dead.
+//! The message is Mooncake's Probe (type 3, `{}`), to which engines since 0.3.12 respond with a frame. Older engines treat it as invalid
+//! JSON and close the connection. They count as alive, because a process accepted the connection and closed it cleanly. A reset, silence,
+//! a refused connection, or a response that is not a frame of this protocol (another program now uses the port) counts as dead.
 
 use std::time::Duration;
 
@@ -13,12 +12,12 @@ use crate::engine::base::HostPort;
 use crate::engine::env::{Env, Net, deadline};
 use crate::engine::wire::json::{HEADER_BYTES, HandshakeFrame, HandshakeKind, payload_len};
 
-/// Returns true if an engine answers at `endpoint` within [`PROBE_LIMIT`].
+/// Returns true if an engine responds at `endpoint` within [`PROBE_LIMIT`].
 pub async fn is_alive<E: Env>(env: &E, endpoint: &HostPort) -> bool {
     let ask = async {
         let mut stream = env.net().connect(endpoint).await?;
         stream.write_all(&HandshakeFrame::Typed(HandshakeKind::Probe, b"{}").encode()).await?;
-        // Length and type identify the protocol. The rest of the answer is irrelevant.
+        // Length and type identify the protocol. The rest of the response is irrelevant.
         let mut head = [0; HEADER_BYTES + 1];
         let mut read = 0;
         while read < head.len() {
@@ -36,8 +35,8 @@ pub async fn is_alive<E: Env>(env: &E, endpoint: &HostPort) -> bool {
     matches!(deadline(env, PROBE_LIMIT, ask).await, Ok(Ok(true)))
 }
 
-/// Time limit for connecting, sending and receiving together.
+/// Timeout for connecting, sending and receiving together.
 pub const PROBE_LIMIT: Duration = Duration::from_millis(200);
 
-/// Mooncake's largest configurable limit of a handshake frame.
+/// Mooncake's largest configurable limit for a handshake frame.
 const FRAME_BYTES_MAX: usize = 128 << 20;

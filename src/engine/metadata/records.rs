@@ -1,14 +1,14 @@
-//! The records of the metadata service and the rules for overwriting them, without sockets or clock.
+//! The metadata service's records and the rules for overwriting them, without sockets or clock.
 //!
-//! Values are opaque, with one exception from Mooncake: a key `<prefix>rpc_meta/<name>` contains the address of the owner of a name, and
-//! is not given to another process while the owner is alive. The service finds out whether it is (see `probe`). The table returns the
-//! address to probe, and decides without a probe in two cases:
+//! Values are opaque, with one exception from Mooncake: a key `<prefix>rpc_meta/<name>` contains the address of the name's owner, and the
+//! name is not assigned to another process while the owner is alive. The service determines whether the owner is alive (see `probe`). The
+//! table returns the address to probe, and decides without a probe in two cases:
 //!
 //! * The owner was reported as expired ([`MetadataTable::mark_owner_expired`]).
-//! * Another name has since announced the same host and port, so whatever answers there is not the old owner.
+//! * Another name has since announced the same host and port, so any process that responds there is not the old owner.
 //!
-//! A name that changes owners loses its old segment descriptor. An engine that starts appends its buffers to the descriptor that it finds
-//! under its name. With the old descriptor it would announce the dead engine's memory as its own.
+//! A name that changes owners loses its old segment descriptor. A starting engine appends its buffers to the existing descriptor under its
+//! name. With the old descriptor, it would announce the dead engine's memory as its own.
 
 use std::collections::BTreeSet;
 
@@ -24,8 +24,8 @@ pub struct MetadataTable {
     records: HashMap<Box<[u8]>, MetadataRecord, foldhash::fast::FixedState>,
     /// Total size of keys and values.
     bytes: usize,
-    /// For each endpoint: when the `rpc_meta` records with this endpoint were written ([`MetadataRecord::written`]). Not counted in `bytes`, but
-    /// limited to [`HOST_BYTES_MAX`] and a few numbers per record.
+    /// For each endpoint: the write numbers ([`MetadataRecord::written`]) of the `rpc_meta` records with this endpoint. Not counted in
+    /// `bytes`, but limited to [`HOST_BYTES_MAX`] and a few numbers per record.
     announced: EndpointWrites,
     writes: u64,
     limits: TableBounds,
@@ -46,19 +46,19 @@ impl Default for TableBounds {
 #[derive(Debug)]
 struct MetadataRecord {
     value: Bytes,
-    /// The number of the write that created the record; increases with each write of the table.
+    /// Number of the write that created the record. The number increases with every write to the table.
     written: u64,
     /// The owner is known to be dead (`rpc_meta` only).
     expired: bool,
 }
 
-/// The result of a write.
+/// Result of a write.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum WriteOutcome {
     Updated,
     /// The record already has exactly this value.
     Unchanged,
-    /// Another process owns the name. If `owner` does not answer, call [`MetadataTable::take_over`].
+    /// Another process owns the name. If `owner` does not respond, call [`MetadataTable::take_over`].
     Conflict {
         /// Address of the owner's handshake port; `None` if the record does not contain it.
         owner: Option<HostPort>,
@@ -81,7 +81,7 @@ impl MetadataTable {
         self.records.get(key).map(|record| record.value.clone())
     }
 
-    /// Writes `value` under `key`, unless a living owner may have the key.
+    /// Writes `value` under `key`, unless `key` may belong to a live owner.
     pub fn put(&mut self, key: &[u8], value: &[u8]) -> WriteOutcome {
         if rpc_meta_name(key).is_some()
             && let Some(record) = self.records.get_mut(key)
@@ -98,8 +98,8 @@ impl MetadataTable {
         self.write(key, value)
     }
 
-    /// Writes `value` after the owner of `key` did not answer, and removes the owner's segment descriptor. If the record is no longer
-    /// `current`, another write came first, and this is a normal [`MetadataTable::put`].
+    /// Writes `value` after the owner of `key` did not respond to a probe, and removes the owner's segment descriptor. If the record is no
+    /// longer `current`, another write came first, and this becomes a normal [`MetadataTable::put`].
     pub fn take_over(&mut self, key: &[u8], current: &[u8], value: &[u8]) -> WriteOutcome {
         match self.records.get(key) {
             Some(record) if record.value == *current => {
@@ -122,7 +122,7 @@ impl MetadataTable {
         }
     }
 
-    /// Removes all records of the owner of `name`.
+    /// Removes all records that belong to the owner of `name`.
     pub fn remove_segment(&mut self, keys: &KeySpace, name: &str) -> RemovedRecords {
         RemovedRecords {
             ram: self.remove(keys.ram_key(name).as_bytes()),
@@ -130,7 +130,8 @@ impl MetadataTable {
         }
     }
 
-    /// Marks the owner of `name` as expired: its records remain, but the next process that requests the name gets it without a probe.
+    /// Marks the owner of `name` as expired: the owner's records remain, but the next process that requests the name gets it without a
+    /// probe.
     pub fn mark_owner_expired(&mut self, keys: &KeySpace, name: &str) {
         if let Some(record) = self.records.get_mut(keys.rpc_meta_key(name).as_bytes()) {
             record.expired = true;
@@ -160,7 +161,7 @@ impl MetadataTable {
         }
         self.bytes = bytes;
         self.writes += 1;
-        // Copied, because a value from a connection shares that connection's read buffer.
+        // Copied, because a value from a connection shares the connection's read buffer.
         let record = MetadataRecord { value: Bytes::copy_from_slice(value), written: self.writes, expired: false };
         if let Some(endpoint) = announced_by(key, value) {
             self.announced.entry(endpoint).or_default().insert(record.written);
@@ -190,8 +191,8 @@ impl MetadataTable {
     }
 }
 
-/// Splits the key of an `rpc_meta` record into prefix and name; `None` for any other key. Upstream matches the text anywhere in the key, so
-/// a segment called `rpc_meta` could never update its descriptor. Here only a whole path segment matches.
+/// Splits the key of an `rpc_meta` record into prefix and name; `None` for any other key. Upstream matches the text anywhere in the key,
+/// so a segment named `rpc_meta` could never update its descriptor. Here, only a whole path segment matches.
 fn rpc_meta_name(key: &[u8]) -> Option<(&[u8], &[u8])> {
     const FOLDER: &[u8] = b"rpc_meta/";
     let at = key.windows(FOLDER.len()).position(|window| window == FOLDER)?;
@@ -199,7 +200,7 @@ fn rpc_meta_name(key: &[u8]) -> Option<(&[u8], &[u8])> {
     starts_a_folder.then(|| (&key[..at], &key[at + FOLDER.len()..]))
 }
 
-/// For each announced endpoint: the write numbers of its current records.
+/// The write numbers of the current records, by announced endpoint.
 type EndpointWrites = HashMap<HostPort, BTreeSet<u64>, foldhash::fast::FixedState>;
 
 /// Returns true if another name announced the same endpoint after `record` was written.
@@ -208,21 +209,21 @@ fn is_reassigned(announced: &EndpointWrites, record: &MetadataRecord) -> bool {
     times.and_then(BTreeSet::last).is_some_and(|last| *last > record.written)
 }
 
-/// The endpoint that the record announces under `key`, if it is plausible.
+/// Returns the endpoint that the record under `key` announces, if it is plausible.
 fn announced_by(key: &[u8], value: &[u8]) -> Option<HostPort> {
     rpc_meta_name(key).and_then(|_| endpoint(value)).filter(|endpoint| endpoint.host.len() <= HOST_BYTES_MAX)
 }
 
-/// The address of the handshake port in an `rpc_meta` record.
+/// Returns the address of the handshake port in an `rpc_meta` record.
 fn endpoint(value: &[u8]) -> Option<HostPort> {
     RpcMeta::from_json(value).ok().map(|RpcMeta(endpoint)| endpoint)
 }
 
 /// Maximum number of records: two for each of 100,000 engines.
 pub const RECORDS_MAX: usize = 200_000;
-/// The longest key in bytes.
+/// Maximum length of a key in bytes.
 pub const KEY_BYTES_MAX: usize = 4 << 10;
-/// The longest announced host that is remembered, in bytes. No resolvable name and no address is longer.
+/// Maximum length of an announced host that is remembered, in bytes. No resolvable name and no address is longer.
 const HOST_BYTES_MAX: usize = 255;
 /// Maximum total size of keys and values.
 pub const TABLE_BYTES_MAX: usize = 1 << 30;
@@ -258,7 +259,7 @@ mod tests {
     }
 
     #[test]
-    fn a_name_is_not_given_away_without_probing_its_owner() {
+    fn a_name_is_not_reassigned_without_probing_its_owner() {
         let mut table = owned_by(1);
         assert_eq!(table.put(RPC, &meta(2)), conflict(1));
         assert_eq!((table.get(RPC), table.get(RAM)), (Some(meta(1)), Some("descriptor".into())));
@@ -304,7 +305,7 @@ mod tests {
         let mut table = owned_by(1);
         table.put(b"mooncake/rpc_meta/b", &meta(1));
         assert_eq!(table.put(RPC, &meta(2)), WriteOutcome::Updated);
-        // In the other direction, b is the later one, so it must be probed.
+        // In the other direction, b announced later, so it must be probed.
         assert_eq!(table.put(b"mooncake/rpc_meta/b", &meta(3)), conflict(1));
     }
 
@@ -312,7 +313,7 @@ mod tests {
     fn only_current_records_determine_which_endpoints_were_reassigned() {
         let (b, c) = (b"mooncake/rpc_meta/b".as_slice(), b"mooncake/rpc_meta/c".as_slice());
         let mut table = owned_by(1);
-        // Announced, and withdrawn in each possible way.
+        // Announced, then withdrawn in each possible way.
         table.put(b, &meta(1));
         table.remove(b);
         assert_eq!(table.put(RPC, &meta(2)), conflict(1));
@@ -342,7 +343,7 @@ mod tests {
             assert_eq!(table.put(key, &at(HOST_BYTES_MAX + 1)), WriteOutcome::Updated);
         }
         assert!(table.announced.is_empty());
-        // So its owner must be probed, although another name has announced the endpoint since.
+        // The owner must therefore be probed, although another name has announced the endpoint since.
         assert!(matches!(table.put(RPC, &at(1)), WriteOutcome::Conflict { owner: Some(_), .. }));
         assert_eq!(table.put(c, &at(HOST_BYTES_MAX)), WriteOutcome::Updated);
         assert_eq!(table.announced.len(), 1);
@@ -388,7 +389,7 @@ mod tests {
             assert_eq!(table.put(key, &[0; 9]), WriteOutcome::Updated);
         }
         assert_eq!(table.put(b"d", b""), WriteOutcome::Full);
-        // Existing records may still change, within the byte limit.
+        // Existing records may still be changed, within the byte limit.
         assert_eq!(table.put(b"a", &[0; 79]), WriteOutcome::Updated);
         assert_eq!(table.put(b"b", &[0; 10]), WriteOutcome::Full);
         assert_eq!((table.len(), table.bytes), (3, 100));

@@ -1,9 +1,9 @@
-//! The HTTP metadata service: `GET`, `PUT` and `DELETE` of `/metadata?key=<key>`, and `/health`.
+//! The HTTP metadata service: `GET`, `PUT` and `DELETE` on `/metadata?key=<key>`, and `/health`.
 //!
-//! Answers, texts and status codes are those of the server embedded in mooncake_master 0.3.13 (captured; `fixtures/http/metadata.txt`),
-//! with four fixes. Keys are decoded, so that two spellings of a key are the same key. The configured host is the one that is bound. The
-//! name of a dead owner can be taken over. Removing a dead client's records removes them. A stand-alone service parses keys like the
-//! wheel's Python server ([`KeyParsing::Trimmed`]). Records are only in memory.
+//! Responses, texts and status codes match the server embedded in mooncake_master 0.3.13 (captured; `fixtures/http/metadata.txt`), with
+//! four fixes. Keys are decoded, so two spellings of a key refer to the same key. The server binds to the configured host. A dead owner's
+//! name can be taken over. Removing a dead client's records really removes them. A stand-alone service parses keys like the Python server
+//! in the wheel ([`KeyParsing::Trimmed`]). Records are kept only in memory.
 
 use std::borrow::Cow;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
@@ -20,19 +20,19 @@ use crate::engine::http::{
 use crate::engine::metadata::records::{MetadataTable, RemovedRecords, WriteOutcome};
 use crate::engine::metadata::{KeySpace, VALUE_BYTES_MAX, probe};
 
-/// The records and the operations on them within this process. Cheap to clone; clones share the records.
+/// The records and their operations within this process. Cheap to clone; clones share the records.
 #[derive(Debug)]
 pub struct MetadataService<E> {
     shared: Arc<MetadataShared<E>>,
 }
 
-/// How the key of a request is parsed.
+/// How a request's key is parsed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum KeyParsing {
-    /// As in the server embedded in `mooncake_master`: only a missing or empty key is refused.
+    /// Like the server embedded in `mooncake_master`: only a missing or empty key is rejected.
     #[default]
     Plain,
-    /// As in the stand-alone Python server: `+` is a space, surrounding whitespace is removed, and a blank key is refused.
+    /// Like the stand-alone Python server: `+` means a space, surrounding whitespace is removed, and a blank key is rejected.
     Trimmed,
 }
 
@@ -42,7 +42,7 @@ struct MetadataShared<E> {
     parsing: KeyParsing,
     keys: KeySpace,
     table: Mutex<MetadataTable>,
-    /// Limits concurrent probes of owners. Beyond it a conflict is refused without a probe.
+    /// Limits concurrent owner probes. Above the limit, a conflicting write is refused without a probe.
     probes: Semaphore,
     requests: OnceLock<Arc<Requests>>,
 }
@@ -54,12 +54,12 @@ impl<E> Clone for MetadataService<E> {
 }
 
 impl<E: Env> MetadataService<E> {
-    /// An empty service. `keys` is the key space for [`MetadataService::remove_segment`].
+    /// Creates an empty service. `keys` is the key space for [`MetadataService::remove_segment`].
     pub fn new(env: E, keys: KeySpace) -> MetadataService<E> {
         MetadataService::with_parsing(env, keys, KeyParsing::Plain)
     }
 
-    /// An empty service that parses keys according to `parsing`.
+    /// Creates an empty service that parses keys according to `parsing`.
     pub fn with_parsing(env: E, keys: KeySpace, parsing: KeyParsing) -> MetadataService<E> {
         let probes = Semaphore::new(PROBES_MAX);
         MetadataService {
@@ -79,7 +79,7 @@ impl<E: Env> MetadataService<E> {
         let _ = self.shared.requests.set(requests);
     }
 
-    /// Listens at `at`. Port 0 selects a free port. The service can listen at several addresses.
+    /// Starts listening on `at`. Port 0 selects a free port. The service can listen on several addresses.
     ///
     /// # Errors
     /// [`BindError`] if the address is not available.
@@ -92,7 +92,7 @@ impl<E: Env> MetadataService<E> {
         self.shared.table().remove_segment(&self.shared.keys, name)
     }
 
-    /// Marks the owner of `name` as expired. Its records remain, but the next process that requests the name gets it.
+    /// Marks the owner of `name` as expired. The owner's records remain, but the next process that requests the name gets it.
     pub fn mark_owner_expired(&self, name: &str) {
         self.shared.table().mark_owner_expired(&self.shared.keys, name);
     }
@@ -116,7 +116,7 @@ impl<E: Env> Handler for MetadataShared<E> {
     fn route(&self, path: &str) -> &'static str {
         match path {
             "/metadata" => "/metadata",
-            // Distinct from the admin API's `/health` in the request counts.
+            // Distinguishes this route from the admin API's `/health` in the request counts.
             "/health" => "metadata:/health",
             _ => OTHER_ROUTE,
         }
@@ -160,7 +160,7 @@ impl<E: Env> Handler for MetadataShared<E> {
     }
 }
 
-/// Decodes a key as a form field: `+` is a space, and surrounding whitespace in Python's sense is removed.
+/// Decodes a key like a form field: `+` means a space, and surrounding whitespace (by Python's definition) is removed.
 fn trimmed(given: &str) -> Cow<'_, [u8]> {
     let blank = |c: char| c.is_whitespace() || ('\x1c'..='\x1f').contains(&c);
     let plain = given.replace('+', " ");
@@ -173,7 +173,7 @@ fn trimmed(given: &str) -> Cow<'_, [u8]> {
 
 impl<E: Env> MetadataShared<E> {
     fn table(&self) -> MutexGuard<'_, MetadataTable> {
-        // A panic while the lock was held leaves no partial change that matters: each record is written in one step.
+        // A panic with the table locked leaves no partial change that matters: each record is written in one step.
         self.table.lock().unwrap_or_else(PoisonError::into_inner)
     }
 

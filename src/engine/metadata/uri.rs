@@ -1,4 +1,4 @@
-//! The metadata connection string: where segment descriptors are exchanged.
+//! The metadata connection string, which specifies where segment descriptors are exchanged.
 
 use std::fmt;
 use std::str::FromStr;
@@ -33,22 +33,22 @@ impl FromStr for MetadataUri {
         let scheme = text.split_once("://").map(|(scheme, _)| scheme);
         match scheme {
             Some("http" | "https") => {
-                let url = reqwest::Url::parse(text).map_err(|_| bad("not a URL"))?;
+                let url = reqwest::Url::parse(text).map_err(|_| bad("invalid URL"))?;
                 if url.host_str().is_none_or(str::is_empty) {
-                    return Err(bad("the host is missing"));
+                    return Err(bad("missing host"));
                 }
                 if url.query().is_some() || url.fragment().is_some() {
-                    return Err(bad("the URL must end before '?' and '#'"));
+                    return Err(bad("the URL must not contain '?' or '#'"));
                 }
                 Ok(MetadataUri::Http(text.to_owned()))
             }
             Some("etcd") => Err(bad("etcd is not supported yet")),
             Some("redis") => Err(bad("redis is not supported yet")),
             Some(_) => Err(bad("unknown scheme")),
-            None if text.is_empty() => Err(bad("it is empty")),
-            None if text.eq_ignore_ascii_case("P2PHANDSHAKE") => Err(bad("upper case is required")),
-            // Upstream interprets a text without a scheme as an etcd address.
-            None => Err(bad("no scheme means etcd, which is not supported yet")),
+            None if text.is_empty() => Err(bad("empty")),
+            None if text.eq_ignore_ascii_case("P2PHANDSHAKE") => Err(bad("must be upper case")),
+            // Upstream interprets text without a scheme as an etcd address.
+            None => Err(bad("an address without a scheme means etcd, which is not supported yet")),
         }
     }
 }
@@ -98,8 +98,8 @@ mod tests {
             ("ftp://a", "unknown scheme"),
             ("p2phandshake", "upper case"),
             ("", "empty"),
-            ("http://", "not a URL"),
-            ("http://a/metadata?x=1", "before '?'"),
+            ("http://", "invalid URL"),
+            ("http://a/metadata?x=1", "must not contain '?'"),
         ] {
             let error = text.parse::<MetadataUri>().expect_err(text).to_string();
             assert!(error.contains(what) && error.contains("P2PHANDSHAKE"), "{text}: {error}");

@@ -70,7 +70,7 @@ fn known(what: &str) -> &'static str {
     match what {
         LINEAR | MAMBA => {
             "they also keep a state per slot (layers x (convolution and temporal shape, each x its \
-             element size)), whose share of --hicache-size only the running server knows"
+             element size)), whose share of --hicache-size depends on the running server"
         }
         COMPRESSED => "SGLang rejects --hicache-size for them, and bytes per token depend on the layers' ratios",
         SLIDING => "their sliding layers keep only a window of tokens, whose size in use depends on the requests",

@@ -278,21 +278,29 @@ mod tests {
     proptest! {
         #[test]
         fn larger_sizes_never_need_less(
-            tp in 0u64..70_000, gb in 0u64..10_000_000, segment: u64, arena: u64, page in 0u64..1 << 20, large: bool
+            tp in prop::sample::select(vec![1u64, 2, 4, 8, 16, 32]), gb in 1u64..10_000, segment in 0u64..1 << 42,
+            arena in 0u64..1 << 40, page in 1u64..1 << 10, large: bool
         ) {
-            let Ok(layout) = ParallelLayout::new(tp, 1, 1, false, 1) else { return Ok(()) };
             let page_bytes = if large { GIB1 } else { MIB2 };
             let base = SizingInput {
-                layout, page_size: page, page: page_bytes, arena,
-                ..wanted(Some("Llama-3.1-8B"), 1, gb, segment, 0)
+                page_size: page, page: page_bytes,
+                ..wanted(Some("Llama-3.1-8B"), tp, gb, segment, arena)
             };
-            if let Ok(one) = need(&base) {
-                let more = SizingInput { l2_size: L2Size::Gb(gb.saturating_add(1)), ..base };
-                if let Ok(two) = need(&more) {
-                    prop_assert!(two.most.bytes() >= one.most.bytes());
-                }
-                prop_assert!(one.least.bytes() <= one.most.bytes());
-                prop_assert!(one.ranks[0].l2_pages.most * page_bytes >= one.ranks[0].l2.most);
+            let one = need(&base).unwrap();
+            let two = need(&SizingInput { l2_size: L2Size::Gb(gb + 1), ..base }).unwrap();
+            prop_assert!(two.most.bytes() >= one.most.bytes());
+            prop_assert!(one.least.bytes() <= one.most.bytes());
+            prop_assert!(one.ranks[0].l2_pages.most * page_bytes >= one.ranks[0].l2.most);
+        }
+
+        #[test]
+        fn arbitrary_sizes_do_not_panic(
+            tp in 0u64..70_000, gb: u64, segment: u64, arena: u64, page: u64, large: bool
+        ) {
+            if let Ok(layout) = ParallelLayout::new(tp, 1, 1, false, 1) {
+                let page_bytes = if large { GIB1 } else { MIB2 };
+                let all = wanted(Some("Llama-3.1-8B"), 1, gb, segment, arena);
+                let _ = need(&SizingInput { layout, page_size: page, page: page_bytes, ..all });
             }
         }
     }

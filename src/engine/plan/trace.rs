@@ -94,7 +94,8 @@ mod tests {
     #[test]
     fn lengths_have_defaults_and_must_match_the_blocks() {
         let lengths = |line: &str| request(line).unwrap().unwrap().lengths(512);
-        assert_eq!(lengths(r#"{"input_length": 1100, "output_length": 5, "hash_ids": [1, 2, 3]}"#).unwrap(), (1100, 5));
+        let line = r#"{"input_length": 1100, "output_length": 5, "hash_ids": [1, 2, 3]}"#;
+        assert_eq!(lengths(line).unwrap(), (1100, 5));
         assert_eq!(lengths(r#"{"hash_ids": [1, 2, 3], "output_length": 0}"#).unwrap(), (1536, 1));
         for bad in [
             r#"{"hash_ids": []}"#,

@@ -1,7 +1,7 @@
-//! The RPC client: one connection with any number of concurrent calls, reconnected after a failure.
+//! The RPC client: one connection with any number of concurrent calls. It reconnects after a failure.
 //!
-//! If the answer to a call is lost, its outcome is *unknown*, not failed. This client never resends a call. Callers repeat the calls that
-//! upstream's contract makes repeatable.
+//! If the response to a call is lost, the call's outcome is *unknown*, not failed. This client never resends a call. Callers repeat the
+//! calls that are repeatable under upstream's contract.
 
 use std::collections::HashMap;
 use std::io;
@@ -22,12 +22,12 @@ use crate::engine::wire::frame::{
 use crate::engine::wire::method::Channel;
 use crate::engine::wire::{DecodeError, Method};
 
-/// Requests queued for writing per connection. Further callers wait.
+/// Maximum number of requests queued for writing, per connection. Further callers wait.
 const WRITE_QUEUE: usize = 1024;
-/// Queued requests are combined into one write up to this size in bytes.
+/// Queued requests are combined into one write of up to this many bytes.
 const WRITE_AT_BYTES: usize = 256 << 10;
 
-/// Time limits of a client.
+/// A client's timeouts.
 #[derive(Clone, Copy, Debug)]
 pub struct Timeouts {
     pub connect: Duration,
@@ -35,23 +35,23 @@ pub struct Timeouts {
 }
 
 impl Default for Timeouts {
-    /// 3 s and 10 s. Upstream waits 30 s for each and retries connecting for 4 s.
+    /// 3 s and 10 s. Upstream waits 30 s for each and retries a connection for 4 s.
     fn default() -> Timeouts {
         Timeouts { connect: Duration::from_secs(3), call: Duration::from_secs(10) }
     }
 }
 
-/// Why a call returned no answer.
+/// Why a call failed.
 #[derive(Clone, Debug, thiserror::Error)]
 pub enum CallError {
-    /// The connection failed; the call was not sent.
+    /// Connecting failed; the call was not sent.
     #[error("cannot connect to {address}: {source}")]
     Connect { address: HostPort, source: Arc<io::Error> },
     /// The connection was not established in time; the call was not sent.
     #[error("cannot connect to {address} within {limit:?}")]
     ConnectTimeout { address: HostPort, limit: Duration },
-    /// No answer in time; whether the call was executed is unknown.
-    #[error("no answer from {address} to {} within {limit:?}", method.name())]
+    /// No response in time; whether the call was executed is unknown.
+    #[error("no response from {address} to {} within {limit:?}", method.name())]
     Timeout { address: HostPort, method: Method, limit: Duration },
     /// The connection broke; whether the call was executed is unknown.
     #[error("connection to {address} lost during {}: {why}", method.name())]
@@ -59,15 +59,15 @@ pub enum CallError {
     #[error("request of {bytes} bytes for {} exceeds the limit of {} bytes", method.name(), frame::REQUEST_BODY_BYTES_MAX)]
     TooLarge { method: Method, bytes: usize },
     /// The server returned an RPC error instead of a result.
-    #[error("{address} refused {}: {error:?} ({message}); its release may differ", method.name())]
+    #[error("{address} refused {}: {error:?} ({message}); it may be running a different release", method.name())]
     Remote { address: HostPort, method: Method, error: RpcErrc, message: String },
-    /// The answer does not have the method's result type.
-    #[error("cannot decode the answer: {0}")]
+    /// The response does not have the method's result type.
+    #[error("cannot decode the response: {0}")]
     Decode(#[from] DecodeError),
 }
 
 impl CallError {
-    /// The error code that upstream's clients return for this error.
+    /// Returns the error code that upstream's clients return for this error.
     pub fn code(&self) -> ErrorCode {
         match self {
             CallError::Timeout { .. } => ErrorCode::RPC_TIMEOUT,
@@ -92,7 +92,7 @@ pub enum ConnectionError {
     Frame(FrameError),
 }
 
-/// A client of one server. Clones share the connection.
+/// A client for one server. Clones share the connection.
 #[derive(Clone)]
 pub struct RpcClient<E: Env>(Arc<RpcClientInner<E>>);
 
@@ -114,7 +114,7 @@ struct ClientConnection {
 type RpcAnswer = (RpcErrc, Bytes);
 type CallSenders = HashMap<u32, oneshot::Sender<Result<RpcAnswer, ConnectionError>>>;
 
-/// Calls that wait for their answers.
+/// Calls that are waiting for their responses.
 #[derive(Default)]
 struct WaitingCalls {
     broken: AtomicBool,
@@ -122,7 +122,7 @@ struct WaitingCalls {
 }
 
 impl<E: Env> RpcClient<E> {
-    /// A client of the server at `address`. It connects when first used.
+    /// Creates a client for the server at `address`. It connects on first use.
     pub fn new(env: E, address: HostPort, timeouts: Timeouts) -> RpcClient<E> {
         RpcClient(Arc::new(RpcClientInner { env, address, timeouts, connection: tokio::sync::Mutex::new(None) }))
     }
@@ -132,8 +132,8 @@ impl<E: Env> RpcClient<E> {
         &self.0.address
     }
 
-    /// Returns the connection; establishes it if necessary. Concurrent callers wait for the same attempt, each at most the connect
-    /// limit.
+    /// Returns the connection, establishing it if necessary. Concurrent callers wait for the same attempt, each for at most the connect
+    /// timeout.
     async fn connection(&self) -> Result<Arc<ClientConnection>, CallError> {
         let inner = &*self.0;
         let connected = async {
@@ -175,8 +175,8 @@ impl<E: Env> RpcClient<E> {
         match deadline(&self.0.env, limit, answered).await {
             Ok(answer) => answer.map_err(|why| CallError::Closed { address: address(), method, why }),
             Err(_) => {
-                // The connection may be dead without having ended, so the next call uses a new one. Other calls that wait on this
-                // connection still get their answers.
+                // The connection may be dead without having closed, so the next call uses a new one. Other calls waiting on this
+                // connection still get their responses.
                 connection.waiting.broken.store(true, Ordering::Release);
                 Err(CallError::Timeout { address: address(), method, limit })
             }
@@ -241,7 +241,7 @@ impl WaitingCalls {
     }
 }
 
-/// Removes a call from the waiting ones on drop, also when its future is cancelled.
+/// Removes a call from the waiting calls on drop, even if its future is cancelled.
 struct CallGuard<'a> {
     waiting: &'a WaitingCalls,
     seq: u32,
@@ -253,7 +253,7 @@ impl Drop for CallGuard<'_> {
     }
 }
 
-/// Writes queued requests, combining those that are available.
+/// Writes queued requests, combining those that are already queued.
 async fn write_requests(mut writer: impl AsyncWrite + Unpin, mut queue: mpsc::Receiver<Vec<u8>>) -> io::Result<()> {
     let mut out = Vec::new();
     while let Some(first) = queue.recv().await {
@@ -269,7 +269,7 @@ async fn write_requests(mut writer: impl AsyncWrite + Unpin, mut queue: mpsc::Re
     Ok(())
 }
 
-/// Passes answers to their calls until the connection ends. Returns the reason.
+/// Passes responses to their calls until the connection ends. Returns why it ended.
 async fn read_answers(mut reader: impl AsyncRead + Unpin, waiting: &WaitingCalls) -> ConnectionError {
     let mut input = BytesMut::with_capacity(16 << 10);
     loop {
@@ -282,7 +282,7 @@ async fn read_answers(mut reader: impl AsyncRead + Unpin, waiting: &WaitingCalls
             match next_answer(&mut input) {
                 Ok(None) => break,
                 Ok(Some((header, body))) => {
-                    // A call whose deadline has passed no longer waits for its answer.
+                    // A call whose deadline has passed is no longer waiting for its response.
                     if let Some(call) = waiting.lock().remove(&header.seq) {
                         let _ = call.send(Ok((header.error, body)));
                     }

@@ -1,7 +1,7 @@
-//! One connection: reads requests, answers them in order and writes the answers.
+//! One connection: reads requests, processes them in order and writes the responses.
 //!
-//! Small requests need no timer, no lock and no allocation. An incomplete large request gets a buffer of its size once a budget shared by
-//! all connections grants it. A long call ([`RpcService::is_long`]) runs on a separate thread.
+//! Small requests need no timer, lock or allocation. An incomplete large request gets a buffer of its full size once a budget shared by
+//! all connections allows it. A long call ([`RpcService::is_long`]) runs on a separate thread.
 
 use std::collections::HashSet;
 use std::io;
@@ -21,31 +21,32 @@ use crate::engine::wire::frame::{
 };
 use crate::engine::wire::{DecodeError, Method};
 
-/// Budget in bytes for large unfinished requests and large unread answers of long calls, over all connections. Messages up to
+/// Budget in bytes for large unfinished requests and for large unwritten responses to long calls, over all connections. Messages of up to
 /// [`SMALL_BYTES_MAX`] are not counted. Further large messages wait.
 pub const UNFINISHED_BYTES_MAX: usize = 256 << 20;
-/// Requests up to this size are not counted. A connection may buffer this much of an unfinished request.
+/// Requests up to this size are not counted. Each connection may buffer this many bytes of an unfinished request.
 pub const SMALL_BYTES_MAX: usize = 64 << 10;
 /// A peer that has sent part of a request must make progress within this time: any byte of a small request, [`PROGRESS_BYTES`] (or the
 /// rest) of a large one.
 pub const PROGRESS_DEADLINE: Duration = Duration::from_secs(30);
-/// A large request must grow by this much per [`PROGRESS_DEADLINE`]. So the largest is complete, or dropped, after two minutes.
+/// A large request must grow by this much per [`PROGRESS_DEADLINE`]. So even the largest request is complete, or dropped, after two
+/// minutes.
 pub const PROGRESS_BYTES: usize = 16 << 20;
-/// Maximum number of concurrent long calls. Further ones wait.
+/// Maximum number of concurrent long calls. Further long calls wait.
 pub const LONG_CALLS_MAX: usize = 2;
 
 /// Granularity of the budget in bytes.
 const UNIT_BYTES: usize = 64 << 10;
-/// Answers are written when this many bytes are buffered, even if more requests wait.
+/// Responses are written once this many bytes are buffered, even if more requests are waiting.
 const WRITE_AT_BYTES: usize = 256 << 10;
-/// An output buffer that grew beyond this for a large answer is freed after it.
+/// An output buffer that grew beyond this size for a large response is freed afterwards.
 const KEEP_BUFFER_BYTES: usize = 256 << 10;
 /// Initial size of a connection's input buffer.
 const INPUT_BYTES: usize = 16 << 10;
-/// A peer that reads no answer for this time is disconnected.
+/// A peer that reads none of its responses for this long is disconnected.
 const WRITE_DEADLINE: Duration = Duration::from_secs(30);
 
-// The largest request fits the budget, so it never waits forever.
+// The largest request fits into the budget, so it never waits forever.
 const _: () = assert!(UNFINISHED_BYTES_MAX > REQUEST_BODY_BYTES_MAX as usize + REQUEST_HEADER_BYTES);
 
 /// State shared by the connections of one server.
@@ -56,7 +57,7 @@ pub(super) struct ConnectionShared<E, S> {
     pub stopping: watch::Receiver<bool>,
     /// Budget for large messages, in units of [`UNIT_BYTES`].
     pub unfinished: Semaphore,
-    /// Limits long calls. `None` if connections have no threads (simulations): long calls are then answered like all others.
+    /// Limits long calls. `None` if connections have no threads (simulations); long calls are then processed like all others.
     pub long_calls: Option<Arc<Semaphore>>,
 }
 
@@ -75,7 +76,7 @@ impl<E, S> ConnectionShared<E, S> {
 }
 
 impl<E, S> ConnectionShared<E, S> {
-    /// Waits until the budget grants a large message. A message larger than the budget gets the whole budget.
+    /// Waits until the budget has room for a large message. A message larger than the budget gets the whole budget.
     async fn acquire_budget(&self, bytes: usize) -> Option<SemaphorePermit<'_>> {
         let units = bytes.min(UNFINISHED_BYTES_MAX).div_ceil(UNIT_BYTES);
         // The semaphore is never closed.
@@ -83,13 +84,13 @@ impl<E, S> ConnectionShared<E, S> {
     }
 }
 
-/// What a connection does next.
+/// A connection's next step.
 enum NextStep {
     /// Read: no complete request is buffered.
     Read,
     /// Read the rest of a large request with this total size.
     ReadLarge(usize),
-    /// Write the buffered answers, then continue.
+    /// Write the buffered responses, then continue.
     Write,
     /// Run this call on a separate thread, then continue.
     RunLong(LongCall),
@@ -112,7 +113,7 @@ pub(super) async fn serve<E: Env, S: RpcService>(
     let mut input = BytesMut::with_capacity(INPUT_BYTES);
     let mut output = Vec::new();
     let mut decode_errors = DecodeErrorThrottle::default();
-    // The budget share of a large request is held until it is answered, that of a large answer until it is written.
+    // A large request keeps its budget share until it is processed, a large response until it is written.
     let (mut share, mut answer_share) = (None, None);
     loop {
         let read = match (input.is_empty(), shared.idle_timeout) {
@@ -138,7 +139,7 @@ pub(super) async fn serve<E: Env, S: RpcService>(
                 let mut small = BytesMut::with_capacity(INPUT_BYTES);
                 small.extend_from_slice(&input);
                 input = small;
-                // A long call has a copy of its body, so it keeps its share.
+                // A long call uses its own copy of the body, so it keeps its share.
                 if !matches!(next, NextStep::RunLong(_)) {
                     share = None;
                 }
@@ -152,7 +153,7 @@ pub(super) async fn serve<E: Env, S: RpcService>(
                         }
                     }
                     Ok(Err(_)) => return,
-                    Err(_) => return tracing::warn!(%peer, "connection closed: the peer does not read the answers"),
+                    Err(_) => return tracing::warn!(%peer, "connection closed: the peer does not read its responses"),
                 }
             }
             match next {
@@ -205,7 +206,7 @@ async fn read_large<E: Env>(
         let step = whole.min(input.len() + PROGRESS_BYTES);
         let grow = async {
             while input.len() < step {
-                // The buffer is not full, so it does not grow.
+                // The buffer is not full, so this does not grow it.
                 if stream.read_buf(input).await? == 0 {
                     return Err(io::Error::from(io::ErrorKind::UnexpectedEof));
                 }
@@ -220,8 +221,8 @@ async fn read_large<E: Env>(
     Ok(true)
 }
 
-/// Answers a long call on a blocking thread. Returns the answer's bytes, the decode error of the request, and the budget share of a large
-/// answer; `None` if the service panicked.
+/// Processes a long call on a blocking thread. Returns the response bytes, any error decoding the request, and a large response's budget
+/// share; `None` if the service panicked.
 async fn run_long_call<'a, E: Env, S: RpcService>(
     shared: &'a ConnectionShared<E, S>,
     call: LongCall,
@@ -235,17 +236,19 @@ async fn run_long_call<'a, E: Env, S: RpcService>(
         let decode_error = answer(&*service, &env, &peer, call.method, call.seq, &call.body, &mut output).err();
         (output, decode_error, permit)
     };
-    // A panic in the service ends this connection, as it would without the thread.
+    // A panic in the service ends this connection, just as it would without the thread.
     let (output, decode_error, permit) = tokio::task::spawn_blocking(work).await.ok()?;
-    // The request is freed. A connection that waits for the budget must hold no share, or two could wait for each other.
+    // The request's memory has been freed. A connection that waits for budget must not keep a share, or two connections could wait for
+    // each other.
     drop(share);
-    // This call keeps its slot until the budget grants its answer.
+    // This call keeps its slot until the budget has room for its response.
     let share = if output.len() > SMALL_BYTES_MAX { Some(shared.acquire_budget(output.len()).await?) } else { None };
     drop(permit);
     Some((output, decode_error, share))
 }
 
-/// Waits until the peer closes the connection. Meanwhile received bytes are buffered up to a limit; beyond it the peer is not watched.
+/// Waits until the peer closes the connection. Meanwhile, received bytes are buffered up to a limit; beyond it, closing is no longer
+/// detected.
 async fn wait_for_close(stream: &mut (impl AsyncRead + Unpin), input: &mut BytesMut) {
     while input.len() < INPUT_BYTES {
         if !matches!(stream.read_buf(input).await, Ok(1..)) {
@@ -255,7 +258,7 @@ async fn wait_for_close(stream: &mut (impl AsyncRead + Unpin), input: &mut Bytes
     std::future::pending().await
 }
 
-/// Answers the complete requests in `input` in order, until something else must happen first.
+/// Processes the complete requests in `input` in order, until something else must happen first.
 fn answer_buffered<E: Env, S: RpcService>(
     shared: &ConnectionShared<E, S>,
     input: &mut BytesMut,
@@ -303,7 +306,7 @@ fn answer_buffered<E: Env, S: RpcService>(
     Ok(NextStep::Read)
 }
 
-/// Appends the answer to one request. The error is the reason for an error answer.
+/// Appends the response to one request. An error is the reason for an error response.
 fn answer(
     service: &impl RpcService,
     env: &impl Env,
@@ -323,7 +326,7 @@ fn answer(
     answered
 }
 
-/// Returns the header at the start of `input` if it is complete. The first byte is enough to detect a peer with another protocol.
+/// Returns the header at the start of `input` if it is complete. The first byte is enough to detect a peer that uses another protocol.
 fn next_header(input: &BytesMut) -> Result<Option<RequestHeader>, FrameError> {
     match input.first_chunk::<REQUEST_HEADER_BYTES>() {
         Some(bytes) => RequestHeader::decode(bytes).map(Some),
@@ -334,7 +337,7 @@ fn next_header(input: &BytesMut) -> Result<Option<RequestHeader>, FrameError> {
     }
 }
 
-/// Limits warnings to one per method and connection: a client of another release fails on every call in the same way.
+/// Limits warnings to one per method and connection: a client from another release fails in the same way on every call.
 #[derive(Default)]
 struct DecodeErrorThrottle(HashSet<Method>);
 
@@ -354,7 +357,7 @@ mod tests {
 
     const ANSWER_BYTES: usize = 3 * UNIT_BYTES;
 
-    /// Returns answers of [`ANSWER_BYTES`].
+    /// Returns responses of [`ANSWER_BYTES`] bytes.
     struct LargeAnswers;
 
     impl RpcService for LargeAnswers {
@@ -368,7 +371,7 @@ mod tests {
     async fn large_answers_to_long_calls_share_the_budget() {
         let (_stop, stopping) = watch::channel(false);
         let shared = ConnectionShared::new(RealEnv::new(), Arc::new(LargeAnswers), None, true, stopping);
-        // The budget is large enough for one answer, not for two.
+        // The budget is large enough for one response, but not for two.
         shared.unfinished.forget_permits(UNFINISHED_BYTES_MAX / UNIT_BYTES - 6);
         let ask = || {
             run_long_call(
@@ -378,11 +381,11 @@ mod tests {
                 None,
             )
         };
-        let (answer, _, share) = ask().await.expect("an answer");
+        let (answer, _, share) = ask().await.expect("a response");
         assert!(answer.len() > ANSWER_BYTES && share.is_some());
         let mut second = pin!(ask());
         let early = deadline(&shared.env, Duration::from_millis(200), second.as_mut()).await;
-        assert!(early.is_err(), "the first answer is not written yet");
+        assert!(early.is_err(), "the first response has not been written yet");
         drop(share);
         assert!(second.await.is_some());
         assert_eq!(shared.long_calls.as_ref().map(|turns| turns.available_permits()), Some(LONG_CALLS_MAX));

@@ -1,13 +1,13 @@
-//! The debug log line of a call.
+//! The debug log line for a call.
 
 use crate::engine::env::Env;
 use crate::engine::rpc::RpcService;
 use crate::engine::wire::{DecodeError, Method, method};
 
-/// Calls `service` and logs the call at debug level: method, peer, key count, result and microseconds.
+/// Calls `service` and logs the call at debug level: method, peer, number of keys, result and microseconds.
 ///
 /// # Errors
-/// As [`RpcService::answer`].
+/// The same as [`RpcService::answer`].
 pub fn answer(
     service: &impl RpcService,
     env: &impl Env,

@@ -1,6 +1,6 @@
-//! Framed requests and responses over `env`, with the codecs of [`crate::engine::wire`].
+//! Framed requests and responses on `env`, with the codecs from [`crate::engine::wire`].
 //!
-//! This folder handles frames and method numbers, but not the meaning of the methods. Upstream: yalantinglibs `coro_rpc`.
+//! This directory handles frames and method numbers, but does not interpret the methods. Upstream: yalantinglibs `coro_rpc`.
 
 pub mod client;
 pub mod connection;

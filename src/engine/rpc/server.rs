@@ -1,9 +1,9 @@
-//! The RPC server: accepts connections, reads frames, calls a [`RpcService`] and writes the answers.
+//! The RPC server: accepts connections, reads frames, calls an [`RpcService`] and writes the responses.
 //!
 //! Each worker is a thread with its own single-threaded runtime, and a connection stays with its worker. A request then costs one wait,
-//! one read and one write, and wakes no other thread. All buffered requests are answered before anything is written, so a pipelining
-//! client needs less than one system call per request. Connections are assigned in groups of [`GROUP_SIZE`]: one thread with several
-//! connections sleeps and wakes less often than several threads with one each. That saves a third of the CPU time per request.
+//! one read and one write, and wakes no other thread. All buffered requests are processed before anything is written, so a pipelining
+//! client causes less than one system call per request. Connections are assigned in groups of [`GROUP_SIZE`]: one thread with several
+//! connections sleeps and wakes less often than several threads with one connection each. That saves a third of the CPU time per request.
 //! `connection.rs` serves the connections.
 
 use std::io;
@@ -21,36 +21,37 @@ use crate::engine::rpc::connection::{self, ConnectionShared};
 use crate::engine::rpc::polls::WorkerPolls;
 use crate::engine::wire::{DecodeError, Method};
 
-/// Maximum number of connections per server. Further ones are closed at once. 1,000 hosts with 8 ranks of 4 connections are 32,000.
+/// Maximum number of connections per server. Further connections are closed immediately. 1,000 hosts with 8 ranks and 4 connections per
+/// rank need 32,000.
 pub const CONNECTIONS_MAX: usize = 65_536;
-/// Connections assigned to a worker before the next worker gets some.
+/// Number of connections assigned to a worker before the next worker gets any.
 const GROUP_SIZE: usize = 16;
-/// Sockets queued for a worker.
+/// Maximum number of sockets queued for a worker.
 const HANDOVER_QUEUE: usize = 1024;
 
-/// Answers requests: one call at a time per connection, from several threads.
+/// Handles requests: one call at a time per connection, from several threads.
 pub trait RpcService: Send + Sync + 'static {
-    /// Appends the body of the answer to `out`. `peer` is the address of the client.
+    /// Appends the response body to `out`. `peer` is the client's address.
     ///
     /// # Errors
     /// The body cannot be decoded as the method's arguments. `out` must then be unchanged.
     fn answer(&self, peer: &str, method: Method, body: &[u8], out: &mut Vec<u8>) -> Result<(), DecodeError>;
 
-    /// Returns true if a call of this method can take long, such as a walk over all keys. It then runs on a separate thread, so that the
-    /// worker continues to serve its other connections. At most [`connection::LONG_CALLS_MAX`] run concurrently.
+    /// Returns true if a call to this method can take long, such as a scan of all keys. The call then runs on a separate thread, so that
+    /// the worker continues to serve its other connections. At most [`connection::LONG_CALLS_MAX`] such calls run concurrently.
     fn is_long(&self, _method: Method) -> bool {
         false
     }
 }
 
-/// The settings of a server.
+/// A server's settings.
 #[derive(Clone, Debug)]
 pub struct ServerConfig {
     /// Address to listen on; port 0 selects a free one.
     pub listen: HostPort,
-    /// Number of worker threads; 0 serves on the caller's runtime (for simulations).
+    /// Number of worker threads. With 0, the caller's runtime serves the connections (for simulations).
     pub threads: usize,
-    /// Close a connection without a request for this time.
+    /// Connections that send no request for this long are closed.
     pub idle_timeout: Option<Duration>,
 }
 
@@ -79,7 +80,7 @@ impl RpcServer {
     /// Starts listening and serving.
     ///
     /// # Errors
-    /// The address is in use, or a thread cannot be started.
+    /// The address is not available, or a thread cannot be started.
     pub async fn start<E: Env>(
         config: ServerConfig,
         env: E,
@@ -97,7 +98,7 @@ impl RpcServer {
         for index in 0..config.threads {
             let (queue, sockets) = mpsc::channel(HANDOVER_QUEUE);
             let shared = shared.clone();
-            // Created here, so that a server whose threads cannot work does not start.
+            // Created here, so that startup fails if a thread's runtime cannot be created.
             let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
             let runtime = runtime.map_err(StartError::Thread)?;
             let thread = std::thread::Builder::new().name(format!("rpc-{index}"));
@@ -115,7 +116,7 @@ impl RpcServer {
         Ok(RpcServer { port, shutdown, acceptor, workers, connections, polls })
     }
 
-    /// The port that the server listens on.
+    /// The port on which the server listens.
     pub fn port(&self) -> u16 {
         self.port
     }
@@ -125,13 +126,13 @@ impl RpcServer {
         self.connections.load(Ordering::Relaxed)
     }
 
-    /// The times at which the workers last polled their connections.
+    /// When each worker last polled its connections.
     pub fn polls(&self) -> WorkerPolls {
         self.polls.clone()
     }
 
-    /// Stops accepting and closes all connections. A request in progress is answered completely or not at all. An answer may be cut
-    /// short only if the peer was slow to read it.
+    /// Stops accepting connections and closes all open ones. A request in progress is either processed completely or not at all. A
+    /// response may be cut short only if the peer was slow to read it.
     pub async fn stop(mut self) {
         let _ = self.shutdown.send(true);
         let _ = (&mut self.acceptor).await;
@@ -163,7 +164,7 @@ impl Drop for ConnectionGuard {
     }
 }
 
-/// A worker thread, as used by the acceptor.
+/// A worker thread, from the acceptor's point of view.
 struct Worker<E: Env> {
     queue: mpsc::Sender<Handover<E>>,
     connections: Arc<AtomicUsize>,
@@ -171,7 +172,7 @@ struct Worker<E: Env> {
 
 type Handover<E> = (<<E as Env>::Net as Net>::Detached, String, [ConnectionGuard; 2]);
 
-/// Accepts connections and assigns them to the workers. Without workers it serves them on this runtime.
+/// Accepts connections and assigns them to the workers. Without workers, it serves them on this runtime.
 async fn accept<E: Env, S: RpcService>(
     shared: Arc<ConnectionShared<E, S>>,
     mut listener: <E::Net as Net>::Listener,
@@ -190,7 +191,7 @@ async fn accept<E: Env, S: RpcService>(
         let (stream, peer) = match accepted {
             Ok(accepted) => accepted,
             Err(error) => {
-                // Usually "too many open files": the connection waits in the backlog until a descriptor is free.
+                // Usually "too many open files": the connection waits in the backlog until a file descriptor is free.
                 failed += 1;
                 if failed.is_power_of_two() {
                     tracing::warn!(%error, failed, "cannot accept a connection");
@@ -242,7 +243,7 @@ fn run_worker<E: Env, S: RpcService>(
     });
 }
 
-/// The default number of worker threads: one per processor, at most `most` (upstream's default maximum is [`THREADS_MAX`]).
+/// Returns the default number of worker threads: one per processor, at most `most` (upstream's default maximum is [`THREADS_MAX`]).
 pub fn default_threads(most: usize) -> usize {
     processors().min(most)
 }

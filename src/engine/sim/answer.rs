@@ -1,4 +1,4 @@
-//! Responses, in the formats of SGLang's routes.
+//! Responses in the formats of SGLang's routes.
 
 use std::sync::Arc;
 
@@ -8,11 +8,11 @@ use serde_json::{Value, json};
 use crate::engine::base::Mono;
 use crate::engine::sim::VERSION;
 use crate::engine::sim::ask::ApiRoute;
-use crate::engine::sim::counters::TierTokens;
+use crate::engine::sim::counters::PromptTokens;
 use crate::engine::sim::scheduler::{Admission, FinishReason};
 use crate::engine::sim::token;
 
-/// A point of the monotonic clock with its Unix time, to convert between the two.
+/// A point on the monotonic clock and its Unix time, used to convert between the two.
 #[derive(Clone, Copy, Debug)]
 pub struct WallClock {
     /// Unix time in seconds.
@@ -33,9 +33,9 @@ pub struct AnswerFrames {
     pub id: String,
     pub model: Arc<str>,
     pub incremental: bool,
-    /// Whether usage is sent at the end of a stream.
+    /// Whether to send usage at the end of a stream.
     pub usage: bool,
-    /// Whether cached tokens are sent by tier.
+    /// Whether to send cached tokens by tier.
     pub details: bool,
     pub storage: bool,
     pub clock: WallClock,
@@ -46,11 +46,11 @@ pub struct AnswerFrames {
     text: String,
 }
 
-/// Name of the storage backend, as in SGLang.
+/// Name of the storage backend, the same as in SGLang.
 pub const BACKEND: &str = "MooncakeStore";
 
 impl AnswerFrames {
-    /// Creates a builder for a response without tokens so far.
+    /// Creates a builder for a response that has no tokens yet.
     pub fn new(route: ApiRoute, id: String, model: Arc<str>, clock: WallClock) -> AnswerFrames {
         AnswerFrames {
             route,
@@ -69,7 +69,7 @@ impl AnswerFrames {
         }
     }
 
-    /// Returns the frames of the first token.
+    /// Returns the frames for the first token.
     pub fn first(&mut self, admission: Admission, at: Mono) -> Bytes {
         self.admission = Some(admission);
         let mut out = Vec::new();
@@ -81,7 +81,7 @@ impl AnswerFrames {
         out.into()
     }
 
-    /// Returns the frame of a further token.
+    /// Returns the frame for a further token.
     pub fn next(&mut self, at: Mono) -> Bytes {
         let mut out = Vec::new();
         self.token(&mut out, at);
@@ -97,7 +97,7 @@ impl AnswerFrames {
             ApiRoute::Generate => {
                 self.text.push_str(&word);
                 let is_last = self.sent == admission.answer.len();
-                // The last token is sent with the end.
+                // The last token is sent with the final frame.
                 if !is_last {
                     let value = self.generated(if self.incremental { &word } else { &self.text }, at, None);
                     frame(out, &value);
@@ -149,7 +149,7 @@ impl AnswerFrames {
         out.into()
     }
 
-    /// Returns the whole response, if it is not streamed.
+    /// Returns the complete response for a request without streaming.
     pub fn whole(&mut self, end: FinishReason, at: Mono) -> Value {
         let text: String = self.answered().iter().map(|id| token::text(*id)).collect();
         let choice = match self.route {
@@ -187,17 +187,17 @@ impl AnswerFrames {
         self.admission.as_ref().map_or(&[], |admission| &admission.answer[..self.sent.min(admission.answer.len())])
     }
 
-    fn by_tier(&self) -> TierTokens {
-        self.admission.as_ref().map_or_else(TierTokens::default, |admission| admission.tokens)
+    fn by_tier(&self) -> PromptTokens {
+        self.admission.as_ref().map_or_else(PromptTokens::default, |admission| admission.tokens)
     }
 
     fn cached(&self) -> u64 {
-        let TierTokens { device, host, storage, .. } = self.by_tier();
+        let PromptTokens { device, host, storage, .. } = self.by_tier();
         device + host + storage
     }
 
     fn tiers(&self) -> Value {
-        let TierTokens { device, host, storage, .. } = self.by_tier();
+        let PromptTokens { device, host, storage, .. } = self.by_tier();
         match (self.cached(), self.storage) {
             (0, _) => Value::Null,
             (_, false) => json!({"device": device, "host": host}),
@@ -205,7 +205,7 @@ impl AnswerFrames {
         }
     }
 
-    /// Builds an object of `/generate`.
+    /// Builds a `/generate` object.
     fn generated(&self, text: &str, at: Mono, end: Option<FinishReason>) -> Value {
         let seconds = |admission: &Admission| admission.started.since(admission.arrived).as_secs_f64();
         let all = self.answered();
@@ -254,7 +254,7 @@ impl AnswerFrames {
         json!({"text": text, "output_ids": ids, "meta_info": meta})
     }
 
-    /// Builds the common members of the OpenAI objects.
+    /// Builds the fields that all OpenAI objects share.
     fn head(&self, streamed: bool) -> Value {
         let object = match (self.route, streamed) {
             (ApiRoute::Chat, true) => "chat.completion.chunk",
@@ -299,10 +299,10 @@ fn frame(out: &mut Vec<u8>, value: &Value) {
     out.extend_from_slice(b"\n\n");
 }
 
-/// Builds the error object of a route.
-pub fn error(route: ApiRoute, status: u16, says: &str) -> Value {
+/// Builds the error object for a route.
+pub fn error(route: ApiRoute, status: u16, message: &str) -> Value {
     match route {
-        ApiRoute::Generate => json!({"error": {"message": says, "type": "invalid_request_error", "code": status}}),
-        _ => json!({"object": "error", "message": says, "type": "BadRequestError", "param": null, "code": status}),
+        ApiRoute::Generate => json!({"error": {"message": message, "type": "invalid_request_error", "code": status}}),
+        _ => json!({"object": "error", "message": message, "type": "BadRequestError", "param": null, "code": status}),
     }
 }

@@ -1,5 +1,5 @@
-//! Parses requests: untrusted JSON becomes a [`SimRequest`]. What the simulator does not support is refused. What
-//! does not affect generated answers (temperature, stop words) is ignored.
+//! Parses requests: untrusted JSON becomes a [`SimRequest`]. Unsupported features are rejected. Parameters that do not affect generated
+//! responses (temperature, stop words) are ignored.
 
 use serde::Deserialize;
 use serde_json::Value;
@@ -7,7 +7,7 @@ use serde_json::Value;
 use crate::engine::sim::scheduler::SimRequest;
 use crate::engine::sim::token;
 
-/// API route of a request.
+/// The API route of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ApiRoute {
     /// `/generate`.
@@ -22,7 +22,7 @@ pub enum ApiRoute {
 #[derive(Clone, Debug, PartialEq)]
 pub struct ParsedRequest {
     pub ask: SimRequest,
-    /// Request id chosen by the client (`rid`).
+    /// Request ID chosen by the client (`rid`).
     pub id: Option<String>,
     /// Whether to send usage at the end of a stream.
     pub usage: bool,
@@ -30,7 +30,7 @@ pub struct ParsedRequest {
     pub details: bool,
 }
 
-/// Maximum length of a request id, in bytes.
+/// Maximum length of a request ID in bytes.
 const ID_BYTES_MAX: usize = 256;
 
 #[derive(Deserialize)]
@@ -118,43 +118,43 @@ struct ContentPart {
     text: Option<String>,
 }
 
-/// Why a request body is refused.
+/// Reasons why a request body is rejected.
 #[derive(Debug, thiserror::Error)]
-pub enum BodyError {
+pub enum RequestBodyError {
     #[error("{0}")]
     Json(#[from] serde_json::Error),
     #[error("the simulator accepts one prompt per request, not a batch")]
     Batch,
-    #[error("the simulator returns one answer per request, not {0}")]
+    #[error("the simulator returns one response per request, not {0}")]
     SeveralAnswers(u32),
-    #[error("exactly one of text (a string) and input_ids (a list of token ids) is required")]
+    #[error("exactly one of text (a string) and input_ids (a list of token IDs) is required")]
     TextOrIds,
-    #[error("messages must be a list of at least one message")]
+    #[error("messages must contain at least one message")]
     NoMessages,
-    #[error("prompt is required: a string or a list of token ids")]
+    #[error("prompt is required and must be a string or a list of token IDs")]
     NoPrompt,
-    #[error("rid must not be longer than {ID_BYTES_MAX} bytes")]
+    #[error("rid must be at most {ID_BYTES_MAX} bytes long")]
     LongId,
 }
 
 /// Parses a request body.
 ///
 /// # Errors
-/// The body is malformed, or requests something that the simulator does not support.
-pub fn read(route: ApiRoute, body: &[u8]) -> Result<ParsedRequest, BodyError> {
+/// The body is malformed, or it requests something the simulator does not support.
+pub fn read(route: ApiRoute, body: &[u8]) -> Result<ParsedRequest, RequestBodyError> {
     match route {
         ApiRoute::Generate => generate(body),
         ApiRoute::Completions | ApiRoute::Chat => openai(route, body),
     }
 }
 
-fn generate(body: &[u8]) -> Result<ParsedRequest, BodyError> {
+fn generate(body: &[u8]) -> Result<ParsedRequest, RequestBodyError> {
     let asked: GenerateBody = serde_json::from_slice(body)?;
     let prompt = match (asked.text, asked.input_ids) {
         (None | Some(Value::Null), Some(TokenIds::One(ids))) => ids,
         (Some(Value::String(text)), None) => token::tokens(&text),
-        (Some(Value::Array(_)), None) | (None, Some(TokenIds::Other(_))) => return Err(BodyError::Batch),
-        _ => return Err(BodyError::TextOrIds),
+        (Some(Value::Array(_)), None) | (None, Some(TokenIds::Other(_))) => return Err(RequestBodyError::Batch),
+        _ => return Err(RequestBodyError::TextOrIds),
     };
     let sampling = asked.sampling_params.unwrap_or_default();
     one(sampling.n)?;
@@ -166,16 +166,16 @@ fn generate(body: &[u8]) -> Result<ParsedRequest, BodyError> {
     })
 }
 
-fn openai(route: ApiRoute, body: &[u8]) -> Result<ParsedRequest, BodyError> {
+fn openai(route: ApiRoute, body: &[u8]) -> Result<ParsedRequest, RequestBodyError> {
     let asked: OpenAiBody = serde_json::from_slice(body)?;
     one(asked.n)?;
     let prompt = match (route, asked.messages, asked.prompt) {
         (ApiRoute::Chat, Some(messages), _) if !messages.is_empty() => chat(&messages),
-        (ApiRoute::Chat, ..) => return Err(BodyError::NoMessages),
+        (ApiRoute::Chat, ..) => return Err(RequestBodyError::NoMessages),
         (_, _, Some(CompletionPrompt::Text(text))) => token::tokens(&text),
         (_, _, Some(CompletionPrompt::Ids(ids))) => ids,
-        (_, _, Some(CompletionPrompt::Other(_))) => return Err(BodyError::Batch),
-        (_, _, None) => return Err(BodyError::NoPrompt),
+        (_, _, Some(CompletionPrompt::Other(_))) => return Err(RequestBodyError::Batch),
+        (_, _, None) => return Err(RequestBodyError::NoPrompt),
     };
     Ok(ParsedRequest {
         ask: SimRequest {
@@ -189,8 +189,8 @@ fn openai(route: ApiRoute, body: &[u8]) -> Result<ParsedRequest, BodyError> {
     })
 }
 
-/// Renders a conversation like a chat template: each message after its role, then the role of the answer. A continued
-/// conversation begins with its previous text.
+/// Renders a conversation like a chat template: each message preceded by its role, then the role of the response. A continued
+/// conversation therefore begins with its previous text.
 fn chat(messages: &[BodyMessage]) -> Vec<u32> {
     let mut text = String::new();
     for message in messages {
@@ -209,16 +209,16 @@ fn chat(messages: &[BodyMessage]) -> Vec<u32> {
     token::tokens(&text)
 }
 
-fn one(n: Option<u32>) -> Result<(), BodyError> {
+fn one(n: Option<u32>) -> Result<(), RequestBodyError> {
     match n {
         None | Some(1) => Ok(()),
-        Some(n) => Err(BodyError::SeveralAnswers(n)),
+        Some(n) => Err(RequestBodyError::SeveralAnswers(n)),
     }
 }
 
-fn id(id: Option<String>) -> Result<Option<String>, BodyError> {
+fn id(id: Option<String>) -> Result<Option<String>, RequestBodyError> {
     match id {
-        Some(id) if id.len() > ID_BYTES_MAX => Err(BodyError::LongId),
+        Some(id) if id.len() > ID_BYTES_MAX => Err(RequestBodyError::LongId),
         id => Ok(id),
     }
 }
@@ -254,12 +254,12 @@ mod tests {
 
     #[test]
     fn continued_conversation_begins_with_its_previous_tokens() {
-        let said: String = (0..30).map(|at| token::text(token::answered(3, at))).collect();
+        let answer: String = (0..30).map(|at| token::text(token::answered(3, at))).collect();
         let first =
             ok(ApiRoute::Chat, r#"{"messages":[{"role":"system","content":"be"},{"role":"user","content":"hello"}]}"#);
         let body = serde_json::json!({"messages": [
             {"role": "system", "content": "be"}, {"role": "user", "content": [{"type": "text", "text": "hello"}]},
-            {"role": "assistant", "content": said}, {"role": "user", "content": "more"}]});
+            {"role": "assistant", "content": answer}, {"role": "user", "content": "more"}]});
         let next = ok(ApiRoute::Chat, &body.to_string()).ask.prompt;
         let before = first.ask.prompt.len();
         assert_eq!(next[..before], first.ask.prompt[..]);
@@ -268,8 +268,8 @@ mod tests {
 
     #[test]
     fn unsupported_requests_are_refused_with_a_reason() {
-        use BodyError as E;
-        type Expected = fn(&BodyError) -> bool;
+        use RequestBodyError as E;
+        type Expected = fn(&RequestBodyError) -> bool;
         let cases: [(ApiRoute, &str, Expected); 12] = [
             (ApiRoute::Generate, "{", |e| matches!(e, E::Json(_))),
             (ApiRoute::Generate, "[]", |e| matches!(e, E::TextOrIds)),

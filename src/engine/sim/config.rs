@@ -4,20 +4,18 @@ use std::time::Duration;
 
 use crate::engine::plan::hicache::PREFETCH_THRESHOLD;
 
-/// Cost model. An engine step takes `step`, plus the time for the tokens whose prefill it computes or that it loads
-/// from the host.
+/// Cost model. An engine step takes `step`, plus the time for the prompt tokens that it computes or loads from the host.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Cost {
     /// Prefill throughput in tokens per second.
     pub prefill_tokens_per_s: f64,
-    /// Duration of a decode step, in which every running request gets one token. Also the minimum duration of any
-    /// step.
+    /// Duration of a decode step, in which every running request receives one token. Also the minimum duration of any step.
     pub step: Duration,
-    /// Additional duration of a decode step per running request.
+    /// Additional decode step duration per running request.
     pub step_per_request: Duration,
     /// Throughput of loads from host to device, in tokens per second.
     pub load_back_tokens_per_s: f64,
-    /// Maximum throughput of reads from storage, in tokens per second. 0: as fast as the store.
+    /// Maximum throughput of reads from storage, in tokens per second; 0 means as fast as the store.
     pub storage_tokens_per_s: f64,
 }
 
@@ -25,26 +23,26 @@ pub struct Cost {
 #[derive(Clone, Debug, PartialEq)]
 pub struct Config {
     pub model: String,
-    /// Returns the number of tokens per page.
+    /// Number of tokens per page.
     pub page_size: u64,
     /// Device pool size in tokens.
     pub device_tokens: u64,
-    /// Host pool size in tokens. 0 disables HiCache.
+    /// Host pool size in tokens; 0 disables HiCache.
     pub host_tokens: u64,
     pub storage: bool,
-    /// Minimum number of missing tokens for a lookup in storage.
+    /// Minimum number of missing tokens for a storage lookup.
     pub prefetch_threshold: u64,
     /// KV bytes per token.
     pub bytes_per_token: u64,
-    /// Maximum tokens of prompt and answer.
+    /// Maximum number of prompt and output tokens per request.
     pub context_length: u64,
-    /// Maximum number of running requests. Others wait.
+    /// Maximum number of running requests. Further requests wait.
     pub running_max: usize,
-    /// Maximum number of waiting requests. Others are refused.
+    /// Maximum number of waiting requests. Further requests are rejected.
     pub queue_max: usize,
-    /// Maximum prompt tokens computed in one step, if it has more than one prompt.
+    /// Maximum number of prompt tokens to compute in one step that has more than one prompt.
     pub prefill_batch_tokens: u64,
-    /// Default answer length in tokens.
+    /// Default output length in tokens.
     pub output_tokens: u32,
     /// Whether streams send deltas instead of the whole text so far.
     pub incremental: bool,
@@ -78,22 +76,22 @@ impl Config {
         }
     }
 
-    /// Returns the bytes of one of the two objects of a page.
+    /// Returns the size in bytes of each of the two objects in a page.
     pub fn object_bytes(&self) -> u64 {
         (self.page_size * self.bytes_per_token / 2).max(1)
     }
 
-    /// Returns the maximum tokens of a prompt with its answer.
+    /// Returns the maximum number of prompt and output tokens per request.
     pub fn request_tokens_max(&self) -> u64 {
         let pages = self.device_tokens / self.page_size;
         self.context_length.min(pages.saturating_mul(self.page_size)).saturating_sub(1)
     }
 
-    /// Returns the answer length for a prompt of `prompt` tokens if `asked` tokens are requested. Like in SGLang, it
-    /// is cut to the available space.
+    /// Returns the output length for a prompt of `prompt` tokens if `asked` tokens are requested. As in SGLang, it is limited to the
+    /// available space.
     ///
     /// # Errors
-    /// The prompt is empty, or exceeds the context length or the device pool.
+    /// The prompt is empty, or it exceeds the context length or the device pool.
     pub fn answer_tokens(&self, prompt: u64, asked: Option<u32>) -> Result<u32, AdmissionError> {
         let max = self.request_tokens_max();
         if prompt == 0 {
@@ -107,7 +105,7 @@ impl Config {
     }
 }
 
-/// Why a request is refused.
+/// Reasons why a request is rejected.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum AdmissionError {
     /// The prompt has no tokens.

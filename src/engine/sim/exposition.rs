@@ -1,4 +1,4 @@
-//! `/metrics`, with SGLang's metric names and labels. No I/O.
+//! The `/metrics` page, with SGLang's metric names and labels. No I/O.
 
 use std::fmt::Write as _;
 
@@ -115,7 +115,7 @@ fn requests(page: &mut MetricsPage, front: &str, counters: &SimCounters) {
     page.head("sglang:cached_tokens_total", "counter", "Cached prompt tokens by tier.");
     let cached = counters.cached;
     for (source, tokens) in [("device", cached.device), ("host", cached.host), ("storage", cached.storage)] {
-        // Like a labelled series of the Prometheus Python client, it appears with its first event.
+        // Like a labeled series in the Prometheus Python client, it appears with its first event.
         if tokens > 0 {
             page.sample("sglang:cached_tokens_total", &format!("cache_source=\"{source}\",{front}"), tokens as f64);
         }

@@ -1,4 +1,4 @@
-//! Documents that describe the simulated endpoint.
+//! JSON documents that describe the simulated endpoint.
 
 use serde_json::{Value, json};
 
@@ -8,7 +8,7 @@ use crate::engine::sim::counters::SimCounters;
 use crate::engine::sim::scheduler::SimGauges;
 use crate::engine::sim::token::VOCABULARY;
 
-/// Returns name and settings of the storage backend, or nulls.
+/// Returns the name and settings of the storage backend, or nulls if there is none.
 fn storage(config: &Config) -> (Value, Value) {
     match config.storage {
         true => (json!("mooncake"), json!({"prefetch_threshold": config.prefetch_threshold}).to_string().into()),
@@ -16,7 +16,7 @@ fn storage(config: &Config) -> (Value, Value) {
     }
 }
 
-/// `/server_info`.
+/// Returns the `/server_info` document.
 pub fn server(config: &Config, gauges: &SimGauges, counters: &SimCounters, uptime_s: f64) -> Value {
     let (backend, extra) = storage(config);
     let decode = counters.finished.iter().map(|kind| kind.generation).sum::<u64>();
@@ -74,7 +74,7 @@ pub fn server(config: &Config, gauges: &SimGauges, counters: &SimCounters, uptim
     all
 }
 
-/// `/model_info`.
+/// Returns the `/model_info` document.
 pub fn model(config: &Config) -> Value {
     json!({
         "simulator": true,
@@ -94,7 +94,7 @@ pub fn model(config: &Config) -> Value {
     })
 }
 
-/// `/v1/models`.
+/// Returns the `/v1/models` document.
 pub fn models(config: &Config, started: u64) -> Value {
     json!({"object": "list", "data": [{
         "id": config.model, "object": "model", "created": started, "owned_by": "mcctl-sim", "root": config.model, "parent": null,
@@ -102,7 +102,7 @@ pub fn models(config: &Config, started: u64) -> Value {
     }]})
 }
 
-/// `/hicache/storage-backend`.
+/// Returns the `/hicache/storage-backend` document.
 pub fn backend(config: &Config) -> Value {
     let (backend, extra) = storage(config);
     json!({"hicache_storage_backend": backend, "hicache_storage_backend_extra_config": extra,

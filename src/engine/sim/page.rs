@@ -1,12 +1,12 @@
-//! Page ids, and the keys and content of their objects in the store.
+//! Page IDs, and the keys and contents of the corresponding objects in the store.
 
 use md5::{Digest, Md5};
 
 use crate::engine::base::ObjectKey;
 
-/// Prefix of every key.
+/// Prefix shared by all keys.
 const PREFIX: &str = "mcctl-sim-";
-/// Regular expression that matches exactly the keys of simulators.
+/// Regular expression that matches exactly the simulators' keys.
 pub const EVERY_KEY: &str = "^mcctl-sim-[0-9a-f]{16}-[kv]$";
 
 /// SplitMix64 finalizer: every bit of the result depends on every bit of `n`.
@@ -17,15 +17,15 @@ pub fn mixed(n: u64) -> u64 {
     z ^ (z >> 31)
 }
 
-/// Computes page ids in sequence. Each id depends on all tokens up to the end of its page. It is the same on every
-/// machine and in every release, because simulators share a store by it.
+/// Computes page IDs in sequence. Each ID depends on all tokens up to the end of its page. IDs are the same on every machine and in every
+/// release, because simulators use them to share a store.
 #[derive(Clone, Debug)]
 pub struct PageNamer {
     before: [u8; 16],
 }
 
 impl PageNamer {
-    /// Creates a namer for pages of `page` tokens of `bytes` each, of `model`. Other parameters give other ids.
+    /// Creates a namer for `model`, with pages of `page` tokens of `bytes` each. Different parameters produce different IDs.
     pub fn new(model: &str, page: u64, bytes: u64) -> PageNamer {
         let mut hash = Md5::new();
         hash.update(page.to_le_bytes());
@@ -34,7 +34,7 @@ impl PageNamer {
         PageNamer { before: hash.finalize().into() }
     }
 
-    /// Returns the id of the next page.
+    /// Returns the ID of the next page.
     pub fn next(&mut self, tokens: &[u32]) -> u64 {
         let mut hash = Md5::new();
         hash.update(self.before);
@@ -47,13 +47,12 @@ impl PageNamer {
     }
 }
 
-/// Returns the keys of the two objects of a page: attention keys and values, as in SGLang.
+/// Returns the keys of a page's two objects: attention keys and attention values, as in SGLang.
 pub fn keys(page: u64) -> [ObjectKey; 2] {
     ["k", "v"].map(|half| ObjectKey::from(format!("{PREFIX}{page:016x}-{half}").as_str()))
 }
 
-/// Fills `bytes` with the content of object `half` (0 or 1) of a page. Every eight bytes differ, so that mixed-up
-/// objects are detected.
+/// Fills `bytes` with the content of a page's object `half` (0 or 1). Every eight bytes differ, so that mixed-up objects are detected.
 pub fn fill(page: u64, half: usize, bytes: &mut [u8]) {
     let mut state = mixed(page ^ half as u64);
     for word in bytes.chunks_mut(8) {

@@ -1,4 +1,4 @@
-//! HTTP routes around the [`Scheduler`], a task that advances its time, and tasks for its storage operations.
+//! HTTP routes for the [`Scheduler`], a task that advances its time, and tasks for its storage operations.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -24,7 +24,7 @@ use crate::engine::sim::scheduler::{Admission, FinishReason, HashedRequest, Sche
 use crate::engine::sim::storage::Storage;
 use crate::engine::sim::{HEADER, exposition, info};
 
-/// HTTP limits. A request of a million ids is about 8 MB of JSON.
+/// HTTP limits. A request with a million token IDs is about 8 MB of JSON.
 const LIMITS: HttpLimits = HttpLimits {
     connections_max: 16_384,
     header_bytes_max: 64 << 10,
@@ -32,7 +32,7 @@ const LIMITS: HttpLimits = HttpLimits {
     bodies_bytes_max: 256 << 20,
     header: Duration::from_secs(300),
     body: Duration::from_secs(60),
-    // The head of a response that is not streamed is sent when the answer is complete.
+    // For a response that is not streamed, the head is sent when the response is complete.
     answer: Duration::from_secs(6 * 3600),
     stall: Duration::from_secs(60),
     least_rate: 0,
@@ -42,10 +42,10 @@ const LIMITS: HttpLimits = HttpLimits {
 const WRITE_PAGES_MAX: u64 = 1 << 16;
 /// Interval at which a waiting flush checks whether the engine is idle.
 const FLUSH_POLL: Duration = Duration::from_millis(20);
-/// Maximum wait of a flush.
+/// Maximum time that a flush may wait.
 const FLUSH_MAX: Duration = Duration::from_secs(600);
 
-/// A running simulator. Dropping it stops it.
+/// A running simulator. Dropping it stops the simulator.
 pub struct RunningSimulator {
     http: http::HttpServer,
     tasks: Vec<JoinHandle<()>>,
@@ -66,7 +66,7 @@ impl RunningSimulator {
     }
 }
 
-/// HTTP handler of the simulated endpoint.
+/// HTTP handler for the simulated endpoint.
 pub struct Simulator<E: Env> {
     inner: Arc<SimShared<E>>,
 }
@@ -91,14 +91,14 @@ struct SimState {
     names: HashMap<u64, String>,
 }
 
-/// An event for the connection of a request.
+/// An event for a request's connection.
 enum RequestEvent {
     First(crate::engine::base::Mono, Admission),
     Token(crate::engine::base::Mono),
     Finished(crate::engine::base::Mono, FinishReason),
 }
 
-/// Starts a simulator with `config` at `at`. `config.storage` is set according to `storage`.
+/// Starts a simulator with `config` on the address `at`. `config.storage` is set according to `storage`.
 ///
 /// # Errors
 /// The address cannot be bound.
@@ -149,7 +149,7 @@ async fn drive<E: Env>(inner: Arc<SimShared<E>>) {
     }
 }
 
-/// Writes pages that were copied to the host to storage, one batch after the other.
+/// Writes pages that were copied to the host to storage, one batch after another.
 async fn write_back<E: Env>(inner: Arc<SimShared<E>>, mut writes: mpsc::UnboundedReceiver<Vec<u64>>) {
     let Some(storage) = &inner.storage else { return };
     while let Some(pages) = writes.recv().await {
@@ -166,7 +166,7 @@ impl<E: Env> SimShared<E> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Calls `work` with the scheduler, then executes its effects.
+    /// Calls `work` with the scheduler, then executes the resulting effects.
     fn with<T>(self: &Arc<Self>, work: impl FnOnce(&mut Scheduler) -> T) -> T {
         let mut state = self.state();
         let done = work(&mut state.scheduler);
@@ -209,12 +209,12 @@ impl<E: Env> SimShared<E> {
         }
     }
 
-    /// Runs `work` with storage in a task of its own. There is at most one task per waiting request.
+    /// Runs `work` with storage in a separate task. There is at most one such task per waiting request.
     fn storage_task<F: Future<Output = ()> + Send + 'static>(
         self: &Arc<Self>,
         work: impl FnOnce(Arc<SimShared<E>>, Storage<E>) -> F,
     ) {
-        // Without storage the scheduler requests none of these operations.
+        // Without storage, the scheduler requests none of these operations.
         if let Some(storage) = self.storage.clone() {
             tokio::spawn(work(self.clone(), storage));
         }
@@ -223,7 +223,7 @@ impl<E: Env> SimShared<E> {
 
 fn notify(state: &SimState, id: u64, event: RequestEvent) {
     if let Some(listener) = state.listeners.get(&id) {
-        // The receiver is gone if the client disconnected; its request is about to be aborted.
+        // The receiver is gone if the client has disconnected. In that case, its request is about to be aborted.
         let _ = listener.send(event);
     }
 }
@@ -296,7 +296,8 @@ impl<E: Env> Simulator<E> {
     }
 
     async fn ask(&self, route: ApiRoute, request: &HttpRequest) -> Response {
-        let refuse = |status: StatusCode, says: &str| json_answer(status, &answer::error(route, status.as_u16(), says));
+        let refuse =
+            |status: StatusCode, message: &str| json_answer(status, &answer::error(route, status.as_u16(), message));
         let ParsedRequest { ask, id: name, usage, details } = match ask::read(route, &request.body) {
             Ok(wanted) => wanted,
             Err(error) => return refuse(StatusCode::BAD_REQUEST, &error.to_string()),
@@ -343,7 +344,10 @@ impl<E: Env> Simulator<E> {
         let inner = &self.inner;
         let timeout = timeout.map_or(Ok(0.0), str::parse::<f64>).ok().filter(|seconds| *seconds >= 0.0);
         let Some(timeout) = timeout else {
-            return json_answer(StatusCode::BAD_REQUEST, &json!({"detail": "timeout must be a number of seconds"}));
+            return json_answer(
+                StatusCode::BAD_REQUEST,
+                &json!({"detail": "timeout must be a number of seconds, 0 or more"}),
+            );
         };
         let until = inner.env.now() + Duration::try_from_secs_f64(timeout).unwrap_or(FLUSH_MAX).min(FLUSH_MAX);
         loop {
@@ -356,8 +360,8 @@ impl<E: Env> Simulator<E> {
                 );
             }
             if now >= until {
-                let says = "Flush cache failed: requests are running or waiting.\n";
-                return answer(StatusCode::BAD_REQUEST, TEXT, says);
+                let message = "Flush cache failed: there are running or waiting requests.\n";
+                return answer(StatusCode::BAD_REQUEST, TEXT, message);
             }
             inner.env.sleep(FLUSH_POLL).await;
         }
@@ -369,8 +373,10 @@ impl<E: Env> Simulator<E> {
         };
         match storage.clear().await {
             Ok(gone) => {
-                let says = format!("Hierarchical cache storage backend cleared. ({gone} objects; leased ones stay.)\n");
-                answer(StatusCode::OK, TEXT, says)
+                let message = format!(
+                    "Hierarchical cache storage backend cleared. ({gone} objects removed; leased objects remain.)\n"
+                );
+                answer(StatusCode::OK, TEXT, message)
             }
             Err(error) => answer(StatusCode::BAD_REQUEST, TEXT, format!("cannot clear storage: {error}\n")),
         }
@@ -401,7 +407,7 @@ impl<E: Env> Simulator<E> {
     }
 }
 
-/// Builds a streamed response, with a frame per token.
+/// Builds a streamed response with one frame per token.
 fn streamed<E: Env>(mut frames: AnswerFrames, mut ticket: PendingRequest<E>) -> Response {
     let mut over = false;
     let pieces = move |cx: &mut Context<'_>| {
@@ -415,7 +421,7 @@ fn streamed<E: Env>(mut frames: AnswerFrames, mut ticket: PendingRequest<E>) -> 
                     frames.end(end, at)
                 }
             };
-            // The last token of `/generate` is sent with the end.
+            // The last `/generate` token is sent with the final frame.
             if !bytes.is_empty() {
                 return Poll::Ready(Some(bytes));
             }

@@ -1,5 +1,4 @@
-//! The third tier: pages in a Mooncake store, two objects each. Their bytes derive from the page id and are verified
-//! when they are read.
+//! The third tier: pages in a Mooncake store, two objects each. Their bytes are derived from the page ID and verified when read.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -11,9 +10,9 @@ use crate::engine::store::{StoreClient, StoreError};
 use crate::engine::sys::memory::{Memory, Slice};
 use crate::engine::wire::types::ReplicateConfig;
 
-/// Maximum pages per lookup.
+/// Maximum number of pages per lookup.
 const LOOK_PAGES: usize = 512;
-/// Bytes per batch, unless a single page is larger.
+/// Maximum batch size in bytes, unless a single page is larger.
 const BATCH_BYTES: usize = 8 << 20;
 
 /// A store client and the size of its objects.
@@ -29,13 +28,13 @@ pub struct Storage<E: Env> {
 /// The result of a batch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BatchResult {
-    /// Pages transferred successfully. For a read, the leading ones.
+    /// Number of pages transferred successfully. For a read, only the leading pages count.
     pub pages: usize,
     pub took: Duration,
 }
 
 impl<E: Env> Storage<E> {
-    /// Creates the storage of `config`, using `client`.
+    /// Creates the storage for `config`, using `client`.
     pub fn new(env: E, client: StoreClient<E>, config: &crate::engine::sim::Config) -> Storage<E> {
         Storage {
             env,
@@ -46,7 +45,7 @@ impl<E: Env> Storage<E> {
         }
     }
 
-    /// Returns how many of `pages`, counted from the first, exist. They get a read lease.
+    /// Returns how many of `pages`, counted from the first, exist. These pages receive a read lease.
     pub(super) async fn lookup(&self, pages: &[u64]) -> usize {
         let mut there = 0;
         for some in pages.chunks(LOOK_PAGES) {
@@ -68,7 +67,7 @@ impl<E: Env> Storage<E> {
         there
     }
 
-    /// Reads `pages` and verifies them.
+    /// Reads and verifies `pages`.
     pub(super) async fn read(&self, pages: &[u64]) -> BatchResult {
         let began = self.env.now();
         let mut came = 0;
@@ -102,7 +101,7 @@ impl<E: Env> Storage<E> {
         BatchResult { pages: came, took: self.env.now().since(began) }
     }
 
-    /// Writes `pages`. A page that exists counts as written.
+    /// Writes `pages`. A page that already exists counts as written.
     pub(super) async fn write(&self, pages: &[u64]) -> BatchResult {
         let began = self.env.now();
         let mut taken = 0;
@@ -130,10 +129,10 @@ impl<E: Env> Storage<E> {
         BatchResult { pages: taken, took: self.env.now().since(began) }
     }
 
-    /// Removes all pages of simulators, except leased ones. Returns the number of removed objects.
+    /// Removes all simulator pages, except leased ones. Returns the number of removed objects.
     ///
     /// # Errors
-    /// The master does not respond, or refuses.
+    /// The master does not respond, or rejects the request.
     pub(super) async fn clear(&self) -> Result<i64, StoreError> {
         self.client.remove_by_regex(page::EVERY_KEY, false).await
     }
@@ -143,7 +142,7 @@ impl<E: Env> Storage<E> {
     }
 }
 
-/// Returns the objects of `pages`, laid out in sequence in `memory`.
+/// Returns the objects for `pages`, laid out in sequence in `memory`.
 fn objects(pages: &[u64], memory: Arc<Memory>, length: usize) -> Vec<(ObjectKey, Slice)> {
     let keys = pages.iter().flat_map(|page| page::keys(*page));
     keys.enumerate()
@@ -151,7 +150,7 @@ fn objects(pages: &[u64], memory: Arc<Memory>, length: usize) -> Vec<(ObjectKey,
         .collect()
 }
 
-/// Returns how many pages, counted from the first, were read and have the expected bytes.
+/// Returns how many pages, counted from the first, were read with the expected bytes.
 fn right(pages: &[u64], objects: &[(ObjectKey, Slice)], got: &[Result<usize, StoreError>], length: usize) -> usize {
     let mut expected = vec![0; length];
     let mut is_right = |at: usize, page: u64| {
@@ -161,7 +160,7 @@ fn right(pages: &[u64], objects: &[(ObjectKey, Slice)], got: &[Result<usize, Sto
             page::fill(page, half, &mut expected);
             let same = came && slice.to_vec() == expected;
             if came && !same {
-                tracing::warn!(%key, "storage returned other bytes than were written");
+                tracing::warn!(%key, "storage returned different bytes than were written");
             }
             same
         })

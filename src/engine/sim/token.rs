@@ -1,24 +1,24 @@
-//! A simple rule instead of a tokenizer: a token is up to five bytes, and white space starts a new one. English text
-//! has about four bytes per token.
+//! A simple rule used instead of a tokenizer: a token is up to five bytes long, and whitespace starts a new one. English text has about
+//! four bytes per token.
 //!
-//! An answer token is a space and two syllables, which the rule maps back to the same token. An answer in the next
-//! prompt is therefore found in the cache, as (nearly always) with a real tokenizer.
+//! An output token is a space and two syllables, which the rule maps back to the same token. A response that is part of the next prompt
+//! is therefore found in the cache, as is nearly always the case with a real tokenizer.
 
 use crate::engine::sim::page::mixed;
 
-/// Upper bound (exclusive) of token ids.
+/// Upper bound (exclusive) on token IDs.
 pub const VOCABULARY: u32 = 32_000;
-/// Maximum bytes of a token.
+/// Maximum length of a token in bytes.
 const PIECE_BYTES_MAX: usize = 5;
-/// First id of answer tokens.
+/// First ID of the output tokens.
 const WORDS_FROM: u32 = 100;
 const CONSONANTS: &[u8; 14] = b"bdfgklmnprstvz";
 const VOWELS: &[u8; 5] = b"aeiou";
 const SYLLABLES: u32 = (CONSONANTS.len() * VOWELS.len()) as u32;
-/// Number of answer tokens.
+/// Number of distinct output tokens.
 const WORDS: u32 = SYLLABLES * SYLLABLES;
 
-/// Returns the tokens of a text.
+/// Returns the tokens in a text.
 pub fn tokens(text: &str) -> Vec<u32> {
     let bytes = text.as_bytes();
     let mut ids = Vec::with_capacity(bytes.len() / 4 + 1);
@@ -32,7 +32,7 @@ pub fn tokens(text: &str) -> Vec<u32> {
     ids
 }
 
-/// Returns the text of an answer token. Other ids are hashes and have no text.
+/// Returns the text of an output token. Other IDs are hashes and have no text.
 pub fn text(id: u32) -> String {
     let Some(word) = id.checked_sub(WORDS_FROM).filter(|word| *word < WORDS) else { return "\u{fffd}".to_owned() };
     let mut text = String::with_capacity(PIECE_BYTES_MAX);
@@ -44,7 +44,7 @@ pub fn text(id: u32) -> String {
     text
 }
 
-/// Returns token number `at` of the answer to a prompt with hash `seed`.
+/// Returns output token number `at` of the response to a prompt with hash `seed`.
 pub fn answered(seed: u64, at: u32) -> u32 {
     WORDS_FROM + (mixed(seed ^ mixed(u64::from(at))) % u64::from(WORDS)) as u32
 }
@@ -74,10 +74,10 @@ mod tests {
     #[test]
     fn answer_text_maps_back_to_the_same_tokens() {
         let ids: Vec<u32> = (0..200).map(|at| answered(7, at)).collect();
-        let said: String = ids.iter().map(|id| text(*id)).collect();
-        assert_eq!(tokens(&said), ids);
+        let answer: String = ids.iter().map(|id| text(*id)).collect();
+        assert_eq!(tokens(&answer), ids);
         let question = "What is it that you said?";
-        let all = tokens(&format!("{question}{said}next"));
+        let all = tokens(&format!("{question}{answer}next"));
         let before = tokens(question).len();
         assert_eq!((&all[..before], &all[before..before + ids.len()]), (&tokens(question)[..], &ids[..]));
         assert_eq!(text(5), "\u{fffd}");

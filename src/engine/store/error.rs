@@ -34,13 +34,13 @@ pub enum StoreError {
         replicas: usize,
     },
     /// The caller's buffer is too small.
-    #[error("object {key} has {size} bytes, but the buffer has only {room}")]
+    #[error("object {key} has {size} bytes, but the buffer has only {buffer}")]
     TooSmall {
         key: ObjectKey,
         /// Size of the object in bytes.
         size: u64,
         /// Size of the buffer in bytes.
-        room: usize,
+        buffer: usize,
     },
     #[error("cannot {} object {key} {} {endpoint}: {source}", if *.writing { "write" } else { "read" }, if *.writing { "to" } else { "from" })]
     Transfer {

@@ -38,15 +38,15 @@ impl<E: Env> StoreClient<E> {
         let started = self.inner.env.now();
         let keys: Vec<ObjectKey> = objects.iter().map(|(key, _)| key.clone()).collect();
         let stats = self.batch_stat(&keys).await?;
-        let rooms: Vec<_> = stats
+        let buffers: Vec<_> = stats
             .iter()
             .zip(objects)
-            .map(|(stat, (key, room))| match stat {
-                Ok(stat) => fit(key, stat.size, room),
+            .map(|(stat, (key, buffer))| match stat {
+                Ok(stat) => fit(key, stat.size, buffer),
                 Err(error) => Err(error.clone()),
             })
             .collect();
-        Ok(self.read(&keys, &stats, rooms, started).await)
+        Ok(self.read(&keys, &stats, buffers, started).await)
     }
 
     /// [`StoreClient::batch_get_into`] for one object.
@@ -107,14 +107,14 @@ impl<E: Env> StoreClient<E> {
         &self,
         keys: &[ObjectKey],
         stats: &[Result<ObjectStat, StoreError>],
-        rooms: Vec<Result<Slice, StoreError>>,
+        buffers: Vec<Result<Slice, StoreError>>,
         started: Mono,
     ) -> Vec<Result<usize, StoreError>> {
         let mut results: Vec<Result<usize, StoreError>> = Vec::with_capacity(keys.len());
         let mut reads = Vec::new();
         let own: Vec<&str> = self.inner.own_endpoints.iter().map(String::as_str).collect();
-        for (index, (stat, room)) in stats.iter().zip(rooms).enumerate() {
-            match (stat, room) {
+        for (index, (stat, buffer)) in stats.iter().zip(buffers).enumerate() {
+            match (stat, buffer) {
                 (Err(error), _) => results.push(Err(error.clone())),
                 (_, Err(error)) => results.push(Err(error)),
                 (Ok(stat), Ok(into)) => {
@@ -172,12 +172,12 @@ impl<E: Env> StoreClient<E> {
     }
 }
 
-/// Returns the part of `room` that the object fills.
-fn fit(key: &ObjectKey, size: u64, room: &Slice) -> Result<Slice, StoreError> {
-    usize::try_from(size).ok().and_then(|size| room.part(0, size).ok()).ok_or_else(|| StoreError::TooSmall {
+/// Returns the part of `buffer` that the object fills.
+fn fit(key: &ObjectKey, size: u64, buffer: &Slice) -> Result<Slice, StoreError> {
+    usize::try_from(size).ok().and_then(|size| buffer.part(0, size).ok()).ok_or_else(|| StoreError::TooSmall {
         key: key.clone(),
         size,
-        room: room.len(),
+        buffer: buffer.len(),
     })
 }
 

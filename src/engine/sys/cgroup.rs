@@ -69,21 +69,21 @@ const UNLIMITED_V1: u64 = 1 << 62;
 fn hugetlb_left(root: &Path, own: &str, kib: u64, [limit, used]: [&str; 2]) -> Option<u64> {
     let size = if kib >= 1 << 20 { format!("{}GB", kib >> 20) } else { format!("{}MB", kib >> 10) };
     least(root, own, |folder| {
-        let room = |kind: &str| {
+        let available = |kind: &str| {
             let limit =
                 number(folder, &format!("hugetlb.{size}{kind}.{limit}")).filter(|limit| *limit < UNLIMITED_V1)?;
             Some(limit.saturating_sub(number(folder, &format!("hugetlb.{size}{kind}.{used}")).unwrap_or(0)))
         };
-        [room(""), room(".rsvd")].into_iter().flatten().min()
+        [available(""), available(".rsvd")].into_iter().flatten().min()
     })
 }
 
-/// The minimum of `room` over the group `own` and its ancestors up to `root`.
-fn least(root: &Path, own: &str, room: impl Fn(&Path) -> Option<u64>) -> Option<u64> {
+/// The minimum of `available` over the group `own` and its ancestors up to `root`.
+fn least(root: &Path, own: &str, available: impl Fn(&Path) -> Option<u64>) -> Option<u64> {
     let mut folder = root.join(own.trim_start_matches('/'));
     let mut least: Option<u64> = None;
     while folder.starts_with(root) {
-        if let Some(left) = room(&folder) {
+        if let Some(left) = available(&folder) {
             least = Some(least.map_or(left, |least| least.min(left)));
         }
         if !folder.pop() {

@@ -12,6 +12,16 @@ pub struct ClockSync {
     pub error_max: Duration,
 }
 
+impl ClockSync {
+    /// Interprets the return value, the status bits and the maximum error (microseconds) of `adjtimex`.
+    fn from_kernel(rc: libc::c_int, status: libc::c_int, error_max: libc::c_long) -> ClockSync {
+        ClockSync {
+            synchronised: rc != libc::TIME_ERROR && status & libc::STA_UNSYNC == 0,
+            error_max: Duration::from_micros(u64::try_from(error_max).unwrap_or(u64::MAX)),
+        }
+    }
+}
+
 /// Reads the synchronization state from the kernel.
 ///
 /// # Errors
@@ -25,8 +35,7 @@ pub fn clock_sync() -> io::Result<ClockSync> {
     if rc < 0 {
         return Err(io::Error::last_os_error());
     }
-    let error_max = Duration::from_micros(u64::try_from(state.maxerror).unwrap_or(u64::MAX));
-    Ok(ClockSync { synchronised: rc != libc::TIME_ERROR && state.status & libc::STA_UNSYNC == 0, error_max })
+    Ok(ClockSync::from_kernel(rc, state.status, state.maxerror))
 }
 
 #[cfg(test)]
@@ -34,9 +43,18 @@ mod tests {
     use super::*;
 
     #[test]
-    fn clock_sync_is_plausible_if_the_kernel_reports_it() {
-        if let Ok(clock_sync) = clock_sync() {
-            assert!(!clock_sync.synchronised || clock_sync.error_max < Duration::from_secs(60), "{clock_sync:?}");
-        }
+    fn a_clock_is_synchronised_unless_the_kernel_reports_an_error_or_the_flag() {
+        let synchronised = |rc, status| ClockSync::from_kernel(rc, status, 0).synchronised;
+        assert!(synchronised(libc::TIME_OK, 0));
+        assert!(synchronised(libc::TIME_INS, libc::STA_PLL | libc::STA_NANO));
+        assert!(!synchronised(libc::TIME_ERROR, 0));
+        assert!(!synchronised(libc::TIME_OK, libc::STA_PLL | libc::STA_UNSYNC));
+    }
+
+    #[test]
+    fn the_maximum_error_is_in_microseconds_and_unlimited_if_negative() {
+        let error_max = |micros| ClockSync::from_kernel(libc::TIME_OK, 0, micros).error_max;
+        assert_eq!(error_max(16_000_000), Duration::from_secs(16));
+        assert_eq!(error_max(-1), Duration::from_micros(u64::MAX));
     }
 }

@@ -25,7 +25,7 @@ pub struct HostMemory {
 pub struct HugePagePool {
     /// Pages in the pool.
     pub total: u64,
-    /// Unused pages.
+    /// Pages that are not in use, `reserved` ones included.
     pub free: u64,
     /// Free pages that are reserved for a mapping.
     pub reserved: u64,

@@ -12,7 +12,6 @@ pub struct NodePool {
     pub node: u32,
     /// Pages in the node's pool.
     pub total: u64,
-    /// Unused pages.
     pub free: u64,
 }
 

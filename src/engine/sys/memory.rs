@@ -16,7 +16,7 @@ use crate::engine::sys::pages::HugePageArena;
 pub struct Memory {
     base: NonNull<u8>,
     len: usize,
-    home: MemoryBacking,
+    backing: MemoryBacking,
 }
 
 /// The allocation that holds the bytes. Determines how they are freed.
@@ -51,19 +51,19 @@ impl Memory {
         let mut vec = ManuallyDrop::new(vec);
         let (len, capacity) = (vec.len(), vec.capacity());
         let base = NonNull::new(vec.as_mut_ptr()).expect("a Vec's pointer is not null");
-        Memory { base, len, home: MemoryBacking::Vec { capacity } }
+        Memory { base, len, backing: MemoryBacking::Vec { capacity } }
     }
 
     /// # Safety
-    /// `base` points to `len` readable and writable bytes that `home` keeps alive. Nothing else frees or references
+    /// `base` points to `len` readable and writable bytes that `backing` keeps alive. Nothing else frees or references
     /// them.
-    pub(in crate::engine::sys) unsafe fn from_parts(base: NonNull<u8>, len: usize, home: MemoryBacking) -> Memory {
-        Memory { base, len, home }
+    pub(in crate::engine::sys) unsafe fn from_parts(base: NonNull<u8>, len: usize, backing: MemoryBacking) -> Memory {
+        Memory { base, len, backing }
     }
 
     /// Returns the bytes as a `Vec`: the original one without a copy, or a copy of a mapping.
     pub fn into_vec(self) -> Vec<u8> {
-        match self.home {
+        match self.backing {
             MemoryBacking::Vec { capacity } => {
                 let this = ManuallyDrop::new(self);
                 // SAFETY: the three parts are those of the Vec that `from_vec` took apart, and `len` of its bytes are
@@ -153,7 +153,7 @@ impl Memory {
 
 impl Drop for Memory {
     fn drop(&mut self) {
-        match self.home {
+        match self.backing {
             MemoryBacking::Mapping { bytes } => {
                 // SAFETY: `base` and `bytes` are those of a mapping that only this value owns. Nothing uses it
                 // afterwards.

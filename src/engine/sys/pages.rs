@@ -20,9 +20,7 @@ pub const SEGMENT_BYTES_MIN: u64 = 16 << 20;
 /// A huge page size.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum HugePage {
-    /// 2 MiB.
     Mib2,
-    /// 1 GiB.
     Gib1,
 }
 
@@ -115,21 +113,21 @@ pub enum MemoryError {
     /// A segment of plain pages is below upstream's minimum.
     #[error("a segment of {} is too small: at least {} without huge pages", ByteSize(*wanted), ByteSize(SEGMENT_BYTES_MIN))]
     SegmentTooSmall {
-        /// Requested bytes.
+        /// Size of the request, bytes.
         wanted: u64,
     },
     /// The size exceeds the address space.
     #[error("{wanted} bytes exceed the address space")]
     TooLarge {
-        /// Requested bytes.
+        /// Size of the request, bytes.
         wanted: u64,
     },
     /// The size exceeds the host's memory or the container's limit.
     #[error("needs {} of memory; the limit is {} ({limit})", ByteSize(*wanted), ByteSize(*total))]
     LargerThanHost {
-        /// Requested bytes.
+        /// Size of the request, bytes.
         wanted: u64,
-        /// The limit, bytes.
+        /// Memory of the host or of its cgroup, bytes.
         total: u64,
         /// The source of the limit, a path.
         limit: &'static str,
@@ -138,7 +136,7 @@ pub enum MemoryError {
     #[error("the kernel does not support huge pages of {}: cannot read {}", ByteSize(page.bytes()), path.display())]
     NoSuchPage {
         page: HugePage,
-        /// The missing file.
+        /// The file in `/sys` that a kernel with such pages has.
         path: PathBuf,
         #[source]
         source: io::Error,
@@ -150,7 +148,7 @@ pub enum MemoryError {
     )]
     NotEnoughHugePages {
         page: HugePage,
-        /// Requested pages.
+        /// Number of pages required.
         wanted: u64,
         /// Free pages that are not reserved.
         available: u64,
@@ -162,7 +160,7 @@ pub enum MemoryError {
     },
     #[error("the kernel refused to map {} ({what})", ByteSize(*bytes))]
     Refused {
-        /// Requested bytes.
+        /// Size of the request, bytes.
         bytes: u64,
         what: &'static str,
         #[source]
@@ -184,7 +182,7 @@ impl MemorySource {
         MemorySource { policy, sys: PathBuf::from("/sys"), arena: OnceLock::new() }
     }
 
-    /// The policy.
+    /// The policy that the allocator follows.
     pub fn policy(&self) -> MemoryPolicy {
         self.policy
     }
@@ -436,15 +434,35 @@ mod tests {
         assert!(matches!(error, MemoryError::LargerThanHost { wanted, .. } if wanted == 1 << 50), "{error}");
     }
 
+    /// The error of a segment of 16 TiB in pages of 2 MiB, which no kernel grants, on a host with the pool files in `sys`.
+    fn refused_huge_pages(sys: &Path) -> MemoryError {
+        let policy = MemoryPolicy { huge: Some(HugePage::Mib2), arena_bytes: None };
+        MemorySource { policy, sys: sys.to_owned(), arena: OnceLock::new() }.segment(1 << 44).unwrap_err()
+    }
+
     #[test]
     fn missing_huge_pages_are_reported_with_the_pool_size() {
-        let huge = MemoryPolicy { huge: Some(HugePage::Mib2), arena_bytes: None };
-        let error = MemorySource::new(huge).segment(1 << 44).unwrap_err();
-        let named = match &error {
-            MemoryError::NotEnoughHugePages { wanted, .. } => *wanted == 8_388_608,
-            other => matches!(other, MemoryError::NoSuchPage { .. }),
+        let sys = tempfile::tempdir().unwrap();
+        let pool = sys.path().join("kernel/mm/hugepages/hugepages-2048kB");
+        std::fs::create_dir_all(&pool).unwrap();
+        for (name, pages) in [("nr_hugepages", "100\n"), ("free_hugepages", "70\n"), ("resv_hugepages", "30\n")] {
+            std::fs::write(pool.join(name), pages).unwrap();
+        }
+        let error = refused_huge_pages(sys.path());
+        let MemoryError::NotEnoughHugePages { page, wanted, available, total, free, reserved } = error else {
+            panic!("{error}");
         };
-        assert!(named, "{error}");
+        assert_eq!((page, wanted, available), (HugePage::Mib2, 8_388_608, 40));
+        assert_eq!((total, free, reserved), (100, 70, 30));
+    }
+
+    #[test]
+    fn an_unsupported_huge_page_size_is_reported_with_the_missing_file() {
+        let sys = tempfile::tempdir().unwrap();
+        let error = refused_huge_pages(sys.path());
+        let MemoryError::NoSuchPage { page, path, .. } = &error else { panic!("{error}") };
+        assert_eq!(*page, HugePage::Mib2);
+        assert!(path.starts_with(sys.path()), "{}", path.display());
     }
 
     #[test]

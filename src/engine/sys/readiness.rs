@@ -18,8 +18,8 @@ pub fn wait_readable(fds: &[BorrowedFd<'_>], timeout: Duration) -> io::Result<u6
         return Err(io::Error::from_raw_os_error(libc::EINVAL));
     }
     let mut list = [libc::pollfd { fd: -1, events: libc::POLLIN, revents: 0 }; WAIT_MAX];
-    for (place, fd) in list.iter_mut().zip(fds) {
-        place.fd = fd.as_raw_fd();
+    for (slot, fd) in list.iter_mut().zip(fds) {
+        slot.fd = fd.as_raw_fd();
     }
     let time = libc::timespec {
         tv_sec: libc::time_t::try_from(timeout.as_secs()).unwrap_or(libc::time_t::MAX),

@@ -40,7 +40,7 @@ pub enum ReserveError {
     #[error("node {node}: the kernel granted {granted} of {wanted} huge pages ({before} before)")]
     Short {
         node: u32,
-        /// Requested pages.
+        /// Number of pages required in the pool.
         wanted: u64,
         /// Pages in the pool.
         granted: u64,
@@ -69,7 +69,7 @@ pub trait HugePagePools {
 pub struct SysfsPools<'a> {
     /// `/sys`, except in tests.
     pub root: &'a Path,
-    /// Page size, KiB.
+    /// Size of a huge page, KiB.
     pub kib: u64,
 }
 

@@ -1,6 +1,6 @@
 //! Selects the devices and the GID index to use.
 //!
-//! Mooncake itself uses every device that it can open ([`RdmaDevice::is_listed`]) and stripes slices over them evenly, so one slow or
+//! Mooncake itself uses every device that it can open ([`HostRdmaDevice::is_listed`]) and stripes slices over them evenly, so one slow or
 //! disconnected device limits all. The recommendation contains only devices that can reach each other at the same speed: the group of one
 //! link layer and one rate with the highest total rate.
 
@@ -10,7 +10,7 @@ use std::net::Ipv6Addr;
 
 use serde::Serialize;
 
-use crate::engine::topology::device::{DeviceTransport, RdmaDevice, RdmaPort};
+use crate::engine::topology::device::{DeviceTransport, HostRdmaDevice, RdmaPort};
 use crate::engine::topology::finding::DeviceFinding;
 use crate::engine::topology::gid::{self, GidPick, GidType};
 use crate::engine::topology::host::HostTopology;
@@ -173,13 +173,13 @@ impl DeviceChoice {
     }
 }
 
-fn picked(device: &RdmaDevice, port: &RdmaPort, pick: GidPick) -> PickedDevice {
+fn picked(device: &HostRdmaDevice, port: &RdmaPort, pick: GidPick) -> PickedDevice {
     let row = port.gids.iter().find(|g| g.index == pick.index).expect("the selected GID");
     PickedDevice { device: device.name.clone(), port: port.number, kind: row.kind, gid: row.gid, pick }
 }
 
 /// The port to use, or why the device is unusable.
-fn usable<'a>(device: &'a RdmaDevice, selection: &DeviceSelection) -> Result<&'a RdmaPort, ExclusionReason> {
+fn usable<'a>(device: &'a HostRdmaDevice, selection: &DeviceSelection) -> Result<&'a RdmaPort, ExclusionReason> {
     if device.uverbs.as_ref().is_none_or(|u| u.closed.is_some()) {
         return Err(ExclusionReason::Closed);
     }
@@ -226,7 +226,7 @@ impl fmt::Display for LinkClass {
 }
 
 /// The group with the highest total rate; among equals the one with faster devices.
-fn largest_group(able: &[(&RdmaDevice, &RdmaPort)]) -> Option<LinkClass> {
+fn largest_group(able: &[(&HostRdmaDevice, &RdmaPort)]) -> Option<LinkClass> {
     let mut sums: BTreeMap<LinkClass, u64> = BTreeMap::new();
     for (_, port) in able {
         let group = LinkClass::of(port);

@@ -63,7 +63,7 @@ pub struct RdmaPort {
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct RdmaDevice {
+pub struct HostRdmaDevice {
     pub name: String,
     /// As the kernel writes it: four groups of four hex digits.
     pub node_guid: Option<String>,
@@ -108,7 +108,7 @@ impl RdmaPort {
     }
 }
 
-impl RdmaDevice {
+impl HostRdmaDevice {
     /// Whether it is emulated in software on top of a network device.
     pub fn is_software(&self) -> bool {
         self.pci.is_none() && matches!(self.provider.as_deref(), Some("rxe" | "siw"))
@@ -140,7 +140,7 @@ const PROVIDERS: &[(&str, &str)] = &[
 ];
 
 /// Reads all devices in the order in which the kernel registered them; `None` if the kernel does not support RDMA.
-pub(in crate::engine::topology) fn read(reader: &mut TreeReader<'_>) -> Option<Vec<RdmaDevice>> {
+pub(in crate::engine::topology) fn read(reader: &mut TreeReader<'_>) -> Option<Vec<HostRdmaDevice>> {
     reader.tree.resolve("/sys/class/infiniband")?;
     let mut uverbs_names: Vec<(String, String)> = Vec::new();
     for uverbs in reader.names("/sys/class/infiniband_verbs") {
@@ -164,7 +164,7 @@ pub(in crate::engine::topology) fn read(reader: &mut TreeReader<'_>) -> Option<V
     Some(names.into_iter().map(|name| device(reader, name, &uverbs_names)).collect())
 }
 
-fn device(reader: &mut TreeReader<'_>, name: String, uverbs: &[(String, String)]) -> RdmaDevice {
+fn device(reader: &mut TreeReader<'_>, name: String, uverbs: &[(String, String)]) -> HostRdmaDevice {
     let at = format!("/sys/class/infiniband/{name}");
     let name = escaped(&name);
     let file = |file: &str| format!("{at}/{file}");
@@ -183,7 +183,7 @@ fn device(reader: &mut TreeReader<'_>, name: String, uverbs: &[(String, String)]
             .map(|e| real[..e].to_owned())
     });
     let numa: Option<i64> = reader.number(&file("device/numa_node"));
-    let mut device = RdmaDevice {
+    let mut device = HostRdmaDevice {
         node_guid: reader.word(&file("node_guid")),
         system_image_guid: reader.word(&file("sys_image_guid")),
         transport,
@@ -294,7 +294,7 @@ fn mbps(text: &str) -> Option<u64> {
 }
 
 /// Adds the findings about a device.
-fn check(device: &RdmaDevice, reader: &mut TreeReader<'_>) {
+fn check(device: &HostRdmaDevice, reader: &mut TreeReader<'_>) {
     let name = || device.name.clone();
     let mut found = Vec::new();
     match &device.uverbs {

@@ -3,7 +3,7 @@
 use serde::Serialize;
 
 use crate::engine::sys::{FileTree, host};
-use crate::engine::topology::device::{self, RdmaDevice};
+use crate::engine::topology::device::{self, HostRdmaDevice};
 use crate::engine::topology::finding::DeviceFinding;
 use crate::engine::topology::interface::{self, Interface};
 use crate::engine::topology::pci::{self, PciLink, PciPosition};
@@ -59,7 +59,7 @@ pub struct Memlock {
 pub struct HostTopology {
     pub rdma: RdmaSupport,
     /// In the kernel's order.
-    pub devices: Vec<RdmaDevice>,
+    pub devices: Vec<HostRdmaDevice>,
     pub gpus: Vec<Gpu>,
     pub nodes: Vec<NumaNode>,
     pub interfaces: Vec<Interface>,
@@ -114,13 +114,13 @@ impl HostTopology {
     }
 
     /// The PCI connection between a device and a GPU; `None` for a device without a PCI address.
-    pub fn link(&self, device: &RdmaDevice, gpu: &Gpu) -> Option<PciLink> {
+    pub fn link(&self, device: &HostRdmaDevice, gpu: &Gpu) -> Option<PciLink> {
         let place = PciPosition { path: device.path.as_deref()?, numa: device.numa_node };
         Some(pci::link(place, PciPosition { path: &gpu.path, numa: gpu.numa_node }))
     }
 
     /// The kernel's distance between a device and the memory of a NUMA node; `None` if unknown.
-    pub fn distance(&self, device: &RdmaDevice, node: u32) -> Option<u32> {
+    pub fn distance(&self, device: &HostRdmaDevice, node: u32) -> Option<u32> {
         let at = self.nodes.iter().position(|n| n.id == node)?;
         self.nodes.iter().find(|n| Some(n.id) == device.numa_node)?.distances.get(at).copied()
     }

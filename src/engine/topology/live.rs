@@ -88,8 +88,8 @@ impl VerbsDevice {
 }
 
 impl VerbsPort {
-    fn of(number: u8, told: Result<PortAttributes, VerbsError>) -> VerbsPort {
-        match told {
+    fn of(number: u8, attributes: Result<PortAttributes, VerbsError>) -> VerbsPort {
+        match attributes {
             Ok(attributes) => VerbsPort { number, missing: None, attributes: Some(attributes) },
             Err(error) => VerbsPort { number, missing: Some(error.to_string()), attributes: None },
         }

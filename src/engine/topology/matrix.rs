@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 
 use serde::Serialize;
 
-use crate::engine::topology::device::RdmaDevice;
+use crate::engine::topology::device::HostRdmaDevice;
 use crate::engine::topology::host::{Gpu, HostTopology};
 use crate::engine::topology::pci;
 
@@ -18,9 +18,10 @@ pub struct Matrix(pub BTreeMap<String, [Vec<String>; 2]>);
 impl Matrix {
     /// Computes the matrix of `host` for the devices in `names`.
     pub fn of(host: &HostTopology, names: &[String]) -> Matrix {
-        let devices: Vec<&RdmaDevice> = host.devices.iter().filter(|d| names.contains(&d.name)).collect();
-        let split = |is_preferred: &dyn Fn(&RdmaDevice) -> bool| {
-            let (near, far): (Vec<&RdmaDevice>, Vec<&RdmaDevice>) = devices.iter().partition(|d| is_preferred(d));
+        let devices: Vec<&HostRdmaDevice> = host.devices.iter().filter(|d| names.contains(&d.name)).collect();
+        let split = |is_preferred: &dyn Fn(&HostRdmaDevice) -> bool| {
+            let (near, far): (Vec<&HostRdmaDevice>, Vec<&HostRdmaDevice>) =
+                devices.iter().partition(|d| is_preferred(d));
             [near, far].map(|part| part.into_iter().map(|d| d.name.clone()).collect())
         };
         let mut matrix = BTreeMap::new();
@@ -66,10 +67,10 @@ impl Matrix {
 }
 
 /// The devices that a GPU prefers. Devices without a PCI path are excluded.
-fn nearest<'a>(devices: &[&'a RdmaDevice], gpu: &Gpu) -> Vec<&'a str> {
-    let steps = |d: &&'a RdmaDevice| Some((pci::steps(d.path.as_deref()?, &gpu.path), d.name.as_str()));
-    let same_node = |d: &&&'a RdmaDevice| gpu.numa_node.is_some() && d.numa_node == gpu.numa_node;
-    let candidates: Vec<&'a RdmaDevice> = devices.iter().filter(same_node).copied().collect();
+fn nearest<'a>(devices: &[&'a HostRdmaDevice], gpu: &Gpu) -> Vec<&'a str> {
+    let steps = |d: &&'a HostRdmaDevice| Some((pci::steps(d.path.as_deref()?, &gpu.path), d.name.as_str()));
+    let same_node = |d: &&&'a HostRdmaDevice| gpu.numa_node.is_some() && d.numa_node == gpu.numa_node;
+    let candidates: Vec<&'a HostRdmaDevice> = devices.iter().filter(same_node).copied().collect();
     let candidates = if candidates.is_empty() { devices.to_vec() } else { candidates };
     let ranked: Vec<(usize, &str)> = candidates.iter().filter_map(steps).collect();
     let Some(least) = ranked.iter().map(|(steps, _)| *steps).min() else { return Vec::new() };

@@ -17,7 +17,7 @@ mod reader;
 mod remedy;
 
 pub use choice::{DeviceChoice, DeviceSelection, ExcludedDevice, ExclusionReason, PickedDevice};
-pub use device::{DeviceTransport, RdmaDevice, RdmaPort, UNKNOWN_WITHOUT_VERBS};
+pub use device::{DeviceTransport, HostRdmaDevice, RdmaPort, UNKNOWN_WITHOUT_VERBS};
 pub use finding::{DeviceFinding, FindingLevel};
 pub use gid::{Gid, GidPick, GidReason, GidType};
 pub use host::{Gpu, HostTopology, Memlock, NumaNode, RdmaSupport};

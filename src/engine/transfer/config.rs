@@ -32,7 +32,7 @@ pub struct TransferConfig {
 /// The transport that moves the bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TransferProtocol {
-    /// TCP sockets.
+    /// Upstream's TCP transport. Available on every host.
     Tcp,
     /// RDMA verbs. Never falls back to TCP unless [`RdmaOptions::allow_tcp_fallback`] allows it.
     Rdma,
@@ -146,7 +146,7 @@ impl Default for TransferSettings {
     }
 }
 
-/// Upstream's default range.
+/// Range from which the data port is chosen (upstream's default).
 const PORTS: RangeInclusive<u16> = 15_000..=17_000;
 /// The kernel's default range for ports of outgoing connections. Upstream refuses a port range that overlaps it.
 const EPHEMERAL: RangeInclusive<u16> = 32_768..=60_999;

@@ -9,7 +9,7 @@ use tokio::runtime::Handle;
 use crate::engine::transfer::directory::SegmentDirectory;
 use crate::engine::transfer::transport::ControlPlane;
 use crate::engine::transfer::{TransferError, TransferStep};
-use crate::engine::wire::json::{ConnectionMessage as Connection, SegmentDescriptor};
+use crate::engine::wire::json::{ConnectionMessage, SegmentDescriptor};
 
 /// Added to a caller's limit to cover the round trip between its thread and the runtime.
 const BRIDGE_SLACK: Duration = Duration::from_millis(500);
@@ -50,7 +50,12 @@ impl BlockingControlPlane {
 }
 
 impl ControlPlane for BlockingControlPlane {
-    fn connect(&self, segment: &str, request: &Connection, limit: Duration) -> Result<Connection, TransferError> {
+    fn connect(
+        &self,
+        segment: &str,
+        request: &ConnectionMessage,
+        limit: Duration,
+    ) -> Result<ConnectionMessage, TransferError> {
         self.run(segment, limit, self.directory.connect(segment, request.clone(), limit))
     }
 

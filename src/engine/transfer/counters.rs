@@ -37,7 +37,7 @@ pub struct Flow {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct TargetCounters {
     pub flow: Flow,
-    /// Refused requests.
+    /// Requests that were refused with an error status.
     pub rejected: u64,
     /// Connections accepted since the start.
     pub accepted: u64,
@@ -69,7 +69,7 @@ pub struct RailCounters {
     pub up: bool,
     /// Peer devices with an endpoint, connected or not.
     pub endpoints: u64,
-    /// Connections established.
+    /// Connections established since the start.
     pub connected: u64,
     /// Connections closed because they failed, were replaced, or were no longer needed.
     pub retired: u64,

@@ -16,7 +16,7 @@ use crate::engine::transfer::region::Regions;
 use crate::engine::transfer::transport::DataTransport;
 use crate::engine::transfer::{TransferError, TransferSettings, TransferStep};
 use crate::engine::wire::json::{
-    ConnectionMessage as Connection, HandshakeKind as Kind, NotifyMessage, RpcMeta, SegmentDescriptor, timestamp,
+    ConnectionMessage, HandshakeKind, NotifyMessage, RpcMeta, SegmentDescriptor, timestamp,
 };
 
 /// Limit for removing our records at shutdown.
@@ -48,9 +48,9 @@ pub(super) trait SegmentDirectory: Send + Sync {
     fn connect(
         &self,
         segment: &str,
-        request: Connection,
+        request: ConnectionMessage,
         limit: Duration,
-    ) -> BoxFuture<'static, Result<Connection, TransferError>>;
+    ) -> BoxFuture<'static, Result<ConnectionMessage, TransferError>>;
     /// Checks that the engine of `segment` answers.
     fn probe(&self, segment: &str, limit: Duration) -> BoxFuture<'static, Result<(), TransferError>>;
 }
@@ -80,11 +80,11 @@ impl OwnSegment {
 
     /// Whether this is the document of another engine. A document that cannot be parsed belongs to no engine.
     fn is_anothers(&self, document: &[u8]) -> bool {
-        let whose = |document: &[u8]| {
+        let owner_of = |document: &[u8]| {
             let document = SegmentDescriptor::from_json(document).ok().flatten()?;
             Some(SegmentDescriptor { buffers: Vec::new(), timestamp: String::new(), ..document })
         };
-        whose(document).is_some_and(|owner| Some(owner) != whose(self.document().as_bytes()))
+        owner_of(document).is_some_and(|owner| Some(owner) != owner_of(self.document().as_bytes()))
     }
 }
 
@@ -153,7 +153,7 @@ impl<E: Env> SegmentDirectory for SegmentResolver<E> {
         async move {
             match shared.owner().await? {
                 Some(owner) if owner == shared.rpc_meta() => shared.write().await,
-                Some(RpcMeta(owner)) => Err(shared.name_taken(&owner)),
+                Some(RpcMeta(owner)) => Err(shared.name_in_use(&owner)),
                 None => Ok(()),
             }
         }
@@ -175,7 +175,8 @@ impl<E: Env> SegmentDirectory for SegmentResolver<E> {
         async move {
             let to = shared.handshake_of(&segment).await?;
             let reply =
-                send_request(&shared.env, &to, Kind::Notify, &message.to_json(), shared.limits(ANSWER_LIMIT)).await?;
+                send_request(&shared.env, &to, HandshakeKind::Notify, &message.to_json(), shared.limits(ANSWER_LIMIT))
+                    .await?;
             crate::engine::transfer::handshake::is_notify_accepted(&to.to_string(), &reply)
         }
         .boxed()
@@ -184,9 +185,9 @@ impl<E: Env> SegmentDirectory for SegmentResolver<E> {
     fn connect(
         &self,
         segment: &str,
-        request: Connection,
+        request: ConnectionMessage,
         limit: Duration,
-    ) -> BoxFuture<'static, Result<Connection, TransferError>> {
+    ) -> BoxFuture<'static, Result<ConnectionMessage, TransferError>> {
         let (shared, segment) = (Arc::clone(&self.shared), segment.to_owned());
         async move {
             let timeout = || TransferError::Timeout { peer: segment.clone(), step: TransferStep::Handshake, limit };
@@ -200,7 +201,7 @@ impl<E: Env> SegmentDirectory for SegmentResolver<E> {
         let (shared, segment) = (Arc::clone(&self.shared), segment.to_owned());
         async move {
             let to = shared.handshake_of(&segment).await?;
-            send_request(&shared.env, &to, Kind::Probe, "{}", shared.limits(limit)).await.map(drop)
+            send_request(&shared.env, &to, HandshakeKind::Probe, "{}", shared.limits(limit)).await.map(drop)
         }
         .boxed()
     }
@@ -232,7 +233,8 @@ impl<E: Env> ResolverState<E> {
         };
         let Some((client, keys)) = &self.service else {
             let to = self.handshake_of(segment).await?;
-            let body = send_request(&self.env, &to, Kind::Metadata, &self.own.document(), self.limits(limit)).await?;
+            let body =
+                send_request(&self.env, &to, HandshakeKind::Metadata, &self.own.document(), self.limits(limit)).await?;
             let mut descriptor = read(&to.to_string(), &body)?;
             if descriptor.tcp_data_host.is_empty() {
                 descriptor.tcp_data_host = to.host;
@@ -248,10 +250,16 @@ impl<E: Env> ResolverState<E> {
         Ok(descriptor)
     }
 
-    async fn connect(&self, segment: &str, request: &Connection, limit: Duration) -> Result<Connection, TransferError> {
+    async fn connect(
+        &self,
+        segment: &str,
+        request: &ConnectionMessage,
+        limit: Duration,
+    ) -> Result<ConnectionMessage, TransferError> {
         let to = self.handshake_of(segment).await?;
-        let body = send_request(&self.env, &to, Kind::Connection, &request.to_json(), self.limits(limit)).await?;
-        Connection::from_json(&body).map_err(|source| TransferError::Document { from: to.to_string(), source })
+        let body =
+            send_request(&self.env, &to, HandshakeKind::Connection, &request.to_json(), self.limits(limit)).await?;
+        ConnectionMessage::from_json(&body).map_err(|source| TransferError::Document { from: to.to_string(), source })
     }
 
     /// Returns the address of a segment's handshake port.
@@ -305,7 +313,7 @@ impl<E: Env> ResolverState<E> {
         Ok(())
     }
 
-    fn name_taken(&self, owner: &HostPort) -> TransferError {
+    fn name_in_use(&self, owner: &HostPort) -> TransferError {
         TransferError::NameTaken { name: self.own.name.clone(), owner: owner.to_string() }
     }
 
@@ -335,7 +343,7 @@ impl<E: Env> ResolverState<E> {
         if let Some(RpcMeta(owner)) = owner
             && probe::is_alive(&self.env, &owner).await
         {
-            return Err(self.name_taken(&owner));
+            return Err(self.name_in_use(&owner));
         }
         tracing::info!(%name, %refusal, "previous owner of the segment name does not answer; taking over the name");
         client.remove(&keys.ram_key(name)).await?;

@@ -55,7 +55,7 @@ struct EngineInner {
     daemon: Mutex<Option<JoinHandle<()>>>,
 }
 
-/// Registered memory.
+/// A range of memory that peers may access.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Registration {
     address: u64,

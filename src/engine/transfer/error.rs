@@ -8,7 +8,7 @@ use std::time::Duration;
 use crate::engine::metadata::MetadataError;
 use crate::engine::sys::OutOfRange;
 use crate::engine::transfer::rdma::{Blame, RdmaFault, RdmaStep};
-use crate::engine::wire::json::{DocumentError, HandshakeFrameError as FrameError};
+use crate::engine::wire::json::{DocumentError, HandshakeFrameError};
 
 /// The step at which a peer failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -21,7 +21,7 @@ pub enum TransferStep {
     Request,
     /// Waiting for the status or the first byte of an answer.
     Status,
-    /// Transferring the bytes.
+    /// Receiving or sending the bytes of a request.
     Body,
     /// Exchanging messages with the peer's handshake port.
     Handshake,
@@ -96,14 +96,14 @@ pub enum TransferError {
     Frame {
         from: String,
         #[source]
-        source: FrameError,
+        source: HandshakeFrameError,
     },
     #[error("cannot register 0 bytes of memory")]
     EmptyMemory,
     #[error("{length} bytes at {address:#x} overlap a region that is already registered")]
     Overlap {
         address: u64,
-        /// Bytes.
+        /// Length of the range, bytes.
         length: u64,
     },
     #[error("limit of {limit} registered memory regions reached")]
@@ -119,7 +119,7 @@ pub enum TransferError {
         segment: String,
         /// First address of the range.
         address: u64,
-        /// Bytes.
+        /// Length of the range, bytes.
         length: u64,
         /// The status code, or 0 if no status was received.
         code: u32,
@@ -132,7 +132,6 @@ pub enum TransferError {
     Lost {
         peer: String,
         step: TransferStep,
-        /// The system's error.
         #[source]
         source: Arc<io::Error>,
     },
@@ -153,7 +152,7 @@ pub enum TransferError {
         segment: String,
         /// Time until the next probe.
         again: Duration,
-        /// The first error.
+        /// The error with which the peer went down.
         first_error: String,
     },
     #[error("the transfer engine is shut down")]

@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use crate::engine::transfer::directory::OwnSegment;
 use crate::engine::transfer::handshake::HandshakeHandler;
 use crate::engine::transfer::transport::ControlPlane;
-use crate::engine::wire::json::{ConnectionMessage as Connection, NotifyMessage};
+use crate::engine::wire::json::{ConnectionMessage, NotifyMessage};
 
 /// Maximum number of queued messages. Beyond it the oldest are dropped.
 const NOTICES_MAX: usize = 1024;
@@ -45,7 +45,7 @@ impl HandshakeHandler for Notifications {
         Some(self.own.document())
     }
 
-    fn on_connection(&self, request: Connection) -> Connection {
+    fn on_connection(&self, request: ConnectionMessage) -> ConnectionMessage {
         self.own.transport.accept(request, &*self.control)
     }
 

@@ -1,4 +1,4 @@
-//! A segment as this engine sees it: its descriptor, the connection to it, and whether its owner is up.
+//! This engine's state of a segment: its descriptor, the connection to it, and whether its owner is up.
 //!
 //! Everything here blocks. It runs on the thread that waits for a batch.
 
@@ -39,7 +39,7 @@ pub(super) struct RemoteContext {
     pub(super) local: FlowMeter,
 }
 
-/// A segment.
+/// A segment of a peer or of this process, with its state and its connections.
 pub(super) struct RemoteSegment {
     name: String,
     context: Arc<RemoteContext>,
@@ -102,7 +102,7 @@ impl RemoteSegment {
         }
     }
 
-    /// Runs `ops`.
+    /// Runs `ops` until they end or `deadline` passes. Returns their results in the same order.
     pub(super) fn transfer(self: &Arc<Self>, ops: Vec<Op>, deadline: Deadline) -> Vec<Result<(), TransferError>> {
         if self.context.stopped.load(Ordering::Relaxed) {
             return vec![Err(TransferError::Stopped); ops.len()];

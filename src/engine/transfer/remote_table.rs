@@ -121,7 +121,7 @@ impl<R> RemoteTable<R> {
         names.iter().filter_map(|name| self.table.remove(name)).map(|entry| entry.remote).collect()
     }
 
-    /// All entries.
+    /// The entries in no particular order.
     pub(super) fn iter(&self) -> impl Iterator<Item = &Arc<R>> {
         self.table.values().map(|entry| &entry.remote)
     }

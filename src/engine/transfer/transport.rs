@@ -11,7 +11,7 @@ use crate::engine::transfer::TransferError;
 use crate::engine::transfer::counters::{RailCounters, TargetCounters};
 use crate::engine::transfer::rdma::path_probe::PathProbes;
 use crate::engine::transfer::region::Access;
-use crate::engine::wire::json::{ConnectionMessage as Connection, RegionDescriptor as Buffer, SegmentDescriptor};
+use crate::engine::wire::json::{ConnectionMessage, RegionDescriptor, SegmentDescriptor};
 
 /// A virtual address in a peer's process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -56,7 +56,7 @@ impl Deadline {
     }
 }
 
-/// One protocol's way to register memory, describe itself, and reach peers.
+/// A protocol's implementation: registers memory, describes itself, and reaches peers.
 pub trait DataTransport: Send + Sync {
     /// Upstream's name of the protocol, as in a descriptor's `protocol`.
     fn protocol(&self) -> &'static str;
@@ -69,7 +69,7 @@ pub trait DataTransport: Send + Sync {
     /// Fails if the device refuses.
     fn register(&self, memory: &Arc<Memory>, access: Access) -> Result<RegionKeys, TransferError>;
 
-    /// Reverts [`register`](DataTransport::register).
+    /// Deregisters what [`register`](DataTransport::register) registered.
     fn deregister(&self, memory: &Arc<Memory>);
 
     /// Fills in the transport's part of the segment document. The buffers are filled in already. A transport with
@@ -89,16 +89,16 @@ pub trait DataTransport: Send + Sync {
     ) -> Result<Arc<dyn DataPeer>, TransferError>;
 
     /// Answers a connection request that arrived at our handshake port. May block, within a limit of its own. Meanwhile
-    /// the port answers other requests, also of the requester: an engine before 0.3.11 must be asked for its addresses
+    /// the port answers other requests, also of the requester: the addresses of an engine before 0.3.11 are fetched
     /// while it waits. A transport that does not connect this way returns an empty answer.
-    fn accept(&self, _request: Connection, _calls: &dyn ControlPlane) -> Connection {
-        Connection::default()
+    fn accept(&self, _request: ConnectionMessage, _calls: &dyn ControlPlane) -> ConnectionMessage {
+        ConnectionMessage::default()
     }
 
-    /// Registers `tell`, which is called from any thread when the result of [`describe`](DataTransport::describe) changes
+    /// Registers `callback`, which is called from any thread when the result of [`describe`](DataTransport::describe) changes
     /// by itself, for example because a device is lost or has another address. A transport that never changes ignores
     /// it.
-    fn on_change(&self, _tell: Box<dyn Fn() + Send + Sync>) {}
+    fn on_change(&self, _callback: Box<dyn Fn() + Send + Sync>) {}
 
     /// Counters of peers' requests to our memory. Zeros for a transport whose hardware does not count them.
     fn counters(&self) -> TargetCounters;
@@ -135,7 +135,12 @@ pub trait ControlPlane: Send + Sync {
     ///
     /// # Errors
     /// Fails if the engine cannot be found or reached, or if its answer cannot be parsed.
-    fn connect(&self, segment: &str, request: &Connection, limit: Duration) -> Result<Connection, TransferError>;
+    fn connect(
+        &self,
+        segment: &str,
+        request: &ConnectionMessage,
+        limit: Duration,
+    ) -> Result<ConnectionMessage, TransferError>;
 
     /// Fetches the descriptor of `segment`.
     ///
@@ -161,19 +166,19 @@ pub struct PieceKeys {
     /// Offset in the region, bytes.
     pub offset: usize,
     pub len: usize,
-    /// Remote keys (`rkey`).
+    /// Keys for access by peers (`rkey`), one per device.
     pub remote: Vec<u32>,
-    /// Local keys (`lkey`).
+    /// Keys for local access (`lkey`), one per device.
     pub local: Vec<u32>,
 }
 
 impl RegionKeys {
     /// The entries for `memory` in the document of `segment`.
-    pub fn buffers(&self, segment: &str, memory: &Memory) -> Vec<Buffer> {
+    pub fn buffers(&self, segment: &str, memory: &Memory) -> Vec<RegionDescriptor> {
         let name = self.location.as_deref().unwrap_or(segment);
         let whole = [PieceKeys { len: memory.len(), ..PieceKeys::default() }];
         let pieces = if self.pieces.is_empty() { &whole[..] } else { &self.pieces };
-        let buffer = |piece: &PieceKeys| Buffer {
+        let buffer = |piece: &PieceKeys| RegionDescriptor {
             name: name.to_owned(),
             address: memory.address() + piece.offset as u64,
             length: piece.len as u64,
@@ -199,11 +204,11 @@ pub trait DataPeer: Send + Sync {
     /// Fails if the peer does not answer correctly.
     fn probe(&self, descriptor: &SegmentDescriptor, deadline: Deadline) -> Result<(), TransferError>;
 
-    /// Closes idle connections.
+    /// Closes the idle connections to this peer.
     fn forget(&self);
 }
 
-/// Submitted operations.
+/// Operations that were submitted and may not have ended.
 pub trait PendingOps: Send {
     /// Blocks until every operation has ended. No byte moves after that. Returns the results in the order of
     /// submission.
@@ -228,8 +233,8 @@ impl TransferFault {
     /// The fault to report if this one ended a retry after `first`. If bytes of the first attempt may still arrive,
     /// that must not be lost. (A refusal rules it out.)
     pub fn after(self, first: Option<TransferFault>) -> TransferFault {
-        let told = self.class == FaultClass::Refused || self.error.may_still_land();
-        first.filter(|first| !told && first.error.may_still_land()).unwrap_or(self)
+        let is_certain = self.class == FaultClass::Refused || self.error.may_still_land();
+        first.filter(|first| !is_certain && first.error.may_still_land()).unwrap_or(self)
     }
 }
 
@@ -281,14 +286,19 @@ mod tests {
     fn regions_without_keys_are_one_buffer_and_pieces_several() {
         let memory = Memory::from_vec(vec![0; 100]);
         let plain = RegionKeys::default().buffers("me:1", &memory);
-        let whole = Buffer { name: "me:1".into(), address: memory.address(), length: 100, ..Buffer::default() };
+        let whole = RegionDescriptor {
+            name: "me:1".into(),
+            address: memory.address(),
+            length: 100,
+            ..RegionDescriptor::default()
+        };
         assert_eq!(plain, [whole]);
         let piece = |offset, len, key| PieceKeys { offset, len, remote: vec![key], local: vec![key + 1] };
         let keys = RegionKeys { location: Some("cpu:0".into()), pieces: vec![piece(0, 64, 7), piece(64, 36, 9)] };
         let found = keys.buffers("me:1", &memory);
-        let told: Vec<_> =
+        let described: Vec<_> =
             found.iter().map(|b| (b.address - memory.address(), b.length, b.rkey[0], b.lkey[0])).collect();
-        assert_eq!(told, [(0, 64, 7, 8), (64, 36, 9, 10)]);
+        assert_eq!(described, [(0, 64, 7, 8), (64, 36, 9, 10)]);
         assert!(found.iter().all(|b| b.name == "cpu:0"));
     }
 }

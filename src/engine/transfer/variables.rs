@@ -46,7 +46,7 @@ impl<'a> VariableReader<'a> {
                 "0" | "false" | "no" | "off" => false,
                 "" | "1" | "true" | "yes" | "on" => true,
                 _ => {
-                    self.warnings.push(format!("{name}={text} is neither 1 nor 0, true nor false; taken as 1"));
+                    self.warnings.push(format!("{name}={text} is neither 1 nor 0, true nor false; interpreted as 1"));
                     true
                 }
             },

@@ -1,6 +1,6 @@
 //! coro_rpc headers: 20 bytes before each request, 16 before each response. All integers are little-endian.
 //!
-//! Upstream: yalantinglibs `coro_rpc/impl/protocol/coro_rpc_protocol.hpp`, the same from 0.5.1 to 0.6.x.
+//! Upstream: yalantinglibs `coro_rpc/impl/protocol/coro_rpc_protocol.hpp`, unchanged from 0.5.1 to 0.6.x.
 
 use crate::engine::wire::pack::{self, DecodeError, Text, TypeInfo, Wire};
 
@@ -8,9 +8,9 @@ use crate::engine::wire::pack::{self, DecodeError, Text, TypeInfo, Wire};
 pub const REQUEST_HEADER_BYTES: usize = 20;
 /// Size of a response header in bytes.
 pub const RESPONSE_HEADER_BYTES: usize = 16;
-/// The longest request body that a server accepts, in bytes. A batch of 70,000 keys has 0.7 MB.
+/// Maximum size of a request body that a server accepts, in bytes. A batch of 70,000 keys has 0.7 MB.
 pub const REQUEST_BODY_BYTES_MAX: u32 = 64 << 20;
-/// The longest response body that a client accepts, in bytes: a list of some million replicas.
+/// Maximum size of a response body that a client accepts, in bytes. This is enough for several million replicas.
 pub const RESPONSE_BODY_BYTES_MAX: u32 = 1 << 30;
 
 /// The first byte of every header.
@@ -21,7 +21,7 @@ pub const MAGIC: u8 = 21;
 pub struct RequestHeader {
     /// Number of the request on its connection. The response repeats it.
     pub seq: u32,
-    /// Id of the method: see [`crate::engine::wire::method::Method::id`].
+    /// The method id; see [`crate::engine::wire::method::Method::id`].
     pub function_id: u32,
     /// Size of the body in bytes.
     pub length: u32,
@@ -42,10 +42,10 @@ pub struct ResponseHeader {
 }
 
 pack::wire_number! {
-    /// coro_rpc's own error code, in the header of a response.
+    /// coro_rpc's own error code, in a response header.
     pub struct RpcErrc(u8) {
         OK = 0,
-        /// The arguments have another type or are malformed.
+        /// The arguments have the wrong type or are malformed.
         INVALID_RPC_ARGUMENTS = 4,
         RPC_THROW_EXCEPTION = 10,
         FUNCTION_NOT_REGISTERED = 11,
@@ -54,7 +54,7 @@ pack::wire_number! {
     }
 }
 
-/// A header that cannot be answered. Like upstream, this server closes the connection without sending a byte.
+/// A header that the server cannot respond to. Like upstream, this server closes the connection without sending a byte.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum FrameError {
     /// The peer uses another protocol.
@@ -67,7 +67,7 @@ pub enum FrameError {
     /// The message exceeds the size limit.
     #[error("a message of {length} bytes exceeds the limit of {limit}")]
     TooLong {
-        /// Body and attachment in bytes.
+        /// Size of body and attachment in bytes.
         length: u64,
         /// The limit in bytes.
         limit: u32,
@@ -90,10 +90,10 @@ impl RequestHeader {
         bytes
     }
 
-    /// Decodes a header. The message type (byte 3) is ignored, as in upstream.
+    /// Decodes a header. The message type (byte 3) is ignored, like upstream.
     ///
     /// # Errors
-    /// The header is invalid; close the connection.
+    /// The header is invalid; the connection must be closed.
     pub fn decode(bytes: &[u8; REQUEST_HEADER_BYTES]) -> Result<RequestHeader, FrameError> {
         if bytes[0] != MAGIC {
             return Err(FrameError::Magic { found: bytes[0] });
@@ -133,7 +133,7 @@ impl ResponseHeader {
     /// Decodes a header.
     ///
     /// # Errors
-    /// The header is invalid; close the connection.
+    /// The header is invalid; the connection must be closed.
     pub fn decode(bytes: &[u8; RESPONSE_HEADER_BYTES]) -> Result<ResponseHeader, FrameError> {
         if bytes[0] != MAGIC {
             return Err(FrameError::Magic { found: bytes[0] });
@@ -164,7 +164,7 @@ fn u32_at(bytes: &[u8], at: usize) -> u32 {
 /// Appends a complete response frame whose body is written by `body`.
 ///
 /// # Errors
-/// The error of `body`. Nothing is appended then.
+/// The error from `body`. In this case, nothing is appended.
 pub fn put_response<E>(out: &mut Vec<u8>, seq: u32, body: impl FnOnce(&mut Vec<u8>) -> Result<(), E>) -> Result<(), E> {
     let start = out.len();
     out.extend_from_slice(&[0; RESPONSE_HEADER_BYTES]);
@@ -174,7 +174,7 @@ pub fn put_response<E>(out: &mut Vec<u8>, seq: u32, body: impl FnOnce(&mut Vec<u
         _ => {
             out.truncate(start);
             if written.is_ok() {
-                put_error(out, seq, RpcErrc::MESSAGE_TOO_LARGE, "the answer exceeds the frame limit");
+                put_error(out, seq, RpcErrc::MESSAGE_TOO_LARGE, "the response exceeds the frame limit");
             }
             return written;
         }
@@ -195,7 +195,7 @@ pub fn put_error(out: &mut Vec<u8>, seq: u32, error: RpcErrc, message: &str) {
     out.extend_from_slice(&body);
 }
 
-/// Decodes the message of an error response.
+/// Decodes the message in an error response.
 ///
 /// # Errors
 /// The body is not a string.
@@ -213,7 +213,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_unknown_function_is_answered_with_upstreams_bytes() {
+    fn an_unknown_function_gets_upstreams_response_bytes() {
         let mut out = Vec::new();
         put_error(&mut out, 7, RpcErrc::FUNCTION_NOT_REGISTERED, "the rpc function not registered");
         let hex: String = out.iter().map(|b| format!("{b:02x}")).collect();

@@ -1,10 +1,10 @@
-//! The table of the master's RPC methods in release 0.3.13. Only this file lists them.
+//! The table of the master's RPC methods in release 0.3.13. Only this file lists the methods.
 //!
-//! Each line generates the method's name, id and type hashes, its function in the server's trait [`MasterApi`], its arm in
-//! [`dispatch`], and the client's call in [`MasterCalls`]. A server without one of them does not compile.
+//! Each line generates the method's name, id and type hashes, its function in the server trait [`MasterApi`], its arm in [`dispatch`], and
+//! the client call in [`MasterCalls`]. A server that lacks a method does not compile.
 //!
-//! Upstream: `mooncake-store/include/rpc_service.h`, class `WrappedMasterService`. `since` is the release in which the method got its
-//! present form. Every line was checked against the 0.3.13.post1 wheel by its hashes (`tests/it/wire.rs`).
+//! Upstream: `mooncake-store/include/rpc_service.h`, class `WrappedMasterService`. `since` is the release in which the method reached its
+//! present form. The hashes in every line were checked against the 0.3.13.post1 wheel (`tests/it/wire.rs`).
 
 use std::future::Future;
 use std::sync::OnceLock;
@@ -22,11 +22,11 @@ use crate::engine::wire::types::{
     TierTaskItem,
 };
 
-/// A connection to the master that carries encoded requests and answers.
+/// A connection to the master that carries encoded requests and responses.
 pub trait Channel {
-    /// Why a call has no answer.
+    /// Why a call failed.
     type Error: From<DecodeError>;
-    /// Sends the request `body` of `method` and waits for the body of the answer.
+    /// Sends the request `body` for `method` and waits for the response body.
     fn call(&self, method: Method, body: Vec<u8>) -> impl Future<Output = Result<Bytes, Self::Error>> + Send;
 }
 
@@ -42,15 +42,15 @@ macro_rules! rpc_methods {
         pub enum Method { $($(#[$doc])* $name),* }
 
         impl Method {
-            /// All methods in the table's order.
+            /// All methods, in table order.
             pub const ALL: &'static [Method] = &[$(Method::$name),*];
 
-            /// Upstream's name, without the class.
+            /// Upstream's name for the method, without the class.
             pub fn name(self) -> &'static str {
                 match self { $(Method::$name => stringify!($name)),* }
             }
 
-            /// The release in which the method got its present form.
+            /// The release in which the method reached its present form.
             pub fn since(self) -> &'static str {
                 match self { $(Method::$name => $since),* }
             }
@@ -67,18 +67,18 @@ macro_rules! rpc_methods {
         }
 
         /// The server side of the master's methods, with upstream's semantics.
-        #[allow(missing_docs, clippy::too_many_arguments, reason = "documented by the table's lines; the arguments are upstream's")]
+        #[allow(missing_docs, clippy::too_many_arguments, reason = "documented by the table's lines; the arguments match upstream")]
         pub trait MasterApi {
             $($(#[$doc])*
             #[allow(clippy::extra_unused_lifetimes, clippy::needless_lifetimes, reason = "not every method borrows")]
             fn $call<'a>(&mut self, $($arg: $ty),*) -> $ret;)*
         }
 
-        /// Decodes the request `body` of `method`, calls `api`, and appends the body of the answer to `out`. The answer contains its
-        /// type literal if the request had one or had no body. So a real peer gets byte for byte what a real master sends.
+        /// Decodes the request `body` for `method`, calls `api`, and appends the response body to `out`. The response contains its type
+        /// literal if the request had one or had no body. A real peer therefore receives exactly the bytes that a real master sends.
         ///
         /// # Errors
-        /// The body cannot be decoded as the method's arguments. Nothing was called then.
+        /// The body cannot be decoded as the method's arguments. In this case, `api` was not called.
         pub fn dispatch<'a>(api: &mut impl MasterApi, method: Method, body: &'a [u8], out: &mut Vec<u8>) -> Result<(), DecodeError> {
             match method {
                 $(Method::$name => {
@@ -86,18 +86,18 @@ macro_rules! rpc_methods {
                     let mut reader = open_request(method, body)?;
                     $(let $arg = <$ty as Wire<'a>>::get(&mut reader).map_err(|e| e.within(stringify!($arg)))?;)*
                     let answer = api.$call($($arg),*);
-                    pack::encode(out, method.response_type(), wants_literal(body), answer.longest(), |packer| answer.put(packer));
+                    pack::encode(out, method.response_type(), requires_literal(body), answer.longest(), |packer| answer.put(packer));
                 })*
             }
             Ok(())
         }
 
-        #[allow(clippy::too_many_arguments, reason = "the arguments are upstream's")]
+        #[allow(clippy::too_many_arguments, reason = "the arguments match upstream")]
         impl<C: Channel> MasterCalls<C> {
             $($(#[$doc])*
             ///
             /// # Errors
-            /// Outer: no answer, or one that cannot be decoded. Inner: the master's error code.
+            /// Outer: no response, or one that cannot be decoded. Inner: the master's error code.
             #[allow(clippy::extra_unused_lifetimes, clippy::needless_lifetimes, reason = "not every method borrows")]
             pub async fn $call<'a>(&self, $($arg: $ty),*) -> Result<$ret, C::Error> {
                 let longest = 0usize;
@@ -110,12 +110,12 @@ macro_rules! rpc_methods {
             })*
         }
 
-        /// Summarizes a call for a log line, from the bytes of its request and answer.
+        /// Summarizes a call for a log line, from the bytes of its request and response.
         #[allow(clippy::needless_borrow, reason = "the borrow selects the trait whose function is called: see `Outlined`")]
         pub mod outline {
             use super::*;
 
-            /// The number of keys in a request; 0 if it cannot be decoded.
+            /// Returns the number of keys in a request; 0 if it cannot be decoded.
             pub fn keys<'a>(method: Method, body: &'a [u8]) -> usize {
                 let count = || -> Result<usize, DecodeError> {
                     #[allow(unused_mut, reason = "a method without arguments names no key")]
@@ -137,12 +137,12 @@ macro_rules! rpc_methods {
                 count().unwrap_or(0)
             }
 
-            /// The result of a call: `ok`, an error code, or the number of failed items of a batch.
+            /// Returns the result of a call: `ok`, an error code, or the number of failed items in a batch.
             pub fn result(method: Method, body: &[u8]) -> String {
                 match method {
                     $(Method::$name => match pack::decode::<$ret>(body, method.response_type()) {
                         Ok(answer) => (&OutlineValue(&answer)).outcome(),
-                        Err(_) => "cannot decode the answer".to_owned(),
+                        Err(_) => "cannot decode the response".to_owned(),
                     })*
                 }
             }
@@ -203,7 +203,7 @@ rpc_methods! {
     GetStorageConfig "0.3.8" fn get_storage_config() -> Expected<GetStorageConfigResponse>;
     /// Returns the location of the legacy file tier; older form.
     GetFsdir "0.3.6" fn get_fsdir() -> Expected<TextBuf>;
-    /// Client heartbeat. The answer shows whether the client's segments are registered.
+    /// Client heartbeat. The response shows whether the client's segments are registered.
     Ping "0.3.6" fn ping(client_id: ClientId) -> Expected<PingResponse>;
 
     /// Returns true if the key has a complete replica, and grants a read lease on it.
@@ -222,7 +222,7 @@ rpc_methods! {
     /// Allocates memory for a new object.
     PutStart "0.3.13" fn put_start(client_id: ClientId, key: Text<'a>, slice_length: u64, config: ReplicateConfig, tenant: Text<'a>)
         -> Expected<Vec<ReplicaDescriptor>>;
-    /// Completes the put: the bytes are written.
+    /// Completes the put: the bytes have been written.
     PutEnd "0.3.13" fn put_end(client_id: ClientId, object: ObjectMeta<'a>, replica_type: ReplicaType, tenant: Text<'a>)
         -> Expected<()>;
     /// Revokes the put: the bytes could not be written.
@@ -241,11 +241,11 @@ rpc_methods! {
         fn batch_put_revoke(client_id: ClientId, keys: Vec<Text<'a>>, replica_type: ReplicaType, tenant: Text<'a>)
         -> Vec<Expected<()>>;
 
-    /// Allocates memory for an object that may exist.
+    /// Allocates memory for an object that may already exist.
     UpsertStart "0.3.13"
         fn upsert_start(client_id: ClientId, key: Text<'a>, slice_length: u64, config: ReplicateConfig, tenant: Text<'a>)
         -> Expected<Vec<ReplicaDescriptor>>;
-    /// Completes the upsert: the bytes are written.
+    /// Completes the upsert: the bytes have been written.
     UpsertEnd "0.3.13" fn upsert_end(client_id: ClientId, object: ObjectMeta<'a>, replica_type: ReplicaType, tenant: Text<'a>)
         -> Expected<()>;
     /// Revokes the upsert: the bytes could not be written.
@@ -262,7 +262,7 @@ rpc_methods! {
     BatchUpsertRevoke "0.3.12" fn batch_upsert_revoke(client_id: ClientId, keys: Vec<Text<'a>>, tenant: Text<'a>)
         -> Vec<Expected<()>>;
 
-    /// Removes an object; with `force` also a leased one.
+    /// Removes an object; with `force`, even a leased one.
     Remove "0.3.12" fn remove(key: Text<'a>, force: bool, tenant: Text<'a>) -> Expected<()>;
     /// `Remove`, for many keys.
     BatchRemove "0.3.12" fn batch_remove(keys: Vec<Text<'a>>, force: bool, tenant: Text<'a>) -> Vec<Expected<()>>;
@@ -270,7 +270,7 @@ rpc_methods! {
     RemoveByRegex "0.3.12" fn remove_by_regex(regex: Text<'a>, force: bool, tenant: Text<'a>) -> Expected<i64>;
     /// `Remove`, for every key. Returns the number of removed objects.
     RemoveAll "0.3.12" fn remove_all(force: bool, tenant: Text<'a>) -> i64;
-    /// Drops the replicas of a client's objects on one segment, or on all if its name is empty. Returns the keys that were cleared.
+    /// Drops the replicas of a client's objects on one segment, or on all segments if the name is empty. Returns the cleared keys.
     BatchReplicaClear "0.3.8"
         fn batch_replica_clear(keys: Vec<Text<'a>>, client_id: ClientId, segment_name: Text<'a>) -> Expected<Vec<TextBuf>>;
 
@@ -278,14 +278,14 @@ rpc_methods! {
     /// Mounts all segments of a client, in response to `NEED_REMOUNT`.
     ReMountSegment "0.3.12" fn remount_segment(segments: Vec<Segment>, client_id: ClientId) -> Expected<()>;
     UnmountSegment "0.3.6" fn unmount_segment(segment_id: SegmentId, client_id: ClientId) -> Expected<()>;
-    /// Unmounts a segment after a grace period in which it remains readable.
+    /// Unmounts a segment after a grace period during which it remains readable.
     GracefulUnmountSegment "0.3.11"
         fn graceful_unmount_segment(segment_id: SegmentId, client_id: ClientId, grace_period_ms: u64) -> Expected<()>;
     /// Returns the status of the segment with this name.
     QuerySegmentStatus "0.3.11" fn query_segment_status(segment_name: Text<'a>) -> Expected<SegmentStatus>;
     /// Returns the status of the segment with this id.
     QuerySegmentStatusById "0.3.11" fn query_segment_status_by_id(segment_id: SegmentId) -> Expected<SegmentStatus>;
-    /// Returns the addresses of the clients.
+    /// Returns the clients' addresses.
     BatchQueryIp "0.3.8" fn batch_query_ip(client_ids: Vec<ClientId>) -> Expected<Map<ClientId, Vec<TextBuf>>>;
 
     /// Returns tasks for this client.
@@ -302,20 +302,20 @@ rpc_methods! {
     CopyStart "0.3.13"
         fn copy_start(client_id: ClientId, key: Text<'a>, tenant: Text<'a>, source: Text<'a>, targets: Vec<Text<'a>>)
         -> Expected<CopyStartResponse>;
-    /// Completes the copy: the bytes are written.
+    /// Completes the copy: the bytes have been written.
     CopyEnd "0.3.12" fn copy_end(client_id: ClientId, key: Text<'a>, tenant: Text<'a>) -> Expected<()>;
     CopyRevoke "0.3.12" fn copy_revoke(client_id: ClientId, key: Text<'a>, tenant: Text<'a>) -> Expected<()>;
     MoveStart "0.3.13" fn move_start(client_id: ClientId, key: Text<'a>, tenant: Text<'a>, source: Text<'a>, target: Text<'a>)
         -> Expected<MoveStartResponse>;
-    /// Completes the move: the bytes are written.
+    /// Completes the move: the bytes have been written.
     MoveEnd "0.3.12" fn move_end(client_id: ClientId, key: Text<'a>, tenant: Text<'a>) -> Expected<()>;
     MoveRevoke "0.3.12" fn move_revoke(client_id: ClientId, key: Text<'a>, tenant: Text<'a>) -> Expected<()>;
-    /// Starts a copy that the master requested because the object is hot.
+    /// Starts a copy requested by the master because the object is hot.
     DynamicReplicaCopyStart "0.3.13" fn dynamic_replica_copy_start(
         client_id: ClientId, key: Text<'a>, tenant: Text<'a>, source: Text<'a>, targets: Vec<Text<'a>>,
         lease_id: ClientId, version_epoch: u64
     ) -> Expected<CopyStartResponse>;
-    /// Completes a dynamic copy: the bytes are written.
+    /// Completes a dynamic copy: the bytes have been written.
     DynamicReplicaCopyEnd "0.3.13" fn dynamic_replica_copy_end(
         client_id: ClientId, key: Text<'a>, tenant: Text<'a>, lease_id: ClientId, version_epoch: u64
     ) -> Expected<()>;
@@ -334,7 +334,7 @@ rpc_methods! {
     ) -> Expected<()>;
     /// Reports the capacity of a node's disk.
     ReportSsdCapacity "0.3.11" fn report_ssd_capacity(client_id: ClientId, bytes: i64) -> Expected<()>;
-    /// Returns true if everything was removed since the last call.
+    /// Returns true if all objects have been removed since the last call.
     PollRemoveAll "0.3.12.post1" fn poll_remove_all(client_id: ClientId) -> Expected<bool>;
     /// Reports an object that was removed from this client's disk.
     EvictDiskReplica "0.3.12"
@@ -345,7 +345,7 @@ rpc_methods! {
     ) -> Vec<Expected<()>>;
     /// Returns the objects to load from disk into memory.
     PromotionObjectHeartbeat "0.3.12" fn promotion_object_heartbeat(client_id: ClientId) -> Expected<Vec<TierTaskItem>>;
-    /// Allocates memory for an object that is loaded from disk.
+    /// Allocates memory for an object that is being loaded from disk.
     PromotionAllocStart "0.3.13" fn promotion_alloc_start(
         client_id: ClientId, key: Text<'a>, tenant: Text<'a>, size: u64, preferred_segments: Vec<Text<'a>>
     ) -> Expected<PromotionAllocStartResponse>;
@@ -369,8 +369,8 @@ fn names_keys(name: &str) -> bool {
     matches!(name, "key" | "keys" | "object" | "objects")
 }
 
-/// A value of a request or answer. Method lookup tries the value itself before a reference to it, so the functions of [`OutlineList`] and
-/// [`OutlineAnswer`] take precedence over those of [`OutlineAny`].
+/// A value in a request or response. Method lookup tries the value itself before a reference to it, so the functions on [`OutlineList`]
+/// and [`OutlineAnswer`] take precedence over those on [`OutlineAny`].
 struct OutlineValue<'a, T>(&'a T);
 
 trait OutlineAny {
@@ -415,14 +415,14 @@ impl<T> OutlineAnswer for OutlineValue<'_, Vec<Expected<T>>> {
     }
 }
 
-/// The class whose member functions upstream registers. It is part of each method's id.
+/// The class whose member functions upstream registers. It is part of every method id.
 const CLASS: &str = "mooncake::WrappedMasterService::";
 
 /// Values computed once per method.
 struct MethodDescription {
     id: u32,
     request: Option<TypeInfo>,
-    /// The tuple form: a peer may wrap a single argument in a tuple.
+    /// The type as a tuple: a peer may wrap a single argument in a tuple.
     request_wrapped: Option<TypeInfo>,
     response: TypeInfo,
 }
@@ -447,7 +447,7 @@ impl Method {
         &descriptions()[self as usize]
     }
 
-    /// The method's id in requests: the MD5 of its qualified name.
+    /// The method's id in requests: derived from the MD5 of its qualified name.
     pub fn id(self) -> u32 {
         self.description().id
     }
@@ -463,18 +463,18 @@ impl Method {
         by_id.binary_search_by_key(&id, |(id, _)| *id).ok().map(|at| by_id[at].1)
     }
 
-    /// The type of the request's body; `None` for a method without arguments, which has no body.
+    /// The type of the request body; `None` for a method without arguments, which has no body.
     pub fn request_type(self) -> Option<&'static TypeInfo> {
         self.description().request.as_ref()
     }
 
-    /// The type of the response's body.
+    /// The type of the response body.
     pub fn response_type(self) -> &'static TypeInfo {
         &self.description().response
     }
 }
 
-/// Opens a reader of the request's arguments. For a method without arguments any body is ignored, as in upstream.
+/// Opens a reader for the request's arguments. For a method without arguments, any body is ignored, like upstream.
 fn open_request(method: Method, body: &[u8]) -> Result<pack::PayloadReader<'_>, DecodeError> {
     let description = method.description();
     let Some(info) = &description.request else {
@@ -486,8 +486,8 @@ fn open_request(method: Method, body: &[u8]) -> Result<pack::PayloadReader<'_>, 
     })
 }
 
-/// Returns true if the answer to this request must contain its type literal.
-fn wants_literal(body: &[u8]) -> bool {
+/// Returns true if the response to this request must contain its type literal.
+fn requires_literal(body: &[u8]) -> bool {
     body.is_empty() || pack::carries_literal(body)
 }
 

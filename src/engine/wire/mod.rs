@@ -4,8 +4,7 @@
 //! allocated for it. Numbers without a known name survive a round trip.
 //!
 //! Start with [`pack`] (struct_pack), [`frame`] (coro_rpc headers) and [`method`] (the table of the master's RPCs). [`json`] contains the
-//! transfer engine's documents.
-//! Upstream: yalantinglibs `struct_pack` and `coro_rpc`; Mooncake `rpc_service.h`, `types.h`, `replica.h`.
+//! transfer engine's documents. Upstream: yalantinglibs `struct_pack` and `coro_rpc`; Mooncake `rpc_service.h`, `types.h`, `replica.h`.
 
 pub mod frame;
 pub mod json;

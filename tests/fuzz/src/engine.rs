@@ -1,19 +1,18 @@
-//! The transfer engine: handshake frames, its JSON documents.
+//! Targets of the transfer engine: handshake frames and JSON documents.
 
 use mcctl::engine::wire::json::{
-    ConnectionMessage as Connection, HEADER_BYTES, HandshakeFrame as Frame, NotifyMessage, RpcMeta, SegmentDescriptor,
-    payload_len,
+    ConnectionMessage, HEADER_BYTES, HandshakeFrame, NotifyMessage, RpcMeta, SegmentDescriptor, payload_len,
 };
 
-/// The handshake port's limit, upstream's default.
+/// Size limit of the handshake port, bytes (upstream's default).
 const LIMIT: usize = 1 << 20;
 
-/// One connection to the handshake port, and the messages inside.
+/// Target: the frame of one connection to the handshake port, and the messages in it.
 pub fn handshake(data: &[u8]) {
     let Some((head, rest)) = data.split_first_chunk::<HEADER_BYTES>() else { return };
     let Ok(length) = payload_len(*head, LIMIT) else { return };
     let Some(payload) = rest.get(..length) else { return };
-    let frame = Frame::split(payload);
+    let frame = HandshakeFrame::split(payload);
     let _ = frame.kind();
     if frame.json().len() + HEADER_BYTES + 2 <= LIMIT {
         let written = frame.encode();
@@ -23,13 +22,13 @@ pub fn handshake(data: &[u8]) {
     if let Ok(message) = NotifyMessage::from_json(frame.json()) {
         assert_eq!(NotifyMessage::from_json(message.to_json().as_bytes()).ok().as_ref(), Some(&message));
     }
-    if let Ok(message) = Connection::from_json(frame.json()) {
-        assert_eq!(Connection::from_json(message.to_json().as_bytes()).ok().as_ref(), Some(&message));
+    if let Ok(message) = ConnectionMessage::from_json(frame.json()) {
+        assert_eq!(ConnectionMessage::from_json(message.to_json().as_bytes()).ok().as_ref(), Some(&message));
     }
     segment(frame.json());
 }
 
-/// A segment descriptor.
+/// Target: segment descriptors of peers.
 pub fn segment(data: &[u8]) {
     let Ok(Some(found)) = SegmentDescriptor::from_json(data) else { return };
     for b in &found.buffers {
@@ -38,10 +37,10 @@ pub fn segment(data: &[u8]) {
         let _ = (b.covers(u64::MAX, 2), b.covers(b.address.wrapping_sub(1), 1), found.buffer(b.address, 0));
     }
     let again = SegmentDescriptor::from_json(found.to_json().as_bytes());
-    assert!(matches!(again, Ok(Some(_))), "what was written does not read: {again:?}");
+    assert!(matches!(again, Ok(Some(_))), "the document cannot be read back: {again:?}");
 }
 
-/// An `rpc_meta` record.
+/// Target: `rpc_meta` records of a metadata service.
 pub fn rpc_meta(data: &[u8]) {
     if let Ok(found) = RpcMeta::from_json(data) {
         assert_eq!(RpcMeta::from_json(found.to_json().as_bytes()).ok().as_ref(), Some(&found));

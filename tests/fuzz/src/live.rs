@@ -1,5 +1,5 @@
-//! The ports themselves: a real server in this process, a connection per input. Each input must be over in bounded time, and
-//! the server must serve the next one.
+//! Targets that are live ports: a real server in this process, with one connection per input. Each input must end in bounded
+//! time, and the server must serve the next one.
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::{Shutdown, TcpStream};
@@ -16,22 +16,22 @@ use mcctl::engine::transfer::handshake::{HandshakeHandler, HandshakeLimits, serv
 use mcctl::engine::transfer::region::Regions;
 use mcctl::engine::transfer::tcp::{HEADER_BYTES, RequestFrame, TcpTarget};
 use mcctl::engine::transfer::transport::RegionKeys;
-use mcctl::engine::wire::json::{ConnectionMessage as Connection, NotifyMessage};
+use mcctl::engine::wire::json::{ConnectionMessage, NotifyMessage};
 use tokio::runtime::Runtime;
 
-/// Sends `data` and reads what comes back until the server closes. Inputs are sent whole, so a server that waits for more sees
-/// the end; holding on all the same is a finding.
+/// Sends `data` and reads until the server closes the connection. The sending side is then shut down, so a server that waits for
+/// more bytes reads the end of the stream. A server that keeps the connection open is a finding.
 fn exchange(port: u16, data: &[u8]) -> Vec<u8> {
     let mut stream = TcpStream::connect(("127.0.0.1", port)).expect("the server accepts");
     stream.set_read_timeout(Some(Duration::from_secs(3))).expect("a time limit");
     stream.set_write_timeout(Some(Duration::from_secs(3))).expect("a time limit");
-    // the server may close before it has read all
+    // The server may close the connection before it has read everything.
     let _ = stream.write_all(data);
     let _ = stream.shutdown(Shutdown::Write);
     let mut back = Vec::new();
     match Read::by_ref(&mut stream).take(64 << 20).read_to_end(&mut back) {
         Err(error) if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut) => {
-            panic!("the server holds on")
+            panic!("the server keeps the connection open")
         }
         _ => back,
     }
@@ -45,7 +45,7 @@ fn runtime() -> &'static Runtime {
 
 const REGION_BYTES: usize = 1 << 16;
 
-/// The data plane. An address whose upper half is zero counts from the region's start, so that many inputs reach it.
+/// Target: the data port. An address whose upper half is zero counts from the region's start, so that many inputs reach it.
 pub fn data_port(data: &[u8]) {
     static TARGET: OnceLock<(TcpTarget, Arc<Memory>)> = OnceLock::new();
     let (target, memory) = TARGET.get_or_init(|| {
@@ -79,7 +79,7 @@ pub fn data_port(data: &[u8]) {
     }
 }
 
-/// First inputs: reads and writes of both framings.
+/// Seeds: reads and writes of both framings.
 pub fn data_seeds() -> Vec<Vec<u8>> {
     let mut out = Vec::new();
     for opcode in [0u8, 1, 0x80, 0x81] {
@@ -94,24 +94,24 @@ pub fn data_seeds() -> Vec<Vec<u8>> {
 }
 
 /// An engine with one segment.
-struct Nobody;
+struct FuzzEngine;
 
-impl HandshakeHandler for Nobody {
+impl HandshakeHandler for FuzzEngine {
     fn segment(&self) -> Option<String> {
         Some(
             r#"{"buffers":[],"name":"fuzz","protocol":"tcp","tcp_data_port":1,"tcp_proto_version":2,"timestamp":""}"#
                 .to_owned(),
         )
     }
-    fn on_connection(&self, request: Connection) -> Connection {
-        Connection { reply_msg: request.peer_nic_path, ..Connection::default() }
+    fn on_connection(&self, request: ConnectionMessage) -> ConnectionMessage {
+        ConnectionMessage { reply_msg: request.peer_nic_path, ..ConnectionMessage::default() }
     }
     fn on_message(&self, message: NotifyMessage) -> bool {
         message.name.len().is_multiple_of(2)
     }
 }
 
-/// The handshake port.
+/// Target: bytes sent to a live handshake port.
 pub fn handshake_port(data: &[u8]) {
     static PORT: OnceLock<u16> = OnceLock::new();
     let port = PORT.get_or_init(|| {
@@ -120,14 +120,14 @@ pub fn handshake_port(data: &[u8]) {
             let listener = env.net().listen(&HostPort::new("127.0.0.1", 0)).await.expect("a port");
             let port = listener.port();
             let limits = HandshakeLimits { step: Duration::from_secs(1), ..HandshakeLimits::default() };
-            tokio::spawn(serve(env, listener, Arc::new(Nobody), limits));
+            tokio::spawn(serve(env, listener, Arc::new(FuzzEngine), limits));
             port
         })
     });
     exchange(*port, data);
 }
 
-/// The master's RPC port, with the state behind it.
+/// Target: the master's RPC port, with a real master state.
 pub fn rpc_port(data: &[u8]) {
     static MASTER: OnceLock<MasterServer<RealEnv>> = OnceLock::new();
     let master = MASTER.get_or_init(|| {
@@ -137,7 +137,7 @@ pub fn rpc_port(data: &[u8]) {
     exchange(master.rpc_port(), data);
 }
 
-/// The metadata service, and with it the HTTP server under all HTTP ports.
+/// Target: the metadata service, and with it the HTTP server that all HTTP ports use.
 pub fn http_port(data: &[u8]) {
     static PORT: OnceLock<u16> = OnceLock::new();
     let port = PORT.get_or_init(|| {
@@ -150,7 +150,7 @@ pub fn http_port(data: &[u8]) {
     exchange(*port, data);
 }
 
-/// First inputs: requests of real engines, and broken ones.
+/// Seeds: requests of real engines, and malformed ones.
 pub fn http_seeds() -> Vec<Vec<u8>> {
     [
         "GET /metadata?key=mooncake%2Fram%2Fa HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n",

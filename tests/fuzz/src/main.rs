@@ -1,6 +1,6 @@
-//! Everything that reads bytes from outside, fed with bytes nobody sends. One program holds all targets, so that it is
-//! linked once; `MCCTL_FUZZ_TARGET` chooses. A target is a function of bytes that must neither panic nor allocate beyond
-//! its bounds, and what it accepts must survive a round trip.
+//! Fuzz targets for everything that reads bytes from outside. One program contains all targets, so that it is linked
+//! once. `MCCTL_FUZZ_TARGET` selects one. A target is a function of bytes. It must not panic or allocate beyond its
+//! bounds, and what it accepts must survive a round trip.
 #![no_main]
 
 mod engine;
@@ -13,10 +13,10 @@ use std::sync::OnceLock;
 
 use libfuzzer_sys::fuzz_target;
 
-/// What a target is: a name, the function, and its first inputs.
+/// A name, the function, and its seeds.
 type Target = (&'static str, fn(&[u8]), fn() -> Vec<Vec<u8>>);
 
-/// All of them. `tests/fuzz/run` reads the names from here.
+/// All targets. `tests/fuzz/run` reads the names from this table.
 const TARGETS: &[Target] = &[
     ("rpc_stream", rpc::stream, seeds::rpc_frames),
     ("rpc_request", rpc::request, seeds::rpc_requests),
@@ -33,18 +33,18 @@ const TARGETS: &[Target] = &[
     ("http_query", http_query, || vec![b"key=mooncake%2Fram%2F127.0.0.1%3A12345&x=+%zz".to_vec()]),
 ];
 
-/// The chosen target.
+/// The target that the variable `MCCTL_FUZZ_TARGET` names.
 fn chosen() -> &'static Target {
     static CHOSEN: OnceLock<&'static Target> = OnceLock::new();
     CHOSEN.get_or_init(|| {
         let name = std::env::var("MCCTL_FUZZ_TARGET").expect("MCCTL_FUZZ_TARGET names the target");
-        TARGETS.iter().find(|t| t.0 == name).unwrap_or_else(|| panic!("no target {name}"))
+        TARGETS.iter().find(|t| t.0 == name).unwrap_or_else(|| panic!("unknown target {name}"))
     })
 }
 
 fuzz_target!(init: seeds::write(chosen().0, &chosen().2()), |data: &[u8]| chosen().1(data));
 
-/// Percent-decoding and query parameters.
+/// Target: percent-decoding and query parameters.
 fn http_query(data: &[u8]) {
     use mcctl::engine::http::{decode, param};
     let text = String::from_utf8_lossy(data);

@@ -1,9 +1,9 @@
-//! The master's RPC: frames, every method's arguments and answers.
+//! Targets of the master's RPC: frames, and the arguments and responses of every method.
 
 use mcctl::engine::wire::frame::{self, REQUEST_HEADER_BYTES, RESPONSE_HEADER_BYTES, RequestHeader, ResponseHeader};
 use mcctl::engine::wire::method::{Method, transcode};
 
-/// What one connection sends, frame after frame: as the server reads it, then as a client reads answers.
+/// Target: the frames of one connection, read first as the server reads requests, then as a client reads responses.
 pub fn stream(mut data: &[u8]) {
     let whole = data;
     while let Some((head, rest)) = data.split_first_chunk::<REQUEST_HEADER_BYTES>() {
@@ -11,7 +11,7 @@ pub fn stream(mut data: &[u8]) {
         assert_eq!(RequestHeader::decode(&header.encode()).ok(), Some(header));
         let Some((body, rest)) = rest.split_at_checked(header.length as usize) else { break };
         if let Some(method) = Method::from_id(header.function_id) {
-            again(method, body, transcode::request);
+            check_round_trip(method, body, transcode::request);
         }
         let Some(rest) = rest.get(header.attachment as usize..) else { break };
         data = rest;
@@ -24,22 +24,22 @@ pub fn stream(mut data: &[u8]) {
     }
 }
 
-/// One method's arguments: the first byte chooses the method, and the type hash is put right, so that the fuzzer spends its
-/// time behind that check.
+/// Target: the arguments of one method. The first byte selects the method. The type hash is inserted, so that inputs pass
+/// that check.
 pub fn request(data: &[u8]) {
     let Some((method, args)) = pick(data) else { return };
     let body = match method.request_type() {
         Some(info) => [&info.hash().to_le_bytes(), args].concat(),
         None => args.to_vec(),
     };
-    again(method, &body, transcode::request);
+    check_round_trip(method, &body, transcode::request);
 }
 
-/// One method's answer, chosen likewise.
+/// Target: the response of one method, selected in the same way.
 pub fn response(data: &[u8]) {
     let Some((method, answer)) = pick(data) else { return };
     let body = [&method.response_type().hash().to_le_bytes(), answer].concat();
-    again(method, &body, transcode::response);
+    check_round_trip(method, &body, transcode::response);
 }
 
 fn pick(data: &[u8]) -> Option<(Method, &[u8])> {
@@ -47,12 +47,16 @@ fn pick(data: &[u8]) -> Option<(Method, &[u8])> {
     Some((Method::ALL[usize::from(*first) % Method::ALL.len()], rest))
 }
 
-/// What decodes is written again, and what was written decodes to the same.
-fn again<E>(method: Method, body: &[u8], transcode: impl Fn(Method, &[u8], bool) -> Result<(String, Vec<u8>), E>) {
+/// Encodes what `body` decodes to, and checks that this decodes to the same value.
+fn check_round_trip<E>(
+    method: Method,
+    body: &[u8],
+    transcode: impl Fn(Method, &[u8], bool) -> Result<(String, Vec<u8>), E>,
+) {
     let Ok((shown, written)) = transcode(method, body, false) else { return };
-    let Ok((shown_again, with_literal)) = transcode(method, &written, true) else {
-        panic!("{method:?}: what was written does not decode")
+    let Ok((shown_after, with_literal)) = transcode(method, &written, true) else {
+        panic!("{method:?}: no round trip")
     };
-    assert_eq!(shown, shown_again);
-    assert!(transcode(method, &with_literal, false).is_ok(), "{method:?}: with its literal it does not decode");
+    assert_eq!(shown, shown_after);
+    assert!(transcode(method, &with_literal, false).is_ok(), "{method:?}: no round trip with the type literal");
 }

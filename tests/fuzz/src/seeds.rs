@@ -1,4 +1,4 @@
-//! First inputs, made of the captured bytes under fixtures/.
+//! Seeds, made of the captured bytes in `fixtures`.
 
 use std::path::Path;
 
@@ -20,7 +20,7 @@ pub fn write(target: &str, seeds: &[Vec<u8>]) {
 fn frames() -> Vec<(bool, Vec<u8>)> {
     let dir = format!("{FIXTURES}/wire/0.3.13.post1");
     let mut found = Vec::new();
-    for entry in std::fs::read_dir(dir).expect("fixtures/wire is there") {
+    for entry in std::fs::read_dir(dir).expect("fixtures/wire exists") {
         let path = entry.expect("it can be listed").path();
         if path.extension().is_none_or(|e| e != "hex") {
             continue;
@@ -42,7 +42,7 @@ fn frames() -> Vec<(bool, Vec<u8>)> {
     found
 }
 
-/// Whole frames of both directions.
+/// Complete frames of both directions.
 pub fn rpc_frames() -> Vec<Vec<u8>> {
     frames().into_iter().map(|(_, bytes)| bytes).collect()
 }
@@ -51,7 +51,7 @@ fn index(method: Method) -> u8 {
     Method::ALL.iter().position(|m| *m == method).map_or(0, |i| i as u8)
 }
 
-/// Request bodies behind their method's number, without the type hash.
+/// Request bodies after the index of their method, without the type hash.
 pub fn rpc_requests() -> Vec<Vec<u8>> {
     let mut out: Vec<Vec<u8>> = (0..Method::ALL.len() as u8).map(|i| vec![i; 24]).collect();
     for (_, frame) in frames().iter().filter(|(from_client, _)| *from_client) {
@@ -65,7 +65,7 @@ pub fn rpc_requests() -> Vec<Vec<u8>> {
     out
 }
 
-/// Response bodies behind the number of a method with that answer.
+/// Response bodies after the index of a method with that response type.
 pub fn rpc_responses() -> Vec<Vec<u8>> {
     let mut out: Vec<Vec<u8>> = (0..Method::ALL.len() as u8).map(|i| vec![i; 24]).collect();
     for (_, frame) in frames().iter().filter(|(from_client, _)| !*from_client) {
@@ -80,11 +80,11 @@ pub fn rpc_responses() -> Vec<Vec<u8>> {
 
 /// The JSON documents of the transfer engine.
 pub fn documents() -> Vec<Vec<u8>> {
-    let text = std::fs::read_to_string(format!("{FIXTURES}/te/segments.txt")).expect("fixtures/te is there");
+    let text = std::fs::read_to_string(format!("{FIXTURES}/te/segments.txt")).expect("fixtures/te exists");
     text.lines().filter(|l| l.starts_with('{')).map(|l| l.as_bytes().to_vec()).collect()
 }
 
-/// The same as handshake frames of each kind, and the small ones.
+/// The same documents and small ones, as handshake frames of each kind.
 pub fn handshakes() -> Vec<Vec<u8>> {
     let small = ["{}", r#"{"name":"a","notify_msg":"b"}"#, r#"{"status":"success"}"#].map(|t| t.as_bytes().to_vec());
     let all = documents().into_iter().chain(small);

@@ -92,7 +92,7 @@ fn fewer_copies_than_requested_are_a_caveat() {
     assert_eq!(report["passes"][0]["put"]["fewer_copies"], 32, "one node holds one copy: {report}");
     let caveats = report["doubts"].as_array().expect("a list");
     assert!(
-        caveats.iter().any(|caveat| caveat.as_str().is_some_and(|caveat| caveat.contains("fewer than 2 copies"))),
+        caveats.iter().any(|caveat| caveat.as_str().is_some_and(|caveat| caveat.contains("fewer than 2 replicas"))),
         "{report}"
     );
     assert_eq!(service.stop(Signal::SIGTERM), 0);

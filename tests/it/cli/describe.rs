@@ -4,7 +4,7 @@ use std::process::{Command, Stdio};
 
 use super::mcctl;
 
-/// The words of all commands.
+/// All commands, each as the arguments that select it.
 pub const COMMANDS: &[&[&str]] = &[
     &["serve"],
     &["serve", "master"],
@@ -52,6 +52,7 @@ fn listed(words: &[&str]) -> Vec<String> {
 
 #[test]
 fn the_list_of_commands_in_this_file_is_complete() {
+    assert!(listed(&[]).len() > 10 && !listed(&["bench"]).is_empty(), "help texts list commands");
     for words in COMMANDS.iter().copied().chain([&[][..]]) {
         for name in listed(words) {
             let found = [words, &[&name]].concat();

@@ -57,7 +57,7 @@ fn fail_on_selects_the_severity_that_exits_with_1() {
     let args = ["doctor", "--only=open-files,memory", "--expect-memory=900tb"];
     let run = mcctl(&args);
     assert_eq!(run.code, 1);
-    assert!(run.stdout.starts_with("error    memory: 900 TiB are planned"), "{run:?}");
+    assert!(run.stdout.starts_with("error    memory: the plan needs 900 TiB"), "{run:?}");
     let mut low = command(&["doctor", "--only=open-files"]);
     // A shell lowers the limit of its child.
     let program = low.get_program().to_owned();

@@ -241,20 +241,20 @@ fn a_local_buffer_larger_than_the_memory_is_4_and_names_its_flag() {
 
 #[test]
 fn a_master_whose_name_does_not_resolve_is_3_after_retries() {
-    let mut args = vec!["serve", "store", "--master=nobody.invalid:50051", "--max-wait-time=1", "--port=0"];
+    let mut args = vec!["serve", "store", "--master=missing.invalid:50051", "--max-wait-time=1", "--port=0"];
     args.extend(["--host=127.0.0.1", "--segment-size=64mb", "--local-buffer-size=0", "--log-level=off"]);
     let began = Instant::now();
     let run = mcctl(&args);
     let error = run.fails(3);
     assert!(began.elapsed() >= Duration::from_secs(1), "{:?}", began.elapsed());
-    assert!(error.contains("resolve") && error.contains("nobody.invalid:50051"), "{error}");
+    assert!(error.contains("resolve") && error.contains("missing.invalid:50051"), "{error}");
     assert!(error.ends_with("--max-wait-time"), "{error}");
     // A node with --local-hostname does not resolve the master's name before it calls the master.
     let run = mcctl(&[&args[..], &["--local-hostname=192.0.2.1"]].concat());
-    assert!(run.fails(3).contains("nobody.invalid:50051 within 1 s; "), "{run:?}");
-    let run = mcctl(&["store", "put", "k", "--value=x", "--master=nobody.invalid:50051"]);
-    assert!(run.fails(3).contains("nobody.invalid:50051"), "{run:?}");
-    let mut node = start(&["serve", "store", "--master=nobody.invalid:1", "--port=0"].map(str::to_owned));
+    assert!(run.fails(3).contains("missing.invalid:50051 within 1 s; "), "{run:?}");
+    let run = mcctl(&["store", "put", "k", "--value=x", "--master=missing.invalid:50051"]);
+    assert!(run.fails(3).contains("missing.invalid:50051"), "{run:?}");
+    let mut node = start(&["serve", "store", "--master=missing.invalid:1", "--port=0"].map(str::to_owned));
     node.line_with("; retrying");
     assert_eq!(node.stop(Signal::SIGTERM), 0);
 }
@@ -262,9 +262,9 @@ fn a_master_whose_name_does_not_resolve_is_3_after_retries() {
 #[test]
 fn an_unresolvable_node_name_is_a_warning() {
     let (_master, rpc, _) = master(&[]);
-    let mut node = start(&node_args(rpc, &["--local-hostname=nobody.invalid", "--metadata-server=P2PHANDSHAKE"]));
-    node.line_with("node's own name 'nobody.invalid'");
-    node.line_with("Store service started successfully on nobody.invalid:");
+    let mut node = start(&node_args(rpc, &["--local-hostname=missing.invalid", "--metadata-server=P2PHANDSHAKE"]));
+    node.line_with("node's own name 'missing.invalid'");
+    node.line_with("Store service started successfully on missing.invalid:");
     assert_eq!(node.stop(Signal::SIGTERM), 0);
 }
 
@@ -301,7 +301,7 @@ fn a_fixed_handshake_port_in_use_is_4_and_names_its_holder() {
     };
     let run = legacy(&[]);
     let error = run.fails(4);
-    assert!(error.starts_with(&format!("error: port {port} for the transfer engine's handshake")), "{error}");
+    assert!(error.contains(&port.to_string()) && error.contains("handshake"), "{error}");
     assert!(error.contains(&format!("by pid {} (", std::process::id())), "{error}");
     let run = legacy(&[&format!("--port={port}")]);
     let error = run.fails(2);
@@ -310,13 +310,11 @@ fn a_fixed_handshake_port_in_use_is_4_and_names_its_holder() {
 
 #[test]
 fn missing_huge_pages_are_4() {
-    let pages =
-        std::fs::read_to_string("/sys/kernel/mm/hugepages/hugepages-1048576kB/free_hugepages").unwrap_or_default();
-    // A machine with gigabyte pages to spare would start the node.
-    if pages.trim().parse::<u64>().unwrap_or(0) > 0 {
-        return;
-    }
-    let args = node_args(unused_port(), &["--segment-size=1gb", "--max-wait-time=1", "--log-level=off"]);
+    let free = std::fs::read_to_string("/sys/kernel/mm/hugepages/hugepages-1048576kB/free_hugepages");
+    let free = free.map_or(0, |pages| pages.trim().parse::<u64>().expect("a number"));
+    // More than the host has.
+    let size = format!("--segment-size={}gb", free + 1);
+    let args = node_args(unused_port(), &[&size, "--max-wait-time=1", "--log-level=off"]);
     let mut command = command(&args.iter().map(String::as_str).collect::<Vec<_>>());
     command.envs([("MC_STORE_USE_HUGEPAGE", "1"), ("MC_STORE_HUGEPAGE_SIZE", "1GB")]);
     let run = super::finish(command.output().expect("the program starts"));

@@ -57,16 +57,19 @@ fn exercise(node: Make, how: Metadata) {
 }
 
 #[test]
+#[cfg_attr(peers_off, ignore = "needs the Mooncake wheel")]
 fn the_commands_work_on_a_real_store_with_peer_handshakes() {
     exercise(Make::Real, Metadata::P2p);
 }
 
 #[test]
+#[cfg_attr(peers_off, ignore = "needs the Mooncake wheel")]
 fn the_commands_work_on_a_real_store_with_a_real_metadata_service() {
     exercise(Make::Real, Metadata::Http);
 }
 
 #[test]
+#[cfg_attr(peers_off, ignore = "needs the Mooncake wheel")]
 fn mcctl_nodes_serve_a_real_master_and_a_real_client() {
     exercise(Make::Ours, Metadata::P2p);
 }

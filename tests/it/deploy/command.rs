@@ -96,7 +96,7 @@ fn changed_files_are_kept_unless_forced() {
     assert!(mcctl(&args).succeeds().lines().all(|line| line.starts_with("same   ")));
     let path = folder.path().join("out/10.0.0.1/single-master.env");
     fs::write(&path, "mine\n").expect("written");
-    assert!(mcctl(&args).fails(2).contains("other contents"));
+    assert!(mcctl(&args).fails(2).contains("different contents"));
     assert_eq!(fs::read_to_string(&path).expect("read"), "mine\n");
     mcctl(&[&args[..], &["--force"]].concat()).succeeds();
     assert_ne!(fs::read_to_string(&path).expect("read"), "mine\n");

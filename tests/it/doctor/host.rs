@@ -1,6 +1,5 @@
 //! Tests of the host checks: memory, limits, ports, names.
 
-use std::io::Write;
 use std::net::TcpListener;
 use std::os::unix::fs::symlink;
 
@@ -157,7 +156,7 @@ fn ports_are_probed() {
     assert_eq!(verdict("ports", &[], &[&asked]), "error");
     let run = mcctl(&["doctor", "--only=ports", &asked]);
     assert_eq!(run.code, 1);
-    assert!(run.stdout.contains(&format!("evidence  held by pid {} (", std::process::id())), "{run:?}");
+    assert!(run.stdout.contains(&format!("evidence  in use by pid {} (", std::process::id())), "{run:?}");
     drop(taken);
     assert_eq!(verdict("ports", &[], &[&asked]), "passed");
     assert_eq!(Host::healthy().verdict("ports", &[], &[]), "skipped");
@@ -259,14 +258,14 @@ fn names_and_interfaces_are_checked() {
 
 /// A new network namespace has only a loopback interface.
 #[test]
+#[ignore = "needs permission to create a network namespace"]
 fn a_network_namespace_without_interfaces_is_an_error() {
     let own = ["--net", "--map-root-user"];
     let may = std::process::Command::new("unshare").args(own).arg("true").status().is_ok_and(|status| status.success());
-    if !may {
-        // Writes to stderr directly, because the harness hides the output of passing tests.
-        let _ = writeln!(std::io::stderr(), "NOT TESTED: this host does not allow network namespaces");
-        return;
-    }
+    assert!(
+        may,
+        "unshare cannot create a network namespace (Debian package: util-linux; in a container: --privileged)"
+    );
     let mcctl = command(&[]);
     let mut inside = std::process::Command::new("unshare");
     inside.args(own).arg(mcctl.get_program());

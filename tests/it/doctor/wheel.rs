@@ -132,6 +132,7 @@ fn a_wrong_wheel_variant_or_release_is_found() {
 
 /// The wheel's own files must not be reported as missing.
 #[test]
+#[cfg_attr(peers_off, ignore = "needs the Mooncake wheel")]
 fn the_real_wheel_and_its_libraries_are_found() {
     let program = peer::wheel::wheel().python().get_program().to_str().unwrap().to_owned();
     let python = format!("--python={program}");

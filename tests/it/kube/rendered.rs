@@ -8,7 +8,7 @@ use mcctl::engine::deploy::{DeploymentSpec, FileFormat, parse};
 use mcctl::engine::kube::rbg;
 use serde_json::Value;
 
-use super::{assert_valid, documents};
+use super::{assert_matches_schema, assert_valid, documents};
 use crate::cli::mcctl;
 
 /// Deployments with features that the fixtures lack.
@@ -82,6 +82,16 @@ fn every_manifest_is_valid() {
         for (name, text) in manifests(to) {
             assert_valid(&format!("{name}, {version}"), &text);
             assert_eq!(documents(&text)[0]["apiVersion"], version);
+        }
+    }
+}
+
+#[test]
+#[ignore = "needs the schema folder: set MCCTL_RBG_SCHEMA_DIR"]
+fn rendered_groups_match_the_crd_schema() {
+    for to in [Target::Rbg, Target::OldRbg] {
+        for (name, text) in manifests(to) {
+            assert_eq!(assert_matches_schema(&name, &text), 1, "{name}");
         }
     }
 }

@@ -1,6 +1,5 @@
 //! The page in a real browser, without a network.
 
-use std::io::Write;
 use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
@@ -11,13 +10,9 @@ use super::server::Behaviour;
 /// Names under which a browser is installed.
 const BROWSERS: [&str; 4] = ["chromium", "chromium-browser", "google-chrome", "google-chrome-stable"];
 
-fn browser() -> Option<&'static str> {
-    let there = |name: &&str| Command::new(name).arg("--version").output().is_ok_and(|done| done.status.success());
-    let found = BROWSERS.iter().copied().find(|name| there(name));
-    if found.is_none() {
-        let _ = writeln!(std::io::stderr(), "NOT TESTED: no chromium is here; no page was opened in a browser");
-    }
-    found
+fn browser() -> &'static str {
+    let runs = |name: &&str| Command::new(name).arg("--version").output().is_ok_and(|done| done.status.success());
+    BROWSERS.into_iter().find(runs).expect("a browser (Debian package: chromium)")
 }
 
 /// What the browser makes of the page at `path`, and what it logs.
@@ -50,8 +45,9 @@ fn open(browser: &str, path: &Path, home: &Path) -> (String, String) {
 }
 
 #[test]
+#[ignore = "needs chromium"]
 fn a_browser_shows_all_plots_and_asks_for_nothing_else() {
-    let Some(browser) = browser() else { return };
+    let browser = browser();
     let folder = tempfile::tempdir().expect("a folder");
     let page = folder.path().join("report.html");
     let behaviour = |n: usize| match n % 11 {
@@ -69,7 +65,7 @@ fn a_browser_shows_all_plots_and_asks_for_nothing_else() {
     }
     let (dom, log) = open(browser, &page, folder.path());
     assert!(dom.matches("<svg").count() >= 6, "{} plots", dom.matches("<svg").count());
-    assert!(dom.matches("<polyline").count() >= 8 && dom.contains("<table>"), "lines and tables are there");
+    assert!(dom.matches("<polyline").count() >= 8 && dom.contains("<table>"), "the page has lines and tables");
     assert!(dom.contains("TTFT by turn") && dom.contains("&lt;script&gt;"));
     // The page's own policy forbids every request, and the browser would say that it kept one back.
     assert!(text.contains("default-src 'none'") && !log.contains("CONSOLE"), "{log}");

@@ -72,7 +72,7 @@ fn verdict_of<'a>(told: &'a Value, measure: &str) -> &'a Value {
 }
 
 #[test]
-fn the_sooner_of_two_servers_is_better_the_later_one_worse_and_both_were_asked_the_same() {
+fn two_servers_are_compared_by_ttft_on_the_same_requests() {
     let (slow, fast) = (slow(), fast());
     let (run, told) = bench(&["compare", &slow.url, &fast.url], &["--num-rounds=1"]);
     assert_eq!(run.code, 0, "{run:?}");
@@ -105,7 +105,7 @@ fn each_pass_has_a_verdict_of_its_own() {
     {
         assert_eq!((&one["pass"], &one["verdict"]), (&json!(pass), &json!(verdict)), "{run:?}");
         let says = one["says"].as_str().expect("words");
-        assert!(says.starts_with(&format!("B is {verdict}: cached tokens")) && !says.contains(" of "), "{says}");
+        assert!(says.starts_with(&format!("B is {verdict}: cached tokens")) && !says.contains(" in pass "), "{says}");
     }
     let run = mcctl(&[&["bench"], &phases[..], &SMALL[..8]].concat());
     for words in ["Verdict of first: B is worse: cached tokens", "Verdict of repeat: B is better: cached tokens"] {
@@ -114,7 +114,7 @@ fn each_pass_has_a_verdict_of_its_own() {
 }
 
 #[test]
-fn every_block_has_its_name_each_side_its_sums_and_the_page_says_who_was_compared() {
+fn compare_reports_every_block_both_sides_and_both_endpoints() {
     let folder = tempfile::tempdir().expect("a folder");
     let page = folder.path().join("p.html");
     let (one, other) = (Server::start(3, 5), Server::start(3, 5));
@@ -142,7 +142,7 @@ fn other_work_is_refused_with_its_reason() {
     let (run, told) = bench(&["compare", &one.url, &other.url], &[]);
     assert_eq!((run.code, &told["comparison"]["verdict"]), (1, &json!("refused")), "{run:?}");
     let says = told["comparison"]["says"].as_str().expect("words");
-    assert!(says.starts_with("not compared: tokens received differ by 25.0 %"), "{says}");
+    assert!(says.contains("25.0 %"), "{says}");
     let broken = Server::of(|n| match n {
         5 => Behaviour::Status(503, ""),
         _ => Behaviour::Answer(3, Duration::from_millis(5), Duration::from_millis(2)),
@@ -233,10 +233,10 @@ fn a_sweep_has_a_pass_per_load_and_ends_when_two_in_a_row_fail() {
     assert_eq!((&sweep["not_run"], &sweep["highest_that_meets"]), (&json!([300.0, 400.0]), &Value::Null), "{run:?}");
     let (_, told) = bench(&["multi-turn", "--sweep-rate=100:400:100", "--sweep-all"], &limits);
     assert_eq!(told["sweep"]["points"].as_array().expect("a list").len(), 4);
-    // No value finds the words of another in the cache.
+    // No load finds prompts of another load in the cache.
     let mut heard = server.heard();
     heard.dedup();
-    assert_eq!(heard.len(), 4 * 24, "each of four loads has words of its own, whatever is raised");
+    assert_eq!(heard.len(), 4 * 24, "each load has its own prompts");
     for bad in ["--sweep-rate=0", "--sweep-rate=1 --sweep-concurrency=2", "--sweep-rate=1 --self-compare"] {
         mcctl(&[&["bench", "multi-turn"], &bad.split(' ').collect::<Vec<_>>()[..]].concat()).fails(2);
     }
@@ -288,7 +288,7 @@ fn a_step_that_cannot_be_done_is_no_success_and_presets_take_no_phases() {
 }
 
 #[test]
-fn the_table_of_kep_74_has_its_rows_and_columns_and_the_true_one_is_beside_it() {
+fn kep_74_prints_its_own_table_and_one_by_turn() {
     let (without, with) = (Server::start(3, 500), Server::start(3, 5));
     let words = ["--preset=kep74", "--num-clients=6", "--request-rate=200", "--api=generate"];
     let line = [

@@ -1,4 +1,4 @@
-//! Datasets through the built binary: what each format asks the server, and what is said of files that are none.
+//! Datasets through the built binary: what each format sends to the server, and the errors for invalid files.
 
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
@@ -15,7 +15,7 @@ fn fixture(name: &str) -> String {
     format!("--dataset-path={}", path.display())
 }
 
-/// Routing keys.
+/// The routing keys that the server received.
 type Keys = std::sync::Arc<std::sync::Mutex<std::collections::BTreeSet<String>>>;
 
 /// A chat server that says " well." to everything.
@@ -51,12 +51,12 @@ async fn chat(heard: RequestBodies, keys: Keys) -> u16 {
     port
 }
 
-/// Run it with `args` against the chat server; what it said, and the bodies that the server heard, in order.
+/// Runs the bench with `args` against the chat server. Returns its output, and the bodies that the server received, in order.
 fn bench_chat(args: &[&str]) -> (Run, Vec<Value>) {
     bench_routed(args, Keys::default())
 }
 
-/// The same, and `keys` has the routing keys that came.
+/// Like [`bench_chat`]. Adds the received routing keys to `keys`.
 fn bench_routed(args: &[&str], keys: Keys) -> (Run, Vec<Value>) {
     let runtime = tokio::runtime::Runtime::new().expect("threads");
     let heard = RequestBodies::default();
@@ -74,13 +74,13 @@ fn bench_routed(args: &[&str], keys: Keys) -> (Run, Vec<Value>) {
 
 const SLOWLY: [&str; 3] = ["--request-rate=inf", "--max-parallel=1", "--json"];
 
-/// Run it with `args` against `/generate`.
+/// Runs the bench with `args` against `/generate`.
 fn bench_generate(args: &[&str]) -> (Run, Vec<Value>) {
     let (run, heard) = bench(quick, &[&SLOWLY[..], args].concat());
     (run, heard.iter().map(|body| serde_json::from_slice(body).expect("JSON")).collect())
 }
 
-/// A tokenizer of the words of the fixtures, beside a file of its own.
+/// Writes a tokenizer whose vocabulary covers the fixtures. Returns its folder and the flag that selects it.
 fn tokenizer() -> (tempfile::TempDir, String) {
     let mut vocabulary = serde_json::Map::new();
     for byte in b'!'..=b'~' {
@@ -280,7 +280,7 @@ fn random_prompts_are_runs_of_ids_or_texts_cut_to_length() {
     let file = fixture("sharegpt.json");
     let (run, heard) = bench_generate(&[&["--dataset-name=random", &file, &tokenizer], &shape[..]].concat());
     assert_eq!((run.code, heard.len()), (0, 2), "no more than there are texts: {run:?}");
-    // bench_multiturn.py's own: made-up conversations with words of the file.
+    // Flags of bench_multiturn.py: generated conversations with texts of the file.
     let flags = ["--num-clients=3", "--num-rounds=1", "--request-length=25", "--output-length=3", "--range-ratio=1.0"];
     let (run, heard) = bench_generate(&[&[file.as_str(), &tokenizer], &flags[..]].concat());
     assert_eq!((run.code, heard.len()), (0, 3), "{run:?}");
@@ -313,6 +313,7 @@ fn the_same_seed_asks_the_same_byte_for_byte_of_every_dataset() {
             let (run, mut heard) = bench(quick, &[&SLOWLY[..], &flags].concat());
             assert_eq!(run.code, 0, "{run:?}");
             heard.sort();
+            assert!(!heard.is_empty(), "{line:?}");
             heard
         };
         assert_eq!(asked(), asked(), "{line:?}");
@@ -320,7 +321,7 @@ fn the_same_seed_asks_the_same_byte_for_byte_of_every_dataset() {
 }
 
 #[test]
-fn a_malformed_row_is_named_with_file_line_and_reason_and_the_rest_runs_where_it_may_be_skipped() {
+fn a_malformed_row_is_located_and_can_be_skipped() {
     for (name, file, line, reason, skipped, requests) in [
         ("sharegpt", "sharegpt-bad.json", 3, "invalid type: integer `7`, expected a string", 2, 2),
         ("custom", "custom-bad.jsonl", 2, "EOF while parsing a string at column 52", 2, 2),
@@ -345,7 +346,7 @@ fn a_malformed_row_is_named_with_file_line_and_reason_and_the_rest_runs_where_it
 }
 
 #[test]
-fn what_is_no_dataset_is_refused_in_words() {
+fn a_file_that_is_not_a_dataset_is_refused_with_the_reason() {
     let dir = tempfile::tempdir().expect("a folder");
     let file = |name: &str, text: &[u8]| -> PathBuf {
         let path = dir.path().join(name);
@@ -353,27 +354,27 @@ fn what_is_no_dataset_is_refused_in_words() {
         path
     };
     let deep = "[".repeat(100_000);
-    let cases = [
-        (PathBuf::from("/nowhere/at/all"), "No such file"),
-        (dir.path().to_owned(), "directory"),
-        (PathBuf::from("/dev/zero"), "device"),
-        (file("empty", b""), "none of 0 rows"),
-        (file("blank", b"\xef\xbb\xbf \r\n\n"), "none of 0 rows"),
-        (file("utf-16", b"\xff\xfe[\0{\0"), "UTF-8"),
-        (file("deep", deep.as_bytes()), "levels deep"),
-        (file("other", b"\x7fELF\x02\x01\x01"), "expected value"),
-    ];
-    for (path, reason) in &cases {
+    let mut reasons = String::new();
+    for path in [
+        PathBuf::from("/nowhere/at/all"),
+        dir.path().to_owned(),
+        PathBuf::from("/dev/zero"),
+        file("empty", b""),
+        file("blank", b"\xef\xbb\xbf \r\n\n"),
+        file("utf-16", b"\xff\xfe[\0{\0"),
+        file("deep", deep.as_bytes()),
+        file("other", b"\x7fELF\x02\x01\x01"),
+    ] {
         for name in ["sharegpt", "custom", "openai", "mooncake", "agentic-trace", "longbench_v2"] {
-            let path = format!("--dataset-path={}", path.display());
-            let name = format!("--dataset-name={name}");
-            let run = mcctl(&["bench", "multi-turn", "--api=chat", &name, &path, "--url=http://127.0.0.1:1"]);
-            let said = run.fails(2);
-            assert!(!said.contains("panicked") && said.contains("found: ") && said.contains("next: "), "{said}");
-            let is_row = said.contains(":1: ");
-            assert!(said.contains(reason) || is_row, "{name} {path}: {said}");
+            let path = path.display();
+            let error = refused(&[&format!("--dataset-name={name}"), &format!("--dataset-path={path}")]);
+            let (_, found) = error.split_once("found: ").unwrap_or_else(|| panic!("{error}"));
+            let (found, _) = found.split_once("; next: ").unwrap_or_else(|| panic!("{error}"));
+            reasons.push_str(&format!("{path} as {name}\n    {found}\n"));
         }
     }
+    // The folder has a random name.
+    insta::assert_snapshot!("not_a_dataset", reasons.replace(dir.path().to_str().expect("text"), "DIR"));
     mcctl(&["bench", "multi-turn", "--dataset-name=sharegpt"]).fails(2);
     for bad in [file("t.json", b"{}"), dir.path().to_owned(), PathBuf::from("/dev/zero")] {
         let flag = format!("--tokenizer={}", bad.display());
@@ -382,12 +383,15 @@ fn what_is_no_dataset_is_refused_in_words() {
     }
 }
 
+/// The error of a bench with these flags, which must be refused before it connects.
+#[track_caller]
+fn refused(flags: &[&str]) -> String {
+    let run = mcctl(&[&["bench", "multi-turn", "--api=chat", "--url=http://127.0.0.1:1"], flags].concat());
+    run.fails(2).to_owned()
+}
+
 #[test]
-fn an_offset_beyond_the_end_says_how_many_there_are_and_a_file_of_nothing_but_bad_rows_the_first_reason() {
-    let refused = |flags: &[&str]| {
-        let run = mcctl(&[&["bench", "multi-turn", "--api=chat", "--url=http://127.0.0.1:1"], flags].concat());
-        run.fails(2).to_owned()
-    };
+fn an_offset_beyond_the_end_is_refused_with_the_count() {
     for order in ["--shuffle", "--disable-shuffle"] {
         for (name, file, there, rows) in [("sharegpt", "sharegpt.json", 2, 3), ("mooncake", "mooncake.jsonl", 3, 3)] {
             let name = format!("--dataset-name={name}");
@@ -397,13 +401,17 @@ fn an_offset_beyond_the_end_says_how_many_there_are_and_a_file_of_nothing_but_ba
             assert!(said.ends_with(&format!("next: use --dataset-offset below {there}")), "{said}");
         }
     }
+}
+
+#[test]
+fn a_file_of_only_bad_rows_is_refused_with_the_first_reason() {
     let dir = tempfile::tempdir().expect("a folder");
     let path = dir.path().join("bad");
     std::fs::write(&path, "x\n7\n").expect("room");
     let path = format!("--dataset-path={}", path.display());
     for name in ["sharegpt", "custom", "openai", "mooncake", "ultrachat", "loogle", "longbench_v2"] {
         let said = refused(&[&format!("--dataset-name={name}"), &path, "--skip-bad"]);
-        assert!(said.contains("rows are malformed; the first is line 1: "), "{name}: {said}");
+        assert!(said.contains("the first is line 1: "), "{name}: {said}");
         assert!(!said.contains("--skip-bad"), "it was given: {said}");
     }
 }
@@ -440,7 +448,7 @@ fn a_dataset_that_we_made_is_the_same_for_its_seed_and_is_played() {
     let missing = dir.path().join("no/folder");
     mcctl(&["bench", "dataset", &format!("--out={}", missing.display())]).fails(2);
     mcctl(&["bench", "dataset", "--out=/dev/full"]).fails(4);
-    // What is there stays, unless it is said.
+    // An existing file is kept without --overwrite.
     let path = dir.path().join("mine");
     std::fs::write(&path, "of somebody").expect("room");
     let out = format!("--out={}", path.display());

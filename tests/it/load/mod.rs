@@ -151,6 +151,7 @@ async fn stall_shows_in_the_latency_of_all_later_requests() {
     let arrivals = Arrivals::Drawn { gaps: Gaps::Even, rate: Rate::Constant(100.0) };
     let pace = Pace::Conversations(arrivals.instants(Seed(1).generator("arrivals", 0)));
     let (_, records) = play(target(port), synthetic(10, 1), pace, Rules { in_flight: 1, ..Rules::default() }).await;
+    assert_eq!(records.len(), 10);
     for (n, record) in records.iter().enumerate().skip(1) {
         assert_eq!(record.planned, ms(10 * n as u64));
         let waited = record.exchange.first_token.expect("a first token") - record.planned;

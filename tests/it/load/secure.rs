@@ -108,7 +108,7 @@ fn pass(run: &Run) -> Value {
 }
 
 #[test]
-fn a_certificate_is_believed_when_it_is_named_or_nothing_is_asked_and_not_otherwise() {
+fn a_certificate_is_trusted_only_with_cacert_or_insecure() {
     for args in [&["--cacert", "CACERT"][..], &["--insecure"]] {
         let tried = bench("https", &["http/1.1"], false, args);
         assert_eq!((tried.run.code, tried.seen.len()), (0, 6), "{:?}", tried.run);
@@ -121,7 +121,7 @@ fn a_certificate_is_believed_when_it_is_named_or_nothing_is_asked_and_not_otherw
 }
 
 #[test]
-fn questions_about_the_server_trust_and_carry_what_requests_do_but_its_store_learns_nothing() {
+fn trust_applies_to_all_calls_and_headers_only_to_the_server() {
     let master = "--master-metrics=https://localhost:PORT/of-the-master";
     for trust in [&["--cacert", "CACERT"][..], &["--insecure"]] {
         let args = [trust, &["--header=X-One: 1", "--flush-cache", master]].concat();

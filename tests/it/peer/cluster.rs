@@ -16,7 +16,7 @@ pub enum Make {
     Real,
 }
 
-/// Metadata mode.
+/// Where the nodes of a test store their metadata.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Metadata {
     /// Engines exchange handshakes (P2PHANDSHAKE).
@@ -129,7 +129,7 @@ impl Master {
     }
 }
 
-/// A store node.
+/// A running store node of either implementation.
 pub struct Node {
     pub process: Process,
     /// Port of the REST API.

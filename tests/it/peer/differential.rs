@@ -291,6 +291,7 @@ async fn compare(lease_ms: u64, segments: u64, seed: u64, steps: usize) {
 }
 
 #[tokio::test]
+#[cfg_attr(peers_off, ignore = "needs the Mooncake wheel")]
 async fn both_masters_answer_alike_with_endless_leases() {
     for seed in 1..5 {
         compare(600_000, 1, seed, 1500).await;
@@ -298,6 +299,7 @@ async fn both_masters_answer_alike_with_endless_leases() {
 }
 
 #[tokio::test]
+#[cfg_attr(peers_off, ignore = "needs the Mooncake wheel")]
 async fn both_masters_answer_alike_without_leases() {
     for seed in 5..9 {
         compare(0, 1, seed, 1500).await;
@@ -305,6 +307,7 @@ async fn both_masters_answer_alike_without_leases() {
 }
 
 #[tokio::test]
+#[cfg_attr(peers_off, ignore = "needs the Mooncake wheel")]
 async fn both_masters_answer_alike_with_two_segments() {
     for seed in 9..12 {
         compare(600_000, 2, seed, 1500).await;
@@ -332,6 +335,7 @@ async fn filled(calls: &Calls, sizes: impl Iterator<Item = u64>) -> f64 {
 }
 
 #[tokio::test]
+#[cfg_attr(peers_off, ignore = "needs the Mooncake wheel")]
 async fn objects_of_one_size_fill_the_store() {
     for size in [100_000u64, 65_537, 524_288, 1 << 20, 1_310_720, 2_949_120] {
         let (_masters, pair) = start(0, 1).await;
@@ -343,6 +347,7 @@ async fn objects_of_one_size_fill_the_store() {
 }
 
 #[tokio::test]
+#[cfg_attr(peers_off, ignore = "needs the Mooncake wheel")]
 async fn mixed_sizes_fill_at_least_as_much_as_the_real_allocator() {
     for (seed, spread) in [(1, 20), (2, 20), (3, 12), (4, 8)] {
         let (_masters, pair) = start(0, 1).await;
@@ -423,6 +428,7 @@ async fn placements(make: Make, strategy: &str, only_together: bool) -> Vec<(Str
 }
 
 #[tokio::test]
+#[cfg_attr(peers_off, ignore = "needs the Mooncake wheel")]
 async fn local_first_chooses_the_real_masters_segments() {
     let (ours, real) =
         (placements(Make::Ours, "local_first", false).await, placements(Make::Real, "local_first", false).await);
@@ -432,6 +438,7 @@ async fn local_first_chooses_the_real_masters_segments() {
 }
 
 #[tokio::test]
+#[cfg_attr(peers_off, ignore = "needs the Mooncake wheel")]
 async fn prefer_alloc_in_same_node_chooses_the_writers_host_under_any_strategy() {
     for strategy in ["random", "free_ratio_first"] {
         let (ours, real) = (placements(Make::Ours, strategy, true).await, placements(Make::Real, strategy, true).await);

@@ -150,6 +150,7 @@ fn handshake(port: u16, kind: u8, json: &str) -> String {
 }
 
 #[test]
+#[cfg_attr(peers_off, ignore = "needs the Mooncake wheel")]
 fn a_node_survives_malformed_requests() {
     let mut cluster = Cluster::start(Make::Ours, Make::Ours, Metadata::P2p, 1, 64 << 20);
     let detail = http_get(cluster.master.admin, "/get_segments_detail").unwrap().1;

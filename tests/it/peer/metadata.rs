@@ -65,6 +65,7 @@ fn key_answers(port: u16) -> Vec<(String, u16, String)> {
 }
 
 #[test]
+#[cfg_attr(peers_off, ignore = "needs the Mooncake wheel")]
 fn the_stand_alone_service_reads_keys_like_the_real_one() {
     let dir = tempfile::tempdir().unwrap();
     let (_ours, ours) = service(dir.path());
@@ -79,6 +80,7 @@ fn the_stand_alone_service_reads_keys_like_the_real_one() {
 }
 
 #[test]
+#[cfg_attr(peers_off, ignore = "needs the Mooncake wheel")]
 fn the_embedded_service_refuses_the_same_keys_as_the_real_one() {
     let dir = tempfile::tempdir().unwrap();
     let refused = |make| {
@@ -90,6 +92,7 @@ fn the_embedded_service_refuses_the_same_keys_as_the_real_one() {
 }
 
 #[test]
+#[cfg_attr(peers_off, ignore = "needs the Mooncake wheel")]
 fn real_engines_use_our_service_and_a_restarted_one_keeps_its_name() {
     let dir = tempfile::tempdir().unwrap();
     let (_service, port) = service(dir.path());
@@ -131,6 +134,7 @@ fn real_engines_use_our_service_and_a_restarted_one_keeps_its_name() {
 }
 
 #[test]
+#[cfg_attr(peers_off, ignore = "needs the Mooncake wheel")]
 fn our_client_and_the_real_server_use_the_same_keys() {
     let dir = tempfile::tempdir().unwrap();
     let master = Master::start(Make::Real, dir.path(), &[]);

@@ -68,6 +68,7 @@ fn without_places(mut value: Value) -> Value {
 }
 
 #[test]
+#[cfg_attr(peers_off, ignore = "needs the Mooncake wheel")]
 fn after_the_same_work_our_admin_port_says_what_the_real_masters_says() {
     let (real, ours) = (work(Make::Real), work(Make::Ours));
     let mut compared = 0;
@@ -116,6 +117,7 @@ fn exposed_after_evictions(make: Make) -> (BTreeSet<String>, BTreeSet<String>) {
 }
 
 #[test]
+#[cfg_attr(peers_off, ignore = "needs the Mooncake wheel")]
 fn all_series_of_a_real_master_and_its_dashboard_exist() {
     let (real, real_families) = exposed_after_evictions(Make::Real);
     let (ours, our_families) = exposed_after_evictions(Make::Ours);

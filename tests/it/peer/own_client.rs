@@ -350,6 +350,7 @@ fn segment(cluster: &Cluster) -> (u64, usize) {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[cfg_attr(peers_off, ignore = "needs the Mooncake wheel")]
 async fn late_bytes_do_not_overwrite_other_objects_on_a_real_node() {
     late_bytes(Make::Real).await;
 }
@@ -365,12 +366,14 @@ fn a_command_times_out_if_our_node_or_master_hangs() {
 }
 
 #[test]
+#[cfg_attr(peers_off, ignore = "needs the Mooncake wheel")]
 fn a_command_times_out_if_a_real_node_hangs() {
     a_hung_peer(Make::Real);
 }
 
 /// The environment that `mcctl up` prints is sufficient for the real client.
 #[test]
+#[cfg_attr(peers_off, ignore = "needs the Mooncake wheel")]
 fn the_real_client_uses_the_store_of_up() {
     let dir = tempfile::tempdir().unwrap();
     let mut c = mcctl();
@@ -391,36 +394,43 @@ fn the_real_client_uses_the_store_of_up() {
 }
 
 #[test]
+#[cfg_attr(peers_off, ignore = "needs the Mooncake wheel")]
 fn commands_with_our_master_and_node() {
     commands(Make::Ours, Make::Ours, Metadata::P2p, 1);
 }
 
 #[test]
+#[cfg_attr(peers_off, ignore = "needs the Mooncake wheel")]
 fn commands_with_our_master_and_three_real_nodes() {
     commands(Make::Ours, Make::Real, Metadata::Http, 3);
 }
 
 #[test]
+#[cfg_attr(peers_off, ignore = "needs the Mooncake wheel")]
 fn commands_with_the_real_master_and_a_real_node() {
     commands(Make::Real, Make::Real, Metadata::P2p, 1);
 }
 
 #[test]
+#[cfg_attr(peers_off, ignore = "needs the Mooncake wheel")]
 fn commands_with_the_real_master_metadata_and_our_three_nodes() {
     commands(Make::Real, Make::Ours, Metadata::Http, 3);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[cfg_attr(peers_off, ignore = "needs the Mooncake wheel")]
 async fn batches_with_our_master_and_two_of_our_nodes() {
     batches(Make::Ours, Make::Ours, Metadata::Http, 2).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[cfg_attr(peers_off, ignore = "needs the Mooncake wheel")]
 async fn batches_with_the_real_master_and_two_real_nodes() {
     batches(Make::Real, Make::Real, Metadata::P2p, 2).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[cfg_attr(peers_off, ignore = "needs the Mooncake wheel")]
 async fn batches_with_the_real_master_and_a_real_node_over_http_metadata() {
     batches(Make::Real, Make::Real, Metadata::Http, 1).await;
 }

@@ -14,6 +14,7 @@ pub fn payload(seed: u64, size: usize) -> Vec<u8> {
 }
 
 #[test]
+#[cfg_attr(peers_off, ignore = "needs the Mooncake wheel")]
 fn rust_and_python_generate_the_same_bytes() {
     let code = "from payload import payload; import sys; sys.stdout.buffer.write(payload(77, 100003))";
     let out = super::wheel::wheel().python().args(["-c", code]).output().unwrap();

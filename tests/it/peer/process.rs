@@ -43,7 +43,7 @@ pub fn free_port() -> u16 {
 pub fn wait_until(what: &str, limit: Duration, mut done: impl FnMut() -> bool) {
     let end = Instant::now() + limit;
     while !done() {
-        assert!(Instant::now() < end, "waited {limit:?} in vain for {what}");
+        assert!(Instant::now() < end, "{what}: not reached within {limit:?}");
         std::thread::sleep(Duration::from_millis(20));
     }
 }

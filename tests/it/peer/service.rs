@@ -97,6 +97,7 @@ fn labels(sample: &str) -> String {
 }
 
 #[test]
+#[cfg_attr(peers_off, ignore = "needs the Mooncake wheel")]
 fn the_client_http_server_shows_what_the_real_clients_shows() {
     let (real, ours) = (report(Make::Real), report(Make::Ours));
     assert_eq!(ours.families, real.families);
@@ -173,6 +174,7 @@ fn mounting(make: Make) -> Vec<(String, u16, Value)> {
 }
 
 #[test]
+#[cfg_attr(peers_off, ignore = "needs the Mooncake wheel")]
 fn mounting_and_unmounting_over_rest_equals_the_real_service() {
     for (ours, real) in mounting(Make::Ours).into_iter().zip(mounting(Make::Real)) {
         assert_eq!(ours, real);
@@ -180,6 +182,7 @@ fn mounting_and_unmounting_over_rest_equals_the_real_service() {
 }
 
 #[test]
+#[cfg_attr(peers_off, ignore = "needs the Mooncake wheel")]
 fn the_real_service_still_answers_the_fixture() {
     let dir = tempfile::tempdir().unwrap();
     let master = Master::start(Make::Real, dir.path(), &[]);

@@ -98,7 +98,7 @@ impl End {
     }
 }
 
-/// Two connected ends.
+/// Two ends with connected queue pairs, one per device.
 fn connected(bytes: usize) -> (End, End) {
     let (one, other) = (End::new("rxe0", bytes), End::new("rxe1", bytes));
     one.connect(&other);

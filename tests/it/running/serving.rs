@@ -155,7 +155,7 @@ async fn the_probe_detects_unread_and_unshared_pages() {
     let (_a, first, _) = sglang(16, &Arc::default(), true, true).await;
     let (_b, second, _) = sglang(32, &Arc::default(), true, true).await;
     let reports = examine(&ServingQuery { probe: true, ..query(&[first, second]) }).await;
-    found(&reports, "l3-probe", Severity::Error, "one server does not find");
+    found(&reports, "l3-probe", Severity::Error, "one server cannot read");
     found(&reports, "same-fingerprint", Severity::Error, "page_size");
 }
 
@@ -177,6 +177,6 @@ async fn older_servers_report_settings_under_the_old_path() {
     let (old, query_one) = Recorded::start(&[("/get_server_info", off.to_string())]).await;
     let reports = examine(&query(&[format!("http://{}", old.at())])).await;
     found(&reports, "hicache-on", Severity::Error, "is disabled");
-    found(&reports, "serving-metrics", Severity::Info, "exports no metrics");
+    found(&reports, "serving-metrics", Severity::Info, "does not export metrics");
     assert!(query_one.was_asked("/server_info"));
 }

@@ -115,7 +115,7 @@ fn the_details_contain_units_and_both_estimates() {
     let text = ask("--hicache-size 30 --model Qwen/Qwen3-32B --available-hugetlb 64gb");
     let text = text.succeeds();
     for part in [
-        "the huge pages suffice",
+        "the huge pages are sufficient",
         "27.94 GiB per rank (--hicache-size 30)",
         "114441",
         "Upstream's script reports 34 GiB",
@@ -223,12 +223,12 @@ fn invalid_arguments_are_one_line_and_exit_with_2() {
         ("--hicache-size 1.5", "a whole number of decimal GB"),
         ("--hicache-size 99999999999999999999999", "out of range"),
         ("--hicache-size 0", "--hicache-ratio applies"),
-        ("", "the size of L2 is not given"),
+        ("", "no L2 size specified"),
         ("--hicache-size 1 --global-segment-size 16Gi", "or a number with kb, mb"),
         ("--hicache-size 1 --global-segment-size -1gb", "invalid size"),
         ("--hicache-size 1 --global-segment-size 99999999999gb", "out of range"),
         ("--hicache-size 1 --arena-pool-size 8Gi", "--arena-pool-size '8Gi'"),
-        ("--hicache-size 1 --hugepage-size 4mb", "huge pages of 2 MiB and 1 GiB"),
+        ("--hicache-size 1 --hugepage-size 4mb", "2 MiB and 1 GiB huge pages"),
         ("--hicache-size 1 --available-hugetlb lots", "--available-hugetlb 'lots'"),
         ("--hicache-size 1 --tp-size 0", "tp must be at least 1"),
         ("--hicache-size 1 --tp-size 4 --nnodes 3", "not divisible by nnodes 3"),
@@ -240,7 +240,7 @@ fn invalid_arguments_are_one_line_and_exit_with_2() {
         ("--hicache-size 1 --kv-cache-dtype fp4_mx_block16", "rejects FP4 caches"),
         ("--hicache-size 1 --kv-cache-dtype nvfp4", "rejects FP4 caches"),
         ("--hicache-size 1 --kv-cache-dtype mxfp8", "rows contain scales"),
-        ("--hicache-size 1 --kv-cache-dtype int3", "is unknown for it"),
+        ("--hicache-size 1 --kv-cache-dtype int3", "is unknown for this type"),
         ("--hicache-size 1 --model Qwen3-Next-80B-A3B-Instruct", "a state per slot"),
         ("--hicache-size 1 --model moonshotai/Kimi-Linear-48B", "linear attention"),
         ("--hicache-size 1 --model DeepSeek-V4", "SGLang rejects --hicache-size"),

@@ -60,7 +60,7 @@ fn a_symlink_with_the_scripts_name_runs_the_script() {
 #[test]
 fn compat_after_global_options_is_refused() {
     let line = ["--log-level", "error", "size-hugepages", "--compat", "--hicache-size", "1"];
-    assert!(mcctl(&line).fails(2).contains("put it first"));
+    assert!(mcctl(&line).fails(2).contains("put --compat first"));
 }
 
 struct Dice(u64);

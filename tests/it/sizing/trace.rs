@@ -147,8 +147,8 @@ fn tokens_by_tier_have_reasons_and_errors_are_one_line() {
     let found: serde_json::Value = serde_json::from_str(none.succeeds()).unwrap();
     assert_eq!((&found["totals"]["storage"], &found["stored_tokens"]), (&0.into(), &0.into()));
     for (line, part) in [
-        ("", "requires the size of the device"),
-        ("--device-pool-tokens 5000", "the size of L2 is not given"),
+        ("", "requires the device pool size"),
+        ("--device-pool-tokens 5000", "no L2 size specified"),
         ("--device-pool-tokens 5000 --hicache-size 1", "requires --model"),
         ("--device-pool-tokens 5000 --hicache-size 1Gi --model Qwen3-8B", "invalid size"),
         ("--device-pool-tokens 5 --page-size 16 --hicache-ratio 2", "must be at least --page-size"),
@@ -181,7 +181,7 @@ fn an_invalid_trace_is_one_line_and_exits_with_2() {
     let empty = write(folder.path(), "\n\n");
     for more in [&[][..], &["--per-request", "--page-size=16", "--device-pool-tokens=64", "--hicache-ratio=2"]] {
         let none = mcctl(&[&["size-hugepages", "--trace", &empty], more].concat());
-        assert!(none.fails(2).contains("has no request"), "{none:?}");
+        assert!(none.fails(2).contains("contains no requests"), "{none:?}");
     }
     let rate = mcctl(&["size-hugepages", "--trace", &file, "--hit-rate", "1.5"]);
     assert!(rate.fails(2).contains("from 0 to 1"), "{rate:?}");

@@ -7,7 +7,7 @@ use std::time::Duration;
 use mcctl::engine::base::HostPort;
 use mcctl::engine::env::{Env, Listener, Net, RealEnv};
 use mcctl::engine::transfer::handshake::{HandshakeHandler, HandshakeLimits, RequestLimits, send_request, serve};
-use mcctl::engine::wire::json::{ConnectionMessage as Connection, HandshakeKind as Kind, NotifyMessage};
+use mcctl::engine::wire::json::{ConnectionMessage, HandshakeKind, NotifyMessage};
 use tokio::runtime::Handle;
 
 use crate::peer::process::PATIENCE;
@@ -16,7 +16,7 @@ const LIMIT: Duration = PATIENCE;
 /// A limit that no test reaches.
 const HOUR: Duration = Duration::from_secs(3600);
 
-type Work = Box<dyn Fn(Connection) -> Connection + Send + Sync>;
+type Work = Box<dyn Fn(ConnectionMessage) -> ConnectionMessage + Send + Sync>;
 
 /// Answers connection requests with `work`, once it is set.
 struct Working {
@@ -27,7 +27,7 @@ impl HandshakeHandler for Working {
     fn segment(&self) -> Option<String> {
         Some(r#"{"name":"me"}"#.to_owned())
     }
-    fn on_connection(&self, request: Connection) -> Connection {
+    fn on_connection(&self, request: ConnectionMessage) -> ConnectionMessage {
         self.work.get().expect("set before the first request")(request)
     }
     fn on_message(&self, _: NotifyMessage) -> bool {
@@ -49,14 +49,14 @@ async fn port_with(limits: HandshakeLimits, work: impl FnOnce(HostPort) -> Work)
     at
 }
 
-async fn exchange(at: &HostPort, kind: Kind, json: &str) -> Vec<u8> {
+async fn exchange(at: &HostPort, kind: HandshakeKind, json: &str) -> Vec<u8> {
     let limits = RequestLimits { connect: LIMIT, answer: LIMIT, bytes_max: 1 << 20 };
     send_request(&RealEnv::new(), at, kind, json, limits).await.unwrap()
 }
 
-async fn connect(at: &HostPort, path: &str) -> Connection {
-    let request = Connection { local_nic_path: path.to_owned(), ..Connection::default() };
-    Connection::from_json(&exchange(at, Kind::Connection, &request.to_json()).await).unwrap()
+async fn connect(at: &HostPort, path: &str) -> ConnectionMessage {
+    let request = ConnectionMessage { local_nic_path: path.to_owned(), ..ConnectionMessage::default() };
+    ConnectionMessage::from_json(&exchange(at, HandshakeKind::Connection, &request.to_json()).await).unwrap()
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
@@ -64,9 +64,12 @@ async fn a_connection_request_may_trigger_a_call_back_to_its_sender() {
     let runtime = Handle::current();
     let at = port(|at| {
         Box::new(move |request| {
-            let described = runtime.block_on(exchange(&at, Kind::Metadata, "{}"));
+            let described = runtime.block_on(exchange(&at, HandshakeKind::Metadata, "{}"));
             let text = String::from_utf8_lossy(&described).trim().to_owned();
-            Connection { reply_msg: format!("{} is {text}", request.local_nic_path), ..Connection::default() }
+            ConnectionMessage {
+                reply_msg: format!("{} is {text}", request.local_nic_path),
+                ..ConnectionMessage::default()
+            }
         })
     })
     .await;
@@ -80,7 +83,7 @@ async fn metadata_is_served_during_many_connection_requests() {
     let at = port(|_| {
         Box::new(move |_| {
             released.lock().unwrap().recv_timeout(LIMIT).expect("released by the test");
-            Connection::default()
+            ConnectionMessage::default()
         })
     })
     .await;
@@ -91,7 +94,7 @@ async fn metadata_is_served_during_many_connection_requests() {
         })
         .collect();
     for _ in 0..10 {
-        assert_eq!(exchange(&at, Kind::Metadata, "{}").await.trim_ascii(), br#"{"name":"me"}"#);
+        assert_eq!(exchange(&at, HandshakeKind::Metadata, "{}").await.trim_ascii(), br#"{"name":"me"}"#);
     }
     for _ in &waiting {
         release.send(()).unwrap();
@@ -105,11 +108,11 @@ async fn metadata_is_served_during_many_connection_requests() {
 async fn a_full_handshake_port_closes_silent_connections() {
     // No silent connection reaches its time limit.
     let limits = HandshakeLimits { step: HOUR, ..HandshakeLimits::default() };
-    let at = port_with(limits, |_| Box::new(|_| Connection::default())).await;
+    let at = port_with(limits, |_| Box::new(|_| ConnectionMessage::default())).await;
     let mut silent = Vec::new();
     for _ in 0..300 {
         silent.push(RealEnv::new().net().connect(&at).await.unwrap());
     }
-    assert_eq!(exchange(&at, Kind::Metadata, "{}").await.trim_ascii(), br#"{"name":"me"}"#);
+    assert_eq!(exchange(&at, HandshakeKind::Metadata, "{}").await.trim_ascii(), br#"{"name":"me"}"#);
     drop(silent);
 }

@@ -1,4 +1,4 @@
-//! Analyses the passes of a session: goals, comparison, sweep, and the exit code.
+//! Analyzes the passes of a session: goals, comparison, sweep and exit code.
 
 use crate::commands::bench::caveat::BenchCaveat;
 use crate::commands::bench::multi_turn::Args;
@@ -15,7 +15,7 @@ use crate::engine::load::Seed;
 use crate::engine::load::session::PassResult;
 
 impl Args {
-    /// Adds goals and the results of all passes together to `report`.
+    /// Adds the goals and the cross-pass results to `report`.
     pub(super) fn analyse(
         &self,
         kind: &RunKind,
@@ -61,7 +61,7 @@ impl Args {
         }
     }
 
-    /// Returns whether too few requests met the limits. A sweep looks for this load, so it does not miss its goals.
+    /// Returns whether too few requests met the limits. Always false for a sweep, which searches for the load where this happens.
     fn missed_goals(&self, kind: &RunKind, measured: &MeasuredRun, tracker: &GoalTracker) -> bool {
         let Some(required) = self.goals.require_goodput.filter(|_| !matches!(kind, RunKind::Sweep(_))) else {
             return false;
@@ -79,7 +79,7 @@ impl Args {
         tracker: &GoalTracker,
         report: &RunReport,
     ) -> Exit {
-        // A run without a request is not a success.
+        // A run that sent no requests is not a success.
         let is_empty = measured.executed.passes.iter().all(|pass| pass.sent() == 0);
         if measured.bugs() > 0 {
             return Exit::Bug;

@@ -1,4 +1,4 @@
-//! Arrival times of requests. `bench serving` reproduces the times of `bench_serving` with the same seed.
+//! Request arrival times. With the same seed, `bench serving` reproduces the arrival times of `bench_serving`.
 
 use crate::commands::bench::multi_turn::Args;
 use crate::commands::bench::multi_turn::args::{DatasetName, LoadArgs};
@@ -6,7 +6,7 @@ use crate::engine::load::numpy::{self, PriorDraws};
 use crate::engine::load::{Arrivals, Pace};
 
 impl Args {
-    /// Returns the pace of `conversations` under `load`.
+    /// Returns the pace for `conversations` under `load`.
     pub(super) fn pace(&self, load: &LoadArgs, conversations: u32) -> Pace {
         if !self.serving || load.request_rate.is_infinite() || !load.is_poisson() {
             return load.pace(conversations);
@@ -15,7 +15,7 @@ impl Args {
         Pace::Conversations(Arrivals::Recorded { at, speed: 1.0 }.instants(self.seed().generator("arrivals", 0)))
     }
 
-    /// Returns the random draws of `bench_serving` before the arrival times: lengths, and the first IDs of random-ids.
+    /// Returns what `bench_serving` draws before the arrival times: the lengths and, for random-ids, the first token IDs.
     fn drawn(&self, conversations: u32) -> Vec<PriorDraws> {
         let dataset = &self.workload.dataset;
         let count = dataset.num_prompts.unwrap_or(conversations);

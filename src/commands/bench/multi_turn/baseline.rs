@@ -1,4 +1,4 @@
-//! Compares a recorded run (`--records`) with another recorded run or with a server, e.g. before and after a change.
+//! Compares a recorded run (`--records`) with another recorded run or with a live server, e.g. before and after a change.
 
 use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader, Read};
@@ -18,16 +18,16 @@ use crate::commands::error::{Exit, Failure, Outcome};
 use crate::engine::load::Seed;
 use crate::engine::load::session::{PassId, PassResult, SessionResult};
 
-/// Maximum bytes of a line.
+/// Maximum line length in bytes.
 const LINE_MAX: u64 = 1 << 20;
 
-/// A run read from its records.
+/// A run loaded from its records file.
 struct RecordedRun {
     seed: u64,
     passes: Vec<PassResult>,
 }
 
-/// Reads the run at `path` as endpoint `side`. If the run has several endpoints, reads the first.
+/// Reads the run at `path` as endpoint `side`. If the run has several endpoints, only the first is read.
 fn read(path: &Path, side: usize) -> Result<RecordedRun, Failure> {
     let shown = path.display();
     let wrong = |line: usize, reason: String| {
@@ -38,7 +38,7 @@ fn read(path: &Path, side: usize) -> Result<RecordedRun, Failure> {
         .map_err(|error| Failure::usage(format!("cannot read {shown}")).found(error.to_string()))?;
     let mut reader = BufReader::new(file);
     let (mut seed, mut first): (Option<u64>, Option<String>) = (None, None);
-    // Passes by number, with whether they are complete.
+    // Passes by number, each with a flag for whether it is complete.
     let mut passes: BTreeMap<u32, (PassResult, bool)> = BTreeMap::new();
     for number in 1.. {
         let mut line = Vec::new();
@@ -90,10 +90,10 @@ fn read(path: &Path, side: usize) -> Result<RecordedRun, Failure> {
 }
 
 impl Args {
-    /// Compares the recorded run at `before` with `after`: another recorded run, or the URL of a server that gets the same workload.
+    /// Compares the recorded run at `before` with `after`: another recorded run, or the URL of a server that receives the same workload.
     ///
     /// # Errors
-    /// The records cannot be read, or the run of `after` cannot be started.
+    /// The records cannot be read, or the run against `after` cannot start.
     pub(in crate::commands::bench) fn run_against(mut self, before: &str, after: &str) -> Outcome {
         let a = read(Path::new(before), 0)?;
         let label = |name: &str, target: &str| EndpointLabel { name: name.to_owned(), target: target.to_owned() };
@@ -102,15 +102,15 @@ impl Args {
         let (outputs, measured) = if after.contains("://") {
             if a.seed != self.load.seed {
                 return Err(Failure::usage(format!("{before} was recorded with --seed {}", a.seed))
-                    .next("use the flags of the recorded run"));
+                    .next("use the same flags as the recorded run"));
             }
             self.endpoint.url = Some(after.to_owned());
             self.resolve_flags()?;
             self.validate(true)?;
             self.query_server()?;
             let PlannedRun { mut session, kind: RunKind::Single, caveats: more } = self.planned_run()? else {
-                return Err(Failure::usage("a recorded run can be compared only with a single run")
-                    .next("drop --self-compare, sweeps and --preset kep74"));
+                return Err(Failure::usage("a recorded run can only be compared with a single run")
+                    .next("drop --self-compare, --preset kep74 and the sweep flags"));
             };
             session.keep_figures = true;
             caveats.extend(more);

@@ -1,4 +1,4 @@
-//! The comparison of two endpoints, in the report.
+//! Reports the comparison of two endpoints.
 
 use serde::Serialize;
 
@@ -12,26 +12,26 @@ use crate::engine::load::compare::{CompareOptions, Comparison, ComparisonRefusal
 use crate::engine::load::paired::{CONVERSATIONS_MIN, DRAWS, Difference, DifferenceVerdict};
 use crate::engine::load::session::PassResult;
 
-/// Prefix of the names of passes that compare an endpoint with itself.
+/// Name prefix for passes that compare an endpoint with itself.
 pub(super) const SELF_COMPARE: &str = "a-a ";
 
 /// Name and target of an endpoint.
 #[derive(Clone, Debug, Serialize)]
 pub(in crate::commands::bench) struct EndpointLabel {
     pub name: String,
-    /// URL, or the file of the recorded run.
+    /// The URL, or the path to the recorded run.
     pub target: String,
 }
 
-/// A measure at both endpoints.
+/// One metric at both endpoints.
 #[derive(Clone, Debug, Serialize)]
 pub(in crate::commands::bench) struct DifferenceReport {
     pub measure: &'static str,
     pub a: f64,
     pub b: f64,
-    /// Mean of `b - a` over pairs.
+    /// Mean of `b - a` over all pairs.
     pub difference: f64,
-    /// `difference` in percent of `a`.
+    /// `difference` as a percentage of `a`.
     pub percent: Option<f64>,
     pub low: f64,
     pub high: f64,
@@ -41,7 +41,7 @@ pub(in crate::commands::bench) struct DifferenceReport {
     label: &'static str,
 }
 
-/// The comparison of the passes with one name.
+/// Comparison of all passes that share a name.
 #[derive(Clone, Debug, Serialize)]
 pub(in crate::commands::bench) struct PassComparison {
     pub pass: String,
@@ -50,11 +50,11 @@ pub(in crate::commands::bench) struct PassComparison {
     /// Reasons why the passes are not comparable.
     pub refusals: Vec<String>,
     pub differences: Vec<DifferenceReport>,
-    /// Verdict of this pass alone.
+    /// Verdict for this pass alone.
     pub verdict: ComparisonVerdict,
     #[serde(rename = "says")]
     pub summary: String,
-    /// Mean TTFT of A in the first and in the second half of its blocks.
+    /// A's mean TTFT in the first and the second half of its blocks.
     pub a_halves_ttft_ms: Option<[f64; 2]>,
 }
 
@@ -62,9 +62,9 @@ pub(in crate::commands::bench) struct PassComparison {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub(in crate::commands::bench) enum ComparisonVerdict {
-    /// B is better in at least one measure and worse in none.
+    /// B is better in at least one metric and worse in none.
     Better,
-    /// B is worse in at least one measure and better in none.
+    /// B is worse in at least one metric and better in none.
     Worse,
     Mixed,
     NoDifferenceShown,
@@ -80,7 +80,7 @@ pub(in crate::commands::bench) struct ComparisonReport {
     pub b: EndpointLabel,
     /// Confidence level of the intervals, from 0 to 1.
     pub level: f64,
-    /// Smallest difference that counts, percent of A's mean.
+    /// Smallest significant difference, as a percentage of A's mean.
     pub margin_percent: f64,
     pub noise_floor: Option<Vec<PassComparison>>,
     pub compared: Vec<PassComparison>,
@@ -91,11 +91,11 @@ pub(in crate::commands::bench) struct ComparisonReport {
     pub caveats: Vec<BenchCaveat>,
 }
 
-/// The endpoints of a comparison, as indices of sides.
+/// The endpoints to compare, as side indices.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct ComparedSides {
     pub pair: [usize; 2],
-    /// A, and A again.
+    /// A and the repeated A.
     pub floor: Option<[usize; 2]>,
 }
 
@@ -125,18 +125,18 @@ fn report(compared: &Comparison, [a, b]: [&str; 2]) -> PassComparison {
     }
 }
 
-/// Returns the labels of the measures with `verdict`.
+/// Returns the labels of the metrics with this `verdict`.
 fn different(compared: &[Comparison], verdict: DifferenceVerdict) -> Vec<String> {
     let several = compared.len() > 1;
     let of = |one: &Comparison| {
-        let suffix = if several { format!(" of {}", one.pass) } else { String::new() };
+        let suffix = if several { format!(" in pass {}", one.pass) } else { String::new() };
         one.with(verdict).iter().map(|m| format!("{}{suffix}", m.label().trim_end_matches(" ms"))).collect::<Vec<_>>()
     };
     compared.iter().flat_map(of).collect()
 }
 
 impl ComparisonVerdict {
-    /// Returns the verdict of `compared` and its text. `a` and `b` are the names of the endpoints.
+    /// Returns the verdict for `compared` and its text. `a` and `b` are the endpoint names.
     fn of(compared: &[Comparison], [a, b]: [&str; 2]) -> (ComparisonVerdict, String) {
         let (better, worse) =
             (different(compared, DifferenceVerdict::Better), different(compared, DifferenceVerdict::Worse));
@@ -161,7 +161,7 @@ impl ComparisonVerdict {
                 format!("too few conversations: a verdict needs at least {CONVERSATIONS_MIN}")
             }
             ComparisonVerdict::Refused if compared.is_empty() => {
-                format!("not compared: no pass ran at both {a} and {b}")
+                format!("not compared: no pass ran on both {a} and {b}")
             }
             ComparisonVerdict::Refused => {
                 let mut reasons: Vec<String> =
@@ -235,7 +235,7 @@ impl ComparisonReport {
         }
     }
 
-    /// Returns the exit code of the verdict.
+    /// Returns the exit code for the verdict.
     pub fn exit(&self) -> Exit {
         match self.verdict {
             ComparisonVerdict::Worse | ComparisonVerdict::Mixed | ComparisonVerdict::Refused => Exit::No,
@@ -243,27 +243,28 @@ impl ComparisonReport {
         }
     }
 
-    /// Returns the sections of the report.
+    /// Returns the report sections.
     pub fn sections(&self) -> Vec<ReportSection> {
         let mut sections = Vec::new();
         for one in self.noise_floor.iter().flatten() {
             let mut section =
-                one.section(format!("Noise floor of {}: {}", self.a.name, one.pass.trim_start_matches(SELF_COMPARE)));
+                one.section(format!("Noise floor for {}: {}", self.a.name, one.pass.trim_start_matches(SELF_COMPARE)));
             section.text.push(format!("Noise floor, {} compared with itself: {}", self.a.name, one.summary));
             sections.push(section);
         }
         for one in &self.compared {
-            let mut section = one.section(format!("{} against {}: {}", self.b.name, self.a.name, one.pass));
+            let mut section = one.section(format!("{} vs {}: {}", self.b.name, self.a.name, one.pass));
             if self.compared.len() > 1 || !one.refusals.is_empty() {
-                section.text.push(format!("Verdict of {}: {}", one.pass, one.summary));
+                section.text.push(format!("Verdict for {}: {}", one.pass, one.summary));
             }
             sections.push(section);
         }
         let mut last = ReportSection::new("Method");
         if self.level > 0.0 {
             last.text.push(format!(
-                "Differences are paired by conversation and turn. Intervals have a level of {:.4} % (bootstrap over conversations or blocks, \
-                 the wider one), so all of them together hold in 95 of 100 comparisons. Differences below {} % of {}'s mean do not count.",
+                "Differences are paired by conversation and turn. Each interval has a confidence level of {:.4} % (bootstrap over \
+                conversations or blocks, whichever is wider), so all intervals hold jointly in 95 of 100 comparisons. Differences below \
+                {} % of {}'s mean are ignored.",
                 self.level * 100.0,
                 self.margin_percent,
                 self.a.name
@@ -273,13 +274,13 @@ impl ComparisonReport {
         sections
     }
 
-    /// Returns the answer of the report: the verdict, the endpoints and the first measure.
+    /// Returns the report's conclusion: the verdict, the endpoints and the first metric.
     pub fn answer(&self) -> Vec<String> {
         let first = self.compared.iter().find_map(|one| one.differences.first());
         vec![
             format!("Verdict: {}", self.summary),
             format!("{}: {}, {}: {}", self.a.name, self.a.target, self.b.name, self.b.target),
-            first.map_or("No measure was compared".to_owned(), |found| {
+            first.map_or("No metric was compared".to_owned(), |found| {
                 let percent = found.percent.map_or(String::new(), |percent| format!(", {percent:+.1} %"));
                 format!(
                     "{}: {:.2} and {:.2}, difference {:+.2}{percent} (interval {:+.2} to {:+.2})",
@@ -293,7 +294,7 @@ impl ComparisonReport {
 impl PassComparison {
     fn section(&self, title: String) -> ReportSection {
         let mut section = ReportSection::new(&title);
-        let head = ["measure", "A", "B", "B - A", "%", "low", "high", "verdict"];
+        let head = ["metric", "A", "B", "B - A", "%", "low", "high", "verdict"];
         let title = format!("{title} ({} pairs in {} blocks)", self.pairs, self.blocks);
         let mut table = ReportTable::new(&title, &head).text_column(7);
         for found in &self.differences {
@@ -316,7 +317,7 @@ impl PassComparison {
             (at as f64, percent(found.low), percent(found.difference), percent(found.high))
         };
         let names = shown.iter().map(|found| found.label.trim_end_matches(" ms").to_owned()).collect();
-        let plot = Plot::new("Difference with interval, % of A", Axis::named("", names), Axis::close("%"));
+        let plot = Plot::new("Difference and interval, % of A", Axis::named("", names), Axis::close("%"));
         section.plots.push(plot.with(PlotSeries::whiskers("B - A", 0, shown.iter().enumerate().map(of).collect())));
         section
     }

@@ -7,16 +7,16 @@ use crate::commands::error::Failure;
 use crate::engine::load::session::SessionStep;
 use crate::engine::load::{ModelAnswer, Pace, Turn};
 
-/// Number of described conversations.
+/// Number of conversations to describe.
 const CONVERSATIONS: u32 = 12;
-/// Number of described send times.
+/// Number of send times to describe.
 const INSTANTS: usize = 5;
 
 impl Args {
-    /// Returns targets, bodies, send times and phases as text, without sending anything.
+    /// Returns the targets, bodies, send times and phases as text. Sends nothing.
     ///
     /// # Errors
-    /// The command line is wrong.
+    /// The command line is invalid.
     pub(in crate::commands::bench) fn dry_run(mut self) -> Result<String, Failure> {
         self.resolve_flags()?;
         self.validate(false)?;
@@ -35,7 +35,7 @@ impl Args {
                 let turn = Turn { conversation, index };
                 let encoded = side.target.encode(&side.workload.request(turn));
                 let body = String::from_utf8_lossy(&encoded.body).into_owned();
-                // The key contains a run ID that differs each time.
+                // The key contains a run ID that differs on every run.
                 let key = encoded.routing_key.as_ref().map(|_| "with a routing key");
                 writeln!(text, "{body} {key:?}").expect("writing to a string cannot fail");
                 side.workload.on_response(

@@ -16,7 +16,7 @@ use crate::engine::sys::descriptors;
 
 /// The results of a session.
 pub struct MeasuredRun {
-    /// Names and targets of the endpoints, by index.
+    /// Endpoint names and targets, by index.
     pub sides: Vec<(String, LoadTarget)>,
     pub executed: SessionResult,
     /// Caveats about the whole run.
@@ -26,12 +26,12 @@ pub struct MeasuredRun {
 }
 
 impl MeasuredRun {
-    /// Returns the number of requests that a bug in mcctl aborted.
+    /// Returns the number of requests aborted because of a bug in mcctl.
     pub fn bugs(&self) -> u64 {
         self.executed.passes.iter().map(|pass| pass.ran.bugs).sum()
     }
 
-    /// Returns whether requests were sent to an endpoint and all of them failed.
+    /// Returns whether all requests to any one endpoint failed.
     pub fn has_failed_endpoint(&self) -> bool {
         let of = |side: usize| self.executed.passes.iter().filter(move |pass| pass.id.side_name == self.sides[side].0);
         (0..self.sides.len()).any(|side| {
@@ -41,10 +41,10 @@ impl MeasuredRun {
     }
 }
 
-/// Runs `session` with `observers`. After the first SIGINT or SIGTERM, requests in flight complete. The second one aborts them.
+/// Runs `session` with `observers`. After the first SIGINT or SIGTERM, requests in flight may complete. A second signal aborts them.
 ///
 /// # Errors
-/// Signal handlers or the runtime cannot be set up, or this host allows too few open files.
+/// Signal handlers or the runtime cannot be set up, or the open file limit on this host is too low.
 pub fn run(
     session: Session,
     earlier: Vec<PreviousPass>,
@@ -53,12 +53,12 @@ pub fn run(
 ) -> Result<MeasuredRun, Failure> {
     allow_connections(&session)?;
     let sides = session.sides.iter().map(|side| (side.name.clone(), side.target.clone())).collect();
-    // All sides have the same workload.
+    // All sides run the same workload.
     let notes = session.sides.first().map(|side| side.workload.notes()).unwrap_or_default();
     let caveats = notes.into_iter().map(|note| BenchCaveat::Workload(note.to_string())).collect();
     runtime::block_on(0, async {
         let mut signals = Signals::take()?;
-        // Ignore SIGXFSZ: a file size limit is then a write error, like a full disk.
+        // Ignore SIGXFSZ so that exceeding the file size limit is a write error, like a full disk.
         let _too_large = signal(SignalKind::from_raw(nix::libc::SIGXFSZ));
         let (stop_sender, mut stop) = mpsc::channel(2);
         let mut observers = Observers(observers);
@@ -72,11 +72,11 @@ pub fn run(
                     signal.get_or_insert(received);
                     signals_seen += 1;
                     match signals_seen {
-                        1 => screen.warn(&format!("{received}: no more requests are sent; send the signal again to abort those in flight")),
-                        2 => screen.warn(&format!("{received}: requests in flight are aborted")),
+                        1 => screen.warn(&format!("{received}: sending no more requests; send the signal again to abort those in flight")),
+                        2 => screen.warn(&format!("{received}: aborting requests in flight")),
                         _ => {}
                     }
-                    // The send fails only if the run has already ended.
+                    // This send fails only if the run has already ended.
                     let _ = stop_sender.try_send(());
                 }
             }
@@ -85,10 +85,10 @@ pub fn run(
     })
 }
 
-/// File descriptors reserved for other uses than connections.
+/// File descriptors reserved for uses other than connections.
 const OTHER_DESCRIPTORS: u64 = 100;
 
-/// Raises the limit of open files to the number of connections. HTTP/1 needs one per request in flight; HTTP/2 shares them.
+/// Raises the open file limit to cover all connections. HTTP/1 needs one per request in flight; HTTP/2 requests share connections.
 fn allow_connections(session: &Session) -> Result<(), Failure> {
     let connections = session.schedule.iter().filter_map(|(at, step)| match step {
         SessionStep::Pass(plan) => {
@@ -106,7 +106,7 @@ fn allow_connections(session: &Session) -> Result<(), Failure> {
     let tried = || format!("cannot open {required} connections and files");
     match descriptors::allow(required) {
         Ok(allowed) if allowed < required => Err(Failure::host(tried())
-            .found(format!("the limit per process is {allowed}"))
+            .found(format!("the per-process limit is {allowed}"))
             .next("raise the hard limit (ulimit -Hn), or lower --max-parallel")),
         Ok(_) => Ok(()),
         Err(error) => Err(Failure::host(tried()).found(error.to_string())),

@@ -1,4 +1,4 @@
-//! Tracks goals per pass: goodput, steady state, and first turns separately from later turns.
+//! Tracks goals per pass: goodput, steady state, and the first turns separately from later turns.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -9,13 +9,13 @@ use crate::engine::load::session::{AfterPass, Observer, PassId, PassResult};
 use crate::engine::load::target::ExchangeOutcome;
 use crate::engine::load::{LiveCounters, TimedRequest};
 
-/// Totals of some requests of a pass, as KEP-74 counts them.
+/// Totals over a subset of a pass's requests, counted as in KEP-74.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Kep74Totals {
     pub requests: u64,
     /// Prompt and output tokens.
     pub tokens: u64,
-    /// First send and last end.
+    /// Time of the first send and of the last response.
     window: Option<(Duration, Duration)>,
     /// Sum in seconds, and count.
     ttft: (f64, u64),
@@ -47,18 +47,18 @@ impl Kep74Totals {
         Some(self.tokens as f64 / seconds)
     }
 
-    /// Returns the mean TTFT from the scheduled send time, milliseconds.
+    /// Returns the mean TTFT from the scheduled send time, in milliseconds.
     pub fn ttft_ms(&self) -> Option<f64> {
         (self.ttft.1 > 0).then(|| self.ttft.0 / self.ttft.1 as f64 * 1e3)
     }
 
-    /// Returns the mean ITL, milliseconds.
+    /// Returns the mean ITL in milliseconds.
     pub fn itl_ms(&self) -> Option<f64> {
         (self.gaps.1 > 0).then(|| self.gaps.0 / self.gaps.1 as f64 * 1e3)
     }
 }
 
-/// Goals of one pass.
+/// Goal statistics for one pass.
 #[derive(Clone, Debug)]
 pub(super) struct PassStats {
     pub id: PassId,
@@ -72,14 +72,14 @@ pub(super) struct PassStats {
 #[derive(Debug)]
 pub(super) struct GoalTracker {
     limits: Vec<LatencyLimit>,
-    /// A pass fails if a smaller share of its requests meets the limits. After two failed passes in a row the run stops.
+    /// A pass fails if a smaller share of its requests meets the limits. After two failed passes in a row, the run stops.
     pub required_share: Option<f64>,
     failed: u32,
     pub passes: Vec<PassStats>,
 }
 
 impl GoalTracker {
-    /// Creates a tracker for `limits`, which never stops the run.
+    /// Creates a tracker for `limits` that never stops the run.
     pub fn new(limits: &[LatencyLimit]) -> GoalTracker {
         GoalTracker { limits: limits.to_vec(), required_share: None, failed: 0, passes: Vec::new() }
     }

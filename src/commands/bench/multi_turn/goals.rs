@@ -1,4 +1,4 @@
-//! Goodput and steady state of a pass, in the report.
+//! Reports the goodput and steady state of a pass.
 
 use std::collections::BTreeMap;
 
@@ -13,12 +13,12 @@ use crate::engine::load::session::PassResult;
 /// Requests that met every limit.
 #[derive(Clone, Debug, Serialize)]
 pub(in crate::commands::bench) struct GoodputReport {
-    /// Limits, milliseconds from the scheduled send time.
+    /// Limits in milliseconds from the scheduled send time.
     pub limits_ms: BTreeMap<&'static str, f64>,
     pub met: u64,
-    /// Good requests per second of the pass.
+    /// Good requests per second during the pass.
     pub requests_per_s: f64,
-    /// Share of the sent requests. Failed and unfinished requests do not meet any limit.
+    /// Share of sent requests. Failed and unfinished requests never meet a limit.
     pub share: f64,
     pub share_by_limit: BTreeMap<&'static str, f64>,
 }
@@ -38,13 +38,13 @@ pub(in crate::commands::bench) struct SteadyReport {
     pub mean_ttft_ms: Option<f64>,
 }
 
-/// A shorter steady state is too short for rates, seconds.
+/// Minimum steady state duration for computing rates, in seconds.
 const STEADY_SECONDS: f64 = 2.0;
-/// A steady state with fewer completed requests is too short for rates.
+/// Minimum number of completed requests in the steady state for computing rates.
 const STEADY_REQUESTS: f64 = 20.0;
 
 impl SteadyReport {
-    /// Returns a caveat if the steady state is too short for rates. `e2e_s`: mean E2E latency in seconds.
+    /// Returns a caveat if the steady state is too short to compute rates. `e2e_s`: mean E2E latency in seconds.
     fn caveat(&self, e2e_s: Option<f64>) -> Option<BenchCaveat> {
         let seconds = self.to_s - self.from_s;
         let ended = (self.requests_per_s * seconds).round();
@@ -62,7 +62,7 @@ pub(in crate::commands::bench) struct GoalsReport {
 }
 
 impl GoalsReport {
-    /// Computes the goals of a pass.
+    /// Computes the goals for a pass.
     pub(super) fn of(args: &GoalsArgs, watched: &PassStats, pass: &PassResult) -> GoalsReport {
         let (goodput, sent) = (&watched.goodput, pass.sent());
         let seconds = pass.tally.took().as_secs_f64();
@@ -89,13 +89,13 @@ impl GoalsReport {
         GoalsReport { goodput: report, steady_state: steady }
     }
 
-    /// Returns a caveat if the steady state of `pass` is too short for rates.
+    /// Returns a caveat if the steady state of `pass` is too short to compute rates.
     pub(super) fn caveat(&self, pass: &PassResult) -> Option<BenchCaveat> {
         let e2e = pass.tally.all.e2e.summary().map(|e2e| e2e.mean.as_secs_f64());
         self.steady_state.as_ref()?.caveat(e2e)
     }
 
-    /// Returns the section of the report.
+    /// Returns the report section.
     pub fn section(&self) -> ReportSection {
         let mut section = ReportSection::new("Goals and steady state");
         if let Some(goodput) = &self.goodput {
@@ -105,7 +105,7 @@ impl GoalsReport {
                 .map(|(word, share)| format!("{word} <= {} ms: {:.1} %", goodput.limits_ms[word], share * 100.0))
                 .collect();
             section.text.push(format!(
-                "goodput: {} requests met all limits, {:.2} requests/s, {:.1} % of those sent ({})",
+                "goodput: {} requests met all limits, {:.2} requests/s, {:.1} % of sent requests ({})",
                 goodput.met,
                 goodput.requests_per_s,
                 goodput.share * 100.0,
@@ -135,7 +135,7 @@ impl GoalsReport {
                 steady.mean_ttft_ms.map_or("-".to_owned(), |ms| format!("{ms:.1}")),
             ]);
             table.notes.push(format!(
-                "Steady state: the longest interval with at least {:.0} % of the peak in flight; resolution 1/256 of the run",
+                "Steady state: the longest interval with at least {:.0} % of the peak in flight. Its resolution is 1/256 of the run",
                 steady.ratio * 100.0
             ));
             section.tables.push(table);

@@ -1,4 +1,4 @@
-//! The report as an HTML page: one file without scripts or external resources.
+//! The report as an HTML page: a single file without scripts or external resources.
 
 use crate::commands::bench::multi_turn::report::RunReport;
 use crate::commands::svg::escaped;
@@ -27,7 +27,7 @@ pub(super) fn page(report: &RunReport) -> String {
          <meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; style-src 'unsafe-inline'\">\n\
          <title>{title}, {started}</title>\n<style>{STYLE}</style>\n</head>\n<body>\n\
          <h1>{title}</h1>\n\
-         <p>{started}, mcctl {version}, seed {seed}, {processors} processors for the generator</p>\n<p><code>{line}</code></p>\n",
+         <p>{started}, mcctl {version}, seed {seed}, {processors} processors for the load generator</p>\n<p><code>{line}</code></p>\n",
         title = escaped(&report.title()),
         started = escaped(&run.started),
         version = escaped(&run.version),

@@ -1,18 +1,17 @@
-//! The table of SGLang's KEP-74, and the same table for real conversations.
+//! The table from SGLang's KEP-74, and the same table for real conversations.
 //!
-//! The "multi-turn" row of KEP-74 repeats the single-turn prompts. The second table measures turn 1 and later turns of conversations.
+//! The "multi-turn" row in KEP-74 repeats the single-turn prompts. The second table measures turn 1 and later turns of conversations.
 
 use serde::Serialize;
 
 use crate::commands::bench::multi_turn::goal_tracker::{Kep74Totals, PassStats};
 use crate::commands::table::{ReportSection, ReportTable};
 
-/// Names of the passes.
 pub(super) const FIRST: &str = "first-turn";
 pub(super) const REPLAY: &str = "replay";
 pub(super) const CONVERSATIONS: &str = "multi-turn";
 
-/// Figures of a row at one endpoint.
+/// One row's figures at one endpoint.
 #[derive(Clone, Copy, Debug, Serialize)]
 pub(in crate::commands::bench) struct Kep74Figures {
     pub requests: u64,
@@ -28,14 +27,14 @@ pub(in crate::commands::bench) struct Kep74TableRow {
     pub name: &'static str,
     pub without: Option<Kep74Figures>,
     pub with: Option<Kep74Figures>,
-    /// Change from `without` to `with` of the three figures.
+    /// Change in the three figures from `without` to `with`.
     pub percent: [Option<f64>; 3],
 }
 
-/// The tables of the preset kep74.
+/// The tables for the preset kep74.
 #[derive(Clone, Debug, Serialize)]
 pub(in crate::commands::bench) struct Kep74Report {
-    /// Table as in KEP-74.
+    /// Same table as in KEP-74.
     pub table: Vec<Kep74TableRow>,
     pub multi_turn: Vec<Kep74TableRow>,
     pub without: String,
@@ -65,7 +64,7 @@ fn row(name: &'static str, pass: &str, watched: &[PassStats], of: fn(&PassStats)
 }
 
 impl Kep74Report {
-    /// Computes the tables from the passes at `A` and, if present, `B`.
+    /// Computes the tables from the passes at `A` and, if present, at `B`.
     pub(super) fn of(watched: &[PassStats], without: String, with: Option<String>) -> Kep74Report {
         Kep74Report {
             table: vec![
@@ -81,7 +80,7 @@ impl Kep74Report {
         }
     }
 
-    /// Returns the sections of the report.
+    /// Returns the report sections.
     pub fn sections(&self) -> Vec<ReportSection> {
         let mut kep = ReportSection::new("KEP-74");
         kep.tables.push(self.table("KEP-74, as published", &self.table));
@@ -89,18 +88,19 @@ impl Kep74Report {
             "As in KEP-74, the Multi-turn row repeats the First-turn prompts; it does not send conversations."
                 .to_owned(),
         );
-        kep.text
-            .push("One run each, without an interval. Use bench compare without the preset for intervals.".to_owned());
+        kep.text.push(
+            "One run each, so there are no intervals. For intervals, use bench compare without the preset.".to_owned(),
+        );
         let mut conversations = ReportSection::new("KEP-74, with conversations");
         conversations.tables.push(self.table("With conversations", &self.multi_turn));
         conversations.text.push(
-            "Both rows are from one run with first and later turns in flight at the same time, so their throughputs add up."
+            "Both rows come from one run. First and later turns are in flight at the same time, so their throughputs add up."
                 .to_owned(),
         );
         vec![kep, conversations]
     }
 
-    /// Returns the answer of the report: mean TTFT of three rows.
+    /// Returns the report's conclusion: the mean TTFT of three rows.
     pub fn answer(&self) -> Vec<String> {
         let ms = |figures: Option<Kep74Figures>| {
             figures.and_then(|figures| figures.mean_ttft_ms).map_or("-".to_owned(), |ms| format!("{ms:.1} ms"))
@@ -150,7 +150,7 @@ impl Kep74Report {
             None => format!("A: {}", self.without),
         });
         table.notes.push(
-            "Throughput: prompt and output tokens as counted by the server. ITL: per token. TTFT: from the scheduled send time."
+            "Throughput: prompt and output tokens, counted by the server. ITL: per token. TTFT: from the scheduled send time."
                 .to_owned(),
         );
         table

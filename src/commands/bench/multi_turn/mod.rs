@@ -1,5 +1,5 @@
-//! `mcctl bench multi-turn`: measures an inference server with multi-turn conversations. It has the flags and defaults of SGLang's
-//! `bench_multiturn.py`, plus its own.
+//! `mcctl bench multi-turn`: benchmarks an inference server with multi-turn conversations. It supports the flags and defaults of SGLang's
+//! `bench_multiturn.py` and adds its own.
 
 mod analysis;
 pub mod args;
@@ -56,7 +56,7 @@ impl fmt::Write for DigestWriter {
     }
 }
 
-/// Multi-turn conversations against an inference server.
+/// Multi-turn benchmark against an inference server.
 #[derive(Clone, Debug, clap::Args)]
 #[command(
     args_override_self = true,
@@ -66,11 +66,11 @@ impl fmt::Write for DigestWriter {
     \x20 0   every request succeeded\n\
     \x20 1   requests failed or timed out, a signal ended the run, a phase failed, a goal was missed,\n\
     \x20     B is worse, or the comparison was rejected\n\
-    \x20 2   command line wrong\n\
+    \x20 2   invalid command line\n\
     \x20 3   an endpoint is unreachable, or no request to it succeeded\n\
     \x20 4   a file could not be written, or this host allows too few connections\n\
     \x20 70  a bug in mcctl\n\
-    If the reader of stdout closes it, the code is 0. The output files are complete."
+    If the reader of stdout closes it, the code is 0 and the output files are complete."
 )]
 pub struct Args {
     #[command(flatten)]
@@ -113,10 +113,10 @@ pub(super) fn negative_numbers_are_values(arg: clap::Arg) -> clap::Arg {
 }
 
 impl Args {
-    /// Runs the benchmark and writes its report.
+    /// Runs the benchmark and writes the report.
     ///
     /// # Errors
-    /// The command line is wrong, an endpoint is unreachable, or a file cannot be written.
+    /// The command line is invalid, an endpoint is unreachable, or a file cannot be written.
     pub fn run(mut self) -> Outcome {
         self.resolve_flags()?;
         self.validate(false)?;
@@ -136,8 +136,8 @@ impl Args {
         outputs.finish(&self, &report, exit)
     }
 
-    /// Returns a digest of everything that determines the requests of the run, or an empty string if no records are read or written:
-    /// a dataset may be large.
+    /// Returns a digest over everything that determines the requests. Returns an empty string if no records are read or written, because
+    /// hashing a large dataset takes time.
     fn work_digest(&self, session: &Session) -> String {
         if self.output.records.is_none() && self.output.resume.is_none() {
             return String::new();
@@ -154,14 +154,14 @@ impl Args {
         digest.0.finalize().iter().map(|byte| format!("{byte:02x}")).collect()
     }
 
-    /// Returns whether requests are sent at the recorded times of a trace. A sweep and a comparison ignore these times.
+    /// Returns whether requests are sent at the times recorded in a trace. A sweep or a comparison ignores these times.
     fn follows_trace(&self) -> bool {
         let dataset = &self.workload.dataset;
         let ignores_times = self.compare.against.is_some() || self.compare.self_compare || self.sweep.sweep().is_some();
         dataset.dataset_name == Some(args::DatasetName::Mooncake) && !dataset.ignore_trace_timestamps && !ignores_times
     }
 
-    /// Returns the name of the workload, as `bench_serving` writes it into results.
+    /// Returns the workload name that `bench_serving` writes into its results.
     fn dataset(&self) -> String {
         let name = self.workload.dataset.dataset_name.and_then(|name| clap::ValueEnum::to_possible_value(&name));
         name.map_or("synthetic".to_owned(), |name| name.get_name().to_owned())

@@ -1,4 +1,4 @@
-//! Outputs of a run: progress and files while it runs, the report at its end. All commands that measure conversations use them.
+//! Outputs of a run: progress and files during the run, and the report at the end. Shared by all commands that measure conversations.
 
 use std::path::Path;
 
@@ -17,7 +17,7 @@ use crate::engine::load::session::{Observer, Session};
 /// The outputs of a run.
 pub(in crate::commands::bench) struct RunOutputs {
     pub identity: Identity,
-    /// Destination of messages during the run.
+    /// Destination for messages during the run.
     pub screen: Screen,
     files: OutputFiles,
     printed: RequestLogger,
@@ -25,17 +25,17 @@ pub(in crate::commands::bench) struct RunOutputs {
 }
 
 impl RunOutputs {
-    /// Opens all files of `args` before anything is sent. `work` is the digest of the workload.
+    /// Opens all files that `args` specifies, before anything is sent. `work` is the workload digest.
     ///
     /// # Errors
-    /// A file cannot be written, or already exists.
+    /// A file already exists or cannot be written.
     pub fn open(args: &Args, work: &str) -> Result<RunOutputs, Failure> {
         let identity = Identity::of_this_run(args.load.seed, RealEnv::new().unix());
         let screen = Screen::new(args.output.quiet);
         args.output.no_file_twice()?;
         for path in [&args.output.json, &args.output.html].into_iter().flatten() {
             if path.as_os_str() != "-" {
-                // Check now that the file can be written; keep its content until the report replaces it.
+                // Check early that the file is writable. Keep its content until the report replaces it.
                 files::open(path, if args.output.overwrite { OpenMode::Append } else { OpenMode::New })?;
             }
         }
@@ -44,10 +44,10 @@ impl RunOutputs {
         Ok(RunOutputs { identity, screen, files, printed, hidden: args.output.disable_tqdm })
     }
 
-    /// Runs `session` with progress, files and the observer `more`.
+    /// Runs `session` with progress, file output and the observer `more`.
     ///
     /// # Errors
-    /// As [`execute::run`].
+    /// Same as [`execute::run`].
     pub fn execute(&mut self, session: Session, more: &mut dyn Observer) -> Result<MeasuredRun, Failure> {
         let mut view = ProgressView::new(self.screen.clone(), self.hidden);
         let (earlier, caveat) = match self.files.resumed() {
@@ -63,12 +63,12 @@ impl RunOutputs {
         Ok(measured)
     }
 
-    /// Returns the result line of `bench serving`; `None` for other commands.
+    /// Returns the `bench serving` result line; `None` for other commands.
     pub fn figures(&mut self) -> Option<serde_json::Value> {
         self.files.figures()
     }
 
-    /// Closes the files and writes `report`. Returns `exit`, or the code for this host if a file could not be written.
+    /// Closes the files and writes `report`. Returns `exit`, or the host error code if a file could not be written.
     ///
     /// # Errors
     /// stdout cannot be written, or no request succeeded.
@@ -102,7 +102,7 @@ fn print(report: &RunReport, exit: Exit) -> Result<(), Failure> {
     }
 }
 
-/// Replaces the content of `path` with `text` atomically, if it is a regular file.
+/// Replaces the content of `path` with `text`, atomically if it is a regular file.
 fn write(path: &Path, text: &str) -> Result<(), OutputFileError> {
     let cannot = |error: std::io::Error| OutputFileError::Write { path: path.display().to_string(), error };
     let is_regular = std::fs::metadata(path).map(|metadata| metadata.is_file()).unwrap_or(true);
@@ -112,7 +112,7 @@ fn write(path: &Path, text: &str) -> Result<(), OutputFileError> {
     let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
     let mut temporary = tempfile::NamedTempFile::new_in(folder).map_err(cannot)?;
     std::io::Write::write_all(&mut temporary, text.as_bytes()).map_err(cannot)?;
-    // Keep the permissions of the replaced file.
+    // Keep the permissions of the file being replaced.
     if let Ok(metadata) = std::fs::metadata(path) {
         let _ = temporary.as_file().set_permissions(metadata.permissions());
     }

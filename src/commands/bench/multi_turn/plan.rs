@@ -1,4 +1,4 @@
-//! Plans the session of a run, a comparison, a sweep or a preset.
+//! Plans the session for a single run, a comparison, a sweep or a preset.
 
 use std::collections::VecDeque;
 use std::ops::Range;
@@ -22,14 +22,13 @@ use crate::engine::load::session::{Control, LoadEndpoint, PassPlan, Session, Ses
 use crate::engine::load::workload::LoadWorkload;
 use crate::engine::load::{Pace, Seed};
 
-/// The kind of a run, which decides how its passes are analysed.
+/// The type of a run, which determines how its passes are analyzed.
 #[derive(Clone, Debug)]
 pub(super) enum RunKind {
-    /// Each pass is reported by itself.
+    /// Each pass is reported separately.
     Single,
     Comparison(ComparedSides),
     Sweep(Sweep),
-    /// The table of KEP-74.
     Kep74,
 }
 
@@ -37,25 +36,25 @@ pub(super) enum RunKind {
 pub(super) struct PlannedRun {
     pub session: Session,
     pub kind: RunKind,
-    /// Caveats that are known before the run.
+    /// Caveats known before the run.
     pub caveats: Vec<BenchCaveat>,
 }
 
-/// Timeout of a flush or settings request before the run.
+/// Timeout for a flush or settings request before the run.
 const REQUEST_LIMIT: Duration = Duration::from_secs(30);
 
 impl Args {
     /// Plans the run that the flags describe.
     ///
     /// # Errors
-    /// Flags contradict each other, an endpoint is unreachable, or the user does not confirm.
+    /// Flags conflict, an endpoint is unreachable, or the user does not confirm.
     pub(super) fn planned_run(&self) -> Result<PlannedRun, Failure> {
         let compares = self.compare.against.is_some() || self.compare.self_compare;
         let kep74 = self.preset.preset == Some(Preset::Kep74);
         let sweep = self.sweep.sweep();
         if sweep.is_some() && (compares || kep74) {
             return Err(Failure::usage("a sweep cannot be combined with a comparison or --preset kep74")
-                .next("drop --against, --self-compare and --preset kep74, or the sweep"));
+                .next("drop --against, --self-compare and --preset kep74, or drop the sweep flags"));
         }
         if (sweep.is_some() || kep74) && !self.phases.phases.is_empty() {
             return Err(
@@ -77,7 +76,8 @@ impl Args {
         }
     }
 
-    /// Returns the endpoint at `url`, or at `--url` if `None`, with conversations from `seed`, and whether they have recorded times.
+    /// Returns the endpoint at `url` (if `None`, at `--url`) with conversations generated from `seed`, and whether these have recorded
+    /// times.
     pub(super) fn side(&self, name: &str, url: Option<&str>, seed: Seed) -> Result<(LoadEndpoint, bool), Failure> {
         let mut target = match url {
             None => self.endpoint.target()?,
@@ -127,7 +127,7 @@ impl Args {
         Ok(PlannedRun { session, kind: RunKind::Single, caveats: Vec::new() })
     }
 
-    /// Adds profiler calls before and after each measured pass of `schedule` (`--profile`).
+    /// Adds profiler calls before and after each measured pass in `schedule` (`--profile`).
     pub(super) fn profiled(&self, schedule: VecDeque<(usize, SessionStep)>) -> VecDeque<(usize, SessionStep)> {
         let (start, stop) = self.profile.calls();
         let around = |(side, step): (usize, SessionStep)| {
@@ -143,10 +143,10 @@ impl Args {
         schedule.into_iter().flat_map(around).collect()
     }
 
-    /// Asks for confirmation before the caches of `sides` are flushed or filled. `--flush-cache` itself is a confirmation.
+    /// Asks for confirmation before flushing or filling the caches of `sides`. `--flush-cache` counts as confirmation.
     ///
     /// # Errors
-    /// As [`confirm::destruction`].
+    /// Same as [`confirm::destruction`].
     fn confirm_cache_changes(&self, sides: &[LoadEndpoint]) -> Result<(), Failure> {
         let has = |phases: &[Phase]| self.phases.phases.iter().any(|phase| phases.contains(phase));
         let flushes_between = self.compare.against.is_some()
@@ -165,10 +165,10 @@ impl Args {
         confirm::destruction(self.confirm.yes, &format!("flushes the caches ({tiers}) of {}", urls.join(" and ")))
     }
 
-    /// Returns whether the caches of all `sides` can be flushed. Flushes them to find out. Adds a caveat if they cannot.
+    /// Returns whether the caches of all `sides` can be flushed, by flushing them. Adds a caveat if flushing fails.
     fn can_flush(&self, sides: &[LoadEndpoint], caveats: &mut Vec<BenchCaveat>) -> Result<bool, Failure> {
         if !self.phases.phases.is_empty() || self.phases.flush_cache {
-            // The flags decide when the caches are flushed.
+            // The flags determine when the caches are flushed.
             return Ok(false);
         }
         for side in sides {
@@ -188,11 +188,11 @@ impl Args {
         Ok(true)
     }
 
-    /// Checks for reuse through L3: a server that gets the same prompts twice finds them in L3 the second time, even if L1 and L2 are
-    /// flushed. Adds a caveat if a server is compared only with itself.
+    /// Checks for reuse through L3. A server that receives the same prompts twice hits L3 the second time, even if L1 and L2 were
+    /// flushed. Adds a caveat if a server is only compared with itself.
     ///
     /// # Errors
-    /// A server is compared with itself and then with another one, whose L3 does not hold the prompts.
+    /// A server is compared with itself and then with another server, whose L3 does not hold the prompts.
     fn check_storage_reuse(&self, sides: &[LoadEndpoint], caveats: &mut Vec<BenchCaveat>) -> Result<(), Failure> {
         let is_cleared = self.phases.phases.contains(&Phase::Clear);
         let servers: Vec<&ServerClient> = sides.iter().filter_map(|side| side.server.as_ref()).collect();
@@ -205,15 +205,15 @@ impl Args {
             return Ok(());
         }
         if others.iter().any(|other| !other.is(first)) {
-            return Err(Failure::usage("--self-compare with --against needs an L3 that is cleared before each block")
-                .found("the L3 of A keeps the prompts of its first blocks; the L3 of B does not have them")
-                .next("add --phases flush,clear,first"));
+            return Err(Failure::usage("--self-compare with --against requires L3 to be cleared before each block")
+                .found("A's L3 keeps the prompts from its first blocks, but B's L3 does not hold them")
+                .next("use --phases flush,clear,first"));
         }
         caveats.push(BenchCaveat::StorageKeepsBlocks);
         Ok(())
     }
 
-    /// Returns `plan` with the phases around it.
+    /// Returns `plan` surrounded by its phases.
     fn steps(&self, plan: PassPlan, flush: bool) -> Result<Vec<SessionStep>, Failure> {
         let steps = self.phases.schedule(0, plan)?.into_iter().map(|(_, step)| step);
         Ok(flush.then_some(SessionStep::Control(Control::Flush)).into_iter().chain(steps).collect())
@@ -234,7 +234,7 @@ impl Args {
         if recorded {
             caveats.push(BenchCaveat::TraceTimesIgnored);
         }
-        // Report a mistake in the phases before any request or question.
+        // Report invalid phases before sending a request or asking for confirmation.
         self.steps(self.plan("run", 0, 0..1, &self.load), false)?;
         check_all_reachable(&sides)?;
         self.confirm_cache_changes(&sides)?;
@@ -244,7 +244,7 @@ impl Args {
         let blocks = blocks(conversations, self.compare.blocks());
         let turns = |sides: [usize; 2], before: &str| {
             in_turn(sides, &blocks, |block, part| {
-                // Each block has its own arrival times, the same at both endpoints.
+                // Each block has its own arrival times, which are the same at both endpoints.
                 let load = LoadArgs { seed: self.load.seed.wrapping_add(u64::from(block)), ..self.load.clone() };
                 let mut steps = self.steps(self.plan("run", block, part.clone(), &load), flush).unwrap_or_default();
                 for step in &mut steps {
@@ -266,7 +266,7 @@ impl Args {
         Ok(PlannedRun { session, kind: RunKind::Comparison(ComparedSides { pair: [0, last], floor }), caveats })
     }
 
-    /// Returns the warm-up of a run without phases.
+    /// Returns the warm-up for a run without phases.
     fn warm(&self) -> VecDeque<(usize, SessionStep)> {
         let requests = self.phases.warmup_requests.filter(|requests| *requests > 0);
         requests.map(|requests| (0, SessionStep::Control(Control::Warm(requests)))).into_iter().collect()
@@ -279,14 +279,14 @@ impl Args {
         };
         let (mut sides, mut caveats) = (Vec::new(), Vec::new());
         for index in 0..values.len() as u64 {
-            // Each load has its own contents, so that it does not hit the cache entries of the previous load.
+            // Each load has its own contents, so that it does not hit cache entries from the previous load.
             let (side, recorded) = self.side("A", None, Seed(self.load.seed.wrapping_add(index)))?;
             sides.push(side);
             if recorded && caveats.is_empty() {
                 caveats.push(BenchCaveat::TraceTimesIgnored);
             }
         }
-        // Synthetic contents differ per load; a dataset repeats, so only then a failed flush matters.
+        // Synthetic contents differ per load. Only a dataset repeats, so only then does a failed flush matter.
         let mut flush_caveats = Vec::new();
         check_all_reachable(&sides[..1])?;
         self.confirm_cache_changes(&sides[..1])?;
@@ -326,7 +326,7 @@ impl Args {
         };
         for (name, url) in &endpoints {
             sides.push(one_turn.side(name, *url, seed)?.0);
-            // Other synthetic conversations: L3 keeps the first ones even after a flush.
+            // Use different synthetic conversations, because L3 keeps the first ones even after a flush.
             sides.push(self.side(name, *url, Seed(seed.0.wrapping_add(1)))?.0);
         }
         let mut caveats = Vec::new();

@@ -1,4 +1,4 @@
-//! Connects to every endpoint before the run, so that a wrong address is reported at once.
+//! Connects to every endpoint before the run, so that a wrong address is reported immediately.
 
 use crate::commands::error::Failure;
 use crate::commands::runtime;
@@ -6,7 +6,7 @@ use crate::engine::env::RealEnv;
 use crate::engine::load::session::LoadEndpoint;
 use crate::engine::load::target::{ConnectError, LoadTarget, check_reachable};
 
-/// Connects once to every endpoint of `sides`, including TLS.
+/// Connects once to every endpoint in `sides`, including the TLS handshake.
 ///
 /// # Errors
 /// A connection fails.
@@ -14,10 +14,10 @@ pub(super) fn check_all_reachable(sides: &[LoadEndpoint]) -> Result<(), Failure>
     check_endpoints_reachable(sides.iter().map(|side| (side.name.as_str(), &side.target)))
 }
 
-/// As [`check_all_reachable`], for endpoints with their names.
+/// Same as [`check_all_reachable`], for endpoints and their names.
 ///
 /// # Errors
-/// As [`check_all_reachable`].
+/// Same as [`check_all_reachable`].
 pub(in crate::commands::bench) fn check_endpoints_reachable<'a>(
     sides: impl IntoIterator<Item = (&'a str, &'a LoadTarget)>,
 ) -> Result<(), Failure> {
@@ -39,7 +39,7 @@ pub(in crate::commands::bench) fn check_endpoints_reachable<'a>(
 fn unreachable(name: &str, target: &LoadTarget, error: &ConnectError) -> Failure {
     let next = match matches!(error, ConnectError::Tls(_)) {
         true => {
-            "specify its CA with --cacert, skip verification with --insecure, or use http:// if the server does not use TLS"
+            "pass its CA with --cacert, skip verification with --insecure, or use http:// if the server does not use TLS"
         }
         false => "start the server, or specify the URL of a running one: http://HOST:PORT or https://HOST",
     };

@@ -1,4 +1,4 @@
-//! Presets: published runs by name. A preset expands to flags before those of the user, so the user's flags take precedence.
+//! Presets: published runs by name. A preset expands to flags placed before the user's flags, so the user's flags take precedence.
 
 use clap::ValueEnum;
 
@@ -6,11 +6,11 @@ use crate::commands::error::Failure;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Preset {
-    /// Table of SGLang's KEP-74: 300 first turns at 10 requests/s, the same again, and a multi-turn run
+    /// SGLang's KEP-74 table: 300 first turns at 10 requests/s, the same again, and a multi-turn run
     Kep74,
-    /// Mooncake's published HiCache run on 8 x H800 (bench_multiturn.py): 80 conversations, 10 turns of 2048 tokens
+    /// Mooncake's published HiCache run on 8 x H800 (bench_multiturn.py): 80 conversations with 10 turns of 2048 tokens
     HicacheBlog,
-    /// The same on 3 x 2 A10: 20 conversations, output length 16 tokens
+    /// Mooncake's published HiCache run on 3 x 2 A10: 20 conversations with an output length of 16 tokens
     HicacheBlogA10,
 }
 
@@ -20,22 +20,22 @@ pub struct PresetArgs {
     /// Run a published configuration; explicit flags override it
     #[arg(long, value_enum, value_name = "NAME")]
     pub preset: Option<Preset>,
-    /// Multiply the token lengths of the preset by FACTOR, for smaller servers
+    /// Multiply the preset's token lengths by FACTOR, e.g. for a smaller server
     #[arg(long, value_name = "FACTOR", default_value = "1", requires = "preset")]
     pub scale: String,
 }
 
-/// Scales a length; at least one token.
+/// Scales a length to at least one token.
 fn tokens(tokens: u32, scale: f64) -> u64 {
     ((f64::from(tokens) * scale).round() as u64).max(1)
 }
 
 impl Preset {
-    /// Returns the flags of the preset.
+    /// Returns the preset's flags.
     fn flags(self, scale: f64) -> Vec<String> {
         let line = match self {
-            // Its backend was sglang-oai, so --api is completions. Without a dataset, lengths approximate the first turns of ShareGPT. The
-            // published run has no concurrency limit; 300 is the number of conversations.
+            // KEP-74 used the backend sglang-oai, so --api is completions. Without a dataset, lengths approximate ShareGPT's first turns.
+            // The published run has no concurrency limit; 300 is the number of conversations.
             Preset::Kep74 => format!(
                 "--num-clients 300 --num-prompts 300 --request-rate 10 --distribution poisson --seed 43 --api completions --max-parallel 300 \
                  --min-rounds 2 --max-rounds 6 --request-length lognormal:{},1.2 --output-length lognormal:{},0.8",
@@ -63,7 +63,7 @@ impl Preset {
     }
 }
 
-/// Inserts the flags of a preset into `args` after `bench multi-turn` or `bench compare`. The first of `args` is the program name.
+/// Inserts a preset's flags into `args` after `bench multi-turn` or `bench compare`. The first element of `args` is the program name.
 ///
 /// # Errors
 /// `--scale` is not a positive number.
@@ -80,12 +80,12 @@ pub fn expand(mut args: Vec<String>) -> Result<Vec<String>, Failure> {
             None => args.get(i + 1).filter(|_| word == flag).cloned(),
         })
     };
-    // The parser reports an unknown preset.
+    // The argument parser reports an unknown preset.
     let Some(preset) = value("--preset").and_then(|name| Preset::from_str(&name, false).ok()) else { return Ok(args) };
     let scale = value("--scale").unwrap_or_else(|| "1".to_owned());
     let factor = scale.parse::<f64>().ok().filter(|factor| *factor > 0.0 && *factor <= 1_000.0);
     let factor = factor.ok_or_else(|| {
-        Failure::usage(format!("'{scale}' is not a factor for --scale")).next("use a number above 0, e.g. 0.1")
+        Failure::usage(format!("'{scale}' is not a valid factor for --scale")).next("use a number above 0, e.g. 0.1")
     })?;
     args.splice(at + 2..at + 2, preset.flags(factor));
     Ok(args)

@@ -1,6 +1,6 @@
-//! Progress on stderr: a bar on a terminal, else a line every few seconds. Never writes to stdout.
+//! Progress on stderr: a bar on a terminal, otherwise a line every few seconds. Never writes to stdout.
 //!
-//! A separate thread samples the counters of the run four times a second, so the cost for the run is small.
+//! A separate thread samples the run's counters four times a second, so the overhead for the run is small.
 
 use std::collections::VecDeque;
 use std::io::IsTerminal;
@@ -21,12 +21,12 @@ use crate::engine::load::{LiveCounters, TimedRequest};
 
 /// Interval between two samples.
 const SAMPLE_INTERVAL: Duration = Duration::from_millis(250);
-/// Samples in the moving window: two seconds.
+/// Number of samples in the moving window (two seconds).
 const WINDOW_SAMPLES: usize = 8;
-/// Samples between two lines without a terminal: five seconds.
+/// Number of samples between two lines without a terminal (five seconds).
 const LINE_SAMPLES: u32 = 20;
 
-/// Destination of messages during a run.
+/// Destination for messages during a run.
 #[derive(Clone)]
 pub(in crate::commands::bench) struct Screen {
     bar: Option<ProgressBar>,
@@ -34,7 +34,7 @@ pub(in crate::commands::bench) struct Screen {
 }
 
 impl Screen {
-    /// Returns a screen with a progress bar if stderr is a terminal.
+    /// Returns a screen that has a progress bar if stderr is a terminal.
     pub fn new(quiet: bool) -> Screen {
         let dumb = std::env::var_os("TERM").is_none_or(|term| term == "dumb");
         let bar = !quiet && !dumb && std::io::stderr().is_terminal();
@@ -68,7 +68,7 @@ impl Screen {
     }
 }
 
-/// Totals of one sample interval.
+/// Totals for one sample interval.
 #[derive(Clone, Copy, Debug, Default)]
 struct ProgressWindow {
     ended: u64,
@@ -98,7 +98,7 @@ struct ProgressState {
 pub(in crate::commands::bench) struct ProgressView {
     state: Arc<Mutex<ProgressState>>,
     screen: Screen,
-    /// Dropping it ends the thread.
+    /// Dropping this sender ends the thread.
     stop: Option<Sender<()>>,
     thread: Option<JoinHandle<()>>,
 }
@@ -141,7 +141,7 @@ impl Drop for ProgressView {
     fn drop(&mut self) {
         self.stop = None;
         if let Some(thread) = self.thread.take() {
-            // The thread ends within one sample interval. A panic in it was already printed.
+            // The thread ends within one sample interval. A panic in it has already been printed.
             let _ = thread.join();
         }
     }
@@ -178,7 +178,7 @@ impl Observer for ProgressView {
     }
 
     fn resumed(&mut self, _: &PassId, _: &TimedRequest) {
-        // Resumed requests are not part of current progress.
+        // Resumed requests do not count as current progress.
     }
 
     fn pass_ended(&mut self, _: &PassResult) -> AfterPass {
@@ -203,7 +203,7 @@ struct ProgressSnapshot {
     requests_per_s: f64,
     tokens_per_s: f64,
     ttft: Option<Duration>,
-    /// Percent of prompt tokens: all tiers, L1, L2, L3.
+    /// Percentage of prompt tokens: all tiers, L1, L2, L3.
     cached: Option<[f64; 4]>,
 }
 
@@ -267,12 +267,12 @@ impl ProgressSnapshot {
         format!("{minutes}:{seconds:02}")
     }
 
-    /// Formats the figures as a log line.
+    /// Formats the figures as one log line.
     fn line(&self) -> String {
         format!("{} {}: {} of {} requests; {}", self.label, self.clock(), self.ended, self.requests, self.figures())
     }
 
-    /// Formats the figures as two lines for a terminal.
+    /// Formats the figures as two terminal lines.
     fn bar(&self) -> String {
         const WIDTH: u64 = 40;
         let done = (self.ended.min(self.requests) * WIDTH).checked_div(self.requests).unwrap_or(0);

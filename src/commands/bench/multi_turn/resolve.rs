@@ -1,4 +1,4 @@
-//! Resolves flags that depend on each other, and reads the model of the server. Runs once, before the flags are used.
+//! Resolves flags that depend on each other, and reads the model name from the server. Runs once, before the flags are used.
 
 use std::time::Duration;
 
@@ -11,13 +11,13 @@ use crate::engine::env::{Env, RealEnv, deadline};
 use crate::engine::load::server::ServerClient;
 use crate::engine::load::target::{LoadTarget, check_reachable};
 
-/// Default of `--max-parallel`, as in `bench_multiturn.py`.
+/// Default for `--max-parallel`, the same as in `bench_multiturn.py`.
 const IN_FLIGHT: u32 = 128;
-/// Default of `--num-prompts`, as in `bench_serving`.
+/// Default for `--num-prompts`, the same as in `bench_serving`.
 const PROMPTS: u32 = 1000;
-/// Default of `--warmup-requests`, as in `bench_serving`.
+/// Default for `--warmup-requests`, the same as in `bench_serving`.
 const WARMUP: u32 = 1;
-/// Timeout of one request to a starting server.
+/// Timeout for one request to a server that is starting.
 const REQUEST_LIMIT: Duration = Duration::from_secs(5);
 /// Pause between two requests.
 const RETRY_AFTER: Duration = Duration::from_secs(1);
@@ -47,14 +47,14 @@ impl Args {
                 self.phases.warmup_requests.get_or_insert(WARMUP);
             }
             let name = *dataset.dataset_name.get_or_insert(DatasetName::Sharegpt);
-            // bench_serving sends only first turns of these.
+            // For these datasets, bench_serving sends only first turns.
             dataset.first_turn_only |= matches!(name, DatasetName::Sharegpt | DatasetName::Custom);
         } else {
             self.load.max_parallel.get_or_insert(IN_FLIGHT);
-            // --backend marks a bench_serving command line: its default dataset is ShareGPT. multi-turn sends all turns.
+            // --backend indicates a bench_serving command line, where the default dataset is ShareGPT. multi-turn sends all turns.
             if self.endpoint.backend.is_some() && dataset.dataset_name.is_none() {
                 dataset.dataset_name = dataset.dataset_path.is_some().then_some(DatasetName::Sharegpt);
-                // Without a file, the same number of synthetic conversations is sent.
+                // Without a file, send the same number of synthetic conversations.
                 self.workload.num_clients =
                     dataset.num_prompts.filter(|prompts| *prompts > 0).unwrap_or(self.workload.num_clients);
             }
@@ -62,10 +62,10 @@ impl Args {
         Ok(())
     }
 
-    /// Waits for the server (`--ready-check-timeout-sec`), and reads the names of its model and tokenizer if none are given.
+    /// Waits for the server (`--ready-check-timeout-sec`), then reads its model and tokenizer names if they are not set.
     ///
     /// # Errors
-    /// The server is not ready in time.
+    /// The server does not become ready in time.
     pub(super) fn query_server(&mut self) -> Result<(), Failure> {
         let target = self.endpoint.target()?;
         let server = self.server.server(&self.endpoint, &target, true)?;
@@ -84,7 +84,7 @@ impl Args {
         if is_serving_command_line && self.workload.dataset.tokenizer.is_none() {
             let path =
                 runtime::block_on(0, async { Ok(deadline(&RealEnv::new(), REQUEST_LIMIT, server.tokenizer()).await) })?;
-            // As in bench_serving: /model_info comes before --model.
+            // As in bench_serving, /model_info takes precedence over --model.
             if let Some(path) = path.ok().flatten() {
                 self.workload.dataset.models.insert(0, path);
             }
@@ -103,9 +103,9 @@ fn wait_until_ready(target: &LoadTarget, server: Option<&ServerClient>, wait: Du
             let found = match server {
                 Some(server) => match deadline(&env, REQUEST_LIMIT, server.models()).await {
                     Ok(Ok(models)) if models.ready => return Ok(()),
-                    Ok(Ok(_)) => "the server is not ready yet (5xx)".to_owned(),
+                    Ok(Ok(_)) => "the server is not ready yet (HTTP 5xx)".to_owned(),
                     Ok(Err(error)) => error.to_string(),
-                    Err(_) => format!("no answer within {REQUEST_LIMIT:?}"),
+                    Err(_) => format!("no response within {REQUEST_LIMIT:?}"),
                 },
                 None => match check_reachable(&env, target).await {
                     Ok(()) => return Ok(()),
@@ -119,7 +119,11 @@ fn wait_until_ready(target: &LoadTarget, server: Option<&ServerClient>, wait: Du
                     .next("start the server, or specify the URL of a running one: --base-url http://HOST:PORT"));
             }
             if !std::mem::replace(&mut is_logged, true) {
-                output::say(format!("waiting up to {} s for {}: {found}", wait.as_secs(), target.url()));
+                output::say(format!(
+                    "waiting up to {} s for {} to become ready: {found}",
+                    wait.as_secs(),
+                    target.url()
+                ));
             }
             env.sleep(RETRY_AFTER).await;
         }

@@ -1,4 +1,4 @@
-//! The results of a sweep: figures per load, the knee, and the highest load that met the limits.
+//! Results of a sweep: figures per load, the knee, and the highest load that met the limits.
 
 use serde::Serialize;
 
@@ -9,21 +9,21 @@ use crate::commands::table::{ReportSection, ReportTable};
 use crate::engine::load::session::PassResult;
 use crate::engine::load::sweep::{SweepPoint, highest_that_meets, knee};
 
-/// Figures of one load.
+/// Figures for one load.
 #[derive(Clone, Debug, Serialize)]
 pub(in crate::commands::bench) struct PointReport {
-    /// Requests per second, or concurrent conversations.
+    /// Requests per second, or number of concurrent conversations.
     pub load: f64,
     pub requests_per_s: f64,
     pub input_tokens_per_s: f64,
     pub output_tokens_per_s: f64,
-    /// Mean requests in flight in the steady state.
+    /// Mean number of requests in flight during the steady state.
     pub in_flight: Option<f64>,
     pub mean_ttft_ms: Option<f64>,
     pub p99_ttft_ms: Option<f64>,
     pub mean_tpot_ms: Option<f64>,
     pub mean_e2e_ms: Option<f64>,
-    /// Share of the sent requests that met the limits.
+    /// Share of sent requests that met the limits.
     pub goodput_share: Option<f64>,
     pub goodput_requests_per_s: Option<f64>,
     pub failed: u64,
@@ -35,18 +35,18 @@ pub(in crate::commands::bench) struct SweepReport {
     /// `rate` or `concurrency`.
     pub of: &'static str,
     pub points: Vec<PointReport>,
-    /// Highest load that still increased throughput: see [`knee`].
+    /// Highest load that still increased throughput; see [`knee`].
     pub knee: Option<f64>,
-    /// Highest load for which it and all lower loads met the limits.
+    /// Highest load that met the limits, as did all lower loads.
     pub highest_that_meets: Option<f64>,
     /// Required share of requests that meet the limits.
     pub share_to_pass: Option<f64>,
-    /// Loads that were skipped because two loads in a row missed the limits.
+    /// Loads skipped because two loads in a row missed the limits.
     pub not_run: Vec<f64>,
 }
 
 impl SweepReport {
-    /// Computes the results from the passes, in the order of the loads.
+    /// Computes the results from the passes, in load order.
     pub(super) fn of(
         goals: &GoalsArgs,
         sweep: &Sweep,
@@ -69,7 +69,7 @@ impl SweepReport {
             let mean =
                 |summary: Option<crate::engine::load::LatencySummary>| summary.map(|s| s.mean.as_secs_f64() * 1e3);
             let (ttft, e2e) = (tally.all.ttft.summary(), mean(tally.all.e2e.summary()));
-            // Without a successful request the latency is infinite.
+            // If no request succeeded, the latency is infinite.
             points.push(SweepPoint {
                 load: *load,
                 throughput: per_second(tokens.prompt + output),
@@ -101,7 +101,7 @@ impl SweepReport {
         }
     }
 
-    /// Returns the section of the report.
+    /// Returns the report section.
     pub fn section(&self) -> ReportSection {
         let mut section = ReportSection::new("Sweep");
         let head = [
@@ -150,26 +150,28 @@ impl SweepReport {
         section
     }
 
-    /// Returns the answer of the report: the knee, the highest load within the limits, the peak or the skipped loads.
+    /// Returns the report's conclusion: the knee, the highest load within the limits, and the skipped loads or the peak.
     pub fn answer(&self) -> Vec<String> {
         let of = self.of;
         let mut answer = vec![match self.knee {
             Some(knee) => format!(
-                "Knee: {of} {knee}. Higher loads increased latency, but throughput by less than the square root of the load increase."
+                "Knee: {of} {knee}. Beyond it, latency grew, and throughput grew by less than the square root of the load increase."
             ),
             None => format!("Knee: none up to {of} {}.", self.points.last().map_or(0.0, |point| point.load)),
         }];
         if let Some(share) = self.share_to_pass {
             let percent = share * 100.0;
             answer.push(match self.highest_that_meets {
-                Some(load) => format!("Highest {of} up to which {percent} % of requests met the limits: {load}."),
+                Some(load) => {
+                    format!("Highest {of} up to which at least {percent} % of requests met the limits: {load}.")
+                }
                 None => format!("Even at the lowest {of}, fewer than {percent} % of requests met the limits."),
             });
         }
         if !self.not_run.is_empty() {
             let not_run: Vec<String> = self.not_run.iter().map(ToString::to_string).collect();
             answer.push(format!(
-                "Skipped after two loads in a row missed the limits (--sweep-all runs all): {}.",
+                "Skipped after two loads in a row missed the limits (use --sweep-all to run all): {}.",
                 not_run.join(", ")
             ));
         }

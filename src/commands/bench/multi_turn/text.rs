@@ -1,11 +1,11 @@
-//! The report as text: figures, sections, then the caveats and the answer.
+//! The report as text: figures and sections, then the caveats and the conclusion.
 
 use crate::commands::bench::caveat::render_end;
 use crate::commands::bench::multi_turn::report::RunReport;
 use crate::commands::bench::serving;
 use crate::commands::table;
 
-/// Renders `report` for the width of the terminal.
+/// Renders `report` for the terminal width.
 pub(super) fn render(report: &RunReport) -> String {
     let width = table::width();
     let figures = report.serving.as_ref().map(serving::figures::text);

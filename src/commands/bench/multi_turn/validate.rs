@@ -1,4 +1,4 @@
-//! Validates flags before anything is sent: rejects contradictions, and warns about flags without effect.
+//! Validates flags before anything is sent: rejects conflicting flags and warns about flags without effect.
 
 use thiserror::Error;
 
@@ -8,20 +8,20 @@ use crate::commands::bench::multi_turn::preset::Preset;
 use crate::commands::error::Failure;
 use crate::commands::output;
 
-/// A flag that has no effect with the other flags.
+/// A flag that has no effect in combination with the other flags.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 #[error("{flag} has no effect: {reason}")]
 struct UnusedFlag {
-    /// Name with its leading dashes.
+    /// Flag name with its leading dashes.
     flag: &'static str,
     reason: &'static str,
 }
 
 impl Args {
-    /// Warns about flags without effect. `compares`: two runs are compared, whatever the flags are.
+    /// Warns about flags without effect. `compares`: two runs are compared, regardless of the flags.
     ///
     /// # Errors
-    /// Two flags contradict each other.
+    /// Two flags conflict.
     pub(super) fn validate(&self, compares: bool) -> Result<(), Failure> {
         self.check_conflicts()?;
         self.accepted.warning().iter().for_each(|warning| output::say(format!("warning: {warning}")));
@@ -40,13 +40,13 @@ impl Args {
         };
         if self.server.no_server_calls && (self.phases.flush_cache || self.phases.phases.iter().any(calls)) {
             let other = if self.phases.flush_cache { "--flush-cache" } else { "--phases" };
-            return Err(Failure::usage(format!("--no-server-calls contradicts {other}"))
-                .found("flushing and observing caches needs calls to the server")
+            return Err(Failure::usage(format!("--no-server-calls and {other} are mutually exclusive"))
+                .found("flushing and observing caches requires calls to the server")
                 .next("drop one of them"));
         }
         if self.server.no_server_calls && self.profile.profile {
-            return Err(Failure::usage("--no-server-calls contradicts --profile")
-                .found("the profiler is started and stopped with calls to the server")
+            return Err(Failure::usage("--no-server-calls and --profile are mutually exclusive")
+                .found("starting and stopping the profiler requires calls to the server")
                 .next("drop one of them"));
         }
         if self.workload.dataset.tokenize_prompt && self.endpoint.api == Api::Chat {
@@ -76,7 +76,7 @@ impl Args {
         let reason = if kep74 {
             "--preset kep74 does not compute a comparison"
         } else {
-            "nothing is compared (--against, --self-compare)"
+            "no comparison is configured (--against, --self-compare)"
         };
         let compares = compares && !kep74;
         check("--blocks", compare.blocks.is_some() && !compares, reason);
@@ -84,8 +84,11 @@ impl Args {
         check("--lag-limit", compare.lag_limit.is_some() && !compares, reason);
         let sweeps = self.sweep.sweep().is_some();
         let can_fail = sweeps && !self.goals.goodput.is_empty();
-        let reason =
-            if sweeps { "the sweep has no limits (--goodput)" } else { "no sweep is configured (--sweep-rate)" };
+        let reason = if sweeps {
+            "no limits are set for the sweep (--goodput)"
+        } else {
+            "no sweep is configured (--sweep-rate)"
+        };
         check("--sweep-all", self.sweep.sweep_all && !can_fail, reason);
         if is_dataset {
             let reason = "the conversations come from a dataset";
@@ -112,10 +115,10 @@ impl Args {
         check("--logprob-start-len", request.logprob_start_len != -1 && api != Api::Generate, reason);
         check("--return-routed-experts", request.return_routed_experts && api != Api::Generate, reason);
         let lists = request.top_logprobs_num > 0;
-        let reason = "--api completions also needs --top-logprobs-num";
+        let reason = "--api completions also requires --top-logprobs-num";
         let is_completions = matches!(api, Api::Completions | Api::Truss);
         check("--return-logprob", request.return_logprob && is_completions && !lists, reason);
-        let reason = "it needs --return-logprob";
+        let reason = "it requires --return-logprob";
         check("--top-logprobs-num", lists && api != Api::Generate && !request.return_logprob, reason);
         let dataset = &workload.dataset;
         let is_of = |names: &[DatasetName]| dataset.dataset_name.is_some_and(|name| names.contains(&name));
@@ -141,9 +144,9 @@ impl Args {
             || compares
             || sweeps
             || kep74;
-        let reason = "no cache is flushed (--flush-cache, --phases)";
+        let reason = "no cache flush is configured (--flush-cache, --phases)";
         check("--flush-cache-timeout", self.phases.flush_cache_timeout.is_some() && !empties, reason);
-        check("--insecure", self.endpoint.insecure && !self.uses_https(), "no URL uses https");
+        check("--insecure", self.endpoint.insecure && !self.uses_https(), "no URL uses HTTPS");
         unused
     }
 }

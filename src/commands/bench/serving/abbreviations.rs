@@ -1,9 +1,9 @@
-//! Expands abbreviated flags. SGLang's tools use argparse, which accepts every unambiguous prefix of a flag.
+//! Expands abbreviated flags. SGLang's tools use argparse, which accepts any unambiguous prefix of a flag.
 
 use crate::commands::bench::serving::flags::{MULTI_TURN, SERVING};
 
-/// Expands abbreviated flags of SGLang's tools after `bench serving`, `bench multi-turn` and `bench compare`. The first of `args` is the
-/// program name. `own` returns all flags of a command, without dashes; these are never expanded.
+/// Expands abbreviated flags of SGLang's tools after `bench serving`, `bench multi-turn` and `bench compare`. The first element of `args`
+/// is the program name. `own` returns all flags of a command, without dashes. These flags are never expanded.
 pub fn expand(mut args: Vec<String>, own: impl FnOnce(&str) -> Vec<String>) -> Vec<String> {
     let is_ours = |two: &[String]| two[0] == "bench" && ["serving", "multi-turn", "compare"].contains(&two[1].as_str());
     let Some(at) = args.windows(2).position(is_ours) else { return args };
@@ -25,7 +25,7 @@ pub fn expand(mut args: Vec<String>, own: impl FnOnce(&str) -> Vec<String>) -> V
     args
 }
 
-/// Returns the only flag with the prefix `name`, first in the tool that matches the command, then in the other tool. Prefixes of
+/// Returns the only flag that starts with `name`. Searches the tool that matches the command first, then the other tool. Prefixes of
 /// `--help` are never expanded.
 fn whole(command: &str, name: &str) -> Option<&'static str> {
     let serving: Vec<&'static str> = SERVING.iter().map(|flag| flag.name).collect();
@@ -51,10 +51,13 @@ mod tests {
 
     #[test]
     fn an_unambiguous_prefix_is_expanded() {
-        assert_eq!(
-            expanded("mcctl bench serving --num-prompt 10 --random-input=7 --random-range 0.5 --req 4"),
-            "mcctl bench serving --num-prompts 10 --random-input-len=7 --random-range-ratio 0.5 --request-rate 4"
-        );
+        for (short, full) in [
+            ("--num-prompt 10", "--num-prompts 10"),
+            ("--random-input=7", "--random-input-len=7"),
+            ("--random-range 0.5 --req 4", "--random-range-ratio 0.5 --request-rate 4"),
+        ] {
+            assert_eq!(expanded(&format!("mcctl bench serving {short}")), format!("mcctl bench serving {full}"));
+        }
         // The prefix is ambiguous in bench_multiturn.py, but not in bench_serving.
         assert_eq!(expanded("mcctl bench multi-turn --reques 4"), "mcctl bench multi-turn --request-rate 4");
         assert_eq!(expanded("mcctl bench multi-turn --request-l 4"), "mcctl bench multi-turn --request-length 4");

@@ -1,4 +1,4 @@
-//! Flags of `bench_serving` that are accepted without effect, or rejected.
+//! `bench_serving` flags that are accepted without effect, or rejected.
 
 use clap::parser::ValueSource;
 use clap::{Arg, ArgAction, ArgMatches, Command};
@@ -6,13 +6,13 @@ use clap::{Arg, ArgAction, ArgMatches, Command};
 use crate::commands::bench::serving::flags::{FlagArgument, FlagEffect, SERVING, ServingFlag};
 use crate::commands::error::Failure;
 
-/// The given flags of this kind.
+/// The compatibility flags that were set on the command line.
 #[derive(Clone, Debug, Default)]
 pub struct CompatFlags {
     given: Vec<&'static ServingFlag>,
 }
 
-/// Returns the flags parsed here, with their arguments.
+/// Returns the flags parsed here with their arguments.
 fn all() -> impl Iterator<Item = (&'static ServingFlag, FlagArgument)> {
     SERVING.iter().filter_map(|flag| match flag.effect {
         FlagEffect::Without(takes, _) | FlagEffect::Rejected(takes, _) => Some((flag, takes)),
@@ -50,7 +50,7 @@ impl CompatFlags {
     /// Checks for rejected flags.
     ///
     /// # Errors
-    /// A given flag is rejected; the error has the reason.
+    /// A flag that is set is rejected. The error includes the reason.
     pub fn reject(&self) -> Result<(), Failure> {
         let rejected = self.given.iter().find_map(|flag| match flag.effect {
             FlagEffect::Rejected(_, reason) => Some((flag, reason)),
@@ -59,12 +59,12 @@ impl CompatFlags {
         match rejected {
             Some((flag, reason)) => Err(Failure::usage(format!("--{} is not supported", flag.name))
                 .found(reason)
-                .next("drop it, and choose a text dataset")),
+                .next("drop this flag and choose a text dataset")),
             None => Ok(()),
         }
     }
 
-    /// Returns a warning about flags without effect, if any are given.
+    /// Returns a warning about flags without effect, if any are set.
     pub fn warning(&self) -> Option<String> {
         let without: Vec<String> = self
             .given

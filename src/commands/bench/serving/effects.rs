@@ -1,5 +1,5 @@
-//! Tests that each flag listed with an effect on requests or the schedule changes the run. `tests/it/load/serving.rs` tests the flags
-//! that change the output.
+//! Tests that every flag listed as affecting requests or the schedule changes the run. `tests/it/load/serving.rs` tests the flags that
+//! affect the output.
 
 use std::path::Path;
 
@@ -24,8 +24,8 @@ fn files(folder: &Path) {
     };
     write("sharegpt.json", json!((0..30).map(row).collect::<Vec<_>>()).to_string());
     let turn = |text: &str| json!({"messages": [{"role": "user", "content": text}]});
-    let talk = |n: usize| json!([turn(&format!("t{n}")), turn("and"), turn("then")]);
-    write("agentic.json", json!({"conversations": (0..4).map(talk).collect::<Vec<_>>()}).to_string());
+    let conversation = |n: usize| json!([turn(&format!("t{n}")), turn("and"), turn("then")]);
+    write("agentic.json", json!({"conversations": (0..4).map(conversation).collect::<Vec<_>>()}).to_string());
     let request =
         |n: u64| json!({"timestamp": n * 100, "input_length": 4, "output_length": 2, "hash_ids": [n]}).to_string();
     write("trace.jsonl", (0..3).map(request).collect::<Vec<_>>().join("\n"));
@@ -47,7 +47,7 @@ fn files(folder: &Path) {
     }
 }
 
-/// Returns a copy of the tokenizer with one token per character.
+/// Returns a copy of the tokenizer that emits one token per character.
 fn per_letter(tokenizer: &serde_json::Value) -> serde_json::Value {
     let mut other = tokenizer.clone();
     other["pre_tokenizer"] =
@@ -55,7 +55,7 @@ fn per_letter(tokenizer: &serde_json::Value) -> serde_json::Value {
     other
 }
 
-/// Pairs of command lines that differ in one flag: its name, the common part, and the added part.
+/// Pairs of command lines that differ in one flag: the flag name, the common part, and the added part.
 const LINES: &[(&str, &str, &str)] = &[
     ("backend", "", "--backend sglang-oai"),
     ("base-url", "", "--base-url http://h:1"),
@@ -183,7 +183,7 @@ fn listed_flags_change_requests_or_the_schedule() {
     };
     for (flag, common, more) in LINES {
         let before = dry_run(common);
-        assert_eq!(dry_run(common), before, "{flag}: equal command lines give equal runs");
+        assert_eq!(dry_run(common), before, "{flag}: the same command line must produce the same run");
         assert_ne!(dry_run(&format!("{common} {more}")), before, "{flag} changes nothing");
     }
     let listed = SERVING.iter().filter(|flag| matches!(flag.effect, FlagEffect::Request | FlagEffect::Schedule));

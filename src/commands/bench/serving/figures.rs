@@ -1,4 +1,4 @@
-//! The figures of `bench_serving` as text, with its labels in its order, from its result line.
+//! Renders the `bench_serving` figures as text from its result line, with the same labels in the same order.
 
 use serde_json::Value;
 
@@ -6,7 +6,7 @@ use serde_json::Value;
 const LABEL: usize = 40;
 const WIDTH: usize = 50;
 
-/// Returns a heading centred in a rule of `mark`s.
+/// Returns a heading centered in a rule of `mark` characters.
 fn heading(title: &str, mark: char) -> String {
     let left = (WIDTH.saturating_sub(title.len())) / 2;
     let right = WIDTH.saturating_sub(title.len() + left);
@@ -27,7 +27,7 @@ fn shown(value: &Value, decimals: bool) -> String {
     }
 }
 
-/// Renders `line`, a result line of `bench_serving`.
+/// Renders `line`, a result line in `bench_serving` format.
 pub fn text(line: &Value) -> String {
     let whole = |label: &str, key: &str| row(label, shown(&line[key], false));
     let part = |label: &str, key: &str| row(label, shown(&line[key], true));

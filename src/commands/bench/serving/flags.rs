@@ -1,7 +1,7 @@
-//! The flags of SGLang's `bench_serving` 0.5.23 and `bench_multiturn.py` with their effects. This table is the source of the
-//! accepted and rejected flags, the warning about flags without effect, the abbreviations, and a note in `--help`.
+//! The flags of SGLang's `bench_serving` 0.5.23 and `bench_multiturn.py`, and what they affect. This table determines which flags are
+//! accepted or rejected, the warning about flags without effect, the abbreviations, and a note in `--help`.
 
-/// A flag of `bench_serving` and its effect.
+/// A `bench_serving` flag and its effect.
 #[derive(Debug)]
 pub struct ServingFlag {
     /// Name without its leading dashes.
@@ -9,22 +9,22 @@ pub struct ServingFlag {
     pub effect: FlagEffect,
 }
 
-/// The effect of a flag.
+/// What a flag affects.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FlagEffect {
-    /// Changes requests: their bytes, or their target.
+    /// Affects requests: their bytes or their target.
     Request,
-    /// Changes send times, or the steps before the run.
+    /// Affects send times or the steps before the run.
     Schedule,
-    /// Changes the report, its files, or the progress.
+    /// Affects the report, its files or the progress display.
     Output,
-    /// No effect, for this reason; accepted with a warning.
+    /// No effect, for the given reason; accepted with a warning.
     Without(FlagArgument, &'static str),
-    /// Rejected, for this reason.
+    /// Rejected, for the given reason.
     Rejected(FlagArgument, &'static str),
 }
 
-/// The argument of a flag without effect.
+/// The argument of a flag that is accepted without effect or rejected.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FlagArgument {
     Nothing,
@@ -32,13 +32,13 @@ pub enum FlagArgument {
 }
 
 const IMAGES: &str = "mcctl sends only text; use sglang.bench_serving for image models";
-const NO_STATISTICS: &str = "mcctl never counts tokens while preparing prompts";
+const NO_STATISTICS: &str = "mcctl never counts tokens when preparing prompts";
 const TRACE_TIMES: &str =
-    "mcctl always sends a trace at its recorded times; --ignore-trace-timestamps sends it at --request-rate";
+    "mcctl always replays a trace at its recorded times; to send at --request-rate, use --ignore-trace-timestamps";
 const NO_DOWNLOAD: &str = "mcctl does not download traces; use --dataset-path";
-const OWN_CLIENT: &str = "mcctl has its own client with one thread";
+const OWN_CLIENT: &str = "mcctl uses its own single-threaded client";
 
-/// The flags of `bench_serving` 0.5.23, in the order of its source.
+/// The flags of `bench_serving` 0.5.23, in source order.
 #[rustfmt::skip]
 pub const SERVING: [ServingFlag; 87] = [
     ServingFlag { name: "backend", effect: FlagEffect::Request },
@@ -130,7 +130,7 @@ pub const SERVING: [ServingFlag; 87] = [
     ServingFlag { name: "rust-worker-threads", effect: FlagEffect::Without(FlagArgument::Value, OWN_CLIENT) },
 ];
 
-/// The flags of `bench_multiturn.py`. All are accepted.
+/// The flags of `bench_multiturn.py`. All of them are accepted.
 pub const MULTI_TURN: [&str; 24] = [
     "num-clients",
     "max-parallel",
@@ -158,7 +158,7 @@ pub const MULTI_TURN: [&str; 24] = [
     "api-format",
 ];
 
-/// Returns the flags per effect, for `--help`.
+/// Returns the flags grouped by effect, for `--help`.
 pub fn summary() -> String {
     let of = |kind: fn(&FlagEffect) -> bool| {
         let names = SERVING.iter().filter(|flag| kind(&flag.effect)).map(|flag| format!("--{}", flag.name));
@@ -166,8 +166,8 @@ pub fn summary() -> String {
     };
     let with = SERVING.iter().filter(|flag| flag.effect.is_some()).count();
     format!(
-        "Flags of sglang.bench_serving 0.5.23: {with} of {} have an effect. Accepted with a warning, without effect: {}. Rejected: {}, \
-         the datasets image and mmmu, and the backends sglang-embedding, vllm-embedding and gserver. Unambiguous prefixes of flags are \
+        "Flags of sglang.bench_serving 0.5.23: {with} of {} are supported. Accepted with a warning, but without effect: {}. Rejected: {}, \
+         the datasets image and mmmu, and the backends sglang-embedding, vllm-embedding and gserver. Unambiguous flag prefixes are \
          accepted, e.g. --num-prompt for --num-prompts.",
         SERVING.len(),
         of(|effect| matches!(effect, FlagEffect::Without(..))),

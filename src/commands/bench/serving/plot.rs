@@ -2,9 +2,9 @@
 
 use crate::commands::bench::multi_turn::SeriesReport;
 
-/// Maximum bars of a plot.
+/// Maximum number of bars in a plot.
 const BARS: usize = 24;
-/// Characters of the longest bar: a line has at most 60 columns.
+/// Length of the longest bar in characters, so that a line has at most 60 columns.
 const LONGEST: usize = 34;
 
 /// Renders output tokens per second and requests in flight.

@@ -1,4 +1,4 @@
-//! `transfer_engine_bench` as a link: upstream flags and defaults in gflags syntax, run by `mcctl bench transfer`.
+//! `transfer_engine_bench` as a link: upstream flags and defaults in gflags syntax, translated for `mcctl bench transfer`.
 
 use std::collections::BTreeMap;
 
@@ -16,11 +16,11 @@ use crate::commands::{VERSION, help, output};
 
 const HOST_MEMORY: &str = "only host memory is supported";
 
-/// The flags of `transfer_engine_bench` 0.3.13.post1 and of its CUDA builds. Defaults are those of upstream, except metadata_server,
-/// local_server_name and device_name, whose upstream defaults name a host of the authors.
+/// The flags of `transfer_engine_bench` 0.3.13.post1 and its CUDA builds. Defaults match upstream, except for metadata_server,
+/// local_server_name and device_name, whose upstream defaults refer to one of the authors' hosts.
 pub static TABLE: FlagTable = FlagTable {
     command: "bench transfer",
-    about: "Measure the transfer engine between two processes. Takes the flags of transfer_engine_bench 0.3.13.",
+    about: "Benchmark the transfer engine between two processes. Accepts the flags of transfer_engine_bench 0.3.13.",
     groups: &[
         (
             "Bench",
@@ -31,21 +31,21 @@ pub static TABLE: FlagTable = FlagTable {
                     "local_server_name",
                     ValueKind::Text,
                     "127.0.0.1",
-                    "Name of this process; with P2PHANDSHAKE its host",
+                    "Name of this process; with P2PHANDSHAKE, its host",
                 ),
                 flag("segment_id", ValueKind::Text, "", "Segment of the target; required for the initiator"),
                 flag(
                     "operation",
                     ValueKind::Word(&["read", "write"]),
                     "read",
-                    "Direction, from the view of the initiator",
+                    "Direction, from the initiator's point of view",
                 ),
-                flag("block_size", ValueKind::Size, "65536", "Size of one operation"),
+                flag("block_size", ValueKind::Size, "65536", "Size of each operation"),
                 flag("batch_size", ValueKind::Whole(1, 65_536), "128", "Operations per batch"),
-                flag("threads", ValueKind::Whole(1, 256), "12", "Threads that submit batches"),
-                flag("duration", ValueKind::Whole(1, 86_400), "10", "Duration, seconds"),
-                flag("buffer_size", ValueKind::Size, "1gb", "Memory of this process"),
-                flag("report_unit", ValueKind::Word(UNIT_NAMES), "GB", "Unit of the throughput, per second"),
+                flag("threads", ValueKind::Whole(1, 256), "12", "Number of threads that submit batches"),
+                flag("duration", ValueKind::Whole(1, 86_400), "10", "Duration in seconds"),
+                flag("buffer_size", ValueKind::Size, "1gb", "Size of this process's buffer"),
+                flag("report_unit", ValueKind::Word(UNIT_NAMES), "GB", "Throughput unit, per second"),
                 flag("report_precision", ValueKind::Whole(0, 9), "2", "Decimal places"),
             ],
         ),
@@ -53,11 +53,16 @@ pub static TABLE: FlagTable = FlagTable {
             "Transport",
             &[
                 flag("protocol", ValueKind::Text, "rdma", "tcp or rdma"),
-                flag("device_name", ValueKind::Text, "", "RDMA devices, separated by ','; empty uses all usable ones"),
-                flag("auto_discovery", ValueKind::Bool, "false", "Use RDMA if available, else TCP"),
-                flag("nic_priority_matrix", ValueKind::Text, "", "File with the topology matrix"),
+                flag(
+                    "device_name",
+                    ValueKind::Text,
+                    "",
+                    "RDMA devices, separated by ','; empty means all usable devices",
+                ),
+                flag("auto_discovery", ValueKind::Bool, "false", "Use RDMA if available, otherwise TCP"),
+                flag("nic_priority_matrix", ValueKind::Text, "", "Topology matrix file"),
                 flag("backend", ValueKind::Word(&["classic", "tent"]), "classic", "Transfer engine; tent is rejected"),
-                flag("use_vram", ValueKind::Bool, "false", "GPU memory; rejected"),
+                flag("use_vram", ValueKind::Bool, "false", "Use GPU memory; rejected"),
                 flag("gpu_id", ValueKind::Whole(-1, i32::MAX as u64), "0", "GPU index").no_effect(HOST_MEMORY),
                 flag("init_mem", ValueKind::Bool, "true", "Fill GPU memory first").no_effect(HOST_MEMORY),
             ],
@@ -66,7 +71,7 @@ pub static TABLE: FlagTable = FlagTable {
     ],
 };
 
-/// Parser of the flags of `mcctl bench transfer`.
+/// Parser for the `mcctl bench transfer` flags.
 #[derive(Debug, Parser)]
 #[command(name = "transfer_engine_bench", max_term_width = 100)]
 struct TransferBenchFlags {
@@ -74,7 +79,7 @@ struct TransferBenchFlags {
     args: Args,
 }
 
-/// Runs with the arguments after the program name.
+/// Runs the benchmark with the arguments after the program name.
 ///
 /// # Errors
 /// A flag is unknown or has an invalid value, or [`transfer::run`] fails.
@@ -99,7 +104,7 @@ pub fn run(args: &[String]) -> Outcome {
     transfer::run(&TransferBenchFlags::try_parse_from(translated(&bench))?.args)
 }
 
-/// Returns the last value of each flag, numbers in decimal.
+/// Returns the last value set for each flag. Numbers are in decimal.
 fn last(parsed: &ParsedFlags) -> BTreeMap<&'static str, String> {
     let value = |kind: ValueKind, text: &str| match kind.parse(text) {
         Some(FlagValue::Whole(number)) => number.to_string(),
@@ -109,7 +114,7 @@ fn last(parsed: &ParsedFlags) -> BTreeMap<&'static str, String> {
     parsed.assignments.iter().map(|given| (given.flag.name, value(given.flag.kind, given.text.as_str()))).collect()
 }
 
-/// Returns the arguments for clap, with upstream defaults where they differ from those of `mcctl bench transfer`.
+/// Returns the arguments for clap, with upstream defaults where they differ from the `mcctl bench transfer` defaults.
 fn translated(given: &BTreeMap<&'static str, String>) -> Vec<String> {
     let mut args = vec!["transfer_engine_bench".to_owned()];
     let is_set = |name: &str| given.contains_key(name);
@@ -119,7 +124,7 @@ fn translated(given: &BTreeMap<&'static str, String>) -> Vec<String> {
     if !is_set("protocol") {
         args.push("--protocol=rdma".to_owned());
     }
-    // In gflags an empty text means no value.
+    // In gflags, an empty text means that no value is set.
     let given = given.iter().filter(|(_, value)| !value.is_empty());
     args.extend(given.map(|(name, value)| format!("{}={value}", crate::commands::flags::spelled(name))));
     args
@@ -151,9 +156,7 @@ mod tests {
     #[test]
     fn the_last_value_wins_and_defaults_match_upstream() {
         assert_eq!(args(""), ["transfer_engine_bench", "--threads=12", "--protocol=rdma"]);
-        assert_eq!(
-            args("-threads 0x10 --threads=4 --protocol tcp --auto_discovery --noauto_discovery --device_name="),
-            ["transfer_engine_bench", "--auto-discovery=false", "--protocol=tcp", "--threads=4"]
-        );
+        let line = "-threads 0x10 --threads=4 --protocol tcp --auto_discovery --noauto_discovery --device_name=";
+        assert_eq!(args(line), ["transfer_engine_bench", "--auto-discovery=false", "--protocol=tcp", "--threads=4"]);
     }
 }

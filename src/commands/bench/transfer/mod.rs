@@ -1,5 +1,5 @@
-//! `mcctl bench transfer`: measures the transfer engine between two processes. It has the flags of `transfer_engine_bench`, and each
-//! of the two programs can be the target or the initiator of the other.
+//! `mcctl bench transfer`: benchmarks the transfer engine between two processes. It accepts the flags of `transfer_engine_bench`, and
+//! either program can be the target or the initiator for the other.
 
 pub mod link;
 pub mod upstream;
@@ -31,13 +31,12 @@ use crate::engine::transfer::{
 /// The role of this process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 enum TransferRole {
-    /// Serve memory until a signal
+    /// Serve memory until SIGINT or SIGTERM
     Target,
     /// Read or write the target's memory
     Initiator,
 }
 
-/// The direction of transfers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 enum TransferOperation {
     /// Read from the target
@@ -46,7 +45,7 @@ enum TransferOperation {
     Write,
 }
 
-/// Benchmark of the transfer engine.
+/// Transfer engine benchmark.
 #[derive(Debug, clap::Args)]
 pub struct Args {
     /// Role of this process
@@ -55,28 +54,28 @@ pub struct Args {
     /// Metadata server: P2PHANDSHAKE, or http://HOST:PORT/metadata
     #[arg(long, alias = "metadata_server", default_value = "P2PHANDSHAKE")]
     metadata_server: MetadataUri,
-    /// Name of this process; with P2PHANDSHAKE the host at which the peer connects to it
+    /// Name of this process; with P2PHANDSHAKE, the host that the peer connects to
     #[arg(long, alias = "local_server_name", default_value = "127.0.0.1", value_name = "NAME")]
     local_server_name: String,
-    /// Segment of the target: the address that it prints after 'listening on', or its name in the metadata service
+    /// The target's segment: the address it prints after 'listening on', or its name in the metadata service
     #[arg(long, alias = "segment_id", value_name = "SEGMENT")]
     segment_id: Option<String>,
-    /// Direction, from the view of the initiator
+    /// Direction, from the initiator's point of view
     #[arg(long, value_enum, default_value = "read")]
     operation: TransferOperation,
-    /// Size of one operation
+    /// Size of each operation
     #[arg(long, alias = "block_size", default_value = "65536", value_name = "SIZE")]
     block_size: ByteSize,
     /// Number of operations per batch
     #[arg(long, alias = "batch_size", default_value = "128", value_name = "N", value_parser = clap::value_parser!(u32).range(1..=65536))]
     batch_size: u32,
-    /// Threads that submit batches
+    /// Number of threads that submit batches
     #[arg(long, default_value = "1", value_name = "N", value_parser = clap::value_parser!(u32).range(1..=256))]
     threads: u32,
-    /// Duration of the run, seconds
+    /// Duration of the run, in seconds
     #[arg(long, default_value = "10", value_name = "SECONDS", value_parser = clap::value_parser!(u64).range(1..=86400))]
     duration: u64,
-    /// Memory of this process; at least block size x batch size x threads is allocated
+    /// Size of this process's buffer; at least block size x batch size x threads is allocated
     #[arg(long, alias = "buffer_size", default_value = "1gb", value_name = "SIZE")]
     buffer_size: ByteSize,
     #[command(flatten)]
@@ -86,7 +85,7 @@ pub struct Args {
     /// Compare the bytes of every batch (throughput and CPU include the comparison)
     #[arg(long)]
     verify: bool,
-    /// Decimal places of the report
+    /// Number of decimal places in the report
     #[arg(long, alias = "report_precision", default_value = "2", value_name = "N", value_parser = clap::value_parser!(u8).range(0..=9))]
     report_precision: u8,
     /// Print the report as one JSON document
@@ -97,11 +96,11 @@ pub struct Args {
 /// Runs the benchmark as target or initiator.
 ///
 /// # Errors
-/// The command line is wrong, a peer is unreachable, or this host lacks a resource.
+/// The command line is invalid, a peer is unreachable, or this host lacks a resource.
 pub fn run(args: &Args) -> Outcome {
     if args.mode == TransferRole::Initiator && args.segment_id.is_none() {
-        return Err(Failure::usage("--mode initiator needs --segment-id").next(
-            "specify the address that the target prints after 'listening on' (with a metadata service: its name), or use --mode target",
+        return Err(Failure::usage("--mode initiator requires --segment-id").next(
+            "set it to the address that the target prints after 'listening on' (with a metadata service: its name), or use --mode target",
         ));
     }
     let lookup = |name: &str| args.upstream.variable(name, |name| std::env::var(name).ok());
@@ -136,7 +135,7 @@ pub fn run(args: &Args) -> Outcome {
         settings,
     };
     runtime::block_on(1, async {
-        // From here on, a signal removes the metadata records before exit.
+        // From here on, a signal removes the metadata records before the process exits.
         let mut signals = Signals::take()?;
         let mut starting = pin!(TransferEngine::start(config, RealEnv::new()));
         let engine = tokio::select! {
@@ -184,7 +183,7 @@ async fn target(engine: &TransferEngine, buffer: Memory, signals: &mut Signals, 
     let signal = signals.next().await;
     let served = engine.counters().served;
     output::say(format_args!(
-        "{signal}: served {} reads of {} and {} writes of {}",
+        "{signal}: served {} reads ({}) and {} writes ({})",
         served.reads,
         ByteSize(served.read_bytes),
         served.writes,
@@ -196,7 +195,7 @@ async fn target(engine: &TransferEngine, buffer: Memory, signals: &mut Signals, 
 async fn initiator(engine: &TransferEngine, buffer: Memory, plan: TransferBenchPlan, args: &Args) -> Outcome {
     let base = bench::target_base(engine, &plan).await.map_err(|e| bench_failed(e, args))?;
     let buffer = Arc::new(buffer);
-    // Register once, as upstream does. RDMA registers an unregistered buffer for each operation.
+    // Register the buffer once, as upstream does. RDMA would register an unregistered buffer for each operation.
     engine.register(&buffer, Access::Local).await.map_err(|e| failed(&e, args))?;
     let mine = engine.clone();
     let work = move || bench::run(&mine, &plan, base, &buffer, &RealEnv::new());
@@ -244,7 +243,7 @@ fn print(report: &TransferBenchResult, protocol: &'static str, args: &Args) -> R
         ),
         format!("Batch latency: p50 {}, p99 {}, max {}", shown(p50), shown(p99), shown(max)),
         format!(
-            "CPU of this process: {:.digits$} s/GB{}",
+            "CPU time of this process: {:.digits$} s/GB{}",
             report.cpu_seconds_per_gb(),
             if args.verify { "; every byte verified" } else { "" }
         ),
@@ -272,7 +271,7 @@ fn caveats(report: &TransferBenchResult, args: &Args) -> Vec<BenchCaveat> {
     caveats
 }
 
-/// Minimum batches for latency percentiles.
+/// Minimum number of batches for latency percentiles.
 const BATCHES_MIN: u64 = 30;
 
 #[derive(Serialize)]
@@ -289,7 +288,7 @@ struct TransferReport {
     gb_per_s: f64,
     cpu_s_per_gb: f64,
     batch_us_p50: Option<f64>,
-    /// `None` with too few batches.
+    /// `None` if there are too few batches.
     batch_us_p99: Option<f64>,
     batch_us_max: Option<f64>,
     batch_latency: Option<LatencySummary>,
@@ -298,7 +297,7 @@ struct TransferReport {
     caveats: Vec<BenchCaveat>,
 }
 
-/// Timeout of one batch.
+/// Timeout for one batch.
 const BATCH_LIMIT: Duration = Duration::from_secs(60);
 
 fn bench_failed(error: TransferBenchError, args: &Args) -> Failure {
@@ -318,7 +317,7 @@ fn failed(error: &TransferError, args: &Args) -> Failure {
     let failure = match error {
         TransferError::PeerProtocol { .. } => Failure::usage(error.to_string())
             .tried(format!("--segment-id {segment}"))
-            .next("use the same --protocol for both processes"),
+            .next("set the same --protocol for both processes"),
         TransferError::Name { .. } | TransferError::NameTaken { .. } => {
             Failure::usage(error.to_string()).next("choose another --local-server-name")
         }
@@ -326,15 +325,15 @@ fn failed(error: &TransferError, args: &Args) -> Failure {
             .tried(format!("--metadata-server {}", args.metadata_server))
             .next("check that the metadata service is running there"),
         TransferError::UnknownSegment { .. } => Failure::unreachable(error.to_string())
-            .next("check that the target runs with the same --metadata-server, and that --segment-id is its segment"),
+            .next("check that the target uses the same --metadata-server and that --segment-id is its segment"),
         TransferError::Lost { .. } | TransferError::Timeout { .. } | TransferError::Down { .. } => {
             Failure::unreachable(error.to_string()).tried(format!("--segment-id {segment}")).next(
-                "check that the target is running, and that --segment-id is the address it prints after 'listening on'",
+                "check that the target is running and that --segment-id is the address it prints after 'listening on'",
             )
         }
         TransferError::Rdma(fault) => {
             let failure = Failure::new(transport::exit(fault), error.to_string());
-            // A fault without a peer is local, so the segment does not matter.
+            // A fault without a peer is local, so the segment is irrelevant.
             let failure =
                 if fault.peer.is_empty() { failure } else { failure.tried(format!("--segment-id {segment}")) };
             failure.next(transport::next(fault, "the target"))
@@ -355,9 +354,9 @@ fn no_memory(error: &MemoryError) -> Failure {
         None => failure,
     };
     match error {
-        MemoryError::NotEnoughHugePages { .. } | MemoryError::NoSuchPage { .. } => {
-            failure.next("reserve more (sysctl vm.nr_hugepages), lower --buffer-size, or unset MC_STORE_USE_HUGEPAGE")
-        }
+        MemoryError::NotEnoughHugePages { .. } | MemoryError::NoSuchPage { .. } => failure.next(
+            "reserve more huge pages (sysctl vm.nr_hugepages), lower --buffer-size, or unset MC_STORE_USE_HUGEPAGE",
+        ),
         _ => failure.next("lower --buffer-size, or add memory to this host"),
     }
 }

@@ -1,5 +1,5 @@
-//! Flags of `transfer_engine_bench` that `mcctl bench transfer` accepts so that published command lines run. Some have no effect, and
-//! those that would change the measurement are rejected.
+//! Flags of `transfer_engine_bench` that `mcctl bench transfer` accepts so that published command lines work. Some have no effect; flags
+//! that would change the measurement are rejected.
 
 use clap::ArgAction;
 use clap::builder::PossibleValuesParser;
@@ -9,7 +9,7 @@ use crate::commands::flags::parse_bool;
 use crate::commands::output;
 use crate::commands::transport::TransportArgs;
 
-/// Units of throughput with their bytes.
+/// Throughput units and their size in bytes.
 const UNITS: [(&str, f64); 9] = [
     ("GB", 1e9),
     ("GiB", (1u64 << 30) as f64),
@@ -22,17 +22,17 @@ const UNITS: [(&str, f64); 9] = [
     ("Kb", 1e3 / 8.0),
 ];
 
-/// The names of [`UNITS`].
+/// The names in [`UNITS`].
 pub const UNIT_NAMES: &[&str] = &["GB", "GiB", "Gb", "MB", "MiB", "Mb", "KB", "KiB", "Kb"];
 
-/// Upstream flags that are not flags of `mcctl bench transfer` itself.
+/// Upstream flags other than the flags of `mcctl bench transfer` itself.
 #[derive(Clone, Debug, clap::Args)]
 pub struct UpstreamFlags {
-    /// Use RDMA if this host has an RDMA device, else TCP; --protocol tcp overrides it
+    /// Use RDMA if this host has an RDMA device, otherwise TCP; --protocol tcp overrides this flag
     #[arg(long, alias = "auto_discovery", action = ArgAction::Set, num_args = 0..=1, require_equals = true, default_value = "false",
         default_missing_value = "true", value_parser = switch, hide_default_value = true, hide_possible_values = true, value_name = "BOOL")]
     auto_discovery: bool,
-    /// Unit of the throughput, per second; B means bytes, b bits
+    /// Throughput unit, per second; B means bytes, b means bits
     #[arg(long, alias = "report_unit", default_value = "GB", value_name = "UNIT", value_parser = PossibleValuesParser::new(UNIT_NAMES.iter().copied()))]
     report_unit: String,
     /// File with the topology matrix of RDMA devices and memory [environment: MC_CUSTOM_TOPO_JSON]
@@ -52,7 +52,7 @@ pub struct UpstreamFlags {
 
 /// The value of a boolean flag is neither true nor false.
 #[derive(Clone, Debug, thiserror::Error)]
-#[error("'{0}' is not a boolean: write true or false")]
+#[error("'{0}' is not a boolean: use true or false")]
 struct BooleanError(String);
 
 fn switch(text: &str) -> Result<bool, BooleanError> {
@@ -60,7 +60,7 @@ fn switch(text: &str) -> Result<bool, BooleanError> {
 }
 
 impl UpstreamFlags {
-    /// Rejects unsupported flags, and warns once about flags without effect.
+    /// Rejects unsupported flags and warns once about flags without effect.
     ///
     /// # Errors
     /// The flags select GPU memory or the TENT backend.
@@ -68,9 +68,9 @@ impl UpstreamFlags {
         if self.use_vram == Some(true) {
             return Err(Failure::usage("GPU memory is not supported")
                 .tried("--use-vram")
-                .found("mcctl registers host memory only")
+                .found("mcctl registers only host memory")
                 .next(
-                    "use --use-vram=false, or measure GPU memory with the transfer_engine_bench of the Mooncake wheel",
+                    "use --use-vram=false, or benchmark GPU memory with transfer_engine_bench from the Mooncake wheel",
                 ));
         }
         if self.backend != "classic" {
@@ -92,7 +92,7 @@ impl UpstreamFlags {
         Ok(())
     }
 
-    /// Returns `given` with the effect of --auto-discovery.
+    /// Returns `given` after applying --auto-discovery.
     pub fn transport(&self, given: &TransportArgs) -> TransportArgs {
         let mut transport = given.clone();
         if self.auto_discovery {
@@ -110,7 +110,7 @@ impl UpstreamFlags {
         }
     }
 
-    /// Formats a rate in the unit of --report-unit with `digits` decimal places.
+    /// Formats a rate in the --report-unit unit with `digits` decimal places.
     pub fn rate(&self, bytes_per_second: f64, digits: usize) -> String {
         let bytes = UNITS.iter().find(|(name, _)| *name == self.report_unit).map_or(1e9, |(_, bytes)| *bytes);
         format!("{:.digits$} {}/s", bytes_per_second / bytes, self.report_unit)

@@ -1,4 +1,4 @@
-//! One client of the store benchmark.
+//! A store benchmark client.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -14,7 +14,7 @@ use crate::engine::store::{PutOutcome, ReplicateConfig, StoreClient, StoreError,
 use crate::engine::sys::memory::{Memory, Slice};
 use crate::engine::transfer::{Access, TransferError};
 
-/// A client with the source and destination memory of its batches.
+/// A client with the source and destination memory for its batches.
 pub(super) struct BenchClient<E: Env> {
     env: E,
     store: StoreClient<E>,
@@ -24,7 +24,7 @@ pub(super) struct BenchClient<E: Env> {
 }
 
 impl<E: Env> BenchClient<E> {
-    /// Creates a client and registers its memory once. RDMA registers unregistered memory again for each operation.
+    /// Creates a client and registers its memory once. With RDMA, unregistered memory would be registered again for each operation.
     ///
     /// # Errors
     /// The memory cannot be registered.
@@ -43,7 +43,7 @@ impl<E: Env> BenchClient<E> {
         Ok(BenchClient { env, store, rng, from, into })
     }
 
-    /// Runs batches until the pass is complete, the deadline has passed or the run is stopped.
+    /// Runs batches until the pass is complete, the deadline has passed, or the run is stopped.
     pub async fn work(&mut self, kind: PassKind, shared: &PassState, until: Option<Mono>) -> ClientStats {
         let mut share = ClientStats::default();
         let plan = &shared.plan;
@@ -55,7 +55,7 @@ impl<E: Env> BenchClient<E> {
         let mut turn = 0;
         while !shared.stop.is_set() && !is_time_up(self.env.now(), until) {
             let is_read = kind == PassKind::Get || (kind == PassKind::Mixed && plan.reads(&mut self.rng));
-            // Without a duration, a mixed pass has as many operations as objects.
+            // Without a duration, a mixed pass performs as many operations as there are objects.
             if kind == PassKind::Mixed && until.is_none() {
                 if turn >= goal.div_ceil(plan.batch) {
                     break;
@@ -73,7 +73,7 @@ impl<E: Env> BenchClient<E> {
                     break;
                 }
                 let stored = shared.stored();
-                // The read counter of a long run wraps around.
+                // In a long run, the read counter wraps around.
                 let turns = (0..count).map(|at| first.wrapping_add(at));
                 let indices = turns.map(|turn| plan.read_index(turn, stored, &mut self.rng)).collect();
                 self.read(plan, indices, &mut share.get).await;
@@ -172,7 +172,7 @@ impl<E: Env> BenchClient<E> {
                 if same {
                     done.verified += 1;
                 } else {
-                    let first = format!("object {index} has different bytes than were put");
+                    let first = format!("the bytes read from object {index} differ from the bytes put");
                     done.failed
                         .entry("WRONG_BYTES".to_owned())
                         .or_insert(ErrorCount { count: 0, first, error: None })
@@ -184,22 +184,22 @@ impl<E: Env> BenchClient<E> {
 }
 
 impl PassState {
-    /// Returns the index of the next read and reserves `batch` reads.
+    /// Reserves `batch` reads and returns the index of the first.
     fn next_reads(&self, kind: PassKind, batch: u32) -> u32 {
         match kind {
             PassKind::Get => self.next.fetch_add(batch, Ordering::Relaxed),
-            // In a mixed pass the counter belongs to the puts.
+            // In a mixed pass, the counter belongs to the puts.
             _ => self.next.load(Ordering::Relaxed),
         }
     }
 }
 
-/// Returns the content of object `index`, for `--verify`.
+/// Returns the expected content of object `index`, for `--verify`.
 fn expected(seed: u64, index: u32, length: usize) -> Vec<u8> {
     payload(seed.rotate_left(32) ^ (u64::from(index) << 1 | 1), length)
 }
 
-/// Returns the objects at `indices`, placed one after the other in `memory`.
+/// Returns the objects at `indices`, laid out one after another in `memory`.
 fn slices(
     plan: &StoreBenchPlan,
     indices: impl IntoIterator<Item = u32>,

@@ -1,4 +1,4 @@
-//! The plan of a store benchmark: objects, sizes and order of reads.
+//! The plan for a store benchmark: objects, sizes and read order.
 
 use std::time::Duration;
 
@@ -9,44 +9,44 @@ use rand_distr::Distribution as _;
 use crate::engine::base::ObjectKey;
 use crate::engine::load::Seed;
 
-/// The plan of a run.
+/// The plan for a run.
 #[derive(Clone, Debug, PartialEq)]
 pub struct StoreBenchPlan {
-    /// Prefix of every key.
+    /// Prefix shared by all keys.
     pub prefix: String,
-    /// Object sizes in bytes, used in turn.
+    /// Object sizes in bytes, used in rotation.
     pub sizes: Vec<u64>,
-    /// Objects of the first pass, which are then read.
+    /// Number of objects put in the first pass and read afterwards.
     pub objects: u32,
     pub batch: u32,
-    /// Duration of the second pass. `None`: read as many objects as were put.
+    /// Duration of the second pass; `None`: as many objects are read as were put.
     pub duration: Option<Duration>,
-    /// Share of reads in the second pass, from 0 to 1. The other batches put new objects.
+    /// Share of batches in the second pass that read, from 0 to 1. The other batches put new objects.
     pub read_ratio: f64,
-    /// Exponent of a Zipf distribution of reads. `None`: objects are read in turn.
+    /// Exponent of a Zipf distribution for reads; `None`: objects are read sequentially.
     pub zipf: Option<f64>,
     /// Compare every byte read.
     pub verify: bool,
-    /// Copies of each object.
+    /// Number of replicas per object.
     pub replicas: u64,
     pub seed: Seed,
 }
 
-/// The plan is invalid.
+/// Reasons why a plan is invalid.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 pub enum StoreBenchPlanError {
     /// A count or size is 0.
     #[error("{0} must be at least 1")]
     Nothing(&'static str),
-    #[error("a batch of {batch} objects has up to {bytes} bytes; the limit is {max}")]
+    #[error("a batch of {batch} objects can be up to {bytes} bytes; the limit is {max}")]
     TooLarge { batch: u32, bytes: u64, max: u64 },
-    #[error("{0:?} is not a Zipf exponent: use a number above 0, at most 10")]
+    #[error("{0:?} is not a valid Zipf exponent: use a number above 0 and at most 10")]
     Zipf(f64),
-    #[error("{0:?} is not a share: use a number from 0 to 1")]
+    #[error("{0:?} is not a valid share: use a number from 0 to 1")]
     Ratio(f64),
 }
 
-/// Maximum bytes of a batch, and of each memory of a client.
+/// Maximum size of a batch in bytes. Also applies to each memory buffer of a client.
 const BATCH_BYTES_MAX: u64 = 4 << 30;
 
 impl StoreBenchPlan {
@@ -77,22 +77,22 @@ impl StoreBenchPlan {
         Ok(())
     }
 
-    /// Returns the bytes of the largest batch.
+    /// Returns the size of the largest batch in bytes.
     pub fn batch_bytes(&self) -> u64 {
         self.sizes.iter().max().copied().unwrap_or(0).saturating_mul(u64::from(self.batch))
     }
 
-    /// Returns the bytes of object `index`.
+    /// Returns the size of object `index` in bytes.
     pub fn size(&self, index: u32) -> u64 {
         self.sizes[index as usize % self.sizes.len()]
     }
 
-    /// Returns the key of object `index`.
+    /// Returns the key for object `index`.
     pub fn key(&self, index: u32) -> ObjectKey {
         ObjectKey::from(format!("{}{index:08x}", self.prefix).as_str())
     }
 
-    /// Returns a regular expression that matches exactly the keys of the run.
+    /// Returns a regular expression that matches exactly this run's keys.
     pub fn every_key(&self) -> String {
         format!("^{}[0-9a-f]{{8}}$", self.prefix)
     }
@@ -101,7 +101,7 @@ impl StoreBenchPlan {
     pub(super) fn read_index(&self, turn: u32, stored: u32, rng: &mut ChaCha8Rng) -> u32 {
         let stored = stored.max(1);
         match self.zipf.map(|alpha| rand_distr::Zipf::new(f64::from(stored), alpha)) {
-            // Ranks begin at 1. `check` validated the arguments.
+            // Ranks begin at 1. `check` has validated the arguments.
             Some(Ok(zipf)) => (zipf.sample(rng) as u32).clamp(1, stored) - 1,
             Some(Err(_)) | None => turn % stored,
         }

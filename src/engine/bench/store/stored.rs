@@ -1,4 +1,4 @@
-//! Tracks which objects several clients have put: all objects before the first put in progress. Pure.
+//! Tracks which objects several clients have put: all objects before the first put that is still in progress. No I/O.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -7,12 +7,12 @@ use std::ops::Range;
 #[derive(Debug)]
 pub(super) struct StoredPrefix {
     first: u32,
-    /// Ranges beyond the prefix by their start; adjacent ranges are merged. Fewer than clients.
+    /// Ranges beyond the prefix, by start index. Adjacent ranges are merged, so there are fewer ranges than clients.
     ahead: BTreeMap<u32, u32>,
 }
 
 impl StoredPrefix {
-    /// Creates a tracker whose first `first` objects are stored.
+    /// Creates a tracker with the first `first` objects already stored.
     pub fn new(first: u32) -> StoredPrefix {
         StoredPrefix { first, ahead: BTreeMap::new() }
     }

@@ -8,7 +8,7 @@ use crate::engine::deploy::error::invalid_value;
 use crate::engine::deploy::plans::PlanContext;
 use crate::engine::deploy::{
     ComponentRole, ComputeDevice, DeployError, HostMount, ImageSource, NamedPort, PdServersSection, Platform,
-    ProbeAction, ProbeSet, ProbeSpec, ProcessPlan, ProcessResources, ServingMode, TransferProtocol, need,
+    ProbeAction, ProbeSet, ProbeSpec, ProcessPlan, ProcessResources, ServingMode, StoreProtocol, need,
 };
 
 /// A server process before its plan is computed.
@@ -110,7 +110,7 @@ fn distributed<'a>(context: &PlanContext<'a>) -> Vec<ServerSpec<'a>> {
             };
             servers.flat_map(of).collect()
         }
-        // One StatefulSet per server. The ranks meet at its first pod.
+        // One StatefulSet per server. Its first pod is the rendezvous point for the ranks.
         Platform::Kubernetes => (0..serving.replicas)
             .map(|i| {
                 let workload = format!("{group}-{i}");
@@ -204,7 +204,7 @@ fn plan(context: &PlanContext<'_>, server: &ServerSpec<'_>, first_gpu: u64) -> R
             cpus: 8,
             hugepages: needed.hugepages,
             gpus,
-            rdma: spec.transfer.protocol == TransferProtocol::Rdma,
+            rdma: spec.transfer.protocol == StoreProtocol::Rdma,
             shm: serving.shm.0,
             memlock: true,
         },
@@ -212,13 +212,13 @@ fn plan(context: &PlanContext<'_>, server: &ServerSpec<'_>, first_gpu: u64) -> R
         probes: ProbeSet { startup: health(10, STARTUP_S / 10), readiness: health(10, 3), liveness: health(30, 6) },
         after,
         wait: if uses_store { context.wait_for_master() } else { Default::default() },
-        // Running requests may finish.
+        // Time for running requests to finish.
         stop_s: 120,
         drain: None,
     })
 }
 
-/// Startup timeout in seconds: loading a large model from a cold disk takes half an hour.
+/// Startup timeout in seconds: loading a large model from a cold disk can take half an hour.
 const STARTUP_S: u32 = 1800;
 /// Seconds until a server responds, including its wait for the master.
 pub(crate) const STARTS_WITHIN_S: u32 = STARTUP_S + super::WAIT_S;
@@ -286,7 +286,7 @@ fn argv(
         flag("hicache-write-policy", model.write_policy.clone());
         flag("hicache-storage-backend", "mooncake".to_owned());
         flag("hicache-storage-prefetch-policy", model.prefetch_policy.clone());
-        // The extra config names no address, so the environment remains the source of all other settings.
+        // The extra config contains no address, so the environment remains the source of all other settings.
         let extra = format!("{{\"prefetch_threshold\":{}}}", model.prefetch_threshold);
         flag("hicache-storage-backend-extra-config", extra);
     }
@@ -308,7 +308,7 @@ fn argv(
 }
 
 /// Flags of SGLang 0.5.23, with aliases, and the keys that set them. `extra_args` must not contain them: SGLang silently uses the last
-/// of two equal flags, accepts prefixes of flags, and a flag whose key is unset would change sizes that were computed here.
+/// occurrence of a flag and accepts flag prefixes. A flag whose key is not set would change sizes that were computed here.
 const OF_KEYS: &[(&str, &str)] = &[
     ("--model-path", "model.path"),
     ("--served-model-name", "model.served_name"),
@@ -370,7 +370,7 @@ fn env(
         }
     }
     if matches!(server.role, ComponentRole::Prefill | ComponentRole::Decode)
-        && spec.transfer.protocol == TransferProtocol::Tcp
+        && spec.transfer.protocol == StoreProtocol::Tcp
     {
         env.push(("MC_FORCE_TCP".to_owned(), "1".to_owned()));
     }
@@ -389,7 +389,7 @@ fn env(
     Ok(env)
 }
 
-/// A size in the syntax of SGLang: whole `gb`, which means 1024^3, or bytes.
+/// A size in SGLang's syntax: a whole number of `gb` (1024^3 bytes), or bytes.
 fn sglang_size(bytes: u64) -> String {
     const GIB: u64 = 1 << 30;
     if bytes > 0 && bytes.is_multiple_of(GIB) { format!("{}gb", bytes / GIB) } else { bytes.to_string() }

@@ -82,7 +82,7 @@ fn plan(context: &PlanContext<'_>, host: &str, name: String) -> Result<ProcessPl
         probes: probes(context),
         after: Vec::new(),
         wait: etcd(context),
-        // mcctl's master stops within half a second. Upstream's HA master terminates on SIGTERM immediately.
+        // mcctl's master stops within half a second. Upstream's HA master terminates immediately on SIGTERM.
         stop_s: 30,
         drain: None,
         name,
@@ -103,7 +103,7 @@ const NEW_FLAGS: &[&str] = &[
     "oplog_poll_interval_ms",
 ];
 
-/// Adds the flags from the deployment file. A master exits on an unknown flag, and uses the last of two equal flags.
+/// Adds the flags from the deployment file. A master exits on an unknown flag and uses the last occurrence of a flag.
 fn add_extra_flags(context: &PlanContext<'_>, argv: &mut Vec<String>) -> Result<(), DeployError> {
     let key = "master.extra_flags";
     let name_of = |arg: &str| {
@@ -113,13 +113,16 @@ fn add_extra_flags(context: &PlanContext<'_>, argv: &mut Vec<String>) -> Result<
     let set: Vec<String> = argv.iter().filter_map(|arg| name_of(arg)).collect();
     for arg in &context.spec.master.extra_flags {
         let Some(name) = name_of(arg) else {
-            return Err(invalid_value(key, format!("{} is not --FLAG=VALUE", Quoted(arg))));
+            return Err(invalid_value(key, format!("{} is not in the form --FLAG=VALUE", Quoted(arg))));
         };
         if set.contains(&name) {
             return Err(invalid_value(key, format!("--{name} is already set by another key")));
         }
         if !context.has(Release::V0_3_13Post1) && NEW_FLAGS.contains(&name.as_str()) {
-            return Err(invalid_value(key, format!("release {} has no flag --{name}", context.spec.mooncake.text())));
+            return Err(invalid_value(
+                key,
+                format!("release {} does not support --{name}", context.spec.mooncake.text()),
+            ));
         }
         argv.push(arg.clone());
     }

@@ -14,7 +14,7 @@ use crate::engine::base::addr::host_is_loopback;
 use crate::engine::deploy::check::check;
 use crate::engine::deploy::{
     ComponentRole, DeployError, DeploymentSpec, HugePageSize, MetadataKind, ProcessPlan, Programs, Release,
-    StartupWait, TransferProtocol,
+    StartupWait, StoreProtocol,
 };
 
 /// The platform that runs the processes. It determines how they address each other.
@@ -26,13 +26,13 @@ pub enum Platform {
     Rbg,
 }
 
-/// Seconds that a process waits for the processes before it.
+/// Seconds that a process waits for the processes that start before it.
 const WAIT_S: u32 = 600;
 
 /// The processes of `spec` on `platform`, in start order.
 ///
 /// # Errors
-/// The file is invalid or contradicts itself, or the store or SGLang would refuse a value.
+/// The file is invalid or contradicts itself, or the store or SGLang would reject a value.
 pub fn plan_processes(spec: &DeploymentSpec, platform: Platform) -> Result<Vec<ProcessPlan>, DeployError> {
     check(spec, platform)?;
     let context = PlanContext { spec, platform };
@@ -44,7 +44,7 @@ pub fn plan_processes(spec: &DeploymentSpec, platform: Platform) -> Result<Vec<P
     Ok(all)
 }
 
-/// Checks that no two processes of a host or of a pod use the same port.
+/// Checks that no two processes on a host or in a pod use the same port.
 fn ports_are_free(all: &[ProcessPlan], platform: Platform) -> Result<(), DeployError> {
     let mut used: BTreeMap<(&str, u16), &str> = BTreeMap::new();
     for plan in all {
@@ -131,7 +131,7 @@ impl PlanContext<'_> {
         }
     }
 
-    /// The environment of every store client on `host`, for engines and nodes.
+    /// The environment for store clients (engines and nodes) on `host`.
     pub fn client_env(&self, host: &str) -> Vec<(String, String)> {
         let (spec, transfer) = (self.spec, &self.spec.transfer);
         let own = self.own_address(host);
@@ -141,7 +141,7 @@ impl PlanContext<'_> {
             ("MOONCAKE_LOCAL_HOSTNAME", own.clone()),
             ("MOONCAKE_PROTOCOL", transfer.protocol.text().to_owned()),
         ];
-        if transfer.protocol == TransferProtocol::Rdma {
+        if transfer.protocol == StoreProtocol::Rdma {
             env.push(("MOONCAKE_DEVICE", transfer.devices.join(",")));
             if let Some(index) = transfer.gid_index {
                 env.push(("MC_GID_INDEX", index.to_string()));
@@ -166,7 +166,7 @@ impl PlanContext<'_> {
         env.into_iter().map(|(name, value)| (name.to_owned(), value)).collect()
     }
 
-    /// The wait of a store client for a serving master. The RPC port of a standby is closed.
+    /// How a store client waits for a serving master. A standby's RPC port is closed.
     pub fn wait_for_master(&self) -> StartupWait {
         StartupWait { any_of: self.masters(self.spec.master.rpc_port), seconds: WAIT_S }
     }
@@ -196,7 +196,7 @@ impl PlanContext<'_> {
         self.is_mcctl() || self.spec.mooncake >= release
     }
 
-    /// The Python interpreter with SGLang. In a container, that of the image.
+    /// The Python interpreter with SGLang. In a container, the image's interpreter.
     pub fn python(&self) -> String {
         if self.on_hosts() { self.spec.host.python.clone() } else { "python3".to_owned() }
     }

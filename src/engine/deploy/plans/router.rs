@@ -54,21 +54,21 @@ pub(crate) fn plans(context: &PlanContext<'_>) -> Vec<ProcessPlan> {
         ports: vec![NamedPort { name: "http", number: serving.router.port }],
         resources: ProcessResources { memory: Some(MEMORY_BYTES), cpus: 2, ..ProcessResources::default() },
         mounts: Vec::new(),
-        // /health returns 200 once the router listens. It is ready when it has a server of each kind.
+        // /health returns 200 once the router listens. It is ready when it has a server of each type.
         probes: ProbeSet {
             startup: ask("/health", 10, 180),
             readiness: ask("/readiness", 5, 3),
             liveness: ask("/health", 10, 6),
         },
         after: [names(ComponentRole::Prefill, prefill.len()), names(ComponentRole::Decode, decode.len())].concat(),
-        // The router itself waits for its servers.
+        // The router waits for its servers by itself.
         wait: StartupWait::default(),
         stop_s: 120,
         drain: None,
     }]
 }
 
-/// Memory for the tree of recent prompts and for connections, in bytes.
+/// Memory for the prefix tree of recent prompts and for connections, in bytes.
 const MEMORY_BYTES: u64 = 4 << 30;
 
 fn addresses(context: &PlanContext<'_>, role: ComponentRole, servers: &PdServersSection) -> Vec<HostPort> {

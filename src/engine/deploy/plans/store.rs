@@ -32,7 +32,7 @@ pub(crate) fn plans(context: &PlanContext<'_>) -> Result<Vec<ProcessPlan>, Deplo
     Ok(all)
 }
 
-/// Plans the `at`-th process of its host.
+/// Plans the `at`-th process on its host.
 fn plan(context: &PlanContext<'_>, host: &str, name: String, at: u16) -> Result<ProcessPlan, DeployError> {
     let (spec, nodes) = (context.spec, &context.spec.nodes);
     let (rest, client_http) = (nodes.rest_port + at, nodes.client_http_port + at);
@@ -41,7 +41,7 @@ fn plan(context: &PlanContext<'_>, host: &str, name: String, at: u16) -> Result<
     argv.extend(["--port".to_owned(), rest.to_string(), "--max-wait-time".to_owned(), super::WAIT_S.to_string()]);
     let mut env = context.client_env(host);
     let mut set = |name: &str, value: String| env.push((name.to_owned(), value));
-    // All readers of these variables parse bare bytes in the same way.
+    // All programs that read these variables parse a bare byte count the same way.
     set("MOONCAKE_GLOBAL_SEGMENT_SIZE", nodes.segment.0.to_string());
     set("MOONCAKE_LOCAL_BUFFER_SIZE", nodes.local_buffer.0.to_string());
     let mut ports = vec![NamedPort { name: "rest", number: rest }];
@@ -53,7 +53,7 @@ fn plan(context: &PlanContext<'_>, host: &str, name: String, at: u16) -> Result<
     }
     let (mut mounts, mut drain) = (Vec::new(), None);
     if !nodes.ssd_path.is_empty() {
-        // One folder per process: buckets of two processes in one folder destroy each other.
+        // One directory per process: two processes in one directory destroy each other's buckets.
         let path = if nodes.numa.len() > 1 { format!("{}/{at}", nodes.ssd_path) } else { nodes.ssd_path.clone() };
         set("MOONCAKE_OFFLOAD_ENABLED", "true".to_owned());
         set("MOONCAKE_OFFLOAD_FILE_STORAGE_PATH", path.clone());
@@ -88,7 +88,7 @@ fn plan(context: &PlanContext<'_>, host: &str, name: String, at: u16) -> Result<
             cpus: 2,
             hugepages: needed.hugepages,
             gpus: 0,
-            rdma: spec.transfer.protocol == crate::engine::deploy::TransferProtocol::Rdma,
+            rdma: spec.transfer.protocol == crate::engine::deploy::StoreProtocol::Rdma,
             shm: 0,
             memlock: true,
         },
@@ -101,7 +101,7 @@ fn plan(context: &PlanContext<'_>, host: &str, name: String, at: u16) -> Result<
             liveness: ask(listens(), 10, 6),
         },
         after: context.master_names(),
-        // mcctl's node waits for the master itself.
+        // mcctl's node waits for the master by itself.
         wait: if context.is_mcctl() { Default::default() } else { context.wait_for_master() },
         stop_s: 30 + drain.as_ref().map_or(0, |drain: &DrainHook| drain.seconds),
         drain,

@@ -1,4 +1,4 @@
-//! Invariants of planned processes, and refused deployments.
+//! Invariants of planned processes, and rejected deployments.
 
 use std::collections::BTreeSet;
 
@@ -217,7 +217,7 @@ prop_compose! {
         if old { spec.mooncake = Release::V0_3_12Post1; }
         if http { spec.metadata.kind = MetadataKind::Http; }
         if rdma {
-            spec.transfer.protocol = TransferProtocol::Rdma;
+            spec.transfer.protocol = StoreProtocol::Rdma;
             spec.transfer.devices = vec!["mlx5_0".to_owned(), "mlx5_1".to_owned()];
         }
         if huge { spec.hugepages.size = HugePageSize::Mib2; }

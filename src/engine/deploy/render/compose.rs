@@ -100,7 +100,7 @@ pub(crate) fn files(context: &RenderContext<'_>) -> Result<Vec<RenderedFile>, De
     Ok(files)
 }
 
-/// Escapes `text` so that Compose substitutes no variable.
+/// Escapes `text` so that Compose does not substitute variables.
 fn literal(text: &str) -> String {
     text.replace('$', "$$")
 }
@@ -148,7 +148,7 @@ fn service(
         restart: "unless-stopped",
         stop_grace_period: format!("{}s", plan.stop_s),
         environment: plan.env.iter().map(|(name, value)| format!("{name}={}", literal(value))).collect(),
-        // The container waits for readiness itself.
+        // The container waits for readiness by itself.
         depends_on: local.map(|name| (name.clone(), ComposeCondition { condition: "service_started" })).collect(),
         ulimits,
         cap_add,

@@ -1,4 +1,4 @@
-//! Renders one file of variables per process, for a shell (`set -a; . FILE`) and for `EnvironmentFile=`.
+//! Renders one environment file per process, for a shell (`set -a; . FILE`) and for `EnvironmentFile=`.
 
 use crate::engine::deploy::ProcessPlan;
 use crate::engine::deploy::render::{RenderContext, RenderedFile, quoting, requirements};

@@ -51,7 +51,7 @@ fn comment(context: &RenderContext<'_>, workload: &PodWorkload<'_>) -> String {
         workload.plans.iter().map(|plan| format!("{} needs {}.", plan.name, requirements(plan))).collect();
     lines.extend(workload.model_in_image(context));
     if workload.role == ComponentRole::Decode {
-        lines.push("Decode servers have no HiCache: prefill servers look up the store.".to_owned());
+        lines.push("Decode servers do not use HiCache; prefill servers query the store.".to_owned());
     }
     if workload.is_elected(context) {
         lines.push(
@@ -82,7 +82,7 @@ fn service(context: &RenderContext<'_>, workload: &PodWorkload<'_>) -> Value {
 }
 
 fn deployment(context: &RenderContext<'_>, workload: &PodWorkload<'_>) -> Result<CommentedDocument, DeployError> {
-    // Two masters would each hold a part of the objects. Servers roll one by one, because no GPUs are left for a surge.
+    // Two masters would each hold part of the objects. Servers are replaced one by one, because no GPUs are left for a surge.
     let strategy = if workload.role == ComponentRole::Master {
         map! { "type": "Recreate" }
     } else {
@@ -95,7 +95,7 @@ fn deployment(context: &RenderContext<'_>, workload: &PodWorkload<'_>) -> Result
         "spec": map! {
             "replicas": workload.replicas,
             "strategy": strategy,
-            // A server that loads its model makes no progress for longer than the default deadline.
+            // Loading a model takes longer than the default progress deadline.
             "progressDeadlineSeconds": starts_within(workload),
             "selector": map! { "matchLabels": workload.selector() },
             "template": workload.template(context)?,
@@ -142,7 +142,7 @@ fn stateful_set(context: &RenderContext<'_>, workload: &PodWorkload<'_>) -> Resu
     Ok((comment, document))
 }
 
-/// A disruption budget that allows one pod at a time.
+/// A disruption budget that allows one disrupted pod at a time.
 fn disruption_budget(context: &RenderContext<'_>, workload: &PodWorkload<'_>) -> Option<CommentedDocument> {
     if !workload.has_budget(context) {
         return None;

@@ -1,4 +1,4 @@
-//! Renders files from the plans of [`crate::engine::deploy::plan_processes()`]. Writers only format the plans; they decide nothing.
+//! Renders files from the plans of [`crate::engine::deploy::plan_processes()`]. Writers only format the plans.
 
 mod compose;
 mod docker;
@@ -24,7 +24,7 @@ use crate::engine::deploy::{
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RenderFormat {
-    /// One file of variables per process.
+    /// One environment file per process.
     Env,
     /// One script per serving process with its command line.
     Sglang,
@@ -72,7 +72,7 @@ impl RenderFormat {
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RenderedFile {
-    /// Path relative to the output folder.
+    /// Path relative to the output directory.
     pub name: String,
     pub text: String,
 }
@@ -82,7 +82,7 @@ pub(crate) struct RenderContext<'a> {
     pub spec: &'a DeploymentSpec,
     /// All processes, in start order.
     pub plans: Vec<ProcessPlan>,
-    /// First line of every file, without a comment sign.
+    /// First line of every file, without the comment marker.
     pub head: String,
 }
 
@@ -128,9 +128,9 @@ impl RenderContext<'_> {
         if image.is_empty() {
             let why = match self.spec.programs {
                 Programs::Mcctl if plan.image == ImageSource::Mcctl => {
-                    "required with programs = \"mcctl\", because no public mcctl image exists: set a name with a tag"
+                    "required with programs = \"mcctl\", because there is no public mcctl image: set an image name with a tag"
                 }
-                _ => "required for containers: set a name with a tag",
+                _ => "required for containers: set an image name with a tag",
             };
             return Err(invalid_value(key, why));
         }
@@ -157,7 +157,7 @@ fn requirements(plan: &ProcessPlan) -> String {
     let resources = &plan.resources;
     let memory = match resources.memory {
         Some(bytes) => format!("about {} of memory", ByteSize(bytes)),
-        None => "memory that depends on the size of its device pool".to_owned(),
+        None => "memory depending on the size of its device pool".to_owned(),
     };
     match resources.hugepages {
         Some((page, count)) => format!("{memory}, and {count} huge pages of {}", ByteSize(page)),

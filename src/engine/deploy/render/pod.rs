@@ -8,7 +8,7 @@ use crate::engine::deploy::{
     ComponentRole, DeployError, HostMount, ImageSource, NamedPort, ProbeAction, ProbeSpec, ProcessPlan,
 };
 
-/// Time in which upstream's store ignores signals during setup, in seconds (0.3.13: 20 tries of 4.4 s).
+/// How long upstream's store ignores signals during setup, in seconds (0.3.13: 20 attempts of 4.4 s).
 const SETUP_S: u32 = 90;
 /// The label with a pod's index in its StatefulSet, since Kubernetes 1.28.
 pub(crate) const POD_INDEX_LABEL: &str = "apps.kubernetes.io/pod-index";
@@ -58,8 +58,8 @@ impl<'a> PodWorkload<'a> {
         self.role == ComponentRole::Master && context.spec.master.ha.is_some()
     }
 
-    /// Whether the workload gets a disruption budget. It must not if only one pod is ready (elected masters), because no node could be
-    /// drained then, or if every pod is needed (ranks of a server).
+    /// Whether the workload gets a disruption budget. Elected masters do not: only one pod is ready, so a budget would block node drains.
+    /// The ranks of a server do not either, because every pod is needed.
     pub fn has_budget(&self, context: &RenderContext<'_>) -> bool {
         self.replicas > 1 && self.size == 1 && !self.is_elected(context)
     }
@@ -115,7 +115,7 @@ impl<'a> PodWorkload<'a> {
         let alone = self.role == ComponentRole::Store || self.is_elected(context);
         let host_network = kubernetes.host_network;
         Ok(map! {
-            // Service links would add variables to Mooncake's: a Service mooncake-master sets MOONCAKE_MASTER_PORT.
+            // Service links would add variables that look like Mooncake's: a Service named mooncake-master sets MOONCAKE_MASTER_PORT.
             "enableServiceLinks": false,
             "automountServiceAccountToken": false,
             "hostNetwork": host_network.then_some(true),
@@ -128,7 +128,7 @@ impl<'a> PodWorkload<'a> {
         })
     }
 
-    /// The termination grace period. It covers the drain, and the setup time in which upstream's store ignores signals.
+    /// The termination grace period. It covers the drain, and the setup phase in which upstream's store ignores signals.
     fn stop_s(&self) -> u32 {
         let of = |plan: &&ProcessPlan| {
             let ignores_signals = plan.role == ComponentRole::Store && plan.image != ImageSource::Mcctl;
@@ -198,7 +198,7 @@ impl<'a> PodWorkload<'a> {
             volumes.push(source);
         }
         for mount in self.plans.iter().flat_map(|plan| &plan.mounts) {
-            // The folder itself must exist. The subfolder of one process is created.
+            // The directory itself must exist. The subdirectory of each process is created.
             let whole = mount.path == context.spec.nodes.ssd_path || !mount.writes;
             let kind = if whole { "Directory" } else { "DirectoryOrCreate" };
             let source = map! { "path": &mount.path, "type": kind };
@@ -228,7 +228,7 @@ fn model_volume<'a>(context: &'a RenderContext<'_>) -> Option<(Value, &'a str)> 
     Some((source, &kubernetes.model_mount))
 }
 
-/// All variables, in an order in which each one precedes its uses.
+/// All variables, ordered so that each one precedes its uses.
 fn environment(plan: &ProcessPlan) -> Vec<Value> {
     let texts = || plan.env.iter().map(|(_, value)| value).chain(&plan.argv);
     let mut env = Vec::new();
@@ -344,24 +344,25 @@ mod tests {
     use crate::engine::kube;
 
     proptest! {
-        #![proptest_config(ProptestConfig::with_cases(64))]
+        #![proptest_config(ProptestConfig::with_cases(128))]
         #[test]
         fn rendered_manifests_are_valid(
-            mut spec in deployments(), old in any::<bool>(), (host_network, claim, folder) in any::<(bool, bool, bool)>(),
+            mut spec in deployments(), kind in prop::sample::select(vec![RenderFormat::K8s, RenderFormat::Rbg]),
+            old in any::<bool>(), (host_network, claim, folder) in any::<(bool, bool, bool)>(),
         ) {
             spec.images.mcctl = "registry.example/mcctl:1".to_owned();
             spec.kubernetes.host_network = host_network;
             if old { spec.kubernetes.rbg_api = RbgApi::V1alpha1; }
             if claim { spec.kubernetes.model_claim = "models".to_owned(); }
             if folder && !claim { spec.kubernetes.model_host_path = "/models".to_owned(); }
-            for kind in [RenderFormat::K8s, RenderFormat::Rbg] {
-                let Ok(files) = render(&spec, kind, "a.toml") else { continue };
-                for document in serde_yaml_ng::Deserializer::from_str(&files[0].text) {
-                    let document = serde_json::Value::deserialize(document).unwrap();
-                    prop_assert!(document.is_null() || kube::known(&document));
-                    let violations = if document.is_null() { Vec::new() } else { kube::validate(&document) };
-                    prop_assert!(violations.is_empty(), "{:?}", violations);
-                }
+            let files = render(&spec, kind, "a.toml");
+            // Some deployments contradict themselves. proptest fails if too few remain.
+            prop_assume!(files.is_ok());
+            for document in serde_yaml_ng::Deserializer::from_str(&files.unwrap()[0].text) {
+                let document = serde_json::Value::deserialize(document).unwrap();
+                prop_assert!(document.is_null() || kube::known(&document));
+                let violations = if document.is_null() { Vec::new() } else { kube::validate(&document) };
+                prop_assert!(violations.is_empty(), "{:?}", violations);
             }
         }
     }

@@ -1,6 +1,6 @@
 //! Quoting for shells, environment files and systemd units.
 
-/// `text` as one word of a shell, or as a value in a systemd environment file, which uses the same quoting.
+/// Quotes `text` as one shell word, or as a value in a systemd environment file, which uses the same quoting.
 pub fn shell(text: &str) -> String {
     let plain = |c: char| c.is_ascii_alphanumeric() || "-_./:@%+,=".contains(c);
     if !text.is_empty() && text.chars().all(plain) {
@@ -26,14 +26,14 @@ pub(crate) fn shell_lines(argv: &[String]) -> String {
     text
 }
 
-/// `text` as one word of a command line in a unit. `%` and `$` are doubled, because they begin specifiers and variables.
+/// Quotes `text` as one word of a command line in a unit. `%` and `$` are doubled, because they begin specifiers and variables.
 pub(crate) fn unit(text: &str) -> String {
     let plain = |c: char| c.is_ascii_alphanumeric() || "-_./:@+,=".contains(c);
     let escaped = text.replace('\\', "\\\\").replace('"', "\\\"").replace('%', "%%").replace('$', "$$");
     if !text.is_empty() && text.chars().all(plain) { escaped } else { format!("\"{escaped}\"") }
 }
 
-/// A command line in a unit. env resolves a program without a path.
+/// A command line in a unit. `env` resolves a program without a path.
 pub(crate) fn unit_line(argv: &[String]) -> String {
     let env = match argv.first() {
         Some(program) if !program.starts_with('/') => "/usr/bin/env ",

@@ -1,4 +1,4 @@
-//! Renders a RoleBasedGroup, in either version of its API. Each workload becomes a role.
+//! Renders a RoleBasedGroup, in either API version. Each workload becomes a role.
 
 use serde_yaml_ng::Value;
 
@@ -10,7 +10,7 @@ use crate::engine::kube::rbg::{
     GROUP_LABEL, GROUP_LABEL_V1ALPHA1, KIND, ROLE_LABEL, ROLE_LABEL_V1ALPHA1, V1ALPHA1, V1ALPHA2, service_name,
 };
 
-/// Variables for the pods of a leader and its workers in v1alpha2, with their names in a LeaderWorkerSet.
+/// Variables for leader and worker pods in v1alpha2, with their LeaderWorkerSet names.
 const LEADER_WORKER_SET: [(&str, &str); 2] =
     [("$(RBG_LWP_LEADER_ADDRESS)", "$(LWS_LEADER_ADDRESS)"), ("$(RBG_LWP_WORKER_INDEX)", "$(LWS_WORKER_INDEX)")];
 /// The label with the pod index in a LeaderWorkerSet.
@@ -41,13 +41,13 @@ pub(crate) fn files(context: &RenderContext<'_>) -> Result<Vec<RenderedFile>, De
 fn comment(context: &RenderContext<'_>, workloads: &[PodWorkload<'_>], old: bool) -> String {
     let mut lines = Vec::new();
     if old {
-        lines.push("v1alpha1 is for rbg up to 0.6. It is deprecated since 0.7.".to_owned());
+        lines.push("v1alpha1 is for rbg up to 0.6. It has been deprecated since 0.7.".to_owned());
     }
     for workload in workloads {
         lines.extend(workload.plans.iter().map(|plan| format!("{} needs {}.", plan.name, requirements(plan))));
         lines.extend(workload.model_in_image(context));
         if workload.role == ComponentRole::Decode {
-            lines.push("Decode servers have no HiCache: prefill servers look up the store.".to_owned());
+            lines.push("Decode servers do not use HiCache; prefill servers query the store.".to_owned());
         }
         if workload.is_elected(context) {
             lines.push(
@@ -151,7 +151,7 @@ fn entry(context: &RenderContext<'_>, workload: &PodWorkload<'_>, old: bool) -> 
     Some(("Client entry point.".to_owned(), service))
 }
 
-/// A disruption budget that allows one pod at a time. For pods without a scale subresource, only an absolute number is supported.
+/// A disruption budget that allows one disrupted pod at a time. For pods without a scale subresource, only an absolute number is supported.
 fn disruption_budget(context: &RenderContext<'_>, workload: &PodWorkload<'_>) -> Option<(String, Value)> {
     if !workload.has_budget(context) {
         return None;

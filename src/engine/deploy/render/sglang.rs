@@ -18,7 +18,7 @@ fn text(context: &RenderContext<'_>, plan: &ProcessPlan) -> String {
     let mut text = format!("#!/bin/sh\n# {}\n", context.head);
     text.push_str(&format!("# {} on {}, needs {}.\n", plan.name, plan.host, requirements(plan)));
     if plan.role == ComponentRole::Decode {
-        text.push_str("# Decode servers have no HiCache: prefill servers look up the store.\n");
+        text.push_str("# Decode servers do not use HiCache; prefill servers query the store.\n");
     }
     if !plan.after.is_empty() {
         text.push_str(&format!("# Start first: {}.\n", plan.after.join(", ")));

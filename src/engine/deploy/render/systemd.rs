@@ -1,6 +1,6 @@
-//! Renders systemd units, environment files and host settings, as a tree to copy to the root folder: `cp -r HOST/etc /`.
+//! Renders systemd units, environment files and host settings, as a tree to copy to the root directory: `cp -r HOST/etc /`.
 //!
-//! The environment has its own file, so that values can change without the unit.
+//! The environment has its own file, so that values can change without editing the unit.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -48,7 +48,7 @@ fn unit(context: &RenderContext<'_>, plan: &ProcessPlan, beside: &[&ProcessPlan]
     }
     let local = plan.after.iter().filter(|name| beside.iter().any(|other| other.name == **name));
     let local: Vec<String> = local.map(|name| format!("{name}.service")).collect();
-    let wants = [&["network-online.target".to_owned()][..], &local].concat();
+    let wanted_units = [&["network-online.target".to_owned()][..], &local].concat();
     after.extend(local);
     let mut text = format!("# {}\n# Needs {}.\n", context.head, requirements(plan));
     let mut line = |text_: String| {
@@ -57,12 +57,12 @@ fn unit(context: &RenderContext<'_>, plan: &ProcessPlan, beside: &[&ProcessPlan]
     };
     line("[Unit]".to_owned());
     line(format!("Description={folder}: {what}"));
-    line(format!("Wants={}", wants.join(" ")));
+    line(format!("Wants={}", wanted_units.join(" ")));
     line(format!("After={}", after.join(" ")));
     for mount in &plan.mounts {
         line(format!("RequiresMountsFor={}", quoting::unit(&mount.path)));
     }
-    // The default limit would stop restarts after five failures, until an operator intervenes.
+    // With the default limit, systemd stops restarting after five failures, until an operator intervenes.
     line("StartLimitIntervalSec=0".to_owned());
     line(String::new());
     line("[Service]".to_owned());
@@ -73,7 +73,7 @@ fn unit(context: &RenderContext<'_>, plan: &ProcessPlan, beside: &[&ProcessPlan]
     if !plan.env.is_empty() {
         line(format!("EnvironmentFile=/etc/{folder}/{}.env", plan.name));
     }
-    // A missing folder is an error for the store. Create the subfolder of one process, but not its parent.
+    // The store fails if its directory is missing. Create the process's subdirectory, but not its parent.
     for mount in plan.mounts.iter().filter(|mount| mount.writes && mount.path != spec.nodes.ssd_path) {
         let owner = if spec.host.user.is_empty() { "root" } else { &spec.host.user };
         let argv = ["/usr/bin/install", "-d", "-o", owner, &mount.path].map(str::to_owned);
@@ -95,7 +95,7 @@ fn unit(context: &RenderContext<'_>, plan: &ProcessPlan, beside: &[&ProcessPlan]
         // The schedulers are child processes. The main process stops them.
         line("KillMode=mixed".to_owned());
     }
-    // Python and SGLang exit through the signal.
+    // On SIGTERM, Python and SGLang exit with 143 (128 + 15).
     line("SuccessExitStatus=143".to_owned());
     if plan.resources.memlock {
         line("LimitMEMLOCK=infinity".to_owned());
@@ -103,7 +103,7 @@ fn unit(context: &RenderContext<'_>, plan: &ProcessPlan, beside: &[&ProcessPlan]
     line("LimitNOFILE=1048576".to_owned());
     line("TasksMax=infinity".to_owned());
     if plan.role == ComponentRole::Master {
-        // Losing the master loses the whole cache.
+        // If the master is killed, the whole cache is lost.
         line("OOMScoreAdjust=-500".to_owned());
     }
     if let Some(node) = plan.numa {
@@ -125,8 +125,8 @@ fn pools(plans: &[&ProcessPlan]) -> BTreeMap<(u64, Option<u32>), u64> {
             *pools.entry((page, plan.numa)).or_default() += count;
         }
     }
-    // The kernel spreads a host-wide count over all nodes, so a bound process would find too few. A per-node count is shared by all
-    // processes on the node, so unbound processes get a share of each node.
+    // The kernel spreads a host-wide count over all nodes, so too few would be left for a bound process. A per-node count is shared by all
+    // processes on the node, so unbound processes take a share from each node.
     let nodes: BTreeSet<u32> = plans.iter().filter_map(|plan| plan.numa).collect();
     for page in if nodes.is_empty() { &[][..] } else { &[MIB2, GIB1] } {
         let Some(count) = pools.remove(&(*page, None)) else { continue };

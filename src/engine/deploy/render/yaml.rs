@@ -2,7 +2,7 @@
 
 use serde_yaml_ng::{Mapping, Value};
 
-/// A value of a key. `None` omits the key.
+/// A key's value. `None` omits the key.
 pub(crate) trait ToYaml {
     fn to_yaml(self) -> Option<Value>;
 }
@@ -69,7 +69,7 @@ impl<T: ToYaml> ToYaml for Vec<T> {
     }
 }
 
-/// A map of texts. An empty one omits the key.
+/// A map of strings. An empty one omits the key.
 impl<K: Into<Value>, V: ToYaml, const N: usize> ToYaml for [(K, V); N] {
     fn to_yaml(self) -> Option<Value> {
         pairs(self)

@@ -1,15 +1,15 @@
-//! Reads a master's admin HTTP. Endpoints that an older release lacks are not an error.
+//! Reads a master's admin HTTP endpoints. An endpoint that an older release lacks is not an error.
 
 use serde::Deserialize;
 
 use crate::engine::base::HostPort;
 use crate::engine::base::text::escaped;
-use crate::engine::doctor::cluster::facts::{HealthFacts, MemoryUsage, MountedSegment, SegmentListing};
+use crate::engine::doctor::cluster::facts::{HealthFacts, ListedSegment, MemoryUsage, SegmentListing};
 use crate::engine::doctor::{Fact, Unavailable};
 use crate::engine::env::Env;
 use crate::engine::http::{Fetcher, Samples};
 
-/// Maximum number of segments inspected. A master with more is judged by these.
+/// Maximum number of segments inspected. If a master has more, only these are judged.
 const SEGMENTS_MAX: usize = 4096;
 
 /// Reads `/health` of the master at `at`.
@@ -19,7 +19,7 @@ pub async fn health(fetcher: &Fetcher, at: &HostPort) -> Fact<HealthFacts> {
     if !answer.is_ok() && answer.status != 503 {
         return Err(answer.shown().into());
     }
-    parse_health(&answer.body).ok_or_else(|| format!("{}: not a master's health document", answer.shown()).into())
+    parse_health(&answer.body).ok_or_else(|| format!("{}: not a master health document", answer.shown()).into())
 }
 
 /// Whether the master serves `/role`.
@@ -28,7 +28,7 @@ pub async fn has_role(fetcher: &Fetcher, at: &HostPort) -> Option<bool> {
     Some(answer.is_ok())
 }
 
-/// Whether it is mcctl's master: only that has `/ready`; no `mooncake_master` up to 0.3.13 does.
+/// Whether the master is mcctl's. Only mcctl serves `/ready`; `mooncake_master` up to 0.3.13 does not.
 pub async fn is_mcctl(fetcher: &Fetcher, at: &HostPort) -> Option<bool> {
     let answer = fetcher.get(&format!("http://{at}/ready")).await.ok()?;
     Some(answer.is_ok() || answer.status == 503)
@@ -46,7 +46,7 @@ pub async fn summary(fetcher: &Fetcher, at: &HostPort) -> Option<String> {
     answer.is_ok().then_some(answer.body)
 }
 
-/// Lists the mounted segments: with details, or only their names from a master before 0.3.12.
+/// Lists the mounted segments: with details, or only their names if the master is older than 0.3.12.
 pub async fn segments<E: Env>(env: &E, fetcher: &Fetcher, at: &HostPort) -> Fact<SegmentListing> {
     let asked = env.now();
     let detail = fetcher.get(&format!("http://{at}/get_segments_detail")).await.map_err(Unavailable::new)?;
@@ -90,7 +90,7 @@ fn parse_health(body: &str) -> Option<HealthFacts> {
     is_word.then(|| HealthFacts { is_ready: true, ..HealthFacts::default() })
 }
 
-fn parse_detail(body: &str) -> Fact<Vec<MountedSegment>> {
+fn parse_detail(body: &str) -> Fact<Vec<ListedSegment>> {
     #[derive(Deserialize)]
     struct SegmentsJson {
         segments: Vec<SegmentJson>,
@@ -110,7 +110,7 @@ fn parse_detail(body: &str) -> Fact<Vec<MountedSegment>> {
     }
     let body: SegmentsJson =
         serde_json::from_str(body).map_err(|error| Unavailable::from(format!("/get_segments_detail: {error}")))?;
-    let segment = |item: SegmentJson| MountedSegment {
+    let segment = |item: SegmentJson| ListedSegment {
         endpoint: if item.te_endpoint.is_empty() { item.segment_name.clone() } else { item.te_endpoint },
         name: item.segment_name,
         client: item.client_id,
@@ -123,10 +123,10 @@ fn parse_detail(body: &str) -> Fact<Vec<MountedSegment>> {
     Ok(body.segments.into_iter().take(SEGMENTS_MAX).map(segment).collect())
 }
 
-fn parse_names(body: &str) -> Vec<MountedSegment> {
+fn parse_names(body: &str) -> Vec<ListedSegment> {
     let names = body.lines().map(str::trim).filter(|name| !name.is_empty());
     let segment =
-        |name: &str| MountedSegment { name: name.to_owned(), endpoint: name.to_owned(), ..MountedSegment::default() };
+        |name: &str| ListedSegment { name: name.to_owned(), endpoint: name.to_owned(), ..ListedSegment::default() };
     names.take(SEGMENTS_MAX).map(segment).collect()
 }
 

@@ -12,7 +12,7 @@ use crate::engine::env::{Env, deadline};
 use crate::engine::sys::interface;
 use crate::engine::transfer::handshake::{RequestLimits, send_request};
 use crate::engine::transfer::{TransferError, TransferStep};
-use crate::engine::wire::json::HandshakeKind as Kind;
+use crate::engine::wire::json::HandshakeKind;
 
 /// Maximum wait for a response. An engine responds within 1 ms, but upstream's may first wait for another client that sends nothing.
 const ANSWER: Duration = Duration::from_secs(3);
@@ -24,7 +24,7 @@ const ANSWER_BYTES_MAX: usize = 1 << 20;
 /// Probes the engine at `at`. It returns within `limit` or within a few seconds, whichever is shorter.
 pub async fn dial<E: Env>(env: &E, at: &HostPort, limit: Duration) -> DialResult {
     let limits = RequestLimits { connect: CONNECT.min(limit), answer: ANSWER.min(limit), bytes_max: ANSWER_BYTES_MAX };
-    match send_request(env, at, Kind::Probe, "{}", limits).await {
+    match send_request(env, at, HandshakeKind::Probe, "{}", limits).await {
         Ok(_) => DialResult::Answers,
         Err(TransferError::Lost { step: TransferStep::Connect, source, .. }) => match source.kind() {
             ErrorKind::ConnectionRefused => DialResult::Refused(source.to_string()),
@@ -44,7 +44,7 @@ pub async fn dial<E: Env>(env: &E, at: &HostPort, limit: Duration) -> DialResult
     }
 }
 
-/// Resolves `host`. The system's resolver blocks and has no deadline of its own.
+/// Resolves `host`. The system resolver blocks and has no timeout.
 pub async fn resolves<E: Env>(env: &E, host: &str, limit: Duration) -> Fact<()> {
     if host.split('%').next().is_some_and(|ip| ip.parse::<IpAddr>().is_ok()) {
         return Ok(());

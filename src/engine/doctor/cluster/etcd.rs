@@ -1,4 +1,4 @@
-//! Reads the record of the leading master from etcd over its HTTP gateway (`/v3/kv/range`, from etcd 3.4 on).
+//! Reads the record of the leading master from etcd over its HTTP gateway (`/v3/kv/range`, since etcd 3.4).
 //!
 //! The key is `mooncake-store/<cluster id>/master_view`, the value `host:port`. The key `/oplog/<cluster id>/durable_prefix` exists if
 //! the leader replicates its metadata (Mooncake 0.3.13, `enable_oplog`).
@@ -29,7 +29,7 @@ impl Etcd {
     /// Parses `h:p;h:p`, the text after `etcd://`.
     ///
     /// # Errors
-    /// A part of the list is not an address, or the list is empty.
+    /// An entry of the list is not an address, or the list is empty.
     pub fn parse(list: &str, cluster: &str) -> Fact<Etcd> {
         let parts = list.split(';').map(str::trim).filter(|part| !part.is_empty());
         let endpoints: Result<Vec<HostPort>, _> = parts.map(|part| part.parse::<HostPort>()).collect();
@@ -81,8 +81,8 @@ fn pairs(body: &str) -> Fact<Vec<(String, String)>> {
         #[serde(default)]
         value: String,
     }
-    let body: RangeJson =
-        serde_json::from_str(body).map_err(|error| Unavailable::from(format!("etcd's response: {error}")))?;
+    let body: RangeJson = serde_json::from_str(body)
+        .map_err(|error| Unavailable::from(format!("invalid response from etcd: {error}")))?;
     let text = |b64: &str| decode(b64).map(|bytes| String::from_utf8_lossy(&bytes).into_owned());
     let pair = |pair: &KeyValueJson| Some((text(&pair.key)?, text(&pair.value)?));
     Ok(body.kvs.iter().filter_map(pair).collect())

@@ -9,10 +9,10 @@ use crate::engine::http::Samples;
 /// All facts of a cluster.
 #[derive(Clone, Debug)]
 pub struct ClusterFacts {
-    /// The master's RPC address as given.
+    /// The master's RPC address, as specified by the user.
     pub master: HostPort,
     pub rpc: RpcFacts,
-    /// One per master whose admin HTTP was named.
+    /// One per master whose admin HTTP address was specified.
     pub admins: Vec<AdminFacts>,
     /// The leader's record, if the master is discovered through etcd.
     pub leader: Option<LeaderRecord>,
@@ -33,7 +33,7 @@ pub struct ClusterFacts {
 
 impl ClusterFacts {
     /// The mounted segments; empty if unknown.
-    pub fn mounted(&self) -> &[MountedSegment] {
+    pub fn mounted(&self) -> &[ListedSegment] {
         match &self.segments {
             Some(Ok(listing)) => &listing.segments,
             _ => &[],
@@ -72,13 +72,13 @@ pub enum RpcState {
     Silent(String),
     /// The response is not in the master's protocol.
     Foreign(String),
-    /// The master refused `ServiceReady`.
+    /// The master rejected `ServiceReady`.
     NotReady(String),
-    /// The master answered `ServiceReady` with this version.
+    /// The master responded to `ServiceReady` with this version.
     Ready(String),
 }
 
-/// The facts about a master's admin HTTP.
+/// The facts from a master's admin HTTP endpoints.
 #[derive(Clone, Debug)]
 pub struct AdminFacts {
     pub at: HostPort,
@@ -87,9 +87,9 @@ pub struct AdminFacts {
     pub metrics: Option<Samples>,
     /// `/metrics/summary`, the only endpoint that counts snapshots.
     pub summary: Option<String>,
-    /// Whether it serves `/role`, as masters from 0.3.11 on do.
+    /// Whether it serves `/role`, like all masters since 0.3.11.
     pub has_role: Option<bool>,
-    /// Whether it is `mcctl serve master`, the only one with `/ready`.
+    /// Whether it is `mcctl serve master`, the only master that serves `/ready`.
     pub is_mcctl: Option<bool>,
 }
 
@@ -100,7 +100,7 @@ pub struct HealthFacts {
     pub role: String,
     /// `serving`, `standby`, ...
     pub state: String,
-    /// Whether it serves clients. Before 0.3.11, a master that responds does.
+    /// Whether it serves clients. Before 0.3.11, every master that responds does.
     pub is_ready: bool,
     /// The leader's address, with HA.
     pub leader: Option<String>,
@@ -117,18 +117,18 @@ pub struct LeaderRecord {
     pub others: Vec<String>,
 }
 
-/// The list of segments, and which form the master provides.
+/// The segment list, and how detailed it is.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct SegmentListing {
-    /// Whether sizes, endpoints and protocols are included (`/get_segments_detail`, from 0.3.12 on).
+    /// Whether sizes, endpoints and protocols are included (`/get_segments_detail`, since 0.3.12).
     pub is_detailed: bool,
-    pub segments: Vec<MountedSegment>,
+    pub segments: Vec<ListedSegment>,
     /// Latency of the request.
     pub took: Duration,
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct MountedSegment {
+pub struct ListedSegment {
     pub name: String,
     /// The client that mounted it; empty if unknown.
     pub client: String,
@@ -203,7 +203,7 @@ pub struct MetadataRecords {
 pub struct MetadataFacts {
     /// The URL; `None` means `P2PHANDSHAKE`.
     pub url: Option<String>,
-    /// Whether no flag, variable or master named it. The default was assumed, and the nodes may use another one.
+    /// Whether the default was assumed, because no flag, variable or master specified it. The nodes may use another one.
     pub is_assumed: bool,
     pub reached: Fact<()>,
     /// Total latency of the requests.
@@ -249,7 +249,7 @@ pub struct ProbeCounts {
     pub lookups: u64,
 }
 
-/// The times of reading the same objects sequentially and in parallel.
+/// How long it took to read the same objects sequentially and in parallel.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct ParallelRead {
     pub objects: u32,
@@ -268,7 +268,7 @@ pub struct ObjectProbe {
     pub segment: String,
     /// The endpoint of that segment.
     pub endpoint: String,
-    pub end: Result<ProbeTiming, ProbeFailure>,
+    pub end: Result<ProbeTiming, ObjectProbeFailure>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -282,7 +282,7 @@ pub struct ProbeTiming {
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct ProbeFailure {
+pub struct ObjectProbeFailure {
     /// `put`, `get` or `remove`.
     pub step: &'static str,
     pub kind: ProbeFailureKind,
@@ -291,7 +291,7 @@ pub struct ProbeFailure {
     pub after: Duration,
 }
 
-/// The kind of failure, as far as the remedy depends on it.
+/// The type of failure, as far as the remedy depends on it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ProbeFailureKind {
     /// The master rejects the arguments, or responds with other types: it runs another release.
@@ -314,7 +314,7 @@ pub mod test_facts {
 
     /// Two nodes on two hosts, and a master on a third host.
     pub fn healthy() -> ClusterFacts {
-        let segment = |n: u8| MountedSegment {
+        let segment = |n: u8| ListedSegment {
             name: format!("10.0.0.{n}:12345"),
             client: format!("{n}-{n}"),
             bytes: 1 << 30,

@@ -7,7 +7,7 @@ use futures_util::stream;
 
 use crate::engine::base::{ErrorCode, HostPort};
 use crate::engine::doctor::cluster::facts::{
-    AdminFacts, ClusterFacts, DialResult, LeaderRecord, MetadataFacts, MetadataRecords, MountedSegment, NodeFacts,
+    AdminFacts, ClusterFacts, DialResult, LeaderRecord, ListedSegment, MetadataFacts, MetadataRecords, NodeFacts,
     PlannedNode, ProbeCounts, ProbeResults, RpcFacts, RpcState, SegmentListing,
 };
 use crate::engine::doctor::cluster::headroom::Headroom;
@@ -22,7 +22,7 @@ use crate::engine::store::{self, NodeConfig};
 use crate::engine::wire::MasterCalls;
 use crate::engine::wire::json::{RpcMeta, SegmentDescriptor};
 
-/// Maximum number of nodes probed. Further ones are not judged.
+/// Maximum number of nodes probed. The rest are not judged.
 const NODES_MAX: usize = 1024;
 /// Maximum number of concurrent requests.
 const AT_ONCE: usize = 32;
@@ -30,7 +30,7 @@ const AT_ONCE: usize = 32;
 const LOOKUPS: usize = 200;
 /// Maximum total time of the lookups.
 const LOOKUPS_LIMIT: Duration = Duration::from_secs(3);
-/// Maximum response size of the admin HTTP, bytes: about 100,000 segments.
+/// Maximum size of an admin HTTP response, in bytes: about 100,000 segments.
 const ANSWER_BYTES_MAX: usize = 64 << 20;
 /// Maximum wait for a connection.
 const CONNECT_MAX: Duration = Duration::from_secs(3);
@@ -38,7 +38,7 @@ const CONNECT_MAX: Duration = Duration::from_secs(3);
 /// Gathers the facts that the checks of `wanted` need, and no others.
 pub async fn gather<E: Env>(env: &E, query: &ClusterQuery, wanted: &dyn Fn(&str) -> bool) -> ClusterFacts {
     let any = |ids: &[&str]| ids.iter().any(|id| wanted(id));
-    // Plain HTTP to addresses needs nothing of the host, so creating the client does not fail in practice.
+    // Plain HTTP to addresses requires nothing from the host, so creating the client does not fail in practice.
     let fetcher = Fetcher::new(false, query.limit, ANSWER_BYTES_MAX);
     let (leader, master) = master(&fetcher, query).await;
     let at = master.clone().unwrap_or_else(|_| HostPort::new("etcd", 0));
@@ -64,7 +64,7 @@ pub async fn gather<E: Env>(env: &E, query: &ClusterQuery, wanted: &dyn Fn(&str)
         }
         _ => (None, None),
     };
-    let listed: Vec<MountedSegment> = match &segments {
+    let listed: Vec<ListedSegment> = match &segments {
         Some(Ok(SegmentListing { segments, .. })) => segments.clone(),
         _ => Vec::new(),
     };
@@ -116,7 +116,7 @@ fn not_probed(why: String) -> ProbeResults {
     }
 }
 
-/// The address of the master: as given, or as recorded in etcd.
+/// The master's address: as specified by the user, or as recorded in etcd.
 async fn master(
     fetcher: &Result<Fetcher, crate::engine::http::FetchError>,
     query: &ClusterQuery,
@@ -132,8 +132,8 @@ async fn master(
     let leader = etcd::leader(fetcher, at).await;
     let master = match &leader.found {
         Ok(Some(text)) => text.parse::<HostPort>().map_err(Unavailable::new),
-        Ok(None) => Err(format!("etcd has no {}", leader.key).into()),
-        Err(why) => Err(format!("the leader cannot be read from etcd: {why}").into()),
+        Ok(None) => Err(format!("etcd has no key {}", leader.key).into()),
+        Err(why) => Err(format!("cannot read the leader from etcd: {why}").into()),
     };
     (Some(leader), master)
 }
@@ -210,7 +210,7 @@ fn metadata(query: &ClusterQuery) -> MetadataFacts {
 async fn nodes<E: Env>(
     env: &E,
     query: &ClusterQuery,
-    segments: &[MountedSegment],
+    segments: &[ListedSegment],
     metadata: &mut MetadataFacts,
 ) -> Vec<NodeFacts> {
     let mut nodes: Vec<NodeFacts> = Vec::new();
@@ -256,7 +256,7 @@ async fn nodes<E: Env>(
         }
         node.at = match &node.records {
             Some(MetadataRecords { rpc_meta: Ok(Some(at)), .. }) => Some(at.clone()),
-            // The service does not have the name: the node may use P2PHANDSHAKE.
+            // The service has no record of the name: the node may use P2PHANDSHAKE.
             Some(_) => node.endpoint.parse().ok(),
             None if is_p2p => node.endpoint.parse().ok(),
             None => None,
@@ -265,7 +265,7 @@ async fn nodes<E: Env>(
         node.dial = match &node.at {
             Some(at) => dial::dial(env, at, query.limit).await,
             None if is_p2p => DialResult::Unknown(format!("'{}' is not an address", node.endpoint)),
-            None => DialResult::Unknown("the metadata service, which has its address, does not respond".to_owned()),
+            None => DialResult::Unknown("its address is unknown: the metadata service does not respond".to_owned()),
         };
         node.took = env.now().since(began);
         if let Some(MetadataRecords { ram: Ok(Some(protocol)), .. }) = &node.records {
@@ -287,8 +287,8 @@ async fn nodes<E: Env>(
     nodes
 }
 
-/// Whether mcctl can transfer to the segment. The owner's descriptor has precedence over the protocol that the master reports.
-fn speaks(nodes: &[NodeFacts], segment: &MountedSegment) -> bool {
+/// Whether mcctl can transfer to the segment. The owner's descriptor takes precedence over the protocol that the master reports.
+fn can_transfer_to(nodes: &[NodeFacts], segment: &ListedSegment) -> bool {
     let described =
         nodes.iter().find(|node| node.endpoint == segment.endpoint).and_then(|node| node.described.as_deref());
     matches!(described.unwrap_or(&segment.protocol), "" | "tcp")
@@ -329,7 +329,7 @@ impl MetadataProbe {
     }
 }
 
-/// Times lookups of a missing key. They grant no lease.
+/// Times lookups of a missing key. Such lookups do not grant a lease.
 async fn lookups<E: Env>(env: &E, calls: &MasterCalls<RpcClient<E>>) -> Vec<Duration> {
     let key = format!("mcctl-doctor-{:016x}", env.rng());
     let mut times = Vec::with_capacity(LOOKUPS);
@@ -359,11 +359,11 @@ async fn join<E: Env>(env: &E, query: &ClusterQuery, config: &NodeConfig, facts:
         let opened = deadline(env, query.limit, client.client().engine().open(&node.endpoint)).await;
         node.described = opened.ok().and_then(Result::ok).map(|descriptor| descriptor.protocol.clone());
     }
-    let answers = |segment: &MountedSegment| {
+    let answers = |segment: &ListedSegment| {
         let node = facts.nodes.iter().find(|node| node.endpoint == segment.endpoint);
         node.is_none_or(|node| matches!(node.dial, DialResult::Answers | DialResult::Unknown(_)))
     };
-    let mut names: Vec<&MountedSegment> = Vec::new();
+    let mut names: Vec<&ListedSegment> = Vec::new();
     let mut silent: Vec<(String, String)> = Vec::new();
     for segment in facts.mounted() {
         if names.iter().any(|known| known.name == segment.name) || silent.iter().any(|(name, _)| *name == segment.name)
@@ -372,7 +372,7 @@ async fn join<E: Env>(env: &E, query: &ClusterQuery, config: &NodeConfig, facts:
         }
         if !answers(segment) {
             silent.push((segment.name.clone(), "the node does not respond".to_owned()));
-        } else if !speaks(&facts.nodes, segment) {
+        } else if !can_transfer_to(&facts.nodes, segment) {
             silent.push((segment.name.clone(), format!("this build does not support {}", segment.protocol)));
         } else {
             names.push(segment);

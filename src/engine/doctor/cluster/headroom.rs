@@ -1,9 +1,9 @@
 //! Checks that a probe object fits without evicting other keys. Pure.
 
 use crate::engine::base::ByteSize;
-use crate::engine::doctor::cluster::facts::{ClusterFacts, MemoryUsage, MountedSegment};
+use crate::engine::doctor::cluster::facts::{ClusterFacts, ListedSegment, MemoryUsage};
 
-/// Maximum usage of all memory including the object, percent: 2 below upstream's eviction watermark.
+/// Maximum usage of all memory including the object, percent: 2 points below upstream's eviction watermark.
 const CLUSTER_MOST: u64 = 88;
 /// Maximum usage of one segment, percent. Beyond that, objects go to other segments.
 const SEGMENT_MOST: u64 = 95;
@@ -28,8 +28,8 @@ impl Headroom {
         Headroom { whole }
     }
 
-    /// Why `bytes` must not be put to `segment`; `None` if they may.
-    pub fn refuses(&self, segment: &MountedSegment, bytes: u64) -> Option<String> {
+    /// Why an object of `bytes` must not be put to `segment`; `None` if it may.
+    pub fn refuses(&self, segment: &ListedSegment, bytes: u64) -> Option<String> {
         let over = |usage: &MemoryUsage, most: u64| usage.used.saturating_add(bytes) > usage.capacity / 100 * most;
         if let Some(usage) = segment.usage.filter(|usage| over(usage, SEGMENT_MOST)) {
             return Some(over_limit("the segment", &usage, bytes, SEGMENT_MOST));
@@ -58,8 +58,8 @@ mod tests {
     const GIB: u64 = 1 << 30;
     const MIB: u64 = 1 << 20;
 
-    fn segment(used: u64) -> MountedSegment {
-        MountedSegment { usage: Some(MemoryUsage { used, capacity: GIB }), ..MountedSegment::default() }
+    fn segment(used: u64) -> ListedSegment {
+        ListedSegment { usage: Some(MemoryUsage { used, capacity: GIB }), ..ListedSegment::default() }
     }
 
     #[test]
@@ -76,8 +76,8 @@ mod tests {
     #[test]
     fn only_small_objects_are_put_if_the_usage_is_unknown() {
         let blind = Headroom::default();
-        assert_eq!(blind.refuses(&MountedSegment::default(), MIB), None);
-        assert!(blind.refuses(&MountedSegment::default(), 900 * MIB).is_some());
+        assert_eq!(blind.refuses(&ListedSegment::default(), MIB), None);
+        assert!(blind.refuses(&ListedSegment::default(), 900 * MIB).is_some());
         let mut facts = healthy();
         assert_eq!(Headroom::of(&facts).whole, Some(MemoryUsage { used: 0, capacity: 2 * GIB }));
         facts.before = Some(Samples::parse("master_active_clients 2\n"));

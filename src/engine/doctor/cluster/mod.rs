@@ -1,6 +1,6 @@
 //! Checks of a running cluster over the wire: its masters, nodes and metadata service, and a probe object through each node.
 //!
-//! The objects are removed by force afterwards, also after a failure. The checks change nothing else.
+//! The objects are force-removed afterwards, even after a failure. The checks change nothing else.
 
 mod admin;
 mod dial;
@@ -28,28 +28,28 @@ pub use facts::ClusterFacts;
 /// What to check, and how.
 #[derive(Clone, Debug)]
 pub struct ClusterQuery {
-    /// The master's address, or the etcd cluster that has it.
+    /// The master's address, or the etcd cluster that stores it.
     pub master: MasterAt,
-    /// The admin HTTP of every master: one, or all of an HA cluster. If empty, the checks that need it are skipped.
+    /// The admin HTTP addresses of the single master, or of all masters in an HA cluster. If empty, the checks that need it are skipped.
     pub admins: Vec<HostPort>,
     /// The metadata service of the segments.
     pub metadata: MetadataUri,
-    /// Whether `metadata` is only the default, because no flag, variable or master named one.
+    /// Whether `metadata` is only the default, because no flag, variable or master specified one.
     pub is_metadata_assumed: bool,
     /// `MC_METADATA_CLUSTER_ID`, part of every key in the metadata service.
     pub metadata_cluster: Option<String>,
-    /// The configuration with which this host joins as a client (its segment has 0 bytes), or why it does not. Without it no objects are
+    /// The configuration for joining as a client (with a segment of 0 bytes), or why this host does not join. Without it, no objects are
     /// sent. Its master address is replaced by the discovered one.
     pub node: Fact<NodeConfig>,
     /// Names (`host:port`) under which nodes will be started, to check that they are free.
     pub planned: Vec<String>,
     /// The expected total capacity of all segments.
     pub expected: Option<ByteSize>,
-    /// Size of the probe objects; ideally that of a page as SGLang writes it.
+    /// Size of the probe objects; ideally the size of the pages that SGLang writes.
     pub probe_bytes: u64,
     /// Maximum wait for a response, and for the transfer of an object.
     pub limit: Duration,
-    /// Once set, no further object is put. The one in progress is still removed.
+    /// Once set, no more objects are put. The one in progress is still removed.
     pub stop: Arc<AtomicBool>,
 }
 
@@ -67,9 +67,9 @@ const fn check(id: &'static str, about: &'static str, problems: &'static [u8]) -
 
 /// The checks of this group.
 pub const CHECKS: &[Check] = &[
-    check("master-reached", "the master's name resolves, its RPC port connects and answers ServiceReady", &[18]),
-    check("master-health", "exactly one of the named masters serves, and all report the same leader", &[20]),
-    check("leader-record", "etcd has a leader for this cluster id, and that leader serves", &[20]),
+    check("master-reached", "the master's name resolves, and its RPC port responds to ServiceReady", &[18]),
+    check("master-health", "exactly one of the specified masters is serving, and all report the same leader", &[20]),
+    check("leader-record", "etcd has a leader for this cluster id, and that leader is serving", &[20]),
     check("master-release", "the master accepts the RPCs of this release, including a put", &[3]),
     check("metadata-survives", "the keys survive a failover or restart of the master", &[20, 21]),
     check("segments-mounted", "the planned memory is mounted, in segments that are large enough", &[8, 15]),
@@ -80,17 +80,17 @@ pub const CHECKS: &[Check] = &[
     check("nodes-answer", "every node that the master lists is running and not stalled", &[14, 19]),
     check("metadata-records", "the metadata service has both records of every mounted segment", &[10]),
     check("planned-names", "no stale record prevents a planned node from starting", &[11]),
-    check("clients-alive", "the owners of the segments send heartbeats and have not expired before", &[13]),
+    check("clients-alive", "segment owners send heartbeats and have not expired", &[13]),
     check("round-trip", "an object can be put, read back and removed through each node", &[1, 2, 14, 25]),
     check("tcp-streams", "a single transfer uses the bandwidth of the connection", &[24]),
     check("counters-move", "the master's counters include this check's operations", &[3]),
     check("puts-arrive", "clients that look up keys also store some, and stored keys are read", &[3, 16]),
     check("allocation", "puts find free space, and data is read before it is evicted", &[15]),
-    check("ssd-tier", "the SSD tier, if any, is written and read", &[26]),
+    check("ssd-tier", "the SSD tier, if any, is written to and read from", &[26]),
     check("lookup-latency", "the master responds to lookups quickly", &[17]),
 ];
 
-/// Runs the checks that are `wanted`, in the order of the catalogue. Facts that only other checks need are not gathered.
+/// Runs the `wanted` checks in catalogue order. Facts that only other checks need are not gathered.
 pub async fn run<E: Env>(env: &E, query: &ClusterQuery, wanted: &dyn Fn(&str) -> bool) -> Vec<CheckReport> {
     if !CHECKS.iter().any(|check| wanted(check.id)) {
         return Vec::new();
@@ -103,11 +103,11 @@ pub async fn run<E: Env>(env: &E, query: &ClusterQuery, wanted: &dyn Fn(&str) ->
 pub fn misnamed(origin: &str, why: &str, wanted: &dyn Fn(&str) -> bool) -> Vec<CheckReport> {
     reports(CHECKS, wanted, |check| match check.id {
         "master-reached" => (judge::misnamed(origin, why), Duration::ZERO),
-        _ => (CheckStatus::Skipped(format!("{origin} does not name a master")), Duration::ZERO),
+        _ => (CheckStatus::Skipped(format!("{origin} is not a valid master address")), Duration::ZERO),
     })
 }
 
-/// Judges facts that were gathered before. Pure.
+/// Judges facts that were already gathered. Pure.
 pub fn judge(facts: &ClusterFacts, wanted: &dyn Fn(&str) -> bool) -> Vec<CheckReport> {
     reports(CHECKS, wanted, |check| judge::judge(check.id, facts))
 }

@@ -1,6 +1,6 @@
 //! Sends a probe object through each node: put with a preferred segment, get, compare, remove. Each step is timed.
 //!
-//! Keys begin with `mcctl-doctor-` and a random number. Each object is removed by force, also after a failure. Keys that could not be
+//! Keys begin with `mcctl-doctor-` and a random number. Each object is force-removed, even after a failure. Keys that could not be
 //! removed are reported.
 
 use std::sync::Arc;
@@ -10,7 +10,8 @@ use std::time::Duration;
 use crate::engine::base::{ErrorCode, Mono, ObjectKey};
 use crate::engine::doctor::chain;
 use crate::engine::doctor::cluster::facts::{
-    MountedSegment, ObjectProbe, ParallelRead, ProbeCounts, ProbeFailure, ProbeFailureKind, ProbeResults, ProbeTiming,
+    ListedSegment, ObjectProbe, ObjectProbeFailure, ParallelRead, ProbeCounts, ProbeFailureKind, ProbeResults,
+    ProbeTiming,
 };
 use crate::engine::doctor::cluster::headroom::Headroom;
 use crate::engine::env::Env;
@@ -21,7 +22,7 @@ use crate::engine::wire::types::{ReplicaLocation, ReplicateConfig};
 
 /// Maximum number of segments that are probed.
 const PROBES_MAX: usize = 64;
-/// Time budget of all probes. A step in progress is not cut short.
+/// Time budget for all probes. A step in progress is not interrupted.
 const BUDGET: Duration = Duration::from_secs(30);
 /// Number of objects for the comparison of sequential and parallel reads.
 const PARALLEL_READS: u32 = 4;
@@ -31,13 +32,13 @@ const PARALLEL_READS: u32 = 4;
 pub async fn probes<E: Env>(
     env: &E,
     client: &StoreClient<E>,
-    segments: &[&MountedSegment],
+    segments: &[&ListedSegment],
     bytes: usize,
     headroom: &Headroom,
     stop: &AtomicBool,
 ) -> ProbeResults {
-    let anywhere = MountedSegment::default();
-    let targets: Vec<&MountedSegment> = if segments.is_empty() { vec![&anywhere] } else { segments.to_vec() };
+    let anywhere = ListedSegment::default();
+    let targets: Vec<&ListedSegment> = if segments.is_empty() { vec![&anywhere] } else { segments.to_vec() };
     let began = env.now();
     let prefix = format!("mcctl-doctor-{:016x}-", env.rng());
     let mut prober = Prober {
@@ -102,18 +103,18 @@ impl<E: Env> Prober<'_, E> {
         ObjectKey::from(format!("{}{}", self.prefix, self.next).as_str())
     }
 
-    async fn probe_judge(&mut self, segment: &str) -> Result<ProbeTiming, ProbeFailure> {
+    async fn probe_judge(&mut self, segment: &str) -> Result<ProbeTiming, ObjectProbeFailure> {
         let key = self.key();
         let moved = self.round_trip_object(&key, segment).await;
         self.remove(&key, moved.is_ok()).await;
         moved
     }
 
-    async fn round_trip_object(&mut self, key: &ObjectKey, segment: &str) -> Result<ProbeTiming, ProbeFailure> {
+    async fn round_trip_object(&mut self, key: &ObjectKey, segment: &str) -> Result<ProbeTiming, ObjectProbeFailure> {
         let env = self.env.clone();
         let failed = |step: &'static str, began: Mono| {
             let env = env.clone();
-            move |error: StoreError| ProbeFailure {
+            move |error: StoreError| ObjectProbeFailure {
                 step,
                 kind: kind(&error),
                 message: chain(&error),
@@ -124,8 +125,8 @@ impl<E: Env> Prober<'_, E> {
         let put = self.client.put(key, self.value.clone(), &towards(segment)).await.map_err(failed("put", began))?;
         let time = self.env.now().since(began);
         if put == PutOutcome::AlreadyExists {
-            let message = format!("the random key {key} exists already");
-            return Err(ProbeFailure { step: "put", kind: ProbeFailureKind::Other, message, after: time });
+            let message = format!("the random key {key} already exists");
+            return Err(ObjectProbeFailure { step: "put", kind: ProbeFailureKind::Other, message, after: time });
         }
         self.done.puts += 1;
         let asked = self.env.now();
@@ -141,7 +142,7 @@ impl<E: Env> Prober<'_, E> {
         self.done.lookups += 1;
         if read != self.value.len() || self.headroom.to_vec() != self.value.to_vec() {
             let message = format!("read {read} of {} bytes, and the data differs", self.value.len());
-            return Err(ProbeFailure { step: "get", kind: ProbeFailureKind::Bytes, message, after: get });
+            return Err(ObjectProbeFailure { step: "get", kind: ProbeFailureKind::Bytes, message, after: get });
         }
         Ok(ProbeTiming { put: time, get, stored_at: stored_at.unwrap_or_default() })
     }
@@ -201,7 +202,7 @@ fn towards(segment: &str) -> ReplicateConfig {
 /// Retries the removal of all keys of this run at once. Returns the remaining keys if that fails as well.
 async fn retry_removal<E: Env>(client: &StoreClient<E>, prefix: &str, left: Vec<String>) -> Vec<String> {
     match client.remove_by_regex(&format!("^{prefix}"), true).await {
-        // An unfinished put is not matched by any expression; the master discards it after a timeout.
+        // No expression matches an unfinished put. The master discards it after a timeout.
         Ok(removed) if usize::try_from(removed).is_ok_and(|removed| removed >= left.len()) => Vec::new(),
         _ => left,
     }

@@ -1,6 +1,6 @@
-//! The rules of `lint` applied to named files, this environment and the processes of this host.
+//! Applies the `lint` rules to files, this environment and the processes on this host.
 //!
-//! It reads only `/proc`. For a process of another user only the command line is available.
+//! It reads only `/proc`. For another user's processes, only the command line is available.
 
 use std::io::Read;
 
@@ -23,14 +23,14 @@ const PROCESSES_MAX: usize = 4096;
 /// The inputs of the checks.
 #[derive(Debug, Default)]
 pub struct ConfigInputs {
-    /// The files of one deployment; `None` if none were named.
+    /// The files of one deployment; `None` if none were specified.
     pub files: Option<ParsedDeployment>,
     /// Environment variables of the calling process.
     pub environment: Vec<(String, String)>,
     pub processes: Vec<Process>,
 }
 
-/// Parses the named files as one deployment.
+/// Parses the files as one deployment.
 ///
 /// # Errors
 /// The name of a file that is not a known deployment file, and the reason.
@@ -54,7 +54,7 @@ pub fn process(tree: &FileTree, pid: u32) -> Option<Process> {
         Some(bytes)
     };
     let line = bytes("cmdline")?;
-    // The environment is read only for processes that matter.
+    // The environment is read only for relevant processes.
     running_process(pid, &line, None)?;
     running_process(pid, &line, bytes("environ").as_deref())
 }
@@ -68,7 +68,7 @@ pub fn processes(tree: &FileTree, own: u32) -> Vec<Process> {
 
 /// Runs the selected rules.
 pub fn run(env: &impl Env, inputs: &ConfigInputs, selection: &Selection) -> Vec<CheckReport> {
-    let wanted: Vec<&Check> = CHECKS.iter().filter(|check| selection.wants(check)).collect();
+    let wanted: Vec<&Check> = CHECKS.iter().filter(|check| selection.includes(check)).collect();
     if wanted.is_empty() {
         return Vec::new();
     }
@@ -79,7 +79,7 @@ pub fn run(env: &impl Env, inputs: &ConfigInputs, selection: &Selection) -> Vec<
         seen.push(what);
     };
     if let Some(deployment) = &inputs.files {
-        judge(deployment, format!("{} of the files", plural(deployment.processes.len())));
+        judge(deployment, format!("{} in the files", plural(deployment.processes.len())));
     }
     let around = environment("environment", inputs.environment.iter().cloned());
     if !around.env.is_empty() {
@@ -89,7 +89,7 @@ pub fn run(env: &impl Env, inputs: &ConfigInputs, selection: &Selection) -> Vec<
         );
     }
     if !inputs.processes.is_empty() {
-        let what = format!("{} running here", plural(inputs.processes.len()));
+        let what = format!("{} running on this host", plural(inputs.processes.len()));
         judge(&ParsedDeployment { processes: inputs.processes.clone(), ..ParsedDeployment::default() }, what);
     }
     // All rules run together, so each reports the total time.
@@ -97,9 +97,9 @@ pub fn run(env: &impl Env, inputs: &ConfigInputs, selection: &Selection) -> Vec<
     let report = |check: &Check| {
         let own = merged(findings.iter().filter(|finding| finding.id == check.id));
         let status = match (seen.is_empty(), own.is_empty()) {
-            (true, _) => CheckStatus::Skipped(
-                "no input: give --file FILE, or set the environment variables of the store".to_owned(),
-            ),
+            (true, _) => {
+                CheckStatus::Skipped("no input: pass --file FILE, or set the store's environment variables".to_owned())
+            }
             (false, true) => CheckStatus::Passed(format!("checked {}", seen.join(", "))),
             (false, false) => CheckStatus::Found(own),
         };
@@ -108,7 +108,7 @@ pub fn run(env: &impl Env, inputs: &ConfigInputs, selection: &Selection) -> Vec<
     wanted.into_iter().map(report).collect()
 }
 
-/// Merges findings that several processes have in common. The evidence of the first one lists where the others are.
+/// Merges findings that several processes have in common. The first finding's evidence lists the locations of the others.
 fn merged<'a>(findings: impl Iterator<Item = &'a Finding>) -> Vec<Finding> {
     let mut groups: Vec<(Finding, Vec<String>)> = Vec::new();
     for finding in findings {

@@ -1,4 +1,4 @@
-//! Memory that the cgroups of this process allow, for cgroup v1 and v2.
+//! Memory limits from this process's cgroups, v1 and v2.
 
 use crate::engine::base::ByteSize;
 use crate::engine::check::{Check, CheckStatus, Severity};
@@ -10,7 +10,7 @@ const NO_LIMIT: u64 = 1 << 62;
 /// Less than 1/20 of the limit left counts as nearly exhausted.
 const NEARLY: u64 = 20;
 
-/// A memory limit of a cgroup.
+/// A cgroup's memory limit.
 struct MemoryLimit {
     /// The file that sets the limit.
     file: String,
@@ -33,7 +33,7 @@ pub(super) fn memory(facts: &HostFacts, check: &Check) -> CheckStatus {
         (
             Severity::Error,
             format!(
-                "{} are planned, but the cgroup has {} left: pages are allocated on first use, so the OOM kill comes hours later",
+                "the plan needs {}, but the cgroup has {} left: pages are allocated on first use, so the OOM kill comes hours later",
                 ByteSize(need),
                 ByteSize(left)
             ),
@@ -42,7 +42,7 @@ pub(super) fn memory(facts: &HostFacts, check: &Check) -> CheckStatus {
         (
             Severity::Warning,
             format!(
-                "{} are planned and the cgroup has {} left: too little remains for the process itself, its buffers and page tables",
+                "the plan needs {}, and the cgroup has {} left: too little remains for the process itself, its buffers and page tables",
                 ByteSize(need),
                 ByteSize(left)
             ),
@@ -107,7 +107,7 @@ fn limits(facts: &HostFacts, groups: &str) -> Vec<MemoryLimit> {
     found
 }
 
-/// The folders of the cgroup `own` and its parents. A container sees its own cgroup as the root, under a path that does not exist there.
+/// The directories of the cgroup `own` and its parents. In a container, its own cgroup is the root, so `own` may not exist there.
 pub(super) fn upwards(facts: &HostFacts, root: &str, own: &str) -> Vec<String> {
     let mut folders = Vec::new();
     let mut path = own.trim_end_matches('/');

@@ -12,7 +12,7 @@ use crate::engine::sys::clock::{ClockSync, clock_sync};
 const EARLIEST: Unix = Unix(1_735_689_600_000);
 /// Wall clock errors up to this do not matter when logs are compared.
 const ERROR_MAX: Duration = Duration::from_secs(1);
-/// Clock sources that are read through a system call or slower.
+/// Slow clock sources: reading them takes a system call or longer.
 const SLOW: &[&str] = &["hpet", "acpi_pm", "jiffies", "pit"];
 const SOURCE: &str = "/sys/devices/system/clocksource/clocksource0/current_clocksource";
 
@@ -33,7 +33,7 @@ fn judge(check: &Check, now: Option<Unix>, keeping: Option<ClockSync>, source: O
             check,
             Severity::Warning,
             "the wall clock was never set: TLS fails, and timestamps in logs and metadata are meaningless",
-            format!("the clock is {} seconds after 1970", now.map_or(0, |now| now.0 / 1000)),
+            format!("the clock shows {} seconds after the Unix epoch", now.map_or(0, |now| now.0 / 1000)),
             "start a time daemon: systemctl enable --now systemd-timesyncd (or chronyd)",
         ));
     } else if let Some(keeping) = keeping.filter(|k| !k.synchronised || k.error_max > ERROR_MAX) {
@@ -44,9 +44,9 @@ fn judge(check: &Check, now: Option<Unix>, keeping: Option<ClockSync>, source: O
         findings.push(find(
             check,
             Severity::Info,
-            "no time daemon synchronizes the wall clock: logs of several hosts cannot be compared (leases are unaffected: only the master counts them)",
+            "no time daemon synchronizes the wall clock: logs of several hosts cannot be compared (leases are unaffected: only the master times them)",
             evidence,
-            "systemctl enable --now systemd-timesyncd (or chronyd); in a virtual machine the host may synchronize the clock invisibly",
+            "systemctl enable --now systemd-timesyncd (or chronyd); in a virtual machine, the host may already synchronize the clock",
         ));
     }
     if let Some(source) = source.filter(|source| SLOW.contains(source)) {
@@ -55,7 +55,7 @@ fn judge(check: &Check, now: Option<Unix>, keeping: Option<ClockSync>, source: O
             Severity::Info,
             "reading the clock is slow on this host, and transfers read it often",
             format!("the clock source is {source}"),
-            "see /sys/devices/system/clocksource/clocksource0/available_clocksource for tsc or kvm-clock",
+            "switch to tsc or kvm-clock if /sys/devices/system/clocksource/clocksource0/available_clocksource lists one",
         ));
     }
     status(findings, || {

@@ -6,11 +6,11 @@ use crate::engine::doctor::host::{HostFacts, cgroup};
 
 /// CPUs recommended for a master: it can then serve this many requests in parallel.
 const MASTER_CPUS: f64 = 4.0;
-/// Below this, the master of even a small cluster responds late.
+/// Below this, even a small cluster's master responds late.
 const CPUS_MIN: f64 = 2.0;
-/// Percentage of throttled periods from which on it is a warning.
+/// Percentage of throttled periods above which the finding is a warning.
 const THROTTLED_MAX: u64 = 10;
-/// Percentage of the last minute in which a process waited for a CPU.
+/// Percentage of the last minute in which a process waited for a CPU, above which this is reported.
 const PRESSURE_MAX: f64 = 60.0;
 
 pub(super) fn limit(facts: &HostFacts, check: &Check) -> CheckStatus {
@@ -22,17 +22,17 @@ pub(super) fn limit(facts: &HostFacts, check: &Check) -> CheckStatus {
     };
     let field = |name: &str| stat.lines().find_map(|l| l.strip_prefix(name)?.strip_prefix(' ')?.parse::<u64>().ok());
     let (periods, cut) = (field("nr_periods").unwrap_or(0), field("nr_throttled").unwrap_or(0));
-    let seen = format!("{file} gives {cpus} CPUs; {cut} of {periods} periods were throttled");
+    let seen = format!("{file} allows {cpus} CPUs; {cut} of {periods} periods were throttled");
     let throttled = periods > 0 && cut.saturating_mul(100) / periods >= THROTTLED_MAX;
     let (severity, finding) = if cpus < CPUS_MIN || throttled {
         let what = "the cgroup throttles CPU time: a master that stalls for longer than client_ttl (10 s) expires its clients, and the cached data is lost";
         (Severity::Warning, what)
     } else if cpus < MASTER_CPUS {
-        (Severity::Info, "a master on this host has fewer than 4 CPUs: enough for a few clients only")
+        (Severity::Info, "a master on this host has fewer than 4 CPUs: enough for only a few clients")
     } else {
         return CheckStatus::Passed(seen);
     };
-    let remedy = "give the master 4 CPUs (Kubernetes: requests.cpu without limits.cpu) and --rpc-thread-num=4, or raise the client TTL: --client-ttl=60";
+    let remedy = "run the master with 4 CPUs (Kubernetes: requests.cpu without limits.cpu) and --rpc-thread-num=4, or raise the client TTL: --client-ttl=60";
     CheckStatus::Found(vec![find(check, severity, finding, seen, remedy)])
 }
 
@@ -74,7 +74,7 @@ fn tightest(facts: &HostFacts, groups: &str) -> Option<(String, f64, String)> {
 pub(super) fn pressure(facts: &HostFacts, check: &Check) -> CheckStatus {
     let Some(text) = facts.text("/proc/pressure/cpu") else {
         return CheckStatus::Skipped(
-            "this kernel does not measure pressure: /proc/pressure/cpu does not exist".to_owned(),
+            "this kernel does not measure CPU pressure: /proc/pressure/cpu does not exist".to_owned(),
         );
     };
     let minute = text.lines().find_map(|entry| {
@@ -90,7 +90,7 @@ pub(super) fn pressure(facts: &HostFacts, check: &Check) -> CheckStatus {
     if minute <= PRESSURE_MAX {
         return CheckStatus::Passed(seen);
     }
-    let finding = "this host is short of CPUs: masters and nodes respond late, and clients may expire";
-    let remedy = "check top; give the master dedicated CPUs (taskset, AllowedCPUs=, a static CPU policy), or raise the client TTL: --client-ttl=60";
+    let finding = "this host is short of CPU time: masters and nodes respond late, and clients may expire";
+    let remedy = "check top; run the master on dedicated CPUs (taskset, AllowedCPUs=, a static CPU policy), or raise the client TTL: --client-ttl=60";
     CheckStatus::Found(vec![find(check, Severity::Info, finding, seen, remedy)])
 }

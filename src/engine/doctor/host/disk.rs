@@ -1,4 +1,4 @@
-//! The directory of the SSD tier.
+//! The SSD tier's directory.
 
 use std::path::Path;
 
@@ -24,49 +24,46 @@ pub(super) fn directory(facts: &HostFacts, check: &Check) -> CheckStatus {
     if !path.starts_with('/') || path.split('/').any(|part| part == "..") {
         return wrong(
             Severity::Error,
-            "the directory of the SSD tier is not an absolute path without '..': setup fails".to_owned(),
-            "give the absolute path without '..'",
+            "the SSD tier's directory is not an absolute path without '..': setup fails".to_owned(),
+            "use an absolute path without '..'",
         );
     }
     match facts.tree.resolve(path) {
         None => {
             return wrong(
                 Severity::Error,
-                "the directory of the SSD tier does not exist: setup fails".to_owned(),
+                "the SSD tier's directory does not exist: setup fails".to_owned(),
                 &format!("mkdir -p {path}"),
             );
         }
         Some(real) if real != path.trim_end_matches('/') => {
-            let finding =
-                format!("the path of the SSD tier contains a symbolic link (it resolves to {real}): setup fails");
+            let finding = format!("the SSD tier's path contains a symbolic link (it resolves to {real}): setup fails");
             return wrong(Severity::Error, finding, &format!("{DIRECTORY}={real}"));
         }
         Some(_) => {}
     }
     if !facts.tree.is_this_host() {
-        return CheckStatus::Passed(format!("{evidence}; free space can be read on this host only"));
+        return CheckStatus::Passed(format!("{evidence}; free space can only be read on this host"));
     }
     let Ok((free, size)) = file_system(Path::new(path)) else {
         return wrong(
             Severity::Warning,
-            "the free space of the SSD tier's file system cannot be read".to_owned(),
+            "cannot read the free space on the SSD tier's file system".to_owned(),
             "check it with df",
         );
     };
     let seen = format!("{evidence}: {} free of {}", ByteSize(free), ByteSize(size));
     let limit = facts.intent.variable(LIMIT).and_then(|text| text.parse::<u64>().ok());
     if free < BUCKET {
-        let finding = format!(
-            "the disk of the SSD tier has {} left, but objects are written in buckets of 256 MiB",
-            ByteSize(free)
-        );
+        let finding =
+            format!("the SSD tier's disk has {} left, but objects are written in buckets of 256 MiB", ByteSize(free));
         return wrong(Severity::Error, finding, "free some space, or use another directory");
     }
     match limit.filter(|limit| *limit > size) {
         Some(limit) => wrong(
             Severity::Warning,
             format!(
-                "{LIMIT} allows {} on a file system of {}: the master reports capacity that does not exist",
+                "{LIMIT} allows {} on a {} file system: the master reports capacity that does not exist",
                 ByteSize(limit),
                 ByteSize(size)
             ),

@@ -1,4 +1,4 @@
-//! Huge pages: the pools of the host and of its NUMA nodes, compared with the planned pages.
+//! Huge pages: the host's and its NUMA nodes' pools, compared with the planned pages.
 
 use crate::engine::base::ByteSize;
 use crate::engine::check::{Check, CheckStatus, Severity};
@@ -12,14 +12,14 @@ const POOLS: &str = "/sys/kernel/mm/hugepages";
 const DEFAULT_BYTES: u64 = 2 << 20;
 
 /// Huge pages of one size.
-struct HugePagePool {
+struct HugePageSupply {
     kib: u64,
     total: u64,
     /// Free pages without reservations, plus the pages that overcommit may add.
     available: u64,
 }
 
-fn pools(facts: &HostFacts) -> Vec<HugePagePool> {
+fn pools(facts: &HostFacts) -> Vec<HugePageSupply> {
     let names = facts.tree.names(POOLS).ok().flatten().unwrap_or_default();
     let pool = |name: &String| {
         let kib = name.strip_prefix("hugepages-")?.strip_suffix("kB")?.parse().ok()?;
@@ -27,7 +27,7 @@ fn pools(facts: &HostFacts) -> Vec<HugePagePool> {
         let zero = |file: &str| read(file).unwrap_or(0);
         let grow = zero("nr_overcommit_hugepages").saturating_sub(zero("surplus_hugepages"));
         let free = zero("free_hugepages").saturating_sub(zero("resv_hugepages"));
-        Some(HugePagePool { kib, total: read("nr_hugepages")?, available: free.saturating_add(grow) })
+        Some(HugePageSupply { kib, total: read("nr_hugepages")?, available: free.saturating_add(grow) })
     };
     names.iter().filter_map(pool).collect()
 }
@@ -62,7 +62,7 @@ pub(super) fn free(facts: &HostFacts, check: &Check) -> CheckStatus {
     };
     if pool.available >= count {
         return CheckStatus::Passed(format!(
-            "{} free of {} pages of {size}, {count} planned",
+            "{} of {} pages of {size} are free, {count} planned",
             pool.available, pool.total
         ));
     }
@@ -77,7 +77,7 @@ pub(super) fn free(facts: &HostFacts, check: &Check) -> CheckStatus {
     CheckStatus::Found(vec![find(check, Severity::Error, finding, describe(pool), remedy)])
 }
 
-fn describe(pool: &HugePagePool) -> String {
+fn describe(pool: &HugePageSupply) -> String {
     format!("{} of {} pages of {} free", pool.available, pool.total, ByteSize(pool.kib.saturating_mul(1024)))
 }
 
@@ -100,14 +100,14 @@ pub(super) fn per_node(facts: &HostFacts, check: &Check) -> CheckStatus {
                 "NUMA node {node} has {free} free huge pages, but {needed} are planned: memory bound to it fails on first use with SIGBUS"
             );
             let remedy = format!(
-                "echo PAGES > /sys/devices/system/node/node{node}/hugepages/hugepages-{kib}kB/nr_hugepages, or mcctl size-hugepages --apply"
+                "echo PAGES > /sys/devices/system/node/node{node}/hugepages/hugepages-{kib}kB/nr_hugepages, or run mcctl size-hugepages --apply"
             );
             findings.push(find(check, Severity::Error, finding, seen.clone(), remedy));
         }
     }
     let (most, least) = (pools.iter().map(|p| p.1).max().unwrap_or(0), pools.iter().map(|p| p.1).min().unwrap_or(0));
     if findings.is_empty() && facts.intent.pages_per_node.is_empty() && most > 0 && least == 0 {
-        let finding = "only some NUMA nodes have free huge pages: allocations bound to another node fail";
+        let finding = "only some NUMA nodes have free huge pages: allocations bound to the other nodes fail";
         let remedy = "reserve them per node: mcctl size-hugepages --apply";
         findings.push(find(check, Severity::Info, finding, seen.clone(), remedy));
     }
@@ -119,7 +119,7 @@ pub(super) fn size(facts: &HostFacts, check: &Check) -> CheckStatus {
     let pools = pools(facts);
     // Pages in use count as well: the process that uses them is running.
     let own = pools.iter().find(|pool| pool.kib == bytes / 1024).map_or(0, |pool| pool.total.max(pool.available));
-    let others: Vec<&HugePagePool> = pools.iter().filter(|pool| pool.kib != bytes / 1024 && pool.total > 0).collect();
+    let others: Vec<&HugePageSupply> = pools.iter().filter(|pool| pool.kib != bytes / 1024 && pool.total > 0).collect();
     let asked = facts.intent.pages.is_some() || facts.intent.environment.contains_key("MC_STORE_USE_HUGEPAGE");
     if own > 0 || others.is_empty() {
         return CheckStatus::Passed(format!("{own} pages of {}", ByteSize(bytes)));
@@ -144,12 +144,12 @@ pub(super) fn switch(facts: &HostFacts, check: &Check) -> CheckStatus {
         return CheckStatus::Found(vec![find(
             check,
             Severity::Info,
-            "all huge pages are in use: normal for a running store, but no other process can start with them",
+            "all huge pages are in use: normal for a running store, but no other process can use huge pages",
             format!("MC_STORE_USE_HUGEPAGE={value}, 0 of {total} pages are free"),
-            "reserve more before you start another process (mcctl size-hugepages --apply)",
+            "reserve more before starting another process (mcctl size-hugepages --apply)",
         )]);
     }
-    let finding = "the variable enables huge pages with any value, but no pages are available: the store (mmap failed, errno=12) and SGLang with HiCache do not start";
+    let finding = "the variable enables huge pages regardless of its value, but no pages are available: the store (mmap failed, errno=12) and SGLang with HiCache do not start";
     let evidence = format!("MC_STORE_USE_HUGEPAGE={value}, 0 pages of {} are available", ByteSize(wanted_bytes(facts)));
     let remedy = "reserve pages (mcctl size-hugepages --apply), or unset MC_STORE_USE_HUGEPAGE";
     CheckStatus::Found(vec![find(check, Severity::Error, finding, evidence, remedy)])

@@ -8,7 +8,7 @@ use crate::engine::topology::{Memlock, RdmaSupport};
 
 /// The bit of `CAP_IPC_LOCK` in a capability set.
 const IPC_LOCK: u64 = 1 << 14;
-/// Minimum number of connections and files of a busy node.
+/// Minimum number of connections and files for a busy node.
 const FILES_MIN: u64 = 1024;
 /// The recommended limit for services.
 const FILES: u64 = 65_536;
@@ -48,7 +48,7 @@ pub(super) fn memlock(facts: &HostFacts, check: &Check) -> CheckStatus {
         (Some(_), _) => {
             "docker: --ulimit memlock=-1; Kubernetes (no field in the pod spec): LimitMEMLOCK=infinity in containerd's unit, or root with IPC_LOCK"
         }
-        (None, None) => "run ulimit -l unlimited before the start (systemd: LimitMEMLOCK=infinity)",
+        (None, None) => "run ulimit -l unlimited before starting the process (systemd: LimitMEMLOCK=infinity)",
         (None, Some(_)) => {
             "systemd: LimitMEMLOCK=infinity; login shells: memlock unlimited in /etc/security/limits.conf"
         }
@@ -74,7 +74,7 @@ pub(super) fn ipc_lock(facts: &HostFacts, check: &Check) -> CheckStatus {
         false => Severity::Info,
     };
     let finding = format!(
-        "the container has IPC_LOCK, but it has no effect for uid {uid}: an added capability is effective for root only"
+        "the container has IPC_LOCK, but it has no effect for uid {uid}: an added capability is effective only for root"
     );
     let evidence =
         format!("uid {uid}, CapBnd {bounding:016x}, CapEff {effective:016x}, in {}", in_container.unwrap_or_default());
@@ -95,7 +95,7 @@ pub(super) fn open_files(facts: &HostFacts, check: &Check) -> CheckStatus {
         FILES_MIN.. => Severity::Info,
         _ => Severity::Warning,
     };
-    let finding = "a store with many clients exceeds this number of connections: further ones are refused";
+    let finding = "a store with many clients exceeds this number of connections: additional ones are refused";
     let remedy = "systemd: LimitNOFILE=1048576; docker: --ulimit nofile=1048576; shell: ulimit -n 65536";
     CheckStatus::Found(vec![find(check, severity, finding, format!("max open files is {soft}"), remedy)])
 }

@@ -1,4 +1,4 @@
-//! Ordinary memory, overcommit and shared memory.
+//! Regular (non-hugepage) memory, overcommit and shared memory.
 
 use crate::engine::base::ByteSize;
 use crate::engine::check::{Check, CheckStatus, Severity};
@@ -7,7 +7,7 @@ use crate::engine::doctor::{find, status};
 use crate::engine::plan::guard;
 use crate::engine::sys::host::parse_meminfo;
 
-/// Docker gives a container less shared memory than this by default (64 MiB).
+/// By default, a Docker container has less shared memory than this (64 MiB).
 const SHARED_MIN: u64 = ByteSize::GIB;
 
 pub(super) fn memory(facts: &HostFacts, check: &Check) -> CheckStatus {
@@ -20,9 +20,9 @@ pub(super) fn memory(facts: &HostFacts, check: &Check) -> CheckStatus {
         findings.push(find(
             check,
             Severity::Error,
-            format!("{} are planned, but {} are available: processes will be OOM-killed when they first use their memory", ByteSize(need), ByteSize(memory.available)),
+            format!("the plan needs {}, but {} is available: processes will be OOM-killed when they first use their memory", ByteSize(need), ByteSize(memory.available)),
             seen.clone(),
-            "reduce the segments or --hicache-size (mcctl size-hugepages --max-fit finds the largest that fit), or free memory",
+            "reduce the segments or --hicache-size (mcctl size-hugepages --max-fit finds the largest sizes that fit), or free memory",
         ));
     }
     let guarded = facts.intent.guard.or(facts.intent.memory.map(|need| need.saturating_add(guard::RESERVE_BYTES)));
@@ -31,18 +31,18 @@ pub(super) fn memory(facts: &HostFacts, check: &Check) -> CheckStatus {
         findings.push(find(
             check,
             severity,
-            format!("SGLang will refuse to start with HiCache: its guard requires {} of ordinary memory, including a 10 GiB reserve, even with huge pages", ByteSize(need)),
+            format!("SGLang will refuse to start with HiCache: its guard requires {} of regular (non-hugepage) memory, including a 10 GiB reserve, even with huge pages", ByteSize(need)),
             seen.clone(),
-            "reduce --hicache-size: mcctl size-hugepages --max-fit finds the largest that the guard accepts",
+            "reduce --hicache-size: mcctl size-hugepages --max-fit finds the largest size that the guard accepts",
         ));
     }
     if facts.intent.memory.is_none() && facts.intent.guard.is_none() && memory.available < guard::RESERVE_BYTES {
         findings.push(find(
             check,
             Severity::Info,
-            "SGLang will refuse to start with HiCache on this host: its guard keeps a reserve of 10 GiB, and less is available",
+            "SGLang will refuse to start with HiCache on this host: its guard keeps a 10 GiB reserve, and less than that is available",
             seen.clone(),
-            "none needed for a master or a store node; SGLang needs a host with more memory",
+            "no action needed for a master or a store node; SGLang needs a host with more memory",
         ));
     }
     status(findings, || seen)
@@ -64,7 +64,8 @@ pub(super) fn overcommit(facts: &HostFacts, check: &Check) -> CheckStatus {
         }
         None => "vm.overcommit_memory=2".to_owned(),
     };
-    let finding = "the kernel counts memory when it is mapped: a segment counts with its full size, and a mapping above the limit is refused";
+    let finding =
+        "the kernel charges memory when it is mapped: a segment counts in full, and a mapping beyond the limit fails";
     let severity = if short { Severity::Error } else { Severity::Info };
     CheckStatus::Found(vec![find(
         check,
@@ -84,7 +85,7 @@ pub(super) fn shared(facts: &HostFacts, check: &Check) -> CheckStatus {
     });
     let Some(options) = options else { return CheckStatus::Skipped("/proc/self/mounts has no /dev/shm".to_owned()) };
     let Some(size) = options.split(',').find_map(|option| option.strip_prefix("size=")) else {
-        return CheckStatus::Passed("/dev/shm may use half of the memory".to_owned());
+        return CheckStatus::Passed("/dev/shm may use half of the host's memory".to_owned());
     };
     let bytes = size.parse::<ByteSize>().map_or(u64::MAX, |size| size.0);
     let seen = format!("/dev/shm is mounted with size={size}");

@@ -1,7 +1,7 @@
 //! Checks of a host: memory, huge pages, limits, ports, clock, names, devices.
 //!
-//! They read files below a root (`sys::FileTree`), so a test host is a folder. A few facts are not in any file (whether a port can be bound,
-//! whether the clock is synchronized). They are determined for this host only and skipped for another one.
+//! They read files below a root (`sys::FileTree`), so a test host is a directory. A few facts are not in any file (whether a port can be
+//! bound, whether the clock is synchronized). They are determined only for this host and skipped for other hosts.
 
 mod cgroup;
 mod clock;
@@ -40,24 +40,24 @@ pub struct HugePageDemand {
     pub count: u64,
 }
 
-/// The planned deployment, as far as it is known. Checks require nothing of the host beyond this.
+/// The planned deployment, as far as it is known. Checks require only what this plan needs.
 #[derive(Clone, Debug, Default)]
 pub struct Intent {
     /// The transport; `None` if unknown.
     pub protocol: Option<DataProtocol>,
-    /// Ordinary memory that the processes use, bytes.
+    /// Regular (non-hugepage) memory that the processes use, in bytes.
     pub memory: Option<u64>,
-    /// Ordinary memory that SGLang's startup guard requires, bytes.
+    /// Regular memory that SGLang's startup guard requires, in bytes.
     pub guard: Option<u64>,
     /// Huge pages that the processes use.
     pub pages: Option<HugePageDemand>,
-    /// The part of `pages` on each NUMA node.
+    /// The share of `pages` on each NUMA node.
     pub pages_per_node: Vec<(u32, u64)>,
     /// Bytes that one process registers with devices and therefore locks.
     pub locked: Option<u64>,
     /// Bytes to register with each RDMA device as a test.
     pub mr_test_size: Option<u64>,
-    /// Ports that services will listen on; `None`: the ports of a default deployment.
+    /// Ports that services will listen on; `None` means the ports of a default deployment.
     pub ports: Option<Vec<u16>>,
     pub master: Option<HostPort>,
     /// Environment variables that Mooncake and SGLang read.
@@ -99,7 +99,7 @@ impl HostFacts {
         self.text(path)?.parse().ok()
     }
 
-    /// The value of a line `name: value` of a file.
+    /// The value of a line `name: value` in a file.
     fn field(&self, path: &str, name: &str) -> Option<String> {
         let text = self.text(path)?;
         text.lines().find_map(|entry| Some(entry.strip_prefix(name)?.strip_prefix(':')?.trim().to_owned()))
@@ -136,7 +136,7 @@ pub const CHECKS: &[CheckEntry<HostFacts>] = &[
         memory::memory,
     ),
     (entry("cgroup-memory", "the cgroup allows the planned memory plus 10 %", &[8, 9]), cgroup::memory),
-    (entry("overcommit", "the kernel does not refuse mappings before they are used", &[8]), memory::overcommit),
+    (entry("overcommit", "the kernel does not reject mappings that are not yet used", &[8]), memory::overcommit),
     (entry("dev-shm", "/dev/shm of a container is large enough for SGLang", &[]), memory::shared),
     (entry("hugepages", "the planned number of huge pages is free", &[7]), hugepages::free),
     (entry("hugepages-per-node", "each NUMA node has its share of the planned huge pages", &[7]), hugepages::per_node),
@@ -151,16 +151,16 @@ pub const CHECKS: &[CheckEntry<HostFacts>] = &[
     ),
     (entry("ipc-lock", "a container's IPC_LOCK capability is effective for this user", &[5]), limits::ipc_lock),
     (entry("open-files", "the open-files limit suffices for the connections of a store", &[]), limits::open_files),
-    (entry("ports", "the ports of the services are free", &[12]), ports::free),
-    (entry("ephemeral-range", "no outgoing connection can use a service's port", &[12]), ports::range),
+    (entry("ports", "the service ports are free", &[12]), ports::free),
+    (entry("ephemeral-range", "no outgoing connection can use a service port", &[12]), ports::range),
     (entry("cpu-limit", "the cgroup gives the master enough CPU time", &[13]), cpu::limit),
     (entry("cpu-pressure", "processes do not wait long for a CPU", &[13]), cpu::pressure),
     (entry("clock", "the wall clock is synchronized, and the monotonic clock is fast to read", &[]), clock::clock),
-    (entry("hostname", "the host's name does not resolve to a loopback address", &[1]), names::hostname),
+    (entry("hostname", "the host name does not resolve to a loopback address", &[1]), names::hostname),
     (
         entry(
             "announced-name",
-            "the name that a store announces resolves to an address of this host that others can reach",
+            "the name that a store announces resolves to an address of this host that other hosts can reach",
             &[1],
         ),
         names::local,
@@ -168,20 +168,20 @@ pub const CHECKS: &[CheckEntry<HostFacts>] = &[
     (
         entry(
             "interface",
-            "the interface that Mooncake announces by default is the one that leads to other hosts",
+            "the interface that Mooncake announces by default is the one used to reach other hosts",
             &[1, 6],
         ),
         names::interface,
     ),
     (entry("numa", "NUMA nodes with devices also have memory", &[23]), numa::numa),
     (
-        entry("ssd-directory", "the directory of the SSD tier exists, is a plain path and has free space", &[26]),
+        entry("ssd-directory", "the SSD tier's directory exists, is a plain path and has free space", &[26]),
         disk::directory,
     ),
     (
         entry(
             "rdma-devices",
-            "an RDMA device exists if the protocol is rdma: without one Mooncake silently uses TCP",
+            "an RDMA device exists if the protocol is rdma: without one, Mooncake silently uses TCP",
             &[2],
         ),
         rdma::devices,
@@ -191,34 +191,34 @@ pub const CHECKS: &[CheckEntry<HostFacts>] = &[
     (entry("no-gid", "the ports have GIDs", &[6]), rdma::finding),
     (entry("roce-v1-only", "the RoCE ports have routable (RoCE v2) GIDs", &[6]), rdma::finding),
     (entry("no-ipv4-gid", "the RoCE ports have a GID derived from an IPv4 address", &[6]), rdma::finding),
-    (entry("empty-gid-row", "MC_GID_INDEX names a GID index in use", &[6]), rdma::finding),
-    (entry("filter-names-none", "MC_TE_FILTERS names devices of this host", &[2, 23]), rdma::finding),
-    (entry("no-uverbs", "user-space access to the devices (uverbs) exists", &[2]), rdma::finding),
+    (entry("empty-gid-row", "MC_GID_INDEX is the index of an existing GID", &[6]), rdma::finding),
+    (entry("filter-names-none", "MC_TE_FILTERS lists devices that exist on this host", &[2, 23]), rdma::finding),
+    (entry("no-uverbs", "user-space access to the devices (uverbs) is available", &[2]), rdma::finding),
     (entry("uverbs-closed", "this process may open the devices", &[2]), rdma::finding),
     (entry("no-libibverbs", "libibverbs is installed", &[2, 22]), rdma::finding),
     (entry("no-provider", "the user-space driver of each device is installed", &[2, 22]), rdma::finding),
     (
         entry(
             "verbs-registration",
-            "each RDMA device can be opened and registers one page, plus --mr-test-size bytes",
+            "each RDMA device can be opened and can register one page, plus --mr-test-size bytes",
             &[4, 5],
         ),
         verbs::registration,
     ),
     (entry("iwarp", "no device uses iWARP, which Mooncake does not support", &[2]), rdma::finding),
-    (entry("efa", "no device is an EFA, which protocol rdma cannot use", &[2]), rdma::finding),
+    (entry("efa", "no device is an EFA, which does not work with protocol rdma", &[2]), rdma::finding),
     (entry("erdma", "eRDMA devices are in compatibility mode", &[4, 6]), rdma::finding),
     (entry("software", "the devices are not emulated in software", &[2]), rdma::finding),
     (
         entry(
             "packet-backlog",
-            "the kernel's backlog holds the packets that soft-RoCE devices read at once: otherwise reads may silently lose bytes",
+            "the kernel's network backlog is large enough for concurrent soft-RoCE reads: otherwise, reads may silently lose bytes",
             &[],
         ),
         rdma::backlog,
     ),
-    (entry("unreadable", "the kernel's files about devices are readable", &[]), rdma::finding),
-    (entry("odd-text", "the kernel's files about devices have the expected format", &[]), rdma::finding),
+    (entry("unreadable", "the kernel's sysfs files for RDMA devices are readable", &[]), rdma::finding),
+    (entry("odd-text", "the kernel's sysfs files for RDMA devices have the expected format", &[]), rdma::finding),
 ];
 
 const fn entry(id: &'static str, about: &'static str, problems: &'static [u8]) -> Check {
@@ -232,13 +232,13 @@ pub fn checks() -> Vec<Check> {
 
 /// Runs the selected checks over the files of `tree`.
 pub fn run(env: &impl Env, tree: &FileTree, intent: &Intent, selection: &Selection) -> Vec<CheckReport> {
-    if !CHECKS.iter().any(|(check, _)| selection.wants(check)) {
+    if !CHECKS.iter().any(|(check, _)| selection.includes(check)) {
         return Vec::new();
     }
     let mut host = topology::HostTopology::read(tree);
-    let (wish, _) = topology::DeviceSelection::from_env(&|name| intent.environment.get(name).cloned());
-    let (choice, doubts) = DeviceChoice::of(&host, &wish);
-    host.findings.extend(doubts);
+    let (selection_from_env, _) = topology::DeviceSelection::from_env(&|name| intent.environment.get(name).cloned());
+    let (choice, warnings) = DeviceChoice::of(&host, &selection_from_env);
+    host.findings.extend(warnings);
     let facts = HostFacts { tree: tree.clone(), intent: intent.clone(), host, choice, now: env.unix() };
     each(env, CHECKS, &facts, selection)
 }

@@ -10,7 +10,7 @@ use crate::engine::check::{Check, CheckStatus, Severity};
 use crate::engine::doctor::find;
 use crate::engine::doctor::host::HostFacts;
 
-/// Maximum wait for the system's resolver.
+/// Maximum wait for the system resolver.
 const RESOLVE_MAX: Duration = Duration::from_secs(1);
 const NAME: &str = "MOONCAKE_LOCAL_HOSTNAME";
 
@@ -37,7 +37,7 @@ fn resolve(facts: &HostFacts, name: &str) -> Option<Vec<IpAddr>> {
     }
     let (sender, receiver) = mpsc::channel();
     let name = name.to_owned();
-    // The system's resolver has no deadline, so a thread that takes too long is abandoned.
+    // The system resolver has no timeout, so a thread that takes too long is abandoned.
     std::thread::spawn(move || {
         sender.send((name.as_str(), 0).to_socket_addrs().map(|all| all.map(|a| a.ip()).collect::<Vec<_>>()))
     });
@@ -53,7 +53,7 @@ pub(super) fn hostname(facts: &HostFacts, check: &Check) -> CheckStatus {
         Some(address) => CheckStatus::Found(vec![find(
             check,
             Severity::Info,
-            "the host's name resolves to a loopback address: other hosts cannot reach a node that announces it",
+            "the host name resolves to a loopback address: other hosts cannot reach a node that announces it",
             format!("/etc/hosts maps {name} to {address}"),
             format!("announce an address instead ({NAME}, --local-hostname); mcctl selects one by default"),
         )]),
@@ -63,7 +63,7 @@ pub(super) fn hostname(facts: &HostFacts, check: &Check) -> CheckStatus {
 
 pub(super) fn local(facts: &HostFacts, check: &Check) -> CheckStatus {
     let master = facts.intent.master.as_ref().filter(|master| !host_is_loopback(&master.host));
-    // With a metadata service the address is in its record, and the name matters only for reads from SSD.
+    // With a metadata service, the address is in the node's record, and the name matters only for reads from SSD.
     let has_service = facts.intent.variable("MOONCAKE_TE_META_DATA_SERVER").is_some_and(|text| text.contains("://"));
     let wrong = if has_service { Severity::Warning } else { Severity::Error };
     let Some(name) = facts.intent.variable(NAME) else {
@@ -74,10 +74,10 @@ pub(super) fn local(facts: &HostFacts, check: &Check) -> CheckStatus {
         return CheckStatus::Found(vec![find(
             check,
             severity,
-            "a Mooncake client started with this environment announces 'localhost': with P2PHANDSHAKE other hosts cannot open its segment (-800)",
+            "a Mooncake client started with this environment announces 'localhost': with P2PHANDSHAKE, other hosts cannot open its segment (-800)",
             format!("MOONCAKE_MASTER={text}, and {NAME} is not set"),
             format!(
-                "{NAME}=ADDRESS, an address of this host that others can reach{}; Kubernetes: the field status.podIP",
+                "set {NAME} to an address of this host that other hosts can reach{}; in Kubernetes, to the field status.podIP",
                 facts.suggestion()
             ),
         )]);
@@ -97,7 +97,7 @@ pub(super) fn local(facts: &HostFacts, check: &Check) -> CheckStatus {
             Severity::Error,
             finding,
             evidence,
-            format!("{NAME}=ADDRESS of this host{}", facts.suggestion()),
+            format!("set {NAME} to an address of this host{}", facts.suggestion()),
         )]);
     };
     if addresses.iter().any(|address| address.is_loopback() || address.is_unspecified()) {
@@ -111,14 +111,17 @@ pub(super) fn local(facts: &HostFacts, check: &Check) -> CheckStatus {
             severity,
             finding,
             evidence,
-            format!("{NAME}=ADDRESS of this host{}; correct for a single host", facts.suggestion()),
+            format!(
+                "set {NAME} to an address of this host{}; loopback is correct for a single host",
+                facts.suggestion()
+            ),
         )]);
     }
     let own: Vec<IpAddr> = facts.host.interfaces.iter().flat_map(|i| i.addresses.iter().copied()).collect();
     if own.is_empty() || addresses.iter().any(|address| own.contains(address)) {
         return CheckStatus::Passed(evidence);
     }
-    let finding = "nodes on this host announce an address that is on none of its interfaces: correct only behind NAT";
+    let finding = "nodes on this host announce an address that none of its interfaces has: correct only behind NAT";
     let evidence =
         format!("{evidence} resolves to {}", addresses.iter().map(IpAddr::to_string).collect::<Vec<_>>().join(", "));
     CheckStatus::Found(vec![find(
@@ -126,7 +129,7 @@ pub(super) fn local(facts: &HostFacts, check: &Check) -> CheckStatus {
         Severity::Warning,
         finding,
         evidence,
-        format!("{NAME}=ADDRESS of this host{}", facts.suggestion()),
+        format!("set {NAME} to an address of this host{}", facts.suggestion()),
     )])
 }
 
@@ -139,7 +142,7 @@ pub(super) fn interface(facts: &HostFacts, check: &Check) -> CheckStatus {
             return CheckStatus::Skipped("the interfaces of this host cannot be read".to_owned());
         }
         let severity = if metadata.contains("://") { Severity::Error } else { Severity::Info };
-        let finding = "only the loopback interface has an address: with a metadata service Mooncake fails (not valid LAN address found), and other hosts cannot reach this one";
+        let finding = "only the loopback interface has an address: with a metadata service, Mooncake fails (not valid LAN address found), and other hosts cannot reach this one";
         let evidence = facts.host.interfaces.iter().map(|i| i.name.clone()).collect::<Vec<_>>().join(", ");
         return CheckStatus::Found(vec![find(
             check,
@@ -184,7 +187,7 @@ pub(super) fn interface(facts: &HostFacts, check: &Check) -> CheckStatus {
         severity,
         finding,
         seen,
-        format!("{NAME}=ADDRESS of {}, or MC_TCP_BIND_ADDRESS", default.join(" or ")),
+        format!("set {NAME} or MC_TCP_BIND_ADDRESS to an address of {}", default.join(" or ")),
     )])
 }
 

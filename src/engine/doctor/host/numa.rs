@@ -18,7 +18,7 @@ pub(super) fn numa(facts: &HostFacts, check: &Check) -> CheckStatus {
                 "{} is on NUMA node {at}, which has no memory: all its traffic crosses to another node",
                 device.name
             );
-            let remedy = "install memory on that node, or use devices of other nodes (mcctl devices)";
+            let remedy = "install memory on that node, or use devices on other nodes (mcctl devices)";
             findings.push(find(check, severity, finding, format!("MemTotal of node {at} is 0"), remedy));
         }
     }

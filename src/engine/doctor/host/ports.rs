@@ -9,13 +9,13 @@ use crate::engine::sys::ports::{can_listen, holder};
 
 /// The ports of a default deployment.
 const USUAL: &[(u16, &str)] = &[
-    (50051, "the master's RPC"),
-    (9003, "the master's admin HTTP"),
-    (8080, "the metadata service, and by default also a store service's REST"),
-    (8081, "a store service's REST"),
-    (9300, "a client's HTTP"),
+    (50051, "master RPC"),
+    (9003, "master admin HTTP"),
+    (8080, "the metadata service, and by default also a store service's REST API"),
+    (8081, "a store service's REST API"),
+    (9300, "a client's HTTP API"),
 ];
-/// Programs that are expected to hold these ports.
+/// Programs that are expected to use these ports.
 const OURS: &[&str] = &["mcctl", "mooncake", "mc_store_rest_server", "sglang"];
 
 fn purpose(port: u16) -> &'static str {
@@ -28,7 +28,7 @@ fn wanted(facts: &HostFacts) -> Vec<u16> {
 
 pub(super) fn free(facts: &HostFacts, check: &Check) -> CheckStatus {
     if !facts.tree.is_this_host() {
-        return CheckStatus::Skipped("ports can be probed on this host only".to_owned());
+        return CheckStatus::Skipped("ports can only be probed on this host".to_owned());
     }
     let asked = facts.intent.ports.is_some();
     let (mut findings, mut seen) = (Vec::new(), Vec::new());
@@ -40,7 +40,7 @@ pub(super) fn free(facts: &HostFacts, check: &Check) -> CheckStatus {
         let by = holder(port).map(|holder| holder.to_string());
         let is_ours = by.as_ref().is_some_and(|by| OURS.iter().any(|name| by.contains(name)));
         if is_ours && !asked {
-            seen.push(format!("{port} is held by {}", by.unwrap_or_default()));
+            seen.push(format!("{port} is in use by {}", by.unwrap_or_default()));
             continue;
         }
         let severity = if asked { Severity::Error } else { Severity::Info };
@@ -54,12 +54,12 @@ pub(super) fn free(facts: &HostFacts, check: &Check) -> CheckStatus {
                     "port {port} ({}) is in use: upstream's master exits without an error message in that case",
                     purpose(port)
                 ),
-                "stop the process that holds it, or choose another port".to_owned(),
+                "stop the process that uses it, or choose another port".to_owned(),
             ),
         };
         let evidence = match by {
-            Some(by) => format!("held by {by}"),
-            None => format!("{error}; the holding process is not visible"),
+            Some(by) => format!("in use by {by}"),
+            None => format!("{error}; the process that uses it is not visible"),
         };
         findings.push(find(check, severity, finding, evidence, remedy));
     }
@@ -76,7 +76,7 @@ pub(super) fn range(facts: &HostFacts, check: &Check) -> CheckStatus {
     let inside = |port: &u16| (first..=last).contains(port) && !is_listed(&reserved, *port);
     let ports: Vec<u16> = wanted(facts).into_iter().filter(inside).collect();
     let seen = format!(
-        "the ephemeral range is {first} to {last}; reserved in it: {}",
+        "the ephemeral range is {first} to {last}; reserved ports: {}",
         if reserved.is_empty() { "none" } else { &reserved }
     );
     if ports.is_empty() {
@@ -85,7 +85,7 @@ pub(super) fn range(facts: &HostFacts, check: &Check) -> CheckStatus {
     let list = ports.iter().map(u16::to_string).collect::<Vec<_>>().join(",");
     let severity = if facts.intent.ports.is_some() { Severity::Warning } else { Severity::Info };
     let finding = format!(
-        "port {list} is inside the ephemeral range: another program's outgoing connection may hold it when the service starts, and the service exits"
+        "port {list} is inside the ephemeral range: if another program's outgoing connection uses it when the service starts, the service exits"
     );
     let more = if reserved.is_empty() { list } else { format!("{reserved},{list}") };
     let remedy = format!("sysctl -w net.ipv4.ip_local_reserved_ports={more} (and in /etc/sysctl.d)");

@@ -5,7 +5,7 @@ use crate::engine::doctor::find;
 use crate::engine::doctor::host::{DataProtocol, HostFacts};
 use crate::engine::topology::{self, DeviceFinding, ExclusionReason, FindingLevel, RdmaSupport};
 
-/// With one of these findings the device cannot transfer anything.
+/// With one of these findings, the device cannot transfer anything.
 const FATAL: &[&str] =
     &["no-gid", "no-uverbs", "uverbs-closed", "no-libibverbs", "no-provider", "iwarp", "efa", "empty-gid-row"];
 
@@ -28,7 +28,7 @@ pub(super) fn devices(facts: &HostFacts, check: &Check) -> CheckStatus {
         return CheckStatus::Passed(seen);
     }
     let finding = "the protocol is rdma, but Mooncake finds no usable device: with auto discovery it falls back to TCP and only logs a warning (No RDMA devices found)";
-    let remedy = "run mcctl devices to see what each device lacks; in a container pass in /dev/infiniband/* and install ibverbs-providers; otherwise set MOONCAKE_PROTOCOL=tcp";
+    let remedy = "run mcctl devices to see what each device lacks; in a container, pass in /dev/infiniband/* and install ibverbs-providers; otherwise set MOONCAKE_PROTOCOL=tcp";
     CheckStatus::Found(vec![find(check, Severity::Error, finding, seen, remedy)])
 }
 
@@ -60,7 +60,7 @@ const BACKLOG: u64 = 10_000;
 /// as a middle packet, and the requester completes the read successfully without having written a byte. Software cannot detect this.
 pub(super) fn backlog(facts: &HostFacts, check: &Check) -> CheckStatus {
     const PATH: &str = "/proc/sys/net/core/netdev_max_backlog";
-    let soft = |device: &&topology::RdmaDevice| device.provider.as_deref() == Some("rxe");
+    let soft = |device: &&topology::HostRdmaDevice| device.provider.as_deref() == Some("rxe");
     let names: Vec<&str> = facts.host.devices.iter().filter(soft).map(|device| device.name.as_str()).collect();
     if names.is_empty() {
         return CheckStatus::Skipped("no soft-RoCE device (rxe) on this host".to_owned());
@@ -73,12 +73,12 @@ pub(super) fn backlog(facts: &HostFacts, check: &Check) -> CheckStatus {
         return CheckStatus::Passed(evidence);
     }
     let severity = facts.intent.over_rdma(Severity::Warning);
-    let finding = "on a virtual interface (veth, loopback) many concurrent reads overflow the kernel's backlog, and soft-RoCE may report reads as successful that transferred no bytes";
+    let finding = "on a virtual interface (veth, loopback), many concurrent reads overflow the kernel's backlog, and soft-RoCE may report reads as successful that transferred no bytes";
     let remedy = format!("sysctl -w net.core.netdev_max_backlog={BACKLOG}");
     CheckStatus::Found(vec![find(check, severity, finding, evidence, remedy)])
 }
 
-/// The findings of `mcctl devices` whose id equals the check's.
+/// The findings of `mcctl devices` whose id matches the check's.
 pub(super) fn finding(facts: &HostFacts, check: &Check) -> CheckStatus {
     let about_files = matches!(check.id, "unreadable" | "odd-text");
     if facts.host.devices.is_empty() && !about_files {
@@ -99,7 +99,7 @@ pub(super) fn finding(facts: &HostFacts, check: &Check) -> CheckStatus {
             Some(device) => format!("{device}: {finding}"),
             None => finding.to_string(),
         };
-        let evidence = format!("{} of mcctl devices", finding.id());
+        let evidence = format!("reported by mcctl devices as {}", finding.id());
         let remedy = finding.remedy().unwrap_or_else(|| "run mcctl devices for details".to_owned());
         find(check, severity(finding), text, evidence, remedy)
     };

@@ -1,4 +1,4 @@
-//! The only check that opens devices: it registers memory for a test, as a store does.
+//! The only check that opens devices: it registers test memory the same way a store does.
 
 use std::sync::Arc;
 
@@ -65,7 +65,7 @@ pub(super) fn registration(facts: &HostFacts, check: &Check) -> CheckStatus {
     if found.is_empty() { CheckStatus::Passed(passed.join("; ")) } else { CheckStatus::Found(found) }
 }
 
-/// Memory of the requested size, from the kind of pages that the environment selects.
+/// Memory of the requested size, from the type of pages that the environment selects.
 fn test_memory(facts: &HostFacts) -> Result<Vec<Arc<Memory>>, MemoryError> {
     let (policy, _) = MemoryPolicy::from_env(&|name| facts.intent.environment.get(name).cloned());
     let source = MemorySource::new(policy);

@@ -8,7 +8,9 @@ use nix::errno::Errno;
 use crate::engine::sys::verbs::{CompletionStatus, LinkLayer};
 use crate::engine::topology::gid::{Gid, GidType};
 use crate::engine::transfer::rdma::RdmaStep;
-use crate::engine::transfer::rdma::path_probe::{PathProbe, ProbeFailure, ProbeFailureCause, ProbedDevice, ProbedPath};
+use crate::engine::transfer::rdma::path_probe::{
+    PathProbe, PathProbeFailure, ProbeFailureCause, ProbedDevice, ProbedPath,
+};
 
 /// A problem with a path, and its remedy.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -46,7 +48,7 @@ impl AddressFamily {
 
 const MEMLOCK: &str = "registered memory is locked: raise RLIMIT_MEMLOCK (ulimit -l unlimited, LimitMEMLOCK=infinity), or grant CAP_IPC_LOCK";
 const PEERS_ADDRESS: &str =
-    "run mcctl devices on both hosts and compare: both need GIDs of the same kind (MC_GID_INDEX) in connected networks";
+    "run mcctl devices on both hosts and compare: both need GIDs of the same type (MC_GID_INDEX) in connected networks";
 
 /// The step as a stable identifier for programs.
 pub fn word(step: RdmaStep) -> &'static str {
@@ -75,25 +77,25 @@ pub fn address(gid: &Ipv6Addr) -> String {
     gid.to_ipv4_mapped().map_or_else(|| gid.to_string(), |ip| ip.to_string())
 }
 
-/// Explains the `failure` of the path `tried`, which starts at `end`.
-pub fn why(end: &ProbedDevice, tried: &ProbedPath, failure: &ProbeFailure) -> Diagnosis {
-    let Diagnosis { what, mut next } = cause(end, tried, failure);
-    if let Some(other) = tried.others.iter().find(|other| other.works()) {
+/// Explains the `failure` of the path `path`, which starts at `end`.
+pub fn why(end: &ProbedDevice, path: &ProbedPath, failure: &PathProbeFailure) -> Diagnosis {
+    let Diagnosis { what, mut next } = cause(end, path, failure);
+    if let Some(other) = path.others.iter().find(|other| other.works()) {
         next = format!(
-            "set MC_GID_INDEX={} on this host: with {} this path works (tested)",
+            "set MC_GID_INDEX={} on this host: the path works with {} (tested)",
             other.gid.index,
             row(&other.gid)
         );
-    } else if !tried.others.is_empty() {
-        let rows: Vec<String> = tried.others.iter().map(|other| other.gid.index.to_string()).collect();
-        next = format!("{next}; with GID {} of this host it fails as well (tested)", rows.join(" and "));
+    } else if !path.others.is_empty() {
+        let rows: Vec<String> = path.others.iter().map(|other| other.gid.index.to_string()).collect();
+        next = format!("{next}; the path also fails with this host's GID {} (tested)", rows.join(" and "));
     }
     Diagnosis { what, next }
 }
 
-fn cause(end: &ProbedDevice, tried: &ProbedPath, failure: &ProbeFailure) -> Diagnosis {
+fn cause(end: &ProbedDevice, path: &ProbedPath, failure: &PathProbeFailure) -> Diagnosis {
     let why = |what: &str, next: &str| Diagnosis { what: what.to_owned(), next: next.to_owned() };
-    let is_down = tried.attempt.port_state.is_some_and(|state| !state.is_active());
+    let is_down = path.attempt.port_state.is_some_and(|state| !state.is_active());
     match (failure.step, failure.cause) {
         (RdmaStep::Register, ProbeFailureCause::Verb { errno, .. }) if is(errno, &[Errno::ENOMEM]) => {
             why("memory cannot be registered: the locked-memory limit is too low", MEMLOCK)
@@ -114,14 +116,14 @@ fn cause(end: &ProbedDevice, tried: &ProbedPath, failure: &ProbeFailure) -> Diag
             "RESET to INIT fails: the port (MC_IB_PORT) or the P_Key index (MC_PKEY_INDEX) is invalid",
             "set MC_IB_PORT and MC_PKEY_INDEX to a port and index of the device (mcctl devices)",
         ),
-        (RdmaStep::Dial | RdmaStep::Ready, ProbeFailureCause::Refused) => refused(end, tried, &failure.message),
+        (RdmaStep::Dial | RdmaStep::Ready, ProbeFailureCause::Refused) => refused(end, path, &failure.message),
         (RdmaStep::Dial, ProbeFailureCause::NoRdma) => why(
             "the peer's handshake port responds, but not with RDMA",
-            "another process now uses that port: give the peer's current name (mcctl status)",
+            "another process now uses that port: use the peer's current name (mcctl status)",
         ),
         (RdmaStep::Dial, ProbeFailureCause::Unreachable) => why(
             "connection requests to the peer's announced name get no response",
-            "open the ports 15000-17000 (MC_MIN_RPC_PORT to MC_MAX_RPC_PORT) between the hosts, and start the peer with a name that this host can reach (MOONCAKE_LOCAL_HOSTNAME)",
+            "open ports 15000-17000 (MC_MIN_RPC_PORT to MC_MAX_RPC_PORT) between the hosts, and start the peer with a name that this host can reach (MOONCAKE_LOCAL_HOSTNAME)",
         ),
         (RdmaStep::Dial, _) => why(
             "the peer's reply to the connection request is invalid",
@@ -129,9 +131,9 @@ fn cause(end: &ProbedDevice, tried: &ProbedPath, failure: &ProbeFailure) -> Diag
         ),
         (RdmaStep::Ready, _) => why(
             "the peer does not accept the ready message after both queue pairs are connected",
-            "check the peer's log: it may have restarted at this moment",
+            "check the peer's log: it may have just restarted",
         ),
-        (RdmaStep::Rtr, ProbeFailureCause::Verb { errno, .. }) => rtr(end, tried, errno),
+        (RdmaStep::Rtr, ProbeFailureCause::Verb { errno, .. }) => rtr(end, path, errno),
         (RdmaStep::Rts, _) => why(
             "RTR to RTS fails: the device rejects the timeout, the retry count or the number of outstanding reads",
             "an eRDMA device requires its driver's compatibility mode; otherwise check dmesg and the driver version",
@@ -139,8 +141,8 @@ fn cause(end: &ProbedDevice, tried: &ProbedPath, failure: &ProbeFailure) -> Diag
         (RdmaStep::Post, _) => {
             why("the device rejects work requests", "check dmesg: the device or its port may have failed")
         }
-        (RdmaStep::Move, ProbeFailureCause::Silence(_)) => lost(end, tried, is_down),
-        (RdmaStep::Move, ProbeFailureCause::Completion(status)) if status.is_unanswered() => lost(end, tried, is_down),
+        (RdmaStep::Move, ProbeFailureCause::Silence(_)) => lost(end, path, is_down),
+        (RdmaStep::Move, ProbeFailureCause::Completion(status)) if status.is_unanswered() => lost(end, path, is_down),
         (RdmaStep::Move, ProbeFailureCause::Completion(status)) => Diagnosis {
             what: format!("queue pairs are connected, but the transfer fails: {}", status.name()),
             next: mismatch(status).to_owned(),
@@ -153,14 +155,14 @@ fn cause(end: &ProbedDevice, tried: &ProbedPath, failure: &ProbeFailure) -> Diag
 
 fn mismatch(status: CompletionStatus) -> &'static str {
     match status.is_remote_access() {
-        true => "the peer unregistered its memory at this moment, or restarted: try again",
+        true => "the peer has just unregistered its memory or restarted: try again",
         false => "set the same MC_MTU on both hosts, and check dmesg on both",
     }
 }
 
 fn down(end: &ProbedDevice) -> Diagnosis {
     Diagnosis {
-        what: "the port of this host went down".to_owned(),
+        what: "this host's port went down".to_owned(),
         next: format!(
             "check that the link of {} is up (ip link, cable, switch port); mcctl devices shows its state",
             end.device
@@ -169,57 +171,57 @@ fn down(end: &ProbedDevice) -> Diagnosis {
 }
 
 /// Explains a refusal by the peer.
-fn refused(end: &ProbedDevice, tried: &ProbedPath, words: &str) -> Diagnosis {
+fn refused(end: &ProbedDevice, path: &ProbedPath, words: &str) -> Diagnosis {
     let why = |what: String, next: &str| Diagnosis { what, next: next.to_owned() };
     if words.contains("RTR") || words.contains("RTS") {
         let transition = if words.contains("to RTS") { "RTR to RTS" } else { "INIT to RTR" };
-        let (gid, kinds) = (row(&tried.attempt.gid), kinds(&tried.attempt.gid, tried));
-        return why(format!("{transition} fails at the peer, for {gid} of this host: {kinds}"), PEERS_ADDRESS);
+        let (gid, kinds) = (row(&path.attempt.gid), kinds(&path.attempt.gid, path));
+        return why(format!("{transition} fails at the peer for this host's {gid}: {kinds}"), PEERS_ADDRESS);
     }
     if words.contains("QP count") {
         let what = "the two hosts use different numbers of queue pairs per connection (MC_NUM_QP_PER_EP)";
         return why(what.to_owned(), "set the same MC_NUM_QP_PER_EP on both hosts (Mooncake's default is 2)");
     }
     if words.contains("GID") || words.contains("Peer nic not found") {
-        let what = format!("the peer cannot use the address of {} {}", end.device, row(&tried.attempt.gid));
+        let what = format!("the peer cannot use the address of {} {}", end.device, row(&path.attempt.gid));
         return why(
             what,
-            "a peer before release 0.3.11 requests the address from this host: also open the handshake ports 15000-17000 of this host",
+            "a peer older than release 0.3.11 requests the address from this host: also open handshake ports 15000-17000 on this host",
         );
     }
     if words.contains("nic path") || words.contains("context not found") {
         let what = "the peer does not recognize the name or device that its segment announces";
         return why(
             what.to_owned(),
-            "its metadata record is stale, or it no longer uses the device: check its log, or restart it",
+            "the peer's metadata record is stale, or the peer no longer uses the device: check its log, or restart it",
         );
     }
     why("the peer refuses the connection".to_owned(), "check the peer's log")
 }
 
 /// Compares the address families of both GIDs.
-fn kinds(gid: &Gid, tried: &ProbedPath) -> String {
-    let (ours, theirs) = (AddressFamily::of(&gid.gid), AddressFamily::of(&tried.their_gid));
-    match ours == theirs {
-        true => format!("the peer's GID, the route between the networks, or the MTU: both are {}", ours.name()),
-        false => format!("the GID index: this is {}, but the peer's is {}", ours.name(), theirs.name()),
+fn kinds(gid: &Gid, path: &ProbedPath) -> String {
+    let (local, remote) = (AddressFamily::of(&gid.gid), AddressFamily::of(&path.their_gid));
+    match local == remote {
+        true => format!("the peer's GID, the route between the networks, or the MTU: both are {}", local.name()),
+        false => format!("the GID index: this host's GID is {}, but the peer's is {}", local.name(), remote.name()),
     }
 }
 
-fn rtr(end: &ProbedDevice, tried: &ProbedPath, errno: i32) -> Diagnosis {
-    let (gid, theirs) = (&tried.attempt.gid, address(&tried.their_gid));
-    let (name, ours) = (Errno::from_raw(errno), row(gid));
+fn rtr(end: &ProbedDevice, path: &ProbedPath, errno: i32) -> Diagnosis {
+    let (gid, remote) = (&path.attempt.gid, address(&path.their_gid));
+    let (name, local) = (Errno::from_raw(errno), row(gid));
     let asked = end.asked.map(|variable| format!(" (set by {variable})")).unwrap_or_default();
     let netdev = gid.netdev.as_deref().unwrap_or("the interface");
-    let families = (AddressFamily::of(&gid.gid), AddressFamily::of(&tried.their_gid));
+    let families = (AddressFamily::of(&gid.gid), AddressFamily::of(&path.their_gid));
     if is_roce(end) && families.0 != families.1 {
         return Diagnosis {
             what: format!(
-                "INIT to RTR fails ({name:?}): the GID index: {ours}{asked} is {}, but the peer's {theirs} is {}",
+                "INIT to RTR fails ({name:?}): the GID index: {local}{asked} is {}, but the peer's {remote} is {}",
                 families.0.name(),
                 families.1.name()
             ),
-            next: "select a GID of the peer's kind with MC_GID_INDEX (mcctl devices lists them), on both hosts"
+            next: "select a GID of the peer's type with MC_GID_INDEX (mcctl devices lists them), on both hosts"
                 .to_owned(),
         };
     }
@@ -240,47 +242,47 @@ fn rtr(end: &ProbedDevice, tried: &ProbedPath, errno: i32) -> Diagnosis {
     ];
     if is(errno, &unreachable) {
         return Diagnosis {
-            what: format!("INIT to RTR fails ({name:?}): the peer's GID: no route from {ours} to {theirs}"),
+            what: format!("INIT to RTR fails ({name:?}): the peer's GID: no route from {local} to {remote}"),
             next: format!(
-                "check that they are in one network or routed: ip route get {theirs} and ping -I {netdev} {theirs}"
+                "check that both are in the same network or that a route exists: ip route get {remote} and ping -I {netdev} {remote}"
             ),
         };
     }
     let mtu = match end.mtu > end.active_mtu {
         true => format!("the MTU: {} exceeds the port's {}", end.mtu, end.active_mtu),
         false => format!(
-            "one of GID index {}, path MTU {} (the port's is {}), the peer's GID {theirs}",
+            "the cause is the GID index {}, the path MTU {} (the port's is {}) or the peer's GID {remote}",
             gid.index, end.mtu, end.active_mtu
         ),
     };
     Diagnosis {
         what: format!("INIT to RTR fails ({name:?}): {mtu}"),
         next: format!(
-            "check that this host can reach the peer (ping -I {netdev} {theirs}), set MC_GID_INDEX or MC_MTU, and check dmesg"
+            "check that this host can reach the peer (ping -I {netdev} {remote}), set MC_GID_INDEX or MC_MTU, and check dmesg"
         ),
     }
 }
 
 /// Explains why no packet returns although both queue pairs are connected.
-fn lost(end: &ProbedDevice, tried: &ProbedPath, is_down: bool) -> Diagnosis {
+fn lost(end: &ProbedDevice, path: &ProbedPath, is_down: bool) -> Diagnosis {
     if is_down {
         return down(end);
     }
-    let gid = &tried.attempt.gid;
-    let (ours, theirs) = (row(gid), address(&tried.their_gid));
-    let families = (AddressFamily::of(&gid.gid), AddressFamily::of(&tried.their_gid));
+    let gid = &path.attempt.gid;
+    let (local, remote) = (row(gid), address(&path.their_gid));
+    let families = (AddressFamily::of(&gid.gid), AddressFamily::of(&path.their_gid));
     let what = |detail: String| format!("both queue pairs are in RTS, but no packet returns: {detail}");
     if !is_roce(end) {
         return Diagnosis {
-            what: what(format!("LID {} and {theirs} may be in different partitions or subnets", end.lid)),
-            next: "run ibping or ibtracert between the two; check the subnet manager's log, and that MC_PKEY_INDEX selects the same partition on both"
+            what: what(format!("LID {} and {remote} may be in different partitions or subnets", end.lid)),
+            next: "run ibping or ibtracert between the two hosts; check the subnet manager's log, and that MC_PKEY_INDEX selects the same partition on both hosts"
                 .to_owned(),
         };
     }
     if gid.kind == GidType::RoceV1 {
         return Diagnosis {
             what: what(format!(
-                "the GID index: {ours} is RoCE v1, which reaches only RoCE v1 GIDs in the same Ethernet segment"
+                "the GID index: {local} is RoCE v1, which reaches only RoCE v1 GIDs in the same Ethernet segment"
             )),
             next: "select a RoCE v2 GID with MC_GID_INDEX (mcctl devices lists them), on both hosts".to_owned(),
         };
@@ -288,27 +290,27 @@ fn lost(end: &ProbedDevice, tried: &ProbedPath, is_down: bool) -> Diagnosis {
     if families.0 != families.1 {
         return Diagnosis {
             what: what(format!(
-                "the GID index: {ours} is {}, but the peer's {theirs} is {}",
+                "the GID index: {local} is {}, but the peer's {remote} is {}",
                 families.0.name(),
                 families.1.name()
             )),
-            next: "select a GID of the peer's kind with MC_GID_INDEX (mcctl devices lists them), on both hosts"
+            next: "select a GID of the peer's type with MC_GID_INDEX (mcctl devices lists them), on both hosts"
                 .to_owned(),
         };
     }
     let netdev = gid.netdev.as_deref().map(|name| format!("-I {name} ")).unwrap_or_default();
     Diagnosis {
         what: what(format!(
-            "a firewall, a missing route, a different RoCE version at the peer, or its link, between {ours} and {theirs}"
+            "a firewall, a missing route or a link failure between {local} and {remote}, or a different RoCE version at the peer"
         )),
         next: format!(
-            "allow UDP port 4791 on both hosts and between them, ping {netdev}{theirs}, and check with mcctl devices on the peer that its GID is RoCE v2"
+            "allow UDP port 4791 on both hosts and between them, run ping {netdev}{remote}, and check with mcctl devices on the peer that its GID is RoCE v2"
         ),
     }
 }
 
 /// Explains why small requests succeed but a read of several packets fails.
-pub fn packets(end: &ProbedDevice, bytes: u32, failure: &ProbeFailure) -> Diagnosis {
+pub fn packets(end: &ProbedDevice, bytes: u32, failure: &PathProbeFailure) -> Diagnosis {
     match failure.cause {
         ProbeFailureCause::Completion(status) if status.is_remote_access() => Diagnosis {
             what: "the peer's memory cannot be read with the key that it announces".to_owned(),
@@ -316,8 +318,8 @@ pub fn packets(end: &ProbedDevice, bytes: u32, failure: &ProbeFailure) -> Diagno
         },
         _ => Diagnosis {
             what: format!(
-                "a write of 0 bytes succeeds but a read of {bytes} bytes fails: the MTU: packets of {} are too large for the path, or the peer \
-                 uses another MTU",
+                "a 0-byte write succeeds, but a {bytes}-byte read fails because of the MTU: packets of {} bytes are too large for the path, or the peer \
+                 uses a different MTU",
                 end.mtu
             ),
             next: format!(
@@ -328,7 +330,7 @@ pub fn packets(end: &ProbedDevice, bytes: u32, failure: &ProbeFailure) -> Diagno
     }
 }
 
-/// Ethernet, IP, UDP and InfiniBand headers around the payload of a packet, bytes, rounded up.
+/// Ethernet, IP, UDP and InfiniBand headers around a packet's payload, in bytes, rounded up.
 const OVERHEAD: u32 = 104;
 
 /// Formats the measurements of a working path.

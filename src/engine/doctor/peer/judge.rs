@@ -7,10 +7,10 @@ use crate::engine::doctor::peer::explain::{self, Diagnosis, address, row};
 use crate::engine::doctor::peer::{PeerFacts, PeerProbe};
 use crate::engine::doctor::{finding, listed, plural, status};
 use crate::engine::transfer::rdma::RdmaStep;
-use crate::engine::transfer::rdma::path_probe::{ProbeFailure, ProbedDevice, ProbedPath};
+use crate::engine::transfer::rdma::path_probe::{PathProbeFailure, ProbedDevice, ProbedPath};
 use crate::engine::wire::json::{SegmentDescriptor, parse_gid};
 
-const TARGET: &str = "if no engine runs yet, start one: mcctl bench transfer --mode target --protocol rdma";
+const TARGET: &str = "if no engine is running yet, start one: mcctl bench transfer --mode target --protocol rdma";
 
 pub(super) fn judge(id: &str, facts: &PeerFacts) -> CheckStatus {
     if let Some(why) = &facts.no_start {
@@ -18,11 +18,11 @@ pub(super) fn judge(id: &str, facts: &PeerFacts) -> CheckStatus {
             "peer-connected" => CheckStatus::Found(vec![finding(
                 "peer-connected",
                 Severity::Error,
-                "this host's own engine cannot start",
+                "this host's engine cannot start",
                 why.clone(),
-                "run mcctl devices (devices) and mcctl doctor --only host --protocol rdma (host) to see what is missing",
+                "run mcctl devices and mcctl doctor --only host --protocol rdma to see what is missing",
             )]),
-            _ => CheckStatus::Skipped("this host's own engine cannot start".to_owned()),
+            _ => CheckStatus::Skipped("this host's engine cannot start".to_owned()),
         };
     }
     match id {
@@ -50,14 +50,14 @@ fn found(peer: &PeerProbe) -> Vec<Finding> {
         Ok(descriptor) => descriptor,
         Err(why) => {
             let next = format!(
-                "check that it runs (mcctl status lists the nodes by name) and that its port is reachable from this host; {TARGET}"
+                "check that it is running (mcctl status lists the nodes by name) and that its port is reachable from this host; {TARGET}"
             );
             return vec![one(Severity::Error, format!("no engine found at {}", peer.segment), why.into(), &next)];
         }
     };
     if descriptor.protocol != "rdma" {
         let seen = format!("its descriptor has protocol {}", descriptor.protocol);
-        let next = "start it with --protocol rdma (MOONCAKE_PROTOCOL=rdma); if it was, it found no device: run mcctl doctor there";
+        let next = "start it with --protocol rdma (MOONCAKE_PROTOCOL=rdma); if it already was, it found no device: run mcctl doctor on that host";
         return vec![one(Severity::Error, format!("{} does not use rdma", peer.segment), seen, next)];
     }
     let without: Vec<&str> =
@@ -70,7 +70,7 @@ fn found(peer: &PeerProbe) -> Vec<Finding> {
         false => format!("{} without a usable GID", without.join(", ")),
     };
     let severity = if offers_rdma(descriptor) { Severity::Warning } else { Severity::Error };
-    let next = "run mcctl devices there to check that its ports are up and have GIDs, then restart it";
+    let next = "run mcctl devices on that host to check that its ports are up and have GIDs, then restart the engine";
     vec![one(severity, format!("{} announces unreachable devices", peer.segment), seen, next)]
 }
 
@@ -94,10 +94,10 @@ enum PeerStage {
     Packets,
 }
 
-/// The result of `tried` at this stage; `None` if it did not get that far.
-fn failure(tried: &ProbedPath, stage: PeerStage) -> Option<Result<(), &ProbeFailure>> {
-    let moves = |failure: &ProbeFailure| matches!(failure.step, RdmaStep::Move | RdmaStep::Post);
-    match (stage, &tried.attempt.result) {
+/// The result of `path` at this stage; `None` if it did not get that far.
+fn failure(path: &ProbedPath, stage: PeerStage) -> Option<Result<(), &PathProbeFailure>> {
+    let moves = |failure: &PathProbeFailure| matches!(failure.step, RdmaStep::Move | RdmaStep::Post);
+    match (stage, &path.attempt.result) {
         (PeerStage::Connected, Err(failure)) if !moves(failure) => Some(Err(failure)),
         (PeerStage::Connected, _) => Some(Ok(())),
         (PeerStage::Answers, Err(failure)) => moves(failure).then_some(Err(failure)),
@@ -108,34 +108,34 @@ fn failure(tried: &ProbedPath, stage: PeerStage) -> Option<Result<(), &ProbeFail
 }
 
 /// Whether the path transfers data.
-pub(super) fn works(tried: &ProbedPath) -> bool {
-    tried.attempt.works()
+pub(super) fn works(path: &ProbedPath) -> bool {
+    path.attempt.works()
 }
 
 fn stage(facts: &PeerFacts, id: &'static str, stage: PeerStage) -> CheckStatus {
     let mut findings = Vec::new();
     let (mut good, mut seen) = (Vec::new(), 0);
     for peer in &facts.peers {
-        let any_works = peer.trials.ways.iter().any(works);
+        let any_works = peer.probes.paths.iter().any(works);
         if stage == PeerStage::Connected {
             findings.extend(
-                peer.trials.unused.iter().map(|unused| unused_device(id, &unused.device, &unused.why, any_works)),
+                peer.probes.unused.iter().map(|unused| unused_device(id, &unused.device, &unused.why, any_works)),
             );
         }
         let mut groups: Vec<(Diagnosis, Vec<String>)> = Vec::new();
-        for tried in &peer.trials.ways {
-            let end = &peer.trials.ends[tried.end];
-            let Some(result) = failure(tried, stage) else { continue };
+        for path in &peer.probes.paths {
+            let end = &peer.probes.ends[path.end];
+            let Some(result) = failure(path, stage) else { continue };
             seen += 1;
             match result {
-                Ok(()) => good.push(name(peer, end, tried)),
+                Ok(()) => good.push(name(peer, end, path)),
                 Err(failure) => {
-                    let bytes = tried.attempt.result.as_ref().ok().and_then(|figures| figures.read.as_ref());
+                    let bytes = path.attempt.result.as_ref().ok().and_then(|figures| figures.read.as_ref());
                     let why = match (stage, bytes) {
                         (PeerStage::Packets, Some(read)) => explain::packets(end, read.bytes, failure),
-                        _ => explain::why(end, tried, failure),
+                        _ => explain::why(end, path, failure),
                     };
-                    let line = format!("{}: {}", ends(peer, end, tried), failure.message);
+                    let line = format!("{}: {}", ends(peer, end, path), failure.message);
                     // A GID tested on one path of a device applies to all its paths.
                     match groups.iter_mut().find(|(other, _)| other.what == why.what) {
                         Some((_, lines)) => lines.push(line),
@@ -172,33 +172,33 @@ fn stage(facts: &PeerFacts, id: &'static str, stage: PeerStage) -> CheckStatus {
 fn unused_device(id: &'static str, device: &str, why: &str, any_works: bool) -> Finding {
     let severity = if any_works { Severity::Info } else { Severity::Warning };
     let next = "run mcctl devices to see its state, its GIDs and what is missing";
-    finding(id, severity, format!("{device} of this host is not used"), why, next)
+    finding(id, severity, format!("{device} on this host is not used"), why, next)
 }
 
 /// Detects a rail-optimized network, on which only devices of the same name reach each other.
 fn rails(peer: &PeerProbe) -> Option<&'static str> {
-    let trials = &peer.trials;
-    let same = |tried: &ProbedPath| trials.ends[tried.end].device == tried.theirs;
-    let is_so = trials.ends.len() > 1
-        && trials.ways.iter().any(works)
-        && trials.ways.iter().all(|tried| works(tried) == same(tried));
+    let probes = &peer.probes;
+    let same = |path: &ProbedPath| probes.ends[path.end].device == path.remote;
+    let is_so = probes.ends.len() > 1
+        && probes.paths.iter().any(works)
+        && probes.paths.iter().all(|path| works(path) == same(path));
     is_so.then_some(
-        "only devices of the same name reach each other: on a rail-optimized network set MC_ENABLE_DEST_DEVICE_AFFINITY=1 \
+        "only devices of the same name reach each other: on a rail-optimized network, set MC_ENABLE_DEST_DEVICE_AFFINITY=1 \
          on every host",
     )
 }
 
-fn name(peer: &PeerProbe, end: &ProbedDevice, tried: &ProbedPath) -> String {
-    let figures = explain::figures(&tried.attempt).map(|text| format!(" ({text})")).unwrap_or_default();
-    format!("{} to {}@{}{figures}", end.device, peer.segment, tried.theirs)
+fn name(peer: &PeerProbe, end: &ProbedDevice, path: &ProbedPath) -> String {
+    let figures = explain::figures(&path.attempt).map(|text| format!(" ({text})")).unwrap_or_default();
+    format!("{} to {}@{}{figures}", end.device, peer.segment, path.remote)
 }
 
 /// Formats both endpoints with their addresses.
-fn ends(peer: &PeerProbe, end: &ProbedDevice, tried: &ProbedPath) -> String {
-    let (ours, theirs) = (row(&tried.attempt.gid), address(&tried.their_gid));
-    let state = tried.attempt.port_state.map_or_else(String::new, |state| format!(" {state}"));
+fn ends(peer: &PeerProbe, end: &ProbedDevice, path: &ProbedPath) -> String {
+    let (local, remote) = (row(&path.attempt.gid), address(&path.their_gid));
+    let state = path.attempt.port_state.map_or_else(String::new, |state| format!(" {state}"));
     format!(
-        "{} port {}{state}, {ours}, MTU {}, to {}@{} {theirs}",
-        end.device, end.port, end.mtu, peer.segment, tried.theirs
+        "{} port {}{state}, {local}, MTU {}, to {}@{} {remote}",
+        end.device, end.port, end.mtu, peer.segment, path.remote
     )
 }

@@ -1,7 +1,7 @@
 //! Tests RDMA from each device of this host to each device of another engine: discovery, queue pair connection, small packets, and
 //! large packets.
 //!
-//! The peer is any running Mooncake engine (a node, a SGLang server, the target of a bench). The test does not affect it: it opens a
+//! The peer is any running Mooncake engine (a node, an SGLang server, a bench target). The test does not affect it: it opens a
 //! connection like any client, writes 0 bytes, and reads. Every step of a path is reported separately ([`PathProbes`]), so a failure is
 //! explained by its step, attribute and errno. The rules for that are in [`explain`].
 
@@ -27,32 +27,32 @@ const END_MAX: Duration = Duration::from_secs(5);
 pub struct PeerQuery {
     /// Segment names: `HOST:PORT` of the handshake port, or the name in the metadata service.
     pub segments: Vec<String>,
-    /// The configuration of this host's own engine, or why it cannot start.
+    /// The configuration of this host's engine, or why it cannot start.
     pub config: Fact<TransferConfig>,
     /// Maximum wait for a response.
     pub limit: Duration,
-    /// Once set, no further path is tested.
+    /// Once set, no more paths are tested.
     pub stop: Arc<AtomicBool>,
 }
 
 /// The observed facts of the peers.
 #[derive(Clone, Debug, Default)]
 pub struct PeerFacts {
-    /// Why this host's own engine could not start.
+    /// Why this host's engine could not start.
     pub no_start: Option<String>,
-    /// The segments in the order given; empty without an own engine.
+    /// The segments in the order specified; empty if this host's engine could not start.
     pub peers: Vec<PeerProbe>,
 }
 
 /// The facts of one peer.
 #[derive(Clone, Debug)]
 pub struct PeerProbe {
-    /// The segment name as given.
+    /// The segment name, as specified by the user.
     pub segment: String,
     /// The descriptor of the peer.
     pub found: Fact<SegmentDescriptor>,
     /// The results of all paths to it; empty if it has no RDMA devices.
-    pub trials: PathProbes,
+    pub probes: PathProbes,
     pub took: Duration,
 }
 
@@ -62,16 +62,16 @@ const fn check(id: &'static str, about: &'static str) -> Check {
 
 /// The checks of this group.
 pub const CHECKS: &[Check] = &[
-    check("peer-found", "the engine given with --rdma-peer exists and announces RDMA devices with GIDs"),
+    check("peer-found", "the engine specified with --rdma-peer exists and announces RDMA devices with GIDs"),
     check(
         "peer-connected",
-        "queue pairs from each RDMA device of this host to each of the peer's reach RTS on both sides",
+        "queue pairs from each RDMA device on this host to each of the peer's devices reach RTS on both sides",
     ),
-    check("peer-answers", "a write of 0 bytes succeeds on each path"),
-    check("peer-packets", "a read of several packets succeeds on each path: every MTU on it is large enough"),
+    check("peer-answers", "a 0-byte write succeeds on each path"),
+    check("peer-packets", "a multi-packet read succeeds on each path, so every MTU along the path is large enough"),
 ];
 
-/// Tests the peers: returns the reports of the checks that are `wanted`, in the order of the catalogue, and the facts behind them.
+/// Tests the peers. Returns the reports of the `wanted` checks in catalogue order, and the underlying facts.
 pub async fn run<E: Env>(env: &E, query: &PeerQuery, wanted: &dyn Fn(&str) -> bool) -> (Vec<CheckReport>, PeerFacts) {
     if !CHECKS.iter().any(|check| wanted(check.id)) {
         return (Vec::new(), PeerFacts::default());
@@ -80,7 +80,7 @@ pub async fn run<E: Env>(env: &E, query: &PeerQuery, wanted: &dyn Fn(&str) -> bo
     (judge(&facts, wanted), facts)
 }
 
-/// Judges facts that were gathered before. Pure.
+/// Judges facts that were already gathered. Pure.
 pub fn judge(facts: &PeerFacts, wanted: &dyn Fn(&str) -> bool) -> Vec<CheckReport> {
     let took: Duration = facts.peers.iter().map(|peer| peer.took).sum();
     reports(CHECKS, wanted, |check| (judge::judge(check.id, facts), took))
@@ -100,19 +100,19 @@ async fn gather<E: Env>(env: &E, query: &PeerQuery) -> PeerFacts {
     for segment in &query.segments {
         let begun = env.now();
         let found = engine.find(segment, query.limit).await.map_err(|error| chain(&error).into());
-        let trials = match &found {
+        let probes = match &found {
             Ok(descriptor) if judge::offers_rdma(descriptor) => {
                 engine.probe_paths(descriptor.clone(), query.limit, Arc::clone(&query.stop)).await
             }
             _ => Ok(PathProbes::default()),
         };
-        let (found, trials) = match trials {
-            Ok(trials) => (found, trials),
+        let (found, probes) = match probes {
+            Ok(probes) => (found, probes),
             Err(error) => (Err(chain(&error).into()), PathProbes::default()),
         };
-        peers.push(PeerProbe { segment: segment.clone(), found, trials, took: env.now().since(begun) });
+        peers.push(PeerProbe { segment: segment.clone(), found, probes, took: env.now().since(begun) });
     }
-    // A record that remains in the metadata service is replaced by the next process with that name.
+    // If a record remains in the metadata service, the next process with that name replaces it.
     let _ = deadline(env, END_MAX, engine.shutdown()).await;
     PeerFacts { no_start: None, peers }
 }

@@ -3,13 +3,13 @@
 use super::explain;
 use super::*;
 use crate::engine::check::{CheckStatus, Severity};
-use crate::engine::sys::verbs::{CompletionStatus as Completed, LinkLayer, PortState};
+use crate::engine::sys::verbs::{CompletionStatus, LinkLayer, PortState};
 use crate::engine::topology::gid::{Gid, GidType};
 use crate::engine::transfer::rdma::RdmaStep;
 use crate::engine::transfer::rdma::path_probe::{
-    PathProbe, ProbeFailure, ProbeFailureCause, ProbeRead, ProbeTimings, ProbedDevice, ProbedPath, UnusedDevice,
+    PathProbe, PathProbeFailure, ProbeFailureCause, ProbeRead, ProbeTimings, ProbedDevice, ProbedPath, UnusedDevice,
 };
-use crate::engine::wire::json::DeviceDescriptor as Device;
+use crate::engine::wire::json::DeviceDescriptor;
 
 const HERE: &str = "::ffff:192.0.2.1";
 const THERE: &str = "::ffff:192.0.2.2";
@@ -33,11 +33,11 @@ fn end(device: &str, gid: Gid) -> ProbedDevice {
     }
 }
 
-fn failure(step: RdmaStep, cause: ProbeFailureCause, words: &str) -> ProbeFailure {
-    ProbeFailure { step, cause, message: words.into() }
+fn failure(step: RdmaStep, cause: ProbeFailureCause, words: &str) -> PathProbeFailure {
+    PathProbeFailure { step, cause, message: words.into() }
 }
 
-fn rtr(errno: i32) -> ProbeFailure {
+fn rtr(errno: i32) -> PathProbeFailure {
     let call = "ibv_modify_qp to RTR";
     failure(
         RdmaStep::Rtr,
@@ -46,7 +46,7 @@ fn rtr(errno: i32) -> ProbeFailure {
     )
 }
 
-fn silence() -> ProbeFailure {
+fn silence() -> PathProbeFailure {
     let limit = Duration::from_secs(5);
     failure(RdmaStep::Move, ProbeFailureCause::Silence(limit), "no completion within 5s")
 }
@@ -56,13 +56,13 @@ fn figures() -> ProbeTimings {
     ProbeTimings { writes: vec![us(9), us(10), us(30)], read: Some(ProbeRead { bytes: 16_384, result: Ok(us(40)) }) }
 }
 
-fn attempt(gid: Gid, result: Result<ProbeTimings, ProbeFailure>) -> PathProbe {
+fn attempt(gid: Gid, result: Result<ProbeTimings, PathProbeFailure>) -> PathProbe {
     PathProbe { gid, port_state: Some(PortState(4)), result }
 }
 
-fn tried(gid: Gid, result: Result<ProbeTimings, ProbeFailure>) -> ProbedPath {
+fn probed(gid: Gid, result: Result<ProbeTimings, PathProbeFailure>) -> ProbedPath {
     let attempt = attempt(gid, result);
-    ProbedPath { end: 0, theirs: "mlx5_0".into(), their_gid: THERE.parse().unwrap(), attempt, others: Vec::new() }
+    ProbedPath { end: 0, remote: "mlx5_0".into(), their_gid: THERE.parse().unwrap(), attempt, others: Vec::new() }
 }
 
 fn v2() -> Gid {
@@ -73,18 +73,21 @@ fn descriptor() -> SegmentDescriptor {
     SegmentDescriptor {
         name: "192.0.2.2:15000".into(),
         protocol: "rdma".into(),
-        devices: vec![Device { name: "mlx5_0".into(), lid: 0, gid: THERE_TEXT.into() }],
+        devices: vec![DeviceDescriptor { name: "mlx5_0".into(), lid: 0, gid: THERE_TEXT.into() }],
         ..SegmentDescriptor::default()
     }
 }
 
-fn peer(trials: PathProbes) -> PeerProbe {
-    PeerProbe { segment: "192.0.2.2:15000".into(), found: Ok(descriptor()), trials, took: Duration::from_millis(3) }
+fn peer(probes: PathProbes) -> PeerProbe {
+    PeerProbe { segment: "192.0.2.2:15000".into(), found: Ok(descriptor()), probes, took: Duration::from_millis(3) }
 }
 
 /// Facts with one path from one device.
-fn one(end: ProbedDevice, way: ProbedPath) -> PeerFacts {
-    PeerFacts { no_start: None, peers: vec![peer(PathProbes { ends: vec![end], unused: Vec::new(), ways: vec![way] })] }
+fn one(end: ProbedDevice, path: ProbedPath) -> PeerFacts {
+    PeerFacts {
+        no_start: None,
+        peers: vec![peer(PathProbes { ends: vec![end], unused: Vec::new(), paths: vec![path] })],
+    }
 }
 
 fn status(facts: &PeerFacts, id: &str) -> CheckStatus {
@@ -107,27 +110,27 @@ fn found(facts: &PeerFacts, id: &str) -> (Severity, String, String, String) {
 
 #[test]
 fn a_working_path_passes_every_check_with_its_times() {
-    let facts = one(end("mlx5_0", v2()), tried(v2(), Ok(figures())));
+    let facts = one(end("mlx5_0", v2()), probed(v2(), Ok(figures())));
     for check in CHECKS {
         let CheckStatus::Passed(seen) = status(&facts, check.id) else { panic!("{}", check.id) };
         if check.id == "peer-found" {
             assert_eq!(seen, "192.0.2.2:15000: mlx5_0 192.0.2.2");
         } else {
-            let way = "1 path: mlx5_0 to 192.0.2.2:15000@mlx5_0 (round trip 10.0 us, read of 16384 bytes 40.0 us)";
-            assert_eq!(seen, way);
+            let path = "1 path: mlx5_0 to 192.0.2.2:15000@mlx5_0 (round trip 10.0 us, read of 16384 bytes 40.0 us)";
+            assert_eq!(seen, path);
         }
     }
 }
 
 #[test]
 fn every_check_has_a_failing_case() {
-    let mut gone = one(end("mlx5_0", v2()), tried(v2(), Ok(figures())));
+    let mut gone = one(end("mlx5_0", v2()), probed(v2(), Ok(figures())));
     gone.peers[0].found = Err("lost 192.0.2.2:15000 while connecting: Connection refused (os error 111)".into());
-    gone.peers[0].trials = PathProbes::default();
-    let connected = one(end("mlx5_0", v2()), tried(v2(), Err(rtr(libc::ENETUNREACH))));
-    let answers = one(end("mlx5_0", v2()), tried(v2(), Err(silence())));
+    gone.peers[0].probes = PathProbes::default();
+    let connected = one(end("mlx5_0", v2()), probed(v2(), Err(rtr(libc::ENETUNREACH))));
+    let answers = one(end("mlx5_0", v2()), probed(v2(), Err(silence())));
     let small = ProbeTimings { read: Some(ProbeRead { bytes: 16_384, result: Err(silence()) }), ..figures() };
-    let packets = one(end("mlx5_0", v2()), tried(v2(), Ok(small)));
+    let packets = one(end("mlx5_0", v2()), probed(v2(), Ok(small)));
     let by: [(&str, &PeerFacts); 4] =
         [("peer-found", &gone), ("peer-connected", &connected), ("peer-answers", &answers), ("peer-packets", &packets)];
     assert!(by.iter().map(|(id, _)| *id).eq(CHECKS.iter().map(|check| check.id)));
@@ -159,7 +162,7 @@ fn the_announced_descriptor_is_checked_before_any_path() {
     let none = found(&facts(&|d| d.devices.clear()), "peer-found");
     assert_eq!(none.2, "its descriptor lists no device");
     let null = |d: &mut SegmentDescriptor| {
-        d.devices.push(Device { name: "mlx5_1".into(), lid: 0, gid: ["00"; 16].join(":") });
+        d.devices.push(DeviceDescriptor { name: "mlx5_1".into(), lid: 0, gid: ["00"; 16].join(":") });
     };
     let half = found(&facts(&null), "peer-found");
     assert_eq!((half.0, half.2.as_str()), (Severity::Warning, "mlx5_1 without a usable GID"));
@@ -277,16 +280,16 @@ fn step_errno_and_addresses_determine_the_attribute() {
         (RdmaStep::Move, quiet, "", local(), &["no packet returns", "a link-local address"], "MC_GID_INDEX"),
         (
             RdmaStep::Move,
-            ProbeFailureCause::Completion(Completed(12)),
+            ProbeFailureCause::Completion(CompletionStatus(12)),
             "",
             v2(),
             &["no packet returns", "a firewall"],
             "UDP port 4791",
         ),
-        (RdmaStep::Move, ProbeFailureCause::Completion(Completed(9)), "", v2(), &["REM_INV_REQ_ERR"], "MC_MTU"),
+        (RdmaStep::Move, ProbeFailureCause::Completion(CompletionStatus(9)), "", v2(), &["REM_INV_REQ_ERR"], "MC_MTU"),
     ];
     for (step, cause, words, gid, parts, next) in cases {
-        let why = explain::why(&end("mlx5_0", gid.clone()), &tried(gid, Ok(figures())), &failure(step, cause, words));
+        let why = explain::why(&end("mlx5_0", gid.clone()), &probed(gid, Ok(figures())), &failure(step, cause, words));
         for part in parts {
             assert!(why.what.contains(part), "{step:?} {cause:?}: '{part}' is not in {why:?}");
         }
@@ -297,51 +300,52 @@ fn step_errno_and_addresses_determine_the_attribute() {
 #[test]
 fn the_variable_behind_a_gid_and_a_working_gid_are_named() {
     let local = row(0, LINK_LOCAL, GidType::RoceV2);
-    let mut way = tried(local.clone(), Err(rtr(libc::EINVAL)));
+    let mut path = probed(local.clone(), Err(rtr(libc::EINVAL)));
     let asked = ProbedDevice { asked: Some("MC_GID_INDEX"), ..end("mlx5_0", local) };
-    way.others = vec![attempt(row(1, HERE, GidType::RoceV1), Err(silence())), attempt(v2(), Ok(figures()))];
-    let (_, what, evidence, next) = found(&one(asked.clone(), way.clone()), "peer-connected");
+    path.others = vec![attempt(row(1, HERE, GidType::RoceV1), Err(silence())), attempt(v2(), Ok(figures()))];
+    let (_, what, evidence, next) = found(&one(asked.clone(), path.clone()), "peer-connected");
     assert!(what.contains("INIT to RTR fails (EINVAL)"), "{what}");
     assert!(what.contains("(set by MC_GID_INDEX)"), "{what}");
     assert!(evidence.starts_with("mlx5_0 port 1 ACTIVE, GID 0 fe80::5054"), "{evidence}");
     assert!(next.starts_with("set MC_GID_INDEX=3"), "{next}");
-    way.others.pop();
-    let (.., next) = found(&one(asked, way), "peer-connected");
-    assert!(next.ends_with("it fails as well (tested)"), "{next}");
+    path.others.pop();
+    let (.., next) = found(&one(asked, path), "peer-connected");
+    assert!(next.contains("also fails with this host's GID"), "{next}");
 }
 
 #[test]
 fn a_port_that_went_down_is_reported_for_any_step() {
     for failure in [rtr(libc::EINVAL), silence()] {
-        let mut way = tried(v2(), Err(failure.clone()));
-        way.attempt.port_state = Some(PortState(1));
-        assert_eq!(explain::why(&end("mlx5_0", v2()), &way, &failure).what, "the port of this host went down");
+        let mut path = probed(v2(), Err(failure.clone()));
+        path.attempt.port_state = Some(PortState(1));
+        assert_eq!(explain::why(&end("mlx5_0", v2()), &path, &failure).what, "this host's port went down");
     }
 }
 
 #[test]
 fn the_mtu_is_named_if_only_large_packets_fail() {
     let figures = ProbeTimings { read: Some(ProbeRead { bytes: 16_384, result: Err(silence()) }), ..figures() };
-    let (_, what, _, next) = found(&one(end("mlx5_0", v2()), tried(v2(), Ok(figures))), "peer-packets");
+    let (_, what, _, next) = found(&one(end("mlx5_0", v2()), probed(v2(), Ok(figures))), "peer-packets");
     assert!(
         what.contains("the MTU: packets of 4096") && next.contains("MC_MTU=1024") && next.contains("4200"),
         "{what}; {next}"
     );
-    let taken = failure(RdmaStep::Move, ProbeFailureCause::Completion(Completed(10)), "work completion REM_ACCESS_ERR");
+    let taken =
+        failure(RdmaStep::Move, ProbeFailureCause::Completion(CompletionStatus(10)), "work completion REM_ACCESS_ERR");
     assert!(explain::packets(&end("mlx5_0", v2()), 16_384, &taken).what.contains("cannot be read"));
 }
 
 #[test]
 fn equal_failures_are_one_finding_and_a_warning_if_others_work() {
-    let two = |result: &dyn Fn(usize, usize) -> Result<ProbeTimings, ProbeFailure>| {
+    let two = |result: &dyn Fn(usize, usize) -> Result<ProbeTimings, PathProbeFailure>| {
         let ends = vec![end("mlx5_0", v2()), end("mlx5_1", v2())];
-        let way = |(from, to): (usize, usize)| ProbedPath {
+        let path = |(from, to): (usize, usize)| ProbedPath {
             end: from,
-            theirs: format!("mlx5_{to}"),
-            ..tried(v2(), result(from, to))
+            remote: format!("mlx5_{to}"),
+            ..probed(v2(), result(from, to))
         };
-        let ways = [(0, 0), (0, 1), (1, 0), (1, 1)].map(way).to_vec();
-        PeerFacts { no_start: None, peers: vec![peer(PathProbes { ends, unused: Vec::new(), ways })] }
+        let paths = [(0, 0), (0, 1), (1, 0), (1, 1)].map(path).to_vec();
+        PeerFacts { no_start: None, peers: vec![peer(PathProbes { ends, unused: Vec::new(), paths })] }
     };
     let facts = two(&|from, _| if from == 0 { Ok(figures()) } else { Err(silence()) });
     let (severity, what, evidence, next) = found(&facts, "peer-answers");
@@ -353,19 +357,19 @@ fn equal_failures_are_one_finding_and_a_warning_if_others_work() {
 
 #[test]
 fn an_unused_device_of_this_host_is_reported() {
-    let mut facts = one(end("mlx5_0", v2()), tried(v2(), Ok(figures())));
+    let mut facts = one(end("mlx5_0", v2()), probed(v2(), Ok(figures())));
     let why = "mlx5_1: port 1 is DOWN, not ACTIVE: is the link up?";
-    facts.peers[0].trials.unused.push(UnusedDevice { device: "mlx5_1".into(), why: why.into() });
+    facts.peers[0].probes.unused.push(UnusedDevice { device: "mlx5_1".into(), why: why.into() });
     let (severity, what, evidence, _) = found(&facts, "peer-connected");
-    assert_eq!((severity, what.as_str(), evidence.as_str()), (Severity::Info, "mlx5_1 of this host is not used", why));
+    assert_eq!((severity, what.as_str(), evidence.as_str()), (Severity::Info, "mlx5_1 on this host is not used", why));
 }
 
 #[test]
 fn infiniband_is_not_judged_by_address_family() {
     let gid = row(0, LINK_LOCAL, GidType::Ib);
     let ib = ProbedDevice { layer: LinkLayer::InfiniBand, lid: 7, ..end("mlx5_0", gid.clone()) };
-    let why = explain::why(&ib, &tried(gid.clone(), Err(silence())), &silence());
+    let why = explain::why(&ib, &probed(gid.clone(), Err(silence())), &silence());
     assert!(why.what.contains("LID 7") && why.next.contains("MC_PKEY_INDEX"), "{why:?}");
-    let why = explain::why(&ib, &tried(gid, Err(rtr(22))), &rtr(22));
+    let why = explain::why(&ib, &probed(gid, Err(rtr(22))), &rtr(22));
     assert!(why.what.contains("path MTU"), "{why:?}");
 }

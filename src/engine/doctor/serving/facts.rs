@@ -11,7 +11,7 @@ use crate::engine::http::Samples;
 /// All facts of the servers.
 #[derive(Clone, Debug)]
 pub struct ServingFacts {
-    /// The servers, in the order given.
+    /// The servers, in the order specified.
     pub instances: Vec<Instance>,
     /// The master that is checked in the same run.
     pub master: Option<HostPort>,
@@ -22,7 +22,7 @@ pub struct ServingFacts {
 
 #[derive(Clone, Debug)]
 pub struct Instance {
-    /// The URL as given.
+    /// The URL, as specified by the user.
     pub url: String,
     /// `/server_info`.
     pub info: Fact<ServerSettings>,
@@ -36,7 +36,7 @@ pub struct Instance {
     pub took: Duration,
 }
 
-/// A server's settings as it reports them: every server argument after its own resolution.
+/// A server's settings as it reports them: every argument as resolved by the server.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct ServerSettings(pub Map<String, Value>);
 
@@ -107,21 +107,21 @@ pub struct L3Probe {
 pub struct L3Read {
     /// Whether another server wrote the pages.
     pub by_another: bool,
-    /// Tokens written to L3 in between according to the server; `None` without metrics.
+    /// Tokens written to L3 in between, as reported by the server; `None` without metrics.
     pub written: Option<f64>,
     /// Cached tokens by tier.
-    pub cached: CachedTokens,
+    pub cached: CachedTierTokens,
     /// Whether both requests generated the same tokens.
     pub is_same: bool,
     /// Durations of the first and the second request.
     pub times: (Duration, Duration),
-    /// Tokens found in L3 but not used, by the server's reason.
+    /// Tokens found in L3 but not used, by the reason that the server reports.
     pub unfulfilled: Vec<(String, f64)>,
 }
 
 /// `cached_tokens_details`: cached tokens by tier.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct CachedTokens {
+pub struct CachedTierTokens {
     pub device: u64,
     pub host: u64,
     pub storage: u64,

@@ -12,18 +12,18 @@ use crate::engine::doctor::{finding, listed, plural, shown, status};
 use crate::engine::plan::client::PLAIN_SEGMENT_BYTES_MIN;
 use crate::engine::plan::size_text;
 
-/// Written tokens from which on some reads are expected.
+/// Number of written tokens above which reads are expected.
 const TOKENS_WORTH: f64 = 10_000.0;
 /// A threshold above this excludes most prompts.
 const THRESHOLD_LONG: u64 = 1024;
-/// Share of found but unused tokens from which on the reason is reported.
+/// Share of found but unused tokens above which the reason is reported.
 const UNUSED_SHARE: f64 = 0.25;
 
 /// The status of the check `id`, and how long gathering its facts took.
 pub fn judge(id: &'static str, facts: &ServingFacts) -> (CheckStatus, Duration) {
     let took = facts.instances.iter().map(|instance| instance.took).max().unwrap_or_default();
     if facts.instances.is_empty() {
-        return (CheckStatus::Skipped("no SGLang server is given: use --sglang URL".to_owned()), Duration::ZERO);
+        return (CheckStatus::Skipped("no SGLang server specified: use --sglang URL".to_owned()), Duration::ZERO);
     }
     let status = match id {
         "sglang-reached" => reached(facts),
@@ -35,7 +35,7 @@ pub fn judge(id: &'static str, facts: &ServingFacts) -> (CheckStatus, Duration) 
         "l3-read" => read(facts),
         "same-fingerprint" => fingerprint(facts),
         "l3-probe" => probe(facts),
-        // A test holds that every check of the catalogue has an arm.
+        // A test asserts that every check in the catalogue has an arm.
         _ => CheckStatus::Skipped("not implemented".to_owned()),
     };
     (status, took)
@@ -46,7 +46,7 @@ fn with_settings(facts: &ServingFacts) -> impl Iterator<Item = (&Instance, &Serv
     facts.instances.iter().filter_map(|instance| Some((instance, instance.info.as_ref().ok()?)))
 }
 
-/// Those of them that use the store as L3.
+/// The servers that reported their settings and use the store as L3.
 fn with_store(facts: &ServingFacts) -> impl Iterator<Item = (&Instance, &ServerSettings)> {
     with_settings(facts).filter(|(_, info)| info.text("hicache_storage_backend").as_deref() == Some("mooncake"))
 }
@@ -63,7 +63,7 @@ fn reached(facts: &ServingFacts) -> CheckStatus {
             Severity::Error,
             format!("the SGLang server at {} did not report its settings", instance.url),
             why,
-            "start it, check --sglang http://HOST:PORT, and set SGLANG_API_KEY if it requires a key",
+            "start the server, check --sglang http://HOST:PORT, and set SGLANG_API_KEY if the server requires a key",
         ))
     });
     status(silent.collect(), || {
@@ -83,14 +83,17 @@ fn hicache(facts: &ServingFacts) -> CheckStatus {
                     Severity::Info,
                     "a decode server has no hierarchical cache; this is normal, because its prefill server has one",
                 ),
-                false => (Severity::Error, "the hierarchical cache is disabled: the store is neither written nor read"),
+                false => (
+                    Severity::Error,
+                    "the hierarchical cache is disabled: the store is neither written to nor read from",
+                ),
             };
             finding(
                 "hicache-on",
                 severity,
                 what,
                 format!("{}: enable_hierarchical_cache is false", instance.url),
-                "start it with --enable-hierarchical-cache --hicache-storage-backend mooncake",
+                "start the server with --enable-hierarchical-cache --hicache-storage-backend mooncake",
             )
         });
     status(off.collect(), || "enabled".to_owned())
@@ -108,9 +111,9 @@ fn attached(facts: &ServingFacts) -> CheckStatus {
             Some("mooncake") if layout == "layer_first" && instance.is_mla != Some(true) => findings.push(finding(
                 "l3-attached",
                 Severity::Warning,
-                "the memory layout of host pages does not fit the store: only MLA models can store layer_first pages",
+                "the host memory layout does not work with the store: only MLA models can store layer_first pages",
                 format!("{}: hicache_mem_layout layer_first", instance.url),
-                "--hicache-mem-layout page_first (with --hicache-io-backend kernel) or page_first_direct (with direct)",
+                "set --hicache-mem-layout to page_first (with --hicache-io-backend kernel) or page_first_direct (with direct)",
             )),
             Some("mooncake") => {}
             Some(other) => findings.push(finding(
@@ -118,14 +121,14 @@ fn attached(facts: &ServingFacts) -> CheckStatus {
                 Severity::Warning,
                 "the L3 tier is not the Mooncake store",
                 format!("{}: hicache_storage_backend {other}", instance.url),
-                "--hicache-storage-backend mooncake",
+                "set --hicache-storage-backend to mooncake",
             )),
             None => findings.push(finding(
                 "l3-attached",
                 Severity::Error,
                 "no L3 tier is configured: pages stay in host memory and are not shared",
                 format!("{}: hicache_storage_backend is not set", instance.url),
-                "--hicache-storage-backend mooncake, or attach it at run time: PUT /hicache/storage-backend",
+                "set --hicache-storage-backend to mooncake, or attach it at run time: PUT /hicache/storage-backend",
             )),
         }
     }
@@ -152,7 +155,7 @@ fn master(facts: &ServingFacts) -> CheckStatus {
                 Severity::Warning,
                 "the server uses a different master than the one checked here",
                 format!("{}: master_server_address {at}, checked {master}", instance.url),
-                "give both the same address, or check that master: --master HOST:PORT",
+                "set the same address for both, or check the server's master: --master HOST:PORT",
             ));
         }
         let size = |name: &str| info.number(name).unwrap_or(1).max(1);
@@ -165,8 +168,8 @@ fn master(facts: &ServingFacts) -> CheckStatus {
                     "l3-master",
                     Severity::Error,
                     "a rank's share of global_segment_size is below 16 MiB, so it mounts no segment",
-                    format!("{}: {} over {ranks} ranks is {}", instance.url, ByteSize(bytes), ByteSize(rank)),
-                    "global_segment_size is per server and divided by tp x pp: raise it, or set 0 and use store nodes",
+                    format!("{}: {} across {ranks} ranks is {} each", instance.url, ByteSize(bytes), ByteSize(rank)),
+                    "global_segment_size is per server and divided by tp x pp: raise it, or set it to 0 and use store nodes",
                 ));
             }
         }
@@ -203,10 +206,10 @@ fn policy(facts: &ServingFacts) -> CheckStatus {
         if policy == "best_effort" {
             add(
                 Severity::Warning,
-                "best_effort cancels L3 reads as soon as the GPU is free: on an idle server nearly all of them"
+                "best_effort cancels L3 reads as soon as the GPU is free: on an idle server, that is nearly all of them"
                     .to_owned(),
                 "hicache_storage_prefetch_policy best_effort".to_owned(),
-                "--hicache-storage-prefetch-policy timeout (bounded) or wait_complete (every hit is used)",
+                "set --hicache-storage-prefetch-policy to timeout (bounded) or wait_complete (every hit is used)",
             );
         }
         if policy == "wait_complete" && info.number("tp_size").unwrap_or(1) > 1 {
@@ -214,7 +217,7 @@ fn policy(facts: &ServingFacts) -> CheckStatus {
                 Severity::Info,
                 "a hanging L3 read blocks all ranks: wait_complete has no timeout".to_owned(),
                 format!("wait_complete with tp_size {}", info.number("tp_size").unwrap_or(1)),
-                "--hicache-storage-prefetch-policy timeout bounds the wait",
+                "set --hicache-storage-prefetch-policy to timeout to bound the wait",
             );
         }
         let extra = info.extra();
@@ -233,13 +236,13 @@ fn policy(facts: &ServingFacts) -> CheckStatus {
                 Severity::Warning,
                 format!("prompts with fewer than {threshold} uncached tokens never query L3"),
                 format!("prefetch_threshold {threshold}, page_size {}", info.page_size()),
-                "lower prefetch_threshold in --hicache-storage-backend-extra-config, or --page-size if that raises it",
+                "lower prefetch_threshold in --hicache-storage-backend-extra-config, or lower --page-size if it raises the threshold",
             );
         }
         if info.page_size() < 16 {
             add(
                 Severity::Info,
-                "the page size is small: each page is an object (two with MHA) and requires a lookup at the master"
+                "the page size is small: each page is an object (two with MHA) and requires a lookup on the master"
                     .to_owned(),
                 format!("page_size {}", info.page_size()),
                 "--page-size 64 is common with an L3 tier",
@@ -249,9 +252,9 @@ fn policy(facts: &ServingFacts) -> CheckStatus {
         if write == "write_back" || write == "write_through_selective" {
             add(
                 Severity::Info,
-                "pages reach L3 late: only when they are evicted, or hit a second time".to_owned(),
+                "pages reach L3 late: only when they are evicted, or are hit a second time".to_owned(),
                 format!("hicache_write_policy {write}"),
-                "--hicache-write-policy write_through, if servers should share new pages immediately",
+                "set --hicache-write-policy to write_through if servers should share new pages immediately",
             );
         }
     }
@@ -277,9 +280,9 @@ fn metrics(facts: &ServingFacts) -> CheckStatus {
         finding(
             "serving-metrics",
             Severity::Info,
-            "the server exports no metrics, so the hits per tier are unknown",
+            "the server does not export metrics, so the hits per tier are unknown",
             format!("{}/metrics has no samples, enable_metrics is {}", instance.url, info.is_on("enable_metrics")),
-            "start it with --enable-metrics (and --enable-cache-report for cached tokens in each response)",
+            "start the server with --enable-metrics (and --enable-cache-report for cached tokens in each response)",
         )
     });
     status(off.collect(), || "enabled".to_owned())
@@ -302,7 +305,7 @@ fn read(facts: &ServingFacts) -> CheckStatus {
         let (found, fetched) = (value("storage_prefetch_hit_tokens_total"), value("prefetched_tokens_total"));
         let used = page.sum_where("sglang:cached_tokens_total", "cache_source", "storage").unwrap_or(0.0);
         let seen = format!(
-            "{}: {host} tokens written to the host, {written} to the store, {found} found there, {fetched} fetched, {used} used{master}",
+            "{}: {host} tokens written to the host, {written} to the store, {found} found in the store, {fetched} fetched, {used} used{master}",
             instance.url
         );
         let mut add = |severity, what: &str, evidence: String, remedy: &str| {
@@ -320,7 +323,7 @@ fn read(facts: &ServingFacts) -> CheckStatus {
                 // Typical of a server whose upper tiers hold everything that is requested again.
                 0.0 => (
                     Severity::Info,
-                    "lookups find nothing: no prompt is repeated, its pages are still in L1 or L2, or keys differ",
+                    "lookups have no hits: no prompt is repeated, the pages are still in L1 or L2, or keys differ",
                 ),
                 _ => (Severity::Warning, "found pages are not fetched"),
             };
@@ -328,7 +331,7 @@ fn read(facts: &ServingFacts) -> CheckStatus {
                 severity,
                 "L3 is written but never read",
                 format!("{seen}; {why}"),
-                "verify with --probe-serving (a prompt sent twice with a flush in between), and compare the servers: --sglang URL for each",
+                "verify with --probe-serving (a prompt sent twice with a flush in between), and compare the servers (--sglang URL for each)",
             );
         }
         let unused = page.by("sglang:storage_prefetch_unfulfilled_tokens_total", "reason");
@@ -353,13 +356,13 @@ fn reason_remedy(reason: &str) -> &'static str {
         "below_threshold" => "lower prefetch_threshold in --hicache-storage-backend-extra-config",
         "host_capacity" => "increase --hicache-size: reads may use half of the host pool",
         "device_capacity" => "increase the KV cache on the GPU (--mem-fraction-static), or reduce concurrency",
-        "deadline" => "--hicache-storage-prefetch-policy wait_complete, or a longer prefetch_timeout_base",
+        "deadline" => "set --hicache-storage-prefetch-policy to wait_complete, or raise prefetch_timeout_base",
         "storage_transfer" => "check the nodes: mcctl doctor --only cluster",
         _ => "check SGLang's log",
     }
 }
 
-/// Settings that must be equal on all servers for pages to be shared.
+/// Settings that must match on all servers for pages to be shared.
 const FINGERPRINT: &[&str] = &[
     "served_model_name",
     "page_size",
@@ -375,7 +378,7 @@ const FINGERPRINT: &[&str] = &[
 fn fingerprint(facts: &ServingFacts) -> CheckStatus {
     let servers: Vec<(&Instance, &ServerSettings)> = with_store(facts).collect();
     if servers.len() < 2 {
-        return CheckStatus::Skipped("fewer than two servers that use the store are given".to_owned());
+        return CheckStatus::Skipped("fewer than two servers that use the store were specified".to_owned());
     }
     let mut findings: Vec<Finding> = Vec::new();
     let is_mla = servers.iter().all(|(instance, _)| instance.is_mla == Some(true));
@@ -391,7 +394,7 @@ fn fingerprint(facts: &ServingFacts) -> CheckStatus {
         let is_harmless = name == "tp_size" && is_mla || name == "version" || name == "hicache_mem_layout";
         let (severity, what) = match is_harmless {
             true => (Severity::Info, format!("servers differ in {name}, which may prevent them from sharing pages")),
-            false => (Severity::Error, format!("servers differ in {name}: they cannot find each other's pages")),
+            false => (Severity::Error, format!("servers differ in {name}: they cannot read each other's pages")),
         };
         let remedy =
             "start all servers with the same settings, or separate them with different extra_backend_tag values";
@@ -437,7 +440,7 @@ fn probe(facts: &ServingFacts) -> CheckStatus {
                 Severity::Warning,
                 "the prompt could not be sent twice",
                 format!("{}: {why}", probe.url),
-                "check that the server is idle and accepts token ids on /generate",
+                "check that the server is idle and accepts token IDs on /generate",
             )),
             Ok(reading) => findings.extend(judge_reading(probe, reading)),
         }
@@ -475,13 +478,13 @@ fn judge_reading(probe: &L3Probe, reading: &L3Read) -> Option<Finding> {
         () if cached.storage > 0 && !reading.is_same => found(
             Severity::Warning,
             "with pages loaded from the store, the server generated different tokens than without",
-            "run this again: batches of different sizes may differ in the last bits; if it persists, compare dtype and release of the servers",
+            "run the check again: batches of different sizes may differ in the last bits; if the difference persists, compare the servers' dtype and release",
         ),
         () if cached.storage > 0 => None,
         () if cached.device + cached.host > 0 => found(
             Severity::Warning,
             "the prompt was still cached in L1 or L2, so L3 was not exercised",
-            "run this again when the server is idle: a busy server is not flushed",
+            "run the check again when the server is idle: a busy server cannot be flushed",
         ),
         () if reading.written == Some(0.0) => found(
             Severity::Error,
@@ -490,13 +493,13 @@ fn judge_reading(probe: &L3Probe, reading: &L3Read) -> Option<Finding> {
         ),
         () if reading.by_another => found(
             Severity::Error,
-            "one server does not find the pages that another one wrote",
-            "see same-fingerprint: model name, page size, tp, dtype and master must be equal",
+            "one server cannot read the pages that another one wrote",
+            "see same-fingerprint: model name, page size, tp, dtype and master must match",
         ),
         () => found(
             Severity::Error,
             "pages are written to the store but not read back",
-            "see prefetch-policy; the first prompt after a start may be too early (the page hash is being compiled): run this again",
+            "see prefetch-policy; the first prompt after startup may be too early (the page hash is still being compiled): run the check again",
         ),
     }
 }
@@ -507,7 +510,7 @@ mod tests {
 
     use super::*;
     use crate::engine::doctor::serving::CHECKS;
-    use crate::engine::doctor::serving::facts::CachedTokens;
+    use crate::engine::doctor::serving::facts::CachedTierTokens;
     use crate::engine::http::Samples;
 
     fn info(more: Value) -> ServerSettings {
@@ -578,7 +581,7 @@ mod tests {
         assert_found(
             &attached(&one(json!({"hicache_mem_layout": "layer_first"}))),
             Severity::Warning,
-            "does not fit the store",
+            "does not work with the store",
         );
     }
 
@@ -642,7 +645,7 @@ mod tests {
         assert_found(&read(&with(&unused)), Severity::Info, "not used");
         let mut blind = one(json!({}));
         blind.instances[0].metrics = None;
-        assert_found(&metrics(&blind), Severity::Info, "exports no metrics");
+        assert_found(&metrics(&blind), Severity::Info, "does not export metrics");
     }
 
     #[test]
@@ -656,7 +659,7 @@ mod tests {
         ] {
             let mut facts = one(json!({}));
             facts.instances.push(instance("http://b:1", json!({name: value})));
-            assert_found(&fingerprint(&facts), Severity::Error, "cannot find each other's pages");
+            assert_found(&fingerprint(&facts), Severity::Error, "cannot read each other's pages");
         }
         let mut mla = one(json!({}));
         mla.instances.push(instance("http://b:1", json!({"tp_size": 4})));
@@ -674,20 +677,20 @@ mod tests {
             facts.probe = Some(vec![L3Probe { url: "http://a:1".to_owned(), tokens: 800, end }]);
             probe(&facts)
         };
-        let stored = CachedTokens { device: 0, host: 0, storage: 784 };
-        assert_eq!(
-            with(Some(784.0), stored, false, true),
-            CheckStatus::Passed("784 of 800 tokens from the store in 35.0 ms (cold 150.0 ms)".to_owned())
-        );
+        let stored = CachedTierTokens { device: 0, host: 0, storage: 784 };
+        let CheckStatus::Passed(observation) = with(Some(784.0), stored, false, true) else { panic!("not passed") };
+        for number in ["784 of 800", "35.0 ms", "150.0 ms"] {
+            assert!(observation.contains(number), "{observation}");
+        }
         assert_found(&with(Some(784.0), stored, false, false), Severity::Warning, "different tokens");
         assert_found(
-            &with(Some(0.0), CachedTokens::default(), false, true),
+            &with(Some(0.0), CachedTierTokens::default(), false, true),
             Severity::Error,
             "no page of the prompt was written",
         );
-        assert_found(&with(Some(784.0), CachedTokens::default(), false, true), Severity::Error, "not read back");
-        assert_found(&with(None, CachedTokens::default(), true, true), Severity::Error, "one server does not find");
-        let above = CachedTokens { device: 784, host: 0, storage: 0 };
+        assert_found(&with(Some(784.0), CachedTierTokens::default(), false, true), Severity::Error, "not read back");
+        assert_found(&with(None, CachedTierTokens::default(), true, true), Severity::Error, "one server cannot read");
+        let above = CachedTierTokens { device: 784, host: 0, storage: 0 };
         assert_found(&with(Some(784.0), above, false, true), Severity::Warning, "still cached in L1 or L2");
         let mut failed = one(json!({}));
         failed.probe = Some(vec![L3Probe { url: "http://a:1".to_owned(), tokens: 800, end: Err("HTTP 400".into()) }]);

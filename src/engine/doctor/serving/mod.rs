@@ -27,7 +27,7 @@ pub struct ServingQuery {
     pub probe: bool,
     /// The master that the servers should use, for comparison.
     pub master: Option<HostPort>,
-    /// The master's admin HTTP, for its counters.
+    /// The master's admin HTTP address, for its counters.
     pub admin: Option<HostPort>,
     /// Maximum wait for a response; a prompt may take longer.
     pub limit: Duration,
@@ -44,13 +44,13 @@ pub const CHECKS: &[Check] = &[
     check("l3-attached", "the L3 tier is the Mooncake store", &[16]),
     check("l3-master", "the server uses the checked master, and its segment is large enough", &[8]),
     check("prefetch-policy", "the policy waits for L3 reads, and prompts exceed the threshold", &[16, 17]),
-    check("serving-metrics", "the counters per tier are exported", &[]),
+    check("serving-metrics", "per-tier counters are exported", &[]),
     check("l3-read", "pages are written to L3 and read from it", &[3, 16]),
     check("same-fingerprint", "all servers have the settings that are required to share pages", &[16]),
     check("l3-probe", "a prompt is loaded from L3 (only with --probe-serving)", &[16]),
 ];
 
-/// Runs the checks that are `wanted`, in the order of the catalogue.
+/// Runs the `wanted` checks in catalogue order.
 pub async fn run<E: Env>(env: &E, query: &ServingQuery, wanted: &dyn Fn(&str) -> bool) -> Vec<CheckReport> {
     if !CHECKS.iter().any(|check| wanted(check.id)) {
         return Vec::new();
@@ -59,7 +59,7 @@ pub async fn run<E: Env>(env: &E, query: &ServingQuery, wanted: &dyn Fn(&str) ->
     judge(&facts, wanted)
 }
 
-/// Judges facts that were gathered before. Pure.
+/// Judges facts that were already gathered. Pure.
 pub fn judge(facts: &ServingFacts, wanted: &dyn Fn(&str) -> bool) -> Vec<CheckReport> {
     reports(CHECKS, wanted, |check| judge::judge(check.id, facts))
 }

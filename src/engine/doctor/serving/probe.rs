@@ -8,19 +8,19 @@ use std::time::Duration;
 use serde_json::{Value, json};
 
 use crate::engine::doctor::serving::ServingQuery;
-use crate::engine::doctor::serving::facts::{CachedTokens, Instance, L3Probe, L3Read, ServerSettings};
+use crate::engine::doctor::serving::facts::{CachedTierTokens, Instance, L3Probe, L3Read, ServerSettings};
 use crate::engine::doctor::serving::gather::metrics;
 use crate::engine::doctor::{Fact, Unavailable};
 use crate::engine::env::Env;
 use crate::engine::http::Fetcher;
 
-/// Timeout of a prompt. The first prompt that queries L3 waits until the page hash is compiled.
+/// Timeout for a prompt. The first prompt that queries L3 waits until the page hash is compiled.
 const GENERATE: Duration = Duration::from_secs(90);
 /// Maximum wait until the pages are written.
 const WRITTEN: Duration = Duration::from_secs(20);
 /// Wait for writes if the server exports no metrics.
 const BLIND: Duration = Duration::from_secs(5);
-/// Maximum time for which a busy server may refuse the flush.
+/// Maximum time during which a busy server may reject the flush.
 const FLUSHED: Duration = Duration::from_secs(30);
 const AGAIN: Duration = Duration::from_millis(250);
 /// Token ids that exist in every model and do not end a prompt.
@@ -41,7 +41,7 @@ pub async fn probe<E: Env>(env: &E, instances: &[Instance], query: &ServingQuery
         let Ok(info) = &instance.info else { continue };
         let tokens = first.as_ref().map_or_else(|| prompt(seed, length(info)), |(tokens, ..)| tokens.clone());
         let end = match (info.is_unified(), ProbeTarget::new(env, &instance.url, query)) {
-            (false, _) => Err("it belongs to a prefill-decode pair and does not accept requests alone".into()),
+            (false, _) => Err("the server belongs to a prefill-decode pair and does not accept requests alone".into()),
             (_, Err(why)) => Err(why),
             (true, Ok(server)) => match &first {
                 None => match server.write_flush_read(&tokens).await {
@@ -124,7 +124,7 @@ impl<'a, E: Env> ProbeTarget<'a, E> {
     }
 
     /// Sends the prompt. Returns the generated tokens, the cached tokens by tier, and the duration.
-    async fn send(&self, tokens: &[u64]) -> Fact<(Vec<u64>, CachedTokens, Duration)> {
+    async fn send(&self, tokens: &[u64]) -> Fact<(Vec<u64>, CachedTierTokens, Duration)> {
         let sampling = json!({"temperature": 0, "max_new_tokens": NEW, "ignore_eos": true});
         let body = json!({"input_ids": tokens, "sampling_params": sampling}).to_string();
         let began = self.env.now();
@@ -140,7 +140,7 @@ impl<'a, E: Env> ProbeTarget<'a, E> {
         let out = ids.map(|ids| ids.iter().filter_map(Value::as_u64).collect()).unwrap_or_default();
         let details = value.get("meta_info").and_then(|meta| meta.get("cached_tokens_details"));
         let tier = |name: &str| details.and_then(|d| d.get(name)).and_then(Value::as_u64).unwrap_or(0);
-        let cached = CachedTokens { device: tier("device"), host: tier("host"), storage: tier("storage") };
+        let cached = CachedTierTokens { device: tier("device"), host: tier("host"), storage: tier("storage") };
         Ok((out, cached, took))
     }
 
@@ -175,7 +175,7 @@ impl<'a, E: Env> ProbeTarget<'a, E> {
         }
     }
 
-    /// Empties the tiers above L3. A busy server refuses this for a while.
+    /// Empties the tiers above L3. A busy server rejects this for a while.
     async fn flush(&self) -> Fact<()> {
         let began = self.env.now();
         loop {

@@ -1,14 +1,14 @@
-//! Finds libraries of a wheel's binaries that the dynamic loader would not find.
+//! Finds libraries that a wheel's binaries need but the dynamic loader would not find.
 //!
-//! The search order is that of `ld.so`: folders in the binary itself (`$ORIGIN` is its own folder), `LD_LIBRARY_PATH`,
-//! `/etc/ld.so.conf`, and the default folders.
+//! The search order is that of `ld.so`: directories in the binary itself (`$ORIGIN` is its own directory), `LD_LIBRARY_PATH`,
+//! `/etc/ld.so.conf`, and the default directories.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::engine::doctor::wheel::elf::{self, Dynamic};
 use crate::engine::sys::FileTree;
 
-/// Default folders of the loader.
+/// The loader's default directories.
 const USUAL: &[&str] = &[
     "/lib64",
     "/usr/lib64",
@@ -83,7 +83,7 @@ fn expand(folder: &str, origin: &str) -> String {
     folder.replace("${ORIGIN}", origin).replace("$ORIGIN", origin)
 }
 
-/// Adds the folders of a loader configuration file and of its includes.
+/// Adds the directories from a loader configuration file and its includes.
 fn configured(tree: &FileTree, path: &str, depth: usize, into: &mut Vec<String>) {
     let text = tree.text(path).ok().flatten().unwrap_or_default();
     for entry in text.lines().map(|entry| entry.split('#').next().unwrap_or_default().trim()) {
@@ -124,7 +124,7 @@ pub(super) fn remedy(library: &str, flavour: &str) -> String {
     }
     if let Some(major) = library.strip_prefix("libcudart.so.") {
         return if flavour == "non-cuda" {
-            "this wheel release is built incorrectly: pip install 'mooncake-transfer-engine-non-cuda>=0.3.13' (or the CUDA wheel on a CUDA host)".to_owned()
+            "this wheel release was built incorrectly: pip install 'mooncake-transfer-engine-non-cuda>=0.3.13' (or the CUDA wheel on a CUDA host)".to_owned()
         } else {
             format!(
                 "without a GPU: uninstall it and pip install mooncake-transfer-engine-non-cuda; with a GPU: use a CUDA {major} image, or the wheel for the installed CUDA"

@@ -1,17 +1,17 @@
-//! Checks of Mooncake's Python wheel and of the libraries that it links to. No Python runs and nothing is loaded.
+//! Checks of Mooncake's Python wheel and the libraries that it links against. No Python code runs and no library is loaded.
 
 mod elf;
-mod find;
 mod libraries;
+mod search;
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::engine::check::{Check, CheckGroup, CheckReport, CheckStatus, Finding, Severity};
-use crate::engine::doctor::{CheckEntry, Selection, each, find as finding, status};
+use crate::engine::doctor::{CheckEntry, Selection, each, find, status};
 use crate::engine::env::Env;
 use crate::engine::sys::FileTree;
 
-pub use find::{Wheel, WheelSearch};
+pub use search::{Wheel, WheelSearch};
 
 use libraries::LibraryLoader;
 
@@ -34,9 +34,9 @@ pub const CHECKS: &[CheckEntry<WheelFacts>] = &[
         entry("wheel-installed", "exactly one Mooncake wheel is installed, and its release series matches mcctl", &[3]),
         wheel,
     ),
-    (entry("wheel-libraries", "all libraries that the wheel's binaries link to exist", &[2, 22]), missing),
+    (entry("wheel-libraries", "all libraries that the wheel's binaries link against exist", &[2, 22]), missing),
     (entry("wheel-flavour", "a wheel without CUDA does not require CUDA libraries", &[22]), flavour),
-    (entry("wheel-release", "all wheels and the mooncake_master of this host have the same release", &[3]), release),
+    (entry("wheel-release", "all wheels and the mooncake_master on this host have the same release", &[3]), release),
 ];
 
 const fn entry(id: &'static str, about: &'static str, problems: &'static [u8]) -> Check {
@@ -50,20 +50,20 @@ pub fn checks() -> Vec<Check> {
 
 /// Runs the selected checks.
 pub fn run(env: &impl Env, tree: &FileTree, search: &WheelSearch, selection: &Selection) -> Vec<CheckReport> {
-    if !CHECKS.iter().any(|(check, _)| selection.wants(check)) {
+    if !CHECKS.iter().any(|(check, _)| selection.includes(check)) {
         return Vec::new();
     }
-    let wheels = find::wheels(tree, search);
+    let wheels = search::wheels(tree, search);
     each(env, CHECKS, &WheelFacts { tree: tree.clone(), search: search.clone(), wheels }, selection)
 }
 
 /// The result if no wheel is installed.
 fn none(facts: &WheelFacts) -> CheckStatus {
     let searched = match &facts.search.python {
-        Some(python) => format!("of {python}"),
-        None => "of the interpreters on PATH; select another one with --python".to_owned(),
+        Some(python) => format!("for {python}"),
+        None => "for the interpreters on PATH; select another one with --python".to_owned(),
     };
-    CheckStatus::Skipped(format!("no Mooncake wheel is installed in the packages {searched}"))
+    CheckStatus::Skipped(format!("no Mooncake wheel is installed {searched}"))
 }
 
 fn describe(wheel: &Wheel) -> String {
@@ -83,20 +83,20 @@ fn wheel(facts: &WheelFacts, check: &Check) -> CheckStatus {
         if let [first, _, ..] = wheels.as_slice() {
             let names: Vec<String> = wheels.iter().map(|w| format!("{} {}", w.name, w.release)).collect();
             let all: Vec<&str> = wheels.iter().map(|w| w.name.as_str()).collect();
-            findings.push(finding(
+            findings.push(find(
                 check,
                 Severity::Error,
-                "several wheels share one folder and have overwritten each other's files: imports load a mixture",
+                "several wheels share one directory and have overwritten each other's files: imports load a mixture of them",
                 format!("{} in {folder}", names.join(", ")),
                 format!("pip uninstall -y {}, then install one of them: pip install {}", all.join(" "), first.name),
             ));
         }
     }
     for wheel in facts.wheels.iter().filter(|wheel| series(&wheel.release) != SPOKEN) {
-        findings.push(finding(
+        findings.push(find(
             check,
             Severity::Info,
-            format!("this wheel has series {}, but mcctl implements {SPOKEN}: puts between the two fail without an error message", series(&wheel.release)),
+            format!("this wheel belongs to series {}, but mcctl implements {SPOKEN}: puts between the two fail without an error message", series(&wheel.release)),
             describe(wheel),
             format!("to match mcctl's master and nodes: pip install '{}>={SPOKEN}'", wheel.name),
         ));
@@ -131,23 +131,23 @@ fn missing(facts: &WheelFacts, check: &Check) -> CheckStatus {
             findings.push(absent(facts, check, wheel, &library, &needed_by));
         }
     }
-    status(findings, || format!("all libraries of {count} binaries exist"))
+    status(findings, || format!("all libraries for {count} binaries exist"))
 }
 
 fn absent(facts: &WheelFacts, check: &Check, wheel: &Wheel, library: &str, needed_by: &BTreeSet<String>) -> Finding {
     let names: Vec<&str> = needed_by.iter().filter_map(|path| path.rsplit('/').next()).collect();
-    let evidence = format!("required by {} of {} {}", names.join(", "), wheel.name, wheel.release);
+    let evidence = format!("required by {} in {} {}", names.join(", "), wheel.name, wheel.release);
     match elsewhere(&facts.tree, &wheel.packages, library) {
-        Some(folder) => finding(
+        Some(folder) => find(
             check,
             Severity::Warning,
             format!(
-                "{library} is found only after its own package has been imported (as torch does): the wheel's programs do not start"
+                "{library} is found only after its own package has been imported (as importing torch does): the wheel's programs do not start"
             ),
             format!("{evidence}; present in {folder}"),
             format!("export LD_LIBRARY_PATH={folder}"),
         ),
-        None => finding(
+        None => find(
             check,
             Severity::Error,
             format!(
@@ -159,7 +159,7 @@ fn absent(facts: &WheelFacts, check: &Check, wheel: &Wheel, library: &str, neede
     }
 }
 
-/// NVIDIA packages install libraries in their own folders, e.g. `nvidia/cuda_runtime/lib`.
+/// NVIDIA packages install libraries in their own directories, e.g. `nvidia/cuda_runtime/lib`.
 fn elsewhere(tree: &FileTree, packages: &str, library: &str) -> Option<String> {
     let names = tree.names(&format!("{packages}/nvidia")).ok().flatten()?;
     let folders = names.iter().map(|name| format!("{packages}/nvidia/{name}/lib"));
@@ -181,11 +181,11 @@ fn flavour(facts: &WheelFacts, check: &Check) -> CheckStatus {
             .filter_map(|path| path.rsplit('/').next().map(str::to_owned))
             .collect();
         if !wrong.is_empty() {
-            findings.push(finding(
+            findings.push(find(
                 check,
                 Severity::Warning,
-                "this wheel is named non-cuda but requires the CUDA runtime, as 0.3.12.post1 does: without CUDA it cannot be imported",
-                format!("{} of {}", wrong.join(", "), describe(wheel)),
+                "this wheel is named non-cuda but requires the CUDA runtime, as 0.3.12.post1 does: without CUDA, it cannot be imported",
+                format!("{} from {}", wrong.join(", "), describe(wheel)),
                 format!("pip install '{}>=0.3.13'", wheel.name),
             ));
         }
@@ -197,19 +197,19 @@ fn release(facts: &WheelFacts, check: &Check) -> CheckStatus {
     let Some(first) = facts.wheels.first() else { return none(facts) };
     let mut findings = Vec::new();
     if let Some(other) = facts.wheels.iter().find(|wheel| wheel.release != first.release) {
-        findings.push(finding(
+        findings.push(find(
             check,
             Severity::Warning,
             "this host has wheels of different releases: a client of one and a master of the other pass the handshake, but store nothing",
             format!("{}; {}", describe(first), describe(other)),
-            format!("pip install '{}=={}' in both", other.name, first.release),
+            format!("pip install '{}=={}' in both environments", other.name, first.release),
         ));
     }
     if let Some((path, Some(of))) = master(facts)
         && of.release != first.release
         && findings.is_empty()
     {
-        findings.push(finding(
+        findings.push(find(
             check,
             Severity::Warning,
             "the mooncake_master on PATH has a different release than the wheel that Python imports",
@@ -230,12 +230,12 @@ fn release(facts: &WheelFacts, check: &Check) -> CheckStatus {
 fn master(facts: &WheelFacts) -> Option<(String, Option<Wheel>)> {
     let name = |folder: &String| format!("{}/mooncake_master", folder.trim_end_matches('/'));
     let path = facts.search.path.iter().map(name).find(|path| facts.tree.resolve(path).is_some())?;
-    // pip's script names its interpreter in its first line.
+    // pip's script names its interpreter on its first line.
     let text = facts.tree.text(&path).ok().flatten().unwrap_or_default();
     let python = text.lines().next().and_then(|entry| entry.strip_prefix("#!")).map(|entry| entry.trim().to_owned());
     let of = python.and_then(|python| {
         let search = WheelSearch { python: Some(python), ..WheelSearch::default() };
-        find::wheels(&facts.tree, &search).into_iter().next()
+        search::wheels(&facts.tree, &search).into_iter().next()
     });
     Some((path, of))
 }

@@ -24,7 +24,7 @@ pub struct TemplateRef {
     pub patch: Option<serde_json::Value>,
 }
 
-/// The rollout of a change to the pods.
+/// How a change is rolled out to the pods.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct RolloutStrategy {
@@ -40,7 +40,7 @@ pub struct RollingUpdate {
     /// `RecreatePod`, `InPlaceIfPossible` or `InPlaceOnly`.
     #[serde(rename = "type")]
     pub kind: Option<String>,
-    /// Pods that may be unavailable at a time. Default 1.
+    /// Pods that may be unavailable at the same time. Default 1.
     pub max_unavailable: Option<IntOrString>,
     /// Pods above the replica count. Default 0.
     pub max_surge: Option<IntOrString>,

@@ -6,7 +6,7 @@ use super::{V1ALPHA2, WORKLOAD_ANNOTATION, service_name, workload_name};
 use crate::engine::base::text::Quoted;
 use crate::engine::kube::grammar::{self, LABEL_MAX};
 use crate::engine::kube::rule::{Field, count_or_percent, not_both_zero, stateful_name};
-use crate::engine::kube::{Violation, ViolationKind as Kind};
+use crate::engine::kube::{Violation, ViolationKind};
 
 const PATTERNS: &[&str] = &["standalonePattern", "leaderWorkerPattern", "customComponentsPattern"];
 const RESTART: &[&str] = &["None", "RecreateRoleInstanceOnPodRestart"];
@@ -22,8 +22,8 @@ pub fn rules_v1alpha2(top: &Field<'_>, out: &mut Vec<Violation>) {
         match patterns.as_slice() {
             [_] => {}
             [] if role.get("template").is_some() || role.get("templateRef").is_some() => {
-                let message = format!("a template in a role belongs to v1alpha1; in {V1ALPHA2}, use standalonePattern");
-                role.report(out, Kind::Version, message);
+                let message = format!("a role's template belongs to v1alpha1; in {V1ALPHA2}, use standalonePattern");
+                role.report(out, ViolationKind::Version, message);
             }
             _ => role.check_exactly_one(PATTERNS, out),
         }
@@ -44,7 +44,7 @@ pub fn rules_v1alpha2(top: &Field<'_>, out: &mut Vec<Violation>) {
         {
             kind.report(
                 out,
-                Kind::Deprecated,
+                ViolationKind::Deprecated,
                 "rejected unless the cluster enables deprecated workload types; remove the annotation",
             );
         }
@@ -62,8 +62,8 @@ pub fn rules_v1alpha1(top: &Field<'_>, out: &mut Vec<Violation>) {
         if let Some(pattern) = PATTERNS.iter().find(|p| role.get(p).is_some()) {
             role.report(
                 out,
-                Kind::Version,
-                format!("{pattern} belongs to v1alpha2; here use template, leaderWorkerSet or components"),
+                ViolationKind::Version,
+                format!("{pattern} belongs to v1alpha2; in v1alpha1, use template, leaderWorkerSet or components"),
             );
         }
         role.check_one_of("restartPolicy", RESTART, out);
@@ -79,7 +79,7 @@ pub fn rules_v1alpha1(top: &Field<'_>, out: &mut Vec<Violation>) {
     let roles = names(&spec, "roles");
     for together in spec.list("coordination") {
         for role in together.list("roles").iter().filter(|r| r.value.as_str().is_some_and(|r| !roles.contains(&r))) {
-            role.report(out, Kind::Reference, "no role has this name");
+            role.report(out, ViolationKind::Reference, "no role has this name");
         }
         for (part, keys) in
             [("rollingUpdate", &["maxSkew", "maxUnavailable", "partition"][..]), ("scaling", &["maxSkew"])]
@@ -104,7 +104,7 @@ fn group<'v>(top: &Field<'v>, out: &mut Vec<Violation>) -> Option<Field<'v>> {
         return None;
     };
     if spec.list("roles").is_empty() {
-        spec.report(out, Kind::Missing, "roles is missing or empty");
+        spec.report(out, ViolationKind::Missing, "roles is missing or empty");
     }
     spec.check_unique("roles", "name", out);
     spec.check_unique("roleTemplates", "name", out);
@@ -126,13 +126,13 @@ fn group<'v>(top: &Field<'v>, out: &mut Vec<Violation>) -> Option<Field<'v>> {
         for key in ["labels", "annotations"] {
             for (name, entry) in role.entries(key) {
                 if let Some(error) = grammar::qualified_key(name) {
-                    entry.report(out, Kind::Syntax, error.to_string());
+                    entry.report(out, ViolationKind::Syntax, error.to_string());
                 }
             }
         }
         for (_, label) in role.entries("labels") {
             if let Some(error) = label.value.as_str().and_then(grammar::label_value) {
-                label.report(out, Kind::Syntax, error.to_string());
+                label.report(out, ViolationKind::Syntax, error.to_string());
             }
         }
         for runtime in role.list("engineRuntimes") {
@@ -146,13 +146,13 @@ fn group<'v>(top: &Field<'v>, out: &mut Vec<Violation>) -> Option<Field<'v>> {
         if pod.len() > LABEL_MAX {
             role.report(
                 out,
-                Kind::Syntax,
+                ViolationKind::Syntax,
                 format!("the pod name {pod} has {} characters; the limit is {LABEL_MAX}", pod.len()),
             );
         } else if let Some(other) = services.insert(service_name(group, name), name).filter(|other| *other != name) {
             let service = service_name(group, name);
-            let message = format!("the Service name is truncated to {service}, like that of {}", Quoted(other));
-            role.report(out, Kind::Duplicate, message);
+            let message = format!("the Service name is truncated to {service}, the same name as for {}", Quoted(other));
+            role.report(out, ViolationKind::Duplicate, message);
         }
     }
     cycles(&spec, out);
@@ -179,8 +179,8 @@ fn template_meta(parent: &Field<'_>, out: &mut Vec<Violation>) {
         {
             target.report(
                 out,
-                Kind::Dropped,
-                "dropped by the server: metadata of a template has only labels and annotations",
+                ViolationKind::Dropped,
+                "dropped by the server: template metadata has only labels and annotations",
             );
         }
     }
@@ -193,7 +193,7 @@ fn template_or_ref(parent: &Field<'_>, spec: &Field<'_>, out: &mut Vec<Violation
         match shared.text("name") {
             None | Some("") => shared.missing("name", out),
             Some(name) if !names(spec, "roleTemplates").contains(&name) => {
-                shared.report(out, Kind::Reference, format!("no roleTemplate is named {}", Quoted(name)));
+                shared.report(out, ViolationKind::Reference, format!("no roleTemplate is named {}", Quoted(name)));
             }
             Some(_) => {}
         }
@@ -204,7 +204,7 @@ fn template_or_ref(parent: &Field<'_>, spec: &Field<'_>, out: &mut Vec<Violation
 /// Checks that patches are objects. They have no further schema.
 fn patches(parent: &Field<'_>, keys: &[&str], out: &mut Vec<Violation>) {
     for patch in keys.iter().filter_map(|key| parent.get(key)).filter(|patch| !patch.value.is_object()) {
-        patch.report(out, Kind::WrongType, "a patch must be an object");
+        patch.report(out, ViolationKind::WrongType, "a patch must be an object");
     }
 }
 
@@ -215,7 +215,7 @@ fn leader_worker(role: &Field<'_>, pattern: &Field<'_>, out: &mut Vec<Violation>
     let other = role.get("annotations").and_then(|a| a.get(WORKLOAD_ANNOTATION));
     let other = other.is_some_and(|kind| kind.value.as_str() != Some(ROLE_INSTANCE_SET));
     if other && pattern.text("sharedServiceSelection") == Some("LeaderOnly") {
-        pattern.report(out, Kind::Conflict, "sharedServiceSelection LeaderOnly requires a RoleInstanceSet");
+        pattern.report(out, ViolationKind::Conflict, "sharedServiceSelection LeaderOnly requires a RoleInstanceSet");
     }
 }
 
@@ -223,7 +223,7 @@ fn leader_worker(role: &Field<'_>, pattern: &Field<'_>, out: &mut Vec<Violation>
 fn restart_policy(pattern: &Field<'_>, out: &mut Vec<Violation>) {
     if let Some(old) = pattern.get("restartPolicy") {
         pattern.check_one_of("restartPolicy", RESTART, out);
-        old.report(out, Kind::Deprecated, "deprecated; use restartPolicyConfig.type");
+        old.report(out, ViolationKind::Deprecated, "deprecated; use restartPolicyConfig.type");
     }
     if let Some(config) = pattern.get("restartPolicyConfig") {
         config.check_one_of("type", RESTART, out);
@@ -232,7 +232,11 @@ fn restart_policy(pattern: &Field<'_>, out: &mut Vec<Violation>) {
         let (base, most) =
             (config.number("baseDelaySeconds").unwrap_or(30), config.number("maxDelaySeconds").unwrap_or(600));
         if most < base {
-            config.report(out, Kind::Conflict, format!("maxDelaySeconds {most} is less than baseDelaySeconds {base}"));
+            config.report(
+                out,
+                ViolationKind::Conflict,
+                format!("maxDelaySeconds {most} is less than baseDelaySeconds {base}"),
+            );
         }
     }
 }
@@ -240,7 +244,7 @@ fn restart_policy(pattern: &Field<'_>, out: &mut Vec<Violation>) {
 fn components(pattern: &Field<'_>, out: &mut Vec<Violation>) {
     let list = pattern.list("components");
     if list.is_empty() {
-        pattern.report(out, Kind::Missing, "components is missing or empty");
+        pattern.report(out, ViolationKind::Missing, "components is missing or empty");
     }
     pattern.check_unique("components", "name", out);
     for component in list {
@@ -266,7 +270,7 @@ fn rollout<'v>(role: &Field<'v>, out: &mut Vec<Violation>) -> Option<Field<'v>> 
     if let Some(partition) = rolling.number("partition").filter(|p| *p > 0 && *p >= replicas) {
         rolling.report(
             out,
-            Kind::Stuck,
+            ViolationKind::Stuck,
             format!("partition {partition} of {replicas} replicas: no pod would be updated"),
         );
     }
@@ -279,9 +283,9 @@ fn dependencies(role: &Field<'_>, spec: &Field<'_>, out: &mut Vec<Violation>) {
     for dependency in role.list("dependencies") {
         let Some(name) = dependency.value.as_str() else { continue };
         if !roles.contains(&name) {
-            dependency.report(out, Kind::Reference, format!("no role is named {}", Quoted(name)));
+            dependency.report(out, ViolationKind::Reference, format!("no role is named {}", Quoted(name)));
         } else if seen.contains(&name) {
-            dependency.report(out, Kind::Duplicate, format!("duplicate dependency {}", Quoted(name)));
+            dependency.report(out, ViolationKind::Duplicate, format!("duplicate dependency {}", Quoted(name)));
         }
         seen.push(name);
     }
@@ -324,7 +328,7 @@ fn cycles(spec: &Field<'_>, out: &mut Vec<Violation>) {
         {
             let text = cycle.iter().chain([first]).copied().collect::<Vec<_>>().join(" -> ");
             let message = format!("dependency cycle: {}", crate::engine::base::text::escaped(&text));
-            role.report(out, Kind::Cycle, message);
+            role.report(out, ViolationKind::Cycle, message);
             reported.extend(&cycle);
         }
     }
@@ -343,11 +347,13 @@ fn v1alpha1_workload(role: &Field<'_>, spec: &Field<'_>, out: &mut Vec<Violation
         match right {
             None => {
                 let message = "kind must be StatefulSet, Deployment, LeaderWorkerSet or InstanceSet";
-                workload.report(out, Kind::Value, message);
+                workload.report(out, ViolationKind::Value, message);
             }
-            Some(right) if right != version => {
-                workload.report(out, Kind::Version, format!("{kind} is in API version {right}, not {version}"))
-            }
+            Some(right) if right != version => workload.report(
+                out,
+                ViolationKind::Version,
+                format!("{kind} belongs to API version {right}, not {version}"),
+            ),
             Some(_) => {}
         }
     }
@@ -356,23 +362,27 @@ fn v1alpha1_workload(role: &Field<'_>, spec: &Field<'_>, out: &mut Vec<Violation
     } else {
         template_or_ref(role, spec, out);
         if role.get("components").is_some() {
-            role.report(out, Kind::Conflict, "components requires the workload InstanceSet");
+            role.report(out, ViolationKind::Conflict, "components requires the workload InstanceSet");
         }
     }
     if role.get("templateRef").is_some() {
         if matches!(kind, "InstanceSet" | "LeaderWorkerSet") {
-            role.report(out, Kind::Conflict, format!("templateRef is not supported with {kind}"));
+            role.report(out, ViolationKind::Conflict, format!("templateRef is not supported with {kind}"));
         }
         if role.find(&["templateRef", "patch"]).is_some() {
-            role.report(out, Kind::Version, "templateRef.patch belongs to v1alpha2; here use templatePatch");
+            role.report(
+                out,
+                ViolationKind::Version,
+                "templateRef.patch belongs to v1alpha2; in v1alpha1, use templatePatch",
+            );
         }
     } else if role.get("templatePatch").is_some() {
-        role.report(out, Kind::Conflict, "templatePatch requires templateRef");
+        role.report(out, ViolationKind::Conflict, "templatePatch requires templateRef");
     }
     patches(role, &["templatePatch"], out);
     if let Some(set) = role.get("leaderWorkerSet") {
         if kind != "LeaderWorkerSet" {
-            set.report(out, Kind::Conflict, "requires the workload LeaderWorkerSet");
+            set.report(out, ViolationKind::Conflict, "requires the workload LeaderWorkerSet");
         }
         set.check_min("size", 1, out);
         patches(&set, &["patchLeaderTemplate", "patchWorkerTemplate"], out);

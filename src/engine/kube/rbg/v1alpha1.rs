@@ -20,7 +20,7 @@ pub struct RoleBasedGroupV1alpha1 {
     pub status: Option<serde_json::Value>,
 }
 
-/// The roles of a group and what they share.
+/// A group's roles and what they share.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default, rename_all = "camelCase", rename = "RoleBasedGroupSpec")]
 pub struct GroupSpecV1alpha1 {

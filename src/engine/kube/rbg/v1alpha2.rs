@@ -20,7 +20,7 @@ pub struct RoleBasedGroupV1alpha2 {
     pub status: Option<serde_json::Value>,
 }
 
-/// The roles of a group and what they share.
+/// A group's roles and what they share.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default, rename_all = "camelCase", rename = "RoleBasedGroupSpec")]
 pub struct GroupSpecV1alpha2 {
@@ -39,7 +39,7 @@ pub struct RoleSpecV1alpha2 {
     pub standalone_pattern: Option<Standalone>,
     /// A leader and workers per replica.
     pub leader_worker_pattern: Option<LeaderWorker>,
-    /// Pods of several kinds per replica.
+    /// Pods of several types per replica.
     pub custom_components_pattern: Option<CustomComponents>,
     /// Roles that must be ready first.
     pub dependencies: Option<Vec<String>>,
@@ -93,7 +93,7 @@ pub struct RestartPolicy {
     pub max_delay_seconds: Option<i32>,
 }
 
-/// Pods of several kinds per replica.
+/// Pods of several types per replica.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default, rename_all = "camelCase", rename = "CustomComponentsPattern")]
 pub struct CustomComponents {

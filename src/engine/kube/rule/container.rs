@@ -2,10 +2,10 @@
 
 use serde_json::Value;
 
-use super::{Field, Violation, ViolationKind as Kind, grammar, port_number};
+use super::{Field, Violation, ViolationKind, grammar, port_number};
 use crate::engine::base::text::Quoted;
 
-/// Prefixes of variables that something else adds to the pod: RBG, a LeaderWorkerSet, and Kubernetes for Services.
+/// Prefixes of variables that RBG, LeaderWorkerSets and Kubernetes (for Services) add to pods.
 const INJECTED: &[&str] = &["RBG_", "LWS_", "KUBERNETES_"];
 
 /// Rules for a container as a whole.
@@ -16,7 +16,7 @@ pub fn container(target: &Field<'_>, out: &mut Vec<Violation>) {
     match target.text("image") {
         None | Some("") if !patch => target.missing("image", out),
         Some(image) if image.trim() != image || image.contains(char::is_whitespace) => {
-            target.report(out, Kind::Syntax, format!("the image {} contains whitespace", Quoted(image)));
+            target.report(out, ViolationKind::Syntax, format!("the image {} contains whitespace", Quoted(image)));
         }
         _ => {}
     }
@@ -26,7 +26,7 @@ pub fn container(target: &Field<'_>, out: &mut Vec<Violation>) {
     for port in target.list("ports") {
         let key = (port.number("containerPort"), port.text("protocol").unwrap_or("TCP"));
         if key.0.is_some() && ports.contains(&key) {
-            port.report(out, Kind::Duplicate, "duplicate port");
+            port.report(out, ViolationKind::Duplicate, "duplicate port");
         }
         ports.push(key);
     }
@@ -36,17 +36,17 @@ pub fn container(target: &Field<'_>, out: &mut Vec<Violation>) {
     for (kind, only_one) in [("livenessProbe", true), ("startupProbe", true), ("readinessProbe", false)] {
         let Some(probe) = target.get(kind) else { continue };
         if only_one && probe.number("successThreshold").is_some_and(|n| n > 1) {
-            probe.report(out, Kind::Range, format!("successThreshold of a {kind} must be 1"));
+            probe.report(out, ViolationKind::Range, format!("successThreshold must be 1 for a {kind}"));
         }
         if !only_one && probe.get("terminationGracePeriodSeconds").is_some() {
-            probe.report(out, Kind::Conflict, "a readinessProbe must not set terminationGracePeriodSeconds");
+            probe.report(out, ViolationKind::Conflict, "a readinessProbe must not set terminationGracePeriodSeconds");
         }
     }
     let security = target.get("securityContext");
     let flag = |name: &str| security.as_ref().and_then(|s| s.value.get(name)).and_then(Value::as_bool);
     if let (Some(security), Some(true), Some(false)) = (&security, flag("privileged"), flag("allowPrivilegeEscalation"))
     {
-        security.report(out, Kind::Conflict, "privileged conflicts with allowPrivilegeEscalation: false");
+        security.report(out, ViolationKind::Conflict, "privileged conflicts with allowPrivilegeEscalation: false");
     }
 }
 
@@ -60,11 +60,12 @@ fn references(target: &Field<'_>, out: &mut Vec<Violation>) {
     for var in target.list("env") {
         for name in var.text("value").map(referenced_names).unwrap_or_default() {
             if missing(name, &before) {
-                let where_set = if all.contains(&name) { "only after this one" } else { "nowhere in this container" };
+                let where_set =
+                    if all.contains(&name) { "set only after this one" } else { "not set in this container" };
                 var.report(
                     out,
-                    Kind::Reference,
-                    format!("$({name}) is not substituted: the variable is set {where_set}"),
+                    ViolationKind::Reference,
+                    format!("$({name}) is not substituted: the variable is {where_set}"),
                 );
             }
         }
@@ -76,8 +77,8 @@ fn references(target: &Field<'_>, out: &mut Vec<Violation>) {
                 if missing(name, &all) {
                     word.report(
                         out,
-                        Kind::Reference,
-                        format!("$({name}) is not substituted: the variable is set nowhere in this container"),
+                        ViolationKind::Reference,
+                        format!("$({name}) is not substituted: the variable is not set in this container"),
                     );
                 }
             }
@@ -112,7 +113,7 @@ fn referenced_names(text: &str) -> Vec<&str> {
 pub fn env_var(target: &Field<'_>, out: &mut Vec<Violation>) {
     target.check_text("name", |name| (!name.is_empty()).then(|| grammar::env_name(name)).flatten(), out);
     if target.text("value").is_some_and(|value| !value.is_empty()) && target.get("valueFrom").is_some() {
-        target.report(out, Kind::Conflict, "value and valueFrom are mutually exclusive");
+        target.report(out, ViolationKind::Conflict, "value and valueFrom are mutually exclusive");
     }
 }
 
@@ -153,7 +154,7 @@ pub fn mount(target: &Field<'_>, out: &mut Vec<Violation>) {
     let wrong = |path: &str| path.contains(':').then_some(grammar::GrammarError::MountPath);
     target.check_text("mountPath", wrong, out);
     if target.get("subPath").is_some() && target.get("subPathExpr").is_some() {
-        target.report(out, Kind::Conflict, "subPath and subPathExpr are mutually exclusive");
+        target.report(out, ViolationKind::Conflict, "subPath and subPathExpr are mutually exclusive");
     }
 }
 
@@ -178,7 +179,7 @@ pub fn target_port(target: &Field<'_>, whole: &Value, out: &mut Vec<Violation>) 
     target.check_one_of("scheme", &["HTTP", "HTTPS"], out);
     let Some(name) = target.text("port").filter(|name| !name.is_empty()) else { return };
     if let Some(error) = grammar::port_name(name) {
-        return out.push(Violation::new(&target.at.key("port"), Kind::Syntax, error.to_string()));
+        return out.push(Violation::new(&target.at.key("port"), ViolationKind::Syntax, error.to_string()));
     }
     // The container is the nearest list item above: containers[0].livenessProbe.httpGet.
     let container = (1..=3).map(|up| target.at.up(up)).find_map(|at| {
@@ -188,7 +189,7 @@ pub fn target_port(target: &Field<'_>, whole: &Value, out: &mut Vec<Violation>) 
     let named = container.is_some_and(|c| c.list("ports").iter().any(|port| port.text("name") == Some(name)));
     if !named {
         let message = format!("the container has no port named {}", Quoted(name));
-        out.push(Violation::new(&target.at.key("port"), Kind::Reference, message));
+        out.push(Violation::new(&target.at.key("port"), ViolationKind::Reference, message));
     }
 }
 
@@ -199,7 +200,8 @@ mod tests {
     #[test]
     fn kubernetes_references_are_distinguished_from_shell_syntax() {
         assert_eq!(referenced_names("--rpc_address=$(POD_IP):$(PORT)"), ["POD_IP", "PORT"]);
-        assert_eq!(referenced_names("$$(POD_IP) $(hostname -i) $(date) $((1+1)) ${POD_IP} $(A"), Vec::<&str>::new());
-        assert_eq!(referenced_names("$"), Vec::<&str>::new());
+        for text in ["$$(POD_IP)", "$(hostname -i)", "$(date +%s)", "$((1+1))", "${POD_IP}", "$(A", "$"] {
+            assert_eq!(referenced_names(text), Vec::<&str>::new(), "{text}");
+        }
     }
 }

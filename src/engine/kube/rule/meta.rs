@@ -1,6 +1,6 @@
 //! Metadata: names, labels, selectors, ConfigMap keys.
 
-use super::{Field, Violation, ViolationKind as Kind, grammar};
+use super::{Field, Violation, ViolationKind, grammar};
 
 /// Kinds whose name must be a DNS label.
 const LABEL_NAMED: &[&str] = &["Namespace", "RoleBasedGroup"];
@@ -29,7 +29,7 @@ pub fn labels(meta: &Field<'_>, out: &mut Vec<Violation>) {
     pairs(meta, "labels", out);
     for (key, target) in meta.entries("annotations") {
         if let Some(error) = grammar::qualified_key(key) {
-            target.report(out, Kind::Syntax, error.to_string());
+            target.report(out, ViolationKind::Syntax, error.to_string());
         }
     }
 }
@@ -39,7 +39,7 @@ pub fn pairs(target: &Field<'_>, key: &str, out: &mut Vec<Violation>) {
     for (key, target) in target.entries(key) {
         for error in grammar::qualified_key(key).into_iter().chain(target.value.as_str().and_then(grammar::label_value))
         {
-            target.report(out, Kind::Syntax, error.to_string());
+            target.report(out, ViolationKind::Syntax, error.to_string());
         }
     }
 }
@@ -54,11 +54,15 @@ pub fn requirement(target: &Field<'_>, operators: &[&str], out: &mut Vec<Violati
     target.check_one_of("operator", operators, out);
     let values = target.list("values").len();
     match target.text("operator") {
-        Some("In" | "NotIn") if values == 0 => target.report(out, Kind::Missing, "In and NotIn require values"),
-        Some("Exists" | "DoesNotExist") if values > 0 => {
-            target.report(out, Kind::Conflict, "Exists and DoesNotExist do not accept values");
+        Some("In" | "NotIn") if values == 0 => {
+            target.report(out, ViolationKind::Missing, "In and NotIn require values")
         }
-        Some("Gt" | "Lt") if values != 1 => target.report(out, Kind::Conflict, "Gt and Lt require exactly one value"),
+        Some("Exists" | "DoesNotExist") if values > 0 => {
+            target.report(out, ViolationKind::Conflict, "Exists and DoesNotExist do not accept values");
+        }
+        Some("Gt" | "Lt") if values != 1 => {
+            target.report(out, ViolationKind::Conflict, "Gt and Lt require exactly one value")
+        }
         _ => {}
     }
 }
@@ -68,10 +72,10 @@ pub fn data(top: &Field<'_>, out: &mut Vec<Violation>) {
     for map in ["data", "binaryData", "stringData"] {
         for (key, target) in top.entries(map) {
             if let Some(error) = grammar::data_key(key) {
-                target.report(out, Kind::Syntax, error.to_string());
+                target.report(out, ViolationKind::Syntax, error.to_string());
             }
             if map == "binaryData" && top.get("data").is_some_and(|data| data.get(key).is_some()) {
-                target.report(out, Kind::Duplicate, "the key is also in data");
+                target.report(out, ViolationKind::Duplicate, "the key is also in data");
             }
         }
     }

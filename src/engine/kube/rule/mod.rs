@@ -204,7 +204,7 @@ pub fn structure(name: &str, target: &Field<'_>, whole: &Value, out: &mut Vec<Vi
 /// Checks the port number at `key`.
 fn port_number(target: &Field<'_>, key: &str, out: &mut Vec<Violation>) {
     if let Some(port) = target.number(key).filter(|port| !(1..=65535).contains(port)) {
-        let message = format!("{port} is not a port (1 to 65535)");
+        let message = format!("{port} is not a valid port (1 to 65535)");
         out.push(Violation::new(&target.at.key(key), ViolationKind::Range, message));
     }
 }

@@ -2,20 +2,20 @@
 
 use serde_json::Value;
 
-use super::{Field, Violation, ViolationKind as Kind, grammar};
+use super::{Field, Violation, ViolationKind, grammar};
 use crate::engine::base::text::Quoted;
 
 /// Rules for a pod as a whole.
 pub fn spec(target: &Field<'_>, whole: &Value, out: &mut Vec<Violation>) {
     if target.value.get("containers").is_some_and(|c| c.as_array().is_some_and(Vec::is_empty)) {
-        target.report(out, Kind::Missing, "containers is empty");
+        target.report(out, ViolationKind::Missing, "containers is empty");
     }
     target.check_one_of("restartPolicy", &["Always", "OnFailure", "Never"], out);
     target.check_one_of("dnsPolicy", &["ClusterFirst", "ClusterFirstWithHostNet", "Default", "None"], out);
     target.check_min("terminationGracePeriodSeconds", 0, out);
     target.check_min("activeDeadlineSeconds", 1, out);
     if target.text("dnsPolicy") == Some("None") && target.find(&["dnsConfig", "nameservers"]).is_none() {
-        target.report(out, Kind::Missing, "dnsPolicy None requires dnsConfig.nameservers");
+        target.report(out, ViolationKind::Missing, "dnsPolicy None requires dnsConfig.nameservers");
     }
     super::meta::pairs(target, "nodeSelector", out);
     target.check_unique("volumes", "name", out);
@@ -33,7 +33,7 @@ pub fn spec(target: &Field<'_>, whole: &Value, out: &mut Vec<Violation>) {
         for (list, what) in [("volumeMounts", "volume"), ("volumeDevices", "volume")] {
             for mount in container.list(list) {
                 if let Some(name) = mount.text("name").filter(|name| !name.is_empty() && !volumes.contains(name)) {
-                    mount.report(out, Kind::Reference, format!("the pod has no {what} {}", Quoted(name)));
+                    mount.report(out, ViolationKind::Reference, format!("the pod has no {what} {}", Quoted(name)));
                 }
             }
         }
@@ -43,7 +43,7 @@ pub fn spec(target: &Field<'_>, whole: &Value, out: &mut Vec<Violation>) {
             if let (Some(inside), Some(host)) = (port.number("containerPort"), port.number("hostPort"))
                 && inside != host
             {
-                port.report(out, Kind::Conflict, "with hostNetwork, hostPort must equal containerPort");
+                port.report(out, ViolationKind::Conflict, "with hostNetwork, hostPort must equal containerPort");
             }
         }
     }
@@ -54,7 +54,7 @@ fn check_unique_names(containers: &[Field<'_>], out: &mut Vec<Violation>) {
     for container in containers {
         let Some(name) = container.text("name") else { continue };
         if seen.contains(&name) {
-            container.report(out, Kind::Duplicate, format!("duplicate name {}", Quoted(name)));
+            container.report(out, ViolationKind::Duplicate, format!("duplicate name {}", Quoted(name)));
         }
         seen.push(name);
     }
@@ -65,7 +65,7 @@ pub fn volume(target: &Field<'_>, out: &mut Vec<Violation>) {
     target.check_text("name", |name| (!name.is_empty()).then(|| grammar::dns_label(name)).flatten(), out);
     match target.keys().iter().filter(|key| **key != "name").count() {
         1 => {}
-        0 => target.report(out, Kind::Missing, "a volume requires a source, e.g. emptyDir: {}"),
-        _ => target.report(out, Kind::Conflict, "a volume must have only one source"),
+        0 => target.report(out, ViolationKind::Missing, "a volume requires a source, e.g. emptyDir: {}"),
+        _ => target.report(out, ViolationKind::Conflict, "a volume must have only one source"),
     }
 }

@@ -1,12 +1,12 @@
 //! Quantities, and requests versus limits.
 
-use super::{Field, Violation, ViolationKind as Kind, grammar};
+use super::{Field, Violation, ViolationKind, grammar};
 use crate::engine::base::text::Quoted;
 
 /// Rules for a quantity.
 pub fn quantity(target: &Field<'_>, out: &mut Vec<Violation>) {
     if let Some(error) = target.value.as_str().and_then(grammar::quantity_text) {
-        target.report(out, Kind::Syntax, error.to_string());
+        target.report(out, ViolationKind::Syntax, error.to_string());
     }
 }
 
@@ -30,23 +30,25 @@ pub fn requirements(target: &Field<'_>, out: &mut Vec<Violation>) {
         if !known && !name.contains('/') {
             at.report(
                 out,
-                Kind::Value,
+                ViolationKind::Value,
                 format!(
-                    "{} is not a resource; use cpu, memory, ephemeral-storage, hugepages-... or vendor/name",
+                    "{} is not a valid resource name; use cpu, memory, ephemeral-storage, hugepages-... or vendor/name",
                     Quoted(name)
                 ),
             );
         }
         if amount(at).is_some_and(|n| n < 0.0) {
-            at.report(out, Kind::Range, "a resource must not be negative");
+            at.report(out, ViolationKind::Range, "a resource must not be negative");
         }
         if let Some(page) = name.strip_prefix("hugepages-") {
             match (grammar::quantity(page), amount(at)) {
-                (None, _) => {
-                    at.report(out, Kind::Syntax, "hugepages- must be followed by a page size, e.g. hugepages-2Mi")
-                }
+                (None, _) => at.report(
+                    out,
+                    ViolationKind::Syntax,
+                    "hugepages- must be followed by a page size, e.g. hugepages-2Mi",
+                ),
                 (Some(page), Some(n)) if page > 0.0 && n % page != 0.0 => {
-                    at.report(out, Kind::Range, "not a multiple of the page size")
+                    at.report(out, ViolationKind::Range, "not a multiple of the page size")
                 }
                 _ => {}
             }
@@ -56,13 +58,21 @@ pub fn requirements(target: &Field<'_>, out: &mut Vec<Violation>) {
         let once = name.starts_with("hugepages-") || (name.contains('/') && !name.starts_with("kubernetes.io/"));
         match (amount(request), of(&limits, name)) {
             (Some(request_of), Some(limit)) if request_of > limit => {
-                request.report(out, Kind::Conflict, "the request exceeds the limit");
+                request.report(out, ViolationKind::Conflict, "the request exceeds the limit");
             }
             (Some(request_of), Some(limit)) if once && request_of != limit => {
-                request.report(out, Kind::Conflict, "requests and limits of huge pages and devices must be equal");
+                request.report(
+                    out,
+                    ViolationKind::Conflict,
+                    "for huge pages and devices, the request must equal the limit",
+                );
             }
             (Some(_), None) if once => {
-                request.report(out, Kind::Missing, "huge pages and devices require a limit equal to the request");
+                request.report(
+                    out,
+                    ViolationKind::Missing,
+                    "huge pages and devices require a limit equal to the request",
+                );
             }
             _ => {}
         }
@@ -70,6 +80,6 @@ pub fn requirements(target: &Field<'_>, out: &mut Vec<Violation>) {
     let huge = limits.iter().chain(&requests).find(|(name, _)| name.starts_with("hugepages-"));
     let plain = ["cpu", "memory"].iter().any(|name| of(&limits, name).or(of(&requests, name)).is_some());
     if let (Some((_, at)), false) = (huge, plain) {
-        at.report(out, Kind::Missing, "huge pages require a request or limit for memory or cpu");
+        at.report(out, ViolationKind::Missing, "huge pages require a request or limit for memory or cpu");
     }
 }

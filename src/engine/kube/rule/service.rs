@@ -1,6 +1,6 @@
 //! Services and their ports.
 
-use super::{Field, Violation, ViolationKind as Kind, grammar, port_number};
+use super::{Field, Violation, ViolationKind, grammar, port_number};
 
 /// Rules for a Service as a whole.
 pub fn spec(target: &Field<'_>, out: &mut Vec<Violation>) {
@@ -10,10 +10,10 @@ pub fn spec(target: &Field<'_>, out: &mut Vec<Violation>) {
     let external = target.text("type") == Some("ExternalName");
     let headless = target.text("clusterIP") == Some("None");
     if external && target.text("externalName").is_none_or(str::is_empty) {
-        target.report(out, Kind::Missing, "an ExternalName Service requires externalName");
+        target.report(out, ViolationKind::Missing, "an ExternalName Service requires externalName");
     }
     if headless && target.text("type").is_some_and(|t| t != "ClusterIP") {
-        target.report(out, Kind::Conflict, "a headless Service (clusterIP: None) must have type ClusterIP");
+        target.report(out, ViolationKind::Conflict, "a headless Service (clusterIP: None) must have type ClusterIP");
     }
     let ports = target.list("ports");
     if ports.is_empty() && !external && !headless {
@@ -23,15 +23,15 @@ pub fn spec(target: &Field<'_>, out: &mut Vec<Violation>) {
     let mut seen = Vec::new();
     for port in &ports {
         if ports.len() > 1 && port.text("name").is_none_or(str::is_empty) {
-            port.report(out, Kind::Missing, "a Service with several ports requires a name for each port");
+            port.report(out, ViolationKind::Missing, "a Service with several ports requires a name for each port");
         }
         let key = (port.number("port"), port.text("protocol").unwrap_or("TCP"));
         if key.0.is_some() && seen.contains(&key) {
-            port.report(out, Kind::Duplicate, "duplicate port");
+            port.report(out, ViolationKind::Duplicate, "duplicate port");
         }
         seen.push(key);
         if port.number("nodePort").is_some_and(|n| n != 0) && matches!(target.text("type"), None | Some("ClusterIP")) {
-            port.report(out, Kind::Conflict, "nodePort requires type NodePort or LoadBalancer");
+            port.report(out, ViolationKind::Conflict, "nodePort requires type NodePort or LoadBalancer");
         }
     }
 }

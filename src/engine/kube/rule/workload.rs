@@ -1,9 +1,9 @@
 //! Workloads: selectors that match the template, counts and budgets.
 
-use super::{Field, Violation, ViolationKind as Kind, grammar};
+use super::{Field, Violation, ViolationKind, grammar};
 use crate::engine::base::text::Quoted;
 
-/// Limit on the name of a StatefulSet: its pods carry a label `<name>-<hash of ten>`.
+/// Limit on the name of a StatefulSet: its pods carry a label `<name>-<10-character hash>`.
 pub const STATEFUL_NAME_MAX: usize = 52;
 
 /// Rules for a Deployment.
@@ -15,7 +15,7 @@ pub fn deployment(target: &Field<'_>, out: &mut Vec<Violation>) {
     strategy.check_one_of("type", &["RollingUpdate", "Recreate"], out);
     match strategy.get("rollingUpdate") {
         Some(_) if strategy.text("type") == Some("Recreate") => {
-            strategy.report(out, Kind::Conflict, "rollingUpdate requires type RollingUpdate");
+            strategy.report(out, ViolationKind::Conflict, "rollingUpdate requires type RollingUpdate");
         }
         Some(rolling) => {
             count_or_percent(&rolling, "maxUnavailable", out);
@@ -38,7 +38,7 @@ pub fn stateful_set(target: &Field<'_>, out: &mut Vec<Violation>) {
             rolling.check_min("partition", 0, out);
             count_or_percent(&rolling, "maxUnavailable", out);
             if rolling.get("maxUnavailable").is_some_and(|n| zero(&n)) {
-                rolling.report(out, Kind::Stuck, "maxUnavailable 0 would block the rollout");
+                rolling.report(out, ViolationKind::Stuck, "maxUnavailable 0 would block the rollout");
             }
         }
     }
@@ -48,8 +48,8 @@ pub fn stateful_set(target: &Field<'_>, out: &mut Vec<Violation>) {
 pub fn stateful_name(target: &Field<'_>, out: &mut Vec<Violation>) {
     if let Some(name) = target.value.as_str().filter(|name| name.len() > STATEFUL_NAME_MAX) {
         let message =
-            format!("a name of {} characters; the limit for a StatefulSet is {STATEFUL_NAME_MAX}", name.len());
-        target.report(out, Kind::Syntax, message);
+            format!("too long: {} characters; the limit for a StatefulSet name is {STATEFUL_NAME_MAX}", name.len());
+        target.report(out, ViolationKind::Syntax, message);
     }
 }
 
@@ -75,7 +75,7 @@ pub fn job(target: &Field<'_>, out: &mut Vec<Violation>) {
     if let Some(pod) = target.find(&["template", "spec"]) {
         match pod.text("restartPolicy") {
             Some("Never" | "OnFailure") => {}
-            _ => pod.report(out, Kind::Value, "restartPolicy must be Never or OnFailure in a Job"),
+            _ => pod.report(out, ViolationKind::Value, "restartPolicy must be Never or OnFailure in a Job"),
         }
     }
 }
@@ -94,7 +94,7 @@ pub fn selected(target: &Field<'_>, out: &mut Vec<Violation>) {
     let Some(selector) = target.get("selector").filter(|s| s.value.is_object()) else { return };
     let wanted = selector.entries("matchLabels");
     if wanted.is_empty() && selector.list("matchExpressions").is_empty() {
-        selector.report(out, Kind::Missing, "an empty selector matches every pod");
+        selector.report(out, ViolationKind::Missing, "an empty selector matches every pod");
     }
     let Some(template) = target.get("template") else { return };
     let labels = template.get("metadata").map(|meta| meta.entries("labels")).unwrap_or_default();
@@ -106,7 +106,7 @@ pub fn selected(target: &Field<'_>, out: &mut Vec<Violation>) {
             let has = found.map_or("does not have this label".to_owned(), |found| format!("has {}", Quoted(found)));
             value.report(
                 out,
-                Kind::Conflict,
+                ViolationKind::Conflict,
                 format!("selects pods with {} = {}, but the template {has}", Quoted(key), Quoted(value_of)),
             );
         }
@@ -117,7 +117,7 @@ fn runs_always(target: &Field<'_>, out: &mut Vec<Violation>) {
     if let Some(pod) = target.find(&["template", "spec"])
         && pod.text("restartPolicy").is_some_and(|policy| policy != "Always")
     {
-        pod.report(out, Kind::Value, "restartPolicy must be Always");
+        pod.report(out, ViolationKind::Value, "restartPolicy must be Always");
     }
 }
 
@@ -137,6 +137,6 @@ pub fn zero(target: &Field<'_>) -> bool {
 pub fn not_both_zero(rolling: &Field<'_>, unavailable: &str, surge: &str, out: &mut Vec<Violation>) {
     let nothing = |key: &str, default: &str| rolling.get(key).map_or(default == "0", |n| zero(&n));
     if nothing("maxUnavailable", unavailable) && nothing("maxSurge", surge) {
-        rolling.report(out, Kind::Stuck, "maxUnavailable and maxSurge are both 0, which blocks the rollout");
+        rolling.report(out, ViolationKind::Stuck, "maxUnavailable and maxSurge are both 0, which blocks the rollout");
     }
 }

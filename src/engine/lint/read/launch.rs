@@ -11,7 +11,7 @@ use crate::engine::lint::model::{
 use crate::engine::lint::read::{PROCESSES_MAX, script};
 use crate::engine::lint::shell_lexer::{expand, is_name};
 
-/// Limit on how deeply commands nest in each other.
+/// Limit on how deeply commands may nest.
 pub const DEPTH_MAX: usize = 4;
 
 /// Programs that only exec the command that follows. Their own arguments begin with `-` or do not look like a known program.
@@ -65,7 +65,7 @@ pub fn start(base: &Process, words: &[LocatedValue], depth: usize, out: &mut Vec
         words = past_wrapper(name, words);
     }
     let Some((first, rest)) = words.split_first() else { return };
-    // Most commands of a script start no known program. Clone the variables only for those that do.
+    // Most commands in a script start no known program. Clone the variables only for those that do.
     let started = || {
         let mut process = base.clone();
         process.env.extend(given);
@@ -405,7 +405,7 @@ fn option(
     }
 }
 
-/// `words` with the known variables of `env` substituted, as a shell does (or Kubernetes, for `$(NAME)`).
+/// `words` with the known variables from `env` substituted, like a shell does (or Kubernetes, for `$(NAME)`).
 pub fn expanded(words: &[LocatedValue], env: &BTreeMap<String, Variable>) -> Vec<LocatedValue> {
     let value = |name: &str| match env.get(name)? {
         Variable::Text(located) if located.is_known() => Some(located.text.clone()),

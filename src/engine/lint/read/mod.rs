@@ -1,4 +1,4 @@
-//! Reads texts into a [`ParsedDeployment`]: detects the kind of each text and parses it.
+//! Reads texts into a [`ParsedDeployment`]: detects the type of each text and parses it.
 
 pub mod compose;
 pub mod env_file;
@@ -21,7 +21,7 @@ use crate::engine::lint::names::{MASTER_FLAGS, SERVICE_KEYS, SGLANG_KEYS};
 use crate::engine::lint::rules::{CONTINUATION, MANIFEST};
 use crate::engine::lint::yaml::{FILE_BYTES_MAX, YamlNode};
 
-/// The kind of a text.
+/// The type of an input text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum FileKind {
     /// Kubernetes documents in YAML, or one in JSON.
@@ -44,7 +44,7 @@ pub enum FileKind {
 }
 
 impl FileKind {
-    /// All kinds and their names on the command line.
+    /// All types and their names on the command line.
     pub const ALL: [(FileKind, &'static str); 10] = [
         (FileKind::Kubernetes, "kubernetes"),
         (FileKind::Compose, "compose"),
@@ -72,10 +72,10 @@ impl FileKind {
 /// A text to read.
 #[derive(Clone, Copy, Debug)]
 pub struct SourceFile<'a> {
-    /// File name as the user gave it.
+    /// File name as passed by the user.
     pub name: &'a str,
     pub bytes: &'a [u8],
-    /// The kind, if the user specified it.
+    /// The type, if the user specified it.
     pub kind: Option<FileKind>,
 }
 
@@ -100,7 +100,7 @@ pub enum ReadError {
         /// Offset of the first invalid byte.
         at: usize,
     },
-    #[error("{bytes} bytes; the limit is {most}")]
+    #[error("too large: {bytes} bytes; the limit is {most}")]
     TooLarge { bytes: usize, most: usize },
     /// The input is larger than any real deployment.
     #[error("more than {most} {what}")]
@@ -125,7 +125,7 @@ pub enum ReadError {
     #[error("nothing to check: {what}")]
     NothingToCheck { what: &'static str },
     /// The text matches none of [`FileKind::ALL`].
-    #[error("unrecognized file; the kinds are {}", FileKind::names())]
+    #[error("unrecognized file type; supported types: {}", FileKind::names())]
     Unknown,
 }
 
@@ -317,7 +317,7 @@ fn detect(source: &SourceFile<'_>, text: &str) -> Result<(FileKind, Vec<YamlNode
     }
 }
 
-/// A description of the file, if it prepares a host for processes and starts none.
+/// A description of the file, if it configures a host but starts no processes.
 fn host_setup_kind(name: &str, text: &str) -> Option<&'static str> {
     let is_in = |folder: &str| name.rsplit('/').nth(1) == Some(folder);
     let mut lines = text.lines().map(str::trim).filter(|line| !line.is_empty() && !line.starts_with(['#', ';']));
@@ -341,10 +341,10 @@ fn host_setup_kind(name: &str, text: &str) -> Option<&'static str> {
     }
     let is_unit = ["target", "slice", "socket", "timer", "mount", "path"].contains(&extension(name))
         && lines.next().is_some_and(|line| line.starts_with('[') && line.ends_with(']'));
-    is_unit.then_some("a unit without a [Service]")
+    is_unit.then_some("a unit without a [Service] section")
 }
 
-/// A description of the YAML file, if another tool reads it and it starts nothing itself.
+/// A description of the YAML file, if it is for another tool and starts no processes itself.
 fn passive_yaml_kind(name: &str, nodes: &[YamlNode]) -> Option<&'static str> {
     let base = launch::program(name).rsplit_once('.').map_or("", |(base, _)| base);
     if nodes.is_empty() || nodes.iter().any(|node| node.entries().is_empty()) {
@@ -382,7 +382,7 @@ fn kind_of(node: &YamlNode) -> Option<FileKind> {
     })
 }
 
-/// The kind of the settings file `node`, by its keys.
+/// The type of the settings file `node`, by its keys.
 fn document_kind(node: &YamlNode) -> Option<SettingsFileKind> {
     let has = |key: &str| node.get(key).is_some();
     let of_store = SERVICE_KEYS.iter().filter(|(key, _)| has(key)).count();
@@ -493,7 +493,7 @@ fn broken_continuations(text: &str, file: &Arc<str>) -> impl Iterator<Item = Fin
                 "the line ends with a space after the backslash; the next line begins with {}",
                 next.split_whitespace().next()?
             ),
-            remedy: "remove the space at the end of the line".to_owned(),
+            remedy: "remove the trailing space".to_owned(),
             place: Some(SourceLocation { file: file.clone(), line: number }),
         })
     })
@@ -511,7 +511,7 @@ fn violations(node: &YamlNode, file: &Arc<str>) -> impl Iterator<Item = Finding>
             severity: Severity::Error,
             finding: format!("the API server rejects {kind} {name} or drops a field: {}", violation.message),
             evidence: format!("at {at}"),
-            remedy: "fix the field; another API version may use another name".to_owned(),
+            remedy: "fix the field; its name may differ in another API version".to_owned(),
             place: Some(place),
         }
     })
@@ -553,7 +553,7 @@ fn shift(node: &mut YamlNode, by: u32) {
     }
 }
 
-/// Connects processes to the files they name. A file that no process names becomes an entry of its own.
+/// Links processes to the files that they reference. A file that no process references becomes a separate entry.
 fn link(deployment: &mut ParsedDeployment, parsed: &[ParsedFile]) {
     let mut used = vec![false; parsed.len()];
     for process in &mut deployment.processes {

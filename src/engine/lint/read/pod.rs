@@ -17,7 +17,7 @@ pub struct PodContext<'a> {
     /// Index into the list of pod sets.
     pub pod: usize,
     pub replicas: Option<LocatedValue>,
-    /// ConfigMaps and Secrets from the given files.
+    /// ConfigMaps and Secrets from the provided files.
     pub data: &'a [ConfigData],
     pub file: &'a Arc<str>,
 }

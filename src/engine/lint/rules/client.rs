@@ -19,7 +19,7 @@ pub fn local_hostname(view: &DeploymentView<'_>, out: &mut Findings) {
                     && !view.same_network(process).any(|s| s.process.role == ProcessRole::Master)
             }
         };
-        // The rest of a partial input may set the name.
+        // If the input is partial, a file that was not provided may set the name.
         if !elsewhere
             || process.runtime == RuntimeKind::File && !matches!(member.client("local_hostname"), SettingValue::Is(_))
         {
@@ -62,7 +62,7 @@ pub fn local_hostname(view: &DeploymentView<'_>, out: &mut Findings) {
             out.warning(
                 &place,
                 format!(
-                    "{who} announces itself as localhost, so reads from its SSD and duplicate names fail on other hosts"
+                    "{who} announces itself as localhost, so other hosts cannot read from its SSD tier, and its name may clash with another node's"
                 ),
                 evidence,
                 remedy,
@@ -92,16 +92,16 @@ pub fn auto_discovery(view: &DeploymentView<'_>, out: &mut Findings) {
         if let Some(off) = off {
             out.error(
                 &off.place,
-                format!("{who} cannot start: RDMA without a device, and discovery is off"),
+                format!("{who} cannot start: no RDMA device is set, and discovery is off"),
                 "MC_MS_AUTO_DISC=0, protocol rdma, no device",
-                "name the devices (MOONCAKE_DEVICE=mlx5_0), or remove MC_MS_AUTO_DISC; mcctl devices lists the devices",
+                "set MOONCAKE_DEVICE (e.g. mlx5_0), or remove MC_MS_AUTO_DISC; mcctl devices lists the devices",
             );
         } else if member.process.runtime != RuntimeKind::File {
             out.info(
                 &protocol.place,
                 format!("{who} uses any RDMA devices it finds, and silently falls back to TCP if it finds none"),
                 "protocol rdma, no device",
-                "name the devices (MOONCAKE_DEVICE=mlx5_0), so that a missing one is an error; mcctl devices lists the devices",
+                "set MOONCAKE_DEVICE (e.g. mlx5_0), so that a missing device is an error; mcctl devices lists the devices",
             );
         }
     }
@@ -116,17 +116,17 @@ pub fn decode(view: &DeploymentView<'_>, out: &mut Findings) {
         }
         let place = &member.process.place;
         let why = match member.process.env.get("MOONCAKE_MASTER") {
-            Some(_) => "MOONCAKE_MASTER is set, --enable-hierarchical-cache is not",
+            Some(_) => "MOONCAKE_MASTER is set, but --enable-hierarchical-cache is not",
             None => "--enable-hierarchical-cache is not set",
         };
         out.info(
             place,
             format!(
-                "{} neither reads nor writes the store: its cache is lost when it stops",
+                "{} neither reads from nor writes to the store: its cache is lost when it stops",
                 member.process.describe()
             ),
             why,
-            "no action if intended; prefill servers with HiCache fill and read the store",
+            "no action if intended; prefill servers with HiCache write to and read from the store",
         );
     }
 }

@@ -58,8 +58,8 @@ fn vllm_file(document: &SettingsFile, out: &mut Findings) {
         out.error(
             &at(document, "mode"),
             format!("vLLM cannot start: unknown mode '{mode}'"),
-            format!("the modes are {}", VLLM_MODES.join(" and ")),
-            format!("write {}", nearest(mode, VLLM_MODES.iter().copied()).unwrap_or(VLLM_MODES[0])),
+            format!("valid modes are {}", VLLM_MODES.join(" and ")),
+            format!("use {}", nearest(mode, VLLM_MODES.iter().copied()).unwrap_or(VLLM_MODES[0])),
         );
         return;
     }
@@ -67,9 +67,9 @@ fn vllm_file(document: &SettingsFile, out: &mut Findings) {
         if let Some(text) = text(node, key).filter(|text| size(text).is_none()) {
             out.error(
                 &at(document, key),
-                format!("vLLM cannot start: {key} '{text}' is not a size"),
-                "vLLM reads a number with b, kb, mb or gb (powers of 1024)",
-                "write a size such as 16gb",
+                format!("vLLM cannot start: {key} '{text}' is not a valid size"),
+                "vLLM accepts a number with the unit b, kb, mb or gb (powers of 1024)",
+                "use a size such as 16gb",
             );
         }
     }
@@ -92,7 +92,7 @@ fn vllm_file(document: &SettingsFile, out: &mut Findings) {
             &at(document, "global_segment_size"),
             "vLLM cannot start: its segment is too small to mount (-600)",
             format!("{} per rank; the minimum is 16 MiB", ByteSize(bytes)),
-            "write 16mb or more",
+            "set it to 16mb or more",
         ),
         _ => {}
     }
@@ -181,7 +181,7 @@ fn master(document: &SettingsFile, url: &str, extra: &YamlNode, out: &mut Findin
     }
     let (line, why) = match ignored {
         Some((entry, _)) => (entry.line, format!("the store client of Mooncake 0.3.13 does not read {}", entry.key)),
-        None => (at(document, "remote_url").line, format!("{url}: the connector ignores the host of remote_url")),
+        None => (at(document, "remote_url").line, format!("{url}: the connector ignores the host in remote_url")),
     };
     out.error(
         &SourceLocation { file: document.file.clone(), line },
@@ -191,7 +191,7 @@ fn master(document: &SettingsFile, url: &str, extra: &YamlNode, out: &mut Findin
     );
 }
 
-/// Keys of `extra_config` that are intended for the store and that its client does not read.
+/// Keys in `extra_config` that are intended for the store but that its client does not read.
 fn keys(document: &SettingsFile, extra: &YamlNode, out: &mut Findings) {
     for entry in extra.entries() {
         let place = SourceLocation { file: document.file.clone(), line: entry.line };
@@ -203,7 +203,7 @@ fn keys(document: &SettingsFile, extra: &YamlNode, out: &mut Findings) {
                     &place,
                     format!("{key} has no effect: the store client of Mooncake 0.3.13 does not read it"),
                     "LMCache passes it to the store as device_name",
-                    format!("write {LMCACHE_PREFIX}rdma_devices"),
+                    format!("use {LMCACHE_PREFIX}rdma_devices"),
                 );
             }
             continue;
@@ -225,7 +225,7 @@ fn keys(document: &SettingsFile, extra: &YamlNode, out: &mut Findings) {
                 &place,
                 format!("{key} has no effect: neither LMCache nor the store reads it"),
                 "unknown keys are ignored",
-                format!("write {near}"),
+                format!("use {near}"),
             );
         }
     }

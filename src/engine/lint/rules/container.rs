@@ -8,7 +8,7 @@ use crate::engine::lint::model::{
 use crate::engine::lint::rules::{DeploymentView, Findings};
 use crate::engine::lint::settings::ProcessView;
 
-/// Master and clients must run the same release. A client of another release stores nothing, and the handshake does not detect it.
+/// Master and clients must run the same release. A client from another release stores nothing, and the handshake does not detect it.
 pub fn releases(view: &DeploymentView<'_>, out: &mut Findings) {
     let release = |process: &Process| release_of_image(&process.image.as_ref()?.text);
     let Some(master) = view.masters().find(|member| release(member.process).is_some()) else {
@@ -37,7 +37,7 @@ fn same_repository(view: &DeploymentView<'_>, out: &mut Findings) {
                 out.warning(
                     &ours.place,
                     format!(
-                        "{} may run another release than its master; then it stores nothing",
+                        "{} may run a different release than its master; if so, it stores nothing",
                         member.process.describe()
                     ),
                     format!("{our_tag} here, {their_tag} for the master at {}", theirs.place),
@@ -78,7 +78,7 @@ fn split(image: &str) -> (&str, &str) {
     }
 }
 
-/// An image without a fixed release may change at the next pull.
+/// An image without a fixed release may change on the next pull.
 pub fn image_tag(view: &DeploymentView<'_>, out: &mut Findings) {
     for member in view.member.iter().filter(|member| member.process.role != ProcessRole::Other) {
         let Some(image) = member.process.image.as_ref().filter(|image| image.is_known()) else { continue };
@@ -86,9 +86,9 @@ pub fn image_tag(view: &DeploymentView<'_>, out: &mut Findings) {
         if matches!(tag, "" | "latest") {
             out.info(
                 &image.place,
-                "the release may change when one process restarts, but not the others",
+                "the release may change when a process restarts, while the other processes keep theirs",
                 format!("image {}", image.text),
-                format!("set a release: {name}:TAG"),
+                format!("pin a release: {name}:TAG"),
             );
         }
     }
@@ -125,8 +125,8 @@ pub fn rdma_device(view: &DeploymentView<'_>, out: &mut Findings) {
         let Some(protocol) = member.protocol() else { continue };
         let (evidence, remedy) = match process.runtime {
             RuntimeKind::Kubernetes => (
-                "protocol rdma; no resource of an RDMA plugin, no /dev/infiniband, not privileged",
-                "add the resource of the device plugin, e.g. rdma/hca: \"1\", to requests and limits",
+                "protocol rdma; no RDMA device plugin resource, no /dev/infiniband, not privileged",
+                "add the device plugin's resource, e.g. rdma/hca: \"1\", to requests and limits",
             ),
             RuntimeKind::Compose => {
                 ("protocol rdma; no /dev/infiniband under devices, not privileged", "add devices: [/dev/infiniband]")
@@ -140,10 +140,7 @@ pub fn rdma_device(view: &DeploymentView<'_>, out: &mut Findings) {
             &protocol.place,
             match process.implementation {
                 Implementation::Upstream => {
-                    format!(
-                        "{} finds no RDMA device in its container; it fails or falls back to TCP",
-                        process.describe()
-                    )
+                    format!("{} has no RDMA device in its container; it fails or falls back to TCP", process.describe())
                 }
                 Implementation::Mcctl => {
                     format!("{} cannot start: its container has no RDMA device", process.describe())
@@ -176,7 +173,7 @@ pub fn memlock(view: &DeploymentView<'_>, out: &mut Findings) {
             .as_ref()
             .is_none_or(|located| located.text.split(':').next().is_some_and(|u| u == "0" || u == "root"));
         let fix = match process.runtime {
-            RuntimeKind::Kubernetes => "add capability IPC_LOCK and run as root, or raise LimitMEMLOCK of containerd",
+            RuntimeKind::Kubernetes => "add capability IPC_LOCK and run as root, or raise containerd's LimitMEMLOCK",
             RuntimeKind::Compose => "add ulimits: {memlock: -1}",
             RuntimeKind::Docker => "add --ulimit memlock=-1",
             RuntimeKind::Unit => "add LimitMEMLOCK=infinity",
@@ -240,18 +237,18 @@ pub fn shared_memory(view: &DeploymentView<'_>, out: &mut Findings) {
         out.warning(
             &process.place,
             format!("{} may crash with SIGBUS: its ranks share 64 MiB of /dev/shm", process.describe()),
-            "more than one rank, and the default /dev/shm",
+            "more than one rank with the default /dev/shm",
             remedy,
         );
     }
 }
 
-/// Whether `path` is `folder` or below it.
+/// Whether `path` is `folder` or a path under it.
 fn is_below(path: &str, folder: &str) -> bool {
     path.strip_prefix(folder).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
 }
 
-/// The SSD tier requires a separate folder per process, a switch on both sides, and a policy.
+/// The SSD tier requires a separate directory per process, a switch on both sides, and a policy.
 pub fn ssd(view: &DeploymentView<'_>, out: &mut Findings) {
     use crate::engine::lint::rules::kubernetes::is_yes;
     use crate::engine::lint::settings::SettingValue;
@@ -273,11 +270,14 @@ pub fn ssd(view: &DeploymentView<'_>, out: &mut Findings) {
             out.error(
                 &switch.place,
                 format!("{who} writes nothing to SSD: the master's SSD tier is off"),
-                format!("enable_ssd_offload here, no --enable_offload at {}", offload_off[0].process.place),
+                format!(
+                    "enable_ssd_offload is set here, but --enable_offload is not set at {}",
+                    offload_off[0].process.place
+                ),
                 match offload_off[0].process.implementation {
                     Implementation::Upstream => "pass --enable_offload=true to the master",
                     Implementation::Mcctl => {
-                        "run mooncake_master --enable_offload=true; mcctl serve master has no SSD tier"
+                        "run mooncake_master --enable_offload=true; mcctl serve master does not support the SSD tier"
                     }
                 },
             );
@@ -287,9 +287,9 @@ pub fn ssd(view: &DeploymentView<'_>, out: &mut Findings) {
         {
             out.warning(
                 &located.place,
-                format!("{who} loses its SSD contents at every start: this backend truncates its file"),
+                format!("{who} loses its SSD contents on every start: this backend truncates its file"),
                 format!("MOONCAKE_OFFLOAD_STORAGE_BACKEND_DESCRIPTOR={}", located.text),
-                "write bucket_storage_backend",
+                "use bucket_storage_backend",
             );
         }
         let path = match member.client("ssd_offload_path") {
@@ -303,9 +303,9 @@ pub fn ssd(view: &DeploymentView<'_>, out: &mut Findings) {
         if !text.starts_with('/') || text.split('/').any(|part| part == "..") {
             out.error(
                 &path.place,
-                format!("{who} cannot start: the SSD folder must be an absolute path without '..'"),
+                format!("{who} cannot start: the SSD directory must be an absolute path without '..'"),
                 format!("'{text}'"),
-                "write the absolute path of an existing folder",
+                "use the absolute path of an existing directory",
             );
             continue;
         }
@@ -318,12 +318,12 @@ pub fn ssd(view: &DeploymentView<'_>, out: &mut Findings) {
         if process.runtime.is_container() && mount.is_none() {
             out.warning(
                 &path.place,
-                format!("{who} writes its SSD tier to the container file system: it is lost with the container and fills the host's disk"),
+                format!("{who} writes its SSD tier to the container file system: the data is lost with the container and fills the host's disk"),
                 format!("no volume is mounted at {text}"),
                 "mount a disk at that path",
             );
         }
-        // Each SGLang rank creates its own folder below this one.
+        // Each SGLang rank creates its own directory under this one.
         let host = match (process.runtime, mount.map(|m| &m.source)) {
             (RuntimeKind::Kubernetes | RuntimeKind::Compose | RuntimeKind::Docker, Some(MountSource::Host(host))) => {
                 Some((
@@ -340,9 +340,9 @@ pub fn ssd(view: &DeploymentView<'_>, out: &mut Findings) {
         {
             out.error(
                 &path.place,
-                format!("{who} and {} share an SSD folder and overwrite each other's buckets", other.describe()),
+                format!("{who} and {} share an SSD directory and overwrite each other's buckets", other.describe()),
                 format!("{} in both", host.1),
-                "give each process its own folder",
+                "use a separate directory for each process",
             );
         } else {
             folders.insert(host, process);

@@ -37,8 +37,8 @@ pub fn protocol(view: &DeploymentView<'_>, out: &mut Findings) {
         out.error(
             &located.place,
             format!("{} cannot start: unknown transport '{}'", member.process.describe(), located.text),
-            "the service only logs a warning; the engine then rejects it twenty times",
-            "write tcp or rdma",
+            "the service only logs a warning; the engine then rejects the transport 20 times",
+            "use tcp or rdma",
         );
     }
     let Some((first, theirs, _)) =
@@ -65,12 +65,12 @@ pub fn protocol(view: &DeploymentView<'_>, out: &mut Findings) {
         out.error(
             &located.place,
             format!(
-                "{} and {} use different transports, so neither reaches the other's memory",
+                "{} and {} use different transports, so neither can reach the other's memory",
                 member.process.describe(),
                 first.process.describe()
             ),
             format!("{}{how} here, {}{their_how} at {}", located.text, theirs.text, theirs.place),
-            format!("set MOONCAKE_PROTOCOL={} here, or {} there", theirs.text, located.text),
+            format!("set MOONCAKE_PROTOCOL={} here, or {} for the other process", theirs.text, located.text),
         );
     }
 }
@@ -83,7 +83,7 @@ fn master_text(member: &ProcessView<'_>) -> Option<String> {
     }
 }
 
-/// The settings that determine page keys. Servers with different values never find each other's pages.
+/// The settings that determine page keys. Servers with different values cannot read each other's pages.
 fn fingerprint(member: &ProcessView<'_>) -> Option<Vec<(&'static str, String, Option<LocatedValue>)>> {
     if !member.process.args_whole {
         return None;
@@ -134,7 +134,7 @@ pub fn same_keys(view: &DeploymentView<'_>, out: &mut Findings) {
                     .map(|(what, text, _)| (what.to_string(), text.clone()))
             };
             if of_model(&base) != of_model(&other) {
-                // Servers of another model share nothing, which is intended.
+                // Servers with different models share no pages, which is intended.
                 continue;
             }
             for ((what, ours, located), (_, theirs, _)) in other.iter().zip(&base) {
@@ -151,19 +151,19 @@ pub fn same_keys(view: &DeploymentView<'_>, out: &mut Findings) {
                 out.warning(
                     place,
                     format!(
-                        "{} and {} cannot find each other's pages: {what} differs",
+                        "{} and {} cannot read each other's pages: {what} differs",
                         member.process.describe(),
                         first.process.describe()
                     ),
                     format!("{what} is {ours} here, {theirs} at {}", first.process.place),
-                    format!("give {what} {next}, or use separate stores"),
+                    format!("set {what} to {next}, or use separate stores"),
                 );
             }
         }
     }
 }
 
-/// HiCache flags that have no effect alone, or that SGLang replaces.
+/// HiCache flags that have no effect on their own, or whose values SGLang replaces.
 pub fn hicache_flags(view: &DeploymentView<'_>, out: &mut Findings) {
     for member in view.sglang().filter(|member| member.process.runtime != RuntimeKind::File) {
         let on = member.switch(&["enable_hierarchical_cache", "enable_hicache", DECODE_OFFLOAD]);
@@ -172,7 +172,7 @@ pub fn hicache_flags(view: &DeploymentView<'_>, out: &mut Findings) {
             out.warning(
                 &flag.place,
                 format!("{} does not use the store: HiCache is off", member.process.describe()),
-                "--hicache-storage-backend is set, --enable-hierarchical-cache is not",
+                "--hicache-storage-backend is set, but --enable-hierarchical-cache is not",
                 "add --enable-hierarchical-cache",
             );
         }
@@ -183,7 +183,7 @@ pub fn hicache_flags(view: &DeploymentView<'_>, out: &mut Findings) {
             out.warning(
                 variable.place(),
                 format!("{} does not use the store: HiCache has no storage backend", member.process.describe()),
-                "MOONCAKE_MASTER is set, --hicache-storage-backend is not",
+                "MOONCAKE_MASTER is set, but --hicache-storage-backend is not",
                 "add --hicache-storage-backend mooncake",
             );
         }
@@ -194,7 +194,7 @@ pub fn hicache_flags(view: &DeploymentView<'_>, out: &mut Findings) {
             match located.text.as_str() {
                 "best_effort" => out.warning(
                     &located.place,
-                    "pages in the store are seldom used: best_effort starts computing before they arrive",
+                    "pages in the store are seldom used: with best_effort, computation starts before they arrive",
                     "--hicache-storage-prefetch-policy best_effort",
                     "use timeout or wait_complete",
                 ),
@@ -202,8 +202,8 @@ pub fn hicache_flags(view: &DeploymentView<'_>, out: &mut Findings) {
                 other => out.error(
                     &located.place,
                     format!("SGLang exits at startup: unknown prefetch policy '{other}'"),
-                    "the policies are best_effort, wait_complete and timeout",
-                    "write --hicache-storage-prefetch-policy timeout",
+                    "valid policies are best_effort, wait_complete and timeout",
+                    "use --hicache-storage-prefetch-policy timeout",
                 ),
             }
         }
@@ -218,8 +218,8 @@ fn layout(member: &ProcessView<'_>, mooncake: bool, out: &mut Findings) {
         out.error(
             &located.place,
             format!("SGLang exits at startup: unknown memory layout '{layout}'"),
-            format!("the layouts are {}", layouts.join(", ")),
-            "write --hicache-mem-layout page_first",
+            format!("valid layouts are {}", layouts.join(", ")),
+            "use --hicache-mem-layout page_first",
         );
         return;
     }
@@ -230,28 +230,28 @@ fn layout(member: &ProcessView<'_>, mooncake: bool, out: &mut Findings) {
             &located.place,
             "layer_first does not work with mooncake: SGLang substitutes another layout, and older releases fail",
             format!("--hicache-mem-layout layer_first with --hicache-storage-backend mooncake; SGLang uses {to}"),
-            format!("write --hicache-mem-layout {to}"),
+            format!("use --hicache-mem-layout {to}"),
         );
     } else if layout == "page_first_direct" && member.flag(&["hicache_io_backend"]).is_none() {
         out.info(
             &located.place,
             "the kernel I/O backend does not support page_first_direct: SGLang switches to direct",
             "--hicache-io-backend is not set, and its default is kernel",
-            "write --hicache-io-backend direct to make it explicit",
+            "use --hicache-io-backend direct to make this explicit",
         );
     } else if layout == "page_first_direct" && io == Some("kernel") {
         out.warning(
             &located.place,
             "the kernel I/O backend does not support page_first_direct: SGLang switches to direct",
             "--hicache-io-backend kernel",
-            "write --hicache-io-backend direct, or --hicache-mem-layout page_first",
+            "use --hicache-io-backend direct, or --hicache-mem-layout page_first",
         );
     } else if layout == "page_first" && io == Some("direct") {
         out.warning(
             &located.place,
             "direct I/O does not support page_first: SGLang switches to page_first_direct",
             "--hicache-io-backend direct",
-            "write --hicache-mem-layout page_first_direct, or --hicache-io-backend kernel",
+            "use --hicache-mem-layout page_first_direct, or --hicache-io-backend kernel",
         );
     }
 }
@@ -267,7 +267,7 @@ pub fn master_missing(view: &DeploymentView<'_>, out: &mut Findings) {
         if !lacks("master_server_address") || process.role.is_sglang() && !lacks("client_server_address") {
             continue;
         }
-        // The same holds for a settings file of the store service.
+        // The same applies to a store service's settings file.
         let what = match member.origin {
             SettingsOrigin::Environment => "MOONCAKE_MASTER is not set",
             _ => "master_server_address is missing",
@@ -297,7 +297,7 @@ pub fn address_form(view: &DeploymentView<'_>, out: &mut Findings) {
                     &located.place,
                     format!("{} cannot reach the master: the address is invalid", member.process.describe()),
                     format!("'{text}': {}", address_error(text).unwrap_or_default()),
-                    "write HOST:PORT of the RPC port (default 50051)",
+                    "use HOST:PORT with the RPC port (default 50051)",
                 ),
                 Some("etcd") if text.ends_with('/') => out.error(
                     &located.place,
@@ -306,7 +306,7 @@ pub fn address_form(view: &DeploymentView<'_>, out: &mut Findings) {
                         member.process.describe()
                     ),
                     format!("lookups through {text} time out after 5 s"),
-                    format!("write {}", text.trim_end_matches('/')),
+                    format!("use {}", text.trim_end_matches('/')),
                 ),
                 Some("etcd" | "redis" | "k8s") => {}
                 Some(other) => out.error(
@@ -316,7 +316,7 @@ pub fn address_form(view: &DeploymentView<'_>, out: &mut Findings) {
                         member.process.describe()
                     ),
                     text.to_owned(),
-                    "write HOST:PORT of the RPC port, or etcd://HOST:PORT of the masters' etcd",
+                    "use HOST:PORT with the RPC port, or etcd://HOST:PORT with the masters' etcd",
                 ),
                 None => {
                     let bare = !text.is_empty() && !text.contains(':');
@@ -325,14 +325,14 @@ pub fn address_form(view: &DeploymentView<'_>, out: &mut Findings) {
                             &located.place,
                             format!("{} cannot reach the master: the address has no port", member.process.describe()),
                             text.to_owned(),
-                            format!("write {text}:50051"),
+                            format!("use {text}:50051"),
                         );
                     } else if text.ends_with(":9003") || text.ends_with(":8080") {
                         out.warning(
                             &located.place,
                             format!("{} uses an HTTP port as the master's RPC port", member.process.describe()),
-                            format!("{text}; by default 9003 is the metrics port and 8080 the metadata port"),
-                            "write the RPC port (default 50051)",
+                            format!("{text}; by default, 9003 is the metrics port and 8080 the metadata port"),
+                            "use the RPC port (default 50051)",
                         );
                     }
                 }
@@ -350,31 +350,31 @@ pub fn address_form(view: &DeploymentView<'_>, out: &mut Findings) {
                     &located.place,
                     format!("{} cannot reach the metadata service: the address is invalid", member.process.describe()),
                     format!("'{text}': {wrong}"),
-                    "write P2PHANDSHAKE, or http://HOST:PORT/metadata",
+                    "use P2PHANDSHAKE, or http://HOST:PORT/metadata",
                 );
             } else if is_etcd {
                 out.warning(
                     &located.place,
                     format!("{} treats '{text}' as an etcd address: it has no scheme", member.process.describe()),
-                    "a metadata server is P2PHANDSHAKE, http://HOST:PORT/metadata or etcd://HOST:PORT",
-                    format!("write etcd://{text} if etcd is intended"),
+                    "valid metadata servers are P2PHANDSHAKE, http://HOST:PORT/metadata or etcd://HOST:PORT",
+                    format!("use etcd://{text} if etcd is intended"),
                 );
             } else if !text.is_empty() && !is_known && lower != "p2phandshake" {
                 out.error(
                     &located.place,
                     format!(
-                        "{} cannot reach the metadata service: '{text}' is not an address",
+                        "{} cannot reach the metadata service: '{text}' is not a valid address",
                         member.process.describe()
                     ),
                     "valid forms are P2PHANDSHAKE, http://HOST:PORT/metadata, etcd:// and redis://",
-                    "write P2PHANDSHAKE",
+                    "use P2PHANDSHAKE",
                 );
             } else if text.starts_with("http") && !text.trim_end_matches('/').ends_with("/metadata") {
                 out.error(
                     &located.place,
                     format!("{} gets 404 from the metadata service: the URL has no path", member.process.describe()),
                     text.to_owned(),
-                    format!("write {}/metadata", text.trim_end_matches('/')),
+                    format!("use {}/metadata", text.trim_end_matches('/')),
                 );
             }
         }
@@ -402,7 +402,7 @@ fn address_error(text: &str) -> Option<String> {
         match port.parse::<u16>() {
             Ok(1..) => None,
             _ if port.is_empty() => Some("no port follows the colon".to_owned()),
-            _ => Some(format!("{port} is not a port (1 to 65535)")),
+            _ => Some(format!("{port} is not a valid port (1 to 65535)")),
         }
     })
 }
@@ -420,18 +420,18 @@ pub fn port_taken(view: &DeploymentView<'_>, out: &mut Findings) {
                 Some((other, theirs)) if !std::ptr::eq(*other, member.process) => out.error(
                     &place,
                     format!(
-                        "{} cannot start: port {port} is already used in the same network",
+                        "{} cannot start: port {port} is already used in the same network namespace",
                         member.process.describe()
                     ),
                     format!("port {port}: {what} here, {theirs} of {} at {}", other.describe(), other.place),
-                    "give one of them another port",
+                    "use a different port for one of them",
                 ),
                 Some((_, theirs)) if port > 0 && member.process.implementation == Implementation::Upstream => out
                     .error(
                         &place,
                         format!("{} cannot start: it uses port {port} twice", member.process.describe()),
                         format!("port {port}: {what} and {theirs}"),
-                        "give one of them another port",
+                        "use a different port for one of them",
                     ),
                 _ => {
                     taken.insert(key, (member.process, what.to_owned()));

@@ -97,7 +97,7 @@ fn master_elsewhere(view: &DeploymentView<'_>, out: &mut Findings) {
         };
         out.error(
             &located.place,
-            format!("{} cannot reach the master: the address is its own container", member.process.describe()),
+            format!("{} cannot reach the master: the address points to its own container", member.process.describe()),
             format!("{}; the master is {} at {}", located.text, other.name, other.place),
             match other.name.strip_prefix("service ") {
                 Some(name) => format!("replace {} with {name}", host_of(&located.text)),
@@ -163,13 +163,13 @@ pub fn selector(view: &DeploymentView<'_>, out: &mut Findings) {
             let roles: Vec<&str> = group.roles.iter().map(|r| r.text.as_str()).collect();
             out.error(
                 &role.place,
-                format!("Service {} selects no pod: group {} has no role {}", service.name, group.name, role.text),
-                format!("the roles are {}", listed(&roles)),
+                format!("Service {} selects no pods: group {} has no role {}", service.name, group.name, role.text),
+                format!("the group's roles are {}", listed(&roles)),
                 format!("select one of these roles, e.g. {role_key}: {}", roles.last().unwrap_or(&"")),
             );
             continue 'services;
         }
-        // Pods with the same label keys are candidates. If they are in other files, the matching pods may be in a file that was not given.
+        // Pods with the same label keys are candidates. If they are in other files, the matching pods may be in a missing file.
         let keys: BTreeSet<&str> = service.selector.keys().map(String::as_str).collect();
         let alike: Vec<_> = deployment
             .pods
@@ -187,9 +187,9 @@ pub fn selector(view: &DeploymentView<'_>, out: &mut Findings) {
         if is_here {
             out.error(
                 first,
-                format!("Service {} selects no pod: no pod has these labels", service.name),
+                format!("Service {} selects no pods: no pod has these labels", service.name),
                 evidence,
-                "use the labels of the pod template in the selector",
+                "use the pod template's labels in the selector",
             );
         } else {
             let labels = |pods: &crate::engine::lint::model::PodSet| {
@@ -199,9 +199,9 @@ pub fn selector(view: &DeploymentView<'_>, out: &mut Findings) {
             let shown: Vec<String> = alike.iter().map(|pods| labels(pods)).collect();
             out.warning(
                 first,
-                format!("Service {} selects no pod in the given files", service.name),
+                format!("Service {} selects no pods in the provided files", service.name),
                 format!("{evidence}; {}", listed(&shown)),
-                "use the labels of the pod template in the selector, or add the file that defines those pods",
+                "use the pod template's labels in the selector, or add the file that defines those pods",
             );
         }
     }
@@ -214,7 +214,7 @@ const STAGING_BYTES: u64 = 1_342_177_280;
 /// Free memory that SGLang requires in addition to its pools.
 const SGLANG_SPARE_BYTES: u64 = 10 * ByteSize::GIB;
 
-/// A limit not above the contributed memory causes an OOM kill hours later, because pages are touched lazily.
+/// A limit that does not exceed the contributed memory causes an OOM kill hours later, because pages are touched lazily.
 pub fn memory_limit(view: &DeploymentView<'_>, out: &mut Findings) {
     for member in view.clients() {
         let Some((limit, located)) = quantity::memory_limit(member.process) else { continue };
@@ -285,7 +285,7 @@ fn need(member: &ProcessView<'_>) -> Option<(Vec<(&'static str, u64)>, u64)> {
             if !huge {
                 parts.push(("local buffers", ranks.checked_mul(16 * ByteSize::MIB)?));
             }
-            // With huge pages, SGLang still requires this much ordinary memory. `huge-page-memory` reports that.
+            // With huge pages, SGLang still requires this much regular memory. `huge-page-memory` reports that.
             if parts.is_empty() {
                 return None;
             }
@@ -320,7 +320,7 @@ pub fn unknown_host(view: &DeploymentView<'_>, out: &mut Findings) {
                     let Some(named) = parts.iter().take(2).find(|part| part.starts_with("s-")) else { continue };
                     let known =
                         of_roles.iter().any(|s| s == named) || deployment.services.iter().any(|s| s.name == **named);
-                    // `s-<group>-<role>.<namespace>` of another group is valid if the namespace is given.
+                    // `s-<group>-<role>.<namespace>` of another group is valid if the namespace is specified.
                     let foreign = parts.first() == Some(named)
                         && parts.len() > 1
                         && !deployment.groups.iter().any(|g| named.contains(&g.name));
@@ -330,11 +330,14 @@ pub fn unknown_host(view: &DeploymentView<'_>, out: &mut Findings) {
                     let near = nearest_role(named, &of_roles);
                     out.error(
                         &located.place,
-                        format!("{} uses a Service of another group: {named} does not exist here", process.describe()),
+                        format!(
+                            "{} uses a Service from another group: {named} does not exist here",
+                            process.describe()
+                        ),
                         format!("{} (group {})", located.text, group_names(view)),
                         match near {
-                            Some(near) => format!("write {}", located.text.replacen(*named, near, 1)),
-                            None => format!("the Services of the group are {}", listed(&of_roles)),
+                            Some(near) => format!("use {}", located.text.replacen(*named, near, 1)),
+                            None => format!("the group's Services are {}", listed(&of_roles)),
                         },
                     );
                 }
@@ -349,7 +352,7 @@ pub fn unknown_host(view: &DeploymentView<'_>, out: &mut Findings) {
                         &located.place,
                         format!("{} uses a host that the Compose file does not define: {host}", process.describe()),
                         format!("{}; the services are {}", located.text, listed(names)),
-                        "write the name of a service, or define the host under extra_hosts",
+                        "use the name of a service, or define the host under extra_hosts",
                     );
                 }
                 _ => {}
@@ -451,7 +454,7 @@ pub fn grace(view: &DeploymentView<'_>, out: &mut Findings) {
                 process.describe()
             ),
             evidence,
-            format!("set {key}: {} or more", wanted.max(30)),
+            format!("set {key} to {} or more", wanted.max(30)),
         );
     }
 }

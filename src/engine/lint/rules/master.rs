@@ -7,14 +7,14 @@ use crate::engine::lint::rules::restart::{self, has_oplog};
 use crate::engine::lint::rules::{DeploymentView, Findings};
 use crate::engine::lint::settings::{SettingValue, SettingsOrigin, is_host_local};
 
-/// A standby of an HA master listens and answers 200. Only `service_ready` shows whether it serves.
+/// A standby HA master listens and returns 200. Only `service_ready` shows whether it is serving.
 pub fn ha_readiness(view: &DeploymentView<'_>, out: &mut Findings) {
     for member in view.upstream_masters().filter(|member| member.master_switch("enable_ha") == Some(true)) {
         for probe in member.process.probes.iter().filter(|probe| probe.what == ProbePurpose::Readiness) {
             let evidence = match &probe.how {
                 ProbeMethod::Tcp { port } => match port {
-                    Some(port) => format!("tcpSocket on port {port}; the admin port of a standby is open as well"),
-                    None => "tcpSocket; the admin port of a standby is open as well".to_owned(),
+                    Some(port) => format!("tcpSocket on port {port}; a standby's admin port is open as well"),
+                    None => "tcpSocket; a standby's admin port is open as well".to_owned(),
                 },
                 ProbeMethod::Http { path, .. } if path.starts_with("/health") => {
                     "GET /health returns 200 on a standby and while the leader warms up".to_owned()
@@ -45,7 +45,7 @@ pub fn threads(view: &DeploymentView<'_>, out: &mut Findings) {
         {
             out.warning(
                 &located.place,
-                "the master may expire live clients when many start at once: it has few RPC threads",
+                "the master may expire live clients when many start at once: it has too few RPC threads",
                 format!(
                     "rpc_thread_num is {threads}; a ping that waits longer than client_ttl (10 s) counts as missed"
                 ),
@@ -124,21 +124,21 @@ pub fn ha(view: &DeploymentView<'_>, out: &mut Findings) {
                 "redis" | "k8s" => out.warning(
                     &located.place,
                     format!("the master from the Python wheel exits at startup: it has no {} backend", located.text),
-                    "releases on PyPI are built with etcd only; they exit with code 255",
+                    "releases on PyPI support only etcd; they exit with code 255",
                     "use etcd, or a master built with that backend",
                 ),
                 other => out.error(
                     &located.place,
                     format!("the master exits at startup: unknown HA backend '{other}'"),
-                    "the backends are etcd, redis and k8s",
-                    "write --ha_backend_type=etcd",
+                    "valid backends are etcd, redis and k8s",
+                    "use --ha_backend_type=etcd",
                 ),
             }
         }
         if member.master_switch("enable_oplog") == Some(false) {
             let remedy = match has_oplog(view.release(member).as_deref()) {
                 true => "add --enable_oplog=true",
-                false => "none in this release: --enable_oplog was added in 0.3.13",
+                false => "no fix in this release: --enable_oplog was added in 0.3.13",
             };
             out.warning(
                 &place("enable_ha"),
@@ -160,13 +160,13 @@ pub fn ha(view: &DeploymentView<'_>, out: &mut Findings) {
                 &place(if unset("rpc_address") { "enable_ha" } else { "rpc_address" }),
                 "clients cannot reach the leader: it publishes its bind address",
                 format!("rpc_address is {address}"),
-                "set --rpc_address to an address of this host that clients can reach, $(POD_IP) in a pod",
+                "set --rpc_address to an address of this host that clients can reach, or to $(POD_IP) in a pod",
             );
         }
     }
 }
 
-/// The master address of clients of an HA cluster, and the cluster id on both sides.
+/// The master address that clients of an HA cluster use, and the cluster id on both sides.
 pub fn ha_clients(view: &DeploymentView<'_>, out: &mut Findings) {
     let leaders: Vec<_> =
         view.upstream_masters().filter(|member| member.master_switch("enable_ha") == Some(true)).collect();
@@ -182,7 +182,7 @@ pub fn ha_clients(view: &DeploymentView<'_>, out: &mut Findings) {
         {
             out.error(
                 &located.place,
-                "two HA masters never join one election: their cluster ids differ",
+                "two HA masters never join the same election: their cluster ids differ",
                 format!("{} here, {} at {}", located.text, id.text, id.place),
                 "use one cluster_id for all masters of a store",
             );
@@ -231,7 +231,7 @@ pub fn ha_clients(view: &DeploymentView<'_>, out: &mut Findings) {
         if let Some((place, theirs)) = differs {
             out.error(
                 &place,
-                format!("{who} finds no master: it looks up another cluster id"),
+                format!("{who} cannot find a master: it looks up a different cluster id"),
                 format!("MC_STORE_CLUSTER_ID is {theirs}; cluster_id is {} at {}", id.text, id.place),
                 format!("set MC_STORE_CLUSTER_ID={}", id.text),
             );
@@ -247,12 +247,17 @@ pub fn replicas(view: &DeploymentView<'_>, out: &mut Findings) {
         let is_mcctl = member.process.implementation == Implementation::Mcctl;
         if count > 1 && (is_mcctl || !on) {
             let (why, remedy) = match (is_mcctl, has_oplog(view.release(member).as_deref())) {
-                (true, _) => ("mcctl serve master has no high availability", "set 1"),
+                (true, _) => {
+                    ("mcctl serve master does not support high availability", "set the number of replicas to 1")
+                }
                 (false, true) => (
                     "enable_ha is off",
-                    "set 1, or run the masters with --enable_ha=true, --enable_oplog=true and etcd",
+                    "set the number of replicas to 1, or run the masters with --enable_ha=true, --enable_oplog=true and etcd",
                 ),
-                (false, false) => ("enable_ha is off", "set 1, or run the masters with --enable_ha=true and etcd"),
+                (false, false) => (
+                    "enable_ha is off",
+                    "set the number of replicas to 1, or run the masters with --enable_ha=true and etcd",
+                ),
             };
             out.error(
                 &located.place,
@@ -299,7 +304,7 @@ pub fn switches(view: &DeploymentView<'_>, out: &mut Findings) {
             if let (Some(place), Some(false)) = (on(tuned), member.master_switch("enable_offload")) {
                 let (why, remedy) = match is_mcctl {
                     true if tuned == "promotion_on_hit" => continue,
-                    true => ("mcctl serve master has no SSD tier", "remove it, or run mooncake_master"),
+                    true => ("mcctl serve master does not support the SSD tier", "remove it, or run mooncake_master"),
                     false => ("enable_offload is off", "add --enable_offload=true"),
                 };
                 out.warning(&place, format!("{tuned} has no effect: the SSD tier is off"), why, remedy);
@@ -312,7 +317,7 @@ pub fn switches(view: &DeploymentView<'_>, out: &mut Findings) {
         if let (Some(place), Some(_)) = (on("enable_metadata_cleanup_on_timeout"), on("enable_http_metadata_server")) {
             out.warning(
                 &place,
-                "records of dead nodes remain: the cleanup deletes other keys than the embedded service stores",
+                "records of dead nodes remain: the cleanup deletes keys other than those that the embedded service stores",
                 "enable_metadata_cleanup_on_timeout with enable_http_metadata_server in 0.3.13",
                 "use P2PHANDSHAKE, or a separate metadata service",
             );
@@ -323,9 +328,9 @@ pub fn switches(view: &DeploymentView<'_>, out: &mut Findings) {
         {
             out.error(
                 &place,
-                "no snapshots are written: local snapshots require a folder",
+                "no snapshots are written: local snapshots require a directory",
                 "MOONCAKE_SNAPSHOT_LOCAL_PATH is not set",
-                "set MOONCAKE_SNAPSHOT_LOCAL_PATH to a folder that survives the master",
+                "set MOONCAKE_SNAPSHOT_LOCAL_PATH to a directory that outlives the master",
             );
         }
     }

@@ -40,52 +40,52 @@ pub const RULES: &[LintRule] = &[
     rule(
         "service-port",
         &[18],
-        "a process listens on each port of a Service and of its clients",
+        "a process listens on each port that a Service or its clients use",
         services::service_port,
     ),
     rule("memory-limit", &[8, 9], "memory limits leave headroom beyond the segment", kubernetes::memory_limit),
-    rule("unknown-host", &[18], "addresses name an existing Service", kubernetes::unknown_host),
+    rule("unknown-host", &[18], "addresses refer to an existing Service", kubernetes::unknown_host),
     rule("local-hostname", &[1], "clients announce a name that peers can reach", client::local_hostname),
-    rule("auto-discovery", &[2], "RDMA devices are named or discovered", client::auto_discovery),
+    rule("auto-discovery", &[2], "RDMA devices are listed or discovered", client::auto_discovery),
     rule("address-form", &[20], "addresses have the expected syntax", cross_process::address_form),
     rule("master-missing", &[18], "clients have a master address", cross_process::master_missing),
-    rule("protocol", &[25], "all clients of a store use one transport", cross_process::protocol),
+    rule("protocol", &[25], "all clients of a store use the same transport", cross_process::protocol),
     rule("same-keys", &[16], "servers that share a store generate the same keys", cross_process::same_keys),
     rule("hicache-flags", &[16], "HiCache flags are consistent", cross_process::hicache_flags),
-    rule("port-taken", &[12], "no two processes of a network use one port", cross_process::port_taken),
+    rule("port-taken", &[12], "no two processes in a network namespace use the same port", cross_process::port_taken),
     rule("release", &[3], "master and clients run the same release", container::releases),
-    rule("image-tag", &[3], "image tags name a release", container::image_tag),
-    rule("rdma-device", &[2, 4], "containers with RDMA have an RDMA device", container::rdma_device),
-    rule("memlock", &[4, 5], "processes with RDMA may lock memory", container::memlock),
+    rule("image-tag", &[3], "image tags specify a release", container::image_tag),
+    rule("rdma-device", &[2, 4], "containers that use RDMA have an RDMA device", container::rdma_device),
+    rule("memlock", &[4, 5], "processes that use RDMA may lock memory", container::memlock),
     rule("shared-memory", &[], "the ranks of a server have enough shared memory", container::shared_memory),
-    rule("ssd", &[26], "the SSD tier is on at both ends and has its own folder", container::ssd),
+    rule("ssd", &[26], "the SSD tier is on at both ends and has its own directory", container::ssd),
     rule("config-rpc-port", &[12], "a master's settings file sets the RPC port", master::config_rpc_port),
     rule("ha", &[20], "high-availability flags are consistent", master::ha),
     rule("ha-clients", &[20], "clients of HA masters follow the leader", master::ha_clients),
-    rule("master-replicas", &[20], "there is one master, or an election", master::replicas),
-    rule("master-switches", &[11, 21, 26], "switches of the master take effect and do not conflict", master::switches),
+    rule("master-replicas", &[20], "there is a single master, or a leader election", master::replicas),
+    rule("master-switches", &[11, 21, 26], "the master's switches take effect and do not conflict", master::switches),
     rule("ha-readiness", &[20], "a standby master is not ready", master::ha_readiness),
-    rule("size-grammar", &[8], "sizes have the syntax of the program that reads them", sizes::grammar),
+    rule("size-grammar", &[8], "sizes use the syntax of the program that reads them", sizes::grammar),
     rule("rank-segment", &[8], "each rank contributes nothing or at least 16 MiB", sizes::rank_segment),
     rule("huge-page-switch", &[7], "huge-page switches have the intended effect", sizes::huge_page_switch),
     rule("arena", &[7], "an arena has huge pages and a matching size", sizes::arena),
     rule("huge-page-resources", &[7], "containers request the huge pages that they use", sizes::huge_page_resources),
     rule("variable-name", &[], "every variable is read by a program", names::variables),
     rule("ssd-variable", &[26], "the SSD switch has the name that its process reads", names::ssd_variables),
-    rule("boolean-word", &[], "boolean variables have a value that is read as intended", names::boolean_words),
+    rule("boolean-word", &[], "boolean variables have a value that is parsed as intended", names::boolean_words),
     rule("hidden-variable", &[], "no file or extra config overrides a variable", names::hidden_variables),
-    rule("master-flag", &[], "the master has every flag that it is started with", names::master_flags),
+    rule("master-flag", &[], "the master supports every flag that it is started with", names::master_flags),
     rule("master-value", &[], "the master's flags have valid values", names::master_values),
-    rule("unsupported", &[], "mcctl supports all settings of its programs", programs::unsupported),
+    rule("unsupported", &[], "mcctl supports all settings that its programs are started with", programs::unsupported),
     rule("master-threads", &[13], "the master has enough threads and CPU for heartbeats", master::threads),
     rule("grace", &[18], "processes have enough time to shut down", kubernetes::grace),
     rule("config-key", &[13], "settings files contain only known keys", names::config_keys),
-    rule("sglang-flag", &[], "SGLang has every flag that it is started with", sglang::flags),
+    rule("sglang-flag", &[], "SGLang supports every flag that it is started with", sglang::flags),
     rule("sglang-value", &[], "SGLang's flags have valid values", sglang::values),
-    rule("device-list", &[2], "device lists are separated by commas only", sglang::devices),
+    rule("device-list", &[2], "device lists use only commas as separators", sglang::devices),
     rule("vllm-config", &[], "vLLM's store settings are consistent", connectors::vllm),
     rule("lmcache-config", &[], "LMCache's settings reach the store", connectors::lmcache),
-    rule("mcctl-flag", &[], "mcctl has every flag that its commands are started with", programs::flags),
+    rule("mcctl-flag", &[], "mcctl supports every flag that its commands are started with", programs::flags),
     rule("docker-option", &[], "docker run options precede the image", programs::docker_options),
     rule(
         "container-port",
@@ -93,7 +93,7 @@ pub const RULES: &[LintRule] = &[
         "the master listens on the ports that its container declares",
         services::container_port,
     ),
-    rule("decode-without-hicache", &[], "decode servers without the store are intended", client::decode),
+    rule("decode-without-hicache", &[], "decode servers without the store are intentional", client::decode),
 ];
 
 /// The catalogue that `doctor` and `lint --list` print.
@@ -146,7 +146,7 @@ impl<'s> DeploymentView<'s> {
         self.member.iter().filter(|member| member.process.role == ProcessRole::Master)
     }
 
-    /// Upstream masters. mcctl's masters refuse flags for HA, snapshots and SSD, which `unsupported` reports.
+    /// Upstream masters. mcctl's masters reject flags for HA, snapshots and SSD, which `unsupported` reports.
     pub fn upstream_masters(&self) -> impl Iterator<Item = &ProcessView<'s>> {
         self.masters().filter(|member| member.process.implementation == Implementation::Upstream)
     }
@@ -198,7 +198,7 @@ impl Findings {
         self.add(Severity::Error, at, [what.into(), evidence.into(), next.into()]);
     }
 
-    /// Reports something that works only partly, only in places, or only for a while.
+    /// Reports something that works only partly, only on some hosts, or only temporarily.
     pub fn warning(
         &mut self,
         at: &SourceLocation,

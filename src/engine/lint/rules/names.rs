@@ -32,20 +32,20 @@ pub fn variables(view: &DeploymentView<'_>, out: &mut Findings) {
             }
             let Some(near) = nearest(name, known_variables()) else {
                 // Wrapper scripts have their own variables. Only a near match of a known name is definitely a mistake.
-                let who = "Mooncake 0.3.13 and SGLang 0.5.23";
+                let who = "neither Mooncake 0.3.13 nor SGLang 0.5.23";
                 out.info(
                     value.place(),
                     format!("{name} is not read by any known program"),
-                    format!("{who} do not read it"),
-                    "remove it, unless a script of yours reads it",
+                    format!("{who} reads it"),
+                    "remove it, unless one of your scripts reads it",
                 );
                 continue;
             };
             out.warning(
                 value.place(),
-                format!("{name} has no effect: no program reads a variable of that name"),
+                format!("{name} has no effect: no program reads a variable with that name"),
                 format!("the most similar known variable is {near}"),
-                format!("write {near}"),
+                format!("use {near}"),
             );
         }
     }
@@ -68,8 +68,8 @@ pub fn ssd_variables(view: &DeploymentView<'_>, out: &mut Findings) {
         out.warning(
             variable.place(),
             format!("{} writes nothing to SSD: {who} does not read {wrong}", member.process.describe()),
-            format!("{wrong} is set and {right} is not"),
-            format!("write {right}=true"),
+            format!("{wrong} is set, but {right} is not"),
+            format!("set {right}=true"),
         );
     }
 }
@@ -89,7 +89,7 @@ pub fn boolean_words(view: &DeploymentView<'_>, out: &mut Findings) {
                     &located.place,
                     format!("SGLang parses {name}={} as false", located.text),
                     "true values are 1, true and yes; all others are false",
-                    format!("write {name}=true"),
+                    format!("set {name}=true"),
                 );
             }
         }
@@ -120,9 +120,9 @@ pub fn master_flags(view: &DeploymentView<'_>, out: &mut Findings) {
                 out.error(
                     &flag.place,
                     format!("the master exits at startup: unknown flag {}", flag.spelled),
-                    format!("{program} has no flag of that name"),
+                    format!("{program} does not have a flag with that name"),
                     match (near, member.process.implementation) {
-                        (Some(near), _) => format!("write --{near}"),
+                        (Some(near), _) => format!("use --{near}"),
                         (None, Implementation::Mcctl) => {
                             "remove it; mcctl serve master --help lists all flags".to_owned()
                         }
@@ -139,7 +139,7 @@ pub fn master_flags(view: &DeploymentView<'_>, out: &mut Findings) {
             {
                 out.error(
                     &flag.place,
-                    format!("the master exits at startup: release {release} has no flag {}", flag.spelled),
+                    format!("the master exits at startup: release {release} does not support {}", flag.spelled),
                     format!("the flag was added in {since}"),
                     "remove it, or use a newer release",
                 );
@@ -168,7 +168,7 @@ pub fn master_values(view: &DeploymentView<'_>, out: &mut Findings) {
                         &flag.place,
                         format!("{} is on: a switch does not take a separate value", flag.spelled),
                         format!("'{what}' is parsed as {} and a stray argument", flag.spelled),
-                        format!("write {}=false", flag.spelled),
+                        format!("use {}=false", flag.spelled),
                     );
                 }
             }
@@ -241,7 +241,7 @@ fn check_value(name: &str, kind: FlagKind, text: &str, place: &SourceLocation, o
         out.warning(
             place,
             format!("unknown allocation_strategy '{text}': the master uses random"),
-            format!("the strategies are {}", strategies.join(", ")),
+            format!("valid strategies are {}", strategies.join(", ")),
             "use one of these strategies",
         );
     }
@@ -255,7 +255,7 @@ fn check_type(entry: &YamlEntry, kind: FlagKind, json: bool, place: &SourceLocat
             place,
             format!("the master aborts: {} is a string, not a boolean", entry.key),
             format!("the value is \"{}\", in quotes", entry.value.text().unwrap_or_default()),
-            format!("write \"{}\": true or false, without quotes", entry.key),
+            format!("use \"{}\": true or false, without quotes", entry.key),
         );
     }
 }
@@ -336,7 +336,7 @@ fn unknown_key(key: &str, known: &[&str], kind: SettingsFileKind, place: &Source
     };
     let (near, why) = match (kind, key) {
         (SettingsFileKind::Master, "client_ttl") => {
-            (Some(CLIENT_TTL_KEY), "the key for the flag --client_ttl has another name")
+            (Some(CLIENT_TTL_KEY), "the key for the flag --client_ttl has a different name")
         }
         (SettingsFileKind::Master, "port") => {
             (Some("rpc_port"), "with a settings file, the flag --port and its key are ignored")
@@ -346,8 +346,8 @@ fn unknown_key(key: &str, known: &[&str], kind: SettingsFileKind, place: &Source
         }
         _ => (nearest(key, known.iter().copied()), "unknown keys are silently ignored"),
     };
-    let remedy = near.map_or_else(|| "remove it".to_owned(), |near| format!("write {near}"));
-    let what = format!("{key} has no effect: it is not a key of {reader}");
+    let remedy = near.map_or_else(|| "remove it".to_owned(), |near| format!("use {near}"));
+    let what = format!("{key} has no effect: it is not a valid key for {reader}");
     match near {
         Some(_) => out.warning(place, what, why, remedy),
         None => out.info(place, what, why, remedy),
@@ -363,12 +363,13 @@ pub fn hidden_variables(view: &DeploymentView<'_>, out: &mut Findings) {
         let (table, instead) = match (&member.process.role, &member.origin) {
             (_, SettingsOrigin::Environment) => continue,
             (ProcessRole::Sglang(_), SettingsOrigin::Inline(..)) => {
-                (SGLANG_KEYS, "the extra config names a master".to_owned())
+                (SGLANG_KEYS, "the extra config specifies a master".to_owned())
             }
             (ProcessRole::Sglang(_), _) => (SGLANG_KEYS, "a settings file is read".to_owned()),
             (_, _) => {
                 let by_variable = member.flag(&["config"]).is_none();
-                let why = if by_variable { "MOONCAKE_CONFIG_PATH names a file" } else { "--config names a file" };
+                let why =
+                    if by_variable { "MOONCAKE_CONFIG_PATH specifies a file" } else { "--config specifies a file" };
                 (SERVICE_KEYS, why.to_owned())
             }
         };
@@ -376,11 +377,11 @@ pub fn hidden_variables(view: &DeploymentView<'_>, out: &mut Findings) {
             && member.process.role.is_sglang()
             && member.flag(&["hicache_storage_backend_extra_config"]).is_some()
         {
-            // Whether that file names a master, and is therefore used, is unknown.
+            // Whether that file specifies a master, and is therefore used, is unknown.
             continue;
         }
         for (key, name) in table.iter().filter(|(_, name)| !name.is_empty()) {
-            // These two apply with every source.
+            // These two apply regardless of the source.
             if member.process.role.is_sglang() && (*key == "local_hostname" || *key == "protocol") {
                 continue;
             }
@@ -389,7 +390,7 @@ pub fn hidden_variables(view: &DeploymentView<'_>, out: &mut Findings) {
                 &located.place,
                 format!("{name} has no effect on {}: settings sources are not merged", member.process.describe()),
                 format!("{instead}, so {name} is not read"),
-                format!("set {key} there, or set everything through variables"),
+                format!("set {key} in that source, or use variables for all settings"),
             );
         }
     }

@@ -1,4 +1,4 @@
-//! Settings that the programs of mcctl refuse.
+//! Settings that mcctl's programs reject.
 
 use crate::engine::lint::model::{Implementation, LocatedValue, ProcessRole, RuntimeKind};
 use crate::engine::lint::names::{MCCTL_FLAGS, nearest};
@@ -9,7 +9,7 @@ use crate::engine::lint::read::launch::assignment;
 use crate::engine::lint::rules::{DeploymentView, Findings};
 use crate::engine::lint::settings::{ProcessView, SettingValue};
 
-/// A flag, key or variable that `mcctl serve master` or `mcctl serve store` refuses at startup.
+/// A flag, key or variable that `mcctl serve master` or `mcctl serve store` rejects at startup.
 pub fn unsupported(view: &DeploymentView<'_>, out: &mut Findings) {
     for member in view.member.iter().filter(|member| member.process.implementation == Implementation::Mcctl) {
         match member.process.role {
@@ -26,7 +26,7 @@ fn master(member: &ProcessView<'_>, out: &mut Findings) {
         if refused.is_requested(&located.text) {
             out.error(
                 &located.place,
-                format!("mcctl serve master refuses --{}", refused.name),
+                format!("mcctl serve master rejects --{}", refused.name),
                 format!("{} is not supported by mcctl", refused.feature),
                 format!("remove --{}, or run mooncake_master", refused.name),
             );
@@ -36,7 +36,7 @@ fn master(member: &ProcessView<'_>, out: &mut Findings) {
 
 fn node(member: &ProcessView<'_>, out: &mut Findings) {
     let mut error = |located: &LocatedValue, what: String, why: &str, remedy: &str| {
-        out.error(&located.place, format!("mcctl serve store refuses {what}"), why, remedy);
+        out.error(&located.place, format!("mcctl serve store rejects {what}"), why, remedy);
     };
     for refused in REFUSED_BY_NODE {
         if let SettingValue::Is(located) = member.client(refused.name)
@@ -47,7 +47,7 @@ fn node(member: &ProcessView<'_>, out: &mut Findings) {
         }
     }
     if let Some(located) = member.protocol().filter(|located| !NODE_TRANSPORTS.contains(&located.text.as_str())) {
-        let why = format!("mcctl supports the transports {}", NODE_TRANSPORTS.join(" and "));
+        let why = format!("mcctl supports only the transports {}", NODE_TRANSPORTS.join(" and "));
         error(&located, format!("protocol {}", located.text), &why, "use tcp or rdma, or run mooncake_store_service");
     }
     if let SettingValue::Is(located) = member.client("master_server_address")
@@ -64,7 +64,7 @@ fn node(member: &ProcessView<'_>, out: &mut Findings) {
     if let SettingValue::Is(located) = member.client("metadata_server")
         && ["etcd://", "redis://"].iter().any(|scheme| located.text.trim().starts_with(scheme))
     {
-        let why = "mcctl supports P2PHANDSHAKE and an HTTP metadata service";
+        let why = "mcctl supports only P2PHANDSHAKE and an HTTP metadata service";
         error(
             &located,
             format!("the metadata server {}", located.text),
@@ -92,9 +92,9 @@ pub fn flags(view: &DeploymentView<'_>, out: &mut Findings) {
             out.error(
                 &flag.place,
                 format!("{command} exits at startup: unknown flag {}", flag.spelled),
-                format!("{command} has no flag of that name"),
+                format!("{command} does not have a flag with that name"),
                 match nearest(&flag.name, known()) {
-                    Some(near) => format!("write --{}", near.replace('_', "-")),
+                    Some(near) => format!("use --{}", near.replace('_', "-")),
                     None => format!("remove it; {command} --help lists all flags"),
                 },
             );
@@ -115,7 +115,7 @@ pub fn docker_options(view: &DeploymentView<'_>, out: &mut Findings) {
         let Some(first) = words.first() else { continue };
         out.error(
             &first.place,
-            "options of docker run after the image are passed to the program",
+            "docker run options after the image are passed to the program",
             words.iter().map(|located| located.text.as_str()).collect::<Vec<_>>().join(" "),
             "move them before the image",
         );

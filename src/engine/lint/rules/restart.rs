@@ -1,4 +1,4 @@
-//! The effect of a master restart on the keys of a store.
+//! The effect of a master restart on a store's keys.
 
 use crate::engine::lint::model::{Implementation, RuntimeKind};
 use crate::engine::lint::rules::names::is_older;
@@ -21,9 +21,9 @@ pub fn check(view: &DeploymentView<'_>, member: &ProcessView<'_>, out: &mut Find
         if member.process.runtime != RuntimeKind::File {
             out.info(
                 &member.process.place,
-                "a restart of the master empties the store: metadata is in memory only",
-                "mcctl serve master has neither snapshots nor high availability",
-                "none yet: restart the master only when an empty cache is acceptable",
+                "restarting the master empties the store: metadata is in memory only",
+                "mcctl serve master supports neither snapshots nor high availability",
+                "no fix yet: restart the master only when an empty cache is acceptable",
             );
         }
         return;
@@ -35,10 +35,10 @@ pub fn check(view: &DeploymentView<'_>, member: &ProcessView<'_>, out: &mut Find
     let release = view.release(member);
     let remedy = match has_oplog(release.as_deref()) {
         true => {
-            "none for a single master; two masters with --enable_ha=true, --enable_oplog=true and etcd preserve the keys \
+            "no fix for a single master; two masters with --enable_ha=true, --enable_oplog=true and etcd preserve the keys \
               that the standby has replicated"
         }
-        false => "none in this release: restart the master only when an empty cache is acceptable",
+        false => "no fix in this release: restart the master only when an empty cache is acceptable",
     };
     // Observed with 0.3.13.post1, see kvcache-ai/Mooncake#3761.
     let is_lossy = release.as_deref().is_none_or(|release| is_older(release, RESTORE_UNTESTED_SINCE));
@@ -52,7 +52,7 @@ pub fn check(view: &DeploymentView<'_>, member: &ProcessView<'_>, out: &mut Find
         (_, Some(true) | None) => {}
         (_, Some(false)) if member.process.runtime != RuntimeKind::File => out.info(
             &member.process.place,
-            "a restart of the master empties the store: metadata is in memory only",
+            "restarting the master empties the store: metadata is in memory only",
             "enable_ha is off",
             remedy,
         ),

@@ -7,7 +7,7 @@ use crate::engine::lint::rules::kubernetes::selects;
 use crate::engine::lint::rules::{DeploymentView, Findings};
 use crate::engine::lint::settings::{ProcessView, SettingValue, host_of};
 
-/// A client must use a port that its Service has, and a Service port must lead to a port on which a process listens.
+/// A client must use a port that its Service has, and a Service port must route to a port on which a process listens.
 pub fn service_port(view: &DeploymentView<'_>, out: &mut Findings) {
     for service in &view.deployment.services {
         targets(view, service, out);
@@ -87,9 +87,9 @@ fn targets(view: &DeploymentView<'_>, service: &KubeService, out: &mut Findings)
         let Some(first) = masters.first() else { continue };
         out.error(
             &port.place,
-            format!("Service {} leads to port {target}, on which no process listens", service.name),
+            format!("Service {} routes to port {target}, on which no process listens", service.name),
             first.shown(),
-            format!("write targetPort: {}", first.rpc),
+            format!("set targetPort to {}", first.rpc),
         );
     }
 }
@@ -101,7 +101,7 @@ fn on_loopback(view: &DeploymentView<'_>, service: &KubeService, out: &mut Findi
             out.error(
                 &located.place,
                 format!(
-                    "Service {1} cannot reach {0}: the master listens on loopback only",
+                    "Service {1} cannot reach {0}: the master listens only on loopback",
                     member.process.describe(),
                     service.name
                 ),
@@ -112,7 +112,7 @@ fn on_loopback(view: &DeploymentView<'_>, service: &KubeService, out: &mut Findi
     }
 }
 
-/// The Service that `host` refers to in `process`, if it is among the given files.
+/// The Service that `host` refers to in `process`, if it is in the provided files.
 fn resolve_service<'v>(view: &'v DeploymentView<'_>, process: &Process, host: &str) -> Option<&'v KubeService> {
     let mut parts = host.split('.');
     let first = parts.next()?;
@@ -150,7 +150,7 @@ fn check_client_port(
             &located.place,
             format!("{who} uses port {port}, on which no process listens behind Service {}", service.name),
             format!("{text}; {}", first.shown()),
-            format!("write port {}", if is_master { first.rpc } else { first.metadata.unwrap_or(first.admin) }),
+            format!("use port {}", if is_master { first.rpc } else { first.metadata.unwrap_or(first.admin) }),
         );
         return;
     }
@@ -159,9 +159,9 @@ fn check_client_port(
         let ports: Vec<String> = ports.iter().map(u16::to_string).collect();
         out.error(
             &located.place,
-            format!("{who} uses port {port} of Service {}, which has no such port", service.name),
+            format!("{who} uses port {port} of Service {}, which does not have that port", service.name),
             format!("{text}; the Service at {} has {}", service.place, listed(&ports)),
-            "use a port of the Service, or add this port to it",
+            "use one of the Service's ports, or add this port to the Service",
         );
         return;
     }
@@ -172,8 +172,8 @@ fn check_client_port(
         out.error(
             &located.place,
             format!("{who} uses an HTTP port as the master's RPC port"),
-            format!("{text} leads to port {target}; {}", first.shown()),
-            format!("use the port of Service {} that leads to {}", service.name, first.rpc),
+            format!("{text} routes to port {target}; {}", first.shown()),
+            format!("use the port of Service {} that routes to {}", service.name, first.rpc),
         );
     }
 }
@@ -189,8 +189,8 @@ pub fn container_port(view: &DeploymentView<'_>, out: &mut Findings) {
                 _ if declared.number == 8080 && ports.metadata.is_none() => {
                     "add --enable_http_metadata_server=true, or remove it".to_owned()
                 }
-                false if named_rpc || member.process.ports.len() == 1 => format!("write {}", ports.rpc),
-                _ => "write a port of the master, or remove it".to_owned(),
+                false if named_rpc || member.process.ports.len() == 1 => format!("use {}", ports.rpc),
+                _ => "use one of the master's ports, or remove it".to_owned(),
             };
             out.warning(
                 &declared.place,

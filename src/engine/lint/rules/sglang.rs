@@ -35,9 +35,9 @@ pub fn flags(view: &DeploymentView<'_>, out: &mut Findings) {
             let near = nearest(&flag.name, SGLANG_FLAGS.iter().copied());
             let is_typo = near.is_some_and(|near| strsim::damerau_levenshtein(near, &flag.name) <= TYPO_MAX);
             let hicache = flag.name.starts_with("hicache") || flag.name.starts_with("enable_hi");
-            let why = format!("SGLang {RELEASE} has no flag of that name");
+            let why = format!("SGLang {RELEASE} does not have a flag with that name");
             let remedy =
-                near.map_or_else(|| "remove it".to_owned(), |near| format!("write --{}", near.replace('_', "-")));
+                near.map_or_else(|| "remove it".to_owned(), |near| format!("use --{}", near.replace('_', "-")));
             let ends = format!("SGLang exits at startup: unknown flag {}", flag.spelled);
             match other_release(member.process) {
                 None if is_typo || hicache => out.error(&flag.place, ends, why, remedy),
@@ -49,7 +49,7 @@ pub fn flags(view: &DeploymentView<'_>, out: &mut Findings) {
                     &flag.place,
                     format!("{} is not a flag of SGLang {RELEASE}", flag.spelled),
                     why,
-                    "check the flags of the release in use: sglang.launch_server --help",
+                    "check the flags of the release in use with sglang.launch_server --help",
                 ),
             }
         }
@@ -58,13 +58,13 @@ pub fn flags(view: &DeploymentView<'_>, out: &mut Findings) {
                 &located.place,
                 "SGLang exits at startup: the extra config is not valid JSON",
                 reason.clone(),
-                "write one JSON object in single quotes, or @FILE",
+                "use a JSON object in single quotes, or @FILE",
             );
         }
     }
 }
 
-/// SGLang exits at startup if a flag does not have one of its values.
+/// SGLang exits at startup if a flag has an invalid value.
 pub fn values(view: &DeploymentView<'_>, out: &mut Findings) {
     for member in view.sglang() {
         for (name, values) in SGLANG_VALUES {
@@ -74,10 +74,10 @@ pub fn values(view: &DeploymentView<'_>, out: &mut Findings) {
             let flag = format!("--{}", name.replace('_', "-"));
             let near = nearest(&located.text, values.iter().copied());
             let remedy = match near {
-                Some(near) => format!("write {flag} {near}"),
-                None => format!("write one of {}", values.join(", ")),
+                Some(near) => format!("use {flag} {near}"),
+                None => format!("use one of {}", values.join(", ")),
             };
-            let why = format!("the values are {}", listed(values));
+            let why = format!("valid values are {}", listed(values));
             match other_release(member.process).filter(|_| near.is_none()) {
                 None => {
                     out.error(
@@ -108,7 +108,7 @@ fn ratio(member: &ProcessView<'_>, out: &mut Findings) {
             &located.place,
             format!("SGLang exits at startup: --hicache-ratio cannot be '{}'", located.text),
             "the value must be a number",
-            "write --hicache-ratio 2",
+            "use --hicache-ratio 2",
         ),
         Ok(_) if has_size => out.info(
             &located.place,
@@ -121,13 +121,13 @@ fn ratio(member: &ProcessView<'_>, out: &mut Findings) {
             &located.place,
             "the L2 cache is not larger than the GPU pool, so it adds almost no capacity",
             format!("--hicache-ratio {}", located.text),
-            "write --hicache-ratio 2 or more, or --hicache-size",
+            "set --hicache-ratio to 2 or more, or use --hicache-size",
         ),
         Ok(_) => {}
     }
 }
 
-/// Device lists are separated by commas only.
+/// Device lists may use only commas as separators.
 pub fn devices(view: &DeploymentView<'_>, out: &mut Findings) {
     for member in view.member.iter().filter(|member| member.process.implementation == Implementation::Upstream) {
         let has_devices = member.process.role.is_client() || member.process.role == ProcessRole::Environment;
@@ -156,7 +156,7 @@ fn device_list(what: &str, located: &LocatedValue, out: &mut Findings) {
             &located.place,
             format!("{what} contains a space: some releases look up a device of that exact name"),
             format!("'{text}'"),
-            format!("write {joined}"),
+            format!("use {joined}"),
         );
     } else if names.len() > 1 && names.iter().any(|name| name.is_empty()) {
         out.warning(

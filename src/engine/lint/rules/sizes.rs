@@ -9,7 +9,7 @@ use crate::engine::plan::SizingError;
 use crate::engine::plan::client::PLAIN_SEGMENT_BYTES_MIN;
 use crate::engine::plan::size_text;
 
-/// Sizes in a syntax that their reader cannot parse.
+/// Sizes in a syntax that the program cannot parse.
 pub fn grammar(view: &DeploymentView<'_>, out: &mut Findings) {
     for member in &view.member {
         let process = member.process;
@@ -43,8 +43,8 @@ pub fn grammar(view: &DeploymentView<'_>, out: &mut Findings) {
             let gb = located.text.trim().to_ascii_lowercase();
             let digits = gb.trim_end_matches(|c: char| c.is_ascii_alphabetic());
             let remedy = match digits.parse::<u64>() {
-                Ok(n) => format!("write --hicache-size {n}"),
-                Err(_) => "write a whole number of GB (10^9 bytes)".to_owned(),
+                Ok(n) => format!("use --hicache-size {n}"),
+                Err(_) => "use a whole number of GB (10^9 bytes)".to_owned(),
             };
             invalid_size(out, "--hicache-size", located, &error, remedy);
         }
@@ -55,9 +55,9 @@ pub fn grammar(view: &DeploymentView<'_>, out: &mut Findings) {
             {
                 out.warning(
                     &located.place,
-                    format!("{name}='{}' is not a size; the store uses an arena of 8 GiB", located.text),
-                    "the store reads a number with b, kb, mb, gb or tb (powers of 1024)",
-                    format!("write {name}={}", store_text(&located.text).unwrap_or_else(|| "8gb".to_owned())),
+                    format!("{name}='{}' is not a valid size; the store uses an 8 GiB arena", located.text),
+                    "the store accepts a number with the unit b, kb, mb, gb or tb (powers of 1024)",
+                    format!("set {name}={}", store_text(&located.text).unwrap_or_else(|| "8gb".to_owned())),
                 );
             }
         }
@@ -67,7 +67,7 @@ pub fn grammar(view: &DeploymentView<'_>, out: &mut Findings) {
 fn invalid_size(out: &mut Findings, what: &str, located: &LocatedValue, error: &SizingError, remedy: String) {
     let finding = match error {
         SizingError::NotASize { .. } => {
-            format!("the process exits at startup: {what} '{}' is not a size", located.text)
+            format!("the process exits at startup: {what} '{}' is not a valid size", located.text)
         }
         _ => format!("{what} '{}' is too large", located.text),
     };
@@ -86,16 +86,16 @@ fn store_text(text: &str) -> Option<String> {
 
 fn store_spelling(text: &str) -> String {
     store_text(text)
-        .map_or_else(|| "write a number with mb or gb, e.g. 16gb".to_owned(), |text| format!("write {text}"))
+        .map_or_else(|| "use a number with the unit mb or gb, e.g. 16gb".to_owned(), |text| format!("use {text}"))
 }
 
 /// The same size in the syntax of SGLang.
 fn whole_gb(text: &str) -> String {
     let bytes = text.parse::<ByteSize>().ok().map(|size| size.0).or_else(|| quantity::kubernetes(text));
     match bytes {
-        Some(n) if n.is_multiple_of(ByteSize::GIB) => format!("write {}gb", n / ByteSize::GIB),
-        Some(n) => format!("write {n}, in bytes"),
-        None => "write a whole number with gb, e.g. 16gb".to_owned(),
+        Some(n) if n.is_multiple_of(ByteSize::GIB) => format!("use {}gb", n / ByteSize::GIB),
+        Some(n) => format!("use {n} (bytes)"),
+        None => "use a whole number with the unit gb, e.g. 16gb".to_owned(),
     }
 }
 
@@ -121,10 +121,10 @@ pub fn rank_segment(view: &DeploymentView<'_>, out: &mut Findings) {
         let least = PLAIN_SEGMENT_BYTES_MIN.saturating_mul(ranks).div_ceil(ByteSize::GIB).max(1);
         let evidence = match ranks {
             1 => format!("the segment is {}; the minimum is 16 MiB", ByteSize(bytes)),
-            n => format!("{} over {n} ranks is {} each; the minimum is 16 MiB", ByteSize(bytes), ByteSize(part)),
+            n => format!("{} across {n} ranks is {} each; the minimum is 16 MiB", ByteSize(bytes), ByteSize(part)),
         };
         let what = format!("{} cannot start: its segment is too small to mount (-600)", member.process.describe());
-        let remedy = format!("set {least}gb or more, or 0 to contribute nothing");
+        let remedy = format!("set it to {least}gb or more, or to 0 to contribute nothing");
         match huge {
             Some(_) => out.error(&place, what, evidence, remedy),
             None => out.warning(&place, what, format!("{evidence} (except with huge pages)"), remedy),
@@ -147,7 +147,7 @@ fn unknown_rank_count(member: &ProcessView<'_>, out: &mut Findings) {
             &located.place,
             "the segment is too small to mount: SGLang and the store service exit with -600",
             evidence,
-            "set 1gb or more, or 0 to contribute nothing",
+            "set it to 1gb or more, or to 0 to contribute nothing",
         );
     } else if bytes > 0 && bytes < RANKS_USUAL * PLAIN_SEGMENT_BYTES_MIN {
         let most = bytes / PLAIN_SEGMENT_BYTES_MIN;
@@ -155,7 +155,7 @@ fn unknown_rank_count(member: &ProcessView<'_>, out: &mut Findings) {
             &located.place,
             format!("the segment is large enough for at most {most} SGLang rank{}", if most == 1 { "" } else { "s" }),
             evidence,
-            "set 1gb or more, or 0 to contribute nothing",
+            "set it to 1gb or more, or to 0 to contribute nothing",
         );
     }
 }
@@ -164,7 +164,7 @@ fn ranks(member: &ProcessView<'_>) -> Option<u64> {
     if member.process.role.is_sglang() { member.ranks() } else { Some(1) }
 }
 
-/// Variables that switch huge pages on, and values that only appear to switch them off.
+/// Variables that enable huge pages, and values that only appear to disable them.
 pub fn huge_page_switch(view: &DeploymentView<'_>, out: &mut Findings) {
     for member in &view.member {
         let process = member.process;
@@ -173,7 +173,7 @@ pub fn huge_page_switch(view: &DeploymentView<'_>, out: &mut Findings) {
             if matches!(word.as_str(), "0" | "false" | "no" | "off" | "") {
                 out.warning(
                     &located.place,
-                    "huge pages are on: MC_STORE_USE_HUGEPAGE takes effect whenever it is set, with any value",
+                    "huge pages are on: MC_STORE_USE_HUGEPAGE takes effect whenever it is set, whatever its value",
                     format!("MC_STORE_USE_HUGEPAGE={}", located.text),
                     "unset MC_STORE_USE_HUGEPAGE, or set it to 1",
                 );
@@ -184,7 +184,10 @@ pub fn huge_page_switch(view: &DeploymentView<'_>, out: &mut Findings) {
         {
             out.warning(
                 &located.place,
-                format!("MC_STORE_HUGEPAGE_SIZE={} is not a huge-page size; the store uses 2 MiB pages", located.text),
+                format!(
+                    "MC_STORE_HUGEPAGE_SIZE={} is not a supported huge-page size; the store uses 2 MiB pages",
+                    located.text
+                ),
                 "valid sizes are 2MB and 1GB",
                 "set MC_STORE_HUGEPAGE_SIZE to 2MB or 1GB",
             );
@@ -209,7 +212,7 @@ pub fn arena(view: &DeploymentView<'_>, out: &mut Findings) {
                 &located.place,
                 format!("the arena stays on: MC_DISABLE_MMAP_ARENA={} is parsed as false", located.text),
                 format!("true values are {}", ON.join(", ")),
-                "write MC_DISABLE_MMAP_ARENA=1",
+                "set MC_DISABLE_MMAP_ARENA=1",
             );
         }
         let Some(located) = member.process.var("MC_MMAP_ARENA_POOL_SIZE").filter(|s| !s.text.trim().is_empty()) else {
@@ -247,7 +250,7 @@ pub fn arena(view: &DeploymentView<'_>, out: &mut Findings) {
             out.warning(
                 &located.place,
                 "the arena is too small for a rank's segment: its pages are wasted, and the segment is allocated outside it",
-                format!("{}; {} needed (segment and local buffer of a rank)", ByteSize(arena), ByteSize(fits)),
+                format!("{}; {} needed (a rank's segment and local buffer)", ByteSize(arena), ByteSize(fits)),
                 "remove MC_MMAP_ARENA_POOL_SIZE: it has no benefit for two allocations",
             );
         } else if arena > fits.saturating_mul(2) {
@@ -261,7 +264,7 @@ pub fn arena(view: &DeploymentView<'_>, out: &mut Findings) {
     }
 }
 
-/// Huge pages of a container: whether it may use any, and enough. (`manifest` checks the syntax of the request.)
+/// A container's huge pages: whether it may use any, and whether they suffice. (`manifest` checks the syntax of the request.)
 pub fn huge_page_resources(view: &DeploymentView<'_>, out: &mut Findings) {
     for member in view.member.iter().filter(|member| member.process.runtime == RuntimeKind::Kubernetes) {
         let limits = &member.process.limits;
@@ -299,7 +302,7 @@ pub fn huge_page_resources(view: &DeploymentView<'_>, out: &mut Findings) {
                 &located.place,
                 format!("{} cannot start: it needs more huge pages than its container has", member.process.describe()),
                 format!("{name} is {}; at least {} needed", located.text, ByteSize(needed)),
-                format!("write {name}: {}Gi", needed.div_ceil(ByteSize::GIB)),
+                format!("set {name} to {}Gi", needed.div_ceil(ByteSize::GIB)),
             );
         }
     }

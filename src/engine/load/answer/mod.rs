@@ -135,8 +135,8 @@ fn failure(data: &[u8]) -> Option<String> {
         return None;
     }
     let text = one_line(&String::from_utf8_lossy(data), usize::MAX);
-    let told: Value = serde_json::from_str(&text).ok()?;
-    told.get("error").filter(|error| !error.is_null()).map(openai::message)
+    let document: Value = serde_json::from_str(&text).ok()?;
+    document.get("error").filter(|error| !error.is_null()).map(openai::message)
 }
 
 /// Parses one response in time linear in its size.
@@ -196,8 +196,8 @@ impl AnswerReader {
                 Some(0) => {}
                 Some(tokens) => arrived(TokenArrival { at, tokens }),
                 None => {
-                    if let Some(said) = failure(data) {
-                        answer.error.get_or_insert(said);
+                    if let Some(text) = failure(data) {
+                        answer.error.get_or_insert(text);
                         return;
                     }
                     answer.bad_frames = answer.bad_frames.saturating_add(1);
@@ -393,11 +393,11 @@ mod tests {
                 "data: {{\"id\":\"m\",\"choices\":[{{\"delta\":{{\"{member}\":{words}}},\"finish_reason\":null}}]}}\n\n"
             )
         };
-        let said = ["a", " b", "\"", "\\", "\n", "\u{e9}", "", "},\"finish_reason\":\"x\"", "c"];
+        let words = ["a", " b", "\"", "\\", "\n", "\u{e9}", "", "},\"finish_reason\":\"x\"", "c"];
         let thoughts: String = ["x", "y", "z"].map(|word| frame("reasoning_content", word)).concat();
-        let text: String = said.map(|word| frame("content", word)).concat();
+        let text: String = words.map(|word| frame("content", word)).concat();
         let (answer, arrivals) = read(Dialect::Chat, (thoughts + &text).as_bytes(), 1000);
-        assert_eq!(answer.text, said.concat());
+        assert_eq!(answer.text, words.concat());
         assert_eq!((arrivals.len(), answer.bad_frames, answer.finish_reason), (3 + 8, 0, None));
         // A malformed frame that resembles the template must be rejected.
         let broken = frame("content", "a") + &frame("content", "b") + &frame("content", "c").replace('c', "\t");
@@ -407,8 +407,8 @@ mod tests {
 
     #[test]
     fn server_values_neither_overflow_nor_reach_the_terminal_unescaped() {
-        let says = format!("\u{1b}[2J{}", "x".repeat(100_000)).replace('\u{1b}', "\\u001b");
-        let frame = format!("data: {{\"error\":{{\"message\":\"{says}\"}}}}\n\n");
+        let message = format!("\u{1b}[2J{}", "x".repeat(100_000)).replace('\u{1b}', "\\u001b");
+        let frame = format!("data: {{\"error\":{{\"message\":\"{message}\"}}}}\n\n");
         for dialect in [Dialect::Generate, Dialect::Chat] {
             let error = read(dialect, frame.as_bytes(), 4096).0.error.expect("an error");
             assert!(error.starts_with(" [2Jx") && error.len() == SAID_CHARS, "{error}");
@@ -429,13 +429,13 @@ mod tests {
     #[test]
     fn error_messages_survive_control_bytes_and_invalid_utf8() {
         for dialect in [Dialect::Generate, Dialect::Chat, Dialect::Completions] {
-            for (frame, said) in [
+            for (frame, text) in [
                 (&b"data: {\"error\":{\"message\":\"too\tlong \x1b[31m\x00now\"}}\n\n"[..], "too long  [31m now"),
                 (b"data: {\"error\":{\"message\":\"caf\xe9\"}}\n\n", "caf\u{fffd}"),
                 (b"data: {\"error\":\"a\x08b\"}\n\n", "a b"),
             ] {
                 let (answer, _) = read(dialect, frame, 7);
-                assert_eq!((answer.error.as_deref(), answer.bad_frames), (Some(said), 0), "{dialect:?}");
+                assert_eq!((answer.error.as_deref(), answer.bad_frames), (Some(text), 0), "{dialect:?}");
             }
             let (answer, _) = read(dialect, b"data: {\"text\":\"a\x08b\"}\n\n", 7);
             assert_eq!((answer.error, answer.bad_frames), (None, 1), "bad frame: {dialect:?}");

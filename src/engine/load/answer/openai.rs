@@ -194,11 +194,11 @@ impl OpenAiParser {
         let mut tokens = 0;
         // Only one choice is requested, so only the first one counts.
         if let Some(choice) = frame.choices.into_iter().next() {
-            let said = |text: &Option<BorrowedText<'_>>| text.as_ref().is_some_and(|text| !text.0.is_empty());
+            let has_text = |text: &Option<BorrowedText<'_>>| text.as_ref().is_some_and(|text| !text.0.is_empty());
             tokens = match &choice.delta {
                 Some(delta) => {
-                    let said = said(&delta.content) || said(&delta.reasoning_content);
-                    u32::from(said || delta.tool_calls.as_ref().is_some_and(|calls| !calls.is_empty()))
+                    let has_text = has_text(&delta.content) || has_text(&delta.reasoning_content);
+                    u32::from(has_text || delta.tool_calls.as_ref().is_some_and(|calls| !calls.is_empty()))
                 }
                 // A token with empty text (part of a character, or an unknown ID) still counts.
                 None => u32::from(choice.text.is_some()),
@@ -209,7 +209,7 @@ impl OpenAiParser {
             };
             answer.text.push_str(content.as_ref().map_or("", |text| &text.0));
             if plain && choice.finish_reason.is_none() {
-                self.around = match (said(&content), said(&thought)) {
+                self.around = match (has_text(&content), has_text(&thought)) {
                     (true, false) => content.and_then(|words| FrameTemplate::of(data, &words.0, true)),
                     (false, true) => thought.and_then(|words| FrameTemplate::of(data, &words.0, false)),
                     _ => self.around.take(),

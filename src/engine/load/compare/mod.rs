@@ -1,4 +1,4 @@
-//! Compares two endpoints under the same workload, and decides whether they may be compared at all.
+//! Compares two endpoints under the same workload, and checks whether a comparison is valid at all.
 
 mod same;
 mod schedule;
@@ -15,14 +15,14 @@ use crate::engine::load::{Seed, Turn};
 pub use same::ComparisonRefusal;
 pub use schedule::{BLOCKS_MAX, blocks, in_turn};
 
-/// A figure that is compared.
+/// A metric to compare.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Measure {
     /// TTFT from the scheduled send time.
     Ttft,
-    /// TPOT: mean time per token after the first, each request weighted equally.
+    /// TPOT: mean time per token after the first, with each request weighted equally.
     Tpot,
-    /// ITL: the same, each token weighted equally.
+    /// ITL: the same, with each token weighted equally.
     Itl,
     /// E2E latency from the scheduled send time.
     E2e,
@@ -32,7 +32,7 @@ pub enum Measure {
 pub const MEASURES: [Measure; 5] = [Measure::Ttft, Measure::Tpot, Measure::Itl, Measure::E2e, Measure::Cached];
 
 impl Measure {
-    /// Returns the name in JSON reports.
+    /// Returns the name used in JSON reports.
     pub const fn name(self) -> &'static str {
         match self {
             Measure::Ttft => "ttft_ms",
@@ -43,7 +43,7 @@ impl Measure {
         }
     }
 
-    /// Returns the label in text reports.
+    /// Returns the label used in text reports.
     pub const fn label(self) -> &'static str {
         match self {
             Measure::Ttft => "TTFT ms",
@@ -54,7 +54,7 @@ impl Measure {
         }
     }
 
-    /// Whether lower or higher values are better.
+    /// Returns whether lower or higher values are better.
     pub const fn better_when(self) -> BetterWhen {
         match self {
             Measure::Cached => BetterWhen::More,
@@ -62,7 +62,7 @@ impl Measure {
         }
     }
 
-    /// Returns the figure of both requests and the weight of the pair.
+    /// Returns the value for both requests and the weight of the pair.
     fn of(self, a: &Figure, b: &Figure) -> Option<(f64, f64, f64)> {
         let ms = |duration: Duration| duration.as_secs_f64() * 1e3;
         let per_token = || a.tpot.zip(b.tpot).map(|(a, b)| (ms(a), ms(b)));
@@ -79,14 +79,14 @@ impl Measure {
     }
 }
 
-/// The passes of one name at both endpoints, side by side.
+/// The passes with one name at both endpoints.
 struct PairedPasses<'a> {
     names: [&'a str; 2],
-    /// Passes of blocks that both endpoints completed.
+    /// Passes for blocks that both endpoints completed.
     passes: [Vec<&'a PassResult>; 2],
-    /// Block and figures of each request that succeeded at both endpoints.
+    /// Block and figures for each request that succeeded at both endpoints.
     pairs: Vec<(u32, Figure, Figure)>,
-    /// Number of requests that succeeded at one endpoint only.
+    /// Number of requests that succeeded at only one endpoint.
     alone: [u64; 2],
 }
 
@@ -106,7 +106,7 @@ impl<'a> PairedPasses<'a> {
             alone: [0, 0],
         };
         for (block, a) in &all_a {
-            // A block that was stopped at one endpoint is skipped at both.
+            // Skip a block at both endpoints if it was stopped at either one.
             let Some(b) = all_b.get(block).filter(|b| !a.ran.stopped && !b.ran.stopped) else { continue };
             both.passes[0].push(a);
             both.passes[1].push(b);
@@ -127,20 +127,19 @@ impl<'a> PairedPasses<'a> {
     }
 }
 
-/// Options of a comparison.
 #[derive(Clone, Copy, Debug)]
 pub struct CompareOptions {
-    /// Minimum difference, as a share of the first endpoint's mean.
+    /// Minimum significant difference, as a share of the first endpoint's mean.
     pub margin: f64,
-    /// Maximum generator lag (p99) of a valid comparison.
+    /// Maximum generator lag (p99) for a valid comparison.
     pub lag_limit: Duration,
-    /// Seed of the bootstrap.
+    /// Seed for the bootstrap.
     pub seed: Seed,
     /// Number of bootstrap samples; see [`paired::DRAWS`].
     pub draws: usize,
 }
 
-/// The comparison of the passes of one name.
+/// Comparison of the passes with one name.
 #[derive(Clone, Debug)]
 pub struct Comparison {
     pub pass: String,
@@ -150,15 +149,15 @@ pub struct Comparison {
     pub blocks: usize,
     /// Number of requests that succeeded at both endpoints.
     pub pairs: usize,
-    /// Why the endpoints cannot be compared. If not empty, `differences` is empty.
+    /// Reasons why the endpoints cannot be compared. If not empty, `differences` is empty.
     pub refusals: Vec<ComparisonRefusal>,
     pub differences: Vec<(Measure, Difference)>,
-    /// Mean TTFT of the first endpoint in its first and second half, in milliseconds. A large change indicates drift.
+    /// The first endpoint's mean TTFT in the first and second half of its passes, in milliseconds. A large change indicates drift.
     pub halves: Option<[f64; 2]>,
 }
 
 impl Comparison {
-    /// Returns the measures with this verdict.
+    /// Returns the metrics with this verdict.
     pub fn with(&self, verdict: DifferenceVerdict) -> Vec<Measure> {
         self.differences.iter().filter(|(_, found)| found.verdict == verdict).map(|(measure, _)| *measure).collect()
     }
@@ -170,8 +169,7 @@ impl Comparison {
     }
 }
 
-/// Compares the passes of `sides` by name, in the order in which they ran. Names that only one endpoint has are
-/// skipped.
+/// Compares the passes of `sides` by name, in the order in which they ran. Names that exist at only one endpoint are skipped.
 pub fn compare(passes: &[&PassResult], sides: [usize; 2], terms: &CompareOptions) -> Vec<Comparison> {
     let mut names: Vec<&str> = Vec::new();
     for pass in passes.iter().filter(|pass| pass.id.side == sides[0]) {
@@ -195,7 +193,7 @@ fn one(both: &PairedPasses<'_>, name: &str, level: f64, terms: &CompareOptions) 
         let rule =
             DifferenceRule { level, margin: terms.margin, better_when: measure.better_when(), draws: terms.draws };
         let found = paired::compare(&pairs.collect::<Vec<_>>(), rule, terms.seed);
-        // A figure that is zero at both endpoints is not compared.
+        // A metric that is zero at both endpoints is not compared.
         differences.extend(found.filter(|d| (d.mean_a, d.mean_b) != (0.0, 0.0)).map(|found| (measure, found)));
     }
     Comparison {
@@ -209,7 +207,7 @@ fn one(both: &PairedPasses<'_>, name: &str, level: f64, terms: &CompareOptions) 
     }
 }
 
-/// Mean TTFT of the first and of the second half of `passes`, in milliseconds.
+/// Returns the mean TTFT of the first and second half of `passes`, in milliseconds.
 fn halves(passes: &[&PassResult]) -> Option<[f64; 2]> {
     let mean = |passes: &[&PassResult]| {
         let mut all = crate::engine::load::LatencyHistogram::default();

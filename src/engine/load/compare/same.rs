@@ -1,27 +1,27 @@
-//! Checks that both endpoints did the same work. If not, their latencies cannot be compared.
+//! Checks that both endpoints did the same work. If they did not, their latencies cannot be compared.
 
 use std::time::Duration;
 
 use crate::engine::load::compare::PairedPasses;
 use crate::engine::load::{LatencyHistogram, LatencySummary};
 
-/// Maximum relative difference of token counts between the endpoints.
+/// Maximum relative difference in token counts between the endpoints.
 const TOKENS_APART: f64 = 0.01;
 
-/// Why two endpoints cannot be compared.
+/// Reasons why two endpoints cannot be compared.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 pub enum ComparisonRefusal {
     /// No block was completed at both endpoints.
     #[error("no block of conversations was completed at both endpoints")]
     Nothing,
-    /// Requests succeeded at one endpoint only.
-    #[error("{a} requests succeeded only at {name_a} and {b} only at {name_b}: latencies exclude failed requests")]
+    /// Some requests succeeded at only one endpoint.
+    #[error("{a} requests succeeded only at {name_a} and {b} only at {name_b}, and latencies exclude failed requests")]
     Failed {
         name_a: String,
         name_b: String,
-        /// Count at the first endpoint only.
+        /// Number of requests that succeeded only at the first endpoint.
         a: u64,
-        /// Count at the second endpoint only.
+        /// Number of requests that succeeded only at the second endpoint.
         b: u64,
     },
     #[error("tokens {of} differ by {percent:.1} %: {a} at {name_a}, {b} at {name_b}; the limit is 1 %")]
@@ -34,16 +34,16 @@ pub enum ComparisonRefusal {
         b: u64,
         percent: f64,
     },
-    /// First prompts, which do not depend on any answer, have different lengths.
+    /// First prompts, which do not depend on any response, have different lengths.
     #[error(
-        "{count} of {of} first prompts have a different length at {name_b} than at {name_a}: check prompts, chat template and tokenizer"
+        "{count} of {of} first prompts have different lengths at {name_a} and {name_b}: check the prompts, chat template and tokenizer"
     )]
     Prompts { name_a: String, name_b: String, count: u64, of: u64 },
-    /// The generator was late.
-    #[error("the generator sent requests to {name} {:.1} ms late: this machine is too slow for the load, or busy", .lag.as_secs_f64() * 1e3)]
+    /// The load generator was late.
+    #[error("the generator sent requests to {name} {:.1} ms late: this machine is busy or too slow for the load", .lag.as_secs_f64() * 1e3)]
     Late {
         name: String,
-        /// 99th percentile, or the highest percentile that the sample supports.
+        /// The 99th percentile, or the highest percentile that the sample size supports.
         lag: Duration,
     },
     /// The endpoint differs from itself (`--a-a`).
@@ -51,13 +51,13 @@ pub enum ComparisonRefusal {
     NotSteady { name: String, of: String },
 }
 
-/// The lag of a sample: the highest percentile that it supports.
+/// Returns the lag of a sample: the highest percentile that the sample size supports.
 fn lag_of(summary: &LatencySummary) -> Duration {
     summary.p99.or(summary.p95).or(summary.p90).unwrap_or(summary.max)
 }
 
-/// Returns why `both` cannot be compared. The generator is late if its lag exceeds `lag_limit`, or 1 % of the median
-/// TTFT if that is more.
+/// Returns the reasons why `both` cannot be compared. The generator is late if its lag exceeds `lag_limit` or 1 % of the median TTFT,
+/// whichever is larger.
 pub(super) fn refusals(both: &PairedPasses<'_>, lag_limit: Duration) -> Vec<ComparisonRefusal> {
     let [name_a, name_b] = both.names.map(str::to_owned);
     let mut found = Vec::new();

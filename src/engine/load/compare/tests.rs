@@ -1,4 +1,4 @@
-//! Tests of the comparison, with simulated measurements.
+//! Tests for the comparison, with simulated measurements.
 
 use super::*;
 use crate::engine::load::answer::ModelAnswer;
@@ -20,7 +20,7 @@ fn ms(ms: f64) -> Duration {
     Duration::from_secs_f64(ms.max(0.0) / 1e3)
 }
 
-/// A request with a TTFT of `ttft` ms and seven further tokens `gap` ms apart.
+/// A request with a TTFT of `ttft` ms and seven further tokens, `gap` ms apart.
 fn record(turn: Turn, ttft: f64, gap: f64) -> TimedRequest {
     let (first, last) = (ms(ttft), ms(ttft + 7.0 * gap));
     TimedRequest {
@@ -53,8 +53,8 @@ fn pass(side: usize, block: u32, records: impl IntoIterator<Item = TimedRequest>
     pass
 }
 
-/// A simulated comparison. Conversations have two levels, requests have tails, each pass has its own disturbance, and
-/// there is drift between passes. TTFT at B is `factor` times as long.
+/// A simulated comparison. Conversations differ in base level, requests have tails, each pass has its own disturbance, and there is drift
+/// between passes. TTFT at B is `factor` times as long.
 fn measured(factor: f64, seed: u64) -> Vec<PassResult> {
     let mut rng = Seed(seed).generator("measured", 0);
     let mut draw = |law: &dyn Fn(&mut ChaCha8Rng) -> f64| law(&mut rng);
@@ -101,8 +101,8 @@ fn endpoint_compared_with_itself_rarely_differs() {
             !found.with(DifferenceVerdict::Better).is_empty() || !found.with(DifferenceVerdict::Worse).is_empty(),
         );
     }
-    // At most 5 of 100 are allowed, so 10 of 200.
-    assert!(wrong <= 10, "{wrong} of 200 in any of five figures");
+    // At most 5 of 100 may differ, so 10 of 200.
+    assert!(wrong <= 10, "{wrong} of 200 differ in any of the five metrics");
 }
 
 #[test]

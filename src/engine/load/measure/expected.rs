@@ -4,7 +4,7 @@ use serde::Serialize;
 
 use crate::engine::load::measure::ROWS_MAX;
 
-/// Expected and actual cached tokens of the requests for which an expectation exists.
+/// Expected and actual cached tokens over all requests that have an expectation.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct ExpectedRow {
     pub requests: u64,
@@ -13,23 +13,22 @@ pub struct ExpectedRow {
     pub cached: u64,
     /// Requests with fewer cached tokens than expected.
     pub short: u64,
-    /// Sum of the missing tokens.
+    /// Sum of missing tokens.
     pub short_tokens: u64,
-    /// Cached tokens beyond the expectation: a similar prompt was still in flight, or the server caches at a finer
-    /// granularity.
+    /// Cached tokens beyond the expectation, because a similar prompt was still in flight or the server caches at a finer granularity.
     pub over_tokens: u64,
 }
 
 /// Expected and actual hits, by turn and in total.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Expectation {
-    /// By turn, the first at index 0. The last row holds all turns from [`ROWS_MAX`] on.
+    /// Rows by turn; the first turn is at index 0. The last row covers all turns from [`ROWS_MAX`] on.
     pub turns: Vec<ExpectedRow>,
     pub all: ExpectedRow,
 }
 
 impl Expectation {
-    /// Counts a request of turn `index`.
+    /// Counts a request for turn `index`.
     pub fn add(&mut self, index: u32, prompt: u32, expected: u32, cached: u32) {
         let place = (index as usize).min(ROWS_MAX - 1);
         if self.turns.len() <= place {

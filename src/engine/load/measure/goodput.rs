@@ -1,7 +1,7 @@
 //! Goodput: requests that met every user-defined limit, per second and as a share of all requests sent.
 //!
-//! As in SGLang's `bench_serving`, failed requests do not meet the limits, and an answer of one token has a TPOT of
-//! zero. Latencies count from the scheduled send time, so a server that queues requests gains nothing.
+//! As in SGLang's `bench_serving`, failed requests do not meet the limits, and a one-token response has a TPOT of zero. Latencies count
+//! from the scheduled send time, so a server gains nothing by queueing requests.
 
 use std::fmt;
 use std::str::FromStr;
@@ -10,20 +10,20 @@ use std::time::Duration;
 use crate::engine::load::TimedRequest;
 use crate::engine::load::session::Figure;
 
-/// The latency that a limit applies to.
+/// The latency metric that a limit applies to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Metric {
     /// Time to first token.
     Ttft,
     /// Time per output token after the first.
     Tpot,
-    /// Inter-token latency: the mean gap of a request. Equals [`Metric::Tpot`] if every token has its own frame.
+    /// Inter-token latency: the mean gap within a request. Equal to [`Metric::Tpot`] if every token arrives in its own frame.
     Itl,
     E2e,
 }
 
 impl Metric {
-    /// Returns the name on the command line and in reports.
+    /// Returns the name used on the command line and in reports.
     pub const fn name(self) -> &'static str {
         match self {
             Metric::Ttft => "ttft",
@@ -42,17 +42,17 @@ impl Metric {
     }
 }
 
-/// A latency limit, such as `ttft:200` for 200 ms to the first token.
+/// A latency limit, e.g. `ttft:200` for a TTFT of at most 200 ms.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LatencyLimit {
     pub metric: Metric,
-    /// Upper bound of the latency, inclusive.
+    /// Upper bound on the latency, inclusive.
     pub most: Duration,
 }
 
-/// A text that is not a limit.
+/// The text is not a valid limit.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("invalid limit '{0}': expected ttft:MS, tpot:MS, itl:MS or e2el:MS with milliseconds above 0")]
+#[error("invalid limit '{0}': use ttft:MS, tpot:MS, itl:MS or e2el:MS with MS above 0")]
 pub struct ParseLatencyLimitError(pub String);
 
 impl FromStr for LatencyLimit {
@@ -79,11 +79,11 @@ impl fmt::Display for LatencyLimit {
     }
 }
 
-/// The latencies of a successful request, relative to any start.
+/// The latencies of a successful request, relative to any starting point.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct RequestLatency {
     pub ttft: Duration,
-    /// Mean time per token after the first. `None` with fewer than two tokens.
+    /// Mean time per token after the first; `None` if there are fewer than two tokens.
     pub tpot: Option<Duration>,
     pub e2e: Duration,
 }
@@ -92,16 +92,16 @@ pub struct RequestLatency {
 #[derive(Clone, Debug, Default)]
 pub struct Goodput {
     limits: Vec<LatencyLimit>,
-    /// Finished requests, including failed ones.
+    /// Number of finished requests, including failed ones.
     pub ended: u64,
-    /// Requests that met every limit.
+    /// Number of requests that met every limit.
     pub met: u64,
-    /// Requests that met each limit, in the order of the limits.
+    /// Number of requests that met each limit, in the order of the limits.
     pub met_by: Vec<u64>,
 }
 
 impl Goodput {
-    /// Creates an empty count. Of several limits on one metric, the last one applies.
+    /// Creates an empty counter. If several limits apply to the same metric, the last one is used.
     pub fn new(limits: &[LatencyLimit]) -> Goodput {
         let mut kept: Vec<LatencyLimit> = Vec::new();
         for limit in limits {
@@ -111,7 +111,7 @@ impl Goodput {
         Goodput { met_by: vec![0; kept.len()], limits: kept, ended: 0, met: 0 }
     }
 
-    /// Returns the limits that are counted.
+    /// Returns the limits in use.
     pub fn limits(&self) -> &[LatencyLimit] {
         &self.limits
     }
@@ -138,7 +138,7 @@ impl Goodput {
         self.met += u64::from(all);
     }
 
-    /// Returns the share of `sent` requests that met every limit, or 0 if none was sent.
+    /// Returns the share of `sent` requests that met every limit, or 0 if none were sent.
     pub fn share(&self, sent: u64) -> f64 {
         if sent == 0 { 0.0 } else { self.met as f64 / sent as f64 }
     }

@@ -1,4 +1,4 @@
-//! Aggregates the records of a run in memory that does not grow with their number.
+//! Aggregates the records of a run in bounded memory.
 
 pub mod expected;
 pub mod goodput;
@@ -15,15 +15,15 @@ use crate::engine::load::measure::series::TimeSeries;
 use crate::engine::load::target::ExchangeOutcome;
 use crate::engine::load::{LatencyHistogram, LatencySummary, TimedRequest};
 
-/// Turns from this index on share a row.
+/// Turns from this index on share one row.
 pub const ROWS_MAX: usize = 64;
 
-/// Prompt tokens by source, and answer tokens.
+/// Prompt tokens by source, and output tokens.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct TokenTotals {
     /// Prompt tokens, as counted by the server.
     pub prompt: u64,
-    /// Answer tokens, as counted by the server.
+    /// Output tokens, as counted by the server.
     pub completion: u64,
     /// Cached in device memory (L1).
     pub device: u64,
@@ -31,9 +31,9 @@ pub struct TokenTotals {
     pub host: u64,
     /// Fetched from the store (L3).
     pub storage: u64,
-    /// Cached, without a reported tier.
+    /// Cached, but the server reports no tier.
     pub cached_somewhere: u64,
-    /// Answer tokens counted by frames, for servers that report no count.
+    /// Output tokens counted by frames, if the server reports no count.
     pub uncounted: u64,
 }
 
@@ -55,13 +55,13 @@ impl TokenTotals {
         }
     }
 
-    /// Returns the cached tokens of all tiers.
+    /// Returns the cached tokens over all tiers.
     pub fn cached(&self) -> u64 {
         self.device + self.host + self.storage + self.cached_somewhere
     }
 }
 
-/// Results of one turn over all conversations.
+/// Results for one turn over all conversations.
 #[derive(Clone, Debug, Default)]
 pub struct TurnStats {
     pub requests: u64,
@@ -75,33 +75,33 @@ pub struct TurnStats {
 /// Aggregated results of a run.
 #[derive(Clone, Debug, Default)]
 pub struct Tally {
-    /// By turn, the first at index 0. The last row holds all turns from [`ROWS_MAX`] on.
+    /// Rows by turn; the first turn is at index 0. The last row covers all turns from [`ROWS_MAX`] on.
     pub turns: Vec<TurnStats>,
-    /// All requests that succeeded.
+    /// All successful requests.
     pub all: TurnStats,
     /// TTFT from the last byte of the request: time spent in the server and the network.
     pub ttft_from_send: LatencyHistogram,
     /// TPOT of each request: (last - first) / (tokens - 1).
     pub tpot: LatencyHistogram,
-    /// Generator lag: from the time at which a request was eligible to its last byte.
+    /// Generator lag: the time from when a request became eligible to when its last byte was sent.
     pub lag: LatencyHistogram,
-    /// Concurrency wait: from the scheduled send time to a free slot.
+    /// Concurrency wait: the time from the scheduled send time to a free slot.
     pub wait: LatencyHistogram,
     /// Queue time reported by the server.
     pub queue: LatencyHistogram,
     /// Wait for L3 reported by the server.
     pub storage_wait: LatencyHistogram,
-    /// Failures by kind: their number and the first message.
+    /// Failures by type, each with its count and first message.
     pub failures: BTreeMap<String, (u64, String)>,
-    /// Frames that were not valid JSON.
+    /// Number of frames that were not valid JSON.
     pub bad_frames: u64,
-    /// Time of the first request written and of the last end.
+    /// Time of the first request sent and of the last response's end.
     pub window: Option<(Duration, Duration)>,
     pub series: TimeSeries,
 }
 
 impl Tally {
-    /// Adds `record` to the counts.
+    /// Adds `record` to the totals.
     pub fn add(&mut self, record: &TimedRequest) {
         let (exchange, planned) = (&record.exchange, record.planned);
         let answer = &exchange.answer;
@@ -110,14 +110,14 @@ impl Tally {
         let (from, to) = self.window.unwrap_or((exchange.sent(), exchange.end));
         self.window = Some((from.min(exchange.sent()), to.max(exchange.end)));
         if exchange.outcome != ExchangeOutcome::Ok {
-            let said = match &exchange.outcome {
+            let message = match &exchange.outcome {
                 ExchangeOutcome::CutOff => {
-                    "the stream ended without its final frame: is it a stream of this API?".to_owned()
+                    "the stream ended without its final frame; the server may use a different API".to_owned()
                 }
-                ExchangeOutcome::NoTokens => "the answer is complete but empty".to_owned(),
+                ExchangeOutcome::NoTokens => "the response is complete but empty".to_owned(),
                 other => other.message(),
             };
-            let (count, _) = self.failures.entry(exchange.outcome.kind()).or_insert((0, said));
+            let (count, _) = self.failures.entry(exchange.outcome.kind()).or_insert((0, message));
             *count += 1;
             return;
         }
@@ -157,13 +157,13 @@ impl Tally {
         self.failures.values().map(|(count, _)| count).sum()
     }
 
-    /// Returns the time from the first request to the last end.
+    /// Returns the time from the first request to the end of the last response.
     pub fn took(&self) -> Duration {
         self.window.map_or(Duration::ZERO, |(from, to)| to.saturating_sub(from))
     }
 }
 
-/// Whether the generator lag makes the figures questionable: above 5 ms and above 1 % of the median TTFT.
+/// Returns whether the generator lag makes the figures questionable: above 5 ms and above 1 % of the median TTFT.
 pub fn is_late(lag: &LatencySummary, ttft: &LatencySummary) -> bool {
     let lag = lag.p99.unwrap_or(lag.max);
     lag > Duration::from_millis(5).max(ttft.p50 / 100)
@@ -229,8 +229,11 @@ mod tests {
     #[test]
     fn failures_are_counted_by_kind_and_excluded_from_latencies() {
         let mut tally = Tally::default();
-        for (status, says) in [(503, "busy"), (503, "still busy"), (429, "")] {
-            tally.add(&record(0, ExchangeOutcome::Status { status, message: says.to_owned(), retry_after: None }));
+        for (status, status_text) in [(503, "busy"), (503, "still busy"), (429, "")] {
+            tally.add(&record(
+                0,
+                ExchangeOutcome::Status { status, message: status_text.to_owned(), retry_after: None },
+            ));
         }
         assert_eq!(tally.failures.get("status 503"), Some(&(2, "busy".to_owned())));
         assert_eq!((tally.failed(), tally.all.requests, tally.lag.count()), (3, 0, 0));

@@ -1,12 +1,12 @@
-//! Cache hits by reuse distance. A cache of N tokens holds roughly what was used within the last N tokens, so this
-//! shows which tier answers at which distance.
+//! Cache hits by reuse distance. A cache of N tokens holds roughly what was used within the last N tokens, so the histogram shows which
+//! tier serves which distance.
 
 use serde::Serialize;
 
-/// Number of rows: distances by powers of two; the last row holds all beyond.
+/// Number of rows. Distances are grouped by powers of two; the last row covers everything beyond.
 const ROWS: usize = 42;
 
-/// Expected cached tokens by reuse distance, and the tier that they came from.
+/// Expected cached tokens by reuse distance, and the tier that served them.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ReuseHistogram {
     rows: [ReuseRow; ROWS],
@@ -21,23 +21,23 @@ impl Default for ReuseHistogram {
 /// One range of reuse distances.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct ReuseRow {
-    /// Lower bound (inclusive): tokens of prompts and answers that the server processed between two uses.
+    /// Lower bound (inclusive): number of prompt and output tokens that the server processed between two uses.
     pub from: u64,
-    /// Upper bound of the distance, exclusive.
+    /// Upper bound (exclusive).
     pub below: u64,
     pub expected: u64,
     pub device: u64,
     pub host: u64,
     pub storage: u64,
-    /// Cached, without a reported tier.
+    /// Cached, but the server reports no tier.
     pub cached_somewhere: u64,
-    /// Tokens that were computed again.
+    /// Tokens that were recomputed.
     pub missed: u64,
 }
 
 impl ReuseHistogram {
-    /// Counts a prompt with the expected `parts` (tokens, distance), from its start. Tiers also answer from the
-    /// start: L1 first, then L2, then L3.
+    /// Counts a prompt with the expected `parts` (tokens, distance), in order from its start. Tiers also serve a prompt from the start:
+    /// L1 first, then L2, then L3.
     pub fn add(&mut self, parts: &[(u32, u64)], device: u32, host: u32, storage: u32, somewhere: u32) {
         let mut left = [device, host, storage, somewhere];
         for (tokens, distance) in parts {
@@ -55,7 +55,7 @@ impl ReuseHistogram {
         }
     }
 
-    /// Adds all counts of `other`.
+    /// Adds all counts from `other`.
     pub fn plus(&mut self, other: &ReuseHistogram) {
         for (mine, theirs) in self.rows.iter_mut().zip(&other.rows) {
             mine.expected += theirs.expected;
@@ -81,7 +81,7 @@ impl ReuseHistogram {
     }
 }
 
-/// Row of a distance: 0, 1, 2-3, 4-7 and so on.
+/// Returns the row for a distance: 0, 1, 2-3, 4-7 and so on.
 fn place(distance: u64) -> usize {
     ((u64::BITS - distance.leading_zeros()) as usize).min(ROWS - 1)
 }

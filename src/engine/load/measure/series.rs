@@ -1,4 +1,4 @@
-//! Results of a run over time, in memory that does not grow with its length.
+//! Results of a run over time, in bounded memory.
 
 use std::time::Duration;
 
@@ -7,45 +7,45 @@ use serde::Serialize;
 use crate::engine::load::TimedRequest;
 use crate::engine::load::target::ExchangeOutcome;
 
-/// Maximum number of buckets. For longer runs, pairs of buckets are merged.
+/// Maximum number of buckets. In longer runs, pairs of buckets are merged.
 pub const BUCKETS_MAX: usize = 1_200;
 const NARROWEST: Duration = Duration::from_millis(250);
-/// Later times are clamped to this.
+/// Later times are clamped to this value.
 const LATEST: Duration = Duration::from_secs(365 * 24 * 3600);
 
-/// Counts of one time bucket.
+/// Counts for one time bucket.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
 pub struct Bucket {
     /// Requests that were fully written.
     pub sent: u64,
     /// Requests that ended, including failed ones.
     pub ended: u64,
-    /// Of these, failed requests.
+    /// Failed requests among these.
     pub failed: u64,
-    /// Request-seconds in flight. Divided by the bucket width, this is the mean number in flight.
+    /// Request-seconds in flight. Divided by the bucket width, this is the mean number of requests in flight.
     pub busy_s: f64,
-    /// Answer tokens, spread evenly between the first and the last token of each answer.
+    /// Output tokens, spread evenly between the first and the last token of each response.
     pub output_tokens: f64,
-    /// Prompt tokens of the requests whose first token arrived in the bucket.
+    /// Prompt tokens of requests whose first token arrived in this bucket.
     pub prompt_tokens: u64,
-    /// Of these, tokens from L1.
+    /// Prompt tokens served from L1.
     pub device: u64,
-    /// Of these, tokens from L2.
+    /// Prompt tokens served from L2.
     pub host: u64,
-    /// Of these, tokens from L3.
+    /// Prompt tokens served from L3.
     pub storage: u64,
-    /// Cached, without a reported tier.
+    /// Cached prompt tokens for which the server reports no tier.
     pub cached_somewhere: u64,
     /// Number of first tokens.
     pub first_tokens: u64,
-    /// Sum of their TTFT (scheduled), in seconds.
+    /// Sum of TTFT (scheduled) over these first tokens, in seconds.
     pub ttft_sum_s: f64,
-    /// Maximum of their TTFT, in seconds.
+    /// Maximum TTFT (scheduled) over these first tokens, in seconds.
     pub ttft_max_s: f64,
 }
 
 impl Bucket {
-    /// Adds the counts of `other`.
+    /// Adds the counts from `other`.
     pub fn plus(&mut self, other: &Bucket) {
         self.sent += other.sent;
         self.ended += other.ended;
@@ -63,7 +63,7 @@ impl Bucket {
     }
 }
 
-/// Counts of a run in time buckets of equal width.
+/// Counts over a run, in time buckets of equal width.
 #[derive(Clone, Debug)]
 pub struct TimeSeries {
     width: Duration,
@@ -114,7 +114,7 @@ impl TimeSeries {
         }
     }
 
-    /// Extends the buckets to `until`, and widens them if needed.
+    /// Extends the buckets to `until`, widening them if needed.
     fn reach(&mut self, until: Duration) {
         let until = until.min(LATEST);
         while until.as_nanos() / self.width.as_nanos() >= BUCKETS_MAX as u128 {
@@ -165,12 +165,12 @@ impl TimeSeries {
         self.width
     }
 
-    /// Returns the buckets, from the start of the run.
+    /// Returns the buckets since the start of the run.
     pub fn buckets(&self) -> &[Bucket] {
         &self.buckets
     }
 
-    /// Returns the peak rate of answer tokens per second, over one second of run time or one bucket if that is wider.
+    /// Returns the peak output rate in tokens per second, averaged over one second of run time, or over one bucket if that is wider.
     pub fn peak_output_per_s(&self) -> f64 {
         let second = Duration::from_secs(1);
         let (step, width) = match self.width < second {

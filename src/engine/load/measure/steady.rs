@@ -1,8 +1,7 @@
-//! Steady state: the longest interval in which nearly the peak number of requests is in flight, without ramp-up and
-//! drain.
+//! Steady state: the longest interval with nearly the peak number of requests in flight, excluding ramp-up and drain.
 //!
-//! Memory is bounded: time is divided into at most [`PIECES`] pieces, which grow with the run. The interval is
-//! therefore exact to 1/256 of the run, and shorter dips in concurrency do not end it.
+//! Memory is bounded: time is divided into at most [`PIECES`] pieces, which grow with the run. The interval is therefore accurate to
+//! 1/256 of the run, and shorter dips in concurrency do not end it.
 
 use std::time::Duration;
 
@@ -13,15 +12,15 @@ use crate::engine::load::target::ExchangeOutcome;
 pub const PIECES: usize = 512;
 /// Initial length of a piece.
 const SHORTEST: Duration = Duration::from_millis(1);
-/// Share of the peak that SGLang's `steady_state_serving` usually runs with.
+/// Ratio that SGLang's `steady_state_serving` usually runs with, as a share of the peak.
 pub const RATIO: f64 = 0.8;
 
-/// A quantity over time: spans with a constant rate, and events at an instant.
+/// A quantity over time, made up of spans with a constant rate and of instantaneous events.
 #[derive(Clone, Debug, Default)]
 struct RateCurve {
-    /// Per piece: contribution of spans that start or end in it, and of events.
+    /// Per piece: contribution from spans that start or end in it, and from events.
     part: Vec<f64>,
-    /// Per piece: change of the rate from the next piece on.
+    /// Per piece: change in the rate from the next piece on.
     step: Vec<f64>,
 }
 
@@ -49,7 +48,7 @@ impl RateCurve {
         self.step.truncate(pairs);
     }
 
-    /// Returns the mean rate in each of `pieces` pieces.
+    /// Returns the mean rate in each of the first `pieces` pieces.
     fn means(&self, pieces: usize) -> Vec<f64> {
         let mut level = 0.0;
         let piece = |i: usize| {
@@ -65,9 +64,9 @@ impl RateCurve {
 #[derive(Clone, Debug)]
 pub struct SteadyState {
     width: Duration,
-    /// Requests in flight, from the last byte of the request to the end.
+    /// Requests in flight, from the last byte of the request to the end of the response.
     flying: RateCurve,
-    /// Answer tokens per second. The first token counts at its time, the others evenly until the last.
+    /// Output tokens per second. The first token counts when it arrives; the others are spread evenly up to the last.
     output: RateCurve,
     /// Prompt tokens per second, counted when the request was sent.
     input: RateCurve,
@@ -98,17 +97,17 @@ impl Default for SteadyState {
 pub struct SteadyWindow {
     pub from: Duration,
     pub to: Duration,
-    /// Peak number of requests in flight during the run (mean over a piece).
+    /// Peak number of requests in flight during the run (mean over one piece).
     pub peak: f64,
-    /// Mean number in flight within the interval.
+    /// Mean number of requests in flight within the interval.
     pub in_flight: f64,
     /// Successful requests per second.
     pub requests_per_s: f64,
     /// Prompt tokens sent per second.
     pub input_per_s: f64,
-    /// Answer tokens received per second.
+    /// Output tokens received per second.
     pub output_per_s: f64,
-    /// Mean TTFT (scheduled) in seconds, of requests whose first token arrived in the interval. `None` if none did.
+    /// Mean TTFT (scheduled) in seconds for requests whose first token arrived in the interval; `None` if there were none.
     pub ttft: Option<f64>,
 }
 
@@ -117,7 +116,7 @@ impl SteadyState {
         [&mut self.flying, &mut self.output, &mut self.input, &mut self.done, &mut self.waited, &mut self.first]
     }
 
-    /// Converts `at` to pieces, after widening the pieces if needed.
+    /// Converts `at` to pieces, widening them first if needed.
     fn place(&mut self, at: Duration) -> f64 {
         while at.as_nanos() / self.width.as_nanos() >= PIECES as u128 {
             self.courses().into_iter().for_each(RateCurve::halve);
@@ -126,7 +125,7 @@ impl SteadyState {
         at.as_secs_f64() / self.width.as_secs_f64()
     }
 
-    /// Adds an event of `weight`, spread over its piece.
+    /// Adds an event with `weight`, spread over its piece.
     fn at(&mut self, course: fn(&mut SteadyState) -> &mut RateCurve, at: Duration, weight: f64) {
         let piece = self.place(at) as usize;
         let weight = weight / self.width.as_secs_f64();
@@ -173,8 +172,7 @@ impl SteadyState {
         }
     }
 
-    /// Returns the longest interval with at least `ratio` of the peak in flight, or `None` if nothing was ever in
-    /// flight.
+    /// Returns the longest interval with at least `ratio` of the peak in flight, or `None` if nothing was ever in flight.
     pub fn window(&self, ratio: f64) -> Option<SteadyWindow> {
         let pieces = self.flying.part.len();
         let flying = self.flying.means(pieces);
@@ -182,7 +180,7 @@ impl SteadyState {
         if peak <= 0.0 {
             return None;
         }
-        // Tolerates rounding errors of the float sums.
+        // Tolerate rounding errors in the floating-point sums.
         let least = peak * ratio - 1e-9;
         let (mut best, mut from) = (0..0, None);
         for piece in 0..=pieces {
@@ -219,7 +217,7 @@ mod tests {
     use crate::engine::load::answer::ModelAnswer;
     use crate::engine::load::target::Exchange;
 
-    /// A request from `wrote` to `end` (ms) with `tokens` tokens. The first token arrives after a fifth of the time.
+    /// A request from `wrote` to `end` (ms) with `tokens` tokens. The first token arrives after one fifth of that time.
     fn record(wrote: u64, end: u64, tokens: u32) -> TimedRequest {
         let ms = Duration::from_millis;
         let first = wrote + (end - wrote) / 5;
@@ -246,13 +244,12 @@ mod tests {
     }
 
     fn close(a: f64, b: f64, by: f64) {
-        assert!((a - b).abs() <= by * b.abs(), "{a} is not {b}");
+        assert!((a - b).abs() <= by * b.abs(), "{a} differs from {b}");
     }
 
     #[test]
     fn ramp_up_and_drain_are_cut_off() {
-        // Ten users send 1 s requests back to back. They join one per second in the first ten seconds, and leave
-        // likewise.
+        // Ten users send 1 s requests back to back. They join at one per second during the first ten seconds, and leave at the same rate.
         let mut steady = SteadyState::default();
         for user in 0..10 {
             for turn in 0..60 {
@@ -271,7 +268,7 @@ mod tests {
         close(found.input_per_s, 1_000.0, 0.03);
         close(found.requests_per_s, 10.0, 0.03);
         close(found.ttft.expect("first tokens"), 0.2, 1e-6);
-        // At half of the peak, parts of ramp-up and drain are included.
+        // At half the peak, parts of ramp-up and drain are included.
         let wide = steady.window(0.5).expect("requests in flight");
         assert!((wide.from.as_secs_f64() - 4.0).abs() < 0.3 && (wide.to.as_secs_f64() - 65.0).abs() < 0.3, "{wide:?}");
     }

@@ -1,8 +1,7 @@
-//! Reads the counters of an SGLang server and of a Mooncake master from their metrics pages. No I/O.
+//! Parses the counters on the metrics pages of SGLang servers and Mooncake masters. No I/O.
 //!
-//! Names are those of SGLang 0.5.23. Ranks of one model repeat token counts, so those of one rank are used. Byte
-//! counts cover a rank's own share and are summed. A series appears with its first event, so a missing series on an
-//! SGLang page means zero.
+//! Names match SGLang 0.5.23. All ranks of a model report the same token counts, so only one rank is counted. Byte counts cover a rank's
+//! own share, so they are summed. A series appears with its first event, so on an SGLang page a missing series means zero.
 
 use std::collections::BTreeMap;
 
@@ -11,59 +10,59 @@ use serde::Serialize;
 use crate::engine::base::text::one_line;
 use crate::engine::http::Samples;
 
-/// Maximum number of label values kept per reason counter.
+/// Maximum number of label values to keep per reason counter.
 const REASONS_MAX: usize = 64;
 
 /// Token counts by reason label.
 pub type Reasons = BTreeMap<String, u64>;
 
-/// Counters of an SGLang server since its start, and its current gauges. Units are tokens unless stated.
+/// An SGLang server's counters since its start, and its current gauges. The unit is tokens unless stated otherwise.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct ServerCounters {
     pub requests: u64,
     pub prompt: u64,
     pub completion: u64,
-    /// Prompt tokens from L1.
+    /// Prompt tokens served from L1.
     pub device: u64,
-    /// Prompt tokens from L2.
+    /// Prompt tokens served from L2.
     pub host: u64,
-    /// Prompt tokens from L3.
+    /// Prompt tokens served from L3.
     pub storage: u64,
     /// Cached prompt tokens without a reported tier.
     pub cached_somewhere: u64,
-    /// Prompt tokens computed, as counted by the scheduler. Tokens of retracted requests count again.
+    /// Prompt tokens computed, as counted by the scheduler. Tokens of retracted requests are counted again.
     pub computed: u64,
     pub evicted: u64,
-    /// Copied from L1 to L2.
+    /// Tokens copied from L1 to L2.
     pub backed_up: u64,
     /// Bytes copied from L1 to L2.
     pub backed_up_bytes: u64,
-    /// Loaded from L2 to L1.
+    /// Tokens loaded from L2 to L1.
     pub loaded_back: u64,
     /// Bytes loaded from L2 to L1.
     pub loaded_back_bytes: u64,
     pub stored: u64,
-    /// Not written to L3 although scheduled.
+    /// Tokens that were scheduled to be written to L3 but were not written.
     pub store_dropped: u64,
-    /// Found in L3 by a lookup.
+    /// Tokens found in L3 by a lookup.
     pub found_in_storage: u64,
     pub prefetched: u64,
-    /// Dropped from L2, by reason.
+    /// Tokens dropped from L2, by reason.
     pub dropped: Reasons,
-    /// Found in L3 but not used, by reason.
+    /// Tokens found in L3 but not used, by reason.
     pub unfulfilled: Reasons,
-    /// Prefetches from L3 that were deferred, by reason.
+    /// Tokens whose prefetch from L3 was deferred, by reason.
     pub deferred: Reasons,
-    /// Bandwidth of prefetches from L3: sum over operations (GB/s each) and their number.
+    /// Bandwidth of prefetches from L3: sum over operations (GB/s each), and the number of operations.
     #[serde(skip)]
     pub prefetch_rate: BandwidthSum,
-    /// The same for writes to L3.
+    /// Bandwidth of writes to L3, in the same form.
     #[serde(skip)]
     pub backup_rate: BandwidthSum,
     pub now: ServerGauges,
 }
 
-/// Sum and number of the bandwidths of operations.
+/// Sum of the bandwidths of operations, and the number of operations.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct BandwidthSum {
     /// Sum over operations, in GB/s.
@@ -72,7 +71,7 @@ pub struct BandwidthSum {
 }
 
 impl BandwidthSum {
-    /// Mean bandwidth of an operation, GB/s.
+    /// Returns the mean bandwidth per operation in GB/s.
     pub fn mean(&self) -> Option<f64> {
         (self.count >= 1.0).then(|| self.sum / self.count)
     }
@@ -83,27 +82,27 @@ impl BandwidthSum {
 pub struct ServerGauges {
     pub running: u64,
     pub queued: u64,
-    /// Tokens in L1 used by running requests.
+    /// L1 tokens used by running requests.
     pub used: u64,
-    /// Tokens in L1 that are only cached and can be evicted.
+    /// L1 tokens that are only cached and can be evicted.
     pub evictable: u64,
     /// Tokens currently cached in L2.
     pub host_used: u64,
-    /// Capacity of L2 in tokens.
+    /// L2 capacity in tokens.
     pub host_total: u64,
 }
 
 /// Which ranks' samples to sum.
 #[derive(Clone, Copy)]
 enum RankScope {
-    /// One rank only: logical token counts.
+    /// One rank only, for logical token counts.
     OneRank,
-    /// All ranks: byte counts.
+    /// All ranks, for byte counts.
     All,
 }
 
 impl ServerCounters {
-    /// Reads a metrics page. `None` if it has no SGLang metric.
+    /// Parses a metrics page. Returns `None` if it contains no SGLang metric.
     pub fn read(page: &Samples) -> Option<ServerCounters> {
         page.names().any(|name| name.starts_with("sglang:")).then(|| ServerCounters::of(page))
     }
@@ -178,7 +177,7 @@ impl ServerCounters {
         }
     }
 
-    /// Returns the cached prompt tokens of all tiers.
+    /// Returns the cached prompt tokens over all tiers.
     pub fn cached(&self) -> u64 {
         let tiers = [self.device, self.host, self.storage, self.cached_somewhere];
         tiers.into_iter().fold(0, u64::saturating_add)
@@ -204,7 +203,7 @@ impl ServerCounters {
         self
     }
 
-    /// Returns the increase since `before`, with the current gauges. A restarted server counts from zero.
+    /// Returns the increase since `before`, with the current gauges. If the server restarted, it counts from zero.
     #[must_use]
     pub fn since(mut self, before: &ServerCounters) -> ServerCounters {
         self.each(before, |now, then| if now >= then { now - then } else { now });
@@ -217,7 +216,7 @@ impl ServerCounters {
         self
     }
 
-    /// Whether the server restarted between `before` and this reading.
+    /// Returns whether the server restarted between `before` and this reading.
     pub fn restarted_since(&self, before: &ServerCounters) -> bool {
         self.requests < before.requests || self.prompt < before.prompt
     }
@@ -261,28 +260,28 @@ impl ServerCounters {
 
 /// Counters and gauges of a Mooncake master.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
-pub struct MasterCounters {
+pub struct StoreCounters {
     pub keys: u64,
-    /// Bytes of all objects.
+    /// Total size of all objects in bytes.
     pub allocated_bytes: u64,
-    /// Capacity of all segments in bytes.
+    /// Total capacity of all segments in bytes.
     pub capacity_bytes: u64,
     pub evicted_keys: u64,
     pub evicted_bytes: u64,
-    /// Allocations that failed for lack of space.
+    /// Number of allocations that failed for lack of space.
     pub allocation_failures: u64,
-    /// Get requests that found the object.
+    /// Number of get requests that found the object.
     pub hits: u64,
-    /// Get requests in total.
+    /// Total number of get requests.
     pub gets: u64,
 }
 
-impl MasterCounters {
-    /// Reads a metrics page. `None` if it is not a master's page.
-    pub fn read(page: &Samples) -> Option<MasterCounters> {
+impl StoreCounters {
+    /// Parses a metrics page. Returns `None` if it is not a master's page.
+    pub fn read(page: &Samples) -> Option<StoreCounters> {
         let value = |name: &str| count(page.sum(name).unwrap_or(0.0));
         page.sum("master_key_count")?;
-        Some(MasterCounters {
+        Some(StoreCounters {
             keys: value("master_key_count"),
             allocated_bytes: value("master_allocated_bytes"),
             capacity_bytes: value("master_total_capacity_bytes"),
@@ -296,9 +295,9 @@ impl MasterCounters {
 
     /// Returns the increase since `before`, with the current gauges.
     #[must_use]
-    pub fn since(self, before: &MasterCounters) -> MasterCounters {
+    pub fn since(self, before: &StoreCounters) -> StoreCounters {
         let grown = |now: u64, then: u64| if now >= then { now - then } else { now };
-        MasterCounters {
+        StoreCounters {
             evicted_keys: grown(self.evicted_keys, before.evicted_keys),
             evicted_bytes: grown(self.evicted_bytes, before.evicted_bytes),
             allocation_failures: grown(self.allocation_failures, before.allocation_failures),
@@ -365,7 +364,7 @@ sglang:kv_used_tokens{tp_rank="0"} NaN
     #[test]
     fn pages_of_other_servers_are_rejected() {
         assert_eq!(ServerCounters::read(&Samples::parse("vllm:prompt_tokens_total 5\n")), None);
-        assert_eq!(MasterCounters::read(&Samples::parse("sglang:x 5\n")), None);
+        assert_eq!(StoreCounters::read(&Samples::parse("sglang:x 5\n")), None);
     }
 
     #[test]
@@ -373,7 +372,7 @@ sglang:kv_used_tokens{tp_rank="0"} NaN
         let page = |keys: u64, evicted: u64| {
             let page =
                 format!("master_key_count {keys}\nmaster_evicted_key_count {evicted}\nmaster_allocated_bytes 9\n");
-            MasterCounters::read(&Samples::parse(&page)).expect("a master page")
+            StoreCounters::read(&Samples::parse(&page)).expect("a master page")
         };
         let since = page(7, 5).since(&page(9, 2));
         assert_eq!((since.keys, since.evicted_keys, since.allocated_bytes), (7, 3, 9));

@@ -1,6 +1,5 @@
-//! Explains why a request had fewer cached tokens than expected, from the server's counters between the last use of
-//! its prefix and its answer. No I/O. A shortfall that no counter explains is reported as unexplained; there is no
-//! guessing.
+//! Explains why a request had fewer cached tokens than expected, using the server's counters between the last use of its prefix and the
+//! end of its response. No I/O. A shortfall that no counter explains is reported as unexplained, without guessing.
 
 use serde::Serialize;
 
@@ -21,70 +20,69 @@ pub struct Shortfall {
     pub host: u32,
     /// Cached tokens from L3.
     pub storage: u32,
-    /// End of the previous answer of the conversation. For a first turn, the end of the previous pass, or the start
-    /// of its own pass if it is the first.
+    /// End of the conversation's previous response. For a first turn: the end of the previous pass, or the start of the current pass if
+    /// there was no previous one.
     pub since: Mono,
-    /// Time at which its last byte was sent.
+    /// When the last byte of the request was sent.
     pub came: Mono,
-    /// Time at which its answer ended.
+    /// When the response ended.
     pub until: Mono,
 }
 
 impl Shortfall {
-    /// Returns the cached tokens of all tiers.
+    /// Returns the cached tokens over all tiers.
     pub fn actual(&self) -> u32 {
         self.device.saturating_add(self.host).saturating_add(self.storage)
     }
 
-    /// Returns the tokens that the request itself may have added to L2: computed prompt tokens and answer tokens.
+    /// Returns the tokens that the request itself may have added to L2: computed prompt tokens and output tokens.
     fn own(&self) -> u64 {
         u64::from(self.prompt.saturating_sub(self.actual())) + u64::from(self.answer)
     }
 }
 
-/// An event that the server's counters show and that may explain a shortfall.
+/// An event shown by the server's counters that may explain a shortfall.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(tag = "reason", rename_all = "snake_case")]
 pub enum ShortfallReason {
-    /// L3 had the tokens, but they were not used.
+    /// L3 held the tokens, but they were not used.
     Unfulfilled {
-        /// Reason label of the server.
+        /// The server's reason label.
         why: String,
         tokens: u64,
     },
     /// The prefetch from L3 was deferred.
     Deferred {
-        /// Reason label of the server.
+        /// The server's reason label.
         why: String,
         tokens: u64,
     },
     Dropped {
-        /// Reason label of the server.
+        /// The server's reason label.
         why: String,
         tokens: u64,
     },
-    /// L1 evicted tokens. What kept them from being loaded from L2 or L3 is among the other reasons, unless the
-    /// server has neither.
+    /// L1 evicted tokens. Unless the server has neither L2 nor L3, another reason shows why the tokens were not loaded from there.
     Evicted {
         tokens: u64,
     },
-    /// L1 and L2 missed fewer tokens than the threshold for a lookup in L3.
+    /// L1 and L2 missed fewer tokens than the threshold for an L3 lookup.
     BelowThreshold {
         /// Missing whole pages, in tokens.
         missing: u32,
-        /// Minimum for a lookup in L3, in tokens.
+        /// Minimum number of tokens for an L3 lookup.
         threshold: u32,
     },
-    /// The master evicted objects of L3.
+    /// The master evicted objects from L3.
     StoreEvicted {
         keys: u64,
     },
-    /// The master had no space for objects.
+    /// The master had no space for new objects.
     StoreFull {
         failures: u64,
     },
-    /// When the request arrived, L2 held tokens that had not been written to L3 yet. Its own tokens are excluded.
-    /// Which requests the others belong to is unknown.
+    /// When the request arrived, L2 held tokens that had not yet been written to L3. The request's own tokens are excluded. Which
+    /// requests the other tokens belong to is unknown.
     NotStored {
         tokens: u64,
     },
@@ -92,7 +90,7 @@ pub enum ShortfallReason {
 }
 
 impl ShortfallReason {
-    /// Returns the kind under which reasons are counted.
+    /// Returns the label under which the reason is counted.
     pub fn kind(&self) -> String {
         match self {
             ShortfallReason::Unfulfilled { why, .. } => format!("L3 unfulfilled: {why}"),
@@ -108,7 +106,7 @@ impl ShortfallReason {
     }
 }
 
-/// Returns the reasons that the counters show for `short`. Empty if there are none.
+/// Returns the reasons that the counters show for `short`, or an empty list if there are none.
 pub fn explain(short: &Shortfall, ring: &CounterHistory, info: Option<&ServerInfo>) -> Vec<ShortfallReason> {
     let (Some(from), Some(to)) = (ring.before(short.since), ring.after(short.until)) else { return Vec::new() };
     let mut reasons = Vec::new();
@@ -128,7 +126,7 @@ pub fn explain(short: &Shortfall, ring: &CounterHistory, info: Option<&ServerInf
     reasons.extend(grew(&grown.deferred).into_iter().map(|(why, tokens)| ShortfallReason::Deferred { why, tokens }));
     reasons.extend(grew(&grown.dropped).into_iter().map(|(why, tokens)| ShortfallReason::Dropped { why, tokens }));
     if let Some(info) = info.filter(|_| has_storage) {
-        // L3 is queried for the whole pages that L1 and L2 miss. The last token is always computed.
+        // L3 is queried for the whole pages missing from L1 and L2. The last token is always computed.
         let page = info.page_size.unwrap_or(1).max(1);
         let whole = short.prompt.saturating_sub(1) / page * page;
         let missing = whole.saturating_sub(short.device.saturating_add(short.host));
@@ -138,13 +136,13 @@ pub fn explain(short: &Shortfall, ring: &CounterHistory, info: Option<&ServerInf
         reasons.extend(store(short, from, to, ring));
     }
     if grown.evicted > 0 && (!reasons.is_empty() || !has_storage) {
-        // With an L3, an eviction from L1 alone explains nothing: the tokens should have been loaded from L3.
+        // With an L3, an eviction from L1 alone explains nothing, because the tokens should have been loaded from L3.
         reasons.push(ShortfallReason::Evicted { tokens: grown.evicted });
     }
     reasons
 }
 
-/// Returns the reasons that lie in the store (L3).
+/// Returns the reasons found in the store (L3).
 fn store(short: &Shortfall, from: &CounterSample, to: &CounterSample, ring: &CounterHistory) -> Vec<ShortfallReason> {
     let mut reasons = Vec::new();
     if let (Some(before), Some(after)) = (&from.master, &to.master) {
@@ -156,7 +154,7 @@ fn store(short: &Shortfall, from: &CounterSample, to: &CounterSample, ring: &Cou
             reasons.push(ShortfallReason::StoreFull { failures: grown.allocation_failures });
         }
     }
-    // Tokens that were unwritten when the request arrived could not be fetched. What it computed itself came later.
+    // Tokens that were unwritten when the request arrived could not be fetched. Tokens that the request itself computed came later.
     let unwritten = ring.unwritten_at(short.since, short.came, short.own());
     if unwritten > 0 {
         reasons.push(ShortfallReason::NotStored { tokens: unwritten });
@@ -167,7 +165,7 @@ fn store(short: &Shortfall, from: &CounterSample, to: &CounterSample, ring: &Cou
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::engine::load::server::{MasterCounters, ServerCounters};
+    use crate::engine::load::server::{ServerCounters, StoreCounters};
 
     fn short(device: u32, expected: u32) -> Shortfall {
         Shortfall {
@@ -186,13 +184,13 @@ mod tests {
 
     fn ring(before: ServerCounters, after: ServerCounters) -> CounterHistory {
         let mut ring = CounterHistory::default();
-        let master = Some(MasterCounters::default());
+        let master = Some(StoreCounters::default());
         ring.push(CounterSample { at: Mono::from_ms(5), server: Some(before), master }, false);
         ring.push(
             CounterSample {
                 at: Mono::from_ms(21),
                 server: Some(after),
-                master: Some(MasterCounters { evicted_keys: 0, ..MasterCounters::default() }),
+                master: Some(StoreCounters { evicted_keys: 0, ..StoreCounters::default() }),
             },
             true,
         );
@@ -200,11 +198,11 @@ mod tests {
     }
 
     fn info(storage: bool) -> ServerInfo {
-        let told = serde_json::json!({
+        let document = serde_json::json!({
             "page_size": 16, "enable_hierarchical_cache": storage,
             "hicache_storage_backend": if storage { "mooncake" } else { "" },
         });
-        ServerInfo::read(&told).expect("SGLang's")
+        ServerInfo::read(&document).expect("SGLang's")
     }
 
     #[test]
@@ -212,7 +210,7 @@ mod tests {
         let after = ServerCounters { evicted: 640, ..ServerCounters::default() };
         let ring = ring(ServerCounters::default(), after);
         assert_eq!(explain(&short(0, 640), &ring, Some(&info(false))), [ShortfallReason::Evicted { tokens: 640 }]);
-        assert_eq!(explain(&short(0, 640), &ring, Some(&info(true))), [], "L3 should have had it");
+        assert_eq!(explain(&short(0, 640), &ring, Some(&info(true))), [], "L3 should have served the tokens");
     }
 
     #[test]
@@ -246,7 +244,7 @@ mod tests {
         assert_eq!(
             reasons,
             [ShortfallReason::NotStored { tokens: 2_370 - 1_010 }],
-            "30 of them are never written, and the request itself may have added 1,010 to L2"
+            "30 tokens are never written, and the request itself may have added 1,010 to L2"
         );
     }
 
@@ -254,18 +252,18 @@ mod tests {
     fn tokens_that_the_request_itself_wrote_to_l2_are_excluded() {
         let at = |ms: u64, backed_up: u64, stored: u64| {
             let counters = ServerCounters { backed_up, stored, ..ServerCounters::default() };
-            CounterSample { at: Mono::from_ms(ms), server: Some(counters), master: Some(MasterCounters::default()) }
+            CounterSample { at: Mono::from_ms(ms), server: Some(counters), master: Some(StoreCounters::default()) }
         };
         let reasons = |points: &[(u64, u64, u64)]| {
             let mut ring = CounterHistory::default();
             points.iter().for_each(|(ms, backed_up, stored)| ring.push(at(*ms, *backed_up, *stored), false));
             explain(&short(0, 992), &ring, Some(&info(true)))
         };
-        // Everything was written when it ended, except what it computed itself.
+        // When the request ended, everything had been written except what it computed itself.
         assert_eq!(reasons(&[(5, 1_000, 1_000), (21, 2_010, 1_000)]), []);
-        // L3 lagged when the previous turn ended, but no longer when this one arrived. Later events do not matter.
+        // L3 lagged when the previous turn ended, but no longer when this request arrived. Later events do not matter.
         assert_eq!(reasons(&[(5, 500, 500), (9, 1_000, 500), (11, 1_000, 1_000), (21, 9_000, 1_000)]), []);
-        // L3 still lagged just before it arrived.
+        // L3 still lagged just before the request arrived.
         assert_eq!(
             reasons(&[(5, 500, 500), (11, 1_000, 900), (21, 2_010, 2_010)]),
             [ShortfallReason::NotStored { tokens: 100 }]

@@ -1,11 +1,11 @@
-//! Reads `/server_info`. No I/O. All members are optional.
+//! Parses `/server_info`. No I/O. All fields are optional.
 
 use serde::Serialize;
 use serde_json::Value;
 
 use crate::engine::base::text::one_line;
 
-/// Minimum tokens of a fetch from L3 if the server reports no value (SGLang 0.5.23, `prefetch_threshold`).
+/// Minimum number of tokens for a fetch from L3 if the server does not report it (SGLang 0.5.23, `prefetch_threshold`).
 pub const PREFETCH_THRESHOLD: u32 = 256;
 
 /// Server settings that determine what its caches can hold.
@@ -15,21 +15,21 @@ pub struct ServerInfo {
     pub version: Option<String>,
     /// Whether the server identifies itself as a simulator.
     pub simulator: bool,
-    /// Tokens per page. Caches hold whole pages only.
+    /// Tokens per page. Caches hold only whole pages.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub page_size: Option<u32>,
     /// L1 capacity in tokens.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub device_tokens: Option<u64>,
-    /// Whether it has an L2 (`--enable-hierarchical-cache`).
+    /// Whether the server has an L2 (`--enable-hierarchical-cache`).
     pub has_host: bool,
-    /// L2 size as a multiple of L1, unless it is set in bytes.
+    /// L2 size as a multiple of the L1 size, unless it is set in bytes.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub host_ratio: Option<f64>,
     /// L3 backend, if any: `mooncake`, `file` and so on.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub storage: Option<String>,
-    /// Minimum missing tokens for a lookup in L3.
+    /// Minimum number of missing tokens for an L3 lookup.
     pub prefetch_threshold: u32,
     /// How long a request waits for L3: `best_effort`, `wait_complete` or `timeout`.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -40,10 +40,10 @@ pub struct ServerInfo {
 }
 
 impl ServerInfo {
-    /// Reads the document of `/server_info`. `None` if it is not SGLang's.
-    pub fn read(told: &Value) -> Option<ServerInfo> {
-        let state = &told["internal_states"][0];
-        let member = |name: &str| [&told[name], &state[name]].into_iter().find(|value| !value.is_null());
+    /// Parses the `/server_info` document. Returns `None` if it does not come from SGLang.
+    pub fn read(document: &Value) -> Option<ServerInfo> {
+        let state = &document["internal_states"][0];
+        let member = |name: &str| [&document[name], &state[name]].into_iter().find(|value| !value.is_null());
         let word = |name: &str| member(name).and_then(Value::as_str).filter(|text| !text.is_empty()).map(bounded);
         let number = |name: &str| member(name).and_then(Value::as_u64);
         let page_size = number("page_size").and_then(|size| u32::try_from(size).ok()).filter(|size| *size > 0);
@@ -52,7 +52,7 @@ impl ServerInfo {
             return None;
         }
         let has_host = member("enable_hierarchical_cache").and_then(Value::as_bool).unwrap_or(false);
-        // Further settings of the store are a JSON document within a string.
+        // Further store settings are a JSON document inside a string.
         let more: Value = match member("hicache_storage_backend_extra_config") {
             Some(Value::String(text)) => serde_json::from_str(text).unwrap_or(Value::Null),
             Some(other) => other.clone(),
@@ -75,14 +75,14 @@ impl ServerInfo {
         })
     }
 
-    /// Returns the L2 capacity in tokens, if the settings reveal it.
+    /// Returns the L2 capacity in tokens, if it can be derived from the settings.
     pub fn host_tokens(&self) -> Option<u64> {
         let ratio = self.host_ratio.filter(|ratio| self.has_host && ratio.is_finite() && *ratio > 0.0)?;
         Some((self.device_tokens? as f64 * ratio) as u64)
     }
 }
 
-/// Limits a server text to one short line.
+/// Shortens a text from the server to one line of limited length.
 fn bounded(text: &str) -> String {
     one_line(text, 80)
 }
@@ -94,14 +94,14 @@ mod tests {
 
     #[test]
     fn settings_are_found_in_either_place() {
-        let told = json!({
+        let document = json!({
             "version": "0.5.23", "page_size": 16, "enable_hierarchical_cache": true, "hicache_ratio": 2.0, "hicache_size": 0,
             "hicache_storage_backend": "mooncake", "hicache_write_policy": "write_through",
             "hicache_storage_prefetch_policy": "wait_complete",
             "hicache_storage_backend_extra_config": "{\"prefetch_threshold\": 64}",
             "internal_states": [{"max_total_num_tokens": 4096}],
         });
-        let info = ServerInfo::read(&told).expect("SGLang's");
+        let info = ServerInfo::read(&document).expect("SGLang's");
         assert_eq!((info.page_size, info.device_tokens, info.host_tokens()), (Some(16), Some(4096), Some(8192)));
         assert_eq!((info.storage.as_deref(), info.prefetch_threshold), (Some("mooncake"), 64));
         assert!(!info.simulator);

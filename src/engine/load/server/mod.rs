@@ -1,7 +1,7 @@
-//! Client for the server's other routes: settings ([`info`]), cache flush, and counters ([`counters`], [`scrape`]).
+//! Client for the server's management routes: settings ([`info`]), cache flush, and counters ([`counters`], [`scrape`]).
 //!
-//! All of them are optional. A server without these routes is still measured, and the report lists what is missing.
-//! The calls use separate connections, never the measured ones.
+//! All of these routes are optional. A server without them can still be benchmarked, and the report lists what is missing. The calls use
+//! separate connections, never the measured ones.
 
 pub mod counters;
 pub mod explain;
@@ -18,18 +18,18 @@ use serde_json::Value;
 use crate::engine::env::Env;
 use crate::engine::http::{FetchError, FetchResponse, Fetcher, Samples};
 
-pub use counters::{MasterCounters, Reasons, ServerCounters};
+pub use counters::{Reasons, ServerCounters, StoreCounters};
 pub use explain::{Shortfall, ShortfallReason, explain};
 pub use info::ServerInfo;
 pub use observed::{CounterCheck, MissingData, ObservationCaveat, ServerObservation};
 pub use scrape::{CounterHistory, CounterSample, ScrapeTrigger, Scraper};
 pub use served::{Models, Profile};
 
-/// Maximum size of a metrics page or document.
+/// Maximum size of a metrics page or JSON document, in bytes.
 pub const BYTES_MAX: usize = 16 << 20;
-/// Timeout of each call.
+/// Timeout for each call.
 pub const CALL: Duration = Duration::from_secs(30);
-/// How long L3 protects recently read objects from removal: Mooncake's default lease is 10 s.
+/// How long L3 protects recently read objects from removal. Mooncake's default lease is 10 s.
 const LEASE: Duration = Duration::from_secs(12);
 const AGAIN: Duration = Duration::from_millis(250);
 
@@ -38,15 +38,15 @@ const AGAIN: Duration = Duration::from_millis(250);
 pub enum ServerCallError {
     #[error("{url}: {why}")]
     NoAnswer { url: String, why: FetchError },
-    /// A response other than success.
+    /// The response status was not a success.
     #[error("{url}: {response}")]
     Refused {
         url: String,
         /// Status and start of the body.
         response: String,
     },
-    /// Not done within the time limit.
-    #[error("{url}: not done after {within:?}: {response}")]
+    /// The operation did not complete within the time limit.
+    #[error("{url}: not completed after {within:?}: {response}")]
     NotInTime {
         url: String,
         within: Duration,
@@ -58,7 +58,7 @@ pub enum ServerCallError {
 /// The result of clearing L3.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ClearResult {
-    /// Objects that the master still has. `None` without a known master.
+    /// Number of objects that the master still holds; `None` if the master is unknown.
     pub left: Option<u64>,
     pub took: Duration,
 }
@@ -68,15 +68,15 @@ pub struct ClearResult {
 pub enum SettleResult {
     /// The counters are stable, and everything in L2 is also in L3.
     Idle,
-    /// The counters are stable, but this many tokens of L2 were not written to L3.
+    /// The counters are stable, but this many L2 tokens were not written to L3.
     Short(u64),
-    /// The server reports no counters. Waited a fixed time.
+    /// The server reports no counters, so a fixed time was waited.
     NoCounters,
-    /// Still writing back at the time limit.
+    /// The server was still writing back at the time limit.
     Busy,
 }
 
-/// Extracts data from a metrics page. Parsing a long page runs on another thread, so that it does not delay requests.
+/// Extracts data from a metrics page. Parsing runs on another thread, so that a long page does not delay requests.
 async fn read<T: Send + 'static>(page: String, of: fn(&Samples) -> Option<T>) -> Option<T> {
     let reading = tokio::task::spawn_blocking(move || of(&Samples::parse(&page)));
     match reading.await.map_err(tokio::task::JoinError::try_into_panic) {
@@ -87,44 +87,44 @@ async fn read<T: Send + 'static>(page: String, of: fn(&Samples) -> Option<T>) ->
     }
 }
 
-/// Client for the other routes of a server.
+/// Client for a server's management routes.
 #[derive(Clone, Debug)]
 pub struct ServerClient {
     /// `http://HOST:PORT`, without a trailing slash.
     base: String,
-    /// Metrics pages: several if a router serves several servers.
+    /// Metrics pages. A router with several servers has several pages.
     pages: Vec<String>,
     /// Metrics page of the L3 master.
     master: Option<String>,
     /// Tokens per page, if set by the user.
     page_size: Option<u32>,
     fetcher: Fetcher,
-    /// Timeout parameter of a flush of L1 and L2.
+    /// Timeout parameter for flushing L1 and L2.
     flush_timeout: Option<Duration>,
 }
 
 impl ServerClient {
-    /// Creates a client for the server at `base` (`http://HOST:PORT`). Counters are read from `pages` (default: its
-    /// own `/metrics`), and L3 counters from the metrics page of `master`.
+    /// Creates a client for the server at `base` (`http://HOST:PORT`). Counters are read from `pages` (by default, the server's own
+    /// `/metrics`), and L3 counters from the `master` metrics page.
     pub fn new(base: &str, pages: Vec<String>, master: Option<String>, fetcher: Fetcher) -> ServerClient {
         let base = base.trim_end_matches('/').to_owned();
         let pages = if pages.is_empty() { vec![format!("{base}/metrics")] } else { pages };
         ServerClient { base, pages, master, page_size: None, fetcher, flush_timeout: None }
     }
 
-    /// Overrides the page size that the server reports.
+    /// Overrides the page size reported by the server.
     #[must_use]
     pub fn with_page_size(self, page_size: Option<u32>) -> ServerClient {
         ServerClient { page_size, ..self }
     }
 
-    /// Sets the timeout of a flush of L1 and L2.
+    /// Sets the timeout for flushing L1 and L2.
     #[must_use]
     pub fn with_flush_timeout(self, flush_timeout: Option<Duration>) -> ServerClient {
         ServerClient { flush_timeout, ..self }
     }
 
-    /// Returns the timeout of a flush of L1 and L2, if set.
+    /// Returns the timeout for flushing L1 and L2, if set.
     pub fn flush_timeout(&self) -> Option<Duration> {
         self.flush_timeout
     }
@@ -139,12 +139,12 @@ impl ServerClient {
         &self.base
     }
 
-    /// Whether `other` has the same address, regardless of its metrics pages.
+    /// Returns whether `other` has the same address, regardless of its metrics pages.
     pub fn is(&self, other: &ServerClient) -> bool {
         self.base == other.base
     }
 
-    /// Whether the metrics page of the L3 master is known.
+    /// Returns whether the L3 master's metrics page is known.
     pub fn has_master(&self) -> bool {
         self.master.is_some()
     }
@@ -162,7 +162,7 @@ impl ServerClient {
         answer.map_err(|why| ServerCallError::NoAnswer { url: url.to_owned(), why })
     }
 
-    /// Reads the server's settings. `None` if it is not SGLang.
+    /// Reads the server's settings. Returns `None` if the server is not SGLang.
     ///
     /// # Errors
     /// The server does not respond.
@@ -170,15 +170,15 @@ impl ServerClient {
         for name in ["/server_info", "/get_server_info"] {
             let answer = self.get(&format!("{}{name}", self.base)).await?;
             if answer.is_ok() {
-                let told: Value = serde_json::from_str(&answer.body).unwrap_or(Value::Null);
-                return Ok(ServerInfo::read(&told));
+                let document: Value = serde_json::from_str(&answer.body).unwrap_or(Value::Null);
+                return Ok(ServerInfo::read(&document));
             }
         }
         Ok(None)
     }
 
-    /// Reads the current counters, summed over all pages. `None` if a page is not SGLang's. With `woken`,
-    /// `/server_info` is queried first, which makes an idle scheduler update its counters.
+    /// Reads the current counters, summed over all pages. Returns `None` if any page does not come from SGLang. If `woken` is set,
+    /// queries `/server_info` first, which makes an idle scheduler update its counters.
     pub async fn counters(&self, woken: bool) -> Option<ServerCounters> {
         if woken {
             let _ = self.get(&format!("{}/server_info", self.base)).await;
@@ -196,22 +196,21 @@ impl ServerClient {
     }
 
     /// Reads the master's current counters.
-    pub async fn master(&self) -> Option<MasterCounters> {
-        // Headers for the endpoint, above all its API key, must not be sent to the master.
+    pub async fn master(&self) -> Option<StoreCounters> {
+        // Headers for the endpoint, especially its API key, must not be sent to the master.
         let page = self.master.as_ref()?;
         let answer = self.fetcher.clone().with_bearer(None).with_headers(HeaderMap::new()).get(page).await;
         let answer = answer.ok().filter(FetchResponse::is_ok)?;
-        read(answer.body, MasterCounters::read).await
+        read(answer.body, StoreCounters::read).await
     }
 
-    /// Flushes L1 and L2. While the server is busy, retries until `within` has passed.
+    /// Flushes L1 and L2. Retries while the server is busy, until `within` has passed.
     ///
     /// # Errors
-    /// The server has no such route, does not respond, or is still busy at the time limit.
+    /// The server does not have this route, does not respond, or is still busy at the time limit.
     pub async fn flush<E: Env>(&self, env: &E, within: Duration) -> Result<(), ServerCallError> {
         let mut url = format!("{}/flush_cache", self.base);
-        // SGLang waits this long for requests in flight. Without the parameter it refuses at once while requests are
-        // in flight.
+        // SGLang waits this long for requests in flight. Without the parameter, it rejects the flush immediately if any are in flight.
         if let Some(timeout) = self.flush_timeout {
             url.push_str(&format!("?timeout={}", timeout.as_secs_f64()));
         }
@@ -221,7 +220,7 @@ impl ServerClient {
             let over = env.now().since(begun) >= within;
             match answer.status {
                 200..=299 => return Ok(()),
-                // vLLM's name of the route.
+                // vLLM's name for this route.
                 404 if url.contains("/flush_cache") => url = format!("{}/reset_prefix_cache", self.base),
                 400 | 409 | 503 if !over => env.sleep(AGAIN).await,
                 400 | 409 | 503 => return Err(ServerCallError::NotInTime { url, within, response: answer.shown() }),
@@ -230,12 +229,12 @@ impl ServerClient {
         }
     }
 
-    /// Clears L3. Recently read objects are leased and remain although the server reports success. The call is
-    /// therefore repeated until the master has no objects or their number stops falling. Without a master, it is
-    /// repeated once after the leases have expired.
+    /// Clears L3. Recently read objects are leased and are not removed, although the server reports success. The call is therefore
+    /// repeated until the master has no objects or their number stops falling. Without a master, it is repeated once after the leases
+    /// have expired.
     ///
     /// # Errors
-    /// The server has no such route, has no L3, or does not respond.
+    /// The server does not have this route, has no L3, or does not respond.
     pub async fn clear<E: Env>(&self, env: &E, within: Duration) -> Result<ClearResult, ServerCallError> {
         let url = format!("{}/hicache/storage-backend/clear", self.base);
         let begun = env.now();
@@ -261,9 +260,9 @@ impl ServerClient {
         }
     }
 
-    /// Waits until the server has finished writing back, from L1 to L2 and from L2 to L3.
+    /// Waits until the server has finished writing back from L1 to L2 and from L2 to L3.
     pub async fn settle<E: Env>(&self, env: &E, within: Duration) -> SettleResult {
-        /// Counters that are stable for this long are final.
+        /// Counters that have been stable for this long are final.
         const STILL: Duration = Duration::from_secs(2);
         const POLL: Duration = Duration::from_millis(50);
         let begun = env.now();

@@ -1,5 +1,5 @@
-//! What a pass showed of the server: its counters next to the sums over the answers, actual hits next to expected
-//! hits, and reasons for shortfalls. No I/O.
+//! What a pass reveals about the server: its counters compared with the sums over the responses, actual hits compared with expected hits,
+//! and reasons for shortfalls. No I/O.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -11,36 +11,36 @@ use crate::engine::load::measure::expected::Expectation;
 use crate::engine::load::measure::reuse::ReuseRow;
 use crate::engine::load::measure::{Tally, TokenTotals};
 use crate::engine::load::server::{
-    CounterHistory, MasterCounters, ServerCounters, ServerInfo, Shortfall, ShortfallReason, explain,
+    CounterHistory, ServerCounters, ServerInfo, Shortfall, ShortfallReason, StoreCounters, explain,
 };
 use crate::engine::load::target::ExchangeOutcome;
 use crate::engine::load::workload::expected_hits::HitStatistics;
 use crate::engine::load::{TimedRequest, Turn};
 
-/// Maximum number of shortfalls that are analysed. Further ones are only counted.
+/// Maximum number of shortfalls to analyze. Further ones are only counted.
 pub const SHORTS_MAX: usize = 100_000;
-/// Maximum number of shortfalls that are listed.
+/// Maximum number of shortfalls to list.
 pub const LISTED_MAX: usize = 100;
 /// Maximum number of timeline points.
 pub const MOMENTS_MAX: usize = 600;
 
-/// A counter of the server next to the sum over the answers.
+/// A server counter and the corresponding sum over the responses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct CounterCheck {
-    /// Name of the figure, such as `device tokens`.
+    /// Name of the figure, e.g. `device tokens`.
     pub of: &'static str,
-    /// Sum over the answers.
+    /// Sum over the responses.
     pub answers: u64,
-    /// Increase of the server's counter.
+    /// Increase in the server's counter.
     pub server: u64,
 }
 
 /// A request with fewer cached tokens than expected, and the reasons.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct ExplainedShortfall {
-    /// Index of the conversation, from 0.
+    /// Conversation index, from 0.
     pub conversation: u32,
-    /// Number of the turn, from 1.
+    /// Turn number, from 1.
     pub turn: u32,
     pub prompt: u32,
     pub expected: u32,
@@ -50,7 +50,7 @@ pub struct ExplainedShortfall {
     pub host: u32,
     /// Cached tokens from L3.
     pub storage: u32,
-    /// Events that explain it. Empty if unexplained.
+    /// Events that explain the shortfall; empty if unexplained.
     pub reasons: Vec<ShortfallReason>,
 }
 
@@ -58,26 +58,26 @@ pub struct ExplainedShortfall {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct ShortfallReport {
     pub requests: u64,
-    /// Requests without an explanation.
+    /// Number of requests without an explanation.
     pub unexplained: u64,
-    /// Requests beyond [`SHORTS_MAX`], which were not analysed.
+    /// Number of requests beyond [`SHORTS_MAX`], which were not analyzed.
     pub unexamined: u64,
-    /// By reason. A request may have several reasons.
+    /// Number of requests by reason. A request may have several reasons.
     pub reasons: BTreeMap<String, u64>,
-    /// The first requests, unexplained ones first.
+    /// The first requests, starting with unexplained ones.
     pub listed: Vec<ExplainedShortfall>,
 }
 
-/// Server state at one time of the pass. Token counts are increases since the first point.
+/// Server state at one point in the pass. Token counts are increases since the first point.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
 pub struct TimelinePoint {
     /// Seconds since the start of the pass.
     pub seconds: f64,
-    /// Prompt tokens from L1.
+    /// Prompt tokens served from L1.
     pub device: u64,
-    /// Prompt tokens from L2.
+    /// Prompt tokens served from L2.
     pub host: u64,
-    /// Prompt tokens from L3.
+    /// Prompt tokens served from L3.
     pub storage: u64,
     pub computed: u64,
     pub evicted: u64,
@@ -89,81 +89,80 @@ pub struct TimelinePoint {
     pub host_used: u64,
     /// Counters of the L3 master at that time.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub master: Option<MasterCounters>,
+    pub master: Option<StoreCounters>,
 }
 
-/// Observation of a server during a pass.
+/// What was observed about a server during a pass.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct ServerObservation {
-    /// Settings of the server.
     pub info: Option<ServerInfo>,
-    /// Increase of its counters during the pass.
+    /// Increase in the server's counters during the pass.
     pub counters: Option<ServerCounters>,
-    /// Increase of the L3 master's counters.
-    pub master: Option<MasterCounters>,
-    /// Server counters next to the sums over the answers.
+    /// Increase in the L3 master's counters.
+    pub master: Option<StoreCounters>,
+    /// Server counters compared with the sums over the responses.
     pub compared: Vec<CounterCheck>,
-    /// Whether all of them agree.
+    /// Whether all of these match.
     pub agrees: Option<bool>,
     /// Expected and actual hits.
     pub expectation: Option<Expectation>,
-    /// Whether expected hits are approximate, because prompts are text.
+    /// Whether expected hits are approximate because prompts were sent as text.
     pub is_near: bool,
     /// Requests with fewer cached tokens than expected.
     pub short: ShortfallReport,
     /// Cache hits by reuse distance.
     pub reuse: Vec<ReuseRow>,
-    /// Tokens of first turns that were cached although this run never sent them.
+    /// First-turn tokens that were cached although this run never sent them before.
     pub warm_tokens: u64,
     /// Server state over time.
     pub timeline: Vec<TimelinePoint>,
     /// Data that the server did not provide.
     pub missing: Vec<MissingData>,
-    /// Reasons why the figures may not be valid. Reports call them `doubts`.
+    /// Reasons why the figures may be invalid. Reports call them `doubts`.
     #[serde(rename = "doubts")]
     pub caveats: Vec<ObservationCaveat>,
 }
 
-/// Data about a server that a pass did without.
+/// Server data that was not available for a pass.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum MissingData {
-    #[error("the server's settings: it does not serve SGLang's /server_info")]
+    #[error("the server's settings (the server does not support SGLang's /server_info)")]
     ServerInfo,
-    #[error("the page size, so expected hits are unknown (set --page-size)")]
+    #[error("the page size, which is required to compute expected hits (set --page-size)")]
     PageSize,
     #[error("the server's counters (start SGLang with --enable-metrics, or set --metrics-url)")]
     Counters,
-    #[error("the master's counters (--master-metrics)")]
-    MasterCounters,
-    #[error("the server's counters at the start or the end of the pass")]
+    #[error("the master's counters (set --master-metrics)")]
+    StoreCounters,
+    #[error("the server's counters at the start or end of the pass")]
     CountersOfPass,
 }
 
-/// A reason why the cache figures of a pass may not be valid.
+/// A reason why the cache figures of a pass may be invalid.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 pub enum ObservationCaveat {
-    #[error("the server is a simulator: latencies come from its cost model")]
+    #[error("the server is a simulator, so latencies come from its cost model")]
     Simulator,
     #[error(
-        "the server's counters differ from the sums over the answers ({}): other clients use it, requests failed or were \
-         retracted, it restarted, or a metrics page is missing (--metrics-url)",
+        "the server's counters differ from the sums over the responses ({}): there are other clients, requests failed or were \
+         retracted, the server restarted, or a metrics page is missing (--metrics-url)",
         .0.iter().map(CounterCheck::describe).collect::<Vec<_>>().join(", ")
     )]
     CountersDiffer(Vec<CounterCheck>),
     #[error("{0} requests had fewer cached tokens than expected, and no server counter explains why")]
     UnexplainedShortfall(u64),
-    #[error("{0} further requests with fewer cached tokens than expected were not analysed")]
+    #[error("{0} more requests with fewer cached tokens than expected were not analyzed")]
     UnexaminedShortfall(u64),
     #[error(
-        "the cache was warm: {0} tokens of first turns were cached although this run never sent them (empty the caches \
+        "the cache was warm: {0} first-turn tokens were cached although this run had never sent them (clear the caches \
          first with --phases flush,clear, or change --seed)"
     )]
     WarmCache(u64),
-    #[error("the server has more pages than are tracked: later hits are only partly expected")]
+    #[error("the server has more pages than mcctl tracks, so later expected hits are underestimated")]
     TooManyPages,
     #[error("{objects} objects were still in the store {:.1} s after it was first cleared", .after.as_secs_f64())]
     StoreNotEmpty { objects: u64, after: Duration },
-    #[error("the server was still writing back after {0:?}")]
+    #[error("the server was still writing back to L2 or L3 after {0:?}")]
     StillWriting(Duration),
 }
 
@@ -189,10 +188,10 @@ struct PendingShortfall {
     until: Duration,
 }
 
-/// Collects the requests of a pass that have fewer cached tokens than expected.
+/// Collects requests with fewer cached tokens than expected during a pass.
 #[derive(Debug, Default)]
 pub struct ShortfallWatcher {
-    /// End of the last turn of each conversation.
+    /// End of the last turn in each conversation.
     ends: std::collections::HashMap<u32, Duration>,
     found: Vec<PendingShortfall>,
     requests: u64,
@@ -231,8 +230,8 @@ impl ShortfallWatcher {
         true
     }
 
-    /// Explains the shortfalls of a pass that began at `started`, after one that ended at `before`. The prefix of a
-    /// first turn was last used in that previous pass, so evictions between the passes count.
+    /// Explains the shortfalls of a pass that began at `started`, after a previous pass that ended at `before`. The prefix of a first
+    /// turn was last used in the previous pass, so evictions between the two passes count.
     pub fn explained(
         self,
         started: Mono,
@@ -240,17 +239,17 @@ impl ShortfallWatcher {
         ring: &CounterHistory,
         info: Option<&ServerInfo>,
     ) -> ShortfallReport {
-        let mut told = ShortfallReport { requests: self.requests, ..ShortfallReport::default() };
-        told.unexamined = self.requests - self.found.len() as u64;
+        let mut report = ShortfallReport { requests: self.requests, ..ShortfallReport::default() };
+        report.unexamined = self.requests - self.found.len() as u64;
         let (mut bare, mut others) = (Vec::new(), Vec::new());
         for PendingShortfall { short, since, came, until } in self.found {
             let since = since.map_or(before.unwrap_or(started), |since| started + since);
             let short = Shortfall { since, came: started + came, until: started + until, ..short };
             let reasons = explain(&short, ring, info);
             for reason in &reasons {
-                *told.reasons.entry(reason.kind()).or_default() += 1;
+                *report.reasons.entry(reason.kind()).or_default() += 1;
             }
-            told.unexplained += u64::from(reasons.is_empty());
+            report.unexplained += u64::from(reasons.is_empty());
             let list = if reasons.is_empty() { &mut bare } else { &mut others };
             if list.len() < LISTED_MAX {
                 let Turn { conversation, index } = short.turn;
@@ -268,16 +267,15 @@ impl ShortfallWatcher {
         }
         bare.extend(others);
         bare.truncate(LISTED_MAX);
-        told.listed = bare;
-        told
+        report.listed = bare;
+        report
     }
 }
 
-/// Compares the sums over the answers with the server's counters.
+/// Compares the sums over the responses with the server's counters.
 pub fn compare(tally: &Tally, counters: &ServerCounters) -> Vec<CounterCheck> {
     let TokenTotals { prompt, completion, device, host, storage, cached_somewhere, .. } = tally.all.tokens;
-    // A server may count a cached token without a tier but report the tier in the answer. In that case only the sums
-    // are compared.
+    // A server may count a cached token without a tier but report the tier in the response. In that case, only the totals are compared.
     let by_tier = counters.cached_somewhere == cached_somewhere;
     let mut rows = vec![
         CounterCheck { of: "requests", answers: tally.all.requests, server: counters.requests },
@@ -294,7 +292,7 @@ pub fn compare(tally: &Tally, counters: &ServerCounters) -> Vec<CounterCheck> {
     rows
 }
 
-/// Whether all rows agree.
+/// Returns whether all rows match.
 pub fn agree(rows: &[CounterCheck]) -> bool {
     rows.iter().all(|row| row.answers == row.server)
 }
@@ -328,13 +326,13 @@ impl ServerObservation {
 }
 
 impl CounterCheck {
-    /// Returns a text such as `device tokens 96 in the answers, 80 counted by the server`.
+    /// Returns a text such as `device tokens 96 in the responses, 80 counted by the server`.
     pub fn describe(&self) -> String {
-        format!("{} {} in the answers, {} counted by the server", self.of, self.answers, self.server)
+        format!("{} {} in the responses, {} counted by the server", self.of, self.answers, self.server)
     }
 }
 
-/// Returns the samples of a pass on its own clock, thinned to [`MOMENTS_MAX`].
+/// Returns the samples of a pass with times relative to its start, thinned to [`MOMENTS_MAX`].
 pub fn timeline(ring: &CounterHistory, started: Mono, ended: Mono) -> Vec<TimelinePoint> {
     let points: Vec<_> = ring.between(started - Duration::from_millis(1500), ended + Duration::from_secs(5)).collect();
     let Some(first) = points.iter().find_map(|point| point.server.as_ref()) else { return Vec::new() };
@@ -400,13 +398,13 @@ mod tests {
             let counters = ServerCounters { evicted, ..ServerCounters::default() };
             ring.push(CounterSample { at: Mono::from_ms(ms), server: Some(counters), master: None }, false);
         }
-        let told = falls.explained(started, None, &ring, None);
-        assert_eq!((told.requests, told.unexplained, told.unexamined), (2, 1, 0));
+        let report = falls.explained(started, None, &ring, None);
+        assert_eq!((report.requests, report.unexplained, report.unexamined), (2, 1, 0));
         assert_eq!(
-            told.listed.iter().map(|short| (short.conversation, short.reasons.len())).collect::<Vec<_>>(),
+            report.listed.iter().map(|short| (short.conversation, short.reasons.len())).collect::<Vec<_>>(),
             [(1, 0), (2, 1)]
         );
-        assert_eq!(told.reasons["evicted from L1"], 1);
+        assert_eq!(report.reasons["evicted from L1"], 1);
     }
 
     #[test]

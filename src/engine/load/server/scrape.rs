@@ -1,5 +1,5 @@
-//! Scrapes the server's counters over time: at the start, every second, at the end of each pass, and whenever a
-//! request had fewer cached tokens than expected. Memory is bounded: long runs keep fewer samples.
+//! Scrapes the server's counters over time: at the start, every second, at the end of each pass, and whenever a request had fewer cached
+//! tokens than expected. Memory is bounded, so long runs keep fewer samples.
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -9,25 +9,25 @@ use tokio::sync::Notify;
 
 use crate::engine::base::Mono;
 use crate::engine::env::{Env, deadline};
-use crate::engine::load::server::{MasterCounters, ServerClient, ServerCounters};
+use crate::engine::load::server::{ServerClient, ServerCounters, StoreCounters};
 
-/// Maximum number of samples kept.
+/// Maximum number of samples to keep.
 pub const POINTS_MAX: usize = 4096;
 /// Minimum interval between two scrapes, even if more are requested.
 const LEAST_GAP: Duration = Duration::from_millis(20);
 
-/// Counters at one time.
+/// Counters at one point in time.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct CounterSample {
     /// When the pages had been read.
     #[serde(skip)]
     pub at: Mono,
     pub server: Option<ServerCounters>,
-    pub master: Option<MasterCounters>,
+    pub master: Option<StoreCounters>,
 }
 
-/// Samples in chronological order. Above the limit every second sample is dropped, except the first, the last and
-/// marked ones. No I/O.
+/// Samples in chronological order. Above the limit, every second sample is dropped, except for the first, the last and marked ones. No
+/// I/O.
 #[derive(Clone, Debug, Default)]
 pub struct CounterHistory {
     points: Vec<(CounterSample, bool)>,
@@ -35,14 +35,14 @@ pub struct CounterHistory {
     least_behind: Option<i64>,
 }
 
-/// Returns by how many tokens L3 lags behind L2.
+/// Returns how many tokens L3 lags behind L2.
 fn behind(counters: &ServerCounters) -> i64 {
     let signed = |tokens: u64| i64::try_from(tokens).unwrap_or(i64::MAX);
     signed(counters.backed_up) - signed(counters.stored)
 }
 
 impl CounterHistory {
-    /// Adds a sample. A sample with `marks` (end of a pass, shortfall) is kept longer.
+    /// Adds a sample. Samples with `marks` set (end of a pass, shortfall) are kept longer.
     pub fn push(&mut self, point: CounterSample, marks: bool) {
         if self.points.last().is_some_and(|(last, _)| last.at > point.at) {
             return;
@@ -52,7 +52,7 @@ impl CounterHistory {
         }
         self.points.push((point, marks));
         if self.points.len() > POINTS_MAX {
-            // Marked samples are dropped only if too few others remain.
+            // Drop marked samples only if too few other samples remain.
             let spare = self.points.iter().filter(|(_, marks)| !marks).count() >= POINTS_MAX / 8;
             let (mut place, last) = (0, self.points.len() - 1);
             self.points.retain(|(_, marks)| {
@@ -63,13 +63,13 @@ impl CounterHistory {
         }
     }
 
-    /// Returns the last sample at or before `at`, or else the first one.
+    /// Returns the last sample at or before `at`, or the first one if there is none.
     pub fn before(&self, at: Mono) -> Option<&CounterSample> {
         let place = self.points.partition_point(|(point, _)| point.at <= at);
         self.points.get(place.saturating_sub(1)).map(|(point, _)| point)
     }
 
-    /// Returns the first sample at or after `at`, or else the last one.
+    /// Returns the first sample at or after `at`, or the last one if there is none.
     pub fn after(&self, at: Mono) -> Option<&CounterSample> {
         let place = self.points.partition_point(|(point, _)| point.at < at);
         self.points.get(place).or(self.points.last()).map(|(point, _)| point)
@@ -80,9 +80,9 @@ impl CounterHistory {
         self.points.iter().map(|(point, _)| point).filter(move |point| point.at >= from && point.at <= to)
     }
 
-    /// Returns the tokens that were not yet written to L3 when a request arrived at `came`. Uses the last sample
-    /// before the arrival, unless it is older than `since`, the time at which its prefix was answered. In that case
-    /// the next sample is used, less the request's `own` tokens, which it may include.
+    /// Returns the tokens that had not yet been written to L3 when a request arrived at `came`. Uses the last sample before the arrival,
+    /// unless that sample is older than `since`, the end of the response that last used the request's prefix. In that case, the next
+    /// sample is used, less the request's `own` tokens, which it may include.
     pub fn unwritten_at(&self, since: Mono, came: Mono, own: u64) -> u64 {
         let last = self.before(came).filter(|point| point.at >= since && point.at <= came);
         match last {
@@ -91,7 +91,7 @@ impl CounterHistory {
         }
     }
 
-    /// Returns the tokens not yet written to L3 at `point`: the lag behind L2, beyond its minimum.
+    /// Returns the tokens not yet written to L3 at `point`: the lag behind L2 in excess of its minimum.
     fn unwritten(&self, point: &CounterSample) -> u64 {
         let (Some(counters), Some(least)) = (&point.server, self.least_behind) else { return 0 };
         u64::try_from(behind(counters).saturating_sub(least)).unwrap_or(0)
@@ -102,7 +102,7 @@ impl CounterHistory {
         self.points.len()
     }
 
-    /// Whether there are no samples.
+    /// Returns whether there are no samples.
     pub fn is_empty(&self) -> bool {
         self.points.is_empty()
     }
@@ -126,13 +126,13 @@ impl ScrapeState {
 pub struct ScrapeTrigger(Arc<ScrapeState>);
 
 impl ScrapeTrigger {
-    /// Requests a sample without waiting.
+    /// Requests a sample without waiting for it.
     pub fn fire(&self) {
         self.0.wanted.notify_one();
     }
 }
 
-/// Scrapes the pages of a server until it is dropped.
+/// Scrapes a server's pages until the scraper is dropped.
 #[derive(Debug)]
 pub struct Scraper {
     server: ServerClient,
@@ -152,7 +152,7 @@ async fn point<E: Env>(env: &E, server: &ServerClient, woken: bool) -> CounterSa
 }
 
 impl Scraper {
-    /// Starts scraping `server` every `every`.
+    /// Starts scraping `server` at the interval `every`.
     pub fn start<E: Env>(env: &E, server: ServerClient, every: Duration) -> Scraper {
         let shared = Arc::new(ScrapeState::default());
         let (env, scraped, mine) = (env.clone(), server.clone(), Arc::clone(&shared));
@@ -166,19 +166,19 @@ impl Scraper {
         Scraper { server, shared, task }
     }
 
-    /// Takes a marked sample now.
+    /// Takes a marked sample immediately.
     pub async fn point<E: Env>(&self, env: &E) -> CounterSample {
         let point = point(env, &self.server, true).await;
         self.shared.push(point.clone(), true);
         point
     }
 
-    /// Returns a handle that requests samples.
+    /// Returns a handle for requesting samples.
     pub fn trigger(&self) -> ScrapeTrigger {
         ScrapeTrigger(Arc::clone(&self.shared))
     }
 
-    /// Returns the samples so far.
+    /// Returns the samples taken so far.
     pub fn history(&self) -> CounterHistory {
         self.shared.ring.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }

@@ -1,23 +1,22 @@
-//! Served models, tokenizer and profiler: the calls that `sglang.bench_serving` makes beside its requests.
+//! Models, tokenizer and profiler: the calls that `sglang.bench_serving` makes in addition to its requests.
 
 use serde_json::Value;
 
 use crate::engine::load::server::{ServerCallError, ServerClient};
 
-/// The response of `/v1/models`.
+/// The response from `/v1/models`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Models {
-    /// Whether the server is ready. A starting server responds with 5xx or not at all.
+    /// Whether the server is ready. A server that is starting responds with 5xx or not at all.
     pub ready: bool,
     pub first: Option<String>,
 }
 
-/// A call to the profiler.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Profile {
     /// `/start_profile` or `/stop_profile`.
     pub route: &'static str,
-    /// Workers to profile (`http://HOST:PORT`). If empty, the server itself.
+    /// Workers to profile (`http://HOST:PORT`). If empty, the server itself is profiled.
     pub workers: Vec<String>,
     pub body: String,
 }
@@ -34,7 +33,7 @@ impl ServerClient {
         Ok(Models { ready: answer.status < 500, first })
     }
 
-    /// Returns the path or name of the tokenizer (`/model_info`), if reported.
+    /// Returns the path or name of the tokenizer from `/model_info`, if reported.
     pub async fn tokenizer(&self) -> Option<String> {
         let answer = self.get(&format!("{}/model_info", self.base())).await.ok()?;
         let document: Value = serde_json::from_str(&answer.body).ok()?;
@@ -42,7 +41,7 @@ impl ServerClient {
         named("tokenizer_path").or_else(|| named("model_path"))
     }
 
-    /// Calls the profiler. Returns one message per failed worker, because a run without a profile is still valid.
+    /// Calls the profiler. Returns one message per failed worker instead of an error, because a run without a profile is still valid.
     pub async fn profile(&self, profile: &Profile) -> Vec<String> {
         let own = [self.base().to_owned()];
         let workers = if profile.workers.is_empty() { &own[..] } else { &profile.workers };

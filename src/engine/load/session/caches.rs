@@ -15,7 +15,7 @@ use crate::engine::load::workload::expected_hits::CacheModels;
 
 const EVERY: Duration = Duration::from_secs(1);
 /// If a server does not report its settings within this time, it is measured without them.
-const FIRST_WORD: Duration = Duration::from_secs(10);
+const ANSWER_LIMIT: Duration = Duration::from_secs(10);
 /// Maximum time to wait for a pass's last requests to appear in the counters.
 const COUNTED: Duration = Duration::from_secs(3);
 
@@ -52,8 +52,8 @@ impl SessionCaches {
             let same = sides[..at].iter().position(|other| side.server.is_some() && base(other) == base(side));
             caches.servers.push(same.unwrap_or(at));
             if let Some(server) = side.server.as_ref().filter(|_| same.is_none()) {
-                let told = deadline(env, FIRST_WORD, server.info()).await;
-                endpoint.info = told.ok().and_then(Result::ok).flatten();
+                let info = deadline(env, ANSWER_LIMIT, server.info()).await;
+                endpoint.info = info.ok().and_then(Result::ok).flatten();
                 if endpoint.info.is_none() {
                     endpoint.missing.push(MissingData::ServerInfo);
                 }
@@ -63,12 +63,12 @@ impl SessionCaches {
                     Some(page) => caches.book.add_server(at, page, has_storage),
                     None => endpoint.missing.push(MissingData::PageSize),
                 }
-                match deadline(env, FIRST_WORD, server.counters(false)).await {
+                match deadline(env, ANSWER_LIMIT, server.counters(false)).await {
                     Ok(Some(_)) => endpoint.watch = Some(Scraper::start(env, server.clone(), EVERY)),
                     _ => endpoint.missing.push(MissingData::Counters),
                 }
                 if server.has_master() && server.master().await.is_none() {
-                    endpoint.missing.push(MissingData::MasterCounters);
+                    endpoint.missing.push(MissingData::StoreCounters);
                 }
             }
             caches.endpoints.push(endpoint);

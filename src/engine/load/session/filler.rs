@@ -67,8 +67,8 @@ pub(super) async fn send<E: Env + Unpin>(
     let bounds = RunLimits { duration: Duration::from_secs(3600), connections: at_once.min(scripts.len()) };
     let driver = Driver::new(scripts, Pace::Closed { conversations: at_once }, rules, Seed(0));
     let mut tally = Tally::default();
-    let told = |record| tally.add(&record);
-    let ran = run(env.clone(), side.target.clone(), workload, driver, bounds, Arc::default(), stop, told).await;
+    let on_record = |record| tally.add(&record);
+    let ran = run(env.clone(), side.target.clone(), workload, driver, bounds, Arc::default(), stop, on_record).await;
     FillerResult { tally, stopped: ran.stopped }
 }
 

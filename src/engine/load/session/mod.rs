@@ -256,7 +256,7 @@ async fn pass<E: Env + Unpin>(
         observer.resumed(&pass.id, record);
     }
     let mut shortfalls = ShortfallWatcher::default();
-    let told = |mut record: TimedRequest| {
+    let on_record = |mut record: TimedRequest| {
         // Within a range or subset, conversations are numbered from zero.
         let place = places.get(record.turn.conversation as usize).copied().unwrap_or_default();
         record.turn.conversation = from + place;
@@ -270,7 +270,7 @@ async fn pass<E: Env + Unpin>(
         pass.add(&record, keep_figures);
         observer.record(&pass.id, &record);
     };
-    let ran = run(env.clone(), side.target.clone(), &mut workload, driver, bounds, live, stop, told).await;
+    let ran = run(env.clone(), side.target.clone(), &mut workload, driver, bounds, live, stop, on_record).await;
     pass.ran = ran;
     let tally = is_whole.then_some(&pass.tally);
     pass.observed = caches.pass_ended(env, server, began, (tally, &pass.ran), shortfalls).await;

@@ -75,22 +75,22 @@ impl<E: Env + Unpin> Http1Connection<E> {
         self.open && self.wire.is_quiet()
     }
 
-    /// Sends `asking` and passes the response to `response`. For each read, `delays` records how long the bytes had
+    /// Sends `request` and passes the response to `response`. For each read, `delays` records how long the bytes had
     /// been waiting in the kernel.
     pub(super) async fn exchange<F: FnMut(TokenArrival)>(
         &mut self,
         target: &LoadTarget,
-        asking: &EncodedRequest,
+        request: &EncodedRequest,
         response: &mut ResponseAccumulator<F>,
         mut delays: impl FnMut(Duration),
     ) -> ExchangeEnd {
-        let head = head(target, asking);
+        let head = head(target, request);
         let Http1Connection { env, wire, stamps, used, open } = self;
         // An early return leaves the connection unusable.
         *open = false;
         let reused = std::mem::replace(used, true);
-        let mut talk = ExchangeState {
-            parts: [&head, &asking.body],
+        let mut state = ExchangeState {
+            parts: [&head, &request.body],
             written: 0,
             sent: false,
             failed: None,
@@ -105,10 +105,10 @@ impl<E: Env + Unpin> Http1Connection<E> {
         let mut ring = over.min(begun + target.limits.silence);
         let mut alarm = pin!(env.sleep(ring.since(begun)));
         let end = poll_fn(|cx| {
-            talk.write(wire, stamps, cx, &mut last);
+            state.write(wire, stamps, cx, &mut last);
             let mut idle = true;
             loop {
-                match talk.read(wire, stamps, cx) {
+                match state.read(wire, stamps, cx) {
                     Poll::Pending => break,
                     Poll::Ready(Some(outcome)) => return Poll::Ready((outcome, stamps.read())),
                     Poll::Ready(None) => {
@@ -121,7 +121,7 @@ impl<E: Env + Unpin> Http1Connection<E> {
                     }
                 }
             }
-            if let Some(error) = &talk.failed {
+            if let Some(error) = &state.failed {
                 return Poll::Ready((ExchangeOutcome::Broken(error.to_string()), stamps.wrote()));
             }
             // If a timer fires together with a read, there is only one wakeup.
@@ -138,10 +138,10 @@ impl<E: Env + Unpin> Http1Connection<E> {
             Poll::Pending
         });
         let (outcome, at) = end.await;
-        if matches!(outcome, ExchangeOutcome::Broken(_)) && reused && !talk.sent && !talk.answered {
+        if matches!(outcome, ExchangeOutcome::Broken(_)) && reused && !state.sent && !state.answered {
             return ExchangeEnd::Unsent;
         }
-        *open = outcome == ExchangeOutcome::Ok && talk.keeps && talk.sent;
+        *open = outcome == ExchangeOutcome::Ok && state.keeps && state.sent;
         // If the response ended when the connection closed, `at` is the time of that last read.
         ExchangeEnd::Ended(at, outcome)
     }
@@ -243,8 +243,8 @@ impl<F: FnMut(TokenArrival)> ExchangeState<'_, F> {
 }
 
 /// Builds the request head. User-supplied headers replace the default ones, except for the content length.
-fn head(target: &LoadTarget, asking: &EncodedRequest) -> Vec<u8> {
-    let length = asking.body.len();
+fn head(target: &LoadTarget, request: &EncodedRequest) -> Vec<u8> {
+    let length = request.body.len();
     let mut head = Vec::with_capacity(512);
     let ours: [(HeaderName, &str); 3] = [
         (HOST, &target.authority()),
@@ -265,7 +265,7 @@ fn head(target: &LoadTarget, asking: &EncodedRequest) -> Vec<u8> {
     for (name, value) in target.headers.iter().filter(|(name, _)| **name != CONTENT_LENGTH) {
         write(&mut head, name, value.as_bytes());
     }
-    if let Some(key) = &asking.routing_key {
+    if let Some(key) = &request.routing_key {
         write(&mut head, &ROUTING_KEY, key.as_bytes());
     }
     write!(head, "content-length: {length}\r\n\r\n").expect("writing to a vector succeeds");

@@ -254,11 +254,11 @@ fn parse(bytes: &[u8]) -> Result<(ResponseHead, ParseState), HttpParseError> {
         let colon = memchr::memchr(b':', line).ok_or(HttpParseError::Header)?;
         let (name, value) = (&line[..colon], line[colon + 1..].trim_ascii());
         if name.eq_ignore_ascii_case(b"content-length") {
-            let said = number(value).ok_or(HttpParseError::Header)?;
-            if length.is_some_and(|length| length != said) {
+            let value = number(value).ok_or(HttpParseError::Header)?;
+            if length.is_some_and(|length| length != value) {
                 return Err(HttpParseError::Header);
             }
-            length = Some(said);
+            length = Some(value);
         } else if name.eq_ignore_ascii_case(b"transfer-encoding") {
             chunked = value.to_ascii_lowercase().ends_with(b"chunked");
         } else if name.eq_ignore_ascii_case(b"connection") {

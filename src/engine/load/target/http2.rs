@@ -69,7 +69,7 @@ impl Drop for StreamGuard {
 struct RequestBody<E> {
     bytes: Bytes,
     env: E,
-    taken: Arc<AtomicU64>,
+    fetched_at: Arc<AtomicU64>,
 }
 
 impl<E: Env + Unpin> Body for RequestBody<E> {
@@ -78,7 +78,7 @@ impl<E: Env + Unpin> Body for RequestBody<E> {
 
     fn poll_frame(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
         let this = self.get_mut();
-        this.taken.store(this.env.now().0, Ordering::Relaxed);
+        this.fetched_at.store(this.env.now().0, Ordering::Relaxed);
         let bytes = std::mem::take(&mut this.bytes);
         Poll::Ready((!bytes.is_empty()).then(|| Ok(Frame::data(bytes))))
     }
@@ -132,31 +132,31 @@ impl<E: Env + Unpin> Http2Connection<E> {
     pub(super) async fn exchange<F: FnMut(TokenArrival)>(
         &mut self,
         target: &LoadTarget,
-        asking: EncodedRequest,
+        encoded: EncodedRequest,
         response: &mut ResponseAccumulator<F>,
         reused: bool,
         mut delays: impl FnMut(Duration),
     ) -> ExchangeEnd {
-        let taken = Arc::new(AtomicU64::new(self.env.now().0));
+        let fetched_at = Arc::new(AtomicU64::new(self.env.now().0));
         let until = self.env.now() + target.limits.whole;
         let limit = |now: Mono| target.limits.silence.min(until.since(now));
-        let sending = RequestBody { bytes: asking.body, env: self.env.clone(), taken: Arc::clone(&taken) };
-        let asked = self.sender.try_send_request(request(target, sending, asking.routing_key));
+        let sending = RequestBody { bytes: encoded.body, env: self.env.clone(), fetched_at: Arc::clone(&fetched_at) };
+        let asked = self.sender.try_send_request(request(target, sending, encoded.routing_key));
         let answer: Response<Incoming> = match deadline(&self.env, limit(self.env.now()), asked).await {
             Ok(Ok(answer)) => answer,
             Ok(Err(mut error)) => {
                 if reused && error.take_message().is_some() {
                     return ExchangeEnd::Unsent;
                 }
-                response.wrote(Mono(taken.load(Ordering::Relaxed)));
+                response.wrote(Mono(fetched_at.load(Ordering::Relaxed)));
                 return self.ended(ExchangeOutcome::Broken(reason(error.error())));
             }
             Err(late) => {
-                response.wrote(Mono(taken.load(Ordering::Relaxed)));
+                response.wrote(Mono(fetched_at.load(Ordering::Relaxed)));
                 return self.ended(ExchangeOutcome::TimedOut(late.0));
             }
         };
-        response.wrote(Mono(taken.load(Ordering::Relaxed)));
+        response.wrote(Mono(fetched_at.load(Ordering::Relaxed)));
         let (head, mut body) = answer.into_parts();
         let seconds = head.headers.get(RETRY_AFTER).and_then(|text| text.to_str().ok()?.trim().parse().ok());
         let of = |name| head.headers.get(name).map(HeaderValue::as_bytes);

@@ -22,7 +22,7 @@ use crate::engine::load::answer::{Dialect, TokenArrival};
 use crate::engine::load::target::wire::WireStream;
 
 pub use body::EncodedRequest;
-pub use pool::ConnectionPool;
+pub use pool::HttpConnectionPool;
 pub use protocol::{HttpProtocol, Tls, TlsError, Trust};
 pub use wire::ConnectError;
 
@@ -147,11 +147,11 @@ impl ExchangeOutcome {
     /// Returns the message that accompanies the category, or an empty string.
     pub fn message(&self) -> String {
         match self {
-            ExchangeOutcome::Connect(said)
-            | ExchangeOutcome::Broken(said)
-            | ExchangeOutcome::Refused(said)
-            | ExchangeOutcome::NoStream(said)
-            | ExchangeOutcome::Bug(said) => said.clone(),
+            ExchangeOutcome::Connect(message)
+            | ExchangeOutcome::Broken(message)
+            | ExchangeOutcome::Refused(message)
+            | ExchangeOutcome::NoStream(message)
+            | ExchangeOutcome::Bug(message) => message.clone(),
             ExchangeOutcome::Status { message, .. } => message.clone(),
             ExchangeOutcome::TimedOut(limit) => format!("no data, or response incomplete, after {limit:?}"),
             ExchangeOutcome::Ok | ExchangeOutcome::CutOff | ExchangeOutcome::NoTokens => String::new(),

@@ -21,7 +21,7 @@ use crate::engine::load::target::{EncodedRequest, Exchange, LoadTarget};
 const OPENING_MAX: usize = 64;
 
 /// A pool of HTTP/1.1 or HTTP/2 connections.
-pub struct ConnectionPool<E: Env + Unpin> {
+pub struct HttpConnectionPool<E: Env + Unpin> {
     env: E,
     target: LoadTarget,
     start: Mono,
@@ -46,12 +46,12 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-impl<E: Env + Unpin> ConnectionPool<E> {
+impl<E: Env + Unpin> HttpConnectionPool<E> {
     /// Opens a pool with connections for `exchanges` concurrent exchanges. Connection errors are ignored here, because
     /// the first request will report them.
-    pub async fn open(env: E, target: LoadTarget, exchanges: usize) -> ConnectionPool<E> {
+    pub async fn open(env: E, target: LoadTarget, exchanges: usize) -> HttpConnectionPool<E> {
         let start = env.now();
-        let pool = ConnectionPool {
+        let pool = HttpConnectionPool {
             env,
             target,
             start,
@@ -167,7 +167,7 @@ impl<E: Env + Unpin> ConnectionPool<E> {
     /// on a new connection.
     pub async fn exchange(
         &self,
-        asking: EncodedRequest,
+        request: EncodedRequest,
         begun: Duration,
         on_arrival: impl FnMut(TokenArrival),
     ) -> Exchange {
@@ -188,7 +188,7 @@ impl<E: Env + Unpin> ConnectionPool<E> {
                     return Exchange::without_connection(begun, self.env.now().since(self.start), error.to_string());
                 }
                 Ok((PooledConnection::Http1(mut connection), _)) => {
-                    let end = connection.exchange(&self.target, &asking, &mut response, delays).await;
+                    let end = connection.exchange(&self.target, &request, &mut response, delays).await;
                     if connection.is_open() {
                         lock(&self.idle).push(connection);
                     }
@@ -196,7 +196,7 @@ impl<E: Env + Unpin> ConnectionPool<E> {
                 }
                 Ok((PooledConnection::Http2(mut line), kept)) => {
                     let _place = line.place();
-                    line.exchange(&self.target, asking.clone(), &mut response, kept, delays).await
+                    line.exchange(&self.target, request.clone(), &mut response, kept, delays).await
                 }
             };
             match end {

@@ -9,7 +9,7 @@ use crate::engine::load::target::http1::ResponseHead;
 use crate::engine::load::target::{ARRIVALS_MAX, Exchange, ExchangeOutcome};
 
 /// Maximum number of bytes kept from an error body.
-const SAID_BYTES: usize = 300;
+const EXCERPT_BYTES_MAX: usize = 300;
 
 /// Builds an [`Exchange`] from the pieces of a response.
 pub(super) struct ResponseAccumulator<F> {
@@ -49,25 +49,25 @@ struct ErrorStatus {
     status: u16,
     retry_after: Option<Duration>,
     location: Option<String>,
-    said: Vec<u8>,
+    excerpt: Vec<u8>,
 }
 
 /// Appends as much of `bytes` as fits. Returns whether there is room for more.
-fn keep(said: &mut Vec<u8>, bytes: &[u8]) -> bool {
-    let room = SAID_BYTES - said.len();
-    said.extend_from_slice(&bytes[..bytes.len().min(room)]);
-    bytes.len() < room
+fn keep(excerpt: &mut Vec<u8>, bytes: &[u8]) -> bool {
+    let left = EXCERPT_BYTES_MAX - excerpt.len();
+    excerpt.extend_from_slice(&bytes[..bytes.len().min(left)]);
+    bytes.len() < left
 }
 
 /// Returns the start of a body as a single line.
-fn shown(said: &[u8]) -> String {
-    let says = String::from_utf8_lossy(said).split_whitespace().collect::<Vec<_>>().join(" ");
-    one_line(&says, SAID_BYTES)
+fn shown(excerpt: &[u8]) -> String {
+    let text = String::from_utf8_lossy(excerpt).split_whitespace().collect::<Vec<_>>().join(" ");
+    one_line(&text, EXCERPT_BYTES_MAX)
 }
 
 /// Joins text from the response head with the start of the body.
-fn with(before: String, says: String) -> String {
-    if says.is_empty() { before } else { format!("{before}: {says}") }
+fn with(before: String, excerpt: String) -> String {
+    if excerpt.is_empty() { before } else { format!("{before}: {excerpt}") }
 }
 
 impl<F: FnMut(TokenArrival)> ResponseAccumulator<F> {
@@ -100,7 +100,7 @@ impl<F: FnMut(TokenArrival)> ResponseAccumulator<F> {
         if (200..300).contains(&status) {
             self.other = kind.map(|kind| (kind, Vec::new()));
         } else {
-            self.refusal = Some(ErrorStatus { status, retry_after, location, said: Vec::new() });
+            self.refusal = Some(ErrorStatus { status, retry_after, location, excerpt: Vec::new() });
         }
     }
 
@@ -110,10 +110,10 @@ impl<F: FnMut(TokenArrival)> ResponseAccumulator<F> {
     /// The response exceeds a size limit.
     pub(super) fn data(&mut self, bytes: &[u8], at: Mono) -> Result<bool, TooLong> {
         if let Some(refusal) = &mut self.refusal {
-            return Ok(keep(&mut refusal.said, bytes));
+            return Ok(keep(&mut refusal.excerpt, bytes));
         }
-        if let Some((_, said)) = &mut self.other {
-            keep(said, bytes);
+        if let Some((_, excerpt)) = &mut self.other {
+            keep(excerpt, bytes);
         }
         let at = at.since(self.start);
         let ResponseAccumulator { reader, tokens, .. } = self;
@@ -130,10 +130,10 @@ impl<F: FnMut(TokenArrival)> ResponseAccumulator<F> {
         }
         let arrived = self.tokens.count;
         let outcome = match (outcome, self.refusal) {
-            (ExchangeOutcome::Ok, Some(ErrorStatus { status, retry_after, location, said })) => {
+            (ExchangeOutcome::Ok, Some(ErrorStatus { status, retry_after, location, excerpt })) => {
                 let message = match location {
-                    Some(location) => with(format!("redirect to {location}"), shown(&said)),
-                    None => shown(&said),
+                    Some(location) => with(format!("redirect to {location}"), shown(&excerpt)),
+                    None => shown(&excerpt),
                 };
                 ExchangeOutcome::Status { status, message, retry_after }
             }
@@ -141,8 +141,8 @@ impl<F: FnMut(TokenArrival)> ResponseAccumulator<F> {
                 ExchangeOutcome::Refused(answer.error.clone().unwrap_or_default())
             }
             (ExchangeOutcome::Ok, None) if arrived == 0 && self.other.is_some() => {
-                let (kind, said) = self.other.unwrap_or_default();
-                ExchangeOutcome::NoStream(with(kind, shown(&said)))
+                let (kind, excerpt) = self.other.unwrap_or_default();
+                ExchangeOutcome::NoStream(with(kind, shown(&excerpt)))
             }
             (ExchangeOutcome::Ok, None) if !answer.done && answer.finish_reason.is_none() => ExchangeOutcome::CutOff,
             (ExchangeOutcome::Ok, None) if arrived == 0 => ExchangeOutcome::NoTokens,

@@ -155,8 +155,8 @@ impl CacheModels {
             Some(mut hashes) => {
                 let prompt = hashes.tokens();
                 // The last token was never processed as input, so it is not in any cache.
-                let said = answer.output_ids.len().saturating_sub(1);
-                hashes.extend(&answer.output_ids[..said]);
+                let computed_ids = answer.output_ids.len().saturating_sub(1);
+                hashes.extend(&answer.output_ids[..computed_ids]);
                 side.model.record_answer(&hashes, u64::from(prompt) + answer.output_ids.len() as u64);
             }
             None => {

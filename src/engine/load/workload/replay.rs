@@ -61,14 +61,14 @@ pub enum TurnContent {
 pub struct Replay {
     conversations: Arc<[Conversation]>,
     form: PromptForm,
-    speech: TextGenerator,
+    generator: TextGenerator,
     open: Vec<Option<TurnPrompt>>,
 }
 
 impl Replay {
     /// Creates a workload that sends `conversations` as prompts in the form `form`.
-    pub fn new(conversations: Vec<Conversation>, form: PromptForm, speech: TextGenerator) -> Replay {
-        Replay { conversations: conversations.into(), form, speech, open: Vec::new() }
+    pub fn new(conversations: Vec<Conversation>, form: PromptForm, generator: TextGenerator) -> Replay {
+        Replay { conversations: conversations.into(), form, generator, open: Vec::new() }
     }
 
     /// Returns the planned conversations in order.
@@ -88,7 +88,7 @@ impl Replay {
     fn append(&self, history: &mut TurnPrompt, content: &TurnContent) {
         match history {
             TurnPrompt::Ids(ids) => match content {
-                TurnContent::Made(passages) => passages.iter().for_each(|passage| self.speech.ids(*passage, ids)),
+                TurnContent::Made(passages) => passages.iter().for_each(|passage| self.generator.ids(*passage, ids)),
                 TurnContent::Text(text) => self.encode(&apart(text, ids.is_empty()), ids),
                 TurnContent::Messages(messages) => {
                     for message in messages {
@@ -97,7 +97,7 @@ impl Replay {
                 }
             },
             TurnPrompt::Text(text) => match content {
-                TurnContent::Made(passages) => passages.iter().for_each(|passage| self.speech.text(*passage, text)),
+                TurnContent::Made(passages) => passages.iter().for_each(|passage| self.generator.text(*passage, text)),
                 TurnContent::Text(more) => text.push_str(&apart(more, text.is_empty())),
                 TurnContent::Messages(messages) => {
                     for message in messages {
@@ -106,14 +106,14 @@ impl Replay {
                     }
                 }
             },
-            TurnPrompt::Messages(said) => match content {
+            TurnPrompt::Messages(prompt) => match content {
                 TurnContent::Made(passages) => {
                     let mut text = String::new();
-                    passages.iter().for_each(|passage| self.speech.text(*passage, &mut text));
-                    said.push(ChatMessage::new(ChatRole::User, &text));
+                    passages.iter().for_each(|passage| self.generator.text(*passage, &mut text));
+                    prompt.push(ChatMessage::new(ChatRole::User, &text));
                 }
-                TurnContent::Text(text) => said.push(ChatMessage::new(ChatRole::User, text)),
-                TurnContent::Messages(messages) => said.extend_from_slice(messages),
+                TurnContent::Text(text) => prompt.push(ChatMessage::new(ChatRole::User, text)),
+                TurnContent::Messages(messages) => prompt.extend_from_slice(messages),
             },
         }
     }
@@ -121,7 +121,7 @@ impl Replay {
     /// Appends the IDs of `text` to `ids`. Text that cannot be encoded adds nothing; dataset readers have already
     /// rejected such text.
     fn encode(&self, text: &str, ids: &mut Vec<u32>) {
-        if let Some(tokenizer) = &self.speech.tokenizer {
+        if let Some(tokenizer) = &self.generator.tokenizer {
             ids.extend(tokenizer.ids(text).unwrap_or_default());
         }
     }
@@ -172,7 +172,7 @@ impl LoadWorkload for Replay {
     }
 
     fn fingerprint(&self, to: &mut dyn fmt::Write) -> fmt::Result {
-        if let Some(tokenizer) = &self.speech.tokenizer {
+        if let Some(tokenizer) = &self.generator.tokenizer {
             writeln!(to, "tokenizer {}", tokenizer.digest())?;
         }
         for conversation in self.conversations.iter() {
@@ -237,9 +237,9 @@ mod tests {
 
     fn played(turns: Vec<PlannedTurn>, form: PromptForm) -> Replay {
         let tokenizer = small();
-        let speech =
+        let generator =
             TextGenerator { seed: Seed(1), vocabulary: tokenizer.vocabulary(), tokenizer: Some(Arc::new(tokenizer)) };
-        Replay::new(vec![Conversation { turns, routing_key: Some("g1".into()) }], form, speech)
+        Replay::new(vec![Conversation { turns, routing_key: Some("g1".into()) }], form, generator)
     }
 
     fn text(text: &str) -> PlannedTurn {
@@ -272,10 +272,10 @@ mod tests {
 
     #[test]
     fn id_history_continues_with_output_ids_or_encoded_text() {
-        let ids = |heard: ModelAnswer| {
+        let ids = |answer: ModelAnswer| {
             let mut played = played(vec![text(" ab"), text(" ab")], PromptForm::Ids);
             let TurnPrompt::Ids(first) = played.request(turn(0)).prompt else { panic!("ids") };
-            played.on_response(turn(0), &heard);
+            played.on_response(turn(0), &answer);
             let TurnPrompt::Ids(second) = played.request(turn(1)).prompt else { panic!("ids") };
             assert_eq!(second[..first.len()], first);
             second[first.len()]
@@ -339,13 +339,13 @@ mod tests {
             played(turns, PromptForm::Text).fingerprint(&mut text).expect("writing to a string succeeds");
             text
         };
-        let said =
+        let message =
             |word: &str| PlannedTurn::new(TurnContent::Messages(vec![ChatMessage::new(ChatRole::User, word)]), 1);
         assert_eq!(print(vec![text("one"), text("two")]), print(vec![text("one"), text("two")]));
-        for other in [vec![text("one"), text("tow")], vec![text("one")], vec![said("one"), said("two")]] {
+        for other in [vec![text("one"), text("tow")], vec![text("one")], vec![message("one"), message("two")]] {
             assert_ne!(print(vec![text("one"), text("two")]), print(other));
         }
-        assert_ne!(print(vec![said("a")]), print(vec![said("b")]));
+        assert_ne!(print(vec![message("a")]), print(vec![message("b")]));
     }
 
     #[test]

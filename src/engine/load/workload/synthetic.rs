@@ -97,8 +97,8 @@ impl Synthetic {
             match (&corpus, &self.tokenizer) {
                 (Some(ids), Some(tokenizer)) => text = tokenizer.text(ids).unwrap_or_default(),
                 _ => {
-                    let speech = TextGenerator { seed: self.seed, vocabulary, tokenizer: self.tokenizer.clone() };
-                    speech.sentence(length, rng, &mut text);
+                    let generator = TextGenerator { seed: self.seed, vocabulary, tokenizer: self.tokenizer.clone() };
+                    generator.sentence(length, rng, &mut text);
                 }
             }
             text
@@ -108,7 +108,7 @@ impl Synthetic {
                 Some(cut) => ids.extend_from_slice(cut),
                 None => ids.extend((0..length).map(|_| rng.random_range(1..vocabulary))),
             },
-            TurnPrompt::Text(said) => said.push_str(&text(rng)),
+            TurnPrompt::Text(prompt) => prompt.push_str(&text(rng)),
             TurnPrompt::Messages(messages) => messages.push(ChatMessage::new(role, &text(rng))),
         }
     }

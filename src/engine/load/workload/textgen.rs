@@ -117,7 +117,7 @@ mod tests {
     use super::*;
     use crate::engine::load::workload::tokenizer::tests::small;
 
-    fn speech(tokenizer: Option<Tokenizer>) -> TextGenerator {
+    fn generator(tokenizer: Option<Tokenizer>) -> TextGenerator {
         let vocabulary = tokenizer.as_ref().map_or(1000, Tokenizer::vocabulary);
         TextGenerator { seed: Seed(4), vocabulary, tokenizer: tokenizer.map(Arc::new) }
     }
@@ -128,7 +128,7 @@ mod tests {
 
     #[test]
     fn shorter_span_is_a_prefix_and_numbers_differ() {
-        for made in [speech(None), speech(Some(small()))] {
+        for made in [generator(None), generator(Some(small()))] {
             let (mut long, mut short, mut other) = (Vec::new(), Vec::new(), Vec::new());
             made.ids(block(7, 512), &mut long);
             made.ids(block(7, 100), &mut short);
@@ -144,7 +144,7 @@ mod tests {
 
     #[test]
     fn text_has_the_requested_token_count_with_a_tokenizer() {
-        let made = speech(Some(small()));
+        let made = generator(Some(small()));
         let mut text = String::new();
         made.text(block(1, 30), &mut text);
         made.text(block(2, 11), &mut text);
@@ -154,7 +154,7 @@ mod tests {
     #[test]
     fn run_wraps_around_at_the_end_of_the_vocabulary() {
         let mut ids = Vec::new();
-        TextGenerator { vocabulary: 10, ..speech(None) }.ids(TextSpan::Run { start: 7, tokens: 5 }, &mut ids);
+        TextGenerator { vocabulary: 10, ..generator(None) }.ids(TextSpan::Run { start: 7, tokens: 5 }, &mut ids);
         assert_eq!(ids, [7, 8, 9, 0, 1]);
     }
 }

@@ -1,8 +1,8 @@
-//! Eviction: when it starts, which objects it evicts, and in which slices.
+//! Eviction: when it starts, which objects it evicts, and how it is split into slices.
 
 use super::*;
 
-/// A master with room for `count` objects of 1 MiB, and the first `put` of them. No client ever expires.
+/// A master with room for `count` objects of 1 MiB, `put` of which exist. No client ever expires.
 fn pool(count: u64, put: u64, change: impl FnOnce(&mut StorePolicy)) -> Master {
     let mut m = Master::with(|p| {
         p.client_ttl = Duration::from_secs(1 << 30);
@@ -30,7 +30,7 @@ fn upstreams_measured_example_gives_the_same_result() {
     }
     m.settle();
     assert_eq!(m.state.counters.evicted_keys, 3);
-    assert_eq!(m.count_existing(keys(0..3)), 0, "the oldest unprotected ones");
+    assert_eq!(m.count_existing(keys(0..3)), 0, "the oldest unprotected objects");
     assert_eq!(m.count_existing(keys(3..34)), 31);
     assert!(["hard", "soft", "leased"].iter().all(|key| m.has_object(key)));
     assert_eq!(m.effects().last(), Some(&StateEffect::Evicted { objects: 3, bytes: 3 * MIB }));
@@ -119,7 +119,7 @@ fn soft_pinned_objects_are_evicted_last_and_only_if_allowed() {
         m.put("plain", MIB);
         m.settle();
         assert!(!m.has_object("plain"));
-        // The target is 0.10 of 95 and the lower bound 0.05: the one unpinned object, then four in the second pass.
+        // The target is 10% of 95 and the lower bound 5%: the one unpinned object, then four in the second pass.
         assert_eq!(m.state.counters.evicted_keys, if allowed { 5 } else { 1 });
         assert_eq!(m.count_existing(keys(0..4)), if allowed { 0 } else { 4 });
     }

@@ -36,7 +36,7 @@ fn a_put_alone_grants_no_lease() {
 }
 
 #[test]
-fn the_answer_contains_the_lease_ttl() {
+fn the_response_contains_the_lease_ttl() {
     let mut m = Master::with(|p| p.lease_ttl = Duration::from_millis(1_234));
     m.mount(A, segment(1, "a:1", MIB));
     m.put("k", 10);
@@ -100,7 +100,7 @@ fn a_soft_pin_starts_at_the_end_of_the_put_and_expires() {
     assert_eq!(m.state.gauges().soft_pinned_keys, 1);
     m.pass_ms(4_999);
     assert_eq!(m.state.gauges().soft_pinned_keys, 1);
-    // Reading does not extend it.
+    // Reading does not extend the pin.
     assert!(m.exists("k"));
     m.pass_ms(1);
     assert_eq!(m.state.gauges().soft_pinned_keys, 0);

@@ -1,4 +1,4 @@
-//! The rules of the store (store-rpc reference, section 8), one test each, with a simulated clock.
+//! The store's rules (store-rpc reference, section 8), one test each, with a simulated clock.
 
 mod evict;
 mod lease;
@@ -28,7 +28,7 @@ pub struct Master {
 }
 
 impl Master {
-    /// A master with upstream's defaults, at 1,000 s.
+    /// A master with upstream's defaults, starting at 1,000 s.
     fn new() -> Master {
         Master::with(|_| {})
     }
@@ -100,7 +100,7 @@ impl Master {
         self.call().upsert_start(client, key.into(), bytes, ReplicateConfig::default(), T)
     }
 
-    /// Starts and ends a put by `A`.
+    /// Starts and ends a put as `A`.
     #[track_caller]
     fn put(&mut self, key: &str, bytes: u64) -> ReplicaDescriptor {
         self.put_with(key, bytes, ReplicateConfig::default())
@@ -122,7 +122,7 @@ impl Master {
         self.state.peek(key.as_bytes()).is_ok()
     }
 
-    /// How many of the keys have a complete object.
+    /// Number of keys that have a complete object.
     fn count_existing(&self, keys: impl IntoIterator<Item = String>) -> usize {
         keys.into_iter().filter(|key| self.has_object(key)).count()
     }
@@ -148,7 +148,7 @@ fn meta(key: &str) -> ObjectMeta<'_> {
     ObjectMeta { key: key.into(), object_checksum: None }
 }
 
-/// A segment whose endpoint is `name` as well. Segments with different ids do not overlap.
+/// A segment whose endpoint is also `name`. Segments with different ids do not overlap.
 fn segment(id: u64, name: &str, size: u64) -> Segment {
     Segment {
         id: SegmentId(id, id),

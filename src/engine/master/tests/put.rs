@@ -225,7 +225,7 @@ fn a_batch_returns_one_independent_result_per_key_in_order() {
 }
 
 #[test]
-fn a_batch_longer_than_a_hold_is_completed() {
+fn a_batch_longer_than_one_lock_acquisition_is_completed() {
     let mut m = Master::of(MIB);
     let names = keys(0..1_000);
     let texts: Vec<Text<'_>> = names.iter().map(|key| key.as_str().into()).collect();

@@ -1,9 +1,9 @@
-//! Removal, and the answers of unsupported methods.
+//! Removal, and the results of unsupported methods.
 
 use super::*;
 use crate::engine::master::StateAccess;
 
-/// Advances the clock by `step` at each hold of the state.
+/// Advances the clock by `step` at each lock acquisition.
 struct Slow<'a> {
     master: &'a mut Master,
     step: Duration,

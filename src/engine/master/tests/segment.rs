@@ -173,7 +173,7 @@ fn a_process_restarted_under_its_name_takes_over_at_once() {
     let mut m = Master::of(MIB);
     assert_eq!(remount(&mut m, A, &[segment(1, "a:1", MIB)]), Ok(()));
     m.put("k", 10);
-    // The process was killed and returned with another client id and segment id, before its time to live was over.
+    // The process was killed and came back with another client id and segment id before its time to live had passed.
     m.mount(B, segment(2, "a:1", MIB));
     assert!(!m.exists("k"), "its bytes died with the process");
     assert_eq!(m.state.gauges().capacity_bytes, MIB);
@@ -192,7 +192,7 @@ fn a_process_restarted_under_its_name_takes_over_at_once() {
 }
 
 #[test]
-fn two_live_clients_of_one_name_coexist() {
+fn two_live_clients_with_one_name_coexist() {
     let mut m = Master::of(MIB);
     assert_eq!(remount(&mut m, A, &[segment(1, "a:1", MIB)]), Ok(()));
     m.mount(B, segment(2, "a:1", MIB));
@@ -299,7 +299,7 @@ fn a_stall_of_the_master_does_not_count_against_its_clients() {
         m.settle();
     }
     assert!(m.exists("k"));
-    // Six of its ten seconds remain.
+    // Six of the client's ten seconds remain.
     m.pass_ms(5_999);
     assert!(m.exists("k"));
     m.pass_ms(1);
@@ -319,7 +319,7 @@ fn a_ping_after_a_stall_counts_from_when_it_was_read() {
     assert_eq!(m.state.gauges().clients, 0);
 }
 
-/// How long a dead client is kept by a master whose ticker always gets the state `late`, with nothing running in between.
+/// How long a dead client is kept by a master whose ticker always locks the state late by `late`, with nothing running in between.
 fn kept_by_a_master_that_is_always_late(late: Duration) -> Duration {
     let mut m = Master::of(MIB);
     assert_eq!(remount(&mut m, A, &[segment(1, "a:1", MIB)]), Ok(()));
@@ -346,7 +346,7 @@ fn a_master_that_is_always_late_still_detects_a_dead_client() {
         let kept = kept_by_a_master_that_is_always_late(late);
         assert!((seconds(10)..=seconds(20) + late).contains(&kept), "{late:?}: {kept:?}");
     }
-    // With longer stalls it takes five ticks.
+    // With longer stalls, detection takes five ticks.
     let kept = kept_by_a_master_that_is_always_late(seconds(60));
     assert!((seconds(300)..seconds(301)).contains(&kept), "{kept:?}");
 }
@@ -380,7 +380,7 @@ fn no_client_expires_while_its_ping_may_be_unread() {
     assert_eq!(ping(&mut m, A), ClientStatus::OK, "the unread ping counts");
     m.settle();
     assert_eq!(m.state.gauges().clients, 1);
-    // Once all calls before the deadline are answered, the client expires.
+    // Once all calls before the deadline have been answered, the client expires.
     m.now = m.now + Duration::from_secs(10);
     m.state.tick(m.now, m.now, &mut m.effects);
     assert_eq!(m.state.gauges().clients, 0);

@@ -149,8 +149,8 @@ impl HicacheModel {
         if self.tree.host_free < hit {
             self.tree.evict_host(hit);
         }
-        let room = hit.min(self.tree.host_free);
-        let fetched = if room == hit || room >= least { room } else { 0 };
+        let fitting = hit.min(self.tree.host_free);
+        let fetched = if fitting == hit || fitting >= least { fitting } else { 0 };
         if fetched > 0 {
             self.tree.host_free -= fetched;
             let pages = usize::try_from(fetched).unwrap_or(missing.len());

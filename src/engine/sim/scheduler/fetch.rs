@@ -1,7 +1,7 @@
 //! Fetches pages from storage to the host before a request starts.
 //!
-//! Same order as SGLang: look up missing pages, query storage if there are enough of them, allocate host pages for
-//! what it has, read. The tree changes meanwhile, so missing pages are looked up again when the read is done.
+//! Uses the same order as SGLang: look up missing pages, query storage if enough are missing, allocate host pages for those that storage
+//! holds, and read them. The tree changes in the meantime, so missing pages are looked up again after the read.
 
 use std::time::Duration;
 
@@ -27,7 +27,7 @@ impl Scheduler {
         request.fetch = FetchState::LookingUp { from: from as u64 };
     }
 
-    /// Handles the result of a lookup: storage has the first `hit` of the requested pages.
+    /// Handles the result of a lookup: storage holds the first `hit` of the requested pages.
     pub fn lookup_done(&mut self, now: Mono, id: u64, hit: usize) {
         self.advance(now);
         let Some(request) = self.requests.get_mut(&id) else { return };
@@ -43,7 +43,7 @@ impl Scheduler {
         let from = found.device + found.host;
         let end = looked_from + (hit as u64).min(request.asked as u64 - looked_from);
         self.counters.storage_hit += (end - looked_from) * page;
-        // Other requests load and evict pages meanwhile.
+        // Other requests may have loaded or evicted pages in the meantime.
         let hit = end.saturating_sub(from);
         if from < looked_from || !self.tree.anchors_fetch(found.node) {
             self.counters.unfulfilled.anchor_lost += (end - looked_from) * page;
@@ -55,30 +55,30 @@ impl Scheduler {
                 self.tree.evict_host(hit);
             }
             self.tree.lock_host(found.node, false);
-            let room = hit.min(self.tree.host_free);
-            let room = if room == hit || room >= least { room } else { 0 };
-            self.counters.unfulfilled.host_capacity += (hit - room) * page;
-            if room > 0 {
-                self.tree.host_free -= room;
-                request.fetch = FetchState::Reading { from, room };
-                let pages = request.asked()[from as usize..(from + room) as usize].to_vec();
+            let reserved = hit.min(self.tree.host_free);
+            let reserved = if reserved == hit || reserved >= least { reserved } else { 0 };
+            self.counters.unfulfilled.host_capacity += (hit - reserved) * page;
+            if reserved > 0 {
+                self.tree.host_free -= reserved;
+                request.fetch = FetchState::Reading { from, reserved };
+                let pages = request.asked()[from as usize..(from + reserved) as usize].to_vec();
                 self.effects.push(SchedulerEffect::Read { id, pages });
             }
         }
         self.start_step(now);
     }
 
-    /// Handles the result of a read: the first `came` pages were read, which took `took`.
+    /// Handles the result of a read: the first `came` pages were read in the time `took`.
     pub fn read(&mut self, now: Mono, id: u64, came: usize, took: Duration) {
         self.advance(now);
         let Some(request) = self.requests.get_mut(&id) else { return };
-        let FetchState::Reading { from, room } = request.fetch else { return };
+        let FetchState::Reading { from, reserved } = request.fetch else { return };
         let page = self.config.page_size;
-        let came = (came as u64).min(room);
+        let came = (came as u64).min(reserved);
         request.fetched_at = now;
         request.fetch = FetchState::None;
-        self.tree.host_free += room - came;
-        self.counters.unfulfilled.storage_transfer += (room - came) * page;
+        self.tree.host_free += reserved - came;
+        self.counters.unfulfilled.storage_transfer += (reserved - came) * page;
         let found = self.tree.find(request.asked());
         let have = found.device + found.host;
         if request.aborted {
@@ -105,7 +105,7 @@ impl Scheduler {
         self.start_step(now);
     }
 
-    /// Handles the result of a write: `pages` were written, which took `took`, and `dropped` were not.
+    /// Handles the result of a write: `pages` pages were written in the time `took`, and `dropped` pages were not written.
     pub fn written(&mut self, pages: u64, dropped: u64, took: Duration) {
         let page = self.config.page_size;
         self.counters.storage_backup += pages * page;
@@ -118,7 +118,7 @@ impl Scheduler {
     }
 }
 
-/// Minimum number of pages of a fetch.
+/// Returns the minimum number of pages per fetch.
 fn least(config: &crate::engine::sim::Config) -> u64 {
     config.prefetch_threshold.max(config.page_size).div_ceil(config.page_size)
 }

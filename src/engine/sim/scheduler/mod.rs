@@ -1,8 +1,8 @@
-//! The simulated engine: running requests, step durations and cache contents. A state machine over `now`.
+//! The simulated engine: running requests, step durations and cache contents. A state machine driven by `now`.
 //!
-//! Steps run one after the other. While requests wait and there is space, a step computes their prompts and decoding
-//! pauses. Otherwise every running request gets a token. Space for the whole answer is reserved, so requests are
-//! never retracted, unlike in SGLang when it overcommits.
+//! Steps run one after another. If requests are waiting and there is space, a step computes their prompts while decoding pauses.
+//! Otherwise, every running request receives a token. Space for the whole response is reserved, so requests are never retracted (unlike
+//! in SGLang, which may overcommit).
 
 mod fetch;
 mod request;
@@ -20,7 +20,7 @@ pub use request::{Admission, FinishReason, HashedRequest, SimRequest};
 use request::ScheduledRequest;
 use step::EngineStep;
 
-/// An action for the caller.
+/// An action for the caller to perform.
 #[derive(Clone, Debug, PartialEq)]
 pub enum SchedulerEffect {
     /// The first token of a request.
@@ -41,11 +41,11 @@ pub enum SchedulerEffect {
         at: Mono,
         end: FinishReason,
     },
-    /// Look up how many of these pages storage has, counted from the first. Report with [`Scheduler::lookup_done`].
+    /// Look up how many of these pages storage holds, counted from the first. Report the result with [`Scheduler::lookup_done`].
     Lookup { id: u64, pages: Vec<u64> },
-    /// Read these pages. Report with [`Scheduler::read`].
+    /// Read these pages. Report the result with [`Scheduler::read`].
     Read { id: u64, pages: Vec<u64> },
-    /// Write these pages. Report with [`Scheduler::written`].
+    /// Write these pages. Report the result with [`Scheduler::written`].
     Write { pages: Vec<u64> },
 }
 
@@ -93,7 +93,7 @@ impl Scheduler {
         }
     }
 
-    /// Returns the configuration of the endpoint.
+    /// Returns the endpoint's configuration.
     pub fn config(&self) -> &Config {
         &self.config
     }
@@ -122,7 +122,7 @@ impl Scheduler {
         std::mem::take(&mut self.effects)
     }
 
-    /// Returns the time of the next event, if nothing else happens before.
+    /// Returns the time of the next event, assuming that nothing else happens first.
     pub fn wake(&self) -> Option<Mono> {
         self.step.as_ref().map(|step| step.ends)
     }
@@ -137,7 +137,7 @@ impl Scheduler {
         self.start_step(now);
     }
 
-    /// Adds a request. Returns its id, which effects refer to.
+    /// Adds a request. Returns its ID, which effects refer to.
     ///
     /// # Errors
     /// The queue is full.
@@ -156,7 +156,7 @@ impl Scheduler {
         Ok(id)
     }
 
-    /// Aborts a request whose client is gone.
+    /// Aborts a request whose client has disconnected.
     pub fn abort(&mut self, now: Mono, id: u64) {
         self.advance(now);
         let Some(request) = self.requests.get_mut(&id) else { return };
@@ -165,19 +165,19 @@ impl Scheduler {
             self.waiting.remove(at);
             self.effects.push(SchedulerEffect::Finished { id, at: now, end: FinishReason::Abort });
             self.counters.aborted += 1;
-            // A pending storage operation releases its host pages first.
+            // A pending storage operation must first release its host pages.
             if !self.requests[&id].waits_for_storage() {
                 self.requests.remove(&id);
             }
         }
     }
 
-    /// Returns the ids of all requests.
+    /// Returns the IDs of all requests.
     pub fn ids(&self) -> Vec<u64> {
         self.waiting.iter().chain(&self.running).copied().collect()
     }
 
-    /// Clears device and host. Returns false, without effect, while there are requests.
+    /// Clears device and host. If there are any requests, does nothing and returns false.
     pub fn flush(&mut self, now: Mono) -> bool {
         self.advance(now);
         let idle = self.requests.is_empty();
@@ -187,7 +187,7 @@ impl Scheduler {
         idle
     }
 
-    /// Evicts from the device until `pages` are free.
+    /// Evicts from the device until `pages` pages are free.
     fn make_room(&mut self, pages: u64) {
         let before = self.tree.device_free;
         self.tree.make_room(pages);

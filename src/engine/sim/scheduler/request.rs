@@ -6,7 +6,7 @@ use std::time::Duration;
 use crate::engine::base::Mono;
 use crate::engine::plan::hicache::tree::{NodeId, ROOT};
 use crate::engine::sim::config::{AdmissionError, Config};
-use crate::engine::sim::counters::TierTokens;
+use crate::engine::sim::counters::PromptTokens;
 use crate::engine::sim::page::{PageNamer, mixed};
 use crate::engine::sim::token;
 
@@ -14,16 +14,16 @@ use crate::engine::sim::token;
 #[derive(Clone, Debug, PartialEq)]
 pub struct SimRequest {
     pub prompt: Vec<u32>,
-    /// Requested answer tokens, if given.
+    /// Requested number of output tokens, if set.
     pub output: Option<u32>,
-    /// Whether the response is streamed. Counted separately.
+    /// Whether the response is streamed. Streamed and other requests are counted separately.
     pub stream: bool,
 }
 
-/// Timing and content of an answer, known with its first token.
+/// Timing and content of a response, known once the first token is generated.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Admission {
-    /// Token ids of the whole answer.
+    /// Token IDs of the whole response.
     pub answer: Arc<[u32]>,
     pub arrived: Mono,
     /// Start of the prefill.
@@ -31,7 +31,7 @@ pub struct Admission {
     /// End of the prefill.
     pub computed: Mono,
     /// Prompt tokens by source.
-    pub tokens: TierTokens,
+    pub tokens: PromptTokens,
     /// Time spent waiting for storage.
     pub storage_wait: Duration,
 }
@@ -39,7 +39,7 @@ pub struct Admission {
 /// How a request ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FinishReason {
-    /// All its tokens were generated.
+    /// All output tokens were generated.
     Length,
     Abort,
 }
@@ -48,23 +48,23 @@ pub enum FinishReason {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum FetchState {
     None,
-    /// Storage was queried, from page `from` on.
+    /// Storage was queried, starting at page `from`.
     LookingUp {
         from: u64,
     },
-    /// `room` pages from `from` on are being read into reserved host pages.
+    /// `reserved` pages, starting at `from`, are being read into reserved host pages.
     Reading {
         from: u64,
-        room: u64,
+        reserved: u64,
     },
-    /// `pages` pages from `from` on have been read.
+    /// `pages` pages, starting at `from`, have been read.
     Done {
         from: u64,
         pages: u64,
     },
 }
 
-/// A request that was parsed and hashed before the engine is locked, which takes time for a long prompt.
+/// A request that was parsed and hashed before the engine is locked, because this takes time for a long prompt.
 #[derive(Debug)]
 pub struct HashedRequest(pub(super) ScheduledRequest);
 
@@ -84,14 +84,13 @@ pub(super) struct ScheduledRequest {
     pub stream: bool,
     pub tokens: u64,
     pub output: u32,
-    /// The answer, generated when the request starts. Answers of waiting requests would need unbounded memory.
+    /// The output tokens. Generated when the request starts, because responses for waiting requests would need unbounded memory.
     pub answer: Arc<[u32]>,
     seed: u64,
     namer: PageNamer,
     /// Prompt tokens after the last full page.
     tail: Vec<u32>,
-    /// Ids of the full pages of the prompt. After the start also those of the answer, except its last token, which is
-    /// never computed on.
+    /// IDs of the prompt's full pages. After the start, also those of the response except its last token, which is never used as input.
     pub pages: Vec<u64>,
     /// Number of full prompt pages.
     pub prompt_pages: usize,
@@ -101,20 +100,20 @@ pub(super) struct ScheduledRequest {
     pub started: Mono,
     pub fetch: FetchState,
     pub fetched_at: Mono,
-    pub tokens_by_tier: TierTokens,
+    pub tokens_by_tier: PromptTokens,
     pub aborted: bool,
-    /// Answer tokens so far.
+    /// Number of output tokens generated so far.
     pub generated: u32,
     /// Time of the last token.
     pub last_token: Mono,
     pub first_token: Mono,
-    /// Tokens that occupy device pages.
+    /// Number of tokens that occupy device pages.
     pub done: u64,
-    /// Last node of the tree path that is locked for the request.
+    /// Last node on the tree path that is locked for this request.
     pub last: NodeId,
-    /// Pages owned by the tree.
+    /// Number of pages owned by the tree.
     pub own: u64,
-    /// Pages inserted into the tree.
+    /// Number of pages inserted into the tree.
     pub known: u64,
 }
 
@@ -144,7 +143,7 @@ impl ScheduledRequest {
             started: Mono::ZERO,
             fetch: FetchState::None,
             fetched_at: Mono::ZERO,
-            tokens_by_tier: TierTokens::default(),
+            tokens_by_tier: PromptTokens::default(),
             aborted: false,
             generated: 0,
             last_token: Mono::ZERO,
@@ -156,7 +155,7 @@ impl ScheduledRequest {
         })
     }
 
-    /// Generates the answer and the ids of its pages.
+    /// Generates the response and the IDs of its pages.
     pub fn begin(&mut self, page: u64) {
         self.answer = (0..self.output).map(|at| token::answered(self.seed, at)).collect();
         let computed = self.answer.len() - 1;
@@ -171,7 +170,7 @@ impl ScheduledRequest {
         &self.pages[..self.asked]
     }
 
-    /// Returns the number of device pages that the request needs in total.
+    /// Returns the total number of device pages that the request needs.
     pub fn pages_max(&self, page: u64) -> u64 {
         (self.tokens + u64::from(self.output) - 1).div_ceil(page)
     }
@@ -181,7 +180,7 @@ impl ScheduledRequest {
         self.pages_max(page) - self.done.div_ceil(page)
     }
 
-    /// Whether a storage operation is pending.
+    /// Returns whether a storage operation is pending.
     pub fn waits_for_storage(&self) -> bool {
         matches!(self.fetch, FetchState::LookingUp { .. } | FetchState::Reading { .. })
     }

@@ -1,9 +1,9 @@
-//! Engine steps: their work and duration.
+//! Engine steps: what they compute and how long they take.
 
 use std::time::Duration;
 
 use crate::engine::base::Mono;
-use crate::engine::sim::counters::TierTokens;
+use crate::engine::sim::counters::PromptTokens;
 use crate::engine::sim::scheduler::request::{Admission, FetchState, FinishReason};
 use crate::engine::sim::scheduler::{Scheduler, SchedulerEffect};
 
@@ -11,7 +11,7 @@ use crate::engine::sim::scheduler::{Scheduler, SchedulerEffect};
 #[derive(Debug)]
 pub(super) struct EngineStep {
     pub ends: Mono,
-    /// Requests whose prompts it computes. Empty for a decode step.
+    /// Requests whose prompts the step computes; empty for a decode step.
     pub prompts: Vec<u64>,
 }
 
@@ -31,18 +31,18 @@ impl Scheduler {
         } else {
             return;
         };
-        // Time must advance, even if a step costs nothing.
+        // Time must advance even if a step costs nothing.
         self.step = Some(EngineStep { ends: now + takes.max(Duration::from_nanos(1)), prompts });
     }
 
-    /// Starts waiting requests while there is space. Returns them, and the tokens to compute and to load for them.
+    /// Starts waiting requests while there is space. Returns these requests, and the tokens to compute and to load for them.
     fn admit(&mut self, now: Mono) -> (Vec<u64>, u64, u64) {
         let (mut started, mut computed, mut loaded) = (Vec::new(), 0, 0);
         let mut at = 0;
         while at < self.waiting.len() && self.running.len() < self.config.running_max {
             let id = self.waiting[at];
             if self.requests[&id].waits_for_storage() {
-                // Later requests may overtake it.
+                // Later requests may overtake this one.
                 at += 1;
                 continue;
             }
@@ -97,7 +97,7 @@ impl Scheduler {
             }
             _ => 0,
         };
-        request.tokens_by_tier = TierTokens {
+        request.tokens_by_tier = PromptTokens {
             device: found.device * page,
             host: (loaded - storage) * page,
             storage: storage * page,
@@ -184,7 +184,7 @@ impl Scheduler {
         !is_last
     }
 
-    /// Inserts the request's first `pages` pages into the tree, and locks their path instead of the previous one.
+    /// Inserts the request's first `pages` pages into the tree. Locks their path and unlocks the previous one.
     fn put(&mut self, id: u64, pages: usize) {
         let request = self.requests.get_mut(&id).expect("a running request");
         let mut written = Vec::new();
@@ -214,7 +214,7 @@ impl Scheduler {
             self.put(id, all);
         }
         if prompt > 0 && all > prompt {
-            // The prompt becomes a node of its own, so that the answer can be evicted without it.
+            // The prompt becomes a separate node, so that the response can be evicted without it.
             self.tree.insert(&self.requests[&id].pages[..prompt], prompt as u64, prompt as u64, &mut |_| {});
         }
         let request = self.requests.remove(&id).expect("a running request");

@@ -1,11 +1,11 @@
-//! Tests of the scheduler against an instant storage.
+//! Tests for the scheduler, with storage that responds instantly.
 
 use std::time::Duration;
 
 use proptest::prelude::*;
 
 use super::*;
-use crate::engine::sim::counters::TierTokens;
+use crate::engine::sim::counters::PromptTokens;
 
 const PAGE: u64 = 16;
 
@@ -36,7 +36,7 @@ fn prompt(of: u32, tokens: u32) -> Vec<u32> {
     (0..tokens).map(|at| of * 10_000 + at).collect()
 }
 
-/// Events of one request.
+/// Events for one request.
 #[derive(Debug, Default)]
 struct RequestLog {
     admission: Option<Admission>,
@@ -44,9 +44,9 @@ struct RequestLog {
     end: Option<(Mono, FinishReason)>,
 }
 
-/// Runs until nothing is left to do. Storage holds `stored` and answers at once.
+/// Runs until nothing is left to do. Storage holds `stored` and responds instantly.
 fn play(scheduler: &mut Scheduler, stored: &mut std::collections::HashSet<u64>) -> HashMap<u64, RequestLog> {
-    let mut heard: HashMap<u64, RequestLog> = HashMap::new();
+    let mut logs: HashMap<u64, RequestLog> = HashMap::new();
     let mut now = Mono::ZERO;
     loop {
         let effects = scheduler.effects();
@@ -54,11 +54,11 @@ fn play(scheduler: &mut Scheduler, stored: &mut std::collections::HashSet<u64>) 
         for effect in effects {
             match effect {
                 SchedulerEffect::First { id, at, admission } => {
-                    let heard = heard.entry(id).or_default();
-                    (heard.admission, heard.tokens) = (Some(admission), vec![at]);
+                    let log = logs.entry(id).or_default();
+                    (log.admission, log.tokens) = (Some(admission), vec![at]);
                 }
-                SchedulerEffect::Token { id, at } => heard.entry(id).or_default().tokens.push(at),
-                SchedulerEffect::Finished { id, at, end } => heard.entry(id).or_default().end = Some((at, end)),
+                SchedulerEffect::Token { id, at } => logs.entry(id).or_default().tokens.push(at),
+                SchedulerEffect::Finished { id, at, end } => logs.entry(id).or_default().end = Some((at, end)),
                 SchedulerEffect::Lookup { id, pages } => {
                     scheduler.lookup_done(now, id, pages.iter().take_while(|page| stored.contains(*page)).count());
                 }
@@ -74,18 +74,19 @@ fn play(scheduler: &mut Scheduler, stored: &mut std::collections::HashSet<u64>) 
                 now = now.max(at);
                 scheduler.advance(now);
             }
-            None if quiet => return heard,
+            None if quiet => return logs,
             None => {}
         }
     }
 }
 
-/// Runs one request to its end. Returns its prompt tokens by source.
+/// Runs one request to completion. Returns its prompt tokens by source.
 fn serve(scheduler: &mut Scheduler, stored: &mut std::collections::HashSet<u64>, ids: Vec<u32>, out: u32) -> [u64; 4] {
     let now = scheduler.wake().unwrap_or(ms(0));
     let id = arrive(scheduler, now, ask(ids, out)).expect("the request fits");
-    let heard = play(scheduler, stored);
-    let TierTokens { device, host, storage, computed } = heard[&id].admission.as_ref().expect("the request ran").tokens;
+    let logs = play(scheduler, stored);
+    let PromptTokens { device, host, storage, computed } =
+        logs[&id].admission.as_ref().expect("the request ran").tokens;
     [device, host, storage, computed]
 }
 
@@ -93,14 +94,14 @@ fn serve(scheduler: &mut Scheduler, stored: &mut std::collections::HashSet<u64>,
 fn steps_follow_the_cost_model_and_prefill_delays_decoding() {
     let mut scheduler = Scheduler::new(config(1000, 0));
     let first = arrive(&mut scheduler, ms(0), ask(prompt(1, 1000), 4)).unwrap();
-    // 1,000 tokens at 20,000 per second, and a step of 10 ms.
+    // 1,000 tokens at 20,000 per second, plus a 10 ms step.
     assert_eq!(scheduler.wake(), Some(ms(60)));
     let second = arrive(&mut scheduler, ms(5), ask(prompt(2, 400), 2)).unwrap();
-    let heard = play(&mut scheduler, &mut Default::default());
-    assert_eq!(heard[&first].tokens, [ms(60), ms(100), ms(110), ms(120)]);
-    assert_eq!(heard[&second].tokens, [ms(90), ms(100)]);
-    assert_eq!(heard[&second].end, Some((ms(100), FinishReason::Length)));
-    let admission = heard[&second].admission.as_ref().unwrap();
+    let logs = play(&mut scheduler, &mut Default::default());
+    assert_eq!(logs[&first].tokens, [ms(60), ms(100), ms(110), ms(120)]);
+    assert_eq!(logs[&second].tokens, [ms(90), ms(100)]);
+    assert_eq!(logs[&second].end, Some((ms(100), FinishReason::Length)));
+    let admission = logs[&second].admission.as_ref().unwrap();
     assert_eq!((admission.arrived, admission.started, admission.computed), (ms(5), ms(60), ms(90)));
 }
 
@@ -122,7 +123,7 @@ fn prompt_comes_from_device_host_and_storage_except_its_last_token() {
     assert!(scheduler.flush(ms(0)));
     assert_eq!(serve(&mut scheduler, stored, prompt(1, 129), 1), [0, 0, 128, 1]);
     assert_eq!(serve(&mut scheduler, stored, prompt(1, 60), 1), [48, 0, 0, 12]);
-    // Fewer tokens than the threshold are not fetched.
+    // If fewer tokens than the threshold are missing, they are not fetched.
     assert!(scheduler.flush(ms(0)));
     assert_eq!(serve(&mut scheduler, stored, prompt(1, 60), 1), [0, 0, 0, 60]);
 }
@@ -135,7 +136,7 @@ fn answer_is_reused_in_the_next_prompt_except_its_last_token() {
     let mut next = prompt(1, 30);
     next.extend(&answer[..]);
     next.extend([1, 2, 3]);
-    // 64 of the 65 tokens were computed, which is four pages.
+    // 64 of the 65 tokens were computed, which fill four pages.
     assert_eq!(serve(&mut scheduler, &mut Default::default(), next, 1), [64, 0, 0, 4]);
 }
 
@@ -148,8 +149,8 @@ fn requests_start_only_with_space_for_the_whole_answer() {
         scheduler.gauges(),
         SimGauges { running: 2, queued: 2, used: 128, available: 32, ..SimGauges::default() }
     );
-    let heard = play(&mut scheduler, &mut Default::default());
-    assert!(ids.iter().all(|id| heard[id].tokens.len() == 20));
+    let logs = play(&mut scheduler, &mut Default::default());
+    assert!(ids.iter().all(|id| logs[id].tokens.len() == 20));
     assert_eq!(scheduler.gauges().used, 0);
     assert_eq!(scheduler.counters().finished[1].requests, 4);
     let long = arrive(&mut scheduler, ms(0), ask(prompt(1, 160), 1)).unwrap_err();
@@ -167,10 +168,10 @@ fn aborted_request_leaves_the_queue_at_once_and_the_batch_with_its_step() {
     assert!(!scheduler.flush(ms(2)), "a request is running");
     scheduler.advance(ms(30));
     scheduler.abort(ms(30), first);
-    let heard = play(&mut scheduler, &mut Default::default());
-    assert_eq!(heard[&second].end, Some((ms(1), FinishReason::Abort)));
-    assert_eq!(heard[&first].end.map(|end| end.1), Some(FinishReason::Abort));
-    assert_eq!(heard[&third].tokens.len(), 2);
+    let logs = play(&mut scheduler, &mut Default::default());
+    assert_eq!(logs[&second].end, Some((ms(1), FinishReason::Abort)));
+    assert_eq!(logs[&first].end.map(|end| end.1), Some(FinishReason::Abort));
+    assert_eq!(logs[&third].tokens.len(), 2);
     let gauges = scheduler.gauges();
     assert_eq!((gauges.used, gauges.available + gauges.evictable, scheduler.counters().aborted), (0, 1600, 2));
     assert!(scheduler.flush(ms(40)));
@@ -185,8 +186,8 @@ proptest! {
     ) {
         let mut scheduler = Scheduler::new(Config { storage, running_max: 4, ..config(device, host) });
         let mut stored = std::collections::HashSet::new();
-        let (mut taken, mut sums, mut now, mut gone) = (Vec::new(), TierTokens::default(), ms(0), 0);
-        let mut heard: HashMap<u64, RequestLog> = HashMap::new();
+        let (mut taken, mut sums, mut now, mut gone) = (Vec::new(), PromptTokens::default(), ms(0), 0);
+        let mut logs: HashMap<u64, RequestLog> = HashMap::new();
         for (of, tokens, output, wait, leaves) in asks {
             now = now + Duration::from_millis(wait);
             let Ok(id) = arrive(&mut scheduler, now, ask(prompt(of, tokens), output)) else { continue };
@@ -196,20 +197,20 @@ proptest! {
                 now = now + Duration::from_millis(after);
             }
             if wait > 40 {
-                heard.extend(play(&mut scheduler, &mut stored));
+                logs.extend(play(&mut scheduler, &mut stored));
             }
         }
-        heard.extend(play(&mut scheduler, &mut stored));
+        logs.extend(play(&mut scheduler, &mut stored));
         prop_assert!(scheduler.ids().is_empty() && scheduler.requests.is_empty());
         for id in &taken {
-            let Some((_, end)) = heard[id].end else { return Err(TestCaseError::fail("no end")) };
+            let Some((_, end)) = logs[id].end else { return Err(TestCaseError::fail("no end")) };
             gone += u64::from(end == FinishReason::Abort);
-            if let (Some(admission), FinishReason::Length) = (&heard[id].admission, end) {
+            if let (Some(admission), FinishReason::Length) = (&logs[id].admission, end) {
                 sums.device += admission.tokens.device;
                 sums.host += admission.tokens.host;
                 sums.storage += admission.tokens.storage;
                 sums.computed += admission.tokens.computed;
-                prop_assert_eq!(admission.answer.len(), heard[id].tokens.len());
+                prop_assert_eq!(admission.answer.len(), logs[id].tokens.len());
             }
         }
         let counters = scheduler.counters();

@@ -7,7 +7,7 @@ use serde::{Serialize, Serializer};
 /// A device in the list of libibverbs.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ListedDevice {
-    /// For instance `mlx5_0`.
+    /// The name that libibverbs lists, for instance `mlx5_0`.
     pub name: String,
     /// Node GUID, most significant byte first. 0 if it has none.
     pub guid: u64,
@@ -34,7 +34,7 @@ pub struct DeviceAttributes {
     pub max_qp: u32,
     /// Maximum number of work requests per queue.
     pub max_qp_wr: u32,
-    /// Capability bits.
+    /// Bits of `enum ibv_device_cap_flags`.
     pub device_cap_flags: u32,
     /// Maximum number of SGEs per work request.
     pub max_sge: u32,
@@ -71,7 +71,7 @@ pub struct PortAttributes {
     pub gid_tbl_len: u32,
     /// Size of the P_Key table.
     pub pkey_tbl_len: u32,
-    /// Largest message, bytes.
+    /// Maximum size of a message, bytes.
     pub max_msg_sz: u32,
     /// Local identifier; 0 on Ethernet.
     pub lid: u16,
@@ -85,7 +85,7 @@ pub struct PortAttributes {
     pub active_speed: u8,
     /// Physical state code. 5 is LinkUp.
     pub phys_state: u8,
-    /// Capability bits.
+    /// Bits of `enum ibv_port_cap_flags`.
     pub port_cap_flags: u32,
 }
 
@@ -107,7 +107,7 @@ impl Mtu {
         (1..=5).map(Mtu).find(|mtu| mtu.bytes() == bytes)
     }
 
-    /// The library's code.
+    /// The value of `enum ibv_mtu`.
     pub fn code(self) -> u32 {
         self.0
     }

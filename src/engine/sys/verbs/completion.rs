@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-/// A work completion.
+/// The result of one work request, polled from a completion queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct WorkCompletion {
     /// The id of the work request.
@@ -86,7 +86,7 @@ impl CompletionStatus {
         NAMES.iter().find(|n| n.0 == self.0).map_or("unknown", |n| n.1)
     }
 
-    /// The usual meaning.
+    /// The usual cause of this status.
     pub fn meaning(self) -> &'static str {
         NAMES.iter().find(|n| n.0 == self.0).map_or("unknown status of a newer libibverbs", |n| n.2)
     }

@@ -19,11 +19,7 @@ pub enum VerbsUnavailable {
     NoProvider { devices: Vec<String> },
     /// Other devices exist, but not this one.
     #[error("RDMA device {device} not found; libibverbs lists {}", .listed.join(", "))]
-    NoSuchDevice {
-        /// The requested device.
-        device: String,
-        listed: Vec<String>,
-    },
+    NoSuchDevice { device: String, listed: Vec<String> },
     /// This process may not open the device.
     #[error("{device}: cannot open {file}: {source}")]
     Denied {

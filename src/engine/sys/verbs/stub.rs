@@ -20,7 +20,7 @@ pub fn devices() -> Result<Vec<ListedDevice>, VerbsUnavailable> {
     Err(VerbsUnavailable::Feature)
 }
 
-/// Returns `false`.
+/// Whether the library supports relaxed ordering. Always `false`.
 pub fn relaxed_ordering() -> bool {
     false
 }
@@ -30,7 +30,7 @@ pub fn relaxed_ordering() -> bool {
 pub struct WorkRequestList<'r>(PhantomData<&'r MemoryRegion>);
 
 impl<'r> WorkRequestList<'r> {
-    /// An empty list.
+    /// A list without work requests.
     pub fn new() -> WorkRequestList<'r> {
         WorkRequestList::default()
     }
@@ -43,17 +43,17 @@ impl<'r> WorkRequestList<'r> {
         match region.0 {}
     }
 
-    /// Returns 0.
+    /// Number of work requests. Always 0.
     pub fn len(&self) -> usize {
         0
     }
 
-    /// Returns `true`.
+    /// Whether the list is empty. Always `true`.
     pub fn is_empty(&self) -> bool {
         true
     }
 
-    /// Does nothing.
+    /// Leaves the empty list unchanged.
     pub fn clear(&mut self) {}
 
     /// Returns an empty list.

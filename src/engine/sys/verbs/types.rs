@@ -8,7 +8,7 @@ use crate::engine::sys::verbs::attributes::Mtu;
 /// Access flags of a memory region. The device may always write it for this process.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct AccessFlags {
-    /// REMOTE_READ and REMOTE_WRITE.
+    /// Whether peers may read and write: REMOTE_READ and REMOTE_WRITE.
     pub remote: bool,
     /// RELAXED_ORDERING: the device may write out of order within a transfer, if the library supports it. Only
     /// completions indicate what has arrived.
@@ -97,7 +97,6 @@ pub struct RdmaRequest {
     pub direction: Direction,
     /// Offset in the region, bytes.
     pub offset: usize,
-    /// Number of bytes.
     pub len: u32,
     /// Address in the peer's process.
     pub remote_address: u64,

@@ -9,7 +9,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use crate::engine::base::HostPort;
 use crate::engine::env::{Env, Net, deadline};
 use crate::engine::transfer::{TransferError, TransferStep};
-use crate::engine::wire::json::{HEADER_BYTES, HandshakeFrame as Frame, HandshakeKind as Kind, payload_len};
+use crate::engine::wire::json::{HEADER_BYTES, HandshakeFrame, HandshakeKind, payload_len};
 
 /// Time and size limits of an exchange.
 #[derive(Clone, Copy, Debug)]
@@ -28,7 +28,7 @@ pub struct RequestLimits {
 pub async fn send_request<E: Env>(
     env: &E,
     to: &HostPort,
-    kind: Kind,
+    kind: HandshakeKind,
     json: &str,
     limits: RequestLimits,
 ) -> Result<Vec<u8>, TransferError> {
@@ -44,14 +44,14 @@ pub async fn send_request<E: Env>(
         .map_err(lost(TransferStep::Connect))?;
     let exchange = async {
         let step = TransferStep::Handshake;
-        stream.write_all(&Frame::Typed(kind, json.as_bytes()).encode()).await.map_err(lost(step))?;
+        stream.write_all(&HandshakeFrame::Typed(kind, json.as_bytes()).encode()).await.map_err(lost(step))?;
         let mut header = [0; HEADER_BYTES];
         stream.read_exact(&mut header).await.map_err(lost(step))?;
         let length = payload_len(header, limits.bytes_max)
             .map_err(|source| TransferError::Frame { from: peer.clone(), source })?;
         let mut payload = vec![0; length];
         stream.read_exact(&mut payload).await.map_err(lost(step))?;
-        Ok(Frame::split(&payload).json().to_vec())
+        Ok(HandshakeFrame::split(&payload).json().to_vec())
     };
     deadline(env, limits.answer, exchange).await.map_err(|_| late(TransferStep::Handshake, limits.answer))?
 }

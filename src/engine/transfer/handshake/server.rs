@@ -13,8 +13,7 @@ use tokio::task::{AbortHandle, JoinSet};
 use crate::engine::env::{Env, Listener, Net, deadline};
 use crate::engine::transfer::TransferError;
 use crate::engine::wire::json::{
-    ConnectionMessage as Connection, HEADER_BYTES, HandshakeFrame as Frame, HandshakeKind as Kind, NotifyMessage,
-    is_json, payload_len, probe_answer,
+    ConnectionMessage, HEADER_BYTES, HandshakeFrame, HandshakeKind, NotifyMessage, is_json, payload_len, probe_answer,
 };
 
 /// Maximum number of concurrent exchanges. For one more, the exchange whose peer has been silent longest is closed. If
@@ -30,7 +29,7 @@ pub trait HandshakeHandler: Send + Sync {
     /// Our segment document. `None` until it exists.
     fn segment(&self) -> Option<String>;
     /// Handles a connection request and returns the reply. Called on a thread that may block.
-    fn on_connection(&self, request: Connection) -> Connection;
+    fn on_connection(&self, request: ConnectionMessage) -> ConnectionMessage;
     /// Handles a message of a peer. Returns whether it is accepted.
     fn on_message(&self, message: NotifyMessage) -> bool;
 }
@@ -141,7 +140,7 @@ async fn exchange<E: Env>(
     };
     let payload = deadline(env, limits.step, request).await.map_err(|_| ExchangeError::Late)??;
     arrived.store(true, Ordering::Relaxed);
-    let reply = if Frame::split(&payload).kind() == Kind::Connection {
+    let reply = if HandshakeFrame::split(&payload).kind() == HandshakeKind::Connection {
         let work = async {
             let _turn = connections.acquire().await;
             tokio::task::spawn_blocking(move || answer(&payload, &*answers)).await
@@ -165,26 +164,26 @@ async fn exchange<E: Env>(
 
 /// Returns the reply's bytes, or `None` if the request gets no reply.
 fn answer(payload: &[u8], answers: &dyn HandshakeHandler) -> Option<Vec<u8>> {
-    let request = Frame::split(payload);
+    let request = HandshakeFrame::split(payload);
     if !is_json(request.json()) {
         return None;
     }
     let json = match request.kind() {
-        Kind::Connection => match Connection::from_json(request.json()) {
+        HandshakeKind::Connection => match ConnectionMessage::from_json(request.json()) {
             Ok(connection) => answers.on_connection(connection),
-            Err(error) => Connection::refusal(error.to_string()),
+            Err(error) => ConnectionMessage::refusal(error.to_string()),
         }
         .to_json(),
-        Kind::Metadata => answers.segment().unwrap_or_else(|| "null".to_owned()),
-        Kind::Notify => {
+        HandshakeKind::Metadata => answers.segment().unwrap_or_else(|| "null".to_owned()),
+        HandshakeKind::Notify => {
             let taken = NotifyMessage::from_json(request.json()).is_ok_and(|message| answers.on_message(message));
             if taken { NotifyMessage::accepted() } else { NotifyMessage::default() }.to_json()
         }
-        Kind::Probe => probe_answer().to_owned(),
+        HandshakeKind::Probe => probe_answer().to_owned(),
     };
     let reply = match request {
-        Frame::Typed(kind, _) => Frame::Typed(kind, json.as_bytes()),
-        Frame::Untyped(_) => Frame::Untyped(json.as_bytes()),
+        HandshakeFrame::Typed(kind, _) => HandshakeFrame::Typed(kind, json.as_bytes()),
+        HandshakeFrame::Untyped(_) => HandshakeFrame::Untyped(json.as_bytes()),
     };
     Some(reply.encode())
 }
@@ -213,10 +212,10 @@ mod tests {
         fn segment(&self) -> Option<String> {
             Some("{\"name\":\"me\"}".to_owned())
         }
-        fn on_connection(&self, request: Connection) -> Connection {
+        fn on_connection(&self, request: ConnectionMessage) -> ConnectionMessage {
             match request.peer_nic_path.as_str() {
-                "" => Connection::default(),
-                path => Connection::refusal(format!("no {path}")),
+                "" => ConnectionMessage::default(),
+                path => ConnectionMessage::refusal(format!("no {path}")),
             }
         }
         fn on_message(&self, message: NotifyMessage) -> bool {

@@ -49,7 +49,6 @@ pub(super) struct WorkRequest {
 pub(super) struct Batch {
     /// Fragments that are posted or waiting to be posted.
     open: AtomicUsize,
-    /// Fragments that succeeded.
     succeeded: AtomicU64,
     failed: AtomicBool,
     events: Mutex<BatchEvents>,

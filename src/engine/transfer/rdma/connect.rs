@@ -18,7 +18,7 @@ use crate::engine::transfer::rdma::nic::{self, Nic, PortAddress};
 use crate::engine::transfer::rdma::peer_view::{PeerView, nic_path};
 use crate::engine::transfer::rdma::shared::RdmaShared;
 use crate::engine::transfer::transport::{ControlPlane, Deadline};
-use crate::engine::wire::json::ConnectionMessage as Connection;
+use crate::engine::wire::json::ConnectionMessage;
 
 /// Hop limit of RoCE packets.
 const HOP_LIMIT: u8 = 16;
@@ -112,7 +112,7 @@ impl RdmaShared {
         endpoint: &Arc<Endpoint>,
         (view, device): (&PeerView, usize),
         control: &dyn ControlPlane,
-        request: &Connection,
+        request: &ConnectionMessage,
         limit: Duration,
     ) {
         let started = (self.clock)();
@@ -179,18 +179,26 @@ impl RdmaShared {
         remote_end: &RemoteEnd,
     ) -> Result<(), QpConnectError> {
         for (qp, number) in qps.iter().zip(&remote_end.numbers) {
-            qp.qp.connect(&self.way(nic, address, remote_end, *number)).map_err(|error| QpConnectError {
-                step: if error.what.ends_with("RTS") { RdmaStep::Rts } else { RdmaStep::Rtr },
-                message: error.to_string(),
-                invalid: error.is_invalid(),
-                remedy: error.remedy(),
+            qp.qp.connect(&self.path_attributes(nic, address, remote_end, *number)).map_err(|error| {
+                QpConnectError {
+                    step: if error.what.ends_with("RTS") { RdmaStep::Rts } else { RdmaStep::Rtr },
+                    message: error.to_string(),
+                    invalid: error.is_invalid(),
+                    remedy: error.remedy(),
+                }
             })?;
         }
         Ok(())
     }
 
     /// The path attributes for a queue pair of `nic` with address `address` to the peer's queue pair `number`.
-    pub(super) fn way(&self, nic: &Nic, address: &PortAddress, remote_end: &RemoteEnd, number: u32) -> PathAttributes {
+    pub(super) fn path_attributes(
+        &self,
+        nic: &Nic,
+        address: &PortAddress,
+        remote_end: &RemoteEnd,
+        number: u32,
+    ) -> PathAttributes {
         PathAttributes {
             port: nic.port,
             sgid_index: u8::try_from(address.gid_index).unwrap_or(u8::MAX),
@@ -215,11 +223,11 @@ impl RdmaShared {
     }
 
     /// Checks that the peer's end of `endpoint` still exists. A device may retry for a very long time, or for ever,
-    /// after the peer's process has ended. The check repeats the ready ACK, which a peer refuses if it does not know
-    /// the connection. A release without ACKs is asked for its descriptor instead.
+    /// after the peer's process has ended. The check repeats the ready ACK, which a peer refuses if the
+    /// connection does not exist there. From a release without ACKs, the check fetches the descriptor instead.
     ///
     /// # Errors
-    /// Fails if the peer does not answer or does not know the connection.
+    /// Fails if the peer does not answer or has no such connection.
     pub(super) fn is_alive(
         &self,
         nic: &Nic,
@@ -242,12 +250,12 @@ impl RdmaShared {
         if answer.reply_msg.is_empty() {
             return Ok(());
         }
-        let message = format!("the peer no longer knows the connection: {}", answer.reply_msg);
+        let message = format!("the connection no longer exists at the peer: {}", answer.reply_msg);
         Err(nic.fault(endpoint.path(), RdmaStep::Move, message, Blame::Peer))
     }
 
     /// Answers a connection request or a ready ACK.
-    pub(super) fn answer(&self, request: &Connection, control: &dyn ControlPlane) -> Connection {
+    pub(super) fn answer(&self, request: &ConnectionMessage, control: &dyn ControlPlane) -> ConnectionMessage {
         let reply = self.on_reply(request, control).unwrap_or_else(|refusal| {
             tracing::warn!(
                 from = %request.local_nic_path, to = %request.peer_nic_path, qps = ?request.qp_num, gid = %request.local_gid,
@@ -259,7 +267,11 @@ impl RdmaShared {
         reply
     }
 
-    fn on_reply(&self, request: &Connection, control: &dyn ControlPlane) -> Result<Connection, HandshakeRefusal> {
+    fn on_reply(
+        &self,
+        request: &ConnectionMessage,
+        control: &dyn ControlPlane,
+    ) -> Result<ConnectionMessage, HandshakeRefusal> {
         let name = link::device_of(request)?;
         let nic = self.nics.iter().find(|nic| nic.name == name && !nic.is_disabled());
         let nic = nic.ok_or_else(|| HandshakeRefusal::UnknownDevice(name.to_owned()))?;
@@ -290,14 +302,14 @@ impl RdmaShared {
             let accepted = link.accept(request, Ok(remote_end.clone()), now, |remote_end| {
                 self.connect_qps(nic, endpoint.address(), qps, remote_end)
             });
-            let (accepted, anew) = match (accepted, state.link.close_reason()) {
-                (RequestOutcome::Anew, _) => (RequestOutcome::Anew, Some(WorkError::Dropped)),
+            let (accepted, retire_error) = match (accepted, state.link.close_reason()) {
+                (RequestOutcome::NewLink, _) => (RequestOutcome::NewLink, Some(WorkError::Dropped)),
                 (_, Some(why)) if why.is_gid_problem() && self.next_gid(nic, path, &state.link.local_end().gid) => {
-                    (RequestOutcome::Anew, Some(WorkError::Dropped))
+                    (RequestOutcome::NewLink, Some(WorkError::Dropped))
                 }
                 (reply, over) => (reply, over.map(|why| WorkError::Link(self.unconnected(nic, path, why)))),
             };
-            match anew {
+            match retire_error {
                 Some(error) => endpoint.retire_with(nic, &mut state, &error, &mut over),
                 None => {
                     state.touch(now);
@@ -317,7 +329,7 @@ impl RdmaShared {
         Err(HandshakeRefusal::Verbs("the endpoint is being replaced; retry".to_owned()))
     }
 
-    fn on_ready_ack(&self, nic: &Nic, endpoint: &Arc<Endpoint>, ack: &Connection) -> Connection {
+    fn on_ready_ack(&self, nic: &Nic, endpoint: &Arc<Endpoint>, ack: &ConnectionMessage) -> ConnectionMessage {
         let mut over = nic::FinishedWork::default();
         let mut state = endpoint.state();
         let reply = state.link.on_ready_ack(ack);

@@ -21,7 +21,7 @@ use crate::engine::transfer::rdma::fault::{Blame, RdmaStep};
 use crate::engine::transfer::rdma::link::{self, EndpointLink};
 use crate::engine::transfer::rdma::nic::{FinishedWork, Nic, PortAddress};
 use crate::engine::transfer::transport::OpKind;
-use crate::engine::wire::json::{ConnectionMessage as Connection, gid_text};
+use crate::engine::wire::json::{ConnectionMessage, gid_text};
 
 /// At least every sixteenth work request is signaled.
 const SIGNAL_EVERY: usize = 16;
@@ -145,17 +145,17 @@ impl Endpoint {
     }
 
     /// The ready ACK of its connection, and whether the peer supports ACKs. `None` if not connected.
-    pub(super) fn ack(&self) -> Option<(Connection, bool)> {
+    pub(super) fn ack(&self) -> Option<(ConnectionMessage, bool)> {
         let state = self.state();
         let (local_end, remote_end) = (state.link.local_end(), state.link.remote_end()?);
-        let ack = Connection {
+        let ack = ConnectionMessage {
             local_nic_path: local_end.path.clone(),
             peer_nic_path: local_end.peer.clone(),
             qp_num: local_end.numbers.clone(),
             local_gid: gid_text(&local_end.gid),
             local_lid: local_end.lid,
             ready_ack: Some(true),
-            ..Connection::default()
+            ..ConnectionMessage::default()
         };
         Some((ack, remote_end.acks))
     }
@@ -196,7 +196,7 @@ impl Endpoint {
         self.post(nic, &mut state, over);
     }
 
-    /// Posts pending requests.
+    /// Posts as many pending requests as the queues have space for.
     pub(super) fn post_pending(self: &Arc<Self>, nic: &Nic, over: &mut FinishedWork) {
         self.post(nic, &mut self.state(), over);
     }
@@ -342,15 +342,15 @@ impl Endpoint {
         let count = state.qps.len();
         let free: usize = state.qps.iter().map(|qp| nic.limits.requests - qp.posted.len()).sum();
         let wanted = free.min(state.pending.len());
-        let mut room = nic.reserve_cqe(wanted);
-        if room < wanted {
+        let mut credits = nic.reserve_cqe(wanted);
+        if credits < wanted {
             nic.wait_for_cqe(self);
             // Credits returned before the endpoint was queued triggered no post.
-            room += nic.reserve_cqe(wanted - room);
+            credits += nic.reserve_cqe(wanted - credits);
         }
         let first = state.turn;
         for at in 0..count {
-            if room == 0 {
+            if credits == 0 {
                 break;
             }
             let index = (first + at) % count;
@@ -359,15 +359,15 @@ impl Endpoint {
             let others: usize = (at + 1..count)
                 .map(|later| nic.limits.requests - state.qps[(first + later) % count].posted.len())
                 .sum();
-            let share = room.div_ceil(count - at).max(room.saturating_sub(others)).min(free);
-            room -= share;
+            let share = credits.div_ceil(count - at).max(credits.saturating_sub(others)).min(free);
+            credits -= share;
             if share > 0 && !self.post_run(nic, state, index, share, over) {
-                nic.release_cqe(room);
+                nic.release_cqe(credits);
                 return;
             }
             state.turn = (index + 1) % count;
         }
-        nic.release_cqe(room);
+        nic.release_cqe(credits);
     }
 
     /// Posts the next `count` requests on a queue pair. Returns whether all were accepted.

@@ -23,9 +23,8 @@ pub enum RdmaStep {
     Rts,
     /// Waiting for the peer to be ready.
     Ready,
-    /// Posting work requests.
     Post,
-    /// Transferring the bytes.
+    /// Transferring the bytes, after the request was posted.
     Move,
 }
 
@@ -88,8 +87,8 @@ pub struct RdmaFault {
 }
 
 impl RdmaFault {
-    /// Whether a retry may succeed if nothing has changed at the peer. `ways` is the number of paths to it.
-    pub fn may_pass(&self, ways: usize) -> bool {
+    /// Whether a retry may succeed if nothing has changed at the peer. `paths` is the number of paths to it.
+    pub fn may_pass(&self, paths: usize) -> bool {
         match (self.blame, self.step) {
             // The peer would refuse the same keys again.
             (Blame::Refusal, RdmaStep::Move) => false,
@@ -97,7 +96,7 @@ impl RdmaFault {
             (Blame::Peer, RdmaStep::Dial) => false,
             // A request that failed on one queue pair may succeed on a new one, whatever the cause.
             (Blame::Peer, _) | (Blame::Device, RdmaStep::Move) => true,
-            (Blame::Refusal | Blame::Device, _) => ways > 1,
+            (Blame::Refusal | Blame::Device, _) => paths > 1,
         }
     }
 }

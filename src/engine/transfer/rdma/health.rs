@@ -148,7 +148,7 @@ impl RailHealth {
         }
     }
 
-    /// Drops expired entries.
+    /// Drops entries whose pause is over at `now`.
     pub fn sweep(&mut self, now: Mono) {
         self.paths.retain(|_, path| !path.is_over(now));
         for device in &mut self.devices {

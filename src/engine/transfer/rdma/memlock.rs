@@ -10,7 +10,7 @@ use crate::engine::topology::Memlock;
 /// A registration that would exceed the limit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct MemlockShortage {
-    /// RLIMIT_MEMLOCK, bytes.
+    /// The soft limit RLIMIT_MEMLOCK, bytes.
     limit: u64,
     /// Bytes locked by earlier registrations.
     locked: u64,
@@ -69,7 +69,8 @@ mod tests {
 
     #[test]
     fn pinned_memory_is_read_in_kib() {
-        assert_eq!(pinned("Name:\tx\nVmLck:\t       4 kB\nVmPin:\t    2048 kB\nVmHWM:\t 1 kB\n"), 2 * MIB);
+        let status = "Name:\tx\nVmLck:\t       4 kB\nVmPin:\t    2048 kB\nVmHWM:\t 1 kB\n";
+        assert_eq!(pinned(status), 2 * MIB);
         assert_eq!((pinned("VmPin:\t many kB"), pinned("")), (0, 0));
     }
 

@@ -55,7 +55,7 @@ use crate::engine::transfer::rdma::slices::SliceRule;
 use crate::engine::transfer::region::Access;
 use crate::engine::transfer::transport::{ControlPlane, DataPeer, DataTransport, PieceKeys, RegionKeys};
 use crate::engine::transfer::{MonoClock, TransferError};
-use crate::engine::wire::json::{ConnectionMessage as Connection, DeviceDescriptor as Device, SegmentDescriptor};
+use crate::engine::wire::json::{ConnectionMessage, DeviceDescriptor, SegmentDescriptor};
 
 pub use fault::{Blame, RdmaFault, RdmaStep};
 pub use settings::{RdmaOptions, RdmaSettings};
@@ -73,13 +73,13 @@ impl RdmaTransport {
     /// Fails if no device can be used.
     pub fn start(
         server: String,
-        wish: &RdmaOptions,
+        options: &RdmaOptions,
         settings: &RdmaSettings,
         clock: MonoClock,
         random: RandomSource,
     ) -> Result<RdmaTransport, TransferError> {
         let host = open::host()?;
-        let (nics, unused) = open::nics(&host, wish, settings)?;
+        let (nics, unused) = open::nics(&host, options, settings)?;
         let names: Vec<String> = nics.iter().map(|nic| nic.name.clone()).collect();
         let matrix = open::matrix(&host, &names, settings)?;
         let longest = |nic: &Arc<Nic>| nic.device.port(nic.port).map_or(1 << 30, |port| port.max_msg_sz);
@@ -163,7 +163,7 @@ impl DataTransport for RdmaTransport {
             .iter()
             .map(|nic| {
                 let address = nic.address();
-                Device { name: nic.name.clone(), lid: address.lid, gid: address.gid_text() }
+                DeviceDescriptor { name: nic.name.clone(), lid: address.lid, gid: address.gid_text() }
             })
             .collect();
         let mut matrix = shared.matrix.0.clone();
@@ -173,16 +173,16 @@ impl DataTransport for RdmaTransport {
         document.priority_matrix = Some(matrix);
         if up.len() < shared.nics.len() {
             // Keys are ordered by the device's position among the announced devices.
-            let told = |keys: &[u32]| up.iter().filter_map(|nic| keys.get(nic.index).copied()).collect();
+            let usable = |keys: &[u32]| up.iter().filter_map(|nic| keys.get(nic.index).copied()).collect();
             for buffer in &mut document.buffers {
-                (buffer.rkey, buffer.lkey) = (told(&buffer.rkey), told(&buffer.lkey));
+                (buffer.rkey, buffer.lkey) = (usable(&buffer.rkey), usable(&buffer.lkey));
             }
         }
     }
 
-    fn on_change(&self, tell: Box<dyn Fn() + Send + Sync>) {
+    fn on_change(&self, callback: Box<dyn Fn() + Send + Sync>) {
         // Only the first callback is kept.
-        let _ = self.shared.on_change.set(tell);
+        let _ = self.shared.on_change.set(callback);
     }
 
     fn peer(
@@ -194,7 +194,7 @@ impl DataTransport for RdmaTransport {
         Ok(RdmaPeer::new(Arc::clone(&self.shared), Arc::clone(control), view))
     }
 
-    fn accept(&self, request: Connection, control: &dyn ControlPlane) -> Connection {
+    fn accept(&self, request: ConnectionMessage, control: &dyn ControlPlane) -> ConnectionMessage {
         self.shared.answer(&request, control)
     }
 

@@ -29,7 +29,7 @@ pub(super) struct PortAddress {
     pub(super) gid_index: u32,
     pub(super) gid: [u8; 16],
     pub(super) lid: u16,
-    /// Path MTU, bytes.
+    /// Maximum path MTU, bytes.
     pub(super) mtu: u32,
 }
 
@@ -65,7 +65,7 @@ pub(super) struct Nic {
     /// Peers that the port's own GID cannot reach, by path: the address to use instead, and how many GIDs were tried.
     overrides: Mutex<HashMap<String, (PortAddress, u32)>>,
     /// Free entries of the completion queue.
-    room: AtomicUsize,
+    free_cqes: AtomicUsize,
     /// Whether the device has failed or its port is down. It takes no new requests then.
     out: AtomicBool,
     /// Whether the event channel is readable without events, because the device is gone.
@@ -137,7 +137,7 @@ impl Nic {
             queue,
             address: RwLock::new(address),
             overrides: Mutex::default(),
-            room: AtomicUsize::new(entries as usize),
+            free_cqes: AtomicUsize::new(entries as usize),
             out: AtomicBool::new(false),
             channel_broken: AtomicBool::new(false),
             disabled_reason: Mutex::default(),
@@ -150,7 +150,7 @@ impl Nic {
         })
     }
 
-    /// The port's address.
+    /// The current address of the port, which an event may change.
     pub(super) fn address(&self) -> PortAddress {
         self.address.read().unwrap_or_else(PoisonError::into_inner).clone()
     }
@@ -254,7 +254,7 @@ impl Nic {
         self.endpoints().values().cloned().collect()
     }
 
-    /// The device's counters.
+    /// A snapshot of the device's counters.
     pub(super) fn counters(&self) -> RailCounters {
         let (address, counters) = (self.address(), &self.counters);
         let of = |figure: &AtomicU64| figure.load(Ordering::Relaxed);
@@ -316,13 +316,13 @@ impl Nic {
     /// Reserves up to `wanted` entries of the completion queue. (Every request may generate a completion, signaled or
     /// not.)
     pub(super) fn reserve_cqe(&self, wanted: usize) -> usize {
-        let take = |room: usize| Some(room - room.min(wanted));
-        let before = self.room.fetch_update(Ordering::SeqCst, Ordering::SeqCst, take).unwrap_or(0);
+        let take = |free_cqes: usize| Some(free_cqes - free_cqes.min(wanted));
+        let before = self.free_cqes.fetch_update(Ordering::SeqCst, Ordering::SeqCst, take).unwrap_or(0);
         before.min(wanted)
     }
 
     pub(super) fn release_cqe(&self, requests: usize) {
-        self.room.fetch_add(requests, Ordering::SeqCst);
+        self.free_cqes.fetch_add(requests, Ordering::SeqCst);
     }
 
     /// Queues `endpoint` until the completion queue has room.
@@ -419,8 +419,8 @@ impl Nic {
 
     /// Handles the event that queue pair `number` is in the error state.
     pub(super) fn qp_failed(&self, number: u32) {
-        let whose = self.by_qp.read().unwrap_or_else(PoisonError::into_inner).get(&number).cloned();
-        if let Some(endpoint) = whose {
+        let endpoint = self.by_qp.read().unwrap_or_else(PoisonError::into_inner).get(&number).cloned();
+        if let Some(endpoint) = endpoint {
             endpoint.retire(self, &WorkError::Dropped);
         }
     }
@@ -432,8 +432,8 @@ impl Nic {
         }
         let mut over = FinishedWork::default();
         for run in completions.chunk_by(|a, b| a.qp == b.qp) {
-            let whose = self.by_qp.read().unwrap_or_else(PoisonError::into_inner).get(&run[0].qp).cloned();
-            match whose {
+            let endpoint = self.by_qp.read().unwrap_or_else(PoisonError::into_inner).get(&run[0].qp).cloned();
+            match endpoint {
                 Some(endpoint) => endpoint.completed(self, run, &mut over),
                 None => {
                     tracing::debug!(device = %self.name, qp = run[0].qp, "completion of a destroyed queue pair")
@@ -458,7 +458,7 @@ impl Nic {
         }
     }
 
-    /// Retires all endpoints.
+    /// Retires all endpoints. Their requests fail with [`TransferError::Stopped`].
     pub(super) fn close(&self) {
         for endpoint in self.all_endpoints() {
             endpoint.retire(self, &WorkError::Link(TransferError::Stopped));

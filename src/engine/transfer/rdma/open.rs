@@ -4,14 +4,37 @@ use std::path::Path;
 use std::sync::Arc;
 
 use crate::engine::sys::FileTree;
-use crate::engine::sys::verbs::{self, RdmaDevice, VerbsUnavailable};
+use crate::engine::sys::verbs::{self, PortState, RdmaDevice, VerbsError, VerbsUnavailable};
 use crate::engine::topology::{DeviceChoice, ExcludedDevice, Gid, HostTopology, Matrix};
 use crate::engine::transfer::TransferError;
 use crate::engine::transfer::rdma::fault::{Blame, RdmaFault, RdmaStep};
-use crate::engine::transfer::rdma::gid;
+use crate::engine::transfer::rdma::gid::{self, GidError};
 use crate::engine::transfer::rdma::nic::{Nic, NicLimits, PortAddress};
 use crate::engine::transfer::rdma::path_probe::UnusedDevice;
 use crate::engine::transfer::rdma::settings::{RdmaOptions, RdmaSettings};
+
+/// Why a device, or the address of its port, cannot be used.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum DeviceOpenError {
+    #[error("{}", with_remedy(.0))]
+    Unavailable(#[from] VerbsUnavailable),
+    #[error("{device}: MC_IB_PORT={port} is not a port number from 1 to 255")]
+    PortNumber { device: String, port: u32 },
+    #[error("{device}: port {port} is {state}, not ACTIVE: is the link up?")]
+    PortDown { device: String, port: u8, state: PortState },
+    #[error("{device}: /sys does not show port {port}")]
+    PortMissing { device: String, port: u8 },
+    #[error("{device}: port {port} has no GID")]
+    NoGid { device: String, port: u8 },
+    /// The GID table is empty, or the configured index is not in use.
+    #[error("{device}: port {port}: {source}")]
+    Gid { device: String, port: u8, source: GidError },
+    #[error(transparent)]
+    Verbs(#[from] VerbsError),
+    /// The host's devices could not be read.
+    #[error(transparent)]
+    Host(#[from] TransferError),
+}
 
 /// Reads the host's devices from its file systems.
 ///
@@ -26,23 +49,23 @@ fn no_rdma(why: String) -> TransferError {
     TransferError::NoRdma { why }
 }
 
-/// Opens the devices that `wish` and `settings` select. Returns the usable ones, at least one, and the others with the
+/// Opens the devices that `options` and `settings` select. Returns the usable ones, at least one, and the others with the
 /// reason.
 ///
 /// # Errors
 /// Fails if none can be used, with the reason for each.
 pub(super) fn nics(
     host: &HostTopology,
-    wish: &RdmaOptions,
+    options: &RdmaOptions,
     settings: &RdmaSettings,
 ) -> Result<(Vec<Arc<Nic>>, Vec<UnusedDevice>), TransferError> {
     // If verbs are unavailable, this error describes what is missing.
-    let listed = verbs::devices().map_err(|absent| no_rdma(told(&absent)))?;
-    let (names, mut unused) = names(host, wish, settings);
+    let listed = verbs::devices().map_err(|absent| no_rdma(with_remedy(&absent)))?;
+    let (names, mut unused) = names(host, options, settings);
     if names.is_empty() {
         let why: Vec<&str> = unused.iter().map(|unused| unused.why.as_str()).collect();
         let why = if why.is_empty() { "no RDMA device found".to_owned() } else { why.join("; ") };
-        let next = if wish.devices.is_empty() { "; select devices with --device-name" } else { "" };
+        let next = if options.devices.is_empty() { "; select devices with --device-name" } else { "" };
         return Err(no_rdma(format!("{why}{next}")));
     }
     let (mut nics, mut problems) = (Vec::new(), Vec::new());
@@ -52,7 +75,7 @@ pub(super) fn nics(
         format!("{name}: RDMA device not found; available: {}", there.join(", "))
     };
     // A host with devices supports RDMA: a misspelt name must not cause a fallback to TCP.
-    if !wish.devices.is_empty() && !listed.is_empty() && !names.iter().any(is_there) {
+    if !options.devices.is_empty() && !listed.is_empty() && !names.iter().any(is_there) {
         return Err(TransferError::Rdma(Arc::new(RdmaFault {
             device: String::new(),
             port: 0,
@@ -71,7 +94,7 @@ pub(super) fn nics(
         }
         match open(host, &name, nics.len(), settings) {
             Ok(nic) => nics.push(Arc::new(nic)),
-            Err(why) => problems.push(UnusedDevice { device: name, why }),
+            Err(error) => problems.push(UnusedDevice { device: name, why: error.to_string() }),
         }
     }
     if nics.is_empty() {
@@ -86,8 +109,8 @@ pub(super) fn nics(
 }
 
 /// The devices to open, and those excluded beforehand with the reason.
-fn names(host: &HostTopology, wish: &RdmaOptions, settings: &RdmaSettings) -> (Vec<String>, Vec<UnusedDevice>) {
-    if wish.devices.is_empty() {
+fn names(host: &HostTopology, options: &RdmaOptions, settings: &RdmaSettings) -> (Vec<String>, Vec<UnusedDevice>) {
+    if options.devices.is_empty() {
         let (choice, _) = DeviceChoice::of(host, &settings.choice);
         let picked = choice.picked.into_iter().map(|picked| picked.device).collect();
         let unused =
@@ -96,7 +119,7 @@ fn names(host: &HostTopology, wish: &RdmaOptions, settings: &RdmaSettings) -> (V
     }
     let (mut names, mut unused) = (Vec::<String>::new(), Vec::new());
     let filtered = |name: &String| settings.choice.filter.as_ref().is_some_and(|only| !only.contains(name));
-    for name in &wish.devices {
+    for name in &options.devices {
         if filtered(name) {
             unused.push(UnusedDevice { device: name.clone(), why: format!("{name}: excluded by MC_TE_FILTERS") });
         } else if !names.contains(name) {
@@ -107,17 +130,17 @@ fn names(host: &HostTopology, wish: &RdmaOptions, settings: &RdmaSettings) -> (V
 }
 
 /// Formats why verbs are unavailable, and the fix.
-fn told(absent: &VerbsUnavailable) -> String {
+fn with_remedy(absent: &VerbsUnavailable) -> String {
     match absent {
         VerbsUnavailable::Failed(error) => error.to_string(),
         absent => format!("{absent} ({})", absent.remedy()),
     }
 }
 
-fn open(host: &HostTopology, name: &str, index: usize, settings: &RdmaSettings) -> Result<Nic, String> {
-    let device = RdmaDevice::open(name).map_err(|absent| told(&absent))?;
-    let port = u8::try_from(settings.choice.port)
-        .map_err(|_| format!("{name}: MC_IB_PORT={} is not a port number from 1 to 255", settings.choice.port))?;
+fn open(host: &HostTopology, name: &str, index: usize, settings: &RdmaSettings) -> Result<Nic, DeviceOpenError> {
+    let device = RdmaDevice::open(name)?;
+    let invalid = |_| DeviceOpenError::PortNumber { device: name.to_owned(), port: settings.choice.port };
+    let port = u8::try_from(settings.choice.port).map_err(invalid)?;
     let address = address(host, &device, port, settings)?;
     let attributes = device.attributes();
     let qps = settings.pairs_per_endpoint;
@@ -132,7 +155,7 @@ fn open(host: &HostTopology, name: &str, index: usize, settings: &RdmaSettings) 
     let vector = u32::try_from(index).unwrap_or(0);
     let gid = format!("{} {}", address.gid_index, std::net::Ipv6Addr::from(address.gid));
     tracing::info!(device = name, port, %gid, lid = address.lid, mtu = address.mtu, "rdma device is in use");
-    Nic::new(index, device, port, address, limits, entries, vector).map_err(|error| error.to_string())
+    Ok(Nic::new(index, device, port, address, limits, entries, vector)?)
 }
 
 /// The current address of `device`'s port.
@@ -144,9 +167,9 @@ pub(super) fn address(
     device: &RdmaDevice,
     port: u8,
     settings: &RdmaSettings,
-) -> Result<PortAddress, String> {
+) -> Result<PortAddress, DeviceOpenError> {
     let addresses = addresses(host, device, port, settings)?;
-    addresses.into_iter().next().ok_or_else(|| format!("{}: port {port} has no GID", device.name()))
+    addresses.into_iter().next().ok_or_else(|| DeviceOpenError::NoGid { device: device.name().to_owned(), port })
 }
 
 /// The port's addresses: the preferred one, then those to try if it does not reach a peer.
@@ -158,16 +181,16 @@ pub(super) fn addresses(
     device: &RdmaDevice,
     port: u8,
     settings: &RdmaSettings,
-) -> Result<Vec<PortAddress>, String> {
+) -> Result<Vec<PortAddress>, DeviceOpenError> {
     let name = device.name();
-    let attributes = device.port(port).map_err(|error| error.to_string())?;
+    let attributes = device.port(port)?;
     if !attributes.state.is_active() {
-        return Err(format!("{name}: port {port} is {}, not ACTIVE: is the link up?", attributes.state));
+        return Err(DeviceOpenError::PortDown { device: name.to_owned(), port, state: attributes.state });
     }
     let described = host.devices.iter().find(|d| d.name == name).and_then(|d| d.port(u32::from(port)));
-    let described = described.ok_or_else(|| format!("{name}: /sys does not show port {port}"))?;
+    let described = described.ok_or_else(|| DeviceOpenError::PortMissing { device: name.to_owned(), port })?;
     let rows = gid::rows(&described.gids, settings.choice.gid_index);
-    let rows = rows.map_err(|none| format!("{name}: port {port}: {none}"))?;
+    let rows = rows.map_err(|source| DeviceOpenError::Gid { device: name.to_owned(), port, source })?;
     let address = |row: &&Gid| PortAddress {
         gid_index: row.index,
         gid: row.gid.octets(),

@@ -121,12 +121,12 @@ struct Fragment {
     tries: u32,
     drops: u32,
     /// The last path used: our device and the peer's.
-    way: (u16, u16),
-    /// The first error.
+    route: (u16, u16),
+    /// The fault of the first failed attempt.
     before: Option<Box<TransferFault>>,
 }
 
-/// A submitted batch.
+/// A batch of operations that were submitted to a peer.
 struct RdmaBatch {
     peer: Arc<RdmaPeer>,
     view: Arc<PeerView>,
@@ -183,15 +183,15 @@ impl PendingOps for RdmaBatch {
 impl RdmaBatch {
     /// Cuts the operations into fragments.
     fn cut(&mut self) {
-        let find_endpoint = self.peer.shared.registry.snapshot();
+        let registered = self.peer.shared.registry.snapshot();
         for at in 0..self.ops.len() {
             let op = &self.ops[at];
-            let lent: RegisteredMemory;
-            let locals = if find_endpoint.covers(&op.local) {
-                &*find_endpoint
+            let temporary: RegisteredMemory;
+            let locals = if registered.covers(&op.local) {
+                &*registered
             } else {
-                lent = self.peer.shared.registry.register_temporarily(&op.local);
-                &lent
+                temporary = self.peer.shared.registry.register_temporarily(&op.local);
+                &temporary
             };
             let here = (&locals.spans, op.local.address());
             let there = (&self.view.spans, op.remote.0);
@@ -205,7 +205,7 @@ impl RdmaBatch {
                         local: Arc::clone(&locals.locals[cut.local]),
                         tries: 0,
                         drops: 0,
-                        way: (0, 0),
+                        route: (0, 0),
                         before: None,
                     }),
                     Err(uncovered) => {
@@ -246,9 +246,9 @@ impl RdmaBatch {
         let mut groups: Vec<((usize, usize), Vec<WorkRequest>)> = Vec::new();
         for &number in parts {
             match self.work(&shared, number, now) {
-                Ok((way, work)) => match groups.iter_mut().find(|group| group.0 == way) {
+                Ok((route, work)) => match groups.iter_mut().find(|group| group.0 == route) {
                     Some((_, works)) => works.push(work),
-                    None => groups.push((way, vec![work])),
+                    None => groups.push((route, vec![work])),
                 },
                 Err(fault) => self.fail(number, fault),
             }
@@ -287,8 +287,8 @@ impl RdmaBatch {
         // The peer's descriptor may have changed since the fragment was cut.
         let ends_inside = |span: &Span| remote - span.start + u64::from(part.len) <= span.len;
         let span = self.view.spans.find(remote).filter(ends_inside).ok_or_else(|| self.refused(op))?;
-        let way = shared.route(&self.view, part.local.location(), (span.index, remote), part.tries, now);
-        let (nic, device) = way.ok_or_else(|| self.no_path_error(part))?;
+        let route = shared.route(&self.view, part.local.location(), (span.index, remote), part.tries, now);
+        let (nic, device) = route.ok_or_else(|| self.no_path_error(part))?;
         let rkeys = &self.view.descriptor.buffers[span.index].rkey;
         let rkey = rkeys.get(device).copied().ok_or_else(|| self.refused(op))?;
         let (here, there) = (&shared.nics[nic], &self.view.paths[device]);
@@ -307,7 +307,7 @@ impl RdmaBatch {
             remote,
             rkey,
         };
-        self.parts[number as usize].way = (nic as u16, device as u16);
+        self.parts[number as usize].route = (nic as u16, device as u16);
         Ok(((nic, device), work))
     }
 
@@ -330,7 +330,7 @@ impl RdmaBatch {
         }
     }
 
-    /// Connects every endpoint used, or sees it fail.
+    /// Connects every endpoint in use, or handles its failure.
     fn connect(&mut self) {
         let shared = Arc::clone(&self.peer.shared);
         for end in &self.ends {
@@ -415,16 +415,16 @@ impl RdmaBatch {
     /// port is down.
     fn may_help(&self, number: u32, fault: &TransferFault) -> bool {
         let shared = &self.peer.shared;
-        let ways = shared.nics.len() * self.view.paths.len();
-        let nic = &shared.nics[usize::from(self.parts[number as usize].way.0)];
-        let passes = matches!(&fault.error, TransferError::Rdma(fault) if fault.may_pass(ways));
-        passes && (ways > 1 || nic.port_problem().is_none())
+        let paths = shared.nics.len() * self.view.paths.len();
+        let nic = &shared.nics[usize::from(self.parts[number as usize].route.0)];
+        let passes = matches!(&fault.error, TransferError::Rdma(fault) if fault.may_pass(paths));
+        passes && (paths > 1 || nic.port_problem().is_none())
     }
 
     /// Converts `error` to a fault and records it in the health of devices and paths.
     fn fault(&self, number: u32, error: WorkError, now: Mono) -> TransferFault {
         let shared = &self.peer.shared;
-        let (nic, device) = self.parts[number as usize].way;
+        let (nic, device) = self.parts[number as usize].route;
         let (nic, path) = (&shared.nics[usize::from(nic)], &self.view.path(usize::from(device)));
         let another = shared.nics.len() * self.view.paths.len() > 1;
         let at = |step, problem: String, blame| nic.fault(path, step, problem, blame);

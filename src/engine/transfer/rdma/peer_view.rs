@@ -7,7 +7,7 @@ use crate::engine::transfer::TransferError;
 use crate::engine::transfer::rdma::fault::{Blame, RdmaFault, RdmaStep};
 use crate::engine::transfer::rdma::route::Rails;
 use crate::engine::transfer::rdma::slices::Spans;
-use crate::engine::wire::json::{DeviceDescriptor as Device, SegmentDescriptor, parse_gid};
+use crate::engine::wire::json::{DeviceDescriptor, SegmentDescriptor, parse_gid};
 
 /// A parsed descriptor of a peer's segment.
 pub(super) struct PeerView {
@@ -29,7 +29,9 @@ fn no_device(descriptor: &SegmentDescriptor) -> TransferError {
         let problem = "it announces no RDMA device: its links may be down".to_owned();
         (problem, "run mcctl devices (or ibv_devinfo -v) on the peer's host to check that its ports are ACTIVE")
     } else {
-        let gid = |device: &Device| format!("its device {} announces the invalid GID '{}'", device.name, device.gid);
+        let gid = |device: &DeviceDescriptor| {
+            format!("its device {} announces the invalid GID '{}'", device.name, device.gid)
+        };
         let problems: Vec<String> = descriptor.devices.iter().map(gid).collect();
         (
             problems.join("; "),
@@ -109,10 +111,10 @@ impl PeerView {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::engine::wire::json::RegionDescriptor as Buffer;
+    use crate::engine::wire::json::RegionDescriptor;
 
     fn descriptor() -> SegmentDescriptor {
-        let device = |name: &str, gid: &str| Device { name: name.into(), lid: 0, gid: gid.into() };
+        let device = |name: &str, gid: &str| DeviceDescriptor { name: name.into(), lid: 0, gid: gid.into() };
         SegmentDescriptor {
             name: "10.0.0.1:15000".into(),
             protocol: "rdma".into(),
@@ -120,7 +122,13 @@ mod tests {
                 device("a", "00:00:00:00:00:00:00:00:00:00:ff:ff:c0:a8:64:01"),
                 device("b", "00:00:00:00:00:00:00:00:00:00:00:00:00:00:00:00"),
             ],
-            buffers: vec![Buffer { name: "*".into(), address: 4096, length: 100, rkey: vec![1, 2], lkey: vec![1, 2] }],
+            buffers: vec![RegionDescriptor {
+                name: "*".into(),
+                address: 4096,
+                length: 100,
+                rkey: vec![1, 2],
+                lkey: vec![1, 2],
+            }],
             ..SegmentDescriptor::default()
         }
     }
@@ -135,18 +143,18 @@ mod tests {
 
     #[test]
     fn a_peer_without_usable_devices_is_reported_with_its_gids() {
-        let told = |descriptor: &SegmentDescriptor| match PeerView::of(descriptor, Mono::ZERO).err() {
+        let fault_of = |descriptor: &SegmentDescriptor| match PeerView::of(descriptor, Mono::ZERO).err() {
             Some(TransferError::Rdma(fault)) => fault,
             other => panic!("{other:?}"),
         };
         let mut none = descriptor();
         none.devices[0].gid = "zz".into();
-        let fault = told(&none);
+        let fault = fault_of(&none);
         assert_eq!((fault.step, fault.blame, fault.peer.as_str()), (RdmaStep::Route, Blame::Refusal, "10.0.0.1:15000"));
         assert!(fault.problem.contains("device a") && fault.problem.contains("'zz'"), "{fault}");
         assert!(fault.problem.contains("device b") && fault.problem.contains("'00:00:"), "{fault}");
         none.devices.clear();
-        assert!(told(&none).problem.contains("no RDMA device"), "{}", told(&none));
+        assert!(fault_of(&none).problem.contains("no RDMA device"), "{}", fault_of(&none));
     }
 
     #[test]

@@ -84,7 +84,7 @@ impl RegisteredMemory {
     }
 }
 
-/// All registered memory.
+/// The memory that is registered on all devices.
 pub(super) struct Registry {
     nics: Vec<Arc<Nic>>,
     /// Keyed by address. Not locked while a device registers, which may take seconds.
@@ -171,7 +171,7 @@ impl Registry {
         drop(gone);
     }
 
-    /// Removes all registrations.
+    /// Deregisters all memory on all devices.
     pub(super) fn clear(&self) {
         let mut table = self.table();
         let gone = std::mem::take(&mut *table);

@@ -52,7 +52,7 @@ impl Rails {
         &self.names
     }
 
-    fn place_of(&self, name: &str) -> Option<usize> {
+    fn index_of(&self, name: &str) -> Option<usize> {
         self.names.iter().position(|n| n == name)
     }
 
@@ -140,39 +140,40 @@ impl RdmaRouter {
         RdmaRouter { rails, same_name: settings.same_name, peers_of: settings.peers_of.clone() }
     }
 
-    /// Our devices.
+    /// Our devices, in the order of their indices.
     pub fn rails(&self) -> &Rails {
         &self.rails
     }
 
     /// Selects the path for `ask` to a peer with the devices `peer`. A paused path is used only if no other exists. A
     /// disabled device is never used. `None`: none of our devices is up, or the peer has none.
-    pub fn route(&self, peer: &Rails, ask: RouteQuery<'_>, ways: &dyn PathTable) -> Option<RdmaRoute> {
-        let locals = self.rails.order(ask.here, ask.attempt, ask.draws.0).filter(|local| ways.is_up(*local));
+    pub fn route(&self, peer: &Rails, ask: RouteQuery<'_>, path_table: &dyn PathTable) -> Option<RdmaRoute> {
+        let locals = self.rails.order(ask.here, ask.attempt, ask.draws.0).filter(|local| path_table.is_up(*local));
         let remotes = peer.order(ask.there, ask.attempt, ask.draws.1);
         let to = |local: usize| {
             let wanted = if ask.attempt == 0 { self.wanted(peer, local, ask.draws.1) } else { None };
             wanted.into_iter().chain(remotes.clone()).map(move |remote| RdmaRoute { local, remote })
         };
-        let open = locals.clone().flat_map(to).find(|route| ways.is_open(*route));
+        let open = locals.clone().flat_map(to).find(|route| path_table.is_open(*route));
         // All paths are paused: a paused path is better than none.
-        open.or_else(|| locals.clone().flat_map(to).next()).or_else(|| self.elsewhere(peer, ask, ways))
+        open.or_else(|| locals.clone().flat_map(to).next()).or_else(|| self.elsewhere(peer, ask, path_table))
     }
 
     /// The peer's device that the settings assign to ours.
     fn wanted(&self, peer: &Rails, local: usize, draw: u32) -> Option<usize> {
         let name = self.rails.names.get(local)?;
         if self.same_name {
-            return peer.place_of(name);
+            return peer.index_of(name);
         }
-        let there: Vec<usize> = self.peers_of.get(name)?.iter().filter_map(|name| peer.place_of(name)).collect();
+        let there: Vec<usize> = self.peers_of.get(name)?.iter().filter_map(|name| peer.index_of(name)).collect();
         turn(&there, draw).0.first().copied()
     }
 
     /// No device for this location is up: uses any that is.
-    fn elsewhere(&self, peer: &Rails, ask: RouteQuery<'_>, ways: &dyn PathTable) -> Option<RdmaRoute> {
-        let (known, asked) = (&self.rails.all.preferred, ask.attempt as usize);
-        let local = (0..known.len()).map(|i| known[(i + asked) % known.len()]).find(|local| ways.is_up(*local))?;
+    fn elsewhere(&self, peer: &Rails, ask: RouteQuery<'_>, path_table: &dyn PathTable) -> Option<RdmaRoute> {
+        let (known, attempts) = (&self.rails.all.preferred, ask.attempt as usize);
+        let local =
+            (0..known.len()).map(|i| known[(i + attempts) % known.len()]).find(|local| path_table.is_up(*local))?;
         peer.order(ask.there, ask.attempt, ask.draws.1).next().map(|remote| RdmaRoute { local, remote })
     }
 }
@@ -188,7 +189,7 @@ mod tests {
     struct State {
         down: Vec<usize>,
         closed: Vec<(usize, usize)>,
-        asked: RefCell<usize>,
+        attempts: RefCell<usize>,
     }
 
     impl PathTable for State {
@@ -196,7 +197,7 @@ mod tests {
             !self.down.contains(&local)
         }
         fn is_open(&self, route: RdmaRoute) -> bool {
-            *self.asked.borrow_mut() += 1;
+            *self.attempts.borrow_mut() += 1;
             !self.closed.contains(&(route.local, route.remote))
         }
     }
@@ -305,7 +306,7 @@ mod tests {
                 });
                 prop_assert_eq!(state.is_open(route), any_open);
             }
-            prop_assert!(*state.asked.borrow() < 64);
+            prop_assert!(*state.attempts.borrow() < 64);
         }
     }
 }

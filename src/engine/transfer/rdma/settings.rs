@@ -131,7 +131,7 @@ const WITHOUT_EFFECT: &[(&str, &str)] = &[
 ];
 
 impl RdmaSettings {
-    /// Reads the variables.
+    /// Reads the `MC_*` variables of the RDMA transport. Invalid ones are reported as warnings.
     pub(in crate::engine::transfer) fn read(read: &mut VariableReader<'_>) -> RdmaSettings {
         let base = RdmaSettings::default();
         let (choice, warnings) = DeviceSelection::from_env(read.lookup);
@@ -160,7 +160,7 @@ impl RdmaSettings {
             region_bytes_max: read.number(&["MC_MAX_MR_SIZE"], 4096..=u64::MAX, base.region_bytes_max),
             register_in_parallel: match read.number(&["MC_ENABLE_PARALLEL_REG_MR"], -1..=1, -1i8) {
                 -1 => None,
-                way => Some(way == 1),
+                flag => Some(flag == 1),
             },
             registering_threads: match read.number(&["MC_MAX_CONCURRENT_REG_MR"], 0..=1024, 0) {
                 0 => None,

@@ -6,13 +6,13 @@ use std::time::Duration;
 
 use crate::engine::base::Mono;
 use crate::engine::sys::Slice;
-use crate::engine::topology::Matrix;
+use crate::engine::topology::{HostTopology, Matrix};
 use crate::engine::transfer::rdma::batch::{Batch, CqWaker, WorkError, WorkRequest};
 use crate::engine::transfer::rdma::endpoint::Endpoint;
 use crate::engine::transfer::rdma::fault::{Blame, RdmaFault, RdmaStep};
 use crate::engine::transfer::rdma::health::RailHealth;
 use crate::engine::transfer::rdma::nic::{FinishedWork, Nic, PortAddress};
-use crate::engine::transfer::rdma::open;
+use crate::engine::transfer::rdma::open::{self, DeviceOpenError};
 use crate::engine::transfer::rdma::path_probe::UnusedDevice;
 use crate::engine::transfer::rdma::peer_view::PeerView;
 use crate::engine::transfer::rdma::poller::CompletionPoller;
@@ -110,10 +110,10 @@ impl RdmaShared {
         now: Mono,
     ) -> Option<(usize, usize)> {
         let health = self.health_state.has_faults.load(Ordering::Relaxed).then(|| self.health());
-        let ways = PathSnapshot { shared: self, view, health, now };
+        let path_table = PathSnapshot { shared: self, view, health, now };
         let only = RdmaRoute { local: 0, remote: 0 };
         if self.nics.len() == 1 && view.paths.len() == 1 {
-            return (ways.is_up(0) && view.has_device(0)).then_some((only.local, only.remote));
+            return (path_table.is_up(0) && view.has_device(0)).then_some((only.local, only.remote));
         }
         let buffer = &view.descriptor.buffers[buffer];
         let there = location(&buffer.name, remote - buffer.address, buffer.length);
@@ -121,10 +121,10 @@ impl RdmaShared {
             let turn = self.health_state.turns.fetch_add(1, Ordering::Relaxed);
             (turn, turn)
         } else {
-            let lot = (self.random)();
-            (lot as u32, (lot >> 32) as u32)
+            let random = (self.random)();
+            (random as u32, (random >> 32) as u32)
         };
-        let route = self.router.route(&view.rails, RouteQuery { here, there: &there, attempt, draws }, &ways)?;
+        let route = self.router.route(&view.rails, RouteQuery { here, there: &there, attempt, draws }, &path_table)?;
         Some((route.local, route.remote))
     }
 
@@ -137,21 +137,21 @@ impl RdmaShared {
             (None, Some(off)) => off.why.clone(),
             (None, None) => "no path to the peer".to_owned(),
         };
-        let whys: Vec<(&Arc<Nic>, String)> = self.nics.iter().map(|nic| (nic, why(nic))).collect();
+        let reasons: Vec<(&Arc<Nic>, String)> = self.nics.iter().map(|nic| (nic, why(nic))).collect();
         let remedy = Some(LINK_REMEDY);
-        if let [(nic, why)] = &whys[..] {
+        if let [(nic, why)] = &reasons[..] {
             return nic.fault_with(segment, step, format!("device not in use: {why}"), Blame::Device, remedy);
         }
         let names: Vec<&str> = self.nics.iter().map(|nic| nic.name.as_str()).collect();
-        let whys: Vec<String> =
-            whys.iter().map(|(nic, why)| format!("{} port {}: {why}", nic.name, nic.port)).collect();
+        let reasons: Vec<String> =
+            reasons.iter().map(|(nic, why)| format!("{} port {}: {why}", nic.name, nic.port)).collect();
         TransferError::Rdma(Arc::new(RdmaFault {
             device: names.join(", "),
             port: 0,
             gid: String::new(),
             peer: segment.to_owned(),
             step,
-            problem: format!("no device in use ({})", whys.join("; ")),
+            problem: format!("no device in use ({})", reasons.join("; ")),
             blame: Blame::Device,
             remedy,
         }))
@@ -204,9 +204,9 @@ impl RdmaShared {
 
     fn update_health<T>(&self, update_health: impl FnOnce(&mut RailHealth) -> T) -> T {
         let mut health = self.health();
-        let told = update_health(&mut health);
+        let result = update_health(&mut health);
         self.health_state.has_faults.store(!health.is_clear(), Ordering::Relaxed);
-        told
+        result
     }
 
     fn health(&self) -> MutexGuard<'_, RailHealth> {
@@ -215,14 +215,17 @@ impl RdmaShared {
 
     /// Reports that our segment descriptor has changed.
     pub(super) fn changed(&self) {
-        if let Some(tell) = self.on_change.get() {
-            tell();
+        if let Some(callback) = self.on_change.get() {
+            callback();
         }
     }
 
     /// Reads the current address of `nic`'s port.
-    pub(super) fn address(&self, nic: &Nic) -> Result<PortAddress, String> {
-        let host = open::host().map_err(|error| error.to_string())?;
+    ///
+    /// # Errors
+    /// Fails if the host's devices cannot be read, the port is not active, or it has no usable address.
+    pub(super) fn address(&self, nic: &Nic) -> Result<PortAddress, DeviceOpenError> {
+        let host = open::host()?;
         open::address(&host, &nic.device, nic.port, &self.settings)
     }
 
@@ -236,8 +239,8 @@ impl RdmaShared {
             // Another thread did it meanwhile.
             return true;
         }
-        let addresses = open::host().map_err(|error| error.to_string());
-        let addresses = addresses.and_then(|host| open::addresses(&host, &nic.device, nic.port, &self.settings));
+        let addresses = |host: HostTopology| open::addresses(&host, &nic.device, nic.port, &self.settings);
+        let addresses = open::host().map_err(DeviceOpenError::from).and_then(addresses);
         let Ok(addresses) = addresses else { return false };
         let next = addresses.iter().skip_while(|address| address.gid_index != now.gid_index).nth(1);
         let next = next.filter(|_| tried < self.settings.gid_retries);
@@ -258,7 +261,7 @@ impl RdmaShared {
         }
         let batch = Batch::new(Arc::clone(&self.waker));
         let Ok(region) = self.registry.scratch(&self.scratch, nic) else { return };
-        let (mut asked, mut over) = (Vec::new(), FinishedWork::default());
+        let (mut attempts, mut over) = (Vec::new(), FinishedWork::default());
         for endpoint in nic.all_endpoints() {
             if endpoint.idle_since().is_none_or(|since| now.since(since) < CHECK_EVERY) {
                 continue;
@@ -272,7 +275,7 @@ impl RdmaShared {
                 WorkRequest { batch, part: 0, kind: OpKind::Write, region, offset: 0, len: 0, remote: 0, rkey: 0 };
             nothing.batch.add_pending(1);
             endpoint.push(nic, vec![nothing], now, &mut over);
-            asked.push(endpoint);
+            attempts.push(endpoint);
         }
         over.deliver();
         let until = now + CHECK_LIMIT;
@@ -282,7 +285,7 @@ impl RdmaShared {
         }
         if batch.open() > 0 {
             tracing::info!(device = %nic.name, endpoints = batch.open(), "peers do not answer; retiring their endpoints");
-            self.withdraw_batch(&batch, asked.iter().map(|endpoint| (nic, endpoint)));
+            self.withdraw_batch(&batch, attempts.iter().map(|endpoint| (nic, endpoint)));
         }
     }
 

@@ -15,7 +15,7 @@ pub struct Spans {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Span {
     pub start: u64,
-    /// Bytes.
+    /// Length of the span, bytes.
     pub len: u64,
     /// Position in the list from which [`Spans`] was built.
     pub index: usize,
@@ -222,8 +222,8 @@ mod tests {
                         prop_assert_eq!(cut.offset, done);
                         prop_assert!(cut.len > 0 && cut.len <= longest);
                         done += u64::from(cut.len);
-                        for (stretch, first) in [(here[cut.local], start), (there[cut.remote], target)] {
-                            prop_assert!(first + cut.offset >= stretch.0 && first + done <= stretch.0 + stretch.1);
+                        for (range, first) in [(here[cut.local], start), (there[cut.remote], target)] {
+                            prop_assert!(first + cut.offset >= range.0 && first + done <= range.0 + range.1);
                         }
                     }
                     Err(uncovered) => {

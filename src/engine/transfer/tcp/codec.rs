@@ -26,13 +26,13 @@ const MAGIC: u64 = 0x4D43_5456;
 /// The framing version of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FramingVersion {
-    /// No status frames.
+    /// Requests and bytes only, without status frames.
     V1,
     /// A status frame before the bytes of a read, and after those of a write.
     V2,
 }
 
-/// A request header.
+/// The header of a request: direction, address and length.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RequestFrame {
     pub kind: OpKind,
@@ -43,7 +43,7 @@ pub struct RequestFrame {
 }
 
 impl RequestFrame {
-    /// Encodes the header.
+    /// Encodes the header as it is sent.
     pub fn encode(&self) -> [u8; HEADER_BYTES] {
         let mut bytes = [0; HEADER_BYTES];
         bytes[..8].copy_from_slice(&self.size.to_le_bytes());

@@ -66,7 +66,7 @@ impl TcpTransport {
         Ok(TcpTransport { target, host, settings, clock })
     }
 
-    /// The data port.
+    /// The port on which peers access our memory.
     pub fn port(&self) -> u16 {
         self.target.port()
     }
@@ -94,7 +94,7 @@ impl DataTransport for TcpTransport {
         descriptor: &SegmentDescriptor,
         _: &Arc<dyn ControlPlane>,
     ) -> Result<Arc<dyn DataPeer>, TransferError> {
-        let (at, version) = place(descriptor, self.settings.framing)?;
+        let (at, version) = data_endpoint(descriptor, self.settings.framing)?;
         Ok(TcpPeer::new(descriptor.name.clone(), at, version, Arc::clone(&self.settings), Arc::clone(&self.clock)))
     }
 
@@ -108,7 +108,10 @@ impl DataTransport for TcpTransport {
 }
 
 /// The address of a descriptor's data plane, and the framing version to use. The directory has filled in the host.
-fn place(descriptor: &SegmentDescriptor, framing: Framing) -> Result<(HostPort, FramingVersion), TransferError> {
+fn data_endpoint(
+    descriptor: &SegmentDescriptor,
+    framing: Framing,
+) -> Result<(HostPort, FramingVersion), TransferError> {
     let port = u16::try_from(descriptor.tcp_data_port).ok().filter(|p| *p != 0);
     let (Some(port), false) = (port, descriptor.tcp_data_host.is_empty()) else {
         return Err(TransferError::UnknownSegment { segment: descriptor.name.clone() });

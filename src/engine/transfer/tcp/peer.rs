@@ -21,8 +21,8 @@ use crate::engine::transfer::tcp::connect;
 use crate::engine::transfer::tcp::connection::{
     DataConnection, PeerNames, RUN_MAX, RangeRequest, RunFailure, StepLimits,
 };
-use crate::engine::transfer::tcp::place;
-use crate::engine::transfer::tcp::pool::{AcquireError, ConnectionLease, ConnectionPool};
+use crate::engine::transfer::tcp::data_endpoint;
+use crate::engine::transfer::tcp::pool::{AcquireError, ConnectionLease, DataConnectionPool};
 use crate::engine::transfer::tcp::progress::ProgressMonitor;
 use crate::engine::transfer::transport::{
     DataPeer, Deadline, FaultClass, Op, OpCompletion, OpKind, PendingOps, TransferFault,
@@ -45,7 +45,7 @@ pub struct TcpPeer {
     names: Arc<PeerNames>,
     settings: Arc<TransferSettings>,
     clock: MonoClock,
-    pool: ConnectionPool,
+    pool: DataConnectionPool,
     addresses: Mutex<Option<Arc<[SocketAddr]>>>,
     hung: AtomicU64,
     /// Whether the target is on this host. Known after the first connection.
@@ -62,7 +62,7 @@ impl TcpPeer {
         clock: MonoClock,
     ) -> Arc<TcpPeer> {
         let names = Arc::new(PeerNames { segment, peer: at.to_string() });
-        let pool = ConnectionPool::new(&settings);
+        let pool = DataConnectionPool::new(&settings);
         Arc::new(TcpPeer {
             at,
             version,
@@ -115,28 +115,28 @@ impl TcpPeer {
         ops.len().div_ceil(2).min(self.settings.connections_per_peer).min(most)
     }
 
-    /// Runs parts of `work` until none is left, in runs of at most `most`, on up to `want` connections at a time.
+    /// Runs parts of `work` until none is left, in runs of at most `most`, on up to `connections_max` connections at a time.
     fn carry(
         &self,
         work: &BatchRequests<'_>,
-        mut want: usize,
+        mut connections_max: usize,
         most: usize,
         deadline: Deadline,
     ) -> Vec<(usize, TransferFault)> {
         let mut monitor = ProgressMonitor::new(&self.clock, deadline, &self.hung);
-        let mut left = RemainingWork { work, retries: Vec::new(), faults: Vec::new() };
+        let mut left = BatchProgress { work, retries: Vec::new(), faults: Vec::new() };
         let mut ready: Vec<ConnectionLease<'_>> = Vec::new();
         let mut flying: VecDeque<(ConnectionLease<'_>, Vec<RangeRequest>)> = VecDeque::new();
         loop {
             if ready.is_empty() && flying.is_empty() && left.has_more() {
-                match self.connections(want, deadline) {
+                match self.connections(connections_max, deadline) {
                     Ok(connections) => ready = connections,
                     Err(fault) => {
                         left.fail_all(&fault);
                         break;
                     }
                 }
-                want = 1;
+                connections_max = 1;
             }
             if let Some(limit) = monitor.over().filter(|_| left.has_more()) {
                 left.fail_all(&self.late(limit));
@@ -164,7 +164,7 @@ impl TcpPeer {
 
     /// Handles a run that failed at request `at`: decides which requests to retry and which have failed. The remaining
     /// work fails too if it would only fail the same way.
-    fn note(&self, left: &mut RemainingWork<'_>, mut run: Vec<RangeRequest>, (at, fault): RunFailure) {
+    fn note(&self, left: &mut BatchProgress<'_>, mut run: Vec<RangeRequest>, (at, fault): RunFailure) {
         debug_assert!(at < run.len(), "an index in the run");
         let alone = run.len() == 1;
         let unreached =
@@ -204,9 +204,13 @@ impl TcpPeer {
         TransferFault { error, class: FaultClass::Late }
     }
 
-    /// Acquires up to `want` connections. At least the first of them is open.
-    fn connections(&self, want: usize, deadline: Deadline) -> Result<Vec<ConnectionLease<'_>>, TransferFault> {
-        let mut lease = self.pool.take(want, deadline, &self.clock).map_err(|e| self.no_lane(&e))?;
+    /// Acquires up to `connections_max` connections. At least the first of them is open.
+    fn connections(
+        &self,
+        connections_max: usize,
+        deadline: Deadline,
+    ) -> Result<Vec<ConnectionLease<'_>>, TransferFault> {
+        let mut lease = self.pool.take(connections_max, deadline, &self.clock).map_err(|e| self.no_lane(&e))?;
         if self.version == FramingVersion::V1 {
             // Each request opens its own connection.
             return Ok(lease);
@@ -265,7 +269,7 @@ impl TcpPeer {
         Ok(())
     }
 
-    /// Opens a connection.
+    /// Opens a data connection to the peer within `deadline`.
     fn open(&self, deadline: Deadline) -> Result<DataConnection, TransferFault> {
         let left = deadline.left((self.clock)()).min(self.settings.handshake_connect);
         let addresses = self.addresses(left)?;
@@ -310,14 +314,14 @@ impl TcpPeer {
 }
 
 /// What one thread still has to run, and what failed.
-struct RemainingWork<'a> {
+struct BatchProgress<'a> {
     work: &'a BatchRequests<'a>,
     /// Runs to retry. None is empty.
     retries: Vec<Vec<RangeRequest>>,
     faults: Vec<(usize, TransferFault)>,
 }
 
-impl RemainingWork<'_> {
+impl BatchProgress<'_> {
     fn has_more(&self) -> bool {
         self.work.has_more() || !self.retries.is_empty()
     }
@@ -344,7 +348,8 @@ impl DataPeer for TcpPeer {
     }
 
     fn reaches(&self, descriptor: &SegmentDescriptor) -> bool {
-        place(descriptor, self.settings.framing).is_ok_and(|(at, version)| at == self.at && version == self.version)
+        data_endpoint(descriptor, self.settings.framing)
+            .is_ok_and(|(at, version)| at == self.at && version == self.version)
     }
 
     fn probe(&self, descriptor: &SegmentDescriptor, deadline: Deadline) -> Result<(), TransferError> {

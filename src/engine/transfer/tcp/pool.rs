@@ -11,7 +11,7 @@ use crate::engine::transfer::tcp::progress::TICK;
 use crate::engine::transfer::transport::Deadline;
 
 /// Connections to one peer.
-pub(super) struct ConnectionPool {
+pub(super) struct DataConnectionPool {
     state: Mutex<PoolState>,
     freed: Condvar,
     keep: bool,
@@ -32,7 +32,7 @@ struct PoolState {
 /// A lease of a connection, with the connection if it is open. Dropping the lease returns it to the pool. A failed
 /// connection must be removed first.
 pub(super) struct ConnectionLease<'a> {
-    pool: &'a ConnectionPool,
+    pool: &'a DataConnectionPool,
     pub(super) connection: Option<DataConnection>,
     epoch: u64,
 }
@@ -46,9 +46,9 @@ pub(super) enum AcquireError {
     Timeout(Duration),
 }
 
-impl ConnectionPool {
-    pub(super) fn new(settings: &TransferSettings) -> ConnectionPool {
-        ConnectionPool {
+impl DataConnectionPool {
+    pub(super) fn new(settings: &TransferSettings) -> DataConnectionPool {
+        DataConnectionPool {
             state: Mutex::new(PoolState {
                 idle: Vec::new(),
                 free: settings.connections_per_peer.max(1),
@@ -63,10 +63,10 @@ impl ConnectionPool {
         }
     }
 
-    /// Acquires one connection, and up to `want` if that leaves enough for waiting batches.
+    /// Acquires one connection, and up to `connections_max` if that leaves enough for waiting batches.
     pub(super) fn take(
         &self,
-        want: usize,
+        connections_max: usize,
         deadline: Deadline,
         clock: &MonoClock,
     ) -> Result<Vec<ConnectionLease<'_>>, AcquireError> {
@@ -75,7 +75,7 @@ impl ConnectionPool {
             state = self.wait(state, deadline.until, clock)?;
         }
         let share = state.free.saturating_sub(state.waiting).max(1);
-        let count = want.clamp(1, share);
+        let count = connections_max.clamp(1, share);
         state.free -= count;
         let epoch = state.epoch;
         Ok((0..count).map(|_| ConnectionLease { pool: self, connection: state.idle.pop(), epoch }).collect())
@@ -148,14 +148,14 @@ mod tests {
     use std::sync::Arc;
     use std::sync::atomic::{AtomicU64, Ordering};
 
-    fn pool(connections: usize) -> ConnectionPool {
+    fn pool(connections: usize) -> DataConnectionPool {
         let settings = TransferSettings {
             connections_per_peer: connections,
             queued_per_peer: 1,
             pending_per_peer: 0,
             ..TransferSettings::default()
         };
-        ConnectionPool::new(&settings)
+        DataConnectionPool::new(&settings)
     }
 
     /// A clock that advances by 50 ms per call.

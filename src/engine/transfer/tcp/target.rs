@@ -132,7 +132,7 @@ impl TcpTarget {
         Ok(TcpTarget { shared })
     }
 
-    /// The data port.
+    /// The port on which the target listens.
     pub fn port(&self) -> u16 {
         self.shared.port
     }

@@ -1,15 +1,15 @@
-//! The connection message of the handshake port, with which two RDMA endpoints exchange their queue pairs.
+//! The connection message on the handshake port, with which two RDMA endpoints exchange their queue pairs.
 //!
-//! One message serves as request, reply and ready ACK. Its fields show the sender's release: up to 0.3.10 the two paths, the numbers and
-//! `reply_msg`; 0.3.11 adds the address, 0.3.12 `ready_ack`, 0.3.13 `payload`.
+//! One message type serves as request, reply and ready ACK. Its fields show the sender's release: releases up to 0.3.10 send the two
+//! paths, the queue pair numbers and `reply_msg`; 0.3.11 adds the address, 0.3.12 `ready_ack`, 0.3.13 `payload`.
 
 use serde_json::{Map, Value, json};
 
 use crate::engine::wire::json::{DocumentError, JsonCursor, NAME_BYTES_MAX, parse};
 
-/// Maximum number of queue pairs of an endpoint (`MC_NUM_QP_PER_EP` is at most this).
+/// Maximum number of queue pairs per endpoint (the upper limit for `MC_NUM_QP_PER_EP`).
 pub const PAIRS_MAX: usize = 255;
-/// The largest queue pair number: they have 24 bits.
+/// The largest queue pair number: queue pair numbers have 24 bits.
 pub const PAIR_NUMBER_MAX: u32 = (1 << 24) - 1;
 
 /// A connection request, its reply, or a ready ACK. Paths are `<server name>@<device>`.
@@ -18,33 +18,35 @@ pub struct ConnectionMessage {
     pub local_nic_path: String,
     /// The NIC path of the peer to connect to.
     pub peer_nic_path: String,
-    /// The sender's queue pairs. The i-th of one end connects to the i-th of the other.
+    /// The sender's queue pair numbers. The i-th queue pair of one endpoint connects to the i-th of the other.
     pub qp_num: Vec<u32>,
-    /// The sender's GID as text ([`gid_text`]). Empty before 0.3.11: it is in the segment descriptor.
+    /// The sender's GID as text ([`gid_text`]). Empty before 0.3.11, where the GID is in the segment descriptor.
     pub local_gid: String,
     /// The sender's local identifier (LID); 0 on Ethernet.
     pub local_lid: u16,
     pub payload: String,
-    /// `None`: the sender does not support ready ACKs (before 0.3.12). `false`: it does. `true`: this is one.
+    /// `None`: the sender does not support ready ACKs (before 0.3.12). `false`: the sender supports ready ACKs. `true`: this message is a
+    /// ready ACK.
     pub ready_ack: Option<bool>,
-    /// In a reply, if not empty: the reason why the request is refused.
+    /// In a reply, if not empty: why the request was refused.
     pub reply_msg: String,
 }
 
 const DOCUMENT: &str = "the connection message";
 
 impl ConnectionMessage {
-    /// A reply that only refuses the request.
+    /// Creates a reply that only refuses the request.
     pub fn refusal(why: impl Into<String>) -> ConnectionMessage {
         ConnectionMessage { reply_msg: why.into(), ..ConnectionMessage::default() }
     }
 
-    /// Returns true for an empty message. An engine without RDMA sends it, and, without `ready_ack`, it answers a ready ACK.
+    /// Returns true for an empty message. An engine without RDMA sends an empty message. An empty message without `ready_ack` is also the
+    /// reply to a ready ACK.
     pub fn is_empty(&self) -> bool {
         *self == ConnectionMessage::default()
     }
 
-    /// Encodes the message as 0.3.13 does, without a newline. Older releases ignore unknown fields.
+    /// Encodes the message like 0.3.13, without a newline. Older releases ignore unknown fields.
     pub fn to_json(&self) -> String {
         let mut message = Map::new();
         let mut set = |name: &str, value: Value| message.insert(name.to_owned(), value);
@@ -61,11 +63,11 @@ impl ConnectionMessage {
         Value::Object(message).to_string()
     }
 
-    /// Decodes a message of any release. Missing fields are empty.
+    /// Decodes a message from any release. Missing fields are empty.
     ///
     /// # Errors
-    /// Not a JSON object, a field of another type, a name or list that is too long, an invalid queue pair number, or a request for
-    /// 0.3.13's two-sided control channel, which uses the same message type.
+    /// The text is not a JSON object, a field has the wrong type, a name or list is too long, a queue pair number is invalid, or the
+    /// message is a request for 0.3.13's two-sided control channel, which uses the same message type.
     pub fn from_json(text: &[u8]) -> Result<ConnectionMessage, DocumentError> {
         let value = parse(DOCUMENT, text)?;
         let root = JsonCursor::root(DOCUMENT, &value)?;
@@ -78,7 +80,7 @@ impl ConnectionMessage {
         let numbers = root.member("qp_num");
         let qp_num = numbers.numbers(PAIRS_MAX)?;
         if qp_num.iter().any(|n| *n > PAIR_NUMBER_MAX) {
-            return Err(numbers.problem("has a number above 24 bits"));
+            return Err(numbers.problem("contains a number of more than 24 bits"));
         }
         let lid = root.member("local_lid");
         let ready = root.member("ready_ack");
@@ -88,7 +90,7 @@ impl ConnectionMessage {
             Value::Bool(ready) => Some(*ready),
             _ => return Err(ready.problem("is not true or false")),
         };
-        // The reason of a refusal is useful even if it is long.
+        // The reason for a refusal is useful even if it is long.
         let reply_msg = match reply.value {
             Value::Null => "",
             Value::String(text) => &text[..text.floor_char_boundary(NAME_BYTES_MAX)],
@@ -107,12 +109,12 @@ impl ConnectionMessage {
     }
 }
 
-/// Formats a GID as upstream does: 16 times two lower-case hexadecimal digits, joined by `:`.
+/// Formats a GID like upstream: 16 pairs of lower-case hexadecimal digits, separated by `:`.
 pub fn gid_text(gid: &[u8; 16]) -> String {
     gid.map(|byte| format!("{byte:02x}")).join(":")
 }
 
-/// Parses a GID: 16 times one or two hexadecimal digits.
+/// Parses a GID: 16 groups of one or two hexadecimal digits, separated by `:`.
 pub fn parse_gid(text: &str) -> Option<[u8; 16]> {
     let mut gid = [0; 16];
     let mut bytes = text.split(':');

@@ -1,18 +1,18 @@
-//! Frames and messages of the handshake port: one request and one reply per connection.
+//! Frames and messages on the handshake port: one request and one reply per connection.
 //!
 //! ```text
 //! offset 0  u64 little-endian  bytes that follow: the type byte and the JSON text
 //! offset 8  u8                 type: 0 connection (RDMA queue pairs), 1 metadata, 2 notify, 3 probe
 //! offset 9  JSON text with a trailing newline
 //! ```
-//! A payload whose first byte is above 3 has no type byte. It is a connection request of the oldest protocol, and is answered without a
-//! type byte. (JSON starts with `{`.)
+//! A payload whose first byte is above 3 has no type byte. It is a connection request in the oldest protocol version, and the reply has no
+//! type byte either. (JSON starts with `{`.)
 
 use serde_json::json;
 
 use crate::engine::wire::json::{DocumentError, JsonCursor, parse};
 
-/// Size of a frame's length field in bytes.
+/// Size of the frame length field in bytes.
 pub const HEADER_BYTES: usize = 8;
 
 /// The type of a frame.
@@ -22,7 +22,7 @@ pub enum HandshakeKind {
     Connection,
     /// Requests the segment descriptor.
     Metadata,
-    /// Sends a text from one engine to another.
+    /// Sends a text message from one engine to another.
     Notify,
     Probe,
 }
@@ -55,7 +55,7 @@ pub enum HandshakeFrameError {
     /// The length field is above the limit (`MC_HANDSHAKE_MAX_LENGTH`).
     #[error("a handshake frame of {len} bytes exceeds the limit of {limit} (MC_HANDSHAKE_MAX_LENGTH)")]
     TooLong {
-        /// The length in the frame's header.
+        /// Length from the frame header.
         len: u64,
         limit: usize,
     },
@@ -86,7 +86,7 @@ impl<'a> HandshakeFrame<'a> {
         }
     }
 
-    /// Returns the type of the frame.
+    /// Returns the frame's type.
     pub fn kind(&self) -> HandshakeKind {
         match self {
             HandshakeFrame::Typed(kind, _) => *kind,
@@ -94,7 +94,7 @@ impl<'a> HandshakeFrame<'a> {
         }
     }
 
-    /// Returns the JSON text of the payload.
+    /// Returns the payload's JSON text.
     pub fn json(&self) -> &'a [u8] {
         match self {
             HandshakeFrame::Typed(_, json) | HandshakeFrame::Untyped(json) => json,
@@ -116,12 +116,12 @@ impl<'a> HandshakeFrame<'a> {
     }
 }
 
-/// A text from one engine to another.
+/// A text message from one engine to another.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct NotifyMessage {
     /// The subject of the message; free text.
     pub name: String,
-    /// The text. In a reply, an empty text means that the message was refused.
+    /// The message text. In a reply, an empty text means that the message was refused.
     pub message: String,
 }
 
@@ -131,7 +131,7 @@ impl NotifyMessage {
         NotifyMessage { name: String::new(), message: "success".to_owned() }
     }
 
-    /// Encodes the message as upstream does.
+    /// Encodes the message like upstream.
     pub fn to_json(&self) -> String {
         json!({ "name": self.name, "notify_msg": self.message }).to_string()
     }
@@ -139,7 +139,7 @@ impl NotifyMessage {
     /// Decodes a message. Missing fields are empty.
     ///
     /// # Errors
-    /// Not a JSON object, or a field is not a string.
+    /// The text is not a JSON object, or a field is not a string.
     pub fn from_json(text: &[u8]) -> Result<NotifyMessage, DocumentError> {
         let value = parse("the notify message", text)?;
         let root = JsonCursor::root("the notify message", &value)?;
@@ -156,7 +156,7 @@ pub fn probe_answer() -> &'static str {
     r#"{"status":"success"}"#
 }
 
-/// The reply of a TCP-only engine to a connection request: no device, no queue pairs.
+/// A TCP-only engine's reply to a connection request: no device, no queue pairs.
 pub const TCP_ONLY_CONNECTION: &str =
     r#"{"local_gid":"","local_lid":0,"local_nic_path":"","payload":"","peer_nic_path":"","qp_num":[],"reply_msg":""}"#;
 
@@ -166,8 +166,8 @@ mod tests {
     use proptest::prelude::*;
 
     #[test]
-    fn frames_equal_those_of_a_real_engine() {
-        // From a 0.3.13 engine's replies to a hand-made initiator.
+    fn frames_match_a_real_engines() {
+        // From a 0.3.13 engine's replies to a hand-written initiator.
         let notify = NotifyMessage { name: "n1".into(), message: "hello".into() };
         let request = b"$\x00\x00\x00\x00\x00\x00\x00\x02{\"name\":\"n1\",\"notify_msg\":\"hello\"}\n";
         assert_eq!(HandshakeFrame::Typed(HandshakeKind::Notify, notify.to_json().as_bytes()).encode(), request);

@@ -1,6 +1,6 @@
 //! The transfer engine's JSON documents: segment descriptors, `rpc_meta` records, handshake messages.
 //!
-//! They are written like jsoncpp's FastWriter does (compact, sorted keys). Reading is lenient where upstream is (unknown fields are
+//! They are written like jsoncpp's FastWriter output (compact, sorted keys). Parsing is lenient where upstream is (unknown fields are
 //! ignored, missing ones have defaults), and strict where an invalid value would send bytes to the wrong place. Pure. Upstream:
 //! `transfer_metadata.cpp`. Checked against bytes captured from releases 0.3.6, 0.3.12 and 0.3.13.
 
@@ -25,13 +25,13 @@ use serde_json::Value;
 pub const BUFFERS_MAX: usize = 65_536;
 /// Maximum number of RDMA devices in a descriptor.
 pub const DEVICES_MAX: usize = 256;
-/// The longest name of a segment, a host or a device, in bytes.
+/// Maximum length of a segment, host or device name, in bytes.
 pub const NAME_BYTES_MAX: usize = 4096;
 
 /// Why a document is invalid.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum DocumentError {
-    #[error("{document} is not JSON (line {line}, column {column})")]
+    #[error("{document} is not valid JSON (line {line}, column {column})")]
     NotJson {
         document: &'static str,
         /// Position at which the parser stopped.
@@ -82,13 +82,13 @@ impl<'a> JsonCursor<'a> {
         DocumentError::Field { document: self.document, path: self.path.clone(), problem }
     }
 
-    /// The member `name`; null if it is missing.
+    /// Returns the member `name`; null if it is missing.
     fn member(&self, name: &str) -> JsonCursor<'a> {
         let path = if self.path.is_empty() { name.to_owned() } else { format!("{}.{name}", self.path) };
         JsonCursor { document: self.document, path, value: self.value.get(name).unwrap_or(&NULL) }
     }
 
-    /// The elements of an array of at most `max`; empty if it is missing.
+    /// Iterates over the elements of an array of at most `max` elements; empty if it is missing.
     fn elements(&self, max: usize) -> Result<impl Iterator<Item = JsonCursor<'a>> + use<'a>, DocumentError> {
         let elements: &'a [Value] = match self.value {
             Value::Null => &[],
@@ -104,7 +104,7 @@ impl<'a> JsonCursor<'a> {
         }))
     }
 
-    /// A string; empty if it is missing.
+    /// Returns a string; empty if it is missing.
     fn text(&self) -> Result<&'a str, DocumentError> {
         match self.value {
             Value::Null => Ok(""),
@@ -114,12 +114,12 @@ impl<'a> JsonCursor<'a> {
         }
     }
 
-    /// A string of at least one character.
+    /// Returns a string with at least one character.
     fn some_text(&self) -> Result<&'a str, DocumentError> {
         Some(self.text()?).filter(|t| !t.is_empty()).ok_or_else(|| self.problem("is missing or empty"))
     }
 
-    /// An unsigned integer; `None` if it is missing.
+    /// Returns an unsigned integer; `None` if it is missing.
     fn number(&self) -> Result<Option<u64>, DocumentError> {
         match self.value {
             Value::Null => Ok(None),
@@ -128,12 +128,12 @@ impl<'a> JsonCursor<'a> {
         }
     }
 
-    /// A number above zero.
+    /// Returns an unsigned integer above zero.
     fn some_number(&self) -> Result<u64, DocumentError> {
         self.number()?.filter(|n| *n != 0).ok_or_else(|| self.problem("is missing or zero"))
     }
 
-    /// An array of at most `max` 32-bit numbers.
+    /// Returns an array of at most `max` 32-bit numbers.
     fn numbers(&self, max: usize) -> Result<Vec<u32>, DocumentError> {
         let number = |at: JsonCursor<'a>| {
             let number = at.number()?.and_then(|n| u32::try_from(n).ok());

@@ -10,7 +10,7 @@ use crate::engine::wire::json::{DocumentError, JsonCursor, parse};
 pub struct RpcMeta(pub HostPort);
 
 impl RpcMeta {
-    /// Encodes the record as upstream does: `{"ip_or_host_name":"127.0.0.1","rpc_port":15658}`, an IPv6 address without brackets.
+    /// Encodes the record like upstream: `{"ip_or_host_name":"127.0.0.1","rpc_port":15658}`, with IPv6 addresses without brackets.
     pub fn to_json(&self) -> String {
         json!({ "ip_or_host_name": self.0.host, "rpc_port": self.0.port }).to_string()
     }
@@ -18,12 +18,12 @@ impl RpcMeta {
     /// Decodes a record.
     ///
     /// # Errors
-    /// Not a JSON object, or host or port is missing.
+    /// The text is not a JSON object, or host or port is missing.
     pub fn from_json(text: &[u8]) -> Result<RpcMeta, DocumentError> {
         let value = parse("the rpc_meta record", text)?;
         let root = JsonCursor::root("the rpc_meta record", &value)?;
         let port = root.member("rpc_port");
-        let number = u16::try_from(port.some_number()?).map_err(|_| port.problem("is not a port"))?;
+        let number = u16::try_from(port.some_number()?).map_err(|_| port.problem("is not a valid port"))?;
         Ok(RpcMeta(HostPort::new(root.member("ip_or_host_name").some_text()?, number)))
     }
 }
@@ -33,8 +33,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_record_equals_that_of_a_real_engine_and_round_trips() {
-        // Captured from the PUT of a 0.3.13 engine.
+    fn a_record_matches_a_real_engines_and_round_trips() {
+        // Captured from a PUT request of a 0.3.13 engine.
         let captured = r#"{"ip_or_host_name":"127.0.0.1","rpc_port":15658}"#;
         let meta = RpcMeta(HostPort::new("127.0.0.1", 15658));
         assert_eq!(meta.to_json(), captured);

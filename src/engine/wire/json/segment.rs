@@ -7,28 +7,28 @@ use serde_json::{Map, Value, json};
 use crate::engine::wire::json::{BUFFERS_MAX, DEVICES_MAX, DocumentError, JsonCursor, parse};
 
 /// A process's registered memory and how to reach it. Its key in the metadata service is `ram/<name>`. With `P2PHANDSHAKE`, the handshake
-/// port returns it for a metadata request.
+/// port returns it in response to a metadata request.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct SegmentDescriptor {
     /// The segment's name: the process's `local_server_name`, or its address with `P2PHANDSHAKE`.
     pub name: String,
-    /// `tcp`, `rdma`, or an unsupported protocol of upstream's. Initiators choose their transport by this value.
+    /// `tcp`, `rdma`, or an upstream protocol that is not supported. Initiators choose their transport by this value.
     pub protocol: String,
-    /// Registered memory, in the order of registration.
+    /// Registered memory, in registration order.
     pub buffers: Vec<RegionDescriptor>,
-    /// Port of the TCP data plane. Zero or undefined unless `protocol` is `tcp`.
+    /// TCP data plane port. Zero or undefined unless `protocol` is `tcp`.
     pub tcp_data_port: u64,
-    /// Host of the TCP data plane (since 0.3.13). Empty: the host of the `rpc_meta` record.
+    /// TCP data plane host (since 0.3.13). Empty means the host in the `rpc_meta` record.
     pub tcp_data_host: String,
-    /// Framing version of the TCP data plane. 1 if the field is missing (before 0.3.12).
+    /// TCP data plane framing version. 1 if the field is missing (before 0.3.12).
     pub tcp_proto_version: u64,
-    /// RDMA server name, if it differs (`MC_RDMA_BIND_ADDRESS`).
+    /// RDMA server name, if it differs from `name` (`MC_RDMA_BIND_ADDRESS`).
     pub rdma_server_name: String,
     /// Time of creation as text. Never compared.
     pub timestamp: String,
-    /// RDMA devices. Their order is the index of the buffers' keys.
+    /// RDMA devices. Each buffer's keys are in the same order.
     pub devices: Vec<DeviceDescriptor>,
-    /// RDMA devices by proximity to memory locations.
+    /// RDMA devices ordered by proximity to each memory location.
     pub priority_matrix: Option<PriorityMatrix>,
 }
 
@@ -38,7 +38,7 @@ pub type PriorityMatrix = BTreeMap<String, [Vec<String>; 2]>;
 /// A registered memory region.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct RegionDescriptor {
-    /// tcp: the segment's name. rdma: the location, such as `cpu:0`.
+    /// For tcp, the segment's name. For rdma, the location, such as `cpu:0`.
     pub name: String,
     /// Virtual address in the owner's process.
     pub address: u64,
@@ -55,12 +55,12 @@ pub struct DeviceDescriptor {
     pub name: String,
     /// Local identifier (LID); 0 on Ethernet.
     pub lid: u16,
-    /// 16 hexadecimal bytes joined by `:`.
+    /// 16 hexadecimal bytes separated by `:`.
     pub gid: String,
 }
 
 impl RegionDescriptor {
-    /// Returns true if `[address, address + length)` is inside this region.
+    /// Returns true if `[address, address + length)` is within this region.
     pub fn covers(&self, address: u64, length: u64) -> bool {
         address >= self.address && length <= self.length && address - self.address <= self.length - length
     }
@@ -103,11 +103,11 @@ impl SegmentDescriptor {
         Value::Object(document).to_string()
     }
 
-    /// Decodes a descriptor. Returns `Ok(None)` for `null`: the peer has no segment (yet).
+    /// Decodes a descriptor. Returns `Ok(None)` for `null`: the peer has no segment yet.
     ///
     /// # Errors
-    /// As in upstream: invalid JSON, no name or protocol, a buffer without name, address or length, a device without name or GID, keys
-    /// that do not match the devices. Also ports and lengths out of range. Unknown fields and a malformed `priority_matrix` are
+    /// The same as upstream: invalid JSON, no name or protocol, a buffer without name, address or length, a device without name or GID, or
+    /// keys that do not match the devices. Also ports and lengths out of range. Unknown fields and a malformed `priority_matrix` are
     /// ignored.
     pub fn from_json(text: &[u8]) -> Result<Option<SegmentDescriptor>, DocumentError> {
         let value = parse(DOCUMENT, text)?;
@@ -127,7 +127,7 @@ impl SegmentDescriptor {
             root.member("buffers").elements(BUFFERS_MAX)?.map(|at| buffer(&at, keys)).collect::<Result<_, _>>()?;
         let port = root.member("tcp_data_port");
         let tcp_data_port = if protocol == "tcp" {
-            port.number()?.filter(|p| (1..=65_535).contains(p)).ok_or_else(|| port.problem("is not a port"))?
+            port.number()?.filter(|p| (1..=65_535).contains(p)).ok_or_else(|| port.problem("is not a valid port"))?
         } else {
             0
         };
@@ -147,7 +147,7 @@ impl SegmentDescriptor {
     }
 }
 
-/// `keys` is the number of keys per buffer, for protocols with keys.
+/// Decodes a buffer. `keys` is the number of keys per buffer, for protocols with keys.
 fn buffer(at: &JsonCursor<'_>, keys: Option<usize>) -> Result<RegionDescriptor, DocumentError> {
     let mut buffer = RegionDescriptor {
         name: at.member("name").some_text()?.to_owned(),
@@ -156,13 +156,13 @@ fn buffer(at: &JsonCursor<'_>, keys: Option<usize>) -> Result<RegionDescriptor, 
         ..RegionDescriptor::default()
     };
     if buffer.address.checked_add(buffer.length).is_none() {
-        return Err(at.problem("ends beyond the address space"));
+        return Err(at.problem("extends beyond the address space"));
     }
     if let Some(keys) = keys {
         buffer.rkey = at.member("rkey").numbers(DEVICES_MAX)?;
         buffer.lkey = at.member("lkey").numbers(DEVICES_MAX)?;
         if !buffer.rkey.is_empty() && (buffer.rkey.len() != keys || buffer.lkey.len() != keys) {
-            return Err(at.problem("has a different number of keys than devices"));
+            return Err(at.problem("does not have one key per device"));
         }
     }
     Ok(buffer)

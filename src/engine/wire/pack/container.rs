@@ -6,15 +6,15 @@ use crate::engine::wire::pack::{DecodeError, DecodeFault, PayloadReader, Payload
 /// The result of a call: the value, or upstream's error code.
 pub type Expected<T> = Result<T, ErrorCode>;
 
-/// A map as pairs in the order received (upstream's order is that of a hash map).
+/// A map as pairs in the order received (in upstream, hash map order).
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Map<K, V>(pub Vec<(K, V)>);
 
-/// Maximum number of items in a list. No known client sends a batch of this size, and the answer to a larger batch of one-byte keys would
+/// Maximum number of items in a list. No known client sends a batch this large, and the response to a larger batch of one-byte keys would
 /// need gigabytes.
 pub const LIST_ITEMS_MAX: usize = 1 << 20;
-/// Maximum number of elements for which memory is reserved before the first is read. An element of one byte on the wire may need hundreds
-/// in memory, so a larger count is not trusted.
+/// Maximum number of elements for which memory is reserved before the first is read. An element that takes one byte on the wire may take
+/// hundreds in memory, so a larger count is not trusted.
 const TRUSTED_COUNT: usize = 1024;
 
 impl<'a, T: Wire<'a>> Wire<'a> for Vec<T> {

@@ -16,13 +16,13 @@ enum PathStep {
     Index(usize),
 }
 
-/// The problem with the bytes.
+/// What is wrong with the bytes.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum DecodeFault {
-    /// Fewer bytes than the value needs.
+    /// There are fewer bytes than the value needs.
     #[error("{needed} bytes needed, {left} left")]
     Short {
-        /// Bytes that the value needs.
+        /// Number of bytes that the value needs.
         needed: usize,
         left: usize,
     },
@@ -34,14 +34,14 @@ pub enum DecodeFault {
         /// The maximum, for example the number of remaining bytes.
         limit: u64,
     },
-    /// The type hash belongs to another type.
-    #[error("type hash {found:#010x}, expected {expected:#010x}: the peer has a different release")]
+    /// The type hash does not match the expected type.
+    #[error("type hash {found:#010x}, expected {expected:#010x}: the peer runs a different release")]
     Hash { found: u32, expected: u32 },
-    /// The type literal differs, but the hash is equal.
-    #[error("type literal mismatch: the peer has a different release")]
+    /// The type literal differs although the hash is equal.
+    #[error("type literal mismatch: the peer runs a different release")]
     Literal,
-    /// No alternative has this variant index.
-    #[error("variant {found} is out of range: {known} variants exist")]
+    /// No variant has this index.
+    #[error("variant index {found} is out of range: there are {known} variants")]
     Variant { found: u8, known: u8 },
 }
 

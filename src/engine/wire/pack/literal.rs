@@ -24,7 +24,7 @@ impl TypeLiteral {
         self.0.push(0xff);
     }
 
-    /// Appends a type code of the format.
+    /// Appends one of the format's type codes.
     pub fn byte(&mut self, byte: u8) {
         self.0.push(byte);
     }
@@ -42,7 +42,7 @@ impl TypeLiteral {
     }
 }
 
-/// The literal and hash of a type.
+/// A type's literal and hash.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TypeInfo {
     literal: Vec<u8>,
@@ -50,13 +50,13 @@ pub struct TypeInfo {
 }
 
 impl TypeInfo {
-    /// The info of the type `T`.
+    /// Returns the info for the type `T`.
     pub fn of<T: for<'a> Wire<'a>>() -> TypeInfo {
         TypeInfo::from_parts(&[<T as Wire>::literal])
     }
 
-    /// The info of a request with these arguments: a single argument is bare, several form a tuple. A request without arguments has no
-    /// body.
+    /// Returns the info for a request with these arguments: a single argument is bare, several form a tuple. A request without arguments
+    /// has no body.
     pub fn from_parts(parts: &[fn(&mut TypeLiteral)]) -> TypeInfo {
         let mut literal = TypeLiteral::default();
         if let [one] = parts {
@@ -71,7 +71,7 @@ impl TypeInfo {
         TypeInfo::new(literal)
     }
 
-    /// The one-element tuple around this type, which upstream's receivers also accept for a single argument.
+    /// Returns the one-element tuple that contains this type, which upstream's receivers also accept for a single argument.
     #[must_use]
     pub fn wrapped(&self) -> TypeInfo {
         let mut literal = TypeLiteral::default();
@@ -85,18 +85,18 @@ impl TypeInfo {
         TypeInfo { hash: md5_u32(&literal.0) & !1, literal: literal.0 }
     }
 
-    /// The literal's bytes, without the closing NUL.
+    /// The literal's bytes, without the terminating NUL.
     pub fn literal(&self) -> &[u8] {
         &self.literal
     }
 
-    /// The hash. Its lowest bit is 0; on the wire that bit tells whether a flag byte follows.
+    /// The hash. Its lowest bit is 0; on the wire that bit is set if a flag byte follows.
     pub fn hash(&self) -> u32 {
         self.hash
     }
 }
 
-/// The first four bytes of the MD5 digest as a big-endian number: upstream's 32-bit id of a name or literal.
+/// Returns the first four bytes of the MD5 digest as a big-endian number: upstream's 32-bit id for a name or literal.
 pub fn md5_u32(bytes: &[u8]) -> u32 {
     let digest = Md5::digest(bytes);
     u32::from_be_bytes([digest[0], digest[1], digest[2], digest[3]])

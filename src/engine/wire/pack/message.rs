@@ -3,13 +3,13 @@
 use crate::engine::wire::pack::error::DecodeFault;
 use crate::engine::wire::pack::{DecodeError, LengthWidth, PayloadReader, PayloadWriter, TypeInfo, Wire};
 
-/// Flag bits: a total length follows, whose width these two bits encode (only with `compatible` members; Mooncake has none).
+/// Flag bits: a total length follows. These two bits encode its width (only with `compatible` members; Mooncake has none).
 const TOTAL_LENGTH: u8 = 0b0000_0011;
 /// Flag bit: the NUL-terminated type literal follows.
 const LITERAL: u8 = 0b0000_0100;
 
-/// Appends a message of type `info` whose payload `put` writes. With `literal` it includes the type literal, as in upstream's release
-/// builds. Without, it has its shortest form. Receivers accept both.
+/// Appends a message of type `info` whose payload `put` writes. With `literal`, the message includes the type literal, like upstream's
+/// release builds. Otherwise it has its shortest form. Receivers accept both.
 pub fn encode(
     out: &mut Vec<u8>,
     info: &TypeInfo,
@@ -32,10 +32,10 @@ pub fn encode(
     put(&mut PayloadWriter::new(out, width));
 }
 
-/// Checks the head of the message in `body` against `info` and returns a reader of its payload.
+/// Checks the head of the message in `body` against `info` and returns a reader for its payload.
 ///
 /// # Errors
-/// The message has another type, or ends within its head.
+/// The message has a different type, or ends within its head.
 pub fn open<'a>(body: &'a [u8], info: &TypeInfo) -> Result<PayloadReader<'a>, DecodeError> {
     let mut reader = PayloadReader::new(body, LengthWidth::W1);
     let head = u32::from_le_bytes(reader.array()?);
@@ -64,10 +64,10 @@ pub fn carries_literal(body: &[u8]) -> bool {
     matches!(body, [head, _, _, _, flags, ..] if head & 1 != 0 && flags & LITERAL != 0)
 }
 
-/// Decodes a complete message of type `info`. Bytes after the payload are ignored, as in upstream.
+/// Decodes a complete message of type `info`. Bytes after the payload are ignored, like upstream.
 ///
 /// # Errors
-/// The message has another type or is malformed.
+/// The message has a different type or is malformed.
 pub fn decode<'a, T: Wire<'a>>(body: &'a [u8], info: &TypeInfo) -> Result<T, DecodeError> {
     T::get(&mut open(body, info)?)
 }

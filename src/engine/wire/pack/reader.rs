@@ -3,7 +3,7 @@
 use crate::engine::wire::pack::DecodeError;
 use crate::engine::wire::pack::error::DecodeFault;
 
-/// Size of each length field in a message.
+/// Width of each length field in a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LengthWidth {
     W1,
@@ -51,7 +51,7 @@ pub struct PayloadReader<'a> {
 }
 
 impl<'a> PayloadReader<'a> {
-    /// A reader of `bytes`, whose lengths have the given width.
+    /// Creates a reader for `bytes`, in which lengths have the given width.
     pub fn new(bytes: &'a [u8], width: LengthWidth) -> PayloadReader<'a> {
         PayloadReader { left: bytes, width }
     }
@@ -82,10 +82,10 @@ impl<'a> PayloadReader<'a> {
         Ok(*head)
     }
 
-    /// Reads a string length or list count. It is at most the number of remaining bytes, because each element has at least one.
+    /// Reads a string length or list count. It is at most the number of remaining bytes, because each element takes at least one byte.
     ///
     /// # Errors
-    /// The bytes end, or the length exceeds the remaining bytes.
+    /// The bytes end early, or the length exceeds the remaining bytes.
     pub fn length(&mut self) -> Result<usize, DecodeError> {
         let length = match self.width {
             LengthWidth::W1 => u64::from(u8::from_le_bytes(self.array()?)),
@@ -107,7 +107,7 @@ pub struct PayloadWriter<'o> {
 }
 
 impl<'o> PayloadWriter<'o> {
-    /// A writer that appends to `out`, with lengths of the given width.
+    /// Creates a writer that appends to `out`, with lengths of the given width.
     pub fn new(out: &'o mut Vec<u8>, width: LengthWidth) -> PayloadWriter<'o> {
         PayloadWriter { out, width }
     }
@@ -117,7 +117,7 @@ impl<'o> PayloadWriter<'o> {
         self.out.extend_from_slice(bytes);
     }
 
-    /// Appends a length or count. The message's width fits the longest.
+    /// Appends a length or count. The message's width fits the longest one.
     pub fn length(&mut self, length: usize) {
         let bytes = (length as u64).to_le_bytes();
         debug_assert!(LengthWidth::for_length(length).bytes() <= self.width.bytes(), "longest() missed a length");

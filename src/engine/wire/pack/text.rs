@@ -1,4 +1,4 @@
-//! Strings: a length and bytes. Mooncake never checks that they are UTF-8, so these types do not either.
+//! Strings: a length and bytes. Mooncake never checks that they are valid UTF-8, so neither do these types.
 
 use std::fmt;
 
@@ -39,7 +39,7 @@ impl TextBuf {
         Text(&self.0)
     }
 
-    /// The string as UTF-8, with invalid bytes replaced.
+    /// Returns the string as UTF-8, with invalid bytes replaced.
     pub fn to_string_lossy(&self) -> std::borrow::Cow<'_, str> {
         String::from_utf8_lossy(&self.0)
     }

@@ -1,9 +1,9 @@
-//! Options of a put, and small answers.
+//! Options for a put, and small response types.
 
 use crate::engine::wire::pack::{Text, TextBuf, wire_number, wire_struct};
 
 wire_number! {
-    /// What a put does to the object's soft pin.
+    /// A put's effect on the object's soft pin.
     pub struct SoftPinAction(u8) {
         /// Leave the pin unchanged.
         PRESERVE = 0,
@@ -13,10 +13,10 @@ wire_number! {
 }
 
 wire_number! {
-    /// The kind of an object, as reported by its writer. Informational only.
+    /// An object's type, as reported by its writer. Informational only.
     pub struct ObjectDataType(u8) {
         UNKNOWN = 0,
-        /// A page of a KV cache.
+        /// A KV cache page.
         KVCACHE = 1,
         TENSOR = 2,
         WEIGHT = 3,
@@ -30,9 +30,9 @@ wire_number! {
 }
 
 wire_struct! {
-    /// Options of a put.
+    /// Options for a put.
     pub struct ReplicateConfig {
-        /// Number of memory replicas, each on a segment with another name.
+        /// Number of memory replicas, each on a segment with a different name.
         pub replica_num: u64,
         pub nof_replica_num: u64,
         /// Number of replicas on a distributed file system.
@@ -51,7 +51,7 @@ wire_struct! {
         pub prefer_alloc_in_same_node: bool,
         pub data_type: ObjectDataType,
         pub host_id: TextBuf,
-        /// One group per key. Objects of a group are evicted together.
+        /// One group per key. Objects in a group are evicted together.
         pub group_ids: Option<Vec<TextBuf>>,
     }
 }
@@ -78,16 +78,16 @@ impl Default for ReplicateConfig {
 }
 
 wire_struct! {
-    /// A writer's report of a finished object.
+    /// A writer's report on a completed object.
     pub struct ObjectMeta<'a> {
         pub key: Text<'a>,
-        /// Checksum of the object. The clients choose the algorithm; the master only stores it.
+        /// The object's checksum. Clients choose the algorithm; the master only stores the value.
         pub object_checksum: Option<u64>,
     }
 }
 
 wire_struct! {
-    /// Answer to a heartbeat.
+    /// Response to a heartbeat.
     pub struct PingResponse {
         /// The leader's term; 0 without HA.
         pub view_version_id: i64,
@@ -97,7 +97,7 @@ wire_struct! {
 }
 
 wire_struct! {
-    /// The location of the legacy file tier. An empty `fsdir` means that it is not used.
+    /// Location of the legacy file tier. An empty `fsdir` means that the tier is not used.
     pub struct GetStorageConfigResponse {
         pub fsdir: TextBuf,
         /// Whether files are evicted.

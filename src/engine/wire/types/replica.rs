@@ -1,4 +1,4 @@
-//! Replicas: the locations of an object's bytes.
+//! Replicas: where an object's bytes are stored.
 
 use crate::engine::base::ClientId;
 use crate::engine::wire::pack::{
@@ -34,21 +34,21 @@ wire_number! {
 }
 
 wire_struct! {
-    /// A contiguous range of a segment.
+    /// A contiguous range in a segment.
     pub struct BufferDescriptor {
-        /// Size in bytes; equal to the object's size.
+        /// Size in bytes, the same as the object's size.
         pub size: u64,
         /// Virtual address in the owner's process.
         pub buffer_address: u64,
         /// `tcp` or `rdma`.
         pub protocol: TextBuf,
-        /// Endpoint to open with the transfer engine.
+        /// Endpoint to which the transfer engine connects.
         pub transport_endpoint: TextBuf,
     }
 }
 
 wire_struct! {
-    /// A file of the legacy tier.
+    /// A file in the legacy tier.
     pub struct DiskDescriptor {
         pub file_path: TextBuf,
         /// Size of the object in bytes.
@@ -68,7 +68,7 @@ wire_struct! {
 }
 
 wire_struct! {
-    /// A range of a file on a distributed file system.
+    /// A range in a file on a distributed file system.
     pub struct DistributedFsDescriptor {
         pub file_path: TextBuf,
         /// Offset of the first byte in the file.
@@ -161,7 +161,7 @@ impl<'a> Wire<'a> for ReplicaLocation {
 wire_struct! {
     /// One replica of an object.
     pub struct ReplicaDescriptor {
-        /// Unique during the master's lifetime; opaque to clients.
+        /// Unique within the master's lifetime; opaque to clients.
         pub id: u64,
         pub location: ReplicaLocation,
         pub status: ReplicaStatus,
@@ -169,7 +169,7 @@ wire_struct! {
 }
 
 wire_struct! {
-    /// The replicas of an object and the lease for reading them.
+    /// An object's replicas, and the lease for reading them.
     pub struct GetReplicaListResponse {
         pub replicas: Vec<ReplicaDescriptor>,
         /// Lease duration in ms, counted from when the client sent the request.
@@ -188,7 +188,7 @@ wire_struct! {
 }
 
 wire_struct! {
-    /// Source and target of a move. Without a target, nothing is to be moved.
+    /// Source and target of a move. Without a target, there is nothing to move.
     pub struct MoveStartResponse {
         pub source: ReplicaDescriptor,
         pub target: Option<ReplicaDescriptor>,
@@ -196,7 +196,7 @@ wire_struct! {
 }
 
 wire_struct! {
-    /// The memory allocated for an object that is promoted from disk.
+    /// The memory allocated for an object being promoted from disk.
     pub struct PromotionAllocStartResponse {
         pub memory_descriptor: ReplicaDescriptor,
     }

@@ -1,14 +1,14 @@
-//! Memory segments of clients.
+//! Clients' memory segments.
 
 use crate::engine::base::{ClientId, SegmentId};
 use crate::engine::wire::pack::{TextBuf, wire_number, wire_struct};
 
 wire_number! {
-    /// Whether the client's segments are registered at the master.
+    /// Whether the client's segments are registered with the master.
     pub struct ClientStatus(i32) {
         UNDEFINED = 0,
         OK = 1,
-        /// The master does not know the segments (any more): send `ReMountSegment`.
+        /// The client's segments are not (or no longer) mounted: send `ReMountSegment`.
         NEED_REMOUNT = 2,
     }
 }
@@ -28,16 +28,16 @@ wire_number! {
 }
 
 wire_struct! {
-    /// A range of a client's memory that the master may allocate from.
+    /// A range of a client's memory in which the master may allocate.
     pub struct Segment {
         /// Chosen by the client.
         pub id: SegmentId,
-        /// The client's `host:port`. Several segments of one client may share a name.
+        /// The client's `host:port`. Several of a client's segments may share a name.
         pub name: TextBuf,
         /// First virtual address in the client's process.
         pub base: u64,
         pub size: u64,
-        /// Endpoint to open with the transfer engine.
+        /// Endpoint to which the transfer engine connects.
         pub te_endpoint: TextBuf,
         /// `tcp` or `rdma`.
         pub protocol: TextBuf,
@@ -54,7 +54,7 @@ wire_struct! {
         /// Offset of the first byte.
         pub base: u64,
         pub size: u64,
-        /// Endpoint of the storage.
+        /// The storage endpoint.
         pub te_endpoint: TextBuf,
     }
 }

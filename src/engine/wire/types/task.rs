@@ -4,7 +4,7 @@ use crate::engine::base::{ClientId, TaskId};
 use crate::engine::wire::pack::{TextBuf, wire_number, wire_struct};
 
 wire_number! {
-    /// The kind of a task.
+    /// Type of a task.
     pub struct TaskType(i32) {
         REPLICA_COPY = 0,
         REPLICA_MOVE = 1,
@@ -60,7 +60,7 @@ wire_struct! {
 }
 
 wire_struct! {
-    /// The location of an object on a node's disk.
+    /// Location of an object on a node's disk.
     pub struct StorageObjectMetadata {
         pub bucket_id: i64,
         /// Offset of the first byte in the bucket.
@@ -75,7 +75,7 @@ wire_struct! {
 }
 
 wire_struct! {
-    /// An object to write to disk, or to bring back from it; upstream's `OffloadTaskItem` and `PromotionTaskItem`.
+    /// An object to write to disk, or to load back from disk; upstream's `OffloadTaskItem` and `PromotionTaskItem`.
     pub struct TierTaskItem {
         pub tenant_id: TextBuf,
         pub key: TextBuf,

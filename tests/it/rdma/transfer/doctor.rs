@@ -7,8 +7,7 @@ use std::thread;
 
 use mcctl::engine::transfer::Access;
 use mcctl::engine::wire::json::{
-    ConnectionMessage as Connection, DeviceDescriptor as Device, HandshakeFrame as Frame, HandshakeKind as Kind,
-    SegmentDescriptor,
+    ConnectionMessage, DeviceDescriptor, HandshakeFrame, HandshakeKind, SegmentDescriptor,
 };
 use serde_json::{Value, json};
 
@@ -94,10 +93,10 @@ async fn an_unsuitable_gid_is_reported_with_a_working_one() {
     let document = self::document(&run);
     assert_eq!(run.code, 1);
     let [what, evidence, remedy] = found(&document, "peer-connected");
-    assert!(what.contains("at the peer, for GID 0 fe80::"), "{what}");
+    assert!(what.contains("at the peer for this host's GID 0 fe80::"), "{what}");
     assert!(what.ends_with("the peer's is an IPv4 address"), "{what}");
     assert!(evidence.contains("ibv_modify_qp to RTR failed on rxe0") && evidence.contains("error 22"), "{evidence}");
-    let works = "set MC_GID_INDEX=1 on this host: with GID 1 192.168.100.2 (RoCE v2, eth1) this path works (tested)";
+    let works = "set MC_GID_INDEX=1 on this host: the path works with GID 1 192.168.100.2 (RoCE v2, eth1) (tested)";
     assert_eq!(remedy, works);
     let way = &document["rdma_peers"][0]["ways"][0];
     assert_eq!((&way["failure"]["step"], &way["failure"]["cause"]), (&json!("dial"), &json!("refused")), "{way}");
@@ -128,27 +127,27 @@ fn pretender() -> String {
         stream.read_exact(&mut header)?;
         let mut payload = vec![0; u64::from_le_bytes(header) as usize];
         stream.read_exact(&mut payload)?;
-        let Frame::Typed(kind, json) = Frame::split(&payload) else { return Ok(()) };
+        let HandshakeFrame::Typed(kind, json) = HandshakeFrame::split(&payload) else { return Ok(()) };
         let text = match kind {
-            Kind::Metadata => {
-                let devices = vec![Device { name: "rxe0".into(), lid: 0, gid: GID.into() }];
+            HandshakeKind::Metadata => {
+                let devices = vec![DeviceDescriptor { name: "rxe0".into(), lid: 0, gid: GID.into() }];
                 let (name, protocol) = (own.clone(), "rdma".to_owned());
                 SegmentDescriptor { name, protocol, devices, ..SegmentDescriptor::default() }.to_json()
             }
-            _ => match Connection::from_json(json) {
-                Ok(request) if request.ready_ack == Some(false) => Connection {
+            _ => match ConnectionMessage::from_json(json) {
+                Ok(request) if request.ready_ack == Some(false) => ConnectionMessage {
                     local_nic_path: request.peer_nic_path,
                     peer_nic_path: request.local_nic_path,
                     qp_num: vec![770, 771],
                     local_gid: GID.into(),
                     ready_ack: Some(false),
-                    ..Connection::default()
+                    ..ConnectionMessage::default()
                 }
                 .to_json(),
-                _ => Connection::default().to_json(),
+                _ => ConnectionMessage::default().to_json(),
             },
         };
-        stream.write_all(&Frame::Typed(kind, text.as_bytes()).encode())
+        stream.write_all(&HandshakeFrame::Typed(kind, text.as_bytes()).encode())
     };
     let run = move || {
         for stream in listener.incoming().map_while(Result::ok) {

@@ -6,20 +6,20 @@ use std::time::Duration;
 
 use mcctl::engine::base::HostPort;
 use mcctl::engine::transfer::OpKind;
-use mcctl::engine::wire::json::{ConnectionMessage as Connection, HandshakeFrame as Frame, HandshakeKind as Kind};
+use mcctl::engine::wire::json::{ConnectionMessage, HandshakeFrame, HandshakeKind};
 
 use crate::rdma::transfer::{LIMIT, engine, memory, op, poll, resources, target};
 
 /// Sends the connection request `json` to the handshake port at `to` and returns the answer.
-pub(super) fn ask(to: &HostPort, json: &str) -> Connection {
+pub(super) fn ask(to: &HostPort, json: &str) -> ConnectionMessage {
     let mut stream = TcpStream::connect((to.host.as_str(), to.port)).unwrap();
     stream.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
-    stream.write_all(&Frame::Typed(Kind::Connection, json.as_bytes()).encode()).unwrap();
+    stream.write_all(&HandshakeFrame::Typed(HandshakeKind::Connection, json.as_bytes()).encode()).unwrap();
     let mut header = [0; 8];
     stream.read_exact(&mut header).unwrap();
     let mut payload = vec![0; u64::from_le_bytes(header) as usize];
     stream.read_exact(&mut payload).unwrap();
-    Connection::from_json(Frame::split(&payload).json()).unwrap()
+    ConnectionMessage::from_json(HandshakeFrame::split(&payload).json()).unwrap()
 }
 
 pub(super) fn request(own: &str, peer: &str, numbers: &str, gid: &str) -> String {

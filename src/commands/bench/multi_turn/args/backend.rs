@@ -1,31 +1,31 @@
-//! Backends of SGLang's `bench_serving`: one name for a server type, its route and its default port.
+//! Backends of SGLang's `bench_serving`. A backend stands for a server type, its route and its default port.
 
 use clap::ValueEnum;
 
 use crate::commands::bench::multi_turn::args::Api;
 use crate::commands::error::Failure;
 
-/// Default port of SGLang.
+/// SGLang's default port.
 pub(super) const DEFAULT_PORT: u16 = 30_000;
 
-/// A backend, with the names of `bench_serving` 0.5.23.
+/// A backend, named as in `bench_serving` 0.5.23.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Backend {
     /// SGLang, native route /generate
     Sglang,
-    /// Same as the backend sglang
+    /// Same as sglang
     SglangNative,
     /// SGLang, OpenAI route /v1/completions
     SglangOai,
     /// SGLang, OpenAI route /v1/chat/completions
     SglangOaiChat,
-    /// Rejected: embeddings generate no tokens
+    /// Rejected: embedding requests generate no tokens
     SglangEmbedding,
     /// vLLM, OpenAI route /v1/completions
     Vllm,
     /// vLLM, OpenAI route /v1/chat/completions
     VllmChat,
-    /// Rejected: embeddings generate no tokens
+    /// Rejected: embedding requests generate no tokens
     VllmEmbedding,
     /// LMDeploy, OpenAI route /v1/completions
     Lmdeploy,
@@ -33,14 +33,14 @@ pub enum Backend {
     LmdeployChat,
     /// TensorRT-LLM ensemble, generate_stream route
     Trt,
-    /// Rejected: bench_serving has no client for it
+    /// Rejected: bench_serving does not implement a client for it
     Gserver,
     /// Truss server, completions route
     Truss,
 }
 
 impl Backend {
-    /// Returns the API of the backend's route.
+    /// Returns the API that the backend's route uses.
     pub fn api(self) -> Api {
         match self {
             Backend::Sglang | Backend::SglangNative => Api::Generate,
@@ -69,22 +69,22 @@ impl Backend {
         self.to_possible_value().map_or(String::new(), |value| value.get_name().to_owned())
     }
 
-    /// Rejects backends that cannot be measured.
+    /// Rejects backends that cannot be benchmarked.
     ///
     /// # Errors
-    /// The backend does not generate tokens, or no client for it exists.
+    /// The backend does not generate tokens, or there is no client for it.
     pub fn measurable(self) -> Result<(), Failure> {
         let refused = |found: &str, next: &str| {
             Err(Failure::usage(format!("--backend {} is not supported", self.name())).found(found).next(next))
         };
         match self {
             Backend::SglangEmbedding | Backend::VllmEmbedding => refused(
-                "embeddings have no KV cache hits, no TTFT and no time per token to measure",
-                "measure a generating model, or run sglang.bench_serving for embeddings",
+                "embedding requests have no KV cache hits, TTFT or ITL to measure",
+                "benchmark a generative model, or use sglang.bench_serving for embeddings",
             ),
             Backend::Gserver => refused(
-                "bench_serving names it, but has no client for it",
-                "name the server's HTTP route with another backend, e.g. --backend sglang",
+                "bench_serving lists this backend but does not implement a client for it",
+                "select the server's HTTP route with another backend, e.g. --backend sglang",
             ),
             _ => Ok(()),
         }

@@ -1,4 +1,4 @@
-//! Flags of a comparison.
+//! Comparison flags.
 
 use std::time::Duration;
 
@@ -10,19 +10,19 @@ use crate::engine::load::compare::BLOCKS_MAX;
 #[derive(Clone, Debug, clap::Args)]
 #[command(next_help_heading = "Comparison")]
 pub struct CompareArgs {
-    /// Compare this server, A, with the server at URL, B: same prompts, same arrival times, alternating
+    /// Compare this server (A) with the server at URL (B): same prompts, same arrival times, alternating
     #[arg(long, value_name = "URL")]
     pub against: Option<String>,
-    /// First compare the server with itself to measure the noise floor
+    /// First compare A with itself to measure the noise floor
     #[arg(long, alias = "a-a")]
     pub self_compare: bool,
-    /// Split the conversations into N blocks and run each at A and B in alternating order (A B, B A, ...) [default: 8]
+    /// Split the conversations into N blocks and run each on A and B in alternating order (A B, B A, ...) [default: 8]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(2..=i64::from(BLOCKS_MAX)))]
     pub blocks: Option<u32>,
-    /// Ignore differences smaller than this share of A's mean, percent [default: 1]
+    /// Ignore differences below this percentage of A's mean [default: 1]
     #[arg(long, value_name = "PERCENT", value_parser = percent)]
     pub margin: Option<f64>,
-    /// Reject the comparison if the p99 scheduling lag of the generator exceeds TIME [default: 5ms]
+    /// Reject the comparison if the generator's p99 scheduling lag exceeds TIME [default: 5ms]
     #[arg(long, value_name = "TIME", value_parser = parsers::limit)]
     pub lag_limit: Option<Duration>,
 }
@@ -33,12 +33,12 @@ impl CompareArgs {
         self.blocks.unwrap_or(8)
     }
 
-    /// Returns the smallest difference that counts, in percent of A's mean.
+    /// Returns the smallest significant difference, in percent of A's mean.
     pub fn margin(&self) -> f64 {
         self.margin.unwrap_or(1.0)
     }
 
-    /// Returns the highest accepted p99 scheduling lag.
+    /// Returns the maximum accepted p99 scheduling lag.
     pub fn lag_limit(&self) -> Duration {
         self.lag_limit.unwrap_or(Duration::from_millis(5))
     }

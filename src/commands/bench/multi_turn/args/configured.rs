@@ -1,9 +1,9 @@
-//! The workload that the flags select, with notes for the report.
+//! The workload selected by the flags, with notes for the report.
 
 use crate::engine::load::workload::{LoadWorkload, TurnPrompt, TurnRequest};
 use crate::engine::load::{ModelAnswer, Pace, Script, Turn};
 
-/// A workload, its notes, and whether it has recorded send times.
+/// A workload, its notes, and whether its send times are recorded.
 pub struct ConfiguredWorkload {
     workload: Box<dyn LoadWorkload + Send>,
     notes: Vec<String>,
@@ -19,12 +19,12 @@ impl ConfiguredWorkload {
         ConfiguredWorkload { workload, notes, recorded }
     }
 
-    /// Adds a note for the report.
+    /// Adds a note to the report.
     pub(super) fn note(&mut self, note: &str) {
         self.notes.push(note.to_owned());
     }
 
-    /// Returns whether the requests have recorded send times.
+    /// Returns whether the send times are recorded.
     pub fn is_recorded(&self) -> bool {
         self.recorded
     }

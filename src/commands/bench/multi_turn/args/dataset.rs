@@ -1,4 +1,4 @@
-//! Flags of datasets, with the names of SGLang's `bench_serving`. Without a dataset, conversations are synthetic.
+//! Dataset flags, named as in SGLang's `bench_serving`. Without a dataset, conversations are synthetic.
 
 use std::io::BufReader;
 use std::path::PathBuf;
@@ -19,62 +19,62 @@ use crate::engine::load::workload::{
 };
 use crate::engine::load::{ReadyOrder, Rules, Seed};
 
-/// Largest accepted tokenizer file, bytes.
+/// Maximum size of a tokenizer file, in bytes.
 const TOKENIZER_BYTES_MAX: u64 = 1 << 28;
-/// Default number of conversations, as in `bench_serving`; a trace is sent whole.
+/// Default number of conversations, the same as in `bench_serving`. Traces are sent in full.
 const PROMPTS: u32 = 1000;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum DatasetName {
-    /// ShareGPT JSON array of conversations; all turns are sent
+    /// ShareGPT conversations as a JSON array; all turns are sent
     Sharegpt,
-    /// JSONL of conversations; turns have 'content' or 'value'
+    /// Conversations, JSONL; turns have a 'content' or 'value' field
     Custom,
-    /// JSONL of chat requests, sent unchanged
+    /// Chat requests, JSONL; sent unchanged
     Openai,
     /// ShareGPT texts, repeated or truncated to the requested length
     Random,
-    /// Sequences of random token IDs
+    /// Random token ID sequences
     RandomIds,
     /// Groups of conversations that share a system prompt
     GeneratedSharedPrefix,
-    /// Mooncake or aiperf trace: equal hash IDs are equal blocks, sent at the recorded times
+    /// Mooncake or aiperf trace: equal hash IDs stand for equal blocks; sent at the recorded times
     Mooncake,
-    /// JSON of agent conversations; each turn holds only the new messages
+    /// Agent conversations, JSON; each turn contains only the new messages
     AgenticTrace,
-    /// JSONL of long contexts, each with one question
+    /// Long contexts with one question each, JSONL
     #[value(name = "longbench_v2", alias = "longbench")]
     Longbench,
-    /// JSONL of dialogues with alternating texts
+    /// Dialogues that alternate between user and assistant texts, JSONL
     Ultrachat,
-    /// JSONL of long texts, each with several questions
+    /// Long texts with several questions each, JSONL
     Loogle,
-    /// JSONL of turns with a category; only the first turn is sent
+    /// Turns with a category, JSONL; only the first turn is sent
     SpeedBench,
-    /// Rejected: its requests contain images
+    /// Rejected: requests contain images
     #[value(hide = true)]
     Image,
-    /// Rejected: its requests contain images
+    /// Rejected: requests contain images
     #[value(hide = true)]
     Mmmu,
 }
 
 impl DatasetName {
-    /// Rejects datasets with images.
+    /// Rejects datasets that contain images.
     ///
     /// # Errors
-    /// The dataset has images.
+    /// The dataset contains images.
     pub fn playable(self) -> Result<(), Failure> {
         if !matches!(self, DatasetName::Image | DatasetName::Mmmu) {
             return Ok(());
         }
         let name = self.to_possible_value().map_or(String::new(), |value| value.get_name().to_owned());
         Err(Failure::usage(format!("--dataset-name {name} is not supported"))
-            .found("its requests contain images; mcctl sends only text")
-            .next("choose a text dataset, or run sglang.bench_serving for images"))
+            .found("requests in this dataset contain images, but mcctl sends only text")
+            .next("choose a text dataset, or use sglang.bench_serving for images"))
     }
 
-    /// Returns the format of the dataset's file; `None` if prompts are generated.
+    /// Returns the dataset's file format; `None` if prompts are generated.
     fn format(self) -> Option<DatasetFormat> {
         Some(match self {
             DatasetName::Sharegpt => DatasetFormat::ShareGpt,
@@ -95,12 +95,12 @@ impl DatasetName {
     }
 }
 
-/// Distribution of the conversations of generated-shared-prefix over its groups.
+/// How generated-shared-prefix distributes conversations over its groups.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum GroupDistribution {
-    /// The same number for each group
+    /// Equal for all groups
     Uniform,
-    /// Most for the first groups
+    /// Zipf: skewed toward the first groups
     Zipf,
 }
 
@@ -110,62 +110,62 @@ pub struct DatasetArgs {
     /// Send the conversations of a dataset instead of synthetic ones
     #[arg(long, value_enum, value_name = "NAME")]
     pub dataset_name: Option<DatasetName>,
-    /// Dataset file. Without --dataset-name: a ShareGPT file whose text is used in synthetic conversations
+    /// Dataset file. Without --dataset-name: a ShareGPT file that provides the text for synthetic conversations
     #[arg(long, value_name = "FILE")]
     pub dataset_path: Option<PathBuf>,
-    /// Number of conversations to send; 0 sends all [default: all for a trace, else 1000]
+    /// Number of conversations to send; 0 means all [default: 1000; all for a trace]
     #[arg(long, alias = "num-conversations", value_name = "N", value_parser = clap::value_parser!(u32).range(..=10_000_000))]
     pub num_prompts: Option<u32>,
     /// Skip the first N conversations
     #[arg(long, default_value_t = 0, value_name = "N")]
     pub dataset_offset: u32,
-    /// Shuffle the conversations before --num-prompts selects from them
+    /// Shuffle the conversations before --num-prompts is applied
     #[arg(long)]
     pub shuffle: bool,
-    /// Keep the order of the file, even with --first-turn-only
+    /// Keep the file's order, even with --first-turn-only
     #[arg(long, conflicts_with = "shuffle")]
     pub disable_shuffle: bool,
     /// Skip malformed rows instead of failing
     #[arg(long)]
     pub skip_bad: bool,
-    /// Send only the first turn of each conversation, selected like bench_serving: shuffled, without very short ones
+    /// Send only the first turn of each conversation, selected like bench_serving does: shuffled, very short ones skipped
     #[arg(long)]
     pub first_turn_only: bool,
     /// Maximum turns per conversation [default: no limit]
     #[arg(long, alias = "agentic-max-turns", value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     pub max_turns: Option<u32>,
-    /// Output length of every request, tokens [default: from the dataset]
+    /// Output length of every request, in tokens [default: from the dataset]
     #[arg(long, value_name = "TOKENS", value_parser = clap::value_parser!(u32).range(1..=i64::from(dataset::TOKENS_MAX)))]
     pub sharegpt_output_len: Option<u32>,
-    /// Skip prompts, and truncate conversations, beyond this many tokens [default: no limit]
+    /// Skip prompts and truncate conversations longer than this, in tokens [default: no limit]
     #[arg(long, value_name = "TOKENS", value_parser = clap::value_parser!(u32).range(1..))]
     pub sharegpt_context_len: Option<u32>,
     /// Tokenizer for exact prompt lengths: a tokenizer.json, its directory, or a model name in the local Hugging Face cache [default:
-    /// the tokenizer of --model, if present on this machine]
+    /// --model's tokenizer, if present on this machine]
     #[arg(long, value_name = "PATH")]
     pub tokenizer: Option<String>,
     /// sharegpt, custom: append TEXT and then 'Assistant:' to the first prompt
     #[arg(long, default_value = "", hide_default_value = true, value_name = "TEXT")]
     pub prompt_suffix: String,
-    /// sharegpt, custom, speed-bench: render the first prompt with the model's chat template, read from the tokenizer's directory
+    /// sharegpt, custom, speed-bench: render the first prompt with the model's chat template from the tokenizer directory
     #[arg(long)]
     pub apply_chat_template: bool,
-    /// speed-bench: use only rows of this category, e.g. low_entropy, mixed or high_entropy [default: all]
+    /// speed-bench: use only rows in this category, e.g. low_entropy, mixed or high_entropy [default: all]
     #[arg(long, value_name = "NAME")]
     pub speed_bench_category: Option<String>,
-    /// speed-bench: output length, tokens
+    /// speed-bench: output length in tokens
     #[arg(long, default_value_t = 512, value_name = "TOKENS", value_parser = clap::value_parser!(u32).range(1..=i64::from(dataset::TOKENS_MAX)))]
     pub speed_bench_output_len: u32,
-    /// Send token IDs instead of text (--api generate and completions)
+    /// Send token IDs instead of text (--api generate or completions)
     #[arg(long)]
     pub tokenize_prompt: bool,
-    /// random, random-ids: prompt length, tokens
+    /// random, random-ids: prompt length in tokens
     #[arg(long, alias = "random-input", default_value_t = 1024, value_name = "TOKENS", value_parser = clap::value_parser!(u32).range(1..=i64::from(dataset::TOKENS_MAX)))]
     pub random_input_len: u32,
-    /// random, random-ids: output length, tokens
+    /// random, random-ids: output length in tokens
     #[arg(long, alias = "random-output", default_value_t = 1024, value_name = "TOKENS", value_parser = clap::value_parser!(u32).range(1..=i64::from(dataset::TOKENS_MAX)))]
     pub random_output_len: u32,
-    /// random, random-ids: draw each length between RATIO times its value and its value
+    /// random, random-ids: sample each length uniformly from RATIO x length to length
     #[arg(long, alias = "random-range", default_value_t = 0.0, value_name = "RATIO", value_parser = number::ratio)]
     pub random_range_ratio: f64,
     /// generated-shared-prefix: number of groups, each with its own system prompt
@@ -174,16 +174,16 @@ pub struct DatasetArgs {
     /// generated-shared-prefix: conversations per group
     #[arg(long, default_value_t = 16, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
     pub gsp_prompts_per_group: u32,
-    /// generated-shared-prefix: system prompt length, tokens
+    /// generated-shared-prefix: system prompt length in tokens
     #[arg(long, default_value_t = 2048, value_name = "TOKENS", value_parser = clap::value_parser!(u32).range(0..=i64::from(dataset::TOKENS_MAX)))]
     pub gsp_system_prompt_len: u32,
-    /// generated-shared-prefix: question length, tokens
+    /// generated-shared-prefix: question length in tokens
     #[arg(long, default_value_t = 128, value_name = "TOKENS", value_parser = clap::value_parser!(u32).range(1..=i64::from(dataset::TOKENS_MAX)))]
     pub gsp_question_len: u32,
-    /// generated-shared-prefix: output length, tokens
+    /// generated-shared-prefix: output length in tokens
     #[arg(long, default_value_t = 256, value_name = "TOKENS", value_parser = clap::value_parser!(u32).range(1..=i64::from(dataset::TOKENS_MAX)))]
     pub gsp_output_len: u32,
-    /// generated-shared-prefix: draw each length between RATIO times its value and its value
+    /// generated-shared-prefix: sample each length uniformly from RATIO x length to length
     #[arg(long, default_value_t = 1.0, value_name = "RATIO", value_parser = number::ratio)]
     pub gsp_range_ratio: f64,
     /// generated-shared-prefix: turns per conversation
@@ -192,34 +192,34 @@ pub struct DatasetArgs {
     /// generated-shared-prefix: send the groups one after the other
     #[arg(long)]
     pub gsp_ordered: bool,
-    /// generated-shared-prefix: send the header X-SMG-Routing-Key with one key per group
+    /// generated-shared-prefix: send an X-SMG-Routing-Key header with one key per group
     #[arg(long)]
     pub gsp_send_routing_key: bool,
-    /// generated-shared-prefix: distribution of conversations over groups
+    /// generated-shared-prefix: how conversations are distributed over groups
     #[arg(long, value_enum, default_value = "uniform")]
     pub gsp_group_distribution: GroupDistribution,
-    /// generated-shared-prefix: exponent of --gsp-group-distribution zipf
+    /// generated-shared-prefix: exponent for --gsp-group-distribution zipf
     #[arg(long, value_name = "ALPHA", value_parser = number::factor)]
     pub gsp_zipf_alpha: Option<f64>,
     /// mooncake: tokens per hash block
     #[arg(long, default_value_t = dataset::BLOCK_TOKENS, value_name = "TOKENS", value_parser = clap::value_parser!(u32).range(1..=1_048_576))]
     pub block_size: u32,
-    /// mooncake: replay the recorded times this many times faster
+    /// mooncake: replay the trace this many times faster than recorded
     #[arg(long, alias = "speedup", default_value_t = 1.0, value_name = "FACTOR", value_parser = number::factor)]
     pub speed_up: f64,
-    /// mooncake: replay the recorded times this many times slower
+    /// mooncake: replay the trace this many times slower than recorded
     #[arg(long, default_value_t = 1.0, value_name = "FACTOR", value_parser = number::factor, conflicts_with = "speed_up")]
     pub mooncake_slowdown_factor: f64,
-    /// mooncake: send at --request-rate, not at the recorded times
+    /// mooncake: send at --request-rate instead of the recorded times
     #[arg(long)]
     pub ignore_trace_timestamps: bool,
-    /// mooncake: send each recorded prompt N times as one conversation, with the previous answers before it
+    /// mooncake: send each recorded prompt N times in one conversation, preceded by the earlier answers
     #[arg(long, default_value_t = 1, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=10_000))]
     pub mooncake_num_rounds: u32,
-    /// Set by `bench serving`: a dataset that is missing on this machine is replaced by synthetic prompts.
+    /// Set by `bench serving`: synthetic prompts replace a dataset that is missing on this machine.
     #[arg(skip)]
     pub serving: bool,
-    /// Without `--tokenizer`, the first of these models with a local tokenizer is used.
+    /// Models whose tokenizer is used without `--tokenizer`: the first one with a local tokenizer.
     #[arg(skip)]
     pub models: Vec<String>,
     /// Cache of the parsed tokenizer.
@@ -228,13 +228,13 @@ pub struct DatasetArgs {
 }
 
 impl DatasetArgs {
-    /// Returns `rules`, with the order of the dataset for `--gsp-ordered`.
+    /// Returns `rules`, in dataset order if `--gsp-ordered` is set.
     pub fn rules(&self, rules: Rules) -> Rules {
         let ordered = self.gsp_ordered && self.dataset_name == Some(DatasetName::GeneratedSharedPrefix);
         if ordered { Rules { ready: ReadyOrder::Fifo, ..rules } } else { rules }
     }
 
-    /// Builds the workload of dataset `name`.
+    /// Builds the workload for dataset `name`.
     ///
     /// # Errors
     /// The dataset cannot be read or is empty, or flags contradict each other.
@@ -249,7 +249,7 @@ impl DatasetArgs {
         let tokenizer = self.tokenizer()?;
         let vocabulary = tokenizer.as_ref().map_or(vocabulary, |tokenizer| tokenizer.vocabulary());
         let needs = |what: &str| {
-            Failure::usage(format!("{what} needs a tokenizer")).next("add --tokenizer with its file or directory")
+            Failure::usage(format!("{what} needs a tokenizer")).next("set --tokenizer to a tokenizer file or directory")
         };
         let mut notes = Vec::new();
         let shape = RandomIds {
@@ -266,15 +266,15 @@ impl DatasetArgs {
                     let corpus = self.corpus(tokenizer, seed, &mut notes)?;
                     let made = random_texts(&shape, &corpus, tokenizer, seed);
                     made.map_err(|error| {
-                        Failure::usage("the tokenizer cannot decode its tokens").found(error.to_string())
+                        Failure::usage("the tokenizer cannot decode its own tokens").found(error.to_string())
                     })?
                 }
                 (tokenizer, file) => {
                     let lacks = if file.is_none() { "ShareGPT" } else { "the model's tokenizer" };
                     let flag = if tokenizer.is_none() && file.is_some() { "--tokenizer" } else { "--dataset-path" };
                     notes.push(format!(
-                        "{lacks} is not on this machine and mcctl does not download it: prompts are random words of the same lengths \
-                         ({flag} selects a local copy)"
+                        "{lacks} was not found on this machine, and mcctl does not download it; prompts are random words of the same \
+                         lengths (use {flag} to select a local copy)"
                     ));
                     random_words(&shape, seed)
                 }
@@ -294,7 +294,7 @@ impl DatasetArgs {
             }
         };
         if conversations.is_empty() {
-            return Err(Failure::usage("the dataset has no conversations").next("raise the number of conversations"));
+            return Err(Failure::usage("the dataset has no conversations").next("increase the number of conversations"));
         }
         let turns = || conversations.iter().flat_map(|conversation| &conversation.turns);
         let is_made = turns().all(|turn| matches!(turn.content, TurnContent::Made(_)));
@@ -309,14 +309,14 @@ impl DatasetArgs {
         let exact = form == PromptForm::Ids || tokenizer.as_ref().is_some_and(|tokenizer| tokenizer.words().is_some());
         if !exact && turns().any(|turn| matches!(turn.content, TurnContent::Made(_))) {
             notes.push(
-                "synthetic texts have one word per requested token: the server may count a different length (--tokenizer makes \
-                 lengths exact)"
+                "synthetic texts have one word per requested token, so the server may count a different length (use --tokenizer for \
+                 exact lengths)"
                     .to_owned(),
             );
         }
         let recorded = !self.ignore_trace_timestamps && has_times(&conversations);
-        let speech = TextGenerator { seed, vocabulary, tokenizer };
-        Ok(ConfiguredWorkload::new(Box::new(Replay::new(conversations, form, speech)), notes, recorded))
+        let generator = TextGenerator { seed, vocabulary, tokenizer };
+        Ok(ConfiguredWorkload::new(Box::new(Replay::new(conversations, form, generator)), notes, recorded))
     }
 
     /// Returns the form in which prompts are sent. `is_made`: all prompts are synthetic.
@@ -327,12 +327,12 @@ impl DatasetArgs {
                 Err(failure.next("drop --tokenize-prompt, or use --api generate"))
             }
             Api::Chat => Ok(PromptForm::Chat),
-            // Their messages have roles and tools, which plain text cannot carry.
+            // These messages have roles and tools, which plain text cannot represent.
             _ if matches!(name, DatasetName::Openai | DatasetName::AgenticTrace) => {
                 Err(Failure::usage("the dataset contains chat messages").next("use --api chat"))
             }
             _ if self.tokenize_prompt => Ok(PromptForm::Ids),
-            // Synthetic prompts are exact as IDs, without a tokenizer.
+            // Synthetic prompts have exact lengths as token IDs, even without a tokenizer.
             Api::Generate if is_made => Ok(PromptForm::Ids),
             _ => Ok(PromptForm::Text),
         }
@@ -344,11 +344,11 @@ impl DatasetArgs {
             (GroupDistribution::Zipf, Some(alpha)) => PrefixGroups::Zipf(alpha),
             (GroupDistribution::Zipf, None) => {
                 return Err(
-                    Failure::usage("--gsp-group-distribution zipf needs an exponent").next("add --gsp-zipf-alpha")
+                    Failure::usage("--gsp-group-distribution zipf needs an exponent").next("set --gsp-zipf-alpha")
                 );
             }
             (GroupDistribution::Uniform, Some(_)) => {
-                return Err(Failure::usage("--gsp-zipf-alpha needs --gsp-group-distribution zipf")
+                return Err(Failure::usage("--gsp-zipf-alpha requires --gsp-group-distribution zipf")
                     .next("add --gsp-group-distribution zipf"));
             }
         };
@@ -372,7 +372,7 @@ impl DatasetArgs {
         })
     }
 
-    /// Returns the read options for files of `format`, without a chat template.
+    /// Returns the options for reading files in `format`, without a chat template.
     fn reading(&self, format: DatasetFormat, seed: Seed, tokenizer: Option<Arc<Tokenizer>>) -> DatasetOptions {
         let all = if format == DatasetFormat::Mooncake { 0 } else { PROMPTS };
         let is_speed_bench = format == DatasetFormat::SpeedBench;
@@ -396,7 +396,7 @@ impl DatasetArgs {
         }
     }
 
-    /// Returns the file of `--dataset-path`, or ShareGPT from the local cache for the datasets that use it.
+    /// Returns the `--dataset-path` file. For datasets based on ShareGPT, falls back to the local cache.
     pub(super) fn file(&self) -> Option<PathBuf> {
         let named = self.dataset_path.clone().filter(|path| !path.as_os_str().is_empty());
         let is_sharegpt = matches!(self.dataset_name, Some(DatasetName::Sharegpt | DatasetName::Random));
@@ -419,8 +419,7 @@ impl DatasetArgs {
                 .found(found)
         };
         let file = input::open(&path).map_err(|error| {
-            failure(error.to_string())
-                .next("specify a file on this machine; 'mcctl bench dataset' generates a small one")
+            failure(error.to_string()).next("specify a local file; 'mcctl bench dataset' generates a small one")
         })?;
         dataset::read(BufReader::with_capacity(1 << 18, file), &named, format, reading).map_err(|error| {
             let next = match &error {
@@ -429,12 +428,12 @@ impl DatasetArgs {
                         .to_owned()
                 }
                 dataset::DatasetError::AllBad { .. } => {
-                    "select the format of the file with --dataset-name, or use another file".to_owned()
+                    "select the file's format with --dataset-name, or use another file".to_owned()
                 }
                 dataset::DatasetError::Offset { conversations, .. } => {
-                    format!("use --dataset-offset below {conversations}")
+                    format!("set --dataset-offset below {conversations}")
                 }
-                dataset::DatasetError::Empty { .. } => "use another file, or other length limits".to_owned(),
+                dataset::DatasetError::Empty { .. } => "use another file or different length limits".to_owned(),
                 _ => "use a readable file".to_owned(),
             };
             failure(error.to_string()).next(next)
@@ -452,17 +451,20 @@ impl DatasetArgs {
             ));
         }
         if dataset.left_out > 0 {
-            notes.push(format!("{} rows were skipped because of their length", dataset.left_out));
+            notes.push(format!(
+                "{} rows were skipped: no usable turns, or excluded by length or category",
+                dataset.left_out
+            ));
         }
         if dataset.estimated {
             notes.push(format!(
-                "lengths of {format} are estimated with {} tokens per word (--tokenizer counts tokens)",
+                "{format} lengths are estimated at {} tokens per word (use --tokenizer for exact counts)",
                 dataset::TOKENS_PER_WORD
             ));
         }
     }
 
-    /// Reads the first prompts of the ShareGPT file as source text for random prompts.
+    /// Reads the first prompts from the ShareGPT file as source text for random prompts.
     pub(super) fn corpus(&self, tokenizer: &Tokenizer, seed: Seed, notes: &mut Vec<String>) -> Result<Corpus, Failure> {
         let limit = self.num_prompts.unwrap_or(PROMPTS).max(PROMPTS) as usize;
         let reading = DatasetOptions {
@@ -480,45 +482,44 @@ impl DatasetArgs {
             notes.push(format!("{} malformed rows were skipped", dataset.skipped));
         }
         let corpus = Corpus::of(&dataset.conversations, tokenizer);
-        corpus.map_err(|error| Failure::usage("the tokenizer cannot decode its tokens").found(error.to_string()))
+        corpus.map_err(|error| Failure::usage("the tokenizer cannot decode its own tokens").found(error.to_string()))
     }
 
-    /// Returns the tokenizer file of `--tokenizer`, or of the first model with a local tokenizer.
+    /// Returns the tokenizer file from `--tokenizer`, or from the first model with a local tokenizer.
     ///
     /// # Errors
-    /// The tokenizer of `--tokenizer` does not exist on this machine.
+    /// The `--tokenizer` value does not resolve to a file on this machine.
     fn tokenizer_file(&self) -> Result<Option<PathBuf>, Failure> {
         let Some(name) = &self.tokenizer else {
             return Ok(self.models.iter().find_map(|model| local::tokenizer(model)));
         };
         let missing = || {
-            Failure::usage(format!("the tokenizer '{name}' is not on this machine"))
-                .found("not a tokenizer.json, not a directory with one, not a model in the local Hugging Face cache")
-                .next("specify a local tokenizer.json with --tokenizer, or set HF_HOME; mcctl does not download files")
+            Failure::usage(format!("tokenizer '{name}' not found on this machine"))
+                .found("it is not a tokenizer.json, a directory that contains one, or a model in the local Hugging Face cache")
+                .next("set --tokenizer to a local tokenizer.json, or set HF_HOME; mcctl does not download files")
         };
         local::tokenizer(name).map(Some).ok_or_else(missing)
     }
 
-    /// Reads the chat template from the tokenizer's directory.
+    /// Reads the chat template from the tokenizer directory.
     fn template(&self) -> Result<ChatTemplate, Failure> {
         let failure = |found: String| {
             Failure::usage("--apply-chat-template needs the model's chat template").found(found).next(
-                "specify the model's directory with --tokenizer; it contains tokenizer_config.json or chat_template.jinja",
+                "set --tokenizer to the model's directory, which contains tokenizer_config.json or chat_template.jinja",
             )
         };
         let file = self.tokenizer_file()?.ok_or_else(|| failure("no tokenizer found on this machine".to_owned()))?;
         let beside = |name: &str| std::fs::read_to_string(file.with_file_name(name)).ok();
         let own = beside("chat_template.jinja");
         let config = beside("tokenizer_config.json").or_else(|| own.as_ref().map(|_| "{}".to_owned()));
-        let config = config
-            .ok_or_else(|| failure(format!("no tokenizer_config.json in the directory of {}", file.display())))?;
+        let config = config.ok_or_else(|| failure(format!("no tokenizer_config.json next to {}", file.display())))?;
         ChatTemplate::read(&config, own).map_err(|error| failure(error.to_string()))
     }
 
-    /// Returns the tokenizer, or `None` if no local one is known. Reads the file only once.
+    /// Returns the tokenizer, or `None` if no local one is found. Reads the file only once.
     ///
     /// # Errors
-    /// The tokenizer of `--tokenizer` does not exist on this machine, or its file is malformed.
+    /// The `--tokenizer` value does not resolve to a file on this machine, or the file is malformed.
     pub fn tokenizer(&self) -> Result<Option<Arc<Tokenizer>>, Failure> {
         if let Some(read) = self.read_tokenizer.get() {
             return Ok(read.clone());
@@ -531,7 +532,7 @@ impl DatasetArgs {
         let failure = |found: String| {
             Failure::usage(format!("cannot read the tokenizer {}", file.display()))
                 .found(found)
-                .next("specify a Hugging Face tokenizer.json, or its directory")
+                .next("specify a Hugging Face tokenizer.json, or the directory that contains it")
         };
         let mut bytes = Vec::new();
         let opened = input::open(&file).map_err(|error| failure(error.to_string()))?;

@@ -1,4 +1,4 @@
-//! Flags of the endpoint: its address, API, headers and TLS.
+//! Endpoint flags: address, API, headers and TLS.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -14,7 +14,7 @@ use crate::engine::base::HostPort;
 use crate::engine::load::answer::Dialect;
 use crate::engine::load::target::{ExchangeLimits, HttpProtocol, LoadTarget, Tls, Trust};
 
-/// The API of the server.
+/// API used to send requests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Api {
     /// SGLang native route /generate, token IDs
@@ -25,7 +25,7 @@ pub enum Api {
     Chat,
     /// OpenAI route /v1/completions, text
     Completions,
-    /// Truss, the completions dialect under its own path
+    /// Truss: the completions dialect under a different path
     #[value(skip)]
     Truss,
     /// TensorRT-LLM ensemble route generate_stream
@@ -34,7 +34,7 @@ pub enum Api {
 }
 
 impl Api {
-    /// Returns the dialect and the path.
+    /// Returns the dialect and the URL path.
     pub fn dialect(self) -> (Dialect, &'static str) {
         match self {
             Api::Generate => (Dialect::Generate, "/generate"),
@@ -49,29 +49,29 @@ impl Api {
 #[derive(Clone, Debug, clap::Args)]
 #[command(next_help_heading = "Endpoint")]
 pub struct EndpointArgs {
-    /// URL of the server, http://HOST:PORT or https://HOST; overrides --host and --port
+    /// Server URL, http://HOST:PORT or https://HOST; overrides --host and --port
     #[arg(long, alias = "base-url", value_name = "URL")]
     pub url: Option<String>,
-    /// Host of the server [default: localhost]
+    /// Server host [default: localhost]
     #[arg(long)]
     pub host: Option<String>,
-    /// Port of the server [default: 30000, or that of --backend]
+    /// Server port [default: 30000, or the default port of --backend]
     #[arg(long)]
     pub port: Option<u16>,
-    /// API of the server: generate (sends token IDs), chat or completions; sglang means generate, openai means chat
+    /// API to use: generate (sends token IDs), chat or completions; sglang is an alias for generate, openai for chat
     #[arg(long, alias = "api-format", value_enum, default_value = "generate")]
     pub api: Api,
-    /// Server type by its bench_serving name; sets --api and the default port
+    /// Server type, as named by bench_serving; sets --api and the default port
     #[arg(long, value_enum, value_name = "NAME")]
     pub backend: Option<Backend>,
-    /// Model name sent with chat and completions requests; also selects the tokenizer (a directory, or a name in the local Hugging Face
-    /// cache) [default: the first entry of /v1/models]
+    /// Model name to send with chat and completions requests; also selects the tokenizer (a directory, or a name in the local Hugging
+    /// Face cache) [default: the first entry in /v1/models]
     #[arg(long, value_name = "NAME")]
     pub model: Option<String>,
-    /// Model name in requests, if it differs from --model
+    /// Model name to send in requests, if it differs from --model
     #[arg(long, value_name = "NAME")]
     pub served_model_name: Option<String>,
-    /// Wait up to this many seconds until the server is ready; 0 does not wait [default: 0]
+    /// Wait up to this many seconds for the server to become ready; 0 means no wait [default: 0]
     #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u64).range(..=86_400))]
     pub ready_check_timeout_sec: Option<u64>,
     /// Abort a request if the server sends nothing for this long
@@ -80,35 +80,35 @@ pub struct EndpointArgs {
     /// Connect timeout, including the TLS handshake
     #[arg(long, default_value = "10s", value_name = "TIME", value_parser = parsers::limit)]
     pub connect_timeout: Duration,
-    /// Total timeout of a request
+    /// Timeout for a whole request
     #[arg(long, default_value = "1h", value_name = "TIME", value_parser = parsers::limit)]
     pub request_timeout: Duration,
-    /// Retry a request up to N times if the server answers 429 or 503 with Retry-After; latency still counts from the first
-    /// scheduled send time
+    /// Retry a request up to N times if the server returns 429 or 503 with Retry-After; latency still counts from the first scheduled
+    /// send time
     #[arg(long, default_value_t = 0, value_name = "N")]
     pub retry_busy: u32,
-    /// Extra header, NAME=VALUE or 'NAME: VALUE'; may be repeated. Without an Authorization header, OPENAI_API_KEY is sent as a
-    /// bearer token, else API_KEY unchanged
+    /// Extra header, NAME=VALUE or 'NAME: VALUE'; may be repeated. If no Authorization header is set, OPENAI_API_KEY is sent as a bearer
+    /// token; if that variable is unset too, API_KEY is sent unchanged
     #[arg(long, value_name = "HEADER", num_args = 1..)]
     pub header: Vec<String>,
-    /// PEM file of trusted CA certificates, instead of those of the system
+    /// PEM file with trusted CA certificates, used instead of the system's
     #[arg(long, value_name = "FILE", conflicts_with = "insecure")]
     pub cacert: Option<PathBuf>,
     /// Do not verify the server's certificate
     #[arg(long)]
     pub insecure: bool,
-    /// Use HTTP/2: negotiated over TLS, else with prior knowledge. Requests share connections, so timings are slightly less exact
+    /// Use HTTP/2: negotiated over TLS, with prior knowledge otherwise. Requests share connections, so timings are slightly less exact
     #[arg(long)]
     pub http2: bool,
     /// Maximum concurrent requests per HTTP/2 connection
     #[arg(long, default_value_t = 100, value_name = "N", requires = "http2", value_parser = clap::value_parser!(u32).range(1..=100_000))]
     pub http2_streams: u32,
-    /// JSON object merged into the body of every request
+    /// JSON object to merge into every request body
     #[arg(long, value_name = "JSON", value_parser = object)]
     pub extra_request_body: Option<Map<String, Value>>,
 }
 
-/// The value of `--extra-request-body` is not a JSON object.
+/// The value passed to `--extra-request-body` is not a JSON object.
 #[derive(Clone, Debug, thiserror::Error)]
 #[error("'{text}' is not a JSON object: {reason}")]
 struct JsonObjectError {
@@ -120,7 +120,7 @@ fn object(text: &str) -> Result<Map<String, Value>, JsonObjectError> {
     serde_json::from_str(text).map_err(|error| JsonObjectError { text: text.to_owned(), reason: error.to_string() })
 }
 
-/// Headers that mcctl sets itself: they frame requests and responses or name the host. Another value would break the connection.
+/// Headers that mcctl sets itself because they frame the messages or carry the host. Overriding them would break the connection.
 const RESERVED_HEADERS: [&str; 11] = [
     "accept-encoding",
     "connection",
@@ -135,10 +135,11 @@ const RESERVED_HEADERS: [&str; 11] = [
     "upgrade",
 ];
 
-/// Parses a `--header`. Its value may be a secret, so errors do not contain it.
+/// Parses a `--header` value. Errors omit the header's value because it may be a secret.
 fn header(text: &str) -> Result<(HeaderName, HeaderValue), Failure> {
     let at = text.find([':', '=']).ok_or_else(|| {
-        Failure::usage("--header needs ':' or '=' between name and value").next("write NAME=VALUE or 'NAME: VALUE'")
+        Failure::usage("--header needs ':' or '=' between the name and the value")
+            .next("use NAME=VALUE or 'NAME: VALUE'")
     })?;
     let (name, value) = (text[..at].trim(), text[at + 1..].trim());
     let name = HeaderName::from_bytes(name.as_bytes())
@@ -146,7 +147,7 @@ fn header(text: &str) -> Result<(HeaderName, HeaderValue), Failure> {
     if RESERVED_HEADERS.contains(&name.as_str()) {
         let failure = Failure::usage(format!("--header cannot set {name}"))
             .found("mcctl sets the host, framing and encoding headers itself");
-        return Err(failure.next(if name == HOST { "set the host in --url" } else { "drop it" }));
+        return Err(failure.next(if name == HOST { "set the host in --url" } else { "drop this header" }));
     }
     Ok((name.clone(), secret(name.as_str(), value)?))
 }
@@ -159,7 +160,7 @@ fn secret(name: &str, value: &str) -> Result<HeaderValue, Failure> {
 }
 
 impl EndpointArgs {
-    /// Returns the model name for requests, if one is given.
+    /// Returns the model name to send, if one is set.
     pub fn model_name(&self) -> Option<&str> {
         self.served_model_name.as_deref().or(self.model.as_deref())
     }
@@ -170,7 +171,7 @@ impl EndpointArgs {
             let (name, value) = header(text)?;
             headers.append(name, value);
         }
-        // Same variables as SGLang's bench_serving.
+        // The same variables as SGLang's bench_serving.
         let key = |name: &str| std::env::var(name).ok().filter(|key| !key.is_empty());
         let authorization = key("OPENAI_API_KEY").map(|key| format!("Bearer {key}")).or_else(|| key("API_KEY"));
         if let Some(value) = authorization
@@ -181,7 +182,7 @@ impl EndpointArgs {
         Ok(headers)
     }
 
-    /// Returns the TLS settings of `--cacert` and `--insecure`.
+    /// Returns the TLS settings from `--cacert` and `--insecure`.
     ///
     /// # Errors
     /// The certificates cannot be read.
@@ -198,10 +199,10 @@ impl EndpointArgs {
             .map_err(|error| Failure::usage(format!("cannot set up TLS with {from}")).found(error.to_string()))
     }
 
-    /// Returns the target of `--url`, or of `--host` and `--port`.
+    /// Returns the target from `--url`, or from `--host` and `--port`.
     ///
     /// # Errors
-    /// The URL is invalid, or a header or the TLS settings are.
+    /// The URL, a header or the TLS settings are invalid.
     pub fn target(&self) -> Result<LoadTarget, Failure> {
         match &self.url {
             None => {
@@ -212,36 +213,34 @@ impl EndpointArgs {
         }
     }
 
-    /// Returns the target at `url`, with the other settings of these flags.
+    /// Returns the target at `url`. All other settings come from these flags.
     ///
     /// # Errors
-    /// As [`EndpointArgs::target`].
+    /// Same as [`EndpointArgs::target`].
     pub fn target_of(&self, url: &str) -> Result<LoadTarget, Failure> {
         let wrong = |found: &str| {
-            Failure::usage(format!("'{url}' is not a server URL"))
+            Failure::usage(format!("'{url}' is not a valid server URL"))
                 .found(found)
-                .next("write http://HOST:PORT or https://HOST")
+                .next("use http://HOST:PORT or https://HOST")
         };
         let (rest, tls) = match (url.strip_prefix("http://"), url.strip_prefix("https://")) {
             (Some(rest), _) => (rest, false),
             (_, Some(rest)) => (rest, true),
-            _ => return Err(wrong("the scheme is neither http:// nor https://")),
+            _ => return Err(wrong("the URL does not start with http:// or https://")),
         };
         let (host, prefix) = rest.split_once('/').unwrap_or((rest, ""));
         if host.contains('@') {
-            return Err(wrong(
-                "user name and password in the URL are not supported; use --header 'Authorization: Basic ...'",
-            ));
+            return Err(wrong("credentials in the URL are not supported; use --header 'Authorization: Basic ...'"));
         }
         let at = parsers::endpoint(host, if tls { 443 } else { 80 }).map_err(|error| wrong(&error.to_string()))?;
         self.target_at(at, self.before_route(url, prefix.trim_end_matches('/'))?, tls)
     }
 
-    /// Returns the part of `path` before the API's route. Accepts a URL that already ends with the route or with `/v1`.
+    /// Returns the part of `path` before the API route. Accepts URLs that already end with the route or with `/v1`.
     fn before_route<'a>(&self, url: &str, path: &'a str) -> Result<&'a str, Failure> {
-        /// Common first segment of the OpenAI routes.
+        /// First path segment of all OpenAI routes.
         const V1: &str = "v1";
-        // Whole path segments only: /metagenerate does not end with /generate.
+        // Match whole path segments only: /metagenerate does not end with /generate.
         let before = |route: &str| {
             let before = path.strip_suffix(route.trim_start_matches('/'))?;
             if before.is_empty() { Some(before) } else { before.strip_suffix('/') }
@@ -254,33 +253,33 @@ impl EndpointArgs {
         let others = Api::value_variants().iter().filter(|api| **api != self.api);
         if let Some(other) = others.into_iter().find(|api| before(api.dialect().1).is_some()) {
             return Err(Failure::usage(format!(
-                "'{url}' ends with the route of --api {}, but --api is {own}",
+                "'{url}' ends with the route for --api {}, but --api is {own}",
                 name(*other)
             ))
-            .next(format!("add --api {}, or remove {} from the URL", name(*other), other.dialect().1)));
+            .next(format!("use --api {}, or remove {} from the URL", name(*other), other.dialect().1)));
         }
         match (before(V1), self.api) {
             (Some(_), Api::Generate) => {
-                Err(Failure::usage(format!("'{url}' is the base of the OpenAI routes, but --api is generate"))
-                    .next("add --api chat or --api completions, or remove /v1 from the URL"))
+                Err(Failure::usage(format!("'{url}' is the base URL for OpenAI routes, but --api is generate"))
+                    .next("use --api chat or --api completions, or remove /v1 from the URL"))
             }
             (Some(before), _) => Ok(before),
             (None, _) => Ok(path),
         }
     }
 
-    /// Rejects `--cacert` without TLS. `https`: at least one URL uses TLS.
+    /// Rejects `--cacert` without TLS. `https`: whether any URL uses TLS.
     ///
     /// # Errors
-    /// `--cacert` is given, but no URL uses TLS.
+    /// `--cacert` is set, but no URL uses TLS.
     pub fn trust_is_used(&self, https: bool) -> Result<(), Failure> {
         if https || self.cacert.is_none() {
             return Ok(());
         }
-        Err(Failure::usage("--cacert needs an https:// URL").next("write https:// in --url, or drop --cacert"))
+        Err(Failure::usage("--cacert requires an https:// URL").next("use https:// in --url, or drop --cacert"))
     }
 
-    /// Returns the base URL of the server's other routes: `http://HOST:PORT` with the path prefix of `target`.
+    /// Returns the base URL for the server's other routes: `http://HOST:PORT` with the path prefix from `target`.
     pub fn base_of(&self, target: &LoadTarget) -> String {
         let prefix = target.path.strip_suffix(self.api.dialect().1).unwrap_or_default();
         let scheme = if target.protocol.tls.is_some() { "https" } else { "http" };

@@ -1,4 +1,4 @@
-//! Flags of the load: rate, concurrency and order.
+//! Load flags: rate, concurrency and order.
 
 use std::time::Duration;
 
@@ -11,27 +11,27 @@ use crate::engine::load::{Arrivals, Gaps, Pace, Rate, ReadyOrder, Rules, Seed};
 /// Distribution of the gaps between requests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum GapDistribution {
-    /// Exponential gaps, as from independent users
+    /// Exponential gaps, like independent users
     Poisson,
-    /// Uniform between 0 and twice the mean
+    /// Uniform gaps between 0 and twice the mean
     Uniform,
     /// All gaps are equal
     Constant,
 }
 
-/// Which ready conversation is sent next.
+/// Which ready conversation to send next.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum ReadyPolicy {
     /// A random ready conversation
     Random,
-    /// The one that has been ready longest
+    /// The conversation that has been ready longest
     Fifo,
 }
 
 #[derive(Clone, Debug, clap::Args)]
 #[command(next_help_heading = "Load")]
 pub struct LoadArgs {
-    /// Requests per second; inf sends the next request as soon as a response completes
+    /// Requests per second; with inf, the next request is sent as soon as a response completes
     #[arg(long, default_value = "1", value_name = "RATE", value_parser = rate)]
     pub request_rate: f64,
     /// Distribution of the gaps between requests
@@ -40,13 +40,13 @@ pub struct LoadArgs {
     /// Maximum requests in flight [default: 128]
     #[arg(long, aliases = ["concurrency", "max-concurrency"], value_name = "N", value_parser = clap::value_parser!(u32).range(1..=100_000))]
     pub max_parallel: Option<u32>,
-    /// Which ready conversation is sent next
+    /// Which ready conversation to send next
     #[arg(long, value_enum, default_value = "random")]
     pub ready_queue_policy: ReadyPolicy,
-    /// Start each turn only after all conversations completed the previous one
+    /// Start each turn only after all conversations have completed the previous one
     #[arg(long)]
     pub enable_round_barrier: bool,
-    /// Seed of all random choices: lengths, contents and send times
+    /// Seed for all random choices: lengths, contents and send times
     #[arg(long, default_value_t = 1, value_name = "N")]
     pub seed: u64,
     /// Stop sending after this time
@@ -62,7 +62,7 @@ fn rate(text: &str) -> Result<f64, NumberError> {
 }
 
 impl LoadArgs {
-    /// Returns the pace at which `conversations` are sent.
+    /// Returns the pace for sending `conversations`.
     pub fn pace(&self, conversations: u32) -> Pace {
         if self.request_rate.is_infinite() {
             return Pace::Closed { conversations: conversations as usize };
@@ -81,7 +81,7 @@ impl LoadArgs {
         self.distribution == GapDistribution::Poisson
     }
 
-    /// Returns the limits that apply at every pace.
+    /// Returns the limits that apply at any pace.
     pub fn rules(&self) -> Rules {
         let ready = match self.ready_queue_policy {
             ReadyPolicy::Random => ReadyOrder::Random,

@@ -1,14 +1,13 @@
-//! Finds model and dataset files on this machine: directories and the local Hugging Face cache. Never uses the network.
+//! Finds model and dataset files on this machine: in directories and in the local Hugging Face cache. Never uses the network.
 
 use std::path::{Path, PathBuf};
 
-/// File name of a tokenizer.
 pub const TOKENIZER: &str = "tokenizer.json";
-/// Repository and file of ShareGPT as `bench_serving` downloads it.
+/// ShareGPT repository and file, the same as `bench_serving` downloads.
 const SHAREGPT: (&str, &str) =
     ("anon8231489123/ShareGPT_Vicuna_unfiltered", "ShareGPT_V3_unfiltered_cleaned_split.json");
 
-/// Returns the `tokenizer.json` for `name`: a file, its directory, or a model in the local cache. `None` if not found.
+/// Returns the `tokenizer.json` for `name`, which is a file, a directory, or a model in the local cache. `None` if not found.
 pub fn tokenizer(name: &str) -> Option<PathBuf> {
     let path = Path::new(name);
     if path.is_file() {
@@ -21,12 +20,12 @@ pub fn tokenizer(name: &str) -> Option<PathBuf> {
     cached("models", name, TOKENIZER)
 }
 
-/// Returns the ShareGPT file in the local cache, if present.
+/// Returns the ShareGPT file from the local cache, if present.
 pub fn sharegpt() -> Option<PathBuf> {
     cached("datasets", SHAREGPT.0, SHAREGPT.1)
 }
 
-/// Returns `file` of the repository `name` (`ORGANISATION/NAME`) in the local cache: the main revision, else any revision.
+/// Returns `file` from the repository `name` (`ORGANIZATION/NAME`) in the local cache: the main revision, else any revision.
 fn cached(kind: &str, name: &str, file: &str) -> Option<PathBuf> {
     if name.is_empty() || name.starts_with(['/', '.']) || name.matches('/').count() > 1 {
         return None;
@@ -46,7 +45,7 @@ fn in_cache(repository: &Path, file: &str) -> Option<PathBuf> {
     })
 }
 
-/// Returns the cache directories, in the order of `huggingface_hub`.
+/// Returns the cache directories in the order `huggingface_hub` uses.
 fn caches() -> Vec<PathBuf> {
     let variable = |name: &str| std::env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
     let home = || variable("XDG_CACHE_HOME").or_else(|| Some(variable("HOME")?.join(".cache")));

@@ -1,4 +1,4 @@
-//! Flags, one group per file. `bench multi-turn`, `bench serving`, `bench compare` and `bench ladder` share them.
+//! Flags, one group per file. Shared by `bench multi-turn`, `bench serving`, `bench compare` and `bench ladder`.
 
 mod backend;
 mod compare;

@@ -1,4 +1,4 @@
-//! Flags of the report and its files.
+//! Flags for the report and its files.
 
 use std::path::PathBuf;
 
@@ -13,52 +13,52 @@ pub struct OutputArgs {
     /// Write the report with plots as an HTML page
     #[arg(long, value_name = "FILE")]
     pub html: Option<PathBuf>,
-    /// Write every completed request as a JSON line (schema mcctl.bench.record/1); --resume and bench compare read this file
+    /// Write every completed request as a JSON line (schema mcctl.bench.record/1), for --resume and bench compare
     #[arg(long, value_name = "FILE")]
     pub records: Option<PathBuf>,
     /// Write every completed request as a CSV row
     #[arg(long, value_name = "FILE")]
     pub csv: Option<PathBuf>,
-    /// Append one JSON line per pass with the keys of bench_serving
+    /// Append one JSON line per pass, with the same keys as bench_serving
     #[arg(long, value_name = "FILE")]
     pub output_file: Option<PathBuf>,
-    /// Include per-request details in the line of --output-file
+    /// Include per-request details in the --output-file lines
     #[arg(long, requires = "output_file")]
     pub output_details: bool,
-    /// Append one JSON line per pass with the keys of bench_multiturn.py
+    /// Append one JSON line per pass, with the same keys as bench_multiturn.py
     #[arg(long, value_name = "FILE")]
     pub log_file: Option<PathBuf>,
-    /// Label stored in the lines of --output-file and --log-file
+    /// Label to store in the --output-file and --log-file lines
     #[arg(long, value_name = "WORD")]
     pub tag: Option<String>,
     /// Overwrite output files that already exist
     #[arg(long)]
     pub overwrite: bool,
-    /// Continue the interrupted run that wrote this --records file: completed requests are not repeated, new ones are appended
+    /// Continue the interrupted run that wrote this --records file: completed requests are not repeated, and new ones are appended
     #[arg(long, value_name = "FILE", conflicts_with_all = ["records", "overwrite"])]
     pub resume: Option<PathBuf>,
-    /// Log every completed request on stderr
+    /// Log every completed request to stderr
     #[arg(long)]
     pub print_requests: bool,
     /// Do not show progress on stderr
     #[arg(long)]
     pub disable_tqdm: bool,
-    /// Also show cached tokens by tier in the bench_serving summary; the report always has them
+    /// Also show cached tokens by tier in the bench_serving summary; the report always includes them
     #[arg(long)]
     pub cache_report: bool,
-    /// Plot tokens per second and requests in flight over time, as text
+    /// Plot tokens per second and requests in flight over time as text
     #[arg(long)]
     pub plot_throughput: bool,
-    /// Log only warnings and errors on stderr
+    /// Log only warnings and errors to stderr
     #[arg(long, short)]
     pub quiet: bool,
 }
 
 impl OutputArgs {
-    /// Rejects two output flags with the same file.
+    /// Rejects output flags that point to the same file.
     ///
     /// # Errors
-    /// Two flags name the same file.
+    /// Two flags point to the same file.
     pub fn no_file_twice(&self) -> Result<(), Failure> {
         let named = [
             ("--json", &self.json),
@@ -72,7 +72,7 @@ impl OutputArgs {
         let named: Vec<_> = named.iter().filter_map(|(flag, path)| Some((flag, path.as_ref()?))).collect();
         for (at, (flag, path)) in named.iter().enumerate() {
             if let Some((other, _)) = named[..at].iter().find(|(_, earlier)| earlier == path) {
-                return Err(Failure::usage(format!("{other} and {flag} name the same file"))
+                return Err(Failure::usage(format!("{other} and {flag} point to the same file"))
                     .found(path.display().to_string())
                     .next("use a different file for each flag"));
             }

@@ -1,4 +1,4 @@
-//! Flags of the phases: the state of the server's caches before and between passes.
+//! Phase flags: the state of the server's caches before and between passes.
 
 use std::collections::VecDeque;
 
@@ -19,7 +19,7 @@ pub enum Phase {
     Warm,
     /// Send each shared system prompt once
     Prime,
-    /// Wait until pending writes to L2 and L3 are complete
+    /// Wait until pending writes to L2 and L3 have completed
     #[value(alias = "settle")]
     FlushWait,
     /// Measured: run the conversations
@@ -35,17 +35,17 @@ pub enum Phase {
 #[derive(Clone, Debug, clap::Args)]
 #[command(next_help_heading = "Caches")]
 pub struct PhasesArgs {
-    /// Phases to run, in this order. Phases that flush or fill caches ask for confirmation (--yes). By default a run leaves the caches
-    /// unchanged; a comparison, a sweep and the preset kep74 flush L1 and L2 before each pass
+    /// Phases to run, in this order. Phases that flush or fill caches ask for confirmation (--yes). By default, a run leaves the caches
+    /// unchanged; a comparison, a sweep or the preset kep74 flushes L1 and L2 before each pass
     #[arg(long, value_enum, value_delimiter = ',', value_name = "LIST")]
     pub phases: Vec<Phase>,
-    /// Requests of the phase warm; without --phases they are sent before the run [default: 1 with the phase warm, else 0]
+    /// Number of requests in the warm phase; without --phases, they are sent before the run [default: 1 with the warm phase, else 0]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(0..=100_000))]
     pub warmup_requests: Option<u32>,
-    /// Flush L1 and L2 of the server before the run, after the warm-up; does not ask for confirmation
+    /// Flush the server's L1 and L2 before the run, after the warm-up; does not ask for confirmation
     #[arg(long, conflicts_with = "phases")]
     pub flush_cache: bool,
-    /// Retry the flush on a busy server for up to this many seconds [default: 60]
+    /// If the server is busy, retry the flush for up to this many seconds [default: 60]
     #[arg(long, value_name = "SECONDS", value_parser = seconds)]
     pub flush_cache_timeout: Option<f64>,
 }
@@ -55,10 +55,10 @@ fn seconds(text: &str) -> Result<f64, NumberError> {
 }
 
 impl PhasesArgs {
-    /// Returns the steps at endpoint `side`. `run` is the measured pass.
+    /// Returns the steps for endpoint `side`. `run` is the measured pass.
     ///
     /// # Errors
-    /// The phases contain no measured pass, or `--warmup-requests` is given without the phase warm.
+    /// The phases include no measured pass, or `--warmup-requests` is set without the warm phase.
     pub fn schedule(&self, side: usize, run: PassPlan) -> Result<VecDeque<(usize, SessionStep)>, Failure> {
         let named = |name: &str| {
             let mut pass = run.clone();
@@ -77,10 +77,12 @@ impl PhasesArgs {
             steps.push_back(SessionStep::Pass(Box::new(run)));
         } else {
             if !self.phases.iter().any(|phase| matches!(phase, Phase::First | Phase::Repeat)) {
-                return Err(Failure::usage("--phases has no measured phase").next("add first, or first and repeat"));
+                return Err(
+                    Failure::usage("--phases includes no measured phase").next("add first, or first and repeat")
+                );
             }
             if self.warmup_requests.is_some() && !self.phases.contains(&Phase::Warm) {
-                return Err(Failure::usage("--warmup-requests needs the phase warm").next("add warm to --phases"));
+                return Err(Failure::usage("--warmup-requests requires the warm phase").next("add warm to --phases"));
             }
             steps.extend(self.phases.iter().map(|phase| match phase {
                 Phase::Flush => SessionStep::Control(Control::Flush),

@@ -1,4 +1,4 @@
-//! Flags of the server's profiler, which runs during the measured pass.
+//! Flags for the server's profiler, which runs during the measured pass.
 
 use clap::ValueEnum;
 use serde_json::{Map, Value, json};
@@ -7,21 +7,21 @@ use crate::commands::error::Failure;
 use crate::engine::load::server::Profile;
 use crate::engine::load::session::Control;
 
-/// Default number of steps with `--profile-by-stage`, as in `bench_serving`.
+/// Default number of steps for `--profile-by-stage`, the same as in `bench_serving`.
 const STAGE_STEPS: u32 = 5;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 #[value(rename_all = "SCREAMING_SNAKE_CASE")]
 pub enum ProfileActivity {
-    /// Functions on the CPU
+    /// CPU functions
     Cpu,
-    /// Kernels on the GPU
+    /// GPU kernels
     Gpu,
-    /// The profiler of CUDA
+    /// CUDA profiler
     CudaProfiler,
-    /// Kernels on Intel GPUs
+    /// Intel GPU kernels
     Xpu,
-    /// Snapshot of GPU memory
+    /// GPU memory snapshot
     Mem,
 }
 
@@ -37,10 +37,10 @@ pub struct ProfileArgs {
     /// Start after this many forward steps [default: 0]
     #[arg(long, value_name = "N")]
     pub profile_start_step: Option<u32>,
-    /// Profile this many forward steps; /stop_profile is not called [default: until the run ends]
+    /// Number of forward steps to profile; /stop_profile is not called [default: until the run ends]
     #[arg(long, value_name = "N")]
     pub profile_steps: Option<u32>,
-    /// Other name of --profile-steps
+    /// Alias for --profile-steps
     #[arg(long, value_name = "N")]
     pub profile_num_steps: Option<u32>,
     /// Profile prefill and decode separately
@@ -49,41 +49,41 @@ pub struct ProfileArgs {
     /// Stages to profile [default: all]
     #[arg(long, value_name = "STAGE", num_args = 1..)]
     pub profile_stages: Vec<String>,
-    /// Directory on the server for the traces [default: $SGLANG_TORCH_PROFILER_DIR, else /tmp]
+    /// Directory for the traces, on the server [default: $SGLANG_TORCH_PROFILER_DIR, else /tmp]
     #[arg(long, value_name = "DIR")]
     pub profile_output_dir: Option<String>,
-    /// File name prefix of the traces
+    /// File name prefix for the traces
     #[arg(long, value_name = "PREFIX")]
     pub profile_prefix: Option<String>,
-    /// Prefill and decode run on separate servers: profile those of --profile-prefill-url and --profile-decode-url
+    /// Prefill and decode run on separate servers: profile the servers at --profile-prefill-url and --profile-decode-url
     #[arg(long)]
     pub pd_separated: bool,
-    /// URLs of prefill servers to profile
+    /// URLs of the prefill servers to profile
     #[arg(long, value_name = "URL", num_args = 0.., conflicts_with = "profile_decode_url")]
     pub profile_prefill_url: Vec<String>,
-    /// URLs of decode servers to profile
+    /// URLs of the decode servers to profile
     #[arg(long, value_name = "URL", num_args = 0..)]
     pub profile_decode_url: Vec<String>,
 }
 
 impl ProfileArgs {
-    /// Rejects flags that contradict each other.
+    /// Rejects conflicting flags.
     ///
     /// # Errors
-    /// `--pd-separated` names no server to profile, or a URL is invalid.
+    /// `--pd-separated` is set without a server to profile, or a URL is invalid.
     pub fn agree(&self) -> Result<(), Failure> {
         if self.profile && self.pd_separated && self.workers().is_empty() {
-            return Err(Failure::usage("--profile with --pd-separated needs a server to profile")
-                .next("add --profile-prefill-url or --profile-decode-url"));
+            return Err(Failure::usage("--profile with --pd-separated requires a server to profile")
+                .next("set --profile-prefill-url or --profile-decode-url"));
         }
         let bad = |url: &&String| !url.starts_with("http://") && !url.starts_with("https://");
         match self.workers().iter().find(bad) {
-            Some(url) => Err(Failure::usage(format!("'{url}' is not a server URL")).next("write http://HOST:PORT")),
+            Some(url) => Err(Failure::usage(format!("'{url}' is not a valid server URL")).next("use http://HOST:PORT")),
             None => Ok(()),
         }
     }
 
-    /// Returns the given profiler flags other than `--profile`, with their dashes.
+    /// Returns the profiler flags that are set, other than `--profile`, with their dashes.
     pub fn details(&self) -> Vec<&'static str> {
         let flags = [
             ("--profile-activities", !self.profile_activities.is_empty()),
@@ -105,7 +105,7 @@ impl ProfileArgs {
         self.profile_prefill_url.iter().chain(&self.profile_decode_url).cloned().collect()
     }
 
-    /// Returns the calls before and after the run.
+    /// Returns the profiler calls to make before and after the run.
     pub fn calls(&self) -> (Option<Control>, Option<Control>) {
         if !self.profile {
             return (None, None);
@@ -114,7 +114,7 @@ impl ProfileArgs {
             let workers = if self.pd_separated { self.workers() } else { Vec::new() };
             Control::Profile(Profile { route, workers, body: body.to_string() })
         };
-        // With a number of steps the profiler stops by itself.
+        // With a fixed number of steps, the profiler stops automatically.
         let stops = self.profile_steps.is_none() && (self.pd_separated || self.profile_num_steps.is_none());
         let start = call("/start_profile", Value::Object(self.body()));
         (Some(start), stops.then(|| call("/stop_profile", json!({}))))

@@ -1,4 +1,4 @@
-//! Flags of request fields other than the prompt.
+//! Flags for request fields other than the prompt.
 
 use clap::ValueEnum;
 use serde_json::{Value, json};
@@ -9,17 +9,17 @@ use crate::engine::load::answer::Dialect;
 use crate::engine::load::target::LoadTarget;
 use crate::engine::load::workload::{AdapterPolicy, Adapters, LoadWorkload};
 
-/// Bootstrap address that a decode server with the fake transfer backend expects.
+/// Bootstrap address expected by a decode server that uses the fake transfer backend.
 const FAKE_BOOTSTRAP_HOST: &str = "2.2.2.2";
 
-/// Distribution of requests over LoRA adapters.
+/// How requests are distributed over LoRA adapters.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum AdapterDistribution {
     /// A random adapter, all equally likely
     Uniform,
-    /// All adapters in turn
+    /// Each adapter in turn
     Distinct,
-    /// The first adapters more often (--lora-zipf-alpha)
+    /// Skewed toward the first adapters (--lora-zipf-alpha)
     Skewed,
 }
 
@@ -29,40 +29,40 @@ pub struct RequestArgs {
     /// Sampling temperature, 0 to 100
     #[arg(long, default_value_t = 0.0, value_name = "T", value_parser = temperature)]
     pub temperature: f64,
-    /// Nucleus sampling: total probability of the candidate tokens; 1 is not sent
+    /// Nucleus sampling: total probability of the candidate tokens; not sent if 1
     #[arg(long, default_value_t = 1.0, value_name = "P", value_parser = number::share)]
     pub top_p: f64,
-    /// Let a response end at the end-of-sequence token, before its full length
+    /// Let a response end early, at the end-of-sequence token
     #[arg(long)]
     pub disable_ignore_eos: bool,
-    /// Do not stream: each response is one document, so TTFT equals the E2E latency and ITL is not measured
+    /// Do not stream: each response arrives as one document, so TTFT equals E2E latency and ITL is not measured
     #[arg(long)]
     pub disable_stream: bool,
     /// Request log probabilities of output tokens
     #[arg(long)]
     pub return_logprob: bool,
-    /// Number of top log probabilities per token; chat and completions also need --return-logprob
+    /// Number of top log probabilities per token; chat and completions also require --return-logprob
     #[arg(long, default_value_t = 0, value_name = "N")]
     pub top_logprobs_num: u32,
-    /// Token IDs whose log probabilities are returned (--api generate)
+    /// Token IDs to return log probabilities for (--api generate)
     #[arg(long, value_name = "ID", num_args = 1..)]
     pub token_ids_logprob: Vec<u32>,
-    /// Prompt position from which log probabilities are returned; -1 returns none for the prompt (--api generate)
+    /// Prompt position from which to return log probabilities; -1 means none for the prompt (--api generate)
     #[arg(long, default_value_t = -1, value_name = "N", value_parser = clap::value_parser!(i64).range(-1..))]
     pub logprob_start_len: i64,
     /// Request the experts that each token was routed to (--api generate)
     #[arg(long)]
     pub return_routed_experts: bool,
-    /// LoRA adapter names; requests select one of them
+    /// LoRA adapter names; each request uses one of them
     #[arg(long, alias = "lora-path", value_name = "NAME", num_args = 0..)]
     pub lora_name: Vec<String>,
-    /// Distribution of requests over adapters
+    /// How requests are distributed over adapters
     #[arg(long, value_enum, default_value = "uniform")]
     pub lora_request_distribution: AdapterDistribution,
-    /// skewed: each adapter gets this many times the requests of the next one; must be above 1
+    /// skewed: ratio of an adapter's requests to the next adapter's; must be above 1
     #[arg(long, default_value_t = 1.5, value_name = "ALPHA", value_parser = alpha)]
     pub lora_zipf_alpha: f64,
-    /// Send requests to a decode server that runs with --disaggregation-transfer-backend fake, without a prefill server
+    /// Send requests to a decode server that was started with --disaggregation-transfer-backend fake; no prefill server is needed
     #[arg(long)]
     pub fake_prefill: bool,
 }
@@ -76,12 +76,12 @@ fn alpha(text: &str) -> Result<f64, NumberError> {
 }
 
 impl RequestArgs {
-    /// Returns the adapter names. An empty name means none, as in `bench_multiturn.py`.
+    /// Returns the adapter names. An empty name means no adapter, the same as in `bench_multiturn.py`.
     pub fn adapters(&self) -> Vec<String> {
         self.lora_name.iter().filter(|name| !name.is_empty()).cloned().collect()
     }
 
-    /// Applies the flags to the requests of `target`. `--extra-request-body` takes precedence.
+    /// Applies the flags to requests sent to `target`. `--extra-request-body` takes precedence.
     pub fn apply(&self, target: &mut LoadTarget) {
         target.temperature = self.temperature;
         target.top_p = (self.top_p < 1.0).then_some(self.top_p);
@@ -125,7 +125,7 @@ impl RequestArgs {
         }
     }
 
-    /// Returns `workload`, with an adapter per conversation if adapters are given.
+    /// Returns `workload`, with one adapter per conversation if adapters are set.
     pub fn with_adapters(
         &self,
         workload: Box<dyn LoadWorkload + Send>,

@@ -1,4 +1,4 @@
-//! Flags of the server's other routes: settings, counters and cache control.
+//! Flags for the server's management routes: settings, counters and cache control.
 
 use crate::commands::bench::multi_turn::args::EndpointArgs;
 use crate::commands::error::Failure;
@@ -10,34 +10,34 @@ use crate::engine::load::target::LoadTarget;
 #[derive(Clone, Debug, clap::Args)]
 #[command(next_help_heading = "Counters")]
 pub struct ServerArgs {
-    /// URL of the server's metrics; give one per server behind a router [default: /metrics of the server]
+    /// Metrics URL; may be repeated, once per server behind a router [default: /metrics on the server]
     #[arg(long, value_name = "URL", value_parser = page)]
     pub metrics_url: Vec<String>,
-    /// Admin address of the Mooncake master behind L3: reports its usage and evictions, and verifies that a cleared L3 is empty
+    /// Admin address of the Mooncake master behind L3; used to report L3 usage and evictions and to verify that a cleared L3 is empty
     #[arg(long, value_name = "HOST:PORT", value_parser = page)]
     pub master_metrics: Option<String>,
-    /// Tokens per cache page of the server [default: as reported by the server]
+    /// Tokens per KV cache page on the server [default: reported by the server]
     #[arg(long, value_name = "TOKENS", value_parser = clap::value_parser!(u32).range(1..=1 << 20))]
     pub page_size: Option<u32>,
-    /// Send only measured requests: do not read settings or counters, so expected hits are not known
+    /// Send only measured requests. Settings and counters are not read, so expected hits are unknown
     #[arg(long, conflicts_with_all = ["metrics_url", "master_metrics"])]
     pub no_server_calls: bool,
 }
 
 /// The address of a metrics page is invalid.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("'{text}' is not a metrics address ({reason}): write HOST:PORT or http://HOST:PORT/metrics")]
+#[error("'{text}' is not a metrics address ({reason}): use HOST:PORT or http://HOST:PORT/metrics")]
 struct MetricsUrlError {
     text: String,
     reason: String,
 }
 
-/// Parses the address of a metrics page: a URL, or `HOST:PORT`. The default path is `/metrics`.
+/// Parses a metrics address, which is a URL or `HOST:PORT`. The default path is `/metrics`.
 fn page(text: &str) -> Result<String, MetricsUrlError> {
     let bad = |reason: &str| MetricsUrlError { text: text.to_owned(), reason: reason.to_owned() };
     let (scheme, rest) = text.split_once("://").unwrap_or(("", text));
     if !["", "http", "https"].contains(&scheme) {
-        return Err(bad("the scheme is neither http:// nor https://"));
+        return Err(bad("the scheme is not http or https"));
     }
     let (host, path) = rest.split_once('/').unwrap_or((rest, ""));
     let (_, port) = HostPort::split(host).map_err(|error| bad(&error.to_string()))?;
@@ -51,8 +51,8 @@ fn page(text: &str) -> Result<String, MetricsUrlError> {
 }
 
 impl ServerArgs {
-    /// Returns a client for the other routes of the server of `target`, or `None` with `--no-server-calls`. `own_pages`: the pages
-    /// of `--metrics-url` belong to this server.
+    /// Returns a client for the management routes of the server at `target`, or `None` with `--no-server-calls`. `own_pages`: whether the
+    /// `--metrics-url` pages belong to this server.
     ///
     /// # Errors
     /// The TLS settings are invalid, or the HTTP client cannot be created.
@@ -69,7 +69,7 @@ impl ServerArgs {
         let pages = if own_pages { self.metrics_url.clone() } else { Vec::new() };
         let urls = || pages.iter().chain(&self.master_metrics).chain(std::iter::once(&base));
         let unusable = |error: crate::engine::http::FetchError| {
-            Failure::host("cannot create an HTTP client for the server's other routes").found(error.to_string())
+            Failure::host("cannot create an HTTP client for the server's management routes").found(error.to_string())
         };
         let fetcher = match urls().any(|url| url.starts_with("https:")) {
             true => Fetcher::with_tls(Some(endpoint.tls()?.client()), CALL, BYTES_MAX),
@@ -80,7 +80,7 @@ impl ServerArgs {
         Ok(Some(server.with_page_size(self.page_size)))
     }
 
-    /// Returns whether any of the pages uses TLS.
+    /// Returns whether any metrics page uses TLS.
     pub fn has_https(&self) -> bool {
         self.metrics_url.iter().chain(&self.master_metrics).any(|url| url.starts_with("https:"))
     }

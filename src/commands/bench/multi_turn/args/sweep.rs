@@ -1,22 +1,22 @@
-//! Flags of a sweep over several loads.
+//! Flags for a sweep over several loads.
 
 use crate::engine::load::sweep::Values;
 
 #[derive(Clone, Debug, clap::Args)]
 #[command(next_help_heading = "Sweep")]
 pub struct SweepArgs {
-    /// Run one pass at each of these request rates, requests per second: A,B,C or FROM:TO:STEP
+    /// Run one pass per request rate, in requests per second: A,B,C or FROM:TO:STEP
     #[arg(long, value_name = "RATES", conflicts_with = "sweep_concurrency")]
     pub sweep_rate: Option<Values>,
-    /// Run one pass with each of these numbers of concurrent conversations: A,B,C or FROM:TO:STEP
+    /// Run one pass per number of concurrent conversations: A,B,C or FROM:TO:STEP
     #[arg(long, value_name = "NUMBERS")]
     pub sweep_concurrency: Option<Values>,
-    /// Run all loads, even after two in a row missed the limits of --goodput
+    /// Run all loads, even after two in a row have missed the --goodput limits
     #[arg(long)]
     pub sweep_all: bool,
 }
 
-/// The swept parameter with its values.
+/// The swept parameter and its values.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Sweep {
     Rate(Vec<f64>),

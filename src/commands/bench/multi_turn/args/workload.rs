@@ -1,4 +1,4 @@
-//! Flags of the conversations.
+//! Conversation flags.
 
 use std::sync::Arc;
 
@@ -8,64 +8,64 @@ use crate::commands::error::Failure;
 use crate::engine::load::workload::{Synthetic, SyntheticPrompt};
 use crate::engine::load::{Distribution, Seed};
 
-/// Maximum turns of all conversations together; each takes about 16 bytes before anything is sent.
+/// Maximum number of turns over all conversations. Each turn uses about 16 bytes before anything is sent.
 const TURNS_MAX: u64 = 1 << 26;
 
 #[derive(Clone, Debug, clap::Args)]
 #[command(next_help_heading = "Workload")]
 pub struct WorkloadArgs {
-    /// Number of synthetic conversations (for a dataset: --num-prompts)
+    /// Number of synthetic conversations (for a dataset, use --num-prompts)
     #[arg(long, alias = "clients", default_value_t = 256, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=10_000_000))]
     pub num_clients: u32,
-    /// Length of the first question, tokens: a number, uniform:LOW,HIGH, exponential:MEAN or lognormal:MEAN,CV
+    /// Length of the first question in tokens: a number, uniform:LOW,HIGH, exponential:MEAN or lognormal:MEAN,CV
     #[arg(long, alias = "input-tokens", default_value = "512", value_name = "TOKENS")]
     pub request_length: Distribution,
-    /// Length of the later questions, tokens [default: as --request-length]
+    /// Length of the later questions in tokens [default: same as --request-length]
     #[arg(long, value_name = "TOKENS")]
     pub sub_question_input_length: Option<Distribution>,
-    /// Output length of each response, tokens
+    /// Output length of each response in tokens
     #[arg(long, alias = "output-tokens", default_value = "64", value_name = "TOKENS")]
     pub output_length: Distribution,
-    /// Draw constant lengths between RATIO times their value and their value
+    /// Sample each constant length uniformly from RATIO x length to length
     #[arg(long, default_value_t = 1.0, value_name = "RATIO", value_parser = number::ratio)]
     pub range_ratio: f64,
     /// Number of turns per conversation
     #[arg(long, alias = "turns", default_value_t = 5, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=10_000))]
     pub num_rounds: u32,
-    /// Minimum turns per conversation; 0 uses --num-rounds
+    /// Minimum turns per conversation; 0 means --num-rounds
     #[arg(long, default_value_t = 0, value_name = "N")]
     pub min_rounds: u32,
-    /// Maximum turns per conversation; 0 uses --num-rounds
+    /// Maximum turns per conversation; 0 means --num-rounds
     #[arg(long, default_value_t = 0, value_name = "N")]
     pub max_rounds: u32,
-    /// Think time between a response and the next question, seconds
+    /// Think time between a response and the next question, in seconds
     #[arg(long, default_value = "0", value_name = "SECONDS")]
     pub think_time: Distribution,
-    /// Number of system prompts shared by the conversations
+    /// Number of system prompts shared across conversations
     #[arg(long, default_value_t = 0, value_name = "N", requires = "system_length")]
     pub system_groups: u32,
-    /// System prompt length, tokens
+    /// System prompt length in tokens
     #[arg(long, value_name = "TOKENS")]
     pub system_length: Option<Distribution>,
-    /// Draw token IDs below N
+    /// Sample token IDs below N
     #[arg(long, default_value_t = 32_000, value_name = "N", value_parser = clap::value_parser!(u32).range(2..))]
     pub vocab_size: u32,
     /// No effect on lengths; accepted for bench_multiturn.py compatibility
     #[arg(long, hide = true)]
     pub disable_random_sample: bool,
-    /// Directory of a tokenizer, like --tokenizer; a hub name is accepted for bench_multiturn.py compatibility
+    /// Tokenizer directory, like --tokenizer; a hub name is accepted for bench_multiturn.py compatibility
     #[arg(long, hide = true, value_name = "PATH")]
     pub model_path: Option<String>,
-    /// A dataset replaces the synthetic conversations.
+    /// If a dataset is set, it replaces the synthetic conversations.
     #[command(flatten)]
     pub dataset: DatasetArgs,
 }
 
 impl WorkloadArgs {
-    /// Builds the conversations for a server with `api`. Equal arguments give equal conversations.
+    /// Builds the conversations for a server that uses `api`. The same arguments always produce the same conversations.
     ///
     /// # Errors
-    /// The flags contradict each other, or a file is invalid.
+    /// The flags conflict, or a file is invalid.
     pub fn workload(&self, api: Api, seed: Seed) -> Result<ConfiguredWorkload, Failure> {
         match self.dataset.dataset_name {
             Some(DatasetName::Sharegpt) if self.dataset.serving && self.dataset.file().is_none() => {
@@ -76,7 +76,7 @@ impl WorkloadArgs {
         }
     }
 
-    /// Builds synthetic prompts with about the lengths of ShareGPT, for a machine without ShareGPT.
+    /// Builds synthetic prompts of about the same lengths as ShareGPT, for a machine without ShareGPT.
     fn sharegpt_substitute(&self, api: Api, seed: Seed) -> Result<ConfiguredWorkload, Failure> {
         let lognormal = |mean, deviation| Distribution::LogNormal { mean, cv: deviation };
         let output = self.dataset.sharegpt_output_len.map(|tokens| Distribution::Constant(f64::from(tokens)));
@@ -94,8 +94,8 @@ impl WorkloadArgs {
         made.dataset.dataset_name = None;
         let mut made = made.synthetic(api, seed)?;
         made.note(
-            "ShareGPT is not on this machine and mcctl does not download it: prompts are synthetic with about the same lengths \
-             (--dataset-path selects a local copy)",
+            "ShareGPT was not found on this machine, and mcctl does not download it; prompts are synthetic with about the same lengths \
+             (use --dataset-path to select a local copy)",
         );
         Ok(made)
     }
@@ -105,13 +105,16 @@ impl WorkloadArgs {
         let or = |rounds: u32| if rounds == 0 { self.num_rounds } else { rounds };
         let (least, most) = (or(self.min_rounds), or(self.max_rounds));
         if least > most {
-            return Err(Failure::usage(format!("--min-rounds {least} is above --max-rounds {most}")));
+            return Err(Failure::usage(format!("--min-rounds {least} exceeds --max-rounds {most}")));
         }
         let all = u64::from(self.num_clients).saturating_mul(u64::from(most));
         if all > TURNS_MAX {
-            return Err(Failure::usage(format!("too many turns: {} conversations of {most} turns", self.num_clients))
-                .found(format!("{all} turns; the limit is {TURNS_MAX}"))
-                .next("lower --num-clients or --num-rounds"));
+            return Err(Failure::usage(format!(
+                "too many turns: {} conversations with {most} turns each",
+                self.num_clients
+            ))
+            .found(format!("{all} turns; the limit is {TURNS_MAX}"))
+            .next("lower --num-clients or --num-rounds"));
         }
         let turns = Distribution::Uniform { low: f64::from(least), high: f64::from(most) };
         let (first, output) = (self.ranged(self.request_length), self.ranged(self.output_length));
@@ -123,11 +126,11 @@ impl WorkloadArgs {
         let mut notes = Vec::new();
         let mut vocabulary = self.vocab_size;
         let path = self.dataset.dataset_path.as_deref().filter(|path| !path.as_os_str().is_empty());
-        // bench_multiturn.py takes its text from ShareGPT unless --disable-random-sample is given.
+        // Like bench_multiturn.py, take the text from ShareGPT unless --disable-random-sample is set.
         if path.is_some() && !self.disable_random_sample {
             let tokenizer = self.dataset.tokenizer()?.ok_or_else(|| {
                 Failure::usage("--dataset-path without --dataset-name needs a tokenizer to truncate texts").next(
-                    "add --tokenizer with its file or directory, or send the conversations unchanged with --dataset-name sharegpt",
+                    "set --tokenizer to a tokenizer file or directory, or send the conversations unchanged with --dataset-name sharegpt",
                 )
             })?;
             made.corpus = Some(Arc::new(self.dataset.corpus(&tokenizer, seed, &mut notes)?));

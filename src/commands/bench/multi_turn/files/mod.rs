@@ -1,4 +1,4 @@
-//! Files that are written during the run.
+//! Files written during the run.
 
 pub(in crate::commands::bench) mod record;
 mod resume;
@@ -24,7 +24,7 @@ pub(super) use resume::ResumedRun;
 pub(super) use writer::OutputFileError;
 pub(in crate::commands::bench) use writer::{OpenMode, open};
 
-/// Observer that writes the files.
+/// Observer that writes the output files.
 pub(super) struct OutputFiles {
     writer: OutputWriter,
     records: Option<FileId>,
@@ -32,7 +32,7 @@ pub(super) struct OutputFiles {
     serving: Option<FileId>,
     rounds: Option<FileId>,
     flags: ResultSettings,
-    /// Keep the result line for the report of `bench serving`.
+    /// Keep the result line for the `bench serving` report.
     keep: bool,
     figures: Option<serde_json::Value>,
     sweep: Option<Sweep>,
@@ -41,22 +41,22 @@ pub(super) struct OutputFiles {
     sums: PassTotals,
     csv_begun: bool,
     resumed: Option<ResumedRun>,
-    /// Passes that are complete in the resumed run.
+    /// Number of passes that the resumed run has already completed.
     resumed_passes: u32,
 }
 
 impl OutputFiles {
-    /// Opens the files of `args` and writes the header of the records.
+    /// Opens the files that `args` specifies, and writes the records header.
     ///
     /// # Errors
-    /// A file cannot be opened, or the records to resume are invalid.
+    /// A file cannot be opened, or the records to resume from are invalid.
     pub(super) fn open(args: &Args, identity: &Identity, work: &str, screen: &Screen) -> Result<OutputFiles, Failure> {
         let output = &args.output;
         let mut opened = OutputFileSet::default();
         let new = if output.overwrite { OpenMode::Overwrite } else { OpenMode::New };
         let mut add = |path: Option<&std::path::PathBuf>, manner| path.map(|path| opened.add(path, manner)).transpose();
         let records = add(output.records.as_ref(), new)?;
-        // Read the records before appending to them.
+        // Read the records before appending to the same file.
         let earlier = output.resume.as_deref().map(|path| resume::read(path, work)).transpose()?;
         let resumed = add(output.resume.as_ref(), OpenMode::Append)?;
         let csv = add(output.csv.as_ref(), new)?;
@@ -113,12 +113,12 @@ impl OutputFiles {
         })
     }
 
-    /// Returns the run to resume, once.
+    /// Returns the run to resume. Later calls return `None`.
     pub(super) fn resumed(&mut self) -> Option<ResumedRun> {
         self.resumed.take()
     }
 
-    /// Returns the settings with the load of the current pass: a sweep has one pass per load.
+    /// Returns the settings with the current pass's load; a sweep has one pass per load.
     fn flags_of_pass(&self) -> ResultSettings {
         let mut flags = self.flags.clone();
         let at = |loads: &[f64]| loads.get(self.pass as usize).copied();
@@ -133,12 +133,12 @@ impl OutputFiles {
         flags
     }
 
-    /// Returns the result line of the last pass for `bench serving`.
+    /// Returns the last pass's result line for `bench serving`.
     pub(super) fn figures(&mut self) -> Option<serde_json::Value> {
         self.figures.take()
     }
 
-    /// Closes the files and returns their errors.
+    /// Closes the files and returns any errors.
     pub(super) fn finish(&mut self) -> Vec<OutputFileError> {
         self.writer.finish()
     }
@@ -213,7 +213,7 @@ impl Observer for OutputFiles {
                 self.writer.json(which, &line);
             }
             if self.keep {
-                // The report has the requests elsewhere.
+                // The report contains the requests elsewhere.
                 PassTotals::without_details(&mut line);
                 self.figures = Some(line);
             }

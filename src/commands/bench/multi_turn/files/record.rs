@@ -1,6 +1,6 @@
 //! A request as a JSON line (schema `mcctl.bench.record/1`) and as a CSV row.
 //!
-//! Times are seconds since the start of the pass. Values that the server does not report are null (empty in CSV).
+//! Times are in seconds since the start of the pass. Values that the server does not report are null (empty in CSV).
 
 use std::time::Duration;
 
@@ -12,19 +12,18 @@ use crate::engine::load::session::PassId;
 use crate::engine::load::target::{Exchange, ExchangeOutcome};
 use crate::engine::load::{TimedRequest, Turn};
 
-/// Name of the schema.
 pub(in crate::commands::bench) const SCHEMA: &str = "mcctl.bench.record/1";
 
-/// First line of the records.
+/// First line of a records file.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(in crate::commands::bench) struct RecordsHeader {
     pub schema: String,
     pub run: Identity,
-    /// Digest of everything that determines the requests.
+    /// Digest over everything that determines the requests.
     pub work: String,
 }
 
-/// Line at the start of a pass.
+/// Line written at the start of a pass.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(in crate::commands::bench) struct PassStart {
     pub pass: u32,
@@ -36,7 +35,7 @@ pub(in crate::commands::bench) struct PassStart {
     pub started: String,
 }
 
-/// Line at the end of a pass.
+/// Line written at the end of a pass.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(in crate::commands::bench) struct PassEnd {
     pub pass: u32,
@@ -48,23 +47,23 @@ pub(in crate::commands::bench) struct PassEnd {
     pub seconds: f64,
 }
 
-/// Line of one request.
+/// Line for one request.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(in crate::commands::bench) struct RequestRecord {
-    /// From zero, in the order of the run.
+    /// Pass number from zero, in run order.
     pub pass: u32,
     pub side: String,
     pub name: String,
     pub block: u32,
-    /// Index of the conversation, from zero.
+    /// Conversation index, from zero.
     pub conversation: u32,
-    /// Number of the turn, from one.
+    /// Turn number, from one.
     pub turn: u32,
     pub planned_s: f64,
     /// Earliest possible send time.
     pub free_s: f64,
     pub begun_s: f64,
-    /// Part of the time before `begun_s` spent in Retry-After pauses.
+    /// Time before `begun_s` that was spent waiting for Retry-After.
     #[serde(default)]
     pub waited_s: f64,
     pub wrote_s: f64,
@@ -87,14 +86,15 @@ pub(in crate::commands::bench) struct RequestRecord {
     pub server_e2e_s: Option<f64>,
     pub finish_reason: Option<String>,
     pub bad_frames: u32,
-    /// `ok`, or the kind of failure.
+    /// `ok`, or the failure type.
     pub outcome: String,
-    /// Error message of a failure.
-    pub said: String,
+    /// Error message if the request failed.
+    #[serde(rename = "said")]
+    pub message: String,
 }
 
 impl RequestRecord {
-    /// Returns the line of `record`.
+    /// Returns the line for `record`.
     pub fn of(pass: u32, id: &PassId, record: &TimedRequest) -> RequestRecord {
         let (exchange, answer) = (&record.exchange, &record.exchange.answer);
         let cached = answer.cached.as_ref();
@@ -130,11 +130,11 @@ impl RequestRecord {
             finish_reason: answer.finish_reason.clone(),
             bad_frames: answer.bad_frames,
             outcome: exchange.outcome.kind(),
-            said: exchange.outcome.message(),
+            message: exchange.outcome.message(),
         }
     }
 
-    /// Returns the record, as far as a report needs it. Of a failure, kind and message are kept.
+    /// Returns the record with the fields that a report needs. For a failure, only its type and message are kept.
     pub fn record(&self) -> TimedRequest {
         let at = |seconds: f64| Duration::try_from_secs_f64(seconds).unwrap_or_default();
         let cached = self.device_tokens.map(|device| CachedTokens {
@@ -175,13 +175,13 @@ impl RequestRecord {
                 arrived: self.arrived_tokens,
                 arrivals: Vec::new(),
                 answer,
-                outcome: outcome(&self.outcome, &self.said),
+                outcome: outcome(&self.outcome, &self.message),
             },
         }
     }
 }
 
-/// Parses an outcome. An unknown kind becomes a broken connection with the kind in its message.
+/// Parses an outcome. An unknown type becomes a broken connection with that type in its message.
 fn outcome(kind: &str, message: &str) -> ExchangeOutcome {
     let message = message.to_owned();
     match kind {

@@ -10,29 +10,29 @@ use crate::commands::bench::multi_turn::files::record::{RecordsHeader, RequestRe
 use crate::commands::error::Failure;
 use crate::engine::load::session::PreviousPass;
 
-/// Maximum bytes of a line.
+/// Maximum line length in bytes.
 const LINE_MAX: u64 = 1 << 20;
-/// Maximum requests of a file.
+/// Maximum number of requests in a file.
 const REQUESTS_MAX: u64 = 1 << 22;
-/// Maximum passes of a file.
+/// Maximum number of passes in a file.
 const PASSES_MAX: u32 = 100_000;
 
 #[derive(Debug, Default)]
 pub(in crate::commands::bench) struct ResumedRun {
     pub passes: Vec<PreviousPass>,
-    /// Start time of the interrupted run.
+    /// When the interrupted run started.
     pub started: String,
     pub requests: u64,
 }
 
 impl ResumedRun {
-    /// Returns the number of complete passes at the start of the run.
+    /// Returns how many passes at the beginning of the run are complete.
     pub fn completed_passes(&self) -> u32 {
         self.passes.iter().take_while(|pass| pass.complete).count() as u32
     }
 }
 
-/// The needed fields of a pass end.
+/// The fields of a pass end that are needed here.
 #[derive(Deserialize)]
 struct PassEndLine {
     pass: u32,
@@ -45,10 +45,10 @@ struct OtherLine {
     ends: Option<PassEndLine>,
 }
 
-/// Reads the records at `path` of a run with the digest `work`. Removes an incomplete last line from the file.
+/// Reads the records at `path`, whose run must have the digest `work`. Removes an incomplete last line from the file.
 ///
 /// # Errors
-/// The file is not a records file, or belongs to another run.
+/// The file is not a records file, or it belongs to another run.
 pub(super) fn read(path: &Path, work: &str) -> Result<ResumedRun, Failure> {
     let cannot = |found: String| Failure::usage(format!("cannot resume from {}", path.display())).found(found);
     let file = File::options().read(true).write(true).open(path).map_err(|error| cannot(error.to_string()))?;
@@ -77,9 +77,8 @@ pub(super) fn read(path: &Path, work: &str) -> Result<ResumedRun, Failure> {
                 return Err(cannot(format!("the schema is {}, not {SCHEMA}", header.schema)));
             }
             if header.work != work {
-                return Err(cannot(format!("the records belong to another run: {}", header.run.line())).next(
-                    "use the same flags (report flags may differ), the same data and the same version of mcctl",
-                ));
+                return Err(cannot(format!("the records belong to another run: {}", header.run.line()))
+                    .next("use the same flags (report flags may differ), the same data and the same mcctl version"));
             }
             resumed.started = header.run.started;
             continue;
@@ -87,7 +86,7 @@ pub(super) fn read(path: &Path, work: &str) -> Result<ResumedRun, Failure> {
         if let Ok(request) = serde_json::from_slice::<RequestRecord>(&line) {
             resumed.requests += 1;
             if resumed.requests > REQUESTS_MAX {
-                return Err(cannot(format!("the file has more than {REQUESTS_MAX} requests")));
+                return Err(cannot(format!("the file contains more than {REQUESTS_MAX} requests")));
             }
             if let Some(before) = pass(&mut resumed.passes, request.pass) {
                 before.add(request.record());
@@ -102,7 +101,7 @@ pub(super) fn read(path: &Path, work: &str) -> Result<ResumedRun, Failure> {
         }
     }
     if number == 0 {
-        return Err(cannot("the file has no complete line".to_owned()));
+        return Err(cannot("the file contains no complete line".to_owned()));
     }
     let mut file = reader.into_inner();
     let end = file.seek(SeekFrom::End(0)).map_err(|error| cannot(error.to_string()))?;

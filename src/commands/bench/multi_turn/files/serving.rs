@@ -1,14 +1,14 @@
-//! A pass as result lines of other tools: one line with the keys of `sglang.bench_serving` (0.5.23), one with those of
+//! Writes a pass as result lines for other tools: one line with the keys of `sglang.bench_serving` (0.5.23), and one with the keys of
 //! `bench_multiturn.py`.
 //!
-//! Definitions are those of these tools: latencies count from the time a worker starts the request, and percentiles use their
-//! formulas. Known faults are corrected:
-//! - `total_input_tokens` and its throughputs use the server's counts, for conversations too (`bench_serving` writes 0).
+//! Definitions match those tools: latency counts from the time a worker starts the request, and percentiles use the same formulas. Known
+//! bugs in them are fixed:
+//! - `total_input_tokens` and the throughputs based on it use the server's counts, even for conversations (`bench_serving` writes 0).
 //! - `duration` ends with the last response, not after later calls.
-//! - `max_concurrent_requests` is the peak of requests in flight, not the number that overlap one second.
-//! - ITL counts a token without text as a token.
+//! - `max_concurrent_requests` is the peak number of requests in flight, not the number that overlap any one second.
+//! - ITL also counts tokens without text.
 //! - Values that are not measured are null: `total_output_tokens_retokenized`, `accept_length`, and details beyond their limits.
-//! - `request_rate` without a limit is the string `inf`, because JSON has no infinity.
+//! - If `request_rate` is unlimited, it is the string `inf`, because JSON has no infinity.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -25,14 +25,14 @@ use crate::engine::load::target::ExchangeOutcome;
 use crate::engine::load::workload::Tokenizer;
 use crate::engine::load::{LatencyHistogram, LiveCounters, TimedRequest};
 
-/// Maximum requests with details.
+/// Maximum number of requests with details.
 const DETAILS_MAX: usize = 1 << 20;
-/// Maximum token gaps in details.
+/// Maximum number of token gaps in the details.
 const GAPS_MAX: usize = 1 << 22;
-/// Maximum bytes of texts in details.
+/// Maximum total size of texts in the details, in bytes.
 const TEXTS_MAX: usize = 256 << 20;
 
-/// Keys with one value per request (`--output-details`).
+/// Keys that contain one value per request (`--output-details`).
 const DETAILS: [&str; 8] = [
     "input_lens",
     "output_lens",
@@ -44,13 +44,13 @@ const DETAILS: [&str; 8] = [
     "cached_tokens_details",
 ];
 
-/// Settings of the run for the result lines.
+/// Run settings needed for the result lines.
 #[derive(Clone, Debug)]
 pub(super) struct ResultSettings {
     pub tag: Option<String>,
     pub backend: String,
     pub dataset: String,
-    /// `None`: requests are sent at the times of a trace.
+    /// `None` if requests are sent at the times recorded in a trace.
     pub request_rate: Option<f64>,
     pub max_concurrency: Option<u32>,
     pub goodput: Vec<LatencyLimit>,
@@ -58,11 +58,11 @@ pub(super) struct ResultSettings {
     /// Include cached tokens in the line.
     pub cache_report: bool,
     pub lengths: Option<DatasetLengths>,
-    /// Counts the tokens of response texts again.
+    /// Recounts the tokens in response texts.
     pub tokenizer: Option<Arc<Tokenizer>>,
 }
 
-/// Length flags of `bench_serving`, tokens.
+/// Values of the `bench_serving` length flags, in tokens.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct DatasetLengths {
     pub sharegpt_output: Option<u32>,
@@ -71,7 +71,7 @@ pub(super) struct DatasetLengths {
     pub range_ratio: f64,
 }
 
-/// Totals of a pass so far.
+/// Running totals for a pass.
 #[derive(Default)]
 pub(super) struct PassTotals {
     live: Option<Arc<LiveCounters>>,
@@ -86,10 +86,10 @@ pub(super) struct PassTotals {
     storage: u64,
     has_tiers: bool,
     backend: Option<String>,
-    /// Based on the latencies of the line.
+    /// Based on the latencies in the result line.
     goodput: Goodput,
     peak_in_flight: u64,
-    /// Response texts to count again; `None` beyond [`TEXTS_MAX`].
+    /// Response texts to recount; `None` beyond [`TEXTS_MAX`].
     texts: Option<Vec<String>>,
     text_bytes: usize,
     rounds: BTreeMap<u32, TurnTotals>,
@@ -146,7 +146,7 @@ impl RequestDetails {
     }
 }
 
-/// Returns the seconds before each token except the first. Tokens that arrive together share the gap before them.
+/// Returns the time in seconds before each token except the first. Tokens that arrive together split the gap before them evenly.
 fn gaps(arrivals: &[TokenArrival]) -> Vec<f64> {
     let pairs = arrivals.iter().zip(arrivals.iter().skip(1));
     let shared = pairs.flat_map(|(before, now)| {
@@ -173,7 +173,7 @@ impl PassTotals {
 
     pub(super) fn add(&mut self, record: &TimedRequest, details: bool) {
         if let Some(live) = &self.live {
-            // Requests in flight peak just before one ends: between two ends, requests only start.
+            // The number in flight peaks just before a request ends, because between two ends requests only start.
             let (sent, ended) = (live.sent.load(Ordering::Relaxed), live.ended.load(Ordering::Relaxed));
             self.peak_in_flight = self.peak_in_flight.max(sent.saturating_sub(ended) + 1);
         }
@@ -228,7 +228,7 @@ impl PassTotals {
         }
     }
 
-    /// Returns the line of `bench_serving`.
+    /// Returns the line in `bench_serving` format.
     pub(super) fn line(&mut self, flags: &ResultSettings, pass: &PassResult) -> Value {
         let took = seconds(pass.tally.took());
         let per_second = |count: f64| if took > 0.0 { count / took } else { 0.0 };
@@ -328,14 +328,14 @@ impl PassTotals {
         Value::Object(line)
     }
 
-    /// Removes the keys with one value per request.
+    /// Removes the keys that contain one value per request.
     pub(super) fn without_details(line: &mut Value) {
         if let Some(line) = line.as_object_mut() {
             line.retain(|key, _| !DETAILS.contains(&key.as_str()));
         }
     }
 
-    /// Returns the line of `bench_multiturn.py`. It always contains the rounds, even without a barrier.
+    /// Returns the line in `bench_multiturn.py` format. It always includes the rounds, even without a barrier.
     pub(super) fn rounds(&self, flags: &ResultSettings, pass: &PassResult, now: &str) -> Value {
         let took = seconds(pass.tally.took());
         let per_second = |count: f64| if took > 0.0 { count / took } else { 0.0 };
@@ -396,7 +396,7 @@ impl PassTotals {
     }
 }
 
-/// Formats the rate: `inf` without a limit (JSON has no infinity), and `trace` for a trace, as in `bench_serving`.
+/// Formats the rate: `inf` if unlimited (JSON has no infinity), and `trace` for a trace, the same as in `bench_serving`.
 fn rate(rate: Option<f64>) -> Value {
     match rate {
         None => json!("trace"),

@@ -1,13 +1,13 @@
-//! Stores values for exact percentiles, as other tools compute them. A long run keeps every n-th value.
+//! Stores values for exact percentiles, as other tools compute them. In a long run, only every n-th value is kept.
 
-/// Maximum stored values: 8 MiB.
+/// Maximum number of stored values (8 MiB).
 const KEPT_MAX: usize = 1 << 20;
 
-/// Values of a run, thinned to a bounded number.
+/// Values from a run, thinned to a bounded number.
 #[derive(Clone, Debug, Default)]
 pub(super) struct ThinnedSample {
     values: Vec<f64>,
-    /// Every n-th value is stored; 0 means 1.
+    /// Every n-th value is stored; 0 is treated as 1.
     every: u64,
     count: u64,
     sum: f64,
@@ -49,7 +49,7 @@ impl ThinnedSample {
         self.max
     }
 
-    /// Returns the standard deviation of the values.
+    /// Returns the standard deviation.
     pub(super) fn deviation(&self) -> f64 {
         if self.count == 0 { 0.0 } else { (self.squares / self.count as f64 - self.mean().powi(2)).max(0.0).sqrt() }
     }
@@ -64,7 +64,7 @@ impl ThinnedSample {
 pub(super) struct SortedSample(Vec<f64>);
 
 impl SortedSample {
-    /// Returns a quantile with linear interpolation, as NumPy does.
+    /// Returns a quantile with linear interpolation, like NumPy.
     pub(super) fn between(&self, q: f64) -> f64 {
         let Some(last) = self.0.len().checked_sub(1) else { return 0.0 };
         let at = q * last as f64;

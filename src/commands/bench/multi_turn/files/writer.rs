@@ -1,6 +1,6 @@
-//! Writes lines to files from a separate thread, so that a slow disk never delays the generator.
+//! Writes lines to files from a separate thread, so that a slow disk never delays the load generator.
 //!
-//! The queue is bounded. Lines that do not fit or cannot be written are lost, reported and counted.
+//! The queue is bounded. Lines that do not fit or cannot be written are dropped, counted and reported.
 
 use std::fs::File;
 use std::io::{self, BufWriter, Write};
@@ -11,16 +11,16 @@ use std::thread::JoinHandle;
 use crate::commands::bench::multi_turn::progress::Screen;
 use crate::commands::error::Failure;
 
-/// An output file could not be written completely.
+/// An output file that could not be written completely.
 #[derive(Debug, thiserror::Error)]
 pub(in crate::commands::bench) enum OutputFileError {
     #[error("{path} is incomplete: {reason}")]
     Incomplete { path: String, reason: String },
-    #[error("{path} lacks {lines} lines: the disk was too slow for the run")]
+    #[error("{path} is missing {lines} lines: the disk was too slow for the run")]
     LostLines { path: String, lines: u64 },
     #[error("cannot write {path}: {error}")]
     Write { path: String, error: io::Error },
-    #[error("the thread that writes the output files panicked")]
+    #[error("the output file thread panicked")]
     Thread,
 }
 
@@ -30,7 +30,7 @@ const QUEUE_MAX: usize = 1 << 16;
 struct OutputFile {
     path: PathBuf,
     to: BufWriter<File>,
-    /// The first write error; nothing more is written then.
+    /// The first write error. Nothing is written after it.
     error: Option<String>,
     lost: u64,
 }
@@ -39,7 +39,7 @@ struct OutputFile {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct FileId(usize);
 
-/// The files to write, before the thread starts.
+/// The files to write, before the writer thread starts.
 #[derive(Default)]
 pub(super) struct OutputFileSet(Vec<OutputFile>);
 
@@ -57,7 +57,7 @@ pub(in crate::commands::bench) enum OpenMode {
 /// Opens `path` for writing.
 ///
 /// # Errors
-/// The file has content and `mode` is [`OpenMode::New`], or it cannot be opened.
+/// The file has content and `mode` is [`OpenMode::New`], or the file cannot be opened.
 pub(in crate::commands::bench) fn open(path: &Path, mode: OpenMode) -> Result<File, Failure> {
     let cannot = |error: io::Error| {
         let failure = match error.kind() {
@@ -77,8 +77,8 @@ pub(in crate::commands::bench) fn open(path: &Path, mode: OpenMode) -> Result<Fi
         match mode {
             OpenMode::New => {
                 return Err(Failure::usage(format!("{} already exists", path.display()))
-                    .found(format!("{} bytes", metadata.len()))
-                    .next("choose another file, or add --overwrite"));
+                    .found(format!("file size: {} bytes", metadata.len()))
+                    .next("choose another file, or use --overwrite"));
             }
             OpenMode::Overwrite => file.set_len(0).map_err(cannot)?,
             OpenMode::Append => {}
@@ -91,14 +91,14 @@ impl OutputFileSet {
     /// Opens one more file.
     ///
     /// # Errors
-    /// As [`open`].
+    /// Same as [`open`].
     pub(super) fn add(&mut self, path: &Path, mode: OpenMode) -> Result<FileId, Failure> {
         let to = BufWriter::with_capacity(1 << 16, open(path, mode)?);
         self.0.push(OutputFile { path: path.to_owned(), to, error: None, lost: 0 });
         Ok(FileId(self.0.len() - 1))
     }
 
-    /// Starts the writer thread. Write errors are printed on `screen`.
+    /// Starts the writer thread. Write errors are shown on `screen`.
     ///
     /// # Errors
     /// The thread cannot be started.
@@ -114,7 +114,7 @@ impl OutputFileSet {
 fn write(mut files: Vec<OutputFile>, lines: &Receiver<(FileId, Vec<u8>)>, screen: &Screen) -> Vec<OutputFile> {
     let mut unflushed = false;
     loop {
-        // Flush before waiting for the next line, so that the files keep up with the run.
+        // Flush before waiting for the next line, so that the files are up to date during the run.
         let next = match lines.try_recv() {
             Ok(next) => Some(next),
             Err(TryRecvError::Empty) => {
@@ -137,7 +137,7 @@ fn write(mut files: Vec<OutputFile>, lines: &Receiver<(FileId, Vec<u8>)>, screen
 }
 
 impl OutputFile {
-    /// Applies `operation`, unless an earlier one failed.
+    /// Runs `operation`, unless an earlier one failed.
     fn apply(&mut self, screen: &Screen, operation: impl FnOnce(&mut BufWriter<File>) -> io::Result<()>) {
         if self.error.is_some() {
             return;
@@ -153,12 +153,12 @@ impl OutputFile {
 pub(super) struct OutputWriter {
     send: Option<SyncSender<(FileId, Vec<u8>)>>,
     thread: Option<JoinHandle<Vec<OutputFile>>>,
-    /// Lines lost because the queue was full, per file.
+    /// Lines dropped because the queue was full, per file.
     lost: Vec<u64>,
 }
 
 impl OutputWriter {
-    /// Queues `line`, which ends with a newline.
+    /// Queues `line`, which must end with a newline.
     pub(super) fn line(&mut self, which: FileId, line: Vec<u8>) {
         let Some(send) = &self.send else { return };
         if let Err(TrySendError::Full(_) | TrySendError::Disconnected(_)) = send.try_send((which, line))
@@ -175,7 +175,7 @@ impl OutputWriter {
         self.line(which, line);
     }
 
-    /// Waits until all lines are written, and returns the errors of the files.
+    /// Waits until all lines have been written, and returns any file errors.
     pub(super) fn finish(&mut self) -> Vec<OutputFileError> {
         self.send = None;
         let Some(thread) = self.thread.take() else { return Vec::new() };
@@ -184,10 +184,10 @@ impl OutputWriter {
         for (mut file, full) in files.into_iter().zip(&self.lost) {
             let path = file.path.display().to_string();
             if let Some(reason) = &file.error {
-                // The buffered rest cannot be written.
+                // The remaining buffered data cannot be written.
                 let _ = file.to.get_mut();
                 errors.push(OutputFileError::Incomplete { path, reason: reason.clone() });
-                // Dropping the buffer would try to write it again.
+                // Dropping the buffer would try to write the data again.
                 std::mem::forget(file.to);
             } else if *full > 0 {
                 errors.push(OutputFileError::LostLines { path, lines: *full });

@@ -1,11 +1,11 @@
-//! Sections about the server's caches during a pass.
+//! Report sections about the server's caches during a pass.
 
 use crate::commands::svg::{Axis, Plot, PlotSeries};
 use crate::commands::table::{ReportSection, ReportTable, truncated};
 use crate::engine::load::server::observed::{ExplainedShortfall, TimelinePoint};
 use crate::engine::load::server::{CounterCheck, ServerCounters, ServerObservation, ShortfallReason};
 
-/// Maximum listed requests with missing hits; the document lists up to 100.
+/// Maximum number of requests with missing hits to list. The JSON report lists up to 100.
 const SHOWN: usize = 10;
 
 pub(super) fn section(observed: &ServerObservation) -> ReportSection {
@@ -15,7 +15,7 @@ pub(super) fn section(observed: &ServerObservation) -> ReportSection {
     if let Some(master) = &observed.master {
         let full = 100.0 * master.allocated_bytes as f64 / master.capacity_bytes.max(1) as f64;
         section.text.push(format!(
-            "master of the store: {} objects, {full:.1} % used, {} evicted, {} failed allocations",
+            "store master: {} objects, {full:.1} % used, {} evicted, {} failed allocations",
             master.keys, master.evicted_keys, master.allocation_failures
         ));
     }
@@ -67,9 +67,9 @@ fn expected(observed: &ServerObservation) -> Option<ReportTable> {
         table.row(std::iter::once((at + 1).to_string()).chain(numbers));
     }
     if observed.is_near {
-        table.notes.push(
-            "Approximate: prompts are sent as text, so exact token counts are not available to the client".to_owned(),
-        );
+        table
+            .notes
+            .push("Approximate: prompts were sent as text, so the client cannot count their tokens exactly".to_owned());
     }
     Some(table)
 }
@@ -100,7 +100,7 @@ fn shorts(observed: &ServerObservation) -> Option<ReportTable> {
     }
     let reasons: Vec<String> = short.reasons.iter().map(|(why, n)| format!("{why} {n}")).collect();
     let title = format!("{} requests with missing hits, {} of them unexplained", short.requests, short.unexplained);
-    let head = ["conversation", "turn", "expected", "device", "host", "storage", "reason of the server"];
+    let head = ["conversation", "turn", "expected", "device", "host", "storage", "server-side reason"];
     let mut table = ReportTable::new(&title, &head).text_column(6);
     for shortfall in short.listed.iter().take(SHOWN) {
         let ExplainedShortfall { conversation, turn, expected, device, host, storage, reasons, .. } = shortfall;
@@ -136,14 +136,14 @@ fn over_time(moments: &[TimelinePoint]) -> Vec<Plot> {
         Plot::new("Server counters: tokens moved between tiers", seconds(), Axis::even("tokens, cumulative"))
             .with(PlotSeries::line("evicted from L1", 5, of(&|m| m.evicted as f64)))
             .with(PlotSeries::line("copied to L2", 2, of(&|m| m.backed_up as f64)))
-            // Dashed: hidden below the previous line if everything in L2 is also written to L3.
+            // Dashed because the previous line hides it if everything in L2 is also written to L3.
             .with(PlotSeries::line("written to L3", 1, of(&|m| m.stored as f64)).dashed()),
     ];
     if moments.iter().any(|moment| moment.master.is_some()) {
         let objects = of(&|m| m.master.map_or(f64::NAN, |master| master.keys as f64));
         let evicted = of(&|m| m.master.map_or(f64::NAN, |master| master.evicted_keys as f64));
         plots.push(
-            Plot::new("Master of the store", seconds(), Axis::even("objects"))
+            Plot::new("Store master", seconds(), Axis::even("objects"))
                 .with(PlotSeries::line("held", 0, objects))
                 .with(PlotSeries::line("evicted, cumulative", 5, evicted)),
         );

@@ -1,4 +1,4 @@
-//! Identity of a run: version, command line, time and host. Part of every document and records file.
+//! Identity of a run: version, command line, time and host. Part of every JSON report and records file.
 
 use serde::{Deserialize, Serialize};
 
@@ -9,11 +9,11 @@ use crate::engine::env;
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(in crate::commands::bench) struct Identity {
     pub version: String,
-    /// Command line, with secrets masked.
+    /// Command line with secrets masked.
     pub command: Vec<String>,
-    /// Start of the run, in UTC.
+    /// Start time of the run, in UTC.
     pub started: String,
-    /// Processors available to the generator.
+    /// Processors available to the load generator.
     pub processors: usize,
     pub seed: u64,
 }
@@ -46,7 +46,7 @@ impl Identity {
 /// Flags whose values are secret.
 const SECRET: [&str; 4] = ["--header", "--api-key", "--key", "--token"];
 
-/// Masks secrets of a command line with `***`: values of headers and keys, and user and password of URLs.
+/// Masks the secrets in a command line with `***`: header values, keys, and user names and passwords in URLs.
 fn without_secrets(args: impl Iterator<Item = String>) -> Vec<String> {
     let mut hide = false;
     let hidden = |value: &str| match value.split_once(['=', ':']) {
@@ -74,7 +74,7 @@ fn without_secrets(args: impl Iterator<Item = String>) -> Vec<String> {
     .collect()
 }
 
-/// Masks user and password of a URL.
+/// Masks the user name and password in a URL.
 fn without_user(arg: &str) -> String {
     let Some((scheme, rest)) = arg.split_once("://") else { return arg.to_owned() };
     let end = rest.find('/').unwrap_or(rest.len());
@@ -84,11 +84,11 @@ fn without_user(arg: &str) -> String {
     }
 }
 
-/// Formats a time as `2026-11-21T20:31:00Z`.
+/// Formats a time like `2026-11-21T20:31:00Z`.
 pub(in crate::commands::bench) fn utc(at: Unix) -> String {
     let seconds = at.0.div_euclid(1_000);
     let (days, second) = (seconds.div_euclid(86_400), seconds.rem_euclid(86_400));
-    // Days since 0000-03-01, so that a leap day is the last day of its year. An era has 400 years.
+    // Days since 0000-03-01, which makes a leap day the last day of its year. An era is 400 years.
     let days = days + 719_468;
     let (era, day) = (days.div_euclid(146_097), days.rem_euclid(146_097));
     let year = (day - day / 1_460 + day / 36_524 - day / 146_096) / 365;

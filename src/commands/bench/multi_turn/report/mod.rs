@@ -1,4 +1,4 @@
-//! The report of a run as a document (schema `mcctl.bench.multi-turn/1`, `fixtures/load/schema`).
+//! The report of a run as a JSON document (schema `mcctl.bench.multi-turn/1`, `fixtures/load/schema`).
 //!
 //! Each part of the document is a struct with a function that returns its [`ReportSection`]s. Optional parts are an `Option`. The text
 //! report and the HTML page render the same sections.
@@ -25,10 +25,10 @@ use crate::commands::table::{ReportSection, truncated};
 pub(in crate::commands::bench) use identity::{Identity, utc};
 pub(in crate::commands::bench) use pass::{PassReport, SeriesReport};
 
-/// Maximum kinds of failures in one error message.
+/// Maximum number of failure types in one error message.
 const FAILURES_SHOWN: usize = 3;
 
-/// The document. Latencies are in milliseconds.
+/// The JSON document. Latencies are in milliseconds.
 #[derive(Debug, Serialize)]
 pub(in crate::commands::bench) struct RunReport {
     pub schema: &'static str,
@@ -40,19 +40,19 @@ pub(in crate::commands::bench) struct RunReport {
     /// Caveats about the whole run.
     #[serde(rename = "doubts")]
     pub caveats: Vec<BenchCaveat>,
-    /// The figures of `bench serving`, by the names and definitions of `sglang.bench_serving`.
+    /// The figures for `bench serving`, with the names and definitions from `sglang.bench_serving`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub serving: Option<serde_json::Value>,
     /// Show a text plot of the run over time (`--plot-throughput`).
     #[serde(skip)]
     pub plot: bool,
-    /// A step failed or a signal ended the run; a caveat names the reason.
+    /// A step failed or a signal ended the run. A caveat gives the reason.
     #[serde(skip)]
     is_incomplete: bool,
 }
 
 impl RunReport {
-    /// Builds the report of a session, without the results of all passes together.
+    /// Builds the report for a session, without the cross-pass results.
     pub fn of(args: &Args, identity: Identity, measured: &MeasuredRun) -> RunReport {
         let executed = &measured.executed;
         let mut caveats = measured.caveats.clone();
@@ -80,7 +80,7 @@ impl RunReport {
         }
     }
 
-    /// Returns the exit code: 0 all requests succeeded, 1 some failed, timed out or were not sent, 3 none succeeded.
+    /// Returns the exit code: 0 if all requests succeeded; 1 if some failed, timed out or were not sent; 3 if none succeeded.
     pub fn exit(&self) -> Exit {
         let sum = |of: fn(&PassReport) -> u64| self.passes.iter().map(of).sum::<u64>();
         match (sum(|pass| pass.completed), sum(|pass| pass.failed), sum(|pass| pass.unfinished)) {
@@ -90,7 +90,7 @@ impl RunReport {
         }
     }
 
-    /// Returns the error of a run without a successful request, with the reasons.
+    /// Returns the error for a run without a successful request, including the reasons.
     pub fn refused(&self) -> Option<Failure> {
         let first = self.passes.iter().find(|pass| !pass.failures.is_empty())?;
         if self.exit() != Exit::Unreachable {
@@ -103,16 +103,16 @@ impl RunReport {
             .map(|(kind, failed)| format!("{} x {kind}: {}", failed.count, truncated(&failed.first, 200)));
         let (mut found, more) = (found.take(FAILURES_SHOWN).collect::<Vec<_>>(), first.failures.len());
         if more > FAILURES_SHOWN {
-            found.push(format!("{} more kinds", more - FAILURES_SHOWN));
+            found.push(format!("{} more failure types", more - FAILURES_SHOWN));
         }
         Some(
             Failure::unreachable(format!("all {failed} requests to {} failed", first.target))
                 .found(found.join("; "))
-                .next("check that --url is an inference server, and that --api matches it"),
+                .next("check that --url points to an inference server and that --api matches it"),
         )
     }
 
-    /// Returns all caveats. If the run has several passes, each caveat of a pass names the pass.
+    /// Returns all caveats. If the run has several passes, caveats about one pass include its label.
     pub fn all_caveats(&self) -> Vec<String> {
         let mut of_passes: Vec<(&BenchCaveat, Vec<String>)> = Vec::new();
         for pass in &self.passes {
@@ -135,7 +135,7 @@ impl RunReport {
     /// Returns the title: the command and its endpoints.
     pub fn title(&self) -> String {
         if let Some(ComparisonReport { a, b, .. }) = &self.comparison {
-            return format!("mcctl bench compare: {} ({}) against {} ({})", b.name, b.target, a.name, a.target);
+            return format!("mcctl bench compare: {} ({}) vs {} ({})", b.name, b.target, a.name, a.target);
         }
         let mut targets: Vec<String> = Vec::new();
         let several = self.passes.iter().any(|pass| pass.side != self.passes[0].side);
@@ -149,14 +149,14 @@ impl RunReport {
         if targets.is_empty() { command.to_owned() } else { format!("{command}: {}", targets.join(", ")) }
     }
 
-    /// Returns the answer of the report, in at most three lines.
+    /// Returns the report's conclusion, in at most three lines.
     pub fn answer(&self) -> Vec<String> {
         let together = self.comparison.as_ref().map(ComparisonReport::answer);
         let together = together.or_else(|| self.sweep.as_ref().map(SweepReport::answer));
         together.or_else(|| self.kep74.as_ref().map(Kep74Report::answer)).unwrap_or_else(|| view::answer(&self.passes))
     }
 
-    /// Returns the sections of the report, in order.
+    /// Returns the report sections in order.
     pub fn sections(&self) -> Vec<ReportSection> {
         let mut sections = Vec::new();
         if self.passes.len() > 1 {

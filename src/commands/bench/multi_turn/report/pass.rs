@@ -23,7 +23,7 @@ pub(in crate::commands::bench) struct PassReport {
     pub side: String,
     pub block: u32,
     pub target: String,
-    /// Sent requests: succeeded, failed and unfinished.
+    /// Number of sent requests: succeeded, failed and unfinished.
     pub sent: u64,
     pub completed: u64,
     pub failed: u64,
@@ -36,23 +36,23 @@ pub(in crate::commands::bench) struct PassReport {
     pub input_tokens_per_s: f64,
     pub output_tokens_per_s: f64,
     pub tokens: TokenTotals,
-    /// From the scheduled send time to the first token.
+    /// Time from the scheduled send time to the first token.
     pub ttft: Option<LatencySummary>,
-    /// From the last byte of the request to the first token.
+    /// Time from the last byte of the request to the first token.
     pub ttft_from_send: Option<LatencySummary>,
     pub itl: Option<LatencySummary>,
     pub tpot: Option<LatencySummary>,
     pub e2e: Option<LatencySummary>,
-    /// Generator lag: from the time a request could be sent to its last byte.
+    /// Generator lag: the time from when a request could be sent to when its last byte was sent.
     pub lag: Option<LatencySummary>,
-    /// Wait for a concurrency slot; part of all latencies from the scheduled send time.
+    /// Wait for a concurrency slot; included in all latencies from the scheduled send time.
     pub wait: Option<LatencySummary>,
-    /// As reported by the server.
+    /// Queue time reported by the server.
     pub queue: Option<LatencySummary>,
-    /// Wait for L3, as reported by the server.
+    /// Time spent waiting for L3, reported by the server.
     pub storage_wait: Option<LatencySummary>,
     pub turns: Vec<TurnRow>,
-    /// Caches and counters, from the server's other routes.
+    /// Cache figures and counters from the server's management routes.
     pub server: Option<ServerObservation>,
     pub distributions: Distributions,
     pub series: SeriesReport,
@@ -65,12 +65,12 @@ pub(in crate::commands::bench) struct PassReport {
     pub in_blocks: bool,
 }
 
-/// Load of the generator itself.
+/// Load on the generator itself.
 #[derive(Debug, Serialize)]
 pub(in crate::commands::bench) struct GeneratorReport {
-    /// CPU share in the busiest second: 1 is a whole processor.
+    /// CPU share in the busiest second; 1 is one full processor.
     pub processor_share: Option<f64>,
-    /// Time that received data waited to be read.
+    /// How long received data waited to be read.
     pub read_delay: Option<LatencySummary>,
     pub connections: u64,
     /// Requests sent again because the server had closed the idle connection.
@@ -91,24 +91,24 @@ impl GeneratorReport {
     }
 }
 
-/// Failures of one kind.
+/// Failures of one type.
 #[derive(Debug, Serialize)]
 pub(in crate::commands::bench) struct FailureSummary {
     pub count: u64,
-    /// Message of the first failure.
+    /// Message from the first failure.
     pub first: String,
 }
 
-/// Figures of one turn of all conversations.
+/// Figures for one turn over all conversations.
 #[derive(Debug, Serialize)]
 pub(in crate::commands::bench) struct TurnRow {
-    /// Number of the turn, from one.
+    /// Turn number, from one.
     pub turn: usize,
     pub requests: u64,
     pub tokens: TokenTotals,
     pub ttft: Option<LatencySummary>,
     pub e2e: Option<LatencySummary>,
-    /// First and third quartile of TTFT; `None` with fewer than four requests.
+    /// First and third quartile of TTFT; `None` if there are fewer than four requests.
     pub ttft_quartiles_ms: Option<[f64; 2]>,
 }
 
@@ -123,9 +123,9 @@ pub(in crate::commands::bench) struct Distributions {
 
 #[derive(Debug, Serialize)]
 pub(in crate::commands::bench) struct SeriesReport {
-    /// Width of a bucket, seconds.
+    /// Bucket width in seconds.
     pub width_s: f64,
-    /// Buckets from the start of the pass.
+    /// Buckets since the start of the pass.
     pub buckets: Vec<Bucket>,
 }
 
@@ -148,7 +148,7 @@ fn curve(histogram: &LatencyHistogram) -> Vec<(f64, f64)> {
 }
 
 impl PassReport {
-    /// Builds the report of `pass`. `sides` are the names and targets of the endpoints.
+    /// Builds the report for `pass`. `sides` contains the endpoint names and targets.
     pub fn of(args: &Args, sides: &[(String, LoadTarget)], pass: &PassResult) -> PassReport {
         let (tally, ran) = (&pass.tally, &pass.ran);
         let seconds = tally.took().as_secs_f64();
@@ -208,7 +208,7 @@ impl PassReport {
         }
     }
 
-    /// Returns the label of the pass in a report with several passes.
+    /// Returns the pass label for a report with several passes.
     pub fn label(&self) -> String {
         if self.in_blocks {
             format!("{} {} (block {})", self.side, self.name, self.block)

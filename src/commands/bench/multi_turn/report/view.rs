@@ -1,4 +1,4 @@
-//! Sections of a pass, and the answer of a run.
+//! Report sections for a pass, and the conclusion for a run.
 
 use std::time::Duration;
 
@@ -56,13 +56,13 @@ pub(super) fn overview(passes: &[PassReport]) -> ReportSection {
     ReportSection { tables, ..ReportSection::new("Passes") }
 }
 
-/// Totals over passes, one row of the overview.
+/// Totals over several passes, shown as one row in the overview.
 #[derive(Clone, Copy, Debug, Default)]
 struct PassSum {
     sent: u64,
     completed: u64,
     failed: u64,
-    /// Duration of the passes, without the time between them.
+    /// Duration of the passes, excluding the time between them.
     seconds: f64,
     input: u64,
     output: u64,
@@ -108,7 +108,7 @@ impl PassSum {
     }
 }
 
-/// Returns the answer of a run: totals, latency and cache hits, in at most three lines.
+/// Returns the conclusion for a run: totals, latency and cache hits, in at most three lines.
 pub(super) fn answer(passes: &[PassReport]) -> Vec<String> {
     let mut sum = PassSum::default();
     passes.iter().for_each(|pass| sum.add(pass));
@@ -157,7 +157,7 @@ fn cache_hits(label: &str, tokens: &TokenTotals) -> String {
     )
 }
 
-/// Returns the sections of one pass.
+/// Returns the sections for one pass.
 pub(super) fn pass(pass: &PassReport, seed: u64) -> Vec<ReportSection> {
     let mut whole = ReportSection::new(format!("{} at {}", pass.label(), pass.target));
     whole.text = vec![
@@ -236,7 +236,7 @@ fn turns(turns: &[TurnRow]) -> Vec<ReportTable> {
     head.extend(["computed", "%"]);
     let mut tokens = ReportTable::new("Source of prompt tokens", &head);
     if has_unknown_tier {
-        tokens.notes.push("cached: the server does not report the tier".to_owned());
+        tokens.notes.push("cached: the server does not report from which tier".to_owned());
     }
     let row = |name: String, requests: u64, of: &TokenTotals| {
         let share = |part: u64| [part.to_string(), percent(part, of.prompt)];
@@ -280,16 +280,15 @@ fn ttft_by_turn(turns: &[TurnRow]) -> Plot {
     let quartiles =
         turns.iter().filter_map(|row| row.ttft_quartiles_ms.map(|[low, high]| (row.turn as f64, low, high)));
     Plot::new("TTFT by turn", Axis::close("turn"), Axis::even("ms from the scheduled send time"))
-        .with(PlotSeries::band("middle half", 0, quartiles.collect()))
+        .with(PlotSeries::band("interquartile range", 0, quartiles.collect()))
         .with(PlotSeries::line("p90", 1, of(&|summary| summary.p90)))
         .with(PlotSeries::line("mean", 2, of(&|summary| Some(summary.mean))))
         .with(PlotSeries::line("median", 0, of(&|summary| Some(summary.p50))))
 }
 
-/// Names of the tiers.
 const TIERS: [&str; 4] = ["device (L1)", "host (L2)", "storage (L3)", "cached, tier unknown"];
 
-/// Returns stacked areas, one per tier with any tokens.
+/// Returns stacked areas, one per tier that has any tokens.
 fn stacked(points: &[(f64, [u64; 4], u64)]) -> Vec<PlotSeries> {
     let mut below: Vec<f64> = vec![0.0; points.len()];
     let mut series = Vec::new();
@@ -320,7 +319,7 @@ fn tiers_by_turn(turns: &[TurnRow]) -> Plot {
     let mut plot = Plot::new("Cached prompt tokens by turn", Axis::close("turn"), Axis::even("% of prompt tokens"));
     plot.series = stacked(&points);
     if plot.series.is_empty() {
-        // Show a line at zero if nothing was cached.
+        // If nothing was cached, show a line at zero.
         plot.series.push(PlotSeries::line("nothing cached", 0, points.iter().map(|(turn, ..)| (*turn, 0.0)).collect()));
     }
     plot
@@ -335,10 +334,11 @@ fn distributions(pass: &PassReport) -> Plot {
         .with(PlotSeries::line("E2E", 2, percent(&all.e2e)))
 }
 
-/// Maximum points of a plot over time.
+/// Maximum number of points in a plot over time.
 const POINTS_MAX: usize = 120;
 
-/// Merges buckets so that a plot has at most [`POINTS_MAX`] points. Many buckets are merged to at least one second each.
+/// Merges buckets so that a plot has at most [`POINTS_MAX`] points. If there are many buckets, each merged one covers at least one
+/// second.
 fn plotted(series: &SeriesReport) -> SeriesReport {
     let mut step = 1;
     while series.buckets.len().div_ceil(step) > POINTS_MAX

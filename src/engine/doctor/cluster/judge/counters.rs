@@ -1,4 +1,4 @@
-//! Judges the master's counters, which count from its start.
+//! Judges the master's counters, which start from zero when the master starts.
 
 use std::collections::BTreeSet;
 
@@ -9,21 +9,21 @@ use crate::engine::doctor::cluster::judge::no_admin;
 use crate::engine::doctor::{finding, plural, status};
 use crate::engine::http::Samples;
 
-/// Lookups from which on some puts are expected.
+/// Number of lookups above which puts are expected.
 const LOOKUPS_WORTH: f64 = 1000.0;
-/// Puts from which on some reads are expected.
+/// Number of puts above which reads are expected.
 const PUTS_WORTH: f64 = 1000.0;
-/// Puts without a read from which on it is a warning rather than a cold start.
+/// Number of puts without a read above which the finding is a warning rather than a cold start.
 const PUTS_MANY: f64 = 100_000.0;
-/// Share of puts without free space from which on it is a warning.
+/// Share of puts without free space above which the finding is a warning.
 const FAILED_SHARE: f64 = 0.01;
-/// Evicted share of the written bytes from which on the cache thrashes.
+/// Share of the written bytes that was evicted, above which the cache counts as thrashing.
 const THRASH_SHARE: f64 = 0.8;
 /// Hit rate below which evictions are considered premature.
 const HITS_LOW: f64 = 0.2;
 /// Usage that, with failing puts, shows that eviction does not keep up. Upstream's watermark is 0.90.
 const FULL_SHARE: f64 = 0.95;
-/// Usage near the watermark: problems in the counters may be current.
+/// Usage near the watermark: problems that the counters show may be ongoing.
 const NEARLY_FULL_SHARE: f64 = 0.85;
 /// Minimum number of puts for meaningful ratios.
 const PUTS_ENOUGH: f64 = 100.0;
@@ -42,19 +42,19 @@ fn page(facts: &ClusterFacts) -> Option<&Samples> {
 pub fn clients(facts: &ClusterFacts) -> CheckStatus {
     let Some(now) = page(facts) else { return CheckStatus::Skipped(no_admin(facts)) };
     let Some(active) = now.sum("master_active_clients") else {
-        return CheckStatus::Skipped("the master does not count its clients".to_owned());
+        return CheckStatus::Skipped("the master does not report its number of clients".to_owned());
     };
     let owners: BTreeSet<&str> =
         facts.mounted().iter().map(|segment| &*segment.client).filter(|client| !client.is_empty()).collect();
     let mut findings: Vec<Finding> = Vec::new();
-    let ttl = "raise --client_ttl to 30 or 60 s, give the master at least 4 RPC threads and a processor of its own";
+    let ttl = "raise --client_ttl to 30 or 60 s, and run the master with at least 4 RPC threads on a dedicated CPU";
     if active < owners.len() as f64 {
         findings.push(finding(
             "clients-alive",
             Severity::Warning,
             "owners of mounted segments send no heartbeats: their segments and all objects in them are lost after client_ttl",
-            format!("master_active_clients {active}, {} of segments", plural(owners.len(), "owner")),
-            "check that those processes run and can reach the master; nodes-answer lists them",
+            format!("master_active_clients {active}, {}", plural(owners.len(), "segment owner")),
+            "check that those processes are running and can reach the master; nodes-answer lists them",
         ));
     }
     if let (Some(before), Some(after)) = (&facts.before, &facts.after)
@@ -64,27 +64,27 @@ pub fn clients(facts: &ClusterFacts) -> CheckStatus {
         findings.push(finding(
             "clients-alive",
             Severity::Warning,
-            "clients of the master expired during this check",
+            "clients expired during this check",
             format!("master_active_clients {was}, then {is}"),
             ttl,
         ));
     }
     let again = now.sum("master_remount_segment_requests_total").unwrap_or(0.0);
     let mounts = now.sum("master_mount_segment_requests_total").unwrap_or(0.0);
-    // Each upstream client remounts once when it starts; after a restart of the master all of them do.
+    // Each upstream client remounts once at startup. After a master restart, all clients remount.
     if again > mounts.max(1.0) * 2.0 + owners.len() as f64 {
         findings.push(finding(
             "clients-alive",
             Severity::Warning,
-            "clients remount repeatedly: the master expires them, and the whole cache is lost each time",
+            "clients remount repeatedly: the master keeps expiring them, and the whole cache is lost each time",
             format!("master_remount_segment_requests_total {again}, master_mount_segment_requests_total {mounts}"),
             ttl,
         ));
     }
-    status(findings, || format!("{active} active, {} of segments", plural(owners.len(), "owner")))
+    status(findings, || format!("{active} active, {}", plural(owners.len(), "segment owner")))
 }
 
-/// The counters of moved objects rise.
+/// The counters of transferred objects increase.
 pub fn moved(facts: &ClusterFacts) -> CheckStatus {
     let (Some(before), Some(after)) = (&facts.before, &facts.after) else {
         return CheckStatus::Skipped(no_admin(facts));
@@ -97,7 +97,7 @@ pub fn moved(facts: &ClusterFacts) -> CheckStatus {
     for (operation, wanted) in [("put_start", done.puts), ("put_end", done.puts), ("get_replica_list", done.lookups)] {
         let moved = calls(after, operation) - calls(before, operation);
         if moved < wanted as f64 {
-            short.push(format!("{operation} by {moved} of {wanted}"));
+            short.push(format!("{operation} by {moved} instead of {wanted}"));
         }
     }
     if short.is_empty() {
@@ -112,7 +112,7 @@ pub fn moved(facts: &ClusterFacts) -> CheckStatus {
         Severity::Error,
         "the admin HTTP belongs to a different master than the one that accepted the objects",
         format!("counters increased: {}", short.join(", ")),
-        "give the admin port of this master with --admin HOST:PORT",
+        "pass this master's admin address with --admin HOST:PORT",
     )])
 }
 
@@ -127,9 +127,9 @@ pub fn puts(facts: &ClusterFacts) -> CheckStatus {
         findings.push(finding(
             "puts-arrive",
             Severity::Error,
-            "clients look up keys but store nothing: their puts fail before the master counts them, as with a different release (-900)",
-            format!("{looked} lookups, put_start requests and failures both 0"),
-            "install the same Mooncake release in every image; check the clients' logs for -900, and master-release",
+            "clients look up keys but store nothing: their puts fail before the master counts them, as happens with a different release (-900)",
+            format!("{looked} lookups, 0 put_start requests, 0 put_start failures"),
+            "install the same Mooncake release in every image; look for -900 in the clients' logs, and see the check master-release",
         ));
     }
     let valid = page.sum("valid_get_nums_").unwrap_or(0.0);
@@ -137,9 +137,9 @@ pub fn puts(facts: &ClusterFacts) -> CheckStatus {
         findings.push(finding(
             "puts-arrive",
             if put >= PUTS_MANY { Severity::Warning } else { Severity::Info },
-            "pages are written but never read: the L3 tier has cost but no benefit",
+            "pages are written but never read: the L3 tier adds cost without benefit",
             format!("{put} puts, {looked} lookups, valid_get_nums_ 0"),
-            "compare the instances (mcctl doctor --sglang URL --sglang URL), and verify loading from the store with --probe-serving",
+            "compare the instances (mcctl doctor --sglang URL --sglang URL), and verify that pages are loaded from the store with --probe-serving",
         ));
     }
     status(findings, || match put + looked {
@@ -173,7 +173,7 @@ pub fn allocation(facts: &ClusterFacts) -> CheckStatus {
         findings.push(finding(
             "allocation",
             severity,
-            "puts find no free space (-200): leases protect too many objects from eviction, or the memory is fragmented",
+            "puts fail for lack of free space (-200): leases protect too many objects from eviction, or the memory is fragmented",
             format!(
                 "{failed} of {puts} puts failed to allocate, {:.0} % of {} in use, {} evicted{when}",
                 full * 100.0,
@@ -189,7 +189,7 @@ pub fn allocation(facts: &ClusterFacts) -> CheckStatus {
         findings.push(finding(
             "allocation",
             severity,
-            "eviction finds no evictable objects: all are leased or pinned",
+            "eviction frees little or nothing: the objects are leased or pinned",
             format!(
                 "{succeeded} of {attempted} evictions freed memory, {} soft-pinned keys{when}",
                 value("master_soft_pin_key_count")
@@ -212,7 +212,7 @@ pub fn allocation(facts: &ClusterFacts) -> CheckStatus {
             severity,
             "the cache thrashes: most data is evicted before it is read",
             format!("{} written, {} evicted, {} read{when}", size(written), size(evicted), size(read)),
-            "the store is smaller than the working set: run mcctl size-hugepages --trace for the useful size, or add nodes",
+            "the store is smaller than the working set: run mcctl size-hugepages --trace to find the useful size, or add nodes",
         ));
     }
     status(findings, || {
@@ -250,7 +250,7 @@ pub fn ssd(facts: &ClusterFacts) -> CheckStatus {
                 size(capacity),
                 plural_f(evicted, "key")
             ),
-            "also start mooncake_master with --enable_offload=true (a bucket is written only at 500 keys or 256 MB)",
+            "also start mooncake_master with --enable_offload=true (a bucket is written only when it reaches 500 keys or 256 MB)",
         ));
     }
     if held >= PUTS_ENOUGH && read == 0.0 && value("total_get_nums_") >= PUTS_WORTH && evicted > 0.0 {
@@ -268,10 +268,10 @@ pub fn ssd(facts: &ClusterFacts) -> CheckStatus {
             Severity::Warning,
             "the SSD tier is full",
             format!("{} of {}", size(used), size(capacity)),
-            "set MOONCAKE_OFFLOAD_BUCKET_EVICTION_POLICY=fifo (or lru) and MOONCAKE_OFFLOAD_TOTAL_SIZE_LIMIT_BYTES to what the disk can hold",
+            "set MOONCAKE_OFFLOAD_BUCKET_EVICTION_POLICY=fifo (or lru) and MOONCAKE_OFFLOAD_TOTAL_SIZE_LIMIT_BYTES to the space available on the disk",
         ));
     }
-    status(findings, || format!("{} of {}, {} read", size(used), size(capacity), plural_f(read, "time")))
+    status(findings, || format!("{} of {}, read {}", size(used), size(capacity), plural_f(read, "time")))
 }
 
 #[cfg(test)]
@@ -340,14 +340,14 @@ mod tests {
         assert!(matches!(allocation(&with(&well)), CheckStatus::Passed(_)), "{:?}", allocation(&with(&well)));
         assert_found(
             &allocation(&with(&format!("{well}master_put_start_alloc_failures_total 500\n"))),
-            "find no free space",
+            "lack of free space",
         );
         let thrash = well.replace("mem_cache_hit_bytes_total 9000", "mem_cache_hit_bytes_total 10");
         assert_found(&allocation(&with(&thrash)), "the cache thrashes");
         let stuck = format!(
             "{base}master_allocated_bytes 900\nmaster_attempted_evictions_total 50\nmaster_successful_evictions_total 2\nmaster_put_start_alloc_failures_total 1\n"
         );
-        assert_found(&allocation(&with(&stuck)), "no evictable objects");
+        assert_found(&allocation(&with(&stuck)), "eviction frees little");
     }
 
     #[test]
@@ -363,7 +363,7 @@ mod tests {
         let CheckStatus::Found(findings) = allocation(&facts) else { panic!("nothing found") };
         assert!(findings.iter().all(|finding| finding.severity == Severity::Info), "{findings:?}");
         facts.after = Some(page(4));
-        assert_found(&allocation(&facts), "find no free space");
+        assert_found(&allocation(&facts), "lack of free space");
     }
 
     #[test]

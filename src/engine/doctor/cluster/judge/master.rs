@@ -7,10 +7,10 @@ use crate::engine::doctor::cluster::judge::no_admin;
 use crate::engine::doctor::{finding, listed, plural, shown, status};
 use crate::engine::store::client::PROTOCOL_VERSION;
 
-/// Number of keys from which on their loss is reported.
+/// Minimum number of keys whose loss is reported.
 const KEYS_WORTH: f64 = 1.0;
 
-/// The RPC port of the master accepts connections and answers.
+/// The master's RPC port accepts connections and responds.
 pub fn reached(facts: &ClusterFacts) -> CheckStatus {
     let at = &facts.master;
     let hang = "clients retry for 90 s at startup and ignore SIGTERM meanwhile, so they crash-loop";
@@ -22,7 +22,7 @@ pub fn reached(facts: &ClusterFacts) -> CheckStatus {
         RpcState::Unresolved(why) if facts.leader.is_some() => error(
             format!("no master is registered in etcd: {hang}"),
             why.clone(),
-            "start mooncake_master --enable_ha=true with this cluster id, and give clients the same MC_STORE_CLUSTER_ID"
+            "start mooncake_master --enable_ha=true with this cluster id, and set the same MC_STORE_CLUSTER_ID on clients"
                 .to_owned(),
         ),
         RpcState::Unresolved(why) => error(
@@ -31,20 +31,20 @@ pub fn reached(facts: &ClusterFacts) -> CheckStatus {
             "wait until the name resolves (DNS, service, hosts file), or set MOONCAKE_MASTER to an IP address".to_owned(),
         ),
         RpcState::Unconnected(why) => error(
-            format!("no process listens at {at}: {hang}"),
+            format!("no process is listening on {at}: {hang}"),
             format!("connecting to {at}: {why}"),
             "start the master first, or correct MOONCAKE_MASTER (a standby does not listen)"
                 .to_owned(),
         ),
         RpcState::Silent(why) => error(
-            format!("{at} accepts connections but does not respond: the process is stalled, or another program listens there"),
+            format!("{at} accepts connections but does not respond: the process is stalled, or another program is listening there"),
             format!("ServiceReady: {why}"),
             "check the master's CPU and process state (a stopped process shows T in ps), and restart it".to_owned(),
         ),
         RpcState::Foreign(why) => error(
             format!("{at} does not use the master's RPC protocol"),
             format!("ServiceReady: {why}"),
-            "give the master's RPC port (default 50051), not its admin or metadata port".to_owned(),
+            "use the master's RPC port (default 50051), not its admin or metadata port".to_owned(),
         ),
         RpcState::NotReady(why) => error(
             format!("the master at {at} is not ready to serve"),
@@ -60,8 +60,8 @@ pub fn misnamed(origin: &str, why: &str) -> CheckStatus {
         true if origin.ends_with('/') && !origin.ends_with("//") => {
             (origin, "remove the trailing slash: etcd://HOST:PORT;HOST:PORT")
         }
-        true => (origin, "give etcd://HOST:PORT;HOST:PORT, the etcd servers"),
-        false => (origin, "give HOST:PORT of the master's RPC, such as 10.0.0.1:50051 or [fd00::1]:50051"),
+        true => (origin, "use etcd://HOST:PORT;HOST:PORT with the etcd servers"),
+        false => (origin, "use the master's RPC address HOST:PORT, such as 10.0.0.1:50051 or [fd00::1]:50051"),
     };
     CheckStatus::Found(vec![finding(
         "master-reached",
@@ -85,9 +85,9 @@ pub fn health(facts: &ClusterFacts) -> CheckStatus {
         if let Err(why) = &admin.health {
             add(
                 Severity::Error,
-                format!("the admin HTTP of the master at {} does not respond", admin.at),
+                format!("the master's admin HTTP endpoint at {} does not respond", admin.at),
                 format!("GET http://{}/health: {why}", admin.at),
-                "start that master, or give its admin port (metrics_port, default 9003) with --admin HOST:PORT",
+                "start that master, or pass its admin address (metrics_port, default 9003) with --admin HOST:PORT",
             );
         }
     }
@@ -100,18 +100,18 @@ pub fn health(facts: &ClusterFacts) -> CheckStatus {
         0 if healthy.is_empty() => {}
         0 => add(
             Severity::Error,
-            "no master serves: all lookups and puts of all clients fail".to_owned(),
+            "no master is serving: all lookups and puts fail".to_owned(),
             format!("service_ready is false on all masters: {}", listed(&states)),
-            "wait for a leader (5 s of lease and 5 s of warm-up); if none appears, check etcd and that all masters have the same --cluster_id",
+            "wait for a leader (5 s for the lease and 5 s to warm up); if none appears, check etcd and that all masters have the same --cluster_id",
         ),
         _ => add(
             Severity::Error,
-            "more than one master serves: clients of different masters do not see each other's objects".to_owned(),
+            "more than one master is serving: clients of different masters cannot read each other's objects".to_owned(),
             format!("service_ready is true at {}", listed(&ready)),
             match facts.admins.iter().any(|admin| admin.is_mcctl == Some(true)) {
-                true => "name the master of one store only: mcctl's masters do not elect a leader",
+                true => "specify only one store's master: mcctl's masters do not elect a leader",
                 false => {
-                    "give all masters the same --cluster_id and etcd (--enable_ha=true), or name the masters of one cluster only"
+                    "use the same --cluster_id and etcd for all masters (--enable_ha=true), or specify only the masters of one cluster"
                 }
             },
         ),
@@ -122,8 +122,7 @@ pub fn health(facts: &ClusterFacts) -> CheckStatus {
     if leaders.len() > 1 {
         add(
             Severity::Error,
-            "the masters report different leaders: they belong to different clusters, or are cut off from etcd"
-                .to_owned(),
+            "the masters report different leaders: they belong to different clusters, or cannot reach etcd".to_owned(),
             format!("leader_address: {}", listed(&leaders)),
             "compare --cluster_id and --ha_backend_connstring of all masters, and check that each can reach etcd",
         );
@@ -136,19 +135,19 @@ pub fn health(facts: &ClusterFacts) -> CheckStatus {
             Severity::Warning,
             "the configured master is not the leader".to_owned(),
             format!("leader_address is {leader}, the configured master is {}", facts.master),
-            "give clients etcd://HOST:PORT as the master address, so that they follow the leader",
+            "set the clients' master address to etcd://HOST:PORT, so that they follow the leader",
         );
     }
     status(findings, || match healthy.len() {
-        1 => format!("{} serves", listed(&ready)),
-        n => format!("{} of {} serves, the others are standby", listed(&ready), plural(n, "master")),
+        1 => format!("{} is serving", listed(&ready)),
+        n => format!("{} of {} is serving; the others are standbys", listed(&ready), plural(n, "master")),
     })
 }
 
 /// The leader record of the election names this master.
 pub fn leader_record(facts: &ClusterFacts) -> CheckStatus {
     let Some(leader) = &facts.leader else {
-        return CheckStatus::Skipped("the master was given as an address, not as etcd://".to_owned());
+        return CheckStatus::Skipped("the master is specified by address, not as etcd://".to_owned());
     };
     let others = leader.others.clone();
     let found = match &leader.found {
@@ -157,14 +156,14 @@ pub fn leader_record(facts: &ClusterFacts) -> CheckStatus {
             Severity::Error,
             "etcd does not respond: clients cannot find a master, and no standby can take over",
             why,
-            "start etcd, or give the right etcd://HOST:PORT;HOST:PORT (no slash at the end)",
+            "start etcd, or correct the address: etcd://HOST:PORT;HOST:PORT, without a trailing slash",
         ),
         Ok(None) if !others.is_empty() => finding(
             "leader-record",
             Severity::Error,
             "etcd has a leader only for another cluster id: clients report 'No master is available in HA backend'",
             format!("found {}, but not {}", listed(&others), leader.key),
-            "give masters (--cluster_id) and clients (MC_STORE_CLUSTER_ID) the same id",
+            "set the same id on masters (--cluster_id) and clients (MC_STORE_CLUSTER_ID)",
         ),
         Ok(None) => finding(
             "leader-record",
@@ -179,7 +178,7 @@ pub fn leader_record(facts: &ClusterFacts) -> CheckStatus {
                 Severity::Error,
                 "the leader published an unspecified address, which clients cannot connect to",
                 format!("{} = {at}", leader.key),
-                "start the masters with --rpc_address=ADDRESS of their host: with HA that address is published",
+                "start each master with --rpc_address=ADDRESS of its host: with HA, that address is published",
             ),
             Ok(_) => return CheckStatus::Passed(format!("{} = {at}", leader.key)),
             Err(error) => finding(
@@ -187,14 +186,14 @@ pub fn leader_record(facts: &ClusterFacts) -> CheckStatus {
                 Severity::Error,
                 "the leader's record in etcd is not an address",
                 format!("{} = {at}: {error}", leader.key),
-                "find out which program writes that key",
+                "identify the program that writes that key",
             ),
         },
     };
     CheckStatus::Found(vec![found])
 }
 
-/// The release, as far as the admin HTTP shows it: paths were added in 0.3.11 and 0.3.12.
+/// The release as inferred from the admin HTTP paths: some were added in 0.3.11 and 0.3.12.
 fn release_by_paths(facts: &ClusterFacts) -> Option<&'static str> {
     let serving = facts.admins.iter().find(|admin| admin.health.as_ref().is_ok_and(|health| health.is_ready))?;
     let is_detailed = facts.segments.as_ref().and_then(|listing| listing.as_ref().ok()).map(|l| l.is_detailed);
@@ -206,19 +205,19 @@ fn release_by_paths(facts: &ClusterFacts) -> Option<&'static str> {
     }
 }
 
-/// The release of the master is one that mcctl was tested with.
+/// The master's release is one that mcctl was tested with.
 pub fn release(facts: &ClusterFacts) -> CheckStatus {
     let RpcState::Ready(version) = &facts.rpc.state else {
         return CheckStatus::Skipped("the master does not respond".to_owned());
     };
     let by_paths = release_by_paths(facts);
-    let by_admin = by_paths.map_or(String::new(), |release| format!("; its admin HTTP matches {release}"));
+    let by_admin = by_paths.map_or(String::new(), |release| format!("; its admin HTTP endpoints match {release}"));
     let remedy = "install the same Mooncake release in every image (mooncake_master, SGLang, store nodes): 0.3.13 for this mcctl";
     if version != PROTOCOL_VERSION {
         return CheckStatus::Found(vec![finding(
             "master-release",
             Severity::Error,
-            "the master's release uses another protocol: clients of 0.3.13 do not work with it",
+            "the master's release uses a different protocol: 0.3.13 clients do not work with it",
             format!("ServiceReady returned '{version}', but 0.3.8 to 0.3.13 return '{PROTOCOL_VERSION}'{by_admin}"),
             remedy,
         )]);
@@ -230,7 +229,7 @@ pub fn release(facts: &ClusterFacts) -> CheckStatus {
             Severity::Error,
             "the master's release is not 0.3.13: clients of a different release start and look up keys, but store nothing (-900)",
             format!(
-                "{} fails: {}; ServiceReady returned '{version}', like all releases from 0.3.8 on{by_admin}",
+                "{} fails: {}; ServiceReady returned '{version}', like all releases since 0.3.8{by_admin}",
                 failure.step, failure.message
             ),
             remedy,
@@ -240,13 +239,13 @@ pub fn release(facts: &ClusterFacts) -> CheckStatus {
         return CheckStatus::Found(vec![finding(
             "master-release",
             Severity::Error,
-            "the master is older than 0.3.12: clients of 0.3.13 can neither store nor read",
-            format!("its admin HTTP matches {release}"),
+            "the master is older than 0.3.12: 0.3.13 clients can neither store nor read",
+            format!("its admin HTTP endpoints match {release}"),
             remedy,
         )]);
     }
     match facts.probes.made.iter().any(|probe_object| probe_object.end.is_ok()) {
-        true => CheckStatus::Passed("it accepted a put, a get and a remove of 0.3.13".to_owned()),
+        true => CheckStatus::Passed("it accepted 0.3.13 put, get and remove calls".to_owned()),
         false => CheckStatus::Skipped(format!(
             "no probe object was put, and version '{version}' does not distinguish 0.3.12 from 0.3.13{}",
             facts.probes.none.as_ref().map_or(String::new(), |why| format!(": {why}"))
@@ -254,7 +253,7 @@ pub fn release(facts: &ClusterFacts) -> CheckStatus {
     }
 }
 
-/// The metadata of the master survives a restart.
+/// The master's metadata survives a restart.
 pub fn survives(facts: &ClusterFacts) -> CheckStatus {
     let healthy: Vec<&AdminFacts> = facts.admins.iter().filter(|admin| admin.health.is_ok()).collect();
     let Some(serving) = healthy.iter().find(|admin| admin.health.as_ref().is_ok_and(|health| health.is_ready)) else {
@@ -292,7 +291,7 @@ pub fn survives(facts: &ClusterFacts) -> CheckStatus {
         findings.push(finding(
             "metadata-survives",
             Severity::Warning,
-            "a standby lags far behind the leader: a failover now loses the entries that it has not applied",
+            "a standby lags far behind the leader: a failover now loses the entries that the standby has not applied",
             format!("ha_oplog_standby_lag is {} at {}", number(late, "ha_oplog_standby_lag"), late.at),
             "check etcd's latency and the standby's CPU",
         ));
@@ -336,10 +335,10 @@ pub fn survives(facts: &ClusterFacts) -> CheckStatus {
     })
 }
 
-/// The effect of a restart on a master that keeps its metadata in memory only.
-const EMPTIES: &str = "a restart of the master empties the cache: its metadata is in memory only";
+/// The effect of restarting a master that keeps its metadata in memory only.
+const EMPTIES: &str = "restarting the master empties the cache: its metadata is in memory only";
 /// The remedy for a single upstream master.
-const NO_REMEDY: &str = "none for a single 0.3.13 master (a restore drops objects without a read lease); two masters with \
+const NO_REMEDY: &str = "no fix for a single 0.3.13 master (a restore drops objects without a read lease); two masters with \
      --enable_ha=true, --enable_oplog=true and etcd keep the keys that the standby has applied";
 
 /// Maximum number of entries that a standby may lag behind.
@@ -349,7 +348,7 @@ fn ats(admins: &[&AdminFacts]) -> Vec<HostPort> {
     admins.iter().map(|admin| admin.at.clone()).collect()
 }
 
-/// Parses `Snapshots: Success=1, Fail=0` in the summary.
+/// Parses `Snapshots: Success=1, Fail=0` from the summary.
 fn snapshots(summary: &str) -> Option<(u64, u64)> {
     let (_, rest) = summary.split_once("Snapshots: Success=")?;
     let number = |text: &str| text.chars().take_while(char::is_ascii_digit).collect::<String>().parse().ok();
@@ -363,7 +362,9 @@ mod tests {
 
     use super::*;
     use crate::engine::doctor::cluster::facts::test_facts::healthy;
-    use crate::engine::doctor::cluster::facts::{HealthFacts, LeaderRecord, ObjectProbe, ProbeFailure, SegmentListing};
+    use crate::engine::doctor::cluster::facts::{
+        HealthFacts, LeaderRecord, ObjectProbe, ObjectProbeFailure, SegmentListing,
+    };
     use crate::engine::http::Samples;
 
     fn worst(status: &CheckStatus) -> Option<(Severity, String)> {
@@ -410,7 +411,7 @@ mod tests {
         assert!(matches!(reached(&facts), CheckStatus::Passed(_)));
         for (state, part) in [
             (RpcState::Unresolved("no such name".to_owned()), "does not resolve"),
-            (RpcState::Unconnected("refused".to_owned()), "no process listens"),
+            (RpcState::Unconnected("refused".to_owned()), "no process is listening"),
             (RpcState::Silent("no response".to_owned()), "does not respond"),
             (RpcState::Foreign("byte 0".to_owned()), "does not use"),
             (RpcState::NotReady("-1011".to_owned()), "not ready to serve"),
@@ -423,7 +424,7 @@ mod tests {
     #[test]
     fn an_invalid_master_address_has_a_matching_remedy() {
         for (origin, part) in [
-            ("MOONCAKE_MASTER=127.0.0.1:99999", "give HOST:PORT"),
+            ("MOONCAKE_MASTER=127.0.0.1:99999", "RPC address HOST:PORT"),
             ("MOONCAKE_MASTER=etcd://", "the etcd servers"),
             ("MOONCAKE_MASTER=etcd://127.0.0.1:1/", "trailing slash"),
         ] {
@@ -444,10 +445,10 @@ mod tests {
     fn two_serving_masters_none_and_two_leaders_are_errors() {
         let mut two = ha(0, vec![standby(9004, "10.0.0.9:50051", "")]);
         two.admins[1].health.as_mut().expect("healthy").is_ready = true;
-        assert_found(&health(&two), Severity::Error, "more than one master serves");
+        assert_found(&health(&two), Severity::Error, "more than one master is serving");
         let mut none = ha(0, vec![standby(9004, "10.0.0.9:50051", "")]);
         none.admins[0].health.as_mut().expect("healthy").is_ready = false;
-        assert_found(&health(&none), Severity::Error, "no master serves");
+        assert_found(&health(&none), Severity::Error, "no master is serving");
         let split = ha(0, vec![standby(9004, "10.0.0.7:50051", "")]);
         assert_found(&health(&split), Severity::Error, "report different leaders");
         let mut silent = healthy();
@@ -486,7 +487,7 @@ mod tests {
         refused.probes.made = vec![ObjectProbe {
             segment: "a".to_owned(),
             endpoint: "a".to_owned(),
-            end: Err(ProbeFailure {
+            end: Err(ObjectProbeFailure {
                 step: "put",
                 kind: ProbeFailureKind::Release,
                 message: "refuses BatchPutStart".to_owned(),
@@ -499,7 +500,7 @@ mod tests {
         assert_found(&release(&old), Severity::Error, "older than 0.3.12");
         let mut foreign = healthy();
         foreign.rpc.state = RpcState::Ready("3.0.0".to_owned());
-        assert_found(&release(&foreign), Severity::Error, "another protocol");
+        assert_found(&release(&foreign), Severity::Error, "different protocol");
         let mut untried = healthy();
         untried.probes.made.clear();
         assert!(matches!(release(&untried), CheckStatus::Skipped(_)));
@@ -529,7 +530,7 @@ mod tests {
     fn restart_of_a_single_master_loses_its_keys() {
         let mut facts = healthy();
         facts.admins[0].metrics = Some(Samples::parse("master_key_count 7\n"));
-        assert_found(&survives(&facts), Severity::Info, "a restart of the master empties the cache");
+        assert_found(&survives(&facts), Severity::Info, "restarting the master empties the cache");
         facts.admins[0].summary = Some("x | Snapshots: Success=3, Fail=0}".to_owned());
         assert_found(&survives(&facts), Severity::Warning, "restoring a snapshot drops");
         facts.admins[0].summary = Some("x | Snapshots: Success=0, Fail=4}".to_owned());

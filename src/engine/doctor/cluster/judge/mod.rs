@@ -45,26 +45,26 @@ pub fn judge(id: &'static str, facts: &ClusterFacts) -> (CheckStatus, Duration) 
         "allocation" => (counters::allocation(facts), admins),
         "ssd-tier" => (counters::ssd(facts), admins),
         "lookup-latency" => (probe_judge::latency(facts), facts.rpc.lookups.iter().sum()),
-        // A test holds that every check of the catalogue has an arm.
+        // A test asserts that every check in the catalogue has an arm.
         _ => (CheckStatus::Skipped("not implemented".to_owned()), Duration::ZERO),
     }
 }
 
-/// Why the list of segments is unavailable; `None` if it is available.
+/// Why the segment list is unavailable; `None` if it is available.
 fn unlisted(facts: &ClusterFacts) -> Option<CheckStatus> {
     match &facts.segments {
         Some(Ok(listing)) if listing.segments.is_empty() => {
             Some(CheckStatus::Skipped("no segment is mounted".to_owned()))
         }
         Some(Ok(_)) => None,
-        Some(Err(why)) => Some(CheckStatus::Skipped(format!("the master's list of segments is unavailable: {why}"))),
+        Some(Err(why)) => Some(CheckStatus::Skipped(format!("the master's segment list is unavailable: {why}"))),
         None => Some(CheckStatus::Skipped(no_admin(facts))),
     }
 }
 
 /// Like [`unlisted`], for checks that need `/get_segments_detail`.
 fn undetailed(facts: &ClusterFacts) -> Option<CheckStatus> {
-    let why = "the master is older than 0.3.12 and lists only the names of segments";
+    let why = "the master is older than 0.3.12 and lists only segment names";
     unlisted(facts).or_else(|| match &facts.segments {
         Some(Ok(listing)) if !listing.is_detailed => Some(CheckStatus::Skipped(why.to_owned())),
         _ => None,
@@ -73,8 +73,8 @@ fn undetailed(facts: &ClusterFacts) -> Option<CheckStatus> {
 
 fn no_admin(facts: &ClusterFacts) -> String {
     match facts.admins.is_empty() {
-        true => "the master's admin HTTP is unknown: give it with --admin HOST:PORT".to_owned(),
-        false => "no serving master responds on its admin HTTP".to_owned(),
+        true => "the master's admin HTTP address is unknown: pass --admin HOST:PORT".to_owned(),
+        false => "no serving master responds on its admin HTTP port".to_owned(),
     }
 }
 

@@ -31,29 +31,29 @@ pub fn answer(facts: &ClusterFacts) -> CheckStatus {
             findings.push(finding("nodes-answer", Severity::Error, what, listed(seen), remedy));
         }
     };
-    let dead = of(&|dial| match dial {
+    let unreachable = of(&|dial| match dial {
         DialResult::Refused(why) => Some(why.clone()),
         _ => None,
     });
     // A node that sends heartbeats is alive. Its name is not an address if P2PHANDSHAKE was only assumed.
     let is_elsewhere = facts.metadata.url.is_none() && facts.metadata.is_assumed && sends_heartbeats(facts);
-    if is_elsewhere && !dead.is_empty() {
+    if is_elsewhere && !unreachable.is_empty() {
         return CheckStatus::Found(vec![finding(
             "nodes-answer",
             Severity::Warning,
-            format!("{} not found by name: the nodes may use an HTTP metadata service", are(dead.len())),
-            listed(&dead),
-            "give --metadata-server http://HOST:PORT/metadata as the nodes use it; if they use P2PHANDSHAKE, they are dead",
+            format!("{} not reachable by name: the nodes may use an HTTP metadata service", are(unreachable.len())),
+            listed(&unreachable),
+            "set --metadata-server to the nodes' http://HOST:PORT/metadata; if they use P2PHANDSHAKE, they are dead",
         )]);
     }
     add(
         format!(
-            "{} listed by the master but dead: each get and put there takes 0.7 to 1 s and fails (-800) until client_ttl expires",
-            are(dead.len())
+            "{} listed by the master but dead: each get or put on a dead node takes 0.7 to 1 s and fails (-800) until client_ttl expires",
+            are(unreachable.len())
         ),
-        &dead,
-        "wait for client_ttl (10 s after the last heartbeat) before new clients start, and restart nodes at longer intervals; \
-         if this persists, clients and nodes use different --metadata-server",
+        &unreachable,
+        "wait for client_ttl (10 s after the last heartbeat) before starting new clients, and restart nodes at longer intervals; \
+         if this persists, check that clients and nodes use the same --metadata-server",
     );
     let hung = of(&|dial| match dial {
         DialResult::Hung(limit) => Some(format!("accepted the connection but did not respond for {}", shown(*limit))),
@@ -61,12 +61,12 @@ pub fn answer(facts: &ClusterFacts) -> CheckStatus {
     });
     add(
         format!(
-            "{} stalled: upstream's clients wait 60 s for each batch there, and that timeout is not configurable",
+            "{} stalled: upstream's clients wait 60 s for each batch on a stalled node, and that timeout is not configurable",
             are(hung.len())
         ),
         &hung,
         "kill -9 the process (a stopped one shows T in ps, one in uninterruptible sleep D): a dead node is removed after \
-         client_ttl, but one that hangs and still sends heartbeats never is",
+         client_ttl, but a hung node that still sends heartbeats is never removed",
     );
     let lost = of(&|dial| match dial {
         DialResult::Unreachable(why) | DialResult::Unresolved(why) => Some(why.clone()),
@@ -75,8 +75,8 @@ pub fn answer(facts: &ClusterFacts) -> CheckStatus {
     add(
         format!("{} not reachable from this host", are(lost.len())),
         &lost,
-        "run this on a host of the cluster; open ports 15000-17000 (MC_MIN_RPC_PORT to MC_MAX_RPC_PORT) between its hosts, or \
-         set MOONCAKE_LOCAL_HOSTNAME of that node to an address that others can reach",
+        "run this command on a cluster host; open ports 15000-17000 (MC_MIN_RPC_PORT to MC_MAX_RPC_PORT) between its hosts, or \
+         set MOONCAKE_LOCAL_HOSTNAME on that node to an address that other hosts can reach",
     );
     let foreign = of(&|dial| match dial {
         DialResult::Foreign(why) => Some(why.clone()),
@@ -95,10 +95,10 @@ pub fn answer(facts: &ClusterFacts) -> CheckStatus {
         return CheckStatus::Skipped(listed(&unknown));
     }
     let slowest = facts.nodes.iter().map(|node| node.took).max().unwrap_or_default();
-    status(findings, || format!("{} in {}", plural(facts.nodes.len(), "node"), shown(slowest)))
+    status(findings, || format!("{} responded within {}", plural(facts.nodes.len(), "node"), shown(slowest)))
 }
 
-/// Whether the master counts at least as many clients as there are owners of segments.
+/// Whether the master counts at least as many clients as there are segment owners.
 fn sends_heartbeats(facts: &ClusterFacts) -> bool {
     let owners: BTreeSet<&str> =
         facts.mounted().iter().map(|segment| &*segment.client).filter(|client| !client.is_empty()).collect();
@@ -131,7 +131,7 @@ pub fn silent_tcp(facts: &ClusterFacts) -> CheckStatus {
             Severity::Error,
             "nodes started for RDMA use TCP: they work, but slowly",
             listed(&failures),
-            "run mcctl devices on those hosts (no device, or its provider library is missing), set MOONCAKE_DEVICE, and restart the nodes",
+            "run mcctl devices on those hosts (a device or its provider library may be missing), set MOONCAKE_DEVICE, and restart the nodes",
         )]);
     }
     let described = facts.nodes.iter().filter(|node| node.described.is_some()).count();
@@ -153,7 +153,7 @@ pub fn records(facts: &ClusterFacts) -> CheckStatus {
             "the metadata service does not respond: nodes cannot join, and clients cannot resolve new segments",
             format!("{url}: {why}"),
             "restart it (mcctl serve metadata, or the master with --enable_http_metadata_server), then restart the nodes; the URL \
-             ends in /metadata",
+             must end in /metadata",
         )]);
     }
     if let Some(skipped) = unlisted(facts) {
@@ -184,7 +184,7 @@ pub fn records(facts: &ClusterFacts) -> CheckStatus {
             Severity::Error,
             "the metadata service lost records of mounted segments: new clients cannot reach them (404)",
             listed(&keys),
-            "restart those nodes (upstream's publish only once, and an in-memory metadata service loses all records when it restarts), or use \
+            "restart those nodes (upstream nodes publish them only once, and an in-memory metadata service loses all records when it restarts), or use \
              P2PHANDSHAKE everywhere",
         ));
     }
@@ -195,10 +195,10 @@ pub fn records(facts: &ClusterFacts) -> CheckStatus {
             Severity::Error,
             "nodes use P2PHANDSHAKE, but this metadata service was configured: clients that use it cannot reach them",
             format!("no record at {url}, but an engine responds: {}", listed(&names)),
-            "give nodes, SGLang and this command the same MOONCAKE_TE_META_DATA_SERVER",
+            "use the same MOONCAKE_TE_META_DATA_SERVER for nodes, SGLang and this command",
         ));
     }
-    status(findings, || format!("both records of {}", plural(facts.nodes.len(), "node")))
+    status(findings, || format!("both records found for {}", plural(facts.nodes.len(), "node")))
 }
 
 /// The nodes contribute the memory that the plan expects.
@@ -207,7 +207,7 @@ pub fn planned(facts: &ClusterFacts) -> CheckStatus {
         return CheckStatus::Skipped("P2PHANDSHAKE: names are not registered anywhere".to_owned());
     }
     if facts.metadata.planned.is_empty() {
-        return CheckStatus::Skipped("no planned node was named (--node-names)".to_owned());
+        return CheckStatus::Skipped("no planned nodes were specified (--node-names)".to_owned());
     }
     if facts.metadata.reached.is_err() {
         return CheckStatus::Skipped("the metadata service does not respond".to_owned());
@@ -222,12 +222,12 @@ pub fn planned(facts: &ClusterFacts) -> CheckStatus {
                 Severity::Warning,
                 format!("the name {} is in use by a running process", planned.name),
                 format!("{evidence}, where an engine responds"),
-                "give the new node a name with another port, or stop the running one",
+                "use a name with another port for the new node, or stop the running one",
             ),
             _ => finding(
                 "planned-names",
                 Severity::Error,
-                format!("a stale record holds the name {}: a node with that name fails to start with 'Duplicate rpc_meta key'", planned.name),
+                format!("a stale record occupies the name {}: a node with that name fails to start with 'Duplicate rpc_meta key'", planned.name),
                 format!("{evidence}, where no engine responds"),
                 format!("remove it: curl -X DELETE '{}?key=mooncake%2Frpc_meta%2F{}'; mcctl's nodes and metadata service do that automatically",
                     facts.metadata.url.as_deref().unwrap_or_default(), crate::engine::metadata::escape(&planned.name)),

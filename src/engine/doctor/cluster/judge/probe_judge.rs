@@ -14,7 +14,7 @@ const SLOW_MB_S: f64 = 500.0;
 const PLATEAU_MB_S: f64 = 1000.0;
 /// Minimum speedup of parallel over sequential reads that is reported.
 const PARALLEL_GAIN: f64 = 1.5;
-/// p99 lookup latency from which on TTFT is affected, and from which on ranks wait for each other.
+/// p99 lookup latency above which TTFT is affected, and above which ranks wait for each other.
 const LOOKUP_SLOW: Duration = Duration::from_millis(20);
 const LOOKUP_BAD: Duration = Duration::from_millis(200);
 
@@ -64,9 +64,9 @@ pub fn round_trip(facts: &ClusterFacts) -> CheckStatus {
         findings.push(finding(
             "round-trip",
             Severity::Info,
-            "the master stored objects on other nodes than the preferred ones: their segments are full or accept no new objects",
+            "the master stored objects on nodes other than the preferred ones: the preferred segments are full or do not accept new objects",
             listed(&elsewhere),
-            "see their usage in mcctl status",
+            "check their usage with mcctl status",
         ));
     }
     if let Some(slow) = straggler(probes.bytes, &arrived) {
@@ -76,7 +76,7 @@ pub fn round_trip(facts: &ClusterFacts) -> CheckStatus {
         findings.push(finding(
             "round-trip",
             Severity::Warning,
-            "objects of this check could not be removed",
+            "objects created by this check could not be removed",
             listed(&probes.left),
             "mcctl store rm --regex '^mcctl-doctor-' --force; an unfinished put is discarded after put_start_discard_timeout_sec (30 s)",
         ));
@@ -107,9 +107,9 @@ fn message(kind: ProbeFailureKind) -> (Severity, &'static str, &'static str) {
     match kind {
         ProbeFailureKind::Transfer => (
             Severity::Error,
-            "transfers with nodes fail: puts and gets there fail with -800",
+            "transfers to or from nodes fail: puts and gets on these nodes fail with -800",
             "check nodes-answer and segment-endpoints; if both pass, the data port (from 15000-17000) is blocked, or clients and \
-             nodes use different --metadata-server",
+             nodes use different --metadata-server values",
         ),
         ProbeFailureKind::Bytes => (
             Severity::Error,
@@ -126,7 +126,7 @@ fn message(kind: ProbeFailureKind) -> (Severity, &'static str, &'static str) {
         }
         ProbeFailureKind::Release => (
             Severity::Error,
-            "the master rejects a put of 0.3.13",
+            "the master rejects a 0.3.13 put",
             "install the same Mooncake release everywhere: see master-release",
         ),
         ProbeFailureKind::Other => (Severity::Error, "a probe object failed", "see the error in the evidence"),
@@ -147,8 +147,8 @@ fn straggler(bytes: u64, arrived: &[(&ObjectProbe, &ProbeTiming)]) -> Option<Fin
             "round-trip",
             Severity::Info,
             "one node is much slower than the others",
-            format!("{name} {least:.0} MB/s, the median {median:.0} MB/s"),
-            "run this again; if it persists, check that host's load, its network interface and the route to it",
+            format!("{name}: {least:.0} MB/s; median: {median:.0} MB/s"),
+            "run the check again; if the result persists, check that host's load, its network interface and the route to it",
         )
     })
 }
@@ -157,7 +157,7 @@ fn straggler(bytes: u64, arrived: &[(&ObjectProbe, &ProbeTiming)]) -> Option<Fin
 pub fn streams(facts: &ClusterFacts) -> CheckStatus {
     let Some(parallel_read) = &facts.probes.parallel_read else {
         let why = match facts.probes.made.iter().any(|probe_object| probe_object.end.is_ok()) {
-            true => "parallel objects do not fit below the eviction watermark, or failed",
+            true => "the objects for parallel reads do not fit below the eviction watermark, or failed",
             false => "no probe object succeeded",
         };
         return CheckStatus::Skipped(facts.probes.none.clone().unwrap_or_else(|| why.to_owned()));
@@ -170,17 +170,17 @@ pub fn streams(facts: &ClusterFacts) -> CheckStatus {
     CheckStatus::Found(vec![finding(
         "tcp-streams",
         Severity::Info,
-        "a single transfer does not use the available bandwidth, with any client: TCP has one slice in flight per transfer",
+        "a single transfer does not use the available bandwidth, whichever client is used: TCP keeps one slice in flight per transfer",
         format!(
             "{} of {} kB: {single:.0} MB/s sequential, {together:.0} MB/s parallel",
             plural(parallel_read.objects as usize, "object"),
             parallel_read.bytes / 1000
         ),
-        "batch more keys per call, or use RDMA; measure with mcctl bench transfer, more threads and larger blocks",
+        "batch more keys per call, or use RDMA; measure with mcctl bench transfer, using more threads and larger blocks",
     )])
 }
 
-/// The round trip of a probe object is not unusually slow.
+/// Lookups on the master are not unusually slow.
 pub fn latency(facts: &ClusterFacts) -> CheckStatus {
     let mut times = facts.rpc.lookups.clone();
     if times.is_empty() {
@@ -201,9 +201,9 @@ pub fn latency(facts: &ClusterFacts) -> CheckStatus {
     CheckStatus::Found(vec![finding(
         "lookup-latency",
         severity,
-        "the master responds to lookups slowly: with TP all ranks wait for the slowest before every prefill",
+        "the master responds slowly to lookups: with TP, all ranks wait for the slowest one before every prefill",
         evidence,
-        "give the master enough CPUs and at least 4 RPC threads (--rpc_thread_num), run it nearby, and set MC_RPC_TIMEOUT_MS for the \
+        "run the master close to its clients, with enough CPUs and at least 4 RPC threads (--rpc_thread_num), and set MC_RPC_TIMEOUT_MS on the \
          clients so that one stuck call does not block a rank for 4 s",
     )])
 }
@@ -212,7 +212,7 @@ pub fn latency(facts: &ClusterFacts) -> CheckStatus {
 mod tests {
     use super::*;
     use crate::engine::doctor::cluster::facts::test_facts::healthy;
-    use crate::engine::doctor::cluster::facts::{ParallelRead, ProbeFailure};
+    use crate::engine::doctor::cluster::facts::{ObjectProbeFailure, ParallelRead};
 
     #[track_caller]
     fn assert_found(status: &CheckStatus, severity: Severity, part: &str) {
@@ -224,16 +224,16 @@ mod tests {
     fn every_probe_failure_has_its_own_finding() {
         assert!(matches!(round_trip(&healthy()), CheckStatus::Passed(text) if text.contains("2 nodes over tcp")));
         for (kind, part) in [
-            (ProbeFailureKind::Transfer, "transfers with nodes fail"),
+            (ProbeFailureKind::Transfer, "transfers to or from nodes fail"),
             (ProbeFailureKind::Bytes, "data read back differs"),
             (ProbeFailureKind::NoRoom, "no segment has space"),
             (ProbeFailureKind::Master, "stopped responding"),
-            (ProbeFailureKind::Release, "rejects a put"),
+            (ProbeFailureKind::Release, "rejects a 0.3.13 put"),
             (ProbeFailureKind::Other, "a probe object failed"),
         ] {
             let mut facts = healthy();
             let failure =
-                ProbeFailure { step: "put", kind, message: "why".to_owned(), after: Duration::from_millis(700) };
+                ObjectProbeFailure { step: "put", kind, message: "why".to_owned(), after: Duration::from_millis(700) };
             facts.probes.made[1].end = Err(failure);
             assert_found(&round_trip(&facts), Severity::Error, part);
         }
@@ -242,7 +242,7 @@ mod tests {
         assert_found(&round_trip(&left), Severity::Warning, "could not be removed");
         let mut full = healthy();
         full.probes.made[0].end.as_mut().expect("arrived").stored_at = "10.0.0.2:15001".to_owned();
-        assert_found(&round_trip(&full), Severity::Info, "other nodes than the preferred");
+        assert_found(&round_trip(&full), Severity::Info, "nodes other than the preferred");
     }
 
     #[test]

@@ -6,11 +6,11 @@ use std::net::IpAddr;
 use crate::engine::base::addr::host_is_loopback;
 use crate::engine::base::{ByteSize, HostPort};
 use crate::engine::check::{CheckStatus, Severity};
-use crate::engine::doctor::cluster::facts::{ClusterFacts, MountedSegment};
+use crate::engine::doctor::cluster::facts::{ClusterFacts, ListedSegment};
 use crate::engine::doctor::cluster::judge::{no_admin, undetailed, unlisted};
 use crate::engine::doctor::{finding, listed, plural, status};
 
-/// Minimum useful segment size: the alignment of the store. SGLang's ranks refuse less.
+/// Minimum useful segment size: the store's alignment. SGLang's ranks reject smaller ones.
 const SEGMENT_MIN: u64 = 16 << 20;
 /// Tolerated difference from the plan, per mille: rounding to pages and ranks.
 const MISSING_PER_MILLE: u64 = 10;
@@ -23,9 +23,9 @@ pub fn mounted(facts: &ClusterFacts) -> CheckStatus {
             return CheckStatus::Found(vec![finding(
                 "segments-mounted",
                 Severity::Error,
-                "the master's list of segments is unavailable",
+                "the master's segment list is unavailable",
                 why,
-                "check the master's log; a standby has no list",
+                "check the master's log; a standby has no segment list",
             )]);
         }
         Some(Ok(listing)) => listing,
@@ -36,8 +36,8 @@ pub fn mounted(facts: &ClusterFacts) -> CheckStatus {
             "segments-mounted",
             Severity::Error,
             "no memory is mounted: every put fails with -200",
-            "the list of segments is empty",
-            "start store nodes, or give SGLang a global_segment_size above 0; check that they can reach the master",
+            "the segment list is empty",
+            "start store nodes, or set SGLang's global_segment_size above 0; check that these processes can reach the master",
         ));
         return CheckStatus::Found(findings);
     }
@@ -58,7 +58,7 @@ pub fn mounted(facts: &ClusterFacts) -> CheckStatus {
                 Severity::Error,
                 "less memory is mounted than planned",
                 evidence,
-                "run mcctl status to see which node is missing; SGLang divides its global_segment_size by tp x pp, a store node does not",
+                "run mcctl status to see which node is missing; SGLang divides its global_segment_size by tp x pp; store nodes do not",
             ));
         } else if total > expected.0.saturating_add(allowed) {
             findings.push(finding(
@@ -70,14 +70,14 @@ pub fn mounted(facts: &ClusterFacts) -> CheckStatus {
             ));
         }
     }
-    let small: Vec<&MountedSegment> = listing.segments.iter().filter(|segment| segment.bytes < SEGMENT_MIN).collect();
+    let small: Vec<&ListedSegment> = listing.segments.iter().filter(|segment| segment.bytes < SEGMENT_MIN).collect();
     if !small.is_empty() {
         findings.push(finding(
             "segments-mounted",
             Severity::Warning,
             format!("{} smaller than 16 MiB and almost unusable", verb(small.len(), "segment")),
             small_evidence(&small),
-            "raise global_segment_size: each rank of SGLang gets global_segment_size / (tp x pp), rounded down to 16 MiB",
+            "raise global_segment_size: each SGLang rank gets global_segment_size / (tp x pp), rounded down to a multiple of 16 MiB",
         ));
     }
     let going: Vec<String> = listing
@@ -92,7 +92,7 @@ pub fn mounted(facts: &ClusterFacts) -> CheckStatus {
             Severity::Info,
             format!("{} no new objects", if going.len() == 1 { "1 segment accepts" } else { "some segments accept" }),
             listed(&going),
-            "none if a node is being drained; see mcctl status",
+            "no action if a node is being drained; see mcctl status",
         ));
     }
     status(findings, || format!("{} in {}", ByteSize(total), plural(listing.segments.len(), "segment")))
@@ -102,7 +102,7 @@ fn verb(n: usize, what: &str) -> String {
     format!("{} {}", plural(n, what), if n == 1 { "is" } else { "are" })
 }
 
-fn small_evidence(small: &[&MountedSegment]) -> String {
+fn small_evidence(small: &[&ListedSegment]) -> String {
     listed(&small.iter().map(|segment| format!("{} {}", segment.name, ByteSize(segment.bytes))).collect::<Vec<_>>())
 }
 
@@ -118,7 +118,7 @@ pub fn names(facts: &ClusterFacts) -> CheckStatus {
     let shared: Vec<String> = owners
         .iter()
         .filter(|(_, of)| of.len() > 1)
-        .map(|(name, of)| format!("{name} by {} clients", of.len()))
+        .map(|(name, of)| format!("{name} is used by {} clients", of.len()))
         .collect();
     if shared.is_empty() {
         return CheckStatus::Passed(plural(owners.len(), "name"));
@@ -126,10 +126,10 @@ pub fn names(facts: &ClusterFacts) -> CheckStatus {
     CheckStatus::Found(vec![finding(
         "segment-names",
         Severity::Error,
-        "several clients mounted segments under one name: reads of one client's objects go to the other",
+        "several clients mounted segments under the same name: reads of one client's objects go to the other",
         listed(&shared),
-        "give each process its own host:port as MOONCAKE_LOCAL_HOSTNAME, or a host name alone, so that a free port is chosen; if one of \
-         them was just restarted, the old one expires after client_ttl (10 s)",
+        "set MOONCAKE_LOCAL_HOSTNAME to a unique host:port for each process, or to a host name, so that a free port is chosen; if one of \
+         them was just restarted, its old client expires after client_ttl (10 s)",
     )])
 }
 
@@ -171,9 +171,9 @@ pub fn endpoints(facts: &ClusterFacts) -> CheckStatus {
         finding(
             "segment-endpoints",
             Severity::Info,
-            "the segments have loopback endpoints: correct for a store on one host, unreachable from a second one",
+            "the segments have loopback endpoints: correct for a single-host store, but unreachable from other hosts",
             listed(&shown),
-            "none on one host; for several, set MOONCAKE_LOCAL_HOSTNAME to an address of each host that others can reach",
+            "no action for a single host; for several, set MOONCAKE_LOCAL_HOSTNAME on each host to an address that the others can reach",
         )
     } else {
         finding(
@@ -181,7 +181,7 @@ pub fn endpoints(facts: &ClusterFacts) -> CheckStatus {
             Severity::Error,
             "segments are mounted under addresses that are reachable only from their own host: puts and gets from other hosts fail with -800",
             format!("{}{}", listed(&shown), if is_service { " in the metadata service" } else { "" }),
-            "set MOONCAKE_LOCAL_HOSTNAME to an address of each host that others can reach (default: localhost), and restart",
+            "set MOONCAKE_LOCAL_HOSTNAME on each host to an address that the others can reach (default: localhost), and restart",
         )
     };
     CheckStatus::Found(vec![found])
@@ -197,15 +197,15 @@ pub fn protocol(facts: &ClusterFacts) -> CheckStatus {
         by.entry(&segment.protocol).or_default().push(&segment.name);
     }
     if by.len() < 2 {
-        return CheckStatus::Passed(format!("all over {}", by.keys().next().copied().unwrap_or("nothing")));
+        return CheckStatus::Passed(format!("all use {}", by.keys().next().copied().unwrap_or("nothing")));
     }
     let parts: Vec<String> = by.iter().map(|(protocol, of)| format!("{protocol}: {}", listed(of))).collect();
     CheckStatus::Found(vec![finding(
         "one-protocol",
         Severity::Error,
-        "segments use different transports: clients of one fail with -800 (NotSupportedTransport) on the others",
+        "segments use different transports: clients that use one transport fail on the others with -800 (NotSupportedTransport)",
         parts.join("; "),
-        "give all nodes and SGLang servers the same MOONCAKE_PROTOCOL, rdma or tcp",
+        "set the same MOONCAKE_PROTOCOL (rdma or tcp) on all nodes and SGLang servers",
     )])
 }
 
@@ -215,7 +215,7 @@ mod tests {
     use crate::engine::doctor::cluster::facts::test_facts::healthy;
     use crate::engine::doctor::cluster::facts::{MetadataRecords, SegmentListing};
 
-    fn segments(facts: &mut ClusterFacts) -> &mut Vec<MountedSegment> {
+    fn segments(facts: &mut ClusterFacts) -> &mut Vec<ListedSegment> {
         match &mut facts.segments {
             Some(Ok(listing)) => &mut listing.segments,
             _ => panic!("a listing"),
@@ -266,7 +266,7 @@ mod tests {
         facts.master = HostPort::new("127.0.0.1", 50_051);
         assert_found(&endpoints(&facts), Severity::Error, "only from their own host");
         facts.nodes[0].endpoint = "localhost:16406".to_owned();
-        assert_found(&endpoints(&facts), Severity::Info, "on one host");
+        assert_found(&endpoints(&facts), Severity::Info, "single-host");
     }
 
     #[test]
@@ -298,13 +298,13 @@ mod tests {
         segments(&mut facts).push(second);
         assert!(matches!(names(&facts), CheckStatus::Passed(_)));
         segments(&mut facts)[2].client = "9-9".to_owned();
-        assert_found(&names(&facts), Severity::Error, "under one name");
+        assert_found(&names(&facts), Severity::Error, "under the same name");
     }
 
     #[test]
     fn an_old_master_that_lists_only_names_is_judged_by_those() {
         let mut facts = healthy();
-        let names_only = MountedSegment { name: "a".to_owned(), endpoint: "a".to_owned(), ..MountedSegment::default() };
+        let names_only = ListedSegment { name: "a".to_owned(), endpoint: "a".to_owned(), ..ListedSegment::default() };
         facts.segments = Some(Ok(SegmentListing { segments: vec![names_only], ..SegmentListing::default() }));
         assert!(matches!(mounted(&facts), CheckStatus::Passed(_)));
         assert!(

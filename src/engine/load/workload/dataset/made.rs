@@ -127,10 +127,10 @@ impl SampleBuilder<'_> {
                     json!({"messages": messages, "max_tokens": tokens})
                 }
                 DatasetFormat::Agentic => {
-                    let mut said = self.system();
+                    let mut messages = self.system();
                     let turn = |(question, _)| {
-                        said.push(json!({"role": "user", "content": question}));
-                        json!({"messages": std::mem::take(&mut said)})
+                        messages.push(json!({"role": "user", "content": question}));
+                        json!({"messages": std::mem::take(&mut messages)})
                     };
                     self.turns().into_iter().map(turn).collect()
                 }
@@ -157,12 +157,12 @@ impl SampleBuilder<'_> {
 
     /// Generates one session's trace rows.
     fn session(&mut self, id: &str) -> Vec<Value> {
-        let mut said = self.system();
+        let mut messages = self.system();
         let mut rows = Vec::new();
         for (at, (question, answer)) in self.turns().into_iter().enumerate() {
-            said.push(json!({"role": "user", "content": question}));
+            messages.push(json!({"role": "user", "content": question}));
             let tokens = answer.split(' ').count();
-            let mut row = json!({"session_id": id, "message_mode": "delta", "messages": std::mem::take(&mut said),
+            let mut row = json!({"session_id": id, "message_mode": "delta", "messages": std::mem::take(&mut messages),
                 "output_length": tokens});
             if at == 0 {
                 row["timestamp"] = self.ms.into();
@@ -189,15 +189,15 @@ impl SampleBuilder<'_> {
     }
 
     fn dialogue(&mut self, by: &str, who: [&str; 2], what: &str) -> Vec<Value> {
-        let mut said = Vec::new();
+        let mut messages = Vec::new();
         for message in self.system() {
-            said.push(json!({by: "system", what: message["content"]}));
+            messages.push(json!({by: "system", what: message["content"]}));
         }
         for (question, answer) in self.turns() {
-            said.push(json!({by: who[0], what: question}));
-            said.push(json!({by: who[1], what: answer}));
+            messages.push(json!({by: who[0], what: question}));
+            messages.push(json!({by: who[1], what: answer}));
         }
-        said
+        messages
     }
 
     /// Returns the system prompt for the conversation's group.

@@ -69,8 +69,8 @@ pub fn shared_prefix(shape: &SharedPrefix, seed: Seed) -> Vec<Conversation> {
             let question = TextSpan::Drawn { purpose: "gsp-question", number, tokens };
             let number = u64::from(group);
             let system = TextSpan::Drawn { purpose: "gsp-system", number, tokens: systems[group as usize] };
-            let said = if index == 0 { vec![system, question] } else { vec![question] };
-            PlannedTurn::new(TurnContent::Made(said), output)
+            let spans = if index == 0 { vec![system, question] } else { vec![question] };
+            PlannedTurn::new(TurnContent::Made(spans), output)
         };
         let turns = (0..shape.turns.max(1)).map(|index| turn(index, &mut rng)).collect();
         let key = || Arc::from(format!("{:x}_{group}", seed.0));
@@ -101,7 +101,7 @@ mod tests {
         }
     }
 
-    fn said(conversation: &Conversation, turn: usize) -> &[TextSpan] {
+    fn spans(conversation: &Conversation, turn: usize) -> &[TextSpan] {
         match &conversation.turns[turn].content {
             TurnContent::Made(passages) => passages,
             other => panic!("{other:?}"),
@@ -109,7 +109,7 @@ mod tests {
     }
 
     fn group(conversation: &Conversation) -> u64 {
-        match said(conversation, 0)[0] {
+        match spans(conversation, 0)[0] {
             TextSpan::Drawn { purpose: "gsp-system", number, .. } => number,
             other => panic!("{other:?}"),
         }
@@ -119,10 +119,10 @@ mod tests {
     fn conversations_of_a_group_share_only_their_system_prompt() {
         let made = shared_prefix(&shape(), Seed(1));
         assert_eq!(made.iter().map(group).collect::<Vec<_>>(), [0, 0, 0, 1, 1, 1, 2, 2, 2, 3, 3, 3]);
-        assert_eq!(said(&made[0], 0)[0], said(&made[1], 0)[0]);
-        assert_ne!(said(&made[0], 0)[1], said(&made[1], 0)[1]);
-        assert_eq!((said(&made[0], 0).len(), said(&made[0], 1).len(), made[0].turns[1].max_tokens), (2, 1, 20));
-        let mut questions: Vec<TextSpan> = made.iter().flat_map(|c| [said(c, 0)[1], said(c, 1)[0]]).collect();
+        assert_eq!(spans(&made[0], 0)[0], spans(&made[1], 0)[0]);
+        assert_ne!(spans(&made[0], 0)[1], spans(&made[1], 0)[1]);
+        assert_eq!((spans(&made[0], 0).len(), spans(&made[0], 1).len(), made[0].turns[1].max_tokens), (2, 1, 20));
+        let mut questions: Vec<TextSpan> = made.iter().flat_map(|c| [spans(c, 0)[1], spans(c, 1)[0]]).collect();
         let all = questions.len();
         questions.dedup();
         assert_eq!(questions.len(), all);
@@ -153,14 +153,14 @@ mod tests {
         // 2000 / H(10) is 683; a tenth of that is 68.
         assert!((620..750).contains(&counts[0]) && (45..95).contains(&counts[9]), "{counts:?}");
         let uniform = shared_prefix(&SharedPrefix { distribution: PrefixGroups::Uniform, ..zipf }, Seed(7));
-        assert!(made.iter().zip(&uniform).all(|(one, other)| said(one, 0)[1] == said(other, 0)[1]));
+        assert!(made.iter().zip(&uniform).all(|(one, other)| spans(one, 0)[1] == spans(other, 0)[1]));
         assert_eq!(made[0].routing_key.as_deref(), Some(format!("7_{}", group(&made[0])).as_str()));
     }
 
     #[test]
     fn lengths_cover_their_range() {
         let wide = SharedPrefix { range_ratio: 0.5, prompts_per_group: 100, ..shape() };
-        let lengths: Vec<u32> = shared_prefix(&wide, Seed(1)).iter().map(|made| said(made, 0)[1].tokens()).collect();
+        let lengths: Vec<u32> = shared_prefix(&wide, Seed(1)).iter().map(|made| spans(made, 0)[1].tokens()).collect();
         assert_eq!((lengths.iter().min(), lengths.iter().max()), (Some(&5), Some(&10)));
     }
 }

@@ -38,10 +38,10 @@ struct ShareGptMessage {
 
 pub(super) fn parse(text: &str, reading: &DatasetOptions) -> Result<Dialogue, RowError> {
     let line: ShareGptRow = serde_json::from_str(text)?;
-    let said = line.conversations.or(line.conversation).ok_or(RowError::NoConversation)?;
-    let speakers = said.into_iter().enumerate().map(|(at, said)| {
-        let value = said.content.or(said.value).ok_or_else(|| RowError::NoText.in_message(at))?;
-        let speaker = match said.from.or(said.role).as_deref() {
+    let messages = line.conversations.or(line.conversation).ok_or(RowError::NoConversation)?;
+    let speakers = messages.into_iter().enumerate().map(|(at, message)| {
+        let value = message.content.or(message.value).ok_or_else(|| RowError::NoText.in_message(at))?;
+        let speaker = match message.from.or(message.role).as_deref() {
             // Without speakers, messages alternate.
             None => [Speaker::User, Speaker::Assistant][at % 2],
             Some("system") => Speaker::System,
@@ -98,7 +98,7 @@ fn first_turn(dialogue: Dialogue, reading: &DatasetOptions) -> Result<Option<Con
 /// answer is skipped, unless the output length is set explicitly.
 pub(super) fn all_turns(dialogue: Dialogue, reading: &DatasetOptions) -> Result<Option<Conversation>, RowError> {
     let mut turns: Vec<PlannedTurn> = Vec::new();
-    let mut said: Vec<(ChatRole, String)> = Vec::new();
+    let mut messages: Vec<(ChatRole, String)> = Vec::new();
     let mut context = 0_u32;
     let mut dialogue = dialogue;
     if let Some((_, first)) = dialogue.iter_mut().find(|(speaker, _)| *speaker == Speaker::User) {
@@ -112,7 +112,7 @@ pub(super) fn all_turns(dialogue: Dialogue, reading: &DatasetOptions) -> Result<
             Speaker::System => ChatRole::System,
             Speaker::User => ChatRole::User,
             Speaker::Assistant => {
-                if !said.iter().any(|(role, _)| *role == ChatRole::User) {
+                if !messages.iter().any(|(role, _)| *role == ChatRole::User) {
                     // An answer without a question, or a continuation of the previous answer.
                     if let (None, Some(last)) = (reading.output, turns.last_mut()) {
                         let more = reading.tokens(&text, false)?;
@@ -123,7 +123,7 @@ pub(super) fn all_turns(dialogue: Dialogue, reading: &DatasetOptions) -> Result<
                 }
                 let mut input = 0_u32;
                 if reading.context.is_some() {
-                    for (_, text) in &said {
+                    for (_, text) in &messages {
                         input = input.saturating_add(reading.tokens(text, false)?);
                     }
                 }
@@ -132,19 +132,19 @@ pub(super) fn all_turns(dialogue: Dialogue, reading: &DatasetOptions) -> Result<
                 if turns.len() >= most || reading.context.is_some_and(|most| context > most) {
                     break;
                 }
-                turns.push(PlannedTurn::new(turn_content(std::mem::take(&mut said)), output));
+                turns.push(PlannedTurn::new(turn_content(std::mem::take(&mut messages)), output));
                 continue;
             }
         };
-        said.push((role, text));
+        messages.push((role, text));
     }
     Ok((!turns.is_empty()).then_some(Conversation { turns, routing_key: None }))
 }
 
-fn turn_content(said: Vec<(ChatRole, String)>) -> TurnContent {
-    match &said[..] {
+fn turn_content(messages: Vec<(ChatRole, String)>) -> TurnContent {
+    match &messages[..] {
         [(ChatRole::User, text)] => TurnContent::Text(text.as_str().into()),
-        _ => TurnContent::Messages(said.iter().map(|(role, text)| ChatMessage::new(*role, text)).collect()),
+        _ => TurnContent::Messages(messages.iter().map(|(role, text)| ChatMessage::new(*role, text)).collect()),
     }
 }
 
@@ -201,8 +201,8 @@ mod tests {
             {"from": "gpt", "value": "y y"}]}]"#;
         let read = dataset(text, &DatasetOptions::default());
         let [turn] = &read.conversations[0].turns[..] else { panic!("one turn") };
-        let said = [(ChatRole::System, "be brief"), (ChatRole::User, "a"), (ChatRole::User, "b")];
-        let messages = said.iter().map(|(role, text)| ChatMessage::new(*role, text)).collect();
+        let expected = [(ChatRole::System, "be brief"), (ChatRole::User, "a"), (ChatRole::User, "b")];
+        let messages = expected.iter().map(|(role, text)| ChatMessage::new(*role, text)).collect();
         assert_eq!((&turn.content, turn.max_tokens), (&TurnContent::Messages(messages), 2 + 3));
     }
 

@@ -44,7 +44,7 @@ struct TraceRow {
 }
 
 fn parse(text: &str) -> Result<TraceRow, RowError> {
-    let (mut blocks, mut said, mut plain, mut input) = (None, None, None, None);
+    let (mut blocks, mut chat, mut plain, mut input) = (None, None, None, None);
     let (mut output, mut at, mut delay, mut session, mut delta) = (None, None, None, None, false);
     let (mut extra, mut tools) = (Vec::new(), None);
     for (name, value) in json_text::members(text)? {
@@ -57,7 +57,7 @@ fn parse(text: &str) -> Result<TraceRow, RowError> {
                     serde_json::from_str(value).map_err(|error| RowError::from(error).in_member("hash_ids"))?;
                 blocks = Some(ids);
             }
-            "messages" => said = Some(messages(value)?),
+            "messages" => chat = Some(messages(value)?),
             "text_input" => {
                 plain =
                     Some(serde_json::from_str(value).map_err(|error| RowError::from(error).in_member("text_input"))?)
@@ -83,8 +83,8 @@ fn parse(text: &str) -> Result<TraceRow, RowError> {
             _ => {}
         }
     }
-    let asks = match (blocks, said, plain, input) {
-        (None, Some(said), None, None) => RowPrompt::Messages(said),
+    let asks = match (blocks, chat, plain, input) {
+        (None, Some(chat), None, None) => RowPrompt::Messages(chat),
         (None, None, Some(plain), None) => RowPrompt::Text(plain),
         (Some(blocks), None, None, _) if !blocks.is_empty() => RowPrompt::Blocks(blocks),
         (_, None, None, Some(input)) => RowPrompt::Made(input),

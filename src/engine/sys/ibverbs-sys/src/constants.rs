@@ -57,22 +57,18 @@ macro_rules! bits {
 
 /// Type of a GID table entry.
 pub type ibv_gid_type = u32;
-/// InfiniBand.
 pub const IBV_GID_TYPE_IB: ibv_gid_type = 0;
-/// RoCE v1.
 pub const IBV_GID_TYPE_ROCE_V1: ibv_gid_type = 1;
-/// RoCE v2.
+/// RoCE v2, which is sent over UDP/IP.
 pub const IBV_GID_TYPE_ROCE_V2: ibv_gid_type = 2;
 
 /// Link layers of a port.
 pub const IBV_LINK_LAYER_UNSPECIFIED: u8 = 0;
-/// InfiniBand.
 pub const IBV_LINK_LAYER_INFINIBAND: u8 = 1;
-/// Ethernet.
 pub const IBV_LINK_LAYER_ETHERNET: u8 = 2;
 
 numbers! {
-    /// MTU codes.
+    /// Codes of `ibv_port_attr::active_mtu` and `ibv_qp_attr::path_mtu`.
     mod ibv_mtu {
         IBV_MTU_256 = 1,
         IBV_MTU_512 = 2,
@@ -89,7 +85,7 @@ numbers! {
         IBV_PORT_ACTIVE = 4,
         IBV_PORT_ACTIVE_DEFER = 5,
     }
-    /// Asynchronous events.
+    /// Types of the events that `ibv_get_async_event` returns.
     mod ibv_event_type {
         IBV_EVENT_CQ_ERR = 0,
         IBV_EVENT_QP_FATAL = 1,
@@ -145,7 +141,6 @@ numbers! {
         IBV_WC_RDMA_WRITE = 1,
         IBV_WC_RDMA_READ = 2,
     }
-    /// Queue pair types.
     mod ibv_qp_type {
         IBV_QPT_RC = 2,
         IBV_QPT_UC = 3,

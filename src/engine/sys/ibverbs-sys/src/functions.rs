@@ -59,9 +59,9 @@ functions! {
     fn ibv_get_device_guid(device: *mut ibv_device) -> __be64, else 0;
     /// Returns the kernel's index of the device, or -1.
     fn ibv_get_device_index(device: *mut ibv_device) -> c_int, else -1;
-    /// Opens the device.
+    /// Opens a device. Returns null on failure.
     fn ibv_open_device(device: *mut ibv_device) -> *mut ibv_context, else null_mut();
-    /// Closes the device.
+    /// Closes a device. All objects created on it must be destroyed.
     fn ibv_close_device(context: *mut ibv_context) -> c_int, else libc::ENOSYS;
     /// Queries the device attributes.
     fn ibv_query_device(context: *mut ibv_context, attr: *mut ibv_device_attr) -> c_int, else libc::ENOSYS;
@@ -85,7 +85,7 @@ functions! {
     fn ibv_dereg_mr(mr: *mut ibv_mr) -> c_int, else libc::ENOSYS;
     /// Creates a completion channel.
     fn ibv_create_comp_channel(context: *mut ibv_context) -> *mut ibv_comp_channel, else null_mut();
-    /// Destroys the channel.
+    /// Destroys a channel. No completion queue may use it.
     fn ibv_destroy_comp_channel(channel: *mut ibv_comp_channel) -> c_int, else libc::ENOSYS;
     /// Creates a completion queue.
     fn ibv_create_cq(
@@ -95,7 +95,7 @@ functions! {
     fn ibv_destroy_cq(cq: *mut ibv_cq) -> c_int, else libc::ENOSYS;
     /// Returns the next event of a channel, or -1 if there is none.
     fn ibv_get_cq_event(channel: *mut ibv_comp_channel, cq: *mut *mut ibv_cq, cq_context: *mut *mut c_void) -> c_int, else -1;
-    /// Acknowledges `count` events.
+    /// Acknowledges `count` events of a completion queue, which allows its destruction.
     fn ibv_ack_cq_events(cq: *mut ibv_cq, count: c_uint) -> (), else ();
     /// Creates a queue pair. Its actual capabilities are returned in `attr.cap`.
     fn ibv_create_qp(pd: *mut ibv_pd, attr: *mut ibv_qp_init_attr) -> *mut ibv_qp, else null_mut();
@@ -109,6 +109,6 @@ functions! {
     fn ibv_destroy_qp(qp: *mut ibv_qp) -> c_int, else libc::ENOSYS;
     /// Returns the next asynchronous event of a device, or -1 if there is none.
     fn ibv_get_async_event(context: *mut ibv_context, event: *mut ibv_async_event) -> c_int, else -1;
-    /// Acknowledges the event.
+    /// Acknowledges an event, which allows the destruction of the object that it names.
     fn ibv_ack_async_event(event: *mut ibv_async_event) -> (), else ();
 }

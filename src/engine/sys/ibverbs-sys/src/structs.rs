@@ -49,7 +49,7 @@ pub struct ibv_gid_entry {
     pub gid: ibv_gid,
     pub gid_index: u32,
     pub port_num: u32,
-    /// An `ibv_gid_type`.
+    /// A constant of the type `ibv_gid_type`.
     pub gid_type: u32,
     /// Index of the network device. 0 if there is none.
     pub ndev_ifindex: u32,
@@ -62,7 +62,7 @@ pub struct ibv_device {
     pub node_type: c_int,
     pub transport_type: c_int,
     pub name: [c_char; 64],
-    /// For instance `uverbs0`.
+    /// The device file below `/dev/infiniband`, for instance `uverbs0`.
     pub dev_name: [c_char; 64],
 }
 
@@ -173,14 +173,14 @@ pub struct ibv_port_attr {
     pub port_cap_flags2: u16,
 }
 
-/// A protection domain.
+/// A protection domain. Only its address is used.
 #[repr(C)]
 pub struct ibv_pd {
     pub context: *mut ibv_context,
     pub handle: u32,
 }
 
-/// A memory region.
+/// A memory region with its keys.
 #[repr(C)]
 pub struct ibv_mr {
     pub context: *mut ibv_context,
@@ -259,7 +259,7 @@ pub struct ibv_ah_attr {
     pub port_num: u8,
 }
 
-/// Queue pair capabilities.
+/// Queue pair capabilities: queue lengths, SGEs per request, inline bytes.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct ibv_qp_cap {
@@ -338,7 +338,7 @@ pub struct ibv_sge {
     pub lkey: u32,
 }
 
-/// A work request.
+/// A work request for the send queue.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct ibv_send_wr {
@@ -347,7 +347,7 @@ pub struct ibv_send_wr {
     pub sg_list: *mut ibv_sge,
     pub num_sge: c_int,
     pub opcode: ibv_wr_opcode::Type,
-    /// Bits of `ibv_send_flags`.
+    /// Flags of the type `ibv_send_flags`.
     pub send_flags: c_uint,
     /// C's first unnamed union, under the name used by the crate `ibverbs`.
     pub __bindgen_anon_1: ibv_send_wr_immediate,

@@ -78,24 +78,24 @@ impl CompletionQueue {
         let mut done = 0;
         let mut list = [ffi::ibv_wc::default(); AT_ONCE];
         while done < into.len() {
-            let room = (into.len() - done).min(AT_ONCE);
+            let batch = (into.len() - done).min(AT_ONCE);
             // SAFETY: the queue is valid, and `list` has room for the requested number.
-            let count = unsafe { ffi::ibv_poll_cq(self.cq.as_ptr(), room as c_int, list.as_mut_ptr()) };
+            let count = unsafe { ffi::ibv_poll_cq(self.cq.as_ptr(), batch as c_int, list.as_mut_ptr()) };
             let Ok(count) = usize::try_from(count) else {
                 // The library returns -1 or a negative error number, without errno.
                 let source = io::Error::from_raw_os_error(if count == -1 { libc::EIO } else { count.saturating_neg() });
                 return Err(self.device().error("ibv_poll_cq", String::new(), source));
             };
-            for (place, wc) in into[done..].iter_mut().zip(&list[..count.min(room)]) {
-                *place = WorkCompletion {
+            for (slot, wc) in into[done..].iter_mut().zip(&list[..count.min(batch)]) {
+                *slot = WorkCompletion {
                     id: wc.wr_id,
                     qp: wc.qp_num,
                     status: CompletionStatus(wc.status),
                     vendor_error: wc.vendor_err,
                 };
             }
-            done += count.min(room);
-            if count < room {
+            done += count.min(batch);
+            if count < batch {
                 break;
             }
         }

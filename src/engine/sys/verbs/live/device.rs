@@ -80,7 +80,7 @@ impl RdmaDevice {
         Ok(device)
     }
 
-    /// The device name.
+    /// The name under which the device was opened.
     pub fn name(&self) -> &str {
         &self.0.name
     }

@@ -91,12 +91,12 @@ impl MemoryRegion {
         self.memory.is_empty()
     }
 
-    /// The registered memory.
+    /// The memory that is registered.
     pub fn memory(&self) -> &Slice {
         &self.memory
     }
 
-    /// The protection domain.
+    /// The protection domain in which the memory is registered.
     pub fn domain(&self) -> &Arc<ProtectionDomain> {
         &self.domain
     }

@@ -99,7 +99,7 @@ impl QueuePair {
         self.caps
     }
 
-    /// The completion queue.
+    /// The completion queue of both directions.
     pub fn queue(&self) -> &Arc<CompletionQueue> {
         &self.queue
     }
@@ -128,32 +128,32 @@ impl QueuePair {
     ///
     /// # Errors
     /// Fails with the failed step and its arguments. The queue pair must then be reset or dropped.
-    pub fn connect(&self, way: &PathAttributes) -> Result<(), VerbsError> {
+    pub fn connect(&self, path: &PathAttributes) -> Result<(), VerbsError> {
         let limits = self.domain.device().attributes();
         let at_most = |limit: u32| u8::try_from(READS_MAX.min(limit)).unwrap_or(0);
         let (answers, asks) = (at_most(limits.max_qp_rd_atom), at_most(limits.max_qp_init_rd_atom));
-        let detail = || format!("{way:?}, READs {answers} in, {asks} out");
+        let detail = || format!("{path:?}, READs {answers} in, {asks} out");
         let mut attr = ffi::ibv_qp_attr {
             qp_state: qps::IBV_QPS_RTR,
-            path_mtu: way.mtu.code(),
-            dest_qp_num: way.remote_number,
+            path_mtu: path.mtu.code(),
+            dest_qp_num: path.remote_number,
             rq_psn: 0,
             max_dest_rd_atomic: answers,
             min_rnr_timer: MIN_RNR_TIMER,
             ah_attr: ffi::ibv_ah_attr {
                 grh: ffi::ibv_global_route {
-                    dgid: ffi::ibv_gid { raw: way.remote_gid },
+                    dgid: ffi::ibv_gid { raw: path.remote_gid },
                     flow_label: 0,
-                    sgid_index: way.sgid_index,
-                    hop_limit: way.hop_limit,
-                    traffic_class: way.traffic_class,
+                    sgid_index: path.sgid_index,
+                    hop_limit: path.hop_limit,
+                    traffic_class: path.traffic_class,
                 },
-                dlid: way.remote_lid,
-                sl: way.service_level,
+                dlid: path.remote_lid,
+                sl: path.service_level,
                 src_path_bits: 0,
                 static_rate: 0,
                 is_global: 1,
-                port_num: way.port,
+                port_num: path.port,
             },
             ..ffi::ibv_qp_attr::default()
         };
@@ -248,7 +248,7 @@ impl QueuePair {
                 Ok(())
             }
             Err(source) => {
-                let posted = chain.place(bad).unwrap_or(0);
+                let posted = chain.index_of(bad).unwrap_or(0);
                 chain.drop_first(posted);
                 Err(PostError { posted, source })
             }

@@ -24,7 +24,7 @@ unsafe impl Send for WorkRequestList<'_> {}
 unsafe impl Sync for WorkRequestList<'_> {}
 
 impl<'r> WorkRequestList<'r> {
-    /// An empty list.
+    /// A list without work requests.
     pub fn new() -> WorkRequestList<'r> {
         WorkRequestList::default()
     }
@@ -61,7 +61,7 @@ impl<'r> WorkRequestList<'r> {
         Ok(())
     }
 
-    /// Number of requests.
+    /// Number of work requests in the list.
     pub fn len(&self) -> usize {
         self.requests.len()
     }
@@ -71,7 +71,7 @@ impl<'r> WorkRequestList<'r> {
         self.requests.is_empty()
     }
 
-    /// Removes all requests.
+    /// Removes all requests. Keeps the allocated memory.
     pub fn clear(&mut self) {
         self.requests.clear();
         self.sges.clear();
@@ -90,22 +90,22 @@ impl<'r> WorkRequestList<'r> {
         let (requests, sges) = (self.requests.as_mut_ptr(), self.sges.as_mut_ptr());
         for i in 0..count {
             // SAFETY: both lists have `count` entries, and nothing else borrows them.
-            let (work, stretch) = unsafe { (requests.add(i), sges.add(i)) };
+            let (work, sge) = unsafe { (requests.add(i), sges.add(i)) };
             // SAFETY: as above: the pointers are inside the lists, initialised, and not borrowed elsewhere.
             unsafe {
-                (*work).sg_list = stretch;
+                (*work).sg_list = sge;
                 (*work).next = if i + 1 < count { work.add(1) } else { null_mut() };
-                let taken_along = (*work).opcode == ffi::ibv_wr_opcode::IBV_WR_RDMA_WRITE
-                    && (1..=inline).contains(&(*stretch).length);
+                let is_inline =
+                    (*work).opcode == ffi::ibv_wr_opcode::IBV_WR_RDMA_WRITE && (1..=inline).contains(&(*sge).length);
                 let flag = ffi::ibv_send_flags::IBV_SEND_INLINE.0;
-                (*work).send_flags = if taken_along { (*work).send_flags | flag } else { (*work).send_flags & !flag };
+                (*work).send_flags = if is_inline { (*work).send_flags | flag } else { (*work).send_flags & !flag };
             }
         }
         if count == 0 { null_mut() } else { requests }
     }
 
     /// Position of a request in the list. `None` if it is not in the list.
-    pub(super) fn place(&self, work: *const ffi::ibv_send_wr) -> Option<usize> {
+    pub(super) fn index_of(&self, work: *const ffi::ibv_send_wr) -> Option<usize> {
         self.requests.iter().position(|w| std::ptr::eq(w, work))
     }
 

@@ -20,7 +20,7 @@ use std::time::Duration;
 
 use crate::engine::base::Mono;
 use crate::engine::transfer::rdma::fault::RdmaStep;
-use crate::engine::wire::json::{ConnectionMessage as Connection, SegmentDescriptor, gid_text, parse_gid};
+use crate::engine::wire::json::{ConnectionMessage, SegmentDescriptor, gid_text, parse_gid};
 
 /// How long the passive side waits for the ready ACK before it closes the link (upstream's value).
 pub const READY_LIMIT: Duration = Duration::from_secs(10);
@@ -41,8 +41,8 @@ pub struct LocalEnd {
 
 impl LocalEnd {
     /// The message that we send: a request, a reply, or (`ready`) an ACK.
-    fn message(&self, ready: bool) -> Connection {
-        Connection {
+    fn message(&self, ready: bool) -> ConnectionMessage {
+        ConnectionMessage {
             local_nic_path: self.path.clone(),
             peer_nic_path: self.peer.clone(),
             qp_num: self.numbers.clone(),
@@ -107,8 +107,8 @@ pub enum HandshakeRefusal {
 
 impl HandshakeRefusal {
     /// The reply, which contains only the refusal.
-    pub fn reply(&self) -> Connection {
-        Connection::refusal(self.to_string())
+    pub fn reply(&self) -> ConnectionMessage {
+        ConnectionMessage::refusal(self.to_string())
     }
 }
 
@@ -121,19 +121,19 @@ pub fn split_path(path: &str) -> Option<(&str, &str)> {
 ///
 /// # Errors
 /// Fails if the request names none.
-pub fn device_of(request: &Connection) -> Result<&str, HandshakeRefusal> {
+pub fn device_of(request: &ConnectionMessage) -> Result<&str, HandshakeRefusal> {
     let device = request.peer_nic_path.split_once('@').map_or("", |(_, device)| device);
     if device.is_empty() { Err(HandshakeRefusal::NoDevice(request.peer_nic_path.clone())) } else { Ok(device) }
 }
 
 /// Whether the message is a ready ACK.
-pub fn is_ack(request: &Connection) -> bool {
+pub fn is_ack(request: &ConnectionMessage) -> bool {
     request.ready_ack == Some(true)
 }
 
 /// Whether the message lacks the sender's address, as before 0.3.11. Its segment document, under the server name of its
 /// path, then contains the address.
-pub fn lacks_address(message: &Connection) -> bool {
+pub fn lacks_address(message: &ConnectionMessage) -> bool {
     message.local_gid.is_empty()
 }
 
@@ -143,7 +143,7 @@ pub fn lacks_address(message: &Connection) -> bool {
 /// # Errors
 /// Fails if the message must be refused.
 pub fn remote_end(
-    message: &Connection,
+    message: &ConnectionMessage,
     described: Option<&SegmentDescriptor>,
     pairs: usize,
 ) -> Result<RemoteEnd, HandshakeRefusal> {
@@ -282,14 +282,14 @@ impl fmt::Display for CloseReason {
     }
 }
 
-/// What a thread that wants to post must do.
+/// What a thread must do before it may post.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum LinkAction {
     Post,
     /// Send this request and report the result ([`EndpointLink::on_reply`] or [`EndpointLink::on_no_reply`]). Given to one caller at a
     /// time.
-    Dial(Connection),
-    /// Wait for a change, at most until then, and ask again.
+    Dial(ConnectionMessage),
+    /// Wait for a change, at most until then, and call [`EndpointLink::next_action`] again.
     Wait(Mono),
     /// Create a new link, or fail.
     Over(CloseReason),
@@ -299,8 +299,8 @@ pub enum LinkAction {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ReplyAction {
     /// Send this ready ACK and report the result ([`EndpointLink::on_ack_reply`] or [`EndpointLink::on_ack_failure`]).
-    Ack(Connection),
-    /// Call [`EndpointLink::next_action`] again.
+    Ack(ConnectionMessage),
+    /// Continue with the result of [`EndpointLink::next_action`].
     Ask,
 }
 
@@ -308,9 +308,9 @@ pub enum ReplyAction {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum RequestOutcome {
     /// Send this reply, which may be a refusal.
-    Reply(Connection),
+    Reply(ConnectionMessage),
     /// The request starts a new link: close this one, create another and pass the request to it.
-    Anew,
+    NewLink,
 }
 
 /// One connection of an endpoint, from its first message to its end.
@@ -363,7 +363,7 @@ impl EndpointLink {
         EndpointLink { local_end, state: LinkState::Idle }
     }
 
-    /// Our end.
+    /// Our end of the link.
     pub fn local_end(&self) -> &LocalEnd {
         &self.local_end
     }
@@ -396,7 +396,7 @@ impl EndpointLink {
         }
     }
 
-    /// Returns what a thread that wants to post must do.
+    /// Returns what a thread must do before it may post.
     pub fn next_action(&mut self, now: Mono) -> LinkAction {
         match &mut self.state {
             LinkState::Idle => {
@@ -423,7 +423,7 @@ impl EndpointLink {
     /// Handles the reply to our request. `remote_end` is the result of [`remote_end()`]. `connect` brings our queue pairs to RTS.
     pub fn on_reply(
         &mut self,
-        reply: &Connection,
+        reply: &ConnectionMessage,
         remote_end: Result<RemoteEnd, HandshakeRefusal>,
         now: Mono,
         connect: impl FnOnce(&RemoteEnd) -> Result<(), QpConnectError>,
@@ -470,7 +470,7 @@ impl EndpointLink {
     }
 
     /// Handles the answer to our ready ACK.
-    pub fn on_ack_reply(&mut self, reply: &Connection) {
+    pub fn on_ack_reply(&mut self, reply: &ConnectionMessage) {
         if let LinkState::Connected(connected) = &mut self.state
             && matches!(connected.dial, DialState::Acking(_))
         {
@@ -496,7 +496,7 @@ impl EndpointLink {
     /// Answers a request other than an ACK. `remote_end` is the result of [`remote_end()`]. `connect` brings our queue pairs to RTS.
     pub fn accept(
         &mut self,
-        request: &Connection,
+        request: &ConnectionMessage,
         remote_end: Result<RemoteEnd, HandshakeRefusal>,
         now: Mono,
         connect: impl FnOnce(&RemoteEnd) -> Result<(), QpConnectError>,
@@ -508,7 +508,7 @@ impl EndpointLink {
             Ok(remote_end) => remote_end,
             // Like upstream's, these two refusals contain our own QP numbers.
             Err(refusal @ (HandshakeRefusal::Count { .. } | HandshakeRefusal::Gid(_))) => {
-                return RequestOutcome::Reply(Connection {
+                return RequestOutcome::Reply(ConnectionMessage {
                     reply_msg: refusal.to_string(),
                     ..self.local_end.message(false)
                 });
@@ -522,14 +522,14 @@ impl EndpointLink {
             {
                 return RequestOutcome::Reply(self.local_end.message(false));
             }
-            LinkState::Connected(_) | LinkState::Over(_) => return RequestOutcome::Anew,
+            LinkState::Connected(_) | LinkState::Over(_) => return RequestOutcome::NewLink,
             LinkState::Idle => DialState::No,
             LinkState::Dialling(since) => DialState::Asked(*since),
         };
         if let Err(why) = connect(&remote_end) {
             let refusal = HandshakeRefusal::Verbs(why.message.clone());
             self.close(CloseReason::Verbs(why));
-            return RequestOutcome::Reply(Connection {
+            return RequestOutcome::Reply(ConnectionMessage {
                 reply_msg: refusal.to_string(),
                 ..self.local_end.message(false)
             });
@@ -541,14 +541,14 @@ impl EndpointLink {
     }
 
     /// Answers a ready ACK.
-    pub fn on_ready_ack(&mut self, ack: &Connection) -> Connection {
+    pub fn on_ready_ack(&mut self, ack: &ConnectionMessage) -> ConnectionMessage {
         if let Err(refusal) = self.check_paths(ack) {
             return refusal.reply();
         }
         match &mut self.state {
             LinkState::Connected(connected) if connected.remote_end.numbers == ack.qp_num => {
                 connected.peer_ready = true;
-                Connection::default()
+                ConnectionMessage::default()
             }
             LinkState::Connected(_) => HandshakeRefusal::Stale.reply(),
             _ => HandshakeRefusal::Unconnected.reply(),
@@ -565,7 +565,7 @@ impl EndpointLink {
     /// Extracts the peer's end from its reply.
     fn read(
         &self,
-        reply: &Connection,
+        reply: &ConnectionMessage,
         remote_end: Result<RemoteEnd, HandshakeRefusal>,
     ) -> Result<RemoteEnd, CloseReason> {
         if !reply.reply_msg.is_empty() {
@@ -586,7 +586,7 @@ impl EndpointLink {
         ReplyAction::Ask
     }
 
-    fn check_paths(&self, message: &Connection) -> Result<(), HandshakeRefusal> {
+    fn check_paths(&self, message: &ConnectionMessage) -> Result<(), HandshakeRefusal> {
         let LocalEnd { path, peer, .. } = &self.local_end;
         let (ours, theirs) = (&message.peer_nic_path, &message.local_nic_path);
         if ours == path && theirs == peer {

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, VecDeque};
 use proptest::prelude::*;
 
 use super::*;
-use crate::engine::wire::json::DeviceDescriptor as Device;
+use crate::engine::wire::json::DeviceDescriptor;
 
 const GID: [u8; 16] = [0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 255, 255, 192, 0, 2, 10];
 
@@ -13,8 +13,7 @@ fn local_end(path: &str, peer: &str, first: u32) -> LocalEnd {
     LocalEnd { path: path.into(), peer: peer.into(), numbers: vec![first, first + 1], gid: GID, lid: 0 }
 }
 
-/// Our side's link.
-fn ours() -> EndpointLink {
+fn new_link() -> EndpointLink {
     EndpointLink::new(local_end("a:1@m0", "b:2@m1", 10))
 }
 
@@ -27,11 +26,11 @@ fn at(ms: u64) -> Mono {
 }
 
 /// Parses the sender's end and passes the request on, as the endpoint code does.
-fn accept(link: &mut EndpointLink, request: &Connection) -> RequestOutcome {
+fn accept(link: &mut EndpointLink, request: &ConnectionMessage) -> RequestOutcome {
     link.accept(request, remote_end(request, None, 2), at(0), |_| Ok(()))
 }
 
-fn on_reply(link: &mut EndpointLink, reply: &Connection) -> ReplyAction {
+fn on_reply(link: &mut EndpointLink, reply: &ConnectionMessage) -> ReplyAction {
     link.on_reply(reply, remote_end(reply, None, 2), at(0), |_| Ok(()))
 }
 
@@ -43,10 +42,10 @@ fn refused(message: &str) -> QpConnectError {
     QpConnectError { step: RdmaStep::Rtr, message: message.into(), invalid: true, remedy: Some("another GID") }
 }
 
-fn reply_of(accepted: RequestOutcome) -> Connection {
+fn reply_of(accepted: RequestOutcome) -> ConnectionMessage {
     match accepted {
         RequestOutcome::Reply(reply) => reply,
-        RequestOutcome::Anew => panic!("a new link is requested"),
+        RequestOutcome::NewLink => panic!("a new link is requested"),
     }
 }
 
@@ -65,10 +64,10 @@ fn messages_equal_those_of_real_engines() {
     let mut passive = EndpointLink::new(end("127.0.0.1:16750@rxe0", "127.0.0.1:16914@rxe1", 27, 1));
     let LinkAction::Dial(asked) = active.next_action(at(0)) else { panic!("no other thread dials") };
     assert_eq!(asked.to_json(), request);
-    let told = reply_of(accept(&mut passive, &asked));
-    assert_eq!(told.to_json(), reply);
+    let passive_reply = reply_of(accept(&mut passive, &asked));
+    assert_eq!(passive_reply.to_json(), reply);
     assert!(!passive.is_ready());
-    let ReplyAction::Ack(ack) = on_reply(&mut active, &told) else { panic!("the peer supports the ACK") };
+    let ReplyAction::Ack(ack) = on_reply(&mut active, &passive_reply) else { panic!("the peer supports the ACK") };
     assert_eq!(ack.to_json(), request.replace("false", "true"));
     assert!(is_ack(&ack) && !active.is_ready());
     let empty = passive.on_ready_ack(&ack);
@@ -80,19 +79,22 @@ fn messages_equal_those_of_real_engines() {
 
 #[test]
 fn old_releases_send_no_address_and_no_ack() {
-    let old =
-        |local_end: &LocalEnd| Connection { local_gid: String::new(), ready_ack: None, ..local_end.message(false) };
-    let device = Device { name: "m1".into(), lid: 7, gid: gid_text(&GID) };
+    let old = |local_end: &LocalEnd| ConnectionMessage {
+        local_gid: String::new(),
+        ready_ack: None,
+        ..local_end.message(false)
+    };
+    let device = DeviceDescriptor { name: "m1".into(), lid: 7, gid: gid_text(&GID) };
     let segment = SegmentDescriptor { devices: vec![device], ..SegmentDescriptor::default() };
     let request = old(&theirs(20));
     assert!(lacks_address(&request));
     let end = remote_end(&request, Some(&segment), 2).unwrap();
     assert_eq!((end.gid, end.lid, end.acks), (GID, 7, false));
-    let mut passive = ours();
+    let mut passive = new_link();
     let reply = reply_of(passive.accept(&request, Ok(end.clone()), at(0), |_| Ok(())));
     assert!(passive.is_ready(), "no further message follows");
     assert_eq!(reply.qp_num, [10, 11]);
-    let mut active = ours();
+    let mut active = new_link();
     active.next_action(at(0));
     assert_eq!(active.on_reply(&request, Ok(end), at(0), |_| Ok(())), ReplyAction::Ask);
     assert!(active.is_ready());
@@ -101,29 +103,29 @@ fn old_releases_send_no_address_and_no_ack() {
 #[test]
 fn invalid_requests_are_refused_with_upstreams_messages() {
     let ask = || theirs(20).message(false);
-    let mut texts = vec![device_of(&Connection::default()).unwrap_err().to_string()];
+    let mut texts = vec![device_of(&ConnectionMessage::default()).unwrap_err().to_string()];
     let mut refused_as = |result: Result<RemoteEnd, HandshakeRefusal>, expected: HandshakeRefusal| {
         texts.push(expected.to_string());
         assert_eq!(result, Err(expected));
     };
     assert_eq!(device_of(&ask()), Ok("m0"));
-    let no_path = Connection { local_nic_path: "abc".into(), ..ask() };
+    let no_path = ConnectionMessage { local_nic_path: "abc".into(), ..ask() };
     refused_as(remote_end(&no_path, None, 2), HandshakeRefusal::BadPath("abc".into()));
-    let no_gid = Connection { local_gid: String::new(), ..ask() };
+    let no_gid = ConnectionMessage { local_gid: String::new(), ..ask() };
     refused_as(remote_end(&no_gid, None, 2), HandshakeRefusal::UnknownPeer("b:2@m1".into()));
     refused_as(remote_end(&ask(), None, 1), HandshakeRefusal::Count { got: 2, wanted: 1 });
     for gid in ["zz", "00:00:00:00:00:00:00:00:00:00:00:00:00:00:00:00"] {
-        let bad = Connection { local_gid: gid.into(), ..ask() };
+        let bad = ConnectionMessage { local_gid: gid.into(), ..ask() };
         refused_as(remote_end(&bad, None, 2), HandshakeRefusal::Gid(gid.into()));
-        let reply = reply_of(accept(&mut ours(), &bad));
+        let reply = reply_of(accept(&mut new_link(), &bad));
         assert_eq!((reply.qp_num.as_slice(), reply.ready_ack), (&[10, 11][..], Some(false)));
         assert_eq!(reply.reply_msg, format!("Invalid peer GID: {gid}"));
     }
-    let elsewhere = Connection { peer_nic_path: "1.2.3.4:1@m0".into(), ..ask() };
-    let reply = reply_of(accept(&mut ours(), &elsewhere));
-    assert_eq!(reply, Connection::refusal(&reply.reply_msg));
+    let elsewhere = ConnectionMessage { peer_nic_path: "1.2.3.4:1@m0".into(), ..ask() };
+    let reply = reply_of(accept(&mut new_link(), &elsewhere));
+    assert_eq!(reply, ConnectionMessage::refusal(&reply.reply_msg));
     texts.push(reply.reply_msg);
-    let failed = ours().accept(&ask(), remote_end(&ask(), None, 2), at(0), |_| Err(refused("Invalid argument")));
+    let failed = new_link().accept(&ask(), remote_end(&ask(), None, 2), at(0), |_| Err(refused("Invalid argument")));
     texts.push(reply_of(failed).reply_msg);
     texts.extend([HandshakeRefusal::Unconnected.to_string(), HandshakeRefusal::Stale.to_string()]);
     insta::assert_snapshot!(texts.join("\n"));
@@ -131,31 +133,31 @@ fn invalid_requests_are_refused_with_upstreams_messages() {
 
 #[test]
 fn a_refused_request_does_not_change_the_link() {
-    let mut link = ours();
-    let bad = Connection { local_gid: "zz".into(), ..theirs(20).message(false) };
+    let mut link = new_link();
+    let bad = ConnectionMessage { local_gid: "zz".into(), ..theirs(20).message(false) };
     reply_of(accept(&mut link, &bad));
     assert!(matches!(link.next_action(at(0)), LinkAction::Dial(_)));
 }
 
 #[test]
 fn a_repeated_request_gets_the_same_reply_a_new_one_a_new_link() {
-    let mut link = ours();
+    let mut link = new_link();
     let first = reply_of(accept(&mut link, &theirs(20).message(false)));
     let mut connected = 0;
     let again = theirs(20).message(false);
-    let told = link.accept(&again, remote_end(&again, None, 2), at(0), |_| {
+    let outcome = link.accept(&again, remote_end(&again, None, 2), at(0), |_| {
         connected += 1;
         Ok(())
     });
-    assert_eq!((reply_of(told), connected), (first, 0));
-    assert_eq!(accept(&mut link, &theirs(30).message(false)), RequestOutcome::Anew);
+    assert_eq!((reply_of(outcome), connected), (first, 0));
+    assert_eq!(accept(&mut link, &theirs(30).message(false)), RequestOutcome::NewLink);
     link.close(CloseReason::Replaced);
-    assert_eq!(accept(&mut link, &theirs(20).message(false)), RequestOutcome::Anew);
+    assert_eq!(accept(&mut link, &theirs(20).message(false)), RequestOutcome::NewLink);
 }
 
 #[test]
 fn unexpected_and_stale_acks_are_refused() {
-    let mut link = ours();
+    let mut link = new_link();
     assert_eq!(link.on_ready_ack(&theirs(20).message(true)), HandshakeRefusal::Unconnected.reply());
     accept(&mut link, &theirs(30).message(false));
     assert_eq!(link.on_ready_ack(&theirs(20).message(true)), HandshakeRefusal::Stale.reply());
@@ -165,7 +167,7 @@ fn unexpected_and_stale_acks_are_refused() {
 
 #[test]
 fn the_passive_side_waits_ten_seconds_for_the_ack() {
-    let mut link = ours();
+    let mut link = new_link();
     accept(&mut link, &theirs(20).message(false));
     assert_eq!(link.next_action(at(9_999)), LinkAction::Wait(at(10_000)));
     assert_eq!(link.next_action(at(10_000)), LinkAction::Over(CloseReason::NotReady));
@@ -174,7 +176,7 @@ fn the_passive_side_waits_ten_seconds_for_the_ack() {
 
 #[test]
 fn one_thread_dials_and_others_wait() {
-    let mut link = ours();
+    let mut link = new_link();
     assert!(matches!(link.next_action(at(5)), LinkAction::Dial(_)));
     assert_eq!(link.next_action(at(6)), LinkAction::Wait(at(10_005)));
     assert_eq!(link.on_no_reply(unreachable("connection refused")), ReplyAction::Ask);
@@ -184,8 +186,8 @@ fn one_thread_dials_and_others_wait() {
 #[test]
 fn invalid_replies_close_the_link_with_reason_and_remedy() {
     let texts = std::cell::RefCell::new(Vec::new());
-    let end = |reply: Connection| {
-        let mut link = ours();
+    let end = |reply: ConnectionMessage| {
+        let mut link = new_link();
         link.next_action(at(0));
         assert_eq!(on_reply(&mut link, &reply), ReplyAction::Ask);
         let over = link.close_reason().unwrap().clone();
@@ -194,18 +196,18 @@ fn invalid_replies_close_the_link_with_reason_and_remedy() {
         (over, remedy)
     };
     let good = || theirs(20).message(false);
-    let (over, _) = end(Connection::refusal("no such nic"));
+    let (over, _) = end(ConnectionMessage::refusal("no such nic"));
     assert_eq!(over, CloseReason::Refused("no such nic".into()));
-    let (over, remedy) = end(Connection::default());
+    let (over, remedy) = end(ConnectionMessage::default());
     assert_eq!(over, CloseReason::NoRdma);
     assert!(remedy.contains("--protocol rdma"), "{remedy}");
-    let (over, remedy) = end(Connection { qp_num: vec![1], ..good() });
+    let (over, remedy) = end(ConnectionMessage { qp_num: vec![1], ..good() });
     assert_eq!(over, CloseReason::Reply(HandshakeRefusal::Count { got: 1, wanted: 2 }));
     assert!(remedy.contains("MC_NUM_QP_PER_EP"), "{remedy}");
-    let (over, remedy) = end(Connection { local_gid: "zz:zz".into(), ..good() });
+    let (over, remedy) = end(ConnectionMessage { local_gid: "zz:zz".into(), ..good() });
     assert_eq!(over, CloseReason::Reply(HandshakeRefusal::Gid("zz:zz".into())));
     assert!(remedy.contains("mcctl devices"), "{remedy}");
-    let (over, remedy) = end(Connection { peer_nic_path: "a:1@m9".into(), ..good() });
+    let (over, remedy) = end(ConnectionMessage { peer_nic_path: "a:1@m9".into(), ..good() });
     assert!(matches!(over, CloseReason::Reply(HandshakeRefusal::Inconsistent { .. })), "{over}");
     assert!(remedy.contains("handshake port"), "{remedy}");
     insta::assert_snapshot!(texts.take().join("\n"));
@@ -213,13 +215,13 @@ fn invalid_replies_close_the_link_with_reason_and_remedy() {
 
 #[test]
 fn close_reasons_contain_parser_and_verbs_messages() {
-    let mut link = ours();
+    let mut link = new_link();
     link.next_action(at(0));
     link.on_no_reply(CloseReason::Unreadable("invalid document from b".into()));
     let over = link.close_reason().unwrap();
     assert!(over.to_string().ends_with("invalid document from b"), "{over}");
     assert!(over.remedy().is_some() && unreachable("refused").remedy().is_none());
-    let mut link = ours();
+    let mut link = new_link();
     link.next_action(at(0));
     let reply = theirs(20).message(false);
     link.on_reply(&reply, remote_end(&reply, None, 2), at(0), |_| Err(refused("ibv_modify_qp: Invalid argument")));
@@ -235,7 +237,7 @@ fn close_reasons_contain_parser_and_verbs_messages() {
 
 #[test]
 fn both_sides_may_dial_at_once() {
-    let (mut a, mut b) = (ours(), EndpointLink::new(theirs(20)));
+    let (mut a, mut b) = (new_link(), EndpointLink::new(theirs(20)));
     let (LinkAction::Dial(from_a), LinkAction::Dial(from_b)) = (a.next_action(at(0)), b.next_action(at(0))) else {
         panic!("both dial")
     };
@@ -261,8 +263,8 @@ fn both_sides_may_dial_at_once() {
 
 #[test]
 fn a_connection_made_by_the_peer_survives_our_failed_request() {
-    for reply in [Some(Connection::refusal("busy")), None] {
-        let mut link = ours();
+    for reply in [Some(ConnectionMessage::refusal("busy")), None] {
+        let mut link = new_link();
         link.next_action(at(0));
         accept(&mut link, &theirs(20).message(false));
         match &reply {
@@ -273,7 +275,7 @@ fn a_connection_made_by_the_peer_survives_our_failed_request() {
         link.on_ready_ack(&theirs(20).message(true));
         assert_eq!(link.next_action(at(2)), LinkAction::Post);
     }
-    let mut link = ours();
+    let mut link = new_link();
     link.next_action(at(0));
     accept(&mut link, &theirs(20).message(false));
     assert_eq!(on_reply(&mut link, &theirs(30).message(false)), ReplyAction::Ask);
@@ -282,15 +284,15 @@ fn a_connection_made_by_the_peer_survives_our_failed_request() {
 
 #[test]
 fn late_replies_change_nothing() {
-    let mut link = ours();
+    let mut link = new_link();
     link.next_action(at(0));
     link.close(CloseReason::Replaced);
     assert_eq!(on_reply(&mut link, &theirs(20).message(false)), ReplyAction::Ask);
-    link.on_ack_reply(&Connection::default());
+    link.on_ack_reply(&ConnectionMessage::default());
     link.on_ack_failure(unreachable("late"));
     link.close(CloseReason::NoRdma);
     assert_eq!(link.close_reason(), Some(&CloseReason::Replaced));
-    let mut link = ours();
+    let mut link = new_link();
     accept(&mut link, &theirs(20).message(false));
     assert_eq!(on_reply(&mut link, &theirs(30).message(false)), ReplyAction::Ask, "this side sent no request");
     assert_eq!(link.remote_end().unwrap().numbers, [20, 21]);
@@ -299,7 +301,7 @@ fn late_replies_change_nothing() {
 #[test]
 fn an_unanswered_ack_matters_only_without_the_peers_ack() {
     let dialled = || {
-        let mut link = ours();
+        let mut link = new_link();
         link.next_action(at(0));
         assert!(matches!(on_reply(&mut link, &theirs(20).message(false)), ReplyAction::Ack(_)));
         link
@@ -312,7 +314,7 @@ fn an_unanswered_ack_matters_only_without_the_peers_ack() {
     link.on_ack_failure(unreachable("timed out"));
     assert!(link.is_ready());
     let mut link = dialled();
-    link.on_ack_reply(&Connection::refusal("stale"));
+    link.on_ack_reply(&ConnectionMessage::refusal("stale"));
     assert_eq!(link.close_reason(), Some(&CloseReason::Refused("stale".into())));
 }
 
@@ -342,11 +344,11 @@ impl Host {
     }
 
     /// Converts a message as an old release would.
-    fn form(&self, message: Connection) -> Connection {
+    fn form(&self, message: ConnectionMessage) -> ConnectionMessage {
         if !self.old {
             return message;
         }
-        Connection { ready_ack: None, ..message }
+        ConnectionMessage { ready_ack: None, ..message }
     }
 
     fn renew(&mut self, why: CloseReason) {
@@ -356,7 +358,7 @@ impl Host {
         self.link = None;
     }
 
-    fn serve(&mut self, request: &Connection, now: Mono) -> Connection {
+    fn serve(&mut self, request: &ConnectionMessage, now: Mono) -> ConnectionMessage {
         let request = self.form(request.clone());
         if is_ack(&request) {
             return match &mut self.link {
@@ -373,7 +375,7 @@ impl Host {
             self.wired = wired;
             match accepted {
                 RequestOutcome::Reply(reply) => return self.form(reply),
-                RequestOutcome::Anew => self.renew(CloseReason::Replaced),
+                RequestOutcome::NewLink => self.renew(CloseReason::Replaced),
             }
         }
         panic!("a new link accepts any valid request");
@@ -389,8 +391,8 @@ fn wire(wired: &mut BTreeMap<u32, u32>, own: u32, remote_end: &RemoteEnd) -> Res
 /// A message in flight: a request of the host that dialled for this link, or the reply to it.
 #[derive(Debug)]
 enum Flight {
-    Request { from: usize, life: u32, message: Connection },
-    Reply { to: usize, life: u32, ack: bool, message: Connection },
+    Request { from: usize, life: u32, message: ConnectionMessage },
+    Reply { to: usize, life: u32, ack: bool, message: ConnectionMessage },
 }
 
 struct Network {
@@ -405,7 +407,7 @@ impl Network {
         Network { hosts, flights: VecDeque::new(), now: at(0) }
     }
 
-    /// A thread on host `who` wants to post.
+    /// A thread on host `who` has requests to post.
     fn next_action(&mut self, who: usize) {
         let (now, other) = (self.now, 1 - who);
         match self.hosts[who].link().next_action(now) {

@@ -40,7 +40,7 @@ pub struct PathProbes {
     /// Our devices that cannot be used.
     pub unused: Vec<UnusedDevice>,
     /// One entry per pair of our devices and the peer's.
-    pub ways: Vec<ProbedPath>,
+    pub paths: Vec<ProbedPath>,
 }
 
 /// A device that is not used, and the reason.
@@ -55,7 +55,7 @@ pub struct UnusedDevice {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ProbedDevice {
     pub device: String,
-    /// Counts from 1.
+    /// Port number; the first port is 1.
     pub port: u8,
     pub layer: LinkLayer,
     /// The port's active MTU, bytes.
@@ -73,9 +73,10 @@ pub struct ProbedDevice {
 /// A path and its probe results.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ProbedPath {
-    /// Index in [`PathProbes::ends`].
+    /// Index of our device in [`PathProbes::ends`].
     pub end: usize,
-    pub theirs: String,
+    /// Name of the peer's device.
+    pub remote: String,
     pub their_gid: Ipv6Addr,
     /// The probe with the GID in use.
     pub attempt: PathProbe,
@@ -86,11 +87,11 @@ pub struct ProbedPath {
 /// One probe of a path.
 #[derive(Clone, Debug, PartialEq)]
 pub struct PathProbe {
-    /// Our GID.
+    /// Our GID that the probe used.
     pub gid: Gid,
     /// State of our port after the probe.
     pub port_state: Option<PortState>,
-    pub result: Result<ProbeTimings, ProbeFailure>,
+    pub result: Result<ProbeTimings, PathProbeFailure>,
 }
 
 impl PathProbe {
@@ -113,12 +114,12 @@ pub struct ProbeTimings {
 #[derive(Clone, Debug, PartialEq)]
 pub struct ProbeRead {
     pub bytes: u32,
-    pub result: Result<Duration, ProbeFailure>,
+    pub result: Result<Duration, PathProbeFailure>,
 }
 
 /// Why a probe failed.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct ProbeFailure {
+pub struct PathProbeFailure {
     pub step: RdmaStep,
     pub cause: ProbeFailureCause,
     /// The message of verbs, of the completion, or of the peer.
@@ -128,13 +129,13 @@ pub struct ProbeFailure {
 /// The kind of a failure.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ProbeFailureCause {
-    /// A verb failed.
+    /// The verb `call` failed with this error number.
     Verb { call: &'static str, errno: i32 },
     /// A request ended with this status.
     Completion(CompletionStatus),
     /// A request did not complete within this time.
     Silence(Duration),
-    /// The peer refused.
+    /// The peer's handshake port refused the connection request.
     Refused,
     /// The peer's handshake port did not answer.
     Unreachable,
@@ -144,7 +145,7 @@ pub enum ProbeFailureCause {
     Answer,
 }
 
-impl ProbeFailure {
+impl PathProbeFailure {
     /// Whether our GID may be the cause.
     fn may_be_gid(&self) -> bool {
         match (self.step, self.cause) {
@@ -177,7 +178,7 @@ impl RdmaShared {
         let tables: Vec<Vec<Gid>> = self.nics.iter().map(|nic| table(&host, nic)).collect();
         let ends: Vec<ProbedDevice> = self.nics.iter().zip(&tables).map(|(nic, table)| self.end(nic, table)).collect();
         // Devices are probed in parallel, the paths of one device one after another.
-        let ways = thread::scope(|scope| {
+        let paths = thread::scope(|scope| {
             let from = |(nic, table): (&Arc<Nic>, &Vec<Gid>)| {
                 let (view, end, nic, table) = (&view, &ends[nic.index], Arc::clone(nic), table.clone());
                 scope.spawn(move || self.probe_from(&nic, end, &table, view, control, limit, stop))
@@ -185,7 +186,7 @@ impl RdmaShared {
             let threads: Vec<_> = self.nics.iter().zip(&tables).map(from).collect();
             threads.into_iter().flat_map(|thread| thread.join().expect("a probe does not panic")).collect()
         });
-        Ok(PathProbes { ends, unused: self.unused.clone(), ways })
+        Ok(PathProbes { ends, unused: self.unused.clone(), paths })
     }
 
     /// Describes `nic`'s port, whose GID table is `table`.
@@ -220,13 +221,13 @@ impl RdmaShared {
         stop: &AtomicBool,
     ) -> Vec<ProbedPath> {
         let bench = DeviceProber::new(self, nic);
-        let mut ways: Vec<ProbedPath> = Vec::new();
+        let mut paths: Vec<ProbedPath> = Vec::new();
         let mut others_tried = false;
-        for (device, theirs) in view.descriptor.devices.iter().enumerate() {
+        for (device, remote) in view.descriptor.devices.iter().enumerate() {
             if stop.load(Ordering::Relaxed) {
                 break;
             }
-            let Some(their_gid) = parse_gid(&theirs.gid).filter(|_| view.has_device(device)) else { continue };
+            let Some(their_gid) = parse_gid(&remote.gid).filter(|_| view.has_device(device)) else { continue };
             let go = |row: &Gid, move_limit: Duration| -> PathProbe {
                 let result = bench.as_ref().map_err(Clone::clone);
                 let result = result.and_then(|bench| bench.attempt(row, (view, device), control, limit, move_limit));
@@ -235,9 +236,9 @@ impl RdmaShared {
             };
             // A peer has one handshake port for all its devices.
             let channel_broken =
-                ways.last().filter(|tried| tried.attempt.is_unreachable()).map(|tried| tried.attempt.clone());
+                paths.last().filter(|path| path.attempt.is_unreachable()).map(|path| path.attempt.clone());
             let attempt = channel_broken.unwrap_or_else(|| go(&end.gid, MOVE_LIMIT));
-            let may_help = attempt.result.as_ref().is_err_and(ProbeFailure::may_be_gid);
+            let may_help = attempt.result.as_ref().is_err_and(PathProbeFailure::may_be_gid);
             let mut others = Vec::new();
             if may_help && !std::mem::replace(&mut others_tried, true) {
                 let rows = gid::rows(table, None).unwrap_or_default().into_iter();
@@ -245,9 +246,9 @@ impl RdmaShared {
                 others.extend(rows.map(|row| go(row, OTHER_MOVE_LIMIT)));
             }
             let their_gid = Ipv6Addr::from(their_gid);
-            ways.push(ProbedPath { end: nic.index, theirs: theirs.name.clone(), their_gid, attempt, others });
+            paths.push(ProbedPath { end: nic.index, remote: remote.name.clone(), their_gid, attempt, others });
         }
-        ways
+        paths
     }
 }
 
@@ -270,7 +271,7 @@ mod tests {
 
     #[test]
     fn other_gids_are_probed_only_if_the_gid_may_be_the_cause() {
-        let failure = |step, cause, message: &str| ProbeFailure { step, cause, message: message.to_owned() };
+        let failure = |step, cause, message: &str| PathProbeFailure { step, cause, message: message.to_owned() };
         let verb = |errno| ProbeFailureCause::Verb { call: "ibv_modify_qp to RTR", errno };
         for (step, cause, message, may) in [
             (RdmaStep::Rtr, verb(22), "", true),

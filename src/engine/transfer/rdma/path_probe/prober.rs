@@ -18,7 +18,7 @@ use crate::engine::transfer::rdma::link::{
     self, CloseReason, DIAL_LIMIT, EndpointLink, LinkAction, LocalEnd, QpConnectError, RemoteEnd, ReplyAction,
 };
 use crate::engine::transfer::rdma::nic::{Nic, PortAddress};
-use crate::engine::transfer::rdma::path_probe::{ProbeFailure, ProbeFailureCause, ProbeRead, ProbeTimings};
+use crate::engine::transfer::rdma::path_probe::{PathProbeFailure, ProbeFailureCause, ProbeRead, ProbeTimings};
 use crate::engine::transfer::rdma::peer_view::{PeerView, nic_path};
 use crate::engine::transfer::rdma::shared::RdmaShared;
 use crate::engine::transfer::transport::ControlPlane;
@@ -57,8 +57,8 @@ struct ProbeRequest {
 const NOTHING: ProbeRequest = ProbeRequest { direction: Direction::Write, len: 0, remote: 0, rkey: 0 };
 
 impl<'a> DeviceProber<'a> {
-    pub(super) fn new(shared: &'a RdmaShared, nic: &'a Nic) -> Result<DeviceProber<'a>, ProbeFailure> {
-        let failed = |error| ProbeFailure::verb(RdmaStep::Register, &error);
+    pub(super) fn new(shared: &'a RdmaShared, nic: &'a Nic) -> Result<DeviceProber<'a>, PathProbeFailure> {
+        let failed = |error| PathProbeFailure::verb(RdmaStep::Register, &error);
         let memory = Arc::new(Memory::from_vec(vec![0; READ_BYTES as usize]));
         let slice = memory.slice(0, memory.len()).expect("the whole buffer");
         let region = MemoryRegion::register(&nic.domain, &slice, AccessFlags::default()).map_err(failed)?;
@@ -75,7 +75,7 @@ impl<'a> DeviceProber<'a> {
         control: &dyn ControlPlane,
         limit: Duration,
         move_limit: Duration,
-    ) -> Result<ProbeTimings, ProbeFailure> {
+    ) -> Result<ProbeTimings, PathProbeFailure> {
         let address = PortAddress { gid_index: gid.index, gid: gid.gid.octets(), ..self.nic.address() };
         let qps: Vec<QueuePair> = (0..self.nic.limits.qps).map(|_| self.qp()).collect::<Result<_, _>>()?;
         self.connect(&address, &qps, (view, device), control, limit.min(DIAL_LIMIT))?;
@@ -83,15 +83,15 @@ impl<'a> DeviceProber<'a> {
             self.go(qp, NOTHING, move_limit)?;
         }
         let rounds = (0..ROUNDS).map(|_| self.go(&qps[0], NOTHING, move_limit));
-        let mut writes = rounds.collect::<Result<Vec<Duration>, ProbeFailure>>()?;
+        let mut writes = rounds.collect::<Result<Vec<Duration>, PathProbeFailure>>()?;
         writes.sort_unstable();
         let read = readable(view, device)
             .map(|request| ProbeRead { bytes: request.len, result: self.go(&qps[0], request, move_limit) });
         Ok(ProbeTimings { writes, read })
     }
 
-    fn qp(&self) -> Result<QueuePair, ProbeFailure> {
-        let failed = |error: VerbsError| ProbeFailure::verb(RdmaStep::Init, &error);
+    fn qp(&self) -> Result<QueuePair, PathProbeFailure> {
+        let failed = |error: VerbsError| PathProbeFailure::verb(RdmaStep::Init, &error);
         let (limits, settings) = (self.nic.limits, &self.shared.settings);
         let wr = REQUESTS.min(limits.requests as u32);
         let caps = QpCaps { wr, sge: limits.sge, inline: limits.inline };
@@ -108,7 +108,7 @@ impl<'a> DeviceProber<'a> {
         (view, device): (&PeerView, usize),
         control: &dyn ControlPlane,
         limit: Duration,
-    ) -> Result<(), ProbeFailure> {
+    ) -> Result<(), PathProbeFailure> {
         let now = (self.shared.clock)();
         let mut link = EndpointLink::new(LocalEnd {
             path: nic_path(&self.shared.server, &self.nic.name),
@@ -119,7 +119,7 @@ impl<'a> DeviceProber<'a> {
         });
         let LinkAction::Dial(request) = link.next_action(now) else { unreachable!("a new link dials") };
         let reply = control.connect(&view.segment, &request, limit);
-        let reply = reply.map_err(|error| ProbeFailure::unreachable(RdmaStep::Dial, &error))?;
+        let reply = reply.map_err(|error| PathProbeFailure::unreachable(RdmaStep::Dial, &error))?;
         let mut broken = None;
         let remote_end = link::remote_end(&reply, Some(&view.descriptor), qps.len());
         let next = link.on_reply(&reply, remote_end, now, |remote_end| {
@@ -137,12 +137,12 @@ impl<'a> DeviceProber<'a> {
             step = RdmaStep::Ready;
             match control.connect(&view.segment, &ack, limit) {
                 Ok(answer) => link.on_ack_reply(&answer),
-                Err(error) => return Err(ProbeFailure::unreachable(step, &error)),
+                Err(error) => return Err(PathProbeFailure::unreachable(step, &error)),
             }
         }
         match link.close_reason() {
             None => Ok(()),
-            Some(over) => Err(ProbeFailure::over(step, over)),
+            Some(over) => Err(PathProbeFailure::over(step, over)),
         }
     }
 
@@ -151,25 +151,25 @@ impl<'a> DeviceProber<'a> {
         address: &PortAddress,
         qps: &[QueuePair],
         remote_end: &RemoteEnd,
-    ) -> Result<(), ProbeFailure> {
+    ) -> Result<(), PathProbeFailure> {
         qps.iter().zip(&remote_end.numbers).try_for_each(|(qp, number)| {
-            let way = self.shared.way(self.nic, address, remote_end, *number);
-            qp.connect(&way).map_err(|error| {
+            let path_attributes = self.shared.path_attributes(self.nic, address, remote_end, *number);
+            qp.connect(&path_attributes).map_err(|error| {
                 let step = if error.what.ends_with("RTS") { RdmaStep::Rts } else { RdmaStep::Rtr };
-                ProbeFailure::verb(step, &error)
+                PathProbeFailure::verb(step, &error)
             })
         })
     }
 
     /// Runs `request` and returns its duration.
-    fn go(&self, qp: &QueuePair, request: ProbeRequest, limit: Duration) -> Result<Duration, ProbeFailure> {
+    fn go(&self, qp: &QueuePair, request: ProbeRequest, limit: Duration) -> Result<Duration, PathProbeFailure> {
         let id = self.ids.fetch_add(1, Ordering::Relaxed);
         let mut chain = WorkRequestList::new();
         let ProbeRequest { direction, len, remote, rkey } = request;
         let work = RdmaRequest { direction, offset: 0, len, remote_address: remote, rkey, id, signaled: true };
         chain.push(&self.region, work).expect("the request fits in the region");
         let start = (self.shared.clock)();
-        qp.post(&mut chain).map_err(|refused| ProbeFailure {
+        qp.post(&mut chain).map_err(|refused| PathProbeFailure {
             step: RdmaStep::Post,
             cause: ProbeFailureCause::Verb { call: "ibv_post_send", errno: refused.source.raw_os_error().unwrap_or(0) },
             message: refused.to_string(),
@@ -178,12 +178,12 @@ impl<'a> DeviceProber<'a> {
         if completion.status.is_ok() {
             return Ok((self.shared.clock)().since(start));
         }
-        Err(ProbeFailure::completion(completion.status, completion.vendor_error))
+        Err(PathProbeFailure::completion(completion.status, completion.vendor_error))
     }
 
     /// Waits for the completion of request `id`, posted at `start`.
-    fn completion(&self, id: u64, start: Mono, limit: Duration) -> Result<WorkCompletion, ProbeFailure> {
-        let broken = |error: VerbsError| ProbeFailure::verb(RdmaStep::Move, &error);
+    fn completion(&self, id: u64, start: Mono, limit: Duration) -> Result<WorkCompletion, PathProbeFailure> {
+        let broken = |error: VerbsError| PathProbeFailure::verb(RdmaStep::Move, &error);
         let mut list = [WorkCompletion::EMPTY; 8];
         let mut armed = false;
         loop {
@@ -195,7 +195,11 @@ impl<'a> DeviceProber<'a> {
             let waited = (self.shared.clock)().since(start);
             if waited >= limit {
                 let message = format!("no completion within {limit:?}");
-                return Err(ProbeFailure { step: RdmaStep::Move, cause: ProbeFailureCause::Silence(limit), message });
+                return Err(PathProbeFailure {
+                    step: RdmaStep::Move,
+                    cause: ProbeFailureCause::Silence(limit),
+                    message,
+                });
             }
             if waited < SPIN {
                 std::hint::spin_loop();
@@ -221,31 +225,31 @@ fn readable(view: &PeerView, device: usize) -> Option<ProbeRequest> {
     Some(ProbeRequest { direction: Direction::Read, len, remote, rkey })
 }
 
-impl ProbeFailure {
-    fn verb(step: RdmaStep, error: &VerbsError) -> ProbeFailure {
-        ProbeFailure {
+impl PathProbeFailure {
+    fn verb(step: RdmaStep, error: &VerbsError) -> PathProbeFailure {
+        PathProbeFailure {
             step,
             cause: ProbeFailureCause::Verb { call: error.what, errno: error.errno() },
             message: error.to_string(),
         }
     }
 
-    fn unreachable(step: RdmaStep, error: &TransferError) -> ProbeFailure {
-        ProbeFailure { step, cause: ProbeFailureCause::Unreachable, message: error.chain().to_string() }
+    fn unreachable(step: RdmaStep, error: &TransferError) -> PathProbeFailure {
+        PathProbeFailure { step, cause: ProbeFailureCause::Unreachable, message: error.chain().to_string() }
     }
 
-    fn completion(status: CompletionStatus, vendor: u32) -> ProbeFailure {
+    fn completion(status: CompletionStatus, vendor: u32) -> PathProbeFailure {
         let message = format!("work completion {status}, vendor error {vendor:#x}");
-        ProbeFailure { step: RdmaStep::Move, cause: ProbeFailureCause::Completion(status), message }
+        PathProbeFailure { step: RdmaStep::Move, cause: ProbeFailureCause::Completion(status), message }
     }
 
     /// Converts the reason why the link was closed.
-    fn over(step: RdmaStep, over: &CloseReason) -> ProbeFailure {
+    fn over(step: RdmaStep, over: &CloseReason) -> PathProbeFailure {
         let cause = match over {
             CloseReason::Refused(_) => ProbeFailureCause::Refused,
             CloseReason::NoRdma => ProbeFailureCause::NoRdma,
             _ => ProbeFailureCause::Answer,
         };
-        ProbeFailure { step, cause, message: over.to_string() }
+        PathProbeFailure { step, cause, message: over.to_string() }
     }
 }

@@ -1,7 +1,6 @@
 //! Compares sizes, offsets and values of our declarations with the real header, using a C compiler.
 
 use std::fs;
-use std::io::Write;
 use std::mem::offset_of;
 use std::path::Path;
 use std::process::Command;
@@ -221,13 +220,11 @@ fn lines() -> Vec<Line> {
 
 /// `MCCTL_VERBS_INCLUDE` names a header folder other than the compiler's own.
 #[test]
+#[ignore = "needs the header of libibverbs"]
 fn declarations_match_the_verbs_header() {
     let include = std::env::var("MCCTL_VERBS_INCLUDE").unwrap_or_else(|_| "/usr/include".to_owned());
-    if !Path::new(&include).join("infiniband/verbs.h").exists() {
-        let header = format!("{include}/infiniband/verbs.h (apt-get install libibverbs-dev)");
-        let _ = writeln!(std::io::stderr(), "NOT TESTED: the layout of verbs structures: missing {header}");
-        return;
-    }
+    let header = Path::new(&include).join("infiniband/verbs.h");
+    assert!(header.exists(), "{} not found (Debian package: libibverbs-dev)", header.display());
     let lines = lines();
     let dir = tempfile::tempdir().unwrap();
     let (source, program) = (dir.path().join("layout.c"), dir.path().join("layout"));
@@ -239,13 +236,7 @@ fn declarations_match_the_verbs_header() {
     text.push_str("return 0;\n}\n");
     fs::write(&source, text).unwrap();
     let built = Command::new("cc").args(["-std=gnu11", "-isystem", &include, "-o"]).arg(&program).arg(&source).output();
-    let built = match built {
-        Ok(built) => built,
-        Err(error) => {
-            let _ = writeln!(std::io::stderr(), "NOT TESTED: the layout of verbs structures: no C compiler ({error})");
-            return;
-        }
-    };
+    let built = built.expect("a C compiler (Debian package: gcc)");
     assert!(built.status.success(), "{}", String::from_utf8_lossy(&built.stderr));
     let told = Command::new(&program).output().unwrap();
     let told: Vec<usize> = String::from_utf8(told.stdout).unwrap().lines().map(|l| l.parse().unwrap()).collect();

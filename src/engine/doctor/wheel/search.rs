@@ -1,4 +1,4 @@
-//! Finds installed Mooncake wheels without running Python: the package folders of each interpreter, and the records of installed
+//! Finds installed Mooncake wheels without running Python: the package directories of each interpreter, and the records of installed
 //! packages in them.
 
 use crate::engine::sys::FileTree;
@@ -6,13 +6,13 @@ use crate::engine::sys::FileTree;
 /// Where to search for wheels.
 #[derive(Clone, Debug, Default)]
 pub struct WheelSearch {
-    /// An interpreter, or the folder that holds its `bin` and `lib`. If set, only this one is searched.
+    /// An interpreter, or the directory that contains its `bin` and `lib`. If set, only this one is searched.
     pub python: Option<String>,
     /// `VIRTUAL_ENV`, `CONDA_PREFIX`.
     pub prefixes: Vec<String>,
-    /// The folders of `PATH`.
+    /// The directories in `PATH`.
     pub path: Vec<String>,
-    /// The folders of `PYTHONPATH`.
+    /// The directories in `PYTHONPATH`.
     pub packages: Vec<String>,
     pub home: Option<String>,
     /// `LD_LIBRARY_PATH`.
@@ -21,13 +21,13 @@ pub struct WheelSearch {
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Wheel {
-    /// The name of the distribution, e.g. `mooncake-transfer-engine`.
+    /// The distribution name, e.g. `mooncake-transfer-engine`.
     pub name: String,
     /// The version, e.g. `0.3.13.post1`.
     pub release: String,
-    /// The package folder that contains it.
+    /// The package directory that contains it.
     pub packages: String,
-    /// The folder that contains the interpreter's `bin`, if known.
+    /// The directory that contains the interpreter's `bin`, if known.
     pub prefix: Option<String>,
 }
 
@@ -41,7 +41,7 @@ impl Wheel {
         }
     }
 
-    /// The folder of its modules and binaries.
+    /// The directory with its modules and binaries.
     pub fn folder(&self) -> String {
         format!("{}/mooncake", self.packages)
     }
@@ -54,7 +54,7 @@ const PYTHONS: &[&str] = &["python3", "python"];
 pub(super) fn wheels(tree: &FileTree, search: &WheelSearch) -> Vec<Wheel> {
     let mut folders: Vec<(String, Option<String>)> = Vec::new();
     let mut add = |packages: String, prefix: Option<&str>| {
-        // Two paths may lead to the same folder.
+        // Two paths may lead to the same directory.
         if let Some(real) = tree.resolve(&packages)
             && !folders.iter().any(|(known, _)| tree.resolve(known).as_ref() == Some(&real))
         {
@@ -91,7 +91,7 @@ pub(super) fn wheels(tree: &FileTree, search: &WheelSearch) -> Vec<Wheel> {
     found
 }
 
-/// The folders that hold `bin` and `lib` of each interpreter.
+/// The directories that contain each interpreter's `bin` and `lib`.
 fn prefixes(tree: &FileTree, search: &WheelSearch) -> Vec<String> {
     let mut prefixes: Vec<String> = Vec::new();
     if let Some(python) = &search.python {
@@ -116,7 +116,7 @@ fn prefixes(tree: &FileTree, search: &WheelSearch) -> Vec<String> {
     prefixes
 }
 
-/// Adds the prefixes of an interpreter: of its path and of the file that the path resolves to.
+/// Adds an interpreter's prefixes: from its path and from the file that the path resolves to.
 fn of_interpreter(tree: &FileTree, python: &str, into: &mut Vec<String>) {
     let mut push = |path: &str| {
         let mut parts = path.rsplitn(3, '/');
@@ -134,7 +134,7 @@ fn of_interpreter(tree: &FileTree, python: &str, into: &mut Vec<String>) {
         into.extend(version.split_whitespace().map(|version| format!("{prefix}/versions/{version}")));
         return;
     }
-    // A virtual environment includes the system packages only if its configuration says so.
+    // A virtual environment includes the system packages only if its configuration enables that.
     let shares = match tree.text(&format!("{prefix}/pyvenv.cfg")).ok().flatten() {
         None => true,
         Some(text) => text.lines().any(|entry| {
@@ -148,7 +148,7 @@ fn of_interpreter(tree: &FileTree, python: &str, into: &mut Vec<String>) {
     }
 }
 
-/// The package folders below a prefix.
+/// The package directories under a prefix.
 fn packages_of(tree: &FileTree, prefix: &str) -> Vec<String> {
     let mut folders = Vec::new();
     for lib in ["lib", "lib64", "local/lib"] {
