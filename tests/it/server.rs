@@ -46,7 +46,7 @@ impl Handler for Routes {
             "/endless" => {
                 let end = Counted(self.aborted.clone());
                 let page = move || {
-                    let _ = &end;
+                    let _owned = &end;
                     Some(Bytes::from(vec![b'x'; 64 << 10]))
                 };
                 answer(StatusCode::OK, "text/plain", ResponseBody::paged(page))
@@ -106,7 +106,7 @@ async fn a_missing_body_gets_408_and_a_late_answer_504() {
 
 #[tokio::test]
 async fn a_client_that_stops_reading_is_disconnected() {
-    let (server, routes) = serve(HttpLimits { stall: SHORT, ..LONG }).await;
+    let (server, routes) = serve(HttpLimits { stall: SHORT, least_rate: 0, ..LONG }).await;
     let mut client = Connection::to(server.at().port).await;
     client.send(b"GET /endless HTTP/1.1\r\nHost: t\r\n\r\n").await;
     // The answer fills the sockets' buffers and stalls. After the limit the connection is closed.

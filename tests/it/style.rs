@@ -55,3 +55,16 @@ fn every_file_begins_with_what_it_holds() {
         sources("src").into_iter().filter(|(_, text)| !text.starts_with("//!")).map(|(path, _)| path).collect();
     assert_eq!(bare, [""; 0].map(PathBuf::from));
 }
+
+/// A busy machine exceeds any limit. A test waits with `wait_until` or `in_time`, and asserts a state or an order. The tests in `rdma` run
+/// alone in a virtual machine.
+#[test]
+fn no_test_asserts_an_upper_bound_on_elapsed_time() {
+    let bound = ["elapsed()", " <"].concat();
+    let files = sources("tests/it").into_iter().filter(|(path, _)| !path.starts_with("tests/it/rdma"));
+    let lines = files.flat_map(|(path, text)| {
+        let bounds: Vec<&str> = text.lines().filter(|line| line.contains(&bound)).collect();
+        bounds.into_iter().map(|line| format!("{}: {}", path.display(), line.trim())).collect::<Vec<_>>()
+    });
+    assert_eq!(lines.collect::<Vec<_>>(), [""; 0]);
+}
