@@ -79,7 +79,6 @@ pub struct ClientHeartbeat {
 /// One complete memory replica of an object.
 #[derive(Clone, Debug, Deserialize, Serialize, PartialEq, Eq)]
 pub struct MemoryReplica {
-    /// Object size.
     #[serde(rename(deserialize = "size_", serialize = "bytes"))]
     pub bytes: u64,
     /// Start address, in the owner's address space.

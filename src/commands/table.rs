@@ -25,7 +25,6 @@ pub fn width() -> usize {
     output::terminal_width().map_or(DEFAULT_WIDTH, |columns| columns.max(MIN_WIDTH))
 }
 
-/// A report section.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct ReportSection {
     /// Heading, shown only in HTML.

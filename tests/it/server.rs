@@ -26,7 +26,6 @@ struct Routes {
     aborted: Arc<AtomicUsize>,
 }
 
-/// Counts its drop.
 struct Counted(Arc<AtomicUsize>);
 
 impl Drop for Counted {

@@ -68,7 +68,6 @@ pub struct NodeRow {
     pub target: u64,
 }
 
-/// A tier's capacity.
 #[derive(Clone, Debug, Serialize)]
 pub struct TierRow {
     /// `L2Memory` or `L3`.
@@ -86,7 +85,6 @@ pub struct TierRow {
 pub struct SizeRow {
     /// The flag, including its dashes.
     pub flag: &'static str,
-    /// The flag's value.
     pub given: String,
     /// The value in bytes.
     pub asked_bytes: u64,
@@ -123,7 +121,6 @@ pub struct SizingReport {
     pub model: Option<String>,
     /// The source of the model geometry.
     pub model_source: Option<String>,
-    /// Huge page size.
     pub hugepage_bytes: u64,
     /// Number of ranks on the host with the highest usage.
     pub ranks_on_host: u64,

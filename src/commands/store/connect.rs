@@ -71,7 +71,6 @@ pub struct StoreSession {
 pub(in crate::commands) struct ClientPlan {
     /// Values with their origins, for errors.
     pub node: NodePlan,
-    /// The engine configuration.
     pub config: NodeConfig,
     pub metadata: ClientMetadata,
     /// Warnings about environment variables that do not parse.

@@ -12,7 +12,6 @@ pub struct PortRequest {
     pub what: &'static str,
     /// The flag that sets the port.
     pub flag: &'static str,
-    /// The flag's value.
     pub port: Option<u16>,
     /// The port to use if the flag is not set.
     pub default: u16,

@@ -41,7 +41,6 @@ pub enum DeployError {
         key: &'static str,
         what: String,
     },
-    /// Contradictory sizes.
     #[error("{key}: {error}")]
     Plan {
         /// Key with its section.

@@ -85,7 +85,6 @@ impl Default for Rules {
     }
 }
 
-/// A conversation's progress.
 #[derive(Clone, Copy, Debug, Default)]
 struct ConversationState {
     /// Index of the next turn, or of the turn in flight.

@@ -137,7 +137,7 @@ impl<H: StateAccess> MasterCall<H> {
             Ok(spec) => spec,
             Err(refusal) => {
                 return self.batch(keys, tally, |_, _, key, nth| {
-                    // There may be no length for the key. The refusal already covers that case.
+                    // A refused batch may have no length for the key.
                     lengths.get(nth).map_or(Ok(()), |length| check_put(key.0, *length))?;
                     Err(refusal)
                 });

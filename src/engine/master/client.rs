@@ -18,7 +18,6 @@ use crate::engine::master::slots::SegmentSlot;
 /// Maximum number of clients.
 pub(super) const CLIENTS_MAX: usize = 1 << 18;
 
-/// A live client.
 #[derive(Debug)]
 pub(super) struct ClientRecord {
     /// The client has registered its segments.

@@ -28,7 +28,6 @@ pub(super) enum EvictionList {
     Read,
     /// In the ordered set for objects that fit neither list.
     Unordered,
-    /// Soft-pinned.
     Pinned,
 }
 

@@ -257,7 +257,6 @@ pub struct MasterGauges {
     pub keys: u64,
     /// Objects with a soft pin.
     pub soft_pinned_keys: u64,
-    /// Live clients.
     pub clients: u64,
     pub mem_replicas: u64,
     /// Bytes allocated to displaced unfinished puts that are still quarantined.

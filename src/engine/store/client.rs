@@ -21,7 +21,6 @@ pub const PROTOCOL_VERSION: &str = "2.0.0";
 /// Upstream's name for "no tenant".
 pub const DEFAULT_TENANT: &str = "default";
 
-/// Client settings.
 #[derive(Clone, Debug)]
 pub struct ClientConfig {
     /// The master's RPC address.

@@ -191,7 +191,6 @@ const BOUNDS_US: [u64; 27] = [
     100_000, 200_000, 500_000, 1_000_000, 2_000_000, 5_000_000, 10_000_000, 20_000_000,
 ];
 
-/// A latency histogram.
 #[derive(Clone, Debug, Default)]
 struct Latencies {
     buckets: [u64; BOUNDS_US.len() + 1],

@@ -24,7 +24,6 @@ use crate::engine::wire::types::Segment;
 /// Interval between attempts to reach the metadata service or the master at startup.
 const RETRY: Duration = Duration::from_millis(250);
 
-/// Node settings.
 #[derive(Clone, Debug)]
 pub struct NodeConfig {
     /// The host on which peers reach the node, with or without a port.

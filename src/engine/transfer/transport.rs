@@ -36,7 +36,6 @@ pub struct Op {
     pub remote: RemoteAddr,
 }
 
-/// A batch's deadline.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Deadline {
     pub until: Mono,

@@ -22,7 +22,6 @@ const COUNTED: Duration = Duration::from_secs(3);
 /// State kept while observing one endpoint.
 #[derive(Debug, Default)]
 pub(super) struct EndpointCaches {
-    /// The server's settings.
     pub(super) info: Option<ServerInfo>,
     watch: Option<Scraper>,
     /// End of the previous pass.

@@ -60,7 +60,6 @@ pub struct DeviceAttributes {
     pub num_comp_vectors: u32,
 }
 
-/// Port attributes.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct PortAttributes {
     pub state: PortState,

@@ -67,7 +67,6 @@ impl fmt::Debug for PathAttributes {
     }
 }
 
-/// Queue pair state.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum QpState {
     Reset,

@@ -85,7 +85,6 @@ pub(super) struct Nic {
     pub(super) counters: NicCounters,
 }
 
-/// A device's counters.
 #[derive(Debug, Default)]
 pub(super) struct NicCounters {
     pub(super) read_bytes: AtomicU64,

@@ -23,7 +23,6 @@ const OUTPUT: u32 = 256;
 /// Maximum timestamp: ten years, in milliseconds.
 const TIME_MAX: f64 = 315_576_000_000.0;
 
-/// A row's prompt.
 enum RowPrompt {
     Blocks(Vec<u64>),
     Made(u32),

@@ -10,7 +10,6 @@ use crate::structs::*;
 /// Without an address, the function returns the value after `else`.
 macro_rules! functions {
     ($( $(#[$doc:meta])* fn $name:ident($($arg:ident: $type:ty),* $(,)?) -> $answer:ty, else $absent:expr; )*) => {
-        /// Function addresses.
         pub(crate) struct Symbols {
             $( pub(crate) $name: Option<unsafe extern "C" fn($($type),*) -> $answer>, )*
         }

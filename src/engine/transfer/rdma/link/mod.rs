@@ -248,7 +248,7 @@ fn is_rtr(message: &str) -> bool {
     message.starts_with("Failed to modify QP to RTR")
 }
 
-/// Formats a refusal as a problem with a reply. (The refusal's own text is meant for the sender of a request.)
+/// Formats a refusal as a problem with a reply. The refusal's own text addresses the sender of a request.
 struct ReplyProblem<'a>(&'a HandshakeRefusal);
 
 impl fmt::Display for ReplyProblem<'_> {
