@@ -91,7 +91,7 @@ pub struct FlagTable {
     pub groups: &'static [(&'static str, &'static [FlagSpec])],
 }
 
-/// A supported flag with its own name in files and no environment variable. The builder methods change these properties.
+/// A supported flag: its key in configuration files is the flag's name, and it has no environment variable. The builder methods change this.
 pub const fn flag(name: &'static str, kind: ValueKind, default: &'static str, help: &'static str) -> FlagSpec {
     FlagSpec { name, aliases: &[], kind, default, help, class: FlagSupport::Works, key: FileKey::Same, env: None }
 }
@@ -147,7 +147,7 @@ impl FlagSpec {
         }
     }
 
-    /// The default as a value.
+    /// The default, parsed.
     pub fn default_value(&self) -> FlagValue {
         self.kind.parse(self.default).expect("a test checks that every default parses")
     }

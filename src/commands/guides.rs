@@ -72,7 +72,7 @@ pub const GUIDES: &[Guide] = &[
         examples: &[
             (
                 "mcctl serve store --master 10.0.0.1:50051 --segment-size 64gb",
-                "contribute 64 GiB; nodes discover each other with P2PHANDSHAKE",
+                "contribute 64 GiB, without a metadata service",
             ),
             (
                 "mcctl serve store --master 10.0.0.1:50051 --metadata-server http://10.0.0.1:8080/metadata",

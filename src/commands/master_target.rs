@@ -38,7 +38,7 @@ pub struct MasterArgs {
     /// Timeout for each call and for each object transfer
     ///
     /// The timeout applies to responses from the master, its admin HTTP endpoint and the metadata service. A key list may take longer
-    /// if at least 64 KiB arrive within each such period.
+    /// as long as at least 64 KiB arrives in each timeout interval.
     #[arg(long, value_name = "TIME", default_value = "10s", value_parser = args::limit)]
     pub timeout: Duration,
 }

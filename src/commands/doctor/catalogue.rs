@@ -1,4 +1,4 @@
-//! `--list` and `--list-problems`: all checks, and common operator problems with the checks that recognize them. No check runs.
+//! `--list` and `--list-problems`: all checks, and common deployment problems with the checks that detect them. No check runs.
 
 use serde::Serialize;
 

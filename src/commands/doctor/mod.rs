@@ -58,7 +58,7 @@ pub struct Args {
     /// List the checks and exit
     #[arg(long, conflicts_with = "list_problems")]
     list: bool,
-    /// List common operator problems with the checks that recognize them, and exit
+    /// List common deployment problems and the checks that detect them, then exit
     #[arg(long, alias = "problems")]
     list_problems: bool,
     /// Print one JSON document to stdout (schema mcctl.doctor/1)

@@ -18,7 +18,7 @@ use crate::engine::deploy::{
 /// Write a deployment file for `mcctl render`
 #[derive(Clone, Debug, Default, clap::Args)]
 #[command(
-    after_help = "If --model is missing on a terminal, init asks for the most important values. All other values have defaults.\n\
+    after_help = "Without --model on an interactive terminal, init prompts for the most important values. All other values have defaults.\n\
     Sizes: 16gb = 16g = 16Gi = 16GiB = 16 x 1024^3 bytes; a number without a unit is in bytes."
 )]
 pub struct Args {
@@ -100,7 +100,7 @@ pub struct Args {
     /// SGLang's compute device: cuda or cpu
     #[arg(long, value_name = "DEVICE", value_parser = ["cuda", "cpu"])]
     device: Option<String>,
-    /// Your mcctl image with a tag, for container formats
+    /// mcctl image, including its tag (for container output formats)
     #[arg(long, value_name = "IMAGE")]
     mcctl_image: Option<String>,
 }

@@ -154,8 +154,8 @@ const LEASES: &[FlagSpec] = &[
         "allocation_strategy",
         ValueKind::Word(&["random", "free_ratio_first", "cxl", "ssd_free_ratio_first", "local_first"]),
         "random",
-        "Segment for a new object: random, the emptiest in a sample (free_ratio_first), or on the writer's host (local_first, \
-         for one replica). Without an SSD tier, ssd_free_ratio_first is the same as random",
+        "How to choose the segment for a new object: at random, the emptiest of a sample (free_ratio_first), or one on the \
+         writer's host (local_first, single replica only). Without an SSD tier, ssd_free_ratio_first is the same as random",
     ),
     flag(
         "memory_allocator",

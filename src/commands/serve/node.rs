@@ -101,7 +101,7 @@ pub fn local_hostname(
             Some(address @ IpAddr::V6(_)) => Ok(format!("[{address}]")),
             Some(address) => Ok(address.to_string()),
             None => Err(Failure::usage("this node has no address that other hosts can reach")
-                .tried(format!("find this host's address on the route to the master at {master}"))
+                .tried(format!("determine the local address used to reach the master at {master}"))
                 .next("set --local-hostname to a name or address of this host")),
         };
     };

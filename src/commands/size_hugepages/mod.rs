@@ -63,19 +63,19 @@ pub struct Args {
     /// Device pool size in tokens (max_total_num_tokens in SGLang's log)
     #[arg(long, value_name = "N")]
     pub(crate) device_pool_tokens: Option<u64>,
-    /// Memory that one TP x PP group contributes to the store: bytes, or with a unit in powers of 1024 (4gb); 0 for none
+    /// Memory that one TP x PP group contributes to the store, in bytes or with a binary unit (4gb); 0 for none
     #[arg(long, value_name = "SIZE", default_value = "4gb", allow_hyphen_values = true)]
     pub(crate) global_segment_size: String,
-    /// MC_MMAP_ARENA_POOL_SIZE for each process: bytes, or with a unit in powers of 1024; 0 for none
+    /// MC_MMAP_ARENA_POOL_SIZE for each process, in bytes or with a binary unit (4gb); 0 for none
     #[arg(long, value_name = "SIZE", default_value = "0", allow_hyphen_values = true)]
     pub(crate) arena_pool_size: String,
     /// Huge page size: 2mb or 1gb
     #[arg(long, value_name = "SIZE", default_value = "2mb", allow_hyphen_values = true)]
     pub(crate) hugepage_size: String,
-    /// Available huge page memory on the target host: bytes, or with a unit in powers of 1024 (512gb) [default: this host's]
+    /// Available huge page memory on the target host, in bytes or with a binary unit (512gb) [default: this host's]
     #[arg(long, value_name = "SIZE", allow_hyphen_values = true)]
     pub(crate) available_hugetlb: Option<String>,
-    /// MemAvailable on the target host, without its huge pages: bytes, or with a unit in powers of 1024 [default: this host's, unless
+    /// MemAvailable on the target host, not counting huge pages, in bytes or with a binary unit (4gb) [default: this host's, unless
     /// --available-hugetlb is set]
     #[arg(long, value_name = "SIZE", allow_hyphen_values = true)]
     pub(crate) available_memory: Option<String>,
@@ -97,7 +97,7 @@ pub struct Args {
     /// Treat the data parallel ranks as groups within tp
     #[arg(long)]
     pub(crate) enable_dp_attention: bool,
-    /// Decode context parallel size: ranks that share the rows of an MLA cache
+    /// Decode context parallel size: number of ranks that the rows of an MLA cache are split across
     #[arg(long, value_name = "N", default_value = "1", conflicts_with = "per_request")]
     pub(crate) dcp_size: u64,
     /// Number of draft model (MTP) layers that SGLang adds to the main model's pools
@@ -106,7 +106,7 @@ pub struct Args {
     /// Row format for sparse attention in fp8: scaled, or raw (TRT-LLM, ROCm and TileLang kernels)
     #[arg(long, value_name = "LAYOUT", default_value = "scaled", value_parser = ["scaled", "raw"])]
     pub(crate) dsa_fp8_layout: String,
-    /// MC_MAX_MR_SIZE, the maximum memory region size: bytes, or with a unit in powers of 1024. Larger buffers are split
+    /// MC_MAX_MR_SIZE, the maximum memory region size, in bytes or with a binary unit (4gb). Larger buffers are split
     #[arg(long, value_name = "SIZE", default_value = "1tb", allow_hyphen_values = true)]
     pub(crate) max_mr_size: String,
     /// Number of hosts in the deployment
@@ -115,10 +115,10 @@ pub struct Args {
     /// Number of store services on the same host
     #[arg(long, value_name = "N", default_value = "0")]
     pub(crate) store_services: u64,
-    /// Segment size of each store service (not divided): bytes, or with a unit in powers of 1024
+    /// Segment size of each store service (not divided), in bytes or with a binary unit (4gb)
     #[arg(long, value_name = "SIZE", default_value = "3355443200", requires = "store_services")]
     pub(crate) store_segment_size: String,
-    /// Local buffer size of each store service: bytes, or with a unit in powers of 1024
+    /// Local buffer size of each store service, in bytes or with a binary unit (4gb)
     #[arg(long, value_name = "SIZE", default_value = "1073741824", requires = "store_services")]
     pub(crate) store_local_buffer_size: String,
     /// Transport: tcp or rdma
@@ -165,7 +165,7 @@ pub struct Args {
     /// Number of keys that a master reports (master_key_count); their computed size is compared with --observed-bytes
     #[arg(long, value_name = "N", requires_all = ["observed_bytes", "model"], conflicts_with_all = ["trace", "max_fit", "apply", "persist"])]
     pub(crate) observed_keys: Option<u64>,
-    /// Size that the master reports (master_allocated_bytes): bytes, or with a unit in powers of 1024; the master's GB are 1024^3 bytes
+    /// Allocated size that the master reports (master_allocated_bytes), in bytes or with a binary unit (4gb); the master's GB is 1024^3 bytes
     #[arg(long, value_name = "SIZE", requires = "observed_keys", allow_hyphen_values = true)]
     pub(crate) observed_bytes: Option<String>,
     /// Reserve the missing huge pages per NUMA node, verify the number that the kernel allocated, and undo a partial reservation
@@ -180,7 +180,7 @@ pub struct Args {
     /// With --apply, keep a partial reservation
     #[arg(long, requires = "apply")]
     pub(crate) keep_partial: bool,
-    /// Directory that contains the host's sys and etc
+    /// Directory that contains the host's /sys and /etc
     #[arg(long, value_name = "FOLDER", default_value = "/")]
     pub(crate) root: PathBuf,
     /// Print one JSON document to stdout

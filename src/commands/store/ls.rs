@@ -27,7 +27,7 @@ pub struct Args {
     /// Show the size in bytes, the number of copies and the first copy's node, with a header
     #[arg(long, short)]
     long: bool,
-    /// Print one JSON document per line: each unescaped key, then the count
+    /// Print one JSON document per line: one for each key, unescaped, then one with the count
     #[arg(long)]
     json: bool,
     #[command(flatten)]

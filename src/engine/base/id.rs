@@ -5,7 +5,7 @@ use std::str::FromStr;
 
 use crate::engine::base::text::Quoted;
 
-/// Maximum length of an object key, bytes. Upstream has no limit; SGLang's keys are shorter than 200 bytes.
+/// Maximum length of an object key, in bytes. Upstream has no limit; SGLang's keys are shorter than 200 bytes.
 pub const KEY_BYTES_MAX: usize = 1 << 20;
 
 macro_rules! uuid {

@@ -65,7 +65,7 @@ pub struct Check {
     pub group: CheckGroup,
     /// What the check verifies, in one line.
     pub about: &'static str,
-    /// The operator problems that the check recognizes, as numbered by `mcctl doctor --list-problems`.
+    /// The deployment problems that the check detects, as numbered by `mcctl doctor --list-problems`.
     pub problems: &'static [u8],
 }
 

@@ -2,7 +2,7 @@
 //!
 //! The checks that recognize a problem are listed in the catalogue.
 
-/// A common operator problem.
+/// A common deployment problem.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Problem {
     pub number: u8,

@@ -50,15 +50,15 @@ impl HugePageCount {
 /// A client's configured sizes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ClientSizes {
-    /// The rank's segment, bytes; 0 disables the segment.
+    /// Size of the rank's segment, in bytes; 0 disables the segment.
     pub segment: u64,
-    /// The local buffer, bytes.
+    /// Local buffer size, in bytes.
     pub local_buffer: u64,
-    /// The arena, bytes, a multiple of 2 MiB; 0 disables the arena.
+    /// The arena, in bytes, a multiple of 2 MiB; 0 disables the arena.
     pub arena: u64,
-    /// Huge page size of buffers and segments, bytes.
+    /// Huge page size of buffers and segments, in bytes.
     pub page: u64,
-    /// The system's default huge page size, bytes, which the arena uses.
+    /// The system's default huge page size, in bytes. The arena uses it.
     pub default_page: u64,
     /// Number of NUMA nodes with NICs that an RDMA segment is spread over; 0 or 1 means that the segment is not spread.
     pub nic_nodes: u64,
@@ -75,7 +75,7 @@ pub enum ArenaUse {
     },
     /// The arena holds only the buffer, or nothing; the rest is mapped separately.
     TooSmall {
-        /// Arena size that would hold both, bytes.
+        /// Arena size that would hold both, in bytes.
         needed: u64,
     },
     /// The segment is spread over NUMA nodes, so it is never in the arena.

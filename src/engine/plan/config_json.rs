@@ -9,7 +9,7 @@ use crate::engine::plan::SizingError;
 use crate::engine::plan::error::{COMPRESSED, LINEAR, MAMBA};
 use crate::engine::plan::geometry::{Attention, DIMENSION_MAX, Geometry, Indexer};
 
-/// Maximum size of a config.json, bytes.
+/// Maximum size of a config.json, in bytes.
 pub const CONFIG_BYTES_MAX: u64 = 4 << 20;
 
 /// Parses the cache geometry from the text of a config.json.

@@ -7,9 +7,9 @@ use crate::engine::plan::need::{SizingInput, need};
 /// A host's memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct HostCapacity {
-    /// Available regular (non-hugepage) memory, bytes.
+    /// Available regular (non-hugepage) memory, in bytes.
     pub memory: u64,
-    /// Memory in available huge pages, bytes; not included in `memory`.
+    /// Memory in available huge pages, in bytes; not included in `memory`.
     pub hugetlb: u64,
 }
 
@@ -18,7 +18,7 @@ pub struct HostCapacity {
 pub struct FittingSizes {
     /// `--hicache-size`, decimal GB per rank.
     pub gb: u64,
-    /// `MOONCAKE_GLOBAL_SEGMENT_SIZE`, bytes; whole GiB.
+    /// `MOONCAKE_GLOBAL_SEGMENT_SIZE`, in bytes; whole GiB.
     pub group_segment: u64,
 }
 

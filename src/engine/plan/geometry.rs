@@ -64,7 +64,7 @@ pub struct Geometry {
 
 /// Elements per scale block in the fp8 formats.
 const SCALE_BLOCK: u64 = 128;
-/// Size of a scale, bytes.
+/// Size of a scale, in bytes.
 const SCALE_BYTES: u64 = 4;
 /// Upper limit for model dimensions. The product of three dimensions stays far below 2^127.
 pub const DIMENSION_MAX: u64 = 1 << 24;

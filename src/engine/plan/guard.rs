@@ -7,10 +7,10 @@
 use crate::engine::plan::SizingError;
 use crate::engine::plan::error::narrow;
 
-/// Memory that SGLang keeps free, bytes.
+/// Memory that SGLang keeps free, in bytes.
 pub const RESERVE_BYTES: u64 = 10 << 30;
 
-/// Regular memory, bytes, that must be available for `ranks` ranks whose largest buffer has `buffer` bytes.
+/// Regular memory, in bytes, that must be available for `ranks` ranks whose largest buffer has `buffer` bytes.
 ///
 /// # Errors
 /// The product overflows.
@@ -21,7 +21,7 @@ pub fn needed(buffer: u64, ranks: u64) -> Result<u64, SizingError> {
     )
 }
 
-/// The largest buffer, bytes, that the guard allows for each of `ranks` ranks if `available` bytes are available.
+/// Size of the largest buffer, in bytes, that the guard allows for each of `ranks` ranks if `available` bytes are available.
 pub fn budget(available: u64, ranks: u64) -> u64 {
     available.saturating_sub(RESERVE_BYTES) / ranks.max(1)
 }

@@ -31,9 +31,9 @@ pub struct HostPool {
     pub tokens: u64,
     /// Pages, including the padding page.
     pub pages: u64,
-    /// Size of the single buffer for keys and values, bytes.
+    /// Size of the single buffer for keys and values, in bytes.
     pub bytes: u64,
-    /// Size of the side pool's buffer, bytes; 0 without a side pool.
+    /// Size of the side pool's buffer, in bytes; 0 without a side pool.
     pub side_bytes: u64,
 }
 
@@ -63,7 +63,7 @@ fn wanted_tokens(l2_size: L2Size, token_bytes: u64) -> Result<u64, SizingError> 
     }
 }
 
-/// The pool's capacity for a ratio, tokens, including the padding page. It does not depend on the model.
+/// The pool's capacity for a ratio, in tokens, including the padding page. It does not depend on the model.
 ///
 /// # Errors
 /// The ratio is not a positive number, or the result overflows.

@@ -37,9 +37,9 @@ impl ValueRange {
 pub struct L2Memory {
     /// The pool, if the model's geometry is known.
     pub pool: Option<HostPool>,
-    /// Size of the largest buffer, bytes. SGLang's guard checks this buffer.
+    /// Size of the largest buffer, in bytes. SGLang's guard checks this buffer.
     pub buffer: ValueRange,
-    /// Size of the side pools, bytes.
+    /// Size of the side pools, in bytes.
     pub side: ValueRange,
     pub buffers: u64,
 }

@@ -13,9 +13,9 @@ use crate::engine::plan::layout::ParallelLayout;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Services {
     pub count: u64,
-    /// Segment size per service, bytes. It is not divided among ranks.
+    /// Segment size per service, in bytes. It is not divided among ranks.
     pub segment: u64,
-    /// Local buffer size per service, bytes.
+    /// Local buffer size per service, in bytes.
     pub local_buffer: u64,
 }
 
@@ -34,13 +34,13 @@ pub struct SizingInput {
     pub cache: CacheType,
     pub page_size: u64,
     pub l2_size: L2Size,
-    /// `MOONCAKE_GLOBAL_SEGMENT_SIZE`: the segment size for one TP x PP group, bytes.
+    /// `MOONCAKE_GLOBAL_SEGMENT_SIZE`: the segment size for one TP x PP group, in bytes.
     pub group_segment: u64,
-    /// Arena size per process, bytes; 0 disables the arena.
+    /// Arena size per process, in bytes; 0 disables the arena.
     pub arena: u64,
-    /// Huge page size, bytes.
+    /// Huge page size, in bytes.
     pub page: u64,
-    /// The system's default huge page size, bytes.
+    /// The system's default huge page size, in bytes.
     pub default_page: u64,
     /// Number of NUMA nodes with NICs, for RDMA; otherwise 0.
     pub nic_nodes: u64,
@@ -56,9 +56,9 @@ pub struct RankMemory {
     pub stage: u64,
     /// The rank's L2 pool, if the model's geometry is known.
     pub pool: Option<HostPool>,
-    /// Size of the rank's largest L2 buffer, bytes. SGLang's guard checks this buffer.
+    /// Size of the rank's largest L2 buffer, in bytes. SGLang's host memory check applies to this buffer.
     pub buffer: ValueRange,
-    /// L2 size including side pools, bytes.
+    /// L2 size including side pools, in bytes.
     pub l2: ValueRange,
     /// Number of L2 buffers. Each one is registered with every NIC.
     pub buffers: u64,
@@ -77,7 +77,7 @@ pub struct RankMemory {
 pub struct MemoryNeed {
     /// One rank of each pipeline stage.
     pub ranks: Vec<RankMemory>,
-    /// One rank's segment size before rounding, bytes.
+    /// One rank's segment size before rounding, in bytes.
     pub rank_segment: u64,
     /// Ranks on the fullest host.
     pub ranks_on_host: u64,
@@ -89,7 +89,7 @@ pub struct MemoryNeed {
     pub pages_per_nic_node: u64,
     /// Huge pages for the store services, included in `least` and `most`.
     pub service_pages: HugePageCount,
-    /// Regular memory that must be available to satisfy SGLang's guard, bytes.
+    /// Regular memory that must be available to satisfy SGLang's guard, in bytes.
     pub guard_bytes: u64,
     /// Bytes that the ranks on all hosts and the store services contribute to the store.
     pub mounted: u64,

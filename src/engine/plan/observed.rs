@@ -8,7 +8,7 @@ use crate::engine::plan::tiers::StoredPage;
 pub struct ObservedKeys {
     /// Tokens in the whole pages that the keys make up.
     pub tokens: u64,
-    /// Computed size of the keys, bytes.
+    /// Computed size of the keys, in bytes.
     pub bytes: u64,
     /// Reported bytes minus computed bytes.
     pub surplus: i64,

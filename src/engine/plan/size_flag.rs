@@ -3,9 +3,9 @@
 
 use crate::engine::plan::{SizingError, size_text, upstream};
 
-/// One GB in SGLang, bytes.
+/// One GB in SGLang, in bytes.
 const GB: u64 = 1_000_000_000;
-/// Maximum size, bytes: the address space.
+/// Maximum size, in bytes: the address space.
 const BYTES_MAX: u128 = 1 << 57;
 
 /// A size flag, and the setting derived from it.

@@ -6,7 +6,7 @@ use crate::engine::plan::python_text::{self, PythonInt};
 
 /// Above this value SGLang's own arithmetic (`host_size * 1e9` as a double) is inexact.
 const HICACHE_GB_MAX: i128 = 9_000_000;
-/// Maximum segment size, bytes: the address space.
+/// Maximum segment size, in bytes: the address space.
 const BYTES_MAX: i128 = 1 << 57;
 
 /// `--hicache-size`: a whole number of decimal GB (10^9 bytes) per rank. With 0, SGLang uses the ratio instead.

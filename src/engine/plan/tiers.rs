@@ -17,7 +17,7 @@ pub struct StoredPage {
     /// Bytes per token, summed over all ranks in a group.
     pub token_bytes: u64,
     pub keys: u64,
-    /// Size of the largest object, bytes.
+    /// Size of the largest object, in bytes.
     pub object_bytes: u64,
 }
 
@@ -86,7 +86,7 @@ pub struct Kep74 {
     pub keys: u64,
     /// Memory in use in that master's log, hundredths of a GiB.
     pub shown_gib_hundredths: u64,
-    /// Computed size of these keys, bytes.
+    /// Computed size of these keys, in bytes.
     pub bytes: u64,
     /// The remainder, in hundredths of a percent of `bytes`. No known source explains it.
     pub unexplained_hundredths_percent: u64,

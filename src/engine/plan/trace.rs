@@ -8,7 +8,7 @@ use serde::Deserialize;
 
 /// Tokens per block in Mooncake's published traces.
 pub const BLOCK_TOKENS: u64 = 512;
-/// Maximum line length, bytes.
+/// Maximum line length, in bytes.
 pub const LINE_BYTES_MAX: u64 = 16 << 20;
 /// Maximum number of tokens in a prompt, and in a reply.
 pub const TOKENS_MAX: u64 = 1 << 26;
@@ -18,9 +18,9 @@ pub const TOKENS_MAX: u64 = 1 << 26;
 pub struct TraceRequest {
     /// The hashes of the prompt's blocks. Equal hashes mean equal blocks after equal prefixes.
     pub hash_ids: Vec<u64>,
-    /// Prompt length, tokens. The last block may be partial. By default, all blocks are full.
+    /// Prompt length, in tokens. The last block may be partial. By default, all blocks are full.
     pub input_length: Option<u64>,
-    /// Reply length, tokens; the default is 1.
+    /// Reply length, in tokens; the default is 1.
     pub output_length: Option<u64>,
 }
 

@@ -11,7 +11,7 @@ use nix::net::if_::InterfaceFlags;
 use nix::sys::resource::{UsageWho, getrusage};
 use nix::sys::time::{TimeVal, TimeValLike};
 
-/// Totals from `/proc/meminfo`, bytes.
+/// Totals from `/proc/meminfo`, in bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct HostMemory {
     /// `MemTotal`.

@@ -40,7 +40,7 @@ unsafe impl Sync for Memory {}
 pub struct OutOfRange {
     pub offset: usize,
     pub len: usize,
-    /// Size of the memory, bytes.
+    /// Size of the memory, in bytes.
     pub size: usize,
 }
 
@@ -188,7 +188,7 @@ impl Slice {
         &self.memory
     }
 
-    /// Offset in the memory, bytes.
+    /// Offset in the memory, in bytes.
     pub fn offset(&self) -> usize {
         self.offset
     }

@@ -46,7 +46,7 @@ impl HugePage {
 pub struct MemoryPolicy {
     /// `None` means regular pages.
     pub huge: Option<HugePage>,
-    /// Arena size, bytes. Only used with huge pages.
+    /// Arena size, in bytes. Only used with huge pages.
     pub arena_bytes: Option<u64>,
 }
 
@@ -112,21 +112,21 @@ pub enum MemoryError {
     /// A segment on regular pages is smaller than upstream's minimum.
     #[error("a {} segment is too small: the minimum without huge pages is {}", ByteSize(*wanted), ByteSize(SEGMENT_BYTES_MIN))]
     SegmentTooSmall {
-        /// Size of the request, bytes.
+        /// Size of the request, in bytes.
         wanted: u64,
     },
     /// The size exceeds the address space.
     #[error("{wanted} bytes exceed the address space")]
     TooLarge {
-        /// Size of the request, bytes.
+        /// Size of the request, in bytes.
         wanted: u64,
     },
     /// The size exceeds the host's memory or the container's limit.
     #[error("needs {} of memory; the limit is {} ({limit})", ByteSize(*wanted), ByteSize(*total))]
     LargerThanHost {
-        /// Size of the request, bytes.
+        /// Size of the request, in bytes.
         wanted: u64,
-        /// Memory of the host or of its cgroup, bytes.
+        /// Memory of the host or of its cgroup, in bytes.
         total: u64,
         /// Where the limit comes from.
         limit: &'static str,
@@ -159,7 +159,7 @@ pub enum MemoryError {
     },
     #[error("cannot map {} of memory ({what})", ByteSize(*bytes))]
     Refused {
-        /// Size of the request, bytes.
+        /// Size of the request, in bytes.
         bytes: u64,
         what: &'static str,
         #[source]

@@ -12,9 +12,9 @@ use crate::engine::sys::host;
 pub struct ProcessStats {
     /// CPU time of all threads, user plus system.
     pub cpu: Duration,
-    /// Resident memory (RSS), bytes.
+    /// Resident memory (RSS), in bytes.
     pub resident_bytes: Option<u64>,
-    /// Virtual memory (VSZ), bytes.
+    /// Virtual memory (VSZ), in bytes.
     pub virtual_bytes: Option<u64>,
     /// Current number of threads.
     pub threads: Option<u64>,

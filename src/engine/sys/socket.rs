@@ -17,9 +17,9 @@ use nix::time::{ClockId, clock_gettime};
 
 use crate::engine::sys::memory::Slice;
 
-/// Idle time after which keepalive probes are sent, seconds.
+/// Idle time after which keepalive probes are sent, in seconds.
 const KEEPALIVE_IDLE_S: u32 = 60;
-/// Interval between keepalive probes, seconds.
+/// Interval between keepalive probes, in seconds.
 const KEEPALIVE_INTERVAL_S: u32 = 10;
 /// Number of unanswered probes after which the connection is closed.
 const KEEPALIVE_PROBES: u32 = 6;

@@ -30,7 +30,7 @@ pub enum DeviceFinding {
     NoGid { device: String, port: u32 },
     /// A RoCE port has only RoCE v1 GIDs.
     #[error(
-        "port {port} has only RoCE v1 GIDs: routers do not forward them, and Mooncake uses them only as a last resort"
+        "port {port} has only RoCE v1 GIDs: RoCE v1 is not routable, and Mooncake uses these GIDs only as a last resort"
     )]
     RoceV1Only { device: String, port: u32 },
     /// A RoCE port has no GID derived from an IPv4 address.
@@ -65,9 +65,9 @@ pub enum DeviceFinding {
     /// The locked-memory limit is lower than the host's memory.
     #[error("the locked-memory limit is {}, and registered memory counts towards it", ByteSize(*soft))]
     Memlock {
-        /// The soft limit, bytes.
+        /// The soft limit, in bytes.
         soft: u64,
-        /// The hard limit, bytes; `None` means unlimited.
+        /// The hard limit, in bytes; `None` means unlimited.
         hard: Option<u64>,
     },
     /// `MC_TE_FILTERS` names an unknown device.

@@ -46,9 +46,9 @@ pub struct NumaNode {
 /// This process's locked-memory limit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct Memlock {
-    /// The effective limit, bytes; `None` means unlimited.
+    /// The effective limit, in bytes; `None` means unlimited.
     pub soft_bytes: Option<u64>,
-    /// The maximum that the process may raise the limit to, bytes; `None` means unlimited.
+    /// The maximum that the process may raise the limit to, in bytes; `None` means unlimited.
     pub hard_bytes: Option<u64>,
     /// Whether the process has CAP_IPC_LOCK, which disables the limit.
     pub exempt: bool,

@@ -132,7 +132,7 @@ pub struct ListedSegment {
     pub name: String,
     /// The client that mounted it; empty if unknown.
     pub client: String,
-    /// Size of the segment, bytes.
+    /// Size of the segment, in bytes.
     pub bytes: u64,
     /// The endpoint of the transfer engine; the segment's name if unknown.
     pub endpoint: String,

@@ -7,7 +7,7 @@ use crate::engine::doctor::cluster::facts::{ClusterFacts, ListedSegment, MemoryU
 const CLUSTER_MOST: u64 = 88;
 /// Maximum usage of one segment, percent. Beyond that, objects go to other segments.
 const SEGMENT_MOST: u64 = 95;
-/// Maximum object size if the usage is unknown, bytes.
+/// Maximum object size if the usage is unknown, in bytes.
 const BLIND_MAX: u64 = 16 << 20;
 
 /// The usage of all segments together.

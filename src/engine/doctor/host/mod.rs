@@ -34,7 +34,7 @@ pub enum DataProtocol {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct HugePageDemand {
-    /// Size of a page, bytes.
+    /// Size of a page, in bytes.
     pub bytes: u64,
     /// Number of pages on the whole host.
     pub count: u64,

@@ -97,7 +97,7 @@ pub const THRESHOLD: u64 = 256;
 #[derive(Clone, Debug, PartialEq)]
 pub struct L3Probe {
     pub url: String,
-    /// Length of the prompt, tokens.
+    /// Length of the prompt, in tokens.
     pub tokens: u64,
     pub end: Fact<L3Read>,
 }

@@ -16,7 +16,7 @@ use crate::engine::http::{Fetcher, Samples};
 const INSTANCES_MAX: usize = 64;
 /// Maximum number of concurrent queries.
 const AT_ONCE: usize = 8;
-/// Maximum response size, bytes: the metrics of many ranks take a few MB.
+/// Maximum response size, in bytes: the metrics of many ranks take a few MB.
 const ANSWER_BYTES_MAX: usize = 32 << 20;
 
 /// Gathers the facts that the checks of `wanted` need.

@@ -25,11 +25,11 @@ const FLUSHED: Duration = Duration::from_secs(30);
 const AGAIN: Duration = Duration::from_millis(250);
 /// Token ids that exist in every model and do not end a prompt.
 const TOKENS: std::ops::Range<u64> = 16..240;
-/// Maximum length of the prompt, tokens.
+/// Maximum length of the prompt, in tokens.
 const PROMPT_MAX: u64 = 32_768;
 /// Number of tokens to generate.
 const NEW: u64 = 8;
-/// Maximum response size, bytes.
+/// Maximum response size, in bytes.
 const ANSWER_BYTES_MAX: usize = 32 << 20;
 
 /// Sends a new random prompt to each of `instances`, twice to the first one.

@@ -31,7 +31,7 @@ pub struct TierSettings {
     pub page_size: u64,
     /// Capacity of the device pool, tokens (`max_total_num_tokens`).
     pub device_tokens: u64,
-    /// Capacity of the host pool, tokens, including the padding page.
+    /// Capacity of the host pool, in tokens, including the padding page.
     pub host_tokens: u64,
     pub storage: bool,
     /// Minimum number of tokens for a prefetch; at least one page.

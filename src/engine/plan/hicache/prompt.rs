@@ -11,9 +11,9 @@ pub struct PagedPrompt {
     pub pages: Vec<u64>,
     /// Hashes of the pages that the reply fills; the first one also contains the end of the prompt.
     pub reply_pages: Vec<u64>,
-    /// Prompt length, tokens.
+    /// Prompt length, in tokens.
     pub tokens: u64,
-    /// Reply length, tokens.
+    /// Reply length, in tokens.
     pub reply_tokens: u64,
 }
 

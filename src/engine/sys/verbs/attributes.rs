@@ -24,7 +24,7 @@ pub struct DeviceAttributes {
     /// GUID of the whole adapter.
     #[serde(skip)]
     pub sys_image_guid: u64,
-    /// Largest memory region, bytes.
+    /// Largest memory region, in bytes.
     pub max_mr_size: u64,
     /// Supported page sizes, as bits.
     pub page_size_cap: u64,
@@ -70,7 +70,7 @@ pub struct PortAttributes {
     pub gid_tbl_len: u32,
     /// Size of the P_Key table.
     pub pkey_tbl_len: u32,
-    /// Maximum size of a message, bytes.
+    /// Maximum size of a message, in bytes.
     pub max_msg_sz: u32,
     /// Local identifier; 0 on Ethernet.
     pub lid: u16,

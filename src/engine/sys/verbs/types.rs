@@ -22,7 +22,7 @@ pub struct QpCaps {
     pub wr: u32,
     /// Maximum number of SGEs per work request.
     pub sge: u32,
-    /// Maximum size of an inline WRITE, bytes.
+    /// Maximum size of an inline WRITE, in bytes.
     pub inline: u32,
 }
 
@@ -94,7 +94,7 @@ pub enum Direction {
 #[derive(Clone, Copy, Debug)]
 pub struct RdmaRequest {
     pub direction: Direction,
-    /// Offset in the region, bytes.
+    /// Offset in the region, in bytes.
     pub offset: usize,
     pub len: u32,
     /// Address in the peer's process.

@@ -26,7 +26,7 @@ pub struct WorkloadArgs {
     /// Output length of each response in tokens
     #[arg(long, alias = "output-tokens", default_value = "64", value_name = "TOKENS")]
     pub output_length: Distribution,
-    /// Sample each constant length uniformly from RATIO x length to length
+    /// Sample each length uniformly between RATIO x length and length
     #[arg(long, default_value_t = 1.0, value_name = "RATIO", value_parser = number::ratio)]
     pub range_ratio: f64,
     /// Number of turns per conversation
@@ -53,7 +53,7 @@ pub struct WorkloadArgs {
     /// No effect on lengths; accepted for bench_multiturn.py compatibility
     #[arg(long, hide = true)]
     pub disable_random_sample: bool,
-    /// Tokenizer directory, like --tokenizer; a hub name is accepted for bench_multiturn.py compatibility
+    /// Tokenizer directory, like --tokenizer; a Hugging Face model ID is also accepted, as in bench_multiturn.py
     #[arg(long, hide = true, value_name = "PATH")]
     pub model_path: Option<String>,
     /// If a dataset is set, it replaces the synthetic conversations.
