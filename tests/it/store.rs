@@ -16,7 +16,7 @@ use mcctl::engine::sys::pages::MemoryPolicy;
 use mcctl::engine::transfer::{RdmaOptions, TransferConfig, TransferEngine, TransferProtocol, TransferSettings};
 use mcctl::engine::wire::types::{ReplicateConfig, Segment};
 
-use crate::peer::process::{PATIENCE, in_time, wait_until_async};
+use crate::peer::process::{PATIENCE, free_port, in_time, wait_until_async};
 
 const MIB: usize = 1 << 20;
 /// A limit that no test reaches.
@@ -247,7 +247,7 @@ async fn a_node_waits_for_a_silent_master_at_most_max_wait() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn nodes_remount_after_a_restart_of_the_master() {
-    let first = master(0).await;
+    let first = master(free_port()).await;
     let port = first.rpc_port();
     let node = node(port, 32).await;
     let config = ReplicateConfig::default();
@@ -265,7 +265,7 @@ async fn nodes_remount_after_a_restart_of_the_master() {
 async fn a_node_mounts_nothing_while_another_process_has_its_name() {
     let service = MetadataService::new(RealEnv::new(), KeySpace::default());
     let running = service.start(&HostPort::new("127.0.0.1", 0)).await.unwrap();
-    let first = master(0).await;
+    let first = master(free_port()).await;
     let port = first.rpc_port();
     let mut config = config(port, 32);
     config.engine.metadata = MetadataUri::Http(format!("http://{}/metadata", running.at()));
@@ -314,7 +314,7 @@ async fn a_loopback_name_is_refused_with_a_remote_master() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn memory_mounted_at_run_time_is_remounted_and_unmounted_alone() {
     use mcctl::engine::store::rest::ObjectStore;
-    let first = master(0).await;
+    let first = master(free_port()).await;
     let port = first.rpc_port();
     // A pure client at first, without memory and heartbeats.
     let node = node(port, 0).await;

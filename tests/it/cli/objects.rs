@@ -218,7 +218,7 @@ fn an_unfinished_put_of_another_client_is_1() {
         begin_put(store.variable("MOONCAKE_MASTER"), key);
         let run = store.run(&["store", "put", key, "--value", "x"]);
         let error = run.fails(1);
-        assert!(error.contains(&format!("'{key}'")) && error.contains("unfinished"), "{error}");
+        assert!(error.contains(&format!("'{key}'")) && error.contains("has not finished"), "{error}");
     }
     let run = store.run(&["store", "put", "half", "--value", "x", "--json"]);
     assert!(run.code == 1 && run.stdout.contains("\"stored\":false"), "{run:?}");

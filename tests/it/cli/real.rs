@@ -53,7 +53,7 @@ fn exercise(node: Make, how: Metadata) {
     // A real master also answers that the object exists.
     begin_put(&cluster.master.address(), "half");
     let refused = run(&cluster, &["store", "put", "half", "--value=x"]);
-    assert!(refused.fails(1).contains("'half' is unfinished"), "{refused:?}");
+    assert!(refused.fails(1).contains("'half' has not finished"), "{refused:?}");
 }
 
 #[test]

@@ -170,7 +170,7 @@ fn an_admin_port_of_another_master_is_not_used() {
     }
     for command in [&["store", "ls"][..], &["status"]] {
         let run = mcctl(&[command, &[&*place]].concat());
-        assert!(run.fails(2).contains("next: give --admin HOST:PORT"), "{run:?}");
+        assert!(run.fails(2).contains("next: pass --admin HOST:PORT"), "{run:?}");
     }
     let mut named = super::command(&["store", "exists", "a", &place]);
     named.env("MOONCAKE_MASTER", format!("127.0.0.1:{rpc}")).env("MOONCAKE_MASTER_METRICS_PORT", admin.to_string());

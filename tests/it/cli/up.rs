@@ -96,7 +96,7 @@ fn a_client_discovers_the_metadata_mode_of_the_nodes() {
 
 #[test]
 fn an_ambiguous_size_is_echoed_with_its_meaning() {
-    for (given, shown) in [("64MB", "64MB (read as 64 MiB)"), ("64MiB", "contributes 64 MiB,")] {
+    for (given, shown) in [("64MB", "64MB (interpreted as 64 MiB)"), ("64MiB", "contributes 64 MiB,")] {
         let ports = ["--rpc-port=0", "--metrics-port=0", "--metadata-port=0", "--rest-port=0"];
         let run = mcctl(&[&["up", "--once", "--segment-size", given], &ports[..]].concat());
         assert!(run.succeeds().contains(shown), "{run:?}");
@@ -173,8 +173,8 @@ fn a_requested_port_in_use_is_4() {
 fn one_port_for_two_services_is_2_and_names_both_flags() {
     let port = TcpListener::bind("127.0.0.1:0").expect("a port").local_addr().expect("bound").port();
     for (one, other, what) in [
-        ("--rpc-port", "--metrics-port", "the master's RPC and the admin HTTP"),
-        ("--metrics-port", "--metadata-port", "the admin HTTP and the metadata service"),
+        ("--rpc-port", "--metrics-port", "the master's RPC and the admin HTTP endpoint"),
+        ("--metrics-port", "--metadata-port", "the admin HTTP endpoint and the metadata service"),
         ("--rpc-port", "--rest-port", "the master's RPC and the REST port"),
     ] {
         let run = mcctl(&["up", "--once", &format!("{one}={port}"), &format!("{other}={port}")]);

@@ -108,7 +108,7 @@ fn each_pass_has_a_verdict_of_its_own() {
         assert!(says.starts_with(&format!("B is {verdict}: cached tokens")) && !says.contains(" in pass "), "{says}");
     }
     let run = mcctl(&[&["bench"], &phases[..], &SMALL[..8]].concat());
-    for words in ["Verdict of first: B is worse: cached tokens", "Verdict of repeat: B is better: cached tokens"] {
+    for words in ["Verdict for first: B is worse: cached tokens", "Verdict for repeat: B is better: cached tokens"] {
         assert!(run.stdout.contains(words), "{run:?}");
     }
 }
@@ -132,7 +132,7 @@ fn compare_reports_every_block_both_sides_and_both_endpoints() {
         assert_eq!(row.split_whitespace().skip(2).take(3).collect::<Vec<_>>(), ["24", "24", "0"], "{row}");
     }
     let page = std::fs::read_to_string(&page).expect("it was written");
-    let title = format!("mcctl bench compare: B ({}/generate) against A ({}/generate)", other.url, one.url);
+    let title = format!("mcctl bench compare: B ({}/generate) vs A ({}/generate)", other.url, one.url);
     assert!(page.contains(&format!("<title>{title}, ")) && page.contains(&format!("<h1>{title}</h1>")), "{page}");
 }
 

@@ -398,7 +398,7 @@ fn an_offset_beyond_the_end_is_refused_with_the_count() {
             let said = refused(&[&name, &fixture(file), order, &format!("--dataset-offset={there}")]);
             let found = format!("offset {there} skips all {there} conversations (in {rows} rows)");
             assert!(said.contains(&found), "{said}");
-            assert!(said.ends_with(&format!("next: use --dataset-offset below {there}")), "{said}");
+            assert!(said.ends_with(&format!("next: set --dataset-offset below {there}")), "{said}");
         }
     }
 }

@@ -215,7 +215,7 @@ fn pages_bound_to_nic_nodes_must_be_on_those_nodes() {
     let args = ["--protocol", "rdma", "--nic-numa-nodes", "0,1"];
     let short = run(enough.path(), &args);
     assert_eq!(short.code, 1, "{short:?}");
-    assert!(short.stdout.contains("needs 16 free huge pages and has 10"), "{short:?}");
+    assert!(short.stdout.contains("needs 16 free huge pages but has 10"), "{short:?}");
     let absent = run(enough.path(), &["--protocol", "rdma", "--nic-numa-nodes", "0,7"]);
     assert!(absent.fails(2).contains("--nic-numa-nodes 7"), "{absent:?}");
 }

@@ -63,7 +63,7 @@ fn requested_rates_get_sizes_and_unreachable_ones_exit_with_1() {
     let run = ask(&["--hit-rate", "0.1,0.5", "--model", "Qwen3-32B"]);
     let text = run.succeeds();
     assert!(text.contains("6 requests of ") && text.contains("maximum hit rate 54.17 %"), "{text}");
-    assert!(text.contains("\n10.0 %: ") && text.contains(" GB per rank, or segments of "), "{text}");
+    assert!(text.contains("\n10.0 %: ") && text.contains(" GB of L2 per rank, or "), "{text}");
     let beyond = ask(&["--hit-rate", "0.55"]);
     assert_eq!(beyond.code, 1, "{beyond:?}");
     assert!(beyond.stdout.contains("55.0 %: not reachable with any size"), "{beyond:?}");
@@ -90,7 +90,7 @@ fn the_html_page_is_standalone_and_escapes_file_names() {
     // The only URL is the SVG namespace.
     assert_eq!(html.matches("http").count(), 1, "{html}");
     let absent = mcctl(&["size-hugepages", "--trace", &file, "--html", "/nowhere/curve.html"]);
-    assert!(absent.fails(4).contains("cannot be written"), "{absent:?}");
+    assert!(absent.fails(4).contains("cannot write the curve"), "{absent:?}");
 }
 
 /// Tokens by tier recorded from SGLang for each request of a trace (tests/sglang-replay --record), with its sizes.
@@ -177,7 +177,7 @@ fn an_invalid_trace_is_one_line_and_exits_with_2() {
     let message = records.fails(2);
     assert!(message.contains("record file") && message.contains("--dataset-path"), "{message}");
     let absent = mcctl(&["size-hugepages", "--trace", "/nowhere/trace.jsonl"]);
-    assert!(absent.fails(2).contains("cannot be read"), "{absent:?}");
+    assert!(absent.fails(2).contains("cannot read the trace"), "{absent:?}");
     let empty = write(folder.path(), "\n\n");
     for more in [&[][..], &["--per-request", "--page-size=16", "--device-pool-tokens=64", "--hicache-ratio=2"]] {
         let none = mcctl(&[&["size-hugepages", "--trace", &empty], more].concat());
