@@ -3,7 +3,7 @@
 use serde::{Serialize, Serializer};
 use thiserror::Error;
 
-/// A caveat from any bench command. It serializes to its text.
+/// A caveat about the results of a bench command. Serialized as its text.
 #[derive(Clone, Debug, PartialEq, Error)]
 pub enum BenchCaveat {
     #[error("{signal} ended the run early; the figures cover the run up to that point")]
@@ -11,20 +11,20 @@ pub enum BenchCaveat {
     #[error("the run is incomplete: {reason}")]
     Incomplete { reason: String },
     #[error(
-        "up to {requests} requests are from an interrupted run that started at {started}: cache contents differ from an \
-         uninterrupted run, and ITL covers only the resumed part"
+        "up to {requests} requests are from an interrupted run that started at {started}: cache contents differ from those \
+         in an uninterrupted run, and ITL covers only the resumed part"
     )]
     Resumed { requests: u64, started: String },
-    /// From the workload: prompts differ from what the flags request.
+    /// Reported by the workload: the prompts differ from what the flags request.
     #[error("{0}")]
     Workload(String),
-    /// From the load generator, which could not keep up.
+    /// Reported by the load generator, which could not keep up.
     #[error("{0}")]
     Generator(String),
-    /// From the server's counters.
+    /// Found in the server's counters.
     #[error("{0}")]
     Server(String),
-    /// `lag_ms`: the 99th percentile, or the maximum if there are too few requests for one.
+    /// `lag_ms`: the 99th percentile of the lag, or the maximum if there are too few requests for a percentile.
     #[error("the generator sent requests up to {lag_ms:.1} ms late: this machine is busy or too slow for this load")]
     GeneratorLag { lag_ms: f64 },
     /// `p50_ms`: the median wait. `limit`: `--max-parallel`.
@@ -51,14 +51,18 @@ pub enum BenchCaveat {
     SteadyStateTooShortAt { loads: String },
     #[error("requests were sent at --request-rate, not at the times recorded in the trace")]
     TraceTimesIgnored,
-    #[error("{side}: cannot flush the caches between passes ({reason}): each pass hits what the previous one cached")]
+    #[error(
+        "{side}: cannot flush the caches between passes ({reason}): each pass hits cache entries left by the previous pass"
+    )]
     CachesNotFlushed { side: String, reason: String },
     #[error(
-        "L3 keeps the pages that each block stored, so the second run of a block hits them and the noise floor is too wide \
-         (--phases flush,clear,first clears L3 before each block)"
+        "L3 keeps the pages that each block stored, so the second run of a block hits them, which inflates the noise \
+         floor (--phases flush,clear,first clears L3 before each block)"
     )]
     StorageKeepsBlocks,
-    #[error("first turns may repeat those of earlier passes; if L3 still holds them, the row 'Turn 1' is warm")]
+    #[error(
+        "first turns may repeat those in earlier passes; if L3 still holds them, the 'Turn 1' row shows a warm cache"
+    )]
     FirstTurnsMayBeWarm,
     #[error(
         "{pass}: {a} and {b} were measured one after the other, not interleaved: the difference includes changes over time, but the \
@@ -82,13 +86,13 @@ pub enum BenchCaveat {
         "{batches} batches are too few for latency percentiles: raise --duration, or lower --block-size or --batch-size"
     )]
     TooFewTransferBatches { batches: u64 },
-    #[error("{pass}: {objects} objects were missing when read; the figures cover the objects found")]
+    #[error("{pass}: {objects} objects were missing when read; the figures cover only the objects that were found")]
     MissingObjects { pass: &'static str, objects: u64 },
     #[error("{pass}: {fewer} of {objects} objects have fewer than {replicas} replicas: too few nodes had free space")]
     FewerCopies { pass: &'static str, fewer: u64, objects: u64, replicas: u64 },
     #[error("cannot remove the objects ({error}); they remain in the store under the prefix {prefix}")]
     NotRemoved { error: String, prefix: String },
-    #[error("throughput and CPU include comparing every byte (--verify)")]
+    #[error("throughput and CPU figures include the comparison of every byte (--verify)")]
     IncludesVerify,
 }
 
@@ -97,7 +101,7 @@ pub enum BenchCaveat {
 pub enum TierNotVerified {
     #[error("no {length}-token prompt was served from {tier} alone: no request succeeded")]
     NoRequest { length: u32, tier: &'static str },
-    /// The fields are token sums by source. `threshold`: the minimum number of tokens for which the server queries L3.
+    /// The token counts are totals over all requests, by source. `threshold`: the minimum number of tokens for which the server queries L3.
     #[error(
         "no {length}-token prompt was served from {tier} alone: {requests} requests loaded {device} tokens from L1, {host} from L2, \
          {storage} from L3, and computed {computed}{}",

@@ -17,7 +17,7 @@ use crate::commands::error::{Failure, Outcome};
     \x20 3   an endpoint is unreachable, or no request to it succeeded\n\
     \x20 4   a file could not be written, or this host allows too few connections\n\
     \x20 70  a bug in mcctl\n\
-    If the reader of stdout closes it, the code is 0."
+    If the reader of stdout closes the pipe, the exit code is 0."
 )]
 pub struct Args {
     /// URL of the first server, or a file with a recorded run (--records)

@@ -11,7 +11,7 @@ use crate::commands::error::{Exit, Failure, Outcome};
 use crate::engine::load::workload::dataset::{DatasetFormat, SampleFormat, SampleSpec};
 use crate::engine::load::{Distribution, Seed};
 
-/// Formats, named like the values of `--dataset-name`.
+/// Dataset formats, with the same names as in `--dataset-name`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 enum SampleDataset {
     /// Conversations as one JSON array
@@ -20,7 +20,7 @@ enum SampleDataset {
     Custom,
     /// Chat requests, JSONL; requires --api chat
     Openai,
-    /// Trace of requests that share hash blocks
+    /// Request trace in which prompts share blocks, identified by hash IDs
     Mooncake,
     /// Trace of sessions in aiperf format, with messages and delays
     Sessions,
@@ -33,7 +33,7 @@ enum SampleDataset {
     Ultrachat,
     /// Long texts, each with several questions
     Loogle,
-    /// Turns with a category; multi-turn sends only the first turn
+    /// Prompts by category, each with one or more turns; multi-turn sends only the first turn
     SpeedBench,
 }
 
@@ -58,7 +58,7 @@ impl SampleDataset {
 #[derive(Debug, clap::Args)]
 #[command(
     after_help = "The same flags always generate the same file. To send it: 'mcctl bench multi-turn --dataset-name NAME \
-    --dataset-path FILE'; for the format sessions, NAME is mooncake. openai and agentic-trace require --api chat; the others work with \
+    --dataset-path FILE'; for the sessions format, NAME is mooncake. openai and agentic-trace require --api chat; the others work with \
     any API. No format needs a tokenizer. Without one, output lengths are estimated from word counts (mooncake files contain the \
     lengths); with --tokenizer FILE, tokens are counted.\n\
     Exit codes:\n\
@@ -152,7 +152,7 @@ impl Args {
         };
         match written {
             Ok(()) => Ok(Exit::Done),
-            // The reader closed stdout because it does not need the rest.
+            // The reader of stdout closed the pipe because it does not need the rest.
             Err(error) if error.kind() == io::ErrorKind::BrokenPipe && self.out.is_none() => Ok(Exit::Done),
             Err(error) => {
                 let out = self.out.as_ref().map_or_else(|| "stdout".to_owned(), |path| path.display().to_string());

@@ -23,7 +23,7 @@ use crate::engine::load::server::{ObservationCaveat, ServerClient, ServerInfo};
 use crate::engine::load::session::{Figure, LoadEndpoint, Observer, PassResult, Session};
 use crate::engine::load::workload::LoadWorkload;
 
-/// Default prompt lengths in tokens; lengths that do not fit into L1 are dropped.
+/// Default prompt lengths in tokens; lengths that are too long for L1 are dropped.
 const LENGTHS: [u32; 8] = [512, 1024, 2048, 4096, 8192, 16_384, 32_768, 65_536];
 
 /// Tier ladder for an SGLang server.
@@ -40,7 +40,7 @@ const LENGTHS: [u32; 8] = [512, 1024, 2048, 4096, 8192, 16_384, 32_768, 65_536];
     \x20 3   the server is unreachable, or is not SGLang\n\
     \x20 4   the --json file could not be written\n\
     \x20 70  a bug in mcctl\n\
-    If the reader of stdout closes it, the code is 0."
+    If the reader of stdout closes the pipe, the exit code is 0."
 )]
 pub struct Args {
     #[command(flatten)]
@@ -49,7 +49,7 @@ pub struct Args {
     server: ServerArgs,
     #[command(flatten)]
     confirm: ConfirmArgs,
-    /// Prompt lengths in tokens [default: 512, 1024, 2048, ... 65536, as far as they fit into L1]
+    /// Prompt lengths in tokens [default: the powers of two from 512 to 65536, up to half of L1]
     #[arg(long, value_delimiter = ',', value_name = "LIST", value_parser = clap::value_parser!(u32).range(1..=10_000_000))]
     lengths: Vec<u32>,
     /// Number of prompts per length
@@ -61,7 +61,7 @@ pub struct Args {
     /// Sample token IDs below N
     #[arg(long, default_value_t = 32_000, value_name = "N", value_parser = clap::value_parser!(u32).range(2..))]
     vocab_size: u32,
-    /// Seed for the prompts; L3 already holds the prompts from an earlier run with the same seed [default: random]
+    /// Seed for the prompts; if an earlier run used the same seed, L3 may already hold its prompts [default: random]
     #[arg(long, value_name = "N")]
     seed: Option<u64>,
     /// Print the report as one JSON document, or write it to FILE
@@ -116,7 +116,7 @@ impl Args {
         let device = info.device_tokens.unwrap_or(0);
         let rungs = self.rungs(device)?;
         confirm::destruction(self.confirm.yes, &format!("repeatedly flushes the caches (L1 and L2) of {base}"))?;
-        // A whole group, including its outputs, fits into L1.
+        // The limit ensures that a whole group, including its outputs, fits in L1.
         let groups = rungs.groups(device * 2 / 5);
         let has_storage = info.storage.is_some();
         let mut side = LoadEndpoint::new("A", target, Box::new(rungs.clone()) as Box<dyn LoadWorkload + Send>);
@@ -192,7 +192,7 @@ impl Args {
     }
 
     fn rungs(&self, device: u64) -> Result<LadderPrompts, Failure> {
-        // A prompt may use at most half of L1 after the output: the filler that evicts it needs the same space.
+        // A prompt may use at most half of the L1 space that the output leaves free: the filler that evicts it needs the other half.
         let most = device.saturating_sub(u64::from(self.output_length)) / 2;
         let mut lengths = match self.lengths.is_empty() {
             true => LENGTHS.into_iter().filter(|length| u64::from(*length) <= most).collect(),
@@ -203,7 +203,7 @@ impl Args {
         let longest = lengths.last().copied().unwrap_or(0);
         if lengths.is_empty() || u64::from(longest) > most {
             return Err(Failure::usage(format!("a {longest}-token prompt is too long for this server"))
-                .found(format!("L1 holds {device} tokens; the tier ladder needs twice the prompt length"))
+                .found(format!("L1 holds {device} tokens; the tier ladder needs space for twice the prompt length"))
                 .next(format!("set --lengths to at most {most}")));
         }
         let seed = self.seed.unwrap_or_else(|| RealEnv::new().rng() >> 16);
@@ -309,7 +309,8 @@ fn render(report: &LadderReport, width: usize) -> String {
     text.push('\n');
     text.push_str(&rows.render(width));
     if !report.ladder.fits.is_empty() {
-        let mut rows = ReportTable::new("Linear fit over prompt lengths", &["tier", "fixed cost, ms", "tokens/s"]);
+        let mut rows =
+            ReportTable::new("Linear fit of TTFT against prompt length", &["tier", "fixed cost, ms", "tokens/s"]);
         for fit in &report.ladder.fits {
             let rate = fit.tokens_per_s.map_or("no increase".to_owned(), |rate| format!("{rate:.0}"));
             rows.row([fit.tier.name().to_owned(), format!("{:.1}", fit.fixed_ms), rate]);
@@ -327,7 +328,8 @@ fn render(report: &LadderReport, width: usize) -> String {
     text + &render_end(&report.caveats, &answer(report), width)
 }
 
-/// Returns the report's conclusion: the verified tiers, and the length from which L2 and L3 beat computing.
+/// Returns the report's conclusion: the verified tiers, and the prompt length above which loading from L2 or L3 is faster
+/// than computing.
 fn answer(report: &LadderReport) -> Vec<String> {
     let rungs = &report.ladder.rungs;
     let verified = rungs.iter().filter(|rung| rung.verified > 0).count();
@@ -339,7 +341,7 @@ fn answer(report: &LadderReport) -> Vec<String> {
     for even in &report.ladder.break_even {
         let measured = match even.shown_from {
             None => "not faster than computing at any measured length".to_owned(),
-            Some(length) => format!("faster than computing from {length} tokens"),
+            Some(length) => format!("faster than computing at {length} tokens or more"),
         };
         let fitted = match even.fitted {
             None => "the fitted lines never cross".to_owned(),

@@ -7,7 +7,7 @@ use thiserror::Error;
 #[error("'{text}' is not {kind}: use {range}")]
 pub struct NumberError {
     text: String,
-    /// Name with its article, e.g. `a ratio`.
+    /// Name of the expected value with its article, e.g. `a ratio`.
     kind: &'static str,
     /// Description of the accepted values.
     range: &'static str,

@@ -28,7 +28,7 @@ use crate::engine::sys::host;
 #[derive(Debug, clap::Args)]
 #[command(
     after_help = "An object that is missing when read (evicted, or never stored) counts as a failure. With --overfill, for stores \
-    smaller than the data, missing objects are counted but are not failures. If an object has fewer replicas than --replicas, because too \
+    smaller than the data, missing objects are counted, but not as failures. If an object has fewer replicas than --replicas, because too \
     few nodes have free space, the report includes a caveat.\n\
     Exit codes:\n\
     \x20 0   all operations succeeded\n\
@@ -65,7 +65,7 @@ pub struct Args {
     /// Number of replicas per object
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u64).range(1..=64))]
     replicas: u64,
-    /// For a store smaller than the data: objects missing when read are counted, but are not failures
+    /// For a store smaller than the data: objects missing when read are counted, but not as failures
     #[arg(long)]
     overfill: bool,
     /// Keep the objects in the store after the run

@@ -58,7 +58,7 @@ pub struct OperationStats {
     pub bytes: u64,
     /// Objects not found when read: evicted, or never stored.
     pub missing: u64,
-    /// Objects not put because the key already exists.
+    /// Objects not put because the key already existed.
     pub already_existing: u64,
     /// Objects with fewer replicas than requested because too few nodes had free space.
     pub fewer_copies: u64,
@@ -149,7 +149,7 @@ impl PassState {
         }
     }
 
-    /// Returns whether enough put batches have failed and no object was stored.
+    /// Returns whether [`FAILED_BATCHES_MAX`] put batches have failed and no object was stored.
     fn nothing_stored(&self) -> bool {
         !self.any.load(Ordering::Relaxed) && self.failed_batches.load(Ordering::Relaxed) >= FAILED_BATCHES_MAX
     }

@@ -15,7 +15,7 @@ impl Args {
         Pace::Conversations(Arrivals::Recorded { at, speed: 1.0 }.instants(self.seed().generator("arrivals", 0)))
     }
 
-    /// Returns what `bench_serving` draws before the arrival times: the lengths and, for random-ids, the first token IDs.
+    /// Returns the random values that `bench_serving` draws before the arrival times: the lengths and, for random-ids, the first token IDs.
     fn drawn(&self, conversations: u32) -> Vec<PriorDraws> {
         let dataset = &self.workload.dataset;
         let count = dataset.num_prompts.unwrap_or(conversations);

@@ -95,7 +95,7 @@ pub(in crate::commands::bench) struct ComparisonReport {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct ComparedSides {
     pub pair: [usize; 2],
-    /// A and the repeated A.
+    /// The sides that measure the noise floor: A and A again.
     pub floor: Option<[usize; 2]>,
 }
 
@@ -263,7 +263,7 @@ impl ComparisonReport {
         if self.level > 0.0 {
             last.text.push(format!(
                 "Differences are paired by conversation and turn. Each interval has a confidence level of {:.4} % (bootstrap over \
-                conversations or blocks, whichever is wider), so all intervals hold jointly in 95 of 100 comparisons. Differences below \
+                conversations or blocks, whichever is wider), so all intervals hold together in 95 of 100 comparisons. Differences below \
                 {} % of {}'s mean are ignored.",
                 self.level * 100.0,
                 self.margin_percent,

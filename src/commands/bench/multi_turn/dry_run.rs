@@ -35,7 +35,7 @@ impl Args {
                 let turn = Turn { conversation, index };
                 let encoded = side.target.encode(&side.workload.request(turn));
                 let body = String::from_utf8_lossy(&encoded.body).into_owned();
-                // The key contains a run ID that differs on every run.
+                // The key contains a run ID that is different in every run.
                 let key = encoded.routing_key.as_ref().map(|_| "with a routing key");
                 writeln!(text, "{body} {key:?}").expect("writing to a string cannot fail");
                 side.workload.on_response(

@@ -31,7 +31,7 @@ impl MeasuredRun {
         self.executed.passes.iter().map(|pass| pass.ran.bugs).sum()
     }
 
-    /// Returns whether all requests to any one endpoint failed.
+    /// Returns whether all requests to at least one endpoint failed.
     pub fn has_failed_endpoint(&self) -> bool {
         let of = |side: usize| self.executed.passes.iter().filter(move |pass| pass.id.side_name == self.sides[side].0);
         (0..self.sides.len()).any(|side| {

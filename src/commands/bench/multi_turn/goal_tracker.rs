@@ -72,7 +72,7 @@ pub(super) struct PassStats {
 #[derive(Debug)]
 pub(super) struct GoalTracker {
     limits: Vec<LatencyLimit>,
-    /// A pass fails if a smaller share of its requests meets the limits. After two failed passes in a row, the run stops.
+    /// Minimum share of requests that must meet the limits; otherwise the pass fails. After two failed passes in a row, the run stops.
     pub required_share: Option<f64>,
     failed: u32,
     pub passes: Vec<PassStats>,

@@ -89,12 +89,13 @@ impl Kep74Report {
                 .to_owned(),
         );
         kep.text.push(
-            "One run each, so there are no intervals. For intervals, use bench compare without the preset.".to_owned(),
+            "Each row comes from a single run, so there are no confidence intervals. For intervals, use bench compare without the preset."
+                .to_owned(),
         );
         let mut conversations = ReportSection::new("KEP-74, with conversations");
         conversations.tables.push(self.table("With conversations", &self.multi_turn));
         conversations.text.push(
-            "Both rows come from one run. First and later turns are in flight at the same time, so their throughputs add up."
+            "Both rows come from one run. First and later turns are in flight at the same time: add their throughputs for the total."
                 .to_owned(),
         );
         vec![kep, conversations]

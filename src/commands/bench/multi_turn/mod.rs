@@ -70,7 +70,7 @@ impl fmt::Write for DigestWriter {
     \x20 3   an endpoint is unreachable, or no request to it succeeded\n\
     \x20 4   a file could not be written, or this host allows too few connections\n\
     \x20 70  a bug in mcctl\n\
-    If the reader of stdout closes it, the code is 0 and the output files are complete."
+    If the reader of stdout closes the pipe, the exit code is 0 and the output files are complete."
 )]
 pub struct Args {
     #[command(flatten)]
@@ -136,7 +136,7 @@ impl Args {
         outputs.finish(&self, &report, exit)
     }
 
-    /// Returns a digest over everything that determines the requests. Returns an empty string if no records are read or written, because
+    /// Returns a digest of everything that determines the requests. Returns an empty string if no records are read or written, because
     /// hashing a large dataset takes time.
     fn work_digest(&self, session: &Session) -> String {
         if self.output.records.is_none() && self.output.resume.is_none() {

@@ -94,7 +94,7 @@ impl RunOutputs {
     }
 }
 
-/// Prints the report. If no request succeeded, returns an error instead of empty tables; a bug keeps its exit code.
+/// Prints the report. If no request succeeded, returns an error instead of printing empty tables, unless `exit` reports a bug.
 fn print(report: &RunReport, exit: Exit) -> Result<(), Failure> {
     match report.refused().filter(|_| exit != Exit::Bug) {
         Some(failure) => Err(failure),

@@ -165,10 +165,10 @@ impl Args {
         confirm::destruction(self.confirm.yes, &format!("flushes the caches ({tiers}) of {}", urls.join(" and ")))
     }
 
-    /// Returns whether the caches of all `sides` can be flushed, by flushing them. Adds a caveat if flushing fails.
+    /// Flushes the caches of all `sides` and returns whether all of them could be flushed. Adds a caveat if one could not.
     fn can_flush(&self, sides: &[LoadEndpoint], caveats: &mut Vec<BenchCaveat>) -> Result<bool, Failure> {
         if !self.phases.phases.is_empty() || self.phases.flush_cache {
-            // The flags determine when the caches are flushed.
+            // --phases or --flush-cache determines when the caches are flushed.
             return Ok(false);
         }
         for side in sides {
@@ -213,7 +213,7 @@ impl Args {
         Ok(())
     }
 
-    /// Returns `plan` surrounded by its phases.
+    /// Returns the phases around `plan`, after a flush if `flush` is set.
     fn steps(&self, plan: PassPlan, flush: bool) -> Result<Vec<SessionStep>, Failure> {
         let steps = self.phases.schedule(0, plan)?.into_iter().map(|(_, step)| step);
         Ok(flush.then_some(SessionStep::Control(Control::Flush)).into_iter().chain(steps).collect())
@@ -279,14 +279,14 @@ impl Args {
         };
         let (mut sides, mut caveats) = (Vec::new(), Vec::new());
         for index in 0..values.len() as u64 {
-            // Each load has its own contents, so that it does not hit cache entries from the previous load.
+            // Each load has different prompts, so that it does not hit cache entries from the previous load.
             let (side, recorded) = self.side("A", None, Seed(self.load.seed.wrapping_add(index)))?;
             sides.push(side);
             if recorded && caveats.is_empty() {
                 caveats.push(BenchCaveat::TraceTimesIgnored);
             }
         }
-        // Synthetic contents differ per load. Only a dataset repeats, so only then does a failed flush matter.
+        // Synthetic prompts differ between loads, but a dataset repeats its prompts, so a failed flush matters only for a dataset.
         let mut flush_caveats = Vec::new();
         check_all_reachable(&sides[..1])?;
         self.confirm_cache_changes(&sides[..1])?;

@@ -6,7 +6,7 @@ use crate::commands::error::Failure;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Preset {
-    /// SGLang's KEP-74 table: 300 first turns at 10 requests/s, the same again, and a multi-turn run
+    /// SGLang's KEP-74 table: 300 first turns at 10 requests/s, the same turns again, and a multi-turn run
     Kep74,
     /// Mooncake's published HiCache run on 8 x H800 (bench_multiturn.py): 80 conversations with 10 turns of 2048 tokens
     HicacheBlog,

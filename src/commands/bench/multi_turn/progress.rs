@@ -1,4 +1,4 @@
-//! Progress on stderr: a bar on a terminal, otherwise a line every few seconds. Never writes to stdout.
+//! Progress on stderr: a progress bar if stderr is a terminal, otherwise a line every few seconds. Never writes to stdout.
 //!
 //! A separate thread samples the run's counters four times a second, so the overhead for the run is small.
 
@@ -23,7 +23,7 @@ use crate::engine::load::{LiveCounters, TimedRequest};
 const SAMPLE_INTERVAL: Duration = Duration::from_millis(250);
 /// Number of samples in the moving window (two seconds).
 const WINDOW_SAMPLES: usize = 8;
-/// Number of samples between two lines without a terminal (five seconds).
+/// Number of samples between two lines if stderr is not a terminal (five seconds).
 const LINE_SAMPLES: u32 = 20;
 
 /// Destination for messages during a run.

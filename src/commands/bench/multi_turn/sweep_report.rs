@@ -37,7 +37,7 @@ pub(in crate::commands::bench) struct SweepReport {
     pub points: Vec<PointReport>,
     /// Highest load that still increased throughput; see [`knee`].
     pub knee: Option<f64>,
-    /// Highest load that met the limits, as did all lower loads.
+    /// Highest load up to which every load met the limits.
     pub highest_that_meets: Option<f64>,
     /// Required share of requests that meet the limits.
     pub share_to_pass: Option<f64>,

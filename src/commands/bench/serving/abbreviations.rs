@@ -25,8 +25,8 @@ pub fn expand(mut args: Vec<String>, own: impl FnOnce(&str) -> Vec<String>) -> V
     args
 }
 
-/// Returns the only flag that starts with `name`. Searches the tool that matches the command first, then the other tool. Prefixes of
-/// `--help` are never expanded.
+/// Returns the only flag that starts with `name`. Searches the flags of the tool that matches the command first, then those of the
+/// other tool. Prefixes of `--help` are never expanded.
 fn whole(command: &str, name: &str) -> Option<&'static str> {
     let serving: Vec<&'static str> = SERVING.iter().map(|flag| flag.name).collect();
     let tools = if command == "serving" { [&serving[..], &MULTI_TURN] } else { [&MULTI_TURN[..], &serving] };

@@ -1,4 +1,4 @@
-//! `transfer_engine_bench` as a link: upstream flags and defaults in gflags syntax, translated for `mcctl bench transfer`.
+//! The link `transfer_engine_bench` to mcctl: upstream flags and defaults in gflags syntax, translated for `mcctl bench transfer`.
 
 use std::collections::BTreeMap;
 

@@ -323,7 +323,7 @@ fn failed(error: &TransferError, args: &Args) -> Failure {
         }
         TransferError::Metadata(_) => Failure::unreachable(error.to_string())
             .tried(format!("--metadata-server {}", args.metadata_server))
-            .next("check that the metadata service is running there"),
+            .next("check that the metadata service is running at this address"),
         TransferError::UnknownSegment { .. } => Failure::unreachable(error.to_string())
             .next("check that the target uses the same --metadata-server and that --segment-id is its segment"),
         TransferError::Lost { .. } | TransferError::Timeout { .. } | TransferError::Down { .. } => {

@@ -55,7 +55,7 @@ impl<E: Env> BenchClient<E> {
         let mut turn = 0;
         while !shared.stop.is_set() && !is_time_up(self.env.now(), until) {
             let is_read = kind == PassKind::Get || (kind == PassKind::Mixed && plan.reads(&mut self.rng));
-            // Without a duration, a mixed pass performs as many operations as there are objects.
+            // Without a duration, a mixed pass performs one operation per object.
             if kind == PassKind::Mixed && until.is_none() {
                 if turn >= goal.div_ceil(plan.batch) {
                     break;
@@ -188,7 +188,7 @@ impl PassState {
     fn next_reads(&self, kind: PassKind, batch: u32) -> u32 {
         match kind {
             PassKind::Get => self.next.fetch_add(batch, Ordering::Relaxed),
-            // In a mixed pass, the counter belongs to the puts.
+            // In a mixed pass, only puts advance the counter.
             _ => self.next.load(Ordering::Relaxed),
         }
     }

@@ -19,7 +19,7 @@ pub struct StoreBenchPlan {
     /// Number of objects put in the first pass and read afterwards.
     pub objects: u32,
     pub batch: u32,
-    /// Duration of the second pass; `None`: as many objects are read as were put.
+    /// Duration of the second pass; `None`: the pass ends after one operation per object.
     pub duration: Option<Duration>,
     /// Share of batches in the second pass that read, from 0 to 1. The other batches put new objects.
     pub read_ratio: f64,

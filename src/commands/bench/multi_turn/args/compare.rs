@@ -33,7 +33,7 @@ impl CompareArgs {
         self.blocks.unwrap_or(8)
     }
 
-    /// Returns the smallest significant difference, in percent of A's mean.
+    /// Returns the smallest difference that is not ignored, as a percentage of A's mean.
     pub fn margin(&self) -> f64 {
         self.margin.unwrap_or(1.0)
     }

@@ -3,7 +3,7 @@
 use crate::engine::load::workload::{LoadWorkload, TurnPrompt, TurnRequest};
 use crate::engine::load::{ModelAnswer, Pace, Script, Turn};
 
-/// A workload, its notes, and whether its send times are recorded.
+/// A workload, its notes, and whether its send times come from a trace.
 pub struct ConfiguredWorkload {
     workload: Box<dyn LoadWorkload + Send>,
     notes: Vec<String>,
@@ -24,7 +24,7 @@ impl ConfiguredWorkload {
         self.notes.push(note.to_owned());
     }
 
-    /// Returns whether the send times are recorded.
+    /// Returns whether the send times come from a trace.
     pub fn is_recorded(&self) -> bool {
         self.recorded
     }

@@ -49,7 +49,7 @@ pub enum DatasetName {
     Ultrachat,
     /// Long texts with several questions each, JSONL
     Loogle,
-    /// Turns with a category, JSONL; only the first turn is sent
+    /// Prompts by category, JSONL, each with one or more turns; only the first turn is sent
     SpeedBench,
     /// Rejected: requests contain images
     #[value(hide = true)]
@@ -95,10 +95,10 @@ impl DatasetName {
     }
 }
 
-/// How generated-shared-prefix distributes conversations over its groups.
+/// How generated-shared-prefix distributes conversations across its groups.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum GroupDistribution {
-    /// Equal for all groups
+    /// The same number for every group
     Uniform,
     /// Zipf: skewed toward the first groups
     Zipf,
@@ -128,7 +128,7 @@ pub struct DatasetArgs {
     /// Skip malformed rows instead of failing
     #[arg(long)]
     pub skip_bad: bool,
-    /// Send only the first turn of each conversation, selected like bench_serving does: shuffled, very short ones skipped
+    /// Send only the first turn of each conversation, selected as in bench_serving: shuffled, without very short ones
     #[arg(long)]
     pub first_turn_only: bool,
     /// Maximum turns per conversation [default: no limit]
@@ -195,7 +195,7 @@ pub struct DatasetArgs {
     /// generated-shared-prefix: send an X-SMG-Routing-Key header with one key per group
     #[arg(long)]
     pub gsp_send_routing_key: bool,
-    /// generated-shared-prefix: how conversations are distributed over groups
+    /// generated-shared-prefix: how conversations are distributed across groups
     #[arg(long, value_enum, default_value = "uniform")]
     pub gsp_group_distribution: GroupDistribution,
     /// generated-shared-prefix: exponent for --gsp-group-distribution zipf
@@ -213,13 +213,13 @@ pub struct DatasetArgs {
     /// mooncake: send at --request-rate instead of the recorded times
     #[arg(long)]
     pub ignore_trace_timestamps: bool,
-    /// mooncake: send each recorded prompt N times in one conversation, preceded by the earlier answers
+    /// mooncake: send each recorded prompt N times in one conversation, each time preceded by the earlier responses
     #[arg(long, default_value_t = 1, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=10_000))]
     pub mooncake_num_rounds: u32,
     /// Set by `bench serving`: synthetic prompts replace a dataset that is missing on this machine.
     #[arg(skip)]
     pub serving: bool,
-    /// Models whose tokenizer is used without `--tokenizer`: the first one with a local tokenizer.
+    /// Models that may provide the tokenizer if `--tokenizer` is not set; the first one with a local tokenizer is used.
     #[arg(skip)]
     pub models: Vec<String>,
     /// Cache of the parsed tokenizer.
@@ -452,13 +452,13 @@ impl DatasetArgs {
         }
         if dataset.left_out > 0 {
             notes.push(format!(
-                "{} rows were skipped: no usable turns, or excluded by length or category",
+                "{} rows were skipped: they have no usable turns, or their length or category is excluded",
                 dataset.left_out
             ));
         }
         if dataset.estimated {
             notes.push(format!(
-                "{format} lengths are estimated at {} tokens per word (use --tokenizer for exact counts)",
+                "lengths in the {format} file are estimated at {} tokens per word (use --tokenizer for exact counts)",
                 dataset::TOKENS_PER_WORD
             ));
         }

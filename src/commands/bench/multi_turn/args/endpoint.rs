@@ -17,13 +17,13 @@ use crate::engine::load::target::{ExchangeLimits, HttpProtocol, LoadTarget, Tls,
 /// API used to send requests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Api {
-    /// SGLang native route /generate, token IDs
+    /// SGLang native route /generate, with token IDs
     #[value(alias = "sglang")]
     Generate,
-    /// OpenAI route /v1/chat/completions, messages
+    /// OpenAI route /v1/chat/completions, with messages
     #[value(alias = "openai")]
     Chat,
-    /// OpenAI route /v1/completions, text
+    /// OpenAI route /v1/completions, with text
     Completions,
     /// Truss: the completions dialect under a different path
     #[value(skip)]

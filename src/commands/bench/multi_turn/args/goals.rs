@@ -11,16 +11,16 @@ pub struct GoalsArgs {
     /// Latency limits that a good request must meet, in milliseconds from the scheduled send time: ttft:MS tpot:MS itl:MS e2el:MS
     #[arg(long, value_name = "LIMIT", num_args = 1.., value_delimiter = ',')]
     pub goodput: Vec<LatencyLimit>,
-    /// Share of requests that must meet the limits, or the exit code is 1 [default for a sweep: 0.9]
+    /// Minimum share of requests that must meet the limits; below it, the exit code is 1 [default for a sweep: 0.9]
     #[arg(long, value_name = "SHARE", value_parser = number::share, requires = "goodput")]
     pub require_goodput: Option<f64>,
-    /// The steady state is the longest interval with at least this share of peak concurrency
+    /// Minimum share of peak concurrency in the steady state (the longest interval at or above it)
     #[arg(long, alias = "steady-state-concurrency-ratio", value_name = "SHARE", default_value_t = RATIO, value_parser = number::share)]
     pub steady_ratio: f64,
 }
 
 impl GoalsArgs {
-    /// Returns the share of good requests that a sweep load needs to pass.
+    /// Returns the minimum share of good requests for a load in a sweep to pass.
     pub fn share_to_pass(&self) -> f64 {
         self.require_goodput.unwrap_or(0.9)
     }

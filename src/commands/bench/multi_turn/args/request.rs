@@ -12,10 +12,10 @@ use crate::engine::load::workload::{AdapterPolicy, Adapters, LoadWorkload};
 /// Bootstrap address expected by a decode server that uses the fake transfer backend.
 const FAKE_BOOTSTRAP_HOST: &str = "2.2.2.2";
 
-/// How requests are distributed over LoRA adapters.
+/// How requests are distributed across LoRA adapters.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum AdapterDistribution {
-    /// A random adapter, all equally likely
+    /// A random adapter, each with the same probability
     Uniform,
     /// Each adapter in turn
     Distinct,
@@ -56,10 +56,10 @@ pub struct RequestArgs {
     /// LoRA adapter names; each request uses one of them
     #[arg(long, alias = "lora-path", value_name = "NAME", num_args = 0..)]
     pub lora_name: Vec<String>,
-    /// How requests are distributed over adapters
+    /// How requests are distributed across adapters
     #[arg(long, value_enum, default_value = "uniform")]
     pub lora_request_distribution: AdapterDistribution,
-    /// skewed: ratio of an adapter's requests to the next adapter's; must be above 1
+    /// skewed: ratio of the number of requests for an adapter to the number for the next one; must be above 1
     #[arg(long, default_value_t = 1.5, value_name = "ALPHA", value_parser = alpha)]
     pub lora_zipf_alpha: f64,
     /// Send requests to a decode server that was started with --disaggregation-transfer-backend fake; no prefill server is needed

@@ -8,7 +8,7 @@ use crate::commands::error::Failure;
 use crate::engine::load::workload::{Synthetic, SyntheticPrompt};
 use crate::engine::load::{Distribution, Seed};
 
-/// Maximum number of turns over all conversations. Each turn uses about 16 bytes before anything is sent.
+/// Maximum number of turns over all conversations. Each turn uses about 16 bytes of memory before anything is sent.
 const TURNS_MAX: u64 = 1 << 26;
 
 #[derive(Clone, Debug, clap::Args)]
@@ -32,10 +32,10 @@ pub struct WorkloadArgs {
     /// Number of turns per conversation
     #[arg(long, alias = "turns", default_value_t = 5, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=10_000))]
     pub num_rounds: u32,
-    /// Minimum turns per conversation; 0 means --num-rounds
+    /// Minimum turns per conversation; 0 means the value of --num-rounds
     #[arg(long, default_value_t = 0, value_name = "N")]
     pub min_rounds: u32,
-    /// Maximum turns per conversation; 0 means --num-rounds
+    /// Maximum turns per conversation; 0 means the value of --num-rounds
     #[arg(long, default_value_t = 0, value_name = "N")]
     pub max_rounds: u32,
     /// Think time between a response and the next question, in seconds

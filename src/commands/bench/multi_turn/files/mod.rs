@@ -213,7 +213,7 @@ impl Observer for OutputFiles {
                 self.writer.json(which, &line);
             }
             if self.keep {
-                // The report contains the requests elsewhere.
+                // The report contains the per-request details elsewhere.
                 PassTotals::without_details(&mut line);
                 self.figures = Some(line);
             }

@@ -19,7 +19,7 @@ pub(in crate::commands::bench) const SCHEMA: &str = "mcctl.bench.record/1";
 pub(in crate::commands::bench) struct RecordsHeader {
     pub schema: String,
     pub run: Identity,
-    /// Digest over everything that determines the requests.
+    /// Digest of everything that determines the requests.
     pub work: String,
 }
 
@@ -63,7 +63,7 @@ pub(in crate::commands::bench) struct RequestRecord {
     /// Earliest possible send time.
     pub free_s: f64,
     pub begun_s: f64,
-    /// Time before `begun_s` that was spent waiting for Retry-After.
+    /// Time spent waiting as Retry-After requested, before `begun_s`.
     #[serde(default)]
     pub waited_s: f64,
     pub wrote_s: f64,

@@ -86,7 +86,7 @@ pub(super) struct PassTotals {
     storage: u64,
     has_tiers: bool,
     backend: Option<String>,
-    /// Based on the latencies in the result line.
+    /// Goodput, based on the latencies in the result line.
     goodput: Goodput,
     peak_in_flight: u64,
     /// Response texts to recount; `None` beyond [`TEXTS_MAX`].
@@ -173,7 +173,7 @@ impl PassTotals {
 
     pub(super) fn add(&mut self, record: &TimedRequest, details: bool) {
         if let Some(live) = &self.live {
-            // The number in flight peaks just before a request ends, because between two ends requests only start.
+            // The number of requests in flight peaks just before one ends, because between two ends it can only grow.
             let (sent, ended) = (live.sent.load(Ordering::Relaxed), live.ended.load(Ordering::Relaxed));
             self.peak_in_flight = self.peak_in_flight.max(sent.saturating_sub(ended) + 1);
         }

@@ -73,7 +73,7 @@ impl SortedSample {
         self.0[low.min(last)] * (1.0 - part) + self.0[high] * part
     }
 
-    /// Returns the value at index q n, rounded down, as `bench_multiturn.py` does.
+    /// Returns the value at index `q * n`, rounded down, as `bench_multiturn.py` does.
     pub(super) fn nearest(&self, q: f64) -> f64 {
         let Some(last) = self.0.len().checked_sub(1) else { return 0.0 };
         self.0[((q * self.0.len() as f64) as usize).min(last)]

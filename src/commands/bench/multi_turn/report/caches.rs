@@ -42,9 +42,9 @@ pub(super) fn section(observed: &ServerObservation) -> ReportSection {
 fn counted(counters: &ServerCounters) -> String {
     let mut counts = vec![
         format!("evicted {}", counters.evicted),
-        format!("copied to host {}", counters.backed_up),
-        format!("loaded from host {}", counters.loaded_back),
-        format!("written to storage {}", counters.stored),
+        format!("copied to L2 {}", counters.backed_up),
+        format!("loaded from L2 {}", counters.loaded_back),
+        format!("written to L3 {}", counters.stored),
         format!("prefetched {}", counters.prefetched),
     ];
     let reasons =

@@ -68,7 +68,7 @@ pub(in crate::commands::bench) struct PassReport {
 /// Load on the generator itself.
 #[derive(Debug, Serialize)]
 pub(in crate::commands::bench) struct GeneratorReport {
-    /// CPU share in the busiest second; 1 is one full processor.
+    /// CPU use in the busiest second, in processors.
     pub processor_share: Option<f64>,
     /// How long received data waited to be read.
     pub read_delay: Option<LatencySummary>,

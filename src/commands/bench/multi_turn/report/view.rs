@@ -172,7 +172,7 @@ pub(super) fn pass(pass: &PassReport, seed: u64) -> Vec<ReportSection> {
             pass.seconds,
         ),
         format!(
-            "{:.2} requests/s, {:.0} tokens/s in, {:.0} tokens/s out; {} tokens in, {} out, {} % of the prompts cached",
+            "{:.2} requests/s, {:.0} tokens/s in, {:.0} tokens/s out; {} tokens in, {} tokens out, {} % of the prompt tokens cached",
             pass.requests_per_s,
             pass.input_tokens_per_s,
             pass.output_tokens_per_s,
