@@ -91,7 +91,7 @@ pub(in crate::commands::bench) struct ComparisonReport {
     pub caveats: Vec<BenchCaveat>,
 }
 
-/// The endpoints to compare, as side indices.
+/// The endpoints to compare, as indices into the sides.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct ComparedSides {
     pub pair: [usize; 2],

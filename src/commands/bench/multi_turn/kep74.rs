@@ -111,7 +111,7 @@ impl Kep74Report {
             None => format!("{}: mean TTFT {}", row.name, ms(row.without)),
             with => {
                 let change = row.percent[1].map_or("-".to_owned(), |percent| format!("{percent:+.1} %"));
-                format!("{}: mean TTFT {} without, {} with ({change})", row.name, ms(row.without), ms(with))
+                format!("{}: mean TTFT {} for 'without', {} for 'with' ({change})", row.name, ms(row.without), ms(with))
             }
         })
         .collect()

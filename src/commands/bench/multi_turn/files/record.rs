@@ -181,7 +181,7 @@ impl RequestRecord {
     }
 }
 
-/// Parses an outcome. An unknown type becomes a broken connection with that type in its message.
+/// Parses an outcome. An unknown failure type is read as a broken connection, with the type in the message.
 fn outcome(kind: &str, message: &str) -> ExchangeOutcome {
     let message = message.to_owned();
     match kind {

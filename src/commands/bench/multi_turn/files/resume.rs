@@ -32,7 +32,7 @@ impl ResumedRun {
     }
 }
 
-/// The fields of a pass end that are needed here.
+/// The fields needed from the line at the end of a pass.
 #[derive(Deserialize)]
 struct PassEndLine {
     pass: u32,
