@@ -171,7 +171,7 @@ impl CacheModel {
         }
     }
 
-    /// Advances the clock by the tokens of untracked requests.
+    /// Advances the clock by the number of tokens in untracked requests.
     pub fn advance(&mut self, tokens: u64) {
         self.clock += tokens;
     }

@@ -81,7 +81,7 @@ impl LatencyHistogram {
         }
         let mean = self.sum / n as f64;
         let at = |q: f64| Duration::from_nanos(self.counts.value_at_quantile(q));
-        // n (1 - q) values lie above the q quantile. With less than one, the percentile would simply equal the maximum.
+        // n (1 - q) values lie above the q quantile. If this number is less than one, the percentile would simply equal the maximum.
         let supported = |q: f64| (n as f64 * (1.0 - q) >= 1.0 - 1e-9).then(|| at(q));
         Some(LatencySummary {
             count: n,

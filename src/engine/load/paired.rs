@@ -208,9 +208,9 @@ mod tests {
     // Fewer samples than in production, because these tests run hundreds of comparisons.
     const FIVE: DifferenceRule = DifferenceRule { level: 0.99, margin: 0.0, better_when: BetterWhen::Less, draws: 400 };
 
-    /// Generates `conversations` of four turns in `blocks` blocks. Levels differ widely between conversations. The
-    /// second endpoint is off by `shift`. Each pass has its own random disturbance with standard deviation
-    /// `disturbance`, and drifts by `drift` from the previous pass.
+    /// Generates `conversations` conversations of four turns each, in `blocks` blocks. Levels differ widely between conversations. The
+    /// second endpoint differs by `shift`. Each pass has its own random disturbance with standard deviation `disturbance`, and drifts by
+    /// `drift` from the previous pass.
     fn sample(
         conversations: u32,
         blocks: u32,

@@ -18,7 +18,7 @@ pub fn mixed(n: u64) -> u64 {
 }
 
 /// Computes page IDs in sequence. Each ID depends on all tokens up to the end of its page. IDs are the same on every machine and in every
-/// release, because simulators use them to share a store.
+/// release, because simulators that share a store must agree on them.
 #[derive(Clone, Debug)]
 pub struct PageNamer {
     before: [u8; 16],

@@ -66,7 +66,8 @@ pub trait ObjectStore: Send + Sync + 'static {
     }
 }
 
-/// Memory budget for objects that are being read. Memory counts from before the read until the last byte has been sent. Cheap to clone.
+/// Memory budget for objects that are being read. Memory counts against the budget from before the read until the last byte has been sent.
+/// Cheap to clone.
 #[derive(Clone, Debug)]
 pub struct ReadBudget(Arc<Semaphore>);
 

@@ -1,5 +1,5 @@
-//! Cache hits by reuse distance. A cache of N tokens holds roughly what was used within the last N tokens, so the histogram shows which
-//! tier serves which distance.
+//! Cache hits by reuse distance. A cache with space for N tokens holds roughly the tokens that were used within the last N, so the
+//! histogram shows which tier serves which distances.
 
 use serde::Serialize;
 

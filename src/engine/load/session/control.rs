@@ -90,7 +90,7 @@ pub enum StepFailure {
     /// `kind` and `message` describe the first failed request.
     #[error("{count} requests failed; the first error is {kind}: {message}")]
     Requests { count: u64, kind: String, message: String },
-    #[error("filling its {tokens} tokens would take more than {FILLERS_MAX} requests")]
+    #[error("filling the tier's {tokens} tokens would take more than {FILLERS_MAX} requests")]
     TierTooLarge { tokens: u64 },
     #[error("the server does not report the tier's size (/server_info)")]
     UnknownTierSize,

@@ -208,7 +208,7 @@ fn request<E>(target: &LoadTarget, body: RequestBody<E>, routing_key: Option<Hea
     let headers = request.headers_mut();
     headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
     headers.insert(ACCEPT, HeaderValue::from_static("text/event-stream, application/json"));
-    // The host is part of the URI, and HTTP/2 does not allow connection headers.
+    // The host is part of the URI, and HTTP/2 does not allow connection-specific headers.
     for (name, value) in target.headers.iter().filter(|(name, _)| ![HOST, CONNECTION].contains(*name)) {
         headers.insert(name.clone(), value.clone());
     }

@@ -1,5 +1,5 @@
-//! JSON kept as text, because chat templates print tools: dataset members are sent unchanged and in their original
-//! order.
+//! JSON kept as text. Chat templates print tool definitions as they receive them, so dataset members are sent unchanged and in their
+//! original order.
 
 use std::sync::Arc;
 

@@ -98,7 +98,7 @@ impl Tokenizer {
             if !(2..=12).contains(&letters.len()) || !letters.bytes().all(|byte| byte.is_ascii_lowercase()) {
                 continue;
             }
-            // SentencePiece decoders drop the leading space. Restore it, and let the token count decide.
+            // SentencePiece decoders drop the leading space. Restore it, and keep the word if the result is a single token.
             let word = format!(" {letters}");
             if self.ids(&word).is_ok_and(|ids| ids.len() == 1) && !found.contains(&word) {
                 found.push(word);

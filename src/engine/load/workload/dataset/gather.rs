@@ -9,7 +9,7 @@ use rand::seq::SliceRandom;
 use crate::engine::load::workload::dataset::{BadRow, Dataset, DatasetError, DatasetOptions, RowLayout, RowReader};
 use crate::engine::load::workload::{Conversation, RowError};
 
-/// If a limit is set, this many times as many rows are sampled, because some are skipped because of their length.
+/// If a limit is set, the limit times this factor is the number of rows to sample, because some rows are skipped due to their length.
 const CHOICE: usize = 8;
 /// Minimum number of sampled rows.
 const CHOICE_MIN: usize = 4096;

@@ -125,7 +125,7 @@ pub enum DatasetError {
         reason: String,
     },
     /// None of the rows can be sent.
-    #[error("{file}: none of {rows} rows can be sent: {skipped} malformed{}, {left_out} too short, too long or without turns", first(.bad.as_ref()))]
+    #[error("{file}: none of the {rows} rows can be sent: {skipped} malformed{}, {left_out} too short, too long or without turns", first(.bad.as_ref()))]
     Empty {
         /// File name as specified by the user.
         file: String,
@@ -190,7 +190,7 @@ pub struct DatasetOptions {
     pub skip_bad: bool,
     /// Output length of every request in tokens, overriding the file.
     pub output: Option<u32>,
-    /// Context length. Where prompt and output exceed it, conversations end and requests are skipped.
+    /// Context length in tokens. If prompt and output exceed it, a conversation ends early and a single request is skipped.
     pub context: Option<u32>,
     /// Maximum number of turns per conversation.
     pub max_turns: Option<u32>,

@@ -44,7 +44,7 @@ pub struct RowReader<R> {
     at_line_start: bool,
     begun: bool,
     over: bool,
-    /// Whether the last element was malformed. If so, resynchronise at the next line that starts with an object.
+    /// Whether the last element was malformed. If so, resynchronize at the next line that starts with an object.
     lost: bool,
 }
 
