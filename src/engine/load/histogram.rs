@@ -59,7 +59,7 @@ impl LatencyHistogram {
         (self.count() > 0).then(|| value.clamp(self.min, self.max))
     }
 
-    /// Returns the cumulative distribution as pairs of (value, share at or below it), in about 100 steps at most.
+    /// Returns the cumulative distribution as pairs of (value, share of values at or below it), in about 100 steps at most.
     pub fn curve(&self) -> Vec<(Duration, f64)> {
         let mut curve: Vec<(Duration, f64)> = Vec::new();
         let steps = (1..100).map(|step| f64::from(step) / 100.0).chain([0.995, 0.999, 1.0]);

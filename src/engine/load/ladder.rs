@@ -99,8 +99,8 @@ impl LoadWorkload for LadderPrompts {
     fn on_conversation_end(&mut self, _: Turn) {}
 }
 
-/// Plans the steps for the prompts in `groups`. Each group is sent four times: first to be computed, again immediately, again after other
-/// requests have evicted it from L1, and again after a flush of L1 and L2.
+/// Plans the steps for the prompts in `groups`. Each group is sent up to four times: once to be computed, again immediately (from L1),
+/// again after other requests have evicted it from L1 (from L2), and again after a flush of L1 and L2 (from L3).
 pub fn schedule(groups: &[Range<u32>], has_host: bool, has_storage: bool) -> VecDeque<(usize, SessionStep)> {
     let pass = |rung: LadderTier, part: &Range<u32>| {
         let plan = PassPlan {

@@ -1,10 +1,9 @@
 //! Tests whether one endpoint is better than another, based on paired differences between the same requests.
 //!
-//! Requests in one conversation are not independent: they share history and a cached prefix. The bootstrap therefore
-//! resamples whole conversations. Conversations in one block are not independent either, because a disturbance during
-//! the block affects all of them. The differences between blocks therefore yield a second interval (Student's), and the
-//! wider of the two applies at each end. A bootstrap over few groups is too narrow, so it is widened by the ratio of
-//! Student's quantile to the normal quantile.
+//! Requests in one conversation are not independent: they share history and a cached prefix. The bootstrap therefore resamples whole
+//! conversations. Conversations in one block are not independent either, because a disturbance during the block affects all of them. The
+//! differences between blocks therefore yield a second interval (Student's), and the wider of the two applies at each end. A bootstrap
+//! interval over few groups is too narrow, so it is widened by the ratio of Student's quantile to the normal quantile.
 
 use std::collections::BTreeMap;
 

@@ -78,7 +78,8 @@ impl From<StoreError> for NodeError {
     }
 }
 
-/// A running node. Call [`Node::stop`] to stop it. If a node is only dropped, its segments remain until the master expires its client.
+/// A running node. Call [`Node::stop`] to stop it. If a node is dropped without being stopped, its segments remain until the master expires
+/// its client.
 pub struct Node<E: Env> {
     client: StoreClient<E>,
     name: NodeName,

@@ -26,7 +26,7 @@ pub enum ComparisonRefusal {
         /// Number of requests that succeeded only at the second endpoint.
         b: u64,
     },
-    #[error("tokens {of} differ by {percent:.1} %: {a} at {name_a}, {b} at {name_b}; the limit is 1 %")]
+    #[error("the numbers of tokens {of} differ by {percent:.1} %: {a} at {name_a}, {b} at {name_b}; the limit is 1 %")]
     Tokens {
         /// `sent` or `received`.
         of: &'static str,

@@ -79,7 +79,7 @@ impl fmt::Display for LatencyLimit {
     }
 }
 
-/// The latencies of a successful request, relative to any starting point.
+/// The latencies of a successful request. TTFT and E2E latency are measured from the same point in time, which the caller chooses.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct RequestLatency {
     pub ttft: Duration,

@@ -109,7 +109,7 @@ pub(super) enum StepResult {
 pub(super) enum StepNote {
     #[error("no shared prompt is known for these conversations")]
     NoSharedPrompt,
-    #[error("{requests} requests of {tokens} tokens")]
+    #[error("{requests} requests of {tokens} tokens each")]
     Sent { requests: u64, tokens: u64 },
     #[error("the master reports an empty store after {:.1} s", .0.as_secs_f64())]
     StoreEmpty(Duration),

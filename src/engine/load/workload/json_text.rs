@@ -75,7 +75,7 @@ pub(super) fn quoted(text: &str) -> String {
     Value::from(text).to_string()
 }
 
-/// Maximum nesting depth. Every JSON parser accepts this much.
+/// Maximum nesting depth. Every JSON parser accepts this depth.
 const DEPTH_MAX: u32 = 120;
 
 /// Checks that `text` is valid JSON and not nested too deeply.

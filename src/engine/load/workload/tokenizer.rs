@@ -107,7 +107,7 @@ impl Tokenizer {
                 break;
             }
         }
-        // Detect words that merge with their neighbours. In that case, exact lengths are impossible.
+        // Detect words that merge with adjacent words. In that case, exact lengths are impossible.
         let joined: String = found.concat();
         if self.ids(&joined).is_ok_and(|ids| ids.len() == found.len()) { found } else { Vec::new() }
     }

@@ -11,7 +11,7 @@ use crate::engine::sim::scheduler::request::FetchState;
 use crate::engine::sim::scheduler::{Scheduler, SchedulerEffect};
 
 impl Scheduler {
-    /// Queries storage for the pages that the request is missing.
+    /// Queries storage for the pages that are missing for the request.
     pub(super) fn lookup(&mut self, id: u64) {
         if !self.config.storage {
             return;

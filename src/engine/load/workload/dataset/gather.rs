@@ -48,8 +48,8 @@ pub(super) fn rows(
 /// Reads conversations from the rows of `input`. `parse` parses a row. `plan` builds a conversation from it, or returns
 /// `None` to skip it.
 ///
-/// In file order, reading stops after the last required row. In random order, the whole file is read, but with a limit
-/// only a sample of its rows is kept.
+/// In file order, reading stops after the last required row. In random order, the whole file is read, but if a limit is set, only a sample
+/// of its rows is kept.
 pub(super) fn gather<T>(
     input: impl BufRead,
     file: &str,

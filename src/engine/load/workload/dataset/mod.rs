@@ -125,7 +125,11 @@ pub enum DatasetError {
         reason: String,
     },
     /// None of the rows can be sent.
-    #[error("{file}: none of the {rows} rows can be sent: {skipped} malformed{}, {left_out} too short, too long or without turns", first(.bad.as_ref()))]
+    #[error(
+        "{file}: none of the {rows} rows can be sent: {skipped} malformed{}, {left_out} too short, too long or without \
+         turns",
+        first(.bad.as_ref())
+    )]
     Empty {
         /// File name as specified by the user.
         file: String,
@@ -203,7 +207,7 @@ pub struct DatasetOptions {
     pub block_tokens: u32,
     /// Factor by which recorded times are multiplied.
     pub slowdown: f64,
-    /// Rounds per recorded request. Each further round repeats the prompt after the responses so far.
+    /// Rounds per recorded request. Each further round repeats the prompt after the conversation so far.
     pub rounds: u32,
     /// Text to append to every first question, before a trailing `Assistant:`.
     pub suffix: String,
