@@ -6,7 +6,7 @@ use crate::engine::base::ObjectKey;
 
 /// Prefix shared by all keys.
 const PREFIX: &str = "mcctl-sim-";
-/// Regular expression that matches exactly the simulators' keys.
+/// Regular expression that matches the keys written by simulators, and no others.
 pub const EVERY_KEY: &str = "^mcctl-sim-[0-9a-f]{16}-[kv]$";
 
 /// SplitMix64 finalizer: every bit of the result depends on every bit of `n`.

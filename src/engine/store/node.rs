@@ -100,7 +100,7 @@ impl<E: Env> Node<E> {
 
     /// Like [`start`](Node::start), but waiting for the metadata service or the master ends with [`NodeError::Stopped`] when `stop`
     /// completes. The other steps are limited by the timeouts of their calls and are not interrupted. Once waiting is over, the node starts
-    /// anyway, and the caller must stop it.
+    /// even if `stop` completes, and the caller must then stop the node.
     ///
     /// # Errors
     /// Same as [`start`](Node::start).

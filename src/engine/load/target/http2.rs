@@ -65,7 +65,7 @@ impl Drop for StreamGuard {
     }
 }
 
-/// A request body that records when its last bytes were taken.
+/// A request body that records when the connection took its last bytes.
 struct RequestBody<E> {
     bytes: Bytes,
     env: E,
