@@ -15,7 +15,7 @@ pub enum Gaps {
     Even,
     /// Uniform between zero and twice the mean, like `bench_multiturn.py`.
     Uniform,
-    /// Gamma distribution with this shape. 1 is a Poisson process; lower is burstier, higher is smoother (vLLM's
+    /// Gamma distribution with this shape. 1 is a Poisson process; lower values are burstier, higher values are smoother (vLLM's
     /// `burstiness`).
     Gamma(f64),
 }
@@ -30,7 +30,7 @@ impl Gaps {
 pub enum Rate {
     /// A constant rate above zero. An infinite rate sends all requests at once.
     Constant(f64),
-    /// A linear change from one rate to another, which then stays constant.
+    /// A linear change from one rate to another, followed by a constant rate.
     Ramp {
         from: f64,
         /// Rate at the end of the ramp and afterwards, above zero.
@@ -41,8 +41,7 @@ pub enum Rate {
 }
 
 impl Rate {
-    /// Returns the time in seconds at which `arrivals` (a sum of rate-1 gaps) are due: the inverse of the rate's
-    /// integral.
+    /// Returns the time, in seconds, at which the integral of the rate reaches `arrivals`, which is a sum of rate-1 gaps.
     fn due(self, arrivals: f64) -> f64 {
         match self {
             Rate::Constant(rate) => arrivals / rate,
@@ -91,7 +90,7 @@ pub struct Instants {
     index: usize,
 }
 
-/// Upper bound on arrival times, longer than any run.
+/// Upper bound on arrival times, later than the end of any run.
 const FAR: Duration = Duration::from_secs(100 * 365 * 86_400);
 
 fn seconds(seconds: f64) -> Duration {
@@ -184,7 +183,7 @@ mod tests {
         let rate = Rate::Ramp { from: 0.0, to: 10.0, over: Duration::from_secs(10) };
         let at = instants(Gaps::Even, rate, 151);
         assert!((at[50] - 10.0).abs() < 1e-9, "50 arrivals in the ramp: {}", at[50]);
-        assert!((at[150] - 20.0).abs() < 1e-9, "then ten a second: {}", at[150]);
+        assert!((at[150] - 20.0).abs() < 1e-9, "then ten per second: {}", at[150]);
         assert!((at[8] - 4.0).abs() < 1e-9, "the square root of 2 x 8 / 1: {}", at[8]);
         let down = Rate::Ramp { from: 10.0, to: 2.0, over: Duration::from_secs(10) };
         assert!((instants(Gaps::Even, down, 63)[62] - 11.0).abs() < 1e-9);

@@ -73,8 +73,8 @@ struct PageState {
     in_l1_or_l2: bool,
     /// Whether the page is in L3.
     stored: bool,
-    /// Whether a request that uses the page has completed. A page that was only sent may already be cached, but this is
-    /// not certain.
+    /// Whether a request that uses the page has completed. Pages of a request that was sent but has not completed may already be cached,
+    /// but this is not certain.
     answered: bool,
 }
 
@@ -171,7 +171,7 @@ impl CacheModel {
         }
     }
 
-    /// Advances the clock by the tokens of untracked requests.
+    /// Advances the clock by the number of tokens in untracked requests.
     pub fn advance(&mut self, tokens: u64) {
         self.clock += tokens;
     }

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use crate::engine::load::RunStats;
 
-/// Above this CPU share, the generator has no headroom for bursts.
+/// Above this CPU usage, the generator has no headroom for bursts.
 const SHARE_MAX: f64 = 0.9;
 /// If bytes stay unread longer than this, the generator has fallen behind.
 const DELAY_MAX: Duration = Duration::from_millis(20);
@@ -13,7 +13,7 @@ const DELAY_MAX: Duration = Duration::from_millis(20);
 /// A reason why a run's measurements may not be valid.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum GeneratorCaveat {
-    /// The generator's CPU share in its busiest second.
+    /// The generator's CPU usage in its busiest second.
     Saturated(f64),
     /// 99th percentile of the client read delay: the time from the arrival of bytes until they are read.
     Behind(Duration),
@@ -35,7 +35,7 @@ impl fmt::Display for GeneratorCaveat {
             ),
             GeneratorCaveat::Behind(delay) => write!(
                 f,
-                "the client read delay was {:.1} ms or more for 1 % of reads: this machine is too slow for the load, or busy",
+                "the client read delay was {:.1} ms or more for 1 % of reads: this machine is busy or too slow for the load",
                 delay.as_secs_f64() * 1e3
             ),
             GeneratorCaveat::Resent(count) => {

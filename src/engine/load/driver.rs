@@ -2,7 +2,7 @@
 //!
 //! The driver does no I/O. The caller passes in the time and completed requests, and sends the requests that
 //! [`Driver::due`] returns. A request that must wait, for the concurrency limit or for the caller, keeps its scheduled
-//! time. Latency counts from the scheduled time, because a real user would experience that wait too.
+//! time. Latency is measured from the scheduled time, because a real user would experience that wait too.
 
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};

@@ -59,7 +59,7 @@ impl LatencyHistogram {
         (self.count() > 0).then(|| value.clamp(self.min, self.max))
     }
 
-    /// Returns the cumulative distribution as pairs of (value, share at or below it), in about 100 steps at most.
+    /// Returns the cumulative distribution as pairs of (value, share of values at or below it), in about 100 steps at most.
     pub fn curve(&self) -> Vec<(Duration, f64)> {
         let mut curve: Vec<(Duration, f64)> = Vec::new();
         let steps = (1..100).map(|step| f64::from(step) / 100.0).chain([0.995, 0.999, 1.0]);
@@ -81,7 +81,7 @@ impl LatencyHistogram {
         }
         let mean = self.sum / n as f64;
         let at = |q: f64| Duration::from_nanos(self.counts.value_at_quantile(q));
-        // n (1 - q) values lie above the q quantile. With less than one, the percentile would simply equal the maximum.
+        // n (1 - q) values lie above the q quantile. If this number is less than one, the percentile would simply equal the maximum.
         let supported = |q: f64| (n as f64 * (1.0 - q) >= 1.0 - 1e-9).then(|| at(q));
         Some(LatencySummary {
             count: n,

@@ -63,7 +63,8 @@ impl LadderPrompts {
         self.lengths.get(at).or(self.lengths.last()).copied().unwrap_or(1)
     }
 
-    /// Splits the prompts into groups that fit into `tokens`. A group contains at least one prompt.
+    /// Splits the prompts into groups of at most `tokens` tokens each. A group always contains at least one prompt, even if that prompt is
+    /// longer.
     pub fn groups(&self, tokens: u64) -> Vec<Range<u32>> {
         let all = self.lengths.len() as u32 * self.repeats;
         let (mut groups, mut from, mut sum) = (Vec::new(), 0, 0);
@@ -98,8 +99,8 @@ impl LoadWorkload for LadderPrompts {
     fn on_conversation_end(&mut self, _: Turn) {}
 }
 
-/// Plans the steps for the prompts in `groups`: computed first, repeated immediately, repeated after other requests
-/// have evicted them from L1, and repeated after a flush of L1 and L2.
+/// Plans the steps for the prompts in `groups`. Each group is sent up to four times: once to be computed, again immediately (from L1),
+/// again after other requests have evicted it from L1 (from L2), and again after a flush of L1 and L2 (from L3).
 pub fn schedule(groups: &[Range<u32>], has_host: bool, has_storage: bool) -> VecDeque<(usize, SessionStep)> {
     let pass = |rung: LadderTier, part: &Range<u32>| {
         let plan = PassPlan {
@@ -144,7 +145,7 @@ pub struct LadderCell {
     pub requests: u32,
     /// Requests that this tier actually served, according to the server. Only these are evaluated.
     pub verified: u32,
-    /// Prompt tokens of all requests, by source.
+    /// Prompt tokens in all requests, by source.
     pub device: u64,
     pub host: u64,
     pub storage: u64,
@@ -170,7 +171,7 @@ pub struct Mean {
 pub struct LinearFit {
     pub tier: LadderTier,
     pub fixed_ms: f64,
-    /// Additional tokens per second. Absent if longer prompts do not take longer.
+    /// Inverse of the per-token part. Absent if TTFT does not increase with the prompt length.
     pub tokens_per_s: Option<f64>,
 }
 
@@ -195,8 +196,8 @@ pub struct Ladder {
 }
 
 impl Ladder {
-    /// Evaluates figures, each paired with the tier that should have served it. `page` is the server's page size in
-    /// tokens.
+    /// Evaluates the figures of requests, each paired with the tier that should have served the request. `page` is the server's page size
+    /// in tokens.
     pub fn of(rungs: &LadderPrompts, page: u32, figures: &[(LadderTier, Figure)]) -> Ladder {
         let mut cells: BTreeMap<(u32, LadderTier), (LadderCell, Vec<f64>)> = BTreeMap::new();
         for (tier, figure) in figures.iter().filter(|(_, figure)| figure.well) {
@@ -248,8 +249,7 @@ impl Ladder {
     }
 }
 
-/// Whether `tier` served the request: all whole pages except the one with the last token came from it, and none from
-/// another tier.
+/// Whether `tier` served the request: all whole pages except the one with the last token came from it, and no page came from another tier.
 fn is_from(tier: LadderTier, figure: &Figure, page: u32) -> bool {
     let page = page.max(1);
     let whole = figure.prompt.saturating_sub(1) / page * page;

@@ -1,10 +1,9 @@
 //! Tests whether one endpoint is better than another, based on paired differences between the same requests.
 //!
-//! Requests in one conversation are not independent: they share history and a cached prefix. The bootstrap therefore
-//! resamples whole conversations. Conversations in one block are not independent either, because a disturbance during
-//! the block affects all of them. The differences between blocks therefore yield a second interval (Student's), and the
-//! wider of the two applies at each end. A bootstrap over few groups is too narrow, so it is widened by the ratio of
-//! Student's quantile to the normal quantile.
+//! Requests in one conversation are not independent: they share history and a cached prefix. The bootstrap therefore resamples whole
+//! conversations. Conversations in one block are not independent either, because a disturbance during the block affects all of them. The
+//! differences between blocks therefore yield a second interval (Student's), and the wider of the two applies at each end. A bootstrap
+//! interval over few groups is too narrow, so it is widened by the ratio of Student's quantile to the normal quantile.
 
 use std::collections::BTreeMap;
 
@@ -208,9 +207,9 @@ mod tests {
     // Fewer samples than in production, because these tests run hundreds of comparisons.
     const FIVE: DifferenceRule = DifferenceRule { level: 0.99, margin: 0.0, better_when: BetterWhen::Less, draws: 400 };
 
-    /// Generates `conversations` of four turns in `blocks` blocks. Levels differ widely between conversations. The
-    /// second endpoint is off by `shift`. Each pass has its own random disturbance with standard deviation
-    /// `disturbance`, and drifts by `drift` from the previous pass.
+    /// Generates `conversations` conversations of four turns each, in `blocks` blocks. Levels differ widely between conversations. The
+    /// second endpoint differs by `shift`. Each pass has its own random disturbance with standard deviation `disturbance`, and drifts by
+    /// `drift` from the previous pass.
     fn sample(
         conversations: u32,
         blocks: u32,

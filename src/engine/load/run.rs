@@ -23,13 +23,13 @@ use crate::engine::load::{Driver, DueRequest, LatencyHistogram, Turn};
 #[derive(Clone, Debug)]
 pub struct TimedRequest {
     pub turn: Turn,
-    /// Scheduled send time. Latencies count from here.
+    /// Scheduled send time. Latencies are measured from here.
     pub planned: Duration,
     /// Earliest possible send time: the scheduled time, or the time at which a slot became free. Any further delay is
     /// generator lag.
     pub eligible_at: Duration,
     pub max_tokens: u32,
-    /// Prompt tokens that should have been cached, if an expectation exists.
+    /// Prompt tokens that should have been cached, if known.
     pub expected: Option<u32>,
     pub exchange: Exchange,
 }
@@ -59,7 +59,7 @@ pub struct RunLimits {
     pub connections: usize,
 }
 
-/// Sampling interval for the generator's CPU share.
+/// Sampling interval for the generator's CPU usage.
 const SHARE_EVERY: Duration = Duration::from_secs(1);
 
 /// State shared by all exchanges.
@@ -112,7 +112,7 @@ impl<E: Env + Unpin> RunContext<E> {
             last = arrival.at;
         };
         let exchange = self.pool.exchange(request, begun, on_record).await;
-        // Gaps count only for successful responses, like all other latencies.
+        // Gaps are recorded only for successful responses, like all other latencies.
         if exchange.outcome == ExchangeOutcome::Ok {
             let mut gaps = self.gaps.lock().unwrap_or_else(PoisonError::into_inner);
             exchange.arrivals.windows(2).for_each(|two| gap(&mut gaps, two[0].at, two[1]));
@@ -145,7 +145,7 @@ fn gap(gaps: &mut LatencyHistogram, last: Duration, next: TokenArrival) {
     gaps.record(next.at.saturating_sub(last) / next.tokens, next.tokens);
 }
 
-/// Reads are batched at or above this number of reads per second.
+/// Reads are batched at or above this rate, in reads per second.
 const BATCH_FROM: f64 = 4_000.0;
 /// Interval between batches.
 const BATCH_EVERY: Duration = Duration::from_millis(1);
@@ -200,11 +200,11 @@ pub struct RunStats {
     /// Client read delay: how long bytes stayed unread, which shows how far behind the generator was. Where the kernel
     /// timestamps arrivals, token times are unaffected.
     pub delays: LatencyHistogram,
-    /// The generator's CPU share in its busiest second. `None` if unknown.
+    /// The generator's CPU usage in its busiest second. `None` if unknown.
     pub share: Option<f64>,
 }
 
-/// Samples the generator's CPU share.
+/// Samples the generator's CPU usage.
 struct CpuShare {
     since: Mono,
     used: Option<Duration>,

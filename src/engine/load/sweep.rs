@@ -62,9 +62,9 @@ pub struct SweepPoint {
 /// More load pays off as long as throughput grows at least with this power of the load.
 const SHARE: f64 = 0.5;
 
-/// Returns the index of the knee in `points`, which are sorted by increasing load. The knee is the first point beyond
-/// which more load no longer pays off: throughput grows more slowly than the square root of the load while latency
-/// increases. `None` if the last value still pays off.
+/// Returns the index of the knee in `points`, which are sorted by increasing load. The knee is the first point beyond which more load no
+/// longer pays off: throughput grows more slowly than the square root of the load while latency increases. `None` if more load still pays
+/// off at the last value.
 pub fn knee(points: &[SweepPoint]) -> Option<usize> {
     (0..points.len().saturating_sub(1)).find(|at| {
         let (here, after) = (&points[*at], &points[at + 1..]);

@@ -189,8 +189,8 @@ fn openai(route: ApiRoute, body: &[u8]) -> Result<ParsedRequest, RequestBodyErro
     })
 }
 
-/// Renders a conversation like a chat template: each message preceded by its role, then the role of the response. A continued
-/// conversation therefore begins with its previous text.
+/// Renders a conversation like a chat template: each message preceded by its role, then the role of the response. Each prompt of a
+/// conversation therefore begins with the text of its previous turns.
 fn chat(messages: &[BodyMessage]) -> Vec<u32> {
     let mut text = String::new();
     for message in messages {

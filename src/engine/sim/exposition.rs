@@ -62,8 +62,8 @@ pub fn page(config: &Config, counters: &SimCounters, gauges: &SimGauges) -> Stri
     gauge(&mut page, "hicache_host_used_tokens", "Used host tokens.", gauges.host_used);
     gauge(&mut page, "hicache_host_total_tokens", "Host capacity in tokens.", config.host_tokens);
     let usage = gauges.used as f64 / config.device_tokens as f64;
-    page.one("sglang:token_usage", "gauge", "Used share of the device.", &engine, usage);
-    page.one("sglang:full_token_usage", "gauge", "Used share of the device.", &engine, usage);
+    page.one("sglang:token_usage", "gauge", "Share of the device capacity in use.", &engine, usage);
+    page.one("sglang:full_token_usage", "gauge", "Share of the device capacity in use.", &engine, usage);
     prefill(&mut page, &engine, counters);
     page.head("sglang:queue_time_seconds", "histogram", "Queue time.");
     page.counts("sglang:queue_time_seconds", &engine, &counters.queue);
@@ -102,7 +102,7 @@ fn requests(page: &mut MetricsPage, front: &str, counters: &SimCounters) {
     type HistogramOf = fn(&crate::engine::sim::counters::FinishedStats) -> &PromHistogram;
     let times: [(&str, &str, HistogramOf); 3] = [
         ("sglang:time_to_first_token_seconds", "Time to the first token.", |kind| &kind.first_token),
-        ("sglang:e2e_request_latency_seconds", "Time to the end.", |kind| &kind.whole),
+        ("sglang:e2e_request_latency_seconds", "Time to the end of the response.", |kind| &kind.whole),
         ("sglang:inter_token_latency_seconds", "Inter-token latency.", |kind| &kind.gaps),
     ];
     for (name, help, buckets) in times {

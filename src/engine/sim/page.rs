@@ -6,7 +6,7 @@ use crate::engine::base::ObjectKey;
 
 /// Prefix shared by all keys.
 const PREFIX: &str = "mcctl-sim-";
-/// Regular expression that matches exactly the simulators' keys.
+/// Regular expression that matches the keys written by simulators, and no others.
 pub const EVERY_KEY: &str = "^mcctl-sim-[0-9a-f]{16}-[kv]$";
 
 /// SplitMix64 finalizer: every bit of the result depends on every bit of `n`.
@@ -18,7 +18,7 @@ pub fn mixed(n: u64) -> u64 {
 }
 
 /// Computes page IDs in sequence. Each ID depends on all tokens up to the end of its page. IDs are the same on every machine and in every
-/// release, because simulators use them to share a store.
+/// release, because simulators that share a store must agree on them.
 #[derive(Clone, Debug)]
 pub struct PageNamer {
     before: [u8; 16],

@@ -149,7 +149,7 @@ async fn drive<E: Env>(inner: Arc<SimShared<E>>) {
     }
 }
 
-/// Writes pages that were copied to the host to storage, one batch after another.
+/// Writes to storage the pages that were copied to the host, one batch after another.
 async fn write_back<E: Env>(inner: Arc<SimShared<E>>, mut writes: mpsc::UnboundedReceiver<Vec<u64>>) {
     let Some(storage) = &inner.storage else { return };
     while let Some(pages) = writes.recv().await {

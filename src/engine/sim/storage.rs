@@ -28,7 +28,7 @@ pub struct Storage<E: Env> {
 /// The result of a batch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BatchResult {
-    /// Number of pages transferred successfully. For a read, only the leading pages count.
+    /// Number of pages transferred successfully. For a read, only the pages before the first failure are counted.
     pub pages: usize,
     pub took: Duration,
 }

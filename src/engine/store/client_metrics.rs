@@ -39,7 +39,7 @@ struct OperationCounts {
 }
 
 impl ClientMetrics {
-    /// Creates metrics without samples. `cluster` becomes a label, like `MC_STORE_CLUSTER_ID` upstream.
+    /// Creates metrics without samples. `cluster` becomes a label, as `MC_STORE_CLUSTER_ID` does upstream.
     pub fn new(cluster: Option<&str>) -> ClientMetrics {
         let mut labels = "client_mode=\"real\"".to_owned();
         if let Some(cluster) = cluster.filter(|cluster| !cluster.is_empty()) {

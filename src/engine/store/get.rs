@@ -83,7 +83,7 @@ impl<E: Env> StoreClient<E> {
             if self.inner.env.now().since(started) < LEASE_REUSED_FOR {
                 break (started, stats, size, admitted);
             }
-            // The lease may have expired. The granted size remains valid if the object still has that size.
+            // The lease may have expired. The granted memory still fits if the object's size has not changed.
             let started = self.inner.env.now();
             let stats = self.batch_stat(&keys).await?;
             if one(stats.clone())?.size == size {

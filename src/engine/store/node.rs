@@ -30,9 +30,9 @@ pub struct NodeConfig {
     pub local_hostname: String,
     /// Port range for the node's name, used if the name has no port.
     pub name_ports: (u16, u16),
-    /// Bytes of memory to contribute; 0 for a pure client.
+    /// Size of the memory to contribute, in bytes; 0 for a pure client.
     pub segment_bytes: ByteSize,
-    /// Bytes of registered memory for callers without their own; 0 for none.
+    /// Size of the registered buffer for callers without registered memory of their own, in bytes; 0 for none.
     pub local_buffer_bytes: ByteSize,
     /// How memory is allocated.
     pub memory: MemoryPolicy,
@@ -78,7 +78,8 @@ impl From<StoreError> for NodeError {
     }
 }
 
-/// A running node. Call [`Node::stop`] to stop it. If a node is only dropped, its segments remain until the master expires its client.
+/// A running node. Call [`Node::stop`] to stop it. If a node is dropped without being stopped, its segments remain until the master expires
+/// its client.
 pub struct Node<E: Env> {
     client: StoreClient<E>,
     name: NodeName,
@@ -99,7 +100,7 @@ impl<E: Env> Node<E> {
 
     /// Like [`start`](Node::start), but waiting for the metadata service or the master ends with [`NodeError::Stopped`] when `stop`
     /// completes. The other steps are limited by the timeouts of their calls and are not interrupted. Once waiting is over, the node starts
-    /// anyway, and the caller must stop it.
+    /// even if `stop` completes, and the caller must then stop the node.
     ///
     /// # Errors
     /// Same as [`start`](Node::start).
@@ -221,7 +222,7 @@ fn check_reachable(config: &NodeConfig, name: &NodeName) -> Result<(), NodeError
     Ok(())
 }
 
-/// Starts the transfer engine. If the metadata service is unavailable, waits for it for up to `max_wait`, unless `stop` completes. An
+/// Starts the transfer engine. If the metadata service is unavailable, waits up to `max_wait` for it, unless `stop` completes first. An
 /// attempt in progress is never dropped, because it must remove the records that it created.
 async fn start_engine<E: Env>(
     config: TransferConfig,
@@ -249,7 +250,7 @@ async fn start_engine<E: Env>(
     }
 }
 
-/// Connects to the master. If the master is unavailable, waits for up to the configured time.
+/// Connects to the master. If the master is unavailable, waits up to the configured time.
 async fn find_master<E: Env>(
     config: &NodeConfig,
     env: &E,

@@ -22,7 +22,7 @@ pub enum PutOutcome {
     AlreadyExists,
 }
 
-/// Selects a family of RPC methods.
+/// The family of RPC methods used for a write.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum WriteMethod {
     Put,

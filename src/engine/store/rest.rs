@@ -66,7 +66,8 @@ pub trait ObjectStore: Send + Sync + 'static {
     }
 }
 
-/// Memory budget for objects that are being read. Memory counts from before the read until the last byte has been sent. Cheap to clone.
+/// Memory budget for objects that are being read. Memory counts against the budget from before the read until the last byte has been sent.
+/// Cheap to clone.
 #[derive(Clone, Debug)]
 pub struct ReadBudget(Arc<Semaphore>);
 
@@ -346,7 +347,7 @@ fn metrics(f: &NodeMetrics) -> String {
         ("mcctl_node_served_refusals_total", "counter", "Rejected requests from peers", f.served_refusals),
         ("mooncake_transfer_read_bytes", "counter", "Bytes read by this node's own client", f.client_read_bytes),
         ("mooncake_transfer_write_bytes", "counter", "Bytes written by this node's own client", f.client_write_bytes),
-        ("mcctl_node_segment_bytes", "gauge", "Bytes of mounted memory", f.segment_bytes),
+        ("mcctl_node_segment_bytes", "gauge", "Size of the mounted memory, in bytes", f.segment_bytes),
         ("mcctl_node_connections", "gauge", "Open connections from peers", f.connections),
     ];
     let mut text = String::new();

@@ -28,9 +28,9 @@ use crate::engine::wire::types::Segment;
 const UNMOUNT_TIMEOUT: Duration = Duration::from_secs(2);
 /// A segment with a grace period is deregistered this long after the master has dropped it.
 const RELEASE_AFTER: Duration = Duration::from_secs(2);
-/// The addresses of an unmounted segment are not reused for this long. Peers address memory only by number. A peer that still has the
-/// descriptor of an object in that segment gets an error. If the addresses were reused, the peer would read or write whatever is mounted
-/// there now. A descriptor is used for at most a read lease (10 s by default) plus the longest transfer (60 s).
+/// The addresses of an unmounted segment are not reused for this long. Peers access memory by its address alone. During this time, a peer
+/// that still has the descriptor of an object in that segment gets an error. If the addresses were reused, the peer would read or write
+/// whatever is mounted there now. A descriptor is used for at most a read lease (10 s by default) plus the longest transfer (60 s).
 const ADDRESS_QUARANTINE: Duration = Duration::from_secs(90);
 
 /// Mounts, remounts and unmounts the segments of a node.

@@ -17,7 +17,7 @@ pub(super) struct GenerateParser {
     /// Token IDs: all of them if frames are deltas, otherwise those in the last parsed frame.
     ids: Vec<u32>,
     text: String,
-    /// Whether frames are deltas. `None` until the first frame that is unambiguous.
+    /// Whether frames are deltas. `None` until a frame shows which of the two it is.
     deltas: Option<bool>,
     /// Number of bytes from the `meta_info` member to the end of the last parsed frame.
     meta: usize,
@@ -73,13 +73,13 @@ static META: LazyLock<Finder<'static>> = LazyLock::new(|| Finder::new(b"\"meta_i
 static UNFINISHED: LazyLock<Finder<'static>> = LazyLock::new(|| Finder::new(b"\"finish_reason\":null"));
 static COUNT: LazyLock<Finder<'static>> = LazyLock::new(|| Finder::new(b"\"completion_tokens\":"));
 
-/// The counts of a frame may be this many bytes longer than those of the last parsed frame; only that many are
-/// searched.
+/// The end of a frame, from `meta_info` on, may be up to this many bytes longer than in the last parsed frame. The token count is searched
+/// only there.
 const GROWTH_BYTES: usize = 64;
 
 /// Extracts the token count from a frame that is not the last one (`finish_reason` is null).
 fn count(data: &[u8], meta: usize) -> Option<u32> {
-    // The text and IDs so far precede the counts and are skipped.
+    // The text and IDs generated so far come before the counts and are skipped.
     let counts = &data[data.len().saturating_sub(meta + GROWTH_BYTES)..];
     UNFINISHED.find(counts)?;
     let at = COUNT.find(counts)? + COUNT.needle().len();

@@ -14,8 +14,8 @@ use crate::engine::base::text::one_line;
 
 pub use sse::{FrameTooLong, SseEvent, SseParser};
 
-/// Maximum size of the stored text of a response. The limit on token IDs is derived from it. Both are far above any
-/// model's output.
+/// Maximum size of the stored text of a response. The limit on token IDs is derived from it. Both limits are far above what any model
+/// generates.
 const TEXT_BYTES_MAX: usize = 64 << 20;
 
 /// A response exceeds a size limit.
@@ -40,7 +40,7 @@ pub enum Dialect {
     TensorRt,
 }
 
-/// Where the cached prompt tokens came from, as reported by SGLang (`cached_tokens_details`).
+/// Number of cached prompt tokens from each tier, as reported by SGLang (`cached_tokens_details`).
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct CachedTokens {
     /// From device memory (L1).
@@ -54,7 +54,7 @@ pub struct CachedTokens {
 }
 
 impl CachedTokens {
-    /// Returns the sum over all tiers. The sum saturates, because the numbers come from the server.
+    /// Returns the sum over all tiers. The addition saturates, because a server may report arbitrary numbers.
     pub fn tokens(&self) -> u32 {
         self.device.saturating_add(self.host).saturating_add(self.storage)
     }
@@ -209,8 +209,8 @@ impl AnswerReader {
         if answer.text.len().max(generate.bytes()) > TEXT_BYTES_MAX { Err(TooLong::Text) } else { Ok(()) }
     }
 
-    /// Ends the body. Returns the response and the number of tokens that only became available at the end (those of a
-    /// document).
+    /// Ends the body. Returns the response and the number of tokens that became available only at the end: all tokens of a non-streamed
+    /// response, otherwise none.
     pub fn finish(mut self) -> (ModelAnswer, u32) {
         let mut tokens = 0;
         if let Some(document) = std::mem::take(&mut self.document) {
@@ -227,7 +227,7 @@ impl AnswerReader {
         }
         match self.dialect {
             Dialect::Generate => self.generate.finish(&mut self.answer),
-            // TensorRT-LLM sends no final frame: the stream ends with the body.
+            // TensorRT-LLM sends no final frame: the end of the body is the end of the stream.
             Dialect::TensorRt => self.answer.done = true,
             Dialect::Chat | Dialect::Completions => {}
         }
@@ -271,7 +271,7 @@ mod tests {
     #[test]
     fn chat_stream_has_text_usage_and_tiers() {
         let (answer, arrivals) = read(Dialect::Chat, &fixture("chat.sse"), 4096);
-        assert_eq!(arrivals.len(), 4, "role and final frames carry no token");
+        assert_eq!(arrivals.len(), 4, "the role frame and the final frame contain no token");
         assert_eq!(
             (answer.prompt_tokens, answer.completion_tokens, answer.cached_tokens),
             (Some(95), Some(4), Some(1))

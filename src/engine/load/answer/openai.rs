@@ -1,4 +1,4 @@
-//! `/v1/chat/completions` and `/v1/completions`, as served by SGLang and others: delta frames followed by usage.
+//! `/v1/chat/completions` and `/v1/completions`, as served by SGLang and others: delta frames, followed by a frame with the token usage.
 
 use std::borrow::Cow;
 
@@ -154,12 +154,13 @@ impl FrameTemplate {
     /// Returns the text of a frame that matches the template.
     fn words<'a>(&self, data: &'a [u8]) -> Option<&'a str> {
         let words = data.strip_prefix(&self.before[..])?.strip_suffix(&self.after[..])?;
-        // A frame with empty text has a different role. Escapes and invalid characters are left to the JSON parser.
+        // A frame with empty text may be of another kind, such as the final frame, so it is parsed. Text with escapes or invalid characters
+        // is also left to the JSON parser.
         let plain = !words.is_empty() && words.iter().all(|byte| *byte >= b' ' && *byte != b'"' && *byte != b'\\');
         if plain { str::from_utf8(words).ok() } else { None }
     }
 
-    /// Returns the bytes around `words`, if `words` is a slice of `data`.
+    /// Returns the bytes before and after `words`, if `words` is a slice of `data`.
     fn of(data: &[u8], words: &str, text: bool) -> Option<FrameTemplate> {
         let from = (words.as_ptr() as usize).checked_sub(data.as_ptr() as usize)?;
         if data.get(from..)?.get(..words.len())? != words.as_bytes() {
@@ -240,7 +241,7 @@ mod tests {
             assert_eq!(progress.read(frame("one").as_bytes(), &mut answer), Some(1));
             let around = progress.around.as_ref().expect("a template");
             assert_eq!(around.words(frame(" two").as_bytes()), Some(" two"));
-            assert_eq!(around.words(frame(r"\n").as_bytes()), None, "escapes need the parser");
+            assert_eq!(around.words(frame(r"\n").as_bytes()), None, "text with escapes must be parsed");
             assert_eq!(progress.read(frame(" two").as_bytes(), &mut answer), Some(1));
             assert_eq!(answer.text, kept);
         }

@@ -53,7 +53,7 @@ impl SseParser {
     }
 }
 
-/// Emits the data in `line`, if any. Comments, event names and blank lines carry none.
+/// Emits the data in `line`, if any. Comments, event names and blank lines contain none.
 fn parse_line(line: &[u8], emit: &mut impl FnMut(SseEvent<'_>)) {
     let line = line.strip_suffix(b"\r").unwrap_or(line);
     let Some(data) = line.strip_prefix(b"data:") else { return };

@@ -1,4 +1,4 @@
-//! Compares two endpoints under the same workload, and checks whether a comparison is valid at all.
+//! Compares two endpoints under the same workload, and checks whether the comparison is valid.
 
 mod same;
 mod schedule;
@@ -22,7 +22,7 @@ pub enum Measure {
     Ttft,
     /// TPOT: mean time per token after the first, with each request weighted equally.
     Tpot,
-    /// ITL: the same, with each token weighted equally.
+    /// ITL: the same mean, but with each token weighted equally.
     Itl,
     /// E2E latency from the scheduled send time.
     E2e,
@@ -62,7 +62,7 @@ impl Measure {
         }
     }
 
-    /// Returns the value for both requests and the weight of the pair.
+    /// Returns the metric's values for the two requests, and the weight of the pair.
     fn of(self, a: &Figure, b: &Figure) -> Option<(f64, f64, f64)> {
         let ms = |duration: Duration| duration.as_secs_f64() * 1e3;
         let per_token = || a.tpot.zip(b.tpot).map(|(a, b)| (ms(a), ms(b)));
@@ -79,7 +79,7 @@ impl Measure {
     }
 }
 
-/// The passes with one name at both endpoints.
+/// The passes with the same name at both endpoints.
 struct PairedPasses<'a> {
     names: [&'a str; 2],
     /// Passes for blocks that both endpoints completed.
@@ -106,7 +106,7 @@ impl<'a> PairedPasses<'a> {
             alone: [0, 0],
         };
         for (block, a) in &all_a {
-            // Skip a block at both endpoints if it was stopped at either one.
+            // Ignore a block at both endpoints if it was interrupted at either one.
             let Some(b) = all_b.get(block).filter(|b| !a.ran.stopped && !b.ran.stopped) else { continue };
             both.passes[0].push(a);
             both.passes[1].push(b);
@@ -139,7 +139,7 @@ pub struct CompareOptions {
     pub draws: usize,
 }
 
-/// Comparison of the passes with one name.
+/// Comparison of the passes with the same name.
 #[derive(Clone, Debug)]
 pub struct Comparison {
     pub pass: String,
@@ -162,7 +162,7 @@ impl Comparison {
         self.differences.iter().filter(|(_, found)| found.verdict == verdict).map(|(measure, _)| *measure).collect()
     }
 
-    /// Adds a refusal and drops all differences.
+    /// Adds a reason why the endpoints cannot be compared, and drops all differences.
     pub fn refuse(&mut self, refusal: ComparisonRefusal) {
         self.refusals.push(refusal);
         self.differences.clear();

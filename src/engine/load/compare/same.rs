@@ -15,7 +15,9 @@ pub enum ComparisonRefusal {
     #[error("no block of conversations was completed at both endpoints")]
     Nothing,
     /// Some requests succeeded at only one endpoint.
-    #[error("{a} requests succeeded only at {name_a} and {b} only at {name_b}, and latencies exclude failed requests")]
+    #[error(
+        "{a} requests succeeded only at {name_a} and {b} only at {name_b}, so the latencies cover different requests"
+    )]
     Failed {
         name_a: String,
         name_b: String,
@@ -24,7 +26,7 @@ pub enum ComparisonRefusal {
         /// Number of requests that succeeded only at the second endpoint.
         b: u64,
     },
-    #[error("tokens {of} differ by {percent:.1} %: {a} at {name_a}, {b} at {name_b}; the limit is 1 %")]
+    #[error("the numbers of tokens {of} differ by {percent:.1} %: {a} at {name_a}, {b} at {name_b}; the limit is 1 %")]
     Tokens {
         /// `sent` or `received`.
         of: &'static str,
@@ -43,7 +45,7 @@ pub enum ComparisonRefusal {
     #[error("the generator sent requests to {name} {:.1} ms late: this machine is busy or too slow for the load", .lag.as_secs_f64() * 1e3)]
     Late {
         name: String,
-        /// The 99th percentile, or the highest percentile that the sample size supports.
+        /// 99th percentile of the generator lag, or the highest percentile that the sample size supports.
         lag: Duration,
     },
     /// The endpoint differs from itself (`--a-a`).
@@ -51,7 +53,7 @@ pub enum ComparisonRefusal {
     NotSteady { name: String, of: String },
 }
 
-/// Returns the lag of a sample: the highest percentile that the sample size supports.
+/// Returns the 99th percentile of the lag, or the highest percentile that the sample size supports.
 fn lag_of(summary: &LatencySummary) -> Duration {
     summary.p99.or(summary.p95).or(summary.p90).unwrap_or(summary.max)
 }

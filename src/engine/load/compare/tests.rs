@@ -53,8 +53,8 @@ fn pass(side: usize, block: u32, records: impl IntoIterator<Item = TimedRequest>
     pass
 }
 
-/// A simulated comparison. Conversations differ in base level, requests have tails, each pass has its own disturbance, and there is drift
-/// between passes. TTFT at B is `factor` times as long.
+/// A simulated comparison. Conversations differ in their base latency, latencies have a long tail, each pass has its own disturbance, and
+/// latencies drift from pass to pass. TTFT at B is `factor` times the TTFT at A.
 fn measured(factor: f64, seed: u64) -> Vec<PassResult> {
     let mut rng = Seed(seed).generator("measured", 0);
     let mut draw = |law: &dyn Fn(&mut ChaCha8Rng) -> f64| law(&mut rng);
@@ -77,7 +77,7 @@ fn measured(factor: f64, seed: u64) -> Vec<PassResult> {
         let slow = draw(&|rng| disturbance.sample(rng)) * (1.0 + 0.005 * n as f64);
         let mut records = Vec::new();
         for conversation in plan.part {
-            // The base level of a conversation is the same at both endpoints.
+            // The base latency of a conversation is the same at both endpoints.
             let base = 60.0 + 40.0 * f64::from(conversation % 3);
             for index in 0..3 {
                 let ttft = (base + draw(&|rng| tail.draw(rng))) * slow * if side == 1 { factor } else { 1.0 };
@@ -101,8 +101,8 @@ fn endpoint_compared_with_itself_rarely_differs() {
             !found.with(DifferenceVerdict::Better).is_empty() || !found.with(DifferenceVerdict::Worse).is_empty(),
         );
     }
-    // At most 5 of 100 may differ, so 10 of 200.
-    assert!(wrong <= 10, "{wrong} of 200 differ in any of the five metrics");
+    // At most 5 in 100 comparisons may report a difference, so 10 in 200.
+    assert!(wrong <= 10, "{wrong} of 200 comparisons report a difference in at least one of the five metrics");
 }
 
 #[test]

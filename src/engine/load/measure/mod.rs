@@ -33,7 +33,7 @@ pub struct TokenTotals {
     pub storage: u64,
     /// Cached, but the server reports no tier.
     pub cached_somewhere: u64,
-    /// Output tokens counted by frames, if the server reports no count.
+    /// Output tokens in responses for which the server reports no count. They are counted from the frames.
     pub uncounted: u64,
 }
 
@@ -95,7 +95,7 @@ pub struct Tally {
     pub failures: BTreeMap<String, (u64, String)>,
     /// Number of frames that were not valid JSON.
     pub bad_frames: u64,
-    /// Time of the first request sent and of the last response's end.
+    /// When the first request was sent, and when the last response ended.
     pub window: Option<(Duration, Duration)>,
     pub series: TimeSeries,
 }
@@ -163,7 +163,7 @@ impl Tally {
     }
 }
 
-/// Returns whether the generator lag makes the figures questionable: above 5 ms and above 1 % of the median TTFT.
+/// Returns whether the generator lag makes the figures questionable, which is the case if it exceeds both 5 ms and 1 % of the median TTFT.
 pub fn is_late(lag: &LatencySummary, ttft: &LatencySummary) -> bool {
     let lag = lag.p99.unwrap_or(lag.max);
     lag > Duration::from_millis(5).max(ttft.p50 / 100)

@@ -1,5 +1,5 @@
-//! Cache hits by reuse distance. A cache of N tokens holds roughly what was used within the last N tokens, so the histogram shows which
-//! tier serves which distance.
+//! Cache hits by reuse distance. A cache with space for N tokens holds roughly the tokens that were used within the last N, so the
+//! histogram shows which tier serves which distances.
 
 use serde::Serialize;
 
@@ -36,8 +36,8 @@ pub struct ReuseRow {
 }
 
 impl ReuseHistogram {
-    /// Counts a prompt with the expected `parts` (tokens, distance), in order from its start. Tiers also serve a prompt from the start:
-    /// L1 first, then L2, then L3.
+    /// Adds a prompt to the counts. `parts` lists its expected hits as pairs of (tokens, distance), in order from its start. Tiers also
+    /// serve a prompt from the start: L1 first, then L2, then L3.
     pub fn add(&mut self, parts: &[(u32, u64)], device: u32, host: u32, storage: u32, somewhere: u32) {
         let mut left = [device, host, storage, somewhere];
         for (tokens, distance) in parts {

@@ -12,7 +12,7 @@ use crate::engine::load::target::ExchangeOutcome;
 pub const PIECES: usize = 512;
 /// Initial length of a piece.
 const SHORTEST: Duration = Duration::from_millis(1);
-/// Ratio that SGLang's `steady_state_serving` usually runs with, as a share of the peak.
+/// Minimum share of the peak that SGLang's `steady_state_serving` usually uses.
 pub const RATIO: f64 = 0.8;
 
 /// A quantity over time, made up of spans with a constant rate and of instantaneous events.

@@ -1,7 +1,8 @@
 //! Parses the counters on the metrics pages of SGLang servers and Mooncake masters. No I/O.
 //!
-//! Names match SGLang 0.5.23. All ranks of a model report the same token counts, so only one rank is counted. Byte counts cover a rank's
-//! own share, so they are summed. A series appears with its first event, so on an SGLang page a missing series means zero.
+//! Names match SGLang 0.5.23. All ranks of a model report the same token counts, so only one rank is counted. Each rank reports byte counts
+//! for its own part of the data, so they are summed. A series appears with its first event, so on an SGLang page a missing series means
+//! zero.
 
 use std::collections::BTreeMap;
 
@@ -203,7 +204,8 @@ impl ServerCounters {
         self
     }
 
-    /// Returns the increase since `before`, with the current gauges. If the server restarted, it counts from zero.
+    /// Returns the increase since `before`, with the current gauges. If the server restarted in the meantime, the increase is counted from
+    /// zero.
     #[must_use]
     pub fn since(mut self, before: &ServerCounters) -> ServerCounters {
         self.each(before, |now, then| if now >= then { now - then } else { now });

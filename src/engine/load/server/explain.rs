@@ -68,7 +68,7 @@ pub enum ShortfallReason {
     },
     /// L1 and L2 missed fewer tokens than the threshold for an L3 lookup.
     BelowThreshold {
-        /// Missing whole pages, in tokens.
+        /// Number of tokens in the missing whole pages.
         missing: u32,
         /// Minimum number of tokens for an L3 lookup.
         threshold: u32,
@@ -154,7 +154,8 @@ fn store(short: &Shortfall, from: &CounterSample, to: &CounterSample, ring: &Cou
             reasons.push(ShortfallReason::StoreFull { failures: grown.allocation_failures });
         }
     }
-    // Tokens that were unwritten when the request arrived could not be fetched. Tokens that the request itself computed came later.
+    // Tokens that were unwritten when the request arrived could not be fetched. The tokens that the request itself computed were added only
+    // later.
     let unwritten = ring.unwritten_at(short.since, short.came, short.own());
     if unwritten > 0 {
         reasons.push(ShortfallReason::NotStored { tokens: unwritten });

@@ -70,7 +70,7 @@ pub enum SettleResult {
     Idle,
     /// The counters are stable, but this many L2 tokens were not written to L3.
     Short(u64),
-    /// The server reports no counters, so a fixed time was waited.
+    /// The server reports no counters, so the wait had a fixed length.
     NoCounters,
     /// The server was still writing back at the time limit.
     Busy,

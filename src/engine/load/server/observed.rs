@@ -158,7 +158,7 @@ pub enum ObservationCaveat {
          first with --phases flush,clear, or change --seed)"
     )]
     WarmCache(u64),
-    #[error("the server has more pages than mcctl tracks, so later expected hits are underestimated")]
+    #[error("the server used more pages than mcctl tracks, so later expected hits are underestimated")]
     TooManyPages,
     #[error("{objects} objects were still in the store {:.1} s after it was first cleared", .after.as_secs_f64())]
     StoreNotEmpty { objects: u64, after: Duration },

@@ -91,7 +91,8 @@ impl SessionCaches {
         }
     }
 
-    /// Ends the pass at `at`. Without a tally, part of the pass ran earlier and its counters are unknown.
+    /// Ends the pass at `at`. If the tally is `None`, part of the pass ran before an interruption, and the counters for that part are
+    /// unknown.
     pub(super) async fn pass_ended<E: Env>(
         &mut self,
         env: &E,

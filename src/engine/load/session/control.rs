@@ -90,7 +90,7 @@ pub enum StepFailure {
     /// `kind` and `message` describe the first failed request.
     #[error("{count} requests failed; the first error is {kind}: {message}")]
     Requests { count: u64, kind: String, message: String },
-    #[error("filling its {tokens} tokens would take more than {FILLERS_MAX} requests")]
+    #[error("filling the tier's {tokens} tokens would take more than {FILLERS_MAX} requests")]
     TierTooLarge { tokens: u64 },
     #[error("the server does not report the tier's size (/server_info)")]
     UnknownTierSize,
@@ -109,7 +109,7 @@ pub(super) enum StepResult {
 pub(super) enum StepNote {
     #[error("no shared prompt is known for these conversations")]
     NoSharedPrompt,
-    #[error("{requests} requests of {tokens} tokens")]
+    #[error("{requests} requests of {tokens} tokens each")]
     Sent { requests: u64, tokens: u64 },
     #[error("the master reports an empty store after {:.1} s", .0.as_secs_f64())]
     StoreEmpty(Duration),

@@ -104,7 +104,7 @@ mod tests {
         before.add(record(7, 1, ExchangeOutcome::Ok));
         before.add(record(8, 0, ExchangeOutcome::Ok));
         before.add(record(9, 0, ExchangeOutcome::CutOff));
-        // The conversation started twice and made less progress the second time.
+        // The conversation was started twice and made less progress the second time.
         before.add(record(10, 0, ExchangeOutcome::Ok));
         before.add(record(10, 1, ExchangeOutcome::Ok));
         before.add(record(10, 0, ExchangeOutcome::Ok));

@@ -87,8 +87,8 @@ impl LoadTarget {
 }
 
 impl LoadTarget {
-    /// Adds the members for TensorRT-LLM's ensemble route. The route cannot ignore the end-of-sequence token. Setting a
-    /// minimum length, and an end token outside any vocabulary, produces responses of the full length instead.
+    /// Adds the members for TensorRT-LLM's ensemble route. The route cannot ignore the end-of-sequence token. Instead, a minimum length and
+    /// an end token outside any vocabulary are set, which produces responses of the full length.
     fn tensor_rt(&self, ask: &TurnRequest, members: &mut Map<String, Value>) {
         /// The lowest temperature that the route accepts; zero is rejected.
         const COLDEST: f64 = 1e-6;

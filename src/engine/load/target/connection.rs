@@ -114,7 +114,7 @@ impl<E: Env + Unpin> Http1Connection<E> {
                     Poll::Ready(None) => {
                         (idle, last) = (false, stamps.read());
                         delays(last.since(stamps.arrived()));
-                        // If the server never pauses, the timer would not be polled.
+                        // As long as the server does not pause, the timer is not polled.
                         if last >= over {
                             return Poll::Ready((ExchangeOutcome::TimedOut(target.limits.whole), last));
                         }

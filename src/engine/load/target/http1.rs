@@ -196,7 +196,7 @@ impl ResponseParser {
 
     /// Parses head bytes. Returns the head once it is complete and not interim, and the number of bytes consumed.
     fn head(&mut self, bytes: &[u8]) -> Result<(Option<ResponseHead>, usize), HttpParseError> {
-        // The end of the head may be split anywhere, so the last three bytes are searched again.
+        // The end of the head may be split between two reads, so the last three bytes are searched again.
         let before = self.head.len();
         let whole: &[u8] = if before == 0 {
             bytes

@@ -1,8 +1,8 @@
 //! Concurrent exchanges over a single HTTP/2 connection.
 //!
-//! Times are less exact than over HTTP/1.1, because requests and tokens pass through the connection's task. A request
-//! counts as written when its last byte is handed to the connection, and a token counts as arrived when the connection
-//! last read. Both times are off by microseconds as long as the generator keeps up.
+//! Times are less exact than over HTTP/1.1, because requests and tokens pass through the connection's task. A request counts as written
+//! when its last byte is handed to the connection, and a token counts as arrived at the time of the connection's last read. Both times are
+//! off by microseconds as long as the generator keeps up.
 
 use std::convert::Infallible;
 use std::pin::Pin;
@@ -65,7 +65,7 @@ impl Drop for StreamGuard {
     }
 }
 
-/// A request body that records when its last bytes were taken.
+/// A request body that records when the connection took its last bytes.
 struct RequestBody<E> {
     bytes: Bytes,
     env: E,
@@ -208,7 +208,7 @@ fn request<E>(target: &LoadTarget, body: RequestBody<E>, routing_key: Option<Hea
     let headers = request.headers_mut();
     headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
     headers.insert(ACCEPT, HeaderValue::from_static("text/event-stream, application/json"));
-    // The host is part of the URI, and HTTP/2 does not allow connection headers.
+    // The host is part of the URI, and HTTP/2 does not allow connection-specific headers.
     for (name, value) in target.headers.iter().filter(|(name, _)| ![HOST, CONNECTION].contains(*name)) {
         headers.insert(name.clone(), value.clone());
     }

@@ -83,7 +83,7 @@ pub async fn check_reachable<E: Env + Unpin>(env: &E, target: &LoadTarget) -> Re
 #[derive(Clone, Copy, Debug)]
 pub struct ExchangeLimits {
     pub connect: Duration,
-    /// Maximum silence: between two bytes of the response, or between the request and the first byte.
+    /// Maximum time without data: between two bytes of the response, or between the request and the first byte.
     pub silence: Duration,
     pub whole: Duration,
     /// Number of retries after busy responses (429 or 503) with `Retry-After`.
@@ -153,7 +153,7 @@ impl ExchangeOutcome {
             | ExchangeOutcome::NoStream(message)
             | ExchangeOutcome::Bug(message) => message.clone(),
             ExchangeOutcome::Status { message, .. } => message.clone(),
-            ExchangeOutcome::TimedOut(limit) => format!("no data, or response incomplete, after {limit:?}"),
+            ExchangeOutcome::TimedOut(limit) => format!("no data or an incomplete response after {limit:?}"),
             ExchangeOutcome::Ok | ExchangeOutcome::CutOff | ExchangeOutcome::NoTokens => String::new(),
         }
     }

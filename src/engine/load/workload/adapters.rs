@@ -9,7 +9,7 @@ use crate::engine::load::answer::Dialect;
 use crate::engine::load::workload::{LoadWorkload, Members, TurnPrompt, TurnRequest};
 use crate::engine::load::{ModelAnswer, Script, Seed, Turn};
 
-/// How adapters are assigned to conversations, like in `sglang.bench_serving`.
+/// How adapters are assigned to conversations, as in `sglang.bench_serving`.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum AdapterPolicy {
     /// Random, with equal probability for all adapters.

@@ -187,7 +187,7 @@ fn conversation_name(conversation: u32) -> u64 {
     hasher.finish()
 }
 
-/// The workload `inner`, with expected hits from `book` added to each request.
+/// Wraps the workload `inner` and adds expected hits from `book` to each request.
 #[derive(Debug)]
 pub struct WithExpectedHits<'a, W: ?Sized> {
     inner: &'a mut W,

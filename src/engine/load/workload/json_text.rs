@@ -1,5 +1,5 @@
-//! JSON kept as text, because chat templates print tools: dataset members are sent unchanged and in their original
-//! order.
+//! JSON kept as text. Chat templates print tool definitions as they receive them, so dataset members are sent unchanged and in their
+//! original order.
 
 use std::sync::Arc;
 
@@ -75,7 +75,7 @@ pub(super) fn quoted(text: &str) -> String {
     Value::from(text).to_string()
 }
 
-/// Maximum nesting depth. Every JSON parser accepts this much.
+/// Maximum nesting depth. Every JSON parser accepts this depth.
 const DEPTH_MAX: u32 = 120;
 
 /// Checks that `text` is valid JSON and not nested too deeply.

@@ -35,7 +35,7 @@ pub use tokenizer::{Tokenizer, TokenizerError};
 /// A prompt in one of the forms that servers accept.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum TurnPrompt {
-    /// Token IDs. The history is an exact prefix of later turns.
+    /// Token IDs. The history is an exact prefix of later prompts.
     Ids(Vec<u32>),
     Text(String),
     Messages(Vec<ChatMessage>),
@@ -51,7 +51,7 @@ pub struct TurnRequest {
     pub extra: Members,
     /// Routing key that routers use to send related requests to the same worker.
     pub routing_key: Option<Arc<str>>,
-    /// Prompt tokens that should be cached, if an expectation exists.
+    /// Prompt tokens that should be cached, if known.
     pub expected: Option<u32>,
 }
 
@@ -80,8 +80,8 @@ pub trait LoadWorkload {
     fn notes(&self) -> Vec<String> {
         Vec::new()
     }
-    /// Writes everything besides the flags that determines the content: dataset rows and tokenizer. Equal flags and
-    /// fingerprints produce equal requests.
+    /// Writes the inputs that, in addition to the flags, determine the content: dataset rows and tokenizer. Equal flags and fingerprints
+    /// produce equal requests.
     ///
     /// # Errors
     /// Writing to `to` fails.

@@ -98,7 +98,7 @@ impl Tokenizer {
             if !(2..=12).contains(&letters.len()) || !letters.bytes().all(|byte| byte.is_ascii_lowercase()) {
                 continue;
             }
-            // SentencePiece decoders drop the leading space. Restore it, and let the token count decide.
+            // SentencePiece decoders drop the leading space. Restore it, and keep the word if the result is a single token.
             let word = format!(" {letters}");
             if self.ids(&word).is_ok_and(|ids| ids.len() == 1) && !found.contains(&word) {
                 found.push(word);
@@ -107,7 +107,7 @@ impl Tokenizer {
                 break;
             }
         }
-        // Detect words that merge with their neighbours. In that case, exact lengths are impossible.
+        // Detect words that merge with adjacent words. In that case, exact lengths are impossible.
         let joined: String = found.concat();
         if self.ids(&joined).is_ok_and(|ids| ids.len() == found.len()) { found } else { Vec::new() }
     }

@@ -1,7 +1,7 @@
 //! Fetches pages from storage to the host before a request starts.
 //!
 //! Uses the same order as SGLang: look up missing pages, query storage if enough are missing, allocate host pages for those that storage
-//! holds, and read them. The tree changes in the meantime, so missing pages are looked up again after the read.
+//! holds, and read them. The tree may change during the read, so missing pages are looked up again after the read.
 
 use std::time::Duration;
 
@@ -11,7 +11,7 @@ use crate::engine::sim::scheduler::request::FetchState;
 use crate::engine::sim::scheduler::{Scheduler, SchedulerEffect};
 
 impl Scheduler {
-    /// Queries storage for the pages that the request is missing.
+    /// Queries storage for the pages that are missing for the request.
     pub(super) fn lookup(&mut self, id: u64) {
         if !self.config.storage {
             return;

@@ -136,7 +136,7 @@ fn answer_is_reused_in_the_next_prompt_except_its_last_token() {
     let mut next = prompt(1, 30);
     next.extend(&answer[..]);
     next.extend([1, 2, 3]);
-    // 64 of the 65 tokens were computed, which fill four pages.
+    // 64 of the 65 tokens were computed. They fill four pages.
     assert_eq!(serve(&mut scheduler, &mut Default::default(), next, 1), [64, 0, 0, 4]);
 }
 

@@ -9,7 +9,7 @@ use rand::seq::SliceRandom;
 use crate::engine::load::workload::dataset::{BadRow, Dataset, DatasetError, DatasetOptions, RowLayout, RowReader};
 use crate::engine::load::workload::{Conversation, RowError};
 
-/// If a limit is set, this many times as many rows are sampled, because some are skipped because of their length.
+/// If a limit is set, the limit times this factor is the number of rows to sample, because some rows are skipped due to their length.
 const CHOICE: usize = 8;
 /// Minimum number of sampled rows.
 const CHOICE_MIN: usize = 4096;
@@ -48,8 +48,8 @@ pub(super) fn rows(
 /// Reads conversations from the rows of `input`. `parse` parses a row. `plan` builds a conversation from it, or returns
 /// `None` to skip it.
 ///
-/// In file order, reading stops after the last required row. In random order, the whole file is read, but with a limit
-/// only a sample of its rows is kept.
+/// In file order, reading stops after the last required row. In random order, the whole file is read, but if a limit is set, only a sample
+/// of its rows is kept.
 pub(super) fn gather<T>(
     input: impl BufRead,
     file: &str,

@@ -125,7 +125,11 @@ pub enum DatasetError {
         reason: String,
     },
     /// None of the rows can be sent.
-    #[error("{file}: none of {rows} rows can be sent: {skipped} malformed{}, {left_out} too short, too long or without turns", first(.bad.as_ref()))]
+    #[error(
+        "{file}: none of the {rows} rows can be sent: {skipped} malformed{}, {left_out} too short, too long or without \
+         turns",
+        first(.bad.as_ref())
+    )]
     Empty {
         /// File name as specified by the user.
         file: String,
@@ -190,7 +194,7 @@ pub struct DatasetOptions {
     pub skip_bad: bool,
     /// Output length of every request in tokens, overriding the file.
     pub output: Option<u32>,
-    /// Context length. Where prompt and output exceed it, conversations end and requests are skipped.
+    /// Context length in tokens. If prompt and output exceed it, a conversation ends early and a single request is skipped.
     pub context: Option<u32>,
     /// Maximum number of turns per conversation.
     pub max_turns: Option<u32>,
@@ -203,7 +207,7 @@ pub struct DatasetOptions {
     pub block_tokens: u32,
     /// Factor by which recorded times are multiplied.
     pub slowdown: f64,
-    /// Rounds per recorded request. Each further round repeats the prompt after the responses so far.
+    /// Rounds per recorded request. Each further round repeats the prompt after the conversation so far.
     pub rounds: u32,
     /// Text to append to every first question, before a trailing `Assistant:`.
     pub suffix: String,

@@ -7,7 +7,7 @@ use crate::engine::load::workload::RowError;
 
 /// Maximum size of a row.
 pub const ROW_BYTES_MAX: usize = 64 << 20;
-/// Maximum number of bytes to skip while searching for the end of an oversized row. Beyond it, reading stops.
+/// Maximum number of bytes to skip while searching for the end of an oversized row. Beyond this limit, reading stops.
 const OVER_MAX: usize = 16 * ROW_BYTES_MAX;
 /// Maximum nesting depth of a row. The JSON parser has its own, lower limit.
 const DEPTH_MAX: usize = 256;
@@ -44,7 +44,7 @@ pub struct RowReader<R> {
     at_line_start: bool,
     begun: bool,
     over: bool,
-    /// Whether the last element was malformed. If so, resynchronise at the next line that starts with an object.
+    /// Whether the last element was malformed. If so, resynchronize at the next line that starts with an object.
     lost: bool,
 }
 

@@ -78,8 +78,8 @@ pub(super) fn read_dialogues(
     Ok(dataset)
 }
 
-/// Uses the first message as the prompt and the length of the second as the output length, regardless of the speakers.
-/// Special tokens count, and both messages need at least two tokens. This matches `sglang.bench_serving` 0.5.23.
+/// Uses the first message as the prompt and the length of the second as the output length, regardless of the speakers. Special tokens are
+/// counted, and both messages need at least two tokens. This matches `sglang.bench_serving` 0.5.23.
 fn first_turn(dialogue: Dialogue, reading: &DatasetOptions) -> Result<Option<Conversation>, RowError> {
     let mut texts = dialogue.into_iter().map(|(_, text)| text);
     let (Some(prompt), Some(reply)) = (texts.next(), texts.next()) else { return Ok(None) };
@@ -218,7 +218,7 @@ mod tests {
             {"conversations": [{"from": "human", "value": ""}, {"from": "gpt", "value": " cd ef"}]},
             {"conversations": [{"from": "human", "value": " ab ab"}, {"from": "gpt", "value": ""}]}]"#;
         let read = dataset(text, &reading);
-        // The special token before a text counts: one word is two tokens, and an empty text is one.
+        // The special token before a text is counted: one word is two tokens, and an empty text is one.
         assert_eq!(texts(&read), [[(" ab".to_owned(), 3)]]);
         assert_eq!((read.rows, read.left_out), (4, 3));
         reading.context = Some(4);

@@ -247,7 +247,7 @@ fn retime(conversations: &mut [Conversation], slowdown: f64) {
     let turns = || conversations.iter().flat_map(|conversation| &conversation.turns);
     let first = turns().filter_map(|turn| turn.at).min().unwrap_or_default();
     for turn in conversations.iter_mut().flat_map(|conversation| &mut conversation.turns) {
-        // Bounded by ten years, and by the limit on the factor on the command line.
+        // The result is bounded, because times are at most ten years and the command line limits the factor.
         turn.at = turn.at.map(|at| (at - first).mul_f64(slowdown));
         turn.delay = turn.delay.mul_f64(slowdown);
     }
