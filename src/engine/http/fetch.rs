@@ -58,8 +58,8 @@ pub enum FetchError {
 }
 
 impl Fetcher {
-    /// Creates a client for plain HTTP, or for HTTPS as well if `tls` is set. A response must be complete within `limit` and have at most
-    /// `bytes_max` bytes.
+    /// Creates a client for plain HTTP, or for HTTPS as well if `tls` is set. A response must be complete within `limit` and contain at
+    /// most `bytes_max` bytes.
     ///
     /// # Errors
     /// The HTTP library cannot be set up on this host.

@@ -22,7 +22,7 @@ struct RequestCounts {
 
 #[derive(Debug, Default)]
 struct DurationHistogram {
-    /// Requests by bucket. Requests above the last bound are only in the total count.
+    /// Number of requests per bucket. Requests that took longer than the last bound are only in the total count.
     buckets: [u64; BOUNDS_S.len()],
     count: u64,
     sum: Duration,
