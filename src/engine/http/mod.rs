@@ -1,7 +1,7 @@
 //! A small HTTP/1.1 server for the metadata service, the master's admin API and the store node's REST API.
 //!
 //! It enforces limits that all three need against any client: limits on connections, header bytes, body bytes and concurrently read
-//! bodies; a timeout for each step (header, body, response, a client that stops reading); and a bounded shutdown. It has no routes: a
+//! bodies; timeouts for headers, bodies, responses and clients that stop reading; and a time limit for the shutdown. It has no routes: a
 //! [`Handler`] receives complete requests. Like upstream's servers, it supports neither TLS nor HTTP/2. This directory also contains a
 //! client for other programs' HTTP endpoints ([`fetch`]) and a parser for Prometheus pages ([`samples`]).
 

@@ -41,7 +41,7 @@ impl Requests {
         }
     }
 
-    /// Renders both families in the Prometheus text format.
+    /// Renders both metric families in the Prometheus text format.
     pub fn exposition(&self) -> String {
         let counts = self.lock();
         let mut text = String::from(

@@ -115,7 +115,7 @@ async fn accept<E: Env, H: Handler>(
                     server.env.sleep(ACCEPT_PAUSE).await;
                 }
             },
-            // All connections have a request in progress. One may become idle without closing, so check again.
+            // All connections have a request in progress. One may become idle without being closed, so check again.
             () = server.env.sleep(FULL_PAUSE), if waiting.is_some() => {}
         }
     }

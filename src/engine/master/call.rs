@@ -24,7 +24,7 @@ use crate::engine::wire::{Expected, Map, MasterApi, Method, Text, TextBuf};
 /// The protocol version that every client requires.
 const PROTOCOL_VERSION: &str = "2.0.0";
 
-/// Number of keys of a batch processed per lock acquisition.
+/// Number of keys in a batch that are processed per lock acquisition.
 const KEYS_PER_LOCK: usize = 64;
 
 /// Number of lock acquisitions after which a batch lets other callers proceed.

@@ -24,7 +24,7 @@ pub struct PutSpec<'a> {
     pin: PendingPin,
     hard_pin: bool,
     preferred: Vec<Bytes>,
-    /// Host whose segments are preferred. If empty, the host of the writer's own segments. `None` means no preference.
+    /// Host whose segments are preferred. An empty name stands for the host of the writer's own segments. `None` means no preference.
     near: Option<Bytes>,
     /// One group name per key; `None` if the put sets no groups.
     groups: Option<&'a [TextBuf]>,
