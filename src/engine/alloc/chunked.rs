@@ -2,7 +2,7 @@
 //! items.
 //!
 //! It stores the records of the master's objects, of which there may be millions. Doubling a `Vec` would copy them all and keep the
-//! master's state locked for milliseconds. Here, the longest step is filling one chunk.
+//! master's state locked for milliseconds. Here, no step takes longer than filling one chunk.
 
 use std::ops::{Index, IndexMut};
 

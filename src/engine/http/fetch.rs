@@ -1,5 +1,5 @@
-//! An HTTP client for other programs' endpoints: one request, one complete response, limited in time and size. It cannot be used in
-//! simulated runs, because the HTTP library has its own clock and sockets.
+//! An HTTP client for other programs' endpoints. It sends one request and receives one complete response, limited in time and size. It
+//! cannot be used in simulated runs, because the HTTP library has its own clock and sockets.
 
 use std::time::Duration;
 

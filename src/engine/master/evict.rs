@@ -1,6 +1,6 @@
 //! Eviction: when memory runs low, the objects whose leases ended first are evicted.
 //!
-//! The number of objects to evict is computed like upstream, but they are evicted in slices. A round starts when usage exceeds the
+//! The number of objects to evict is computed as in upstream, but they are evicted in slices. A round starts when usage exceeds the
 //! watermark or an allocation has failed. Its goal is to evict a fraction of the objects: first unpinned objects in the order of their
 //! lease ends, then soft-pinned objects if too few have been evicted. Each slice evicts at most [`VICTIMS_PER_SLICE`] objects, so the state
 //! is never locked for long. `EvictionIndex` maintains the order.

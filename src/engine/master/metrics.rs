@@ -52,7 +52,7 @@ impl BatchCount {
     }
 }
 
-/// A histogram with fixed upper bounds. The last bucket is unbounded.
+/// A histogram with fixed upper bounds. The last bucket has no upper bound.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FixedHistogram<const BUCKETS: usize> {
     bounds: &'static [u64],

@@ -160,7 +160,7 @@ impl MasterState {
             inherited.hard_pin = object.hard_pin;
             inherited.pin = pin;
             inherited.group = group.as_deref();
-            // Readers may still read the old bytes, so their memory is quarantined.
+            // Readers may still read the old bytes, so the memory that contains them is quarantined.
             self.discard(at, until);
             return self.create(now, client, key, bytes, spec, inherited);
         }

@@ -216,8 +216,8 @@ impl<E: Env> MasterShared<E> {
     ///
     /// The thread may be preempted with the state locked. Wall-clock time then measures the load on the machine rather than the master's
     /// work. A long time is therefore replaced by the thread's processor time since its last reading, which was taken at most
-    /// [`CPU_MARK_INTERVAL`] before the lock acquisition. The result is an upper bound on the processor time used with the state locked. It
-    /// costs an occasional system call instead of two per RPC.
+    /// [`CPU_MARK_INTERVAL`] before the lock acquisition. The result is an upper bound on the processor time used with the state locked.
+    /// Measuring it this way costs an occasional system call instead of two per RPC.
     fn record_lock_time(&self, counters: &mut MasterCounters, since: Mono) {
         let mut locked = self.env.now().since(since);
         if locked >= LONG_LOCK

@@ -2,7 +2,7 @@
 //!
 //! Responses, texts and status codes match the server embedded in mooncake_master 0.3.13 (captured; `fixtures/http/metadata.txt`), with
 //! four fixes. Keys are decoded, so two spellings of a key refer to the same key. The server binds to the configured host. A dead owner's
-//! name can be taken over. Removing a dead client's records takes effect. A stand-alone service parses keys like the Python server in the
+//! name can be taken over. A dead client's records are actually removed. A stand-alone service parses keys like the Python server in the
 //! wheel ([`KeyParsing::Trimmed`]). Records are kept only in memory.
 
 use std::borrow::Cow;
