@@ -1,7 +1,8 @@
-//! A growing array that does not move its items once its first chunk is full: growing costs one chunk, not a copy of all items.
+//! A growing array that does not move its items once its first chunk is full: to grow, it allocates one more chunk instead of copying all
+//! items.
 //!
-//! It stores the records of millions of objects. Doubling a `Vec` would copy them all and keep the master's state locked for milliseconds.
-//! Here, the longest step is filling one chunk.
+//! It stores the records of the master's objects, of which there may be millions. Doubling a `Vec` would copy them all and keep the
+//! master's state locked for milliseconds. Here, no step takes longer than filling one chunk.
 
 use std::ops::{Index, IndexMut};
 
@@ -35,7 +36,7 @@ impl<T> Chunked<T> {
     /// Appends `value` and returns its index.
     ///
     /// # Panics
-    /// With more than 2^32 - 1 items. Callers limit their counts well below that.
+    /// If the array already contains 2^32 - 1 items. Callers limit their counts well below that.
     pub fn push(&mut self, value: T) -> u32 {
         let at = self.len;
         self.len = at.checked_add(1).expect("fewer than 2^32 records");
@@ -46,7 +47,7 @@ impl<T> Chunked<T> {
                 chunk.push(value);
                 self.chunks.push(chunk);
             }
-            // The first chunk starts small and doubles, so that a short array does not cost a whole chunk.
+            // The first chunk starts small and doubles, so that a short array does not take the memory of a whole chunk.
             None => self.chunks.push(vec![value]),
         }
         at

@@ -16,7 +16,7 @@ pub use offset::OffsetAllocator;
 pub struct Block {
     /// Offset from the start of the segment in bytes.
     pub offset: u64,
-    /// Identifies the block in [`Allocator::free`]. Unique among an allocator's live blocks; reused after `free`.
+    /// Identifies the block when it is passed to [`Allocator::free`]. Unique among an allocator's live blocks; reused after `free`.
     pub ticket: u32,
 }
 

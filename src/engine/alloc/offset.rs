@@ -1,8 +1,9 @@
 //! The offset allocator: free runs are sorted by size into bins, 32 per power of two, and found through two levels of bitmaps.
 //!
-//! It differs from upstream's allocator in three respects. A request is not rounded up to a bin size: uniform sizes fill the segment to
-//! the last whole object, and a freed run can be reused for the same size because its own bin is searched too. The run records grow with
-//! use: an unused segment costs a few kilobytes instead of upstream's 2 MiB. A run record takes 24 bytes.
+//! It differs from upstream's allocator in three respects. A request is not rounded up to a bin size: blocks of uniform size fill the
+//! segment until less than one block is left, and a freed run can be reused for a request of the same size because that size's bin is
+//! searched, too. The table of run records grows with use: an unused segment costs a few kilobytes instead of upstream's 2 MiB. A run
+//! record takes 24 bytes.
 //!
 //! `allocate` and `free` take a handful of steps. If all larger bins are empty, at most [`SCAN_LAST`] runs in the request's own bin are
 //! inspected before the request is refused.
@@ -287,7 +288,7 @@ mod tests {
     fn uniform_sizes_fill_the_segment_to_98_percent() {
         for bytes in [1, 7, 99, 100, 399, 401, 511, 1_000, 4_096, 100_001, 1_100_000, 1 << 20, (1 << 20) + 1] {
             let share = filled(bytes * 1_000 + 17, bytes);
-            assert!(share >= 0.98, "{bytes} bytes fill {share}");
+            assert!(share >= 0.98, "blocks of {bytes} bytes fill only {share} of the segment");
         }
     }
 
@@ -300,7 +301,7 @@ mod tests {
             blocks.iter().step_by(every).for_each(|b| pool.free(b.ticket));
             let mut again: Vec<u64> = freed.iter().filter_map(|_| pool.allocate(bytes)).map(|b| b.offset).collect();
             again.sort_unstable();
-            assert_eq!(again, freed, "{bytes} bytes, every {every}th");
+            assert_eq!(again, freed, "blocks of {bytes} bytes, every {every}th freed");
         }
     }
 

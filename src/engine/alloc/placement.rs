@@ -25,7 +25,7 @@ pub enum Strategy {
     LocalFirst,
 }
 
-/// The names to choose from, numbered from 0 without gaps, and allocation under each name.
+/// Provides the names to choose from, numbered from 0 without gaps, and allocates memory under each name.
 pub trait SegmentPool {
     /// The result of a successful allocation.
     type Allocation;
@@ -42,7 +42,7 @@ pub trait SegmentPool {
     fn allocate(&mut self, name: usize, bytes: u64, draw: u64) -> Option<Self::Allocation>;
 }
 
-/// A request for the memory of one object.
+/// A request to allocate memory for one object.
 #[derive(Clone, Copy, Debug)]
 pub struct PlacementRequest<'a> {
     pub bytes: u64,

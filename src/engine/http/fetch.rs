@@ -1,5 +1,5 @@
-//! An HTTP client for other programs' endpoints: one request, one complete response, limited in time and size. It cannot be used in
-//! simulated runs, because the HTTP library has its own clock and sockets.
+//! An HTTP client for other programs' endpoints. It sends one request and receives one complete response, limited in time and size. It
+//! cannot be used in simulated runs, because the HTTP library has its own clock and sockets.
 
 use std::time::Duration;
 
@@ -58,8 +58,8 @@ pub enum FetchError {
 }
 
 impl Fetcher {
-    /// Creates a client for plain HTTP, or for HTTPS as well if `tls` is set. A response must be complete within `limit` and have at most
-    /// `bytes_max` bytes.
+    /// Creates a client for plain HTTP, or for HTTPS as well if `tls` is set. A response must be complete within `limit` and contain at
+    /// most `bytes_max` bytes.
     ///
     /// # Errors
     /// The HTTP library cannot be set up on this host.

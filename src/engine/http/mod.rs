@@ -1,7 +1,7 @@
 //! A small HTTP/1.1 server for the metadata service, the master's admin API and the store node's REST API.
 //!
 //! It enforces limits that all three need against any client: limits on connections, header bytes, body bytes and concurrently read
-//! bodies; a timeout for each step (header, body, response, a client that stops reading); and a bounded shutdown. It has no routes: a
+//! bodies; timeouts for headers, bodies, responses and clients that stop reading; and a time limit for the shutdown. It has no routes: a
 //! [`Handler`] receives complete requests. Like upstream's servers, it supports neither TLS nor HTTP/2. This directory also contains a
 //! client for other programs' HTTP endpoints ([`fetch`]) and a parser for Prometheus pages ([`samples`]).
 
@@ -83,16 +83,16 @@ pub struct HttpLimits {
     pub header_bytes_max: usize,
     /// Maximum size of one body in bytes.
     pub body_bytes_max: usize,
-    /// Maximum total size of all bodies being read or processed, in bytes. Further bodies wait. At least `body_bytes_max`.
+    /// Maximum total size of all bodies being read or processed, in bytes. Further bodies wait. Must be at least `body_bytes_max`.
     pub bodies_bytes_max: usize,
-    /// Timeout for an idle connection, and for sending the headers.
+    /// Timeout for an idle connection, and for receiving the headers of a request.
     pub header: Duration,
-    /// Timeout for sending a body.
+    /// Timeout for receiving the body of a request.
     pub body: Duration,
-    /// Timeout until a response starts.
+    /// Maximum time between receiving a request and starting the response.
     pub answer: Duration,
-    /// While a response is being sent, the client must read at [`HttpLimits::least_rate`] in each period of this length, or read all of
-    /// it.
+    /// While a response is being sent, the client must, in each period of this length, read it at [`HttpLimits::least_rate`] or faster, or
+    /// read all that is left of it.
     pub stall: Duration,
     /// Minimum rate at which a client must read a response, in bytes per second; 0 requires at least one byte per period.
     pub least_rate: u64,

@@ -22,7 +22,7 @@ struct RequestCounts {
 
 #[derive(Debug, Default)]
 struct DurationHistogram {
-    /// Requests by bucket. Requests above the last bound are only in the total count.
+    /// Number of requests per bucket. Requests that took longer than the last bound are only in the total count.
     buckets: [u64; BOUNDS_S.len()],
     count: u64,
     sum: Duration,
@@ -41,7 +41,7 @@ impl Requests {
         }
     }
 
-    /// Renders both families in the Prometheus text format.
+    /// Renders both metric families in the Prometheus text format.
     pub fn exposition(&self) -> String {
         let counts = self.lock();
         let mut text = String::from(

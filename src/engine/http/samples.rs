@@ -1,4 +1,4 @@
-//! Parses the samples on a Prometheus text page, as printed by masters and SGLang. Pure.
+//! Parses the samples on a page in the Prometheus text format, as exported by masters and SGLang. Pure.
 
 /// One sample on the page.
 #[derive(Clone, Debug, PartialEq)]
@@ -41,12 +41,12 @@ impl Samples {
         sums
     }
 
-    /// Iterates over names and values of the samples without labels.
+    /// Iterates over the names and values of the samples without labels.
     pub fn plain(&self) -> impl Iterator<Item = (&str, f64)> {
         self.0.iter().filter(|sample| sample.labels.is_empty()).map(|sample| (&*sample.name, sample.value))
     }
 
-    /// Iterates over labels and values of the samples of `name`, in page order.
+    /// Iterates over the labels and values of the samples of `name`, in page order.
     pub fn samples(&self, name: &str) -> impl Iterator<Item = (&[(String, String)], f64)> {
         self.of(name).map(|sample| (&*sample.labels, sample.value))
     }

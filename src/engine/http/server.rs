@@ -115,7 +115,7 @@ async fn accept<E: Env, H: Handler>(
                     server.env.sleep(ACCEPT_PAUSE).await;
                 }
             },
-            // All connections have a request in progress. One may become idle without closing, so check again.
+            // All connections have a request in progress. One may become idle without being closed, so check again.
             () = server.env.sleep(FULL_PAUSE), if waiting.is_some() => {}
         }
     }
@@ -217,7 +217,7 @@ impl<E: Env, H: Handler> ServerShared<E, H> {
         }
     }
 
-    /// Reads the request body. The permit is the body's share of the budget until the response is complete.
+    /// Reads the request body. The permit reserves the body's size in the budget until the response is complete.
     async fn body(&self, incoming: &mut Incoming) -> Result<(Bytes, Option<SemaphorePermit<'_>>), Response> {
         let limit = self.limits.body_bytes_max;
         let hint = incoming.size_hint();
@@ -246,8 +246,8 @@ fn too_long(limit: usize) -> Response {
 
 /// State of an open connection, as seen by the accept loop.
 struct ConnectionSlot {
-    /// The last time the connection was accepted, completed a request, or sent bytes of a response. Received bytes do not count: a client
-    /// that sends headers byte by byte is idle.
+    /// Time of the last activity: the connection was accepted, a request was completed, or bytes of a response were sent. Received bytes do
+    /// not count, so a client that sends headers byte by byte is considered idle.
     since: AtomicU64,
     /// A request is being processed.
     busy: AtomicBool,
@@ -298,12 +298,12 @@ struct StallLimitedStream<E, S> {
     least: u64,
     /// End of the current period. `None` until a byte has to wait.
     period: Option<Pin<Box<dyn Future<Output = ()> + Send>>>,
-    /// Bytes that the peer read in this period.
+    /// Number of bytes that the peer has read in this period.
     moved: u64,
 }
 
 impl<E: Env, S> StallLimitedStream<E, S> {
-    /// Passes `progress` through. Without progress, the current period continues.
+    /// Returns `progress` unchanged if it is ready. Otherwise, fails if a period ended in which the peer read too few bytes.
     fn watch(&mut self, cx: &mut Context<'_>, progress: Poll<io::Result<usize>>) -> Poll<io::Result<usize>> {
         if let Poll::Ready(taken) = progress {
             if let Ok(bytes) = taken {

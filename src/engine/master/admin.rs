@@ -318,7 +318,7 @@ impl<E: Env> AdminApi<E> {
                 allocator_usage_percent: 0.0,
             });
         });
-        // Like upstream, usage is reported per name: all segments with the same name have the same value.
+        // Like upstream, usage is reported per name: the same value is returned for all segments with the same name.
         for detail in &mut details {
             let Some(usage) = by_name.get(&detail.segment_name) else { continue };
             detail.allocator_used_bytes = usage.used_bytes;
@@ -387,7 +387,7 @@ impl<E: Env> AdminApi<E> {
         }
     }
 
-    /// Like upstream, this decodes the query before splitting it at commas. So encoded commas separate keys, too.
+    /// Like upstream, this decodes the query before splitting it at commas. An encoded comma therefore separates keys, too.
     fn batch_query_keys(&self, request: &HttpRequest) -> Response {
         let keys = decode(request.param("keys").unwrap_or_default());
         let mut unique = HashSet::<&[u8]>::new();

@@ -24,13 +24,13 @@ use crate::engine::wire::{Expected, Map, MasterApi, Method, Text, TextBuf};
 /// The protocol version that every client requires.
 const PROTOCOL_VERSION: &str = "2.0.0";
 
-/// Number of keys of a batch processed per lock acquisition.
+/// Number of keys in a batch that are processed per lock acquisition.
 const KEYS_PER_LOCK: usize = 64;
 
 /// Number of lock acquisitions after which a batch lets other callers proceed.
 const LOCKS_BEFORE_YIELD: usize = 16;
 
-/// Access to the state and its time.
+/// Access to the state and the current time.
 pub trait StateAccess {
     /// Runs `work` with the state locked.
     fn with_state<R>(&mut self, work: impl FnOnce(&mut MasterState, Mono, &mut Effects) -> R) -> R;
@@ -42,7 +42,7 @@ pub trait StateAccess {
 #[derive(Debug)]
 pub struct DirectAccess<'a> {
     pub state: &'a mut MasterState,
-    /// The fixed time that every call sees.
+    /// The fixed time, passed to every call.
     pub now: Mono,
     /// Receives the effects of the calls.
     pub effects: &'a mut Effects,
@@ -137,7 +137,7 @@ impl<H: StateAccess> MasterCall<H> {
             Ok(spec) => spec,
             Err(refusal) => {
                 return self.batch(keys, tally, |_, _, key, nth| {
-                    // A refused batch may have no length for the key.
+                    // If the lengths of the lists differ, there may be no length for this key.
                     lengths.get(nth).map_or(Ok(()), |length| check_put(key.0, *length))?;
                     Err(refusal)
                 });
@@ -193,7 +193,7 @@ impl<H: StateAccess> MasterCall<H> {
     /// Calls `each`, with the state locked, for all keys that match the expression.
     ///
     /// # Errors
-    /// `BadRegex` if the search exceeds its step limit or time budget. Earlier calls of `each` are not undone.
+    /// `BadRegex` if the search exceeds its step limit or time budget. Earlier calls to `each` are not undone.
     fn matching(
         &mut self,
         pattern: &KeyPattern,

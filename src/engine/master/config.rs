@@ -35,7 +35,7 @@ impl MasterConfig {
 /// The store's rules for leases, pins, eviction, expiry and placement.
 #[derive(Clone, Debug, PartialEq)]
 pub struct StorePolicy {
-    /// How long a read protects an object. Flag `--default_kv_lease_ttl`.
+    /// How long an object is protected after a read. Flag `--default_kv_lease_ttl`.
     pub lease_ttl: Duration,
     /// Lifetime of a soft pin if the writer does not set one. Flag `--default_kv_soft_pin_ttl`.
     pub soft_pin_ttl: Duration,

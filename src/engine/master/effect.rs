@@ -46,7 +46,6 @@ pub enum UnmountReason {
     /// A newer segment replaced it because the client's process restarted.
     Superseded {
         /// The client that mounted the newer segment.
-        /// The client that mounted the other segment.
         by: ClientId,
     },
 }

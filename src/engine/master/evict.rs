@@ -1,11 +1,12 @@
 //! Eviction: when memory runs low, the objects whose leases ended first are evicted.
 //!
-//! The arithmetic is upstream's, but the work is done in slices. A round starts when usage exceeds the watermark or an allocation has
-//! failed. Its goal is to evict a fraction of the objects: unpinned ones by lease end, then soft-pinned ones if it evicted too few. Each
-//! slice evicts at most [`VICTIMS_PER_SLICE`] objects, so the state is never locked for long. `EvictionIndex` maintains the order.
+//! The number of objects to evict is computed as in upstream, but they are evicted in slices. A round starts when usage exceeds the
+//! watermark or an allocation has failed. Its goal is to evict a fraction of the objects: first unpinned objects in the order of their
+//! lease ends, then soft-pinned objects if too few have been evicted. Each slice evicts at most [`VICTIMS_PER_SLICE`] objects, so the state
+//! is never locked for long. `EvictionIndex` maintains the order.
 //!
-//! A put during a round evicts some objects itself ([`VICTIMS_PER_PUT`]). Memory is therefore freed as fast as it is allocated, regardless
-//! of how the scheduler treats the ticker's thread.
+//! A put during a round evicts some objects itself ([`VICTIMS_PER_PUT`]). Memory is therefore freed as fast as it is allocated, even if the
+//! ticker's thread gets little processor time.
 
 use std::time::Duration;
 
@@ -123,7 +124,7 @@ impl MasterState {
         });
     }
 
-    /// Continues a round until about `victims` more objects are evicted.
+    /// Continues a round until about `victims` more objects have been evicted.
     fn advance(&mut self, round: &mut EvictionRound, now: Mono, victims: u64) {
         let stop_at = round.evicted + victims;
         for _ in 0..victims * INSPECTED_PER_VICTIM {

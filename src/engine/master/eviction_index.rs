@@ -1,10 +1,10 @@
 //! The eviction order: all evictable objects, ordered by lease end, oldest first. The order is exact.
 //!
-//! Almost every lease end is one of two kinds: a completed put sets it to *now*, a read to *now + TTL*. Each kind only increases over
-//! time, so each is a linked list through the records, and new entries are appended at the tail. Merging the two heads gives the order.
-//! Touching an object costs a few link updates instead of a tree operation. Other cases (an expired soft pin, an upsert of a leased
-//! object) go into a small ordered set. Soft-pinned objects are in a separate set. Hard-pinned objects and unfinished writes are not
-//! evictable and are in none of these.
+//! Almost every lease end is one of two kinds: a completed put sets it to *now*, a read to *now + TTL*. The values of each kind only
+//! increase over time, so each kind has a linked list through the records, and new entries are appended at the tail. Repeatedly taking the
+//! earlier of the two heads gives the order. Touching an object costs a few link updates instead of a tree operation. Objects with any
+//! other lease end (after an expired soft pin or an upsert of a leased object) go into a small ordered set. Soft-pinned objects are in a
+//! separate set. Hard-pinned objects and unfinished writes are not evictable and are in none of these.
 
 use std::collections::BTreeSet;
 
@@ -46,7 +46,7 @@ pub(super) struct EvictionIndex {
     read: RecordList,
     unordered: BTreeSet<(Mono, ObjectSlot)>,
     pinned: BTreeSet<(Mono, ObjectSlot)>,
-    /// Soft pins, ordered by end.
+    /// Soft-pinned objects, ordered by the end of the pin.
     pin_ends: BTreeSet<(Mono, ObjectSlot)>,
 }
 
@@ -171,7 +171,7 @@ impl EvictionIndex {
         let head =
             |list: &RecordList| (list.head != ObjectSlot::NIL).then(|| (objects[list.head].lease_until, list.head));
         let unordered = self.unordered.first().copied();
-        // At equal lease ends the order is written, read, unordered. Within a list it is the order of insertion.
+        // Objects with the same lease end are ordered by list (written, read, unordered), and within a list by insertion.
         let mut best = head(&self.written);
         for other in [head(&self.read), unordered].into_iter().flatten() {
             if best.is_none_or(|best| other.0 < best.0) {

@@ -1,8 +1,9 @@
-//! A hash index that maps a key's hash to its record: 8-byte slots with the hash and the record's index, and linear probing.
+//! A hash index that maps a key's hash to its record: an open-addressing table with linear probing, whose 8-byte slots contain the hash and
+//! the record's index.
 //!
-//! With the hash next to the index, a probe touches only the slot's cache line until it matches. Growing the table and closing gaps never
-//! read the records. The table is split into shards by the upper bits of the hash, so that growth is split, too. Moving all keys in one
-//! step would keep the state locked for tens of milliseconds.
+//! With the hash next to the index, a probe touches no record until it finds a slot with the same hash. Growing the table and closing gaps
+//! never read the records. The table is split into shards by the upper bits of the hash, so that it grows one shard at a time. Moving all
+//! keys in one step would keep the state locked for tens of milliseconds.
 
 /// Record indices by hash. Several keys may have the same hash; the caller distinguishes them.
 #[derive(Debug)]

@@ -52,7 +52,7 @@ impl BatchCount {
     }
 }
 
-/// A histogram with fixed upper bounds. The last bucket is unbounded.
+/// A histogram with fixed upper bounds. The last bucket has no upper bound.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FixedHistogram<const BUCKETS: usize> {
     bounds: &'static [u64],
@@ -356,8 +356,8 @@ pub fn exposition<'a>(
     out.counter("master_attempted_evictions_total", "Eviction rounds", c.eviction_attempts);
     out.counter("master_evicted_key_count", "Objects evicted", c.evicted_keys);
     out.counter("master_evicted_size_bytes", "Total size of evicted objects in bytes", c.evicted_bytes);
-    // Objects are evicted only from memory, so these equal the totals. Upstream adds these families at its first eviction. Exporting them
-    // from the start means that no increase is lost.
+    // Objects are evicted only from memory, so these equal the totals. Upstream adds these families at its first eviction. Here, they are
+    // exported from the start, so that `rate()` and `increase()` see the first eviction, too.
     out.counter("master_successful_evictions_mem", "Eviction rounds that evicted from memory", c.evictions);
     out.counter("master_attempted_evictions_mem", "Eviction rounds in memory", c.eviction_attempts);
     out.counter("master_evicted_key_count_mem", "Objects evicted from memory", c.evicted_keys);
@@ -375,7 +375,7 @@ pub fn exposition<'a>(
     }
     out.histogram(
         "mcctl_master_state_hold_seconds",
-        "Time for which the state was locked; the thread's processor time if it is less than half of that",
+        "Time for which the state was locked, or the thread's processor time if that is less than half as long",
         &c.state_lock_ns,
         |out, ns| {
             let _ = write!(out, "{}", Duration::from_nanos(ns).as_secs_f64());
@@ -383,7 +383,7 @@ pub fn exposition<'a>(
     );
     out.counter(
         "mcctl_master_state_hold_preempted_total",
-        "Lock acquisitions whose thread was preempted for more than half of the time",
+        "Lock acquisitions during which the thread was preempted for more than half of the time",
         c.state_lock_preempted,
     );
     out.head("mcctl_master_state_hold_max_seconds", "Longest time for which the state was locked", "gauge");
@@ -513,8 +513,8 @@ const NOT_BUILT: &[(&str, &str, &str)] = &[
     ),
     ("master_promotion_rejected_cap_total", "Promotions rejected because too many were in progress", "counter"),
     ("master_promotion_candidate_recorded_total", "Promotion candidates recorded", "counter"),
-    ("master_promotion_candidate_admitted_total", "Promotion candidates started later", "counter"),
-    ("master_promotion_candidate_admission_rejected_total", "Promotion candidates rejected again", "counter"),
+    ("master_promotion_candidate_admitted_total", "Promotion candidates whose promotion was started later", "counter"),
+    ("master_promotion_candidate_admission_rejected_total", "Promotion candidates that were rejected again", "counter"),
     ("master_promotion_candidate_expired_evaluated_total", "Promotion candidates dropped after evaluation", "counter"),
     (
         "master_promotion_candidate_expired_unevaluated_total",
@@ -523,7 +523,7 @@ const NOT_BUILT: &[(&str, &str, &str)] = &[
     ),
     (
         "master_promotion_candidate_dropped_limit_total",
-        "Promotion candidates not recorded because of the limit",
+        "Promotion candidates not recorded because there were too many",
         "counter",
     ),
     ("ha_oplog_last_sequence_id", "Last log entry written by the leader", "gauge"),

@@ -1,9 +1,9 @@
 //! The store's master. It keeps the index of objects, their replicas and their writers, and evicts objects when memory is
 //! short. [`MasterState`] is a pure state machine (no socket, no clock, no `.await`); the servers are built around it.
 //!
-//! Start with [`state`]. The rules are in `read`, `put`, `remove`, `mount`, `evict` and `tick`. Their data structures are in `object`,
-//! `eviction_index`, `segment` and `client`. [`call`] implements the RPC methods; [`unsupported`] lists the methods of features that are
-//! not implemented. Upstream: `mooncake-store/src/master_service.cpp`, `rpc_service.cpp`, `segment.cpp`.
+//! Start with [`state`]. The rules are in `read`, `put`, `remove`, `mount`, `evict` and `tick`. The data structures that they use are in
+//! `object`, `eviction_index`, `segment` and `client`. [`call`] implements the RPC methods; [`unsupported`] lists the methods of features
+//! that are not implemented. Upstream: `mooncake-store/src/master_service.cpp`, `rpc_service.cpp`, `segment.cpp`.
 
 pub mod admin;
 pub mod announcer;

@@ -27,7 +27,7 @@ use crate::engine::wire::TextBuf;
 use crate::engine::wire::types::{ClientStatus, Segment, SegmentStatus};
 
 impl MasterState {
-    /// Records that a client is alive. The result is whether it must (re)mount its segments.
+    /// Records that a client is alive. The returned status tells it whether to (re)mount its segments.
     pub fn ping(&mut self, now: Mono, client: ClientId) -> ClientStatus {
         let deadline = now + self.policy.client_ttl;
         if self.clients.refresh(client, deadline) && self.clients.get(client).is_some_and(|client| client.ok) {
@@ -144,12 +144,12 @@ impl MasterState {
     }
 
     /// Unmounts a segment. An unknown id is accepted. Any client may unmount the segment, not only the one that mounted it. Upstream does
-    /// not check either (on 0.3.13.post1, another client's unmount succeeds), so operators' scripts may rely on it. A check would protect
-    /// nothing, because ids are not secret and calls are not authenticated.
+    /// not check this either (on 0.3.13.post1, another client's unmount succeeds), so operators' scripts may rely on it. A check would
+    /// protect nothing, because ids are not secret and calls are not authenticated.
     pub fn unmount(&mut self, segment: SegmentId, out: &mut Effects) {
         if let Some((slot, _)) = self.segments.find(segment) {
             self.retire(slot, UnmountReason::Requested, out);
-            // A small store is swept immediately, so that its counts are exact. A large one is swept by `tick`.
+            // In a small store, the records are cleaned up immediately, so that the counts are exact. In a large one, `tick` does this.
             self.sweep_slice();
         }
     }
@@ -220,7 +220,7 @@ impl MasterState {
         Some(hosts)
     }
 
-    /// Removes a segment. The records that refer to it are swept later.
+    /// Removes a segment. The records that refer to it are cleaned up later.
     pub(super) fn retire(&mut self, slot: SegmentSlot, reason: UnmountReason, out: &mut Effects) {
         let Some(mounted) = self.segments.get(slot) else { return };
         if let Some(until) = mounted.grace_until {
@@ -240,7 +240,7 @@ impl MasterState {
         });
     }
 
-    /// Removes an expired client. Its segments become unreadable immediately; the next calls of `tick` retire them.
+    /// Removes an expired client. Its segments become unreadable immediately; the next calls to `tick` retire them.
     pub(super) fn expire(&mut self, client: ClientId, out: &mut Effects) {
         let Some(ClientRecord { segments, .. }) = self.clients.remove(client) else { return };
         for slot in segments {

@@ -16,7 +16,7 @@ use crate::engine::master::hash_index::HashIndex;
 use crate::engine::master::long_keys::LongKeys;
 use crate::engine::master::slots::{GroupSlot, ObjectSlot, OwnerSlot, SegmentSlot};
 
-/// Maximum number of objects. The index is a `u32`; its upper half stays unused as a safety margin.
+/// Maximum number of objects. The index is a `u32`; the upper half of its range stays unused as a safety margin.
 pub(super) const OBJECTS_MAX: u32 = 1 << 31;
 
 /// Longest key stored inside its record, in bytes. An SGLang key is 64 hexadecimal digits and a suffix.
@@ -55,7 +55,7 @@ pub(super) struct ObjectRecord {
     pub put_start: Mono,
     /// The first replica; the others are in `extra`. An object has at least one.
     pub replica: ReplicaRecord,
-    /// Neighbours in the list named by `list`. The list's owner may use `prev` for other purposes.
+    /// Neighbors in the list named by `list`. The code that maintains the list may use `prev` for other purposes.
     pub prev: ObjectSlot,
     pub next: ObjectSlot,
     /// Attributes that most objects do not have.
@@ -76,13 +76,13 @@ pub(super) struct ObjectExtra {
     pub checksum: Option<u64>,
     /// End of the soft pin.
     pub soft_pin: Option<Mono>,
-    /// Change to the soft pin that the write in progress makes when it ends.
+    /// How the soft pin changes when the write in progress ends.
     pub pending_pin: PendingPin,
-    /// The group, and the neighbours in its member list.
+    /// The group, and the neighbors in its member list.
     pub group: Option<GroupMembership>,
 }
 
-/// Change to the soft pin when a write ends.
+/// How the soft pin changes when a write ends.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) enum PendingPin {
     #[default]
@@ -96,7 +96,7 @@ pub(super) enum PendingPin {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct GroupMembership {
     pub group: GroupSlot,
-    /// Neighbours in the member list.
+    /// Neighbors in the member list.
     pub prev: ObjectSlot,
     pub next: ObjectSlot,
 }
@@ -198,8 +198,8 @@ impl ObjectTable {
         for (found, hash) in found.iter_mut().zip(hashes) {
             *found = self.table.guess(*hash).map_or(ObjectSlot::NIL, ObjectSlot);
         }
-        // A record spans three cache lines: the key starts on the first and ends on the second, and the links are on the third. Only the
-        // neighbours' links are modified.
+        // A record spans three cache lines: the key starts on the first and ends on the second, and the links are on the third. Of the
+        // neighbors, only the links are modified.
         let links = |at: ObjectSlot| self.slots.get(at.0).map_or(0, |object| object.prev.0);
         black_box(found.iter().fold(0, |sum, at| {
             let Some(object) = self.slots.get(at.0) else { return sum };

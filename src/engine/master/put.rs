@@ -24,7 +24,7 @@ pub struct PutSpec<'a> {
     pin: PendingPin,
     hard_pin: bool,
     preferred: Vec<Bytes>,
-    /// Host whose segments are preferred. If empty, the host of the writer's own segments. `None` means no preference.
+    /// Host whose segments are preferred. An empty name stands for the host of the writer's own segments. `None` means no preference.
     near: Option<Bytes>,
     /// One group name per key; `None` if the put sets no groups.
     groups: Option<&'a [TextBuf]>,
@@ -160,7 +160,7 @@ impl MasterState {
             inherited.hard_pin = object.hard_pin;
             inherited.pin = pin;
             inherited.group = group.as_deref();
-            // Readers may still read the old bytes, so their memory is quarantined.
+            // Readers may still read the old bytes, so the memory that contains them is quarantined.
             self.discard(at, until);
             return self.create(now, client, key, bytes, spec, inherited);
         }

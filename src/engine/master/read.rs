@@ -90,8 +90,8 @@ impl MasterState {
         }
     }
 
-    /// Passes the mounted segments among the next `limit` slots from `cursor` to `visit`. Returns the next cursor, or `None` at the
-    /// end.
+    /// Scans up to `limit` segment slots, starting at `cursor`, and passes each mounted segment to `visit`. Returns the next cursor, or
+    /// `None` at the end.
     pub fn view_segments(&self, cursor: u64, limit: usize, visit: &mut dyn FnMut(SegmentView<'_>)) -> Option<u64> {
         let slots = u64::from(self.segments.slots());
         let end = slots.min(cursor.saturating_add(limit.max(1) as u64));
@@ -133,8 +133,8 @@ impl MasterState {
         (end < slots).then_some(end)
     }
 
-    /// Passes the keys of the complete objects among the next `limit` slots from `cursor` to `visit`. Returns the next cursor, or `None`
-    /// at the end. An object that exists during the whole scan is visited exactly once.
+    /// Scans up to `limit` object slots, starting at `cursor`, and passes the key of each complete object to `visit`. Returns the next
+    /// cursor, or `None` at the end. An object that exists during the whole scan is visited exactly once.
     pub fn keys(&self, cursor: u64, limit: usize, visit: &mut dyn FnMut(&[u8])) -> Option<u64> {
         let end = u64::from(self.objects.slots()).min(cursor.saturating_add(limit.max(1) as u64));
         for at in (cursor..end).filter_map(|at| u32::try_from(at).ok().map(ObjectSlot)) {

@@ -5,7 +5,7 @@ use crate::engine::base::ErrorCode;
 /// Why the master refuses a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum MasterRefusal {
-    /// For example an empty key, size 0, no replicas, or a soft-pin TTL without a soft pin.
+    /// For example, an empty key, size 0, no replicas, or a soft-pin TTL without a soft pin.
     #[error("invalid or contradictory arguments")]
     BadArguments,
     #[error("invalid regular expression")]
@@ -25,7 +25,7 @@ pub enum MasterRefusal {
     NotReady,
     #[error("another client started this write")]
     NotTheWriter,
-    /// No write that the request could end is in progress for the object.
+    /// The object has no write in progress that the request could end.
     #[error("no write in progress")]
     NoWrite,
     #[error("segment not found")]

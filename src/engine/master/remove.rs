@@ -9,7 +9,7 @@ use crate::engine::master::state::MasterState;
 const SLOTS_PER_SLICE: u32 = 4096;
 const REMOVALS_PER_SLICE: u32 = 128;
 
-/// The position of a walk over all objects. Objects created during the walk may or may not be visited.
+/// The position of a scan of all objects. Objects created during the scan may or may not be visited.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ObjectWalk {
     at: u32,
@@ -22,7 +22,7 @@ impl ObjectWalk {
         self.end.saturating_sub(self.at)
     }
 
-    /// Returns true if the walk is complete.
+    /// Returns true if the scan is complete.
     pub fn is_done(self) -> bool {
         self.at >= self.end
     }
@@ -50,12 +50,12 @@ impl MasterState {
         Ok(())
     }
 
-    /// Starts a walk over all objects that exist now.
+    /// Starts a scan of all objects that exist now.
     pub fn walk(&self) -> ObjectWalk {
         ObjectWalk { at: 0, end: self.objects.slots() }
     }
 
-    /// Removes the removable objects in the next slice of the walk. Returns how many were removed.
+    /// Scans the next slice and removes the objects that are removable. Returns how many were removed.
     pub fn remove_slice(&mut self, now: Mono, walk: &mut ObjectWalk, force: bool) -> u64 {
         let (mut visited, mut removed) = (0, 0);
         while !walk.is_done() && visited < SLOTS_PER_SLICE && removed < REMOVALS_PER_SLICE {
@@ -73,7 +73,7 @@ impl MasterState {
         u64::from(removed)
     }
 
-    /// Passes the keys in the next slice of the walk to `visit`, which runs with the state locked and so should only copy them.
+    /// Scans the next slice and passes each key to `visit`, which runs with the state locked and so should only copy the key.
     pub fn key_slice(&self, walk: &mut ObjectWalk, visit: &mut dyn FnMut(&[u8])) {
         let end = walk.end.min(walk.at.saturating_add(KEYS_PER_SLICE));
         for at in (walk.at..end).map(ObjectSlot) {

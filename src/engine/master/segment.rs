@@ -156,7 +156,7 @@ impl SegmentTable {
         slot
     }
 
-    /// Makes the segment unreadable and closes it to new objects. `retire` must follow.
+    /// Makes the segment unreadable and closes it to new objects. The caller must call `retire` later.
     pub fn condemn(&mut self, slot: SegmentSlot) {
         if let Some(mounted) = self.slots[slot.index()].mounted.as_mut() {
             mounted.status = SegmentStatus::UNMOUNTING;
@@ -240,7 +240,7 @@ impl SegmentTable {
         }
     }
 
-    /// Removes the segment from the open names. The segment may already be closed.
+    /// Stops offering the segment for new objects. Has no effect if this was already done.
     fn shut(&mut self, slot: SegmentSlot, segment: &Segment) {
         let (name, host) = (&segment.name.0, &segment.host_id.0);
         let Some(&at) = self.open_by_name.get(name) else { return };

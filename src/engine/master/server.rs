@@ -26,7 +26,8 @@ use crate::engine::rpc::server::{RpcServer, RpcService, ServerConfig, StartError
 use crate::engine::wire::method::dispatch;
 use crate::engine::wire::{DecodeError, Method, TextBuf};
 
-/// Number of events that a subscriber may lag behind before it loses some. A client's thousand segments may be unmounted at the same time.
+/// Number of events that a subscriber may lag behind before it loses some. If a client has a thousand segments, all of them may be
+/// unmounted at the same time.
 const EVENTS_KEPT: usize = 16 << 10;
 /// How long to sleep between two slices of work while other callers wait for the lock. The mutex is not fair. Yielding the processor
 /// instead is worse: the scheduler may then resume the thread much later, perhaps while it has the state locked for its next slice.
@@ -156,7 +157,7 @@ struct GuardedState {
     state: MasterState,
     /// When the ticker will run next.
     planned: Mono,
-    /// The state's clock, which never goes back, and the detected stalls.
+    /// Detects stalls, and keeps the state's time, which never goes back.
     stalls: StallDetector,
 }
 
@@ -167,7 +168,7 @@ impl<E: Env> MasterShared<E> {
             Ok(guard) => (guard, requested_at),
             Err(_) => {
                 self.waiting.fetch_add(1, Ordering::Relaxed);
-                // A panic with the state locked is a bug, but the process continues with the state unchanged.
+                // A panic with the state locked is a bug, but the process continues with the state as the panic left it.
                 let guard = self.guarded.lock().unwrap_or_else(PoisonError::into_inner);
                 self.waiting.fetch_sub(1, Ordering::Relaxed);
                 (guard, self.env.now())
@@ -215,8 +216,8 @@ impl<E: Env> MasterShared<E> {
     ///
     /// The thread may be preempted with the state locked. Wall-clock time then measures the load on the machine rather than the master's
     /// work. A long time is therefore replaced by the thread's processor time since its last reading, which was taken at most
-    /// [`CPU_MARK_INTERVAL`] before the lock acquisition. This is an upper bound. It costs an occasional system call instead of two per
-    /// call.
+    /// [`CPU_MARK_INTERVAL`] before the lock acquisition. The result is an upper bound on the processor time used with the state locked.
+    /// Measuring it this way costs an occasional system call instead of two per RPC.
     fn record_lock_time(&self, counters: &mut MasterCounters, since: Mono) {
         let mut locked = self.env.now().since(since);
         if locked >= LONG_LOCK
@@ -326,7 +327,7 @@ async fn run_ticker<E: Env>(master: MasterHandle<E>, mut stopping: watch::Receiv
     }
 }
 
-/// Logs an effect of a call from `peer`, or of the ticker. Names come from clients and may contain any bytes.
+/// Logs an effect of a call from `peer`, or of the ticker. Segment names come from clients and may contain any bytes.
 fn log_effect(effect: &StateEffect, peer: Option<&str>) {
     let shown = |name: &TextBuf| escaped(&name.to_string_lossy());
     let peer = peer.unwrap_or("this process");

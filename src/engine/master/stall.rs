@@ -5,16 +5,16 @@
 //! that time, the master has stalled, and client deadlines are extended.
 //!
 //! The extension is shorter than the stall. A master that is short of processor time stalls again and again, and would otherwise never
-//! expire any client. It does read the pings that arrive between two stalls. So part of each stall counts against the clients: an amount
-//! that a pinging client can afford several times. With a TTL of ten seconds, this part is 2.25 s. A dead client is then detected after
-//! ten seconds if the master is always two seconds late, after twenty seconds if it is always four seconds late, and after at most five
-//! ticks in any case.
+//! expire any client. It does read the pings that arrive between two stalls. So part of each stall counts against the clients. This part is
+//! small enough that a client that sends pings does not expire even after several stalls in a row. With a TTL of ten seconds, it is 2.25 s:
+//! a dead client is detected after ten seconds if the master is always two seconds late, after twenty seconds if it is always four seconds
+//! late, and after at most five ticks in any case.
 
 use std::time::Duration;
 
 use crate::engine::base::Mono;
 
-/// If no caller locks the state for this much longer than announced, the master has stalled.
+/// The master has stalled if no caller has locked the state until this long after the announced time.
 const STALL_MIN: Duration = Duration::from_millis(100);
 /// Minimum total stall time for a report.
 const REPORT_MIN: Duration = Duration::from_secs(1);
@@ -45,7 +45,7 @@ pub(super) struct StallReport {
 impl StallDetector {
     /// Creates a detector without stalls. The ticker runs immediately.
     pub fn new(now: Mono, client_ttl: Duration) -> StallDetector {
-        // A fraction of the TTL that is left after one ping interval, but never zero.
+        // A fraction of what remains of the TTL after one ping interval, but never zero.
         let counted = (client_ttl.saturating_sub(PING_INTERVAL) / 4).max(client_ttl / 8);
         StallDetector { due: now, latest: now, counted, unreported: StallReport::default() }
     }
@@ -54,7 +54,7 @@ impl StallDetector {
     /// before anything expires and before the first ping is read, so that clients whose pings arrived during the stall are still alive.
     pub fn observe(&mut self, now: Mono) -> Duration {
         let nothing_ran = now.since(self.latest.max(self.due));
-        // A caller that read the clock earlier may lock the state later. Time never goes back, or one stall would be counted twice.
+        // A caller that read the clock earlier may lock the state later. Time must not go back, or one stall would be counted twice.
         self.latest = self.latest.max(now);
         if nothing_ran < STALL_MIN { Duration::ZERO } else { self.note(nothing_ran) }
     }

@@ -1,8 +1,8 @@
 //! The master's state and the basic operations that keep it consistent.
 //!
 //! Pure: each call receives the time, and returns the actions for its environment as `Effects`. No call locks the state for long. Work
-//! that grows with the store (eviction, records of a removed segment, a client's thousand segments, remove-all) is done in slices by
-//! [`MasterState::tick`] or through a cursor.
+//! that grows with the store (eviction, the records that refer to a removed segment, the segments of a client that has a thousand of them,
+//! remove-all) is done in slices by [`MasterState::tick`] or through a cursor.
 //!
 //! This file contains the state's data and the record operations that all other files use. The calls are in `read`, `put`, `remove` and
 //! `mount`, the background work in `evict` and `tick`. Upstream: `mooncake-store/src/master_service.cpp`.
@@ -38,9 +38,9 @@ pub struct MasterState {
     pub(super) eviction: Eviction,
     /// Segments in their grace period, ordered by its end.
     pub(super) grace: BTreeSet<(Mono, SegmentId)>,
-    /// Slots of condemned segments that have not been retired yet.
+    /// Slots of expired clients' segments that have not been retired yet.
     pub(super) condemned: VecDeque<SegmentSlot>,
-    /// State of the sweep for records of removed segments: the number of object slots left to inspect, and the next slot.
+    /// State of the search for records that refer to removed segments: the number of object slots left to inspect, and the next slot.
     pub(super) sweep_left: u32,
     pub(super) sweep_at: u32,
     pub(super) rng: Rng,

@@ -171,7 +171,7 @@ impl CounterRates<'_> {
     }
 }
 
-/// A label in the summary and the counter behind it.
+/// A label in the summary and the counter that it shows.
 type SummaryEntry<T> = (&'static str, fn(&MasterCounters) -> T);
 
 /// A number of bytes in upstream's format: powers of 1024, with two decimals for 1 KB or more.

@@ -1,5 +1,5 @@
-//! Background work, one slice at a time: expiring clients and grace periods, dropping unfinished writes, ending pins, evicting objects,
-//! and sweeping the records of removed segments.
+//! Background work, one slice at a time: expiring clients and grace periods, dropping unfinished writes, ending soft pins, evicting
+//! objects, and cleaning up the records that refer to removed segments.
 
 use std::time::Duration;
 
@@ -61,8 +61,8 @@ impl MasterState {
         let released = self.release_slice(now);
         more |= released == u64::from(WRITES_PER_SLICE);
         more |= self.unpin_slice(now);
-        // This precedes eviction, because a round that evicts only lost records frees nothing. The next, necessary round would then have
-        // to wait for the pause.
+        // This precedes eviction, because a round that evicts only lost records frees nothing. The next round, which would be necessary,
+        // would have to wait until the pause is over.
         more |= self.sweep_slice();
         more |= self.evict_slice(now, released, out);
         more
@@ -94,7 +94,7 @@ impl MasterState {
     }
 
     /// Extends all clients' deadlines. For use after a stall (a stopped process, a migrated host), during which no ping was read. The
-    /// caller computes how much of the stall to grant.
+    /// caller computes the extension from the length of the stall.
     pub fn extend_client_deadlines(&mut self, longer: Duration) {
         self.clients.postpone(longer);
     }

@@ -1,4 +1,4 @@
-//! Methods of unsupported features, and their results: the same as on a real master with the feature disabled.
+//! Methods of unsupported features, and their results, which are the same as on a real master with the feature disabled.
 //!
 //! This is the only such list: implementing a feature removes its entries. Each entry was recorded from a real 0.3.13.post1 master
 //! (`mooncake_master` with default flags), except for entries marked *ours*. For those, the real master has no switch to disable the

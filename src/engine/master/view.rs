@@ -39,8 +39,9 @@ pub trait AdminView: Send + Sync + 'static {
     /// copy. `limit` bounds the inspected slots as well as the keys, so that a sparse table does not keep the state locked for long.
     fn keys(&self, cursor: u64, limit: usize, visit: &mut dyn FnMut(&[u8])) -> Option<u64>;
 
-    /// Removes the removable objects in the next slice of `walk`; `None` starts a new walk. Returns the number of removed objects and the
-    /// rest of the walk, or `None` at the end. With `force`, leased objects are removed as well. Each call locks the state for one slice.
+    /// Scans the next slice of objects from the position `walk` and removes those that are removable; `None` starts a new scan. Returns the
+    /// number of removed objects and the position at which to continue, or `None` at the end. With `force`, leased objects are removed as
+    /// well. Each call locks the state for one slice.
     fn remove_slice(&self, walk: Option<ObjectWalk>, force: bool) -> (u64, Option<ObjectWalk>);
 
     /// Returns the complete memory replicas of `key`.

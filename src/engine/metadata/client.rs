@@ -1,5 +1,5 @@
-//! A client for an HTTP metadata service. It behaves like Mooncake's own HTTP plug-in: one GET, PUT or DELETE per record, only status 200
-//! is success, no retries.
+//! A client for an HTTP metadata service. It behaves like Mooncake's own HTTP plug-in: one GET, PUT or DELETE per record, any status other
+//! than 200 is an error, and there are no retries.
 //!
 //! Proxies from the environment are not used, because the service is part of the cluster. The timeouts use the HTTP library's clock, so
 //! this client cannot be used in simulated runs.
@@ -178,7 +178,7 @@ impl MetadataClient {
     }
 }
 
-/// A node makes calls from only a few tasks at a time, so more idle connections would be useless.
+/// A node makes only a few calls at a time, so more idle connections would be useless.
 const IDLE_CONNECTIONS_MAX: usize = 4;
 /// Maximum length of the response text in an error, in bytes.
 const REFUSAL_BYTES_MAX: usize = 200;

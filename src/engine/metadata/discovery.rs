@@ -2,8 +2,9 @@
 //!
 //! Clients and nodes must use the same mode: one HTTP metadata service, or P2PHANDSHAKE. [`find`] checks the following, in this order: the
 //! [announcement](Announcement) of an mcctl master, a node's record in the metadata service on port 8080 of the master's host, and a
-//! handshake with a node at the address in its name (P2PHANDSHAKE). Only evidence counts: a service without a node's record is not used.
-//! The record is checked before the handshake because nodes that use a service may answer handshakes too (`MC_LEGACY_RPC_PORT_BINDING`).
+//! handshake with a node at the address in its name (P2PHANDSHAKE). A mode is accepted only with such evidence: a service that has no
+//! node's record is not used. The record is checked before the handshake because nodes that use a service may answer handshakes too
+//! (`MC_LEGACY_RPC_PORT_BINDING`).
 
 use std::net::IpAddr;
 use std::time::Duration;

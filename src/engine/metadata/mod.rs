@@ -79,7 +79,7 @@ pub enum MetadataError {
 }
 
 impl MetadataError {
-    /// Returns true if another process owns this name (`rpc_meta` exists with other content).
+    /// Returns true if another process owns this name (`rpc_meta` exists with different content).
     pub fn is_duplicate(&self) -> bool {
         matches!(self, MetadataError::Refused { status: 400, text, .. } if text.contains("Duplicate rpc_meta"))
     }
@@ -94,5 +94,5 @@ impl MetadataError {
     }
 }
 
-/// Maximum size of a record in bytes. A descriptor with 10,000 RDMA buffers on 16 devices has about 5 MiB.
+/// Maximum size of a record in bytes. A descriptor with 10,000 RDMA buffers on 16 devices takes about 5 MiB.
 pub const VALUE_BYTES_MAX: usize = 16 << 20;

@@ -7,8 +7,8 @@
 //! * The owner was reported as expired ([`MetadataTable::mark_owner_expired`]).
 //! * Another name has since announced the same host and port, so any process that responds there is not the old owner.
 //!
-//! A name that changes owners loses its old segment descriptor. A starting engine appends its buffers to the existing descriptor under its
-//! name. With the old descriptor, it would announce the dead engine's memory as its own.
+//! A name that changes owners loses its old segment descriptor. This is necessary because a starting engine appends its buffers to the
+//! existing descriptor under its name: if the old descriptor remained, the new engine would announce the dead engine's memory as its own.
 
 use std::collections::BTreeSet;
 
@@ -191,8 +191,8 @@ impl MetadataTable {
     }
 }
 
-/// Splits the key of an `rpc_meta` record into prefix and name; `None` for any other key. Upstream matches the text anywhere in the key,
-/// so a segment named `rpc_meta` could never update its descriptor. Here, only a whole path segment matches.
+/// Splits the key of an `rpc_meta` record into prefix and name; `None` for any other key. Upstream searches for `rpc_meta` anywhere in the
+/// key, so a segment named `rpc_meta` could never update its descriptor. Here, only a whole path component matches.
 fn rpc_meta_name(key: &[u8]) -> Option<(&[u8], &[u8])> {
     const FOLDER: &[u8] = b"rpc_meta/";
     let at = key.windows(FOLDER.len()).position(|window| window == FOLDER)?;

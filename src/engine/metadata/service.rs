@@ -2,8 +2,8 @@
 //!
 //! Responses, texts and status codes match the server embedded in mooncake_master 0.3.13 (captured; `fixtures/http/metadata.txt`), with
 //! four fixes. Keys are decoded, so two spellings of a key refer to the same key. The server binds to the configured host. A dead owner's
-//! name can be taken over. Removing a dead client's records really removes them. A stand-alone service parses keys like the Python server
-//! in the wheel ([`KeyParsing::Trimmed`]). Records are kept only in memory.
+//! name can be taken over. A dead client's records are actually removed. A stand-alone service parses keys like the Python server in the
+//! wheel ([`KeyParsing::Trimmed`]). Records are kept only in memory.
 
 use std::borrow::Cow;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
@@ -20,7 +20,7 @@ use crate::engine::http::{
 use crate::engine::metadata::records::{MetadataTable, RemovedRecords, WriteOutcome};
 use crate::engine::metadata::{KeySpace, VALUE_BYTES_MAX, probe};
 
-/// The records and their operations within this process. Cheap to clone; clones share the records.
+/// The records, and the operations on them within this process. Cheap to clone; clones share the records.
 #[derive(Debug)]
 pub struct MetadataService<E> {
     shared: Arc<MetadataShared<E>>,
@@ -74,7 +74,7 @@ impl<E: Env> MetadataService<E> {
         }
     }
 
-    /// Counts the service's requests in `requests`, whose owner reports them. Only the first call has an effect.
+    /// Counts the service's requests in `requests`, which the caller exports. Only the first call has an effect.
     pub fn share_request_counts(&self, requests: Arc<Requests>) {
         let _ = self.shared.requests.set(requests);
     }

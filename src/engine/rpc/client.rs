@@ -35,7 +35,7 @@ pub struct Timeouts {
 }
 
 impl Default for Timeouts {
-    /// 3 s and 10 s. Upstream waits 30 s for each and retries a connection for 4 s.
+    /// 3 s to connect and 10 s per call. Upstream waits 30 s for each, and retries a failed connection attempt for 4 s.
     fn default() -> Timeouts {
         Timeouts { connect: Duration::from_secs(3), call: Duration::from_secs(10) }
     }
@@ -175,7 +175,7 @@ impl<E: Env> RpcClient<E> {
         match deadline(&self.0.env, limit, answered).await {
             Ok(answer) => answer.map_err(|why| CallError::Closed { address: address(), method, why }),
             Err(_) => {
-                // The connection may be dead without having closed, so the next call uses a new one. Other calls waiting on this
+                // The connection may be dead without having been closed, so the next call uses a new one. Other calls waiting on this
                 // connection still get their responses.
                 connection.waiting.broken.store(true, Ordering::Release);
                 Err(CallError::Timeout { address: address(), method, limit })

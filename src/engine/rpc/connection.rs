@@ -1,6 +1,6 @@
 //! One connection: reads requests, processes them in order and writes the responses.
 //!
-//! Small requests need no timer, lock or allocation. An incomplete large request gets a buffer of its full size once a budget shared by
+//! A small request needs no timer, lock or allocation. An incomplete large request gets a buffer of its full size once a budget shared by
 //! all connections allows it. A long call ([`RpcService::is_long`]) runs on a separate thread.
 
 use std::collections::HashSet;
@@ -139,7 +139,7 @@ pub(super) async fn serve<E: Env, S: RpcService>(
                 let mut small = BytesMut::with_capacity(INPUT_BYTES);
                 small.extend_from_slice(&input);
                 input = small;
-                // A long call uses its own copy of the body, so it keeps its share.
+                // A long call has its own copy of the body, so it keeps its share of the budget.
                 if !matches!(next, NextStep::RunLong(_)) {
                     share = None;
                 }
@@ -238,8 +238,8 @@ async fn run_long_call<'a, E: Env, S: RpcService>(
     };
     // A panic in the service ends this connection, just as it would without the thread.
     let (output, decode_error, permit) = tokio::task::spawn_blocking(work).await.ok()?;
-    // The request's memory has been freed. A connection that waits for budget must not keep a share, or two connections could wait for
-    // each other.
+    // The request's memory has been freed. A connection that waits for a share of the budget must not keep another one, or two connections
+    // could wait for each other.
     drop(share);
     // This call keeps its slot until the budget has room for its response.
     let share = if output.len() > SMALL_BYTES_MAX { Some(shared.acquire_budget(output.len()).await?) } else { None };
@@ -247,8 +247,8 @@ async fn run_long_call<'a, E: Env, S: RpcService>(
     Some((output, decode_error, share))
 }
 
-/// Waits until the peer closes the connection. Meanwhile, received bytes are buffered up to a limit; beyond it, closing is no longer
-/// detected.
+/// Waits until the peer closes the connection. Meanwhile, received bytes are buffered up to a limit; beyond it, a closed connection is no
+/// longer detected.
 async fn wait_for_close(stream: &mut (impl AsyncRead + Unpin), input: &mut BytesMut) {
     while input.len() < INPUT_BYTES {
         if !matches!(stream.read_buf(input).await, Ok(1..)) {
@@ -337,7 +337,7 @@ fn next_header(input: &BytesMut) -> Result<Option<RequestHeader>, FrameError> {
     }
 }
 
-/// Limits warnings to one per method and connection: a client from another release fails in the same way on every call.
+/// Limits warnings to one per method and connection, because a client from another release causes the same error on every call.
 #[derive(Default)]
 struct DecodeErrorThrottle(HashSet<Method>);
 

@@ -1,7 +1,7 @@
 //! Tracks when each worker thread last polled its connections.
 //!
 //! A blocked worker reads nothing, although the process is running. A request sent before [`WorkerPolls::oldest`] has been read; a request
-//! sent later may still be unread. Each worker updates its time twice a second, at no cost to requests.
+//! sent later may still be unread. Each worker updates its time twice a second, which adds no work to requests.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};

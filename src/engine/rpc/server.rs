@@ -1,10 +1,10 @@
 //! The RPC server: accepts connections, reads frames, calls an [`RpcService`] and writes the responses.
 //!
-//! Each worker is a thread with its own single-threaded runtime, and a connection stays with its worker. A request then costs one wait,
-//! one read and one write, and wakes no other thread. All buffered requests are processed before anything is written, so a pipelining
-//! client causes less than one system call per request. Connections are assigned in groups of [`GROUP_SIZE`]: one thread with several
-//! connections sleeps and wakes less often than several threads with one connection each. That saves a third of the CPU time per request.
-//! `connection.rs` serves the connections.
+//! Each worker is a thread with its own single-threaded runtime, and a connection stays with its worker. As a result, a request costs one
+//! wait, one read and one write, and wakes no other thread. All buffered requests are processed before anything is written, so requests
+//! from a client that pipelines them cost less than one system call each. Connections are assigned in groups of [`GROUP_SIZE`]: one thread
+//! with several connections sleeps and wakes less often than several threads with one connection each. That saves a third of the CPU time
+//! per request. `connection.rs` serves the connections.
 
 use std::io;
 use std::sync::Arc;
@@ -21,8 +21,8 @@ use crate::engine::rpc::connection::{self, ConnectionShared};
 use crate::engine::rpc::polls::WorkerPolls;
 use crate::engine::wire::{DecodeError, Method};
 
-/// Maximum number of connections per server. Further connections are closed immediately. 1,000 hosts with 8 ranks and 4 connections per
-/// rank need 32,000.
+/// Maximum number of connections per server. Further connections are closed immediately. For example, 1,000 hosts with 8 ranks each and 4
+/// connections per rank need 32,000.
 pub const CONNECTIONS_MAX: usize = 65_536;
 /// Number of connections assigned to a worker before the next worker gets any.
 const GROUP_SIZE: usize = 16;

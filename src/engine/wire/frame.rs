@@ -8,7 +8,7 @@ use crate::engine::wire::pack::{self, DecodeError, Text, TypeInfo, Wire};
 pub const REQUEST_HEADER_BYTES: usize = 20;
 /// Size of a response header in bytes.
 pub const RESPONSE_HEADER_BYTES: usize = 16;
-/// Maximum size of a request body that a server accepts, in bytes. A batch of 70,000 keys has 0.7 MB.
+/// Maximum size of a request body that a server accepts, in bytes. A batch of 70,000 keys takes 0.7 MB.
 pub const REQUEST_BODY_BYTES_MAX: u32 = 64 << 20;
 /// Maximum size of a response body that a client accepts, in bytes. This is enough for several million replicas.
 pub const RESPONSE_BODY_BYTES_MAX: u32 = 1 << 30;
@@ -184,8 +184,8 @@ pub fn put_response<E>(out: &mut Vec<u8>, seq: u32, body: impl FnOnce(&mut Vec<u
     Ok(())
 }
 
-/// Appends a complete response frame for a failed call. The message includes its type literal, byte for byte like upstream's release
-/// builds.
+/// Appends a complete response frame for a failed call. The message includes its type literal, so it is byte for byte the same as from
+/// upstream's release builds.
 pub fn put_error(out: &mut Vec<u8>, seq: u32, error: RpcErrc, message: &str) {
     let mut body = Vec::with_capacity(message.len() + 16);
     let text = Text::from(message);

@@ -75,7 +75,7 @@ macro_rules! rpc_methods {
         }
 
         /// Decodes the request `body` for `method`, calls `api`, and appends the response body to `out`. The response contains its type
-        /// literal if the request had one or had no body. A real peer therefore receives exactly the bytes that a real master sends.
+        /// literal if the request had one or had no body. A real peer therefore receives exactly the bytes that a real master would send.
         ///
         /// # Errors
         /// The body cannot be decoded as the method's arguments. In this case, `api` was not called.

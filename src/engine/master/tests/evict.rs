@@ -156,7 +156,7 @@ fn a_group_is_evicted_whole_and_only_if_no_member_is_leased() {
     m.exists("key-9");
     m.settle();
     assert_eq!(m.count_existing(keys(0..10)), 10, "a member was read");
-    assert_eq!(m.count_existing(keys(10..20)), 0, "one victim evicts its whole group");
+    assert_eq!(m.count_existing(keys(10..20)), 0, "evicting one member evicts the whole group");
     m.pass_ms(10_000);
     for key in keys(100..250) {
         m.put(&key, MIB);

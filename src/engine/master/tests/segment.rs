@@ -175,7 +175,7 @@ fn a_process_restarted_under_its_name_takes_over_at_once() {
     m.put("k", 10);
     // The process was killed and came back with another client id and segment id before its time to live had passed.
     m.mount(B, segment(2, "a:1", MIB));
-    assert!(!m.exists("k"), "its bytes died with the process");
+    assert!(!m.exists("k"), "its memory was lost with the process");
     assert_eq!(m.state.gauges().capacity_bytes, MIB);
     let superseded =
         |e: &StateEffect| matches!(e, StateEffect::Unmounted { reason: UnmountReason::Superseded { .. }, .. });
@@ -276,7 +276,7 @@ fn a_condemned_segments_slot_can_be_reused_before_the_next_tick() {
         m.mount(A, segment(id, "a:1", MIB));
     }
     m.now = m.now + Duration::from_secs(10);
-    assert!(m.state.tick(m.now, m.now, &mut m.effects), "a hundred segments need more than a slice");
+    assert!(m.state.tick(m.now, m.now, &mut m.effects), "a hundred segments need more than one slice");
     for id in 1..=100 {
         m.call().unmount_segment(SegmentId(id, id), A).expect("never fails");
     }
@@ -319,7 +319,7 @@ fn a_ping_after_a_stall_counts_from_when_it_was_read() {
     assert_eq!(m.state.gauges().clients, 0);
 }
 
-/// How long a dead client is kept by a master whose ticker always locks the state late by `late`, with nothing running in between.
+/// How long a master keeps a dead client if its ticker always locks the state `late` after the announced time, and nothing runs in between.
 fn kept_by_a_master_that_is_always_late(late: Duration) -> Duration {
     let mut m = Master::of(MIB);
     assert_eq!(remount(&mut m, A, &[segment(1, "a:1", MIB)]), Ok(()));

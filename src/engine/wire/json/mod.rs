@@ -2,7 +2,7 @@
 //!
 //! They are written like jsoncpp's FastWriter output (compact, sorted keys). Parsing is lenient where upstream is (unknown fields are
 //! ignored, missing ones have defaults), and strict where an invalid value would send bytes to the wrong place. Pure. Upstream:
-//! `transfer_metadata.cpp`. Checked against bytes captured from releases 0.3.6, 0.3.12 and 0.3.13.
+//! `transfer_metadata.cpp`. Checked against messages captured from releases 0.3.6, 0.3.12 and 0.3.13.
 
 mod connection;
 mod handshake;

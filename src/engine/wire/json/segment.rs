@@ -107,8 +107,8 @@ impl SegmentDescriptor {
     ///
     /// # Errors
     /// The same as upstream: invalid JSON, no name or protocol, a buffer without name, address or length, a device without name or GID, or
-    /// keys that do not match the devices. Also ports and lengths out of range. Unknown fields and a malformed `priority_matrix` are
-    /// ignored.
+    /// a buffer whose keys do not match the devices. This function also rejects ports and lengths that are out of range. Unknown fields and
+    /// a malformed `priority_matrix` are ignored.
     pub fn from_json(text: &[u8]) -> Result<Option<SegmentDescriptor>, DocumentError> {
         let value = parse(DOCUMENT, text)?;
         if value.is_null() {

@@ -1,4 +1,4 @@
-//! The `timestamp` in a segment descriptor. It is only for people; no program compares it.
+//! The `timestamp` in a segment descriptor. It is only for human readers; no program compares it.
 
 use crate::engine::base::Unix;
 

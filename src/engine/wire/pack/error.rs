@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-/// Why bytes cannot be decoded, with the path of field names and indices to the invalid value.
+/// Why a message cannot be decoded, with the path (field names and indices) to the invalid value.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DecodeError {
     /// Field names and indices, innermost first.
@@ -19,7 +19,7 @@ enum PathStep {
 /// What is wrong with the bytes.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum DecodeFault {
-    /// There are fewer bytes than the value needs.
+    /// Fewer bytes remain than the value needs.
     #[error("{needed} bytes needed, {left} left")]
     Short {
         /// Number of bytes that the value needs.

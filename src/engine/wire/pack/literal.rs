@@ -55,8 +55,8 @@ impl TypeInfo {
         TypeInfo::from_parts(&[<T as Wire>::literal])
     }
 
-    /// Returns the info for a request with these arguments: a single argument is bare, several form a tuple. A request without arguments
-    /// has no body.
+    /// Returns the info for a request with these arguments: a single argument is sent as it is, several are sent as a tuple. A request
+    /// without arguments has no body.
     pub fn from_parts(parts: &[fn(&mut TypeLiteral)]) -> TypeInfo {
         let mut literal = TypeLiteral::default();
         if let [one] = parts {

@@ -47,7 +47,7 @@ wire_struct! {
         pub preferred_segment: TextBuf,
         /// NVMe-oF segment names to try first.
         pub preferred_nof_segments: Vec<TextBuf>,
-        /// Place all keys of a batch on one node if possible.
+        /// Place all objects in a batch on one node if possible.
         pub prefer_alloc_in_same_node: bool,
         pub data_type: ObjectDataType,
         pub host_id: TextBuf,
