@@ -14,8 +14,7 @@ use crate::engine::transfer::variables::VariableReader;
 /// Transfer engine configuration.
 #[derive(Clone, Debug)]
 pub struct TransferConfig {
-    /// The segment's name. With `P2PHANDSHAKE`, its host is also the one at which peers find this engine, and its port
-    /// is ignored.
+    /// The segment's name. With `P2PHANDSHAKE`, its host is also the one at which peers reach this engine, and its port is ignored.
     pub local_server_name: String,
     /// URI of the metadata service, or `P2PHANDSHAKE`.
     pub metadata: MetadataUri,
@@ -113,8 +112,8 @@ pub struct TransferSettings {
     /// the target's threads share the host's processors. Derived from the number of processors. Upstream has no
     /// equivalent setting.
     pub connections_nearby: usize,
-    /// Number of threads that move the bytes of one large batch, including the caller's. Derived from the number of
-    /// processors. Upstream has no equivalent setting.
+    /// Number of threads that move the bytes of one large batch, including the calling thread. Derived from the number
+    /// of processors. Upstream has no equivalent setting.
     pub movers_per_batch: usize,
     pub rdma: RdmaSettings,
 }
