@@ -306,8 +306,8 @@ impl TransferEngine {
         self.inner.context.directory.notify(segment, message).await
     }
 
-    /// Returns the messages received from peers since the last call. The oldest may have been dropped if this was not
-    /// called for a long time.
+    /// Returns the messages received from peers since the last call. The oldest may have been dropped if this method
+    /// has not been called for a long time.
     pub fn take_notifications(&self) -> Vec<NotifyMessage> {
         self.inner.notifications.take()
     }
@@ -476,7 +476,7 @@ impl EngineInner {
         evicted.extend(remotes.sweep(now));
         drop(remotes);
         if !evicted.is_empty() {
-            tracing::debug!(segments = evicted.len(), "dropped segments unused for five minutes");
+            tracing::debug!(segments = evicted.len(), "dropped cached segments that were unused for five minutes");
         }
         found.map_err(|TableFull| TransferError::TooManyPeers { limit: REMOTES_MAX })
     }
