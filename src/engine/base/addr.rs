@@ -30,7 +30,8 @@ impl HostPort {
     /// bare `v6` (with zone), and Mooncake's unbracketed `v6:port` if the text after the last colon cannot be part of
     /// the IPv6 address.
     ///
-    /// # Errors Fails if the host is empty, or if the text after the last colon is not a port.
+    /// # Errors
+    /// Fails if the host is empty, or if the text after the last colon is not a port.
     pub fn split(text: &str) -> Result<(String, Option<u16>), ParseAddrError> {
         let bad = |what| ParseAddrError { text: text.to_owned(), what };
         let port = |p: &str| p.parse::<u16>().map_err(|_| bad("the port is not a number from 0 to 65535"));

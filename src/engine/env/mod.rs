@@ -32,8 +32,8 @@ pub trait Env: Clone + Send + Sync + 'static {
     /// Returns a random number.
     fn rng(&self) -> u64;
     /// Blocks the calling thread for `duration`. Used for the few short waits outside a runtime, where starting a
-    /// runtime would cost more than blocking. Has no effect without real threads, because no other code would run in
-    /// the meantime.
+    /// runtime would cost more than the wait itself. Has no effect without real threads, because no other code would
+    /// run in the meantime.
     fn pause_thread(&self, _duration: Duration) {}
     /// Returns the CPU time used by the calling thread; `None` without real threads. Costs a system call.
     fn thread_cpu(&self) -> Option<Duration> {

@@ -46,7 +46,7 @@ struct EngineInner {
     endpoint: String,
     handshake: HostPort,
     regions: Arc<RwLock<Regions>>,
-    /// Serializes registrations to keep the transport and `regions` consistent. Threads that only read `regions` do not need it.
+    /// Serializes registrations to keep the transport and `regions` consistent. Threads that only read `regions` do not take this lock.
     registering: Mutex<()>,
     transport: Arc<dyn DataTransport>,
     context: Arc<RemoteContext>,
@@ -243,7 +243,8 @@ impl TransferEngine {
     /// and keeps it alive until the request ends. (If the metadata service has lost our name but not our document, the
     /// document announces the memory until [`republish`](TransferEngine::republish) is called.)
     ///
-    /// # Errors Fails if the metadata service does not accept the new document, or if another engine now owns our name.
+    /// # Errors
+    /// Fails if the metadata service does not accept the new document, or if another engine now owns our name.
     /// That engine's document is left alone. Peers cannot access the memory even if this call fails.
     pub async fn deregister(&self, registration: Registration) -> Result<(), TransferError> {
         let (inner, address) = (Arc::clone(&self.inner), registration.address);
@@ -257,7 +258,8 @@ impl TransferEngine {
 
     /// Writes our records to the metadata service again after it has lost them.
     ///
-    /// # Errors Fails if the service does not accept them, or if another engine now owns the name.
+    /// # Errors
+    /// Fails if the service does not accept them, or if another engine now owns the name.
     pub async fn republish(&self) -> Result<(), TransferError> {
         self.inner.context.directory.publish().await
     }
