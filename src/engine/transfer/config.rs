@@ -200,8 +200,7 @@ impl TransferSettings {
             movers_per_batch: base.movers_per_batch,
             rdma: RdmaSettings::read(&mut read),
         };
-        // Upstream's listen backlog and chunk size have no counterpart here, but an invalid value still deserves a
-        // warning.
+        // Upstream's listen backlog and chunk size have no counterpart in this engine, but an invalid value still causes a warning.
         read.number(&["MC_HANDSHAKE_LISTEN_BACKLOG"], 1..=65_535, 128);
         read.number(&["MC_TCP_SLICE_SIZE"], 1..=u64::MAX, 65_536);
         (settings, read.warnings)

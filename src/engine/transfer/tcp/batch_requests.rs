@@ -1,5 +1,5 @@
-//! Splits a batch into requests, which mover threads take one after another. Large operations are cut if several
-//! threads move them. Small ones are sent together as a run.
+//! Splits a batch into requests, which mover threads take one after another. Large operations are cut into parts if
+//! several threads move them. Small ones are sent together as a run.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -13,7 +13,7 @@ pub(super) const RUN_BYTES: usize = 256 << 10;
 /// The requests of a batch.
 pub(super) struct BatchRequests<'a> {
     ops: &'a [Op],
-    /// Set only if operations are cut. Otherwise each operation is one request.
+    /// Set only if operations are cut into parts. Otherwise each operation is one request.
     cuts: Option<Vec<OpPart>>,
     next: AtomicUsize,
 }

@@ -391,7 +391,7 @@ impl PendingOps for TcpPendingOps {
         let faults = self.peer.run(&self.ops, self.deadline);
         let mut done: Vec<OpCompletion> = self.ops.into_iter().map(|op| OpCompletion { op, result: Ok(()) }).collect();
         for (op, fault) in faults {
-            // An operation that was cut may have several faults.
+            // An operation that was cut into parts may have several faults.
             let first = std::mem::replace(&mut done[op].result, Ok(())).err();
             done[op].result = Err(fault.after(first));
         }
