@@ -1,4 +1,4 @@
-//! Addresses of the form host and port, as written by operators and Mooncake.
+//! Host-and-port addresses, as written by operators and by Mooncake.
 
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr};
@@ -26,11 +26,12 @@ impl HostPort {
         HostPort { host: host.into(), port }
     }
 
-    /// Splits `text` into host and optional port. Accepts `host`, `host:port`, `1.2.3.4:port`, `[v6]:port`, `[v6]`, bare `v6` (with
-    /// zone), and Mooncake's unbracketed `v6:port` if the last group cannot be part of the address.
+    /// Splits `text` into host and optional port. Accepts `host`, `host:port`, `1.2.3.4:port`, `[v6]:port`, `[v6]`,
+    /// bare `v6` (with zone), and Mooncake's unbracketed `v6:port` if the text after the last colon cannot be part of
+    /// the IPv6 address.
     ///
     /// # Errors
-    /// The host is empty, or the text after the last colon is not a port.
+    /// Fails if the host is empty, or if the text after the last colon is not a port.
     pub fn split(text: &str) -> Result<(String, Option<u16>), ParseAddrError> {
         let bad = |what| ParseAddrError { text: text.to_owned(), what };
         let port = |p: &str| p.parse::<u16>().map_err(|_| bad("the port is not a number from 0 to 65535"));
@@ -66,7 +67,7 @@ impl HostPort {
     }
 }
 
-/// Returns true if `host` is `localhost`, in 127.0.0.0/8, or `::1`.
+/// Returns true if `host` is `localhost`, `::1`, or an address in 127.0.0.0/8.
 pub fn host_is_loopback(host: &str) -> bool {
     loopback_to_bind(host).is_some()
 }

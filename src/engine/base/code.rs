@@ -8,7 +8,7 @@ pub struct ErrorCode(pub i32);
 
 macro_rules! codes {
     ($($name:ident = $number:literal),* $(,)?) => {
-        #[allow(missing_docs, reason = "the names match upstream and are self-explanatory")]
+        #[allow(missing_docs, reason = "the names are upstream's and are self-explanatory")]
         impl ErrorCode {
             $(pub const $name: ErrorCode = ErrorCode($number);)*
             /// Every code with a known name.

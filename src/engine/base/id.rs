@@ -56,7 +56,7 @@ uuid! {
 #[error("invalid id: expected two decimal numbers joined by '-'")]
 pub struct ParseIdError;
 
-/// An object's key: any bytes, in practice text.
+/// An object's key. It may contain any bytes; in practice it is text.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ObjectKey(pub Box<[u8]>);
 
@@ -80,7 +80,7 @@ impl From<&[u8]> for ObjectKey {
 }
 
 impl fmt::Display for ObjectKey {
-    /// Prints the key quoted, on one line, and truncated if it is long, as in error messages.
+    /// Prints the key as error messages show it: quoted, on one line, and truncated if it is long.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         fmt::Display::fmt(&Quoted(&String::from_utf8_lossy(&self.0)), f)
     }

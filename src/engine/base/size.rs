@@ -17,7 +17,7 @@ impl ByteSize {
 /// The text is not a valid size.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "'{text}' is not a valid size: expected bytes, or a number with a kb, mb, gb or tb suffix (powers of 1024), e.g. 16gb"
+    "'{text}' is not a valid size: expected a number of bytes, or a number with a kb, mb, gb or tb suffix (powers of 1024), e.g. 16gb"
 )]
 pub struct ParseSizeError {
     text: String,
@@ -55,7 +55,7 @@ impl FromStr for ByteSize {
 }
 
 impl fmt::Display for ByteSize {
-    /// Prints the size with a binary unit and at most two decimals: `16 GiB`, `1.50 MiB`, `17 B`.
+    /// Prints the size with a binary unit and at most two decimal places: `16 GiB`, `1.50 MiB`, `17 B`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (unit, name) = match self.0 {
             n if n >= Self::TIB => (Self::TIB, "TiB"),

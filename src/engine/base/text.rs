@@ -26,7 +26,8 @@ pub fn one_line(text: &str, most: usize) -> String {
     text.chars().take(most).map(|c| if c.is_control() { ' ' } else { c }).collect()
 }
 
-/// Returns `text` with secrets in URLs masked: the part of the authority before the `@` becomes `***`, except for a user name before a `:`.
+/// Returns `text` with secrets in URLs masked: the part of the authority before the `@` becomes `***`, except that a
+/// user name before a `:` is kept.
 pub fn masked(text: &str) -> Cow<'_, str> {
     const AUTHORITY: &str = "://";
     let (mut out, mut rest) = (String::new(), text);

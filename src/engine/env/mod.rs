@@ -31,8 +31,9 @@ pub trait Env: Clone + Send + Sync + 'static {
     fn sleep(&self, duration: Duration) -> impl Future<Output = ()> + Send;
     /// Returns a random number.
     fn rng(&self) -> u64;
-    /// Blocks the calling thread for `duration`. For the few short waits outside a runtime, where starting a runtime would cost more.
-    /// Has no effect without real threads, because no other code would run in the meantime.
+    /// Blocks the calling thread for `duration`. Used for the few short waits outside a runtime, where starting a
+    /// runtime would cost more than the wait itself. Has no effect without real threads, because no other code would
+    /// run in the meantime.
     fn pause_thread(&self, _duration: Duration) {}
     /// Returns the CPU time used by the calling thread; `None` without real threads. Costs a system call.
     fn thread_cpu(&self) -> Option<Duration> {
@@ -64,8 +65,9 @@ pub trait Net: Clone + Send + Sync + 'static {
     fn attach(socket: Self::Detached) -> io::Result<Self::Stream>;
     /// Enables arrival timestamps for [`Net::poll_read_aged`]. Has no effect where timestamps are not available.
     fn note_arrivals(_stream: &Self::Stream) {}
-    /// Reads like [`AsyncRead::poll_read`], and returns how long the last byte had been waiting to be read. The arrival time therefore
-    /// does not depend on when the program reads. Returns zero where arrival timestamps are not available.
+    /// Reads like [`AsyncRead::poll_read`], and also returns how long the last byte had been waiting to be read. From
+    /// this, the caller can compute an arrival time that does not depend on when the program reads. Returns zero where
+    /// arrival timestamps are not available.
     fn poll_read_aged(
         stream: &mut Self::Stream,
         cx: &mut Context<'_>,
@@ -79,7 +81,7 @@ pub trait Net: Clone + Send + Sync + 'static {
 pub trait Listener: Send + 'static {
     /// The type of an accepted stream.
     type Stream;
-    /// Accepts the next connection. The text is the peer's address.
+    /// Accepts the next connection. The returned string is the peer's address.
     fn accept(&mut self) -> impl Future<Output = io::Result<(Self::Stream, String)>> + Send;
     /// Returns the port that the listener is bound to.
     fn port(&self) -> u16;

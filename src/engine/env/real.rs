@@ -86,7 +86,8 @@ impl SystemRng {
     }
 }
 
-/// Accept queue length. All ranks in a cluster connect at once when a master comes back. The kernel caps it at net.core.somaxconn.
+/// Length of the accept queue, which the kernel caps at net.core.somaxconn. All ranks in a cluster reconnect at once
+/// when a master comes back.
 const BACKLOG: i32 = 4096;
 
 /// TCP over the system's network.
@@ -145,7 +146,8 @@ impl Net for RealNet {
                 let unfilled = buf.initialize_unfilled();
                 let (count, age) = socket::receive_with_age(stream.as_fd(), unfilled)?;
                 got = Some((count, age));
-                // A short read means that the socket is empty and the next event reports new bytes. `WouldBlock` saves a system call.
+                // A short read means that the socket is empty and that new bytes will trigger an event. Returning
+                // `WouldBlock` saves a system call.
                 if 0 < count && count < unfilled.len() { Err(io::ErrorKind::WouldBlock.into()) } else { Ok(()) }
             });
             match (got, tried) {
@@ -208,7 +210,7 @@ mod tests {
         let most = kernel.trim().parse::<usize>().unwrap().min(400);
         let listener = RealNet.listen(&HostPort::new("127.0.0.1", 0)).await.unwrap();
         let at = std::net::SocketAddr::from(([127, 0, 0, 1], listener.port()));
-        // Beyond the backlog a connection is established only when its first packet is retransmitted, after a second.
+        // When the accept queue is full, a connection is established only after its first packet is retransmitted, a second later.
         let connect = |_| std::net::TcpStream::connect_timeout(&at, Duration::from_millis(900)).unwrap();
         let waiting: Vec<_> = (0..most).map(connect).collect();
         assert_eq!(waiting.len(), most);

@@ -14,8 +14,7 @@ use crate::engine::transfer::variables::VariableReader;
 /// Transfer engine configuration.
 #[derive(Clone, Debug)]
 pub struct TransferConfig {
-    /// The segment's name. With `P2PHANDSHAKE`, its host is also the one at which peers find this engine, and its port
-    /// is ignored.
+    /// The segment's name. With `P2PHANDSHAKE`, its host is also the one at which peers reach this engine, and its port is ignored.
     pub local_server_name: String,
     /// URI of the metadata service, or `P2PHANDSHAKE`.
     pub metadata: MetadataUri,
@@ -113,8 +112,8 @@ pub struct TransferSettings {
     /// the target's threads share the host's processors. Derived from the number of processors. Upstream has no
     /// equivalent setting.
     pub connections_nearby: usize,
-    /// Number of threads that move the bytes of one large batch, including the caller's. Derived from the number of
-    /// processors. Upstream has no equivalent setting.
+    /// Number of threads that move the bytes of one large batch, including the calling thread. Derived from the number
+    /// of processors. Upstream has no equivalent setting.
     pub movers_per_batch: usize,
     pub rdma: RdmaSettings,
 }
@@ -201,8 +200,7 @@ impl TransferSettings {
             movers_per_batch: base.movers_per_batch,
             rdma: RdmaSettings::read(&mut read),
         };
-        // Upstream's listen backlog and chunk size have no counterpart here, but an invalid value still deserves a
-        // warning.
+        // Upstream's listen backlog and chunk size have no counterpart in this engine, but an invalid value still causes a warning.
         read.number(&["MC_HANDSHAKE_LISTEN_BACKLOG"], 1..=65_535, 128);
         read.number(&["MC_TCP_SLICE_SIZE"], 1..=u64::MAX, 65_536);
         (settings, read.warnings)

@@ -39,8 +39,8 @@ pub(super) trait SegmentDirectory: Send + Sync {
     /// announce the deregistered memory. Peers that can reach us without a name record may then send requests for that
     /// memory, which are rejected. `publish` corrects the document.
     fn update(&self) -> BoxFuture<'static, Result<(), TransferError>>;
-    /// Removes our records. If another engine owns our name by now, its records are left alone. The name record is
-    /// removed only if it is ours, and only after the document: an engine that claims a free name may leave an existing
+    /// Removes our records. If another engine now owns our name, its records are left alone. The name record is removed
+    /// only if it is ours, and only after the document: an engine that claims a free name may leave an existing
     /// document unchanged.
     fn withdraw(&self) -> BoxFuture<'static, Result<(), TransferError>>;
     /// Sends `message` to the engine that owns `segment`. Returns whether it was accepted.
@@ -326,8 +326,8 @@ impl<E: Env> ResolverState<E> {
     }
 
     /// Claims our name. Upstream's metadata services reject a second `rpc_meta` record for a name, so the record of a
-    /// killed process would block its name forever. If our record is rejected and the previous owner does not respond,
-    /// its records are removed.
+    /// killed process would make its name unusable forever. If our record is rejected and the previous owner does not
+    /// respond, its records are removed.
     async fn claim(&self) -> Result<(), TransferError> {
         let Some((client, keys)) = &self.service else { return Ok(()) };
         let name = &self.own.name;

@@ -46,7 +46,7 @@ struct EngineInner {
     endpoint: String,
     handshake: HostPort,
     regions: Arc<RwLock<Regions>>,
-    /// Serializes registrations to keep the transport and `regions` consistent. Readers of `regions` do not lock it.
+    /// Serializes registrations to keep the transport and `regions` consistent. Threads that only read `regions` do not take this lock.
     registering: Mutex<()>,
     transport: Arc<dyn DataTransport>,
     context: Arc<RemoteContext>,
@@ -218,7 +218,7 @@ impl TransferEngine {
     /// service does not accept the new document. On failure, the memory is not registered.
     pub async fn register(&self, memory: &Arc<Memory>, access: Access) -> Result<Registration, TransferError> {
         let mut done = self.register_all(&[(Arc::clone(memory), access)]).await?;
-        Ok(done.pop().expect("one registration per memory"))
+        Ok(done.pop().expect("one registration per memory region"))
     }
 
     /// Registers either all of `memories` or none, and writes one document.
@@ -232,7 +232,7 @@ impl TransferEngine {
         let added = added.unwrap_or(Err(TransferError::Stopped))?;
         if announced && let Err(error) = self.inner.context.directory.publish().await {
             let inner = Arc::clone(&self.inner);
-            // A runtime that is shutting down skips this task. The engine is then shutting down too.
+            // A runtime that is shutting down skips this task. In that case, the engine is shutting down too.
             let _ = tokio::task::spawn_blocking(move || inner.take_back(added)).await;
             return Err(error);
         }
@@ -244,8 +244,8 @@ impl TransferEngine {
     /// document announces the memory until [`republish`](TransferEngine::republish) is called.)
     ///
     /// # Errors
-    /// Fails if the metadata service does not accept the new document, or if another engine owns our name by now. That
-    /// engine's document is left alone. Peers cannot access the memory even if this call fails.
+    /// Fails if the metadata service does not accept the new document, or if another engine now owns our name.
+    /// That engine's document is left alone. Peers cannot access the memory even if this call fails.
     pub async fn deregister(&self, registration: Registration) -> Result<(), TransferError> {
         let (inner, address) = (Arc::clone(&self.inner), registration.address);
         let removed = tokio::task::spawn_blocking(move || inner.remove(address)).await;
@@ -259,7 +259,7 @@ impl TransferEngine {
     /// Writes our records to the metadata service again after it has lost them.
     ///
     /// # Errors
-    /// Fails if the service does not accept them, or if another engine owns the name by now.
+    /// Fails if the service does not accept them, or if another engine now owns the name.
     pub async fn republish(&self) -> Result<(), TransferError> {
         self.inner.context.directory.publish().await
     }
@@ -308,8 +308,8 @@ impl TransferEngine {
         self.inner.context.directory.notify(segment, message).await
     }
 
-    /// Returns the messages received from peers since the last call. The oldest may have been dropped if this was not
-    /// called for a long time.
+    /// Returns the messages received from peers since the last call. The oldest may have been dropped if this method
+    /// has not been called for a long time.
     pub fn take_notifications(&self) -> Vec<NotifyMessage> {
         self.inner.notifications.take()
     }
@@ -330,8 +330,9 @@ impl TransferEngine {
         self.inner.context.directory.find(segment, limit).await
     }
 
-    /// Probes every path to the segment that `descriptor` describes, each over its own connections. `limit` applies to
-    /// each response from the peer. Setting `stop` skips the remaining paths. With TCP there are no paths to probe.
+    /// Probes every path to the segment that `descriptor` describes, using separate connections for each path. `limit`
+    /// applies to each response from the peer. Setting `stop` skips the remaining paths. With TCP there are no paths to
+    /// probe.
     ///
     /// # Errors
     /// Fails if the descriptor contains no reachable device.
@@ -477,7 +478,7 @@ impl EngineInner {
         evicted.extend(remotes.sweep(now));
         drop(remotes);
         if !evicted.is_empty() {
-            tracing::debug!(segments = evicted.len(), "dropped segments unused for five minutes");
+            tracing::debug!(segments = evicted.len(), "dropped cached segments that were unused for five minutes");
         }
         found.map_err(|TableFull| TransferError::TooManyPeers { limit: REMOTES_MAX })
     }

@@ -167,16 +167,16 @@ impl TransferError {
         ErrorChain(self)
     }
 
-    /// Whether bytes of a write that failed with this error may still reach the peer's memory. This happens when a
-    /// stopped process resumes and reads its sockets. While it is possible, the target range must not be assigned to
-    /// another object.
+    /// Whether bytes of a write that failed with this error may still reach the peer's memory. This can happen if a
+    /// stopped process resumes and reads its sockets. As long as it can happen, the target range must not be assigned
+    /// to another object.
     pub fn may_still_land(&self) -> bool {
         match self {
             TransferError::Lost { step, .. } | TransferError::Timeout { step, .. } => {
                 matches!(step, TransferStep::Request | TransferStep::Status | TransferStep::Body)
             }
             TransferError::BadStatus { .. } => true,
-            // The queue pairs are in the error state by now, but packets may still be on the wire.
+            // The queue pairs are already in the error state, but packets may still be on the wire.
             TransferError::Rdma(fault) => fault.step == RdmaStep::Move && fault.blame != Blame::Refusal,
             _ => false,
         }

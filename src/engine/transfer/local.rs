@@ -1,4 +1,4 @@
-//! Access to our own segment by copying within memory.
+//! Access to our own segment by copying memory.
 
 use std::sync::{Arc, PoisonError, RwLock};
 
@@ -9,7 +9,7 @@ use crate::engine::transfer::transport::{
 };
 use crate::engine::wire::json::SegmentDescriptor;
 
-/// This process as a peer of itself. It can access all registered memory, even memory that peers cannot.
+/// This process as a peer of itself. It can access all registered memory, even memory that other processes cannot access.
 pub struct LocalPeer {
     segment: String,
     regions: Arc<RwLock<Regions>>,

@@ -102,7 +102,7 @@ impl RemoteSegment {
         }
     }
 
-    /// Runs `ops` until they complete or `deadline` passes. Returns their results in the same order.
+    /// Runs `ops` until they complete or `deadline` passes. Returns their results in the order of `ops`.
     pub(super) fn transfer(self: &Arc<Self>, ops: Vec<Op>, deadline: Deadline) -> Vec<Result<(), TransferError>> {
         if self.context.stopped.load(Ordering::Relaxed) {
             return vec![Err(TransferError::Stopped); ops.len()];

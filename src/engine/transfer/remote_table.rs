@@ -1,8 +1,8 @@
 //! The table of cached remote segments and its eviction. Pure: `now` is an argument.
 //!
-//! A cached segment costs a descriptor, a breaker and up to four open connections at either end. Segments that have not
-//! been used for a while are dropped. If the table is full, the least recently used ones are evicted. A segment in use
-//! (another `Arc` exists) is never dropped.
+//! A cached segment costs a descriptor, a breaker and up to four connections, which both sides keep open. Segments that
+//! have not been used for a while are dropped. If the table is full, the least recently used ones are evicted. A
+//! segment in use (another `Arc` exists) is never dropped.
 //!
 //! There is no timer: the table is swept when a segment is requested and the last sweep was at least a minute ago. An
 //! idle engine keeps its cached segments and connections, but their number cannot grow.
@@ -20,7 +20,7 @@ pub(super) const REMOTES_MAX: usize = 65_536;
 const UNUSED_MAX: Duration = Duration::from_secs(5 * 60);
 /// Minimum time between sweeps.
 const SWEEP_EVERY: Duration = Duration::from_secs(60);
-/// A full table evicts one in this many entries, so that not every insertion scans the whole table.
+/// A full table evicts one in this many entries, so that most insertions do not scan the whole table.
 const MAKE_ROOM: usize = 16;
 
 /// Cached segments, by name.
@@ -37,7 +37,7 @@ struct RemoteEntry<R> {
 }
 
 impl<R> RemoteEntry<R> {
-    /// Whether only the table has a reference. (A new reference is cloned from the table's or from an existing one.)
+    /// Whether only the table has a reference to the segment. (A new reference is cloned from the table's or from an existing one.)
     fn is_idle(&self) -> bool {
         Arc::strong_count(&self.remote) == 1
     }

@@ -89,8 +89,8 @@ pub trait DataTransport: Send + Sync {
 
     /// Handles a connection request that arrived at our handshake port, and returns the reply. May block, up to its own
     /// time limit. Meanwhile the port serves other requests, including those from the requester: if that engine is
-    /// older than 0.3.11, its addresses are fetched while it waits. A transport that does not connect this way returns
-    /// an empty reply.
+    /// older than 0.3.11, its addresses must be fetched from it while it waits for this reply. A transport that does
+    /// not connect this way returns an empty reply.
     fn accept(&self, _request: ConnectionMessage, _calls: &dyn ControlPlane) -> ConnectionMessage {
         ConnectionMessage::default()
     }
@@ -198,7 +198,7 @@ pub trait DataPeer: Send + Sync {
     /// Whether this peer still matches `descriptor`.
     fn reaches(&self, descriptor: &SegmentDescriptor) -> bool;
 
-    /// Checks that the peer responds on the data plane. Moves at most one byte.
+    /// Checks that the peer responds on the data plane. Transfers at most one byte.
     ///
     /// # Errors
     /// Fails if the peer does not respond correctly.

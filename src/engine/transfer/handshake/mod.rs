@@ -2,7 +2,8 @@
 //!
 //! It serves metadata requests (for our segment document, if no metadata service is used), notify requests, probes, and
 //! RDMA connection requests. An engine without RDMA replies to connection requests with empty fields. Upstream serves
-//! one connection at a time, so any client can stall it. This server handles many at once, each with a time limit.
+//! one connection at a time, so any client can stall it. This server handles many connections at once, each with a time
+//! limit.
 
 mod client;
 mod server;

@@ -37,8 +37,7 @@ pub trait HandshakeHandler: Send + Sync {
 /// Time and size limits for an exchange.
 #[derive(Clone, Copy, Debug)]
 pub struct HandshakeLimits {
-    /// Timeout for each of these steps: receiving the whole request, sending the reply, and waiting for the peer to
-    /// close.
+    /// Timeout for each of these steps: receiving the whole request, sending the reply, and waiting for the peer to close the connection.
     pub step: Duration,
     /// Timeout for handling a connection request, which may itself require a call to a peer.
     pub connect: Duration,
@@ -61,7 +60,7 @@ pub async fn serve<E: Env>(
 ) {
     let connections = Arc::new(Semaphore::new(CONNECTIONS_MAX));
     let mut exchanges = JoinSet::new();
-    // In acceptance order. Each exchange has a flag that is set once its request has arrived.
+    // In the order in which they were accepted. Each exchange has a flag that is set once its request has arrived.
     let mut under_way: VecDeque<(AbortHandle, Arc<AtomicBool>)> = VecDeque::new();
     let (mut failed, mut ended) = (0u64, 0u64);
     loop {
@@ -75,7 +74,7 @@ pub async fn serve<E: Env>(
                     tracing::warn!(
                         ended,
                         limit = EXCHANGES_MAX,
-                        "handshake port is full; closed the connection that was silent longest"
+                        "handshake connection limit reached; closed the connection that was silent longest"
                     );
                 }
                 exchange.abort();
@@ -157,7 +156,7 @@ async fn exchange<E: Env>(
         stream.shutdown().await
     };
     deadline(env, limits.step, send).await.map_err(|_| ExchangeError::Late)??;
-    // The peer closes first. Waiting gives it time to read the reply.
+    // The peer closes the connection first. Waiting gives it time to read the reply.
     let mut rest = [0; 64];
     let _ = deadline(env, limits.step, async { while matches!(stream.read(&mut rest).await, Ok(1..)) {} }).await;
     Ok(())

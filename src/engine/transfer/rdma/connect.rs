@@ -161,11 +161,11 @@ impl RdmaShared {
         }
     }
 
-    /// Classifies a failed dial. A dial cut short by its batch's deadline indicates nothing about the peer. Another
-    /// waiting thread then dials again.
+    /// Classifies a failed dial. A dial cut short by its batch's deadline indicates nothing about the peer, so another
+    /// waiting thread dials again.
     fn classify_dial_error(&self, error: &TransferError, started: Mono, limit: Duration) -> CloseReason {
         if limit < DIAL_LIMIT && (self.clock)().since(started) >= limit {
-            return CloseReason::Retired("the deadline of the batch that dialled has passed".to_owned());
+            return CloseReason::Retired("the deadline of the batch that needed the connection has passed".to_owned());
         }
         on_no_reply(error)
     }

@@ -107,7 +107,7 @@ impl Endpoint {
         &self.path
     }
 
-    /// Our address, as sent to the peer.
+    /// Returns our address, as sent to the peer.
     pub(super) fn address(&self) -> &PortAddress {
         &self.address
     }
@@ -144,7 +144,7 @@ impl Endpoint {
         self.state().open
     }
 
-    /// Returns the ready ACK for its connection, and whether the peer supports ACKs. `None` if not connected.
+    /// Returns the ready ACK for this endpoint's connection, and whether the peer supports ACKs. `None` if the endpoint is not connected.
     pub(super) fn ack(&self) -> Option<(ConnectionMessage, bool)> {
         let state = self.state();
         let (local_end, remote_end) = (state.link.local_end(), state.link.remote_end()?);
@@ -181,7 +181,7 @@ impl Endpoint {
         self.state().qps.iter().map(|qp| qp.qp.number()).collect()
     }
 
-    /// Accepts `works`. They are posted now, or once there is room and a connection.
+    /// Accepts `works`. They are posted immediately if possible, otherwise once the endpoint is connected and the queues have room.
     pub(super) fn push(self: &Arc<Self>, nic: &Nic, works: Vec<WorkRequest>, now: Mono, over: &mut FinishedWork) {
         let mut state = self.state();
         state.used = now;
@@ -250,7 +250,7 @@ impl Endpoint {
         over.deliver();
     }
 
-    /// Retires the endpoint while the caller has its state locked.
+    /// Retires the endpoint. The caller has already locked its state.
     pub(super) fn retire_with(&self, nic: &Nic, state: &mut EndpointState, why: &WorkError, over: &mut FinishedWork) {
         if state.retired.is_none() {
             self.retire_locked(nic, state, why, over);
@@ -346,7 +346,7 @@ impl Endpoint {
         let mut credits = nic.reserve_cqe(wanted);
         if credits < wanted {
             nic.wait_for_cqe(self);
-            // Entries released before the endpoint was queued did not trigger a post, so try again.
+            // Completion queue entries released before the endpoint was queued did not trigger a post, so try again.
             credits += nic.reserve_cqe(wanted - credits);
         }
         let first = state.turn;
@@ -356,7 +356,7 @@ impl Endpoint {
             }
             let index = (first + at) % count;
             let free = nic.limits.requests - state.qps[index].posted.len();
-            // This queue pair takes at least the requests for which the following ones have no room.
+            // This queue pair takes at least the requests that do not fit on the queue pairs after it.
             let others: usize = (at + 1..count)
                 .map(|later| nic.limits.requests - state.qps[(first + later) % count].posted.len())
                 .sum();
@@ -399,7 +399,7 @@ impl Endpoint {
                 id: qp.id(next.wrapping_add(at as u32)),
                 signaled: at + 1 == count || last_of_batch || (at + 1) % SIGNAL_EVERY == 0,
             };
-            requests.push(&work.region, request).expect("fragments lie inside their regions");
+            requests.push(&work.region, request).expect("fragments lie within their regions");
         }
         let posted = qp.qp.post(&mut requests);
         *chain = requests.recycle();

@@ -73,11 +73,11 @@ impl Blame {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RdmaFault {
     pub device: String,
-    /// Port number, 0 if irrelevant.
+    /// Port number, or 0 if no port is involved.
     pub port: u8,
-    /// Our GID index and GID, such as `1 ::ffff:192.0.2.1`, empty if irrelevant.
+    /// Our GID index and GID, such as `1 ::ffff:192.0.2.1`; empty if no GID is involved.
     pub gid: String,
-    /// The peer's end (`server@device`) or its segment, empty if no peer is involved.
+    /// The peer's end (`server@device`) or its segment; empty if no peer is involved.
     pub peer: String,
     pub step: RdmaStep,
     /// The message from the verbs call, the completion, or the peer.

@@ -1,8 +1,9 @@
 //! Health of devices and paths: which ones to avoid for a while, and for how long.
 //!
-//! A local fault (an invalid key or length) counts against the device. After [`FAULTS_MAX`] such faults in a row, the
-//! device is disabled. Any other fault counts against the path to the peer, which is paused. If no other path exists, a
-//! paused path is used anyway (see [`Router::route`](crate::engine::transfer::rdma::route::RdmaRouter::route)).
+//! A local fault (such as an invalid key or length) counts against the device. After [`FAULTS_MAX`] such faults in a
+//! row, the device is disabled. Any other fault counts against the path to the peer, which is paused. If no other path
+//! exists, a paused path is used anyway (see
+//! [`Router::route`](crate::engine::transfer::rdma::route::RdmaRouter::route)).
 
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
@@ -191,7 +192,7 @@ mod tests {
         let mut health = health();
         assert!(health.is_clear() && health.is_open(0, PEER, at(0)));
         assert!(health.path_failed(0, PEER, true, at(0)));
-        assert!(!health.path_failed(0, PEER, true, at(1)), "it is paused already");
+        assert!(!health.path_failed(0, PEER, true, at(1)), "it is already paused");
         assert!(!health.is_open(0, PEER, at(30_000)), "counted from the last error");
         assert!(health.is_open(1, PEER, at(0)) && health.is_open(0, "c:1@rxe0", at(0)));
         assert!(health.is_open(0, PEER, at(30_001)));

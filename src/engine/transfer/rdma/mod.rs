@@ -10,8 +10,8 @@
 //!
 //! [`path_probe`] probes every path to a peer, step by step, for `mcctl doctor`.
 //!
-//! The devices move the bytes, not threads. The thread that waits for a batch fetches completions, and posts the work
-//! requests for which there was no room at first. The target side only handles connection requests.
+//! The devices, not threads, move the bytes. The thread that waits for a batch fetches completions, and posts the work
+//! requests for which the queues had no room at first. The target side only handles connection requests.
 
 mod batch;
 mod connect;

@@ -299,7 +299,8 @@ impl Nic {
         drop(gone);
     }
 
-    /// Returns a number that no earlier queue pair was assigned, because the kernel reuses QP numbers.
+    /// Returns a number that was never assigned to an earlier queue pair. (QP numbers cannot serve this purpose,
+    /// because the kernel reuses them.)
     pub(super) fn generation(&self) -> u32 {
         self.generations.fetch_add(1, Ordering::Relaxed)
     }
@@ -367,7 +368,7 @@ impl Nic {
     }
 
     pub(super) fn clear_events(&self) {
-        // The channel was readable without an event, so it is broken. A thread could not sleep on it.
+        // The channel was readable although it had no event, so it is broken: a thread could not sleep on it.
         if self.queue.clear() == 0 {
             self.channel_broken.store(true, Ordering::Relaxed);
         }

@@ -22,7 +22,7 @@ pub(super) enum DeviceOpenError {
     PortNumber { device: String, port: u32 },
     #[error("{device}: port {port} is {state}, not ACTIVE; check that the link is up")]
     PortDown { device: String, port: u8, state: PortState },
-    #[error("{device}: port {port} is missing from /sys")]
+    #[error("{device}: port {port} not found in /sys")]
     PortMissing { device: String, port: u8 },
     #[error("{device}: port {port} has no GID")]
     NoGid { device: String, port: u8 },
@@ -49,7 +49,7 @@ fn no_rdma(why: String) -> TransferError {
     TransferError::NoRdma { why }
 }
 
-/// Opens the devices selected by `options` and `settings`. Returns the usable devices, at least one, and the unusable
+/// Opens the devices selected by `options` and `settings`. Returns the usable devices (at least one), and the unusable
 /// ones, each with the reason.
 ///
 /// # Errors

@@ -314,8 +314,8 @@ impl RdmaBatch {
 
     /// Returns the fault for `part` if none of our devices can be used.
     fn no_path_error(&self, part: &Fragment) -> TransferFault {
-        // If the fragment was posted before, its bytes may still be on the wire. The step must show this to callers
-        // that reuse the memory.
+        // If the fragment was posted before, its bytes may still be on the wire. The step in the error must indicate
+        // this to callers that reuse the memory.
         let step = if part.tries + part.drops > 0 { RdmaStep::Move } else { RdmaStep::Route };
         let error = self.peer.shared.no_path_error(&self.view.segment, step);
         TransferFault { error, class: FaultClass::Refused }
@@ -437,7 +437,7 @@ impl RdmaBatch {
             }
             WorkError::Status(status, vendor) => {
                 let mut problem = format!("work completion {status}, vendor error {vendor:#x}");
-                // If the port is down, the completion status is only a consequence of that.
+                // If the port is down, the completion status is only a consequence.
                 let down = nic.port_problem();
                 let blame = if down.is_some() { Blame::Device } else { Blame::of(status) };
                 let remedy = down.as_ref().map(|_| LINK_REMEDY);

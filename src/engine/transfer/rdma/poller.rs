@@ -1,8 +1,8 @@
 //! Completion polling: of all threads that wait for a batch, only one polls at a time (the leader).
 //!
-//! The devices move the bytes. What remains is to fetch completions, and to post requests for which there was no room
-//! before. The leader does both for all batches while it waits for its own. When its batch ends, it hands over to
-//! another waiting thread. So an idle engine has no polling thread, and a single caller needs no other thread.
+//! The devices move the bytes. The remaining work is to fetch completions, and to post requests for which the queues
+//! had no room before. The leader does both for all batches while it waits for its own. When its batch ends, it hands
+//! over to another waiting thread. So an idle engine has no polling thread, and a single caller needs no other thread.
 //!
 //! The leader polls for a short time before it sleeps on the completion channels. The polling time adapts to how often
 //! polling has succeeded recently.
@@ -25,9 +25,9 @@ use crate::engine::transfer::rdma::nic::Nic;
 const POLL: usize = 64;
 /// Maximum time to poll without a completion before the leader sleeps.
 const SPIN_MAX: Duration = Duration::from_micros(50);
-/// Initial polling time without a completion before the leader sleeps.
+/// Initial limit on polling without a completion before the leader sleeps.
 const SPIN_START: Duration = Duration::from_micros(5);
-/// If a sleep is shorter than this, polling would have been better.
+/// If a sleep is shorter than this, continuing to poll would have been better.
 const SHORT_SLEEP: Duration = Duration::from_micros(50);
 /// Maximum duration of one sleep. No known case requires it, but a lost event must not stop all transfers.
 const SLEEP_MAX: Duration = Duration::from_millis(500);
@@ -165,7 +165,7 @@ impl CompletionPoller {
     /// Sleeps until a completion arrives, another thread wakes this one, or `limit` has passed.
     fn sleep(&self, batch: &Batch, limit: Duration, scratch: &mut [WorkCompletion]) {
         self.nics.iter().for_each(|nic| nic.arm());
-        // A completion that arrived before arming generates no event.
+        // A completion that arrived before the completion queue was armed generates no event.
         if self.poll(scratch) > 0 {
             return;
         }

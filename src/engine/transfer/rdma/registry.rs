@@ -53,8 +53,8 @@ impl RegisteredPiece {
         if let Some(region) = &regions()[nic.index] {
             return Ok(Arc::clone(region));
         }
-        // Register without the lock, because it may take long. If two threads register at once, the second MR is
-        // dropped.
+        // Do not hold the lock during registration, because that may take a long time. If two threads register at once,
+        // the second MR is dropped.
         let made = Arc::new(MemoryRegion::register(&nic.domain, &self.slice, self.rights)?);
         let region = Arc::clone(regions()[nic.index].get_or_insert(made));
         Ok(region)

@@ -125,7 +125,7 @@ impl Default for RdmaSettings {
     }
 }
 
-/// Variables that have no effect here, each with the reason.
+/// Variables that have no effect in this engine, each with the reason.
 const WITHOUT_EFFECT: &[(&str, &str)] = &[
     ("MC_MLX5_QP_UDP_SPORTS", "it requires the mlx5 provider library"),
     ("MC_MLX5_QP_LAG_PORT_BALANCE", "it requires the mlx5 provider library"),
@@ -177,7 +177,7 @@ impl RdmaSettings {
             bind_address: text(read, "MC_RDMA_BIND_ADDRESS"),
             topology_file: text(read, "MC_CUSTOM_TOPO_JSON"),
         };
-        // These have no counterpart here, but an invalid value still deserves a warning.
+        // These variables have no counterpart in this engine, but an invalid value still causes a warning.
         read.number(&["MC_NUM_CQ_PER_CTX"], 1..=255, 1u16);
         read.number(&["MC_NUM_COMP_CHANNELS_PER_CTX"], 1..=255, 1u16);
         read.number(&["MC_WORKERS_PER_CTX"], 1..=8, 2u16);

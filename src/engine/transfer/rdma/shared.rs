@@ -231,7 +231,7 @@ impl RdmaShared {
 
     /// Selects the next GID index for connections from `nic` to `path`, after queue pairs with the address `gid` could
     /// not be connected. The next one may match the peer's GID type and network. Returns false if none is left
-    /// (`MC_AUTO_GID_MAX_RETRIES`) or the GID index is configured. The peer's override is then removed.
+    /// (`MC_AUTO_GID_MAX_RETRIES`) or the GID index is configured. In both cases, the peer's override is removed.
     pub(super) fn next_gid(&self, nic: &Nic, path: &str, gid: &[u8; 16]) -> bool {
         let (now, tried) = nic.address_to(path);
         if now.gid != *gid {

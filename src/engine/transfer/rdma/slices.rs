@@ -65,7 +65,7 @@ pub struct SliceRule {
 }
 
 impl SliceRule {
-    /// Combines the two variables and the device's limit.
+    /// Combines `MC_SLICE_SIZE`, `MC_FRAGMENT_RATIO` and the device's limit.
     pub fn new(slice: u64, fragment_ratio: u64, longest: u32) -> SliceRule {
         SliceRule { slice: slice.max(1), fragment: slice / fragment_ratio.max(1), longest: longest.max(1) }
     }
@@ -107,7 +107,7 @@ pub struct SliceCuts<'a> {
 }
 
 impl<'a> SliceCuts<'a> {
-    /// Cuts `len` bytes at our address `local.1` and the peer's address `remote.1`.
+    /// Cuts a transfer of `len` bytes between our address `local.1` and the peer's address `remote.1`.
     pub fn new(rule: SliceRule, local: (&'a Spans, u64), remote: (&'a Spans, u64), len: u64) -> SliceCuts<'a> {
         SliceCuts { rule, local, remote, done: 0, len }
     }
@@ -210,7 +210,7 @@ mod tests {
             let touching = |lens: &[u64], base: u64| -> Vec<(u64, u64)> {
                 lens.iter().scan(base, |at, len| { let start = *at; *at += len; Some((start, *len)) }).collect()
             };
-            // Very short slices prove no more than longer ones, and are slow, so limit their number.
+            // Very short slices test no more than longer ones do, and are slow, so limit their number.
             let len = len.min(slice.min(u64::from(longest)) * 500);
             let (here, there) = (touching(&here, 1 << 20), touching(&there, 1 << 30));
             let (local, remote): (Spans, Spans) = (here.iter().copied().collect(), there.iter().copied().collect());

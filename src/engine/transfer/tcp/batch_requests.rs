@@ -1,5 +1,5 @@
-//! Splits a batch into requests that mover threads take one after another. Large operations are cut if several threads
-//! move them. Small ones are sent together as a run.
+//! Splits a batch into requests, which mover threads take one after another. Large operations are cut into parts if
+//! several threads move them. Small ones are sent together as a run.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -13,7 +13,7 @@ pub(super) const RUN_BYTES: usize = 256 << 10;
 /// The requests of a batch.
 pub(super) struct BatchRequests<'a> {
     ops: &'a [Op],
-    /// Set only if operations are cut. Otherwise each operation is one request.
+    /// Set only if operations are cut into parts. Otherwise each operation is one request.
     cuts: Option<Vec<OpPart>>,
     next: AtomicUsize,
 }
@@ -65,7 +65,7 @@ impl<'a> BatchRequests<'a> {
         {
             let mut left = self.ops.iter().skip(self.next.load(Ordering::Relaxed));
             let fits = |op: &Op| op.kind == first.kind && bytes + op.local.len() <= RUN_BYTES;
-            // Parts shared among several threads are large, so each is sent alone.
+            // Parts split among several threads are large, so each is sent alone.
             let fits = self.cuts.is_none() && left.find(|op| !op.local.is_empty()).is_some_and(fits);
             let Some(next) = fits.then(|| self.next()).flatten() else { break };
             bytes += next.local.len();

@@ -26,7 +26,7 @@ const MAGIC: u64 = 0x4D43_5456;
 /// The framing version of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FramingVersion {
-    /// Requests and bytes only, without status frames.
+    /// Only requests and data bytes, without status frames.
     V1,
     /// A status frame before the bytes of a read, and after the bytes of a write.
     V2,
@@ -89,7 +89,7 @@ mod tests {
 
     #[test]
     fn request_frames_equal_the_real_engines() {
-        // A 0.3.13 initiator writing 16 bytes, then reading 16, version 2.
+        // From a 0.3.13 initiator that writes 16 bytes and then reads 16 bytes, in version 2.
         let write = b"\x10\0\0\0\0\0\0\0\x00\xc0\xab\x06\x88\x7f\0\0\x81\0\0\0\0\0\0\0";
         let header =
             RequestFrame { kind: OpKind::Write, version: FramingVersion::V2, address: 0x7f88_06ab_c000, size: 16 };

@@ -2,9 +2,9 @@
 //!
 //! The protocol has no request numbers, and upstream's initiators send a header only after the previous request has
 //! ended. But upstream's targets read one header at a time from the stream, so several requests can be in flight, and
-//! are served in order. A run of small requests costs the initiator two system calls instead of two per request. After
-//! rejecting a request, the target closes the connection without reading the requests that follow. Version 1 targets
-//! may serve only one request per connection, so they are sent no runs.
+//! are served in order. A run of small requests costs the initiator two system calls in total, instead of two per
+//! request. After rejecting a request, the target closes the connection without reading the requests that follow.
+//! Version 1 targets may serve only one request per connection, so no runs are sent to them.
 
 use std::io;
 use std::net::{Shutdown, TcpStream};
@@ -111,8 +111,8 @@ impl DataConnection {
                 }
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
                 Err(error) => {
-                    // A target that rejects a write sends a status and closes the connection. That status is the better
-                    // error.
+                    // A target that rejects a write sends a status and closes the connection. That status explains the
+                    // failure better than this error.
                     let answered = self.early_responses(run, done)?;
                     return Err((answered, self.lost(TransferStep::Request, error, answered > 0)));
                 }
@@ -171,7 +171,8 @@ impl DataConnection {
         let head = if self.version == FramingVersion::V2 { STATUS_BYTES } else { 0 };
         let bytes = |request: &RangeRequest| if request.kind == OpKind::Read { request.local.len() } else { 0 };
         let total: usize = run.iter().map(|request| head + bytes(request)).sum();
-        // All requests before this one are done, and its response begins at this byte.
+        // The index of the current request (all earlier ones are done), the byte at which its response begins, and the
+        // bytes received so far.
         let (mut at, mut begin, mut done) = (0, 0, 0);
         // Whether request `at` has returned a success status, or needs none.
         let mut good = head == 0;
@@ -225,8 +226,8 @@ impl DataConnection {
     }
 
     /// Waits for the target to close the connection, because version 1 does not acknowledge writes. After we shut down
-    /// our half, a target that has read every byte closes the connection normally, and one that left bytes unread
-    /// resets it. The connection cannot be used afterwards.
+    /// our half of the connection, a target that has read every byte closes the connection normally, and one that left
+    /// bytes unread resets it. The connection cannot be used afterwards.
     fn wait_for_close(&self, monitor: &mut ProgressMonitor<'_>) -> Result<(), TransferFault> {
         self.stream.shutdown(Shutdown::Write).map_err(|e| self.lost(TransferStep::Status, e, false))?;
         let mut byte = [0; 1];

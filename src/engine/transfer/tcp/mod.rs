@@ -1,12 +1,12 @@
 //! The TCP transport.
 //!
 //! Both ends deliberately block on plain sockets. A request takes so little work that system calls and wake-ups
-//! dominate, and one blocking thread per connection needs the fewest of them. Each end makes two calls per request. The
-//! initiator sends the header, then receives the status and bytes in place. The target receives the header, then sends
-//! the status and bytes from where they are. A readiness loop would add a wait and a hand-over to another thread. So
-//! the initiator's work is done by the thread that waits for the result, and the target has one thread with a small
-//! stack per connection. Connections are few (four per peer, kept open) and bounded. A batch's small requests are sent
-//! in runs, so that two calls serve up to 32 of them.
+//! dominate, and a design with one blocking thread per connection needs the fewest of them. Each end makes two calls
+//! per request. The initiator sends the header, then receives the status and bytes in place. The target receives the
+//! header, then sends the status, and the bytes directly from registered memory. A readiness loop would add a wait and
+//! a hand-over to another thread. So the initiator's work is done by the thread that waits for the result, and the
+//! target has one thread with a small stack per connection. Connections are few (four per peer, kept open) and bounded.
+//! A batch's small requests are sent in runs, so that two calls serve up to 32 of them.
 //!
 //! Bytes move between the socket and registered memory without another copy (`sys::socket`). Unlike the control plane,
 //! this module opens sockets and threads without `Env`. It still gets the time from `Env`.

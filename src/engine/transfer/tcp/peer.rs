@@ -1,6 +1,6 @@
 //! The initiator: runs batches on one target over the connections to it.
 //!
-//! The thread that waits for a batch moves its bytes. That one thread sends a batch of small operations in runs over
+//! The thread that waits for a batch moves its bytes. A single thread can send a batch of small operations in runs over
 //! several connections: while it receives the responses to one run, the target prepares the responses to the others,
 //! and neither side sleeps. A large batch gets more threads if there are enough processors.
 
@@ -30,12 +30,12 @@ use crate::engine::transfer::transport::{
 use crate::engine::transfer::{MonoClock, TransferError, TransferStep};
 use crate::engine::wire::json::SegmentDescriptor;
 
-/// Maximum size of an operation for one thread to spread a batch over several connections. With larger operations, one
+/// Maximum operation size at which one thread spreads a batch over several connections. With larger operations, one
 /// connection keeps the thread busy.
 const SPREAD_BYTES_MAX: usize = 64 << 10;
 /// Minimum number of bytes per thread.
 const MOVER_BYTES_MIN: usize = 4 << 20;
-/// Size of the parts into which large operations are cut when several threads share them.
+/// Size of the parts into which large operations are cut when several threads transfer them.
 const CUT_BYTES: usize = 4 << 20;
 
 /// A target and the connections to it.
@@ -48,7 +48,7 @@ pub struct TcpPeer {
     pool: DataConnectionPool,
     addresses: Mutex<Option<Arc<[SocketAddr]>>>,
     hung: AtomicU64,
-    /// Whether the target is on this host. Assumed until the first connection.
+    /// Whether the target is on this host. Assumed to be true until the first connection is made.
     nearby: AtomicBool,
 }
 
@@ -92,7 +92,7 @@ impl TcpPeer {
         let work = BatchRequests::cut(ops, CUT_BYTES);
         thread::scope(|scope| {
             let carry = || self.carry(&work, 1, 1, deadline);
-            // If a thread cannot be started, the other threads do its share.
+            // If a thread cannot be started, the other threads do its work.
             let others: Vec<_> = (1..movers)
                 .map_while(|_| thread::Builder::new().name("te-mover".into()).spawn_scoped(scope, carry).ok())
                 .collect();
@@ -105,8 +105,8 @@ impl TcpPeer {
     }
 
     /// Returns the number of connections over which one thread should run `ops`. Measured on two processors with 4 and
-    /// 16 KiB operations: two connections move 10 to 30% more data than one and use less CPU time. Four use up to 40%
-    /// more CPU time than two if the target shares the processors.
+    /// 16 KiB operations: two connections have 10 to 30% higher throughput than one and use less CPU time. Four
+    /// connections use up to 40% more CPU time than two if the target runs on the same processors.
     fn spread(&self, ops: &[Op]) -> usize {
         if ops.iter().any(|op| op.local.len() > SPREAD_BYTES_MAX) {
             return 1;
@@ -271,7 +271,7 @@ impl TcpPeer {
         Ok(())
     }
 
-    /// Opens a data connection to the peer within `deadline`.
+    /// Opens a data connection to the peer before `deadline`.
     fn open(&self, deadline: Deadline) -> Result<DataConnection, TransferFault> {
         let left = deadline.left((self.clock)()).min(self.settings.handshake_connect);
         let addresses = self.addresses(left)?;
@@ -391,7 +391,7 @@ impl PendingOps for TcpPendingOps {
         let faults = self.peer.run(&self.ops, self.deadline);
         let mut done: Vec<OpCompletion> = self.ops.into_iter().map(|op| OpCompletion { op, result: Ok(()) }).collect();
         for (op, fault) in faults {
-            // An operation that was cut may have several faults.
+            // An operation that was cut into parts may have several faults.
             let first = std::mem::replace(&mut done[op].result, Ok(())).err();
             done[op].result = Err(fault.after(first));
         }

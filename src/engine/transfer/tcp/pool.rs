@@ -99,7 +99,7 @@ impl DataConnectionPool {
                 state.waiting -= 1;
                 return Err(AcquireError::Timeout(until.since(began)));
             }
-            // Woken when a connection is returned. The tick is for clocks other than the system clock.
+            // Woken when a connection is returned. The tick is needed for clocks other than the system clock.
             let limit = until.since(now).min(TICK);
             state = self.freed.wait_timeout(state, limit).unwrap_or_else(PoisonError::into_inner).0;
         }

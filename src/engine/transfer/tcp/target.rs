@@ -1,9 +1,9 @@
 //! The target: serves peers' requests for registered memory.
 //!
 //! Threads share the listener: a thread that accepts a connection also serves it, and another thread takes its place.
-//! So a peer that opens a connection per request (releases before 0.3.13) causes no hand-over and usually no new
-//! thread. The target never closes a well-behaved peer's connection first, because a 0.3.13 initiator would then fail
-//! its next request.
+//! So a peer that opens a connection for each request (as releases before 0.3.13 do) causes no hand-over and usually no
+//! new thread. The target never closes a well-behaved peer's connection first, because a 0.3.13 initiator would then
+//! fail its next request.
 
 use std::collections::HashMap;
 use std::io;
@@ -83,7 +83,7 @@ struct AcceptorPool {
 impl TcpTarget {
     /// Listens on a free port in `ports`. If `host` is a loopback address, listens only on that address, otherwise on
     /// all IPv4 and IPv6 addresses. A peer that moves no byte for `progress` in the middle of a request is
-    /// disconnected. Between requests, a peer may stay silent forever.
+    /// disconnected. Between requests, a peer may stay silent indefinitely.
     ///
     /// # Errors
     /// Fails if no port is free or no thread can be started.
@@ -412,7 +412,7 @@ impl TargetState {
 #[derive(Default)]
 struct ResponseBatch {
     list: Vec<TargetResponse>,
-    /// Bytes of memory in the responses, without statuses.
+    /// Number of data bytes in the responses, excluding statuses.
     bytes: u64,
 }
 

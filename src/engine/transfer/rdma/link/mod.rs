@@ -3,8 +3,8 @@
 //!
 //! An endpoint is a fixed set of queue pairs between one of our devices and one of a peer's. An [`EndpointLink`] is
 //! connected at most once. If it cannot continue, it is closed for good and replaced by a new link with other queue
-//! pairs. (Upstream resets and reuses queue pairs. If a QP number always refers to the same link, there are fewer cases
-//! to handle.)
+//! pairs. (Upstream resets and reuses queue pairs. With no reuse, a QP number always refers to the same link, and there
+//! are fewer cases to handle.)
 //!
 //! ```text
 //! active:   request (qp_num)  ->        passive: connects, replies (qp_num)
@@ -200,7 +200,7 @@ pub enum CloseReason {
     NotReady,
     /// The peer has restarted or has dialled again.
     Replaced,
-    /// The link is no longer needed: a transfer failed, the link was idle, or the engine is shutting down.
+    /// The link was retired: a transfer on it failed, it was idle, or the engine is shutting down.
     Retired(String),
 }
 
@@ -248,7 +248,7 @@ fn is_rtr(message: &str) -> bool {
     message.starts_with("Failed to modify QP to RTR")
 }
 
-/// Formats a refusal as a problem with a reply. The refusal's own text addresses the sender of a request.
+/// Formats a refusal as a problem with a reply. The refusal's own text is worded for the sender of a request.
 struct ReplyProblem<'a>(&'a HandshakeRefusal);
 
 impl fmt::Display for ReplyProblem<'_> {
@@ -395,7 +395,7 @@ impl EndpointLink {
         }
     }
 
-    /// Closes the link. The first reason is kept.
+    /// Closes the link. If it is already closed, the earlier reason is kept.
     pub fn close(&mut self, why: CloseReason) {
         if self.close_reason().is_none() {
             self.state = LinkState::Over(why);
@@ -585,8 +585,7 @@ impl EndpointLink {
         self.check_paths(reply).and(remote_end).map_err(CloseReason::Reply)
     }
 
-    /// Handles a failed request. If the peer's own request has established a connection in the meantime, it remains
-    /// valid.
+    /// Handles a failed request. If the peer's own request has established a connection in the meantime, that connection remains valid.
     fn dial_failed(&mut self, close_reason: CloseReason) -> ReplyAction {
         match &mut self.state {
             LinkState::Connected(connected) => connected.dial = DialState::No,

@@ -80,8 +80,7 @@ pub struct ProbedPath {
     pub their_gid: Ipv6Addr,
     /// The probe that used our current GID.
     pub attempt: PathProbe,
-    /// Probes with other GIDs. Empty if the GID cannot be the cause, and for all but the first such failure of a
-    /// device.
+    /// Probes with other GIDs, run only for a device's first failure that the GID may have caused. Empty otherwise.
     pub others: Vec<PathProbe>,
 }
 

@@ -31,7 +31,7 @@ const ROUNDS: usize = 9;
 const ENTRIES: u32 = 64;
 /// Work requests per queue pair.
 const REQUESTS: u32 = 4;
-/// Polling time before a sleep, so that the measured time of a short round trip does not include a wake-up.
+/// How long to poll before sleeping, so that the measured time of a short round trip does not include a wake-up.
 const SPIN: Duration = Duration::from_micros(200);
 /// Maximum duration of one sleep. A lost event must not stop the probe.
 const SLEEP_MAX: Duration = Duration::from_millis(200);
@@ -204,7 +204,7 @@ impl<'a> DeviceProber<'a> {
             if waited < SPIN {
                 std::hint::spin_loop();
             } else if !armed {
-                // A completion that arrived before arming generates no event, so poll once more.
+                // A completion that arrived before the completion queue was armed generates no event, so poll once more.
                 self.queue.arm().map_err(broken)?;
                 armed = true;
             } else {
