@@ -1,5 +1,5 @@
 //! The size flags for `mcctl size-hugepages`. A bare number uses the unit of the program that reads the setting. A number with a unit is
-//! interpreted in powers of 1024, like in upstream's sizing script, and converted to text that the program accepts.
+//! interpreted in powers of 1024, as in upstream's sizing script, and converted to text that the program accepts.
 
 use crate::engine::plan::{SizingError, size_text, upstream};
 

@@ -67,9 +67,9 @@ pub enum GidRank {
     Private,
     /// A link-local address, or a network device that is an overlay or a container bridge.
     Degraded,
-    /// Like `Private`, without a network device.
+    /// Like `Private`, but without a network device.
     PrivateWithoutNetdev,
-    /// Like `Degraded`, without a network device.
+    /// Like `Degraded`, but without a network device.
     DegradedWithoutNetdev,
     /// Anything else that is not null, such as RoCE v1.
     Other,

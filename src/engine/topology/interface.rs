@@ -18,7 +18,7 @@ pub struct Interface {
     pub state: Option<String>,
     /// Whether the interface is enabled and has a carrier.
     pub running: bool,
-    /// Mbit/s; `None` if the driver does not report it.
+    /// Speed in Mbit/s; `None` if the driver does not report it.
     pub speed_mbps: Option<u64>,
     /// Maximum packet size in bytes.
     pub mtu: Option<u32>,
@@ -78,7 +78,8 @@ fn one(reader: &mut TreeReader<'_>, name: &str, addresses: &[(String, IpAddr)]) 
     }
 }
 
-/// Addresses with their interfaces. For this host, they come from the system; for another host, from its routing tables.
+/// Addresses with their interfaces. On this host, the system lists them; for a copy of another host's files, they are read from its
+/// routing tables.
 fn addresses(reader: &mut TreeReader<'_>) -> Vec<(String, IpAddr)> {
     if reader.tree.is_this_host() {
         return interface::addresses().unwrap_or_default();
