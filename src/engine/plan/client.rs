@@ -5,13 +5,13 @@
 
 use crate::engine::plan::SizingError;
 
-/// The buffer that SGLang requests in `setup`, regardless of MOONCAKE_LOCAL_BUFFER_SIZE.
+/// Size of the local buffer that SGLang requests in `setup`, in bytes, regardless of MOONCAKE_LOCAL_BUFFER_SIZE.
 pub const LOCAL_BUFFER_BYTES: u64 = 16 << 20;
-/// Minimum size of a segment without huge pages.
+/// Minimum size of a segment without huge pages, in bytes.
 pub const PLAIN_SEGMENT_BYTES_MIN: u64 = 16 << 20;
-/// The common huge page size.
+/// The common huge page size, in bytes.
 pub const MIB2: u64 = 2 << 20;
-/// The large huge page size.
+/// The larger huge page size, in bytes.
 pub const GIB1: u64 = 1 << 30;
 
 /// Number of huge pages, by page size.
@@ -22,7 +22,7 @@ pub struct HugePageCount {
 }
 
 impl HugePageCount {
-    /// Returns `count` pages of size `page` ([`GIB1`]; any other value counts as 2 MiB).
+    /// Returns `count` pages of size `page` ([`GIB1`]; any other value is treated as 2 MiB).
     pub fn of(page: u64, count: u64) -> HugePageCount {
         if page == GIB1 { HugePageCount { mib2: 0, gib1: count } } else { HugePageCount { mib2: count, gib1: 0 } }
     }

@@ -19,7 +19,7 @@ pub enum SizingError {
         Quoted(given)
     )]
     NotAFlagSize {
-        /// The flag with its dashes.
+        /// The flag, including its dashes.
         flag: &'static str,
         /// The value of the flag.
         given: String,

@@ -6,7 +6,7 @@ use crate::engine::plan::tiers::StoredPage;
 
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct ObservedKeys {
-    /// Tokens in the whole pages that the keys make up.
+    /// Number of tokens in the complete pages that the keys form.
     pub tokens: u64,
     /// Computed size of the keys, in bytes.
     pub bytes: u64,

@@ -57,7 +57,7 @@ pub struct ReuseDistances {
 
 /// Initial number of slots.
 const PLACES_MIN: u32 = 1 << 12;
-/// Maximum number of distinct pages in a trace. Twice as many slots still fit in 32 bits.
+/// Maximum number of distinct pages in a trace. Twice this number of slots still fits in 32 bits.
 pub const DISTINCT_MAX: usize = 1 << 29;
 
 impl ReuseDistances {

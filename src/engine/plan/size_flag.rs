@@ -11,7 +11,7 @@ const BYTES_MAX: u128 = 1 << 57;
 /// A size flag, and the setting derived from it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SizeFlag {
-    /// The flag with its dashes.
+    /// The flag, including its dashes.
     pub flag: &'static str,
     /// The value of the flag.
     pub given: String,

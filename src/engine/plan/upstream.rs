@@ -18,7 +18,7 @@ pub struct ScriptInput {
     pub arena: String,
     /// `--hugepage-size`.
     pub hugepage: String,
-    /// `--available-hugetlb`; an empty value counts as absent.
+    /// `--available-hugetlb`; an empty value is treated as absent.
     pub available: Option<String>,
 }
 

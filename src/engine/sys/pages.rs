@@ -135,7 +135,7 @@ pub enum MemoryError {
     #[error("the kernel does not support {} huge pages: cannot read {}", ByteSize(page.bytes()), path.display())]
     NoSuchPage {
         page: HugePage,
-        /// The file in `/sys` that a kernel with such pages has.
+        /// The file in `/sys` that exists if the kernel supports this page size.
         path: PathBuf,
         #[source]
         source: io::Error,

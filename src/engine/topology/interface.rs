@@ -1,4 +1,4 @@
-//! Network interfaces: the transports for hosts without RDMA, and the source of the address that a host announces.
+//! Network interfaces. They carry the transfers on hosts without RDMA, and provide the address that a host announces.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
@@ -12,7 +12,7 @@ use crate::engine::topology::reader::TreeReader;
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Interface {
     pub name: String,
-    /// The kernel's index. Mooncake searches addresses in this order.
+    /// The kernel's index. Mooncake searches the interfaces for an address in this order.
     pub index: Option<u32>,
     /// `up`, `down`, `unknown` (usual for the loopback), ...
     pub state: Option<String>,

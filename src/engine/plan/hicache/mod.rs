@@ -272,7 +272,7 @@ mod tests {
         for other in 10..13 {
             server.serve(&whole(&[other, other + 100]));
         }
-        // Each prompt has eight pages: the device held two prompts, and the host held five.
+        // Each prompt has eight pages: the device has room for two prompts, and the host for five.
         assert_eq!(by_tier(server.serve(&prompt(&[1, 2, 3], 130, 1))), [0, 128, 0, 2]);
         for other in 20..26 {
             server.serve(&whole(&[other, other + 100]));
