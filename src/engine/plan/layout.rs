@@ -47,8 +47,8 @@ impl ParallelLayout {
         Ok(ParallelLayout { tp, pp, dp, dp_attention, nnodes, dcp: 1 })
     }
 
-    /// Adds decode context parallelism: each of `dcp` ranks stores every `dcp`-th row of a latent cache, and a page covers `dcp` times as
-    /// many tokens.
+    /// Adds decode context parallelism: each of `dcp` ranks stores every `dcp`-th row of a latent cache, and a page covers `dcp` times the
+    /// configured number of tokens.
     ///
     /// Source: `sglang/srt/arg_groups/attention_hook.py` (`tp_size` divisible by `dcp_size`), `mem_cache/pool_host/base.py`
     /// (each rank's pool has `page_size // dcp_size` rows per page).

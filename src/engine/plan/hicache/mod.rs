@@ -1,7 +1,7 @@
 //! Computes how many tokens of each request in a trace come from each SGLang HiCache tier: the device (L1), the host (L2) and storage (L3).
 //! The remaining tokens are new.
 //!
-//! The model reproduces SGLang 0.5.23 step by step for one engine with sequential requests. Each request starts after the previous
+//! The model reproduces the steps of SGLang 0.5.23 for one engine that serves one request at a time. Each request starts after the previous
 //! request's writes have completed. The steps are:
 //! - the lookup on arrival and the prefetch from storage (`managers/scheduler.py`, `_prefetch_kvcache`; `mem_cache/unified_radix_cache.py`)
 //! - the second lookup and the load from the host on admission (`managers/schedule_policy.py`, `add_one_req`)
