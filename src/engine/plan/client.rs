@@ -5,13 +5,13 @@
 
 use crate::engine::plan::SizingError;
 
-/// The buffer that SGLang requests in `setup`, regardless of MOONCAKE_LOCAL_BUFFER_SIZE.
+/// Size of the local buffer that SGLang requests in `setup`, in bytes, regardless of MOONCAKE_LOCAL_BUFFER_SIZE.
 pub const LOCAL_BUFFER_BYTES: u64 = 16 << 20;
-/// Minimum size of a segment without huge pages.
+/// Minimum size of a segment without huge pages, in bytes.
 pub const PLAIN_SEGMENT_BYTES_MIN: u64 = 16 << 20;
-/// The common huge page size.
+/// The common huge page size, in bytes.
 pub const MIB2: u64 = 2 << 20;
-/// The large huge page size.
+/// The larger huge page size, in bytes.
 pub const GIB1: u64 = 1 << 30;
 
 /// Number of huge pages, by page size.
@@ -22,7 +22,7 @@ pub struct HugePageCount {
 }
 
 impl HugePageCount {
-    /// Returns `count` pages of size `page` ([`GIB1`]; any other value counts as 2 MiB).
+    /// Returns `count` pages of size `page` ([`GIB1`]; any other value is treated as 2 MiB).
     pub fn of(page: u64, count: u64) -> HugePageCount {
         if page == GIB1 { HugePageCount { mib2: 0, gib1: count } } else { HugePageCount { mib2: count, gib1: 0 } }
     }
@@ -32,7 +32,7 @@ impl HugePageCount {
         if page == GIB1 { self.gib1 } else { self.mib2 }
     }
 
-    /// Adds the counts of both.
+    /// Adds the page counts of `self` and `other`.
     ///
     /// # Errors
     /// The sum overflows.
@@ -54,13 +54,13 @@ pub struct ClientSizes {
     pub segment: u64,
     /// Local buffer size, in bytes.
     pub local_buffer: u64,
-    /// The arena, in bytes, a multiple of 2 MiB; 0 disables the arena.
+    /// Arena size, in bytes; a multiple of 2 MiB. 0 disables the arena.
     pub arena: u64,
     /// Huge page size of buffers and segments, in bytes.
     pub page: u64,
     /// The system's default huge page size, in bytes. The arena uses it.
     pub default_page: u64,
-    /// Number of NUMA nodes with NICs that an RDMA segment is spread over; 0 or 1 means that the segment is not spread.
+    /// Number of NUMA nodes with NICs across which an RDMA segment is spread; 0 or 1 means that the segment is not spread.
     pub nic_nodes: u64,
 }
 
@@ -75,10 +75,10 @@ pub enum ArenaUse {
     },
     /// The arena holds only the buffer, or nothing; the rest is mapped separately.
     TooSmall {
-        /// Arena size that would hold both, in bytes.
+        /// Size of an arena that would hold both the buffer and the segment, in bytes.
         needed: u64,
     },
-    /// The segment is spread over NUMA nodes, so it is never in the arena.
+    /// The segment is spread across NUMA nodes, so it is never in the arena.
     Spread,
 }
 
@@ -154,7 +154,7 @@ mod tests {
 
     #[test]
     fn page_counts_match_the_real_client() {
-        // Arena MiB, segment MiB, and measured pages, not counting the 17 pages for the L2 buffer in that run.
+        // Arena and segment sizes in MiB, and the measured page count without the L2 buffer's 17 pages.
         for (arena, segment, pages) in
             [(0, 33, 25), (64, 33, 32), (32, 33, 33), (34, 16, 17), (0, 0, 8), (0, 1, 9), (0, 16, 16)]
         {

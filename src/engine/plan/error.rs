@@ -5,7 +5,7 @@ use crate::engine::base::text::Quoted;
 /// The reason why the sizes cannot be computed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum SizingError {
-    /// The text does not match the grammar of the program that reads it.
+    /// The text does not match the size grammar of the program that reads it.
     #[error("invalid size {} for {reader}: expected {grammar}", Quoted(text))]
     NotASize {
         text: String,
@@ -19,14 +19,14 @@ pub enum SizingError {
         Quoted(given)
     )]
     NotAFlagSize {
-        /// The flag with its dashes.
+        /// The flag, including its dashes.
         flag: &'static str,
         /// The value of the flag.
         given: String,
         /// The meaning of a bare number, with an example.
         bare: &'static str,
     },
-    /// The size is below SGLang's smallest `--hicache-size`, which is a whole number of GB.
+    /// The size is below 1 GB, the smallest `--hicache-size` that SGLang accepts.
     #[error("--hicache-size {} is less than 1 GB (10^9 bytes), the minimum that SGLang accepts", Quoted(given))]
     BelowOneGb { given: String },
     /// The value exceeds the capacity of any real host.

@@ -16,19 +16,19 @@ pub struct HostCapacity {
 /// The largest sizes that fit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FittingSizes {
-    /// `--hicache-size`, decimal GB per rank.
+    /// `--hicache-size`, in decimal GB per rank.
     pub gb: u64,
     /// `MOONCAKE_GLOBAL_SEGMENT_SIZE`, in bytes; whole GiB.
     pub group_segment: u64,
 }
 
-/// Upper limit of the search, GB per rank.
+/// Upper limit of the search, in GB per rank.
 const GB_MAX: u64 = 1 << 20;
 
 /// Finds the largest balanced sizes for the deployment `wanted`, ignoring the sizes in it: L2 in whole GB per rank, and a group segment in
-/// whole GiB (at least 1) that is as large as the L2 of all ranks in the group. Returns `None` if not even 1 GB fits.
+/// whole GiB (at least 1) that matches the total L2 size of the group's ranks. Returns `None` if not even 1 GB fits.
 ///
-/// Sizes fit if the regular memory left after reserving the missing huge pages satisfies SGLang's guard.
+/// Sizes fit if the regular memory left after reserving the missing huge pages is enough for SGLang's memory check.
 ///
 /// # Errors
 /// SGLang cannot start the deployment with any sizes.
@@ -90,7 +90,7 @@ mod tests {
     #[test]
     fn a_1_tib_host_fits_a_third_of_it_in_each_tier() {
         let found = fit(&wanted(8), &HostCapacity { memory: 1 << 40, hugetlb: 0 }).unwrap().unwrap();
-        // L2, the segment, and L2 again for the guard, plus 10 GiB and the buffers.
+        // L2, the segment, L2 again for SGLang's memory check, 10 GiB, and the buffers.
         assert_eq!(found, FittingSizes { gb: 45, group_segment: 335 << 30 });
         assert_eq!(fit(&wanted(8), &HostCapacity { memory: 8 << 30, hugetlb: 0 }), Ok(None));
     }

@@ -1,4 +1,4 @@
-//! SGLang's startup memory guard for L2. It counts regular (non-hugepage) memory, even if L2 uses huge pages.
+//! SGLang's startup memory check for L2. The check counts regular (non-hugepage) memory, even if L2 uses huge pages.
 //!
 //! Source: `sglang/srt/mem_cache/pool_host/base.py`, `host_memory_budget_bytes`: `(available - 10 GiB) // ranks on the host`. `available`
 //! is psutil's value (MemAvailable) or the cgroup limit. Pages in the huge page pool do not count as available, so a host needs about twice
@@ -17,11 +17,11 @@ pub const RESERVE_BYTES: u64 = 10 << 30;
 pub fn needed(buffer: u64, ranks: u64) -> Result<u64, SizingError> {
     narrow(
         u128::from(buffer) * u128::from(ranks) + u128::from(RESERVE_BYTES),
-        "the memory that SGLang's guard requires",
+        "the memory that SGLang's startup check requires",
     )
 }
 
-/// Size of the largest buffer, in bytes, that the guard allows for each of `ranks` ranks if `available` bytes are available.
+/// Size of the largest buffer, in bytes, that the check allows for each of `ranks` ranks if `available` bytes are available.
 pub fn budget(available: u64, ranks: u64) -> u64 {
     available.saturating_sub(RESERVE_BYTES) / ranks.max(1)
 }

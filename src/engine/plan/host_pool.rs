@@ -10,12 +10,12 @@ use crate::engine::plan::layout::ParallelLayout;
 /// The setting that determines the size of the pool.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum L2Size {
-    /// `--hicache-size`, decimal GB per rank.
+    /// `--hicache-size`, in decimal GB per rank.
     Gb(u64),
-    /// `--hicache-ratio` relative to the device pool.
+    /// `--hicache-ratio`, the pool size relative to the device pool.
     Ratio {
         ratio: f64,
-        /// Capacity of the device pool, tokens (`max_total_num_tokens` in SGLang's log).
+        /// Capacity of the device pool, in tokens (`max_total_num_tokens` in SGLang's log).
         device_tokens: u64,
     },
 }
@@ -138,7 +138,7 @@ mod tests {
 
     #[test]
     fn pools_match_sglang_0_5_23() {
-        // Model, tp, page size and GB; then tokens, pages and bytes as computed by SGLang's own class.
+        // Model, tp, page size and size in GB, then the tokens, pages and bytes that SGLang's own class computes.
         for (model, tp, page, gb, tokens, pages, bytes) in [
             ("Qwen3-32B", 1, 1, 30, 114_441, 114_441, 30_000_021_504),
             ("Qwen3-32B", 1, 64, 30, 114_496, 1_789, 30_014_439_424),

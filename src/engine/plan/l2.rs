@@ -32,12 +32,12 @@ impl ValueRange {
     }
 }
 
-/// A rank's L2 memory, before rounding to pages.
+/// A rank's L2 memory, before rounding up to huge pages.
 #[derive(Clone, Copy, Debug)]
 pub struct L2Memory {
     /// The pool, if the model's geometry is known.
     pub pool: Option<HostPool>,
-    /// Size of the largest buffer, in bytes. SGLang's guard checks this buffer.
+    /// Size of the largest buffer, in bytes. SGLang's startup memory check applies to this buffer.
     pub buffer: ValueRange,
     /// Size of the side pools, in bytes.
     pub side: ValueRange,
@@ -80,16 +80,16 @@ fn exact(pool: HostPool) -> L2Memory {
     }
 }
 
-/// With a fixed size, full and sliding layers share it in proportion to their device memory, which is unknown until the server is running.
-/// Each of the two gets an additional page. With a ratio, each pool has its own number of tokens, and the sliding layers have at most as
-/// many as the full layers.
+/// A fixed size is split between full and sliding layers in proportion to their device memory, which is unknown until the server is
+/// running. Each of the two pools gets an additional page. With a ratio, each pool has its own number of tokens, and the pool for the
+/// sliding layers has no more than the pool for the full layers.
 fn windowed(wanted: &SizingInput, geometry: &Geometry) -> Result<Vec<L2Memory>, SizingError> {
     let too_large = SizingError::TooLarge { what: "the L2 pool size" };
     let tp = wanted.layout.attention_tp();
     let mut stages = Vec::new();
     for stage in 0..wanted.layout.pp() {
         let layers = wanted.layout.layers_of_stage(geometry.layers + geometry.window_layers, stage)?;
-        // Layer types alternate, so a stage may contain as many as all layers of one type.
+        // Layer types alternate, so a single stage may contain all layers of one type.
         let full = geometry.token_bytes(layers.min(geometry.layers), tp, wanted.cache)?;
         let window = geometry.token_bytes(layers.min(geometry.window_layers), tp, wanted.cache)?;
         let page = |bytes: u64| bytes.checked_mul(wanted.page_size).ok_or(too_large.clone());

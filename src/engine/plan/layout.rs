@@ -47,8 +47,8 @@ impl ParallelLayout {
         Ok(ParallelLayout { tp, pp, dp, dp_attention, nnodes, dcp: 1 })
     }
 
-    /// Adds decode context parallelism: each of `dcp` ranks stores every `dcp`-th row of a latent cache, and a page covers `dcp` times as
-    /// many tokens.
+    /// Adds decode context parallelism: each of `dcp` ranks stores every `dcp`-th row of a latent cache, and a page covers `dcp` times the
+    /// configured number of tokens.
     ///
     /// Source: `sglang/srt/arg_groups/attention_hook.py` (`tp_size` divisible by `dcp_size`), `mem_cache/pool_host/base.py`
     /// (each rank's pool has `page_size // dcp_size` rows per page).
@@ -65,12 +65,12 @@ impl ParallelLayout {
         }
     }
 
-    /// Number of ranks that share the rows of a latent cache; 1 without decode context parallelism.
+    /// Number of ranks across which the rows of a latent cache are split; 1 without decode context parallelism.
     pub fn dcp(&self) -> u64 {
         self.dcp
     }
 
-    /// Number of ranks that share one copy of the heads: tp, or the size of a DP attention group.
+    /// Number of ranks across which one copy of the heads is split: tp, or the size of a DP attention group.
     pub fn attention_tp(&self) -> u64 {
         if self.dp_attention { self.tp / self.dp } else { self.tp }
     }
@@ -80,7 +80,7 @@ impl ParallelLayout {
         self.pp
     }
 
-    /// Number of groups with their own keys: one per data-parallel rank, with or without DP attention.
+    /// Number of groups with their own store keys: one per data-parallel rank, with or without DP attention.
     pub fn groups(&self) -> u64 {
         self.dp
     }
@@ -95,7 +95,7 @@ impl ParallelLayout {
         if self.dp_attention { 1 } else { self.dp }
     }
 
-    /// Number of ranks per host as counted by SGLang's memory guard: one replica's world size divided by the number of hosts, at least 1.
+    /// Number of ranks per host as counted by SGLang's memory check: one replica's world size divided by the number of hosts, at least 1.
     ///
     /// Source: `sglang/srt/mem_cache/pool_host/base.py`, `ranks_per_host`.
     pub fn guard_ranks(&self) -> u64 {

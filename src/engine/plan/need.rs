@@ -44,7 +44,7 @@ pub struct SizingInput {
     pub default_page: u64,
     /// Number of NUMA nodes with NICs, for RDMA; otherwise 0.
     pub nic_nodes: u64,
-    /// Maximum size of a memory region, bytes (`MC_MAX_MR_SIZE`); larger buffers are registered in parts.
+    /// Maximum size of a memory region, in bytes (`MC_MAX_MR_SIZE`); larger buffers are registered in parts.
     pub region: u64,
     /// Store services on the same host.
     pub services: Services,
@@ -56,7 +56,7 @@ pub struct RankMemory {
     pub stage: u64,
     /// The rank's L2 pool, if the model's geometry is known.
     pub pool: Option<HostPool>,
-    /// Size of the rank's largest L2 buffer, in bytes. SGLang's host memory check applies to this buffer.
+    /// Size of the rank's largest L2 buffer, in bytes. SGLang's startup memory check applies to this buffer.
     pub buffer: ValueRange,
     /// L2 size including side pools, in bytes.
     pub l2: ValueRange,
@@ -81,15 +81,15 @@ pub struct MemoryNeed {
     pub rank_segment: u64,
     /// Ranks on the fullest host.
     pub ranks_on_host: u64,
-    /// Minimum number of huge pages on the fullest host.
+    /// Minimum number of huge pages needed on the fullest host.
     pub least: HugePageCount,
-    /// Maximum number of huge pages on the fullest host.
+    /// Maximum number of huge pages needed on the fullest host.
     pub most: HugePageCount,
     /// How many of the pages in `most` are bound to each NIC node.
     pub pages_per_nic_node: u64,
     /// Huge pages for the store services, included in `least` and `most`.
     pub service_pages: HugePageCount,
-    /// Regular memory that must be available to satisfy SGLang's guard, in bytes.
+    /// Regular memory that must be available to pass SGLang's startup memory check, in bytes.
     pub guard_bytes: u64,
     /// Bytes that the ranks on all hosts and the store services contribute to the store.
     pub mounted: u64,

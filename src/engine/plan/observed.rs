@@ -6,7 +6,7 @@ use crate::engine::plan::tiers::StoredPage;
 
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct ObservedKeys {
-    /// Tokens in the whole pages that the keys make up.
+    /// Number of tokens in the complete pages that the keys form.
     pub tokens: u64,
     /// Computed size of the keys, in bytes.
     pub bytes: u64,
@@ -25,7 +25,7 @@ pub fn observed(keys: u64, reported: u64, page: &StoredPage, page_size: u64) -> 
     let what = "the size of the observed keys";
     let page_keys = u128::from(page.keys.max(1));
     let all = u128::from(keys) * u128::from(page_size);
-    // The keys of a page may differ in size, so the keys of an incomplete page count with the mean size.
+    // The keys of a page may differ in size, so each key of an incomplete page is assumed to have the mean size.
     let product = all.checked_mul(u128::from(page.token_bytes)).ok_or(SizingError::TooLarge { what })?;
     let bytes = narrow(product / page_keys, what)?;
     let tokens = narrow(u128::from(keys) / page_keys * u128::from(page_size), what)?;

@@ -57,7 +57,7 @@ pub struct ReuseDistances {
 
 /// Initial number of slots.
 const PLACES_MIN: u32 = 1 << 12;
-/// Maximum number of distinct pages in a trace. Twice as many slots still fit in 32 bits.
+/// Maximum number of distinct pages in a trace. Twice this number of slots still fits in 32 bits.
 pub const DISTINCT_MAX: usize = 1 << 29;
 
 impl ReuseDistances {
@@ -107,7 +107,7 @@ impl ReuseDistances {
         HitCurve { hits: hits.collect(), asked: self.asked }
     }
 
-    /// Assigns new slots without gaps, in the old order, and adds as many free slots.
+    /// Renumbers the slots without gaps, in the old order, and adds at least as many free slots as are in use.
     fn renumber(&mut self, coming: usize) {
         let mut order: Vec<(u32, u64)> = self.last.iter().map(|(page, place)| (*place, *page)).collect();
         order.sort_unstable();

@@ -1,5 +1,5 @@
 //! The size flags for `mcctl size-hugepages`. A bare number uses the unit of the program that reads the setting. A number with a unit is
-//! interpreted in powers of 1024, like in upstream's sizing script, and converted to text that the program accepts.
+//! interpreted in powers of 1024, as in upstream's sizing script, and converted to text that the program accepts.
 
 use crate::engine::plan::{SizingError, size_text, upstream};
 
@@ -11,7 +11,7 @@ const BYTES_MAX: u128 = 1 << 57;
 /// A size flag, and the setting derived from it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SizeFlag {
-    /// The flag with its dashes.
+    /// The flag, including its dashes.
     pub flag: &'static str,
     /// The value of the flag.
     pub given: String,

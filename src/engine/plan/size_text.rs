@@ -29,7 +29,7 @@ pub fn hicache_gb(text: &str) -> Result<u64, SizingError> {
     }
 }
 
-/// `MOONCAKE_GLOBAL_SEGMENT_SIZE` and SGLang's `global_segment_size`: a whole number with a `gb` suffix (1024^3 bytes), or bytes.
+/// `MOONCAKE_GLOBAL_SEGMENT_SIZE` and SGLang's `global_segment_size`: a whole number with a `gb` suffix (1024^3 bytes), or a byte count.
 ///
 /// Source: `sglang/srt/mem_cache/storage/mooncake_store/mooncake_store.py`, `_parse_global_segment_size`. SGLang also accepts negative
 /// numbers; this function does not.

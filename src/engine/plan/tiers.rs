@@ -1,7 +1,7 @@
 //! The capacity of a tier in tokens, pages, keys and conversations.
 //!
 //! Keys per page (`sglang/srt/mem_cache/storage/mooncake_store/mooncake_store.py`): with heads, two (`_k`, `_v`) per rank in a group. With
-//! a latent cache, one per pipeline stage and DCP shard, plus another one with an indexer.
+//! a latent cache, one per pipeline stage and DCP shard, or two if the model has an indexer.
 
 use crate::engine::plan::SizingError;
 use crate::engine::plan::error::narrow;
@@ -84,11 +84,11 @@ pub fn holding(pages: u64, page_size: u64, keys: u64, conversation: u64) -> Tier
 pub struct Kep74 {
     /// Number of keys in that master's log.
     pub keys: u64,
-    /// Memory in use in that master's log, hundredths of a GiB.
+    /// Memory in use according to that master's log, in hundredths of a GiB.
     pub shown_gib_hundredths: u64,
     /// Computed size of these keys, in bytes.
     pub bytes: u64,
-    /// The remainder, in hundredths of a percent of `bytes`. No known source explains it.
+    /// Difference between reported and computed size, in hundredths of a percent of `bytes`. Its cause is unknown.
     pub unexplained_hundredths_percent: u64,
 }
 

@@ -18,7 +18,7 @@ pub struct ScriptInput {
     pub arena: String,
     /// `--hugepage-size`.
     pub hugepage: String,
-    /// `--available-hugetlb`; an empty value counts as absent.
+    /// `--available-hugetlb`; an empty value is treated as absent.
     pub available: Option<String>,
 }
 
@@ -115,8 +115,8 @@ pub fn size(text: &str) -> Result<u128, ScriptError> {
 
 /// Computes the script's results. `pages_of` returns `nr_hugepages` for the pool with the given page size in KiB.
 ///
-/// The checks run in the script's order: available (or hugepage size), hicache, segment, arena, tp. If the hugepage size turns out to be
-/// invalid after these checks, the script would crash; this function returns the matching error instead.
+/// The checks run in the script's order: available (or hugepage size), hicache, segment, arena, tp. If the hugepage size proves
+/// invalid after these checks, the script crashes; this function returns the matching error instead.
 ///
 /// # Errors
 /// The script exits with code 64.

@@ -35,8 +35,9 @@ pub fn memory_left(root: &Path) -> Option<u64> {
     [first, second].into_iter().flatten().min()
 }
 
-/// Bytes in huge pages of `kib` KiB that this process's groups still allow. `None` without a limit. Using more raises
-/// SIGBUS; mapping more fails with ENOMEM. `root` is `/sys/fs/cgroup`, except in tests.
+/// Bytes in huge pages of `kib` KiB that this process's groups still allow. `None` without a limit. A page fault
+/// above the usage limit raises SIGBUS; a mapping above the reservation limit fails with ENOMEM. `root` is
+/// `/sys/fs/cgroup`, except in tests.
 pub fn huge_pages_left(root: &Path, kib: u64) -> Option<u64> {
     let text = fs::read_to_string("/proc/self/cgroup").ok()?;
     let second = parse_own(&text).and_then(|own| hugetlb_left(root, &own, kib, ["max", "current"]));
@@ -156,7 +157,7 @@ mod tests {
         write(&inner, "memory.usage_in_bytes", "3000\n");
         write(&inner, "memory.stat", "active_file 1\ntotal_active_file 400\ntotal_inactive_file 100\n");
         assert_eq!(headroom_v1(root.path(), "/pod"), Some(2_500));
-        // If a group has another name inside a container, the outermost visible group counts.
+        // If the group's path does not exist inside a container, the outermost visible group applies.
         assert_eq!(headroom_v1(&inner, "/pod/box"), Some(2_500));
     }
 

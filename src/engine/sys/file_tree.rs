@@ -1,6 +1,6 @@
 //! Small files below a root directory: `/` for this host, or a copy of a host's `/sys`, `/proc` and `/dev`.
 //!
-//! Read-only, and only inside the root: a symlink that leads outside counts as absent. All sizes are bounded.
+//! Read-only, and only inside the root: a symlink that leads outside is treated as absent. All sizes are bounded.
 
 use std::fs::{self, File};
 use std::io::{self, Read};

@@ -25,7 +25,7 @@ pub struct HostMemory {
 pub struct HugePagePool {
     /// Pages in the pool.
     pub total: u64,
-    /// Pages that are not in use, `reserved` ones included.
+    /// Pages that are not in use, including `reserved` ones.
     pub free: u64,
     /// Free pages that are already reserved for a mapping.
     pub reserved: u64,

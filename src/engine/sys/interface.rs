@@ -72,7 +72,7 @@ mod tests {
         assert_eq!(address_towards("127.0.0.1", 9).expect("no name"), Some(Ipv4Addr::LOCALHOST.into()));
     }
 
-    /// A name with a zero byte is refused before any resolver is asked, so the result does not depend on the host.
+    /// A name with a NUL byte is rejected before the resolver is called, so the result does not depend on the host.
     #[test]
     fn errors_of_the_resolver_are_returned() {
         let kinds = [address_towards("a\0b", 9).unwrap_err().kind(), resolve("a\0b").unwrap_err().kind()];

@@ -240,7 +240,7 @@ impl Slice {
         Ok(())
     }
 
-    /// Copies as many of `bytes` as fit to the beginning of the slice. Returns the number of bytes copied.
+    /// Copies `bytes`, or the first part that fits, to the beginning of the slice. Returns the number of bytes copied.
     pub fn copy_from_bytes(&self, bytes: &[u8]) -> usize {
         let count = bytes.len().min(self.len);
         self.memory.write_at(self.offset, &bytes[..count]).expect("range checked when the slice was created");

@@ -135,7 +135,7 @@ pub enum MemoryError {
     #[error("the kernel does not support {} huge pages: cannot read {}", ByteSize(page.bytes()), path.display())]
     NoSuchPage {
         page: HugePage,
-        /// The file in `/sys` that a kernel with such pages has.
+        /// The file in `/sys` that exists if the kernel supports this page size.
         path: PathBuf,
         #[source]
         source: io::Error,
@@ -433,7 +433,7 @@ mod tests {
         assert!(matches!(error, MemoryError::LargerThanHost { wanted, .. } if wanted == 1 << 50), "{error}");
     }
 
-    /// The error of a segment of 16 TiB in pages of 2 MiB, which no kernel grants, on a host with the pool files in `sys`.
+    /// The error for a 16 TiB segment on 2 MiB pages, which no kernel grants, on a host with the pool files in `sys`.
     fn refused_huge_pages(sys: &Path) -> MemoryError {
         let policy = MemoryPolicy { huge: Some(HugePage::Mib2), arena_bytes: None };
         MemorySource { policy, sys: sys.to_owned(), arena: OnceLock::new() }.segment(1 << 44).unwrap_err()

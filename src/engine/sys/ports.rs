@@ -39,7 +39,7 @@ impl fmt::Display for PortOwner {
     }
 }
 
-/// Maximum length of the displayed command line, characters.
+/// Maximum length of the displayed command line, in characters.
 const COMMAND_BYTES_MAX: usize = 120;
 /// Maximum number of open files searched per process.
 const FDS_MAX: usize = 100_000;

@@ -22,7 +22,7 @@ pub struct ProcessStats {
     pub open_files: Option<u64>,
     /// Limit on open files and sockets.
     pub files_max: Option<u64>,
-    /// Start time, seconds since the Unix epoch.
+    /// Start time, in seconds since the Unix epoch.
     pub started: Option<f64>,
 }
 

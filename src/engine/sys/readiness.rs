@@ -56,7 +56,7 @@ impl WakeEvent {
 
     /// Makes the descriptor readable until [`clear`](WakeEvent::clear) is called.
     pub fn wake(&self) {
-        // The only possible failure is a full counter, and then the descriptor is readable.
+        // The write can fail only if the counter is full, in which case the descriptor is already readable.
         let _ = (&self.0).write(&1u64.to_ne_bytes());
     }
 

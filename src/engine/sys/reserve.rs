@@ -11,7 +11,7 @@ use crate::engine::sys::hugetlb::{self, NodePool};
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PoolTarget {
     pub node: u32,
-    /// Pages in the pool.
+    /// Desired number of pages in the pool.
     pub pages: u64,
 }
 
@@ -42,7 +42,7 @@ pub enum ReserveError {
         node: u32,
         /// Number of pages required in the pool.
         wanted: u64,
-        /// Pages in the pool.
+        /// Number of pages in the pool after the request.
         granted: u64,
         before: u64,
         /// Whether all raised pools were reverted.
@@ -69,7 +69,7 @@ pub trait HugePagePools {
 pub struct SysfsPools<'a> {
     /// `/sys`, except in tests.
     pub root: &'a Path,
-    /// Size of a huge page, KiB.
+    /// Size of a huge page, in KiB.
     pub kib: u64,
 }
 

@@ -1,4 +1,4 @@
-//! Signals that would kill the process although an error can be reported instead.
+//! Ignores signals that would kill the process where an error can be reported instead.
 
 use nix::sys::signal::{SigHandler, Signal, signal};
 

@@ -23,8 +23,9 @@ const KEEPALIVE_IDLE_S: u32 = 60;
 const KEEPALIVE_INTERVAL_S: u32 = 10;
 /// Number of unanswered probes after which the connection is closed.
 const KEEPALIVE_PROBES: u32 = 6;
-/// Unacknowledged bytes or a zero window close a connection after the same time as silence does. (With this option, Linux
-/// closes a silent connection after this time rather than by the number of probes, so the two must match.)
+/// A connection with unacknowledged bytes or a zero window is closed after the same time as an idle one whose probes go
+/// unanswered. (With this option, Linux closes the idle connection after this time too, regardless of the number of
+/// probes, so the two times must match.)
 const UNACKNOWLEDGED_MAX_MS: u32 = (KEEPALIVE_IDLE_S + KEEPALIVE_INTERVAL_S * KEEPALIVE_PROBES) * 1000;
 
 /// Maximum number of parts per call.
@@ -222,7 +223,7 @@ pub fn enable_rx_timestamps(socket: &impl AsFd) -> io::Result<()> {
 const AGE_MAX: Duration = Duration::from_secs(10);
 
 /// Receives into `bytes` without blocking. Returns the number of bytes (0 if the peer has closed the connection), and how
-/// long the last byte had been in the kernel according to its arrival timestamp ([`enable_rx_timestamps`]). Without a
+/// long the last byte waited in the kernel, according to its arrival timestamp ([`enable_rx_timestamps`]). Without a
 /// timestamp, that time is zero.
 ///
 /// # Errors

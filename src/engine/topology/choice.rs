@@ -233,7 +233,7 @@ fn largest_group(able: &[(&HostRdmaDevice, &RdmaPort)]) -> Option<LinkClass> {
     let mut sums: BTreeMap<LinkClass, u64> = BTreeMap::new();
     for (_, port) in able {
         let group = LinkClass::of(port);
-        // An unknown rate counts as 1 Mbit/s.
+        // An unknown rate is treated as 1 Mbit/s.
         let mbps = group.mbps.max(1);
         *sums.entry(group).or_default() += mbps;
     }

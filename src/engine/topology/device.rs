@@ -43,7 +43,7 @@ pub struct Uverbs {
 /// A port of a device.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct RdmaPort {
-    /// Port number from 1.
+    /// Port number, counted from 1.
     pub number: u32,
     pub state: Option<KernelState>,
     pub physical_state: Option<KernelState>,
@@ -81,9 +81,9 @@ pub struct HostRdmaDevice {
     pub hca_type: Option<String>,
     /// PCI address; `None` for a software device.
     pub pci: Option<String>,
-    /// PCI vendor, e.g. `0x15b3`.
+    /// PCI vendor ID, e.g. `0x15b3`.
     pub pci_vendor: Option<String>,
-    /// PCI device, e.g. `0x1021`.
+    /// PCI device ID, e.g. `0x1021`.
     pub pci_device: Option<String>,
     /// The path below `/sys/devices`.
     #[serde(skip)]

@@ -67,9 +67,9 @@ pub enum GidRank {
     Private,
     /// A link-local address, or a network device that is an overlay or a container bridge.
     Degraded,
-    /// Like `Private`, without a network device.
+    /// Like `Private`, but without a network device.
     PrivateWithoutNetdev,
-    /// Like `Degraded`, without a network device.
+    /// Like `Degraded`, but without a network device.
     DegradedWithoutNetdev,
     /// Anything else that is not null, such as RoCE v1.
     Other,
@@ -90,7 +90,7 @@ impl Gid {
             return GidRank::Other;
         }
         let overlay = self.netdev.as_deref().is_some_and(|n| n == "tunl0" || OVERLAYS.iter().any(|o| n.starts_with(o)));
-        // A GID that is both degraded and private counts as degraded. Upstream's order between two such GIDs is unknown.
+        // A GID that is both degraded and private is ranked as degraded. Upstream's order between two such GIDs is unknown.
         let degraded = self.kind == GidType::RoceV2 && (overlay || self.is_link_local());
         match (self.netdev.is_some(), degraded, self.is_private()) {
             (true, true, _) => GidRank::Degraded,

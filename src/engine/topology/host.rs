@@ -39,7 +39,7 @@ pub struct NumaNode {
     pub id: u32,
     pub memory_bytes: Option<u64>,
     pub cpus: Option<String>,
-    /// Distance to each node in order, including itself; 10 is local memory.
+    /// Distances to all nodes in order, including this one; 10 means local memory.
     pub distances: Vec<u32>,
 }
 
@@ -54,7 +54,7 @@ pub struct Memlock {
     pub exempt: bool,
 }
 
-/// A host's hardware that matters for transfers.
+/// A host's hardware that is relevant to transfers.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct HostTopology {
     pub rdma: RdmaSupport,

@@ -1,4 +1,4 @@
-//! Network interfaces: the transports for hosts without RDMA, and the source of the address that a host announces.
+//! Network interfaces. They carry the transfers on hosts without RDMA, and provide the address that a host announces.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
@@ -12,13 +12,13 @@ use crate::engine::topology::reader::TreeReader;
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Interface {
     pub name: String,
-    /// The kernel's index. Mooncake searches addresses in this order.
+    /// The kernel's index. Mooncake searches the interfaces for an address in this order.
     pub index: Option<u32>,
     /// `up`, `down`, `unknown` (usual for the loopback), ...
     pub state: Option<String>,
     /// Whether the interface is enabled and has a carrier.
     pub running: bool,
-    /// Mbit/s; `None` if the driver does not report it.
+    /// Speed in Mbit/s; `None` if the driver does not report it.
     pub speed_mbps: Option<u64>,
     /// Maximum packet size in bytes.
     pub mtu: Option<u32>,
@@ -78,7 +78,8 @@ fn one(reader: &mut TreeReader<'_>, name: &str, addresses: &[(String, IpAddr)]) 
     }
 }
 
-/// Addresses with their interfaces. For this host, they come from the system; for another host, from its routing tables.
+/// Addresses with their interfaces. On this host, the system lists them; for a copy of another host's files, they are read from its
+/// routing tables.
 fn addresses(reader: &mut TreeReader<'_>) -> Vec<(String, IpAddr)> {
     if reader.tree.is_this_host() {
         return interface::addresses().unwrap_or_default();

@@ -30,7 +30,7 @@ pub struct VerbsDevice {
 /// Data about a port.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct VerbsPort {
-    /// Port number from 1.
+    /// Port number, counted from 1.
     pub number: u8,
     /// Why no data is available.
     pub missing: Option<String>,

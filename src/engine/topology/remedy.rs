@@ -51,7 +51,7 @@ impl DeviceFinding {
                 };
                 format!(
                     "set the limit to unlimited for the process{raise}: systemd LimitMEMLOCK=infinity, docker --ulimit memlock=-1, \
-                 the containerd unit for Kubernetes"
+                 containerd's systemd unit for Kubernetes"
                 )
             }
             DeviceFinding::FilterNamesNone { .. } => {

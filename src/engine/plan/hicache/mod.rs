@@ -1,12 +1,12 @@
 //! Computes how many tokens of each request in a trace come from each SGLang HiCache tier: the device (L1), the host (L2) and storage (L3).
 //! The remaining tokens are new.
 //!
-//! The model reproduces SGLang 0.5.23 step by step for one engine with sequential requests. Each request starts after the previous
+//! The model reproduces the steps of SGLang 0.5.23 for one engine that serves one request at a time. Each request starts after the previous
 //! request's writes have completed. The steps are:
 //! - the lookup on arrival and the prefetch from storage (`managers/scheduler.py`, `_prefetch_kvcache`; `mem_cache/unified_radix_cache.py`)
 //! - the second lookup and the load from the host on admission (`managers/schedule_policy.py`, `add_one_req`)
 //! - eviction before every allocation (`mem_cache/allocation.py`)
-//! - the copies to host and storage that an insert starts with write-through
+//! - the copies to the host and to storage that an insert triggers with write-through
 //!
 //! Queueing is not modelled: a server with concurrent requests evicts in a different order.
 //!
@@ -29,12 +29,12 @@ const REPLY_TOKENS_COUNTED: u64 = 4096;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TierSettings {
     pub page_size: u64,
-    /// Capacity of the device pool, tokens (`max_total_num_tokens`).
+    /// Capacity of the device pool, in tokens (`max_total_num_tokens`).
     pub device_tokens: u64,
     /// Capacity of the host pool, in tokens, including the padding page.
     pub host_tokens: u64,
     pub storage: bool,
-    /// Minimum number of tokens for a prefetch; at least one page.
+    /// Minimum number of tokens for a prefetch. At least one page.
     pub prefetch_threshold: u64,
     /// Tokens per prefill chunk (`--chunked-prefill-size`); `None` disables chunking.
     pub chunk_tokens: Option<u64>,
@@ -45,7 +45,7 @@ pub struct TierSettings {
 pub struct TierTokens {
     pub device: u64,
     pub host: u64,
-    /// From storage, through the host.
+    /// Loaded from storage through the host.
     pub storage: u64,
     pub new: u64,
     /// Why storage served nothing, or less than it contained.
@@ -272,7 +272,7 @@ mod tests {
         for other in 10..13 {
             server.serve(&whole(&[other, other + 100]));
         }
-        // Each prompt has eight pages: the device held two prompts, and the host held five.
+        // Each prompt has eight pages: the device has room for two prompts, and the host for five.
         assert_eq!(by_tier(server.serve(&prompt(&[1, 2, 3], 130, 1))), [0, 128, 0, 2]);
         for other in 20..26 {
             server.serve(&whole(&[other, other + 100]));

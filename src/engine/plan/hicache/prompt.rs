@@ -1,4 +1,4 @@
-//! A trace request in the page form that SGLang's tree uses. Each page is identified by all tokens up to its end.
+//! A trace request divided into pages, as in SGLang's radix tree. Each page is identified by all tokens up to its end.
 
 use std::hash::{DefaultHasher, Hash, Hasher};
 

@@ -34,7 +34,7 @@ struct TreeNode {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PrefixMatch {
     pub device: u64,
-    /// The pages after the device pages that are only on the host.
+    /// The pages that follow the device pages and are only on the host.
     pub host: u64,
     /// The last node on the device.
     pub device_node: NodeId,
@@ -79,7 +79,7 @@ impl CacheTree {
         self.device_free + self.evictable
     }
 
-    /// Whether the node is the root or on the host.
+    /// Whether the node is the root or is on the host.
     pub fn anchors_fetch(&self, id: NodeId) -> bool {
         id == ROOT || self.nodes[id].host
     }

@@ -18,7 +18,7 @@ pub struct ListedDevice {
 pub struct DeviceAttributes {
     /// Firmware version, in the vendor's format.
     pub fw_ver: String,
-    /// Most significant byte first.
+    /// Node GUID, most significant byte first.
     #[serde(skip)]
     pub node_guid: u64,
     /// GUID of the whole adapter.
@@ -26,7 +26,7 @@ pub struct DeviceAttributes {
     pub sys_image_guid: u64,
     /// Largest memory region, in bytes.
     pub max_mr_size: u64,
-    /// Supported page sizes, as bits.
+    /// Supported page sizes, as a bit mask.
     pub page_size_cap: u64,
     pub vendor_id: u32,
     pub vendor_part_id: u32,

@@ -86,7 +86,7 @@ impl CompletionStatus {
         NAMES.iter().find(|n| n.0 == self.0).map_or("unknown", |n| n.1)
     }
 
-    /// The status's usual cause of this status.
+    /// The usual cause of this status.
     pub fn meaning(self) -> &'static str {
         NAMES.iter().find(|n| n.0 == self.0).map_or("unknown status from a newer libibverbs", |n| n.2)
     }

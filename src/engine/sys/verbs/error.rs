@@ -100,7 +100,7 @@ impl VerbsError {
             ),
             ("ibv_reg_mr", libc::EFAULT) => Some("reserve enough huge pages for this memory"),
             ("ibv_modify_qp to RTR", libc::EINVAL | libc::ENODATA | libc::ENOENT) => Some(
-                "choose a GID index (MC_GID_INDEX) with the type and network of the peer's GID, and an MTU (MC_MTU) that the port supports",
+                "choose a GID index (MC_GID_INDEX) whose type and network match the peer's GID, and an MTU (MC_MTU) that the port supports",
             ),
             ("ibv_modify_qp to RTR", libc::ETIMEDOUT | libc::ENETUNREACH | libc::EHOSTUNREACH) => {
                 Some("check that the local GID's address has a route to the peer GID's address (ip route get, ping -I)")

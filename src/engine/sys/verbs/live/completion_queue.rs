@@ -70,7 +70,7 @@ impl CompletionQueue {
         self.entries
     }
 
-    /// Fetches available completions, as many as fit in `into`. Returns the number of fetched completions.
+    /// Fetches available completions, up to the length of `into`. Returns the number of fetched completions.
     ///
     /// # Errors
     /// Fails if the queue is broken: it overran, or the device is gone.

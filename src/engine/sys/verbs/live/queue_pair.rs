@@ -100,7 +100,7 @@ impl QueuePair {
         self.caps
     }
 
-    /// The completion queue of both directions.
+    /// The completion queue for both sends and receives.
     pub fn queue(&self) -> &Arc<CompletionQueue> {
         &self.queue
     }
