@@ -48,7 +48,7 @@ pub(super) fn choice(facts: &HostFacts, check: &Check) -> CheckStatus {
         return CheckStatus::Passed(format!("recommended: {}", picked.join(",")));
     }
     let severity = facts.intent.over_rdma(Severity::Warning);
-    let finding = "Mooncake stripes its traffic over all devices that it can open, but some are slower or on another network: the slowest limits all";
+    let finding = "Mooncake stripes its traffic over all devices that it can open, but some are slower or on another network: the slowest device limits every transfer";
     let remedy = format!("MOONCAKE_DEVICE={} (mcctl devices lists the reasons)", picked.join(","));
     CheckStatus::Found(vec![find(check, severity, finding, odd.join("; "), remedy)])
 }

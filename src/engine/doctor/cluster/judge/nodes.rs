@@ -141,7 +141,7 @@ pub fn silent_tcp(facts: &ClusterFacts) -> CheckStatus {
     }
 }
 
-/// Each node has a record in the metadata service, and each record has a node.
+/// Each node has a record in the metadata service, and each record belongs to a node.
 pub fn records(facts: &ClusterFacts) -> CheckStatus {
     let Some(url) = &facts.metadata.url else {
         return CheckStatus::Skipped("P2PHANDSHAKE: no metadata service is used".to_owned());
