@@ -31,12 +31,12 @@ pub fn ha_readiness(view: &DeploymentView<'_>, out: &mut Findings) {
     }
 }
 
-/// Minimum RPC threads that keep heartbeats alive when many servers start at once.
+/// Minimum number of RPC threads with which a master handles heartbeats in time when many servers start at once.
 const THREADS_MIN: u64 = 4;
-/// Minimum CPU, in thousandths.
+/// Minimum CPU limit, in thousandths of a CPU.
 const CPU_MIN: u64 = 2000;
 
-/// A master short of CPU misses heartbeats and expires live clients.
+/// A master with too little CPU time handles heartbeats late and expires live clients.
 pub fn threads(view: &DeploymentView<'_>, out: &mut Findings) {
     let remedy = "use at least 4 threads and 2 CPUs; if that is not possible, set --client_ttl=30";
     for member in view.masters() {

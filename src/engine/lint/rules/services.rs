@@ -101,7 +101,7 @@ fn on_loopback(view: &DeploymentView<'_>, service: &KubeService, out: &mut Findi
             out.error(
                 &located.place,
                 format!(
-                    "Service {1} cannot reach {0}: the master listens only on loopback",
+                    "clients of Service {1} cannot reach {0}: the master listens only on loopback",
                     member.process.describe(),
                     service.name
                 ),
