@@ -317,7 +317,7 @@ pub fn switches(view: &DeploymentView<'_>, out: &mut Findings) {
         if let (Some(place), Some(_)) = (on("enable_metadata_cleanup_on_timeout"), on("enable_http_metadata_server")) {
             out.warning(
                 &place,
-                "records of dead nodes remain: the cleanup deletes keys other than those that the embedded service stores",
+                "records of dead nodes remain: the cleanup does not delete the keys that the embedded service stores",
                 "enable_metadata_cleanup_on_timeout with enable_http_metadata_server in 0.3.13",
                 "use P2PHANDSHAKE, or a separate metadata service",
             );

@@ -148,7 +148,7 @@ fn check_client_port(
         let Some(first) = masters.first() else { return };
         out.error(
             &located.place,
-            format!("{who} uses port {port}, on which no process listens behind Service {}", service.name),
+            format!("{who} uses port {port}, but no process behind Service {} listens on it", service.name),
             format!("{text}; {}", first.shown()),
             format!("use port {}", if is_master { first.rpc } else { first.metadata.unwrap_or(first.admin) }),
         );

@@ -38,7 +38,7 @@ fn page(facts: &ClusterFacts) -> Option<&Samples> {
     facts.after.as_ref().or(facts.before.as_ref())
 }
 
-/// The master counts as many active clients as there are nodes.
+/// The master reports at least one active client per segment owner.
 pub fn clients(facts: &ClusterFacts) -> CheckStatus {
     let Some(now) = page(facts) else { return CheckStatus::Skipped(no_admin(facts)) };
     let Some(active) = now.sum("master_active_clients") else {

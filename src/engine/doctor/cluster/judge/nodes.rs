@@ -98,7 +98,7 @@ pub fn answer(facts: &ClusterFacts) -> CheckStatus {
     status(findings, || format!("{} responded within {}", plural(facts.nodes.len(), "node"), shown(slowest)))
 }
 
-/// Whether the master counts at least as many clients as there are segment owners.
+/// Whether the master reports at least one active client per segment owner.
 fn sends_heartbeats(facts: &ClusterFacts) -> bool {
     let owners: BTreeSet<&str> =
         facts.mounted().iter().map(|segment| &*segment.client).filter(|client| !client.is_empty()).collect();

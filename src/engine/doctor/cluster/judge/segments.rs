@@ -12,7 +12,7 @@ use crate::engine::doctor::{finding, listed, plural, status};
 
 /// Minimum useful segment size: the store's alignment. SGLang's ranks reject smaller ones.
 const SEGMENT_MIN: u64 = 16 << 20;
-/// Tolerated difference from the plan, per mille: rounding to pages and ranks.
+/// Tolerated difference from the plan, in per mille: rounding to pages and ranks.
 const MISSING_PER_MILLE: u64 = 10;
 
 /// At least one segment is mounted, and each has capacity.
