@@ -56,7 +56,7 @@ impl fmt::Display for CheckGroup {
     }
 }
 
-/// An entry in the check catalogue.
+/// The definition of a check.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Check {
     /// Stable and kebab-case, for example `hugepages-per-node`.
@@ -65,7 +65,7 @@ pub struct Check {
     pub group: CheckGroup,
     /// What the check verifies, in one line.
     pub about: &'static str,
-    /// The deployment problems that the check detects, as numbered by `mcctl doctor --list-problems`.
+    /// The numbers of the deployment problems that the check detects, as in `mcctl doctor --list-problems`.
     pub problems: &'static [u8],
 }
 

@@ -11,11 +11,11 @@ use crate::engine::deploy::{
 };
 use crate::engine::kube::grammar;
 
-/// Limit on hosts per list, and on replicas.
+/// Maximum number of hosts per list, and of replicas.
 const COUNT_MAX: usize = 4096;
-/// Limit on the name's length. Object names append, for example, `-prefill-1000` to the name and are limited to 63 characters.
+/// Maximum length of the name. Object names consist of it and a suffix such as `-prefill-1000`, and are limited to 63 characters.
 const NAME_MAX: usize = 40;
-/// Minimum memory for a master: its usage without keys.
+/// Minimum memory for a master: what it uses when no keys are stored.
 const MASTER_MEMORY_MIN: DeploySize = DeploySize(64 << 20);
 /// Values that SGLang 0.5.23 accepts (`sglang/srt/arg_groups/fields/memory.py`). `layer_first` does not work with Mooncake.
 const LAYOUTS: &[&str] = &["page_first", "page_first_direct", "page_first_kv_split", "page_head"];
@@ -303,17 +303,17 @@ fn contributed_memory(spec: &DeploymentSpec, platform: Platform) -> Result<(), D
     numa.sort_unstable();
     numa.dedup();
     if numa.len() != nodes.numa.len() || numa.iter().any(|node| *node > 1023) {
-        return Err(invalid_value("nodes.numa", "must list each NUMA node once"));
+        return Err(invalid_value("nodes.numa", "must not list a NUMA node twice"));
     }
     let span = u16::try_from(nodes.numa.len().max(1)).unwrap_or(u16::MAX);
     if nodes.rest_port.checked_add(span).is_none() || nodes.client_http_port.checked_add(span).is_none() {
-        return Err(invalid_value("nodes.rest_port", "too high: leaves no ports for the other NUMA nodes"));
+        return Err(invalid_value("nodes.rest_port", "too high: no ports are left for the other NUMA nodes"));
     }
     if spec.hugepages.size != HugePageSize::None
         && spec.model.hicache_size_gb.is_none()
         && spec.model.device_tokens.is_none()
     {
-        let what = "cannot compute the number of pages: set hicache_size_gb, or device_tokens with the ratio";
+        let what = "cannot compute the number of huge pages: set hicache_size_gb or, if L2 is sized by hicache_ratio, device_tokens";
         return Err(invalid_value("hugepages.size", what));
     }
     Ok(())

@@ -24,7 +24,7 @@ const STAGING_BYTES: u64 = 1_342_177_280;
 pub(crate) struct ProcessMemory {
     /// Base-page memory with headroom, in bytes. `None` if it cannot be computed.
     pub memory: Option<u64>,
-    /// Bytes per huge page, and the number of pages.
+    /// Huge page size in bytes, and the number of pages.
     pub hugepages: Option<(u64, u64)>,
 }
 
@@ -89,12 +89,12 @@ pub(crate) fn engine(spec: &DeploymentSpec, uses_store: bool) -> Result<ProcessM
     let geometry = match models::by_name(known) {
         Ok(found) => Some(found.geometry),
         Err(error) if !model.known_as.is_empty() => return Err(DeployError::Plan { key: "model.known_as", error }),
-        // A ratio in tokens cannot be converted without the bytes per token.
+        // A ratio gives a number of tokens. Without the bytes per token, its size in bytes is unknown.
         Err(_) if matches!(l2_size, L2Size::Ratio { .. }) => {
             if page.is_some() {
                 return Err(invalid_value(
                     "model.known_as",
-                    "huge pages with a ratio require a known model: set known_as or hicache_size_gb",
+                    "with huge pages, a ratio requires a known model: set known_as, or set hicache_size_gb instead",
                 ));
             }
             return Ok(ProcessMemory { memory: None, hugepages: None });
@@ -122,7 +122,7 @@ pub(crate) fn engine(spec: &DeploymentSpec, uses_store: bool) -> Result<ProcessM
     let found = need(&planned).map_err(|error| DeployError::Plan { key: "model", error })?;
     let too_large = || DeployError::Plan { key: "model", error: SizingError::TooLarge { what: "the server's memory" } };
     let l2 = found.ranks.iter().map(|rank| rank.l2.most).max().unwrap_or(0);
-    // SGLang's guard requires base-page memory for L2 and a reserve even if L2 uses huge pages.
+    // SGLang's startup memory check requires free base-page memory for L2 and a reserve, even if L2 uses huge pages.
     let mut bytes = l2.checked_mul(ranks).and_then(|l2| l2.checked_add(bare + RESERVE_BYTES)).ok_or_else(too_large)?;
     if page.is_none() {
         let store_client_bytes = (rank_segment + LOCAL_BUFFER_BYTES).checked_mul(ranks).ok_or_else(too_large)?;

@@ -31,7 +31,7 @@ impl FileFormat {
     }
 }
 
-/// A size in an ambiguous unit, and how it is interpreted.
+/// A size with an ambiguous unit, and its interpretation.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SizeNote {
     pub key: String,
@@ -65,7 +65,7 @@ pub fn parse(text: &str, format: FileFormat, sets: &[String]) -> Result<Deployme
     if format == FileFormat::Yaml {
         limit_brackets(text)?;
     }
-    // Parse without the sets first: only the original text has line numbers.
+    // First parse without the `--set` values: only the original text has line numbers.
     let plain: DeploymentSpec = typed(text, format)?;
     if sets.is_empty() {
         return Ok(plain);
@@ -80,7 +80,7 @@ pub fn parse(text: &str, format: FileFormat, sets: &[String]) -> Result<Deployme
     spec_of(&tree).map_err(|error| DeployError::Syntax { line: None, what: error.to_string() })
 }
 
-/// Limit on open brackets in YAML. The parser's run time is quadratic in them. Real files open two.
+/// Maximum number of nested brackets in YAML. The parser's run time is quadratic in that number. Real files nest two.
 const NESTING_MAX: u32 = 64;
 
 /// Rejects deeply nested YAML. Brackets in strings and comments count as well.

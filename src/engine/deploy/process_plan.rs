@@ -101,12 +101,12 @@ pub struct ProcessResources {
     pub memory: Option<u64>,
     /// CPU request. CPUs are not limited.
     pub cpus: u32,
-    /// Bytes per huge page, and the number of pages.
+    /// Huge page size in bytes, and the number of pages.
     pub hugepages: Option<(u64, u64)>,
     pub gpus: u64,
     /// Whether the process opens RDMA devices.
     pub rdma: bool,
-    /// Bytes of `/dev/shm`, included in `memory`. 0 keeps the default.
+    /// Size of `/dev/shm` in bytes, included in `memory`. 0 keeps the runtime's default.
     pub shm: u64,
     /// Whether the process must be able to lock all its memory.
     pub memlock: bool,
@@ -168,7 +168,7 @@ pub struct ProcessPlan {
     pub resources: ProcessResources,
     pub mounts: Vec<HostMount>,
     pub probes: ProbeSet,
-    /// Names (plain hosts) or workloads (Kubernetes) that start earlier.
+    /// The processes (plain hosts) or workloads (Kubernetes) that start earlier, by name.
     pub after: Vec<String>,
     pub wait: StartupWait,
     /// Seconds between SIGTERM and SIGKILL, including the drain.

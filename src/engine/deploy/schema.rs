@@ -133,7 +133,7 @@ pub struct ModelSection {
     pub tp: u64,
     pub pp: u64,
     pub dp: u64,
-    /// Data-parallel ranks are groups within TP.
+    /// `--enable-dp-attention`: the data-parallel ranks are groups of TP ranks.
     pub dp_attention: bool,
     /// Tokens per page. Must match on all servers that share the store.
     pub page_size: u64,
@@ -143,11 +143,11 @@ pub struct ModelSection {
     pub layout: String,
     /// `--hicache-io-backend`.
     pub io_backend: String,
-    /// L2 per rank, decimal GB. Without it, `hicache_ratio` applies.
+    /// L2 size per rank, in GB (10^9 bytes). Without it, `hicache_ratio` applies.
     pub hicache_size_gb: Option<u64>,
-    /// L2 as a multiple of the device pool.
+    /// L2 size as a multiple of the device pool's.
     pub hicache_ratio: Option<f64>,
-    /// Tokens in the device pool, the base of `hicache_ratio`. Without it, the memory for a ratio is unknown.
+    /// Number of tokens in the device pool, to which `hicache_ratio` refers. Without it, the L2 size that the ratio gives is unknown.
     pub device_tokens: Option<u64>,
     /// `--hicache-write-policy`.
     pub write_policy: String,
@@ -317,7 +317,7 @@ impl StoreProtocol {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct SegmentSection {
-    /// Per server (a TP x PP group), divided among its ranks. 0 contributes nothing.
+    /// Memory per server (a TP x PP group), divided among its ranks. With 0, servers contribute nothing.
     pub engines: DeploySize,
 }
 
@@ -366,10 +366,10 @@ impl Default for NodesSection {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum ServingMode {
-    /// Each server on one host.
+    /// Each server runs on one host.
     #[default]
     Single,
-    /// Each server on `nnodes` hosts.
+    /// Each server spans `nnodes` hosts.
     Distributed,
     /// Prefill servers, decode servers and a router.
     Pd,
@@ -487,12 +487,12 @@ pub enum HugePageSize {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct ImagesSection {
-    /// SGLang, with the Mooncake client of the release in `mooncake`.
+    /// The image with SGLang and the Mooncake client of the release in `mooncake`.
     pub sglang: String,
-    /// Upstream's master and store. Empty uses the SGLang image.
+    /// The image with upstream's master and store. Empty uses the SGLang image.
     pub store: String,
     pub router: String,
-    /// mcctl. Required in containers, because there is no public image.
+    /// The image with mcctl. Required for containers, because there is no public one.
     pub mcctl: String,
 }
 

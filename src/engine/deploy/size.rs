@@ -45,7 +45,7 @@ impl FromStr for DeploySize {
 }
 
 impl fmt::Display for DeploySize {
-    /// In the largest binary unit that divides it: `16GiB`, `12345`.
+    /// Formats the size in the largest binary unit that divides it evenly: `16GiB`, `12345`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         const UNITS: [(&str, u64); 4] =
             [("TiB", ByteSize::TIB), ("GiB", ByteSize::GIB), ("MiB", ByteSize::MIB), ("KiB", ByteSize::KIB)];

@@ -1,4 +1,4 @@
-//! Checks of a host and of a running store: the catalogue, the selection, and the checks of each group.
+//! Checks of a host and of a running store: the list of all checks, the selection, and the checks of each group.
 //!
 //! The checks leave no changes behind. Ports are probed with a socket that is then closed. Probe objects are removed from the
 //! cluster. A check that cannot run reports `skipped` with the reason; it never passes because its subject is absent.

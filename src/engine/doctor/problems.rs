@@ -1,6 +1,6 @@
 //! 26 common problems when running Mooncake with SGLang, and the parts of each that no check can detect.
 //!
-//! The checks that recognize a problem are listed in the catalogue.
+//! Each check lists the problems that it detects.
 
 /// A common deployment problem.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -61,7 +61,7 @@ pub const ALL: &[Problem] = &[
     ),
     problem(
         8,
-        "a size applies per server in one setting and per process in another: the host runs out of memory, or provides a quarter of the plan",
+        "a size applies per server in one setting and per process in another: the host runs out of memory, or contributes a quarter of the planned amount",
         &["size-hugepages"],
         None,
     ),

@@ -1,6 +1,6 @@
-//! Shared by the checks of running services: text helpers, and the step from facts to reports. Each of those groups has two halves.
-//! One gathers facts (sockets, deadlines) and never judges. The other judges the facts and is pure, so every finding has a test that
-//! needs no running service.
+//! Shared by the checks of running services: text helpers, and the step from facts to reports. Each group of such checks has two halves.
+//! One gathers facts (sockets, deadlines) and never judges them. The other judges the facts and is pure, so every finding can be tested
+//! without a running service.
 
 use std::time::Duration;
 

@@ -5,7 +5,7 @@
 //! [`check_deployment`] runs the rules over it. A rule reports only definite errors. A value that is resolved elsewhere (a secret, a
 //! variable of the user's shell, a file that was not provided) is unknown, and an unknown value is never a finding.
 //!
-//! Start reading at `model.rs`, then `rules/mod.rs`, which contains the catalogue.
+//! Start reading at `model.rs`, then `rules/mod.rs`, which contains the list of rules.
 
 mod connectors;
 mod flags;

@@ -53,7 +53,11 @@ fn binary(text: &str) -> Option<u64> {
     let number: f64 = number.parse().ok()?;
     let bytes = number * (1u64 << shift) as f64;
     (bytes < u64::MAX as f64).then(|| {
-        #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "digits only, and below the bound")]
+        #[expect(
+            clippy::cast_possible_truncation,
+            clippy::cast_sign_loss,
+            reason = "only digits, and a value below the bound"
+        )]
         let bytes = bytes as u64;
         bytes
     })

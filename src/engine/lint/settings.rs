@@ -357,7 +357,7 @@ impl<'s> ProcessView<'s> {
         }
     }
 
-    /// The number of ranks of an SGLang server that share the segment.
+    /// The number of ranks of an SGLang server among which the segment is divided.
     pub fn ranks(&self) -> Option<u64> {
         let tp = self.number(&["tp_size", "tp", "tensor_parallel_size"], 1)?;
         let pp = self.number(&["pp_size", "pp", "pipeline_parallel_size"], 1)?;

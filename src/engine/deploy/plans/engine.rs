@@ -308,7 +308,7 @@ fn argv(
 }
 
 /// Flags of SGLang 0.5.23, with aliases, and the keys that set them. `extra_args` must not contain them: SGLang silently uses the last
-/// occurrence of a flag and accepts flag prefixes. A flag whose key is not set would change sizes that were computed here.
+/// occurrence of a flag and accepts flag prefixes. Even if its key is not set, a flag would change sizes that were computed here.
 const OF_KEYS: &[(&str, &str)] = &[
     ("--model-path", "model.path"),
     ("--served-model-name", "model.served_name"),
@@ -357,13 +357,13 @@ fn env(
         env.push(("MOONCAKE_GLOBAL_SEGMENT_SIZE".to_owned(), sglang_size(spec.segment.engines.0)));
         if spec.master.ha.is_none() {
             env.push(("MOONCAKE_MASTER_METRICS_PORT".to_owned(), spec.master.admin_port.to_string()));
-            // With store nodes, SGLang waits until one is mounted. Otherwise it would fail on an empty store.
+            // If there are store nodes, SGLang must wait until the segment of one is mounted: it fails on an empty store.
             if has_nodes(context) {
                 env.push(("MOONCAKE_CHECK_SERVER".to_owned(), "1".to_owned()));
             }
         }
     } else {
-        // The KV cache from prefill servers uses the same transport.
+        // The transfer of the KV cache from prefill servers uses the same transport.
         env.push(("MOONCAKE_PROTOCOL".to_owned(), spec.transfer.protocol.text().to_owned()));
         if let Some(index) = spec.transfer.gid_index {
             env.push(("MC_GID_INDEX".to_owned(), index.to_string()));

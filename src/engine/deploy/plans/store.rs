@@ -53,11 +53,11 @@ fn plan(context: &PlanContext<'_>, host: &str, name: String, at: u16) -> Result<
     }
     let (mut mounts, mut drain) = (Vec::new(), None);
     if !nodes.ssd_path.is_empty() {
-        // One directory per process: two processes in one directory destroy each other's buckets.
+        // One directory per process: two processes in one directory would overwrite each other's buckets.
         let path = if nodes.numa.len() > 1 { format!("{}/{at}", nodes.ssd_path) } else { nodes.ssd_path.clone() };
         set("MOONCAKE_OFFLOAD_ENABLED", "true".to_owned());
         set("MOONCAKE_OFFLOAD_FILE_STORAGE_PATH", path.clone());
-        // The documentation is inconsistent about the default.
+        // Set explicitly, because upstream's documentation contradicts itself about the default.
         set("MOONCAKE_OFFLOAD_BUCKET_EVICTION_POLICY", "fifo".to_owned());
         mounts.push(HostMount { path, writes: true });
         let body = format!("{{\"grace_period_seconds\":{DRAIN_GRACE_S}}}");

@@ -104,7 +104,7 @@ fn deployment(context: &RenderContext<'_>, workload: &PodWorkload<'_>) -> Result
     Ok((comment(context, workload), document))
 }
 
-/// Seconds until an unready pod counts as failed. Longer than its startup probe.
+/// Seconds until an unready pod counts as failed. Longer than its startup probe may take.
 fn starts_within(workload: &PodWorkload<'_>) -> u32 {
     let of = |plan: &&ProcessPlan| {
         let startup = startup_probe(plan);

@@ -356,7 +356,7 @@ mod tests {
             if claim { spec.kubernetes.model_claim = "models".to_owned(); }
             if folder && !claim { spec.kubernetes.model_host_path = "/models".to_owned(); }
             let files = render(&spec, kind, "a.toml");
-            // Some deployments contradict themselves. proptest fails if too few remain.
+            // Contradictory deployments are discarded. proptest fails if too few remain.
             prop_assume!(files.is_ok());
             for document in serde_yaml_ng::Deserializer::from_str(&files.unwrap()[0].text) {
                 let document = serde_json::Value::deserialize(document).unwrap();

@@ -85,7 +85,7 @@ fn role(context: &RenderContext<'_>, workload: &PodWorkload<'_>, old: bool) -> R
         "rolloutStrategy": map! { "type": "RollingUpdate", "rollingUpdate": rolling },
         "servicePorts": workload.service_ports(context),
     };
-    // Losing one rank terminates its server.
+    // If one rank is lost, its whole server terminates.
     let together = "RecreateRoleInstanceOnPodRestart";
     let pods = match (old, group_of_pods) {
         (false, false) => map! { "standalonePattern": map! { "template": template } },

@@ -142,7 +142,9 @@ fn sysctl(context: &RenderContext<'_>, plans: &[&ProcessPlan]) -> String {
     let mut ports: Vec<u16> = plans.iter().flat_map(|plan| &plan.ports).map(|port| port.number).collect();
     ports.sort_unstable();
     let ports: Vec<String> = ports.iter().map(u16::to_string).collect();
-    text.push_str("# Keeps outgoing connections off these ports. Merge with ports that are already reserved.\n");
+    text.push_str(
+        "# Keeps outgoing connections off these ports. Merge this list with the ports that are already reserved.\n",
+    );
     text.push_str(&format!("net.ipv4.ip_local_reserved_ports = {}\n", ports.join(",")));
     if let Some(count) = pools(plans).get(&(MIB2, None)) {
         text.push_str("# 2 MiB pages for these processes only. Add the pages of other processes.\n");
@@ -165,7 +167,7 @@ fn tmpfiles(context: &RenderContext<'_>, plans: &[&ProcessPlan]) -> Option<Strin
     let mut text = format!("# {}\n# For these processes only. Add the pages of other processes.\n", context.head);
     if !boot.is_empty() {
         let pages = boot.join(",");
-        text.push_str("# Better reserved at boot, on the kernel command line, while memory is not fragmented: ");
+        text.push_str("# Preferably, reserve them on the kernel command line, before memory is fragmented: ");
         text.push_str(&format!("hugepagesz=1G hugepages={pages}\n"));
     }
     (!pools.is_empty()).then_some(text + &lines)

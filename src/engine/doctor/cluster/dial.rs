@@ -21,7 +21,7 @@ const CONNECT: Duration = Duration::from_secs(2);
 /// Maximum response size; the response to a probe is empty.
 const ANSWER_BYTES_MAX: usize = 1 << 20;
 
-/// Probes the engine at `at`. It returns within `limit` or within a few seconds, whichever is shorter.
+/// Probes the engine at `at`. Returns after at most `limit` or a few seconds, whichever is shorter.
 pub async fn dial<E: Env>(env: &E, at: &HostPort, limit: Duration) -> DialResult {
     let limits = RequestLimits { connect: CONNECT.min(limit), answer: ANSWER.min(limit), bytes_max: ANSWER_BYTES_MAX };
     match send_request(env, at, HandshakeKind::Probe, "{}", limits).await {

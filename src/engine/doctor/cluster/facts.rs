@@ -234,14 +234,14 @@ pub struct ProbeResults {
     pub skipped: Vec<(String, String)>,
     /// Keys that could not be removed.
     pub left: Vec<String>,
-    /// Operations that succeeded, for comparison with the master's counters.
+    /// How many operations succeeded, for comparison with the master's counters.
     pub done: ProbeCounts,
     pub took: Duration,
     /// Sequential and parallel reads through the first node.
     pub parallel_read: Option<ParallelRead>,
 }
 
-/// The number of successful operations.
+/// The number of successful operations of each type.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ProbeCounts {
     pub puts: u64,
@@ -294,7 +294,7 @@ pub struct ObjectProbeFailure {
 /// The type of failure, as far as the remedy depends on it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ProbeFailureKind {
-    /// The master rejects the arguments, or responds with other types: it runs another release.
+    /// The master rejects the arguments or returns unexpected types, because it runs another release.
     Release,
     /// The master did not respond.
     Master,

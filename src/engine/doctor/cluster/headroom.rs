@@ -3,9 +3,9 @@
 use crate::engine::base::ByteSize;
 use crate::engine::doctor::cluster::facts::{ClusterFacts, ListedSegment, MemoryUsage};
 
-/// Maximum usage of all memory including the object, percent: 2 points below upstream's eviction watermark.
+/// Maximum usage of all memory including the object, in percent: 2 points below upstream's eviction watermark.
 const CLUSTER_MOST: u64 = 88;
-/// Maximum usage of one segment, percent. Beyond that, objects go to other segments.
+/// Maximum usage of one segment, in percent. Above it, objects go to other segments.
 const SEGMENT_MOST: u64 = 95;
 /// Maximum object size if the usage is unknown, in bytes.
 const BLIND_MAX: u64 = 16 << 20;

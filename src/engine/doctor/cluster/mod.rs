@@ -90,7 +90,7 @@ pub const CHECKS: &[Check] = &[
     check("lookup-latency", "the master responds to lookups quickly", &[17]),
 ];
 
-/// Runs the `wanted` checks in catalogue order. Facts that only other checks need are not gathered.
+/// Runs the `wanted` checks in the order of [`CHECKS`]. Facts that only other checks need are not gathered.
 pub async fn run<E: Env>(env: &E, query: &ClusterQuery, wanted: &dyn Fn(&str) -> bool) -> Vec<CheckReport> {
     if !CHECKS.iter().any(|check| wanted(check.id)) {
         return Vec::new();

@@ -202,7 +202,7 @@ fn towards(segment: &str) -> ReplicateConfig {
 /// Retries the removal of all keys of this run at once. Returns the remaining keys if that fails as well.
 async fn retry_removal<E: Env>(client: &StoreClient<E>, prefix: &str, left: Vec<String>) -> Vec<String> {
     match client.remove_by_regex(&format!("^{prefix}"), true).await {
-        // No expression matches an unfinished put. The master discards it after a timeout.
+        // An unfinished put cannot be removed by regular expression. The master discards it after a timeout.
         Ok(removed) if usize::try_from(removed).is_ok_and(|removed| removed >= left.len()) => Vec::new(),
         _ => left,
     }

@@ -4,13 +4,13 @@ use crate::engine::check::{Check, CheckStatus, Severity};
 use crate::engine::doctor::find;
 use crate::engine::doctor::host::{HostFacts, cgroup};
 
-/// CPUs recommended for a master: it can then serve this many requests in parallel.
+/// Recommended number of CPUs for a master, which can serve one request per CPU in parallel.
 const MASTER_CPUS: f64 = 4.0;
 /// Below this, even a small cluster's master responds late.
 const CPUS_MIN: f64 = 2.0;
 /// Percentage of throttled periods above which the finding is a warning.
 const THROTTLED_MAX: u64 = 10;
-/// Percentage of the last minute in which a process waited for a CPU, above which this is reported.
+/// Percentage of the last minute during which a process waited for a CPU, above which CPU pressure is reported.
 const PRESSURE_MAX: f64 = 60.0;
 
 pub(super) fn limit(facts: &HostFacts, check: &Check) -> CheckStatus {

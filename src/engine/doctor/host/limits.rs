@@ -95,7 +95,8 @@ pub(super) fn open_files(facts: &HostFacts, check: &Check) -> CheckStatus {
         FILES_MIN.. => Severity::Info,
         _ => Severity::Warning,
     };
-    let finding = "a store with many clients exceeds this number of connections: additional ones are refused";
+    let finding =
+        "a store with many clients needs more connections than this limit allows: additional ones are refused";
     let remedy = "systemd: LimitNOFILE=1048576; docker: --ulimit nofile=1048576; shell: ulimit -n 65536";
     CheckStatus::Found(vec![find(check, severity, finding, format!("max open files is {soft}"), remedy)])
 }

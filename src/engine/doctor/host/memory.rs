@@ -31,16 +31,16 @@ pub(super) fn memory(facts: &HostFacts, check: &Check) -> CheckStatus {
         findings.push(find(
             check,
             severity,
-            format!("SGLang will refuse to start with HiCache: its guard requires {} of regular (non-hugepage) memory, including a 10 GiB reserve, even with huge pages", ByteSize(need)),
+            format!("SGLang will refuse to start with HiCache: its startup memory check requires {} of regular (non-hugepage) memory, including a 10 GiB reserve, even with huge pages", ByteSize(need)),
             seen.clone(),
-            "reduce --hicache-size: mcctl size-hugepages --max-fit finds the largest size that the guard accepts",
+            "reduce --hicache-size: mcctl size-hugepages --max-fit finds the largest size that this check accepts",
         ));
     }
     if facts.intent.memory.is_none() && facts.intent.guard.is_none() && memory.available < guard::RESERVE_BYTES {
         findings.push(find(
             check,
             Severity::Info,
-            "SGLang will refuse to start with HiCache on this host: its guard keeps a 10 GiB reserve, and less than that is available",
+            "SGLang will refuse to start with HiCache on this host: its startup memory check keeps a 10 GiB reserve, and less than that is available",
             seen.clone(),
             "no action needed for a master or a store node; SGLang needs a host with more memory",
         ));

@@ -47,11 +47,11 @@ pub struct Intent {
     pub protocol: Option<DataProtocol>,
     /// Regular (non-hugepage) memory that the processes use, in bytes.
     pub memory: Option<u64>,
-    /// Regular memory that SGLang's startup guard requires, in bytes.
+    /// Regular memory that SGLang's startup memory check requires, in bytes.
     pub guard: Option<u64>,
     /// Huge pages that the processes use.
     pub pages: Option<HugePageDemand>,
-    /// The share of `pages` on each NUMA node.
+    /// The part of `pages` that is needed on each NUMA node.
     pub pages_per_node: Vec<(u32, u64)>,
     /// Bytes that one process registers with devices and therefore locks.
     pub locked: Option<u64>,
@@ -130,7 +130,7 @@ pub const CHECKS: &[CheckEntry<HostFacts>] = &[
     (
         entry(
             "memory",
-            "enough memory is available for the planned processes and for SGLang's guard (10 GiB reserve)",
+            "enough memory is available for the planned processes and for SGLang's startup memory check (10 GiB reserve)",
             &[8],
         ),
         memory::memory,

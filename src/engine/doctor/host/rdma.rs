@@ -48,12 +48,12 @@ pub(super) fn choice(facts: &HostFacts, check: &Check) -> CheckStatus {
         return CheckStatus::Passed(format!("recommended: {}", picked.join(",")));
     }
     let severity = facts.intent.over_rdma(Severity::Warning);
-    let finding = "Mooncake stripes its traffic over all devices that it can open, but some are slower or on another network: the slowest limits all";
+    let finding = "Mooncake stripes its traffic over all devices that it can open, but some are slower or on another network: the slowest device limits every transfer";
     let remedy = format!("MOONCAKE_DEVICE={} (mcctl devices lists the reasons)", picked.join(","));
     CheckStatus::Found(vec![find(check, severity, finding, odd.join("; "), remedy)])
 }
 
-/// Minimum backlog, packets per CPU: 16 reads of 64 KiB on each of 9 queue pairs with 1 KiB packets, or of 39 with 4 KiB.
+/// Minimum backlog, in packets per CPU: 16 reads of 64 KiB on each of 9 queue pairs with 1 KiB packets, or of 39 with 4 KiB.
 const BACKLOG: u64 = 10_000;
 
 /// Measured on kernel 6.1 over veth: packets beyond the backlog are dropped. The rxe responder then resends the first packet of a response

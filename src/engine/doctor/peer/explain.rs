@@ -123,7 +123,7 @@ fn cause(end: &ProbedDevice, path: &ProbedPath, failure: &PathProbeFailure) -> D
         ),
         (RdmaStep::Dial, ProbeFailureCause::Unreachable) => why(
             "connection requests to the peer's announced name get no response",
-            "open ports 15000-17000 (MC_MIN_RPC_PORT to MC_MAX_RPC_PORT) between the hosts, and start the peer with a name that this host can reach (MOONCAKE_LOCAL_HOSTNAME)",
+            "open TCP ports 15000-17000 (MC_MIN_RPC_PORT to MC_MAX_RPC_PORT) between the hosts, and start the peer under a name that this host can reach (MOONCAKE_LOCAL_HOSTNAME)",
         ),
         (RdmaStep::Dial, _) => why(
             "the peer's reply to the connection request is invalid",
@@ -203,8 +203,8 @@ fn refused(end: &ProbedDevice, path: &ProbedPath, words: &str) -> Diagnosis {
 fn kinds(gid: &Gid, path: &ProbedPath) -> String {
     let (local, remote) = (AddressFamily::of(&gid.gid), AddressFamily::of(&path.their_gid));
     match local == remote {
-        true => format!("the peer's GID, the route between the networks, or the MTU: both are {}", local.name()),
-        false => format!("the GID index: this host's GID is {}, but the peer's is {}", local.name(), remote.name()),
+        true => format!("the peer's GID, the route between the networks, or the MTU: both GIDs are {}", local.name()),
+        false => format!("the GID index: this host's GID is {}, but the peer's GID is {}", local.name(), remote.name()),
     }
 }
 

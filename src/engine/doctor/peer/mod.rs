@@ -71,7 +71,7 @@ pub const CHECKS: &[Check] = &[
     check("peer-packets", "a multi-packet read succeeds on each path, so every MTU along the path is large enough"),
 ];
 
-/// Tests the peers. Returns the reports of the `wanted` checks in catalogue order, and the underlying facts.
+/// Tests the peers. Returns the reports of the `wanted` checks in the order of [`CHECKS`], and the underlying facts.
 pub async fn run<E: Env>(env: &E, query: &PeerQuery, wanted: &dyn Fn(&str) -> bool) -> (Vec<CheckReport>, PeerFacts) {
     if !CHECKS.iter().any(|check| wanted(check.id)) {
         return (Vec::new(), PeerFacts::default());

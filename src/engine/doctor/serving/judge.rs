@@ -35,7 +35,7 @@ pub fn judge(id: &'static str, facts: &ServingFacts) -> (CheckStatus, Duration) 
         "l3-read" => read(facts),
         "same-fingerprint" => fingerprint(facts),
         "l3-probe" => probe(facts),
-        // A test asserts that every check in the catalogue has an arm.
+        // A test asserts that every check of this group has an arm.
         _ => CheckStatus::Skipped("not implemented".to_owned()),
     };
     (status, took)
@@ -252,7 +252,7 @@ fn policy(facts: &ServingFacts) -> CheckStatus {
         if write == "write_back" || write == "write_through_selective" {
             add(
                 Severity::Info,
-                "pages reach L3 late: only when they are evicted, or are hit a second time".to_owned(),
+                "pages reach L3 late: only when they are evicted or hit a second time".to_owned(),
                 format!("hicache_write_policy {write}"),
                 "set --hicache-write-policy to write_through if servers should share new pages immediately",
             );

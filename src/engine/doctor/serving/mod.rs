@@ -1,4 +1,5 @@
-//! Checks of running SGLang servers: whether HiCache is enabled, uses the store as L3, reads from it, and shares it between servers.
+//! Checks of running SGLang servers: whether HiCache is enabled, uses the store as L3, reads pages from it, and shares them between
+//! servers.
 //!
 //! The checks only read. The exception is the probe, which must be requested: it sends a prompt and empties the first server's caches.
 
@@ -50,7 +51,7 @@ pub const CHECKS: &[Check] = &[
     check("l3-probe", "a prompt is loaded from L3 (only with --probe-serving)", &[16]),
 ];
 
-/// Runs the `wanted` checks in catalogue order.
+/// Runs the `wanted` checks in the order of [`CHECKS`].
 pub async fn run<E: Env>(env: &E, query: &ServingQuery, wanted: &dyn Fn(&str) -> bool) -> Vec<CheckReport> {
     if !CHECKS.iter().any(|check| wanted(check.id)) {
         return Vec::new();

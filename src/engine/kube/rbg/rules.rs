@@ -271,7 +271,7 @@ fn rollout<'v>(role: &Field<'v>, out: &mut Vec<Violation>) -> Option<Field<'v>> 
         rolling.report(
             out,
             ViolationKind::Stuck,
-            format!("partition {partition} of {replicas} replicas: no pod would be updated"),
+            format!("partition {partition} with {replicas} replicas: no pod would be updated"),
         );
     }
     Some(rolling)

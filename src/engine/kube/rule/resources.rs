@@ -18,8 +18,8 @@ pub fn amount(target: &Field<'_>) -> Option<f64> {
     }
 }
 
-/// Rules for resources: limits are at least the requests. Resources without overcommit (huge pages, devices) have equal requests and
-/// limits. Huge pages require memory or CPU.
+/// Rules for resources: limits must be at least the requests. For resources without overcommit (huge pages, devices), they must be equal.
+/// Huge pages require memory or CPU.
 pub fn requirements(target: &Field<'_>, out: &mut Vec<Violation>) {
     let limits = target.entries("limits");
     let requests = target.entries("requests");

@@ -122,7 +122,7 @@ fn past_wrapper<'w>(name: &str, words: &'w [LocatedValue]) -> &'w [LocatedValue]
         }
         rest = &rest[if takes { 2 } else { 1 }..];
     }
-    // `timeout 60`, `taskset 0-3`, `gosu user`: one positional argument of their own.
+    // `timeout 60`, `taskset 0-3`, `gosu user`: these wrappers take one positional argument of their own.
     let own = match name {
         "timeout" | "chrt" => rest.first().is_some_and(|w| w.text.starts_with(|c: char| c.is_ascii_digit())),
         "taskset" => rest.first().is_some_and(|w| w.text.chars().all(|c| c.is_ascii_hexdigit() || "x-,".contains(c))),

@@ -155,7 +155,8 @@ pub fn read(sources: &[SourceFile<'_>]) -> Result<ParsedDeployment, (String, Rea
     combine(&parsed)
 }
 
-/// How many files that exceed a limit are left out before the whole input is rejected. Each one costs a pass over the rest.
+/// Maximum number of files that are left out because they exceed a limit. With more, the whole input is rejected: each one costs another
+/// pass over the rest.
 const RETRIES_MAX: usize = 8;
 
 /// Reads those of `sources` that are readable as one deployment, and returns names and errors of the others.

@@ -127,7 +127,11 @@ fn size(text: &str) -> Option<u64> {
         _ => return None,
     };
     let bytes = number.parse::<f64>().ok()? * unit as f64;
-    #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "digits only; the cast saturates")]
+    #[expect(
+        clippy::cast_possible_truncation,
+        clippy::cast_sign_loss,
+        reason = "the text consists of digits only; the cast saturates"
+    )]
     let bytes = bytes as u64;
     Some(bytes)
 }

@@ -8,7 +8,8 @@ use crate::engine::lint::model::{
 use crate::engine::lint::rules::{DeploymentView, Findings};
 use crate::engine::lint::settings::ProcessView;
 
-/// Master and clients must run the same release. A client from another release stores nothing, and the handshake does not detect it.
+/// Master and clients must run the same release. A client from another release stores nothing, and the handshake does not detect the
+/// difference.
 pub fn releases(view: &DeploymentView<'_>, out: &mut Findings) {
     let release = |process: &Process| release_of_image(&process.image.as_ref()?.text);
     let Some(master) = view.masters().find(|member| release(member.process).is_some()) else {
@@ -248,7 +249,7 @@ fn is_below(path: &str, folder: &str) -> bool {
     path.strip_prefix(folder).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
 }
 
-/// The SSD tier requires a separate directory per process, a switch on both sides, and a policy.
+/// The SSD tier requires a separate directory per process, must be enabled on the master and its clients, and needs an eviction policy.
 pub fn ssd(view: &DeploymentView<'_>, out: &mut Findings) {
     use crate::engine::lint::rules::kubernetes::is_yes;
     use crate::engine::lint::settings::SettingValue;

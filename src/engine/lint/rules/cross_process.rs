@@ -194,7 +194,7 @@ pub fn hicache_flags(view: &DeploymentView<'_>, out: &mut Findings) {
             match located.text.as_str() {
                 "best_effort" => out.warning(
                     &located.place,
-                    "pages in the store are seldom used: with best_effort, computation starts before they arrive",
+                    "pages in the store are seldom used: with best_effort, SGLang starts computing before they arrive",
                     "--hicache-storage-prefetch-policy best_effort",
                     "use timeout or wait_complete",
                 ),

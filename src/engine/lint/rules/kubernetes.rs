@@ -78,7 +78,7 @@ fn probed_port(text: &str) -> Option<u16> {
     if asked.next().is_some() { None } else { rest[..digits].parse().ok() }
 }
 
-/// A client that connects to its own container for a master that runs in another one.
+/// A client must not look for the master in its own container if the master runs in another one.
 fn master_elsewhere(view: &DeploymentView<'_>, out: &mut Findings) {
     let has_a_network = |process: &Process| {
         matches!(process.runtime, RuntimeKind::Kubernetes | RuntimeKind::Compose) && !process.limits.host_network
@@ -225,8 +225,8 @@ pub fn memory_limit(view: &DeploymentView<'_>, out: &mut Findings) {
         let evidence = format!("memory limit {} ({}); {}", located.text, shown(limit), list.join(" + "));
         let gib = advised.div_ceil(ByteSize::GIB);
         let remedy = match member.process.runtime {
-            RuntimeKind::Kubernetes => format!("set limits: {{memory: {gib}Gi}} or more, or contribute less"),
-            _ => format!("set a limit of {gib}g or more, or contribute less"),
+            RuntimeKind::Kubernetes => format!("set limits: {{memory: {gib}Gi}} or more, or contribute less memory"),
+            _ => format!("set a limit of {gib}g or more, or contribute less memory"),
         };
         let who = member.process.describe();
         if limit <= total {

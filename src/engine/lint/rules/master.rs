@@ -31,12 +31,12 @@ pub fn ha_readiness(view: &DeploymentView<'_>, out: &mut Findings) {
     }
 }
 
-/// Minimum RPC threads that keep heartbeats alive when many servers start at once.
+/// Minimum number of RPC threads with which a master handles heartbeats in time when many servers start at once.
 const THREADS_MIN: u64 = 4;
-/// Minimum CPU, in thousandths.
+/// Minimum CPU limit, in thousandths of a CPU.
 const CPU_MIN: u64 = 2000;
 
-/// A master short of CPU misses heartbeats and expires live clients.
+/// A master with too little CPU time handles heartbeats late and expires live clients.
 pub fn threads(view: &DeploymentView<'_>, out: &mut Findings) {
     let remedy = "use at least 4 threads and 2 CPUs; if that is not possible, set --client_ttl=30";
     for member in view.masters() {
@@ -317,7 +317,7 @@ pub fn switches(view: &DeploymentView<'_>, out: &mut Findings) {
         if let (Some(place), Some(_)) = (on("enable_metadata_cleanup_on_timeout"), on("enable_http_metadata_server")) {
             out.warning(
                 &place,
-                "records of dead nodes remain: the cleanup deletes keys other than those that the embedded service stores",
+                "records of dead nodes remain: the cleanup does not delete the keys that the embedded service stores",
                 "enable_metadata_cleanup_on_timeout with enable_http_metadata_server in 0.3.13",
                 "use P2PHANDSHAKE, or a separate metadata service",
             );

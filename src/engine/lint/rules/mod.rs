@@ -18,7 +18,7 @@ use crate::engine::check::{Check, CheckGroup, Finding, Severity, SourceLocation}
 use crate::engine::lint::model::{Implementation, ParsedDeployment, Process, ProcessRole};
 use crate::engine::lint::settings::ProcessView;
 
-/// A catalogue entry and its implementation.
+/// A rule's definition and its implementation.
 pub struct LintRule {
     pub check: Check,
     pub run: fn(&DeploymentView<'_>, &mut Findings),
@@ -58,7 +58,7 @@ pub const RULES: &[LintRule] = &[
     rule("rdma-device", &[2, 4], "containers that use RDMA have an RDMA device", container::rdma_device),
     rule("memlock", &[4, 5], "processes that use RDMA may lock memory", container::memlock),
     rule("shared-memory", &[], "the ranks of a server have enough shared memory", container::shared_memory),
-    rule("ssd", &[26], "the SSD tier is on at both ends and has its own directory", container::ssd),
+    rule("ssd", &[26], "the SSD tier is enabled on master and clients, with one directory per process", container::ssd),
     rule("config-rpc-port", &[12], "a master's settings file sets the RPC port", master::config_rpc_port),
     rule("ha", &[20], "high-availability flags are consistent", master::ha),
     rule("ha-clients", &[20], "clients of HA masters follow the leader", master::ha_clients),
@@ -71,7 +71,12 @@ pub const RULES: &[LintRule] = &[
     rule("arena", &[7], "an arena has huge pages and a matching size", sizes::arena),
     rule("huge-page-resources", &[7], "containers request the huge pages that they use", sizes::huge_page_resources),
     rule("variable-name", &[], "every variable is read by a program", names::variables),
-    rule("ssd-variable", &[26], "the SSD switch has the name that its process reads", names::ssd_variables),
+    rule(
+        "ssd-variable",
+        &[26],
+        "the variable that enables the SSD tier has the name that its process reads",
+        names::ssd_variables,
+    ),
     rule("boolean-word", &[], "boolean variables have a value that is parsed as intended", names::boolean_words),
     rule("hidden-variable", &[], "no file or extra config overrides a variable", names::hidden_variables),
     rule("master-flag", &[], "the master supports every flag that it is started with", names::master_flags),
@@ -96,7 +101,7 @@ pub const RULES: &[LintRule] = &[
     rule("decode-without-hicache", &[], "decode servers without the store are intentional", client::decode),
 ];
 
-/// The catalogue that `doctor` and `lint --list` print.
+/// The definitions of all rules, which `doctor` and `lint --list` print.
 pub const CHECKS: &[Check] = &CATALOGUE;
 
 const CATALOGUE: [Check; RULES.len() + 2] = {

@@ -51,7 +51,7 @@ pub fn variables(view: &DeploymentView<'_>, out: &mut Findings) {
     }
 }
 
-/// SGLang and the store service use different names for the SSD switch.
+/// SGLang and the store service use different variables to enable the SSD tier.
 pub fn ssd_variables(view: &DeploymentView<'_>, out: &mut Findings) {
     for member in &view.member {
         let (wrong, right, who) = match member.process.role {

@@ -15,7 +15,7 @@ pub fn has_oplog(release: Option<&str>) -> bool {
     release.is_none_or(|release| !is_older(release, OPLOG_SINCE))
 }
 
-/// A restart of the master loses all keys, or nearly all.
+/// A restart of the master loses all keys, or nearly all of them.
 pub fn check(view: &DeploymentView<'_>, member: &ProcessView<'_>, out: &mut Findings) {
     if member.process.implementation == Implementation::Mcctl {
         if member.process.runtime != RuntimeKind::File {

@@ -101,7 +101,7 @@ fn on_loopback(view: &DeploymentView<'_>, service: &KubeService, out: &mut Findi
             out.error(
                 &located.place,
                 format!(
-                    "Service {1} cannot reach {0}: the master listens only on loopback",
+                    "clients of Service {1} cannot reach {0}: the master listens only on loopback",
                     member.process.describe(),
                     service.name
                 ),
@@ -148,7 +148,7 @@ fn check_client_port(
         let Some(first) = masters.first() else { return };
         out.error(
             &located.place,
-            format!("{who} uses port {port}, on which no process listens behind Service {}", service.name),
+            format!("{who} uses port {port}, but no process behind Service {} listens on it", service.name),
             format!("{text}; {}", first.shown()),
             format!("use port {}", if is_master { first.rpc } else { first.metadata.unwrap_or(first.admin) }),
         );

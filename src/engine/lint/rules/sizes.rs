@@ -102,13 +102,13 @@ fn whole_gb(text: &str) -> String {
 /// A common number of ranks per server.
 const RANKS_USUAL: u64 = 8;
 
-/// A rank's share of the segment that is below the smallest mountable size.
+/// A rank's part of the segment must not be below the smallest mountable size.
 pub fn rank_segment(view: &DeploymentView<'_>, out: &mut Findings) {
     for member in &view.member {
         unknown_rank_count(member, out);
     }
     for member in view.clients() {
-        // Huge pages round a small segment up. For a shell it is unknown whether they are on.
+        // With huge pages, a small segment is rounded up. For shell variables, it is unknown whether huge pages are enabled.
         let huge = member.huge_pages();
         if huge == Some(true) {
             continue;
@@ -132,7 +132,7 @@ pub fn rank_segment(view: &DeploymentView<'_>, out: &mut Findings) {
     }
 }
 
-/// SGLang settings without a command line: the number of ranks that share the segment is unknown and may be one.
+/// SGLang settings without a command line: the number of ranks among which the segment is divided is unknown and may be one.
 fn unknown_rank_count(member: &ProcessView<'_>, out: &mut Findings) {
     let is_of_sglang = member.process.role.is_sglang() || member.process.role == ProcessRole::Environment;
     if !is_of_sglang || member.process.args_whole || member.huge_pages() == Some(true) {
@@ -140,8 +140,10 @@ fn unknown_rank_count(member: &ProcessView<'_>, out: &mut Findings) {
     }
     let SettingValue::Is(located) = member.client("global_segment_size") else { return };
     let Ok(bytes) = size_text::sglang_segment(&located.text) else { return };
-    let evidence =
-        format!("{}; SGLang divides it by its ranks (tp), and each share must be at least 16 MiB", ByteSize(bytes));
+    let evidence = format!(
+        "{}; SGLang divides it among its ranks (tp), and each rank's segment must be at least 16 MiB",
+        ByteSize(bytes)
+    );
     if bytes > 0 && bytes < PLAIN_SEGMENT_BYTES_MIN {
         out.warning(
             &located.place,

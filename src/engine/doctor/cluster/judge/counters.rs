@@ -13,7 +13,7 @@ use crate::engine::http::Samples;
 const LOOKUPS_WORTH: f64 = 1000.0;
 /// Number of puts above which reads are expected.
 const PUTS_WORTH: f64 = 1000.0;
-/// Number of puts without a read above which the finding is a warning rather than a cold start.
+/// Number of puts without a read above which the finding is a warning. Below it, the cache may still be cold.
 const PUTS_MANY: f64 = 100_000.0;
 /// Share of puts without free space above which the finding is a warning.
 const FAILED_SHARE: f64 = 0.01;
@@ -23,7 +23,7 @@ const THRASH_SHARE: f64 = 0.8;
 const HITS_LOW: f64 = 0.2;
 /// Usage that, with failing puts, shows that eviction does not keep up. Upstream's watermark is 0.90.
 const FULL_SHARE: f64 = 0.95;
-/// Usage near the watermark: problems that the counters show may be ongoing.
+/// Usage near the watermark, at which the problems that the counters show may be ongoing.
 const NEARLY_FULL_SHARE: f64 = 0.85;
 /// Minimum number of puts for meaningful ratios.
 const PUTS_ENOUGH: f64 = 100.0;
@@ -38,7 +38,7 @@ fn page(facts: &ClusterFacts) -> Option<&Samples> {
     facts.after.as_ref().or(facts.before.as_ref())
 }
 
-/// The master counts as many active clients as there are nodes.
+/// The master reports at least one active client per segment owner.
 pub fn clients(facts: &ClusterFacts) -> CheckStatus {
     let Some(now) = page(facts) else { return CheckStatus::Skipped(no_admin(facts)) };
     let Some(active) = now.sum("master_active_clients") else {
@@ -110,7 +110,7 @@ pub fn moved(facts: &ClusterFacts) -> CheckStatus {
     CheckStatus::Found(vec![finding(
         "counters-move",
         Severity::Error,
-        "the admin HTTP belongs to a different master than the one that accepted the objects",
+        "the admin HTTP endpoint belongs to a different master than the one that accepted the objects",
         format!("counters increased: {}", short.join(", ")),
         "pass this master's admin address with --admin HOST:PORT",
     )])
@@ -144,7 +144,7 @@ pub fn puts(facts: &ClusterFacts) -> CheckStatus {
     }
     status(findings, || match put + looked {
         0.0 => "no traffic yet".to_owned(),
-        _ => format!("{looked} lookups, {put} puts, {got} gets since it started"),
+        _ => format!("{looked} lookups, {put} puts, {got} gets since the master started"),
     })
 }
 
@@ -210,7 +210,7 @@ pub fn allocation(facts: &ClusterFacts) -> CheckStatus {
         findings.push(finding(
             "allocation",
             severity,
-            "the cache thrashes: most data is evicted before it is read",
+            "the cache thrashes: most of the data is evicted before it is read",
             format!("{} written, {} evicted, {} read{when}", size(written), size(evicted), size(read)),
             "the store is smaller than the working set: run mcctl size-hugepages --trace to find the useful size, or add nodes",
         ));

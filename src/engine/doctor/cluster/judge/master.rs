@@ -109,7 +109,7 @@ pub fn health(facts: &ClusterFacts) -> CheckStatus {
             "more than one master is serving: clients of different masters cannot read each other's objects".to_owned(),
             format!("service_ready is true at {}", listed(&ready)),
             match facts.admins.iter().any(|admin| admin.is_mcctl == Some(true)) {
-                true => "specify only one store's master: mcctl's masters do not elect a leader",
+                true => "specify the master of one store only: mcctl's masters do not elect a leader",
                 false => {
                     "use the same --cluster_id and etcd for all masters (--enable_ha=true), or specify only the masters of one cluster"
                 }

@@ -98,7 +98,7 @@ pub fn answer(facts: &ClusterFacts) -> CheckStatus {
     status(findings, || format!("{} responded within {}", plural(facts.nodes.len(), "node"), shown(slowest)))
 }
 
-/// Whether the master counts at least as many clients as there are segment owners.
+/// Whether the master reports at least one active client per segment owner.
 fn sends_heartbeats(facts: &ClusterFacts) -> bool {
     let owners: BTreeSet<&str> =
         facts.mounted().iter().map(|segment| &*segment.client).filter(|client| !client.is_empty()).collect();
@@ -141,7 +141,7 @@ pub fn silent_tcp(facts: &ClusterFacts) -> CheckStatus {
     }
 }
 
-/// Each node has a record in the metadata service, and each record has a node.
+/// Each node has a record in the metadata service, and each record belongs to a node.
 pub fn records(facts: &ClusterFacts) -> CheckStatus {
     let Some(url) = &facts.metadata.url else {
         return CheckStatus::Skipped("P2PHANDSHAKE: no metadata service is used".to_owned());

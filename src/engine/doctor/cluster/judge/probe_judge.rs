@@ -8,9 +8,10 @@ use crate::engine::doctor::{finding, listed, plural, shown, status};
 
 /// A node this many times slower than the median is reported.
 const SLOWER: f64 = 4.0;
-/// Nodes faster than this are never reported as slow, MB/s.
+/// Throughput above which a node is never reported as slow, in MB/s.
 const SLOW_MB_S: f64 = 500.0;
-/// Upstream's clients are limited to about this (kvcache-ai/Mooncake#3446). A faster node is not limited by one slice at a time.
+/// Approximate throughput limit of upstream's clients, in MB/s (kvcache-ai/Mooncake#3446). A faster node is not limited to
+/// one slice at a time.
 const PLATEAU_MB_S: f64 = 1000.0;
 /// Minimum speedup of parallel over sequential reads that is reported.
 const PARALLEL_GAIN: f64 = 1.5;
@@ -22,7 +23,7 @@ fn speed(bytes: u64, time: Duration) -> f64 {
     bytes as f64 / 1e6 / time.as_secs_f64().max(1e-9)
 }
 
-/// The slower of the two directions, MB/s.
+/// Throughput in the slower of the two directions, in MB/s.
 fn slower_direction(bytes: u64, moved: &ProbeTiming) -> f64 {
     speed(bytes, moved.put).min(speed(bytes, moved.get))
 }

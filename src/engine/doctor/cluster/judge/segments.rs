@@ -12,7 +12,7 @@ use crate::engine::doctor::{finding, listed, plural, status};
 
 /// Minimum useful segment size: the store's alignment. SGLang's ranks reject smaller ones.
 const SEGMENT_MIN: u64 = 16 << 20;
-/// Tolerated difference from the plan, per mille: rounding to pages and ranks.
+/// Tolerated difference from the plan, in per mille: rounding to pages and ranks.
 const MISSING_PER_MILLE: u64 = 10;
 
 /// At least one segment is mounted, and each has capacity.
@@ -126,7 +126,7 @@ pub fn names(facts: &ClusterFacts) -> CheckStatus {
     CheckStatus::Found(vec![finding(
         "segment-names",
         Severity::Error,
-        "several clients mounted segments under the same name: reads of one client's objects go to the other",
+        "several clients mounted segments under the same name: reads of one client's objects go to another client",
         listed(&shared),
         "set MOONCAKE_LOCAL_HOSTNAME to a unique host:port for each process, or to a host name, so that a free port is chosen; if one of \
          them was just restarted, its old client expires after client_ttl (10 s)",
