@@ -93,8 +93,8 @@ pub struct MemoryReplica {
 }
 
 impl AdminClient {
-    /// A client for the admin HTTP endpoint at `at`, which `origin` selected. It does not connect yet. Each response must complete
-    /// within `limit`; only a key list may take longer, see [`AdminClient::keys`].
+    /// A client for the admin HTTP endpoint at `at`; `origin` names the setting that selected this address. It does not connect yet. Each
+    /// response must complete within `limit`; only a key list may take longer, see [`AdminClient::keys`].
     ///
     /// # Errors
     /// The HTTP client cannot be set up.
@@ -231,7 +231,8 @@ impl AdminClient {
     pub async fn keys(&self, mut visit: impl FnMut(&str) -> Result<ControlFlow<()>, Failure>) -> Result<(), Failure> {
         const TARGET: &str = "/get_all_keys";
         let env = RealEnv::new();
-        let timeout = || self.timeout(TARGET, &format!("received less than {} of the list", ByteSize(PROGRESS_BYTES as u64)));
+        let timeout =
+            || self.timeout(TARGET, &format!("received less than {} of the list", ByteSize(PROGRESS_BYTES as u64)));
         let mut response = deadline(&env, self.limit, self.send(TARGET)).await.map_err(|_| timeout())??;
         if !response.status().is_success() {
             return Err(self.unexpected(TARGET, response.status().to_string()));

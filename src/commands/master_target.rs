@@ -106,9 +106,10 @@ impl MasterArgs {
                 let port = port.map_err(|_| Failure::usage(format!("{origin}: expected a port from 0 to 65535")))?;
                 (HostPort::new(at.host.clone(), port), origin)
             }
-            (None, None) => {
-                (HostPort::new(at.host.clone(), admin::PORT), format!("the default admin port on the host from {origin}"))
-            }
+            (None, None) => (
+                HostPort::new(at.host.clone(), admin::PORT),
+                format!("the default admin port on the host from {origin}"),
+            ),
         };
         Ok(MasterTarget { at, origin, timeout: self.timeout, admin, admin_origin, is_admin_unknown })
     }
@@ -137,7 +138,7 @@ impl MasterTarget {
     /// A client for the master's admin HTTP endpoint.
     ///
     /// # Errors
-    /// The admin address [is unknown](MasterTarget::is_admin_unknown), or see [`AdminClient::new`].
+    /// The admin address [is unknown](MasterTarget::is_admin_unknown), or [`AdminClient::new`] fails.
     pub fn admin(&self) -> Result<AdminClient, Failure> {
         if self.is_admin_unknown {
             return Err(Failure::usage(format!("unknown admin address for the master at {}", self.at))

@@ -65,7 +65,7 @@ impl TransportChoice {
 }
 
 impl TransportArgs {
-    /// The transport that the flags or, if not set, the environment selects.
+    /// The transport that the flags select or, if they are not set, the environment selects.
     ///
     /// # Errors
     /// The protocol is neither tcp nor rdma.

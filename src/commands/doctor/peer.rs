@@ -250,7 +250,7 @@ struct PathEntry<'a> {
     to: &'a str,
     #[serde(flatten)]
     attempt: AttemptEntry<'a>,
-    /// Other GIDs on this host's port, tested because this one failed.
+    /// Other GIDs on this host's port, tested because the first one failed.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     others: Vec<AttemptEntry<'a>>,
 }

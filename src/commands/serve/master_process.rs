@@ -158,7 +158,9 @@ async fn clean(master: &MasterHandle<RealEnv>, departures: &mut Receiver<StateEf
             Ok(StateEffect::Unmounted { name, reason: UnmountReason::ClientExpired, last_of_name: true, .. }) => name,
             Ok(_) => continue,
             Err(RecvError::Lagged(missed)) => {
-                tracing::warn!("missed {missed} events for unmounted segments; the segments' metadata records may remain");
+                tracing::warn!(
+                    "missed {missed} events for unmounted segments; the segments' metadata records may remain"
+                );
                 continue;
             }
             Err(RecvError::Closed) => return,

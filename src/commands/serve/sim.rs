@@ -70,7 +70,7 @@ pub struct SimShape {
     /// Size of one token's keys and values in L3
     #[arg(long, value_name = "BYTES", default_value_t = 2048, value_parser = clap::value_parser!(u32).range(2..=4 << 20))]
     bytes_per_token: u32,
-    /// Maximum total tokens in prompt and output
+    /// Maximum total number of tokens in prompt and output
     #[arg(long, value_name = "TOKENS", default_value_t = 131_072, value_parser = clap::value_parser!(u32).range(2..=1 << 24))]
     context_length: u32,
     /// Maximum number of running requests

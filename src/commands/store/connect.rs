@@ -190,7 +190,8 @@ impl ConnectArgs {
     }
 }
 
-/// This host's name for connections to `master`: `given`, or derived. Deriving may call the resolver, which blocks without a timeout.
+/// This host's name for connections to `master`: `given`, or a name derived from the route to `master`. Deriving it may call the resolver,
+/// which blocks without a timeout.
 async fn local_hostname(
     given: Option<(String, String)>,
     master: &MasterTarget,
