@@ -1,4 +1,4 @@
-//! A client for the admin HTTP endpoint of an mcctl or mooncake_master master. Unlike the RPC, reads through it grant no lease.
+//! A client for the admin HTTP endpoint of a master (mcctl or mooncake_master). Unlike reads over RPC, reads over HTTP grant no lease.
 
 use std::collections::BTreeMap;
 use std::ops::ControlFlow;
@@ -22,7 +22,7 @@ pub const PORT: u16 = 9003;
 const RESPONSE_BYTES_MAX: usize = 64 << 20;
 /// Maximum line length in a list, in bytes. It exceeds the maximum key length.
 const LINE_BYTES_MAX: usize = 2 << 20;
-/// Minimum number of bytes of a key list that must arrive within each time limit.
+/// While a key list is read, at least this many bytes must arrive in each timeout interval.
 const PROGRESS_BYTES: usize = 64 << 10;
 /// Maximum keys per query, which keeps the URL short.
 const KEYS_PER_QUERY: usize = 64;
@@ -64,7 +64,7 @@ pub struct SegmentDetail {
     pub status: String,
     /// Bytes in use in all segments with this name.
     pub allocator_used_bytes: u64,
-    /// Total bytes of all segments with this name.
+    /// Total capacity of all segments with this name, in bytes.
     pub allocator_capacity_bytes: u64,
 }
 
@@ -93,8 +93,8 @@ pub struct MemoryReplica {
 }
 
 impl AdminClient {
-    /// A client for the admin HTTP endpoint at `at`, which `origin` selected. It does not connect yet. Each response must complete
-    /// within `limit`; only a key list may take longer, see [`AdminClient::keys`].
+    /// A client for the admin HTTP endpoint at `at`; `origin` names the setting that selected this address. It does not connect yet. Each
+    /// response must complete within `limit`; only a key list may take longer, see [`AdminClient::keys`].
     ///
     /// # Errors
     /// The HTTP client cannot be set up.
@@ -223,15 +223,16 @@ impl AdminClient {
         Ok(samples.plain().map(|(name, value)| (name.to_owned(), value)).collect())
     }
 
-    /// Calls `visit` with each key as it arrives, until `visit` breaks. The whole list may take longer than the limit if
-    /// [`PROGRESS_BYTES`] arrive within each limit. Time spent in `visit` does not count.
+    /// Calls `visit` with each key as it arrives, until `visit` returns `Break`. The whole list may take longer than the limit, as long as
+    /// at least [`PROGRESS_BYTES`] arrive in each interval of that length. Time spent in `visit` does not count.
     ///
     /// # Errors
     /// The admin HTTP endpoint does not respond or is too slow, or `visit` fails.
     pub async fn keys(&self, mut visit: impl FnMut(&str) -> Result<ControlFlow<()>, Failure>) -> Result<(), Failure> {
         const TARGET: &str = "/get_all_keys";
         let env = RealEnv::new();
-        let timeout = || self.timeout(TARGET, &format!("less than {} of the list", ByteSize(PROGRESS_BYTES as u64)));
+        let timeout =
+            || self.timeout(TARGET, &format!("received less than {} of the list", ByteSize(PROGRESS_BYTES as u64)));
         let mut response = deadline(&env, self.limit, self.send(TARGET)).await.map_err(|_| timeout())??;
         if !response.status().is_success() {
             return Err(self.unexpected(TARGET, response.status().to_string()));
@@ -268,7 +269,7 @@ impl AdminClient {
         Ok(())
     }
 
-    /// The complete memory replicas of each of `keys`, in their order; `None` for a key that does not exist. Grants no lease.
+    /// The complete memory replicas of each key, in the order of `keys`; `None` for a key that does not exist. Grants no lease.
     ///
     /// # Errors
     /// The admin HTTP endpoint does not respond, or does not respond like a Mooncake master.
@@ -296,7 +297,7 @@ impl AdminClient {
         let list: Vec<String> = keys.iter().map(|key| escape(key)).collect();
         let target = format!("/batch_query_keys?keys={}", list.join(","));
         let reply: BatchReply = self.json(&target).await?;
-        // `keys` may contain a key twice; the reply lists it once.
+        // `keys` may contain a key twice; the response lists it once.
         let replicas = |key: &String| {
             let entry = reply.data.get(key)?;
             entry.ok.then(|| entry.values.clone().unwrap_or_default())

@@ -35,7 +35,7 @@ pub enum ValueError {
 /// means milliseconds.
 ///
 /// # Errors
-/// The text does not have that format, or does not fit into 64 bits of milliseconds.
+/// The text does not have that format, or the number of milliseconds does not fit into 64 bits.
 pub fn duration(text: &str) -> Result<Duration, ValueError> {
     let bad = || ValueError::Duration(text.to_owned());
     let trimmed = text.trim();

@@ -1,4 +1,4 @@
-//! Configuration files: YAML or JSON with comments, with the same keys as upstream, converted to flag assignments for a table.
+//! Configuration files: YAML or JSON with comments, with the same keys as upstream, converted to flag assignments.
 //!
 //! Unknown keys are returned to the caller, which warns, as upstream does. A value of the wrong type is an error that names the file
 //! and the key; upstream aborts on such a value.

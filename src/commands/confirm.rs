@@ -4,7 +4,7 @@ use std::io::{self, BufRead, IsTerminal, Write};
 
 use crate::commands::error::Failure;
 
-/// The flag that answers the question.
+/// The flag that confirms without a prompt.
 #[derive(Clone, Debug, Default, clap::Args)]
 pub struct ConfirmArgs {
     /// Do not ask for confirmation; required without a terminal

@@ -37,7 +37,7 @@ pub fn note(found: Option<&DiscoveredMode>, master: &MasterTarget) -> String {
 fn reason(evidence: &Evidence) -> String {
     match evidence {
         Evidence::Announced(admin) => format!("reported by the master at http://{admin}"),
-        Evidence::Handshake(node) => format!("node {node} responds to a handshake at its name"),
+        Evidence::Handshake(node) => format!("node {node} responds to a handshake at the address in its name"),
         Evidence::Record(node) => format!("the metadata service has a record for node {node}"),
     }
 }
@@ -82,7 +82,7 @@ fn mismatch(failure: Failure, found: &DiscoveredMode, used: &MetadataUri, origin
         what: format!("the nodes use --metadata-server {}, but this client uses {used} ({origin})", found.metadata),
         tried,
         found: Some(cause.map_or(evidence.clone(), |cause| format!("{evidence} ({cause})"))),
-        next: Some(format!("use --metadata-server {}, or unset the setting that selected {used}", found.metadata)),
+        next: Some(format!("use --metadata-server {}, or remove the setting that selected {used}", found.metadata)),
     }
 }
 

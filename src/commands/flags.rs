@@ -53,8 +53,8 @@ pub enum FlagSupport {
     Works,
     /// Accepted and ignored; the text is the reason.
     NoEffect(&'static str),
-    /// Belongs to a feature that mcctl does not have, named by the text. Only the default is accepted, because ignoring another value
-    /// would change what is stored or served.
+    /// Belongs to a feature that mcctl does not have; the text names the feature. Only the default is accepted, because ignoring another
+    /// value would change what is stored or served.
     Absent(&'static str),
 }
 

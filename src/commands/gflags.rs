@@ -4,7 +4,7 @@
 //! equivalent in names. Also `--flagfile`, `--fromenv`, `--tryfromenv`, `--undefok`, `--help` with its variants, `--version`, and
 //! `-Dk=v` if the table has a [`ValueKind::Define`]. Verified against `mooncake_master` 0.3.13.post1.
 //!
-//! Three pitfalls of gflags are errors here: a stray word (gflags ignores it), `--switch false` (gflags reads it as true), and a
+//! Three things that gflags accepts are errors here: a stray word (gflags ignores it), `--switch false` (gflags reads it as true), and a
 //! known flag in place of a value.
 
 use std::path::{Path, PathBuf};
@@ -184,7 +184,7 @@ impl<W: FlagSources> FlagParser<'_, W> {
                 Ok(took)
             }
             TokenKind::Help(length) => {
-                // The longer help wins.
+                // The longer help takes precedence.
                 if self.out.help != Some(HelpLength::Long) {
                     self.out.help = Some(length);
                 }
@@ -197,7 +197,7 @@ impl<W: FlagSources> FlagParser<'_, W> {
             TokenKind::Unknown => {
                 let failure = self.unknown(token, origin);
                 self.unknown.push((token.name.replace('-', "_"), failure));
-                // The next word may be its value, unless the token has one.
+                // The next word may be the unknown flag's value, unless the flag contains a value after `=`.
                 let has_value = token.value.is_none() && next.is_some_and(|word| !word.starts_with('-'));
                 Ok(if has_value { WordCount::Two } else { WordCount::One })
             }

@@ -323,7 +323,7 @@ pub const GUIDES: &[Guide] = &[
     Guide {
         command: "devices",
         examples: &[
-            ("mcctl devices", "list RDMA devices, their findings and the recommended choice"),
+            ("mcctl devices", "list RDMA devices, their problems and the recommended choice"),
             ("mcctl devices --format env >> store.env", "append the recommended settings to an environment file"),
         ],
         first: &["format", "json"],

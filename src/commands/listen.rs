@@ -10,7 +10,7 @@ use crate::engine::sys::ports::{self, PortOwner, PortUse};
 /// One address that a command will listen on.
 #[derive(Clone, Debug)]
 pub struct ListenAddress {
-    /// The service name used in errors: `the RPC server`.
+    /// The service name used in errors, e.g. `the RPC server`.
     pub what: &'static str,
     pub at: HostPort,
     /// The flag that sets the port, with value and origin.

@@ -106,9 +106,10 @@ impl MasterArgs {
                 let port = port.map_err(|_| Failure::usage(format!("{origin}: expected a port from 0 to 65535")))?;
                 (HostPort::new(at.host.clone(), port), origin)
             }
-            (None, None) => {
-                (HostPort::new(at.host.clone(), admin::PORT), format!("the default admin port of {origin}"))
-            }
+            (None, None) => (
+                HostPort::new(at.host.clone(), admin::PORT),
+                format!("the default admin port on the host from {origin}"),
+            ),
         };
         Ok(MasterTarget { at, origin, timeout: self.timeout, admin, admin_origin, is_admin_unknown })
     }
@@ -137,12 +138,12 @@ impl MasterTarget {
     /// A client for the master's admin HTTP endpoint.
     ///
     /// # Errors
-    /// The admin address [is unknown](MasterTarget::is_admin_unknown), or see [`AdminClient::new`].
+    /// The admin address [is unknown](MasterTarget::is_admin_unknown), or [`AdminClient::new`] fails.
     pub fn admin(&self) -> Result<AdminClient, Failure> {
         if self.is_admin_unknown {
             return Err(Failure::usage(format!("unknown admin address for the master at {}", self.at))
-                .tried(format!("{}; the default admin port, {}", self.origin, self.admin))
-                .found("this master's admin HTTP endpoint is not at the default port")
+                .tried(format!("{}; the default admin address, {}", self.origin, self.admin))
+                .found("this master's admin HTTP endpoint is not on the default port")
                 .next(format!(
                     "pass --admin HOST:PORT; the port is the master's --metrics_port, {} by default (environment: \
                      MOONCAKE_MASTER_METRICS_PORT)",
@@ -152,12 +153,12 @@ impl MasterTarget {
         AdminClient::new(self.admin.clone(), self.admin_origin.clone(), self.timeout)
     }
 
-    /// A client for the master's RPC. Must be called within a runtime.
+    /// An RPC client for the master. Must be called within an async runtime.
     pub fn calls(&self) -> MasterCalls<RpcClient<RealEnv>> {
         MasterCalls(RpcClient::new(RealEnv::new(), self.at.clone(), self.timeouts()))
     }
 
-    /// Timeouts for the master's RPC.
+    /// Timeouts for RPC calls to the master.
     pub fn timeouts(&self) -> Timeouts {
         Timeouts { connect: self.timeout.min(CONNECT_MAX), call: self.timeout }
     }

@@ -68,8 +68,8 @@ struct Cli {
     command: TopCommand,
 }
 
-/// Log filter for commands that are not services. The command itself reports errors once. Only the use of a transport other than the
-/// requested one is logged.
+/// Log filter for commands that are not services. The command itself reports each error, once. The only warnings logged concern RDMA and
+/// the use of a transport other than the requested one.
 const QUIET: &str = "error,mcctl::commands::transport=warn,mcctl::engine::transfer::engine=warn,\
                      mcctl::engine::transfer::rdma::open=warn";
 

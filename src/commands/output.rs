@@ -60,7 +60,7 @@ pub fn terminal_width() -> Option<usize> {
 /// Column at which the text in [`labelled`] begins.
 const LABEL_WIDTH: usize = 10;
 
-/// A table without borders that fits the terminal. The columns `right` are right-aligned.
+/// A table without borders that fits the terminal. The columns in `right` are right-aligned.
 pub fn table<const N: usize>(header: [&str; N], right: &[usize]) -> Table {
     let mut table = Table::new();
     table.load_style(presets::NOTHING);

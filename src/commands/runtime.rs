@@ -54,7 +54,7 @@ pub struct Signals {
 /// The effect of SIGHUP.
 #[derive(Debug)]
 enum HangupAction {
-    /// Not handled: the default action, or ignored.
+    /// mcctl installs no handler: the signal has its default action or is ignored.
     Untouched,
     /// Stops the command, like SIGTERM.
     Ends(Signal),

@@ -1,4 +1,4 @@
-//! The values of a command's flags. Each value has its origin, which errors include.
+//! The values of a command's flags. Each value is stored with its origin, which error messages include.
 
 use std::fmt;
 use std::path::{Path, PathBuf};

@@ -141,7 +141,7 @@ impl ReportTable {
         text
     }
 
-    /// Removes the columns that fit next to the first column from `rest`, at least one, and returns them with their widths.
+    /// Removes from `rest` the columns that fit next to the first column (at least one), and returns them with their widths.
     fn next_group(&self, rest: &mut Vec<usize>, width: usize) -> (Vec<usize>, Vec<usize>) {
         let mut columns = vec![0];
         let mut widths = self.widths(&columns, width).0;

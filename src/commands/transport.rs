@@ -33,8 +33,8 @@ impl TransportChoice {
         TransportChoice { protocol: TransferProtocol::Tcp, rdma: RdmaOptions::default(), origin: "default".to_owned() }
     }
 
-    /// `protocol`, a value from `origin`, over `devices`, with upstream's variables applied. `MC_FORCE_TCP` selects tcp and logs a
-    /// warning. `MC_MS_FILTERS` selects the devices if `devices` is empty or `MC_MS_AUTO_DISC` is 1.
+    /// The transport for `protocol` (a value from `origin`) and `devices`, with upstream's variables applied. `MC_FORCE_TCP` selects tcp
+    /// and logs a warning. `MC_MS_FILTERS` selects the devices if `devices` is empty or `MC_MS_AUTO_DISC` is 1.
     ///
     /// # Errors
     /// The protocol is neither tcp nor rdma.
@@ -65,7 +65,7 @@ impl TransportChoice {
 }
 
 impl TransportArgs {
-    /// The transport that the flags or, if not set, the environment selects.
+    /// The transport that the flags select or, if they are not set, the environment selects.
     ///
     /// # Errors
     /// The protocol is neither tcp nor rdma.

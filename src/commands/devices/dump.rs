@@ -1,4 +1,5 @@
-//! `transfer_engine_topology_dump` as a symlink: the matrix of `mcctl devices --format topology` in that program's output format.
+//! mcctl started through the symlink `transfer_engine_topology_dump`: prints the matrix of `mcctl devices --format topology` in that
+//! program's output format.
 
 use clap::Parser;
 

@@ -26,7 +26,7 @@ const VERBS_MAX: Duration = Duration::from_secs(5);
 #[derive(Debug, clap::Args)]
 #[command(
     after_help = "Environment variables, the same as for Mooncake: MC_TE_FILTERS (use only these devices), MC_IB_PORT, MC_GID_INDEX (fallback: NCCL_IB_GID_INDEX).\n\
-    The topology has one entry per NVIDIA GPU, in PCI address order, like a CUDA build of Mooncake."
+    The topology has one entry per NVIDIA GPU, in PCI address order, as in a CUDA build of Mooncake."
 )]
 pub struct Args {
     /// Print one JSON document to stdout; the same as --format json

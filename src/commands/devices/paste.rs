@@ -1,4 +1,4 @@
-//! The settings with which SGLang and Mooncake use the recommended devices.
+//! The settings that make SGLang and Mooncake use the recommended devices.
 
 use super::DeviceReport;
 

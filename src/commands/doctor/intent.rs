@@ -122,7 +122,7 @@ pub(super) fn read(args: &Args) -> Result<Intent, Failure> {
     Ok(intent)
 }
 
-/// Checks that this is a possible huge page size.
+/// Checks that `bytes` is a plausible huge page size.
 fn is_page(bytes: u64) -> Result<(), Failure> {
     match bytes >= PAGE_MIN && bytes.is_power_of_two() {
         true => Ok(()),
@@ -153,7 +153,7 @@ pub(super) fn is_interpreter(tree: &FileTree, python: &str) -> Result<(), Failur
         .next("pass the path of an interpreter (command -v python3), or the directory that contains its bin and lib"))
 }
 
-/// Where to search for wheels: on this host where the environment specifies, on another host in the usual directories.
+/// Where to search for wheels: on this host, in the locations that the environment specifies; on another host, in the usual directories.
 pub(super) fn search(python: Option<&str>, is_this_host: bool) -> WheelSearch {
     let usual = || ["/usr/local/bin", "/usr/bin"].map(str::to_owned).to_vec();
     if !is_this_host {

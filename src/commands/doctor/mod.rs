@@ -28,7 +28,7 @@ use crate::engine::sys::FileTree;
 /// Time limit for checks that only read files. An unresponsive file system must not block the other checks.
 const FILES_MAX: Duration = Duration::from_secs(5);
 
-/// Time limit with `--mr-test-size`: a fixed part for the devices, plus a part per MiB to allocate and lock.
+/// Time limit with `--mr-test-size`: a fixed part for the devices, plus time for each MiB to allocate and lock.
 const MR_TEST_MAX: Duration = Duration::from_secs(30);
 const MR_TEST_MIB_MAX: Duration = Duration::from_millis(4);
 
@@ -39,7 +39,7 @@ const MR_TEST_MIB_MAX: Duration = Duration::from_millis(4);
     serving (running SGLang servers: --sglang), peer (an RDMA engine on another host: --rdma-peer). --list shows all checks.\n\n\
     Writes: doctor changes nothing, except with these probes.\n  \
       cluster    with --master or MOONCAKE_MASTER: one object of --probe-bytes per node, then four on one node, with keys mcctl-doctor-*, force-removed \
-    afterwards. A master found at the default address 127.0.0.1:50051 is only read; pass --master to probe it.\n  \
+    afterwards. Nothing is written to a master found at the default address 127.0.0.1:50051; pass --master to probe it.\n  \
       serving    with --probe-serving: two prompts per run; this empties the first server's L1 and L2 caches.\n  \
       peer       with --rdma-peer: zero-byte RDMA writes and one read per path.\n\n\
     The peer for --rdma-peer is any Mooncake engine that uses rdma (mcctl serve store, a node, an SGLang server). If none is running yet, \
@@ -79,7 +79,7 @@ pub struct Args {
     /// Planned regular (non-hugepage) memory of all processes on this host: bytes, or with kb, mb, gb, tb (powers of 1024)
     #[arg(long, alias = "need-memory", value_name = "SIZE")]
     expect_memory: Option<ByteSize>,
-    /// Planned huge page memory of all processes on this host, as a size
+    /// Planned huge page memory of all processes on this host: bytes, or with kb, mb, gb, tb (powers of 1024)
     #[arg(long, alias = "need-hugepages", value_name = "SIZE", conflicts_with = "plan")]
     expect_hugepages: Option<ByteSize>,
     /// Huge page size [default: 2mb; environment: MC_STORE_HUGEPAGE_SIZE]
@@ -129,7 +129,7 @@ impl Args {
         let selection = Selection::parse(&self.only, &self.skip, &all).map_err(|unknown| {
             Failure::usage(unknown.to_string())
                 .tried("--only and --skip")
-                .next(format!("did you mean {}? --list shows all", unknown.near.join(", ")))
+                .next(format!("did you mean {}? --list shows all checks and groups", unknown.near.join(", ")))
         })?;
         if self.list {
             return catalogue::checks(&all, &selection, self.json);
@@ -198,7 +198,7 @@ struct DoctorQueries {
 }
 
 impl DoctorQueries {
-    /// Stops starting further probes.
+    /// Prevents further probes from starting.
     fn stop(&self) {
         self.running.stop();
         if let Ok(query) = &self.peer {

@@ -29,8 +29,8 @@ use crate::engine::transfer::{TransferConfig, TransferProtocol, TransferSettings
 /// Flags that select RDMA peers.
 #[derive(Clone, Debug, clap::Args)]
 pub struct PeerArgs {
-    /// RDMA peers to test, each device on this host against each device on the peer: HOST:PORT of the handshake port, or with
-    /// --metadata-server the segment name
+    /// RDMA peers to test, from each device on this host to each device on the peer: HOST:PORT of the handshake port, or the segment name
+    /// with --metadata-server
     #[arg(long, value_name = "SEGMENT,...", value_delimiter = ',')]
     rdma_peer: Vec<String>,
     /// RDMA devices on this host to use with --rdma-peer [default: all usable devices; environment: MOONCAKE_DEVICE]
@@ -74,8 +74,8 @@ impl PeerArgs {
             };
             is_name.map_err(|found| {
                 Failure::usage(format!("invalid segment name in --rdma-peer {segment}")).found(found).next(
-                    "pass HOST:PORT as printed by the engine (mcctl serve store, mcctl bench transfer --mode target), or with \
-                     --metadata-server the segment name",
+                    "pass HOST:PORT as printed by the engine (mcctl serve store, mcctl bench transfer --mode target), or the \
+                     segment name with --metadata-server",
                 )
             })?;
         }
@@ -109,7 +109,7 @@ impl PeerArgs {
                 device_name: self.device_name.clone(),
                 allow_tcp_fallback: false,
             };
-            // MC_FORCE_TCP applies to engines that serve, not to this test.
+            // MC_FORCE_TCP applies to engines that serve transfers, not to this test.
             let transport = args.transport(|name| variable(name).filter(|_| name != "MC_FORCE_TCP"));
             let usual = CallLimits::default();
             let mut settings = settings;
@@ -127,7 +127,7 @@ impl PeerArgs {
     }
 }
 
-/// The address that determines this host's own name: the peer, or the host of the metadata service.
+/// The address from which this host's own name is derived: that of the peer, or that of the metadata service.
 fn toward(metadata: &MetadataUri, segment: &str) -> Option<HostPort> {
     let authority = match metadata {
         MetadataUri::P2p => segment,
@@ -195,7 +195,7 @@ pub(super) fn table(facts: &PeerFacts) -> String {
 fn outcome(end: &ProbedDevice, path: &ProbedPath) -> String {
     match (&path.attempt.result, explain::figures(&path.attempt)) {
         (Ok(_), Some(figures)) if path.attempt.works() => format!("ok: {figures}"),
-        (Ok(_), Some(figures)) => format!("fails at large packets: {figures}"),
+        (Ok(_), Some(figures)) => format!("fails with large packets: {figures}"),
         (Ok(_), None) => "ok".to_owned(),
         (Err(failure), _) => {
             let other = path.others.iter().find(|other| other.works());
@@ -250,7 +250,7 @@ struct PathEntry<'a> {
     to: &'a str,
     #[serde(flatten)]
     attempt: AttemptEntry<'a>,
-    /// Other GIDs on this host's port, tested because this one failed.
+    /// Other GIDs on this host's port, tested because the first one failed.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     others: Vec<AttemptEntry<'a>>,
 }
@@ -282,7 +282,7 @@ struct ReadEntry<'a> {
     failure: Option<FailureEntry<'a>>,
 }
 
-/// The failed step, with the call and its errno or the completion status.
+/// The failed step, with the failed call and its errno, or with the completion status.
 #[derive(Debug, Serialize)]
 struct FailureEntry<'a> {
     step: &'static str,

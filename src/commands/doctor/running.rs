@@ -96,7 +96,7 @@ fn server_url(url: &str) -> Result<(), InvalidUrl> {
 }
 
 impl RunningQueries {
-    /// Stops putting further objects into the cluster.
+    /// Prevents further objects from being put into the cluster.
     pub(super) fn stop(&self) {
         if let Ok(query) = &self.cluster {
             query.stop.store(true, Ordering::Relaxed);
@@ -234,7 +234,7 @@ impl RunningArgs {
         let cluster_id = plan.as_ref().ok().and_then(|plan| plan.config.engine.settings.cluster_id.clone());
         let node = match plan {
             Ok(_) if !is_named => Err(format!(
-                "a master at the default address is only read: pass --master {} to write probe objects",
+                "no probe objects are written to a master found at the default address: pass --master {} to allow this",
                 master.at
             )),
             plan => plan.map(|plan| plan.config),

@@ -18,7 +18,7 @@ use crate::engine::deploy::{
 /// Write a deployment file for `mcctl render`
 #[derive(Clone, Debug, Default, clap::Args)]
 #[command(
-    after_help = "Without --model on an interactive terminal, init prompts for the most important values. All other values have defaults.\n\
+    after_help = "In an interactive terminal, init without --model prompts for the most important values. All other values have defaults.\n\
     Sizes: 16gb = 16g = 16Gi = 16GiB = 16 x 1024^3 bytes; a number without a unit is in bytes."
 )]
 pub struct Args {
@@ -161,7 +161,7 @@ impl Args {
         }
     }
 
-    /// A feature that the arguments request and mcctl's programs do not support.
+    /// A requested feature that mcctl's programs do not support.
     fn unsupported_by_mcctl(&self) -> Option<&'static str> {
         match (self.etcd.is_empty(), self.ssd.as_deref().unwrap_or_default().is_empty()) {
             (false, _) => Some("high availability"),
@@ -170,7 +170,7 @@ impl Args {
         }
     }
 
-    /// Uses upstream's programs for a feature that mcctl's programs do not support, unless `--programs` is set.
+    /// Selects upstream's programs if mcctl's programs do not support a requested feature, unless `--programs` is set.
     fn choose_programs(&mut self) {
         if let (None, Some(feature)) = (&self.programs, self.unsupported_by_mcctl()) {
             output::say(format!(
@@ -244,7 +244,7 @@ impl Args {
         let mut spec = DeploymentSpec::default();
         let Some(model) = given.model.filter(|model| !model.is_empty()) else {
             return Err(Failure::usage("--model is required")
-                .next("use mcctl init --model PATH, or run mcctl init on a terminal to answer questions"));
+                .next("use mcctl init --model PATH, or run mcctl init in a terminal to answer questions"));
         };
         spec.model.path = model;
         spec.name = given.name.unwrap_or(spec.name);

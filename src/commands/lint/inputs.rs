@@ -66,7 +66,7 @@ pub fn load(names: &[String]) -> (Vec<LintInput>, Vec<(String, Failure)>) {
     (inputs, unread)
 }
 
-/// The error if every file in the directories `names` was skipped. A check that read nothing must not pass.
+/// The error if every file in the directories `names` was skipped. A lint run that checked no file must not succeed.
 pub fn nothing_in(names: &[String]) -> Failure {
     Failure::usage(format!("no file in {} is part of a deployment", names.join(", ")))
         .tried("detect the type of each file from its contents")

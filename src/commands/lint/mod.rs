@@ -28,7 +28,7 @@ pub struct Args {
     /// Type of all files [default: detected from contents and name]
     #[arg(long, value_enum, value_name = "KIND")]
     kind: Option<KindArg>,
-    /// Mooncake release in use, to check flags that older releases lack, e.g. 0.3.12
+    /// Mooncake release in use, e.g. 0.3.12, to find flags that it does not support
     #[arg(long, value_name = "RELEASE")]
     release: Option<String>,
     /// Run only these rules

@@ -18,7 +18,7 @@ pub struct LogFile {
     /// Rotated files to keep.
     keep: u32,
     file: File,
-    /// Bytes in the file; `None` for a file that is never rotated: a device, a pipe, or a descriptor path such as `/dev/stdout`.
+    /// File size, in bytes; `None` for a file that is never rotated: a device, a pipe, or a descriptor path such as `/dev/stdout`.
     len: Option<u64>,
     /// Lines lost since the last successful write.
     lost: u64,

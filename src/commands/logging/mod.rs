@@ -164,8 +164,8 @@ pub fn mark_service() {
     IS_SERVICE.store(true, Ordering::Relaxed);
 }
 
-/// Writes the queued lines before the process exits. A service waits at most [`sink::FLUSH_MAX`] each for the log file and stderr. A
-/// command waits until its stderr is read or closed.
+/// Writes the queued lines before the process exits. A service waits at most [`sink::FLUSH_MAX`] for the log file and the same time for
+/// stderr. A command waits at most `READER_MAX` for its stderr to be read or closed.
 pub fn finish() {
     if let Some(sink) = FILE.get() {
         sink.flush(sink::FLUSH_MAX);

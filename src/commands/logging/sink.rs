@@ -1,6 +1,7 @@
 //! A bounded queue of lines and a thread that writes them, so that callers do not wait for a disk, terminal or pipe.
 //!
-//! If the queue is full, lines are dropped and counted. When the writer makes progress again, it logs the count where the gap is.
+//! If the queue is full, lines are dropped and counted. When the writer makes progress again, it logs the number of dropped lines at the
+//! position of the gap.
 
 use std::cell::Cell;
 use std::io::{self, Write};
@@ -81,7 +82,7 @@ impl Sink {
         }
         let mut queue = lock(&self.shared.queue);
         if IS_WRITER.get() {
-            // The writer's message about a gap goes before the lines that were queued after the gap.
+            // The writer's message about a gap precedes the lines that were queued after the gap.
             queue.lines.splice(0..0, line.iter().copied());
         } else if !queue.lines.is_empty() && queue.lines.len() + line.len() > QUEUE_BYTES_MAX {
             queue.dropped += 1;

@@ -34,7 +34,7 @@ const ONLY_TASKS: &str = "copy and move tasks are not supported";
 const ONLY_TENANTS: &str = "tenant quotas are off";
 const ONLY_EVENTS: &str = "KV events are off";
 const ONLY_DYNAMIC: &str = "dynamic replication is off";
-const ONLY_CLIENTS: &str = "only clients use it, the same as upstream";
+const ONLY_CLIENTS: &str = "only clients use it, as in upstream Mooncake";
 const ONLY_LOG_FILES: &str = "use --log-file, --log-file-max-size and --log-file-keep";
 
 /// The `serve master` flags.
@@ -154,7 +154,7 @@ const LEASES: &[FlagSpec] = &[
         "allocation_strategy",
         ValueKind::Word(&["random", "free_ratio_first", "cxl", "ssd_free_ratio_first", "local_first"]),
         "random",
-        "How to choose the segment for a new object: at random, the emptiest of a sample (free_ratio_first), or one on the \
+        "How to choose the segment for a new object: at random, the emptiest segment in a sample (free_ratio_first), or one on the \
          writer's host (local_first, single replica only). Without an SSD tier, ssd_free_ratio_first is the same as random",
     ),
     flag(
@@ -194,10 +194,15 @@ const HA_FLAGS: &[FlagSpec] = &[
     flag("enable_oplog", ValueKind::Bool, "false", "Replicate metadata to standby masters").absent(OPLOG),
     flag("oplog_poll_interval_ms", ValueKind::Whole(0, I32_MAX), "1000", "Milliseconds between polls by a standby")
         .no_effect(ONLY_OPLOG),
-    flag("oplog_batch_max_entries", ValueKind::Whole(0, U32_MAX), "1024", "Maximum entries per batch")
+    flag("oplog_batch_max_entries", ValueKind::Whole(0, U32_MAX), "1024", "Maximum oplog entries per batch")
         .no_effect(ONLY_OPLOG),
-    flag("batch_oplog_retry_timeout_sec", ValueKind::Whole(0, U32_MAX), "180", "Seconds for which a standby retries")
-        .no_effect(ONLY_OPLOG),
+    flag(
+        "batch_oplog_retry_timeout_sec",
+        ValueKind::Whole(0, U32_MAX),
+        "180",
+        "Seconds for which a standby keeps retrying",
+    )
+    .no_effect(ONLY_OPLOG),
     flag("enable_snapshot", ValueKind::Bool, "false", "Write metadata snapshots").absent(SNAPSHOT),
     flag("enable_snapshot_restore", ValueKind::Bool, "false", "Start from the last snapshot").absent(SNAPSHOT),
     flag("snapshot_interval_seconds", ValueKind::Whole(0, u64::MAX), "600", "Seconds between snapshots")
@@ -222,14 +227,20 @@ const TIERS: &[FlagSpec] = &[
     flag("enable_offload", ValueKind::Bool, "false", "Also store objects on the nodes' SSDs").absent(OFFLOAD),
     flag("offload_on_evict", ValueKind::Bool, "false", "Write to SSD when evicting instead of after a put")
         .no_effect(ONLY_OFFLOAD),
-    flag("offload_force_evict", ValueKind::Bool, "false", "Drop objects that exceed one cycle's share")
+    flag("offload_force_evict", ValueKind::Bool, "false", "Drop objects that exceed the offload limit of one eviction")
         .no_effect(ONLY_OFFLOAD),
     flag("offloading_queue_limit", ValueKind::Whole(1, 100_000_000), "50000", "Maximum objects queued for a disk")
         .no_effect(ONLY_OFFLOAD),
-    flag("offload_cap_ratio", RATIO, "0.5", "Fraction of the offload queue for one eviction").no_effect(ONLY_OFFLOAD),
-    flag("promotion_on_hit", ValueKind::Bool, "false", "Copy objects back from SSD when they are read").absent(OFFLOAD),
-    flag("promotion_admission_threshold", ValueKind::Whole(0, U32_MAX), "2", "Reads before an object is copied back")
+    flag("offload_cap_ratio", RATIO, "0.5", "Maximum fraction of the offload queue that one eviction may fill")
         .no_effect(ONLY_OFFLOAD),
+    flag("promotion_on_hit", ValueKind::Bool, "false", "Copy objects back from SSD when they are read").absent(OFFLOAD),
+    flag(
+        "promotion_admission_threshold",
+        ValueKind::Whole(0, U32_MAX),
+        "2",
+        "Number of reads before an object is copied back",
+    )
+    .no_effect(ONLY_OFFLOAD),
     flag("promotion_queue_limit", ValueKind::Whole(0, U32_MAX), "50000", "Maximum copies in progress")
         .no_effect(ONLY_OFFLOAD),
     flag("promotion_max_per_heartbeat", ValueKind::Whole(0, U32_MAX), "1", "Maximum copies assigned per heartbeat")
@@ -350,18 +361,21 @@ pub(crate) const GLOG: &[FlagSpec] = &[
     glog("logbuflevel", ValueKind::Whole(-1, I32_MAX), "0", "Highest buffered level").no_effect(ONLY_LOG_FILES),
     glog("logbufsecs", ValueKind::Whole(0, I32_MAX), "30", "Maximum buffering time in seconds")
         .no_effect(ONLY_LOG_FILES),
-    glog("stop_logging_if_full_disk", ValueKind::Bool, "false", "Stop when the disk is full").no_effect(ONLY_LOG_FILES),
+    glog("stop_logging_if_full_disk", ValueKind::Bool, "false", "Stop logging when the disk is full")
+        .no_effect(ONLY_LOG_FILES),
     glog("stderrthreshold", ValueKind::Whole(0, I32_MAX), "2", "Lowest level copied to stderr")
         .no_effect(ONLY_LOG_FILES),
-    glog("drop_log_memory", ValueKind::Bool, "true", "Drop cached log file pages").no_effect(ONLY_LOG_FILES),
-    glog("alsologtoemail", ValueKind::Text, "", "Email addresses for log lines").no_effect(ONLY_LOG_FILES),
+    glog("drop_log_memory", ValueKind::Bool, "true", "Drop log file pages from the page cache")
+        .no_effect(ONLY_LOG_FILES),
+    glog("alsologtoemail", ValueKind::Text, "", "Email addresses to which log lines are sent")
+        .no_effect(ONLY_LOG_FILES),
     glog("logemaillevel", ValueKind::Whole(0, I32_MAX), "999", "Lowest level to email").no_effect(ONLY_LOG_FILES),
     glog("logmailer", ValueKind::Text, "/bin/mail", "Mail program").no_effect(ONLY_LOG_FILES),
     glog("colorlogtostderr", ValueKind::Bool, "false", "Use colors on stderr")
         .no_effect("colors are used only on a terminal"),
-    glog("log_prefix", ValueKind::Bool, "true", "Prefix each line with time and level")
+    glog("log_prefix", ValueKind::Bool, "true", "Prefix each log line with its time and level")
         .no_effect("every line has both"),
-    glog("log_backtrace_at", ValueKind::Text, "", "Source line to log with a backtrace")
+    glog("log_backtrace_at", ValueKind::Text, "", "Source line whose log messages include a backtrace")
         .no_effect("it refers to upstream's source lines"),
     glog("symbolize_stacktrace", ValueKind::Bool, "true", "Resolve symbols in crash reports")
         .no_effect("mcctl does not write crash reports"),

@@ -34,7 +34,7 @@ pub struct MasterPlan {
     pub report: bool,
 }
 
-/// The handling of an expired client's records in the metadata service.
+/// What happens to an expired client's records in the metadata service.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum MetadataCleanup {
     /// Keep the records in the embedded service, but allow the next process to take over their name.
@@ -158,7 +158,9 @@ async fn clean(master: &MasterHandle<RealEnv>, departures: &mut Receiver<StateEf
             Ok(StateEffect::Unmounted { name, reason: UnmountReason::ClientExpired, last_of_name: true, .. }) => name,
             Ok(_) => continue,
             Err(RecvError::Lagged(missed)) => {
-                tracing::warn!("missed {missed} unmounted segments; their metadata records remain");
+                tracing::warn!(
+                    "missed {missed} events for unmounted segments; the segments' metadata records may remain"
+                );
                 continue;
             }
             Err(RecvError::Closed) => return,

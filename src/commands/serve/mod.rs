@@ -127,7 +127,8 @@ fn start_logging(settings: &Settings, before: &logging::LogOptions, glog: Option
     Ok(())
 }
 
-/// Raises the soft limit on open files. With the common limit of 1,024, a service would reject roughly its thousandth connection.
+/// Raises the soft limit on open files. With the common limit of 1,024, a service would start to reject connections at roughly the
+/// thousandth.
 pub(crate) fn allow_open_files() {
     match descriptors::allow(OPEN_FILES) {
         Ok(allowed) if allowed < OPEN_FILES_LOW => {

@@ -161,8 +161,8 @@ impl RunningNode {
                 Some(started.map_err(|error| listen.failure(&error.source))?)
             }
         };
-        // Use a separate task: allocating memory blocks, but signals must still be handled. Dropping this future drops `cancel`, which
-        // ends the task.
+        // Use a separate task: the memory allocation blocks its thread, but signals must still be handled. Dropping this future drops
+        // `cancel`, which ends the task.
         let (cancel, cancelled) = oneshot::channel::<()>();
         let cancelled = async move { cancelled.await.unwrap_or_default() };
         let (config, warnings) = config(plan);
@@ -428,7 +428,7 @@ fn engine_failure(plan: &NodePlan, error: &TransferError) -> Failure {
                 wait => (format!(" within {}", show_duration(wait)), "; or set a longer --max-wait-time"),
             };
             let start = match inner.as_ref() {
-                MetadataError::Timeout { .. } => "check whether it is hung, and restart it",
+                MetadataError::Timeout { .. } => "if it is hung, restart it",
                 _ => "start it",
             };
             Failure::unreachable(format!("cannot reach the metadata service {}{within}", plan.metadata))
@@ -606,7 +606,7 @@ mod tests {
         );
         assert_eq!(failure.exit, crate::commands::error::Exit::Host);
         assert!(failure.next.is_some_and(|next| next.contains(&format!("echo 43 > {file}"))));
-        // Ten free ones: the buffer already has its three.
+        // Ten free pages: the buffer has already allocated its three.
         let failure = super::failure(&plan, NodeError::Segment(short(32, 7, 10)));
         assert!(failure.what.ends_with("10 available"), "{failure}");
         assert!(failure.next.is_some_and(|next| next.contains("echo 35 >")));

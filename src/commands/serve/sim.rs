@@ -70,7 +70,7 @@ pub struct SimShape {
     /// Size of one token's keys and values in L3
     #[arg(long, value_name = "BYTES", default_value_t = 2048, value_parser = clap::value_parser!(u32).range(2..=4 << 20))]
     bytes_per_token: u32,
-    /// Maximum total tokens in prompt and output
+    /// Maximum total number of tokens in prompt and output
     #[arg(long, value_name = "TOKENS", default_value_t = 131_072, value_parser = clap::value_parser!(u32).range(2..=1 << 24))]
     context_length: u32,
     /// Maximum number of running requests
@@ -91,7 +91,7 @@ pub struct SimShape {
     /// Prompt tokens computed per second
     #[arg(long, value_name = "TOKENS", default_value_t = 20_000.0, value_parser = args::positive)]
     prefill_tokens_per_s: f64,
-    /// Duration of a step, in which each running request generates one token or prompts are computed
+    /// Duration of a step, in which either each running request generates one token, or prompts are computed
     #[arg(long, value_name = "MS", default_value_t = 10.0, value_parser = args::not_negative)]
     decode_step_ms: f64,
     /// Additional step duration per running request
@@ -310,7 +310,7 @@ mod tests {
         assert_eq!(host(true, &["--hicache-size-tokens=32768"]), 32_768);
         assert_eq!(host(true, &["--hicache-size-tokens=32783"]), 32_768, "whole pages");
         assert_eq!(host(true, &["--hicache-size-tokens=5"]), 16, "at least one page");
-        // A real SGLang server with 4096 tokens of L1 reports 8208.
+        // A real SGLang server with an L1 of 4096 tokens reports an L2 of 8208 tokens.
         assert_eq!(host(true, &["--max-total-tokens=4096"]), 8_208);
         assert_eq!(host(true, &["--hicache-size=0.067108864"]), 32_784);
         assert_eq!(host(false, &["--hicache-size-tokens=32768"]), 0);

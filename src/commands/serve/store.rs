@@ -70,8 +70,8 @@ pub fn run(parsed: &ParsedFlags, log: &logging::LogOptions) -> Outcome {
     })
 }
 
-/// The configuration from `settings`. If the node's name depends on the master's address, it retries until the address resolves: in a
-/// cluster that has just started, DNS records may appear late. This time counts towards the maximum wait for the master.
+/// The configuration from `settings`. If the node's name depends on the master's address, name resolution is retried until it succeeds: in
+/// a cluster that has just started, DNS records may appear late. The time spent on retries counts towards the maximum wait for the master.
 async fn plan_in_time(settings: Settings) -> Result<(NodePlan, NodePorts), Failure> {
     let (env, settings) = (RealEnv::new(), Arc::new(settings));
     let began = env.now();

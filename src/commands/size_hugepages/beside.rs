@@ -26,7 +26,7 @@ pub struct UpstreamRow {
 pub enum ScriptDifference {
     #[error("it interprets the GB in --hicache-size as GiB")]
     GbAsGib,
-    #[error("it uses the size unchanged; SGLang is passed a whole number of GB (10^9 bytes)")]
+    #[error("it uses the size unchanged, but SGLang receives a whole number of GB (10^9 bytes)")]
     SizeAsGiven,
     #[error("it omits the padding page, the rounding to huge pages, and a 16 MiB local buffer per rank")]
     PaddingAndBuffer,

@@ -149,7 +149,7 @@ mod tests {
             is_this: true,
         };
         assert!(host.can_reserve(gib(12), gib(12)));
-        // Nearly all of the memory.
+        // This reservation would use nearly all of the memory.
         assert!(!host.can_reserve(gib(13), gib(12)));
         let promised = TargetHost { memory: Some(gib(1024)), ..host.clone() };
         assert!(!promised.can_reserve(gib(246), gib(248)), "--available-memory does not add memory to this host");

@@ -54,7 +54,7 @@ pub struct Args {
     #[arg(long, value_name = "N", default_value = "1")]
     pub(crate) tp_size: u64,
     /// L2 per rank: 64 means 64 GB (10^9 bytes each), the same as in SGLang; 64gb means 64 GiB, the same as in upstream's sizing script.
-    /// SGLang is passed a whole number of GB, rounded down
+    /// SGLang receives a whole number of GB, rounded down
     #[arg(long, value_name = "SIZE", conflicts_with = "hicache_ratio", allow_hyphen_values = true)]
     pub(crate) hicache_size: Option<String>,
     /// L2 as a multiple of the device pool; requires --device-pool-tokens and --model
@@ -149,8 +149,8 @@ pub struct Args {
     /// Write the curve as an HTML page with a plot and a table
     #[arg(long, value_name = "FILE", requires = "trace")]
     pub(crate) html: Option<PathBuf>,
-    /// Show the tokens that each tier serves for each request in the trace, in order; requires --device-pool-tokens, and --hicache-ratio
-    /// or --hicache-size with --model
+    /// Show the tokens that each tier serves for each request in the trace, in order; requires --device-pool-tokens and either
+    /// --hicache-ratio, or --hicache-size with --model
     #[arg(long, requires = "trace", conflicts_with_all = ["hit_rate", "svg", "html"])]
     pub(crate) per_request: bool,
     /// Minimum number of tokens to prefetch from storage (prefetch_threshold in SGLang's extra config)

@@ -21,7 +21,7 @@ struct ObservedDocument {
     reported_bytes: u64,
     calculated_bytes: u64,
     unexplained_bytes: i64,
-    /// Relative to the calculated bytes.
+    /// The unexplained bytes as a percentage of the calculated bytes.
     unexplained_percent: f64,
 }
 

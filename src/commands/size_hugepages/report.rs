@@ -36,9 +36,9 @@ impl From<ValueRange> for RangeRow {
 #[derive(Clone, Debug, Serialize)]
 pub struct RankRow {
     pub stage: u64,
-    /// Keys and values, bytes per token.
+    /// Size of the keys and values, in bytes per token.
     pub token_bytes: Option<u64>,
-    /// Index, bytes per token.
+    /// Size of the index, in bytes per token.
     pub index_token_bytes: Option<u64>,
     pub l2_tokens: Option<u64>,
     /// Pages in L2, including the padding page.
@@ -50,7 +50,7 @@ pub struct RankRow {
     pub l2_hugepages: RangeRow,
     /// Huge pages for the store client: buffer, segment, arena.
     pub client_hugepages: u64,
-    /// Bytes that a process registers with the NICs.
+    /// Number of bytes that a process registers with the NICs.
     pub memlock_bytes: RangeRow,
     /// Memory regions per NIC.
     pub memory_regions_per_nic: u64,
@@ -124,7 +124,7 @@ pub struct SizingReport {
     pub hugepage_bytes: u64,
     /// Number of ranks on the host with the highest usage.
     pub ranks_on_host: u64,
-    /// `--hicache-size` as passed to SGLang, bytes per rank; `null` with a ratio.
+    /// `--hicache-size` as passed to SGLang, in bytes per rank; `null` with a ratio.
     pub hicache_bytes: Option<u64>,
     /// Segment size per group.
     pub group_segment_bytes: u64,
@@ -240,7 +240,7 @@ impl SizingReport {
 
 fn stored(request: &SizingRequest) -> Result<Option<StoredPage>, Failure> {
     let wanted = &request.wanted;
-    // Sliding layers store only the objects in a window. Their number depends on the requests.
+    // Sliding-window layers store only the objects within a window. The number of stored objects depends on the requests.
     let Some(geometry) = wanted.geometry.filter(|geometry| geometry.window_layers == 0) else { return Ok(None) };
     Ok(Some(tiers::stored_page(wanted.page_size, &geometry, &wanted.layout, wanted.cache)?))
 }

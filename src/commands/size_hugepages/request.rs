@@ -195,7 +195,7 @@ struct SelectedModel {
     source: String,
 }
 
-/// Loads a model by path or name. A path takes precedence: an existing file or directory, or a string that looks like a path.
+/// Loads a model by path or name. An existing file or directory, or a string that looks like a path, is treated as a path.
 fn model(text: &str) -> Result<SelectedModel, Failure> {
     let path = Path::new(text);
     let is_path = path.is_dir() || path.is_file() || text.ends_with(".json") || text.starts_with(['.', '/']);

@@ -190,7 +190,11 @@ fn exit_of(sample: &StatusSample) -> Exit {
 }
 
 fn document<'a>(admin: &AdminClient, now: &'a StatusSample, before: Option<&StatusSample>) -> StatusDocument<'a> {
-    #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "counts and bytes; the cast saturates")]
+    #[expect(
+        clippy::cast_possible_truncation,
+        clippy::cast_sign_loss,
+        reason = "the metrics are counts and sizes; the cast saturates"
+    )]
     let whole = |name: &str| now.metrics.get(name).map_or(0, |value| *value as u64);
     let span = before.map(|before| now.at.since(before.at));
     StatusDocument {
@@ -237,7 +241,7 @@ fn rates(before: &BTreeMap<String, f64>, now: &BTreeMap<String, f64>, span: Dura
     }
 }
 
-/// A reason why the store may fail even though the master responds.
+/// A reason why calls to the store may fail even though the master responds.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 enum StatusCaveat {
     #[error("no node has mounted a segment, so every put fails")]

@@ -190,7 +190,8 @@ impl ConnectArgs {
     }
 }
 
-/// This host's name for connections to `master`: `given`, or derived. Deriving may call the resolver, which blocks without a timeout.
+/// This host's name for connections to `master`: `given`, or a name derived from the route to `master`. Deriving it may call the resolver,
+/// which blocks without a timeout.
 async fn local_hostname(
     given: Option<(String, String)>,
     master: &MasterTarget,
@@ -240,12 +241,13 @@ impl StoreSession {
     }
 }
 
-/// The failure for a command that a signal stopped during the attempt to `what`.
+/// The failure for a command that a signal stopped while it was trying to `what`.
 pub(super) fn stopped(signal: &str, what: &str) -> Failure {
-    Failure::no(format!("{signal}: stopped during the attempt to {what}"))
+    Failure::no(format!("{signal}: stopped while trying to {what}"))
 }
 
-/// The failure for a client with `plan` that did not start. If its metadata service is unusable, the nodes' mode is compared.
+/// The failure for a client with `plan` that did not start. If its metadata service is unusable, the client's metadata mode is compared
+/// with the nodes' mode.
 pub(in crate::commands) async fn unstarted(
     master: &MasterTarget,
     plan: &NodePlan,
@@ -264,7 +266,8 @@ pub(in crate::commands) async fn unstarted(
     }
 }
 
-/// The failure for `error` during the attempt to `what`. If the metadata mode can be the cause, the nodes' mode is compared.
+/// The failure for `error`, which occurred while trying to `what`. If the metadata mode may be the cause, the client's mode is compared
+/// with the nodes' mode.
 pub(in crate::commands) async fn explained(
     master: &MasterTarget,
     metadata: &ClientMetadata,
@@ -281,7 +284,7 @@ pub(in crate::commands) async fn explained(
     }
 }
 
-/// The failure for `error` during the attempt to `what`.
+/// The failure for `error`, which occurred while trying to `what`.
 pub(in crate::commands) fn failure(master: &MasterTarget, what: &str, error: &StoreError) -> Failure {
     let cannot = format!("cannot {what}");
     let failure = match error {

@@ -20,7 +20,7 @@ pub(super) enum Destination {
         path: PathBuf,
         folder: PathBuf,
     },
-    /// A new or existing regular file, written through a temporary file and a rename: the result is either complete or unchanged.
+    /// A new or existing regular file, written through a temporary file and a rename: the file is either complete or unchanged.
     File {
         /// Path with symbolic links resolved.
         path: PathBuf,

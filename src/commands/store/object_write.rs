@@ -107,7 +107,7 @@ impl ObjectWrite {
             WriteStage::Renamed | WriteStage::Aborted(_) => return,
         };
         *stage = WriteStage::Aborted(beside.clone());
-        // Removing the file may block as long as writing it, so release the lock first.
+        // Removing the file may block for as long as writing it, so release the lock first.
         drop(stage);
         let Some(path) = beside else { return };
         match fs::remove_file(path) {
@@ -206,7 +206,7 @@ mod tests {
         fs::metadata(path).expect("there").mode() & 0o7777
     }
 
-    /// A folder with a file of `mode` and content "old".
+    /// A directory that contains a file with mode `mode` and content "old".
     fn folder(mode: u32) -> (tempfile::TempDir, PathBuf) {
         let dir = tempfile::tempdir().expect("a folder");
         let file = dir.path().join("file");

@@ -102,7 +102,8 @@ fn soft_pin(text: &str) -> Result<SoftPin, ValueError> {
     }
 }
 
-/// Reads all bytes from `input`, called `from` in errors. It may use half of the `available` memory, because a growing buffer is copied.
+/// Reads all bytes from `input`, called `from` in errors. They may use at most half of the `available` memory, because a buffer is copied
+/// when it grows.
 fn read_all<R: Read>(from: &str, input: io::Result<R>, available: u64) -> Result<Vec<u8>, Failure> {
     let max = available / 2;
     let too_large = |found: String| {

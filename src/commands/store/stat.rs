@@ -148,7 +148,7 @@ pub(super) enum KeyState {
     Gone,
 }
 
-/// The state of `key`, for which a put has just returned that it exists. The admin HTTP endpoint is used first: the RPC would grant a
+/// The state of `key`, which exists according to the response to a put. The admin HTTP endpoint is used first: the RPC would grant a
 /// lease on an existing object, which blocks its removal.
 pub(super) async fn key_state<C>(master: &MasterTarget, calls: &MasterCalls<C>, key: &str) -> KeyState
 where

@@ -55,7 +55,7 @@ pub enum Mark {
     Area(Vec<(f64, f64, f64)>),
     /// A semi-transparent area, for use behind lines.
     Band(Vec<(f64, f64, f64)>),
-    /// A point with its interval: x, low, value, high.
+    /// A point with its interval, as x, low, value and high.
     Whisker(Vec<(f64, f64, f64, f64)>),
 }
 

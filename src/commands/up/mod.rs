@@ -308,7 +308,7 @@ impl LocalStore {
             Ok(None) => unreachable!("the stop future never completes"),
             Err(failure) => {
                 runtime::stop_in_time("the master", master.stop()).await;
-                // All components are in this process, so advice about other addresses does not apply.
+                // All components run in this process, so advice about other addresses does not apply.
                 Err(match failure.exit {
                     Exit::Unreachable => {
                         failure.next("check the log with --log-level=info; this host may be overloaded")

@@ -25,7 +25,7 @@ pub fn environment(addresses: &StoreAddresses) -> Vec<(&'static str, String)> {
         ("MOONCAKE_MASTER", addresses.master.to_string()),
         ("MOONCAKE_TE_META_DATA_SERVER", addresses.metadata.clone()),
         ("MOONCAKE_PROTOCOL", addresses.protocol.to_owned()),
-        // This store's node contributes the memory. Because a pure client contributes none, no objects are lost when it stops.
+        // This store's node contributes the memory. A pure client contributes none, so no objects are lost when the client stops.
         ("MOONCAKE_GLOBAL_SEGMENT_SIZE", "0".to_owned()),
         ("MOONCAKE_LOCAL_HOSTNAME", addresses.client_host.clone()),
         ("MOONCAKE_MASTER_METRICS_PORT", addresses.admin.port.to_string()),

@@ -18,7 +18,8 @@ pub struct PortRequest {
 }
 
 /// The address on `host` for each of `requests`: the requested port, otherwise the default port if it is free, otherwise any free port.
-/// If a default port is in use, `notes` reports it. A port that another process binds before the caller does causes the usual error.
+/// If a default port is in use, `notes` reports it. If another process binds a port before the caller does, the caller gets the usual bind
+/// error.
 ///
 /// # Errors
 /// Two requests specify the same port.
