@@ -28,7 +28,7 @@ fn listed_flags(text: &str) -> usize {
         (2..=6).contains(&indent) && flag.starts_with('-') && !flag.starts_with("- ")
     };
     let examples_end = text.find("\nUsage: ").unwrap_or_default();
-    let options = text[examples_end..].split("\nHow sizes are read").next().unwrap_or_default();
+    let options = text[examples_end..].split("\nHow sizes are interpreted").next().unwrap_or_default();
     options.lines().filter(is_flag).count()
 }
 
