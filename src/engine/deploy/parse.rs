@@ -318,8 +318,8 @@ mod tests {
             size_notes(text, FileFormat::Toml, &sets).iter().map(SizeNote::to_string).collect()
         };
         insta::assert_snapshot!(notes(&[]).join("\n"), @r"
-            segment.engines: '64gb' is read as 64GiB
-            nodes.local_buffer: '1g' is read as 1GiB
+            segment.engines: '64gb' is interpreted as 64GiB
+            nodes.local_buffer: '1g' is interpreted as 1GiB
             ");
         assert_eq!(notes(&["segment.engines=8GiB", "nodes.local_buffer=0"]), Vec::<String>::new());
         assert_eq!(notes(&["segment.engines=8gb", "nodes.local_buffer=0"]).len(), 1);
