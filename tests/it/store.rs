@@ -3,7 +3,7 @@
 use std::io::{Read, Write};
 use std::net::TcpListener;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use mcctl::engine::base::{ByteSize, ClientId, ErrorCode, HostPort, ObjectKey, SegmentId};
 use mcctl::engine::env::RealEnv;
@@ -22,8 +22,16 @@ const MIB: usize = 1 << 20;
 /// A limit that no test reaches.
 const HOUR: Duration = Duration::from_secs(3600);
 
+/// A master on `port`. A process that another test is starting may still hold a copy of the previous master's socket.
 async fn master(port: u16) -> MasterServer<RealEnv> {
-    MasterServer::start(MasterConfig::new(HostPort::new("127.0.0.1", port)), RealEnv::new()).await.unwrap()
+    let end = Instant::now() + PATIENCE;
+    loop {
+        match MasterServer::start(MasterConfig::new(HostPort::new("127.0.0.1", port)), RealEnv::new()).await {
+            Ok(master) => return master,
+            Err(error) => assert!(Instant::now() < end, "{error}"),
+        }
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
 }
 
 fn config(master: u16, segment_mib: u64) -> NodeConfig {

@@ -5,7 +5,7 @@
 //! features. Additional families start with `mcctl_`. One value differs on purpose: the real master's histogram of value sizes contains a
 //! value of 0 that belongs to no object.
 //!
-//! To add a counter, add a field to [`MasterCounters`] and a line in [`exposition`].
+//! To add a counter, add a field to [`MasterCounters`] (and its `Default`) and a line in [`exposition`]; a gauge, to [`MasterGauges`].
 
 use std::fmt::{self, Write};
 use std::time::Duration;

@@ -62,7 +62,7 @@ fn requested_rates_get_sizes_and_unreachable_ones_exit_with_1() {
     // The turns look up 2, 2, 4, 4, 6, 6 blocks: 24, of which 11 are distinct.
     let run = ask(&["--hit-rate", "0.1,0.5", "--model", "Qwen3-32B"]);
     let text = run.succeeds();
-    assert!(text.contains("6 requests of ") && text.contains("maximum hit rate 54.17 %"), "{text}");
+    assert!(text.contains("6 requests from ") && text.contains("maximum hit rate 54.17 %"), "{text}");
     assert!(text.contains("\n10.0 %: ") && text.contains(" GB of L2 per rank, or "), "{text}");
     let beyond = ask(&["--hit-rate", "0.55"]);
     assert_eq!(beyond.code, 1, "{beyond:?}");
