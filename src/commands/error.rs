@@ -20,7 +20,7 @@ pub enum Exit {
     Usage,
     /// A service outside this process is unreachable.
     Unreachable,
-    /// This host lacks a permission, memory, a device or a free port.
+    /// A permission, memory, a device or a free port is missing on this host.
     Host,
     /// A bug in mcctl.
     Bug,

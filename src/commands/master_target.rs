@@ -37,8 +37,8 @@ pub struct MasterArgs {
     pub admin: Option<String>,
     /// Timeout for each call and for each object transfer
     ///
-    /// The timeout applies to responses from the master, its admin HTTP endpoint and the metadata service. A key list may take longer
-    /// as long as at least 64 KiB arrives in each timeout interval.
+    /// The timeout applies to responses from the master, its admin HTTP endpoint and the metadata service. Listing keys may take
+    /// longer, provided that at least 64 KiB arrives in each timeout interval.
     #[arg(long, value_name = "TIME", default_value = "10s", value_parser = args::limit)]
     pub timeout: Duration,
 }

@@ -51,12 +51,12 @@ use crate::engine::sys::signal;
 /// Text that `--version` prints after the program name.
 pub const VERSION: &str = concat!(env!("CARGO_PKG_VERSION"), " (compatible with Mooncake 0.3.13)");
 
-/// Size, check, serve, move and measure a Mooncake KV-cache store.
+/// Size, run, check and benchmark a Mooncake KV-cache store.
 #[derive(Debug, Parser)]
 #[command(name = "mcctl", version = VERSION, max_term_width = 100, disable_help_subcommand = true)]
 #[command(
     after_help = "Exit codes: 0 success, 1 negative result or failed check, 2 invalid command line or configuration, \
-    3 a service is unreachable, 4 this host lacks a permission, memory, device or port, 70 bug in mcctl.\n\
+    3 a service is unreachable, 4 missing permission, memory, device or port on this host, 70 internal error (bug in mcctl).\n\
     When mcctl is started through a symlink named mooncake_master, mooncake_http_metadata_server, mc_store_rest_server, \
     mooncake_store_service, transfer_engine_bench, transfer_engine_topology_dump, mooncake-hicache-sizing or \
     check_hicache_hugepage_requirements, it behaves like that program."

@@ -29,7 +29,7 @@ enum SampleDataset {
     /// Long contexts, each with one question and four choices
     #[value(name = "longbench_v2", alias = "longbench")]
     Longbench,
-    /// Dialogues that alternate between user and assistant texts, JSONL
+    /// Dialogues with alternating user and assistant messages, JSONL
     Ultrachat,
     /// Long texts, each with several questions
     Loogle,

@@ -47,7 +47,7 @@ pub fn run(words: &[String]) -> Outcome {
     if is_tent {
         return Err(Failure::usage("the TENT transfer engine is not supported")
             .tried(format!("--backend {}", line.backend))
-            .found("mcctl implements only the topology of the classic transfer engine")
+            .found("mcctl supports topology discovery only for the classic transfer engine")
             .next("use --backend te, or run the wheel's own transfer_engine_topology_dump"));
     }
     let file = match (&line.custom_topo_json, line.use_custom_topo) {

@@ -28,7 +28,7 @@ use crate::engine::sys::FileTree;
 /// Time limit for checks that only read files. An unresponsive file system must not block the other checks.
 const FILES_MAX: Duration = Duration::from_secs(5);
 
-/// Time limit with `--mr-test-size`: a fixed part for the devices, plus time for each MiB to allocate and lock.
+/// Timeout with `--mr-test-size`: a fixed allowance for the devices, plus an allowance per MiB for allocating and locking memory.
 const MR_TEST_MAX: Duration = Duration::from_secs(30);
 const MR_TEST_MIB_MAX: Duration = Duration::from_millis(4);
 
@@ -76,16 +76,16 @@ pub struct Args {
     /// Planned sizes: a file with the output of mcctl size-hugepages --json; - reads stdin
     #[arg(long, value_name = "FILE")]
     plan: Option<PathBuf>,
-    /// Planned regular (non-hugepage) memory of all processes on this host: bytes, or with kb, mb, gb, tb (powers of 1024)
+    /// Planned regular (non-hugepage) memory for all processes on this host, in bytes or with a kb, mb, gb or tb suffix (powers of 1024)
     #[arg(long, alias = "need-memory", value_name = "SIZE")]
     expect_memory: Option<ByteSize>,
-    /// Planned huge page memory of all processes on this host: bytes, or with kb, mb, gb, tb (powers of 1024)
+    /// Planned huge page memory for all processes on this host, in bytes or with a kb, mb, gb or tb suffix (powers of 1024)
     #[arg(long, alias = "need-hugepages", value_name = "SIZE", conflicts_with = "plan")]
     expect_hugepages: Option<ByteSize>,
     /// Huge page size [default: 2mb; environment: MC_STORE_HUGEPAGE_SIZE]
     #[arg(long, value_name = "SIZE", conflicts_with = "plan")]
     hugepage_size: Option<ByteSize>,
-    /// Size of the memory region to register with each RDMA device as a test: bytes, or with kb, mb, gb, tb (powers of 1024)
+    /// Size of the test memory region to register with each RDMA device, in bytes or with a kb, mb, gb or tb suffix (powers of 1024)
     /// [default: one page]
     #[arg(long, alias = "trial", value_name = "SIZE")]
     mr_test_size: Option<ByteSize>,
@@ -99,7 +99,7 @@ pub struct Args {
     /// Check another host: a directory with copies of its /sys, /proc, /etc and /dev
     #[arg(long, value_name = "DIR", default_value = "/", hide_default_value = true)]
     root: PathBuf,
-    /// Files of one deployment, or directories, to check with the mcctl lint rules; - reads stdin
+    /// Files or directories of a single deployment to check against the lint rules; - reads stdin
     #[arg(long, value_name = "FILE|DIR", num_args = 1..)]
     file: Vec<String>,
     /// Processes to check with the same rules [default: all visible SGLang, Mooncake and mcctl processes]

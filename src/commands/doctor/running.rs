@@ -35,7 +35,7 @@ pub struct RunningArgs {
     /// Admin HTTP endpoints of all masters in an HA cluster (for a single master, use --admin)
     #[arg(long, value_name = "HOST:PORT,...", value_delimiter = ',', value_parser = |text: &str| args::endpoint(text.strip_prefix("http://").unwrap_or(text).trim_end_matches('/'), admin::PORT))]
     admins: Vec<HostPort>,
-    /// Expected total capacity of all segments: bytes, or with kb, mb, gb, tb (powers of 1024)
+    /// Expected total capacity of all segments, in bytes or with a kb, mb, gb or tb suffix (powers of 1024)
     #[arg(long, value_name = "SIZE")]
     expect_capacity: Option<ByteSize>,
     /// Size of the probe object sent through each node, ideally the page size; a node is skipped if the object would raise its usage to

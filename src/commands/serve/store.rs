@@ -41,7 +41,7 @@ pub fn run(parsed: &ParsedFlags, log: &logging::LogOptions) -> Outcome {
         let (plan, ports) = tokio::select! {
             planned = plan_in_time(settings) => planned?,
             signal = signals.next() => {
-                tracing::info!("{signal}: stopping before the node was ready");
+                tracing::info!("{signal}: stopping before the node is ready");
                 return Ok(Exit::Done);
             }
         };
@@ -49,7 +49,7 @@ pub fn run(parsed: &ParsedFlags, log: &logging::LogOptions) -> Outcome {
         warn_of_unknown_name(&plan);
         let stop = async {
             let signal = signals.next().await;
-            tracing::info!("{signal}: stopping before the node was ready");
+            tracing::info!("{signal}: stopping before the node is ready");
         };
         let Some(node) = RunningNode::start(&plan, &ports, stop).await? else { return Ok(Exit::Done) };
         let memory =
@@ -87,7 +87,7 @@ async fn plan_in_time(settings: Settings) -> Result<(NodePlan, NodePorts), Failu
             Ok(planned) => planned.unwrap_or_else(|panic| std::panic::resume_unwind(panic.into_panic())),
             Err(_) => Err(Failure::unreachable("cannot resolve the master's host name")
                 .tried(settings.describe("master_server_address"))
-                .found("the resolver does not respond")
+                .found("the resolver is not responding")
                 .next("pass the master's IP address with --master, or fix name resolution on this host")),
         };
         let waited = env.now().since(began);

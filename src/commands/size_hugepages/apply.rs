@@ -115,7 +115,7 @@ fn failed(error: &ReserveError) -> Failure {
             }
         }
         ReserveError::Short { undone, .. } => {
-            let next = "free memory is too fragmented or insufficient: reserve right after boot, or on the kernel command line";
+            let next = "not enough free memory, or it is too fragmented: reserve the huge pages right after boot, or on the kernel command line";
             Failure::host(error.to_string()).found(back(*undone)).next(next)
         }
     }

@@ -108,7 +108,7 @@ fn read_all<R: Read>(from: &str, input: io::Result<R>, available: u64) -> Result
     let max = available / 2;
     let too_large = |found: String| {
         Failure::host(format!("{from} does not fit into this host's memory"))
-            .tried("read all of it, because an object is put as a whole")
+            .tried("read the entire file: an object must be written in full")
             .found(found)
     };
     let mut bytes = Vec::new();

@@ -35,7 +35,7 @@ use crate::engine::master::MasterConfig;
 /// Flags of `mcctl up`.
 #[derive(Debug, clap::Args)]
 pub struct Args {
-    /// Memory that the node contributes: bytes, or with kb, mb, gb, tb (powers of 1024). Pages are allocated on first use
+    /// Memory that the node contributes, in bytes or with a kb, mb, gb or tb suffix (powers of 1024). Pages are allocated on first use
     #[arg(long, value_name = "SIZE", default_value = "1GiB", value_parser = segment_size)]
     segment_size: SegmentSize,
     /// Address that all services listen on

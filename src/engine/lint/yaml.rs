@@ -1,6 +1,6 @@
 //! YAML and JSON as a tree in which every value carries its line number.
 //!
-//! `saphyr` parses the YAML. This module limits its output (bytes, nesting, nodes) and converts it into [`YamlNode`]s. A node keeps a
+//! `saphyr` parses the YAML. This module limits size, nesting depth and node count, and converts the parser's output into [`YamlNode`]s. A node keeps a
 //! scalar as it was written: `1e9` stays `1e9`.
 
 use saphyr::{LoadableYamlNode, MarkedYaml, Scalar, YamlData};
@@ -65,7 +65,7 @@ pub struct YamlEntry {
 }
 
 impl YamlNode {
-    /// Parses the documents of a YAML text and drops empty ones.
+    /// Parses the documents in a YAML string. Empty documents are dropped.
     ///
     /// # Errors
     /// The text is invalid YAML, too large, or nested too deeply.

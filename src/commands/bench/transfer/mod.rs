@@ -82,7 +82,7 @@ pub struct Args {
     transport: TransportArgs,
     #[command(flatten)]
     upstream: UpstreamFlags,
-    /// Compare the bytes of every batch (throughput and CPU include the comparison)
+    /// Verify the data of every batch (throughput and CPU usage include the verification)
     #[arg(long)]
     verify: bool,
     /// Number of decimal places in the report
@@ -195,7 +195,7 @@ async fn target(engine: &TransferEngine, buffer: Memory, signals: &mut Signals, 
 async fn initiator(engine: &TransferEngine, buffer: Memory, plan: TransferBenchPlan, args: &Args) -> Outcome {
     let base = bench::target_base(engine, &plan).await.map_err(|e| bench_failed(e, args))?;
     let buffer = Arc::new(buffer);
-    // Register the buffer once, as upstream does. RDMA would register an unregistered buffer for each operation.
+    // Register the buffer once, as upstream does. Otherwise, the RDMA transport registers the buffer again for every operation.
     engine.register(&buffer, Access::Local).await.map_err(|e| failed(&e, args))?;
     let mine = engine.clone();
     let work = move || bench::run(&mine, &plan, base, &buffer, &RealEnv::new());

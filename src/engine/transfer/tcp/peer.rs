@@ -35,7 +35,7 @@ use crate::engine::wire::json::SegmentDescriptor;
 const SPREAD_BYTES_MAX: usize = 64 << 10;
 /// Minimum number of bytes per thread.
 const MOVER_BYTES_MIN: usize = 4 << 20;
-/// Size of the parts into which large operations are cut when several threads transfer them.
+/// Chunk size when a large operation is split across several threads.
 const CUT_BYTES: usize = 4 << 20;
 
 /// A target and the connections to it.
@@ -104,9 +104,9 @@ impl TcpPeer {
         })
     }
 
-    /// Returns the number of connections over which one thread should run `ops`. Measured on two processors with 4 and
-    /// 16 KiB operations: two connections have 10 to 30% higher throughput than one and use less CPU time. Four
-    /// connections use up to 40% more CPU time than two if the target runs on the same processors.
+    /// Returns the number of connections over which one thread should run `ops`. Measured on two cores with 4 and
+    /// 16 KiB operations: two connections give 10 to 30% higher throughput than one and use less CPU time. Four
+    /// connections use up to 40% more CPU time than two if the target runs on the same cores.
     fn spread(&self, ops: &[Op]) -> usize {
         if ops.iter().any(|op| op.local.len() > SPREAD_BYTES_MAX) {
             return 1;
@@ -115,8 +115,8 @@ impl TcpPeer {
         ops.len().div_ceil(2).min(self.settings.connections_per_peer).min(most)
     }
 
-    /// Runs parts of `work` until none are left, in runs of at most `most`, on up to `connections_max` connections at a
-    /// time.
+    /// Processes `work` in batches of at most `most` operations, on up to `connections_max` connections at a time, until
+    /// none are left.
     fn carry(
         &self,
         work: &BatchRequests<'_>,
@@ -182,7 +182,7 @@ impl TcpPeer {
                 }
             }
             // After rejecting a request, a target closes the connection, and resets it if more requests follow. The
-            // reset may destroy the rejection and earlier responses. Retrying the requests one by one shows which one
+            // reset may discard the rejection and earlier responses before they are read. Retrying the requests one by one shows which one
             // is at fault.
             FaultClass::Gone if !alone && !unreached => {
                 let one = |request: RangeRequest| vec![RangeRequest { before: Some(fault.clone()), ..request }];
@@ -206,7 +206,7 @@ impl TcpPeer {
         TransferFault { error, class: FaultClass::Late }
     }
 
-    /// Acquires up to `connections_max` connections. In version 2, all those returned are open.
+    /// Acquires up to `connections_max` connections. With protocol version 2, every returned connection is open.
     fn connections(
         &self,
         connections_max: usize,

@@ -38,14 +38,14 @@ pub enum DatasetName {
     RandomIds,
     /// Groups of conversations that share a system prompt
     GeneratedSharedPrefix,
-    /// Mooncake or aiperf trace: equal hash IDs stand for equal blocks; sent at the recorded times
+    /// Mooncake or aiperf trace: blocks with the same hash ID are identical; requests are sent at the recorded times
     Mooncake,
     /// Agent conversations, JSON; each turn contains only the new messages
     AgenticTrace,
     /// Long contexts with one question each, JSONL
     #[value(name = "longbench_v2", alias = "longbench")]
     Longbench,
-    /// Dialogues that alternate between user and assistant texts, JSONL
+    /// Dialogues with alternating user and assistant messages, JSONL
     Ultrachat,
     /// Long texts with several questions each, JSONL
     Loogle,
@@ -128,7 +128,8 @@ pub struct DatasetArgs {
     /// Skip malformed rows instead of failing
     #[arg(long)]
     pub skip_bad: bool,
-    /// Send only the first turn of each conversation, selected as in bench_serving: shuffled, without very short ones
+    /// Send only the first turn of each conversation. As in bench_serving, conversations are shuffled and very short ones are
+    /// skipped
     #[arg(long)]
     pub first_turn_only: bool,
     /// Maximum turns per conversation [default: no limit]

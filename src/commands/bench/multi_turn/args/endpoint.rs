@@ -88,7 +88,7 @@ pub struct EndpointArgs {
     #[arg(long, default_value_t = 0, value_name = "N")]
     pub retry_busy: u32,
     /// Extra header, NAME=VALUE or 'NAME: VALUE'; may be repeated. If no Authorization header is set, OPENAI_API_KEY is sent as a bearer
-    /// token; if that variable is unset too, API_KEY is sent unchanged
+    /// token; if that variable is also unset, the value of API_KEY is the whole header
     #[arg(long, value_name = "HEADER", num_args = 1..)]
     pub header: Vec<String>,
     /// PEM file with trusted CA certificates, used instead of the system's

@@ -11,7 +11,7 @@ use crate::engine::load::{Arrivals, Gaps, Pace, Rate, ReadyOrder, Rules, Seed};
 /// Distribution of the gaps between requests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum GapDistribution {
-    /// Exponential gaps, as from independent users
+    /// Exponentially distributed gaps (Poisson arrivals)
     Poisson,
     /// Uniform gaps between 0 and twice the mean
     Uniform,

@@ -29,7 +29,7 @@ pub struct RequestArgs {
     /// Sampling temperature, 0 to 100
     #[arg(long, default_value_t = 0.0, value_name = "T", value_parser = temperature)]
     pub temperature: f64,
-    /// Nucleus sampling: total probability of the candidate tokens; not sent if 1
+    /// Nucleus sampling (top-p): cumulative probability of the candidate tokens; omitted from the request if 1
     #[arg(long, default_value_t = 1.0, value_name = "P", value_parser = number::share)]
     pub top_p: f64,
     /// Let a response end early, at the end-of-sequence token

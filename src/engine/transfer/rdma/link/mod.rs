@@ -134,13 +134,13 @@ pub fn is_ack(request: &ConnectionMessage) -> bool {
     request.ready_ack == Some(true)
 }
 
-/// Whether the message does not include the sender's address, as before 0.3.11. The address is then in the sender's
+/// Whether the message omits the sender's address, as messages from releases before 0.3.11 do. The address is then in the sender's
 /// segment document, found under the server name in its path.
 pub fn lacks_address(message: &ConnectionMessage) -> bool {
     message.local_gid.is_empty()
 }
 
-/// Returns the sender's end. `described` is the sender's segment document, used if the message does not include its
+/// Returns the sender's endpoint of the connection. `described` is the sender's segment document, used if the message does not include its
 /// address. `pairs` is the number of queue pairs per endpoint on our side.
 ///
 /// # Errors
