@@ -63,7 +63,7 @@ async fn every_path_to_a_peer_is_tested_and_timed() {
     let run = doctor(theirs.segment_name(), &[], &["--device-name", "rxe1"]).await;
     let text = run.succeeds();
     assert!(text.starts_with(&format!("RDMA to {}\n", theirs.segment_name())), "{text}");
-    assert!(text.contains("rxe1 port 1") && text.contains("GID 1 192.168.100.2 (RoCE v2, eth1)"), "{text}");
+    assert!(text.contains("rxe1 port 1") && text.contains("GID 1 192.168.100.2 (RoCE v2,"), "{text}");
     assert!(text.contains("ok: ") && text.contains("4 checks: 4 passed"), "{text}");
     theirs.shutdown().await.unwrap();
     let run = doctor(theirs.segment_name(), &[], &["--json"]).await;
@@ -94,7 +94,7 @@ async fn an_unsuitable_gid_is_reported_with_a_working_one() {
     assert_eq!(run.code, 1);
     let [what, evidence, remedy] = found(&document, "peer-connected");
     assert!(what.contains("at the peer for this host's GID 0 fe80::"), "{what}");
-    assert!(what.ends_with("the peer's is an IPv4 address"), "{what}");
+    assert!(what.ends_with("the peer's GID is an IPv4 address"), "{what}");
     assert!(evidence.contains("ibv_modify_qp to RTR failed on rxe0") && evidence.contains("error 22"), "{evidence}");
     let works = "set MC_GID_INDEX=1 on this host: the path works with GID 1 192.168.100.2 (RoCE v2, eth1) (tested)";
     assert_eq!(remedy, works);
