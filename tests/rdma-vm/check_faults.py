@@ -538,7 +538,7 @@ REPLIES = {
 # name: (the published descriptor, whether a transfer may succeed, the required parts of the message)
 DESCRIPTORS = {
     "no-devices": (lambda d: dict(d, devices=[], buffers=[dict(b, rkey=[], lkey=[]) for b in d["buffers"]]), False, ["announces no RDMA device"]),
-    "devices-without-keys": (lambda d: dict(d, devices=[]), False, ["number of keys"]),
+    "devices-without-keys": (lambda d: dict(d, devices=[]), False, ["one key per device"]),
     "no-matrix": (lambda d: without(d, "priority_matrix"), True),
     "unknown-device-in-matrix": (lambda d: dict(d, priority_matrix={"cpu:0": [["mlx5_9"], []]}), True),
     "short-rkeys": (lambda d: dict(d, buffers=[dict(b, rkey=[]) for b in d["buffers"]]), False),
