@@ -124,7 +124,7 @@ fn translated(given: &BTreeMap<&'static str, String>) -> Vec<String> {
     if !is_set("protocol") {
         args.push("--protocol=rdma".to_owned());
     }
-    // In gflags, an empty text means that no value is set.
+    // In gflags, an empty string means that no value is set.
     let given = given.iter().filter(|(_, value)| !value.is_empty());
     args.extend(given.map(|(name, value)| format!("{}={value}", crate::commands::flags::spelled(name))));
     args

@@ -76,7 +76,7 @@ impl UpstreamFlags {
         if self.backend != "classic" {
             return Err(Failure::usage(format!("the transfer backend '{}' is not supported", self.backend))
                 .tried(format!("--backend {}", self.backend))
-                .found("mcctl implements only the protocol of the classic transfer engine")
+                .found("mcctl supports only the classic transfer engine's protocol")
                 .next("drop --backend, or start both processes with --backend classic"));
         }
         let ignored = [

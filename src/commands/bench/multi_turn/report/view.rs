@@ -67,7 +67,7 @@ struct PassSum {
     input: u64,
     output: u64,
     cached: u64,
-    /// Sum in milliseconds, and count.
+    /// Sum of the values in milliseconds, and their number.
     ttft: (f64, u64),
     itl: (f64, u64),
 }
