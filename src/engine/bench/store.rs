@@ -28,7 +28,7 @@ use stored::StoredPrefix;
 pub struct StopFlag(Arc<AtomicBool>);
 
 impl StopFlag {
-    /// Requests that the run end.
+    /// Asks the run to end early.
     pub fn set(&self) {
         self.0.store(true, Ordering::Relaxed);
     }

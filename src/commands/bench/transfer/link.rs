@@ -99,7 +99,7 @@ pub fn run(args: &[String]) -> Outcome {
         last(&parsed).into_iter().partition(|(name, _)| is_glog(name));
     if !glog.is_empty() {
         let names: Vec<String> = glog.keys().map(|name| crate::commands::flags::spelled(name)).collect();
-        output::say(format_args!("warning: flags without effect: {}", names.join(", ")));
+        output::say(format_args!("warning: these flags have no effect: {}", names.join(", ")));
     }
     transfer::run(&TransferBenchFlags::try_parse_from(translated(&bench))?.args)
 }

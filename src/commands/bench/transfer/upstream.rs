@@ -87,7 +87,7 @@ impl UpstreamFlags {
         ];
         let names: Vec<&str> = ignored.into_iter().filter(|(_, given)| *given).map(|(name, _)| name).collect();
         if !names.is_empty() {
-            output::say(format_args!("warning: flags without effect: {}", names.join(", ")));
+            output::say(format_args!("warning: these flags have no effect: {}", names.join(", ")));
         }
         Ok(())
     }

@@ -88,7 +88,7 @@ pub struct EndpointArgs {
     #[arg(long, default_value_t = 0, value_name = "N")]
     pub retry_busy: u32,
     /// Extra header, NAME=VALUE or 'NAME: VALUE'; may be repeated. If no Authorization header is set, OPENAI_API_KEY is sent as a bearer
-    /// token; if that variable is also unset, the value of API_KEY is the whole header
+    /// token; if that variable is also unset, API_KEY is sent as the entire Authorization header
     #[arg(long, value_name = "HEADER", num_args = 1..)]
     pub header: Vec<String>,
     /// PEM file with trusted CA certificates, used instead of the system's certificates
@@ -120,7 +120,7 @@ fn object(text: &str) -> Result<Map<String, Value>, JsonObjectError> {
     serde_json::from_str(text).map_err(|error| JsonObjectError { text: text.to_owned(), reason: error.to_string() })
 }
 
-/// Headers that mcctl sets itself because they frame the messages or carry the host. Overriding them would break the connection.
+/// Headers that mcctl sets itself because they define the message framing or contain the host. Overriding them would break the connection.
 const RESERVED_HEADERS: [&str; 11] = [
     "accept-encoding",
     "connection",

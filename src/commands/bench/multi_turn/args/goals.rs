@@ -20,7 +20,7 @@ pub struct GoalsArgs {
 }
 
 impl GoalsArgs {
-    /// Returns the minimum share of good requests with which a load in a sweep passes.
+    /// Returns the minimum share of good requests that a load in a sweep needs to pass.
     pub fn share_to_pass(&self) -> f64 {
         self.require_goodput.unwrap_or(0.9)
     }
