@@ -3,7 +3,7 @@
 use serde::{Serialize, Serializer};
 use thiserror::Error;
 
-/// A caveat about the results of a bench command. Serialized as its text.
+/// A caveat about the results of a bench command. Serialized as its message.
 #[derive(Clone, Debug, PartialEq, Error)]
 pub enum BenchCaveat {
     #[error("{signal} ended the run early; the figures cover the run up to that point")]
@@ -61,7 +61,7 @@ pub enum BenchCaveat {
     )]
     StorageKeepsBlocks,
     #[error(
-        "first turns may repeat those in earlier passes; if L3 still holds them, the 'Turn 1' row shows a warm cache"
+        "first turns may be the same as in earlier passes; if L3 still holds those prompts, the 'Turn 1' row reflects a warm cache"
     )]
     FirstTurnsMayBeWarm,
     #[error(
@@ -70,7 +70,7 @@ pub enum BenchCaveat {
     )]
     NotInterleaved { pass: String, a: String, b: String },
     #[error(
-        "{pass}: {a}'s mean TTFT drifted from {first_ms:.1} to {second_ms:.1} ms between the two halves of its blocks"
+        "{pass}: {a}'s mean TTFT drifted from {first_ms:.1} to {second_ms:.1} ms between the first and second half of its blocks"
     )]
     Drift { pass: String, a: String, first_ms: f64, second_ms: f64 },
     #[error("{requests} requests failed")]
@@ -92,7 +92,7 @@ pub enum BenchCaveat {
     FewerCopies { pass: &'static str, fewer: u64, objects: u64, replicas: u64 },
     #[error("cannot remove the objects ({error}); they remain in the store under the prefix {prefix}")]
     NotRemoved { error: String, prefix: String },
-    #[error("throughput and CPU figures include the comparison of every byte (--verify)")]
+    #[error("throughput and CPU figures include the cost of comparing every byte (--verify)")]
     IncludesVerify,
 }
 
@@ -120,7 +120,7 @@ pub enum TierNotVerified {
 }
 
 impl BenchCaveat {
-    /// Returns the caveat's identifier, which is independent of its text.
+    /// Returns the caveat's identifier, which does not depend on the message.
     pub const fn id(&self) -> &'static str {
         match self {
             BenchCaveat::Signal { .. } => "signal",
@@ -159,7 +159,7 @@ impl Serialize for BenchCaveat {
     }
 }
 
-/// Renders the end of every report: the caveats, then the conclusion, wrapped to `width` columns.
+/// Renders the final part of a report: the caveats, then the conclusion, wrapped to `width` columns.
 pub fn render_end<T: std::fmt::Display>(caveats: &[T], answer: &[String], width: usize) -> String {
     use crate::commands::table::wrapped_line;
     let caveats = caveats.iter().map(|caveat| wrapped_line(&format!("caveat: {caveat}"), width));

@@ -152,7 +152,7 @@ impl Args {
         };
         match written {
             Ok(()) => Ok(Exit::Done),
-            // The reader of stdout closed the pipe because it does not need the rest.
+            // The process reading stdout closed the pipe because it does not need the rest of the output.
             Err(error) if error.kind() == io::ErrorKind::BrokenPipe && self.out.is_none() => Ok(Exit::Done),
             Err(error) => {
                 let out = self.out.as_ref().map_or_else(|| "stdout".to_owned(), |path| path.display().to_string());

@@ -259,7 +259,7 @@ fn figures(passes: &[PassResult]) -> Vec<(LadderTier, Figure)> {
         .collect()
 }
 
-/// Returns why no request verified `tier` at `length`.
+/// Returns the reason why no request verified `tier` at `length`.
 fn not_verified(length: u32, tier: LadderTier, ladder: &Ladder, info: &ServerInfo) -> TierNotVerified {
     let rung = ladder.rungs.iter().find(|rung| (rung.length, rung.tier) == (length, tier));
     let Some(rung) = rung else { return TierNotVerified::NoRequest { length, tier: tier.name() } };

@@ -20,7 +20,7 @@ pub enum BenchCommand {
     MultiTurn(Box<multi_turn::Args>),
     /// Benchmark an inference server with single requests, like sglang.bench_serving
     Serving(Box<serving::Args>),
-    /// Compare two inference servers under the same conversations; flushes their caches (L1, L2)
+    /// Compare two inference servers with the same conversations; flushes their caches (L1, L2)
     Compare(Box<compare::Args>),
     /// Generate a small synthetic dataset in any format that multi-turn reads
     Dataset(dataset::Args),

@@ -53,7 +53,7 @@ pub struct Args {
     /// Duration of the second pass [default: until every object has been read once]
     #[arg(long, value_name = "TIME", value_parser = args::limit)]
     duration: Option<Duration>,
-    /// Share of batches in the second pass that read, 0 to 1; the other batches put new objects
+    /// Share of read batches in the second pass, from 0 to 1; all other batches put new objects
     #[arg(long, value_name = "SHARE", default_value_t = 1.0)]
     read_ratio: f64,
     /// Exponent of a Zipf distribution for reads, above 0 and at most 10 [default: read objects sequentially]
@@ -65,7 +65,7 @@ pub struct Args {
     /// Number of replicas per object
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u64).range(1..=64))]
     replicas: u64,
-    /// For a store smaller than the data: objects missing when read are counted, but not as failures
+    /// Allow more data than the store can hold: objects missing when read are counted, but not as failures
     #[arg(long)]
     overfill: bool,
     /// Keep the objects in the store after the run
@@ -97,7 +97,7 @@ impl Args {
         let env = RealEnv::new();
         let plan = self.plan(&format!("mcctl-bench-{:016x}-", env.rng()))?;
         self.check_memory(&plan)?;
-        // Tasks mostly wait, because transfer engine threads move the bytes.
+        // Tasks spend most of their time waiting, because the transfer engine's threads move the data.
         runtime::block_on(processors().max(2), async {
             let mut signals = Signals::take()?;
             let start = async {
@@ -159,7 +159,7 @@ impl Args {
         Ok(plan)
     }
 
-    /// Checks this host's memory: each client needs two batches, one to put and one to read.
+    /// Checks that this host has enough memory: each client needs buffers for two batches, one to put and one to read.
     fn check_memory(&self, plan: &StoreBenchPlan) -> Result<(), Failure> {
         let required = plan.batch_bytes().saturating_mul(2).saturating_mul(u64::from(self.clients));
         let available = host::memory().map_or(u64::MAX, |memory| memory.available);
@@ -169,7 +169,7 @@ impl Args {
                 ByteSize(required),
                 ByteSize(available)
             ))
-            .tried("allocate a put batch and a read batch for each client")
+            .tried("allocate a put buffer and a read buffer for each client")
             .next("lower --object-size, --batch or --clients"));
         }
         Ok(())

@@ -28,7 +28,7 @@ use stored::StoredPrefix;
 pub struct StopFlag(Arc<AtomicBool>);
 
 impl StopFlag {
-    /// Requests that the run end.
+    /// Asks the run to end early.
     pub fn set(&self) {
         self.0.store(true, Ordering::Relaxed);
     }
@@ -49,7 +49,7 @@ pub struct ErrorCount {
     pub error: Option<StoreError>,
 }
 
-/// Results for a pass's puts or gets.
+/// Results for the puts or the gets in a pass.
 #[derive(Clone, Debug, Default)]
 pub struct OperationStats {
     /// Number of batches that transferred at least one object.
@@ -62,7 +62,7 @@ pub struct OperationStats {
     pub already_existing: u64,
     /// Objects with fewer replicas than requested because too few nodes had free space.
     pub fewer_copies: u64,
-    /// Objects whose bytes were compared and matched.
+    /// Objects whose data was compared and matched.
     pub verified: u64,
     /// Failed objects by error name.
     pub failed: BTreeMap<String, ErrorCount>,

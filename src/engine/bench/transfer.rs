@@ -1,7 +1,7 @@
 //! Transfer engine benchmark: throughput, latency and CPU cost of reading or writing a peer's memory.
 //!
 //! Threads run batches of identical operations until the duration has elapsed, as Mooncake's `transfer_engine_bench` does. Each thread
-//! uses its own part of both buffers.
+//! uses its own section of each buffer.
 
 use std::sync::Arc;
 use std::thread;
@@ -22,14 +22,14 @@ pub struct TransferBenchPlan {
     pub batch: usize,
     pub threads: usize,
     pub duration: Duration,
-    /// Compare the bytes of every batch.
+    /// Verify the data of every batch.
     pub verify: bool,
     /// Timeout for one batch.
     pub batch_limit: Duration,
 }
 
 impl TransferBenchPlan {
-    /// Returns the minimum size of both buffers in bytes; `None` on overflow.
+    /// Returns the minimum size of each buffer in bytes; `None` on overflow.
     pub fn buffer_bytes(&self) -> Option<u64> {
         self.block_bytes.checked_mul(self.batch as u64)?.checked_mul(self.threads as u64)
     }

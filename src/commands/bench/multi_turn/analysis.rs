@@ -61,7 +61,8 @@ impl Args {
         }
     }
 
-    /// Returns whether too few requests met the limits. Always false for a sweep, which searches for the load where this happens.
+    /// Returns whether too few requests met the limits. Always false for a sweep, which searches for the load
+    /// at which requests start to miss the limits.
     fn missed_goals(&self, kind: &RunKind, measured: &MeasuredRun, tracker: &GoalTracker) -> bool {
         let Some(required) = self.goals.require_goodput.filter(|_| !matches!(kind, RunKind::Sweep(_))) else {
             return false;

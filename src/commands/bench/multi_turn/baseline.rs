@@ -38,7 +38,7 @@ fn read(path: &Path, side: usize) -> Result<RecordedRun, Failure> {
         .map_err(|error| Failure::usage(format!("cannot read {shown}")).found(error.to_string()))?;
     let mut reader = BufReader::new(file);
     let (mut seed, mut first): (Option<u64>, Option<String>) = (None, None);
-    // Passes by number, each with a flag for whether it is complete.
+    // Passes by number, each with a flag that indicates whether it is complete.
     let mut passes: BTreeMap<u32, (PassResult, bool)> = BTreeMap::new();
     for number in 1.. {
         let mut line = Vec::new();

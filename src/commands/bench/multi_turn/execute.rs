@@ -58,7 +58,7 @@ pub fn run(
     let caveats = notes.into_iter().map(|note| BenchCaveat::Workload(note.to_string())).collect();
     runtime::block_on(0, async {
         let mut signals = Signals::take()?;
-        // Ignore SIGXFSZ so that exceeding the file size limit is a write error, like a full disk.
+        // Ignore SIGXFSZ so that exceeding the file size limit causes a write error, like a full disk.
         let _too_large = signal(SignalKind::from_raw(nix::libc::SIGXFSZ));
         let (stop_sender, mut stop) = mpsc::channel(2);
         let mut observers = Observers(observers);

@@ -17,9 +17,9 @@ pub(super) struct Kep74Totals {
     pub tokens: u64,
     /// Time of the first send and of the last response.
     window: Option<(Duration, Duration)>,
-    /// Sum in seconds, and count.
+    /// Sum of the values in seconds, and their number.
     ttft: (f64, u64),
-    /// Sum in seconds, and count.
+    /// Sum of the values in seconds, and their number.
     gaps: (f64, u64),
 }
 

@@ -34,7 +34,7 @@ pub(in crate::commands::bench) struct SteadyReport {
     pub requests_per_s: f64,
     pub input_tokens_per_s: f64,
     pub output_tokens_per_s: f64,
-    /// Mean over first tokens received in the interval.
+    /// Mean over the requests whose first token was received in the interval.
     pub mean_ttft_ms: Option<f64>,
 }
 
@@ -135,7 +135,8 @@ impl GoalsReport {
                 steady.mean_ttft_ms.map_or("-".to_owned(), |ms| format!("{ms:.1}")),
             ]);
             table.notes.push(format!(
-                "Steady state: the longest interval with at least {:.0} % of the peak in flight. Its resolution is 1/256 of the run",
+                "Steady state: the longest interval with at least {:.0} % of the peak number of requests in flight. \
+                 The time resolution is 1/256 of the run",
                 steady.ratio * 100.0
             ));
             section.tables.push(table);

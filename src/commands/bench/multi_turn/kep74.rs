@@ -11,7 +11,7 @@ pub(super) const FIRST: &str = "first-turn";
 pub(super) const REPLAY: &str = "replay";
 pub(super) const CONVERSATIONS: &str = "multi-turn";
 
-/// One row's figures at one endpoint.
+/// Figures for one row at one endpoint.
 #[derive(Clone, Copy, Debug, Serialize)]
 pub(in crate::commands::bench) struct Kep74Figures {
     pub requests: u64,

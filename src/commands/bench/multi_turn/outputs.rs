@@ -68,7 +68,7 @@ impl RunOutputs {
         self.files.figures()
     }
 
-    /// Closes the files and writes `report`. Returns `exit`, or the host error code if a file could not be written.
+    /// Closes the files and writes `report`. Returns `exit`, or the exit code for a host error if a file could not be written.
     ///
     /// # Errors
     /// stdout cannot be written, or no request succeeded.

@@ -76,8 +76,8 @@ impl Args {
         }
     }
 
-    /// Returns the endpoint at `url` (if `None`, at `--url`) with conversations generated from `seed`, and whether these have recorded
-    /// times.
+    /// Returns the endpoint at `url` (if `None`, at `--url`) with conversations generated from `seed`, and whether the
+    /// conversations have recorded send times.
     pub(super) fn side(&self, name: &str, url: Option<&str>, seed: Seed) -> Result<(LoadEndpoint, bool), Failure> {
         let mut target = match url {
             None => self.endpoint.target()?,
@@ -188,8 +188,8 @@ impl Args {
         Ok(true)
     }
 
-    /// Checks for reuse through L3. A server that receives the same prompts twice hits L3 the second time, even if L1 and L2 were
-    /// flushed. Adds a caveat if a server is only compared with itself.
+    /// Checks whether cached prompts could be reused through L3. A server that receives the same prompts twice hits L3 the second time,
+    /// even if L1 and L2 were flushed. Adds a caveat if a server is only compared with itself.
     ///
     /// # Errors
     /// A server is compared with itself and then with another server, whose L3 does not hold the prompts.
@@ -326,7 +326,7 @@ impl Args {
         };
         for (name, url) in &endpoints {
             sides.push(one_turn.side(name, *url, seed)?.0);
-            // Use different synthetic conversations, because L3 keeps the first ones even after a flush.
+            // Use different synthetic conversations, because L3 keeps the previous ones even after a flush.
             sides.push(self.side(name, *url, Seed(seed.0.wrapping_add(1)))?.0);
         }
         let mut caveats = Vec::new();

@@ -203,7 +203,7 @@ struct ProgressSnapshot {
     requests_per_s: f64,
     tokens_per_s: f64,
     ttft: Option<Duration>,
-    /// Percentage of prompt tokens: all tiers, L1, L2, L3.
+    /// Cached share of the prompt tokens, in percent: in all tiers, L1, L2 and L3.
     cached: Option<[f64; 4]>,
 }
 

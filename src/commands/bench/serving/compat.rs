@@ -12,7 +12,7 @@ pub struct CompatFlags {
     given: Vec<&'static ServingFlag>,
 }
 
-/// Returns the flags parsed here with their arguments.
+/// Returns the flags that this module parses, with their arguments.
 fn all() -> impl Iterator<Item = (&'static ServingFlag, FlagArgument)> {
     SERVING.iter().filter_map(|flag| match flag.effect {
         FlagEffect::Without(takes, _) | FlagEffect::Rejected(takes, _) => Some((flag, takes)),

@@ -12,7 +12,7 @@ pub struct ServingFlag {
 /// What a flag affects.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FlagEffect {
-    /// Affects requests: their bytes or their target.
+    /// Affects requests: their content or their target.
     Request,
     /// Affects send times or the steps before the run.
     Schedule,

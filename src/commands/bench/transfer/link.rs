@@ -99,7 +99,7 @@ pub fn run(args: &[String]) -> Outcome {
         last(&parsed).into_iter().partition(|(name, _)| is_glog(name));
     if !glog.is_empty() {
         let names: Vec<String> = glog.keys().map(|name| crate::commands::flags::spelled(name)).collect();
-        output::say(format_args!("warning: flags without effect: {}", names.join(", ")));
+        output::say(format_args!("warning: these flags have no effect: {}", names.join(", ")));
     }
     transfer::run(&TransferBenchFlags::try_parse_from(translated(&bench))?.args)
 }
@@ -124,7 +124,7 @@ fn translated(given: &BTreeMap<&'static str, String>) -> Vec<String> {
     if !is_set("protocol") {
         args.push("--protocol=rdma".to_owned());
     }
-    // In gflags, an empty text means that no value is set.
+    // In gflags, an empty string means that no value is set.
     let given = given.iter().filter(|(_, value)| !value.is_empty());
     args.extend(given.map(|(name, value)| format!("{}={value}", crate::commands::flags::spelled(name))));
     args

@@ -76,7 +76,7 @@ impl UpstreamFlags {
         if self.backend != "classic" {
             return Err(Failure::usage(format!("the transfer backend '{}' is not supported", self.backend))
                 .tried(format!("--backend {}", self.backend))
-                .found("mcctl implements only the protocol of the classic transfer engine")
+                .found("mcctl supports only the classic transfer engine's protocol")
                 .next("drop --backend, or start both processes with --backend classic"));
         }
         let ignored = [
@@ -87,7 +87,7 @@ impl UpstreamFlags {
         ];
         let names: Vec<&str> = ignored.into_iter().filter(|(_, given)| *given).map(|(name, _)| name).collect();
         if !names.is_empty() {
-            output::say(format_args!("warning: flags without effect: {}", names.join(", ")));
+            output::say(format_args!("warning: these flags have no effect: {}", names.join(", ")));
         }
         Ok(())
     }

@@ -172,7 +172,7 @@ impl<E: Env> BenchClient<E> {
                 if same {
                     done.verified += 1;
                 } else {
-                    let first = format!("the bytes read from object {index} differ from the bytes put");
+                    let first = format!("the bytes read from object {index} differ from the bytes written");
                     done.failed
                         .entry("WRONG_BYTES".to_owned())
                         .or_insert(ErrorCount { count: 0, first, error: None })
@@ -208,7 +208,7 @@ fn slices(
     let mut at = 0;
     let slice = |index: u32| {
         let length = usize::try_from(plan.size(index)).unwrap_or(usize::MAX);
-        let slice = memory.slice(at, length).expect("the memory holds the largest batch");
+        let slice = memory.slice(at, length).expect("the memory is large enough for the largest batch");
         at += length;
         (plan.key(index), slice)
     };

@@ -21,7 +21,7 @@ pub struct StoreBenchPlan {
     pub batch: u32,
     /// Duration of the second pass; `None`: the pass ends after one operation per object.
     pub duration: Option<Duration>,
-    /// Share of batches in the second pass that read, from 0 to 1. The other batches put new objects.
+    /// Share of read batches in the second pass, from 0 to 1. All other batches put new objects.
     pub read_ratio: f64,
     /// Exponent of a Zipf distribution for reads; `None`: objects are read sequentially.
     pub zipf: Option<f64>,
@@ -92,12 +92,12 @@ impl StoreBenchPlan {
         ObjectKey::from(format!("{}{index:08x}", self.prefix).as_str())
     }
 
-    /// Returns a regular expression that matches exactly this run's keys.
+    /// Returns a regular expression that matches only the keys of this run.
     pub fn every_key(&self) -> String {
         format!("^{}[0-9a-f]{{8}}$", self.prefix)
     }
 
-    /// Returns the index, below `stored`, of the object for the `turn`-th read.
+    /// Returns the index of the object for the `turn`-th read, which is less than `stored`.
     pub(super) fn read_index(&self, turn: u32, stored: u32, rng: &mut ChaCha8Rng) -> u32 {
         let stored = stored.max(1);
         match self.zipf.map(|alpha| rand_distr::Zipf::new(f64::from(stored), alpha)) {

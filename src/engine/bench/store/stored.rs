@@ -1,4 +1,4 @@
-//! Tracks which objects several clients have put: all objects before the first put that is still in progress. No I/O.
+//! Tracks which objects several clients have put: all objects before the first put that is still in progress. Performs no I/O.
 
 use std::collections::BTreeMap;
 use std::ops::Range;

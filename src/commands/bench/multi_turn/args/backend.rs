@@ -1,4 +1,4 @@
-//! Backends of SGLang's `bench_serving`. A backend stands for a server type, its route and its default port.
+//! Backends of SGLang's `bench_serving`. Each backend represents a server type with its route and default port.
 
 use clap::ValueEnum;
 
@@ -48,7 +48,7 @@ impl Backend {
             Backend::SglangOai | Backend::Vllm | Backend::Lmdeploy => Api::Completions,
             Backend::Truss => Api::Truss,
             Backend::Trt => Api::TensorRt,
-            // `measurable` rejects these before anything is sent.
+            // `measurable` rejects these backends before anything is sent.
             Backend::SglangEmbedding | Backend::VllmEmbedding | Backend::Gserver => Api::Generate,
         }
     }

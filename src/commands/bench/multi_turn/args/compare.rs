@@ -10,7 +10,7 @@ use crate::engine::load::compare::BLOCKS_MAX;
 #[derive(Clone, Debug, clap::Args)]
 #[command(next_help_heading = "Comparison")]
 pub struct CompareArgs {
-    /// Compare this server (A) with the server at URL (B): same prompts, same arrival times, alternating
+    /// Compare this server (A) with the server at URL (B), alternating between them, with the same prompts and arrival times
     #[arg(long, value_name = "URL")]
     pub against: Option<String>,
     /// First compare A with itself to measure the noise floor

@@ -32,7 +32,7 @@ pub enum DatasetName {
     Custom,
     /// Chat requests, JSONL; sent unchanged
     Openai,
-    /// ShareGPT texts, repeated or truncated to the requested length
+    /// ShareGPT prompts, repeated or truncated to the requested length
     Random,
     /// Random token ID sequences
     RandomIds,
@@ -138,7 +138,7 @@ pub struct DatasetArgs {
     /// Output length of every request, in tokens [default: from the dataset]
     #[arg(long, value_name = "TOKENS", value_parser = clap::value_parser!(u32).range(1..=i64::from(dataset::TOKENS_MAX)))]
     pub sharegpt_output_len: Option<u32>,
-    /// Skip prompts and truncate conversations longer than this, in tokens [default: no limit]
+    /// Skip prompts and truncate conversations that are longer than this number of tokens [default: no limit]
     #[arg(long, value_name = "TOKENS", value_parser = clap::value_parser!(u32).range(1..))]
     pub sharegpt_context_len: Option<u32>,
     /// Tokenizer for exact prompt lengths: a tokenizer.json, its directory, or a model name in the local Hugging Face cache [default:
@@ -211,13 +211,13 @@ pub struct DatasetArgs {
     /// mooncake: replay the trace this many times slower than recorded
     #[arg(long, default_value_t = 1.0, value_name = "FACTOR", value_parser = number::factor, conflicts_with = "speed_up")]
     pub mooncake_slowdown_factor: f64,
-    /// mooncake: send at --request-rate instead of the recorded times
+    /// mooncake: send requests at --request-rate instead of at the recorded times
     #[arg(long)]
     pub ignore_trace_timestamps: bool,
     /// mooncake: send each recorded prompt N times in one conversation, each time preceded by the earlier responses
     #[arg(long, default_value_t = 1, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=10_000))]
     pub mooncake_num_rounds: u32,
-    /// Set by `bench serving`: synthetic prompts replace a dataset that is missing on this machine.
+    /// Set by `bench serving`: synthetic prompts replace a dataset that is not present on this machine.
     #[arg(skip)]
     pub serving: bool,
     /// Models that may provide the tokenizer if `--tokenizer` is not set; the first one with a local tokenizer is used.
@@ -229,7 +229,7 @@ pub struct DatasetArgs {
 }
 
 impl DatasetArgs {
-    /// Returns `rules`, in dataset order if `--gsp-ordered` is set.
+    /// Returns `rules`, changed to send conversations in dataset order if `--gsp-ordered` is set.
     pub fn rules(&self, rules: Rules) -> Rules {
         let ordered = self.gsp_ordered && self.dataset_name == Some(DatasetName::GeneratedSharedPrefix);
         if ordered { Rules { ready: ReadyOrder::Fifo, ..rules } } else { rules }
@@ -333,7 +333,7 @@ impl DatasetArgs {
                 Err(Failure::usage("the dataset contains chat messages").next("use --api chat"))
             }
             _ if self.tokenize_prompt => Ok(PromptForm::Ids),
-            // Synthetic prompts have exact lengths as token IDs, even without a tokenizer.
+            // Synthetic prompts sent as token IDs have exact lengths, even without a tokenizer.
             Api::Generate if is_made => Ok(PromptForm::Ids),
             _ => Ok(PromptForm::Text),
         }
@@ -435,7 +435,7 @@ impl DatasetArgs {
                     format!("set --dataset-offset below {conversations}")
                 }
                 dataset::DatasetError::Empty { .. } => "use another file or different length limits".to_owned(),
-                _ => "use a readable file".to_owned(),
+                _ => "specify a file that this user can read".to_owned(),
             };
             failure(error.to_string()).next(next)
         })

@@ -25,7 +25,7 @@ pub enum Api {
     Chat,
     /// OpenAI route /v1/completions, with text
     Completions,
-    /// Truss: the completions dialect under a different path
+    /// Truss: the completions dialect at a different path
     #[value(skip)]
     Truss,
     /// TensorRT-LLM ensemble route generate_stream
@@ -83,21 +83,21 @@ pub struct EndpointArgs {
     /// Timeout for a whole request
     #[arg(long, default_value = "1h", value_name = "TIME", value_parser = parsers::limit)]
     pub request_timeout: Duration,
-    /// Retry a request up to N times if the server returns 429 or 503 with Retry-After; latency still counts from the first scheduled
-    /// send time
+    /// Retry a request up to N times if the server returns 429 or 503 with Retry-After; latency is still measured from
+    /// the first scheduled send time
     #[arg(long, default_value_t = 0, value_name = "N")]
     pub retry_busy: u32,
     /// Extra header, NAME=VALUE or 'NAME: VALUE'; may be repeated. If no Authorization header is set, OPENAI_API_KEY is sent as a bearer
-    /// token; if that variable is also unset, the value of API_KEY is the whole header
+    /// token; if that variable is also unset, API_KEY is sent as the entire Authorization header
     #[arg(long, value_name = "HEADER", num_args = 1..)]
     pub header: Vec<String>,
-    /// PEM file with trusted CA certificates, used instead of the system's
+    /// PEM file with trusted CA certificates, used instead of the system's certificates
     #[arg(long, value_name = "FILE", conflicts_with = "insecure")]
     pub cacert: Option<PathBuf>,
     /// Do not verify the server's certificate
     #[arg(long)]
     pub insecure: bool,
-    /// Use HTTP/2: negotiated over TLS, with prior knowledge otherwise. Requests share connections, so timings are slightly less exact
+    /// Use HTTP/2: negotiated over TLS, with prior knowledge otherwise. Requests share connections, so timings are slightly less precise
     #[arg(long)]
     pub http2: bool,
     /// Maximum concurrent requests per HTTP/2 connection
@@ -120,7 +120,7 @@ fn object(text: &str) -> Result<Map<String, Value>, JsonObjectError> {
     serde_json::from_str(text).map_err(|error| JsonObjectError { text: text.to_owned(), reason: error.to_string() })
 }
 
-/// Headers that mcctl sets itself because they frame the messages or carry the host. Overriding them would break the connection.
+/// Headers that mcctl sets itself because they define the message framing or contain the host. Overriding them would break the connection.
 const RESERVED_HEADERS: [&str; 11] = [
     "accept-encoding",
     "connection",
@@ -171,7 +171,7 @@ impl EndpointArgs {
             let (name, value) = header(text)?;
             headers.append(name, value);
         }
-        // The same variables as SGLang's bench_serving.
+        // The same variables as in SGLang's bench_serving.
         let key = |name: &str| std::env::var(name).ok().filter(|key| !key.is_empty());
         let authorization = key("OPENAI_API_KEY").map(|key| format!("Bearer {key}")).or_else(|| key("API_KEY"));
         if let Some(value) = authorization

@@ -14,13 +14,13 @@ pub struct GoalsArgs {
     /// Minimum share of requests that must meet the limits; below it, the exit code is 1 [default for a sweep: 0.9]
     #[arg(long, value_name = "SHARE", value_parser = number::share, requires = "goodput")]
     pub require_goodput: Option<f64>,
-    /// Minimum share of peak concurrency in the steady state (the longest interval at or above it)
+    /// Share of the peak concurrency that defines the steady state: the longest interval at or above it
     #[arg(long, alias = "steady-state-concurrency-ratio", value_name = "SHARE", default_value_t = RATIO, value_parser = number::share)]
     pub steady_ratio: f64,
 }
 
 impl GoalsArgs {
-    /// Returns the minimum share of good requests for a load in a sweep to pass.
+    /// Returns the minimum share of good requests that a load in a sweep needs to pass.
     pub fn share_to_pass(&self) -> f64 {
         self.require_goodput.unwrap_or(0.9)
     }

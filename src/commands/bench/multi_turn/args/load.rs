@@ -13,9 +13,9 @@ use crate::engine::load::{Arrivals, Gaps, Pace, Rate, ReadyOrder, Rules, Seed};
 pub enum GapDistribution {
     /// Exponentially distributed gaps (Poisson arrivals)
     Poisson,
-    /// Uniform gaps between 0 and twice the mean
+    /// Uniformly distributed gaps between 0 and twice the mean
     Uniform,
-    /// All gaps are equal
+    /// Constant gaps
     Constant,
 }
 

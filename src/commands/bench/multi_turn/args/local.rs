@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 
 pub const TOKENIZER: &str = "tokenizer.json";
-/// ShareGPT repository and file, the same as `bench_serving` downloads.
+/// ShareGPT repository and file, the same ones that `bench_serving` downloads.
 const SHAREGPT: (&str, &str) =
     ("anon8231489123/ShareGPT_Vicuna_unfiltered", "ShareGPT_V3_unfiltered_cleaned_split.json");
 
@@ -25,7 +25,7 @@ pub fn sharegpt() -> Option<PathBuf> {
     cached("datasets", SHAREGPT.0, SHAREGPT.1)
 }
 
-/// Returns `file` from the repository `name` (`ORGANIZATION/NAME`) in the local cache: the main revision, else any revision.
+/// Returns `file` from the repository `name` (`ORGANIZATION/NAME`) in the local cache. Prefers the main revision.
 fn cached(kind: &str, name: &str, file: &str) -> Option<PathBuf> {
     if name.is_empty() || name.starts_with(['/', '.']) || name.matches('/').count() > 1 {
         return None;

@@ -46,7 +46,7 @@ pub struct OutputArgs {
     /// Also show cached tokens by tier in the bench_serving summary; the report always includes them
     #[arg(long)]
     pub cache_report: bool,
-    /// Plot tokens per second and requests in flight over time as text
+    /// Show a text plot of tokens per second and requests in flight over time
     #[arg(long)]
     pub plot_throughput: bool,
     /// Log only warnings and errors to stderr

@@ -59,7 +59,7 @@ pub struct RequestArgs {
     /// How requests are distributed across adapters
     #[arg(long, value_enum, default_value = "uniform")]
     pub lora_request_distribution: AdapterDistribution,
-    /// skewed: ratio of the number of requests for an adapter to the number for the next one; must be above 1
+    /// skewed: each adapter receives this many times as many requests as the next one; must be above 1
     #[arg(long, default_value_t = 1.5, value_name = "ALPHA", value_parser = alpha)]
     pub lora_zipf_alpha: f64,
     /// Send requests to a decode server that was started with --disaggregation-transfer-backend fake; no prefill server is needed

@@ -50,7 +50,7 @@ pub struct WorkloadArgs {
     /// Sample token IDs below N
     #[arg(long, default_value_t = 32_000, value_name = "N", value_parser = clap::value_parser!(u32).range(2..))]
     pub vocab_size: u32,
-    /// No effect on lengths; accepted for bench_multiturn.py compatibility
+    /// Does not affect lengths; accepted for bench_multiturn.py compatibility
     #[arg(long, hide = true)]
     pub disable_random_sample: bool,
     /// Tokenizer directory, like --tokenizer; a Hugging Face model ID is also accepted, as in bench_multiturn.py
@@ -76,7 +76,7 @@ impl WorkloadArgs {
         }
     }
 
-    /// Builds synthetic prompts of about the same lengths as ShareGPT, for a machine without ShareGPT.
+    /// Builds synthetic prompts with about the same lengths as the ShareGPT prompts, for a machine without the ShareGPT file.
     fn sharegpt_substitute(&self, api: Api, seed: Seed) -> Result<ConfiguredWorkload, Failure> {
         let lognormal = |mean, deviation| Distribution::LogNormal { mean, cv: deviation };
         let output = self.dataset.sharegpt_output_len.map(|tokens| Distribution::Constant(f64::from(tokens)));
@@ -129,7 +129,7 @@ impl WorkloadArgs {
         // Like bench_multiturn.py, take the text from ShareGPT unless --disable-random-sample is set.
         if path.is_some() && !self.disable_random_sample {
             let tokenizer = self.dataset.tokenizer()?.ok_or_else(|| {
-                Failure::usage("--dataset-path without --dataset-name needs a tokenizer to truncate texts").next(
+                Failure::usage("--dataset-path without --dataset-name needs a tokenizer to truncate the text").next(
                     "set --tokenizer to a tokenizer file or directory, or send the conversations unchanged with --dataset-name sharegpt",
                 )
             })?;

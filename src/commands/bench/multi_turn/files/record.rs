@@ -63,7 +63,7 @@ pub(in crate::commands::bench) struct RequestRecord {
     /// Earliest possible send time.
     pub free_s: f64,
     pub begun_s: f64,
-    /// Time spent waiting as Retry-After requested, before `begun_s`.
+    /// Time spent waiting before `begun_s`, as requested by Retry-After.
     #[serde(default)]
     pub waited_s: f64,
     pub wrote_s: f64,
@@ -181,7 +181,7 @@ impl RequestRecord {
     }
 }
 
-/// Parses an outcome. An unknown failure type is read as a broken connection, with the type in the message.
+/// Parses an outcome. An unknown failure type is treated as a broken connection, with the type in the message.
 fn outcome(kind: &str, message: &str) -> ExchangeOutcome {
     let message = message.to_owned();
     match kind {

@@ -1,11 +1,11 @@
 //! Writes a pass as result lines for other tools: one line with the keys of `sglang.bench_serving` (0.5.23), and one with the keys of
 //! `bench_multiturn.py`.
 //!
-//! Definitions match those tools: latency counts from the time a worker starts the request, and percentiles use the same formulas. Known
-//! bugs in them are fixed:
+//! Definitions match those tools: latency is measured from the time a worker starts the request, and percentiles use the same formulas.
+//! The differences, mostly fixes for known bugs in those tools:
 //! - `total_input_tokens` and the throughputs based on it use the server's counts, even for conversations (`bench_serving` writes 0).
 //! - `duration` ends with the last response, not after later calls.
-//! - `max_concurrent_requests` is the peak number of requests in flight, not the number that overlap any one second.
+//! - `max_concurrent_requests` is the peak number of requests in flight, not the largest number of requests that overlap the same second.
 //! - ITL also counts tokens without text.
 //! - Values that are not measured are null: `total_output_tokens_retokenized`, `accept_length`, and details beyond their limits.
 //! - If `request_rate` is unlimited, it is the string `inf`, because JSON has no infinity.
@@ -29,7 +29,7 @@ use crate::engine::load::{LatencyHistogram, LiveCounters, TimedRequest};
 const DETAILS_MAX: usize = 1 << 20;
 /// Maximum number of token gaps in the details.
 const GAPS_MAX: usize = 1 << 22;
-/// Maximum total size of texts in the details, in bytes.
+/// Maximum total size of response texts in the details, in bytes.
 const TEXTS_MAX: usize = 256 << 20;
 
 /// Keys that contain one value per request (`--output-details`).
@@ -173,7 +173,7 @@ impl PassTotals {
 
     pub(super) fn add(&mut self, record: &TimedRequest, details: bool) {
         if let Some(live) = &self.live {
-            // The number of requests in flight peaks just before one ends, because between two ends it can only grow.
+            // The number of requests in flight peaks just before one ends, because it can only grow between two completions.
             let (sent, ended) = (live.sent.load(Ordering::Relaxed), live.ended.load(Ordering::Relaxed));
             self.peak_in_flight = self.peak_in_flight.max(sent.saturating_sub(ended) + 1);
         }

@@ -1,9 +1,9 @@
-//! Stores values for exact percentiles, as other tools compute them. In a long run, only every n-th value is kept.
+//! Stores individual values, to compute exact percentiles with the formulas of other tools. In a long run, only every n-th value is kept.
 
 /// Maximum number of stored values (8 MiB).
 const KEPT_MAX: usize = 1 << 20;
 
-/// Values from a run, thinned to a bounded number.
+/// Values from a run, thinned so that their number is bounded.
 #[derive(Clone, Debug, Default)]
 pub(super) struct ThinnedSample {
     values: Vec<f64>,

@@ -149,7 +149,7 @@ impl OutputFile {
     }
 }
 
-/// Handle of the writer thread.
+/// Handle to the writer thread.
 pub(super) struct OutputWriter {
     send: Option<SyncSender<(FileId, Vec<u8>)>>,
     thread: Option<JoinHandle<Vec<OutputFile>>>,

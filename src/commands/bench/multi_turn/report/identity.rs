@@ -13,7 +13,7 @@ pub(in crate::commands::bench) struct Identity {
     pub command: Vec<String>,
     /// Start time of the run, in UTC.
     pub started: String,
-    /// Processors available to the load generator.
+    /// Number of CPU cores available to the load generator.
     pub processors: usize,
     pub seed: u64,
 }

@@ -68,9 +68,9 @@ pub(in crate::commands::bench) struct PassReport {
 /// Load on the generator itself.
 #[derive(Debug, Serialize)]
 pub(in crate::commands::bench) struct GeneratorReport {
-    /// CPU use in the busiest second, in processors.
+    /// CPU usage in the busiest second, in cores.
     pub processor_share: Option<f64>,
-    /// How long received data waited to be read.
+    /// How long received data waited before it was read.
     pub read_delay: Option<LatencySummary>,
     pub connections: u64,
     /// Requests sent again because the server had closed the idle connection.

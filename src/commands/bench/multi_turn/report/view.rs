@@ -67,7 +67,7 @@ struct PassSum {
     input: u64,
     output: u64,
     cached: u64,
-    /// Sum in milliseconds, and count.
+    /// Sum of the values in milliseconds, and their number.
     ttft: (f64, u64),
     itl: (f64, u64),
 }
@@ -337,8 +337,8 @@ fn distributions(pass: &PassReport) -> Plot {
 /// Maximum number of points in a plot over time.
 const POINTS_MAX: usize = 120;
 
-/// Merges buckets so that a plot has at most [`POINTS_MAX`] points. If there are many buckets, each merged one covers at least one
-/// second.
+/// Merges buckets so that a plot has at most [`POINTS_MAX`] points. If there are many buckets, each merged bucket covers at least
+/// one second.
 fn plotted(series: &SeriesReport) -> SeriesReport {
     let mut step = 1;
     while series.buckets.len().div_ceil(step) > POINTS_MAX
