@@ -1,4 +1,4 @@
-//! A parser for gflags command lines, based on a [`FlagTable`]. It is pure: [`FlagSources`] reads files and the environment.
+//! A parser for gflags command lines, based on a [`FlagTable`]. It performs no I/O itself: [`FlagSources`] reads files and the environment.
 //!
 //! Accepted forms: `-f v`, `-f=v`, `--f=v`, `--f v`, a boolean without a value, `--nof` and `--no-f` for booleans. `-` and `_` are
 //! equivalent in names. Also `--flagfile`, `--fromenv`, `--tryfromenv`, `--undefok`, `--help` with its variants, `--version`, and

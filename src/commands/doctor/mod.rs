@@ -64,7 +64,7 @@ pub struct Args {
     /// Print one JSON document to stdout (schema mcctl.doctor/1)
     #[arg(long)]
     json: bool,
-    /// Also list the checks that passed, with what they observed
+    /// Also list the checks that passed and what they observed
     #[arg(long, short)]
     verbose: bool,
     /// Exit with code 1 if a finding has at least this severity: warning or error

@@ -22,7 +22,7 @@ use crate::engine::lint::{CHECKS, FileKind, ReadError, SourceFile, check_deploym
     Exit codes: 0 no finding at or above --fail-on, 1 at least one, 2 an input cannot be read (the others are still checked)."
 )]
 pub struct Args {
-    /// Files of one deployment, or directories of such files; - reads stdin
+    /// Files or directories of a single deployment to check; - reads stdin
     #[arg(value_name = "FILE|DIR", required_unless_present = "list")]
     files: Vec<String>,
     /// Type of all files [default: detected from contents and name]
@@ -84,7 +84,7 @@ enum LintFailOn {
     Info,
     Warning,
     Error,
-    /// Never exit with 1
+    /// Never exit with code 1
     Never,
 }
 

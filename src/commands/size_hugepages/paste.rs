@@ -63,10 +63,10 @@ fn environment(args: &Args, report: &SizingReport) -> Vec<String> {
     lines
 }
 
-/// The comment on a size that the program does not use unchanged.
+/// The comment for a size that the program rounds.
 fn difference(size: &SizeRow) -> Option<String> {
     let why = if size.flag == "--hicache-size" {
-        "SGLang accepts whole GB of 10^9 bytes"
+        "SGLang accepts only whole GB (10^9 bytes)"
     } else {
         "the store rounds up to 2 MiB"
     };
