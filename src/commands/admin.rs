@@ -269,7 +269,7 @@ impl AdminClient {
         Ok(())
     }
 
-    /// The complete memory replicas of each key, in the order of `keys`; `None` for a key that does not exist. Grants no lease.
+    /// The complete memory replicas of each key, in the same order as `keys`; `None` for a key that does not exist. Grants no lease.
     ///
     /// # Errors
     /// The admin HTTP endpoint does not respond, or it is not a Mooncake master's endpoint.

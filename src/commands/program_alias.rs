@@ -22,7 +22,7 @@ pub enum ProgramAlias {
     Client,
 }
 
-/// All names that a symlink to mcctl may have, including those of the sizing script.
+/// All names that a symlink to mcctl may have, including the names of the sizing script.
 pub const NAMES: &[&str] = &[
     "mooncake_master",
     "mooncake_http_metadata_server",

@@ -179,7 +179,7 @@ impl DeviceReport {
     }
 }
 
-/// The device list in the exact column layout of `ibv_devices`. It has no rows if the host has no device.
+/// The device list, with the same column layout as `ibv_devices`. It has no rows if the host has no device.
 fn ibv_devices(host: &HostTopology) -> String {
     let mut text = "    device          \t   node GUID\n    ------          \t----------------\n".to_owned();
     for device in &host.devices {

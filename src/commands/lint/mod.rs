@@ -17,7 +17,7 @@ use crate::engine::lint::{CHECKS, FileKind, ReadError, SourceFile, check_deploym
 #[derive(Debug, clap::Args)]
 #[command(
     after_help = "Pass all files of one deployment together: some rules compare several files. In a directory, files ending in .yaml, \
-    .yml, .json, .service, .env, .sh and .bash are read, including those in subdirectories.\n\
+    .yml, .json, .service, .env, .sh and .bash are read, including files in subdirectories.\n\
     The type of each file is detected from its contents and name; --kind overrides the detection.\n\
     Exit codes: 0 no finding at or above --fail-on, 1 at least one, 2 an input cannot be read (the others are still checked)."
 )]

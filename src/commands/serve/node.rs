@@ -74,7 +74,7 @@ pub fn metadata(text: &str, origin: String) -> Result<MetadataUri, Failure> {
     })
 }
 
-/// The name at which other hosts reach the node. This is `given` if set, otherwise localhost if the master is on this host, or the
+/// The name by which other hosts reach the node. This is `given` if set, otherwise localhost if the master is on this host, or the
 /// local address on the route to the master.
 ///
 /// # Errors
