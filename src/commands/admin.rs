@@ -24,9 +24,9 @@ const RESPONSE_BYTES_MAX: usize = 64 << 20;
 const LINE_BYTES_MAX: usize = 2 << 20;
 /// While a key list is read, at least this many bytes must arrive in each timeout interval.
 const PROGRESS_BYTES: usize = 64 << 10;
-/// Maximum keys per query, which keeps the URL short.
+/// Maximum number of keys per query, to limit the URL length.
 const KEYS_PER_QUERY: usize = 64;
-/// Maximum bytes of escaped keys per query.
+/// Maximum total length of the escaped keys in a query, in bytes.
 const KEY_BYTES_PER_QUERY: usize = 4 << 10;
 
 /// A client for a master's admin HTTP endpoint.
@@ -93,8 +93,8 @@ pub struct MemoryReplica {
 }
 
 impl AdminClient {
-    /// A client for the admin HTTP endpoint at `at`; `origin` names the setting that selected this address. It does not connect yet. Each
-    /// response must complete within `limit`; only a key list may take longer, see [`AdminClient::keys`].
+    /// A client for the admin HTTP endpoint at `at`; `origin` names the setting that selected this address. No connection is opened yet.
+    /// Each response must complete within `limit`; only a key list may take longer (see [`AdminClient::keys`]).
     ///
     /// # Errors
     /// The HTTP client cannot be set up.
@@ -140,7 +140,7 @@ impl AdminClient {
             .next("check whether the master is overloaded or suspended, or set a longer --timeout")
     }
 
-    /// The complete response to a request that must succeed within the limit.
+    /// The complete response to a request that must succeed within the time limit.
     async fn get(&self, target: &str) -> Result<Vec<u8>, Failure> {
         let (status, body) = self.response_in_time(target).await?;
         if status.is_success() {
@@ -161,7 +161,7 @@ impl AdminClient {
         let mut body = Vec::new();
         while let Some(chunk) = response.chunk().await.map_err(|error| self.unreachable(target, error))? {
             if body.len() + chunk.len() > RESPONSE_BYTES_MAX {
-                return Err(self.unexpected(target, format!("a response of more than {RESPONSE_BYTES_MAX} bytes")));
+                return Err(self.unexpected(target, format!("the response is larger than {RESPONSE_BYTES_MAX} bytes")));
             }
             body.extend_from_slice(&chunk);
         }
@@ -176,7 +176,7 @@ impl AdminClient {
     /// The master's role and state.
     ///
     /// # Errors
-    /// The admin HTTP endpoint does not respond, or does not respond like a Mooncake master.
+    /// The admin HTTP endpoint does not respond, or it is not a Mooncake master's endpoint.
     pub async fn health(&self) -> Result<MasterHealth, Failure> {
         const TARGET: &str = "/health";
         let (status, body) = self.response_in_time(TARGET).await?;
@@ -187,7 +187,7 @@ impl AdminClient {
     /// The last heartbeat of each client with a segment; `None` if the master does not report heartbeats (mooncake_master does not).
     ///
     /// # Errors
-    /// The admin HTTP endpoint does not respond, or does not respond like a Mooncake master.
+    /// The admin HTTP endpoint does not respond, or it is not a Mooncake master's endpoint.
     pub async fn heartbeats(&self) -> Result<Option<Vec<ClientHeartbeat>>, Failure> {
         #[derive(Deserialize)]
         struct ClientList {
@@ -204,7 +204,7 @@ impl AdminClient {
     /// All mounted segments.
     ///
     /// # Errors
-    /// The admin HTTP endpoint does not respond, or does not respond like a Mooncake master.
+    /// The admin HTTP endpoint does not respond, or it is not a Mooncake master's endpoint.
     pub async fn segments(&self) -> Result<Vec<SegmentDetail>, Failure> {
         #[derive(Deserialize)]
         struct SegmentList {
@@ -216,15 +216,15 @@ impl AdminClient {
     /// The metrics without labels, by name.
     ///
     /// # Errors
-    /// The admin HTTP endpoint does not respond, or does not respond like a Mooncake master.
+    /// The admin HTTP endpoint does not respond, or it is not a Mooncake master's endpoint.
     pub async fn metrics(&self) -> Result<BTreeMap<String, f64>, Failure> {
         let body = self.get("/metrics").await?;
         let samples = Samples::parse(&String::from_utf8_lossy(&body));
         Ok(samples.plain().map(|(name, value)| (name.to_owned(), value)).collect())
     }
 
-    /// Calls `visit` with each key as it arrives, until `visit` returns `Break`. The whole list may take longer than the limit, as long as
-    /// at least [`PROGRESS_BYTES`] arrive in each interval of that length. Time spent in `visit` does not count.
+    /// Calls `visit` with each key as it arrives, until `visit` returns `Break`. Reading the whole list may take longer than the limit,
+    /// provided that at least [`PROGRESS_BYTES`] arrive in each interval of that length. Time spent in `visit` does not count.
     ///
     /// # Errors
     /// The admin HTTP endpoint does not respond or is too slow, or `visit` fails.
@@ -252,7 +252,7 @@ impl AdminClient {
             rest.extend_from_slice(&chunk);
             let Some(end) = rest.iter().rposition(|byte| *byte == b'\n') else {
                 if rest.len() > LINE_BYTES_MAX {
-                    return Err(self.unexpected(TARGET, format!("a line of more than {LINE_BYTES_MAX} bytes")));
+                    return Err(self.unexpected(TARGET, format!("a line is longer than {LINE_BYTES_MAX} bytes")));
                 }
                 continue;
             };
@@ -269,10 +269,10 @@ impl AdminClient {
         Ok(())
     }
 
-    /// The complete memory replicas of each key, in the order of `keys`; `None` for a key that does not exist. Grants no lease.
+    /// The complete memory replicas of each key, in the same order as `keys`; `None` for a key that does not exist. Grants no lease.
     ///
     /// # Errors
-    /// The admin HTTP endpoint does not respond, or does not respond like a Mooncake master.
+    /// The admin HTTP endpoint does not respond, or it is not a Mooncake master's endpoint.
     pub async fn replicas(&self, keys: &[String]) -> Result<Vec<Option<Vec<MemoryReplica>>>, Failure> {
         let mut found = Vec::with_capacity(keys.len());
         let mut rest = keys;
@@ -297,7 +297,7 @@ impl AdminClient {
         let list: Vec<String> = keys.iter().map(|key| escape(key)).collect();
         let target = format!("/batch_query_keys?keys={}", list.join(","));
         let reply: BatchReply = self.json(&target).await?;
-        // `keys` may contain a key twice; the response lists it once.
+        // If `keys` contains a key more than once, the response lists it only once.
         let replicas = |key: &String| {
             let entry = reply.data.get(key)?;
             entry.ok.then(|| entry.values.clone().unwrap_or_default())

@@ -31,11 +31,11 @@ pub enum ValueError {
     ZeroSegment,
 }
 
-/// A duration in the format of Mooncake's master: a whole number, optional spaces, and `ms`, `s`, `m` or `h` in any case. No unit
+/// A duration in the format that Mooncake's master uses: a whole number, optional spaces, and `ms`, `s`, `m` or `h` in any case. No unit
 /// means milliseconds.
 ///
 /// # Errors
-/// The text does not have that format, or the number of milliseconds does not fit into 64 bits.
+/// The string is not in this format, or the number of milliseconds does not fit into 64 bits.
 pub fn duration(text: &str) -> Result<Duration, ValueError> {
     let bad = || ValueError::Duration(text.to_owned());
     let trimmed = text.trim();
@@ -52,10 +52,10 @@ pub fn duration(text: &str) -> Result<Duration, ValueError> {
     number.checked_mul(ms).map(Duration::from_millis).ok_or_else(bad)
 }
 
-/// A [`duration`] greater than 0, for a time limit.
+/// A [`duration`] used as a time limit, which must be greater than 0.
 ///
 /// # Errors
-/// The text is not a duration, or it is 0.
+/// The string is not a duration, or the duration is 0.
 pub fn limit(text: &str) -> Result<Duration, ValueError> {
     match duration(text)? {
         Duration::ZERO => Err(ValueError::ZeroLimit),
@@ -66,7 +66,7 @@ pub fn limit(text: &str) -> Result<Duration, ValueError> {
 /// A finite number greater than 0.
 ///
 /// # Errors
-/// The text is not a number, or the number is 0 or less.
+/// The string is not a number, or the number is 0 or less.
 pub fn positive(text: &str) -> Result<f64, ValueError> {
     number(text).and_then(|value| if value > 0.0 { Ok(value) } else { Err(ValueError::NotPositive) })
 }
@@ -74,7 +74,7 @@ pub fn positive(text: &str) -> Result<f64, ValueError> {
 /// A finite number that is 0 or greater.
 ///
 /// # Errors
-/// The text is not a number, or the number is negative.
+/// The string is not a number, or the number is negative.
 pub fn not_negative(text: &str) -> Result<f64, ValueError> {
     number(text).and_then(|value| if value >= 0.0 { Ok(value) } else { Err(ValueError::Negative) })
 }
@@ -98,7 +98,7 @@ pub fn show_duration(duration: Duration) -> String {
 /// `HOST` or `HOST:PORT`; the port defaults to `port`.
 ///
 /// # Errors
-/// The text is not an address.
+/// The string is not an address.
 pub fn endpoint(text: &str, port: u16) -> Result<HostPort, ValueError> {
     let (host, written) = HostPort::split(text)?;
     Ok(HostPort::new(host, written.unwrap_or(port)))

@@ -79,8 +79,8 @@ fn parse_json(path: &Path, text: &str) -> Result<Json, Failure> {
     read.map(|once| once.0).map_err(|error| malformed(path, "JSON", &error.to_string()))
 }
 
-/// Rejects deep nesting: the YAML library's running time is quadratic in the depth, and configuration files do not nest. Brackets in
-/// strings and comments count too; real files never leave that many open.
+/// Rejects deep nesting: the YAML library's running time is quadratic in the depth, and configuration files do not need nesting. Brackets
+/// in strings and comments count too; real files never leave that many open.
 fn check_nesting(path: &Path, text: &str) -> Result<(), Failure> {
     let (mut open, mut line) = (0u32, 1);
     for byte in text.bytes() {
@@ -101,7 +101,7 @@ fn check_nesting(path: &Path, text: &str) -> Result<(), Failure> {
 fn malformed(path: &Path, format: &str, found: &str) -> Failure {
     Failure::usage(format!("{} is not valid {format}", path.display()))
         .found(found)
-        .next("fix the file at that position")
+        .next("fix the syntax at this position")
 }
 
 /// A document in which no map has a duplicate key. If a setting has two values, the intended one is ambiguous.
@@ -113,7 +113,8 @@ impl<'de> Deserialize<'de> for UniqueKeyJson {
     }
 }
 
-/// Deserializes a key that is not yet in the map. Because this check happens during parsing, the error includes line and column.
+/// Deserializes a key, and rejects it if it is already in the map. Because this check happens during parsing, the error includes line and
+/// column.
 struct UniqueKeySeed<'a>(&'a serde_json::Map<String, Json>);
 
 impl<'de> DeserializeSeed<'de> for UniqueKeySeed<'_> {
@@ -285,14 +286,14 @@ mod tests {
         Ok(file.assignments.iter().map(show).collect())
     }
 
-    /// The warnings that the file causes, and the number of assignments.
+    /// The warnings for the file, and the number of assignments.
     fn warned(name: &str, text: &str) -> (Vec<String>, usize) {
         let file = parse(&TABLE, Path::new(name), text, Typing::Strict).expect("only a warning");
         (unknown_key::settle(&file.unknown, false).expect("only a warning"), file.assignments.len())
     }
 
     fn refused(name: &str, text: &str) -> Failure {
-        let failure = read(name, text).expect_err("it should be refused");
+        let failure = read(name, text).expect_err("expected an error");
         assert_eq!(failure.exit, Exit::Usage);
         failure
     }

@@ -1,4 +1,4 @@
-//! Confirmation for commands that empty a store or caches: y/N on a terminal, --yes otherwise.
+//! Confirmation for commands that empty a store or caches: a y/N prompt on a terminal, otherwise --yes.
 
 use std::io::{self, BufRead, IsTerminal, Write};
 
@@ -15,7 +15,7 @@ pub struct ConfirmArgs {
 /// Returns `Ok` only if `yes` is set or the user confirms. `what` completes the sentence "This ..." and names the data and the target.
 ///
 /// # Errors
-/// The user did not confirm (exit code 1), or stdin or stderr is not a terminal (exit code 2). Nothing has been changed.
+/// The user did not confirm (exit code 1), or stdin or stderr is not a terminal (exit code 2). In both cases, nothing was changed.
 pub fn destruction(yes: bool, what: &str) -> Result<(), Failure> {
     if yes {
         return Ok(());
@@ -33,7 +33,7 @@ fn refused(what: &str) -> Failure {
 }
 
 fn ask(what: &str, input: &mut impl BufRead, output: &mut impl Write) -> Result<(), Failure> {
-    // An answer counts only if the question was displayed.
+    // Accept an answer only if the prompt was displayed.
     let shown = write!(output, "This {what}. Continue? [y/N] ").and_then(|()| output.flush());
     let mut answer = String::new();
     let read = shown.and_then(|()| input.read_line(&mut answer));
@@ -52,16 +52,16 @@ mod tests {
     fn only_yes_confirms_and_the_question_names_the_target() {
         for (typed, is_agreed) in [("y\n", true), ("YES\n", true), ("\n", false), ("", false), ("no\n", false)] {
             let mut shown = Vec::new();
-            let answer = ask("removes all objects of m:1", &mut typed.as_bytes(), &mut shown);
+            let answer = ask("removes all objects from m:1", &mut typed.as_bytes(), &mut shown);
             assert_eq!(answer.is_ok(), is_agreed, "{typed:?}");
-            assert!(String::from_utf8_lossy(&shown).contains("removes all objects of m:1"));
+            assert!(String::from_utf8_lossy(&shown).contains("removes all objects from m:1"));
             assert!(answer.err().is_none_or(|failure| failure.exit == Exit::No));
         }
     }
 
     #[test]
     fn the_flag_is_required_without_a_terminal() {
-        let failure = refused("removes all objects of m:1");
+        let failure = refused("removes all objects from m:1");
         assert_eq!(failure.exit, Exit::Usage);
         assert!(failure.what.contains("m:1") && failure.next.is_some_and(|next| next.contains("--yes")));
         assert!(destruction(true, "anything").is_ok());

@@ -8,12 +8,12 @@ use crate::engine::env::RealEnv;
 use crate::engine::metadata::MetadataUri;
 use crate::engine::metadata::discovery::{self, DiscoveredMode, DiscoveryQuery, Evidence};
 
-/// The metadata mode that the nodes of `master` use; `None` without evidence.
+/// The metadata mode that the nodes of `master` use; `None` if there is no evidence.
 pub async fn find(master: &MasterTarget) -> Option<DiscoveredMode> {
     find_at(master.admin().ok()?.at(), master).await
 }
 
-/// The metadata mode that the nodes of `master` use, discovered through the admin endpoint `admin`; `None` without evidence.
+/// The metadata mode that the nodes of `master` use, discovered through the admin endpoint `admin`; `None` if there is no evidence.
 pub async fn find_at(admin: &HostPort, master: &MasterTarget) -> Option<DiscoveredMode> {
     let keys = key_space();
     let question = DiscoveryQuery { admin, master_host: &master.at.host, keys: &keys, limit: master.timeout };
@@ -25,7 +25,7 @@ pub fn note(found: Option<&DiscoveredMode>, master: &MasterTarget) -> String {
     let (metadata, why) = match found {
         Some(DiscoveredMode { metadata, evidence }) => (metadata, reason(evidence)),
         None if master.is_admin_unknown() => {
-            let why = "default: without --admin HOST:PORT the nodes' mode cannot be discovered";
+            let why = "default: without --admin HOST:PORT, the nodes' mode cannot be discovered";
             (&MetadataUri::P2p, why.to_owned())
         }
         None => (&MetadataUri::P2p, "default: no node of this store could be checked".to_owned()),
@@ -59,8 +59,8 @@ pub fn with_admin_hint(failure: Failure) -> Failure {
     failure.next(next)
 }
 
-/// Whether two modes differ: P2PHANDSHAKE and HTTP, or two services on different ports or paths. Hosts are not compared, because one
-/// service may have several host names.
+/// Whether two modes differ: one is P2PHANDSHAKE and the other is HTTP, or they name services on different ports or paths. Hosts are not
+/// compared, because one service may have several host names.
 fn differ(found: &MetadataUri, used: &MetadataUri) -> bool {
     match (found, used) {
         (MetadataUri::P2p, MetadataUri::P2p) => false,

@@ -20,7 +20,7 @@ pub enum Exit {
     Usage,
     /// A service outside this process is unreachable.
     Unreachable,
-    /// A permission, memory, a device or a free port is missing on this host.
+    /// Missing permission, memory, device or free port on this host.
     Host,
     /// A bug in mcctl.
     Bug,
@@ -56,7 +56,7 @@ pub type Outcome = Result<Exit, Failure>;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Failure {
     pub exit: Exit,
-    /// The cause, with the value found: one sentence without a full stop.
+    /// The cause, with the value found: one sentence without a final period.
     pub what: String,
     /// The action that failed, with address or path and the origin of the value.
     pub tried: Option<String>,

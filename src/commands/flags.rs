@@ -11,13 +11,13 @@ use crate::engine::base::ByteSize;
 /// A flag, with the data for help, parsing and configuration files.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct FlagSpec {
-    /// The name with underscores: the same as upstream if upstream has the flag.
+    /// The name with underscores: the same as upstream's name if upstream has the flag.
     pub name: &'static str,
     pub aliases: &'static [&'static str],
     pub kind: ValueKind,
     /// The default as written on a command line.
     pub default: &'static str,
-    /// One sentence without a full stop. It names the unit unless `kind` implies it.
+    /// One sentence without a final period. It names the unit unless `kind` implies it.
     pub help: &'static str,
     pub class: FlagSupport,
     /// Name in a configuration file.
@@ -51,9 +51,9 @@ pub enum ValueKind {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FlagSupport {
     Works,
-    /// Accepted and ignored; the text is the reason.
+    /// Accepted and ignored; the string is the reason.
     NoEffect(&'static str),
-    /// Belongs to a feature that mcctl does not have; the text names the feature. Only the default is accepted, because ignoring another
+    /// Belongs to a feature that mcctl does not have; the string names the feature. Only the default is accepted, because ignoring another
     /// value would change what is stored or served.
     Absent(&'static str),
 }
@@ -63,7 +63,7 @@ pub enum FlagSupport {
 pub enum FileKey {
     Same,
     Named(&'static str),
-    /// Not allowed in a file. The text names the alternative.
+    /// Not allowed in a file. The string names the alternative.
     None(&'static str),
 }
 
@@ -91,7 +91,8 @@ pub struct FlagTable {
     pub groups: &'static [(&'static str, &'static [FlagSpec])],
 }
 
-/// A supported flag: its key in configuration files is the flag's name, and it has no environment variable. The builder methods change this.
+/// A supported flag: its key in configuration files is the flag's name, and it has no environment variable. The builder methods change
+/// this.
 pub const fn flag(name: &'static str, kind: ValueKind, default: &'static str, help: &'static str) -> FlagSpec {
     FlagSpec { name, aliases: &[], kind, default, help, class: FlagSupport::Works, key: FileKey::Same, env: None }
 }
@@ -275,7 +276,7 @@ pub fn parse_bool(text: &str) -> Option<bool> {
     }
 }
 
-/// A whole number in decimal, or in hexadecimal after `0x`, as gflags parses it.
+/// A whole number, in decimal or (with the prefix `0x`) in hexadecimal, as in gflags.
 fn parse_whole(text: &str) -> Option<i128> {
     let text = text.trim();
     let (digits, negative) = text.strip_prefix('-').map_or((text, false), |rest| (rest, true));

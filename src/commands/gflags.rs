@@ -1,4 +1,4 @@
-//! A parser for gflags command lines, based on a [`FlagTable`]. It is pure: [`FlagSources`] reads files and the environment.
+//! A parser for gflags command lines, based on a [`FlagTable`]. It performs no I/O itself: [`FlagSources`] reads files and the environment.
 //!
 //! Accepted forms: `-f v`, `-f=v`, `--f=v`, `--f v`, a boolean without a value, `--nof` and `--no-f` for booleans. `-` and `_` are
 //! equivalent in names. Also `--flagfile`, `--fromenv`, `--tryfromenv`, `--undefok`, `--help` with its variants, `--version`, and
@@ -43,7 +43,7 @@ const FLAGFILE_DEPTH_MAX: usize = 8;
 /// Parses `args`, without the program name, as flags of `table`.
 ///
 /// # Errors
-/// A flag is unknown or lacks its value, a word is not a flag, or a flag file cannot be read.
+/// A flag is unknown, a flag's value is missing, a word is not a flag, or a flag file cannot be read.
 pub fn parse(table: &'static FlagTable, args: &[String], world: &impl FlagSources) -> Result<ParsedFlags, Failure> {
     let mut parser = FlagParser { table, world, out: ParsedFlags::default(), undefok: Vec::new(), unknown: Vec::new() };
     parser.command_line(args)?;

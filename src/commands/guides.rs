@@ -161,7 +161,7 @@ pub const GUIDES: &[Guide] = &[
         command: "store exists",
         examples: &[
             ("mcctl store exists a b", "print yes or no for each key"),
-            ("mcctl store exists -q a && echo found", "report the result in the exit code only"),
+            ("mcctl store exists -q a && echo found", "report the result only in the exit code"),
         ],
         first: &["quiet", "master", "admin", "json"],
     },
@@ -212,7 +212,7 @@ pub const GUIDES: &[Guide] = &[
         examples: &[
             (
                 "mcctl bench multi-turn --url http://127.0.0.1:30000 --num-clients 8 --num-rounds 4",
-                "8 conversations of 4 rounds",
+                "8 conversations with 4 rounds each",
             ),
             (
                 "mcctl bench multi-turn --dataset-name sharegpt --dataset-path chats.json --request-rate 4",

@@ -1,4 +1,4 @@
-//! Help texts for all commands: `-h` fits on one screen, `--help` begins with examples. `guides` lists the flags that `-h` shows.
+//! Help output for all commands: `-h` fits on one screen, `--help` begins with examples. `guides` lists the flags that `-h` shows.
 
 use clap::Command;
 
@@ -24,7 +24,7 @@ pub enum HelpLength {
     Long,
 }
 
-/// Applies the help layout and the examples from `guides` to every command in the tree with the root `command`.
+/// Applies the help layout and the examples from `guides` to `command` and all of its subcommands.
 pub fn guided(command: Command) -> Command {
     let globals = command.get_arguments().filter(|arg| arg.is_global_set() && !arg.is_hide_set()).count();
     guide(command, "", globals)

@@ -19,7 +19,7 @@ pub const RPC_PORT: u16 = 50051;
 /// Timeout for connecting to the master.
 const CONNECT_MAX: Duration = Duration::from_secs(3);
 
-/// Whether this process or host has no file descriptors left. Such an error is not the peer's fault.
+/// Whether `error` means that this process or host has no file descriptors left. The peer is not at fault in this case.
 fn is_out_of_files(error: &io::Error) -> bool {
     matches!(error.raw_os_error().map(Errno::from_raw), Some(Errno::EMFILE | Errno::ENFILE))
 }
@@ -60,7 +60,7 @@ impl MasterArgs {
     /// The master that these flags and the environment select.
     ///
     /// # Errors
-    /// An address does not parse.
+    /// An address is invalid.
     pub fn resolve(&self) -> Result<MasterTarget, Failure> {
         self.resolve_with(|name| std::env::var(name).ok().filter(|text| !text.is_empty()))
     }
@@ -69,7 +69,7 @@ impl MasterArgs {
     /// belongs to this master, see [`discovery::is_admin_of`].
     ///
     /// # Errors
-    /// An address does not parse.
+    /// An address is invalid.
     pub async fn find(&self) -> Result<MasterTarget, Failure> {
         let mut master = self.resolve()?;
         if master.is_admin_unknown && discovery::is_admin_of(&master.admin, &master.at, master.timeout).await {
@@ -118,7 +118,7 @@ impl MasterArgs {
 /// Parses `text`, a value from `origin`, as an address. The port defaults to `port`.
 ///
 /// # Errors
-/// The text is not an address, or it uses a scheme such as etcd:// that mcctl does not support.
+/// The string is not an address, or it uses a scheme such as etcd:// that mcctl does not support.
 pub fn address(text: &str, origin: &str, port: u16) -> Result<HostPort, Failure> {
     if let Some((scheme, _)) = text.split_once("://").filter(|(scheme, _)| *scheme != "http") {
         return Err(Failure::usage(format!("{origin}: finding the master through {scheme}:// is not supported"))

@@ -184,7 +184,7 @@ fn run(args: Vec<OsString>) -> Outcome {
                     output::data(error.to_string())?;
                     return Ok(Exit::Done);
                 }
-                // A command without its subcommand: clap's list of subcommands is the message.
+                // If a required subcommand is missing, clap's list of subcommands is the error message.
                 Err(error) if error.kind() == ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand => {
                     output::say(error.to_string().trim_end());
                     return Ok(Exit::Usage);

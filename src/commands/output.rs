@@ -87,7 +87,7 @@ pub fn labelled(label: &str, text: &str) -> String {
     let width = terminal_width().unwrap_or(usize::MAX).max(4 * LABEL_WIDTH);
     let mut lines = vec![format!("{label:<LABEL_WIDTH$}")];
     for word in text.split(' ') {
-        let line = lines.last_mut().expect("one line at least");
+        let line = lines.last_mut().expect("at least one line");
         if line.chars().count() + 1 + word.chars().count() > width {
             lines.push(format!("{:LABEL_WIDTH$}{word}", ""));
         } else {

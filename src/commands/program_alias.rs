@@ -8,8 +8,8 @@ use crate::commands::error::{Failure, Outcome};
 use crate::commands::logging;
 use crate::commands::serve::ServiceKind;
 
-/// A program that mcctl replaces. [`crate::commands::size_hugepages::compat_of`] handles the sizing script, which is imitated byte for
-/// byte.
+/// A program that mcctl replaces. [`crate::commands::size_hugepages::compat_of`] handles the sizing script, whose output mcctl reproduces
+/// byte for byte.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ProgramAlias {
     /// A service with its own flags.
@@ -22,7 +22,7 @@ pub enum ProgramAlias {
     Client,
 }
 
-/// All names that a symlink to mcctl may have, including those of the sizing script.
+/// All names that a symlink to mcctl may have, including the names of the sizing script.
 pub const NAMES: &[&str] = &[
     "mooncake_master",
     "mooncake_http_metadata_server",

@@ -216,7 +216,7 @@ fn ill_typed(given: &Assignment) -> Failure {
         .next(format!("{}: {}", given.flag.spelled(), given.flag.help))
 }
 
-/// Reads the text file `path`, which may have at most `limit` bytes. `origin` is the flag or variable that specifies the file.
+/// Reads the text file `path`, which may be at most `limit` bytes long. `origin` is the flag or variable that specifies the file.
 ///
 /// # Errors
 /// The file cannot be read, is larger than `limit`, or is not UTF-8.

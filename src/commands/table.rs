@@ -81,7 +81,7 @@ impl ReportSection {
 }
 
 /// A table with one header row. The first column contains text and is left-aligned. The others contain numbers and are right-aligned,
-/// except those marked with [`ReportTable::text_column`].
+/// except columns marked with [`ReportTable::text_column`].
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct ReportTable {
     /// Caption above the table; may be empty.

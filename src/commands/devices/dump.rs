@@ -1,4 +1,4 @@
-//! mcctl started through the symlink `transfer_engine_topology_dump`: prints the matrix of `mcctl devices --format topology` in that
+//! mcctl started through the symlink `transfer_engine_topology_dump`: prints the matrix from `mcctl devices --format topology` in that
 //! program's output format.
 
 use clap::Parser;
@@ -18,7 +18,7 @@ struct TopologyDumpFlags {
     /// Transfer engine: te is the classic one; tent is not supported; auto depends on MC_USE_TENT and MC_USE_TEV1
     #[arg(long, value_name = "BACKEND", default_value = "auto", value_parser = ["auto", "te", "tent"])]
     backend: String,
-    /// Print the matrix from the file named by MC_CUSTOM_TOPO_JSON
+    /// Print the matrix from the file that MC_CUSTOM_TOPO_JSON specifies
     #[arg(long)]
     use_custom_topo: bool,
     /// Print the matrix from this file

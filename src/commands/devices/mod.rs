@@ -1,4 +1,4 @@
-//! `mcctl devices`: the RDMA devices on a host, their problems, and which ones to use. On the local host it also queries libibverbs.
+//! `mcctl devices`: the RDMA devices on a host, their problems, and the recommended choice. On the local host it also queries libibverbs.
 
 pub mod dump;
 mod paste;
@@ -32,7 +32,7 @@ pub struct Args {
     /// Print one JSON document to stdout; the same as --format json
     #[arg(long, conflicts_with = "format")]
     json: bool,
-    /// Output format: everything, or one part in a format that other programs parse
+    /// Output format: the full report, or one section in a format that other programs parse
     #[arg(long, value_enum, value_name = "FORMAT", default_value = "table")]
     format: DevicesFormat,
     /// Check another host: a directory with copies of its /sys, /proc and /dev
@@ -44,7 +44,7 @@ pub struct Args {
 enum DevicesFormat {
     /// Tables, the recommended devices with reasons, and warnings
     Table,
-    /// One JSON document with everything
+    /// One JSON document with the full report
     Json,
     /// Names and node GUIDs, in the format of ibv_devices
     #[value(name = "ibv_devices", alias = "ibv-devices")]
@@ -179,7 +179,7 @@ impl DeviceReport {
     }
 }
 
-/// The device list in the exact column layout of `ibv_devices`. It has no rows if the host has no device.
+/// The device list, with the same column layout as `ibv_devices`. It has no rows if the host has no device.
 fn ibv_devices(host: &HostTopology) -> String {
     let mut text = "    device          \t   node GUID\n    ------          \t----------------\n".to_owned();
     for device in &host.devices {

@@ -262,7 +262,7 @@ fn findings(host: &HostTopology) -> String {
         && host.rdma == RdmaSupport::Devices
     {
         text.push_str(
-            "note     this process has CAP_IPC_LOCK, so its locked-memory limit has no effect; other processes may be limited\n",
+            "note     this process has CAP_IPC_LOCK, so the locked-memory limit does not apply to it; other processes may be limited\n",
         );
     }
     text

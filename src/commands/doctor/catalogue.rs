@@ -1,4 +1,4 @@
-//! `--list` and `--list-problems`: all checks, and common deployment problems with the checks that detect them. No check runs.
+//! `--list` and `--list-problems`: all checks, and common deployment problems with the checks that detect them. No checks are run.
 
 use serde::Serialize;
 

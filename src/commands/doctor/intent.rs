@@ -31,7 +31,7 @@ pub enum ProtocolName {
     Rdma,
 }
 
-/// The part of the `size-hugepages --json` output that is used.
+/// The fields that are read from the `size-hugepages --json` output.
 #[derive(Debug, Deserialize)]
 struct SizingPlan {
     schema: String,

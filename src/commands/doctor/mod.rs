@@ -37,9 +37,9 @@ const MR_TEST_MIB_MAX: Duration = Duration::from_millis(4);
 #[command(
     after_help = "Groups: host (this machine), config (--file, this environment and running processes, with the mcctl lint rules), wheel (Mooncake's Python wheel and its libraries), cluster (a running master and its nodes), \
     serving (running SGLang servers: --sglang), peer (an RDMA engine on another host: --rdma-peer). --list shows all checks.\n\n\
-    Writes: doctor changes nothing, except with these probes.\n  \
-      cluster    with --master or MOONCAKE_MASTER: one object of --probe-bytes per node, then four on one node, with keys mcctl-doctor-*, force-removed \
-    afterwards. Nothing is written to a master found at the default address 127.0.0.1:50051; pass --master to probe it.\n  \
+    Writes: doctor changes nothing except with these probes:\n  \
+      cluster    with --master or MOONCAKE_MASTER: one object of --probe-bytes per node, then four on one node, with keys mcctl-doctor-*; all are force-removed \
+    afterward. Nothing is written to a master found at the default address 127.0.0.1:50051; pass --master to probe it.\n  \
       serving    with --probe-serving: two prompts per run; this empties the first server's L1 and L2 caches.\n  \
       peer       with --rdma-peer: zero-byte RDMA writes and one read per path.\n\n\
     The peer for --rdma-peer is any Mooncake engine that uses rdma (mcctl serve store, a node, an SGLang server). If none is running yet, \
@@ -64,7 +64,7 @@ pub struct Args {
     /// Print one JSON document to stdout (schema mcctl.doctor/1)
     #[arg(long)]
     json: bool,
-    /// Also list the checks that passed, with what they observed
+    /// Also list the checks that passed and what they observed
     #[arg(long, short)]
     verbose: bool,
     /// Exit with code 1 if a finding has at least this severity: warning or error
@@ -92,7 +92,7 @@ pub struct Args {
     /// Planned ports; a port already in use is an error [default: checks 50051, 9003, 8080, 8081, 9300]
     #[arg(long, value_name = "PORT,...", value_delimiter = ',', value_parser = clap::value_parser!(u16).range(1..))]
     ports: Option<Vec<u16>>,
-    /// Interpreter or virtual environment to search for the wheel [default: those on PATH, VIRTUAL_ENV, CONDA_PREFIX,
+    /// Interpreter or virtual environment to search for the wheel [default: from PATH, VIRTUAL_ENV, CONDA_PREFIX,
     /// PYTHONPATH]
     #[arg(long, value_name = "PATH")]
     python: Option<String>,

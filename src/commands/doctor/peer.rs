@@ -127,7 +127,7 @@ impl PeerArgs {
     }
 }
 
-/// The address from which this host's own name is derived: that of the peer, or that of the metadata service.
+/// The address from which this host's own name is derived: the address of the peer or of the metadata service.
 fn toward(metadata: &MetadataUri, segment: &str) -> Option<HostPort> {
     let authority = match metadata {
         MetadataUri::P2p => segment,
@@ -199,7 +199,7 @@ fn outcome(end: &ProbedDevice, path: &ProbedPath) -> String {
         (Ok(_), None) => "ok".to_owned(),
         (Err(failure), _) => {
             let other = path.others.iter().find(|other| other.works());
-            let other = other.map(|other| format!("; GID {} works", other.gid.index)).unwrap_or_default();
+            let other = other.map(|other| format!("; GID {} is usable", other.gid.index)).unwrap_or_default();
             let step = explain::word(failure.step);
             format!("fails at {step}: {}{other}", escaped(&explain::why(end, path, failure).what))
         }

@@ -127,7 +127,8 @@ impl RunningArgs {
             node::metadata(text, format!("--metadata-server {text}"))?;
         }
         if self.probe_bytes.0 == 0 || self.probe_bytes.0 > PROBE_MAX {
-            let what = format!("--probe-bytes {}: expected 1 byte to {}", self.probe_bytes, ByteSize(PROBE_MAX));
+            let what =
+                format!("--probe-bytes {}: expected a size from 1 byte to {}", self.probe_bytes, ByteSize(PROBE_MAX));
             return Err(Failure::usage(what));
         }
         let variable = |name: &str| std::env::var(name).ok().filter(|text| !text.is_empty());

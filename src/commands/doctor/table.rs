@@ -11,7 +11,8 @@ use crate::engine::check::{CheckGroup, CheckReport, CheckStatus, Severity};
 /// Maximum number of skipped checks named on a line. The JSON document lists all of them.
 const NAMED_MAX: usize = 4;
 
-/// Renders the report. On a terminal, lines are wrapped at its width. Otherwise each text is printed on one line, so that `grep` finds it.
+/// Renders the report. On a terminal, lines are wrapped at its width. Otherwise, each message is printed on a single line, so that `grep`
+/// can find it.
 pub(super) fn render(reports: &[CheckReport], verbose: bool, fail_on: Severity) -> String {
     let is_terminal = std::io::stdout().is_terminal();
     let line = |text: String| if is_terminal { wrapped_line(&text, width()) } else { format!("{text}\n") };

@@ -63,7 +63,7 @@ fn check(line: &[&str], expected: &[&str]) {
 }
 
 fn refused(line: &[&str], world: &FakeSources) -> Failure {
-    let failure = run(line, world).expect_err("it should be refused");
+    let failure = run(line, world).expect_err("expected an error");
     assert_eq!(failure.exit, Exit::Usage);
     failure
 }

@@ -1,4 +1,4 @@
-//! Interactive questions. A question repeats until the answer is valid.
+//! Interactive questions. A question is repeated until the answer is valid.
 
 use std::io::{self, BufRead, IsTerminal, Write};
 

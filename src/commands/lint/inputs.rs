@@ -22,7 +22,8 @@ pub struct LintInput {
     pub name: String,
     /// The contents, up to one byte more than the limit, so that the parser detects a file that is too large.
     pub bytes: Vec<u8>,
-    /// Whether the user specified only the directory. Such a file may be unrelated to the deployment.
+    /// Whether the user specified the directory that contains the file, and not the file itself. The file may then be unrelated to the
+    /// deployment.
     pub is_from_folder: bool,
 }
 

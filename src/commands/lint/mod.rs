@@ -17,12 +17,12 @@ use crate::engine::lint::{CHECKS, FileKind, ReadError, SourceFile, check_deploym
 #[derive(Debug, clap::Args)]
 #[command(
     after_help = "Pass all files of one deployment together: some rules compare several files. In a directory, files ending in .yaml, \
-    .yml, .json, .service, .env, .sh and .bash are read, including those in subdirectories.\n\
+    .yml, .json, .service, .env, .sh and .bash are read, including files in subdirectories.\n\
     The type of each file is detected from its contents and name; --kind overrides the detection.\n\
     Exit codes: 0 no finding at or above --fail-on, 1 at least one, 2 an input cannot be read (the others are still checked)."
 )]
 pub struct Args {
-    /// Files of one deployment, or directories of such files; - reads stdin
+    /// Files or directories of a single deployment to check; - reads stdin
     #[arg(value_name = "FILE|DIR", required_unless_present = "list")]
     files: Vec<String>,
     /// Type of all files [default: detected from contents and name]
@@ -84,7 +84,7 @@ enum LintFailOn {
     Info,
     Warning,
     Error,
-    /// Never exit with 1
+    /// Never exit with code 1
     Never,
 }
 

@@ -77,7 +77,7 @@ pub enum LintVerdict {
     Passed,
     /// At least one finding is at or above `--fail-on`.
     Failed,
-    /// This many inputs could not be read.
+    /// Some inputs could not be read; the value is their number.
     Incomplete(usize),
 }
 
@@ -168,7 +168,7 @@ mod tests {
         let finding = Finding {
             id: "memory-limit",
             severity: Severity::Error,
-            finding: "a text that is too long for a narrow terminal, ".repeat(3),
+            finding: "a message that is too long for a narrow terminal, ".repeat(3),
             evidence: "e".to_owned(),
             remedy: "r".to_owned(),
             place: None,

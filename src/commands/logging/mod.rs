@@ -127,7 +127,7 @@ pub fn init(options: &LogOptions, fallback: &str) -> Result<(), Failure> {
         .with_ansi(is_coloured)
         .with_target(false)
         .log_internal_errors(false);
-    // A second initialization has no effect. Tests run several commands in one process.
+    // Ignore a second initialization: tests run several commands in one process.
     let _ = match options.format.as_str() {
         "json" => builder.event_format(JsonFormat).try_init(),
         _ => builder.try_init(),

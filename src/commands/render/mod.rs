@@ -154,7 +154,7 @@ fn one_line(text: &str) -> String {
     text.chars().map(|c| if c.is_control() { '?' } else { c }).collect()
 }
 
-/// All files as one text, each after a line with its name. Several YAML files become several documents.
+/// All files in a single string, each preceded by a line with its name. Each YAML file becomes a separate YAML document.
 fn concatenate(files: &[RenderedFile]) -> String {
     if let [file] = files {
         return file.text.clone();
@@ -176,7 +176,7 @@ fn concatenate(files: &[RenderedFile]) -> String {
 const MESSAGE_MAX: usize = 400;
 
 fn failure(path: &Path, what: &str) -> Failure {
-    // A parser may quote the whole file.
+    // A parser's message may quote the whole file.
     let short: String = what.chars().take(MESSAGE_MAX).collect();
     let more = if short.len() < what.len() { " ..." } else { "" };
     Failure::usage(format!("{}: {short}{more}", path.display()))

@@ -49,7 +49,7 @@ fn write_atomically(path: &Path, text: &str) -> io::Result<()> {
     let new = Path::new(&name);
     let written = fs::write(new, text).and_then(|()| fs::rename(new, path));
     if written.is_err() {
-        // The file may not exist.
+        // The file might not exist.
         let _ = fs::remove_file(new);
     }
     written

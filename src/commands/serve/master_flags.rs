@@ -6,7 +6,7 @@ use crate::commands::flags::{FlagSpec, FlagTable, ValueKind, flag};
 use crate::commands::serve::{LOG_FILE, LOG_FILE_KEEP, LOG_FILE_MAX_SIZE, LOG_FORMAT, LOG_LEVEL};
 use crate::commands::unknown_key::STRICT;
 
-/// Upper bound for thread counts. More threads than CPUs only use more memory.
+/// Upper bound for thread counts. More threads than CPUs would only use more memory.
 const THREADS_MAX: u64 = 1024;
 const I32_MAX: u64 = i32::MAX as u64;
 const U32_MAX: u64 = u32::MAX as u64;
@@ -468,7 +468,7 @@ mod tests {
         assert_eq!(names.len(), count);
         for flag in TABLE.flags() {
             assert!(flag.kind.parse(flag.default).is_some(), "{}", flag.name);
-            assert!(!flag.help.ends_with('.'), "{}: help ends without a full stop", flag.name);
+            assert!(!flag.help.ends_with('.'), "{}: help must not end with a period", flag.name);
         }
     }
 }

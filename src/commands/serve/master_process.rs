@@ -65,7 +65,7 @@ enum MetadataCleaner {
 }
 
 impl MasterProcess {
-    /// Starts all parts of `plan`. If one part fails, none is left running.
+    /// Starts all components of `plan`. If one of them fails, none is left running.
     ///
     /// # Errors
     /// A port cannot be bound, or the host cannot start threads.

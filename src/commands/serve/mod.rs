@@ -105,7 +105,7 @@ fn settings_of(table: &'static FlagTable, parsed: &ParsedFlags) -> Result<Settin
 }
 
 /// Starts logging with the service's flags, or else with `before`, the flags before the service name. Then raises the open file limit
-/// and warns about flags without effect.
+/// and warns about flags that have no effect.
 fn start_logging(settings: &Settings, before: &logging::LogOptions, glog: Option<&'static str>) -> Result<(), Failure> {
     let warnings = settings.check_features()?;
     let text = |name: &str| settings.is_given(name).then(|| settings.text(name).to_owned());
@@ -127,8 +127,8 @@ fn start_logging(settings: &Settings, before: &logging::LogOptions, glog: Option
     Ok(())
 }
 
-/// Raises the soft limit on open files. With the common limit of 1,024, a service would start to reject connections at roughly the
-/// thousandth.
+/// Raises the soft limit on open files. With the common limit of 1,024, a service would reject connections after roughly the first
+/// thousand.
 pub(crate) fn allow_open_files() {
     match descriptors::allow(OPEN_FILES) {
         Ok(allowed) if allowed < OPEN_FILES_LOW => {

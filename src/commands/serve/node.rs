@@ -47,7 +47,7 @@ pub struct NodePlan {
     pub announce_host: Option<String>,
     /// Time limit for the metadata service and the master to become reachable.
     pub max_wait: Duration,
-    /// Part of `max_wait` already spent on name resolution.
+    /// Portion of `max_wait` already spent on name resolution.
     pub waited: Duration,
     /// Metrics for the node's own client, if enabled.
     pub metrics: Option<Arc<ClientMetrics>>,
@@ -64,7 +64,7 @@ pub struct NodePorts {
 /// Parses `text`, a value from `origin`, as a metadata mode.
 ///
 /// # Errors
-/// The text is neither P2PHANDSHAKE nor an HTTP URL.
+/// The string is neither P2PHANDSHAKE nor an HTTP URL.
 pub fn metadata(text: &str, origin: String) -> Result<MetadataUri, Failure> {
     text.parse().map_err(|error: ParseMetadataUriError| {
         Failure::usage("unsupported metadata service")
@@ -74,11 +74,11 @@ pub fn metadata(text: &str, origin: String) -> Result<MetadataUri, Failure> {
     })
 }
 
-/// The name at which other hosts reach the node. This is `given` if set, otherwise localhost if the master is on this host, or the
+/// The name by which other hosts reach the node. This is `given` if set, otherwise localhost if the master is on this host, or the
 /// local address on the route to the master.
 ///
 /// # Errors
-/// `given` does not parse, other hosts cannot reach it, or this host has no usable address. If the master's name cannot be resolved,
+/// `given` is invalid, other hosts cannot reach it, or this host has no usable address. If the master's name cannot be resolved,
 /// the failure is [unreachable](crate::commands::error::Exit::Unreachable).
 pub fn local_hostname(
     given: Option<(&str, String)>,
@@ -442,7 +442,7 @@ fn engine_failure(plan: &NodePlan, error: &TransferError) -> Failure {
         | TransferError::Name { .. }
         | TransferError::NameTaken { .. }
         | TransferError::Protocol { .. } => Failure::usage("the transfer engine cannot start")
-            .tried(format!("name {} in {}", plan.local_hostname, plan.metadata))
+            .tried(format!("use the name {} in {}", plan.local_hostname, plan.metadata))
             .found(cause)
             .next("change --local-hostname or --metadata-server"),
         TransferError::NoPort { first, last, source, .. } if first == last => {
@@ -451,7 +451,7 @@ fn engine_failure(plan: &NodePlan, error: &TransferError) -> Failure {
             ListenAddress { what: HANDSHAKE, at, host_origin: origin.clone(), origin }.failure(source)
         }
         _ => Failure::host("the transfer engine cannot start")
-            .tried(format!("name {} in {}", plan.local_hostname, plan.metadata))
+            .tried(format!("use the name {} in {}", plan.local_hostname, plan.metadata))
             .found(cause)
             .next("check MC_MIN_RPC_PORT, MC_MAX_RPC_PORT and MC_TCP_BIND_ADDRESS"),
     }
@@ -473,12 +473,12 @@ fn master_failure(plan: &NodePlan, error: &StoreError) -> Failure {
             };
             let (within, longer) = match plan.max_wait {
                 Duration::ZERO => (String::new(), ""),
-                wait => (format!(" within {}", show_duration(wait)), ", or set a longer --max-wait-time"),
+                wait => (format!(" within {}", show_duration(wait)), "; or set a longer --max-wait-time"),
             };
             Failure::unreachable(format!("cannot reach the master at {}{within}", plan.master))
                 .tried(tried)
                 .found(cause)
-                .next(format!("start the master (mcctl serve master), correct --master{longer}"))
+                .next(format!("start the master (mcctl serve master) or correct --master{longer}"))
         }
         _ => Failure::no(format!("the master at {} rejected this node", plan.master)).tried(tried).found(chain(error)),
     }

@@ -123,7 +123,7 @@ struct SglangCompatFlags {
 }
 
 /// Warning in the first line of output.
-pub(in crate::commands) const WARNING: &str = "this is a SIMULATOR of an SGLang server: it does not run a model, responses are random text, and times come from a cost model";
+pub(in crate::commands) const WARNING: &str = "this is a SIMULATOR of an SGLang server: it does not run a model, responses are random text, and timings come from a cost model";
 /// Threads for requests, storage and the engine.
 const THREADS_MAX: usize = 4;
 /// Maximum L2 size in tokens.

@@ -71,7 +71,7 @@ pub fn run(parsed: &ParsedFlags, log: &logging::LogOptions) -> Outcome {
 }
 
 /// The configuration from `settings`. If the node's name depends on the master's address, name resolution is retried until it succeeds: in
-/// a cluster that has just started, DNS records may appear late. The time spent on retries counts towards the maximum wait for the master.
+/// a cluster that has just started, DNS records may appear late. The time spent on retries counts toward the maximum wait for the master.
 async fn plan_in_time(settings: Settings) -> Result<(NodePlan, NodePorts), Failure> {
     let (env, settings) = (RealEnv::new(), Arc::new(settings));
     let began = env.now();
@@ -363,7 +363,7 @@ mod tests {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
         let (plan, _) = runtime.block_on(plan_in_time(settings)).expect("an address");
         assert_eq!(plan.max_wait, Duration::from_secs(7));
-        assert!(plan.waited > Duration::ZERO, "a thread was started and waited for");
+        assert!(plan.waited > Duration::ZERO, "starting and joining a thread takes time");
     }
 
     #[test]
@@ -373,7 +373,7 @@ mod tests {
             let failure = failure.expect_err(hostname);
             assert!(failure.exit == Exit::Usage && failure.what.contains(&format!("'{hostname}'")), "{failure}");
         }
-        // With an HTTP metadata service the name is only a key.
+        // With an HTTP metadata service, the name is only a key.
         let http = "--metadata-server=http://10.0.0.1:8080/metadata";
         let named = name(&["--master=10.0.0.1:1", "--local-hostname=localhost", http]);
         assert_eq!(named.as_deref(), Some("localhost"));

@@ -92,7 +92,7 @@ const LOADERS: &[FlagSpec] = &[
     flag("config", ValueKind::Text, "", "JSON file whose keys are the flag names in the Store group, with '_'")
         .not_in_file("use --config"),
     STRICT,
-    flag("define", ValueKind::Define, "", "Set a key of --config; repeatable").aliases(&["D"]).not_in_file("use -D"),
+    flag("define", ValueKind::Define, "", "Set a --config key; repeatable").aliases(&["D"]).not_in_file("use -D"),
     flag("flagfile", ValueKind::Text, "", "File with one flag per line, applied in place")
         .not_in_file("set it on the command line"),
 ];

@@ -67,7 +67,7 @@ fn check(host: &TargetHost, report: &SizingReport) -> Result<(), Failure> {
     }
     if report.host_other_hugepages > 0 {
         return Err(Failure::usage("--apply reserves pages of one size, but the arenas need a different size")
-            .next("omit --arena-pool-size: an arena has no benefit in this deployment"));
+            .next("omit --arena-pool-size: an arena provides no benefit in this deployment"));
     }
     check_memory(host, report)
 }

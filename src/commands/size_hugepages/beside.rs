@@ -57,7 +57,7 @@ pub struct Kep74Comparison {
     pub shown_gib: f64,
     /// The computed size of these keys.
     pub bytes: u64,
-    /// The difference, whose cause is unknown.
+    /// The unexplained difference.
     pub unexplained_percent: f64,
 }
 

@@ -1,8 +1,8 @@
 //! Upstream's sizing script: its command line, output and exit codes, formatted like Python 3.11's `argparse` at 80 columns.
 //!
-//! It differs in two cases. With `--available-hugetlb`, an invalid `--hugepage-size` crashes the script with a traceback and the exit
-//! code for "arena may fall back"; mcctl prints the matching error and exits with code 64. Numbers above 127 bits are an error with code
-//! 64.
+//! mcctl differs from the script in two cases. With `--available-hugetlb`, an invalid `--hugepage-size` crashes the script with a traceback
+//! and the exit code for "arena may fall back"; mcctl prints the matching error and exits with code 64. Numbers that need more than 127
+//! bits are rejected with code 64.
 
 use std::path::Path;
 

@@ -125,7 +125,7 @@ fn rate(curve: &HitCurve, blocks: u64) -> f64 {
 }
 
 fn scale(args: &Args) -> Result<TokenScale, Failure> {
-    // Only the token size is needed, which does not depend on the L2 size.
+    // Only the token size is needed, and it does not depend on the L2 size.
     let wanted = request::sized(args, L2Size::Gb(1))?.wanted;
     let mut scale = TokenScale { block_tokens: args.trace_block_tokens, dcp: 1, l2_token_bytes: None, stored: None };
     if let Some(geometry) = wanted.geometry.filter(|geometry| geometry.window_layers == 0) {

@@ -44,7 +44,7 @@ const SIZES_HELP: &str = "How sizes are interpreted (1gb = 1024^3 bytes, 1 GB = 
   --max-mr-size               64 bytes   64 GiB     transfer engine
 
 Units are b, kb, mb, gb and tb (powers of 1024); kib, mib, gib and tib are aliases.
-The report shows every size that the program does not use unchanged.";
+The report shows every size that a program adjusts.";
 
 /// The deployment to size, with the same flags as SGLang and upstream's sizing script.
 #[derive(Clone, Debug, clap::Args)]
@@ -140,7 +140,7 @@ pub struct Args {
     /// Tokens per block in the trace
     #[arg(long, value_name = "N", default_value = "512", requires = "trace", value_parser = clap::value_parser!(u64).range(1..=1 << 32))]
     pub(crate) trace_block_tokens: u64,
-    /// Show the smallest size for each of these hit rates from 0 to 1, e.g. 0.5,0.8
+    /// Show the smallest size for each of these hit rates (0 to 1), e.g. 0.5,0.8
     #[arg(long, value_name = "RATES", value_delimiter = ',', requires = "trace", value_parser = hit_rate)]
     pub(crate) hit_rate: Vec<f64>,
     /// Write the curve as an SVG plot
@@ -165,7 +165,8 @@ pub struct Args {
     /// Number of keys that a master reports (master_key_count); their computed size is compared with --observed-bytes
     #[arg(long, value_name = "N", requires_all = ["observed_bytes", "model"], conflicts_with_all = ["trace", "max_fit", "apply", "persist"])]
     pub(crate) observed_keys: Option<u64>,
-    /// Allocated size that the master reports (master_allocated_bytes), in bytes or with a binary unit (4gb); the master's GB is 1024^3 bytes
+    /// Allocated size that the master reports (master_allocated_bytes), in bytes or with a binary unit (4gb); the master's GB is 1024^3
+    /// bytes
     #[arg(long, value_name = "SIZE", requires = "observed_keys", allow_hyphen_values = true)]
     pub(crate) observed_bytes: Option<String>,
     /// Reserve the missing huge pages per NUMA node, verify the number that the kernel allocated, and undo a partial reservation

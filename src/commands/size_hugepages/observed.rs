@@ -79,7 +79,7 @@ fn render(document: &ObservedDocument) -> String {
         gib(surplus as f64),
         document.unexplained_percent,
         if surplus == 0 {
-            "Both values are equal.".to_owned()
+            "The two values are identical.".to_owned()
         } else {
             format!(
                 "The master reports {which} than the computed size. The computation does not include unfinished puts, keys of \

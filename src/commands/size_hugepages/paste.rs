@@ -48,7 +48,7 @@ fn environment(args: &Args, report: &SizingReport) -> Vec<String> {
     let variables =
         [("--arena-pool-size", "MC_MMAP_ARENA_POOL_SIZE"), ("--global-segment-size", "MOONCAKE_GLOBAL_SEGMENT_SIZE")];
     for (flag, variable) in variables {
-        // The store interprets 0 as 8 GiB, so without an arena the variable is left unset.
+        // The store interprets 0 as 8 GiB, so without an arena, the variable is left unset.
         let size = report.sizes.iter().find(|size| size.flag == flag);
         if let Some(size) = size.filter(|size| size.used_bytes > 0 || flag != "--arena-pool-size") {
             lines.push(format!("export {variable}={}", size.setting));
@@ -63,10 +63,10 @@ fn environment(args: &Args, report: &SizingReport) -> Vec<String> {
     lines
 }
 
-/// The comment on a size that the program does not use unchanged.
+/// The comment for a size that the program rounds.
 fn difference(size: &SizeRow) -> Option<String> {
     let why = if size.flag == "--hicache-size" {
-        "SGLang accepts whole GB of 10^9 bytes"
+        "SGLang accepts only whole GB (10^9 bytes)"
     } else {
         "the store rounds up to 2 MiB"
     };

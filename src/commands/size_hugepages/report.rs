@@ -264,7 +264,7 @@ fn row(rank: &RankMemory, page: u64) -> RankRow {
 
 fn arena(arena: ArenaUse) -> String {
     match arena {
-        ArenaUse::Off => "off (recommended: with two allocations per process an arena has no benefit)".to_owned(),
+        ArenaUse::Off => "off (recommended: with two allocations per process, an arena provides no benefit)".to_owned(),
         ArenaUse::Fits { unused: 0 } => "fits the local buffer and segment exactly; no benefit".to_owned(),
         ArenaUse::Fits { unused } => format!("fits the local buffer and segment; {} unused", ByteSize(unused)),
         ArenaUse::TooSmall { needed } => {
@@ -299,7 +299,7 @@ fn tiers_of(args: &Args, request: &SizingRequest, need: &MemoryNeed, stored: Opt
         keys: held.keys,
         conversations: held.conversations,
     };
-    // The padding page does not store data. The ranks in a group store parts or copies of the same tokens.
+    // The padding page does not store data. The ranks in a group store shards or copies of the same tokens.
     let pages = (pool.pages - 1).saturating_mul(groups);
     let page_size = wanted.page_size.saturating_mul(wanted.layout.dcp());
     let l2 = tiers::holding(pages, page_size, 0, args.conversation_tokens);

@@ -152,7 +152,7 @@ fn cache_type(text: &str) -> Result<CacheType, Failure> {
     match text {
         "auto" | "bf16" | "bfloat16" => Ok(CacheType::Half),
         "fp8_e4m3" | "fp8_e5m2" => Ok(CacheType::Fp8),
-        "mxfp8" => refused("its rows contain scales, which are in a special host pool"),
+        "mxfp8" => refused("its rows contain scales, which are stored in a special host pool"),
         fp4 if fp4.starts_with("fp4") || fp4.starts_with("nvfp4") => {
             refused("SGLang's host pool rejects FP4 caches with separate scales, except for MiniMax-M3")
         }

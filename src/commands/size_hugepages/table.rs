@@ -168,7 +168,7 @@ fn beside(report: &SizingReport) -> String {
     let mut text = String::new();
     if let Some(upstream) = &report.upstream {
         text.push_str(&format!(
-            "Upstream's script reports {} for L2 and segments, {} with arenas. mcctl computes {} for the host with the highest usage. Differences in the script:\n",
+            "Upstream's script reports {} for L2 and segments, {} with arenas. mcctl computes {} for the host with the highest usage. Reasons for the difference:\n",
             ByteSize(upstream.baseline_bytes),
             ByteSize(upstream.clean_bytes),
             ByteSize(upstream.counted_bytes)

@@ -38,9 +38,10 @@ pub struct ConnectArgs {
     pub transport: TransportArgs,
 }
 
-/// The [`ConnectArgs`] flags, without effect, for commands that transfer no data. All `store` commands accept the same connection flags.
+/// The [`ConnectArgs`] flags, accepted but ignored by commands that transfer no data. All `store` commands accept the same connection
+/// flags.
 #[derive(Clone, Debug, clap::Args)]
-#[command(next_help_heading = "Connection flags (no effect for this command)")]
+#[command(next_help_heading = "Connection flags (ignored by this command)")]
 pub(super) struct UnusedConnectArgs {
     /// See mcctl store get
     #[arg(long, value_name = "URL", hide_short_help = true)]

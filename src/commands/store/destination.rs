@@ -99,7 +99,7 @@ impl Destination {
     }
 }
 
-/// Whether `path` names an open descriptor. Its regular file, if any, is written through the descriptor and not replaced.
+/// Whether `path` names an open descriptor. Its regular file, if any, is written through the descriptor instead of being replaced.
 fn is_descriptor(path: &Path) -> bool {
     let folder = path.parent().unwrap_or(path);
     path == Path::new("/dev/stdout")
@@ -174,7 +174,7 @@ mod tests {
             |path: &Path, _| if path.ends_with("file") { Ok(()) } else { Err(io::Error::from_raw_os_error(13)) };
         assert_eq!(Destination::find_for(&file, closed).expect_err("no file there").exit, Exit::Host);
         fs::write(&file, "old").expect("written");
-        let found = Destination::find_for(&file, closed).expect("a file of ours");
+        let found = Destination::find_for(&file, closed).expect("a file that this user owns");
         assert!(matches!(&found, Destination::InPlace { path, .. } if path.ends_with("file")), "{found:?}");
         assert!(found.note().is_some());
         let foreign = |_: &Path, _| Err(io::Error::from_raw_os_error(13));

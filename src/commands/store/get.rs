@@ -32,7 +32,7 @@ pub struct Args {
     /// is overwritten in place.
     #[arg(long, short, value_name = "FILE")]
     output: Option<PathBuf>,
-    /// Print one JSON document to stdout: size and file, or without --output the value, which must be UTF-8
+    /// Print one JSON document to stdout: with --output the size and file, otherwise the value, which must be UTF-8
     #[arg(long)]
     json: bool,
     #[command(flatten)]

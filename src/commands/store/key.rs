@@ -5,7 +5,7 @@ use crate::commands::args::ValueError;
 /// Parses `text` as a key.
 ///
 /// # Errors
-/// The text is empty. Masters reject empty keys.
+/// The string is empty. Masters reject empty keys.
 pub(super) fn parse(text: &str) -> Result<String, ValueError> {
     match text {
         "" => Err(ValueError::EmptyKey),

@@ -1,5 +1,5 @@
 //! `mcctl store`: put, get and list objects. Lookups use the master's admin HTTP endpoint, which grants no lease. If the endpoint is
-//! unavailable, the RPC is used, which grants a lease, and a note is printed to stderr.
+//! unavailable, RPC is used instead, which grants a lease, and a note is printed to stderr.
 
 pub mod connect;
 mod destination;

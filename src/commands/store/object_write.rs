@@ -144,7 +144,7 @@ impl ObjectWrite {
         Ok(beside)
     }
 
-    /// Writes all bytes to the temporary file and sets its owner and mode to those of the `old` file.
+    /// Writes all bytes to the temporary file and gives it the `old` file's owner and mode.
     fn fill(&self, beside: &mut NamedTempFile, old: Option<&fs::Metadata>) -> io::Result<()> {
         self.put(beside.as_file_mut())?;
         if let Some(old) = old {

@@ -42,7 +42,7 @@ pub struct Args {
     /// Number of copies, each on a different segment; exit code 1 if fewer were stored
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u64).range(1..=1024))]
     replicas: u64,
-    /// Exit with 0 even if fewer copies than --replicas were stored
+    /// Exit with code 0 even if fewer copies than --replicas were stored
     #[arg(long)]
     allow_fewer: bool,
     /// Soft-pin the object for TIME, so that it is evicted last [without TIME: the master's default]

@@ -1,4 +1,4 @@
-//! Plots as self-contained SVG text.
+//! Plots as self-contained SVG.
 //!
 //! Colors are CSS variables with a fallback value: a page can override them for dark mode, and a standalone image uses the fallback.
 

@@ -20,7 +20,7 @@ pub struct Axis {
     pub log: bool,
     /// Whether the axis includes zero.
     pub from_zero: bool,
-    /// Category names instead of numbers; the value n stands for the name at index n.
+    /// Category names instead of numbers; the value n refers to the name at index n.
     pub names: Vec<String>,
 }
 
@@ -46,7 +46,7 @@ impl Axis {
     }
 }
 
-/// How a series is drawn, with its values.
+/// The values of a series and how they are drawn.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Mark {
     /// Points joined by a line; a non-finite point leaves a gap.
@@ -55,7 +55,7 @@ pub enum Mark {
     Area(Vec<(f64, f64, f64)>),
     /// A semi-transparent area, for use behind lines.
     Band(Vec<(f64, f64, f64)>),
-    /// A point with its interval, as x, low, value and high.
+    /// Points with intervals; each item contains x, low, value and high.
     Whisker(Vec<(f64, f64, f64, f64)>),
 }
 

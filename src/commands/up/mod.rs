@@ -74,7 +74,7 @@ pub struct Args {
     pub(in crate::commands) log: LogFileOptions,
 }
 
-/// The segment size, and the text that it was parsed from.
+/// The segment size, and the string that it was parsed from.
 #[derive(Clone, Debug)]
 struct SegmentSize {
     bytes: ByteSize,
@@ -90,7 +90,7 @@ fn segment_size(text: &str) -> Result<SegmentSize, ValueError> {
 }
 
 impl fmt::Display for SegmentSize {
-    /// Shows the size. If the user's unit could also mean a power of 1000, the user's text is shown first.
+    /// Shows the size. If the user's unit could also mean a power of 1000, the user's input is shown first.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let text = self.text.to_ascii_lowercase();
         match ["kb", "mb", "gb", "tb"].iter().any(|unit| text.ends_with(unit)) {

@@ -18,8 +18,8 @@ pub struct PortRequest {
 }
 
 /// The address on `host` for each of `requests`: the requested port, otherwise the default port if it is free, otherwise any free port.
-/// If a default port is in use, `notes` reports it. If another process binds a port before the caller does, the caller gets the usual bind
-/// error.
+/// If a default port is in use, a message is added to `notes`. If another process binds a port before the caller does, the caller gets the
+/// usual bind error.
 ///
 /// # Errors
 /// Two requests specify the same port.
@@ -34,7 +34,7 @@ fn address(host: &str, one: &PortRequest, all: &[PortRequest], notes: &mut Vec<S
     let (port, origin) = if let Some(port) = port {
         (port, format!("{flag} {port} (command line)"))
     } else if let Some(holder) = holder(host, default, all) {
-        notes.push(format!("port {default} is in use by {holder}: {what} uses another port"));
+        notes.push(format!("port {default} is in use by {holder}: {what} will use another port"));
         (0, format!("{flag}, any free port"))
     } else {
         (default, format!("{flag} {default} (default)"))
@@ -72,7 +72,7 @@ mod tests {
         assert_eq!(ports, [0]);
         assert!(notes[0].contains(&format!("pid {}", std::process::id())), "{notes:?}");
         let requested = choose_ports(&[PortRequest { default: port, port: Some(port), ..RPC }]).expect("no collision");
-        assert_eq!(requested, (vec![port], vec![]), "a requested port is kept");
+        assert_eq!(requested, (vec![port], vec![]), "a requested port is not replaced");
     }
 
     #[test]

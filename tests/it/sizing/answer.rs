@@ -146,7 +146,7 @@ fn reported_bytes_are_compared_with_computed_bytes() {
     assert_eq!((&found["schema"], &found["tokens"]), (&"mcctl.observed/1".into(), &109_737.into()));
     assert_eq!(found["calculated_bytes"], 28_766_896_128u64);
     let exact = "--model DeepSeek-V3 --tp-size 8 --page-size 64 --observed-keys 10 --observed-bytes 44974080";
-    assert!(ask(exact).succeeds().contains("Both values are equal."));
+    assert!(ask(exact).succeeds().contains("The two values are identical."));
     for (line, part) in [
         ("--observed-keys 1 --model Qwen3-8B", "--observed-bytes"),
         ("--observed-keys 1 --observed-bytes 1", "--model"),
