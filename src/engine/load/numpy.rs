@@ -77,7 +77,7 @@ pub struct PriorDraws {
 }
 
 /// Returns the arrival times for `count` requests at `rate` per second: the first at time zero, the others after
-/// exponential gaps.
+/// exponentially distributed gaps.
 pub fn arrivals(seed: u64, rate: f64, count: u32, before: &[PriorDraws]) -> Vec<Duration> {
     // bench_serving rejects seeds wider than 32 bits.
     let mut numpy = Numpy::seeded(seed as u32);

@@ -68,7 +68,7 @@ impl<E: Env + Unpin> HttpConnectionPool<E> {
         } else {
             exchanges
         };
-        // Open one first, to find out whether the server is reachable.
+        // Open a single connection first, to find out whether the server is reachable.
         if wanted > 0 && pool.add().await.is_ok() {
             // Stop at the first failure instead of waiting for a timeout on every connection.
             let more = stream::iter(1..wanted).map(|_| pool.add()).buffer_unordered(OPENING_MAX);

@@ -1,4 +1,5 @@
-//! Chat templates, which render messages into a single text as the model expects it (`--apply-chat-template`).
+//! Chat templates, which render messages into a single prompt in the format that the model expects
+//! (`--apply-chat-template`).
 
 use std::fmt;
 
@@ -44,8 +45,8 @@ impl fmt::Debug for ChatTemplate {
 }
 
 impl ChatTemplate {
-    /// Reads the template from the text of a `tokenizer_config.json`. If `file` (the text of a `chat_template.jinja`)
-    /// is set, it takes precedence.
+    /// Reads the template from the contents of a `tokenizer_config.json`. If `file` (the contents of a
+    /// `chat_template.jinja`) is set, it takes precedence.
     ///
     /// # Errors
     /// The configuration contains no chat template, or the template is malformed.
