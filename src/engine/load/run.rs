@@ -169,7 +169,7 @@ async fn batches<E: Env + Unpin>(shared: Arc<RunContext<E>>) {
             let before = reads();
             while shared.env.now().since(before.0) < BATCH_DECISION {
                 shared.env.pause_thread(BATCH_EVERY);
-                // Let all tasks run that have become ready in the meantime.
+                // Run all tasks that have become ready in the meantime.
                 tokio::task::yield_now().await;
             }
             busy = many(before);

@@ -43,7 +43,8 @@ pub(in crate::engine::store) struct SegmentManager<E: Env> {
     segments: Mutex<Vec<ManagedSegment>>,
     /// Total size of all segments in bytes.
     bytes: AtomicU64,
-    /// Allocated bytes: all segments, segments about to be mounted, and unmounted segments that have not been freed.
+    /// Allocated bytes: mounted segments, segments about to be mounted, and unmounted segments that have not been
+    /// freed.
     allocated: Arc<AtomicU64>,
     heartbeat: BlockingMutex<Option<JoinHandle<()>>>,
     /// Set once no more segments may be mounted. Read and written with `segments` locked.

@@ -87,7 +87,7 @@ pub struct TimelinePoint {
     pub queued: u64,
     /// Current L2 usage in tokens.
     pub host_used: u64,
-    /// Counters of the L3 master at that time.
+    /// Counters of the L3 master at this point.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub master: Option<StoreCounters>,
 }

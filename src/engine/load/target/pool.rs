@@ -17,7 +17,7 @@ use crate::engine::load::target::response::ResponseAccumulator;
 use crate::engine::load::target::wire::{ConnectError, NewConnection, WireStream};
 use crate::engine::load::target::{EncodedRequest, Exchange, LoadTarget};
 
-/// Maximum number of connections opened at a time: the listen backlog of common servers.
+/// Maximum number of connections opened at a time. Equals the listen backlog of common servers.
 const OPENING_MAX: usize = 64;
 
 /// A pool of HTTP/1.1 or HTTP/2 connections.

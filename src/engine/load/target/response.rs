@@ -65,7 +65,7 @@ fn shown(excerpt: &[u8]) -> String {
     one_line(&text, EXCERPT_BYTES_MAX)
 }
 
-/// Joins text from the response head with the start of the body.
+/// Joins a string from the response head with the start of the body.
 fn with(before: String, excerpt: String) -> String {
     if excerpt.is_empty() { before } else { format!("{before}: {excerpt}") }
 }

@@ -147,7 +147,7 @@ impl CacheModels {
         side.noted.reuse.add(&expected.parts, device, host, storage, somewhere);
         side.noted.expectation.add(turn.index, answer.prompt_tokens.unwrap_or(0), expected.tokens, cached);
         side.noted.is_near |= pending.hashes.is_none();
-        // The shared parts of texts (templates, system prompts) are unknown.
+        // It is unknown which parts of text prompts are shared (templates, system prompts).
         if turn.index == 0 && pending.hashes.is_some() {
             side.noted.warm += u64::from(cached.saturating_sub(expected.possible));
         }

@@ -64,7 +64,7 @@ pub fn random_words(shape: &RandomIds, seed: Seed) -> Vec<Conversation> {
 /// the number of texts.
 ///
 /// # Errors
-/// The tokenizer cannot decode a text.
+/// The tokenizer cannot decode one of the texts.
 pub fn random_texts(
     shape: &RandomIds,
     corpus: &Corpus,
@@ -94,7 +94,7 @@ impl Corpus {
     /// Creates a corpus from the first questions in `conversations`.
     ///
     /// # Errors
-    /// The tokenizer cannot encode a text.
+    /// The tokenizer cannot encode one of the texts.
     pub fn of(conversations: &[Conversation], tokenizer: &Tokenizer) -> Result<Corpus, TokenizerError> {
         let mut texts = Vec::with_capacity(conversations.len());
         for conversation in conversations {
