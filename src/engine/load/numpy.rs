@@ -1,6 +1,6 @@
-//! Arrival times identical to those of `sglang.bench_serving`. The same seed produces the same arrival times in both
-//! tools, so two runs differ only in the tool. `bench_serving` samples them from NumPy's legacy generator
-//! (`np.random.seed`) after sampling its dataset's lengths.
+//! The same arrival times as in `sglang.bench_serving`. The same seed produces the same arrival times in both tools, so
+//! two runs differ only in the tool. `bench_serving` samples them from NumPy's legacy generator (`np.random.seed`)
+//! after sampling its dataset's lengths.
 
 use std::time::Duration;
 

@@ -1,4 +1,5 @@
-//! A client for objects in the store. Every operation works on a batch; operations on a single object are batches of one.
+//! A client for objects in the store. Every operation works on a batch; an operation on a single object is a batch of
+//! one.
 
 use std::sync::Arc;
 use std::time::Duration;

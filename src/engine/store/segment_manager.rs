@@ -1,4 +1,4 @@
-//! A node's memory segments: the first one, and those that are mounted and unmounted at runtime.
+//! A node's memory segments: the first segment, and the segments that are mounted and unmounted at runtime.
 //!
 //! A single lock covers the list and the calls that change it on the master, so that a heartbeat never remounts a
 //! segment that is being unmounted. Every call made under the lock has a deadline. Mounts and unmounts always complete,

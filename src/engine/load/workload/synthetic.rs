@@ -46,7 +46,7 @@ pub struct Synthetic {
     pub seed: Seed,
     /// If set, generated text has exactly the requested number of tokens.
     pub tokenizer: Option<Arc<Tokenizer>>,
-    /// If set, questions are cut from the texts in this corpus.
+    /// If set, questions are cut from the documents in this corpus.
     pub corpus: Option<Arc<Corpus>>,
     open: Vec<Option<OpenConversation>>,
 }

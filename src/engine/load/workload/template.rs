@@ -55,7 +55,7 @@ impl ChatTemplate {
         let source = file.or_else(|| source(&config["chat_template"])).ok_or(TemplateError::Missing)?;
         let digest = Md5::digest(source.as_bytes()).iter().map(|byte| format!("{byte:02x}")).collect();
         let mut inner = Environment::new();
-        // These settings match those of the `transformers` library.
+        // These settings match the settings of the `transformers` library.
         let syntax = SyntaxConfig::builder().trim_blocks(true).lstrip_blocks(true).build();
         inner.set_syntax(syntax?);
         inner.set_unknown_method_callback(minijinja_contrib::pycompat::unknown_method_callback);

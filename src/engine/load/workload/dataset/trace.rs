@@ -1,7 +1,7 @@
 //! Recorded requests as JSONL: Mooncake traces, and the rows that aiperf derives from them.
 //!
-//! A `hash_ids` row describes an entire prompt. Each ID stands for one block of fixed text that depends only on the ID.
-//! Blocks with the same ID are therefore identical, and prompts share exactly the same prefixes as when they were
+//! A `hash_ids` row describes an entire prompt. Each ID identifies one block of fixed text, which depends only on the
+//! ID. Blocks with the same ID are therefore identical, and prompts share exactly the same prefixes as when they were
 //! recorded. The last block is cut to `input_length`. Rows with the same `session_id` form one conversation. (The
 //! sizing commands have their own reader, which handles huge traces and needs only the hashes.)
 
