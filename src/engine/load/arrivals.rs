@@ -1,7 +1,8 @@
 //! Request arrival times. They are absolute, so a late request does not delay later ones.
 //!
 //! Gaps are sampled at rate 1 and mapped to the target rate through the inverse of the rate's integral. Any gap
-//! distribution therefore works with any rate curve, and a gap that spans the end of a ramp is exact on both sides.
+//! distribution therefore works with any rate curve, and a gap that spans the end of a ramp has the correct length on
+//! both sides.
 
 use std::time::Duration;
 
@@ -21,7 +22,7 @@ pub enum Gaps {
 }
 
 impl Gaps {
-    /// Exponential gaps: a Poisson process.
+    /// Exponentially distributed gaps (Poisson arrivals).
     pub const POISSON: Gaps = Gaps::Gamma(1.0);
 }
 
@@ -103,8 +104,8 @@ impl Iterator for Instants {
     fn next(&mut self) -> Option<Duration> {
         match &self.arrivals {
             Arrivals::Drawn { gaps, rate } => {
-                // Constant gaps start with an arrival at time zero. Other distributions start with a gap, because a
-                // Poisson process has no arrival at time zero.
+                // With constant gaps, the first arrival is at time zero. Other distributions start with a gap, because
+                // a Poisson process has no arrival at time zero.
                 let gap = match *gaps {
                     Gaps::Even => f64::from(u8::from(self.index > 0)),
                     Gaps::Uniform => 2.0 * self.rng.random::<f64>(),
@@ -167,11 +168,11 @@ mod tests {
 
     #[test]
     fn gamma_arrivals_match_their_closed_form() {
-        // Shape 2 is the sum of two exponential gaps (an Erlang distribution).
+        // With shape 2, a gap is the sum of two exponentially distributed gaps (an Erlang distribution).
         let gaps = gaps_of(&instants(Gaps::Gamma(2.0), Rate::Constant(4.0), 20_000));
         let found = distance(gaps, |gap| 1.0 - (-8.0 * gap).exp() * (1.0 + 8.0 * gap));
         assert!(found < KS_999, "{found}");
-        // Bursty: check the mean and variance for shape 0.25.
+        // Bursty arrivals: check the mean and variance for shape 0.25.
         let gaps = gaps_of(&instants(Gaps::Gamma(0.25), Rate::Constant(1.0), 100_000));
         let mean = gaps.iter().sum::<f64>() / gaps.len() as f64;
         let variance = gaps.iter().map(|gap| (gap - mean).powi(2)).sum::<f64>() / gaps.len() as f64;

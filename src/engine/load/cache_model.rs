@@ -142,7 +142,7 @@ impl CacheModel {
         foreseen
     }
 
-    /// Returns the expected hit for a text of `tokens` tokens that is tracked as a unit under `name`.
+    /// Returns the expected hit for a text prompt of `tokens` tokens that is tracked as a unit under `name`.
     pub fn expected_hit_named(&self, name: u64, tokens: u32) -> ExpectedHit {
         let tokens = tokens / self.page * self.page;
         match self.pages.get(&name) {
@@ -176,7 +176,7 @@ impl CacheModel {
         self.clock += tokens;
     }
 
-    /// Same as [`CacheModel::record_answer`], for a text that is tracked as a unit under `name`.
+    /// Same as [`CacheModel::record_answer`], for a text prompt that is tracked as a unit under `name`.
     pub fn record_answer_named(&mut self, name: u64, seen: u64) {
         self.clock += seen;
         self.put(name, true);

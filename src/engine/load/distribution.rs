@@ -27,7 +27,7 @@ pub enum Distribution {
     },
 }
 
-/// The text is not a valid distribution.
+/// The string is not a valid distribution.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
     "invalid distribution '{0}': expected a number, uniform:LOW,HIGH, exponential:MEAN or lognormal:MEAN,CV, with numbers >= 0"

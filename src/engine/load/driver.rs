@@ -1,8 +1,8 @@
 //! Decides which request to send next and when it is scheduled. Conversations are state machines.
 //!
 //! The driver does no I/O. The caller passes in the time and completed requests, and sends the requests that
-//! [`Driver::due`] returns. A request that must wait, for the concurrency limit or for the caller, keeps its scheduled
-//! time. Latency is measured from the scheduled time, because a real user would experience that wait too.
+//! [`Driver::due`] returns. A request that must wait because of the concurrency limit or a delay in the caller keeps
+//! its scheduled time. Latency is measured from the scheduled time, because a real user would experience that wait too.
 
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
@@ -51,7 +51,7 @@ pub enum Pace {
     /// Conversations start at these times. Later turns follow after their think time.
     Conversations(Instants),
     /// All conversations are open from the start. At each of these times, a ready conversation sends one request. If no
-    /// conversation is ready, the request is sent as soon as one is.
+    /// conversation is ready, the request is sent as soon as a conversation is ready.
     Requests(Instants),
     /// Each turn is sent at its recorded time, or one think time after the end of the previous turn, whichever is
     /// later.
@@ -227,7 +227,7 @@ impl Driver {
     }
 
     /// Records that `turn` finished at `now`. Returns whether its conversation is over. A failed turn ends its
-    /// conversation, because the next turn would be missing history.
+    /// conversation, because the next turn would lack part of its history.
     pub fn finish(&mut self, turn: Turn, now: Duration, well: bool) -> bool {
         let at = turn.conversation as usize;
         debug_assert_eq!(self.standing[at].turn, turn.index, "the turn is in flight");
@@ -256,7 +256,7 @@ impl Driver {
         over
     }
 
-    /// Schedules the next turn of `conversation`, at `now` at the earliest.
+    /// Schedules the next turn of `conversation` for `now` or later.
     fn follow(&mut self, conversation: u32, now: Duration) {
         let at = conversation as usize;
         let (script, standing) = (&self.scripts[at], &mut self.standing[at]);

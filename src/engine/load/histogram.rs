@@ -9,7 +9,7 @@ use serde::{Serialize, Serializer};
 const LONGEST: Duration = Duration::from_secs(24 * 3600);
 
 /// A histogram of durations with three significant digits, from 1 us to one day. It uses about 200 KiB at most,
-/// regardless of the number of values. Mean, deviation, minimum and maximum are exact.
+/// regardless of the number of values. The mean, standard deviation, minimum and maximum are exact.
 #[derive(Clone, Debug)]
 pub struct LatencyHistogram {
     counts: Hdr<u64>,

@@ -1,6 +1,6 @@
 //! Tier ladder: measures TTFT for the same prompts when they are computed and when they are served from L1, L2 or L3.
-//! It also finds the prompt length above which L3 is faster than computing. This module plans the steps and evaluates
-//! the results, without I/O.
+//! It also finds the prompt length above which loading from L3 is faster than computing the tokens. This module plans
+//! the steps and evaluates the results, without I/O.
 //!
 //! A request counts toward a tier only if the server reports that the tokens came from that tier.
 
@@ -166,20 +166,21 @@ pub struct Mean {
     pub high_ms: Option<f64>,
 }
 
-/// TTFT as a fixed part plus a per-token part, fitted by least squares over the prompt lengths.
+/// TTFT as a fixed component plus a per-token component, fitted by least squares over the prompt lengths.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct LinearFit {
     pub tier: LadderTier,
     pub fixed_ms: f64,
-    /// Inverse of the per-token part. Absent if TTFT does not increase with the prompt length.
+    /// Inverse of the per-token component. Absent if TTFT does not increase with the prompt length.
     pub tokens_per_s: Option<f64>,
 }
 
-/// The prompt length above which a tier is faster than computing.
+/// The prompt length above which loading from a tier is faster than computing the tokens.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct BreakEven {
     pub tier: LadderTier,
-    /// Shortest measured length at and above which the tier's confidence interval lies below that for computing.
+    /// Shortest measured length at and above which the tier's confidence interval lies below the interval for computed
+    /// prompts.
     pub shown_from: Option<u32>,
     /// Length at which the fitted lines cross. Zero if the tier is always faster; absent if it is never faster.
     pub fitted: Option<f64>,
@@ -196,8 +197,8 @@ pub struct Ladder {
 }
 
 impl Ladder {
-    /// Evaluates the figures of requests, each paired with the tier that should have served the request. `page` is the server's page size
-    /// in tokens.
+    /// Evaluates the figures for each request, paired with the tier that should have served the request. `page` is the
+    /// server's page size in tokens.
     pub fn of(rungs: &LadderPrompts, page: u32, figures: &[(LadderTier, Figure)]) -> Ladder {
         let mut cells: BTreeMap<(u32, LadderTier), (LadderCell, Vec<f64>)> = BTreeMap::new();
         for (tier, figure) in figures.iter().filter(|(_, figure)| figure.well) {
@@ -281,7 +282,7 @@ fn student(freedom: usize) -> f64 {
     match freedom {
         0 => f64::INFINITY,
         1..=10 => POINTS[freedom - 1],
-        // Cornish-Fisher expansion, accurate to a thousandth for 11 or more degrees of freedom.
+        // Cornish-Fisher expansion, accurate to within 0.001 for 11 or more degrees of freedom.
         _ => {
             let (z, n) = (1.959_964_f64, freedom as f64);
             z + (z.powi(3) + z) / (4.0 * n) + (5.0 * z.powi(5) + 16.0 * z.powi(3) + 3.0 * z) / (96.0 * n * n)

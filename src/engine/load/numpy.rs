@@ -1,6 +1,6 @@
-//! Arrival times identical to those of `sglang.bench_serving`. The same seed produces the same arrival times in both
-//! tools, so two runs differ only in the tool. `bench_serving` samples them from NumPy's legacy generator
-//! (`np.random.seed`) after sampling its dataset's lengths.
+//! The same arrival times as in `sglang.bench_serving`. The same seed produces the same arrival times in both tools, so
+//! two runs differ only in the tool. `bench_serving` samples them from NumPy's legacy generator (`np.random.seed`)
+//! after sampling its dataset's lengths.
 
 use std::time::Duration;
 
@@ -77,7 +77,7 @@ pub struct PriorDraws {
 }
 
 /// Returns the arrival times for `count` requests at `rate` per second: the first at time zero, the others after
-/// exponential gaps.
+/// exponentially distributed gaps.
 pub fn arrivals(seed: u64, rate: f64, count: u32, before: &[PriorDraws]) -> Vec<Duration> {
     // bench_serving rejects seeds wider than 32 bits.
     let mut numpy = Numpy::seeded(seed as u32);

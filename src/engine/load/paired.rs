@@ -107,7 +107,7 @@ impl Difference {
 
 /// With fewer conversations, the interval is unreliable.
 pub const CONVERSATIONS_MIN: usize = 5;
-/// With this many bootstrap samples, the bounds are stable to a few hundredths of the interval width.
+/// With this many bootstrap samples, the bounds are stable to within a few hundredths of the interval width.
 pub const DRAWS: usize = 4_000;
 
 /// Sum of weights and sum of weighted differences, by group.

@@ -19,7 +19,7 @@ use crate::engine::load::target::{
 use crate::engine::load::workload::LoadWorkload;
 use crate::engine::load::{Driver, DueRequest, LatencyHistogram, Turn};
 
-/// The record of one request, from schedule to end. Times are relative to the start of the run.
+/// The record of one request, from its scheduled send time to its end. Times are relative to the start of the run.
 #[derive(Clone, Debug)]
 pub struct TimedRequest {
     pub turn: Turn,
@@ -169,7 +169,7 @@ async fn batches<E: Env + Unpin>(shared: Arc<RunContext<E>>) {
             let before = reads();
             while shared.env.now().since(before.0) < BATCH_DECISION {
                 shared.env.pause_thread(BATCH_EVERY);
-                // Let all tasks run that have become ready in the meantime.
+                // Run all tasks that have become ready in the meantime.
                 tokio::task::yield_now().await;
             }
             busy = many(before);
@@ -237,7 +237,7 @@ impl CpuShare {
 
 /// Runs `driver` over `workload` against `target`, and passes every record to `on_record`. After the first `stop`,
 /// nothing more is sent. After the second one, requests in flight are aborted.
-#[expect(clippy::too_many_arguments, reason = "independent inputs of the caller")]
+#[expect(clippy::too_many_arguments, reason = "independent inputs from the caller")]
 pub async fn run<E: Env + Unpin>(
     env: E,
     target: LoadTarget,

@@ -3,8 +3,8 @@
 use rand::SeedableRng;
 use rand_chacha::ChaCha8Rng;
 
-/// The seed for a run. Every consumer gets its own generator, keyed by name and index. An extra sample in one place
-/// therefore changes nothing elsewhere, and a conversation does not depend on the preceding ones.
+/// The seed for a run. Every consumer gets its own generator, keyed by name and index. Drawing an additional sample in
+/// one place therefore has no effect elsewhere, and a conversation does not depend on the preceding ones.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Seed(pub u64);
 

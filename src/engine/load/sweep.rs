@@ -10,7 +10,7 @@ pub const VALUES_MAX: usize = 1_000;
 #[derive(Clone, Debug, PartialEq)]
 pub struct Values(Vec<f64>);
 
-/// The text is not a valid list of sweep values.
+/// The string is not a valid list of sweep values.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("invalid sweep '{0}': expected up to {VALUES_MAX} numbers above 0, as A,B,C or FROM:TO:STEP")]
 pub struct ParseValuesError(pub String);
@@ -59,7 +59,7 @@ pub struct SweepPoint {
     pub meets: Option<bool>,
 }
 
-/// More load pays off as long as throughput grows at least with this power of the load.
+/// More load pays off as long as throughput grows at least as fast as this power of the load.
 const SHARE: f64 = 0.5;
 
 /// Returns the index of the knee in `points`, which are sorted by increasing load. The knee is the first point beyond which more load no

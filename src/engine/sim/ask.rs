@@ -189,8 +189,8 @@ fn openai(route: ApiRoute, body: &[u8]) -> Result<ParsedRequest, RequestBodyErro
     })
 }
 
-/// Renders a conversation like a chat template: each message preceded by its role, then the role of the response. Each prompt of a
-/// conversation therefore begins with the text of its previous turns.
+/// Renders a conversation in the same way as a chat template: each message is preceded by its role, and the role of the
+/// response comes last. Each prompt of a conversation therefore begins with the text of its previous turns.
 fn chat(messages: &[BodyMessage]) -> Vec<u32> {
     let mut text = String::new();
     for message in messages {

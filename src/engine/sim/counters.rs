@@ -106,7 +106,7 @@ impl Default for FinishedStats {
 /// All counters since the start.
 #[derive(Clone, Debug)]
 pub struct SimCounters {
-    /// Successful requests: not streamed, streamed.
+    /// Successful requests: first non-streamed, then streamed.
     pub finished: [FinishedStats; 2],
     /// Cached tokens in successful requests.
     pub cached: PromptTokens,

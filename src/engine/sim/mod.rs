@@ -1,12 +1,13 @@
 //! Simulator of an SGLang endpoint with HiCache, for laptops and CI. It runs no model and needs no GPU, but its caches behave like those
 //! of a real server.
 //!
-//! These parts are real: the radix tree over device and host, page-granular matching, the queue, and storage. The tree is
-//! [`crate::engine::plan::hicache`], which is tested against recordings from a real SGLang server. Storage is any Mooncake store,
-//! accessed with the real client. These parts are simulated: tokens follow a simple rule over bytes, responses are derived from a hash of
-//! the prompt, and time follows a cost model. Every response identifies the simulator.
+//! These parts are real: the radix tree over device and host, page-granular matching, the queue, and storage. The tree
+//! is [`crate::engine::plan::hicache`], which is tested against recordings from a real SGLang server. Storage is any
+//! Mooncake store, accessed with the real client. These parts are simulated: tokens are derived from bytes by a simple
+//! rule, responses are derived from a hash of the prompt, and time follows a cost model. Every response identifies the
+//! simulator.
 //!
-//! [`scheduler`] is a state machine without a clock or sockets. `server` and `storage` connect it to both.
+//! [`scheduler`] is a state machine without a clock or sockets. `server` and `storage` provide these.
 
 mod answer;
 mod ask;

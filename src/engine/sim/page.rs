@@ -52,7 +52,8 @@ pub fn keys(page: u64) -> [ObjectKey; 2] {
     ["k", "v"].map(|half| ObjectKey::from(format!("{PREFIX}{page:016x}-{half}").as_str()))
 }
 
-/// Fills `bytes` with the content of a page's object `half` (0 or 1). Every eight bytes differ, so that mixed-up objects are detected.
+/// Fills `bytes` with the content of a page's object `half` (0 or 1). Every group of eight bytes is different, so that
+/// mixed-up objects are detected.
 pub fn fill(page: u64, half: usize, bytes: &mut [u8]) {
     let mut state = mixed(page ^ half as u64);
     for word in bytes.chunks_mut(8) {

@@ -209,7 +209,7 @@ impl<E: Env> SimShared<E> {
         }
     }
 
-    /// Runs `work` with storage in a separate task. There is at most one such task per waiting request.
+    /// Runs `work` on the storage in a separate task. There is at most one such task per waiting request.
     fn storage_task<F: Future<Output = ()> + Send + 'static>(
         self: &Arc<Self>,
         work: impl FnOnce(Arc<SimShared<E>>, Storage<E>) -> F,

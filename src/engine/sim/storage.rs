@@ -1,4 +1,5 @@
-//! The third tier: pages in a Mooncake store, two objects each. Their bytes are derived from the page ID and verified when read.
+//! The third tier: pages in a Mooncake store, with two objects per page. Their bytes are derived from the page ID and
+//! verified when read.
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -18,7 +18,7 @@ const SYLLABLES: u32 = (CONSONANTS.len() * VOWELS.len()) as u32;
 /// Number of distinct output tokens.
 const WORDS: u32 = SYLLABLES * SYLLABLES;
 
-/// Returns the tokens in a text.
+/// Splits a string into tokens.
 pub fn tokens(text: &str) -> Vec<u32> {
     let bytes = text.as_bytes();
     let mut ids = Vec::with_capacity(bytes.len() / 4 + 1);

@@ -1,4 +1,5 @@
-//! A client for objects in the store. Every operation works on a batch; operations on a single object are batches of one.
+//! A client for objects in the store. Every operation works on a batch; an operation on a single object is a batch of
+//! one.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -119,7 +120,7 @@ impl<E: Env> StoreClient<E> {
     /// Returns, for each key, whether it has a complete replica. Grants a read lease on existing keys.
     ///
     /// # Errors
-    /// Outer: the master did not respond. Inner: the master rejected this key.
+    /// Outer error: the master did not respond. Inner error: the master rejected this key.
     pub async fn batch_exists(&self, keys: &[ObjectKey]) -> Result<Vec<Result<bool, StoreError>>, StoreError> {
         let answers = self.inner.master.batch_exist_key(key_texts(keys), self.tenant()).await?;
         Ok(each("BatchExistKey", keys.len(), answers)?.collect())
@@ -136,7 +137,8 @@ impl<E: Env> StoreClient<E> {
     /// Returns the size and replicas of each object. Grants read leases.
     ///
     /// # Errors
-    /// Outer: the master did not respond. Inner: the master rejected this key, usually because it does not exist.
+    /// Outer error: the master did not respond. Inner error: the master rejected this key, usually because it
+    /// does not exist.
     pub async fn batch_stat(&self, keys: &[ObjectKey]) -> Result<Vec<Result<ObjectStat, StoreError>>, StoreError> {
         let answers = self.inner.master.batch_get_replica_list(key_texts(keys), self.tenant()).await?;
         let stats = each("BatchGetReplicaList", keys.len(), answers)?;
@@ -154,7 +156,7 @@ impl<E: Env> StoreClient<E> {
     /// Removes objects. Leased objects are removed only with `force`.
     ///
     /// # Errors
-    /// Outer: the master did not respond. Inner: the master rejected this key.
+    /// Outer error: the master did not respond. Inner error: the master rejected this key.
     pub async fn batch_remove(
         &self,
         keys: &[ObjectKey],

@@ -1,6 +1,6 @@
 //! A node's client HTTP server: health and client metrics, on a separate port from the REST API.
 //!
-//! Routes, texts and status codes match the 0.3.13 client (which uses port 9300). `HEAD` is an addition.
+//! Routes, messages and status codes match the 0.3.13 client (which uses port 9300). `HEAD` is an addition.
 
 use std::sync::Arc;
 

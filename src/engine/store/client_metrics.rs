@@ -70,7 +70,7 @@ impl ClientMetrics {
         counts.transfers.entry(name).or_default().record(took);
     }
 
-    /// Counts a call of a client function such as `get_buffer` or `put`.
+    /// Counts a call to a client function such as `get_buffer` or `put`.
     pub fn operation(&self, kind: OpKind, name: &'static str, bytes: u64, took: Duration) {
         let mut counts = self.counts();
         let operations = match kind {

@@ -30,7 +30,8 @@ impl<E: Env> StoreClient<E> {
     /// Reads objects directly into the caller's memory. Returns the size of each object. A slice may be larger than its object.
     ///
     /// # Errors
-    /// Outer: the master did not respond. Inner: this object was not read, and the content of its slice is unspecified.
+    /// Outer error: the master did not respond. Inner error: this object was not read, and the content of its
+    /// slice is unspecified.
     pub async fn batch_get_into(
         &self,
         objects: &[(ObjectKey, Slice)],

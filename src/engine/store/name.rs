@@ -55,7 +55,7 @@ impl NodeName {
         }
         let span = u64::from(range.1.saturating_sub(range.0)) + 1;
         for _ in 0..TRIES.min(span * 4) {
-            let port = range.0 + u16::try_from(random() % span).expect("below a span of 16 bits");
+            let port = range.0 + u16::try_from(random() % span).expect("less than a 16-bit span");
             if let Ok(reserved) = reserve_port(Ipv4Addr::UNSPECIFIED, port) {
                 return Ok(NodeName { name: HostPort::new(host, port), _reserved: Some(reserved) });
             }

@@ -92,8 +92,8 @@ impl<E: Env> Node<E> {
     /// Allocates the memory, starts the transfer engine, connects to the master and mounts the segment.
     ///
     /// # Errors
-    /// If this function fails, nothing is left running. But if the caller drops this future, the node's records remain in the metadata
-    /// service: see [`start_unless`](Node::start_unless).
+    /// If this function fails, nothing is left running. However, if the caller drops this future, the node's
+    /// records remain in the metadata service: see [`start_unless`](Node::start_unless).
     pub async fn start(config: NodeConfig, env: E) -> Result<Node<E>, NodeError> {
         Node::start_unless(config, env, std::future::pending()).await
     }

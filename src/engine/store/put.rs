@@ -1,4 +1,4 @@
-//! Writes objects: allocates memory at the master, writes every replica, and then completes or revokes the put.
+//! Writes objects: asks the master to allocate memory, writes every replica, and then completes or revokes the put.
 
 use crate::engine::base::ObjectKey;
 use crate::engine::env::Env;
@@ -33,7 +33,7 @@ impl<E: Env> StoreClient<E> {
     /// Stores objects directly from the caller's memory. Existing keys are left unchanged.
     ///
     /// # Errors
-    /// Outer: the master did not respond. Inner: this object was not stored.
+    /// Outer error: the master did not respond. Inner error: this object was not stored.
     pub async fn batch_put(
         &self,
         objects: &[(ObjectKey, Slice)],
@@ -75,7 +75,7 @@ impl<E: Env> StoreClient<E> {
         Ok(outcomes)
     }
 
-    /// Allocates memory at the master.
+    /// Asks the master to allocate memory.
     async fn start(
         &self,
         family: WriteMethod,

@@ -18,7 +18,7 @@ pub fn reading_order<'a>(
     let (mut order, mut far): (Vec<_>, Vec<_>) =
         replicas.iter().filter_map(readable).partition(|buffer| is_own(buffer));
     if !far.is_empty() {
-        let start = usize::try_from(salt % far.len() as u64).expect("a remainder below a length");
+        let start = usize::try_from(salt % far.len() as u64).expect("a remainder is less than the divisor");
         far.rotate_left(start);
     }
     order.append(&mut far);

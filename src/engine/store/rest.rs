@@ -1,7 +1,7 @@
 //! The store node's REST API: objects for programs that use neither the RPC protocol nor the transfer engine.
 //!
-//! Routes, texts and status codes match `mooncake_store_service` 0.3.13 (captured in `fixtures/http/rest.txt`) for put, get, exist, remove,
-//! and the routes that mount and unmount memory ([`rest_segments`]). Differences:
+//! Routes, messages and status codes match `mooncake_store_service` 0.3.13 (captured in `fixtures/http/rest.txt`) for
+//! put, get, exist, remove, and the routes that mount and unmount memory ([`rest_segments`]). Differences:
 //!
 //! * Keys may contain `/`, percent-encoded or plain.
 //! * A call that waits for the master does not delay other calls, and has a time limit.
@@ -66,8 +66,8 @@ pub trait ObjectStore: Send + Sync + 'static {
     }
 }
 
-/// Memory budget for objects that are being read. Memory counts against the budget from before the read until the last byte has been sent.
-/// Cheap to clone.
+/// Memory budget for objects that are being read. An object counts against the budget from just before it is read until
+/// its last byte has been sent. Cheap to clone.
 #[derive(Clone, Debug)]
 pub struct ReadBudget(Arc<Semaphore>);
 
@@ -219,7 +219,7 @@ impl<E: Env, S: ObjectStore> RestApi<E, S> {
     async fn put(&self, body: Bytes) -> Response {
         let Ok(_turn) = self.storing.acquire().await else { return failure(BROKEN, "PUT operation failed", None) };
         let parsed = if body.len() > PARSE_INLINE_MAX {
-            // Parsing a long text on this thread would block its other connections.
+            // Parsing a large body on this thread would block its other connections.
             match tokio::task::spawn_blocking(move || parse(&body)).await {
                 Ok(parsed) => parsed,
                 Err(_) => return failure(BROKEN, "PUT operation failed", None),
@@ -429,8 +429,8 @@ const UNREACHABLE: [ErrorCode; 2] = [ErrorCode::RPC_FAIL, ErrorCode::RPC_TIMEOUT
 const OPERATION_LIMIT: Duration = Duration::from_secs(30);
 /// Maximum number of concurrent puts.
 const STORING_MAX: usize = 32;
-/// Maximum total size of objects in responses to `GET /api/get`, counted from before they are read until the clients have received them.
-/// Further reads wait. An object larger than this is read alone.
+/// Maximum total size of the objects that are being read or sent in response to `GET /api/get`. An object counts until
+/// its client has received it. Further reads wait. An object larger than this is read alone.
 pub const READING_BYTES_MAX: usize = 256 << 20;
 /// Granularity of the read budget in bytes.
 const BUDGET_UNIT: usize = 64 << 10;

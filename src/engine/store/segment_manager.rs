@@ -1,8 +1,8 @@
-//! A node's memory segments: the first one, and those that are mounted and unmounted at runtime.
+//! A node's memory segments: the first segment, and the segments that are mounted and unmounted at runtime.
 //!
-//! A single lock covers the list and the calls that change it at the master, so that a heartbeat never remounts a segment that is being
-//! unmounted. Every call made under the lock has a deadline. Mounts and unmounts always complete, even if their caller stops waiting, so
-//! the list, the engine and the master always agree.
+//! A single lock covers the list and the calls that change it on the master, so that a heartbeat never remounts a
+//! segment that is being unmounted. Every call made under the lock has a deadline. Mounts and unmounts always complete,
+//! even if their caller stops waiting, so the list, the engine and the master always agree.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex as BlockingMutex, PoisonError};
@@ -43,10 +43,11 @@ pub(in crate::engine::store) struct SegmentManager<E: Env> {
     segments: Mutex<Vec<ManagedSegment>>,
     /// Total size of all segments in bytes.
     bytes: AtomicU64,
-    /// Allocated bytes: all segments, segments about to be mounted, and unmounted segments that have not been freed.
+    /// Allocated bytes: mounted segments, segments about to be mounted, and unmounted segments that have not been
+    /// freed.
     allocated: Arc<AtomicU64>,
     heartbeat: BlockingMutex<Option<JoinHandle<()>>>,
-    /// No more segments may be mounted. Read and written with `segments` locked.
+    /// Set once no more segments may be mounted. Read and written with `segments` locked.
     stopped: AtomicBool,
 }
 
@@ -288,7 +289,7 @@ impl<E: Env> SegmentManager<E> {
         }
     }
 
-    /// Unmounts `segment` at the master. The inner result is the master's response.
+    /// Asks the master to unmount `segment`. The inner result is the master's response.
     async fn unmount_at_master(&self, segment: SegmentId) -> Result<Result<(), ErrorCode>, UnmountError> {
         let unmount = self.client.master().unmount_segment(segment, self.client.id());
         Ok(deadline(&self.client.inner.env, UNMOUNT_TIMEOUT, unmount).await??)
@@ -318,7 +319,7 @@ impl<E: Env> SegmentManager<E> {
         &self.client
     }
 
-    /// Remounts all segments at a master that has no record of this client.
+    /// Remounts all segments on a master that has no record of this client.
     ///
     /// # Errors
     /// The master does not respond, or another engine uses this node's name.
@@ -327,7 +328,7 @@ impl<E: Env> SegmentManager<E> {
         // A master that lost its state may be a new instance with a new metadata service.
         match self.client.engine().republish().await {
             Ok(()) => {}
-            // Peers would look for this node's objects at the other engine.
+            // Peers would look for this node's objects in the other engine.
             Err(error @ TransferError::NameTaken { .. }) => return Err(StoreError::Name(error)),
             Err(error) => tracing::warn!(%error, "cannot republish the segment's metadata record"),
         }

@@ -131,7 +131,8 @@ impl TransportStats {
         TransportStats { schema: SCHEMA.to_owned(), transport: transport.to_owned(), peers, devices }
     }
 
-    /// Renders the transport part of `/metrics`. Peers are only counted, because there may be many.
+    /// Renders the transport part of `/metrics`. Peers are counted but not listed individually, because there may be
+    /// many.
     pub fn metrics(&self) -> String {
         let mut text = String::new();
         if self.transport.is_empty() {

@@ -14,10 +14,10 @@ use crate::engine::load::answer::{CachedTokens, ModelAnswer, ServerTimes, WORD_C
 #[derive(Debug, Default)]
 pub(super) struct GenerateParser {
     tokens: u32,
-    /// Token IDs: all of them if frames are deltas, otherwise those in the last parsed frame.
+    /// All token IDs if frames are deltas, otherwise the token IDs in the last parsed frame.
     ids: Vec<u32>,
     text: String,
-    /// Whether frames are deltas. `None` until a frame shows which of the two it is.
+    /// Whether frames are deltas rather than cumulative. `None` until a frame reveals this.
     deltas: Option<bool>,
     /// Number of bytes from the `meta_info` member to the end of the last parsed frame.
     meta: usize,

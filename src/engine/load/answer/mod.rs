@@ -119,7 +119,7 @@ const SAID_CHARS: usize = 300;
 /// Tokens that arrived in one read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TokenArrival {
-    /// When their bytes were read, relative to the start of the run.
+    /// When the bytes of the tokens were read, relative to the start of the run.
     pub at: Duration,
     /// Number of tokens, at least one. A frame on an OpenAI route counts as one token, because it carries no count.
     pub tokens: u32,

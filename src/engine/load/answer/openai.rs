@@ -135,7 +135,7 @@ fn count(usage: Option<TokenUsage>, extension: Option<SglangExtension>, answer: 
 
 /// Incremental parser for the frames of one response.
 ///
-/// The frames of a response differ only in their text. The bytes around the text of a parsed frame are stored, and a
+/// Most frames of a response differ only in their text. The bytes around the text of a parsed frame are stored, and a
 /// frame that differs only in unescaped text is not parsed again.
 #[derive(Debug, Default)]
 pub(super) struct OpenAiParser {

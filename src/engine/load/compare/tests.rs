@@ -8,7 +8,7 @@ use crate::engine::load::{Distribution, TimedRequest};
 use rand_chacha::ChaCha8Rng;
 use rand_distr::{Distribution as _, Normal};
 
-/// [`super::compare`] for owned passes.
+/// Calls [`super::compare`] with owned passes.
 fn compare(passes: &[PassResult], sides: [usize; 2], terms: &CompareOptions) -> Vec<Comparison> {
     super::compare(&passes.iter().collect::<Vec<_>>(), sides, terms)
 }
@@ -101,7 +101,7 @@ fn endpoint_compared_with_itself_rarely_differs() {
             !found.with(DifferenceVerdict::Better).is_empty() || !found.with(DifferenceVerdict::Worse).is_empty(),
         );
     }
-    // At most 5 in 100 comparisons may report a difference, so 10 in 200.
+    // At most 5 % of the comparisons may report a difference: 10 of 200.
     assert!(wrong <= 10, "{wrong} of 200 comparisons report a difference in at least one of the five metrics");
 }
 

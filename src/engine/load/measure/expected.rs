@@ -15,7 +15,8 @@ pub struct ExpectedRow {
     pub short: u64,
     /// Sum of missing tokens.
     pub short_tokens: u64,
-    /// Cached tokens beyond the expectation, because a similar prompt was still in flight or the server caches at a finer granularity.
+    /// Cached tokens in excess of the expected number, because a similar prompt was still in flight or the server
+    /// caches at a finer granularity.
     pub over_tokens: u64,
 }
 

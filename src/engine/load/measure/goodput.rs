@@ -50,7 +50,7 @@ pub struct LatencyLimit {
     pub most: Duration,
 }
 
-/// The text is not a valid limit.
+/// The string is not a valid limit.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("invalid limit '{0}': use ttft:MS, tpot:MS, itl:MS or e2el:MS with MS above 0")]
 pub struct ParseLatencyLimitError(pub String);

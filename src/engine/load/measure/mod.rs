@@ -83,7 +83,7 @@ pub struct Tally {
     pub ttft_from_send: LatencyHistogram,
     /// TPOT of each request: (last - first) / (tokens - 1).
     pub tpot: LatencyHistogram,
-    /// Generator lag: the time from when a request became eligible to when its last byte was sent.
+    /// Generator lag: the time from a request's earliest possible send time until its last byte was sent.
     pub lag: LatencyHistogram,
     /// Concurrency wait: the time from the scheduled send time to a free slot.
     pub wait: LatencyHistogram,

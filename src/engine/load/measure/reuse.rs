@@ -1,5 +1,5 @@
-//! Cache hits by reuse distance. A cache with space for N tokens holds roughly the tokens that were used within the last N, so the
-//! histogram shows which tier serves which distances.
+//! Cache hits by reuse distance. A cache with space for N tokens holds roughly the tokens that were used within the
+//! last N, so the histogram shows which reuse distances each tier serves.
 
 use serde::Serialize;
 

@@ -20,7 +20,7 @@ pub struct Bucket {
     pub sent: u64,
     /// Requests that ended, including failed ones.
     pub ended: u64,
-    /// Requests among these that failed.
+    /// Requests that ended with a failure.
     pub failed: u64,
     /// Request-seconds in flight. Divided by the bucket width, this is the mean number of requests in flight.
     pub busy_s: f64,

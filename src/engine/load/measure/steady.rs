@@ -116,7 +116,7 @@ impl SteadyState {
         [&mut self.flying, &mut self.output, &mut self.input, &mut self.done, &mut self.waited, &mut self.first]
     }
 
-    /// Converts `at` to pieces, widening them first if needed.
+    /// Converts `at` to a position in pieces, widening the pieces first if needed.
     fn place(&mut self, at: Duration) -> f64 {
         while at.as_nanos() / self.width.as_nanos() >= PIECES as u128 {
             self.courses().into_iter().for_each(RateCurve::halve);

@@ -57,7 +57,7 @@ pub struct ServerCounters {
     /// Bandwidth of prefetches from L3: sum over operations (GB/s each), and the number of operations.
     #[serde(skip)]
     pub prefetch_rate: BandwidthSum,
-    /// Bandwidth of writes to L3, in the same form.
+    /// Bandwidth of writes to L3, in the same format.
     #[serde(skip)]
     pub backup_rate: BandwidthSum,
     pub now: ServerGauges,

@@ -1,5 +1,6 @@
-//! Explains why a request had fewer cached tokens than expected, using the server's counters between the last use of its prefix and the
-//! end of its response. No I/O. A shortfall that no counter explains is reported as unexplained, without guessing.
+//! Explains why a request had fewer cached tokens than expected, based on how the server's counters changed between the
+//! last use of its prefix and the end of its response. No I/O. A shortfall that no counter explains is reported as
+//! unexplained, without guessing.
 
 use serde::Serialize;
 
@@ -62,7 +63,8 @@ pub enum ShortfallReason {
         why: String,
         tokens: u64,
     },
-    /// L1 evicted tokens. Unless the server has neither L2 nor L3, another reason shows why the tokens were not loaded from there.
+    /// L1 evicted tokens. If the server has an L2 or L3, another reason explains why the tokens were not loaded from
+    /// that tier.
     Evicted {
         tokens: u64,
     },
@@ -81,8 +83,8 @@ pub enum ShortfallReason {
     StoreFull {
         failures: u64,
     },
-    /// When the request arrived, L2 held tokens that had not yet been written to L3. The request's own tokens are excluded. Which
-    /// requests the other tokens belong to is unknown.
+    /// When the request arrived, L2 held tokens that had not yet been written to L3. The request's own tokens are
+    /// excluded. It is unknown which requests the other tokens belong to.
     NotStored {
         tokens: u64,
     },

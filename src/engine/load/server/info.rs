@@ -82,7 +82,7 @@ impl ServerInfo {
     }
 }
 
-/// Shortens a text from the server to one line of limited length.
+/// Shortens a string from the server to a single line of limited length.
 fn bounded(text: &str) -> String {
     one_line(text, 80)
 }

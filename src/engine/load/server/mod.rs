@@ -38,7 +38,7 @@ const AGAIN: Duration = Duration::from_millis(250);
 pub enum ServerCallError {
     #[error("{url}: {why}")]
     NoAnswer { url: String, why: FetchError },
-    /// The response status was not a success.
+    /// The response status did not indicate success.
     #[error("{url}: {response}")]
     Refused {
         url: String,
@@ -210,7 +210,8 @@ impl ServerClient {
     /// The server does not have this route, does not respond, or is still busy at the time limit.
     pub async fn flush<E: Env>(&self, env: &E, within: Duration) -> Result<(), ServerCallError> {
         let mut url = format!("{}/flush_cache", self.base);
-        // SGLang waits this long for requests in flight. Without the parameter, it rejects the flush immediately if any are in flight.
+        // SGLang waits up to this long for requests in flight. Without the parameter, it rejects the flush immediately
+        // if any are in flight.
         if let Some(timeout) = self.flush_timeout {
             url.push_str(&format!("?timeout={}", timeout.as_secs_f64()));
         }

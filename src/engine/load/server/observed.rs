@@ -64,7 +64,7 @@ pub struct ShortfallReport {
     pub unexamined: u64,
     /// Number of requests by reason. A request may have several reasons.
     pub reasons: BTreeMap<String, u64>,
-    /// The first requests, starting with unexplained ones.
+    /// The first shortfalls; unexplained ones are listed first.
     pub listed: Vec<ExplainedShortfall>,
 }
 
@@ -87,7 +87,7 @@ pub struct TimelinePoint {
     pub queued: u64,
     /// Current L2 usage in tokens.
     pub host_used: u64,
-    /// Counters of the L3 master at that time.
+    /// Counters of the L3 master at this point.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub master: Option<StoreCounters>,
 }
@@ -102,7 +102,7 @@ pub struct ServerObservation {
     pub master: Option<StoreCounters>,
     /// Server counters compared with the sums over the responses.
     pub compared: Vec<CounterCheck>,
-    /// Whether all of these match.
+    /// Whether all counters match the sums.
     pub agrees: Option<bool>,
     /// Expected and actual hits.
     pub expectation: Option<Expectation>,
@@ -112,7 +112,7 @@ pub struct ServerObservation {
     pub short: ShortfallReport,
     /// Cache hits by reuse distance.
     pub reuse: Vec<ReuseRow>,
-    /// First-turn tokens that were cached although this run never sent them before.
+    /// First-turn tokens that were cached although this run had not sent them before.
     pub warm_tokens: u64,
     /// Server state over time.
     pub timeline: Vec<TimelinePoint>,
@@ -298,7 +298,7 @@ pub fn agree(rows: &[CounterCheck]) -> bool {
 }
 
 impl ServerObservation {
-    /// Adds the caveats that follow from the observation. `is_full`: more pages were used than are tracked.
+    /// Adds the caveats that follow from the observation. `is_full` is set if more pages were used than are tracked.
     pub fn judge(&mut self, statistics: Option<&HitStatistics>, is_full: bool) {
         if self.info.as_ref().is_some_and(|info| info.simulator) {
             self.caveats.push(ObservationCaveat::Simulator);
@@ -326,7 +326,7 @@ impl ServerObservation {
 }
 
 impl CounterCheck {
-    /// Returns a text such as `device tokens 96 in the responses, 80 counted by the server`.
+    /// Returns a string such as `device tokens 96 in the responses, 80 counted by the server`.
     pub fn describe(&self) -> String {
         format!("{} {} in the responses, {} counted by the server", self.of, self.answers, self.server)
     }

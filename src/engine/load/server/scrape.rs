@@ -19,7 +19,7 @@ const LEAST_GAP: Duration = Duration::from_millis(20);
 /// Counters at one point in time.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct CounterSample {
-    /// When the pages had been read.
+    /// Time at which all pages had been read.
     #[serde(skip)]
     pub at: Mono,
     pub server: Option<ServerCounters>,

@@ -37,7 +37,8 @@ pub(super) struct EndpointCaches {
 pub(super) struct SessionCaches {
     pub(super) endpoints: Vec<EndpointCaches>,
     pub(super) book: CacheModels,
-    /// For each endpoint, the index of the first endpoint on the same server. Such endpoints share a cache.
+    /// For each endpoint, the index of the first endpoint on the same server. Endpoints on the same server share a
+    /// cache.
     servers: Vec<usize>,
 }
 

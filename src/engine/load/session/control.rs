@@ -26,7 +26,8 @@ const SETTLE: Duration = Duration::from_secs(120);
 const FILLER: u64 = 2048;
 /// Maximum prompt length of a warm-up request, in tokens.
 const WARMER: u64 = 512;
-/// Maximum number of filler requests per step: 2 billion tokens. A tier that reports a larger size cannot be filled.
+/// Maximum number of filler requests per step, which corresponds to 2 billion tokens. A tier that reports a larger size
+/// cannot be filled.
 const FILLERS_MAX: u32 = 1 << 20;
 
 /// A tier of the server's cache.

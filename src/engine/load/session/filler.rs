@@ -12,7 +12,8 @@ use crate::engine::load::session::LoadEndpoint;
 use crate::engine::load::workload::{LoadWorkload, Synthetic, SyntheticPrompt, TurnPrompt, TurnRequest};
 use crate::engine::load::{Distribution, Driver, ModelAnswer, Pace, Rules, RunLimits, Script, Seed, Turn, run};
 
-/// Seed for filler prompts. The prompts of a step differ from those of other steps and from the measured conversations.
+/// Seed for filler prompts. Filler prompts differ from step to step, and from the prompts of the measured
+/// conversations.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct FillerSource {
     pub(super) seed: Seed,

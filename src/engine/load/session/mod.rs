@@ -129,7 +129,7 @@ impl Observer for Observers<'_> {
     }
 }
 
-/// The result of a schedule.
+/// The result of executing a schedule.
 #[derive(Debug)]
 pub struct SessionResult {
     /// Executed passes, in order.

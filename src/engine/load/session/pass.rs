@@ -22,7 +22,7 @@ pub struct PassId {
     pub block: u32,
 }
 
-/// One request's figures, to be paired with the same request in another pass.
+/// One request's figures, to be paired with the figures for the same request in another pass.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Figure {
     pub turn: Turn,

@@ -11,7 +11,7 @@ use crate::engine::load::{Script, TimedRequest};
 pub struct PreviousPass {
     /// Whether all of its requests had finished.
     pub complete: bool,
-    /// Requests by conversation, each since the conversation's last start.
+    /// Requests by conversation, since the conversation was last started.
     pub conversations: BTreeMap<u32, Vec<TimedRequest>>,
 }
 

@@ -71,7 +71,7 @@ impl LoadTarget {
         text.extend_from_slice(b"{\"");
         prompt(self.dialect, &ask.prompt, &mut text);
         text.push(b',');
-        let rest = serde_json::to_vec(&members).expect("members have text keys");
+        let rest = serde_json::to_vec(&members).expect("members have string keys");
         text.extend_from_slice(&rest[1..rest.len() - 1]);
         for (name, value) in ask.extra.iter() {
             if text.last() != Some(&b',') {

@@ -124,7 +124,7 @@ impl<E: Env + Unpin> Http1Connection<E> {
             if let Some(error) = &state.failed {
                 return Poll::Ready((ExchangeOutcome::Broken(error.to_string()), stamps.wrote()));
             }
-            // If a timer fires together with a read, there is only one wakeup.
+            // If a timer fires at the same time as a read, there is only one wakeup.
             while (idle || last >= ring) && alarm.as_mut().poll(cx).is_ready() {
                 let now = env.now();
                 let limits = [(over, target.limits.whole), (last + target.limits.silence, target.limits.silence)];
@@ -221,7 +221,7 @@ impl<F: FnMut(TokenArrival)> ExchangeState<'_, F> {
             match piece {
                 Piece::More => return None,
                 Piece::End => {
-                    // Bytes after the end do not belong to any request.
+                    // Bytes after the end of the response do not belong to any request.
                     self.keeps &= bytes.is_empty();
                     return Some(ExchangeOutcome::Ok);
                 }

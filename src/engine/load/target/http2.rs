@@ -1,8 +1,8 @@
 //! Concurrent exchanges over a single HTTP/2 connection.
 //!
-//! Times are less exact than over HTTP/1.1, because requests and tokens pass through the connection's task. A request counts as written
-//! when its last byte is handed to the connection, and a token counts as arrived at the time of the connection's last read. Both times are
-//! off by microseconds as long as the generator keeps up.
+//! Times are less precise than with HTTP/1.1, because requests and tokens pass through the connection's task. A request
+//! counts as written when its last byte is handed to the connection, and a token counts as arrived at the time of the
+//! connection's last read. Both times are off by microseconds as long as the generator keeps up.
 
 use std::convert::Infallible;
 use std::pin::Pin;
@@ -65,7 +65,7 @@ impl Drop for StreamGuard {
     }
 }
 
-/// A request body that records when the connection took its last bytes.
+/// A request body that records when the connection accepted its last bytes.
 struct RequestBody<E> {
     bytes: Bytes,
     env: E,

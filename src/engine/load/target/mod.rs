@@ -119,7 +119,8 @@ pub enum ExchangeOutcome {
     Refused(String),
     /// Status 200, but without any tokens.
     NoTokens,
-    /// Status 200 without any tokens, and the content type is not a stream: the type and the start of the body.
+    /// Status 200 without any tokens and with a content type other than a stream. Contains the content type and the
+    /// start of the body.
     NoStream(String),
     /// No bytes arrived for [`ExchangeLimits::silence`], or the exchange took longer than [`ExchangeLimits::whole`].
     TimedOut(Duration),

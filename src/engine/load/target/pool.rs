@@ -17,7 +17,7 @@ use crate::engine::load::target::response::ResponseAccumulator;
 use crate::engine::load::target::wire::{ConnectError, NewConnection, WireStream};
 use crate::engine::load::target::{EncodedRequest, Exchange, LoadTarget};
 
-/// Maximum number of connections opened at a time: the listen backlog of common servers.
+/// Maximum number of connections opened at a time. Equals the listen backlog of common servers.
 const OPENING_MAX: usize = 64;
 
 /// A pool of HTTP/1.1 or HTTP/2 connections.
@@ -68,7 +68,7 @@ impl<E: Env + Unpin> HttpConnectionPool<E> {
         } else {
             exchanges
         };
-        // Open one first, to find out whether the server is reachable.
+        // Open a single connection first, to find out whether the server is reachable.
         if wanted > 0 && pool.add().await.is_ok() {
             // Stop at the first failure instead of waiting for a timeout on every connection.
             let more = stream::iter(1..wanted).map(|_| pool.add()).buffer_unordered(OPENING_MAX);

@@ -38,10 +38,10 @@ pub enum Trust {
 /// TLS could not be set up.
 #[derive(Debug, thiserror::Error)]
 pub enum TlsError {
-    /// The PEM text contains no certificate.
+    /// The PEM data contains no certificate.
     #[error("no certificate found")]
     NoCertificate,
-    /// An error of the TLS library.
+    /// An error from the TLS library.
     #[error(transparent)]
     Library(#[from] rustls::Error),
 }
@@ -57,7 +57,7 @@ impl Tls {
     /// Creates a configuration that trusts `trust`.
     ///
     /// # Errors
-    /// The PEM text contains no certificate, or the TLS library rejects the configuration.
+    /// The PEM data contains no certificate, or the TLS library rejects the configuration.
     pub fn new(trust: &Trust) -> Result<Tls, TlsError> {
         let provider = Arc::new(rustls::crypto::ring::default_provider());
         let builder =

@@ -65,7 +65,7 @@ fn shown(excerpt: &[u8]) -> String {
     one_line(&text, EXCERPT_BYTES_MAX)
 }
 
-/// Joins text from the response head with the start of the body.
+/// Joins a string from the response head with the start of the body.
 fn with(before: String, excerpt: String) -> String {
     if excerpt.is_empty() { before } else { format!("{before}: {excerpt}") }
 }
@@ -151,7 +151,7 @@ impl<F: FnMut(TokenArrival)> ResponseAccumulator<F> {
         Exchange {
             begun: self.begun,
             waited: Duration::ZERO,
-            // A request that was not fully written counts as written when the exchange ended.
+            // A request that was not fully written is treated as written at the end of the exchange.
             wrote: self.wrote.map_or(end, |wrote| wrote.since(self.start)),
             first_token: self.tokens.first,
             last_token: self.tokens.last,

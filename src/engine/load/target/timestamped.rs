@@ -12,7 +12,7 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use crate::engine::base::Mono;
 use crate::engine::env::{Env, Net};
 
-/// Times of the last transfers, in nanoseconds on the monotonic clock.
+/// Times of the most recent transfers, in nanoseconds on the monotonic clock.
 #[derive(Debug, Default)]
 pub(super) struct StreamTimes {
     arrived: AtomicU64,

@@ -3,7 +3,8 @@
 //!
 //! Token-ID prompts are tracked page by page, so their expected hits are exact. For text and chat prompts, only the
 //! server knows the tokens, so their expected hits are approximate. A turn should hit the previous prompt and response
-//! of its conversation, and a repeated prompt should hit entirely, both measured by the server's counts.
+//! of its conversation, and a repeated prompt should be cached in full. Both are measured in tokens as counted by the
+//! server.
 
 use std::collections::HashMap;
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -46,7 +47,7 @@ pub struct HitStatistics {
     pub reuse: ReuseHistogram,
     /// Cached tokens that this run had never sent.
     pub warm: u64,
-    /// Whether any prompts were text; expected hits for those are approximate.
+    /// Whether any prompts were text. Expected hits are approximate for text prompts.
     pub is_near: bool,
 }
 
@@ -146,7 +147,7 @@ impl CacheModels {
         side.noted.reuse.add(&expected.parts, device, host, storage, somewhere);
         side.noted.expectation.add(turn.index, answer.prompt_tokens.unwrap_or(0), expected.tokens, cached);
         side.noted.is_near |= pending.hashes.is_none();
-        // The shared parts of texts (templates, system prompts) are unknown.
+        // It is unknown which parts of text prompts are shared (templates, system prompts).
         if turn.index == 0 && pending.hashes.is_some() {
             side.noted.warm += u64::from(cached.saturating_sub(expected.possible));
         }

@@ -16,7 +16,7 @@ pub struct Members(Option<Arc<[Member]>>);
 type Member = (Box<str>, Box<str>);
 
 impl Members {
-    /// Creates members from names and JSON texts. If a name is repeated, the last value applies.
+    /// Creates members from names and values (as JSON text). If a name is repeated, the last value applies.
     pub fn new(members: impl IntoIterator<Item = (String, String)>) -> Members {
         let mut kept: Vec<Member> = Vec::new();
         for (name, value) in members {
@@ -28,7 +28,7 @@ impl Members {
         if kept.is_empty() { Members(None) } else { Members(Some(kept.into())) }
     }
 
-    /// Iterates over names and JSON texts.
+    /// Iterates over the names and values (as JSON text).
     pub fn iter(&self) -> impl Iterator<Item = (&str, &str)> {
         self.0.iter().flat_map(|members| members.iter()).map(|(name, value)| (&**name, &**value))
     }
@@ -44,7 +44,7 @@ impl Members {
     }
 }
 
-/// Splits the JSON object `text` into member names and the texts of their values.
+/// Splits the JSON object `text` into member names and their values as JSON text.
 ///
 /// # Errors
 /// `text` is not a JSON object, or is nested too deeply.
@@ -61,7 +61,7 @@ pub(super) fn members(text: &str) -> Result<Vec<(String, &str)>, RowError> {
     Ok(found)
 }
 
-/// Splits the JSON array `text` into the texts of its items.
+/// Splits the JSON array `text` into its items as JSON text.
 ///
 /// # Errors
 /// `text` is not a JSON array, or is nested too deeply.

@@ -59,7 +59,7 @@ impl ChatMessage {
         self.object().as_ref().and_then(text).unwrap_or_default()
     }
 
-    /// Returns the text to use in a plain-text prompt: the content, or the texts of its parts.
+    /// Returns the text to use in a plain-text prompt: the content, or the text of its parts.
     pub fn text(&self) -> String {
         match self.object().and_then(|mut message| message.remove("content")) {
             Some(Value::String(text)) => text,

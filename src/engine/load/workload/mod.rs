@@ -45,7 +45,8 @@ pub enum TurnPrompt {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TurnRequest {
     pub prompt: TurnPrompt,
-    /// Maximum number of output tokens. Exact if the server ignores its end-of-sequence token.
+    /// Maximum number of output tokens. If the server ignores its end-of-sequence token, the response has exactly this
+    /// length.
     pub max_tokens: u32,
     /// Members for this request only. They override the target's members.
     pub extra: Members,
@@ -80,8 +81,8 @@ pub trait LoadWorkload {
     fn notes(&self) -> Vec<String> {
         Vec::new()
     }
-    /// Writes the inputs that, in addition to the flags, determine the content: dataset rows and tokenizer. Equal flags and fingerprints
-    /// produce equal requests.
+    /// Writes the inputs that, in addition to the flags, determine the content: dataset rows and tokenizer. The same
+    /// flags and fingerprint always produce the same requests.
     ///
     /// # Errors
     /// Writing to `to` fails.

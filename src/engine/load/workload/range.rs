@@ -12,7 +12,7 @@ pub struct WorkloadRange<'a> {
 }
 
 impl<'a> WorkloadRange<'a> {
-    /// Selects the conversations of `of` that are within `range`.
+    /// Selects the conversations in `of` that are within `range`.
     pub fn new(of: &'a mut (dyn LoadWorkload + Send), range: Range<u32>) -> WorkloadRange<'a> {
         WorkloadRange { of, range }
     }

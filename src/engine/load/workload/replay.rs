@@ -139,7 +139,8 @@ impl LoadWorkload for Replay {
             Script {
                 turns: u32::try_from(conversation.turns.len()).unwrap_or(u32::MAX),
                 think: conversation.turns.iter().skip(1).map(|turn| turn.delay).collect(),
-                // A turn without a recorded time is due after its delay. Its recorded time of zero has no effect.
+                // A turn without a recorded time is due after its delay. The zero that represents its missing time has
+                // no effect.
                 at: if timed {
                     conversation.turns.iter().map(|turn| turn.at.unwrap_or_default()).collect()
                 } else {

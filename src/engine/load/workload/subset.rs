@@ -10,7 +10,7 @@ pub struct WorkloadSubset<'a> {
 }
 
 impl<'a> WorkloadSubset<'a> {
-    /// Selects `conversations` of `of`.
+    /// Selects `conversations` from `of`.
     pub fn new(of: &'a mut (dyn LoadWorkload + Send), conversations: Vec<u32>) -> WorkloadSubset<'a> {
         WorkloadSubset { of, conversations }
     }

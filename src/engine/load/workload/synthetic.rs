@@ -44,9 +44,9 @@ pub struct Synthetic {
     pub words: SyntheticPrompt,
     /// Seed for all random choices.
     pub seed: Seed,
-    /// If set, lengths of generated text in tokens are exact.
+    /// If set, generated text has exactly the requested number of tokens.
     pub tokenizer: Option<Arc<Tokenizer>>,
-    /// If set, questions are cut from the texts in this corpus.
+    /// If set, questions are cut from the documents in this corpus.
     pub corpus: Option<Arc<Corpus>>,
     open: Vec<Option<OpenConversation>>,
 }

@@ -1,4 +1,5 @@
-//! Chat templates, which render messages into a single text as the model expects it (`--apply-chat-template`).
+//! Chat templates, which render messages into a single prompt in the format that the model expects
+//! (`--apply-chat-template`).
 
 use std::fmt;
 
@@ -44,8 +45,8 @@ impl fmt::Debug for ChatTemplate {
 }
 
 impl ChatTemplate {
-    /// Reads the template from the text of a `tokenizer_config.json`. If `file` (the text of a `chat_template.jinja`)
-    /// is set, it takes precedence.
+    /// Reads the template from the contents of a `tokenizer_config.json`. If `file` (the contents of a
+    /// `chat_template.jinja`) is set, it takes precedence.
     ///
     /// # Errors
     /// The configuration contains no chat template, or the template is malformed.
@@ -54,7 +55,7 @@ impl ChatTemplate {
         let source = file.or_else(|| source(&config["chat_template"])).ok_or(TemplateError::Missing)?;
         let digest = Md5::digest(source.as_bytes()).iter().map(|byte| format!("{byte:02x}")).collect();
         let mut inner = Environment::new();
-        // These settings match those of the `transformers` library.
+        // These settings match the settings of the `transformers` library.
         let syntax = SyntaxConfig::builder().trim_blocks(true).lstrip_blocks(true).build();
         inner.set_syntax(syntax?);
         inner.set_unknown_method_callback(minijinja_contrib::pycompat::unknown_method_callback);

@@ -16,8 +16,8 @@ pub enum PromptForm {
     Chat,
 }
 
-/// A span of generated text. Equal spans produce equal text wherever they occur. A shorter span is a prefix of a longer
-/// one.
+/// A span of generated text. Identical spans produce the same text wherever they occur. A shorter span is a prefix of a
+/// longer one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum TextSpan {
     /// Derived from the seed, a purpose and a number.
@@ -50,7 +50,7 @@ pub struct TextGenerator {
     pub seed: Seed,
     /// Upper bound (exclusive) for token IDs.
     pub vocabulary: u32,
-    /// Enables texts with exact token lengths, and conversion of text to IDs.
+    /// Used to generate text with an exact number of tokens, and to convert text to IDs.
     pub tokenizer: Option<Arc<Tokenizer>>,
 }
 

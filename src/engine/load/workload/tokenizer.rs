@@ -83,8 +83,8 @@ impl Tokenizer {
         u32::try_from(self.inner.get_vocab_size(true)).unwrap_or(u32::MAX).max(2)
     }
 
-    /// Returns words that have a leading space and are one token each, alone and in sequence. A text of n such words
-    /// has n tokens. `None` if the vocabulary contains too few.
+    /// Returns words that have a leading space and are one token each, alone and in sequence. Text that consists of n
+    /// of these words has n tokens. `None` if the vocabulary contains too few.
     pub fn words(&self) -> Option<&[String]> {
         let words = self.words.get_or_init(|| self.find_words());
         (words.len() >= WORDS_MIN).then_some(words)

@@ -1,7 +1,8 @@
 //! Fetches pages from storage to the host before a request starts.
 //!
-//! Uses the same order as SGLang: look up missing pages, query storage if enough are missing, allocate host pages for those that storage
-//! holds, and read them. The tree may change during the read, so missing pages are looked up again after the read.
+//! Follows the same steps as SGLang: look up missing pages, query storage if enough are missing, allocate host pages
+//! for the pages that storage holds, and read them. The tree may change during the read, so missing pages are looked up
+//! again after the read.
 
 use std::time::Duration;
 

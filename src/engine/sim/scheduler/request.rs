@@ -64,7 +64,7 @@ pub(super) enum FetchState {
     },
 }
 
-/// A request that was parsed and hashed before the engine is locked, because this takes time for a long prompt.
+/// A request that is parsed and hashed before the engine is locked, because both steps take time for a long prompt.
 #[derive(Debug)]
 pub struct HashedRequest(pub(super) ScheduledRequest);
 
@@ -90,7 +90,8 @@ pub(super) struct ScheduledRequest {
     namer: PageNamer,
     /// Prompt tokens after the last full page.
     tail: Vec<u32>,
-    /// IDs of the prompt's full pages. After the start, also those of the response except its last token, which is never used as input.
+    /// IDs of the prompt's full pages. Once the request has started, the list also includes the response's pages,
+    /// except for its last token, which is never used as input.
     pub pages: Vec<u64>,
     /// Number of full prompt pages.
     pub prompt_pages: usize,

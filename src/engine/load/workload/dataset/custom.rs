@@ -17,7 +17,7 @@ struct UltraChatRow {
     data: Vec<String>,
 }
 
-/// Reads rows whose `data` member is a list of texts that alternate between user and assistant.
+/// Reads rows whose `data` member is a list of messages that alternate between user and assistant.
 pub(super) fn read_ultrachat(
     input: impl BufRead,
     file: &str,

@@ -9,7 +9,8 @@ use rand::seq::SliceRandom;
 use crate::engine::load::workload::dataset::{BadRow, Dataset, DatasetError, DatasetOptions, RowLayout, RowReader};
 use crate::engine::load::workload::{Conversation, RowError};
 
-/// If a limit is set, the limit times this factor is the number of rows to sample, because some rows are skipped due to their length.
+/// Number of rows to sample, as a multiple of the limit (if one is set). More rows than the limit are sampled, because
+/// some are later skipped due to their length.
 const CHOICE: usize = 8;
 /// Minimum number of sampled rows.
 const CHOICE_MIN: usize = 4096;

@@ -67,7 +67,7 @@ struct LoogleQuestion {
     answer: String,
 }
 
-/// Reads rows in which the first question follows the text and later questions stand alone.
+/// Reads rows in which the first question follows the long text, and later questions do not repeat it.
 pub(super) fn read_loogle(input: impl BufRead, file: &str, reading: &DatasetOptions) -> Result<Dataset, DatasetError> {
     let parse = |text: &str| {
         let line: LoogleRow = serde_json::from_str(text)?;

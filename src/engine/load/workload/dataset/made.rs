@@ -38,7 +38,7 @@ pub struct SampleSpec {
     pub seed: Seed,
 }
 
-/// Upper bound on text lengths, for unbounded distributions.
+/// Upper bound on the length of a text, required for unbounded distributions.
 const LENGTH_MAX: u32 = 1 << 20;
 
 const WORDS: &str = "time year people way day man thing woman life child world school state family student group country problem hand \

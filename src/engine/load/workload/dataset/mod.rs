@@ -49,7 +49,7 @@ pub enum DatasetFormat {
     Agentic,
     /// JSONL. Each row has a long context, a question and four choices.
     LongBench,
-    /// JSONL. Each row has `data`, a list of texts that alternate between user and assistant.
+    /// JSONL. Each row has `data`, a list of messages that alternate between user and assistant.
     UltraChat,
     /// JSONL. Each row has a long `input`, with questions and answers.
     Loogle,
@@ -101,7 +101,7 @@ impl FromStr for DatasetFormat {
     }
 }
 
-/// The text is not a valid dataset format.
+/// The string is not a valid dataset format.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("unknown dataset format '{0}'")]
 pub struct ParseFormatError(String);
@@ -243,7 +243,7 @@ impl Default for DatasetOptions {
 impl DatasetOptions {
     /// Returns the prompt for a first question.
     pub(self) fn prompt(&self, question: String) -> Result<String, RowError> {
-        /// The marker with which questions end in some datasets.
+        /// The marker at the end of each question in some datasets.
         const ASSISTANT: &str = "Assistant:";
         let mut prompt = question;
         if !self.suffix.is_empty() {

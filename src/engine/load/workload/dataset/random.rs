@@ -1,4 +1,4 @@
-//! Random prompts of specified lengths: consecutive IDs, random words, or texts from a corpus.
+//! Random prompts of specified lengths: consecutive IDs, random words, or documents from a corpus.
 
 use rand::Rng;
 use rand_chacha::ChaCha8Rng;
@@ -60,11 +60,11 @@ pub fn random_words(shape: &RandomIds, seed: Seed) -> Vec<Conversation> {
     (0..shape.requests).map(request).collect()
 }
 
-/// Creates requests whose prompts are texts from `corpus`, repeated or cut to length. The number of requests is at most
-/// the number of texts.
+/// Creates requests whose prompts are documents from `corpus`, repeated or cut to length. The number of requests is at most
+/// the number of documents.
 ///
 /// # Errors
-/// The tokenizer cannot decode a text.
+/// The tokenizer cannot decode one of the documents.
 pub fn random_texts(
     shape: &RandomIds,
     corpus: &Corpus,
@@ -79,14 +79,14 @@ pub fn random_texts(
     (0..shape.requests).zip(corpus.texts.iter()).map(request).collect()
 }
 
-/// Texts as token IDs, from which questions are cut.
+/// Documents, stored as token IDs, from which questions are cut.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Corpus {
     texts: Vec<Vec<u32>>,
 }
 
 impl Corpus {
-    /// Creates a corpus from texts given as token IDs. Empty texts are dropped.
+    /// Creates a corpus from documents given as token IDs. Empty documents are dropped.
     pub fn new(texts: Vec<Vec<u32>>) -> Corpus {
         Corpus { texts: texts.into_iter().filter(|ids| !ids.is_empty()).collect() }
     }
@@ -94,7 +94,7 @@ impl Corpus {
     /// Creates a corpus from the first questions in `conversations`.
     ///
     /// # Errors
-    /// The tokenizer cannot encode a text.
+    /// The tokenizer cannot encode one of the documents.
     pub fn of(conversations: &[Conversation], tokenizer: &Tokenizer) -> Result<Corpus, TokenizerError> {
         let mut texts = Vec::with_capacity(conversations.len());
         for conversation in conversations {
@@ -105,7 +105,7 @@ impl Corpus {
         Ok(Corpus::new(texts))
     }
 
-    /// Returns the number of texts.
+    /// Returns the number of documents.
     pub fn len(&self) -> usize {
         self.texts.len()
     }
@@ -115,7 +115,7 @@ impl Corpus {
         self.texts.is_empty()
     }
 
-    /// Returns a random text, repeated or cut to `tokens` IDs.
+    /// Returns a random document, repeated or cut to `tokens` IDs.
     pub fn cut(&self, tokens: u32, rng: &mut ChaCha8Rng) -> Vec<u32> {
         if self.texts.is_empty() {
             return Vec::new();

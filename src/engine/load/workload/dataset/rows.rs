@@ -33,7 +33,7 @@ pub enum RowLayout {
     ArrayOrLines,
 }
 
-/// Reads rows from an `R`.
+/// Reads rows from a source of type `R`.
 #[derive(Debug)]
 pub struct RowReader<R> {
     input: R,
@@ -265,8 +265,8 @@ impl<R: BufRead> RowReader<R> {
             } else {
                 match byte {
                     b'{' if from_line_start && self.at_line_start && length > 0 && depth == 0 => {
-                        // Where elements start at the beginning of a line, nothing else does, so this is the next
-                        // element.
+                        // In files whose elements start at the beginning of a line, nothing else starts there, so this
+                        // is the next element.
                         return Ok(Err(RowError::UnterminatedRow));
                     }
                     b'"' => string = true,

@@ -218,7 +218,8 @@ mod tests {
             {"conversations": [{"from": "human", "value": ""}, {"from": "gpt", "value": " cd ef"}]},
             {"conversations": [{"from": "human", "value": " ab ab"}, {"from": "gpt", "value": ""}]}]"#;
         let read = dataset(text, &reading);
-        // The special token before a text is counted: one word is two tokens, and an empty text is one.
+        // The special token before the text is counted, so a single word counts as two tokens, and an empty string as
+        // one.
         assert_eq!(texts(&read), [[(" ab".to_owned(), 3)]]);
         assert_eq!((read.rows, read.left_out), (4, 3));
         reading.context = Some(4);
@@ -282,7 +283,7 @@ mod tests {
     fn malformed_row_has_its_line_and_can_be_skipped() {
         let text = many(3).replace("{\"from\": \"human\", \"value\": \"q1\"}", "{\"from\": \"human\", \"value\": 7}");
         let error =
-            read(text.as_bytes(), "talk.json", &DatasetOptions::default()).expect_err("a number instead of a text");
+            read(text.as_bytes(), "talk.json", &DatasetOptions::default()).expect_err("a number instead of a string");
         assert!(error.to_string().starts_with("talk.json:2: invalid type: integer `7`"), "{error}");
         let read = dataset(&text, &DatasetOptions { skip_bad: true, ..DatasetOptions::default() });
         assert_eq!((first_words(&read), read.skipped), (vec!["q0".to_owned(), "q2".to_owned()], 1));

@@ -1,9 +1,9 @@
 //! Recorded requests as JSONL: Mooncake traces, and the rows that aiperf derives from them.
 //!
-//! A `hash_ids` row describes an entire prompt. Each ID stands for one block of fixed text that depends only on the ID.
-//! Equal IDs therefore produce equal blocks, and prompts share exactly the same prefixes as when they were recorded.
-//! The last block is cut to `input_length`. Rows with the same `session_id` form one conversation. (The sizing commands
-//! have their own reader, which handles huge traces and needs only the hashes.)
+//! A `hash_ids` row describes an entire prompt. Each ID identifies one block of fixed text, which depends only on the
+//! ID. Blocks with the same ID are therefore identical, and prompts share exactly the same prefixes as when they were
+//! recorded. The last block is cut to `input_length`. Rows with the same `session_id` form one conversation. (The
+//! sizing commands have their own reader, which handles huge traces and needs only the hashes.)
 
 use std::collections::HashMap;
 use std::io::BufRead;
@@ -62,7 +62,7 @@ fn parse(text: &str) -> Result<TraceRow, RowError> {
                     Some(serde_json::from_str(value).map_err(|error| RowError::from(error).in_member("text_input"))?)
             }
             "input_length" => input = tokens(&name, value)?,
-            // Traces contain responses without tokens. One token is requested for those.
+            // Some responses in traces have no tokens. In that case, one token is requested.
             "output_length" => output = if value == "0" { Some(1) } else { tokens(&name, value)? },
             "timestamp" => at = Some(time(&name, value)?),
             "delay" => delay = Some(time(&name, value)?),
