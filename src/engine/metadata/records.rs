@@ -1,4 +1,4 @@
-//! The metadata service's records and the rules for overwriting them, without sockets or clock.
+//! The metadata service's records and the rules for overwriting them, without sockets or a clock.
 //!
 //! Values are opaque, with one exception from Mooncake: a key `<prefix>rpc_meta/<name>` contains the address of the name's owner, and the
 //! name is not assigned to another process while the owner is alive. The service determines whether the owner is alive (see `probe`). The

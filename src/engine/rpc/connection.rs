@@ -21,7 +21,7 @@ use crate::engine::wire::frame::{
 };
 use crate::engine::wire::{DecodeError, Method};
 
-/// Budget in bytes for large unfinished requests and for large unwritten responses to long calls, over all connections. Messages of up to
+/// Budget in bytes for large unfinished requests and for large unwritten responses to long calls, across all connections. Messages of up to
 /// [`SMALL_BYTES_MAX`] are not counted. Further large messages wait.
 pub const UNFINISHED_BYTES_MAX: usize = 256 << 20;
 /// Requests up to this size are not counted. Each connection may buffer this many bytes of an unfinished request.
@@ -153,7 +153,7 @@ pub(super) async fn serve<E: Env, S: RpcService>(
                         }
                     }
                     Ok(Err(_)) => return,
-                    Err(_) => return tracing::warn!(%peer, "connection closed: the peer does not read its responses"),
+                    Err(_) => return tracing::warn!(%peer, "connection closed: the peer is not reading its responses"),
                 }
             }
             match next {
@@ -258,7 +258,7 @@ async fn wait_for_close(stream: &mut (impl AsyncRead + Unpin), input: &mut Bytes
     std::future::pending().await
 }
 
-/// Processes the complete requests in `input` in order, until something else must happen first.
+/// Processes the complete requests in `input` in order, until another step must be taken first.
 fn answer_buffered<E: Env, S: RpcService>(
     shared: &ConnectionShared<E, S>,
     input: &mut BytesMut,
@@ -306,7 +306,7 @@ fn answer_buffered<E: Env, S: RpcService>(
     Ok(NextStep::Read)
 }
 
-/// Appends the response to one request. An error is the reason for an error response.
+/// Appends the response to one request. If an error is returned, the appended response is an error response.
 fn answer(
     service: &impl RpcService,
     env: &impl Env,

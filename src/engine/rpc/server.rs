@@ -38,7 +38,7 @@ pub trait RpcService: Send + Sync + 'static {
     fn answer(&self, peer: &str, method: Method, body: &[u8], out: &mut Vec<u8>) -> Result<(), DecodeError>;
 
     /// Returns true if a call to this method can take long, such as a scan of all keys. The call then runs on a separate thread, so that
-    /// the worker continues to serve its other connections. At most [`connection::LONG_CALLS_MAX`] such calls run concurrently.
+    /// the worker continues to serve its other connections. At most [`connection::LONG_CALLS_MAX`] long calls run concurrently.
     fn is_long(&self, _method: Method) -> bool {
         false
     }
