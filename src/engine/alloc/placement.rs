@@ -16,7 +16,7 @@ const SAMPLE_PER_REPLICA: usize = 6;
 /// How names are chosen. Upstream: `--allocation_strategy`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Strategy {
-    /// A random name, then the names after it.
+    /// A random name, followed by the names after it.
     #[default]
     Random,
     /// The name with the most free space in a random sample, then the same as `Random`.
@@ -36,7 +36,7 @@ pub trait SegmentPool {
     /// Returns up to `count` names in host order, starting at the first host that is not before `host` and wrapping around. `draw` selects
     /// the first name within each host. Names without a host are omitted.
     fn near(&self, host: &[u8], draw: u64, count: usize) -> Vec<usize>;
-    /// Returns free bytes divided by total bytes, over all segments under a name.
+    /// Returns free bytes divided by total bytes, across all segments under a name.
     fn free_ratio(&self, name: usize) -> f64;
     /// Allocates `bytes` from one of the segments under a name. `draw` selects the first segment to try.
     fn allocate(&mut self, name: usize, bytes: u64, draw: u64) -> Option<Self::Allocation>;

@@ -9,7 +9,7 @@ use reqwest::Method;
 use crate::engine::base::text::one_line;
 use crate::engine::http::client::no_certificates;
 
-/// Sends HTTP requests. Cheap to clone; clones share the connections. Uses no proxy and follows no redirects.
+/// Sends HTTP requests. Cheap to clone; clones share the connections. Does not use a proxy or follow redirects.
 #[derive(Clone, Debug)]
 pub struct Fetcher {
     http: reqwest::Client,

@@ -91,7 +91,7 @@ pub struct HttpLimits {
     pub body: Duration,
     /// Maximum time between receiving a request and starting the response.
     pub answer: Duration,
-    /// While a response is being sent, the client must, in each period of this length, read at a rate of at least
+    /// While a response is being sent, the client must, in each period of this length, read it at a rate of at least
     /// [`HttpLimits::least_rate`], or read the rest of the response.
     pub stall: Duration,
     /// Minimum rate at which a client must read a response, in bytes per second; 0 requires at least one byte per period.

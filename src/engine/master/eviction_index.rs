@@ -171,7 +171,7 @@ impl EvictionIndex {
         let head =
             |list: &RecordList| (list.head != ObjectSlot::NIL).then(|| (objects[list.head].lease_until, list.head));
         let unordered = self.unordered.first().copied();
-        // Objects with the same lease end are ordered by list (written, read, unordered), and within a list by insertion.
+        // Objects with the same lease end are ordered by list (written, read, unordered), and within a list by insertion order.
         let mut best = head(&self.written);
         for other in [head(&self.read), unordered].into_iter().flatten() {
             if best.is_none_or(|best| other.0 < best.0) {

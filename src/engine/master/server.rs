@@ -316,7 +316,7 @@ async fn run_ticker<E: Env>(master: MasterHandle<E>, mut stopping: watch::Receiv
             tracing::warn!(
                 ?stalled,
                 client_ttl_extension = ?extension,
-                "the master stalled (process stopped or short of processor time); client deadlines were extended"
+                "the master stalled (suspended, or short of processor time); client deadlines were extended"
             );
         }
         tokio::select! {

@@ -96,7 +96,7 @@ mod tests {
         Duration::from_millis(ms)
     }
 
-    /// A detector at 1,000 s, for clients with a TTL of 10 s.
+    /// A detector whose clock starts at 1,000 s, for clients with a TTL of 10 s.
     fn stalls() -> StallDetector {
         StallDetector::new(at(1_000_000), ms(10_000))
     }

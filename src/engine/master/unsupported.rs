@@ -1,8 +1,8 @@
 //! Methods of unsupported features, and their results, which are the same as on a real master with the feature disabled.
 //!
-//! There is no other list of these methods: implementing a feature removes its entries. Each entry was recorded from a real 0.3.13.post1
-//! master (`mooncake_master` with default flags), except for entries marked *ours*. For those, the real master has no switch to disable the
-//! feature.
+//! No other file lists these methods; when a feature is implemented, its entries are removed here. Each entry was recorded from a real
+//! 0.3.13.post1 master (`mooncake_master` with default flags), except for entries marked *ours*. For those, the real master has no switch
+//! to disable the feature.
 
 use crate::engine::base::ErrorCode;
 use crate::engine::wire::{Expected, Method};

@@ -27,7 +27,7 @@ pub const SERVICE_PORT: u16 = 8080;
 const ANSWER_MAX: Duration = Duration::from_secs(1);
 /// Maximum size of a response in bytes, enough for the details of some 10,000 segments.
 const ANSWER_BYTES_MAX: usize = 4 << 20;
-/// Maximum number of nodes to probe, all concurrently, because some may be down.
+/// Maximum number of nodes to probe. They are probed concurrently, because some may be down.
 const NODES_MAX: usize = 8;
 
 /// An mcctl master's report about itself and its nodes, on [`ROUTE`].

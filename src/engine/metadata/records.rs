@@ -343,7 +343,7 @@ mod tests {
             assert_eq!(table.put(key, &at(HOST_BYTES_MAX + 1)), WriteOutcome::Updated);
         }
         assert!(table.announced.is_empty());
-        // The owner must therefore be probed, although another name has announced the endpoint since.
+        // The owner must therefore be probed, although another name has since announced the endpoint.
         assert!(matches!(table.put(RPC, &at(1)), WriteOutcome::Conflict { owner: Some(_), .. }));
         assert_eq!(table.put(c, &at(HOST_BYTES_MAX)), WriteOutcome::Updated);
         assert_eq!(table.announced.len(), 1);

@@ -26,8 +26,8 @@ use crate::engine::wire::{DecodeError, Method};
 pub const UNFINISHED_BYTES_MAX: usize = 256 << 20;
 /// Requests up to this size are not counted. Each connection may buffer this many bytes of an unfinished request.
 pub const SMALL_BYTES_MAX: usize = 64 << 10;
-/// A peer that has sent part of a request must make progress within this time: any byte of a small request, [`PROGRESS_BYTES`] (or the
-/// rest) of a large one.
+/// A peer that has sent part of a request must send more within this time: at least one byte of a small request, or [`PROGRESS_BYTES`] (or
+/// the rest) of a large one.
 pub const PROGRESS_DEADLINE: Duration = Duration::from_secs(30);
 /// A large request must grow by this much per [`PROGRESS_DEADLINE`]. So even the largest request is complete, or dropped, after two
 /// minutes.
@@ -247,8 +247,8 @@ async fn run_long_call<'a, E: Env, S: RpcService>(
     Some((output, decode_error, share))
 }
 
-/// Waits until the peer closes the connection. Meanwhile, received bytes are buffered up to a limit; beyond it, a closed connection is no
-/// longer detected.
+/// Waits until the peer closes the connection. Meanwhile, received bytes are buffered up to a limit; beyond this limit, closing the
+/// connection is no longer detected.
 async fn wait_for_close(stream: &mut (impl AsyncRead + Unpin), input: &mut BytesMut) {
     while input.len() < INPUT_BYTES {
         if !matches!(stream.read_buf(input).await, Ok(1..)) {
@@ -258,7 +258,7 @@ async fn wait_for_close(stream: &mut (impl AsyncRead + Unpin), input: &mut Bytes
     std::future::pending().await
 }
 
-/// Processes the complete requests in `input` in order, until another step must be taken first.
+/// Processes the complete requests in `input` in order, until a different step is required.
 fn answer_buffered<E: Env, S: RpcService>(
     shared: &ConnectionShared<E, S>,
     input: &mut BytesMut,

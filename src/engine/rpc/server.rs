@@ -22,7 +22,7 @@ use crate::engine::rpc::polls::WorkerPolls;
 use crate::engine::wire::{DecodeError, Method};
 
 /// Maximum number of connections per server. Further connections are closed immediately. For example, 1,000 hosts with 8 ranks each and 4
-/// connections per rank need 32,000.
+/// connections per rank need 32,000 connections.
 pub const CONNECTIONS_MAX: usize = 65_536;
 /// Number of connections assigned to a worker before the next worker gets any.
 const GROUP_SIZE: usize = 16;

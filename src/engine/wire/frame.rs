@@ -25,7 +25,7 @@ pub struct RequestHeader {
     pub function_id: u32,
     /// Size of the body in bytes.
     pub length: u32,
-    /// Bytes after the body. No Mooncake method uses them; they are read and dropped.
+    /// Number of bytes after the body. No Mooncake method uses such bytes; they are read and discarded.
     pub attachment: u32,
 }
 
@@ -37,7 +37,7 @@ pub struct ResponseHeader {
     pub seq: u32,
     /// Size of the body in bytes.
     pub length: u32,
-    /// Bytes after the body.
+    /// Number of bytes after the body.
     pub attachment: u32,
 }
 

@@ -474,7 +474,7 @@ impl Method {
     }
 }
 
-/// Opens a reader for the request's arguments. For a method without arguments, any body is ignored, like upstream.
+/// Opens a reader for the request's arguments. For a method without arguments, any body is ignored, as in upstream.
 fn open_request(method: Method, body: &[u8]) -> Result<pack::PayloadReader<'_>, DecodeError> {
     let description = method.description();
     let Some(info) = &description.request else {

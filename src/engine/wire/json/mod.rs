@@ -34,9 +34,9 @@ pub enum DocumentError {
     #[error("{document} is not valid JSON (line {line}, column {column})")]
     NotJson {
         document: &'static str,
-        /// Position at which the parser stopped.
+        /// Line at which the parser stopped.
         line: usize,
-        /// Position at which the parser stopped.
+        /// Column at which the parser stopped.
         column: usize,
     },
     /// A field is missing, has the wrong type, or has an invalid value.
@@ -49,7 +49,7 @@ pub enum DocumentError {
     },
 }
 
-/// A value and its path in the document, for errors.
+/// A value and its path in the document, for error messages.
 #[derive(Clone)]
 struct JsonCursor<'a> {
     document: &'static str,
