@@ -1,4 +1,4 @@
-//! A growing array that does not move its items once its first chunk is full: to grow, it allocates one more chunk instead of copying all
+//! A growable array that does not move its items once its first chunk is full: to grow, it allocates one more chunk instead of copying all
 //! items.
 //!
 //! It stores the records of the master's objects, of which there may be millions. Doubling a `Vec` would copy them all and keep the
@@ -9,7 +9,7 @@ use std::ops::{Index, IndexMut};
 const CHUNK_BITS: u32 = 10;
 const CHUNK: usize = 1 << CHUNK_BITS;
 
-/// A growing array of `T`, addressed by `u32`.
+/// A growable array of `T`, indexed by `u32`.
 #[derive(Debug)]
 pub struct Chunked<T> {
     chunks: Vec<Vec<T>>,
@@ -36,7 +36,7 @@ impl<T> Chunked<T> {
     /// Appends `value` and returns its index.
     ///
     /// # Panics
-    /// If the array already contains 2^32 - 1 items. Callers limit their counts well below that.
+    /// If the array already contains 2^32 - 1 items. Callers keep the number of items well below this limit.
     pub fn push(&mut self, value: T) -> u32 {
         let at = self.len;
         self.len = at.checked_add(1).expect("fewer than 2^32 records");
@@ -47,13 +47,13 @@ impl<T> Chunked<T> {
                 chunk.push(value);
                 self.chunks.push(chunk);
             }
-            // The first chunk starts small and doubles, so that a short array does not take the memory of a whole chunk.
+            // The first chunk starts small and doubles, so that a short array does not occupy the memory of a full chunk.
             None => self.chunks.push(vec![value]),
         }
         at
     }
 
-    /// Returns the item at `at`, if it exists.
+    /// Returns the item at index `at`, if it exists.
     pub fn get(&self, at: u32) -> Option<&T> {
         self.chunks.get(at as usize >> CHUNK_BITS)?.get(at as usize & (CHUNK - 1))
     }

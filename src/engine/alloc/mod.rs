@@ -1,4 +1,4 @@
-//! Chooses a replica's segment and byte range. Works only with offsets and names, never with memory.
+//! Chooses a replica's segment and byte range. Works only with offsets and names, never with the memory itself.
 //!
 //! Nothing in this directory accesses the allocated bytes, reads a clock or generates its own seeds. Start with [`Allocator`], the
 //! interface of a single segment's allocator. [`offset`] implements it, and [`placement`] chooses among segments. Upstream's counterparts
@@ -20,7 +20,7 @@ pub struct Block {
     pub ticket: u32,
 }
 
-/// Allocator for one segment. Blocks do not overlap, lie within the capacity, and become available again once freed.
+/// Allocator for one segment. Blocks do not overlap, lie within the segment, and become available again once freed.
 pub trait Allocator {
     /// Allocates a block of at least `bytes` bytes. Returns `None` if no free run is long enough, or if `bytes` is 0.
     fn allocate(&mut self, bytes: u64) -> Option<Block>;

@@ -1,9 +1,9 @@
 //! The offset allocator: free runs are sorted by size into bins, 32 per power of two, and found through two levels of bitmaps.
 //!
 //! It differs from upstream's allocator in three respects. A request is not rounded up to a bin size: blocks of uniform size fill the
-//! segment until less than one block is left, and a freed run can be reused for a request of the same size because that size's bin is
-//! searched, too. The table of run records grows with use: an unused segment costs a few kilobytes instead of upstream's 2 MiB. A run
-//! record takes 24 bytes.
+//! segment until less than one block is left, and a freed run can be reused for a request of the same size because that size's bin is also
+//! searched. The table of run records grows with use: an unused segment costs a few kilobytes instead of upstream's 2 MiB. A run record
+//! takes 24 bytes.
 //!
 //! `allocate` and `free` take a handful of steps. If all larger bins are empty, at most [`SCAN_LAST`] runs in the request's own bin are
 //! inspected before the request is refused.
@@ -27,7 +27,7 @@ pub struct OffsetAllocator {
     steps: Box<[u32]>,
 }
 
-/// A run of bytes, allocated or free. Its length is the distance to the run above it.
+/// A run of bytes, allocated or free. Its length is the distance to the next higher run.
 #[derive(Clone, Copy, Debug)]
 struct Run {
     /// Offset, with [`FREE`] set if the run is free.
@@ -113,7 +113,7 @@ impl OffsetAllocator {
         self.spare = at;
     }
 
-    /// Marks a run free and inserts it into its bin.
+    /// Marks a run as free and inserts it into its bin.
     fn link(&mut self, at: u32) {
         let (row, step) = row_and_step(self.len(at));
         let head = std::mem::replace(&mut self.bins[bin(row, step)], at);
@@ -128,7 +128,7 @@ impl OffsetAllocator {
         self.rows |= 1 << row;
     }
 
-    /// Marks a run allocated and removes it from its bin.
+    /// Marks a run as allocated and removes it from its bin.
     fn unlink(&mut self, at: u32) {
         let Run { prev, next, .. } = self.runs[at];
         if next != NIL {

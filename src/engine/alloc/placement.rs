@@ -16,7 +16,7 @@ const SAMPLE_PER_REPLICA: usize = 6;
 /// How names are chosen. Upstream: `--allocation_strategy`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Strategy {
-    /// A random name, then the names after it.
+    /// A random name, followed by the names after it.
     #[default]
     Random,
     /// The name with the most free space in a random sample, then the same as `Random`.
@@ -36,7 +36,7 @@ pub trait SegmentPool {
     /// Returns up to `count` names in host order, starting at the first host that is not before `host` and wrapping around. `draw` selects
     /// the first name within each host. Names without a host are omitted.
     fn near(&self, host: &[u8], draw: u64, count: usize) -> Vec<usize>;
-    /// Returns free bytes divided by total bytes, over all segments under a name.
+    /// Returns free bytes divided by total bytes, across all segments under a name.
     fn free_ratio(&self, name: usize) -> f64;
     /// Allocates `bytes` from one of the segments under a name. `draw` selects the first segment to try.
     fn allocate(&mut self, name: usize, bytes: u64, draw: u64) -> Option<Self::Allocation>;
@@ -48,7 +48,7 @@ pub struct PlacementRequest<'a> {
     pub bytes: u64,
     /// Maximum number of replicas.
     pub replicas: u64,
-    /// Names to try first, best first. Unknown and full names are skipped.
+    /// Names to try first, in order of preference. Unknown and full names are skipped.
     pub preferred: &'a [Bytes],
     /// Host whose names are tried after the preferred ones.
     pub near: Option<&'a [u8]>,
@@ -128,7 +128,7 @@ impl<P: SegmentPool> PlacementSearch<'_, P> {
     }
 }
 
-/// A small pseudo-random number generator (SplitMix64). The same seed gives the same numbers.
+/// A small pseudo-random number generator (SplitMix64). The same seed yields the same sequence.
 #[derive(Clone, Debug)]
 pub struct Rng(u64);
 
@@ -148,7 +148,7 @@ impl Rng {
         z ^ (z >> 31)
     }
 
-    /// Generates the next number, scaled to the range below `bound`, which must not be 0.
+    /// Generates the next pseudo-random number that is at least 0 and less than `bound`. `bound` must not be 0.
     pub fn below(&mut self, bound: usize) -> usize {
         #[expect(clippy::cast_possible_truncation, reason = "the product's upper half is below bound")]
         let scaled = ((u128::from(self.next()) * bound as u128) >> 64) as usize;

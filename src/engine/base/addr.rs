@@ -12,7 +12,7 @@ pub struct HostPort {
     pub port: u16,
 }
 
-/// The text is not a valid address.
+/// The string is not a valid address.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("'{text}' is not a valid HOST:PORT ({what}); IPv6 addresses need brackets, e.g. [::1]:50051")]
 pub struct ParseAddrError {

@@ -1,4 +1,4 @@
-//! Upstream's error codes. Unknown codes keep their value and print as numbers.
+//! Upstream's error codes. Unknown codes keep their value and are displayed as numbers.
 
 use std::fmt;
 

@@ -15,7 +15,7 @@ macro_rules! uuid {
         pub struct $name(pub u64, pub u64);
 
         impl fmt::Display for $name {
-            /// Upstream's text form: the two halves in decimal, joined by `-`.
+            /// Upstream's text representation: the two halves in decimal, joined by `-`.
             fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
                 write!(f, "{}-{}", self.0, self.1)
             }
@@ -51,12 +51,12 @@ uuid! {
     TaskId
 }
 
-/// The text is not two decimal numbers joined by `-`.
+/// The string does not consist of two decimal numbers joined by `-`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("invalid id: expected two decimal numbers joined by '-'")]
 pub struct ParseIdError;
 
-/// An object's key. It may contain any bytes; in practice it is text.
+/// An object's key. It may contain any bytes; in practice, keys are text.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ObjectKey(pub Box<[u8]>);
 
@@ -80,7 +80,7 @@ impl From<&[u8]> for ObjectKey {
 }
 
 impl fmt::Display for ObjectKey {
-    /// Prints the key as error messages show it: quoted, on one line, and truncated if it is long.
+    /// Formats the key for error messages: quoted, on a single line, and truncated if it is long.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         fmt::Display::fmt(&Quoted(&String::from_utf8_lossy(&self.0)), f)
     }

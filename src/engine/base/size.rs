@@ -1,4 +1,4 @@
-//! Byte sizes, parsed from text such as `16gb` and printed with units.
+//! Byte sizes, parsed from strings such as `16gb` and formatted with units.
 
 use std::fmt;
 use std::str::FromStr;
@@ -14,7 +14,7 @@ impl ByteSize {
     pub const TIB: u64 = 1 << 40;
 }
 
-/// The text is not a valid size.
+/// The string is not a valid size.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
     "'{text}' is not a valid size: expected a number of bytes, or a number with a kb, mb, gb or tb suffix (powers of 1024), e.g. 16gb"
@@ -55,7 +55,7 @@ impl FromStr for ByteSize {
 }
 
 impl fmt::Display for ByteSize {
-    /// Prints the size with a binary unit and at most two decimal places: `16 GiB`, `1.50 MiB`, `17 B`.
+    /// Formats the size with a binary unit and at most two decimal places: `16 GiB`, `1.50 MiB`, `17 B`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (unit, name) = match self.0 {
             n if n >= Self::TIB => (Self::TIB, "TiB"),

@@ -6,7 +6,7 @@ use std::fmt;
 /// Maximum number of characters shown from a key in an error message.
 const SHOWN_MAX: usize = 64;
 
-/// Returns `text` on one line: control and invisible characters become Rust escapes (`\n`, `\u{1b}`), and `\` becomes `\\`.
+/// Returns `text` as a single line: control and invisible characters become Rust escapes (`\n`, `\u{1b}`), and `\` becomes `\\`.
 pub fn escaped(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     for c in text.chars() {
@@ -20,8 +20,8 @@ pub fn escaped(text: &str) -> String {
     out
 }
 
-/// Returns at most `most` characters of `text`, with control characters replaced by spaces. For printing another program's message on
-/// one line.
+/// Returns at most `most` characters of `text`, with control characters replaced by spaces. Used to print another program's message on a
+/// single line.
 pub fn one_line(text: &str, most: usize) -> String {
     text.chars().take(most).map(|c| if c.is_control() { ' ' } else { c }).collect()
 }
@@ -54,7 +54,7 @@ pub fn masked(text: &str) -> Cow<'_, str> {
     Cow::Owned(out)
 }
 
-/// Text for an error message: [`escaped`], quoted, and truncated if it is long.
+/// Formats a string for an error message: [`escaped`], quoted, and truncated if it is long.
 #[derive(Clone, Copy, Debug)]
 pub struct Quoted<'a>(pub &'a str);
 

@@ -1,4 +1,4 @@
-//! Points in time as plain numbers, so that the pure parts can run with a simulated clock.
+//! Points in time as plain numbers, so that pure code can run with a simulated clock.
 
 use std::ops::{Add, Sub};
 use std::time::Duration;

@@ -31,9 +31,8 @@ pub trait Env: Clone + Send + Sync + 'static {
     fn sleep(&self, duration: Duration) -> impl Future<Output = ()> + Send;
     /// Returns a random number.
     fn rng(&self) -> u64;
-    /// Blocks the calling thread for `duration`. Used for the few short waits outside a runtime, where starting a
-    /// runtime would cost more than the wait itself. Has no effect without real threads, because no other code would
-    /// run in the meantime.
+    /// Blocks the calling thread for `duration`. Used for the few short waits outside a runtime, where starting a runtime would cost more
+    /// than the wait itself. Does nothing without real threads, because no other code would run in the meantime.
     fn pause_thread(&self, _duration: Duration) {}
     /// Returns the CPU time used by the calling thread; `None` without real threads. Costs a system call.
     fn thread_cpu(&self) -> Option<Duration> {
@@ -51,7 +50,7 @@ pub trait Net: Clone + Send + Sync + 'static {
     type Detached: Send + 'static;
     /// Connects a stream to the address `to`.
     fn connect(&self, to: &HostPort) -> impl Future<Output = io::Result<Self::Stream>> + Send;
-    /// Binds `at`; port 0 selects a free one.
+    /// Binds to `at`; port 0 selects a free port.
     fn listen(&self, at: &HostPort) -> impl Future<Output = io::Result<Self::Listener>> + Send;
     /// Detaches a stream from its runtime.
     ///
@@ -65,9 +64,9 @@ pub trait Net: Clone + Send + Sync + 'static {
     fn attach(socket: Self::Detached) -> io::Result<Self::Stream>;
     /// Enables arrival timestamps for [`Net::poll_read_aged`]. Has no effect where timestamps are not available.
     fn note_arrivals(_stream: &Self::Stream) {}
-    /// Reads like [`AsyncRead::poll_read`], and also returns how long the last byte had been waiting to be read. From
-    /// this, the caller can compute an arrival time that does not depend on when the program reads. Returns zero where
-    /// arrival timestamps are not available.
+    /// Reads like [`AsyncRead::poll_read`], and also returns how long the last byte had been waiting to be read. From this, the caller can
+    /// compute an arrival time that does not depend on when the program reads the data. Returns zero where arrival timestamps are not
+    /// available.
     fn poll_read_aged(
         stream: &mut Self::Stream,
         cx: &mut Context<'_>,

@@ -67,7 +67,7 @@ impl Env for RealEnv {
     }
 }
 
-/// SplitMix64 over a counter. The seed comes from the system through the standard library.
+/// SplitMix64 over a counter. The standard library obtains the seed from the operating system.
 struct SystemRng(AtomicU64);
 
 impl Default for SystemRng {
@@ -86,8 +86,8 @@ impl SystemRng {
     }
 }
 
-/// Length of the accept queue, which the kernel caps at net.core.somaxconn. All ranks in a cluster reconnect at once
-/// when a master comes back.
+/// Length of the accept queue, which the kernel caps at net.core.somaxconn. All ranks in a cluster reconnect at the same time when a master
+/// comes back up.
 const BACKLOG: i32 = 4096;
 
 /// TCP over the system's network.

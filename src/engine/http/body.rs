@@ -18,8 +18,8 @@ pub type PieceSource = Box<dyn FnMut(&mut Context<'_>) -> Poll<Option<Bytes>> + 
 /// The body of a response.
 pub enum ResponseBody {
     Whole(Bytes),
-    /// Produced while being sent, so that the whole body is never in memory, and the state from which it is read is not locked during the
-    /// transfer.
+    /// Generated while it is being sent, so that the body is never in memory as a whole and the state it is read from is not locked during
+    /// the transfer.
     Paged {
         pages: PageSource,
         /// Set after each page: yield to other tasks before the next one.
@@ -100,7 +100,7 @@ pub(super) enum BodyError {
     Broken,
 }
 
-/// Reads all of `incoming`, up to `bytes_max` bytes.
+/// Reads the entire body `incoming`, up to `bytes_max` bytes.
 pub(super) async fn read(incoming: &mut Incoming, bytes_max: usize) -> Result<Bytes, BodyError> {
     let mut first = Bytes::new();
     let mut rest = BytesMut::new();

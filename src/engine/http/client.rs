@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
-/// Returns a TLS configuration without trusted certificates, for a client that uses only plain HTTP. Without it, the library would read
-/// the host's certificates, which takes milliseconds for no benefit.
+/// Returns a TLS configuration without trusted certificates, for a client that uses only plain HTTP. Without it, the library would read the
+/// host's certificates, which takes milliseconds and provides no benefit.
 ///
 /// # Errors
 /// The library does not support any version of TLS.

@@ -1,4 +1,4 @@
-//! An HTTP client for other programs' endpoints. It sends one request and receives one complete response, limited in time and size. It
+//! An HTTP client for other programs' endpoints. It sends one request and receives one complete response, with limits on time and size. It
 //! cannot be used in simulated runs, because the HTTP library has its own clock and sockets.
 
 use std::time::Duration;
@@ -9,7 +9,7 @@ use reqwest::Method;
 use crate::engine::base::text::one_line;
 use crate::engine::http::client::no_certificates;
 
-/// Sends HTTP requests. Cheap to clone; clones share the connections. Uses no proxy and follows no redirects.
+/// Sends HTTP requests. Cheap to clone; clones share the connections. Does not use a proxy or follow redirects.
 #[derive(Clone, Debug)]
 pub struct Fetcher {
     http: reqwest::Client,
@@ -46,7 +46,7 @@ pub enum FetchError {
     /// The connection failed or broke.
     #[error("{0}")]
     Unreachable(String),
-    /// The response was not complete in time.
+    /// The response was not received completely within the time limit.
     #[error("no complete response within {0:?}")]
     Timeout(Duration),
     /// The response exceeds the size limit.

@@ -1,9 +1,9 @@
 //! A small HTTP/1.1 server for the metadata service, the master's admin API and the store node's REST API.
 //!
-//! It enforces limits that all three need against any client: limits on connections, header bytes, body bytes and concurrently read
-//! bodies; timeouts for headers, bodies, responses and clients that stop reading; and a time limit for the shutdown. It has no routes: a
-//! [`Handler`] receives complete requests. Like upstream's servers, it supports neither TLS nor HTTP/2. This directory also contains a
-//! client for other programs' HTTP endpoints ([`fetch`]) and a parser for Prometheus pages ([`samples`]).
+//! It enforces the limits that protect all three services against any client: limits on connections, header bytes, body bytes and
+//! concurrently read bodies; timeouts for headers, bodies, responses and clients that stop reading; and a time limit for the shutdown. It
+//! has no routes: a [`Handler`] receives complete requests. Like upstream's servers, it supports neither TLS nor HTTP/2. This directory
+//! also contains a client for other programs' HTTP endpoints ([`fetch`]) and a parser for Prometheus pages ([`samples`]).
 
 mod body;
 pub mod client;
@@ -64,7 +64,7 @@ pub trait Handler: Send + Sync + 'static {
         None
     }
 
-    /// The route for `path`. It becomes a metric label, so it must be one of a few fixed texts.
+    /// The route for `path`. It becomes a metric label, so it must be one of a few fixed strings.
     fn route(&self, _path: &str) -> &'static str {
         OTHER_ROUTE
     }
@@ -76,8 +76,8 @@ pub const OTHER_ROUTE: &str = "other";
 /// Limits for one server.
 #[derive(Clone, Copy, Debug)]
 pub struct HttpLimits {
-    /// Maximum number of open connections. For each further connection, the one that has been idle longest is closed. If none is idle, the
-    /// new connection waits to be accepted.
+    /// Maximum number of open connections. For each additional connection, the one that has been idle longest is closed. If none is idle,
+    /// the new connection waits to be accepted.
     pub connections_max: usize,
     /// Maximum size of the request line and headers in bytes.
     pub header_bytes_max: usize,
@@ -91,8 +91,8 @@ pub struct HttpLimits {
     pub body: Duration,
     /// Maximum time between receiving a request and starting the response.
     pub answer: Duration,
-    /// While a response is being sent, the client must, in each period of this length, read it at [`HttpLimits::least_rate`] or faster, or
-    /// read all that is left of it.
+    /// While a response is being sent, the client must, in each period of this length, read it at a rate of at least
+    /// [`HttpLimits::least_rate`], or read the rest of the response.
     pub stall: Duration,
     /// Minimum rate at which a client must read a response, in bytes per second; 0 requires at least one byte per period.
     pub least_rate: u64,

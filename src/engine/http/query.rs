@@ -13,8 +13,8 @@ pub fn param<'a>(query: &'a str, name: &str) -> Option<&'a str> {
     })
 }
 
-/// Replaces each `%XX` in `text` with its byte. A `+` is left unchanged: Mooncake's clients encode spaces as `%20`, and in a manually
-/// typed key, a `+` is a plus sign. A `%` without two hexadecimal digits is left unchanged.
+/// Replaces each `%XX` in `text` with the byte that it encodes. A `+` is left unchanged: Mooncake's clients encode spaces as `%20`, and in
+/// a manually typed key, a `+` is a plus sign. A `%` without two hexadecimal digits is left unchanged.
 pub fn decode(text: &str) -> Cow<'_, [u8]> {
     percent_decode_str(text).into()
 }

@@ -22,7 +22,7 @@ struct RequestCounts {
 
 #[derive(Debug, Default)]
 struct DurationHistogram {
-    /// Number of requests per bucket. Requests that took longer than the last bound are only in the total count.
+    /// Number of requests per bucket. Requests that took longer than the last bound are included only in the total count.
     buckets: [u64; BOUNDS_S.len()],
     count: u64,
     sum: Duration,
@@ -76,7 +76,7 @@ impl Requests {
     }
 
     fn lock(&self) -> MutexGuard<'_, RequestCounts> {
-        // These are plain numbers: a panic leaves at most one request partly counted.
+        // These are plain numbers: a panic leaves at most one request partially counted.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -25,7 +25,7 @@ use crate::engine::env::{Env, Listener, Net, deadline};
 use crate::engine::http::body::{self, BodyError};
 use crate::engine::http::{BindError, Handler, HttpLimits, HttpRequest, Response, StatusCode, answer};
 
-/// A running server. Dropping it stops it; [`HttpServer::stop`] also waits until it has stopped.
+/// A running server. Dropping it stops the server; [`HttpServer::stop`] also waits until the server has stopped.
 #[derive(Debug)]
 pub struct HttpServer {
     at: HostPort,
@@ -43,7 +43,7 @@ impl HttpServer {
     /// connections.
     pub async fn stop(self) {
         let _ = self.stop.send(true);
-        // A panic in the accept loop is a bug that the panic itself has already reported.
+        // A panic in the accept loop is a bug; the panic message has already reported it.
         let _ = self.task.await;
     }
 }
@@ -85,7 +85,7 @@ async fn accept<E: Env, H: Handler>(
     let mut slots = ConnectionSlots::default();
     let limit = server.limits.connections_max;
     let mut failed = 0u64;
-    // An accepted connection that waits for a free slot.
+    // An accepted connection that is waiting for a free slot.
     let mut waiting: Option<(<E::Net as Net>::Stream, String)> = None;
     loop {
         if let Some((stream, peer)) = waiting.take() {
@@ -347,7 +347,7 @@ impl<E: Env, S: AsyncWrite + Unpin> AsyncWrite for StallLimitedStream<E, S> {
         cx: &mut Context<'_>,
         bufs: &[io::IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
-        // Head and body of a short response are written as one piece: copying them costs less than a vectored write.
+        // The head and body of a short response are copied into one buffer, because copying costs less than a vectored write.
         let total = bufs.iter().map(|buf| buf.len()).sum::<usize>();
         let mut joined = [0; JOIN_BYTES_MAX];
         let progress = match joined.get_mut(..total) {
@@ -381,9 +381,9 @@ impl<E: Env, S: AsyncWrite + Unpin> AsyncWrite for StallLimitedStream<E, S> {
 }
 
 const TEXT: &str = "text/plain; charset=utf-8";
-/// Bodies up to this size are not counted. Larger bodies are counted in this unit.
+/// Bodies up to this size do not count toward the budget. Larger bodies are counted in units of this size.
 const BODY_UNIT: usize = 64 << 10;
-/// Responses up to this size are written as one piece.
+/// Responses up to this size are written in one piece.
 const JOIN_BYTES_MAX: usize = 2 << 10;
 /// Pause between two searches for an idle connection while all connections are busy.
 const FULL_PAUSE: Duration = Duration::from_millis(50);

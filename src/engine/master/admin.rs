@@ -1,6 +1,6 @@
 //! The master's admin HTTP API for probes, Prometheus, SGLang and operators. Only `POST /api/v1/remove_all` changes the state.
 //!
-//! Routes, texts and status codes match mooncake_master 0.3.13 (captured; `fixtures/http/admin.txt`). Differences:
+//! Routes, response bodies and status codes match mooncake_master 0.3.13 (captured; `fixtures/http/admin.txt`). Differences:
 //!
 //! * `/ready` returns 200 only while clients are being served.
 //! * `/health` returns 503 while RPC worker threads are stuck; upstream's always returns 200.
@@ -144,7 +144,7 @@ impl<E: Env> Handler for AdminApi<E> {
             "/metrics" => return text(StatusCode::OK, METRICS_TEXT, self.metrics()),
             "/metrics/summary" => return text(StatusCode::OK, METRICS_TEXT, self.summary()),
             "/health" => {
-                // Upstream always returns 200. Most probes check only the status code, and must detect stuck workers.
+                // Upstream always returns 200. Most probes check only the status code, so it must also reflect stuck workers.
                 let (code, status) = match stuck {
                     None => (StatusCode::OK, "ok"),
                     Some(_) => (StatusCode::SERVICE_UNAVAILABLE, "stuck"),
@@ -268,8 +268,8 @@ impl<E: Env> AdminApi<E> {
         answer(StatusCode::OK, METRICS_TEXT, body)
     }
 
-    /// Removes all objects. Leased objects are removed only with `?force=true`. All tenants share one store, so `tenant_id` is ignored,
-    /// like upstream without multi-tenancy. The removal continues even if the client disconnects.
+    /// Removes all objects. Leased objects are removed only with `?force=true`. All tenants share one store, so `tenant_id` is ignored, as
+    /// in upstream without multi-tenancy. The removal continues even if the client disconnects.
     async fn remove_all(&self, request: &HttpRequest) -> Response {
         let (view, force) = (self.view.clone(), request.param("force") == Some("true"));
         let walk = tokio::spawn(async move {
@@ -318,7 +318,7 @@ impl<E: Env> AdminApi<E> {
                 allocator_usage_percent: 0.0,
             });
         });
-        // Like upstream, usage is reported per name: the same value is returned for all segments with the same name.
+        // As in upstream, usage is reported per name: the same value is returned for all segments with the same name.
         for detail in &mut details {
             let Some(usage) = by_name.get(&detail.segment_name) else { continue };
             detail.allocator_used_bytes = usage.used_bytes;
@@ -444,7 +444,7 @@ fn json(status: StatusCode, body: &impl Serialize) -> Response {
 }
 
 fn to_json(value: &(impl Serialize + ?Sized)) -> String {
-    serde_json::to_string(value).expect("plain structs and strings always have a JSON form")
+    serde_json::to_string(value).expect("plain structs and strings can always be serialized as JSON")
 }
 
 fn failure(status: StatusCode, code: ErrorCode, message: &str) -> Response {

@@ -1,7 +1,7 @@
 //! Implements the RPC methods: calls [`MasterState`] with the arguments, updates the counters and returns the results.
 //!
 //! A call locks the state once. A batch locks it once per [`KEYS_PER_LOCK`] keys, and a scan of all objects once per slice, so that other
-//! callers can proceed in between. Tenants are accepted and ignored, like upstream without multi-tenancy.
+//! callers can proceed in between. Tenants are accepted but ignored, as in upstream without multi-tenancy.
 
 use bytes::Bytes;
 
@@ -150,8 +150,8 @@ impl<H: StateAccess> MasterCall<H> {
                 && let Ok(replicas) = &answer
                 && let Some(endpoint) = endpoint(replicas)
             {
-                // Like upstream, use the first replica's endpoint as the preferred segment name. In P2P mode the endpoint is not a segment
-                // name and has no effect.
+                // Like upstream, use the first replica's endpoint as the preferred segment name. In P2P mode, the endpoint is not a segment
+                // name, so the preference is ignored.
                 spec.prefer(endpoint);
             }
             answer
@@ -237,7 +237,7 @@ impl<H: StateAccess> MasterCall<H> {
         Ok(())
     }
 
-    /// Returns the result of an unsupported method, and whether `key` exists.
+    /// Returns the table entry for an unsupported method, and whether `key` exists.
     fn unsupported(&mut self, method: Method, key: Option<Text<'_>>) -> (UnsupportedResult, bool) {
         let unsupported = UnsupportedResult::of(method);
         let exists = match key {
@@ -793,7 +793,7 @@ impl<H: StateAccess> MasterApi for MasterCall<H> {
     }
 }
 
-/// Checks that the replica type is stored on disk.
+/// Returns an error unless replicas of this type are stored on disk.
 fn check_disk(kind: ReplicaType) -> Expected<()> {
     if kind == ReplicaType::DISK || kind == ReplicaType::LOCAL_DISK { Ok(()) } else { Err(ErrorCode::INVALID_PARAMS) }
 }

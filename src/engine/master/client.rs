@@ -4,7 +4,7 @@
 //! right after a successful mount. Upstream does the same, and its clients rely on it.
 //!
 //! After a stall of a minute, the master would expire every client whose pings it has not read yet. To prevent this, deadlines refer to a
-//! clock from which stalls are subtracted (`stall` computes how much).
+//! clock from which stalls are subtracted (the `stall` module computes the amount).
 
 use std::collections::BTreeSet;
 use std::time::Duration;

@@ -21,7 +21,7 @@ pub struct MasterConfig {
 }
 
 impl MasterConfig {
-    /// Upstream's defaults, listening on `listen`.
+    /// Upstream's default settings, with `listen` as the listen address.
     pub fn new(listen: HostPort) -> MasterConfig {
         MasterConfig {
             listen,
@@ -41,7 +41,7 @@ pub struct StorePolicy {
     pub soft_pin_ttl: Duration,
     /// The longest soft pin that a writer may request. Flag `--max_kv_soft_pin_ttl`.
     pub soft_pin_ttl_max: Duration,
-    /// Whether soft-pinned objects may be evicted when no other object is left. Flag `--allow_evict_soft_pinned_objects`.
+    /// Whether soft-pinned objects may be evicted when no other objects are left to evict. Flag `--allow_evict_soft_pinned_objects`.
     pub evict_soft_pinned: bool,
     /// Fraction of the objects to evict per round. Flag `--eviction_ratio`.
     pub eviction_ratio: f64,

@@ -16,7 +16,7 @@ impl Discards {
     /// Quarantines `replica`, which has a size of `bytes` bytes, until `until`.
     pub fn add(&mut self, replica: ReplicaRecord, bytes: u64, until: Mono) {
         self.bytes += bytes;
-        // Replica ids are unique, so no two keys are equal.
+        // Replica ids are unique, so no two entries have the same key.
         self.waiting.insert((until, replica.id), (replica, bytes));
     }
 

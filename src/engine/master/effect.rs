@@ -1,4 +1,4 @@
-//! The actions that the state requests from its environment, as values. The server performs them after unlocking the state.
+//! The actions that the state requests from its environment, represented as values. The server performs them after unlocking the state.
 
 use crate::engine::alloc::OffsetAllocator;
 use crate::engine::base::{ClientId, SegmentId};

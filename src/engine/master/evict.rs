@@ -22,7 +22,7 @@ const VICTIMS_PER_SLICE: u64 = 64;
 const INSPECTED_PER_VICTIM: u64 = 4;
 /// Objects evicted by each put during a round.
 const VICTIMS_PER_PUT: u64 = 2;
-/// Maximum number of group members evicted together. A larger group is evicted in parts.
+/// Maximum number of group members evicted together. A larger group is evicted in several steps.
 const GROUP_MEMBERS_MAX: u64 = 1024;
 /// Pause between two rounds. Upstream checks at this interval whether eviction is needed.
 const PAUSE: Duration = Duration::from_millis(10);
@@ -65,7 +65,7 @@ impl MasterState {
         (needed && self.evictable > 0).then_some(self.eviction.not_before)
     }
 
-    /// Does one slice of eviction, if needed. Returns true if the caller should continue immediately.
+    /// Evicts one slice, if needed. Returns true if the caller should continue immediately.
     pub(super) fn evict_slice(&mut self, now: Mono, released: u64, out: &mut Effects) -> bool {
         if self.eviction.round.is_none() {
             match self.eviction_due() {

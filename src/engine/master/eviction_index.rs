@@ -1,10 +1,10 @@
-//! The eviction order: all evictable objects, ordered by lease end, oldest first. The order is exact.
+//! The eviction order: all evictable objects, ordered by lease end, oldest first. The order is precise, not approximated.
 //!
 //! Almost every lease end is one of two kinds: a completed put sets it to *now*, a read to *now + TTL*. The values of each kind only
 //! increase over time, so each kind has a linked list through the records, and new entries are appended at the tail. Repeatedly taking the
-//! earlier of the two heads gives the order. Touching an object costs a few link updates instead of a tree operation. Objects with any
+//! earlier of the two heads yields this order. Touching an object costs a few link updates instead of a tree operation. Objects with any
 //! other lease end (after an expired soft pin or an upsert of a leased object) go into a small ordered set. Soft-pinned objects are in a
-//! separate set. Hard-pinned objects and unfinished writes are not evictable and are in none of these.
+//! separate set. Hard-pinned objects and unfinished writes are not evictable and are not in the index.
 
 use std::collections::BTreeSet;
 
@@ -16,7 +16,7 @@ use crate::engine::master::slots::ObjectSlot;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub(super) enum EvictionList {
-    /// In no list: the object is hard-pinned or about to move.
+    /// In no list: the object is hard-pinned or about to move to another list.
     None,
     /// The slot contains no object.
     Free,
@@ -171,7 +171,7 @@ impl EvictionIndex {
         let head =
             |list: &RecordList| (list.head != ObjectSlot::NIL).then(|| (objects[list.head].lease_until, list.head));
         let unordered = self.unordered.first().copied();
-        // Objects with the same lease end are ordered by list (written, read, unordered), and within a list by insertion.
+        // Objects with the same lease end are ordered by list (written, read, unordered), and within a list by insertion order.
         let mut best = head(&self.written);
         for other in [head(&self.read), unordered].into_iter().flatten() {
             if best.is_none_or(|best| other.0 < best.0) {

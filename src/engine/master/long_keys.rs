@@ -1,4 +1,4 @@
-//! Storage for keys that are too long for their records. Slots of equal size are grouped in large chunks, with one chunk list per size
+//! Storage for keys that are too long for their records. Slots of the same size are grouped in large chunks, with one chunk list per size
 //! class.
 //!
 //! One allocation per key would cost an allocator header, a wide pointer in the record and an allocator call per put. A slot costs only the

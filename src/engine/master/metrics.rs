@@ -1,11 +1,12 @@
 //! The master's metrics: plain numbers that the state increments, and their exposition in the Prometheus text format.
 //!
-//! Names and types match upstream 0.3.13 (captured from a real master; `fixtures/http/master-metrics-families.txt`), so that its dashboard
-//! works. Families for features that are not implemented (disk, promotion, oplog) have the value 0, as on a master that does not use these
-//! features. Additional families start with `mcctl_`. One value differs on purpose: the real master's histogram of value sizes contains a
-//! value of 0 that belongs to no object.
+//! Names and types match upstream 0.3.13 (captured from a real master; `fixtures/http/master-metrics-families.txt`), so that upstream's
+//! dashboard can be used. Families for features that are not implemented (disk, promotion, oplog) have the value 0, as on a master that
+//! does not use these features. Additional families start with `mcctl_`. One value differs intentionally: the real master's histogram of
+//! value sizes contains a value of 0 that belongs to no object.
 //!
-//! To add a counter, add a field to [`MasterCounters`] (and its `Default`) and a line in [`exposition`]; a gauge, to [`MasterGauges`].
+//! To add a counter, add a field to [`MasterCounters`] (and to its `Default`) and a line to [`exposition`]. For a gauge, add the field to
+//! [`MasterGauges`] instead.
 
 use std::fmt::{self, Write};
 use std::time::Duration;
@@ -356,8 +357,8 @@ pub fn exposition<'a>(
     out.counter("master_attempted_evictions_total", "Eviction rounds", c.eviction_attempts);
     out.counter("master_evicted_key_count", "Objects evicted", c.evicted_keys);
     out.counter("master_evicted_size_bytes", "Total size of evicted objects in bytes", c.evicted_bytes);
-    // Objects are evicted only from memory, so these equal the totals. Upstream adds these families at its first eviction. Here, they are
-    // exported from the start, so that `rate()` and `increase()` see the first eviction, too.
+    // Objects are evicted only from memory, so these values are the same as the totals. Upstream adds these families at its first eviction.
+    // Here, they are exported from the start, so that `rate()` and `increase()` see the first eviction as well.
     out.counter("master_successful_evictions_mem", "Eviction rounds that evicted from memory", c.evictions);
     out.counter("master_attempted_evictions_mem", "Eviction rounds in memory", c.eviction_attempts);
     out.counter("master_evicted_key_count_mem", "Objects evicted from memory", c.evicted_keys);
@@ -502,7 +503,7 @@ const NOT_BUILT: &[(&str, &str, &str)] = &[
     ("master_promotion_failed_total", "Promotions aborted by the client that has the object on disk", "counter"),
     (
         "master_promotion_cancelled_total",
-        "Promotions cancelled because the object, its client or its replica disappeared",
+        "Promotions canceled because the object, its client or its replica disappeared",
         "counter",
     ),
     ("master_promotion_rejected_frequency_total", "Promotions rejected for too few reads", "counter"),
@@ -531,7 +532,7 @@ const NOT_BUILT: &[(&str, &str, &str)] = &[
     ("ha_oplog_standby_lag", "Number of log entries by which the standby lags behind", "gauge"),
     ("ha_oplog_pending_entries", "Log entries waiting for an earlier entry", "gauge"),
     ("ha_pending_mutation_queue_size", "Changes waiting to be written", "gauge"),
-    ("ha_standby_state", "State of the standby; 0 is stopped", "gauge"),
+    ("ha_standby_state", "State of the standby (0: stopped)", "gauge"),
 ];
 
 #[cfg(test)]

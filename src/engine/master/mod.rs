@@ -1,5 +1,5 @@
-//! The store's master. It keeps the index of objects, their replicas and their writers, and evicts objects when memory is
-//! short. [`MasterState`] is a pure state machine (no socket, no clock, no `.await`); the servers are built around it.
+//! The store's master. It keeps the index of objects, their replicas and their writers, and evicts objects when memory runs low.
+//! [`MasterState`] is a pure state machine (no socket, no clock, no `.await`); the servers are built around it.
 //!
 //! Start with [`state`]. The rules are in `read`, `put`, `remove`, `mount`, `evict` and `tick`. The data structures that they use are in
 //! `object`, `eviction_index`, `segment` and `client`. [`call`] implements the RPC methods; [`unsupported`] lists the methods of features

@@ -1,9 +1,9 @@
-//! Mounts, remounts and unmounts of segments, and the lifetime of the clients that own them.
+//! Mounting, remounting and unmounting of segments, and the lifetime of the clients that own them.
 //!
 //! **Conflicting segments.** A node that was killed and restarts immediately mounts new segments with new ids and a new client id. The old
-//! segments remain until their client's time to live has passed. The old process's memory is gone, but its segments have the same
-//! endpoint. A reader of an old object would be sent to the new process and read unrelated bytes. Memory in an address range that is
-//! mounted twice would be allocated twice. So two segments with the same endpoint conflict in two cases:
+//! segments remain until their client's time to live has passed. The old process's memory is gone, but its segments have the same endpoint.
+//! A reader of an old object would be sent to the new process and read unrelated bytes. Memory in an address range that is mounted twice
+//! would be allocated twice. Therefore, two segments with the same endpoint conflict in two cases:
 //!
 //! * Their address ranges overlap. The newer segment wins, regardless of which client mounted it: a range belongs to one mapping in one
 //!   process.
@@ -13,8 +13,8 @@
 //!
 //! The older segment is retired immediately, and its client must remount. If that client is still alive (two clients in one process with
 //! the same configured name), the response to its next ping is "remount". It then remounts with `ReMountSegment`, alongside the newer
-//! segment. Upstream keeps both segments until the old client's time to live has passed. One client may mount many segments under one
-//! name, as upstream's client does for large sizes. Those segments never conflict.
+//! segment. Upstream keeps both segments until the old client's time to live has passed. One client may mount many segments under one name,
+//! as upstream's client does for large memory sizes. These segments never conflict.
 
 use crate::engine::base::{ClientId, HostPort, Mono, SegmentId};
 use crate::engine::master::client::ClientRecord;
@@ -130,7 +130,8 @@ impl MasterState {
         self.clients.admit(client, now + self.policy.client_ttl).segments.push(slot);
     }
 
-    /// Returns true if `new` replaces the mounted segment in `slot`. Both have the same endpoint. The module docs give the rules.
+    /// Returns true if `new` replaces the mounted segment in `slot`. Both segments have the same endpoint. See the module documentation for
+    /// the rules.
     fn collides(&self, slot: SegmentSlot, new: &Segment, client: ClientId, kind: MountKind) -> bool {
         let Some(mounted) = self.segments.get(slot) else { return false };
         let old = &mounted.segment;
@@ -149,7 +150,7 @@ impl MasterState {
     pub fn unmount(&mut self, segment: SegmentId, out: &mut Effects) {
         if let Some((slot, _)) = self.segments.find(segment) {
             self.retire(slot, UnmountReason::Requested, out);
-            // In a small store, the records are cleaned up immediately, so that the counts are exact. In a large one, `tick` does this.
+            // In a small store, the records are cleaned up immediately, so that the counts are accurate. In a large one, `tick` does this.
             self.sweep_slice();
         }
     }
@@ -157,7 +158,7 @@ impl MasterState {
     /// Unmounts a segment at `now` + `grace_ms`. Until then it is readable, but accepts no new objects.
     ///
     /// # Errors
-    /// `NoSegment` if the client has no segment, `BadArguments` if the segment is not one of the client's.
+    /// `NoSegment` if the client has no segment, `BadArguments` if the segment does not belong to the client.
     pub fn unmount_gracefully(
         &mut self,
         now: Mono,

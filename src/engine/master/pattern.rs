@@ -1,8 +1,8 @@
 //! Regular expressions on keys, with the semantics of upstream's `std::regex_search`: a match anywhere in the key, with backreferences.
 //!
 //! Matching never runs with the state locked. The search in one key stops after [`STEPS_MAX`] backtracking steps. The whole search stops
-//! after [`HARD_KEYS_MAX`] such keys, or when it exceeds its [`budget`]. These limits are needed because clients choose the expressions,
-//! and matching one could take practically forever.
+//! after [`HARD_KEYS_MAX`] keys have exceeded this limit, or when it exceeds its [`budget`]. These limits are needed because clients choose
+//! the expressions, and matching one could take practically forever.
 
 use std::cell::Cell;
 use std::time::Duration;

@@ -71,7 +71,7 @@ impl<'a> PutSpec<'a> {
             vec![config.preferred_segment.0.clone()]
         };
         let near = policy.strategy == Strategy::LocalFirst || config.prefer_alloc_in_same_node;
-        // Like upstream, the host preference applies only to single copies, because several copies must be on different hosts.
+        // As in upstream, the host preference applies only to single copies, because several copies must be on different hosts.
         let near = (near && config.replica_num == 1).then(|| config.host_id.0.clone());
         Ok(PutSpec { replicas: config.replica_num, pin, hard_pin: config.with_hard_pin, preferred, near, groups })
     }
@@ -160,7 +160,7 @@ impl MasterState {
             inherited.hard_pin = object.hard_pin;
             inherited.pin = pin;
             inherited.group = group.as_deref();
-            // Readers may still read the old bytes, so the memory that contains them is quarantined.
+            // Readers may still be reading the old bytes, so the memory that contains them is quarantined.
             self.discard(at, until);
             return self.create(now, client, key, bytes, spec, inherited);
         }
@@ -196,7 +196,7 @@ impl MasterState {
         }
         let object = &mut self.objects[at];
         if !object.processing {
-            // A client repeats the end of a write if the response was lost. The repetition changes nothing.
+            // A client resends the end of a write if the response was lost. Processing it again changes nothing.
             return if is_memory(kind) { Ok(()) } else { Err(MasterRefusal::NoWrite) };
         }
         if !is_memory(kind) {
@@ -208,7 +208,7 @@ impl MasterState {
             object.extra_mut().checksum = checksum;
         }
         let size = object.size;
-        // Remove the object from the list of writes before its lease changes: the index finds the object by its current lease.
+        // Remove the object from the list of unfinished writes before its lease changes: the index finds the object by its current lease.
         self.order.remove(&mut self.objects, at);
         let object = &mut self.objects[at];
         object.lease_until = object.lease_until.max(now);

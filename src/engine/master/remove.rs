@@ -55,7 +55,7 @@ impl MasterState {
         ObjectWalk { at: 0, end: self.objects.slots() }
     }
 
-    /// Scans the next slice and removes the objects that are removable. Returns how many were removed.
+    /// Scans the next slice and removes all removable objects in it. Returns how many were removed.
     pub fn remove_slice(&mut self, now: Mono, walk: &mut ObjectWalk, force: bool) -> u64 {
         let (mut visited, mut removed) = (0, 0);
         while !walk.is_done() && visited < SLOTS_PER_SLICE && removed < REMOVALS_PER_SLICE {
@@ -73,7 +73,7 @@ impl MasterState {
         u64::from(removed)
     }
 
-    /// Scans the next slice and passes each key to `visit`, which runs with the state locked and so should only copy the key.
+    /// Scans the next slice and passes each key to `visit`, which runs with the state locked and should therefore only copy the key.
     pub fn key_slice(&self, walk: &mut ObjectWalk, visit: &mut dyn FnMut(&[u8])) {
         let end = walk.end.min(walk.at.saturating_add(KEYS_PER_SLICE));
         for at in (walk.at..end).map(ObjectSlot) {

@@ -240,7 +240,7 @@ impl SegmentTable {
         }
     }
 
-    /// Stops offering the segment for new objects. Has no effect if this was already done.
+    /// Stops offering the segment for new objects. Does nothing if the segment is already closed to new objects.
     fn shut(&mut self, slot: SegmentSlot, segment: &Segment) {
         let (name, host) = (&segment.name.0, &segment.host_id.0);
         let Some(&at) = self.open_by_name.get(name) else { return };

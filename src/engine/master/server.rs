@@ -1,6 +1,6 @@
 //! Runs a [`MasterState`]: the lock, the clock, the RPC server, and the ticker, which is the task that does the state's background work.
 //!
-//! One mutex guards the whole state. No caller locks it for long (`mcctl_master_state_hold_seconds` measures this), and the ticker lets
+//! One mutex guards the whole state. No caller holds it for long (`mcctl_master_state_hold_seconds` measures this), and the ticker lets
 //! waiting callers proceed between its slices.
 
 use std::cell::Cell;
@@ -26,8 +26,8 @@ use crate::engine::rpc::server::{RpcServer, RpcService, ServerConfig, StartError
 use crate::engine::wire::method::dispatch;
 use crate::engine::wire::{DecodeError, Method, TextBuf};
 
-/// Number of events that a subscriber may lag behind before it loses some. If a client has a thousand segments, all of them may be
-/// unmounted at the same time.
+/// Number of events by which a subscriber may lag before it loses events. If a client has a thousand segments, all of them may be unmounted
+/// at the same time.
 const EVENTS_KEPT: usize = 16 << 10;
 /// How long to sleep between two slices of work while other callers wait for the lock. The mutex is not fair. Yielding the processor
 /// instead is worse: the scheduler may then resume the thread much later, perhaps while it has the state locked for its next slice.
@@ -157,7 +157,7 @@ struct GuardedState {
     state: MasterState,
     /// When the ticker will run next.
     planned: Mono,
-    /// Detects stalls, and keeps the state's time, which never goes back.
+    /// Detects stalls, and keeps the state's time, which never goes backward.
     stalls: StallDetector,
 }
 
@@ -168,7 +168,7 @@ impl<E: Env> MasterShared<E> {
             Ok(guard) => (guard, requested_at),
             Err(_) => {
                 self.waiting.fetch_add(1, Ordering::Relaxed);
-                // A panic with the state locked is a bug, but the process continues with the state as the panic left it.
+                // A panic while the state is locked is a bug, but the process continues with the state as the panic left it.
                 let guard = self.guarded.lock().unwrap_or_else(PoisonError::into_inner);
                 self.waiting.fetch_sub(1, Ordering::Relaxed);
                 (guard, self.env.now())
@@ -214,8 +214,8 @@ impl<E: Env> MasterShared<E> {
 
     /// Records how long the state was locked.
     ///
-    /// The thread may be preempted with the state locked. Wall-clock time then measures the load on the machine rather than the master's
-    /// work. A long time is therefore replaced by the thread's processor time since its last reading, which was taken at most
+    /// The thread may be preempted while it has the state locked. Wall-clock time then measures the load on the machine rather than the
+    /// master's work. A long time is therefore replaced by the thread's processor time since its last reading, which was taken at most
     /// [`CPU_MARK_INTERVAL`] before the lock acquisition. The result is an upper bound on the processor time used with the state locked.
     /// Measuring it this way costs an occasional system call instead of two per RPC.
     fn record_lock_time(&self, counters: &mut MasterCounters, since: Mono) {
@@ -316,7 +316,7 @@ async fn run_ticker<E: Env>(master: MasterHandle<E>, mut stopping: watch::Receiv
             tracing::warn!(
                 ?stalled,
                 client_ttl_extension = ?extension,
-                "the master stalled (stopped, or not enough processor time); client deadlines were extended"
+                "the master stalled (suspended, or short of processor time); client deadlines were extended"
             );
         }
         tokio::select! {

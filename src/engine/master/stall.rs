@@ -1,4 +1,4 @@
-//! Detects stalls of the master and computes how far to extend client deadlines. Pure: each call receives the time.
+//! Detects when the master stalls and computes how far to extend client deadlines. Pure: each call receives the time.
 //!
 //! After a one-minute stop (of the process or the machine), the master would expire every client whose pings it has not read yet. To
 //! prevent this, the ticker announces when it will run next. If neither the ticker nor any call has locked the state for a while after
@@ -16,7 +16,7 @@ use crate::engine::base::Mono;
 
 /// The master has stalled if no caller has locked the state until this long after the announced time.
 const STALL_MIN: Duration = Duration::from_millis(100);
-/// Minimum total stall time for a report.
+/// Minimum total stall time to report.
 const REPORT_MIN: Duration = Duration::from_secs(1);
 /// Ping interval of upstream's clients. The TTL must always leave room for one interval.
 const PING_INTERVAL: Duration = Duration::from_secs(1);
@@ -54,7 +54,7 @@ impl StallDetector {
     /// before anything expires and before the first ping is read, so that clients whose pings arrived during the stall are still alive.
     pub fn observe(&mut self, now: Mono) -> Duration {
         let nothing_ran = now.since(self.latest.max(self.due));
-        // A caller that read the clock earlier may lock the state later. Time must not go back, or one stall would be counted twice.
+        // A caller that read the clock earlier may lock the state later. Time must not go backward, or one stall would be counted twice.
         self.latest = self.latest.max(now);
         if nothing_ran < STALL_MIN { Duration::ZERO } else { self.note(nothing_ran) }
     }
@@ -96,7 +96,7 @@ mod tests {
         Duration::from_millis(ms)
     }
 
-    /// A detector at 1,000 s, for clients with a TTL of 10 s.
+    /// A detector whose clock starts at 1,000 s, for clients with a TTL of 10 s.
     fn stalls() -> StallDetector {
         StallDetector::new(at(1_000_000), ms(10_000))
     }

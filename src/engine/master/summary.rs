@@ -1,8 +1,8 @@
 //! The one-line summary that the master logs every ten seconds and returns on `/metrics/summary`.
 //!
-//! The format matches 0.3.13 (`fixtures/http/summary.txt`), because log scrapers parse the line. While the line is being logged, its rates
-//! cover roughly the last ten seconds, no matter how often the summary is requested in between. Upstream's rates cover the time since the
-//! last request from any client.
+//! The format matches 0.3.13 (`fixtures/http/summary.txt`), because log scrapers parse the line. As long as the line is logged regularly,
+//! its rates cover roughly the last ten seconds, no matter how often the summary is requested in between. Upstream's rates cover the time
+//! since the last request from any client.
 
 use std::fmt::{self, Write};
 use std::time::Duration;

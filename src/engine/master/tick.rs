@@ -50,8 +50,8 @@ impl Timer {
 }
 
 impl MasterState {
-    /// Does one slice of the work that is due at `now`. Returns true if more is due. The caller should then let other callers proceed and
-    /// call again.
+    /// Performs one slice of the work that is due at `now`. Returns true if more is due. The caller should then let other callers proceed
+    /// and call again.
     ///
     /// All calls that arrived before `answered_until` have been answered. Pass `now` if no call can be unread. A client whose deadline is
     /// later than `answered_until` stays alive, because its ping may still be unread.
@@ -61,14 +61,15 @@ impl MasterState {
         let released = self.release_slice(now);
         more |= released == u64::from(WRITES_PER_SLICE);
         more |= self.unpin_slice(now);
-        // This precedes eviction, because a round that evicts only lost records frees nothing. The next round, which would be necessary,
-        // would have to wait until the pause is over.
+        // This precedes eviction, because a round that evicts only lost records frees nothing. Another round would then be necessary, but
+        // could not start until the pause is over.
         more |= self.sweep_slice();
         more |= self.evict_slice(now, released, out);
         more
     }
 
-    /// When `tick` should next be called. A time in the past means immediately. `answered_until` is as for [`tick`](Self::tick).
+    /// When `tick` should next be called. A time in the past means immediately. `answered_until` has the same meaning as in
+    /// [`tick`](Self::tick).
     pub fn next_wakeup(&self, now: Mono, answered_until: Mono) -> Mono {
         let sleep = SLEEP_MAX.min(self.policy.client_ttl / TICKS_PER_CLIENT_TTL);
         let due = Timer::ALL.into_iter().filter_map(|timer| match (timer, self.due(timer)?) {

@@ -1,8 +1,8 @@
 //! Methods of unsupported features, and their results, which are the same as on a real master with the feature disabled.
 //!
-//! This is the only such list: implementing a feature removes its entries. Each entry was recorded from a real 0.3.13.post1 master
-//! (`mooncake_master` with default flags), except for entries marked *ours*. For those, the real master has no switch to disable the
-//! feature.
+//! No other file lists these methods; when a feature is implemented, its entries are removed here. Each entry was recorded from a real
+//! 0.3.13.post1 master (`mooncake_master` with default flags), except for entries marked *ours*. For those, the real master has no switch
+//! to disable the feature.
 
 use crate::engine::base::ErrorCode;
 use crate::engine::wire::{Expected, Method};
@@ -23,7 +23,7 @@ use UnsupportedResult::{Empty, EmptyForKey, Error, ErrorForKey};
 
 /// The unsupported methods and their results.
 pub(super) const UNSUPPORTED: &[(Method, UnsupportedResult)] = &[
-    // Copy and move tasks. No such task ever exists.
+    // Copy and move tasks. This master never creates any.
     (Method::FetchTasks, Empty),
     (Method::QueryTask, Error(ErrorCode::TASK_NOT_FOUND)),
     (Method::MarkTaskToComplete, Error(ErrorCode::TASK_NOT_FOUND)),

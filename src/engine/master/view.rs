@@ -1,4 +1,4 @@
-//! The interface between the admin HTTP API and the master's state, in plain values.
+//! The interface between the admin HTTP API and the master's state, in terms of plain values.
 //!
 //! The state implements [`AdminView`]; `admin.rs` renders it. Only [`AdminView::remove_slice`] changes the state. Reading a key through
 //! this trait grants no lease. (Upstream's `/query_key` grants one, which makes the next remove fail.)

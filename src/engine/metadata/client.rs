@@ -178,7 +178,7 @@ impl MetadataClient {
     }
 }
 
-/// A node makes only a few calls at a time, so more idle connections would be useless.
+/// A node makes only a few calls at a time, so keeping more idle connections would provide no benefit.
 const IDLE_CONNECTIONS_MAX: usize = 4;
 /// Maximum length of the response text in an error, in bytes.
 const REFUSAL_BYTES_MAX: usize = 200;

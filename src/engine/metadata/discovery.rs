@@ -2,9 +2,9 @@
 //!
 //! Clients and nodes must use the same mode: one HTTP metadata service, or P2PHANDSHAKE. [`find`] checks the following, in this order: the
 //! [announcement](Announcement) of an mcctl master, a node's record in the metadata service on port 8080 of the master's host, and a
-//! handshake with a node at the address in its name (P2PHANDSHAKE). A mode is accepted only with such evidence: a service that has no
-//! node's record is not used. The record is checked before the handshake because nodes that use a service may answer handshakes too
-//! (`MC_LEGACY_RPC_PORT_BINDING`).
+//! handshake with a node at the address in its name (P2PHANDSHAKE). A mode is accepted only if one of these checks provides evidence: a
+//! service without any node's record is not used. The record is checked before the handshake because nodes that use a service may answer
+//! handshakes too (`MC_LEGACY_RPC_PORT_BINDING`).
 
 use std::net::IpAddr;
 use std::time::Duration;
@@ -27,7 +27,7 @@ pub const SERVICE_PORT: u16 = 8080;
 const ANSWER_MAX: Duration = Duration::from_secs(1);
 /// Maximum size of a response in bytes, enough for the details of some 10,000 segments.
 const ANSWER_BYTES_MAX: usize = 4 << 20;
-/// Maximum number of nodes to probe, all concurrently, because some may be down.
+/// Maximum number of nodes to probe. They are probed concurrently, because some may be down.
 const NODES_MAX: usize = 8;
 
 /// An mcctl master's report about itself and its nodes, on [`ROUTE`].
@@ -40,7 +40,7 @@ pub struct Announcement {
     pub metadata: AnnouncedMode,
 }
 
-/// The metadata mode of a master's nodes, to the extent that the master has evidence.
+/// The metadata mode of a master's nodes, if the master has evidence of it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "mode", rename_all = "lowercase")]
 pub enum AnnouncedMode {
@@ -86,7 +86,7 @@ pub enum Evidence {
     Record(String),
 }
 
-/// Finds a store's metadata mode. Returns `None` without evidence.
+/// Finds a store's metadata mode. Returns `None` if there is no evidence.
 pub async fn find<E: Env>(env: &E, query: &DiscoveryQuery<'_>) -> Option<DiscoveredMode> {
     let service = HostPort::new(query.master_host, SERVICE_PORT);
     find_at(env, query, &service).await

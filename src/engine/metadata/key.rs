@@ -48,7 +48,7 @@ impl KeySpace {
     }
 }
 
-/// Escapes `key` for a URL: everything outside `A-Za-z0-9-._~` becomes `%XX` in upper case, exactly like in libcurl. Upstream's embedded
+/// Escapes `key` for a URL: everything outside `A-Za-z0-9-._~` becomes `%XX` in upper case, exactly as in libcurl. Upstream's embedded
 /// server compares the escaped text, so any other spelling would be a different key on that server.
 pub fn escape(key: &str) -> String {
     utf8_percent_encode(key, ESCAPED).to_string()

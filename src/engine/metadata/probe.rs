@@ -1,4 +1,4 @@
-//! Checks whether a name's owner is alive, with one message to its handshake port.
+//! Checks whether a name's owner is alive by sending one message to its handshake port.
 //!
 //! The message is Mooncake's Probe (type 3, `{}`), to which engines since 0.3.12 respond with a frame. Older engines treat it as invalid
 //! JSON and close the connection. They count as alive, because a process accepted the connection and closed it cleanly. A reset, silence,

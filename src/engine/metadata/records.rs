@@ -1,4 +1,4 @@
-//! The metadata service's records and the rules for overwriting them, without sockets or clock.
+//! The metadata service's records and the rules for overwriting them, without sockets or a clock.
 //!
 //! Values are opaque, with one exception from Mooncake: a key `<prefix>rpc_meta/<name>` contains the address of the name's owner, and the
 //! name is not assigned to another process while the owner is alive. The service determines whether the owner is alive (see `probe`). The
@@ -343,7 +343,7 @@ mod tests {
             assert_eq!(table.put(key, &at(HOST_BYTES_MAX + 1)), WriteOutcome::Updated);
         }
         assert!(table.announced.is_empty());
-        // The owner must therefore be probed, although another name has announced the endpoint since.
+        // The owner must therefore be probed, although another name has since announced the endpoint.
         assert!(matches!(table.put(RPC, &at(1)), WriteOutcome::Conflict { owner: Some(_), .. }));
         assert_eq!(table.put(c, &at(HOST_BYTES_MAX)), WriteOutcome::Updated);
         assert_eq!(table.announced.len(), 1);

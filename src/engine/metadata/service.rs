@@ -1,9 +1,9 @@
 //! The HTTP metadata service: `GET`, `PUT` and `DELETE` on `/metadata?key=<key>`, and `/health`.
 //!
-//! Responses, texts and status codes match the server embedded in mooncake_master 0.3.13 (captured; `fixtures/http/metadata.txt`), with
-//! four fixes. Keys are decoded, so two spellings of a key refer to the same key. The server binds to the configured host. A dead owner's
-//! name can be taken over. A dead client's records are actually removed. A stand-alone service parses keys like the Python server in the
-//! wheel ([`KeyParsing::Trimmed`]). Records are kept only in memory.
+//! Response bodies and status codes match the server embedded in mooncake_master 0.3.13 (captured; `fixtures/http/metadata.txt`), with four
+//! fixes. Keys are decoded, so two spellings of a key refer to the same key. The server binds to the configured host. A dead owner's name
+//! can be taken over. A dead client's records are actually removed. A stand-alone service parses keys like the Python server in the wheel
+//! ([`KeyParsing::Trimmed`]). Records are kept only in memory.
 
 use std::borrow::Cow;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
@@ -173,7 +173,7 @@ fn trimmed(given: &str) -> Cow<'_, [u8]> {
 
 impl<E: Env> MetadataShared<E> {
     fn table(&self) -> MutexGuard<'_, MetadataTable> {
-        // A panic with the table locked leaves no partial change that matters: each record is written in one step.
+        // A panic while the table is locked leaves no partial change that matters: each record is written in one step.
         self.table.lock().unwrap_or_else(PoisonError::into_inner)
     }
 

@@ -47,13 +47,13 @@ impl FromStr for MetadataUri {
             Some(_) => Err(bad("unknown scheme")),
             None if text.is_empty() => Err(bad("empty")),
             None if text.eq_ignore_ascii_case("P2PHANDSHAKE") => Err(bad("must be upper case")),
-            // Upstream interprets text without a scheme as an etcd address.
+            // Upstream interprets a string without a scheme as an etcd address.
             None => Err(bad("an address without a scheme means etcd, which is not supported yet")),
         }
     }
 }
 
-/// The original text, with any password masked.
+/// The original string, with any password masked.
 impl fmt::Display for MetadataUri {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {

@@ -1,7 +1,7 @@
 //! The RPC client: one connection with any number of concurrent calls. It reconnects after a failure.
 //!
-//! If the response to a call is lost, the call's outcome is *unknown*, not failed. This client never resends a call. Callers repeat the
-//! calls that are repeatable under upstream's contract.
+//! If the response to a call is lost, the call's outcome is *unknown*, not failed. This client never resends a call. Callers retry the
+//! calls that are safe to repeat under upstream's contract.
 
 use std::collections::HashMap;
 use std::io;
@@ -241,7 +241,7 @@ impl WaitingCalls {
     }
 }
 
-/// Removes a call from the waiting calls on drop, even if its future is cancelled.
+/// Removes a call from the waiting calls on drop, even if its future is canceled.
 struct CallGuard<'a> {
     waiting: &'a WaitingCalls,
     seq: u32,

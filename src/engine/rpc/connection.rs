@@ -21,13 +21,13 @@ use crate::engine::wire::frame::{
 };
 use crate::engine::wire::{DecodeError, Method};
 
-/// Budget in bytes for large unfinished requests and for large unwritten responses to long calls, over all connections. Messages of up to
+/// Budget in bytes for large unfinished requests and for large unwritten responses to long calls, across all connections. Messages of up to
 /// [`SMALL_BYTES_MAX`] are not counted. Further large messages wait.
 pub const UNFINISHED_BYTES_MAX: usize = 256 << 20;
 /// Requests up to this size are not counted. Each connection may buffer this many bytes of an unfinished request.
 pub const SMALL_BYTES_MAX: usize = 64 << 10;
-/// A peer that has sent part of a request must make progress within this time: any byte of a small request, [`PROGRESS_BYTES`] (or the
-/// rest) of a large one.
+/// A peer that has sent part of a request must send more within this time: at least one byte of a small request, or [`PROGRESS_BYTES`] (or
+/// the rest) of a large one.
 pub const PROGRESS_DEADLINE: Duration = Duration::from_secs(30);
 /// A large request must grow by this much per [`PROGRESS_DEADLINE`]. So even the largest request is complete, or dropped, after two
 /// minutes.
@@ -153,7 +153,7 @@ pub(super) async fn serve<E: Env, S: RpcService>(
                         }
                     }
                     Ok(Err(_)) => return,
-                    Err(_) => return tracing::warn!(%peer, "connection closed: the peer does not read its responses"),
+                    Err(_) => return tracing::warn!(%peer, "connection closed: the peer is not reading its responses"),
                 }
             }
             match next {
@@ -247,8 +247,8 @@ async fn run_long_call<'a, E: Env, S: RpcService>(
     Some((output, decode_error, share))
 }
 
-/// Waits until the peer closes the connection. Meanwhile, received bytes are buffered up to a limit; beyond it, a closed connection is no
-/// longer detected.
+/// Waits until the peer closes the connection. Meanwhile, received bytes are buffered up to a limit; beyond this limit, closing the
+/// connection is no longer detected.
 async fn wait_for_close(stream: &mut (impl AsyncRead + Unpin), input: &mut BytesMut) {
     while input.len() < INPUT_BYTES {
         if !matches!(stream.read_buf(input).await, Ok(1..)) {
@@ -258,7 +258,7 @@ async fn wait_for_close(stream: &mut (impl AsyncRead + Unpin), input: &mut Bytes
     std::future::pending().await
 }
 
-/// Processes the complete requests in `input` in order, until something else must happen first.
+/// Processes the complete requests in `input` in order, until a different step is required.
 fn answer_buffered<E: Env, S: RpcService>(
     shared: &ConnectionShared<E, S>,
     input: &mut BytesMut,
@@ -306,7 +306,7 @@ fn answer_buffered<E: Env, S: RpcService>(
     Ok(NextStep::Read)
 }
 
-/// Appends the response to one request. An error is the reason for an error response.
+/// Appends the response to one request. If an error is returned, the appended response is an error response.
 fn answer(
     service: &impl RpcService,
     env: &impl Env,

@@ -22,7 +22,7 @@ use crate::engine::rpc::polls::WorkerPolls;
 use crate::engine::wire::{DecodeError, Method};
 
 /// Maximum number of connections per server. Further connections are closed immediately. For example, 1,000 hosts with 8 ranks each and 4
-/// connections per rank need 32,000.
+/// connections per rank need 32,000 connections.
 pub const CONNECTIONS_MAX: usize = 65_536;
 /// Number of connections assigned to a worker before the next worker gets any.
 const GROUP_SIZE: usize = 16;
@@ -38,7 +38,7 @@ pub trait RpcService: Send + Sync + 'static {
     fn answer(&self, peer: &str, method: Method, body: &[u8], out: &mut Vec<u8>) -> Result<(), DecodeError>;
 
     /// Returns true if a call to this method can take long, such as a scan of all keys. The call then runs on a separate thread, so that
-    /// the worker continues to serve its other connections. At most [`connection::LONG_CALLS_MAX`] such calls run concurrently.
+    /// the worker continues to serve its other connections. At most [`connection::LONG_CALLS_MAX`] long calls run concurrently.
     fn is_long(&self, _method: Method) -> bool {
         false
     }

@@ -19,13 +19,13 @@ pub const MAGIC: u8 = 21;
 /// The header of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RequestHeader {
-    /// Number of the request on its connection. The response repeats it.
+    /// Sequence number of the request on its connection. The response contains the same number.
     pub seq: u32,
     /// The method id; see [`crate::engine::wire::method::Method::id`].
     pub function_id: u32,
     /// Size of the body in bytes.
     pub length: u32,
-    /// Bytes after the body. No Mooncake method uses them; they are read and dropped.
+    /// Number of bytes after the body. No Mooncake method uses such bytes; they are read and discarded.
     pub attachment: u32,
 }
 
@@ -37,7 +37,7 @@ pub struct ResponseHeader {
     pub seq: u32,
     /// Size of the body in bytes.
     pub length: u32,
-    /// Bytes after the body.
+    /// Number of bytes after the body.
     pub attachment: u32,
 }
 
@@ -90,7 +90,7 @@ impl RequestHeader {
         bytes
     }
 
-    /// Decodes a header. The message type (byte 3) is ignored, like upstream.
+    /// Decodes a header. The message type (byte 3) is ignored, as in upstream.
     ///
     /// # Errors
     /// The header is invalid; the connection must be closed.
@@ -184,8 +184,8 @@ pub fn put_response<E>(out: &mut Vec<u8>, seq: u32, body: impl FnOnce(&mut Vec<u
     Ok(())
 }
 
-/// Appends a complete response frame for a failed call. The message includes its type literal, so it is byte for byte the same as from
-/// upstream's release builds.
+/// Appends a complete response frame for a failed call. The message includes its type literal, so it is byte-for-byte identical to the
+/// message that upstream's release builds send.
 pub fn put_error(out: &mut Vec<u8>, seq: u32, error: RpcErrc, message: &str) {
     let mut body = Vec::with_capacity(message.len() + 16);
     let text = Text::from(message);

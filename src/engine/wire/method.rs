@@ -118,7 +118,7 @@ macro_rules! rpc_methods {
             /// Returns the number of keys in a request; 0 if it cannot be decoded.
             pub fn keys<'a>(method: Method, body: &'a [u8]) -> usize {
                 let count = || -> Result<usize, DecodeError> {
-                    #[allow(unused_mut, reason = "a method without arguments names no key")]
+                    #[allow(unused_mut, reason = "a method without arguments contains no keys")]
                     let mut keys = 0;
                     match method {
                         $(Method::$name => {
@@ -201,7 +201,7 @@ rpc_methods! {
     ServiceReady "0.3.8" fn service_ready() -> Expected<TextBuf>;
     /// Returns the location of the legacy file tier.
     GetStorageConfig "0.3.8" fn get_storage_config() -> Expected<GetStorageConfigResponse>;
-    /// Returns the location of the legacy file tier; older form.
+    /// Returns the location of the legacy file tier; older version of `GetStorageConfig`.
     GetFsdir "0.3.6" fn get_fsdir() -> Expected<TextBuf>;
     /// Client heartbeat. The response shows whether the client's segments are registered.
     Ping "0.3.6" fn ping(client_id: ClientId) -> Expected<PingResponse>;
@@ -474,7 +474,7 @@ impl Method {
     }
 }
 
-/// Opens a reader for the request's arguments. For a method without arguments, any body is ignored, like upstream.
+/// Opens a reader for the request's arguments. For a method without arguments, any body is ignored, as in upstream.
 fn open_request(method: Method, body: &[u8]) -> Result<pack::PayloadReader<'_>, DecodeError> {
     let description = method.description();
     let Some(info) = &description.request else {

@@ -28,7 +28,7 @@ pub struct Master {
 }
 
 impl Master {
-    /// A master with upstream's defaults, starting at 1,000 s.
+    /// A master with upstream's default settings, whose clock starts at 1,000 s.
     fn new() -> Master {
         Master::with(|_| {})
     }
@@ -39,7 +39,7 @@ impl Master {
         Master { state: MasterState::new(policy), now: Mono::from_ms(1_000_000), effects: Effects::default() }
     }
 
-    /// A master with one segment of `bytes`, mounted by `A`.
+    /// A master with one segment of `bytes` bytes, mounted by `A`.
     fn of(bytes: u64) -> Master {
         let mut master = Master::new();
         master.mount(A, segment(1, "a:1", bytes));
@@ -50,7 +50,7 @@ impl Master {
         MasterCall(DirectAccess { state: &mut self.state, now: self.now, effects: &mut self.effects })
     }
 
-    /// Advances the clock and does the work that is due.
+    /// Advances the clock and performs the work that is due.
     fn pass(&mut self, time: Duration) {
         self.now = self.now + time;
         self.settle();
@@ -60,7 +60,7 @@ impl Master {
         self.pass(Duration::from_millis(ms));
     }
 
-    /// Does the work that is due. Returns the number of slices.
+    /// Performs the work that is due. Returns the number of slices.
     fn settle(&mut self) -> usize {
         let mut slices = 1;
         while self.state.tick(self.now, self.now, &mut self.effects) {

@@ -288,7 +288,7 @@ fn an_upsert_cannot_change_the_group() {
     m.put_with("k", 100, grouped("g"));
     assert_eq!(m.call().upsert_start(A, "k".into(), 100, grouped("h"), T), Err(BAD));
     assert!(m.call().upsert_start(A, "k".into(), 100, grouped("g"), T).is_ok());
-    assert!(m.upsert(A, "k", 300).is_ok(), "without a group name the group remains");
+    assert!(m.upsert(A, "k", 300).is_ok(), "without a group name, the group remains");
     assert_eq!(m.end(A, "k"), Ok(()));
     assert_eq!(m.call().upsert_start(A, "k".into(), 300, grouped("h"), T), Err(BAD));
 }

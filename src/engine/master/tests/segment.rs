@@ -293,7 +293,7 @@ fn a_stall_of_the_master_does_not_count_against_its_clients() {
     m.put("k", 100);
     m.pass_ms(4_000);
     for _ in 0..3 {
-        // Stopped for a minute. The first caller extends the deadlines before anything expires.
+        // The master was stopped for a minute. The first caller extends the deadlines before anything expires.
         m.now = m.now + Duration::from_secs(60);
         m.state.extend_client_deadlines(Duration::from_secs(60));
         m.settle();

@@ -18,9 +18,9 @@ pub struct ConnectionMessage {
     pub local_nic_path: String,
     /// The NIC path of the peer to connect to.
     pub peer_nic_path: String,
-    /// The sender's queue pair numbers. The i-th queue pair of one endpoint connects to the i-th of the other.
+    /// The sender's queue pair numbers. The i-th queue pair of one endpoint connects to the i-th queue pair of the other.
     pub qp_num: Vec<u32>,
-    /// The sender's GID as text ([`gid_text`]). Empty before 0.3.11, where the GID is in the segment descriptor.
+    /// The sender's GID as text ([`gid_text`]). Empty in messages from releases before 0.3.11, whose segment descriptors contain the GID.
     pub local_gid: String,
     /// The sender's local identifier (LID); 0 on Ethernet.
     pub local_lid: u16,
@@ -46,7 +46,7 @@ impl ConnectionMessage {
         *self == ConnectionMessage::default()
     }
 
-    /// Encodes the message like 0.3.13, without a newline. Older releases ignore unknown fields.
+    /// Encodes the message as 0.3.13 does, without a newline. Older releases ignore unknown fields.
     pub fn to_json(&self) -> String {
         let mut message = Map::new();
         let mut set = |name: &str, value: Value| message.insert(name.to_owned(), value);
@@ -66,7 +66,7 @@ impl ConnectionMessage {
     /// Decodes a message from any release. Missing fields are empty.
     ///
     /// # Errors
-    /// The text is not a JSON object, a field has the wrong type, a name or list is too long, a queue pair number is invalid, or the
+    /// The input is not a JSON object, a field has the wrong type, a name or list is too long, a queue pair number is invalid, or the
     /// message is a request for 0.3.13's two-sided control channel, which uses the same message type.
     pub fn from_json(text: &[u8]) -> Result<ConnectionMessage, DocumentError> {
         let value = parse(DOCUMENT, text)?;

@@ -42,7 +42,7 @@ impl HandshakeKind {
 pub enum HandshakeFrame<'a> {
     /// With a type byte.
     Typed(HandshakeKind, &'a [u8]),
-    /// The oldest form: a connection request without a type byte.
+    /// The oldest format: a connection request without a type byte.
     Untyped(&'a [u8]),
 }
 
@@ -121,7 +121,7 @@ impl<'a> HandshakeFrame<'a> {
 pub struct NotifyMessage {
     /// The subject of the message; free text.
     pub name: String,
-    /// The message text. In a reply, an empty text means that the message was refused.
+    /// The message text. In a reply, an empty string means that the message was refused.
     pub message: String,
 }
 
@@ -131,7 +131,7 @@ impl NotifyMessage {
         NotifyMessage { name: String::new(), message: "success".to_owned() }
     }
 
-    /// Encodes the message like upstream.
+    /// Encodes the message as upstream does.
     pub fn to_json(&self) -> String {
         json!({ "name": self.name, "notify_msg": self.message }).to_string()
     }
@@ -139,7 +139,7 @@ impl NotifyMessage {
     /// Decodes a message. Missing fields are empty.
     ///
     /// # Errors
-    /// The text is not a JSON object, or a field is not a string.
+    /// The input is not a JSON object, or a field is not a string.
     pub fn from_json(text: &[u8]) -> Result<NotifyMessage, DocumentError> {
         let value = parse("the notify message", text)?;
         let root = JsonCursor::root("the notify message", &value)?;
@@ -167,7 +167,7 @@ mod tests {
 
     #[test]
     fn frames_match_captured_engine_bytes() {
-        // From a 0.3.13 engine's replies to a hand-written initiator.
+        // Captured from a 0.3.13 engine's replies to a hand-written initiator.
         let notify = NotifyMessage { name: "n1".into(), message: "hello".into() };
         let request = b"$\x00\x00\x00\x00\x00\x00\x00\x02{\"name\":\"n1\",\"notify_msg\":\"hello\"}\n";
         assert_eq!(HandshakeFrame::Typed(HandshakeKind::Notify, notify.to_json().as_bytes()).encode(), request);

@@ -1,7 +1,7 @@
 //! The transfer engine's JSON documents: segment descriptors, `rpc_meta` records, handshake messages.
 //!
-//! They are written like jsoncpp's FastWriter output (compact, sorted keys). Parsing is lenient where upstream is (unknown fields are
-//! ignored, missing ones have defaults), and strict where an invalid value would send bytes to the wrong place. Pure. Upstream:
+//! They are written in the style of jsoncpp's FastWriter (compact, sorted keys). Parsing is lenient where upstream is (unknown fields are
+//! ignored, missing ones get default values), and strict where an invalid value could send data to the wrong place. Pure. Upstream:
 //! `transfer_metadata.cpp`. Checked against messages captured from releases 0.3.6, 0.3.12 and 0.3.13.
 
 mod connection;
@@ -34,9 +34,9 @@ pub enum DocumentError {
     #[error("{document} is not valid JSON (line {line}, column {column})")]
     NotJson {
         document: &'static str,
-        /// Position at which the parser stopped.
+        /// Line at which the parser stopped.
         line: usize,
-        /// Position at which the parser stopped.
+        /// Column at which the parser stopped.
         column: usize,
     },
     /// A field is missing, has the wrong type, or has an invalid value.
@@ -49,7 +49,7 @@ pub enum DocumentError {
     },
 }
 
-/// A value and its path in the document, for errors.
+/// A value and its path in the document, for error messages.
 #[derive(Clone)]
 struct JsonCursor<'a> {
     document: &'static str,

@@ -10,7 +10,7 @@ use crate::engine::wire::json::{DocumentError, JsonCursor, parse};
 pub struct RpcMeta(pub HostPort);
 
 impl RpcMeta {
-    /// Encodes the record like upstream: `{"ip_or_host_name":"127.0.0.1","rpc_port":15658}`, with IPv6 addresses without brackets.
+    /// Encodes the record as upstream does: `{"ip_or_host_name":"127.0.0.1","rpc_port":15658}`, with IPv6 addresses without brackets.
     pub fn to_json(&self) -> String {
         json!({ "ip_or_host_name": self.0.host, "rpc_port": self.0.port }).to_string()
     }
@@ -18,7 +18,7 @@ impl RpcMeta {
     /// Decodes a record.
     ///
     /// # Errors
-    /// The text is not a JSON object, or host or port is missing.
+    /// The input is not a JSON object, or the host or port is missing.
     pub fn from_json(text: &[u8]) -> Result<RpcMeta, DocumentError> {
         let value = parse("the rpc_meta record", text)?;
         let root = JsonCursor::root("the rpc_meta record", &value)?;

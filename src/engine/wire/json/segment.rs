@@ -12,7 +12,7 @@ use crate::engine::wire::json::{BUFFERS_MAX, DEVICES_MAX, DocumentError, JsonCur
 pub struct SegmentDescriptor {
     /// The segment's name: the process's `local_server_name`, or its address with `P2PHANDSHAKE`.
     pub name: String,
-    /// `tcp`, `rdma`, or an upstream protocol that is not supported. Initiators choose their transport by this value.
+    /// `tcp`, `rdma`, or an upstream protocol that is not supported. Initiators use this value to choose their transport.
     pub protocol: String,
     /// Registered memory, in registration order.
     pub buffers: Vec<RegionDescriptor>,

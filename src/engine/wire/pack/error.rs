@@ -26,7 +26,7 @@ pub enum DecodeFault {
         needed: usize,
         left: usize,
     },
-    /// A length or count above its limit.
+    /// A length or count exceeds its limit.
     #[error("length {length} exceeds the limit of {limit}")]
     TooLong {
         /// The length in the message.
@@ -37,7 +37,7 @@ pub enum DecodeFault {
     /// The type hash does not match the expected type.
     #[error("type hash {found:#010x}, expected {expected:#010x}: the peer runs a different release")]
     Hash { found: u32, expected: u32 },
-    /// The type literal differs although the hash is equal.
+    /// The type literal differs although the hash is the same.
     #[error("type literal mismatch: the peer runs a different release")]
     Literal,
     /// No variant has this index.

@@ -8,7 +8,7 @@ const TOTAL_LENGTH: u8 = 0b0000_0011;
 /// Flag bit: the NUL-terminated type literal follows.
 const LITERAL: u8 = 0b0000_0100;
 
-/// Appends a message of type `info` whose payload `put` writes. With `literal`, the message includes the type literal, like upstream's
+/// Appends a message of type `info` whose payload `put` writes. With `literal`, the message includes the type literal, as in upstream's
 /// release builds. Otherwise it has its shortest form. Receivers accept both.
 pub fn encode(
     out: &mut Vec<u8>,
@@ -64,7 +64,7 @@ pub fn carries_literal(body: &[u8]) -> bool {
     matches!(body, [head, _, _, _, flags, ..] if head & 1 != 0 && flags & LITERAL != 0)
 }
 
-/// Decodes a complete message of type `info`. Bytes after the payload are ignored, like upstream.
+/// Decodes a complete message of type `info`. Bytes after the payload are ignored, as in upstream.
 ///
 /// # Errors
 /// The message has a different type or is malformed.

@@ -1,9 +1,9 @@
 //! struct_pack: the encoding of every RPC body.
 //!
 //! A message is a `u32` head and the payload. If the head's lowest bit is set, a `u8` flag byte comes between them, followed by the fields
-//! that the flags announce: a total length and the NUL-terminated *type literal*. The head is derived from the MD5 of the type literal, so
-//! that both sides can check that they use the same type. All lengths in a message have the same width: 1, 2, 4 or 8 bytes, the smallest
-//! that fits the longest length.
+//! that the flags announce: a total length and the NUL-terminated *type literal*. The head is derived from the MD5 digest of the type
+//! literal, so that both sides can check that they use the same type. All lengths in a message have the same width: 1, 2, 4 or 8 bytes, the
+//! smallest that fits the longest length.
 
 mod container;
 mod error;

@@ -18,7 +18,7 @@ wire_number! {
     pub struct SegmentStatus(i32) {
         UNDEFINED = 0,
         OK = 1,
-        /// Its objects are being moved away.
+        /// Its objects are being moved to other segments.
         DRAINING = 2,
         DRAINED = 3,
         /// Readable until its grace period ends; accepts no new objects.
