@@ -55,7 +55,7 @@ pub(super) struct DataConnection {
     version: FramingVersion,
     limits: StepLimits,
     names: Arc<PeerNames>,
-    /// Whether the connection has served a request. If so, the peer may have closed it since.
+    /// Whether the connection has served a request. If so, the peer may have closed it in the meantime.
     served: bool,
 }
 
