@@ -62,7 +62,7 @@ pub fn node_pool(root: &Path, node: u32, kib: u64) -> Result<NodePool, (PathBuf,
 }
 
 /// Requests `pages` pages of `kib` KiB on `node`. The kernel may allocate fewer pages without an error, so read the
-/// pool afterwards.
+/// pool afterward.
 ///
 /// # Errors
 /// Fails with the path if the file cannot be written.

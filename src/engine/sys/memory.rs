@@ -156,7 +156,7 @@ impl Drop for Memory {
         match self.backing {
             MemoryBacking::Mapping { bytes } => {
                 // SAFETY: `base` and `bytes` describe a mapping that only this value owns. Nothing uses the mapping
-                // afterwards.
+                // afterward.
                 let rc = unsafe { libc::munmap(self.base.as_ptr().cast(), bytes) };
                 debug_assert_eq!(rc, 0, "the mapping is owned and complete");
             }

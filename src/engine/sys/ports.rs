@@ -96,7 +96,7 @@ fn owner(proc: &Path, inodes: &[u64]) -> Option<u32> {
 /// The inodes of the sockets with local port `port`, from the contents of `/proc/net/tcp` or `tcp6`.
 ///
 /// # Errors
-/// Fails if the text cannot be read. Lines in another format are skipped.
+/// Fails if the table cannot be read. Lines in another format are skipped.
 fn sockets(table: impl Read, port: u16) -> io::Result<Vec<(PortUse, u64)>> {
     let mut inodes = Vec::new();
     for line in BufReader::new(table).lines().skip(1) {

@@ -32,7 +32,7 @@ pub struct Op {
     pub kind: OpKind,
     /// The local bytes. The slice keeps the memory alive until the operation ends.
     pub local: Slice,
-    /// Address of the first byte at the peer.
+    /// Address of the first byte in the peer's memory.
     pub remote: RemoteAddr,
 }
 

@@ -1,8 +1,8 @@
 //! Path selection: which of our devices and which of the peer's to use.
 //!
 //! Both topology matrices are used: ours with the location of our memory, the peer's with the location of its memory.
-//! Devices are matched by name, because positions in a peer's lists may have shifted. The random numbers are arguments.
-//! For round-robin selection (`MC_PATH_ROUNDROBIN`), a counter replaces them.
+//! Devices are matched by name, because positions in a peer's lists may have shifted. Random numbers are passed as
+//! arguments. For round-robin selection (`MC_PATH_ROUNDROBIN`), a counter replaces them.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;

@@ -368,7 +368,7 @@ impl TargetState {
                     OpKind::Read => answers.add(&header, DONE, Some(slice)),
                     OpKind::Write => {
                         if answers.bytes > 0 {
-                            // Pending reads must be sent before this write changes their bytes.
+                            // Responses to pending reads must be sent before this write changes their bytes.
                             self.answer(stream, &mut answers)?;
                         }
                         receive_all(stream, &mut inbox, &slice)?;

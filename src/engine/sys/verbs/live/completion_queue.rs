@@ -102,7 +102,7 @@ impl CompletionQueue {
         Ok(done)
     }
 
-    /// Requests one event on the channel for the next completion. Poll once more afterwards: earlier completions
+    /// Requests one event on the channel for the next completion. Poll once more afterward: earlier completions
     /// generate no event.
     ///
     /// # Errors

@@ -184,7 +184,7 @@ impl QueuePair {
         self.modify("ibv_modify_qp to RTS", &mut attr, what, QpState::ReadyToSend, detail)
     }
 
-    /// Moves the queue pair to ERR. All outstanding requests are flushed, and so is every request posted afterwards.
+    /// Moves the queue pair to ERR. All outstanding requests are flushed, and so is every request posted afterward.
     ///
     /// # Errors
     /// Fails if the device is gone.
