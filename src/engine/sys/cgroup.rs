@@ -1,9 +1,9 @@
 //! Memory limits from this process's cgroups.
 //!
 //! The rule matches `sglang/srt/mem_cache/host_memory.py` in SGLang 0.5.23, for both cgroup versions. The available
-//! memory is the minimum, over all groups from the process's own to the root, of the limit minus usage. File pages do
-//! not count as usage, because the kernel can drop them. Huge pages have separate limits (`hugetlb.<size>`) and do not
-//! count as memory.
+//! memory is the smallest difference between limit and usage in any group from the process's own group up to the root.
+//! File pages do not count as usage, because the kernel can drop them. Huge pages have separate limits
+//! (`hugetlb.<size>`) and do not count as memory.
 
 use std::fs;
 use std::path::Path;
@@ -26,8 +26,8 @@ fn own_group_of(text: &str, controller: &str) -> Option<String> {
     })
 }
 
-/// Bytes of regular (non-hugepage) memory that this process's groups still allow, with either cgroup version. `None` without a limit.
-/// `root` is `/sys/fs/cgroup`, except in tests.
+/// Bytes of regular (non-hugepage) memory that this process's groups still allow, with either cgroup version. `None` if
+/// there is no limit. `root` is `/sys/fs/cgroup`, except in tests.
 pub fn memory_left(root: &Path) -> Option<u64> {
     let text = fs::read_to_string("/proc/self/cgroup").ok()?;
     let second = parse_own(&text).and_then(|own| headroom(root, &own));
@@ -35,7 +35,7 @@ pub fn memory_left(root: &Path) -> Option<u64> {
     [first, second].into_iter().flatten().min()
 }
 
-/// Bytes in huge pages of `kib` KiB that this process's groups still allow. `None` without a limit. A page fault
+/// Bytes of `kib` KiB huge pages that this process's groups still allow. `None` if there is no limit. A page fault
 /// above the usage limit raises SIGBUS; a mapping above the reservation limit fails with ENOMEM. `root` is
 /// `/sys/fs/cgroup`, except in tests.
 pub fn huge_pages_left(root: &Path, kib: u64) -> Option<u64> {
@@ -46,7 +46,7 @@ pub fn huge_pages_left(root: &Path, kib: u64) -> Option<u64> {
     [first, second].into_iter().flatten().min()
 }
 
-/// Bytes that the cgroup v2 group `own` and its ancestors still allow. `None` without a limit. `root` is
+/// Bytes that the cgroup v2 group `own` and its ancestors still allow. `None` if there is no limit. `root` is
 /// `/sys/fs/cgroup`, except in tests.
 pub fn headroom(root: &Path, own: &str) -> Option<u64> {
     least(root, own, |folder| {

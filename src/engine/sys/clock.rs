@@ -6,7 +6,7 @@ use std::time::Duration;
 /// Synchronization state of the wall clock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ClockSync {
-    /// Whether a daemon synchronizes the clock with other clocks.
+    /// Whether the clock is being synchronized by a daemon.
     pub synchronised: bool,
     /// Maximum error as estimated by the kernel.
     pub error_max: Duration,

@@ -1,6 +1,7 @@
 //! Small files below a root directory: `/` for this host, or a copy of a host's `/sys`, `/proc` and `/dev`.
 //!
-//! Read-only, and only inside the root: a symlink that leads outside is treated as absent. All sizes are bounded.
+//! Read-only, and only inside the root: a symlink that leads outside is treated as absent. The amount of data read is
+//! limited.
 
 use std::fs::{self, File};
 use std::io::{self, Read};
@@ -45,7 +46,7 @@ impl FileTree {
         self.root == Path::new("/")
     }
 
-    /// Returns the text of a file, trimmed. Bytes that are not UTF-8 are replaced. `None` if the file does not exist.
+    /// Returns the text of a file, trimmed. Invalid UTF-8 sequences are replaced. `None` if the file does not exist.
     ///
     /// # Errors
     /// Fails if the file exists but cannot be read.
@@ -139,7 +140,7 @@ fn unreadable(path: &str, source: io::Error) -> FileReadError {
     FileReadError { path: path.to_owned(), source }
 }
 
-/// Returns a sort key that orders numbers inside names by value.
+/// Returns a sort key that compares numbers within names by value.
 fn natural(name: &str) -> Vec<(String, u64)> {
     let mut parts = Vec::new();
     let mut rest = name;

@@ -78,7 +78,7 @@ pub fn file_system(path: &Path) -> io::Result<(u64, u64)> {
     Ok((stat.blocks_available().saturating_mul(block), stat.blocks().saturating_mul(block)))
 }
 
-/// The first address of an interface that is up and running and is not the loopback. Mooncake announces the same address.
+/// The first address of a non-loopback interface that is up and running. Mooncake announces the same address.
 pub fn lan_address(ipv6: bool) -> Option<IpAddr> {
     let ready = InterfaceFlags::IFF_UP | InterfaceFlags::IFF_RUNNING;
     getifaddrs().ok()?.find_map(|interface| {

@@ -15,7 +15,8 @@ pub struct NodePool {
     pub free: u64,
 }
 
-/// `nr_hugepages` for the pool of `kib` KiB pages. `None` if the kernel does not support the page size or the file is not a number.
+/// `nr_hugepages` for the pool of `kib` KiB pages. `None` if the kernel does not support the page size or the file does
+/// not contain a number.
 pub fn total_pages(root: &Path, kib: u64) -> Option<u64> {
     number(&root.join(format!("kernel/mm/hugepages/hugepages-{kib}kB/nr_hugepages"))).ok()
 }
@@ -30,7 +31,7 @@ pub fn memory_nodes(root: &Path) -> Vec<u32> {
 /// Maximum number of NUMA nodes that a kernel build supports.
 const NODES_MAX: u32 = 1024;
 
-/// Parses a list in the kernel's format, e.g. `0-1,4`. Invalid parts are skipped.
+/// Parses a list in the kernel's format, e.g. `0-1,4`. Invalid entries are skipped.
 pub fn parse_list(text: &str) -> Vec<u32> {
     let mut out = Vec::new();
     for part in text.split(',') {
@@ -61,7 +62,7 @@ pub fn node_pool(root: &Path, node: u32, kib: u64) -> Result<NodePool, (PathBuf,
 }
 
 /// Requests `pages` pages of `kib` KiB on `node`. The kernel may allocate fewer pages without an error, so read the
-/// pool afterwards.
+/// pool afterward.
 ///
 /// # Errors
 /// Fails with the path if the file cannot be written.
@@ -77,7 +78,7 @@ pub fn overcommit_pages(root: &Path, kib: u64) -> u64 {
     read("nr_overcommit_hugepages").saturating_sub(read("surplus_hugepages"))
 }
 
-/// Default huge page size in bytes. `None` without huge pages.
+/// Default huge page size in bytes. `None` if the kernel does not support huge pages.
 pub fn default_page_bytes() -> Option<u64> {
     let text = fs::read_to_string("/proc/meminfo").ok()?;
     let line = text.lines().find_map(|line| line.strip_prefix("Hugepagesize:"))?;

@@ -1,8 +1,9 @@
 //! Memory that other processes may read and write at any time.
 //!
 //! Peers write to registered memory without notice (one-sided operations), so nothing here returns a `&[u8]` or `&mut
-//! [u8]` that points to it. Bytes are copied in and out through the range checks in this file. A reader sees unspecified
-//! bytes while a peer is writing them, but nothing worse. The store protocol defines which process may write when.
+//! [u8]` that points to it. Bytes are copied in and out through the range checks in this file. Reading bytes while a
+//! peer is writing them yields unspecified values, but has no other effect. The store protocol defines which process
+//! may write when.
 
 use std::fmt;
 use std::mem::ManuallyDrop;
@@ -66,7 +67,7 @@ impl Memory {
             MemoryBacking::Vec { capacity } => {
                 let this = ManuallyDrop::new(self);
                 // SAFETY: the three parts come from the Vec that `from_vec` took apart, and `len` of its bytes are
-                // initialised. `this` is neither used nor dropped afterwards, so the Vec is the only owner.
+                // initialized. `this` is neither used nor dropped afterward, so the Vec is the only owner.
                 unsafe { Vec::from_raw_parts(this.base.as_ptr(), this.len, capacity) }
             }
             MemoryBacking::Mapping { .. } | MemoryBacking::Arena { .. } => {
@@ -155,12 +156,12 @@ impl Drop for Memory {
         match self.backing {
             MemoryBacking::Mapping { bytes } => {
                 // SAFETY: `base` and `bytes` describe a mapping that only this value owns. Nothing uses the mapping
-                // afterwards.
+                // afterward.
                 let rc = unsafe { libc::munmap(self.base.as_ptr().cast(), bytes) };
                 debug_assert_eq!(rc, 0, "the mapping is owned and complete");
             }
             MemoryBacking::Vec { capacity } => {
-                // SAFETY: as in `into_vec`. This value is not used after its drop.
+                // SAFETY: as in `into_vec`. This value is not used after it is dropped.
                 drop(unsafe { Vec::from_raw_parts(self.base.as_ptr(), self.len, capacity) });
             }
             MemoryBacking::Arena { .. } => {}
@@ -240,7 +241,7 @@ impl Slice {
         Ok(())
     }
 
-    /// Copies `bytes`, or the first part that fits, to the beginning of the slice. Returns the number of bytes copied.
+    /// Copies `bytes`, or as much of it as fits, to the beginning of the slice. Returns the number of bytes copied.
     pub fn copy_from_bytes(&self, bytes: &[u8]) -> usize {
         let count = bytes.len().min(self.len);
         self.memory.write_at(self.offset, &bytes[..count]).expect("range checked when the slice was created");

@@ -54,8 +54,8 @@ impl MemoryPolicy {
     /// Reads the environment variables through `lookup`. Returns the policy and a warning for each invalid value.
     ///
     /// `MC_STORE_USE_HUGEPAGE` takes effect if it is set to any value, even `0` (same as upstream).
-    /// `MC_STORE_HUGEPAGE_SIZE` is `2MB` or `1GB`. `MC_MMAP_ARENA_POOL_SIZE` is a size. `MC_DISABLE_MMAP_ARENA` (1, true,
-    /// yes, on) disables the arena, whatever its size.
+    /// `MC_STORE_HUGEPAGE_SIZE` is `2MB` or `1GB`. `MC_MMAP_ARENA_POOL_SIZE` is the size of the arena.
+    /// `MC_DISABLE_MMAP_ARENA` (1, true, yes, on) disables the arena, even if a size is set.
     pub fn from_env(lookup: &dyn Fn(&str) -> Option<String>) -> (MemoryPolicy, Vec<String>) {
         let mut warnings = Vec::new();
         let mut policy = MemoryPolicy::default();
@@ -325,13 +325,13 @@ fn map_huge(len: u64, page: HugePage, sys: &Path) -> Result<Memory, MemoryError>
     Ok(memory)
 }
 
-/// Maps `bytes` anonymous zeroed bytes, of which the first `len` belong to the memory.
+/// Maps `bytes` bytes of zeroed anonymous memory, of which the first `len` belong to the returned value.
 fn map(len: u64, bytes: u64, flags: libc::c_int, what: &'static str) -> Result<Memory, MemoryError> {
     let size = |n: u64| usize::try_from(n).ok().and_then(NonZeroUsize::new);
     let (Some(len), Some(size)) = (size(len), size(bytes)) else {
         return Err(MemoryError::TooLarge { wanted: bytes });
     };
-    // SAFETY: an anonymous private mapping at an address chosen by the kernel touches no existing memory.
+    // SAFETY: an anonymous private mapping at an address chosen by the kernel does not affect existing memory.
     let base = unsafe {
         libc::mmap(
             std::ptr::null_mut(),
@@ -346,12 +346,13 @@ fn map(len: u64, bytes: u64, flags: libc::c_int, what: &'static str) -> Result<M
         return Err(MemoryError::Refused { bytes, what, source: io::Error::last_os_error() });
     }
     let base = NonNull::new(base.cast::<u8>()).expect("mmap does not return page zero unless requested");
-    // SAFETY: the mapping is `size >= len` readable and writable bytes that nothing else references. The value unmaps
-    // all of it.
+    // SAFETY: the mapping is `size >= len` readable and writable bytes that nothing else references. The returned value
+    // unmaps the whole mapping.
     Ok(unsafe { Memory::from_parts(base, len.get(), MemoryBacking::Mapping { bytes: size.get() }) })
 }
 
-/// Populates every page in a mapping of `bytes` bytes. Unlike MAP_POPULATE, this reports unavailable pages.
+/// Populates every page in a mapping of `bytes` bytes. Unlike MAP_POPULATE, this function reports pages that are
+/// unavailable.
 fn populate(memory: &Memory, bytes: u64) -> io::Result<()> {
     let bytes = usize::try_from(bytes).expect("the size was valid when mapped");
     loop {

@@ -46,8 +46,8 @@ const FDS_MAX: usize = 100_000;
 /// `st` of a listening socket in `/proc/net/tcp`.
 const LISTEN: &str = "0A";
 
-/// The process that listens on TCP `port` on this host, or else a process with a connection from that port. `None` if no
-/// such process is visible.
+/// The process that listens on TCP `port` on this host. If there is none, a process that has a connection from that
+/// port. `None` if no such process is visible.
 pub fn holder(port: u16) -> Option<PortOwner> {
     holder_under(Path::new("/proc"), port)
 }
@@ -93,10 +93,10 @@ fn owner(proc: &Path, inodes: &[u64]) -> Option<u32> {
     pids.find(|pid| has_socket(&proc.join(pid.to_string()).join("fd"), inodes))
 }
 
-/// The inodes of the sockets with local port `port`, from the text of `/proc/net/tcp` or `tcp6`.
+/// The inodes of the sockets with local port `port`, from the contents of `/proc/net/tcp` or `tcp6`.
 ///
 /// # Errors
-/// Fails if the text cannot be read. Lines in another format are skipped.
+/// Fails if the table cannot be read. Lines in another format are skipped.
 fn sockets(table: impl Read, port: u16) -> io::Result<Vec<(PortUse, u64)>> {
     let mut inodes = Vec::new();
     for line in BufReader::new(table).lines().skip(1) {

@@ -8,8 +8,8 @@ use std::time::Duration;
 /// Maximum number of descriptors per call.
 pub const WAIT_MAX: usize = 64;
 
-/// Waits until one of `fds`, at most [`WAIT_MAX`], is readable or has failed (a read then fails), `timeout` has
-/// expired, or a signal has arrived. Bit `i` of the result stands for `fds[i]`.
+/// Waits until one of `fds` (at most [`WAIT_MAX`] descriptors) is readable or has failed (a read then fails), `timeout`
+/// has expired, or a signal has arrived. Bit `i` of the result corresponds to `fds[i]`.
 ///
 /// # Errors
 /// Fails with the error from `ppoll`, or if there are too many descriptors.
@@ -60,7 +60,7 @@ impl WakeEvent {
         let _ = (&self.0).write(&1u64.to_ne_bytes());
     }
 
-    /// Makes the descriptor unreadable.
+    /// Clears the event, so that the descriptor is no longer readable.
     pub fn clear(&self) {
         let _ = (&self.0).read(&mut [0; 8]);
     }

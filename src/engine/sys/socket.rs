@@ -68,9 +68,9 @@ pub fn send<'a>(socket: BorrowedFd<'_>, parts: impl Iterator<Item = SendPart<'a>
 }
 
 /// Receives into `parts` one after another. The first `done` bytes, counted across all parts, were received earlier.
-/// Returns the number of bytes received by this call, or 0 if the peer has closed the connection. Blocks until all bytes
-/// have arrived, the peer has closed the connection, or the socket's receive timeout has expired. Waiting in the kernel
-/// takes a fifth less CPU time than returning for every few segments.
+/// Returns the number of bytes received by this call, or 0 if the peer has closed the connection. Blocks until all
+/// bytes have arrived, the peer has closed the connection, or the socket's receive timeout has expired. Waiting in the
+/// kernel uses a fifth less CPU time than returning after every few segments.
 ///
 /// # Errors
 /// Fails with the error from `recvmsg`: `WouldBlock` if the socket's receive timeout expired before any byte arrived.
@@ -94,7 +94,7 @@ pub fn receive<'a>(
     })
 }
 
-/// A message's I/O vectors, without the bytes that are already done.
+/// A message's I/O vectors, excluding the bytes that have already been transferred.
 struct IoVectors {
     list: [libc::iovec; PARTS_MAX],
     len: usize,
@@ -115,7 +115,7 @@ impl IoVectors {
         }
     }
 
-    /// Calls `with` with the message, and repeats the call if a signal interrupts it.
+    /// Passes the message to `with`, and retries if a signal interrupts the call.
     fn call(&mut self, with: impl Fn(*mut libc::msghdr) -> isize) -> io::Result<usize> {
         // SAFETY: an all-zero msghdr is valid: null pointers with zero lengths.
         let mut message: libc::msghdr = unsafe { std::mem::zeroed() };
@@ -219,7 +219,7 @@ pub fn enable_rx_timestamps(socket: &impl AsFd) -> io::Result<()> {
     Ok(())
 }
 
-/// Larger ages are ignored, because they are caused by a wall-clock change.
+/// Ages above this limit are ignored, because they result from a wall-clock change.
 const AGE_MAX: Duration = Duration::from_secs(10);
 
 /// Receives into `bytes` without blocking. Returns the number of bytes (0 if the peer has closed the connection), and how

@@ -61,7 +61,7 @@ impl Breaker {
         let pause = match self.state {
             BreakerState::Closed => PAUSE_MIN,
             BreakerState::Open { pause, probing: true, .. } => (pause * 2).min(PAUSE_MAX),
-            // An operation that started before the breaker opened adds no information when it fails.
+            // The failure of an operation that started before the breaker opened provides no new information.
             BreakerState::Open { .. } => return,
         };
         self.state = BreakerState::Open { again: now + pause, pause, probing: false };

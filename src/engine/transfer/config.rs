@@ -14,7 +14,8 @@ use crate::engine::transfer::variables::VariableReader;
 /// Transfer engine configuration.
 #[derive(Clone, Debug)]
 pub struct TransferConfig {
-    /// The segment's name. With `P2PHANDSHAKE`, its host is also the one at which peers reach this engine, and its port is ignored.
+    /// The segment's name. With `P2PHANDSHAKE`, peers also use the host in the name to reach this engine, and the port
+    /// in the name is ignored.
     pub local_server_name: String,
     /// URI of the metadata service, or `P2PHANDSHAKE`.
     pub metadata: MetadataUri,
@@ -57,7 +58,7 @@ impl fmt::Display for TransferProtocol {
     }
 }
 
-/// Which version of the TCP framing the initiator uses.
+/// The version of the TCP framing that the initiator uses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Framing {
     /// The newest version that the peer supports.
@@ -207,7 +208,7 @@ impl TransferSettings {
     }
 }
 
-/// Returns the port range, or the default unless both ends are valid. Upstream's misspelled names are accepted too.
+/// Returns the port range, or the default range if either end is invalid. Upstream's misspelled names are accepted too.
 fn ports(read: &mut VariableReader<'_>) -> RangeInclusive<u16> {
     let before = read.warnings.len();
     let first = read.number(&["MC_MIN_RPC_PORT", "MC_MIN_PRC_PORT"], 1024..=65_535, *PORTS.start());

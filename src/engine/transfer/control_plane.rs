@@ -1,4 +1,4 @@
-//! Lets threads that are allowed to block use the control plane, which runs on a tokio runtime.
+//! Lets blocking threads use the control plane, which runs on a tokio runtime.
 
 use std::sync::{Arc, mpsc};
 use std::time::Duration;

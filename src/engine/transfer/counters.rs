@@ -67,7 +67,7 @@ pub struct RailCounters {
     pub gid: String,
     /// Whether the device is in use. False while its port is down or after the device failed.
     pub up: bool,
-    /// Peer devices that have an endpoint here, connected or not.
+    /// Number of peer devices that have an endpoint here, connected or not.
     pub endpoints: u64,
     /// Connections established since startup.
     pub connected: u64,

@@ -34,8 +34,8 @@ const PORT_TRIES: u32 = 500;
 /// Timeout for opening a segment.
 const OPEN_LIMIT: Duration = Duration::from_secs(10);
 
-/// Exposes this process's memory to peers, and reads and writes theirs. Cheap to clone. Dropping the last clone closes
-/// the engine, but only [`shutdown`](TransferEngine::shutdown) removes its records from a metadata service.
+/// Exposes this process's memory to peers, and reads and writes peers' memory. Cheap to clone. Dropping the last clone
+/// closes the engine, but only [`shutdown`](TransferEngine::shutdown) removes its records from a metadata service.
 #[derive(Clone)]
 pub struct TransferEngine {
     inner: Arc<EngineInner>,

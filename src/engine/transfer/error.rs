@@ -10,7 +10,7 @@ use crate::engine::sys::OutOfRange;
 use crate::engine::transfer::rdma::{Blame, RdmaFault, RdmaStep};
 use crate::engine::wire::json::{DocumentError, HandshakeFrameError};
 
-/// The step at which a peer failed.
+/// The step at which communication with a peer failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TransferStep {
     /// Resolving the peer's host name.

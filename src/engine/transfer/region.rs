@@ -92,7 +92,7 @@ impl Regions {
         region.memory.slice(offset, usize::try_from(length).ok()?).ok()
     }
 
-    /// The regions listed in the segment document: those that peers may access, in registration order.
+    /// The regions listed in the segment document (all regions that peers may access), in registration order.
     pub fn published(&self) -> Vec<&Region> {
         let mut regions: Vec<_> = self.by_address.values().filter(|r| r.access == Access::Remote).collect();
         regions.sort_by_key(|r| r.order);

@@ -32,7 +32,7 @@ pub struct Op {
     pub kind: OpKind,
     /// The local bytes. The slice keeps the memory alive until the operation ends.
     pub local: Slice,
-    /// Address of the first byte at the peer.
+    /// Address of the first byte in the peer's memory.
     pub remote: RemoteAddr,
 }
 
@@ -229,8 +229,8 @@ pub struct TransferFault {
 }
 
 impl TransferFault {
-    /// Returns the fault to report if this one ended a retry after `first`. The result must not hide that bytes from
-    /// the first attempt may still arrive. (If the retry was rejected, they cannot.)
+    /// Returns the fault to report if a retry after `first` ended with this one. The result must not hide that bytes
+    /// from the first attempt may still arrive. (If the retry was rejected, they cannot.)
     pub fn after(self, first: Option<TransferFault>) -> TransferFault {
         let is_certain = self.class == FaultClass::Refused || self.error.may_still_land();
         first.filter(|first| !is_certain && first.error.may_still_land()).unwrap_or(self)

@@ -81,7 +81,7 @@ impl VerbsError {
         self.source.raw_os_error().unwrap_or(0)
     }
 
-    /// Whether the error is ENOMEM: out of memory, or above the locked-memory limit.
+    /// Whether the error is ENOMEM: out of memory, or the locked-memory limit would be exceeded.
     pub fn is_out_of_memory(&self) -> bool {
         self.source.kind() == io::ErrorKind::OutOfMemory
     }
@@ -91,7 +91,7 @@ impl VerbsError {
         self.source.kind() == io::ErrorKind::InvalidInput
     }
 
-    /// How to fix it, for errors whose message alone would mislead.
+    /// How to fix it, for errors whose message alone would be misleading.
     pub fn remedy(&self) -> Option<&'static str> {
         match (self.what, self.errno()) {
             ("ibv_reg_mr", libc::ENOMEM) => Some(

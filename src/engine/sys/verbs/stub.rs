@@ -30,7 +30,7 @@ pub fn relaxed_ordering() -> bool {
 pub struct WorkRequestList<'r>(PhantomData<&'r MemoryRegion>);
 
 impl<'r> WorkRequestList<'r> {
-    /// A list without work requests.
+    /// Creates an empty list.
     pub fn new() -> WorkRequestList<'r> {
         WorkRequestList::default()
     }

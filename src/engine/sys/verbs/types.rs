@@ -70,7 +70,7 @@ impl fmt::Debug for PathAttributes {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum QpState {
     Reset,
-    /// The queue pair has a port.
+    /// A port has been assigned to the queue pair.
     Init,
     ReadyToReceive,
     /// The queue pair can also send.

@@ -87,7 +87,7 @@ pub async fn serve<E: Env>(
             Err(error) => {
                 failed += 1;
                 if failed.is_power_of_two() {
-                    tracing::warn!(%error, failed, "cannot accept on the handshake port");
+                    tracing::warn!(%error, failed, "cannot accept a connection on the handshake port");
                 }
                 env.sleep(ACCEPT_PAUSE).await;
                 continue;

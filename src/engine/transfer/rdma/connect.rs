@@ -122,7 +122,7 @@ impl RdmaShared {
                 .map_err(|error| self.classify_dial_error(&error, started, limit))
         } else {
             Err(CloseReason::Unreachable(
-                "not dialled because a previous attempt failed less than MC_CONN_PAUSE_TTL_MS ago".to_owned(),
+                "not dialed because a previous attempt failed less than MC_CONN_PAUSE_TTL_MS ago".to_owned(),
             ))
         };
         let now = (self.clock)();

@@ -1,8 +1,9 @@
 //! Handles asynchronous device events (ports going down and coming up, address changes, fatal errors), and periodically
 //! checks the peers of idle endpoints.
 //!
-//! RDMA has no disconnect message, so if a peer connects and then disappears, its endpoint here would remain forever. A
-//! zero-byte write, which does not access the peer's memory, detects whether the peer's device still responds.
+//! RDMA has no disconnect message, so if a peer connects and then disappears, its endpoint here would otherwise remain
+//! forever. A zero-byte write, which does not access the peer's memory, detects whether the peer's device still
+//! responds.
 
 use std::os::fd::AsFd;
 use std::sync::atomic::{AtomicBool, Ordering};

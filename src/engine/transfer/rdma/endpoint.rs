@@ -1,7 +1,7 @@
 //! The local end of a connection between one of our devices and one of a peer's: its queue pairs, its posted work
 //! requests, and its pending ones.
 //!
-//! In a chain of work requests, only the last one is signaled (plus every sixteenth, and the last one of each batch). A
+//! In a chain of work requests, only the last one, every sixteenth one, and the last one of each batch are signaled. A
 //! queue pair executes requests in order, so one completion also confirms all requests before it. A failed request
 //! always generates a completion.
 //!
@@ -56,7 +56,7 @@ pub(super) struct EndpointState {
 /// A queue pair and the work requests posted on it.
 pub(super) struct EndpointQp {
     pub(super) qp: QueuePair,
-    /// Distinguishes this queue pair's completions from those of an earlier one with the same number.
+    /// Distinguishes this queue pair's completions from completions of an earlier queue pair with the same number.
     generation: u32,
     /// Sequence number of the request at the front of `posted`.
     first: u32,
@@ -102,7 +102,7 @@ impl Endpoint {
         Endpoint { path, address, state: Mutex::new(state), settled: Condvar::new() }
     }
 
-    /// Returns the peer's end as `server@device`.
+    /// Returns the path of the peer's endpoint, `server@device`.
     pub(super) fn path(&self) -> &str {
         &self.path
     }
@@ -294,7 +294,7 @@ impl Endpoint {
     }
 
     /// Withdraws `batch` after its deadline has passed: takes back its pending requests, and retires the endpoint if
-    /// any of its requests is posted. (A single posted request cannot be cancelled.)
+    /// any of its requests is posted. (A single posted request cannot be canceled.)
     pub(super) fn withdraw(&self, nic: &Nic, batch: &Arc<Batch>) {
         let mut over = FinishedWork::default();
         let mut state = self.state();

@@ -77,7 +77,7 @@ pub struct RdmaFault {
     pub port: u8,
     /// Our GID index and GID, such as `1 ::ffff:192.0.2.1`; empty if no GID is involved.
     pub gid: String,
-    /// The peer's end (`server@device`) or its segment; empty if no peer is involved.
+    /// The path of the peer's endpoint (`server@device`), or the peer's segment; empty if no peer is involved.
     pub peer: String,
     pub step: RdmaStep,
     /// The message from the verbs call, the completion, or the peer.

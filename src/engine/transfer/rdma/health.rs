@@ -83,10 +83,10 @@ impl RailHealth {
         self.path(local, peer).is_none_or(|path| path.paused.is_none_or(|until| now >= until))
     }
 
-    /// Checks whether the peer may be dialled at `now`.
+    /// Checks whether the peer may be dialed at `now`.
     ///
     /// # Errors
-    /// Fails with the time at which the peer may be dialled again.
+    /// Fails with the time at which the peer may be dialed again.
     pub fn may_dial(&self, local: usize, peer: &str, now: Mono) -> Result<(), Mono> {
         match self.path(local, peer).and_then(|path| path.no_dial) {
             Some(until) if now < until => Err(until),

@@ -1,7 +1,7 @@
 //! The RDMA transport: pure decision modules, and the modules that carry out the decisions with verbs.
 //!
 //! Pure modules, to which `now` and random numbers are passed as arguments: [`settings`] (configuration), [`slices`]
-//! (cutting operations into work requests), [`route`] (path selection), [`gid`] (GID index selection), [`link`] (an
+//! (splitting operations into work requests), [`route`] (path selection), [`gid`] (GID index selection), [`link`] (an
 //! endpoint's connection state machine), [`health`] (devices and paths to avoid for a while), [`fault`] (errors).
 //!
 //! Modules that use verbs: `open` (opens devices), `nic` (one device), `registry` (memory registered on all devices),

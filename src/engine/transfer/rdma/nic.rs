@@ -62,8 +62,8 @@ pub(super) struct Nic {
     pub(super) domain: Arc<ProtectionDomain>,
     pub(super) queue: Arc<CompletionQueue>,
     address: RwLock<PortAddress>,
-    /// For each peer that the port's own GID cannot reach, by path: the address to use instead, and how many GIDs have
-    /// been tried.
+    /// For each peer that cannot be reached with the port's own GID, keyed by path: the address to use instead, and how
+    /// many GIDs have been tried.
     overrides: Mutex<HashMap<String, (PortAddress, u32)>>,
     /// Free entries in the completion queue.
     free_cqes: AtomicUsize,
@@ -444,7 +444,7 @@ impl Nic {
         over.deliver();
     }
 
-    /// Posts the pending requests of endpoints that waited for room in the completion queue.
+    /// Posts the pending requests of endpoints that were waiting for room in the completion queue.
     pub(super) fn post_waiting(&self, over: &mut FinishedWork) {
         let waiting_for_cqe = {
             let mut waiting_for_cqe = self.waiting_for_cqe.lock().unwrap_or_else(PoisonError::into_inner);

@@ -108,7 +108,7 @@ pub(super) fn nics(
     Ok((nics, unused))
 }
 
-/// Returns the devices to open, and those already excluded, each with the reason.
+/// Returns the devices to open, and the devices already excluded, each with the reason for its exclusion.
 fn names(host: &HostTopology, options: &RdmaOptions, settings: &RdmaSettings) -> (Vec<String>, Vec<UnusedDevice>) {
     if options.devices.is_empty() {
         let (choice, _) = DeviceChoice::of(host, &settings.choice);
@@ -172,7 +172,7 @@ pub(super) fn address(
     addresses.into_iter().next().ok_or_else(|| DeviceOpenError::NoGid { device: device.name().to_owned(), port })
 }
 
-/// Returns the port's addresses: the preferred one, then those to try if the preferred one cannot reach a peer.
+/// Returns the port's addresses: the preferred one, then the addresses to try if the preferred one cannot reach a peer.
 ///
 /// # Errors
 /// Same as [`address`].

@@ -1,5 +1,5 @@
-//! A peer reached over RDMA. Operations are cut into fragments. A path is selected for each fragment, and if that path
-//! fails, the fragment is retried on another.
+//! A peer reached over RDMA. Operations are split into fragments. A path is selected for each fragment, and if that
+//! path fails, the fragment is retried on another.
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -118,7 +118,7 @@ struct Fragment {
     /// Offset in the operation.
     offset: u64,
     local: Arc<RegisteredPiece>,
-    /// How often the fragment itself failed. `drops` is how often it was flushed.
+    /// How many times the fragment itself failed. `drops` is how many times it was flushed.
     tries: u32,
     drops: u32,
     /// The last path used: the indices of our device and the peer's.
@@ -182,7 +182,7 @@ impl PendingOps for RdmaBatch {
 }
 
 impl RdmaBatch {
-    /// Cuts the operations into fragments.
+    /// Splits the operations into fragments.
     fn cut(&mut self) {
         let registered = self.peer.shared.registry.snapshot();
         for at in 0..self.ops.len() {
@@ -285,7 +285,7 @@ impl RdmaBatch {
         let part = &self.parts[number as usize];
         let op = &self.ops[part.op as usize];
         let remote = op.remote.0.wrapping_add(part.offset);
-        // The peer's descriptor may have changed since the fragment was cut.
+        // The peer's descriptor may have changed since the fragment was created.
         let ends_inside = |span: &Span| remote - span.start + u64::from(part.len) <= span.len;
         let span = self.view.spans.find(remote).filter(ends_inside).ok_or_else(|| self.refused(op))?;
         let route = shared.route(&self.view, part.local.location(), (span.index, remote), part.tries, now);

@@ -1,8 +1,8 @@
 //! Path selection: which of our devices and which of the peer's to use.
 //!
 //! Both topology matrices are used: ours with the location of our memory, the peer's with the location of its memory.
-//! Devices are matched by name, because positions in a peer's lists may have shifted. The random numbers are arguments.
-//! For round-robin selection (`MC_PATH_ROUNDROBIN`), a counter replaces them.
+//! Devices are matched by name, because positions in a peer's lists may have shifted. Random numbers are passed as
+//! arguments. For round-robin selection (`MC_PATH_ROUNDROBIN`), a counter replaces them.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -79,15 +79,15 @@ impl Rails {
     }
 }
 
-/// Rotates `list` by `draw` positions. Returns the part from that position on, and the part before it.
+/// Rotates `list` by `draw` positions. Returns the elements from that position on, and the elements before it.
 fn turn(list: &[usize], draw: u32) -> (&[usize], &[usize]) {
     let at = if list.is_empty() { 0 } else { draw as usize % list.len() };
     (&list[at..], &list[..at])
 }
 
 /// Returns the location of the byte at `offset` in a buffer of `length` bytes, from the buffer's name.
-/// `segments:<page>:<n0>,<n1>,...` is a buffer split equally across these NUMA nodes. Any other name is the location
-/// itself.
+/// `segments:<page>:<n0>,<n1>,...` means that the buffer is split equally across the listed NUMA nodes. Any other name
+/// is the location itself.
 pub fn location(name: &str, offset: u64, length: u64) -> Cow<'_, str> {
     let Some((_, nodes)) = name.strip_prefix("segments:").and_then(|rest| rest.split_once(':')) else {
         return Cow::Borrowed(name);

@@ -62,7 +62,7 @@ pub struct RdmaSettings {
     pub slice_bytes: u64,
     /// `MC_FRAGMENT_RATIO`: a remainder of at most `slice_bytes / fragment_ratio` bytes is sent with the last slice.
     pub fragment_ratio: u64,
-    /// `MC_RETRY_CNT`: how often a slice is retried, each time on the next path.
+    /// `MC_RETRY_CNT`: how many times a slice is retried, each time on the next path.
     pub retries: u32,
     /// `MC_SLICE_TIMEOUT`: how long a slice may take.
     pub slice_limit: Option<Duration>,
@@ -76,7 +76,7 @@ pub struct RdmaSettings {
     pub relaxed_ordering: bool,
     /// `MC_RDMA_RAIL_PAUSE_SECONDS`: how long a failed path is paused.
     pub rail_pause: Duration,
-    /// `MC_CONN_PAUSE_TTL_MS`: how long to wait after a failed connection before dialling the peer again. Zero means no
+    /// `MC_CONN_PAUSE_TTL_MS`: how long to wait after a failed connection before dialing the peer again. Zero means no
     /// pause.
     pub dial_pause: Duration,
     /// `MC_PATH_ROUNDROBIN`: choose devices in round-robin order instead of at random.
@@ -125,7 +125,7 @@ impl Default for RdmaSettings {
     }
 }
 
-/// Variables that have no effect in this engine, each with the reason.
+/// Variables that this engine ignores, each with the reason.
 const WITHOUT_EFFECT: &[(&str, &str)] = &[
     ("MC_MLX5_QP_UDP_SPORTS", "it requires the mlx5 provider library"),
     ("MC_MLX5_QP_LAG_PORT_BALANCE", "it requires the mlx5 provider library"),

@@ -183,7 +183,7 @@ impl RdmaShared {
         self.update_health(|health| health.dial_failed(nic, path, now));
     }
 
-    /// Whether the peer may be dialled now.
+    /// Whether the peer may be dialed now.
     pub(super) fn may_dial(&self, nic: usize, path: &str, now: Mono) -> bool {
         !self.health_state.has_faults.load(Ordering::Relaxed) || self.health().may_dial(nic, path, now).is_ok()
     }

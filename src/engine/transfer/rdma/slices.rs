@@ -1,4 +1,4 @@
-//! Cuts an operation into slices, one per work request. Slice sizes match upstream's. No slice crosses the end of a
+//! Splits an operation into slices, one per work request. Slice sizes match upstream's. No slice crosses the end of a
 //! registration on either side.
 
 /// Registered address ranges, for lookup by address.
@@ -107,7 +107,7 @@ pub struct SliceCuts<'a> {
 }
 
 impl<'a> SliceCuts<'a> {
-    /// Cuts a transfer of `len` bytes between our address `local.1` and the peer's address `remote.1`.
+    /// Splits a transfer of `len` bytes between our address `local.1` and the peer's address `remote.1`.
     pub fn new(rule: SliceRule, local: (&'a Spans, u64), remote: (&'a Spans, u64), len: u64) -> SliceCuts<'a> {
         SliceCuts { rule, local, remote, done: 0, len }
     }

@@ -1,5 +1,5 @@
-//! Splits a batch into requests, which mover threads take one after another. Large operations are cut into parts if
-//! several threads move them. Small ones are sent together as a run.
+//! Splits a batch into requests, which mover threads take one after another. Large operations are split into chunks if
+//! several threads move them. Small ones are sent together in a run.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -13,7 +13,7 @@ pub(super) const RUN_BYTES: usize = 256 << 10;
 /// The requests of a batch.
 pub(super) struct BatchRequests<'a> {
     ops: &'a [Op],
-    /// Set only if operations are cut into parts. Otherwise each operation is one request.
+    /// Set only if operations are split into chunks. Otherwise each operation is one request.
     cuts: Option<Vec<OpPart>>,
     next: AtomicUsize,
 }
@@ -30,7 +30,7 @@ impl<'a> BatchRequests<'a> {
         BatchRequests { ops, cuts: None, next: AtomicUsize::new(0) }
     }
 
-    /// Cuts operations larger than `bytes` into parts of that size.
+    /// Splits operations larger than `bytes` into chunks of that size.
     pub(super) fn cut(ops: &'a [Op], bytes: usize) -> BatchRequests<'a> {
         let parts = |(op, o): (usize, &Op)| {
             let total = o.local.len();
@@ -65,7 +65,7 @@ impl<'a> BatchRequests<'a> {
         {
             let mut left = self.ops.iter().skip(self.next.load(Ordering::Relaxed));
             let fits = |op: &Op| op.kind == first.kind && bytes + op.local.len() <= RUN_BYTES;
-            // Parts split among several threads are large, so each is sent alone.
+            // Chunks distributed among several threads are large, so each is sent in a run of its own.
             let fits = self.cuts.is_none() && left.find(|op| !op.local.is_empty()).is_some_and(fits);
             let Some(next) = fits.then(|| self.next()).flatten() else { break };
             bytes += next.local.len();
@@ -74,7 +74,7 @@ impl<'a> BatchRequests<'a> {
         run
     }
 
-    /// Whether requests are left.
+    /// Whether any requests are left.
     pub(super) fn has_more(&self) -> bool {
         self.next.load(Ordering::Relaxed) < self.cuts.as_ref().map_or(self.ops.len(), Vec::len)
     }

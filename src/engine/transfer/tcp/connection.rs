@@ -55,7 +55,7 @@ pub(super) struct DataConnection {
     version: FramingVersion,
     limits: StepLimits,
     names: Arc<PeerNames>,
-    /// Whether the connection has served a request. If so, the peer may have closed it since.
+    /// Whether the connection has served a request. If so, the peer may have closed it in the meantime.
     served: bool,
 }
 
@@ -227,7 +227,7 @@ impl DataConnection {
 
     /// Waits for the target to close the connection, because version 1 does not acknowledge writes. After we shut down
     /// our half of the connection, a target that has read every byte closes the connection normally, and one that left
-    /// bytes unread resets it. The connection cannot be used afterwards.
+    /// bytes unread resets it. The connection cannot be used afterward.
     fn wait_for_close(&self, monitor: &mut ProgressMonitor<'_>) -> Result<(), TransferFault> {
         self.stream.shutdown(Shutdown::Write).map_err(|e| self.lost(TransferStep::Status, e, false))?;
         let mut byte = [0; 1];

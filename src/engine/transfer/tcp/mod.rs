@@ -107,8 +107,8 @@ impl DataTransport for TcpTransport {
     }
 }
 
-/// Returns the data plane address in `descriptor`, and the framing version to use. The directory has filled in the
-/// host.
+/// Returns the data plane address in `descriptor`, and the framing version to use. The directory has already filled in
+/// the host.
 fn data_endpoint(
     descriptor: &SegmentDescriptor,
     framing: Framing,

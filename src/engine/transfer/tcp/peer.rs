@@ -315,10 +315,10 @@ impl TcpPeer {
     }
 }
 
-/// The requests that one thread still has to run, and those that failed.
+/// The requests that one thread still has to run, and the requests that failed.
 struct BatchProgress<'a> {
     work: &'a BatchRequests<'a>,
-    /// Runs to retry, none of them empty.
+    /// Runs to retry. No run is empty.
     retries: Vec<Vec<RangeRequest>>,
     faults: Vec<(usize, TransferFault)>,
 }
@@ -391,7 +391,7 @@ impl PendingOps for TcpPendingOps {
         let faults = self.peer.run(&self.ops, self.deadline);
         let mut done: Vec<OpCompletion> = self.ops.into_iter().map(|op| OpCompletion { op, result: Ok(()) }).collect();
         for (op, fault) in faults {
-            // An operation that was cut into parts may have several faults.
+            // An operation that was split into chunks may have several faults.
             let first = std::mem::replace(&mut done[op].result, Ok(())).err();
             done[op].result = Err(fault.after(first));
         }

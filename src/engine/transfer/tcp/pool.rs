@@ -25,7 +25,7 @@ struct PoolState {
     /// Connections that may still be acquired, including idle ones.
     free: usize,
     waiting: usize,
-    /// Connections acquired in an earlier epoch are not kept.
+    /// Connections acquired in an earlier epoch are closed when they are returned.
     epoch: u64,
 }
 

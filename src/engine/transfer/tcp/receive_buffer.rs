@@ -38,7 +38,7 @@ impl ReceiveBuffer {
         Some(header)
     }
 
-    /// Removes and returns the next bytes, at most `most`.
+    /// Removes and returns up to `most` of the next bytes.
     pub(super) fn take(&mut self, most: usize) -> &[u8] {
         let begin = self.from;
         self.from += most.min(self.to - begin);

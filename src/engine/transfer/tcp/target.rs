@@ -41,9 +41,9 @@ const BACKLOG: i32 = 4096;
 const PORT_TRIES: u32 = 500;
 /// Stack size of a serving thread: enough for the buffers of one system call, and for logging.
 const STACK_BYTES: usize = 128 << 10;
-/// Timeout for threads to end.
+/// How long to wait for threads to end.
 const STOP_LIMIT: Duration = Duration::from_secs(2);
-/// Responses are sent together up to this many bytes.
+/// Responses are collected until they contain this many bytes, and are then sent together.
 const ANSWER_BYTES: u64 = 256 << 10;
 /// Pause after a failed accept (when out of file descriptors, for example).
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
@@ -368,7 +368,7 @@ impl TargetState {
                     OpKind::Read => answers.add(&header, DONE, Some(slice)),
                     OpKind::Write => {
                         if answers.bytes > 0 {
-                            // Pending reads must be sent before this write changes their bytes.
+                            // Responses to pending reads must be sent before this write changes their bytes.
                             self.answer(stream, &mut answers)?;
                         }
                         receive_all(stream, &mut inbox, &slice)?;
@@ -430,7 +430,7 @@ impl ResponseBatch {
     }
 }
 
-/// Why a connection ended, other than by its peer closing it between two requests.
+/// Why a connection ended, unless its peer closed it between two requests.
 #[derive(Debug, thiserror::Error)]
 enum ServeError {
     #[error("the peer requested {} bytes at {:#x}, which are not in memory that it may access", .0.size, .0.address)]

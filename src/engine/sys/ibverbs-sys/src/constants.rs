@@ -174,7 +174,7 @@ bits! {
         IBV_ACCESS_REMOTE_ATOMIC = 3,
         IBV_ACCESS_RELAXED_ORDERING = 20,
     }
-    /// Selects queue pair attributes.
+    /// Flags that select queue pair attributes.
     struct ibv_qp_attr_mask {
         IBV_QP_STATE = 0,
         IBV_QP_ACCESS_FLAGS = 3,

@@ -6,8 +6,8 @@ use std::ptr::null_mut;
 use crate::library::{absent, loaded};
 use crate::structs::*;
 
-/// Declares each function once: the field for its address, its symbol lookup, and a function that calls that address.
-/// Without an address, the function returns the value after `else`.
+/// Declares each function once: the field for its address, its symbol lookup, and a wrapper that calls it. If the
+/// symbol was not found, the wrapper returns the value after `else`.
 macro_rules! functions {
     ($( $(#[$doc:meta])* fn $name:ident($($arg:ident: $type:ty),* $(,)?) -> $answer:ty, else $absent:expr; )*) => {
         pub(crate) struct Symbols {

@@ -51,7 +51,7 @@ fn open() -> Result<Symbols, LoadError> {
     // state. The handle is never closed, so looked-up symbols stay valid.
     let handle = unsafe { libc::dlopen(FILE.as_ptr(), libc::RTLD_NOW | libc::RTLD_LOCAL) };
     if handle.is_null() {
-        // SAFETY: no arguments. The text, if any, is valid until this thread next calls the loader.
+        // SAFETY: no arguments. The message, if any, is valid until this thread next calls the loader.
         let text = unsafe { libc::dlerror() };
         if text.is_null() {
             return Err(LoadError(format!("cannot open {}", FILE.to_string_lossy())));

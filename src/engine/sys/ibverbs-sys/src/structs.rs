@@ -55,7 +55,7 @@ pub struct ibv_gid_entry {
     pub ndev_ifindex: u32,
 }
 
-/// A device. Fields after those read here are omitted.
+/// A device. Fields after the last one read here are omitted.
 #[repr(C)]
 pub struct ibv_device {
     pub _ops: [Option<unsafe extern "C" fn()>; 2],
@@ -82,7 +82,7 @@ pub struct ibv_context_ops {
     pub _after_post_recv: [ibv_unused_op; 5],
 }
 
-/// An open device. Fields after those read here are omitted.
+/// An open device. Fields after the last one read here are omitted.
 #[repr(C)]
 pub struct ibv_context {
     pub device: *mut ibv_device,
@@ -206,7 +206,7 @@ pub struct ibv_comp_channel {
     pub refcnt: c_int,
 }
 
-/// A completion queue. Fields after those read here are omitted.
+/// A completion queue. Fields after the last one read here are omitted.
 #[repr(C)]
 pub struct ibv_cq {
     pub context: *mut ibv_context,
@@ -315,7 +315,7 @@ pub struct ibv_qp_attr {
     pub rate_limit: u32,
 }
 
-/// A queue pair. Fields after those read here are omitted.
+/// A queue pair. Fields after the last one read here are omitted.
 #[repr(C)]
 pub struct ibv_qp {
     pub context: *mut ibv_context,

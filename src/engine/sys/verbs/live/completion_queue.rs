@@ -44,7 +44,7 @@ impl CompletionQueue {
     /// Creates a queue with at least `entries` entries on completion vector `vector` (modulo the number of vectors).
     ///
     /// # Errors
-    /// Fails if the device has no completion queue left, or none of that size.
+    /// Fails if the device has no completion queue left, or cannot create one of that size.
     pub fn new(device: &RdmaDevice, entries: u32, vector: u32) -> Result<Arc<CompletionQueue>, VerbsError> {
         let channel = CompletionChannel::new(device)?;
         let size = c_int::try_from(entries).unwrap_or(c_int::MAX);
@@ -60,7 +60,7 @@ impl CompletionQueue {
         Ok(Arc::new(CompletionQueue { cq, channel, entries }))
     }
 
-    /// The device that the queue was created on.
+    /// The device on which the queue was created.
     pub fn device(&self) -> &RdmaDevice {
         &self.channel.device
     }
@@ -102,7 +102,7 @@ impl CompletionQueue {
         Ok(done)
     }
 
-    /// Requests one event on the channel for the next completion. Poll once more afterwards: earlier completions
+    /// Requests one event on the channel for the next completion. Poll once more afterward: earlier completions
     /// generate no event.
     ///
     /// # Errors

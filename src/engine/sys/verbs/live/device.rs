@@ -38,7 +38,7 @@ impl RdmaDevice {
     /// Opens the device with this name.
     ///
     /// # Errors
-    /// Fails with the missing component, or with the failed verb.
+    /// Fails with an error that names the missing component or the failed verb.
     pub fn open(name: &str) -> Result<RdmaDevice, VerbsUnavailable> {
         let list = DeviceList::get()?;
         let mut listed = Vec::new();
@@ -51,7 +51,7 @@ impl RdmaDevice {
             let context = unsafe { ffi::ibv_open_device(device.as_ptr()) };
             let Some(context) = NonNull::new(context) else {
                 let error = io::Error::last_os_error();
-                // SAFETY: the device is valid. The field is a NUL-terminated text of at most 64 bytes.
+                // SAFETY: the device is valid. The field is a NUL-terminated string of at most 64 bytes.
                 let file = unsafe { text(&raw const (*device.as_ptr()).dev_name) };
                 return Err(not_opened(name, &file, error));
             };
@@ -189,7 +189,7 @@ fn not_opened(device: &str, file: &str, error: io::Error) -> VerbsUnavailable {
     VerbsError { what: "ibv_open_device", device: device.to_owned(), detail: String::new(), source: error }.into()
 }
 
-/// Returns the text in a 64-character field.
+/// Returns the string in a 64-character field.
 ///
 /// # Safety
 /// `field` is valid for reading.

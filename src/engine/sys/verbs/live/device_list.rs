@@ -63,7 +63,7 @@ impl DeviceList {
         if list.count == 0 { Err(none_listed()) } else { Ok(list) }
     }
 
-    /// The devices and their names. Valid as long as the list.
+    /// The devices and their names. Valid for as long as the list exists.
     pub(super) fn iter(&self) -> impl Iterator<Item = (NonNull<ffi::ibv_device>, String)> {
         (0..self.count).filter_map(|i| {
             // SAFETY: the library's list has `count` entries and is freed only in drop.

@@ -31,8 +31,8 @@ pub fn relaxed_ordering() -> bool {
 }
 
 impl MemoryRegion {
-    /// Registers `memory`. The pages are faulted in and locked. This takes about a second for several GiB, and the locked
-    /// pages count towards RLIMIT_MEMLOCK.
+    /// Registers `memory`. The pages are faulted in and locked. This takes about a second for several GiB, and the
+    /// locked pages count toward RLIMIT_MEMLOCK.
     ///
     /// # Errors
     /// Fails if the device or the system rejects the registration.

@@ -33,7 +33,7 @@ impl ProtectionDomain {
         Ok(Arc::new(ProtectionDomain { pd, device: device.clone() }))
     }
 
-    /// The device that the domain was created on.
+    /// The device on which the domain was created.
     pub fn device(&self) -> &RdmaDevice {
         &self.device
     }

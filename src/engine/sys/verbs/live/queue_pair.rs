@@ -184,7 +184,7 @@ impl QueuePair {
         self.modify("ibv_modify_qp to RTS", &mut attr, what, QpState::ReadyToSend, detail)
     }
 
-    /// Moves the queue pair to ERR. All outstanding requests are flushed, and so is every request posted afterwards.
+    /// Moves the queue pair to ERR. All outstanding requests are flushed, and so is every request posted afterward.
     ///
     /// # Errors
     /// Fails if the device is gone.
@@ -227,9 +227,9 @@ impl QueuePair {
     /// Posts all requests in `chain` and empties the list. Small WRITEs are sent inline.
     ///
     /// # Errors
-    /// Fails if not all requests were accepted, with the number of accepted requests and the error for the next request.
-    /// Accepted requests are removed from the list. `ENOMEM` means a full queue; `ENOTCONN` means a queue pair that is not
-    /// connected.
+    /// Fails if not all requests were accepted, with the number of accepted requests and the error for the next
+    /// request. Accepted requests are removed from the list. `ENOMEM` means that the queue is full, and `ENOTCONN` that
+    /// the queue pair is not connected.
     pub fn post(&self, chain: &mut WorkRequestList<'_>) -> Result<(), PostError> {
         let state = self.lock();
         if !matches!(*state, QpState::ReadyToSend | QpState::Error) {

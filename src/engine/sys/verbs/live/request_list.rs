@@ -23,7 +23,7 @@ unsafe impl Send for WorkRequestList<'_> {}
 unsafe impl Sync for WorkRequestList<'_> {}
 
 impl<'r> WorkRequestList<'r> {
-    /// A list without work requests.
+    /// Creates an empty list.
     pub fn new() -> WorkRequestList<'r> {
         WorkRequestList::default()
     }
@@ -76,7 +76,7 @@ impl<'r> WorkRequestList<'r> {
         self.sges.clear();
     }
 
-    /// Returns an empty list for other regions that reuses this list's allocations.
+    /// Returns an empty list that can be used with other regions and reuses this list's allocations.
     pub fn recycle<'s>(mut self) -> WorkRequestList<'s> {
         self.clear();
         WorkRequestList { requests: self.requests, sges: self.sges, regions: PhantomData }
@@ -90,7 +90,7 @@ impl<'r> WorkRequestList<'r> {
         for i in 0..count {
             // SAFETY: both lists have `count` entries, and nothing else borrows them.
             let (work, sge) = unsafe { (requests.add(i), sges.add(i)) };
-            // SAFETY: as above: the pointers are inside the lists, initialised, and not borrowed elsewhere.
+            // SAFETY: as above: the pointers are inside the lists, initialized, and not borrowed elsewhere.
             unsafe {
                 (*work).sg_list = sge;
                 (*work).next = if i + 1 < count { work.add(1) } else { null_mut() };

@@ -3,7 +3,7 @@
 //!
 //! An endpoint is a fixed set of queue pairs between one of our devices and one of a peer's. An [`EndpointLink`] is
 //! connected at most once. If it cannot continue, it is closed for good and replaced by a new link with other queue
-//! pairs. (Upstream resets and reuses queue pairs. With no reuse, a QP number always refers to the same link, and there
+//! pairs. (Upstream resets and reuses queue pairs. Without reuse, a QP number always refers to the same link, and there
 //! are fewer cases to handle.)
 //!
 //! ```text
@@ -60,7 +60,7 @@ impl LocalEnd {
 /// The peer's end of a link, as given in its message.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RemoteEnd {
-    /// QP numbers. The i-th queue pair is connected to our i-th.
+    /// QP numbers. The peer's i-th queue pair is connected to our i-th queue pair.
     pub numbers: Vec<u32>,
     pub gid: [u8; 16],
     pub lid: u16,
@@ -68,7 +68,7 @@ pub struct RemoteEnd {
     pub acks: bool,
 }
 
-/// Why a message is refused. The texts match upstream's and are sent in `reply_msg`.
+/// Why a message is refused. The messages match upstream's and are sent in `reply_msg`.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum HandshakeRefusal {
     /// The request does not name a device.
@@ -97,10 +97,10 @@ pub enum HandshakeRefusal {
     Count { got: usize, wanted: usize },
     #[error("Invalid peer GID: {0}")]
     Gid(String),
-    /// An ACK without a connection.
+    /// An ACK for an unconnected link arrived.
     #[error("Received RDMA ready ACK for unconnected endpoint")]
     Unconnected,
-    /// An ACK for an earlier link.
+    /// An ACK for an earlier link arrived.
     #[error("Received stale RDMA ready ACK with mismatched peer QP numbers")]
     Stale,
     /// A queue pair cannot be connected using the data in the message.
@@ -162,7 +162,7 @@ pub fn remote_end(
     if message.qp_num.len() != pairs {
         return Err(HandshakeRefusal::Count { got: message.qp_num.len(), wanted: pairs });
     }
-    // An all-zero GID indicates a device that does not work.
+    // An all-zero GID indicates an unusable device.
     let read = parse_gid(gid).filter(|gid| *gid != [0; 16]).ok_or_else(|| HandshakeRefusal::Gid(gid.to_owned()))?;
     Ok(RemoteEnd { numbers: message.qp_num.clone(), gid: read, lid, acks: message.ready_ack.is_some() })
 }
@@ -190,15 +190,15 @@ pub enum CloseReason {
     Reply(HandshakeRefusal),
     /// The reply cannot be parsed. Contains the parser's message.
     Unreadable(String),
-    /// Both sides dialled, and the peer's request and its reply contain different QP numbers: one of the two messages
+    /// Both sides dialed, and the peer's request and its reply contain different QP numbers: one of the two messages
     /// belongs to an earlier link.
     Crossed,
     /// The peer's handshake port did not respond. Contains the error message.
     Unreachable(String),
     Verbs(QpConnectError),
-    /// The peer dialled, received our reply, and then sent no ready ACK.
+    /// The peer dialed, received our reply, and then sent no ready ACK.
     NotReady,
-    /// The peer has restarted or has dialled again.
+    /// The peer has restarted or has dialed again.
     Replaced,
     /// The link was retired: a transfer on it failed, it was idle, or the engine is shutting down.
     Retired(String),
@@ -243,12 +243,12 @@ impl CloseReason {
 }
 
 /// Whether the peer refused the request because its queue pair could not be connected. Matches
-/// [`HandshakeRefusal::Verbs`], whose text is the same as upstream's.
+/// [`HandshakeRefusal::Verbs`], whose message is the same as upstream's.
 fn is_rtr(message: &str) -> bool {
     message.starts_with("Failed to modify QP to RTR")
 }
 
-/// Formats a refusal as a problem with a reply. The refusal's own text is worded for the sender of a request.
+/// Formats a refusal as a problem with a reply. The refusal's own message addresses the sender of a request.
 struct ReplyProblem<'a>(&'a HandshakeRefusal);
 
 impl fmt::Display for ReplyProblem<'_> {
@@ -301,7 +301,7 @@ pub enum LinkAction {
     Over(CloseReason),
 }
 
-/// What the dialling thread does next.
+/// What the dialing thread does next.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ReplyAction {
     /// Send this ready ACK and report the result ([`EndpointLink::on_ack_reply`] or [`EndpointLink::on_ack_failure`]).

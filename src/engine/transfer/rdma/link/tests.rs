@@ -326,7 +326,7 @@ struct Host {
     link: Option<EndpointLink>,
     /// Which of our queue pairs were connected to which of the peer's. None is ever connected twice.
     wired: BTreeMap<u32, u32>,
-    /// A release before 0.3.11: neither sends nor parses ACKs and addresses.
+    /// A release before 0.3.11: neither sends nor parses ACKs or addresses.
     old: bool,
 }
 
@@ -388,7 +388,7 @@ fn wire(wired: &mut BTreeMap<u32, u32>, own: u32, remote_end: &RemoteEnd) -> Res
     Ok(())
 }
 
-/// A message in flight: a request from the host that dialled for this link, or the reply to that request.
+/// A message in flight: a request from the host that dialed for this link, or the reply to that request.
 #[derive(Debug)]
 enum Flight {
     Request { from: usize, life: u32, message: ConnectionMessage },

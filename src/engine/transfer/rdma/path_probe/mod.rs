@@ -47,7 +47,7 @@ pub struct PathProbes {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct UnusedDevice {
     pub device: String,
-    /// The reason. The text includes the device's name.
+    /// The reason, including the device's name.
     pub why: String,
 }
 
@@ -87,7 +87,7 @@ pub struct ProbedPath {
 /// One probe of a path.
 #[derive(Clone, Debug, PartialEq)]
 pub struct PathProbe {
-    /// The GID of ours that the probe used.
+    /// Our GID that the probe used.
     pub gid: Gid,
     /// Our port's state after the probe.
     pub port_state: Option<PortState>,

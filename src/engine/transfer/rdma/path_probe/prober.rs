@@ -1,4 +1,4 @@
-//! Probes one path. The probe's queue pairs are destroyed afterwards.
+//! Probes one path. The probe's queue pairs are destroyed afterward.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
