@@ -12,7 +12,7 @@ use crate::engine::check::{Check, CheckReport, CheckStatus, Finding, Severity};
 pub struct Unavailable(String);
 
 impl Unavailable {
-    /// Uses the text of `error` as the reason.
+    /// Uses the message of `error` as the reason.
     pub fn new(error: impl std::fmt::Display) -> Unavailable {
         Unavailable(error.to_string())
     }

@@ -12,10 +12,10 @@ use crate::engine::plan::geometry::{Attention, DIMENSION_MAX, Geometry, Indexer}
 /// Maximum size of a config.json, in bytes.
 pub const CONFIG_BYTES_MAX: u64 = 4 << 20;
 
-/// Parses the cache geometry from the text of a config.json.
+/// Parses the cache geometry from the contents of a config.json.
 ///
 /// # Errors
-/// The text is not a JSON object, a field is missing or out of range, or the model keeps state that cannot be sized.
+/// The contents are not a JSON object, a field is missing or out of range, or the model keeps state that cannot be sized.
 pub fn read(text: &str) -> Result<Geometry, SizingError> {
     let value: Value = serde_json::from_str(text).map_err(|e| SizingError::ConfigSyntax { found: e.to_string() })?;
     let Value::Object(top) = value else {

@@ -26,7 +26,7 @@ impl HitCurve {
         }
     }
 
-    /// Number of distinct pages. A cache larger than this has no additional hits.
+    /// Number of distinct pages. A larger cache provides no additional hits.
     pub fn distinct(&self) -> u64 {
         self.hits.len() as u64
     }

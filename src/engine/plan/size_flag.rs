@@ -100,7 +100,7 @@ fn stored(flag: &'static str, given: &str) -> Result<u64, SizingError> {
     }
 }
 
-/// Parses a size like upstream's script does.
+/// Parses a size as upstream's script does.
 fn scripted(flag: &'static str, given: &str, bare: &'static str) -> Result<u64, SizingError> {
     match upstream::size(given) {
         Ok(bytes) if bytes <= BYTES_MAX => u64::try_from(bytes).map_err(|_| SizingError::TooLarge { what: flag }),

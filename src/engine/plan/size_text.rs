@@ -1,4 +1,4 @@
-//! The size grammars of the programs that read sizes. The grammars differ, so the same text may have several meanings or be invalid.
+//! The size grammars of the programs that read sizes. The grammars differ, so the same string may have several meanings or be invalid.
 
 use crate::engine::base::ByteSize;
 use crate::engine::plan::SizingError;

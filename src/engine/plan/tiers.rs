@@ -119,7 +119,7 @@ mod tests {
         assert_eq!(page("Qwen3-32B", 4, 2, 64).keys, 16);
         assert_eq!(page("DeepSeek-V3", 8, 1, 64), StoredPage { token_bytes: 70_272, keys: 1, object_bytes: 4_497_408 });
         assert_eq!(page("DeepSeek-V3.2", 8, 2, 64).keys, 4);
-        // With more ranks than heads, heads are stored several times.
+        // With more ranks than heads, each head is stored more than once.
         assert_eq!(page("Qwen3-235B", 8, 1, 1).token_bytes, 2 * page("Qwen3-235B", 4, 1, 1).token_bytes);
     }
 

@@ -83,7 +83,7 @@ pub struct ScriptEstimate {
     pub status: ScriptVerdict,
 }
 
-/// Parses a size like the script does: a number followed by letters, computed as a double and truncated to whole bytes.
+/// Parses a size as the script does: a number followed by letters, computed as a double and truncated to whole bytes.
 ///
 /// # Errors
 /// The script rejects the text.

@@ -63,7 +63,7 @@ pub enum DeviceFinding {
     #[error("libibverbs.so.1 not found in the usual directories: upstream Mooncake does not start without it")]
     NoVerbsLibrary,
     /// The locked-memory limit is lower than the host's memory.
-    #[error("the locked-memory limit is {}, and registered memory counts towards it", ByteSize(*soft))]
+    #[error("the locked-memory limit is {}, and registered memory counts toward it", ByteSize(*soft))]
     Memlock {
         /// The soft limit, in bytes.
         soft: u64,

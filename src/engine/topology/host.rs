@@ -48,7 +48,7 @@ pub struct NumaNode {
 pub struct Memlock {
     /// The effective limit, in bytes; `None` means unlimited.
     pub soft_bytes: Option<u64>,
-    /// The maximum that the process may raise the limit to, in bytes; `None` means unlimited.
+    /// The maximum to which the process may raise the limit, in bytes; `None` means unlimited.
     pub hard_bytes: Option<u64>,
     /// Whether the process has CAP_IPC_LOCK, which disables the limit.
     pub exempt: bool,

@@ -12,7 +12,7 @@ pub struct ClusterFacts {
     /// The master's RPC address, as specified by the user.
     pub master: HostPort,
     pub rpc: RpcFacts,
-    /// One per master whose admin HTTP address was specified.
+    /// One entry per master whose admin HTTP address was specified.
     pub admins: Vec<AdminFacts>,
     /// The leader's record, if the master is discovered through etcd.
     pub leader: Option<LeaderRecord>,
@@ -22,7 +22,7 @@ pub struct ClusterFacts {
     pub before: Option<Samples>,
     /// The same counters at the end of the check.
     pub after: Option<Samples>,
-    /// One per endpoint of a segment.
+    /// One entry per segment endpoint.
     pub nodes: Vec<NodeFacts>,
     pub metadata: MetadataFacts,
     /// The results of sending probe objects through the nodes.
@@ -100,9 +100,9 @@ pub struct HealthFacts {
     pub role: String,
     /// `serving`, `standby`, ...
     pub state: String,
-    /// Whether it serves clients. Before 0.3.11, every master that responds does.
+    /// Whether it serves clients. Before 0.3.11, every master that responds serves clients.
     pub is_ready: bool,
-    /// The leader's address, with HA.
+    /// The leader's address, if HA is enabled.
     pub leader: Option<String>,
     pub view: Option<i64>,
 }
@@ -140,7 +140,7 @@ pub struct ListedSegment {
     pub protocol: String,
     /// For example `OK` or `DRAINING`.
     pub status: String,
-    /// Usage of all segments of this name, if known.
+    /// Combined usage of all segments with this name, if known.
     pub usage: Option<MemoryUsage>,
 }
 
@@ -203,7 +203,7 @@ pub struct MetadataRecords {
 pub struct MetadataFacts {
     /// The URL; `None` means `P2PHANDSHAKE`.
     pub url: Option<String>,
-    /// Whether the default was assumed, because no flag, variable or master specified it. The nodes may use another one.
+    /// Whether the default was assumed, because no flag, variable or master specified it. The nodes may use a different service.
     pub is_assumed: bool,
     pub reached: Fact<()>,
     /// Total latency of the requests.
@@ -222,10 +222,10 @@ pub struct PlannedNode {
     pub dial: Option<DialResult>,
 }
 
-/// The results of objects that were put through each node, read back, compared and removed.
+/// The results of putting probe objects through each node, reading them back, comparing the data and removing the objects.
 #[derive(Clone, Debug)]
 pub struct ProbeResults {
-    /// Why no object was sent.
+    /// The reason why no object was sent.
     pub none: Option<String>,
     /// Size of each object.
     pub bytes: u64,
@@ -291,10 +291,10 @@ pub struct ObjectProbeFailure {
     pub after: Duration,
 }
 
-/// The type of failure, as far as the remedy depends on it.
+/// The type of failure, which determines the remedy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ProbeFailureKind {
-    /// The master rejects the arguments or returns unexpected types, because it runs another release.
+    /// The master rejects the arguments or returns unexpected types, because it runs a different release.
     Release,
     /// The master did not respond.
     Master,
@@ -308,7 +308,7 @@ pub enum ProbeFailureKind {
 
 #[cfg(test)]
 pub mod test_facts {
-    //! A healthy cluster of two nodes, as the starting point of tests.
+    //! A healthy two-node cluster, the starting point for tests.
 
     use super::*;
 

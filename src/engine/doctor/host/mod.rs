@@ -51,7 +51,7 @@ pub struct Intent {
     pub guard: Option<u64>,
     /// Huge pages that the processes use.
     pub pages: Option<HugePageDemand>,
-    /// The part of `pages` that is needed on each NUMA node.
+    /// How many of `pages` are needed on each NUMA node.
     pub pages_per_node: Vec<(u32, u64)>,
     /// Bytes that one process registers with devices and therefore locks.
     pub locked: Option<u64>,
@@ -90,7 +90,7 @@ pub struct HostFacts {
 }
 
 impl HostFacts {
-    /// The text of a file; `None` if it does not exist or cannot be read.
+    /// The contents of a file; `None` if it does not exist or cannot be read.
     fn text(&self, path: &str) -> Option<String> {
         self.tree.text(path).ok().flatten()
     }
@@ -230,7 +230,7 @@ pub fn checks() -> Vec<Check> {
     CHECKS.iter().map(|(check, _)| *check).collect()
 }
 
-/// Runs the selected checks over the files of `tree`.
+/// Runs the selected checks on the files in `tree`.
 pub fn run(env: &impl Env, tree: &FileTree, intent: &Intent, selection: &Selection) -> Vec<CheckReport> {
     if !CHECKS.iter().any(|(check, _)| selection.includes(check)) {
         return Vec::new();

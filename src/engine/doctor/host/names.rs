@@ -199,7 +199,7 @@ impl HostFacts {
             || self.text("/proc/sys/kernel/hostname").is_some_and(|name| name == host)
     }
 
-    /// An address of this host for the remedy text.
+    /// An address of this host to show in the remedy.
     fn suggestion(&self) -> String {
         let announced = self.host.interfaces.iter().find(|i| i.announced);
         let address = announced.and_then(|i| i.addresses.iter().find(|a| a.is_ipv4()));

@@ -24,7 +24,7 @@ const FILES_MAX: usize = 512;
 /// Maximum depth of nested includes in `ld.so.conf`.
 const INCLUDE_DEPTH_MAX: usize = 4;
 
-/// Searches libraries like the dynamic loader.
+/// Searches for libraries as the dynamic loader does.
 pub(super) struct LibraryLoader<'a> {
     tree: &'a FileTree,
     before: Vec<String>,
