@@ -1,4 +1,4 @@
-//! 26 common problems when running Mooncake with SGLang, and the parts of each that no check can detect.
+//! 26 common problems when running Mooncake with SGLang, and the aspects of each that no check can detect.
 //!
 //! Each check lists the problems that it detects.
 
@@ -10,7 +10,7 @@ pub struct Problem {
     pub about: &'static str,
     /// Other commands that show it.
     pub commands: &'static [&'static str],
-    /// The part that no check can detect, and why.
+    /// The aspect that no check can detect, and the reason.
     pub beyond: Option<&'static str>,
 }
 

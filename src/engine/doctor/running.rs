@@ -1,4 +1,4 @@
-//! Shared by the checks of running services: text helpers, and the step from facts to reports. Each group of such checks has two halves.
+//! Shared by the checks of running services: formatting helpers, and the conversion of facts into reports. Each group of these checks has two halves.
 //! One gathers facts (sockets, deadlines) and never judges them. The other judges the facts and is pure, so every finding can be tested
 //! without a running service.
 

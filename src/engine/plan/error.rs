@@ -9,7 +9,7 @@ pub enum SizingError {
     #[error("invalid size {} for {reader}: expected {grammar}", Quoted(text))]
     NotASize {
         text: String,
-        /// The program that reads the text.
+        /// The program that reads the string.
         reader: &'static str,
         grammar: &'static str,
     },

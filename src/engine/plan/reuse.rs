@@ -47,7 +47,7 @@ impl HitCurve {
 pub struct ReuseDistances {
     /// Page -> slot of its last use.
     last: HashMap<u64, u32>,
-    /// 1 for each slot that is the last use of a page.
+    /// Contains 1 for each slot that is the last use of a page.
     tree: Fenwick,
     next: u32,
     /// Number of uses at each distance.

@@ -50,7 +50,7 @@ pub fn stored_page(
         let index = geometry.indexer_token_bytes(layers)?;
         if geometry.is_latent() {
             token_bytes += u128::from(own) + u128::from(index);
-            // With decode context parallelism each rank stores a shard; every shard is as large as a page without DCP.
+            // With decode context parallelism each rank stores a shard; every shard has the same size as a page without DCP.
             keys += (1 + u64::from(index > 0)) * layout.dcp();
             object = object.max(own);
         } else {

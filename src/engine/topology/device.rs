@@ -174,7 +174,7 @@ fn device(reader: &mut TreeReader<'_>, name: String, uverbs: &[(String, String)]
         Some("4") => DeviceTransport::Iwarp,
         _ => DeviceTransport::Unspecified,
     };
-    // A subfunction (such as mlx5's scalable functions) is below its PCI device.
+    // A subfunction (such as an mlx5 scalable function) is below its PCI device in the tree.
     let real = reader.tree.resolve(&file("device"));
     let path = real.and_then(|real| {
         let end = real.match_indices('/').map(|(i, _)| i).chain([real.len()]);

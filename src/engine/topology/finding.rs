@@ -4,12 +4,12 @@ use serde::Serialize;
 
 use crate::engine::base::ByteSize;
 
-/// The severity of a device finding.
+/// The severity of a finding about a device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum FindingLevel {
     Note,
-    /// RDMA, or part of it, does not work in this state.
+    /// RDMA is fully or partly unusable in this state.
     Warning,
 }
 

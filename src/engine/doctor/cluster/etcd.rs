@@ -26,7 +26,7 @@ pub struct Etcd {
 }
 
 impl Etcd {
-    /// Parses `h:p;h:p`, the text after `etcd://`.
+    /// Parses `h:p;h:p`, the part after `etcd://`.
     ///
     /// # Errors
     /// An entry in the list is not an address, or the list is empty.

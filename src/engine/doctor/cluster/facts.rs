@@ -1,4 +1,4 @@
-//! The observed facts of a running cluster. They are plain values, so judging them needs no socket.
+//! The observed facts of a running cluster. They are plain values, so they can be judged without a socket.
 
 use std::time::Duration;
 

@@ -5,7 +5,7 @@ use crate::engine::doctor::cluster::facts::{ClusterFacts, ListedSegment, MemoryU
 
 /// Maximum usage of the total memory, including the object, in percent: 2 points below upstream's eviction watermark.
 const CLUSTER_MOST: u64 = 88;
-/// Maximum usage of one segment, in percent. Above it, objects go to other segments.
+/// Maximum usage of one segment, in percent. Above it, objects are placed in other segments.
 const SEGMENT_MOST: u64 = 95;
 /// Maximum object size if the usage is unknown, in bytes.
 const BLIND_MAX: u64 = 16 << 20;

@@ -1,6 +1,6 @@
 //! Checks of a host: memory, huge pages, limits, ports, clock, names, devices.
 //!
-//! They read files below a root (`sys::FileTree`), so a test host is a directory. A few facts are not in any file (whether a port can be
+//! They read files below a root (`sys::FileTree`), so a directory can serve as a test host. Some facts are not available in any file (whether a port can be
 //! bound, whether the clock is synchronized). They are determined only for this host and skipped for other hosts.
 
 mod cgroup;
@@ -206,7 +206,7 @@ pub const CHECKS: &[CheckEntry<HostFacts>] = &[
         verbs::registration,
     ),
     (entry("iwarp", "no device uses iWARP, which Mooncake does not support", &[2]), rdma::finding),
-    (entry("efa", "no device is an EFA, which does not work with protocol rdma", &[2]), rdma::finding),
+    (entry("efa", "no device is an EFA, which protocol rdma does not support", &[2]), rdma::finding),
     (entry("erdma", "eRDMA devices are in compatibility mode", &[4, 6]), rdma::finding),
     (entry("software", "the devices are not emulated in software", &[2]), rdma::finding),
     (

@@ -142,7 +142,8 @@ pub(super) fn interface(facts: &HostFacts, check: &Check) -> CheckStatus {
             return CheckStatus::Skipped("the interfaces of this host cannot be read".to_owned());
         }
         let severity = if metadata.contains("://") { Severity::Error } else { Severity::Info };
-        let finding = "only the loopback interface has an address: with a metadata service, Mooncake fails (not valid LAN address found), and other hosts cannot reach this one";
+        let finding = "only the loopback interface has an address: with a metadata service, Mooncake fails \
+             (not valid LAN address found), and other hosts cannot reach this host";
         let evidence = facts.host.interfaces.iter().map(|i| i.name.clone()).collect::<Vec<_>>().join(", ");
         return CheckStatus::Found(vec![find(
             check,

@@ -16,7 +16,7 @@ use crate::engine::plan::size_text;
 const TOKENS_WORTH: f64 = 10_000.0;
 /// A threshold above this excludes most prompts.
 const THRESHOLD_LONG: u64 = 1024;
-/// Share of found but unused tokens above which the reason is reported.
+/// If the share of tokens that were found but not used exceeds this value, the reason is reported.
 const UNUSED_SHARE: f64 = 0.25;
 
 /// The status of the check `id`, and how long gathering its facts took.
@@ -111,7 +111,7 @@ fn attached(facts: &ServingFacts) -> CheckStatus {
             Some("mooncake") if layout == "layer_first" && instance.is_mla != Some(true) => findings.push(finding(
                 "l3-attached",
                 Severity::Warning,
-                "the host memory layout does not work with the store: only MLA models can store layer_first pages",
+                "the host memory layout is incompatible with the store: only MLA models can store layer_first pages",
                 format!("{}: hicache_mem_layout layer_first", instance.url),
                 "set --hicache-mem-layout to page_first (with --hicache-io-backend kernel) or page_first_direct (with direct)",
             )),
@@ -582,7 +582,7 @@ mod tests {
         assert_found(
             &attached(&one(json!({"hicache_mem_layout": "layer_first"}))),
             Severity::Warning,
-            "does not work with the store",
+            "is incompatible with the store",
         );
     }
 

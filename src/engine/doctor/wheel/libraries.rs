@@ -1,6 +1,6 @@
 //! Finds libraries that a wheel's binaries need but the dynamic loader would not find.
 //!
-//! The search order is that of `ld.so`: directories in the binary itself (`$ORIGIN` is its own directory), `LD_LIBRARY_PATH`,
+//! The search order is the same as in `ld.so`: directories in the binary itself (`$ORIGIN` is its own directory), `LD_LIBRARY_PATH`,
 //! `/etc/ld.so.conf`, and the default directories.
 
 use std::collections::{BTreeMap, BTreeSet};

@@ -54,7 +54,7 @@ pub fn clients(facts: &ClusterFacts) -> CheckStatus {
             Severity::Warning,
             "owners of mounted segments send no heartbeats: their segments and all objects in them are lost after client_ttl",
             format!("master_active_clients {active}, {}", plural(owners.len(), "segment owner")),
-            "check that those processes are running and can reach the master; nodes-answer lists them",
+            "check that those processes are running and can reach the master; the check nodes-answer lists them",
         ));
     }
     if let (Some(before), Some(after)) = (&facts.before, &facts.after)

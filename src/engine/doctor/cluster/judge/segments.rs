@@ -126,7 +126,7 @@ pub fn names(facts: &ClusterFacts) -> CheckStatus {
     CheckStatus::Found(vec![finding(
         "segment-names",
         Severity::Error,
-        "several clients mounted segments under the same name: reads of one client's objects go to another client",
+        "several clients mounted segments under the same name: reads of one client's objects are sent to another client",
         listed(&shared),
         "set MOONCAKE_LOCAL_HOSTNAME to a unique host:port for each process, or to a host name, so that a free port is chosen; if one of \
          them was just restarted, its old client expires after client_ttl (10 s)",
