@@ -1,6 +1,6 @@
-//! Shared by the checks of running services: formatting helpers, and the conversion of facts into reports. Each group of these checks has two halves.
-//! One gathers facts (sockets, deadlines) and never judges them. The other judges the facts and is pure, so every finding can be tested
-//! without a running service.
+//! Shared by the checks of running services: formatting helpers, and the conversion of facts into reports. Each group of these checks has
+//! two halves. One gathers facts (sockets, deadlines) and never judges them. The other judges the facts and is pure, so every finding can
+//! be tested without a running service.
 
 use std::time::Duration;
 

@@ -52,7 +52,8 @@ pub fn read(text: &str) -> Result<Geometry, SizingError> {
     Ok(Geometry { layers: layers - window_layers, window_layers, attention })
 }
 
-/// Number of layers that keep only a window of tokens, according to `layer_types`. A model may define a window but have no sliding-window layers.
+/// Number of layers that keep only a window of tokens, according to `layer_types`. A model may define a window but have no sliding-window
+/// layers.
 fn window_layers(model: &Map<String, Value>, layers: u64) -> Result<u64, SizingError> {
     let Some(Value::Array(kinds)) = model.get("layer_types") else { return Ok(0) };
     let count = kinds.iter().filter(|kind| kind.as_str() == Some("sliding_attention")).count() as u64;

@@ -87,20 +87,20 @@ pub struct AdminFacts {
     pub metrics: Option<Samples>,
     /// `/metrics/summary`, the only endpoint that counts snapshots.
     pub summary: Option<String>,
-    /// Whether it serves `/role`, like all masters since 0.3.11.
+    /// Whether the master serves `/role`, like all masters since 0.3.11.
     pub has_role: Option<bool>,
     /// Whether it is `mcctl serve master`, the only master that serves `/ready`.
     pub is_mcctl: Option<bool>,
 }
 
-/// The content of `/health`.
+/// The contents of `/health`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct HealthFacts {
     /// `leader` or `standby`; empty before 0.3.11.
     pub role: String,
     /// `serving`, `standby`, ...
     pub state: String,
-    /// Whether it serves clients. Before 0.3.11, every master that responds serves clients.
+    /// Whether the master serves clients. Before 0.3.11, every master that responds serves clients.
     pub is_ready: bool,
     /// The leader's address, if HA is enabled.
     pub leader: Option<String>,
@@ -130,7 +130,7 @@ pub struct SegmentListing {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ListedSegment {
     pub name: String,
-    /// The client that mounted it; empty if unknown.
+    /// The client that mounted the segment; empty if unknown.
     pub client: String,
     /// Size of the segment, in bytes.
     pub bytes: u64,
@@ -138,7 +138,7 @@ pub struct ListedSegment {
     pub endpoint: String,
     /// `tcp` or `rdma`; empty if unknown.
     pub protocol: String,
-    /// For example `OK` or `DRAINING`.
+    /// The state, for example `OK` or `DRAINING`.
     pub status: String,
     /// Combined usage of all segments with this name, if known.
     pub usage: Option<MemoryUsage>,
@@ -165,9 +165,9 @@ pub struct NodeFacts {
     pub dial: DialResult,
     /// Latency of the probe.
     pub took: Duration,
-    /// The transport in its own descriptor.
+    /// The transport in the node's own descriptor.
     pub described: Option<String>,
-    /// Its records in the metadata service, if one is used.
+    /// The node's records in the metadata service, if one is used.
     pub records: Option<MetadataRecords>,
 }
 
@@ -266,7 +266,7 @@ pub struct ParallelRead {
 pub struct ObjectProbe {
     /// The preferred segment of the object.
     pub segment: String,
-    /// The endpoint of that segment.
+    /// The endpoint of the preferred segment.
     pub endpoint: String,
     pub end: Result<ProbeTiming, ObjectProbeFailure>,
 }

@@ -57,7 +57,7 @@ pub struct ClusterQuery {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum MasterAt {
     Address(HostPort),
-    /// Through its record in etcd.
+    /// Through the leader's record in etcd.
     Etcd(Etcd),
 }
 

@@ -10,7 +10,7 @@ use crate::engine::topology::{Memlock, RdmaSupport};
 const IPC_LOCK: u64 = 1 << 14;
 /// Minimum number of open connections and files that a busy node needs.
 const FILES_MIN: u64 = 1024;
-/// The recommended limit for services.
+/// The recommended open-files limit for services.
 const FILES: u64 = 65_536;
 
 pub(super) fn memlock(facts: &HostFacts, check: &Check) -> CheckStatus {

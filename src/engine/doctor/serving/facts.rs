@@ -28,7 +28,7 @@ pub struct Instance {
     pub info: Fact<ServerSettings>,
     /// `/metrics`.
     pub metrics: Option<Samples>,
-    /// The common prefix of its keys in the store, if the server reports it (`/get_hicache_l3_cache_layout`).
+    /// The common prefix of the server's keys in the store, if reported (`/get_hicache_l3_cache_layout`).
     pub key_prefix: Option<String>,
     /// Whether its keys are the same for every tensor-parallel rank (MLA).
     pub is_mla: Option<bool>,
