@@ -34,12 +34,12 @@ impl fmt::Display for Severity {
     }
 }
 
-/// A location in an input text.
+/// A location in the input.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
 pub struct SourceLocation {
     /// The file path as passed by the user, or `environment`, `command line` or `pid 12`.
     pub file: Arc<str>,
-    /// Line number from 1; 0 if the text has no lines.
+    /// Line number, counted from 1; 0 if the input has no lines.
     pub line: u32,
 }
 
@@ -62,7 +62,7 @@ pub fn listed<T: fmt::Display>(items: &[T]) -> String {
     }
 }
 
-/// The result of a check that needs attention. Each of the three texts is one line without a full stop.
+/// A check result that needs attention. Each of the three messages is a single line without a trailing period.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Finding {
     /// The id of the check: stable, kebab-case, accepted by `--only` and `--skip`.
@@ -70,9 +70,9 @@ pub struct Finding {
     pub severity: Severity,
     /// The problem and its consequence.
     pub finding: String,
-    /// The observed value, response or error that proves it.
+    /// The observed value, response or error that demonstrates the problem.
     pub evidence: String,
-    /// How to fix it; a command to paste if one exists.
+    /// How to fix the problem, with a command that can be pasted if there is one.
     pub remedy: String,
     /// The location in a file, if the problem is in a file.
     #[serde(skip_serializing_if = "Option::is_none")]

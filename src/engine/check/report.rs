@@ -18,11 +18,11 @@ pub enum CheckGroup {
     Config,
     /// Mooncake's Python wheel and the libraries that it links against.
     Wheel,
-    /// A running master, its nodes and its metadata service, over the wire.
+    /// A running master, its nodes and its metadata service, checked over the network.
     Cluster,
     /// A running SGLang server.
     Serving,
-    /// Another engine, over RDMA.
+    /// The RDMA paths to another engine.
     Peer,
 }
 
@@ -65,18 +65,18 @@ pub struct Check {
     pub group: CheckGroup,
     /// What the check verifies, in one line.
     pub about: &'static str,
-    /// The numbers of the deployment problems that the check detects, as in `mcctl doctor --list-problems`.
+    /// The numbers of the deployment problems that the check detects, as listed by `mcctl doctor --list-problems`.
     pub problems: &'static [u8],
 }
 
 /// The result of a check.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum CheckStatus {
-    /// No finding. The text is the observation: `23 GiB free`, `2 segments, 1 protocol`.
+    /// No finding. The string describes what was observed: `23 GiB free`, `2 segments, 1 protocol`.
     Passed(String),
     /// At least one finding.
     Found(Vec<Finding>),
-    /// The check could not run. The text names the reason and what would make it possible.
+    /// The check could not run. The string gives the reason and how to enable the check.
     Skipped(String),
 }
 
@@ -98,7 +98,7 @@ impl CheckReport {
         }
     }
 
-    /// Masks passwords in URLs in all texts of the report.
+    /// Masks passwords in URLs throughout the report.
     pub fn masked(mut self) -> CheckReport {
         let mask = |text: &mut String| *text = masked(text).into_owned();
         match &mut self.status {

@@ -1,7 +1,7 @@
 //! Checks of a host and of a running store: the list of all checks, the selection, and the checks of each group.
 //!
 //! The checks leave no changes behind. Ports are probed with a socket that is then closed. Probe objects are removed from the
-//! cluster. A check that cannot run reports `skipped` with the reason; it never passes because its subject is absent.
+//! cluster. A check that cannot run reports `skipped` with the reason; a check never passes merely because its subject is absent.
 
 pub mod cluster;
 pub mod config;
@@ -52,7 +52,7 @@ pub fn skipped(checks: &[Check], selection: &Selection, reason: &str) -> Vec<Che
     wanted.map(skip).collect()
 }
 
-/// Builds a finding of `check`. The texts are sentences without a full stop.
+/// Builds a finding of `check`. The strings are sentences without a trailing period.
 fn find(
     check: &Check,
     severity: Severity,

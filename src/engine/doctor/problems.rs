@@ -1,4 +1,4 @@
-//! 26 common problems when running Mooncake with SGLang, and the parts of each that no check can detect.
+//! 26 common problems when running Mooncake with SGLang, and the aspects of each that no check can detect.
 //!
 //! Each check lists the problems that it detects.
 
@@ -10,7 +10,7 @@ pub struct Problem {
     pub about: &'static str,
     /// Other commands that show it.
     pub commands: &'static [&'static str],
-    /// The part that no check can detect, and why.
+    /// The aspect that no check can detect, and the reason.
     pub beyond: Option<&'static str>,
 }
 
@@ -84,7 +84,7 @@ pub const ALL: &[Problem] = &[
     problem(15, "puts fail for lack of space and nothing is evicted: leases cover all objects", &["status"], None),
     problem(
         16,
-        "the store is written but never read: policy, threshold, page size, or a different model name",
+        "the store is written to but never read from: policy, threshold, page size, or a different model name",
         &[],
         Some(
             "which prompts share a prefix: that depends on the workload; mcctl size-hugepages --trace computes it for a recorded one",
@@ -94,7 +94,9 @@ pub const ALL: &[Problem] = &[
         17,
         "timeouts among tensor-parallel ranks: one of them waits for the store",
         &["bench transfer"],
-        Some("how long a rank waits (percentiles): that requires load, time and the rank's own clock"),
+        Some(
+            "how long a rank waits (percentiles): this can be measured only under load, over time and with the rank's own clock",
+        ),
     ),
     problem(
         18,
@@ -117,7 +119,7 @@ pub const ALL: &[Problem] = &[
         23,
         "half of the devices are idle, or the wrong ones are used",
         &["devices"],
-        Some("how much each device carried: its port counters during a bench"),
+        Some("how much traffic each device carried: see its port counters during a benchmark"),
     ),
     problem(
         24,

@@ -1,6 +1,6 @@
-//! Shared by the checks of running services: text helpers, and the step from facts to reports. Each group of such checks has two halves.
-//! One gathers facts (sockets, deadlines) and never judges them. The other judges the facts and is pure, so every finding can be tested
-//! without a running service.
+//! Shared by the checks of running services: formatting helpers, and the conversion of facts into reports. Each group of these checks has
+//! two halves. One gathers facts (sockets, deadlines) and never judges them. The other judges the facts and is pure, so every finding can
+//! be tested without a running service.
 
 use std::time::Duration;
 
@@ -12,7 +12,7 @@ use crate::engine::check::{Check, CheckReport, CheckStatus, Finding, Severity};
 pub struct Unavailable(String);
 
 impl Unavailable {
-    /// Uses the text of `error` as the reason.
+    /// Uses the message of `error` as the reason.
     pub fn new(error: impl std::fmt::Display) -> Unavailable {
         Unavailable(error.to_string())
     }

@@ -12,10 +12,10 @@ use crate::engine::plan::geometry::{Attention, DIMENSION_MAX, Geometry, Indexer}
 /// Maximum size of a config.json, in bytes.
 pub const CONFIG_BYTES_MAX: u64 = 4 << 20;
 
-/// Parses the cache geometry from the text of a config.json.
+/// Parses the cache geometry from the contents of a config.json.
 ///
 /// # Errors
-/// The text is not a JSON object, a field is missing or out of range, or the model keeps state that cannot be sized.
+/// The contents are not a JSON object, a field is missing or out of range, or the model keeps state that cannot be sized.
 pub fn read(text: &str) -> Result<Geometry, SizingError> {
     let value: Value = serde_json::from_str(text).map_err(|e| SizingError::ConfigSyntax { found: e.to_string() })?;
     let Value::Object(top) = value else {
@@ -52,7 +52,8 @@ pub fn read(text: &str) -> Result<Geometry, SizingError> {
     Ok(Geometry { layers: layers - window_layers, window_layers, attention })
 }
 
-/// Number of layers that keep only a window of tokens, according to `layer_types`. A model may define a window without having such layers.
+/// Number of layers that keep only a window of tokens, according to `layer_types`. A model may define a window but have no sliding-window
+/// layers.
 fn window_layers(model: &Map<String, Value>, layers: u64) -> Result<u64, SizingError> {
     let Some(Value::Array(kinds)) = model.get("layer_types") else { return Ok(0) };
     let count = kinds.iter().filter(|kind| kind.as_str() == Some("sliding_attention")).count() as u64;

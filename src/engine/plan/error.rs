@@ -5,11 +5,11 @@ use crate::engine::base::text::Quoted;
 /// The reason why the sizes cannot be computed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum SizingError {
-    /// The text does not match the size grammar of the program that reads it.
+    /// The string does not match the size grammar of the program that reads it.
     #[error("invalid size {} for {reader}: expected {grammar}", Quoted(text))]
     NotASize {
         text: String,
-        /// The program that reads the text.
+        /// The program that reads the string.
         reader: &'static str,
         grammar: &'static str,
     },
@@ -65,7 +65,7 @@ pub enum SizingError {
     Ratio,
 }
 
-/// Returns why a type of cache is not supported.
+/// Returns the reason why a type of cache is not supported.
 fn known(what: &str) -> &'static str {
     match what {
         LINEAR | MAMBA => {

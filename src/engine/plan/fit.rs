@@ -90,7 +90,7 @@ mod tests {
     #[test]
     fn a_1_tib_host_fits_a_third_of_it_in_each_tier() {
         let found = fit(&wanted(8), &HostCapacity { memory: 1 << 40, hugetlb: 0 }).unwrap().unwrap();
-        // L2, the segment, L2 again for SGLang's memory check, 10 GiB, and the buffers.
+        // The sum of L2, the segment, L2 again for SGLang's memory check, 10 GiB, and the buffers.
         assert_eq!(found, FittingSizes { gb: 45, group_segment: 335 << 30 });
         assert_eq!(fit(&wanted(8), &HostCapacity { memory: 8 << 30, hugetlb: 0 }), Ok(None));
     }

@@ -138,7 +138,7 @@ mod tests {
 
     #[test]
     fn pools_match_sglang_0_5_23() {
-        // Model, tp, page size and size in GB, then the tokens, pages and bytes that SGLang's own class computes.
+        // Each row lists the model, tp, page size and size in GB, then the tokens, pages and bytes that SGLang's own class computes.
         for (model, tp, page, gb, tokens, pages, bytes) in [
             ("Qwen3-32B", 1, 1, 30, 114_441, 114_441, 30_000_021_504),
             ("Qwen3-32B", 1, 64, 30, 114_496, 1_789, 30_014_439_424),

@@ -68,7 +68,7 @@ pub const MODELS: &[KnownModel] = &[
     latent(&["GLM-4.7-Flash"], 47, None, CALCULATOR),
 ];
 
-/// Name prefixes of models whose cache is not supported, with the reason.
+/// Name prefixes of models whose cache is not supported, with the reasons.
 const NOT_SIZED: &[(&str, &str)] = &[("qwen3-next", LINEAR), ("kimi-linear", LINEAR), ("deepseek-v4", COMPRESSED)];
 
 /// Number of suggestions in an error message.

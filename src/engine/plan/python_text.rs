@@ -1,4 +1,4 @@
-//! Python's text semantics: `int()`, `str.strip()`, `repr()`.
+//! Python's string semantics: `int()`, `str.strip()`, `repr()`.
 //!
 //! SGLang and Mooncake's sizing script are written in Python, so these functions determine what they accept and print.
 

@@ -26,7 +26,7 @@ impl HitCurve {
         }
     }
 
-    /// Number of distinct pages. A cache larger than this has no additional hits.
+    /// Number of distinct pages. A larger cache provides no additional hits.
     pub fn distinct(&self) -> u64 {
         self.hits.len() as u64
     }
@@ -47,7 +47,7 @@ impl HitCurve {
 pub struct ReuseDistances {
     /// Page -> slot of its last use.
     last: HashMap<u64, u32>,
-    /// 1 for each slot that is the last use of a page.
+    /// Contains 1 for each slot that is the last use of a page.
     tree: Fenwick,
     next: u32,
     /// Number of uses at each distance.

@@ -17,7 +17,7 @@ pub struct SizeFlag {
     pub given: String,
     /// The value in bytes.
     pub asked_bytes: u64,
-    /// The text that the program accepts.
+    /// The string that the program accepts.
     pub setting: String,
     /// The bytes that the program allocates for this setting.
     pub used_bytes: u64,
@@ -34,7 +34,7 @@ impl SizeFlag {
 /// SGLang's `--hicache-size`. A bare number is in GB (10^9 bytes). A number with a unit is rounded down to a whole number of GB.
 ///
 /// # Errors
-/// The text is not a size, or the size is below 1 GB or out of range. A bare 0 is accepted.
+/// The string is not a size, or the size is below 1 GB or out of range. A bare 0 is accepted.
 pub fn hicache(given: &str) -> Result<(u64, SizeFlag), SizingError> {
     let flag = "--hicache-size";
     let (gb, asked_bytes) = if has_unit(given) {
@@ -54,7 +54,7 @@ pub fn hicache(given: &str) -> Result<(u64, SizeFlag), SizingError> {
 /// SGLang's `MOONCAKE_GLOBAL_SEGMENT_SIZE`. A bare number is in bytes. SGLang accepts only the unit `gb`; others are converted to bytes.
 ///
 /// # Errors
-/// The text is not a size, or the size is out of range.
+/// The string is not a size, or the size is out of range.
 pub fn segment(given: &str) -> Result<SizeFlag, SizingError> {
     let flag = "--global-segment-size";
     let bytes = match size_text::sglang_segment(given) {
@@ -100,7 +100,7 @@ fn stored(flag: &'static str, given: &str) -> Result<u64, SizingError> {
     }
 }
 
-/// Parses a size like upstream's script does.
+/// Parses a size as upstream's script does.
 fn scripted(flag: &'static str, given: &str, bare: &'static str) -> Result<u64, SizingError> {
     match upstream::size(given) {
         Ok(bytes) if bytes <= BYTES_MAX => u64::try_from(bytes).map_err(|_| SizingError::TooLarge { what: flag }),

@@ -1,4 +1,4 @@
-//! The size grammars of the programs that read sizes. The grammars differ, so the same text may have several meanings or be invalid.
+//! The size grammars of the programs that read sizes. The grammars differ, so the same string may have several meanings or be invalid.
 
 use crate::engine::base::ByteSize;
 use crate::engine::plan::SizingError;
@@ -14,7 +14,7 @@ const BYTES_MAX: i128 = 1 << 57;
 /// Source: `sglang/srt/arg_groups/fields/memory.py` (type int), `mem_cache/pool_host/base.py` (`host_size * 1e9`).
 ///
 /// # Errors
-/// SGLang rejects the text, or the size is out of range.
+/// SGLang rejects the string, or the size is out of range.
 pub fn hicache_gb(text: &str) -> Result<u64, SizingError> {
     let what = "--hicache-size";
     match python_text::int(text) {
@@ -35,7 +35,7 @@ pub fn hicache_gb(text: &str) -> Result<u64, SizingError> {
 /// numbers; this function does not.
 ///
 /// # Errors
-/// SGLang rejects the text, or the size is negative or out of range.
+/// SGLang rejects the string, or the size is negative or out of range.
 pub fn sglang_segment(text: &str) -> Result<u64, SizingError> {
     let what = "the global segment size";
     let lower = python_text::strip(text).to_lowercase();
@@ -63,7 +63,7 @@ pub fn sglang_segment(text: &str) -> Result<u64, SizingError> {
 /// Source: `mooncake/mooncake-store/src/utils.cpp`.
 ///
 /// # Errors
-/// The store rejects the text, and uses 8 GiB instead.
+/// The store rejects the string, and uses 8 GiB instead.
 pub fn arena(text: &str) -> Result<u64, SizingError> {
     let bytes = store(text).map_err(|_| SizingError::NotASize {
         text: text.to_owned(),
@@ -76,7 +76,7 @@ pub fn arena(text: &str) -> Result<u64, SizingError> {
 /// Sizes for a standalone store service: same as [`arena`], but without rounding.
 ///
 /// # Errors
-/// The service rejects the text.
+/// The service rejects the string.
 pub fn store(text: &str) -> Result<u64, SizingError> {
     let bad = || SizingError::NotASize {
         text: text.to_owned(),
@@ -91,7 +91,7 @@ pub fn store(text: &str) -> Result<u64, SizingError> {
     if i128::from(bytes) > BYTES_MAX { Err(SizingError::TooLarge { what: "the size" }) } else { Ok(bytes) }
 }
 
-/// `MC_STORE_HUGEPAGE_SIZE`: any text that means 2 MiB or 1 GiB.
+/// `MC_STORE_HUGEPAGE_SIZE`: any string that denotes 2 MiB or 1 GiB.
 ///
 /// Source: `mooncake/mooncake-store/include/utils.h`.
 ///

@@ -50,7 +50,7 @@ pub fn stored_page(
         let index = geometry.indexer_token_bytes(layers)?;
         if geometry.is_latent() {
             token_bytes += u128::from(own) + u128::from(index);
-            // With decode context parallelism each rank stores a shard; every shard is as large as a page without DCP.
+            // With decode context parallelism each rank stores a shard; every shard has the same size as a page without DCP.
             keys += (1 + u64::from(index > 0)) * layout.dcp();
             object = object.max(own);
         } else {
@@ -119,7 +119,7 @@ mod tests {
         assert_eq!(page("Qwen3-32B", 4, 2, 64).keys, 16);
         assert_eq!(page("DeepSeek-V3", 8, 1, 64), StoredPage { token_bytes: 70_272, keys: 1, object_bytes: 4_497_408 });
         assert_eq!(page("DeepSeek-V3.2", 8, 2, 64).keys, 4);
-        // With more ranks than heads, heads are stored several times.
+        // With more ranks than heads, each head is stored more than once.
         assert_eq!(page("Qwen3-235B", 8, 1, 1).token_bytes, 2 * page("Qwen3-235B", 4, 1, 1).token_bytes);
     }
 

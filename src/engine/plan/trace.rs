@@ -16,7 +16,7 @@ pub const TOKENS_MAX: u64 = 1 << 26;
 /// A request in a trace.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 pub struct TraceRequest {
-    /// The hashes of the prompt's blocks. Equal hashes mean equal blocks after equal prefixes.
+    /// The hashes of the prompt's blocks. Blocks with the same hash are identical and follow identical prefixes.
     pub hash_ids: Vec<u64>,
     /// Prompt length, in tokens. The last block may be partial. By default, all blocks are full.
     pub input_length: Option<u64>,

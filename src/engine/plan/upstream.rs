@@ -25,7 +25,7 @@ pub struct ScriptInput {
 /// The reason why the script exits with code 64.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ScriptError {
-    /// The text is not a number followed by letters.
+    /// The string is not a number followed by letters.
     #[error("invalid size: {}", python_text::repr(.0))]
     Invalid(String),
     /// The letters are not a unit.
@@ -83,10 +83,10 @@ pub struct ScriptEstimate {
     pub status: ScriptVerdict,
 }
 
-/// Parses a size like the script does: a number followed by letters, computed as a double and truncated to whole bytes.
+/// Parses a size as the script does: a number followed by letters, computed as a double and truncated to whole bytes.
 ///
 /// # Errors
-/// The script rejects the text.
+/// The script rejects the string.
 pub fn size(text: &str) -> Result<u128, ScriptError> {
     let normal: String = python_text::strip(text).to_lowercase().chars().filter(|c| *c != '_').collect();
     let letters = normal.trim_start_matches(|c: char| c.is_ascii_digit() || c == '.');

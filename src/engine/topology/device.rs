@@ -21,7 +21,7 @@ pub enum DeviceTransport {
     /// InfiniBand transport, including over Ethernet (RoCE).
     Infiniband,
     Iwarp,
-    /// Another transport, such as EFA's.
+    /// Any other transport, such as the EFA transport.
     Unspecified,
 }
 
@@ -174,7 +174,7 @@ fn device(reader: &mut TreeReader<'_>, name: String, uverbs: &[(String, String)]
         Some("4") => DeviceTransport::Iwarp,
         _ => DeviceTransport::Unspecified,
     };
-    // A subfunction (such as mlx5's scalable functions) is below its PCI device.
+    // A subfunction (such as an mlx5 scalable function) is below its PCI device in the tree.
     let real = reader.tree.resolve(&file("device"));
     let path = real.and_then(|real| {
         let end = real.match_indices('/').map(|(i, _)| i).chain([real.len()]);
@@ -285,7 +285,7 @@ fn gid(reader: &mut TreeReader<'_>, port: &str, index: u32, roce: bool) -> Optio
     Gid::new(index, value, kind, of("ndevs"))
 }
 
-/// Parses `2.5 Gb/sec (1X SDR)` to Mbit/s.
+/// Converts a rate such as `2.5 Gb/sec (1X SDR)` to Mbit/s.
 fn mbps(text: &str) -> Option<u64> {
     let number = text.split_once(" Gb/sec")?.0.trim();
     let (whole, part) = number.split_once('.').unwrap_or((number, "0"));

@@ -4,12 +4,12 @@ use serde::Serialize;
 
 use crate::engine::base::ByteSize;
 
-/// The severity of a device finding.
+/// The severity of a finding about a device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum FindingLevel {
     Note,
-    /// RDMA, or part of it, does not work in this state.
+    /// RDMA is fully or partly unusable in this state.
     Warning,
 }
 
@@ -63,7 +63,7 @@ pub enum DeviceFinding {
     #[error("libibverbs.so.1 not found in the usual directories: upstream Mooncake does not start without it")]
     NoVerbsLibrary,
     /// The locked-memory limit is lower than the host's memory.
-    #[error("the locked-memory limit is {}, and registered memory counts towards it", ByteSize(*soft))]
+    #[error("the locked-memory limit is {}, and registered memory counts toward it", ByteSize(*soft))]
     Memlock {
         /// The soft limit, in bytes.
         soft: u64,

@@ -11,7 +11,7 @@ use serde::Serialize;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum GidType {
-    /// InfiniBand, and everything else that is not RoCE (iWARP, EFA).
+    /// InfiniBand and all other non-RoCE types (iWARP, EFA).
     Ib,
     /// RoCE v1: a non-IP Ethernet protocol, which routers do not forward.
     RoceV1,
@@ -21,7 +21,7 @@ pub enum GidType {
 }
 
 impl GidType {
-    /// Parses `gid_attrs/types/<i>`. The kernel writes the same text for InfiniBand, iWARP and RoCE v1, so `roce` distinguishes them.
+    /// Parses `gid_attrs/types/<i>`. The kernel writes the same string for InfiniBand, iWARP and RoCE v1, so `roce` distinguishes them.
     pub fn parse(text: &str, roce: bool) -> GidType {
         match text {
             "RoCE v2" => GidType::RoceV2,
@@ -71,7 +71,7 @@ pub enum GidRank {
     PrivateWithoutNetdev,
     /// Like `Degraded`, but without a network device.
     DegradedWithoutNetdev,
-    /// Anything else that is not null, such as RoCE v1.
+    /// Any other GID that is not null, such as a RoCE v1 GID.
     Other,
 }
 

@@ -25,7 +25,8 @@ pub struct Gpu {
     pub pci: String,
     /// `NVIDIA` or `AMD`.
     pub vendor: &'static str,
-    /// Mooncake's name for the GPU's memory, e.g. `cuda:0`. Numbered by PCI address, as with `CUDA_DEVICE_ORDER=PCI_BUS_ID`. NVIDIA only.
+    /// Mooncake's name for the GPU's memory, e.g. `cuda:0`. GPUs are numbered by PCI address, as with `CUDA_DEVICE_ORDER=PCI_BUS_ID`.
+    /// Only NVIDIA GPUs have such a name.
     pub location: Option<String>,
     /// `None` if unknown.
     pub numa_node: Option<u32>,
@@ -48,7 +49,7 @@ pub struct NumaNode {
 pub struct Memlock {
     /// The effective limit, in bytes; `None` means unlimited.
     pub soft_bytes: Option<u64>,
-    /// The maximum that the process may raise the limit to, in bytes; `None` means unlimited.
+    /// The maximum to which the process may raise the limit, in bytes; `None` means unlimited.
     pub hard_bytes: Option<u64>,
     /// Whether the process has CAP_IPC_LOCK, which disables the limit.
     pub exempt: bool,

@@ -107,7 +107,7 @@ impl ConnectedNetwork {
     }
 }
 
-/// The interface whose network contains `ip`; `None` if two interfaces have the same network, because the files do not distinguish them.
+/// The interface whose network contains `ip`; `None` if two interfaces are on the same network, because the files do not distinguish them.
 fn interface_of(routes: &[ConnectedNetwork], ip: Ipv4Addr) -> Option<&str> {
     let mask = routes.iter().filter(|r| r.holds(ip)).map(|r| r.mask).max()?;
     let mut names = routes.iter().filter(|r| r.holds(ip) && r.mask == mask).map(|r| r.interface.as_str());

@@ -48,7 +48,7 @@ impl Matrix {
         Ok(Matrix(matrix))
     }
 
-    /// Formats the matrix like `transfer_engine_topology_dump`: with tabs, and non-empty brackets on separate lines.
+    /// Formats the matrix as `transfer_engine_topology_dump` does: with tabs, and non-empty brackets on separate lines.
     pub fn styled(&self) -> String {
         let list = |names: &[String]| {
             if names.is_empty() {

@@ -15,18 +15,18 @@ pub(in crate::engine::topology) struct TreeReader<'a> {
 }
 
 impl TreeReader<'_> {
-    /// The text of a file; `None` if the file does not exist, is empty or is unreadable. An unreadable file adds a finding.
+    /// The contents of a file; `None` if the file does not exist, is empty or is unreadable. An unreadable file adds a finding.
     pub fn text(&mut self, path: &str) -> Option<String> {
         let found = self.tree.text(path);
         self.or_finding(found).filter(|text| !text.is_empty())
     }
 
-    /// The text of a file, escaped to one line.
+    /// The contents of a file, escaped to fit on one line.
     pub fn word(&mut self, path: &str) -> Option<String> {
         self.text(path).map(|text| escaped(&text.chars().take(WORD_MAX).collect::<String>()))
     }
 
-    /// The text of an optional file; errors are ignored.
+    /// The contents of an optional file; errors are ignored.
     pub fn text_if_any(&self, path: &str) -> Option<String> {
         self.tree.text(path).ok().flatten().filter(|text| !text.is_empty())
     }

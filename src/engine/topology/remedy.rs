@@ -26,7 +26,8 @@ impl DeviceFinding {
             DeviceFinding::NoUverbs { .. } => "run modprobe ib_uverbs".to_owned(),
             DeviceFinding::UverbsClosed { node, .. } => {
                 format!(
-                    "in a container, pass the device in (docker: --device={node}; Kubernetes: the RDMA resource); otherwise check the file's permissions"
+                    "in a container, add the device (docker: --device={node}; Kubernetes: the RDMA resource); \
+                     otherwise check the file's permissions"
                 )
             }
             DeviceFinding::Iwarp { .. } => "use tcp, or the device's RoCE mode if it has one".to_owned(),

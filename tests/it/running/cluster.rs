@@ -176,7 +176,7 @@ fn a_stalled_upstream_node_is_found() {
 fn unreachable_stalled_and_foreign_masters_are_distinguished() {
     let away = examine(&query(free_port(), &[free_port()], MetadataUri::P2p));
     found(&away, "master-reached", Severity::Error, "no process is listening");
-    found(&away, "master-health", Severity::Error, "does not respond");
+    found(&away, "master-health", Severity::Error, "is not responding");
     assert!(matches!(of(&away, "round-trip"), CheckStatus::Skipped(_)));
     let mut unnamed = query(1, &[], MetadataUri::P2p);
     unnamed.master = MasterAt::Address(HostPort::new("no-such-host.invalid", 50_051));
@@ -220,7 +220,7 @@ fn missing_and_stale_metadata_records_are_found() {
     let nobody =
         ClusterQuery { metadata: format!("http://127.0.0.1:{}/metadata", free_port()).parse().unwrap(), ..query };
     let nobody = ClusterQuery { node: Err("not here".into()), ..nobody };
-    found(&examine(&nobody), "metadata-records", Severity::Error, "does not respond");
+    found(&examine(&nobody), "metadata-records", Severity::Error, "is not responding");
 }
 
 #[test]

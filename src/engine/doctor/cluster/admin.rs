@@ -9,13 +9,13 @@ use crate::engine::doctor::{Fact, Unavailable};
 use crate::engine::env::Env;
 use crate::engine::http::{Fetcher, Samples};
 
-/// Maximum number of segments inspected. If a master has more, only these are judged.
+/// Maximum number of segments inspected. Any further segments are not judged.
 const SEGMENTS_MAX: usize = 4096;
 
 /// Reads `/health` of the master at `at`.
 pub async fn health(fetcher: &Fetcher, at: &HostPort) -> Fact<HealthFacts> {
     let answer = fetcher.get(&format!("http://{at}/health")).await.map_err(Unavailable::new)?;
-    // 503 comes with a JSON document if the master's RPC workers are stuck.
+    // If the master's RPC workers are stuck, it returns status 503 with a JSON document.
     if !answer.is_ok() && answer.status != 503 {
         return Err(answer.shown().into());
     }
@@ -65,7 +65,7 @@ pub async fn segments<E: Env>(env: &E, fetcher: &Fetcher, at: &HostPort) -> Fact
     Ok(SegmentListing { is_detailed: false, segments: parse_names(&names.body), took: took() })
 }
 
-/// Parses `/health`. Before 0.3.11 the body is the text `OK`, and a master that returns it with 200 serves clients.
+/// Parses `/health`. Before 0.3.11, the body is the string `OK`, and a master that returns it with status 200 serves clients.
 fn parse_health(body: &str) -> Option<HealthFacts> {
     #[derive(Deserialize)]
     struct HealthJson {

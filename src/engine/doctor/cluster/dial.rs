@@ -14,7 +14,8 @@ use crate::engine::transfer::handshake::{RequestLimits, send_request};
 use crate::engine::transfer::{TransferError, TransferStep};
 use crate::engine::wire::json::HandshakeKind;
 
-/// Maximum wait for a response. An engine responds within 1 ms, but upstream's may first wait for another client that sends nothing.
+/// Maximum wait for a response. An engine responds within 1 ms, but an upstream engine may first wait
+/// for another client that sends nothing.
 const ANSWER: Duration = Duration::from_secs(3);
 /// Maximum wait for a connection.
 const CONNECT: Duration = Duration::from_secs(2);
@@ -37,7 +38,7 @@ pub async fn dial<E: Env>(env: &E, at: &HostPort, limit: Duration) -> DialResult
             DialResult::Unreachable(format!("no connection within {limit:?}"))
         }
         Err(TransferError::Timeout { limit, .. }) => DialResult::Hung(limit),
-        // Engines before 0.3.12 treat the probe as broken JSON and close the connection cleanly.
+        // Engines older than 0.3.12 treat the probe as broken JSON and close the connection cleanly.
         Err(TransferError::Lost { source, .. }) if source.kind() == ErrorKind::UnexpectedEof => DialResult::Answers,
         Err(TransferError::Lost { source, .. }) => DialResult::Foreign(source.to_string()),
         Err(other) => DialResult::Foreign(other.to_string()),

@@ -1,7 +1,7 @@
 //! Reads the record of the leading master from etcd over its HTTP gateway (`/v3/kv/range`, since etcd 3.4).
 //!
-//! The key is `mooncake-store/<cluster id>/master_view`, the value `host:port`. The key `/oplog/<cluster id>/durable_prefix` exists if
-//! the leader replicates its metadata (Mooncake 0.3.13, `enable_oplog`).
+//! The key is `mooncake-store/<cluster id>/master_view`, and the value is `host:port`. The key `/oplog/<cluster id>/durable_prefix` exists
+//! if the leader replicates its metadata (Mooncake 0.3.13, `enable_oplog`).
 
 use serde::Deserialize;
 
@@ -26,10 +26,10 @@ pub struct Etcd {
 }
 
 impl Etcd {
-    /// Parses `h:p;h:p`, the text after `etcd://`.
+    /// Parses `h:p;h:p`, the part after `etcd://`.
     ///
     /// # Errors
-    /// An entry of the list is not an address, or the list is empty.
+    /// An entry in the list is not an address, or the list is empty.
     pub fn parse(list: &str, cluster: &str) -> Fact<Etcd> {
         let parts = list.split(';').map(str::trim).filter(|part| !part.is_empty());
         let endpoints: Result<Vec<HostPort>, _> = parts.map(|part| part.parse::<HostPort>()).collect();

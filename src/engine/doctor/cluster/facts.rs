@@ -1,4 +1,4 @@
-//! The observed facts of a running cluster. They are plain values, so judging them needs no socket.
+//! The observed facts of a running cluster. They are plain values, so they can be judged without a socket.
 
 use std::time::Duration;
 
@@ -12,7 +12,7 @@ pub struct ClusterFacts {
     /// The master's RPC address, as specified by the user.
     pub master: HostPort,
     pub rpc: RpcFacts,
-    /// One per master whose admin HTTP address was specified.
+    /// One entry per master whose admin HTTP address was specified.
     pub admins: Vec<AdminFacts>,
     /// The leader's record, if the master is discovered through etcd.
     pub leader: Option<LeaderRecord>,
@@ -22,7 +22,7 @@ pub struct ClusterFacts {
     pub before: Option<Samples>,
     /// The same counters at the end of the check.
     pub after: Option<Samples>,
-    /// One per endpoint of a segment.
+    /// One entry per segment endpoint.
     pub nodes: Vec<NodeFacts>,
     pub metadata: MetadataFacts,
     /// The results of sending probe objects through the nodes.
@@ -87,22 +87,22 @@ pub struct AdminFacts {
     pub metrics: Option<Samples>,
     /// `/metrics/summary`, the only endpoint that counts snapshots.
     pub summary: Option<String>,
-    /// Whether it serves `/role`, like all masters since 0.3.11.
+    /// Whether the master serves `/role`, like all masters since 0.3.11.
     pub has_role: Option<bool>,
     /// Whether it is `mcctl serve master`, the only master that serves `/ready`.
     pub is_mcctl: Option<bool>,
 }
 
-/// The content of `/health`.
+/// The contents of `/health`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct HealthFacts {
     /// `leader` or `standby`; empty before 0.3.11.
     pub role: String,
     /// `serving`, `standby`, ...
     pub state: String,
-    /// Whether it serves clients. Before 0.3.11, every master that responds does.
+    /// Whether the master serves clients. Before 0.3.11, every master that responds serves clients.
     pub is_ready: bool,
-    /// The leader's address, with HA.
+    /// The leader's address, if HA is enabled.
     pub leader: Option<String>,
     pub view: Option<i64>,
 }
@@ -130,7 +130,7 @@ pub struct SegmentListing {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ListedSegment {
     pub name: String,
-    /// The client that mounted it; empty if unknown.
+    /// The client that mounted the segment; empty if unknown.
     pub client: String,
     /// Size of the segment, in bytes.
     pub bytes: u64,
@@ -138,9 +138,9 @@ pub struct ListedSegment {
     pub endpoint: String,
     /// `tcp` or `rdma`; empty if unknown.
     pub protocol: String,
-    /// For example `OK` or `DRAINING`.
+    /// The state, for example `OK` or `DRAINING`.
     pub status: String,
-    /// Usage of all segments of this name, if known.
+    /// Combined usage of all segments with this name, if known.
     pub usage: Option<MemoryUsage>,
 }
 
@@ -165,9 +165,9 @@ pub struct NodeFacts {
     pub dial: DialResult,
     /// Latency of the probe.
     pub took: Duration,
-    /// The transport in its own descriptor.
+    /// The transport in the node's own descriptor.
     pub described: Option<String>,
-    /// Its records in the metadata service, if one is used.
+    /// The node's records in the metadata service, if one is used.
     pub records: Option<MetadataRecords>,
 }
 
@@ -203,7 +203,7 @@ pub struct MetadataRecords {
 pub struct MetadataFacts {
     /// The URL; `None` means `P2PHANDSHAKE`.
     pub url: Option<String>,
-    /// Whether the default was assumed, because no flag, variable or master specified it. The nodes may use another one.
+    /// Whether the default was assumed, because no flag, variable or master specified it. The nodes may use a different service.
     pub is_assumed: bool,
     pub reached: Fact<()>,
     /// Total latency of the requests.
@@ -222,10 +222,10 @@ pub struct PlannedNode {
     pub dial: Option<DialResult>,
 }
 
-/// The results of objects that were put through each node, read back, compared and removed.
+/// The results of putting probe objects through each node, reading them back, comparing the data and removing the objects.
 #[derive(Clone, Debug)]
 pub struct ProbeResults {
-    /// Why no object was sent.
+    /// The reason why no object was sent.
     pub none: Option<String>,
     /// Size of each object.
     pub bytes: u64,
@@ -266,7 +266,7 @@ pub struct ParallelRead {
 pub struct ObjectProbe {
     /// The preferred segment of the object.
     pub segment: String,
-    /// The endpoint of that segment.
+    /// The endpoint of the preferred segment.
     pub endpoint: String,
     pub end: Result<ProbeTiming, ObjectProbeFailure>,
 }
@@ -291,10 +291,10 @@ pub struct ObjectProbeFailure {
     pub after: Duration,
 }
 
-/// The type of failure, as far as the remedy depends on it.
+/// The type of failure, which determines the remedy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ProbeFailureKind {
-    /// The master rejects the arguments or returns unexpected types, because it runs another release.
+    /// The master rejects the arguments or returns unexpected types, because it runs a different release.
     Release,
     /// The master did not respond.
     Master,
@@ -308,7 +308,7 @@ pub enum ProbeFailureKind {
 
 #[cfg(test)]
 pub mod test_facts {
-    //! A healthy cluster of two nodes, as the starting point of tests.
+    //! A healthy two-node cluster, the starting point for tests.
 
     use super::*;
 

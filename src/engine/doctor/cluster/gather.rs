@@ -35,10 +35,10 @@ const ANSWER_BYTES_MAX: usize = 64 << 20;
 /// Maximum wait for a connection.
 const CONNECT_MAX: Duration = Duration::from_secs(3);
 
-/// Gathers the facts that the checks of `wanted` need, and no others.
+/// Gathers only the facts that the checks in `wanted` need.
 pub async fn gather<E: Env>(env: &E, query: &ClusterQuery, wanted: &dyn Fn(&str) -> bool) -> ClusterFacts {
     let any = |ids: &[&str]| ids.iter().any(|id| wanted(id));
-    // Plain HTTP to addresses requires nothing from the host, so creating the client does not fail in practice.
+    // Plain HTTP has no requirements on the host, so creating the client does not fail in practice.
     let fetcher = Fetcher::new(false, query.limit, ANSWER_BYTES_MAX);
     let (leader, master) = master(&fetcher, query).await;
     let at = master.clone().unwrap_or_else(|_| HostPort::new("etcd", 0));
@@ -91,7 +91,7 @@ pub async fn gather<E: Env>(env: &E, query: &ClusterQuery, wanted: &dyn Fn(&str)
     let with_bytes = any(&["round-trip", "master-release", "counters-move", "tcp-streams", "silent-tcp"]);
     facts.probes = match (&query.node, is_ready) {
         _ if !with_bytes => not_probed("not requested".to_owned()),
-        (_, false) => not_probed("the master does not respond".to_owned()),
+        (_, false) => not_probed("the master is not responding".to_owned()),
         (Err(why), _) => not_probed(why.into()),
         (Ok(config), true) => join(env, query, config, &mut facts).await,
     };
@@ -265,7 +265,7 @@ async fn nodes<E: Env>(
         node.dial = match &node.at {
             Some(at) => dial::dial(env, at, query.limit).await,
             None if is_p2p => DialResult::Unknown(format!("'{}' is not an address", node.endpoint)),
-            None => DialResult::Unknown("its address is unknown: the metadata service does not respond".to_owned()),
+            None => DialResult::Unknown("its address is unknown: the metadata service is not responding".to_owned()),
         };
         node.took = env.now().since(began);
         if let Some(MetadataRecords { ram: Ok(Some(protocol)), .. }) = &node.records {
@@ -329,7 +329,7 @@ impl MetadataProbe {
     }
 }
 
-/// Times lookups of a missing key. Such lookups do not grant a lease.
+/// Measures the latency of looking up a missing key. These lookups do not grant a lease.
 async fn lookups<E: Env>(env: &E, calls: &MasterCalls<RpcClient<E>>) -> Vec<Duration> {
     let key = format!("mcctl-doctor-{:016x}", env.rng());
     let mut times = Vec::with_capacity(LOOKUPS);
@@ -371,7 +371,7 @@ async fn join<E: Env>(env: &E, query: &ClusterQuery, config: &NodeConfig, facts:
             continue;
         }
         if !answers(segment) {
-            silent.push((segment.name.clone(), "the node does not respond".to_owned()));
+            silent.push((segment.name.clone(), "the node is not responding".to_owned()));
         } else if !can_transfer_to(&facts.nodes, segment) {
             silent.push((segment.name.clone(), format!("this build does not support {}", segment.protocol)));
         } else {

@@ -3,14 +3,14 @@
 use crate::engine::base::ByteSize;
 use crate::engine::doctor::cluster::facts::{ClusterFacts, ListedSegment, MemoryUsage};
 
-/// Maximum usage of all memory including the object, in percent: 2 points below upstream's eviction watermark.
+/// Maximum usage of the total memory, including the object, in percent: 2 points below upstream's eviction watermark.
 const CLUSTER_MOST: u64 = 88;
-/// Maximum usage of one segment, in percent. Above it, objects go to other segments.
+/// Maximum usage of one segment, in percent. Above it, objects are placed in other segments.
 const SEGMENT_MOST: u64 = 95;
 /// Maximum object size if the usage is unknown, in bytes.
 const BLIND_MAX: u64 = 16 << 20;
 
-/// The usage of all segments together.
+/// The combined usage of all segments.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Headroom {
     whole: Option<MemoryUsage>,
@@ -28,7 +28,7 @@ impl Headroom {
         Headroom { whole }
     }
 
-    /// Why an object of `bytes` must not be put to `segment`; `None` if it may.
+    /// Why an object of `bytes` bytes must not be put into `segment`; `None` if it may be.
     pub fn refuses(&self, segment: &ListedSegment, bytes: u64) -> Option<String> {
         let over = |usage: &MemoryUsage, most: u64| usage.used.saturating_add(bytes) > usage.capacity / 100 * most;
         if let Some(usage) = segment.usage.filter(|usage| over(usage, SEGMENT_MOST)) {
@@ -39,7 +39,7 @@ impl Headroom {
         }
         let is_blind = segment.usage.is_none() && self.whole.is_none() && bytes > BLIND_MAX;
         is_blind.then(|| {
-            format!("the usage of the store is unknown, and objects above {} could evict keys", ByteSize(BLIND_MAX))
+            format!("store usage is unknown, and objects larger than {} could evict keys", ByteSize(BLIND_MAX))
         })
     }
 }

@@ -1,4 +1,4 @@
-//! Checks of a running cluster over the wire: its masters, nodes and metadata service, and a probe object through each node.
+//! Checks of a running cluster over the network: its masters, nodes and metadata service, and a probe object through each node.
 //!
 //! The objects are force-removed afterwards, even after a failure. The checks change nothing else.
 
@@ -38,8 +38,8 @@ pub struct ClusterQuery {
     pub is_metadata_assumed: bool,
     /// `MC_METADATA_CLUSTER_ID`, part of every key in the metadata service.
     pub metadata_cluster: Option<String>,
-    /// The configuration for joining as a client (with a segment of 0 bytes), or why this host does not join. Without it, no objects are
-    /// sent. Its master address is replaced by the discovered one.
+    /// The configuration for joining as a client (with a segment of 0 bytes), or why this host does not join. Without a
+    /// configuration, no objects are sent. The discovered address replaces the configuration's master address.
     pub node: Fact<NodeConfig>,
     /// Names (`host:port`) under which nodes will be started, to check that they are free.
     pub planned: Vec<String>,
@@ -57,7 +57,7 @@ pub struct ClusterQuery {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum MasterAt {
     Address(HostPort),
-    /// Through its record in etcd.
+    /// Through the leader's record in etcd.
     Etcd(Etcd),
 }
 
@@ -82,7 +82,7 @@ pub const CHECKS: &[Check] = &[
     check("planned-names", "no stale record prevents a planned node from starting", &[11]),
     check("clients-alive", "segment owners send heartbeats and have not expired", &[13]),
     check("round-trip", "an object can be put, read back and removed through each node", &[1, 2, 14, 25]),
-    check("tcp-streams", "a single transfer uses the bandwidth of the connection", &[24]),
+    check("tcp-streams", "a single transfer uses the full bandwidth of the connection", &[24]),
     check("counters-move", "the master's counters include this check's operations", &[3]),
     check("puts-arrive", "clients that look up keys also store some, and stored keys are read", &[3, 16]),
     check("allocation", "puts find free space, and data is read before it is evicted", &[15]),
@@ -99,7 +99,7 @@ pub async fn run<E: Env>(env: &E, query: &ClusterQuery, wanted: &dyn Fn(&str) ->
     judge(&facts, wanted)
 }
 
-/// The reports if the master's address is invalid: `origin` is the setting with its value, `why` the error. Pure.
+/// The reports for an invalid master address: `origin` is the setting with its value, and `why` is the error. Pure.
 pub fn misnamed(origin: &str, why: &str, wanted: &dyn Fn(&str) -> bool) -> Vec<CheckReport> {
     reports(CHECKS, wanted, |check| match check.id {
         "master-reached" => (judge::misnamed(origin, why), Duration::ZERO),

@@ -199,7 +199,7 @@ fn towards(segment: &str) -> ReplicateConfig {
     ReplicateConfig { preferred_segment: segment.into(), ..ReplicateConfig::default() }
 }
 
-/// Retries the removal of all keys of this run at once. Returns the remaining keys if that fails as well.
+/// Retries removing all keys of this run in a single request. Returns the remaining keys if this request fails as well.
 async fn retry_removal<E: Env>(client: &StoreClient<E>, prefix: &str, left: Vec<String>) -> Vec<String> {
     match client.remove_by_regex(&format!("^{prefix}"), true).await {
         // An unfinished put cannot be removed by regular expression. The master discards it after a timeout.

@@ -15,7 +15,7 @@ use crate::engine::sys::FileTree;
 /// The checks of `lint`.
 pub use crate::engine::lint::CHECKS;
 
-/// Maximum bytes read of a command line or an environment.
+/// Maximum number of bytes read from a command line or an environment.
 const PROC_BYTES_MAX: u64 = 1 << 20;
 /// Maximum number of processes inspected.
 const PROCESSES_MAX: usize = 4096;

@@ -7,7 +7,7 @@ use crate::engine::doctor::host::HostFacts;
 
 /// Values above this mean "no limit" in the kernel's files.
 const NO_LIMIT: u64 = 1 << 62;
-/// A limit of which less than 1/20 is left counts as nearly exhausted.
+/// A limit counts as nearly exhausted if less than 1/20 of it is left.
 const NEARLY: u64 = 20;
 
 /// A cgroup's memory limit.

@@ -10,7 +10,7 @@ use crate::engine::sys::clock::{ClockSync, clock_sync};
 
 /// The start of 2025, before the first release of mcctl. An earlier time means that the clock was never set.
 const EARLIEST: Unix = Unix(1_735_689_600_000);
-/// Wall clock errors up to this do not matter when logs are compared.
+/// Wall clock errors up to this limit do not matter when comparing logs from different hosts.
 const ERROR_MAX: Duration = Duration::from_secs(1);
 /// Slow clock sources: reading them takes a system call or longer.
 const SLOW: &[&str] = &["hpet", "acpi_pm", "jiffies", "pit"];
@@ -44,7 +44,8 @@ fn judge(check: &Check, now: Option<Unix>, keeping: Option<ClockSync>, source: O
         findings.push(find(
             check,
             Severity::Info,
-            "no time daemon synchronizes the wall clock: logs of several hosts cannot be compared (leases are unaffected: only the master times them)",
+            "no time daemon synchronizes the wall clock: logs from different hosts cannot be compared \
+             (leases are unaffected, because only the master times them)",
             evidence,
             "systemctl enable --now systemd-timesyncd (or chronyd); in a virtual machine, the host may already synchronize the clock",
         ));

@@ -6,7 +6,7 @@ use crate::engine::doctor::host::{HostFacts, cgroup};
 
 /// Recommended number of CPUs for a master, which can serve one request per CPU in parallel.
 const MASTER_CPUS: f64 = 4.0;
-/// Below this, even a small cluster's master responds late.
+/// With fewer CPUs, even the master of a small cluster responds late.
 const CPUS_MIN: f64 = 2.0;
 /// Percentage of throttled periods above which the finding is a warning.
 const THROTTLED_MAX: u64 = 10;

@@ -117,7 +117,7 @@ pub(super) fn per_node(facts: &HostFacts, check: &Check) -> CheckStatus {
 pub(super) fn size(facts: &HostFacts, check: &Check) -> CheckStatus {
     let bytes = wanted_bytes(facts);
     let pools = pools(facts);
-    // Pages in use count as well: the process that uses them is running.
+    // Pages in use count as well, because the process that uses them is already running.
     let own = pools.iter().find(|pool| pool.kib == bytes / 1024).map_or(0, |pool| pool.total.max(pool.available));
     let others: Vec<&HugePageSupply> = pools.iter().filter(|pool| pool.kib != bytes / 1024 && pool.total > 0).collect();
     let asked = facts.intent.pages.is_some() || facts.intent.environment.contains_key("MC_STORE_USE_HUGEPAGE");

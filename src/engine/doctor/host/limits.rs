@@ -8,9 +8,9 @@ use crate::engine::topology::{Memlock, RdmaSupport};
 
 /// The bit of `CAP_IPC_LOCK` in a capability set.
 const IPC_LOCK: u64 = 1 << 14;
-/// Minimum number of connections and files for a busy node.
+/// Minimum number of open connections and files that a busy node needs.
 const FILES_MIN: u64 = 1024;
-/// The recommended limit for services.
+/// The recommended open-files limit for services.
 const FILES: u64 = 65_536;
 
 pub(super) fn memlock(facts: &HostFacts, check: &Check) -> CheckStatus {
@@ -31,7 +31,7 @@ pub(super) fn memlock(facts: &HostFacts, check: &Check) -> CheckStatus {
         _ if soft >= need => return CheckStatus::Passed(seen),
         (true, _) => Severity::Error,
         (false, RdmaSupport::Devices) if facts.intent.protocol.is_none() => Severity::Info,
-        _ => return CheckStatus::Passed(format!("{seen}; without rdma no memory is registered or locked")),
+        _ => return CheckStatus::Passed(format!("{seen}; without RDMA, no memory is registered or locked")),
     };
     let finding = match facts.intent.locked {
         Some(need) => format!(
@@ -74,7 +74,7 @@ pub(super) fn ipc_lock(facts: &HostFacts, check: &Check) -> CheckStatus {
         false => Severity::Info,
     };
     let finding = format!(
-        "the container has IPC_LOCK, but it has no effect for uid {uid}: an added capability is effective only for root"
+        "the container has IPC_LOCK, but uid {uid} cannot use it: an added capability is effective only for root"
     );
     let evidence =
         format!("uid {uid}, CapBnd {bounding:016x}, CapEff {effective:016x}, in {}", in_container.unwrap_or_default());
@@ -96,7 +96,7 @@ pub(super) fn open_files(facts: &HostFacts, check: &Check) -> CheckStatus {
         _ => Severity::Warning,
     };
     let finding =
-        "a store with many clients needs more connections than this limit allows: additional ones are refused";
+        "a store with many clients needs more connections than this limit allows: additional connections are refused";
     let remedy = "systemd: LimitNOFILE=1048576; docker: --ulimit nofile=1048576; shell: ulimit -n 65536";
     CheckStatus::Found(vec![find(check, severity, finding, format!("max open files is {soft}"), remedy)])
 }

@@ -64,8 +64,7 @@ pub(super) fn overcommit(facts: &HostFacts, check: &Check) -> CheckStatus {
         }
         None => "vm.overcommit_memory=2".to_owned(),
     };
-    let finding =
-        "the kernel charges memory when it is mapped: a segment counts in full, and a mapping beyond the limit fails";
+    let finding = "the kernel charges memory when it is mapped: the full size of a segment counts, and a mapping beyond the limit fails";
     let severity = if short { Severity::Error } else { Severity::Info };
     CheckStatus::Found(vec![find(
         check,

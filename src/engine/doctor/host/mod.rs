@@ -1,7 +1,7 @@
 //! Checks of a host: memory, huge pages, limits, ports, clock, names, devices.
 //!
-//! They read files below a root (`sys::FileTree`), so a test host is a directory. A few facts are not in any file (whether a port can be
-//! bound, whether the clock is synchronized). They are determined only for this host and skipped for other hosts.
+//! They read files below a root (`sys::FileTree`), so a directory can serve as a test host. Some facts are not available in any file
+//! (whether a port can be bound, whether the clock is synchronized). They are determined only for this host and skipped for other hosts.
 
 mod cgroup;
 mod clock;
@@ -51,7 +51,7 @@ pub struct Intent {
     pub guard: Option<u64>,
     /// Huge pages that the processes use.
     pub pages: Option<HugePageDemand>,
-    /// The part of `pages` that is needed on each NUMA node.
+    /// How many of `pages` are needed on each NUMA node.
     pub pages_per_node: Vec<(u32, u64)>,
     /// Bytes that one process registers with devices and therefore locks.
     pub locked: Option<u64>,
@@ -90,7 +90,7 @@ pub struct HostFacts {
 }
 
 impl HostFacts {
-    /// The text of a file; `None` if it does not exist or cannot be read.
+    /// The contents of a file; `None` if it does not exist or cannot be read.
     fn text(&self, path: &str) -> Option<String> {
         self.tree.text(path).ok().flatten()
     }
@@ -206,7 +206,7 @@ pub const CHECKS: &[CheckEntry<HostFacts>] = &[
         verbs::registration,
     ),
     (entry("iwarp", "no device uses iWARP, which Mooncake does not support", &[2]), rdma::finding),
-    (entry("efa", "no device is an EFA, which does not work with protocol rdma", &[2]), rdma::finding),
+    (entry("efa", "no device is an EFA, which protocol rdma does not support", &[2]), rdma::finding),
     (entry("erdma", "eRDMA devices are in compatibility mode", &[4, 6]), rdma::finding),
     (entry("software", "the devices are not emulated in software", &[2]), rdma::finding),
     (
@@ -230,7 +230,7 @@ pub fn checks() -> Vec<Check> {
     CHECKS.iter().map(|(check, _)| *check).collect()
 }
 
-/// Runs the selected checks over the files of `tree`.
+/// Runs the selected checks on the files in `tree`.
 pub fn run(env: &impl Env, tree: &FileTree, intent: &Intent, selection: &Selection) -> Vec<CheckReport> {
     if !CHECKS.iter().any(|(check, _)| selection.includes(check)) {
         return Vec::new();

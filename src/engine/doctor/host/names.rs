@@ -142,7 +142,8 @@ pub(super) fn interface(facts: &HostFacts, check: &Check) -> CheckStatus {
             return CheckStatus::Skipped("the interfaces of this host cannot be read".to_owned());
         }
         let severity = if metadata.contains("://") { Severity::Error } else { Severity::Info };
-        let finding = "only the loopback interface has an address: with a metadata service, Mooncake fails (not valid LAN address found), and other hosts cannot reach this one";
+        let finding = "only the loopback interface has an address: with a metadata service, Mooncake fails \
+             (not valid LAN address found), and other hosts cannot reach this host";
         let evidence = facts.host.interfaces.iter().map(|i| i.name.clone()).collect::<Vec<_>>().join(", ");
         return CheckStatus::Found(vec![find(
             check,
@@ -199,7 +200,7 @@ impl HostFacts {
             || self.text("/proc/sys/kernel/hostname").is_some_and(|name| name == host)
     }
 
-    /// An address of this host for the remedy text.
+    /// An address of this host to show in the remedy.
     fn suggestion(&self) -> String {
         let announced = self.host.interfaces.iter().find(|i| i.announced);
         let address = announced.and_then(|i| i.addresses.iter().find(|a| a.is_ipv4()));

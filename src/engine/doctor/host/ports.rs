@@ -1,4 +1,4 @@
-//! Ports of services: whether they are free and stay free.
+//! Ports of services: whether they are free and will remain free.
 
 use std::io;
 

@@ -53,7 +53,8 @@ pub(super) fn choice(facts: &HostFacts, check: &Check) -> CheckStatus {
     CheckStatus::Found(vec![find(check, severity, finding, odd.join("; "), remedy)])
 }
 
-/// Minimum backlog, in packets per CPU: 16 reads of 64 KiB on each of 9 queue pairs with 1 KiB packets, or of 39 with 4 KiB.
+/// Minimum backlog, in packets per CPU: enough for 16 concurrent 64 KiB reads on each of 9 queue pairs with 1 KiB packets, or on each of
+/// 39 queue pairs with 4 KiB packets.
 const BACKLOG: u64 = 10_000;
 
 /// Measured on kernel 6.1 over veth: packets beyond the backlog are dropped. The rxe responder then resends the first packet of a response
@@ -78,7 +79,7 @@ pub(super) fn backlog(facts: &HostFacts, check: &Check) -> CheckStatus {
     CheckStatus::Found(vec![find(check, severity, finding, evidence, remedy)])
 }
 
-/// The findings of `mcctl devices` whose id matches the check's.
+/// The `mcctl devices` findings that have the same id as the check.
 pub(super) fn finding(facts: &HostFacts, check: &Check) -> CheckStatus {
     let about_files = matches!(check.id, "unreadable" | "odd-text");
     if facts.host.devices.is_empty() && !about_files {

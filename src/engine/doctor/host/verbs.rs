@@ -73,7 +73,7 @@ fn test_memory(facts: &HostFacts) -> Result<Vec<Arc<Memory>>, MemoryError> {
     sizes.into_iter().flatten().map(|bytes| source.buffer(bytes).map(Arc::new)).collect()
 }
 
-/// Registers and deregisters each of `memory` with the device `name`.
+/// Registers each block in `memory` with the device `name`, and deregisters it again.
 fn register(name: &str, memory: &[Arc<Memory>]) -> Result<String, RegistrationError> {
     let device = RdmaDevice::open(name)?;
     let domain = ProtectionDomain::new(&device).map_err(VerbsUnavailable::Failed)?;

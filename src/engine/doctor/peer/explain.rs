@@ -15,7 +15,7 @@ use crate::engine::transfer::rdma::path_probe::{
 /// A problem with a path, and its remedy.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Diagnosis {
-    /// The failed step and the attribute that caused it.
+    /// The failed step and the attribute that caused the failure.
     pub what: String,
     pub next: String,
 }
@@ -77,7 +77,7 @@ pub fn address(gid: &Ipv6Addr) -> String {
     gid.to_ipv4_mapped().map_or_else(|| gid.to_string(), |ip| ip.to_string())
 }
 
-/// Explains the `failure` of the path `path`, which starts at `end`.
+/// Explains the `failure` of `path`, which starts at this host's device `end`.
 pub fn why(end: &ProbedDevice, path: &ProbedPath, failure: &PathProbeFailure) -> Diagnosis {
     let Diagnosis { what, mut next } = cause(end, path, failure);
     if let Some(other) = path.others.iter().find(|other| other.works()) {

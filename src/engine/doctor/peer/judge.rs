@@ -94,7 +94,7 @@ enum PeerStage {
     Packets,
 }
 
-/// The result of `path` at this stage; `None` if it did not get that far.
+/// The result of `path` at this stage; `None` if the path did not reach this stage.
 fn failure(path: &ProbedPath, stage: PeerStage) -> Option<Result<(), &PathProbeFailure>> {
     let moves = |failure: &PathProbeFailure| matches!(failure.step, RdmaStep::Move | RdmaStep::Post);
     match (stage, &path.attempt.result) {
@@ -175,7 +175,7 @@ fn unused_device(id: &'static str, device: &str, why: &str, any_works: bool) -> 
     finding(id, severity, format!("{device} on this host is not used"), why, next)
 }
 
-/// Detects a rail-optimized network, on which only devices of the same name reach each other.
+/// Detects a rail-optimized network, in which only devices with the same name can reach each other.
 fn rails(peer: &PeerProbe) -> Option<&'static str> {
     let probes = &peer.probes;
     let same = |path: &ProbedPath| probes.ends[path.end].device == path.remote;

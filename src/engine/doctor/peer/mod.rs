@@ -3,7 +3,7 @@
 //!
 //! The peer is any running Mooncake engine (a node, an SGLang server, a bench target). The test does not affect it: it opens a
 //! connection like any client, writes 0 bytes, and reads. Every step of a path is reported separately ([`PathProbes`]), so a failure is
-//! explained by its step, attribute and errno. The rules for that are in [`explain`].
+//! explained by its step, attribute and errno. The rules for these explanations are in [`explain`].
 
 pub mod explain;
 mod judge;
@@ -27,7 +27,7 @@ const END_MAX: Duration = Duration::from_secs(5);
 pub struct PeerQuery {
     /// Segment names: `HOST:PORT` of the handshake port, or the name in the metadata service.
     pub segments: Vec<String>,
-    /// The configuration of this host's engine, or why it cannot start.
+    /// The configuration of this host's engine, or the reason why the engine cannot start.
     pub config: Fact<TransferConfig>,
     /// Maximum wait for a response.
     pub limit: Duration,
@@ -49,7 +49,7 @@ pub struct PeerFacts {
 pub struct PeerProbe {
     /// The segment name, as specified by the user.
     pub segment: String,
-    /// The descriptor of the peer.
+    /// The peer's descriptor.
     pub found: Fact<SegmentDescriptor>,
     /// The results of all paths to it; empty if it has no RDMA devices.
     pub probes: PathProbes,

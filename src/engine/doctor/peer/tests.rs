@@ -182,7 +182,7 @@ fn without_an_own_engine_the_reason_is_reported_and_nothing_passes() {
     }
 }
 
-/// Step, cause, message of the peer, own GID, expected parts of the problem, and an expected part of the remedy.
+/// Step, cause, the peer's message, this host's GID, expected parts of the problem, and an expected part of the remedy.
 type Case = (RdmaStep, ProbeFailureCause, &'static str, Gid, &'static [&'static str], &'static str);
 
 #[test]

@@ -28,7 +28,7 @@ pub struct Instance {
     pub info: Fact<ServerSettings>,
     /// `/metrics`.
     pub metrics: Option<Samples>,
-    /// The common prefix of its keys in the store, if the server reports it (`/get_hicache_l3_cache_layout`).
+    /// The common prefix of the server's keys in the store, if reported (`/get_hicache_l3_cache_layout`).
     pub key_prefix: Option<String>,
     /// Whether its keys are the same for every tensor-parallel rank (MLA).
     pub is_mla: Option<bool>,
@@ -41,7 +41,7 @@ pub struct Instance {
 pub struct ServerSettings(pub Map<String, Value>);
 
 impl ServerSettings {
-    /// A setting as text; `None` if it is not set.
+    /// A setting as a string; `None` if it is not set.
     pub fn text(&self, name: &str) -> Option<String> {
         match self.0.get(name)? {
             Value::Null => None,
@@ -60,7 +60,7 @@ impl ServerSettings {
         self.0.get(name).and_then(Value::as_bool).unwrap_or(false)
     }
 
-    /// The storage backend's extra settings, if they are in the flag itself (not in a file).
+    /// The storage backend's extra settings, if they are specified in the flag itself (not in a file).
     pub fn extra(&self) -> Map<String, Value> {
         match self.0.get("hicache_storage_backend_extra_config") {
             Some(Value::Object(map)) => map.clone(),
@@ -107,7 +107,7 @@ pub struct L3Probe {
 pub struct L3Read {
     /// Whether another server wrote the pages.
     pub by_another: bool,
-    /// Tokens written to L3 in between, as reported by the server; `None` without metrics.
+    /// Tokens written to L3 between the two requests, as reported by the server; `None` without metrics.
     pub written: Option<f64>,
     /// Cached tokens by tier.
     pub cached: CachedTierTokens,

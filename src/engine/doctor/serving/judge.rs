@@ -16,7 +16,7 @@ use crate::engine::plan::size_text;
 const TOKENS_WORTH: f64 = 10_000.0;
 /// A threshold above this excludes most prompts.
 const THRESHOLD_LONG: u64 = 1024;
-/// Share of found but unused tokens above which the reason is reported.
+/// If the share of tokens that were found but not used exceeds this value, the reason is reported.
 const UNUSED_SHARE: f64 = 0.25;
 
 /// The status of the check `id`, and how long gathering its facts took.
@@ -35,7 +35,7 @@ pub fn judge(id: &'static str, facts: &ServingFacts) -> (CheckStatus, Duration) 
         "l3-read" => read(facts),
         "same-fingerprint" => fingerprint(facts),
         "l3-probe" => probe(facts),
-        // A test asserts that every check of this group has an arm.
+        // A test asserts that every check in this group has a match arm.
         _ => CheckStatus::Skipped("not implemented".to_owned()),
     };
     (status, took)
@@ -111,7 +111,7 @@ fn attached(facts: &ServingFacts) -> CheckStatus {
             Some("mooncake") if layout == "layer_first" && instance.is_mla != Some(true) => findings.push(finding(
                 "l3-attached",
                 Severity::Warning,
-                "the host memory layout does not work with the store: only MLA models can store layer_first pages",
+                "the host memory layout is incompatible with the store: only MLA models can store layer_first pages",
                 format!("{}: hicache_mem_layout layer_first", instance.url),
                 "set --hicache-mem-layout to page_first (with --hicache-io-backend kernel) or page_first_direct (with direct)",
             )),
@@ -185,7 +185,7 @@ fn master(facts: &ServingFacts) -> CheckStatus {
     status(findings, || plural(known, "server"))
 }
 
-/// Parses a size like SGLang: whole bytes, or a whole number of `gb` (1024^3 bytes).
+/// Parses a size as SGLang does: whole bytes, or a whole number of `gb` (1024^3 bytes).
 fn segment_bytes(value: &Value) -> Option<u64> {
     match value {
         Value::String(text) => size_text::sglang_segment(text).ok(),
@@ -206,7 +206,7 @@ fn policy(facts: &ServingFacts) -> CheckStatus {
         if policy == "best_effort" {
             add(
                 Severity::Warning,
-                "best_effort cancels L3 reads as soon as the GPU is free: on an idle server, that is nearly all of them"
+                "best_effort cancels L3 reads as soon as the GPU is free: on an idle server, nearly all L3 reads are canceled"
                     .to_owned(),
                 "hicache_storage_prefetch_policy best_effort".to_owned(),
                 "set --hicache-storage-prefetch-policy to timeout (bounded) or wait_complete (every hit is used)",
@@ -329,7 +329,7 @@ fn read(facts: &ServingFacts) -> CheckStatus {
             };
             add(
                 severity,
-                "L3 is written but never read",
+                "L3 is written to but never read from",
                 format!("{seen}; {why}"),
                 "verify with --probe-serving (a prompt sent twice with a flush in between), and compare the servers (--sglang URL for each)",
             );
@@ -477,8 +477,9 @@ fn judge_reading(probe: &L3Probe, reading: &L3Read) -> Option<Finding> {
     match () {
         () if cached.storage > 0 && !reading.is_same => found(
             Severity::Warning,
-            "with pages loaded from the store, the server generated different tokens than without",
-            "run the check again: batches of different sizes may differ in the last bits; if the difference persists, compare the servers' dtype and release",
+            "with pages loaded from the store, the server generated different tokens than without them",
+            "run the check again: results from batches of different sizes may differ in the last bits; \
+             if the difference persists, compare the servers' dtype and release",
         ),
         () if cached.storage > 0 => None,
         () if cached.device + cached.host > 0 => found(
@@ -581,7 +582,7 @@ mod tests {
         assert_found(
             &attached(&one(json!({"hicache_mem_layout": "layer_first"}))),
             Severity::Warning,
-            "does not work with the store",
+            "is incompatible with the store",
         );
     }
 
@@ -636,9 +637,9 @@ mod tests {
             "none reaches the store",
         );
         let written = "sglang:hicache_backup_tokens_total 50000\nsglang:backuped_tokens_total 50000\n";
-        assert_found(&read(&with(written)), Severity::Info, "written but never read");
+        assert_found(&read(&with(written)), Severity::Info, "written to but never read from");
         let found = format!("{written}sglang:storage_prefetch_hit_tokens_total 20000\n");
-        assert_found(&read(&with(&found)), Severity::Warning, "written but never read");
+        assert_found(&read(&with(&found)), Severity::Warning, "written to but never read from");
         let few = "sglang:hicache_backup_tokens_total 500\nsglang:backuped_tokens_total 500\n";
         assert!(matches!(read(&with(few)), CheckStatus::Passed(_)));
         let unused = format!("{READ}sglang:storage_prefetch_unfulfilled_tokens_total{{reason=\"deadline\"}} 20000\n");

@@ -18,7 +18,7 @@ use crate::engine::http::Fetcher;
 const GENERATE: Duration = Duration::from_secs(90);
 /// Maximum wait until the pages are written.
 const WRITTEN: Duration = Duration::from_secs(20);
-/// Wait for writes if the server exports no metrics.
+/// Time to wait for writes if the server exports no metrics.
 const BLIND: Duration = Duration::from_secs(5);
 /// Maximum time during which a busy server may reject the flush.
 const FLUSHED: Duration = Duration::from_secs(30);
@@ -41,7 +41,9 @@ pub async fn probe<E: Env>(env: &E, instances: &[Instance], query: &ServingQuery
         let Ok(info) = &instance.info else { continue };
         let tokens = first.as_ref().map_or_else(|| prompt(seed, length(info)), |(tokens, ..)| tokens.clone());
         let end = match (info.is_unified(), ProbeTarget::new(env, &instance.url, query)) {
-            (false, _) => Err("the server belongs to a prefill-decode pair and does not accept requests alone".into()),
+            (false, _) => {
+                Err("the server belongs to a prefill-decode pair and cannot serve requests on its own".into())
+            }
             (_, Err(why)) => Err(why),
             (true, Ok(server)) => match &first {
                 None => match server.write_flush_read(&tokens).await {

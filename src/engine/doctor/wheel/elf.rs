@@ -14,7 +14,7 @@ const NEEDED_MAX: usize = 256;
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Dynamic {
     pub needed: Vec<String>,
-    /// `DT_RPATH`: search directories for this binary and for what it loads; empty if `DT_RUNPATH` exists.
+    /// `DT_RPATH`: search directories for this binary and the libraries that it loads; empty if `DT_RUNPATH` exists.
     pub rpath: Vec<String>,
     /// `DT_RUNPATH`: search directories for this binary only.
     pub runpath: Vec<String>,

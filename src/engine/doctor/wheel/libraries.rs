@@ -1,6 +1,6 @@
 //! Finds libraries that a wheel's binaries need but the dynamic loader would not find.
 //!
-//! The search order is that of `ld.so`: directories in the binary itself (`$ORIGIN` is its own directory), `LD_LIBRARY_PATH`,
+//! The search order is the same as in `ld.so`: directories in the binary itself (`$ORIGIN` is its own directory), `LD_LIBRARY_PATH`,
 //! `/etc/ld.so.conf`, and the default directories.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -24,7 +24,7 @@ const FILES_MAX: usize = 512;
 /// Maximum depth of nested includes in `ld.so.conf`.
 const INCLUDE_DEPTH_MAX: usize = 4;
 
-/// Searches libraries like the dynamic loader.
+/// Searches for libraries as the dynamic loader does.
 pub(super) struct LibraryLoader<'a> {
     tree: &'a FileTree,
     before: Vec<String>,

@@ -17,7 +17,7 @@ use libraries::LibraryLoader;
 
 /// The release series whose wire protocol mcctl implements.
 const SPOKEN: &str = "0.3.13";
-/// Binaries of a wheel that are inspected.
+/// The programs in a wheel that are inspected, in addition to its shared objects.
 const BINARIES: &[&str] = &["mooncake_master", "mooncake_client", "transfer_engine_bench"];
 
 /// The facts that the checks evaluate.
@@ -220,7 +220,10 @@ fn release(facts: &WheelFacts, check: &Check) -> CheckStatus {
     status(findings, || match master(facts) {
         Some((path, Some(of))) => format!("{path}: {}, same as the wheel", of.release),
         Some((path, None)) => {
-            format!("the wheel has release {}; the release of {path} is unknown without running it", first.release)
+            format!(
+                "the wheel has release {}; the release of {path} cannot be determined without running it",
+                first.release
+            )
         }
         None => format!("{}; mooncake_master is not on PATH", first.release),
     })

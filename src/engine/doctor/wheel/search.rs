@@ -134,7 +134,7 @@ fn of_interpreter(tree: &FileTree, python: &str, into: &mut Vec<String>) {
         into.extend(version.split_whitespace().map(|version| format!("{prefix}/versions/{version}")));
         return;
     }
-    // A virtual environment includes the system packages only if its configuration enables that.
+    // A virtual environment includes the system packages only if its configuration enables them.
     let shares = match tree.text(&format!("{prefix}/pyvenv.cfg")).ok().flatten() {
         None => true,
         Some(text) => text.lines().any(|entry| {

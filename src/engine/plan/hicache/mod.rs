@@ -8,9 +8,9 @@
 //! - eviction before every allocation (`mem_cache/allocation.py`)
 //! - the copies to the host and to storage that an insert triggers with write-through
 //!
-//! Queueing is not modelled: a server with concurrent requests evicts in a different order.
+//! Queueing is not modeled: a server with concurrent requests evicts in a different order.
 //!
-//! Storage keeps everything written to it. Store evictions are not modelled.
+//! Storage keeps everything written to it. Store evictions are not modeled.
 
 pub mod prompt;
 pub mod tree;
@@ -48,11 +48,11 @@ pub struct TierTokens {
     /// Loaded from storage through the host.
     pub storage: u64,
     pub new: u64,
-    /// Why storage served nothing, or less than it contained.
+    /// Why storage supplied no tokens, or fewer than it contained.
     pub why: Option<StorageShortfall>,
 }
 
-/// Why storage served less than was missing.
+/// Why storage did not supply all missing tokens.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum StorageShortfall {
     /// Fewer tokens than the threshold are missing, or fewer than the threshold are in storage.
@@ -191,7 +191,7 @@ impl HicacheModel {
                 Some(chunk) if rest.div_ceil(page) * page > chunk && chunk >= page => chunk / page * page,
                 _ => rest,
             };
-            // SGLang requests one page more than needed.
+            // SGLang requests one more page than needed.
             tree.make_room((step + page).div_ceil(page));
             let end = done + step;
             tree.device_free -= end.div_ceil(page) - done.div_ceil(page);

@@ -4,7 +4,8 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 
 use crate::engine::plan::trace::{TraceError, TraceRequest};
 
-/// A prompt divided into pages. Equal hashes mean equal tokens from the start of the prompt.
+/// A prompt divided into pages. If two pages have the same hash, all tokens from the start of the prompt to the end of the page
+/// are identical.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PagedPrompt {
     /// Hashes of the prompt's full pages.
@@ -18,9 +19,9 @@ pub struct PagedPrompt {
 }
 
 impl PagedPrompt {
-    /// Divides the prompt of `request`, with blocks of `block_tokens` tokens, into pages of `page_size` tokens. Equal prompts get equal
-    /// replies, which differ from the replies to all other prompts. The reply's last token is never cached, because no token is computed
-    /// after it.
+    /// Divides the prompt of `request`, with blocks of `block_tokens` tokens, into pages of `page_size` tokens. Identical prompts
+    /// get identical replies; different prompts get different replies. The reply's last token is never cached, because no token
+    /// is computed after it.
     ///
     /// # Errors
     /// Same as [`TraceRequest::lengths`].

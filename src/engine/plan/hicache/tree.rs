@@ -22,7 +22,7 @@ struct TreeNode {
     device: bool,
     host: bool,
     touched: u64,
-    /// Number of requests that use the node or a descendant.
+    /// Number of requests that use the node or one of its descendants.
     locks: u32,
     /// Whether a prefetch from storage depends on the node.
     host_lock: bool,

@@ -21,14 +21,14 @@ const FAILED_SHARE: f64 = 0.01;
 const THRASH_SHARE: f64 = 0.8;
 /// Hit rate below which evictions are considered premature.
 const HITS_LOW: f64 = 0.2;
-/// Usage that, with failing puts, shows that eviction does not keep up. Upstream's watermark is 0.90.
+/// Usage at which failing puts show that eviction is not keeping up. Upstream's watermark is 0.90.
 const FULL_SHARE: f64 = 0.95;
-/// Usage near the watermark, at which the problems that the counters show may be ongoing.
+/// Usage near the watermark. At this usage, problems that the counters show may be ongoing.
 const NEARLY_FULL_SHARE: f64 = 0.85;
 /// Minimum number of puts for meaningful ratios.
 const PUTS_ENOUGH: f64 = 100.0;
 
-/// Single-key calls plus items of batch calls.
+/// The number of single-key calls plus the number of items in batch calls.
 fn calls(page: &Samples, operation: &str) -> f64 {
     let one = page.sum(&format!("master_{operation}_requests_total")).unwrap_or(0.0);
     one + page.sum(&format!("master_batch_{operation}_items_total")).unwrap_or(0.0)
@@ -54,7 +54,7 @@ pub fn clients(facts: &ClusterFacts) -> CheckStatus {
             Severity::Warning,
             "owners of mounted segments send no heartbeats: their segments and all objects in them are lost after client_ttl",
             format!("master_active_clients {active}, {}", plural(owners.len(), "segment owner")),
-            "check that those processes are running and can reach the master; nodes-answer lists them",
+            "check that those processes are running and can reach the master; the check nodes-answer lists them",
         ));
     }
     if let (Some(before), Some(after)) = (&facts.before, &facts.after)
@@ -97,7 +97,7 @@ pub fn moved(facts: &ClusterFacts) -> CheckStatus {
     for (operation, wanted) in [("put_start", done.puts), ("put_end", done.puts), ("get_replica_list", done.lookups)] {
         let moved = calls(after, operation) - calls(before, operation);
         if moved < wanted as f64 {
-            short.push(format!("{operation} by {moved} instead of {wanted}"));
+            short.push(format!("{operation} increased by {moved} instead of {wanted}"));
         }
     }
     if short.is_empty() {
@@ -111,12 +111,12 @@ pub fn moved(facts: &ClusterFacts) -> CheckStatus {
         "counters-move",
         Severity::Error,
         "the admin HTTP endpoint belongs to a different master than the one that accepted the objects",
-        format!("counters increased: {}", short.join(", ")),
+        short.join(", "),
         "pass this master's admin address with --admin HOST:PORT",
     )])
 }
 
-/// Puts that were started were also completed.
+/// Every put that was started was also completed.
 pub fn puts(facts: &ClusterFacts) -> CheckStatus {
     // The counters before this check, which exclude its own objects.
     let Some(page) = facts.before.as_ref() else { return CheckStatus::Skipped(no_admin(facts)) };
@@ -194,7 +194,7 @@ pub fn allocation(facts: &ClusterFacts) -> CheckStatus {
                 "{succeeded} of {attempted} evictions freed memory, {} soft-pinned keys{when}",
                 value("master_soft_pin_key_count")
             ),
-            "shorten --default_kv_lease_ttl, pin less, or add memory",
+            "shorten --default_kv_lease_ttl, pin fewer objects, or add memory",
         ));
     }
     let written = value("master_value_size_bytes_sum");
@@ -257,7 +257,7 @@ pub fn ssd(facts: &ClusterFacts) -> CheckStatus {
         findings.push(finding(
             "ssd-tier",
             Severity::Warning,
-            "the SSD tier is written but never read",
+            "the SSD tier is written to but never read from",
             format!("file_cache_nums_ {held}, file_cache_hit_nums_ 0, {} evicted from memory", plural_f(evicted, "key")),
             "check that other hosts can resolve the nodes' names (SSD reads go to local_hostname), and set --promotion_on_hit",
         ));

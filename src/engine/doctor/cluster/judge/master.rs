@@ -54,7 +54,7 @@ pub fn reached(facts: &ClusterFacts) -> CheckStatus {
     }
 }
 
-/// Reports an invalid master address: `origin` is the setting with its value, `why` the error.
+/// Reports an invalid master address: `origin` is the setting with its value, and `why` is the error.
 pub fn misnamed(origin: &str, why: &str) -> CheckStatus {
     let (text, form) = match origin.contains("etcd://") {
         true if origin.ends_with('/') && !origin.ends_with("//") => {
@@ -85,7 +85,7 @@ pub fn health(facts: &ClusterFacts) -> CheckStatus {
         if let Err(why) = &admin.health {
             add(
                 Severity::Error,
-                format!("the master's admin HTTP endpoint at {} does not respond", admin.at),
+                format!("the master's admin HTTP endpoint at {} is not responding", admin.at),
                 format!("GET http://{}/health: {why}", admin.at),
                 "start that master, or pass its admin address (metrics_port, default 9003) with --admin HOST:PORT",
             );
@@ -109,7 +109,7 @@ pub fn health(facts: &ClusterFacts) -> CheckStatus {
             "more than one master is serving: clients of different masters cannot read each other's objects".to_owned(),
             format!("service_ready is true at {}", listed(&ready)),
             match facts.admins.iter().any(|admin| admin.is_mcctl == Some(true)) {
-                true => "specify the master of one store only: mcctl's masters do not elect a leader",
+                true => "specify the master of only one store: mcctl's masters do not elect a leader",
                 false => {
                     "use the same --cluster_id and etcd for all masters (--enable_ha=true), or specify only the masters of one cluster"
                 }
@@ -154,7 +154,7 @@ pub fn leader_record(facts: &ClusterFacts) -> CheckStatus {
         Err(why) => finding(
             "leader-record",
             Severity::Error,
-            "etcd does not respond: clients cannot find a master, and no standby can take over",
+            "etcd is not responding: clients cannot find a master, and no standby can take over",
             why,
             "start etcd, or correct the address: etcd://HOST:PORT;HOST:PORT, without a trailing slash",
         ),
@@ -208,7 +208,7 @@ fn release_by_paths(facts: &ClusterFacts) -> Option<&'static str> {
 /// The master's release is one that mcctl was tested with.
 pub fn release(facts: &ClusterFacts) -> CheckStatus {
     let RpcState::Ready(version) = &facts.rpc.state else {
-        return CheckStatus::Skipped("the master does not respond".to_owned());
+        return CheckStatus::Skipped("the master is not responding".to_owned());
     };
     let by_paths = release_by_paths(facts);
     let by_admin = by_paths.map_or(String::new(), |release| format!("; its admin HTTP endpoints match {release}"));
@@ -217,7 +217,7 @@ pub fn release(facts: &ClusterFacts) -> CheckStatus {
         return CheckStatus::Found(vec![finding(
             "master-release",
             Severity::Error,
-            "the master's release uses a different protocol: 0.3.13 clients do not work with it",
+            "the master's release uses a different protocol: 0.3.13 clients are incompatible with it",
             format!("ServiceReady returned '{version}', but 0.3.8 to 0.3.13 return '{PROTOCOL_VERSION}'{by_admin}"),
             remedy,
         )]);
@@ -315,7 +315,7 @@ pub fn survives(facts: &ClusterFacts) -> CheckStatus {
                 EMPTIES,
                 "mcctl does not persist metadata yet: restart only when an empty cache is acceptable",
             ),
-            // Seen with 0.3.13.post1, kvcache-ai/Mooncake#3761.
+            // Observed with 0.3.13.post1; see kvcache-ai/Mooncake#3761.
             (_, Some((1.., _))) => (
                 Severity::Warning,
                 "a restart loses nearly all keys: restoring a snapshot drops every object whose read lease has expired",
@@ -453,7 +453,7 @@ mod tests {
         assert_found(&health(&split), Severity::Error, "report different leaders");
         let mut silent = healthy();
         silent.admins[0].health = Err("Connection refused".into());
-        assert_found(&health(&silent), Severity::Error, "does not respond");
+        assert_found(&health(&silent), Severity::Error, "is not responding");
     }
 
     #[test]
@@ -476,7 +476,7 @@ mod tests {
         facts.leader = leader(Ok(Some("0.0.0.0:50051".to_owned())), &[]);
         assert_found(&leader_record(&facts), Severity::Error, "unspecified address");
         facts.leader = leader(Err("connection refused".into()), &[]);
-        assert_found(&leader_record(&facts), Severity::Error, "etcd does not respond");
+        assert_found(&leader_record(&facts), Severity::Error, "etcd is not responding");
     }
 
     #[test]

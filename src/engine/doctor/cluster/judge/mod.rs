@@ -45,7 +45,7 @@ pub fn judge(id: &'static str, facts: &ClusterFacts) -> (CheckStatus, Duration) 
         "allocation" => (counters::allocation(facts), admins),
         "ssd-tier" => (counters::ssd(facts), admins),
         "lookup-latency" => (probe_judge::latency(facts), facts.rpc.lookups.iter().sum()),
-        // A test asserts that every check of this group has an arm.
+        // A test asserts that every check in this group has a match arm.
         _ => (CheckStatus::Skipped("not implemented".to_owned()), Duration::ZERO),
     }
 }
@@ -62,7 +62,7 @@ fn unlisted(facts: &ClusterFacts) -> Option<CheckStatus> {
     }
 }
 
-/// Like [`unlisted`], for checks that need `/get_segments_detail`.
+/// Like [`unlisted`], but for checks that need `/get_segments_detail`.
 fn undetailed(facts: &ClusterFacts) -> Option<CheckStatus> {
     let why = "the master is older than 0.3.12 and lists only segment names";
     unlisted(facts).or_else(|| match &facts.segments {

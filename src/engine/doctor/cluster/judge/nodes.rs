@@ -85,7 +85,7 @@ pub fn answer(facts: &ClusterFacts) -> CheckStatus {
     add(
         format!("{} gone, and another program uses the port", are(foreign.len())),
         &foreign,
-        "the node has exited and its port was reused: wait for client_ttl, or check the node's log",
+        "the node has exited and its port was reused: wait for client_ttl to expire, or check the node's log",
     );
     let unknown = of(&|dial| match dial {
         DialResult::Unknown(why) => Some(why.clone()),
@@ -150,7 +150,7 @@ pub fn records(facts: &ClusterFacts) -> CheckStatus {
         return CheckStatus::Found(vec![finding(
             "metadata-records",
             Severity::Error,
-            "the metadata service does not respond: nodes cannot join, and clients cannot resolve new segments",
+            "the metadata service is not responding: nodes cannot join, and clients cannot resolve new segments",
             format!("{url}: {why}"),
             "restart it (mcctl serve metadata, or the master with --enable_http_metadata_server), then restart the nodes; the URL \
              must end in /metadata",
@@ -210,7 +210,7 @@ pub fn planned(facts: &ClusterFacts) -> CheckStatus {
         return CheckStatus::Skipped("no planned nodes were specified (--node-names)".to_owned());
     }
     if facts.metadata.reached.is_err() {
-        return CheckStatus::Skipped("the metadata service does not respond".to_owned());
+        return CheckStatus::Skipped("the metadata service is not responding".to_owned());
     }
     let mut findings = Vec::new();
     for planned in &facts.metadata.planned {
@@ -229,7 +229,8 @@ pub fn planned(facts: &ClusterFacts) -> CheckStatus {
                 Severity::Error,
                 format!("a stale record occupies the name {}: a node with that name fails to start with 'Duplicate rpc_meta key'", planned.name),
                 format!("{evidence}, where no engine responds"),
-                format!("remove it: curl -X DELETE '{}?key=mooncake%2Frpc_meta%2F{}'; mcctl's nodes and metadata service do that automatically",
+                format!("remove it: curl -X DELETE '{}?key=mooncake%2Frpc_meta%2F{}'; \
+                     mcctl's nodes and metadata service remove stale records automatically",
                     facts.metadata.url.as_deref().unwrap_or_default(), crate::engine::metadata::escape(&planned.name)),
             ),
         });
@@ -316,7 +317,7 @@ mod tests {
         facts.nodes[0].dial = DialResult::Answers;
         assert_found(&records(&facts), "use P2PHANDSHAKE, but");
         facts.metadata.reached = Err("Connection refused".into());
-        assert_found(&records(&facts), "does not respond");
+        assert_found(&records(&facts), "is not responding");
         assert!(matches!(records(&healthy()), CheckStatus::Skipped(_)));
     }
 

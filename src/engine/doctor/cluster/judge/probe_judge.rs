@@ -15,7 +15,7 @@ const SLOW_MB_S: f64 = 500.0;
 const PLATEAU_MB_S: f64 = 1000.0;
 /// Minimum speedup of parallel over sequential reads that is reported.
 const PARALLEL_GAIN: f64 = 1.5;
-/// p99 lookup latency above which TTFT is affected, and above which ranks wait for each other.
+/// The p99 lookup latency above which TTFT is affected, and the one above which ranks wait for each other.
 const LOOKUP_SLOW: Duration = Duration::from_millis(20);
 const LOOKUP_BAD: Duration = Duration::from_millis(200);
 
@@ -185,7 +185,7 @@ pub fn streams(facts: &ClusterFacts) -> CheckStatus {
 pub fn latency(facts: &ClusterFacts) -> CheckStatus {
     let mut times = facts.rpc.lookups.clone();
     if times.is_empty() {
-        return CheckStatus::Skipped("the master does not respond".to_owned());
+        return CheckStatus::Skipped("the master is not responding".to_owned());
     }
     times.sort();
     let at = |share: f64| {

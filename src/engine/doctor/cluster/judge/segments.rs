@@ -12,7 +12,7 @@ use crate::engine::doctor::{finding, listed, plural, status};
 
 /// Minimum useful segment size: the store's alignment. SGLang's ranks reject smaller ones.
 const SEGMENT_MIN: u64 = 16 << 20;
-/// Tolerated difference from the plan, in per mille: rounding to pages and ranks.
+/// Tolerated deviation from the plan, in per mille. It allows for rounding to pages and ranks.
 const MISSING_PER_MILLE: u64 = 10;
 
 /// At least one segment is mounted, and each has capacity.
@@ -58,7 +58,7 @@ pub fn mounted(facts: &ClusterFacts) -> CheckStatus {
                 Severity::Error,
                 "less memory is mounted than planned",
                 evidence,
-                "run mcctl status to see which node is missing; SGLang divides its global_segment_size by tp x pp; store nodes do not",
+                "run mcctl status to see which node is missing; SGLang divides its global_segment_size by tp x pp, but store nodes do not",
             ));
         } else if total > expected.0.saturating_add(allowed) {
             findings.push(finding(
@@ -92,7 +92,7 @@ pub fn mounted(facts: &ClusterFacts) -> CheckStatus {
             Severity::Info,
             format!("{} no new objects", if going.len() == 1 { "1 segment accepts" } else { "some segments accept" }),
             listed(&going),
-            "no action if a node is being drained; see mcctl status",
+            "no action is needed if a node is being drained; see mcctl status",
         ));
     }
     status(findings, || format!("{} in {}", ByteSize(total), plural(listing.segments.len(), "segment")))
@@ -126,7 +126,7 @@ pub fn names(facts: &ClusterFacts) -> CheckStatus {
     CheckStatus::Found(vec![finding(
         "segment-names",
         Severity::Error,
-        "several clients mounted segments under the same name: reads of one client's objects go to another client",
+        "several clients mounted segments under the same name: reads of one client's objects are sent to another client",
         listed(&shared),
         "set MOONCAKE_LOCAL_HOSTNAME to a unique host:port for each process, or to a host name, so that a free port is chosen; if one of \
          them was just restarted, its old client expires after client_ttl (10 s)",
@@ -173,7 +173,8 @@ pub fn endpoints(facts: &ClusterFacts) -> CheckStatus {
             Severity::Info,
             "the segments have loopback endpoints: correct for a single-host store, but unreachable from other hosts",
             listed(&shown),
-            "no action for a single host; for several, set MOONCAKE_LOCAL_HOSTNAME on each host to an address that the others can reach",
+            "no action is needed for a single host; \
+             with several hosts, set MOONCAKE_LOCAL_HOSTNAME on each host to an address that the others can reach",
         )
     } else {
         finding(
