@@ -44,7 +44,7 @@ pub enum ViolationKind {
     Range,
     /// A reference has no target.
     Reference,
-    /// A rollout could never make progress.
+    /// The rollout could never make progress.
     Stuck,
     /// The field does not exist.
     UnknownField,
@@ -84,7 +84,7 @@ pub struct Violation {
     /// Field path such as `spec.roles[1].standalonePattern.template`. Empty for the document itself. [`FieldPath::parse`] parses it.
     pub path: String,
     pub kind: ViolationKind,
-    /// A message without a full stop.
+    /// The message, without a trailing period.
     pub message: String,
 }
 

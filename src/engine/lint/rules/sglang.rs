@@ -144,7 +144,7 @@ pub fn devices(view: &DeploymentView<'_>, out: &mut Findings) {
 
 fn device_list(what: &str, located: &LocatedValue, out: &mut Findings) {
     let text = located.text.trim();
-    // A mapping from ranks or GPUs to lists, or a file that contains one.
+    // A mapping from ranks or GPUs to device lists, or a file that contains this mapping.
     if text.starts_with(['{', '[']) || text.ends_with(".json") {
         return;
     }
@@ -154,7 +154,9 @@ fn device_list(what: &str, located: &LocatedValue, out: &mut Findings) {
     if has_space {
         out.warning(
             &located.place,
-            format!("{what} contains a space: some releases look up a device of that exact name"),
+            format!(
+                "{what} contains a space: some releases look up a device with exactly this name, including the space"
+            ),
             format!("'{text}'"),
             format!("use {joined}"),
         );
