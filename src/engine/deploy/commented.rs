@@ -109,7 +109,7 @@ pub(super) const KEYS: &[KeyHelp] = &[
     ("kubernetes", "host_network", "run pods in the host network"),
     ("kubernetes", "node_selector", "node labels for serving and store pods"),
     ("kubernetes", "model_claim", "PersistentVolumeClaim with the model"),
-    ("kubernetes", "model_host_path", "alternative to model_claim: directory on each node that contains the model"),
+    ("kubernetes", "model_host_path", "alternative to model_claim: directory with the model on each node"),
     ("kubernetes", "model_mount", "mount path of the model"),
     ("host", "bin_dir", "directory that contains mooncake_master, mc_store_rest_server and mcctl; empty searches PATH"),
     ("host", "python", "Python interpreter with SGLang"),

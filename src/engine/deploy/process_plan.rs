@@ -123,7 +123,7 @@ pub struct HostMount {
 /// Addresses to wait for before a process starts. An empty list means no wait.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct StartupWait {
-    /// The wait ends when one of these accepts connections.
+    /// The wait ends when one of these addresses accepts connections.
     pub any_of: Vec<HostPort>,
     pub seconds: u32,
 }

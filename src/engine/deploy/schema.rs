@@ -251,7 +251,7 @@ impl Default for HighAvailability {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct MetadataSection {
-    /// By handshake, or through a metadata service.
+    /// Direct handshakes, or a metadata service.
     pub kind: MetadataKind,
     /// Port of the metadata service inside the master.
     pub port: u16,
@@ -535,9 +535,9 @@ pub struct KubernetesSection {
     pub host_network: bool,
     /// Node labels for serving and store pods.
     pub node_selector: BTreeMap<String, String>,
-    /// PersistentVolumeClaim that contains the model; empty for none.
+    /// PersistentVolumeClaim that contains the model; empty if there is none.
     pub model_claim: String,
-    /// Directory on each node that contains the model; empty for none.
+    /// Directory with the model on each node; empty if there is none.
     pub model_host_path: String,
     /// Mount path of the model.
     pub model_mount: String,

@@ -154,7 +154,7 @@ pub fn quantity_text(text: &str) -> Option<GrammarError> {
     quantity(text).is_none().then_some(GrammarError::Quantity)
 }
 
-/// The number after `e` or `E`. It has the syntax of a mantissa.
+/// The number after `e` or `E`. Its syntax is the same as for a mantissa.
 fn exponent_of(text: &str) -> Option<f64> {
     let number = text.strip_prefix(['e', 'E'])?;
     let unsigned = number.strip_prefix(['+', '-']).unwrap_or(number);

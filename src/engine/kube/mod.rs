@@ -2,7 +2,7 @@
 //!
 //! Unknown fields are violations everywhere, including places where the server silently keeps or drops them (`spec.roles` of a
 //! RoleBasedGroup has `x-kubernetes-preserve-unknown-fields`). Fields and types come from k8s-openapi and, for RoleBasedGroups,
-//! from `rbg`. `rule` and `rbg` contain the rules that types cannot express.
+//! from `rbg`. `rule` and `rbg` contain the rules that cannot be expressed as types.
 //!
 //! Each document is validated on its own. References between documents, such as Service selectors, are checked elsewhere. A
 //! violation has a path, not a line. The module is pure. Unknown kinds are not validated ([`known`] lists the known ones).

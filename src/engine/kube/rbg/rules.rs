@@ -300,7 +300,7 @@ fn cycles(spec: &Field<'_>, out: &mut Vec<Violation>) {
             Some((role.text("name")?, role.list("dependencies").iter().filter_map(|d| d.value.as_str()).collect()))
         })
         .collect();
-    // Repeatedly remove roles whose dependencies are all removed. The remaining roles contain a cycle.
+    // Repeatedly remove roles whose dependencies have all been removed. The remaining roles contain a cycle.
     let mut free: Vec<&str> = Vec::new();
     loop {
         let next = waits

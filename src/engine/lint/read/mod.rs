@@ -79,15 +79,15 @@ pub struct SourceFile<'a> {
     pub kind: Option<FileKind>,
 }
 
-/// Limit on the processes of a deployment. Rules compare all pairs.
+/// Limit on the number of processes in a deployment: rules compare all pairs.
 pub const PROCESSES_MAX: usize = 1024;
-/// Limit on pod sets, and on Services.
+/// Limit on the number of pod sets, and on the number of Services.
 const OBJECTS_MAX: usize = 4096;
-/// Limit on arguments plus variables of one process.
+/// Limit on the total number of arguments and variables of one process.
 pub const PARTS_MAX: usize = 4096;
 /// Limit on the size of a script, a unit or an environment file, in bytes.
 const SCRIPT_BYTES_MAX: usize = 256 << 10;
-/// Limit on `=` in such a file. Each may set a variable that all later processes inherit.
+/// Limit on the number of `=` in a script, a unit or an environment file. Each one may set a variable that all later processes inherit.
 const ASSIGNMENTS_MAX: usize = 4096;
 
 /// Why a source cannot be read.

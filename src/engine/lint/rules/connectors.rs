@@ -14,7 +14,7 @@ use crate::engine::lint::settings::{ProcessView, host_of};
 use crate::engine::lint::yaml::{YamlNode, YamlValue};
 use crate::engine::plan::client::PLAIN_SEGMENT_BYTES_MIN;
 
-/// The text of a key, if it has a value.
+/// The scalar value of a key, if it is set.
 fn text<'n>(node: &'n YamlNode, key: &str) -> Option<&'n str> {
     node.get(key).filter(|value| value.value != YamlValue::Null)?.text()
 }

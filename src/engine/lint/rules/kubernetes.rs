@@ -408,7 +408,7 @@ fn addresses(member: &ProcessView<'_>) -> Vec<LocatedValue> {
     out
 }
 
-/// Time that a store needs to unmount its segment, in seconds.
+/// Time that a process needs to unmount its segment, in seconds.
 const UNMOUNT_SECONDS: u64 = 5;
 
 /// A process that is killed before it unmounts its segment leaves a dead segment behind.

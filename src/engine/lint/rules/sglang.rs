@@ -8,7 +8,7 @@ use crate::engine::lint::settings::{ProcessView, SettingValue};
 
 /// The release whose flags are known.
 const RELEASE: &str = "0.5.23";
-/// Limit on unknown flags per process that are compared with all known flags.
+/// Maximum number of unknown flags per process that are compared with all known flags.
 const UNKNOWN_MAX: usize = 32;
 /// Limit on the edit distance between a flag and its likely intended name.
 const TYPO_MAX: usize = 2;
