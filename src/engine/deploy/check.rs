@@ -13,9 +13,10 @@ use crate::engine::kube::grammar;
 
 /// Maximum number of hosts per list, and of replicas.
 const COUNT_MAX: usize = 4096;
-/// Maximum length of the name. Object names consist of it and a suffix such as `-prefill-1000`, and are limited to 63 characters.
+/// Maximum length of the deployment name. Object names consist of this name and a suffix such as `-prefill-1000`, and must not exceed 63
+/// characters.
 const NAME_MAX: usize = 40;
-/// Minimum memory for a master: what it uses when no keys are stored.
+/// Minimum memory for a master: its memory usage when no keys are stored.
 const MASTER_MEMORY_MIN: DeploySize = DeploySize(64 << 20);
 /// Values that SGLang 0.5.23 accepts (`sglang/srt/arg_groups/fields/memory.py`). `layer_first` does not work with Mooncake.
 const LAYOUTS: &[&str] = &["page_first", "page_first_direct", "page_first_kv_split", "page_head"];
@@ -83,7 +84,7 @@ fn texts(spec: &DeploymentSpec) -> Result<(), DeployError> {
             return Err(invalid_value(key, what));
         }
     }
-    // These values end up in units, scripts and manifests, which cannot represent line breaks or NUL in an argument.
+    // These values end up in units, scripts and manifests, which cannot represent line breaks or NUL characters in an argument.
     let words: [(&'static str, Vec<&String>); 12] = [
         ("model.path", vec![&model.path]),
         ("model.served_name", vec![&model.served_name]),
@@ -202,7 +203,7 @@ fn numbers(spec: &DeploymentSpec) -> Result<(), DeployError> {
         ));
     }
     if spec.model.hicache_size_gb == Some(0) {
-        return Err(invalid_value("model.hicache_size_gb", "0 makes SGLang use the ratio; set hicache_ratio instead"));
+        return Err(invalid_value("model.hicache_size_gb", "with 0, SGLang uses the ratio; set hicache_ratio instead"));
     }
     Ok(())
 }
@@ -270,7 +271,7 @@ fn transfer(spec: &DeploymentSpec) -> Result<(), DeployError> {
     match transfer.protocol {
         StoreProtocol::Rdma if transfer.devices.is_empty() => Err(invalid_value(
             "transfer.devices",
-            "required: if none are listed, rdma can silently fall back to TCP; run mcctl devices for the names",
+            "required: if no devices are listed, rdma can silently fall back to TCP; run mcctl devices to list them",
         )),
         StoreProtocol::Tcp if !transfer.devices.is_empty() => Err(invalid_value(
             "transfer.devices",
@@ -293,7 +294,7 @@ fn contributed_memory(spec: &DeploymentSpec, platform: Platform) -> Result<(), D
     if spec.segment.engines.0 == 0 && count == 0 {
         return Err(invalid_value(
             "segment.engines",
-            "no process contributes memory to the store: set a size, or add nodes",
+            "no process contributes memory to the store: set a segment size, or add store nodes",
         ));
     }
     if count > 0 && nodes.segment.0 == 0 {

@@ -9,14 +9,14 @@ pub enum DeployError {
     /// Invalid TOML or YAML, or a value of the wrong type.
     #[error("{}{what}", place(*line))]
     Syntax {
-        /// Line number from 1, if known.
+        /// Line number, counted from 1, if known.
         line: Option<usize>,
         what: String,
     },
     /// A key that does not exist.
     #[error("{}unknown key {}{}", place(*line), Quoted(key), did_you_mean(near.as_deref()))]
     UnknownKey {
-        /// Line number from 1, if known.
+        /// Line number, counted from 1, if known.
         line: Option<usize>,
         key: String,
         /// The most similar known key.
@@ -37,20 +37,20 @@ pub enum DeployError {
     SetValue { text: String, what: String },
     #[error("{key}: {what}")]
     Value {
-        /// Key with its section.
+        /// Key, including its section.
         key: &'static str,
         what: String,
     },
     #[error("{key}: {error}")]
     Plan {
-        /// Key with its section.
+        /// Key, including its section.
         key: &'static str,
         error: SizingError,
     },
     /// A port that two processes use.
     #[error("port {port} on {host} is used twice{}", users(first, second))]
     PortTaken {
-        /// The host. In Kubernetes, the workload.
+        /// The host name. In Kubernetes, the workload name.
         host: String,
         port: u16,
         first: String,
@@ -71,7 +71,7 @@ pub(crate) fn invalid_value(key: &'static str, what: impl Into<String>) -> Deplo
     DeployError::Value { key, what: what.into() }
 }
 
-/// The processes that use the port, named once if they are the same.
+/// The processes that use the port, named once if both names are the same.
 fn users(first: &str, second: &str) -> String {
     if first == second { format!(" by {first}") } else { format!(": by {first} and by {second}") }
 }

@@ -63,7 +63,7 @@ pub(crate) fn engine(spec: &DeploymentSpec, uses_store: bool) -> Result<ProcessM
     let layout = layout(spec)?;
     let ranks = layout.stages_of_host(0).len() as u64;
     let shm = spec.serving.shm.0;
-    // With a CPU device, weights and KV cache are in the same memory, and their size is unknown.
+    // On a CPU, the weights and the KV cache are in host memory as well, and their size is unknown.
     let on_gpu = spec.serving.device == ComputeDevice::Cuda;
     let bare = RANK_BYTES * ranks + ENGINE_BYTES + shm;
     if !uses_store {
@@ -89,7 +89,7 @@ pub(crate) fn engine(spec: &DeploymentSpec, uses_store: bool) -> Result<ProcessM
     let geometry = match models::by_name(known) {
         Ok(found) => Some(found.geometry),
         Err(error) if !model.known_as.is_empty() => return Err(DeployError::Plan { key: "model.known_as", error }),
-        // A ratio gives a number of tokens. Without the bytes per token, its size in bytes is unknown.
+        // A ratio yields a number of tokens. If the bytes per token are unknown, so is the L2 size in bytes.
         Err(_) if matches!(l2_size, L2Size::Ratio { .. }) => {
             if page.is_some() {
                 return Err(invalid_value(

@@ -80,7 +80,7 @@ pub fn parse(text: &str, format: FileFormat, sets: &[String]) -> Result<Deployme
     spec_of(&tree).map_err(|error| DeployError::Syntax { line: None, what: error.to_string() })
 }
 
-/// Maximum number of nested brackets in YAML. The parser's run time is quadratic in that number. Real files nest two.
+/// Maximum nesting depth of brackets in YAML. The parser's run time is quadratic in this depth. Real files have two levels.
 const NESTING_MAX: u32 = 64;
 
 /// Rejects deeply nested YAML. Brackets in strings and comments count as well.

@@ -5,7 +5,7 @@ use crate::engine::base::HostPort;
 /// The role of a process in the deployment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum ComponentRole {
-    /// Holds the metadata of the store.
+    /// Holds the store's metadata.
     Master,
     Store,
     Server,
@@ -17,7 +17,7 @@ pub enum ComponentRole {
 }
 
 impl ComponentRole {
-    /// The role in names: `master`, `store`, ...
+    /// The role as it appears in names: `master`, `store`, ...
     pub fn word(self) -> &'static str {
         match self {
             ComponentRole::Master => "master",
@@ -90,14 +90,14 @@ pub struct ProbeSet {
     pub startup: ProbeSpec,
     /// The process can receive requests.
     pub readiness: ProbeSpec,
-    /// If it fails, the process is restarted.
+    /// If this probe fails, the process is restarted.
     pub liveness: ProbeSpec,
 }
 
 /// The resources of a process.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ProcessResources {
-    /// Limit on base-page memory with headroom, in bytes. `None` if it depends on a pool of unknown size.
+    /// Limit on base-page memory, including headroom, in bytes. `None` if the limit depends on a pool of unknown size.
     pub memory: Option<u64>,
     /// CPU request. CPUs are not limited.
     pub cpus: u32,
@@ -123,7 +123,7 @@ pub struct HostMount {
 /// Addresses to wait for before a process starts. An empty list means no wait.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct StartupWait {
-    /// The wait ends when one of these accepts connections.
+    /// The wait ends when one of these addresses accepts connections.
     pub any_of: Vec<HostPort>,
     pub seconds: u32,
 }
@@ -142,11 +142,11 @@ pub struct DrainHook {
 ///
 /// On plain hosts, each `ProcessPlan` is one process: `host` names its host; `replicas` and `size` are 1. In Kubernetes, each one is a
 /// container template. Plans with the same `workload` are containers of one pod (NUMA nodes). The workload has `replicas` groups
-/// of `size` pods. Values may use `$(POD_IP)` and, if `size` is above 1, `$(NODE_RANK)` (RBG: its own variables). The writer must
+/// of `size` pods. Values may use `$(POD_IP)` and, if `size` is above 1, `$(NODE_RANK)` (with RBG, its own variables). The writer must
 /// define these variables before the values that use them.
 ///
 /// In Kubernetes, values rely on these names: without high availability, the ClusterIP Service `NAME-master`. Otherwise, and for
-/// engines, a headless Service named like the workload, whose pods are `WORKLOAD-i`. With RBG, the Service is `s-WORKLOAD`.
+/// engines, a headless Service with the name of the workload, whose pods are `WORKLOAD-i`. With RBG, the Service is `s-WORKLOAD`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ProcessPlan {
     pub role: ComponentRole,
@@ -168,7 +168,7 @@ pub struct ProcessPlan {
     pub resources: ProcessResources,
     pub mounts: Vec<HostMount>,
     pub probes: ProbeSet,
-    /// The processes (plain hosts) or workloads (Kubernetes) that start earlier, by name.
+    /// Names of the processes (plain hosts) or workloads (Kubernetes) that start earlier.
     pub after: Vec<String>,
     pub wait: StartupWait,
     /// Seconds between SIGTERM and SIGKILL, including the drain.

@@ -126,14 +126,14 @@ impl KvCache {
 pub struct ModelSection {
     /// `--model-path`: a directory, or a Hugging Face Hub name.
     pub path: String,
-    /// The model that determines the cache size, if the path does not identify it. Without it, sizes are bounds only.
+    /// The model that determines the cache size, if the path does not identify the model. If unset, only bounds on sizes are known.
     pub known_as: String,
     /// `--served-model-name`; empty omits the flag.
     pub served_name: String,
     pub tp: u64,
     pub pp: u64,
     pub dp: u64,
-    /// `--enable-dp-attention`: the data-parallel ranks are groups of TP ranks.
+    /// `--enable-dp-attention`: each data-parallel rank is a group of TP ranks.
     pub dp_attention: bool,
     /// Tokens per page. Must match on all servers that share the store.
     pub page_size: u64,
@@ -145,9 +145,9 @@ pub struct ModelSection {
     pub io_backend: String,
     /// L2 size per rank, in GB (10^9 bytes). Without it, `hicache_ratio` applies.
     pub hicache_size_gb: Option<u64>,
-    /// L2 size as a multiple of the device pool's.
+    /// L2 size as a multiple of the device pool size.
     pub hicache_ratio: Option<f64>,
-    /// Number of tokens in the device pool, to which `hicache_ratio` refers. Without it, the L2 size that the ratio gives is unknown.
+    /// Number of tokens in the device pool, to which `hicache_ratio` refers. Without it, the L2 size cannot be computed from the ratio.
     pub device_tokens: Option<u64>,
     /// `--hicache-write-policy`.
     pub write_policy: String,
@@ -190,7 +190,7 @@ impl Default for ModelSection {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct MasterSection {
-    /// Hosts outside Kubernetes. With high availability, all masters.
+    /// Hosts outside Kubernetes. With high availability, the hosts of all masters.
     pub hosts: Vec<String>,
     pub rpc_port: u16,
     /// Port of the admin HTTP API.
@@ -233,7 +233,7 @@ impl Default for MasterSection {
 pub struct HighAvailability {
     /// `HOST:PORT` of each etcd member.
     pub etcd: Vec<String>,
-    /// Number of masters in Kubernetes. On plain hosts it is the length of `master.hosts`.
+    /// Number of masters in Kubernetes. On plain hosts, the length of `master.hosts` applies.
     pub replicas: u32,
     /// Namespace of the election. Must match on masters and clients.
     pub cluster_id: String,
@@ -251,11 +251,11 @@ impl Default for HighAvailability {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct MetadataSection {
-    /// By handshake, or through a metadata service.
+    /// Direct handshakes, or a metadata service.
     pub kind: MetadataKind,
     /// Port of the metadata service inside the master.
     pub port: u16,
-    /// URL of an external metadata service. Empty for the one inside the master.
+    /// URL of an external metadata service. Empty uses the service inside the master.
     pub url: String,
 }
 
@@ -341,7 +341,7 @@ pub struct NodesSection {
     pub numa: Vec<u32>,
     /// REST port of the first process on a host. The other processes use the ports that follow.
     pub rest_port: u16,
-    /// Client HTTP port (upstream's health and metrics), numbered like `rest_port`.
+    /// Client HTTP port (upstream's health and metrics) of the first process on a host. The other processes use the ports that follow.
     pub client_http_port: u16,
     /// Directory for the SSD tier; empty disables it.
     pub ssd_path: String,
@@ -431,7 +431,7 @@ impl Default for ServingSection {
     }
 }
 
-/// The prefill or the decode servers of `pd`.
+/// The prefill or decode servers for `pd`.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct PdServersSection {
@@ -449,7 +449,7 @@ impl Default for PdServersSection {
     }
 }
 
-/// The router of `pd`.
+/// The router for `pd`.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct RouterSection {
@@ -487,12 +487,12 @@ pub enum HugePageSize {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct ImagesSection {
-    /// The image with SGLang and the Mooncake client of the release in `mooncake`.
+    /// The image with SGLang and a Mooncake client of the release set in `mooncake`.
     pub sglang: String,
     /// The image with upstream's master and store. Empty uses the SGLang image.
     pub store: String,
     pub router: String,
-    /// The image with mcctl. Required for containers, because there is no public one.
+    /// The image with mcctl. Required for containers, because no public image exists.
     pub mcctl: String,
 }
 
@@ -535,9 +535,9 @@ pub struct KubernetesSection {
     pub host_network: bool,
     /// Node labels for serving and store pods.
     pub node_selector: BTreeMap<String, String>,
-    /// PersistentVolumeClaim that contains the model; empty for none.
+    /// PersistentVolumeClaim that contains the model; empty if there is none.
     pub model_claim: String,
-    /// Directory on each node that contains the model; empty for none.
+    /// Directory with the model on each node; empty if there is none.
     pub model_host_path: String,
     /// Mount path of the model.
     pub model_mount: String,

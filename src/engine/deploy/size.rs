@@ -10,15 +10,15 @@ use crate::engine::base::ByteSize;
 use crate::engine::base::size::ParseSizeError;
 use crate::engine::base::text::Quoted;
 
-/// A number of bytes, in the syntax of [`ByteSize`]: all units are powers of 1024, so `16GiB`, `16Gi`, `16GB`, `16gb` and `16g` are
-/// equal. A bare number is in bytes.
+/// A number of bytes, in the syntax of [`ByteSize`]: all units are powers of 1024, so `16GiB`, `16Gi`, `16GB`, `16gb` and `16g` are the
+/// same size. A bare number is in bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct DeploySize(pub u64);
 
 /// Limit on a size: the 57-bit address space.
 const BYTES_MAX: u64 = 1 << 57;
 
-/// Why a text is not a valid size in a deployment file.
+/// Why a string is not a valid size in a deployment file.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum DeploySizeError {
     #[error(transparent)]

@@ -1,8 +1,8 @@
-//! The syntax of Kubernetes names, labels, quantities and percentages. Each check returns an error or nothing.
+//! The syntax of Kubernetes names, labels, quantities and percentages. Each check returns an error if the syntax is invalid.
 
 use crate::engine::base::text::Quoted;
 
-/// Why a text does not have the required syntax.
+/// Why a string does not have the required syntax.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum GrammarError {
     #[error("too long: {length} characters; the limit is {max}")]
@@ -23,7 +23,9 @@ pub enum GrammarError {
     VariableName,
     #[error("not a key: use letters, digits, '-', '_' and '.'")]
     DataKey,
-    #[error("not a quantity: use a number followed by k M G T P E (1000), Ki Mi Gi Ti Pi Ei (1024) or m (1/1000)")]
+    #[error(
+        "not a quantity: use a number followed by k M G T P E (powers of 1000), Ki Mi Gi Ti Pi Ei (powers of 1024) or m (1/1000)"
+    )]
     Quantity,
     #[error("not a percentage from 0% to 100%")]
     Percentage,
@@ -116,7 +118,7 @@ pub fn data_key(text: &str) -> Option<GrammarError> {
     wrong.then_some(GrammarError::DataKey)
 }
 
-/// The value of a quantity: `1536Mi`, `0.5`, `2e3`, `100m`. `None` if the text is not a quantity.
+/// The value of a quantity: `1536Mi`, `0.5`, `2e3`, `100m`. `None` if the string is not a quantity.
 pub fn quantity(text: &str) -> Option<f64> {
     let body = text.strip_prefix(['+', '-']).unwrap_or(text);
     let digits = body.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(body.len());
@@ -152,7 +154,7 @@ pub fn quantity_text(text: &str) -> Option<GrammarError> {
     quantity(text).is_none().then_some(GrammarError::Quantity)
 }
 
-/// The number after `e` or `E`. It has the syntax of a mantissa.
+/// The number after `e` or `E`. Its syntax is the same as for a mantissa.
 fn exponent_of(text: &str) -> Option<f64> {
     let number = text.strip_prefix(['e', 'E'])?;
     let unsigned = number.strip_prefix(['+', '-']).unwrap_or(number);

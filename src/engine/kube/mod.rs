@@ -2,7 +2,7 @@
 //!
 //! Unknown fields are violations everywhere, including places where the server silently keeps or drops them (`spec.roles` of a
 //! RoleBasedGroup has `x-kubernetes-preserve-unknown-fields`). Fields and types come from k8s-openapi and, for RoleBasedGroups,
-//! from `rbg`. `rule` and `rbg` contain the rules that types cannot express.
+//! from `rbg`. `rule` and `rbg` contain the rules that cannot be expressed as types.
 //!
 //! Each document is validated on its own. References between documents, such as Service selectors, are checked elsewhere. A
 //! violation has a path, not a line. The module is pure. Unknown kinds are not validated ([`known`] lists the known ones).
@@ -44,7 +44,7 @@ pub enum ViolationKind {
     Range,
     /// A reference has no target.
     Reference,
-    /// A rollout could never make progress.
+    /// The rollout could never make progress.
     Stuck,
     /// The field does not exist.
     UnknownField,
@@ -84,7 +84,7 @@ pub struct Violation {
     /// Field path such as `spec.roles[1].standalonePattern.template`. Empty for the document itself. [`FieldPath::parse`] parses it.
     pub path: String,
     pub kind: ViolationKind,
-    /// A message without a full stop.
+    /// The message, without a trailing period.
     pub message: String,
 }
 

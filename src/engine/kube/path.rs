@@ -13,7 +13,8 @@ pub enum FieldStep {
     Index(usize),
 }
 
-/// Steps from the root of the document. Without steps, the document itself. Keys with characters other than letters, digits, `-` and
+/// Steps from the root of the document. An empty path refers to the document itself. Keys with characters other than letters, digits, `-`
+/// and
 /// `_` are shown as `["a/b"]`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct FieldPath(Vec<FieldStep>);
@@ -57,7 +58,7 @@ impl FieldPath {
         })
     }
 
-    /// Parses the output of `Display`. `None` if the text is not a path.
+    /// Parses the output of `Display`. `None` if the string is not a path.
     pub fn parse(text: &str) -> Option<FieldPath> {
         let mut steps = Vec::new();
         let mut rest = text;

@@ -1,8 +1,8 @@
 //! Checks a JSON value against a Rust type: finds all unknown keys and values of the wrong type, and lists all structs visited.
 //!
-//! This custom `Deserializer` provides what serde's usual path does not: the path of each mistake, all mistakes instead of the first,
-//! and the known keys next to an unknown one (k8s-openapi passes them to `deserialize_struct`). After an error, the value at its
-//! path is left out and the document is read again, at most `MISTAKES_MAX` times.
+//! This custom `Deserializer` provides what serde's derived path does not: the path of each mistake, all mistakes instead of only the
+//! first, and the valid keys where an unknown key occurs (k8s-openapi passes them to `deserialize_struct`). After an error, the value at
+//! its path is skipped and the document is read again, at most `MISTAKES_MAX` times.
 
 use std::cell::RefCell;
 use std::collections::BTreeSet;
@@ -15,7 +15,7 @@ use super::path::FieldPath;
 use super::{Violation, ViolationKind};
 use crate::engine::base::text::Quoted;
 
-/// Limit on wrong types reported per document.
+/// Maximum number of wrong types reported per document.
 const MISTAKES_MAX: usize = 64;
 
 /// A struct visited during the check, by the name of its type.
@@ -127,7 +127,7 @@ impl<'v> de::Deserializer<'v> for ValueWalker<'v, '_> {
         visitor: V,
     ) -> Result<V::Value, TypeError> {
         if self.value.is_array() {
-            // Derived implementations would accept a list for a struct.
+            // Derived implementations would accept a list in place of a struct.
             let not_a_list = de::Error::invalid_type(Unexpected::Seq, &visitor);
             return self.record_error(Err(not_a_list));
         }
@@ -155,7 +155,7 @@ impl<'v> de::Deserializer<'v> for ValueWalker<'v, '_> {
     }
 }
 
-/// The items of a list, except those left out.
+/// The items of a list, without the skipped ones.
 struct ItemAccess<'v, 'n, 'a> {
     items: std::iter::Enumerate<std::slice::Iter<'v, Value>>,
     parent: &'a ValueWalker<'v, 'n>,
@@ -175,7 +175,7 @@ impl<'v> SeqAccess<'v> for ItemAccess<'v, '_, '_> {
     }
 }
 
-/// The entries of an object, except those left out. `known` is set for a struct.
+/// The entries of an object, without the skipped ones. `known` is set for a struct.
 struct EntryAccess<'v, 'n, 'a> {
     entries: serde_json::map::Iter<'v>,
     next: Option<(FieldPath, &'v Value)>,
@@ -206,7 +206,7 @@ impl<'v> MapAccess<'v> for EntryAccess<'v, '_, '_> {
     }
 
     fn next_value_seed<V: DeserializeSeed<'v>>(&mut self, seed: V) -> Result<V::Value, TypeError> {
-        let (at, value) = self.next.take().expect("serde asks for a value after its key");
+        let (at, value) = self.next.take().expect("serde requests a value after its key");
         seed.deserialize(ValueWalker { value, at, notes: self.parent.notes })
     }
 }
@@ -223,7 +223,7 @@ fn unknown(key: &str, known: &[&str]) -> String {
     }
 }
 
-/// Why a value does not have a type.
+/// Why a value does not match a type.
 #[derive(Debug)]
 struct TypeError(String);
 

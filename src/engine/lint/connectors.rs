@@ -1,7 +1,7 @@
 //! The settings that the store connectors of vLLM and LMCache read.
 //!
-//! Sources: `vllm/distributed/mooncake_store.py` of vLLM 0.33.0; `lmcache/v1/config.py` and
-//! `lmcache/v1/storage_backend/connector/mooncakestore_connector.py` of LMCache 0.5.6.
+//! Sources: `vllm/distributed/mooncake_store.py` in vLLM 0.33.0; `lmcache/v1/config.py` and
+//! `lmcache/v1/storage_backend/connector/mooncakestore_connector.py` in LMCache 0.5.6.
 
 /// Keys of the `MOONCAKE_CONFIG_PATH` file that vLLM reads.
 pub const VLLM_KEYS: &[&str] = &[

@@ -122,7 +122,7 @@ fn argparse(args: &[LocatedValue]) -> Vec<CommandFlag> {
     flags
 }
 
-/// The last of `flags` that has one of `names`.
+/// The last flag in `flags` whose name is in `names`.
 pub fn last<'f>(flags: &'f [CommandFlag], names: &[&str]) -> Option<&'f CommandFlag> {
     flags.iter().rev().find(|flag| names.contains(&flag.name.as_str()))
 }

@@ -1,4 +1,4 @@
-//! The parsed deployment: processes with their arguments and variables, and the objects around them. Every text carries its location.
+//! The parsed deployment: processes with their arguments and variables, and the objects around them. Every string carries its location.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -6,21 +6,21 @@ use std::sync::Arc;
 use crate::engine::check::{Finding, SourceLocation};
 use crate::engine::lint::yaml::YamlNode;
 
-/// A text and its location in the source file.
+/// A string and its location in the source file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LocatedValue {
-    /// The text without quotes.
+    /// The string without quotes.
     pub text: String,
     pub place: SourceLocation,
 }
 
 impl LocatedValue {
-    /// A text at `place`.
+    /// A string at `place`.
     pub fn new(text: impl Into<String>, place: SourceLocation) -> LocatedValue {
         LocatedValue { text: text.into(), place }
     }
 
-    /// Whether the value is known statically. A text with a `$` is resolved at run time.
+    /// Whether the value is known statically. A string that contains a `$` is resolved at run time.
     pub fn is_known(&self) -> bool {
         !self.text.contains('$')
     }
@@ -132,7 +132,7 @@ impl RuntimeKind {
 pub enum Variable {
     /// The value. It may still contain a `$`.
     Text(LocatedValue),
-    /// Set outside the provided files: a pod field, a secret, or the caller's shell. The text names the source.
+    /// Set outside the provided files: a pod field, a secret, or the caller's shell. The string names the source.
     Elsewhere(LocatedValue),
 }
 
@@ -149,7 +149,7 @@ impl Variable {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ProbePurpose {
     Readiness,
-    /// If it fails, the container is restarted.
+    /// If this probe fails, the container is restarted.
     Liveness,
     Startup,
 }
@@ -170,7 +170,7 @@ impl ProbePurpose {
 pub enum ProbeMethod {
     /// The port accepts a connection.
     Tcp { port: Option<u16> },
-    /// The response has a success status.
+    /// The response has a successful status code.
     Http { port: Option<u16>, path: String },
     /// A command, as a single line.
     Exec(String),
@@ -183,7 +183,7 @@ pub struct ContainerProbe {
     pub place: SourceLocation,
 }
 
-/// Limit and request of one container resource.
+/// Limit and request for one container resource.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ResourceAmounts {
     pub limit: Option<LocatedValue>,
@@ -342,7 +342,7 @@ pub enum SettingsFileKind {
 }
 
 impl SettingsFileKind {
-    /// Whether a process that expects a file of kind `wanted` also reads this kind. vLLM and the store service share a variable.
+    /// Whether a process that expects a file of kind `wanted` also reads this kind. vLLM and the store service use the same variable.
     pub fn is_read_as(self, wanted: SettingsFileKind) -> bool {
         let shared = [SettingsFileKind::Store, SettingsFileKind::Vllm];
         self == wanted || shared.contains(&self) && shared.contains(&wanted)
@@ -376,7 +376,7 @@ pub struct ParsedDeployment {
     pub services: Vec<KubeService>,
     pub groups: Vec<RoleGroup>,
     pub documents: Vec<SettingsFile>,
-    /// Host names that the services of a Compose file resolve; `None` without a Compose file.
+    /// Host names that the services of a Compose file can resolve; `None` without a Compose file.
     pub compose_names: Option<Vec<String>>,
     /// Findings of the parsers.
     pub found: Vec<Finding>,

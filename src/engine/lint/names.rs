@@ -185,7 +185,7 @@ pub const MCCTL_FLAGS: &[&str] = &["log_level", "log_file", "log_file_max_size",
 /// Master flags that are not valid keys in the master's settings file.
 pub const NOT_A_KEY: &[&str] = &["port", "max_threads", "config_path", "client_ttl"];
 
-/// The one settings key whose name differs from its flag (`client_ttl`).
+/// The only settings key that differs from the name of its flag (`client_ttl`).
 pub const CLIENT_TTL_KEY: &str = "client_live_ttl_sec";
 
 /// The master flag `name` (with `_`), if it exists.

@@ -1,4 +1,4 @@
-//! The flags of mcctl's programs, and which of them the programs reject. A suggested fix must not contain a rejected flag.
+//! The flags of mcctl's programs, including the flags that they reject. A suggested fix must not contain a rejected flag.
 //!
 //! `commands` owns the flag tables of these programs. A test there compares them with these lists.
 

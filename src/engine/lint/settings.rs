@@ -122,7 +122,7 @@ impl<'s> ProcessView<'s> {
         }
     }
 
-    /// The last flag with one of `names`.
+    /// The last flag whose name is in `names`.
     pub fn flag(&self, names: &[&str]) -> Option<&CommandFlag> {
         flags::last(&self.flags, names)
     }
@@ -339,7 +339,7 @@ impl<'s> ProcessView<'s> {
         Some((bytes, located.place))
     }
 
-    /// Parses a size the way the process does.
+    /// Parses a size as the process does.
     pub fn size(&self, text: &str) -> Option<u64> {
         match (self.process.role, self.process.implementation) {
             (ProcessRole::Sglang(_), _) => size_text::sglang_segment(text).ok(),
@@ -348,7 +348,7 @@ impl<'s> ProcessView<'s> {
         }
     }
 
-    /// The integer value of the flag with one of `names`.
+    /// The integer value of the flag whose name is in `names`.
     pub fn number(&self, names: &[&str], default: u64) -> Option<u64> {
         match self.flag(names) {
             Some(flag) => flag.value.as_ref()?.text.parse().ok(),

@@ -233,7 +233,7 @@ impl ShellLexer {
     }
 }
 
-/// Limit on the length of an expanded text.
+/// Limit on the length of an expanded string.
 const EXPANDED_MAX: usize = 1 << 13;
 
 /// `text` with `$NAME`, `${NAME}`, `${NAME:-default}` and `$(NAME)` replaced by `value(NAME)`. Unknown names stay unchanged.

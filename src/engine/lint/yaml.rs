@@ -11,7 +11,7 @@ use crate::engine::lint::ReadError;
 
 /// Limit on the size of one file, in bytes.
 pub const FILE_BYTES_MAX: usize = 4 << 20;
-/// Limit on indentation, in columns. The nesting depth of a block is at most twice that.
+/// Limit on indentation, in columns. The nesting depth of a block is at most twice this limit.
 const INDENT_MAX: usize = 400;
 /// Limit on the nesting depth of the tree.
 const DEPTH_MAX: usize = 200;
@@ -68,7 +68,7 @@ impl YamlNode {
     /// Parses the documents in a YAML string. Empty documents are dropped.
     ///
     /// # Errors
-    /// The text is invalid YAML, too large, or nested too deeply.
+    /// The string is not valid YAML, is too large, or is nested too deeply.
     pub fn yaml(text: &str) -> Result<Vec<YamlNode>, ReadError> {
         check_limits(text)?;
         let documents = MarkedYaml::load_from_iter(text.chars()).map_err(|error| {
@@ -90,7 +90,7 @@ impl YamlNode {
     /// Parses a JSON document. C comments are allowed if `comments` is set.
     ///
     /// # Errors
-    /// The text is invalid JSON.
+    /// The string is not valid JSON.
     pub fn json(text: &str, comments: bool) -> Result<YamlNode, ReadError> {
         let blanked = if comments { without_comments(text) } else { text.to_owned() };
         if let Err(error) = serde_json::from_str::<serde::de::IgnoredAny>(&blanked) {
@@ -134,7 +134,7 @@ impl YamlNode {
         }
     }
 
-    /// The text, if this is a scalar.
+    /// The string, if this is a scalar.
     pub fn text(&self) -> Option<&str> {
         match &self.value {
             YamlValue::Scalar(text) => Some(&text.text),
@@ -191,7 +191,7 @@ impl YamlNode {
     }
 }
 
-/// Rejects texts that cannot be manifests before they are parsed: the parser recurses into nested values.
+/// Rejects input that cannot be a manifest before it is parsed: the parser recurses into nested values.
 fn check_limits(text: &str) -> Result<(), ReadError> {
     if text.len() > FILE_BYTES_MAX {
         return Err(ReadError::TooLarge { bytes: text.len(), most: FILE_BYTES_MAX });

@@ -212,7 +212,7 @@ fn plan(context: &PlanContext<'_>, server: &ServerSpec<'_>, first_gpu: u64) -> R
         probes: ProbeSet { startup: health(10, STARTUP_S / 10), readiness: health(10, 3), liveness: health(30, 6) },
         after,
         wait: if uses_store { context.wait_for_master() } else { Default::default() },
-        // Time for running requests to finish.
+        // Time allowed for running requests to finish.
         stop_s: 120,
         drain: None,
     })
@@ -308,7 +308,8 @@ fn argv(
 }
 
 /// Flags of SGLang 0.5.23, with aliases, and the keys that set them. `extra_args` must not contain them: SGLang silently uses the last
-/// occurrence of a flag and accepts flag prefixes. Even if its key is not set, a flag would change sizes that were computed here.
+/// occurrence of a flag and accepts flag prefixes. Even if the corresponding key is not set, a flag would invalidate sizes that were
+/// computed here.
 const OF_KEYS: &[(&str, &str)] = &[
     ("--model-path", "model.path"),
     ("--served-model-name", "model.served_name"),
@@ -357,13 +358,13 @@ fn env(
         env.push(("MOONCAKE_GLOBAL_SEGMENT_SIZE".to_owned(), sglang_size(spec.segment.engines.0)));
         if spec.master.ha.is_none() {
             env.push(("MOONCAKE_MASTER_METRICS_PORT".to_owned(), spec.master.admin_port.to_string()));
-            // If there are store nodes, SGLang must wait until the segment of one is mounted: it fails on an empty store.
+            // If there are store nodes, SGLang must wait until one of them has mounted its segment: SGLang fails on an empty store.
             if has_nodes(context) {
                 env.push(("MOONCAKE_CHECK_SERVER".to_owned(), "1".to_owned()));
             }
         }
     } else {
-        // The transfer of the KV cache from prefill servers uses the same transport.
+        // KV cache transfers from prefill servers use the same transport.
         env.push(("MOONCAKE_PROTOCOL".to_owned(), spec.transfer.protocol.text().to_owned()));
         if let Some(index) = spec.transfer.gid_index {
             env.push(("MC_GID_INDEX".to_owned(), index.to_string()));

@@ -140,8 +140,8 @@ fn probes(context: &PlanContext<'_>) -> ProbeSet {
     let port = context.spec.master.admin_port;
     let ask = |by, period_s, failures| ProbeSpec { by, period_s, timeout_s: 5, failures };
     let health = || ProbeAction::Http { port, path: "/health" };
-    // Upstream's /health always returns 200. That is sufficient without an election. With one, the probe must fail on a
-    // standby, which must not receive requests.
+    // Upstream's /health always returns 200. This status is sufficient without leader election. With leader election, the probe must fail
+    // on a standby, which must not receive requests.
     let ready = if context.is_mcctl() {
         ProbeAction::Http { port, path: "/ready" }
     } else if context.spec.master.ha.is_some() {

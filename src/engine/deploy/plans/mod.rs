@@ -191,7 +191,7 @@ impl PlanContext<'_> {
         self.spec.programs == Programs::Mcctl
     }
 
-    /// Whether the programs support what Mooncake added in `release`.
+    /// Whether the programs support the features that Mooncake added in `release`.
     pub fn has(&self, release: Release) -> bool {
         self.is_mcctl() || self.spec.mooncake >= release
     }

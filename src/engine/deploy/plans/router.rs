@@ -54,14 +54,14 @@ pub(crate) fn plans(context: &PlanContext<'_>) -> Vec<ProcessPlan> {
         ports: vec![NamedPort { name: "http", number: serving.router.port }],
         resources: ProcessResources { memory: Some(MEMORY_BYTES), cpus: 2, ..ProcessResources::default() },
         mounts: Vec::new(),
-        // /health returns 200 once the router listens. It is ready when it has a server of each type.
+        // /health returns 200 once the router listens. It is ready when it has at least one server of each type.
         probes: ProbeSet {
             startup: ask("/health", 10, 180),
             readiness: ask("/readiness", 5, 3),
             liveness: ask("/health", 10, 6),
         },
         after: [names(ComponentRole::Prefill, prefill.len()), names(ComponentRole::Decode, decode.len())].concat(),
-        // The router waits for its servers by itself.
+        // The router itself waits for its servers.
         wait: StartupWait::default(),
         stop_s: 120,
         drain: None,

@@ -101,7 +101,7 @@ fn plan(context: &PlanContext<'_>, host: &str, name: String, at: u16) -> Result<
             liveness: ask(listens(), 10, 6),
         },
         after: context.master_names(),
-        // mcctl's node waits for the master by itself.
+        // mcctl's node itself waits for the master.
         wait: if context.is_mcctl() { Default::default() } else { context.wait_for_master() },
         stop_s: 30 + drain.as_ref().map_or(0, |drain: &DrainHook| drain.seconds),
         drain,
@@ -109,5 +109,5 @@ fn plan(context: &PlanContext<'_>, host: &str, name: String, at: u16) -> Result<
     })
 }
 
-/// Time for readers of the SSD tier to finish, in seconds.
+/// Time allowed for reads from the SSD tier to finish, in seconds.
 const DRAIN_GRACE_S: u32 = 10;

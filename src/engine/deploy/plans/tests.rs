@@ -276,7 +276,7 @@ fn assert_invariants(spec: &DeploymentSpec, platform: Platform, all: &[ProcessPl
             } else {
                 (size_text::sglang_segment(segment), spec.segment.engines)
             };
-            assert_eq!(bytes, Ok(meant.0), "the reader parses the size to the planned value");
+            assert_eq!(bytes, Ok(meant.0), "the parsed size is the planned value");
             if spec.hugepages.size == HugePageSize::None {
                 let hosts = if plan.role == ComponentRole::Store { 1 } else { u64::from(spec.serving.nnodes) };
                 let here = meant.0 / hosts;

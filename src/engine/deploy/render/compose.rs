@@ -93,7 +93,7 @@ pub(crate) fn files(context: &RenderContext<'_>) -> Result<Vec<RenderedFile>, De
             services.insert(plan.name.as_str(), service(context, plan, &plans)?);
         }
         let compose = ComposeFile { name: &context.spec.name, services };
-        let yaml = serde_yaml_ng::to_string(&compose).expect("texts, numbers and lists");
+        let yaml = serde_yaml_ng::to_string(&compose).expect("strings, numbers and lists");
         let text = format!("# {}\n# docker compose up -d, on {host}.\n{yaml}", context.head);
         files.push(RenderedFile { name: format!("{host}/compose.yaml"), text });
     }
@@ -148,7 +148,7 @@ fn service(
         restart: "unless-stopped",
         stop_grace_period: format!("{}s", plan.stop_s),
         environment: plan.env.iter().map(|(name, value)| format!("{name}={}", literal(value))).collect(),
-        // The container waits for readiness by itself.
+        // The container itself waits until these services are ready.
         depends_on: local.map(|name| (name.clone(), ComposeCondition { condition: "service_started" })).collect(),
         ulimits,
         cap_add,

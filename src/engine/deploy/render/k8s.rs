@@ -57,10 +57,14 @@ fn comment(context: &RenderContext<'_>, workload: &PodWorkload<'_>) -> String {
         lines.push(
             "Only the leader is ready. Clients find it through etcd, so no Service exposes the RPC port.".to_owned(),
         );
-        lines.push("Standbys are never ready, so updates do not roll out automatically: delete the standby pods, then the leader's.".to_owned());
+        lines.push(
+            "Standbys are never ready, so updates do not roll out automatically: delete the standby pods, then the \
+             leader pod."
+                .to_owned(),
+        );
     }
     if workload.plans.iter().any(|plan| plan.resources.memlock) {
-        lines.push("Runs as root, because IPC_LOCK has no effect for other users.".to_owned());
+        lines.push("Runs as root, because IPC_LOCK takes effect only for root.".to_owned());
     }
     lines.join("\n")
 }
@@ -82,7 +86,7 @@ fn service(context: &RenderContext<'_>, workload: &PodWorkload<'_>) -> Value {
 }
 
 fn deployment(context: &RenderContext<'_>, workload: &PodWorkload<'_>) -> Result<CommentedDocument, DeployError> {
-    // Two masters would each hold part of the objects. Servers are replaced one by one, because no GPUs are left for a surge.
+    // Two masters would each hold part of the objects. Servers are replaced one by one, because no GPUs are left for additional pods.
     let strategy = if workload.role == ComponentRole::Master {
         map! { "type": "Recreate" }
     } else {
@@ -104,7 +108,7 @@ fn deployment(context: &RenderContext<'_>, workload: &PodWorkload<'_>) -> Result
     Ok((comment(context, workload), document))
 }
 
-/// Seconds until an unready pod counts as failed. Longer than its startup probe may take.
+/// Seconds until an unready pod counts as failed. Must exceed the maximum duration of its startup probe.
 fn starts_within(workload: &PodWorkload<'_>) -> u32 {
     let of = |plan: &&ProcessPlan| {
         let startup = startup_probe(plan);

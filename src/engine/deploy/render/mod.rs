@@ -128,7 +128,7 @@ impl RenderContext<'_> {
         if image.is_empty() {
             let why = match self.spec.programs {
                 Programs::Mcctl if plan.image == ImageSource::Mcctl => {
-                    "required with programs = \"mcctl\", because there is no public mcctl image: set an image name with a tag"
+                    "required with programs = \"mcctl\", because no public mcctl image exists: set an image name with a tag"
                 }
                 _ => "required for containers: set an image name with a tag",
             };
@@ -157,7 +157,7 @@ fn requirements(plan: &ProcessPlan) -> String {
     let resources = &plan.resources;
     let memory = match resources.memory {
         Some(bytes) => format!("about {} of memory", ByteSize(bytes)),
-        None => "memory depending on the size of its device pool".to_owned(),
+        None => "an amount of memory that depends on the size of its device pool".to_owned(),
     };
     match resources.hugepages {
         Some((page, count)) => format!("{memory}, and {count} huge pages of {}", ByteSize(page)),

@@ -16,7 +16,7 @@ pub(crate) const POD_INDEX_LABEL: &str = "apps.kubernetes.io/pod-index";
 const OURS: &[&str] = &["POD_IP", "NODE_RANK", "RBG_LWP_LEADER_ADDRESS", "RBG_LWP_WORKER_INDEX"];
 const MIB: u64 = 1 << 20;
 
-/// The containers of a pod, and the number of such pods.
+/// The containers of a pod, and the number of identical pods.
 pub(crate) struct PodWorkload<'a> {
     pub name: &'a str,
     pub role: ComponentRole,
@@ -137,7 +137,7 @@ impl<'a> PodWorkload<'a> {
         self.plans.iter().map(of).max().unwrap_or(30)
     }
 
-    /// Anti-affinity between pods: two of them on one host would be lost together.
+    /// Pod anti-affinity: two pods on the same host would be lost together.
     fn anti_affinity(&self) -> Value {
         let term = map! {
             "labelSelector": map! { "matchLabels": self.selector() },
@@ -198,7 +198,7 @@ impl<'a> PodWorkload<'a> {
             volumes.push(source);
         }
         for mount in self.plans.iter().flat_map(|plan| &plan.mounts) {
-            // The directory itself must exist. The subdirectory of each process is created.
+            // The directory itself must exist. A subdirectory is created for each process.
             let whole = mount.path == context.spec.nodes.ssd_path || !mount.writes;
             let kind = if whole { "Directory" } else { "DirectoryOrCreate" };
             let source = map! { "path": &mount.path, "type": kind };
@@ -262,7 +262,7 @@ fn literal(text: &str) -> String {
     out + rest
 }
 
-/// The startup probe, extended by the time that the process may wait for others.
+/// The startup probe, extended by the time that the process may wait for other processes.
 pub(crate) fn startup_probe(plan: &ProcessPlan) -> ProbeSpec {
     let startup = &plan.probes.startup;
     let waits = if plan.wait.any_of.is_empty() { 0 } else { plan.wait.seconds.div_ceil(startup.period_s.max(1)) };
@@ -316,7 +316,7 @@ fn quantity(bytes: u64) -> String {
     }
 }
 
-/// The security context. Only root can lock memory; IPC_LOCK has no effect for other users. Other processes drop all capabilities.
+/// The security context. Only root can lock memory; IPC_LOCK takes effect only for root. Other processes drop all capabilities.
 fn security(plan: &ProcessPlan) -> Value {
     let mut add = Vec::new();
     if plan.resources.memlock {

@@ -54,11 +54,11 @@ fn comment(context: &RenderContext<'_>, workloads: &[PodWorkload<'_>], old: bool
                 "Only the leading master is ready. Clients find it through etcd, and no role depends on the masters."
                     .to_owned(),
             );
-            lines.push("To update the masters, delete the standby pods, then the leader's.".to_owned());
+            lines.push("To update the masters, delete the standby pods, then the leader pod.".to_owned());
         }
         if workload.size > 1 && !old {
             let service = service_name(&context.spec.name, workload.role.word());
-            lines.push(format!("Send requests to the leaders of {}: Service {service}.", workload.role.word()));
+            lines.push(format!("Send requests to the leaders of {} through Service {service}.", workload.role.word()));
         }
     }
     let as_root: Vec<&str> = workloads
@@ -66,7 +66,7 @@ fn comment(context: &RenderContext<'_>, workloads: &[PodWorkload<'_>], old: bool
         .filter(|workload| workload.plans.iter().any(|plan| plan.resources.memlock))
         .map(|workload| workload.role.word())
         .collect();
-    lines.push(format!("Runs as root, because IPC_LOCK has no effect for other users: {}.", as_root.join(", ")));
+    lines.push(format!("Runs as root, because IPC_LOCK takes effect only for root: {}.", as_root.join(", ")));
     lines.join("\n")
 }
 

@@ -62,7 +62,7 @@ fn unit(context: &RenderContext<'_>, plan: &ProcessPlan, beside: &[&ProcessPlan]
     for mount in &plan.mounts {
         line(format!("RequiresMountsFor={}", quoting::unit(&mount.path)));
     }
-    // With the default limit, systemd stops restarting after five failures, until an operator intervenes.
+    // With the default limit, systemd stops restarting a unit after five failures until an operator intervenes.
     line("StartLimitIntervalSec=0".to_owned());
     line(String::new());
     line("[Service]".to_owned());
@@ -147,7 +147,7 @@ fn sysctl(context: &RenderContext<'_>, plans: &[&ProcessPlan]) -> String {
     );
     text.push_str(&format!("net.ipv4.ip_local_reserved_ports = {}\n", ports.join(",")));
     if let Some(count) = pools(plans).get(&(MIB2, None)) {
-        text.push_str("# 2 MiB pages for these processes only. Add the pages of other processes.\n");
+        text.push_str("# 2 MiB pages for these processes only. Add the pages that other processes need.\n");
         text.push_str(&format!("vm.nr_hugepages = {count}\n"));
     }
     text
@@ -164,7 +164,8 @@ fn tmpfiles(context: &RenderContext<'_>, plans: &[&ProcessPlan]) -> Option<Strin
             boot.push(node.map_or(count.to_string(), |node| format!("{node}:{count}")));
         }
     }
-    let mut text = format!("# {}\n# For these processes only. Add the pages of other processes.\n", context.head);
+    let mut text =
+        format!("# {}\n# For these processes only. Add the pages that other processes need.\n", context.head);
     if !boot.is_empty() {
         let pages = boot.join(",");
         text.push_str("# Preferably, reserve them on the kernel command line, before memory is fragmented: ");

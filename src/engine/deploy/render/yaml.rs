@@ -61,7 +61,7 @@ impl<T: ToYaml> ToYaml for Option<T> {
     }
 }
 
-/// A list. An empty one omits the key.
+/// A list. If it is empty, the key is omitted.
 impl<T: ToYaml> ToYaml for Vec<T> {
     fn to_yaml(self) -> Option<Value> {
         let items: Vec<Value> = self.into_iter().filter_map(ToYaml::to_yaml).collect();
@@ -69,7 +69,7 @@ impl<T: ToYaml> ToYaml for Vec<T> {
     }
 }
 
-/// A map of strings. An empty one omits the key.
+/// A map of strings. If it is empty, the key is omitted.
 impl<K: Into<Value>, V: ToYaml, const N: usize> ToYaml for [(K, V); N] {
     fn to_yaml(self) -> Option<Value> {
         pairs(self)
@@ -95,7 +95,7 @@ macro_rules! map {
 }
 pub(crate) use map;
 
-/// A file of several documents, each below its comment.
+/// A file with several documents, each preceded by its comment.
 pub(crate) fn file(head: &str, documents: &[(String, Value)]) -> String {
     let mut text = format!("# {head}\n");
     for (comment, document) in documents {
@@ -103,7 +103,7 @@ pub(crate) fn file(head: &str, documents: &[(String, Value)]) -> String {
         for line in comment.lines() {
             text.push_str(&format!("# {line}\n"));
         }
-        text.push_str(&serde_yaml_ng::to_string(document).expect("texts, numbers, lists and maps"));
+        text.push_str(&serde_yaml_ng::to_string(document).expect("strings, numbers, lists and maps"));
     }
     text
 }

@@ -1,7 +1,7 @@
 //! RoleBasedGroup of `workloads.x-k8s.io`: fields in both API versions, and rules beyond its schema.
 //!
-//! The schema keeps unknown fields in `spec.roles`, so the API server silently accepts a misspelled field of a role. The types here
-//! are closed. The additional rules are those of the admission webhook and of the schema's CEL expressions, plus references that
+//! The schema keeps unknown fields in `spec.roles`, so the API server silently accepts a misspelled field of a role. The types here reject
+//! unknown fields. The additional rules are those of the admission webhook and of the schema's CEL expressions, plus references that
 //! nothing else checks: dependencies, templates, and names that would be truncated.
 
 mod names;
@@ -19,7 +19,7 @@ pub use rules::{rules_v1alpha1, rules_v1alpha2};
 pub const KIND: &str = "RoleBasedGroup";
 /// Served and stored since v0.7.
 pub const V1ALPHA2: &str = "workloads.x-k8s.io/v1alpha2";
-/// The only version up to v0.6, deprecated since.
+/// The only version up to v0.6. Deprecated since v0.7.
 pub const V1ALPHA1: &str = "workloads.x-k8s.io/v1alpha1";
 /// Pod label: group (v1alpha2).
 pub const GROUP_LABEL: &str = "rbg.workloads.x-k8s.io/group-name";

@@ -10,7 +10,7 @@ use serde::Deserialize;
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct RoleTemplate {
-    /// Name for references from roles.
+    /// Name by which roles refer to the template.
     pub name: String,
     pub template: Option<PodTemplateSpec>,
 }

@@ -10,7 +10,7 @@ use crate::engine::kube::{Violation, ViolationKind};
 
 const PATTERNS: &[&str] = &["standalonePattern", "leaderWorkerPattern", "customComponentsPattern"];
 const RESTART: &[&str] = &["None", "RecreateRoleInstanceOnPodRestart"];
-/// The workload type of v1alpha2 in the annotation.
+/// The annotation value for the workload type of v1alpha2.
 const ROLE_INSTANCE_SET: &str = "workloads.x-k8s.io/v1alpha2/RoleInstanceSet";
 
 /// Applies the rules of `workloads.x-k8s.io/v1alpha2`.
@@ -180,7 +180,7 @@ fn template_meta(parent: &Field<'_>, out: &mut Vec<Violation>) {
             target.report(
                 out,
                 ViolationKind::Dropped,
-                "dropped by the server: template metadata has only labels and annotations",
+                "dropped by the server: template metadata supports only labels and annotations",
             );
         }
     }
@@ -201,7 +201,7 @@ fn template_or_ref(parent: &Field<'_>, spec: &Field<'_>, out: &mut Vec<Violation
     }
 }
 
-/// Checks that patches are objects. They have no further schema.
+/// Checks that patches are objects. No further schema applies to them.
 fn patches(parent: &Field<'_>, keys: &[&str], out: &mut Vec<Violation>) {
     for patch in keys.iter().filter_map(|key| parent.get(key)).filter(|patch| !patch.value.is_object()) {
         patch.report(out, ViolationKind::WrongType, "a patch must be an object");
@@ -300,7 +300,7 @@ fn cycles(spec: &Field<'_>, out: &mut Vec<Violation>) {
             Some((role.text("name")?, role.list("dependencies").iter().filter_map(|d| d.value.as_str()).collect()))
         })
         .collect();
-    // Repeatedly remove roles whose dependencies are all removed. The remaining roles contain a cycle.
+    // Repeatedly remove roles whose dependencies have all been removed. The remaining roles contain a cycle.
     let mut free: Vec<&str> = Vec::new();
     loop {
         let next = waits

@@ -57,7 +57,7 @@ pub struct RoleSpecV1alpha1 {
     pub service_ports: Option<Vec<ServicePort>>,
     pub engine_runtimes: Option<Vec<EngineRuntime>>,
     pub scaling_adapter: Option<ScalingAdapter>,
-    /// Seconds of readiness before a pod counts as available.
+    /// Seconds for which a pod must be ready before it counts as available.
     pub min_ready_seconds: Option<i32>,
 }
 

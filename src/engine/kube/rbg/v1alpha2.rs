@@ -44,14 +44,14 @@ pub struct RoleSpecV1alpha2 {
     /// Roles that must be ready first.
     pub dependencies: Option<Vec<String>>,
     pub labels: Option<BTreeMap<String, String>>,
-    /// For the workload. One annotation selects its type.
+    /// Annotations of the workload. One of them selects its type.
     pub annotations: Option<BTreeMap<String, String>>,
     pub rollout_strategy: Option<RolloutStrategy>,
     /// Ports of the role's headless Service.
     pub service_ports: Option<Vec<ServicePort>>,
     pub engine_runtimes: Option<Vec<EngineRuntime>>,
     pub scaling_adapter: Option<ScalingAdapter>,
-    /// Seconds of readiness before a pod counts as available.
+    /// Seconds for which a pod must be ready before it counts as available.
     pub min_ready_seconds: Option<i32>,
     /// `Parallel` or `OrderedReady`.
     pub pod_management_policy: Option<String>,

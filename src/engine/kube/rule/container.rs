@@ -91,7 +91,7 @@ fn missing(name: &str, set: &[&str]) -> bool {
     !set.contains(&name) && !service && !INJECTED.iter().any(|prefix| name.starts_with(prefix))
 }
 
-/// The names in `$(NAME)`, without the escaped `$$(NAME)`. A shell's `$(command)` does not match, because variables are upper case.
+/// The names in `$(NAME)`, except the escaped form `$$(NAME)`. A shell's `$(command)` does not match, because variables are upper case.
 fn referenced_names(text: &str) -> Vec<&str> {
     let mut names = Vec::new();
     let mut rest = text;
@@ -181,7 +181,7 @@ pub fn target_port(target: &Field<'_>, whole: &Value, out: &mut Vec<Violation>) 
     if let Some(error) = grammar::port_name(name) {
         return out.push(Violation::new(&target.at.key("port"), ViolationKind::Syntax, error.to_string()));
     }
-    // The container is the nearest list item above: containers[0].livenessProbe.httpGet.
+    // The container is the nearest enclosing list item: containers[0].livenessProbe.httpGet.
     let container = (1..=3).map(|up| target.at.up(up)).find_map(|at| {
         let value = at.find(whole)?;
         value.get("ports").is_some().then_some(Field { at, value })

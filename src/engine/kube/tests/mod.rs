@@ -1,4 +1,4 @@
-//! Each rule on a valid document with one field changed, and arbitrary documents.
+//! Tests each rule on a valid document with one changed field, and validates arbitrary documents.
 
 mod group;
 

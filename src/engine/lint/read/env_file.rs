@@ -1,4 +1,4 @@
-//! Files of `NAME=value` lines: for `docker --env-file`, Compose's `env_file`, systemd's `EnvironmentFile`, or for `source`.
+//! Files of `NAME=value` lines: for `docker --env-file`, Compose's `env_file`, systemd's `EnvironmentFile`, or the shell's `source`.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -38,7 +38,7 @@ pub fn unquoted(value: &str) -> &str {
     }
 }
 
-/// Whether `text` consists of at least one such line and nothing else.
+/// Whether `text` contains at least one `NAME=value` line and, except for comments, nothing else.
 pub fn is_env_file(text: &str) -> bool {
     let mut any = false;
     for line in text.lines().map(str::trim).filter(|l| !l.is_empty() && !l.starts_with(['#', ';'])) {
@@ -52,7 +52,7 @@ pub fn is_env_file(text: &str) -> bool {
     any
 }
 
-/// Whether the value is the rest of its line. `A=b command` is a command.
+/// Whether the value extends to the end of its line. `A=b command` is a command.
 fn is_alone(value: &str) -> bool {
     let bare = unquoted(value);
     let quoted = value.trim().starts_with(['"', '\'']);

@@ -197,7 +197,7 @@ fn template_of(holder: &YamlNode, templates: &[YamlNode]) -> Option<YamlNode> {
 /// Limit on the depth to which a patch is merged.
 const MERGE_DEPTH_MAX: usize = 32;
 
-/// A Kubernetes strategic merge: mappings merge by key, lists merge by item name, everything else is replaced.
+/// A Kubernetes strategic merge: mappings merge by key, lists merge by item name, and everything else is replaced.
 fn merged(base: &YamlNode, patch: &YamlNode, depth: usize) -> YamlNode {
     match (&base.value, &patch.value) {
         (YamlValue::Map(old), YamlValue::Map(new)) if depth < MERGE_DEPTH_MAX => {

@@ -14,7 +14,7 @@ use crate::engine::lint::shell_lexer::{expand, is_name};
 /// Limit on how deeply commands may nest.
 pub const DEPTH_MAX: usize = 4;
 
-/// Programs that only exec the command that follows. Their own arguments begin with `-` or do not look like a known program.
+/// Programs that only execute the command that follows. Their own arguments begin with `-` or do not look like a known program.
 const WRAPPERS: &[&str] = &[
     "exec",
     "nohup",
@@ -405,7 +405,7 @@ fn option(
     }
 }
 
-/// `words` with the known variables from `env` substituted, like a shell does (or Kubernetes, for `$(NAME)`).
+/// `words` with the known variables from `env` substituted as a shell does (or Kubernetes, for `$(NAME)`).
 pub fn expanded(words: &[LocatedValue], env: &BTreeMap<String, Variable>) -> Vec<LocatedValue> {
     let value = |name: &str| match env.get(name)? {
         Variable::Text(located) if located.is_known() => Some(located.text.clone()),

@@ -1,4 +1,4 @@
-//! Reads texts into a [`ParsedDeployment`]: detects the type of each text and parses it.
+//! Reads sources into a [`ParsedDeployment`]: detects the type of each source and parses it.
 
 pub mod compose;
 pub mod env_file;
@@ -21,7 +21,7 @@ use crate::engine::lint::names::{MASTER_FLAGS, SERVICE_KEYS, SGLANG_KEYS};
 use crate::engine::lint::rules::{CONTINUATION, MANIFEST};
 use crate::engine::lint::yaml::{FILE_BYTES_MAX, YamlNode};
 
-/// The type of an input text.
+/// The type of a source.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum FileKind {
     /// Kubernetes documents in YAML, or one in JSON.
@@ -69,7 +69,7 @@ impl FileKind {
     }
 }
 
-/// A text to read.
+/// A source to read.
 #[derive(Clone, Copy, Debug)]
 pub struct SourceFile<'a> {
     /// File name as passed by the user.
@@ -79,18 +79,18 @@ pub struct SourceFile<'a> {
     pub kind: Option<FileKind>,
 }
 
-/// Limit on the processes of a deployment. Rules compare all pairs.
+/// Limit on the number of processes in a deployment: rules compare all pairs.
 pub const PROCESSES_MAX: usize = 1024;
-/// Limit on pod sets, and on Services.
+/// Limit on the number of pod sets, and on the number of Services.
 const OBJECTS_MAX: usize = 4096;
-/// Limit on arguments plus variables of one process.
+/// Limit on the total number of arguments and variables of one process.
 pub const PARTS_MAX: usize = 4096;
 /// Limit on the size of a script, a unit or an environment file, in bytes.
 const SCRIPT_BYTES_MAX: usize = 256 << 10;
-/// Limit on `=` in such a file. Each may set a variable that all later processes inherit.
+/// Limit on the number of `=` in a script, a unit or an environment file. Each one may set a variable that all later processes inherit.
 const ASSIGNMENTS_MAX: usize = 4096;
 
-/// Why a text cannot be read.
+/// Why a source cannot be read.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ReadError {
     #[error("the file is empty")]
@@ -109,7 +109,7 @@ pub enum ReadError {
         what: &'static str,
         most: usize,
     },
-    /// Nested too deeply, or expands to too much.
+    /// Nested too deeply, or too large after expansion.
     #[error("nested too deeply")]
     TooDeep { line: u32 },
     #[error("invalid YAML: {reason}")]
@@ -142,7 +142,7 @@ impl ReadError {
 /// Reads all of `sources` as one deployment.
 ///
 /// # Errors
-/// A source cannot be read. The name is that of the first such source.
+/// A source cannot be read. The returned name identifies the first unreadable source.
 pub fn read(sources: &[SourceFile<'_>]) -> Result<ParsedDeployment, (String, ReadError)> {
     let mut parsed = Vec::new();
     for source in sources {
@@ -155,11 +155,11 @@ pub fn read(sources: &[SourceFile<'_>]) -> Result<ParsedDeployment, (String, Rea
     combine(&parsed)
 }
 
-/// Maximum number of files that are left out because they exceed a limit. With more, the whole input is rejected: each one costs another
-/// pass over the rest.
+/// Maximum number of files that are skipped because they exceed a limit. If there are more, the entire input is rejected: each skipped file
+/// requires another pass over the remaining files.
 const RETRIES_MAX: usize = 8;
 
-/// Reads those of `sources` that are readable as one deployment, and returns names and errors of the others.
+/// Reads all readable `sources` as one deployment, and returns the names and errors of the others.
 pub fn read_each(sources: &[SourceFile<'_>]) -> (ParsedDeployment, Vec<(String, ReadError)>) {
     let (mut parsed, mut left) = (Vec::new(), Vec::new());
     for source in sources {
@@ -198,7 +198,7 @@ fn combine(parsed: &[ParsedFile]) -> Result<ParsedDeployment, (String, ReadError
     Ok(deployment)
 }
 
-/// Rejects inputs larger than any deployment: rules compare processes pairwise, and each name with all known names.
+/// Rejects inputs larger than any real deployment: rules compare all pairs of processes, and each name with all known names.
 fn check_limits(deployment: &ParsedDeployment) -> Result<(), (String, ReadError)> {
     let too_many = |file: &str, what, most| Err((file.to_owned(), ReadError::TooMany { what, most }));
     if let Some(process) = deployment.processes.get(PROCESSES_MAX) {
@@ -216,7 +216,7 @@ fn check_limits(deployment: &ParsedDeployment) -> Result<(), (String, ReadError)
     }
 }
 
-/// Applies [`check_limits`]'s limits to texts that are parsed line by line.
+/// Applies [`check_limits`]'s limits to files that are parsed line by line.
 fn check_script_limits(text: &str) -> Result<(), ReadError> {
     if text.len() > SCRIPT_BYTES_MAX {
         return Err(ReadError::TooLarge { bytes: text.len(), most: SCRIPT_BYTES_MAX });
@@ -294,7 +294,7 @@ fn detect(source: &SourceFile<'_>, text: &str) -> Result<(FileKind, Vec<YamlNode
                 }
             }
             Err(error) if named_yaml || is_json => return Err(error),
-            // A text that looks like a manifest is a broken manifest, not a script.
+            // A file that looks like a manifest is a broken manifest, not a script.
             Err(error) if text.lines().any(|line| line.starts_with("apiVersion:") || line.starts_with("services:")) => {
                 return Err(error);
             }
@@ -449,7 +449,7 @@ impl ParsedFile {
                     deployment.processes.push(process);
                 }
             }
-            // `link` assigns the variables to processes, or adds them on their own.
+            // `link` assigns the variables to processes, or adds them as a separate entry.
             FileKind::Env => {}
             FileKind::StoreConfig
             | FileKind::ExtraConfig
@@ -615,7 +615,7 @@ fn link(deployment: &mut ParsedDeployment, parsed: &[ParsedFile]) {
         process.config = Some(at);
         deployment.processes.push(process);
     }
-    // Units that reach their master on loopback run on its host.
+    // Units that reach their master on loopback run on the master's host.
     let master = deployment.processes.iter().find(|p| p.runtime == RuntimeKind::Unit && p.role == ProcessRole::Master);
     if let Some(host) = master.map(|p| p.network.clone()) {
         for process in deployment.processes.iter_mut().filter(|p| p.runtime == RuntimeKind::Unit) {
@@ -630,8 +630,8 @@ fn link(deployment: &mut ParsedDeployment, parsed: &[ParsedFile]) {
     }
 }
 
-/// The index of the file that `path`, named in the file `by`, refers to. Candidates have the same base name. The one that shares most
-/// of the remaining path wins, then the one nearest to `by`.
+/// The index of the file that `path`, named in the file `by`, refers to. Candidates have the same base name. The candidate that shares the
+/// most of the remaining path wins; among equals, the one nearest to `by`.
 fn nearest_file<'f>(path: &str, by: &str, files: impl Iterator<Item = (usize, &'f str)>) -> Option<usize> {
     let score = |file: &str| {
         let same_end = path.rsplit('/').zip(file.rsplit('/')).take_while(|(a, b)| a == b).count();

@@ -16,7 +16,7 @@ pub fn process(pid: u32, cmdline: &[u8], environ: Option<&[u8]>) -> Option<Proce
             base.env.insert(name.to_owned(), Variable::Text(LocatedValue::new(value, place.clone())));
         }
     }
-    // A shell that waits for its child is not the child.
+    // A shell that waits for its child must not be reported as the child.
     let shell =
         words.first().is_some_and(|w| matches!(launch::program(&w.text), "sh" | "bash" | "dash" | "docker" | "podman"));
     let mut out = Vec::new();

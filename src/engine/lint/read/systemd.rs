@@ -94,7 +94,7 @@ fn settings(text: &str, file: &Arc<str>) -> Vec<UnitSetting> {
         if !in_service || trimmed.is_empty() || trimmed.starts_with(['#', ';', '[']) {
             continue;
         }
-        // Comments between continuation lines are skipped and still count as lines.
+        // Comments between continuation lines are skipped but still count as lines.
         let mut whole = trimmed.to_owned();
         while whole.ends_with('\\') {
             whole.pop();

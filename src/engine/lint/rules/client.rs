@@ -126,7 +126,7 @@ pub fn decode(view: &DeploymentView<'_>, out: &mut Findings) {
                 member.process.describe()
             ),
             why,
-            "no action if intended; prefill servers with HiCache write to and read from the store",
+            "no action is needed if this is intended; prefill servers with HiCache write to and read from the store",
         );
     }
 }

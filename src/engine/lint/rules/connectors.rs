@@ -14,7 +14,7 @@ use crate::engine::lint::settings::{ProcessView, host_of};
 use crate::engine::lint::yaml::{YamlNode, YamlValue};
 use crate::engine::plan::client::PLAIN_SEGMENT_BYTES_MIN;
 
-/// The text of a key, if it has a value.
+/// The scalar value of a key, if it is set.
 fn text<'n>(node: &'n YamlNode, key: &str) -> Option<&'n str> {
     node.get(key).filter(|value| value.value != YamlValue::Null)?.text()
 }
@@ -114,7 +114,7 @@ fn vllm_file(document: &SettingsFile, out: &mut Findings) {
     }
 }
 
-/// Parses a size the way vLLM does, to bytes.
+/// Parses a size as vLLM does. Returns bytes.
 fn size(text: &str) -> Option<u64> {
     let text = text.trim().to_ascii_lowercase();
     let end = text.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(text.len());
@@ -130,7 +130,7 @@ fn size(text: &str) -> Option<u64> {
     #[expect(
         clippy::cast_possible_truncation,
         clippy::cast_sign_loss,
-        reason = "the text consists of digits only; the cast saturates"
+        reason = "the string contains only digits, and the cast saturates"
     )]
     let bytes = bytes as u64;
     Some(bytes)

@@ -87,7 +87,7 @@ pub fn image_tag(view: &DeploymentView<'_>, out: &mut Findings) {
         if matches!(tag, "" | "latest") {
             out.info(
                 &image.place,
-                "the release may change when a process restarts, while the other processes keep theirs",
+                "the release may change when a process restarts, while the other processes keep the old release",
                 format!("image {}", image.text),
                 format!("pin a release: {name}:TAG"),
             );
@@ -194,10 +194,7 @@ pub fn memlock(view: &DeploymentView<'_>, out: &mut Findings) {
                 let place = limits.user.as_ref().map(|located| &located.place).or(barred).unwrap_or(&process.place);
                 out.warning(
                     place,
-                    format!(
-                        "{} cannot register memory: IPC_LOCK has no effect for a non-root user",
-                        process.describe()
-                    ),
+                    format!("{} cannot register memory: IPC_LOCK takes effect only for root", process.describe()),
                     match &limits.user {
                         Some(user) => format!("user {}, capability IPC_LOCK", user.text),
                         None => "runAsNonRoot, capability IPC_LOCK".to_owned(),

@@ -410,7 +410,7 @@ fn address_error(text: &str) -> Option<String> {
 /// Two processes that listen on the same port in one network namespace.
 pub fn port_taken(view: &DeploymentView<'_>, out: &mut Findings) {
     let mut taken: BTreeMap<(String, u16), (&Process, String)> = BTreeMap::new();
-    // Running processes already have their ports.
+    // Running processes have already bound their ports.
     let starts =
         |member: &&ProcessView<'_>| !matches!(member.process.runtime, RuntimeKind::File | RuntimeKind::Running);
     for member in view.member.iter().filter(starts) {

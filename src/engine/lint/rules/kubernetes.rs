@@ -239,7 +239,7 @@ pub fn memory_limit(view: &DeploymentView<'_>, out: &mut Findings) {
         } else if limit < advised {
             out.warning(
                 &located.place,
-                format!("{who} has little headroom: its allocations take over 90 % of the memory limit"),
+                format!("{who} has little headroom: its allocations exceed 90% of the memory limit"),
                 evidence,
                 remedy,
             );
@@ -331,7 +331,7 @@ pub fn unknown_host(view: &DeploymentView<'_>, out: &mut Findings) {
                     out.error(
                         &located.place,
                         format!(
-                            "{} uses a Service from another group: {named} does not exist here",
+                            "{} uses a Service of another group: {named} does not exist in this group",
                             process.describe()
                         ),
                         format!("{} (group {})", located.text, group_names(view)),
@@ -408,7 +408,7 @@ fn addresses(member: &ProcessView<'_>) -> Vec<LocatedValue> {
     out
 }
 
-/// Time that a store needs to unmount its segment, in seconds.
+/// Time that a process needs to unmount its segment, in seconds.
 const UNMOUNT_SECONDS: u64 = 5;
 
 /// A process that is killed before it unmounts its segment leaves a dead segment behind.

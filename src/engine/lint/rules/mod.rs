@@ -44,7 +44,7 @@ pub const RULES: &[LintRule] = &[
         services::service_port,
     ),
     rule("memory-limit", &[8, 9], "memory limits leave headroom beyond the segment", kubernetes::memory_limit),
-    rule("unknown-host", &[18], "addresses refer to an existing Service", kubernetes::unknown_host),
+    rule("unknown-host", &[18], "addresses refer to existing Services", kubernetes::unknown_host),
     rule("local-hostname", &[1], "clients announce a name that peers can reach", client::local_hostname),
     rule("auto-discovery", &[2], "RDMA devices are listed or discovered", client::auto_discovery),
     rule("address-form", &[20], "addresses have the expected syntax", cross_process::address_form),
@@ -74,7 +74,7 @@ pub const RULES: &[LintRule] = &[
     rule(
         "ssd-variable",
         &[26],
-        "the variable that enables the SSD tier has the name that its process reads",
+        "the variable that enables the SSD tier is the one that its process reads",
         names::ssd_variables,
     ),
     rule("boolean-word", &[], "boolean variables have a value that is parsed as intended", names::boolean_words),
@@ -105,7 +105,7 @@ pub const RULES: &[LintRule] = &[
 pub const CHECKS: &[Check] = &CATALOGUE;
 
 const CATALOGUE: [Check; RULES.len() + 2] = {
-    // The parsers report these two.
+    // The parsers report the findings of these two rules.
     let mut all = [MANIFEST; RULES.len() + 2];
     all[1] = CONTINUATION;
     let mut at = 0;
@@ -203,7 +203,7 @@ impl Findings {
         self.add(Severity::Error, at, [what.into(), evidence.into(), next.into()]);
     }
 
-    /// Reports something that works only partly, only on some hosts, or only temporarily.
+    /// Reports something that works only partially, only on some hosts, or only temporarily.
     pub fn warning(
         &mut self,
         at: &SourceLocation,

@@ -88,7 +88,7 @@ pub fn boolean_words(view: &DeploymentView<'_>, out: &mut Findings) {
                 out.warning(
                     &located.place,
                     format!("SGLang parses {name}={} as false", located.text),
-                    "true values are 1, true and yes; all others are false",
+                    "true values are 1, true and yes; all other values are false",
                     format!("set {name}=true"),
                 );
             }
@@ -148,7 +148,7 @@ pub fn master_flags(view: &DeploymentView<'_>, out: &mut Findings) {
     }
 }
 
-/// Whether `release` precedes `since`. False for a text without numbers.
+/// Whether `release` precedes `since`. False for a string without numbers.
 pub fn is_older(release: &str, since: &str) -> bool {
     let numbers = |text: &str| text.split('.').map_while(|part| part.parse::<u32>().ok()).collect::<Vec<_>>();
     let (release, since) = (numbers(release), numbers(since));
@@ -216,7 +216,7 @@ fn check_value(name: &str, kind: FlagKind, text: &str, place: &SourceLocation, o
                 || matches!(trimmed.to_ascii_lowercase().as_str(), "0" | "f" | "false" | "n" | "no" | "off");
             (!known).then_some("true or false")
         }
-        FlagKind::Text => words.is_some_and(|words| !words.contains(&trimmed)).then_some("one of its values"),
+        FlagKind::Text => words.is_some_and(|words| !words.contains(&trimmed)).then_some("one of its valid values"),
     };
     if let Some(wanted) = wrong {
         let wanted = words.map_or_else(|| wanted.to_owned(), |words| words.join(" or "));
@@ -381,7 +381,7 @@ pub fn hidden_variables(view: &DeploymentView<'_>, out: &mut Findings) {
             continue;
         }
         for (key, name) in table.iter().filter(|(_, name)| !name.is_empty()) {
-            // These two apply regardless of the source.
+            // These two variables apply regardless of the source.
             if member.process.role.is_sglang() && (*key == "local_hostname" || *key == "protocol") {
                 continue;
             }

@@ -15,7 +15,7 @@ pub fn has_oplog(release: Option<&str>) -> bool {
     release.is_none_or(|release| !is_older(release, OPLOG_SINCE))
 }
 
-/// A restart of the master loses all keys, or nearly all of them.
+/// Restarting the master loses all keys, or nearly all of them.
 pub fn check(view: &DeploymentView<'_>, member: &ProcessView<'_>, out: &mut Findings) {
     if member.process.implementation == Implementation::Mcctl {
         if member.process.runtime != RuntimeKind::File {
@@ -28,7 +28,7 @@ pub fn check(view: &DeploymentView<'_>, member: &ProcessView<'_>, out: &mut Find
         }
         return;
     }
-    // Other rules cover HA that is on or may be on.
+    // If HA is on or may be on, other rules apply.
     if member.master_switch("enable_ha") != Some(false) {
         return;
     }

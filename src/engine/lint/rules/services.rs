@@ -7,7 +7,7 @@ use crate::engine::lint::rules::kubernetes::selects;
 use crate::engine::lint::rules::{DeploymentView, Findings};
 use crate::engine::lint::settings::{ProcessView, SettingValue, host_of};
 
-/// A client must use a port that its Service has, and a Service port must route to a port on which a process listens.
+/// A client must use a port that its Service exposes, and a Service port must route to a port on which a process listens.
 pub fn service_port(view: &DeploymentView<'_>, out: &mut Findings) {
     for service in &view.deployment.services {
         targets(view, service, out);
@@ -159,7 +159,7 @@ fn check_client_port(
         let ports: Vec<String> = ports.iter().map(u16::to_string).collect();
         out.error(
             &located.place,
-            format!("{who} uses port {port} of Service {}, which does not have that port", service.name),
+            format!("{who} uses port {port} of Service {}, which does not expose that port", service.name),
             format!("{text}; the Service at {} has {}", service.place, listed(&ports)),
             "use one of the Service's ports, or add this port to the Service",
         );
@@ -187,10 +187,10 @@ pub fn container_port(view: &DeploymentView<'_>, out: &mut Findings) {
             let named_rpc = declared.name.as_deref().is_some_and(|name| name.contains("rpc"));
             let remedy = match member.process.ports.iter().any(|other| other.number == ports.rpc) {
                 _ if declared.number == 8080 && ports.metadata.is_none() => {
-                    "add --enable_http_metadata_server=true, or remove it".to_owned()
+                    "add --enable_http_metadata_server=true, or remove the port".to_owned()
                 }
                 false if named_rpc || member.process.ports.len() == 1 => format!("use {}", ports.rpc),
-                _ => "use one of the master's ports, or remove it".to_owned(),
+                _ => "use one of the master's ports, or remove the port".to_owned(),
             };
             out.warning(
                 &declared.place,

@@ -8,7 +8,7 @@ use crate::engine::lint::settings::{ProcessView, SettingValue};
 
 /// The release whose flags are known.
 const RELEASE: &str = "0.5.23";
-/// Limit on unknown flags per process that are compared with all known flags.
+/// Maximum number of unknown flags per process that are compared with all known flags.
 const UNKNOWN_MAX: usize = 32;
 /// Limit on the edit distance between a flag and its likely intended name.
 const TYPO_MAX: usize = 2;
@@ -144,7 +144,7 @@ pub fn devices(view: &DeploymentView<'_>, out: &mut Findings) {
 
 fn device_list(what: &str, located: &LocatedValue, out: &mut Findings) {
     let text = located.text.trim();
-    // A mapping from ranks or GPUs to lists, or a file that contains one.
+    // A mapping from ranks or GPUs to device lists, or a file that contains this mapping.
     if text.starts_with(['{', '[']) || text.ends_with(".json") {
         return;
     }
@@ -154,7 +154,9 @@ fn device_list(what: &str, located: &LocatedValue, out: &mut Findings) {
     if has_space {
         out.warning(
             &located.place,
-            format!("{what} contains a space: some releases look up a device of that exact name"),
+            format!(
+                "{what} contains a space: some releases look up a device with exactly this name, including the space"
+            ),
             format!("'{text}'"),
             format!("use {joined}"),
         );

@@ -102,7 +102,7 @@ fn whole_gb(text: &str) -> String {
 /// A common number of ranks per server.
 const RANKS_USUAL: u64 = 8;
 
-/// A rank's part of the segment must not be below the smallest mountable size.
+/// A rank's share of the segment must not be smaller than the minimum mountable size.
 pub fn rank_segment(view: &DeploymentView<'_>, out: &mut Findings) {
     for member in &view.member {
         unknown_rank_count(member, out);
@@ -251,16 +251,16 @@ pub fn arena(view: &DeploymentView<'_>, out: &mut Findings) {
         if arena < fits {
             out.warning(
                 &located.place,
-                "the arena is too small for a rank's segment: its pages are wasted, and the segment is allocated outside it",
+                "the arena is too small for a rank's segment: its pages are wasted, and the segment is allocated outside the arena",
                 format!("{}; {} needed (a rank's segment and local buffer)", ByteSize(arena), ByteSize(fits)),
-                "remove MC_MMAP_ARENA_POOL_SIZE: it has no benefit for two allocations",
+                "remove MC_MMAP_ARENA_POOL_SIZE: an arena provides no benefit for two allocations",
             );
         } else if arena > fits.saturating_mul(2) {
             out.warning(
                 &located.place,
                 "most of the arena is never used: it holds a rank's segment and local buffer, but not the L2 pool",
                 format!("{}; {} needed per rank", ByteSize(arena), ByteSize(fits)),
-                "remove MC_MMAP_ARENA_POOL_SIZE: the rest stays allocated until the process exits",
+                "remove MC_MMAP_ARENA_POOL_SIZE: the unused part stays allocated until the process exits",
             );
         }
     }
