@@ -33,7 +33,7 @@ enum SampleDataset {
     Ultrachat,
     /// Long texts, each with several questions
     Loogle,
-    /// Prompts by category, each with one or more turns; multi-turn sends only the first turn
+    /// Prompts by category, each with one or more turns; bench multi-turn sends only the first turn
     SpeedBench,
 }
 

@@ -25,8 +25,8 @@ const STORE: &[FlagSpec] = &[
         "local_hostname",
         ValueKind::Text,
         "",
-        "Name or address at which other hosts reach this node; if empty, localhost for a master on this host, otherwise the local \
-        address on the route to the master",
+        "Name or address that other hosts use to reach this node; if empty, localhost if the master is on this host, otherwise the local \
+         address used to reach the master",
     )
     .env("MOONCAKE_LOCAL_HOSTNAME"),
     flag("global_segment_size", ValueKind::Size, "3200mb", "Memory to contribute to the store; 0 means none")

@@ -58,8 +58,9 @@ pub enum FitReason {
     #[error("the missing huge pages need {needed} of memory; {available} available")]
     MemoryShort { needed: ByteSize, available: ByteSize },
     #[error(
-        "SGLang rejects an L2 above {limit} per rank on this host: it needs {needed} of regular (non-hugepage) memory at \
-         startup, and {available} will be available. SGLang counts regular memory minus 10 GiB, even if L2 is in huge pages"
+        "SGLang rejects an L2 larger than {limit} per rank on this host: its startup check requires {needed} of regular \
+         (non-hugepage) memory, but only {available} will be available. The check applies to regular memory minus \
+         10 GiB, even if L2 is in huge pages"
     )]
     Guard { limit: ByteSize, needed: ByteSize, available: ByteSize },
     #[error("a rank's segment is below 16 MiB: without huge pages the store rejects it (setup returns -600)")]

@@ -28,8 +28,8 @@ pub struct Args {
     key: String,
     /// Write the object to FILE instead of stdout; '-' means stdout
     ///
-    /// FILE is either complete or unchanged, even if the command fails. If a file cannot be created in its directory, an existing FILE
-    /// is overwritten in place.
+    /// FILE is either complete or unchanged, even if the command fails. If no temporary file can be created in FILE's directory, an
+    /// existing FILE is overwritten in place.
     #[arg(long, short, value_name = "FILE")]
     output: Option<PathBuf>,
     /// Print one JSON document to stdout: with --output the size and file, otherwise the value, which must be UTF-8

@@ -20,7 +20,7 @@ const NEW_FILE_MODE: u32 = 0o666;
 /// Mode for a temporary file that will replace an existing file. Other users cannot read it until it has the old file's owner and mode.
 const UNFINISHED_MODE: u32 = 0o600;
 
-/// The write of one object.
+/// Writes one object.
 #[derive(Debug)]
 pub(super) struct ObjectWrite {
     destination: Destination,
@@ -98,7 +98,7 @@ impl ObjectWrite {
         self.stop.store(true, Ordering::Relaxed);
     }
 
-    /// Removes the temporary file if the writing thread is blocked. After this call, that thread no longer renames the file.
+    /// Removes the temporary file if the writing thread is blocked. After this call, that thread will not rename the file.
     pub(super) fn abort(&self) {
         let mut stage = self.stage();
         let beside = match &*stage {
@@ -107,7 +107,7 @@ impl ObjectWrite {
             WriteStage::Renamed | WriteStage::Aborted(_) => return,
         };
         *stage = WriteStage::Aborted(beside.clone());
-        // Removing the file may block for as long as writing it, so release the lock first.
+        // Removing the file can block just as writing it can, so release the lock first.
         drop(stage);
         let Some(path) = beside else { return };
         match fs::remove_file(path) {
@@ -150,7 +150,7 @@ impl ObjectWrite {
         if let Some(old) = old {
             let new = beside.as_file().metadata()?;
             if (new.uid(), new.gid()) != (old.uid(), old.gid()) {
-                // Without permission to change the owner, the file remains owned by this user.
+                // If the process may not change the owner, the file stays owned by the current user.
                 let _ = fchown(beside.as_file(), Some(old.uid()), Some(old.gid()));
             }
             beside.as_file().set_permissions(Permissions::from_mode(old.mode() & 0o7777))?;

@@ -17,7 +17,9 @@ pub enum GrammarError {
     LabelKey,
     #[error("not a label value: use letters, digits, '-', '_' and '.', with a letter or digit at both ends")]
     LabelValue,
-    #[error("not a port name: use at most 15 lowercase letters, digits and single '-', with at least one letter")]
+    #[error(
+        "not a port name: use at most 15 lowercase letters, digits and '-' (no consecutive '-'), with at least one letter"
+    )]
     PortName,
     #[error("not a variable name: use printable ASCII without '='")]
     VariableName,
@@ -31,7 +33,7 @@ pub enum GrammarError {
     Percentage,
     #[error("neither a number nor a percentage such as 25%")]
     CountOrPercentage,
-    #[error("neither Memory nor HugePages")]
+    #[error("must be Memory or HugePages")]
     Medium,
     #[error("a mount path must not contain ':'")]
     MountPath,

@@ -39,8 +39,8 @@ pub trait AdminView: Send + Sync + 'static {
     /// copy. `limit` bounds the inspected slots as well as the keys, so that a sparse table does not keep the state locked for long.
     fn keys(&self, cursor: u64, limit: usize, visit: &mut dyn FnMut(&[u8])) -> Option<u64>;
 
-    /// Scans the next slice of objects from the position `walk` and removes those that are removable; `None` starts a new scan. Returns the
-    /// number of removed objects and the position at which to continue, or `None` at the end. With `force`, leased objects are removed as
+    /// Scans the next slice of objects, starting at the position `walk` (`None` starts a new scan), and removes those that may be removed.
+    /// Returns the number of removed objects and the position at which to continue, or `None` at the end. With `force`, leased objects are removed as
     /// well. Each call locks the state for one slice.
     fn remove_slice(&self, walk: Option<ObjectWalk>, force: bool) -> (u64, Option<ObjectWalk>);
 

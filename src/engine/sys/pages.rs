@@ -345,7 +345,7 @@ fn map(len: u64, bytes: u64, flags: libc::c_int, what: &'static str) -> Result<M
     if base == libc::MAP_FAILED {
         return Err(MemoryError::Refused { bytes, what, source: io::Error::last_os_error() });
     }
-    let base = NonNull::new(base.cast::<u8>()).expect("mmap does not return page zero unless requested");
+    let base = NonNull::new(base.cast::<u8>()).expect("mmap returns address 0 only on request");
     // SAFETY: the mapping is `size >= len` readable and writable bytes that nothing else references. The returned value
     // unmaps the whole mapping.
     Ok(unsafe { Memory::from_parts(base, len.get(), MemoryBacking::Mapping { bytes: size.get() }) })

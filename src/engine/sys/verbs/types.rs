@@ -77,7 +77,7 @@ pub enum QpState {
     ReadyToSend,
     /// Every posted request is flushed.
     Error,
-    /// Another state. Contains the library's number.
+    /// Another state. Contains the numeric value that the library returned.
     Other(u32),
 }
 
