@@ -56,7 +56,7 @@ impl ListenAddress {
             io::ErrorKind::AddrNotAvailable => Failure::usage(format!("{} is not an address on this host", at.host))
                 .tried(format!("listen on {at} for {what}: {host_origin}"))
                 .found(error.to_string())
-                .next("use an address on this host, or 0.0.0.0 for all addresses"),
+                .next("use one of this host's addresses (ip -brief address lists them)"),
             _ => Failure::host(format!("cannot listen on {at} for {what}"))
                 .tried(format!("{origin}, {host_origin}"))
                 .found(error.to_string())

@@ -11,8 +11,9 @@ use crate::commands::error::Failure;
 use crate::engine::base::HostPort;
 use crate::engine::env::RealEnv;
 use crate::engine::metadata::discovery;
-use crate::engine::rpc::{CallError, RpcClient, Timeouts};
+use crate::engine::rpc::{CallError, ConnectionError, RpcClient, Timeouts};
 use crate::engine::wire::MasterCalls;
+use crate::engine::wire::frame::FrameError;
 
 /// A master's default RPC port.
 pub const RPC_PORT: u16 = 50051;
@@ -193,12 +194,24 @@ impl MasterTarget {
                     .found(format!("no connection within {}", args::show_duration(*limit)))
             }
             CallError::TooLarge { .. } => Failure::usage(error.to_string()),
+            CallError::Timeout { .. } => {
+                Failure::unreachable(format!("the master at {} did not respond in time", self.at))
+                    .found(format!("{error}; the call may still be executed"))
+                    .next("check whether the master is suspended or overloaded, or set a longer --timeout")
+            }
+            CallError::Closed { why: ConnectionError::Frame(FrameError::Magic { .. }), .. } => {
+                Failure::unreachable(format!("{} is not a master's RPC port", self.at))
+                    .found(error.to_string())
+                    .next("pass the master's RPC port with --master HOST:PORT (its HTTP port belongs in --admin)")
+            }
             other => Failure::unreachable(format!("invalid response from the master at {}", self.at))
                 .found(other.to_string()),
         };
-        failure
-            .tried(format!("call {} ({})", self.at, self.origin))
-            .next("start the master (mcctl serve master), or pass its address with --master HOST:PORT")
+        let failure = failure.tried(format!("call {} ({})", self.at, self.origin));
+        if failure.next.is_some() {
+            return failure;
+        }
+        failure.next("start the master (mcctl serve master), or pass its address with --master HOST:PORT")
     }
 }
 
@@ -206,6 +219,7 @@ impl MasterTarget {
 mod tests {
     use super::*;
     use crate::commands::error::Exit;
+    use crate::engine::wire::Method;
 
     /// Address, admin address and origin of the resolved master.
     type Resolved = Result<(String, String, String), Failure>;
@@ -230,6 +244,19 @@ mod tests {
         let failure = master.failure(&connect(io::Error::from_raw_os_error(Errno::EMFILE as i32)));
         assert_eq!(failure.exit, Exit::Host);
         assert_eq!(master.failure(&connect(io::ErrorKind::ConnectionRefused.into())).exit, Exit::Unreachable);
+    }
+
+    #[test]
+    fn a_suspended_master_and_another_protocol_get_their_own_advice() {
+        let args = MasterArgs { master: Some("m:1".to_owned()), admin: None, timeout: Duration::from_secs(1) };
+        let master = args.resolve().expect("an address");
+        let (address, method) = (HostPort::new("m", 1), Method::ServiceReady);
+        let limit = Duration::from_secs(1);
+        let late = master.failure(&CallError::Timeout { address: address.clone(), method, limit });
+        assert!(late.exit == Exit::Unreachable && late.next.expect("advice").contains("--timeout"));
+        let why = ConnectionError::Frame(FrameError::Magic { found: b'H' });
+        let http = master.failure(&CallError::Closed { address, method, why });
+        assert!(http.exit == Exit::Unreachable && http.next.expect("advice").contains("--admin"));
     }
 
     #[test]

@@ -304,7 +304,7 @@ pub(in crate::commands) fn failure(master: &MasterTarget, what: &str, error: &St
         .next("retry; the master drops an unfinished put after --put-start-discard-timeout-sec, 30 s by default"),
         StoreError::Refused { code: ErrorCode::NO_AVAILABLE_HANDLE, .. } => {
             Failure::no(format!("{cannot}: no segment has enough free memory"))
-                .next("run mcctl status to see the segments and their usage; objects under a read lease are not evicted")
+                .next("run mcctl status to see which nodes have mounted segments, and their usage; objects under a read lease are not evicted")
         }
         StoreError::Empty { .. } => {
             Failure::usage(format!("{cannot}: the object is empty, but the minimum object size is 1 byte"))

@@ -254,6 +254,10 @@ struct LocalStore {
 
 impl LocalStore {
     async fn start(args: &Args) -> Result<LocalStore, Failure> {
+        if args.host.is_unspecified() {
+            return Err(Failure::usage(format!("--host {} is not an address that clients can connect to", args.host))
+                .next("use one of this host's addresses (ip -brief address lists them)"));
+        }
         let host = args.host.to_string();
         let mut notes = Vec::new();
         let request = |what, flag, port, default| PortRequest { what, flag, port, default };

@@ -14,13 +14,15 @@ impl ByteSize {
     pub const TIB: u64 = 1 << 40;
 }
 
-/// The string is not a valid size.
+/// Why a string is not a size.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error(
-    "'{text}' is not a valid size: expected a number of bytes, or a number with a kb, mb, gb or tb suffix (powers of 1024), e.g. 16gb"
-)]
-pub struct ParseSizeError {
-    text: String,
+pub enum ParseSizeError {
+    #[error(
+        "'{text}' is not a valid size: expected a number of bytes, or a number with a kb, mb, gb or tb suffix (powers of 1024), e.g. 16gb"
+    )]
+    Syntax { text: String },
+    #[error("'{text}' is too large: the maximum size is 16 EiB")]
+    TooLarge { text: String },
 }
 
 impl FromStr for ByteSize {
@@ -29,7 +31,8 @@ impl FromStr for ByteSize {
     /// Accepts upstream's grammar (all units are powers of 1024, fractions are allowed, case is ignored): `16gb`, `1.5 GB`, `64m`, `4096`.
     /// Also accepts Kubernetes' `16Gi` and `16GiB`, with the same meaning.
     fn from_str(text: &str) -> Result<ByteSize, ParseSizeError> {
-        let bad = || ParseSizeError { text: text.to_owned() };
+        let bad = || ParseSizeError::Syntax { text: text.to_owned() };
+        let too_large = || ParseSizeError::TooLarge { text: text.to_owned() };
         let trimmed = text.trim();
         let split = trimmed.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(trimmed.len());
         let (number, unit) = trimmed.split_at(split);
@@ -42,12 +45,12 @@ impl FromStr for ByteSize {
             _ => return Err(bad()),
         };
         if let Ok(whole) = number.parse::<u64>() {
-            return whole.checked_mul(1 << shift).map(ByteSize).ok_or_else(bad);
+            return whole.checked_mul(1 << shift).map(ByteSize).ok_or_else(too_large);
         }
         let fraction = number.parse::<f64>().map_err(|_| bad())?;
         let bytes = fraction * (1u64 << shift) as f64;
         if !bytes.is_finite() || bytes >= u64::MAX as f64 {
-            return Err(bad());
+            return Err(too_large());
         }
         #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "the range is checked above")]
         Ok(ByteSize(bytes as u64))
@@ -100,9 +103,12 @@ mod tests {
 
     #[test]
     fn an_invalid_size_is_refused_with_its_text() {
-        for bad in ["", "gb", "-1", "1e9", "16 xb", "1.2.3", "99999999999tb", "0x10"] {
+        for bad in ["", "gb", "-1", "1e9", "16 xb", "1.2.3", "0x10"] {
             let error = bad.parse::<ByteSize>().expect_err(bad).to_string();
             assert!(error.starts_with(&format!("'{bad}' is not a valid size")), "{error}");
+        }
+        for large in ["99999999999tb", "1000000000000.5tb"] {
+            assert!(matches!(large.parse::<ByteSize>(), Err(ParseSizeError::TooLarge { .. })), "{large}");
         }
     }
 

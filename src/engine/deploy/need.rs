@@ -73,7 +73,7 @@ pub(crate) fn engine(spec: &DeploymentSpec, uses_store: bool) -> Result<ProcessM
     let rank_segment = spec.segment.engines.0 / (layout.attention_tp() * layout.pp());
     if spec.segment.engines.0 > 0 && rank_segment < PLAIN_SEGMENT_BYTES_MIN && page.is_none() {
         let what = format!(
-            "{} across {} ranks is {rank_segment} bytes each; the minimum is 16 MiB",
+            "{} split across {} ranks gives {rank_segment} bytes per rank; the minimum is 16 MiB",
             spec.segment.engines,
             layout.attention_tp() * layout.pp()
         );

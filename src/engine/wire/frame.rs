@@ -58,7 +58,7 @@ pack::wire_number! {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum FrameError {
     /// The peer uses another protocol.
-    #[error("byte 0 is {found:#04x}, not coro_rpc's {MAGIC:#04x}: {}", not_rpc(*found))]
+    #[error("byte 0 is {found:#04x}, not coro_rpc's {MAGIC:#04x}: {}", protocol_of(*found))]
     Magic { found: u8 },
     #[error("unsupported coro_rpc version {found}: only 0 is supported")]
     Version { found: u8 },
@@ -74,8 +74,13 @@ pub enum FrameError {
     },
 }
 
-fn not_rpc(first: u8) -> &'static str {
-    if first.is_ascii_uppercase() { "this looks like HTTP; use the admin port for HTTP" } else { "not an RPC peer" }
+/// What the first byte of another protocol suggests.
+fn protocol_of(first: u8) -> &'static str {
+    if first.is_ascii_graphic() {
+        "the peer uses a text protocol, such as HTTP"
+    } else {
+        "the peer does not use this protocol"
+    }
 }
 
 impl RequestHeader {

@@ -215,3 +215,10 @@ fn sighup_ends_up_like_sigterm() {
     assert_eq!(service.stop(Signal::SIGHUP), 0);
     assert!(service.all_lines().iter().any(|line| line.contains("SIGHUP")));
 }
+
+#[test]
+fn an_unspecified_host_is_2_because_clients_cannot_connect_to_it() {
+    for host in ["0.0.0.0", "::"] {
+        assert!(mcctl(&["up", "--once", "--host", host]).fails(2).contains(host));
+    }
+}

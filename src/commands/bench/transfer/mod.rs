@@ -122,7 +122,11 @@ pub fn run(args: &Args) -> Outcome {
         verify: args.verify,
         batch_limit: BATCH_LIMIT,
     };
-    let bytes = plan.buffer_bytes().filter(|b| *b > 0).ok_or_else(|| {
+    if plan.block_bytes == 0 {
+        return Err(Failure::usage("--block-size must be at least 1 byte")
+            .next("set --block-size to the transfer size, e.g. 64kb"));
+    }
+    let bytes = plan.buffer_bytes().ok_or_else(|| {
         Failure::usage("--block-size x --batch-size x --threads is too large").next("lower one of them")
     })?;
     let buffer = MemorySource::new(policy).buffer(bytes.max(args.buffer_size.0)).map_err(|e| no_memory(&e))?;
