@@ -9,6 +9,7 @@ use crate::commands::admin::{self, AdminClient};
 use crate::commands::args;
 use crate::commands::error::Failure;
 use crate::engine::base::HostPort;
+use crate::engine::base::text::masked_address;
 use crate::engine::env::RealEnv;
 use crate::engine::metadata::discovery;
 use crate::engine::rpc::{CallError, RpcClient, Timeouts};
@@ -81,9 +82,9 @@ impl MasterArgs {
 
     fn resolve_with(&self, env: impl Fn(&str) -> Option<String>) -> Result<MasterTarget, Failure> {
         let (text, origin) = match &self.master {
-            Some(text) => (text.clone(), format!("--master {text}")),
+            Some(text) => (text.clone(), format!("--master {}", masked_address(text))),
             None => match env("MOONCAKE_MASTER") {
-                Some(text) => (text.clone(), format!("MOONCAKE_MASTER={text}")),
+                Some(text) => (text.clone(), format!("MOONCAKE_MASTER={}", masked_address(&text))),
                 None => (format!("127.0.0.1:{RPC_PORT}"), "default address".to_owned()),
             },
         };
@@ -97,7 +98,7 @@ impl MasterArgs {
         let metrics_port = env_port.filter(|_| is_env_master);
         let (admin, admin_origin) = match (&self.admin, metrics_port) {
             (Some(text), _) => {
-                let origin = format!("--admin {text}");
+                let origin = format!("--admin {}", masked_address(text));
                 (address(text, &origin, admin::PORT)?, origin)
             }
             (None, Some(port)) => {
