@@ -82,9 +82,9 @@ impl MasterArgs {
 
     fn resolve_with(&self, env: impl Fn(&str) -> Option<String>) -> Result<MasterTarget, Failure> {
         let (text, origin) = match &self.master {
-            Some(text) => (text.clone(), format!("--master {}", masked_address(text))),
+            Some(text) => (text.clone(), format!("--master {text}")),
             None => match env("MOONCAKE_MASTER") {
-                Some(text) => (text.clone(), format!("MOONCAKE_MASTER={}", masked_address(&text))),
+                Some(text) => (text.clone(), format!("MOONCAKE_MASTER={text}")),
                 None => (format!("127.0.0.1:{RPC_PORT}"), "default address".to_owned()),
             },
         };
@@ -98,7 +98,7 @@ impl MasterArgs {
         let metrics_port = env_port.filter(|_| is_env_master);
         let (admin, admin_origin) = match (&self.admin, metrics_port) {
             (Some(text), _) => {
-                let origin = format!("--admin {}", masked_address(text));
+                let origin = format!("--admin {text}");
                 (address(text, &origin, admin::PORT)?, origin)
             }
             (None, Some(port)) => {
@@ -116,11 +116,12 @@ impl MasterArgs {
     }
 }
 
-/// Parses `text`, a value from `origin`, as an address. The port defaults to `port`.
+/// Parses `text`, a value from `origin`, as an address. The port defaults to `port`. In an error, a password is masked.
 ///
 /// # Errors
 /// The string is not an address, or it uses a scheme such as etcd:// that mcctl does not support.
 pub fn address(text: &str, origin: &str, port: u16) -> Result<HostPort, Failure> {
+    let origin = origin.replace(text, &masked_address(text));
     if let Some((scheme, _)) = text.split_once("://").filter(|(scheme, _)| *scheme != "http") {
         return Err(Failure::usage(format!("{origin}: finding the master through {scheme}:// is not supported"))
             .next("use the master's HOST:PORT"));

@@ -209,8 +209,7 @@ fn passwords_in_urls_are_masked_in_errors_and_logs() {
 #[test]
 fn control_characters_in_arguments_are_escaped_in_errors() {
     for args in [
-        &["status", "--node=x\u{1b}[31m\u{7}:1"][..],
-        &["status", "--master=x\u{1b}[31m:y"],
+        &["status", "--master=x\u{1b}[31m\u{7}:y"][..],
         &["bench", "transfer", "--segment-id=x\u{1b}[31m", "--metadata-server=P2PHANDSHAKE"],
     ] {
         let run = mcctl(args);
