@@ -7,8 +7,10 @@ use std::fmt;
 use std::io::{self, IsTerminal};
 use std::process::ExitCode;
 
+use clap::error::{ContextKind, ContextValue};
+
 use crate::commands::logging;
-use crate::engine::base::text::masked;
+use crate::engine::base::text::{masked, masked_address, printable};
 
 /// How a run ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -121,14 +123,19 @@ impl Failure {
             .filter_map(|(name, part)| part.as_deref().map(|text| (name, text)))
     }
 
+    /// `text` without passwords and without control characters, which come from files, peers and the command line.
+    fn shown(text: &str) -> String {
+        masked(&printable(text)).into_owned()
+    }
+
     /// The failure as a multi-line block, for a terminal.
     pub fn block(&self, colour: bool) -> String {
         let head = if colour { "\x1b[1;31merror:\x1b[0m" } else { "error:" };
-        let mut text = format!("{head} {}\n", self.what);
+        let mut text = format!("{head} {}\n", Failure::shown(&self.what));
         for (name, part) in self.parts() {
-            text.push_str(&format!("  {name:<6}  {part}\n"));
+            text.push_str(&format!("  {name:<6}  {}\n", Failure::shown(part)));
         }
-        masked(&text).into_owned()
+        text
     }
 
     /// The failure as a single line, for pipes and files.
@@ -137,7 +144,7 @@ impl Failure {
         for (name, part) in self.parts() {
             text.push_str(&format!("; {name}: {part}"));
         }
-        masked(&text).replace('\n', " ") + "\n"
+        Failure::shown(&text).replace('\n', " ") + "\n"
     }
 
     /// Prints the failure to stderr and returns its exit code.
@@ -177,6 +184,9 @@ impl From<clap::Error> for Failure {
         let text = error.to_string();
         let mut lines = text.lines().map(str::trim).filter(|line| !line.is_empty());
         let mut what = lines.next().unwrap_or("invalid arguments").trim_start_matches("error: ").to_owned();
+        if let Some(ContextValue::String(value)) = error.get(ContextKind::InvalidValue) {
+            what = what.replace(value.as_str(), &masked_address(value));
+        }
         let mut next = None;
         for line in lines {
             if let Some(tip) = line.strip_prefix("tip: ") {
@@ -244,6 +254,16 @@ mod tests {
         let failure = Failure::host(url).tried(url).found(url).next(url);
         for text in [failure.block(false), failure.line()] {
             assert!(!text.contains("secret") && text.matches("http://me:***@h:1/").count() == 4, "{text}");
+        }
+    }
+
+    #[test]
+    fn control_characters_are_escaped_in_every_part() {
+        let text = "x\u{1b}[31m\u{7}\u{9b}";
+        let failure = Failure::host(text).tried(text).found(text).next(text);
+        for shown in [failure.block(false), failure.line(), failure.to_string()] {
+            assert_eq!(shown.matches("x\\u{1b}[31m\\u{7}\\u{9b}").count(), 4, "{shown}");
+            assert!(!shown.chars().any(|c| c.is_control() && c != '\n'), "{shown:?}");
         }
     }
 

@@ -9,6 +9,7 @@ use crate::commands::admin::{self, AdminClient};
 use crate::commands::args;
 use crate::commands::error::Failure;
 use crate::engine::base::HostPort;
+use crate::engine::base::text::masked_address;
 use crate::engine::env::RealEnv;
 use crate::engine::metadata::discovery;
 use crate::engine::rpc::{CallError, ConnectionError, RpcClient, Timeouts};
@@ -116,11 +117,12 @@ impl MasterArgs {
     }
 }
 
-/// Parses `text`, a value from `origin`, as an address. The port defaults to `port`.
+/// Parses `text`, a value from `origin`, as an address. The port defaults to `port`. In an error, a password is masked.
 ///
 /// # Errors
 /// The string is not an address, or it uses a scheme such as etcd:// that mcctl does not support.
 pub fn address(text: &str, origin: &str, port: u16) -> Result<HostPort, Failure> {
+    let origin = origin.replace(text, &masked_address(text));
     if let Some((scheme, _)) = text.split_once("://").filter(|(scheme, _)| *scheme != "http") {
         return Err(Failure::usage(format!("{origin}: finding the master through {scheme}:// is not supported"))
             .next("use the master's HOST:PORT"));

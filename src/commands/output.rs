@@ -7,7 +7,7 @@ use serde::Serialize;
 
 use crate::commands::error::Failure;
 use crate::commands::logging;
-use crate::engine::base::text::masked;
+use crate::engine::base::text::{masked, printable};
 
 /// Writes `text` to stdout unchanged.
 ///
@@ -35,9 +35,10 @@ pub fn json(value: &impl Serialize) -> Result<(), Failure> {
     line(serde_json::to_string(value).expect("all documents have only string keys"))
 }
 
-/// Writes `text` and a newline to stderr with [`logging::to_stderr`]. Passwords in URLs are masked.
+/// Writes `text` and a newline to stderr with [`logging::to_stderr`]. Passwords in URLs are masked, and control
+/// characters are escaped.
 pub fn say(text: impl std::fmt::Display) {
-    logging::to_stderr(&format!("{}\n", masked(&text.to_string())));
+    logging::to_stderr(&format!("{}\n", masked(&printable(&text.to_string()))));
 }
 
 /// Whether stdout supports colors and cursor movement.
@@ -77,16 +78,16 @@ pub fn table<const N: usize>(header: [&str; N], right: &[usize]) -> Table {
     table
 }
 
-/// The lines of `table` without trailing spaces.
+/// The lines of `table` without trailing spaces and with control characters escaped.
 pub fn table_text(table: &Table) -> String {
-    table.lines().map(|line| format!("{}\n", line.trim_end())).collect()
+    table.lines().map(|line| format!("{}\n", printable(line.trim_end()))).collect()
 }
 
-/// `label` and `text`, wrapped to the terminal width.
+/// `label` and `text`, wrapped to the terminal width, with control characters escaped.
 pub fn labelled(label: &str, text: &str) -> String {
     let width = terminal_width().unwrap_or(usize::MAX).max(4 * LABEL_WIDTH);
     let mut lines = vec![format!("{label:<LABEL_WIDTH$}")];
-    for word in text.split(' ') {
+    for word in printable(text).split(' ') {
         let line = lines.last_mut().expect("at least one line");
         if line.chars().count() + 1 + word.chars().count() > width {
             lines.push(format!("{:LABEL_WIDTH$}{word}", ""));

@@ -7,7 +7,7 @@ use std::time::Duration;
 use crate::commands::error::Failure;
 use crate::commands::flags::{FlagSpec, FlagSupport, FlagTable, FlagValue};
 use crate::engine::base::ByteSize;
-use crate::engine::base::text::masked;
+use crate::engine::base::text::masked_address;
 
 /// The source of a flag's value.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -158,7 +158,7 @@ impl Settings {
     /// The flag `name` with value and origin, for errors: `--rpc-port 50051 (default)`.
     pub fn describe(&self, name: &str) -> String {
         let (flag, setting) = self.find(name);
-        format!("{} {} ({})", flag.spelled(), masked(&setting.value.to_string()), origin_text(&setting.origin))
+        format!("{} {} ({})", flag.spelled(), masked_address(&setting.value.to_string()), origin_text(&setting.origin))
     }
 
     /// [`Settings::describe`] for all flags that were set.

@@ -5,6 +5,7 @@
 
 use crate::commands::output;
 use crate::commands::svg::{Plot, escaped};
+use crate::engine::base::text::printable;
 
 /// Text width in columns when stdout is not a terminal.
 pub const DEFAULT_WIDTH: usize = 100;
@@ -110,9 +111,9 @@ impl ReportTable {
         self
     }
 
-    /// Appends a row of cells.
+    /// Appends a row of cells. Control characters in them are escaped.
     pub fn row<T: Into<String>>(&mut self, cells: impl IntoIterator<Item = T>) {
-        self.rows.push(cells.into_iter().map(Into::into).collect());
+        self.rows.push(cells.into_iter().map(|cell| printable(&cell.into()).into_owned()).collect());
     }
 
     fn is_text(&self, column: usize) -> bool {
@@ -279,8 +280,9 @@ fn wrap(text: &str, width: usize) -> Vec<String> {
 }
 
 /// Returns `line` with a newline, wrapped at `width` columns. Continuation lines are indented by two more spaces.
+/// Control characters are escaped.
 pub fn wrapped_line(line: &str, width: usize) -> String {
-    let width = width.min(MAX_TEXT_WIDTH);
+    let (line, width) = (&*printable(line), width.min(MAX_TEXT_WIDTH));
     if length(line) <= width {
         return format!("{line}\n");
     }
@@ -374,6 +376,13 @@ mod tests {
         assert_eq!(wrapped_line("caveat: one two three", 14), "caveat: one\n  two three\n");
         assert_eq!(wrapped_line("  http://host:1/a/long/path", 10), "  http://host:1/a/long/path\n");
         assert_eq!(wrap("abcdefgh ij", 4), ["abcd", "efgh", "ij"]);
+    }
+
+    #[test]
+    fn control_characters_are_escaped() {
+        let mut table = ReportTable::new("t\u{1b}", &["node"]);
+        table.row(["a\u{1b}[31m"]);
+        assert_eq!(table.render(80), "t\\u{1b}\nnode\na\\u{1b}[31m\n");
     }
 
     #[test]

@@ -565,3 +565,27 @@ fn running_processes_may_belong_to_different_stores() {
     assert_eq!(found(vec![one.clone(), store(2, "10.9.9.9:50051", "efa")]), Vec::<&str>::new());
     assert_eq!(found(vec![one, store(2, "10.1.2.3:50051", "efa")]), ["protocol"]);
 }
+
+#[test]
+fn control_characters_in_names_and_values_are_escaped() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = |name: &str, text: &str| {
+        let path = dir.path().join(name);
+        fs::write(&path, text).unwrap();
+        path.to_str().unwrap().to_owned()
+    };
+    let value = file("a\u{1b}[32m\nb.env", "MOONCAKE_MASTER=h:1\u{1b}[31m\u{7}\u{9b}\n");
+    let broken = file("c\u{1b}[33m\nd.yaml", "a: [\n");
+    let missing = dir.path().join("e\u{1b}[34m\nf.yaml");
+    let run = mcctl(&["lint", &value, &broken, missing.to_str().unwrap()]);
+    assert_eq!(run.code, 2, "{run:?}");
+    for (text, shown) in [
+        (&run.stdout, "h:1\\u{1b}[31m\\u{7}\\u{9b}"),
+        (&run.stdout, "a\\u{1b}[32m\\nb.env:1"),
+        (&run.stderr, "c\\u{1b}[33m\\nd.yaml"),
+        (&run.stderr, "e\\u{1b}[34m\\nf.yaml"),
+    ] {
+        assert!(text.contains(shown), "{shown}: {run:?}");
+        assert!(!text.chars().any(|c| c.is_control() && c != '\n'), "{run:?}");
+    }
+}

@@ -6,6 +6,7 @@ use std::path::Path;
 
 use crate::commands::error::Failure;
 use crate::commands::input;
+use crate::engine::base::text::escaped;
 use crate::engine::lint::{FILE_BYTES_MAX, ReadError};
 
 /// Maximum number of files per directory.
@@ -87,8 +88,8 @@ fn bytes(name: &str) -> Result<Vec<u8>, Failure> {
         path => input::open(Path::new(path)).and_then(|file| file.take(most).read_to_end(&mut bytes)),
     };
     read.map_err(|error| {
-        Failure::usage(format!("cannot read {}", shown(name)))
-            .tried(format!("read {name}"))
+        Failure::usage(format!("cannot read {}", escaped(shown(name))))
+            .tried(format!("read {}", escaped(name)))
             .found(error.to_string())
             .next("pass an existing file or directory, or - for stdin")
     })?;

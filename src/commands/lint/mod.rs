@@ -10,6 +10,7 @@ use std::io::{self, IsTerminal};
 use crate::commands::error::{Exit, Failure, Outcome};
 use crate::commands::lint::report::LintVerdict;
 use crate::commands::{output, table};
+use crate::engine::base::text::escaped;
 use crate::engine::check::{Finding, Severity};
 use crate::engine::lint::{CHECKS, FileKind, ReadError, SourceFile, check_deployment, read_each};
 
@@ -124,7 +125,7 @@ impl Args {
         for (name, error) in &left {
             let is_skipped = inputs.iter().any(|input| input.name == *name && input.is_skipped(error));
             if is_skipped || matches!(error, ReadError::NothingToCheck { .. }) {
-                output::say(format!("{name}: {error}"));
+                output::say(format!("{}: {error}", escaped(name)));
             } else {
                 unread.push((name.clone(), unreadable(name, error)));
             }
@@ -186,7 +187,7 @@ fn known_release(text: &str) -> Result<(), Failure> {
 
 /// The error message for a file that cannot be parsed.
 pub(in crate::commands) fn unreadable(name: &str, error: &ReadError) -> Failure {
-    let at = error.line().map_or_else(|| name.to_owned(), |line| format!("{name}:{line}"));
+    let at = error.line().map_or_else(|| escaped(name), |line| format!("{}:{line}", escaped(name)));
     let next = match error {
         ReadError::Yaml { templated: true, .. } => {
             "the file is a template: check its rendered output (helm template, kustomize build)"

@@ -6,6 +6,7 @@ use serde::Serialize;
 
 use crate::commands::error::Failure;
 use crate::commands::table::{ReportTable, wrapped_line};
+use crate::engine::base::text::printable;
 use crate::engine::check::{Finding, Severity};
 use crate::engine::lint::{CHECKS, Implementation, ParsedDeployment, ProcessRole};
 
@@ -81,7 +82,8 @@ pub enum LintVerdict {
     Incomplete(usize),
 }
 
-/// The findings in compiler format, each with its evidence and fix, followed by the counts and the verdict. Lines wrap at `width`.
+/// The findings in compiler format, each with its evidence and fix, followed by the counts and the verdict. Lines wrap at `width`. Control
+/// characters are escaped.
 pub fn text(
     deployment: &ParsedDeployment,
     files: &[&str],
@@ -89,9 +91,13 @@ pub fn text(
     verdict: LintVerdict,
     width: Option<usize>,
 ) -> String {
-    let line = |text: String| match width {
-        Some(width) => wrapped_line(&text, width),
-        None => text + "\n",
+    let line = |text: String| {
+        // A file name or a value in a file may contain control characters and newlines.
+        let text = printable(&text).replace('\n', "\\n");
+        match width {
+            Some(width) => wrapped_line(&text, width),
+            None => text + "\n",
+        }
     };
     let mut out = String::new();
     for finding in findings {

@@ -15,6 +15,7 @@ use crate::commands::runtime;
 use crate::commands::serve::exposition;
 use crate::commands::transport::{self, TransportChoice};
 use crate::engine::base::addr::host_is_loopback;
+use crate::engine::base::text::masked_address;
 use crate::engine::base::{ByteSize, ErrorCode, HostPort, ObjectKey, SegmentId};
 use crate::engine::env::RealEnv;
 use crate::engine::http::HttpServer;
@@ -61,14 +62,14 @@ pub struct NodePorts {
     pub client_http: Option<ListenAddress>,
 }
 
-/// Parses `text`, a value from `origin`, as a metadata mode.
+/// Parses `text`, a value from `origin`, as a metadata mode. In an error, a password is masked.
 ///
 /// # Errors
 /// The string is neither P2PHANDSHAKE nor an HTTP URL.
 pub fn metadata(text: &str, origin: String) -> Result<MetadataUri, Failure> {
     text.parse().map_err(|error: ParseMetadataUriError| {
         Failure::usage("unsupported metadata service")
-            .tried(origin)
+            .tried(origin.replace(text, &masked_address(text)))
             .found(error.to_string())
             .next("use P2PHANDSHAKE or http://HOST:PORT/metadata")
     })

@@ -4,6 +4,8 @@ use std::fmt;
 use std::net::{IpAddr, Ipv4Addr};
 use std::str::FromStr;
 
+use crate::engine::base::text::masked_address;
+
 /// A host (name, IPv4, or IPv6 without brackets) and a port.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct HostPort {
@@ -12,12 +14,18 @@ pub struct HostPort {
     pub port: u16,
 }
 
-/// The string is not a valid address.
+/// The string is not a valid address. A password in it is masked.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("'{text}' is not a valid HOST:PORT ({what}); IPv6 addresses need brackets, e.g. [::1]:50051")]
 pub struct ParseAddrError {
     text: String,
     what: &'static str,
+}
+
+impl ParseAddrError {
+    fn new(text: &str, what: &'static str) -> ParseAddrError {
+        ParseAddrError { text: masked_address(text).into_owned(), what }
+    }
 }
 
 impl HostPort {
@@ -33,7 +41,7 @@ impl HostPort {
     /// # Errors
     /// Fails if the host is empty, or if the text after the last colon is not a port.
     pub fn split(text: &str) -> Result<(String, Option<u16>), ParseAddrError> {
-        let bad = |what| ParseAddrError { text: text.to_owned(), what };
+        let bad = |what| ParseAddrError::new(text, what);
         let port = |p: &str| p.parse::<u16>().map_err(|_| bad("the port is not a number from 0 to 65535"));
         if let Some(rest) = text.strip_prefix('[') {
             let (host, after) = rest.split_once(']').ok_or_else(|| bad("missing ']'"))?;
@@ -89,7 +97,7 @@ impl FromStr for HostPort {
     type Err = ParseAddrError;
     fn from_str(text: &str) -> Result<HostPort, ParseAddrError> {
         let (host, port) = HostPort::split(text)?;
-        let port = port.ok_or(ParseAddrError { text: text.to_owned(), what: "the port is missing" })?;
+        let port = port.ok_or_else(|| ParseAddrError::new(text, "the port is missing"))?;
         Ok(HostPort { host, port })
     }
 }

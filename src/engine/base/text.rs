@@ -20,6 +20,23 @@ pub fn escaped(text: &str) -> String {
     out
 }
 
+/// Returns `text` with control characters other than newlines as Rust escapes (`\t`, `\u{1b}`), so that a terminal does not interpret
+/// them. Unlike [`escaped`], it can be applied to text that is already escaped.
+pub fn printable(text: &str) -> Cow<'_, str> {
+    let is_unsafe = |c: char| c.is_control() && c != '\n';
+    if !text.contains(is_unsafe) {
+        return Cow::Borrowed(text);
+    }
+    let mut out = String::with_capacity(text.len() + 8);
+    for c in text.chars() {
+        match is_unsafe(c) {
+            true => out.extend(c.escape_default()),
+            false => out.push(c),
+        }
+    }
+    Cow::Owned(out)
+}
+
 /// Returns at most `most` characters of `text`, with control characters replaced by spaces. Used to print another program's message on a
 /// single line.
 pub fn one_line(text: &str, most: usize) -> String {
@@ -29,16 +46,13 @@ pub fn one_line(text: &str, most: usize) -> String {
 /// Returns `text` with secrets in URLs masked: the part of the authority before the `@` becomes `***`, except that a
 /// user name before a `:` is kept.
 pub fn masked(text: &str) -> Cow<'_, str> {
-    const AUTHORITY: &str = "://";
+    const SCHEME_END: &str = "://";
     let (mut out, mut rest) = (String::new(), text);
-    while let Some(at) = rest.find(AUTHORITY) {
-        let (before, after) = rest.split_at(at + AUTHORITY.len());
-        // A password may contain , ; and '. A list of hosts may be masked up to its last @.
-        let is_end = |c: char| c.is_whitespace() || "/?#\"`<>".contains(c);
-        let authority = &after[..after.find(is_end).unwrap_or(after.len())];
+    while let Some(at) = rest.find(SCHEME_END) {
+        let (before, after) = rest.split_at(at + SCHEME_END.len());
         out.push_str(before);
         rest = after;
-        if let Some((secret, _)) = authority.rsplit_once('@') {
+        if let Some(secret) = secret_of(after) {
             if let Some((user, _)) = secret.split_once(':') {
                 out.push_str(user);
                 out.push(':');
@@ -52,6 +66,23 @@ pub fn masked(text: &str) -> Cow<'_, str> {
     }
     out.push_str(rest);
     Cow::Owned(out)
+}
+
+/// Returns an address with secrets masked as in [`masked`], also if the address has no scheme: `user:password@host:1` becomes
+/// `user:***@host:1`.
+pub fn masked_address(text: &str) -> Cow<'_, str> {
+    match secret_of(text).and_then(|secret| Some((secret, secret.split_once(':')?.0))) {
+        Some((secret, user)) => Cow::Owned(format!("{user}:***{}", masked(&text[secret.len()..]))),
+        None => masked(text),
+    }
+}
+
+/// The part before the `@` in the authority at the start of `text`.
+fn secret_of(text: &str) -> Option<&str> {
+    // A password may contain , ; and '. A list of hosts may be masked up to its last @.
+    let is_end = |c: char| c.is_whitespace() || "/?#\"`<>".contains(c);
+    let authority = &text[..text.find(is_end).unwrap_or(text.len())];
+    authority.rsplit_once('@').map(|(secret, _)| secret)
 }
 
 /// Formats a string for an error message: [`escaped`], quoted, and truncated if it is long.
@@ -76,6 +107,26 @@ mod tests {
         assert_eq!(escaped("a/b c,'d\" é日"), "a/b c,'d\" é日");
         assert_eq!(escaped("a\nb\tc\r\u{1b}[2Jd\0\\"), "a\\nb\\tc\\r\\u{1b}[2Jd\\0\\\\");
         assert_eq!(escaped("\u{202e}\u{200b}"), "\\u{202e}\\u{200b}");
+    }
+
+    #[test]
+    fn control_characters_are_printable_and_newlines_and_escapes_are_kept() {
+        assert_eq!(printable("h:1\u{1b}[31m\u{7}\u{7f}\u{9b}\r\t"), "h:1\\u{1b}[31m\\u{7}\\u{7f}\\u{9b}\\r\\t");
+        assert_eq!(printable("a\nb \\u{1b} é日"), "a\nb \\u{1b} é日");
+    }
+
+    #[test]
+    fn a_password_in_an_address_is_masked_without_a_scheme() {
+        for (text, shown) in [
+            ("me:secret@h:1", "me:***@h:1"),
+            ("me:secret@h:1,http://a:p@b", "me:***@h:1,http://a:***@b"),
+            ("http://me:secret@h:1", "http://me:***@h:1"),
+            ("me@h:1", "me@h:1"),
+            ("h:1", "h:1"),
+            ("[::1]:5", "[::1]:5"),
+        ] {
+            assert_eq!(masked_address(text), shown);
+        }
     }
 
     #[test]

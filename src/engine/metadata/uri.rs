@@ -3,7 +3,7 @@
 use std::fmt;
 use std::str::FromStr;
 
-use crate::engine::base::text::masked;
+use crate::engine::base::text::{masked, masked_address};
 
 /// How engines find each other's segments.
 #[derive(Clone, PartialEq, Eq)]
@@ -26,7 +26,7 @@ impl FromStr for MetadataUri {
     type Err = ParseMetadataUriError;
 
     fn from_str(text: &str) -> Result<MetadataUri, ParseMetadataUriError> {
-        let bad = |what| ParseMetadataUriError { text: masked(text).into_owned(), what };
+        let bad = |what| ParseMetadataUriError { text: masked_address(text).into_owned(), what };
         if text == "P2PHANDSHAKE" {
             return Ok(MetadataUri::P2p);
         }

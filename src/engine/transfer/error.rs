@@ -59,7 +59,7 @@ pub enum TransferError {
     #[error("segment {segment} uses protocol '{protocol}', but this process uses a different one")]
     PeerProtocol { segment: String, protocol: String },
     /// The engine's own name is invalid.
-    #[error("invalid local_server_name '{name}': {problem}")]
+    #[error("invalid local_server_name '{}': {problem}", crate::engine::base::text::masked_address(name))]
     Name { name: String, problem: String },
     /// No address can be announced to peers.
     #[error("no address to announce to peers: no network interface is up (set MC_TCP_BIND_ADDRESS)")]

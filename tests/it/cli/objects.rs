@@ -190,7 +190,12 @@ fn passwords_in_urls_are_masked_in_errors_and_logs() {
     let metadata = "--metadata-server=http://me:secret@127.0.0.1:1/metadata";
     let master = "--master=127.0.0.1:1";
     for (code, args) in [
-        (2, &["store", "get", "k", master, "--metadata-server=redis://:secret@127.0.0.1:1"][..]),
+        (2, &["status", "--admin=http://me:secret@127.0.0.1:1"][..]),
+        (2, &["status", "--admin=me:secret@127.0.0.1:1"]),
+        (2, &["status", "--master=me:secret@127.0.0.1:1"]),
+        (2, &["status", "--node=me:secret@127.0.0.1:1"]),
+        (2, &["store", "get", "k", master, "--metadata-server=me:secret@127.0.0.1:1"]),
+        (2, &["store", "get", "k", master, "--metadata-server=redis://:secret@127.0.0.1:1"]),
         (3, &["store", "put", "k", "--value=x", master, metadata, "--timeout=1s"]),
         (2, &["bench", "multi-turn", "--url=http://me:secret@127.0.0.1:1"]),
         (3, &["serve", "store", master, metadata, "--max-wait-time=1", "--port=0", "--segment-size=16mb"]),
@@ -198,6 +203,19 @@ fn passwords_in_urls_are_masked_in_errors_and_logs() {
         let run = mcctl(args);
         assert_eq!(run.code, code, "{run:?}");
         assert!(!run.stderr.contains("secret") && run.stderr.contains("***@127.0.0.1:1"), "{run:?}");
+    }
+}
+
+#[test]
+fn control_characters_in_arguments_are_escaped_in_errors() {
+    for args in [
+        &["status", "--master=x\u{1b}[31m\u{7}:y"][..],
+        &["bench", "transfer", "--segment-id=x\u{1b}[31m", "--metadata-server=P2PHANDSHAKE"],
+    ] {
+        let run = mcctl(args);
+        assert_ne!(run.code, 0, "{run:?}");
+        let is_safe = !run.stderr.chars().any(|c| c.is_control() && c != '\n');
+        assert!(is_safe && run.stderr.contains("x\\u{1b}[31m"), "{run:?}");
     }
 }
 
